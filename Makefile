@@ -24,8 +24,8 @@ test: deps examples      ## everything that can be tested on this machine; live 
 	$(CARGO) test --workspace --quiet
 	$(MAKE) --no-print-directory -C examples/cuda check
 
-test-kernels: build examples  ## the live tests on kernels from 5.15 to the newest, in qemu; KERNELS="6.1 6.12" CASES=memleak for some
-	CASES='$(CASES)' bash scripts/test-kernels.sh $(KERNELS)
+test-kernels: build examples  ## the live tests on other kernels, in qemu; KERNELS="6.1 6.12" CASES=memleak for some, KERNEL_DIR=DIR for others
+	CASES='$(CASES)' KERNEL_DIR='$(KERNEL_DIR)' bash scripts/test-kernels.sh $(KERNELS)
 
 test-bpftrace:           ## bpftrace's own programs: BPFTRACE=FOLDER is its source tree, or a folder of .bt files
 	python3 scripts/test-bpftrace.py --cudatrace $(BINARY) $(BPFTRACE)

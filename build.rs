@@ -11,7 +11,7 @@ fn main() {
     println!("cargo:rustc-link-search=native={}", out.display());
 }
 
-/// Of a release build alone: others would be built again after each commit.
+/// Sets the commit of a release build; a debug build would be rebuilt after each commit.
 fn commit() {
     let git = |args: &[&str]| {
         let output = std::process::Command::new("git").args(args).output().ok()?;

@@ -1,20 +1,20 @@
 #!/bin/bash
-# Runs the live tests on other kernels: test-kernels.sh [NAME…], names of tests/kernels/kernels.txt; none: all.
+# Runs the live tests on other kernels: test-kernels.sh [NAME…], names of tests/kernels/kernels.txt or of KERNEL_DIR; none: all.
 #
-# Each kernel is a package of Debian or Ubuntu, unpacked under target/kernels and never installed. qemu boots it, without KVM,
-# into an initramfs of busybox, libc, the release binary, the examples and the live tests' runner, all at the paths they have
-# here. The runner's verdicts come back over a serial port of their own. Needs no root, save to install what is missing.
+# A kernel is a package of Debian, unpacked under target/kernels and never installed, or a file of KERNEL_DIR. qemu boots it,
+# without KVM, into an initramfs of busybox, libc, the release binary, the examples and the live tests' runner, all at the paths
+# they have here. The runner's verdicts come back over a separate serial port. Root is needed only to install missing tools.
 #
-# CASES: only the cases whose name has this, a pattern of the shell's (`memleak`, `scripts: *stacks`).
-# DEBIAN_MIRROR, UBUNTU_MIRROR: where these archives are, if not among this machine's own apt sources. A kernel whose archive has
-# no source counts as failed.
-# CUDATRACE_KERNEL_SECONDS: how long a machine may go without another verdict (300). It is ended then, the case that it was at
-# has none, and the machine starts anew with the cases behind.
+# CASES: only the cases whose name contains this; a shell pattern (`memleak`, `scripts: *stacks`).
+# KERNEL_DIR: a directory with further kernels, one file `vmlinuz-NAME` each. Only these are booted if no NAME is given.
+# CUDATRACE_KERNEL_SECONDS: longest time without a further verdict (300). The machine is then ended, the current case has no
+# verdict, and a new machine runs the cases after it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
 work=$root/target/kernels
 table=tests/kernels/kernels.txt
+directory=${KERNEL_DIR:-}
 pattern=${CASES:-}
 silence=${CUDATRACE_KERNEL_SECONDS:-300}
 # How often progress is told, in seconds.
@@ -37,17 +37,15 @@ install_tools() {
     DEBIAN_FRONTEND=noninteractive $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
 }
 
-# The address of an archive: DEBIAN_MIRROR or UBUNTU_MIRROR, else the one among this machine's own apt sources. Empty if none.
-mirror_of() {
-    local archive=$1 variable=${1^^}_MIRROR
-    [ -z "${!variable:-}" ] || { echo "${!variable}"; return; }
+# The address of Debian's archive among this machine's own apt sources. Empty if there is none.
+debian_archive() {
     apt-get indextargets --format '$(ORIGIN) $(LABEL) $(REPO_URI)' 'Created-By: Packages' |
-        awk -v archive="${archive^}" '$1 == archive && $2 == archive { print $3; exit }'
+        awk '$1 == "Debian" && $2 == "Debian" { print $3; exit }'
 }
 
-# apt with sources, lists and cache of its own; the first argument is ARCHIVE:SUITE, whose lists are fetched when called first.
+# apt with sources, lists and cache of its own for one suite, whose lists are fetched at the first call.
 apt_of() {
-    local archive=${1%%:*} suite=${1#*:} tool=$2
+    local suite=$1 tool=$2
     local state=$work/apt/$suite
     shift 2
     local options=(-qq -o Dir::Etc::SourceList="$state/sources" -o Dir::Etc::SourceParts=/dev/null -o APT::Sandbox::User="$(id -un)"
@@ -56,13 +54,8 @@ apt_of() {
     if [ ! -e "$state/fetched" ]; then
         mkdir -p "$state/lists/partial" "$state/cache/archives/partial"
         touch "$state/status"
-        case $archive in
-            debian) echo "deb [signed-by=$keyring] $(mirror_of debian) $suite main" ;;
-            # Debian has no package of Ubuntu's keys; what is taken from there is pinned by its hash.
-            ubuntu) echo "deb [trusted=yes] $(mirror_of ubuntu) $suite main" ;;
-            *) die "unknown archive \`$archive\` in $table" ;;
-        esac >"$state/sources"
-        apt-get "${options[@]}" update 2>/dev/null || die "cannot fetch the package list of $archive $suite"
+        echo "deb [signed-by=$keyring] $(debian_archive) $suite main" >"$state/sources"
+        apt-get "${options[@]}" update 2>/dev/null || die "cannot fetch the package list of Debian $suite"
         touch "$state/fetched"
     fi
     "$tool" "${options[@]}" "$@"
@@ -70,24 +63,23 @@ apt_of() {
 
 # The package and those of its dependencies that may hold the kernel's image.
 image_packages() {
-    local source=$1 package=$2
+    local suite=$1 package=$2
     echo "$package"
-    apt_of "$source" apt-cache depends "$package" |
+    apt_of "$suite" apt-cache depends "$package" |
         awk '/ Depends: linux-(image|binary)-/ { print $2 }' |
-        while read -r next; do image_packages "$source" "$next"; done
+        while read -r next; do image_packages "$suite" "$next"; done
 }
 
 # Downloads and unpacks a kernel to $work/NAME/vmlinuz; one that is there is taken as it is.
 fetch() {
-    local name=$1 source=$2 package=$3 sum=$4 dir=$work/$1 deb image
+    local name=$1 suite=$2 package=$3 dir=$work/$1 deb image
     [ ! -e "$dir/vmlinuz" ] || return 0
     rm -rf "$dir"
     mkdir -p "$dir"
-    for package in $(image_packages "$source" "$package"); do
-        (cd "$dir" && apt_of "$source" apt-get download "$package") || die "cannot download $package for $name"
+    for package in $(image_packages "$suite" "$package"); do
+        (cd "$dir" && apt_of "$suite" apt-get download "$package") || die "cannot download $package for $name"
     done
     for deb in "$dir"/*.deb; do
-        [ "$sum" = signed ] || echo "$sum  $deb" | sha256sum --check --quiet || die "$deb is not what $table pins"
         dpkg-deb --fsys-tarfile "$deb" | tar -x -C "$dir" --wildcards './boot/vmlinuz-*' './usr/lib/modules/*/vmlinuz' 2>/dev/null || true
     done
     image=$(find "$dir" -name 'vmlinuz*' -type f | head -n 1)
@@ -141,11 +133,22 @@ build_initramfs() {
     (cd "$fs" && find . | busybox cpio -o -H newc 2>/dev/null | gzip -1) >"$work/initramfs.gz"
 }
 
+# The rows of KERNEL_DIR and of the table, NAME SUITE PACKAGE CASES, one per name. The suite of a file is its directory.
+kernels() {
+    local file
+    {
+        [ -z "$directory" ] || for file in "$directory"/vmlinuz-*; do
+            echo "${file#"$directory"/vmlinuz-} $directory - live"
+        done
+        grep -v '^#' "$table"
+    } | awk '!seen[$1]++'
+}
+
 # The case files for a kernel, as the runner wants them.
 cases_of() {
     local name=$1 cases=$2 files=()
     [ "$cases" != live ] || files=("$root"/tests/live/*.test "$root/tests/kernels/common.test")
-    files+=("$root/tests/kernels/$name.test")
+    [ ! -e "$root/tests/kernels/$name.test" ] || files+=("$root/tests/kernels/$name.test")
     (IFS=:; echo "${files[*]}")
 }
 
@@ -270,13 +273,17 @@ judge() {
     return 1
 }
 
+# Takes the kernel from KERNEL_DIR or, by the table, from Debian, and runs its cases.
 run_kernel() {
-    local name=$1 source=$2 package=$3 sum=$4 cases=$5 archive=${2%%:*}
-    if [ -z "$(mirror_of "$archive")" ]; then
-        echo "$name: no apt source of $archive on this machine: set ${archive^^}_MIRROR to the address of its archive"
+    local name=$1 suite=$2 package=$3 cases=$4
+    if [ "$suite" = "$directory" ]; then
+        install -D "$directory/vmlinuz-$name" "$work/$name/vmlinuz"
+    elif [ -n "$(debian_archive)" ]; then
+        fetch "$name" "$suite" "$package"
+    else
+        echo "$name: this machine has no apt source of Debian: put a file vmlinuz-$name into a directory and set KERNEL_DIR"
         return 1
     fi
-    fetch "$name" "$source" "$package" "$sum"
     choose "$name" "$cases"
     if [ ! -s "$work/$name/matching" ]; then
         echo "$name: no case matches \`$pattern\`"
@@ -290,15 +297,15 @@ run_kernel() {
 trap '[ -z "$machine" ] || kill "$machine"' EXIT
 install_tools
 build_initramfs
-known=" $(grep -v '^#' "$table" | awk '{ printf "%s ", $1 }')"
+known=" $(kernels | awk '{ printf "%s ", $1 }')"
 for name in "$@"; do
     [[ $known == *" $name "* ]] || die "no kernel \`$name\`; there are$known"
 done
 failed=()
 matched=
-while read -r name source package sum cases; do
-    [ $# = 0 ] || [[ " $* " == *" $name "* ]] || continue
-    run_kernel "$name" "$source" "$package" "$sum" "$cases" || failed+=("$name")
-done < <(grep -v '^#' "$table")
+while read -r name suite package cases; do
+    [[ $# = 0 && ( -z $directory || $suite = "$directory" ) || " $* " == *" $name "* ]] || continue
+    run_kernel "$name" "$suite" "$package" "$cases" || failed+=("$name")
+done < <(kernels)
 [ -n "$matched" ] || die "no case matches \`$pattern\`"
 [ ${#failed[@]} = 0 ] || die "failed on ${failed[*]}"

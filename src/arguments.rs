@@ -21,10 +21,10 @@ use lang::expand::options::OptionValue;
 use std::ffi::OsString;
 use std::path::Path;
 
-/// Reads the command line, the program's name included.
+/// Parses the command line, including the program name.
 ///
 /// # Errors
-/// Clap's: an option is wrong, or help is asked for.
+/// An error of clap: an option is wrong, or help is requested.
 pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
     let args: Vec<OsString> = args.collect();
     let mut split = Split::of(&command(None), args.iter().cloned());
@@ -70,7 +70,7 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
     Ok(cli)
 }
 
-/// The script has a parameter such as `$1` that is not given before `--`.
+/// Whether the script has a parameter such as `$1` without an argument before `--`.
 fn lacks_params(cli: &Cli) -> bool {
     let named = cli.words.first().filter(|_| cli.execute.is_none());
     let text =
@@ -85,7 +85,7 @@ fn lacks_params(cli: &Cli) -> bool {
     most > cli.words.len() - usize::from(named.is_some())
 }
 
-/// The first word behind `--` is a program.
+/// Whether the first word after `--` is a program.
 fn starts_program(cli: &Cli) -> bool {
     let Some(first) = cli.argv.first().map(Path::new) else { return true };
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -97,7 +97,7 @@ fn starts_program(cli: &Cli) -> bool {
     }
 }
 
-/// Words behind `--` are arguments of the script, as they are of bpftrace's.
+/// Makes the words after `--` arguments of the script, as in bpftrace.
 fn take_params(cli: &mut Cli) {
     for word in std::mem::take(&mut cli.argv) {
         let word = word.to_string_lossy().into_owned();
@@ -108,11 +108,11 @@ fn take_params(cli: &mut Cli) {
     }
 }
 
-/// Options of bpftrace that are not here, and what there is.
+/// Options of bpftrace that do not exist here, with the alternative.
 const ABSENT: &[(&str, &str)] =
     &[("--aot", "`--emit FILE` writes the BPF object, which is not a program of its own")];
 
-/// An option of bpftrace that changes nothing here.
+/// An option of bpftrace without effect here.
 struct WithoutEffect {
     name: &'static str,
     short: Option<char>,
@@ -126,7 +126,7 @@ const fn without_effect(name: &'static str, valued: bool, why: &'static str) -> 
 
 const HEADERS: &str = "headers are not read; what CUDA's and the kernel's define is known";
 
-/// They are accepted, so that command lines for bpftrace work, and reported.
+/// Options that are accepted with a note, so that command lines for bpftrace work.
 const WITHOUT_EFFECT: &[WithoutEffect] = &[
     WithoutEffect { name: "I", short: Some('I'), valued: true, why: HEADERS },
     without_effect("include", true, HEADERS),
@@ -151,7 +151,7 @@ impl WithoutEffect {
         if self.name.len() > 1 { arg.long(self.name) } else { arg }
     }
 
-    /// What to say if the command line has it.
+    /// The note, if the command line has the option.
     fn note(&self, matches: &ArgMatches) -> Option<String> {
         let given = matches.value_source(self.name) == Some(ValueSource::CommandLine);
         let dashes = if self.name.len() > 1 { "--" } else { "-" };
@@ -159,12 +159,12 @@ impl WithoutEffect {
     }
 }
 
-/// A message that says all: without how the command line looks in general.
+/// An error message without the usage of the command line.
 fn plain(kind: ErrorKind, said: &str) -> clap::Error {
     clap::Error::raw(kind, format!("{said}\n"))
 }
 
-/// What to use instead of an option that is not here.
+/// The error for an unknown option that has an alternative.
 fn instead(error: &clap::Error) -> Option<clap::Error> {
     let ContextValue::String(written) = error.get(ContextKind::InvalidArg)? else { return None };
     if bundled::has_option(written.trim_start_matches('-')) {
@@ -183,7 +183,7 @@ fn instead(error: &clap::Error) -> Option<clap::Error> {
     is_unknown.then(|| plain(error.kind(), &said))
 }
 
-/// `--format help`: the values of an option that takes one of a list.
+/// `--format help`: lists the values of an option.
 fn help_on_values(error: &clap::Error) -> Option<clap::Error> {
     let text = |kind| match error.get(kind) {
         Some(ContextValue::String(text)) => Some(text.as_str()),
@@ -200,7 +200,7 @@ fn help_on_values(error: &clap::Error) -> Option<clap::Error> {
     Command::new("values").override_help(values).try_get_matches_from(["values", "--help"]).err()
 }
 
-/// Our options, with those that a subcommand has besides.
+/// Options of cudatrace, including those of a subcommand.
 pub fn command(subcommand: Option<Subcommand>) -> Command {
     let command = Cli::command().args(WITHOUT_EFFECT.iter().map(WithoutEffect::arg));
     let mut command = match subcommand {
@@ -213,24 +213,24 @@ pub fn command(subcommand: Option<Subcommand>) -> Command {
     command
 }
 
-/// The words of the command line by owner: ours, or the started command's.
+/// The words of the command line, assigned to cudatrace or to the script.
 #[derive(Debug, Default)]
 struct Split {
     ours: Vec<OsString>,
     given: Vec<OptionValue>,
-    /// Options of the script without a value, and the number among the words of the one that follows.
+    /// Options of the script without a value, each with the index of the word that follows it.
     loose: Vec<(usize, usize)>,
     /// The option of the script that the next word would follow.
     last: Option<usize>,
-    /// Words without a dash so far.
+    /// Number of words without a dash so far.
     words: usize,
-    /// Options of the script are the first words behind `--`.
+    /// True if the first words after `--` are options of the script.
     options_behind_dashes: bool,
-    /// The script's help.
+    /// True if the help of the script is requested.
     help: bool,
-    /// A script was named.
+    /// True if a script was named.
     script: bool,
-    /// The first word, unless `-e` stood before it.
+    /// The first word, unless `-e` precedes it.
     first: Option<String>,
 }
 
@@ -250,7 +250,7 @@ impl Split {
         split
     }
 
-    /// What the first word is, if it is a subcommand.
+    /// The subcommand, if the first word is one.
     fn subcommand(&self) -> Option<Subcommand> {
         match cli::classify(self.first.as_deref()?, |_| false) {
             Word::Subcommand(subcommand) => Some(subcommand),
@@ -258,7 +258,7 @@ impl Split {
         }
     }
 
-    /// Sorts a word; true if the next one is its value.
+    /// Assigns a word; returns whether the next word is its value.
     fn word(&mut self, command: &Command, word: OsString) -> bool {
         let text = word.to_string_lossy().into_owned();
         let known = match text.strip_prefix("--") {
@@ -270,7 +270,7 @@ impl Split {
             return false;
         }
         self.last = None;
-        // An embedded script's own option wins over one of bpftrace that has no effect.
+        // An option of an embedded script takes precedence over an option of bpftrace without effect.
         let known = known.filter(|arg| !(self.script && is_without_effect(arg) && is_of_script(&text)));
         match known {
             None if self.script => {
@@ -283,7 +283,7 @@ impl Split {
         known.is_some_and(takes_value) && !text.contains('=')
     }
 
-    /// `-v`, `-lv`, `-p42`, or a word without dash.
+    /// Assigns `-v`, `-lv`, `-p42`, or a word without dash.
     fn short(&mut self, command: &Command, word: OsString) -> bool {
         let text = word.to_string_lossy().into_owned();
         let Some(letters) = text.strip_prefix('-').filter(|letters| !letters.is_empty()) else {
@@ -310,7 +310,8 @@ impl Split {
         valued.is_some_and(|(at, _)| letters[at..].chars().count() == 1)
     }
 
-    /// A command does not begin with dashes: such words are options of the script.
+    /// Assigns the words after `--`. A command does not begin with dashes, so words that do are options of the
+    /// script.
     fn behind_dashes(&mut self, args: impl Iterator<Item = OsString>) {
         let mut args = args.peekable();
         let is_option =
@@ -329,7 +330,7 @@ impl Split {
     }
 }
 
-/// Our option of a long name.
+/// The option of cudatrace with a long name.
 fn named<'c>(command: &'c Command, name: &str) -> Option<&'c Arg> {
     let is_named = |arg: &&Arg| {
         arg.get_long() == Some(name) || arg.get_all_aliases().is_some_and(|aliases| aliases.contains(&name))
@@ -341,17 +342,17 @@ fn is_without_effect(arg: &Arg) -> bool {
     WITHOUT_EFFECT.iter().any(|option| arg.get_id() == option.name)
 }
 
-/// `--top=5`, and some embedded script has `top`.
+/// Whether `--top=5` may be an option of an embedded script.
 fn is_of_script(written: &str) -> bool {
     bundled::has_option(written.trim_start_matches('-').split('=').next().unwrap_or_default())
 }
 
-/// Its value may be the next word.
+/// Whether its value may be the next word.
 fn takes_value(arg: &Arg) -> bool {
     arg.get_action().takes_values() && !arg.is_require_equals_set()
 }
 
-/// `-e` is a script.
+/// Whether the option `-e` names a script.
 fn is_script(arg: &Arg) -> bool {
     arg.get_short() == Some('e')
 }

@@ -3,11 +3,11 @@
 use lang::expand::options;
 use lang::{Diagnostics, Source};
 
-/// A script by name.
+/// An embedded script.
 pub struct Script {
-    /// What the user types.
+    /// Name on the command line.
     pub name: &'static str,
-    /// Its text.
+    /// Source text.
     pub text: &'static str,
 }
 
@@ -15,7 +15,7 @@ macro_rules! scripts {
     ($($name:literal),*) => { &[$(Script { name: $name, text: include_str!(concat!("../scripts/", $name, ".ct")) }),*] };
 }
 
-/// All of them, by name.
+/// All embedded scripts, sorted by name.
 pub const SCRIPTS: &[Script] = scripts![
     "bandwidth",
     "calls",
@@ -42,7 +42,7 @@ pub const SCRIPTS: &[Script] = scripts![
     "top"
 ];
 
-/// All of them by the question that they answer.
+/// All embedded scripts, grouped by the question that they answer.
 pub const BY_QUESTION: &[(&str, &[&str])] = &[
     ("What does it do?", &["summary", "top", "calls", "events"]),
     (
@@ -55,13 +55,13 @@ pub const BY_QUESTION: &[(&str, &[&str])] = &[
     ("Many machines, for days", &["metrics"]),
 ];
 
-/// The part that knows the ioctls of NVIDIA's driver.
+/// Name of the part that decodes the ioctls of NVIDIA's driver.
 pub const IOCTLS: &str = "nvidia_ioctl";
 
-/// What only other scripts have a use for, by the name that they import it by.
+/// Parts that only other scripts use, with the name by which they are imported.
 const PARTS: &[Script] = &[Script { name: IOCTLS, text: include_str!("../scripts/lib/nvidia_ioctl.ct") }];
 
-/// What a script imports by a name: a part, which is that on every machine.
+/// The part that a script imports by name; it has precedence over files on every machine.
 pub fn part(name: &str) -> Option<&'static Script> {
     PARTS.iter().find(|part| part.name == name)
 }
@@ -71,7 +71,7 @@ pub fn find(name: &str) -> Option<&'static Script> {
     SCRIPTS.iter().find(|script| script.name == name)
 }
 
-/// Whether some script has an option of this name.
+/// Whether an embedded script has an option of this name.
 pub fn has_option(name: &str) -> bool {
     let options = |script: &Script| {
         let source = Source::new(script.name, script.text);
@@ -82,7 +82,7 @@ pub fn has_option(name: &str) -> bool {
 }
 
 impl Script {
-    /// What question it answers.
+    /// The question that the script answers.
     pub fn summary(&self) -> &'static str {
         summary(self.text)
     }
@@ -93,7 +93,7 @@ pub fn summary(text: &str) -> &str {
     text.lines().find_map(|line| line.strip_prefix("// ")).unwrap_or("")
 }
 
-/// The comment that a script begins with, below its first line: examples of how it is called, and what is to be known.
+/// The initial comment of a script without its first line: examples of its use, and notes.
 pub fn header(text: &str) -> (Vec<&str>, Vec<&str>) {
     let comment = text.lines().skip_while(|line| line.starts_with("#!"));
     let lines = comment.map_while(|line| line.strip_prefix("// ")).skip(1);

@@ -231,37 +231,37 @@ pub struct Cli {
     #[arg(long, value_name = "WHEN", default_value = "auto", hide_short_help = true)]
     pub color: Color,
 
-    /// What to say of options that bpftrace has and that change nothing here.
+    /// Notes on options of bpftrace without effect here.
     #[arg(skip)]
     pub without_effect: Vec<String>,
 
-    /// Options of the script: what `arguments` took out of the command line.
+    /// Options of the script, separated from the command line by `arguments`.
     #[arg(skip)]
     pub given: Vec<OptionValue>,
 
-    /// Options of the script that have no value, and the word behind each, by their numbers: `--top 3`.
+    /// Options of the script without a value, each with the index of the word that follows: `--top 3`.
     #[arg(skip)]
     pub loose: Vec<(usize, usize)>,
 
-    /// `--help` stands behind a script: its own help is wanted.
+    /// True if `--help` follows a script, and requests the script's help.
     #[arg(skip)]
     pub script_help: bool,
 
-    /// What stands behind `record`.
+    /// Options of `record`.
     #[arg(skip)]
     pub record: RecordOptions,
 
-    /// What stands behind `report`.
+    /// Options of `report`.
     #[arg(skip)]
     pub report: ReportOptions,
 
-    /// What stands behind `fmt`.
+    /// Options of `fmt`.
     #[arg(skip)]
     pub fmt: FmtOptions,
 }
 
 impl Cli {
-    /// Takes the last program of several, and notes that the others do not run.
+    /// Selects the last of several programs, and records a note that the others do not run.
     pub fn choose_program(&mut self) {
         self.execute = self.programs.pop();
         if !self.programs.is_empty() {
@@ -272,7 +272,7 @@ impl Cli {
         }
     }
 
-    /// Which clauses of a script run.
+    /// The clauses of a script that run.
     pub fn run(&self) -> lang::Run {
         use lang::hir::Trial;
         match (&self.test, &self.bench) {
@@ -397,27 +397,27 @@ pub enum Stage {
     Verifier,
 }
 
-/// What the first word of the command line names.
+/// Meaning of the first word of the command line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Word<'a> {
     /// `doctor`
     Subcommand(Subcommand),
-    /// A script that the binary carries.
+    /// An embedded script.
     Embedded(&'a str),
     /// A script file; `-` is standard input.
     File(&'a str),
 }
 
-/// Words that are commands.
+/// Subcommands.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Subcommand {
-    /// What shells read to complete the command line.
+    /// Code for completion in a shell.
     Completion,
-    /// What this machine can do, and what it lacks.
+    /// Features and limitations of this machine.
     Doctor,
     /// Formats scripts.
     Fmt,
-    /// What a function, built-in, probe or constant is.
+    /// Documentation of a function, built-in, probe or constant.
     Help,
     /// The manual page.
     Man,
@@ -425,7 +425,7 @@ pub enum Subcommand {
     Scripts,
     /// Records every CUDA call.
     Record,
-    /// What a recording amounts to, and other formats of it.
+    /// Summary of a recording, and conversion to other formats.
     Report,
 }
 
@@ -440,7 +440,7 @@ const SUBCOMMANDS: &[(&str, Subcommand)] = &[
     ("scripts", Subcommand::Scripts),
 ];
 
-/// Words that are commands, for suggestions.
+/// Names of the subcommands, for suggestions.
 pub fn subcommands() -> impl Iterator<Item = &'static str> {
     SUBCOMMANDS.iter().map(|(name, _)| *name)
 }
@@ -450,12 +450,13 @@ pub fn subcommand(word: &str) -> Option<Subcommand> {
     SUBCOMMANDS.iter().find(|(name, _)| *name == word).map(|(_, command)| *command)
 }
 
-/// What a subcommand is called.
+/// Name of a subcommand.
 pub fn name(subcommand: Subcommand) -> &'static str {
     SUBCOMMANDS.iter().find(|(_, command)| *command == subcommand).map_or("", |(name, _)| name)
 }
 
-/// A word is a subcommand, else an embedded script, else a file; what looks like a path is always a file.
+/// Classifies a word as a subcommand, an embedded script, or a file; a word that looks like a path is always a
+/// file.
 pub fn classify<'a>(word: &'a str, embedded: impl Fn(&str) -> bool) -> Word<'a> {
     if word == "-" || word.contains('/') || word.ends_with(".ct") || word.ends_with(".bt") {
         return Word::File(word);

@@ -10,10 +10,10 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Messages about one script that are printed; who repairs these has seen enough.
+/// Largest number of messages about a script that are printed.
 const SHOWN: usize = 20;
 
-/// How to speak.
+/// Printer of messages.
 pub struct Messages {
     color: bool,
     quiet: bool,
@@ -22,7 +22,7 @@ pub struct Messages {
     out: RefCell<Box<dyn Write>>,
 }
 
-/// What `CUDATRACE_COLOR`, or bpftrace's variable, says: `always` or `never`.
+/// Setting of `CUDATRACE_COLOR`, or of bpftrace's variable: `always` or `never`.
 fn wished() -> Option<bool> {
     let set = |name| std::env::var(name).ok();
     match set("CUDATRACE_COLOR").or_else(|| set("BPFTRACE_COLOR"))?.as_str() {
@@ -32,12 +32,12 @@ fn wished() -> Option<bool> {
     }
 }
 
-/// Progress shorter than this is not shown.
+/// Shorter searches show no progress.
 const SHORT: Duration = Duration::from_secs(1);
 
-/// The line that shows how far a search through files is. A thread prints it also while no path is found.
+/// Progress line of a search through files. A thread prints it, so that it is updated even while no path is found.
 struct SearchLine {
-    /// Paths and ELF files.
+    /// Number of paths and of ELF files.
     counts: Arc<[AtomicUsize; 2]>,
     thread: Option<(Sender<()>, JoinHandle<()>)>,
 }
@@ -79,7 +79,7 @@ impl Drop for SearchLine {
 }
 
 impl Messages {
-    /// As the command line wants it.
+    /// Creates the printer that the command line specifies.
     pub fn new(cli: &Cli) -> Messages {
         let color = match cli.color {
             Color::Always => true,
@@ -101,21 +101,21 @@ impl Messages {
         (!self.quiet && std::io::stderr().is_terminal()).then_some(SearchLine::start)
     }
 
-    /// From now on they go elsewhere.
+    /// Redirects later messages.
     pub fn redirect(&self, out: Box<dyn Write>) {
         *self.out.borrow_mut() = out;
     }
 
-    /// Whether to colour.
+    /// Whether messages are coloured.
     pub fn color(&self) -> bool {
         self.color
     }
 
-    /// Findings of the compiler, the first of them if they are many; warnings only if wanted.
+    /// Prints the compiler's messages, up to a limit; warnings only if enabled.
     pub fn diagnostics(&self, diags: &Diagnostics, src: &Source) {
         let wanted = |d: &&lang::Diagnostic| d.severity == Severity::Error || self.warnings;
         let mut shown: Vec<_> = diags.list.iter().filter(wanted).cloned().collect();
-        // Errors stay in sight, however many warnings stand before them.
+        // If there are many, errors come first, so that warnings do not displace them.
         shown.sort_by_key(|d| d.severity == Severity::Warning && diags.list.len() > SHOWN);
         let hidden = shown.len().saturating_sub(SHOWN);
         shown.truncate(SHOWN);
@@ -127,26 +127,26 @@ impl Messages {
         }
     }
 
-    /// The reason why we stop.
+    /// Prints the error that ends the program.
     pub fn error(&self, error: &anyhow::Error) {
         let (on, off) = if self.color { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
         self.say(&format!("{on}error{off}: {error:#}\n"));
     }
 
-    /// Something that works otherwise than the user may think.
+    /// Prints a warning of an unexpected behaviour.
     pub fn warning(&self, text: &str) {
         if self.warnings {
             self.lost(text);
         }
     }
 
-    /// Something was lost, which is said however quiet we are.
+    /// Prints a loss, even if messages are disabled.
     pub fn lost(&self, text: &str) {
         let (on, off) = if self.color { ("\x1b[1;33m", "\x1b[0m") } else { ("", "") };
         self.say(&format!("{on}warning{off}: {text}\n"));
     }
 
-    /// An attach point that the kernel refused: its calls are not seen.
+    /// Prints that the kernel refused an attach point, whose calls are not traced.
     pub fn not_attached(&self, failure: &runtime::SiteFailure) {
         self.lost(&format!(
             "cannot attach {} at {:#x} in {}: {}",
@@ -157,21 +157,21 @@ impl Messages {
         ));
     }
 
-    /// Progress that everybody wants to see.
+    /// Prints progress, unless disabled.
     pub fn note(&self, text: &str) {
         if !self.quiet {
             self.say(&format!("{text}\n"));
         }
     }
 
-    /// Details for `-v`.
+    /// Prints details for `-v`.
     pub fn detail(&self, text: impl FnOnce() -> String) {
         if self.verbose {
             self.say(&format!("{}\n", text()));
         }
     }
 
-    /// A closed standard error is no reason to stop.
+    /// Prints a text. A closed standard error is ignored.
     fn say(&self, text: &str) {
         let mut out = self.out.borrow_mut();
         let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());

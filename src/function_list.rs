@@ -8,21 +8,21 @@ use lang::resolve::signature::Declared;
 use lang::resolve::tracepoint::glob;
 use lang::syntax::ast::SpecPart;
 
-/// A function that a pattern stands for.
+/// A function that matches a pattern.
 pub struct Match {
-    /// The file that has it.
+    /// File that defines it.
     pub file: File,
-    /// The name under which it matched.
+    /// Name that matched.
     pub name: String,
-    /// Where in the file.
+    /// Offset in the file.
     offset: u64,
 }
 
 impl Match {
-    /// What is known of its call: from the CUDA tables, else from debug information, which is read now.
+    /// The declaration of the function: from the CUDA tables, otherwise from debug information, which is read now.
     ///
     /// # Errors
-    /// It is in neither: why not in the latter.
+    /// It is in neither; the error is the reason for debug information.
     pub fn declared(&self, catalog: &dyn Catalog) -> Result<Declared, Absent> {
         let tables =
             self.file.library.and_then(|(library, major)| cuda::signature(library, major, &self.name));
@@ -31,10 +31,10 @@ impl Match {
     }
 }
 
-/// The functions that `TARGET:FUNCTION` stands for, with wildcards; in the order of the files and their symbols.
+/// The functions that match `TARGET:FUNCTION` with wildcards, in the order of the files and their symbols.
 ///
 /// # Errors
-/// No such target, or nothing in it matches.
+/// There is no such target, or nothing in it matches.
 pub fn find(catalog: &dyn Catalog, target: &str, function: &str) -> Result<Vec<Match>> {
     let pattern = FunctionPattern::parse(&part(function)).map_err(anyhow::Error::msg)?;
     let files = files(catalog, target)?;
@@ -46,13 +46,13 @@ pub fn find(catalog: &dyn Catalog, target: &str, function: &str) -> Result<Vec<M
     Ok(found)
 }
 
-/// The functions of all libraries of CUDA that a pattern stands for, as in a script; nothing for a pattern with `*`, which is for
-/// [`alike`].
+/// The functions of all CUDA libraries that a name selects, as in a script; empty for a pattern with `*`, which
+/// [`alike`] handles.
 pub fn named(catalog: &dyn Catalog, pattern: &str) -> Vec<Match> {
     if pattern.contains('*') { Vec::new() } else { of_cuda(catalog, pattern) }
 }
 
-/// The functions of all libraries of CUDA whose name is like a pattern ([`is_like`]).
+/// The functions of all CUDA libraries whose name is similar to a pattern ([`is_like`]).
 pub fn alike(catalog: &dyn Catalog, pattern: &str) -> Vec<Match> {
     let mut all = of_cuda(catalog, "*");
     all.retain(|found| is_like(pattern, &found.name));
@@ -64,17 +64,18 @@ fn of_cuda(catalog: &dyn Catalog, pattern: &str) -> Vec<Match> {
     libraries.iter().filter_map(|library| find(catalog, library, pattern).ok()).flatten().collect()
 }
 
-/// Whether a name fits a pattern with `*`, or has it in it where there is none; in any case of letters if the pattern is in lower case.
+/// Whether a name matches a pattern with `*`, or contains a pattern without `*`. Case is ignored if the pattern is
+/// in lower case.
 pub fn is_like(pattern: &str, name: &str) -> bool {
     let around = if pattern.contains('*') { pattern.to_owned() } else { format!("*{pattern}*") };
     let any_case = !pattern.contains(char::is_uppercase);
     if any_case { glob(&around, &name.to_lowercase()) } else { glob(&around, name) }
 }
 
-/// The files that a target stands for.
+/// The files of a target.
 ///
 /// # Errors
-/// There is none: why.
+/// There is none; the error is the reason.
 pub fn files(catalog: &dyn Catalog, target: &str) -> Result<Vec<File>> {
     match catalog.files(target) {
         Ok(files) => Ok(files),
@@ -85,7 +86,7 @@ pub fn files(catalog: &dyn Catalog, target: &str) -> Result<Vec<File>> {
     }
 }
 
-/// A part of an attach point as scripts write it: `cuInit`, `"cuMemAlloc"`, `/cu.*/`.
+/// Parses a part of an attach point: `cuInit`, `"cuMemAlloc"`, `/cu.*/`.
 pub fn part(text: &str) -> SpecPart {
     let between = |quote: &str| text.strip_prefix(quote)?.strip_suffix(quote).map(String::from);
     match (between("\""), between("/")) {
@@ -118,7 +119,8 @@ fn name<'f>(
     names.find(|name| right_version && wanted.matches(library, name, exported))
 }
 
-/// `TARGET:FUNCTION`, `uprobe:TARGET:FUNCTION` or `FUNCTION` (of libcuda) as provider, target and function.
+/// Splits `TARGET:FUNCTION`, `uprobe:TARGET:FUNCTION` or `FUNCTION` (of libcuda) into provider, target and
+/// function.
 pub fn split(pattern: &str) -> (&str, &str, &str) {
     let parts: Vec<&str> = pattern.splitn(3, ':').collect();
     match parts[..] {

@@ -10,10 +10,10 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Scripts of this machine, and those that the binary carries.
+/// Imports of script files, and of embedded parts.
 pub struct Disk<'a>(pub &'a Cli);
 
-/// What scripts' names end in.
+/// Extensions of script files.
 const ENDINGS: [&str; 2] = ["ct", "bt"];
 
 impl Files for Disk<'_> {
@@ -43,7 +43,7 @@ impl Files for Disk<'_> {
     }
 }
 
-/// A clause that knows the descriptors of `/dev/nvidia-uvm` that traced processes have already: nobody sees those opened.
+/// A clause that records the descriptors of `/dev/nvidia-uvm` that traced processes opened before the trace.
 fn opened_before(cli: &Cli) -> String {
     let is_uvm = |fd: &std::fs::DirEntry| {
         let file = std::fs::read_link(fd.path());
@@ -60,7 +60,7 @@ fn opened_before(cli: &Cli) -> String {
     if all.is_empty() { all } else { format!("BEGIN {{ {all}}}\n") }
 }
 
-/// Processes that run already and are traced.
+/// Traced processes that are already running.
 fn running(cli: &Cli) -> Vec<u32> {
     let starts_one = cli.command.is_some() || !cli.argv.is_empty();
     match cli.pids.is_empty() && !starts_one {
@@ -69,7 +69,7 @@ fn running(cli: &Cli) -> Vec<u32> {
     }
 }
 
-/// The scripts in a folder, by name.
+/// The scripts in a folder, sorted by name.
 fn folder(path: &Path) -> Result<Vec<PathBuf>, String> {
     let entries = std::fs::read_dir(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
@@ -83,7 +83,8 @@ fn folder(path: &Path) -> Result<Vec<PathBuf>, String> {
     }
 }
 
-/// Reads a script that `from` imports. It runs with our rights, so only those may have written it who may as well have written `from`.
+/// Reads a script that `from` imports. It runs with the rights of this process, so only users who could have
+/// written `from` may have written it.
 fn script(path: &Path, trust: &Trust) -> Result<Imported, String> {
     let shown = path.display();
     let failed = |error: std::io::Error| format!("{shown}: {error}");
@@ -96,11 +97,11 @@ fn script(path: &Path, trust: &Trust) -> Result<Imported, String> {
     Ok(Imported { name: shown_name(path), text })
 }
 
-/// Bytes of a script at most.
+/// Largest size of a script in bytes.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// Users and groups whose files are imported: root, we ourselves, who has called us by sudo, the owner of the script that
-/// imports, and the group that may write it.
+/// Users and groups whose files are imported: root, the current user, the caller of sudo, the owner of the
+/// importing script, and the group that may write it.
 #[derive(Default)]
 struct Trust {
     users: Vec<u32>,
@@ -125,7 +126,7 @@ impl Trust {
         Trust { users: users.into_iter().flatten().collect(), groups: groups.into_iter().flatten().collect() }
     }
 
-    /// The other users who may write a file or folder, and the way out.
+    /// The other users who may write a file or folder, and the remedy.
     fn other_writers(&self, metadata: &Metadata) -> Option<(String, &'static str)> {
         let (mode, group) = (metadata.mode(), metadata.gid());
         match (mode & 0o002 != 0, mode & 0o020 != 0 && !self.groups.contains(&group)) {
@@ -135,10 +136,10 @@ impl Trust {
         }
     }
 
-    /// Nobody else can have written it, or put it in the place of another.
+    /// Checks that no other user can have written or replaced the file.
     fn allows(&self, place: &Path, metadata: &Metadata) -> Result<(), String> {
         let shown = place.display();
-        // Where a folder is sticky, files are their owners'.
+        // In a sticky folder, users can replace only their own files.
         let is_shared = metadata.is_dir() && metadata.mode() & 0o1000 != 0;
         if let Some((writers, way_out)) = self.other_writers(metadata).filter(|_| !is_shared) {
             return Err(format!("{shown} can be written by {writers}; `{way_out}` it"));
@@ -152,7 +153,7 @@ impl Trust {
         }
     }
 
-    /// The same of all folders above a file and of the links that lead to it.
+    /// Checks all folders above a file and those of the links to it.
     fn folders_of(&self, path: &Path) -> Result<(), String> {
         let written = std::path::absolute(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let real = path.canonicalize().map_err(|error| format!("{}: {error}", path.display()))?;
@@ -169,8 +170,8 @@ impl Trust {
     }
 }
 
-/// What root is warned of before it runs a script that others may change. It was named by the user, so it is not refused: on
-/// file systems without owners everything is like that.
+/// A warning for root before it runs a script that other users may change. The user has named the script, so it is
+/// not refused: on file systems without owners all files are like that.
 pub fn warning_of_script(path: &Path) -> Option<String> {
     let metadata = path.metadata().ok().filter(|metadata| metadata.is_file())?;
     let (writers, way_out) = Trust::of_caller().other_writers(&metadata)?;
@@ -178,7 +179,7 @@ pub fn warning_of_script(path: &Path) -> Option<String> {
     Some(format!("`{shown}` can be written by {writers}, and runs with root's rights: `{way_out} {shown}`"))
 }
 
-/// Relative to where we are, if it lies below.
+/// The path relative to the working directory, if it is below it.
 fn shown_name(path: &Path) -> String {
     let here = std::env::current_dir().unwrap_or_default();
     path.strip_prefix(&here).unwrap_or(path).display().to_string()
@@ -192,7 +193,7 @@ mod tests {
 
     const NOBODY: Option<u32> = Some(65534);
 
-    /// What is imported by `from`, in a folder of its own below a sticky one.
+    /// Imports a file by `from`, in a separate folder below a sticky one.
     fn imported(from: &Path, path: &Path) -> Result<Imported, String> {
         let trust = Trust::of(from.to_str().expect("UTF-8"));
         script(path, &trust)

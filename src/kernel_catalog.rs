@@ -8,7 +8,7 @@ use runtime::kernel::{btf, tracefs};
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
-/// The kernel that we run on.
+/// The running kernel.
 #[derive(Debug)]
 pub struct Running;
 
@@ -19,7 +19,7 @@ impl host::Kernel for Running {
             io::ErrorKind::PermissionDenied => "only root may read tracefs".to_string(),
             _ => error.to_string(),
         })?;
-        // Programs may not read the head that all records have.
+        // Programs may not read the common header of records.
         let own = format.fields.into_iter().filter(|field| !field.name.starts_with("common_"));
         Ok(Tracepoint { fields: own.map(field).collect() })
     }
@@ -74,23 +74,23 @@ impl host::Kernel for Running {
     }
 }
 
-/// A type as debug information has it.
+/// Converts a BTF type to the catalog's type.
 fn declared(mut ty: btf::Type) -> debug_info::Type {
-    // BTF tells `char` from numbers by its name alone.
+    // BTF distinguishes `char` from numbers only by its name.
     if let (btf::Kind::Int { bytes: 1, signed }, "char") = (&mut ty.kind, ty.name.as_str()) {
         *signed = true;
     }
     ty.map_ids(|at| TypeId { file: KERNEL, at: at.into() })
 }
 
-/// A field that somebody asked for.
+/// The offset of a field that was queried.
 struct FieldOffset {
     of: String,
     field: String,
     offset: Option<u32>,
 }
 
-/// Each question takes a pass over all of the kernel's types.
+/// Cache, since each query scans all types of the kernel.
 static FIELDS: Mutex<Vec<FieldOffset>> = Mutex::new(Vec::new());
 
 fn field(field: TracepointField) -> RecordField {
@@ -111,7 +111,7 @@ fn field(field: TracepointField) -> RecordField {
     RecordField { name: field.name, offset: field.offset, kind }
 }
 
-/// `x` of `const struct x *`
+/// The name of the struct in a declaration: `x` for `const struct x *`
 fn struct_behind(declared: &str) -> Option<String> {
     let name = declared.strip_prefix("const ").unwrap_or(declared).strip_prefix("struct ")?;
     let name = name.strip_suffix('*')?.trim_end().trim_end_matches("__user").trim_end();

@@ -27,12 +27,12 @@ use std::process::ExitCode;
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// The command line or the script is wrong.
+/// Exit status for an error on the command line or in the script.
 pub const WRONG: u8 = 1;
 
 fn main() -> ExitCode {
     runtime::process::serve_if_doorman();
-    // A file that may not grow is a write that fails, like a full disk.
+    // A file size limit then causes a write error, like a full disk.
     // SAFETY: no handler is installed.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     runtime::raise_file_limit();
@@ -44,7 +44,7 @@ fn main() -> ExitCode {
     let messages = Messages::new(&cli);
     match dispatch(&cli, &messages) {
         Ok(status) => ExitCode::from(status),
-        // The reader of the output has closed it.
+        // The reader of the output has closed the pipe.
         Err(failure) if is_broken_pipe(&failure.error) => ExitCode::SUCCESS,
         Err(failure) => {
             messages.error(&failure.error);
@@ -58,14 +58,14 @@ fn is_broken_pipe(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.downcast_ref().is_some_and(broken))
 }
 
-/// Help and version are no mistakes; a reader that went away is none either.
+/// Prints help, version or a usage error. A closed pipe is not an error.
 fn usage(error: &clap::Error) -> ExitCode {
     let _ = error.print();
     let asked_for = matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion);
     ExitCode::from(if asked_for { 0 } else { WRONG })
 }
 
-/// The version, and of a release build its commit.
+/// The version, for a release build with its commit.
 fn version() -> String {
     match option_env!("CUDATRACE_COMMIT") {
         Some(commit) => format!("{} ({commit})", env!("CARGO_PKG_VERSION")),
@@ -125,22 +125,22 @@ fn dispatch(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     }
 }
 
-/// Why there was nothing to trace, and the exit status that says so.
+/// The reason why nothing can be traced, and the exit status.
 #[derive(Debug)]
 pub struct Failure {
-    /// In words.
+    /// Reason.
     pub error: anyhow::Error,
-    /// 1 for mistakes of the user, 255 when the kernel refuses.
+    /// 1 for errors of the user, 255 if the kernel refuses something.
     pub status: u8,
 }
 
 impl Failure {
-    /// A mistake in the script or on the command line.
+    /// An error in the script or on the command line.
     pub fn wrong(error: impl Into<anyhow::Error>) -> Failure {
         Failure { error: error.into(), status: WRONG }
     }
 
-    /// The kernel refuses.
+    /// The kernel has refused something.
     pub fn loading(error: impl Into<anyhow::Error>) -> Failure {
         Failure { error: error.into(), status: 255 }
     }

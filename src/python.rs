@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 /// The first version with `-X perf`.
 const PERF: (u32, u32) = (3, 12);
 
-/// The file that a name on PATH, or a path, stands for.
+/// The file of a program, given as a name on PATH or as a path.
 pub fn file(program: &Path) -> Option<PathBuf> {
     if program.components().count() > 1 {
         return fs::canonicalize(program).ok();
@@ -17,18 +17,18 @@ pub fn file(program: &Path) -> Option<PathBuf> {
     fs::canonicalize(found?).ok()
 }
 
-/// `(3, 11)` of `/usr/bin/python3.11`.
+/// Version of Python by its file name: `(3, 11)` for `/usr/bin/python3.11`.
 pub fn version(file: &Path) -> Option<(u32, u32)> {
     let (major, minor) = file.file_name()?.to_str()?.strip_prefix("python")?.split_once('.')?;
     Some((major.parse().ok()?, minor.parse().ok()?))
 }
 
-/// Whether it has `-X perf`.
+/// Whether the version supports `-X perf`.
 pub fn has_perf(version: (u32, u32)) -> bool {
     version >= PERF
 }
 
-/// The version of a Python that is started with `-X perf` and ignores it.
+/// The version of a Python that is started with `-X perf` but ignores it.
 pub fn without_perf(argv: &[OsString]) -> Option<String> {
     let (program, options) = argv.split_first()?;
     let is_asked = options.iter().any(|word| word == "-Xperf")

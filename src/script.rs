@@ -13,27 +13,27 @@ use lang::syntax::ast::Item;
 use lang::{Diagnostics, Source};
 use std::io::Read;
 
-/// A script and the parameters that follow it.
+/// A script and its parameters.
 #[derive(Clone)]
 pub struct Script {
     /// Name and text.
     pub source: Source,
     /// `$1`, `$2`, ...
     pub params: Vec<String>,
-    /// What its maps are called by beside those of other scripts.
+    /// Prefix of its maps in the presence of other scripts.
     pub scope: Option<String>,
-    /// What heads its output beside that of other scripts; empty if it is alone.
+    /// Name of the script in the output among several scripts; empty for a single script.
     pub heading: String,
 }
 
 impl Script {
-    /// The binary brings it: its text is not the user's.
+    /// Whether it is an embedded script, whose text is not the user's.
     pub fn is_embedded(&self) -> bool {
         let name = self.source.name.strip_suffix(".ct").and_then(bundled::find);
         name.is_some_and(|script| self.source.text.starts_with(script.text))
     }
 
-    /// How the command line names it.
+    /// Name on the command line.
     fn word(&self) -> &str {
         match self.source.name.as_str() {
             "-e" => "-e PROGRAM",
@@ -41,13 +41,14 @@ impl Script {
         }
     }
 
-    /// A script that is alone.
+    /// A single script.
     pub fn alone(source: Source, params: &[String]) -> Script {
         Script { source, params: params.to_vec(), scope: None, heading: String::new() }
     }
 }
 
-/// Gives options of scripts their values that stand behind a blank: `--top 3`. Which options take one, the scripts know.
+/// Assigns words after a blank to options as their values: `--top 3`. The scripts define which options have
+/// values.
 pub fn attach_values(cli: &mut Cli) {
     let is_subcommand = |word: &String| cli.execute.is_none() && cli::subcommand(word).is_some();
     if cli.loose.is_empty() || cli.words.first().is_some_and(is_subcommand) {
@@ -62,7 +63,7 @@ pub fn attach_values(cli: &mut Cli) {
     }
 }
 
-/// Options of the scripts that the command line names, as far as they can be read; what cannot be is reported when they run.
+/// Options of the scripts on the command line, as far as they can be read; errors are reported when they run.
 pub fn options(cli: &Cli) -> Vec<options::ScriptOption> {
     let is_read = |word: &&String| match cli::classify(word, |name| bundled::find(name).is_some()) {
         Word::Embedded(_) => true,
@@ -79,18 +80,18 @@ pub fn options(cli: &Cli) -> Vec<options::ScriptOption> {
     named.chain(typed).flat_map(options).collect()
 }
 
-/// Finds the script that the command line names.
+/// Loads the script on the command line.
 ///
 /// # Errors
-/// There is none, or what it imports cannot be had.
+/// There is none, or its imports cannot be read.
 pub fn load(cli: &Cli, messages: &Messages) -> Result<Script> {
     import(find(cli)?, cli, messages)
 }
 
-/// Reads what a script imports.
+/// Reads the imports of a script.
 ///
 /// # Errors
-/// It cannot be had.
+/// They cannot be read.
 pub fn import(mut script: Script, cli: &Cli, messages: &Messages) -> Result<Script> {
     let mut diags = Diagnostics::default();
     if let Some(version) = kernel_version() {
@@ -108,7 +109,7 @@ pub fn import(mut script: Script, cli: &Cli, messages: &Messages) -> Result<Scri
     }
 }
 
-/// Major, minor and patch of the running kernel, as its headers have them.
+/// Major, minor and patch version of the running kernel, as in its headers.
 fn kernel_version() -> Option<(u8, u8, u8)> {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
     let mut numbers =
@@ -116,11 +117,12 @@ fn kernel_version() -> Option<(u8, u8, u8)> {
     Some((numbers.next()?, numbers.next()?, numbers.next()?))
 }
 
-/// All scripts that the command line names. Behind the first one and before `-e` other embedded scripts and files of scripts may
-/// stand; the words behind them are parameters of the last. A file beside an `-e` that has parameters is one of them.
+/// All scripts on the command line. After the first one, and before `-e`, there may be other embedded scripts and
+/// files; the words after them are parameters of the last one. If a program of `-e` has parameters, files are its
+/// arguments.
 ///
 /// # Errors
-/// As [`load`].
+/// See [`load`].
 pub fn load_all(cli: &Cli, messages: &Messages) -> Result<Vec<Script>> {
     let files_are_scripts = !cli.execute.as_deref().is_some_and(takes_params);
     let is_script = |word: &&String| match cli::classify(word, |name| bundled::find(name).is_some()) {
@@ -149,7 +151,8 @@ pub fn load_all(cli: &Cli, messages: &Messages) -> Result<Vec<Script>> {
     scripts.into_iter().map(|script| import(script, cli, messages)).collect()
 }
 
-/// A script's name without folder and ending; with a number if another one, or a map of the text of `-e`, is called so.
+/// Prefix of a script's maps: its name without folder and extension, with a number if another script, or a map in
+/// the text of `-e`, has this name.
 fn scope(word: &str, others: &[Script], typed: &str) -> String {
     let stem = std::path::Path::new(word).file_stem().map_or(word.into(), |stem| stem.to_string_lossy());
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
@@ -176,7 +179,7 @@ fn find(cli: &Cli) -> Result<Script> {
     open(word, params)
 }
 
-/// Reads a script by its name, as the command line's first word.
+/// Reads a script by its name, as for the first word of the command line.
 pub fn open(word: &str, params: &[String]) -> Result<Script> {
     Ok(Script::alone(read(word, params)?, params))
 }
@@ -216,13 +219,13 @@ fn read(word: &str, rest: &[String]) -> Result<Source> {
     }
 }
 
-/// A script has bodies, but for an empty one; documents of other kinds begin with a bracket.
+/// Whether a text may be a script: it has a body, or is empty. Other kinds of documents begin with a bracket.
 fn has_body(text: &str) -> bool {
     let text = text.trim_start();
     text.is_empty() || !text.starts_with(['{', '<', '[']) && text.contains(['{', '<'])
 }
 
-/// Where a process stands, or a command.
+/// The error for a process or command where the script's parameters are expected.
 fn behind_dashes(script: &str, command: &str, rest: &[String]) -> String {
     if command.parse::<u32>().is_ok() {
         return format!("the script takes no parameters; a process to trace follows `-p`: `-p {command}`");
@@ -231,7 +234,7 @@ fn behind_dashes(script: &str, command: &str, rest: &[String]) -> String {
     format!("a command to trace follows `--`: `cudatrace {script} -- {}`", shell_words::join(words))
 }
 
-/// The interpreter that runs a file of another language, which may be neither executable nor on PATH.
+/// The interpreter of a file in another language, which may be neither executable nor on PATH.
 fn interpreter(path: &str) -> Option<&'static str> {
     let interpreters = [(".py", "python3"), (".sh", "bash")];
     interpreters.iter().find(|(ending, _)| path.ends_with(ending)).map(|(_, interpreter)| *interpreter)
@@ -242,7 +245,7 @@ fn is_on_path(name: &str) -> bool {
     std::env::split_paths(&path).any(|directory| directory.join(name).is_file())
 }
 
-/// Words that people try, and what there is.
+/// Words that users try, with the equivalent.
 const HABITS: &[(&str, &str)] = &[
     ("alloc", "`cudatrace memory` shows allocations"),
     ("leak", "`cudatrace memleak` shows blocks that were not freed"),
@@ -268,12 +271,12 @@ const HABITS: &[(&str, &str)] = &[
     ("stats", "`cudatrace summary` counts and times"),
 ];
 
-/// What there is for a word that people try.
+/// The equivalent of a word that users try.
 pub fn habit(word: &str) -> Option<&'static str> {
     HABITS.iter().find(|(habit, _)| *habit == word).map(|(_, instead)| *instead)
 }
 
-/// `uprobe:libcuda:cuInit`
+/// The attach point, if the word is one: `uprobe:libcuda:cuInit`
 fn as_probe(word: &str) -> Option<String> {
     match word.split_once(':') {
         Some((provider, _)) if matches!(providers::find(provider), providers::ProviderMatch::Known(_)) => {
@@ -287,7 +290,7 @@ fn as_probe(word: &str) -> Option<String> {
     }
 }
 
-/// What stands in a script and in no file's name.
+/// Whether the word is the text of a script, not a file name.
 fn is_script_text(word: &str) -> bool {
     word.contains('{') || word.contains(char::is_whitespace) && word.contains(':')
 }
@@ -295,7 +298,7 @@ fn is_script_text(word: &str) -> bool {
 fn unreadable(path: &str, rest: &[String], error: std::io::Error) -> anyhow::Error {
     if is_script_text(path) {
         let mut text = path.to_owned();
-        // The shell split the script at its blanks.
+        // The shell has split the script at its blanks.
         if path.matches('{').count() > path.matches('}').count() {
             text = [&[text], rest].concat().join(" ");
         }
@@ -335,7 +338,7 @@ fn unreadable(path: &str, rest: &[String], error: std::io::Error) -> anyhow::Err
     }
 }
 
-/// Variables of the environment that are settings of the script.
+/// Environment variables that are settings of the script.
 pub fn settings() -> impl Iterator<Item = (String, String)> {
     let ours = |name: &str| name.starts_with("CUDATRACE_") || name.starts_with("BPFTRACE_");
     std::env::vars_os()
@@ -343,10 +346,10 @@ pub fn settings() -> impl Iterator<Item = (String, String)> {
         .filter(move |(name, _)| ours(name))
 }
 
-/// Says what is wrong with the settings in the environment, and with the options behind the script.
+/// Reports errors in the settings of the environment and in the options of the script.
 ///
 /// # Errors
-/// A value is none for its setting, or the script has no such option.
+/// A value is invalid for its setting, or the script has no such option.
 pub fn check_given(scripts: &[Script], cli: &Cli, messages: &Messages) -> Result<()> {
     for (name, value) in settings() {
         match config::variable(&name, &value, &mut Config::default()) {
@@ -369,9 +372,9 @@ pub fn check_given(scripts: &[Script], cli: &Cli, messages: &Messages) -> Result
     }
     let without_params = scripts.iter().filter(|script| !takes_params(&script.source.text));
     let superfluous = without_params.filter_map(|script| Some((script, script.params.split_first()?))).next();
-    // An option behind a program is most likely the program's.
+    // An option after a program most likely belongs to the program.
     if let Some((script, (word, rest))) = superfluous.filter(|(_, (word, _))| is_program(word)) {
-        // Where among the words an option stood is not known any more.
+        // The position of options among the words is no longer known.
         let more = ["...".to_owned()];
         let rest = if cli.given.is_empty() { rest } else { &more };
         bail!("unexpected argument `{word}`: {}", behind_dashes(script.word(), word, rest));
@@ -390,7 +393,7 @@ pub fn check_given(scripts: &[Script], cli: &Cli, messages: &Messages) -> Result
     }
 }
 
-/// What a word was meant to be that the script does not take.
+/// An alternative for a word that the script does not accept.
 fn instead(script: &Script, word: &str, rest: &[String]) -> String {
     let scripts = bundled::SCRIPTS.iter().map(|script| script.name);
     match (habit(word), lang::diagnostics::suggest::similar(word, scripts).first()) {
@@ -400,12 +403,12 @@ fn instead(script: &Script, word: &str, rest: &[String]) -> String {
     }
 }
 
-/// A file, or a program of PATH that nobody takes for something else.
+/// Whether the word is a file, or a program on PATH with an unambiguous name.
 fn is_program(word: &str) -> bool {
     habit(word).is_none() && (std::path::Path::new(word).is_file() || is_on_path(word))
 }
 
-/// Whether a script looks at `$1`, `$#` and so on, or might.
+/// Whether a script may use `$1`, `$#` and so on.
 fn takes_params(text: &str) -> bool {
     text.split('$').skip(1).any(|behind| behind.starts_with(|c: char| c.is_ascii_digit() || c == '#'))
 }

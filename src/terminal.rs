@@ -2,17 +2,17 @@
 
 use rustix::termios::{Winsize, tcgetwinsize};
 
-/// Columns of standard output: the terminal's, else what COLUMNS has, else 80.
+/// Width of standard output in columns: that of the terminal, otherwise COLUMNS, otherwise 80.
 pub fn columns() -> usize {
     known_columns().unwrap_or(80)
 }
 
-/// Columns of standard output: the terminal's, else what COLUMNS has.
+/// Width of standard output in columns: that of the terminal, otherwise COLUMNS.
 pub fn known_columns() -> Option<usize> {
     length(|size| size.ws_col, "COLUMNS")
 }
 
-/// Rows of standard output: the terminal's, else what LINES has, else 24.
+/// Height of standard output in rows: that of the terminal, otherwise LINES, otherwise 24.
 pub fn rows() -> usize {
     length(|size| size.ws_row, "LINES").unwrap_or(24)
 }
@@ -23,7 +23,7 @@ fn length(side: fn(Winsize) -> u16, variable: &str) -> Option<usize> {
     of_terminal.filter(|length| *length > 0).or_else(|| set().filter(|length| *length > 0))
 }
 
-/// The words of a text in lines of `width` columns at most; lines after the first begin with `indent` blanks.
+/// Wraps a text to lines of at most `width` columns; lines after the first are indented by `indent` blanks.
 pub fn wrap(text: &str, width: usize, indent: usize) -> String {
     let mut lines = vec![String::new()];
     for word in text.split(' ') {

@@ -7,11 +7,11 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::time::Duration;
 
-/// Readable each time that its period has passed.
+/// A timer whose descriptor is readable after each period.
 pub struct Timer(OwnedFd);
 
 impl Timer {
-    /// Ticks after `first`, which is not zero, and then every `period`.
+    /// Creates a timer that ticks after `first`, which is not zero, and then every `period`.
     ///
     /// # Errors
     /// The errors of timerfd_create(2).
@@ -24,12 +24,12 @@ impl Timer {
         Ok(Timer(timer))
     }
 
-    /// Takes the ticks so far; nothing is wrong if there are none.
+    /// Consumes the ticks so far, if any.
     pub fn take(&self) {
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
     }
 
-    /// To wait for.
+    /// Descriptor to wait for.
     pub fn fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }

@@ -15,18 +15,18 @@ use sim::catalog::TestCatalog;
 use sim::generate;
 use std::path::PathBuf;
 
-/// Steps of a world for a script by hand.
+/// Number of steps of a world for a handwritten script.
 const STEPS: usize = 400;
-/// Steps of a world for a generated script.
+/// Number of steps of a world for a generated script.
 const FEW_STEPS: usize = 60;
-/// Generated scripts if nobody says otherwise.
+/// Default number of generated scripts.
 const PROGRAMS: u64 = 300;
 
 fn variants() -> Vec<Variant> {
     agree::variants(codegen::opt::PASSES.len())
 }
 
-/// For a generated script: everything on and everything off, and one of the others in turn.
+/// Variants for a generated script: all optimisations, none, and one of the others in turn.
 fn some_variants(seed: u64) -> Vec<Variant> {
     let plain = |v: &Variant| !v.pid_filter && matches!(v.passes, Passes::None | Passes::All);
     let (mut some, others): (Vec<_>, Vec<_>) = variants().into_iter().partition(plain);
@@ -35,10 +35,10 @@ fn some_variants(seed: u64) -> Vec<Variant> {
     some
 }
 
-/// Of so many generated scripts one may be too long for BPF's jumps.
+/// One of this number of generated scripts may be too long for BPF's jumps.
 const LONG: usize = 2_000;
 
-/// Disagreements of a script, in words.
+/// Disagreements of a script as text.
 fn disagreements(src: &Source, seed: u64, steps: usize, variants: &[Variant]) -> Vec<String> {
     found(src, seed, steps, variants).iter().map(|found| found.text().to_owned()).collect()
 }
@@ -75,7 +75,7 @@ fn scripts_do_what_they_mean() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
 
-/// A clause that holds so many values at once.
+/// A clause in which this number of values is live at once.
 fn holds(values: usize) -> String {
     let sets: String = (0..values).map(|at| format!("$v{at} = pid * {} + retval; ", at + 3)).collect();
     let joined = (0..values).rev().map(|at| format!("$v{at}")).collect::<Vec<_>>().join(" ^ ");
@@ -84,8 +84,8 @@ fn holds(values: usize) -> String {
     )
 }
 
-/// Where values take all of the stack, what guards keep is in scratch memory, which also a return that is none of ours gives
-/// back. How many values that are is the compiler's business.
+/// If values occupy the whole stack, those of guards are in scratch memory. It must be released also at a return
+/// that is not traced. The compiler decides how many values that takes.
 #[test]
 fn scratch_memory_that_a_guard_claims_is_given_back() {
     let (least, most) = (56, 66);
@@ -101,7 +101,7 @@ fn scratch_memory_that_a_guard_claims_is_given_back() {
     assert!((1..most - least).contains(&refused), "{refused} of them are too large");
 }
 
-/// Together these values take three times the stack, at any one time a third of that.
+/// The values take three times the stack together, but only a third of that at any time.
 #[test]
 fn values_that_are_held_one_after_the_other_share_the_stack() {
     let hold = |round: u32| {
@@ -116,7 +116,7 @@ fn values_that_are_held_one_after_the_other_share_the_stack() {
     assert_eq!(disagreements(&src, 7, STEPS, &variants()), [""; 0]);
 }
 
-/// What became of a generated script.
+/// Result of a generated script.
 #[derive(PartialEq)]
 enum Verdict {
     Agrees,
@@ -124,7 +124,7 @@ enum Verdict {
     Disagrees,
 }
 
-/// Runs a generated script; says where it disagrees, or that something panicked.
+/// Runs a generated script; reports disagreements and panics.
 fn verdict(seed: u64) -> Verdict {
     let src = Source::new("generated", generate::script(seed));
     let found = std::panic::catch_unwind(|| found(&src, seed, FEW_STEPS, &some_variants(seed)));

@@ -22,14 +22,14 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const DRIVER: &str = "/usr/lib/x86_64-linux-gnu/libcuda.so.1";
 const COMPARED: &str = "bpftrace v0.17.";
 
-/// bpftrace sees the programs of the other test too: one after the other.
+/// bpftrace traces the programs of the other test too, so the tests run one after the other.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A script and its head.
+/// A script and its header.
 struct Sample {
     path: PathBuf,
     text: String,
@@ -46,7 +46,8 @@ impl Sample {
         said.unwrap_or_else(|| panic!("{}: a line `// 0.17:` is missing", self.path.display()))
     }
 
-    /// The command that is traced, silent: bpftrace knows no quotes, and does not run scripts by their first line.
+    /// The traced command, without output: bpftrace does not support quotes, and does not run scripts by their
+    /// first line.
     fn traced(&self, wrapper: &Path) -> Option<String> {
         let command = self.head("run").next()?.replace("{examples}", &examples().to_string_lossy());
         Some(format!("/bin/sh {} {command}", wrapper.display()))
@@ -76,13 +77,13 @@ fn samples() -> Vec<Sample> {
     paths.into_iter().map(read).collect()
 }
 
-/// What is printed, without blanks at the ends of lines, empty lines and the greeting.
+/// The output without trailing blanks, empty lines and the greeting.
 fn lines(text: &str) -> Vec<String> {
     let shown = text.lines().map(str::trim_end);
     shown.filter(|line| !line.is_empty() && !line.starts_with("Attaching ")).map(String::from).collect()
 }
 
-/// Entries of one map that follow each other, sorted.
+/// Sorts consecutive entries of one map.
 fn sorted(lines: &[String]) -> Vec<String> {
     let map = |line: &String| line.starts_with('@').then(|| line.split(['[', ':']).next().map(String::from));
     let runs = lines.chunk_by(|a, b| map(a).is_some() && map(a) == map(b));
@@ -94,7 +95,7 @@ fn sorted(lines: &[String]) -> Vec<String> {
     .collect()
 }
 
-/// Which maps have which keys.
+/// Maps with their keys.
 fn shape(lines: &[String]) -> Vec<String> {
     let entry =
         |line: &String| line.starts_with('@').then(|| line.split(':').next().unwrap_or("").to_string());
@@ -103,7 +104,7 @@ fn shape(lines: &[String]) -> Vec<String> {
     entries
 }
 
-/// Debian 12's bpftrace, if it is here.
+/// Debian 12's bpftrace, if it is installed.
 fn bpftrace() -> Option<Command> {
     let version = Command::new("bpftrace").arg("--version").output().ok()?;
     stdout(&version).starts_with(COMPARED).then(|| {
@@ -160,7 +161,8 @@ fn what_both_have_prints_as_it_does_in_0_17() {
     }
 }
 
-/// A folder as bpftrace's source tree is laid out, with a program for each verdict that needs no bpftrace.
+/// A folder with the layout of bpftrace's source tree, with a program for each verdict that does not need
+/// bpftrace.
 const SUITE: &str = r#"# A comment.
 NAME prints
 PROG BEGIN { printf("three %d\n", 3); exit() }

@@ -14,7 +14,7 @@ fn has_line(output: &Output, line: &str) {
     assert!(printed.lines().any(|found| found == line), "`{line}`: {printed}{}", stderr(output));
 }
 
-/// A folder to change the root to: cudatrace, programs to trace, and the libraries of both.
+/// A root directory with cudatrace, programs to trace, and the libraries of both.
 fn small_root() -> tempfile::TempDir {
     let root = tempfile::tempdir().expect("a directory");
     let inside = |path: &Path| root.path().join(path.strip_prefix("/").expect("absolute"));
@@ -39,7 +39,7 @@ fn small_root() -> tempfile::TempDir {
     root
 }
 
-/// Traces inside of a root in which only these file systems are mounted.
+/// Traces in a root in which only these file systems are mounted.
 fn trace_in(root: &Path, mounts: &[(&str, &str)], libraries: &str, words: &[&str]) -> Output {
     let mount = |(kind, place): &(&str, &str)| format!("mount -t {kind} none {}/{place} && ", root.display());
     let mounted: String = mounts.iter().map(mount).collect();
@@ -116,10 +116,10 @@ fn sixty_four_descriptors_are_enough() {
     has_line(&command.args(late).output().expect("sh"), "@: 100");
 }
 
-/// Leaves a tracer that has begun no room for another descriptor. poll(2) takes no more than these, too.
+/// Lowers the descriptor limit of a running tracer, so that it cannot open more. It also limits poll(2).
 fn take_descriptors(tracer: &Running) {
     let limit = libc::rlimit { rlim_cur: 3, rlim_max: 3 };
-    // SAFETY: a limit that lives, and no room for the old one.
+    // SAFETY: the limit is valid during the call, and the old one is not requested.
     let result =
         unsafe { libc::prlimit(tracer.pid() as i32, libc::RLIMIT_NOFILE, &limit, std::ptr::null_mut()) };
     assert_eq!(result, 0);
@@ -153,7 +153,7 @@ fn a_library_that_comes_when_there_are_no_descriptors_left_is_reported() {
 #[test]
 fn a_library_that_a_running_process_maps_when_there_are_no_descriptors_left_is_reported() {
     let Some((user, work)) = loader_and_library() else { return };
-    // Where only the process sees it: it has to be opened through its root.
+    // Only the process sees the file, so it must be opened through its root.
     let folder = tempfile::tempdir().expect("a directory");
     let library = folder.path().join("libwork.so");
     let run = format!(
@@ -179,7 +179,7 @@ fn a_library_that_a_running_process_maps_when_there_are_no_descriptors_left_is_r
     assert!(running.ended().0.success() && tracer.ended().0.success());
 }
 
-/// Makes a memory cgroup of so many bytes; where a process enters it.
+/// Creates a memory cgroup with a limit; returns the file for adding a process.
 fn memory_group(name: &str, limit: &str) -> Option<PathBuf> {
     let old = Path::new("/sys/fs/cgroup/memory");
     let (mount, file) = if old.exists() {

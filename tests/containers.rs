@@ -6,7 +6,7 @@ mod common;
 use common::Running;
 use std::process::Command;
 
-/// A process in a mount namespace of its own, where alone the library is.
+/// A process in its own mount namespace; only there the library exists.
 const IN_CONTAINER: &str = r#"
 set -e
 mount -t tmpfs none /mnt && mount --bind "$STORE" /mnt
@@ -28,9 +28,9 @@ fn a_library_of_processes_that_have_ended_is_attached() {
     if !common::can_trace() {
         return;
     }
-    // A directory that is not where the tracer would look by itself.
+    // A directory that the tracer does not search by default.
     let store = tempfile::tempdir_in(common::examples()).expect("a directory");
-    // A name of its own: libcuda may be mapped by any process of the machine.
+    // A unique name: any process of the machine may have mapped libcuda.
     let library = format!("libheld{}", std::process::id());
     for (from, to) in [("late_dlopen", "late_dlopen"), ("libcuda.so.1", &format!("{library}.so"))] {
         std::fs::copy(common::example(from), store.path().join(to)).expect("copied");

@@ -38,7 +38,7 @@ fn trace(script: &str, program: &Path) -> Output {
     cudatrace().args(args).output().expect("cudatrace starts")
 }
 
-/// What the program says of itself, and nothing else, was seen.
+/// Asserts that exactly the calls that the program reports were traced.
 fn same_as_said(output: &Output, how: &str) {
     let text = stdout(output);
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('@'));
@@ -166,7 +166,7 @@ fn cpp_is_seen_as_it_is_however_it_is_compiled() {
     }
 }
 
-/// A program without debug information, which lies in another file.
+/// A program whose debug information is in a separate file.
 fn split(folder: &Path, separate: &str, link: bool) -> PathBuf {
     let (program, whole, separate) = (folder.join("split"), folder.join("whole"), folder.join(separate));
     c_program("-g", &whole);
@@ -211,7 +211,8 @@ fn a_stripped_program_has_the_names_of_the_file_beside_it() {
     has(&output, "        main+0");
 }
 
-/// A library whose static function has a name in a separate file alone, and a program that calls it seven times.
+/// A library with a static function whose name is only in a separate file, and a program that calls it seven
+/// times.
 fn split_library(folder: &Path) -> (PathBuf, PathBuf) {
     let path = |name: &str| folder.join(name).to_str().unwrap().to_owned();
     let (library, separate, program) = (path("libhidden.so"), path("libhidden.debug"), path("calls"));
@@ -220,7 +221,7 @@ fn split_library(folder: &Path) -> (PathBuf, PathBuf) {
     std::fs::write(path("hidden.c"), code).unwrap();
     let code = "int shown(int); int main(void) { for (int i = 0; i < 7; i++) shown(i); }";
     std::fs::write(path("calls.c"), code).unwrap();
-    // The code is not located at its own offset in the file.
+    // The address of the code differs from its offset in the file.
     let options =
         ["-g", "-O1", "-shared", "-fPIC", "-Wl,-soname,libhidden.so", "-Wl,-Ttext-segment=0x400000"];
     tool("gcc", &[&options[..], &["-Wl,--build-id", &path("hidden.c"), "-o", &library]].concat());
@@ -323,7 +324,7 @@ fn compressed_and_shared_debug_information_is_read() {
     assert!(said.contains("`shared.debug` (by dwz), which is missing"), "{said}");
 }
 
-/// Where a section of a file lies.
+/// Location of a section in a file.
 fn section(program: &Path, name: &str) -> (usize, usize) {
     let bytes = std::fs::read(program).unwrap();
     let file = object::File::parse(&*bytes).unwrap();
@@ -372,7 +373,7 @@ fn copies_that_the_optimiser_changed_are_refused() {
     }
     let folder = TempDir::new().unwrap();
     let (text, program) = (folder.path().join("copy.c"), folder.path().join("copy"));
-    // Of the struct one member is read, and nobody wants the result.
+    // Only one member of the struct is read, and the result is not used.
     let code = "#include <stdio.h>\nstruct s { int a; long b; };\n\
                 static __attribute__((noinline)) int part(struct s *s, int n) { return printf(\"%d\\n\", s->a + n); }\n\
                 int main(int argc, char **argv) { struct s s = { argc, 2 }; part(&s, argc); part(&s, 1); return 0; }\n";
@@ -384,7 +385,8 @@ fn copies_that_the_optimiser_changed_are_refused() {
     assert!(said.contains("E0124") && said.contains("made this copy of `part`"), "{said}");
 }
 
-/// Each call runs the line once, whatever the compiler makes of its code; how many lines there are depends on the level.
+/// Each call runs the line once, whatever the compiler generates for it; the number of line entries depends on the
+/// optimisation level.
 #[test]
 fn a_line_of_source_is_probed_where_its_code_begins() {
     if !can_trace() {

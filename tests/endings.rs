@@ -13,7 +13,7 @@ fn hammer() -> Running {
     Running::start(Command::new(example("hammer")).args(["--threads", "2", "--calls", &calls]))
 }
 
-/// A program that has the simulated driver mapped, and calls it until it is killed.
+/// A program that has mapped the simulated driver, and calls it until it is killed.
 fn workload() -> Running {
     let mut command = Command::new(example("workload_driver"));
     command.env("LD_LIBRARY_PATH", common::examples()).env("CUDASIM_FAST", "1");
@@ -28,7 +28,7 @@ fn workload() -> Running {
     ]))
 }
 
-/// `cudatrace -p` of a running program, with its probes in place.
+/// `cudatrace -p` of a running program, after attaching.
 fn attached(script: &str, target: &Running) -> Running {
     let mut command = cudatrace();
     command.args(["-v", "-p", &target.pid().to_string(), "-e", script]);
@@ -38,7 +38,8 @@ fn attached(script: &str, target: &Running) -> Running {
     trace
 }
 
-/// From Ctrl-C to the end of the process: the best of some runs, as others work on this machine too.
+/// Time from Ctrl-C to the end of the process: the shortest of several runs, since other processes use this
+/// machine too.
 fn least_time_to_end(script: &str, target: &Running) -> Duration {
     let once = |_| {
         let mut trace = attached(script, target);
@@ -82,7 +83,7 @@ fn single_uprobes_that_go_let_others_pass() {
     let mut command = cudatrace();
     command.args(["--no-feature", "uprobe_multi", "-p", &target.pid().to_string()]);
     command.args(["-e", "uprobe:libcuda:cuMem* { @ = count() } END { printf(\"end\\n\") }"]);
-    // The kernel takes 100 ms for each of the 179 of the first, after whose end the second begins.
+    // The kernel takes 100 ms for each of the 179 events of the first run, whose end the second run waits for.
     for _ in 0..2 {
         let begun = Instant::now();
         let mut trace = Running::start(&mut command);
@@ -106,7 +107,7 @@ fn nothing_of_us_stays_in_the_program() {
     trace.signal(libc::SIGINT);
     trace.lines();
     common::wait_for("the probe to go", || !has_breakpoint(target.pid()));
-    // Killed, we leave nothing either.
+    // A killed tracer also leaves no probes.
     let mut trace = attached("uprobe:libhammer:hammer_push { @ = count() }", &target);
     assert!(has_breakpoint(target.pid()), "probed");
     trace.signal(libc::SIGKILL);
@@ -124,7 +125,7 @@ fn has_breakpoint(pid: u32) -> bool {
     first[0] == 0xcc
 }
 
-/// Where the library is mapped, and where in it the function is.
+/// Address of the function in a process that has mapped the library.
 fn address_of_push(pid: u32) -> Option<u64> {
     use object::{Object, ObjectSymbol};
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
@@ -170,7 +171,7 @@ fn a_job_in_the_background_of_a_script_ends_when_it_is_asked_to() {
         return;
     }
     let target = hammer();
-    // As shells start what stands before `&`, where nobody controls jobs.
+    // A shell without job control starts background commands in this way.
     let mut command = Command::new("sh");
     command
         .args(["-c", "trap '' INT; exec \"$0\" -v -p $1 -e 'uprobe:libhammer:hammer_push { @ = count() }'"]);
@@ -247,7 +248,7 @@ fn the_first_exit_wins_and_nothing_is_printed_after_it() {
     let mut command = cudatrace();
     let output = command.args(["-q", "-p", &target.pid().to_string(), "-e", script]).output().expect("runs");
     let text = stdout(&output);
-    // Others may have printed before; who called exit() first printed before it called.
+    // Other threads may have printed before; the thread that called exit() first printed before its call.
     let codes: Vec<i32> =
         text.lines().filter_map(|line| line.strip_prefix("by ")?.parse::<i32>().ok()).collect();
     let status = output.status.code().expect("not killed");
@@ -289,7 +290,7 @@ fn whoever_reads_our_output_does_not_wait_for_the_kernel() {
     if !can_trace() {
         return;
     }
-    // The shell reads until nobody holds the pipe; a process that we leave behind must not.
+    // The shell reads until the pipe is closed; a remaining process of the tracer must not hold it open.
     let script = format!(
         "text=$({} -q -e 'BEGIN {{ printf(\"done\\n\"); exit() }} uprobe:{}:hammer_push {{ @ = count() }}'); echo \"$text\"; \
          cat /proc/$$/task/$$/children",
@@ -318,7 +319,7 @@ fn too_few_open_files_are_said_with_the_way_out() {
     if !can_trace() {
         return;
     }
-    // Where the limit is met, at the first file of our own, or in the middle of the functions, is all the same.
+    // The limit may be reached at the first own file, or while functions are attached.
     for limit in [24, 48, 64, 100] {
         let traced = format!(
             "ulimit -n {limit}; exec {} --no-feature uprobe_multi -e 'uprobe:libcuda:cuMem* {{ @ = count() }}' -- true",
@@ -383,7 +384,7 @@ fn the_number_of_probes_is_printed_before_the_mark_that_callers_wait_for() {
     }
     let mut command = cudatrace();
     command.env("__BPFTRACE_NOTIFY_PROBES_ATTACHED", "1").args(["-e", "interval:ms:300 { exit() }"]);
-    // Both outputs into one pipe show their order.
+    // Both outputs go to one pipe, which shows their order.
     let (mut reader, writer) = std::io::pipe().expect("a pipe");
     command.stderr(writer.try_clone().expect("a descriptor")).stdout(writer);
     let mut child = command.spawn().expect("it starts");

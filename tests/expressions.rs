@@ -11,10 +11,10 @@ use std::fmt::Write as _;
 use std::process::Command;
 
 const EXPRESSIONS: usize = 300;
-/// Expressions of one clause: a program has a size at most.
+/// Number of expressions per clause: a program has a limited size.
 const OF_CLAUSE: usize = 12;
 
-/// Numbers that are the same in each run.
+/// Deterministic pseudo-random numbers.
 struct Numbers(u64);
 
 impl Numbers {
@@ -42,7 +42,7 @@ impl Both {
         Both { script: script.into(), c: c.into(), signed }
     }
 
-    /// As C has it, converted.
+    /// The expression in C, converted.
     fn c_as(&self, signed: bool) -> String {
         format!("(({})({}))", if signed { "int64_t" } else { "uint64_t" }, self.c)
     }

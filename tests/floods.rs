@@ -11,7 +11,7 @@ use std::time::Duration;
 
 const THREADS: u64 = 2;
 
-/// `cudatrace` with these arguments, and a program that calls `hammer_push` so often from each thread.
+/// `cudatrace` with these arguments, and a program with this number of calls of `hammer_push` per thread.
 fn trace(args: &[&str], calls: u64) -> Command {
     let mut command = cudatrace();
     let (threads, calls) = (THREADS.to_string(), calls.to_string());
@@ -20,7 +20,7 @@ fn trace(args: &[&str], calls: u64) -> Command {
     command
 }
 
-/// What the numbers of a map add up to; of buckets and statistics the counts.
+/// Sum of the numbers of a map; for buckets and statistics the sum of the counts.
 fn total(value: &Value) -> i64 {
     match value {
         Value::Number(number) => number.as_i64().expect("an integer"),
@@ -37,7 +37,7 @@ fn what_intervals_print_and_empty_adds_up_to_the_calls() {
         return;
     }
     const CALLS: u64 = 200_000;
-    // More keys come and go than have room at a time.
+    // More keys are added and deleted than fit in the map at a time.
     let script = "
         let @passing = hash(48);
         uprobe:libhammer:hammer_push {

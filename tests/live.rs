@@ -34,7 +34,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output, Stdio};
 use std::time::{Duration, Instant};
 
-/// How long a case may take.
+/// Time limit of a case.
 fn time_limit() -> Duration {
     let seconds =
         std::env::var("CUDATRACE_LIVE_SECONDS").map(|text| text.parse().expect("a number of seconds"));
@@ -167,7 +167,7 @@ fn trace(case: &Case) -> Result<Output, Failed> {
     finish(command)
 }
 
-/// Where cgroups of version 2 are mounted.
+/// Mount point of cgroups version 2.
 fn cgroup_mount() -> String {
     let mounts = std::fs::read_to_string("/proc/mounts").unwrap_or_default();
     let mut fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
@@ -175,7 +175,7 @@ fn cgroup_mount() -> String {
     found.map_or("/sys/fs/cgroup".into(), |fields| fields[1].to_owned())
 }
 
-/// Starts what `BEFORE` says, `THREADS PROGRAM`, and waits for its threads.
+/// Starts the program of `BEFORE`, `THREADS PROGRAM`, and waits for its threads.
 fn start_before(text: &str) -> Result<Running, Failed> {
     let (threads, program) = text.split_once(' ').ok_or("BEFORE wants THREADS PROGRAM")?;
     let threads: usize = threads.parse()?;
@@ -187,7 +187,7 @@ fn start_before(text: &str) -> Result<Running, Failed> {
     Ok(running)
 }
 
-/// Runs a command to its end; kills it past the time limit.
+/// Runs a command to its end; kills it after the time limit.
 fn finish(mut command: Command) -> Result<Output, Failed> {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let pid = child.id() as i32;

@@ -12,22 +12,22 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 
-/// A run whose workload has done its work; it stays until it is dropped.
+/// A session whose workload has finished; it runs until it is dropped.
 struct Traced {
     trace: Running,
     port: u16,
-    /// What the workload says of itself: `count cuMemAlloc_v2` is 36.
+    /// Counts that the workload reports: `count cuMemAlloc_v2` is 36.
     truth: HashMap<String, f64>,
 }
 
 impl Traced {
-    /// The workload has ended, and the shell that started it goes on, so that the run can be asked.
+    /// Waits until the workload has ended; the shell that started it continues, so that metrics can be requested.
     fn start(arguments: &[&str]) -> Traced {
         let workload = format!("{} --threads 2 --leak 12345; sleep 40", example("workload_driver"));
         Traced::run(arguments, &workload, "== end ==")
     }
 
-    /// Traces a command of a shell, which has printed a line.
+    /// Traces a shell command, and waits for a line of its output.
     fn run(arguments: &[&str], shell: &str, line: &str) -> Traced {
         let mut command = cudatrace();
         command.args(arguments).args(["--export", "openmetrics=0", "--", "sh", "-c", shell]);
@@ -52,14 +52,14 @@ impl Traced {
     }
 }
 
-/// Where a run listens, after it has printed that.
+/// The port that a run has printed.
 fn port_of(trace: &Running) -> u16 {
     let address = trace.heard().iter().find_map(|line| line.strip_prefix("metrics at http://127.0.0.1:"));
     let port = address.and_then(|rest| rest.strip_suffix("/metrics")).and_then(|port| port.parse().ok());
     port.expect("the address is printed")
 }
 
-/// Head and body of an answer.
+/// Head and body of a response.
 fn request(port: u16, head: &str) -> (String, String) {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("somebody listens");
     stream.write_all(format!("{head}Connection: close\r\n\r\n").as_bytes()).expect("sent");
@@ -70,7 +70,7 @@ fn request(port: u16, head: &str) -> (String, String) {
     (head.to_owned(), body.to_owned())
 }
 
-/// Whether a program can be run; says so if not.
+/// Whether a program can be run; reports a skip if not.
 fn has(program: &str, arguments: &[&str]) -> bool {
     let ran = Command::new(program).args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).status();
     let there = ran.is_ok_and(|status| status.success());
@@ -110,7 +110,7 @@ fn the_checkers_of_others_find_nothing() {
     if !can_trace() {
         return;
     }
-    // A name that is hard on every format: it becomes a label.
+    // A name with special characters of every format, which becomes a label.
     let hostile = r#"uprobe:libcuda:cuInit { @["a\"b\\c\n{}=,\x1b[31m\xff", "\xe6\xbc"] = count(); @sizes["x y"] = hist(1) }"#;
     for arguments in [SCRIPT, &["-e", hostile]] {
         let traced = Traced::start(arguments);
@@ -129,7 +129,7 @@ fn the_checkers_of_others_find_nothing() {
     }
 }
 
-/// Exit status and all that is said of what is read.
+/// Exit status and output of a command with this input.
 fn feed(command: &mut Command, input: &str) -> (i32, String) {
     let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = piped.spawn().expect("it can be run");
@@ -139,7 +139,7 @@ fn feed(command: &mut Command, input: &str) -> (i32, String) {
     (output.status.code().unwrap_or(-1), said)
 }
 
-/// A Prometheus that scrapes one address.
+/// A Prometheus server for a test.
 struct Prometheus {
     _running: Running,
     _data: tempfile::TempDir,
@@ -147,7 +147,7 @@ struct Prometheus {
 }
 
 impl Prometheus {
-    /// Scrapes these ports of this machine every second, and has the alerts of the examples.
+    /// Starts Prometheus, which scrapes these local ports every second, with the alerts of the examples.
     fn scraping(ports: &[u16]) -> Prometheus {
         let data = tempfile::tempdir().expect("a directory");
         let targets: Vec<String> = ports.iter().map(|port| format!("'127.0.0.1:{port}'")).collect();
@@ -184,7 +184,7 @@ impl Prometheus {
         serde_json::from_str(&body).unwrap_or_else(|error| panic!("{query}: {error}: {body}"))
     }
 
-    /// The one number that a query has, if it has one.
+    /// The single number in the result of a query, if there is one.
     fn value(&self, query: &str) -> Option<f64> {
         let answer = self.query(query);
         assert_eq!(answer["status"], "success", "{query}: {answer}");
@@ -234,7 +234,7 @@ fn prometheus_answers_with_the_counts_of_the_workload() {
     is(failed, traced.truth("failed cuMemAlloc_v2 CUDA_ERROR_OUT_OF_MEMORY"));
     is("cudatrace_events_lost_total", 0.0);
     let launched = traced.truth("count cuLaunchKernel");
-    // Entry and return of a call are runs of one program where the kernel has sessions, else of two of the clause.
+    // Entry and return of a call are runs of one program if the kernel has sessions, otherwise of two programs.
     let hits =
         prometheus.value("cudatrace_probe_hits_total{probe=\"cuda:launch\"}").expect("the kernel counts");
     assert!(hits >= launched, "{hits} runs for {launched} launches");
@@ -243,7 +243,7 @@ fn prometheus_answers_with_the_counts_of_the_workload() {
     traced.trace.ended();
 }
 
-/// Each query of the dashboard, with Grafana's variables filled in, while a program runs.
+/// Runs each query of the dashboard, with Grafana's variables filled in, during a trace.
 #[test]
 fn the_dashboard_has_answers() {
     if !can_trace() || !has("prometheus", &["--version"]) {
@@ -279,7 +279,7 @@ fn the_dashboard_has_answers() {
     traced.trace.ended();
 }
 
-/// More processes than any map has keys, one after the other, and one that lives beside them.
+/// Runs more processes than a map has keys, one after the other, and another one during that time.
 #[test]
 fn processes_that_end_leave_true_sums_and_no_series() {
     if !can_trace() || !has("prometheus", &["--version"]) {
@@ -297,7 +297,7 @@ fn processes_that_end_leave_true_sums_and_no_series() {
             @blocks[pid] = 1;
         }"#;
     let workload = example("workload_driver");
-    // The short ones wait until somebody scrapes.
+    // The short processes wait for the first scrape.
     let shell = format!(
         "{workload} --no-errors --leak 7000000 --linger 60000 & echo started; sleep 4; i=0; \
          while [ $i -lt {SHORT} ]; do {workload} --no-errors --leak 1000 >/dev/null; sleep 0.01; i=$((i+1)); done; \
@@ -308,7 +308,7 @@ fn processes_that_end_leave_true_sums_and_no_series() {
     traced.trace.wait_for_line("all have ended");
     let processes = f64::from(SHORT) + 1.0;
     prometheus.wait_for_value("sum(test_calls_total)", processes);
-    // Each launches 8 times 5 kernels.
+    // Each process launches 8 times 5 kernels.
     prometheus.wait_for_value("sum(gpu_cuda_kernel_launch_calls_total)", 40.0 * processes);
     let begin = "min_over_time(sum(gpu_cuda_kernel_launch_calls_total)[5m:1s])";
     let counted = prometheus.value(&format!("sum(gpu_cuda_kernel_launch_calls_total) - {begin}"));
@@ -349,7 +349,7 @@ fn the_first_failure_fires_its_alert() {
     trace.ended();
 }
 
-/// Of a thousand calls on two machines 20 take 20 ms, all on the second machine: so does the 990th.
+/// Of a thousand calls on two machines 20 take 20 ms, all on the second machine; so does the 990th.
 #[test]
 fn histograms_of_two_tracers_can_be_added() {
     if !can_trace() || !has("prometheus", &["--version"]) {
@@ -390,7 +390,7 @@ fn idle_connections_delay_no_scrape() {
         (0..200).map(|_| TcpStream::connect(("127.0.0.1", traced.port)).expect("accepted")).collect();
     let start = std::time::Instant::now();
     assert!(traced.get("/metrics", "*/*").0.starts_with("HTTP/1.1 200"));
-    // An idle connection is closed after 5 s: nobody waited for that.
+    // An idle connection is closed after 5 s; the request did not wait for that.
     assert!(start.elapsed() < std::time::Duration::from_secs(4), "{:?}", start.elapsed());
     drop(idle);
     let (head, _) = request(traced.port, "GET /metrics HTTP/1.1\r\nHost: rebound.example\r\n");

@@ -22,12 +22,13 @@ struct Receiver {
 }
 
 impl Receiver {
-    /// The first so many requests of each kind are refused; with TLS if there is a certificate and its key.
+    /// Starts a receiver that refuses the first `refusals` requests of each kind; it uses TLS if `tls` has a
+    /// certificate and its key.
     fn start(refusals: u32, tls: &[&str]) -> Option<Receiver> {
         Receiver::start_at([0, 0], refusals, tls)
     }
 
-    /// With ports for gRPC and HTTP; 0 is any.
+    /// Starts a receiver with ports for gRPC and HTTP; 0 is any port.
     fn start_at([grpc, http]: [u16; 2], refusals: u32, tls: &[&str]) -> Option<Receiver> {
         let needs = "import grpc, opentelemetry.proto.collector.trace.v1.trace_service_pb2_grpc";
         let has = Command::new("python3").args(["-c", needs]).stderr(Stdio::null()).status();
@@ -53,7 +54,7 @@ impl Receiver {
     }
 }
 
-/// Those that are whole: somebody may be writing.
+/// The complete lines of a file that may still be written.
 fn lines(path: &Path) -> Vec<Value> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.split_inclusive('\n')
@@ -62,7 +63,7 @@ fn lines(path: &Path) -> Vec<Value> {
         .collect()
 }
 
-/// Runs the workload under `SCRIPT`; what is said of it.
+/// Runs the workload under `SCRIPT`; returns its output.
 fn trace(exports: &[&str], environment: &[(&str, &str)]) -> String {
     trace_program(exports, environment, &[])
 }
@@ -109,10 +110,10 @@ fn ns(span: &Value, key: &str) -> u64 {
     span[key].as_str().and_then(|text| text.parse().ok()).unwrap_or_else(|| panic!("{key}: {span}"))
 }
 
-/// Counts of calls that the workload says.
+/// Counts of calls that the workload reports.
 fn truth(said: &str) -> HashMap<String, usize> {
     let counts = said.lines().filter_map(|line| line.strip_prefix("count ")?.split_once(' '));
-    // What a compiler calls is not named `cuda*`.
+    // Calls that the compiler generates are not named `cuda*`.
     let counts = counts.filter(|(name, _)| !name.starts_with("__"));
     counts.map(|(name, count)| (name.to_owned(), count.parse().expect("a number"))).collect()
 }
@@ -201,7 +202,7 @@ fn a_report_says_what_did_not_arrive() {
     std::fs::write(&file, lines).expect("written");
     let mut command = cudatrace();
     command.args(["report", "-q"]).arg(&file).args(["--otlp", "http://127.0.0.1:9"]);
-    // Four requests; each would wait for so long.
+    // Each of the four requests would wait for this time.
     let begun = std::time::Instant::now();
     let output = command.env("OTEL_EXPORTER_OTLP_TIMEOUT", "1500").output().expect("runs");
     let said = common::stderr(&output);
@@ -244,7 +245,7 @@ fn a_receiver_gets_spans_and_metrics_by_grpc_and_http() {
     drop(receiver.running);
 }
 
-/// A collector of others that passes everything on to a receiver.
+/// Another collector, which forwards all requests to a receiver.
 struct Collector {
     _running: Running,
     grpc: u16,
@@ -304,7 +305,7 @@ fn a_collector_of_others_passes_everything_on() {
     }
 }
 
-/// A certificate of its own kind and its key, if openssl makes any here.
+/// A self-signed certificate and its key, if openssl can create them.
 fn certificate(folder: &Path, name: &str) -> Option<(String, String)> {
     let path = |end: &str| folder.join(format!("{name}.{end}")).to_str().expect("UTF-8").to_owned();
     let (certificate, key) = (path("pem"), path("key"));
@@ -382,7 +383,7 @@ fn what_is_sent_is_compressed_if_that_is_asked_for() {
                 .filter(|(name, _)| name.eq_ignore_ascii_case("content-encoding"))
                 .any(|(_, value)| value == "gzip")
         };
-        // gRPC's own headers are not shown to a service.
+        // A service cannot see gRPC's own headers.
         assert!(way == "grpc" || requests.iter().all(encoding), "{way}");
         let bodies: Vec<Value> = requests.iter().map(|line| line["body"].clone()).collect();
         check_spans(&spans(&bodies), &said);
@@ -421,7 +422,7 @@ fn a_file_has_a_request_a_line() {
     let folder = tempfile::tempdir().expect("a directory");
     let path = folder.path().join("trace.json");
     let parent = ("TRACEPARENT", "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01");
-    // A process that has ended before its first record is read has no path and no arguments any more.
+    // Path and arguments are unknown for a process that ends before its first record is read.
     let linger = ["--linger", "1000"];
     let said = trace_program(&[&format!("otlp=file:{}", path.display())], &[parent], &linger);
     let lines = lines(&path);
@@ -460,7 +461,7 @@ fn what_nobody_takes_is_counted_and_keeps_nobody_waiting() {
     assert!(begun.elapsed() < std::time::Duration::from_secs(30), "{:?}", begun.elapsed());
 }
 
-/// The workload under an export to a file, with more of an environment: what is said, and the requests.
+/// Runs the workload with an export to a file and environment variables; returns its output, and the requests.
 fn to_file(more: &[&str], environment: &[(&str, &str)]) -> (String, Vec<Value>) {
     let folder = tempfile::tempdir().expect("a directory");
     let path = folder.path().join("trace.json");
@@ -526,7 +527,7 @@ fn a_marker_begins_a_trace_that_links_to_the_one_before() {
     assert_eq!(linked.count(), roots.len() - 1, "all but the first");
 }
 
-/// Makes calls at a pace, so many in all.
+/// A program that makes a number of calls at a fixed rate.
 const PACED: &str = "
 import ctypes, sys, time
 driver = ctypes.CDLL(sys.argv[1])
@@ -564,7 +565,7 @@ fn a_receiver_that_comes_late_gets_everything() {
     }
 }
 
-/// Accepts connections and never answers.
+/// Address of a server that accepts connections but never responds.
 fn black_hole() -> std::net::SocketAddr {
     let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = socket.local_addr().expect("it is bound");
@@ -582,7 +583,7 @@ fn a_receiver_that_never_answers_holds_the_end_up_once() {
     let begun = std::time::Instant::now();
     let output = command.output().expect("it runs");
     let said = common::stderr(&output);
-    // Eight requests, and metrics: each would take two seconds.
+    // Each of the eight requests, and the metrics, would take two seconds.
     let lost =
         said.split(" spans or series were not delivered").next().and_then(|said| said.split(' ').next_back());
     let lost: u32 = lost.and_then(|count| count.parse().ok()).unwrap_or(0);

@@ -92,7 +92,7 @@ fn who_may_not_trace_is_told_what_it_needs() {
     if !can_trace() {
         return;
     }
-    // Nobody may read the checkout, so nobody gets a copy.
+    // The checkout is not readable for the user, so a copy is used.
     let copy = std::env::temp_dir().join(format!("cudatrace-{}", std::process::id()));
     std::fs::copy(env!("CARGO_BIN_EXE_cudatrace"), &copy).expect("a place for temporary files");
     let mut command = Command::new("setpriv");
@@ -111,7 +111,7 @@ fn two_capabilities_are_enough_to_trace_a_command() {
     if !can_trace() {
         return;
     }
-    // A copy, as the checkout may be closed to others.
+    // A copy, since the checkout may be closed to other users.
     let folder = tempfile::tempdir().expect("a directory");
     let tracer = folder.path().join("cudatrace");
     std::fs::copy(env!("CARGO_BIN_EXE_cudatrace"), &tracer).expect("copied");
@@ -187,7 +187,7 @@ fn the_status_is_known_to_who_was_told_to_ignore_children() {
     let run = |argv: &[&str]| {
         let mut command = cudatrace();
         command.args(["-q", "-e", "BEGIN { @ = 1 }", "--"]).args(argv);
-        // SAFETY: async-signal-safe, and touches nothing of ours.
+        // SAFETY: signal(2) is async-signal-safe and does not use memory of this process.
         unsafe {
             std::os::unix::process::CommandExt::pre_exec(&mut command, || {
                 libc::signal(libc::SIGCHLD, libc::SIG_IGN);
@@ -306,7 +306,7 @@ fn stacks_of_a_program_that_is_over_at_once_have_names() {
     }
 }
 
-/// A program that has what the Go compiler leaves in each of its programs.
+/// A program with a section that the Go compiler emits in each program.
 fn go_like() -> std::path::PathBuf {
     const SOURCE: &str = "__attribute__((section(\".gopclntab\"), used)) static const char table[16] = {1};\n\
         __attribute__((noinline, used)) int work(int x) { __asm__ volatile(\"\"); return x; }\n\

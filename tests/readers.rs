@@ -8,11 +8,11 @@ use common::{can_trace, cudatrace, example, stderr, stdout};
 use std::path::Path;
 use std::process::Command;
 
-/// What a Python program prints of a file, if python3 has the module.
+/// Output of a Python program for a file, if python3 has the module.
 fn read(module: &str, program: &str, file: &Path) -> Option<String> {
     let python = |code: &str| {
         let mut command = Command::new("python3");
-        // The module's own directory comes first otherwise.
+        // Otherwise the module's own directory would come first.
         command.args(["-P", "-c", code]).arg(file).output().expect("python3 runs")
     };
     if !python(&format!("import {module}")).status.success() {
@@ -24,7 +24,7 @@ fn read(module: &str, program: &str, file: &Path) -> Option<String> {
     Some(stdout(&output))
 }
 
-/// A run of the workload to a file; its own counts.
+/// Exports a run of the workload to a file; returns the workload's counts.
 fn exported(kind: &str, file: &Path) -> Vec<(String, u64)> {
     let script = "uretprobe:libcuda:cu* { span(site = ustack(3)) }";
     let export = format!("{kind}={}", file.display());
@@ -37,7 +37,7 @@ fn exported(kind: &str, file: &Path) -> Vec<(String, u64)> {
     counts.map(|(name, count)| (name.to_owned(), count.parse().expect("a number"))).collect()
 }
 
-/// `NAME COUNT` of all functions.
+/// Asserts that the output has `NAME COUNT` for all functions.
 fn assert_counts(said: &str, counts: &[(String, u64)]) {
     assert!(counts.len() > 20, "{counts:?}");
     for (name, count) in counts {

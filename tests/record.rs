@@ -19,13 +19,13 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Calls by function, as the program counted them itself.
+/// Number of calls by function, as the program counted them.
 fn counted(stdout: &str) -> HashMap<String, u64> {
     let line = Regex::new(r"(?m)^count (\w+) (\d+)$").unwrap();
     line.captures_iter(stdout).map(|found| (found[1].to_owned(), found[2].parse().unwrap())).collect()
 }
 
-/// The recording of a program, and what the program said.
+/// Records a program; returns the recording, and the output of the program.
 fn recorded(folder: &Path, more: &[&str], program: &[&str]) -> (PathBuf, String, String) {
     let mut args = vec!["record", "--out", folder.to_str().unwrap()];
     args.extend(more);
@@ -50,7 +50,7 @@ fn every_call_is_recorded_once_and_lies_in_its_parent() {
     }
     let folder = tempfile::tempdir().unwrap();
     let program = [&*example("workload_runtime12"), "--threads", "3"];
-    // The program loads it late; named, it is attached before, however slow this machine is.
+    // The program loads the driver late; with its name it is attached before, on a machine of any speed.
     let driver = format!("libcuda={}", example("libcuda.so.1"));
     let (file, stdout, stderr) = recorded(folder.path(), &["--lib", &driver], &program);
     let lines = lines(&file);
@@ -58,7 +58,7 @@ fn every_call_is_recorded_once_and_lies_in_its_parent() {
     let spans: Vec<&Value> = lines.iter().filter(|line| line["type"] == "span").collect();
     let mut found: HashMap<String, u64> = HashMap::new();
     spans.iter().for_each(|span| *found.entry(span["api"].as_str().unwrap().to_owned()).or_default() += 1);
-    // What the compiler calls of the runtime is none of its API.
+    // Calls that the compiler generates are not part of the runtime's API.
     for (function, count) in counted(&stdout).into_iter().filter(|(function, _)| !function.starts_with("__"))
     {
         assert_eq!(found.get(&function), Some(&count), "{function}");
@@ -80,7 +80,7 @@ fn every_call_is_recorded_once_and_lies_in_its_parent() {
     assert!(stderr.contains(&format!("launches      {launches} of 5 kernels")), "{stderr}");
 }
 
-/// The runtime finds the driver by its own path, which nobody could know before.
+/// The runtime finds the driver by its own path, which is unknown before.
 #[test]
 fn a_call_says_how_long_it_waited_for_the_tracer() {
     if !can_trace() {
@@ -97,7 +97,7 @@ fn a_call_says_how_long_it_waited_for_the_tracer() {
     let [call] = &calls[..] else { panic!("one call, found {calls:?}") };
     let (ns, waited) = (call["dur"].as_u64().unwrap(), waited(call).unwrap());
     assert!(call["func"].as_str().unwrap().starts_with("cuda") && 0 < waited && 0 < ns, "{call}");
-    // The wait is before the call; what lies in it comes after.
+    // The delay is before the call; nested calls come after it.
     let inner = lines.iter().filter(|line| line["parent"] == call["id"]);
     let starts: Vec<u64> = inner.map(|line| line["ts"].as_u64().unwrap()).collect();
     assert!(!starts.is_empty() && starts.iter().all(|ts| *ts >= call["ts"].as_u64().unwrap()), "{call}");
@@ -145,7 +145,7 @@ fn a_recording_is_reported_as_tables_chrome_trace_and_page() {
     drive(&page, spans);
 }
 
-/// Clicks through the page in a browser, if there is one.
+/// Operates the page in a browser, if there is one.
 fn drive(page: &str, spans: usize) {
     let Some(log) = browse(page, include_str!("record/page.js")) else { return };
     assert_eq!(log.get("error"), None);
@@ -180,7 +180,7 @@ fn drive(page: &str, spans: usize) {
     assert_eq!(log["views"], "functions kernels memory errors keys");
 }
 
-/// More threads than any canvas is tall, each with a call.
+/// A recording with more threads than a canvas can show, each with a call.
 #[test]
 fn the_page_draws_the_rows_that_are_seen_of_thousands() {
     let folder = tempfile::tempdir().unwrap();
@@ -200,7 +200,7 @@ fn the_page_draws_the_rows_that_are_seen_of_thousands() {
     assert_eq!((log["drawn"].as_str(), log["last"].as_str()), ("true", "1/5000"));
 }
 
-/// What steps in the page wrote down, if there is a browser.
+/// Results of a script in the page, if there is a browser.
 fn browse(page: &str, steps: &str) -> Option<HashMap<String, String>> {
     let browsers = ["chromium", "chromium-browser", "google-chrome"];
     let is_there =
@@ -235,7 +235,7 @@ fn the_kernel_side_is_recorded_by_name() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    // The numbers of two ioctls of NVIDIA's driver; a file that is no device refuses them, and the kernel was asked all the same.
+    // Two ioctls of NVIDIA's driver. A file that is not a device refuses them, but the calls are still traced.
     let ask = "import fcntl\nfor cmd in (0xc020462a, 0xc020462a, 0xc030462b):\n  try: fcntl.ioctl(open('/dev/null'), cmd)\n  except OSError: pass";
     let (file, _, stderr) = recorded(folder.path(), &["--kernel"], &["python3", "-c", ask]);
     let lines = lines(&file);
@@ -245,7 +245,7 @@ fn the_kernel_side_is_recorded_by_name() {
     assert!(stderr.contains("ioctls        3"), "{stderr}");
 }
 
-/// A file that is gone with it.
+/// A file that is removed when the value is dropped.
 struct Made(&'static str);
 
 impl Drop for Made {
@@ -261,7 +261,7 @@ fn what_a_process_opened_before_is_known_by_its_name() {
     }
     let device = Made("/dev/nvidia-uvm-of-cudatraces-test");
     std::fs::write(device.0, "").expect("root may write there");
-    // No device; the kernel is asked all the same.
+    // The file is not a device, but the calls are still traced.
     let ask = "
 import fcntl, sys, time
 file = open(sys.argv[1])
@@ -336,7 +336,7 @@ fn a_full_disk_ends_the_export_and_not_the_trace() {
         return;
     }
     let script = "uretprobe:libcuda:cu* { @ = count(); span() }";
-    // What is lost is said however quiet we are.
+    // Losses are reported even with `-q`.
     let program = example("workload_driver");
     let output = cudatrace(&["-q", "-e", script, "--export", "jsonl=/dev/full", "--", &program]);
     assert!(output.status.success());
@@ -393,7 +393,8 @@ fn a_report_moves_no_cursor_whatever_its_names_are() {
     assert!(!said.contains(moves), "{said:?}");
 }
 
-/// A recording of calls: function, start and ns, id and that of the call around, and more members.
+/// Writes a recording of calls: function, start and duration in ns, id, id of the enclosing call, and further
+/// members.
 fn made(file: &Path, calls: &[(&str, u64, u64, u64, u64, &str)]) {
     let mut lines = String::from("{\"type\":\"run\",\"format\":1,\"boot_ns\":0,\"wall_ns\":\"0\"}\n");
     lines += "{\"type\":\"schema\",\"id\":0,\"fields\":[[\"kernel\",\"string\"],[\"bytes\",\"uint64\"],[\"ptr\",\"handle\"],[\"kind\",\"string\"]]}\n";
@@ -483,7 +484,7 @@ fn a_failure_counts_once_and_time_is_that_of_the_call_itself() {
     assert_eq!(row("cudaMalloc"), "1 9.9 2.0 ms 200.0 us 2.0 ms 2.0 ms 2.0 ms 2.0 ms 1");
     assert_eq!(row("fill"), "1 100.0 10.0 us 10.0 us 10.0 us 10.0 us 10.0 us 10.0 us 1");
     assert!(said.contains("device 4.0 KiB in 1 (at most 4.0 KiB at a time), pinned 1.0 KiB in 1"), "{said}");
-    // The one inside is listed, with the call around it, at its time since the first call.
+    // The nested call is listed with its enclosing call, at its time since the first call.
     let slowest = said.split("SLOWEST CALLS").nth(1).unwrap().lines().nth(2).unwrap();
     let words: Vec<&str> = slowest.split_whitespace().collect();
     assert_eq!(words[..7].join(" "), "10 ns 1.8 ms 1/1 cuMemAlloc_v2 CUDA_ERROR_OUT_OF_MEMORY", "{slowest}");
@@ -529,7 +530,7 @@ fn without_a_file_the_newest_recording_is_read_and_parts_are_one() {
         std::fs::write(path(name), text.replace("\"format\":1", "\"format\":1,\"id\":\"7\"")).unwrap();
     };
     ["new.jsonl", "new.1.jsonl"].into_iter().for_each(other);
-    // Left by a program that could not be started.
+    // A file as a program that could not be started leaves it.
     std::fs::write(path("newer.jsonl"), "").unwrap();
     let report = |files: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_cudatrace"));
@@ -566,7 +567,7 @@ fn a_report_of_a_pipe_is_made_when_its_recording_is_interrupted() {
         let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:\t")).unwrap_or("0");
         u64::from_str_radix(ignored, 16).unwrap() & (1 << (libc::SIGINT - 1)) != 0
     });
-    // SAFETY: a signal to a child of ours that was not waited for.
+    // SAFETY: sends a signal to a child that was not waited for.
     unsafe { libc::kill(report.id() as i32, libc::SIGINT) };
     drop(pipe);
     let output = report.wait_with_output().unwrap();
@@ -590,7 +591,7 @@ fn a_recording_and_a_trace_know_their_rank() {
     assert!(text(&made.stdout).contains("\"distributedInfo\": {\"rank\": 5}"));
 }
 
-/// Without tracefs, which is root's, calls are recorded all the same; with it the ends of processes, too.
+/// Without access to tracefs, which only root has, calls are still recorded; with it also the ends of processes.
 #[test]
 fn the_end_of_a_process_is_recorded_where_tracepoints_are() {
     if !can_trace() {

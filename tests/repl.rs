@@ -10,7 +10,7 @@ use std::process::{Command, Output, Stdio};
 
 const ALLOCATED: &str = "uprobe:libcuda:cuMemAlloc { @calls = count(); @bytes = sum(args.bytesize) }";
 
-/// A prompt at a terminal; its history is in a folder of its own.
+/// A prompt in a terminal; its history is in a separate folder.
 struct Terminal {
     session: PtySession,
     _state: tempfile::TempDir,
@@ -35,7 +35,7 @@ impl Terminal {
         self.session.flush().expect("it listens");
     }
 
-    /// Ctrl-C; what is typed while the prompt comes again may be taken for the kernel's own control characters.
+    /// Sends Ctrl-C. Input while the prompt is redrawn could be treated as control characters by the kernel.
     fn interrupts(&mut self) {
         self.types("\x03");
         self.sees("\x1b[?2004l");
@@ -46,23 +46,23 @@ impl Terminal {
         self.types(&format!("{line}\r"));
     }
 
-    /// Waits until this is shown, behind what was waited for before.
+    /// Waits until this text is shown, after the text of the previous wait.
     fn sees(&mut self, text: &str) {
         self.session.exp_string(text).unwrap_or_else(|error| panic!("waited for `{text}`: {error}"));
     }
 
-    /// The window gets another width, which the kernel tells the program.
+    /// Changes the width of the window, which the kernel signals to the program.
     fn is_resized(&self, columns: u16) {
         let terminal = self.session.process().get_file_handle().expect("its terminal");
         let size = libc::winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-        // SAFETY: reads one `winsize` from where one is.
+        // SAFETY: the ioctl reads a `winsize`, which is valid during the call.
         let set = unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSWINSZ, &size) };
         assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
     }
 
-    /// Waits for the end; the status.
+    /// Waits for the end; returns the status.
     fn ends(self) -> i32 {
-        // The type of a status is not the crate's to name: `Exited(Pid(42), 0)`.
+        // The type of a status cannot be named here: `Exited(Pid(42), 0)`.
         let ended = format!("{:?}", self.session.process().wait().expect("it ends"));
         let status =
             ended.strip_prefix("Exited").and_then(|rest| rest.trim_end_matches(')').rsplit(' ').next());
@@ -79,7 +79,7 @@ fn clauses_are_attached_beside_each_other_and_print_at_the_end() {
     if !can_trace() {
         return;
     }
-    // Of no other test's program.
+    // A command selects its own program, so that those of other tests are not traced.
     let mut terminal = Terminal::start(&["-c", "true"]);
     terminal.enters(ALLOCATED);
     terminal.sees("clause 1: 1 attach point");
@@ -100,7 +100,8 @@ fn clauses_are_attached_beside_each_other_and_print_at_the_end() {
     assert_eq!(terminal.ends(), 0);
 }
 
-/// One line is one clause, whatever it expands to: layouts of arguments, and clauses that learn kernels' names.
+/// One line is one clause, whatever it expands to: for layouts of arguments, or for recording names of GPU
+/// kernels.
 #[test]
 fn a_clause_that_expands_is_one() {
     if !can_trace() {
@@ -265,7 +266,7 @@ fn the_end_does_not_wait_for_single_uprobes_that_were_dropped() {
     if !can_trace() {
         return;
     }
-    // The kernel takes 100 ms for each of 179.
+    // The kernel takes 100 ms for each of 179 events.
     let start = std::time::Instant::now();
     let output =
         piped(&["--no-feature", "uprobe_multi"], "uprobe:libcuda:cuMem* { @ = count() }\n:drop 1\n:quit\n");
@@ -292,7 +293,7 @@ fn what_clauses_say_is_exported() {
     let file = folder.path().join("spans.jsonl");
     let export = format!("jsonl={}", file.display());
     let commands = "uretprobe:libcuda:cuMemAlloc { span(bytes = args.bytesize) }\n:run\n:wait\n";
-    // The program from the beginning: other tests' calls are not traced.
+    // The command selects the program from the start, so that calls of other tests are not traced.
     let output = piped(&["--export", &export, "-c", &workload()], commands);
     assert!(output.status.success(), "{}", stderr(&output));
     let text = std::fs::read_to_string(&file).expect("it was written");
@@ -346,14 +347,14 @@ fn a_session_is_saved_and_loaded() {
     );
 }
 
-/// How the manual's session is started, what it types, and the lines that it shows in between.
+/// The command, input and output of the session in the manual.
 fn session_of_the_manual() -> (Vec<String>, String, Vec<String>) {
     let manual = include_str!("../docs/repl.md");
     let (_, rest) = manual.split_once("```console\n$ sudo cudatrace ").expect("a session");
     let (session, _) = rest.split_once("```").expect("its end");
     let (started, session) = session.split_once('\n').expect("lines");
     let (mut typed, mut shown, mut open) = (String::new(), Vec::new(), 0);
-    // Before the first prompt a terminal is greeted.
+    // Text before the first prompt is only printed on a terminal.
     for line in session.lines().skip_while(|line| !line.starts_with("cudatrace> ")) {
         let entered = line.strip_prefix("cudatrace> ").or((open > 0).then_some(line));
         let Some(entered) = entered else {
@@ -369,7 +370,7 @@ fn session_of_the_manual() -> (Vec<String>, String, Vec<String>) {
     (shell_words::split(started).expect("quotes are closed"), typed, shown)
 }
 
-/// Without numbers of processes and empty lines.
+/// The lines without process ids and empty lines.
 fn comparable<'a>(lines: impl Iterator<Item = &'a str>) -> Vec<String> {
     let without_pid = |line: &str| match line.split_once(" has ended") {
         Some((_, how)) => format!("process has ended{how}"),
@@ -391,7 +392,7 @@ fn the_session_of_the_manual_is_shown_as_it_is() {
     command.args(arguments).current_dir(&folder).env("PATH", path).stdin(Stdio::piped());
     command.stderr(to_output.try_clone().expect("a descriptor")).stdout(to_output);
     let mut child = command.spawn().expect("cudatrace");
-    // Our own ends of the output are the command's.
+    // The command has copies of the output descriptors, which must be closed.
     drop(command);
     child.stdin.take().expect("piped").write_all(typed.as_bytes()).expect("it reads");
     let mut said = String::new();
@@ -427,14 +428,14 @@ fn a_line_that_wraps_anew_when_the_window_changes_is_taken_away_as_a_whole() {
     let clause = format!("uprobe:libc:malloc {{ @{} = count() }}", "a".repeat(40));
     terminal.types(&clause);
     terminal.sees("count() }");
-    // 86 columns with the prompt: of 40 columns that is a third row, of 100 the first.
+    // The text has 86 columns with the prompt: at 40 columns it ends in the third row, at 100 in the first.
     terminal.is_resized(40);
     terminal.sees("\x1b[2A\r\x1b[J");
     terminal.sees("count() }");
     terminal.is_resized(100);
     terminal.sees("\r\x1b[J\r\n\r\n");
     terminal.sees("count() }");
-    // On a line that is not empty it clears the line.
+    // Ctrl-C clears a line that is not empty.
     terminal.types("\x03");
     terminal.sees("cudatrace> ");
     terminal.types("\x04");

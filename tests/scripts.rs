@@ -8,7 +8,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
 
-/// The names of the scripts that print something.
+/// The names of the scripts that print a report.
 fn scripts() -> Vec<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts");
     let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
@@ -19,7 +19,7 @@ fn scripts() -> Vec<String> {
     names
 }
 
-/// A program in which a script finds something, and its arguments.
+/// A program for which a script has output, and its arguments.
 fn workload(script: &str) -> (&'static str, &'static [&'static str]) {
     match script {
         "nccl" => ("workload_nccl", &[]),
@@ -36,7 +36,7 @@ fn workload(script: &str) -> (&'static str, &'static [&'static str]) {
     }
 }
 
-/// What a script prints of its workload, without what that prints itself.
+/// The output of a script for its workload, without the output of the workload.
 fn printed(script: &str, options: &[&str]) -> String {
     let output = tempfile::NamedTempFile::new().unwrap();
     let (program, arguments) = workload(script);
@@ -63,12 +63,12 @@ fn all_scripts_print_objects_as_json() {
     }
 }
 
-/// The output with what differs from run to run made alike: times, addresses, process ids.
+/// The output with varying parts replaced: times, addresses, process ids.
 fn alike(text: &str) -> String {
     let same = [
         (r"\d\d:\d\d:\d\d(\.\d+)?", "CLOCK"),
         (r"0x[0-9a-f]+", "ADDRESS"),
-        // The program asks until its work is done.
+        // The program queries until its work is done, so the number varies.
         (r"\d+ queried", "QUERIED"),
         (r"\d+\.\d [num]?s|\d+ ns", "TIME"),
         (r"\b\d{3,7}\b", "NUMBER"),
@@ -84,7 +84,7 @@ fn two_runs_of_a_workload_print_the_same_rows_in_the_same_order() {
     if !can_trace() {
         return;
     }
-    // The rows of the others are ordered by time, which is another one in each run.
+    // The other scripts sort their rows by time, which varies.
     for script in
         ["doublefree", "errors", "graphs", "kernels", "memcpy", "memleak", "nccl", "oom", "silent", "streams"]
     {
@@ -96,7 +96,7 @@ fn two_runs_of_a_workload_print_the_same_rows_in_the_same_order() {
     }
 }
 
-/// The options of a script that take a number.
+/// The options of a script whose values are numbers.
 fn numbers(script: &str) -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(format!("{script}.ct"));
     let text = std::fs::read_to_string(path).unwrap();
@@ -119,7 +119,7 @@ fn a_number_that_does_not_fit_is_refused_in_one_line() {
             let is_one_line = said.lines().count() == 1
                 && said.starts_with(&format!("error: `--{option}={number}`: expected "));
             let is_about_libraries = said.contains("E0111");
-            // A library that is not on this machine is a note.
+            // A missing library on this machine is reported as a note.
             let is_taken = run.status.success() && !said.contains("error") && !said.contains("warning");
             assert!(is_taken || is_one_line || is_about_libraries, "{script} --{option}={number}: {said}");
             refused += usize::from(is_one_line);

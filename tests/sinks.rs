@@ -13,13 +13,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-/// A call or a moment as every format knows it: name, process, thread, wall-clock ns, ns, id, id of the call around. Chrome has
-/// only this much of an id, and moments have none.
+/// A call or an instant in any format: name, process, thread, wall-clock ns, duration in ns, id, id of the
+/// enclosing call. Chrome's ids are truncated, and instants have none.
 type Said = (String, u64, u64, i128, u64, u64, u64);
 
 const CORRELATION: u64 = (1 << 53) - 1;
 
-/// Calls CUDA, and the kernel from inside of a call and from outside.
+/// Makes calls of CUDA, and system calls inside and outside of them.
 const PROGRAM: &str = "
 import ctypes, fcntl, sys
 runtime, null = ctypes.CDLL(sys.argv[1]), open('/dev/null')
@@ -108,7 +108,7 @@ fn a_stack_is_the_same_in_a_recording_and_in_perfetto() {
     assert!(recorded.values().any(|stack| stack.iter().any(|function| function == "main")), "{recorded:?}");
 }
 
-/// Is busy outside of CUDA, and in a call of it.
+/// Is busy outside of CUDA, and in a CUDA call.
 const BUSY: &str = "
 import ctypes, sys, time
 runtime = ctypes.CDLL(sys.argv[1])
@@ -143,7 +143,7 @@ fn a_sample_lies_in_the_call_that_it_interrupts() {
     assert!(outside.iter().any(|sample| sample.3 < call.3), "{outside:?}");
 }
 
-/// By name and the name of what it lies in.
+/// Asserts the name of the enclosing call, by name.
 fn check_parents(said: &[Said]) {
     let calls: HashMap<u64, &Said> =
         said.iter().filter(|said| said.5 != 0).map(|said| (said.5, said)).collect();
@@ -165,7 +165,7 @@ fn check_parents(said: &[Said]) {
         ("asks", ""),
         ("asks", "cuLaunchHostFunc"),
         ("begins", "cuMemAlloc_v2"),
-        // This one is no span itself.
+        // The enclosing call is not traced as a span.
         ("begins", "cudaDeviceSynchronize"),
         ("cuLaunchHostFunc", "cudaLaunchHostFunc"),
         ("cuMemAlloc_v2", "cudaMalloc"),
@@ -207,7 +207,7 @@ fn of_jsonl(path: &Path) -> Vec<Said> {
     sorted(lines.iter().filter(is_said).map(said).collect())
 }
 
-/// Microseconds as they are written, in ns: a double would round them.
+/// Microseconds in a text, converted to ns without a double.
 fn micros(row: &str, key: &str) -> i128 {
     let Some(at) = row.find(key) else { return 0 };
     let number: String =
@@ -264,7 +264,7 @@ fn of_otlp(path: &Path) -> Vec<Said> {
                 Some("") | None => 0,
                 Some(id) => u64::from_str_radix(id, 16).unwrap() & CORRELATION,
             };
-            // A trace has a root, which nobody called.
+            // The root span of a trace is not a call.
             if list(&span, "attributes").iter().any(|one| one["key"] == "cudatrace.spans") {
                 roots.push(id("spanId"));
                 continue;
@@ -285,13 +285,13 @@ fn of_otlp(path: &Path) -> Vec<Said> {
     sorted(said)
 }
 
-/// All ns.
+/// Sum of all ns.
 fn of_folded(path: &Path) -> u64 {
     let text = std::fs::read_to_string(path).unwrap();
     text.lines().map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).sum()
 }
 
-/// A disk of so many KiB, until it is dropped.
+/// A disk with a limited size in KiB, until it is dropped.
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
@@ -316,7 +316,7 @@ impl Drop for SmallDisk {
     }
 }
 
-/// Runs a program that makes so many calls on each of two threads, each a span; gives what is said of it.
+/// Traces a program with this number of calls on each of two threads, each a span; returns the messages.
 fn hammered(calls: u32, exports: &[String], more: &[&str]) -> String {
     let script = format!(
         "config = {{ perf_rb_pages = 16384 }} uretprobe:{}:hammer_push {{ span() }}",
@@ -352,7 +352,7 @@ fn of_a_full_disk_that_is_counted_which_is_on_it() {
         let [written, all] = [1, 2].map(|at| count[at].parse::<usize>().unwrap());
         let whole = |path: &PathBuf| {
             let text = match name.ends_with(".gz") {
-                // What can be read of a file that is cut.
+                // The readable part of a truncated file.
                 true => common::stdout(&Command::new("zcat").arg(path).output().unwrap()),
                 false => std::fs::read_to_string(path).unwrap(),
             };
@@ -368,8 +368,8 @@ fn of_a_full_disk_that_is_counted_which_is_on_it() {
     }
 }
 
-/// Nobody reads the export before the program has made its calls and the terminal has all: what has no room is counted. What is
-/// said at the end is worth waiting for.
+/// The export is read only after the program has made its calls and the terminal has all output: records that do
+/// not fit are counted, but the maps at the end wait for room.
 #[test]
 fn a_slow_export_holds_nobody_up_and_has_the_maps_of_the_end() {
     if !can_trace() {
@@ -378,7 +378,7 @@ fn a_slow_export_holds_nobody_up_and_has_the_maps_of_the_end() {
     let folder = tempfile::tempdir().unwrap();
     let fifo = folder.path().join("t.jsonl");
     assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
-    // For writing too: so it opens at once, and the pipe ends when this end is closed.
+    // Opening it for reading and writing does not block, and the pipe ends when this descriptor is closed.
     let mut pipe = std::fs::File::options().read(true).write(true).open(&fifo).unwrap();
     let script = format!(
         "config = {{ perf_rb_pages = 16384 }} uretprobe:{}:hammer_push {{ @calls = count(); span() }}",
@@ -418,7 +418,7 @@ fn a_signal_brings_out_what_is_buffered() {
     }
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("t.jsonl");
-    // A hundred spans a second fill no buffer for seconds, and leave no pause in which it would be written.
+    // A hundred spans per second do not fill a buffer for seconds, and have no pause in which it would be flushed.
     let program = "
 import ctypes, sys, time
 driver = ctypes.CDLL(sys.argv[1])
@@ -467,7 +467,7 @@ fn every_export_holds_fifty_thousand_spans() {
     assert_eq!(text("folded").lines().count(), 1, "one thread is named as the other");
 }
 
-/// Nothing but what is in the files after a second counts.
+/// Only the contents of the files after a second count.
 #[test]
 fn files_of_a_tracer_that_is_killed_can_be_read() {
     if !can_trace() {
@@ -487,7 +487,7 @@ fn files_of_a_tracer_that_is_killed_can_be_read() {
     let mut trace = Running::start(&mut command);
     trace.wait_for_line("said");
     let has_calls = |path: &Path| std::fs::read_to_string(path).is_ok_and(|text| text.contains("cuInit"));
-    // Calls never pause for as long as an idle export waits.
+    // Calls never pause as long as an idle export waits.
     wait_for("calls in both files", || has_calls(&chrome) && has_calls(&recording));
     trace.signal(libc::SIGKILL);
     trace.ended();

@@ -16,7 +16,7 @@ fn trace(args: &[&str], command: &[&str]) -> Output {
     cudatrace().args(args).arg("--").args(command).output().expect("cudatrace starts")
 }
 
-/// The process that answers for a tracer, if it is there, or has not been reaped.
+/// The doorman process of a tracer, if it exists or has not been reaped.
 fn find_doorman(tracer: u32) -> Option<u32> {
     let children = std::fs::read_to_string(format!("/proc/{tracer}/task/{tracer}/children"));
     let children = children.unwrap_or_default();
@@ -25,7 +25,7 @@ fn find_doorman(tracer: u32) -> Option<u32> {
     })
 }
 
-/// The process that answers for a tracer, once it is there.
+/// The doorman process of a tracer; waits until it exists.
 fn doorman_of(tracer: u32) -> u32 {
     wait_for("the doorman", || find_doorman(tracer).is_some());
     find_doorman(tracer).expect("just found")
@@ -57,7 +57,7 @@ fn a_program_goes_on_when_the_doorman_is_signalled_or_killed() {
     if !can_trace() {
         return;
     }
-    // Each `ls` is an execution, and mappings.
+    // Each `ls` causes an execution and mappings.
     let script = "for i in 1 2 3; do read line; ls / >/dev/null || exit 9; echo went on; done; exit 5";
     let mut command = cudatrace();
     command.args(["-v", "-e", COUNT, "--", "sh", "-c", script]);
@@ -65,14 +65,14 @@ fn a_program_goes_on_when_the_doorman_is_signalled_or_killed() {
     let mut tracer = Running::start(command.stdin(input));
     let send = |signal: i32| {
         let doorman = doorman_of(tracer.pid()) as i32;
-        // SAFETY: a child of the tracer, which has not reaped it.
+        // SAFETY: sends a signal to a child of the tracer, which has not reaped it.
         unsafe { libc::kill(doorman, signal) };
     };
     for signals in [&[libc::SIGUSR1, libc::SIGUSR2, libc::SIGALRM][..], &[libc::SIGKILL]] {
         signals.iter().for_each(|&signal| send(signal));
         std::io::Write::write_all(&mut writer, b"next\n").expect("the shell reads");
     }
-    // The tracer alone.
+    // Kills only the tracer.
     tracer.wait_for_line("went on");
     tracer.signal(libc::SIGKILL);
     std::io::Write::write_all(&mut writer, b"next\n").expect("the shell reads");
@@ -93,14 +93,14 @@ fn a_doorman_that_is_stopped_is_continued() {
     tracer.wait_for_line("Attached 1");
     let doorman = doorman_of(tracer.pid());
     let send = |pid: u32, signal: i32| {
-        // SAFETY: both live as long as the program, which waits for its input.
+        // SAFETY: both processes exist as long as the program, which waits for its input.
         unsafe { libc::kill(pid as i32, signal) };
     };
-    // Alone, as by `pkill -STOP ct-doorman`.
+    // Stops only the doorman, as `pkill -STOP ct-doorman` does.
     send(doorman, libc::SIGSTOP);
     std::io::Write::write_all(&mut writer, b"next\n").expect("the shell reads");
     tracer.wait_for_line("went on");
-    // With the tracer, which then is continued as by `fg`.
+    // Stops the doorman with the tracer, which is then continued as by `fg`.
     send(tracer.pid(), libc::SIGSTOP);
     wait_for("the tracer to stop", || state(tracer.pid()) == Some('T'));
     send(doorman, libc::SIGSTOP);
@@ -120,7 +120,7 @@ fn a_doorman_that_has_ended_is_reaped_while_the_tracer_goes_on() {
     let folder = tempfile::tempdir().expect("a directory");
     let pipe = folder.path().join("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().expect("mkfifo").success());
-    // At the prompt, which outlives its programs.
+    // At the prompt, which continues after its programs.
     let (input, mut writer) = std::io::pipe().expect("a pipe");
     let mut tracer = Running::start(cudatrace().stdin(input));
     let lines = format!("{COUNT}\n:run cat {}\n", pipe.display());
@@ -152,7 +152,7 @@ fn a_program_outlives_a_tracer_that_is_killed_at_any_moment() {
         tracer.signal(libc::SIGKILL);
         let lines = tracer.lines();
         assert!(!lines.iter().any(|line| line.contains("fatal") || line.contains("No such")), "{lines:#?}");
-        // Both outputs are closed: nobody of it is left.
+        // Both outputs are closed, so no process of the tracer is left.
         assert_eq!(begun.exists(), ended.exists(), "{moment}: {lines:#?}");
     }
 }
@@ -173,7 +173,7 @@ fn a_tracer_that_is_stopped_holds_a_program_for_seconds_and_says_so() {
         tracer.wait_for_line("Attached 0");
         tracer.signal(libc::SIGSTOP);
         std::io::Write::write_all(&mut writer, b"next\n").expect("the shell reads");
-        // Until the program has gone on.
+        // Waits until the program has continued.
         tracer.wait_for_line("count hammer_push 100");
         tracer.signal(libc::SIGCONT);
         let lines = tracer.lines();
@@ -216,7 +216,7 @@ fn mappings_stay_cheap_where_stacks_are_walked() {
     let script = "uprobe:libhammer:hammer_push { @[ustack] = count() }";
     let output = trace(&["-q", "-e", script], &[text(&map), &library, "kept", "2000"]);
     let each = stdout(&output).split_once(" us each").and_then(|(us, _)| us.parse::<u64>().ok());
-    // It was 10000, and grew with the number of mappings.
+    // The time per mapping must not grow with the number of mappings.
     assert!(each.is_some_and(|us| us < 3000), "{}{}", stdout(&output), stderr(&output));
 }
 
@@ -279,7 +279,7 @@ fn a_program_that_uses_seccomp_itself_works_or_the_refusal_is_explained() {
     }
 }
 
-/// Shell text that runs a program once for each of these arguments.
+/// Shell code that runs a program once for each argument.
 fn each(program: &Path, arguments: impl Iterator<Item = impl std::fmt::Display>) -> String {
     let runs: Vec<String> =
         arguments.map(|argument| format!("{} {argument} || exit 1", text(program))).collect();
@@ -297,7 +297,7 @@ fn has_lines(output: &Output, lines: &[String]) {
 #[test]
 fn all_calls_are_seen_however_processes_and_threads_come_and_go() {
     let (true, Some(exact)) = (can_trace(), program("exact.c", &[])) else { return };
-    // By mode, as `exact.c` lists them: calls that return, and calls that do not.
+    // By mode, in the order of `exact.c`: calls that return, and calls that do not.
     const RETURN: [u32; 12] = [64000, 2000, 20, 100, 10, 0, 0, 200, 600, 0, 100, 100];
     const LEAVE: [u32; 12] = [0, 0, 0, 0, 0, 20, 100, 0, 0, 20, 0, 0];
     let path = text(&exact);
@@ -420,7 +420,7 @@ fn programs_that_run_are_not_broken_by_probes_in_a_file_that_is_overwritten() {
         tracer.signal(libc::SIGINT);
         let lines = tracer.lines();
         let counted = lines.iter().find_map(|line| line.strip_prefix("@: ")?.parse().ok());
-        // Into what came then, calls are seen as soon as it is attached.
+        // Calls of a library that is loaded late are traced as soon as the probes are attached.
         assert!(counted.is_some_and(|count: u32| (100..=200).contains(&count)), "{whom}: {lines:#?}");
     }
 }
@@ -520,6 +520,6 @@ fn the_time_for_which_a_program_is_held_until_stacks_can_be_walked_is_not_elapse
         .trim()
         .split_once(" of ")
         .and_then(|(own, all)| Some((own.parse::<u64>().ok()?, all.parse::<u64>().ok()?)));
-    // Its table takes a hundred times longer to read than the program takes to start.
+    // Reading its unwind table takes a hundred times longer than the program takes to start.
     assert!(times.is_some_and(|(own, all)| own * 4 < all), "{said}{}", stderr(&output));
 }

@@ -10,7 +10,7 @@ use codegen::{Options, Unwind};
 use common::{can_load, seeds};
 use lang::Source;
 use lang::hir::Program;
-use runtime::{Kernel, LoadError, Loaded};
+use runtime::{Kernel, LoadError, LoadedScript};
 use sim::agree;
 use sim::catalog::TestCatalog;
 use sim::generate;
@@ -18,7 +18,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use wire::Features;
 use wire::manifest::Compiled;
 
-/// Generated scripts if nobody says otherwise.
+/// Default number of generated scripts.
 const PROGRAMS: u64 = 150;
 
 fn compile(program: &Program, src: &Source, features: Features) -> Compiled {
@@ -31,17 +31,17 @@ fn compile(program: &Program, src: &Source, features: Features) -> Compiled {
     codegen::compile(program, src, &options).unwrap_or_else(|error| panic!("{error}\n{}", src.text))
 }
 
-fn load(compiled: &Compiled) -> Result<Loaded, LoadError> {
-    Loaded::load(compiled, &runtime::Options { ring_bytes: 1 << 16, ..runtime::Options::default() })
+fn load(compiled: &Compiled) -> Result<LoadedScript, LoadError> {
+    LoadedScript::load(compiled, &runtime::Options { ring_bytes: 1 << 16, ..runtime::Options::default() })
 }
 
-/// As the command line does on this kernel, and as it does on the oldest one.
+/// The features of this kernel, and those of the oldest supported kernel.
 fn kernels() -> [(&'static str, Features); 2] {
     let kernel = Kernel::probe().expect("root may probe features");
     [("this kernel", kernel.features), ("only what the oldest kernel has", Features::FLOOR)]
 }
 
-/// Tests load one after the other: [`steps`] looks at all programs of this process.
+/// Tests load one after the other, since [`steps`] reads all programs of this process.
 static ALONE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
@@ -68,13 +68,13 @@ fn generated_scripts_are_accepted() {
     assert!(refused.is_empty(), "refused: {refused:?}");
 }
 
-/// Instructions that the verifier followed in the program that took most.
+/// Number of instructions that the verifier followed in the most expensive program.
 fn steps(text: &str, features: Features) -> Result<u64, LoadError> {
     let src = Source::new("growing.ct", text);
     let program = agree::check(&src, &TestCatalog::of_cuda()).unwrap_or_else(|findings| panic!("{findings}"));
     let loaded = load(&compile(&program, &src, features))?;
     let files = std::fs::read_dir("/proc/self/fdinfo").expect("proc is there");
-    // The folder's own descriptor is gone by now.
+    // The descriptor of the folder itself is already closed.
     let infos = files.flatten().filter_map(|file| std::fs::read_to_string(file.path()).ok());
     let most = infos.filter_map(|info| {
         let line = info.lines().find_map(|line| line.strip_prefix("verified_insns:")).map(str::trim)?;
@@ -85,13 +85,13 @@ fn steps(text: &str, features: Features) -> Result<u64, LoadError> {
     Ok(most)
 }
 
-/// So many of it, each with its number.
+/// Repeats a text, with `#` replaced by a number.
 fn numbered(one: &str, times: usize) -> String {
     (0..times).map(|at| one.replace('#', &at.to_string())).collect()
 }
 
-/// What a script may have many of, `#` being the number of one: what is said of all first, and what is said twice of all
-/// then.
+/// Statements that a script may repeat, with `#` as the number: name, first statement for all, then second
+/// statement for all.
 const GROWING: [(&str, &str, &str); 12] = [
     ("a value", "$v# = arg0 * #;", "if ($v# == 0) { @++ }"),
     ("a result", "@i[#] = arg0; $v# = @i[#];", "if ($v# == 0) { @++ }"),
@@ -107,8 +107,8 @@ const GROWING: [(&str, &str, &str); 12] = [
     ("a loop", "", "for $i : 0..arg1 { if ($i == arg0) { @++ } if ($i > arg0) { @-- } }"),
 ];
 
-/// Ways of a body that meet must not be followed apart: four times as much takes the verifier some four times as long. Where
-/// each way has a state of its own, it takes millions of times as long.
+/// The verifier must not follow joined paths separately. With joined states, four times the code takes about four
+/// times as long. With a separate state for each path, it would take millions of times as long.
 #[test]
 fn what_the_verifier_follows_grows_as_the_script_does() {
     if !can_load() {
@@ -132,7 +132,7 @@ fn what_the_verifier_follows_grows_as_the_script_does() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Where code lies in an object, and a test for null in it: `if r0 == 0 goto`.
+/// Offset of the code in an object, and of a null test in it: `if r0 == 0 goto`.
 fn null_test(elf: &[u8]) -> usize {
     use object::{Object, ObjectSection};
     const JUMP_IF_ZERO: [u8; 2] = [0x15, 0];
@@ -154,7 +154,7 @@ fn a_refused_program_is_our_bug_and_says_where() {
     let program = agree::check(&src, &TestCatalog::of_cuda()).expect("a correct script");
     let mut compiled = compile(&program, &src, Features::FLOOR);
     let at = null_test(&compiled.elf);
-    // `goto +0`: what may be missing is read all the same.
+    // `goto +0` replaces the test, so the value is read although it may be null.
     compiled.elf[at..at + 8].copy_from_slice(&[0x05, 0, 0, 0, 0, 0, 0, 0]);
     let error = load(&compiled).err().expect("the verifier refuses it");
     assert!(matches!(&error, LoadError::Refused { place, .. } if place == "line 2"), "{error:?}");

@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, PoisonError};
 
-/// Package and version on PyPI, and the version node of its symbols.
+/// Package and version on PyPI, and the version of its symbols.
 struct Wheel {
     package: &'static str,
     node: &'static str,
-    /// Bytes that the program asks for: another number for each wheel, so that no trace passes for another one's.
+    /// Bytes that the program allocates: a different number for each wheel, so that traces can be distinguished.
     size: u64,
 }
 
@@ -29,7 +29,7 @@ static CUDA_12: Wheel =
 static CUDA_13: Wheel =
     Wheel { package: "nvidia-cuda-runtime==13.0.96", node: "libcudart.so.13", size: 4113 };
 
-/// Says whether there is a driver, then the size asked for and the number that `cudaMalloc` returned.
+/// Prints whether there is a driver, then the allocated size and the result of `cudaMalloc`.
 const PROGRAM: &str = r#"
 #include <dlfcn.h>
 #include <stdio.h>
@@ -104,7 +104,7 @@ fn traces(wheel: &Wheel) {
     traced.by_a_name_found_when_the_program_opens_it();
 }
 
-/// A program that calls one runtime, to be traced in several ways.
+/// A program that calls one runtime, and is traced in several ways.
 struct Traced<'a> {
     wheel: &'a Wheel,
     path: &'a str,
@@ -131,7 +131,7 @@ impl Traced<'_> {
         self.shows_the_call(&["--lib", &format!("libcudart={}", self.path)], "libcudart");
     }
 
-    /// Nobody has mapped the library when the trace begins, and it lies where no search looks.
+    /// No process has mapped the library when the trace begins, and it is not in a searched directory.
     fn by_a_name_found_when_the_program_opens_it(&self) {
         self.shows_the_call(&[], "libcudart");
         self.shows_the_call(&[], self.wheel.node);
@@ -160,7 +160,7 @@ impl Traced<'_> {
     }
 }
 
-/// The number that the traced program got. Without a driver there is only one that it may get.
+/// The result in the traced program. Without a driver only one result is possible.
 fn result(output: &Output) -> i64 {
     let printed = |line: &str| {
         let (driver, number) = line.split_once(' ')?;
@@ -183,9 +183,9 @@ fn lines(output: &Output) -> impl Iterator<Item = &str> {
     std::str::from_utf8(&output.stdout).expect("output is UTF-8").lines()
 }
 
-/// `cudatrace` on a machine that knows of no CUDA but what the test names.
+/// `cudatrace` with an environment in which only the CUDA of the test is found.
 fn cudatrace() -> Command {
-    // A trace that does not end is a failure, and must not become a test that does not end.
+    // A trace that does not end must fail the test instead of blocking it.
     let mut command = Command::new("timeout");
     command.args(["--foreground", "--kill-after=5", "60", env!("CARGO_BIN_EXE_cudatrace")]);
     for name in [
@@ -207,9 +207,9 @@ fn run(command: &mut Command) -> Output {
     output
 }
 
-/// The wheel's `libcudart.so`, downloaded if need be; none, with a word why, if it cannot be.
+/// The wheel's `libcudart.so`, downloaded if necessary; prints the reason if that is impossible.
 fn library(wheel: &Wheel) -> Option<String> {
-    // Two tests of one wheel would download it into one place.
+    // Two tests of one wheel must not download it at the same time.
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/wheels").join(wheel.node);
@@ -220,7 +220,7 @@ fn library(wheel: &Wheel) -> Option<String> {
     Some(found.to_str().expect("the checkout's path is UTF-8").to_owned())
 }
 
-/// Downloads and unpacks beside the place, then moves: what is there is whole.
+/// Downloads and unpacks to a temporary folder, then renames it, so that the result is complete.
 fn download(package: &str, folder: &Path) -> Result<(), String> {
     let parent = folder.parent().expect("it lies in target/wheels");
     std::fs::create_dir_all(parent).map_err(|error| format!("{}: {error}", parent.display()))?;
@@ -250,7 +250,7 @@ fn succeed(command: &mut Command) -> Result<(), String> {
     if output.status.success() { Ok(()) } else { Err(format!("{command:?}: {last}")) }
 }
 
-/// `nvidia/cuda_runtime/lib/libcudart.so.12`, of 13 `nvidia/cu13/lib/libcudart.so.13`.
+/// `nvidia/cuda_runtime/lib/libcudart.so.12`; for version 13 `nvidia/cu13/lib/libcudart.so.13`.
 fn find(folder: &Path) -> Option<PathBuf> {
     let packages =
         entries(&folder.join("nvidia")).into_iter().flat_map(|package| entries(&package.join("lib")));
@@ -259,7 +259,7 @@ fn find(folder: &Path) -> Option<PathBuf> {
     })
 }
 
-/// What is in a directory; nothing if there is none.
+/// The entries of a directory; empty if it does not exist.
 fn entries(folder: &Path) -> Vec<PathBuf> {
     std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
 }

@@ -20,22 +20,22 @@ use std::time::{Duration, Instant};
 use wire::Features;
 use wire::manifest::Compiled;
 
-/// As the program has it.
+/// The allocator of the program.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Source to object, of any script.
+/// Time limit from source to object, for any script.
 const ALLOWED: Duration = Duration::from_millis(50);
 const RUNS: usize = 40;
 
-/// Time of each half, and what came out.
+/// Times of the front end and the back end, and the object.
 struct Run {
     front: Duration,
     back: Duration,
     compiled: Compiled,
 }
 
-/// Has every tracepoint that is asked for, with the fields that scripts ask for, so that nothing of this machine's kernel is read.
+/// A kernel with every tracepoint and every field, so that nothing of this machine's kernel is read.
 #[derive(Debug)]
 struct AnyKernel;
 
@@ -80,7 +80,7 @@ impl host::Kernel for AnyKernel {
     }
 }
 
-/// What scripts import by a name.
+/// Resolver of scripts that are imported by name.
 struct Parts;
 
 impl import::Files for Parts {
@@ -95,7 +95,7 @@ fn main() -> ExitCode {
     // cargo passes `--bench`.
     let wanted: Vec<String> = std::env::args().skip(1).filter(|arg| !arg.starts_with('-')).collect();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    // Looking for a library that is not there is the machine's share, too.
+    // The time of a failed search for a library depends on the machine, so it is excluded.
     let libraries =
         [("libcuda", "libcuda.so.1"), ("libcudart", "libcudart.so.13"), ("libnccl", "libnccl.so.2")];
     let lib_overrides = libraries.map(|(name, file)| (name.into(), root.join("examples/build").join(file)));
@@ -126,7 +126,7 @@ fn is_wanted(path: &Path, wanted: &[String]) -> bool {
     wanted.is_empty() || wanted.iter().any(|part| name.contains(part))
 }
 
-/// Prints a line, and gives the sum.
+/// Prints a line, and returns the total time.
 fn measure(path: &Path, machine: &Machine) -> Duration {
     let mut source = Source::new(path.to_string_lossy(), std::fs::read_to_string(path).expect("a script"));
     import::load(&mut source, &Parts, &mut Diagnostics::default());
@@ -150,7 +150,7 @@ fn measure(path: &Path, machine: &Machine) -> Duration {
 fn compile(source: &Source, machine: &Machine) -> Run {
     let start = Instant::now();
     let mut diags = Diagnostics::default();
-    let checked = lang::compile_front(source, &[], &lang::Options::default(), machine, &mut diags)
+    let checked = lang::compile(source, &lang::Options::default(), machine, &mut diags)
         .unwrap_or_else(|| panic!("{}: {:#?}", source.name, diags.list));
     let front = start.elapsed();
     let compiled = codegen::compile(&checked.program, source, &options()).expect("it is not too large");

@@ -9,10 +9,10 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
 use lang::expand::options::OptionValue;
 
-/// How a command to trace is written.
+/// Notation of a command to trace.
 const COMMAND: &str = "-- COMMAND";
 
-/// Options and words that a subcommand does not take.
+/// Refuses options and words that a subcommand does not accept.
 pub fn of_subcommand(
     subcommand: Subcommand,
     given: &[OptionValue],
@@ -51,12 +51,12 @@ fn superfluous(name: &str, word: &str) -> clap::Error {
     plain(ErrorKind::UnknownArgument, &format!("unexpected argument `{word}` after `{name}`: {way_out}"))
 }
 
-/// An option that prints something and traces nothing.
+/// An option that prints something without tracing.
 struct Listing {
     option: &'static str,
-    /// How many words follow at most.
+    /// Largest number of words.
     words: usize,
-    /// Which options go with it.
+    /// Options that may be combined with it.
     options: &'static [&'static str],
 }
 
@@ -64,7 +64,7 @@ const LISTINGS: &[Listing] = &[
     Listing { option: "explain", words: 0, options: &[] },
     Listing { option: "info", words: 0, options: &["format"] },
     Listing { option: "print_formatted", words: 1, options: &["programs", "output", "mode"] },
-    // Behind a script its parameters follow.
+    // The words after a script are its parameters.
     Listing {
         option: "list",
         words: usize::MAX,
@@ -72,7 +72,7 @@ const LISTINGS: &[Listing] = &[
     },
 ];
 
-/// They change nothing that is printed, and command lines for bpftrace have them.
+/// Options that are always accepted: they do not change what is printed, and command lines for bpftrace have them.
 const WITH_ALL: &[&str] = &[
     "words",
     "color",
@@ -85,7 +85,7 @@ const WITH_ALL: &[&str] = &[
     "no_feature",
 ];
 
-/// Options that do not go with `-l`, `--explain` and the like, and words that they do not take.
+/// Refuses options that cannot be combined with `-l`, `--explain` and so on, and superfluous words.
 pub fn of_listing(cli: &Cli, matches: &ArgMatches) -> Result<(), clap::Error> {
     let command = command(None);
     let is_given = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
@@ -118,7 +118,7 @@ pub fn of_listing(cli: &Cli, matches: &ArgMatches) -> Result<(), clap::Error> {
     }
 }
 
-/// The options of the command line that are not among those that are taken.
+/// The options of the command line that are not accepted.
 fn others<'c>(
     command: &'c Command,
     matches: &'c ArgMatches,
@@ -137,11 +137,11 @@ fn written(arg: &Arg) -> String {
     }
 }
 
-/// Options of a trace that go with others which are not there.
+/// Refuses options of tracing without another option that they require.
 pub fn idle(cli: &Cli) -> Result<(), clap::Error> {
     let has_script = cli.execute.is_some() || !cli.words.is_empty();
     let has_command = cli.command.is_some() || !cli.argv.is_empty();
-    // At the prompt a command, and whom to trace, may follow.
+    // At the prompt, a command and the traced processes can be given later.
     let is_trace = has_script && !cli.interactive;
     let exports = !cli.export.is_empty();
     let (command, export) = ("a command: `-- COMMAND`", "an export: `--export KIND=DEST`");

@@ -20,15 +20,15 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
-/// Fish hands over no line, but what is typed of it; a word is replaced as a whole.
+/// Fish passes the text before the cursor, not the line; it replaces a word as a whole.
 const FISH: &str =
     "complete -c cudatrace -a '(env COMP_LINE=(commandline -cp) cudatrace completion words)'\n";
 const BASH: &str = "complete -o default -o nospace -C 'cudatrace completion line --' cudatrace\n";
 
-/// Prints what a shell reads, or answers it.
+/// Prints the completion code of a shell, or the candidates for a line.
 ///
 /// # Errors
-/// It is another shell.
+/// The shell is not supported.
 pub fn run(words: &[String], asked: &[OsString]) -> Result<u8> {
     let text = match words {
         [shell] if shell == "bash" => BASH.to_owned(),
@@ -51,20 +51,20 @@ pub fn run(words: &[String], asked: &[OsString]) -> Result<u8> {
     Ok(0)
 }
 
-/// The line before the cursor, as bash tells it.
+/// The line before the cursor, from bash's variables.
 fn typed() -> String {
     let line = std::env::var("COMP_LINE").unwrap_or_default();
     let end = std::env::var("COMP_POINT").ok().and_then(|end| end.parse().ok()).unwrap_or(line.len());
     line.get(..end).unwrap_or(&line).to_owned()
 }
 
-/// The candidates for what bash would replace, each on a line.
+/// The candidates for the text that bash replaces, one per line.
 fn answer(line: &str, replaced: &str) -> String {
     let words = split(line);
     let Some((word, before)) = words.split_last() else { return String::new() };
     let Some(kept) = word.strip_suffix(replaced) else { return String::new() };
     let mut found = candidates(before, word);
-    // Bash closes the quotes behind a word that is the only one, and a script goes on.
+    // Bash closes the quotes after a single candidate, but a script continues.
     if let ([only], true) = (&found[..], is_script(before)) {
         found.push(format!("{only} ..."));
     }
@@ -76,7 +76,7 @@ fn is_script(before: &[String]) -> bool {
     before.last().is_some_and(|option| ["-e", "--execute"].contains(&option.as_str()))
 }
 
-/// What a word could become, behind the others.
+/// Candidates for a word after the given words.
 fn candidates(before: &[String], word: &str) -> Vec<String> {
     let previous = before.last().map_or("", String::as_str);
     let subcommand = before.get(1).and_then(|word| subcommand(word));
@@ -136,7 +136,7 @@ fn of_scripts(before: &[String]) -> impl Iterator<Item = String> {
     })
 }
 
-/// Processes that have CUDA mapped; all that we may look into if there are none.
+/// Processes that have CUDA mapped; if there are none, all processes that may be inspected.
 fn processes() -> impl Iterator<Item = u32> {
     let has_cuda = |pid: &u32| {
         let is_cuda = |path: &std::path::Path| path.to_string_lossy().contains("/libcuda");
@@ -164,7 +164,7 @@ fn beginning(word: &str, all: impl IntoIterator<Item = String>) -> Vec<String> {
     all.into_iter().filter(|candidate| candidate.starts_with(word)).collect()
 }
 
-/// As at the prompt, behind what stands there.
+/// Candidates from the prompt's completion, with their prefix.
 fn behind(word: &str, prompt: &str) -> Vec<String> {
     let machine = Machine::new(Scope::default()).with_kernel(&crate::kernel_catalog::Running);
     let facts = Facts { catalog: Arc::new(machine), maps: Arc::new(Mutex::default()) };
@@ -174,7 +174,7 @@ fn behind(word: &str, prompt: &str) -> Vec<String> {
     found.into_iter().map(|candidate| format!("{kept}{candidate}")).collect()
 }
 
-/// The words of a line as a shell sees them, of which the last may be open; quotes and backslashes are taken off.
+/// Splits a line like a shell, without quotes and backslashes; the quotes of the last word may be open.
 fn split(line: &str) -> Vec<String> {
     let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
     let mut letters = line.chars();

@@ -12,10 +12,10 @@ use std::io::Write;
 use std::path::Path;
 use wire::Features;
 
-/// What was looked at, and what was found.
+/// A property of the machine, and its state.
 type Row = (&'static str, String);
 
-/// Tries everything that tracing needs and prints a line for each. Fails when tracing is impossible.
+/// Checks all requirements of tracing and prints a line for each. Fails if tracing is impossible.
 pub fn run(format: Format) -> Result<u8> {
     let mut rows = vec![
         ("cudatrace", crate::version()),
@@ -49,7 +49,7 @@ pub fn run(format: Format) -> Result<u8> {
     Ok(u8::from(!is_possible))
 }
 
-/// Without the advice to run what is running.
+/// The reason of an error, without the advice to run `doctor`.
 fn reason(error: &FeatureError) -> String {
     match error {
         FeatureError::NotPermitted => "loading BPF programs is not permitted, see `rights`".into(),
@@ -62,7 +62,7 @@ fn kernel() -> String {
     format!("Linux {} {}", read("osrelease").trim(), std::env::consts::ARCH)
 }
 
-/// The capabilities that tracing needs, with their bits.
+/// The capabilities that tracing requires, with their bits.
 const CAPABILITIES: [(&str, u32); 3] = [("CAP_BPF", 39), ("CAP_PERFMON", 38), ("CAP_SYS_PTRACE", 19)];
 
 fn rights() -> String {
@@ -83,7 +83,7 @@ fn rights() -> String {
     )
 }
 
-/// Whether a program of `--` waits at libraries that it loads later. One is started, and not released.
+/// Whether a program after `--` can be held when it loads a library. Starts a program, which is never released.
 fn started_programs() -> String {
     let command = Command { argv: vec!["true".into()], watch_mappings: true, ..Command::default() };
     match Child::spawn(&command) {
@@ -97,7 +97,7 @@ fn started_programs() -> String {
     }
 }
 
-/// As NVIDIA's kernel module reports it.
+/// Driver version, as NVIDIA's kernel module reports it.
 fn driver() -> String {
     let version = fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
     let first =
@@ -154,7 +154,7 @@ fn libraries() -> Vec<Row> {
     ["libcuda", "libcudart"].into_iter().flat_map(found).collect()
 }
 
-/// The Python of PATH.
+/// The Python on PATH.
 fn python() -> String {
     let Some(file) = python::file(Path::new("python3")) else { return "none on PATH".into() };
     let frames = match python::version(&file).map(python::has_perf) {

@@ -6,7 +6,7 @@ use lang::diagnostics::Code;
 use lang::diagnostics::codes;
 use std::io::Write;
 
-/// Prints what a code means, or with `list` which codes there are.
+/// Prints the explanation of a code, or with `list` all codes.
 ///
 /// # Errors
 /// There is no such code.
@@ -16,7 +16,7 @@ pub fn run(code: &str) -> Result<u8> {
     Ok(0)
 }
 
-/// The explanation of `E0105`, `e0105` or `105`; a number alone may be an error's and a warning's.
+/// The explanation of `E0105`, `e0105` or `105`; a number may be that of an error and of a warning.
 pub fn on(code: &str) -> Option<String> {
     let number: Option<u32> = code.parse().ok();
     let named = match number {

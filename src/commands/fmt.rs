@@ -7,18 +7,18 @@ use lang::syntax::format::{Failure, format};
 use lang::{Diagnostics, Source};
 use std::io::{Read, Write};
 
-/// What to do with a script that is not formatted.
+/// Treatment of a script that is not formatted.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// Write it.
+    /// Write the formatted script.
     Write,
-    /// Report its first line that is not.
+    /// Report the first line that differs.
     Check,
-    /// Print what would change.
+    /// Print the changes.
     Diff,
 }
 
-/// Formats each of `files`. The status is 1 if one has mistakes, or if one is not formatted and is not written.
+/// Formats each of `files`. The status is 1 if one has errors, or if one is not formatted and not written.
 ///
 /// # Errors
 /// No file is given, or one cannot be read or written.
@@ -88,13 +88,13 @@ fn formatted(source: &Source, messages: &Messages) -> Option<String> {
     result.ok()
 }
 
-/// Where a script is not formatted.
+/// Reports the first line that is not formatted.
 fn first(source: &Source, text: &str) -> String {
     let same = source.text.lines().zip(text.lines()).take_while(|(is, should)| is == should).count();
     format!("{}:{}: not formatted\n", source.name, same + 1)
 }
 
-/// What formatting changes, as a patch with one hunk from the first to the last line that differs.
+/// The changes by formatting, as a patch with one hunk from the first to the last line that differs.
 fn diff(source: &Source, text: &str) -> String {
     let (old, new): (Vec<&str>, Vec<&str>) = (source.text.lines().collect(), text.lines().collect());
     let before = old.iter().zip(&new).take_while(|(old, new)| old == new).count();

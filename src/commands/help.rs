@@ -6,10 +6,10 @@ use crate::{arguments, cli, repl};
 use anyhow::Result;
 use std::io::Write;
 
-/// Says what the names are; without one, what the command line takes.
+/// Prints documentation of names; without names, the options of the command line.
 ///
 /// # Errors
-/// Nobody knows a name.
+/// A name is unknown.
 pub fn run(names: &[String], messages: &Messages) -> Result<u8> {
     if names.is_empty() {
         arguments::command(None).print_long_help()?;
@@ -19,7 +19,7 @@ pub fn run(names: &[String], messages: &Messages) -> Result<u8> {
             Some(subcommand) => script_help::of_subcommand(subcommand).render_help().to_string(),
             None => repl::help::on(name, messages)?,
         };
-        // A reader that went away is no mistake.
+        // A closed pipe is not an error.
         let _ = std::io::stdout().write_all(text.as_bytes());
     }
     Ok(0)

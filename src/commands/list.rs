@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::Write;
 use std::path::Path;
 
-/// Lists the attach points that a pattern such as `uprobe:libcuda:cuMem*` stands for, or those of a script.
+/// Lists the attach points that match a pattern such as `uprobe:libcuda:cuMem*`, or those of a script.
 pub fn run(cli: &Cli) -> Result<u8> {
     let machine =
         Machine::new(Scope { pids: cli.pids.clone(), lib_overrides: cli.libs.clone(), ..Scope::default() })
@@ -58,7 +58,7 @@ pub fn run(cli: &Cli) -> Result<u8> {
 struct Listed {
     /// `uprobe:/usr/lib/libcuda.so.1:cuInit`
     name: String,
-    /// With `-v` its parameters, one a line, and what else is known.
+    /// With `-v` its parameters, one per line, and other facts.
     details: Vec<String>,
 }
 
@@ -88,7 +88,7 @@ fn print(listed: &[Listed], format: Format) -> std::io::Result<()> {
     out.flush()
 }
 
-/// A file to read, not a pattern: those have colons.
+/// Whether the word is a script and not a pattern: patterns have colons.
 fn is_script(word: &str) -> bool {
     let named =
         matches!(classify(word, |name| bundled::find(name).is_some()), Word::Embedded(_) | Word::File("-"));
@@ -97,7 +97,7 @@ fn is_script(word: &str) -> bool {
             && (word.ends_with(".ct") || word.ends_with(".bt") || Path::new(word).is_file())
 }
 
-/// Lists what each attach point of a script stands for, once; those that stand for nothing are said.
+/// Lists the attach points of a script without duplicates, and reports patterns without a match.
 fn list_script(cli: &Cli, machine: &Machine) -> Result<u8> {
     let messages = Messages::new(cli);
     let script = match &cli.execute {
@@ -137,7 +137,7 @@ fn list_script(cli: &Cli, machine: &Machine) -> Result<u8> {
     Ok(status)
 }
 
-/// The attach point as a pattern.
+/// The attach point as written.
 fn written(probe: &ast::ProbeSpec) -> String {
     let parts = probe.parts.iter().map(|part| match &part.node {
         ast::SpecPart::Text(text) => text.clone(),
@@ -149,7 +149,7 @@ fn written(probe: &ast::ProbeSpec) -> String {
     std::iter::once(probe.provider.node.clone()).chain(parts).collect::<Vec<_>>().join(":")
 }
 
-/// It may stand for several attach points.
+/// Whether it may match several attach points.
 fn is_list(written: &str) -> bool {
     !matches!(
         provider(written),
@@ -172,7 +172,7 @@ fn provider(pattern: &str) -> ProviderMatch {
     providers::find(pattern.split(':').next().unwrap_or(pattern))
 }
 
-/// Lists what one pattern stands for.
+/// Lists the attach points that match a pattern.
 fn list(machine: &Machine, pattern: &str, verbose: bool, unknown: &mut Unknown) -> Result<Vec<Listed>> {
     if let Some((kind, target, name)) = of_any_kind(pattern) {
         return list_target(machine, kind, target, name);
@@ -215,8 +215,8 @@ fn list(machine: &Machine, pattern: &str, verbose: bool, unknown: &mut Unknown) 
     Ok(found.iter().map(listed).collect())
 }
 
-/// Attach points of any kind whose name fits, or all of what is listed if the pattern has a colon: `cudaMalloc`, `*alloc*`, `*:cuInit`.
-/// Functions are those of CUDA's libraries, which come first.
+/// Lists attach points of any kind whose name matches; a pattern with a colon is compared with the whole attach
+/// point: `cudaMalloc`, `*alloc*`, `*:cuInit`. Functions are those of CUDA's libraries, which come first.
 fn list_all(machine: &Machine, pattern: &str, verbose: bool, unknown: &mut Unknown) -> Result<Vec<Listed>> {
     let named = |api: &'static Api| api.operations.iter().map(|o| format!("{}:{}", api.provider, o.name));
     let operations_of_all = APIS.iter().flat_map(named);
@@ -260,13 +260,13 @@ fn list_all(machine: &Machine, pattern: &str, verbose: bool, unknown: &mut Unkno
     Ok(listed)
 }
 
-/// `libc`, or the name of a library of CUDA, here or not.
+/// Whether the word is `libc`, or the name of a CUDA library, installed or not.
 fn is_library(machine: &Machine, word: &str) -> bool {
     machine.known_targets().iter().any(|known| known == word)
         || word.starts_with("lib") && machine.files(word).is_ok()
 }
 
-/// Why a list is empty: on a machine without CUDA's libraries that is the likely reason for a name of CUDA.
+/// The reason why a list is empty: for a name of CUDA, most likely a missing CUDA library.
 fn nothing_matches(machine: &Machine, pattern: &str) -> String {
     let missing: Vec<&str> =
         ["libcuda", "libcudart"].into_iter().filter(|library| machine.files(library).is_err()).collect();
@@ -288,14 +288,14 @@ fn nothing_matches(machine: &Machine, pattern: &str) -> String {
     )
 }
 
-/// `*`, `/bin/bash` and `read*` of `*:/bin/bash:read*`: whatever kind of attach point a file has.
+/// `*`, `/bin/bash` and `read*` of `*:/bin/bash:read*`: a pattern for any kind of attach point in a file.
 fn of_any_kind(pattern: &str) -> Option<(&str, &str, &str)> {
     let mut parts = pattern.splitn(3, ':');
     let (kind, target, name) = (parts.next()?, parts.next()?, parts.next()?);
     (kind.contains('*') && target.contains('/')).then_some((kind, target, name))
 }
 
-/// Functions and markers of a file.
+/// Lists functions and markers of a file.
 fn list_target(machine: &Machine, kind: &str, target: &str, name: &str) -> Result<Vec<Listed>> {
     let is_kind = |word: &str| glob_matches(kind.as_bytes(), word.as_bytes());
     let files = function_list::files(machine, target)?;
@@ -312,14 +312,15 @@ fn list_target(machine: &Machine, kind: &str, target: &str, name: &str) -> Resul
     Ok(listed.into_iter().map(Listed::plain).collect())
 }
 
-/// `usdt:PATH:PROVIDER:NAME` of each marker of a file, once.
+/// `usdt:PATH:PROVIDER:NAME` of the markers of a file, without duplicates.
 fn markers(machine: &Machine, file: &File) -> Vec<String> {
     let shown = |marker: &Marker| format!("usdt:{}:{}:{}", file.path, marker.provider, marker.name);
     let all: BTreeSet<String> = machine.markers(file.id).iter().map(shown).collect();
     all.into_iter().collect()
 }
 
-/// What there is of a kind that counts time or events, each to be followed by a number: `interval:s:`, `software:page-faults:`.
+/// Attach points of a kind that counts time or events, without the number that must follow: `interval:s:`,
+/// `software:page-faults:`.
 fn timed(provider: &Provider) -> Vec<String> {
     let names: Vec<&str> = match provider.kind {
         ProviderKind::Interval | ProviderKind::Profile => vec!["hz", "ms", "ns", "s", "us"],
@@ -344,7 +345,7 @@ fn list_timed(pattern: &str, names: Vec<String>) -> Result<Vec<Listed>> {
     Ok(found.into_iter().map(Listed::plain).collect())
 }
 
-/// Markers of `usdt:TARGET`, `usdt:TARGET:NAME`, `usdt:TARGET:PROVIDER:NAME`; one that stands at several places once.
+/// Markers of `usdt:TARGET`, `usdt:TARGET:NAME`, `usdt:TARGET:PROVIDER:NAME`, without duplicates.
 fn list_markers(machine: &Machine, pattern: &str, verbose: bool) -> Result<Vec<Listed>> {
     let parts: Vec<&str> = pattern.split(':').skip(1).collect();
     let (target, provider, name) = match parts[..] {
@@ -381,7 +382,7 @@ fn shown_type(arg: &MarkerArg) -> String {
     }
 }
 
-/// Refuses kinds of attach point that are no list, such as `interval:*`: their first word is no library.
+/// Refuses kinds of attach points that cannot be listed, such as `interval:*`.
 fn not_countable(pattern: &str) -> Result<()> {
     let word = pattern.split(':').next().unwrap_or(pattern);
     match provider(pattern) {
@@ -420,7 +421,7 @@ fn list_operations(api: &'static Api, wanted: &str, verbose: bool) -> Result<Vec
     Ok(found.into_iter().map(listed).collect())
 }
 
-/// What an operation is, has, and which functions do it.
+/// Description, arguments and functions of an operation.
 pub fn description(operation: &'static Operation) -> Vec<String> {
     let functions: Vec<&str> = operation.feeds.iter().flat_map(|feed| feed.functions).copied().collect();
     let args = operation.all_args().map(|arg| format!("{} {}: {}", arg.ty, arg.name, arg.doc));
@@ -468,20 +469,20 @@ fn list_raw_tracepoints(machine: &Machine, wanted: &str, verbose: bool) -> Resul
     Ok(found.into_iter().map(listed).collect())
 }
 
-/// The fields of a tracepoint's record as C declares them, without the head that all records have.
+/// The fields of a tracepoint's record as C declarations, without the common header.
 fn record(category: &str, event: &str) -> Vec<String> {
     let fields = tracefs::tracepoint_format(category, event).map(|format| format.fields).unwrap_or_default();
     let own = fields.iter().filter(|field| !field.name.starts_with("common_"));
     own.map(|field| structs::variable(&field.declared, &field.name)).collect()
 }
 
-/// What a raw tracepoint passes on.
+/// The arguments of a raw tracepoint.
 fn fields(found: Result<Tracepoint, String>) -> Vec<String> {
     let fields = found.map(|found| found.fields).unwrap_or_default();
     fields.iter().map(|field| structs::variable(&field.kind.to_string(), &field.name)).collect()
 }
 
-/// The parameters of a function as C declares them, one a line, and at its return the result.
+/// The parameters of a function as C declarations, one per line, and for a return the result.
 fn parameters(machine: &Machine, found: &Match, is_return: bool, unknown: &mut Unknown) -> Vec<String> {
     match found.declared(machine) {
         Ok(declared) => {
@@ -496,17 +497,17 @@ fn parameters(machine: &Machine, found: &Match, is_return: bool, unknown: &mut U
     }
 }
 
-/// Why parameters are not known, in words around the files' names: of how many functions, in which files.
+/// Reasons why parameters are unknown, as the text around the files' names: number of functions, and files.
 #[derive(Default)]
 struct Unknown(BTreeMap<(&'static str, String), (usize, BTreeSet<String>)>);
 
 impl Unknown {
-    /// Number of files that are named in a message.
+    /// Largest number of files that are named in a message.
     const NAMED: usize = 3;
 
     fn count(&mut self, found: &Match, absent: Absent) {
         let why = match absent {
-            // NVIDIA has no packages with it.
+            // NVIDIA does not publish debug information.
             Absent::NoInformation { .. } if found.file.library.is_some() => (
                 "NVIDIA's headers do not declare them, and there is no debug information for ",
                 String::new(),
@@ -526,7 +527,7 @@ impl Unknown {
         }
     }
 
-    /// Says each reason once, behind the list.
+    /// Reports each reason once, after the list.
     fn say(&self, messages: &Messages) {
         for ((before, after), (count, paths)) in &self.0 {
             let functions = if *count == 1 { "function" } else { "functions" };

@@ -10,7 +10,7 @@ use std::io::Write;
 /// Prints the page as roff: `cudatrace man | man -l -`.
 ///
 /// # Errors
-/// Standard output takes nothing.
+/// Standard output cannot be written.
 pub fn run() -> Result<u8> {
     std::io::stdout().write_all(page()?.as_bytes())?;
     Ok(0)

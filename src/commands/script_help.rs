@@ -11,7 +11,7 @@ use lang::expand::options::ScriptOption;
 use lang::{Diagnostics, Source};
 use std::io::Write;
 
-/// Prints the help of the script that the command line names; of a subcommand, ours.
+/// Prints the help of the script on the command line; for a subcommand its own help.
 pub fn run(cli: &Cli, messages: &Messages) -> Result<u8> {
     let word = cli.words.first().filter(|_| cli.execute.is_none());
     if let Some(Word::Subcommand(subcommand)) =
@@ -29,7 +29,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8> {
     Ok(0)
 }
 
-/// The help of a script that the binary carries.
+/// The help of an embedded script.
 pub fn of_embedded(embedded: &bundled::Script, messages: &Messages) -> Result<String> {
     let script = Script::alone(Source::new(embedded.name, embedded.text), &[]);
     of_script(&script, embedded.name, messages)
@@ -52,7 +52,7 @@ fn of_script(script: &Script, word: &str, messages: &Messages) -> Result<String>
     Ok(text)
 }
 
-/// Lines that are longer are hard to read.
+/// Width of the text; longer lines are hard to read.
 fn width() -> usize {
     terminal::columns().min(100)
 }
@@ -76,11 +76,11 @@ fn options(script: &str, summary: &str, options: &[ScriptOption]) -> String {
     out
 }
 
-/// What a subcommand is, how it is called, which of our options it takes besides its own, and examples.
+/// Help of a subcommand: description, usage, common options that it accepts, and examples.
 struct Help {
     about: &'static str,
     usage: &'static str,
-    /// How many words follow at most.
+    /// Largest number of words.
     words: usize,
     options: &'static [&'static str],
     examples: &'static str,
@@ -163,17 +163,17 @@ fn help(subcommand: Subcommand) -> Help {
     }
 }
 
-/// All subcommands, with what they do.
+/// All subcommands with their descriptions.
 pub fn all() -> impl Iterator<Item = (&'static str, &'static str)> {
     cli::subcommands().filter_map(|name| Some((name, help(cli::subcommand(name)?).about)))
 }
 
-/// Options that mean something to every subcommand.
+/// Options that every subcommand accepts.
 const OF_ALL: [&str; 5] = ["words", "color", "quiet", "verbose", "no_warnings"];
-/// Options of tracing that serve tests of it, and are not in the help of `record`.
+/// Options of tracing for tests, which are not in the help of `record`.
 const OF_RECORD: [&str; 7] = ["check", "dry_run", "debug", "emit", "no_feature", "output", "no_children"];
 
-/// The options that a subcommand takes: its own, and some of ours.
+/// The options that a subcommand accepts: its own, and some of the common ones.
 pub fn takes(subcommand: Subcommand, command: &clap::Command) -> Vec<clap::Id> {
     let of_all = arguments::command(None);
     let is_taken = |id: &clap::Id| {
@@ -185,12 +185,12 @@ pub fn takes(subcommand: Subcommand, command: &clap::Command) -> Vec<clap::Id> {
     command.get_arguments().map(|arg| arg.get_id().clone()).filter(is_taken).collect()
 }
 
-/// How many words follow a subcommand at most.
+/// Largest number of words after a subcommand.
 pub fn most_words(subcommand: Subcommand) -> usize {
     help(subcommand).words
 }
 
-/// The help of a subcommand: its own options, and those of ours that it takes.
+/// The help of a subcommand: its own options, and the common ones that it accepts.
 pub fn of_subcommand(subcommand: Subcommand) -> clap::Command {
     let Help { about, usage, options, examples, .. } = help(subcommand);
     let command = arguments::command(Some(subcommand));

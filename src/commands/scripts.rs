@@ -5,10 +5,10 @@ use crate::{bundled, terminal};
 use anyhow::Result;
 use std::io::Write;
 
-/// Lists the scripts by what they are for, with the question that each answers.
+/// Lists the embedded scripts by purpose, with the question that each answers.
 ///
 /// # Errors
-/// Standard output takes nothing.
+/// Standard output cannot be written.
 pub fn run() -> Result<u8> {
     std::io::stdout().lock().write_all(list(terminal::columns()).as_bytes())?;
     Ok(0)

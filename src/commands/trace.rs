@@ -21,7 +21,7 @@ use runtime::kernel::clock::{Epoch, SystemClock};
 use runtime::kernel::signals::StopSignals;
 use runtime::process::{Child, Command, FileState, MappingWatch};
 use runtime::read::event_loop::Watch;
-use runtime::{AttachOptions, Control, Loaded, Session};
+use runtime::{AttachOptions, Control, LoadedScript, Session};
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 use std::os::fd::OwnedFd;
@@ -31,27 +31,27 @@ use std::time::Instant;
 use wire::manifest::{Attach, Compiled, Event, EventKind, Message};
 use wire::{Features, Manifest};
 
-/// Traces as the command line says; gives the exit status.
+/// Traces as the command line specifies; returns the exit status.
 pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     let scripts = script::load_all(cli, messages).map_err(Failure::wrong)?;
     script::check_given(&scripts, cli, messages).map_err(Failure::wrong)?;
     run_scripts(scripts, cli, messages, None)
 }
 
-/// What is done beside the script's own output when a run is recorded.
+/// Additional outputs of a run that is recorded.
 pub struct Recording {
-    /// Where records go.
+    /// Destinations of the records.
     pub exports: Vec<export::ExportRequest>,
-    /// Sees all of them.
+    /// Callback that gets all records.
     pub observer: Observer,
-    /// Looked at while it runs; it is given what has gone through.
+    /// Creates the live display from the exports' counters.
     pub live: OpenLive,
 }
 
-/// Makes what is looked at while a recording runs, of the exports' counts.
+/// Creates the live display of a recording from the exports' counters.
 pub type OpenLive = Box<dyn FnOnce(Vec<Arc<Summary>>) -> anyhow::Result<Box<dyn Watch>>>;
 
-/// Traces by these scripts. When it is recorded, what it says at the end is for `recording` alone.
+/// Traces with these scripts. With `recording`, only the recording reports the end.
 pub fn run_scripts(
     scripts: Vec<Script>,
     cli: &Cli,
@@ -94,7 +94,7 @@ pub fn run_scripts(
     job.run(compilers, &modules, recording)
 }
 
-/// Reads and checks the scripts, each with what those before it have.
+/// Parses and checks the scripts; each gets the state of the previous ones.
 fn check<'a>(
     scripts: Vec<Script>,
     machine: &'a Machine,
@@ -111,7 +111,7 @@ fn check<'a>(
     Ok(compilers)
 }
 
-/// Makes a module of each script, behind those before it.
+/// Compiles a module of each script, based on the previous modules.
 fn compile(compilers: &mut [Compiler], features: &Features, by_link: bool) -> anyhow::Result<Vec<Compiled>> {
     let mut modules: Vec<Compiled> = Vec::new();
     for compiler in compilers {
@@ -121,7 +121,7 @@ fn compile(compilers: &mut [Compiler], features: &Features, by_link: bool) -> an
     Ok(modules)
 }
 
-/// Writes the objects of the scripts; of several each to a file of its own: `x.kernels.o`.
+/// Writes the objects of the scripts; several scripts go to separate files: `x.kernels.o`.
 fn emit<'m>(
     path: &Path,
     objects: impl Iterator<Item = (&'m str, &'m Compiled)>,
@@ -137,7 +137,7 @@ fn emit<'m>(
     Ok(())
 }
 
-/// `x.o` of the script `kernels`: `x.kernels.o`.
+/// The file for the object of script `kernels`: `x.kernels.o`.
 fn beside(path: &Path, heading: &str) -> PathBuf {
     let word = heading.trim_start_matches('-');
     match path.extension() {
@@ -146,10 +146,10 @@ fn beside(path: &Path, heading: &str) -> PathBuf {
     }
 }
 
-/// bpftrace's test runner sets this variable and waits for a line with the same text once the probes are attached.
+/// bpftrace's test runner sets this variable and waits for a line with this text after the probes are attached.
 const NOTIFY: &str = "__BPFTRACE_NOTIFY_PROBES_ATTACHED";
 
-/// Callers that read both outputs find the number of probes before the line that they wait for.
+/// Prints the line for the test runner. A caller that reads both outputs gets the number of probes first.
 fn notify() {
     println!("{NOTIFY}");
 }
@@ -164,25 +164,25 @@ struct Job<'a> {
     features: Features,
     argv: Option<Vec<OsString>>,
     pids: Vec<u32>,
-    /// The links' own filter says which process is traced.
+    /// True if the links filter by process.
     by_link: bool,
     start: Instant,
 }
 
-/// What hears of the run, and how it is told to stop.
+/// Outputs of the run, and the signals that stop it.
 struct Outputs {
     signals: StopSignals,
-    /// Signals that write out what is buffered.
+    /// Signals that flush the exports.
     flushing: Vec<i32>,
     sink: Exports,
     epoch: Epoch,
-    /// Looked at while a recording runs.
+    /// Live display of a recording.
     live: Option<Box<dyn Watch>>,
     servers: Vec<metrics::server::Server>,
 }
 
 impl<'a> Job<'a> {
-    /// Runs the scripts, each a module that was compiled behind those before it.
+    /// Runs the scripts. Each is a module that was compiled after the previous ones.
     fn run(
         &self,
         mut compilers: Vec<Compiler<'a>>,
@@ -228,12 +228,12 @@ impl<'a> Job<'a> {
         if !all.by_process.is_empty() {
             watches.push(Box::new(trace::EndedProcesses::new().map_err(Failure::loading)?));
         }
-        // From here on we hear of what is mapped.
+        // From here on mappings are reported.
         let unmapped = Unmapped::new(self.machine, modules, &self.pids);
         if targets.is_empty() && does_nothing_more(modules) && !scripts.are_waiting() {
             watches.push(Box::new(trace::Done::new().map_err(Failure::loading)?));
         }
-        // With exports the signal writes out what is buffered.
+        // With exports the signal flushes them.
         let maps_on_signal = outputs.flushing.is_empty();
         let Outputs { signals, mut sink, .. } = outputs;
         let on_interrupt = io::stderr().is_terminal().then_some(end_line as fn());
@@ -268,7 +268,7 @@ impl<'a> Job<'a> {
         Ok(if status == 0 && lost && self.cli.fail_on_loss { LOST } else { status })
     }
 
-    /// Opens all that hears of the run: what cannot be opened is said before anything is traced.
+    /// Opens all outputs, so that errors are reported before anything is traced.
     fn outputs(&self, manifest: &Manifest, recording: Option<Recording>) -> Result<Outputs, Failure> {
         let hears_all = !self.cli.export.is_empty() || recording.is_some();
         let flushing = if hears_all { export::flushing() } else { Vec::new() };
@@ -296,21 +296,21 @@ impl<'a> Job<'a> {
     }
 
     /// Loads the first script. It filters by the processes that are known now.
-    fn load(&self, compiled: &Compiled, child: Option<&Child>) -> Result<Loaded, Failure> {
+    fn load(&self, compiled: &Compiled, child: Option<&Child>) -> Result<LoadedScript, Failure> {
         let child = child.map(Child::pid);
         let pids = self.pids.iter().copied().chain(child).collect();
         let options = runtime::Options { pids, child, ..Default::default() };
-        let loaded = Loaded::load(compiled, &options).map_err(Failure::loading)?;
+        let loaded = LoadedScript::load(compiled, &options).map_err(Failure::loading)?;
         self.messages.detail(|| format!("loaded after {:?}", self.start.elapsed()));
         Ok(loaded)
     }
 
-    /// The process that the links filter by, if they do.
+    /// The process by which the links filter, if they do.
     fn link_pid(&self, child: Option<&Child>) -> Option<u32> {
         self.pids.first().copied().or(child.map(Child::pid)).filter(|_| self.by_link)
     }
 
-    /// Lets the other scripts join.
+    /// Adds the other scripts to the session.
     fn join(
         &self,
         session: &mut Session,
@@ -327,7 +327,7 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    /// A command alone is known by what the user typed; whom else we trace, and how that ends, is not.
+    /// Prints the traced processes and how the trace ends, unless the user has only given a command.
     fn say_whom(&self, child: Option<&Child>, modules: &[Compiled]) {
         let pids = &self.cli.pids;
         let is_told = child.is_some() && pids.is_empty();
@@ -344,7 +344,7 @@ impl<'a> Job<'a> {
         });
     }
 
-    /// Lets the command go.
+    /// Releases the command.
     fn release(&self, child: Option<&mut Child>, extender: &Extender) -> Result<(), Failure> {
         let Some(child) = child else { return Ok(()) };
         child.release().map_err(Failure::wrong)?;
@@ -354,7 +354,7 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    /// Where the script's output goes, and what else hears of it.
+    /// Creates the sink of the script's output, with the exports.
     fn sink(
         &self,
         epoch: &Epoch,
@@ -370,7 +370,7 @@ impl<'a> Job<'a> {
         Exports::open(asked, &export::Options::of(self.cli), &Arc::new(run), inner)
     }
 
-    /// Scripts that are nothing but metrics print none of them.
+    /// Prints the addresses of metrics, for scripts that print nothing themselves.
     fn say_where_metrics_go(&self, manifest: &Manifest) {
         let is_warning =
             |event: &Event| matches!(event.kind, EventKind::Message { what: Message::Warning, .. });
@@ -388,7 +388,7 @@ impl<'a> Job<'a> {
         self.machine.open_path(lang::catalog::FileId(id)).to_path_buf()
     }
 
-    /// Starts the command, which waits until it is let go.
+    /// Starts the command, which is held until it is released.
     fn spawn(&self, manifest: &Manifest) -> Result<Option<Child>, Failure> {
         let Some(argv) = self.argv.clone().filter(|_| !self.cli.dry_run) else { return Ok(None) };
         let files = self.machine.files_taken();
@@ -409,7 +409,7 @@ impl<'a> Job<'a> {
         Ok(Some(child))
     }
 
-    /// What a command would do otherwise than its user may think.
+    /// Warns of an unexpected behaviour of the command.
     fn warn_of_command(&self, argv: &[OsString]) {
         let sudoer = std::env::var("SUDO_USER").ok().filter(|name| name != "root" && self.cli.user.is_none());
         if let Some(name) = sudoer {
@@ -427,7 +427,7 @@ impl<'a> Job<'a> {
         self.messages.detail(|| format!("attached after {:?}", self.start.elapsed()));
     }
 
-    /// What ends the trace: the end of the command if there is one, else of all processes of `-p`.
+    /// Processes whose end stops the trace: the command if there is one, otherwise all processes of `-p`.
     fn targets(&self, child: Option<&Child>) -> anyhow::Result<Vec<OwnedFd>> {
         match child {
             Some(child) => Ok(vec![child.pidfd().try_clone_to_owned()?]),
@@ -435,18 +435,18 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// The processes of `-p` that were still there when the trace was prepared.
+    /// The processes of `-p` that still ran when the trace was prepared.
     fn running(&self) -> impl Iterator<Item = u32> {
         self.pids.iter().copied().filter(|pid| self.cli.pids.contains(pid))
     }
 
-    /// Prints how the processes of `-p` end.
+    /// Reports the exit status of the processes of `-p`.
     fn ends(&self) -> anyhow::Result<Vec<Box<dyn Watch + 'a>>> {
         let ends = self.running().map(|pid| TargetEnd::new(pid, self.messages));
         ends.map(|end| Ok(Box::new(end?) as Box<dyn Watch>)).collect()
     }
 
-    /// How we learn of libraries that appear from now on.
+    /// Sources of reports on libraries that are loaded later.
     fn watches<'w>(
         &self,
         child: Option<&mut Child>,
@@ -459,7 +459,7 @@ impl<'a> Job<'a> {
         match MappingWatch::start() {
             Ok(watch) if is_held => watches.push(Box::new(MappingReports::beside(watch, extender))),
             Ok(watch) => watches.push(Box::new(MappingReports::new(watch, extender))),
-            // Files that are mapped executable at once are seen all the same.
+            // Files that are mapped executable are still reported.
             Err(_) if is_held => {}
             Err(error) => {
                 extender.miss_some();
@@ -488,7 +488,7 @@ impl<'a> Job<'a> {
 }
 
 impl Outputs {
-    /// What is to be looked at while the run goes on.
+    /// Periodic tasks of the outputs.
     fn watches(&mut self) -> anyhow::Result<Vec<Box<dyn Watch>>> {
         let mut watches: Vec<Box<dyn Watch>> = self.live.take().into_iter().collect();
         if !self.flushing.is_empty() {
@@ -499,18 +499,18 @@ impl Outputs {
     }
 }
 
-/// Ends the line of a terminal, which shows Ctrl-C as `^C`.
+/// Ends the line on a terminal, which shows Ctrl-C as `^C`.
 fn end_line() {
     eprintln!();
 }
 
-/// Whether all has been said once the scripts have begun.
+/// Whether the scripts only have BEGIN and END, so that nothing happens in between.
 fn does_nothing_more(modules: &[Compiled]) -> bool {
     let mut programs = modules.iter().flat_map(|module| &module.manifest.programs);
     programs.all(|program| matches!(program.attach, Attach::Begin | Attach::End))
 }
 
-/// Whether what a script prints may name addresses of user space.
+/// Whether a script may print user-space addresses.
 fn prints_symbols(manifest: &Manifest) -> bool {
     fn has_usym(ty: &wire::Type) -> bool {
         match ty {

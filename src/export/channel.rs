@@ -9,18 +9,18 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// Records that wait at most: some 20 MB.
+/// Largest number of queued records: about 20 MB.
 pub const RECORDS: usize = 1 << 16;
 
-/// What the thread of an export gets.
+/// A message to the thread of an export.
 pub enum Message {
-    /// Records, in their order.
+    /// Records in order.
     Records(Arc<Vec<Record>>),
-    /// As they were at a time of the boot clock.
+    /// Metrics at a time of the boot clock.
     Metrics(Arc<Vec<Family>>, u64),
-    /// Everything is to be written out.
+    /// Flush all buffers.
     Flush,
-    /// Nothing more comes.
+    /// End of the records.
     End,
 }
 
@@ -30,11 +30,11 @@ impl Message {
     }
 }
 
-/// See the module.
+/// Queue between the reader and an export; see the module documentation.
 #[derive(Default)]
 pub struct Channel {
     waiting: Mutex<Waiting>,
-    /// Something came, was taken, or the reader has ended.
+    /// Notified when a message was added or taken, or the receiver has ended.
     changed: Condvar,
 }
 
@@ -42,7 +42,7 @@ pub struct Channel {
 struct Waiting {
     messages: VecDeque<Message>,
     records: usize,
-    /// The reader has ended.
+    /// True if the receiver has ended.
     ended: bool,
 }
 
@@ -51,7 +51,7 @@ impl Channel {
         self.waiting.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Takes a message, if there is room for it.
+    /// Adds a message, if there is room.
     pub fn try_send(&self, message: Message) -> bool {
         let mut waiting = self.lock();
         let records = message.records();
@@ -71,7 +71,7 @@ impl Channel {
         true
     }
 
-    /// Waits for room; false if the reader has ended.
+    /// Waits for room and adds records; false if the receiver has ended.
     pub fn send(&self, records: &Arc<Vec<Record>>) -> bool {
         while !self.try_send(Message::Records(records.clone())) {
             let waiting = self.lock();
@@ -83,7 +83,7 @@ impl Channel {
         true
     }
 
-    /// The next message; nothing if none comes for so long.
+    /// Waits for the next message; `None` after `patience`.
     pub fn receive(&self, patience: Duration) -> Option<Message> {
         let until = Instant::now() + patience;
         let mut waiting = self.lock();
@@ -102,13 +102,13 @@ impl Channel {
         }
     }
 
-    /// The reader takes nothing more.
+    /// Marks the receiver as ended.
     pub fn end(&self) {
         self.lock().ended = true;
         self.changed.notify_all();
     }
 
-    /// Waits until the reader has ended, for so long at most; whether it has.
+    /// Waits until the receiver has ended, at most `patience`; returns whether it has.
     pub fn wait_for_end(&self, patience: Duration) -> bool {
         let waiting = self.lock();
         let woken = self.changed.wait_timeout_while(waiting, patience, |waiting| !waiting.ended);

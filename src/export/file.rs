@@ -17,74 +17,74 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 const BUFFER: usize = 256 << 10;
-/// Different remarks of a receiver that are kept.
+/// Largest number of distinct remarks of a receiver.
 const REMARKS: usize = 8;
-/// Standard output as a destination.
+/// Name of standard output as a destination.
 const STDOUT: &str = "-";
 
-/// Where an export goes.
+/// Destination of an export.
 #[derive(Clone, Debug)]
 pub struct Destination {
-    /// As it was given; for what is no file, its address.
+    /// File name or address, as given.
     text: String,
-    /// Its name ends in `.gz`.
+    /// True if its name ends in `.gz`.
     compressed: bool,
-    /// Bytes of a file after which the next one begins.
+    /// Size of a file in bytes after which the next one begins.
     limit: Option<u64>,
-    /// Number of the file, from 0.
+    /// Index of the file, from 0.
     number: Arc<AtomicU32>,
-    /// Bytes in the file in hand.
+    /// Size of the current file in bytes.
     size: Arc<AtomicU64>,
-    /// Bytes in all files.
+    /// Size of all files in bytes.
     total: Arc<AtomicU64>,
-    /// Bytes that were to be written to the file in hand, before they are buffered and compressed.
+    /// Number of bytes written towards the current file, before buffering and compression.
     offered: Arc<AtomicU64>,
-    /// Bytes of them that are in the file.
+    /// Number of them that are in the file.
     arrived: Arc<AtomicU64>,
-    /// Only files that are not there yet are written to.
+    /// True if existing files must not be overwritten.
     only_new: bool,
-    /// When another trace begins, where the format has traces.
+    /// Condition for starting another trace, for formats with traces.
     trace_per: Per,
-    /// What is sent is read from a recording: it is still there if it does not arrive.
+    /// True if the data is from a recording, so that nothing is lost if it does not arrive.
     recorded: bool,
-    /// How far what is sent gets.
+    /// State of deliveries to a server.
     delivery: Arc<Delivery>,
 }
 
-/// What a server makes of what is sent to it.
+/// State of deliveries to a server.
 #[derive(Debug, Default)]
 struct Delivery {
     lost: Mutex<Undelivered>,
-    /// Spans and series that were taken; none if nothing is sent.
+    /// Number of spans and series that were accepted; `None` if the destination is not a server.
     delivered: Mutex<Option<u64>>,
-    /// Why what waits has not been taken yet.
+    /// The reason why queued data has not been accepted yet.
     obstacle: Mutex<Option<String>>,
-    /// What the server says though it takes all.
+    /// Messages of the server with accepted data.
     remarks: Mutex<BTreeSet<String>>,
-    /// When the run ended.
+    /// Time of the end of the run.
     closing: OnceLock<Instant>,
-    /// Nobody waits for the end any more.
+    /// True if the end does not wait any longer.
     abandoned: AtomicBool,
 }
 
-/// What could not be delivered, and why the last of it.
+/// Number of undelivered items, and the reason for the last one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Undelivered {
-    /// Records, or series of a metric.
+    /// Number of records, or of series of metrics.
     pub count: u64,
-    /// In words.
+    /// Reason.
     pub reason: String,
 }
 
 impl Undelivered {
-    /// What it says.
+    /// Text of the report.
     pub fn words(&self) -> String {
         format!("{} spans or series were not delivered: {}", self.count, self.reason)
     }
 }
 
 impl Destination {
-    /// A destination as it was given. Files rotate after `limit` bytes.
+    /// A destination with this name. Files rotate after `limit` bytes.
     pub fn new(text: &str, limit: Option<u64>) -> Destination {
         Destination {
             text: text.into(),
@@ -102,73 +102,74 @@ impl Destination {
         }
     }
 
-    /// The same, which writes to no file that is there already, and follows no link: for names that the user did not choose.
+    /// The same destination, but it overwrites no existing file and follows no link: for names that the user did
+    /// not choose.
     pub fn only_new(self) -> Destination {
         Destination { only_new: true, ..self }
     }
 
-    /// For what is read from a recording.
+    /// The same destination, for data from a recording.
     pub fn of_a_recording(self) -> Destination {
         Destination { recorded: true, ..self }
     }
 
-    /// With another rule for when a trace begins.
+    /// The same destination, with a condition for starting another trace.
     pub fn with_traces(self, per: Option<Per>) -> Destination {
         Destination { trace_per: per.unwrap_or_default(), ..self }
     }
 
-    /// When another trace begins.
+    /// Condition for starting another trace.
     pub fn trace_per(&self) -> &Per {
         &self.trace_per
     }
 
-    /// Whether what is sent is read from a recording.
+    /// Whether the data is from a recording.
     pub fn is_recorded(&self) -> bool {
         self.recorded
     }
 
-    /// Counts spans or series that a receiver took. What has a receiver says so before: 0.
+    /// Counts spans or series that a receiver has accepted. A call with 0 marks the destination as a receiver.
     pub fn deliver(&self, count: u64) {
         if let Ok(mut delivered) = self.delivery.delivered.lock() {
             *delivered.get_or_insert_default() += count;
         }
     }
 
-    /// Spans and series that a receiver took; none if it has no receiver.
+    /// Number of spans and series that a receiver has accepted; `None` if the destination is not a receiver.
     pub fn delivered(&self) -> Option<u64> {
         *self.delivery.delivered.lock().ok()?
     }
 
-    /// Counts what could not be delivered.
+    /// Counts undelivered items.
     pub fn lose(&self, count: u64, reason: String) {
         if let Ok(mut lost) = self.delivery.lost.lock() {
             *lost = Undelivered { count: lost.count + count, reason };
         }
     }
 
-    /// Whether anything could not be delivered so far.
+    /// Whether anything was not delivered so far.
     pub fn has_lost(&self) -> bool {
         self.lost().count > 0
     }
 
-    /// What could not be delivered so far.
+    /// The undelivered items so far.
     pub fn lost(&self) -> Undelivered {
         self.delivery.lost.lock().map(|lost| lost.clone()).unwrap_or_default()
     }
 
-    /// Why what waits has not been taken yet; nothing once the receiver takes something.
+    /// Sets the reason why queued data has not been accepted yet; `None` after a success.
     pub fn set_obstacle(&self, reason: Option<String>) {
         if let Ok(mut obstacle) = self.delivery.obstacle.lock() {
             *obstacle = reason;
         }
     }
 
-    /// Why what waits has not been taken yet.
+    /// The reason why queued data has not been accepted yet.
     pub fn obstacle(&self) -> Option<String> {
         self.delivery.obstacle.lock().ok()?.clone()
     }
 
-    /// The receiver took all, and says something about it.
+    /// Records a message of the receiver about accepted data.
     pub fn remark(&self, text: String) {
         if let Ok(mut remarks) = self.delivery.remarks.lock()
             && remarks.len() < REMARKS
@@ -177,37 +178,37 @@ impl Destination {
         }
     }
 
-    /// What the receiver said.
+    /// The messages of the receiver.
     pub fn remarks(&self) -> Vec<String> {
         self.delivery.remarks.lock().map(|remarks| remarks.iter().cloned().collect()).unwrap_or_default()
     }
 
-    /// The run has ended: from now on there is one deadline for all that waits.
+    /// Marks the end of the run, which starts the deadline for queued data.
     pub fn close(&self) {
         self.delivery.closing.get_or_init(Instant::now);
     }
 
-    /// When the run ended.
+    /// Time of the end of the run.
     pub fn closed_at(&self) -> Option<Instant> {
         self.delivery.closing.get().copied()
     }
 
-    /// What waits is given up at once.
+    /// Gives up queued data immediately.
     pub fn abandon(&self) {
         self.delivery.abandoned.store(true, Ordering::Relaxed);
     }
 
-    /// Whether nobody waits any more.
+    /// Whether queued data is given up.
     pub fn is_abandoned(&self) -> bool {
         self.delivery.abandoned.load(Ordering::Relaxed)
     }
 
-    /// As it was given.
+    /// The destination as given.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// The file in hand: `trace.jsonl`, then `trace.1.jsonl`, `trace.2.jsonl`.
+    /// Path of the current file: `trace.jsonl`, then `trace.1.jsonl`, `trace.2.jsonl`.
     pub fn path(&self) -> PathBuf {
         let number = self.number.load(Ordering::Relaxed);
         let path = Path::new(self.text.strip_prefix("file:").unwrap_or(&self.text));
@@ -222,13 +223,13 @@ impl Destination {
         path.with_file_name(format!("{stem}.{number}{extensions}"))
     }
 
-    /// Creates the file in hand. The first one is named by the user, and may be a link; the names of later ones are ours.
+    /// Creates the current file. The user has named the first one, which may be a link; later names are generated.
     pub fn create(&self) -> Result<Box<dyn Write + Send>> {
         self.create_with_end(b"")
     }
 
-    /// The same for a format that has something behind its last row, which stands there at any time where that can be: a
-    /// compressed file is never rewritten, and a pipe cannot be.
+    /// The same for a format with a text after its last row, which is kept at the end of the file. This is not
+    /// possible for compressed files and pipes.
     pub fn create_with_end(&self, end: &'static [u8]) -> Result<Box<dyn Write + Send>> {
         let path = self.path();
         let is_named_by_user = self.number.load(Ordering::Relaxed) == 0;
@@ -257,22 +258,22 @@ impl Destination {
         Ok(Box::new(Offered { out, offered: self.offered.clone(), arrived: self.arrived.clone() }))
     }
 
-    /// It is what others of this process write to, too.
+    /// Whether it is standard output, which other parts of this process also write.
     pub fn is_stdout(&self) -> bool {
         self.path() == Path::new(STDOUT)
     }
 
-    /// Its name ends in `.gz`. What is in such a file is known when it is flushed.
+    /// Whether its name ends in `.gz`. The size of such a file is known only after a flush.
     pub fn is_compressed(&self) -> bool {
         self.compressed
     }
 
-    /// Bytes that were to be written to the file in hand, and how many of them are in it.
+    /// Number of bytes written towards the current file, and number of them that are in the file.
     pub fn progress(&self) -> (u64, u64) {
         (self.offered.load(Ordering::Relaxed), self.arrived.load(Ordering::Relaxed))
     }
 
-    /// Looks how much of a compressed file that could not be written further can be read.
+    /// Determines how much of a compressed file can be read after a write error.
     pub fn settle_compressed(&self) {
         let path = self.path();
         if !self.is_compressed() || !path.is_file() {
@@ -287,37 +288,37 @@ impl Destination {
         self.arrived.store(readable, Ordering::Relaxed);
     }
 
-    /// Small beside the size at which files rotate: that is looked at in the file.
+    /// Size of the buffer: small compared with the size of rotation, which is compared with the file.
     fn buffer(&self) -> usize {
         self.limit.map_or(BUFFER, |limit| (limit / 8).clamp(4096, BUFFER as u64) as usize)
     }
 
-    /// The file in hand has its size: another is to be opened.
+    /// Whether the current file has reached its limit, so that the next one must be opened.
     pub fn is_full(&self) -> bool {
         self.limit.is_some_and(|limit| self.size.load(Ordering::Relaxed) >= limit && !self.is_stdout())
     }
 
-    /// Goes on to the next file.
+    /// Proceeds to the next file.
     pub fn next(&self) {
         self.number.fetch_add(1, Ordering::Relaxed);
         self.size.store(0, Ordering::Relaxed);
     }
 
-    /// Bytes written so far, of all files.
+    /// Number of bytes written to all files so far.
     pub fn bytes(&self) -> u64 {
         self.total.load(Ordering::Relaxed)
     }
 }
 
-/// A file that can be read at any time: behind what is in it stands the end of its format, which what comes next overwrites.
+/// A file that is valid at any time: the end of its format follows its contents, and the next rows overwrite it.
 struct Whole {
     file: Counted,
     buffer: Vec<u8>,
     capacity: usize,
-    /// Where the next part goes.
+    /// Offset of the next row.
     at: u64,
     end: &'static [u8],
-    /// The end itself has been written.
+    /// True if the format has written its own end.
     is_closed: bool,
 }
 
@@ -344,7 +345,7 @@ impl Whole {
 }
 
 impl Write for Whole {
-    /// Takes all: what the format writes at once is never in the file in part.
+    /// Accepts all bytes, so that the file never contains a part of a row.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.is_closed |= bytes == self.end;
         self.buffer.extend_from_slice(bytes);
@@ -359,7 +360,7 @@ impl Write for Whole {
     }
 }
 
-/// Creates a file, or empties one that is there, and follows no link.
+/// Creates or truncates a file without following a link.
 fn create_unlinked(path: &Path) -> io::Result<File> {
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let made = File::options().write(true).create(true).truncate(true).custom_flags(flags).open(path);
@@ -369,12 +370,12 @@ fn create_unlinked(path: &Path) -> io::Result<File> {
     })
 }
 
-/// Standard output without a buffer of others.
+/// Standard output without the buffer of the standard library.
 fn stdout() -> io::Result<File> {
     Ok(File::from(io::stdout().as_fd().try_clone_to_owned()?))
 }
 
-/// What stands before the buffer.
+/// Writer that counts bytes before they are buffered.
 struct Offered {
     out: Box<dyn Write + Send>,
     offered: Arc<AtomicU64>,
@@ -395,12 +396,12 @@ impl Write for Offered {
     }
 }
 
-/// A file that knows its size.
+/// File that counts written bytes.
 struct Counted {
     file: File,
     size: Arc<AtomicU64>,
     total: Arc<AtomicU64>,
-    /// What it gets is what was to be written.
+    /// Counter of arrived bytes, if there is no compression in between.
     arrived: Option<Arc<AtomicU64>>,
 }
 

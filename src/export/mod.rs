@@ -31,50 +31,50 @@ pub use file::{Destination, size_in_bytes};
 pub use queue::{MetricsQueue, Summary};
 pub use signals::{FlushOn, flushing};
 
-/// Records that travel together: fewer wake-ups.
+/// Number of records per batch, to reduce wake-ups.
 const BATCH: usize = 256;
 
-/// What `--export` was given.
+/// A parsed `--export` option.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ExportRequest {
     /// `jsonl`
     pub kind: &'static Kind,
     /// `trace.jsonl`
     pub dest: String,
-    /// The user has not chosen the name: it must be that of a new file.
+    /// True if the user did not choose the name, so that the file must be new.
     pub only_new: bool,
 }
 
 /// A kind of export.
 #[derive(Debug)]
 pub struct Kind {
-    /// Before the `=`.
+    /// Name before the `=`.
     pub name: &'static str,
-    /// What stands behind it.
+    /// Notation of the destination after the `=`.
     pub dest: &'static str,
     /// One line of help.
     pub doc: &'static str,
-    /// Opens it; nothing for what has no use for records.
+    /// Opens the exporter; `None` if the kind does not process records.
     pub open: Option<Open>,
-    /// It wants the maps as metrics, now and then or when somebody asks.
+    /// True if it exports maps as metrics, periodically or on request.
     pub metrics: bool,
-    /// It has a destination of its own where none is given.
+    /// True if it has a default destination.
     pub optional: bool,
-    /// How its file `FILE` is looked at.
+    /// How to view its file `FILE`.
     pub look: Option<&'static str>,
 }
 
-/// Opens an export. Called again for the next file when one is full.
+/// Opens an export. It is called again for the next file when one has reached its limit.
 pub type Open = fn(&Destination, &Arc<Run>) -> Result<Box<dyn Exporter>>;
 
 impl Kind {
-    /// As it was asked for: `jsonl=t.jsonl`, `otlp`.
+    /// The option: `jsonl=t.jsonl`, `otlp`.
     fn with(&self, dest: &str) -> String {
         if dest.is_empty() { self.name.into() } else { format!("{}={dest}", self.name) }
     }
 }
 
-/// For what Perfetto reads.
+/// How to view files for Perfetto.
 const PERFETTO: Option<&str> = Some("open it at https://ui.perfetto.dev");
 
 impl PartialEq for Kind {
@@ -85,7 +85,7 @@ impl PartialEq for Kind {
 
 impl Eq for Kind {}
 
-/// The kind that is asked, and sends nothing.
+/// The kind that is scraped, and sends nothing.
 pub const OPENMETRICS: &str = "openmetrics";
 
 /// All kinds.
@@ -155,7 +155,7 @@ pub fn kinds() -> String {
     KINDS.iter().map(row).collect::<Vec<_>>().join("\n")
 }
 
-/// `jsonl=trace.jsonl`
+/// Parses `jsonl=trace.jsonl`.
 pub fn parse(text: &str) -> Result<ExportRequest, String> {
     let (kind, dest) = text.split_once('=').unwrap_or((text, ""));
     let kind = KINDS
@@ -168,17 +168,17 @@ pub fn parse(text: &str) -> Result<ExportRequest, String> {
     Ok(ExportRequest { kind, dest: dest.into(), only_new: false })
 }
 
-/// What the command line says about all exports.
+/// Options for all exports.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Bytes of a file after which the next one begins.
+    /// Size of a file in bytes after which the next one begins.
     pub rotate: Option<u64>,
-    /// When another trace begins, where the format has traces.
+    /// Condition for starting another trace, for formats with traces.
     pub trace_per: Option<Per>,
 }
 
 impl Options {
-    /// As the command line says.
+    /// The options of the command line.
     pub fn of(cli: &Cli) -> Options {
         Options { rotate: cli.rotate, trace_per: cli.trace_per.clone() }
     }
@@ -192,23 +192,23 @@ impl Options {
 /// Called for each record. It must return quickly, since events wait for it.
 pub type Observer = Box<dyn FnMut(&Record)>;
 
-/// The sink of a run with exports: passes everything on, and makes records of it for them.
+/// Sink of a run with exports: forwards all output, and passes records of it to the exports.
 pub struct Exports {
     inner: Box<dyn Sink>,
     recorder: Recorder,
     queues: Vec<Queue>,
     batch: Vec<Record>,
-    /// All events are here: maps and what went wrong are still to come.
+    /// True after the last event: only maps and reports of losses follow.
     ending: bool,
-    /// Hears of every record on the reader's own thread.
+    /// Callback for every record, on the reader's thread.
     observer: Option<Observer>,
-    /// Somebody asked by a signal that everything be written out.
+    /// Set by a signal handler to flush all exports.
     flush_asked: Arc<AtomicBool>,
     is_silent: bool,
 }
 
 impl Exports {
-    /// Opens all that was asked for. What cannot be opened is a mistake before anything is traced.
+    /// Opens all requested exports. An error is reported before anything is traced.
     pub fn open(
         asked: &[ExportRequest],
         options: &Options,
@@ -231,22 +231,22 @@ impl Exports {
         Ok(Exports { inner, recorder, queues, batch, ending, observer, flush_asked, is_silent })
     }
 
-    /// Shows every record to somebody.
+    /// Sets a callback for every record.
     pub fn observe(&mut self, observer: Observer) {
         self.observer = Some(observer);
     }
 
-    /// Set it, and everything is written out at the next occasion.
+    /// A flag that, when set, flushes all exports at the next opportunity.
     pub fn flush_flag(&self) -> Arc<AtomicBool> {
         self.flush_asked.clone()
     }
 
-    /// What has gone through so far, by export.
+    /// Counters of each export.
     pub fn summaries(&self) -> Vec<Arc<Summary>> {
         self.queues.iter().map(Queue::summary).collect()
     }
 
-    /// Where metrics go.
+    /// Queues of the exports with metrics.
     pub fn metrics(&self) -> Vec<MetricsQueue> {
         self.queues.iter().filter(|queue| queue.takes_metrics()).map(Queue::metrics).collect()
     }
@@ -262,13 +262,13 @@ impl Exports {
         }
     }
 
-    /// Nothing was printed or kept.
+    /// Whether nothing was printed or exported.
     pub fn was_silent(&self) -> bool {
         self.is_silent
     }
 
-    /// Waits until all is written, or `stop` says that what waits for a server is to be given up. Reports what was lost, and
-    /// what failed; returns whether anything was.
+    /// Waits until everything is written, or until `stop` returns true, which gives up data for servers. Reports
+    /// losses and failures; returns whether there were any.
     pub fn close(mut self, messages: &Messages, stop: &dyn Fn() -> bool) -> bool {
         self.send();
         self.queues.iter().for_each(Queue::begin_end);
@@ -277,7 +277,7 @@ impl Exports {
         closed.iter().flat_map(|summary| summary.remarks()).for_each(|remark| messages.warning(&remark));
         let losses: Vec<String> = closed.iter().flat_map(|summary| summary.losses()).collect();
         losses.iter().for_each(|loss| messages.lost(loss));
-        // A recording has a summary of its own, with the files that can be looked at.
+        // A recording prints its own summary, with the files that can be viewed.
         let told = closed.iter().filter(|summary| self.observer.is_none() || !summary.can_be_looked_at());
         told.filter_map(|summary| summary.ended()).for_each(|ended| messages.note(&ended));
         !losses.is_empty()
@@ -307,7 +307,7 @@ impl Sink for Exports {
         if self.batch.len() >= BATCH {
             self.send();
         }
-        // A terminal has no use for what goes to files.
+        // Exported records are not printed on a terminal.
         match is_exported(manifest, output) {
             true => Ok(()),
             false => self.inner.output(manifest, names, output),
@@ -315,7 +315,7 @@ impl Sink for Exports {
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        // A terminal does not wait for the last records to be taken.
+        // Printing does not wait until the exports have accepted the last records.
         let flushed = self.inner.flush();
         self.send();
         if self.flush_asked.swap(false, Ordering::Relaxed) {
@@ -325,7 +325,7 @@ impl Sink for Exports {
     }
 }
 
-/// A map without keys, as it is before a probe is hit.
+/// Whether a map without keys has its initial value.
 fn is_untouched((key, cell): &(Vec<wire::Value>, Cell)) -> bool {
     let is_zero = match cell {
         Cell::Number { bits, .. } => *bits == 0,
@@ -342,7 +342,7 @@ fn is_exported(manifest: &Manifest, output: &Output) -> bool {
     event.is_some_and(|event| matches!(event.kind, wire::manifest::EventKind::Export { .. }))
 }
 
-/// A run that begins now, on this machine.
+/// Description of a run that begins now on this machine.
 pub fn run(
     clock: &runtime::kernel::clock::Epoch,
     script: &str,
@@ -362,12 +362,12 @@ pub fn run(
         host: read("/proc/sys/kernel/hostname").trim().to_owned(),
         command: command.iter().map(|word| word.to_string_lossy().into_owned()).collect(),
         script: script.to_owned(),
-        // A command that we start has our own environment.
+        // A command gets the environment of this process.
         rank: crate::export::otlp::process::rank(pids.first().copied().filter(|_| command.is_empty())),
     }
 }
 
-/// The size that `--rotate` takes, with the words of its mistake.
+/// Parses the size of `--rotate`; the error is a message.
 pub fn rotate(text: &str) -> Result<u64, String> {
     let least = 1 << 16;
     match size_in_bytes(text) {
@@ -377,12 +377,12 @@ pub fn rotate(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Makes `Result` of an io error with the path in it.
+/// Converts an io error to an error with the path.
 fn at(path: &std::path::Path) -> impl Fn(io::Error) -> anyhow::Error + '_ {
     move |error| anyhow!("{}: {error}", path.display())
 }
 
-/// A destination whose URL names no user: `otlp=http://user:secret@host` is `otlp=http://host`.
+/// A destination without user and password in its URL: `otlp=http://user:secret@host` becomes `otlp=http://host`.
 pub fn without_credentials(what: &str) -> String {
     let Some((scheme, rest)) = what.split_once("://") else { return what.to_owned() };
     let authority = rest.find(['/', '?', '#']).unwrap_or(rest.len());

@@ -13,17 +13,17 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// What is written comes out of our buffers so long after the last of it.
+/// Idle time after which buffers are flushed.
 const QUIET: Duration = Duration::from_millis(250);
-/// While more and more comes, so often: of a run that is killed the rest is there.
+/// Period of flushes without idle time, so that the file is readable even if the run is killed.
 const BUSY: Duration = Duration::from_secs(1);
-/// Uncompressed bytes of a compressed file that are flushed together: after a full disk or a crash, the file can be read
-/// up to there.
+/// Uncompressed bytes between two flushes of a compressed file: after a full disk or a crash, the file can be read
+/// up to the last one.
 const COMPRESSED_PART: u64 = 4 << 20;
-/// Between two looks whether the end is still waited for.
+/// Period of checks whether to stop waiting for the end.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What has gone through an export.
+/// Counters of an export.
 #[derive(Debug)]
 pub struct Summary {
     /// `jsonl=trace.jsonl`
@@ -31,41 +31,41 @@ pub struct Summary {
     dest: Destination,
     look: Option<&'static str>,
     written: AtomicU64,
-    /// How often it got metrics.
+    /// Number of metrics updates.
     readings: AtomicU64,
     dropped: AtomicU64,
     failure: Mutex<Option<String>>,
-    /// What kept the receiver from taking anything when a record was dropped.
+    /// The reason why the receiver accepted nothing when a record was dropped.
     obstacle: Mutex<Option<String>>,
 }
 
 impl Summary {
-    /// Records that have arrived, in a file or at a receiver.
+    /// Number of records that have arrived in a file or at a receiver.
     pub fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
     }
 
-    /// Records for which there was no room, or that a failure took.
+    /// Number of records that were dropped, because the queue was full or the export failed.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// What was taken and could not be delivered.
+    /// Records that were accepted but not delivered.
     pub fn lost(&self) -> Undelivered {
         self.dest.lost()
     }
 
-    /// Bytes in its files.
+    /// Size of its files in bytes.
     pub fn bytes(&self) -> u64 {
         self.dest.bytes()
     }
 
-    /// There is something that shows its file.
+    /// Whether there is a viewer for its file.
     pub fn can_be_looked_at(&self) -> bool {
         self.look.is_some()
     }
 
-    /// What was written where, for who looks for it; nothing of standard output. Of what is sent only what arrived counts.
+    /// Report of the written or delivered records and their destination; `None` for standard output.
     pub fn ended(&self) -> Option<String> {
         let to = self.what.split_once('=').map_or("its receiver", |(_, dest)| dest);
         if let Some(delivered) = self.dest.delivered() {
@@ -86,19 +86,19 @@ impl Summary {
             0 => String::new(),
             readings => format!(" and {} of metrics", counted(readings, "reading")),
         };
-        // How the others are looked at is no news to who asks for them.
+        // Viewers that take the file are not mentioned: users of these formats know them.
         let look =
             self.look.filter(|look| !look.contains("FILE")).map_or(String::new(), |look| format!("; {look}"));
         Some(format!("wrote {records}{readings} to {to}{look}"))
     }
 
-    /// Why it ended before its time.
+    /// The error that ended the export.
     pub fn failure(&self) -> Option<String> {
         self.failure.lock().ok()?.clone()
     }
 }
 
-/// See the module.
+/// An export with its thread and queue; see the module documentation.
 pub struct Queue {
     kind: &'static Kind,
     channel: Arc<Channel>,
@@ -128,64 +128,64 @@ impl Queue {
             run,
             summary: summary.clone(),
             exporter: Some(exporter),
-            // What stands before the first record.
+            // The exporter may have written a header.
             dirty: true,
             flushed: Instant::now(),
             ledger,
         };
         let thread = std::thread::Builder::new().name(format!("ct-{}", kind.name)).spawn(move || {
-            // However it ends: nobody may wait for it then.
+            // Marks the receiver as ended in any case, also after a panic, so that nothing waits for it.
             let _ends = Ends(&receiver);
             writer.run(&receiver);
         })?;
         Ok(Queue { kind, channel, thread, summary })
     }
 
-    /// As it was given.
+    /// The destination as given.
     pub fn dest(&self) -> &str {
         self.summary.dest.text()
     }
 
-    /// What has gone through.
+    /// Counters.
     pub fn summary(&self) -> Arc<Summary> {
         self.summary.clone()
     }
 
-    /// Takes a batch, or counts it as dropped: never waits.
+    /// Queues a batch without waiting; if there is no room, it counts as dropped.
     pub fn send(&self, batch: &Arc<Vec<Record>>) {
         if !self.channel.try_send(Message::Records(batch.clone())) {
             self.summary.drop_batch(batch.len());
         }
     }
 
-    /// The run has ended: what comes now is its last.
+    /// Marks the end of the run; the batches that follow are the last ones.
     pub fn begin_end(&self) {
         self.summary.dest.close();
     }
 
-    /// Takes the last batches of a run, which are worth waiting for: nothing comes behind them.
+    /// Queues the last batches of a run, and waits for room.
     pub fn send_last(&self, batch: &Arc<Vec<Record>>) {
         if !self.channel.send(batch) {
             self.summary.drop_batch(batch.len());
         }
     }
 
-    /// Asks for everything to be written out. A full queue is being written anyway.
+    /// Requests a flush. A full queue is being written anyway.
     pub fn flush(&self) {
         self.channel.try_send(Message::Flush);
     }
 
-    /// Whether it wants metrics.
+    /// Whether it accepts metrics.
     pub fn takes_metrics(&self) -> bool {
         self.kind.metrics
     }
 
-    /// A way for metrics, beside that of records.
+    /// A sender of metrics to the same queue.
     pub fn metrics(&self) -> MetricsQueue {
         MetricsQueue(self.channel.clone())
     }
 
-    /// Lets the thread write what waits, and ends it. What waits for a server is given up once `stop` says so.
+    /// Lets the thread write the queue, and ends it. Data for servers is given up when `stop` returns true.
     pub fn close(self, stop: &dyn Fn() -> bool) -> Arc<Summary> {
         self.summary.dest.close();
         self.channel.try_send(Message::End);
@@ -201,17 +201,18 @@ impl Queue {
     }
 }
 
-/// Takes metrics to an export.
+/// Sender of metrics to an export.
 pub struct MetricsQueue(Arc<Channel>);
 
 impl MetricsQueue {
-    /// Sends metrics as they were at a time of the boot clock; never waits. The next ones have all that these have.
+    /// Queues the metrics of a time of the boot clock without waiting. If there is no room, the next ones replace
+    /// them.
     pub fn send(&self, families: &Arc<Vec<Family>>, boot_ns: u64) {
         self.0.try_send(Message::Metrics(families.clone(), boot_ns));
     }
 }
 
-/// Says when it goes that a thread has ended.
+/// Guard that marks the receiver as ended when it is dropped.
 struct Ends<'c>(&'c Channel);
 
 impl Drop for Ends<'_> {
@@ -221,7 +222,7 @@ impl Drop for Ends<'_> {
 }
 
 impl Summary {
-    /// What did not arrive, in words; nothing if all did.
+    /// Descriptions of what did not arrive; empty if everything did.
     pub fn losses(&self) -> Vec<String> {
         let (dropped, written, undelivered) = (self.dropped(), self.written(), self.lost());
         let (what, all) = (&self.what, dropped + written);
@@ -245,7 +246,7 @@ impl Summary {
         losses
     }
 
-    /// What a receiver said though it took all.
+    /// Messages of a receiver about accepted data.
     pub fn remarks(&self) -> Vec<String> {
         self.dest.remarks().into_iter().map(|remark| format!("export {}: {remark}", self.what)).collect()
     }
@@ -268,31 +269,31 @@ fn ended() -> io::Error {
     io::Error::other("the export has ended")
 }
 
-/// The thread's side.
+/// State of the thread.
 struct Writer {
     open: Open,
     run: Arc<Run>,
     summary: Arc<Summary>,
-    /// None when it has failed.
+    /// `None` after a failure.
     exporter: Option<Box<dyn Exporter>>,
     dirty: bool,
     flushed: Instant,
     ledger: Ledger,
 }
 
-/// Which records are in the file, as buffers lie between it and their exporter.
+/// Number of records in the file: buffers delay those of the exporter.
 #[derive(Default)]
 struct Ledger {
-    /// Records that the exporter took.
+    /// Number of records that the exporter has accepted.
     taken: u64,
-    /// Records of them that are in the file.
+    /// Number of them that are in the file.
     arrived: u64,
-    /// In a row: so many records are in the file when it has so many bytes.
+    /// Pairs of a number of records and the number of bytes that must be in the file for them, in order.
     marks: VecDeque<(u64, u64)>,
 }
 
 impl Ledger {
-    /// The exporter has taken another record; it keeps `pending` back.
+    /// Records that the exporter has accepted another record, of which it holds `pending` back.
     fn take(&mut self, pending: u64, dest: &Destination) {
         self.taken += 1;
         let (records, (bytes, _)) = (self.taken.saturating_sub(pending), dest.progress());
@@ -302,7 +303,7 @@ impl Ledger {
         }
     }
 
-    /// Looks how far the file has come.
+    /// Updates the number of records in the file.
     fn settle(&mut self, dest: &Destination) -> u64 {
         let (_, arrived) = dest.progress();
         while let Some((records, _)) = self.marks.front().copied().filter(|(_, bytes)| *bytes <= arrived) {
@@ -312,7 +313,7 @@ impl Ledger {
         self.arrived
     }
 
-    /// A file is complete, and with it all that was taken.
+    /// Marks the file as complete, with all accepted records.
     fn close(&mut self) -> u64 {
         self.marks.clear();
         self.arrived = self.taken;
@@ -331,7 +332,7 @@ impl Writer {
             }
             Err(error) => self.fail(&error),
         }
-        // The trace goes on without us; what we do not write is counted.
+        // The trace continues without this export; records that it does not write are counted.
         loop {
             match receiver.receive(QUIET) {
                 Some(Message::Records(batch)) => {
@@ -343,7 +344,7 @@ impl Writer {
         }
     }
 
-    /// Writes what comes, up to the end.
+    /// Writes messages until the end.
     fn write_all(&mut self, receiver: &Channel) -> io::Result<()> {
         loop {
             match receiver.receive(QUIET) {
@@ -409,10 +410,10 @@ impl Writer {
         Ok(())
     }
 
-    /// Ends the export. What it had taken and is not in the file is dropped with it.
+    /// Ends the export after an error. Records that are not in the file count as dropped.
     fn fail(&mut self, error: &io::Error) {
         self.summary.fail(error.to_string());
-        // Buffers are written once more when they go.
+        // Dropping the exporter writes its buffers once more.
         self.exporter = None;
         self.summary.dest.settle_compressed();
         self.settle();

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The signals that flush: a run on a terminal that is closed ends by SIGHUP as ever.
+/// The signals that flush exports: on a terminal, SIGHUP keeps its default and ends the run.
 pub fn flushing() -> Vec<i32> {
     let mut signals = vec![libc::SIGUSR1];
     if !io::stdin().is_terminal() {
@@ -17,14 +17,14 @@ pub fn flushing() -> Vec<i32> {
     signals
 }
 
-/// Sets a flag when one of the signals comes, and wakes the reader, which looks at it.
+/// Sets a flag when one of the signals arrives, and wakes the reader, which tests it.
 pub struct FlushOn {
     pipe: UnixStream,
     flag: Arc<AtomicBool>,
 }
 
 impl FlushOn {
-    /// From now on.
+    /// Installs the handlers.
     pub fn signals(signals: &[i32], flag: Arc<AtomicBool>) -> io::Result<FlushOn> {
         let (pipe, told) = UnixStream::pair()?;
         pipe.set_nonblocking(true)?;

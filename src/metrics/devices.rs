@@ -9,10 +9,10 @@ use std::io;
 use wire::Value;
 use wire::types::Lookup;
 
-/// By process and number of the device.
+/// Devices by process and number.
 type Devices = HashMap<(u32, u32), Device>;
 
-/// What all processes have learnt so far.
+/// The devices that all processes have queried so far.
 pub fn learnt(session: &Session, names: &MachineNames) -> io::Result<Devices> {
     let mut devices = Devices::new();
     for (device, value) in entries(session, "__device_uuid")? {
@@ -27,7 +27,7 @@ pub fn learnt(session: &Session, names: &MachineNames) -> io::Result<Devices> {
     Ok(devices)
 }
 
-/// The entries of a map by process and device, if the script has it.
+/// The entries of a map by process and device; empty if the script does not have the map.
 fn entries(session: &Session, name: &str) -> io::Result<Vec<((u32, u32), Value)>> {
     let maps = &session.manifest().maps;
     let Some(at) = maps.iter().position(|map| map.name == name) else { return Ok(Vec::new()) };

@@ -21,7 +21,7 @@ use report::{Snapshot, metrics};
 use runtime::Session;
 use runtime::kernel::clock::{Clock, SystemClock};
 use runtime::read::event_loop::{Next, Watch};
-use runtime::run_stats::Counting;
+use runtime::run_stats::RunTimeStats;
 use rustix::event::{EventfdFlags, eventfd};
 use server::Server;
 use std::cell::RefCell;
@@ -34,47 +34,53 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
 
-/// Maps are read no more often than this, whoever asks.
+/// Shortest interval between two readings of the maps, for all clients together.
 const FRESH: Duration = Duration::from_millis(100);
 
-/// Keys of processes that have ended are deleted this often.
+/// Period of the deletion of keys of ended processes.
 const SWEEP: Duration = Duration::from_secs(1);
 
-/// OpenTelemetry's time between two exports of metrics.
+/// OpenTelemetry's default period of metrics exports.
 const INTERVAL: Duration = Duration::from_secs(60);
 
-/// What each sink could not hold or deliver so far, by its name on the command line.
+/// Number of records that each sink has dropped so far, by its name on the command line.
 pub type Dropped = Box<dyn Fn() -> Vec<(String, u64)>>;
 
-/// The families at one moment.
+/// The families at one time.
 #[derive(Clone, Debug, Default)]
 pub struct Reading {
-    /// Families of the maps, then our own.
+    /// Families of the maps, then own metrics.
     pub families: Arc<Vec<Family>>,
-    /// Why there are none of the maps.
+    /// The error, if the maps could not be read.
     pub error: Option<Arc<str>>,
-    /// Why not everything is traced that should be.
+    /// The reason why not everything is traced.
     pub unhealthy: Option<Arc<str>>,
 }
 
-/// Makes families of a session's maps.
+/// Converts a session's maps to families.
 pub struct Gatherer<'a> {
     names: &'a MachineNames,
     scripts: &'a Scripts<'a>,
     metrics: Metrics,
     dropped: Dropped,
-    /// The kernel counts the programs' runs as long as this is there.
-    counting: Option<Counting>,
+    /// While it exists, the kernel measures the runs of programs.
+    counting: Option<RunTimeStats>,
 }
 
 impl<'a> Gatherer<'a> {
-    /// Begins to count the programs' runs, if the kernel lets us.
+    /// Starts measuring the runs of programs, if the kernel permits it.
     pub fn new(names: &'a MachineNames, scripts: &'a Scripts<'a>, dropped: Dropped) -> Gatherer<'a> {
         names.processes.track();
-        Gatherer { names, scripts, metrics: Metrics::default(), dropped, counting: Counting::start().ok() }
+        Gatherer {
+            names,
+            scripts,
+            metrics: Metrics::default(),
+            dropped,
+            counting: RunTimeStats::start().ok(),
+        }
     }
 
-    /// The families now.
+    /// The current families.
     pub fn gather(&mut self, session: &Session) -> Reading {
         let (mut families, error) = match self.maps(session) {
             Ok(families) => (families, None),
@@ -93,14 +99,14 @@ impl<'a> Gatherer<'a> {
         Ok(self.metrics.families(manifest, self.names, &snapshots))
     }
 
-    /// Deletes the keys of processes that have ended, so that maps do not fill up while nobody asks for families.
+    /// Deletes the keys of ended processes, so that maps do not fill up between readings.
     pub fn sweep(&mut self, session: &Session) -> io::Result<()> {
         self.settled(session, metrics::by_process(session.manifest())).map(drop)
     }
 
-    /// The contents of maps, without keys of processes that have ended: those are deleted.
+    /// The contents of maps, without the keys of ended processes, which are deleted.
     fn settled(&mut self, session: &Session, maps: Vec<u32>) -> io::Result<Vec<Snapshot>> {
-        // First: the labels of what has ended are made here for good.
+        // Devices come first, since the labels of ended processes become final here.
         self.names.processes.learn_devices(devices::learnt(session, self.names)?);
         self.names.processes.look_again();
         let snapshots: io::Result<Vec<_>> = maps.into_iter().map(|map| session.snapshot(map, 0, 0)).collect();
@@ -131,7 +137,7 @@ impl<'a> Gatherer<'a> {
     }
 }
 
-/// Asks the run for its families, from another thread.
+/// Requests the families of the run from another thread.
 #[derive(Clone, Debug)]
 pub struct Asker {
     bell: Arc<OwnedFd>,
@@ -139,7 +145,7 @@ pub struct Asker {
 }
 
 impl Asker {
-    /// The families, or nothing when the run has ended.
+    /// The families, or `None` if the run has ended.
     pub async fn ask(&self) -> Option<Reading> {
         let (answer, answered) = oneshot::channel();
         self.questions.send(answer).ok()?;
@@ -148,13 +154,13 @@ impl Asker {
     }
 }
 
-/// What is asked, for the thread of the run.
+/// Requests for the thread of the run.
 pub struct Questions {
     bell: Arc<OwnedFd>,
     questions: Receiver<oneshot::Sender<Reading>>,
 }
 
-/// A way to ask, and its other end.
+/// Creates a channel for requests.
 ///
 /// # Errors
 /// The errors of eventfd(2).
@@ -164,7 +170,7 @@ pub fn questions() -> io::Result<(Asker, Questions)> {
     Ok((Asker { bell: Arc::clone(&bell), questions: sender }, Questions { bell, questions: receiver }))
 }
 
-/// Answers questions in the loop of a run.
+/// Serves requests in the event loop of a run.
 struct Answers<'a> {
     questions: Questions,
     gatherer: Rc<RefCell<Gatherer<'a>>>,
@@ -192,14 +198,14 @@ impl Watch for Answers<'_> {
     fn ready(&mut self, session: &mut Session) -> Next {
         let _ = rustix::io::read(&self.questions.bell, &mut [0u8; 8]);
         while let Ok(answer) = self.questions.questions.try_recv() {
-            // The reader may have closed its connection.
+            // The client may have closed its connection.
             let _ = answer.send(self.reading(session));
         }
         Next::Continue
     }
 }
 
-/// Sends the families to exports every now and then.
+/// Sends the families to exports periodically.
 struct Pusher<'a> {
     timer: Timer,
     gatherer: Rc<RefCell<Gatherer<'a>>>,
@@ -220,7 +226,7 @@ impl Watch for Pusher<'_> {
     }
 }
 
-/// Deletes keys of processes that have ended.
+/// Deletes keys of ended processes periodically.
 struct Sweeper<'a> {
     timer: Timer,
     gatherer: Rc<RefCell<Gatherer<'a>>>,
@@ -239,24 +245,24 @@ impl Watch for Sweeper<'_> {
     }
 }
 
-/// All that a run exports as metrics.
+/// All metrics of a run.
 pub struct Exported<'a> {
     gatherer: Rc<RefCell<Gatherer<'a>>>,
     queues: Rc<Vec<MetricsQueue>>,
     servers: Vec<Server>,
 }
 
-/// Listens where `--export openmetrics=ADDR` says.
+/// Listens on the addresses of `--export openmetrics=ADDR`.
 ///
 /// # Errors
-/// An address is none, or taken.
+/// An address is invalid or in use.
 pub fn bind(cli: &Cli) -> anyhow::Result<Vec<Server>> {
     let asked = cli.export.iter().filter(|asked| asked.kind.name == export::OPENMETRICS);
     asked.map(|asked| Server::bind(&asked.dest)).collect()
 }
 
 impl<'a> Exported<'a> {
-    /// What `servers` serve and `exports` send; none if nobody wants metrics.
+    /// Metrics for `servers` and the exports in `queues`; `None` if there are neither.
     pub fn new(
         servers: Vec<Server>,
         exports: &Exports,
@@ -278,10 +284,10 @@ impl<'a> Exported<'a> {
         Some(Exported { gatherer, queues: Rc::new(queues), servers })
     }
 
-    /// Begins to serve and to send.
+    /// Starts the servers and periodic exports.
     ///
     /// # Errors
-    /// The kernel has no descriptor left.
+    /// No descriptor is available.
     pub fn watches(&mut self, messages: &Messages) -> io::Result<Vec<Box<dyn Watch + 'a>>> {
         let mut watches: Vec<Box<dyn Watch + 'a>> = Vec::new();
         let gatherer = self.gatherer.clone();
@@ -303,7 +309,7 @@ impl<'a> Exported<'a> {
         Ok(watches)
     }
 
-    /// Sends the families as they are at the end of the run.
+    /// Sends the families at the end of the run.
     pub fn finish(&self, session: &Session) {
         if !self.queues.is_empty() {
             let reading = self.gatherer.borrow_mut().gather(session);
@@ -313,7 +319,7 @@ impl<'a> Exported<'a> {
     }
 }
 
-/// Why not all is traced that should be. That no process has mapped a library yet is no fault.
+/// The reason why not everything is traced. A library that no process has mapped yet is not one.
 fn unhealthy(untraced: &[(PathBuf, String)], health: &Health, has_probes: bool) -> Option<String> {
     if let Some((path, why)) = untraced.first() {
         return Some(format!("{}: not traced: {why}", path.display()));

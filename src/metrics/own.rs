@@ -11,7 +11,7 @@ pub fn families() -> Vec<Family> {
         .rsplit_once(')')
         .map(|(_, behind)| behind.split_ascii_whitespace().map(|field| field.parse().unwrap_or(0)).collect())
         .unwrap_or_default();
-    // proc(5): the state, which is field 3, comes first.
+    // proc(5): the first of these fields is the state, field 3.
     let field = |number: usize| fields.get(number - 3).copied().unwrap_or(0);
     let (ticks, page) = (rustix::param::clock_ticks_per_second(), rustix::param::page_size() as u64);
     let booted_ms = SystemClock.wall_ns().saturating_sub(i128::from(SystemClock.boot_ns())) / 1_000_000;

@@ -6,21 +6,21 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// Prometheus forgets a series after this long without a scrape.
+/// Time after which Prometheus treats a series as stale.
 const RECENT: Duration = Duration::from_secs(300);
-/// Readers that are remembered.
+/// Largest number of readers.
 const READERS: usize = 64;
 
-/// One that reads: two of a machine differ by what they call themselves.
+/// A client; clients with one address are distinguished by their `User-Agent`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reader {
-    /// Where it is.
+    /// Address.
     pub address: IpAddr,
     /// Its `User-Agent`.
     pub agent: String,
 }
 
-/// What readers have been shown.
+/// The series that each client has seen.
 pub struct Scrapes {
     readers: HashMap<Reader, Scraper>,
     begun: Instant,
@@ -38,8 +38,8 @@ impl Default for Scrapes {
 }
 
 impl Scrapes {
-    /// The families as a reader is shown them. One that says it will come back (`scrapes`) sees zeros from its first time on, if
-    /// the run began a short while ago; of the others that is known when they are there again.
+    /// The families as a client sees them. A client that announces periodic scrapes (`scrapes`) sees zeroes from
+    /// its first scrape on, if the run began recently. Other clients see them from their second scrape on.
     pub fn shown(&mut self, reader: Reader, scrapes: bool, reading: &Reading) -> Vec<Family> {
         self.readers.retain(|_, seen| seen.last.elapsed() < RECENT);
         let recent = self.readers.contains_key(&reader) || scrapes && self.begun.elapsed() < RECENT;

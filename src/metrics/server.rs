@@ -31,28 +31,28 @@ use std::rc::Rc;
 use std::time::Duration;
 use tokio::task::AbortHandle;
 
-/// OpenTelemetry's port for Prometheus exporters.
+/// OpenTelemetry's default port for Prometheus exporters.
 const PORT: u16 = 9464;
-/// Connections at a time; for one more another is closed.
+/// Largest number of connections; one more replaces another.
 const CONNECTIONS: usize = 64;
-/// A connection may take this long for the head of its request, and the run for an answer.
+/// Timeout for the head of a request, and for a response of the run.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Prometheus and its like send it with each scrape.
+/// Header that Prometheus and compatible scrapers send.
 const SCRAPE: &str = "x-prometheus-scrape-timeout-seconds";
 
 /// A listening socket.
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
-    /// Where it listens.
+    /// Address.
     pub address: SocketAddr,
 }
 
 impl Server {
-    /// Listens on `PORT`, `HOST` or `HOST:PORT`; without a host on loopback, without a port on 9464.
+    /// Listens on `PORT`, `HOST` or `HOST:PORT`; by default on loopback and port 9464.
     ///
     /// # Errors
-    /// The address is none, or taken.
+    /// The address is invalid or in use.
     pub fn bind(address: &str) -> Result<Server> {
         let addresses = parse(address).with_context(|| format!("`{address}` is no address"))?;
         let listener = TcpListener::bind(&*addresses)
@@ -62,11 +62,11 @@ impl Server {
         Ok(Server { listener, address })
     }
 
-    /// Serves from a thread of its own, to the end of the process.
+    /// Serves from a separate thread until the process ends.
     pub fn start(self, asker: Asker) {
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            // Without a runtime the socket closes, and a scrape reports that it is refused.
+            // Without a runtime the socket closes, so scrapes are refused.
             if let Ok(runtime) = runtime {
                 tokio::task::LocalSet::new().block_on(&runtime, self.serve(asker));
             }
@@ -80,7 +80,7 @@ impl Server {
         let mut connections = Connections::default();
         loop {
             let Ok((stream, peer)) = listener.accept().await else {
-                // Too many files, for the moment.
+                // The limit of open files was reached; the server waits.
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
@@ -96,7 +96,7 @@ impl Server {
                     .header_read_timeout(PATIENCE)
                     .keep_alive(false)
                     .serve_connection(TokioIo::new(stream), answer);
-                // A client that reads nothing is left.
+                // A client that does not read is disconnected.
                 let _ = tokio::time::timeout(4 * PATIENCE, served).await;
             });
             connections.add(task.abort_handle(), has_asked);
@@ -104,12 +104,12 @@ impl Server {
     }
 }
 
-/// The connections that are open, oldest first, and whether each has sent a request.
+/// Open connections, oldest first, and whether each has sent a request.
 #[derive(Default)]
 struct Connections(VecDeque<(AbortHandle, Rc<Cell<bool>>)>);
 
 impl Connections {
-    /// Makes room for one more: the oldest that has not sent a request is closed, else the oldest.
+    /// Makes room for another connection: closes the oldest one without a request, otherwise the oldest.
     fn add(&mut self, task: AbortHandle, has_asked: Rc<Cell<bool>>) {
         self.0.retain(|(task, _)| !task.is_finished());
         if self.0.len() >= CONNECTIONS {
@@ -140,10 +140,10 @@ fn parse(address: &str) -> Result<Vec<SocketAddr>> {
 
 type Answer = Response<Full<Bytes>>;
 
-/// What requests are answered from.
+/// State for handling requests.
 struct Service {
     asker: Asker,
-    /// It listens on loopback.
+    /// True if it listens on loopback.
     local: bool,
     scrapes: RefCell<Scrapes>,
 }
@@ -201,7 +201,7 @@ impl Service {
     }
 }
 
-/// All values of a header, as one list.
+/// All values of a header as one list.
 fn listed(headers: &HeaderMap, name: hyper::header::HeaderName) -> String {
     let values: Vec<&str> = headers.get_all(name).iter().filter_map(|value| value.to_str().ok()).collect();
     values.join(",")
@@ -217,12 +217,12 @@ fn accepts_gzip(list: &str) -> bool {
 
 fn packed(body: &[u8]) -> Vec<u8> {
     let mut out = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-    // Writing to memory does not fail.
+    // Writing to memory cannot fail.
     let _ = out.write_all(body);
     out.finish().unwrap_or_default()
 }
 
-/// A Host header that names this machine by its loopback.
+/// Whether a Host header names the loopback of this machine.
 fn is_local(host: &str) -> bool {
     let is_port = |text: &str| text.parse::<u16>().is_ok();
     let name = match host.rsplit_once(':') {

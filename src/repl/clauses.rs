@@ -20,35 +20,35 @@ use wire::manifest::Attach;
 
 use crate::script::{self, Script};
 
-/// All of them.
+/// All clauses of a session.
 #[derive(Default)]
 pub struct Clauses {
     list: RefCell<Vec<Clause>>,
     scripts: Cell<u32>,
     numbered: Cell<u32>,
-    /// What was typed: definitions as they are, of all else the ends of lines.
+    /// Entered text: definitions unchanged, other text replaced by newlines.
     typed: RefCell<String>,
 }
 
 struct Clause {
     number: u32,
-    /// Its script, and the clauses there that it was expanded to.
+    /// Number of its script, and of the clauses that it was expanded to.
     script: u32,
     parts: Vec<u32>,
     text: String,
-    /// Another script has it: saved is the import.
+    /// True if another script contains it; the saved script then imports it.
     is_imported: bool,
-    /// What stands before it in its script and is no clause.
+    /// Text between the previous clause and this one.
     definitions: String,
     attach_points: usize,
     is_stopped: bool,
 }
 
 impl Clauses {
-    /// Attaches what was typed.
+    /// Attaches entered text.
     ///
     /// # Errors
-    /// As [`Clauses::add`].
+    /// See [`Clauses::add`].
     pub fn typed(&self, repl: &Repl, session: &mut Session, text: &str) -> Result<()> {
         let before = self.typed.borrow().clone();
         let source = Source::new("repl", before.clone() + text);
@@ -66,10 +66,10 @@ impl Clauses {
         added.map(drop)
     }
 
-    /// Attaches a script, of which the part from byte `from` on is new; how many clauses it has.
+    /// Attaches the part of a script from byte `from` on; returns its number of clauses.
     ///
     /// # Errors
-    /// It is wrong (then that has been said: [`super::AlreadyReported`]), or the kernel refuses it.
+    /// The script is wrong (which was reported: [`super::AlreadyReported`]), or the kernel refuses it.
     pub fn add(&self, repl: &Repl, session: &mut Session, script: Script, from: usize) -> Result<u32> {
         repl.machine.refresh();
         let mut compiler = Compiler::new(script, repl.machine, repl.cli, repl.messages);
@@ -108,10 +108,10 @@ impl Clauses {
         Ok(count)
     }
 
-    /// Runs statements at once: `print(@)`, `@calls = 0`; an expression is printed.
+    /// Runs statements once: `print(@)`, `@calls = 0`; an expression is printed.
     ///
     /// # Errors
-    /// As [`Clauses::add`].
+    /// See [`Clauses::add`].
     pub fn run_once(&self, repl: &Repl, session: &mut Session, statements: &str) -> Result<()> {
         let clause = format!("{}BEGIN {{\n{statements}\n}}", self.typed.borrow());
         let script = Script::alone(Source::new("repl", clause), &[]);
@@ -125,7 +125,7 @@ impl Clauses {
         Ok(())
     }
 
-    /// What was typed and is no clause.
+    /// The entered definitions.
     pub fn defined(&self) -> String {
         self.typed.borrow().clone()
     }
@@ -140,7 +140,7 @@ impl Clauses {
         self.list.borrow_mut().push(clause);
     }
 
-    /// The numbers in `3 5`, `3,5` and `3-5`, or all.
+    /// Parses `3 5`, `3,5` and `3-5`; without numbers all clauses.
     ///
     /// # Errors
     /// There is no such clause.
@@ -167,26 +167,26 @@ impl Clauses {
         Ok(numbers)
     }
 
-    /// Takes a clause away. Its END runs now.
+    /// Removes a clause. Its END runs now.
     ///
     /// # Errors
-    /// The kernel's, when END cannot run.
+    /// The kernel's, if END cannot run.
     pub fn drop(&self, repl: &Repl, session: &mut Session, number: u32) -> Result<()> {
         let mut list = self.list.borrow_mut();
         let Some(at) = list.iter().position(|clause| clause.number == number) else { return Ok(()) };
         let clause = list.remove(at);
         if let Some(next) = list.iter_mut().find(|next| next.script == clause.script) {
             next.definitions.insert_str(0, &clause.definitions);
-            let ended = repl.scripts.run_ends(session, clause.script, &clause.parts);
+            let ended = repl.scripts.run_end_programs(session, clause.script, &clause.parts);
             repl.scripts.stop(session, clause.script, &clause.parts);
             return Ok(ended?);
         }
-        let ended = repl.scripts.run_ends(session, clause.script, &clause.parts);
+        let ended = repl.scripts.run_end_programs(session, clause.script, &clause.parts);
         repl.scripts.remove(session, clause.script);
         Ok(ended?)
     }
 
-    /// Detaches the clauses that print, so that the terminal is quiet; which.
+    /// Detaches the clauses that print, so that the terminal is quiet; returns their numbers.
     pub fn stop_printing(&self, repl: &Repl, session: &mut Session) -> Vec<u32> {
         let mut list = self.list.borrow_mut();
         let printing = list.iter_mut().filter(|clause| !clause.is_stopped && prints(&clause.text));
@@ -198,15 +198,15 @@ impl Clauses {
         printing.map(stop).collect()
     }
 
-    /// The numbers of clauses that are stopped.
+    /// The numbers of stopped clauses.
     pub fn stopped(&self) -> Vec<u32> {
         self.list.borrow().iter().filter(|clause| clause.is_stopped).map(|clause| clause.number).collect()
     }
 
-    /// Attaches a clause again that was stopped.
+    /// Attaches a stopped clause again.
     ///
     /// # Errors
-    /// It does not fit what is traced now, or the kernel refuses it.
+    /// It does not fit the traced processes, or the kernel refuses it.
     pub fn resume(&self, repl: &Repl, session: &mut Session, number: u32) -> Result<()> {
         let mut list = self.list.borrow_mut();
         let stopped = list.iter_mut().find(|clause| clause.number == number && clause.is_stopped);
@@ -218,7 +218,7 @@ impl Clauses {
         Ok(())
     }
 
-    /// Attaches all clauses again, to what is traced now.
+    /// Attaches all clauses again, for the processes that are traced now.
     pub fn again(&self, repl: &Repl, session: &mut Session) {
         repl.machine.refresh();
         let mut list = self.list.borrow_mut();
@@ -237,7 +237,7 @@ impl Clauses {
         }
     }
 
-    /// All clauses with their numbers, as `:list` shows them.
+    /// All clauses with their numbers, for `:list`.
     pub fn list(&self) -> String {
         let mut text = String::new();
         for clause in self.list.borrow().iter() {
@@ -247,7 +247,7 @@ impl Clauses {
         if text.is_empty() { "no clauses yet\n".into() } else { text }
     }
 
-    /// All clauses and what was defined, as a script.
+    /// All clauses and definitions as a script.
     pub fn script(&self) -> String {
         let typed = self.typed.borrow();
         let mut text: String =
@@ -274,13 +274,13 @@ impl Clause {
     }
 }
 
-/// A clause as `fmt` writes it: what was typed has the indentation of the prompt.
+/// A formatted clause, without the indentation of the prompt.
 fn formatted(clause: &str) -> String {
     let text = lang::syntax::format::format(&Source::new("repl", clause), &mut Diagnostics::default());
     text.map_or_else(|_| clause.to_owned(), |text| text.trim_end().to_owned())
 }
 
-/// What of a script's own text is no clause, from byte `from` to `to`.
+/// The text of a script between byte `from` and `to` that is not part of a clause.
 fn definitions(text: &str, written: &[Written], from: usize, to: usize) -> String {
     let (mut rest, mut at) = (String::new(), from);
     for Written { span, .. } in written.iter().filter(|written| (written.span.end as usize) <= to) {
@@ -292,7 +292,7 @@ fn definitions(text: &str, written: &[Written], from: usize, to: usize) -> Strin
     lines.map(|line| format!("{line}\n")).collect()
 }
 
-/// Attach points of a clause in the module that a manifest describes; one for each function, whatever its sides.
+/// Number of attach points of a clause in a module; entry and return of a function count once.
 fn attach_points(manifest: &Manifest, parts: &[u32]) -> usize {
     let programs = manifest.programs.iter().filter(|program| parts.contains(&program.clause));
     let mut places = HashSet::new();
@@ -306,7 +306,7 @@ fn attach_points(manifest: &Manifest, parts: &[u32]) -> usize {
     places.len() + others
 }
 
-/// Whether a clause writes to the terminal.
+/// Whether a clause prints.
 fn prints(clause: &str) -> bool {
     let words = tokens::tokens(clause, 0).map(|token| &clause[token.start..token.end]);
     words.into_iter().any(|word| {

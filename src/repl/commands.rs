@@ -9,7 +9,7 @@ use runtime::read::event_loop::Next;
 use std::fmt::Write;
 use std::rc::Rc;
 
-/// What a command takes, for completion.
+/// Kind of a command's argument, for completion.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Takes {
     /// `:list`
@@ -30,13 +30,13 @@ type Run = for<'a> fn(&Rc<Repl<'a>>, &mut Session, &str) -> Result<Next>;
 
 /// A row of the table.
 pub struct Command {
-    /// Without the colon.
+    /// Name without the colon.
     pub name: &'static str,
-    /// What it takes, as in help.
+    /// Notation of the arguments in help.
     pub args: &'static str,
-    /// What it takes, for completion.
+    /// Kind of the argument, for completion.
     pub takes: Takes,
-    /// What it does.
+    /// Description.
     pub doc: &'static str,
     run: Run,
 }
@@ -47,7 +47,7 @@ const fn row(name: &'static str, args: &'static str, takes: Takes, run: Run, doc
 
 use Takes::{File, Function, Map, Nothing, Text, Topic};
 
-/// All of them, as help shows them.
+/// All commands, in the order of help.
 pub static COMMANDS: &[Command] = &[
     row(
         "help",
@@ -97,7 +97,7 @@ pub static COMMANDS: &[Command] = &[
     row("quit", "", Nothing, quit, "end; END runs and maps are printed (also Ctrl-D)"),
 ];
 
-/// A command's name and the rest, if the line is one: `:list`, and also `list` and `help cuInit`.
+/// The name and arguments of a command: `:list`, and also `list` and `help cuInit`.
 pub fn split(line: &str) -> Option<(&str, &str)> {
     let line = line.trim_start();
     let (colon, text) = (line.starts_with(':'), line.trim_start_matches(':'));
@@ -109,7 +109,7 @@ pub fn split(line: &str) -> Option<(&str, &str)> {
     (colon || is_named && is_argument).then_some((name, rest))
 }
 
-/// The row of a name, or of the only one that begins so: `:q` is `:quit`.
+/// The command with a name or unique prefix: `:q` is `:quit`.
 pub fn find(name: &str) -> Option<&'static Command> {
     let name = if name == "exit" { "quit" } else { name };
     let begins = || COMMANDS.iter().filter(|command| !name.is_empty() && command.name.starts_with(name));
@@ -117,16 +117,16 @@ pub fn find(name: &str) -> Option<&'static Command> {
     COMMANDS.iter().find(|command| command.name == name).or_else(only)
 }
 
-/// Does what a line says.
+/// Runs a command.
 ///
 /// # Errors
-/// There is no such command, or it cannot be done.
+/// There is no such command, or it fails.
 pub fn run(repl: &Rc<Repl>, session: &mut Session, name: &str, rest: &str) -> Result<Next> {
     let command = find(name).ok_or_else(|| unknown(name))?;
     (command.run)(repl, session, rest.trim())
 }
 
-/// What there is instead of a command of this name.
+/// The error for an unknown command, with an alternative.
 pub fn unknown(name: &str) -> anyhow::Error {
     if bundled::find(name).is_some() {
         return anyhow!("no command `:{name}`: `:load {name}` attaches the clauses of this script");
@@ -195,10 +195,10 @@ fn clear(repl: &Rc<Repl>, session: &mut Session, args: &str) -> Result<Next> {
     Ok(Next::Continue)
 }
 
-/// `@m 10`
+/// Parses `@m 10`.
 ///
 /// # Errors
-/// There is no such map, or what follows is no number.
+/// There is no such map, or the rest is not a number.
 pub fn map_and_number(session: &Session, args: &str) -> Result<(u32, Option<u32>)> {
     let mut words = args.split_whitespace();
     let name = words.next().ok_or_else(|| anyhow!("which map? `:maps` lists them"))?;
@@ -302,7 +302,7 @@ fn stop_program(repl: &Rc<Repl>, _: &mut Session, _: &str) -> Result<Next> {
 fn wait(repl: &Rc<Repl>, _: &mut Session, _: &str) -> Result<Next> {
     match repl.program.is_running() {
         true => repl.waiting.set(true),
-        // It has ended before it was waited for.
+        // The program ended before the command.
         false if repl.program.started.get() => {}
         false => bail!("no program is running; `:run COMMAND` starts one"),
     }

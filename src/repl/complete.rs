@@ -15,29 +15,29 @@ use lang::syntax::parse::tokens::{Kind, Token};
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Attach points that are a word alone.
+/// Attach points that consist of one word.
 pub const HOOKS: [&str; 2] = ["BEGIN", "END"];
-/// Units behind `interval:` and `profile:`.
+/// Units after `interval:` and `profile:`.
 const UNITS: [&str; 5] = ["hz", "s", "ms", "us", "ns"];
-/// Words of statements.
+/// Keywords of statements.
 const KEYWORDS: [&str; 10] =
     ["if", "else", "while", "for", "unroll", "break", "continue", "return", "let", "sizeof"];
 
-/// What there is to complete.
+/// Sources of candidates.
 #[derive(Clone)]
 pub struct Facts {
-    /// The libraries and their functions.
+    /// Libraries and their functions.
     pub catalog: Arc<dyn Catalog + Send + Sync>,
     /// Names of the session's maps, without the sigil.
     pub maps: Arc<Mutex<Vec<String>>>,
 }
 
-/// The cursor is where a file's name belongs.
+/// Whether a file name is expected at the cursor.
 pub fn wants_file(before: &str) -> bool {
     command_argument(before).is_some_and(|(takes, _)| takes == Takes::File)
 }
 
-/// Where the word at the end of `before` begins, and what it could become.
+/// The start of the word at the end of `before`, and its candidates.
 pub fn complete(before: &str, facts: &Facts) -> (usize, Vec<String>) {
     if let Some((takes, word)) = command_argument(before) {
         return candidates(before, word, argument(takes, word, facts));
@@ -66,7 +66,7 @@ fn candidates(
     (before.len() - word.len(), fitting.into_iter().collect())
 }
 
-/// Behind a command that takes something: what, and its last word so far.
+/// The kind of the argument of the command in `before`, and its last word so far.
 fn command_argument(before: &str) -> Option<(Takes, &str)> {
     let (name, rest) = commands::split(before)?;
     let is_argument = before.trim_start().len() > before.trim_start().find(name)? + name.len();
@@ -101,14 +101,14 @@ fn topics(start: &str, facts: &Facts) -> Vec<String> {
     commands.chain(builtins).chain(providers).chain(calls).chain(found).collect()
 }
 
-/// Where the cursor is in a script.
+/// Context of the cursor in a script.
 #[derive(Debug, PartialEq, Eq)]
 enum Place<'a> {
     /// In a string or a comment.
     Nothing,
-    /// In an attach point, with what is there of it.
+    /// In an attach point, with its text so far.
     Probe(&'a str),
-    /// In a predicate or a body, with the clause's attach points and the word.
+    /// In a predicate or a body, with the clause's attach points and the current word.
     Body { probe: &'a str, word: &'a str },
 }
 
@@ -131,7 +131,7 @@ impl Place<'_> {
     }
 }
 
-/// Behind the last body that is closed.
+/// Position after the last body that is closed.
 fn clause_start(before: &str, tokens: &[Token]) -> usize {
     let (mut depth, mut start) = (0usize, 0);
     for token in tokens {
@@ -147,7 +147,7 @@ fn clause_start(before: &str, tokens: &[Token]) -> usize {
     start
 }
 
-/// A name, with `args.` before it or a sigil.
+/// The word at the end: a name, possibly with `args.` or a sigil.
 fn last_word(before: &str) -> &str {
     let is_part = |c: char| c.is_alphanumeric() || ['_', '@', '$', '.'].contains(&c);
     &before[before.trim_end_matches(is_part).len()..]
@@ -167,7 +167,7 @@ fn probe(before: &str, word: &str, facts: &Facts) -> (usize, Vec<String>) {
     }
 }
 
-/// What stands behind the first colon where that is no library.
+/// Candidates after the first colon, if the provider does not take a library.
 fn second_words(provider: &str, facts: &Facts) -> Vec<String> {
     match kind(provider) {
         Some(ProviderKind::Interval | ProviderKind::Profile) => UNITS.map(|unit| format!("{unit}:")).into(),
@@ -197,7 +197,7 @@ fn events(provider: &str, category: &str, facts: &Facts) -> Vec<String> {
     all.filter(|(known, _)| known == category).map(|(_, event)| event).collect()
 }
 
-/// Markers of a target, as `provider:name`.
+/// Markers of a target as `provider:name`.
 fn markers_of(target: &str, facts: &Facts) -> Vec<String> {
     let files = facts.catalog.files(target).unwrap_or_default();
     let markers = files.iter().flat_map(|file| facts.catalog.markers(file.id));
@@ -219,13 +219,14 @@ fn is_call(provider: &str) -> bool {
     matches!(kind(provider), Some(ProviderKind::Uprobe | ProviderKind::Uretprobe))
 }
 
-/// Libraries that are there.
+/// Libraries that exist.
 fn targets(facts: &Facts) -> impl Iterator<Item = String> {
     let names = facts.catalog.known_targets().into_iter();
     names.filter(|name| facts.catalog.files(name).is_ok()).map(|name| format!("{name}:"))
 }
 
-/// Functions of a target that begin as `start` does: families, and symbols of one (`cuMemAlloc_v2`) where no family fits.
+/// Functions of a target that begin with `start`: symbol families, or symbols (`cuMemAlloc_v2`) if no family
+/// matches.
 fn functions_of(target: &str, start: &str, facts: &Facts) -> Vec<String> {
     let files = facts.catalog.files(target).unwrap_or_default();
     let (mut families, mut symbols) = (Vec::new(), Vec::new());
@@ -259,7 +260,7 @@ fn body(before: &str, probe: &str, word: &str, facts: &Facts) -> (usize, Vec<Str
     candidates(before, word, builtins.chain(keywords).chain(constants).chain(macros))
 }
 
-/// A call with its bracket.
+/// The name of a built-in, for a function with an opening parenthesis.
 fn written(builtin: &table::Builtin) -> String {
     match builtin.kind {
         BuiltinKind::Variable => builtin.name.to_owned(),
@@ -267,7 +268,7 @@ fn written(builtin: &table::Builtin) -> String {
     }
 }
 
-/// The session's maps and those in the text.
+/// Maps of the session and of the text.
 fn maps(before: &str, facts: &Facts) -> Vec<String> {
     let known = facts.maps.lock().unwrap_or_else(PoisonError::into_inner);
     let known = known.iter().map(|name| format!("@{name}"));
@@ -276,7 +277,7 @@ fn maps(before: &str, facts: &Facts) -> Vec<String> {
     known.chain(typed.filter(|word| word.starts_with('@'))).collect()
 }
 
-/// Names of the arguments that the attach points have: parameters of functions, of operations, fields of tracepoints.
+/// Names of the arguments of the attach points: parameters of functions and operations, fields of tracepoints.
 fn arguments(probe: &str, facts: &Facts) -> Vec<String> {
     probe.split(',').flat_map(|spec| arguments_of(spec.trim(), facts)).collect()
 }

@@ -16,19 +16,19 @@ use rustyline::{CompletionType, Context, Result};
 use std::borrow::Cow;
 use unicode_width::UnicodeWidthStr;
 
-/// Answers them.
+/// Callbacks of the line editor.
 pub struct Helper {
-    /// What there is to complete.
+    /// Sources of completion.
     pub facts: Facts,
-    /// Whether to colour.
+    /// True if colours are enabled.
     pub color: bool,
-    /// What is on the screen.
+    /// Rows on the screen.
     pub rows: Rows,
 }
 
 impl rustyline::Helper for Helper {}
 
-/// Stands in a line that is still empty where more of a clause is expected: there is no prompt in it.
+/// Hint in an empty continuation line, which has no prompt.
 pub struct Continues;
 
 impl Hint for Continues {
@@ -36,7 +36,7 @@ impl Hint for Continues {
         "... (an empty line ends it)"
     }
 
-    /// It is nothing to take over.
+    /// The hint is not text to insert.
     fn completion(&self) -> Option<&str> {
         None
     }
@@ -45,20 +45,20 @@ impl Hint for Continues {
 impl Hinter for Helper {
     type Hint = Continues;
 
-    /// The editor asks before it shows a line.
+    /// Called before the editor shows a line.
     fn hint(&self, line: &str, cursor: usize, _: &Context<'_>) -> Option<Continues> {
         self.rows.show(PROMPT_TEXT, line, cursor);
         (cursor == line.len() && is_last_line_empty(line)).then_some(Continues)
     }
 }
 
-/// Nothing but its indentation stands in the last of several lines.
+/// Whether the last of several lines is empty except for its indentation.
 fn is_last_line_empty(text: &str) -> bool {
     text.rsplit_once('\n').is_some_and(|(_, last)| last.trim().is_empty())
 }
 
 impl Validator for Helper {
-    /// An empty line sends what is there, complete or not.
+    /// An empty line submits the text, complete or not.
     fn validate(&self, context: &mut ValidationContext) -> Result<ValidationResult> {
         let text = context.input();
         let sent = is_complete(text) || is_last_line_empty(text);
@@ -81,8 +81,8 @@ impl Completer for Helper {
     }
 }
 
-/// As many candidates as a screen has room for; the last one counts the others, and completes what is common to all. The line
-/// editor shows longer lists in a pager that ignores Ctrl-C and takes what is typed.
+/// The candidates that fit on the screen; the last entry counts the others, and completes their common prefix.
+/// Longer lists would use the line editor's pager, which ignores Ctrl-C and consumes input.
 fn fitting(mut candidates: Vec<Pair>, columns: usize, rows: usize) -> Vec<Pair> {
     const GAP: usize = 2;
     let widest = candidates.iter().map(|pair| pair.display.width()).max().unwrap_or(0).max(MORE_WIDTH);
@@ -97,7 +97,7 @@ fn fitting(mut candidates: Vec<Pair>, columns: usize, rows: usize) -> Vec<Pair> 
     candidates
 }
 
-/// Columns of the longest `... 12345 more`.
+/// Width of the longest `... 12345 more` in columns.
 const MORE_WIDTH: usize = 14;
 
 const PROMPT: &str = "\x1b[1;32m";
@@ -129,7 +129,7 @@ impl Highlighter for Helper {
         Cow::Borrowed(candidate)
     }
 
-    /// The whole line is shown anew when it changes: what was typed bit by bit would not wrap anew as one text.
+    /// The whole line is redrawn when it changes: terminals do not rewrap text that was written in parts.
     fn highlight_char(&self, _: &str, _: usize, kind: CmdKind) -> bool {
         kind != CmdKind::MoveCursor
     }

@@ -14,10 +14,10 @@ use lang::builtins::table::{BUILTINS, Kind};
 use lang::resolve::providers::{self, PROVIDERS, Provider, ProviderMatch};
 use std::fmt::Write;
 
-/// The help on a topic; without one: the commands.
+/// The help on a topic; without one, the commands.
 ///
 /// # Errors
-/// No table has the topic.
+/// There is no such topic.
 pub fn on(topic: &str, messages: &Messages) -> Result<String> {
     if topic.is_empty() {
         return Ok(overview());
@@ -56,7 +56,7 @@ fn unknown(topic: &str) -> anyhow::Error {
     }
 }
 
-/// `cuda:alloc` and the like.
+/// Names of all operations: `cuda:alloc`.
 fn operations() -> Vec<String> {
     let named = |api: &'static Api| api.operations.iter().map(|o| format!("{}:{}", api.provider, o.name));
     APIS.iter().flat_map(named).collect()
@@ -65,7 +65,7 @@ fn operations() -> Vec<String> {
 /// Topics that are lists.
 const LISTS: [&str; 2] = ["functions", "probes"];
 
-/// `help functions`, `help probes`: what there is, a line each.
+/// `help functions`, `help probes`: one line per entry.
 fn list_of(topic: &str) -> Option<String> {
     match topic {
         "functions" | "builtins" => Some(functions()),
@@ -123,7 +123,7 @@ fn overview() -> String {
 fn command(topic: &str) -> Option<String> {
     let colon = topic.starts_with(':');
     let name = topic.trim_start_matches(':');
-    // `print` and `clear` are words of the language first; `:clear` is the command.
+    // `print` and `clear` are functions of the language first; `:clear` is the command.
     let command = commands::find(name).filter(|_| colon || table::find(name).is_none())?;
     Some(format!(":{} {}\n    {}\n", command.name, command.args, command.doc))
 }
@@ -146,7 +146,7 @@ fn operation(topic: &str) -> Option<String> {
     Some(format!("{topic}\n{lines}"))
 }
 
-/// `cuMemAlloc` is every form of it.
+/// Help on a function: `cuMemAlloc` shows every numbered variant.
 fn call(topic: &str) -> Option<String> {
     let all = || Library::all().flat_map(|library| cuda::signatures(library, 0));
     let mut text = String::new();
@@ -198,7 +198,7 @@ mod tests {
             ("cuLaunchKernel", "gridDimX"),
             ("CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_OUT_OF_MEMORY = 2"),
             ("cudaMemcpyKind", "cudaMemcpyHostToDevice = 1"),
-            ("cuda:alloc", "    uint64 bytes: asked for"),
+            ("cuda:alloc", "    uint64 bytes: requested size"),
             ("cudart:alloc", "    by cudaMalloc, "),
             ("kernels", "cudatrace kernels"),
             ("E0105", "error[E0105]: "),

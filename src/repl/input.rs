@@ -20,11 +20,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 
-/// What stands before the line.
+/// Text before the line.
 pub const PROMPT: &str = "cudatrace> ";
 const HISTORY_LINES: usize = 5000;
 
-/// Something typed.
+/// Input of the user.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Input {
     /// A clause, a command, or several of them.
@@ -35,28 +35,28 @@ pub enum Input {
     End,
 }
 
-/// The session's side.
+/// The session's end of the channel.
 pub struct Inputs {
     typed: Receiver<Input>,
     wake: Arc<OwnedFd>,
-    /// A pipe goes on when its last command is done; a terminal does not wait.
+    /// A pipe waits for the end of the last command; a terminal does not.
     next: Option<Sender<()>>,
 }
 
 impl Inputs {
-    /// Readable when something was typed.
+    /// Descriptor that is readable when there is input.
     pub fn fd(&self) -> RawFd {
         self.wake.as_raw_fd()
     }
 
-    /// The next thing typed.
+    /// The next input.
     pub fn take(&self) -> Option<Input> {
         // An eventfd in semaphore mode counts down by one.
         let _ = rustix::io::read(&self.wake, &mut [0u8; 8]);
         self.typed.try_recv().ok()
     }
 
-    /// The last thing taken is done.
+    /// Marks the last input as processed.
     pub fn done(&self) {
         if let Some(next) = &self.next {
             let _ = next.send(());
@@ -64,7 +64,7 @@ impl Inputs {
     }
 }
 
-/// The thread's side.
+/// The input thread's end of the channel.
 struct Typed {
     typed: Sender<Input>,
     wake: Arc<OwnedFd>,
@@ -87,19 +87,19 @@ fn connect(next: Option<Sender<()>>) -> io::Result<(Typed, Inputs)> {
 /// A line editor with history and completion.
 pub type LineEditor = Editor<Helper, FileHistory>;
 
-/// The editor for a terminal.
+/// Creates the editor for a terminal.
 ///
 /// # Errors
-/// The terminal is not one that can be edited on.
+/// The terminal does not support editing.
 pub fn editor(facts: Facts, color: bool) -> Result<LineEditor> {
     let config = Config::builder()
         .max_history_size(HISTORY_LINES)?
         .history_ignore_dups(true)?
         .history_ignore_space(true)
         .completion_type(CompletionType::List)
-        // The list is cut to the screen: no question and no pager.
+        // The list fits on the screen, so it needs no question and no pager.
         .completion_prompt_limit(usize::MAX)
-        // What it shows is ours to colour or not; this makes it ask.
+        // The highlighter decides about colours; this setting enables it.
         .color_mode(ColorMode::Forced)
         .build();
     let mut editor = Editor::with_config(config)?;
@@ -107,13 +107,13 @@ pub fn editor(facts: Facts, color: bool) -> Result<LineEditor> {
     editor.bind_sequence(KeyEvent::ctrl('C'), EventHandler::Conditional(Box::new(ClearOrInterrupt)));
     editor.bind_sequence(KeyEvent::new('\r', Modifiers::NONE), EventHandler::Conditional(Box::new(Continue)));
     if let Some(path) = history_path() {
-        // The first session has none.
+        // The first session has no history.
         let _ = editor.load_history(&path);
     }
     Ok(editor)
 }
 
-/// Enter where something is open continues on the next line, indented: that shows that the text goes on.
+/// Enter inserts an indented line if the text is incomplete.
 struct Continue;
 
 impl rustyline::ConditionalEventHandler for Continue {
@@ -132,7 +132,8 @@ impl rustyline::ConditionalEventHandler for Continue {
 
 const INDENT: &str = "    ";
 
-/// The indentation of the line after this text; `None` if the text is complete, or ends with an empty line, which sends it.
+/// The indentation of the line after this text; `None` if the text is complete, or ends with an empty line, which
+/// submits it.
 fn continued(text: &str) -> Option<String> {
     let is_sent = is_complete(text) || text.rsplit_once('\n').is_some_and(|(_, last)| last.trim().is_empty());
     let count = |brackets: [char; 3]| text.matches(brackets).count();
@@ -140,7 +141,7 @@ fn continued(text: &str) -> Option<String> {
     (!is_sent).then(|| INDENT.repeat(depth.max(1)))
 }
 
-/// Ctrl-C takes back what is being typed; on an empty line it is for the session.
+/// Ctrl-C discards the current text; with an empty line it interrupts the session.
 struct ClearOrInterrupt;
 
 impl rustyline::ConditionalEventHandler for ClearOrInterrupt {
@@ -158,7 +159,7 @@ impl rustyline::ConditionalEventHandler for ClearOrInterrupt {
 /// Reads from the terminal until Ctrl-D.
 ///
 /// # Errors
-/// There is no descriptor left.
+/// No descriptor is available.
 pub fn from_terminal(editor: LineEditor) -> io::Result<Inputs> {
     let (typed, inputs) = connect(None)?;
     std::thread::spawn(move || edit(editor, &typed));
@@ -173,7 +174,7 @@ fn edit(mut editor: LineEditor, typed: &Typed) {
                 if editor.add_history_entry(text.as_str()).unwrap_or(false)
                     && let Some(path) = &history
                 {
-                    // A session without a place to keep it has its history all the same.
+                    // The history still works if it cannot be saved.
                     let _ = editor.append_history(path);
                 }
                 typed.send(Input::Text(text));
@@ -186,7 +187,7 @@ fn edit(mut editor: LineEditor, typed: &Typed) {
     typed.send(Input::End);
 }
 
-/// `~/.local/state/cudatrace/history`, by the XDG rules; its folder is there.
+/// `~/.local/state/cudatrace/history`, according to XDG; creates its folder.
 fn history_path() -> Option<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let state = variable("XDG_STATE_HOME").filter(|path| path.is_absolute());
@@ -195,10 +196,10 @@ fn history_path() -> Option<PathBuf> {
     Some(folder.join("history"))
 }
 
-/// Reads standard input to its end, a clause or command at a time.
+/// Reads standard input to its end, one clause or command at a time.
 ///
 /// # Errors
-/// There is no descriptor left.
+/// No descriptor is available.
 pub fn from_pipe() -> io::Result<Inputs> {
     let (next, done) = channel();
     let (typed, inputs) = connect(Some(next))?;
@@ -209,7 +210,7 @@ pub fn from_pipe() -> io::Result<Inputs> {
             text.push('\n');
             if is_complete(&text) {
                 typed.send(Input::Text(std::mem::take(&mut text)));
-                // The session has gone: nobody wants the rest.
+                // The session has ended, so the remaining input is ignored.
                 if done.recv().is_err() {
                     return;
                 }
@@ -224,7 +225,7 @@ pub fn from_pipe() -> io::Result<Inputs> {
     Ok(inputs)
 }
 
-/// Whether nothing is open any more: a bracket, a comment, or a clause without its body.
+/// Whether the text is complete: no open bracket or comment, and no clause without its body.
 pub fn is_complete(text: &str) -> bool {
     if commands::split(text).is_some() {
         return true;

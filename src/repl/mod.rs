@@ -44,7 +44,7 @@ use runtime::kernel::clock::{Epoch, SystemClock};
 use runtime::kernel::signals::StopSignals;
 use runtime::process::MappingWatch;
 use runtime::read::event_loop::{Joining, Next, Watch};
-use runtime::{AttachOptions, Control, Loaded, Session};
+use runtime::{AttachOptions, Control, LoadedScript, Session};
 use screen::Screen;
 use statement::Statement;
 use std::cell::Cell;
@@ -56,17 +56,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use wire::Manifest;
 use wire::manifest::PIDS_MAP;
 
-/// Room for the counters of some thousand clauses.
+/// Capacity in counters for clauses that are added later.
 const SPARE_COUNTERS: u32 = 8192;
-/// Number of the script that follows forks, once somebody is traced.
+/// Number of the script that follows forks, when processes are selected.
 const FOLLOWER: u32 = u32::MAX;
 
-/// A mistake that was told already.
+/// An error that was already reported.
 #[derive(Debug, thiserror::Error)]
 #[error("it was told")]
 pub struct AlreadyReported;
 
-/// The session as its commands see it.
+/// State of the session for its commands.
 pub struct Repl<'a> {
     cli: &'a Cli,
     messages: &'a Messages,
@@ -80,22 +80,22 @@ pub struct Repl<'a> {
     joining: Joining<'a>,
     clauses: Clauses,
     program: Program,
-    /// `:wait`: the next command waits for the program's end.
+    /// True during `:wait`: the next command waits for the end of the program.
     waiting: Cell<bool>,
-    /// The input has ended and the program has not.
+    /// True if the input has ended but the program has not.
     ending: Cell<bool>,
-    /// Something went wrong: a pipe ends with status 1.
+    /// True after an error: a pipe then ends with status 1.
     failed: Cell<bool>,
-    /// Which `:watch` is the last, and whether it goes on.
+    /// Number of the last `:watch`, and whether it is active.
     watching: Cell<u32>,
     is_watching: Cell<bool>,
     terminal: bool,
 }
 
-/// Reads clauses and commands until the end; gives the exit status.
+/// Reads clauses and commands until the end; returns the exit status.
 ///
 /// # Errors
-/// The kernel or the terminal does not let us.
+/// The kernel or the terminal refuses an operation.
 pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     let argv = setup::command(cli).map_err(Failure::wrong)?;
     let pids = setup::pids(cli).map_err(Failure::wrong)?;
@@ -107,7 +107,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     };
     let machine = Arc::new(Machine::new(scope).with_kernel(&crate::kernel_catalog::Running));
     let kernel = setup::kernel(cli)?;
-    // Before there are threads: Ctrl-C at a prompt ends nothing.
+    // Signals are set before threads start. Ctrl-C does not end a session at a prompt.
     let terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
     let signals = StopSignals::install_but(terminal.then_some(libc::SIGINT))
         .context("cannot catch signals")
@@ -117,7 +117,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     empty.front(SessionState::default()).map_err(Failure::wrong)?;
     let compiled = empty.compile(&kernel.features, false, None).map_err(Failure::wrong)?;
     let options = runtime::Options { pids, spare_counters: SPARE_COUNTERS, ..Default::default() };
-    let loaded = Loaded::load(&compiled, &options).map_err(Failure::loading)?;
+    let loaded = LoadedScript::load(&compiled, &options).map_err(Failure::loading)?;
     let files = |_| PathBuf::new();
     let mut session = loaded
         .attach(&AttachOptions { files: &files, link_pid: None, stop: None })
@@ -175,7 +175,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     status.map(|status| if status == 0 && repl.failed.get() && !terminal { crate::WRONG } else { status })
 }
 
-/// The session begins with no clause.
+/// The empty script at the start of a session.
 fn nothing() -> Script {
     Script::alone(Source::new("repl", ""), &[])
 }
@@ -192,11 +192,11 @@ fn on_pipe() -> Result<(Inputs, Mouth)> {
     Ok((input::from_pipe()?, Mouth::Standard))
 }
 
-/// Where output goes.
+/// Destination of output.
 enum Mouth {
     /// Above the prompt.
     Screen(Screen),
-    /// Standard output, and standard error for what is said about the run.
+    /// Standard output, and standard error for messages.
     Standard,
 }
 
@@ -222,7 +222,7 @@ impl Mouth {
     }
 }
 
-/// Serves what was typed.
+/// Handles input.
 struct Prompt<'a>(Rc<Repl<'a>>);
 
 impl Watch for Prompt<'_> {
@@ -241,7 +241,7 @@ impl Watch for Prompt<'_> {
 }
 
 impl<'a> Repl<'a> {
-    /// What the command line asks for, before anything is typed.
+    /// Performs the requests of the command line, before any input.
     fn begin(self: &Rc<Self>, session: &mut Session) {
         match MappingWatch::start() {
             Ok(watch) => self.joining.borrow_mut().push(Box::new(MappingReports::new(watch, self.extender))),
@@ -285,7 +285,7 @@ impl<'a> Repl<'a> {
         Next::Continue
     }
 
-    /// Attaches clauses; a map's name shows the map, and statements run at once.
+    /// Attaches clauses, prints a map, or runs statements once.
     fn run_script(&self, session: &mut Session, text: &str) -> Result<()> {
         match statement::of(text, &self.clauses.defined()) {
             Some(Statement::Map(name)) => {
@@ -298,7 +298,7 @@ impl<'a> Repl<'a> {
         }
     }
 
-    /// Ctrl-C: what prints stops, the session goes on.
+    /// Handles Ctrl-C: clauses that print are stopped, the session continues.
     fn interrupt(&self, session: &mut Session) -> Next {
         if self.is_watching.replace(false) {
             return Next::Continue;
@@ -312,7 +312,8 @@ impl<'a> Repl<'a> {
         Next::Continue
     }
 
-    /// The terminal's end is the session's. A pipe's session lasts as long as its program, which is started if it was not.
+    /// Handles the end of input. On a terminal it ends the session. A session on a pipe runs until its program
+    /// ends, which is started if necessary.
     fn input_ended(self: &Rc<Self>, session: &mut Session) -> Next {
         if self.terminal {
             return Next::Stop;
@@ -336,13 +337,13 @@ impl<'a> Repl<'a> {
         Next::Remove
     }
 
-    /// Attaches the clauses of a script file, or of a script that the binary carries.
+    /// Attaches the clauses of a script file or an embedded script.
     fn load(&self, session: &mut Session, word: &str, params: &[String]) -> Result<()> {
         let script = script::import(script::open(word, params)?, self.cli, self.messages)?;
         self.clauses.add(self, session, script, 0).map(drop)
     }
 
-    /// Once somebody is traced, the children are too.
+    /// Follows the children of traced processes, if processes are selected.
     fn follow_forks(&self, session: &mut Session) -> Result<()> {
         let follows = session.manifest().internal_maps.iter().any(|map| map == PIDS_MAP);
         if follows || self.machine.scope().is_system_wide() {
@@ -353,7 +354,7 @@ impl<'a> Repl<'a> {
         self.scripts.add(session, FOLLOWER, follower).map(drop)
     }
 
-    /// Once a clause asks for user stacks, those are walked by tables.
+    /// Starts stack walks by unwind tables when a clause first uses user stacks.
     fn walk_stacks(&self, session: &Session) {
         if self.extender.unwinder().is_some() {
             return;
@@ -382,7 +383,7 @@ impl<'a> Repl<'a> {
         Ok(sink.flush()?)
     }
 
-    /// What completion knows of maps.
+    /// Updates the names of maps for completion.
     fn learn_maps(&self, manifest: &Manifest) {
         let visible = manifest.maps.iter().filter(|map| !map.is_hidden());
         let names = visible.map(|map| map.name.clone()).collect();
@@ -399,7 +400,7 @@ impl<'a> Repl<'a> {
         self.write(text.as_bytes());
     }
 
-    /// An output that has gone ends the run when records are written to it.
+    /// Writes text. If the output is closed, the run ends at the next record.
     fn write(&self, text: &[u8]) {
         let mut out = self.mouth.out();
         let _ = out.write_all(text).and_then(|()| out.flush());
@@ -413,7 +414,7 @@ impl<'a> Repl<'a> {
     }
 }
 
-/// Commands and what stands between them.
+/// Splits text into commands and the text between them.
 fn pieces(text: &str) -> Vec<String> {
     let mut pieces = vec![String::new()];
     for line in text.lines() {

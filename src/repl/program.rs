@@ -15,39 +15,39 @@ use std::io::{self, PipeReader, Read};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
 
-/// The program that was started, if any, and its command line for the next time.
+/// The started program, if any, and its command line for the next start.
 #[derive(Default)]
 pub struct Program {
     child: RefCell<Option<Child>>,
     argv: RefCell<Option<Vec<OsString>>>,
-    /// What it prints, as it comes.
+    /// Pipe with its output.
     output: RefCell<Option<Rc<PipeReader>>>,
-    /// It was started at least once.
+    /// True if it was started at least once.
     pub started: Cell<bool>,
 }
 
 impl Program {
-    /// The one of `-c`, not yet started.
+    /// The program of `-c`, not started yet.
     pub fn named(argv: Option<Vec<OsString>>) -> Program {
         Program { argv: RefCell::new(argv), ..Program::default() }
     }
 
-    /// It has been started and has not ended.
+    /// Whether it was started and has not ended.
     pub fn is_running(&self) -> bool {
         self.child.borrow().is_some()
     }
 
-    /// While it runs.
+    /// Its process id while it runs.
     pub fn pid(&self) -> Option<u32> {
         self.child.borrow().as_ref().map(Child::pid)
     }
 
-    /// There is one that was never started.
+    /// Whether there is a program that was never started.
     pub fn is_due(&self) -> bool {
         self.argv.borrow().is_some() && !self.started.get()
     }
 
-    /// What is traced, in words.
+    /// Description of what is traced.
     pub fn target(&self, repl: &Repl) -> String {
         let scope = repl.machine.scope();
         match (&scope.command, self.child.borrow().as_ref()) {
@@ -65,10 +65,10 @@ impl Program {
         }
     }
 
-    /// Starts a program, or the last one again, and traces it alone.
+    /// Starts a program, or the last one again, and traces only that one.
     ///
     /// # Errors
-    /// It cannot be started, or one runs already.
+    /// It cannot be started, or another one is running.
     pub fn start<'a>(&self, repl: &Rc<Repl<'a>>, session: &mut Session, argv: Vec<OsString>) -> Result<()> {
         if let Some(child) = self.child.borrow().as_ref() {
             bail!("process {} is still running: `:stop` ends it, `:wait` waits for it", child.pid());
@@ -125,10 +125,10 @@ impl Program {
         repl.joining.borrow_mut().push(watch);
     }
 
-    /// Traces these processes and their children alone.
+    /// Traces only these processes and their children.
     ///
     /// # Errors
-    /// One of them is not there, or no process.
+    /// One of them does not exist, or is not a process.
     pub fn trace_pids(&self, repl: &Rc<Repl>, session: &mut Session, pids: Vec<u32>) -> Result<()> {
         pids.iter().try_for_each(|&pid| setup::check_process(pid))?;
         let all = setup::family(repl.cli, &pids);
@@ -138,10 +138,10 @@ impl Program {
         self.watch_pids(repl, &pids)
     }
 
-    /// Says when they end.
+    /// Reports the end of these processes.
     ///
     /// # Errors
-    /// One of them has gone.
+    /// One of them has ended.
     pub fn watch_pids(&self, repl: &Rc<Repl>, pids: &[u32]) -> Result<()> {
         for &pid in pids {
             let process = runtime::pidfd_open(pid).with_context(|| format!("process {pid}"))?;
@@ -158,7 +158,7 @@ impl Program {
         self.retarget(repl, session, Vec::new(), None)
     }
 
-    /// Clauses are made for whom they trace: they are attached again when that changes.
+    /// Changes the traced processes. Clauses depend on them, so all are attached again.
     fn retarget(
         &self,
         repl: &Repl,
@@ -177,10 +177,10 @@ impl Program {
         Ok(())
     }
 
-    /// Asks the program to end.
+    /// Sends the program a signal to end.
     ///
     /// # Errors
-    /// There is none.
+    /// No program is running.
     pub fn stop(&self) -> Result<()> {
         match self.child.borrow().as_ref() {
             Some(child) => child.terminate(),
@@ -189,7 +189,7 @@ impl Program {
         Ok(())
     }
 
-    /// Says how the process ended, and lets those go on who wait for it.
+    /// Reports how the process ended, and continues commands that wait for it.
     fn ended(&self, repl: &Repl, pid: u32, process: &OwnedFd) -> Next {
         let ours = self.child.borrow_mut().take_if(|child| child.pid() == pid);
         let Some(mut child) = ours else {
@@ -215,7 +215,7 @@ fn shown(argv: &[OsString]) -> String {
     shell_words::join(words)
 }
 
-/// Hears that a process has ended.
+/// Watches for the end of a process.
 struct Ended<'a> {
     repl: Rc<Repl<'a>>,
     process: OwnedFd,
@@ -232,7 +232,7 @@ impl Watch for Ended<'_> {
     }
 }
 
-/// What the program prints goes where all output goes.
+/// Copies the output of the program to the session's output.
 struct Printed<'a> {
     repl: Rc<Repl<'a>>,
     output: Rc<PipeReader>,
@@ -252,7 +252,7 @@ impl Watch for Printed<'_> {
     }
 }
 
-/// Hands on what is there; how much it was.
+/// Copies the available output; returns its size.
 fn copy(repl: &Repl, mut output: &PipeReader) -> io::Result<usize> {
     let mut text = [0; 16 * 1024];
     let length = output.read(&mut text)?;
@@ -260,7 +260,8 @@ fn copy(repl: &Repl, mut output: &PipeReader) -> io::Result<usize> {
     Ok(length)
 }
 
-/// Its children may keep a program's output open: there may be nothing to read, and no end.
+/// Whether there is output to read. Children of the program may keep its pipe open, so there may be neither output
+/// nor an end.
 fn is_readable(output: &PipeReader) -> bool {
     let mut fd = libc::pollfd { fd: output.as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one descriptor, which lives.

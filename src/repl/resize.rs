@@ -16,19 +16,19 @@ use std::env;
 use std::io::{self, Write};
 use unicode_width::UnicodeWidthStr;
 
-/// The rows that the editor has filled, as far as it knows.
+/// State of the rows that the editor has filled.
 #[derive(Default)]
 pub struct Rows {
     known: RefCell<Option<ShownLine>>,
 }
 
-/// What the editor showed last.
+/// The line that the editor showed last.
 struct ShownLine {
     columns: usize,
     line: String,
 }
 
-/// Rows and columns from where the prompt begins.
+/// Row and column relative to the start of the prompt.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 struct Place {
     row: usize,
@@ -36,7 +36,7 @@ struct Place {
 }
 
 impl Rows {
-    /// The editor is about to show a line with the cursor at a byte of it.
+    /// Called before the editor shows a line with the cursor at a byte of it.
     pub fn show(&self, prompt: &str, line: &str, cursor: usize) {
         let columns = columns();
         let known = self.known.replace(Some(ShownLine { columns, line: line.to_owned() }));
@@ -47,29 +47,30 @@ impl Rows {
         let before = &whole[..prompt.len() + cursor];
         if let Some(moves) = moves([before, &whole], known.columns, columns).filter(|_| wraps_anew()) {
             let mut out = io::stdout();
-            // A terminal that is gone is noticed elsewhere.
+            // Errors of the terminal are handled elsewhere.
             let _ = out.write_all(moves.as_bytes()).and_then(|()| out.flush());
         }
     }
 }
 
-/// What takes the text away and puts the cursor where it would be at the old width; `None`: the editor will not clear either.
+/// The escape sequence that clears the text and moves the cursor to its position at the old width; `None` if the
+/// editor will not clear the old text.
 fn moves([before, whole]: [&str; 2], old: usize, new: usize) -> Option<String> {
     let (cursor, end) = (place(before, old), place(whole, old));
     if end.row == 0 && end.column < new {
         return None;
     }
-    // Behind a text that fills its last row the editor begins a new one, which stays one at any width.
+    // After a text that fills its last row, the editor begins a new row, which stays at any width.
     let filled = end.column == 0 && end.row > 0 && !whole.ends_with('\n') && before.len() == whole.len();
     let now = place(before, new);
     let row = now.row + usize::from(filled && now.column > 0);
     let up = |rows: usize| if rows > 0 { format!("\x1b[{rows}A") } else { String::new() };
     let erased = format!("{}\r\x1b[J", up(row));
-    // New lines make room where the screen ends; only moving down does not.
+    // Newlines make room at the end of the screen; moving the cursor down does not.
     Some(format!("{erased}{}{}", "\n".repeat(end.row), up(end.row - cursor.row)))
 }
 
-/// Where a text ends that begins at the left edge, as the editor reckons.
+/// The end position of a text that begins at the left edge, as the editor computes it.
 fn place(text: &str, columns: usize) -> Place {
     let mut at = Place { row: 0, column: 0 };
     let mut utf8 = [0; 4];
@@ -90,10 +91,11 @@ fn place(text: &str, columns: usize) -> Place {
     if at.column == columns { Place { row: at.row + 1, column: 0 } } else { at }
 }
 
-/// As the editor has it.
+/// Width of a tab in the editor.
 const TAB: usize = 8;
 
-/// Most terminals do; xterm itself, the console and `screen` cut lines off, or leave them as they were.
+/// Whether the terminal rewraps lines. Most terminals do; xterm, the console and `screen` truncate lines or leave
+/// them unchanged.
 fn wraps_anew() -> bool {
     let is_set = |name: &str| env::var_os(name).is_some_and(|value| !value.is_empty());
     let term = env::var("TERM").unwrap_or_default();

@@ -10,21 +10,21 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// A line that is not finished is shown after so long without more of it.
+/// Delay after which an incomplete line is shown.
 const PATIENCE: Duration = Duration::from_millis(150);
-/// Pieces that may wait: a terminal that is slower than the trace slows us and does not fill memory.
+/// Largest number of queued pieces: a slow terminal slows down the tracer, but does not fill its memory.
 const QUEUE: usize = 256;
-/// Bytes that are shown at once.
+/// Largest number of bytes that are shown at once.
 const BATCH: usize = 64 * 1024;
-/// Shows nothing, on a line that it takes back.
+/// Text without visible effect: a line that is removed again.
 const NOTHING: &str = "\x1b[A\n";
 
-/// Where to write; clones write to the same terminal.
+/// Writer to the terminal; clones write to the same one.
 #[derive(Clone)]
 pub struct Screen {
     said: SyncSender<Output>,
     shown: Arc<Mutex<Option<JoinHandle<()>>>>,
-    /// As the terminal was before.
+    /// Mode of the terminal before the session.
     mode: Termios,
 }
 
@@ -34,10 +34,10 @@ enum Output {
 }
 
 impl Screen {
-    /// Starts showing through the line editor.
+    /// Starts showing output through the line editor.
     ///
     /// # Errors
-    /// Standard input is no terminal.
+    /// Standard input is not a terminal.
     pub fn start(printer: impl ExternalPrinter + Send + 'static) -> io::Result<Screen> {
         let mode = tcgetattr(io::stdin())?;
         let (said, receiver) = sync_channel(QUEUE);
@@ -45,7 +45,8 @@ impl Screen {
         Ok(Screen { said, shown: Arc::new(Mutex::new(Some(thread))), mode })
     }
 
-    /// Waits until all is shown. The editor may still be at its prompt: that goes, and the terminal is as it was.
+    /// Waits until everything is shown, clears the prompt if the editor still shows one, and restores the
+    /// terminal.
     pub fn end(&self) {
         let _ = self.said.send(Output::End);
         if let Some(thread) = self.shown.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -95,7 +96,7 @@ fn show(said: &Receiver<Output>, mut printer: impl ExternalPrinter) {
     }
 }
 
-/// Takes what else has been said; whether that was the end.
+/// Takes further queued output; returns whether the end was reached.
 fn gather(said: &Receiver<Output>, waiting: &mut Vec<u8>) -> bool {
     while waiting.len() < BATCH {
         match said.try_recv() {
@@ -107,8 +108,8 @@ fn gather(said: &Receiver<Output>, waiting: &mut Vec<u8>) -> bool {
     false
 }
 
-/// Waits until the editor has shown what it was given: it shows that later, in its own thread, and has room for one text. When it
-/// takes a second one after that, it has shown all before.
+/// Waits until the editor has shown all text. It shows text later in its own thread, and can hold one text. When
+/// it accepts a second one, it has shown all previous ones.
 fn settle(printer: &mut impl ExternalPrinter) {
     for _ in 0..2 {
         if printer.print(NOTHING.to_owned()).is_err() {
@@ -117,7 +118,7 @@ fn settle(printer: &mut impl ExternalPrinter) {
     }
 }
 
-/// Once the editor has ended it shows nothing: then the terminal is ours.
+/// Prints a text through the editor, or directly after the editor has ended.
 fn print(printer: &mut impl ExternalPrinter, text: Vec<u8>) {
     if text.is_empty() {
         return;
@@ -156,7 +157,7 @@ mod tests {
         assert!(lines[..lines.len() - 1].iter().all(|text| text.ends_with('\n')), "{shown:?}");
     }
 
-    /// As the editor does: it has room for one text, and shows it in a thread that is often late.
+    /// Imitates the editor: it can hold one text, and shows it in a thread, often late.
     struct Late(SyncSender<String>);
 
     impl ExternalPrinter for Late {

@@ -11,18 +11,18 @@ use lang::builtins::table::Kind;
 use lang::syntax::ast::{Expr, ExprKind, Item, Script, Stmt, StmtKind};
 use lang::{Diagnostics, Source};
 
-/// What to do.
+/// Action for an entered statement.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Statement {
-    /// Show a map as it is now.
+    /// Print a map.
     Map(String),
     /// Run these statements.
     Run(String),
-    /// A word in lower case that the language does not have, nor anything that was defined: a slip in a command.
+    /// Report an unknown word in lower case, most likely a misspelled command.
     Unknown(String),
 }
 
-/// The statement that a text is; `None` if it is a script. `defined` is what was typed before.
+/// The statement in a text; `None` if the text is a script. `defined` has the previous definitions.
 pub fn of(text: &str, defined: &str) -> Option<Statement> {
     if parsed(text).is_some() {
         return None;
@@ -39,7 +39,7 @@ pub fn of(text: &str, defined: &str) -> Option<Statement> {
             Statement::Map(format!("@{name}"))
         }
         [Stmt { kind: StmtKind::Expr(value), .. }] if is_value(value) => {
-            // On a line of its own, as messages show it.
+            // The statement is on a separate line, so that messages show it alone.
             Statement::Run(format!("print(\n{statement}\n)"))
         }
         _ => Statement::Run(text.to_owned()),
@@ -50,7 +50,7 @@ fn parsed(text: &str) -> Option<Script> {
     lang::syntax::parse::parse(&Source::new("repl", text), &[], &mut Diagnostics::default())
 }
 
-/// Whether an expression is there for its value.
+/// Whether an expression is entered for its value.
 fn is_value(expr: &Expr) -> bool {
     match &expr.kind {
         ExprKind::IncDec { .. } => false,

@@ -9,21 +9,21 @@ use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::time::Duration;
 
-/// The least that a timer knows: it shows the map before the first period has passed.
+/// Smallest timer value, for showing the map before the first period.
 const AT_ONCE: Duration = Duration::from_nanos(1);
 
 struct Live<'a> {
     repl: Rc<Repl<'a>>,
     map: u32,
     timer: Timer,
-    /// Another `:watch` or a Ctrl-C since ends this one.
+    /// Number of this `:watch`: another one, or Ctrl-C, ends it.
     number: u32,
 }
 
-/// Shows the map now and every so many seconds.
+/// Prints the map now and then every `seconds` seconds.
 ///
 /// # Errors
-/// There is no timer.
+/// No timer is available.
 pub fn start(repl: &Rc<Repl>, map: u32, seconds: u32) -> Result<()> {
     let number = repl.watching.get().wrapping_add(1);
     repl.watching.set(number);

@@ -8,10 +8,11 @@ use wire::types::Lookup;
 
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// What scripts asked for and no program told.
+/// Text for values that no traced process has provided.
 pub const UNKNOWN: &str = "?";
 
-/// The text of a number; nothing for processes and cgroups that are no more, the digits for others that nobody knows.
+/// The text for a number. It is empty for processes and cgroups that no longer exist, and the number itself for
+/// other unknown values.
 pub fn text(what: Lookup, number: i64) -> String {
     match what {
         Lookup::Comm => comm(number),
@@ -34,7 +35,7 @@ pub fn text(what: Lookup, number: i64) -> String {
     }
 }
 
-/// The first byte is the lowest.
+/// The first byte of the address is the lowest byte of the number.
 fn mac(number: i64) -> String {
     let bytes = &number.to_le_bytes()[..6];
     bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
@@ -54,14 +55,14 @@ fn comm(pid: i64) -> String {
     name.trim_end_matches('\n').to_owned()
 }
 
-/// What the result of a call of CUDA means.
+/// Description of the result of a CUDA call.
 fn result(results: &cuda::errors::Results, number: i64) -> String {
     results.text(number).map_or_else(|| format!("unknown result {number}"), str::to_owned)
 }
 
 fn error(number: i64) -> String {
     let Ok(errno) = i32::try_from(number) else { return format!("Unknown error {number}") };
-    // The library's words, without what Rust adds.
+    // The message of the C library, without Rust's suffix.
     let text = std::io::Error::from_raw_os_error(errno).to_string();
     text.trim_end_matches(&format!(" (os error {errno})")).to_owned()
 }
@@ -76,7 +77,7 @@ fn user(uid: i64) -> Option<String> {
     Some(User::from_uid(uid).ok()??.name)
 }
 
-/// `unified:/system.slice`: bpftrace names the hierarchy, too.
+/// `unified:/system.slice`, including the hierarchy, as bpftrace prints it.
 fn cgroup_path(id: i64) -> String {
     match find_cgroup(Path::new(CGROUPS), id as u64) {
         Some(path) => format!("unified:/{}", path.strip_prefix(CGROUPS).unwrap_or(&path).display()),

@@ -18,26 +18,27 @@ use wire::Manifest;
 use wire::types::Lookup;
 use wire::unwind::Stop;
 
-/// What the sinks ask.
+/// Names on this machine, for the sinks.
 pub struct MachineNames {
     symbols: RefCell<Symbols>,
     stacks: Arc<StackStore>,
     epoch: Epoch,
     zone: jiff::tz::TimeZone,
-    /// By process.
+    /// Programs by process.
     programs: RefCell<HashMap<u32, Option<Arc<str>>>>,
-    /// Names of kernels in the forms that were asked for: taking one apart costs more than the rest of a launch.
+    /// Names of GPU kernels in the requested forms: demangling takes longer than all other work for a launch.
     kernels: RefCell<HashMap<(Lookup, i64), String>>,
-    /// Processes that keys of maps name.
+    /// Processes in the keys of maps.
     pub processes: processes::Processes,
-    /// Threads that we kept waiting, and the boot-clock times between which.
+    /// Threads that were delayed, with the boot-clock times of the delays.
     waits: RefCell<Vec<(u32, Range<u64>)>>,
-    /// Stacks that were printed and do not go on to their start, by the reason.
+    /// Number of printed stacks that end early, by reason.
     cut: RefCell<BTreeMap<&'static str, u64>>,
 }
 
 impl MachineNames {
-    /// Names for a session whose stacks are in `stacks`; `epoch` relates the run's clocks. The manifest says in which form.
+    /// Creates names for a session with the stacks in `stacks`; `epoch` relates the clocks of the run. The
+    /// manifest specifies the form of symbols.
     pub fn new(stacks: Arc<StackStore>, epoch: Epoch, manifest: &Manifest) -> MachineNames {
         MachineNames {
             symbols: RefCell::new(Symbols::new(manifest.source_lines, !manifest.mangled)),
@@ -52,12 +53,12 @@ impl MachineNames {
         }
     }
 
-    /// We have kept a thread waiting between two boot-clock times.
+    /// Records that a thread was delayed between two boot-clock times.
     pub fn waited(&self, tid: u32, times: Range<u64>) {
         self.waits.borrow_mut().push((tid, times));
     }
 
-    /// Keeps what is mapped in a process, so that its addresses have names after it has ended.
+    /// Records the mappings and the program of a process, so that its addresses have names after its end.
     pub fn remember(&self, pid: u32) {
         if let Some(program) = process_facts::of(pid).program() {
             self.programs.borrow_mut().insert(pid, Some(program));
@@ -65,27 +66,27 @@ impl MachineNames {
         self.symbols.borrow_mut().remember(pid);
     }
 
-    /// A thread of the process is about to map a file at a place that it has said.
+    /// Records that a thread of the process is about to map a file at a known address.
     pub fn expect(&self, pid: u32, mapping: &Mapping, place: &Place) {
         let Place { start, end, offset } = *place;
         self.symbols.borrow_mut().expect(pid, start..end, offset, &mapping.open, &mapping.shown);
     }
 
-    /// A process has mapped a file, and may end before anybody looks.
+    /// Records that a process has mapped a file; it may end before its mappings are read.
     pub fn hear(&self, mapped: &Mapped) {
         let Place { start, end, offset } = mapped.place;
         let path = mapped.path.clone();
         self.symbols.borrow_mut().hear(mapped.pid, start..end, offset, mapped.inode.number, path);
     }
 
-    /// The process maps something new.
+    /// Marks the mappings of a process as outdated.
     pub fn outdate(&self, pid: u32) {
         self.symbols.borrow_mut().outdate(pid);
     }
 }
 
 impl MachineNames {
-    /// Reports the stacks that were printed and do not go on to their start.
+    /// Reports the printed stacks that end early.
     pub fn say_cut(&self, messages: &Messages) {
         for (why, count) in self.cut.borrow().iter() {
             let (stacks, last) = if *count == 1 {
@@ -97,7 +98,7 @@ impl MachineNames {
         }
     }
 
-    /// The name of a kernel by its number, in a form.
+    /// The name of a GPU kernel by its number, in a form.
     fn kernel(&self, what: Lookup, number: i64, form: impl Fn(&str) -> String) -> String {
         if let Some(known) = self.kernels.borrow().get(&(what, number)) {
             return known.clone();
@@ -113,11 +114,11 @@ impl MachineNames {
     }
 }
 
-/// What nvcc puts before the names of the functions that it makes to launch kernels.
+/// Prefix of the names of functions that nvcc generates for launching kernels.
 const STUB: &str = "__device_stub_";
 
 impl MachineNames {
-    /// The kernel that a function of the host stands for: it has the kernel's own name, where the program has symbols.
+    /// The GPU kernel of a host function: they have the same name, if the program has symbols.
     fn kernel_of_host(&self, number: i64) -> Option<String> {
         let (pid, address) = self.stacks.kernel_place(number as u64)?;
         let symbol = self.symbols.borrow_mut().function_at(pid, address);
@@ -126,7 +127,7 @@ impl MachineNames {
     }
 }
 
-/// As `nvidia-smi -L` writes the UUID of a GPU.
+/// UUID of a GPU in the format of `nvidia-smi -L`.
 fn uuid(bytes: Option<[u8; 16]>) -> String {
     let Some(bytes) = bytes else { return lookup::UNKNOWN.into() };
     let number = u128::from_be_bytes(bytes);
@@ -199,7 +200,7 @@ impl Names for MachineNames {
 
     fn strftime(&self, format: &str, wall_ns: i128) -> String {
         let Ok(time) = jiff::Timestamp::from_nanosecond(wall_ns) else { return wall_ns.to_string() };
-        // bpftrace's %f is microseconds, six digits.
+        // In bpftrace, %f has six digits.
         let format = format.replace("%f", "%6f");
         let zoned = time.to_zoned(self.zone.clone());
         jiff::fmt::strtime::format(format.as_bytes(), &zoned).unwrap_or_else(|error| format!("<{error}>"))

@@ -11,22 +11,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use host::{container, process};
 
-/// Arguments of a process that are kept, and bytes of each.
+/// Largest number of arguments that are kept of a process, and largest size of each in bytes.
 const ARGUMENTS: usize = 64;
 const BYTES: usize = 1024;
-/// Processes that are kept.
+/// Largest number of processes that are kept.
 const PROCESSES: usize = 4096;
 
-/// A process, as far as it could be read.
+/// Facts about a process, as far as they could be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Facts {
-    /// When it began, in ticks since boot; none if it was never seen alive.
+    /// Start time in ticks since boot; `None` if the process was never read while it ran.
     pub started: Option<u64>,
-    /// The file that it runs.
+    /// Program file.
     pub executable: Option<PathBuf>,
     /// Its command line.
     pub arguments: Vec<String>,
-    /// Container and pod, by OpenTelemetry's names.
+    /// Container and pod, with OpenTelemetry's names.
     pub place: Vec<(&'static str, String)>,
 }
 
@@ -36,7 +36,7 @@ fn with_seen<T>(use_it: impl FnOnce(&mut HashMap<u32, Arc<Facts>>) -> T) -> T {
     use_it(SEEN.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_default())
 }
 
-/// A process as it is now; one that has ended as it was seen before.
+/// Facts about a process; for an ended process those that were read before.
 pub fn of(pid: u32) -> Arc<Facts> {
     let now = Facts::read(pid);
     with_seen(|seen| match seen.get(&pid) {
@@ -50,7 +50,7 @@ pub fn of(pid: u32) -> Arc<Facts> {
     })
 }
 
-/// A command that is about to run in a process: it may have ended before anybody looks.
+/// Records a command that a process is about to run, since it may end before it is read.
 pub fn expect(pid: u32, command: &[OsString]) {
     let executable = command.first().and_then(|name| program_file(name));
     let arguments = command.iter().map(|word| cut(word.as_encoded_bytes())).take(ARGUMENTS).collect();
@@ -58,7 +58,7 @@ pub fn expect(pid: u32, command: &[OsString]) {
     with_seen(|seen| keep(seen, pid, Arc::new(facts)));
 }
 
-/// The file that a command's first word names: a path, or a name that is looked for.
+/// The file of a command's first word: a path, or a name on PATH.
 fn program_file(name: &OsStr) -> Option<PathBuf> {
     if name.as_bytes().contains(&b'/') {
         return std::fs::canonicalize(name).ok();
@@ -96,12 +96,12 @@ impl Facts {
         Facts { started, executable: process::executable(pid), arguments: arguments(pid), place }
     }
 
-    /// Whether it can be the process that these are the facts of, and not a later one of the same id.
+    /// Whether it may be the process of `before`, and not a later one with the same id.
     fn may_be(&self, before: &Facts) -> bool {
         self.started.is_none() || self.started == before.started
     }
 
-    /// File name of its program.
+    /// File name of the program.
     pub fn program(&self) -> Option<Arc<str>> {
         let name = self.executable.as_ref()?.file_name()?.to_string_lossy();
         Some(name.strip_suffix(" (deleted)").unwrap_or(&name).into())
@@ -125,7 +125,7 @@ mod tests {
     fn a_process_is_known_after_it_has_ended() {
         let mut cat = Command::new("cat");
         let mut child = cat.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a child");
-        // It answers: its command line is there. A new program is in `/proc` shortly before that.
+        // The process responds, so its command line is visible. `/proc` shows the new program a little earlier.
         child.stdin.as_mut().expect("its input").write_all(b"x").expect("written");
         child.stdout.as_mut().expect("its output").read_exact(&mut [0]).expect("read");
         let pid = child.id();

@@ -9,43 +9,43 @@ use report::metrics::{Device, Life, Process};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 
-/// Processes by their ids.
+/// Processes by id.
 #[derive(Default)]
 pub struct Processes {
     known: RefCell<HashMap<u32, ProcessEntry>>,
-    /// By process and number, as labels have them.
+    /// Devices by process and number, as labels show them.
     devices: RefCell<HashMap<(u32, u32), Device>>,
-    /// The same as processes have learnt it since.
+    /// Devices that processes have queried since.
     learnt: RefCell<HashMap<(u32, u32), Device>>,
-    /// Somebody calls [`Processes::look_again`] and [`Processes::forget_settled`].
+    /// True if [`Processes::look_again`] and [`Processes::forget_settled`] are called.
     tracked: Cell<bool>,
 }
 
 struct ProcessEntry {
-    /// When it began; none if it was never seen alive.
+    /// Start time; `None` if it was never read while it ran.
     started: Option<u64>,
     process: Process,
 }
 
 impl Processes {
-    /// From now on processes may be met before a key names them.
+    /// Enables recording processes before a key contains them.
     pub fn track(&self) {
         self.tracked.set(true);
     }
 
-    /// A process has appeared that keys may name soon: it may not live until somebody reads them.
+    /// Records a new process that keys may contain soon, since it may end before they are read.
     pub fn meet(&self, pid: u32) {
         if self.tracked.get() {
             self.process(pid);
         }
     }
 
-    /// What is known of a process.
+    /// Identity of a process.
     pub fn process(&self, pid: u32) -> Process {
         self.known.borrow_mut().entry(pid).or_insert_with(|| look(pid)).process.clone()
     }
 
-    /// Looks which processes have ended. Maps that are read from now on have all that these did.
+    /// Finds ended processes. Maps that are read later contain all their values.
     pub fn look_again(&self) {
         for (pid, ProcessEntry { started, process }) in self.known.borrow_mut().iter_mut() {
             let has_ended = match started {
@@ -58,7 +58,7 @@ impl Processes {
         }
     }
 
-    /// The keys of processes that had ended are deleted.
+    /// Removes ended processes whose keys are deleted.
     pub fn forget_settled(&self) {
         let mut known = self.known.borrow_mut();
         known.retain(|_, known| known.process.life != Life::Settled);
@@ -66,13 +66,13 @@ impl Processes {
         self.learnt.borrow_mut().retain(|(pid, _), _| known.contains_key(pid));
     }
 
-    /// What a process calls one of its devices. What is not known when it is first needed stays so.
+    /// Identity of a device of a process. If it is unknown at the first query, it stays unknown.
     pub fn device(&self, pid: u32, number: u32) -> Device {
         let learn = || self.learnt.borrow().get(&(pid, number)).cloned().unwrap_or_default();
         self.devices.borrow_mut().entry((pid, number)).or_insert_with(learn).clone()
     }
 
-    /// What processes have learnt of their devices so far. What ended processes learnt is kept as long as they are.
+    /// Adds devices that processes have queried. Those of ended processes are kept as long as their keys.
     pub fn learn_devices(&self, learnt: HashMap<(u32, u32), Device>) {
         self.learnt.borrow_mut().extend(learnt);
     }
@@ -81,7 +81,7 @@ impl Processes {
 fn look(pid: u32) -> ProcessEntry {
     let facts = process_facts::of(pid);
     let life = match process::started(pid) {
-        // Nothing is visible of a process outside of our pid namespace, though it runs.
+        // A process outside of our pid namespace is invisible although it runs.
         None if process::sees_all_pids() => Life::Ended,
         _ => Life::Alive,
     };

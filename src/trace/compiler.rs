@@ -23,60 +23,60 @@ use wire::{Features, Manifest};
 /// A clause as the user wrote it.
 #[derive(Debug)]
 pub struct Written {
-    /// Where its text is in the script.
+    /// Span in the script.
     pub span: Span,
     /// Numbers of the clauses that it was expanded to.
     pub parts: Vec<u32>,
 }
 
-/// A script and everything that its compilation depends on.
+/// A script and all inputs of its compilation.
 pub struct Compiler<'a> {
     script: Script,
     machine: &'a Machine,
     cli: &'a Cli,
     messages: &'a Messages,
     ast: ast::Script,
-    /// Clauses that are left out, by number.
+    /// Numbers of disabled clauses.
     out: HashSet<u32>,
-    /// It has been attached before: BEGIN has run.
+    /// True if it was attached before, so BEGIN has run.
     begun: bool,
     checked: Option<Checked>,
-    /// Files that were there when it was compiled.
+    /// Files that existed when it was compiled.
     files: HashSet<FileId>,
-    /// Files that appeared and that it could not be attached to. The reason was reported.
+    /// Later files that it could not be attached to. The reason was reported.
     refused: Vec<FileId>,
     options: Option<codegen::Options>,
 }
 
 impl<'a> Compiler<'a> {
-    /// Nothing is compiled yet.
+    /// Creates the compiler; nothing is compiled yet.
     pub fn new(script: Script, machine: &'a Machine, cli: &'a Cli, messages: &'a Messages) -> Compiler<'a> {
         let (ast, out, files) = (ast::Script::default(), HashSet::new(), HashSet::new());
         let (begun, checked, options, refused) = (false, None, None, Vec::new());
         Compiler { script, machine, cli, messages, ast, out, begun, checked, files, refused, options }
     }
 
-    /// The script's text, and that of what it imports.
+    /// Text of the script and its imports.
     pub fn source(&self) -> &Source {
         &self.script.source
     }
 
-    /// What heads the script's output beside that of others; empty if it is alone.
+    /// Name of the script in the output among several scripts; empty for a single script.
     pub fn heading(&self) -> &str {
         &self.script.heading
     }
 
-    /// Code was generated for it before.
+    /// Whether code was generated before.
     pub fn was_compiled(&self) -> bool {
         self.options.is_some()
     }
 
-    /// What the next script must know of this one and those before it; once it was checked.
+    /// The state that the next script needs of this one and the previous ones, after checking.
     pub fn known(&self) -> SessionState {
         self.checked.as_ref().map(|checked| SessionState::of(&checked.program)).unwrap_or_default()
     }
 
-    /// The script's clauses.
+    /// Clauses of the script.
     pub fn clauses(&self) -> impl Iterator<Item = &ast::Clause> {
         self.ast.items.iter().filter_map(|item| match item {
             ast::Item::Clause(clause) => Some(clause),
@@ -84,7 +84,7 @@ impl<'a> Compiler<'a> {
         })
     }
 
-    /// The clauses that stand in the text, without those that expansion has added.
+    /// The clauses in the text, without those that expansion has added.
     pub fn written(&self) -> Vec<Written> {
         let mut all: Vec<Written> = Vec::new();
         for (clause, number) in self.clauses().zip(0..) {
@@ -97,34 +97,31 @@ impl<'a> Compiler<'a> {
         all
     }
 
-    /// Parses, resolves and checks; says what is wrong.
+    /// Parses, resolves and checks; reports errors.
     ///
     /// # Errors
-    /// The script is wrong, or a library is not there and no process will map it.
+    /// The script is wrong, or a library is missing and no process will map it.
     pub fn front(&mut self, known: SessionState) -> Result<()> {
         let mut diags = Diagnostics::default();
-        let parsed = lang::syntax::parse::parse_form(self.source(), &self.script.params, &mut diags);
-        if let Some(ast) = &parsed
-            && self.wants(Stage::Ast)
-        {
-            print!("{}", lang::syntax::print::dump(ast));
-        }
-        let Some(ast) = parsed else {
+        let options = self.front_options(SessionState::default(), None);
+        let dump = |ast: &ast::Script| {
+            if self.wants(Stage::Ast) {
+                print!("{}", lang::syntax::print::dump(ast));
+            }
+        };
+        let Some(ast) = lang::expand(self.source(), &options, dump, &mut diags) else {
             self.messages.diagnostics(&diags, self.source());
             return Err(wrong(&diags));
         };
-        self.ast = lang::expand::expand(ast, &self.cli.given, &mut diags);
-        if let Some(scope) = &self.script.scope {
-            lang::expand::map_prefix::maps(&mut self.ast, scope);
-        }
+        self.ast = ast;
         self.check(known, diags)
     }
 
-    /// Resolves and checks again, or these clauses of it, after the machine's scope or the clauses have changed. BEGIN does not
-    /// run again.
+    /// Resolves and checks again, all clauses or only some, after the scope of the machine or the clauses have
+    /// changed. BEGIN does not run again.
     ///
     /// # Errors
-    /// As [`Compiler::front`].
+    /// See [`Compiler::front`].
     pub fn again(&mut self, known: SessionState, only: Option<&[u32]>) -> Result<()> {
         self.begun = true;
         let others = (0..self.clauses().count() as u32)
@@ -136,17 +133,17 @@ impl<'a> Compiler<'a> {
         checked
     }
 
-    /// Leaves clauses out from now on; others keep their numbers.
+    /// Disables clauses; the others keep their numbers.
     pub fn leave_out(&mut self, clauses: &[u32]) {
         self.out.extend(clauses);
     }
 
-    /// Takes clauses in again that were left out.
+    /// Enables clauses again.
     pub fn take_in(&mut self, clauses: &[u32]) {
         self.out.retain(|clause| !clauses.contains(clause));
     }
 
-    /// The script without what is left out: such clauses have no attach points.
+    /// The script in which disabled clauses have no attach points.
     fn remaining(&self) -> ast::Script {
         let mut script = self.ast.clone();
         let clauses = script.items.iter_mut().filter_map(|item| match item {
@@ -185,7 +182,7 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
-    /// A library that an embedded script needs: its place in that script is nothing to show.
+    /// The error for a missing library of an embedded script, without a position in that script.
     fn not_there(&self, pending: &lang::Pending) -> anyhow::Error {
         let (library, script) = (&pending.target, self.script.source.name.trim_end_matches(".ct"));
         let what = match library.as_str() {
@@ -199,13 +196,14 @@ impl<'a> Compiler<'a> {
     }
 
     fn front_options(&self, known: SessionState, only_files: Option<Vec<FileId>>) -> lang::Options {
-        let params = self.script.params.len();
+        let (params, map_prefix) = (self.script.params.clone(), self.script.scope.clone());
         let (given, environment) = (self.cli.given.clone(), script::settings().collect());
         lang::Options {
             unsafe_ok: self.cli.allow_unsafe,
             known: Some(known),
             only_files,
             params,
+            map_prefix,
             given,
             environment,
             run: self.cli.run(),
@@ -213,17 +211,17 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// Where to speak.
+    /// Printer of messages.
     pub fn messages(&self) -> &'a Messages {
         self.messages
     }
 
-    /// The script may ask for user stacks, if not in what is compiled now then in a module that joins later.
+    /// Whether the script may use user stacks, now or in a module that joins later.
     pub fn mentions_user_stacks(&self) -> bool {
         lang::expand::mentions_user_stacks(&self.ast)
     }
 
-    /// Tests or benches are asked for, and the script has none of that name.
+    /// Refuses a request for tests or benches that the script does not have.
     fn refuse_no_trials(&self, checked: &Checked) -> Result<()> {
         let lang::Run::Trials { kind, names } = self.cli.run() else { return Ok(()) };
         if checked.program.probes.iter().any(|probe| matches!(probe.attach, Attach::Trial { .. })) {
@@ -256,7 +254,7 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// A traced program may still map a library that is not there; of others that is only so if the user says it.
+    /// Whether a missing library may be mapped later: by a traced program, otherwise only if the user requests it.
     fn waits(&self) -> bool {
         self.cli.check || self.cli.wait || !self.machine.scope().is_system_wide()
     }
@@ -294,8 +292,8 @@ impl<'a> Compiler<'a> {
         checked.pending.iter().map(|pending| pending.target.as_str()).filter(|name| !has_come(name)).collect()
     }
 
-    /// Generates code for this kernel, to join a running session if there is one. Only calls of the machine's scope count;
-    /// `by_link`: the links see to that.
+    /// Generates code for this kernel, optionally as a module of a running session. Only calls in the machine's
+    /// scope are traced; with `by_link`, the links filter them.
     ///
     /// # Errors
     /// The program is too large for BPF.
@@ -334,7 +332,7 @@ impl<'a> Compiler<'a> {
         Ok(compiled)
     }
 
-    /// Every process is traced, and a probed file is mapped by our own one, such as libc.
+    /// Whether every process is traced and this process has mapped a probed file, such as libc.
     fn probes_own_files(&self) -> bool {
         let Some(checked) = self.checked.as_ref().filter(|_| self.machine.scope().is_system_wide()) else {
             return false;
@@ -347,7 +345,7 @@ impl<'a> Compiler<'a> {
         })
     }
 
-    /// What the kernel tells of a new task, and where; without it children are not followed.
+    /// Field offsets of the tracepoint of new tasks; without it children are not followed.
     fn follow(&self) -> Option<Follow> {
         let found = runtime::kernel::tracefs::tracepoint_format("task", "task_newtask");
         let offset = |field| found.as_ref().ok().and_then(|format| format.offset(field));
@@ -361,7 +359,8 @@ impl<'a> Compiler<'a> {
         follow.map(|(pid, clone_flags)| Follow { pid, clone_flags })
     }
 
-    /// The return address that a return probe replaces is seen by Go when it moves a stack, and Go then ends the program.
+    /// Refuses return probes in Go programs. Go detects the replaced return address when it moves a stack, and
+    /// then ends the program.
     fn refuse_returns_of_go(&self, manifest: &Manifest) -> Result<()> {
         let in_go = |site: &Site| self.machine.is_go(FileId(site.file));
         let kills = |program: &&Program| match &program.attach {
@@ -380,12 +379,12 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// Whether some probe of the script may concern this file, which was not there when it was compiled.
+    /// Whether a probe of the script may be in this file, which did not exist when the script was compiled.
     pub fn wants_file(&self, file: FileId) -> bool {
         !self.files.contains(&file) && self.targets().any(|target| self.machine.belongs(target, file))
     }
 
-    /// Whether it is worth opening a file, by its name.
+    /// Whether a file may be relevant, judged by its path.
     pub fn may_want(&self, shown: &std::path::Path) -> bool {
         self.targets().any(|target| self.machine.matches(target, shown))
     }
@@ -395,7 +394,7 @@ impl<'a> Compiler<'a> {
         self.targets().any(|target| self.machine.matches_program(target, shown))
     }
 
-    /// Calls of functions alone run the script, so that a link's own filter can say whose.
+    /// Whether only calls of functions run the script, so that the filter of a link suffices.
     pub fn runs_by_calls_alone(&self) -> bool {
         let called = |attach: &Attach| {
             use Attach::{Begin, End, Entry, Interval, Return};
@@ -409,13 +408,13 @@ impl<'a> Compiler<'a> {
         self.clauses().flat_map(|clause| &clause.probes).filter_map(target)
     }
 
-    /// Notes that the script cannot be attached to a file that appeared. It is not tried again.
+    /// Records that the script cannot be attached to a later file, so that it is not tried again.
     pub fn refuse(&mut self, file: FileId) {
         self.files.insert(file);
         self.refused.push(file);
     }
 
-    /// Compiles the script for a file that appeared; `None` when nothing of it is probed.
+    /// Compiles the script for a later file; `None` if it has no probe there.
     ///
     /// # Errors
     /// The script is wrong for this file.
@@ -443,7 +442,7 @@ impl<'a> Compiler<'a> {
 const STAGES: [(codegen::Stage, Stage); 3] =
     [(codegen::Stage::Ir, Stage::Ir), (codegen::Stage::Opt, Stage::Opt), (codegen::Stage::Bpf, Stage::Bpf)];
 
-/// What a probe is on: a file, or a library by name.
+/// The target of a probe: a file, or a library by name.
 fn target(probe: &ast::ProbeSpec) -> Option<&str> {
     if let Some(api) = cuda::operations::Api::of(&probe.provider.node) {
         let function = lang::expand::operations::functions(probe).next();
@@ -464,7 +463,7 @@ fn wrong(diags: &Diagnostics) -> anyhow::Error {
     anyhow!("the script has {errors} error{}", if errors == 1 { "" } else { "s" })
 }
 
-/// Possible CPUs.
+/// Number of possible CPUs.
 fn cpus() -> u32 {
     // SAFETY: no preconditions.
     let count = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };

@@ -9,16 +9,16 @@ use std::io;
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
-/// Looks at least this far apart.
+/// Shortest pause between two scans.
 const PAUSE: Duration = Duration::from_secs(1);
-/// A look takes one part of so many of the time.
+/// Divisor of the share of time that scans take.
 const SHARE: u32 = 50;
 
-/// Deletes keys of processes that have ended.
+/// Deletes keys of ended processes.
 pub struct EndedProcesses {
     timer: Timer,
     next: Instant,
-    /// When the processes began that had keys at the last look.
+    /// Start times of the processes that had keys at the last scan.
     started: HashMap<u32, u64>,
 }
 
@@ -31,7 +31,7 @@ impl EndedProcesses {
 
     fn delete(&mut self, session: &Session) {
         let mut now: HashMap<u32, Option<u64>> = HashMap::new();
-        // Nothing is visible of processes outside of our pid namespace, though they run.
+        // Processes outside of our pid namespace are invisible although they run.
         let sees_all = process::sees_all_pids();
         let deleted = session.delete_ended(&mut |pid| {
             let started = *now.entry(pid).or_insert_with(|| process::started(pid));
@@ -40,7 +40,7 @@ impl EndedProcesses {
                 None => started.is_none() && sees_all,
             }
         });
-        // What could not be read or deleted now is tried again.
+        // After an error the scan is repeated.
         if deleted.is_ok() {
             self.started = now.into_iter().filter_map(|(pid, started)| Some((pid, started?))).collect();
         }

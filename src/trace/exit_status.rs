@@ -12,11 +12,11 @@ use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-/// Removing up to this many perf events takes a second or two, and is not reported.
+/// Removing up to this many perf events takes at most two seconds, and is not reported.
 const FEW_EVENTS: usize = 16;
 
-/// Says what went wrong at the end; gives the exit status. If it was not the program that ended the trace, nor the script, nor
-/// the user, the program runs to its end first, or until one of the signals.
+/// Reports failures at the end; returns the exit status. If neither the program, the script nor the user ended the
+/// trace, the program first runs to its end, or until one of the signals.
 pub fn status(
     ending: &Ending,
     program: Option<(Child, &StopSignals)>,
@@ -63,12 +63,12 @@ pub fn status(
             }
             None => Ok(0),
         },
-        Reason::Tried { failed } => Ok(u8::from(*failed > 0)),
+        Reason::TestsDone { failed } => Ok(u8::from(*failed > 0)),
         Reason::Signal(_) | Reason::Watch => Ok(0),
     }
 }
 
-/// Reports at once what has ended the trace, and lets the program run to its end.
+/// Reports immediately why the trace has ended, and lets the program run to its end.
 fn failed(
     failure: Failure,
     program: Option<(Child, &StopSignals)>,
@@ -81,7 +81,7 @@ fn failed(
     Ok(failure.status)
 }
 
-/// Waits for the end of the program, and gives its status; a signal that would have ended the trace ends both.
+/// Waits for the end of the program, and returns its status; a signal that would have ended the trace ends both.
 fn outlive(mut child: Child, signals: &StopSignals) -> Result<u8, Failure> {
     let readable = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
     let mut waits = [child.pidfd().as_raw_fd(), signals.fd()].map(readable);
@@ -93,7 +93,7 @@ fn outlive(mut child: Child, signals: &StopSignals) -> Result<u8, Failure> {
     }
 }
 
-/// Reports that an empty output is the whole: most likely no probe was hit.
+/// Reports that there is no output, because most likely no probe was hit.
 pub fn say_no_output(ending: &Ending, probes: usize, messages: &Messages) {
     let is_complete = matches!(ending.reason, Reason::TargetsEnded | Reason::Signal(_));
     match probes {
@@ -104,11 +104,11 @@ pub fn say_no_output(ending: &Ending, probes: usize, messages: &Messages) {
     }
 }
 
-/// Number of remaining processes that are named in a message.
+/// Largest number of remaining processes that are named in a message.
 const NAMED: usize = 3;
 
-/// Says which children of what was traced go on, as those of a command that puts itself in the background.
-/// Processes of `-p` are not among them.
+/// Reports children of traced processes that still run, as of a command that moves to the background. Processes of
+/// `-p` are excluded.
 pub fn say_survivors(ending: &Ending, session: &Session, pids: &[u32], messages: &Messages) {
     if !matches!(ending.reason, Reason::TargetsEnded) || !process::sees_all_pids() {
         return;
@@ -127,7 +127,8 @@ pub fn say_survivors(ending: &Ending, session: &Session, pids: &[u32], messages:
     }
 }
 
-/// Why nothing was attached: as a shell says of a command that was interrupted, or the kernel's reason.
+/// The failure if nothing was attached: an interruption has the status of a shell, otherwise it is the kernel's
+/// reason.
 pub fn not_attached(error: AttachError, signals: &StopSignals) -> Failure {
     match signals.take() {
         Some(signal) if matches!(error, AttachError::Stopped { .. }) => {
@@ -137,7 +138,7 @@ pub fn not_attached(error: AttachError, signals: &StopSignals) -> Failure {
     }
 }
 
-/// Signals that end programs, by their numbers on all machines that Linux shares them on.
+/// Signals that end programs, with numbers that are equal on all architectures.
 const SIGNALS: [(i32, &str); 13] = [
     (libc::SIGHUP, "SIGHUP"),
     (libc::SIGINT, "SIGINT"),
@@ -154,13 +155,13 @@ const SIGNALS: [(i32, &str); 13] = [
     (libc::SIGTERM, "SIGTERM"),
 ];
 
-/// `SIGSEGV`, or `signal 34` of one without a usual name.
+/// `SIGSEGV`, or `signal 34` for one without a name.
 pub fn signal_name(signal: i32) -> String {
     let known = SIGNALS.iter().find(|(number, _)| *number == signal);
     known.map_or_else(|| format!("signal {signal}"), |(_, name)| (*name).to_owned())
 }
 
-/// `, killed by SIGSEGV`, ` with status 0`: for the end of a sentence.
+/// `, killed by SIGSEGV`, ` with status 0`: the end of a sentence.
 pub fn in_words(status: ExitStatus) -> String {
     match (status.code(), status.signal()) {
         (None, Some(signal)) => format!(", killed by {}", signal_name(signal)),
@@ -168,7 +169,7 @@ pub fn in_words(status: ExitStatus) -> String {
     }
 }
 
-/// The exit status as a shell gives it: 128 and the signal's number for a program that was killed.
+/// The exit status as in a shell: 128 plus the signal's number for a killed program.
 fn as_shell(status: ExitStatus) -> u8 {
     status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1) as u8
 }

@@ -17,28 +17,28 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Extends a running session to files that appear.
+/// Extends a running session to files that are mapped later.
 pub struct Extender<'a> {
-    /// What may probe them.
+    /// Scripts that may probe them.
     pub scripts: &'a Scripts<'a>,
     machine: &'a Machine,
-    /// Where symbols of stacks come from.
+    /// Source of symbols for stacks.
     pub names: &'a MachineNames,
     unwinder: OnceCell<Unwinder<'a>>,
-    /// Where notes and warnings go.
+    /// Printer of notes and warnings.
     pub messages: &'a Messages,
-    /// Devices and inodes of files that were mapped while it ran, by any process that we heard of.
+    /// Devices and inodes of files that were mapped during the run, as far as reported.
     heard: RefCell<HashSet<(u64, u64)>>,
     /// Names of the libraries among them that were probed.
     probed_late: RefCell<HashSet<String>>,
-    /// Some were missed, or may have been.
+    /// True if some mappings were missed, or may have been.
     hears_badly: Cell<bool>,
-    /// Files that were overwritten.
+    /// Number of overwritten files.
     overwritten: Cell<usize>,
 }
 
 impl<'a> Extender<'a> {
-    /// Extends `scripts`.
+    /// Creates an extender of `scripts`.
     pub fn new(
         scripts: &'a Scripts<'a>,
         machine: &'a Machine,
@@ -51,18 +51,18 @@ impl<'a> Extender<'a> {
         Extender { scripts, machine, names, unwinder, messages, heard, probed_late, hears_badly, overwritten }
     }
 
-    /// Says that probes were attached to a file that was loaded meanwhile.
+    /// Reports that probes were attached to a file that was loaded during the run.
     fn note_attached(&self, more: usize, file: &Path, how: &str) {
         let (name, s) = (file.file_name().unwrap_or_default().display(), if more == 1 { "" } else { "s" });
         self.messages.note(&format!("Attached {more} more probe{s} to `{name}` ({how})"));
     }
 
-    /// A file that may be this one was mapped while the script ran.
+    /// Whether a file that may be this one was mapped during the run.
     pub fn has_heard_of(&self, file: &Identity) -> bool {
         self.heard.borrow().iter().any(|&(device, inode)| file.may_be(device, inode))
     }
 
-    /// Whether a library that came late was probed as `target`: `libcuda`.
+    /// Whether a library that was loaded during the run was probed as `target`: `libcuda`.
     pub fn has_probed_late(&self, target: &str) -> bool {
         let stem = format!("lib{}.so", target.trim_start_matches("lib"));
         self.probed_late.borrow().iter().any(|name| name.starts_with(&stem))
@@ -73,12 +73,12 @@ impl<'a> Extender<'a> {
         self.probed_late.borrow_mut().insert(name);
     }
 
-    /// More may have been mapped than was heard of.
+    /// Whether mappings may have been missed.
     pub fn hears_badly(&self) -> bool {
         self.hears_badly.get()
     }
 
-    /// From now on it is so.
+    /// Records that mappings may be missed from now on.
     pub fn miss_some(&self) {
         self.hears_badly.set(true);
     }
@@ -102,31 +102,31 @@ impl<'a> Extender<'a> {
         self.unwinder.get()
     }
 
-    /// The first script that walks stacks has joined: from now on there are tables.
+    /// Starts unwind tables, when the first script that walks stacks has joined.
     pub fn walk_stacks(&self, maps: UnwindMaps) -> &Unwinder<'a> {
         self.unwinder.get_or_init(|| Unwinder::new(maps, self.messages))
     }
 }
 
-/// Answers the doorman of a program that we started: its mapping thread waits.
+/// Handles requests of the doorman of a started program: the thread that maps a file waits.
 pub struct HeldMappings<'a> {
     mappings: Mappings,
     extender: &'a Extender<'a>,
-    /// How many mappings went on unseen, as far as that was reported.
+    /// Number of mappings that continued unexamined, as far as reported.
     late: u64,
-    /// The warning about the program's own use of seccomp was printed.
+    /// True if the warning about the program's own use of seccomp was printed.
     warned: bool,
-    /// Boot-clock time of the last answer.
+    /// Boot-clock time of the last release.
     released_ns: u64,
 }
 
 impl<'a> HeldMappings<'a> {
-    /// Answers questions on `mappings`.
+    /// Creates the handler of requests from `mappings`.
     pub fn new(mappings: Mappings, extender: &'a Extender<'a>) -> HeldMappings<'a> {
         HeldMappings { mappings, extender, late: 0, warned: false, released_ns: 0 }
     }
 
-    /// Reports mappings that went on before anybody had looked at them.
+    /// Reports mappings that continued before they were examined.
     fn report_late(&mut self) {
         let late = self.mappings.late();
         if late > std::mem::replace(&mut self.late, late) {
@@ -163,7 +163,7 @@ impl<'a> HeldMappings<'a> {
         }
     }
 
-    /// A program may have the CUDA runtime linked in, whatever it is called.
+    /// Examines a program that is about to run: it may have the CUDA runtime linked in, whatever its name is.
     fn consider_program(&self, program: &Mapping, session: &mut Session) {
         let when = format!("about to be executed by thread {}", program.tid);
         self.extender.hear_of(program.identity());
@@ -171,7 +171,7 @@ impl<'a> HeldMappings<'a> {
         self.extender.scripts.extend_program(session, &program.open, &program.shown, &when);
     }
 
-    /// Stacks of a process that has ended still print names: what it had mapped is looked at before it goes.
+    /// Reads the mappings of a process before it ends, so that its stacks still have symbols.
     fn keep_symbols(&self, tid: u32) {
         let pid = host::process::tgid(tid).unwrap_or(tid);
         self.extender.names.outdate(pid);
@@ -181,7 +181,7 @@ impl<'a> HeldMappings<'a> {
         }
     }
 
-    /// Where stacks are walked, the table of a file is there before it is mapped.
+    /// Loads the unwind table of a file before it is mapped, if stacks are walked.
     fn prepare_stacks(&self, mapping: &Mapping) {
         if let Some(unwinder) = self.extender.unwinder() {
             let pid = host::process::tgid(mapping.tid).unwrap_or(mapping.tid);
@@ -194,8 +194,8 @@ impl<'a> HeldMappings<'a> {
         }
     }
 
-    /// Lets the thread go on. For `elapsed` the time for which it was held has not passed: of threads that were held at the
-    /// same time, each is counted from the release of the one before.
+    /// Releases the thread. `elapsed` excludes the time for which it was held. If several threads were held at the
+    /// same time, each delay counts from the previous release.
     fn release(&mut self, session: &Session) -> std::io::Result<()> {
         if let Some(since_ns) = self.mappings.held_since_ns() {
             session.pause_clock(since_ns.max(self.released_ns));
@@ -236,21 +236,21 @@ impl Drop for HeldMappings<'_> {
     }
 }
 
-/// Hears of files that processes have mapped. Calls before the probes are in place are missed; a note says how late.
+/// Handles reports of mapped files. Calls before the probes are attached are missed; a note prints the delay.
 pub struct MappingReports<'a> {
     watch: MappingWatch,
     extender: &'a Extender<'a>,
-    /// The traced program is held at new files: this is for what it maps in other ways.
+    /// True if the traced program is held at new files, so that only other kinds of mappings matter.
     is_held: bool,
     seen: HashSet<MappedInode>,
-    /// How many files had been overwritten by then: one of them may be seen again.
+    /// Number of overwritten files at the last report: such files must be examined again.
     seen_before: usize,
-    /// That some were missed was said.
+    /// True if the loss of reports was printed.
     said_lost: bool,
 }
 
 impl<'a> MappingReports<'a> {
-    /// Listens to `watch`.
+    /// Creates the handler of reports from `watch`.
     pub fn new(watch: MappingWatch, extender: &'a Extender<'a>) -> MappingReports<'a> {
         MappingReports {
             watch,
@@ -262,14 +262,14 @@ impl<'a> MappingReports<'a> {
         }
     }
 
-    /// As [`MappingReports::new`], beside [`HeldMappings`] for the only program that is traced.
+    /// Like [`MappingReports::new`], in addition to [`HeldMappings`] for the only traced program.
     pub fn beside(watch: MappingWatch, extender: &'a Extender<'a>) -> MappingReports<'a> {
         MappingReports { is_held: true, ..MappingReports::new(watch, extender) }
     }
 
     fn consider(&mut self, mapped: &Mapped, session: &mut Session) {
         let any = self.hears_all();
-        // What a program that is held maps, it is held at; others are of no interest then.
+        // A held program is handled when it is held, and other programs are not traced then.
         if self.is_held && !any && !session.is_traced(mapped.pid) {
             return;
         }
@@ -318,7 +318,8 @@ impl<'a> MappingReports<'a> {
 }
 
 impl MappingReports<'_> {
-    /// A process that has gone, with a root of its own, is no failure: the next that maps the file shows it to us.
+    /// Reports a file that cannot be opened. If its process has ended and had a root of its own, this is not a
+    /// failure: the next process that maps the file provides it.
     fn leave_unopened(&self, mapped: &Mapped, error: &std::io::Error) {
         let is_exhausted = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM));
         if is_exhausted && self.extender.scripts.may_want(&mapped.path) {
@@ -328,14 +329,14 @@ impl MappingReports<'_> {
     }
 }
 
-/// A file that was mapped, and a path to it that stays.
+/// A mapped file, with a path that stays valid.
 struct Opened {
     path: PathBuf,
-    /// Open as long as the path is used, if that is our descriptor.
+    /// Keeps the file open while the path, which refers to this descriptor, is used.
     _held: Option<File>,
 }
 
-/// Opens a file that was mapped. The process may be over already: our own path serves if it leads there.
+/// Opens a mapped file. If the process has already ended, its path is tried in the root of this process.
 fn open(mapped: &Mapped) -> std::io::Result<Opened> {
     let is_it = |file: &Metadata| (file.dev(), file.ino()) == (mapped.inode.device, mapped.inode.number);
     if mapped.path.metadata().is_ok_and(|file| is_it(&file)) {
@@ -343,7 +344,7 @@ fn open(mapped: &Mapped) -> std::io::Result<Opened> {
     }
     let inside = mapped.path.strip_prefix("/").unwrap_or(&mapped.path);
     let file = untrusted_file::open(&PathBuf::from(format!("/proc/{}/root", mapped.pid)).join(inside))?;
-    // Another may lie there by now.
+    // The path may refer to another file by now.
     if !Identity::of_file(&file)?.may_be(mapped.inode.device, mapped.inode.number) {
         return Err(std::io::ErrorKind::NotFound.into());
     }
@@ -352,12 +353,12 @@ fn open(mapped: &Mapped) -> std::io::Result<Opened> {
 }
 
 impl MappingReports<'_> {
-    /// Whether mappings of any process matter: all are traced, or the traced ones cannot be told apart.
+    /// Whether mappings of any process matter: all are traced, or the traced ones cannot be distinguished.
     fn hears_all(&self) -> bool {
         self.extender.machine.scope().is_system_wide() || !process::sees_all_pids()
     }
 
-    /// Where stacks are walked, the new code has its table soon.
+    /// Loads the unwind table of newly mapped code, if stacks are walked.
     fn see_code(&self, mapped: &Mapped, session: &Session, any: bool) {
         let Some(unwinder) = self.extender.unwinder() else { return };
         if unwinder.knows(mapped.pid) || !any && session.is_traced(mapped.pid) {

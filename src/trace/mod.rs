@@ -20,14 +20,14 @@ use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use wire::{Features, Manifest};
 
-/// Ends a run at once, when everything that the script does was done by BEGIN.
+/// Ends a run immediately, if BEGIN has done everything.
 pub struct Done(OwnedFd);
 
 impl Done {
     /// # Errors
     /// The errors of eventfd(2).
     pub fn new() -> std::io::Result<Done> {
-        // An eventfd that is not zero is readable.
+        // A non-zero eventfd is readable.
         Ok(Done(eventfd(1, EventfdFlags::CLOEXEC)?))
     }
 }
@@ -42,7 +42,7 @@ impl Watch for Done {
     }
 }
 
-/// Does without a feature, so that its fallback can be tested on a kernel that has it.
+/// Disables a feature, so that its fallback can be tested on a kernel that supports it.
 pub fn without(features: &mut Features, name: &str) -> Result<()> {
     match name {
         "uprobe_multi" => (features.uprobe_multi, features.uprobe_session) = (false, false),
@@ -57,7 +57,7 @@ pub fn without(features: &mut Features, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Whether programs walk stacks by tables of what processes have mapped.
+/// Whether programs walk stacks with unwind tables.
 pub fn walks_stacks(manifest: &Manifest) -> bool {
     manifest.internal_maps.iter().any(|map| map == wire::unwind::TABLES_MAP)
 }

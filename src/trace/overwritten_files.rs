@@ -14,17 +14,18 @@ use std::io;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 
-/// The files of a machine whose writes a session reports.
+/// The files of a machine that a session watches for writes.
 #[derive(Default)]
 pub struct WatchedFiles {
-    /// Paths to open and to show.
+    /// Paths for opening and for display.
     paths: RefCell<HashMap<WatchedFile, (PathBuf, PathBuf)>>,
-    /// How many files of the machine were looked at.
+    /// Number of files of the machine that were processed.
     count: Cell<usize>,
 }
 
 impl WatchedFiles {
-    /// Watches the files that were taken since the last call, if the session watches any. One that cannot be watched is left alone.
+    /// Watches the files that were added since the last call, if the session watches files. Files that cannot be
+    /// watched are skipped.
     pub fn add_taken(&self, machine: &Machine, session: &Session) {
         let Some(writes) = &session.writes else { return };
         let taken = machine.files_taken();
@@ -45,14 +46,14 @@ impl WatchedFiles {
     }
 }
 
-/// Takes the probes out of files that are overwritten.
+/// Removes probes from files that are overwritten.
 pub struct Overwritten<'a> {
     fd: RawFd,
     extender: &'a Extender<'a>,
 }
 
 impl<'a> Overwritten<'a> {
-    /// From now on writes to the files of `extender` are watched.
+    /// Starts watching the files of `extender` for writes.
     ///
     /// # Errors
     /// The errors of inotify_init1(2).
@@ -60,7 +61,7 @@ impl<'a> Overwritten<'a> {
         let fd = session.watch_writes()?;
         extender.scripts.watch_files(session);
         let overwritten = Overwritten { fd, extender };
-        // Any that was written between being read and being watched.
+        // A file may have been written between reading and watching it.
         overwritten.leave(&Written::Any, session);
         Ok(overwritten)
     }

@@ -7,7 +7,7 @@ use anyhow::Result;
 use host::Machine;
 use lang::SessionState;
 use lang::catalog::FileId;
-use runtime::{AttachOptions, Module, ModuleId, Part, Session};
+use runtime::{AttachOptions, Module, ModuleId, ModulePart, Session};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,19 +15,19 @@ use std::time::{Duration, Instant};
 use wire::Features;
 use wire::manifest::Compiled;
 
-/// How long the kernel may take to remove probes from a file that was overwritten. A thread waits meanwhile.
+/// Timeout for the kernel to remove probes from an overwritten file. A thread waits meanwhile.
 const OVERWRITTEN_PATIENCE: Duration = Duration::from_secs(2);
 
-/// The scripts that are attached, and what they know of each other.
+/// The attached scripts, and the state that they share.
 pub struct Scripts<'a> {
     machine: &'a Machine,
     messages: &'a Messages,
     features: Features,
-    /// As in [`AttachOptions`].
+    /// Same as in [`AttachOptions`].
     link_pid: Option<u32>,
     attached: RefCell<BTreeMap<u32, Attached<'a>>>,
     known: RefCell<SessionState>,
-    /// Files that could not be traced, and why.
+    /// Files that could not be traced, with the reason.
     untraced: RefCell<BTreeMap<PathBuf, String>>,
     /// Files that are watched for being overwritten.
     pub watched: WatchedFiles,
@@ -39,7 +39,7 @@ struct Attached<'a> {
 }
 
 impl<'a> Scripts<'a> {
-    /// The scripts of a session that begins with `first`, which has number 0.
+    /// Creates the set for a session that begins with `first`, which has number 0.
     pub fn new(
         first: Compiler<'a>,
         machine: &'a Machine,
@@ -54,12 +54,12 @@ impl<'a> Scripts<'a> {
         Scripts { machine, messages, features, link_pid, attached, known, untraced, watched }
     }
 
-    /// What a further script must know.
+    /// The state that a further script needs.
     pub fn known(&self) -> SessionState {
         self.known.borrow().clone()
     }
 
-    /// Attaches a script that was checked, under a number of its own.
+    /// Attaches a checked script with a number.
     ///
     /// # Errors
     /// It is too large, or the kernel refuses it.
@@ -71,7 +71,7 @@ impl<'a> Scripts<'a> {
         Ok(module)
     }
 
-    /// Attaches a script that was compiled behind all that the session has, under a number of its own.
+    /// Attaches a script that was compiled after all modules of the session, with a number.
     ///
     /// # Errors
     /// The kernel refuses it.
@@ -87,7 +87,8 @@ impl<'a> Scripts<'a> {
         Ok(())
     }
 
-    /// Lets a module join. What it brought stays known if it was loaded, even if it could not be attached.
+    /// Adds a module to the session. If it was loaded, its declarations stay known even if it could not be
+    /// attached.
     fn join(&self, session: &mut Session, compiled: &Compiled, known: SessionState) -> Result<Module> {
         let files = |id: u32| self.machine.open_path(FileId(id)).into();
         let options = AttachOptions { files: &files, link_pid: self.link_pid, stop: None };
@@ -101,10 +102,10 @@ impl<'a> Scripts<'a> {
         Ok(joined?)
     }
 
-    /// Detaches a script and attaches what is left of it to what is traced now.
+    /// Detaches a script and attaches its enabled clauses for the processes that are traced now.
     ///
     /// # Errors
-    /// As [`Scripts::add`], and when the script does not fit what is traced now: then nothing of it is attached.
+    /// See [`Scripts::add`]. If the script does not fit the traced processes, nothing of it is attached.
     pub fn again(&self, session: &mut Session, number: u32) -> Result<()> {
         let Some(mut script) = self.remove(session, number) else { return Ok(()) };
         let fits = script.again(self.known(), None);
@@ -117,31 +118,31 @@ impl<'a> Scripts<'a> {
         }
     }
 
-    /// Takes a script away. Maps stay.
+    /// Removes a script; its maps stay.
     pub fn remove(&self, session: &mut Session, number: u32) -> Option<Compiler<'a>> {
         let script = self.attached.borrow_mut().remove(&number)?;
         for &module in &script.modules {
-            session.drop_part(Part { module, clause: None });
+            session.detach_part(ModulePart { module, clause: None });
         }
         Some(script.compiler)
     }
 
-    /// Leaves clauses of a script out from now on.
+    /// Disables clauses of a script.
     pub fn stop(&self, session: &mut Session, number: u32, clauses: &[u32]) {
         let mut attached = self.attached.borrow_mut();
         let Some(script) = attached.get_mut(&number) else { return };
         for &module in &script.modules {
             for &clause in clauses {
-                session.drop_part(Part { module, clause: Some(clause) });
+                session.detach_part(ModulePart { module, clause: Some(clause) });
             }
         }
         script.compiler.leave_out(clauses);
     }
 
-    /// Attaches clauses again that were left out.
+    /// Enables clauses of a script again.
     ///
     /// # Errors
-    /// As [`Scripts::again`].
+    /// See [`Scripts::again`].
     pub fn resume(&self, session: &mut Session, number: u32, clauses: &[u32]) -> Result<()> {
         let mut attached = self.attached.borrow_mut();
         let Some(script) = attached.get_mut(&number) else { return Ok(()) };
@@ -158,64 +159,68 @@ impl<'a> Scripts<'a> {
     ///
     /// # Errors
     /// The kernel's.
-    pub fn run_ends(&self, session: &mut Session, number: u32, clauses: &[u32]) -> std::io::Result<()> {
+    pub fn run_end_programs(
+        &self,
+        session: &mut Session,
+        number: u32,
+        clauses: &[u32],
+    ) -> std::io::Result<()> {
         let attached = self.attached.borrow();
         let Some(script) = attached.get(&number) else { return Ok(()) };
-        let mut parts = script
-            .modules
-            .iter()
-            .flat_map(|&module| clauses.iter().map(move |&clause| Part { module, clause: Some(clause) }));
-        parts.try_for_each(|part| session.run_ends(part))
+        let mut parts = script.modules.iter().flat_map(|&module| {
+            clauses.iter().map(move |&clause| ModulePart { module, clause: Some(clause) })
+        });
+        parts.try_for_each(|part| session.run_end_programs(part))
     }
 
-    /// Attaches what the scripts probe in a file that appeared, if they may have to do with it by its name; says how it went.
-    /// `open` is where it can be opened now.
+    /// Attaches the scripts to a later file, if its name matches a target; reports the result. `open` is its path
+    /// for opening.
     pub fn extend(&self, session: &mut Session, open: &Path, shown: &Path, when: &str) {
         if self.may_want(shown) {
             self.extend_by_content(session, open, shown, when);
         }
     }
 
-    /// Whether a script may have something to probe in a file, by its name.
+    /// Whether a script may have a probe in a file, judged by its path.
     pub fn may_want(&self, shown: &Path) -> bool {
         self.attached.borrow().values().any(|script| script.compiler.may_want(shown))
     }
 
-    /// The same for a program, which may also have the CUDA runtime linked in.
+    /// The same for a program, which may have the CUDA runtime linked in.
     pub fn extend_program(&self, session: &mut Session, open: &Path, shown: &Path, when: &str) {
         if self.attached.borrow().values().any(|script| script.compiler.may_want_program(shown)) {
             self.extend_by_content(session, open, shown, when);
         }
     }
 
-    /// Takes the probes out of a file into which something else was written: they would be put into the middle of other code when
-    /// it is mapped again. Then it is a file that appears. Whether it was so.
+    /// Removes the probes from an overwritten file: they would be written into other code when it is mapped again.
+    /// Afterwards the file counts as new. Returns whether it was overwritten.
     pub fn leave_overwritten(&self, session: &mut Session, open: &Path, shown: &Path) -> bool {
         let overwritten = self.machine.overwritten(open);
         if let Some(file) = overwritten {
-            session.drop_file(file.0).wait(OVERWRITTEN_PATIENCE);
+            session.detach_file(file.0).wait(OVERWRITTEN_PATIENCE);
             self.messages.detail(|| format!("{}: overwritten, its probes were taken out", shown.display()));
         }
         overwritten.is_some()
     }
 
-    /// Watches files that were taken since the last call, if files are watched.
+    /// Watches files that were added since the last call, if files are watched.
     pub fn watch_files(&self, session: &Session) {
         self.watched.add_taken(self.machine, session);
     }
 
-    /// Files that could not be traced, and why.
+    /// Files that could not be traced, with the reason.
     pub fn untraced(&self) -> Vec<(PathBuf, String)> {
         self.untraced.borrow().clone().into_iter().collect()
     }
 
-    /// Whether a script has nothing to probe before some library comes.
+    /// Whether a script has no probe until a library is loaded.
     pub fn are_waiting(&self) -> bool {
         self.attached.borrow().values().any(|script| !script.compiler.waits_for().is_empty())
     }
 
-    /// Reports which libraries have not come, if that is why nothing was traced; whether it is. `knows`: what traced processes have
-    /// mapped was seen.
+    /// Reports the libraries that were not loaded, if that is why nothing was traced; returns whether it is.
+    /// `knows`: all mappings of traced processes were reported.
     pub fn say_missing(&self, knows: bool) -> bool {
         let attached = self.attached.borrow();
         let mut missing: Vec<&str> =
@@ -225,7 +230,7 @@ impl<'a> Scripts<'a> {
         let nothing =
             |script: &Attached| script.modules.len() == 1 && !script.compiler.waits_for().is_empty();
         let is_missing = attached.values().all(nothing);
-        // A file that came and could not be traced was reported.
+        // A file that was loaded but could not be traced was already reported.
         if is_missing && self.untraced.borrow().is_empty() {
             let what = match missing.as_slice() {
                 ["*"] => "a file that has the function".to_owned(),

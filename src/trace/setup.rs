@@ -13,8 +13,8 @@ use std::io::{BufWriter, Write};
 use std::os::fd::OwnedFd;
 use wire::Features;
 
-/// The format of `-f`, to the file of `-o` or else to `out`; what is said about the run goes to `notices`.
-/// `quiet` leaves out how many probes were attached.
+/// The sink of format `-f` to the file of `-o`, otherwise to `out`; messages about the run go to `notices`.
+/// `quiet` omits the number of attached probes.
 pub fn sink(
     cli: &Cli,
     out: Box<dyn Write>,
@@ -30,7 +30,7 @@ pub fn sink(
     Ok(format(cli, BufWriter::with_capacity(64 * 1024, writer), notices, quiet))
 }
 
-/// The format of `-f`.
+/// The sink of format `-f`.
 pub fn format(cli: &Cli, out: impl Write + 'static, notices: Box<dyn Write>, quiet: bool) -> Box<dyn Sink> {
     match cli.format {
         Format::Text => Box::new(TextSink::new(out, notices, quiet).hide_warnings(cli.no_warnings)),
@@ -55,16 +55,16 @@ pub fn command(cli: &Cli) -> anyhow::Result<Option<Vec<OsString>>> {
     }
 }
 
-/// The processes of `-p` and all their children, if those are wanted.
+/// The processes of `-p` and, unless disabled, all their children.
 pub fn pids(cli: &Cli) -> anyhow::Result<Vec<u32>> {
     cli.pids.iter().try_for_each(|&pid| check_process(pid))?;
     Ok(family(cli, &cli.pids))
 }
 
-/// Whether a number that was given is that of a process that can be traced.
+/// Checks that a number is that of a process that can be traced.
 ///
 /// # Errors
-/// It is not, and what it is instead.
+/// It is not; the error describes what it is.
 pub fn check_process(pid: u32) -> anyhow::Result<()> {
     if !process::is_alive(pid) {
         return Err(anyhow!("no process {pid}"));
@@ -80,7 +80,7 @@ pub fn check_process(pid: u32) -> anyhow::Result<()> {
     }
 }
 
-/// A descriptor that tells the end of a process.
+/// A pidfd, which is readable after the end of the process.
 pub fn end_of(pid: u32) -> anyhow::Result<OwnedFd> {
     runtime::pidfd_open(pid).map_err(|error| match error.raw_os_error() {
         Some(libc::ESRCH) => anyhow!("process {pid} has ended meanwhile"),
@@ -88,17 +88,17 @@ pub fn end_of(pid: u32) -> anyhow::Result<OwnedFd> {
     })
 }
 
-/// These processes and all their children, if those are wanted.
+/// These processes and, unless disabled, all their children.
 pub fn family(cli: &Cli, pids: &[u32]) -> Vec<u32> {
     if cli.no_children { pids.to_vec() } else { process::with_descendants(pids) }
 }
 
-/// A link's own filter goes by process: that of a perf event does on every kernel.
+/// Whether the filter of a link selects a process, not only a thread: that of perf events always does.
 pub fn link_filters(kernel: &Kernel) -> bool {
     kernel.uprobe_multi_pid || !kernel.features.uprobe_multi
 }
 
-/// What the kernel can do. An object to be written needs no rights: it is made for a current kernel then.
+/// Features of the kernel. Writing an object needs no rights: it is then compiled for a current kernel.
 pub fn kernel(cli: &Cli) -> Result<Kernel, Failure> {
     let mut kernel = match Kernel::probe() {
         Ok(kernel) => kernel,

@@ -16,9 +16,9 @@ pub fn name(pid: u32) -> String {
     }
 }
 
-/// How a process ended that is no child of ours, as far as the kernel still knows it.
+/// The exit status of a process that is not a child of this process, if the kernel still has it.
 pub fn exit_status(pid: u32, pidfd: &OwnedFd) -> Option<ExitStatus> {
-    // Once its parent has waited for it, only the pidfd knows.
+    // After its parent has waited for it, only the pidfd has the status.
     process::exit_status(pid).or_else(|| runtime::exit_status(pidfd))
 }
 

@@ -11,10 +11,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use wire::manifest::{Attach, Compiled};
 
-/// Number of targets that are named in a message.
+/// Largest number of targets that are named in a message.
 const NAMED: usize = 3;
 
-/// What was probed when a run began, as far as nobody had mapped it.
+/// The targets at the start of a run that no process has mapped.
 pub struct Unmapped<'a> {
     machine: &'a Machine,
     /// Targets as written, with their files.
@@ -24,7 +24,7 @@ pub struct Unmapped<'a> {
 }
 
 impl<'a> Unmapped<'a> {
-    /// Collects the targets of the modules that a run begins with; `pids` run already.
+    /// Collects the targets of the first modules of a run; `pids` are processes that already run.
     pub fn new(machine: &'a Machine, modules: &[Compiled], pids: &[u32]) -> Unmapped<'a> {
         let programs = modules.iter().flat_map(|module| &module.manifest.programs);
         let sites = programs.flat_map(|program| match &program.attach {
@@ -39,9 +39,9 @@ impl<'a> Unmapped<'a> {
         Unmapped { machine, targets, mapped }
     }
 
-    /// Says at the end what was never mapped. A path that the script names is worth a word by itself; libraries that we looked
-    /// for only if there is nothing else: who asks for several does not expect all of them.
-    /// Whether there was something to report.
+    /// Reports at the end what was never mapped. A path in the script is always reported. Libraries that were
+    /// searched by name are reported only if there is nothing else: a script with several targets does not expect
+    /// all of them. Returns whether there was something to report.
     pub fn say(
         &self,
         ending: &Ending,
@@ -74,15 +74,15 @@ impl<'a> Unmapped<'a> {
         !names.is_empty()
     }
 
-    /// Whether there were processes to be traced that were watched, and had time to map something: a script that ends a run may do
-    /// so before its command has begun.
+    /// Whether all traced processes were watched and had time to map files: a script may end a run before its
+    /// command has begun.
     fn is_known(&self, ending: &Ending, child: Option<&Child>) -> bool {
         let began = match ending.reason {
             Reason::TargetsEnded | Reason::Signal(_) => true,
             Reason::Exit(_) => child.is_none(),
             _ => false,
         };
-        // Without `/proc` nobody can tell.
+        // Without `/proc` this is unknown.
         let is_shown = Path::new("/proc/self/maps").exists();
         began && is_shown && child.is_none_or(Child::is_watched) && !self.machine.scope().is_system_wide()
     }

@@ -23,17 +23,17 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// More bytes of unwind information than these are read in the background.
+/// Size in bytes above which unwind information is read in the background.
 const LARGE: usize = 4 << 20;
-/// How often we look for processes that walks did not know, and for tables from the background.
+/// Period of checks for processes without tables, and for tables from the background.
 const TICK: Duration = Duration::from_millis(50);
-/// Number of possibly unmapped areas that are kept.
+/// Number of possibly unmapped areas that are tolerated.
 const STALE_AREAS: usize = 256;
 
-/// A table by another name: device, inode; the kernel's own code has none.
+/// Identity of a table: device and inode; all zeroes for code of the kernel.
 type FileKey = ((u32, u32), u64);
 
-/// See the module.
+/// Owner of the unwind tables; see the module documentation.
 pub struct Unwinder<'a> {
     inner: RefCell<Inner>,
     messages: &'a Messages,
@@ -42,7 +42,7 @@ pub struct Unwinder<'a> {
 struct Inner {
     maps: UnwindMaps,
     files: HashMap<FileKey, Option<FileTable>>,
-    /// Names of files that programs were held at.
+    /// Keys of files at which programs were held.
     keys: HashMap<FileState, FileKey>,
     processes: HashMap<u32, Process>,
     finished: Receiver<Finished>,
@@ -57,7 +57,7 @@ struct FileTable {
     segments: Segments,
 }
 
-/// Code in a process.
+/// Executable memory of a process.
 #[derive(Copy, Clone, PartialEq, Eq)]
 struct Area {
     start: u64,
@@ -66,19 +66,19 @@ struct Area {
     file: FileKey,
 }
 
-/// What was read of a process.
+/// Areas of a process.
 #[derive(Default)]
 struct Process {
-    /// Tells one program of a process from the next.
+    /// Start address of the code, which distinguishes the programs that a process runs.
     start_code: u64,
-    /// By their first address; none overlaps another.
+    /// Areas by start address; they do not overlap.
     areas: BTreeMap<u64, Area>,
-    /// How many areas there were when all were read.
+    /// Number of areas when all were read.
     read: usize,
 }
 
 impl Process {
-    /// Takes out what overlaps a range.
+    /// Removes the areas that overlap a range.
     fn take(&mut self, start: u64, end: u64) -> Vec<Area> {
         let before_end = self.areas.range(..end).rev();
         let found: Vec<Area> =
@@ -87,14 +87,14 @@ impl Process {
         found
     }
 
-    /// Most of its areas may have been unmapped since all were read.
+    /// Whether most areas may have been unmapped since all were read.
     fn is_stale(&self) -> bool {
         self.areas.len() > 2 * self.read + STALE_AREAS
     }
 }
 
 impl Area {
-    /// What is left of it beside a range.
+    /// The parts of the area outside of a range.
     fn beside(&self, start: u64, end: u64) -> impl Iterator<Item = Area> {
         let below = Area { end: start.min(self.end), ..*self };
         let above = Area {
@@ -106,7 +106,7 @@ impl Area {
     }
 }
 
-/// A table from the background.
+/// A table that was read in the background.
 struct Finished {
     table: u32,
     shown: String,
@@ -116,7 +116,7 @@ struct Finished {
 }
 
 impl<'a> Unwinder<'a> {
-    /// Fills `maps`.
+    /// Creates the owner of the tables in `maps`.
     pub fn new(maps: UnwindMaps, messages: &'a Messages) -> Unwinder<'a> {
         let (finish, finished) = channel();
         let (files, keys, processes) = (HashMap::new(), HashMap::new(), HashMap::new());
@@ -124,7 +124,7 @@ impl<'a> Unwinder<'a> {
         Unwinder { inner: RefCell::new(inner), messages }
     }
 
-    /// Reads what processes have mapped, and says what that took.
+    /// Reads the mappings of processes, and prints the time that it took.
     pub fn start_with(&self, pids: &[u32]) {
         let start = Instant::now();
         pids.iter().for_each(|&pid| self.look(pid));
@@ -145,32 +145,32 @@ impl<'a> Unwinder<'a> {
         });
     }
 
-    /// Reads what a process has mapped now, and forgets what it has no longer.
+    /// Reads the current mappings of a process, and removes areas that no longer exist.
     pub fn look(&self, pid: u32) {
         if let Err(error) = self.inner.borrow_mut().look(pid, self.messages) {
             self.messages.warning(&format!("stacks of process {pid} go by frame pointers: {error:#}"));
         }
     }
 
-    /// Whether something of a process was read.
+    /// Whether mappings of a process were read.
     pub fn knows(&self, pid: u32) -> bool {
         self.inner.borrow().processes.contains_key(&pid)
     }
 
-    /// The process has ended.
+    /// Removes a process that has ended.
     pub fn forget(&self, pid: u32) {
         self.inner.borrow_mut().forget(pid);
     }
 
-    /// A thread of a process waits to map a file: its table is read, and if we know where the file will lie the process
-    /// has it there. Otherwise [`Unwinder::see`] is called once it is mapped.
+    /// Prepares for a file that a waiting thread of a process will map: reads its table and, if the address is
+    /// known, adds the mapping. Otherwise [`Unwinder::see`] is called after the mapping.
     pub fn prepare(&self, pid: u32, mapping: &runtime::process::Mapping) {
         if !self.inner.borrow().runs_as_known(pid) {
             self.look(pid);
         }
         match self.inner.borrow_mut().prepare(pid, mapping, self.messages) {
             Ok(()) => {}
-            // The process was killed meanwhile.
+            // The process was killed in the meantime.
             Err(_) if !mapping.open.exists() => {}
             Err(error) => {
                 self.messages.warning(&format!("{}: no unwind table: {error:#}", mapping.shown.display()));
@@ -178,13 +178,13 @@ impl<'a> Unwinder<'a> {
         }
     }
 
-    /// Something else was written into a file: its table is read again when it is mapped.
+    /// Removes the table of an overwritten file, which is read again when it is mapped.
     pub fn leave_overwritten(&self, path: &Path) {
         let key = host::untrusted_file::open(path).ok().and_then(|file| mapped_key(&file));
         key.inspect(|key| self.inner.borrow_mut().leave(key));
     }
 
-    /// A process has mapped a file.
+    /// Handles a file that a process has mapped.
     pub fn see(&self, mapped: &Mapped) {
         let seen = self.inner.borrow_mut().see(mapped);
         match seen {
@@ -197,7 +197,8 @@ impl<'a> Unwinder<'a> {
     }
 }
 
-/// Device and inode as `/proc/PID/maps` shows them, which is not what `stat` says on some file systems; found by mapping it.
+/// Device and inode as `/proc/PID/maps` shows them, which differ from `stat` on some file systems; determined by
+/// mapping the file.
 fn mapped_key(file: &std::fs::File) -> Option<FileKey> {
     // SAFETY: only the address is used.
     let map = unsafe { memmap2::MmapOptions::new().len(1).map(file) }.ok()?;
@@ -218,7 +219,7 @@ impl Inner {
         self.enter(pid, Area { start, end, offset, file })
     }
 
-    /// The name of a file that a program is held at, which has its table then; `None` if it cannot be mapped.
+    /// The key of a file at which a program is held; its table is loaded. `None` if it cannot be mapped.
     fn key_of(
         &mut self,
         mapping: &runtime::process::Mapping,
@@ -230,7 +231,7 @@ impl Inner {
         let file = host::untrusted_file::open(&mapping.open)?;
         let Some(key) = mapped_key(&file) else { return Ok(None) };
         if self.keys.keys().any(|known| known.identity == mapping.state.identity) {
-            // It was overwritten.
+            // The file was overwritten.
             self.leave(&key);
         }
         self.add(key, Source::of_file(&file), &mapping.shown.display().to_string(), messages)?;
@@ -243,7 +244,7 @@ impl Inner {
         self.processes.values_mut().for_each(|process| process.areas.retain(|_, area| area.file != *file));
     }
 
-    /// Enters a mapping of a known file; false when the process has to be read as a whole.
+    /// Adds a mapping of a known file; false if all mappings of the process must be read.
     fn see(&mut self, mapped: &Mapped) -> Result<bool> {
         let (device, inode) = (mapped.inode.device, mapped.inode.number);
         let file = ((libc::major(device), libc::minor(device)), inode);
@@ -256,7 +257,7 @@ impl Inner {
         Ok(true)
     }
 
-    /// The process was read, and has not started another program since.
+    /// Whether the process was read and has not started another program since.
     fn runs_as_known(&self, pid: u32) -> bool {
         let known = self.processes.get(&pid).map(|process| process.start_code);
         known.is_some() && known == process::start_code(pid)
@@ -288,7 +289,7 @@ impl Inner {
         self.cover(pid, &area(mapping))
     }
 
-    /// Enters an area of a process, in the place of what was there.
+    /// Adds an area of a process, in place of what was there.
     fn enter(&mut self, pid: u32, area: Area) -> Result<()> {
         let process = self.processes.entry(pid).or_default();
         let replaced = process.take(area.start, area.end);
@@ -310,7 +311,7 @@ impl Inner {
         let known = self.files.get(&area.file).and_then(Option::as_ref);
         let covered =
             known.and_then(|known| Some((known.table, known.segments.bias(area.start, area.offset)?)));
-        // Table 0: there is none, and nobody needs to be told again.
+        // Table 0 does not exist, and marks the area as known without a table.
         let (table, bias) = covered.unwrap_or((0, 0));
         self.maps.map(pid, area.start, area.end, table, bias).context("too many mappings")
     }
@@ -336,7 +337,7 @@ impl Inner {
 
     fn add_behind(&self, table: u32, source: Source, shown: String) {
         let finish = self.finish.clone();
-        // Nobody listens any more when we have ended: then it does not matter.
+        // Sending fails only after the end of the session.
         std::thread::spawn(move || drop(finish.send(read(table, &source, shown))));
     }
 
@@ -353,7 +354,7 @@ impl Inner {
         }
     }
 
-    /// Processes that have gone may have given their number away.
+    /// Removes processes that have ended, since their ids may be reused.
     fn forget_gone(&mut self) {
         let gone: Vec<u32> =
             self.processes.keys().copied().filter(|&pid| executable(pid).next().is_none()).collect();
@@ -381,18 +382,18 @@ fn shown(mapping: &Mapping) -> String {
     }
 }
 
-/// Looks now and then for what walks did not know, and for tables from the background.
+/// Checks periodically for processes without tables, and for tables from the background.
 pub struct Caretaker<'a> {
     timer: Timer,
     extender: &'a Extender<'a>,
     ticks: u64,
 }
 
-/// Ticks between two searches for processes that have ended.
+/// Number of ticks between two searches for ended processes.
 const GONE_TICKS: u64 = 100;
 
 impl<'a> Caretaker<'a> {
-    /// For the unwinder of `extender`.
+    /// Creates the periodic task for the unwinder of `extender`.
     ///
     /// # Errors
     /// The errors of timerfd_create(2).
@@ -443,7 +444,8 @@ impl Watch for Caretaker<'_> {
 }
 
 impl Compiler<'_> {
-    /// How programs walk stacks on this kernel, if the script has any. What stacks will lack is said at the first compilation.
+    /// The method of stack walks on this kernel, if the script has any. Limitations are reported at the first
+    /// compilation.
     pub fn unwind(&self, features: &wire::Features) -> Option<codegen::Unwind> {
         if !self.mentions_user_stacks() {
             return None;

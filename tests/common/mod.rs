@@ -10,32 +10,32 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
-/// How long a test waits for something that must happen.
+/// Longest wait of a test for an event that must occur.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Where the programs to trace are built.
+/// Folder of the built example programs.
 pub fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/build")
 }
 
-/// A program of the examples.
+/// Path of an example program.
 pub fn example(name: &str) -> String {
     examples().join(name).to_str().expect("the checkout's path is UTF-8").to_owned()
 }
 
-/// A program that loads libraries, and a library for it; none where nothing can be traced or built.
+/// A program that loads libraries, and a library for it; `None` if tracing or building is impossible.
 pub fn loader_and_library() -> Option<(PathBuf, PathBuf)> {
     let both = || program("libraries.c", &[]).zip(program("work.c", &["-shared", "-fPIC"]));
     can_trace().then(both).flatten()
 }
 
-/// A program of `tests/programs`.
+/// A compiled program of `tests/programs`.
 pub fn program(name: &str, options: &[&str]) -> Option<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name);
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let program =
         folder.join(format!("{}{}", name.replace('.', "_"), options.concat().replace(['/', ','], "")));
-    // Several tests build the same program at the same time, and run it meanwhile.
+    // Several tests build and run the same program at the same time.
     static BUILDS: AtomicU32 = AtomicU32::new(0);
     let new = program.with_extension(format!("{}.new", BUILDS.fetch_add(1, Ordering::Relaxed)));
     let compiler = if name.ends_with(".cpp") { "g++" } else { "gcc" };
@@ -54,7 +54,8 @@ pub fn program(name: &str, options: &[&str]) -> Option<PathBuf> {
     is_built.then_some(program)
 }
 
-/// Not every machine has all tools, 32-bit programs or FUSE: what is not here is named, also where live tests are required.
+/// Reports an optional tool that is missing, also where live tests are required: not every machine has all tools,
+/// 32-bit programs or FUSE.
 pub fn skip(what: &str) {
     eprintln!("skipped: {what}");
 }
@@ -64,19 +65,19 @@ pub fn text(path: &Path) -> &str {
     path.to_str().expect("the checkout's path is UTF-8")
 }
 
-/// `CUDATRACE_LIVE=required`: what cannot run has failed.
+/// Whether a test that cannot run must fail: `CUDATRACE_LIVE=required`.
 pub fn is_required() -> bool {
     std::env::var_os("CUDATRACE_LIVE").is_some_and(|value| value == "required")
 }
 
-/// A number that the environment gives, if it gives one.
+/// A number in an environment variable, if it is set.
 pub fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("`{variable}` is `{text}`, expected a number")))
 }
 
-/// Seeds of generated scripts: `AGREE_SEED` is the first, `AGREE_PROGRAMS` says how many; only the first of them stands for
-/// itself, none for `usual`. Says now and then how far it has come.
+/// Seeds of generated scripts. `AGREE_SEED` is the first one, `AGREE_PROGRAMS` their number; the defaults are 1
+/// script for a given seed, and `usual` otherwise. Prints its progress.
 pub fn seeds(test: &str, usual: u64) -> impl Iterator<Item = u64> {
     let first = number(&format!("{test}_SEED"));
     let count = number(&format!("{test}_PROGRAMS")).unwrap_or(if first.is_some() { 1 } else { usual });
@@ -89,13 +90,13 @@ pub fn seeds(test: &str, usual: u64) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Root can trace.
+/// Whether the user is root, who can trace.
 pub fn is_root() -> bool {
     // SAFETY: geteuid has no preconditions.
     unsafe { libc::geteuid() == 0 }
 }
 
-/// Why nothing can be traced here.
+/// The reason why tracing is impossible here.
 pub fn obstacle() -> Option<String> {
     if !is_root() {
         return Some("they need root".into());
@@ -105,13 +106,13 @@ pub fn obstacle() -> Option<String> {
         .then(|| format!("{} lacks the simulated CUDA; run `make examples`", build.display()))
 }
 
-/// Something that the test needs is not here: a skip, or a failure where tests are required to run.
+/// Reports a missing requirement: a skip, or a failure where tests are required to run.
 pub fn missing(what: &str) {
     assert!(!is_required(), "live tests are required here, but {what}");
     eprintln!("skipped: {what}");
 }
 
-/// Whether a test that loads programs, and attaches none, can run; says why not.
+/// Whether a test that only loads programs can run; prints the reason if not.
 pub fn can_load() -> bool {
     is_root() || {
         missing("they need root");
@@ -119,12 +120,12 @@ pub fn can_load() -> bool {
     }
 }
 
-/// Whether a test that traces can run; says why not.
+/// Whether a test that traces can run; prints the reason if not.
 pub fn can_trace() -> bool {
     obstacle().inspect(|what| missing(what)).is_none()
 }
 
-/// `cudatrace`, which finds the simulated CUDA and nothing else.
+/// A command for `cudatrace` that finds only the simulated CUDA.
 pub fn cudatrace() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cudatrace"));
     command.env("LD_LIBRARY_PATH", examples()).env("CUDASIM_FAST", "1").stdin(Stdio::null());
@@ -141,7 +142,7 @@ pub fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// Waits until something holds; fails when it never does.
+/// Waits until a condition holds; fails after the time limit.
 pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
@@ -150,7 +151,7 @@ pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A process with its lines as they come; killed when dropped.
+/// A running process with its lines of output; killed when dropped.
 pub struct Running {
     child: Child,
     lines: Receiver<String>,
@@ -158,7 +159,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Starts a command; both of its outputs are listened to.
+    /// Starts a command and reads both of its outputs.
     pub fn start(command: &mut Command) -> Running {
         let spawned = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut child = spawned.unwrap_or_else(|error| panic!("{command:?}: {error}"));
@@ -193,24 +194,24 @@ impl Running {
         }
     }
 
-    /// Whether a line that contains this has come by now.
+    /// Whether a line that contains this text has been read.
     pub fn has_said(&mut self, wanted: &str) -> bool {
         self.heard.extend(self.lines.try_iter());
         self.heard.iter().any(|line| line.contains(wanted))
     }
 
-    /// The lines that came until the last one that was waited for.
+    /// The lines up to the last one that was waited for.
     pub fn heard(&self) -> &[String] {
         &self.heard
     }
 
-    /// Sends it a signal.
+    /// Sends a signal.
     pub fn signal(&self, signal: i32) {
         // SAFETY: the child has not been waited for, so the pid is still its own.
         unsafe { libc::kill(self.pid() as i32, signal) };
     }
 
-    /// Waits for its end; gives the status, and what it took from now on.
+    /// Waits for the end; returns the status, and the duration of the wait.
     pub fn ended(&mut self) -> (ExitStatus, Duration) {
         let start = Instant::now();
         let mut status = None;
@@ -227,7 +228,7 @@ impl Running {
         self.child.try_wait().expect("a child of ours").is_none()
     }
 
-    /// Every line of both outputs, until nobody holds them open any more.
+    /// All lines of both outputs, until both are closed.
     pub fn lines(mut self) -> Vec<String> {
         self.ended();
         while let Ok(line) = self.lines.recv_timeout(PATIENCE) {

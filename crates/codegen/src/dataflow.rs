@@ -3,13 +3,13 @@
 
 use smallvec::{SmallVec, smallvec};
 
-/// A set of numbers below a fixed bound. There is one or more for each block, and most functions are small.
+/// A set of numbers below a fixed bound. Each block has at least one, and most functions are small.
 #[derive(Debug, PartialEq)]
 pub struct Bits(SmallVec<[u64; 6]>);
 
 impl Clone for Bits {
     fn clone(&self) -> Bits {
-        // What is derived goes word by word.
+        // The derived `clone` would copy word by word.
         Bits(SmallVec::from_slice(&self.0))
     }
 }
@@ -35,7 +35,7 @@ impl Bits {
         self.0[at / 64] >> (at % 64) & 1 != 0
     }
 
-    /// Adds all of `other`; says whether that made a difference.
+    /// Adds all of `other`; returns whether the set changed.
     pub fn union(&mut self, other: &Bits) -> bool {
         self.0.iter_mut().zip(&other.0).fold(false, |changed, (word, more)| {
             let old = std::mem::replace(word, *word | more);
@@ -43,12 +43,12 @@ impl Bits {
         })
     }
 
-    /// What is in both.
+    /// Intersection.
     pub fn both(&self, other: &Bits) -> Bits {
         Bits(self.0.iter().zip(&other.0).map(|(a, b)| a & b).collect())
     }
 
-    /// In ascending order.
+    /// The numbers in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.0.iter().enumerate().flat_map(|(at, &word)| {
             // Each step clears the lowest bit.
@@ -59,16 +59,16 @@ impl Bits {
     }
 }
 
-/// A list for each number below a bound, all of them in one piece of memory.
+/// A list for each number below a bound, all in one allocation.
 #[derive(Clone, Debug)]
 pub struct Lists<T> {
     items: Vec<T>,
-    /// By number: where its list begins; and the end of the last.
+    /// Index of the first item of each list, then the number of all items.
     starts: Vec<u32>,
 }
 
 impl<T: Clone> Lists<T> {
-    /// Sorts `entries` by their number, which is below `len`; those of one number keep their order.
+    /// Groups `entries` by their number, which is below `len`; entries with the same number keep their order.
     pub fn of(entries: &[(u32, T)], len: usize) -> Lists<T> {
         let mut starts = vec![0; len + 1];
         entries.iter().for_each(|(number, _)| starts[*number as usize + 1] += 1);
@@ -82,7 +82,7 @@ impl<T: Clone> Lists<T> {
         Lists { items: order.into_iter().map(|at| entries[at].1.clone()).collect(), starts }
     }
 
-    /// Leaves out items of all lists.
+    /// Removes items from all lists.
     fn retain(&mut self, keeps: impl Fn(&T) -> bool) {
         let (mut from, mut kept) = (0, 0);
         for end in &mut self.starts[1..] {
@@ -103,30 +103,31 @@ impl<T: Clone> Lists<T> {
     }
 }
 
-/// What the blocks of a function read and write, in the order of their code.
+/// Reads and writes of the blocks of a function, recorded in the order of the code.
 #[derive(Clone, Debug)]
 pub struct Effects {
-    /// By number: the last block, from 1, that wrote it; and that read what it had not written.
+    /// For each number: the last block, counted from 1, that wrote it, and the last block that read it before any
+    /// write.
     last: Vec<(u32, u32)>,
     blocks: u32,
-    /// Number and block: read before it is written.
+    /// Number and block of reads before any write in the block.
     reads: Vec<(u32, u32)>,
-    /// Number and block.
+    /// Number and block of writes.
     writes: Vec<(u32, u32)>,
 }
 
 impl Effects {
-    /// No blocks, on numbers below `len`.
+    /// Starts without blocks; numbers are below `len`.
     pub fn new(len: usize) -> Effects {
         Effects { last: vec![(0, 0); len], blocks: 0, reads: Vec::new(), writes: Vec::new() }
     }
 
-    /// What is read and written from now on is done by the next block.
+    /// Begins the next block; later reads and writes belong to it.
     pub fn begin_block(&mut self) {
         self.blocks += 1;
     }
 
-    /// Takes note of a read.
+    /// Records a read.
     pub fn read(&mut self, number: usize) {
         let (written, read) = &mut self.last[number];
         if *written != self.blocks && *read != self.blocks {
@@ -135,7 +136,7 @@ impl Effects {
         }
     }
 
-    /// Takes note of a write.
+    /// Records a write.
     pub fn write(&mut self, number: usize) {
         let (written, _) = &mut self.last[number];
         if *written != self.blocks {
@@ -144,11 +145,11 @@ impl Effects {
         }
     }
 
-    /// What is wanted at the start and end of each block. Goes back from each read to where the number is written, so that it
-    /// takes as long as there is something to say.
+    /// Computes the live numbers at the start and end of each block. Each read is followed backwards to the writes
+    /// of its number, so the time is proportional to the size of the result.
     pub fn live<S: Iterator<Item = usize>>(self, successors: impl Fn(usize) -> S) -> Live {
         let Effects { last, blocks, mut reads, mut writes } = self;
-        // Most registers live in one block alone: nothing reads them before it writes them.
+        // Most registers are live in one block only: they are not read before they are written.
         writes.retain(|(number, _)| last[*number as usize].1 != 0);
         reads.sort_unstable();
         writes.sort_unstable();
@@ -169,23 +170,23 @@ impl Effects {
     }
 }
 
-/// No number.
+/// A number that does not occur.
 const NOBODY: u32 = u32::MAX;
 
-/// Goes back from the reads of one number after the other.
+/// Backward walk from the reads of one number at a time.
 struct Walk {
-    /// By block: the number that was last found to be wanted at its start, at its end, and written in it.
+    /// For each block: the last number that was found live at its start, live at its end, and written in it.
     seen: Vec<[u32; 3]>,
-    /// Block and number.
+    /// Block and number of live starts.
     starts: Vec<(u32, u32)>,
-    /// Block and number.
+    /// Block and number of live ends.
     ends: Vec<(u32, u32)>,
-    /// Blocks at whose start the number is wanted.
+    /// Blocks at whose start the current number is live, and whose predecessors are not visited yet.
     todo: Vec<u32>,
 }
 
 impl Walk {
-    /// `reads` and `writes` are of one number.
+    /// Walks back from `reads` to `writes`, which are of one number.
     fn back(&mut self, reads: &[(u32, u32)], writes: &[(u32, u32)], before: &Lists<u32>) {
         let number = reads[0].0;
         writes.iter().for_each(|(_, block)| self.seen[*block as usize][2] = number);
@@ -207,7 +208,7 @@ impl Walk {
     }
 }
 
-/// What is wanted at the edges of blocks.
+/// Numbers that are live at the start and end of blocks.
 #[derive(Clone, Debug)]
 pub struct Live {
     starts: Lists<u32>,
@@ -215,19 +216,19 @@ pub struct Live {
 }
 
 impl Live {
-    /// At the start of a block, in ascending order.
+    /// Numbers that are live at the start of a block, in ascending order.
     pub fn at_start(&self, block: usize) -> impl Iterator<Item = usize> + '_ {
         self.starts.get(block).iter().map(|number| *number as usize)
     }
 
-    /// Forgets numbers that occur nowhere any more.
+    /// Removes numbers that no longer occur.
     pub fn forget(&mut self, is_gone: impl Fn(usize) -> bool) {
         for lists in [&mut self.starts, &mut self.ends] {
             lists.retain(|number| !is_gone(*number as usize));
         }
     }
 
-    /// At the end of a block, in ascending order.
+    /// Numbers that are live at the end of a block, in ascending order.
     pub fn at_end(&self, block: usize) -> impl Iterator<Item = usize> + '_ {
         self.ends.get(block).iter().map(|number| *number as usize)
     }
@@ -239,7 +240,7 @@ mod tests {
 
     #[test]
     fn what_a_loop_reads_is_wanted_throughout_it() {
-        // 0: writes 1 and 5, reads 5; 1: reads 1, goes to itself or on; 2: reads 70
+        // Block 0 writes 1 and 5 and reads 5; block 1 reads 1 and goes to itself or to 2; block 2 reads 70.
         let mut effects = Effects::new(100);
         effects.begin_block();
         effects.write(1);

@@ -30,16 +30,16 @@ pub enum Stage {
     Ir,
     /// IR after the optimiser.
     Opt,
-    /// Instructions, script lines between them.
+    /// Instructions, with script lines between them.
     Bpf,
 }
 
-/// Compiles a checked program. Fails only if a probe is too large for the kernel: its stack, or its code.
+/// Compiles a checked program. Fails only if the stack or the code of a probe is too large for the kernel.
 pub fn compile(program: &hir::Program, src: &Source, options: &Options) -> Result<Compiled, Error> {
     observed(program, src, options, &mut |_, _| ())
 }
 
-/// The text of a stage, of a compilation that gets at least as far.
+/// Text of a stage, from a compilation that reaches this stage.
 pub fn dump(program: &hir::Program, src: &Source, options: &Options, stage: Stage) -> Result<String, Error> {
     let mut dump = None;
     let compiled = observed(program, src, options, &mut |at, text| {
@@ -50,10 +50,11 @@ pub fn dump(program: &hir::Program, src: &Source, options: &Options, stage: Stag
     dump.ok_or_else(|| compiled.expect_err("a finished compilation has been through all stages"))
 }
 
-/// Receives each stage of a compilation, and a function that prints it.
+/// Callback that gets each stage of a compilation, and a function that prints it.
 type Observer<'o> = &'o mut dyn FnMut(Stage, &dyn Fn() -> String);
 
-/// Where spills and temporaries together are too large for the stack, the temporaries move to scratch memory.
+/// Compiles a program. If spills and temporaries together exceed the stack, it compiles again with the temporaries
+/// in scratch memory.
 fn observed(
     program: &hir::Program,
     src: &Source,
@@ -66,7 +67,7 @@ fn observed(
     }
 }
 
-/// The compiler, stage by stage.
+/// Runs the stages of the compiler.
 fn stages(
     program: &hir::Program,
     src: &Source,

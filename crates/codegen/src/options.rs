@@ -2,7 +2,7 @@
 
 use wire::Features;
 
-/// The machine that the probed functions run on.
+/// Architecture of the probed functions.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Arch {
     /// System V on x86-64.
@@ -12,39 +12,42 @@ pub enum Arch {
     Aarch64,
 }
 
-/// What to compile for.
+/// Target and settings of a compilation.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Machine.
+    /// Architecture.
     pub arch: Arch,
-    /// Kernel.
+    /// Features of the kernel.
     pub features: Features,
-    /// Possible CPUs, for choosing between arrays and hashes.
+    /// Number of possible CPUs, for the choice between arrays and hashes.
     pub cpus: u32,
-    /// Drop calls of processes that are not in `ct_pids`.
+    /// Ignore calls of processes that are not in `ct_pids`.
     pub pid_filter: bool,
-    /// The tracer's own process, if it calls functions that are probed: to print one of its calls is to make another one.
+    /// The tracer's own process, if it calls probed functions: printing one of its calls would cause another call.
     pub own_process: Option<u32>,
-    /// With `pid_filter`: also programs that follow forks and exits, by the tracepoints' field offsets.
+    /// With `pid_filter`: adds programs that follow forks and exits. Contains field offsets of the tracepoints.
     pub follow: Option<Follow>,
-    /// Programs walk user stacks themselves, by unwind tables; else the kernel does, by frame pointers.
+    /// Programs walk user stacks themselves, with unwind tables; otherwise the kernel walks them by frame
+    /// pointers.
     pub unwind: Option<Unwind>,
-    /// Device and inode of the tracer's pid namespace, if it is not the initial one: pids are said in it.
+    /// Device and inode of the tracer's pid namespace, if it is not the initial one; pids are of this namespace.
     pub pid_namespace: Option<(u64, u64)>,
-    /// Which optimisations run.
+    /// Optimisations that run.
     pub optimise: Passes,
-    /// What heads the script's output beside that of others; empty if it is alone.
+    /// Name of the script in the output among several scripts; empty for a single script.
     pub script: String,
     /// Manifest of the running session that this module extends.
     pub base: Option<wire::Manifest>,
-    /// Histograms keep the sum of their samples besides: somebody reads maps as metrics. Costs an addition for each sample.
+    /// Histograms also keep the sum of their samples, for maps that are exported as metrics. The cost is one
+    /// addition per sample.
     pub sums: bool,
-    /// The object has its manifest in a section, for whoever finds the file.
+    /// The object has a section with its manifest, so that the file is self-contained.
     pub self_describing: bool,
 }
 
 impl Options {
-    /// All optimisations, for a new session that traces every process of an x86-64 machine with so many possible CPUs.
+    /// All optimisations, for a new session that traces every process of an x86-64 machine with `cpus` possible
+    /// CPUs.
     pub fn new(features: Features, cpus: u32) -> Options {
         Options {
             arch: Arch::X86_64,
@@ -64,7 +67,7 @@ impl Options {
     }
 }
 
-/// Where the tracepoints keep their fields, in bytes from the start of the record.
+/// Offsets of fields of the tracepoints, in bytes from the start of the record.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Follow {
     /// `pid` of task:task_newtask.
@@ -73,10 +76,10 @@ pub struct Follow {
     pub clone_flags: u32,
 }
 
-/// How programs walk user stacks. Needs `bpf_loop` and kernel BTF, and x86-64.
+/// Walks over user stacks by programs. They need `bpf_loop`, kernel BTF and x86-64.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Unwind {
-    /// Where the kernel keeps the return addresses that return probes have replaced; without it walks stop at them.
+    /// Location of the return addresses that return probes have replaced; without it walks stop at them.
     pub returns: Option<ReturnChain>,
 }
 
@@ -87,7 +90,7 @@ pub struct ReturnChain {
     pub utask: u32,
     /// `uprobe_task::return_instances`
     pub instances: u32,
-    /// `return_instance::stack`: where the return address lay.
+    /// `return_instance::stack`: address of the return address.
     pub stack: u32,
     /// `return_instance::orig_ret_vaddr`
     pub original: u32,
@@ -95,13 +98,13 @@ pub struct ReturnChain {
     pub next: u32,
 }
 
-/// Which optimisations run; all by default, some in tests.
+/// Set of optimisations; by default all, a single one in tests.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Passes {
-    /// All, in their order.
+    /// All passes, in their order.
     All,
-    /// None.
+    /// No pass.
     None,
-    /// Only the one with this index in `opt::PASSES`.
+    /// Only the pass with this index in `opt::PASSES`.
     Only(usize),
 }

@@ -59,7 +59,7 @@ probe0 (uprobe.multi): 12 instructions, 8 bytes of stack
     check(&count("uprobe.multi", 4), expected);
 }
 
-/// Looks for a zero byte in so many rounds, and makes a record when it has found one.
+/// Searches for a zero byte in at most `rounds` rounds, and emits a record when it is found.
 fn search(rounds: i64) -> Module {
     let mut b = Build::new("probe0", program("uprobe.multi"));
     let ctx = b.ctx();

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use wire::Features;
 
-/// One library of four functions, none of them known. Entry probes go behind a `push` in the last one.
+/// A library of four functions, none of them in the tables. Entry probes of the last one attach after a `push`.
 struct OneLibrary(Vec<Function>);
 
 const NAMES: [&str; 4] = ["copy", "init", "launch", "wait"];
@@ -52,7 +52,7 @@ fn options(features: Features, optimise: Passes) -> Options {
     Options { optimise, ..Options::new(features, 2) }
 }
 
-/// What the first line of a golden script asks for.
+/// Options that the first line of a golden script selects.
 fn options_of(script: &str) -> Options {
     let mut features = Features::ALL;
     features.uprobe_session = !script.starts_with("// No sessions.");
@@ -61,7 +61,7 @@ fn options_of(script: &str) -> Options {
 
 fn check(src: &Source) -> Program {
     let mut diags = Diagnostics::default();
-    let checked = lang::compile_front(src, &[], &Default::default(), &library(), &mut diags);
+    let checked = lang::compile(src, &Default::default(), &library(), &mut diags);
     checked
         .unwrap_or_else(|| panic!("{}", lang::diagnostics::render::render(&diags.list, src, false)))
         .program
@@ -74,7 +74,7 @@ fn files(folder: &str) -> Vec<PathBuf> {
     files
 }
 
-/// Script, expectation.
+/// Script and expected text.
 fn parts(path: &Path) -> (String, String) {
     let text = std::fs::read_to_string(path).unwrap();
     let folder = path.parent().and_then(Path::file_name).unwrap_or_default().to_string_lossy();
@@ -82,7 +82,7 @@ fn parts(path: &Path) -> (String, String) {
     (script.to_owned(), expected.to_owned())
 }
 
-/// The functions alone: maps of our own are the same everywhere.
+/// The functions only: internal maps are the same in all modules.
 fn functions(text: &str) -> String {
     let from = text.find("\nfunc ").map_or(text.len(), |at| at + 1);
     text[from..].trim_end().to_owned() + "\n"
@@ -107,7 +107,7 @@ fn ir_becomes_better() {
     compare("opt", Stage::Opt);
 }
 
-/// `golden/passes/NAME.ir`: IR, and what the pass of this name makes of it in one run.
+/// `golden/passes/NAME.ir`: IR, and the result of one run of the pass with this name.
 #[test]
 fn passes_rewrite_ir() {
     golden_files::compare(codegen::opt::PASSES.iter().map(|(name, pass)| {

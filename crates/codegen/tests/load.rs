@@ -14,7 +14,7 @@ use std::sync::{Mutex, Once};
 
 const SCRIPT: &str = "uprobe:libc:malloc {\n  @ = count();\n  @x = *(uint64*)0\n}\n";
 
-/// What libbpf said.
+/// Messages of libbpf.
 static LOG: Mutex<String> = Mutex::new(String::new());
 
 fn log(_: PrintLevel, text: String) {
@@ -32,7 +32,7 @@ fn open(module: &Module) -> OpenObject {
     ObjectBuilder::default().open_memory(&elf).unwrap()
 }
 
-/// Loads the module; `None` (and a line that says why) without the rights.
+/// Loads the module; without the rights prints a line with the reason and returns `None`.
 fn load(module: &Module) -> Option<Object> {
     let object = open(module);
     // SAFETY: geteuid has no preconditions.
@@ -45,7 +45,7 @@ fn load(module: &Module) -> Option<Object> {
     Some(loaded.unwrap_or_else(|error| panic!("{error}\n{log}")))
 }
 
-/// Runs the only program (`raw_tp`) and gives the u64 with this index in the only map.
+/// Runs the only program (`raw_tp`) and returns the u64 at this key of the only map.
 fn run(module: &Module, key: u32) -> Option<u64> {
     let object = load(module)?;
     object.progs_mut().next().unwrap().test_run(ProgramInput::default()).unwrap();
@@ -139,7 +139,7 @@ fn a_loop_runs_its_callback() {
     b.call(Helper::Loop, &[10.into(), callback.into(), sum.into(), 0.into()]);
     let total = b.load(sum, 0, Width::B64);
     set(&mut b, 0, total);
-    // Another callback lies in front, so that the address is not that of the section.
+    // Another callback comes first, so that the address is not the start of the section.
     let other = Func { name: "other".into(), ..add_index() };
     let maps = vec![map("at_", ARRAY, 4, 8, 1)];
     let module = Module { funcs: vec![b.0, other, add_index()], maps, ..Module::default() };
@@ -191,7 +191,7 @@ fn the_verifier_quotes_the_script() {
         b.call(Helper::MapLookupElem, &[map_addr.into(), key.into()])
     };
     b.1 = Span::new(38, 55);
-    // Not checked for null.
+    // The cell is not checked for null.
     b.store(cell, 0, Width::B64, 1);
     let module = Module { funcs: vec![b.0], maps: vec![map("at_", HASH, 4, 8, 1)], ..Module::default() };
     let object = open(&module);

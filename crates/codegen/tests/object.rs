@@ -19,7 +19,7 @@ fn object(module: &Module, manifest: &Manifest) -> Vec<u8> {
     codegen::bpf::object::write(&link::assemble(module).unwrap(), Some(manifest), &src)
 }
 
-/// A program of each kind, with all that it can refer to.
+/// A program of each kind, with relocations of each kind.
 fn everything() -> Module {
     let mut loops = Build::new("probe1", program("raw_tp"));
     let (sum, callback) = (loops.slot(8), loops.def(|dst| Op::FuncAddr { dst, func: FuncRef(2) }));
@@ -37,7 +37,7 @@ fn everything() -> Module {
     module
 }
 
-/// Sections with their sizes and relocations, and symbols. The type sections' sizes are left out.
+/// Sections with their sizes and relocations, and symbols. The sizes of the type sections are omitted.
 fn listing(bytes: &[u8]) -> String {
     let file = object::File::parse(bytes).unwrap();
     assert_eq!((file.architecture(), file.is_little_endian()), (Architecture::Bpf, true));
@@ -121,7 +121,7 @@ fn the_manifest_travels_in_its_section() {
     assert_eq!(found, manifest);
 }
 
-/// Bodies that need more than the kernel gives say how much they need.
+/// Errors for bodies that exceed limits of the kernel contain the size that they need.
 #[test]
 fn too_much_stack_is_an_error_that_says_how_much() {
     let mut b = Build::new("probe0", program("raw_tp"));
@@ -138,7 +138,7 @@ fn too_much_stack_is_an_error_that_says_how_much() {
     }
 }
 
-/// A program with a slot of so many bytes, and two ways out.
+/// A program with a slot of `bytes` bytes, and two exits.
 fn with_slot(section: &str, bytes: u32) -> Func {
     let mut b = Build::new("probe0", program(section));
     let (map_addr, key) = (b.map(0), b.slot(bytes));
@@ -152,8 +152,8 @@ fn with_slot(section: &str, bytes: u32) -> Func {
     b.0
 }
 
-/// Another thread's run would write over a stack that is one for each CPU: from its first instruction to its last such a
-/// program is not preempted.
+/// A run in another thread would overwrite a per-CPU stack, so such a program disables preemption from its first
+/// instruction to its last.
 #[test]
 fn programs_at_functions_with_stacks_of_their_own_are_not_preempted() {
     let listing = |section: &str, bytes, private_stack| {
@@ -197,7 +197,8 @@ fn slots_that_are_not_in_use_at_once_share_their_bytes() {
     assert_eq!(link::assemble(&module).unwrap().codes[0].frame, 64);
 }
 
-/// A script of 40 long bodies; in debug builds the allocation's checker runs too, and gets more time.
+/// Assembles a script of 40 long bodies. In debug builds the allocation checker also runs, and the limit is
+/// higher.
 #[test]
 fn a_large_script_is_assembled_at_once() {
     let body = |name: String| {

@@ -5,19 +5,19 @@
 
 use crate::types::find_enum;
 
-/// An enum of results, and which of its values are no errors.
+/// An enum of results, and its values that are not errors.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Results {
     /// `CUresult`
     pub name: &'static str,
-    /// Success, and answers that only mean "not yet".
+    /// Success, and results that only mean "not yet".
     pub fine: &'static [i64],
-    /// There are words for its values.
+    /// Descriptions of the values that differ between driver and runtime; `None` if no value has one.
     texts: Option<&'static [(i64, &'static str)]>,
 }
 
 impl Results {
-    /// What a value means, in a line.
+    /// Description of a value, in one line.
     pub fn text(&self, value: i64) -> Option<&'static str> {
         let of_own = find(self.texts?, value);
         let known = |value: &i64| {
@@ -26,7 +26,7 @@ impl Results {
         of_own.or_else(|| Some(value).filter(known).and_then(|value| find(BOTH, value)))
     }
 
-    /// All values that have words, with them.
+    /// All values with a description.
     pub fn texts(&self) -> Vec<(i64, &'static str)> {
         let variants = find_enum(self.name).map_or(&[][..], |id| crate::types::enum_def(id).variants);
         let mut texts: Vec<_> =
@@ -36,21 +36,22 @@ impl Results {
     }
 }
 
-/// The enums of which it is known which results are errors.
+/// The enums for which the values that are errors are known.
 pub static RESULTS: &[Results] = &[DRIVER, RUNTIME, NCCL];
 
-/// Results of the driver. `CUDA_ERROR_NOT_READY` answers `cuStreamQuery` and `cuEventQuery`: work goes on.
+/// Results of the driver. `CUDA_ERROR_NOT_READY` is not an error: `cuStreamQuery` and `cuEventQuery` return it
+/// while work is pending.
 pub const DRIVER: Results = Results { name: "CUresult", fine: &[0, 600], texts: Some(DRIVER_ALONE) };
-/// Results of the runtime; `cudaErrorNotReady` likewise.
+/// Results of the runtime; `cudaErrorNotReady` is not an error.
 pub const RUNTIME: Results = Results { name: "cudaError_t", fine: &[0, 600], texts: Some(RUNTIME_ALONE) };
-/// Results of NCCL; `ncclInProgress` is no error.
+/// Results of NCCL; `ncclInProgress` is not an error.
 pub const NCCL: Results = Results { name: "ncclResult_t", fine: &[0, 7], texts: None };
 
-/// The results of calls that come when driver or runtime have shut down: destructors make them at the end of a process, where
-/// nothing is left to give back. They are no successes, and no failures of the program either.
+/// Results of calls after the driver or runtime has shut down. Destructors make such calls at the end of a
+/// process. They are neither successes nor failures of the program.
 pub const AFTER_SHUTDOWN: [&str; 2] = ["CUDA_ERROR_DEINITIALIZED", "cudaErrorCudartUnloading"];
 
-/// Whether a result of this name is no error: success, or "not yet".
+/// Whether the result with this name is not an error: success, or "not yet".
 pub fn is_fine(name: &str) -> bool {
     RESULTS.iter().any(|results| {
         let variants = find_enum(results.name).map(crate::types::enum_def);
@@ -58,7 +59,7 @@ pub fn is_fine(name: &str) -> bool {
     })
 }
 
-/// What is known of an enum of results.
+/// The table entry of a result enum.
 pub fn results(name: &str) -> Option<&'static Results> {
     RESULTS.iter().find(|results| results.name == name)
 }
@@ -128,7 +129,7 @@ static RUNTIME_ALONE: &[(i64, &str)] = &[
     (10000, "a result of the driver that this runtime does not know"),
 ];
 
-/// One meaning in driver and runtime.
+/// Values with the same meaning in driver and runtime.
 static BOTH: &[(i64, &str)] = &[
     (0, "no error"),
     (1, "an argument is out of its range: NULL, zero, too large, or one that does not fit the others"),

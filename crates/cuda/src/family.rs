@@ -17,14 +17,16 @@ use crate::library::Library;
 /// A CUDA version, as (major, minor).
 type Version = (u8, u8);
 
-/// Dead symbols of libcuda, and the CUDA version from which on headers and `cuGetProcAddress` give the next form in
-/// their place. Sorted by symbol.
+/// Dead symbols of libcuda, and the CUDA version since which headers and `cuGetProcAddress` resolve to the
+/// successor. Sorted by symbol.
 ///
-/// Superseded in 3.2: 32-bit sizes and device pointers. Later: other semantics under the same arguments, mostly. The list
-/// ends with CUDA 11.0, the oldest whose programs we trace. What was superseded since (`cuMemAdvise` in 12.2, `cuGraphAddNode`
-/// in 12.3) is what programs of the versions before call, so those are live, along with their successors.
+/// Superseded in 3.2: 32-bit sizes and device pointers. Later ones mostly have other semantics with the same
+/// parameters. The list ends with CUDA 11.0, the oldest version whose programs are traced. Symbols that were
+/// superseded later (`cuMemAdvise` in 12.2, `cuGraphAddNode` in 12.3) are called by programs built with older
+/// versions, so they are live together with their successors.
 ///
-/// To check: cudaTypedefs.h names each form with the version that brought it: `PFN_cuMemAlloc_v3020` is `cuMemAlloc_v2`.
+/// To check: cudaTypedefs.h names each symbol with the version that introduced it: `PFN_cuMemAlloc_v3020` is
+/// `cuMemAlloc_v2`.
 static SUPERSEDED: &[(&str, Version)] = &[
     ("cuArray3DCreate", (3, 2)),
     ("cuArray3DGetDescriptor", (3, 2)),
@@ -92,29 +94,29 @@ static SUPERSEDED: &[(&str, Version)] = &[
     ("cuVDPAUCtxCreate", (3, 2)),
 ];
 
-/// The one name whose macro leads to a symbol that is no numbered form of it: since CUDA 12.0, source that says the
-/// first calls the second.
+/// The only name whose macro expands to a symbol that is not a numbered variant of it. Since CUDA 12.0, source
+/// code that uses the first name calls the second symbol.
 const RENAMED: (&str, &str) = ("cuGraphInstantiate", "cuGraphInstantiateWithFlags");
 
-/// The name of the logical call: `cuMemAlloc` for `cuMemAlloc_v2`, `cuMemcpyAsync` for `cuMemcpyAsync_ptsz`, with any
-/// `@VERSION` left out. This is what scripts see as `api`.
+/// The name of the logical call: `cuMemAlloc` for `cuMemAlloc_v2`, `cuMemcpyAsync` for `cuMemcpyAsync_ptsz`,
+/// without `@VERSION`. Scripts see it as `api`.
 pub fn base_name(library: Library, symbol: &str) -> &str {
     let symbol = without_elf_version(symbol);
     if has_families(library) { strip_number(strip_stream_suffix(symbol)) } else { symbol }
 }
 
-/// Whether a symbol is a superseded form that today's programs do not call, in a file that also has its successor.
-/// `exported` says what the file has.
+/// Whether a symbol is superseded and not called by current programs, in a file that also has its successor.
+/// `exported` tests whether the file exports a symbol.
 pub fn is_dead(library: Library, symbol: &str, exported: impl Fn(&str) -> bool) -> bool {
     let symbol = without_elf_version(symbol);
     let form = strip_stream_suffix(symbol);
     library == Library::Driver && superseded_since(form).is_some() && exported(&successor(form, symbol))
 }
 
-/// Whether a bare name in a script stands for this symbol: `cuMemAlloc` for `cuMemAlloc_v2`, and not for the dead
-/// `cuMemAlloc`. A name that has a suffix itself stands for that symbol alone.
+/// Whether a plain name in a script selects this symbol: `cuMemAlloc` selects `cuMemAlloc_v2`, but not the dead
+/// `cuMemAlloc`. A name with a suffix selects only that symbol.
 pub fn is_live_member(library: Library, family: &str, symbol: &str, exported: impl Fn(&str) -> bool) -> bool {
-    // Most symbols of a file are told apart by this alone.
+    // This test alone excludes most symbols of a file.
     let begins_alike = symbol.starts_with(without_elf_version(family));
     if !begins_alike && (library != Library::Driver || family != RENAMED.0) {
         return false;
@@ -127,14 +129,14 @@ pub fn is_live_member(library: Library, family: &str, symbol: &str, exported: im
     is_member && !is_dead(library, symbol, exported)
 }
 
-/// The CUDA version that replaced a form of a driver function, if that was before any program that we trace was built.
+/// The CUDA version that superseded a driver function, if it is older than all traced programs.
 pub fn superseded_since(symbol: &str) -> Option<(u8, u8)> {
     let at = SUPERSEDED.binary_search_by(|&(name, _)| name.cmp(symbol)).ok()?;
     Some(SUPERSEDED[at].1)
 }
 
-/// `_ptsz` (per-thread default stream) and `_ptds` (the same of functions without stream) change what stream 0 means, not
-/// the arguments.
+/// Removes `_ptsz` (per-thread default stream) or `_ptds` (the same for functions without stream). These suffixes
+/// change the meaning of stream 0, not the parameters.
 pub(crate) fn strip_stream_suffix(symbol: &str) -> &str {
     symbol.strip_suffix("_ptsz").or_else(|| symbol.strip_suffix("_ptds")).unwrap_or(symbol)
 }
@@ -159,7 +161,8 @@ fn numbered(symbol: &str) -> Option<(&str, u32)> {
     Some((base, symbol[named.len()..].parse().ok()?))
 }
 
-/// The next form, with the stream suffix of `symbol`: `cuStreamBeginCapture_ptsz` -> `cuStreamBeginCapture_v2_ptsz`.
+/// The next numbered variant, with the stream suffix of `symbol`: `cuStreamBeginCapture_ptsz` ->
+/// `cuStreamBeginCapture_v2_ptsz`.
 fn successor(form: &str, symbol: &str) -> String {
     let (base, number) = numbered(form).unwrap_or((form, 1));
     format!("{base}_v{}{}", number + 1, &symbol[form.len()..])

@@ -2,7 +2,7 @@
 //!
 //! A new library is one row of [`LIBRARIES`]. Not here: the location of its file on this machine (`host`).
 
-/// A CUDA library as scripts know it.
+/// A CUDA library that scripts can name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Library {
     /// `libcuda.so.1`, the driver API
@@ -37,7 +37,7 @@ pub enum Library {
 
 struct Row {
     library: Library,
-    /// The canonical script name, then others. The `lib` of any of them may be left out.
+    /// The canonical name in scripts, then other names. The prefix `lib` is optional in all of them.
     aliases: &'static [&'static str],
     soname_stem: &'static str,
 }
@@ -72,8 +72,9 @@ impl Library {
 
     /// The library and its major version, from the last component of a path.
     ///
-    /// `libcudart.so.12` is (Runtime, 12), `libcudart-d0da41ae.so.11.0` (a copy inside a Python wheel) is (Runtime, 11).
-    /// The version is `None` where the name has none, and for `libcuda`, whose number is the driver's and no API version.
+    /// `libcudart.so.12` is (Runtime, 12), `libcudart-d0da41ae.so.11.0` (a copy inside a Python wheel) is
+    /// (Runtime, 11). The version is `None` if the name has none, and for `libcuda`, whose number is a driver
+    /// version and not an API version.
     pub fn from_soname(file_name: &str) -> Option<(Library, Option<u32>)> {
         let (stem, version) = file_name.split_once(".so")?;
         if !(version.is_empty() || version.starts_with('.')) {
@@ -84,7 +85,8 @@ impl Library {
         Some((library, if library == Library::Driver { None } else { major }))
     }
 
-    /// The library that a script means by `libcuda`, `cudart`, `nccl`. Bare `cuda` is none: it is the semantic provider.
+    /// The library that `libcuda`, `cudart` or `nccl` names in a script. Plain `cuda` is not a library but a
+    /// provider.
     pub fn from_alias(script_name: &str) -> Option<Library> {
         let is_named = |alias: &&str| {
             *alias == script_name || (script_name != "cuda" && alias.strip_prefix("lib") == Some(script_name))
@@ -92,7 +94,7 @@ impl Library {
         LIBRARIES.iter().find(|row| row.aliases.iter().any(is_named)).map(|row| row.library)
     }
 
-    /// The name to use in scripts and messages: `libcuda`.
+    /// The name in scripts and messages: `libcuda`.
     pub fn alias(self) -> &'static str {
         LIBRARIES[self as usize].aliases[0]
     }

@@ -15,7 +15,7 @@
 
 use crate::library::Library;
 
-/// An operand of a box: an array's handle or an address.
+/// An operand of a copy of a box: the handle of an array, or an address.
 macro_rules! operand {
     ($operand:literal, $array:literal) => {
         concat!(
@@ -34,20 +34,21 @@ macro_rules! operand {
 mod driver;
 mod runtime;
 
-/// What has operations.
+/// An API with operations.
 #[derive(Debug)]
 pub struct Api {
-    /// Before the colon: `cuda`.
+    /// Provider name, before the colon: `cuda`.
     pub provider: &'static str,
-    /// The library whose functions do them.
+    /// Library whose functions perform the operations.
     pub library: Library,
-    /// In the order of listings.
+    /// Operations in the order of listings.
     pub operations: &'static [Operation],
-    /// Functions that libraries call all the time to look at their own state. Operations that take any call leave them out.
+    /// Functions that libraries call continuously to query their own state. Operations for arbitrary calls exclude
+    /// them.
     pub quiet: &'static [&'static str],
 }
 
-/// Both.
+/// All APIs.
 pub static APIS: &[Api] = &[
     Api { provider: "cuda", library: Library::Driver, operations: driver::OPERATIONS, quiet: driver::QUIET },
     Api {
@@ -58,7 +59,7 @@ pub static APIS: &[Api] = &[
     },
 ];
 
-/// The operation of calls that no other one names.
+/// Operation for calls that no other operation covers.
 pub const OTHER: &str = "other";
 
 /// An operation.
@@ -66,29 +67,30 @@ pub const OTHER: &str = "other";
 pub struct Operation {
     /// `alloc`
     pub name: &'static str,
-    /// For listings.
+    /// Description in listings.
     pub doc: &'static str,
-    /// What its probes have as `args`, besides [`COMMON`].
+    /// Arguments of its probes in `args`, without [`COMMON`].
     pub args: &'static [Argument],
-    /// The functions that do it, each once.
+    /// Functions that perform the operation, without duplicates.
     pub feeds: &'static [Feed],
-    /// Which of their calls it stands for.
+    /// Results of calls that count as the operation.
     pub fires: Fires,
 }
 
-/// The results of calls that an operation stands for.
+/// Results of calls that count as an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fires {
-    /// Successes; failures too in a clause that uses the result.
+    /// Successful calls; failed ones also in a clause that uses the result.
     OnSuccess,
-    /// Failures: this condition holds, in the language of scripts.
+    /// Failed calls, for which this condition (in the language of scripts) holds.
     OnFailure(&'static str),
-    /// All.
+    /// All calls.
     Always,
 }
 
 impl Fires {
-    /// The condition on the result of a call, in the language of scripts; `uses_result`: the clause does.
+    /// The condition on the result of a call, in the language of scripts. `uses_result`: the clause uses the
+    /// result.
     pub fn condition(self, uses_result: bool) -> Option<&'static str> {
         match self {
             Fires::OnFailure(condition) => Some(condition),
@@ -97,7 +99,7 @@ impl Fires {
         }
     }
 
-    /// Whether a call may be the operation's before its result is known.
+    /// Whether a call may count as the operation before its result is known.
     pub fn has_start(self) -> bool {
         !matches!(self, Fires::OnFailure(_))
     }
@@ -108,34 +110,34 @@ impl Fires {
 pub struct Argument {
     /// `bytes`
     pub name: &'static str,
-    /// What its values are converted to: `uint64`, `void *`. Other names are for the reader alone.
+    /// Type of its values in scripts: `uint64`, `void *`. Other names are documentation only.
     pub ty: &'static str,
-    /// Known only when the call has returned.
+    /// True if the value is known only after the call has returned.
     pub at_return: bool,
-    /// For functions that do not say it.
+    /// Value for functions that do not pass the argument.
     pub default: &'static str,
-    /// For listings.
+    /// Description in listings.
     pub doc: &'static str,
 }
 
-/// Functions that have the arguments at the same places.
+/// Functions with the same expressions for the arguments.
 #[derive(Debug)]
 pub struct Feed {
-    /// Families, or a wildcard.
+    /// Symbol families, or a wildcard.
     pub functions: &'static [&'static str],
-    /// Arguments and how a script would read them there.
+    /// Name of each argument and the script expression for its value.
     pub args: &'static [(&'static str, &'static str)],
 }
 
 impl Argument {
-    /// Whether values are converted to its type: numbers and addresses are.
+    /// Whether values are converted to the type: numbers and addresses are.
     pub fn is_number(&self) -> bool {
         self.ty.starts_with("uint") || self.ty.ends_with('*')
     }
 }
 
 impl Operation {
-    /// An argument, of [`COMMON`] too.
+    /// The argument of this name, [`COMMON`] included.
     pub fn arg(&self, name: &str) -> Option<&'static Argument> {
         self.all_args().find(|arg| arg.name == name)
     }
@@ -147,30 +149,30 @@ impl Operation {
 }
 
 impl Feed {
-    /// How these functions give an argument.
+    /// The script expression for an argument of these functions.
     pub fn value(&self, arg: &'static Argument) -> &'static str {
         self.args.iter().find(|(name, _)| *name == arg.name).map_or(arg.default, |(_, text)| text)
     }
 }
 
 impl Api {
-    /// By its provider, in any case.
+    /// The API of a provider; case is ignored.
     pub fn of(provider: &str) -> Option<&'static Api> {
         APIS.iter().find(|api| api.provider.eq_ignore_ascii_case(provider))
     }
 
-    /// That of a library.
+    /// The API of a library.
     pub fn of_library(library: Library) -> Option<&'static Api> {
         APIS.iter().find(|api| api.library == library)
     }
 
-    /// Whether an operation names this family.
+    /// Whether an operation has this family among its functions.
     pub fn names(&self, family: &str) -> bool {
         let mut functions = self.operations.iter().flat_map(|o| o.feeds).flat_map(|feed| feed.functions);
         functions.any(|function| *function == family)
     }
 
-    /// The operation of that name.
+    /// The operation of this name.
     pub fn operation(&self, name: &str) -> Option<&'static Operation> {
         self.operations.iter().find(|operation| operation.name == name)
     }
@@ -193,24 +195,24 @@ const fn at_return(
     Argument { name, ty, at_return: true, default, doc }
 }
 
-/// What all operations have.
+/// Arguments of all operations.
 pub static COMMON: &[Argument] = &[
     at_return(
         "result",
         "result",
         "retval",
-        "how it ended: a `CUresult`, of the runtime a `cudaError_t`; a clause that uses it sees failed calls too",
+        "result of the call; a clause that uses it also gets failed calls",
     ),
     at_return("duration", "nanoseconds", "duration", "time in the call, ns"),
 ];
 
-const ASYNC: Argument = arg("async", "bool", "false", "the call does not wait for it");
+const ASYNC: Argument = arg("async", "bool", "false", "the call does not wait for completion");
 const STREAM: Argument = arg("stream", "void *", "0", "the stream; 0 is the default one");
 
 const NO_DIM: &str = "(x = (uint32)0, y = (uint32)0, z = (uint32)0)";
 
 const LAUNCH: &[Argument] = &[
-    arg("kernel", "void *", "0", "its handle, for `kernel_name`; 0 for a graph"),
+    arg("kernel", "void *", "0", "handle of the kernel, for `kernel_name`; 0 for a graph"),
     arg("grid", "x, y, z", NO_DIM, "blocks"),
     arg("block", "x, y, z", NO_DIM, "threads of a block"),
     arg("shared", "uint32", "0", "dynamic shared memory of a block, bytes"),
@@ -219,7 +221,7 @@ const LAUNCH: &[Argument] = &[
 ];
 
 const ALLOC: &[Argument] = &[
-    arg("bytes", "uint64", "0", "asked for"),
+    arg("bytes", "uint64", "0", "requested size"),
     at_return("ptr", "uint64", "0", "address or handle; 0 if it failed"),
     arg(
         "kind",
@@ -232,7 +234,7 @@ const ALLOC: &[Argument] = &[
 ];
 
 const FREE: &[Argument] = &[
-    arg("ptr", "uint64", "0", "address or handle, as the allocation gave it"),
+    arg("ptr", "uint64", "0", "address or handle, as the allocation returned it"),
     arg(
         "kind",
         "string",
@@ -248,55 +250,50 @@ const POOL: &[Argument] = &[
         "kind",
         "string",
         "\"create\"",
-        "`create`, `import`, `trim`, `use` (by default on its device), `destroy`",
+        "`create`, `import`, `trim`, `use` (the default pool of its device), `destroy`",
     ),
     at_return("pool", "void *", "0", "the pool"),
-    arg("bytes", "uint64", "0", "of `trim`: what it keeps"),
+    arg("bytes", "uint64", "0", "`trim`: the size that is kept"),
 ];
 
 const HINT: &[Argument] = &[
-    arg("bytes", "uint64", "0", "of the memory; of a batch of all its parts"),
-    arg("ptr", "uint64", "0", "where it begins; of a batch its first part"),
+    arg("bytes", "uint64", "0", "size of the memory; of a batch the sum"),
+    arg("ptr", "uint64", "0", "start of the memory; of a batch the first"),
     arg("kind", "string", "\"advise\"", "`advise`, `prefetch`, `attach` (to a stream), `discard`"),
     STREAM,
 ];
 
 const MEMCPY: &[Argument] = &[
-    arg("bytes", "uint64", "0", "copied"),
-    arg(
-        "dst",
-        "uint64",
-        "0",
-        "where to: an address, or an array's handle; of a batch that of its first copy",
-    ),
-    arg("src", "uint64", "0", "where from, likewise"),
+    arg("bytes", "uint64", "0", "bytes copied"),
+    arg("dst", "uint64", "0", "destination: an address or an array's handle; of a batch the first"),
+    arg("src", "uint64", "0", "source, in the same form"),
     arg(
         "direction",
         "string",
         "\"any\"",
-        "`HtoD`, `DtoH`, `DtoD`, `HtoH`, `PtoP`; `any` where the driver finds it out from the addresses",
+        "`HtoD`, `DtoH`, `DtoD`, `HtoH`, `PtoP`; `any` where the driver determines it from the addresses",
     ),
     arg(
         "kind",
         "string",
         "\"linear\"",
-        "`linear`, `2D`, `3D`, `array`, `peer`; `batch`: several at once, with the bytes of all",
+        "`linear`, `2D`, `3D`, `array`, `peer`; `batch`: several copies, with the sum of their bytes",
     ),
     STREAM,
     ASYNC,
 ];
 
 const MEMSET: &[Argument] = &[
-    arg("bytes", "uint64", "0", "filled"),
-    arg("ptr", "uint64", "0", "where"),
-    arg("value", "uint32", "0", "with what, repeated"),
+    arg("bytes", "uint64", "0", "bytes filled"),
+    arg("ptr", "uint64", "0", "start address"),
+    arg("value", "uint32", "0", "value that is repeated"),
     arg("kind", "string", "\"linear\"", "`linear`, `2D`, `3D`"),
     STREAM,
     ASYNC,
 ];
 
 const SYNC: &[Argument] = &[
-    arg("kind", "string", "\"context\"", "`context` (of the runtime: its device), `stream`, `event`"),
+    arg("kind", "string", "\"context\"", "`context` (runtime: the device), `stream`, `event`"),
     STREAM,
     arg("event", "void *", "0", "the event that is waited for"),
 ];
@@ -306,7 +303,7 @@ const OF_STREAM: &[Argument] = &[
         "kind",
         "string",
         "\"create\"",
-        "`create`, `wait` (for an event), `callback` (calls the host), `query`, `destroy`",
+        "`create`, `wait` (for an event), `callback` (on the host), `query`, `destroy`",
     ),
     at_return("stream", "void *", "0", "the stream; 0 is the default one"),
     arg("event", "void *", "0", "the event that is waited for"),
@@ -326,29 +323,29 @@ const GRAPH: &[Argument] = &[
         "`create`, `clone`, `capture`, `captured`, `instantiate`, `update`, `upload`, `launch`, `destroy`",
     ),
     at_return("graph", "void *", "0", "the graph"),
-    arg("from", "void *", "0", "of `clone`: what it is a copy of"),
+    arg("from", "void *", "0", "`clone`: the original graph"),
     at_return("exec", "void *", "0", "the instance that can be launched"),
     STREAM,
 ];
 
-const ALLOC_DOC: &str = "memory is allocated, of the device or for it";
-const FREE_DOC: &str = "what an allocation gave is given back";
+const ALLOC_DOC: &str = "memory is allocated, on the device or for its use";
+const FREE_DOC: &str = "memory is freed";
 const LAUNCH_DOC: &str = "a kernel or a graph is launched";
-const POOL_DOC: &str = "a pool of memory is made, trimmed, put to use or destroyed";
-const HINT_DOC: &str = "it is said where memory will be used, or that its contents are not";
+const POOL_DOC: &str = "a memory pool is created, trimmed, selected or destroyed";
+const HINT_DOC: &str = "advice, prefetch or discard of memory";
 const MEMCPY_DOC: &str = "memory is copied";
-const MEMSET_DOC: &str = "memory of the device is filled";
+const MEMSET_DOC: &str = "device memory is filled";
 const SYNC_DOC: &str = "the program waits for the device";
-const STREAM_DOC: &str = "a stream is made, told to wait or to call, asked or destroyed";
-const EVENT_DOC: &str = "an event is made, recorded, asked or destroyed";
-const GRAPH_DOC: &str = "a graph is captured, made, instantiated, changed, launched or destroyed";
+const STREAM_DOC: &str = "a stream is created, queried or destroyed, waits for an event, or calls the host";
+const EVENT_DOC: &str = "an event is created, recorded, queried or destroyed";
+const GRAPH_DOC: &str = "a graph is captured, created, instantiated, changed, launched or destroyed";
 
 const IS_ASYNC: (&str, &str) = ("async", "true");
 
-/// Bytes of all copies of a batch.
+/// Total bytes of the copies of a batch.
 const BATCH_BYTES: (&str, &str) =
     ("bytes", "{ let $sum = (uint64)0; for $i : 0..args.count { $sum += (uint64)args.sizes[$i]; } $sum }");
-// In the same words, so that both are one program.
+// Driver and runtime share the text, so that their functions become one program.
 const BOXES_BYTES: (&str, &str) = (
     "bytes",
     "{ let $sum = (uint64)0; \

@@ -21,17 +21,17 @@ pub struct EnumId(pub(crate) u16);
 /// A C type.
 #[derive(Debug)]
 pub struct Type {
-    /// As C writes it: `CUdeviceptr *`, `const char *`, `unsigned char [16]`. Typedef names are kept: a `size_t`
+    /// The type in C: `CUdeviceptr *`, `const char *`, `unsigned char [16]`. Typedef names are kept: a `size_t`
     /// and an `unsigned long` are two types of one kind.
     pub c_name: &'static str,
-    /// What it is once typedefs are seen through.
+    /// Kind after resolving typedefs.
     pub kind: Kind,
 }
 
-/// What a value is.
+/// Kind of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// `void`: a function without result, or what a `void *` points to
+    /// `void`: a function without result, or the pointee of a `void *`
     Void,
     /// `bool`, one byte
     Bool,
@@ -49,11 +49,11 @@ pub enum Kind {
     },
     /// `CUresult`: four bytes
     Enum(EnumId),
-    /// `T *` and `const T *` alike
+    /// `T *` and `const T *`
     Pointer(TypeId),
     /// `const char *`, a string that ends in NUL
     String,
-    /// A pointer to what only the library can see into: `CUstream`
+    /// A pointer to an opaque type of the library: `CUstream`
     Handle,
     /// `CUlaunchConfig`, `dim3`
     Struct(StructId),
@@ -63,19 +63,19 @@ pub enum Kind {
     Function,
 }
 
-/// A struct, or a union, whose fields all have the offset 0.
+/// A struct, or a union, in which all fields have the offset 0.
 #[derive(Debug)]
 pub struct Struct {
-    /// The typedef where there is one (`CUlaunchConfig`); a type without a name of its own is called by its place
-    /// (`CUDA_RESOURCE_DESC.res`).
+    /// Name of the typedef, if there is one (`CUlaunchConfig`). A type without a name is named after the member
+    /// that contains it (`CUDA_RESOURCE_DESC.res`).
     pub name: &'static str,
-    /// In bytes, with the padding at the end.
+    /// Size in bytes, with the padding at the end.
     pub size: u32,
-    /// In bytes.
+    /// Alignment in bytes.
     pub align: u32,
-    /// Whether the fields overlay each other.
+    /// Whether the fields overlap, as in a union.
     pub is_union: bool,
-    /// In the order of the definition. Members of C's anonymous unions stand here as fields of equal offset.
+    /// Fields in the order of the definition. Members of anonymous unions are fields with equal offsets.
     pub fields: &'static [Field],
 }
 
@@ -84,9 +84,9 @@ pub struct Struct {
 pub struct Field {
     /// Its C name.
     pub name: &'static str,
-    /// In bytes from the start of the struct.
+    /// Offset in bytes from the start of the struct.
     pub offset: u32,
-    /// Its type. CUDA has no bit-fields.
+    /// Type. CUDA has no bit-fields.
     pub ty: TypeId,
 }
 
@@ -97,12 +97,12 @@ pub struct Enum {
     pub name: &'static str,
     /// Whether it has negative values.
     pub signed: bool,
-    /// Names and values, sorted by value; of two names of one value the one defined first comes first.
+    /// Names and values, sorted by value; names with equal values are in the order of their definition.
     pub variants: &'static [(&'static str, i64)],
 }
 
 impl Enum {
-    /// The name of a value; where several names have it, the one defined first.
+    /// The name of a value; if several names have it, the one defined first.
     pub fn name_of(&self, value: i64) -> Option<&'static str> {
         let at = self.variants.partition_point(|&(_, v)| v < value);
         self.variants.get(at).filter(|&&(_, v)| v == value).map(|&(name, _)| name)
@@ -136,29 +136,29 @@ impl TypeId {
     }
 }
 
-/// The type behind an id.
+/// The type with an id.
 pub fn ty(id: TypeId) -> &'static Type {
     &defs::TYPES[usize::from(id.0)]
 }
 
-/// The struct behind an id.
+/// The struct with an id.
 pub fn struct_def(id: StructId) -> &'static Struct {
     &defs::STRUCTS[usize::from(id.0)]
 }
 
-/// The enum behind an id.
+/// The enum with an id.
 pub fn enum_def(id: EnumId) -> &'static Enum {
     &defs::ENUMS[usize::from(id.0)]
 }
 
-/// The type that a script names in a cast: a typedef, struct, enum or C's own (`CUdeviceptr`, `unsigned int`).
-/// `struct NAME` and tags such as `CUlaunchConfig_st` are understood too.
+/// The type that a script names in a cast: a typedef, struct, enum or fundamental type (`CUdeviceptr`,
+/// `unsigned int`). `struct NAME` and tags such as `CUlaunchConfig_st` are also accepted.
 pub fn find_type(c_name: &str) -> Option<TypeId> {
     let name = c_name.strip_prefix("struct ").unwrap_or(c_name);
     lookup(defs::NAMES, name).map(|at| defs::NAMES[at].1)
 }
 
-/// The struct or union of that name, with or without `_st`.
+/// The struct or union of this name, with or without `_st`.
 pub fn find_struct(name: &str) -> Option<StructId> {
     match ty(find_type(name)?).kind {
         Kind::Struct(id) => Some(id),
@@ -166,7 +166,7 @@ pub fn find_struct(name: &str) -> Option<StructId> {
     }
 }
 
-/// The enum of that name; its tag (`cudaError_enum`) is understood too.
+/// The enum of this name; its tag (`cudaError_enum`) is also accepted.
 pub fn find_enum(name: &str) -> Option<EnumId> {
     match ty(find_type(name.strip_prefix("enum ").unwrap_or(name))?).kind {
         Kind::Enum(id) => Some(id),
@@ -174,7 +174,7 @@ pub fn find_enum(name: &str) -> Option<EnumId> {
     }
 }
 
-/// The enum constant of that name and its value: `CUDA_ERROR_OUT_OF_MEMORY` is (`CUresult`, 2).
+/// The enum constant of this name and its value: `CUDA_ERROR_OUT_OF_MEMORY` is (`CUresult`, 2).
 pub fn constant(name: &str) -> Option<(EnumId, i64)> {
     let named = |&(enum_at, at): &(u16, u16)| defs::ENUMS[usize::from(enum_at)].variants[usize::from(at)];
     let found = defs::CONSTANTS.binary_search_by(|entry| named(entry).0.cmp(name)).ok()?;
@@ -189,7 +189,7 @@ pub fn constants() -> impl Iterator<Item = (&'static str, EnumId, i64)> {
     })
 }
 
-/// The value of a preprocessor constant, which belongs to no enum: `cudaHostAllocPortable` is 1.
+/// The value of a preprocessor constant, which is not part of an enum: `cudaHostAllocPortable` is 1.
 pub fn macro_constant(name: &str) -> Option<i64> {
     lookup(defs::MACROS, name).map(|at| defs::MACROS[at].1)
 }
@@ -199,7 +199,7 @@ pub fn macro_constants() -> impl Iterator<Item = (&'static str, i64)> {
     defs::MACROS.iter().copied()
 }
 
-/// Where a name stands in a table that is sorted by it.
+/// Index of a name in a table that is sorted by name.
 fn lookup<T>(table: &[(&'static str, T)], name: &str) -> Option<usize> {
     table.binary_search_by(|(entry, _)| (*entry).cmp(name)).ok()
 }

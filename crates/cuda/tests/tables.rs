@@ -14,12 +14,12 @@ const RUNTIMES: [(u32, &str); 3] = [
     (13, include_str!("libcudart-13.5.37.functions")),
 ];
 
-/// Driver functions without a signature: no public description of them is known to us.
+/// Driver functions without a signature, because there is no public description of them.
 const UNDESCRIBED_DRIVER: [&str; 11] = [
     "cuEGLApiInit",         // called by libEGL alone
     "cuMemGetAttribute",    // in no header
     "cuMemGetAttribute_v2", // in no header
-    // the debugger's interface
+    // Interface of the debugger.
     "cudbgApiAttach",
     "cudbgApiDetach",
     "cudbgApiInit",
@@ -52,7 +52,7 @@ fn family_in(library: Library, exported: &BTreeSet<&'static str>, name: &str) ->
     exported.iter().filter(member).copied().collect()
 }
 
-/// The releases of a library, as (major version, what it exports).
+/// The releases of a library, as (major version, exported symbols).
 fn releases(api: &Api) -> Vec<(u32, BTreeSet<&'static str>)> {
     match api.library {
         Library::Driver => vec![(0, driver())],
@@ -111,7 +111,7 @@ fn every_family_of_the_driver_has_a_live_member_with_a_signature() {
     }
 }
 
-/// The 26 names whose symbol depends on the CUDA version that a program asks for have all those symbols alive.
+/// For the 26 names whose symbol depends on the CUDA version that a program requests, all these symbols are live.
 #[test]
 fn forms_of_programs_from_11_3_on_are_alive() {
     let changed = [
@@ -252,7 +252,7 @@ fn symbol_is_runtime(symbol: &str) -> bool {
     symbol.trim_start_matches('_').starts_with("cuda")
 }
 
-/// What an argument points to can be read when it is out, and an out argument is a pointer.
+/// The pointee of an output parameter is described, and an output parameter is a pointer.
 #[test]
 fn out_arguments_are_pointers() {
     for library in Library::all() {
@@ -330,7 +330,7 @@ fn names_are_unique() {
     }
 }
 
-/// Offsets and sizes that gcc gave for NVIDIA's headers of 11.8, 12.9, 13.0 and 13.5.
+/// Offsets and sizes that gcc computed from NVIDIA's headers of 11.8, 12.9, 13.0 and 13.5.
 #[test]
 fn layouts() {
     let offset = |name: &str, field: &str| {
@@ -408,7 +408,7 @@ fn layouts() {
     assert_eq!(cuda::find_struct("CUresult"), None);
 }
 
-/// Fields lie inside their struct, aligned, and overlap only where a union makes them.
+/// Fields are inside their struct and aligned, and overlap only in unions.
 #[test]
 fn structs_are_consistent() {
     for name in
@@ -461,7 +461,7 @@ fn operations_name_functions_and_arguments_that_there_are() {
                 };
                 let mut members: Vec<_> = releases.iter().flat_map(forms).collect();
                 if members.is_empty() {
-                    // The symbol comes from a later release than the tables: it has no other form yet.
+                    // The symbol is from a release later than the tables, so it has only one variant.
                     members.push((0, function));
                 }
                 let read = operation.all_args().flat_map(|arg| arguments(feed.value(arg)));
@@ -479,8 +479,8 @@ fn operations_name_functions_and_arguments_that_there_are() {
     }
 }
 
-/// Functions of the runtime whose names say that they work on memory, streams, events, launches or devices, and that
-/// no operation has but `other`: they ask, export, or set what has no effect of its own.
+/// Functions of the runtime that concern memory, streams, events, launches or devices by name, but that only
+/// `other` covers: they query, export, or set something without an effect of its own.
 const OF_NO_OPERATION: &[&str] = &[
     "cudaDeviceRegisterAsyncNotification",
     "cudaDeviceSetCacheConfig",

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 /// The files of a folder with an extension, sorted.
 ///
 /// # Panics
-/// If the folder cannot be read, or has fewer than `least` of them: a test of no files passes always.
+/// If the folder cannot be read, or has fewer than `least` such files: a test of no files always passes.
 pub fn files(folder: &Path, extension: &str, least: usize) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let paths = entries.map(|entry| entry.expect("an entry of a folder").path());

@@ -12,27 +12,27 @@ use std::ffi::CStr;
 use std::fs::{self, File};
 use std::io::Read;
 
-/// Bytes that are read of a file at most.
+/// Largest number of bytes that are read of a file.
 const LIMIT: u64 = 64 << 10;
-/// Hexadecimal digits of a container's id.
+/// Number of hexadecimal digits of a container id.
 const ID: usize = 64;
-/// Digits of a UUID's parts.
+/// Number of digits of each part of a UUID.
 const UUID: [usize; 5] = [8, 4, 4, 4, 12];
 
-/// A process's container and pod; what is not known is none.
+/// Container and pod of a process, as far as known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Place {
-    /// 64 hexadecimal digits.
+    /// Container id, 64 hexadecimal digits.
     pub container: Option<String>,
-    /// The pod's UID.
+    /// UID of the pod.
     pub pod: Option<String>,
-    /// The pod's name.
+    /// Name of the pod.
     pub pod_name: Option<String>,
-    /// The pod's namespace.
+    /// Namespace of the pod.
     pub namespace: Option<String>,
 }
 
-/// Where a process runs.
+/// The container and pod of a process.
 pub fn of(pid: u32) -> Place {
     let cgroups = read(File::open(format!("/proc/{pid}/cgroup")).ok());
     let mut place = from_cgroups(&cgroups);
@@ -44,7 +44,7 @@ pub fn of(pid: u32) -> Place {
         };
         let of_account = || word(&inside(pid, c"/var/run/secrets/kubernetes.io/serviceaccount/namespace"));
         place.namespace = variable(&["POD_NAMESPACE", "K8S_NAMESPACE"]).or_else(of_account);
-        // A pod in the machine's network has the machine's host name.
+        // A pod in the host's network has the host name of the machine.
         let has_own_name =
             || fs::read_link(format!("/proc/{pid}/ns/uts")).ok() != fs::read_link("/proc/1/ns/uts").ok();
         let host_name = || word(&inside(pid, c"/etc/hostname")).filter(|_| has_own_name());
@@ -72,8 +72,9 @@ fn is_hex(byte: u8) -> bool {
     matches!(byte, b'0'..=b'9' | b'a'..=b'f')
 }
 
-/// `pod0a1b2c3d-...` of the kubelet, or `kubepods-burstable-pod0a1b2c3d_....slice` of its systemd driver. The UID of a pod that
-/// the machine itself configures has no dashes.
+/// The pod's UID in a path segment: `pod0a1b2c3d-...` of the kubelet, or
+/// `kubepods-burstable-pod0a1b2c3d_....slice` of its systemd driver. The UID of a static pod, which is configured
+/// on the machine itself, has no dashes.
 fn pod(segment: &str) -> Option<String> {
     let (_, behind) = segment.rsplit_once("pod")?;
     let uid = behind.split('.').next()?.replace('_', "-");
@@ -83,14 +84,14 @@ fn pod(segment: &str) -> Option<String> {
     is_uid.then_some(uid)
 }
 
-/// A name as Kubernetes allows it.
+/// The text, if it is a valid name in Kubernetes.
 fn word(text: &str) -> Option<String> {
     let text = text.trim();
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.');
     (!text.is_empty() && text.len() <= 253 && text.bytes().all(is_word)).then(|| text.to_owned())
 }
 
-/// The start of a regular file in the process's root. Links lead nowhere else.
+/// The start of a regular file in the root directory of the process. Links cannot leave that root.
 fn inside(pid: u32, path: &CStr) -> String {
     read(open_inside(pid, path))
 }
@@ -107,7 +108,7 @@ fn open_inside(pid: u32, path: &CStr) -> Option<File> {
 fn read(file: Option<File>) -> String {
     let mut bytes = Vec::new();
     if let Some(file) = file {
-        // What was read before an error counts.
+        // After an error, the bytes read before it are used.
         let _ = file.take(LIMIT).read_to_end(&mut bytes);
     }
     String::from_utf8_lossy(&bytes).into_owned()

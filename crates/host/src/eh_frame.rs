@@ -28,12 +28,12 @@ use wire::unwind::{Base, Rule, SavedBp, row, row_address};
 use crate::elf::ElfFile;
 use crate::process::{self, Mapping, MappingName};
 
-/// Bytes between two functions that are taken for alignment.
+/// Shorter gaps between functions are treated as alignment padding, in bytes.
 const PADDING: u64 = 16;
 
 type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
-/// A mapped file whose unwind information can be read.
+/// A mapped file with unwind information.
 #[derive(Debug)]
 pub struct Source {
     elf: ElfFile,
@@ -42,12 +42,12 @@ pub struct Source {
     section: (usize, usize, u64),
 }
 
-/// Where the code of a file lies.
+/// The code segments of a file.
 #[derive(Clone, Debug)]
 pub struct Segments(Vec<ProgramHeader>);
 
 impl Segments {
-    /// What is to be taken off an address in a mapping of `offset` at `start` to get the one in the file.
+    /// The difference between an address in a mapping of `offset` at `start` and the address in the file.
     pub fn bias(&self, start: u64, offset: u64) -> Option<u64> {
         let holds = |segment: &&ProgramHeader| {
             let first = segment.p_offset & !0xfff;
@@ -59,7 +59,7 @@ impl Segments {
 }
 
 impl Source {
-    /// What is mapped there: a file, or the kernel's `[vdso]`. None without unwind information.
+    /// The mapped object: a file, or the kernel's `[vdso]`. `None` without unwind information.
     pub fn open(pid: u32, mapping: &Mapping) -> Option<Source> {
         match &mapping.name {
             MappingName::Special(name) if name == "[vdso]" => {
@@ -70,7 +70,7 @@ impl Source {
         }
     }
 
-    /// An ELF file.
+    /// The source for an ELF file.
     pub fn of_file(file: &File) -> Option<Source> {
         Source::of(ElfFile::of_file(file, Path::new("")).ok()?)
     }
@@ -82,22 +82,22 @@ impl Source {
         Some(Source { elf, segments, section })
     }
 
-    /// Bytes of unwind information.
+    /// Size of the unwind information in bytes.
     pub fn len(&self) -> usize {
         self.section.1
     }
 
-    /// There is none.
+    /// Whether there is no unwind information.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Where its code lies.
+    /// The code segments.
     pub fn segments(&self) -> &Segments {
         &self.segments
     }
 
-    /// All rows, sorted by address. What cannot be parsed is left out.
+    /// All rows, sorted by address. Entries that cannot be parsed are skipped.
     pub fn rows(&self) -> Vec<u64> {
         let (offset, size, address) = self.section;
         let section = EhFrame::new(&self.elf.bytes()[offset..offset + size], LittleEndian);
@@ -136,10 +136,10 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Appends the rows of a function, and one that ends it.
+    /// Appends the rows of a function, and a row that ends it.
     fn function(&mut self, fde: &FrameDescriptionEntry<Slice<'a>>) {
         let end = fde.initial_address().saturating_add(fde.len());
-        // An address that no row can hold; 0 is what linkers leave of functions that they have dropped.
+        // Rows cannot hold this address; 0 marks functions that the linker has removed.
         if fde.initial_address() == 0 || end >= u64::from(u32::MAX) {
             return;
         }
@@ -191,14 +191,14 @@ fn base_register(register: Register) -> Option<Base> {
     }
 }
 
-/// The expressions that are in use.
+/// Matches the expressions that compilers and linkers emit.
 fn base_expression(bytes: &[u8]) -> Option<(Base, i32)> {
     match *bytes {
-        // breg7 8; breg16 0; lit15; and; litN; ge; lit3; shl; plus: a PLT entry, in which a word is pushed from byte N on.
+        // breg7 8; breg16 0; lit15; and; litN; ge; lit3; shl; plus: a PLT entry, which pushes a word at byte N.
         [0x77, 8, 0x80, 0, 0x3f, 0x1a, lit @ 0x30..=0x4f, 0x2a, 0x33, 0x24, 0x22] => {
             Some((Base::Plt, i32::from(lit - 0x30)))
         }
-        // breg6 N; deref: the stack pointer was kept before it was aligned. N is one byte of SLEB128.
+        // breg6 N; deref: the stack pointer was saved before it was aligned. N is one byte of SLEB128.
         [0x76, offset @ 0..=0x7f, 0x06] => Some((Base::AtBp, i32::from((offset << 1) as i8 >> 1))),
         _ => None,
     }
@@ -210,7 +210,7 @@ fn saved_bp(section: &EhFrame<Slice<'_>>, rule: Option<RegisterRule<usize>>) -> 
         Some(RegisterRule::Offset(offset)) if offset < 0 && offset % 8 == 0 => {
             u8::try_from(-offset / 8).ok().filter(|words| *words < u8::MAX).map(SavedBp::Below)
         }
-        // breg6 0: where it points to.
+        // breg6 0: at the address in the frame pointer.
         Some(RegisterRule::Expression(expression)) => {
             (bytes(section, &expression)? == [0x76, 0]).then_some(SavedBp::AtBp)
         }
@@ -222,7 +222,8 @@ fn bytes<'a>(section: &EhFrame<Slice<'a>>, expression: &UnwindExpression<usize>)
     Some(expression.get(section).ok()?.0.slice())
 }
 
-/// Sorts; of rows at one address the one that knows something counts; gaps of alignment and repetitions go.
+/// Sorts the rows. Of several rows at one address, one with a rule wins. Rows for alignment padding and repeated
+/// rules are removed.
 fn tidy(mut rows: Vec<u64>) -> Vec<u64> {
     const RULE: u64 = u32::MAX as u64;
     rows.sort_unstable();
@@ -240,7 +241,7 @@ fn tidy(mut rows: Vec<u64>) -> Vec<u64> {
     tidy
 }
 
-/// The kernel maps the same into every process.
+/// The vdso of this process; the kernel maps the same one into every process.
 fn own_vdso() -> Option<Vec<u8>> {
     let mappings = process::mappings(std::process::id());
     let vdso = mappings.iter().find(|m| m.name == MappingName::Special("[vdso]".into()))?;

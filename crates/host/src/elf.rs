@@ -32,20 +32,21 @@ use crate::untrusted_file::Mapped;
 const SYM_SIZE: usize = 24;
 /// Size of an `Elf64_Dyn`.
 const DYN_SIZE: usize = 16;
-/// `VERSYM_HIDDEN`: not the default version of its name.
+/// `VERSYM_HIDDEN`: not the default version of its symbol.
 const VERSYM_HIDDEN: u16 = 0x8000;
-/// Bytes of a file that are searched for text. Files with holes are endless for nothing.
+/// Largest number of bytes that are searched for text. A sparse file may be much larger than its contents.
 const MOST_SEARCHED: usize = 4 << 30;
-/// Bytes of a table of names at most: 1 GB is some ten times that of the largest libraries.
+/// Largest size of a string table in bytes: about ten times that of the largest libraries.
 const MOST_NAMES: usize = 1 << 30;
-/// Bytes of a symbol table or of its hash table at most: 8 million symbols are several times those of the largest programs.
+/// Largest size of a symbol table or its hash table in bytes: 8 million symbols are several times those of the
+/// largest programs.
 const MOST_SYMBOLS: usize = SYM_SIZE << 23;
-/// Bytes of a list of notes at most.
+/// Largest size of a list of notes in bytes.
 const MOST_NOTES: usize = 16 << 20;
 /// `NT_GNU_BUILD_ID`
 const NT_GNU_BUILD_ID: u32 = 3;
 
-/// Why a file cannot be probed.
+/// The reason why a file cannot be probed.
 #[derive(Debug, thiserror::Error)]
 pub enum ElfError {
     /// `uprobe:/no/such/file:f`
@@ -54,12 +55,12 @@ pub enum ElfError {
         /// The file.
         path: PathBuf,
     },
-    /// The file is there, the right to read it is not; or it lies on a file system that fails.
+    /// The file exists, but may not be read, or its file system fails.
     #[error("cannot read `{}`: {source}", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// With errno.
+        /// The system's error.
         source: io::Error,
     },
     /// `uprobe:/etc/passwd:f`
@@ -78,17 +79,17 @@ pub enum ElfError {
         /// `64-bit x86-64`
         expected: &'static str,
     },
-    /// Cut off or overwritten.
+    /// The file is truncated or overwritten.
     #[error("`{}` is damaged: {what}", path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What does not make sense.
+        /// Description of the inconsistency.
         what: String,
     },
 }
 
-/// Where one instruction set lives in ELF headers and in words.
+/// The machine number of this architecture in ELF headers, and its description.
 #[cfg(target_arch = "x86_64")]
 const THIS_MACHINE: (u16, &str) = (EM_X86_64, "64-bit x86-64");
 #[cfg(target_arch = "aarch64")]
@@ -106,7 +107,7 @@ pub struct ElfFile {
     dynamic: Dynamic,
 }
 
-/// File contents: mapped, or given by a test.
+/// Contents of the file: mapped, or given by a test.
 #[derive(Clone, Debug)]
 enum Bytes {
     Mapped(Arc<Mapped>),
@@ -123,7 +124,7 @@ impl std::ops::Deref for Bytes {
     }
 }
 
-/// What the dynamic table says; addresses already turned into file offsets.
+/// Contents of the dynamic table; addresses are converted to file offsets.
 #[derive(Clone, Debug, Default)]
 struct Dynamic {
     symbols: Option<usize>,
@@ -138,47 +139,48 @@ struct Dynamic {
     runpath: Option<usize>,
 }
 
-/// The functions of a file.
+/// The functions that a file defines.
 #[derive(Debug, Default)]
 pub struct Functions {
-    /// Each address once, sorted by first name.
+    /// Functions without duplicate addresses, sorted by first name.
     pub list: Vec<Function>,
     /// File offset and size in bytes (0: unknown), sorted by offset.
     extents: Vec<(u64, u64)>,
 }
 
 impl Functions {
-    /// Size in bytes of the function at a file offset; 0 when the file does not say, `None` when none starts there.
+    /// Size in bytes of the function at a file offset; 0 if the size is unknown, `None` if no function starts
+    /// there.
     pub fn size_at(&self, offset: u64) -> Option<u64> {
         let at = self.extents.binary_search_by_key(&offset, |extent| extent.0).ok()?;
         Some(self.extents[at].1)
     }
 
-    /// Start and size of the function that a place is in; `None` if the file does not say so.
+    /// Start and size of the function that contains an offset, if known.
     pub fn around(&self, offset: u64) -> Option<(u64, u64)> {
         let behind = self.extents.partition_point(|extent| extent.0 <= offset);
         let (start, size) = *self.extents.get(behind.checked_sub(1)?)?;
         (offset - start < size).then_some((start, size))
     }
 
-    /// File offset of the next function behind `offset`.
+    /// File offset of the next function after `offset`.
     pub fn next_after(&self, offset: u64) -> Option<u64> {
         let at = self.extents.partition_point(|extent| extent.0 <= offset);
         self.extents.get(at).map(|extent| extent.0)
     }
 }
 
-/// One defined function symbol.
+/// A defined function symbol.
 struct Symbol<'a> {
     offset: u64,
     size: u64,
-    /// 0 dynamic, 1 dynamic with a superseded version, 2 global, 3 weak, 4 local: the order of preference.
+    /// Order of preference: 0 dynamic, 1 dynamic with a superseded version, 2 global, 3 weak, 4 local.
     rank: u8,
     name: &'a str,
     version: Option<&'a str>,
 }
 
-/// One entry of a symbol table, as written.
+/// An entry of a symbol table.
 struct RawSymbol {
     name: usize,
     info: u8,
@@ -198,7 +200,8 @@ impl RawSymbol {
         })
     }
 
-    /// A function defined here; an IFUNC is left out, because its address is that of the resolver.
+    /// Whether the symbol is a function defined in this file; an IFUNC is excluded, because its address is that of
+    /// the resolver.
     fn is_function(&self) -> bool {
         self.info & 0xf == STT_FUNC && self.section != 0 && self.value != 0
     }
@@ -215,7 +218,7 @@ impl ElfFile {
         ElfFile::of_file(&untrusted_file::open(path).map_err(unreadable)?, path)
     }
 
-    /// Maps an open file and reads its headers; `path` is what errors show.
+    /// Maps an open file and reads its headers; errors show `path`.
     pub fn of_file(file: &File, path: &Path) -> Result<ElfFile, ElfError> {
         let unreadable = |source: io::Error| ElfError::Unreadable { path: path.into(), source };
         if file.metadata().map_err(unreadable)?.len() == 0 {
@@ -224,7 +227,7 @@ impl ElfFile {
         ElfFile::from_bytes(Bytes::Mapped(Arc::new(Mapped::of(file).map_err(unreadable)?)), path)
     }
 
-    /// Reads an image in memory; `path` is what errors show.
+    /// Reads an image in memory; errors show `path`.
     pub fn parse(image: Vec<u8>, path: &Path) -> Result<ElfFile, ElfError> {
         ElfFile::from_bytes(Bytes::Owned(image), path)
     }
@@ -236,7 +239,7 @@ impl ElfFile {
         check_machine(&header, path)?;
         let segments = ProgramHeader::parse(&bytes, to_usize(header.e_phoff), header.e_phnum.into(), CTX)
             .map_err(|_| damaged("its program headers lie outside the file"))?;
-        // Section headers may be stripped, and are of use for `.symtab` alone.
+        // Section headers may be stripped; they are needed only for `.symtab`.
         let sections = SectionHeader::parse(&bytes, to_usize(header.e_shoff), header.e_shnum.into(), CTX)
             .unwrap_or_default();
         let mut file = ElfFile {
@@ -252,12 +255,12 @@ impl ElfFile {
         Ok(file)
     }
 
-    /// The instruction set is x86-64.
+    /// Whether the instruction set is x86-64.
     pub fn is_x86_64(&self) -> bool {
         self.machine == EM_X86_64
     }
 
-    /// Bytes of the file from an offset, at most `len`.
+    /// At most `len` bytes of the file from an offset.
     pub fn code(&self, offset: u64, len: u64) -> &[u8] {
         let start = to_usize(offset).min(self.bytes.len());
         let end = start.saturating_add(to_usize(len)).min(self.bytes.len());
@@ -274,7 +277,7 @@ impl ElfFile {
         self.dynamic.needed.iter().filter_map(|&at| self.dynamic_string(at))
     }
 
-    /// `DT_RPATH`, of which a loader takes no notice when there is a `DT_RUNPATH`.
+    /// `DT_RPATH`, which a loader ignores if there is a `DT_RUNPATH`.
     pub fn rpath(&self) -> Option<&str> {
         self.dynamic_string(self.dynamic.rpath?)
     }
@@ -284,7 +287,7 @@ impl ElfFile {
         self.dynamic_string(self.dynamic.runpath?)
     }
 
-    /// As it was opened.
+    /// Path as it was opened.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -302,28 +305,29 @@ impl ElfFile {
         Some(self.build_id()?.iter().map(|byte| format!("{byte:02x}")).collect())
     }
 
-    /// Made by the Go compiler: its stacks move, so that return probes kill the program.
+    /// Whether the Go compiler made the file: Go moves stacks, so return probes kill the program.
     pub fn is_go(&self) -> bool {
         [".gopclntab", ".go.buildinfo"].iter().any(|name| self.section(name).is_some())
     }
 
-    /// Carries GPU code of `nvcc`.
+    /// Whether the file contains GPU code of `nvcc`.
     pub fn has_gpu_code(&self) -> bool {
         [".nv_fatbin", ".nvFatBinSegment"].iter().any(|name| self.section(name).is_some())
     }
 
-    /// Its symbol tables have a size that a reader of all symbols can bear.
+    /// Whether the symbol tables are small enough for a reader of all symbols.
     pub fn has_bounded_symbols(&self) -> bool {
         let mut tables = self.sections.iter().filter(|s| matches!(s.sh_type, SHT_SYMTAB | SHT_DYNSYM));
         tables.all(|table| to_usize(table.sh_size) <= MOST_SYMBOLS)
     }
 
-    /// Has a symbol table besides the exported names.
+    /// Whether there is a symbol table in addition to the exported symbols.
     pub fn has_symtab(&self) -> bool {
         self.sections.iter().any(|section| section.sh_type == SHT_SYMTAB)
     }
 
-    /// Has a symbol of this name that stands for one of several functions: which, is decided when the file is loaded.
+    /// Whether a symbol of this name is an IFUNC, which is resolved to one of several functions when the file is
+    /// loaded.
     pub fn defines_indirect(&self, name: &str) -> bool {
         let is_it = |table: &Table, raw: RawSymbol| {
             raw.info & 0xf == STT_GNU_IFUNC && c_string(table.strings, raw.name) == Some(name)
@@ -331,7 +335,7 @@ impl ElfFile {
         self.tables().into_iter().flatten().any(|table| table.raw().any(|(_, raw)| is_it(&table, raw)))
     }
 
-    /// Defines a function of this name. Quick for files that do not mention the name at all.
+    /// Whether the file defines a function of this name. Fast for files that do not contain the name.
     pub fn defines(&self, name: &str) -> bool {
         let wanted = memmem::Finder::new(name.as_bytes());
         self.tables().into_iter().flatten().any(|table| {
@@ -342,28 +346,28 @@ impl ElfFile {
         })
     }
 
-    /// Contains these bytes anywhere.
+    /// Whether the file contains these bytes.
     pub fn contains(&self, text: &[u8]) -> bool {
         memmem::find(clamp(&self.bytes, 0, MOST_SEARCHED), text).is_some()
     }
 
-    /// Bytes of a section by its name.
+    /// Bytes of the section with this name.
     pub fn named_section(&self, name: &str) -> Option<&[u8]> {
         Some(self.section_bytes(self.section(name)?))
     }
 
-    /// Offset and size in the file, and address, of a section by its name.
+    /// Offset and size in the file, and address, of the section with this name.
     pub(crate) fn section_place(&self, name: &str) -> Option<(usize, usize, u64)> {
         let section = self.section(name).filter(|section| section.sh_type != SHT_NOBITS)?;
         Some((to_usize(section.sh_offset), to_usize(section.sh_size), section.sh_addr))
     }
 
-    /// The whole file.
+    /// The contents of the file.
     pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// What is loaded.
+    /// Segments that are loaded.
     pub(crate) fn loaded_segments(&self) -> impl Iterator<Item = &ProgramHeader> {
         self.segments.iter().filter(|segment| segment.p_type == PT_LOAD)
     }
@@ -373,18 +377,18 @@ impl ElfFile {
         self.sections.iter().map(|section| (section.sh_flags, self.section_bytes(section)))
     }
 
-    /// Flags and bytes of a section by its name.
+    /// Flags and bytes of the section with this name.
     pub(crate) fn flagged_section(&self, name: &str) -> Option<(u64, &[u8])> {
         let section = self.section(name)?;
         Some((section.sh_flags, self.section_bytes(section)))
     }
 
-    /// GNU build id by its section: segments of files that hold debug information alone lead nowhere.
+    /// GNU build id by its section: program headers of separate debug files are invalid.
     pub(crate) fn build_id_section(&self) -> Option<&[u8]> {
         build_id_in(self.named_section(".note.gnu.build-id")?)
     }
 
-    /// Virtual address of a section by its name.
+    /// Virtual address of the section with this name.
     pub fn section_address(&self, name: &str) -> Option<u64> {
         Some(self.section(name)?.sh_addr)
     }
@@ -398,7 +402,7 @@ impl ElfFile {
         })
     }
 
-    /// Virtual address of a place in the code.
+    /// Virtual address of an offset in the code.
     pub fn code_address(&self, offset: u64) -> Option<u64> {
         let code = self.segments.iter().filter(|s| s.p_type == PT_LOAD && s.p_flags & PF_X != 0);
         code.filter_map(|s| Some((s, offset.checked_sub(s.p_offset)?)))
@@ -411,7 +415,7 @@ impl ElfFile {
         self.functions_with(None)
     }
 
-    /// The same, and those that a file with its symbols names.
+    /// All functions that the file defines, and those in the symbol table of its separate debug file.
     pub fn functions_with(&self, beside: Option<&ElfFile>) -> Functions {
         let mut symbols = self.symbols();
         if let Some(table) = beside.and_then(ElfFile::full_table) {
@@ -503,7 +507,8 @@ impl ElfFile {
         Some(Table { entries, strings, is_dynamic: false })
     }
 
-    /// The dynamic table does not say how long the symbol table is: the section header does, else the hash tables.
+    /// Number of dynamic symbols. The dynamic table lacks it, so it comes from the section header or the hash
+    /// tables.
     fn dynamic_symbol_count(&self) -> Option<usize> {
         let start = self.dynamic.symbols? as u64;
         let section = self.sections.iter().find(|s| s.sh_type == SHT_DYNSYM && s.sh_offset == start);
@@ -549,13 +554,13 @@ impl ElfFile {
         c_string(clamp(&self.bytes, start, size), at)
     }
 
-    /// Version index of a dynamic symbol. 0 and 1 (local, global) are no versions.
+    /// Version index of a dynamic symbol. 0 (local) and 1 (global) are not versions.
     fn versym(&self, index: usize) -> Option<u16> {
         u16_at(&self.bytes, self.dynamic.versions?.checked_add(index.checked_mul(2)?)?)
     }
 
-    /// Versions that the file defines, by index. The first is the file's own name, on no symbol; libcudart gives it
-    /// index 1 and names the node of its symbols the same.
+    /// Versions that the file defines, by index. The first is the name of the file itself, which no symbol has. In
+    /// libcudart it has index 1, and the version of its symbols has the same name.
     fn version_names(&self) -> Vec<(u16, &str)> {
         let mut names = Vec::new();
         let Some((mut at, count)) = self.dynamic.version_definitions else { return names };
@@ -592,7 +597,7 @@ impl ElfFile {
 
 const CTX: Ctx = Ctx { container: Container::Big, le: Endian::Little };
 
-/// A symbol table with its strings.
+/// A symbol table with its string table.
 struct Table<'a> {
     entries: &'a [u8],
     strings: &'a [u8],
@@ -612,7 +617,7 @@ impl<'a> Table<'a> {
 /// An `Elf64_Verdef`.
 struct VersionDefinition<'a> {
     index: u16,
-    /// Distance to the next in bytes; 0 for the last.
+    /// Distance to the next entry in bytes; 0 for the last.
     next: usize,
     name: Option<&'a str>,
 }
@@ -646,7 +651,7 @@ fn check_machine(header: &Header, path: &Path) -> Result<(), ElfError> {
     Err(ElfError::OtherMachine { path: path.into(), found, expected: THIS_MACHINE.1 })
 }
 
-/// Makes one function of the symbols at its address, the preferred first.
+/// Creates a function from the symbols at its address, sorted by preference.
 fn function(symbols: &[Symbol<'_>]) -> Function {
     let mut names: Vec<String> = Vec::with_capacity(1);
     for symbol in symbols {
@@ -668,7 +673,7 @@ fn offset_in(segment: &ProgramHeader, address: u64) -> Option<u64> {
     (inside < segment.p_filesz).then(|| segment.p_offset.checked_add(inside))?
 }
 
-/// Symbols that a GNU hash table covers: the end of the chain of the highest bucket.
+/// Number of symbols in a GNU hash table: the end of the chain of the highest bucket.
 fn gnu_hash_count(table: &[u8]) -> Option<usize> {
     let buckets = u32_at(table, 0)? as usize;
     let first = u32_at(table, 4)? as usize;
@@ -680,7 +685,7 @@ fn gnu_hash_count(table: &[u8]) -> Option<usize> {
     if last < first {
         return Some(first);
     }
-    // The lowest bit of a chain's value marks its end.
+    // The lowest bit of a chain entry marks the end of the chain.
     while u32_at(table, chains_at.checked_add((last - first).checked_mul(4)?)?)? & 1 == 0 {
         last += 1;
     }
@@ -692,7 +697,7 @@ fn build_id_in(list: &[u8]) -> Option<&[u8]> {
     notes(list).find(|(name, kind, _)| *name == b"GNU\0" && *kind == NT_GNU_BUILD_ID).map(|(.., data)| data)
 }
 
-/// Notes as name (with its NUL), kind and data, up to the first that makes no sense.
+/// Notes as name (with its NUL), type and data, up to the first malformed one.
 pub(crate) fn notes(list: &[u8]) -> impl Iterator<Item = (&[u8], u32, &[u8])> {
     let mut list = clamp(list, 0, MOST_NOTES);
     let padded = |len: usize| len.checked_add(3).map(|len| len & !3);
@@ -706,7 +711,7 @@ pub(crate) fn notes(list: &[u8]) -> impl Iterator<Item = (&[u8], u32, &[u8])> {
     })
 }
 
-/// As much of `bytes[start..start + len]` as there is.
+/// The part of `bytes[start..start + len]` that exists.
 fn clamp(bytes: &[u8], start: usize, len: usize) -> &[u8] {
     let start = start.min(bytes.len());
     &bytes[start..start.saturating_add(len).min(bytes.len())]

@@ -14,7 +14,7 @@ use std::path::Path;
 /// `OVERLAYFS_SUPER_MAGIC`
 const OVERLAYFS: i64 = 0x794c_7630;
 
-/// What tells files apart.
+/// Identity of a file, which distinguishes it from other files.
 #[derive(Copy, Clone, Debug)]
 pub struct Identity {
     /// Device as `stat` shows it.
@@ -53,30 +53,31 @@ impl Identity {
         Identity::of_file(&OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path)?)
     }
 
-    /// When it was made, where the file system knows.
+    /// Creation time, if the file system records it.
     fn born(&self) -> (i64, u32) {
         self.content.times[2]
     }
 
-    /// A uprobe on one is a uprobe on the other.
+    /// Whether a uprobe on one file is also a uprobe on the other.
     pub fn is_same_file(&self, other: &Identity) -> bool {
         if (self.device, self.inode) == (other.device, other.inode) {
-            // A number is given again once its file is deleted.
+            // The inode number of a deleted file is reused.
             return self.born() == other.born();
         }
         self.may_share_layer(other) && self.content == other.content
     }
 
-    /// One may be a view of the other through an overlay. Their times tell, if both are read at once: a hard link to the layer's file,
-    /// for one, changes them.
+    /// Whether one file may be a view of the other through an overlay. Their times decide, if both are read at
+    /// once: a hard link to the layer's file, for example, changes the times.
     pub(crate) fn may_share_layer(&self, other: &Identity) -> bool {
-        // Only the low half of an inode number is the layer's where overlayfs combines layers of several file systems.
+        // If overlayfs combines layers of several file systems, only the low half of an inode number is the
+        // layer's.
         let same_number = self.inode as u32 == other.inode as u32;
         (self.on_overlay || other.on_overlay) && same_number
     }
 
-    /// By a device and an inode that the kernel shows for a mapping, it may be mapped there. Overlays and btrfs show other devices
-    /// than `stat` does, with a major number of 0.
+    /// Whether the file may be mapped with the device and inode that the kernel shows for a mapping. There,
+    /// overlays and btrfs have other devices than in `stat`, with a major number of 0.
     pub fn may_be(&self, device: u64, inode: u64) -> bool {
         let is_ambiguous = |device: u64| libc::major(device) == 0;
         let same_device = self.device == device || is_ambiguous(self.device) || is_ambiguous(device);
@@ -89,13 +90,13 @@ fn statx(file: &File) -> io::Result<Statx> {
     Ok(rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, mask)?)
 }
 
-/// Magic number of the file system that a file lies on.
+/// Magic number of the file system of a file.
 fn file_system(file: &File) -> io::Result<i64> {
     Ok(rustix::fs::fstatfs(file)?.f_type)
 }
 
 impl Identity {
-    /// The same file was this one before something else was written into it.
+    /// Whether this is the identity of the same file before it was overwritten.
     pub fn is_older_content_of(&self, now: &Identity) -> bool {
         let content = |identity: &Identity| (identity.content.size, identity.content.times[0]);
         (self.device, self.inode) == (now.device, now.inode) && content(self) != content(now)

@@ -33,81 +33,82 @@ use crate::search::target_files::Hunt;
 use crate::search::{TargetName, Verdict, target_files};
 use crate::{search, untrusted_file, usdt};
 
-/// Environment variables that say where a library is.
+/// Environment variables with the path of a library.
 const OVERRIDES: [(&str, &str); 2] = [("CUDATRACE_LIBCUDA", "libcuda"), ("CUDATRACE_LIBCUDART", "libcudart")];
-/// Code around a function that the search for branches may look at, in bytes.
+/// Size of the code around a function that is searched for branches, in bytes.
 const CODE_AROUND: u64 = 4 << 20;
-/// Bytes of an instruction at most.
+/// Largest size of an instruction in bytes.
 const LONGEST_INSTRUCTION: u64 = 15;
 
-/// What is traced.
+/// The traced processes and libraries.
 #[derive(Clone, Debug, Default)]
 pub struct Scope {
     /// Running processes.
     pub pids: Vec<u32>,
-    /// A command to be started: program and arguments.
+    /// Command to start: program and arguments.
     pub command: Option<Vec<OsString>>,
-    /// Changes to our environment that the command gets.
+    /// Changes to this process's environment for the command.
     pub environment: HashMap<OsString, OsString>,
-    /// `--lib libcuda=PATH`; several for one name are all taken.
+    /// `--lib libcuda=PATH`; a name may occur several times.
     pub lib_overrides: Vec<(String, PathBuf)>,
 }
 
 impl Scope {
-    /// Neither processes nor a command: everything that runs.
+    /// Whether every process is traced: neither processes nor a command are given.
     pub fn is_system_wide(&self) -> bool {
         self.pids.is_empty() && self.command.is_none()
     }
 }
 
-/// What a machine's catalog asks of the kernel; answered by whoever may.
+/// Queries of a machine's catalog to the kernel; the implementation may need privileges.
 pub trait Kernel: std::fmt::Debug + Sync {
-    /// What a tracepoint's record holds.
+    /// The fields of a tracepoint's record.
     ///
     /// # Errors
-    /// There is none, or it cannot be read: why.
+    /// There is no such tracepoint, or it cannot be read; the error is the reason.
     fn tracepoint(&self, category: &str, event: &str) -> Result<Tracepoint, String>;
 
     /// Category and name of all tracepoints.
     fn tracepoints(&self) -> Vec<(String, String)>;
 
-    /// What a tracepoint passes on.
+    /// The arguments of a raw tracepoint.
     ///
     /// # Errors
-    /// There is none, or it cannot be read: why.
+    /// There is no such tracepoint, or it cannot be read; the error is the reason.
     fn raw_tracepoint(&self, event: &str) -> Result<Tracepoint, String>;
 
     /// Names of all raw tracepoints.
     fn raw_tracepoints(&self) -> Vec<String>;
 
-    /// Where a field lies in a struct, in bytes.
+    /// Offset of a field in a struct of the kernel, in bytes.
     fn field(&self, of: &str, field: &str) -> Option<u32>;
 
-    /// The type of a name that the kernel declares, of its own numbering.
+    /// Number of the kernel's type with this name.
     fn type_named(&self, name: &str) -> Option<u64>;
 
-    /// The enum that has a constant of this name, of its own numbering.
+    /// Number of the kernel's enum that has a constant of this name.
     fn enum_with(&self, constant: &str) -> Option<u64>;
 
-    /// One level of a type by its number.
+    /// One level of the type with this number.
     fn declared_type(&self, at: u64) -> Option<debug_info::Type>;
 }
 
-/// Receives each path that a search by pattern finds, as whether it is an ELF file. Dropped at the end of the search.
+/// Called for each path that a search by pattern finds; the argument is whether it is an ELF file. Dropped at the
+/// end of the search.
 pub type Progress = Box<dyn FnMut(bool)>;
 
-/// A file that was taken.
+/// A file that has been added.
 #[derive(Debug)]
 struct TargetFile {
-    /// Where it was found. Another file may be located there now.
+    /// Path at which it was found. Another file may have this path now.
     found_path: PathBuf,
-    /// What was read is what is probed, whatever its path leads to by then.
+    /// The open file: probes go into the file that was read, whatever its path refers to later.
     held: OpenFile,
     open_path: PathBuf,
     shown: PathBuf,
     reason: String,
     identity: Identity,
-    /// Something else was written into it since.
+    /// True if the file has been overwritten since.
     is_overwritten: AtomicBool,
     elf: ElfFile,
     library: OnceLock<Option<(Library, u32)>>,
@@ -121,7 +122,7 @@ impl TargetFile {
         !self.is_overwritten.load(Ordering::Relaxed)
     }
 
-    /// A uprobe on one is a uprobe on the other.
+    /// Whether a uprobe on this file is also a uprobe on the other.
     fn is_same_file(&self, other: &Identity) -> bool {
         let is_still_same =
             |now: Identity| !self.identity.is_older_content_of(&now) && now.is_same_file(other);
@@ -133,7 +134,7 @@ impl TargetFile {
         *self.library.get_or_init(|| search::known_library(&self.shown, &self.elf))
     }
 
-    /// Debug information, which is `file`'s.
+    /// Debug information; `file` is the id of this file.
     fn debug(&self, file: FileId) -> Result<&Debug, Absent> {
         let find = || Debug::of(file, &self.elf, &self.found_path, &self.shown);
         self.debug.get_or_init(find).as_ref().map_err(Absent::clone)
@@ -143,31 +144,31 @@ impl TargetFile {
         self.functions.get_or_init(|| self.elf.functions_with(self.symbols_beside().as_ref()))
     }
 
-    /// Symbols of a stripped file.
+    /// The file with the symbols, if this file is stripped.
     fn symbols_beside(&self) -> Option<ElfFile> {
         let is_stripped = !self.elf.has_symtab();
         is_stripped.then(|| symbols_beside(&self.elf, &self.found_path, &self.shown)).flatten()
     }
 }
 
-/// This machine, as far as it concerns a scope.
+/// The catalog of this machine for a scope.
 #[derive(Debug)]
 pub struct Machine {
     scope: RwLock<Arc<Scope>>,
     directory: PathBuf,
     files: FrozenVec<Box<TargetFile>>,
-    /// Held while a file is looked for and added, so that it is added once.
+    /// Locked while a file is searched and added, so that it is added once.
     adding: Mutex<()>,
-    /// The kernel's own catalog.
+    /// Queries to the kernel.
     kernel: Option<&'static dyn Kernel>,
     /// Starts the progress display of a search by pattern.
     start_progress: Option<fn() -> Progress>,
-    /// Targets that were found.
+    /// Files of the targets that were found.
     found: Mutex<HashMap<String, Vec<FileId>>>,
 }
 
 impl Machine {
-    /// Nothing is read yet.
+    /// Creates the catalog without reading anything.
     pub fn new(scope: Scope) -> Machine {
         let directory = std::env::current_dir().unwrap_or_else(|_| "/".into());
         Machine {
@@ -181,32 +182,32 @@ impl Machine {
         }
     }
 
-    /// The same machine, which also knows about the kernel's tracepoints.
+    /// The same catalog with the kernel's tracepoints and types.
     pub fn with_kernel(self, kernel: &'static dyn Kernel) -> Machine {
         Machine { kernel: Some(kernel), ..self }
     }
 
-    /// The same machine, which reports the progress of searches by pattern.
+    /// The same catalog with a progress display for searches by pattern.
     pub fn with_progress(self, start_progress: Option<fn() -> Progress>) -> Machine {
         Machine { start_progress, ..self }
     }
 
-    /// Why the file was taken, for `-v`: `mapped by process 42 (python3)`.
+    /// The reason why the file was added, for `-v`: `mapped by process 42 (python3)`.
     pub fn why(&self, file: FileId) -> &str {
         &self.file(file).reason
     }
 
-    /// A path at which this process can open the file as long as this machine lives: a descriptor of ours.
+    /// A path of this process to a descriptor of the file, valid during the lifetime of this machine.
     pub fn open_path(&self, file: FileId) -> &Path {
         &self.file(file).open_path
     }
 
-    /// The path to show.
+    /// Path to show.
     pub fn shown_path(&self, file: FileId) -> &Path {
         &self.file(file).shown
     }
 
-    /// What tells it from other files.
+    /// Identity of the file.
     pub fn identity(&self, file: FileId) -> &Identity {
         &self.file(file).identity
     }
@@ -221,7 +222,7 @@ impl Machine {
         self.file(file).elf.soname()
     }
 
-    /// Made by the Go compiler: return probes would kill it, because its stacks move.
+    /// Whether the Go compiler made the file: its stacks move, so return probes would kill the program.
     pub fn is_go(&self, file: FileId) -> bool {
         self.file(file).elf.is_go()
     }
@@ -231,7 +232,7 @@ impl Machine {
         self.file(file).functions().size_at(offset).unwrap_or(0)
     }
 
-    /// Why a function that was asked for may be missing from this file, and what to do.
+    /// A possible reason why a function is missing in this file, and the remedy.
     pub fn missing_function_hint(&self, file: FileId) -> Option<String> {
         let taken = self.file(file);
         let path = taken.shown.display();
@@ -249,12 +250,12 @@ impl Machine {
         }
     }
 
-    /// The files taken so far, in the order in which they were found.
+    /// The files added so far, in order.
     pub fn files_taken(&self) -> Vec<File> {
         (0..self.files.len()).map(|index| self.describe(FileId(index as u32))).collect()
     }
 
-    /// Targets that were looked for, as written, with their files.
+    /// Targets that were searched, as written, with their files.
     pub fn targets_found(&self) -> Vec<(String, Vec<FileId>)> {
         let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         let mut targets: Vec<_> = found.iter().map(|(name, files)| (name.clone(), files.clone())).collect();
@@ -262,7 +263,7 @@ impl Machine {
         targets
     }
 
-    /// Keeps the files that one of these processes has mapped, as far as its mappings show.
+    /// Keeps the files that one of these processes has mapped, according to its mappings.
     pub fn mapped_by(&self, pids: &[u32], files: impl Iterator<Item = FileId>) -> Vec<FileId> {
         let mappings = pids.iter().flat_map(|&pid| process::mappings(pid));
         let places: HashSet<((u32, u32), u64)> = mappings.map(|one| (one.device, one.inode)).collect();
@@ -275,23 +276,23 @@ impl Machine {
         files.filter(is_mapped).collect()
     }
 
-    /// What it concerns.
+    /// The traced processes and libraries.
     pub fn scope(&self) -> Arc<Scope> {
         Arc::clone(&self.scope.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// From now on it concerns others: targets are looked for again. Ids stay valid.
+    /// Changes the scope: targets are searched again. Ids stay valid.
     pub fn set_scope(&self, scope: Scope) {
         *self.scope.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(scope);
         self.refresh();
     }
 
-    /// Forgets which files target names stand for, so that the next question looks again. Ids stay valid.
+    /// Drops the files of target names, so that the next query searches again. Ids stay valid.
     pub fn refresh(&self) {
         self.found.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// The id of a file that was taken and into which something else was written since. It is taken anew the next time.
+    /// The id of a file that was overwritten after it was added. The next query adds it again.
     pub fn overwritten(&self, open_path: &Path) -> Option<FileId> {
         let now = Identity::of(open_path).ok()?;
         let is_it = |at: &usize| {
@@ -304,7 +305,8 @@ impl Machine {
         Some(FileId(index as u32))
     }
 
-    /// Files that were named by a path, or by a pattern of paths, keep the path as it was written: links are not followed.
+    /// Files that were named by a path, or by a pattern of paths, keep the path as written; links are not
+    /// followed.
     fn show_as_written(&self, target: &str, files: &mut [File]) {
         let is_pattern = target.contains(['*', '?', '[']) && !Path::new(target).exists();
         if let ([file], false) = (&mut *files, is_pattern) {
@@ -322,7 +324,7 @@ impl Machine {
         }
     }
 
-    /// Takes a file, unless the same is taken already: then that one's id is returned.
+    /// Adds a file and returns its id; if the same file was added before, returns that id.
     pub fn add_file(&self, open_path: &Path, shown_path: &Path, reason: &str) -> Result<FileId, ElfError> {
         let _adding = self.adding.lock().unwrap_or_else(PoisonError::into_inner);
         let unreadable = |source: std::io::Error| match source.kind() {
@@ -358,7 +360,7 @@ impl Machine {
         Ok(FileId(self.files.len() as u32 - 1))
     }
 
-    /// Takes a file that a process has mapped. `None`: there is no file, or it cannot be reached.
+    /// Adds a file that a process has mapped. `None`: there is no file, or it cannot be opened.
     pub fn add_mapped(&self, pid: u32, mapping: &Mapping, reason: &str) -> Option<Result<FileId, ElfError>> {
         let open_path = target_files::reachable(
             &View { prefix: process::root_prefix(pid), ..View::default() },
@@ -368,7 +370,7 @@ impl Machine {
         Some(self.add_file(&open_path, mapping.name.path()?, reason))
     }
 
-    /// By its path, a file may belong to a target; [`Machine::belongs`] says for certain.
+    /// Whether a file may belong to a target, judged by its path; [`Machine::belongs`] decides.
     pub fn matches(&self, target: &str, shown_path: &Path) -> bool {
         let overridden = self.overrides(target);
         if !overridden.is_empty() {
@@ -378,12 +380,13 @@ impl Machine {
         !search::is_stub(shown_path) && wanted.judge(shown_path) != Verdict::No
     }
 
-    /// By its path, a program may belong to a target, or by what it may have linked in.
+    /// Whether a program may belong to a target, judged by its path or because it may have the runtime linked in.
     pub fn matches_program(&self, target: &str, shown_path: &Path) -> bool {
         self.wanted(target).is_runtime() || self.matches(target, shown_path)
     }
 
-    /// The file belongs to the target: by its name, by its soname, or as a program with the CUDA runtime linked in.
+    /// Whether the file belongs to the target: by its name, by its soname, or as a program with the CUDA runtime
+    /// linked in.
     pub fn belongs(&self, target: &str, file: FileId) -> bool {
         let taken = self.file(file);
         let wanted = self.wanted(target);
@@ -454,7 +457,7 @@ impl Machine {
         hunt.outcome()
     }
 
-    /// A path is looked up in the root of each traced process, else in ours.
+    /// Finds a path in the root of each traced process, otherwise in the root of this process.
     fn find_path(&self, path: &Path) -> Result<Vec<FileId>, TargetError> {
         let scope = self.scope();
         let views = scope.pids.iter().map(|&pid| (pid, process::root_prefix(pid)));
@@ -472,13 +475,13 @@ impl Machine {
         Ok(unique(files))
     }
 
-    /// Takes a path as a view sees it, its links followed.
+    /// Adds the file at a path as a view sees it, following links.
     fn take_path(&self, view: &View, path: &Path, why: &str) -> Result<FileId, ElfError> {
         let open_path = view.resolve(&view.outside(path));
         self.add_file(&open_path, &view.inside(&open_path), why)
     }
 
-    /// How the command to be started will see the disk, or how we do.
+    /// The view of the command to be started, or of this process.
     pub(crate) fn view_of_command(&self) -> View {
         let scope = self.scope();
         let mut view = View::own(&scope.environment, &self.directory);
@@ -610,7 +613,8 @@ impl Catalog for Machine {
     fn source_lines(&self, file: FileId, source: &str) -> Result<Vec<(u64, u64)>, Absent> {
         let taken = self.file(file);
         let mut lines = taken.debug(file)?.lines_of(source);
-        // Loops and moved code make several pieces of a line; the first of each function is where the line begins.
+        // Loops and moved code split a line into several ranges; the line begins at the first range of each
+        // function.
         let function = |address: u64| {
             let offset = taken.elf.code_offset(address)?;
             taken.functions().around(offset).map(|(start, _)| start)
@@ -668,10 +672,10 @@ fn place(taken: &TargetFile, offset: u64, choose: impl Fn(Body<'_>) -> Shifted) 
     Place { offset: offset + moved.bytes, stack_shift: moved.stack_shift }
 }
 
-/// A script is run by an interpreter, which may be found through `env`.
+/// The programs and the interpreters of scripts, which may be found through `env`.
 fn with_interpreters(view: &View, program: PathBuf) -> Vec<PathBuf> {
     let mut programs = vec![program];
-    // As deep as the kernel goes.
+    // The depth that the kernel supports.
     while programs.len() < 5 {
         let Some(next) = programs.last().and_then(|path| interpreter(view, path)) else { break };
         programs.push(next);

@@ -16,31 +16,32 @@ use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 
 use crate::process;
 
-/// No more of a file is read: whoever writes it should not be able to fill our memory.
+/// Largest number of bytes that are read of a file, so that its writer cannot fill the memory of this process.
 const MOST_BYTES: u64 = 256 << 20;
-/// Nor are more functions remembered, of a process.
+/// Largest number of functions that are kept per process.
 const MOST_NAMES: usize = 1 << 20;
-/// Bytes that are read at once. A line that is longer is none.
+/// Bytes that are read at once. Longer lines are ignored.
 const PIECE: u64 = 1 << 20;
 
 /// The perf map of a process.
 #[derive(Debug)]
 pub struct PerfMap {
     file: File,
-    /// As the process sees it.
+    /// Path as the process sees it.
     path: String,
     read: u64,
-    /// When it was last looked at.
+    /// Size of the file when it was last read.
     size: u64,
-    /// Name and end of what starts at an address; what was written last counts.
+    /// Code by start address: end address and name. Later entries of the file win.
     code: BTreeMap<u64, (u64, String)>,
 }
 
 impl PerfMap {
-    /// That of a process, if it keeps one. Only a plain file of the process's own user, or of root, is believed.
+    /// Opens the perf map of a process, if it writes one. Only a plain file of the process's own user, or of root,
+    /// is trusted.
     pub fn open(pid: u32) -> Option<PerfMap> {
         let path = format!("/tmp/perf-{}.map", process::innermost_pid(pid)?);
-        // A pipe would block us, and a link lead anywhere.
+        // A pipe would block, and a link may refer to any file.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
         let file =
             OpenOptions::new().read(true).custom_flags(flags).open(format!("/proc/{pid}/root{path}")).ok()?;
@@ -50,12 +51,12 @@ impl PerfMap {
         believed.then(|| PerfMap { file, path, read: 0, size: 0, code: BTreeMap::new() })
     }
 
-    /// As the process sees it.
+    /// Path as the process sees it.
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// The name of the code at an address, and how far into it that is.
+    /// The name of the code at an address, and the offset in it.
     pub fn find(&mut self, address: u64) -> Option<(String, u64)> {
         if self.known(address).is_none() {
             self.catch_up();
@@ -68,7 +69,7 @@ impl PerfMap {
         (address < *end).then(|| (name.clone(), address - start))
     }
 
-    /// Reads what was added since. A line that is not yet whole is left for the next time.
+    /// Reads the lines that were added. An incomplete line is read the next time.
     fn catch_up(&mut self) {
         let size = self.file.metadata().map_or(0, |metadata| metadata.len()).min(MOST_BYTES);
         let is_longer = size > std::mem::replace(&mut self.size, size);
@@ -88,7 +89,7 @@ impl PerfMap {
     }
 }
 
-/// `START SIZE name with blanks`, numbers in hex: start, end and name.
+/// Parses `START SIZE name with blanks`, numbers in hex: start, end and name.
 fn entry(line: &[u8]) -> Option<(u64, (u64, String))> {
     let line = String::from_utf8_lossy(line);
     let (start, rest) = line.split_once(' ')?;

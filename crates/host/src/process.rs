@@ -22,26 +22,26 @@ pub struct Mapping {
     pub start: u64,
     /// One past the last address.
     pub end: u64,
-    /// May be executed.
+    /// True if the memory is executable.
     pub executable: bool,
-    /// Where in the file it starts, in bytes.
+    /// Offset in the file in bytes.
     pub offset: u64,
-    /// Device as the kernel shows it here; on overlayfs and btrfs not the one that `stat` shows.
+    /// Device as the kernel shows it here; on overlayfs and btrfs it differs from that in `stat`.
     pub device: (u32, u32),
-    /// 0: no file behind it.
+    /// Inode; 0: no file.
     pub inode: u64,
-    /// What is mapped.
+    /// The mapped object.
     pub name: MappingName,
 }
 
-/// What is mapped.
+/// The object of a mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum MappingName {
     /// Plain memory.
     Anonymous,
     /// `/usr/lib/libc.so.6`
     File(PathBuf),
-    /// `/tmp/libx.so (deleted)`, `/memfd:x (deleted)`: reachable through `/proc/PID/map_files` alone.
+    /// `/tmp/libx.so (deleted)`, `/memfd:x (deleted)`: accessible only through `/proc/PID/map_files`.
     Deleted(PathBuf),
     /// `[vdso]`, `[stack]`
     Special(String),
@@ -58,7 +58,7 @@ impl MappingName {
 }
 
 impl Mapping {
-    /// Reads one line; `None` if it is none.
+    /// Parses a line; `None` if it is malformed.
     pub fn parse(line: &[u8]) -> Option<Mapping> {
         let mut rest = line;
         let range = word(&mut rest)?;
@@ -79,7 +79,8 @@ impl Mapping {
         })
     }
 
-    /// The link to the mapped file under `/proc/PID/map_files`; following it takes CAP_SYS_ADMIN or CAP_CHECKPOINT_RESTORE.
+    /// The link to the mapped file under `/proc/PID/map_files`; following it requires CAP_SYS_ADMIN or
+    /// CAP_CHECKPOINT_RESTORE.
     pub fn link(&self, pid: u32) -> PathBuf {
         PathBuf::from(format!("/proc/{pid}/map_files/{:x}-{:x}", self.start, self.end))
     }
@@ -91,7 +92,7 @@ fn split_at_byte(text: &[u8], separator: u8) -> Option<(&[u8], &[u8])> {
     Some((&text[..at], &text[at + 1..]))
 }
 
-/// Takes the next word off `rest`.
+/// Removes the next word from `rest`.
 fn word<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let text = rest.trim_ascii_start();
     let end = memchr::memchr(b' ', text).unwrap_or(text.len());
@@ -115,7 +116,7 @@ fn mapping_name(text: &[u8]) -> MappingName {
     }
 }
 
-/// The kernel writes a newline in a path as `\012` and leaves everything else as it is.
+/// Replaces `\012`, by which the kernel escapes a newline in a path; other characters are not escaped.
 fn unescape(text: &[u8]) -> PathBuf {
     let mut path = Vec::with_capacity(text.len());
     let mut rest = text;
@@ -128,7 +129,7 @@ fn unescape(text: &[u8]) -> PathBuf {
     PathBuf::from(OsString::from_vec(path))
 }
 
-/// All mappings of a process; empty when it has gone or may not be looked at.
+/// All mappings of a process; empty if it has ended or may not be inspected.
 pub fn mappings(pid: u32) -> Vec<Mapping> {
     let text = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
     text.split(|&byte| byte == b'\n').filter_map(Mapping::parse).collect()
@@ -142,30 +143,30 @@ pub fn all_pids() -> Vec<u32> {
     pids
 }
 
-/// The process is there and not a zombie.
+/// Whether the process exists and is not a zombie.
 pub fn is_alive(pid: u32) -> bool {
     stat_fields(pid).is_some_and(|fields| !matches!(fields.state, 'Z' | 'X'))
 }
 
-/// How a process ended whose parent has not waited for it yet.
+/// The exit status of a zombie, whose parent has not waited for it yet.
 pub fn exit_status(pid: u32) -> Option<ExitStatus> {
     stat_fields(pid).filter(|fields| fields.state == 'Z')?.exit_code.map(ExitStatus::from_raw)
 }
 
-/// When a process began, in clock ticks since boot; none if it has ended, even if its parent has not waited for it.
+/// Start time of a process in clock ticks since boot; `None` if it has ended, even as a zombie.
 pub fn started(pid: u32) -> Option<u64> {
     let fields = stat_fields(pid)?;
-    // The first thread may end before the others: then it waits for them as a zombie.
+    // The first thread may end before the others, and is then a zombie until they end.
     let has_ended = matches!(fields.state, 'Z' | 'X') && fields.threads <= 1;
     (!has_ended).then_some(fields.started)
 }
 
-/// It is the kernel's own, and runs no program.
+/// Whether it is a kernel thread.
 pub fn is_of_kernel(pid: u32) -> bool {
     stat_fields(pid).is_some_and(|fields| fields.flags & KERNEL_THREAD != 0)
 }
 
-/// Processes that `pid` has started, of all its threads.
+/// Child processes of `pid`, of all its threads.
 pub fn children(pid: u32) -> Vec<u32> {
     all_pids()
         .into_iter()
@@ -173,7 +174,7 @@ pub fn children(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-/// `pids` and everything that they have started, in ascending order.
+/// `pids` and all their descendants, in ascending order.
 pub fn with_descendants(pids: &[u32]) -> Vec<u32> {
     let parents: Vec<(u32, u32)> =
         all_pids().into_iter().filter_map(|pid| Some((pid, stat_fields(pid)?.parent))).collect();
@@ -201,16 +202,15 @@ struct StatFields {
     exit_code: Option<i32>,
 }
 
-/// Among the flags of a thread of the kernel: `PF_KTHREAD`.
+/// Flag of a kernel thread: `PF_KTHREAD`.
 const KERNEL_THREAD: u32 = 0x0020_0000;
 
-/// Fields of `/proc/PID/stat` behind the name, which may itself contain blanks and parentheses.
+/// Fields of `/proc/PID/stat` after the name, which may contain blanks and parentheses.
 fn stat_fields(pid: u32) -> Option<StatFields> {
     let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let behind = memchr::memrchr(b')', &text)?;
     let mut fields = std::str::from_utf8(text.get(behind + 1..)?).ok()?.split_ascii_whitespace();
-    // proc(5): state is field 3, the parent 4, flags 9, threads 20, the start 22, the start of the code 26,
-    // the exit code 52.
+    // proc(5): state is field 3, parent 4, flags 9, threads 20, start time 22, start of the code 26, exit code 52.
     Some(StatFields {
         state: fields.next()?.chars().next()?,
         parent: fields.next()?.parse().ok()?,
@@ -222,7 +222,8 @@ fn stat_fields(pid: u32) -> Option<StatFields> {
     })
 }
 
-/// Where the code of the program that it runs starts: another program lies elsewhere, most likely. 0 if we may not know.
+/// Start address of the code of the running program, which most likely differs in another program. 0 without the
+/// right to read it.
 pub fn start_code(pid: u32) -> Option<u64> {
     stat_fields(pid).map(|fields| fields.start_code)
 }
@@ -233,37 +234,37 @@ pub fn tgid(tid: u32) -> Option<u32> {
     status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
 }
 
-/// Its number in its own pid namespace.
+/// Pid of the process in its own pid namespace.
 pub fn innermost_pid(pid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     numbers.split_whitespace().next_back()?.parse().ok()
 }
 
-/// Name of the process as the kernel keeps it: at most 15 bytes, which the process can set.
+/// The process name that the kernel stores: at most 15 bytes, which the process can change.
 pub fn comm(pid: u32) -> Option<String> {
     let text = fs::read(format!("/proc/{pid}/comm")).ok()?;
     Some(String::from_utf8_lossy(text.strip_suffix(b"\n").unwrap_or(&text)).into_owned())
 }
 
-/// The program that it runs, as a path in its own root.
+/// Path of the running program in the process's root.
 pub fn executable(pid: u32) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/exe")).ok()
 }
 
-/// The directory that it is in, as a path in its own root.
+/// Path of the working directory in the process's root.
 pub fn directory(pid: u32) -> Option<PathBuf> {
     fs::read_link(format!("/proc/{pid}/cwd")).ok()
 }
 
-/// Its environment at its start.
+/// Environment of the process at its start.
 pub fn environment(pid: u32) -> HashMap<OsString, OsString> {
     let text = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
     let pairs = text.split(|&byte| byte == 0).filter_map(|pair| split_at_byte(pair, b'='));
     pairs.map(|(name, value)| (OsStr::from_bytes(name).into(), OsStr::from_bytes(value).into())).collect()
 }
 
-/// What to put before a path that the process knows: empty when it sees the same files as we do.
+/// The prefix that makes a path of the process valid in this process: empty if both see the same files.
 pub fn root_prefix(pid: u32) -> PathBuf {
     let same_mounts = namespace(pid, "mnt").is_some_and(|its| own_namespace("mnt") == Some(its));
     let root = fs::metadata(format!("/proc/{pid}/root/")).ok().map(|m| (m.dev(), m.ino()));
@@ -278,25 +279,25 @@ pub fn root_prefix(pid: u32) -> PathBuf {
 /// A namespace: device and inode of its file.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Namespace {
-    /// Device of the file system that holds namespaces.
+    /// Device of the file system of namespaces.
     pub device: u64,
-    /// Number of the namespace.
+    /// Inode number of the namespace.
     pub inode: u64,
 }
 
 impl Namespace {
-    /// The pid namespace that the kernel itself counts in: BPF's plain pid helper gives the numbers seen here.
+    /// Whether this is the initial pid namespace, whose pids BPF's plain pid helper returns.
     pub fn is_initial_pid(self) -> bool {
         self.inode == INITIAL_PID_NAMESPACE
     }
 }
 
-/// Our own pid namespace, as `bpf_get_ns_current_pid_tgid` takes it.
+/// The pid namespace of this process, for `bpf_get_ns_current_pid_tgid`.
 pub fn own_pid_namespace() -> Option<Namespace> {
     own_namespace("pid")
 }
 
-/// Our pids are those of the kernel.
+/// Whether this process is in the initial pid namespace.
 pub fn sees_all_pids() -> bool {
     own_pid_namespace().is_none_or(|namespace| namespace.is_initial_pid())
 }

@@ -19,45 +19,46 @@ use iced_x86::{
     OpAccess, OpKind, Register, UsedMemory,
 };
 
-/// Most bytes that an entry probe moves.
+/// Largest distance in bytes by which an entry probe is moved.
 const MAX_MOVE: u64 = 64;
-/// Most bytes of one function that are searched for branches; a larger function keeps its probe at the start.
+/// Largest size in bytes of a function that is searched for branches; in a larger one the probe stays at the
+/// start.
 const MAX_BODY: usize = 1 << 20;
-/// Most instructions of a part outside the function (its cold half) that are searched.
+/// Largest number of instructions that are searched in a part outside the function (cold code).
 const MAX_FRAGMENT: usize = 256;
-/// Most such parts.
+/// Largest number of such parts.
 const MAX_FRAGMENTS: usize = 64;
 
-/// What the decoder may read.
+/// Code that the decoder may read.
 #[derive(Copy, Clone, Debug)]
 pub struct Body<'a> {
-    /// From the first instruction to the end of the executable segment, or less.
+    /// Code from the first instruction to the end of the executable segment, or less.
     pub code: &'a [u8],
-    /// Code before the first instruction, its last byte directly in front: cold parts may lie there.
+    /// Code that ends directly before the first instruction: cold parts may be there.
     pub before: &'a [u8],
-    /// Bytes of the function; 0: unknown.
+    /// Size of the function in bytes; 0: unknown.
     pub size: u64,
-    /// Bytes to the next symbol; probes never move onto or over it.
+    /// Distance to the next symbol in bytes; probes never move onto or beyond it.
     pub next_symbol: u64,
 }
 
 impl Body<'_> {
-    /// Bytes to where something else begins.
+    /// Size of the function in bytes, as far as known.
     fn end(self) -> u64 {
         if self.size == 0 { self.next_symbol } else { self.size.min(self.next_symbol) }
     }
 }
 
-/// A place relative to the first instruction.
+/// A position relative to the first instruction.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shifted {
-    /// Bytes behind the start.
+    /// Distance from the start in bytes.
     pub bytes: u64,
-    /// Bytes by which the stack pointer is lower there than at the start.
+    /// Bytes that were pushed between the start and the position.
     pub stack_shift: u32,
 }
 
-/// Where an entry probe goes.
+/// Position for an entry probe.
 pub fn entry_place(body: Body<'_>) -> Shifted {
     let known_size = body.size != 0;
     match straight_line(body.code, body.end(), known_size) {
@@ -66,7 +67,7 @@ pub fn entry_place(body: Body<'_>) -> Shifted {
     }
 }
 
-/// Where a return probe, or a session, goes.
+/// Position for a return probe or a session.
 pub fn return_place(body: Body<'_>) -> Shifted {
     let mut decoder = decoder(body.code, 0);
     let passes = decoder.decode().code() == Code::Endbr64 && is_cheap(&decoder.decode());
@@ -75,8 +76,8 @@ pub fn return_place(body: Body<'_>) -> Shifted {
     Shifted { bytes: if allowed { length } else { 0 }, stack_shift: 0 }
 }
 
-/// The bytes of the instruction that begins at `at` or has it in its middle, as far as a straight line from the start of the
-/// code leads there.
+/// The range of the instruction that begins at or contains `at`, if decoding from the start of the code reaches
+/// it.
 pub fn instruction_at(code: &[u8], at: u64) -> Option<std::ops::Range<u64>> {
     let mut decoder = decoder(code, 0);
     while decoder.ip() <= at && decoder.can_decode() {
@@ -97,7 +98,8 @@ fn decoder(code: &[u8], ip: u64) -> Decoder<'_> {
     Decoder::with_ip(64, code, ip, DecoderOptions::NONE)
 }
 
-/// The kernel emulates it, or patches it (the 5-byte `nop`, from 6.18 on). Longer `nop`s are single-stepped.
+/// Whether the kernel emulates the instruction, or patches it (the 5-byte `nop`, from 6.18 on). Longer `nop`s are
+/// single-stepped.
 fn is_cheap(instruction: &Instruction) -> bool {
     match instruction.code() {
         Code::Push_r64 | Code::Nopd | Code::Nopw => true,
@@ -107,7 +109,7 @@ fn is_cheap(instruction: &Instruction) -> bool {
     }
 }
 
-/// The first cheap instruction along the straight line of the prologue.
+/// The first cheap instruction in the straight-line code of the prologue.
 fn straight_line(code: &[u8], limit: u64, beyond_endbr: bool) -> Option<Shifted> {
     let mut info = InstructionInfoFactory::new();
     let mut decoder = decoder(code, 0);
@@ -130,9 +132,9 @@ fn straight_line(code: &[u8], limit: u64, beyond_endbr: bool) -> Option<Shifted>
     None
 }
 
-/// Passing over this instruction leaves every argument where it was.
+/// Whether all arguments are still in their locations after this instruction.
 fn keeps_arguments(instruction: &Instruction, info: &mut InstructionInfoFactory, stack_shift: i64) -> bool {
-    // A landing pad further in is one that somebody jumps to.
+    // A landing pad after the first instruction is the target of a jump.
     if instruction.flow_control() != FlowControl::Next
         || instruction.code() == Code::Endbr64
         || instruction.has_lock_prefix()
@@ -150,7 +152,7 @@ fn writes(access: OpAccess) -> bool {
     !matches!(access, OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess)
 }
 
-/// Registers that carry arguments by the System V ABI, `%al`'s count of vector registers left out.
+/// Whether the System V ABI passes arguments in the register; `%al`, the number of vector registers, is excluded.
 fn is_argument(register: Register) -> bool {
     let vector = register.is_vector_register() && register.number() < 8;
     let integer = matches!(
@@ -160,7 +162,7 @@ fn is_argument(register: Register) -> bool {
     vector || integer || register.is_segment_register()
 }
 
-/// The memory lies wholly below the return address.
+/// Whether the accessed memory is entirely below the return address.
 fn is_local(used: &UsedMemory, stack_shift: i64) -> bool {
     let size = match used.memory_size() {
         MemorySize::Unknown => return false,
@@ -172,7 +174,7 @@ fn is_local(used: &UsedMemory, stack_shift: i64) -> bool {
         && displacement.checked_add(size).is_some_and(|end| size > 0 && end <= stack_shift)
 }
 
-/// Bytes by which the stack pointer goes down; `None` when it changes in a way that is not followed.
+/// Bytes by which the instruction lowers the stack pointer; `None` if the change cannot be determined.
 fn pushed(instruction: &Instruction) -> Option<i64> {
     let is_rsp = |operand| {
         instruction.op_kind(operand) == OpKind::Register && instruction.op_register(operand) == Register::RSP
@@ -186,7 +188,7 @@ fn pushed(instruction: &Instruction) -> Option<i64> {
             instruction.op_kind(operand) == OpKind::Register
                 && instruction.op_register(operand).full_register() == Register::RSP
         };
-        // `esp`, or the stack pointer as a later operand that is written (`xchg`).
+        // `esp`, or the stack pointer as a second written operand (`xchg`).
         let touched = (0..instruction.op_count()).any(full) && instruction.mnemonic() == Mnemonic::Xchg;
         let partly = instruction.op_count() > 0 && full(0);
         return (!touched && !partly).then_some(0);
@@ -198,11 +200,11 @@ fn pushed(instruction: &Instruction) -> Option<i64> {
         {
             (instruction.memory_displacement64() as i64).checked_neg()?
         }
-        // These only read it.
+        // These instructions only read the register.
         Mnemonic::Cmp | Mnemonic::Test => 0,
         _ => return None,
     };
-    // Beyond a few pages the function probes its stack, and a loop follows.
+    // For larger frames the function probes its stack in a loop.
     (0..=1 << 20).contains(&bytes).then_some(bytes)
 }
 
@@ -211,7 +213,8 @@ fn immediate(instruction: &Instruction) -> Option<i64> {
         .then(|| instruction.immediate(1) as i64)
 }
 
-/// Nothing jumps to `(start, start + moved]`. With an unknown size this can only be assumed, and is for `endbr64` alone.
+/// Whether no jump leads to `(start, start + moved]`. With an unknown size this is an assumption, which is made
+/// only for `endbr64`.
 fn is_reached_from_start_only(body: Body<'_>, moved: u64) -> bool {
     if body.size == 0 {
         return moved == ENDBR64.len() as u64;
@@ -226,14 +229,15 @@ fn is_reached_from_start_only(body: Body<'_>, moved: u64) -> bool {
     }
 }
 
-/// What may be assumed of indirect jumps in a function.
+/// Assumption about indirect jumps in a function.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 enum Indirect {
-    /// They lead elsewhere: only a `push` is at stake, which compilers keep out of loops and cases.
+    /// They do not reach the skipped instructions: only a `push` follows, which compilers do not place in loops
+    /// and cases.
     Harmless,
     /// Jumps without `notrack` are tail calls: compilers that emit `endbr64` mark jump tables with `notrack`.
     HarmlessUnmarked,
-    /// Any may be a jump table with an entry for the head of a loop.
+    /// Any indirect jump may use a jump table with an entry for the head of a loop.
     Suspect,
 }
 
@@ -247,12 +251,12 @@ fn indirect_jumps(code: &[u8], moved: u64) -> Indirect {
     }
 }
 
-/// The search for branches into the bytes passed over.
+/// Search for branches into the skipped bytes.
 struct Branches<'a> {
     body: Body<'a>,
     moved: u64,
     indirect: Indirect,
-    /// Targets outside the function, still to be searched.
+    /// Targets outside the function that are still to be searched.
     pending: Vec<u64>,
     seen: Vec<u64>,
 }
@@ -262,7 +266,7 @@ impl<'a> Branches<'a> {
         decoder(code, 0).into_iter().all(|i| self.is_harmless(&i)) && self.none_lands_from_outside()
     }
 
-    /// Follows jumps out of the function: compilers put unlikely parts elsewhere, and those jump back.
+    /// Follows jumps out of the function: compilers move cold code elsewhere, and cold code jumps back.
     fn none_lands_from_outside(&mut self) -> bool {
         while let Some(target) = self.pending.pop() {
             if self.seen.contains(&target) {
@@ -272,10 +276,10 @@ impl<'a> Branches<'a> {
                 return false;
             }
             self.seen.push(target);
-            // Out of reach of what we were given: another section of the file, such as the PLT.
+            // The target is outside of the given code: in another section of the file, such as the PLT.
             let Some(code) = self.code_at(target) else { continue };
             for instruction in decoder(code, target).into_iter().take(MAX_FRAGMENT) {
-                // Code that we do not understand there is not part of this function.
+                // Code that cannot be decoded there is not part of this function.
                 if instruction.is_invalid() {
                     break;
                 }
@@ -302,7 +306,7 @@ impl<'a> Branches<'a> {
         }
     }
 
-    /// The instruction does not lead into the bytes passed over, as far as can be seen.
+    /// Whether the instruction does not jump into the skipped bytes, as far as can be determined.
     fn is_harmless(&mut self, instruction: &Instruction) -> bool {
         if instruction.is_invalid() {
             return false;
@@ -356,7 +360,7 @@ mod tests {
 
     #[test]
     fn instructions_are_followed_from_the_start() {
-        // mov %esi,%eax; add 0x50(%rdi),%eax; ret; and what is none in 64 bits
+        // mov %esi,%eax; add 0x50(%rdi),%eax; ret; and a byte that is invalid in 64-bit mode
         let code = [0x89, 0xf0, 0x03, 0x47, 0x50, 0xc3, 0x06];
         let ranges = [0..2, 0..2, 2..5, 2..5, 2..5, 5..6];
         for (at, range) in ranges.into_iter().enumerate() {

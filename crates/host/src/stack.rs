@@ -23,20 +23,21 @@ use crate::perf_map::PerfMap;
 use crate::process::{self, Mapping, MappingName};
 use crate::untrusted_file;
 
-/// What is known of a code address.
+/// Symbol information of a code address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Frame {
-    /// Function, demangled if asked for.
+    /// Function name, demangled if enabled.
     pub symbol: Option<String>,
-    /// Bytes from the start of the function; without one from where its file is loaded, as `addr2line -e` takes it.
+    /// Offset from the start of the function in bytes. Without a function it is the offset from the load address
+    /// of the file, as for `addr2line -e`.
     pub offset: u64,
-    /// The address that was asked for.
+    /// Address.
     pub address: u64,
     /// File, `[vdso]`, or kernel module.
     pub module: Option<String>,
     /// Source file and line.
     pub source: Option<(String, u32)>,
-    /// The compiler put this function into the one of the next frame.
+    /// True if the compiler inlined this function into the function of the next frame.
     pub inlined: bool,
 }
 
@@ -46,29 +47,30 @@ impl Frame {
     }
 }
 
-/// Names of addresses. Not for sharing between threads.
+/// Symbolizer of code addresses. It must not be shared between threads.
 #[derive(Debug)]
 pub struct Symbols {
     symbolizer: Symbolizer,
     demangle: bool,
     with_source: bool,
     processes: HashMap<u32, Vec<Region>>,
-    /// Processes that have mapped something new since we looked.
+    /// Processes with new mappings since the last read.
     outdated: HashSet<u32>,
-    /// What processes are said to have mapped, for those that end before we look; the latest last.
+    /// Mappings that the kernel has reported, for processes that end before their mappings are read; the latest
+    /// last.
     heard: VecDeque<(u32, MappedFile)>,
-    /// Files that our own path does not lead to, by device and inode of the mapping.
+    /// Open files that this process cannot open by their path, by device and inode of the mapping.
     held: HashMap<((u32, u32), u64), File>,
-    /// The same of files that were expected, by device and inode of the file.
+    /// Open files that were announced, by device and inode of the file.
     expected: HashMap<(u64, u64), File>,
     perf_maps: HashMap<u32, PerfMap>,
     frames: HashMap<(u32, u64), Vec<Frame>>,
     kernel_frames: HashMap<u64, Frame>,
-    /// By file; none of files that have none.
+    /// Build id of each file; `None` if a file has none.
     build_ids: HashMap<PathBuf, Option<String>>,
-    /// Stripped files that were asked for, and the files beside them that have their symbols.
+    /// For stripped files: the separate debug file with their symbols.
     beside: HashMap<PathBuf, Option<(ElfFile, PathBuf)>>,
-    /// By file: whether the symbolizer may read its symbols.
+    /// For each file: whether its symbol tables are small enough for the symbolizer.
     bounded: HashMap<PathBuf, bool>,
     kernel_readable: OnceCell<bool>,
 }
@@ -79,10 +81,10 @@ struct Region {
     start: u64,
     end: u64,
     offset: u64,
-    /// Where its file begins.
+    /// Load address of the file.
     base: u64,
     module: Option<String>,
-    /// Where the symbols are.
+    /// File with the symbols.
     file: Option<PathBuf>,
 }
 
@@ -95,17 +97,17 @@ struct MappedFile {
     path: PathBuf,
 }
 
-/// Bytes of a function of the kernel at most.
+/// Largest size of a kernel function in bytes.
 const LARGEST_KERNEL_FUNCTION: usize = 1 << 20;
 
-/// Such mappings that are kept.
+/// Largest number of reported mappings that are kept.
 const MOST_HEARD: usize = 1 << 13;
 
 impl Symbols {
-    /// `with_source`: also find source lines and inlined functions, which takes debug information and time. `demangle`: names
-    /// of C++ and Rust as their source has them.
+    /// `with_source`: also find source lines and inlined functions, which requires debug information and time.
+    /// `demangle`: show names of C++ and Rust as in the source.
     pub fn new(with_source: bool, demangle: bool) -> Symbols {
-        // The symbolizer maps files, too.
+        // The symbolizer also maps files.
         untrusted_file::survive_truncation();
         let symbolizer = Symbolizer::builder()
             .enable_code_info(with_source)
@@ -132,22 +134,23 @@ impl Symbols {
         }
     }
 
-    /// Notes what a process has mapped, unless that is known.
+    /// Reads the mappings of a process, unless they are up to date.
     pub fn remember(&mut self, pid: u32) {
         if !self.processes.contains_key(&pid) || self.outdated.contains(&pid) {
             self.look(pid);
         }
     }
 
-    /// A process has mapped something new, runs another program, or another process has its number. What it had mapped before
-    /// keeps its names as long as nothing else lies there: a stack may be older.
+    /// Marks a process as outdated: it has new mappings, runs another program, or its pid was reused. Symbols of
+    /// former mappings are kept until their addresses are mapped again, since a stack may be older.
     pub fn outdate(&mut self, pid: u32) {
         self.outdated.insert(pid);
         self.perf_maps.remove(&pid);
         self.frames.retain(|(of, _), _| *of != pid);
     }
 
-    /// A file is about to be mapped, `offset` bytes of it at the beginning of `place`. It may be unmapped before anybody looks.
+    /// Adds a file that is about to be mapped, with `offset` bytes of it at the start of `place`. It may be
+    /// unmapped before the mappings are read.
     pub fn expect(&mut self, pid: u32, place: Range<u64>, offset: u64, open: &Path, shown: &Path) {
         let Some(regions) = self.processes.get_mut(&pid) else { return self.look(pid) };
         let Ok(file) = untrusted_file::open(open).and_then(|file| Ok((file.metadata()?, file))) else {
@@ -165,8 +168,8 @@ impl Symbols {
         self.frames.retain(|(of, _), _| *of != pid);
     }
 
-    /// A process has mapped a file, by its inode and its path in the process's root. If the process ends before anybody looks, this is
-    /// all that is known of it.
+    /// Records that a process has mapped a file, with its inode and its path in the process's root. If the process
+    /// ends before its mappings are read, there is no other source.
     pub fn hear(&mut self, pid: u32, place: Range<u64>, offset: u64, inode: u64, path: PathBuf) {
         if self.heard.len() == MOST_HEARD {
             self.heard.pop_front();
@@ -174,12 +177,12 @@ impl Symbols {
         self.heard.push_back((pid, MappedFile { place, offset, inode, path }));
     }
 
-    /// Regions of a process that was gone when we looked; later mappings lie over earlier ones.
+    /// Regions from the recorded mappings of a process that has ended; later mappings replace earlier ones.
     fn regions_heard(&self, pid: u32) -> Vec<Region> {
         let mut regions: Vec<Region> = Vec::new();
         for (_, heard) in self.heard.iter().filter(|(of, _)| *of == pid) {
             let MappedFile { place: Range { start, end }, offset, inode, path } = heard.clone();
-            // Another file may lie there by now, or in our root.
+            // The path may refer to another file by now, or in the root of this process.
             if !path.metadata().is_ok_and(|metadata| metadata.ino() == inode) {
                 continue;
             }
@@ -191,8 +194,8 @@ impl Symbols {
         regions
     }
 
-    /// Frames of an address in a process, innermost first: inlined functions, then the one that holds the address.
-    /// Never empty.
+    /// Frames of an address in a process, innermost first: inlined functions, then the function that contains the
+    /// address. Never empty.
     pub fn user(&mut self, pid: u32, address: u64) -> Vec<Frame> {
         if let Some(frames) = self.frames.get(&(pid, address)) {
             return frames.clone();
@@ -211,7 +214,7 @@ impl Symbols {
         frames
     }
 
-    /// The symbol of the function that begins at an address of a process, as the linker knows it.
+    /// The linker symbol of the function that begins at an address of a process.
     pub fn function_at(&mut self, pid: u32, address: u64) -> Option<String> {
         let region = self.region(pid, address)?;
         let offset = address - region.start + region.offset;
@@ -223,7 +226,7 @@ impl Symbols {
         }
     }
 
-    /// Build id in hex of the file that has an address of a process, and the place in it.
+    /// Build id in hex of the file that contains an address of a process, and the offset in the file.
     pub fn file_place(&mut self, pid: u32, address: u64) -> Option<(String, u64)> {
         let region = self.region(pid, address)?;
         let offset = address - region.start + region.offset;
@@ -233,7 +236,7 @@ impl Symbols {
         known.clone().map(|id| (id, offset))
     }
 
-    /// The frame of an address in the kernel. Without a readable `/proc/kallsyms` it has no name.
+    /// The frame of a kernel address. Without a readable `/proc/kallsyms` it has no name.
     pub fn kernel(&mut self, address: u64) -> Frame {
         if let Some(frame) = self.kernel_frames.get(&address) {
             return frame.clone();
@@ -243,7 +246,7 @@ impl Symbols {
         frame
     }
 
-    /// Code that no file has names for may be in the process's perf map.
+    /// Searches the perf map of the process for code without symbols in a file.
     fn made_code(&mut self, pid: u32, unknown: Vec<Frame>) -> Vec<Frame> {
         self.find_perf_map(pid);
         let address = unknown[0].address;
@@ -261,7 +264,8 @@ impl Symbols {
         }
     }
 
-    /// The region of an address. An address that is in none may be in a library loaded since the last look.
+    /// The region of an address. If there is none, the mappings are read again, since a library may have been
+    /// loaded.
     fn region(&mut self, pid: u32, address: u64) -> Option<Region> {
         self.remember(pid);
         if let Some(region) = self.known_region(pid, address) {
@@ -276,7 +280,7 @@ impl Symbols {
         regions.iter().find(|region| (region.start..region.end).contains(&address)).cloned()
     }
 
-    /// Reads a process's mappings; what is known of one that has gone stays.
+    /// Reads the mappings of a process; if it has ended, the known ones are kept.
     fn look(&mut self, pid: u32) {
         let mappings = process::mappings(pid);
         if mappings.is_empty() {
@@ -300,7 +304,7 @@ impl Symbols {
         self.find_perf_map(pid);
     }
 
-    /// Adds what a process that has ended mapped since we looked, which may be all that it did.
+    /// Adds the recorded mappings of a process that has ended, which may be its only ones.
     fn look_back(&mut self, pid: u32) {
         let mut regions = self.regions_heard(pid);
         if let Some(before) = self.processes.remove(&pid) {
@@ -312,7 +316,7 @@ impl Symbols {
         self.outdated.remove(&pid);
     }
 
-    /// A path that leads to the mapped file also when the process has gone.
+    /// A path to the mapped file that stays valid after the end of the process.
     fn lasting_path(&mut self, pid: u32, mapping: &Mapping, sees_our_files: bool) -> Option<PathBuf> {
         let path = mapping.name.path().filter(|_| mapping.inode != 0)?;
         let is_there = || path.metadata().is_ok_and(|metadata| metadata.ino() == mapping.inode);
@@ -326,7 +330,8 @@ impl Symbols {
         Some(untrusted_file::path_of(file))
     }
 
-    /// Where a region's symbols are. The symbolizer reads all symbols of a file, so it gets none with endless tables.
+    /// The file with a region's symbols. Files with huge symbol tables are excluded, since the symbolizer reads
+    /// all symbols.
     fn symbol_file(&mut self, region: &Region) -> Option<PathBuf> {
         let path = region.file.as_ref()?;
         let is_endless = |path: &PathBuf| ElfFile::open(path).is_ok_and(|elf| !elf.has_bounded_symbols());
@@ -349,12 +354,12 @@ impl Symbols {
                 _ => None,
             }
         };
-        // Debug information may be that of another build: the file's own symbols are there all the same.
+        // The debug information may be of another build; the file's own symbols are still valid.
         let with_source = self.with_source.then(|| found(true)).flatten();
         with_source.or_else(|| found(false)).unwrap_or_else(unknown)
     }
 
-    /// By the symbols that lie beside a stripped file.
+    /// Frames by the symbols in the separate debug file of a stripped file.
     fn frames_beside(&mut self, region: &Region, address: u64) -> Option<Vec<Frame>> {
         let (path, shown) = (region.file.as_ref()?, Path::new(region.module.as_deref()?));
         let known = self.beside.entry(path.clone()).or_insert_with(|| {
@@ -379,7 +384,8 @@ impl Symbols {
         let mut kernel = Kernel { vmlinux: MaybeDefault::None, ..Kernel::default() };
         kernel.debug_syms = false;
         match self.symbolizer.symbolize_single(&Source::Kernel(kernel), Input::AbsAddr(address)) {
-            // The last symbol before code that has none, as of a program of BPF that is gone, says nothing of it.
+            // For code without a symbol, such as a removed BPF program, the symbolizer returns the preceding
+            // symbol, which is meaningless.
             Ok(Symbolized::Sym(sym)) if sym.offset < LARGEST_KERNEL_FUNCTION => {
                 self.named(&sym, address, None).pop()
             }
@@ -399,7 +405,7 @@ impl Symbols {
     }
 }
 
-/// A name of C++ or Rust as its source has it. Names of C are what they are: some, such as `f`, are types in C++'s mangling.
+/// Demangles a name of C++ or Rust. C names stay unchanged: some, such as `f`, are types in C++'s mangling.
 fn demangled(name: &str) -> String {
     if !["_Z", "__Z", "_R"].iter().any(|mangled| name.starts_with(mangled)) {
         return name.to_owned();
@@ -409,7 +415,7 @@ fn demangled(name: &str) -> String {
     rust.or_else(cpp).unwrap_or_else(|| name.to_owned())
 }
 
-/// Through its mapping, or through the process's root if that is not allowed.
+/// Opens a mapped file through its mapping, or through the process's root if that is not permitted.
 pub(crate) fn open_mapped(pid: u32, mapping: &Mapping) -> Option<File> {
     let through_root = || {
         let inside = mapping.name.path()?.strip_prefix("/").ok()?;
@@ -419,7 +425,7 @@ pub(crate) fn open_mapped(pid: u32, mapping: &Mapping) -> Option<File> {
     untrusted_file::open(&mapping.link(pid)).ok().or_else(through_root)
 }
 
-/// Without the right to see them, all addresses read as 0.
+/// Whether kernel symbols are readable: without the right, all addresses read as 0.
 fn kernel_symbols_readable() -> bool {
     use std::io::Read;
     let mut head = String::new();
@@ -435,7 +441,7 @@ fn same_file(one: &Metadata, other: &Metadata) -> bool {
     (one.dev(), one.ino()) == (other.dev(), other.ino())
 }
 
-/// A path that leads to an open file as long as it is held.
+/// A path to an open file that is valid while the file is kept in `held`.
 fn hold(held: &mut HashMap<(u64, u64), File>, metadata: &Metadata, file: File) -> PathBuf {
     let file = held.entry((metadata.dev(), metadata.ino())).or_insert(file);
     untrusted_file::path_of(file)
@@ -447,7 +453,7 @@ fn unmapped(before: Vec<Region>, now: &[Region]) -> Vec<Region> {
     before.into_iter().filter(|old| old.file.is_some() && is_free(old)).collect()
 }
 
-/// Where the file of the last of these mappings begins.
+/// Load address of the file of the last of these mappings.
 fn base(mappings: &[Mapping]) -> u64 {
     let last = &mappings[mappings.len() - 1];
     let is_begin = |one: &&Mapping| (one.device, one.inode, one.offset) == (last.device, last.inode, 0);
@@ -462,7 +468,8 @@ fn module_name(name: &MappingName) -> Option<String> {
     }
 }
 
-/// Inlined functions, innermost first, then the function itself. Each line is where the frame within is called from.
+/// Inlined functions, innermost first, then the function itself. The line of each is where it calls the next inner
+/// frame.
 fn frames(sym: &Sym<'_>, address: u64, module: Option<&str>) -> Vec<Frame> {
     let module =
         module.map(str::to_owned).or_else(|| Some(sym.module.as_ref()?.to_string_lossy().into_owned()));

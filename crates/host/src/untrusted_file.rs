@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use memmap2::Mmap;
 
-/// A path to a file for as long as it is open, whatever its own path leads to. Needs `/proc`.
+/// A path to an open file, valid while it is open, whatever its own path refers to. Requires `/proc`.
 pub fn path_of(file: &impl AsRawFd) -> PathBuf {
     format!("/proc/self/fd/{}", file.as_raw_fd()).into()
 }
 
-/// Opens a plain file to read. What is none is not opened: that could wait, or do something.
+/// Opens a plain file for reading. Other files are not opened, since opening them may block or have side effects.
 ///
 /// # Errors
 /// The errors of open(2); `InvalidInput` for anything but a plain file.
@@ -29,20 +29,20 @@ pub fn open(path: &Path) -> io::Result<File> {
         false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a plain file")),
     };
     plain(std::fs::metadata(path)?)?;
-    // It may have been replaced since.
+    // The file may have been replaced since.
     let flags = libc::O_NONBLOCK | libc::O_NOCTTY | libc::O_CLOEXEC;
     let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
     plain(file.metadata()?)?;
     Ok(file)
 }
 
-/// Moves a descriptor, one of many, to a high number if there is one: select(2), which line editors use, knows numbers below 1024
-/// only.
+/// Moves a descriptor, one of many, to a high number if possible: select(2), which line editors use, supports only
+/// numbers below 1024.
 pub(crate) fn out_of_the_way(file: File) -> File {
     const BEHIND_SELECT: i32 = libc::FD_SETSIZE as i32;
     // SAFETY: plain system call; the result is a new descriptor, or negative.
     match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, BEHIND_SELECT) } {
-        // SAFETY: nobody else has it.
+        // SAFETY: the descriptor is new, so it has no other owner.
         high @ 0.. => unsafe { File::from_raw_fd(high) },
         _ => file,
     }
@@ -61,7 +61,7 @@ pub(crate) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     }
 }
 
-/// A mapped file. What was cut off since reads as zeros.
+/// A mapped file. Parts that are truncated later read as zeroes.
 #[derive(Debug)]
 pub(crate) struct Mapped(Mmap);
 
@@ -72,8 +72,8 @@ impl Mapped {
     /// The errors of mmap(2).
     pub(crate) fn of(file: &File) -> io::Result<Mapped> {
         survive_truncation();
-        // SAFETY: the mapping is private and read-only. Its bytes may change while they are read, as any input may be wrong; where
-        // the file is cut off, `put_zeros` puts memory.
+        // SAFETY: the mapping is private and read-only. Its bytes may change while they are read; readers treat
+        // them as untrusted input. If the file is truncated, `put_zeros` maps memory in its place.
         unsafe { Mmap::map(file) }.map(Mapped)
     }
 }
@@ -88,11 +88,12 @@ impl Deref for Mapped {
 
 static PAGE: AtomicUsize = AtomicUsize::new(0);
 
-/// From now on a read of a mapped file, beyond an end that it did not have before, gives zeros. Without this it ends the program.
+/// Installs a signal handler by which reads beyond the new end of a truncated mapped file return zeroes. Without
+/// it they end the program.
 pub fn survive_truncation() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
-        // SAFETY: a number is asked for, and a handler set that calls mmap(2) and signal(2) alone.
+        // SAFETY: sysconf only returns a number, and the handler calls only mmap(2) and signal(2).
         unsafe {
             PAGE.store(libc::sysconf(libc::_SC_PAGESIZE) as usize, Ordering::Relaxed);
             let mut action: libc::sigaction = std::mem::zeroed();
@@ -104,11 +105,12 @@ pub fn survive_truncation() {
     });
 }
 
-/// Puts a page of zeros where a mapped file has none. Any other fault happens again, and ends the program.
+/// Maps a page of zeroes where a mapped file has been truncated. Any other fault is repeated with the default
+/// action, which ends the program.
 extern "C" fn put_zeros(_: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void) {
     let page = PAGE.load(Ordering::Relaxed);
-    // SAFETY: the kernel hands over a `siginfo_t` of a SIGBUS. The page was mapped, from a file, and cannot be read: nobody holds
-    // what it replaces.
+    // SAFETY: the kernel passes the `siginfo_t` of a SIGBUS. The page is a mapping of a file and cannot be read,
+    // so there are no references into it.
     unsafe {
         let at = (*info).si_addr() as usize & !(page - 1);
         let flags = libc::MAP_FIXED | libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;

@@ -11,11 +11,11 @@ use lang::catalog::{Marker, MarkerArg, MarkerPlace};
 
 use crate::elf::{ElfFile, c_string, notes, u64_at};
 
-/// The section of the notes.
+/// Section of the notes.
 const SECTION: &str = ".note.stapsdt";
-/// The section whose address says how far the file has moved.
+/// Section whose address gives the distance by which the file was relocated.
 const BASE: &str = ".stapsdt.base";
-/// The kind of note.
+/// Type of the notes.
 const NT_STAPSDT: u32 = 3;
 
 /// All markers of a file, in the order of their notes.
@@ -50,7 +50,7 @@ fn marker(elf: &ElfFile, data: &[u8]) -> Option<Marker> {
     })
 }
 
-/// One text for each value; blanks may also stand inside brackets.
+/// Splits the text into operands; blanks may also occur inside brackets.
 fn split(args: &str) -> Vec<&str> {
     let (mut list, mut start, mut depth) = (Vec::new(), 0, 0i32);
     for (at, c) in args.char_indices().chain([(args.len(), ' ')]) {
@@ -68,7 +68,7 @@ fn split(args: &str) -> Vec<&str> {
     list
 }
 
-/// Reads operands of the assembler.
+/// Parser of assembler operands.
 struct Operands<'e> {
     elf: &'e ElfFile,
     /// Address of the marker.
@@ -77,7 +77,7 @@ struct Operands<'e> {
 }
 
 impl Operands<'_> {
-    /// `-4@%edi`: size, negative for signed, and place.
+    /// `-4@%edi`: size, negative if signed, and location.
     fn arg(&self, text: &str) -> MarkerArg {
         let (size, operand) = text.split_once('@').unwrap_or(("-8", text));
         let (bytes, signed) = match size.parse::<i8>() {
@@ -115,7 +115,7 @@ impl Operands<'_> {
             (false, None) if index.is_none() => return None,
             (false, _) if displacement.is_empty() => 0,
             (false, _) => number_of(displacement)?,
-            // A variable's address is known only relative to this instruction before the file is mapped.
+            // Before the file is mapped, the address of a variable is known only relative to this instruction.
             (true, None | Some("ip")) if index.is_none() => {
                 self.variable(displacement)?.wrapping_sub(self.pc) as i64
             }
@@ -147,7 +147,7 @@ fn number_of(text: &str) -> Option<i64> {
     Some(if negative { (value as i64).wrapping_neg() } else { value as i64 })
 }
 
-/// Registers of x86-64 by the name of `reg`, with those of their low parts: 64, 32, 16 and 8 bits.
+/// Registers of x86-64 by the name in `reg`, with the names of their low parts: 64, 32, 16 and 8 bits.
 const X86_64: [(&str, [&str; 4]); 8] = [
     ("ax", ["rax", "eax", "ax", "al"]),
     ("bx", ["rbx", "ebx", "bx", "bl"]),
@@ -159,7 +159,7 @@ const X86_64: [(&str, [&str; 4]); 8] = [
     ("sp", ["rsp", "esp", "sp", "spl"]),
 ];
 
-/// `%eax`. Of `%ah` and its like there is no name for `reg`.
+/// `%eax`. `%ah` and similar registers have no name in `reg`.
 fn x86_64_register(text: &str) -> Option<String> {
     let name = text.strip_prefix('%')?;
     if let Some((register, _)) = X86_64.iter().find(|(_, parts)| parts.contains(&name)) {

@@ -45,7 +45,7 @@ fn functions_have_names_versions_and_offsets() {
 fn offsets_are_those_of_the_code_in_the_file() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("libm.so");
-    // The sentinel stands in the code itself.
+    // The pattern occurs in the code itself.
     library(
         "__asm__(\".globl mark\\n.type mark,@function\\nmark: .byte 0x90,0x90,0xb8,0x12,0x34,0x56,0x78,0xc3\\n.size mark,8\");",
         &path,
@@ -117,7 +117,7 @@ fn errors_say_what_is_wrong() {
     assert!(file("big", b"\x7fELF\x02\x02\x01").to_string().contains("big-endian"));
 }
 
-/// Uses everything that reads the file.
+/// Calls every function that reads the file.
 fn read_all(image: Vec<u8>) {
     let Ok(elf) = ElfFile::parse(image, Path::new("damaged")) else { return };
     let functions = elf.functions();
@@ -129,7 +129,7 @@ fn read_all(image: Vec<u8>) {
     let _ = (elf.is_go(), elf.has_gpu_code(), elf.has_symtab(), elf.defines("first"), elf.contains(b"x"));
 }
 
-/// Numbers that are the same in every run.
+/// Deterministic pseudo-random numbers.
 struct Random(u64);
 
 impl Random {
@@ -152,7 +152,7 @@ fn damaged_files_are_refused_or_read_in_part_but_never_panic() {
     for _ in 0..2000 {
         let mut damaged = image.clone();
         for _ in 0..1 + random.below(8) {
-            // Every other change hits the headers, where it does most.
+            // Every other change is in the headers, where it has the largest effect.
             let limit = if random.below(2) == 0 { 0x400 } else { damaged.len() };
             let at = random.below(limit);
             damaged[at] = [0, 1, 0x7f, 0x80, 0xff, random.below(256) as u8][random.below(6)];
@@ -165,7 +165,7 @@ fn damaged_files_are_refused_or_read_in_part_but_never_panic() {
     for end in (0..image.len()).step_by(97).chain(0..0x80) {
         read_all(image[..end].to_vec());
     }
-    // Each 8-byte field of the dynamic table and the headers set to the extremes.
+    // Sets each 8-byte field of the dynamic table and the headers to extreme values.
     for at in (0..0x400).step_by(8) {
         for value in [u64::MAX, i64::MAX as u64, 1 << 32] {
             let mut damaged = image.clone();
@@ -175,7 +175,7 @@ fn damaged_files_are_refused_or_read_in_part_but_never_panic() {
     }
 }
 
-/// Moves the symbol table of a file to its end, and makes it as long as a file with a hole can be.
+/// Moves the symbol table of a file to its end, and extends it by a hole to the largest size of a file.
 fn with_endless_symbols(path: &Path) {
     const SECTION: usize = 64;
     let mut image = std::fs::read(path).expect("read");
@@ -216,6 +216,6 @@ fn an_endless_symbol_table_is_read_in_part() {
     let elf = ElfFile::open(&path).expect("opened");
     assert!(!elf.has_bounded_symbols(), "the symbolizer is not given it");
     assert!(elf.functions().list.iter().any(|function| function.names[0] == "hidden"));
-    // To read all of it would take half an hour.
+    // Reading all of it would take half an hour.
     assert!(start.elapsed().as_secs() < 60, "{:?}", start.elapsed());
 }

@@ -18,7 +18,7 @@ fn running(pid: u32) -> Machine {
     Machine::new(Scope { pids: vec![pid], ..Scope::default() })
 }
 
-/// A command with an environment in which nothing of this machine is found.
+/// A command in an environment that hides the libraries of this machine.
 fn command(argv: &[&Path], environment: &[(&str, &Path)]) -> Machine {
     let nothing = [
         "LD_LIBRARY_PATH",
@@ -103,11 +103,11 @@ fn a_library_that_was_replaced_is_still_the_mapped_one() {
     let machine = running(process.pid());
     let file = match machine.files("libcuda") {
         Ok(mut files) => files.remove(0),
-        // Following the mapping takes CAP_CHECKPOINT_RESTORE.
+        // Following the mapping requires CAP_CHECKPOINT_RESTORE.
         Err(_) => return eprintln!("skipped: no right to open /proc/PID/map_files"),
     };
     assert!(machine.functions(file.id).iter().any(|f| f.names[0] == "cuInit"));
-    // It can be opened when the process has ended, too.
+    // It can also be opened after the process has ended.
     drop(process);
     let inode = |path: &Path| std::fs::metadata(path).expect("there").ino();
     assert_ne!(inode(machine.open_path(file.id)), inode(&path));
@@ -126,7 +126,7 @@ fn a_file_that_is_replaced_after_it_was_read_is_still_the_one_to_probe() {
     let read = inode(&path);
     std::fs::rename(&new, &path).expect("replaced");
     assert_eq!(inode(machine.open_path(file.id)), read);
-    // A process that maps the new file has it probed as a further one.
+    // A process that maps the new file adds it as a further file.
     assert_ne!(machine.add_file(&path, &path, "mapped later").expect("added"), file.id);
 }
 
@@ -225,7 +225,7 @@ fn a_program_with_the_runtime_linked_in_answers_to_libcudart() {
         Err(TargetError::Unusable(text)) => {
             assert!(text.contains("stripped") && text.contains("probe `libcuda`"), "{text}")
         }
-        // This machine has a runtime of its own.
+        // This machine has its own runtime.
         Ok(files) => assert!(files.iter().all(|file| Path::new(&file.path) != stripped)),
         Err(other) => panic!("{other:?}"),
     }
@@ -315,14 +315,14 @@ fn a_late_file_is_told_to_belong_to_a_target() {
     assert_eq!(machine.add_file(&late, &late, "again").expect("known"), file);
 }
 
-/// Two overlay mounts of one lower directory share the inode that the kernel registers on.
+/// Two overlay mounts of one lower directory share the inode that the kernel registers uprobes on.
 #[test]
 fn overlay_mounts_of_one_directory_count_once() {
     let dir = tempfile::tempdir().expect("a directory");
     let root = canonical(dir.path());
     library(DRIVER, &root.join("lower/libcuda.so.1"), "libcuda.so.1");
     let program = loader(&root);
-    // In each mount namespace of its own; the second container has changed (copied up) the library in a third.
+    // Each in its own mount namespace; in a third one the second container has changed (copied up) the library.
     let start = |name: &str, change: &str| {
         let script = format!(
             "cd {root} && mkdir {name} {name}.t && mount -t tmpfs none {name}.t && mkdir {name}.t/u {name}.t/w \
@@ -355,7 +355,7 @@ fn overlay_mounts_of_one_directory_count_once() {
     assert_eq!(found(&[&one, &plain, &two]), 1);
     assert_eq!(found(&[&one, &changed]), 2);
     assert_eq!(found(&[&one, &two, &plain, &changed]), 2);
-    // A link to the library changes a time of it, in both containers.
+    // A hard link to the library changes one of its times, in both containers.
     let scope =
         |pids: &[&Running]| Scope { pids: pids.iter().map(|p| p.pid()).collect(), ..Scope::default() };
     let machine = Machine::new(scope(&[&one]));

@@ -71,7 +71,7 @@ fn what_goes_down_the_stack_is_accounted_for() {
     assert_eq!(entry(&code(&[&[0x48, 0x8d, 0x64, 0x24, 0xf0], &[0x90], &RET])), (5, 16));
     // push $1 (not emulated); push %rbp
     assert_eq!(entry(&code(&[&[0x6a, 1], &PUSH, &RET])), (2, 8));
-    // and $-64,%rsp: by how much is not known
+    // and $-64,%rsp: the distance is unknown
     assert_eq!(entry(&code(&[&[0x48, 0x83, 0xe4, 0xc0], &PUSH, &RET])), (0, 0));
     // add $8,%rsp, mov %rax,%rsp
     assert_eq!(entry(&code(&[&[0x48, 0x83, 0xc4, 8], &PUSH, &RET])), (0, 0));
@@ -109,7 +109,7 @@ fn arguments_stay_what_they_were() {
 #[test]
 fn a_local_store_behind_a_sub_is_told_from_a_stack_argument() {
     let sub = [0x48, 0x83, 0xec, 0x18];
-    // movq $0,16(%rsp) ends at the return address; at 24(%rsp) is the return address, at 32(%rsp) the first argument.
+    // movq $0,16(%rsp) ends below the return address; 24(%rsp) is the return address, 32(%rsp) the first argument.
     let store = |at: u8| [0x48, 0xc7, 0x44, 0x24, at, 0, 0, 0, 0];
     assert_eq!(entry(&code(&[&sub, &store(16), &PUSH, &RET])), (13, 24));
     assert_eq!(entry(&code(&[&sub, &store(24), &PUSH, &RET])), (0, 0));
@@ -121,12 +121,12 @@ fn a_loop_to_the_new_place_forbids_it() {
     // endbr64; L: dec %edi; jne L
     let onto = code(&[&ENDBR, &[0x90], &[0xff, 0xcf], &[0x75, 0xfb], &RET]);
     assert_eq!((entry(&onto), ret(&onto)), ((0, 0), 0));
-    // ... and a loop to the start, or behind the place, does not.
+    // ... and a loop to the start, or to a later instruction, does not.
     let start = code(&[&ENDBR, &[0x90], &[0xff, 0xcf], &[0x75, 0xf7], &RET]);
     assert_eq!((entry(&start), ret(&start)), ((4, 0), 4));
     let behind = code(&[&ENDBR, &[0x90], &[0xff, 0xcf], &[0x75, 0xfc], &RET]);
     assert_eq!((entry(&behind), ret(&behind)), ((4, 0), 4));
-    // A loop into the bytes passed over by an entry probe leaves the place of the return probe open.
+    // A loop into the bytes that an entry probe skips still permits the position of the return probe.
     let between = code(&[&ENDBR, &[0x31, 0xc0], &[0x90], &[0x75, 0xfb], &RET]);
     assert_eq!((entry(&between), ret(&between)), ((0, 0), 0));
 }
@@ -150,7 +150,7 @@ fn the_cold_half_of_a_function_is_searched_too() {
 
 #[test]
 fn a_cold_half_in_front_is_searched_too() {
-    // Eight bytes in front: jmp to start + 4.
+    // The code starts eight bytes before the function: jmp to start + 4.
     let mut before = vec![0xcc, 0xcc, 0xcc, 0xe9];
     before.extend(4i32.to_le_bytes());
     // endbr64; push %rbp; jne -5; ret
@@ -162,12 +162,12 @@ fn a_cold_half_in_front_is_searched_too() {
 #[test]
 fn jump_tables_are_told_from_tail_calls() {
     let nop = [0x90];
-    // jmp *%rax; with `notrack` it is a jump table where the compiler marks those.
+    // jmp *%rax; with `notrack` it uses a jump table, if the compiler marks them.
     assert_eq!(entry(&code(&[&ENDBR, &nop, &[0xff, 0xe0]])), (4, 0));
     assert_eq!(entry(&code(&[&ENDBR, &nop, &[0x3e, 0xff, 0xe0]])), (0, 0));
-    // No case begins with the `push` of the prologue.
+    // No case of a jump table begins with the `push` of the prologue.
     assert_eq!(entry(&code(&[&ENDBR, &PUSH, &[0x3e, 0xff, 0xe0]])), (4, 0));
-    // mov %rsp,%rbp; push %rbx; jmp *%rax, in code without marks
+    // mov %rsp,%rbp; push %rbx; jmp *%rax, in code without `notrack`
     assert_eq!(entry(&code(&[&[0x48, 0x89, 0xe5], &[0x53], &[0xff, 0xe0]])), (0, 0));
 }
 
@@ -215,7 +215,7 @@ fn any_bytes_are_acceptable() {
     }
 }
 
-/// Real functions with every flavour of prologue.
+/// Compiled functions with different kinds of prologues.
 const FUNCTIONS: &str = r#"
     extern int printf(const char *, ...);
     int leaf(int a) { return a + 1; }
@@ -226,7 +226,8 @@ const FUNCTIONS: &str = r#"
     int table(int x) { switch (x) { case 0: return printf("a"); case 1: return printf("bb") + 4; case 2: return 7; case 3: return printf("d"); case 4: return 11; case 5: return printf("e"); default: return 0; } }
 "#;
 
-/// Places never lie inside an instruction or on an argument's death, by the disassembly of another program.
+/// Compares the positions with the output of a disassembler: they are at instruction boundaries, and no argument
+/// is overwritten before them.
 #[test]
 fn compiled_functions_get_places_on_instruction_boundaries() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -285,7 +286,7 @@ fn check_places(path: &Path, flags: &[&str]) {
     }
 }
 
-/// (address, text) of each instruction by objdump.
+/// (address, text) of each instruction, from objdump.
 fn disassembly(path: &Path, function: &str) -> Vec<(u64, String)> {
     let output = Command::new("objdump")
         .args(["--no-show-raw-insn", &format!("--disassemble={function}")])

@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use common::{gcc, library};
 use host::Symbols;
 
-/// Prints an address inside a function of its own and one of a library, then waits.
+/// Prints an address inside one of its functions and inside a library function, then waits.
 const PROGRAM: &str = r#"
     #include <dlfcn.h>
     #include <stdio.h>
@@ -109,7 +109,7 @@ fn names_outlive_the_process_and_its_files() {
     let dir = tempfile::tempdir().expect("a directory");
     let sample = start(dir.path());
     let (pid, own, library) = (sample.process.id(), sample.own, sample.library);
-    // Deleted before we look: only the mapping leads there.
+    // The file is deleted before the mappings are read, so only the mapping refers to it.
     std::fs::remove_file(dir.path().join("libapi.so")).expect("removed");
     let mut symbols = Symbols::new(false, true);
     symbols.remember(pid);
@@ -126,7 +126,7 @@ fn names_outlive_the_process_and_its_files() {
     assert_eq!(still[0].symbol.as_deref(), Some("marked_function"), "a stack may be older than that");
 }
 
-/// Makes code as it runs, and a perf map that names it; prints its address.
+/// Generates code at run time and a perf map that names it; prints its address.
 const MAKES_CODE: &str = r#"
     #include <stdio.h>
     #include <sys/mman.h>
@@ -196,7 +196,7 @@ fn a_process_that_ended_before_anybody_looked_has_the_names_of_what_it_was_heard
         symbols.hear(pid, place, mapping.offset, mapping.inode, path.to_path_buf());
     }
     assert_eq!(symbols.user(pid, own)[0].symbol.as_deref(), Some("marked_function"));
-    // Another file lies there now.
+    // The path refers to another file now.
     std::fs::remove_file(dir.path().join("libapi.so")).expect("removed");
     std::fs::write(dir.path().join("libapi.so"), "another").expect("written");
     let mut later = Symbols::new(false, true);

@@ -12,6 +12,7 @@ pub mod check;
 pub mod diagnostics;
 pub mod expand;
 pub mod hir;
+pub mod limits;
 pub mod resolve;
 pub mod source;
 pub mod syntax;
@@ -23,21 +24,35 @@ pub use diagnostics::{Diagnostic, Diagnostics, Severity};
 pub use resolve::setting::{Pending, Run};
 pub use source::span::{Source, Span, Spanned};
 
-use syntax::parse::parse_form;
+use syntax::{ast, parse};
 
-/// Parses, expands, resolves and checks a script. `None` when it has errors; all findings are in `diags`.
+/// Compiles a script to a checked program. `None` if it has errors; all diagnostics are in `diags`.
 ///
-/// `params` are the positional parameters, `$1` first.
-pub fn compile_front(
+/// A tracer calls the two halves, [`expand`] and [`check()`], separately: it checks one expanded script several
+/// times, as files appear.
+pub fn compile(
     src: &Source,
-    params: &[String],
     options: &Options,
     catalog: &dyn Catalog,
     diags: &mut Diagnostics,
 ) -> Option<Checked> {
-    let script = parse_form(src, params, diags)?;
-    let script = expand::expand(script, &options.given, diags);
-    let options = Options { params: params.len(), ..options.clone() };
-    let checked = check(&script, src, &options, catalog, diags);
+    let script = expand(src, options, |_| (), diags)?;
+    let checked = check(&script, src, options, catalog, diags);
     checked.filter(|_| !diags.has_errors())
+}
+
+/// Parses and expands a script. `None` if its syntax is wrong. `parsed` gets the syntax tree before expansion.
+pub fn expand(
+    src: &Source,
+    options: &Options,
+    parsed: impl FnOnce(&ast::Script),
+    diags: &mut Diagnostics,
+) -> Option<ast::Script> {
+    let script = parse::parse_form(src, &options.params, diags)?;
+    parsed(&script);
+    let mut script = expand::expand(script, &options.given, diags);
+    if let Some(prefix) = &options.map_prefix {
+        expand::map_prefix::maps(&mut script, prefix);
+    }
+    Some(script)
 }

@@ -6,12 +6,12 @@ use common::Machine;
 use lang::builtins::table;
 use lang::catalog::FileId;
 use lang::hir::{Attach, Expr, ExprKind, MapValue, NameKind, Program, Type, visit};
-use lang::{Checked, Diagnostics, Options, SessionState, Source, compile_front};
+use lang::{Checked, Diagnostics, Options, SessionState, Source};
 
 fn compile(script: &str, options: &Options) -> (Option<Checked>, Diagnostics) {
     let mut diags = Diagnostics::default();
     let source = Source::new("t.ct", script);
-    let checked = compile_front(&source, &[], options, &Machine::new(), &mut diags);
+    let checked = lang::compile(&source, options, &Machine::new(), &mut diags);
     (checked, diags)
 }
 
@@ -116,7 +116,7 @@ fn unsafe_functions_need_the_gate_open() {
     assert_eq!(codes(true), ["E0223"]);
 }
 
-/// The checked program's own rules, as its comments state them.
+/// Checked programs satisfy the invariants that their documentation states.
 #[test]
 fn checked_programs_obey_their_rules() {
     let examples = table::BUILTINS.iter().map(|b| b.example);
@@ -145,7 +145,7 @@ fn golden_scripts() -> Vec<String> {
     paths.into_iter().map(script).collect()
 }
 
-/// Words, numbers and single marks.
+/// Words, numbers and single punctuation characters.
 fn tokens(script: &str) -> Vec<&str> {
     let mut tokens = Vec::new();
     let mut rest = script;
@@ -161,8 +161,8 @@ fn tokens(script: &str) -> Vec<&str> {
     tokens
 }
 
-/// Scripts with one token gone, or in the place of another: never a panic, errors if and only if there is no program, and
-/// every program obeys the rules.
+/// Scripts with one token removed or replaced: there is never a panic, there are errors if and only if there is no
+/// program, and every program satisfies the invariants.
 #[test]
 fn damaged_scripts_are_checked_or_refused() {
     let scripts = golden_scripts();

@@ -9,7 +9,7 @@ use std::path::Path;
 use common::Machine;
 use lang::diagnostics::render;
 use lang::hir::print;
-use lang::{Diagnostics, Options, Source, compile_front};
+use lang::{Diagnostics, Options, Source, compile};
 
 #[test]
 fn resolve_golden_files() {
@@ -31,14 +31,14 @@ fn folder(name: &str, least: usize) {
     }));
 }
 
-/// Sections that are not empty.
+/// Non-empty sections.
 fn sections(script: &str) -> String {
     let source = Source::new("t.ct", script);
     let mut diags = Diagnostics::default();
-    let params = ["7".to_string(), "name".to_string()];
-    // A script says by its first line that it is let do what changes the machine.
-    let options = Options { unsafe_ok: script.starts_with("// --unsafe"), ..Options::default() };
-    let checked = compile_front(&source, &params, &options, &Machine::new(), &mut diags);
+    let params = vec!["7".to_string(), "name".to_string()];
+    // The first line of a script may enable functions that change the system.
+    let options = Options { unsafe_ok: script.starts_with("// --unsafe"), params, ..Options::default() };
+    let checked = compile(&source, &options, &Machine::new(), &mut diags);
     assert_eq!(checked.is_none(), diags.has_errors(), "{script}");
     let pending = checked.iter().flat_map(|checked| &checked.pending);
     let pending: String =

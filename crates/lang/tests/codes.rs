@@ -10,9 +10,9 @@ use common::Machine;
 use lang::diagnostics::{Code, codes, render};
 use lang::expand::import;
 use lang::expand::import::{Files, Imported};
-use lang::{Diagnostics, Options, Severity, Source, compile_front};
+use lang::{Diagnostics, Options, Severity, Source, compile};
 
-/// Scripts beside that of an example.
+/// Imported scripts for an example.
 struct Neighbours;
 
 const NEIGHBOURS: &[(&str, &str)] = &[
@@ -28,12 +28,12 @@ impl Files for Neighbours {
     }
 }
 
-/// What is found in a script about `code`. Targets that are missing are waited for, save where that is the point.
+/// The diagnostics of a script for `code`. Missing targets are accepted, unless the code is about them.
 fn findings(code: &Code, script: &str) -> (Diagnostics, Source) {
     let mut source = Source::new("t.ct", script);
     let mut diags = Diagnostics::default();
     import::load(&mut source, &Neighbours, &mut diags);
-    let checked = compile_front(&source, &[], &Options::default(), &Machine::new(), &mut diags);
+    let checked = compile(&source, &Options::default(), &Machine::new(), &mut diags);
     let pending = checked.iter().flat_map(|checked| &checked.pending).filter(|_| code.code == "E0111");
     pending.for_each(|pending| pending.refuse(&Machine::new(), &mut diags));
     (diags, source)

@@ -29,13 +29,14 @@ use lang::builtins::table;
 use lang::builtins::table::Kind;
 use lang::catalog::debug_info::{Absent, TypeId};
 use lang::catalog::{Catalog, File, FileId, Function, Marker, Place, TargetError, Tracepoint, debug_info};
-use lang::check::{config, limits};
+use lang::check::config;
 use lang::diagnostics::{Diagnostic, codes, render};
+use lang::limits;
 use lang::resolve::providers;
 use lang::syntax::parse;
-use lang::{Diagnostics, Options, Run, Severity, Source, compile_front};
+use lang::{Diagnostics, Options, Run, Severity, Source, compile};
 
-/// Names in scripts, path, what it is, exported functions and their version.
+/// Names in scripts, path, known library, exported functions and their version.
 type Library =
     (&'static [&'static str], &'static str, Option<(cuda::Library, u32)>, &'static str, Option<&'static str>);
 
@@ -186,17 +187,17 @@ impl Catalog for Machine {
     }
 }
 
-/// A script of the manual.
+/// A script in the manual.
 #[derive(Default)]
 struct Example {
-    /// The heading that it stands under, and its number there.
+    /// Heading of its section, and its number there.
     heading: String,
     number: usize,
     line: usize,
-    /// Behind `ct`.
+    /// Words after `ct`.
     words: Vec<String>,
     script: String,
-    /// The `text` block right behind it.
+    /// The `text` block directly after it.
     says: Option<String>,
 }
 
@@ -205,7 +206,7 @@ impl Example {
         self.words.first().is_some_and(|first| first == word)
     }
 
-    /// The words behind this one, if it comes first.
+    /// The words after this one, if it is the first.
     fn after(&self, word: &str) -> &[String] {
         if self.is(word) { &self.words[1..] } else { &[] }
     }
@@ -214,8 +215,9 @@ impl Example {
         let (source, mut diags) = (Source::new("stdin", self.script.as_str()), Diagnostics::default());
         let machine = Machine::new();
         let run = if self.is("tests") { Run::Everything } else { Run::Traces };
-        let options = Options { unsafe_ok: self.is("unsafe"), run, ..Options::default() };
-        let checked = compile_front(&source, self.after("params"), &options, &machine, &mut diags);
+        let params = self.after("params").to_vec();
+        let options = Options { unsafe_ok: self.is("unsafe"), run, params, ..Options::default() };
+        let checked = compile(&source, &options, &machine, &mut diags);
         let pending = checked.iter().flat_map(|checked| &checked.pending);
         pending.for_each(|pending| pending.refuse(&machine, &mut diags));
         (checked.is_some(), diags.list)
@@ -242,7 +244,7 @@ fn examples() -> Vec<Example> {
     let (mut examples, mut heading) = (Vec::<Example>::new(), String::new());
     let text = read("docs/language.md");
     let mut lines = text.lines().enumerate();
-    // Whether nothing but blank lines came since the script.
+    // Whether only blank lines have followed the script.
     let mut behind = false;
     while let Some((at, line)) = lines.next() {
         if let Some(title) = line.strip_prefix("## ").or(line.strip_prefix("### ")) {
@@ -281,7 +283,7 @@ fn scripts_are_accepted_or_refused_as_the_manual_says() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What the checker says, if that is not what the manual says.
+/// The checker's result, if it differs from the manual.
 fn contradiction(example: &Example) -> Option<String> {
     let (accepted, findings) = example.compile();
     let warned = findings.iter().any(|finding| finding.severity == Severity::Warning);
@@ -291,7 +293,7 @@ fn contradiction(example: &Example) -> Option<String> {
     (!as_marked || !as_shown).then(|| format!("{}\n{}\n{text}", example.place(), example.script))
 }
 
-/// What is printed from a script reads as the same script.
+/// Parsing a printed script yields the same script.
 #[test]
 fn scripts_survive_printing() {
     for example in examples().iter().filter(|example| !example.is("refused")) {
@@ -314,7 +316,8 @@ fn outputs_are_cases_of_the_live_tests() {
     golden_files::compare([(root().join("tests/live/docs.test"), format!("{header}\n{}", cases.join("\n")))]);
 }
 
-/// A line that begins with blanks continues the one before. `./NAME` is the program that is run, which lies elsewhere.
+/// A test case for live tests. A line that begins with blanks continues the previous one; `./NAME` is the path of
+/// an example program.
 fn live_case(example: &Example) -> String {
     let script: Vec<&str> = example.script.lines().filter(|line| !line.trim().is_empty()).collect();
     let mut case = format!("NAME     {}, {}\n", example.heading, example.number);

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 const GRAMMAR: &str = include_str!("../src/syntax/grammar.pest");
 
-/// The words that the grammar treats as keywords: those of its `kw_` rules and of `keyword`.
+/// The keywords of the grammar: those of its `kw_` rules and of `keyword`.
 fn keywords() -> BTreeSet<&'static str> {
     let rule = |line: &&str| line.starts_with("kw_");
     let of_rule = GRAMMAR.lines().filter(rule).filter_map(|line| line.split('"').nth(1));

@@ -33,7 +33,7 @@ fn golden_files() {
     }));
 }
 
-/// The scripts of the repository: files, what stands above `====` in golden files, and the manual's.
+/// The scripts of the repository: files, the parts above `====` in golden files, and those in the manual.
 fn scripts() -> Vec<String> {
     let mut scripts = Vec::new();
     for folder in
@@ -60,13 +60,13 @@ fn scripts() -> Vec<String> {
     scripts
 }
 
-/// Comments in order, without the blanks around them.
+/// Comments in order, without surrounding blanks.
 fn comments(script: &str) -> Vec<&str> {
     let whole = script.lines().map(str::trim).filter(|line| line.starts_with("//") || line.starts_with("/*"));
     whole.collect()
 }
 
-/// Fails unless a script that can be read is formatted once and for all.
+/// Asserts that formatting a valid script is idempotent.
 fn check(script: &str) -> bool {
     let params = vec!["1".to_string(); 64];
     if parse::parse(&Source::new("t.ct", script), &params, &mut Diagnostics::default()).is_none() {
@@ -88,7 +88,7 @@ fn every_script_is_formatted_once_and_for_all() {
     assert!(read > 200, "{read} of {}", scripts.len());
 }
 
-/// However the blanks of a script stood, what it is formatted to differs only where lines end.
+/// Whatever the blanks of a script are, the results of formatting differ only in line breaks.
 #[test]
 fn blanks_do_not_matter() {
     let words = |text: &str| text.split_whitespace().collect::<String>().replace(';', "");

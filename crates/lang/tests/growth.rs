@@ -10,13 +10,13 @@ use common::Machine;
 use lang::builtins::table::{BUILTINS, Kind as Builtin};
 use lang::diagnostics::render;
 use lang::syntax::format;
-use lang::{Diagnostics, Options, Source, compile_front};
+use lang::{Diagnostics, Options, Source};
 use nix::time::{ClockId, clock_gettime};
 
-/// What it is, what it begins with, what it repeats (`~` is the number of the copy), what it ends with.
+/// Name, start, repeated text (`~` is the number of the copy), end.
 type Kind = (&'static str, &'static str, &'static str, &'static str);
 
-/// What stands at the top of a script, and statements that use it.
+/// Items at the top level, and statements that use them.
 const DECLARATIONS: &[Kind] = &[
     ("clauses", "", "BEGIN { printf(\"hi ~\\n\"); }\n", ""),
     ("maps", "", "BEGIN { @m~ = ~ }\n", ""),
@@ -71,7 +71,7 @@ const DECLARATIONS: &[Kind] = &[
     ("metric unknown", "", "metric @m~ = { type = counter; help = \"x\" }\n", ""),
 ];
 
-/// Attach points, right and wrong.
+/// Attach points, valid and invalid.
 const CLAUSES: &[Kind] = &[
     ("include", "", "#include <cuda~.h>\n", ""),
     ("import", "", "import \"x~\";\n", ""),
@@ -104,7 +104,7 @@ const CLAUSES: &[Kind] = &[
     ("getopt wrong", "BEGIN {", "print(getopt(~));\n", "}"),
 ];
 
-/// Names, types and values that are wrong.
+/// Invalid names, types and values.
 const MISTAKES: &[Kind] = &[
     ("unknown ident", "BEGIN {", "print(pidd~);\n", "}"),
     ("unknown ident clauses", "", "BEGIN { print(pidd~); }\n", ""),
@@ -135,7 +135,7 @@ const MISTAKES: &[Kind] = &[
     ("format odd", "BEGIN { printf(\"", "%", "\", 1) }"),
 ];
 
-/// Statements and values that are right.
+/// Valid statements and values.
 const BODIES: &[Kind] = &[
     ("ifs", "BEGIN {", "if (pid == ~) { print(1) } else if pid { print(2) } else { print(~) }\n", "}"),
     ("if sets", "BEGIN {", "if (pid == ~) { $x~ = 1 } else { $x~ = 2 } print($x~);\n", "}"),
@@ -179,7 +179,7 @@ const BODIES: &[Kind] = &[
     ("kernel names", "uprobe:libcuda:cuLaunchKernel {", "print(kernel_name(args.f));\n", "}"),
 ];
 
-/// Few tokens, each long.
+/// Few but long tokens.
 const TEXT: &[Kind] = &[
     ("semicolons", "BEGIN {", ";", "}"),
     ("comments", "", "// comment ~\n", ""),
@@ -206,7 +206,7 @@ const TEXT: &[Kind] = &[
     ("dims", "uprobe:libc:malloc { print((int", "[2]", ")arg0) }"),
 ];
 
-/// What the grammar refuses.
+/// Syntax errors.
 const BROKEN: &[Kind] = &[
     ("no semi", "BEGIN {", "print(~) print(~)\n", "}"),
     ("no value", "BEGIN {", "$x = ;\n", "}"),
@@ -249,7 +249,7 @@ const BROKEN: &[Kind] = &[
     ("types", "BEGIN {", "print(\"a\" + ~); print(-\"a\");\n", "}"),
 ];
 
-/// What may stand around an expression: text before it and behind it.
+/// Text before and after an expression that nests it.
 const AROUND: &[[&str; 2]] = &[
     ["(", ")"],
     ["!", ""],
@@ -287,7 +287,7 @@ const AROUND: &[[&str; 2]] = &[
     ["nothing.", ""],
 ];
 
-/// What may stand around a statement.
+/// Text before and after a statement that nests it.
 const AROUND_STATEMENTS: &[[&str; 2]] = &[
     ["{", "}"],
     ["if pid {", "}"],
@@ -308,18 +308,18 @@ fn script((_, head, each, tail): &Kind, bytes: usize) -> String {
     text + tail
 }
 
-/// Seconds of this thread's processor time.
+/// CPU time of this thread in seconds.
 fn clock() -> f64 {
     let time = clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap();
     time.tv_sec() as f64 + time.tv_nsec() as f64 / 1e9
 }
 
-/// Compiles a script, and says what is wrong with it: the codes, and how long that took.
+/// Compiles a script; returns the codes of its diagnostics, and the time.
 fn compile(text: &str) -> (Vec<&'static str>, f64) {
     let start = clock();
     let (mut diags, source) = (Diagnostics::default(), Source::new("t.ct", text));
     let options = Options { unsafe_ok: true, ..Options::default() };
-    compile_front(&source, &[], &options, &Machine::new(), &mut diags);
+    lang::compile(&source, &options, &Machine::new(), &mut diags);
     render::render(&diags.list, &source, false);
     (diags.list.iter().map(|d| d.code).collect(), clock() - start)
 }
@@ -334,7 +334,7 @@ fn format_time(text: &str) -> f64 {
     clock() - start
 }
 
-/// The clock is coarse, and the machine has other work: a growth that is real is there each time.
+/// The clock is coarse, and other work runs on the machine: actual growth occurs in each attempt.
 fn grows(small: &str, large: &str, time: fn(&str) -> f64, most: f64) -> Option<f64> {
     let growth = || time(large) / time(small).max(0.000_5);
     (0..3).map(|_| growth()).find(|growth| *growth < most).is_none().then(growth)
@@ -390,7 +390,7 @@ fn formatted() {
     linear(&every.iter().copied().step_by(8).collect::<Vec<_>>(), format_time);
 }
 
-/// Nothing is looked at twice for each level: that would double the time with each.
+/// No level is processed twice, which would double the time with each level.
 #[test]
 fn nesting() {
     let functions = BUILTINS.iter().filter(|builtin| builtin.kind == Builtin::Function);
@@ -409,14 +409,14 @@ fn nesting() {
     }
 }
 
-/// Lines each of which uses the one before, from the second to the last.
+/// Lines that each use the previous one, from the second to the last.
 fn chain(first: &str, line: &str, count: usize, last: &str) -> String {
     let line = |at: usize| line.replace("NEXT", &at.to_string()).replace("LAST", &(at - 1).to_string());
     first.to_string() + &(1..count).map(line).collect::<String>() + last
 }
 
-/// What stands for twice as much as what it is made of is refused before anybody waits for it, and so is what lies in
-/// itself so deep that the stack would end.
+/// Definitions that double in size with each use, and excessive nesting that would overflow the stack, are refused
+/// quickly.
 #[test]
 fn multiplied() {
     let twice_40 = "m(".repeat(40) + "1" + &")".repeat(40);
@@ -483,7 +483,7 @@ fn multiplied() {
     }
 }
 
-/// What is joined by `||` or `&&` alone is as deep as its longest part, however many parts there are.
+/// The depth of a chain of `||` or `&&` is that of its deepest operand, however many operands there are.
 #[test]
 fn a_long_chain_of_conditions_is_no_nesting() {
     let chain = |op: &str, part: &str| {

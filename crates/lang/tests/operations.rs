@@ -5,13 +5,13 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use cuda::Library;
-use cuda::operations::{APIS, Api, Argument, Operation};
+use cuda::operations::{APIS, Api, Argument, Feed, Operation};
 use lang::catalog::{Catalog, File, FileId, Function, Place, TargetError};
 use lang::diagnostics::render;
 use lang::hir::Attach;
-use lang::{Diagnostics, Options, Source, compile_front};
+use lang::{Diagnostics, Options, Source, compile};
 
-/// Libraries and their major versions, and the names that real ones export.
+/// Libraries with their major versions, and the names that actual libraries export.
 const LIBRARIES: [(Library, u32, &str); 4] = [
     (Library::Driver, 0, include_str!("../../cuda/tests/libcuda-580.159.04.functions")),
     (Library::Runtime, 11, include_str!("../../cuda/tests/libcudart-11.8.89.functions")),
@@ -19,7 +19,7 @@ const LIBRARIES: [(Library, u32, &str); 4] = [
     (Library::Runtime, 13, include_str!("../../cuda/tests/libcudart-13.5.37.functions")),
 ];
 
-/// A machine with nothing but some of these.
+/// A machine with some of these libraries.
 struct Machine(Vec<(Library, u32, Vec<Function>)>);
 
 impl Machine {
@@ -64,7 +64,7 @@ impl Catalog for Machine {
     }
 }
 
-/// The functions of the driver that a script is attached to, each time that it is.
+/// The functions of the driver that a script attaches to, one entry per attachment.
 fn attached(script: &str) -> Vec<String> {
     attached_on(&Machine::with(|library, _| library == Library::Driver), script)
 }
@@ -72,7 +72,7 @@ fn attached(script: &str) -> Vec<String> {
 fn attached_on(machine: &Machine, script: &str) -> Vec<String> {
     let source = Source::new("t.ct", script);
     let mut diags = Diagnostics::default();
-    let checked = compile_front(&source, &[], &Options::default(), machine, &mut diags);
+    let checked = compile(&source, &Options::default(), machine, &mut diags);
     assert!(diags.list.is_empty(), "{script}\n{}", render::render(&diags.list, &source, false));
     let program = checked.expect("no finding, so a program").program;
     let sites = |attach: &Attach| match attach {
@@ -155,21 +155,75 @@ fn what_forms_hear_of_a_library_that_is_not_there_has_its_type() {
     attached("uretprobe:libcudart:cudaLaunchKernel { @[kernel_name(args.func)] = count() }");
 }
 
-fn section(api: &'static Api, operation: &'static Operation) -> String {
-    let mut text = format!("### `{}:{}`\n\n{}.\n\n", api.provider, operation.name, capital(operation.doc));
-    text.push_str("| argument | type | is |\n|---|---|---|\n");
-    for arg in operation.all_args() {
-        let when = if arg.at_return { "" } else { " (at `:start` too)" };
-        let _ = writeln!(text, "| `args.{}` | {} | {}{when} |", arg.name, arg.ty, arg.doc);
-    }
-    text.push_str("\n| function | where it has them |\n|---|---|\n");
-    for feed in operation.feeds {
-        let has = |(name, from): &(&str, &str)| format!("`{name}` = `{}`", from.replace('|', "\\|"));
-        let args: Vec<String> = feed.args.iter().map(has).collect();
-        let functions: Vec<String> = feed.functions.iter().map(|name| format!("`{name}`")).collect();
-        let _ = writeln!(text, "| {} | {} |", functions.join(", "), args.join("<br>"));
+/// The section of an operation: its description in each API, its arguments, and its functions grouped by constant
+/// values.
+fn section(name: &str) -> String {
+    let operations: Vec<_> = APIS.iter().filter_map(|api| Some((api, api.operation(name)?))).collect();
+    let names: Vec<String> = operations.iter().map(|(api, _)| format!("`{}:{name}`", api.provider)).collect();
+    let mut text = format!("### {}\n\n", names.join(", "));
+    let mut docs: Vec<String> = operations.iter().map(|(_, operation)| capital(operation.doc)).collect();
+    docs.dedup();
+    text += &format!("{}.\n", docs.join(".\n"));
+    let args = operations[0].1.args;
+    if !args.is_empty() {
+        text.push_str(&arguments(args));
+        text.push_str(&functions(&operations));
     }
     text + "\n"
+}
+
+fn arguments(args: &[Argument]) -> String {
+    let mut text = String::from("\n| argument | type | is |\n|---|---|---|\n");
+    for arg in args {
+        let when = if arg.at_return { " (not at `:start`)" } else { "" };
+        let _ = writeln!(text, "| `args.{}` | {} | {}{when} |", arg.name, arg.ty, arg.doc);
+    }
+    text
+}
+
+fn functions(operations: &[(&'static Api, &'static Operation)]) -> String {
+    let columns: Vec<String> = operations.iter().map(|(api, _)| format!("`{}:`", api.provider)).collect();
+    let constants: Vec<String> = constants(operations[0].1).map(|arg| format!("`{}`", arg.name)).collect();
+    let mut text = format!("\n| {} | {} |\n", constants.join(", "), columns.join(" | "));
+    text += &format!("|---|{}\n", "---|".repeat(columns.len()));
+    let mut rows: Vec<(String, Vec<Vec<String>>)> = Vec::new();
+    for (column, (_, operation)) in operations.iter().enumerate() {
+        for feed in operation.feeds {
+            let label = label(operation, feed);
+            let at = rows.iter().position(|(known, _)| *known == label).unwrap_or_else(|| {
+                rows.push((label, vec![Vec::new(); columns.len()]));
+                rows.len() - 1
+            });
+            rows[at].1[column].extend(feed.functions.iter().map(|name| format!("`{name}`")));
+        }
+    }
+    for (label, cells) in rows {
+        let cells: Vec<String> = cells.iter().map(|names| names.join(", ")).collect();
+        let _ = writeln!(text, "| {label} | {} |", cells.join(" | "));
+    }
+    text
+}
+
+/// The arguments that are constant in most functions.
+fn constants(operation: &'static Operation) -> impl Iterator<Item = &'static Argument> {
+    operation.args.iter().filter(|arg| matches!(arg.ty, "string" | "bool"))
+}
+
+/// `` `HtoD`, `linear`, async ``
+fn label(operation: &'static Operation, feed: &Feed) -> String {
+    let value = |arg: &'static Argument| match feed.value(arg) {
+        "false" => None,
+        "true" => Some(arg.name.to_string()),
+        text => {
+            let literal = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+            Some(
+                literal
+                    .filter(|text| !text.contains('"'))
+                    .map_or("varies".into(), |text| format!("`{text}`")),
+            )
+        }
+    };
+    constants(operation).filter_map(value).collect::<Vec<_>>().join(", ")
 }
 
 fn capital(text: &str) -> String {
@@ -179,11 +233,16 @@ fn capital(text: &str) -> String {
 #[test]
 fn the_manual_has_the_table() {
     const MARK: &str = "<!-- operations, from crates/cuda/src/operations.rs -->\n";
-    let sections = |api: &'static Api| api.operations.iter().map(move |operation| section(api, operation));
+    let mut names: Vec<&str> = Vec::new();
+    for operation in APIS.iter().flat_map(|api| api.operations) {
+        if !names.contains(&operation.name) {
+            names.push(operation.name);
+        }
+    }
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cuda.md");
     let text = std::fs::read_to_string(&path).unwrap();
     let (written, _) = text.split_once(MARK).expect("the mark");
-    let now = format!("{written}{MARK}\n{}", APIS.iter().flat_map(sections).collect::<String>());
+    let now = format!("{written}{MARK}\n{}", names.into_iter().map(section).collect::<String>());
     let now = format!("{}\n", now.trim_end());
     golden_files::compare([(path, now)]);
 }

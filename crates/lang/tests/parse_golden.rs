@@ -17,7 +17,7 @@ fn golden_files() {
     }));
 }
 
-/// A golden file as the parser writes it now.
+/// The current contents of a golden file.
 fn shown(text: &str) -> String {
     let (script, sections) = text.split_once("==== ").expect("a file has a section");
     let first = sections.lines().next().into_iter();

@@ -7,7 +7,7 @@ use lang::diagnostics::codes;
 use lang::syntax::{format, parse};
 use lang::{Diagnostics, Source};
 
-/// Numbers that are the same in each run.
+/// Deterministic pseudo-random numbers.
 struct Numbers(u64);
 
 impl Numbers {
@@ -23,7 +23,7 @@ impl Numbers {
     }
 }
 
-/// Pieces that begin, end or break something.
+/// Text that begins, ends or breaks a construct.
 const PIECES: &[&str] = &[
     "{",
     "}",
@@ -105,7 +105,7 @@ fn damaged(script: &str, numbers: &mut Numbers) -> String {
     text
 }
 
-/// Reads a text, and looks at what is said about it.
+/// Parses a text, and renders its diagnostics.
 fn read(text: &str) {
     let mut diags = Diagnostics::default();
     let source = Source::new("t.ct", text);

@@ -24,15 +24,15 @@ use wire::manifest::{Enum, Event, EventKind, Export, Hidden};
 use wire::types::{Lookup, Type};
 use wire::{Manifest, NameKind, decode, layout};
 
-/// Records of a run.
+/// Number of records of a run.
 const RECORDS: usize = 20_000;
 const RUNS: usize = 20;
-/// Functions that are called.
+/// Number of functions that are called.
 const FUNCTIONS: u32 = 200;
-/// Spans of a request of OTLP.
+/// Spans per OTLP request.
 const BATCH: usize = 512;
 
-/// The least time that all records took.
+/// A measurement: the shortest time for all records.
 type Measure = fn(&Script) -> Duration;
 
 fn main() {
@@ -54,7 +54,7 @@ fn main() {
     }
 }
 
-/// As `record` says a launch.
+/// The fields of a launch, as in `record`.
 const FIELDS: &[(&str, Type)] = &[
     ("kernel", Type::Lookup(Lookup::Kernel)),
     ("grid_x", Type::Int { bytes: 4, signed: false }),
@@ -75,7 +75,7 @@ const HIDDEN: [(Hidden, Type); 8] = [
     (Hidden::Comm, Type::Str(16)),
 ];
 
-/// A script of one `span` and what its probes wrote.
+/// A script with one `span`, and the records that its probes wrote.
 struct Script {
     manifest: Manifest,
     records: Vec<Vec<u8>>,
@@ -107,7 +107,7 @@ impl Script {
     }
 }
 
-/// The bytes of a record: every function in turn, called by a few threads.
+/// The bytes of a record: each function in turn, called by a few threads.
 fn written(record: &layout::Record, number: u64) -> Vec<u8> {
     let comm = b"python3";
     let mut bytes = vec![0; record.head_size as usize];
@@ -126,7 +126,7 @@ fn written(record: &layout::Record, number: u64) -> Vec<u8> {
     bytes
 }
 
-/// A machine with one program, whose kernels have names.
+/// A machine with one program, whose GPU kernels have names.
 struct OneProgram(Arc<str>);
 
 impl Names for OneProgram {
@@ -159,7 +159,7 @@ impl Names for OneProgram {
     }
 }
 
-/// Takes everything.
+/// A writer that discards everything.
 struct Nowhere;
 
 impl Write for Nowhere {
@@ -176,7 +176,7 @@ fn run() -> Arc<Run> {
     Arc::new(Run { id: 7, boot_at_wall_ns: 1_700_000_000_000_000_000, ..Run::default() })
 }
 
-/// The quickest of many.
+/// The shortest of many runs.
 fn best(mut once: impl FnMut() -> Duration) -> Duration {
     (0..RUNS).map(|_| once()).min().expect("RUNS > 0")
 }

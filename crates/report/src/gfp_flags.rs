@@ -3,7 +3,7 @@
 //! Names and order follow the kernel's `include/trace/events/mmflags.h`: combinations first, the largest of those first.
 //! The bits are those of x86-64 since Linux 6.7, without KASAN's.
 
-/// What a bit or several of them stand for. The first entry whose bits are all set takes them.
+/// Names of one or several bits. The first entry whose bits are all set consumes them.
 static FLAGS: &[(u64, &str)] = &[
     (0x1c_24ca, "GFP_TRANSHUGE"),
     (0x1c_20ca, "GFP_TRANSHUGE_LIGHT"),
@@ -44,7 +44,7 @@ static FLAGS: &[(u64, &str)] = &[
     (1 << 26, "__GFP_NO_OBJ_EXT"),
 ];
 
-/// `GFP_KERNEL|__GFP_ZERO`; bits without a name in hex, and 0 if none is set.
+/// `GFP_KERNEL|__GFP_ZERO`; bits without a name in hex, 0 if no bit is set.
 pub fn flags(mut bits: u64) -> String {
     let mut names = Vec::new();
     for (mask, name) in FLAGS {

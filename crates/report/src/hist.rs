@@ -12,22 +12,22 @@ use wire::map::{Agg, hist_range};
 /// One bucket.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Smallest sample in it; none: no lower end.
+    /// Smallest sample in it; `None` if there is no lower bound.
     pub low: Option<i64>,
-    /// One more than the largest sample in it; none: no upper end.
+    /// Largest sample in it plus one; `None` if there is no upper bound.
     pub high: Option<i64>,
-    /// Samples.
+    /// Number of samples.
     pub count: u64,
 }
 
-/// Columns of a label.
+/// Width of a label in columns.
 const LABEL: usize = 16;
-/// Columns of a count.
+/// Width of a count in columns.
 const COUNT: usize = 8;
-/// Columns of the largest bar.
+/// Width of the largest bar in columns.
 const BAR: u128 = 52;
 
-/// The rows of a `hist` or `lhist` cell; none when all buckets are empty, or for another aggregation.
+/// The rows of a `hist` or `lhist` cell; empty if all buckets are empty, or for another aggregation.
 pub fn rows(agg: &Agg, buckets: &[u64]) -> Vec<Row> {
     let filled = |&(_, &count): &(usize, &u64)| count > 0;
     let first = buckets.iter().enumerate().find(filled).map(|(at, _)| at);
@@ -37,7 +37,7 @@ pub fn rows(agg: &Agg, buckets: &[u64]) -> Vec<Row> {
     (first..=last).filter_map(row).collect()
 }
 
-/// Inclusive lower and exclusive upper end of a bucket of a `hist` or `lhist`.
+/// Inclusive lower and exclusive upper bound of a bucket of a `hist` or `lhist`.
 pub fn range(agg: &Agg, at: usize) -> Option<(Option<i64>, Option<i64>)> {
     match *agg {
         Agg::Hist { bits, .. } => Some(hist_range(at as u32, bits)),
@@ -57,7 +57,7 @@ fn lhist_range(at: usize, buckets: usize, min: i64, max: i64, step: i64) -> (Opt
     (Some(low), Some(low.saturating_add(step).min(max)))
 }
 
-/// The rows as text, each with its newline.
+/// The rows as text, one line each.
 pub fn draw(agg: &Agg, rows: &[Row]) -> String {
     let most = rows.iter().map(|row| row.count).max().unwrap_or(0).max(1);
     rows.iter().map(|row| line(&label(agg, row), row.count, most)).collect()
@@ -83,7 +83,7 @@ fn label(agg: &Agg, row: &Row) -> String {
     }
 }
 
-/// `512`, `1K`, `4M`: the largest unit that divides it.
+/// `512`, `1K`, `4M`: a number in the largest unit that divides it.
 fn hist_number(n: i64) -> String {
     const UNITS: [&str; 7] = ["", "K", "M", "G", "T", "P", "E"];
     let mut value = n;
@@ -95,7 +95,7 @@ fn hist_number(n: i64) -> String {
     format!("{value}{}", UNITS[unit])
 }
 
-/// Units only where the steps are such.
+/// A number with a unit, if the step is a multiple of the unit.
 fn lhist_number(n: i64, step: i64) -> String {
     const KILO: i64 = 1024;
     const MEGA: i64 = 1024 * KILO;

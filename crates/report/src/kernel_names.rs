@@ -12,13 +12,13 @@
 
 use cpp_demangle::{DemangleOptions, Symbol};
 
-/// Characters of template arguments; the first one may be longer.
+/// Largest number of characters of template arguments; the first argument may be longer.
 const ARGUMENTS: usize = 40;
-/// Characters of the arguments of an argument.
+/// Largest number of characters of the template arguments of an argument.
 const INNER: usize = 20;
 const MORE: &str = "…";
 
-/// As `c++filt`, the C++ library and with it PyTorch's profiler show it.
+/// The full name, as shown by `c++filt`, the C++ library and PyTorch's profiler.
 pub fn full(mangled: &str) -> String {
     let bare = demangled(mangled, &DemangleOptions::new().no_return_type());
     let whole = demangled(mangled, &DemangleOptions::new());
@@ -28,13 +28,14 @@ pub fn full(mangled: &str) -> String {
     }
 }
 
-/// What stands before the name of a template: its result's type, with a blank. Functions named inside of it show none.
+/// The text before the name of a template: its result type and a blank. Names of functions inside it have no
+/// result type.
 fn result<'t>(whole: &'t str, bare: &str) -> &'t str {
     let head = bare.split('<').next().unwrap_or(bare);
     whole.find(head).map_or("", |at| &whole[..at])
 }
 
-/// Types of literals, and how the C++ library marks these.
+/// Types of literals, and their suffixes in the C++ library.
 static SUFFIXES: &[(&str, &str)] = &[
     ("(unsigned int)", "u"),
     ("(unsigned long)", "ul"),
@@ -43,7 +44,7 @@ static SUFFIXES: &[(&str, &str)] = &[
     ("(long long)", "ll"),
 ];
 
-/// `(unsigned long)3` is `3ul`.
+/// `(unsigned long)3` becomes `3ul`.
 fn suffixed(name: &str) -> String {
     let mut text = String::with_capacity(name.len());
     let mut rest = name;
@@ -69,7 +70,7 @@ fn suffixed(name: &str) -> String {
     text + rest
 }
 
-/// What tells it from other kernels of a program, most often.
+/// A short name, which in most cases is unique among the kernels of a program.
 pub fn short(mangled: &str) -> String {
     let options = DemangleOptions::new().no_params().no_return_type().hide_expression_literal_types();
     match demangled(mangled, &options) {
@@ -83,7 +84,7 @@ fn demangled(mangled: &str, options: &DemangleOptions) -> Option<String> {
     Symbol::new(mangled).ok()?.demangle_with_options(options).ok()
 }
 
-/// A name or type without namespaces, and with so many characters of template arguments.
+/// A name or type without namespaces, with at most `room` characters of template arguments.
 fn shortened(name: &str, room: usize) -> String {
     let name = last_part(name.trim());
     let Some((before, inside, behind)) = arguments(name) else { return literal(name) };
@@ -103,14 +104,14 @@ fn shortened(name: &str, room: usize) -> String {
     format!("{before}<{shown}>{behind}")
 }
 
-/// `3ul` is 3.
+/// `3ul` becomes 3.
 fn literal(text: &str) -> String {
     let digits = text.trim_end_matches(['u', 'l']);
     let is_number = !digits.is_empty() && digits.trim_start_matches('-').bytes().all(|b| b.is_ascii_digit());
     if is_number { digits.to_owned() } else { text.to_owned() }
 }
 
-/// Behind the last `::` that stands outside of brackets.
+/// The part after the last `::` outside of brackets.
 fn last_part(name: &str) -> &str {
     let mut start = 0;
     at_top(name, |at, rest| {
@@ -121,7 +122,7 @@ fn last_part(name: &str) -> &str {
     &name[start..]
 }
 
-/// What stands before, in and behind the first pair of angle brackets.
+/// The text before, in and after the first pair of angle brackets.
 fn arguments(name: &str) -> Option<(&str, &str, &str)> {
     let open = name.find('<').filter(|open| !name[..*open].ends_with("operator"))?;
     let mut close = None;
@@ -143,7 +144,7 @@ fn arguments(name: &str) -> Option<(&str, &str, &str)> {
     Some((&name[..open], &name[open + 1..close], &name[close + 1..]))
 }
 
-/// At commas outside of brackets.
+/// Splits at commas outside of brackets.
 fn split(list: &str) -> Vec<&str> {
     let (mut parts, mut start) = (Vec::new(), 0);
     at_top(list, |at, rest| {
@@ -156,7 +157,7 @@ fn split(list: &str) -> Vec<&str> {
     parts
 }
 
-/// Calls `see` with each place outside of brackets.
+/// Calls `see` with each position outside of brackets.
 fn at_top<'t>(text: &'t str, mut see: impl FnMut(usize, &'t str)) {
     let mut depth = 0i32;
     for (at, c) in text.char_indices() {
@@ -201,7 +202,7 @@ mod tests {
         );
     }
 
-    /// Each as `c++filt` shows it.
+    /// Compares full names with the output of `c++filt`.
     #[test]
     fn full_names_are_those_of_the_library() {
         let inner = "_ZN2at6native18elementwise_kernelILi128ELi2EZNS0_22gpu_kernel_impl_nocastINS0_15CUDAFunctor_addIfEEEEvRNS_18TensorIteratorBaseERKT_EUliE_EEviT1_";

@@ -29,45 +29,45 @@ use wire::manifest::{Message, Place};
 use wire::types::Lookup;
 use wire::{CounterKind, Manifest, Value};
 
-/// Merged contents of a map at one moment.
+/// Merged contents of a map at one time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Snapshot {
     /// Index of the map in the manifest.
     pub map: u32,
-    /// Keys and cells, in the order of the kernel; keys of scalar maps are empty.
+    /// Keys and cells, in the order of the kernel; the key of a scalar map is empty.
     pub entries: Vec<(Vec<Value>, Cell)>,
-    /// Entries to show, 0 for all.
+    /// Number of entries to show, 0 for all.
     pub top: u32,
-    /// Divide values by it; 0 counts as 1.
+    /// Divisor of the values; 0 means 1.
     pub div: u32,
 }
 
-/// A cell, merged over CPUs.
+/// A cell, merged over all CPUs.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Cell {
     /// A value.
     Plain(Value),
-    /// `count`, `sum`, `min`, `max`, `avg` (already divided): the number it prints as.
+    /// `count`, `sum`, `min`, `max`, `avg` (already divided): the number that is printed.
     Number {
         /// The bits.
         bits: i64,
-        /// How to read them.
+        /// True if the bits are a signed number.
         signed: bool,
     },
     /// `stats`
     Stats {
-        /// Samples.
+        /// Number of samples.
         count: u64,
         /// Bits of the sum.
         total: i64,
-        /// Signed sum.
+        /// True if the sum is signed.
         signed: bool,
     },
     /// `hist` and `lhist`
     Buckets {
-        /// Samples in each bucket, as `wire::map` orders them.
+        /// Number of samples in each bucket, in the order of `wire::map`.
         counts: Vec<u64>,
-        /// All samples added up, if that is kept.
+        /// Sum of all samples, if it is kept.
         sum: Option<i64>,
     },
     /// `tseries`: the intervals that have a sample, in order.
@@ -77,94 +77,96 @@ pub enum Cell {
 /// An interval of a `tseries`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Point {
-    /// Its beginning, boot-clock ns.
+    /// Start, boot-clock ns.
     pub start_ns: u64,
     /// Bits of its value.
     pub bits: i64,
-    /// How to read them.
+    /// True if the bits are a signed number.
     pub signed: bool,
 }
 
-/// A counter that is not zero, summed over CPUs.
+/// A non-zero counter of failures or losses, summed over all CPUs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trouble {
-    /// What happened.
+    /// Kind of failure or loss.
     pub kind: CounterKind,
-    /// How often.
+    /// Number of occurrences.
     pub count: u64,
-    /// What of the script it concerns.
+    /// Position in the script that it refers to.
     pub place: Place,
 }
 
-/// One thing that a run says, in the order in which it happened.
+/// An output of a session, in the order of events.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Output {
-    /// All is attached; so many attach points.
+    /// All probes are attached.
     Attached {
-        /// Attach points.
+        /// Number of attach points.
         probes: usize,
     },
     /// A record: `printf`, `print(value)`, `print(@m[k])`, `time()`. `event` indexes the manifest.
     Event {
-        /// Thread, time, and index of the event.
+        /// Header: thread, time, and index of the event.
         header: Header,
-        /// The record's values; for `PrintEntry` the key's parts.
+        /// Values of the record; for `PrintEntry` the parts of the key.
         values: Vec<Value>,
-        /// For `PrintEntry`: the cell, if the key is there.
+        /// Cell of a `PrintEntry`, if the key exists.
         cell: Option<Cell>,
     },
-    /// What a file that `cat` names holds, or what a command of `system` said; else why there is nothing.
+    /// The contents of a file for `cat`, or the output of a command for `system`; otherwise the error.
     Fetched {
-        /// Which of them.
+        /// `cat` or `system`.
         what: Message,
-        /// As it came.
+        /// Unmodified bytes, or the error.
         text: Result<Vec<u8>, String>,
     },
-    /// `print(@m)`, and every map at the end.
+    /// `print(@m)`, or a map at the end.
     Map(Snapshot),
-    /// Rows of a table, by `rows`; with the header of the first of them.
+    /// Rows of a table for `rows`, with the header of the first row.
     Table(Header, table::Table),
-    /// What follows is said by this script, and what came before by another; only if there are several.
+    /// The outputs that follow are of this script; only if there are several scripts.
     Script(String),
-    /// The run ends; maps follow.
+    /// The end of the session; maps follow.
     End,
-    /// What tests or benches come to.
+    /// Progress or results of tests or benches.
     Trials(test_results::Step),
-    /// Told once, at the end, after the maps.
+    /// Failures and losses; once, at the end, after the maps.
     Trouble(Vec<Trouble>),
 }
 
-/// Turns ids into text; given by the command line, since it reads this machine.
+/// Resolution of ids to text. The command line implements it, since it reads this machine.
 pub trait Names {
-    /// `sym+off` or hex of a user-space address of a process.
+    /// `sym+off` of a user-space address of a process, otherwise hex.
     fn user_symbol(&self, tgid: u32, address: u64) -> String;
     /// Frames of a stack, innermost first: address, `symbol+offset` if known, module if known.
     fn stack(&self, user: bool, tgid: u32, addresses: &[u64]) -> Vec<Frame>;
-    /// Build id in hex of the file that has a code address of a process, and the place in it; `None` if it has none.
+    /// Build id in hex of the file that contains a code address of a process, and the offset in the file; `None`
+    /// without a build id.
     fn file_place(&self, _tgid: u32, _address: u64) -> Option<(String, u64)> {
         None
     }
-    /// Addresses of a stack by its map and key, as the runtime read them; empty if it is not there.
+    /// Addresses of a stack by its map and key, as the runtime read them; empty if the stack does not exist.
     fn stack_addresses(&self, map: u32, id: u32) -> Vec<u64>;
-    /// Wall-clock ns since 1970 of a boot-clock time.
+    /// Wall-clock time of a boot-clock time, in ns since 1970.
     fn wall_clock_ns(&self, boot_ns: u64) -> i128;
-    /// Local time of a wall-clock time by a strftime format, `%f` being microseconds.
+    /// Local time of a wall-clock time in a strftime format; `%f` is microseconds.
     fn strftime(&self, format: &str, wall_ns: i128) -> String;
-    /// What a number stands for; its digits, or nothing, where it stands for nothing.
+    /// The text for a number; if there is none, its digits or an empty text.
     fn lookup(&self, what: Lookup, number: i64) -> String;
-    /// File name of the program that a process runs, or ran when it was first asked for. A thread's own name says less.
+    /// File name of the program that a process runs, or ran when it was first queried. It is more meaningful than
+    /// a thread's name.
     fn program(&self, _pid: u32) -> Option<Arc<str>> {
         None
     }
-    /// What a process is known by, as long as its keys are in a map, and whether it still runs.
+    /// Identity of a process, available while its keys are in a map, and whether it still runs.
     fn process(&self, _pid: u32) -> metrics::Process {
         metrics::Process::default()
     }
-    /// What a process calls one of its CUDA devices.
+    /// Identity of a CUDA device by its number in a process.
     fn device(&self, _pid: u32, _number: u32) -> metrics::Device {
         metrics::Device::default()
     }
-    /// How long the tracer has kept a thread waiting between two boot-clock times.
+    /// The delay of a thread by the tracer between two boot-clock times, in ns.
     fn waited_ns(&self, _tid: u32, _from_ns: u64, _to_ns: u64) -> u64 {
         0
     }
@@ -177,20 +179,21 @@ pub struct Frame {
     pub address: u64,
     /// Demangled name.
     pub symbol: Option<String>,
-    /// Bytes from the symbol's start; without one from where the file is loaded.
+    /// Offset from the start of the symbol in bytes; without a symbol from the load address of the file.
     pub offset: u64,
-    /// File that it lies in.
+    /// File of the code.
     pub module: Option<String>,
     /// Source file and line.
     pub source: Option<(String, u32)>,
-    /// Inlined into the frame behind it.
+    /// True if the function is inlined into that of the next frame.
     pub inlined: bool,
 }
 
-/// A format. Called in order; a write error ends the sink, not the trace: the caller decides.
+/// An output format. Outputs are passed in order. A write error ends the sink, not the session; the caller
+/// decides.
 pub trait Sink {
-    /// Writes one thing.
+    /// Writes an output.
     fn output(&mut self, manifest: &Manifest, names: &dyn Names, output: &Output) -> io::Result<()>;
-    /// Brings buffered bytes out.
+    /// Writes buffered bytes.
     fn flush(&mut self) -> io::Result<()>;
 }

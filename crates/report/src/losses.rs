@@ -6,24 +6,24 @@ use wire::{CounterKind, Manifest};
 
 use crate::Trouble;
 
-/// One finding, ready to be told.
+/// A failure or loss as a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// One line, lower case.
     pub message: String,
-    /// How often.
+    /// Number of occurrences.
     pub count: u64,
-    /// Records were lost.
+    /// True if records were lost.
     pub lost: bool,
-    /// It happens in each run that is stopped.
+    /// True if it occurs in every session that is stopped.
     pub normal: bool,
-    /// The helper of the kernel that failed, and what it returned; none: no helper did.
+    /// Kernel helper that failed, and its result; `None` if no helper failed.
     pub helper: Option<(&'static str, i32)>,
-    /// What of the script it concerns.
+    /// Position in the script that it refers to.
     pub place: Place,
 }
 
-/// The findings of a run. The first failed read of memory also gets the reason.
+/// The messages of a run. The first failed read of memory includes the reason.
 pub fn findings(manifest: &Manifest, troubles: &[Trouble]) -> Vec<Finding> {
     let mut findings: Vec<Finding> = troubles.iter().map(|trouble| finding(manifest, trouble)).collect();
     if let Some(first) = troubles.iter().position(|trouble| trouble.kind == CounterKind::UserRead) {
@@ -32,8 +32,8 @@ pub fn findings(manifest: &Manifest, troubles: &[Trouble]) -> Vec<Finding> {
     findings
 }
 
-/// Programs do not wait for the disk: a page that has never been touched, such as that of a text at its first use, is not there.
-/// Said once.
+/// Explanation, printed once. Programs cannot wait for the disk, so a page that was never accessed, such as that
+/// of a text at its first use, is unreadable.
 const WHY_NOT_READ: &str = " (an invalid address, or a page that is not loaded yet: a return probe can read what its \
     function has touched)";
 
@@ -60,13 +60,14 @@ fn failed_helper(kind: &CounterKind) -> Option<(&'static str, i32)> {
     }
 }
 
-/// Cells of each CPU that are not all there from the start: the kernel allocates few while an event is handled.
+/// Whether per-CPU cells may fail to be allocated: in large maps the kernel allocates on demand, and it can
+/// allocate few while it handles an event.
 fn may_lack_memory(map: &Map) -> bool {
     let bytes = u64::from(map.max_entries) * u64::from(map.value_size());
     map.storage == Storage::PerCpuHash && bytes > LARGE_PER_CPU
 }
 
-/// Bytes on one CPU. Smaller maps have all of their cells on any machine.
+/// Size on one CPU in bytes. Smaller maps are preallocated on any machine.
 const LARGE_PER_CPU: u64 = 256 << 10;
 
 /// The probe list of a clause, of the last module or an earlier one.

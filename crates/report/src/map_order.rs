@@ -17,7 +17,7 @@ use crate::{Cell, Snapshot};
 /// An entry of a snapshot.
 pub type Entry = (Vec<Value>, Cell);
 
-/// The entries to show, in their order.
+/// The entries to show, in order.
 pub fn shown<'s>(context: Context, snapshot: &'s Snapshot) -> Vec<&'s Entry> {
     let mut entries: Vec<&Entry> = snapshot.entries.iter().collect();
     entries.sort_by(|a, b| by_value(&a.1, &b.1));
@@ -31,7 +31,8 @@ pub fn shown<'s>(context: Context, snapshot: &'s Snapshot) -> Vec<&'s Entry> {
     entries.split_off(surplus)
 }
 
-/// Orders the rows of equal weight among the first `kept` of rows that are sorted by weight: by their names, then by the rest.
+/// Sorts rows of equal weight by their names, then by their other values. The rows are already sorted by weight,
+/// and only the first `kept` are considered.
 pub fn rows(context: Context, rows: &mut [(Header, Vec<Value>)], kept: usize) {
     for range in equal(rows, |a, b| row_weight(&a.1) == row_weight(&b.1)) {
         if range.start < kept {
@@ -40,7 +41,7 @@ pub fn rows(context: Context, rows: &mut [(Header, Vec<Value>)], kept: usize) {
     }
 }
 
-/// The weight of a row, which is the first of its values.
+/// The weight of a row, its first value.
 pub fn row_weight(values: &[Value]) -> i64 {
     match values.first() {
         Some(Value::Int(weight, _)) => *weight,
@@ -48,7 +49,7 @@ pub fn row_weight(values: &[Value]) -> i64 {
     }
 }
 
-/// Runs of two or more neighbours that are equal.
+/// Ranges of two or more equal neighbours.
 fn equal<T>(items: &[T], same: impl Fn(&T, &T) -> bool) -> Vec<Range<usize>> {
     let mut at = 0;
     let ranges = items.chunk_by(same).map(|chunk| {
@@ -58,7 +59,7 @@ fn equal<T>(items: &[T], same: impl Fn(&T, &T) -> bool) -> Vec<Range<usize>> {
     ranges.filter(|range| range.len() > 1).collect()
 }
 
-/// What a value is compared by.
+/// A sort key of a value.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 enum Part {
     Name(String),
@@ -77,7 +78,7 @@ fn parts(context: Context, values: &[Value]) -> Vec<Part> {
     all
 }
 
-/// Compound values add all their parts.
+/// Adds the sort keys of a value; compound values have those of all their parts.
 fn add_parts(context: Context, value: &Value, all: &mut Vec<Part>) {
     match value {
         Value::Tuple(parts) | Value::Array(parts) => {
@@ -102,7 +103,7 @@ fn by_value(a: &Cell, b: &Cell) -> Ordering {
     }
 }
 
-/// What a cell is sorted by; none for text and the like.
+/// Sort key of a cell; `None` for text and similar values.
 fn weight(cell: &Cell) -> Option<i128> {
     match cell {
         Cell::Plain(Value::Int(value, _)) => Some(i128::from(*value)),
@@ -114,7 +115,7 @@ fn weight(cell: &Cell) -> Option<i128> {
     }
 }
 
-/// Bits as the number that they are.
+/// The number with these bits.
 pub fn wide(bits: i64, signed: bool) -> i128 {
     if signed { i128::from(bits) } else { i128::from(bits as u64) }
 }

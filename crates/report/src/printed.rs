@@ -60,7 +60,7 @@ pub struct Exported<'a> {
 }
 
 impl<'a> Printed<'a> {
-    /// Takes a record apart. `None`: it prints nothing by itself.
+    /// Converts a record. `None` if it prints nothing by itself.
     pub fn of(
         context: Context<'a>,
         header: &Header,
@@ -104,7 +104,7 @@ impl<'a> Printed<'a> {
 }
 
 impl<'a> Exported<'a> {
-    /// `span`, as the script calls it.
+    /// Name of the function in scripts: `span`.
     pub fn function(&self) -> &'static str {
         match self.what {
             Export::Span => "span",
@@ -125,12 +125,12 @@ impl<'a> Exported<'a> {
         self.values.get(self.hidden.iter().position(|hidden| *hidden == which)?)
     }
 
-    /// The values of the script, in the order of `keys`.
+    /// The values from the script, in the order of `keys`.
     pub fn own(&self) -> &'a [Value] {
         self.values.get(self.hidden.len()..).unwrap_or_default()
     }
 
-    /// The values of the script with their names.
+    /// The values from the script with their names.
     pub fn fields(&self) -> impl Iterator<Item = (&'a str, &'a Value)> {
         self.keys.iter().map(String::as_str).zip(self.own())
     }
@@ -144,7 +144,7 @@ impl<'a> Exported<'a> {
         }
     }
 
-    /// Start of the surrounding call, if there is one.
+    /// Start of the enclosing call, if there is one.
     pub fn parent_start(&self) -> Option<u64> {
         self.number(Hidden::ParentStart).filter(|start| *start != 0)
     }

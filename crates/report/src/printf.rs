@@ -11,7 +11,7 @@ use wire::types::Lookup;
 use crate::gfp_flags;
 use crate::value::{Context, visible};
 
-/// The output of one call. Directives without a value print nothing (a manifest of another make).
+/// Output of a `printf` call. Directives without a value print nothing (in a manifest of another version).
 pub fn printf(pieces: &[Piece], values: &[Value], context: Context) -> Vec<u8> {
     let mut out = Vec::new();
     let mut values: Box<dyn Iterator<Item = &Value>> = match named(pieces, values) {
@@ -73,12 +73,12 @@ impl Number {
         self.signed && (self.bits as i64) < 0
     }
 
-    /// The low bits, as many as it has.
+    /// The bits of the number, limited to its width.
     fn masked(self) -> u64 {
         if self.bytes >= 8 { self.bits } else { self.bits & ((1 << (8 * u32::from(self.bytes))) - 1) }
     }
 
-    /// As the directive takes it.
+    /// The number, converted as the directive requires.
     fn converted(self, directive: &Directive, signed: bool) -> Number {
         const INT: u8 = 4;
         let bits = if self.signed { self.bits } else { self.masked() };
@@ -97,7 +97,7 @@ impl Number {
     }
 }
 
-/// The integer that a value is; none for text.
+/// The value as an integer; `None` for text.
 fn number(value: &Value) -> Option<Number> {
     let (bits, bytes, signed) = match *value {
         Value::Bool(value) => (u64::from(value), 1, false),
@@ -141,7 +141,7 @@ fn integer(directive: &Directive, letter: char, number: Number) -> String {
     };
     let least = directive.precision.unwrap_or(0) as usize;
     let mut digits = format!("{digits:0>least$}");
-    // Zeros go between sign and digits, unless the width is filled otherwise.
+    // Zeroes are inserted between sign and digits, unless the number is left-aligned or has a precision.
     if directive.zero && !directive.left && directive.precision.is_none() {
         let room = (directive.width as usize).saturating_sub(prefix.len());
         digits = format!("{digits:0>room$}");
@@ -149,7 +149,7 @@ fn integer(directive: &Directive, letter: char, number: Number) -> String {
     pad(directive, format!("{prefix}{digits}"))
 }
 
-/// With six digits behind the point, unless a precision says otherwise.
+/// A float with six decimals, unless a precision is given.
 fn floating(directive: &Directive, value: &Value) -> String {
     let number = match *value {
         Value::Lookup(Lookup::Float, bits) => f64::from(f32::from_bits(bits as u32)),

@@ -30,7 +30,7 @@ impl Table {
         Table { rows: vec![first] }
     }
 
-    /// Adds a row; gives it back if it has other columns.
+    /// Adds a row; returns it if it has other columns.
     pub fn push(&mut self, row: Cells) -> Result<(), Cells> {
         let names = |row: &Cells| row.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
         if names(&self.rows[0]) != names(&row) {
@@ -40,7 +40,7 @@ impl Table {
         Ok(())
     }
 
-    /// Its rows, each with the names of the columns.
+    /// The rows; each cell has the name of its column.
     pub fn rows(&self) -> &[Cells] {
         &self.rows
     }
@@ -86,12 +86,12 @@ fn line<'a>(cells: impl Iterator<Item = (&'a Column, &'a str)>) -> String {
     format!("{}\n", line.trim_end())
 }
 
-/// `calls_per_s`: `CALLS/S`
+/// Title of a column: `calls_per_s` becomes `CALLS/S`.
 fn title(name: &str) -> String {
     name.to_uppercase().replace("_PER_", "/").replace("_PERCENT", " %").replace('_', " ")
 }
 
-/// Whether a cell is nothing: there is no such value.
+/// Whether a cell has no value.
 pub fn is_nothing(value: &Value) -> bool {
     match value {
         Value::Str(bytes, _) => bytes == b"-",
@@ -119,7 +119,7 @@ fn text(context: Context, value: &Value) -> String {
     }
 }
 
-/// `16`, `16x8`, `16x8x2` of a record with the members x, y, z.
+/// `16`, `16x8`, `16x8x2` for a record with the members x, y, z.
 fn dimensions(members: &[(String, Value)]) -> Option<String> {
     let [(x, width), (y, height), (z, depth)] = members else { return None };
     let [width, height, depth] = [number(width)?, number(height)?, number(depth)?];

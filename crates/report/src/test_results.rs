@@ -11,64 +11,64 @@
 use crate::units;
 use wire::manifest::Trial;
 
-/// One thing that is said, in this order: a beginning, each test or bench, an end.
+/// Progress of tests or benches, in this order: a beginning, each test or bench, an end.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    /// These are about to run.
+    /// Tests or benches are about to run.
     Begin {
-        /// What they are tried for.
+        /// Test or bench.
         kind: Trial,
-        /// Theirs, in the order of the script.
+        /// Names in the order of the script.
         names: Vec<String>,
     },
-    /// A test has run.
+    /// A test has finished.
     Tested(Tested),
-    /// A bench has run.
+    /// A bench has finished.
     Benched {
-        /// Its name.
+        /// Name.
         name: String,
-        /// Nanoseconds of one run.
+        /// Average time of a run in nanoseconds.
         average_ns: u64,
-        /// How often it ran.
+        /// Number of runs.
         runs: u64,
     },
-    /// All have run.
+    /// All have finished.
     End {
-        /// What they were tried for.
+        /// Test or bench.
         kind: Trial,
-        /// How many.
+        /// Number of tests or benches.
         count: usize,
         /// Names of the tests that failed.
         failed: Vec<String>,
     },
 }
 
-/// A test that has run.
+/// Result of a test.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tested {
-    /// Its name.
+    /// Name.
     pub name: String,
-    /// Whether it is right.
+    /// True if it passed.
     pub passed: bool,
-    /// How long it took.
+    /// Duration in ns.
     pub ns: u64,
-    /// What it has printed.
+    /// Output.
     pub output: Vec<u8>,
 }
 
-/// The column of names, at least.
+/// Minimum width of the column of names.
 const NAME_WIDTH: usize = 40;
-/// The column of times.
+/// Width of the column of times.
 const TIME_WIDTH: usize = 15;
 
-/// Rows of benches stand below each other.
+/// Layout state: the rows of benches are aligned.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Table {
     width: usize,
 }
 
 impl Table {
-    /// The lines of one step.
+    /// The lines for one step.
     pub fn lines(&mut self, step: &Step) -> Vec<u8> {
         match step {
             Step::Begin { kind: Trial::Test, names } => {
@@ -93,7 +93,7 @@ impl Table {
     }
 }
 
-/// What a test has printed is shown if it failed.
+/// The lines for a test; its output is shown if it failed.
 fn lines_of(Tested { name, passed, ns, output }: &Tested) -> Vec<u8> {
     let mut lines = format!("[ RUN      ] {name}\n").into_bytes();
     if !passed {

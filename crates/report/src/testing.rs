@@ -5,7 +5,7 @@ use wire::{Manifest, map};
 
 use crate::{Frame, Names};
 
-/// Answers that only depend on the question.
+/// An implementation of [`Names`] with deterministic results.
 pub(crate) struct Fake;
 
 impl Names for Fake {
@@ -43,7 +43,7 @@ impl Names for Fake {
 
     fn lookup(&self, what: wire::types::Lookup, number: i64) -> String {
         match what {
-            // Short names of several kernels are the same.
+            // Short names of several kernels collide.
             wire::types::Lookup::Kernel => format!("kernel {}", number % 10),
             _ => format!("{what:?} {number}"),
         }
@@ -84,7 +84,7 @@ pub(crate) fn manifest() -> Manifest {
     }
 }
 
-/// A map without anything that matters to printing.
+/// A map with placeholder values for all that does not affect printing.
 pub(crate) fn map(name: &str, value: map::MapValue) -> map::Map {
     let storage = map::Storage::Hash;
     map::Map { name: name.into(), symbol: name.into(), key: vec![], value, storage, max_entries: 1 }

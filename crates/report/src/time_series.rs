@@ -12,17 +12,18 @@
 use crate::map_order::wide;
 use crate::{Names, Point};
 
-/// Columns from the smallest value to the largest.
+/// Width of the plot in columns.
 const WIDTH: usize = 53;
-/// Columns of a time, with the blank behind it.
+/// Width of a time in columns, including the blank after it.
 const TIME: usize = 13;
 
-/// The lines, each with its newline; values are divided by `div`. An interval without a value between two others has a line, too.
+/// Draws the series, one line per interval; values are divided by `div`. Intervals without a value between two
+/// others also have a line.
 pub fn draw(points: &[Point], interval_ns: u64, div: u32, names: &dyn Names) -> String {
     let values: Vec<i128> =
         points.iter().map(|point| wide(point.bits, point.signed) / i128::from(div)).collect();
     let (Some(&low), Some(&high)) = (values.iter().min(), values.iter().max()) else { return String::new() };
-    // A series that never changes is drawn in the middle.
+    // A constant series is drawn in the middle.
     let (low, high) = if low == high { (low - 1, high + 1) } else { (low, high) };
     let ends =
         format!("{:TIME$}{low}{high:>rest$}\n", "", rest = WIDTH.saturating_sub(low.to_string().len()));
@@ -43,7 +44,7 @@ pub fn draw(points: &[Point], interval_ns: u64, div: u32, names: &dyn Names) -> 
 /// `10:39:49.300`
 fn time(start_ns: u64, names: &dyn Names) -> String {
     let text = names.strftime("%H:%M:%S.%f", names.wall_clock_ns(start_ns));
-    // Milliseconds of the microseconds.
+    // The microseconds are truncated to milliseconds.
     format!("{:<width$}", text.get(..TIME - 1).unwrap_or(&text), width = TIME - 1)
 }
 

@@ -4,7 +4,7 @@
 //! size(1536) -> 1.5 KiB        time(12_345) -> 12.3 us
 //! ```
 
-/// Units of size and how many bytes each has.
+/// Units of size, with their number of bytes.
 const SIZES: [(&str, u64); 6] = [
     ("EiB", 1 << 60),
     ("PiB", 1 << 50),
@@ -14,7 +14,7 @@ const SIZES: [(&str, u64); 6] = [
     ("KiB", 1 << 10),
 ];
 
-/// Units of time, and how many nanoseconds each has.
+/// Units of time, with their number of nanoseconds.
 const TIMES: [(&str, u64); 6] = [
     ("d", 86_400_000_000_000),
     ("h", 3_600_000_000_000),
@@ -24,27 +24,27 @@ const TIMES: [(&str, u64); 6] = [
     ("us", 1_000),
 ];
 
-/// The number of a float's bits, in as few digits as tell it from all others.
+/// The float with these bits, with as few digits as identify it.
 pub fn float(bits: i64) -> String {
     format!("{:?}", f32::from_bits(bits as u32))
 }
 
-/// The number of a double's bits, likewise.
+/// The double with these bits, with as few digits as identify it.
 pub fn double(bits: i64) -> String {
     format!("{:?}", f64::from_bits(bits as u64))
 }
 
-/// Bytes, rounded to a tenth of the unit.
+/// A number of bytes, rounded to a tenth of the unit.
 pub fn size(bytes: i64) -> String {
     scaled(bytes, &SIZES, "B")
 }
 
-/// Nanoseconds, rounded to a tenth of the unit.
+/// A number of nanoseconds, rounded to a tenth of the unit.
 pub fn time(ns: i64) -> String {
     scaled(ns, &TIMES, "ns")
 }
 
-/// What rounds up to one of the next unit is written in that one: 999 960 ns are 1.0 ms.
+/// A number in a unit. If rounding yields one of the next larger unit, that unit is used: 999 960 ns are 1.0 ms.
 fn scaled(n: i64, units: &[(&str, u64)], least: &str) -> String {
     let (sign, n) = (if n < 0 { "-" } else { "" }, u128::from(n.unsigned_abs()));
     let Some(at) = units.iter().position(|(_, one)| n >= u128::from(*one)) else {

@@ -14,18 +14,18 @@ use wire::{Manifest, Value};
 
 use crate::{Frame, Names};
 
-/// What is needed to turn ids into text.
+/// Context for resolving ids to text.
 #[derive(Copy, Clone)]
 pub struct Context<'a> {
-    /// Names, enums, stacks of the script.
+    /// Names, enums and stacks of the script.
     pub manifest: &'a Manifest,
     /// Symbols and clocks of the machine.
     pub names: &'a dyn Names,
-    /// Text of the traced process stays as it is: the format escapes what it prints as a whole.
+    /// True if text of the traced process is not escaped, because the caller escapes the whole output.
     pub verbatim: bool,
 }
 
-/// Before a frame with a name; addresses alone are not indented.
+/// Indentation of a frame with a name; addresses are not indented.
 const INDENT: &str = "        ";
 
 impl Context<'_> {
@@ -57,12 +57,12 @@ impl Context<'_> {
         }
     }
 
-    /// Bytes of the traced process as text.
+    /// Text of the traced process, escaped if required.
     pub fn escape(&self, bytes: &[u8]) -> String {
         if self.verbatim { String::from_utf8_lossy(bytes).into_owned() } else { escape(bytes) }
     }
 
-    /// The name of an enum's value.
+    /// The name of an enum value.
     pub fn enum_name(&self, id: u32, value: i64) -> Option<&str> {
         self.manifest.enums.get(id as usize)?.name_of(value)
     }
@@ -102,7 +102,8 @@ impl Context<'_> {
         format!("@{map}[{}]", texts.join(", "))
     }
 
-    /// A stack as flame graphs take it, outermost frame first: `main;f;cuInit`. None if the value is no stack.
+    /// A stack in the format for flame graphs, outermost frame first: `main;f;cuInit`. `None` if the value is not
+    /// a stack.
     pub fn folded(&self, value: &Value) -> Option<String> {
         let Value::Stack { map, id, tgid, .. } = value else { return None };
         Some(folded(&self.frames(*map, *id, *tgid)))
@@ -115,11 +116,11 @@ impl Context<'_> {
         self.names.stack(user, tgid, &addresses)
     }
 
-    /// A newline, then one frame a line.
+    /// A newline, then one line per frame.
     fn stack(&self, map: u32, id: u32, tgid: u32, mode: StackMode) -> String {
         let mut addresses = if id == u32::MAX { Vec::new() } else { self.names.stack_addresses(map, id) };
         if mode != StackMode::Folded {
-            // Readers of the text take each line for a frame. That stacks were cut is reported at the end.
+            // Readers treat each line as a frame. The end of the run reports that stacks were truncated.
             addresses.retain(|&address| Stop::of(address).is_none());
         }
         let user = self.manifest.stacks.get(map as usize).is_none_or(|stack| stack.user);
@@ -144,7 +145,7 @@ impl Context<'_> {
         text
     }
 
-    /// Build id and place in the file, as far as they are known.
+    /// Build id and offset in the file, as far as known.
     fn place_line(&self, tgid: u32, frame: &Frame) -> String {
         match self.names.file_place(tgid, frame.address) {
             Some((build_id, offset)) => format!("{build_id} {offset:#x}"),
@@ -165,7 +166,7 @@ fn host(family: u32, bytes: &[u8; 16]) -> String {
     }
 }
 
-/// Bytes with those that are not printable ASCII in hex: `a\x0a`.
+/// Bytes as text; bytes that are not printable ASCII in hex: `a\x0a`.
 pub fn visible(bytes: &[u8]) -> String {
     let show = |&byte: &u8| match byte {
         b' '..=b'~' => (byte as char).to_string(),
@@ -174,7 +175,7 @@ pub fn visible(bytes: &[u8]) -> String {
     bytes.iter().map(show).collect()
 }
 
-/// The parts of a key as they are shown: a key that is one tuple shows without its parentheses.
+/// The parts of a key for display: a key that is a single tuple has no parentheses.
 pub fn key_parts(key: &[Value]) -> &[Value] {
     match key {
         [Value::Tuple(parts)] => parts,
@@ -182,7 +183,8 @@ pub fn key_parts(key: &[Value]) -> &[Value] {
     }
 }
 
-/// `main;work`: names alone, so that calls from several places of a function are one; a `;` in a name would part it.
+/// `main;work`: names without offsets, so that calls from several places in a function are merged. A `;` in a name
+/// is replaced.
 fn folded(frames: &[Frame]) -> String {
     let name = |frame: &Frame| escape(frame.label().as_bytes()).replace(';', ":");
     let names: Vec<String> = frames.iter().rev().map(name).collect();
@@ -216,7 +218,7 @@ fn frame_name(frame: &Frame) -> String {
     }
 }
 
-/// Bytes of a traced process as text: control characters and what is not UTF-8 as escapes.
+/// Bytes of a traced process as text: control characters and invalid UTF-8 are escaped.
 pub fn escape(bytes: &[u8]) -> String {
     let mut out = String::with_capacity(bytes.len());
     for chunk in bytes.utf8_chunks() {
@@ -232,7 +234,7 @@ fn escape_char(out: &mut String, c: char) {
         '\t' => out.push_str("\\t"),
         '\r' => out.push_str("\\r"),
         '\0'..='\x1f' | '\x7f' => out.push_str(&format!("\\x{:02x}", c as u32)),
-        // C1 controls move the cursor too, and the marks of direction make text look like another one.
+        // C1 controls move the cursor, and direction marks disguise text.
         '\u{80}'..='\u{9f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {
             out.push_str(&format!("\\u{:04x}", c as u32));
         }

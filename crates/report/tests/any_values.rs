@@ -26,7 +26,7 @@ use wire::map::{Agg, Keeps, Map, MapValue, Storage};
 use wire::types::{Lookup, Type};
 use wire::{Manifest, Value, decode};
 
-/// A machine on which little has a name.
+/// A machine that resolves few names.
 struct Nobody;
 
 impl Names for Nobody {
@@ -55,7 +55,7 @@ impl Names for Nobody {
     }
 }
 
-/// Output that is looked at while its writer lives.
+/// Output that is read while its writer exists.
 #[derive(Clone, Default)]
 struct Shared(Rc<RefCell<Vec<u8>>>);
 
@@ -86,7 +86,7 @@ fn directive(numbers: &mut Numbers) -> Piece {
     })
 }
 
-/// One event of each kind that prints values, all with the same record.
+/// One event of each kind that prints values, with the same record.
 fn events(numbers: &mut Numbers, types: &[Type]) -> Vec<Event> {
     let format = || -> Vec<Piece> { vec![Piece::Text(vec![b'a', 0xff, b'\n'])] };
     let mut with_values = || format().into_iter().chain(types.iter().map(|_| directive(numbers))).collect();
@@ -130,7 +130,7 @@ fn aggregation(numbers: &mut Numbers) -> Agg {
     }
 }
 
-/// A cell such as the runtime makes of an aggregation.
+/// A cell as the runtime makes it from an aggregation.
 fn cell(numbers: &mut Numbers, agg: &Agg) -> Cell {
     let bits = numbers.next() as i64;
     match agg {
@@ -170,10 +170,10 @@ fn manifest(numbers: &mut Numbers, types: &[Type], agg: &Agg) -> Manifest {
     }
 }
 
-/// Values of these types in random bytes.
+/// Values of these types from random bytes.
 fn values(numbers: &mut Numbers, types: &[Type]) -> Vec<Value> {
-    // Small ids lead somewhere, and lengths of strings fit. What says which of several things follows is wrong in most
-    // bytes, but not if all are 0.
+    // Small ids refer to something, and lengths of strings fit. The index of a variant is invalid in most random
+    // bytes, but valid if all are 0.
     let mask = if numbers.below(3) == 0 { 1 } else { 0xff };
     let lengths = (7..17).map(|power| 1 << power);
     let bytes = lengths.map(|length| numbers.bytes(length).iter().map(|byte| byte & mask).collect());
@@ -182,7 +182,7 @@ fn values(numbers: &mut Numbers, types: &[Type]) -> Vec<Value> {
     bytes.find_map(read).expect("zeros can be read")
 }
 
-/// Types of which there are values: a struct may have members behind its end, where nothing is.
+/// Types that can be decoded: a struct may have members beyond its end, where no bytes exist.
 fn readable(numbers: &mut Numbers) -> Vec<Type> {
     loop {
         let types: Vec<Type> = (0..1 + numbers.below(3)).map(|_| numbers.ty(2)).collect();
@@ -238,7 +238,7 @@ fn all_json(lines: &Shared, types: &[Type]) {
     }
 }
 
-/// The formats of `--export`, which are written on other threads.
+/// The export formats, which are written on other threads.
 fn exported(manifest: &Manifest, outputs: &[Output], types: &[Type]) {
     let run = Arc::new(Run::default());
     let mut recorder = Recorder::new(run.clone());

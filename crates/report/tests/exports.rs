@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
-/// Bytes that outlive their writer.
+/// Output that outlives its writer.
 #[derive(Clone, Default)]
 struct Shared(Arc<Mutex<Vec<u8>>>);
 
@@ -44,7 +44,7 @@ fn run() -> Run {
     }
 }
 
-/// Quotes, ends of lines, escapes of terminals, marks of direction, a cut character as the reader replaced it, tags.
+/// Quotes, newlines, terminal escapes, direction marks, a replaced truncated character, tags.
 const HOSTILE: &str = "a\"b\\c\nd\u{1b}[2J\u{202e}\u{9b}漢\u{fffd}</script><!--";
 
 fn thread(tid: u32) -> Thread {
@@ -52,7 +52,8 @@ fn thread(tid: u32) -> Thread {
     Thread { pid: 77, tid, program: if tid == 79 { HOSTILE.into() } else { comm.clone() }, comm }
 }
 
-/// A call from `start` for `ns`, in the call that began at `parent`; times count from the start of the run.
+/// A call that began at `start` and took `ns`, in the call that began at `parent`; times are relative to the start
+/// of the run.
 fn call(tid: u32, func: &str, (start, ns): (u64, u64), parent: Option<u64>) -> Record {
     let run = run();
     let id = |at: u64| run.span_id(77, tid, run.start_ns - run.suspended_ns + at);
@@ -94,7 +95,8 @@ fn call(tid: u32, func: &str, (start, ns): (u64, u64), parent: Option<u64>) -> R
     }
 }
 
-/// As they come: inner calls before the calls around them, threads mixed, ends and starts at the same ns.
+/// Records in realistic order: nested calls before enclosing ones, threads interleaved, ends and starts at the
+/// same ns.
 fn records() -> Vec<Record> {
     vec![
         call(77, "cuInit", (101, 1), Some(100)),
@@ -175,7 +177,8 @@ fn a_recording_that_was_cut_off_is_read_up_to_there() {
     assert!(recording::read(&b""[..], &mut Collected::default()).is_err());
 }
 
-/// What a format says of a call: name, process, thread, wall-clock start, ns, id, parent. Ids as far as the format keeps them.
+/// Facts about a call in a format: name, process, thread, wall-clock start, ns, id, parent. Ids have the precision
+/// of the format.
 type CallFacts = (String, u64, u64, i128, u64, u64, u64);
 
 const CORRELATION: u64 = (1 << 53) - 1;
@@ -198,7 +201,7 @@ fn meant() -> Vec<CallFacts> {
     all
 }
 
-/// Microseconds as they are written, in ns, without going through a double.
+/// Microseconds in a text, converted to ns without a double.
 fn micros(text: &str, key: &str) -> i128 {
     let at = text.find(key).unwrap_or_else(|| panic!("{key} in {text}")) + key.len();
     let number: String = text[at..].chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect();
@@ -245,7 +248,7 @@ fn chrome_says_the_same_and_nests() {
     assert_eq!(events.last().unwrap()["name"], "Record Window End");
 }
 
-/// Calls of a thread lie in one another or apart.
+/// Asserts that the calls of a thread are nested or disjoint.
 fn assert_nested(mut calls: Vec<(u64, i128, u64)>) {
     calls.sort_by_key(|(tid, start, ns)| (*tid, *start, std::cmp::Reverse(*ns)));
     let mut open: Vec<(u64, i128)> = Vec::new();
@@ -325,7 +328,7 @@ fn perfetto_writes_a_stack_once() {
     assert_eq!(stacks, [meant(7), meant(9), vec![], meant(7)]);
 }
 
-/// What has no number is written where it is used.
+/// Stacks that are not interned are written in place.
 #[test]
 fn perfetto_writes_more_stacks_than_have_numbers() {
     let out = Shared::default();

@@ -1,5 +1,7 @@
-//! The control cell: one value that the runtime and the programs both write. The runtime says when the run began and that it
-//! ends, the first `exit()` that it ends and with which code.
+//! The control cell: one map value that the runtime and the programs both write.
+//!
+//! The runtime writes the start time and the end of the run; the first `exit()` writes the end and its code; a test writes its
+//! result. Layout: `wire::manifest`, `CONTROL_*`.
 
 use crate::read::maps;
 use std::io;
@@ -10,12 +12,12 @@ use wire::manifest::{self, CONTROL_EXITED, CONTROL_RETURNED, CONTROL_SIZE, CONTR
 pub(crate) struct ControlCell<'a>(pub &'a OwnedFd);
 
 impl ControlCell<'_> {
-    /// The run ends: the programs of probes do nothing from now on. An exit code that is there stays.
+    /// Ends the run: the programs of probes return at once from now on. An existing exit code stays.
     pub fn stop(&self) -> io::Result<()> {
         if self.exit_code()?.is_some() { Ok(()) } else { self.set(&[(CONTROL_EXITED, STOPPED)]) }
     }
 
-    /// The code of `exit()`, if some program called it.
+    /// The code of `exit()`, if a program has called it.
     pub fn exit_code(&self) -> io::Result<Option<i64>> {
         let cell = self.read()?;
         let at = CONTROL_EXITED as usize;
@@ -23,20 +25,20 @@ impl ControlCell<'_> {
         Ok(manifest::exit_code(word))
     }
 
-    /// Boot-clock ns of the zero of `elapsed`.
+    /// Boot-clock time at which `elapsed` is 0.
     pub fn start_ns(&self) -> io::Result<u64> {
         let (cell, at) = (self.read()?, CONTROL_START as usize);
         Ok(u64::from_le_bytes(cell[at..at + 8].try_into().expect("8 bytes")))
     }
 
-    /// What a test returned.
+    /// The result of a test.
     pub fn returned(&self) -> io::Result<i64> {
         let (cell, at) = (self.read()?, CONTROL_RETURNED as usize);
         Ok(i64::from_le_bytes(cell[at..at + 8].try_into().expect("8 bytes")))
     }
 
-    /// Another test begins: neither has it returned anything, nor has anybody called `exit()`.
-    pub fn begin_again(&self) -> io::Result<()> {
+    /// Removes the result and the exit code of the previous test.
+    pub fn reset_test(&self) -> io::Result<()> {
         self.set(&[(CONTROL_EXITED, 0), (CONTROL_RETURNED, 0)])
     }
 
@@ -45,7 +47,7 @@ impl ControlCell<'_> {
         maps::lookup(self.0, &[0; 4], &mut cell).map(|()| cell)
     }
 
-    /// Writes words, each at its place in the cell; the others stay.
+    /// Writes words at byte offsets in the cell; the others stay.
     pub fn set(&self, words: &[(u32, u64)]) -> io::Result<()> {
         let mut cell = self.read()?;
         for (at, word) in words {

@@ -1,11 +1,11 @@
 //! Compiled object to a running session: load, attach, read, finish.
 //!
 //! ```text
-//! Compiled -> Loaded (programs and maps in the kernel) -> Session (attached) -> run -> Ending
+//! Compiled -> LoadedScript (programs and maps in the kernel) -> Session (attached) -> run -> Ending
 //! ```
 //!
 //! Everything that a run says goes through [`report::Sink`]; names and symbols come from [`report::Names`], which the
-//! command line implements. Detaching is what dropping a [`Session`] does.
+//! command line implements. PendingDetach is what dropping a [`Session`] does.
 //!
 //! Not here: what the records mean (`wire`), how they look (`report`), which file a library is (`host`), what a script
 //! says (`lang`, `codegen`): this crate sees an object and a manifest, never an AST.
@@ -24,14 +24,14 @@ pub mod stacks;
 #[cfg(test)]
 mod tests;
 
-pub use attach::detach::{Detached, Detaching};
+pub use attach::detach::{DetachSummary, PendingDetach};
 
 pub use error::{AttachError, FeatureError, LoadError, SiteFailure};
 pub use kernel::features::Kernel;
 pub use kernel::inotify::{WatchedFile, WriteWatch, Written};
 pub use kernel::sys::{exit_status, pidfd_open, raise_file_limit};
-pub use module::{AttachOptions, Files, Module, ModuleId, Part};
+pub use module::{AttachOptions, Files, Module, ModuleId, ModulePart};
 pub use read::event_loop::{Control, Ending, Joining, Next, Reason, Watch};
-pub use session::{Loaded, Options, Session};
+pub use session::{LoadedScript, Options, Session};
 pub use stacks::store::StackStore;
 pub use stacks::unwind_maps::UnwindMaps;

@@ -1,47 +1,47 @@
-//! Modules: programs that are loaded and attached together, the script first, then each extension of its session.
+//! Modules: programs that are loaded and attached together. The first module of a session is the script; each extension, such as
+//! the probes of a library that appears later, is a further one.
 
 use crate::kernel::signals::StopSignals;
 use std::path::PathBuf;
 
-/// Where a file lies that the manifest knows by its id: a path that this process can open, such as
-/// `/proc/self/fd/7`.
+/// Returns the path of a file, given by its id in the manifest. This process can open the path: `/proc/self/fd/7`.
 pub type Files<'a> = dyn Fn(u32) -> PathBuf + 'a;
 
 /// How to attach.
 pub struct AttachOptions<'a> {
-    /// Where the manifest's files lie.
+    /// Paths of the manifest's files.
     pub files: &'a Files<'a>,
-    /// Let the kernel call the programs in this process only. Right if it is the only one traced, its children are not
-    /// followed, and [`crate::Kernel::uprobe_multi_pid`] (or no multi-uprobes).
+    /// The only process in which the kernel runs the programs. Requires that no other process is traced, that children are not
+    /// followed, and [`crate::Kernel::uprobe_multi_pid`] or a kernel without multi-uprobes.
     pub link_pid: Option<u32>,
-    /// A signal of these leaves off attaching.
+    /// Signals that interrupt attaching.
     pub stop: Option<&'a StopSignals>,
 }
 
-/// What was loaded and attached together: the script of [`Loaded::attach`], then each [`Session::extend`].
+/// Number of a module: 0 is the script of [`crate::LoadedScript::attach`], the others are from [`crate::Session::extend`].
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModuleId(pub(crate) u32);
 
 /// A module, or one clause of it.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// Which module.
+pub struct ModulePart {
+    /// The module.
     pub module: ModuleId,
     /// `None`: all its clauses.
     pub clause: Option<u32>,
 }
 
-impl Part {
-    pub(crate) fn has(&self, module: ModuleId, clause: u32) -> bool {
+impl ModulePart {
+    pub(crate) fn contains(&self, module: ModuleId, clause: u32) -> bool {
         self.module == module && self.clause.is_none_or(|wanted| wanted == clause)
     }
 }
 
-/// What [`Session::extend`] added.
+/// A module that [`crate::Session::extend`] has added.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Module {
-    /// Its name, for taking it away again.
+    /// Its number, for [`crate::Session::detach_part`].
     pub id: ModuleId,
-    /// Attach points that took.
+    /// Number of attach points that are attached.
     pub attached: usize,
 }

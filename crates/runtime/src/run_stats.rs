@@ -1,6 +1,7 @@
-//! How often programs ran and how long that took, as the kernel counts while somebody asks it to.
+//! Number of runs and run time of programs, from the kernel's statistics (`BPF_STATS_RUN_TIME`).
 //!
-//! The count costs two readings of a clock for each run of every BPF program of the machine, so nobody asks by default.
+//! The statistics cost two clock readings per run of every BPF program on the machine, so they are off unless a bench or the
+//! metrics need them.
 
 use crate::kernel::sys;
 use crate::module::ModuleId;
@@ -8,59 +9,59 @@ use libbpf_sys as bpf;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
-/// The kernel counts as long as this lives.
+/// Keeps the kernel's statistics enabled while it exists.
 #[derive(Debug)]
-pub struct Counting {
-    _held: OwnedFd,
+pub struct RunTimeStats {
+    _enabled: OwnedFd,
 }
 
-impl Counting {
-    /// Begins to count.
+impl RunTimeStats {
+    /// Enables the statistics.
     ///
     /// # Errors
     /// EPERM without CAP_SYS_ADMIN; EINVAL before Linux 5.8.
-    pub fn start() -> io::Result<Counting> {
+    pub fn start() -> io::Result<RunTimeStats> {
         // SAFETY: takes a number.
         let fd = sys::owned_libbpf(unsafe { bpf::bpf_enable_stats(bpf::BPF_STATS_RUN_TIME) })?;
-        Ok(Counting { _held: fd })
+        Ok(RunTimeStats { _enabled: fd })
     }
 }
 
-/// A program that is attached.
+/// An attached program.
 #[derive(Debug)]
-pub(crate) struct Running {
+pub(crate) struct AttachedProgram {
     pub module: ModuleId,
     pub clause: u32,
     pub text: String,
     pub program: OwnedFd,
 }
 
-/// What a clause's programs did since counting began.
+/// Runs of a clause's programs since the statistics were enabled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Runs {
-    /// The clause's probe list as written.
+    /// The clause's probe list as in the script.
     pub probe: String,
-    /// How often they ran; a call whose return is traced by the same program counts twice.
+    /// Number of runs; a session program counts twice per call, at entry and at return.
     pub hits: u64,
-    /// Time in them, ns.
+    /// Run time, ns.
     pub ns: u64,
 }
 
-/// The runs of each clause, in the order of the script.
-pub(crate) fn of(programs: &[Running]) -> io::Result<Vec<Runs>> {
+/// Runs of each clause, in the order of the script.
+pub(crate) fn runs_by_clause(programs: &[AttachedProgram]) -> io::Result<Vec<Runs>> {
     let mut all: Vec<Runs> = Vec::new();
-    for running in programs {
-        let (hits, ns) = counted(&running.program)?;
-        match all.iter_mut().find(|runs| runs.probe == running.text) {
+    for attached in programs {
+        let (hits, ns) = read_program_stats(&attached.program)?;
+        match all.iter_mut().find(|runs| runs.probe == attached.text) {
             Some(runs) => (runs.hits, runs.ns) = (runs.hits + hits, runs.ns + ns),
-            None => all.push(Runs { probe: running.text.clone(), hits, ns }),
+            None => all.push(Runs { probe: attached.text.clone(), hits, ns }),
         }
     }
     Ok(all)
 }
 
-/// How often a program ran and how long that took, ns.
-pub(crate) fn counted(program: &OwnedFd) -> io::Result<(u64, u64)> {
+/// Number of runs of a program, and its run time in ns.
+pub(crate) fn read_program_stats(program: &OwnedFd) -> io::Result<(u64, u64)> {
     let mut info = bpf::bpf_prog_info::default();
     let mut size = size_of::<bpf::bpf_prog_info>() as u32;
     // SAFETY: the kernel writes no more than `size` bytes, and follows no pointer of a structure of zeros.

@@ -1,9 +1,15 @@
-//! A script in the kernel: first loaded, then attached, then finished (`read::event_loop`).
+//! A session: the maps, programs and links of a script in the kernel.
 //!
-//! Order: maps and programs are loaded; the processes to trace are entered; what follows their forks is attached; BEGIN
-//! runs; everything else is attached. Further modules extend a session in the same order and share its maps.
+//! ```text
+//! LoadedScript::load     creates maps, loads programs, enters the processes to trace
+//! LoadedScript::attach   attaches the programs that follow forks, runs BEGIN, attaches the rest
+//! Session::extend        the same steps for a further module, which shares the maps
+//! Session::run           reads until the end (`read::event_loop`)
+//! ```
+//!
+//! Not here: how an object is loaded (`load`), how one program is attached (`attach`), how links are closed (`attach::detach`).
 
-use crate::attach::detach::Detaching;
+use crate::attach::detach::PendingDetach;
 use crate::attach::link::Link;
 use crate::attach::{self, Attacher, detach};
 use crate::control_cell::ControlCell;
@@ -13,11 +19,11 @@ use crate::kernel::inotify::WriteWatch;
 use crate::kernel::signals::Arrivals;
 use crate::kernel::{clock, features, sys};
 use crate::load::{self, LoadedMap, LoadedProgram, Objects};
-use crate::module::{AttachOptions, Module, ModuleId, Part};
+use crate::module::{AttachOptions, Module, ModuleId, ModulePart};
 use crate::read::maps::ScriptMap;
 use crate::read::ring::Ring;
 use crate::read::{losses, maps, ring};
-use crate::run_stats::{self, Running, Runs};
+use crate::run_stats::{self, AttachedProgram, Runs};
 use crate::stacks::store::StackStore;
 use crate::stacks::unwind_maps::{self, UnwindMaps};
 use libbpf_sys as bpf;
@@ -34,18 +40,18 @@ use wire::manifest::{self, Attach, Compiled, EventKind, Program};
 /// How to load.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Bytes of the ring buffer, rounded up to a power of two; 0: what the script asks for, else
-    /// [`ring::DEFAULT_BYTES`]. Less is taken if the kernel has no room.
+    /// Bytes of the ring buffer, rounded up to a power of two; 0: the size that the script sets, else
+    /// [`ring::DEFAULT_BYTES`]. The size is halved while the kernel has no memory for it.
     pub ring_bytes: u32,
     /// Processes to trace, for a script that was compiled with the pid filter.
     pub pids: Vec<u32>,
-    /// Room for counters of modules that extend the session; 0: enough for libraries that appear late.
+    /// Number of counters reserved for modules that extend the session; 0: enough for libraries that appear late.
     pub spare_counters: u32,
     /// The process that the tracer started, for `cpid`.
     pub child: Option<u32>,
 }
 
-/// Maps and ring of a session, whatever is attached.
+/// Maps and ring buffer of a session, independent of the attached programs.
 pub(crate) struct Core {
     pub manifest: Manifest,
     pub scripts: Vec<ScriptMap>,
@@ -55,52 +61,52 @@ pub(crate) struct Core {
     stacks: Arc<StackStore>,
 }
 
-/// An END program that is still to run.
-pub(crate) struct End {
+/// An END program that has not run yet.
+pub(crate) struct EndProgram {
     module: ModuleId,
     clause: u32,
     pub program: OwnedFd,
 }
 
-/// A program that runs whenever we get a signal.
-pub(crate) struct OnSignal {
+/// The program of a `signal` probe: runs each time that the tracer receives the signal.
+pub(crate) struct SignalProgram {
     module: ModuleId,
     clause: u32,
     pub signal: Arrivals,
     pub program: OwnedFd,
 }
 
-/// A test or a bench.
-pub(crate) struct ToTry {
+/// The program of a test or a bench.
+pub(crate) struct TestProgram {
     pub kind: manifest::Trial,
     pub name: String,
     pub program: OwnedFd,
 }
 
-/// Loaded, not attached: nothing runs yet.
-pub struct Loaded {
+/// A loaded script. Nothing is attached, so no program runs.
+pub struct LoadedScript {
     core: Core,
     programs: Vec<LoadedProgram>,
 }
 
-/// Attached. Dropping it detaches.
+/// An attached script. Dropping it detaches.
 pub struct Session {
     pub(crate) core: Core,
     pub(crate) links: Vec<Link>,
     /// Writes to probed files, if they are watched.
     pub writes: Option<WriteWatch>,
-    pub(crate) ends: Vec<End>,
-    pub(crate) on_signals: Vec<OnSignal>,
-    pub(crate) trials: Vec<ToTry>,
-    programs: Vec<Running>,
+    pub(crate) end_programs: Vec<EndProgram>,
+    pub(crate) signal_programs: Vec<SignalProgram>,
+    pub(crate) tests: Vec<TestProgram>,
+    programs: Vec<AttachedProgram>,
     modules: u32,
     attached: usize,
     failures: Vec<SiteFailure>,
 }
 
-impl Loaded {
+impl LoadedScript {
     /// Loads a script.
-    pub fn load(compiled: &Compiled, options: &Options) -> Result<Loaded, LoadError> {
+    pub fn load(compiled: &Compiled, options: &Options) -> Result<LoadedScript, LoadError> {
         sys::raise_memlock_limit();
         let (ring_map, ring_size) = create_ring(ring_size(&compiled.manifest, options))?;
         let ring_fd = ring_map.try_clone().map_err(setup("cannot duplicate a descriptor"))?;
@@ -113,13 +119,13 @@ impl Loaded {
             shared: HashMap::from([(manifest::RING_MAP.to_owned(), ring_map)]),
             stacks: Arc::new(StackStore::default()),
         };
-        core.make_tables(&compiled.manifest)?;
+        core.create_unwind_tables(&compiled.manifest)?;
         let objects = load::load_first(compiled, &core.shared, options.spare_counters)?;
-        let programs = core.take(objects)?;
-        core.start(options.child)?;
-        let loaded = Loaded { core, programs };
+        let programs = core.adopt(objects)?;
+        core.init_control_cell(options.child)?;
+        let loaded = LoadedScript { core, programs };
         let enter = |pid: &u32| {
-            // Our child has one thread and waits; others make and end threads as we look.
+            // The started program has one thread, which is held; other processes start and end threads at any time.
             let threads = if options.child == Some(*pid) { 1 } else { manifest::UNCOUNTED };
             loaded.core.trace(*pid, threads).map_err(setup("cannot enter the traced processes"))
         };
@@ -132,21 +138,21 @@ impl Loaded {
         self.core.trace(tgid, manifest::UNCOUNTED)
     }
 
-    /// What programs that walk stacks look at; none if they do not.
+    /// Maps of the programs that walk stacks; `None` if no program does.
     pub fn unwind_maps(&self) -> Option<UnwindMaps> {
         self.core.unwind_maps()
     }
 
-    /// Runs BEGIN and attaches everything. [`Session::failures`] has the attach points that were left out.
+    /// Runs BEGIN and attaches all programs. [`Session::failures`] lists the attach points that the kernel refused.
     pub fn attach(self, options: &AttachOptions<'_>) -> Result<Session, AttachError> {
-        let Loaded { core, programs } = self;
+        let LoadedScript { core, programs } = self;
         let mut session = Session {
             core,
             links: vec![],
             writes: None,
-            ends: vec![],
-            on_signals: vec![],
-            trials: vec![],
+            end_programs: vec![],
+            signal_programs: vec![],
+            tests: vec![],
             programs: vec![],
             modules: 0,
             attached: 0,
@@ -158,8 +164,8 @@ impl Loaded {
 }
 
 impl Session {
-    /// Loads and attaches a further module, compiled with this session's manifest as its base. Attach points that did not
-    /// take are among [`Session::failures`]; of a module that fails nothing stays attached.
+    /// Loads and attaches a further module, compiled with this session's manifest as its base. Refused attach points are
+    /// added to [`Session::failures`]. After an error no part of the module stays attached.
     pub fn extend(
         &mut self,
         compiled: &Compiled,
@@ -167,44 +173,44 @@ impl Session {
     ) -> Result<Module, AttachError> {
         check_extends(&self.core.manifest, &compiled.manifest)?;
         self.core.check_counters(&compiled.manifest)?;
-        self.core.make_tables(&compiled.manifest)?;
+        self.core.create_unwind_tables(&compiled.manifest)?;
         let objects = load::load(compiled, &self.core.shared)?;
         self.core.manifest = compiled.manifest.clone();
-        let programs = self.core.take(objects)?;
+        let programs = self.core.adopt(objects)?;
         let before = self.attached;
         self.modules += 1;
         let id = ModuleId(self.modules);
         self.attach_all(programs, options)
-            .inspect_err(|_| drop(self.drop_part(Part { module: id, clause: None })))?;
+            .inspect_err(|_| drop(self.detach_part(ModulePart { module: id, clause: None })))?;
         Ok(Module { id, attached: self.attached - before })
     }
 
-    /// Detaches, in the background: nobody needs to wait for the kernel. Maps stay; END programs run no more.
-    pub fn drop_part(&mut self, part: Part) -> Detaching {
+    /// Detaches a module or a clause in the background. Maps stay; END programs of that part are dropped.
+    pub fn detach_part(&mut self, part: ModulePart) -> PendingDetach {
         let (dropped, kept) = std::mem::take(&mut self.links)
             .into_iter()
-            .partition(|link: &Link| part.has(link.module, link.clause));
+            .partition(|link: &Link| part.contains(link.module, link.clause));
         self.links = kept;
-        self.ends.retain(|end| !part.has(end.module, end.clause));
-        self.on_signals.retain(|on| !part.has(on.module, on.clause));
-        self.programs.retain(|running| !part.has(running.module, running.clause));
-        detach::behind(dropped)
+        self.end_programs.retain(|end| !part.contains(end.module, end.clause));
+        self.signal_programs.retain(|it| !part.contains(it.module, it.clause));
+        self.programs.retain(|running| !part.contains(running.module, running.clause));
+        detach::in_background(dropped)
     }
 
-    /// Takes the probes out of a file, by its id. They are gone when the result was waited for.
-    pub fn drop_file(&mut self, file: u32) -> Detaching {
+    /// Removes the probes of a file, given by its id. They are gone after [`PendingDetach::wait`].
+    pub fn detach_file(&mut self, file: u32) -> PendingDetach {
         let (dropped, kept) =
             std::mem::take(&mut self.links).into_iter().partition(|link: &Link| link.file == Some(file));
         self.links = kept;
-        detach::behind(dropped)
+        detach::in_background(dropped)
     }
 
-    /// Runs the END programs now, and not at the end again.
-    pub fn run_ends(&mut self, part: Part) -> io::Result<()> {
-        let (now, later) = std::mem::take(&mut self.ends)
+    /// Runs the END programs of a module or a clause now; they do not run again at the end.
+    pub fn run_end_programs(&mut self, part: ModulePart) -> io::Result<()> {
+        let (now, later) = std::mem::take(&mut self.end_programs)
             .into_iter()
-            .partition(|end: &End| part.has(end.module, end.clause));
-        self.ends = later;
+            .partition(|end: &EndProgram| part.contains(end.module, end.clause));
+        self.end_programs = later;
         now.iter().try_for_each(|end| attach::run_once(&end.program))
     }
 
@@ -218,7 +224,7 @@ impl Session {
         self.core.script_map(map)?.delete(keys)
     }
 
-    /// Deletes the keys of processes that have ended from all maps that the script declared so (`processhash`).
+    /// Deletes the keys of ended processes from all maps that the script declares as `processhash`.
     pub fn delete_ended(&self, ended: &mut dyn FnMut(u32) -> bool) -> io::Result<()> {
         let maps = self.core.manifest.by_process.iter();
         maps.map(|map| self.core.script_map(*map)).try_for_each(|map| map?.delete_ended(ended))
@@ -229,17 +235,17 @@ impl Session {
         self.core.trace(tgid, manifest::UNCOUNTED)
     }
 
-    /// Traces a process no longer.
+    /// Stops tracing a process.
     pub fn untrace_pid(&self, tgid: u32) -> io::Result<()> {
         self.core.pids().map_or(Ok(()), |pids| maps::delete(pids, &tgid.to_le_bytes()))
     }
 
-    /// What programs that walk stacks look at; none if they do not.
+    /// Maps of the programs that walk stacks; `None` if no program does.
     pub fn unwind_maps(&self) -> Option<UnwindMaps> {
         self.core.unwind_maps()
     }
 
-    /// Traces a process that we have started: `cpid` is it.
+    /// Traces a process that the tracer has started, and stores its id as `cpid`.
     pub fn trace_child(&self, pid: u32) -> io::Result<()> {
         if let Some(control) = self.core.control() {
             control.set(&[(manifest::CONTROL_CHILD, pid.into())])?;
@@ -247,19 +253,19 @@ impl Session {
         self.core.trace(pid, 1)
     }
 
-    /// Traces no process any more, until further ones are named.
+    /// Stops tracing all processes.
     pub fn untrace_all(&self) -> io::Result<()> {
         self.core.pids().map_or(Ok(()), |pids| maps::delete_all(pids, size_of::<u32>()))
     }
 
-    /// Whether a process is traced, children that were followed included (in a pid namespace of our own, those have other
-    /// numbers and are not found). Without a pid filter all are.
+    /// Whether a process is traced, followed children included. Without a pid filter all processes are traced. In a pid
+    /// namespace, followed children have other numbers in the kernel and are not found.
     pub fn is_traced(&self, tgid: u32) -> bool {
         let Some(pids) = self.core.pids() else { return true };
         maps::lookup(pids, &tgid.to_le_bytes(), &mut [0; 8]).is_ok()
     }
 
-    /// The processes that are traced, those that were followed included, by the kernel's numbers. Without a pid filter none.
+    /// Traced processes, followed children included, by the kernel's numbers. Empty without a pid filter.
     pub fn traced(&self) -> Vec<u32> {
         let Some(pids) = self.core.pids() else { return Vec::new() };
         let keys = maps::keys(pids, size_of::<u32>()).unwrap_or_default();
@@ -267,43 +273,43 @@ impl Session {
         pids.map(u32::from_le_bytes).collect()
     }
 
-    /// The manifest of the last module, which has everything of those before it.
+    /// The manifest of the last module, which contains those of the modules before it.
     pub fn manifest(&self) -> &Manifest {
         &self.core.manifest
     }
 
-    /// Attach points that took, timers and BEGIN and END included.
+    /// Number of attach points that are attached, timers, BEGIN and END included.
     pub fn attached(&self) -> usize {
         self.attached
     }
 
-    /// Attach points that did not.
+    /// Attach points that the kernel refused.
     pub fn failures(&self) -> &[SiteFailure] {
         &self.failures
     }
 
-    /// The stacks that programs stored, for [`report::Names::stack_addresses`].
+    /// The stacks that programs have stored, for [`report::Names::stack_addresses`].
     pub fn stacks(&self) -> Arc<StackStore> {
         Arc::clone(&self.core.stacks)
     }
 
-    /// Contents of a map by its index in the manifest, now.
+    /// Current contents of a map, by its index in the manifest.
     pub fn snapshot(&self, map: u32, top: u32, div: u32) -> io::Result<Snapshot> {
         self.core.snapshot(map, top, div)
     }
 
-    /// How often the programs of each clause ran, while a [`run_stats::Counting`] lives.
+    /// Number of runs of each clause's programs, counted while a [`run_stats::RunTimeStats`] exists.
     pub fn runs(&self) -> io::Result<Vec<Runs>> {
-        run_stats::of(&self.programs)
+        run_stats::runs_by_clause(&self.programs)
     }
 
-    /// What was lost or went wrong so far, as the end of a run tells it. Calls that are under way count as not returned.
+    /// Losses and errors so far, as reported at the end of a run. Calls that are still running count as not returned.
     pub fn troubles(&self) -> io::Result<Vec<Trouble>> {
         let counts = self.core.counters()?;
         Ok(losses::losses(&self.core.manifest, &counts))
     }
 
-    /// Records so far for which the ring buffer had no room; 0 if the counters cannot be read.
+    /// Number of records so far for which the ring buffer had no room; 0 if the counters cannot be read.
     pub fn lost_events(&self) -> u64 {
         let counts = self.core.counters().unwrap_or_default();
         let counted = self.core.manifest.counters.iter().zip(counts);
@@ -321,13 +327,13 @@ impl Session {
         debug_assert!(set.is_ok(), "the cell of an array can always be written: {set:?}");
     }
 
-    /// Takes the time since `since_ns` out of `elapsed`: the traced program was held.
+    /// Subtracts the time since `since_ns` from `elapsed`, because the traced program was held.
     pub fn pause_clock(&self, since_ns: u64) {
         let set = self.core.stop_clock_at(since_ns);
         debug_assert!(set.is_ok(), "the cell of an array can always be written: {set:?}");
     }
 
-    /// Starts to watch writes to files; the result is readable when there was one.
+    /// Starts to watch writes to files. The returned descriptor is readable after a write.
     ///
     /// # Errors
     /// The errors of inotify_init1(2).
@@ -336,12 +342,12 @@ impl Session {
         Ok(writes.fd())
     }
 
-    /// Silences the programs and takes them away.
-    pub(crate) fn detach(&mut self) -> Detaching {
-        self.core.silence();
+    /// Silences and detaches all programs.
+    pub(crate) fn detach(&mut self) -> PendingDetach {
+        self.core.silence_programs();
         let mut links = std::mem::take(&mut self.links);
         links.extend(self.writes.take().map(|writes| Link::of_nothing(writes.into_fd())));
-        detach::behind(links)
+        detach::in_background(links)
     }
 
     fn attach_all(
@@ -368,7 +374,7 @@ impl Session {
         let made = Attacher { options, manifest }.attach(program, &loaded)?;
         let refused = |what| move |errno| attach::probe_error(manifest, program, what, errno);
         let module = ModuleId(self.modules);
-        self.links.extend(made.links.into_iter().map(|link| link.of(module)));
+        self.links.extend(made.links.into_iter().map(|link| link.with_module(module)));
         self.failures.extend(made.failures);
         self.attached += made.attached;
         if made.stopped {
@@ -377,7 +383,7 @@ impl Session {
         match program.attach {
             Attach::Begin => {
                 self.attached += 1;
-                // `elapsed` of BEGIN is not later than that of any probe.
+                // BEGIN's `elapsed` must not be later than that of any probe.
                 if self.modules == 0 {
                     self.restart_clock();
                 }
@@ -385,21 +391,26 @@ impl Session {
             }
             Attach::End => {
                 self.attached += 1;
-                self.ends.push(End { module, clause: program.clause, program: loaded.fd });
+                self.end_programs.push(EndProgram { module, clause: program.clause, program: loaded.fd });
             }
             Attach::Signal { number } => {
                 self.attached += 1;
                 let signal = Arrivals::of(number).map_err(refused("cannot wait for the signal"))?;
-                self.on_signals.push(OnSignal { module, clause: program.clause, signal, program: loaded.fd });
+                self.signal_programs.push(SignalProgram {
+                    module,
+                    clause: program.clause,
+                    signal,
+                    program: loaded.fd,
+                });
             }
             Attach::Trial { kind, ref name } => {
                 self.attached += 1;
-                self.trials.push(ToTry { kind, name: name.clone(), program: loaded.fd });
+                self.tests.push(TestProgram { kind, name: name.clone(), program: loaded.fd });
             }
             Attach::Follow { .. } => {}
             _ => {
                 let (clause, text) = (program.clause, program.text.clone());
-                self.programs.push(Running { module, clause, text, program: loaded.fd });
+                self.programs.push(AttachedProgram { module, clause, text, program: loaded.fd });
             }
         }
         Ok(())
@@ -412,10 +423,10 @@ impl Drop for Session {
     }
 }
 
-/// Forks are followed before the first record can be written, BEGIN runs before the first probe can hit. Programs of one
-/// tracepoint run in the order in which they were attached: a process is forgotten after the script has seen its exit. Those
-/// of one function run in the opposite order, so the script's last clause is attached first; of one clause what looks at
-/// entries, before returns ask for it.
+/// The order in which programs are attached. Forks are followed before the first record can be written, and BEGIN runs before
+/// the first probe can hit. Programs of one tracepoint run in the order of attachment: a process is removed from the set of
+/// traced processes after the script has received its exit. Programs of one function run in the opposite order, so the script's
+/// last clause is attached first.
 fn order(program: &Program) -> (u8, Reverse<u32>) {
     let clause = Reverse(program.clause);
     let any = Reverse(0);
@@ -425,7 +436,7 @@ fn order(program: &Program) -> (u8, Reverse<u32>) {
         Attach::Begin => (1, any),
         Attach::Uprobes { .. } => (2, clause),
         Attach::Tracepoint { .. } | Attach::RawTracepoint { .. } => (2, any),
-        // The kernel runs the event that was opened last first, save for clocks, which have a timer each.
+        // The kernel runs the event that was opened last first, except clocks, which have one timer per event.
         Attach::Profile { kind: bpf::PERF_TYPE_SOFTWARE, counter, .. }
             if *counter > u64::from(bpf::PERF_COUNT_SW_TASK_CLOCK) =>
         {
@@ -440,11 +451,11 @@ fn order(program: &Program) -> (u8, Reverse<u32>) {
 }
 
 impl Core {
-    /// Creates the map of unwind tables, if a module wants it and no other has.
-    fn make_tables(&mut self, manifest: &Manifest) -> Result<(), LoadError> {
+    /// Creates the map of unwind tables if this module is the first that needs it.
+    fn create_unwind_tables(&mut self, manifest: &Manifest) -> Result<(), LoadError> {
         let name = wire::unwind::TABLES_MAP;
-        let is_wanted = manifest.internal_maps.iter().any(|map| map == name);
-        if is_wanted && !self.shared.contains_key(name) {
+        let is_needed = manifest.internal_maps.iter().any(|map| map == name);
+        if is_needed && !self.shared.contains_key(name) {
             let tables =
                 unwind_maps::create_tables().map_err(setup("the map of unwind tables cannot be created"))?;
             self.shared.insert(name.to_owned(), tables);
@@ -461,15 +472,15 @@ impl Core {
         ))
     }
 
-    /// Takes in what a module brought: new maps and stack maps.
-    fn take(&mut self, objects: Objects) -> Result<Vec<LoadedProgram>, LoadError> {
+    /// Adds the maps and stack maps of a loaded module to the session. Returns the module's programs.
+    fn adopt(&mut self, objects: Objects) -> Result<Vec<LoadedProgram>, LoadError> {
         let manifest = &self.manifest;
         let ours = [manifest::PIDS_MAP, manifest::CONTROL_MAP, COUNTERS_MAP, FAILURES_MAP];
         let named = manifest.maps.iter().map(|map| map.symbol.as_str());
         let named = named.chain(manifest.stacks.iter().map(|stack| stack.symbol.as_str()));
         let named: Vec<&str> =
             named.chain(manifest.internal_maps.iter().map(String::as_str)).chain(ours).collect();
-        // Constant data is not shared: each module has its own.
+        // Constant data is not shared between modules.
         let shared = objects.maps.into_iter().filter(|(name, _)| named.contains(&name.as_str()));
         self.shared.extend(shared);
         for map in &self.manifest.maps[self.scripts.len()..] {
@@ -501,8 +512,8 @@ impl Core {
         Ok((map.fd.try_clone().map_err(setup("cannot duplicate a descriptor"))?, map.max_entries))
     }
 
-    /// Writes what does not change into the control cell.
-    fn start(&self, child: Option<u32>) -> Result<(), LoadError> {
+    /// Writes the values of the control cell that do not change during a run.
+    fn init_control_cell(&self, child: Option<u32>) -> Result<(), LoadError> {
         let Some(control) = self.control() else { return Ok(()) };
         let words = [
             (manifest::CONTROL_START, SystemClock.boot_ns()),
@@ -512,20 +523,20 @@ impl Core {
         control.set(&words).map_err(setup("the control map cannot be written"))
     }
 
-    /// Takes the time since `then` out of `elapsed`.
+    /// Subtracts the time since `then_ns` from `elapsed`.
     pub fn stop_clock_at(&self, then_ns: u64) -> io::Result<()> {
         let Some(control) = self.control() else { return Ok(()) };
         let late = SystemClock.boot_ns().saturating_sub(then_ns);
         control.set(&[(manifest::CONTROL_START, control.start_ns()? + late)])
     }
 
-    /// Tells the programs of probes to do nothing any more.
-    fn silence(&self) {
+    /// Makes the programs of probes return at once from now on.
+    fn silence_programs(&self) {
         let silenced = self.control().map_or(Ok(()), |control| control.stop());
         debug_assert!(silenced.is_ok(), "the cell of an array can always be written: {silenced:?}");
     }
 
-    /// The code of an `exit()` whose record found no room, or has not been read yet.
+    /// The code of an `exit()` whose record was lost or has not been read yet.
     pub fn exit_code(&self) -> io::Result<Option<i64>> {
         let can_exit = self.manifest.events.iter().any(|event| event.kind == EventKind::Exit);
         self.control().filter(|_| can_exit).map_or(Ok(None), |control| control.exit_code())
@@ -539,7 +550,7 @@ impl Core {
         self.shared.get(manifest::PIDS_MAP).map(|map| &map.fd)
     }
 
-    /// Enters a process. Without a pid filter there is no such map, and nothing to do.
+    /// Adds a process to the set of traced processes. Without a pid filter there is no such map and nothing to do.
     fn trace(&self, tgid: u32, threads: u64) -> io::Result<()> {
         let enter = |pids| maps::update(pids, &tgid.to_le_bytes(), &threads.to_le_bytes());
         self.pids().map_or(Ok(()), enter)
@@ -553,19 +564,19 @@ impl Core {
         self.script_map(map)?.snapshot(map, top, div)
     }
 
-    /// A counter beyond the map's end would count nothing, in silence.
+    /// Refuses a module whose counters do not fit into the counter maps: programs would not count them, without an error.
     fn check_counters(&self, manifest: &Manifest) -> Result<(), LoadError> {
-        let often = self.shared.get(COUNTERS_MAP).map(|map| map.max_entries);
+        let frequent = self.shared.get(COUNTERS_MAP).map(|map| map.max_entries);
         let failures = self.shared.get(FAILURES_MAP).map(|map| map.value_size / 8);
-        let room = often.into_iter().chain(failures).min().map_or(usize::MAX, |room| room as usize);
+        let room = frequent.into_iter().chain(failures).min().map_or(usize::MAX, |room| room as usize);
         if manifest.counters.len() <= room { Ok(()) } else { Err(LoadError::NoCounters { room }) }
     }
 
-    /// The counters of all modules, summed over CPUs, in the order of the manifest.
+    /// Counters of all modules, summed over CPUs, in the order of the manifest.
     pub fn counters(&self) -> io::Result<Vec<u64>> {
         let failures = self.failures()?;
-        let often = self.shared.get(COUNTERS_MAP);
-        let read = |(index, counter): (usize, &Counter)| match often {
+        let frequent = self.shared.get(COUNTERS_MAP);
+        let read = |(index, counter): (usize, &Counter)| match frequent {
             Some(map) if counter.kind.is_frequent() => {
                 let mut row = vec![0; 8 * self.cpus];
                 maps::lookup(&map.fd, &(index as u32).to_le_bytes(), &mut row)?;
@@ -576,7 +587,7 @@ impl Core {
         self.manifest.counters.iter().enumerate().map(read).collect()
     }
 
-    /// By counter: those that are raised where something fails.
+    /// Counters of failures, by their index in the manifest.
     fn failures(&self) -> io::Result<Vec<u64>> {
         let Some(map) = self.shared.get(FAILURES_MAP) else { return Ok(Vec::new()) };
         let mut value = vec![0; map.value_size as usize];
@@ -606,11 +617,11 @@ fn setup(what: &'static str) -> impl Fn(io::Error) -> LoadError {
 }
 
 fn ring_size(manifest: &Manifest, options: &Options) -> u32 {
-    let asked = [options.ring_bytes, manifest.ring_bytes].into_iter().find(|bytes| *bytes != 0);
-    ring::round_size(asked.unwrap_or(ring::DEFAULT_BYTES))
+    let bytes = [options.ring_bytes, manifest.ring_bytes].into_iter().find(|bytes| *bytes != 0);
+    ring::round_size(bytes.unwrap_or(ring::DEFAULT_BYTES))
 }
 
-/// Creates the ring, at half the size as long as memory does not suffice.
+/// Creates the ring buffer. Halves the size until the kernel has memory for it.
 fn create_ring(mut size: u32) -> Result<(OwnedFd, u32), LoadError> {
     loop {
         // SAFETY: numbers and a C string.
@@ -627,7 +638,7 @@ fn create_ring(mut size: u32) -> Result<(OwnedFd, u32), LoadError> {
 
 #[cfg(test)]
 impl Session {
-    /// A session around programs that a test loads itself, given the ring buffer's descriptor.
+    /// Creates a session around programs that a test loads itself. `programs` receives the ring buffer's descriptor.
     pub(crate) fn for_test(
         manifest: Manifest,
         maps: HashMap<String, LoadedMap>,
@@ -643,8 +654,8 @@ impl Session {
             shared: HashMap::new(),
             stacks: Arc::new(StackStore::default()),
         };
-        let programs = core.take(Objects { programs: programs(core.ring.fd()), maps })?;
-        core.start(None)?;
-        Loaded { core, programs }.attach(options)
+        let programs = core.adopt(Objects { programs: programs(core.ring.fd()), maps })?;
+        core.init_control_cell(None)?;
+        LoadedScript { core, programs }.attach(options)
     }
 }

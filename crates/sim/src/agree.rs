@@ -8,22 +8,22 @@ use lang::hir::Program;
 use lang::{Diagnostics, Source};
 use wire::Features;
 
-/// A way of compiling.
+/// A configuration of the compiler.
 #[derive(Clone, Debug)]
 pub struct Variant {
-    /// In messages.
+    /// Name in messages.
     pub name: String,
-    /// Kernel.
+    /// Features of the kernel.
     pub features: Features,
     /// Optimisations.
     pub passes: Passes,
-    /// Only [`World::traced`] processes.
+    /// True if only the processes in [`World::traced`] are traced.
     pub pid_filter: bool,
-    /// Histograms add their samples up.
+    /// True if histograms also sum their samples.
     pub sums: bool,
 }
 
-/// Every kernel with no, each single, and all of `passes` optimisations.
+/// Every kernel with no optimisation, with each single one, and with all `passes`.
 pub fn variants(passes: usize) -> Vec<Variant> {
     let kernels = [("floor", Features::FLOOR), ("new", Features::ALL)];
     let singles = (0..passes).map(|n| (format!("pass {n}"), Passes::Only(n)));
@@ -43,30 +43,30 @@ pub fn variants(passes: usize) -> Vec<Variant> {
     variants
 }
 
-/// Checks a script; the findings in words if there are errors.
+/// Checks a script; the error is the text of its messages.
 pub fn check(src: &Source, catalog: &TestCatalog) -> Result<Program, String> {
     let mut diags = Diagnostics::default();
     let options = lang::Options { unsafe_ok: true, run: lang::Run::Everything, ..Default::default() };
-    let checked = lang::compile_front(src, &[], &options, catalog, &mut diags);
+    let checked = lang::compile(src, &options, catalog, &mut diags);
     checked.map(|c| c.program).ok_or_else(|| lang::diagnostics::render::render(&diags.list, src, false))
 }
 
-/// What a program means in a world.
+/// The outcome of a program in a world, according to the reference interpreter.
 pub fn meant(program: &Program, world: &World, variant: &Variant) -> Outcome {
     reference::run(program, world, variant.pid_filter, variant.sums)
 }
 
-/// Why a script was not seen to do what it means.
+/// The reason why a script did not have its expected outcome.
 #[derive(Clone, Debug)]
 pub enum Disagreement {
-    /// It is refused for the length of its code, which is said in the script's terms.
+    /// The compiler refuses the script because its code is too long, and reports it.
     TooLong(String),
-    /// Something is wrong.
+    /// A compiler bug.
     Wrong(String),
 }
 
 impl Disagreement {
-    /// In words.
+    /// Text of the disagreement.
     pub fn text(&self) -> &str {
         match self {
             Disagreement::TooLong(text) | Disagreement::Wrong(text) => text,
@@ -74,7 +74,7 @@ impl Disagreement {
     }
 }
 
-/// Compiles a program, runs it, and says where it differs from what is meant.
+/// Compiles a program, runs it, and reports a difference from the expected outcome.
 pub fn compare(
     program: &Program,
     src: &Source,

@@ -6,11 +6,11 @@
 use crate::world::Callee;
 use lang::catalog::{Catalog, File, FileId, Function, Place, TargetError};
 
-/// Bytes from function to function.
+/// Distance between functions in bytes.
 pub const SPACING: u64 = 0x40;
 const FIRST: u64 = 0x1000;
 
-/// Names in `libcuda`, in order of their addresses.
+/// Functions of `libcuda`, in order of their addresses.
 const DRIVER: &[&str] = &[
     "cuArray3DCreate_v2",
     "cuArrayCreate_v2",
@@ -33,21 +33,21 @@ const DRIVER: &[&str] = &[
     "cuModuleGetFunction",
     "cuStreamCreate",
 ];
-/// Names in `libcudart`.
+/// Functions of `libcudart`.
 const RUNTIME: &[&str] =
     &["cudaFree", "cudaLaunchKernel", "cudaMalloc", "cudaMemcpy", "cudaMemset", "cudaMemset3D"];
 
-/// How far below its place at the first instruction the stack pointer is, so many bytes into a function.
+/// Bytes that have been pushed `past` bytes into a function.
 pub fn stack_shift(past: u64) -> u64 {
     if past == 1 { 8 } else { 0 }
 }
 
-/// `offset` is a place in the function at `function`.
+/// Whether `offset` is inside of the function at `function`.
 pub fn covers(function: u64, offset: u64) -> bool {
     (function..function + SPACING).contains(&offset)
 }
 
-/// See the module.
+/// A catalog with two CUDA libraries; see the module documentation.
 #[derive(Debug)]
 pub struct TestCatalog {
     files: [File; 2],
@@ -82,7 +82,7 @@ impl TestCatalog {
         ])
     }
 
-    /// What worlds may call.
+    /// The functions that worlds may call.
     pub fn callees(&self) -> Vec<Callee> {
         let of = |file: u32| {
             self.functions[file as usize].iter().map(move |f| Callee { file, function: f.offset })

@@ -11,20 +11,20 @@ use wire::manifest::{Manifest, Piece};
 use wire::map::Agg;
 use wire::types::StackMode;
 
-/// A value with its names.
+/// A value, with ids resolved to names.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Value {
     /// `true`
     Bool(bool),
-    /// Value and bytes.
+    /// Value and size in bytes.
     Int(i64, u8),
-    /// Value and bytes.
+    /// Value and size in bytes.
     Uint(u64, u8),
     /// Name of the enum, and the value sign-extended from its 4 bytes.
     Enum(String, i64),
     /// Address.
     Pointer(u64),
-    /// Without NUL.
+    /// Bytes without NUL.
     Str(Vec<u8>),
     /// `(a, b)`
     Tuple(Vec<Value>),
@@ -36,19 +36,19 @@ pub enum Value {
     Name(String),
     /// Code address and process.
     Usym(u64, u32),
-    /// Frames, process, how it prints.
+    /// Frames, process, print format.
     Stack(Option<Vec<u64>>, u32, StackMode),
     /// Boot-clock ns and format.
     Timestamp(u64, String),
-    /// A number that stands for something.
+    /// A number that the reader resolves.
     Lookup(wire::types::Lookup, i64),
     /// Bytes.
     Buf(Vec<u8>),
-    /// Family and bytes of a host's address.
+    /// Address family and bytes of a host's address.
     Inet(u32, [u8; 16]),
 }
 
-/// A cell of a map, merged over CPUs.
+/// A cell of a map, merged over all CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cell {
     /// A value.
@@ -57,18 +57,18 @@ pub enum Cell {
     Count(u64),
     /// `sum`, `min`, `max`
     Number(i64),
-    /// `avg`, `stats`: samples and their sum.
+    /// `avg`, `stats`: number of samples and their sum.
     Total(u64, i64),
-    /// `hist`, `lhist`: buckets as `wire::map` orders them, and the sum, if it is kept.
+    /// `hist`, `lhist`: buckets in the order of `wire::map`, and the sum, if it is kept.
     Buckets(Vec<u64>, Option<i64>),
-    /// `tseries`: the intervals shown, by number since boot.
+    /// `tseries`: intervals by number since boot.
     Series(Vec<(u64, i64)>),
 }
 
 /// Contents of a map.
 pub type Contents = BTreeMap<Vec<Value>, Cell>;
 
-/// What a statement said.
+/// Output of a statement.
 #[derive(Clone, Debug, PartialEq)]
 pub enum What {
     /// `printf`
@@ -79,9 +79,9 @@ pub enum What {
     Rows(u32, Vec<u8>),
     /// `print(e)`
     Print(Value),
-    /// `print(@m[k])`: map, key, what the cell held.
+    /// `print(@m[k])`: map, key, content of the cell.
     PrintEntry(String, Vec<Value>, Option<Cell>),
-    /// `print(@m, top, div)`: map, contents at that time.
+    /// `print(@m, top, div)`: map, contents at that time, arguments.
     PrintMap(String, Contents, u32, u32),
     /// `clear(@m)`
     Clear(String),
@@ -91,11 +91,11 @@ pub enum What {
     Exit(i64),
     /// `time(format)`
     Time(String),
-    /// `span(...)` and its like: which, and all values.
+    /// `span(...)` and similar functions: name, and all values.
     Export(&'static str, Vec<Value>),
 }
 
-/// As scripts write it.
+/// Name of the function in scripts.
 pub fn exported(what: wire::manifest::Export) -> &'static str {
     use wire::manifest::Export;
     match what {
@@ -105,7 +105,7 @@ pub fn exported(what: wire::manifest::Export) -> &'static str {
     }
 }
 
-/// Something said, by whom and when.
+/// An output with its thread and time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Output {
     /// CPU.
@@ -116,11 +116,11 @@ pub struct Output {
     pub tgid: u32,
     /// Thread.
     pub tid: u32,
-    /// What.
+    /// Output.
     pub what: What,
 }
 
-/// Short, for people who look for a difference: formats are left out.
+/// A short text for error messages; formats are omitted.
 impl fmt::Display for Output {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Output { cpu, time_ns, tgid, tid, what } = self;
@@ -132,52 +132,52 @@ impl fmt::Display for Output {
     }
 }
 
-/// A signal that was sent.
+/// A signal that a program sent.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Signal {
     /// Process.
     pub tgid: u32,
     /// Thread.
     pub tid: u32,
-    /// Which.
+    /// Signal number.
     pub number: u32,
-    /// To the thread only.
+    /// True if it was sent only to the thread.
     pub thread: bool,
 }
 
-/// What went wrong, summed over the places in the script.
+/// Kind of failure, summed over the positions in the script.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Trouble {
-    /// A map had no room.
+    /// A map was full.
     MapFull(String),
-    /// User memory that could not be read.
+    /// A read of user memory failed.
     UserRead,
     /// Division by zero.
     DivisionByZero,
-    /// A loop was cut off.
+    /// A loop reached its limit of iterations.
     LoopLimit,
-    /// A stack could not be had.
+    /// A stack was not available.
     LostStack,
-    /// `delete()` of nothing.
+    /// `delete()` of a missing key.
     MissingKey(String),
-    /// Anything that cannot happen in a world without want: records without room, no scratch space, no call slot.
+    /// Failures that cannot occur in a simulated world: ring buffer full, no scratch memory, no call slot.
     Want(String),
 }
 
-/// See the module.
+/// Result of a run; see the module documentation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
-    /// In order.
+    /// Output in order.
     pub said: Vec<Output>,
-    /// By name, after the end.
+    /// Maps by name, at the end.
     pub maps: BTreeMap<String, Contents>,
-    /// In order.
+    /// Signals in order.
     pub signals: Vec<Signal>,
     /// Exit status of `exit()`.
     pub exit: Option<i64>,
-    /// By tests, in order.
+    /// Return values of tests, in order.
     pub returned: Vec<i64>,
-    /// Non-zero counters.
+    /// Non-zero failure counters.
     pub troubles: BTreeMap<Trouble, u64>,
 }
 
@@ -189,8 +189,8 @@ impl Outcome {
         }
     }
 
-    /// The same went wrong, and equally often; but memory that is written down several times may be read once, so fewer
-    /// reads may have failed, though not none.
+    /// Whether both outcomes have the same failures equally often. For reads of memory the count may be smaller,
+    /// but not zero: an expression that occurs several times may be read once.
     fn has_troubles_of(&self, other: &Outcome) -> bool {
         let reads = |outcome: &Outcome| outcome.troubles.get(&Trouble::UserRead).copied().unwrap_or(0);
         let (meant, did) = (reads(self), reads(other));
@@ -202,7 +202,7 @@ impl Outcome {
         did <= meant && (did == 0) == (meant == 0) && others(self) == others(other)
     }
 
-    /// Where `other` (what is under test) first differs from this (what is meant), in words.
+    /// The first difference of `other` (the tested outcome) from this one (the expected outcome), as text.
     pub fn difference(&self, other: &Outcome) -> Option<String> {
         let said = self.said.iter().zip(&other.said).position(|(a, b)| a != b);
         if let Some(at) = said {
@@ -233,7 +233,7 @@ impl Outcome {
     }
 }
 
-/// Named form of a decoded value. `frames` gives a stack's addresses by map and id.
+/// A decoded value with ids resolved to names. `frames` returns the addresses of a stack by map and id.
 pub fn named(
     value: &wire::Value,
     manifest: &Manifest,
@@ -272,7 +272,7 @@ pub fn named(
     }
 }
 
-/// Merges the words of a cell over CPUs. `None` if it was never touched.
+/// Merges the words of a cell over all CPUs. `None` if it was never written.
 pub fn merge(agg: &Agg, cells: &[Vec<u64>]) -> Option<Cell> {
     let total = |word: usize| cells.iter().fold(0u64, |sum, cell| sum.wrapping_add(cell[word]));
     let touched = cells.iter().filter(|cell| cell[0] != 0).map(|cell| cell[1]);

@@ -1,11 +1,11 @@
 //! Deterministic random numbers: the same seed gives the same world and script on every machine.
 
-/// SplitMix64 (Steele, Lea, Flood 2014): one word of state, any seed will do.
+/// SplitMix64 (Steele, Lea, Flood 2014): one word of state, any seed is valid.
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// A generator that starts from `seed`.
+    /// Creates a generator with a seed.
     pub fn new(seed: u64) -> Rng {
         Rng(seed)
     }
@@ -24,17 +24,17 @@ impl Rng {
         self.bits() % end
     }
 
-    /// True `percent` times in a hundred.
+    /// True with a probability of `percent` percent.
     pub fn chance(&mut self, percent: u64) -> bool {
         self.below(100) < percent
     }
 
-    /// One of them; `items` is not empty.
+    /// One of the items; `items` is not empty.
     pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         &items[self.below(items.len() as u64) as usize]
     }
 
-    /// An integer as programs meet them: mostly small, sometimes at the edge of a width, sometimes anything.
+    /// An integer: mostly small, sometimes at the limit of a width, sometimes arbitrary.
     pub fn interesting(&mut self) -> i64 {
         let edge = 1i64.checked_shl(self.below(64) as u32).unwrap_or(0);
         match self.below(10) {

@@ -11,56 +11,56 @@ use wire::manifest::{self, Attach, Compiled, EventKind, Manifest, Side, Site};
 use wire::map::{Agg, MapValue, Storage};
 use wire::{CounterKind, decode};
 
-/// Bytes of the ring buffer when the manifest leaves it to the runtime.
+/// Size of the ring buffer in bytes, if the manifest leaves it to the runtime.
 const RING_BYTES: u32 = 1 << 20;
 
-/// Why a run has no outcome.
+/// The reason why a run has no outcome.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
     /// The object cannot be read.
     #[error(transparent)]
     Load(#[from] LoadError),
-    /// A program did what it must not.
+    /// A program did something forbidden.
     #[error(transparent)]
     Fault(#[from] Fault),
-    /// A record or cell that its layout does not fit.
+    /// A record or cell that does not match its layout.
     #[error(transparent)]
     Decode(#[from] decode::DecodeError),
-    /// The object lacks what the manifest names.
+    /// The object lacks a map of the manifest.
     #[error("the object has no map `{0}`")]
     NoMap(String),
-    /// A record of an event that the manifest lacks.
+    /// A record of an event that is not in the manifest.
     #[error("a record of event {0}, which the manifest lacks")]
     NoEvent(u32),
-    /// A slot of scratch space is still taken after the program ended.
+    /// A slot of scratch memory is still claimed after the program has ended.
     #[error("`{program}` leaves a slot of `{map}` taken")]
     Scratch {
-        /// Symbol.
+        /// Symbol of the program.
         program: String,
-        /// Map.
+        /// Name of the map.
         map: String,
     },
 }
 
-/// How much a program ran.
+/// Cost of a program.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
-    /// Times that it ran.
+    /// Number of runs.
     pub runs: u64,
-    /// Instructions in all.
+    /// Total number of instructions.
     pub instructions: u64,
 }
 
-/// An outcome and its price.
+/// An outcome with its cost.
 #[derive(Debug)]
 pub struct Run {
-    /// What happened.
+    /// Outcome.
     pub outcome: Outcome,
-    /// By program symbol.
+    /// Cost by program symbol.
     pub costs: BTreeMap<String, Cost>,
 }
 
-/// Runs an object over a world.
+/// Runs an object in a world.
 pub fn run(compiled: &Compiled, world: &World) -> Result<Run, Failure> {
     let object = Object::parse(&compiled.elf)?;
     run_object(object, &compiled.manifest, world)
@@ -86,13 +86,13 @@ struct Session<'a> {
     machine: Machine,
     manifest: &'a Manifest,
     user: world::Memory,
-    /// By program and call: the session cookie, if its entry wants the return.
+    /// Session cookies by program and call, if the entry has requested the return.
     sessions: HashMap<(usize, usize), RegionId>,
     outcome: Outcome,
     costs: BTreeMap<String, Cost>,
 }
 
-/// What a program is run with.
+/// Arguments of a run of a program.
 struct Context {
     bytes: Vec<u8>,
     cookie: u64,
@@ -105,7 +105,7 @@ impl Context {
     }
 }
 
-/// Context of a raw tracepoint program: twelve arguments at most.
+/// Context of a raw tracepoint program: at most twelve arguments.
 fn raw_tracepoint() -> Context {
     Context::plain(vec![0; 12 * 8])
 }
@@ -117,7 +117,7 @@ fn perf_event() -> Context {
     Context::plain(bytes)
 }
 
-/// Registers as seen at a place a little inside of a function, see [`crate::catalog`].
+/// Registers at a position after the start of a function, see [`crate::catalog`].
 fn at_place(regs: &Regs, call: &Call, site: &Site) -> Regs {
     let mut regs = regs.clone();
     let past = site.offset - call.function;
@@ -140,7 +140,7 @@ impl Session<'_> {
         if let Some((map, memory)) = self.machine.map(manifest::CONTROL_MAP) {
             map.set(&[0; 4], &control, memory);
         }
-        // A script without probes of processes has no such map.
+        // A script without function probes does not have this map.
         if let Some((map, memory)) = self.machine.map(manifest::PIDS_MAP) {
             for pid in &world.traced {
                 map.set(&pid.to_le_bytes(), &manifest::UNCOUNTED.to_le_bytes(), memory);
@@ -170,7 +170,7 @@ impl Session<'_> {
         self.each(|a| *a == Attach::End, &world.end, raw_tracepoint)
     }
 
-    /// Runs tests and benches, and takes what they return out of the control cell.
+    /// Runs tests and benches, and takes their return values from the control cell.
     fn trials(&mut self, moment: &Moment) -> Result<(), Failure> {
         let is_trial = |program: &&manifest::Program| matches!(program.attach, Attach::Trial { .. });
         for program in self.manifest.programs.iter().filter(is_trial) {
@@ -184,7 +184,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// A word of the control cell, which is 0 then if it is to be emptied.
+    /// A word of the control cell; with `empty` it is then set to 0.
     fn take_control(&mut self, at: u32, empty: bool) -> u64 {
         let Some((map, memory)) = self.machine.map(manifest::CONTROL_MAP) else { return 0 };
         let Some(cell) = map.lookup(&[0; 4], 0, memory) else { return 0 };
@@ -220,7 +220,7 @@ impl Session<'_> {
             let session = match (side, is_return) {
                 (Side::Entry, false) | (Side::Return, true) => None,
                 (Side::Session, false) => Some((self.machine.session_cookie(), false)),
-                // Without its entry, or with one that declined, the kernel calls no return handler.
+                // Without the entry, or if the entry declined, the kernel calls no return handler.
                 (Side::Session, true) => match self.sessions.remove(&(index, id)) {
                     Some(cookie) => Some((cookie, true)),
                     None => continue,
@@ -259,7 +259,7 @@ impl Session<'_> {
         Ok(result)
     }
 
-    /// The first word of a scratch slot says that it is taken.
+    /// Checks that a scratch slot is released: its first word is 0.
     fn released(&mut self, program: &str, name: &str) -> Result<(), Failure> {
         let Some((map, memory)) = self.machine.map(name) else { return Ok(()) };
         let keys = map.keys();
@@ -319,7 +319,7 @@ impl Session<'_> {
         named(value, manifest, &|map, id| stacks.get(map as usize)?.get(id as usize).cloned())
     }
 
-    /// `print(@m[k])` of a histogram or its like.
+    /// `print(@m[k])` of a histogram or another aggregation.
     fn entry(&mut self, map: u32, values: Vec<outcome::Value>) -> Result<What, Failure> {
         let cell = self.contents(map)?.remove(&values);
         Ok(What::PrintEntry(self.name(map), values, cell))
@@ -345,7 +345,7 @@ impl Session<'_> {
         Ok(What::Clear(self.name(map)))
     }
 
-    /// Values become 0; which keys there are stays, and so does the mark of a plain array cell.
+    /// Zeroes the values. The keys stay, and so does the flag that a plain array cell was written.
     fn zero(&mut self, map: u32) -> Result<What, Failure> {
         let from = self.manifest.maps[map as usize].value_offset() as usize;
         let (cells, memory) = self.bpf_map(map)?;

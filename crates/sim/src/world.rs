@@ -6,17 +6,17 @@
 use crate::rng::Rng;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Bytes of a page of user memory; readable as a whole or not at all.
+/// Size of a page of user memory in bytes; a page is mapped or not.
 pub const PAGE: u64 = 4096;
 
-/// User memory, one address space for all processes.
+/// User memory, a single address space for all processes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Memory {
     pages: BTreeMap<u64, Vec<u8>>,
 }
 
 impl Memory {
-    /// Writes, mapping the pages that it touches.
+    /// Writes bytes, and maps their pages.
     pub fn write(&mut self, address: u64, bytes: &[u8]) {
         for (at, byte) in (address..).zip(bytes) {
             let page = self.pages.entry(at / PAGE).or_insert_with(|| vec![0; PAGE as usize]);
@@ -29,13 +29,13 @@ impl Memory {
         self.pages.get(&(address / PAGE)).map(|page| page[(address % PAGE) as usize])
     }
 
-    /// All of `len` bytes, or nothing.
+    /// `len` bytes, if all of them are mapped.
     pub fn read(&self, address: u64, len: u64) -> Option<Vec<u8>> {
         (0..len).map(|i| self.byte(address.checked_add(i)?)).collect()
     }
 
-    /// As the kernel's `strncpy_from_user_nofault`: bytes up to a NUL, which is not included, or `size` - 1 of them;
-    /// `None` if the NUL or the first `size` bytes cannot be read.
+    /// Like the kernel's `strncpy_from_user_nofault`: the bytes up to a NUL, which is excluded, or `size` - 1
+    /// bytes. `None` if the NUL or the first `size` bytes cannot be read.
     pub fn read_str(&self, address: u64, size: u64) -> Option<Vec<u8>> {
         let mut text = Vec::new();
         for i in 0..size {
@@ -57,10 +57,10 @@ pub enum Reg {
     R15, R14, R13, R12, Bp, Bx, R11, R10, R9, R8, Ax, Cx, Dx, Si, Di, OrigAx, Ip, Cs, Flags, Sp, Ss,
 }
 
-/// Registers that carry integer arguments, in order.
+/// Registers of integer arguments, in order.
 pub const ARGUMENT_REGS: [Reg; 6] = [Reg::Di, Reg::Si, Reg::Dx, Reg::Cx, Reg::R8, Reg::R9];
 
-/// Names as `reg("...")` says them.
+/// Register names in `reg("...")`.
 #[rustfmt::skip]
 const REG_NAMES: [&str; 21] = [
     "r15", "r14", "r13", "r12", "bp", "bx", "r11", "r10", "r9", "r8", "ax", "cx", "dx", "si", "di", "orig_ax", "ip",
@@ -82,25 +82,25 @@ impl Regs {
         self.0[reg as usize] = value;
     }
 
-    /// By the name in `reg("sp")`; `pc` is `ip`.
+    /// The register with the name in `reg("sp")`; `pc` is `ip`.
     pub fn by_name(&self, name: &str) -> Option<u64> {
         let name = if name == "pc" { "ip" } else { name };
         REG_NAMES.iter().position(|n| *n == name).map(|at| self.0[at])
     }
 }
 
-/// The thread that runs, its CPU and the time.
+/// The running thread, its CPU and the time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Moment {
     /// Boot clock, ns.
     pub time_ns: u64,
-    /// Process.
+    /// Process id.
     pub tgid: u32,
-    /// Thread.
+    /// Thread id.
     pub tid: u32,
-    /// User.
+    /// User id.
     pub uid: u32,
-    /// Group.
+    /// Group id.
     pub gid: u32,
     /// CPU.
     pub cpu: u32,
@@ -108,9 +108,9 @@ pub struct Moment {
     pub comm: String,
     /// cgroup v2 id.
     pub cgroup: u64,
-    /// Return addresses, innermost first; empty: no stack can be had.
+    /// Return addresses, innermost first; empty if there is no stack.
     pub user_stack: Vec<u64>,
-    /// The same in the kernel.
+    /// Return addresses in the kernel.
     pub kernel_stack: Vec<u64>,
 }
 
@@ -128,7 +128,7 @@ pub struct Call {
 }
 
 impl Call {
-    /// Registers as a return probe sees them: what a callee may clobber is clobbered.
+    /// Registers at a return probe: caller-saved registers are overwritten.
     pub fn at_return(&self) -> Regs {
         let mut regs = self.entry.clone();
         for reg in [Reg::Di, Reg::Si, Reg::Dx, Reg::Cx, Reg::R8, Reg::R9, Reg::R10, Reg::R11] {
@@ -141,65 +141,65 @@ impl Call {
     }
 }
 
-/// What happens at a step.
+/// Event of a step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum What {
     /// A call begins; index into [`World::calls`].
     Entry(usize),
-    /// It returns. Without its entry: attached in mid-call.
+    /// A call returns. Without its entry: the probe was attached during the call.
     Return(usize),
-    /// All `interval` probes fire.
+    /// All `interval` probes run.
     Interval,
-    /// All `profile` probes fire, on this CPU.
+    /// All `profile` probes run, on this CPU.
     Profile,
 }
 
-/// One thing that happens.
+/// One step of a world.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Step {
     /// Thread and time.
     pub moment: Moment,
-    /// What user memory becomes just before.
+    /// Changes of user memory before the step.
     pub writes: Vec<(u64, Vec<u8>)>,
-    /// What.
+    /// Event.
     pub what: What,
 }
 
-/// See the module.
+/// A simulated environment; see the module documentation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct World {
-    /// Possible CPUs.
+    /// Number of possible CPUs.
     pub cpus: u32,
-    /// Boot clock at the start of the tracer.
+    /// Boot-clock time of the start of the tracer.
     pub start_ns: u64,
-    /// When `BEGIN` runs.
+    /// Thread and time of `BEGIN`.
     pub begin: Moment,
-    /// When `END` runs.
+    /// Thread and time of `END`.
     pub end: Moment,
-    /// Calls that steps name.
+    /// Calls that steps refer to.
     pub calls: Vec<Call>,
-    /// In order.
+    /// Steps in order.
     pub steps: Vec<Step>,
     /// User memory at the start.
     pub memory: Memory,
-    /// With a pid filter: processes to trace.
+    /// Traced processes, if there is a pid filter.
     pub traced: BTreeSet<u32>,
     /// Seed of `rand`.
     pub rand: u64,
 }
 
-/// The process that every world's tracer has started.
+/// Process that the tracer has started, in every world.
 pub const CHILD: u32 = 100;
-/// How far TAI is ahead of the boot clock.
+/// Difference of TAI to the boot clock in ns.
 pub const TAI_AHEAD_NS: u64 = 1_700_000_037_000_000_000;
 
 impl Moment {
-    /// Two CPUs to a NUMA node.
+    /// NUMA node; each has two CPUs.
     pub fn numa_node(&self) -> u32 {
         self.cpu / 2
     }
 
-    /// Ticks of 4 ms.
+    /// Jiffies, of 4 ms.
     pub fn jiffies(&self) -> u64 {
         self.time_ns / 4_000_000
     }
@@ -214,22 +214,21 @@ pub struct Callee {
     pub function: u64,
 }
 
-/// Where texts lie in the memory of random worlds: at the start of this page, one every 64 bytes; the page behind the
-/// next is not mapped.
+/// Address of the texts in random worlds, one every 64 bytes; the page after the next one is not mapped.
 pub const TEXTS: u64 = 0x5555_0000_0000;
-/// Numbers of 8 bytes lie here, a page of them; some point at [`TEXTS`].
+/// Address of a page of 8-byte numbers; some are addresses in [`TEXTS`].
 pub const NUMBERS: u64 = 0x5555_0100_0000;
-/// Nothing is mapped here.
+/// An address that is not mapped.
 pub const UNMAPPED: u64 = 0x6666_0000_0000;
 
-/// Steps behind which no call is under way that began before its function was attached.
+/// Number of steps after which no call is pending that began before its function was attached.
 const ATTACHED: usize = 5;
 const STACKS: u64 = 0x7ffd_0000_0000;
 const WORDS: [&str; 8] =
     ["", "a", "saxpy", "vector_add", "vector_add_2", "ampere_sgemm_128x64_tn", "k\u{e9}rnel\n", "x y"];
 
 impl World {
-    /// A world of `count` steps over `callees`: three processes of two threads, nested calls, ticks.
+    /// A random world of `count` steps over `callees`: three processes of two threads, nested calls, timers.
     pub fn random(seed: u64, callees: &[Callee], count: usize) -> World {
         let mut maker = Maker::new(seed, callees);
         while maker.world.steps.len() < count {
@@ -244,7 +243,7 @@ struct Maker<'a> {
     rng: Rng,
     callees: &'a [Callee],
     now_ns: u64,
-    /// For each thread, the calls that it is in.
+    /// The pending calls of each thread.
     inside: BTreeMap<u32, Vec<usize>>,
     world: World,
 }
@@ -327,7 +326,7 @@ impl Maker<'_> {
         let stack: Vec<u8> = (0..16).flat_map(|_| argument(&mut self.rng).to_le_bytes()).collect();
         let retval = argument(&mut self.rng);
         self.world.calls.push(Call { file: callee.file, function: callee.function, entry, retval });
-        // Some calls are in progress when their function is attached, and only their return is seen.
+        // Some calls began before their function was attached, so only their return is seen.
         if self.world.steps.len() > ATTACHED || !self.rng.chance(30) {
             self.push(moment, vec![(sp, stack)], What::Entry(self.world.calls.len() - 1));
         }
@@ -335,7 +334,7 @@ impl Maker<'_> {
 
     fn leave(&mut self, moment: Moment) {
         if let Some(call) = self.inside.get_mut(&moment.tid).and_then(Vec::pop) {
-            // A longjmp passes over some returns.
+            // A longjmp skips some returns.
             if self.world.steps.len() > ATTACHED && self.rng.chance(3) {
                 return;
             }
@@ -351,7 +350,7 @@ impl Maker<'_> {
     }
 }
 
-/// An argument: a number, or an address of something readable or not.
+/// An argument: a number, or an address that may be mapped or not.
 fn argument(rng: &mut Rng) -> u64 {
     match rng.below(8) {
         0..=2 => rng.interesting() as u64,
@@ -369,7 +368,7 @@ fn memory(rng: &mut Rng) -> Memory {
         memory.write(TEXTS + 64 * i, &text);
         memory.write(NUMBERS + 8 * i, &argument(rng).to_le_bytes());
     }
-    // A text that runs over the end of what is mapped.
+    // A text that extends beyond the mapped memory.
     memory.write(TEXTS + 2 * PAGE - 3, b"end");
     memory
 }

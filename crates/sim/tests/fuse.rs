@@ -20,11 +20,12 @@ fn functions_that_differ_in_places_alone_share_a_program() {
     assert_eq!(programs(script, Features::FLOOR), ["entry0", "uretprobe1"]);
 }
 
-/// Allocators have their sizes in an argument, in a product of some, or in what loops over the levels of an array compute.
+/// Allocators have their sizes in an argument, in a product of arguments, or in the result of a loop over the
+/// levels of an array.
 #[test]
 fn functions_that_compute_in_variables_share_a_program() {
     assert_eq!(programs("cuda:alloc { @[args.kind] = sum(args.bytes) }", Features::ALL), ["session0"]);
-    // A predicate that computes in variables is tested in the body.
+    // A predicate that computes in variables is evaluated in the body.
     let tested = "cuda:alloc / args.bytes > 64 / { printf(\"%s %d\\n\", args.kind, args.bytes) }";
     assert_eq!(programs(tested, Features::ALL), ["session0", "session1"]);
 }

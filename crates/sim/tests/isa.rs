@@ -21,7 +21,7 @@ fn insn(opcode: u8, dst: u8, src: u8, offset: i16, imm: i32) -> Insn {
     Insn { opcode, dst, src, offset, imm }
 }
 
-/// Sets all registers, computes with them, and ends with their sum.
+/// A program that sets all registers, computes with them, and returns their sum.
 fn program(rng: &mut Rng) -> Vec<Insn> {
     let mut code = Vec::new();
     for reg in 0..10 {
@@ -41,7 +41,7 @@ fn program(rng: &mut Rng) -> Vec<Insn> {
             let class = *rng.pick(&[5, 6]);
             let offset = rng.below(count - at) as i16;
             let src = if by_register == 0 { 0 } else { src };
-            // The kernel sign-extends the constant of a 64-bit jump, rbpf does so for signed conditions only.
+            // The kernel sign-extends the constant of a 64-bit jump; rbpf does so for signed conditions only.
             let imm = if class == 5 { imm & i32::MAX } else { imm };
             insn(condition | by_register | class, dst, src, offset, imm)
         });
@@ -59,7 +59,7 @@ fn arithmetic(rng: &mut Rng, dst: u8, src: u8, by_register: u8, imm: i32) -> Ins
         0x60 | 0x70 | 0xc0 => imm & if class == 4 { 31 } else { 63 },
         _ => imm,
     };
-    // A 32-bit remainder by zero clears the upper half in the kernel and leaves it in rbpf.
+    // A 32-bit remainder by zero clears the upper half in the kernel, but not in rbpf.
     let class = if code == 0x90 && by_register != 0 { 7 } else { class };
     match (code, by_register) {
         // rbpf overflows when it negates the smallest 64-bit number.

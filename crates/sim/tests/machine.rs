@@ -83,7 +83,7 @@ fn what_was_not_written_is_not_read() {
     assert_eq!(result(&[copy(0, 2), EXIT]), Err(Trap::Register(2)));
     let stack = Trap::Unwritten { region: "the stack".into(), offset: 504 };
     assert_eq!(result(&[load(0, 10, -8), EXIT]), Err(stack));
-    // r1 holds the context at first, and nothing after a call.
+    // r1 is the context at the start, and undefined after a call.
     assert_eq!(result(&[call(8), copy(0, 1), EXIT]), Err(Trap::Register(1)));
 }
 
@@ -98,7 +98,7 @@ fn accesses_stay_inside_and_aligned() {
     assert_eq!(result(&[mov(1, 0), load(0, 1, 8), EXIT]), Err(Trap::Wild(8)));
 }
 
-/// Looks key 3 up and reads the cell without asking whether it is there.
+/// Looks up key 3 and reads the cell without a null check.
 #[test]
 fn a_missing_key_is_a_null_pointer() {
     let mut code = vec![mov(1, 3), store(10, -8, 1), copy(2, 10), add(2, -8)];
@@ -131,7 +131,7 @@ fn atomics_hand_back_what_was_there() {
     let with = |op: Insn| [mov(1, 5), store(10, -8, 1), mov(1, 3), op, load(0, 10, -8), EXIT];
     assert_eq!(result(&with(at(0x00))), Ok(8));
     assert_eq!(result(&with(at(0xe1))), Ok(3));
-    // cmpxchg: r0 is what is expected, then what was found.
+    // cmpxchg: r0 is the expected value before, and the old value after.
     let exchange = |expected| [mov(1, 5), store(10, -8, 1), mov(1, 3), mov(0, expected), at(0xf1)];
     let then = |expected, last: Insn| {
         let mut code = exchange(expected).to_vec();

@@ -10,9 +10,9 @@ fn outcome(script: &str) -> Outcome {
     let file = |id, path: &str| File { id: FileId(id), path: path.into(), library: None };
     let catalog = TestCatalog::new([file(0, "libcuda.so.1"), file(1, "libcudart.so.12")]);
     let (src, mut diags) = (Source::new("test", script), Diagnostics::default());
-    let checked = lang::compile_front(&src, &[], &Default::default(), &catalog, &mut diags);
+    let checked = lang::compile(&src, &Default::default(), &catalog, &mut diags);
     let checked = checked.unwrap_or_else(|| panic!("{script}: {:#?}", diags.list));
-    // Calls of cuInit alone.
+    // The world only calls cuInit.
     let mut driver = catalog.functions(FileId(0)).iter();
     let init = driver.find(|function| function.names == ["cuInit"]).expect("it is there");
     let world = World::random(1, &[Callee { file: 0, function: init.offset }], 40);

@@ -6,58 +6,59 @@
 use crate::manifest::Place;
 use serde::{Deserialize, Serialize};
 
-/// Name of the map of counters that are raised often.
+/// Name of the map of counters that are incremented often.
 pub const COUNTERS_MAP: &str = "ct_counters";
 
-/// Name of the map of all others.
+/// Name of the map of all other counters.
 pub const FAILURES_MAP: &str = "ct_failures";
 
-/// One counter; its index in the manifest is its index in both maps, of which it is in one.
+/// A counter. Its index in the manifest is its index in both maps; only one of the maps contains it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counter {
-    /// What it counts.
+    /// Kind.
     pub kind: CounterKind,
-    /// What of the script it concerns.
+    /// Position in the script that it refers to.
     pub place: Place,
 }
 
-/// What a counter counts.
+/// Kind of a counter.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum CounterKind {
-    /// Records of this event that found no room in the ring buffer.
+    /// Records of this event that did not fit in the ring buffer.
     LostEvent(u32),
-    /// Updates of this map that found no room for a new key.
+    /// Updates of this map that failed because it was full.
     MapFull(u32),
-    /// Reads of user memory that failed (the value was taken as 0 or "").
+    /// Reads of user memory that failed (the value became 0 or "").
     UserRead,
     /// Divisions by zero.
     DivisionByZero,
-    /// Loops that were cut off.
+    /// Loops that reached a limit of iterations.
     LoopLimit,
     /// Stacks that could not be stored.
     LostStack,
     /// Frames of code whose unwind table was not loaded yet.
     NoUnwindTable,
-    /// Calls that found no scratch space; their body did not run.
+    /// Calls without a free scratch cell; their body did not run.
     NoScratch,
-    /// Calls for which the saved entry state had no room; their return body does not run.
+    /// Calls whose entry values could not be saved; their return body does not run.
     NoCallSlot,
-    /// Calls that a thread's stack of traced calls had no room for: deeper ones do not lie in them.
+    /// Calls that did not fit on a thread's stack of traced calls; calls in them are not nested below them.
     NoRoomAround,
-    /// Calls of a clause's paired programs seen at entry. Minus `Returned`: the unpaired ones.
+    /// Calls of a clause's paired programs that were seen at entry. The difference to `Returned` is the number of
+    /// unpaired calls.
     Entered(u32),
-    /// Calls of a clause's paired programs seen at return with their entry.
+    /// Calls of a clause's paired programs that were seen at return, with their entry.
     Returned(u32),
-    /// Returns without entry (attached in mid-call); the body did not run.
+    /// Returns without entry (attached during the call); the body did not run.
     NoEntry(u32),
-    /// `delete()` of a key that was not there, where nobody looked at the result.
+    /// `delete()` of a key that did not exist, where the result is not used.
     MissingKey(u32),
     /// Signals that the kernel did not send.
     UnsentSignal,
 }
 
 impl CounterKind {
-    /// Raised where nothing needs to be wrong, perhaps at every hit.
+    /// Whether the counter may be incremented at every hit, without an error.
     pub fn is_frequent(&self) -> bool {
         matches!(self, CounterKind::Entered(_) | CounterKind::Returned(_) | CounterKind::MissingKey(_))
     }

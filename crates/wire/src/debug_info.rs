@@ -7,16 +7,16 @@
 /// A type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Type<Id> {
-    /// `ns::point`, `task_struct`; the name of a typedef where the type itself has none; empty: none.
+    /// `ns::point`, `task_struct`; the name of a typedef if the type itself has none; empty if there is no name.
     pub name: String,
-    /// What it is once typedefs and qualifiers are seen through.
+    /// Kind after resolving typedefs and qualifiers.
     pub kind: Kind<Id>,
 }
 
-/// What a type is.
+/// Kind of a type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Kind<Id> {
-    /// `void`, a function, or what nothing is known of.
+    /// `void`, a function, or an unknown type.
     Void,
     /// `bool`
     Bool,
@@ -27,7 +27,7 @@ pub enum Kind<Id> {
         /// Two's complement.
         signed: bool,
     },
-    /// `double`; 16 bytes: `long double` of x86.
+    /// `double`; 16 bytes are `long double` of x86.
     Float {
         /// 4, 8 or 16.
         bytes: u8,
@@ -36,25 +36,25 @@ pub enum Kind<Id> {
     Enum {
         /// 1, 2, 4 or 8.
         bytes: u8,
-        /// Its values are.
+        /// True if the values are signed.
         signed: bool,
         /// Names and values, in order.
         variants: Vec<(String, i64)>,
     },
-    /// `T *`, `T &`; to `void`: `None`.
+    /// `T *`, `T &`; `None` for a pointer to `void`.
     Pointer(Option<Id>),
-    /// A struct, class or union. Without size: only its name is known.
+    /// A struct, class or union. A size of 0 means that only its name is known.
     Struct {
-        /// Bytes.
+        /// Size in bytes.
         size: u32,
-        /// Members of base classes and of unnamed members are included.
+        /// Fields, including members of base classes and of unnamed members.
         fields: Vec<Field<Id>>,
     },
     /// `T [4]`
     Array(Id, u32),
-    /// What scripts have no type for: `__int128`.
+    /// A type that scripts do not support: `__int128`.
     Other {
-        /// Bytes, as far as known.
+        /// Size in bytes, as far as known.
         size: u32,
     },
 }
@@ -64,16 +64,16 @@ pub enum Kind<Id> {
 pub struct Field<Id> {
     /// Its name.
     pub name: String,
-    /// Bytes from the start.
+    /// Offset in bytes from the start.
     pub offset: u32,
     /// Its type.
     pub ty: Id,
-    /// A bit-field's first bit above the offset, and its number of bits.
+    /// For a bit-field: its first bit above the offset, and its number of bits.
     pub bits: Option<(u8, u8)>,
 }
 
 impl<Id> Type<Id> {
-    /// The same type, with other ids.
+    /// Converts the ids of a type.
     pub fn map_ids<To>(self, id: impl Fn(Id) -> To) -> Type<To> {
         let kind = match self.kind {
             Kind::Void => Kind::Void,

@@ -3,7 +3,7 @@
 use crate::layout::{self, Record};
 use crate::types::{Lookup, Member, NameKind, StackMode, Type};
 
-/// A value as read from a record or a map. Not yet text: names, enums, symbols and stacks are still ids.
+/// A value read from a record or a map. Names, enums, symbols and stacks are still ids, not text.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Value {
     /// `true`
@@ -16,7 +16,7 @@ pub enum Value {
     Enum(u32, i64),
     /// Address or handle.
     Pointer(u64),
-    /// Bytes without NUL, and whether they were cut.
+    /// Bytes without NUL, and whether the string was truncated.
     Str(Vec<u8>, bool),
     /// `(a, b)`
     Tuple(Vec<Value>),
@@ -41,22 +41,22 @@ pub enum Value {
         id: u32,
         /// Process.
         tgid: u32,
-        /// How it prints.
+        /// Print format.
         mode: StackMode,
     },
-    /// Boot-clock ns, and the index-free format they print by.
+    /// Boot-clock ns, and the strftime format.
     Timestamp(u64, String),
-    /// A number that stands for something.
+    /// A number that is resolved when it is printed.
     Lookup(Lookup, i64),
     /// Bytes.
     Buf(Vec<u8>),
     /// Address of a host: `AF_INET` or `AF_INET6`, and its bytes in network order.
     Inet(u32, [u8; 16]),
-    /// One of several things: which part of its type, and that.
+    /// One of several variants: index of the variant in its type, and its value.
     Either(usize, Box<Value>),
 }
 
-/// Head of a record.
+/// Header of a record.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Header {
     /// Index into the manifest's events.
@@ -71,14 +71,14 @@ pub struct Header {
     pub tid: u32,
 }
 
-/// Why bytes are not a record.
+/// The reason why bytes are not a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DecodeError {
-    /// It ends before a value that its layout has.
+    /// The record ends before a value of its layout.
     Short {
         /// Bytes needed.
         needed: usize,
-        /// Bytes there.
+        /// Bytes present.
         found: usize,
     },
 }
@@ -145,7 +145,7 @@ pub fn record(data: &[u8], record: &Record) -> Result<Vec<Value>, DecodeError> {
     Ok(values)
 }
 
-/// Reads a value of type `ty` at `at`, in its form in memory (maps, keys).
+/// Reads a value of type `ty` at `at`, in its memory format (maps, keys).
 pub fn value(data: &[u8], at: usize, ty: &Type) -> Result<Value, DecodeError> {
     Ok(match ty {
         Type::Bool => Value::Bool(unsigned(data, at, 1)? != 0),
@@ -203,7 +203,7 @@ pub fn value(data: &[u8], at: usize, ty: &Type) -> Result<Value, DecodeError> {
         }
         Type::Inet => Value::Inet(unsigned(data, at, 4)? as u32, bytes(data, at + 4)?),
         Type::Either(parts) => {
-            // The first part says which; odd bytes mean the first of them.
+            // The first part is the index of the variant; an invalid one is clamped.
             let which = (unsigned(data, at, 4)? as usize).clamp(1, parts.len().max(2) - 1);
             let part = parts.get(which).ok_or(DecodeError::Short { needed: at, found: at })?;
             let offset = layout::tuple(parts).offsets[which] as usize;
@@ -212,14 +212,14 @@ pub fn value(data: &[u8], at: usize, ty: &Type) -> Result<Value, DecodeError> {
     })
 }
 
-/// The number in the ten bytes of x86: a mantissa without a hidden bit, and the sign before an exponent.
+/// The value of an x87 extended number: a mantissa without a hidden bit; the sign precedes the exponent.
 fn extended(mantissa: u64, head: u16) -> f64 {
     const BIAS: i32 = 16383 + 63;
     const HIGHEST: u16 = 0x7fff;
     let size = match head & HIGHEST {
         HIGHEST if mantissa << 1 != 0 => f64::NAN,
         HIGHEST => f64::INFINITY,
-        // In two steps: what is beyond the range of one may not be beyond the number's.
+        // The scaling is in two steps: a single power of two could overflow although the result does not.
         exponent => {
             let exponent = i32::from(exponent) - BIAS;
             mantissa as f64 * 2f64.powi(exponent / 2) * 2f64.powi(exponent - exponent / 2)
@@ -228,7 +228,7 @@ fn extended(mantissa: u64, head: u16) -> f64 {
     if head > HIGHEST { -size } else { size }
 }
 
-/// Reads values that lie one after the other.
+/// Reads consecutive values.
 fn values(data: &[u8], at: usize, types: &[Type]) -> Result<Vec<Value>, DecodeError> {
     let offsets = layout::tuple(types).offsets;
     types.iter().zip(offsets).map(|(ty, offset)| value(data, at + offset as usize, ty)).collect()
@@ -249,7 +249,7 @@ fn member(data: &[u8], at: usize, member: &Member) -> Result<Value, DecodeError>
         }
         Value::Uint(word, bytes) => Value::Uint(unsigned(word), bytes),
         Value::Enum(id, word) => Value::Enum(id, unsigned(word as u64) as i64),
-        // A bool's byte is taken whole: its value is that of its bits.
+        // A bool is read as a whole byte: the value is that of its bits.
         Value::Bool(_) => {
             let byte = slice(data, at + member.offset as usize, 1)?[0];
             Value::Bool(unsigned(u64::from(byte)) != 0)

@@ -2,16 +2,17 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Kernel features that change what is generated or how it is attached.
+/// Kernel features that change the generated code or how it is attached.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Features {
     /// Multi-uprobe links (6.6).
     pub uprobe_multi: bool,
     /// Session programs: entry and return in one, with 8 bytes per call (6.13).
     pub uprobe_session: bool,
-    /// The session kfuncs take the context as argument (7.0).
+    /// The session kfuncs take the context as an argument (7.0).
     pub session_takes_context: bool,
-    /// Programs at functions may have stacks that another thread's run overwrites, and can forbid that (6.13).
+    /// Programs at functions may have per-CPU stacks that a run in another thread overwrites, and can disable
+    /// preemption (6.13).
     pub private_stack: bool,
     /// `bpf_loop` (5.17).
     pub bpf_loop: bool,
@@ -19,12 +20,12 @@ pub struct Features {
     pub percpu_lookup: bool,
     /// `bpf_for_each_map_elem` (5.13).
     pub for_each_map: bool,
-    /// Kernel BTF is there.
+    /// Kernel BTF exists.
     pub btf: bool,
 }
 
 impl Features {
-    /// The floor: Linux 5.15 with nothing beyond it.
+    /// The minimum: Linux 5.15 without later features.
     pub const FLOOR: Features = Features {
         uprobe_multi: false,
         uprobe_session: false,
@@ -36,7 +37,7 @@ impl Features {
         btf: false,
     };
 
-    /// All that cudatrace knows to use, as on Linux 6.18.
+    /// All features that cudatrace uses, as on Linux 6.18.
     pub const ALL: Features = Features {
         uprobe_multi: true,
         uprobe_session: true,

@@ -23,22 +23,22 @@ pub const RECORD_CPU: u32 = 4;
 pub const RECORD_TIME: u32 = 8;
 /// Offset of `tgid << 32 | tid`, u64.
 pub const RECORD_THREAD: u32 = 16;
-/// Set in a string's length when the text was longer than its capacity.
+/// Flag in a string's length: the text was longer than its capacity.
 pub const LENGTH_TRUNCATED: u16 = 0x8000;
 
 /// Offsets of a sequence of values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offsets {
-    /// Offset of each value, bytes.
+    /// Offset of each value in bytes.
     pub offsets: Vec<u32>,
-    /// Bytes in all, a multiple of `align`.
+    /// Total size in bytes, a multiple of `align`.
     pub size: u32,
     /// Largest alignment.
     pub align: u32,
 }
 
 impl Offsets {
-    /// The `(offset, length)` of the pad bytes between and behind `parts`, which a writer must zero.
+    /// The `(offset, length)` of the padding between and after `parts`, which a writer must zero.
     pub fn padding(&self, parts: &[Type]) -> Vec<(u32, u32)> {
         let ends = self.offsets.iter().zip(parts).map(|(offset, part)| offset + part.size());
         let next = self.offsets.iter().skip(1).copied().chain([self.size]);
@@ -46,7 +46,7 @@ impl Offsets {
     }
 }
 
-/// Lays values out one after the other, as a C struct does.
+/// Lays out consecutive values, as in a C struct.
 pub fn tuple(parts: &[Type]) -> Offsets {
     let align = parts.iter().map(Type::align).max().unwrap_or(1);
     let mut at = 0u32;
@@ -59,7 +59,7 @@ pub fn tuple(parts: &[Type]) -> Offsets {
     Offsets { offsets, size: at.next_multiple_of(align), align }
 }
 
-/// The `(offset, length)` of bytes that belong to no member of the C structs in a type: equal values may differ there.
+/// The `(offset, length)` of bytes that are padding in the C structs of a type: equal values may differ in them.
 pub fn gaps(ty: &Type) -> Vec<(u32, u32)> {
     if !has_struct(ty) {
         return Vec::new();
@@ -84,7 +84,7 @@ fn has_struct(ty: &Type) -> bool {
     }
 }
 
-/// Marks the bytes that a value at `at` has.
+/// Marks the bytes of a value at `at`.
 fn cover(ty: &Type, at: u32, covered: &mut [bool]) {
     let mut mark = |at: u32, len: u32| covered[at as usize..(at + len) as usize].fill(true);
     match ty {
@@ -111,9 +111,9 @@ pub fn key(parts: &[Type]) -> Offsets {
 /// A value of an event record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Field {
-    /// Its type. Strings travel in the tail, all else in the head.
+    /// Type. Strings are in the tail, all other values in the head.
     pub ty: Type,
-    /// Bytes from the start of the record: of the value, or of a string's u16 length.
+    /// Offset in bytes from the start of the record: of the value, or of the u16 length of a string.
     pub offset: u32,
 }
 
@@ -122,9 +122,9 @@ pub struct Field {
 pub struct Record {
     /// The values in order.
     pub fields: Vec<Field>,
-    /// Where the tail begins; a multiple of 8.
+    /// Offset of the tail; a multiple of 8.
     pub head_size: u32,
-    /// Bytes of the tail at most.
+    /// Largest size of the tail in bytes.
     pub tail_max: u32,
 }
 
@@ -148,7 +148,7 @@ impl Record {
         record
     }
 
-    /// `(offset, length)` of the head's pad bytes.
+    /// `(offset, length)` of the padding in the head.
     pub fn padding(&self) -> Vec<(u32, u32)> {
         let mut at = RECORD_HEADER;
         let mut pads = Vec::new();
@@ -164,7 +164,7 @@ impl Record {
         pads
     }
 
-    /// Bytes of the largest record.
+    /// Size of the largest record in bytes.
     pub fn max_size(&self) -> u32 {
         self.head_size + self.tail_max
     }

@@ -10,50 +10,52 @@ use crate::map::Map;
 use crate::types::NameKind;
 use serde::{Deserialize, Serialize};
 
-/// The tracepoint of new tasks. Children are followed before any probe of the script can hit.
+/// Tracepoint of new tasks. Children are added before any probe of the script can run in them.
 pub const TASK_BEGINS: &str = "task:task_newtask";
-/// The tracepoint of ending tasks. The script sees an end before the process is forgotten.
+/// Tracepoint of ending tasks. The script's probes run before the process is removed.
 pub const TASK_ENDS: &str = "sched:sched_process_exit";
 
-/// Version of this format; a reader refuses another.
+/// Version of this format; a reader refuses other versions.
 pub const VERSION: u32 = 9;
 /// ELF section with the manifest as JSON.
 pub const SECTION: &str = ".cudatrace";
 /// Name of the ring buffer's map.
 pub const RING_MAP: &str = "ct_ring";
-/// Hash map u32 tgid -> u64: the processes to trace, and how many threads each has, or [`UNCOUNTED`]. Programs look at it only
-/// if [`Manifest::pid_filter`]. A process goes with its last thread. The tgid is that of the tracer's pid namespace; if that
-/// is not the initial one, processes that programs enter have the initial one's and [`GLOBAL_PID`].
+/// Hash map u32 tgid -> u64: the traced processes, and the number of threads of each, or [`UNCOUNTED`]. Programs
+/// use it only if [`Manifest::pid_filter`]. A process is removed with its last thread. The tgid is that of the
+/// tracer's pid namespace. If that is not the initial one, processes that programs add have the initial tgid with
+/// [`GLOBAL_PID`].
 pub const PIDS_MAP: &str = "ct_pids";
-/// Threads of a process that was running when it was entered: so many that it stays.
+/// Number of threads of a process that was already running: large enough that the process is never removed.
 pub const UNCOUNTED: u64 = 1 << 32;
-/// Bit of a key of [`PIDS_MAP`] that is a tgid of the initial pid namespace though the tracer is not in it.
+/// Bit of a key of [`PIDS_MAP`] whose tgid is of the initial pid namespace, although the tracer is in another one.
 pub const GLOBAL_PID: u32 = 1 << 31;
-/// Array map with one cell, see [`CONTROL_*`](CONTROL_START): written by the runtime before attaching.
+/// Array map with one cell, see [`CONTROL_*`](CONTROL_START); the runtime writes it before attaching.
 pub const CONTROL_MAP: &str = "ct_control";
 /// u64 in the control cell: boot-clock ns of the start, for `elapsed`.
 pub const CONTROL_START: u32 = 0;
-/// u64 in the control cell: non-zero once `exit(code)` ran ([`exit_code`]), or when the runtime ends; probe bodies do nothing
-/// from then on. END still runs.
+/// u64 in the control cell: non-zero after `exit(code)` ([`exit_code`]), or at the end of the session; from then
+/// on probe bodies do nothing. END still runs.
 pub const CONTROL_EXITED: u32 = 8;
 /// u64 in the control cell: TAI minus boot clock, ns, for `nsecs(tai)`.
 pub const CONTROL_TAI: u32 = 16;
 /// u64 in the control cell: process that the tracer started, 0 if there is none, for `cpid`.
 pub const CONTROL_CHILD: u32 = 24;
-/// i64 in the control cell: what a test returned.
+/// i64 in the control cell: return value of a test.
 pub const CONTROL_RETURNED: u32 = 32;
-/// Bytes of the control cell.
+/// Size of the control cell in bytes.
 pub const CONTROL_SIZE: u32 = 40;
 
-/// What [`CONTROL_EXITED`] holds when the runtime ends a run.
+/// Value of [`CONTROL_EXITED`] when the runtime ends a session.
 pub const STOPPED: u64 = 1;
 
-/// `exit(code)` writes the code shifted up by so many bits into [`CONTROL_EXITED`], with [`EXITED`] below.
+/// `exit(code)` writes the code, shifted left by this number of bits, into [`CONTROL_EXITED`], with [`EXITED`]
+/// below.
 pub const EXIT_SHIFT: u32 = 2;
-/// What is below the code of an `exit()`.
+/// Low bits of [`CONTROL_EXITED`] after an `exit()`.
 pub const EXITED: u64 = 3;
 
-/// The code of the `exit()` that set [`CONTROL_EXITED`], if it was one.
+/// The code of the `exit()` that set [`CONTROL_EXITED`], if an `exit()` did.
 pub fn exit_code(word: u64) -> Option<i64> {
     (word & EXITED == EXITED).then_some(word as i64 >> EXIT_SHIFT)
 }
@@ -63,19 +65,19 @@ pub fn exit_code(word: u64) -> Option<i64> {
 pub struct Compiled {
     /// Relocatable BPF object.
     pub elf: Vec<u8>,
-    /// What it contains.
+    /// Description of the object.
     pub manifest: Manifest,
 }
 
-/// See the module.
+/// Description of a compiled object for the runtime and the reader; see the module documentation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Manifest {
     /// [`VERSION`]
     pub version: u32,
-    /// Files of the scripts, those of earlier modules first; places name one of them.
+    /// Files of the scripts, those of earlier modules first; positions refer to them.
     #[serde(default)]
     pub sources: Vec<SourceFile>,
-    /// Files that attach points lie in; indices are the catalog's file ids.
+    /// Files with attach points; indices are the catalog's file ids.
     pub files: Vec<File>,
     /// Programs of this module.
     pub programs: Vec<Program>,
@@ -84,60 +86,60 @@ pub struct Manifest {
     pub earlier: Vec<ProbeList>,
     /// Maps of the script.
     pub maps: Vec<Map>,
-    /// Stack maps: name of each in the object and frames at most; index is that of [`crate::Type::Stack`].
+    /// Stack maps; the index is that in [`crate::Type::Stack`].
     pub stacks: Vec<StackMap>,
-    /// Other maps of the object, for completeness (scratch, call slots).
+    /// Internal maps of the object (scratch, call slots), for completeness.
     pub internal_maps: Vec<String>,
-    /// Kinds of record; the index is the event id.
+    /// Kinds of records; the index is the event id.
     pub events: Vec<Event>,
-    /// Counters; the index is that in the counters' map.
+    /// Counters; the index is that in the maps of counters.
     pub counters: Vec<Counter>,
     /// Tables of names.
     pub names: Names,
     /// Enums of printed values.
     pub enums: Vec<Enum>,
-    /// How each of the maps is exported as a metric; fewer than there are maps: the others have no wishes.
+    /// Export of each map as a metric; maps after the end of the list have the default.
     #[serde(default)]
     pub metrics: Vec<Metric>,
-    /// Maps whose keys begin with a process id, and are to be deleted when that process has ended.
+    /// Maps whose keys begin with a process id; the keys are deleted when the process has ended.
     #[serde(default)]
     pub by_process: Vec<u32>,
-    /// Maps that programs read themselves, or delete keys of; the reader is alone with the others.
+    /// Maps that programs also read or delete keys from; only the runtime reads the other maps.
     #[serde(default)]
     pub read: Vec<u32>,
-    /// Programs drop calls of processes that are not in [`PIDS_MAP`].
+    /// True if programs ignore calls of processes that are not in [`PIDS_MAP`].
     pub pid_filter: bool,
-    /// Print the maps at the end.
+    /// True if the maps are printed at the end.
     pub print_maps_on_exit: bool,
-    /// Names of maps that are not, as their own script has it.
+    /// Names of maps that are not printed at the end, because their script disables it.
     #[serde(default)]
     pub unprinted: Vec<String>,
-    /// Symbols print as they stand in the file's table.
+    /// True if symbols are printed mangled, as in the symbol table.
     #[serde(default)]
     pub mangled: bool,
-    /// Stacks have source lines and inlined functions.
+    /// True if stacks have source lines and inlined functions.
     #[serde(default)]
     pub source_lines: bool,
-    /// Bytes that `cat` prints of a file at most.
+    /// Largest number of bytes that `cat` prints of a file.
     pub cat_bytes: u32,
-    /// What follows a cut string.
+    /// Text after a truncated string.
     pub truncation_trailer: String,
-    /// Ring buffer size asked for in bytes; 0: the runtime chooses.
+    /// Requested size of the ring buffer in bytes; 0: the runtime selects it.
     pub ring_bytes: u32,
 }
 
 impl Manifest {
-    /// The file that a place lies in, as messages name it.
+    /// The file of a position, as messages show it.
     pub fn file_of(&self, place: Place) -> &str {
         self.sources.get(place.source as usize).map_or("script", |source| source.file.as_str())
     }
 
-    /// The script that a place belongs to, as its output is headed; empty if it is the only one.
+    /// Name of the script of a position, as its output shows it; empty if it is the only script.
     pub fn script_of(&self, place: Place) -> &str {
         self.sources.get(place.source as usize).map_or("", |source| source.script.as_str())
     }
 
-    /// `line 3`, of several files `line 3 of leak.ct`.
+    /// `line 3`; with several files `line 3 of leak.ct`.
     pub fn line_of(&self, place: Place) -> String {
         match self.sources.len() {
             0 | 1 => format!("line {}", place.line),
@@ -145,7 +147,7 @@ impl Manifest {
         }
     }
 
-    /// The scripts by the files that they begin with, in their order.
+    /// The scripts with their first files, in order.
     pub fn scripts(&self) -> Vec<&str> {
         let mut scripts: Vec<(&str, &str)> = Vec::new();
         for SourceFile { script, file } in &self.sources {
@@ -160,20 +162,20 @@ impl Manifest {
 /// A file of a script.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceFile {
-    /// What lines of its script begin with beside those of others; empty if it is alone.
+    /// Name of the script that precedes its lines of output; empty for a single script.
     pub script: String,
     /// Name of the file in messages.
     pub file: String,
 }
 
-/// Where something stands in a script.
+/// A position in a script.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Place {
     /// Index in [`Manifest::sources`].
     pub source: u32,
-    /// From 1; 0: nowhere.
+    /// Line from 1; 0: no position.
     pub line: u32,
-    /// From 1.
+    /// Column from 1.
     pub column: u32,
 }
 
@@ -182,36 +184,37 @@ pub struct Place {
 pub struct File {
     /// The catalog's id.
     pub id: u32,
-    /// As shown.
+    /// Path as shown.
     pub path: String,
 }
 
 /// A stack map.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StackMap {
-    /// In the object.
+    /// Symbol in the object.
     pub symbol: String,
-    /// User or kernel stacks.
+    /// True for user stacks, false for kernel stacks.
     pub user: bool,
-    /// Frames at most.
+    /// Largest number of frames.
     pub limit: u32,
-    /// A hash of stacks that programs walk themselves (see [`crate::unwind`]), not one of the kernel's stack maps.
+    /// True for a hash of stacks that programs walk themselves (see [`crate::unwind`]), false for a stack map of
+    /// the kernel.
     #[serde(default)]
     pub walked: bool,
 }
 
-/// A BPF program and what to attach it to.
+/// A BPF program and its attach point.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Program {
-    /// Its symbol in the object.
+    /// Symbol in the object.
     pub symbol: String,
     /// Index of the clause.
     pub clause: u32,
-    /// The clause.
+    /// Position of the clause.
     pub place: Place,
-    /// The clause's probe list as written, for messages.
+    /// The probe list of the clause as written, for messages.
     pub text: String,
-    /// Where it runs.
+    /// Attach point.
     pub attach: Attach,
 }
 
@@ -220,43 +223,43 @@ pub struct Program {
 pub struct ProbeList {
     /// Index of the clause.
     pub clause: u32,
-    /// The clause.
+    /// Position of the clause.
     pub place: Place,
-    /// As written.
+    /// Text as written.
     pub text: String,
 }
 
-/// Where a program runs.
+/// Attach point of a program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Attach {
-    /// Once before everything, by BPF_PROG_TEST_RUN (a raw tracepoint program).
+    /// `BEGIN`: once before everything, by BPF_PROG_TEST_RUN (a raw tracepoint program).
     Begin,
-    /// Once after everything is detached, likewise.
+    /// `END`: once after everything is detached, by BPF_PROG_TEST_RUN.
     End,
-    /// When the tracer gets a signal, likewise.
+    /// A signal to the tracer, by BPF_PROG_TEST_RUN.
     Signal {
-        /// As Linux numbers it.
+        /// Signal number of Linux.
         number: i32,
     },
-    /// When the user asks for it, likewise.
+    /// A test or bench, by BPF_PROG_TEST_RUN when the user requests it.
     Trial {
-        /// What is asked.
+        /// Test or bench.
         kind: Trial,
         /// `NAME` of `test:NAME`
         name: String,
     },
-    /// On one CPU, a perf event program on the CPU clock.
+    /// `interval`: on one CPU, a perf event program on the CPU clock.
     Interval {
-        /// Nanoseconds.
+        /// Period in nanoseconds.
         period_ns: u64,
     },
-    /// On each CPU.
+    /// `profile`: on each CPU.
     Profile {
         /// `type` of the perf event: `PERF_TYPE_SOFTWARE`, `PERF_TYPE_HARDWARE`.
         kind: u32,
-        /// `config` of the perf event: which counter.
+        /// `config` of the perf event: the counter.
         counter: u64,
-        /// How much is counted between two samples; of clocks nanoseconds.
+        /// Count between two samples; nanoseconds for clocks.
         period: u64,
     },
     /// A tracepoint of the kernel.
@@ -266,36 +269,36 @@ pub enum Attach {
         /// `sched_switch`
         event: String,
     },
-    /// A tracepoint of the kernel, without a record.
+    /// A raw tracepoint of the kernel.
     RawTracepoint {
         /// `sched_switch`
         event: String,
     },
     /// Functions of files.
     Uprobes {
-        /// Which side.
+        /// Side of the call.
         side: Side,
         /// The functions.
         sites: Vec<Site>,
     },
-    /// A tracepoint of new and of ending tasks, to keep [`PIDS_MAP`] up to date.
+    /// A tracepoint of new or ending tasks, which maintains [`PIDS_MAP`].
     Follow {
         /// [`TASK_BEGINS`] or [`TASK_ENDS`]
         tracepoint: String,
     },
 }
 
-/// What a body is tried for.
+/// Kind of a body that runs on request.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Trial {
-    /// `test:NAME`: whether it is right. It runs once.
+    /// `test:NAME`: checked for correctness; runs once.
     Test,
-    /// `bench:NAME`: how long it takes. It runs often.
+    /// `bench:NAME`: measured; runs often.
     Bench,
 }
 
 impl Trial {
-    /// As scripts and options write it.
+    /// The keyword in scripts and options.
     pub fn word(self) -> &'static str {
         match self {
             Trial::Test => "test",
@@ -304,72 +307,72 @@ impl Trial {
     }
 }
 
-/// Which side of a call a program is for.
+/// Side of a call.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Side {
     /// Entry.
     Entry,
     /// Return.
     Return,
-    /// Both, as a session program.
+    /// Both sides, in a session program.
     Session,
 }
 
-/// One place to probe.
+/// One attach site.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Site {
     /// The catalog's id of the file.
     pub file: u32,
     /// Offset in the file.
     pub offset: u64,
-    /// What the program finds as its attach cookie.
+    /// Attach cookie.
     pub cookie: u64,
     /// Index of the attach point's name in `names.probes`, for messages.
     pub probe: u32,
-    /// Offset in the file of a 16-bit counter that the kernel raises while the place is probed; 0: there is none.
+    /// Offset in the file of a 16-bit semaphore that the kernel increments while the site is probed; 0: none.
     #[serde(default)]
     pub semaphore: u64,
 }
 
-/// A kind of record.
+/// A kind of records.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// What the reader does with it.
+    /// Action of the reader.
     pub kind: EventKind,
-    /// Where its values lie.
+    /// Layout of the values.
     pub record: Record,
-    /// The statement.
+    /// Position of the statement.
     pub place: Place,
 }
 
-/// What the reader does with a record.
+/// Action of the reader for a record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EventKind {
-    /// `printf`: one value for each directive.
+    /// `printf`: one value per directive.
     Printf {
         /// Parsed format.
         format: Vec<Piece>,
     },
-    /// `rows(top, "none")`: lines that were kept for it are printed. With a value: so many more there were.
+    /// `rows(top, "none")`: prints the lines that were kept for it. A value is the number of further lines.
     Rows {
-        /// 0: all.
+        /// Number of lines; 0: all.
         top: u32,
-        /// The line where none were kept; empty: none.
+        /// Line to print if no lines were kept; empty: none.
         #[serde(default)]
         none: Vec<u8>,
     },
-    /// `errorf(format, ...)` and its like: one value for each directive.
+    /// `errorf(format, ...)` and similar functions: one value per directive.
     Message {
-        /// What becomes of the text.
+        /// Use of the text.
         what: Message,
-        /// Column behind the statement, 0 if it ends on another line.
+        /// Column after the statement; 0 if it ends on another line.
         end_column: u32,
         /// Parsed format.
         format: Vec<Piece>,
     },
     /// `print(e)`: one value.
     Print,
-    /// `print(@m[k])` of an aggregation without a single value: the key's parts. The reader looks the key up.
+    /// `print(@m[k])` of an aggregation with several values: the parts of the key. The reader looks up the key.
     PrintEntry {
         /// Map index.
         map: u32,
@@ -378,9 +381,9 @@ pub enum EventKind {
     PrintMap {
         /// Map index.
         map: u32,
-        /// 0: all.
+        /// Number of entries; 0: all.
         top: u32,
-        /// 0 counts as 1.
+        /// Divisor; 0 means 1.
         div: u32,
     },
     /// `clear(@m)`
@@ -400,26 +403,26 @@ pub enum EventKind {
         /// strftime format.
         format: String,
     },
-    /// `span(...)`, `event(...)`, `counter(...)`: what the sinks of `--export` take. The values are those of `hidden` in
-    /// their order, then one for each of `keys`.
+    /// `span(...)`, `event(...)`, `counter(...)`: input of the exporters. The values are those of `hidden` in
+    /// their order, then one per entry of `keys`.
     Export {
         /// Which of the three.
         what: Export,
-        /// The name, if it is the same each time; else it is among the values, or that of the function.
+        /// The name, if it is constant. Otherwise it is among the values, or is the function's name.
         name: Option<String>,
-        /// What the script did not write.
+        /// Values that the compiler added.
         hidden: Vec<Hidden>,
         /// Names of the script's own values.
         keys: Vec<String>,
     },
 }
 
-/// What a record for the sinks of `--export` is.
+/// Kind of a record for the exporters.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Export {
     /// `span`: a call with start and duration.
     Span,
-    /// `event`: a moment.
+    /// `event`: a point in time.
     Instant,
     /// `counter`: a number that changes with time.
     Counter,
@@ -436,16 +439,16 @@ impl Export {
     }
 }
 
-/// A value that a record for the sinks has without the script's doing.
+/// A value of an exported record that the compiler adds.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Hidden {
     /// Start of the call, ns of the monotonic clock.
     Start,
-    /// Start that the script gives, ns of the boot clock.
+    /// Start given by the script, ns of the boot clock.
     BootStart,
     /// Duration of the call, ns.
     Duration,
-    /// Start of the traced call around it on this thread, ns of the monotonic clock; 0 if there is none.
+    /// Start of the enclosing traced call on the same thread, ns of the monotonic clock; 0 if there is none.
     ParentStart,
     /// `func`
     Func,
@@ -457,28 +460,28 @@ pub enum Hidden {
     Comm,
     /// `retval`
     Result,
-    /// A name that is no literal.
+    /// A name that is not a literal.
     Name,
-    /// A counter's number.
+    /// Value of a counter.
     Number,
 }
 
-/// What becomes of a formatted text.
+/// Use of a formatted text.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
-    /// `errorf`: an error of the script, with its place.
+    /// `errorf`: an error reported by the script, with its position.
     Error,
-    /// `warnf`: a warning of the script, with its place.
+    /// `warnf`: a warning reported by the script, with its position.
     Warning,
     /// `cat`: the path of a file to print.
     Cat,
     /// `system`: a shell command whose output is printed.
     System,
-    /// `join`: words, printed as a line.
+    /// `join`: words that are printed as one line.
     Join,
-    /// `row`: a line that the reader keeps for [`EventKind::Rows`]. The weight, an int64, is the first of the values.
+    /// `row`: a line that the reader keeps for [`EventKind::Rows`]. The first value is the weight, an int64.
     Row,
-    /// `heading`: a text for people, which formats for programs leave out.
+    /// `heading`: a text for people; machine-readable formats omit it.
     Heading,
 }
 
@@ -500,7 +503,7 @@ impl Message {
 /// Part of a printf format.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Piece {
-    /// Text, `%%` already one `%`.
+    /// Literal text, in which `%%` is already `%`.
     Text(Vec<u8>),
     /// `%-8d`
     Directive(Directive),
@@ -519,11 +522,11 @@ pub struct Directive {
     pub alternate: bool,
     /// `0`
     pub zero: bool,
-    /// Characters at least.
+    /// Minimum number of characters.
     pub width: u32,
-    /// Digits at least.
+    /// Minimum number of digits.
     pub precision: Option<u32>,
-    /// Bytes of the length (`hh`: 1, `h`: 2, others: 8); 0 without one.
+    /// Bytes of the length modifier (`hh`: 1, `h`: 2, others: 8); 0 without one.
     pub length: u8,
     /// The value is a register of unknown type, such as `arg0`: an `int` is its lower half.
     pub register: bool,
@@ -533,7 +536,7 @@ pub struct Directive {
     pub conversion: char,
 }
 
-/// Tables of names; an id indexes the table of its kind. Ids are per name, not per attach point.
+/// Tables of names. An id is an index into the table of its kind, and belongs to a name, not to an attach point.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Names {
     /// `func`
@@ -545,7 +548,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// The table of a kind.
+    /// The table of a kind of name.
     pub fn table(&self, kind: NameKind) -> &[String] {
         match kind {
             NameKind::Func => &self.funcs,
@@ -563,30 +566,30 @@ impl Names {
 /// How a map is exported as a metric.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Metric {
-    /// `metric @m = { ... }` is in the script.
+    /// True if the script has `metric @m = { ... }`.
     pub declared: bool,
-    /// As OpenTelemetry writes names, `gpu.cuda.memory.copies`; empty: made from the map's.
+    /// Name in OpenTelemetry's notation, `gpu.cuda.memory.copies`; empty: derived from the map's name.
     pub name: String,
-    /// UCUM, as OpenTelemetry writes units: `By`, `s`; empty: none.
+    /// Unit in UCUM, as in OpenTelemetry: `By`, `s`; empty: none.
     pub unit: String,
-    /// What it is, in words; empty: nothing is known.
+    /// Description; empty if there is none.
     pub help: String,
-    /// A name for each part of the key; those that are not declared come from the first use.
+    /// Label of each part of the key; labels that are not declared are taken from the first use.
     pub labels: Vec<String>,
-    /// What its values are; none: as the map's aggregation says.
+    /// Kind of its values; `None`: determined by the map's aggregation.
     pub kind: Option<MetricKind>,
-    /// Values are divided by it; 0 counts as 1.
+    /// Divisor of the values; 0 means 1.
     pub divisor: u64,
 }
 
-/// What the values of a metric are, where the map does not tell.
+/// Kind of the values of a metric, if it is not determined by the map.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MetricKind {
-    /// They never fall.
+    /// Values that never fall.
     Counter,
-    /// They rise and fall, and sums of them mean something.
+    /// Values that rise and fall, and whose sum is meaningful.
     UpDownCounter,
-    /// They rise and fall.
+    /// Values that rise and fall.
     Gauge,
 }
 

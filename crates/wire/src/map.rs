@@ -20,40 +20,41 @@ use serde::{Deserialize, Serialize};
 /// A map of the script.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Map {
-    /// Without the sigil; empty for `@`.
+    /// Name without the sigil; empty for `@`.
     pub name: String,
     /// Name of the BPF map in the object: at most 15 bytes, `[A-Za-z0-9_]`, unique.
     pub symbol: String,
     /// Parts of the key; empty for a scalar map.
     pub key: Vec<Type>,
-    /// What a cell holds.
+    /// Content of a cell.
     pub value: MapValue,
     /// How it is stored.
     pub storage: Storage,
-    /// Keys at most.
+    /// Largest number of keys.
     pub max_entries: u32,
 }
 
-/// Direct maps are sections of the object named so and then as the map: arrays of one value, whose address the programs have.
+/// Prefix of the sections of direct maps; the map's name follows. A direct map is an array of one value whose
+/// address programs contain.
 pub const DIRECT_PREFIX: &str = ".data.";
 
-/// Maps that scripts do not have themselves begin so.
+/// Prefixes of the names of maps that the compiler adds.
 const HIDDEN: [&str; 3] = ["__kernel_", "__alloc_", "__device_"];
-/// The map with the texts of kernels' names by their numbers.
+/// Map from the number of a GPU kernel's name to its text.
 pub const KERNEL_TEXTS: &str = "__kernel_texts";
-/// The map with the processes and addresses of functions of the host that stand for kernels, 8 bytes each, by their numbers.
+/// Map from the number of a GPU kernel to the process and address of its host function, 8 bytes each.
 pub const KERNEL_PLACES: &str = "__kernel_places";
-/// The map with the UUIDs of devices, 16 bytes each, by their numbers.
+/// Map from the number of a device to its UUID, 16 bytes.
 pub const DEVICE_UUIDS: &str = "__device_uuids";
 
 impl Map {
-    /// It is the compiler's own: nobody wants to see it.
+    /// Whether the compiler added the map, so that it is not shown.
     pub fn is_hidden(&self) -> bool {
         HIDDEN.iter().any(|start| self.name.starts_with(start))
     }
 }
 
-/// What a cell holds.
+/// Content of a cell.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MapValue {
     /// A value.
@@ -80,17 +81,17 @@ pub enum Storage {
 }
 
 impl Storage {
-    /// Cells exist from the start; whether one was touched is read from it.
+    /// Whether cells exist from the start, so that unused ones must be recognised by their contents.
     pub fn is_array(self) -> bool {
         matches!(self, Storage::Array | Storage::PerCpuArray)
     }
 
-    /// A new key takes the place of one that was not used for long.
+    /// Whether a new key evicts the least recently used one.
     pub fn evicts(self) -> bool {
         matches!(self, Storage::LruHash | Storage::PerCpuLruHash)
     }
 
-    /// One cell for each CPU.
+    /// Whether there is one cell per CPU.
     pub fn is_per_cpu(self) -> bool {
         matches!(self, Storage::PerCpuHash | Storage::PerCpuLruHash | Storage::PerCpuArray)
     }
@@ -116,7 +117,7 @@ pub enum Agg {
         /// Samples are signed.
         signed: bool,
     },
-    /// `avg(n)`: their mean, rounded to zero.
+    /// `avg(n)`: mean, rounded towards zero.
     Avg {
         /// Samples are signed.
         signed: bool,
@@ -126,38 +127,38 @@ pub enum Agg {
         /// Samples are signed.
         signed: bool,
     },
-    /// `hist(n, bits)`: powers of two in 2^bits parts each.
+    /// `hist(n, bits)`: powers of two, divided into 2^bits parts each.
     Hist {
         /// 0..=5
         bits: u8,
-        /// The samples are added up, too. The code generator decides it; a checked script has `false`.
+        /// True if the samples are also summed. The code generator sets it; it is `false` in a checked script.
         summed: bool,
     },
     /// `lhist(n, min, max, step)`: equal steps.
     LHist {
-        /// Lower end.
+        /// Lower bound.
         min: i64,
-        /// Upper end.
+        /// Upper bound.
         max: i64,
-        /// Width.
+        /// Width of a bucket.
         step: i64,
-        /// As in [`Agg::Hist`].
+        /// See [`Agg::Hist`].
         summed: bool,
     },
-    /// `tseries(n, interval, count, "sum")`: a value for each of the last intervals.
+    /// `tseries(n, interval, count, "sum")`: a value for each of the last `count` intervals.
     TSeries {
-        /// ns of the boot clock.
+        /// Length of an interval in ns of the boot clock.
         interval: u64,
-        /// Intervals kept.
+        /// Number of intervals.
         count: u32,
-        /// What an interval keeps of its samples.
+        /// Value of an interval.
         keeps: Keeps,
         /// Samples are signed.
         signed: bool,
     },
 }
 
-/// What an interval keeps of its samples.
+/// Value of an interval, computed from its samples.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Keeps {
     /// The last one.
@@ -168,23 +169,24 @@ pub enum Keeps {
     Min,
     /// The largest.
     Max,
-    /// Their mean, rounded to zero.
+    /// Their mean, rounded towards zero.
     Avg,
 }
 
 impl Keeps {
-    /// All, as scripts write them; the last sample is kept where nothing is written.
+    /// All modes with names, as in scripts. The default is the last sample.
     pub const NAMES: [(&'static str, Keeps); 4] =
         [("avg", Keeps::Avg), ("max", Keeps::Max), ("min", Keeps::Min), ("sum", Keeps::Sum)];
 }
 
-/// Words of an interval: one more than its number since boot (0: none yet), samples, value, time of the last sample.
+/// Words of an interval: its number since boot plus one (0: none yet), number of samples, value, time of the last
+/// sample.
 pub const SERIES_WORDS: u32 = 4;
-/// Stands for the number of an interval while its words are made ready.
+/// Placeholder for the number of an interval while its words are reset.
 pub const SERIES_CLAIMED: u64 = u64::MAX;
 
 impl Agg {
-    /// The same; histograms add their samples up, or do not.
+    /// The aggregation, with or without a sum if it is a histogram.
     pub fn with_sums(mut self, sums: bool) -> Agg {
         if let Agg::Hist { summed, .. } | Agg::LHist { summed, .. } = &mut self {
             *summed = sums;
@@ -192,7 +194,7 @@ impl Agg {
         self
     }
 
-    /// Words (u64) of a cell.
+    /// Size of a cell in words (u64).
     pub fn words(&self) -> u32 {
         match self {
             Agg::Count => 1,
@@ -202,7 +204,7 @@ impl Agg {
         }
     }
 
-    /// Buckets of a histogram, 0 of others.
+    /// Number of buckets of a histogram; 0 for other aggregations.
     pub fn buckets(&self) -> u32 {
         match *self {
             Agg::Hist { bits, .. } => hist_buckets(bits),
@@ -211,7 +213,7 @@ impl Agg {
         }
     }
 
-    /// The word of a histogram's cell that holds the sum of its samples, if they are added up.
+    /// Index of the word with the sum of a histogram's samples, if there is one.
     pub fn sum_word(&self) -> Option<u32> {
         match self {
             Agg::Hist { summed: true, .. } | Agg::LHist { summed: true, .. } => Some(self.buckets()),
@@ -220,13 +222,13 @@ impl Agg {
     }
 }
 
-/// Steps between the two open ends of an lhist; the last may be cut by `max`.
+/// Number of steps between the two open buckets of an lhist; `max` may truncate the last step.
 pub fn lhist_steps(min: i64, max: i64, step: i64) -> u32 {
     ((i128::from(max) - i128::from(min) + i128::from(step) - 1) / i128::from(step)) as u32
 }
 
-/// Buckets of a `hist` whose powers of two have 2^bits parts:
-/// bucket 0 holds negative samples, 1 + n the sample n for n < 2^(bits+1), and so on by [`hist_bucket`].
+/// Number of buckets of a `hist` whose powers of two have 2^bits parts. Bucket 0 has negative samples, bucket 1 +
+/// n the sample n for n < 2^(bits+1), and so on by [`hist_bucket`].
 pub fn hist_buckets(bits: u8) -> u32 {
     // The largest sample is i64::MAX, with 63 significant bits.
     1 + hist_index(i64::MAX as u64, bits) + 1
@@ -237,7 +239,8 @@ pub fn hist_bucket(sample: i64, bits: u8) -> u32 {
     if sample < 0 { 0 } else { 1 + hist_index(sample as u64, bits) }
 }
 
-/// Index of a non-negative sample: itself below 2^bits, else octave and the next `bits` bits below the leading one.
+/// Index of a non-negative sample: the sample itself below 2^bits, otherwise the octave and the `bits` bits after
+/// the leading one.
 fn hist_index(sample: u64, bits: u8) -> u32 {
     if sample < 1 << bits {
         return sample as u32;
@@ -246,7 +249,7 @@ fn hist_index(sample: u64, bits: u8) -> u32 {
     (shift << bits) + (sample >> shift) as u32
 }
 
-/// Inclusive lower and exclusive upper end of a bucket; bucket 0 has neither lower end nor 0.
+/// Inclusive lower and exclusive upper bound of a bucket. Bucket 0 has no lower bound and ends before 0.
 pub fn hist_range(bucket: u32, bits: u8) -> (Option<i64>, Option<i64>) {
     if bucket == 0 {
         return (None, Some(0));
@@ -264,12 +267,12 @@ pub fn hist_range(bucket: u32, bits: u8) -> (Option<i64>, Option<i64>) {
 }
 
 impl Map {
-    /// Bytes of the BPF map's key.
+    /// Size of the BPF map's key in bytes.
     pub fn key_size(&self) -> u32 {
         crate::layout::key(&self.key).size
     }
 
-    /// Bytes before the value in a cell.
+    /// Offset of the value in a cell, in bytes.
     pub fn value_offset(&self) -> u32 {
         match (&self.value, self.storage) {
             (MapValue::Plain(_), Storage::Array | Storage::PerCpuArray) => 8,
@@ -277,7 +280,7 @@ impl Map {
         }
     }
 
-    /// Bytes of a cell, a multiple of 8.
+    /// Size of a cell in bytes, a multiple of 8.
     pub fn value_size(&self) -> u32 {
         match &self.value {
             MapValue::Plain(ty) => (self.value_offset() + ty.size()).next_multiple_of(8),

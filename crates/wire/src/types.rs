@@ -2,18 +2,18 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What the BPF program writes as a small integer and the reader prints as text.
+/// A name that the BPF program writes as a small integer and the reader prints as text.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum NameKind {
-    /// `func`: the symbol that was hit.
+    /// `func`: the symbol that was called.
     Func,
-    /// `api`: its family's name.
+    /// `api`: name of its symbol family.
     Api,
     /// `probe`: `uprobe:PATH:SYMBOL`.
     Probe,
 }
 
-/// How a stack prints.
+/// Print format of a stack.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum StackMode {
     /// 8 spaces and `symbol+offset`.
@@ -25,11 +25,12 @@ pub enum StackMode {
     Raw,
     /// `main;work;cuLaunchKernel`: outermost first, on one line, for flame graphs.
     Folded,
-    /// Build id and place in the file, for symbolisers elsewhere.
+    /// Build id and offset in the file, for offline symbolisation.
     BuildId,
 }
 
-/// The type of a value. In memory: little endian, size and alignment as given by [`Type::size`] and [`Type::align`].
+/// The type of a value. In memory values are little endian, with the size and alignment of [`Type::size`] and
+/// [`Type::align`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Type {
     /// 1 byte.
@@ -41,7 +42,7 @@ pub enum Type {
         /// Two's complement.
         signed: bool,
     },
-    /// 4 or 8 bytes, IEEE 754; 16: the ten of x86 and six of padding.
+    /// 4 or 8 bytes, IEEE 754; 16 bytes: x87 extended precision (10 bytes and 6 of padding).
     Float(u8),
     /// 4 bytes.
     Enum {
@@ -52,47 +53,48 @@ pub enum Type {
     },
     /// 8 bytes, printed in hex.
     Pointer,
-    /// Text up to a NUL in so many bytes, zero-filled behind it.
+    /// Text in this number of bytes, terminated by a NUL and zero-filled after it.
     Str(u32),
-    /// One after the other, aligned.
+    /// Consecutive values, aligned.
     Tuple(Vec<Type>),
-    /// The same with a name for each part.
+    /// A tuple with a name for each part.
     Record(Vec<String>, Vec<Type>),
-    /// Members where a C compiler puts them.
+    /// Members with the offsets of the C compiler.
     Struct(Struct),
-    /// One after the other, without gaps.
+    /// Consecutive elements, without gaps.
     Array(Box<Type>, u32),
-    /// Text in so many bytes, up to a NUL or to their end.
+    /// Text in this number of bytes, up to a NUL or to the end.
     Chars(u32),
     /// 4 bytes; an index into the manifest's table of names of that kind.
     Name(NameKind),
     /// `u64 address, u32 tgid, u32 0`.
     Usym,
-    /// `u32 id, u32 tgid`; the id is a key of stack map [`crate::manifest::Manifest::stacks`]`[map]`; `u32::MAX`: no stack.
+    /// `u32 id, u32 tgid`; the id is a key of stack map [`crate::manifest::Manifest::stacks`]`[map]`; `u32::MAX`:
+    /// no stack.
     Stack {
         /// Index into the manifest's stack maps.
         map: u32,
-        /// How it prints.
+        /// Print format.
         mode: StackMode,
     },
     /// 8 bytes: boot-clock ns, printed by the strftime format.
     Timestamp(String),
-    /// 8 bytes, signed: prints as what the reader finds for it.
+    /// 8 bytes, signed: a number that the reader resolves to text.
     Lookup(Lookup),
-    /// `u32 length` and so many bytes, zero-filled behind the length.
+    /// `u32 length` and this number of bytes, zero-filled after the length.
     Buf(u32),
-    /// `u32 family` and 16 bytes in network order, of which IPv4 takes the first four.
+    /// `u32 family` and 16 bytes in network order; IPv4 uses the first four.
     Inet,
-    /// One of several: laid out as a tuple whose first part, a u32, says which of the others is meant.
+    /// One of several variants: a tuple whose first part, a u32, is the index of the valid part.
     Either(Vec<Type>),
 }
 
-/// What a number stands for, found when it is printed.
+/// Meaning of a number that is resolved when it is printed.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Lookup {
     /// `comm(pid)`: name of a process.
     Comm,
-    /// `strerror(n)`: words for an errno.
+    /// `strerror(n)`: description of an errno.
     Error,
     /// `signal_name(n)`: `Killed`.
     Signal,
@@ -102,36 +104,36 @@ pub enum Lookup {
     User,
     /// `cgroup_path(id)`: path under the mounted hierarchy.
     CgroupPath,
-    /// `macaddr(bytes)`: `00:16:3e:4f:00:01`, of six bytes, the first in the lowest.
+    /// `macaddr(bytes)`: `00:16:3e:4f:00:01`; the value has six bytes, the first in the lowest byte.
     Mac,
-    /// `ksym(address)`: symbol in the kernel.
+    /// `ksym(address)`: symbol of the kernel.
     Ksym,
     /// `size_text(bytes)`: `1.5 MiB`.
     Size,
     /// `time_text(ns)`: `12.3 us`.
     Time,
-    /// `kernel_name(h)`: of the number of a name, demangled and short.
+    /// `kernel_name(h)`: demangled and shortened name of a GPU kernel; the value is the number of the name.
     Kernel,
-    /// `kernel_name(h, full)`: of the number of a name, demangled.
+    /// `kernel_name(h, full)`: demangled name; the value is the number of the name.
     KernelFull,
-    /// `kernel_name(h, mangled)`: of the number of a name, as the driver has it.
+    /// `kernel_name(h, mangled)`: name as in the driver; the value is the number of the name.
     KernelMangled,
-    /// `device_uuid`: of the number of a UUID.
+    /// `device_uuid`: the value is the number of the UUID.
     DeviceUuid,
-    /// `device_pci`: `0000:1b:00.0`, of domain, bus, device and function of PCI in 16, 8, 5 and 3 bits.
+    /// `device_pci`: `0000:1b:00.0`; the value has PCI domain, bus, device and function in 16, 8, 5 and 3 bits.
     DevicePci,
     /// `error_text(e)` of a `CUresult`.
     DriverResult,
     /// `error_text(e)` of a `cudaError_t`.
     RuntimeResult,
-    /// What `float *` points to: of its bits.
+    /// The value of a `float *`'s target, as its bits.
     Float,
-    /// What `double *` points to: of its bits.
+    /// The value of a `double *`'s target, as its bits.
     Double,
 }
 
 impl Lookup {
-    /// As scripts write it.
+    /// The function's name in scripts.
     pub fn function(self) -> &'static str {
         match self {
             Lookup::Comm => "comm",
@@ -161,7 +163,7 @@ pub struct Struct {
     pub size: u32,
     /// Alignment in bytes.
     pub align: u32,
-    /// In order.
+    /// Members in order.
     pub members: Vec<Member>,
 }
 
@@ -170,16 +172,16 @@ pub struct Struct {
 pub struct Member {
     /// Its name.
     pub name: String,
-    /// Bytes from the start.
+    /// Offset in bytes from the start.
     pub offset: u32,
     /// Its type.
     pub ty: Type,
-    /// A bit-field's first bit in the integer, and its number of bits.
+    /// For a bit-field: its first bit in the integer, and its number of bits.
     pub bits: Option<(u8, u8)>,
 }
 
 impl Type {
-    /// Bytes in memory.
+    /// Size in memory in bytes.
     pub fn size(&self) -> u32 {
         match self {
             Type::Bool => 1,

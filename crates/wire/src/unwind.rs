@@ -15,82 +15,82 @@
 //! A saved stack is `u64 hash, u64 addresses[limit]`, padded with zeros. A last address from [`STOPPED`] on is the reason why the
 //! walk ended early.
 
-/// Array of the tables; created by the runtime, since it holds maps.
+/// Name of the array of the tables; the runtime creates it, since it contains maps.
 pub const TABLES_MAP: &str = "ct_tables";
-/// Which table an address belongs to.
+/// Name of the map from addresses to their tables.
 pub const MAPPINGS_MAP: &str = "ct_mappings";
-/// `u32 tgid -> u32`: processes of which some mapping was not known.
+/// Name of the map `u32 tgid -> u32`: processes with an unknown mapping.
 pub const UNKNOWN_MAP: &str = "ct_unknown";
 
-/// Tables at most, the one that is never there included.
+/// Largest number of tables, including the table that never exists.
 pub const MAX_TABLES: u32 = 1 << 13;
-/// Rows of a chunk; a power of two.
+/// Number of rows of a chunk; a power of two.
 pub const CHUNK_ROWS: usize = 1 << 11;
-/// Bytes of a row.
+/// Size of a row in bytes.
 pub const ROW_BYTES: u32 = 8;
-/// Bytes of a chunk.
+/// Size of a chunk in bytes.
 pub const CHUNK_BYTES: u32 = CHUNK_ROWS as u32 * ROW_BYTES;
-/// Bits of a mapping's key that are not of the address.
+/// Number of bits in a mapping's key before the address.
 pub const KEY_HEAD_BITS: u32 = 32;
-/// Bytes of a mapping's key, the prefix length included.
+/// Size of a mapping's key in bytes, including the prefix length.
 pub const MAPPING_KEY: u32 = 16;
-/// Bytes of a mapping's value.
+/// Size of a mapping's value in bytes.
 pub const MAPPING_VALUE: u32 = 16;
-/// Where the addresses begin in a kept stack.
+/// Offset of the addresses in a stored stack.
 pub const ADDRESSES_AT: u32 = 8;
 
-/// Bytes of a kept stack.
+/// Size of a stored stack in bytes.
 pub fn stack_bytes(limit: u32) -> u32 {
     ADDRESSES_AT + 8 * limit
 }
 
-/// Where the caller's stack pointer comes from.
+/// Base of the caller's stack pointer.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Base {
-    /// The stack pointer and the offset.
+    /// The stack pointer plus the offset.
     Sp,
-    /// The frame pointer and the offset.
+    /// The frame pointer plus the offset.
     Bp,
-    /// The word at the frame pointer and the offset: functions that align their stack.
+    /// The word at the frame pointer plus the offset: functions that align their stack.
     AtBp,
-    /// A PLT entry, in which a word is pushed from byte `offset` of its 16 on.
+    /// A PLT entry, which pushes a word at byte `offset` of its 16 bytes.
     Plt,
-    /// The kernel's frame of a signal.
+    /// The kernel's signal frame.
     Signal,
 }
 
-/// Where the caller's frame pointer is.
+/// Location of the caller's frame pointer.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum SavedBp {
-    /// Still in its register.
+    /// In its register.
     Kept,
-    /// Words below the caller's stack pointer; 1 to 254.
+    /// This number of words (1 to 254) below the caller's stack pointer.
     Below(u8),
-    /// Where the frame pointer points to.
+    /// At the address in the frame pointer.
     AtBp,
 }
 
-/// What is known of an address.
+/// Unwind rule of an address.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Rule {
-    /// Nothing.
+    /// The address is not covered.
     Unknown,
     /// The outermost frame of a thread.
     Outermost,
-    /// Something that rows cannot say.
+    /// A rule that rows cannot represent.
     Unsupported,
     /// The caller's frame.
     Frame {
-        /// Whence.
+        /// Base.
         base: Base,
-        /// Bytes.
+        /// Offset in bytes.
         offset: i32,
-        /// And its frame pointer.
+        /// Location of the frame pointer.
         bp: SavedBp,
     },
 }
 
-/// Kinds of rule, in the low bits.
+/// Kinds of rules, in the low bits.
 pub mod kind {
     #![allow(missing_docs)]
     pub const UNKNOWN: u32 = 0;
@@ -103,15 +103,15 @@ pub mod kind {
     pub const SIGNAL: u32 = 7;
 }
 
-/// Bits of the kind.
+/// Number of bits of the kind.
 pub const KIND_BITS: u32 = 4;
-/// Bits below the offset.
+/// Number of bits below the offset.
 pub const OFFSET_AT: u32 = 12;
-/// Frame pointer saved where it points to.
+/// Value for a frame pointer that is saved at the address in the frame pointer.
 pub const BP_AT_BP: u32 = 255;
 
 impl Rule {
-    /// The bits of a row. What does not fit is unsupported.
+    /// Encodes a rule. A rule that does not fit is encoded as unsupported.
     pub const fn encode(self) -> u32 {
         let (base, offset, bp) = match self {
             Rule::Unknown => return kind::UNKNOWN,
@@ -148,7 +148,8 @@ pub fn row_address(row: u64) -> u32 {
     (row >> 32) as u32
 }
 
-/// The chunks of sorted rows, directory first; `None` if they are more than a directory can name. Addresses before the first row are unknown.
+/// Divides sorted rows into chunks, directory first; `None` if the directory cannot hold them all. Addresses
+/// before the first row are unknown.
 pub fn chunks(rows: &[u64]) -> Option<Vec<Vec<u64>>> {
     let behind = u64::from(u32::MAX) << 32;
     let all: Vec<u64> = std::iter::once(row(0, Rule::Unknown)).chain(rows.iter().copied()).collect();
@@ -162,36 +163,36 @@ pub fn chunks(rows: &[u64]) -> Option<Vec<Vec<u64>>> {
     (directory.len() <= CHUNK_ROWS).then(|| std::iter::once(pad(&directory)).chain(further).collect())
 }
 
-/// What a walk writes behind the last frame when it ends before the stack does, plus a [`Stop`].
+/// Base of the marker, plus a [`Stop`], that follows the last frame if a walk ends early.
 pub const STOPPED: u64 = u64::MAX - 0xff;
 
-/// Why a walk ended before the stack did.
+/// The reason why a walk ended before the outermost frame.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Stop {
     /// No table covers the code, and there is no frame pointer.
     NoTable,
-    /// The table's rule is one that rows cannot say.
+    /// The table's rule cannot be represented by rows.
     Unsupported,
     /// Stack memory could not be read.
     Unreadable,
-    /// The caller's frame would lie below.
+    /// The caller's frame would be at a lower address.
     Backwards,
 }
 
 impl Stop {
     const ALL: [Stop; 4] = [Stop::NoTable, Stop::Unsupported, Stop::Unreadable, Stop::Backwards];
 
-    /// What stands in a stack.
+    /// The marker in a stack.
     pub fn mark(self) -> u64 {
         STOPPED + self as u64
     }
 
-    /// The reason that an address stands for.
+    /// The reason for a marker; `None` for an address.
     pub fn of(address: u64) -> Option<Stop> {
         Stop::ALL.get(usize::try_from(address.checked_sub(STOPPED)?).ok()?).copied()
     }
 
-    /// In words.
+    /// Description.
     pub fn words(self) -> &'static str {
         match self {
             Stop::NoTable => "no unwind table or frame pointer there",

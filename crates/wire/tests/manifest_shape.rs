@@ -9,10 +9,10 @@ use wire::map::{Agg, Keeps, MapValue, Storage};
 use wire::types::{Lookup, StackMode};
 use wire::{CounterKind, NameKind, Type};
 
-/// Fields and variants of all that a manifest holds, by type.
+/// Fields and variants of all types of a manifest.
 fn shape() -> Registry {
     let mut tracer = Tracer::new(TracerConfig::default());
-    // The tracer sees one variant of an enum inside another type, so each enum is traced by itself.
+    // The tracer covers one variant of an enum inside another type, so each enum is traced separately.
     macro_rules! trace {
         ($($ty:ty),*) => { $(tracer.trace_simple_type::<$ty>().unwrap_or_else(|error| panic!("{}: {error}", stringify!($ty)));)* };
     }
@@ -37,7 +37,7 @@ fn shape() -> Registry {
     tracer.registry().expect("every enum is traced")
 }
 
-/// One line for each field or variant.
+/// One line per field or variant.
 fn lines(format: &ContainerFormat) -> String {
     match format {
         ContainerFormat::Struct(fields) => {

@@ -3,12 +3,12 @@
 use anyhow::{Result, bail};
 use runtime::kernel::btf;
 
-/// `char[16]` and `comm` as `char comm[16]`.
+/// The declaration of `comm` with type `char[16]`: `char comm[16]`.
 pub fn variable(declared: &str, name: &str) -> String {
     btf::variable(declared, name)
 }
 
-/// `const char *s` and `int n` of `long f(const char *s, int n)`.
+/// The parameters of a function: `const char *s` and `int n` of `long f(const char *s, int n)`.
 pub fn parameters(function: &str) -> Vec<String> {
     let Some(list) = function.strip_suffix(')').and_then(|text| Some(&text[opening(text)? + 1..])) else {
         return vec![function.to_owned()];
@@ -29,14 +29,14 @@ pub fn parameters(function: &str) -> Vec<String> {
     named.filter(|parameter| !parameter.is_empty() && parameter != "void").collect()
 }
 
-/// `CUresult retval` of a function; none of one that returns nothing.
+/// The result of a function: `CUresult retval`; `None` for `void`.
 pub fn result(function: &str) -> Option<String> {
     let head = &function[..opening(function.strip_suffix(')')?)?];
     let ty = head.trim_end_matches(|letter| !matches!(letter, ' ' | '*')).trim_end();
     (ty != "void").then(|| variable(ty, "retval"))
 }
 
-/// Where the parenthesis was opened that ends behind a text.
+/// Position of the opening parenthesis that matches one after the text.
 fn opening(text: &str) -> Option<usize> {
     let mut depth = 0;
     text.char_indices().rev().find_map(|(at, letter)| {
@@ -50,18 +50,18 @@ fn opening(text: &str) -> Option<usize> {
     })
 }
 
-/// Words before the name of a type.
+/// Keywords before the name of a type.
 const TAGS: [&str; 3] = ["struct ", "union ", "enum "];
 
-/// `struct task_struct` is a type of the kernel, and no attach point.
+/// Whether the pattern is a type of the kernel such as `struct task_struct`, not an attach point.
 pub fn is_type(pattern: &str) -> bool {
     TAGS.iter().any(|tag| pattern.starts_with(tag))
 }
 
-/// A struct, union or enum of the kernel, with its members where they are wanted.
+/// The declaration of a struct, union or enum of the kernel; with `verbose` including its members.
 ///
 /// # Errors
-/// This kernel has none of that name.
+/// This kernel has no such type.
 pub fn declaration(pattern: &str, verbose: bool) -> Result<String> {
     let (_, name) = pattern.split_once(' ').unwrap_or_default();
     match btf::declaration(name.trim()) {

@@ -27,12 +27,12 @@ use std::time::{Duration, Instant};
 const SCRIPT: &str = include_str!("record.ct");
 const PROCESS_END: &str = include_str!("process_end.ct");
 const KERNEL: &str = include_str!("kernel.ct");
-/// The folder of recordings whose place is not given.
+/// Default folder of recordings.
 pub const FOLDER: &str = "traces";
-/// Between two states of the live line.
+/// Period of the live line.
 const TICK: Duration = Duration::from_millis(500);
 
-/// Records as the command line says; gives the exit status.
+/// Records as the command line specifies; returns the exit status.
 pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     if let Some(word) = cli.words.get(1) {
         return Err(Failure::wrong(anyhow::anyhow!(
@@ -56,7 +56,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         live: Box::new(move |summaries| Ok(Box::new(Live::new(shown, summaries, show)?) as Box<dyn Watch>)),
     };
     let mut text = SCRIPT.to_owned();
-    // Tracepoints are for those who can read tracefs: calls are recorded without them, too.
+    // Tracepoints require read access to tracefs; without it, calls are still recorded.
     if runtime::kernel::tracefs::tracepoint_format("sched", "sched_process_exit").is_ok() {
         text += PROCESS_END;
     }
@@ -72,7 +72,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     Ok(status)
 }
 
-/// What was asked for, or a file named after the time.
+/// The requested exports, or a file named after the time.
 fn exports(cli: &Cli) -> Result<Vec<ExportRequest>> {
     if !cli.export.is_empty() {
         if cli.record.out.is_some() {
@@ -99,7 +99,7 @@ fn exports(cli: &Cli) -> Result<Vec<ExportRequest>> {
     Ok(vec![export::ExportRequest { kind, dest: path.to_string_lossy().into_owned(), only_new: true }])
 }
 
-/// The folder that nobody has named is no way to another user's choice of a folder.
+/// Checks that the default folder is not a link of another user, who could redirect the recording.
 fn check_folder(folder: &Path) -> Result<()> {
     let Ok(found) = folder.symlink_metadata() else { return Ok(()) };
     let own = rustix::process::geteuid().as_raw();
@@ -110,7 +110,7 @@ fn check_folder(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Says what there was, and what to do with it.
+/// Prints a summary of the recording, and how to use it.
 fn finish(tally: &summary::Summary, exports: &[ExportRequest], quiet: bool) {
     if quiet {
         return;
@@ -125,7 +125,7 @@ fn finish(tally: &summary::Summary, exports: &[ExportRequest], quiet: bool) {
     }
 }
 
-/// The line that shows that something happens.
+/// The line that shows progress.
 struct Live {
     timer: Timer,
     tally: Rc<RefCell<summary::Summary>>,
@@ -167,7 +167,7 @@ impl Watch for Live {
         self.timer.take();
         if self.show {
             let line = self.line(session);
-            // A terminal that cannot be written to is no reason to stop.
+            // A terminal that cannot be written is not a reason to stop.
             let _ = write!(std::io::stderr(), "\r{line}\x1b[K");
         }
         Next::Continue

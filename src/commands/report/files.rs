@@ -10,15 +10,15 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-/// Standard input as a recording.
+/// Name of standard input as a recording.
 const STDIN: &str = "-";
-/// Recordings that a message names.
+/// Largest number of recordings that are named in a message.
 const NAMED: usize = 5;
 
-/// The files of one recording, in their order. Of several recordings the newest is taken, and a line says so.
+/// The files of one recording in order. Of several recordings the newest is selected, with a note.
 ///
 /// # Errors
-/// There is none, or one that is named cannot be read.
+/// There is no recording, or a named one cannot be read.
 pub fn choose(named: &[String], messages: &Messages) -> Result<Vec<PathBuf>> {
     if let [one] = named {
         return if one == STDIN { Ok(vec![one.into()]) } else { with_later_parts(Path::new(one)) };
@@ -45,7 +45,7 @@ pub fn choose(named: &[String], messages: &Messages) -> Result<Vec<PathBuf>> {
     Ok(by_number(parts))
 }
 
-/// How a recording is called: the name of its first file.
+/// Title of a recording: the name of its first file.
 pub fn title(parts: &[PathBuf]) -> String {
     let first = parts.first().map(PathBuf::as_path).unwrap_or(Path::new(STDIN));
     first.file_name().map_or_else(|| STDIN.into(), |name| name.to_string_lossy().into_owned())
@@ -63,7 +63,7 @@ pub fn open(path: &Path) -> Result<Box<dyn BufRead>> {
     })
 }
 
-/// Says what cannot be read, and which recordings are there.
+/// The error for a file that cannot be read, with the recordings that exist.
 fn not_there(path: &Path, error: &std::io::Error) -> anyhow::Error {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut there = recordings(folder);
@@ -79,7 +79,7 @@ fn not_there(path: &Path, error: &std::io::Error) -> anyhow::Error {
 /// Recordings in a folder, by name.
 fn recordings(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
-    // A recording whose program could not be started is empty.
+    // A recording is empty if its program could not be started.
     let is_one = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         (name.ends_with(".jsonl") || name.ends_with(".jsonl.gz"))
@@ -95,14 +95,14 @@ fn modified(path: &Path) -> Option<SystemTime> {
     path.metadata().and_then(|about| about.modified()).ok()
 }
 
-/// The line about the run, which all parts of a recording have.
+/// The line that describes the run, which all parts of a recording share.
 fn first_line(path: &Path) -> Result<Vec<u8>> {
     let mut line = Vec::new();
     open(path)?.take(1 << 20).read_until(b'\n', &mut line)?;
     Ok(line)
 }
 
-/// A file and those that rotation made after it.
+/// A file and the later files of its rotation.
 fn with_later_parts(first: &Path) -> Result<Vec<PathBuf>> {
     let run = first_line(first)?;
     let dest = Destination::new(&first.to_string_lossy(), None);
@@ -114,7 +114,7 @@ fn with_later_parts(first: &Path) -> Result<Vec<PathBuf>> {
     Ok(std::iter::once(first.to_owned()).chain(later).collect())
 }
 
-/// `t.jsonl`, `t.1.jsonl`, ..., `t.10.jsonl`
+/// Sorts `t.jsonl`, `t.1.jsonl`, ..., `t.10.jsonl`.
 fn by_number(mut parts: Vec<PathBuf>) -> Vec<PathBuf> {
     let number = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -125,11 +125,11 @@ fn by_number(mut parts: Vec<PathBuf>) -> Vec<PathBuf> {
     parts
 }
 
-/// SIGINT is ignored while this is there.
+/// Ignores SIGINT during its lifetime.
 pub struct IgnoredInterrupts(libc::sighandler_t);
 
 impl IgnoredInterrupts {
-    /// From now on.
+    /// Begins to ignore SIGINT.
     pub fn begin() -> IgnoredInterrupts {
         // SAFETY: changes a disposition; no handler is installed.
         IgnoredInterrupts(unsafe { libc::signal(libc::SIGINT, libc::SIG_IGN) })
@@ -138,7 +138,7 @@ impl IgnoredInterrupts {
 
 impl Drop for IgnoredInterrupts {
     fn drop(&mut self) {
-        // SAFETY: as above; the disposition is the one that was there.
+        // SAFETY: as above; the disposition is the previous one.
         unsafe { libc::signal(libc::SIGINT, self.0) };
     }
 }

@@ -18,19 +18,19 @@ use std::io::{IsTerminal, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Standard input as a recording, standard output as what is made of one.
+/// Name of standard output as a destination.
 const STDOUT: &str = "-";
-/// Rows of a table, threads of the timeline.
+/// Largest number of rows of a table, and of threads in the timeline.
 const ROWS: usize = 20;
-/// Width of the text where no terminal has one.
+/// Width of the text if standard output is not a terminal.
 const COLUMNS: usize = 120;
-/// Calls that are listed by their length.
+/// Number of longest calls in the list.
 const SLOWEST: usize = 15;
 
-/// Reports on the recording that the command line names, or on the newest one.
+/// Reports on the recordings on the command line, or on the newest one.
 ///
 /// # Errors
-/// It cannot be read, is no recording, or what is to be made of it cannot be written.
+/// A file cannot be read or is not a recording, or an output cannot be written.
 pub fn run(cli: &Cli, messages: &Messages) -> Result<u8> {
     if let Some(name) = &cli.report.csv
         && !tables::NAMES.contains(&name.as_str())
@@ -71,7 +71,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8> {
     } else if cli.format == Format::Json {
         report.json(&title, &recording)
     } else if cli.quiet || !made.is_empty() || page.is_some() {
-        // What was asked for is made; nothing else is printed with it.
+        // If another output is requested, no text is printed.
         String::new()
     } else {
         report.text(&recording)
@@ -84,7 +84,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8> {
     Ok(u8::from(!losses.is_empty()))
 }
 
-/// Where the page goes: as the command line says, or beside the recording if it is only to be opened.
+/// Path of the page: from the command line, or next to the recording if it is only to be opened.
 fn page_path(cli: &Cli, parts: &[std::path::PathBuf]) -> Result<Option<std::path::PathBuf>> {
     match (&cli.report.html, cli.report.open) {
         (Some(path), false) => Ok(Some(path.clone())),
@@ -101,7 +101,7 @@ fn page_path(cli: &Cli, parts: &[std::path::PathBuf]) -> Result<Option<std::path
     }
 }
 
-/// Shows a page in the browser of the desktop.
+/// Opens a page in the browser of the desktop.
 fn open_page(page: &Path, messages: &Messages) {
     let path = std::fs::canonicalize(page).unwrap_or_else(|_| page.into());
     let browser = std::env::var_os("BROWSER").filter(|name| !name.is_empty());
@@ -116,7 +116,7 @@ fn read(parts: &[std::path::PathBuf], reading: &mut Reading) -> Result<Recording
     let mut whole: Option<Recording> = None;
     for part in parts {
         let from_pipe = part == Path::new(STDOUT) && !std::io::stdin().is_terminal();
-        // Ctrl-C in `record | report -` ends the recording; its report is still to be made.
+        // Ctrl-C in `record | report -` ends the recording, but its report must still be printed.
         let interrupts = from_pipe.then(files::IgnoredInterrupts::begin);
         let found = recording::read(files::open(part)?, reading);
         drop(interrupts);
@@ -151,9 +151,9 @@ fn write_page(path: &Path, text: &str) -> Result<()> {
     written.with_context(|| format!("cannot write `{}`", path.display()))
 }
 
-/// One of the formats that are made.
+/// An export to another format.
 struct Conversion {
-    /// As it was asked for.
+    /// The option that requests it.
     what: String,
     dest: Destination,
     exporter: Box<dyn Exporter>,
@@ -162,21 +162,21 @@ struct Conversion {
 impl Conversion {
     fn record(&mut self, record: &Record) -> Result<()> {
         self.exporter.record(record).with_context(|| self.what.clone())?;
-        // A receiver that has failed once is not waited for again and again.
+        // After a failure of the receiver, later requests do not wait.
         if self.dest.has_lost() {
             self.dest.close();
         }
         Ok(())
     }
 
-    /// What did not arrive, in words.
+    /// Description of what did not arrive.
     fn loss(&self) -> Option<String> {
         let lost = self.dest.lost();
         (lost.count > 0).then(|| format!("{}: {}", self.what, lost.words()))
     }
 }
 
-/// All that is made of a recording while it is read once.
+/// All outputs of a recording, which is read once.
 #[derive(Default)]
 struct Reading {
     report: Report,
@@ -184,9 +184,9 @@ struct Reading {
     outputs: Vec<ExportRequest>,
     trace_per: Option<Per>,
     made: Vec<Conversion>,
-    /// Parts of a recording that follow the first are of the same run.
+    /// True after the first part; later parts belong to the same run.
     begun: bool,
-    /// The first one.
+    /// The first failure.
     failure: Option<anyhow::Error>,
 }
 
@@ -213,7 +213,7 @@ impl Reader for Reading {
     }
 }
 
-/// What is to be made besides.
+/// The exports that the command line requests.
 fn outputs(cli: &Cli) -> Vec<ExportRequest> {
     let kind = |name: &str| KINDS.iter().find(|kind| kind.name == name);
     let named = [
@@ -240,7 +240,7 @@ fn open_all(outputs: &[ExportRequest], per: Option<&Per>, run: &Run) -> Result<V
     outputs.iter().map(open).collect()
 }
 
-/// What is said of a recording.
+/// Data of the text report.
 #[derive(Default)]
 struct Report {
     summary: Summary,
@@ -248,12 +248,12 @@ struct Report {
     slowest: Vec<Slow>,
 }
 
-/// A call that took long.
+/// A slow call.
 struct Slow {
     record: Record,
-    /// Without the calls in it: by this it is ranked, so that a call and the one around it are not both listed.
+    /// Duration without nested calls, the sort key, so that a call and its enclosing call are not both listed.
     self_ns: u64,
-    /// The call around it.
+    /// Name of the enclosing call.
     around: Option<Arc<str>>,
 }
 
@@ -274,13 +274,13 @@ impl Report {
         }
     }
 
-    /// One table as comma-separated values.
+    /// A table as comma-separated values.
     fn csv(&self, name: &str) -> String {
         let tables = tables::tables(&self.summary);
         tables.iter().find(|table| table.name == name).map_or(String::new(), tables::Table::csv)
     }
 
-    /// One JSON object with all tables.
+    /// A JSON object with all tables.
     fn json(&self, title: &str, recording: &Recording) -> String {
         let Recording { run, ended, .. } = recording;
         let mut out = String::from("{");
@@ -349,7 +349,7 @@ impl Report {
             out += "\nTIMELINE\n";
             out += &self.timeline.draw(columns.saturating_sub(34).clamp(20, 200), ROWS);
         }
-        // Names, hosts and commands come from the file, whoever wrote it.
+        // Names, hosts and commands are from the file, which is untrusted.
         out.lines().map(|line| report::value::escape(line.as_bytes()) + "\n").collect()
     }
 

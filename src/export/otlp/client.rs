@@ -24,16 +24,16 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
 
-/// Pause before the second try; it doubles.
+/// Pause before the second attempt; it doubles.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
-/// Longest pause, unless the receiver asks for a longer one.
+/// Longest pause, unless the receiver requests a longer one.
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
-/// How a message of gRPC is compressed.
+/// gRPC header for the compression of a message.
 const GRPC_ENCODING: HeaderName = HeaderName::from_static("grpc-encoding");
-/// Bytes of an answer that are read at most.
+/// Largest size of a response in bytes.
 const ANSWER_BYTES: usize = 64 << 10;
 
-/// A connection to a receiver, made when it is needed.
+/// A connection to a receiver, opened when it is needed.
 #[derive(Debug)]
 pub struct Client {
     target: Target,
@@ -47,7 +47,7 @@ enum Connection {
 }
 
 impl Connection {
-    /// Sends a message; waits until the connection is done with the one before.
+    /// Sends a message, after the previous one on this connection.
     async fn send(&mut self, message: Request<Full<Bytes>>) -> hyper::Result<Response<Incoming>> {
         match self {
             Connection::Http1(sender) => {
@@ -62,24 +62,24 @@ impl Connection {
     }
 }
 
-/// What became of a request.
+/// Result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sent {
-    /// It was taken, save for so many items.
+    /// The receiver accepted it, except for some items.
     Taken {
-        /// Spans or series that the receiver refused.
+        /// Number of spans or series that the receiver rejected.
         refused: u64,
-        /// Why, in its words.
+        /// Message of the receiver.
         message: String,
     },
-    /// It was not.
+    /// The request failed.
     Failed(String),
 }
 
-/// Why a try failed.
+/// The reason why an attempt failed.
 #[derive(Debug)]
 struct Failure {
-    /// Another try may help; not before so long.
+    /// Shortest pause before another attempt; `None` if another one is useless.
     again: Option<Duration>,
     reason: String,
 }
@@ -95,12 +95,13 @@ impl Failure {
 }
 
 impl Client {
-    /// Connects later.
+    /// Creates a client without a connection.
     pub fn new(target: Target) -> Client {
         Client { target, connection: None }
     }
 
-    /// Sends a request, again and again until `patience` is over. `fails` gets the reason of each try that failed.
+    /// Sends a request, with repeated attempts until `patience` is over. `fails` gets the reason of each failed
+    /// attempt.
     pub async fn send(
         &mut self,
         request: &otlp::Request,
@@ -118,7 +119,7 @@ impl Client {
             };
             self.connection = None;
             fails(format!("{}: {}", without_credentials(&self.target.uri.to_string()), failure.reason));
-            // Not all senders at the same moment.
+            // Jitter, so that senders do not retry at the same moment.
             let jitter = pause.mul_f64(f64::from(std::process::id() % 64) / 128.0);
             let next = failure.again.map(|least| Instant::now() + least.max(pause + jitter));
             match next.filter(|next| *next < deadline) {
@@ -165,7 +166,7 @@ impl Client {
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let stream = TokioIo::new(stream);
-        // The connection ends with its sender.
+        // The connection task ends with its sender.
         match self.target.protocol {
             Protocol::Grpc => {
                 let (sender, connection) =
@@ -217,13 +218,13 @@ fn words(error: impl ToString) -> String {
 }
 
 fn compressed(body: &[u8]) -> io::Result<Vec<u8>> {
-    // Fast: what is sent in a second has to be compressed in less.
+    // Compression must keep up with the rate of records.
     let mut gzip = GzEncoder::new(Vec::new(), Compression::fast());
     gzip.write_all(body)?;
     gzip.finish()
 }
 
-/// A message of gRPC.
+/// A gRPC message: flag, length and body.
 fn framed(body: &[u8], compressed: bool) -> Bytes {
     let mut frame = Vec::with_capacity(5 + body.len());
     frame.push(compressed.into());
@@ -255,7 +256,7 @@ async fn http_answer(
     }
 }
 
-/// Seconds, or a date.
+/// Parses the Retry-After header: seconds, or a date.
 fn retry_after(headers: &HeaderMap) -> Duration {
     let value = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok());
     let until = |date: &str| {
@@ -266,13 +267,13 @@ fn retry_after(headers: &HeaderMap) -> Duration {
     pause.unwrap_or_default()
 }
 
-/// Text of an answer for a message, as far as it is text.
+/// Printable text of a response, for a message.
 fn said(body: &[u8]) -> String {
     let text: String = String::from_utf8_lossy(body).chars().take(200).filter(|c| !c.is_control()).collect();
     if text.trim().is_empty() { String::new() } else { format!(": {}", text.trim()) }
 }
 
-/// Body and trailers.
+/// The body and trailers of a response.
 async fn collect(body: Incoming) -> Result<(Bytes, HeaderMap), String> {
     let limited = http_body_util::Limited::new(body, ANSWER_BYTES);
     let collected = limited.collect().await.map_err(words)?;
@@ -280,9 +281,9 @@ async fn collect(body: Incoming) -> Result<(Bytes, HeaderMap), String> {
     Ok((collected.to_bytes(), trailers))
 }
 
-/// Codes of gRPC that OTLP calls worth another try.
+/// gRPC codes for which OTLP requires another attempt.
 const RETRIED: [u32; 6] = [1, 4, 10, 11, 14, 15];
-/// Worth another try only if the receiver says when.
+/// gRPC code for which another attempt is useful only if the receiver gives a delay.
 const RESOURCE_EXHAUSTED: u32 = 8;
 
 async fn grpc_answer(answer: Response<Incoming>, signal: otlp::Signal) -> Result<(u64, String), Failure> {
@@ -312,7 +313,7 @@ async fn grpc_answer(answer: Response<Incoming>, signal: otlp::Signal) -> Result
     }
 }
 
-/// google.rpc.Status, as far as it is read.
+/// google.rpc.Status, the fields that are used.
 #[derive(Clone, PartialEq, prost::Message)]
 struct RpcStatus {
     #[prost(message, repeated, tag = "3")]
@@ -344,7 +345,7 @@ struct RpcDuration {
     nanos: i32,
 }
 
-/// The pause that a receiver asks for in `grpc-status-details-bin`.
+/// The delay that a receiver requests in `grpc-status-details-bin`.
 fn retry_info(details: &str) -> Option<Duration> {
     use prost::Message;
     let status = RpcStatus::decode(&*unbase64(details)?).ok()?;
@@ -353,7 +354,7 @@ fn retry_info(details: &str) -> Option<Duration> {
     Some(Duration::new(u64::try_from(delay.seconds).ok()?, u32::try_from(delay.nanos).ok()?))
 }
 
-/// Base64, with or without padding.
+/// Decodes Base64, with or without padding.
 fn unbase64(text: &str) -> Option<Vec<u8>> {
     let digit = |c: u8| {
         Some(match c {

@@ -19,7 +19,7 @@ use report::export::otlp::{Attributes, Encoding, Signal};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How requests travel.
+/// Transport of requests.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// gRPC with protobuf.
@@ -31,7 +31,7 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    /// What its requests hold.
+    /// Encoding of requests.
     pub fn encoding(self) -> Encoding {
         match self {
             Protocol::Grpc | Protocol::HttpProtobuf => Encoding::Protobuf,
@@ -39,7 +39,7 @@ impl Protocol {
         }
     }
 
-    /// What is said while shaking hands.
+    /// ALPN protocol of the TLS handshake.
     fn over_tls(self) -> &'static str {
         match self {
             Protocol::Grpc => "h2",
@@ -57,48 +57,48 @@ impl Protocol {
     }
 }
 
-/// Where the requests of one signal go.
+/// Destination of the requests for one signal.
 #[derive(Clone, Debug)]
 pub struct Target {
     /// Scheme, host, port and path.
     pub uri: Uri,
-    /// How.
+    /// Transport.
     pub protocol: Protocol,
-    /// Requests are compressed with gzip.
+    /// True if requests are compressed with gzip.
     pub gzip: bool,
-    /// With TLS.
+    /// TLS configuration, if the transport uses TLS.
     pub tls: Option<Arc<rustls::ClientConfig>>,
-    /// For each request.
+    /// Headers of each request.
     pub headers: Vec<(HeaderName, HeaderValue)>,
-    /// For each request, its answer included.
+    /// Timeout of each request, including its response.
     pub timeout: Duration,
 }
 
-/// What `otlp=` names.
+/// Destination of `otlp=`.
 #[derive(Clone, Debug)]
 pub enum Destination {
     /// A receiver.
     Server {
-        /// For spans.
+        /// Target for spans.
         traces: Box<Target>,
-        /// For metrics.
+        /// Target for metrics.
         metrics: Box<Target>,
     },
     /// A file of JSON lines.
     File,
 }
 
-/// Reads a variable of the environment; empty is as good as unset.
+/// Reads an environment variable; an empty one counts as unset.
 pub type Variables<'a> = &'a dyn Fn(&str) -> Option<String>;
 
-/// The process's own environment.
+/// Reads a variable of the process's own environment.
 pub fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
 impl Destination {
     /// # Errors
-    /// The destination or a variable does not say what it must.
+    /// The destination or a variable is invalid.
     pub fn new(dest: &str, variables: Variables<'_>) -> Result<Destination> {
         if dest == "file:" {
             bail!("otlp=file: expects a path, `otlp=file:trace.json`");
@@ -111,7 +111,7 @@ impl Destination {
     }
 }
 
-/// `file:FILE`, or what looks like a path and like no host.
+/// Whether the destination is `file:FILE`, or looks like a path and not like a host.
 fn is_file(dest: &str) -> bool {
     let ends = [".json", ".jsonl", ".gz"];
     dest.starts_with("file:")
@@ -119,7 +119,7 @@ fn is_file(dest: &str) -> bool {
         || !dest.contains("://") && ends.iter().any(|end| dest.ends_with(end))
 }
 
-/// A signal in the names of variables.
+/// Name of a signal in variables.
 fn word(signal: Signal) -> &'static str {
     match signal {
         Signal::Traces => "TRACES",
@@ -127,13 +127,14 @@ fn word(signal: Signal) -> &'static str {
     }
 }
 
-/// The variable of a signal, else the one for all.
+/// The variable of a signal, otherwise the one for all signals.
 fn variable(variables: Variables<'_>, signal: Signal, name: &str) -> Option<String> {
     variables(&format!("OTEL_EXPORTER_OTLP_{}_{name}", word(signal)))
         .or_else(|| variables(&format!("OTEL_EXPORTER_OTLP_{name}")))
 }
 
-/// The address as somebody wrote it, and whether it is a signal's own. The command line wins over the environment.
+/// The address as written, and whether it is specific to a signal. The command line takes precedence over the
+/// environment.
 fn address(
     dest: &str,
     signal: Signal,
@@ -187,7 +188,7 @@ fn target(dest: &str, signal: Signal, variables: Variables<'_>) -> Result<Target
     Ok(Target { uri, protocol, gzip, tls, headers, timeout: Duration::from_millis(timeout) })
 }
 
-/// The address, and the protocol if it says one.
+/// Parses an address; includes the protocol if the scheme specifies it.
 fn parse(written: &str) -> Result<(Uri, Option<Protocol>)> {
     let (protocol, scheme, rest) = match written.split_once("://") {
         Some(("grpc", rest)) => (Some(Protocol::Grpc), "http", rest),
@@ -205,7 +206,7 @@ fn parse(written: &str) -> Result<(Uri, Option<Protocol>)> {
     Ok((uri, protocol))
 }
 
-/// A path without that of a signal, which many write behind the base.
+/// Removes the path of a signal, which users often append to the base.
 fn base(path: &str) -> &str {
     let path = path.trim_end_matches('/');
     let signals = [Signal::Traces, Signal::Metrics];
@@ -218,7 +219,7 @@ fn with_path(uri: &Uri, path: &str) -> Result<Uri> {
     Ok(Uri::from_parts(parts)?)
 }
 
-/// `a=1,b=%20x`: pairs with percent-encoded values.
+/// Parses `a=1,b=%20x`: pairs with percent-encoded values.
 fn pairs(text: &str) -> impl Iterator<Item = (String, String)> + '_ {
     let pairs = text.split(',').filter_map(|pair| pair.split_once('='));
     pairs.map(|(key, value)| (key.trim().to_owned(), decoded(value.trim())))
@@ -256,7 +257,7 @@ fn headers(text: &str) -> Result<Vec<(HeaderName, HeaderValue)>> {
     pairs(text).map(header).collect()
 }
 
-/// What is said of this run in all that is sent, by `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME`.
+/// Attributes of the run, from `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME`.
 pub fn resource(variables: Variables<'_>) -> Attributes {
     let given = variables("OTEL_RESOURCE_ATTRIBUTES").unwrap_or_default();
     let text = |text: String| Data::Text(text.into());

@@ -15,18 +15,18 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Spans of a request.
+/// Largest number of spans per request.
 const SPANS: u64 = 512;
-/// Bytes of a request: gRPC servers take 4 MiB unless told otherwise.
+/// Largest size of a request in bytes: gRPC servers accept 4 MiB by default.
 const BYTES: usize = 2 << 20;
-/// Spans wait no longer than this for others.
+/// Longest delay of a span until its request is sent.
 const DELAY: Duration = Duration::from_secs(1);
 
-/// See the module.
+/// Exporter of spans and metrics over OTLP; see the module documentation.
 pub struct Otlp {
     way: Way,
     batch: Batch,
-    /// When the first span of the batch came.
+    /// Time of the first span in the batch.
     since: Option<Instant>,
     run: Arc<Run>,
     given: Attributes,
@@ -48,10 +48,10 @@ impl Way {
     }
 }
 
-/// Opens what `otlp=` names.
+/// Opens the destination of `otlp=`.
 ///
 /// # Errors
-/// It names nothing that can be sent to, or a file that cannot be written.
+/// The destination is invalid, or its file cannot be written.
 pub fn open(dest: &export::Destination, run: &Arc<Run>) -> Result<Box<dyn Exporter>> {
     let disabled = environment("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"));
     let way = match Destination::new(dest.text(), &environment)? {
@@ -66,7 +66,7 @@ pub fn open(dest: &export::Destination, run: &Arc<Run>) -> Result<Box<dyn Export
         }
     };
     let mut given = destination::resource(&environment);
-    // Processes of a recording are not those of today.
+    // Process ids of a recording do not refer to running processes.
     let live = !dest.is_recorded();
     if live {
         let named = |key: &str| given.iter().any(|(known, _)| known == key);
@@ -136,7 +136,7 @@ impl Exporter for Otlp {
         self.batch.len() + on_their_way
     }
 
-    /// A process that makes no calls any more ends its trace, too.
+    /// Ends traces that are over, including those of processes that make no more calls.
     fn idle(&mut self) -> io::Result<()> {
         self.batch.end_traces(SystemClock.boot_ns());
         self.send_spans()

@@ -19,16 +19,16 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
-/// Bytes of requests that wait at most: some 400 000 spans, which is twenty seconds of 20 000 a second.
+/// Largest size of queued requests in bytes: about 400 000 spans, or twenty seconds at 20 000 spans per second.
 const BYTES: usize = 128 << 20;
-/// Requests that are sent at a time.
+/// Number of concurrent requests.
 const AT_ONCE: usize = 8;
-/// A request is given up after so long while the run goes on.
+/// Time after which a request is given up during the run.
 const GIVE_UP: Duration = Duration::from_secs(300);
-/// Between two looks whether the deadline is over.
+/// Period of checks of the deadline.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// See the module.
+/// Queue of requests to a server; see the module documentation.
 pub struct Outbox {
     shared: Arc<Shared>,
     requests: Option<UnboundedSender<Request>>,
@@ -40,7 +40,7 @@ struct Shared {
     dest: Destination,
     targets: [Target; 2],
     waiting: Mutex<Waiting>,
-    /// A request is no longer on its way.
+    /// Notified when a request has completed or was given up.
     settled: Condvar,
 }
 
@@ -48,11 +48,11 @@ struct Shared {
 struct Waiting {
     bytes: usize,
     items: u64,
-    /// Connections that nobody uses, by signal.
+    /// Idle connections, by signal.
     idle: [Vec<Client>; 2],
 }
 
-/// Which target a request is for.
+/// Index of the target for a signal.
 fn index(signal: Signal) -> usize {
     match signal {
         Signal::Traces => 0,
@@ -61,10 +61,10 @@ fn index(signal: Signal) -> usize {
 }
 
 impl Outbox {
-    /// Starts the thread that sends.
+    /// Starts the sender thread.
     ///
     /// # Errors
-    /// There is no thread or no event loop for it.
+    /// The thread or its event loop cannot be created.
     pub fn start(dest: Destination, traces: Target, metrics: Target) -> Result<Outbox> {
         dest.deliver(0);
         let targets = [traces, metrics];
@@ -82,20 +82,20 @@ impl Outbox {
         Ok(Outbox { shared, requests: Some(requests), thread: Some(thread), encodings })
     }
 
-    /// How requests of a signal have to be encoded.
+    /// Encoding of requests for a signal.
     pub fn encoding(&self, signal: Signal) -> Encoding {
         self.encodings[index(signal)]
     }
 
-    /// Items that are on their way.
+    /// Number of items in queued and running requests.
     pub fn pending(&self) -> u64 {
         self.shared.lock().items
     }
 
-    /// Takes a request; waits for room.
+    /// Adds a request; waits for room.
     ///
     /// # Errors
-    /// The thread has died.
+    /// The thread has ended.
     pub fn send(&self, request: Request) -> io::Result<()> {
         let mut waiting = self.shared.lock();
         while waiting.bytes > 0 && waiting.bytes + request.body.len() > BYTES && !self.shared.is_over() {
@@ -109,7 +109,7 @@ impl Outbox {
         self.requests.as_ref().ok_or_else(died)?.send(request).map_err(|_| died())
     }
 
-    /// Waits until nothing is on its way any more.
+    /// Waits until all requests have completed.
     pub fn finish(&mut self) {
         self.requests = None;
         if let Some(thread) = self.thread.take() {
@@ -129,17 +129,19 @@ impl Shared {
         self.waiting.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// Whether nothing is waited for any more: the run ended a request's time ago, or somebody wants the end at once.
+    /// Whether all requests are given up: the run ended longer ago than the timeout of a request, or the end must
+    /// be immediate.
     fn is_over(&self) -> bool {
         self.dest.is_abandoned() || self.dest.closed_at().is_some_and(|at| at.elapsed() >= self.patience())
     }
 
-    /// How long the end of a run waits.
+    /// Longest wait at the end of a run.
     fn patience(&self) -> Duration {
         self.targets.iter().map(|target| target.timeout).max().unwrap_or_default()
     }
 
-    /// How long one request is tried again. What comes from a recording can be sent another time.
+    /// Time during which a request is repeated. Data from a recording can be sent again later, so it gets a single
+    /// timeout.
     fn patience_of(&self, signal: Signal) -> Duration {
         let timeout = self.targets[index(signal)].timeout;
         if self.dest.is_recorded() { timeout } else { timeout.max(GIVE_UP) }
@@ -151,7 +153,7 @@ impl Shared {
         }
     }
 
-    /// Sends a request until it is taken or given up.
+    /// Sends a request until it is accepted or given up.
     async fn deliver(self: Arc<Shared>, request: Request) {
         let at = index(request.signal);
         let known = self.lock().idle[at].pop();
@@ -189,7 +191,7 @@ impl Shared {
     }
 }
 
-/// Sends what comes until nothing more does and all is settled.
+/// Sends requests until the queue is closed and all have completed.
 async fn send_all(mut queue: UnboundedReceiver<Request>, shared: Arc<Shared>) {
     let mut on_their_way = JoinSet::new();
     loop {

@@ -5,14 +5,14 @@ use report::export::Data;
 use report::export::otlp::Attributes;
 use std::os::unix::ffi::OsStrExt;
 
-/// The machine: `host.id`.
+/// Attributes of the machine: `host.id`.
 pub fn host() -> Attributes {
     let read = |path: &str| std::fs::read_to_string(path).ok().filter(|id| !id.trim().is_empty());
     let id = read("/etc/machine-id").or_else(|| read("/var/lib/dbus/machine-id"));
     id.map(|id| ("host.id".to_owned(), text(id.trim()))).into_iter().collect()
 }
 
-/// A process; what could not be read of it is left out.
+/// Attributes of a process, as far as they can be read.
 pub fn describe(pid: u32) -> Attributes {
     let facts = process_facts::of(pid);
     let mut known = Attributes::new();
@@ -31,7 +31,7 @@ fn text(text: &str) -> Data {
     Data::Text(text.into())
 }
 
-/// The rank of a process in a distributed job, by the variables that launchers set.
+/// The rank of a process in a distributed job, from the variables that launchers set.
 pub fn rank(pid: Option<u32>) -> Option<u32> {
     const VARIABLES: [&str; 4] = ["RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"];
     let of_process = pid.map(|pid| std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default());

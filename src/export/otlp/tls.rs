@@ -10,7 +10,7 @@ use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-/// Where distributions keep what they trust.
+/// Certificate bundles of distributions.
 const BUNDLES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -18,21 +18,21 @@ const BUNDLES: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// What the environment names.
+/// Files named in the environment.
 #[derive(Debug, Default)]
 pub struct Files {
-    /// Certificates of receivers; else those that this machine trusts.
+    /// Certificates of receivers; by default those that this machine trusts.
     pub trusted: Option<String>,
-    /// Our own certificate.
+    /// Client certificate.
     pub own: Option<String>,
-    /// Its key.
+    /// Private key of the client certificate.
     pub key: Option<String>,
 }
 
-/// How to connect, for the protocol `h2` or `http/1.1`.
+/// TLS configuration for the protocol `h2` or `http/1.1`.
 ///
 /// # Errors
-/// There are no certificates, or one of our own without its key.
+/// There are no certificates, or the client certificate has no key.
 pub fn config(files: &Files, protocol: &str) -> Result<Arc<ClientConfig>> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
@@ -64,7 +64,7 @@ fn trusted(file: Option<&str>) -> Result<RootCertStore> {
     };
     let certificates = certificates(file)?;
     let mut store = RootCertStore::empty();
-    // Bundles hold old ones that nobody can read any more.
+    // Bundles contain obsolete certificates that cannot be parsed.
     let (usable, _) = store.add_parsable_certificates(certificates);
     if usable == 0 {
         bail!("`{file}` holds no certificate");
@@ -72,10 +72,10 @@ fn trusted(file: Option<&str>) -> Result<RootCertStore> {
     Ok(store)
 }
 
-/// Shakes hands with a host.
+/// Performs the handshake with a host.
 ///
 /// # Errors
-/// It is not who it should be, or speaks no TLS.
+/// Its certificate is invalid, or it does not support TLS.
 pub async fn connect(
     config: &Arc<ClientConfig>,
     host: &str,

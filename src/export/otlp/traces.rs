@@ -4,10 +4,10 @@ use super::destination::Variables;
 use anyhow::{Result, anyhow};
 use report::export::otlp::traces::{Per, Sampler};
 
-/// `10s`, `500ms`, `event:step`, `process`
+/// Parses `10s`, `500ms`, `event:step`, `process`.
 ///
 /// # Errors
-/// It is none of them.
+/// The text has another format.
 pub fn parse(text: &str) -> Result<Per, String> {
     if text == "process" {
         return Ok(Per::Process);
@@ -22,10 +22,10 @@ pub fn parse(text: &str) -> Result<Per, String> {
     ns.filter(|ns| *ns > 0).map(Per::Interval).ok_or_else(wrong)
 }
 
-/// What `OTEL_TRACES_SAMPLER` names.
+/// The sampler of `OTEL_TRACES_SAMPLER`.
 ///
 /// # Errors
-/// It names no sampler that there is.
+/// There is no such sampler.
 pub fn sampler(variables: Variables<'_>) -> Result<Sampler> {
     let argument = variables("OTEL_TRACES_SAMPLER_ARG");
     let named = variables("OTEL_TRACES_SAMPLER").map(|name| Sampler::named(&name, argument.as_deref()));

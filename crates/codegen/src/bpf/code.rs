@@ -7,31 +7,33 @@ use crate::ir::{FuncRef, MapDef, MapRef};
 use lang::Span;
 use thiserror::Error;
 
-/// Why a module cannot be assembled. `lang` checks the limits that a script can be told in its own terms.
+/// The reason why a module cannot be assembled. `lang` checks the limits that it can report in terms of the
+/// script.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AsmError {
-    /// A body with too many large values at once.
+    /// A body with too many large values live at once.
     #[error(
         "this probe needs {bytes} bytes of stack, and BPF programs have {MAX_STACK}; use fewer or shorter strings and keys at once"
     )]
     Stack {
         /// Function.
         name: String,
-        /// Bytes needed, by the function alone or together with its callbacks.
+        /// Bytes needed by the function, alone or together with its callbacks.
         bytes: u32,
-        /// Its script text.
+        /// Span of the probe in the script.
         span: Span,
     },
-    /// A body of so many operations that no jump reaches over it; nobody wants to wait for their registers.
+    /// A body with so many operations that no jump reaches over it. It is refused before register allocation,
+    /// which would take too long.
     #[error(
         "this probe's code is too long: {operations} operations, and a jump reaches over {MAX_JUMP} instructions; split the body"
     )]
     Size {
         /// Function.
         name: String,
-        /// Operations, before any was found superfluous.
+        /// Number of operations before optimisation.
         operations: usize,
-        /// Its script text.
+        /// Span of the probe in the script.
         span: Span,
     },
     /// A body of tens of thousands of instructions.
@@ -41,15 +43,15 @@ pub enum AsmError {
     Length {
         /// Function.
         name: String,
-        /// Instructions to jump over.
+        /// Distance of the jump, in instructions.
         distance: i64,
-        /// Its script text.
+        /// Span of the probe in the script.
         span: Span,
     },
 }
 
 impl AsmError {
-    /// The script text that is too large.
+    /// Span in the script of the probe that is too large.
     pub fn span(&self) -> Span {
         match self {
             AsmError::Stack { span, .. } | AsmError::Size { span, .. } | AsmError::Length { span, .. } => {
@@ -59,46 +61,46 @@ impl AsmError {
     }
 }
 
-/// Instructions that a jump reaches over.
+/// Largest number of instructions that a jump reaches over.
 pub const MAX_JUMP: i64 = i16::MAX as i64;
 
-/// What an instruction refers to beyond itself; the linker fills it in.
+/// Target of a relocation: an entity outside of the function. The linker fills in its address or number.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Target {
-    /// A map's address.
+    /// Address of a map.
     Map(MapRef),
-    /// A place in the value of a direct map; the immediate is the offset.
+    /// Address in the value of a direct map; the immediate is the offset.
     Value(MapRef),
-    /// A place in the data; the immediate is the offset.
+    /// Address in the data section; the immediate is the offset.
     Data,
-    /// A callback's address.
+    /// Address of a callback.
     Func(FuncRef),
-    /// Call of a kernel function: index into [`Part::kfuncs`], then into [`Assembly::kfuncs`].
+    /// Call of a kernel function: index into [`Part::kfuncs`], after linking into [`Assembly::kfuncs`].
     Kfunc(u32),
 }
 
-/// The code of a function.
+/// Machine code of a function.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Code {
     /// Symbol.
     pub name: String,
-    /// ELF section; none for a callback.
+    /// ELF section; `None` for a callback.
     pub section: Option<String>,
     /// Number of parameters.
     pub params: u8,
-    /// In order.
+    /// Instructions in order.
     pub insns: Vec<Insn>,
-    /// By instruction: bytes from the start of the function; and the function's length.
+    /// Byte offset of each instruction from the start of the function, then the length of the function.
     pub offsets: Vec<u32>,
-    /// The instructions as the kernel reads them, but for what they refer to.
+    /// The encoded instructions; relocations are not applied.
     pub bytes: Vec<u8>,
-    /// By instruction: its script text.
+    /// Span in the script of each instruction.
     pub spans: Vec<Span>,
-    /// Index of an instruction, and what it refers to; ascending.
+    /// Relocations: index of the instruction, and target; in ascending order.
     pub targets: Vec<(usize, Target)>,
-    /// Bytes of stack.
+    /// Size of the stack frame in bytes.
     pub frame: u32,
-    /// It forbids preemption while it runs.
+    /// True if the function disables preemption while it runs.
     pub shielded: bool,
 }
 
@@ -108,38 +110,38 @@ impl Code {
         self.bytes.len() as u32
     }
 
-    /// Length in slots of 8 bytes, which is how the kernel counts instructions.
+    /// Length in slots of 8 bytes, the kernel's unit for counting instructions.
     pub fn slots(&self) -> usize {
         self.bytes.len() / SLOT
     }
 
-    /// What the instruction with this index refers to.
+    /// The relocation target of the instruction at this index.
     pub fn target(&self, index: usize) -> Option<&Target> {
         let at = self.targets.binary_search_by_key(&index, |(at, _)| *at).ok()?;
         Some(&self.targets[at].1)
     }
 }
 
-/// A module in machine code.
+/// Machine code of a module.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Assembly {
-    /// Functions, in the module's order.
+    /// Functions, in the order of the module.
     pub codes: Vec<Code>,
     /// Maps.
     pub maps: Vec<MapDef>,
     /// Read-only bytes.
     pub data: Vec<u8>,
-    /// Kernel functions.
+    /// Kernel functions that are called.
     pub kfuncs: Vec<Kfunc>,
 }
 
-/// A function assembled by itself.
+/// Machine code of one function, before linking.
 #[derive(Clone, Debug)]
 pub struct Part {
     /// Code.
     pub code: Code,
-    /// The kernel functions that it calls.
+    /// Kernel functions that it calls.
     pub kfuncs: Vec<Kfunc>,
-    /// Its script text.
+    /// Span of the probe in the script.
     pub span: Span,
 }

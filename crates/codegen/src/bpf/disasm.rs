@@ -8,7 +8,7 @@ use super::insn::{Alu, Atomic, Callee, Cmp, Insn, Reg, Src, Wide, Width};
 use lang::Source;
 use std::fmt::{self, Write};
 
-/// The listing of all functions: instruction counts, script lines between the instructions that they became.
+/// The listing of all functions, with instruction counts. Each script line precedes its instructions.
 pub fn listing(assembly: &Assembly, src: &Source) -> String {
     let mut out = String::new();
     for (at, code) in assembly.codes.iter().enumerate() {
@@ -43,7 +43,7 @@ fn list_function(out: &mut String, assembly: &Assembly, code: &Code, src: &Sourc
     }
 }
 
-/// One instruction as text; jump targets relative to the next instruction.
+/// Formats one instruction; jump targets are relative to the next instruction.
 impl fmt::Display for Insn {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match *self {
@@ -76,7 +76,7 @@ impl fmt::Display for Insn {
     }
 }
 
-/// An instruction in its place: with the names of what relocations point to, and absolute jump targets.
+/// Formats an instruction in its context: relocation targets have names, and jump targets are absolute.
 struct Text<'a> {
     insn: &'a Insn,
     slot: usize,

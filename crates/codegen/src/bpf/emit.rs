@@ -11,18 +11,19 @@ use super::regalloc::{Allocated, Frame};
 use crate::ir;
 use lang::Span;
 
-/// Instructions as they are written, with jumps to blocks.
+/// Writer of instructions; jumps to blocks are resolved at the end.
 pub struct Emitter<'a> {
     frame: &'a Frame,
     shield: Option<Shield>,
     pub insns: Vec<Insn>,
     pub spans: Vec<Span>,
     pub targets: Vec<(usize, Target)>,
-    /// Index of a jump, and the block it leads to.
+    /// Index of a jump instruction, and its target block.
     jumps: Vec<(usize, usize)>,
-    /// By block: index of its first instruction.
+    /// Index of the first instruction of each block.
     starts: Vec<Option<usize>>,
-    /// No jump has led here since a branch, and nothing has been called, which is as good; see [`Emitter::meet`].
+    /// True if no jump has reached this point since the last branch, and nothing was called. A call also makes the
+    /// verifier record a state. See [`Emitter::meet`].
     is_unmet: bool,
     span: Span,
 }
@@ -106,10 +107,12 @@ impl<'a> Emitter<'a> {
         self.is_unmet = false;
     }
 
-    /// `goto +0`, which the kernel removes once it has verified the program. Where a jump leads, the verifier compares the
-    /// ways that come in, and follows one of those that are alike. A search may leave its loop in any of a thousand rounds;
-    /// once each way has a record of its own, none are alike to verifiers before Linux 6.3, and what is behind is followed a
-    /// thousand times.
+    /// Emits `goto +0`, which the kernel removes after verification. At a jump target the verifier compares the
+    /// states of the incoming paths, and follows only one of several equal states.
+    ///
+    /// A search may leave its loop in any of a thousand rounds. A reservation in the ring buffer makes the states
+    /// of these paths different for verifiers before Linux 6.3. Without a join before it, they would follow the
+    /// rest of the program a thousand times.
     fn meet(&mut self) {
         if self.is_unmet {
             self.push(Insn::Jump { offset: 0 });
@@ -118,11 +121,11 @@ impl<'a> Emitter<'a> {
 
     fn kfunc(&mut self, kfunc: u32) {
         self.targets.push((self.insns.len(), Target::Kfunc(kfunc)));
-        // What libbpf expects of an unresolved call.
+        // libbpf expects this encoding for an unresolved call.
         self.push(Insn::Call { callee: Callee::Local, imm: -1 });
     }
 
-    /// Calls a function without arguments, with `kept` put by.
+    /// Calls a function without arguments, and keeps the register `kept` in [`SPARE`] meanwhile.
     fn call_around(&mut self, kept: Reg, kfunc: u32) {
         self.push(Insn::Mov { wide: true, dst: SPARE, src: Src::Reg(kept) });
         self.kfunc(kfunc);
@@ -147,7 +150,7 @@ impl<'a> Emitter<'a> {
             Base::R(reg) => (phys(reg), offset),
             Base::Slot(slot) => {
                 let offset = self.frame.offset(slot.0 as usize) + i32::from(offset);
-                // A frame is far smaller than what an i16 spans, unless it is refused for its size anyway.
+                // Frames larger than an i16 are refused elsewhere because of their size.
                 (Reg::FP, offset.clamp(i16::MIN.into(), i16::MAX.into()) as i16)
             }
         }
@@ -186,7 +189,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Fills in the distances of jumps, in slots. Gives the offsets of the instructions and of their end, in bytes.
+    /// Fills in the distances of jumps, in slots. Returns the byte offset of each instruction and of the end.
     pub fn link(&mut self, func: &ir::Func) -> Result<Vec<u32>, AsmError> {
         let mut offsets = Vec::with_capacity(self.insns.len() + 1);
         let mut end = 0;
@@ -211,10 +214,10 @@ impl<'a> Emitter<'a> {
     }
 }
 
-/// Ends of blocks, jumps to empty blocks led on to where those jump.
+/// The terminators of all blocks. A jump to an empty block leads to that block's target instead.
 fn threaded(function: &Function) -> Vec<End> {
     let follow = |mut to: usize| {
-        // As many steps as blocks: a ring of empty blocks is a script's empty endless loop, and stays.
+        // At most one step per block. A cycle of empty blocks is an empty endless loop of the script, and stays.
         for _ in 0..function.blocks.len() {
             match (&function.blocks[to].insts[..], function.blocks[to].end) {
                 ([], End::Jump(next)) => to = next,
@@ -228,7 +231,7 @@ fn threaded(function: &Function) -> Vec<End> {
     ends
 }
 
-/// Blocks that can run, in their order; the verifier refuses others.
+/// Reachable blocks in their order; the verifier refuses unreachable code.
 fn reachable(ends: &[End]) -> Vec<usize> {
     let mut seen = vec![false; ends.len()];
     let mut stack = vec![Function::ENTRY];
@@ -242,9 +245,9 @@ fn reachable(ends: &[End]) -> Vec<usize> {
 
 /// Edges into blocks.
 struct BlockEntries {
-    /// By block: edges that lead there.
+    /// Number of incoming edges of each block.
     entries: Vec<u32>,
-    /// Without loops there are few paths.
+    /// True if the function has a loop. Without loops there are few paths.
     any_loop: bool,
 }
 
@@ -260,7 +263,8 @@ impl BlockEntries {
         ways
     }
 
-    /// Whether no jump leads to a block. The one before it ends so, and what held at its end is `unmet`.
+    /// Whether the states of paths have not been joined at the start of `block`. `before` is the terminator of the
+    /// previous block, and `unmet` the value at its end.
     fn are_unmet(&self, before: Option<End>, block: usize, unmet: bool) -> bool {
         let falls = match before {
             Some(End::Branch { then, otherwise, .. }) => then == block || otherwise == block,

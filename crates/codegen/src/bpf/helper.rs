@@ -19,14 +19,14 @@ macro_rules! helpers {
             /// All helpers, by number.
             pub const ALL: &[Helper] = &[$(Helper::$variant,)*];
 
-            /// Without the `bpf_` in front.
+            /// Name without the prefix `bpf_`.
             pub fn name(self) -> &'static str {
                 match self {
                     $(Helper::$variant => $name,)*
                 }
             }
 
-            /// Arguments, at most 5. Unused ones need not be set.
+            /// Number of arguments, at most 5.
             pub fn args(self) -> u8 {
                 match self {
                     $(Helper::$variant => $args,)*
@@ -96,7 +96,7 @@ impl Helper {
         Helper::ALL.binary_search_by_key(&number, |helper| helper.number()).ok().map(|at| Helper::ALL[at])
     }
 
-    /// The helper with this name (without `bpf_`).
+    /// The helper with this name (without the prefix `bpf_`).
     pub fn by_name(name: &str) -> Option<Helper> {
         Helper::ALL.iter().copied().find(|helper| helper.name() == name)
     }

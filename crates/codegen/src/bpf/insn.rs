@@ -11,7 +11,7 @@
 pub use crate::ir::{Bin as Alu, Cmp, Width};
 use std::fmt;
 
-/// Bytes of an instruction slot; a 64-bit immediate takes two.
+/// Bytes of an instruction slot; a load of a 64-bit immediate takes two slots.
 pub const SLOT: usize = 8;
 
 /// A machine register: r0 to r10.
@@ -19,11 +19,11 @@ pub const SLOT: usize = 8;
 pub struct Reg(pub u8);
 
 impl Reg {
-    /// Results of calls and programs; compared and loaded by compare-exchange.
+    /// Results of calls and programs; compare-exchange compares with it and loads into it.
     pub const R0: Reg = Reg(0);
-    /// First argument of calls; the context at entry.
+    /// First argument of calls; the context at the start of a program.
     pub const R1: Reg = Reg(1);
-    /// Frame pointer, read-only: the stack lies below it.
+    /// Frame pointer, read-only: the stack is below it.
     pub const FP: Reg = Reg(10);
 
     /// Register of the n-th argument of a call, from 0.
@@ -43,11 +43,11 @@ impl fmt::Display for Reg {
 pub enum Src {
     /// A register.
     Reg(Reg),
-    /// Sign-extended to 64 bits.
+    /// An immediate, sign-extended to 64 bits.
     Imm(i32),
 }
 
-/// What the value of a 64-bit immediate means (`BPF_PSEUDO_*`, in the source register's place).
+/// Meaning of a 64-bit immediate (`BPF_PSEUDO_*`, in the field of the source register).
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Wide {
     /// A number.
@@ -60,12 +60,12 @@ pub enum Wide {
     Func = 4,
 }
 
-/// What a call's number means (`BPF_PSEUDO_CALL` and its kin).
+/// Meaning of the immediate of a call (`BPF_PSEUDO_CALL` and so on).
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Callee {
     /// Number of a helper.
     Helper = 0,
-    /// Distance to a function of the program. An extern too, before linking.
+    /// Distance to a function of the program. Before linking also a kernel function.
     Local = 1,
     /// BTF id of a kernel function.
     Kfunc = 2,
@@ -84,7 +84,8 @@ pub enum Atomic {
     CmpXchg,
 }
 
-/// An instruction. `wide` ones work on 64 bits; others on the low 32, and clear the high ones of their result.
+/// An instruction. With `wide` it works on 64 bits; otherwise on the low 32 bits, and zeroes the upper half of the
+/// result.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Insn {
@@ -112,7 +113,7 @@ pub enum Insn {
     Exit,
 }
 
-// Instruction classes and modes, by the names of linux/bpf_common.h and linux/bpf.h.
+// Instruction classes and modes, with the names of linux/bpf_common.h and linux/bpf.h.
 const LD_IMM_DW: u8 = 0x18;
 const CLASS_LDX: u8 = 0x01;
 const CLASS_ST: u8 = 0x02;
@@ -163,10 +164,10 @@ const BRANCH_OPS: [(Cmp, u8); 11] = [
 const WIDTHS: [(Width, u8); 4] =
     [(Width::B32, 0x00), (Width::B16, 0x08), (Width::B8, 0x10), (Width::B64, 0x18)];
 
-/// Updates that atomics know.
+/// Operators that atomic instructions support.
 const ATOMIC_OPS: [Alu; 4] = [Alu::Add, Alu::Or, Alu::And, Alu::Xor];
 
-/// The code of an entry of one of the tables; each table is complete.
+/// The code of a value in one of the tables; each table is complete.
 fn code<T: Copy + PartialEq>(table: &[(T, u8)], value: T) -> u8 {
     table.iter().find(|(known, _)| *known == value).map_or(0, |(_, code)| *code)
 }
@@ -237,7 +238,7 @@ impl Insn {
         if matches!(self, Insn::LoadImm { .. }) { 2 } else { 1 }
     }
 
-    /// Appends the encoding.
+    /// Appends the encoded instruction.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.extend(self.raw().bytes());
         if let Insn::LoadImm { value, .. } = *self {
@@ -245,7 +246,7 @@ impl Insn {
         }
     }
 
-    /// The (first) slot.
+    /// The first slot of the encoding.
     fn raw(&self) -> Raw {
         let raw = Raw::default();
         match *self {
@@ -276,7 +277,7 @@ impl Insn {
         }
     }
 
-    /// The instruction at the start of `bytes`, if it is one that [`Insn::encode`] writes.
+    /// Decodes the instruction at the start of `bytes`, if [`Insn::encode`] can emit it.
     pub fn decode(bytes: &[u8]) -> Option<Insn> {
         let raw = Raw::parse(bytes.first_chunk()?);
         let wide = matches!(raw.op & 7, CLASS_ALU64 | CLASS_JMP);
@@ -300,7 +301,7 @@ impl Insn {
         }
     }
 
-    /// All instructions of a function's code; none if some bytes are no instruction.
+    /// Decodes all instructions of a function; `None` if some bytes are not an instruction.
     pub fn decode_all(mut bytes: &[u8]) -> Option<Vec<Insn>> {
         let mut insns = Vec::with_capacity(bytes.len() / SLOT);
         while !bytes.is_empty() {

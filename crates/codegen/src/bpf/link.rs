@@ -8,10 +8,10 @@ use super::regalloc::{self, MAX_STACK};
 use super::select::select;
 use crate::ir::{self, FuncKind, Module, Op};
 
-/// Operations that cannot become so few instructions.
+/// Limit of a function's operations. Optimisation cannot reduce a larger number to [`MAX_JUMP`] instructions.
 const MAX_OPERATIONS: usize = 4 * MAX_JUMP as usize;
 
-/// Refuses a function that is far too long before time and memory are spent on it.
+/// Refuses a function that is far too long, before it costs time and memory.
 pub fn check_size(module: &Module) -> Result<(), AsmError> {
     module.funcs.iter().try_for_each(|func| match func.operations() {
         operations if operations > MAX_OPERATIONS => {
@@ -21,7 +21,7 @@ pub fn check_size(module: &Module) -> Result<(), AsmError> {
     })
 }
 
-/// The machine code of a module.
+/// Assembles a module to machine code.
 pub fn assemble(module: &Module) -> Result<Assembly, AsmError> {
     let parts: Vec<Part> =
         module.funcs.iter().map(|func| part(func, module.private_stack)).collect::<Result<_, _>>()?;
@@ -40,7 +40,7 @@ pub fn assemble(module: &Module) -> Result<Assembly, AsmError> {
     Ok(Assembly { codes, maps: module.maps.clone(), data: module.data.clone(), kfuncs })
 }
 
-/// The machine code of a function. `private_stack` as in [`Module`].
+/// Assembles one function. `private_stack` is explained in [`Module`].
 fn part(func: &ir::Func, private_stack: bool) -> Result<Part, AsmError> {
     let mut kfuncs = kfuncs(func);
     let allocated = regalloc::allocate(select(func, &kfuncs));
@@ -59,7 +59,7 @@ fn part(func: &ir::Func, private_stack: bool) -> Result<Part, AsmError> {
     Ok(Part { code, kfuncs, span: func.span })
 }
 
-/// Index of a kernel function in a list that has each once.
+/// Index of a kernel function in a list without duplicates; appends it if it is new.
 fn entered(kfuncs: &mut Vec<Kfunc>, kfunc: &Kfunc) -> u32 {
     let known = kfuncs.iter().position(|known| known.name == kfunc.name);
     known.unwrap_or_else(|| {
@@ -68,7 +68,7 @@ fn entered(kfuncs: &mut Vec<Kfunc>, kfunc: &Kfunc) -> u32 {
     }) as u32
 }
 
-/// The kernel functions that a function calls, each once.
+/// The kernel functions that a function calls, without duplicates.
 fn kfuncs(func: &ir::Func) -> Vec<Kfunc> {
     let mut kfuncs: Vec<Kfunc> = Vec::new();
     for inst in func.blocks.iter().flat_map(|block| &block.ops) {
@@ -79,9 +79,10 @@ fn kfuncs(func: &ir::Func) -> Vec<Kfunc> {
     kfuncs
 }
 
-/// A program and the callbacks it runs share one stack; the kernel rounds each frame up to 32 bytes.
+/// Checks the stack size. A program and its callbacks share one stack; the kernel rounds each frame up to 32
+/// bytes.
 fn check_stack(parts: &[Part]) -> Result<(), AsmError> {
-    // Calls nest 8 deep at most (MAX_CALL_FRAMES), so that the walk ends whatever refers to what.
+    // Calls nest at most 8 deep (MAX_CALL_FRAMES), so the recursion ends even for cyclic references.
     fn depth(parts: &[Part], at: usize, nesting: u32) -> u32 {
         let below = parts[at].code.targets.iter().filter_map(|(_, target)| match target {
             Target::Func(func) if nesting > 0 => Some(depth(parts, func.0 as usize, nesting - 1)),

@@ -8,10 +8,10 @@ use super::insn::{Alu, Atomic, Cmp, Reg, Width};
 use crate::ir::{FuncRef, MapRef, SlotId, VReg};
 use lang::Span;
 
-/// A register, assigned or not.
+/// A register, virtual or assigned.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum R {
-    /// To be assigned.
+    /// A virtual register.
     Virt(VReg),
     /// A machine register.
     Phys(Reg),
@@ -22,16 +22,16 @@ pub enum R {
 pub enum Val {
     /// A register.
     R(R),
-    /// Sign-extended.
+    /// An immediate, sign-extended.
     Imm(i32),
 }
 
-/// Where a memory access starts.
+/// Base of a memory access.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Base {
-    /// At an address in a register.
+    /// An address in a register.
     R(R),
-    /// At a stack slot, of which the frame's layout says where it is.
+    /// A stack slot; the frame layout gives its address.
     Slot(SlotId),
 }
 
@@ -50,7 +50,7 @@ pub enum Wide {
     Func(FuncRef),
 }
 
-/// What is called.
+/// Target of a call.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Callee {
     /// A helper of the kernel.
@@ -68,11 +68,11 @@ pub struct Kfunc {
     pub args: u8,
 }
 
-/// A machine instruction; see [`super::insn::Insn`] for the text that each one becomes.
+/// A machine instruction; see [`super::insn::Insn`] for the text of each instruction.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Inst {
-    /// Not `wide`: the low 32 bits, zero-extended.
+    /// If not `wide`: copies the low 32 bits, zero-extended.
     Mov {
         wide: bool,
         dst: R,
@@ -82,13 +82,13 @@ pub enum Inst {
         dst: R,
         value: Wide,
     },
-    /// Two instructions: `r1 = r10`, `r1 += -8`
+    /// Becomes two instructions: `r1 = r10`, `r1 += -8`
     SlotAddr {
         dst: R,
         slot: SlotId,
         offset: i32,
     },
-    /// `dst` is read and written.
+    /// Reads and writes `dst`.
     Alu {
         op: Alu,
         dst: R,
@@ -117,14 +117,14 @@ pub enum Inst {
         offset: i16,
         src: R,
     },
-    /// Reads the first `args` of r1 to r5, leaves all five undefined, writes r0.
+    /// Reads the first `args` of r1 to r5, leaves all five undefined, and writes r0.
     Call {
         callee: Callee,
         args: u8,
     },
 }
 
-/// How a block ends. Targets are indices of blocks.
+/// Terminator of a block. Targets are indices of blocks.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum End {
@@ -140,44 +140,44 @@ pub enum End {
     Exit,
 }
 
-/// An instruction in its place.
+/// An instruction with its origin.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct PlacedInst {
-    /// What.
+    /// The instruction.
     pub inst: Inst,
-    /// Script text.
+    /// Span in the script.
     pub span: Span,
-    /// Number of the selected instruction that this is; [`INSERTED`] for spill code.
+    /// Number of the selected instruction; [`INSERTED`] for spill code.
     pub origin: u32,
 }
 
-/// Origin of what the allocator inserted.
+/// Origin of instructions that the register allocator inserted.
 pub const INSERTED: u32 = u32::MAX;
 
 /// A basic block.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// In order.
+    /// Instructions in order.
     pub insts: Vec<PlacedInst>,
-    /// The end.
+    /// Terminator.
     pub end: End,
-    /// Script text of the end.
+    /// Span of the terminator in the script.
     pub span: Span,
 }
 
-/// Size and alignment of a place on the stack.
+/// Size and alignment of a stack slot.
 pub use crate::ir::Slot;
 
 /// A function.
 #[derive(Clone, Debug)]
 pub struct Function {
-    /// The first is the entry and no jump leads to it.
+    /// The first block is the entry; no jump leads to it.
     pub blocks: Vec<Block>,
-    /// Virtual registers in use.
+    /// Number of virtual registers.
     pub vregs: u32,
-    /// Slots of the IR, then spilled registers.
+    /// Slots of the IR, then slots of spilled registers.
     pub slots: Vec<Slot>,
-    /// Slots from here on hold spilled registers.
+    /// Index of the first slot of a spilled register.
     pub spills_from: usize,
 }
 
@@ -193,12 +193,12 @@ pub enum Role {
 }
 
 impl Role {
-    /// It is read.
+    /// Whether the register is read.
     pub fn reads(self) -> bool {
         self != Role::Def
     }
 
-    /// It is written.
+    /// Whether the register is written.
     pub fn writes(self) -> bool {
         self != Role::Use
     }
@@ -208,7 +208,7 @@ impl Function {
     /// Index of the entry block.
     pub const ENTRY: usize = 0;
 
-    /// A fresh virtual register.
+    /// Returns a fresh virtual register.
     pub fn vreg(&mut self) -> VReg {
         self.vregs += 1;
         VReg(self.vregs - 1)
@@ -232,7 +232,7 @@ impl Base {
 }
 
 impl Inst {
-    /// Calls `f` with each register that is written in the instruction, so that it may be replaced.
+    /// Calls `f` with each explicit register of the instruction, which `f` may replace.
     pub fn rewrite(&mut self, f: &mut impl FnMut(&mut R, Role)) {
         match self {
             Inst::Mov { dst, src, .. } => {
@@ -261,7 +261,7 @@ impl Inst {
         }
     }
 
-    /// Calls `f` with each register that is read or written, those that the machine demands among them.
+    /// Calls `f` with each register that is read or written, implicit ones included.
     pub fn visit(&self, f: &mut impl FnMut(R, Role)) {
         let mut copy = *self;
         copy.rewrite(&mut |reg, role| f(*reg, role));
@@ -275,7 +275,7 @@ impl Inst {
         }
     }
 
-    /// The slot that is accessed or whose address is taken.
+    /// The slot that is accessed or whose address is computed.
     pub fn slot(&self) -> Option<SlotId> {
         match *self {
             Inst::SlotAddr { slot, .. }
@@ -286,7 +286,7 @@ impl Inst {
         }
     }
 
-    /// Target and source of a 64-bit move between registers.
+    /// Destination and source of a 64-bit move between registers.
     pub fn copy(&self) -> Option<(R, R)> {
         match *self {
             Inst::Mov { wide: true, dst, src: Val::R(src) } => Some((dst, src)),
@@ -295,7 +295,7 @@ impl Inst {
     }
 }
 
-/// The old value comes back in the source register.
+/// Whether the old value is returned in the source register.
 fn fetches(op: Atomic) -> bool {
     matches!(op, Atomic::Fetch(_) | Atomic::Xchg)
 }
@@ -318,7 +318,7 @@ impl End {
         }
     }
 
-    /// Where control may go next.
+    /// Successor blocks.
     pub fn successors(&self) -> impl Iterator<Item = usize> + use<> {
         let (first, second) = match *self {
             End::Jump(to) => (Some(to), None),
@@ -328,7 +328,7 @@ impl End {
         first.into_iter().chain(second)
     }
 
-    /// Calls `f` with each target, so that it may be replaced.
+    /// Calls `f` with each target block and replaces the target by the result.
     pub fn retarget(&mut self, mut f: impl FnMut(usize) -> usize) {
         match self {
             End::Jump(to) => *to = f(*to),

@@ -21,20 +21,20 @@ use crate::ir::{self, FuncKind};
 /// The largest frame that stays on the kernel's stack: `BPF_PRIV_STACK_MIN_SIZE` is 64, and frames are rounded up to 16.
 const SHARED_STACK: u32 = 48;
 
-/// A register that nobody has set at the start of a program, and nobody reads at its end.
+/// A register that is undefined at the start of a program and dead at its end.
 pub const SPARE: Reg = Reg(9);
 
-/// What a shielded program calls: indices of kernel functions.
+/// Indices of the kernel functions that a program without preemption calls.
 #[derive(Copy, Clone, Debug)]
 pub struct Shield {
-    /// First of all.
+    /// Called first.
     pub disable: u32,
-    /// Last of all.
+    /// Called last.
     pub enable: u32,
 }
 
 impl Shield {
-    /// Adds the functions to those that a module calls.
+    /// Adds both functions to the list of called kernel functions.
     pub fn enter(kfuncs: &mut Vec<Kfunc>) -> Shield {
         let first = kfuncs.len() as u32;
         kfuncs.extend(
@@ -43,7 +43,7 @@ impl Shield {
         Shield { disable: first, enable: first + 1 }
     }
 
-    /// A program at functions whose stack, or that of its callbacks, may be one for each CPU.
+    /// Whether this is a uprobe program whose stack, or whose callbacks' stack, may be per-CPU.
     pub fn is_wanted(func: &ir::Func, code: &Allocated) -> bool {
         let FuncKind::Program { section, .. } = &func.kind else { return false };
         let at_functions = section.starts_with("uprobe") || section.starts_with("uretprobe");

@@ -15,10 +15,10 @@ use super::helper::Helper;
 use crate::dataflow::Bits;
 use crate::ir::{Func, Op, Operand, Term, VReg};
 
-/// A function with fewer tests has so few ways that the verifier may follow them all.
+/// A function with fewer tests has few enough paths for the verifier to follow them all.
 const FEW_TESTS: usize = 32;
 
-/// Helpers whose third argument is an address of which the verifier knows nothing.
+/// Helpers whose third argument is an address that the verifier does not track.
 const READERS: [Helper; 4] =
     [Helper::ProbeReadUser, Helper::ProbeReadKernel, Helper::ProbeReadUserStr, Helper::ProbeReadKernelStr];
 
@@ -31,7 +31,7 @@ const FINDERS: [Helper; 5] = [
     Helper::TaskPtRegs,
 ];
 
-/// The registers that are tested in a copy.
+/// Registers that are tested in an opaque copy.
 pub fn tested_copies(func: &Func) -> Bits {
     let mut apart = Bits::new(func.vregs as usize);
     let tests = tests(func);
@@ -55,7 +55,7 @@ fn ops(func: &Func) -> impl DoubleEndedIterator<Item = &Op> {
     func.blocks.iter().flat_map(|block| &block.ops).map(|inst| &inst.op)
 }
 
-/// Registers that are compared, as often as they are.
+/// Registers that are compared, one entry per comparison.
 fn tests(func: &Func) -> Vec<VReg> {
     let compared = ops(func).filter_map(|op| match *op {
         Op::Compare { lhs, rhs, .. } => Some([lhs, rhs]),
@@ -68,7 +68,8 @@ fn tests(func: &Func) -> Vec<VReg> {
     compared.chain(branched).flatten().filter_map(Operand::as_reg).collect()
 }
 
-/// What callbacks read from the frame of their program: each read is a register, but the verifier takes them for one value.
+/// Registers that callbacks load from the frame of their program. Each load defines another register, but the
+/// verifier tracks them as one value.
 fn framed(func: &Func) -> Bits {
     let mut frame = Bits::new(func.vregs as usize);
     let mut framed = frame.clone();
@@ -82,7 +83,7 @@ fn framed(func: &Func) -> Bits {
     framed
 }
 
-/// What is a constant on one of several ways, and what is made of that alone.
+/// Registers with several definitions, one of which is a constant, and values computed from such registers alone.
 fn constants(func: &Func) -> Bits {
     let mut written = Bits::new(func.vregs as usize);
     let (mut again, mut set) = (written.clone(), written.clone());
@@ -97,7 +98,7 @@ fn constants(func: &Func) -> Bits {
         }
     }
     let mut constants = set.both(&again);
-    // Results mostly stand behind what they are made of.
+    // Most results follow their operands, so one pass finds nearly all.
     while ops(func).fold(false, |news, op| add_result(op, &mut constants) | news) {}
     constants
 }
@@ -106,7 +107,8 @@ fn is_computed(op: &Op) -> bool {
     matches!(op, Op::Mov { .. } | Op::Bin { .. } | Op::Neg { .. } | Op::Extend { .. })
 }
 
-/// What is made of constants is one; says whether that is news. A comparison is one on each of its ways.
+/// Adds the result of an operation whose register operands are all constants. Returns whether the set changed. A
+/// comparison is a constant on each path.
 fn add_result(op: &Op, constants: &mut Bits) -> bool {
     let (mut some, mut all) = (false, true);
     op.for_each_use(|operand| {
@@ -122,7 +124,7 @@ fn add_result(op: &Op, constants: &mut Bits) -> bool {
     news
 }
 
-/// Addresses, counts of rounds, and what they and the arguments of helpers are made of.
+/// Addresses, loop counters and arguments of helpers, and the values that they are computed from.
 fn needed(func: &Func) -> Bits {
     let mut needed = Bits::new(func.vregs as usize);
     let mut add =
@@ -141,12 +143,12 @@ fn needed(func: &Func) -> Bits {
             _ => {}
         }
     }
-    // Sources mostly stand before what is made of them.
+    // Most operands precede their results, so a backward pass finds nearly all.
     while ops(func).rev().fold(false, |news, op| add_sources(op, &mut needed) | news) {}
     needed
 }
 
-/// What a needed result is made of is needed too; says whether that is news.
+/// Adds the operands of a needed result. Returns whether the set changed.
 fn add_sources(op: &Op, needed: &mut Bits) -> bool {
     let mut news = false;
     if is_computed(op) && op.dst().is_some_and(|dst| needed.contains(dst.0 as usize)) {

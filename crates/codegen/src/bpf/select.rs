@@ -29,8 +29,8 @@ enum RematValue {
     Func(FuncRef),
 }
 
-/// Selects a function's instructions; `kfuncs` are those of its module. Blocks come in the order in which they should
-/// lie in memory.
+/// Selects a function's instructions; `kfuncs` are the kernel functions of its module. Blocks are returned in
+/// their order in memory.
 pub fn select(func: &ir::Func, kfuncs: &[Kfunc]) -> Function {
     let mut select = Select::new(func, kfuncs);
     select.prologue();
@@ -49,7 +49,8 @@ pub fn select(func: &ir::Func, kfuncs: &[Kfunc]) -> Function {
     out
 }
 
-/// Reverse postorder, the lower of two successors right behind a block: loops and bodies stay together, exits go last.
+/// Reverse postorder; the lower-numbered successor follows its block directly. So loops and bodies stay together,
+/// and exits come last.
 fn layout(func: &ir::Func) -> Vec<BlockId> {
     let mut seen = vec![false; func.blocks.len()];
     let mut order = Vec::with_capacity(func.blocks.len());
@@ -61,7 +62,8 @@ fn layout(func: &ir::Func) -> Vec<BlockId> {
             stack.push((block, true));
             let mut next: Vec<_> = func.blocks[block.0 as usize].term.successors().collect();
             next.sort();
-            // What is pushed last is finished first, and so lies last: the lower one is pushed first.
+            // The block pushed last is finished first, and so is placed last. The lower-numbered one is pushed
+            // first.
             stack.extend(next.into_iter().map(|block| (block, false)));
         }
     }
@@ -69,7 +71,7 @@ fn layout(func: &ir::Func) -> Vec<BlockId> {
     order
 }
 
-/// Gives each instruction its number, by which the checker knows it again.
+/// Numbers the instructions; the allocation checker identifies them by number.
 fn number(out: &mut Function) {
     let insts = out.blocks.iter_mut().flat_map(|block| &mut block.insts);
     insts.enumerate().for_each(|(at, placed)| placed.origin = at as u32);
@@ -79,20 +81,20 @@ struct Select<'a> {
     func: &'a ir::Func,
     kfuncs: &'a [Kfunc],
     out: Function,
-    /// By IR block: its first machine block.
+    /// First machine block of each IR block.
     starts: Vec<usize>,
-    /// By machine block: its targets are machine blocks already.
+    /// For each machine block: whether its targets are already machine blocks.
     internal: Vec<bool>,
     known: Vec<Option<RematValue>>,
     uses: Vec<u32>,
     params: Vec<Option<VReg>>,
-    /// The block that will lie behind the current one.
+    /// The IR block that will follow the current one in memory.
     next: Option<BlockId>,
     /// The constant that was stored last, and the register that still holds it.
     stored: Option<(i64, R)>,
     insts: Vec<PlacedInst>,
     span: Span,
-    /// Registers that are tested in a copy.
+    /// Registers that are tested in an opaque copy.
     tested_copies: Bits,
 }
 
@@ -121,7 +123,7 @@ impl<'a> Select<'a> {
         }
     }
 
-    /// The entry block: arguments leave their registers before a call can overwrite them.
+    /// Begins the entry block: arguments are moved out of their registers before a call can overwrite them.
     fn prologue(&mut self) {
         let wanted = |index| self.func.blocks[0].ops.iter().any(|inst| reads_param(&inst.op, index));
         let wanted: Vec<bool> = (0..5).map(wanted).collect();
@@ -135,7 +137,7 @@ impl<'a> Select<'a> {
         self.finish(End::Jump(0), false);
     }
 
-    /// Ends the current machine block; the next one begins.
+    /// Ends the current machine block and begins the next one.
     fn finish(&mut self, end: End, internal: bool) {
         self.stored = None;
         let insts = std::mem::take(&mut self.insts);
@@ -156,7 +158,7 @@ impl<'a> Select<'a> {
         self.term(fused.unwrap_or(block.term));
     }
 
-    /// A comparison whose only reader is the branch right behind it becomes that branch.
+    /// The branch that a comparison and its only use, the branch that follows it, are fused to.
     fn fused(&self, block: &ir::Block) -> Option<Term> {
         let Term::Branch { cmp: cmp @ (Cmp::Eq | Cmp::Ne), lhs, rhs: Operand::Const(0), then, otherwise } =
             block.term
@@ -177,7 +179,7 @@ impl<'a> Select<'a> {
     fn term(&mut self, term: Term) {
         match term {
             Term::Jump(to) => match returned(self.func, to) {
-                // A jump to a bare return is that return, unless one falls through to it.
+                // A jump to a block that only returns becomes that return, unless the block comes next.
                 Some(value) if self.next != Some(to) => self.ret(Operand::Const(value)),
                 _ => self.finish(End::Jump(to.0 as usize), false),
             },
@@ -195,7 +197,7 @@ impl<'a> Select<'a> {
         self.finish(End::Exit, false);
     }
 
-    /// Both sides of a test.
+    /// Both operands of a test.
     fn tested(&mut self, lhs: Operand, rhs: Operand) -> (R, Val) {
         let lhs = self.reg(lhs);
         let rhs = self.val(rhs);
@@ -216,7 +218,7 @@ impl<'a> Select<'a> {
         copy
     }
 
-    /// `dst = src`, of which the verifier knows nothing, as it does not compute differences of addresses.
+    /// `dst = src` as an opaque copy: the verifier does not compute differences of addresses.
     fn copy_opaque(&mut self, dst: R, src: R) {
         let frame = Val::R(R::Phys(Reg::FP));
         self.mov(dst, frame);
@@ -245,7 +247,7 @@ impl<'a> Select<'a> {
         R::Virt(self.out.vreg())
     }
 
-    /// The value of a register that is said again at each use.
+    /// The value of a register that is rematerialised at each use.
     fn known(&self, operand: Operand) -> Option<RematValue> {
         match operand {
             Operand::Const(value) => Some(RematValue::Const(value)),
@@ -346,7 +348,7 @@ impl<'a> Select<'a> {
                 let kfunc = kfunc.expect("bug: a kernel function that the module does not list");
                 self.call(dst, Callee::Kfunc(kfunc as u32), args);
             }
-            // Registers with several definitions; else they are known values.
+            // Registers with several definitions; the others are rematerialised.
             Op::SlotAddr { dst, slot } => self.emit(Inst::SlotAddr { dst: R::Virt(dst), slot, offset: 0 }),
             Op::MapAddr { dst, map } => self.emit(Inst::Wide { dst: R::Virt(dst), value: Wide::Map(map) }),
             Op::DataAddr { dst, offset } => {
@@ -367,7 +369,7 @@ impl<'a> Select<'a> {
         }
     }
 
-    /// Two-address form: `dst = lhs; dst op= rhs`, by a detour if `dst` is `rhs`.
+    /// Two-address code: `dst = lhs; dst op= rhs`, with a temporary if `dst` is `rhs`.
     fn bin(&mut self, op: Bin, dst: VReg, lhs: Operand, rhs: Operand) {
         if rhs == Operand::Reg(dst) && lhs != rhs {
             return self.bin_onto_rhs(op, dst, lhs);
@@ -392,7 +394,8 @@ impl<'a> Select<'a> {
         self.mov(dst, Val::R(temp));
     }
 
-    /// Shifts count modulo 64, as the machine does for registers; the verifier refuses larger immediates.
+    /// Operand of an operation. Constant shift counts are taken modulo 64, as the machine does for registers; the
+    /// verifier refuses larger immediates.
     fn alu_src(&mut self, op: Bin, rhs: Operand) -> Val {
         match (op, self.known(rhs)) {
             (Bin::Shl | Bin::Shr | Bin::Sar, Some(RematValue::Const(by))) => Val::Imm((by & 63) as i32),
@@ -434,8 +437,8 @@ impl<'a> Select<'a> {
         }
     }
 
-    /// Constants go through a register too: disassemblers before LLVM 17 do not know stores of immediates, and verifiers
-    /// before Linux 6.3 forget what those wrote to the stack.
+    /// Stores a value. Constants also go through a register: disassemblers before LLVM 17 do not support stores of
+    /// immediates. Verifiers before Linux 6.3 do not track immediates that were stored to the stack.
     fn store(&mut self, base: VReg, offset: i16, width: Width, src: Operand) {
         let (base, offset) = self.place(base, offset);
         let src = match self.known(src) {
@@ -445,9 +448,9 @@ impl<'a> Select<'a> {
         self.emit(Inst::Store { width, base, offset, src });
     }
 
-    /// A register with a constant; the last one serves again until the next call.
+    /// A register that holds a constant; the last one is reused until the next call.
     fn stored_constant(&mut self, value: i64, width: Width) -> R {
-        // Only the low bytes of a narrow store count: its constant always fits an immediate.
+        // A narrow store uses the low bytes only, so its constant always fits an immediate.
         let value = if width == Width::B64 { value } else { i64::from(value as i32) };
         match self.stored {
             Some((known, reg)) if known == value => reg,
@@ -459,7 +462,7 @@ impl<'a> Select<'a> {
         }
     }
 
-    /// A fetch overwrites its source, which therefore is a copy.
+    /// Emits an atomic update. A fetch overwrites its source, so the source is copied.
     fn atomic(
         &mut self,
         op: AtomicOp,
@@ -522,7 +525,7 @@ fn returned(func: &ir::Func, block: BlockId) -> Option<i64> {
     }
 }
 
-/// Registers with one definition, which is an address or a constant.
+/// For each register with a single definition: its value, if that is an address or a constant.
 fn known_values(func: &ir::Func) -> Vec<Option<RematValue>> {
     let ops = || func.blocks.iter().flat_map(|block| &block.ops).map(|inst| &inst.op);
     let mut defs = vec![0u32; func.vregs as usize];
@@ -556,7 +559,7 @@ fn known_value(op: &Op, known: &[Option<RematValue>]) -> Option<RematValue> {
     }
 }
 
-/// A sum that stays a small distance from its base; others are computed.
+/// The sum, if it is at most a small distance from its base; other sums are computed at run time.
 fn within(at: i64, by: i64) -> Option<i32> {
     let sum = at.checked_add(by)?;
     (0..=i64::from(i16::MAX)).contains(&sum).then_some(sum as i32)

@@ -11,7 +11,7 @@
 
 use super::*;
 
-/// A function being written. Code after a terminator goes to a block that nothing reaches, and is dropped.
+/// Builder of a function. Code after a terminator goes to an unreachable block, which is dropped.
 pub struct Builder {
     func: Func,
     at: BlockId,
@@ -21,7 +21,7 @@ pub struct Builder {
 }
 
 impl Builder {
-    /// An empty function; its entry block is open.
+    /// Starts a function; its entry block is open.
     pub fn new(name: String, kind: FuncKind, span: Span) -> Builder {
         let func = Func { name, kind, blocks: vec![], vregs: 0, slots: vec![], span };
         let mut builder = Builder { func, at: BlockId(0), ended: false, cold: vec![], span };
@@ -29,22 +29,22 @@ impl Builder {
         builder
     }
 
-    /// Script text of what is written from now on; yields the one before.
+    /// Sets the span of the operations that follow; returns the previous span.
     pub fn set_span(&mut self, span: Span) -> Span {
         std::mem::replace(&mut self.span, span)
     }
 
-    /// The function so far, for its slots.
+    /// The unfinished function, for adding slots.
     pub fn func_mut(&mut self) -> &mut Func {
         &mut self.func
     }
 
-    /// A fresh register.
+    /// Returns a fresh register.
     pub fn vreg(&mut self) -> VReg {
         self.func.vreg()
     }
 
-    /// A fresh, empty block.
+    /// Returns a fresh, empty block.
     pub fn block(&mut self) -> BlockId {
         let block = Block { ops: vec![], term: Term::Return(Operand::Const(0)), span: self.span };
         self.func.blocks.push(block);
@@ -52,31 +52,31 @@ impl Builder {
         BlockId(self.func.blocks.len() as u32 - 1)
     }
 
-    /// A fresh block that is rarely run and lies behind all others.
+    /// Returns a fresh block that rarely runs and is placed after all others.
     pub fn cold_block(&mut self) -> BlockId {
         let block = self.block();
         self.cold[block.0 as usize] = true;
         block
     }
 
-    /// Whether the block in hand has ended: what comes now is never run.
+    /// Whether the current block has a terminator, so that operations added now are dead.
     pub fn ended(&self) -> bool {
         self.ended
     }
 
-    /// Goes on in `block`.
+    /// Makes `block` the current block.
     pub fn switch_to(&mut self, block: BlockId) {
         self.at = block;
         self.ended = false;
     }
 
-    /// Jumps to `block`, if the block in hand is still open, and goes on there.
+    /// Jumps to `block` if the current block is still open, and makes it the current block.
     pub fn fall_into(&mut self, block: BlockId) {
         self.jump(block);
         self.switch_to(block);
     }
 
-    /// Writes an operation.
+    /// Appends an operation.
     pub fn op(&mut self, op: Op) {
         if self.ended {
             let dead = self.block();
@@ -143,7 +143,7 @@ impl Builder {
         self.op(Op::Mov { dst, src: src.into() });
     }
 
-    /// The register that holds `value`.
+    /// A register that holds `value`.
     pub fn reg(&mut self, value: Operand) -> VReg {
         match value {
             Operand::Reg(reg) => reg,
@@ -193,12 +193,12 @@ impl Builder {
         self.op(Op::Store { base, offset, width, src: src.into() });
     }
 
-    /// `atomic.op.64 [base + offset], src` for its effect.
+    /// `atomic.op.64 [base + offset], src`, without the old value.
     pub fn atomic(&mut self, op: AtomicOp, base: VReg, offset: i16, src: VReg) {
         self.op(Op::Atomic { op, base, offset, width: Width::B64, src, fetch: None });
     }
 
-    /// `atomic.op.64 [base + offset], src`; yields the old value.
+    /// `dst = atomic.op.64 [base + offset], src`; returns the register of the old value.
     pub fn atomic_fetch(&mut self, op: AtomicOp, base: VReg, offset: i16, src: VReg) -> VReg {
         let fetch = self.vreg();
         self.op(Op::Atomic { op, base, offset, width: Width::B64, src, fetch: Some(fetch) });
@@ -240,7 +240,7 @@ impl Builder {
         self.dst(|dst| Op::Call { dst: Some(dst), helper, args: args.to_vec() })
     }
 
-    /// `call helper(args)` for its effect.
+    /// `call helper(args)`, without a result.
     pub fn call_void(&mut self, helper: Helper, args: &[Operand]) {
         self.op(Op::Call { dst: None, helper, args: args.to_vec() });
     }
@@ -250,7 +250,7 @@ impl Builder {
         self.dst(|dst| Op::Kfunc { dst: Some(dst), name: name.into(), args: args.to_vec() })
     }
 
-    /// The finished function.
+    /// Finishes the function: drops unreachable blocks and orders the others.
     pub fn finish(self) -> Func {
         let mut func = self.func;
         let order = hot_first(&reachable(&func), &self.cold);
@@ -259,7 +259,7 @@ impl Builder {
     }
 }
 
-/// Reached blocks, the entry first, cold ones last.
+/// Reachable blocks: the entry first, cold ones last.
 fn hot_first(reached: &[bool], cold: &[bool]) -> Vec<BlockId> {
     let part = |want: bool| {
         (0..reached.len())
@@ -269,7 +269,7 @@ fn hot_first(reached: &[bool], cold: &[bool]) -> Vec<BlockId> {
     part(false).chain(part(true)).collect()
 }
 
-/// For each block, whether the entry leads to it.
+/// For each block, whether it is reachable from the entry.
 pub fn reachable(func: &Func) -> Vec<bool> {
     let mut reached = vec![false; func.blocks.len()];
     let mut todo = vec![BlockId(0)];
@@ -281,7 +281,7 @@ pub fn reachable(func: &Func) -> Vec<bool> {
     reached
 }
 
-/// Keeps the blocks in `order` alone, in that order, and renumbers the jumps between them.
+/// Keeps only the blocks in `order`, in that order, and renumbers the jumps between them.
 pub fn reorder(func: &mut Func, order: &[BlockId]) {
     let mut new = vec![BlockId(u32::MAX); func.blocks.len()];
     for (at, old) in order.iter().enumerate() {
@@ -294,7 +294,7 @@ pub fn reorder(func: &mut Func, order: &[BlockId]) {
     }
 }
 
-/// Drops blocks that nothing reaches; says whether there were any.
+/// Drops unreachable blocks; returns whether there were any.
 pub fn drop_unreached(func: &mut Func) -> bool {
     let reached = reachable(func);
     let some_are_not = reached.contains(&false);

@@ -25,27 +25,27 @@ use crate::bpf::helper::Helper;
 use lang::source::span::Span;
 use wire::manifest;
 
-/// A whole object before it is bytes.
+/// A whole object before encoding.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Module {
     /// Programs and their callbacks.
     pub funcs: Vec<Func>,
-    /// BPF maps, those of the script and ours.
+    /// BPF maps: the maps of the script and internal maps.
     pub maps: Vec<MapDef>,
-    /// Constant bytes, one read-only section that programs address by [`Op::DataAddr`].
+    /// Constant bytes: one read-only section, addressed by [`Op::DataAddr`].
     pub data: Vec<u8>,
-    /// Stacks may be one for each CPU: see `wire::Features::private_stack`.
+    /// True if stacks may be per-CPU: see `wire::Features::private_stack`.
     pub private_stack: bool,
 }
 
 impl Module {
-    /// Operations of all functions.
+    /// Number of operations in all functions.
     pub fn operations(&self) -> usize {
         self.funcs.iter().map(Func::operations).sum()
     }
 }
 
-/// A value of 64 bits.
+/// A virtual register, which holds 64 bits.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct VReg(pub u32);
 /// Index into [`Func::blocks`].
@@ -68,15 +68,15 @@ pub struct MapDef {
     pub name: String,
     /// `BPF_MAP_TYPE_*`
     pub kind: u32,
-    /// Bytes.
+    /// Size of a key in bytes; 0 for a ring buffer.
     pub key_size: u32,
-    /// Bytes; of a ring buffer both sizes are 0.
+    /// Size of a value in bytes; 0 for a ring buffer.
     pub value_size: u32,
-    /// Keys at most; bytes of a ring buffer.
+    /// Largest number of keys; for a ring buffer its size in bytes.
     pub max_entries: u32,
     /// `BPF_F_*`
     pub flags: u32,
-    /// An array of one value, whose address programs have without looking it up: see [`Op::ValueAddr`].
+    /// True for an array of one value whose address programs have without a lookup: see [`Op::ValueAddr`].
     pub direct: bool,
 }
 
@@ -85,77 +85,78 @@ pub struct MapDef {
 pub struct Func {
     /// Symbol.
     pub name: String,
-    /// What it is.
+    /// Program or callback.
     pub kind: FuncKind,
     /// Blocks; the first is the entry.
     pub blocks: Vec<Block>,
     /// Number of virtual registers in use.
     pub vregs: u32,
-    /// Bytes on the BPF stack, addressed by [`Op::SlotAddr`].
+    /// Stack slots, addressed by [`Op::SlotAddr`].
     pub slots: Vec<Slot>,
-    /// The probe list, for line info of generated code.
+    /// Span of the probe list, for line info of code without a span of its own.
     pub span: Span,
 }
 
 impl Func {
-    /// Operations, ends of blocks among them.
+    /// Number of operations, terminators included.
     pub fn operations(&self) -> usize {
         self.blocks.iter().map(|block| block.ops.len() + 1).sum()
     }
 }
 
-/// What a function is.
+/// Kind of a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FuncKind {
-    /// A program in this ELF section (`uprobe.multi`, `uprobe.session`, `uprobe`, `perf_event`, `raw_tp`, `tracepoint`). The context is its argument.
+    /// A program in this ELF section (`uprobe.multi`, `uprobe.session`, `uprobe`, `perf_event`, `raw_tp`,
+    /// `tracepoint`). Its argument is the context.
     Program {
-        /// Section name that libbpf knows.
+        /// Section name, as libbpf defines it.
         section: String,
-        /// What it is for, without attach points.
+        /// Facts for the manifest, without attach points.
         info: ProgramInfo,
     },
-    /// A function called by a helper (`bpf_loop`, `bpf_for_each_map_elem`): static, in `.text`, with so many arguments.
+    /// A function called by a helper (`bpf_loop`, `bpf_for_each_map_elem`): static, in `.text`.
     Callback {
-        /// 1 to 5.
+        /// Number of arguments, 1 to 5.
         args: u8,
     },
 }
 
-/// What the manifest says of a program.
+/// The part of a program's manifest entry that lowering determines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProgramInfo {
     /// Clause index.
     pub clause: u32,
-    /// Where it runs.
+    /// Attach point.
     pub attach: manifest::Attach,
 }
 
 /// A stack slot.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// Bytes.
+    /// Size in bytes.
     pub size: u32,
     /// Alignment in bytes, at most 8.
     pub align: u32,
 }
 
-/// Straight-line code with one way in.
+/// A basic block: straight-line code with one entry.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Block {
-    /// In order.
+    /// Operations in order.
     pub ops: Vec<Inst>,
-    /// How it ends.
+    /// Terminator.
     pub term: Term,
-    /// Script text of the terminator.
+    /// Span of the terminator in the script.
     pub span: Span,
 }
 
-/// An operation and the script text that it comes from.
+/// An operation and its span in the script.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Inst {
-    /// What.
+    /// Operation.
     pub op: Op,
-    /// Whence.
+    /// Span.
     pub span: Span,
 }
 
@@ -194,7 +195,7 @@ pub enum Width {
 }
 
 impl Width {
-    /// 1, 2, 4 or 8.
+    /// Size in bytes: 1, 2, 4 or 8.
     pub fn bytes(self) -> u32 {
         match self {
             Width::B8 => 1,
@@ -204,13 +205,14 @@ impl Width {
         }
     }
 
-    /// The width of so many bytes, if there is one.
+    /// The width with this number of bytes, if there is one.
     pub fn of(bytes: u32) -> Option<Width> {
         [Width::B8, Width::B16, Width::B32, Width::B64].into_iter().find(|width| width.bytes() == bytes)
     }
 }
 
-/// Arithmetic. Division and remainder are unsigned and by non-zero divisors only (`lower` tests; signed ones are said in smaller terms).
+/// Arithmetic. Division and remainder are unsigned, and their divisor is not zero: `lower` tests it, and expands
+/// signed division.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Bin {
@@ -225,9 +227,9 @@ pub enum Bin {
     Or,
     Xor,
     Shl,
-    /// Zero fill.
+    /// Logical shift: fills with zeroes.
     Shr,
-    /// Sign fill.
+    /// Arithmetic shift: fills with the sign.
     Sar,
 }
 
@@ -237,7 +239,7 @@ pub enum Bin {
 pub enum Cmp {
     Eq,
     Ne,
-    /// Some bit of both is set.
+    /// True if `lhs & rhs` is not zero.
     Test,
     Ult,
     Ule,
@@ -268,13 +270,13 @@ pub enum AtomicOp {
     Xchg,
 }
 
-/// An operation. `dst` is written, all else read.
+/// An operation. It writes `dst` and reads all other operands.
 #[derive(Clone, Debug, PartialEq)]
 #[allow(missing_docs)]
 pub enum Op {
-    /// `v0 = ctx`: the program's context; only in the entry block.
+    /// `v0 = ctx`: the context of the program; only in the entry block.
     Ctx { dst: VReg },
-    /// `v0 = param 1`: n-th argument of a callback, from 0; only in the entry block.
+    /// `v0 = param 1`: the n-th argument of a callback, from 0; only in the entry block.
     Param { dst: VReg, index: u8 },
     /// `v0 = v1`, `v0 = 7`
     Mov { dst: VReg, src: Operand },
@@ -282,8 +284,8 @@ pub enum Op {
     Bin { op: Bin, dst: VReg, lhs: Operand, rhs: Operand },
     /// `v0 = neg v1`
     Neg { dst: VReg, src: VReg },
-    /// `v0 = opaque v1`: a copy that the verifier tracks as a value of its own: what a test tells about one does not hold
-    /// for the other
+    /// `v0 = opaque v1`: a copy that the verifier tracks as a separate value: a test of one does not narrow the
+    /// other
     Opaque { dst: VReg, src: VReg },
     /// `v0 = extend.s32 v1`: the low bytes of `src`, sign- or zero-extended
     Extend { dst: VReg, src: VReg, width: Width, signed: bool },
@@ -295,11 +297,12 @@ pub enum Op {
     Store { base: VReg, offset: i16, width: Width, src: Operand },
     /// `atomic.add.64 [v0 + 8], v1`; `fetch` receives the old value. Widths 32 and 64.
     Atomic { op: AtomicOp, base: VReg, offset: i16, width: Width, src: VReg, fetch: Option<VReg> },
-    /// `v0 = cmpxchg.64 [v1 + 8], v2 -> v3`: if memory equals `expected` it becomes `new`; `dst` is what was there
+    /// `v0 = cmpxchg.64 [v1 + 8], v2 -> v3`: if memory equals `expected` it becomes `new`; `dst` gets the old
+    /// value
     CmpXchg { dst: VReg, base: VReg, offset: i16, width: Width, expected: VReg, new: VReg },
     /// `v0 = slot s1`: address of a stack slot
     SlotAddr { dst: VReg, slot: SlotId },
-    /// `v0 = map @m`: for helpers
+    /// `v0 = map @m`: a map, as an argument of helpers
     MapAddr { dst: VReg, map: MapRef },
     /// `v0 = data 16`: address of byte 16 of [`Module::data`] (an array map's value)
     DataAddr { dst: VReg, offset: u32 },
@@ -309,11 +312,11 @@ pub enum Op {
     FuncAddr { dst: VReg, func: FuncRef },
     /// `v0 = call map_lookup_elem(v1, v2)`
     Call { dst: Option<VReg>, helper: Helper, args: Vec<Operand> },
-    /// `v0 = kfunc bpf_session_cookie()`: through an extern in `.ksyms`
+    /// `v0 = kfunc bpf_session_cookie()`: calls a kernel function, declared as an extern in `.ksyms`
     Kfunc { dst: Option<VReg>, name: String, args: Vec<Operand> },
 }
 
-/// How a block ends.
+/// Terminator of a block.
 #[derive(Copy, Clone, Debug, PartialEq)]
 #[allow(missing_docs)]
 pub enum Term {
@@ -326,13 +329,13 @@ pub enum Term {
 }
 
 impl Func {
-    /// A fresh virtual register.
+    /// Returns a fresh virtual register.
     pub fn vreg(&mut self) -> VReg {
         self.vregs += 1;
         VReg(self.vregs - 1)
     }
 
-    /// A fresh stack slot.
+    /// Returns a fresh stack slot.
     pub fn slot(&mut self, size: u32, align: u32) -> SlotId {
         self.slots.push(Slot { size, align });
         SlotId(self.slots.len() as u32 - 1)

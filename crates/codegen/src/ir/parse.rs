@@ -21,14 +21,14 @@ const BINS: [Bin; 11] = [
 ];
 const ATOMICS: [AtomicOp; 5] = [AtomicOp::Add, AtomicOp::And, AtomicOp::Or, AtomicOp::Xor, AtomicOp::Xchg];
 
-/// Names of maps and functions; operations refer to them by index.
+/// Names of maps and functions, by which the text refers to them.
 #[derive(Default)]
 struct Names<'t> {
     maps: Vec<&'t str>,
     funcs: Vec<&'t str>,
 }
 
-/// The module with this text, in which lines that begin with `//` are comments. The error is the first line that is not IR.
+/// Parses a module. Lines that begin with `//` are comments. The error is the first line that is not IR.
 pub fn parse(text: &str) -> Result<Module, String> {
     let named = |keyword| text.lines().filter_map(move |line| words(line.strip_prefix(keyword)?).next());
     let names = Names { maps: named("map ").collect(), funcs: named("func ").collect() };
@@ -125,7 +125,7 @@ fn read_op(names: &Names<'_>, text: &str) -> Option<Op> {
         Some((to, text)) => (Some(vreg(to)?), text),
         None => (None, text),
     };
-    // Operations that write a register have one.
+    // Register of operations that write one.
     let dst = to.unwrap_or(VReg(u32::MAX));
     let mut words = words(text).peekable();
     let word = words.next()?;
@@ -216,7 +216,7 @@ fn extension(text: &str) -> Option<(Width, bool)> {
     Some((width(text.strip_prefix(['s', 'u'])?)?, signed))
 }
 
-/// `[v0 + 8]`, its brackets left out
+/// `[v0 + 8]`, without its brackets
 fn address<'t>(words: &mut std::iter::Peekable<impl Iterator<Item = &'t str>>) -> Option<(VReg, i16)> {
     let base = vreg(words.next()?)?;
     let sign = words.next_if(|word| matches!(*word, "+" | "-"));

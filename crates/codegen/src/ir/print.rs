@@ -24,7 +24,7 @@ impl Display for Operand {
     }
 }
 
-/// Bits of an access.
+/// Size of an access in bits.
 fn bits(width: Width) -> u32 {
     width.bytes() * 8
 }
@@ -50,7 +50,7 @@ pub(super) fn bin_name(op: Bin) -> &'static str {
     }
 }
 
-/// Suffix of `cmp.`, and the sign of a branch.
+/// Suffix of `cmp.`, and the operator in a branch.
 pub(super) fn cmp_names(cmp: Cmp) -> (&'static str, &'static str) {
     match cmp {
         Cmp::Eq => ("eq", "=="),
@@ -99,7 +99,7 @@ impl Module {
         self.funcs.get(func.0 as usize).map_or("?", |func| &func.name)
     }
 
-    /// The right side of `dst = `, or the whole of an operation that writes nothing.
+    /// The right side of `dst = `, or the whole operation if it writes no register.
     fn op_text(&self, op: &Op) -> String {
         match op {
             Op::Ctx { .. } => "ctx".into(),
@@ -144,7 +144,7 @@ impl Module {
         ops.chain([term_text(&block.term)]).collect()
     }
 
-    /// One function as text.
+    /// Formats one function.
     pub fn func_text(&self, func: &Func) -> String {
         let mut text = match &func.kind {
             FuncKind::Program { section, .. } => format!("func {} ({section})\n", func.name),

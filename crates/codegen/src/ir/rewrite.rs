@@ -3,7 +3,7 @@
 use super::{BlockId, Op, Operand, Term, VReg};
 
 impl Operand {
-    /// The register, if it is one.
+    /// The register, if the operand is one.
     pub fn as_reg(self) -> Option<VReg> {
         match self {
             Operand::Reg(reg) => Some(reg),
@@ -11,7 +11,7 @@ impl Operand {
         }
     }
 
-    /// The constant, if it is one.
+    /// The constant, if the operand is one.
     pub fn as_const(self) -> Option<i64> {
         match self {
             Operand::Const(value) => Some(value),
@@ -20,7 +20,7 @@ impl Operand {
     }
 }
 
-/// What a register is replaced by, if at all.
+/// Replacement of a register, or `None`.
 type With<'a> = &'a dyn Fn(VReg) -> Option<Operand>;
 
 fn any(operand: &mut Operand, with: With) -> bool {
@@ -35,7 +35,7 @@ fn reg(reg: &mut VReg, with: With) -> bool {
     }
 }
 
-/// All of them, whatever the first ones gave.
+/// Calls `one` for all items and returns whether any call returned true; does not stop at the first.
 fn each<'o, T: 'o>(all: impl IntoIterator<Item = &'o mut T>, one: impl Fn(&mut T) -> bool) -> bool {
     all.into_iter().fold(false, |changed, each| one(each) | changed)
 }
@@ -48,7 +48,8 @@ impl Op {
         uses
     }
 
-    /// Replaces registers that are read; says whether there was one. A constant goes only where the operation takes one.
+    /// Replaces registers that are read; returns whether there was one. A constant replaces a register only where
+    /// the operation accepts one.
     pub fn replace_uses(&mut self, with: With) -> bool {
         match self {
             Op::Ctx { .. } | Op::Param { .. } | Op::SlotAddr { .. } => false,
@@ -64,7 +65,7 @@ impl Op {
         }
     }
 
-    /// Nothing but the written register tells that it ran.
+    /// Whether the operation has no effect but its result.
     pub fn is_pure(&self) -> bool {
         !matches!(
             self,
@@ -81,7 +82,7 @@ impl Term {
         uses
     }
 
-    /// Replaces the blocks that it goes to.
+    /// Replaces the target blocks.
     pub fn map_targets(&mut self, f: impl Fn(BlockId) -> BlockId) {
         match self {
             Term::Jump(to) => *to = f(*to),
@@ -93,7 +94,8 @@ impl Term {
         }
     }
 
-    /// Replaces registers that are read; says whether there was one. A constant goes only where the terminator takes one.
+    /// Replaces registers that are read; returns whether there was one. A constant replaces a register only where
+    /// the terminator accepts one.
     pub fn replace_uses(&mut self, with: With) -> bool {
         match self {
             Term::Jump(_) => false,

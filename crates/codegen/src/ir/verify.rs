@@ -20,12 +20,12 @@ use super::*;
 /// Bytes of stack that a program has (`MAX_BPF_STACK`).
 pub const MAX_STACK: u32 = 512;
 
-/// The first broken rule: where and what.
+/// Checks a module. The error has the first broken rule and its position.
 pub fn verify(module: &Module) -> Result<(), String> {
     module.funcs.iter().try_for_each(|func| verify_func(module, func))
 }
 
-/// The first rule that one function breaks.
+/// Checks one function.
 pub fn verify_func(module: &Module, func: &Func) -> Result<(), String> {
     Check { module, func }.run().map_err(|what| format!("{}: {what}\n{}", func.name, module.func_text(func)))
 }
@@ -93,7 +93,7 @@ impl Check<'_> {
         callee.is_some_and(|callee| matches!(callee.kind, FuncKind::Callback { .. }))
     }
 
-    /// Rule 10; `slots` says which registers hold a slot's address at this point of the block.
+    /// Checks rule 10; `slots` has the registers that hold the address of a slot at this point of the block.
     fn slot_access(&self, slots: &mut [Option<SlotId>], op: &Op) -> Result<(), String> {
         let access = match *op {
             Op::Load { base, offset, width, .. } | Op::Store { base, offset, width, .. } => {
@@ -165,7 +165,7 @@ impl Check<'_> {
     }
 }
 
-/// Keeps of `set` what `with` has too; says whether that took something away.
+/// Intersects `set` with `with`; returns whether `set` changed.
 fn narrow(set: &mut [bool], with: &[bool]) -> bool {
     let mut changed = false;
     for (have, other) in set.iter_mut().zip(with) {

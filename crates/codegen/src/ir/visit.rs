@@ -61,7 +61,7 @@ impl Term {
         }
     }
 
-    /// Where control may go next.
+    /// Successor blocks.
     pub fn successors(&self) -> impl Iterator<Item = BlockId> + use<> {
         let (first, second) = match *self {
             Term::Jump(to) => (Some(to), None),
@@ -73,7 +73,7 @@ impl Term {
 }
 
 impl Func {
-    /// By register: how often it is read.
+    /// Number of uses of each register.
     pub fn uses(&self) -> Vec<u32> {
         let mut uses = vec![0; self.vregs as usize];
         let mut count = |operand| {

@@ -14,58 +14,59 @@ use crate::options::Arch;
 use lang::hir::{Param, Signature, Struct, Type};
 use lang::types::passing::{Class, Passing, passing};
 
-/// Where eight bytes of an argument lie.
+/// Location of eight bytes of an argument.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Piece {
-    /// In the register at this offset of `pt_regs`.
+    /// The register at this offset of `pt_regs`.
     Reg(i16),
-    /// In user memory, so many bytes above the first stack argument.
+    /// User memory, this number of bytes above the first stack argument.
     Stack(u32),
-    /// In user memory, so many bytes above the address in the register or stack place.
+    /// User memory, this number of bytes above the address in the register or on the stack.
     Behind(Pointer, u32),
-    /// Where probes cannot read: in a vector register, or nowhere.
+    /// A location that probes cannot read: a vector register, or none at all.
     Unreadable,
 }
 
-/// Where the address of an argument passed by reference lies.
+/// Location of the address of an argument passed by reference.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Pointer {
-    /// In the register at this offset of `pt_regs`.
+    /// The register at this offset of `pt_regs`.
     Reg(i16),
-    /// At this number of bytes above the first stack argument.
+    /// The stack, this number of bytes above the first stack argument.
     Stack(u32),
 }
 
 impl Piece {
-    /// It, or its address, lies on the stack.
+    /// Whether the value, or its address, is on the stack.
     pub fn on_stack(&self) -> bool {
         matches!(self, Piece::Stack(_) | Piece::Behind(Pointer::Stack(_), _))
     }
 }
 
-/// Offsets in `pt_regs` and the like of one machine.
+/// Register offsets in `pt_regs` and stack layout of one architecture.
 pub struct Machine {
     /// Integer argument registers in order, as offsets in `pt_regs`.
     pub args: &'static [i16],
-    /// Vector argument registers.
+    /// Number of vector argument registers.
     pub vectors: u32,
     /// Result register.
     pub ret: i16,
-    /// That of a result's second eightbyte.
+    /// Register of the second eightbyte of a result.
     pub ret_second: i16,
     /// Stack pointer.
     pub sp: i16,
-    /// Bytes between the stack pointer and the first stack argument at entry: the return address, if it is there.
+    /// Bytes between the stack pointer and the first stack argument at entry: the return address, if it is on the
+    /// stack.
     pub stack_args: u32,
-    /// How much higher the stack pointer is when the function has returned.
+    /// Difference of the stack pointer after return and at entry, in bytes.
     pub sp_after_return: u32,
-    /// Where the mode is kept, the bits of it, and what they are in user space.
+    /// Offset of the register with the CPU mode, mask of the mode, and its value in user space.
     pub mode: (i16, i64, i64),
     /// Named registers.
     pub registers: &'static [(&'static str, i16)],
 }
 
-/// The machine's table.
+/// The table of the architecture.
 pub fn machine(arch: Arch) -> &'static Machine {
     match arch {
         Arch::X86_64 => &X86_64,
@@ -160,14 +161,14 @@ impl Machine {
         self.registers.iter().find(|(known, _)| *known == name).map(|(_, offset)| *offset)
     }
 
-    /// `argN`: the n-th integer register, or the stack places behind the last.
+    /// `argN`: the n-th integer register, or a stack argument after the last register.
     pub fn arg(&self, n: u32) -> Piece {
         let behind = n.saturating_sub(self.args.len() as u32);
         self.args.get(n as usize).map_or(Piece::Stack(8 * behind), |&offset| Piece::Reg(offset))
     }
 }
 
-/// Hands out places, argument by argument.
+/// Assigns locations, argument by argument.
 struct Assign {
     machine: &'static Machine,
     arch: Arch,
@@ -188,18 +189,18 @@ impl Assign {
         if self.vectors > self.machine.vectors { self.stack(8, 8) } else { vec![] }
     }
 
-    /// A value of so many eightbytes: all in registers, or all on the stack.
+    /// Locations of a value with this number of eightbytes: all in registers, or all on the stack.
     fn words(&mut self, words: u32) -> Vec<Piece> {
         self.registers(&vec![Class::Integer; words as usize])
     }
 
-    /// Eightbytes of these classes: all in registers, or all on the stack.
+    /// Locations of eightbytes with these classes: all in registers, or all on the stack.
     fn registers(&mut self, classes: &[Class]) -> Vec<Piece> {
         let count = |wanted: Class| classes.iter().filter(|class| **class == wanted).count();
         let (regs, vectors) = (self.regs + count(Class::Integer), self.vectors + count(Class::Vector) as u32);
         if regs > self.machine.args.len() || vectors > self.machine.vectors {
             if self.arch == Arch::Aarch64 {
-                // AAPCS64 C.12: once one argument went to the stack, no later one takes a register.
+                // AAPCS64 C.12: after one argument on the stack, no later one gets a register.
                 self.regs = self.machine.args.len();
             }
             return self.stack(8 * classes.len() as u32, 8);
@@ -213,7 +214,7 @@ impl Assign {
         classes.iter().map(&mut piece).collect()
     }
 
-    /// A value that does not fit registers: on the stack, or behind a pointer to it.
+    /// Locations of a value that does not fit registers: on the stack, or in memory that a pointer refers to.
     fn memory(&mut self, bytes: u32, align: u32) -> Vec<Piece> {
         match self.arch {
             Arch::X86_64 => self.stack(bytes, align),
@@ -240,20 +241,20 @@ impl Assign {
     }
 }
 
-/// The places of each parameter's eightbytes; none for one in a vector register.
+/// Locations of the eightbytes of each parameter; empty for a parameter in a vector register.
 pub fn places(arch: Arch, signature: &Signature, structs: &[Struct]) -> Vec<Vec<Piece>> {
     let mut assign = Assign { machine: machine(arch), arch, regs: 0, vectors: 0, stack: 0 };
-    // AAPCS64 has a register of its own for where the result goes.
+    // AAPCS64 has a separate register for the address of the result.
     assign.regs = usize::from(signature.hidden && arch == Arch::X86_64);
     signature.params.iter().map(|param| assign.param(param, structs)).collect()
 }
 
-/// Where the eightbytes of a struct lie that a function returns in registers.
+/// Locations of the eightbytes of a struct result in registers.
 pub fn result_places(arch: Arch, ret: &Type, structs: &[Struct]) -> Vec<Piece> {
     let Passing::Registers(classes) = passing(ret, false, structs) else { return vec![] };
     let mut next = [machine(arch).ret, machine(arch).ret_second].into_iter();
     let mut piece = |class: &Class| match class {
-        // AAPCS64 has no classes: the numbers of such a struct lie in integer registers, too.
+        // AAPCS64 has no classes: the members of such a struct are in integer registers.
         Class::Vector | Class::None if arch == Arch::X86_64 => Piece::Unreadable,
         _ => next.next().map_or(Piece::Unreadable, Piece::Reg),
     };

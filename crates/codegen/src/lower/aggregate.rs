@@ -13,13 +13,13 @@ use lang::hir::{Expr, MapId};
 use wire::CounterKind;
 use wire::map::{Agg, Keeps, MapValue, SERIES_CLAIMED, SERIES_WORDS, lhist_steps};
 
-/// Multiplied with 2^(n+1) - 1, its top six bits differ for each n.
+/// De Bruijn constant: its products with 2^(n+1) - 1 differ in their top six bits for each n.
 const DE_BRUIJN: u64 = 0x03f7_9d71_b4cb_0a89;
 
-/// How often others may come before who offers an extreme. Each of them has made it more extreme.
+/// Attempts to store an extreme. Each failed attempt means that another thread has stored a more extreme sample.
 const OFFERS: u32 = 8;
 
-/// By the top six bits of the product: n.
+/// Table of n, indexed by the top six bits of the product.
 fn log2_table() -> [u8; 64] {
     let mut table = [0; 64];
     for n in 0..64u8 {
@@ -77,8 +77,8 @@ impl Body<'_, '_> {
         }
     }
 
-    /// Adds a sample to the interval of now. Its words may still be those of an interval that is over: whoever comes first
-    /// claims them and makes them ready. A body that interrupts that one cannot wait, so its sample is left out, and counted.
+    /// Adds a sample to the current interval. Its words may still belong to an earlier interval: the first body
+    /// claims and resets them. A body that interrupts the reset cannot wait, so its sample is dropped and counted.
     fn add_to_series(
         &mut self,
         cell: VReg,
@@ -93,7 +93,7 @@ impl Body<'_, '_> {
         let number = b.bin(Bin::Div, now, interval as i64);
         let index = b.bin(Bin::Rem, number, i64::from(count));
         let epoch = b.bin(Bin::Add, number, 1);
-        // Always inside; the verifier cannot know.
+        // The condition always holds; the verifier needs it as a bound.
         b.branch(Cmp::Ult, index, i64::from(count), inside, after);
         b.switch_to(inside);
         let offset = b.bin(Bin::Mul, index, i64::from(8 * SERIES_WORDS));
@@ -121,7 +121,7 @@ impl Body<'_, '_> {
     }
 
     fn keep_in_interval(&mut self, at: VReg, sample: Operand, now: VReg, (keeps, signed): (Keeps, bool)) {
-        // Samples and value lie as in the cell of another aggregation.
+        // The number of samples and the value have the layout of a cell of other aggregations.
         let samples = self.b().bin(Bin::Add, at, 8);
         match keeps {
             Keeps::Last => {
@@ -143,7 +143,7 @@ impl Body<'_, '_> {
         self.b().atomic(AtomicOp::Add, cell, offset, value);
     }
 
-    /// `settled` says that an extreme need not give way to the sample.
+    /// Updates an extreme. `settled` is the comparison of the old extreme with the sample that keeps the old one.
     fn extreme(&mut self, cell: VReg, sample: Operand, settled: Cmp) {
         let sample = self.b().reg(sample);
         self.offer(cell, sample, settled, true);
@@ -151,10 +151,10 @@ impl Body<'_, '_> {
         self.offer(cell, sample, settled, false);
     }
 
-    /// Makes the sample the extreme unless there is a better one. `fresh`: 0 may mean that there is none.
+    /// Stores the sample as the extreme unless the old one is better. With `fresh`, 0 may mean that there is none.
     ///
-    /// The loop is for whom others came before, so what they wrote is a sample. Its rounds have ways out and no ways that
-    /// meet: from each of those the verifier would follow all rounds that are left.
+    /// The loop handles concurrent updates: a value that another thread stored is a sample. Its rounds have exits,
+    /// but no joins: from each join the verifier would follow all remaining rounds.
     fn offer(&mut self, cell: VReg, sample: VReg, settled: Cmp, fresh: bool) {
         let (done, replace) = (self.b().block(), self.b().block());
         let old = self.b().load(cell, 8, Width::B64, false);
@@ -175,7 +175,7 @@ impl Body<'_, '_> {
         self.b().fall_into(done);
     }
 
-    /// The sum of a histogram that keeps one.
+    /// Adds to the sum of a histogram that has one.
     fn add_to_sum(&mut self, agg: &Agg, cell: VReg, sample: Operand) {
         if let Some(word) = agg.sum_word() {
             self.add(cell, 8 * word as i16, sample);
@@ -183,7 +183,7 @@ impl Body<'_, '_> {
     }
 
     fn add_to_bucket(&mut self, cell: VReg, bucket: VReg, buckets: u32) {
-        // Always inside; the verifier cannot know.
+        // The condition always holds; the verifier needs it as a bound.
         let [inside, after] = std::array::from_fn(|_| self.b().block());
         self.b().branch(Cmp::Ult, bucket, i64::from(buckets), inside, after);
         self.b().switch_to(inside);
@@ -193,7 +193,7 @@ impl Body<'_, '_> {
         self.b().fall_into(after);
     }
 
-    /// As `wire::map::hist_bucket`.
+    /// Computes the same bucket as `wire::map::hist_bucket`.
     fn hist_bucket(&mut self, sample: Operand, bits: u8) -> VReg {
         let bucket = self.b().copy(0);
         let sample = self.b().reg(sample);
@@ -210,7 +210,7 @@ impl Body<'_, '_> {
         let octave = self.log2(sample);
         let b = self.b();
         let shift = if bits == 0 { octave } else { b.bin(Bin::Sub, octave, i64::from(bits)) };
-        // With bits 0 what is left of the sample is its leading 1.
+        // With 0 bits, only the leading 1 of the sample is left.
         let (first, mantissa) = match bits {
             0 => (shift, Operand::Const(1)),
             _ => (b.bin(Bin::Shl, shift, i64::from(bits)), b.bin(Bin::Shr, sample, shift).into()),
@@ -222,7 +222,8 @@ impl Body<'_, '_> {
         bucket
     }
 
-    /// Number of the highest set bit of a non-zero value, without branches: those would multiply the verifier's paths.
+    /// Number of the highest set bit of a non-zero value. Branches would multiply the verifier's paths, so there
+    /// are none.
     fn log2(&mut self, value: VReg) -> VReg {
         let table = self.cx.log2_data();
         let b = self.b();
@@ -259,7 +260,7 @@ impl Body<'_, '_> {
         bucket
     }
 
-    /// Runs `f` on a key's cell of each CPU that has one.
+    /// Runs `f` on the cell of a key on each CPU that has one.
     pub(super) fn each_cell(&mut self, map: MapId, key: Place, f: impl FnOnce(&mut Self, VReg)) {
         if let Some(cell) = self.only_cell(map) {
             return f(self, cell);
@@ -282,7 +283,7 @@ impl Body<'_, '_> {
         });
     }
 
-    /// Count, sum, smallest, largest or mean over all CPUs.
+    /// Count, sum, minimum, maximum or mean over all CPUs.
     pub(super) fn read_aggregation(&mut self, map: MapId, key: Place) -> VReg {
         let MapValue::Agg(agg) = self.cx.map(map).value.clone() else { unreachable!("asked by the caller") };
         match agg {

@@ -7,7 +7,7 @@ use crate::ir::{Bin, BlockId, Cmp, Operand, VReg, Width};
 use lang::hir::{BinaryOp, Expr, ExprKind, Type};
 use wire::CounterKind;
 
-/// The comparison that an operator makes on values of such signedness.
+/// The comparison for an operator on signed or unsigned values.
 pub(super) fn comparison(op: BinaryOp, signed: bool) -> Option<Cmp> {
     Some(match (op, signed) {
         (BinaryOp::Eq, _) => Cmp::Eq,
@@ -24,7 +24,7 @@ pub(super) fn comparison(op: BinaryOp, signed: bool) -> Option<Cmp> {
     })
 }
 
-/// The operators that are one operation.
+/// Operators that map to a single operation.
 fn plain(op: BinaryOp, signed: bool) -> Option<Bin> {
     Some(match op {
         BinaryOp::Add => Bin::Add,
@@ -40,7 +40,7 @@ fn plain(op: BinaryOp, signed: bool) -> Option<Bin> {
     })
 }
 
-/// A constant as a register of this type holds it.
+/// The value of a register that holds this constant with this type.
 fn normal(value: i64, bytes: u32, signed: bool) -> i64 {
     let unused = 64 - 8 * bytes;
     if signed { value << unused >> unused } else { ((value as u64) << unused >> unused) as i64 }
@@ -53,7 +53,7 @@ impl Body<'_, '_> {
         normal(value, bytes, self.signed(ty)).into()
     }
 
-    /// `bswap(n)`: the bytes of a register, the lowest first, become those of the result, the highest first.
+    /// `bswap(n)`: reverses the order of the bytes.
     pub(super) fn byte_swap(&mut self, e: &Expr) -> VReg {
         let bytes = i64::from(self.cx.size(&e.ty));
         let value = self.scalar(e);
@@ -68,7 +68,7 @@ impl Body<'_, '_> {
         result
     }
 
-    /// Brings the low bits of a register into the form of `ty`.
+    /// Extends the low bits of a register as `ty` requires.
     pub(super) fn normalise(&mut self, value: Operand, ty: &Type) -> Operand {
         match (self.width(ty), value) {
             (Width::B64, value) => value,
@@ -80,7 +80,8 @@ impl Body<'_, '_> {
         }
     }
 
-    /// A conversion between scalars; what a register of `from` holds is right already where `to` has room for it.
+    /// Converts between scalars. A register with a value of `from` needs no change if `to` can represent all
+    /// values of `from`.
     pub(super) fn convert(&mut self, value: Operand, from: &Type, to: &Type) -> Operand {
         if *to == Type::Bool && *from != Type::Bool {
             return self.b().compare(Cmp::Ne, value, 0).into();
@@ -91,7 +92,7 @@ impl Body<'_, '_> {
         if fits { value } else { self.normalise(value, to) }
     }
 
-    /// `a + b`, `a < b`, ... save `&&` and `||`.
+    /// `a + b`, `a < b`, ... except `&&` and `||`.
     pub(super) fn arithmetic(&mut self, op: BinaryOp, lhs: Operand, rhs: Operand, signed: bool) -> Operand {
         if let Some(cmp) = comparison(op, signed) {
             return self.b().compare(cmp, lhs, rhs).into();
@@ -113,7 +114,7 @@ impl Body<'_, '_> {
         }
     }
 
-    /// Division by zero yields 1, and so does its remainder; both are counted.
+    /// Division. Division by zero and its remainder yield 1, and are counted.
     fn division(&mut self, bin: Bin, lhs: Operand, rhs: Operand, signed: bool) -> VReg {
         let result = self.b().vreg();
         let after = self.b().block();
@@ -139,7 +140,8 @@ impl Body<'_, '_> {
         self.b().set(result, 1);
     }
 
-    /// Signed division in unsigned terms: of the magnitudes, then the sign (of the dividend for a remainder).
+    /// Signed division as unsigned division of the magnitudes. The quotient gets its sign from both operands, a
+    /// remainder from the dividend.
     pub(super) fn divide(&mut self, bin: Bin, lhs: Operand, rhs: Operand, signed: bool, result: VReg) {
         if !signed {
             let quotient = self.b().bin(bin, lhs, rhs);
@@ -157,7 +159,7 @@ impl Body<'_, '_> {
         self.b().set(result, signed);
     }
 
-    /// Absolute value, and 0 or -1 for the sign.
+    /// Absolute value, and the sign as 0 or -1.
     fn magnitude(&mut self, value: Operand) -> (Operand, Operand) {
         let b = self.b();
         let sign = b.bin(Bin::Sar, value, 63);
@@ -165,7 +167,7 @@ impl Body<'_, '_> {
         (b.bin(Bin::Sub, flipped, sign).into(), sign.into())
     }
 
-    /// Goes to `then` if `expr` is not zero, else to `otherwise`.
+    /// Jumps to `then` if `expr` is not zero, otherwise to `otherwise`.
     pub(super) fn cond(&mut self, expr: &Expr, then: BlockId, otherwise: BlockId) {
         use BinaryOp::{And, Or};
         match &expr.kind {
@@ -196,7 +198,8 @@ impl Body<'_, '_> {
         }
     }
 
-    /// Both sides of an operator, left one first. A variable's register is copied if the right side changes it.
+    /// Both operands of an operator, the left one first. The register of a variable is copied if the right operand
+    /// changes the variable.
     pub(super) fn operands(&mut self, lhs: &Expr, rhs: &Expr) -> (Operand, Operand) {
         let mut left = self.scalar(lhs);
         if rhs.changes() && literal(lhs).is_none() {
@@ -205,7 +208,7 @@ impl Body<'_, '_> {
         (left, self.scalar(rhs))
     }
 
-    /// 0 or 1 by where `cond` goes.
+    /// The result of `cond` as 0 or 1.
     pub(super) fn truth(&mut self, expr: &Expr) -> VReg {
         let result = self.b().vreg();
         let [yes, no, after] = std::array::from_fn(|_| self.b().block());

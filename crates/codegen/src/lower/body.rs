@@ -21,26 +21,26 @@ use lang::Span;
 use lang::hir::{self, Expr, ExprKind, StmtKind};
 use std::collections::BTreeMap;
 
-/// A function being written: the program or a callback in it.
+/// A function under construction: the program or one of its callbacks.
 pub(super) struct Fun {
     pub b: Builder,
     pub temps: Temps,
-    /// Break and continue of the loops around, innermost last.
+    /// Targets of `break` and `continue` of the enclosing loops, innermost last.
     pub loops: Vec<(BlockId, BlockId)>,
-    /// Where `return` goes.
+    /// Target of `return`.
     pub leave: BlockId,
-    /// In a callback: the frame's address.
+    /// Address of the frame, in a callback.
     pub frame: Option<VReg>,
     counter_key: Option<SlotId>,
 }
 
-/// See the module.
+/// State of lowering a program; see the module documentation.
 pub(super) struct Body<'c, 'p> {
     pub cx: &'c mut Cx<'p>,
     pub probe: &'p hir::Probe,
-    /// By case and parameter.
+    /// Locations by case and parameter.
     places: Vec<Vec<Vec<abi::Piece>>>,
-    /// The cases of the arm in hand, all if there is none: see [`Body::by_case`].
+    /// Bit set of the cases of the current arm; all cases outside of arms: see [`Body::by_case`].
     pub cases: u64,
     pub cookie: CookieLayout,
     pub entry: Entry,
@@ -49,26 +49,26 @@ pub(super) struct Body<'c, 'p> {
     pub pros: BTreeMap<Pro, PrologueValue>,
     pub fns: Vec<Fun>,
     pub homes: Vec<Home>,
-    /// The program's own slot that callbacks see.
+    /// Stack slot of the program that callbacks access.
     pub frame: Option<SlotId>,
-    /// Bytes of the frame in use; the first word says that the body was left.
+    /// Used bytes of the frame; the first word is set when the body has been left.
     pub frame_bytes: u32,
     pub scratch_at: u32,
     pub scratch_max: u32,
-    /// Name of the program, and of its callbacks with a number.
+    /// Symbol of the program; callbacks append a number.
     pub symbol: String,
     pub ctx: VReg,
-    /// Where a program goes that finds no scratch cell.
+    /// Target if no scratch cell is free.
     pub without_scratch: BlockId,
-    /// Where a program goes whose predicate does not hold.
+    /// Target if the predicate does not hold.
     pub refused: BlockId,
-    /// When the call in hand began, if it has been entered among the tracked ones.
+    /// Start time of the current call, if it is on the thread's stack of calls.
     pub started: Option<VReg>,
-    /// In a loop that has others in it: where the rounds are that those may still have.
+    /// In a loop that contains loops: location of the number of rounds that these have left.
     pub rounds_left: Option<Place>,
 }
 
-/// Offset in the frame of the word that says that `return` or `exit` ran in a callback.
+/// Offset in the frame of the word that is set if `return` or `exit` ran in a callback.
 pub(super) const FRAME_LEFT: u32 = 0;
 
 impl Fun {
@@ -79,7 +79,7 @@ impl Fun {
 }
 
 impl<'c, 'p> Body<'c, 'p> {
-    /// Starts a program's first side.
+    /// Starts the first side of a program.
     pub fn new(cx: &'c mut Cx<'p>, probe: &'p hir::Probe, mut b: Builder, symbol: String) -> Body<'c, 'p> {
         let places = match &probe.attach {
             hir::Attach::Tracepoint { offsets, .. } | hir::Attach::RawTracepoint { offsets, .. } => {
@@ -114,22 +114,22 @@ impl<'c, 'p> Body<'c, 'p> {
         }
     }
 
-    /// The function in hand.
+    /// The current function.
     pub fn fun(&mut self) -> &mut Fun {
         self.fns.last_mut().expect("the program itself")
     }
 
-    /// Its builder.
+    /// Builder of the current function.
     pub fn b(&mut self) -> &mut Builder {
         &mut self.fun().b
     }
 
-    /// Where a parameter lies in the cases in hand.
+    /// Location of a parameter in the current cases.
     pub fn places_of(&self, param: u32) -> &[abi::Piece] {
         &self.places[self.cases.trailing_zeros() as usize][param as usize]
     }
 
-    /// In the program itself, not in a callback.
+    /// Whether the current function is the program itself, not a callback.
     pub fn in_program(&self) -> bool {
         self.fns.len() == 1
     }
@@ -144,7 +144,7 @@ impl<'c, 'p> Body<'c, 'p> {
         result
     }
 
-    /// Forgets the prologue values and variables of the side before.
+    /// Drops the prologue values and variables of the previous side.
     pub fn new_side(&mut self, entry: Entry) {
         self.pros.clear();
         self.homes.clear();
@@ -157,7 +157,7 @@ impl<'c, 'p> Body<'c, 'p> {
         self.pros.insert(Pro::Ctx, PrologueValue { reg, stage: Stage::Guard, given: true, frame: None });
     }
 
-    /// The register with a prologue value.
+    /// The register of a prologue value.
     pub fn pro(&mut self, pro: Pro) -> VReg {
         if !self.pros.contains_key(&pro) {
             let reg = self.fns[0].b.vreg();
@@ -173,7 +173,7 @@ impl<'c, 'p> Body<'c, 'p> {
         self.load(Place { base: Base::Frame, off: offset as i32 }, crate::ir::Width::B64, false)
     }
 
-    /// Says that `reg` holds a prologue value already.
+    /// Registers `reg` as a prologue value that is already computed.
     pub fn give(&mut self, pro: Pro, reg: VReg) {
         self.pros.insert(pro, PrologueValue { reg, stage: Stage::Guard, given: true, frame: None });
     }
@@ -190,14 +190,14 @@ impl<'c, 'p> Body<'c, 'p> {
         }
     }
 
-    /// Whether user stacks are walked in the probe's body.
+    /// Whether the body of the probe walks user stacks.
     pub fn walks_stacks(&self) -> bool {
         let mut walks = false;
         walk::each_of(self.probe, &mut |e| walks |= self.is_walk(e));
         walks
     }
 
-    /// Whether a stack is walked in an expression.
+    /// Whether an expression walks a stack.
     pub fn has_walk(&self, expr: &Expr) -> bool {
         walk::any(expr, &mut |e| self.is_walk(e))
     }
@@ -210,7 +210,7 @@ impl<'c, 'p> Body<'c, 'p> {
         })
     }
 
-    /// Whether the probe's body has loops that become callbacks.
+    /// Whether the body of the probe has loops that become callbacks.
     pub fn has_loops(&self) -> bool {
         walk::any_stmt(&self.probe.body, &mut |stmt| match &stmt.kind {
             StmtKind::ForMap { .. } | StmtKind::While { .. } => true,

@@ -10,9 +10,9 @@ use super::place::{Place, is_scalar};
 use crate::ir::{Bin, BlockId, Cmp, Operand, VReg, Width};
 use lang::hir::{Arm, Expr, ExprKind, Type};
 
-/// The constants among arms.
+/// The arms with a constant value.
 struct Constants<'e> {
-    /// Bit n: case n has one.
+    /// Bit n is set if the value of case n is constant.
     cases: u64,
     arms: Vec<&'e Arm>,
 }
@@ -26,7 +26,7 @@ impl<'e> Constants<'e> {
 }
 
 impl Body<'_, '_> {
-    /// A scalar, by case.
+    /// A scalar value by case.
     pub(super) fn scalar_by_case(&mut self, arms: &[Arm]) -> VReg {
         let result = self.b().vreg();
         let ty = &arms[0].value.ty;
@@ -42,7 +42,7 @@ impl Body<'_, '_> {
         result
     }
 
-    /// Writes a value that is no scalar, by case.
+    /// Stores an aggregate value by case.
     pub(super) fn store_by_case(&mut self, arms: &[Arm], to: Place) {
         let ty = &arms[0].value.ty;
         let size = self.cx.size(ty);
@@ -51,7 +51,8 @@ impl Body<'_, '_> {
         self.by_case(arms, ty, &mut { copy }, &mut { store });
     }
 
-    /// `constant` with the address in the table, or `other` with the value of an arm, where its cases are.
+    /// Runs `constant` with an address in the table of constants, or `other` with the value of an arm, in the
+    /// cases of each.
     fn by_case(
         &mut self,
         arms: &[Arm],
@@ -83,7 +84,7 @@ impl Body<'_, '_> {
         self.b().switch_to(after);
     }
 
-    /// The value of what is saved for each arm, see `pair`.
+    /// The saved value of each arm, see `entry_return`.
     pub(super) fn entry_value_by_case(
         &mut self,
         arms: &[Arm],
@@ -97,7 +98,7 @@ impl Body<'_, '_> {
         result
     }
 
-    /// Runs `f` with the value of each arm, where its cases are.
+    /// Runs `f` with the value of each arm, in code that runs for its cases.
     fn each_arm(&mut self, case: VReg, arms: &[&Arm], f: &mut dyn FnMut(&mut Self, &Expr)) {
         let outer = self.cases;
         let after = self.b().block();
@@ -134,9 +135,9 @@ impl Body<'_, '_> {
         b.branch(Cmp::Ne, holds, 0, then, otherwise);
     }
 
-    /// The address of a case's constant: 8 bytes of a scalar, else the value as it lies in memory.
+    /// Address of a case's constant in the table: 8 bytes for a scalar, otherwise the value as it is in memory.
     fn table_entry(&mut self, constants: &Constants, ty: &Type, case: VReg) -> VReg {
-        // As many entries as the case has values, so that the kernel's verifier sees that none lies outside.
+        // The table has an entry for each value of the case id, so the kernel's verifier accepts all accesses.
         let entries = self.probe.cases.len().next_power_of_two();
         let bytes = if is_scalar(ty) { 8 } else { self.cx.size(ty).next_multiple_of(8) };
         let mut table = vec![0; entries * bytes as usize];

@@ -31,21 +31,21 @@ use lang::hir::{Around, Attach, Expr, ExprKind, NameKind, Probe, Site};
 use wire::CounterKind;
 use wire::manifest::{self, Side};
 
-/// Name of the map of stacks, which all objects of a run share.
+/// Name of the map of call stacks, which all objects of a session share.
 const MAP: &str = "ct_around";
-/// Threads that can be inside of traced calls, or have been.
+/// Largest number of threads with a call stack.
 const THREADS: u32 = 1 << 14;
-/// Calls that a stack has room for; the kernel traps no more than 64 returns of a thread.
+/// Largest depth of a call stack; the kernel traps at most 64 pending returns per thread.
 const LIMIT: i64 = ROOM - 1;
-/// What an index is masked with is one less: the kernel's verifier sees that no access lies outside.
+/// Number of calls in memory, a power of two: indices are masked, so the kernel's verifier accepts all accesses.
 const ROOM: i64 = 128;
 /// Offset of the number of calls.
 const CALLS: i16 = 0;
-/// Offset of what a search has found.
+/// Offset of the result of a search.
 const FOUND: i16 = 4;
-/// Bytes before the first call.
+/// Offset of the first call in bytes.
 const HEAD: i16 = 8;
-/// Bytes of a call.
+/// Size of a call in bytes.
 const CALL: i64 = 24;
 const SP: i16 = HEAD;
 const START: i16 = HEAD + 8;
@@ -53,8 +53,8 @@ const SEEN: i16 = HEAD + 16;
 const FUNC: i16 = HEAD + 20;
 
 impl<'p> Cx<'p> {
-    /// Lowers an entry probe whose body asks for the calls around: the call is entered before the body, and left at its
-    /// return.
+    /// Lowers an entry probe whose body uses the enclosing calls. The call is pushed before the body, and popped
+    /// at its return.
     pub(super) fn tracked_entry(&mut self, probe: &'p Probe, sites: &[Site]) {
         let layout = CookieLayout::new(probe, &self.program.names, Some(NameKind::Func));
         let shift = sites[0].place.stack_shift;
@@ -98,13 +98,13 @@ impl<'p> Cx<'p> {
         })
     }
 
-    /// Adds the program by which a thread that ends takes its stack along.
+    /// Adds the program that deletes the call stack of a thread when the thread ends.
     pub(super) fn forget_stacks(&mut self) {
         if self.manifest.internal_maps.iter().any(|known| known == MAP) {
             return;
         }
         let stacks = self.around_map();
-        // By name: the numbers of other tracepoints are in tracefs, which only root may read.
+        // The event is given by name: ids of other tracepoints are in tracefs, which only root may read.
         let event = manifest::TASK_ENDS.split_once(':').map_or(manifest::TASK_ENDS, |(_, event)| event);
         let attach = manifest::Attach::RawTracepoint { event: event.into() };
         let symbol = "around_exit".to_string();
@@ -130,7 +130,7 @@ impl<'p> Cx<'p> {
 }
 
 impl<'p> Body<'_, 'p> {
-    /// The entry side of a probe that asks there. Once the call was entered its return must be seen.
+    /// The entry side of a probe that uses the enclosing calls. Its return side must run once the call was pushed.
     fn tracked_side(&mut self, probe: &'p Probe, shift: u32) {
         self.new_side(Entry::Direct { shift });
         self.side(Parts {
@@ -161,7 +161,7 @@ impl<'p> Body<'_, 'p> {
         });
     }
 
-    /// Enters the call in hand, of which this is the beginning, and looks at those around. Yields when it began.
+    /// Pushes the current call at its entry, and reads the values of the enclosing calls. Returns its start time.
     pub(super) fn enter_call(&mut self) -> VReg {
         let sp = self.entry_sp();
         let func = self.name(NameKind::Func);
@@ -225,7 +225,7 @@ impl<'p> Body<'_, 'p> {
         start
     }
 
-    /// Leaves the call in hand, of which this is the end, and looks at those around.
+    /// Pops the current call at its return, and reads the values of the enclosing calls.
     pub(super) fn leave_call(&mut self) {
         let sp = self.sp_at_entry_of_this();
         let outside = self.b().cold_block();
@@ -250,7 +250,7 @@ impl<'p> Body<'_, 'p> {
         self.nothing_around(&around, outside, None);
     }
 
-    /// When the call in hand began.
+    /// Start time of the current call.
     pub(super) fn start_of_call(&mut self, expr: &Expr) -> VReg {
         match self.entry {
             Entry::Saved(_) => self.argument(expr),
@@ -258,7 +258,8 @@ impl<'p> Body<'_, 'p> {
         }
     }
 
-    /// When the innermost tracked call around began, 0 if there is none: for who is not on the stack.
+    /// Start time of the innermost enclosing tracked call, or 0 if there is none; for probes that are not on the
+    /// stack themselves.
     pub(super) fn start_around(&mut self) -> VReg {
         let start = self.b().copy(0);
         let none = self.b().block();
@@ -274,7 +275,7 @@ impl<'p> Body<'_, 'p> {
         start
     }
 
-    /// The stack pointer of the program, above which the calls around lie.
+    /// The stack pointer of the traced program; enclosing calls have higher ones.
     fn sp_here(&mut self) -> VReg {
         match self.probe.attach {
             Attach::Entry(_) => self.entry_sp(),
@@ -286,7 +287,8 @@ impl<'p> Body<'_, 'p> {
         }
     }
 
-    /// The thread's stack, which is made when it makes its first call; leaves for `outside` if there is no room for one.
+    /// Address of the thread's call stack, which is created at the thread's first call. Jumps to `outside` if the
+    /// map is full.
     fn stack_of_thread(&mut self, outside: crate::ir::BlockId) -> VReg {
         let map = self.cx.around_map();
         let bytes = self.cx.module.maps[map.0 as usize].value_size;
@@ -315,7 +317,7 @@ impl<'p> Body<'_, 'p> {
         stack
     }
 
-    /// The thread's stack; leaves for `outside` if it has none.
+    /// Address of the thread's call stack; jumps to `outside` if there is none.
     fn known_stack(&mut self, outside: crate::ir::BlockId) -> VReg {
         let map = self.cx.around_map();
         let mark = self.mark();
@@ -333,7 +335,7 @@ impl<'p> Body<'_, 'p> {
         key
     }
 
-    /// The address of a call, from which [`SP`] and its like count.
+    /// Address of a call, from which [`SP`] and the other offsets count.
     fn call_at(&mut self, stack: VReg, index: VReg) -> VReg {
         let b = self.b();
         let inside = b.bin(Bin::And, index, ROOM - 1);
@@ -341,7 +343,7 @@ impl<'p> Body<'_, 'p> {
         b.bin(Bin::Add, stack, offset)
     }
 
-    /// How many calls of a stack lie above a stack pointer. Most often that is all, or all but the last.
+    /// Number of calls whose stack pointer is above `sp`. In most cases these are all calls, or all but the last.
     fn calls_above(&mut self, stack: VReg, sp: VReg) -> VReg {
         let depth = self.b().vreg();
         let calls = self.b().load(stack, CALLS, Width::B32, false);
@@ -364,7 +366,7 @@ impl<'p> Body<'_, 'p> {
         depth
     }
 
-    /// The same among the first `depth` calls, by halves, and puts it there.
+    /// Binary search for that number among the first `depth` calls; stores the result in `depth`.
     fn search_above(&mut self, stack: VReg, depth: VReg, sp: VReg) {
         let low = self.b().copy(0);
         let mut step = ROOM / 2;
@@ -380,13 +382,14 @@ impl<'p> Body<'_, 'p> {
             self.b().fall_into(next);
             step /= 2;
         }
-        // By way of the stack's own memory: otherwise the kernel's verifier would go on with each of the results in turn.
+        // The result goes through the memory of the stack: otherwise the kernel's verifier would follow each
+        // possible result.
         self.b().store(stack, FOUND, Width::B32, low);
         let found = self.b().load(stack, FOUND, Width::B32, false);
         self.b().set(depth, found);
     }
 
-    /// Makes what the body asks for of the innermost of `depth` calls.
+    /// Reads the values that the body uses of the innermost of `depth` calls.
     fn look_around(&mut self, stack: VReg, depth: VReg) -> Vec<(Around, VReg)> {
         let asked = asked(self.probe);
         let mut made: Vec<(Around, VReg)> = vec![];
@@ -413,7 +416,7 @@ impl<'p> Body<'_, 'p> {
         made
     }
 
-    /// Writes the block for calls that no stack has room for, and goes on behind both.
+    /// Emits the block for calls without room on a stack, and continues after both.
     fn nothing_around(&mut self, made: &[(Around, VReg)], outside: crate::ir::BlockId, start: Option<VReg>) {
         let after = self.b().block();
         self.b().jump(after);
@@ -433,7 +436,7 @@ impl<'p> Body<'_, 'p> {
     }
 }
 
-/// What it is of a call with none around.
+/// Value for a call without an enclosing call.
 fn absent(around: Around) -> Operand {
     match around {
         Around::Depth | Around::Start => 0.into(),
@@ -441,7 +444,7 @@ fn absent(around: Around) -> Operand {
     }
 }
 
-/// What a probe asks of the calls around its own, each once.
+/// The values of enclosing calls that a probe uses, without duplicates.
 fn asked(probe: &Probe) -> Vec<Around> {
     let mut asked = vec![];
     walk::each_of(probe, &mut |e: &Expr| {

@@ -17,7 +17,7 @@ use crate::ir::{Bin, Operand, VReg, Width};
 use lang::hir::{NameId, NameKind};
 
 impl Cx<'_> {
-    /// Bit n of it says whether id n is in the list; its length in bytes is a power of two.
+    /// Adds a bitmap to the data: bit n is set if id n is in the list. Its length in bytes is a power of two.
     fn bitmap(&mut self, ids: &[NameId]) -> (u32, u32) {
         let bytes = (ids.last().map_or(0, |id| id.0) / 8 + 1).next_power_of_two();
         let mut map = vec![0u8; bytes as usize];
@@ -32,7 +32,7 @@ impl Body<'_, '_> {
         self.id(IdKind::Name(kind)).into()
     }
 
-    /// Which of the probe's cases the site is.
+    /// The case of the attach site.
     pub(super) fn case(&mut self) -> VReg {
         self.id(IdKind::Case)
     }
@@ -49,7 +49,7 @@ impl Body<'_, '_> {
         value
     }
 
-    /// `func == "cuInit"`, as something that is zero or not.
+    /// `func == "cuInit"`, as zero or non-zero.
     pub(super) fn name_in(&mut self, kind: NameKind, ids: &[NameId]) -> Operand {
         let test = self.cookie.tests.iter().find(|test| test.kind == kind && test.ids == ids);
         match test.expect("the layout was made from this body").bit {
@@ -74,7 +74,7 @@ impl Body<'_, '_> {
         let bit = b.bin(Bin::And, id, 7);
         let shifted = b.bin(Bin::Shr, bits, bit);
         let holds = b.bin(Bin::And, shifted, 1);
-        // Ids beyond the bitmap wrap around inside it: they are in no list.
+        // Ids beyond the bitmap wrap around to an index inside it, and are masked out as not in the list.
         let small = b.compare(crate::ir::Cmp::Ult, byte, i64::from(bytes));
         b.bin(Bin::And, holds, small).into()
     }

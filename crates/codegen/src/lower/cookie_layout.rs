@@ -18,7 +18,7 @@ pub struct Id {
     pub bits: u32,
 }
 
-/// What an id is of.
+/// Kind of an id.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum IdKind {
     Name(NameKind),
@@ -29,7 +29,7 @@ pub enum IdKind {
 pub struct Test {
     pub kind: NameKind,
     pub ids: Vec<NameId>,
-    /// `None`: by bitmap.
+    /// Bit of the test; `None` for a test by bitmap.
     pub bit: Option<u32>,
 }
 
@@ -42,7 +42,7 @@ fn id_of(site: &Site, kind: NameKind) -> NameId {
 }
 
 impl CookieLayout {
-    /// The layout for what a probe uses; `extra` is a name that the program wants besides.
+    /// The layout for the names that a probe uses; `extra` is a name that the program needs in addition.
     pub fn new(probe: &Probe, names: &Names, extra: Option<NameKind>) -> CookieLayout {
         let mut layout = CookieLayout::default();
         let mut kinds: Vec<NameKind> = extra.into_iter().collect();
@@ -66,7 +66,7 @@ impl CookieLayout {
         self.add_id(IdKind::Name(kind), names.table(kind).len());
     }
 
-    /// Room for one of `count` ids.
+    /// Adds bits for one of `count` ids.
     fn add_id(&mut self, what: IdKind, count: usize) {
         if self.id(what).is_none() {
             let bits = u32::BITS - (count as u32).saturating_sub(1).leading_zeros();
@@ -76,7 +76,8 @@ impl CookieLayout {
     }
 
     fn add_test(&mut self, kind: NameKind, ids: &[NameId], names: &Names) {
-        // Three ids of at most 20 bits (a million names) leave room for a bitmap's id, and of 18 bits for a case besides.
+        // Three ids of at most 20 bits (a million names) leave room for the id of a bitmap test; of 18 bits also
+        // for a case.
         let bit = (self.bits < 44).then_some(self.bits);
         self.bits += u32::from(bit.is_some());
         self.tests.push(Test { kind, ids: ids.to_vec(), bit });
@@ -89,7 +90,7 @@ impl CookieLayout {
         self.ids.iter().find(|id| id.what == what)
     }
 
-    /// The cookie of a site.
+    /// The cookie of an attach site.
     pub fn cookie(&self, site: &Site) -> u64 {
         let ids = self.ids.iter().map(|id| {
             let value = match id.what {

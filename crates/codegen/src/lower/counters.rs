@@ -7,17 +7,18 @@ use crate::ir::{AtomicOp, Cmp, MapDef, MapRef, Width};
 use lang::Span;
 use wire::counter::{COUNTERS_MAP, Counter, CounterKind, FAILURES_MAP};
 
-/// Counters that the map has room for at least: modules added to a running session bring their own and share the map.
+/// Smallest capacity of the map: modules that are added to a running session have further counters and share the
+/// map.
 const CAPACITY: u32 = 1024;
 
 impl Cx<'_> {
-    /// Index of the counter of this kind at this place.
+    /// Index of the counter of this kind at this position in the script.
     pub(super) fn counter(&mut self, kind: CounterKind, span: Span) -> u32 {
         let place = self.place(span);
         index_at(&mut self.manifest.counters, &mut self.counters, place, Counter { kind, place })
     }
 
-    /// Declares both maps with room for all counters; at the end, when their number is known.
+    /// Declares both maps with room for all counters. It is called last, when their number is known.
     pub(super) fn size_counters(&mut self) {
         self.counters_map();
         let map = self.failures_map();
@@ -54,7 +55,7 @@ impl Cx<'_> {
 }
 
 impl Body<'_, '_> {
-    /// Adds one to a counter of the statement in hand.
+    /// Adds one to a counter of the current statement.
     pub(super) fn count(&mut self, kind: CounterKind) {
         let index = self.cx.counter(kind.clone(), self.span);
         if !kind.is_frequent() {
@@ -79,7 +80,7 @@ impl Body<'_, '_> {
         b.fall_into(after);
     }
 
-    /// Goes on if `lhs cmp rhs` does not hold; else counts first.
+    /// Counts if `lhs cmp rhs` holds, and continues in both cases.
     pub(super) fn count_if(&mut self, cmp: Cmp, lhs: crate::ir::VReg, rhs: i64, kind: CounterKind) {
         let (bad, after) = (self.b().cold_block(), self.b().block());
         self.b().branch(cmp, lhs, rhs, bad, after);

@@ -28,19 +28,19 @@ use lang::hir::{Arm, BinaryOp, Expr, ExprKind, NameKind, Probe, Site, Stmt, Type
 use wire::CounterKind;
 use wire::manifest::Side;
 
-/// Cells for calls that are under way, a power of two.
+/// Number of cells for pending calls, a power of two.
 const SLOTS: u32 = 1 << SLOT_BITS;
 const SLOT_BITS: i64 = 13;
-/// Low bits of a cell's mark: the number of the cell, from 1.
+/// Mask of the low bits of a cell's mark: the number of the cell, from 1.
 const MARK_INDEX: i64 = (1 << (SLOT_BITS + 1)) - 1;
-/// Cells that a call tries.
+/// Number of cells that a call tries.
 const SLOT_TRIES: u32 = 4;
-/// Calls under way that the hash of the fallback holds; beyond, the longest unused are forgotten.
+/// Capacity in calls of the hash without sessions; if it is full, the least recently used call is evicted.
 const CALLS: u32 = 1 << 14;
 /// Odd multipliers that spread thread, stack pointer and function over the mark (from the golden ratio and pi).
 const MIX: [i64; 3] = [0x9e37_79b9_7f4a_7c15_u64 as i64, 0x2436_0d1d_4d2a_3b05, 0x13198a2e_03707345];
 
-/// The body uses what only the entry knows.
+/// Whether the body uses values that exist only at the entry.
 pub(super) fn needs_entry(probe: &Probe) -> bool {
     let mut needs = false;
     walk::each_of(probe, &mut |e| needs |= is_entry_value(e));
@@ -52,7 +52,7 @@ fn is_entry_value(expr: &Expr) -> bool {
     matches!(expr.kind, Param(_) | ParamField { .. } | Arg(_) | Duration | Started)
 }
 
-/// What is saved for a value of the entry: for `duration` the time from which it counts.
+/// The expression that is saved for a value of the entry: the start time for `duration`.
 fn saved_for(expr: &Expr) -> Expr {
     match expr.kind {
         ExprKind::Duration => Expr { kind: ExprKind::Started, ..expr.clone() },
@@ -60,7 +60,7 @@ fn saved_for(expr: &Expr) -> Expr {
     }
 }
 
-/// Its value is the same at entry, and known there.
+/// Whether the expression can be evaluated at entry, and has the same value there.
 fn is_entry_only(expr: &Expr) -> bool {
     use ExprKind::*;
     !walk::any(expr, &mut |e| {
@@ -93,7 +93,7 @@ fn is_entry_only(expr: &Expr) -> bool {
     })
 }
 
-/// `a && b && c` as a list.
+/// The operands of `a && b && c` as a list.
 fn conjuncts<'e>(expr: &'e Expr, list: &mut Vec<&'e Expr>) {
     match &expr.kind {
         ExprKind::Binary { op: BinaryOp::And, lhs, rhs } => {
@@ -104,7 +104,7 @@ fn conjuncts<'e>(expr: &'e Expr, list: &mut Vec<&'e Expr>) {
     }
 }
 
-/// What is saved at entry, each value once.
+/// Expressions that are saved at entry, without duplicates.
 struct SavedValues<'p> {
     probe: &'p Probe,
     values: Vec<Expr>,
@@ -140,7 +140,8 @@ impl<'p> SavedValues<'p> {
         }
     }
 
-    /// The arms share places: only one of them is run. An arm that has less to save than others leaves what it finds there.
+    /// Adds the values of a value by case. The arms share locations, since only one of them runs. An arm with
+    /// fewer values leaves the other locations unchanged.
     fn of_arms(&mut self, arms: &[Arm]) {
         let of_arm = |arm: &Arm| {
             let mut saved = SavedValues::of(self.probe);
@@ -153,7 +154,7 @@ impl<'p> SavedValues<'p> {
             let mut arms: Vec<Arm> = vec![];
             for (cases, value) in by_arm.iter().filter_map(|(cases, values)| Some((cases, values.get(at)?))) {
                 let value = Expr { span: Span::default(), ..value.clone() };
-                // The same parameter may lie elsewhere in other cases.
+                // The same parameter may have another location in other cases.
                 let same = |arm: &&mut Arm| {
                     let case = cases.trailing_zeros() as usize;
                     arm.value == value && reads_alike(self.probe, arm.first_case(), case, &value)
@@ -168,13 +169,13 @@ impl<'p> SavedValues<'p> {
     }
 }
 
-/// What happens on which side.
+/// Distribution of the work between the entry and the return side.
 struct Plan<'p> {
     probe: &'p Probe,
     at_entry: Vec<&'p Expr>,
     at_return: Vec<&'p Expr>,
     saved: Vec<Expr>,
-    /// The call is entered among those of its thread.
+    /// True if the call is pushed onto the thread's stack of calls.
     tracked: bool,
 }
 
@@ -184,21 +185,21 @@ impl<'p> Plan<'p> {
         if let Some(predicate) = &probe.predicate {
             conjuncts(predicate, &mut conditions);
         }
-        // A call that others may lie in has to be entered whatever the predicate says.
+        // A tracked call may enclose others, so it is pushed whatever the predicate yields.
         let (at_entry, at_return): (Vec<_>, Vec<_>) =
             conditions.into_iter().partition(|e| !tracked && is_entry_only(e));
         let mut saved = SavedValues::of(probe);
         at_return.iter().for_each(|condition| saved.all_of(condition));
         saved.all_in(&probe.body);
         let mut saved = saved.values;
-        // The start time last: what saving costs is not the call's.
+        // The start time is saved last, so that the duration does not include the cost of saving.
         saved.sort_by_key(|e| e.kind == ExprKind::Started);
         Plan { probe, at_entry, at_return, saved, tracked }
     }
 }
 
 impl<'p> Cx<'p> {
-    /// Lowers a return probe that needs its entry.
+    /// Lowers a return probe that uses values of the entry.
     pub(super) fn paired(&mut self, probe: &'p Probe, sites: &[Site]) {
         let plan = Plan::new(probe, self.program.is_tracked(probe));
         if self.options.features.uprobe_session {
@@ -208,7 +209,7 @@ impl<'p> Cx<'p> {
         }
     }
 
-    /// A map of our own whose name no other module of the session has.
+    /// Declares an internal map whose name is unique among the modules of the session.
     fn own_map(&mut self, stem: &str, kind: u32, key_size: u32, value_size: u32, max_entries: u32) -> MapRef {
         let name = format!("{stem}{}", self.manifest.internal_maps.len());
         self.internal_map(MapDef { name, kind, key_size, value_size, max_entries, flags: 0, direct: false })
@@ -294,11 +295,11 @@ impl<'p> Cx<'p> {
     }
 }
 
-/// Bytes of the hash's key: thread, stack pointer at entry, function.
+/// Size of the key of the hash in bytes: thread, stack pointer at entry, function.
 const CALL_KEY: u32 = 24;
 
 impl Body<'_, '_> {
-    /// What a call has at its entry.
+    /// A value of the current call at its entry.
     fn entry_value(&mut self, expr: &Expr) -> VReg {
         match (&expr.kind, self.started) {
             (ExprKind::Started, Some(started)) => started,
@@ -310,15 +311,15 @@ impl Body<'_, '_> {
         }
     }
 
-    /// Enters the call among those of its thread, if those are kept.
+    /// Pushes the call onto the thread's stack of calls, if it is tracked.
     fn begin_call(&mut self, plan: &Plan) {
         self.started = plan.tracked.then(|| self.enter_call());
     }
 
-    /// The blocks of a session program for the entry and for the return of a call.
+    /// Branches to the entry block or the return block of a session program, and returns both.
     pub(super) fn session_sides(&mut self) -> [crate::ir::BlockId; 2] {
         let is_return = self.session_kfunc("bpf_session_is_return");
-        // A bool: the kernel's functions leave the rest of the register as it is.
+        // The result is a bool: kernel functions leave the upper bits of the register undefined.
         let is_return = self.b().extend(is_return, Width::B8, false);
         let [entry, ret] = std::array::from_fn(|_| self.b().block());
         self.b().branch(Cmp::Ne, is_return, 0, ret, entry);
@@ -350,7 +351,7 @@ impl Body<'_, '_> {
         let (mark, cell, got) = (self.b().vreg(), self.b().vreg(), self.b().block());
         let key = self.temp(4);
         let first = self.b().bin(Bin::Shr, mark_here, 64 - SLOT_BITS);
-        // What the loop keeps was made in a register that it need not keep.
+        // A copy, so that the register in which the mark was computed is dead in the loop.
         let mark_here = self.b().copy(mark_here);
         self.counted_loop(SLOT_TRIES, |body, attempt| {
             let next = body.b().block();
@@ -380,7 +381,8 @@ impl Body<'_, '_> {
         }
     }
 
-    /// Takes a cell that is free, or that a call which never returned left with our mark.
+    /// Claims a cell that is free, or that has the mark of this call since an earlier call with this mark never
+    /// returned.
     fn claim_slot(&mut self, cell: VReg, own: VReg, got: crate::ir::BlockId, next: crate::ir::BlockId) {
         let free = self.b().block();
         let owner = self.b().load(cell, 0, Width::B64, false);
@@ -391,8 +393,8 @@ impl Body<'_, '_> {
         self.b().branch(Cmp::Eq, old, 0, got, next);
     }
 
-    /// Takes the first cell from the call that has it. Most often that has ended with its thread; if it does return, its mark is
-    /// gone and its entry is unknown.
+    /// Takes the first cell over from its owner. In most cases the owner's thread has ended. If the owner does
+    /// return, its mark is gone and it counts as unpaired.
     fn take_over_slot(
         &mut self,
         slots: MapRef,
@@ -418,7 +420,8 @@ impl Body<'_, '_> {
         self.b().atomic_fetch(AtomicOp::Xchg, found, 0, own);
     }
 
-    /// A number for (thread, stack pointer, function) that no other call under way has, but with odds of 2^-50.
+    /// A number for (thread, stack pointer, function). Two pending calls have the same number with a probability
+    /// of 2^-50.
     fn call_mark(&mut self) -> VReg {
         let thread = self.host_thread();
         let sp = self.entry_sp();
@@ -435,7 +438,7 @@ impl Body<'_, '_> {
         mark
     }
 
-    /// tgid and tid of the initial pid namespace: unique.
+    /// tgid and tid in the initial pid namespace, which are unique.
     pub(super) fn host_thread(&mut self) -> VReg {
         match self.cx.options.pid_namespace {
             None => self.pro(Pro::Thread),
@@ -449,7 +452,7 @@ impl Body<'_, '_> {
         if let Some(slots) = slots {
             let (cell, mark) = self.find_slot(plan, slots, skip);
             self.give_values(plan, Place::behind(cell).plus(8), now);
-            // Another call may have taken the cell over meanwhile, and its values.
+            // Another call may have taken over the cell, and overwritten the values.
             let zero = self.b().copy(0);
             let owner = self.b().cmpxchg(cell, 0, mark, zero);
             let lost = self.b().cold_block();
@@ -462,14 +465,14 @@ impl Body<'_, '_> {
         self.count(CounterKind::Returned(plan.probe.clause));
     }
 
-    /// Leaves it.
+    /// Pops the call, if it is tracked.
     fn end_call(&mut self, plan: &Plan) {
         if plan.tracked {
             self.leave_call();
         }
     }
 
-    /// At the return of a call, the stack pointer that it began with.
+    /// The stack pointer at the entry of the call, computed at its return.
     pub(super) fn sp_at_entry_of_this(&mut self) -> VReg {
         let popped = i64::from(abi::machine(self.cx.options.arch).sp_after_return);
         let sp = self.entry_sp();
@@ -482,7 +485,7 @@ impl Body<'_, '_> {
         timed.then(|| self.b().call(Helper::KtimeGetNs, &[]))
     }
 
-    /// The cell that the session's 8 bytes name, if its mark is still ours.
+    /// The cell that the session cookie refers to, if it still has the mark of this call.
     fn find_slot(&mut self, plan: &Plan, slots: MapRef, skip: crate::ir::BlockId) -> (VReg, VReg) {
         let cookie = self.session_kfunc("bpf_session_cookie");
         let mark = self.b().load(cookie, 0, Width::B64, false);
@@ -499,7 +502,7 @@ impl Body<'_, '_> {
         (cell, mark)
     }
 
-    /// Writes the block for returns whose entry is not known.
+    /// Emits the block for returns without a known entry.
     fn no_entry(&mut self, plan: &Plan, lost: crate::ir::BlockId, skip: crate::ir::BlockId) {
         let found = self.b().block();
         self.b().jump(found);
@@ -509,7 +512,7 @@ impl Body<'_, '_> {
         self.b().switch_to(found);
     }
 
-    /// Reads the saved values; of the start time, makes the duration.
+    /// Loads the saved values; the duration is computed from the start time.
     fn give_values(&mut self, plan: &Plan, from: Place, now: Option<VReg>) {
         for (at, value) in plan.saved.iter().enumerate() {
             let reg = self.load(from.plus(8 * at as u32), Width::B64, false);
@@ -560,7 +563,7 @@ impl Body<'_, '_> {
             self.go_on_unless(Cmp::Eq, cell, 0, lost);
             self.no_entry(plan, lost, skip);
         } else {
-            // Refused at entry, most likely: nothing is wrong.
+            // Most likely the predicate failed at the entry, which is not an error.
             self.go_on_unless(Cmp::Eq, cell, 0, skip);
         }
         self.give_values(plan, Place::behind(cell), now);

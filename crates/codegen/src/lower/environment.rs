@@ -8,7 +8,7 @@ use lang::hir::{Attach, Fact};
 use wire::manifest::{CONTROL_CHILD, CONTROL_TAI};
 
 impl Body<'_, '_> {
-    /// The value of a fact.
+    /// The value of an environment fact.
     pub(super) fn fact(&mut self, fact: Fact) -> Operand {
         match fact {
             Fact::Cpus => i64::from(self.cx.options.cpus).into(),
@@ -33,7 +33,8 @@ impl Body<'_, '_> {
         }
     }
 
-    /// What is read from memory is a number to the verifier; the pointer itself could not be computed with.
+    /// The address of the context as a number. The verifier treats a value loaded from memory as a number, and
+    /// forbids arithmetic on the pointer itself.
     fn context_address(&mut self) -> VReg {
         let [pointer, number] = std::array::from_fn(|_| self.temp(8));
         let ctx = self.pro(Pro::Ctx);
@@ -49,7 +50,7 @@ impl Body<'_, '_> {
         self.b().bin(Bin::Add, now, ahead)
     }
 
-    /// Probes of functions are in user space by their nature; of what a timer interrupted, the registers tell.
+    /// Whether the probe interrupted user mode. Function probes always do; at a timer the registers show it.
     fn user_mode(&mut self) -> Operand {
         if !matches!(self.probe.attach, Attach::Interval { .. } | Attach::Profile { .. }) {
             return 1.into();

@@ -22,7 +22,7 @@ impl Cx<'_> {
     }
 }
 
-/// What the reader must know of a record for the sinks.
+/// The description of a record that exporters need.
 pub(super) fn exported(
     what: Export,
     name: Option<&[u8]>,
@@ -38,7 +38,7 @@ pub(super) fn exported(
 }
 
 impl Body<'_, '_> {
-    /// `errorf(format, ...)` and its like, with the column behind it if it is on one line.
+    /// `errorf(format, ...)` and similar functions, with the end column if the statement is on one line.
     pub(super) fn message(&mut self, what: Message, format: &[Piece]) -> EventKind {
         let [first, last] = [self.span.start, self.span.end].map(|at| self.cx.src.line_column(at));
         let end_column = if first.0 == last.0 { last.1 } else { 0 };
@@ -58,14 +58,14 @@ impl Body<'_, '_> {
         }
     }
 
-    /// Sends a record with one number, `expr`, which has been evaluated.
+    /// Sends a record with one number, the value of `expr`, which has been evaluated.
     pub(super) fn number_event(&mut self, kind: EventKind, expr: &Expr, number: VReg) {
         let record = Record::new(vec![self.cx.wire_type(&expr.ty)]);
         let id = self.cx.event(kind, record.clone(), self.span);
         self.fixed_record(id, &record, &[expr], &[Some(number.into())]);
     }
 
-    /// Values whose evaluation leaves traces are taken before the ring buffer is asked: there may be no room.
+    /// Evaluates values with side effects before the ring buffer is reserved, since the reservation may fail.
     fn early_values(&mut self, values: &[&Expr]) -> Vec<Option<Operand>> {
         let any_effect = values.iter().any(|value| value.changes());
         let early = |body: &mut Self, value: &Expr| {
@@ -134,8 +134,8 @@ impl Body<'_, '_> {
         self.output(id, place, end);
     }
 
-    /// Memory for a record with strings. What lies on the stack is zeroed, as the verifier of older kernels wants it for
-    /// memory that is passed with a length it does not know.
+    /// Memory for a record with strings. Stack memory is zeroed: verifiers of older kernels require it for memory
+    /// that is passed with a variable length.
     fn record_memory(&mut self, record: &Record) -> Place {
         let size = record.max_size();
         let place = if size <= STACK_RECORD { self.temp(size) } else { self.scratch_temp(size) };

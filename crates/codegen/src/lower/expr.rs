@@ -9,12 +9,12 @@ use lang::hir::{BinaryOp, Builtin, Expr, ExprKind, Type, VarId, Yields};
 use wire::manifest::CONTROL_START;
 use wire::{CounterKind, layout};
 
-/// Bytes that the kernel copies at a time.
+/// Unit in which the kernel copies strings, in bytes.
 const WORD: u32 = 8;
-/// bpf_get_stackid: the user's stack.
+/// Flag of bpf_get_stackid: the user stack.
 const BPF_F_USER_STACK: i64 = 1 << 8;
 
-/// What the kernel's helpers for stacks say where there is none: -EFAULT.
+/// Result of the kernel's stack helpers if there is no stack: -EFAULT.
 const NO_FRAMES: i64 = -14;
 
 impl Body<'_, '_> {
@@ -115,7 +115,7 @@ impl Body<'_, '_> {
     fn variable(&mut self, var: VarId) -> Operand {
         match self.homes[var.0 as usize] {
             Home::Reg(reg) => reg.into(),
-            // The word of a variable in memory holds the extended value.
+            // A variable in memory holds the extended value.
             Home::Memory(place) => self.load(place, Width::B64, false).into(),
         }
     }
@@ -131,7 +131,7 @@ impl Body<'_, '_> {
         }
     }
 
-    /// Writes an aggregate over one that its own value may be made from.
+    /// Stores an aggregate in a variable that its value may be computed from.
     fn assign(&mut self, place: Place, value: &Expr) {
         let reads_variable = super::walk::any(value, &mut |e| matches!(e.kind, ExprKind::Var(_)));
         if !reads_variable {
@@ -143,7 +143,7 @@ impl Body<'_, '_> {
         self.copy(place, temp, size);
     }
 
-    /// `$x = value` for a scalar at hand.
+    /// `$x = value` for a scalar that has been evaluated.
     pub(super) fn set_scalar_variable(&mut self, var: VarId, value: Operand) {
         match self.homes[var.0 as usize] {
             Home::Reg(reg) => self.b().set(reg, value),
@@ -227,13 +227,13 @@ impl Body<'_, '_> {
         self.b().bin(Bin::Sub, now, start)
     }
 
-    /// A word that the tracer left for programs.
+    /// A word of the control cell, which the runtime writes.
     pub(super) fn control_word(&mut self, offset: u32) -> VReg {
         let cell = self.control_cell();
         self.b().load(cell, offset as i16, Width::B64, false)
     }
 
-    /// The id, and of a user stack `tgid << 32`; the id is all ones if there is no stack.
+    /// The stack id, combined with `tgid << 32` for a user stack; the id is all ones if there is no stack.
     fn stack(&mut self, ty: &Type) -> VReg {
         let Type::Stack { user, limit, .. } = ty else { unreachable!("a stack has a stack's type") };
         if self.cx.walks(*user) {
@@ -246,11 +246,12 @@ impl Body<'_, '_> {
         let flags = if *user { BPF_F_USER_STACK } else { 0 };
         let id = self.b().call(Helper::GetStackid, &[ctx.into(), map.into(), flags.into()]);
         self.or_without_stack(id, i64::from(u32::MAX));
-        // One stack of the kernel is one key, whichever process was interrupted.
+        // A kernel stack has the same key in all processes.
         if *user { self.with_tgid(id) } else { id }
     }
 
-    /// Where there are no frames, as of the kernel in user mode, nothing is lost. Other failures are counted.
+    /// Handles a failed stack helper. Without frames, as for the kernel stack in user mode, nothing is lost. Other
+    /// failures are counted.
     fn or_without_stack(&mut self, result: VReg, none: i64) {
         let [lost, without] = std::array::from_fn(|_| self.b().cold_block());
         let (checked, found) = (self.b().cold_block(), self.b().block());
@@ -264,13 +265,13 @@ impl Body<'_, '_> {
         self.b().fall_into(found);
     }
 
-    /// `len(ustack)`: the kernel says how many bytes of addresses it wrote.
+    /// `len(ustack)`: the kernel returns the number of bytes of the addresses.
     fn stack_length(&mut self, user: bool, limit: u32) -> VReg {
         if self.cx.walks(user) {
             return self.walked_length(limit);
         }
         let place = self.temp(8 * limit);
-        // For programs of raw tracepoints kernels such as 6.1 take no memory that was never written.
+        // In raw tracepoint programs, kernels such as 6.1 refuse uninitialised memory here.
         self.zero(place, 8 * limit);
         let ctx = self.pro(Pro::Ctx);
         let at = self.pointer(place);
@@ -289,7 +290,7 @@ impl Body<'_, '_> {
         b.bin(Bin::Or, id, high)
     }
 
-    /// Writes a value in its form in memory, all bytes of it.
+    /// Stores a value in its memory format, padding included.
     pub(super) fn store_value(&mut self, expr: &Expr, to: Place) {
         if is_scalar(&expr.ty) {
             let value = self.scalar(expr);
@@ -298,7 +299,7 @@ impl Body<'_, '_> {
         self.at(expr.span, |body| body.store_aggregate(expr, to));
     }
 
-    /// A built-in function whose value is a scalar.
+    /// A built-in function with a scalar value.
     fn builtin(&mut self, id: Builtin, args: &[Expr]) -> VReg {
         match id {
             Builtin::StrSearch => self.string_search(&args[0], &args[1]),
@@ -311,7 +312,7 @@ impl Body<'_, '_> {
         }
     }
 
-    /// A built-in function whose value is none.
+    /// Stores the value of a built-in function whose value is not a scalar.
     fn store_builtin(&mut self, id: Builtin, args: &[Expr], to: Place, size: u32) {
         match id {
             Builtin::StrConcat => self.concat(&args[0], &args[1], to, size),
@@ -364,7 +365,7 @@ impl Body<'_, '_> {
         self.store(to.plus(8), Width::B64, tgid);
     }
 
-    /// Writes the parts of a tuple or key, and zeroes between them.
+    /// Stores the parts of a tuple or key, and zeroes the padding.
     pub(super) fn store_tuple(&mut self, parts: &[Expr], to: Place) {
         let types = self.cx.wire_types(parts.iter().map(|part| &part.ty));
         let offsets = layout::tuple(&types);
@@ -376,10 +377,10 @@ impl Body<'_, '_> {
         }
     }
 
-    /// A string to another capacity, a tuple part by part.
+    /// Converts a string to another capacity, or a tuple part by part.
     fn store_cast(&mut self, from: &Expr, ty: &Type, to: Place) {
         if is_scalar(&from.ty) {
-            // `(uint8[8])x`: the bytes are those of the number.
+            // `(uint8[8])x`: the array has the bytes of the number.
             let value = self.scalar(from);
             return self.store_scalar(to, &from.ty, value);
         }
@@ -433,7 +434,7 @@ impl Body<'_, '_> {
         }
     }
 
-    /// The text of a char array: what lies behind its NUL is left out.
+    /// Converts a char array to a string, up to its NUL.
     fn text_of_chars(&mut self, from: Place, count: u32, to: Place, capacity: u32) {
         self.zero(to, capacity);
         let (to, from) = (self.pointer(to), self.pointer(from));
@@ -441,7 +442,7 @@ impl Body<'_, '_> {
         self.b().call_void(Helper::ProbeReadKernelStr, &[to.into(), bytes.into(), from.into()]);
     }
 
-    /// `place` says which part becomes which.
+    /// Converts a tuple; `place(i)` is the index of the old part that becomes part `i`.
     fn convert_tuple(
         &mut self,
         (from, olds): (Place, &[Type]),
@@ -469,7 +470,7 @@ impl Body<'_, '_> {
         }
     }
 
-    /// Where an aggregate is, or is put.
+    /// Location of an aggregate value, which may be a temporary.
     pub(super) fn place(&mut self, expr: &Expr) -> Place {
         match &expr.kind {
             ExprKind::Var(var) => match self.homes[var.0 as usize] {
@@ -487,7 +488,7 @@ impl Body<'_, '_> {
         }
     }
 
-    /// Where a part of a tuple is.
+    /// Location of a part of a tuple.
     fn part(&mut self, tuple: &Expr, index: u32) -> Place {
         let (Type::Tuple(parts) | Type::Record(_, parts)) = &tuple.ty else {
             unreachable!("parts are of tuples")
@@ -497,7 +498,7 @@ impl Body<'_, '_> {
     }
 
     fn store_comm(&mut self, to: Place, size: u32) {
-        // Kernels such as 6.1 write whole words up to the NUL, and leave what is behind them as it was.
+        // Kernels such as 6.1 write whole words up to the NUL, and do not write the rest.
         if size > WORD {
             self.zero(to.plus(WORD), size - WORD);
         }
@@ -505,7 +506,7 @@ impl Body<'_, '_> {
         self.b().call_void(Helper::GetCurrentComm, &[at.into(), i64::from(size).into()]);
     }
 
-    /// `"abc"[i]`: 0 outside.
+    /// `"abc"[i]`: 0 if out of bounds.
     fn string_index(&mut self, base: &Expr, index: &Expr) -> VReg {
         let capacity = self.cx.size(&base.ty);
         let place = self.place(base);
@@ -524,7 +525,7 @@ impl Body<'_, '_> {
         result
     }
 
-    /// `$a[i]`: 0 outside.
+    /// `$a[i]`: 0 if out of bounds.
     fn element_of(&mut self, base: &Expr, index: &Expr, ty: &Type) -> VReg {
         let size = self.cx.size(ty);
         let count = self.cx.size(&base.ty) / size;
@@ -545,7 +546,7 @@ impl Body<'_, '_> {
         result
     }
 
-    /// Whether `bytes` bytes at two places are equal: goes on if so, else to `different`.
+    /// Compares `bytes` bytes at two locations: continues if they are equal, otherwise jumps to `different`.
     pub(super) fn compare_memory(&mut self, a: Place, b: Place, bytes: u32, different: crate::ir::BlockId) {
         for (at, width) in chunks_of_both(a.off, b.off, bytes) {
             let left = self.load(a.plus(at), width, false);

@@ -12,13 +12,13 @@ use crate::options::Follow;
 use lang::Span;
 use wire::manifest;
 
-/// Clause of programs that no clause asked for.
+/// Clause number of programs that do not belong to a clause.
 pub(super) const NO_CLAUSE: u32 = u32::MAX;
-/// The new task is a thread of its creator's process (sched.h).
+/// Flag of clone: the new task is a thread of its creator's process (sched.h).
 const CLONE_THREAD: i64 = 0x10000;
 
 impl Cx<'_> {
-    /// Adds the programs if the options ask for them.
+    /// Adds the programs if the options enable them.
     pub(super) fn follow_programs(&mut self) {
         if let Some(follow) = self.options.follow {
             self.follow_fork(follow);
@@ -86,7 +86,7 @@ impl Cx<'_> {
         self.add(b.finish());
     }
 
-    /// The cell of the current process in the map of those traced; leaves for `missing` if it is not.
+    /// The cell of the current process in the map of traced processes; jumps to `missing` if there is none.
     fn cell_of_current(&self, b: &mut Builder, pids: MapRef, missing: BlockId) -> VReg {
         let keys = self.keys_of_current(b);
         let found = b.block();
@@ -105,7 +105,7 @@ impl Cx<'_> {
         cell
     }
 
-    /// Keys under which the current process may be: as programs enter it, and as the tracer does.
+    /// The possible keys of the current process: as a program enters it, and as the tracer does.
     fn keys_of_current(&self, b: &mut Builder) -> Vec<VReg> {
         let thread = b.call(Helper::GetCurrentPidTgid, &[]);
         let tgid = b.bin(Bin::Shr, thread, 32);
@@ -115,7 +115,7 @@ impl Cx<'_> {
         vec![global, b.bin(Bin::Shr, thread, 32)]
     }
 
-    /// A tgid of the initial pid namespace as a key.
+    /// The key for a tgid of the initial pid namespace.
     fn key_of_global(&self, b: &mut Builder, tgid: VReg) -> VReg {
         match self.options.pid_namespace {
             Some(_) => b.bin(Bin::Or, tgid, i64::from(manifest::GLOBAL_PID)),
@@ -131,11 +131,11 @@ fn thread_in(b: &mut Builder, (device, inode): (u64, u64)) -> VReg {
     b.store(place, 0, Width::B64, 0);
     let args = [(device as i64).into(), (inode as i64).into(), place.into(), 8.into()];
     b.call_void(Helper::GetNsCurrentPidTgid, &args);
-    // struct bpf_pidns_info { u32 pid, tgid }: pid is the thread.
+    // struct bpf_pidns_info { u32 pid, tgid }: `pid` is the thread id.
     b.load(place, 0, Width::B64, false)
 }
 
-/// A slot with the low half of a register.
+/// Stores the low half of a register in a slot, as a key.
 fn key(b: &mut Builder, value: VReg) -> VReg {
     let slot = b.func_mut().slot(4, 4);
     let key = b.slot_addr(slot);

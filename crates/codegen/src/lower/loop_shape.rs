@@ -3,10 +3,11 @@
 use super::walk;
 use lang::hir::{Expr, ExprKind, Stmt, StmtKind};
 
-/// A range of so many steps stays in the program.
+/// Longest range that is emitted as a loop in the program itself.
 const SHORT: i64 = 16;
 
-/// The ends of a range with few steps and no loop in it: the verifier walks through every round, and nested ones multiply.
+/// The bounds of a range with few rounds and no loop inside. The verifier follows every round, and nested loops
+/// would multiply them.
 pub(super) fn short_range(start: &Expr, end: &Expr, body: &[Stmt]) -> Option<(i64, i64)> {
     let (start, end) = (literal(start)?, literal(end)?);
     let is_short = end.saturating_sub(start) <= SHORT;
@@ -18,7 +19,7 @@ pub(super) fn is_loop(stmt: &Stmt) -> bool {
     matches!(stmt.kind, ForRange { .. } | ForMap { .. } | While { .. } | Unroll { .. })
 }
 
-/// A `return` or `exit` in the loop may leave the clause.
+/// Whether a `return` or `exit` in the loop may leave the clause.
 pub(super) fn may_leave(body: &[Stmt]) -> bool {
     walk::any_stmt(body, &mut |stmt| matches!(stmt.kind, StmtKind::Return(_) | StmtKind::Exit { .. }))
 }

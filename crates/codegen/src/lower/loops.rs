@@ -17,21 +17,22 @@ use wire::{CounterKind, layout};
 
 /// `BPF_MAX_LOOPS`
 const MAX_LOOPS: i64 = 8 * 1024 * 1024;
-/// Rounds that all loops in another loop may have together. Each is bounded, but their product would hold a CPU for minutes.
+/// Limit of the rounds of all loops inside a loop together. Each loop is bounded, but their product would occupy a
+/// CPU for minutes.
 const MAX_NESTED: i64 = MAX_LOOPS;
 
-/// Its rounds are counted at run time.
+/// Whether the rounds of the loop are counted at run time.
 fn is_counted_loop(stmt: &Stmt) -> bool {
     is_loop(stmt) && !matches!(stmt.kind, StmtKind::Unroll { .. })
 }
 
 impl Cx<'_> {
-    /// Rounds that a range may have where there is no `bpf_loop`: the setting is for `while`.
+    /// Limit of the rounds of a range without `bpf_loop`: the setting is for `while`.
     fn most_rounds(&self) -> u32 {
         self.program.config.max_loop_iterations.max(Config::default().max_loop_iterations)
     }
 
-    /// The array whose cells are the rounds of loops, for kernels without `bpf_loop`.
+    /// The array with one element per round, for kernels without `bpf_loop`.
     fn rounds_map(&mut self) -> MapRef {
         let rounds = self.most_rounds() + 1;
         self.internal_map(MapDef {
@@ -49,13 +50,13 @@ impl Cx<'_> {
 impl<'p> Body<'_, 'p> {
     /// `break` or `continue`.
     pub(super) fn leave_loop(&mut self, which: fn((BlockId, BlockId)) -> BlockId) {
-        // The checker lets them stand in loops only.
+        // The checker accepts both only in loops.
         if let Some(&around) = self.fun().loops.last() {
             self.b().jump(which(around));
         }
     }
 
-    /// A loop body; `break` goes to `stop`, `continue` and its end to `next`.
+    /// Emits a loop body; `break` jumps to `stop`, `continue` and the end to `next`.
     fn round(&mut self, body: &[Stmt], stop: BlockId, next: BlockId) {
         self.fun().loops.push((stop, next));
         self.statements(body);
@@ -63,8 +64,8 @@ impl<'p> Body<'_, 'p> {
         self.fun().loops.pop();
     }
 
-    /// Writes a loop. `write` gets the place of the rounds that are left, if it lies in another one: of all loops in the
-    /// outermost loop together.
+    /// Emits a loop. Inside another loop, `write` gets the location of the number of rounds left, which all loops
+    /// in the outermost one share.
     fn nest(&mut self, body: &[Stmt], write: impl FnOnce(&mut Self, Option<Place>)) {
         let around = self.rounds_left;
         if around.is_none() && walk::any_stmt(body, &mut is_counted_loop) {
@@ -76,7 +77,7 @@ impl<'p> Body<'_, 'p> {
         self.rounds_left = around;
     }
 
-    /// Begins a round of a loop in another one.
+    /// Counts a round of a loop inside another loop; jumps to `stop` if none is left.
     fn spend_round(&mut self, left: Option<Place>, stop: BlockId) {
         let Some(place) = left else { return };
         let (some, none) = (self.b().block(), self.b().cold_block());
@@ -104,7 +105,7 @@ impl<'p> Body<'_, 'p> {
     pub(super) fn while_loop(&mut self, cond: &Expr, body: &[Stmt]) {
         let limit = self.most_rounds().min(i64::from(self.cx.program.config.max_loop_iterations));
         self.nest(body, |lower, left| {
-            // One round more than the limit, to see whether the condition still holds then.
+            // One more round than the limit, to test whether the condition still holds.
             lower.repeat((limit + 1).into(), may_leave(body), |lower, index, stop, next| {
                 let [test, inside] = std::array::from_fn(|_| lower.b().block());
                 let cut = lower.b().cold_block();
@@ -121,7 +122,7 @@ impl<'p> Body<'_, 'p> {
         });
     }
 
-    /// Rounds that a loop may have on this kernel.
+    /// Largest number of rounds on this kernel.
     fn most_rounds(&self) -> i64 {
         match self.cx.options.features.bpf_loop {
             true => MAX_LOOPS - 1,
@@ -163,7 +164,7 @@ impl<'p> Body<'_, 'p> {
         self.b().switch_to(after);
     }
 
-    /// Steps of a range, cut to what the kernel takes.
+    /// Number of rounds of a range, limited to what the kernel supports.
     fn rounds(&mut self, start: Operand, end: Operand) -> VReg {
         let most = self.most_rounds();
         let rounds = self.b().copy(0);
@@ -182,8 +183,8 @@ impl<'p> Body<'_, 'p> {
         rounds
     }
 
-    /// A callback with so many arguments, of which number `frame` is the frame's address. `write` gets the arguments and
-    /// the blocks that stop the loop and go on with it.
+    /// Adds a callback with `args` arguments; argument number `frame` is the address of the frame. `write` gets
+    /// the arguments, the block that stops the loop, and the block that continues it.
     fn callback(
         &mut self,
         args: u8,
@@ -199,7 +200,8 @@ impl<'p> Body<'_, 'p> {
         self.finish_callback(|body, stop, next| write(body, params, stop, next))
     }
 
-    /// Writes the function in hand, a callback. `write` gets the blocks that stop the loop and go on with it.
+    /// Finishes the current function, a callback. `write` gets the block that stops the loop and the block that
+    /// continues it.
     pub(super) fn finish_callback(&mut self, write: impl FnOnce(&mut Self, BlockId, BlockId)) -> FuncRef {
         let (stop, next) = (self.fun().leave, self.b().block());
         write(self, stop, next);
@@ -211,14 +213,16 @@ impl<'p> Body<'_, 'p> {
         self.cx.add(fun.b.finish())
     }
 
-    /// Calls back so many times; `write` gets the number of the round and the blocks that stop the loop and go on.
+    /// Calls back `rounds` times. `write` gets the number of the round, the block that stops the loop, and the
+    /// block that continues it.
     pub(super) fn repeat(
         &mut self,
         rounds: Operand,
         leaves: bool,
         write: impl FnOnce(&mut Self, VReg, BlockId, BlockId),
     ) {
-        // The verifier removes a callback that it never sees called, and then misses it: no call with 0 rounds.
+        // With 0 rounds the call is skipped: the verifier removes a callback that it never sees called, and then
+        // fails to find it.
         let after = self.b().block();
         let rounds = self.b().copy(rounds);
         self.go_on_unless(Cmp::Eq, rounds, 0, after);
@@ -251,7 +255,7 @@ impl<'p> Body<'_, 'p> {
         self.for_each(map, callback, frame.into());
     }
 
-    /// Behind a loop: the clause may have been left in it.
+    /// After a loop: returns if `return` or `exit` ran in it.
     fn leave_if_left(&mut self, leaves: bool) {
         if leaves {
             let left = self.load(Place { base: Base::Frame, off: FRAME_LEFT as i32 }, Width::B64, false);
@@ -276,7 +280,7 @@ impl<'p> Body<'_, 'p> {
         });
     }
 
-    /// Writes `(key, value)` of an element to the loop variable.
+    /// Stores `(key, value)` of an element in the loop variable.
     fn fill_pair(&mut self, var: VarId, map: MapId, key: VReg, value: VReg) {
         let Type::Tuple(parts) = self.probe.vars[var.0 as usize].ty.clone() else {
             unreachable!("a map loop's variable is a pair")
@@ -287,7 +291,7 @@ impl<'p> Body<'_, 'p> {
         for (at, len) in offsets.padding(&types) {
             self.zero(pair.plus(at), len);
         }
-        // Keys and tuples are laid out alike, so a key of several parts is the tuple.
+        // Keys and tuples have the same layout, so a key of several parts is the tuple.
         self.copy(pair.plus(offsets.offsets[0]), Place::behind(key), types[0].size());
         let to = pair.plus(offsets.offsets[1]);
         if is_scalar(&parts[1]) {
@@ -299,7 +303,7 @@ impl<'p> Body<'_, 'p> {
         }
     }
 
-    /// Calls back for each element of a map; yields their number.
+    /// Calls the callback for each element of a map; returns their number.
     pub(super) fn call_for_each(&mut self, map: MapId, callback: FuncRef, frame: Operand) -> VReg {
         let map = self.cx.maps[map.0 as usize];
         self.for_each(map, callback, frame)
@@ -311,7 +315,7 @@ impl<'p> Body<'_, 'p> {
         self.b().call(Helper::ForEachMapElem, &[map.into(), callback.into(), frame, 0.into()])
     }
 
-    /// A callback that counts touched elements in the word whose address it is given.
+    /// A callback that counts written elements in the word whose address is its argument.
     pub(super) fn counting_callback(&mut self, map: MapId) -> FuncRef {
         self.callback(4, 3, |lower, [_, key, value, _], _, next| {
             lower.go_on_if_touched(map, key, value, next);

@@ -15,32 +15,33 @@ use lang::hir::{self, BinaryOp, Expr, ExprKind, MapId, StmtKind, Type, Yields};
 use wire::map::{Agg, Map, MapValue, Storage};
 use wire::{CounterKind, layout};
 
-/// bpf_map_update_elem: only if the key is new.
+/// Flag of bpf_map_update_elem: only if the key is new.
 const BPF_NOEXIST: i64 = 1;
-/// An array keyed by names may take so many bytes over all CPUs.
+/// Largest size over all CPUs of an array that is keyed by names, in bytes.
 const DENSE_BYTES: u64 = 16 << 20;
-/// A hash of more bytes allocates its cells when they are needed.
+/// Largest size of a preallocated hash in bytes; larger ones allocate elements on demand.
 const PREALLOCATED_BYTES: u64 = 256 << 10;
-/// The same over all CPUs, of cells for each: while an event is handled the kernel allocates few of those, and new keys are lost.
+/// The same limit over all CPUs for per-CPU hashes. It is higher: the kernel can allocate few per-CPU elements
+/// while it handles an event, and new keys would be lost.
 const PREALLOCATED_PER_CPU_BYTES: u64 = 64 << 20;
-/// Stacks kept at most.
+/// Largest number of distinct stacks.
 const STACKS: u32 = 1 << 14;
-/// Tries of a compare-exchange before it is given up and counted.
+/// Attempts of a compare-exchange before the update is dropped and counted.
 const EXCHANGE_TRIES: u32 = 64;
 
-/// What a script does with a map, as far as it matters for its storage.
+/// Use of a map by the script, as far as it determines the storage.
 #[derive(Default)]
 struct Usage {
-    /// Its keys are enumerated, tested or deleted.
+    /// True if keys are enumerated, tested or deleted.
     walked: bool,
-    /// Its keys are deleted.
+    /// True if keys are deleted.
     deleted: bool,
-    /// Cells are read over all CPUs.
+    /// True if cells are read over all CPUs.
     read: bool,
 }
 
 impl Usage {
-    /// By map.
+    /// The use of each map.
     fn of_all(program: &hir::Program) -> Vec<Usage> {
         let mut all: Vec<Usage> = program.maps.iter().map(|_| Usage::default()).collect();
         let walked = |usage: &mut Usage| (usage.walked, usage.read) = (true, true);
@@ -67,7 +68,7 @@ impl Usage {
 }
 
 impl Cx<'_> {
-    /// Declares all maps of the script, those of a running session as they are.
+    /// Declares all maps of the script; the maps of a running session keep their definitions.
     pub(super) fn declare_maps(&mut self) {
         for (at, usage) in Usage::of_all(self.program).iter().enumerate() {
             if at == self.manifest.maps.len() {
@@ -96,8 +97,8 @@ impl Cx<'_> {
         self.with_storage(scalar, map, usage)
     }
 
-    /// Chooses the storage. Aggregations have a cell on each CPU, unless a program reads them over all CPUs on a kernel
-    /// that cannot look there: then all CPUs share one, with the same result.
+    /// Selects the storage. Aggregations have a cell on each CPU. On a kernel without lookups on other CPUs, an
+    /// aggregation that a program reads has one shared cell, with the same result.
     fn with_storage(&self, map: Map, declared: &hir::Map, usage: &Usage) -> Map {
         let shared =
             matches!(map.value, MapValue::Plain(_)) || usage.read && !self.options.features.percpu_lookup;
@@ -108,7 +109,7 @@ impl Cx<'_> {
             (true, true) => Storage::LruHash,
             (false, true) => Storage::PerCpuLruHash,
         };
-        // The cell of an array is always there: that a count was deleted could not be told from a count of 0.
+        // An array cell always exists: a deleted count could not be distinguished from a count of 0.
         let vanishes = usage.deleted && map.value == MapValue::Agg(Agg::Count);
         if map.key.is_empty() {
             return Map { storage: if vanishes { hash } else { array }, ..map };
@@ -121,8 +122,8 @@ impl Cx<'_> {
         }
     }
 
-    /// Entries of an array for a map keyed by a name, where all names may be keys: with room for those of libraries that turn
-    /// up later.
+    /// Number of entries of an array for a map keyed by names. It must hold all names, including those of
+    /// libraries that are loaded later.
     fn dense_entries(&self, map: &Map, max_entries: u32) -> Option<u32> {
         let [wire::Type::Name(kind)] = map.key[..] else { return None };
         let names = match kind {
@@ -147,7 +148,7 @@ impl Cx<'_> {
         let cpus = if map.storage.is_per_cpu() { self.options.cpus } else { 1 };
         let bytes =
             u64::from(map.max_entries) * u64::from(map.value_size() + map.key_size()) * u64::from(cpus);
-        // Only what is there already can be evicted.
+        // LRU maps are preallocated: they evict existing elements only.
         let most = if map.storage.is_per_cpu() { PREALLOCATED_PER_CPU_BYTES } else { PREALLOCATED_BYTES };
         let lazy = !map.storage.is_array() && !map.storage.evicts() && bytes > most;
         MapDef {
@@ -161,18 +162,18 @@ impl Cx<'_> {
         }
     }
 
-    /// Flags of a hash that allocates its elements as they come. Kernels before 6.1 refuse it to perf event programs; those
-    /// with multi-uprobes (6.6) do not.
+    /// Flags of a hash that allocates elements on demand. Kernels before 6.1 refuse it in perf event programs;
+    /// kernels with multi-uprobes (6.6) accept it.
     pub(super) fn allocating(&self) -> u32 {
         if self.options.features.uprobe_multi { BPF_F_NO_PREALLOC } else { 0 }
     }
 
-    /// A map as the reader sees it.
+    /// The declaration of a map in the manifest.
     pub(super) fn map(&self, id: MapId) -> &Map {
         &self.manifest.maps[id.0 as usize]
     }
 
-    /// The stack map for such stacks.
+    /// The stack map for stacks of this kind and depth.
     pub(super) fn stack_map_ref(&mut self, user: bool, limit: u32) -> MapRef {
         let at = self.stack_map(user, limit);
         let name = self.manifest.stacks[at as usize].symbol.clone();
@@ -196,14 +197,14 @@ impl Cx<'_> {
     }
 }
 
-/// Name in the object: at most 15 bytes, unique by the number.
+/// Symbol in the object: at most 15 bytes, unique because of the number.
 fn symbol(id: MapId, name: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     let symbol: String = format!("m{}_{name}", id.0).chars().map(plain).collect();
     symbol.chars().take(15).collect()
 }
 
-/// The atomic operation for an operator, if there is one; subtraction adds the negative.
+/// The atomic operation for an operator, if there is one. Subtraction adds the negated operand.
 fn atomic(op: BinaryOp) -> Option<AtomicOp> {
     Some(match op {
         BinaryOp::Add | BinaryOp::Sub => AtomicOp::Add,
@@ -215,7 +216,7 @@ fn atomic(op: BinaryOp) -> Option<AtomicOp> {
 }
 
 impl Body<'_, '_> {
-    /// Writes a key; a scalar map has the one key 0, which is only said where it is looked up.
+    /// Stores a key. A scalar map has the single key 0, which is stored only for a lookup.
     pub(super) fn key(&mut self, map: MapId, key: &[Expr]) -> Place {
         let parts = self.cx.map(map).key.clone();
         let place = self.temp(layout::key(&parts).size);
@@ -232,14 +233,14 @@ impl Body<'_, '_> {
         place
     }
 
-    /// The address of a cell, or 0.
+    /// Address of a cell, or 0.
     pub(super) fn lookup_raw(&mut self, map: MapRef, key: Place) -> VReg {
         let key = self.pointer(key);
         let map = self.b().map_addr(map);
         self.b().call(Helper::MapLookupElem, &[map.into(), key.into()])
     }
 
-    /// The address of a scalar map's cell, if all CPUs have the same.
+    /// Address of a scalar map's cell, if all CPUs share it.
     pub(super) fn only_cell(&mut self, map: MapId) -> Option<VReg> {
         let direct = self.cx.map(map).storage == Storage::Array;
         let map = self.cx.maps[map.0 as usize];
@@ -251,7 +252,7 @@ impl Body<'_, '_> {
         self.lookup_raw(map, key)
     }
 
-    /// Runs `f` on the cell of a key, which is made, zeroed, if it is not there.
+    /// Runs `f` on the cell of a key; a missing cell is created with zeroes.
     pub(super) fn with_cell(&mut self, map: MapId, key: Place, f: impl FnOnce(&mut Self, VReg)) {
         if self.cx.map(map).key.is_empty() && self.cx.map(map).storage.is_array() {
             return self.if_cell(map, key, f);
@@ -278,7 +279,7 @@ impl Body<'_, '_> {
         self.b().fall_into(after);
     }
 
-    /// Another thread may be first: that is as good.
+    /// Creates a cell. It makes no difference if another thread creates it first.
     fn create(&mut self, map: MapId, key: Place) {
         let bytes = self.cx.map(map).value_size();
         let zeros = self.cx.zeros(bytes);
@@ -352,7 +353,7 @@ impl Body<'_, '_> {
         self.if_cell(map, key, |body, cell| body.copy(to, Place::behind(cell).plus(offset), size));
     }
 
-    /// Runs `f` on the cell of a key if there is one.
+    /// Runs `f` on the cell of a key, if there is one.
     fn if_cell(&mut self, map: MapId, key: Place, f: impl FnOnce(&mut Self, VReg)) {
         if let Some(cell) = self.only_cell(map) {
             return f(self, cell);
@@ -381,7 +382,7 @@ impl Body<'_, '_> {
         result
     }
 
-    /// Non-zero if an array's cell was ever written.
+    /// Non-zero if the cell of an array was ever written.
     fn touched(&mut self, map: MapId, key: Place) -> VReg {
         let seen = self.b().copy(0);
         let words = match &self.cx.map(map).value {
@@ -399,7 +400,8 @@ impl Body<'_, '_> {
         seen
     }
 
-    /// In a map loop: goes to `untouched` for array cells that nobody wrote. Elements of hashes exist by being written.
+    /// In a map loop: jumps to `untouched` for array cells that were never written. An element of a hash exists
+    /// only if it was written.
     pub(super) fn go_on_if_touched(
         &mut self,
         map: MapId,
@@ -413,7 +415,7 @@ impl Body<'_, '_> {
         }
     }
 
-    /// The value of a map loop's element.
+    /// The value of an element in a map loop.
     pub(super) fn element_value(&mut self, map: MapId, key: VReg, value: VReg, ty: &Type) -> VReg {
         if matches!(self.cx.map(map).value, MapValue::Agg(_)) {
             return self.read_aggregation(map, Place::behind(key));
@@ -427,7 +429,8 @@ impl Body<'_, '_> {
         let callback = self.counting_callback(map);
         let slot = self.b().func_mut().slot(8, 8);
         let count = self.b().slot_addr(slot);
-        // From a number that the verifier does not know: it would follow each value of a count from 0.
+        // The count starts from a number that the verifier does not know: it would follow each value of a count
+        // from 0.
         let from = self.b().call(Helper::GetCurrentPidTgid, &[]);
         self.b().store(count, 0, Width::B64, from);
         self.call_for_each(map, callback, count.into());
@@ -435,7 +438,7 @@ impl Body<'_, '_> {
         self.b().bin(Bin::Sub, to, from)
     }
 
-    /// `delete(@m, k)`: 1 if it was there.
+    /// `delete(@m, k)`: 1 if the key existed.
     pub(super) fn delete(&mut self, map: MapId, key: &[Expr]) -> VReg {
         let key = self.key(map, key);
         if self.cx.map(map).storage.is_array() {
@@ -455,7 +458,7 @@ impl Body<'_, '_> {
         self.b().compare(Cmp::Ne, seen, 0)
     }
 
-    /// `@m[k] op= value`: one atomic update. Yields the old or new value if asked to.
+    /// `@m[k] op= value`: one atomic update. Returns the old or the new value if requested.
     pub(super) fn update_map(
         &mut self,
         map: MapId,
@@ -486,7 +489,7 @@ impl Body<'_, '_> {
         result
     }
 
-    /// Updates a cell's word; yields the old value if it is wanted.
+    /// Updates a word of a cell; returns the old value if requested.
     fn exchange(
         &mut self,
         op: BinaryOp,
@@ -512,7 +515,7 @@ impl Body<'_, '_> {
         None
     }
 
-    /// Replaces a word by what `f` makes of it, however often others get in between; yields the old value.
+    /// Replaces a word by the result of `f`, with retries on concurrent updates; returns the old value.
     fn exchange_loop(
         &mut self,
         cell: VReg,

@@ -54,7 +54,7 @@ use module::Cx;
 use std::borrow::Cow;
 use wire::manifest::Manifest;
 
-/// Lowers the probes of a checked program, merged or not. The manifest begins with all that of `options.base`.
+/// Lowers the probes of a checked program, merged or not. The manifest begins with the contents of `options.base`.
 pub fn lower<'p>(
     program: &'p Program,
     probes: &'p [Cow<'p, Probe>],

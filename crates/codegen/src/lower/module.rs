@@ -10,28 +10,29 @@ use rustc_hash::FxHashMap;
 use wire::Type;
 use wire::manifest::{self, Manifest};
 
-/// What all programs of a module share.
+/// State that all programs of a module share.
 pub(super) struct Cx<'p> {
     pub program: &'p Program,
     pub src: &'p Source,
     pub options: &'p Options,
     pub module: ir::Module,
     pub manifest: Manifest,
-    /// By `hir::EnumId`: index in the manifest.
+    /// Index in the manifest of each `hir::EnumId`.
     pub enums: Vec<u32>,
-    /// By `hir::MapId`.
+    /// Map of the module for each `hir::MapId`.
     pub maps: Vec<MapRef>,
-    /// Where the manifest's events and counters are.
+    /// Indices of events and counters in the manifest.
     pub events: ByPlace,
     pub counters: ByPlace,
-    /// `(offset, length)` of zeros in the module's data.
+    /// `(offset, length)` of zeroes in the module's data.
     pub zeros: Option<(u32, u32)>,
-    /// Name of the scratch map: a module's cells may be of another size than those of the session it joins.
+    /// Name of the scratch map. It is unique: a module's cells may differ in size from those of the session that
+    /// it joins.
     pub scratch_map: String,
-    /// Bytes that the largest body wants of a scratch cell.
+    /// Bytes of scratch memory that the largest body needs.
     pub scratch_bytes: u32,
     pub share: StackShare,
-    /// The callback of walks over user stacks, once some body has one.
+    /// Callback for one frame of a walk over a user stack, once a body needs it.
     pub round_of_walks: Option<ir::FuncRef>,
 }
 
@@ -47,9 +48,9 @@ pub(super) const BPF_MAP_TYPE_ARRAY_OF_MAPS: u32 = 12;
 pub(super) const BPF_MAP_TYPE_RINGBUF: u32 = 27;
 pub(super) const BPF_F_NO_PREALLOC: u32 = 1;
 
-/// Ring buffer size in the object when the script asks for none; the runtime may set another before loading.
+/// Default size of the ring buffer in the object; the runtime may change it before loading.
 const RING_BYTES: u32 = 1 << 22;
-/// Processes that can be traced at once.
+/// Largest number of processes that are traced at once.
 const MAX_PIDS: u32 = 1 << 16;
 
 /// `char`
@@ -95,7 +96,7 @@ impl<'p> Cx<'p> {
         ir::FuncRef(self.module.funcs.len() as u32 - 1)
     }
 
-    /// The map of this name, declared at first use.
+    /// The map with this name, declared at its first use.
     pub fn internal_map(&mut self, def: MapDef) -> MapRef {
         if let Some(at) = self.module.maps.iter().position(|map| map.name == def.name) {
             return MapRef(at as u32);
@@ -153,7 +154,7 @@ impl<'p> Cx<'p> {
         (data.len() - bytes.len()) as u32
     }
 
-    /// Offset of at least so many zero bytes.
+    /// Offset of at least `bytes` zero bytes.
     pub fn zeros(&mut self, bytes: u32) -> u32 {
         match self.zeros {
             Some((offset, length)) if length >= bytes => offset,
@@ -165,7 +166,7 @@ impl<'p> Cx<'p> {
         }
     }
 
-    /// The type as the reader knows it. Only types of values arrive here.
+    /// The manifest's type for a type of a value; other types do not occur.
     pub fn wire_type(&mut self, ty: &hir::Type) -> Type {
         match ty {
             hir::Type::Bool => Type::Bool,
@@ -196,7 +197,7 @@ impl<'p> Cx<'p> {
         }
     }
 
-    /// A struct as the reader knows it.
+    /// The manifest's description of a struct.
     pub fn wire_struct(&mut self, id: hir::StructId) -> wire::types::Struct {
         let def = &self.program.structs[id.0 as usize];
         let members = def.fields.iter().map(|field| wire::types::Member {
@@ -212,7 +213,7 @@ impl<'p> Cx<'p> {
         types.into_iter().map(|ty| self.wire_type(ty)).collect()
     }
 
-    /// Bytes of a value in memory.
+    /// Size of a value in memory, in bytes.
     pub fn size(&mut self, ty: &hir::Type) -> u32 {
         self.wire_type(ty).size()
     }
@@ -224,7 +225,8 @@ impl<'p> Cx<'p> {
         index_or_push(&mut self.manifest.stacks, manifest::StackMap { symbol, user, limit, walked })
     }
 
-    /// Stacks may be in keys alone, of maps whose clauses have no place yet.
+    /// Declares all stack maps. A stack may occur only in the key of a map, without a statement that declares its
+    /// stack map.
     pub fn all_stack_maps(&mut self) {
         let known = self.options.base.as_ref().map_or(0, |base| base.stacks.len());
         let new: Vec<_> =
@@ -234,12 +236,12 @@ impl<'p> Cx<'p> {
         }
     }
 
-    /// Whether programs walk such stacks themselves.
+    /// Whether programs walk stacks of this kind themselves.
     pub fn walks(&self, user: bool) -> bool {
         user && self.options.unwind.is_some()
     }
 
-    /// Where a span begins.
+    /// Position of the start of a span.
     pub fn place(&mut self, span: Span) -> manifest::Place {
         let (line, column) = self.src.line_column(span.start);
         let file = self.src.file_at(span.start).name.clone();
@@ -296,7 +298,7 @@ fn start_manifest(program: &Program, src: &Source, options: &Options) -> Manifes
     manifest
 }
 
-/// Index of `item` in `list`, which it joins if it is not there yet.
+/// Index of `item` in `list`; appends it if it is new.
 pub(super) fn index_or_push<T: PartialEq>(list: &mut Vec<T>, item: T) -> u32 {
     let known = list.iter().position(|old| *old == item);
     known.unwrap_or_else(|| {
@@ -305,7 +307,7 @@ pub(super) fn index_or_push<T: PartialEq>(list: &mut Vec<T>, item: T) -> u32 {
     }) as u32
 }
 
-/// Indices in a list, by the place of what it has there.
+/// Indices of the items of a list, by their position in the script.
 pub(super) type ByPlace = FxHashMap<manifest::Place, Vec<u32>>;
 
 fn by_place(places: impl Iterator<Item = manifest::Place>) -> ByPlace {
@@ -314,7 +316,7 @@ fn by_place(places: impl Iterator<Item = manifest::Place>) -> ByPlace {
     known
 }
 
-/// The same as [`index_or_push`] for a list of things at places, of which a script may have thousands.
+/// Like [`index_or_push`], for a list with up to thousands of items at known positions.
 pub(super) fn index_at<T: PartialEq>(
     list: &mut Vec<T>,
     known: &mut ByPlace,

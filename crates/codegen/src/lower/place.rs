@@ -3,12 +3,12 @@
 use crate::ir::{SlotId, VReg, Width};
 use lang::hir::Type;
 
-/// What a place is relative to.
+/// Base of a location.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Base {
-    /// A stack slot of the function in hand.
+    /// A stack slot of the current function.
     Slot(SlotId),
-    /// An address.
+    /// The address in a register.
     Reg(VReg),
     /// The frame.
     Frame,
@@ -16,27 +16,27 @@ pub(super) enum Base {
     Scratch,
 }
 
-/// A place in memory.
+/// A location in memory.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Place {
     pub base: Base,
-    /// Bytes.
+    /// Offset in bytes.
     pub off: i32,
 }
 
 impl Place {
-    /// The place so many bytes further.
+    /// The location `bytes` bytes further.
     pub fn plus(self, bytes: u32) -> Place {
         Place { off: self.off + bytes as i32, ..self }
     }
 
-    /// At an address.
+    /// The location at an address.
     pub fn behind(reg: VReg) -> Place {
         Place { base: Base::Reg(reg), off: 0 }
     }
 }
 
-/// Where a variable lives.
+/// Storage of a variable.
 #[derive(Copy, Clone, Debug)]
 pub(super) enum Home {
     Reg(VReg),
@@ -56,25 +56,25 @@ impl Temps {
     }
 }
 
-/// What was in use when a statement began.
+/// The temporaries in use at the start of a statement.
 #[derive(Copy, Clone)]
 pub(super) struct Mark {
     pub used: usize,
     pub scratch: u32,
 }
 
-/// Largest access for `left` bytes at `off`: aligned, as the stack demands.
+/// Largest aligned access for `left` bytes at `off`; the stack requires alignment.
 fn chunk(off: i32, left: u32) -> Width {
     let fits = |width: &Width| off.unsigned_abs().is_multiple_of(width.bytes()) && width.bytes() <= left;
     [Width::B64, Width::B32, Width::B16].into_iter().find(fits).unwrap_or(Width::B8)
 }
 
-/// The `(offset, width)` of the accesses that cover `bytes` from `off` on, relative to `off`.
+/// The `(offset, width)` of the accesses that cover `bytes` from `off` on; offsets are relative to `off`.
 pub(super) fn chunks(off: i32, bytes: u32) -> impl Iterator<Item = (u32, Width)> {
     chunks_of_both(off, off, bytes)
 }
 
-/// The same for two places at once: each access is aligned in both.
+/// The same for two locations at once: each access is aligned in both.
 pub(super) fn chunks_of_both(a: i32, b: i32, bytes: u32) -> impl Iterator<Item = (u32, Width)> {
     let mut at = 0;
     std::iter::from_fn(move || {
@@ -86,13 +86,13 @@ pub(super) fn chunks_of_both(a: i32, b: i32, bytes: u32) -> impl Iterator<Item =
     })
 }
 
-/// Held in a register.
+/// Whether values of the type are held in registers.
 pub(super) fn is_scalar(ty: &Type) -> bool {
     use Type::*;
     !matches!(ty, Str(_) | Tuple(_) | Record(..) | Either(_) | Struct(_) | Array(..) | Usym | Buf(_) | Inet)
 }
 
-/// Bytes of stack for temporaries; the rest of the 512 is for spills.
+/// Bytes of stack for temporaries; the rest of the 512 bytes is for spills.
 #[derive(Copy, Clone, Debug)]
 pub struct StackShare {
     /// Share of a program.
@@ -104,8 +104,8 @@ pub struct StackShare {
 }
 
 impl StackShare {
-    /// What leaves enough for the spills of nearly all programs.
+    /// The default, which leaves enough room for the spills of nearly all programs.
     pub const USUAL: StackShare = StackShare { program: 208, program_with_callbacks: 96, callback: 48 };
-    /// Temporaries are all in scratch memory, which takes longer to reach.
+    /// No stack: all temporaries are in scratch memory, which is slower to access.
     pub const NONE: StackShare = StackShare { program: 0, program_with_callbacks: 0, callback: 0 };
 }

@@ -14,7 +14,7 @@ impl Body<'_, '_> {
         abi::machine(self.cx.options.arch)
     }
 
-    /// A field of the context. Perf events want whole words.
+    /// A field of the context. In perf event programs it is loaded as a whole word.
     fn context(&mut self, offset: i16, width: Width, signed: bool) -> VReg {
         let ctx = self.pro(Pro::Ctx);
         let whole = matches!(self.probe.attach, Attach::Interval { .. } | Attach::Profile { .. });
@@ -36,7 +36,7 @@ impl Body<'_, '_> {
         self.read_piece(places[offset as usize / 8], offset % 8, ty)
     }
 
-    /// `reg("sp")`: the stack pointer is said as it was when the function was entered.
+    /// `reg("sp")`: the stack pointer is the one at the entry of the function.
     pub(super) fn register(&mut self, name: &str) -> VReg {
         let offset = self.machine().register(name).expect("checked: a register of this machine");
         if offset == self.machine().sp { self.entry_sp() } else { self.context(offset, Width::B64, false) }
@@ -49,7 +49,8 @@ impl Body<'_, '_> {
         if shift == 0 { sp } else { self.b().bin(Bin::Add, sp, i64::from(shift)) }
     }
 
-    /// `args.x`, `args.grid.x`, `arg0`, and in a return probe `duration`'s start: what the call had at entry.
+    /// `args.x`, `args.grid.x`, `arg0`, and in a return probe the start time for `duration`: a value of the call
+    /// at its entry.
     pub(super) fn argument(&mut self, expr: &Expr) -> VReg {
         if let Entry::Saved(saved) = &self.entry {
             let known = saved.iter().position(|e| self.is_saved_as(expr, e));
@@ -59,7 +60,7 @@ impl Body<'_, '_> {
         self.read_piece(piece, offset, &expr.ty)
     }
 
-    /// In the cases in hand, `expr` is what was saved.
+    /// Whether `expr` is the value that was saved, in the current cases.
     fn is_saved_as(&self, expr: &Expr, saved: &Expr) -> bool {
         let is = |e: &Expr| e.kind == expr.kind && e.ty == expr.ty;
         match &saved.kind {
@@ -70,7 +71,7 @@ impl Body<'_, '_> {
         }
     }
 
-    /// Where an argument lies, and the bytes into that.
+    /// Location of an argument, and the offset in it in bytes.
     fn piece(&self, expr: &Expr) -> (Piece, u32) {
         match expr.kind {
             ExprKind::Param(param) => (self.places_of(param)[0], 0),
@@ -111,7 +112,7 @@ impl Body<'_, '_> {
         self.b().bin(Bin::Add, sp, offset)
     }
 
-    /// A struct or array in memory; the helper leaves zeroes where it fails.
+    /// Reads a struct or array from memory; the helper zeroes the destination if it fails.
     pub(super) fn read_into(&mut self, address: impl Into<Operand>, to: Place, bytes: u32, in_kernel: bool) {
         let to = self.pointer(to);
         let args = [to.into(), i64::from(bytes).into(), address.into()];
@@ -119,12 +120,12 @@ impl Body<'_, '_> {
         self.count_if(Cmp::Ne, failed, 0, CounterKind::UserRead);
     }
 
-    /// A scalar of user memory; the helper leaves zeroes where it fails.
+    /// A scalar of user memory; the helper zeroes the destination if it fails.
     pub(super) fn read_user(&mut self, address: impl Into<Operand>, width: Width, signed: bool) -> VReg {
         self.read_memory(address, width, signed, false)
     }
 
-    /// A scalar in memory, of the process or of the kernel.
+    /// A scalar in memory of the process or of the kernel.
     pub(super) fn read_memory(
         &mut self,
         address: impl Into<Operand>,
@@ -144,12 +145,12 @@ impl Body<'_, '_> {
     }
 }
 
-/// What reads memory of the process, or of the kernel.
+/// The helper that reads memory of the process or of the kernel.
 pub(super) fn reader(in_kernel: bool) -> Helper {
     if in_kernel { Helper::ProbeReadKernel } else { Helper::ProbeReadUser }
 }
 
-/// What reads text there.
+/// The helper that reads text of the process or of the kernel.
 pub(super) fn text_reader(in_kernel: bool) -> Helper {
     if in_kernel { Helper::ProbeReadKernelStr } else { Helper::ProbeReadUserStr }
 }

@@ -63,7 +63,7 @@ impl<'p> Cx<'p> {
         }
     }
 
-    /// Where the parameters lie, by case.
+    /// Locations of the parameters, by case.
     pub(super) fn places(&self, probe: &Probe) -> Vec<Vec<Vec<abi::Piece>>> {
         let signatures = match &probe.cases[..] {
             [] => std::slice::from_ref(&probe.signature),
@@ -76,7 +76,7 @@ impl<'p> Cx<'p> {
         signatures.iter().map(of).collect()
     }
 
-    /// The body looks at the stack: by the register, or for an argument that lies there.
+    /// Whether the body uses the stack: the stack pointer, or an argument on the stack.
     fn reads_stack(&self, probe: &Probe) -> bool {
         let places = self.places(probe);
         let on_stack = |param: u32| {
@@ -119,12 +119,12 @@ impl<'p> Cx<'p> {
         self.simple_program(probe, "uretprobe", section, attach, layout, 0);
     }
 
-    /// Section of plain return programs.
+    /// Section of return programs without sessions.
     pub(super) fn return_section(&self) -> &'static str {
         if self.options.features.uprobe_multi { "uretprobe.multi" } else { "uretprobe" }
     }
 
-    /// A program with one side.
+    /// Lowers a program with one side.
     fn simple_program(
         &mut self,
         probe: &'p Probe,
@@ -156,7 +156,7 @@ impl<'p> Cx<'p> {
         body.finish();
     }
 
-    /// Starts a program, named by its place in the manifest, and enters it there.
+    /// Starts a program, whose name has its index in the manifest, and adds it to the manifest.
     pub(super) fn begin<'c>(
         &'c mut self,
         probe: &'p Probe,
@@ -180,7 +180,7 @@ impl<'p> Cx<'p> {
     }
 }
 
-/// Each call of a function makes the tracer write something.
+/// Whether each call of a function makes the tracer print or export something.
 fn prints_calls(probe: &Probe) -> bool {
     let prints = |stmt: &Stmt| {
         matches!(
@@ -200,7 +200,7 @@ fn prints_calls(probe: &Probe) -> bool {
 }
 
 impl<'c, 'p> Body<'c, 'p> {
-    /// Writes one side, from the block in hand to its returns.
+    /// Emits one side, from the current block to its returns.
     pub(super) fn side(&mut self, parts: Parts<'_, 'c, 'p>) {
         let b = self.b();
         let [guard_pros, guard, predicate_pros, predicate, body_pros, body] =
@@ -216,7 +216,7 @@ impl<'c, 'p> Body<'c, 'p> {
 
         self.stage = Stage::Predicate;
         self.b().switch_to(predicate);
-        // A walk is a callback, for which all is set up with the body only.
+        // Conditions that walk a stack run late: the walk is a callback, whose frame is set up for the body only.
         let (late, early): (Vec<_>, Vec<_>) = parts.predicate.into_iter().partition(|e| self.has_walk(e));
         self.conditions(&early, refused);
         self.b().jump(body_pros);
@@ -247,7 +247,7 @@ impl<'c, 'p> Body<'c, 'p> {
         self.prologues([(guard_pros, guard), (predicate_pros, predicate), (body_pros, body)]);
     }
 
-    /// Goes on if all hold, else to `otherwise`.
+    /// Continues if all conditions hold, otherwise jumps to `otherwise`.
     fn conditions(&mut self, conditions: &[&Expr], otherwise: BlockId) {
         for condition in conditions {
             let holds = self.b().block();
@@ -256,7 +256,7 @@ impl<'c, 'p> Body<'c, 'p> {
         }
     }
 
-    /// Leaves for `skip` in processes that are not traced, and after the end of the trace.
+    /// Jumps to `skip` in processes that are not traced, and after the end of the session.
     fn guards(&mut self, filtered: bool, skip: BlockId) {
         if filtered && self.cx.options.pid_filter {
             self.pid_filter(skip);
@@ -303,7 +303,7 @@ impl<'c, 'p> Body<'c, 'p> {
         self.b().value_addr(map, 0)
     }
 
-    /// Leaves for `to` if `lhs cmp rhs`.
+    /// Jumps to `to` if `lhs cmp rhs` holds, otherwise continues.
     pub(super) fn go_on_unless(
         &mut self,
         cmp: Cmp,
@@ -348,7 +348,7 @@ impl<'c, 'p> Body<'c, 'p> {
         self.cx.add(fun.b.finish());
     }
 
-    /// `statements` of a clause, each with its own temporaries.
+    /// Lowers the statements of a clause, each with its own temporaries.
     pub(super) fn statements(&mut self, body: &[Stmt]) {
         for stmt in body {
             let mark = self.mark();
@@ -357,7 +357,7 @@ impl<'c, 'p> Body<'c, 'p> {
         }
     }
 
-    /// tgid and tid: of the initial pid namespace, or of the tracer's if it has its own (0 outside of it).
+    /// tgid and tid in the initial pid namespace, or in the tracer's if it has its own (0 outside of it).
     pub(super) fn current_thread(&mut self) -> crate::ir::VReg {
         let Some((device, inode)) = self.cx.options.pid_namespace else {
             return self.b().call(Helper::GetCurrentPidTgid, &[]);
@@ -367,7 +367,7 @@ impl<'c, 'p> Body<'c, 'p> {
         let at = self.pointer(place);
         let args = [(device as i64).into(), (inode as i64).into(), at.into(), 8.into()];
         self.b().call_void(Helper::GetNsCurrentPidTgid, &args);
-        // struct bpf_pidns_info { u32 pid, tgid }: pid is the thread.
+        // struct bpf_pidns_info { u32 pid, tgid }: `pid` is the thread id.
         self.load(place, Width::B64, false)
     }
 }

@@ -3,18 +3,18 @@
 use crate::ir::VReg;
 use lang::hir::{self, Expr};
 
-/// A value made in the prologue.
+/// A value that the prologue computes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Pro {
     /// The context.
     Ctx,
-    /// tgid and tid, as the tracer's pid namespace has them.
+    /// tgid and tid in the tracer's pid namespace.
     Thread,
     /// The attach cookie.
     Cookie,
-    /// What the call had at entry: index into the saved values.
+    /// A value of the call at its entry: index into the saved values.
     Entry(u32),
-    /// Address of the scratch cell's bytes.
+    /// Address of the usable bytes of the scratch cell.
     Scratch,
     /// `duration`
     Duration,
@@ -24,14 +24,14 @@ pub(super) enum Pro {
     Around(hir::Around),
 }
 
-/// When a prologue value is first needed.
+/// The stage that first needs a prologue value.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Stage {
-    /// Before the predicate.
+    /// Code before the predicate.
     Guard,
-    /// By the predicate.
+    /// The predicate.
     Predicate,
-    /// By the body.
+    /// The body.
     Body,
 }
 
@@ -39,20 +39,20 @@ pub(super) enum Stage {
 pub(super) struct PrologueValue {
     pub reg: VReg,
     pub stage: Stage,
-    /// Written already; the prologue need not make it.
+    /// True if the value is already in the register, and the prologue does not compute it.
     pub given: bool,
-    /// Its offset in the frame, if callbacks use it.
+    /// Offset in the frame, if callbacks use the value.
     pub frame: Option<u32>,
 }
 
-/// Where arguments come from.
+/// Source of arguments.
 #[derive(Clone, Debug)]
 pub(super) enum Entry {
-    /// From the registers: we are at the entry.
+    /// The registers, at the entry of the function.
     Direct {
-        /// Bytes that the prologue has pushed before the probe.
+        /// Bytes that the function's prologue has pushed before the probe.
         shift: u32,
     },
-    /// From what was saved, in this order.
+    /// The saved values, in this order.
     Saved(Vec<Expr>),
 }

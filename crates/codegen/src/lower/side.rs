@@ -6,25 +6,25 @@ use crate::ir::BlockId;
 use lang::hir::{Expr, Site};
 use wire::manifest::{self, Side};
 
-/// What one side of a program consists of.
+/// The parts of one side of a program.
 pub(super) struct Parts<'a, 'c, 'p> {
-    /// What runs first, and where it goes when the body is not to run.
+    /// Code that runs first, and the target that it jumps to if the body must not run.
     pub before: &'a mut dyn FnMut(&mut Body<'c, 'p>, BlockId),
     /// Conditions, all of which must hold.
     pub predicate: Vec<&'a Expr>,
-    /// What runs then.
+    /// Code that runs if they hold.
     pub body: &'a mut dyn FnMut(&mut Body<'c, 'p>),
-    /// What the program returns if it is not its business.
+    /// Return value in a process or run that is not traced.
     pub skipped: i64,
-    /// What it returns if the predicate does not hold.
+    /// Return value if the predicate does not hold.
     pub refused: i64,
-    /// Only traced processes.
+    /// True if the side runs only in traced processes.
     pub filtered: bool,
-    /// It is the side with the script's statements.
+    /// True for the side with the script's statements.
     pub variables: bool,
 }
 
-/// The sites and their cookies.
+/// The attach sites with their cookies.
 pub(super) fn uprobes(side: Side, sites: &[Site], layout: &CookieLayout) -> manifest::Attach {
     let site = |site: &Site| {
         Some(manifest::Site {
@@ -38,7 +38,7 @@ pub(super) fn uprobes(side: Side, sites: &[Site], layout: &CookieLayout) -> mani
     manifest::Attach::Uprobes { side, sites: sites.iter().filter_map(site).collect() }
 }
 
-/// The sites with a file, by the depth of what the prologue has pushed if that matters.
+/// The sites with a file, grouped by the number of bytes that the prologue has pushed, if `matters`.
 pub(super) fn by_shift(sites: &[Site], matters: bool) -> Vec<(u32, Vec<Site>)> {
     let mut groups: Vec<(u32, Vec<Site>)> = vec![];
     for site in sites.iter().filter(|site| site.file.is_some()) {

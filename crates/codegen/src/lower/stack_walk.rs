@@ -28,23 +28,23 @@ use lang::hir::Attach;
 use wire::CounterKind;
 use wire::unwind::{self, Base, Rule, SavedBp, Stop, kind};
 
-/// Room for addresses: a power of two, so that an index can be masked.
+/// Capacity in addresses, a power of two, so that indices can be masked.
 const FRAMES: u32 = 128;
-/// Mappings of all processes; each takes a few entries.
+/// Capacity in entries for the mappings of all processes; each mapping has a few entries.
 const MAPPINGS: u32 = 1 << 18;
-/// Processes with unknown mappings that wait to be looked at.
+/// Capacity for processes with unknown mappings, which the runtime will read.
 const UNKNOWN: u32 = 1 << 10;
-/// bpf_map_update_elem: only if the key is new.
+/// Flag of bpf_map_update_elem: only if the key is new.
 const BPF_NOEXIST: i64 = 1;
-/// Tries to find a number for a stack that no other stack has.
+/// Number of keys that are tried for a stack.
 const TRIES: u32 = 4;
-/// Replaced return addresses looked at for one frame: tail calls replace one several times.
+/// Number of replaced return addresses that are examined per frame: tail calls replace one several times.
 const REPLACED: u32 = 4;
-/// A frame pointer is believed to lie at most so far above the stack pointer.
+/// Largest distance of a plausible frame pointer from the stack pointer, in bytes.
 const LARGEST_FRAME: i64 = 1 << 24;
-/// Spreads addresses over a stack's number (from the golden ratio).
+/// Odd multiplier of the hash of a stack (from the golden ratio).
 const MIX: i64 = 0x9e37_79b9_7f4a_7c15_u64 as i64;
-/// User code in a saved code segment.
+/// Bits of a saved code segment in user mode.
 const USER_MODE: i64 = 3;
 
 /// `pop %rbp; ret`
@@ -53,12 +53,12 @@ const POP_RET: i64 = 0xc35d;
 const ADD_RET: i64 = 0xc3_00c4_8348;
 const ADD_RET_MASK: i64 = 0xff_00ff_ffff;
 
-/// Rules of code without a table.
+/// Rules for code without a table.
 const AT_ENTRY: Rule = Rule::Frame { base: Base::Sp, offset: 8, bp: SavedBp::Kept };
 const AT_POP: Rule = Rule::Frame { base: Base::Sp, offset: 16, bp: SavedBp::Below(2) };
 const BY_FRAME_POINTER: Rule = Rule::Frame { base: Base::Bp, offset: 16, bp: SavedBp::Below(2) };
 
-/// Offsets in the kernel's frame of a signal, from the stack pointer at its return: `struct ucontext`.
+/// Offsets in the kernel's signal frame, from the stack pointer at its return: `struct ucontext`.
 const SIGNAL_BP: i64 = 120;
 const SIGNAL_SP: i64 = 160;
 const SIGNAL_IP: i64 = 168;
@@ -75,34 +75,34 @@ enum Word {
     Ip,
     Sp,
     Bp,
-    /// 1: `Ip` is a return address, and what lies before it is what runs. 0: it is what runs.
+    /// 1: `Ip` is a return address, so the call is before it. 0: `Ip` is the current instruction.
     Back,
     Count,
-    /// Address of the next replaced return address in the kernel; 0: no more.
+    /// Kernel address of the next replaced return address; 0: no more.
     Chain,
     ChainStack,
     ChainOriginal,
-    /// What was read last.
+    /// The word that was read last.
     Read,
-    /// 1: the mapping of this frame's code is not known.
+    /// 1: the mapping of this frame's code is unknown.
     Unknown,
-    /// Zero, which the verifier does not know.
+    /// Zero, as a value that the verifier does not know.
     Zero,
     Key,
-    /// The process and the address, the key of the lookup of mappings.
+    /// Process and address: the key of a lookup in the mappings.
     Mapping,
     MappingAddress,
     Process,
-    /// Frames at most.
+    /// Largest number of frames.
     Limit,
     /// 1: the walk begins at the entry of a function.
     AtEntry,
-    /// Here begins what is kept.
+    /// Start of the part that is kept as the stack.
     Hash,
     Addresses,
 }
 
-/// The state of a walk.
+/// Location of the state of a walk.
 #[derive(Copy, Clone)]
 struct Walk {
     at: Place,
@@ -117,7 +117,7 @@ impl Walk {
 }
 
 impl Cx<'_> {
-    /// Declares the maps that the runtime fills, also for a module that walks no stack yet.
+    /// Declares the maps that the runtime fills, also for a module without stack walks.
     pub(super) fn unwind_maps(&mut self) {
         self.tables_map();
         self.mappings_map();
@@ -162,7 +162,7 @@ impl Cx<'_> {
 }
 
 impl Body<'_, '_> {
-    /// The number of the user's stack, or all ones.
+    /// The id of the user stack, or all ones.
     pub(super) fn walked_stack(&mut self, limit: u32) -> VReg {
         let mark = self.mark();
         let walk = self.walk_stack(limit);
@@ -171,7 +171,7 @@ impl Body<'_, '_> {
         id
     }
 
-    /// Frames of the user's stack.
+    /// Number of frames of the user stack.
     pub(super) fn walked_length(&mut self, limit: u32) -> VReg {
         let mark = self.mark();
         let walk = self.walk_stack(limit);
@@ -191,7 +191,7 @@ impl Body<'_, '_> {
         self.find_chain(walk);
         let round = self.round_of_walks();
         let (round, state) = (self.b().func_addr(round), self.pointer(walk.at));
-        // What a callback is given must lie on the stack.
+        // The argument of a callback must be an address on the stack.
         let slot = self.b().func_mut().slot(8, 8);
         let given = self.b().slot_addr(slot);
         self.b().store(given, 0, Width::B64, state);
@@ -199,7 +199,7 @@ impl Body<'_, '_> {
         walk
     }
 
-    /// The callback for one frame, which is given where the state's address is.
+    /// The callback for one frame. Its argument points to the address of the state.
     fn round_of_walks(&mut self) -> FuncRef {
         if let Some(written) = self.cx.round_of_walks {
             return written;
@@ -221,7 +221,7 @@ impl Body<'_, '_> {
         self.store(walk.word(word), Width::B64, value);
     }
 
-    /// The word at a user address; goes to `failed` if it cannot be read.
+    /// Loads the word at a user address; jumps to `failed` if it cannot be read.
     fn peek(&mut self, walk: Walk, address: impl Into<Operand>, failed: BlockId) -> VReg {
         self.peek_by(Helper::ProbeReadUser, walk, address, failed)
     }
@@ -233,7 +233,7 @@ impl Body<'_, '_> {
         self.get(walk, Word::Read)
     }
 
-    /// Registers at the probe. A return probe stands at a return address.
+    /// Sets the registers at the probe. In a return probe `Ip` is a return address.
     fn first_frame(&mut self, walk: Walk) {
         let ctx = self.pro(Pro::Ctx);
         match self.probe.attach {
@@ -257,7 +257,7 @@ impl Body<'_, '_> {
         }
     }
 
-    /// The context's, if it was the program that was interrupted and not the kernel.
+    /// Sets the registers of the context, if the interrupt came from user mode; otherwise those at kernel entry.
     fn interrupted_registers(&mut self, walk: Walk, ctx: VReg) {
         let [user, kernel, after] = std::array::from_fn(|_| self.b().block());
         let segment = self.b().load(ctx, REGS_CS, Width::B64, false);
@@ -270,19 +270,19 @@ impl Body<'_, '_> {
         self.b().fall_into(after);
     }
 
-    /// What the program had when it entered the kernel.
+    /// Sets the registers that the process had when it entered the kernel.
     fn kernel_entry_registers(&mut self, walk: Walk) {
         let regs = self.kernel_entry_regs();
         self.take_registers(walk, regs);
     }
 
-    /// The registers that the program had when it entered the kernel.
+    /// Address of the registers that the process had when it entered the kernel.
     pub(super) fn kernel_entry_regs(&mut self) -> VReg {
         let task = self.b().call(Helper::GetCurrentTaskBtf, &[]);
         self.b().call(Helper::TaskPtRegs, &[task.into()])
     }
 
-    /// The kernel's list of replaced return addresses, innermost first.
+    /// Starts the kernel's list of replaced return addresses, innermost first.
     fn find_chain(&mut self, walk: Walk) {
         let Some(chain) = self.returns() else { return };
         let none = self.b().block();
@@ -314,7 +314,7 @@ impl Body<'_, '_> {
         self.put(walk, Word::Chain, instance);
     }
 
-    /// One round: keeps the address, finds its rule, goes to the caller.
+    /// One round: records the address, finds its rule, and steps to the caller.
     fn frame_of(&mut self, walk: Walk, stop: BlockId, next: BlockId) {
         let ip = self.get(walk, Word::Ip);
         self.go_on_unless(Cmp::Eq, ip, 0, stop);
@@ -340,7 +340,7 @@ impl Body<'_, '_> {
         self.put(walk, Word::Count, more);
     }
 
-    /// Writes a word behind the addresses, and mixes it into the hash.
+    /// Stores a word after the addresses, and mixes it into the hash.
     fn append(&mut self, walk: Walk, count: VReg, value: VReg) {
         let start = self.pointer(walk.word(Word::Addresses));
         let index = self.b().bin(Bin::And, count, i64::from(FRAMES - 1));
@@ -356,7 +356,7 @@ impl Body<'_, '_> {
         self.put(walk, Word::Hash, hash);
     }
 
-    /// Says in the stack why it ends here, if there is room.
+    /// Records in the stack the reason why it ends, if there is room.
     fn stop_with(&mut self, walk: Walk, why: Stop, stop: BlockId) {
         let count = self.get(walk, Word::Count);
         let limit = self.get(walk, Word::Limit);
@@ -366,7 +366,7 @@ impl Body<'_, '_> {
         self.b().jump(stop);
     }
 
-    /// Sets `rule` to what a table says of `pc`; goes to `unknown` if none covers it.
+    /// Sets `rule` to the table's rule for `pc`; jumps to `unknown` if no table covers it.
     fn find_rule(&mut self, walk: Walk, pc: VReg, rule: VReg, unknown: BlockId) {
         let (table, address) = self.find_table(walk, pc, unknown);
         self.go_on_unless(Cmp::Ugt, address, i64::from(u32::MAX - 1), unknown);
@@ -385,7 +385,8 @@ impl Body<'_, '_> {
         self.b().set(rule, found);
     }
 
-    /// The table that covers an address, and the address in its file. Of a process that is not known the runtime is told.
+    /// The table that covers an address, and the address in its file. A process without known mappings is reported
+    /// to the runtime.
     fn find_table(&mut self, walk: Walk, pc: VReg, unknown: BlockId) -> (VReg, VReg) {
         let key = walk.word(Word::Mapping);
         let process = self.get(walk, Word::Process);
@@ -424,10 +425,10 @@ impl Body<'_, '_> {
         chunk
     }
 
-    /// Index of the last row of a chunk whose address is not above.
+    /// Index of the last row of a chunk whose address is at most `address`.
     fn search_chunk(&mut self, walk: Walk, chunk: VReg, address: VReg) -> VReg {
         let last = unwind::CHUNK_ROWS as i64 - 1;
-        // A start that the verifier does not know: it would follow each way through the search by itself.
+        // A start value that the verifier does not know: it would follow each path of the search separately.
         let start = self.get(walk, Word::Zero);
         let at = self.b().bin(Bin::And, start, last);
         let mut step = unwind::CHUNK_ROWS as i64 / 2;
@@ -451,7 +452,8 @@ impl Body<'_, '_> {
         self.b().bin(Bin::Add, chunk, offset)
     }
 
-    /// The rule of code without a table: at the entry of a function, by what comes next, or by the frame pointer.
+    /// Guesses the rule of code without a table: at the entry of a function, from the next instructions, or from
+    /// the frame pointer.
     fn guess_rule(&mut self, walk: Walk, ip: VReg, rule: VReg, apply: BlockId, stop: BlockId) {
         let [first, later] = std::array::from_fn(|_| self.b().block());
         let at_entry = self.get(walk, Word::AtEntry);
@@ -469,7 +471,7 @@ impl Body<'_, '_> {
         self.b().jump(apply);
     }
 
-    /// The rule if the next instructions are the end of a function.
+    /// Sets the rule if the next instructions are the end of a function.
     fn ends_soon(&mut self, walk: Walk, ip: VReg, rule: VReg, apply: BlockId, other: BlockId) {
         let [pops, not_pops, adds] = std::array::from_fn(|_| self.b().block());
         let code = self.peek(walk, ip, other);
@@ -491,7 +493,7 @@ impl Body<'_, '_> {
         b.jump(apply);
     }
 
-    /// A frame pointer of 0 is where a thread begins; one that leads elsewhere is none.
+    /// Uses the frame pointer. 0 marks the start of a thread; an implausible value is not a frame pointer.
     fn by_frame_pointer(&mut self, walk: Walk, rule: VReg, stop: BlockId) {
         let [none, fine] = std::array::from_fn(|_| self.b().block());
         let bp = self.get(walk, Word::Bp);
@@ -509,7 +511,7 @@ impl Body<'_, '_> {
         self.b().set(rule, i64::from(BY_FRAME_POINTER.encode()));
     }
 
-    /// Goes to the caller.
+    /// Steps to the caller.
     fn apply_rule(&mut self, walk: Walk, rule: VReg, stop: BlockId) {
         let [below, kinds, unreadable, done] = std::array::from_fn(|_| self.b().block());
         let unsupported = self.b().block();
@@ -529,7 +531,8 @@ impl Body<'_, '_> {
         self.b().switch_to(done);
     }
 
-    /// Sets `cfa` to the caller's stack pointer and goes to `below`; of a signal, all is known at once: goes to `done`.
+    /// Sets `cfa` to the caller's stack pointer and jumps to `below`. A signal frame restores all registers and
+    /// jumps to `done`.
     fn base_of(
         &mut self,
         walk: Walk,
@@ -578,7 +581,7 @@ impl Body<'_, '_> {
         b.set(cfa, sum);
     }
 
-    /// The kernel has kept the registers that the signal found.
+    /// Restores the interrupted registers from the kernel's signal frame.
     fn leave_signal(&mut self, walk: Walk, unreadable: BlockId) {
         let sp = self.get(walk, Word::Sp);
         for (word, offset) in [(Word::Bp, SIGNAL_BP), (Word::Ip, SIGNAL_IP), (Word::Sp, SIGNAL_SP)] {
@@ -589,7 +592,7 @@ impl Body<'_, '_> {
         self.put(walk, Word::Back, 0);
     }
 
-    /// Reads what lies below the caller's stack pointer.
+    /// Reads the words below the caller's stack pointer.
     fn go_to_caller(&mut self, walk: Walk, rule: VReg, cfa: VReg, unreadable: BlockId, stop: BlockId) {
         let [backwards, upwards] = std::array::from_fn(|_| self.b().block());
         let sp = self.get(walk, Word::Sp);
@@ -623,8 +626,8 @@ impl Body<'_, '_> {
         self.b().fall_into(kept);
     }
 
-    /// If a return probe has replaced the address just read, takes the true one from the kernel's list. Entries that lie
-    /// below are of calls that have returned.
+    /// If a return probe has replaced the address just read, takes the original one from the kernel's list.
+    /// Entries at lower addresses belong to calls that have returned.
     fn restore_replaced(&mut self, walk: Walk) {
         let Some(chain) = self.returns() else { return };
         let done = self.b().block();
@@ -647,7 +650,7 @@ impl Body<'_, '_> {
         self.b().fall_into(done);
     }
 
-    /// Enters the walked stack under a number that only it has.
+    /// Stores the walked stack under a unique id.
     fn keep_stack(&mut self, walk: Walk, limit: u32) -> VReg {
         let map = self.cx.stack_map_ref(true, limit);
         let (none, done) = (self.b().cold_block(), self.b().block());
@@ -673,7 +676,8 @@ impl Body<'_, '_> {
         id
     }
 
-    /// Sets `id` and goes to `done` if the stack is the one of this key; else goes to `missing` or `other`.
+    /// Sets `id` and jumps to `done` if the key belongs to the same stack. Otherwise jumps to `missing` or
+    /// `other`.
     #[allow(clippy::too_many_arguments, reason = "one test with three ways out")]
     fn is_kept(
         &mut self,

@@ -56,7 +56,7 @@ impl<'p> Body<'_, 'p> {
         }
     }
 
-    /// `@x++;`, `delete(@x);`: nobody looks at the value.
+    /// `@x++;`, `delete(@x);`: evaluates an expression whose value is not used.
     fn effect(&mut self, expr: &Expr) {
         match &expr.kind {
             ExprKind::UpdateMap { map, key, op, value, .. } => {
@@ -87,7 +87,8 @@ impl<'p> Body<'_, 'p> {
         self.b().fall_into(after);
     }
 
-    /// `return`, `return 1`: a test's value goes into the control cell, where it is found from within callbacks too.
+    /// `return`, `return 1`: the value of a test goes into the control cell, so that callbacks can also return
+    /// one.
     fn return_from(&mut self, value: Option<&Expr>) {
         if let Some(value) = value {
             let value = self.scalar(value);
@@ -98,7 +99,7 @@ impl<'p> Body<'_, 'p> {
         self.leave();
     }
 
-    /// `return`: in a callback the word in the frame tells the program, too.
+    /// `return`: a callback also sets the word in the frame, which the program tests.
     fn leave(&mut self) {
         if !self.in_program() {
             let left = Place { base: Base::Frame, off: FRAME_LEFT as i32 };
@@ -108,8 +109,8 @@ impl<'p> Body<'_, 'p> {
         self.b().jump(to);
     }
 
-    /// `exit(code)`: the word in the control cell stops all bodies, the record tells the reader where in their order. The
-    /// first of several wins. END runs when the word is set already, so its record alone counts.
+    /// `exit(code)`: the word in the control cell stops all bodies; the record gives the order among other events.
+    /// The first of several wins. END runs when the word is already set, so only its record counts.
     fn exit(&mut self, code: &Expr) {
         let value = self.scalar(code);
         let value = self.b().copy(value);
@@ -135,7 +136,7 @@ impl<'p> Body<'_, 'p> {
         self.count_if(Cmp::Ne, failed, 0, CounterKind::UnsentSignal);
     }
 
-    /// `print(@m[k])` of a histogram or its like
+    /// `print(@m[k])` of a histogram or another aggregation
     fn print_entry(&mut self, map: lang::hir::MapId, key: &[Expr]) {
         let values: Vec<&Expr> = key.iter().collect();
         self.event(EventKind::PrintEntry { map: map.0 }, &values);

@@ -15,13 +15,13 @@ use wire::CounterKind;
 
 /// Copies and fills of more bytes call a helper.
 const INLINE_BYTES: u32 = 128;
-/// Cells that a body tries before it gives up.
+/// Number of cells that a body tries.
 const SCRATCH_TRIES: u32 = 4;
-/// Bytes of a scratch cell before what it is for: the word that says it is taken.
+/// Size of the header of a scratch cell in bytes: the word that marks it as taken.
 const SCRATCH_HEAD: i64 = 8;
 
 impl Cx<'_> {
-    /// Declares the scratch map; its cells get their size at the end.
+    /// Declares the scratch map; the size of its cells is set at the end.
     fn scratch_map(&mut self) -> crate::ir::MapRef {
         let entries = (2 * self.options.cpus).next_power_of_two().max(16);
         self.internal_map(MapDef {
@@ -35,7 +35,7 @@ impl Cx<'_> {
         })
     }
 
-    /// Gives the scratch cells the size that the largest body asked for.
+    /// Sets the size of the scratch cells to what the largest body needs.
     pub(super) fn set_scratch_size(&mut self) {
         let size = SCRATCH_HEAD as u32 + self.scratch_bytes.next_multiple_of(8);
         if let Some(map) = self.module.maps.iter_mut().find(|map| map.name == self.scratch_map) {
@@ -45,12 +45,12 @@ impl Cx<'_> {
 }
 
 impl Body<'_, '_> {
-    /// What is in use now.
+    /// The temporaries in use now.
     pub fn mark(&mut self) -> Mark {
         Mark { used: self.fun().temps.used.len(), scratch: self.scratch_at }
     }
 
-    /// Temporaries since `mark` are free again.
+    /// Frees the temporaries since `mark`.
     pub fn release(&mut self, mark: Mark) {
         self.scratch_at = mark.scratch;
         let temps = &mut self.fun().temps;
@@ -58,7 +58,7 @@ impl Body<'_, '_> {
         temps.free.extend(done);
     }
 
-    /// A temporary of so many bytes, aligned to 8, its bytes unknown.
+    /// A temporary of `bytes` bytes, aligned to 8; its contents are undefined.
     pub fn temp(&mut self, bytes: u32) -> Place {
         match self.stack_temp(bytes) {
             Some(place) => place,
@@ -92,7 +92,7 @@ impl Body<'_, '_> {
         Place { base: Base::Scratch, off: off as i32 }
     }
 
-    /// Base register and offset for accesses to a place.
+    /// Base register and offset for accesses to a location.
     fn base(&mut self, place: Place) -> (VReg, i16) {
         let base = match place.base {
             Base::Slot(slot) => self.b().slot_addr(slot),
@@ -116,7 +116,7 @@ impl Body<'_, '_> {
         }
     }
 
-    /// The address of a place.
+    /// The address of a location.
     pub fn pointer(&mut self, place: Place) -> VReg {
         match self.base(place) {
             (base, 0) => base,
@@ -167,7 +167,7 @@ impl Body<'_, '_> {
         self.b().call_void(Helper::ProbeReadKernel, &args);
     }
 
-    /// Writes constant bytes and zeroes up to `size`.
+    /// Stores constant bytes, and zeroes up to `size`.
     pub fn store_bytes(&mut self, place: Place, bytes: &[u8], size: u32) {
         if size > INLINE_BYTES {
             let mut padded = bytes.to_vec();
@@ -207,7 +207,8 @@ impl Body<'_, '_> {
         self.load_as_aligned_at(place.off, place, ty)
     }
 
-    /// Reads a scalar from a place that is aligned as `off` is: of packed structs part by part, as the stack demands.
+    /// Reads a scalar from a location with the alignment of `off`. Members of packed structs are read in parts, as
+    /// the stack requires alignment.
     pub fn load_as_aligned_at(&mut self, off: i32, place: Place, ty: &Type) -> VReg {
         let (width, signed) = (self.width(ty), self.signed(ty));
         if off.unsigned_abs().is_multiple_of(width.bytes()) {
@@ -222,7 +223,7 @@ impl Body<'_, '_> {
         self.b().extend(value, width, signed)
     }
 
-    /// Whether registers hold it sign-extended.
+    /// Whether registers hold the type sign-extended.
     pub fn signed(&self, ty: &Type) -> bool {
         match ty {
             Type::Int { signed, .. } => *signed,
@@ -236,7 +237,8 @@ impl Body<'_, '_> {
         Width::of(self.cx.size(ty)).expect("a scalar")
     }
 
-    /// Gives each variable its home; with loops, which become callbacks, all must be in memory that these see.
+    /// Assigns storage to each variable. With loops, which become callbacks, all variables are in memory that
+    /// callbacks access.
     pub fn place_variables(&mut self) {
         let loops = self.has_loops();
         if loops {
@@ -251,8 +253,8 @@ impl Body<'_, '_> {
         }
     }
 
-    /// Variables that callbacks see are in scratch memory, of whose values the verifier knows nothing: it would walk
-    /// through every round of a loop that counts on the stack.
+    /// Variables that callbacks access are in scratch memory, whose values the verifier does not track. For a
+    /// counter on the stack it would follow every round of the loop.
     fn home(&mut self, ty: &Type, loops: bool) -> Home {
         match (is_scalar(ty), loops) {
             (true, false) => Home::Reg(self.b().vreg()),
@@ -264,7 +266,7 @@ impl Body<'_, '_> {
         }
     }
 
-    /// Zeroes the variables and fills the frame. Written behind all else, into the body's prologue.
+    /// Zeroes the variables and fills the frame. The code goes into the body's prologue, but is emitted last.
     pub fn init_variables(&mut self) {
         for at in 0..self.homes.len() {
             let ty = &self.probe.vars[at].ty;
@@ -294,7 +296,7 @@ impl Body<'_, '_> {
         }
     }
 
-    /// Writes the prologue values that `stage` is the first to need.
+    /// Computes the prologue values that `stage` is the first to need.
     pub fn make_pros(&mut self, stage: Stage) {
         let wanted = self.pros.iter().filter(|(_, made)| made.stage == stage && !made.given);
         let wanted: Vec<(Pro, VReg)> = wanted.map(|(pro, made)| (*pro, made.reg)).collect();
@@ -315,7 +317,8 @@ impl Body<'_, '_> {
         }
     }
 
-    /// Claims a scratch cell and yields the address of its bytes; without one the body is skipped and counted.
+    /// Claims a scratch cell and returns the address of its bytes; if none is free, the body is skipped and
+    /// counted.
     fn claim_scratch(&mut self) -> VReg {
         let map = self.cx.scratch_map();
         let entries = self.cx.module.maps[map.0 as usize].max_entries;
@@ -347,14 +350,14 @@ impl Body<'_, '_> {
         self.b().bin(Bin::Add, cell, SCRATCH_HEAD)
     }
 
-    /// Gives the scratch cell back.
+    /// Releases the scratch cell.
     pub fn release_scratch(&mut self) {
         let scratch = self.pros[&Pro::Scratch].reg;
         let zero = self.b().copy(0);
         self.b().atomic_fetch(crate::ir::AtomicOp::Xchg, scratch, -(SCRATCH_HEAD as i16), zero);
     }
 
-    /// Bytes that the stack pointer lies below where it was when the function was entered.
+    /// Distance of the current stack pointer below the one at the entry of the function, in bytes.
     pub fn shift(&self) -> u32 {
         match self.entry {
             Entry::Direct { shift } => shift,

@@ -14,7 +14,7 @@ use lang::hir::{Expr, ExprKind, HASH_FACTOR, HASH_SHIFT, HASH_START, Type};
 use wire::CounterKind;
 use wire::layout::LENGTH_TRUNCATED;
 
-/// Strings of more bytes are compared in a loop.
+/// Longer strings are compared in a loop.
 const UNROLLED_BYTES: u32 = 128;
 
 impl Body<'_, '_> {
@@ -28,13 +28,13 @@ impl Body<'_, '_> {
         self.count_if(Cmp::Slt, read, 0, CounterKind::UserRead);
     }
 
-    /// Text in the record of a tracepoint; a field that is located holds length and place of it.
+    /// Text in the record of a tracepoint. A located field (`__data_loc`) holds the length and offset of the text.
     pub(super) fn record_bytes(&mut self, param: u32, located: bool, ty: &Type, to: Place) {
         let size = self.cx.size(ty);
         let Piece::Reg(offset) = self.places_of(param)[0] else { unreachable!("fields are in the record") };
         let ctx = self.pro(Pro::Ctx);
         let offset = match located {
-            // Length in the upper half, place in the lower.
+            // The length is in the upper half, the offset in the lower.
             true => self.b().load(ctx, offset, Width::B16, false).into(),
             false => Operand::from(i64::from(offset)),
         };
@@ -49,7 +49,7 @@ impl Body<'_, '_> {
         self.b().call_void(read, &args);
     }
 
-    /// Bytes to read at most, the NUL included, bounded so that the verifier sees it.
+    /// Largest number of bytes to read, NUL included, bounded for the verifier.
     fn read_size(&mut self, limit: Option<&Expr>, capacity: u32) -> Operand {
         let capacity = i64::from(capacity);
         let Some(limit) = limit else { return capacity.into() };
@@ -67,7 +67,7 @@ impl Body<'_, '_> {
         size.into()
     }
 
-    /// Goes to `then` if the strings are equal up to a NUL or `limit` bytes.
+    /// Jumps to `then` if the strings are equal up to a NUL or `limit` bytes.
     pub(super) fn string_equal(
         &mut self,
         lhs: &Expr,
@@ -92,7 +92,7 @@ impl Body<'_, '_> {
         bytes.push(0);
         bytes.truncate(limit as usize);
         if bytes.len() as u32 > capacity {
-            // The text does not fit in there: no such string is equal, and none is longer.
+            // The text does not fit in the string: no string of this capacity equals it or begins with it.
             return self.b().jump(different);
         }
         for (at, width) in super::place::chunks(place.off, bytes.len() as u32) {
@@ -104,12 +104,12 @@ impl Body<'_, '_> {
         }
     }
 
-    /// Where a string is of which only the first bytes matter: no more of it is read than that.
+    /// Location of a string of which only the first bytes are used; no more bytes are read.
     fn place_of_start(&mut self, string: &Expr, bytes: u32) -> Place {
         let capacity = self.cx.size(&string.ty);
         match &string.kind {
             ExprKind::ReadStr { base, limit } if bytes < capacity => {
-                // One byte more than the text, so that a longer string does not look equal.
+                // One byte more than the text, so that a longer string does not compare equal.
                 let size = (bytes + 1).next_multiple_of(8).min(capacity);
                 let place = self.temp(size);
                 self.at(string.span, |body| body.read_string(base, limit.as_deref(), place, size));
@@ -122,7 +122,7 @@ impl Body<'_, '_> {
     fn equals_string(&mut self, lhs: &Expr, rhs: &Expr, limit: u32, different: BlockId) {
         let bytes = self.cx.size(&lhs.ty).min(self.cx.size(&rhs.ty)).min(limit);
         let (a, b) = (self.place(lhs), self.place(rhs));
-        // strncmp stops at a NUL, and behind it both are zero: all bytes up to the limit must agree.
+        // strncmp stops at a NUL; after it both strings are zero, so all bytes up to the limit must be equal.
         if bytes <= UNROLLED_BYTES {
             return self.compare_memory(a, b, bytes, different);
         }
@@ -140,7 +140,7 @@ impl Body<'_, '_> {
         });
     }
 
-    /// Runs `f` with 0, 1, ... up to `count`, as a loop that the verifier can bound.
+    /// Runs `f` with 0, 1, ... below `count`, as a loop that the verifier can bound.
     pub(super) fn counted_loop(&mut self, count: u32, f: impl FnOnce(&mut Self, VReg)) {
         let [head, inside, after] = std::array::from_fn(|_| self.b().block());
         let index = self.b().copy(0);
@@ -153,7 +153,7 @@ impl Body<'_, '_> {
         self.b().switch_to(after);
     }
 
-    /// Goes to `then` if the needle is in the haystack.
+    /// Jumps to `then` if the haystack contains the needle.
     pub(super) fn string_contains(
         &mut self,
         haystack: &Expr,
@@ -165,7 +165,7 @@ impl Body<'_, '_> {
         self.b().jump(otherwise);
     }
 
-    /// `strstr(haystack, needle)`: where it begins, or -1.
+    /// `strstr(haystack, needle)`: index of the needle, or -1.
     pub(super) fn string_find(&mut self, haystack: &Expr, needle: &[u8]) -> VReg {
         let result = self.b().copy(-1);
         let after = self.b().block();
@@ -178,7 +178,8 @@ impl Body<'_, '_> {
         result
     }
 
-    /// Goes on behind the loop if the needle is nowhere; `found` gets the index and leaves.
+    /// Searches for the needle. `found` gets the index and leaves the loop; without a match, execution continues
+    /// after it.
     fn search(&mut self, haystack: &Expr, needle: &[u8], found: impl FnOnce(&mut Self, VReg)) {
         let capacity = self.cx.size(&haystack.ty);
         let place = self.place(haystack);
@@ -199,8 +200,8 @@ impl Body<'_, '_> {
         });
     }
 
-    /// Goes on if the bytes behind the first are the needle's. One test for all of them: the verifier follows every
-    /// branch of every round, and gives up at 8192.
+    /// Continues if the bytes after the first equal the needle's. All are tested at once: the verifier follows
+    /// every branch of every round, and gives up at 8192.
     fn rest_equals(&mut self, at: VReg, needle: &[u8], different: BlockId) {
         if needle.len() == 1 {
             return;
@@ -209,7 +210,7 @@ impl Body<'_, '_> {
         self.go_on_unless(Cmp::Ne, difference, 0, different);
     }
 
-    /// 0 if the bytes from the needle's number `first` on are the needle's, and less than 256 otherwise.
+    /// 0 if the bytes from number `first` on equal the needle's, otherwise a number below 256.
     fn difference(&mut self, at: VReg, needle: &[u8], first: usize) -> VReg {
         let difference = self.b().copy(0);
         for (offset, byte) in needle.iter().enumerate().skip(first) {
@@ -220,8 +221,9 @@ impl Body<'_, '_> {
         difference
     }
 
-    /// `search` for kernels before 5.17: from each branch their verifier follows all rounds that are left, and with a long
-    /// haystack gives up at a million instructions. Rounds without a branch count those before the first match.
+    /// `search` for kernels before 5.17: their verifier follows all remaining rounds from each branch, and gives
+    /// up at a million instructions with a long haystack. Rounds without a branch count the positions before the
+    /// first match.
     fn search_straight(
         &mut self,
         start: VReg,
@@ -244,13 +246,13 @@ impl Body<'_, '_> {
         self.b().switch_to(nowhere);
     }
 
-    /// `strstr(haystack, needle)` of a needle that is no literal: the hash of the needle against that of each part of the
-    /// haystack that is as long (Rabin-Karp). Other parts have the same 64 bits by a chance that does not occur. There are
-    /// no branches, of which the verifier would follow each in every round.
+    /// `strstr(haystack, needle)` of a needle that is not a literal: Rabin-Karp. The hash of the needle is
+    /// compared with the hash of each part of the haystack of the same length. A collision of 64 bits is too
+    /// improbable to matter. There are no branches, since the verifier would follow each one in every round.
     pub(super) fn string_search(&mut self, haystack: &Expr, needle: &Expr) -> VReg {
         let (room, most) = (self.cx.size(&haystack.ty), self.cx.size(&needle.ty));
         let before = most.next_multiple_of(8);
-        // Zeros before the haystack leave the part when it has not been filled yet.
+        // Zeroes before the haystack are the bytes that leave the window while it is being filled.
         let text = self.temp(before + room);
         self.zero(text, before);
         self.store_value(haystack, text.plus(before));
@@ -275,7 +277,7 @@ impl Body<'_, '_> {
             b.update(Bin::Mul, part, HASH_FACTOR as i64);
             b.update(Bin::Add, part, next);
             b.update(Bin::Sub, part, last);
-            // The sign of a number or of its negative is set unless it is 0.
+            // The sign bit of a number or of its negative is set unless the number is 0.
             let difference = b.bin(Bin::Xor, part, hash);
             let negative = b.copy(0);
             b.update(Bin::Sub, negative, difference);
@@ -292,8 +294,7 @@ impl Body<'_, '_> {
         result
     }
 
-    /// Hash of a text of so many bytes at most, the factor of a byte that is as far from the end as the text is long, and
-    /// its length.
+    /// Hash of a text of at most `most` bytes, weight of a byte that leaves the window, and length of the text.
     fn needle_hash(&mut self, text: Place, most: u32) -> (VReg, VReg, VReg) {
         let start = self.pointer(text);
         let (hash, power, length) = (self.b().copy(0), self.b().copy(1), self.b().copy(0));
@@ -301,7 +302,7 @@ impl Body<'_, '_> {
             let b = body.b();
             let at = b.bin(Bin::Add, start, index);
             let byte = b.load(at, 0, Width::B8, false);
-            // 1 before the NUL, 0 from there on: the factor is 1 there.
+            // 1 before the NUL, 0 from there on; then the factor is 1.
             let counts = b.bin(Bin::Add, byte, 255);
             b.update(Bin::Shr, counts, 8);
             let factor = b.bin(Bin::Mul, counts, (HASH_FACTOR - 1) as i64);
@@ -314,7 +315,7 @@ impl Body<'_, '_> {
         (hash, power, length)
     }
 
-    /// `strlen(text)`: a copy says how long it is.
+    /// `strlen(text)`: the helper that copies the text returns its length.
     pub(super) fn string_length(&mut self, text: &Expr) -> VReg {
         let capacity = self.cx.size(&text.ty);
         let from = self.place(text);
@@ -326,7 +327,7 @@ impl Body<'_, '_> {
         length
     }
 
-    /// The number of a text, as `hir::text_hash` says.
+    /// Hash of a text, equal to `hir::text_hash`.
     pub(super) fn string_hash(&mut self, text: &Expr) -> VReg {
         let words = self.cx.size(&text.ty) / 8;
         let from = self.place(text);
@@ -345,7 +346,7 @@ impl Body<'_, '_> {
         hash
     }
 
-    /// Copies a string of at most so many bytes; its length without the NUL.
+    /// Copies a string of at most `capacity` bytes; returns its length without the NUL.
     fn copy_text(&mut self, to: VReg, from: VReg, capacity: u32) -> VReg {
         let args = [to.into(), i64::from(capacity).into(), from.into()];
         let read = self.b().call(Helper::ProbeReadKernelStr, &args);
@@ -359,7 +360,7 @@ impl Body<'_, '_> {
         length
     }
 
-    /// `str_concat(a, b)` into memory of so many bytes.
+    /// `str_concat(a, b)` into memory of `size` bytes.
     pub(super) fn concat(&mut self, lhs: &Expr, rhs: &Expr, to: Place, size: u32) {
         let (first, second) = (self.place(lhs), self.place(rhs));
         self.zero(to, size);
@@ -372,7 +373,8 @@ impl Body<'_, '_> {
         self.b().call_void(Helper::ProbeReadKernelStr, &[behind.into(), capacity.into(), second.into()]);
     }
 
-    /// `tolower(a)`, `toupper(a)`: no branch for a letter, as the verifier would follow each in every round.
+    /// `tolower(a)`, `toupper(a)`: without a branch per letter, since the verifier would follow each one in every
+    /// round.
     pub(super) fn change_case(&mut self, text: &Expr, upper: bool, to: Place, size: u32) {
         const OTHER_CASE: i64 = 0x20;
         let from = i64::from(if upper { b'a' } else { b'A' });
@@ -381,7 +383,8 @@ impl Body<'_, '_> {
         self.counted_loop(size, |body, index| {
             let at = body.b().bin(Bin::Add, start, index);
             let byte = body.b().load(at, 0, Width::B8, false);
-            // 1 if the byte lies below the letters, and 1 if below their end: they differ for letters only.
+            // 1 if the byte is below the letters, and 1 if it is below their end: the bits differ for letters
+            // only.
             let below = body.b().bin(Bin::Sub, byte, from);
             let below_end = body.b().bin(Bin::Sub, byte, from + 26);
             let differ = body.b().bin(Bin::Xor, below, below_end);
@@ -392,7 +395,7 @@ impl Body<'_, '_> {
         });
     }
 
-    /// `buf(p, n)`: the length, and the bytes behind it.
+    /// `buf(p, n)`: the length, followed by the bytes.
     pub(super) fn read_buffer(&mut self, base: &Expr, len: &Expr, to: Place, ty: &Type) {
         let address = self.scalar(base);
         let Type::Buf(capacity) = ty else { unreachable!("`buf` makes a buffer") };
@@ -406,7 +409,8 @@ impl Body<'_, '_> {
         self.count_if(Cmp::Ne, failed, 0, CounterKind::UserRead);
     }
 
-    /// Writes a string to the tail of the record at `record`, at offset `end` which moves on, and its length at `field`.
+    /// Appends a string to the tail of `record` at offset `end`, which is advanced, and stores its length at
+    /// `field`.
     pub(super) fn append_string(&mut self, expr: &Expr, record: Place, field: u32, end: VReg) {
         let capacity = self.cx.size(&expr.ty);
         match &expr.kind {
@@ -431,7 +435,8 @@ impl Body<'_, '_> {
         self.b().update(Bin::Add, end, i64::from(len));
     }
 
-    /// Writes bytes where nothing is known of the alignment, which the verifier wants on the stack: one by one if they are few.
+    /// Stores bytes at an unknown alignment, where the verifier requires alignment on the stack. Few bytes are
+    /// stored one by one.
     fn store_unaligned(&mut self, place: Place, bytes: &[u8]) {
         const FEW: usize = 16;
         if bytes.len() > FEW {
@@ -481,7 +486,7 @@ impl Body<'_, '_> {
         let without_nul = self.b().bin(Bin::Sub, read, 1);
         self.b().set(len, without_nul);
         self.b().set(word, len);
-        // What the script itself has cut by `str(p, n)` is as long as it should be.
+        // A string that the script itself has limited with `str(p, n)` is not truncated.
         if capacity == self.cx.program.config.max_strlen {
             let [cut, fine] = [self.b().cold_block(), self.b().block()];
             self.b().branch(Cmp::Eq, read, i64::from(capacity), cut, fine);
@@ -497,7 +502,7 @@ impl Body<'_, '_> {
         self.b().update(Bin::Add, end, len);
     }
 
-    /// A string that fills its capacity is cut unless a NUL follows.
+    /// Flags a string as truncated if it fills its capacity and no NUL follows.
     fn flag_if_longer(&mut self, address: Operand, capacity: u32, word: VReg, in_kernel: bool) {
         let last = self.b().bin(Bin::Add, address, i64::from(capacity - 1));
         let mark = self.mark();
@@ -514,11 +519,11 @@ impl Body<'_, '_> {
     }
 }
 
-/// A record is built on the stack if it is no larger.
+/// Largest record that is built on the stack, in bytes.
 pub(super) const STACK_RECORD: u32 = 96;
 
 impl Place {
-    /// Lies on the stack.
+    /// Whether the location is on the stack.
     pub(super) fn on_stack(&self) -> bool {
         matches!(self.base, Base::Slot(_) | Base::Frame)
     }

@@ -5,7 +5,7 @@ use lang::hir::visit::visit_expr;
 use lang::hir::{Arm, Expr, ExprKind, Probe, Signature, Type};
 use lang::types::passing::long_double;
 
-/// What an expression reads lies at the same places in two cases of a probe.
+/// Whether the parameters that an expression reads have the same locations in two cases of a probe.
 pub(crate) fn reads_alike(probe: &Probe, a: usize, b: usize, expr: &Expr) -> bool {
     Column { signatures: probe.cases.iter().map(Option::as_ref).collect() }.places_alike(
         a,
@@ -14,13 +14,13 @@ pub(crate) fn reads_alike(probe: &Probe, a: usize, b: usize, expr: &Expr) -> boo
     )
 }
 
-/// Merges expressions of one type, one of each case.
+/// Merges expressions of one type, one per case.
 pub(super) struct Column<'p> {
     pub signatures: Vec<Option<&'p Signature>>,
 }
 
 impl Column<'_> {
-    /// The same of parts of a probe, where texts may differ in their room.
+    /// Merges parts of a probe; strings may differ in capacity.
     pub fn merge_parts(&self, column: Vec<Expr>) -> Expr {
         let room = |e: &Expr| if let Type::Str(capacity) = e.ty { Some(capacity) } else { None };
         let most = column.iter().filter_map(room).max();
@@ -42,12 +42,12 @@ impl Column<'_> {
         }
     }
 
-    /// They mean the same in their cases: what they read lies at the same places.
+    /// Whether two expressions are equal and read parameters at the same locations.
     fn alike(&self, (a_case, a): (usize, &Expr), (b_case, b): (usize, &Expr)) -> bool {
         a == b && self.places_alike(a_case, b_case, params_read(a))
     }
 
-    /// Places of the parameters follow from the classes of those before.
+    /// Whether the parameters have equal locations, which follow from the classes of the preceding parameters.
     fn places_alike(&self, a: usize, b: usize, params: usize) -> bool {
         let classes = |case: usize| {
             let params = self.signatures[case].into_iter().flat_map(|signature| &signature.params);
@@ -62,7 +62,7 @@ impl Column<'_> {
         params == 0 || hidden(a) == hidden(b) && classes(a).take(params).eq(classes(b).take(params))
     }
 
-    /// One operation for all, whose operands are merged in turn, unless the operations differ.
+    /// Merges expressions with equal operations to one operation on merged operands; otherwise to a value by case.
     fn merge_operands(&self, mut column: Vec<Expr>) -> Expr {
         let operands: Vec<Vec<Expr>> = column.iter_mut().map(dismantled).collect();
         if operands[0].is_empty() || column[1..].iter().any(|e| *e != column[0]) {
@@ -87,7 +87,7 @@ impl Column<'_> {
     }
 }
 
-/// What a parameter's place depends on.
+/// The property of a parameter that determines the locations of parameters.
 #[derive(PartialEq)]
 enum Class {
     Word,
@@ -96,25 +96,25 @@ enum Class {
     Struct(u32),
 }
 
-/// Rows of one length, turned.
+/// Transposes rows of equal length.
 pub(super) fn columns(rows: Vec<Vec<Expr>>) -> impl Iterator<Item = Vec<Expr>> {
     let mut rows: Vec<_> = rows.into_iter().map(Vec::into_iter).collect();
     std::iter::from_fn(move || rows.iter_mut().map(Iterator::next).collect())
 }
 
-/// Takes an expression's operands; their types stay.
+/// Takes the operands out of an expression; their types stay.
 fn dismantled(expr: &mut Expr) -> Vec<Expr> {
     let mut operands = vec![];
     made_from_mut(expr, &mut |part| operands.push(take(part)));
     operands
 }
 
-/// Gives an expression its operands.
+/// Puts operands back into an expression.
 fn assemble(expr: &mut Expr, mut operands: impl Iterator<Item = Expr>) {
     made_from_mut(expr, &mut |part| *part = operands.next().expect("there is one for each"));
 }
 
-/// A text with more room.
+/// Increases the capacity of a string.
 fn widened(text: Expr, ty: &Type) -> Expr {
     let span = text.span;
     let kind = match text.kind {
@@ -124,7 +124,7 @@ fn widened(text: Expr, ty: &Type) -> Expr {
     Expr { kind, ty: ty.clone(), span }
 }
 
-/// The value of what is constant, of a comparison of constant texts too.
+/// The value of a constant expression, comparisons of constant strings included.
 fn constant(expr: &Expr) -> Option<Expr> {
     let kind = match &expr.kind {
         ExprKind::Int(_) | ExprKind::Str(_) => expr.kind.clone(),
@@ -137,7 +137,7 @@ fn constant(expr: &Expr) -> Option<Expr> {
     Some(Expr { kind, ..expr.clone() })
 }
 
-/// One more than the last parameter that is read in an expression.
+/// Number of the last parameter that an expression reads, plus one.
 fn params_read(expr: &Expr) -> usize {
     let mut last = 0;
     visit_expr(expr, &mut |e| {

@@ -29,11 +29,11 @@ use parts::{Member, parts_mut, take};
 use rustc_hash::FxHashSet;
 use std::borrow::Cow;
 
-/// Cases of a probe at most: an arm has a bit for each.
+/// Largest number of cases of a probe: an arm has one bit per case.
 const CASES: usize = u64::BITS as usize;
 
-/// The probes of a program in the order of the script, those of a clause merged into as few as possible. Merging is an
-/// optimisation: it runs only together with all others.
+/// The probes of a program in the order of the script; the probes of each clause are merged into as few as
+/// possible. Merging is an optimisation: it runs only together with all others.
 pub fn merge(program: &Program, passes: Passes) -> Vec<Cow<'_, Probe>> {
     match passes {
         Passes::All => {
@@ -59,23 +59,25 @@ fn merge_clause<'p>(program: &Program, clause: &'p [Probe]) -> Vec<Cow<'p, Probe
     groups.into_iter().map(Group::fused).collect()
 }
 
-/// Probes that can be one.
+/// Probes that can be merged.
 struct Group<'p> {
-    /// What they have in common: a probe whose expressions are nothing but their types. `None`: it can be with no other.
+    /// The structure that the probes share: a probe whose expressions have only types. `None` if the probe cannot
+    /// be merged.
     frame: Option<Probe>,
-    /// Their calls are on their thread's stack of calls.
+    /// True if the calls are on the thread's stack of calls.
     tracked: bool,
     members: Vec<Member<'p>>,
 }
 
-/// A probe without its sites and the contents of its expressions, and these. `None`: it is not one of functions.
+/// The structure of a probe without its sites and expressions, and the expressions. `None` if it is not a function
+/// probe.
 fn frame(probe: &Probe) -> Option<(Probe, Member<'_>)> {
     let attach = match probe.attach {
         Attach::Entry(_) => Attach::Entry(vec![]),
         Attach::Return(_) => Attach::Return(vec![]),
         _ => return None,
     };
-    // Where they lie depends on the function's result.
+    // The locations of parameters depend on the type of the result.
     let mut of_result = false;
     visit_probe(probe, &mut |e| of_result |= matches!(e.kind, ExprKind::RetvalField { .. }));
     if of_result {
@@ -91,7 +93,7 @@ fn frame(probe: &Probe) -> Option<(Probe, Member<'_>)> {
     let mut parts = vec![];
     parts_mut(&mut frame, &mut |part| {
         parts.push(take(part));
-        // A text that is printed has room for no more than itself.
+        // The capacity of a printed literal is its own length.
         if let Type::Str(capacity) = &mut part.ty {
             *capacity = 0;
         }
@@ -107,12 +109,12 @@ fn sites(attach: &Attach) -> &[Site] {
 }
 
 impl<'p> Group<'p> {
-    /// A probe of the same frame.
+    /// Whether a probe with the same structure can join the group.
     fn takes(&self, probe: &Probe) -> bool {
         self.frame.is_some() && self.members.len() < CASES && !self.has_site_of(probe)
     }
 
-    /// A site that is written twice runs twice, by two programs.
+    /// Whether a site of the probe is in the group. A site that occurs twice runs twice, in two programs.
     fn has_site_of(&self, probe: &Probe) -> bool {
         let place = |site: &Site| (site.file, site.place.offset);
         let known: FxHashSet<_> =

@@ -5,8 +5,8 @@ use lang::Span;
 use lang::hir::visit::{direct, inner, inner_mut, operands, visit_block, visit_expr};
 use lang::hir::{Arm, BinaryOp, Effects, Expr, ExprKind, Probe, Stmt, StmtKind, Var, VarId};
 
-/// Computes a value that the body uses several times once: at its beginning if every path uses it, else where a condition
-/// first uses it.
+/// Common subexpression elimination for values by case. The value is computed at the start of the body if every
+/// path uses it, otherwise in the condition that first uses it.
 pub(super) fn share(probe: &mut Probe) {
     let span = probe.span;
     for value in always_used(&probe.body) {
@@ -37,7 +37,8 @@ fn share_after_conditions(body: &mut [Stmt], vars: &mut Vec<Var>) {
     }
 }
 
-/// What the last part of a condition always has is the same wherever it holds.
+/// Shares values of the last operand of a condition with the statements that it guards: it was evaluated whenever
+/// they run.
 fn share_after(cond: &mut Expr, then: &mut [Stmt], vars: &mut Vec<Var>) {
     let ExprKind::Binary { op: BinaryOp::And, rhs, .. } = &mut cond.kind else { return };
     let mut wanted: Vec<Expr> = vec![];
@@ -80,7 +81,7 @@ fn may_leave(stmt: &Stmt) -> bool {
     may
 }
 
-/// Calls `see` with the values by case that an expression always has.
+/// Calls `see` with the values by case that an expression always evaluates.
 fn always<'e>(expr: &'e Expr, see: &mut dyn FnMut(&'e Expr)) {
     match &expr.kind {
         ExprKind::ByCase(_) => see(expr),
@@ -91,7 +92,7 @@ fn always<'e>(expr: &'e Expr, see: &mut dyn FnMut(&'e Expr)) {
     }
 }
 
-/// It is this value by case, which is placeless.
+/// Whether the expression is this value by case; `value` has no spans.
 fn is_case(expr: &Expr, value: &Expr) -> bool {
     let (ExprKind::ByCase(arms), ExprKind::ByCase(others)) = (&expr.kind, &value.kind) else { return false };
     let cases = |arms: &[Arm]| arms.iter().map(|arm| arm.cases).collect::<Vec<_>>();
@@ -105,7 +106,7 @@ fn replace(expr: &mut Expr, value: &Expr, var: VarId) {
     made_from_mut(expr, &mut |part| replace(part, value, var));
 }
 
-/// The same wherever it was written.
+/// The expression without spans.
 fn placeless(expr: &Expr) -> Expr {
     fn clear(expr: &mut Expr) {
         expr.span = Span::default();

@@ -5,8 +5,8 @@ use super::parts::{Member, made_from_mut, parts_mut};
 use lang::hir::visit::inner_mut;
 use lang::hir::{Expr, ExprKind, Probe, Stmt, StmtKind, Var, VarId};
 
-/// Numbers a probe's variables in the order in which it has them, those of its statements before those that are in its
-/// expressions alone. Gives them in this order, and how many of them the statements have.
+/// Renumbers the variables of a probe in the order of their definition, those of its statements before those that
+/// occur only in its expressions. Returns them in this order, and the number of those in statements.
 pub(super) fn in_order(probe: &mut Probe, vars: &[Var]) -> (Vec<Var>, usize) {
     let mut order = Order { numbers: vec![None; vars.len()], vars, ordered: vec![] };
     probe.body.iter_mut().for_each(|stmt| set_in(stmt, &mut |var| order.number(var)));
@@ -19,7 +19,7 @@ pub(super) fn in_order(probe: &mut Probe, vars: &[Var]) -> (Vec<Var>, usize) {
 
 struct Order<'v> {
     vars: &'v [Var],
-    /// By their number before.
+    /// New number, indexed by old number.
     numbers: Vec<Option<VarId>>,
     ordered: Vec<Var>,
 }
@@ -34,8 +34,8 @@ impl Order<'_> {
     }
 }
 
-/// One list of variables for all members: the first `in_statements` are the same in all, the others are taken for those of
-/// one type in each, as no run has more than one member's. The members' expressions are numbered so.
+/// One list of variables for all members. The first `in_statements` are equal in all. The others are shared by
+/// type, since a run uses the variables of one member only. The members' expressions are renumbered.
 pub(super) fn shared(in_statements: usize, members: &mut [Member<'_>]) -> Vec<Var> {
     let mut all = members[0].vars.clone();
     for member in members {
@@ -56,7 +56,7 @@ pub(super) fn shared(in_statements: usize, members: &mut [Member<'_>]) -> Vec<Va
     all
 }
 
-/// Calls `f` with the variables that a statement sets, and those in it, but not with those in expressions.
+/// Calls `f` with the variables that a statement and its nested statements set, without those set in expressions.
 fn set_in(stmt: &mut Stmt, f: &mut dyn FnMut(&mut VarId)) {
     if let StmtKind::SetVar { var, .. } | StmtKind::ForRange { var, .. } | StmtKind::ForMap { var, .. } =
         &mut stmt.kind

@@ -12,9 +12,9 @@ pub fn branch(func: &mut Func) -> bool {
     changed | build::drop_unreached(func)
 }
 
-/// Where control ends up that goes to `to`.
+/// The final target of a jump to `to`.
 fn destination(func: &Func, mut to: BlockId) -> BlockId {
-    // A loop of empty blocks has no end: as many steps as there are blocks see all of it.
+    // A loop of empty blocks has no end: one step per block visits all of it.
     for _ in 0..func.blocks.len() {
         match func.blocks[to.0 as usize] {
             Block { ref ops, term: Term::Jump(next), .. } if ops.is_empty() && next != to && next.0 != 0 => {
@@ -46,7 +46,7 @@ fn thread(func: &mut Func) {
     }
 }
 
-/// Appends a block to the only one that leads to it, if that one leads nowhere else.
+/// Appends a block to its only predecessor, if that has no other successor.
 fn merge(func: &mut Func) -> bool {
     let mut leading = vec![0u32; func.blocks.len()];
     let reached = build::reachable(func);

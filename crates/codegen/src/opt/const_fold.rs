@@ -76,7 +76,7 @@ pub fn holds(cmp: Cmp, a: i64, b: i64) -> bool {
     }
 }
 
-/// Neutral and absorbing constants, and powers of two.
+/// Simplifies operations with neutral and absorbing constants, and with powers of two.
 fn simpler(op: Bin, dst: VReg, lhs: Operand, by: i64) -> Option<Op> {
     let power = (by > 0 && by & (by - 1) == 0).then(|| i64::from(by.trailing_zeros()));
     let with = |op, by| Some(Op::Bin { op, dst, lhs, rhs: Operand::Const(by) });
@@ -92,13 +92,13 @@ fn simpler(op: Bin, dst: VReg, lhs: Operand, by: i64) -> Option<Op> {
     }
 }
 
-/// A constant extended.
+/// Extends a constant.
 pub fn extend(value: i64, width: Width, signed: bool) -> i64 {
     let unused = 64 - 8 * width.bytes();
     if signed { value << unused >> unused } else { ((value as u64) << unused >> unused) as i64 }
 }
 
-/// Whether a terminator's way is known, and which.
+/// Whether the branch is taken, if that is known.
 pub fn decided(term: &Term, lhs: Option<i64>) -> Option<bool> {
     match *term {
         Term::Branch { cmp, rhs: Operand::Const(rhs), .. } => lhs.map(|lhs| holds(cmp, lhs, rhs)),

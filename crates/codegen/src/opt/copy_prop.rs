@@ -21,21 +21,21 @@ pub fn copy_prop(func: &mut Func) -> bool {
         decided |= decide(&mut block.term, |reg| known.value(reg));
     }
     if decided {
-        // The branch may have been the only way to a block.
+        // A removed branch may have been the only predecessor of a block.
         build::drop_unreached(func);
     }
     changed | decided
 }
 
-/// Contents of registers.
+/// Known contents of registers.
 struct RegisterContents {
-    /// By register: a constant that is its only definition.
+    /// The constant of each register whose only definition is one.
     constants: Vec<Option<Operand>>,
-    /// By register: what it is a copy of at this place of the block.
+    /// The operand that each register is a copy of at the current point of the block.
     copies: Vec<Option<Operand>>,
     /// Registers that may have an entry in `copies`.
     copied: Vec<VReg>,
-    /// By register: something may be a copy of it.
+    /// For each register: whether another one may be a copy of it.
     original: Vec<bool>,
 }
 
@@ -65,7 +65,7 @@ impl RegisterContents {
         self.copies[reg.0 as usize].or(self.constants[reg.0 as usize])
     }
 
-    /// Takes note of what an operation makes known, and forgets what it overwrites.
+    /// Records the result of an operation, and invalidates what it overwrites.
     fn learn(&mut self, op: &Op) {
         let Some(dst) = op.dst() else { return };
         self.copies[dst.0 as usize] = None;
@@ -84,7 +84,7 @@ impl RegisterContents {
     }
 }
 
-/// An extension of a constant is one.
+/// Replaces the extension of a constant by a constant.
 fn fold_extension(op: &mut Op, value: impl Fn(VReg) -> Option<Operand>) -> bool {
     let constant = |src| value(src).and_then(Operand::as_const);
     let (dst, value) = match *op {
@@ -96,7 +96,7 @@ fn fold_extension(op: &mut Op, value: impl Fn(VReg) -> Option<Operand>) -> bool 
     value.map(|value| *op = Op::Mov { dst, src: value.into() }).is_some()
 }
 
-/// A branch on a constant is a jump.
+/// Replaces a branch on a constant by a jump.
 fn decide(term: &mut Term, value: impl Fn(VReg) -> Option<Operand>) -> bool {
     let Term::Branch { lhs, then, otherwise, .. } = *term else { return false };
     let lhs = value(lhs).and_then(Operand::as_const);

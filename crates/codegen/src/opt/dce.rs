@@ -2,13 +2,13 @@
 
 use crate::ir::{AtomicOp, Func, Op, Operand, SlotId, VReg};
 
-/// `v1 = add v0, 1` goes if nothing reads `v1`, then perhaps what `v0` was computed for. Calls stay, but lose an unread
-/// result. A register that is written in several places is wanted at all of them or at none: few are, and which of them
-/// matter would take the longest of all questions asked here.
+/// `v1 = add v0, 1` is removed if `v1` is dead, then perhaps the operation that computes `v0`. Calls stay, but
+/// lose a dead result. A register with several definitions is treated as live or dead at all of them: such
+/// registers are few, and exact liveness would dominate the time of the pass.
 pub fn dce(func: &mut Func) -> bool {
     let mut uses = func.uses();
     let mut changed = false;
-    // Backwards: what an operation reads comes before it, but for what goes around a loop, which the next round finds.
+    // Backwards: operands precede their uses, except across a loop's back edge, which the next run handles.
     for block in func.blocks.iter_mut().rev() {
         let mut dropped = false;
         for inst in block.ops.iter_mut().rev() {
@@ -27,7 +27,7 @@ pub fn dce(func: &mut Func) -> bool {
     changed | drop_slots(func)
 }
 
-/// What stands in for a dropped operation until its block has been gone through.
+/// Placeholder for a removed operation until the end of its block.
 const GONE: Op = Op::Ctx { dst: VReg(u32::MAX) };
 
 fn number(reg: VReg) -> usize {
@@ -49,7 +49,7 @@ fn drop_result(op: &mut Op, uses: &[u32]) -> bool {
     result.take_if(|reg| uses[number(*reg)] == 0).is_some()
 }
 
-/// The result that an operation may do without. An exchange has none but with its fetch.
+/// The result that an operation can omit. An exchange always has one.
 fn optional_result(op: &mut Op) -> Option<&mut Option<VReg>> {
     match op {
         Op::Atomic { op: AtomicOp::Xchg, .. } => None,

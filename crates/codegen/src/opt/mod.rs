@@ -22,10 +22,11 @@ pub const PASSES: &[(&str, Pass)] = &[
     ("dce", dce::dce),
 ];
 
-/// Rounds after which we stop although something still changed.
+/// Limit of rounds, in case something still changes.
 const ROUNDS: usize = 8;
 
-/// Runs the passes that `passes` selects on each function, until nothing changes. Debug builds verify the IR after each pass.
+/// Runs the passes that `passes` selects on each function, until nothing changes. Debug builds verify the IR after
+/// each pass.
 pub fn optimise(module: &mut Module, passes: Passes) {
     let original = cfg!(debug_assertions).then(|| module.clone());
     let verify = |func: &Func, after: &str| {

@@ -20,7 +20,7 @@ pub fn program(section: &str) -> FuncKind {
     FuncKind::Program { section: section.into(), info }
 }
 
-/// A function in the making. Operations go into the last block, with the span that was set last.
+/// Builder of a function. Operations go into the last block, with the span that was set last.
 pub struct Build(pub Func, pub Span);
 
 impl Build {
@@ -49,7 +49,7 @@ impl Build {
         self.0.blocks.last_mut().unwrap().ops.push(inst);
     }
 
-    /// An operation with a fresh target.
+    /// An operation with a fresh destination register.
     pub fn def(&mut self, op: impl FnOnce(VReg) -> Op) -> VReg {
         let dst = self.0.vreg();
         self.op(op(dst));

@@ -21,49 +21,49 @@ use crate::types::{TypeId, ty};
 /// How an argument is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Direction {
-    /// The callee reads it, or what it points to.
+    /// Input: the callee reads the value, or the memory that it points to.
     In,
-    /// It points to memory that the callee fills: valid at return of a call that succeeded.
+    /// Output: it points to memory that the callee fills, which is valid after a successful return.
     Out,
-    /// It points to memory that the callee reads and changes.
+    /// Input and output: it points to memory that the callee reads and changes.
     InOut,
 }
 
-/// An argument.
+/// A parameter of a function.
 #[derive(Clone, Copy, Debug)]
 pub struct Param {
-    /// Its name in NVIDIA's documentation.
+    /// Name in NVIDIA's documentation.
     pub name: &'static str,
     /// Its type.
     pub ty: TypeId,
-    /// How the callee uses it.
+    /// Direction of the data.
     pub dir: Direction,
 }
 
-/// A function's arguments and result.
+/// Signature of a function.
 #[derive(Debug)]
 pub struct Signature {
-    /// The exported symbol.
+    /// Exported symbol.
     pub name: &'static str,
-    /// The library that exports it.
+    /// Library that exports it.
     pub library: Library,
-    /// The first and the last major version in which the symbol has these arguments; (0, [`u32::MAX`]) where a symbol
-    /// never changes its arguments, as in libcuda.
+    /// First and last major version in which the symbol has these parameters; (0, [`u32::MAX`]) if the parameters
+    /// never change, as in libcuda.
     pub majors: (u32, u32),
-    /// Its arguments in order.
+    /// Parameters in order.
     pub params: &'static [Param],
-    /// Its result.
+    /// Result type.
     pub ret: TypeId,
 }
 
 impl Signature {
-    /// The argument of that name and its number, from 0.
+    /// The parameter of this name and its index.
     pub fn param(&self, name: &str) -> Option<(usize, &'static Param)> {
         self.params.iter().enumerate().find(|(_, param)| param.name == name)
     }
 }
 
-/// As C declares it: `CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)`.
+/// The C declaration: `CUresult cuMemAlloc_v2(CUdeviceptr *dptr, size_t bytesize)`.
 impl fmt::Display for Signature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let params: Vec<_> = self.params.iter().map(|param| declared(param.ty, param.name)).collect();
@@ -71,23 +71,24 @@ impl fmt::Display for Signature {
     }
 }
 
-/// `CUdeviceptr *dptr`, `size_t bytesize`: a star stands at the name.
+/// `CUdeviceptr *dptr`, `size_t bytesize`: the star is next to the name.
 fn declared(id: TypeId, name: &str) -> String {
     let c_name = ty(id).c_name;
     let space = if c_name.ends_with('*') { "" } else { " " };
     format!("{c_name}{space}{name}")
 }
 
-/// The signature of an exported symbol, `@VERSION` left out. `_ptsz` and `_ptds` forms have that of the plain form.
+/// The signature of an exported symbol, without `@VERSION`. `_ptsz` and `_ptds` symbols have the signature of the
+/// plain symbol.
 ///
-/// `major` is the library's major version: 11, 12, 13 for the runtime; 0 where it is not known takes the newest. It is
-/// ignored where the arguments never change.
+/// `major` is the library's major version: 11, 12, 13 for the runtime; 0 if unknown, which selects the newest. It
+/// has no effect on symbols whose parameters never change.
 pub fn signature(library: Library, major: u32, symbol: &str) -> Option<&'static Signature> {
     let symbol = symbol.split('@').next().unwrap_or(symbol);
     exact(library, major, symbol).or_else(|| exact(library, major, strip_stream_suffix(symbol)))
 }
 
-/// All signatures of one major version of a library, or with 0 the newest of each symbol, sorted by symbol.
+/// All signatures of one major version of a library, sorted by symbol; with 0 the newest of each symbol.
 pub fn signatures(library: Library, major: u32) -> impl Iterator<Item = &'static Signature> {
     table(library).chunk_by(|a, b| a.name == b.name).filter_map(move |forms| newest(forms, major))
 }
@@ -99,7 +100,7 @@ fn exact(library: Library, major: u32, symbol: &str) -> Option<&'static Signatur
     newest(&table[from..from + to], major)
 }
 
-/// Returns the newest form of a symbol that a major version has. `forms` are sorted, oldest first.
+/// The newest signature of a symbol in a major version. `forms` are sorted, oldest first.
 fn newest(forms: &'static [Signature], major: u32) -> Option<&'static Signature> {
     forms.iter().rfind(|signature| serves(signature, major))
 }
@@ -118,17 +119,17 @@ fn table(library: Library) -> &'static [Signature] {
     }
 }
 
-/// An argument that the callee reads: `i("bytesize", size_t)`.
+/// An input parameter: `i("bytesize", size_t)`.
 const fn i(name: &'static str, ty: TypeId) -> Param {
     Param { name, ty, dir: Direction::In }
 }
 
-/// An argument that the callee fills.
+/// An output parameter.
 const fn o(name: &'static str, ty: TypeId) -> Param {
     Param { name, ty, dir: Direction::Out }
 }
 
-/// An argument that the callee reads and changes.
+/// An input and output parameter.
 const fn io(name: &'static str, ty: TypeId) -> Param {
     Param { name, ty, dir: Direction::InOut }
 }

@@ -22,9 +22,10 @@ const PTR_OUT: (&str, &str) = ("ptr", "retval == CUDA_SUCCESS ? *args.dptr : 0")
 const HOST_OUT: (&str, &str) = ("ptr", "retval == CUDA_SUCCESS ? (uint64)*args.pp : 0");
 const BYTESIZE: (&str, &str) = ("bytes", "args.bytesize");
 
-/// Bytes of an array of all its levels, each half as large in all directions; a layered one keeps its depth, which is the number
-/// of layers, and a side that is 0 is not there. All arrays say it in the same words, so that they become one program, and each
-/// member of the descriptor is read once. No side has more bits than 32, whatever a call asks for that must fail.
+/// Bytes of all levels of an array; each level has half the size in all dimensions. A layered array keeps its
+/// depth, which is the number of layers; a side of 0 is absent. All arrays use the same text, so that they become
+/// one program, and read each member of the descriptor once. Sides have at most 32 bits, whatever an invalid call
+/// requests.
 macro_rules! array_bytes {
     ($desc:literal, $depth:expr, $layered:expr, $levels:literal) => {
         concat!(
@@ -55,7 +56,7 @@ macro_rules! array_bytes {
     };
 }
 
-/// What a node of any kind has if it is a kernel's.
+/// Value of a field for a graph node of any kind, if it is a kernel node.
 macro_rules! of_kernel {
     ($x:literal, $y:literal, $z:literal) => {
         concat!(
@@ -121,7 +122,7 @@ const IN_EXEC: (&str, &str) = ("exec", "args.hGraphExec");
 const NEW_NODE: (&str, &str) = ("node", "retval == CUDA_SUCCESS ? (uint64)*args.phGraphNode : 0");
 const NODE: (&str, &str) = ("node", "args.hNode");
 const CHANGED: (&str, &str) = ("change", "true");
-// The second form has the handle of a kernel behind what the first has, for nodes that name no function.
+// The second version of the struct also has the handle of a kernel, at offset 56, for nodes without a function.
 const NODE_KERNEL: (&str, &str) = (
     "kernel",
     "args.nodeParams->func == 0 && strcontains(func, \"_v2\") ? *(uint64 *)((uint64)args.nodeParams + 56) \
@@ -161,7 +162,7 @@ const ANY_SHARED: (&str, &str) = (
 const ANY_CHILD: (&str, &str) =
     ("child", "args.nodeParams->type == CU_GRAPH_NODE_TYPE_GRAPH ? (uint64)args.nodeParams->graph.graph : 0");
 
-/// In the order of listings.
+/// Operations in the order of listings.
 pub(super) static OPERATIONS: &[Operation] = &[
     Operation {
         name: "launch",
@@ -339,11 +340,11 @@ pub(super) static OPERATIONS: &[Operation] = &[
     },
     Operation {
         name: "map",
-        doc: "addresses are reserved, mapped to physical memory (which `cuda:alloc` gave), unmapped or given back",
+        doc: "addresses are reserved, mapped to physical memory of `cuda:alloc`, unmapped or released",
         args: &[
-            arg("bytes", "uint64", "args.size", "of the addresses"),
-            at_return("ptr", "uint64", "args.ptr", "where they begin; 0 if none were reserved"),
-            arg("memory", "uint64", "0", "the physical memory's handle, of `map` alone"),
+            arg("bytes", "uint64", "args.size", "size of the range"),
+            at_return("ptr", "uint64", "args.ptr", "start of the range; 0 if none was reserved"),
+            arg("memory", "uint64", "0", "`map`: the handle of the physical memory"),
             arg("kind", "string", "\"map\"", "`reserve`, `map`, `unmap`, `release`"),
         ],
         feeds: &[
@@ -625,7 +626,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
     },
     Operation {
         name: "node",
-        doc: "a graph gets a node, or one of its nodes is changed",
+        doc: "a node is added to a graph or changed",
         args: &[
             arg(
                 "kind",
@@ -633,15 +634,15 @@ pub(super) static OPERATIONS: &[Operation] = &[
                 "\"kernel\"",
                 "`kernel`, `memcpy`, `memset`, `host`, `graph`, `empty`, `record` and `wait` (of an event), `alloc`, `free`, `other`",
             ),
-            arg("change", "bool", "false", "it was there before"),
-            arg("graph", "void *", "0", "the graph that gets it; 0 for a change"),
-            arg("exec", "void *", "0", "the instance, where the node is changed in one alone"),
+            arg("change", "bool", "false", "the node existed before"),
+            arg("graph", "void *", "0", "the graph that receives the node; 0 for a change"),
+            arg("exec", "void *", "0", "the instance, if the node is changed in one instance only"),
             at_return("node", "void *", "0", "the node"),
             arg("kernel", "void *", "0", "the kernel's handle, for `kernel_name`"),
             arg("grid", "x, y, z", NO_DIM, "blocks"),
             arg("block", "x, y, z", NO_DIM, "threads of a block"),
             arg("shared", "uint32", "0", "dynamic shared memory of a block, bytes"),
-            arg("child", "void *", "0", "the graph that a node of the kind `graph` is"),
+            arg("child", "void *", "0", "the child graph, for the kind `graph`"),
         ],
         feeds: &[
             feed(
@@ -693,21 +694,21 @@ pub(super) static OPERATIONS: &[Operation] = &[
     },
     Operation {
         name: "error",
-        doc: "a call of the driver fails; `CUDA_ERROR_NOT_READY` (not yet) does not count, nor `CUDA_ERROR_DEINITIALIZED` (the process ends, and the driver has shut down)",
+        doc: "a call of the driver fails; `CUDA_ERROR_NOT_READY` does not count, nor `CUDA_ERROR_DEINITIALIZED` at the end of a process",
         args: &[],
         feeds: &[feed(&["cu[A-Z]*"], &[])],
         fires: Fires::OnFailure("is_error(retval) && retval != CUDA_ERROR_DEINITIALIZED"),
     },
     Operation {
         name: "call",
-        doc: "any call of the driver, but those that libraries make all the time to look at their own state",
+        doc: "any call of the driver, except frequent queries of libraries about their own state",
         args: &[],
         feeds: &[feed(&["cu[A-Z]*"], &[])],
         fires: Fires::Always,
     },
     Operation {
         name: OTHER,
-        doc: "a call of the driver that is part of no other operation, and no look at a library's own state",
+        doc: "a call of the driver that belongs to no other operation, except queries of libraries about their own state",
         args: &[],
         feeds: &[feed(&["cu[A-Z]*"], &[])],
         fires: Fires::Always,

@@ -21,14 +21,14 @@ const DEV_PTR_OUT: (&str, &str) = ("ptr", "retval == cudaSuccess ? (uint64)*args
 const PTR_OUT: (&str, &str) = ("ptr", "retval == cudaSuccess ? (uint64)*args.ptr : 0");
 const ARRAY_OUT: (&str, &str) = ("ptr", "retval == cudaSuccess ? (uint64)*args.array : 0");
 
-/// Bytes of one element, whose channels are counted in bits.
+/// Bytes of one element; its channels are measured in bits.
 macro_rules! element_bytes {
     () => {
         "(uint64)(args.desc->x + args.desc->y + args.desc->z + args.desc->w) / 8"
     };
 }
 
-/// Bytes of a box of elements; a side that is 0 is not there.
+/// Bytes of a box of elements; a side of 0 is absent.
 const BOX_OF_ELEMENTS: (&str, &str) = (
     "bytes",
     concat!(
@@ -39,7 +39,8 @@ const BOX_OF_ELEMENTS: (&str, &str) = (
     ),
 );
 
-/// Bytes of all levels, each half as large in all directions; a layered array keeps its depth, which is the number of layers.
+/// Bytes of all levels; each level has half the size in all dimensions. A layered array keeps its depth, which is
+/// the number of layers.
 const MIPMAP_BYTES: (&str, &str) = (
     "bytes",
     concat!(
@@ -58,7 +59,7 @@ const MIPMAP_BYTES: (&str, &str) = (
 
 const DST: (&str, &str) = ("dst", "args.dst");
 const SRC: (&str, &str) = ("src", "args.src");
-/// By what the program says.
+/// Direction that the program passes.
 macro_rules! direction {
     ($kind:literal) => {
         concat!(
@@ -99,7 +100,7 @@ const OF_GRAPH: (&str, &str) = ("graph", "args.graph");
 const OF_EXEC: (&str, &str) = ("exec", "args.graphExec");
 const GRAPH_OUT: (&str, &str) = ("graph", "retval == cudaSuccess ? (uint64)*args.pGraph : 0");
 
-/// In the order of listings.
+/// Operations in the order of listings.
 pub(super) static OPERATIONS: &[Operation] = &[
     Operation {
         name: "launch",
@@ -403,10 +404,15 @@ pub(super) static OPERATIONS: &[Operation] = &[
     },
     Operation {
         name: "device",
-        doc: "a thread chooses a device, or a device is reset, or told of another",
+        doc: "a thread selects a device, or a device is reset, or its access to another changes",
         args: &[
-            arg("kind", "string", "\"set\"", "`set`, `init`, `reset`, `peer` (may access another), `unpeer`"),
-            arg("device", "int64", "-1", "the device that is meant; -1 for the current one"),
+            arg(
+                "kind",
+                "string",
+                "\"set\"",
+                "`set`, `init`, `reset`, `peer` (access to another device), `unpeer`",
+            ),
+            arg("device", "int64", "-1", "the device; -1 is the current one"),
         ],
         feeds: &[
             feed(&["cudaSetDevice"], &[("device", "args.device")]),
@@ -458,21 +464,21 @@ pub(super) static OPERATIONS: &[Operation] = &[
     },
     Operation {
         name: "error",
-        doc: "a call of the runtime fails; `cudaErrorNotReady` (not yet) does not count, nor `cudaErrorCudartUnloading` (the process ends, and the runtime has shut down)",
+        doc: "a call of the runtime fails; `cudaErrorNotReady` does not count, nor `cudaErrorCudartUnloading` at the end of a process",
         args: &[],
         feeds: &[feed(&["cuda[A-Z]*"], &[])],
         fires: Fires::OnFailure("is_error(retval) && retval != cudaErrorCudartUnloading"),
     },
     Operation {
         name: "call",
-        doc: "any call of the runtime, but those that libraries make all the time to look at their own state",
+        doc: "any call of the runtime, except frequent queries of libraries about their own state",
         args: &[],
         feeds: &[feed(&["cuda[A-Z]*"], &[])],
         fires: Fires::Always,
     },
     Operation {
         name: OTHER,
-        doc: "a call of the runtime that is part of no other operation, and no look at a library's own state",
+        doc: "a call of the runtime that belongs to no other operation, except queries of libraries about their own state",
         args: &[],
         feeds: &[feed(&["cuda[A-Z]*"], &[])],
         fires: Fires::Always,

@@ -16,15 +16,15 @@ use super::entry::Entry;
 use super::types::{Ref, is_struct};
 use super::units::Place;
 
-/// Classes that hold each other at most.
+/// Limit of nesting of classes.
 const LEVELS: usize = 16;
-/// Names of copies of functions that take other parameters than the original.
+/// Suffixes of symbols of function copies whose parameters differ from the original's.
 const COPIES: [&str; 4] = [".isra.", ".constprop.", ".part.", ".cold"];
-/// Bytes of a result that Rust returns in registers for certain.
+/// Size in bytes of a result that Rust always returns in registers.
 const WORD: u32 = 8;
 
 impl Debug {
-    /// The language of the unit around an entry.
+    /// The language of the unit that contains an entry.
     pub(super) fn language(&self, place: Place) -> DwLang {
         self.units().around(place).map_or(DW_LANG_C, |unit| self.units().language(unit))
     }
@@ -33,7 +33,8 @@ impl Debug {
         matches!(self.language(place), DW_LANG_C | DW_LANG_C89 | DW_LANG_C99 | DW_LANG_C11 | DW_LANG_C17)
     }
 
-    /// An object of a class that must not be copied bit by bit: its address is passed.
+    /// Whether values of the type are passed by reference: objects of C++ classes that cannot be copied bit by
+    /// bit.
     pub(super) fn by_reference(&self, ty: Place) -> bool {
         self.is_cpp(ty) && self.nontrivial(ty, LEVELS)
     }
@@ -52,7 +53,8 @@ impl Debug {
         if is(DW_CC_pass_by_reference) || is(DW_CC_pass_by_value) {
             return is(DW_CC_pass_by_reference);
         }
-        // Compilers that do not say it: by what the class declares, and what it holds.
+        // Some compilers do not emit this attribute. It then follows from the declarations and members of the
+        // class.
         self.children(class.place).iter().any(|child| match child.tag {
             DW_TAG_subprogram => self.forbids_copies(&class, child),
             DW_TAG_member if child.name.as_ref().is_some_and(|name| name.starts_with("_vptr")) => true,
@@ -63,7 +65,7 @@ impl Debug {
         })
     }
 
-    /// A destructor, or a constructor from another object of the class, that somebody wrote.
+    /// Whether the method is a user-provided destructor, or a user-provided copy or move constructor.
     fn forbids_copies(&self, class: &Entry, method: &Entry) -> bool {
         let (Some(name), Some(of)) = (&method.name, &class.name) else { return false };
         if method.has(DW_AT_defaulted) || method.has(DW_AT_artificial) {
@@ -80,7 +82,7 @@ impl Debug {
         name.starts_with('~') || name.split('<').next() == Some(plain) && copies()
     }
 
-    /// From which parameter on nobody can tell where they lie.
+    /// The first parameter whose location is unknown, and the reason.
     pub(super) fn unsure(
         &self,
         function: Place,
@@ -117,8 +119,8 @@ impl Debug {
         ) || self.holds_vector(ty, LEVELS)
     }
 
-    /// A vector travels in vector registers whatever its elements are, and so does a struct with one in it that is small
-    /// or has nothing else.
+    /// Whether the type is a vector, or a struct that is passed like one. Vectors are passed in vector registers,
+    /// whatever their elements are; a struct also if it contains a vector and is small or has nothing else.
     fn holds_vector(&self, ty: Place, levels: usize) -> bool {
         let (Some((entry, _)), Some(levels)) = (self.seen_through(ty), levels.checked_sub(1)) else {
             return false;
@@ -137,7 +139,8 @@ impl Debug {
         }
     }
 
-    /// Rust promises nothing. Numbers, addresses and slices have always been passed in one and two registers.
+    /// Rust does not define its ABI. Numbers, addresses and slices have always been passed in one or two
+    /// registers.
     fn unsure_in_rust(&self, params: &[Place], ret: Option<Place>) -> Option<Unsure> {
         if let Some(ret) = ret.filter(|ret| self.rust_result_is_unsure(*ret)) {
             let why =
@@ -171,7 +174,7 @@ impl Debug {
     }
 }
 
-/// A copy of a function that takes other parameters than the original.
+/// Whether the symbol is of a copy whose parameters differ from the original's.
 pub(super) fn is_copy(symbol: &str) -> bool {
     COPIES.iter().any(|end| symbol.contains(end))
 }
@@ -189,7 +192,7 @@ fn is_cpp(language: DwLang) -> bool {
     )
 }
 
-/// Its functions are called as those of C are.
+/// Whether functions of the language follow the ABI of C.
 fn follows_the_abi(language: DwLang) -> bool {
     is_cpp(language)
         || matches!(

@@ -9,29 +9,29 @@ use gimli::{AttributeValue, DebuggingInformationEntry, DwAt, DwTag, Dwarf, Unit,
 use super::units::{Part, Place};
 use super::{Debug, Slice};
 
-/// Entries that an entry refers to at most, one to the next.
+/// Limit of the length of a chain of references between entries.
 const CHAIN: usize = 8;
 /// `DW_OP_plus_uconst`
 const PLUS: u8 = 0x23;
 
-/// What an entry says, read once.
+/// The attributes of an entry, read once.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub place: Place,
     pub tag: DwTag,
     pub name: Option<String>,
-    /// The symbol, where the language makes one of the name.
+    /// Symbol name, if the language mangles names.
     pub linked: Option<String>,
     /// `DW_AT_type`
     pub ty: Option<Place>,
-    /// What it is a copy of, or completes.
+    /// Entry that this one is a copy of, or completes.
     pub origin: Option<Place>,
-    /// It says that there is such a thing, not what it is.
+    /// True for a declaration without definition.
     pub declaration: bool,
     values: Vec<(DwAt, Value)>,
 }
 
-/// An attribute, as far as it is one of these.
+/// Value of an attribute, of the supported forms.
 #[derive(Copy, Clone, Debug)]
 enum Value {
     Number { unsigned: Option<u64>, signed: Option<i64> },
@@ -40,7 +40,7 @@ enum Value {
 }
 
 impl Entry {
-    /// An unsigned number.
+    /// The value of an attribute as an unsigned number.
     pub fn number(&self, name: DwAt) -> Option<u64> {
         match self.value(name)? {
             Value::Number { unsigned, .. } => *unsigned,
@@ -48,7 +48,7 @@ impl Entry {
         }
     }
 
-    /// A signed number.
+    /// The value of an attribute as a signed number.
     pub fn signed(&self, name: DwAt) -> Option<i64> {
         match self.value(name)? {
             Value::Number { signed, .. } => *signed,
@@ -56,12 +56,12 @@ impl Entry {
         }
     }
 
-    /// It has the attribute, and it is not false.
+    /// Whether the entry has the attribute, and its value is not false.
     pub fn has(&self, name: DwAt) -> bool {
         self.value(name).is_some()
     }
 
-    /// A reference other than the usual ones.
+    /// The target of a reference attribute that has no field of its own.
     pub fn reference(&self, name: DwAt) -> Option<Place> {
         match self.value(name)? {
             Value::Type(place) => Some(*place),
@@ -75,7 +75,7 @@ impl Entry {
 }
 
 impl Debug {
-    /// The entry at a place.
+    /// The entry at a location.
     pub(super) fn entry(&self, place: Place) -> Option<Entry> {
         self.in_unit(place, |dwarf, unit, start| {
             let entry = unit.entry(UnitOffset(place.offset.checked_sub(start.offset)?)).ok()?;
@@ -83,7 +83,7 @@ impl Debug {
         })
     }
 
-    /// The entries directly in one.
+    /// The direct children of an entry.
     pub(super) fn children(&self, place: Place) -> Vec<Entry> {
         let mut found = Vec::new();
         self.in_unit(place, |dwarf, unit, start| {
@@ -98,7 +98,7 @@ impl Debug {
         found
     }
 
-    /// An entry and those that it is a copy of, or completes, the nearest first.
+    /// An entry and the entries that it is a copy of, or completes; the nearest first.
     pub(super) fn chain(&self, place: Place) -> Vec<Entry> {
         let mut chain: Vec<Entry> = Vec::new();
         let mut next = Some(place);
@@ -150,7 +150,7 @@ impl Debug {
             AttributeValue::Encoding(encoding) => number(Some(u64::from(encoding.0)), None),
             AttributeValue::CallingConvention(convention) => number(Some(u64::from(convention.0)), None),
             AttributeValue::Inline(inline) => number(Some(u64::from(inline.0)), None),
-            // DWARF 2 computes where a member lies.
+            // In DWARF 2 the location of a member is an expression.
             AttributeValue::Exprloc(_) | AttributeValue::Block(_) if name == DW_AT_data_member_location => {
                 let bytes = value.exprloc_value()?.0;
                 let offset = bytes.slice().strip_prefix(&[PLUS])?;
@@ -166,7 +166,7 @@ impl Debug {
         }
     }
 
-    /// Where a reference of an entry in the unit at `start` leads.
+    /// The target of a reference of an entry in the unit at `start`.
     fn referred(&self, value: AttributeValue<Slice<'_>>, start: Place) -> Option<Place> {
         let info = if start.part == Part::Shared { Part::Shared } else { Part::Info };
         match value {

@@ -11,7 +11,7 @@ use super::entry::Entry;
 use super::types::Ref;
 use super::units::Place;
 
-/// Parameters that compilers add to constructors, which of their copies takes them is told by the copy alone.
+/// Parameters that compilers add to constructors. Only the entry of a copy shows which of them the copy takes.
 const ADDED: [&str; 2] = ["__in_chrg", "__vtt_parm"];
 
 impl Debug {
@@ -23,7 +23,7 @@ impl Debug {
         }
         let scan = self.scan(unit);
         let entries = scan.functions.get(&address).ok_or(Absent::NotDescribed)?;
-        // Functions that are alike may have been made one by the linker.
+        // The linker may have merged functions with identical code.
         let named = entries.iter().find(|place| self.is_called(**place, symbol));
         self.function_at(*named.unwrap_or(&entries[0]), symbol).ok_or(Absent::NotDescribed)?
     }
@@ -72,13 +72,13 @@ impl Debug {
         }))
     }
 
-    /// What is passed for a parameter of a type: it, or where it is.
+    /// The type of the value that is passed for a parameter: its own type, or a pointer to it.
     fn passed(&self, ty: Place) -> Ref {
         if self.by_reference(ty) { Ref::pointer_to(ty) } else { Ref::to(ty) }
     }
 
-    /// Names and types of parameters. The copy of a function that runs tells them, if it tells all of them; what a class
-    /// declares has no names, and parameters that not all copies take.
+    /// Names and types of the parameters. The entry of the running copy is used if it has all of them. The
+    /// declaration in a class has no names, and has parameters that not all copies take.
     fn params(&self, chain: &[Entry], changed: bool) -> Vec<(String, Option<Place>)> {
         let is_added = |param: &Entry| param.name.as_deref().is_some_and(|name| ADDED.contains(&name));
         let own = chain.first().map(|entry| self.params_of(entry.place)).unwrap_or_default();
@@ -90,7 +90,7 @@ impl Debug {
         named.map(|(at, param)| (param.name.unwrap_or_else(|| format!("_{at}")), param.ty)).collect()
     }
 
-    /// Parameters that an entry lists, with what it leaves to those that it is a copy of.
+    /// Parameters of an entry; attributes that it lacks are taken from the entries that it is a copy of.
     pub(super) fn params_of(&self, place: Place) -> Vec<Entry> {
         let mut params = self.children(place);
         params.retain(|child| child.tag == DW_TAG_formal_parameter);

@@ -7,14 +7,14 @@ use gimli::{AttributeValue, Dwarf, LineProgramHeader, Unit};
 use super::{Debug, Slice};
 
 impl Debug {
-    /// Lines of a source file, with the addresses where pieces of their code begin. `source` is the end of a path.
+    /// Lines of a source file, with the addresses where code for them begins. `source` is the end of a path.
     pub fn lines_of(&self, source: &str) -> Vec<(u64, u64)> {
         let dwarf = self.dwarf();
         let mut lines = Vec::new();
         let mut headers = dwarf.units();
         while let Ok(Some(header)) = headers.next() {
             if let Ok(unit) = dwarf.unit(header) {
-                // What lies before damage is good.
+                // If the program is damaged, the rows before the damage are used.
                 let _ = add_lines(&dwarf, &unit, source, &mut lines);
             }
         }
@@ -38,7 +38,7 @@ fn add_lines(
     while let Some((_, row)) = rows.next_row()? {
         let line = row.line().filter(|_| !row.end_sequence() && wanted.contains(&row.file_index()));
         let line = line.map(std::num::NonZeroU64::get);
-        // Functions that the linker has dropped have the address 0.
+        // Functions that the linker has removed have the address 0.
         if let Some(line) = line.filter(|_| row.is_stmt() && line != before && row.address() != 0) {
             lines.push((line, row.address()));
         }
@@ -47,7 +47,7 @@ fn add_lines(
     Ok(())
 }
 
-/// Numbers of the files of a unit whose path ends with `source`.
+/// Numbers of the files of a unit whose paths end with `source`.
 fn files_named<'d>(
     dwarf: &Dwarf<Slice<'d>>,
     unit: &Unit<Slice<'d>>,
@@ -59,7 +59,7 @@ fn files_named<'d>(
             .attr_string(unit, value)
             .map_or_else(|_| PathBuf::new(), |text| text.to_string_lossy().as_ref().into())
     };
-    // Files are numbered from 1 before DWARF 5.
+    // Before DWARF 5 files are numbered from 1.
     let first = u64::from(header.version() < 5);
     let mut numbers = Vec::new();
     for (number, entry) in (first..).zip(header.file_names()) {

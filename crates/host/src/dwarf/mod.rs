@@ -42,7 +42,7 @@ type FunctionResult = Result<Arc<Function>, Absent>;
 pub(crate) struct Debug {
     file: FileId,
     main: Sections,
-    /// What `dwz` has moved into a file that several share.
+    /// Sections of the supplementary file that `dwz` shares between several files.
     shared: Option<Sections>,
     units: OnceLock<Units>,
     scans: Mutex<HashMap<usize, Arc<Scan>>>,
@@ -50,27 +50,27 @@ pub(crate) struct Debug {
     /// Abbreviations of units whose entries were read: parsing them again takes longer than reading an entry.
     abbreviations: Mutex<HashMap<usize, Arc<Abbreviations>>>,
     types: Mutex<HashMap<u64, Arc<Type>>>,
-    /// Definitions of types of the whole file, by their full names.
+    /// Definitions of all types of the file, by their full names.
     names: OnceLock<HashMap<String, Place>>,
 }
 
-/// The file beside a stripped one that has its symbols, as far as it has debug information, too.
+/// The separate debug file of a stripped file, which has its symbols.
 pub fn symbols_beside(elf: &ElfFile, path: &Path, shown: &Path) -> Option<ElfFile> {
     separate_file::find(elf, path, shown).ok().map(|found| found.main)
 }
 
-/// Whether debug information, of a file that may be anybody's, can be read: what its links name are plain files, of a size that
-/// is read at all, and nothing in it is packed to fill the memory.
+/// Whether the debug information of an untrusted file can be read. All files that its links name must be plain
+/// files of a bounded size, and no section may decompress to more than the memory.
 pub fn has_harmless_information(path: &Path) -> bool {
     ElfFile::open(path)
         .is_ok_and(|elf| !sections::has_bombs(&elf) && separate_file::links_are_harmless(&elf, path))
 }
 
 impl Debug {
-    /// That of a file, which we open at `path` and show as `shown`.
+    /// The debug information of a file, which is opened at `path` and shown as `shown`.
     ///
     /// # Errors
-    /// There is none: where it was looked for.
+    /// There is none; the error contains the searched locations.
     pub fn of(file: FileId, elf: &ElfFile, path: &Path, shown: &Path) -> Result<Debug, Absent> {
         let found = separate_file::find(elf, path, shown)?;
         let main = Sections::load(found.main).map_err(Absent::Unusable)?;
@@ -88,7 +88,7 @@ impl Debug {
         })
     }
 
-    /// The function at a virtual address, by the symbol under which it is probed.
+    /// The function at a virtual address; `symbol` is the symbol that is probed.
     pub fn function(&self, address: u64, symbol: &str) -> FunctionResult {
         let key = (address, symbol.to_owned());
         if let Some(known) = lock(&self.functions).get(&key) {
@@ -99,7 +99,7 @@ impl Debug {
         found
     }
 
-    /// A type that this handed out.
+    /// The type with an id from this debug information.
     pub fn declared_type(&self, id: TypeId) -> Arc<Type> {
         if let Some(known) = lock(&self.types).get(&id.at) {
             return Arc::clone(known);
@@ -110,7 +110,7 @@ impl Debug {
         found
     }
 
-    /// The type of this name that the file defines, or the only one that some namespace has by it.
+    /// The type of this name that the file defines, or the only one with this name in a namespace.
     pub fn type_named(&self, name: &str) -> Option<TypeId> {
         let inner = format!("::{name}");
         let within = || {
@@ -130,7 +130,7 @@ impl Debug {
         dwarf
     }
 
-    /// Definitions of all types by name: every unit is read.
+    /// Definitions of all types by name; reads every unit.
     fn names(&self) -> &HashMap<String, Place> {
         self.names.get_or_init(|| {
             let mut names = HashMap::new();

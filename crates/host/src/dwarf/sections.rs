@@ -14,13 +14,14 @@ const HEADER: usize = 24;
 const ZLIB: u32 = 1;
 /// `ELFCOMPRESS_ZSTD`
 const ZSTD: u32 = 2;
-/// More than that is no debug information but an attempt to exhaust memory.
+/// Larger debug information is treated as an attempt to exhaust memory.
 const MOST: u64 = 16 << 30;
-/// A compressed section is refused if it is larger than this and expands more than `RATIO` times.
+/// A compressed section that is larger than this when decompressed, and expands more than `RATIO` times, is
+/// refused.
 const SUSPICIOUS: u64 = 64 << 20;
 const RATIO: u64 = 100;
 
-/// The sections that answers need.
+/// Sections that queries use.
 const NEEDED: [SectionId; 10] = [
     SectionId::DebugAbbrev,
     SectionId::DebugAddr,
@@ -34,7 +35,7 @@ const NEEDED: [SectionId; 10] = [
     SectionId::DebugTypes,
 ];
 
-/// A file's debug information.
+/// The debug sections of a file.
 #[derive(Debug)]
 pub(super) struct Sections {
     elf: ElfFile,
@@ -44,17 +45,17 @@ pub(super) struct Sections {
 /// Bytes of one section.
 #[derive(Debug)]
 enum Section {
-    /// As it lies in the file.
+    /// The bytes in the file.
     Plain(&'static str),
     Unpacked(Vec<u8>),
     Missing,
 }
 
 impl Sections {
-    /// Finds the sections of a file.
+    /// Loads the sections of a file.
     ///
     /// # Errors
-    /// One is damaged: in words.
+    /// A section is damaged; the error is a description.
     pub fn load(elf: ElfFile) -> Result<Sections, String> {
         let list = DwarfSections::load(|id| section(&elf, id))?;
         Ok(Sections { elf, list })
@@ -85,7 +86,7 @@ fn section(elf: &ElfFile, id: SectionId) -> Result<Section, String> {
             _ => unpack(bytes).map(Section::Unpacked).ok_or_else(damaged),
         };
     }
-    // `-gz=zlib-gnu` of older compilers.
+    // Section name of `-gz=zlib-gnu` in older compilers.
     let old = name.replacen(".debug", ".zdebug", 1);
     match elf.named_section(&old) {
         Some(bytes) => unpack_old(bytes).map(Section::Unpacked).ok_or_else(damaged),
@@ -103,7 +104,7 @@ fn unpack(bytes: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
-/// `ZLIB`, the size with the high byte first, and a zlib stream.
+/// Decompresses `ZLIB`, the size in big-endian order, and a zlib stream.
 fn unpack_old(bytes: &[u8]) -> Option<Vec<u8>> {
     let (size, packed) = (old_size(bytes)?, bytes.get(12..)?);
     read_all(flate2::read::ZlibDecoder::new(packed), packed, size)
@@ -122,12 +123,12 @@ fn read_all(from: impl Read, packed: &[u8], size: u64) -> Option<Vec<u8>> {
     (all.len() as u64 == size).then_some(all)
 }
 
-/// Text of programs is packed to a tenth at best.
+/// Whether the ratio is implausible: debug information compresses to a tenth at best.
 fn is_bomb(packed: u64, size: u64) -> bool {
     size > SUSPICIOUS && size / RATIO > packed
 }
 
-/// A packed section would fill the memory.
+/// Whether a compressed section would exhaust the memory.
 pub(super) fn has_bombs(elf: &ElfFile) -> bool {
     elf.flagged_sections().any(|(flags, bytes)| {
         let size = match flags & u64::from(SHF_COMPRESSED) {

@@ -10,28 +10,28 @@ use lang::catalog::debug_info::Absent;
 
 use crate::elf::{ElfFile, c_string, u32_at};
 
-/// Where distributions put debug information.
+/// Directory where distributions install debug information.
 const DEBUG: &str = "usr/lib/debug";
 
-/// Bytes of a file that a link names at most: its checksum is made of all of them.
+/// Largest size of a file that a link names, in bytes: its checksum covers the whole file.
 const MOST_LINKED: u64 = 8 << 30;
 
-/// Files with debug information.
+/// The files that contain the debug information of a file.
 pub(super) struct DebugFiles {
     pub main: ElfFile,
-    /// What `dwz` has moved out of it.
+    /// The supplementary file of `dwz`.
     pub shared: Option<ElfFile>,
 }
 
-/// How we reach the files of the process that has the file.
+/// Paths to the files of the process that has mapped the file.
 struct Around<'a> {
-    /// `/proc/PID/root`, and our own root.
+    /// `/proc/PID/root`, and the root of this process.
     roots: Vec<PathBuf>,
-    /// As we open it.
+    /// Path by which this process opens the file.
     path: &'a Path,
-    /// As it is shown.
+    /// Path that is shown.
     shown: &'a Path,
-    /// What was not there.
+    /// Files that do not exist.
     looked_for: Vec<String>,
 }
 
@@ -57,7 +57,7 @@ fn has_information(elf: &ElfFile) -> bool {
     [".debug_info", ".zdebug_info"].iter().any(|name| elf.named_section(name).is_some_and(|s| !s.is_empty()))
 }
 
-/// The root of the process whose file it is, and ours.
+/// The root of the process that has mapped the file, and the root of this process.
 fn roots(path: &Path, shown: &Path) -> Vec<PathBuf> {
     let inside = shown.strip_prefix("/").unwrap_or(shown);
     let prefix = path.to_str().and_then(|path| path.strip_suffix(inside.to_str()?));
@@ -105,7 +105,7 @@ impl Around<'_> {
         })
     }
 
-    /// A file below a root; noted if it is in none.
+    /// A file below one of the roots; recorded as missing if it is in none.
     fn in_roots(&mut self, name: &str, fits: impl Fn(&ElfFile) -> bool) -> Option<ElfFile> {
         let mut opened = self.roots.iter().filter_map(|root| ElfFile::open(&root.join(name)).ok());
         let found = opened.find(|elf| has_information(elf) && fits(elf));
@@ -115,16 +115,16 @@ impl Around<'_> {
         found
     }
 
-    /// What `dwz` has moved into a file of its own: `../../.dwz/x86_64-linux-gnu/NAME.debug` and its build id.
+    /// The supplementary file of `dwz`: `../../.dwz/x86_64-linux-gnu/NAME.debug` and its build id.
     fn shared(&mut self, name: &str, id: &[u8]) -> Result<ElfFile, Absent> {
         let fits = |elf: &ElfFile| build_id(elf).is_none_or(|found| found == id);
         let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
         let by_id = hex.split_at_checked(2).map(|(a, b)| format!("{DEBUG}/.build-id/{a}/{b}.debug"));
-        // The name is relative to where the file with debug information lies, which its own build id has led to.
+        // The name is relative to the file with debug information, which was found by its own build id.
         let base = name.rsplit_once(".dwz/").map(|(_, inside)| format!("{DEBUG}/.dwz/{inside}"));
         let absolute = name.strip_prefix('/').map(str::to_owned);
         let candidates = [absolute, base, by_id];
-        // Or it lies beside the file.
+        // It may also be in the same directory as the file.
         let beside = || ElfFile::open(&self.path.with_file_name(name)).ok().filter(fits);
         let found =
             beside().or_else(|| candidates.into_iter().flatten().find_map(|name| self.in_roots(&name, fits)));
@@ -136,13 +136,13 @@ impl Around<'_> {
     }
 }
 
-/// Whether all that a file's links may lead a reader to are plain files of bearable size.
+/// Whether all files that the file's links may refer to are plain files of bounded size.
 pub(super) fn links_are_harmless(elf: &ElfFile, path: &Path) -> bool {
     let path = path.canonicalize().unwrap_or_else(|_| path.into());
     let folder = path.parent().unwrap_or(Path::new("/"));
     let names = [".gnu_debuglink", ".gnu_debugaltlink", ".debug_sup"];
     let sections = names.iter().filter_map(|name| elf.named_section(name));
-    // `.debug_sup` has the name behind a version and a flag.
+    // In `.debug_sup` the name follows a version and a flag.
     let names = sections.flat_map(|bytes| [c_string(bytes, 0), c_string(bytes, 3)]).flatten();
     let is_harmless = |path: PathBuf| match path.metadata() {
         Ok(metadata) => metadata.is_dir() || metadata.is_file() && metadata.len() <= MOST_LINKED,
@@ -156,7 +156,7 @@ pub(super) fn links_are_harmless(elf: &ElfFile, path: &Path) -> bool {
     candidates.all(is_harmless)
 }
 
-/// Files that `debuginfod` has downloaded.
+/// Directory with files that `debuginfod` has downloaded.
 fn downloads() -> Option<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     set("DEBUGINFOD_CACHE_PATH")
@@ -164,19 +164,19 @@ fn downloads() -> Option<PathBuf> {
         .or_else(|| Some(set("HOME")?.join(".cache/debuginfod_client")))
 }
 
-/// The name that a link section has, and what stands behind it.
+/// The name in a link section, and the bytes after it.
 fn link<'a>(elf: &'a ElfFile, section: &str) -> Option<(&'a str, &'a [u8])> {
     let bytes = elf.named_section(section)?;
     let name = c_string(bytes, 0).filter(|name| !name.is_empty())?;
     Some((name, &bytes[name.len() + 1..]))
 }
 
-/// Program headers of a file without code lead nowhere, its section does.
+/// The build id. Its section is read first: the program headers of a file without code are invalid.
 fn build_id(elf: &ElfFile) -> Option<&[u8]> {
     elf.build_id_section().or_else(|| elf.build_id())
 }
 
-/// CRC-32 of a whole file, as `objcopy --add-gnu-debuglink` notes it.
+/// CRC-32 of a whole file, as `objcopy --add-gnu-debuglink` stores it.
 fn checksum_of(path: &Path) -> Option<u32> {
     let mut file = crate::untrusted_file::open(path).ok()?;
     let mut crc = flate2::Crc::new();
@@ -201,7 +201,7 @@ mod tests {
         rustix::fs::mkfifoat(rustix::fs::CWD, path("pipe"), rustix::fs::Mode::from(0o600))
             .expect("a named pipe");
         std::fs::write(path("a.c"), "int one(void) { return 1; }").expect("written");
-        // A name, and a build id or a checksum behind it.
+        // A name, followed by a build id or a checksum.
         std::fs::write(path("link"), b"pipe\0\0\0\0__________________").expect("written");
         for section in [".gnu_debuglink", ".gnu_debugaltlink"] {
             let library = path("liba.so");

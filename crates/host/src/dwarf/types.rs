@@ -18,16 +18,16 @@ use super::Debug;
 use super::entry::Entry;
 use super::units::{Part, Place};
 
-/// Types that stand for each other, or lie in each other, at most.
+/// Limit of chains and nesting of types.
 const LEVELS: usize = 32;
 
-/// A type that is handed out as a number: an entry, or what no entry stands for.
+/// A type that is encoded in a [`TypeId`]: an entry, or a type derived from one.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ref {
     place: Place,
-    /// A pointer to it.
+    /// True for a pointer to the entry.
     pointer: bool,
-    /// What is left of an array behind its first dimensions.
+    /// Number of leading dimensions that were removed from an array.
     dimensions: u8,
 }
 
@@ -81,7 +81,7 @@ impl Debug {
         Some(Type { name, kind })
     }
 
-    /// The type behind typedefs and qualifiers, and the name of the last typedef; `None`: `void`.
+    /// The type after resolving typedefs and qualifiers, and the name of the last typedef; `None` for `void`.
     pub(super) fn seen_through(&self, place: Place) -> Option<(Entry, Option<String>)> {
         let (mut alias, mut at) = (None, place);
         for _ in 0..LEVELS {
@@ -100,7 +100,7 @@ impl Debug {
         None
     }
 
-    /// What a declaration declares: by its number, or by its name in another unit.
+    /// The definition of a declaration, found by its signature, or by its name in another unit.
     fn defined(&self, entry: Entry) -> Entry {
         let entry = self.numbered(entry);
         if !entry.declaration || !is_compound(&entry) {
@@ -110,7 +110,7 @@ impl Debug {
         by_name().filter(is_compound).unwrap_or(entry)
     }
 
-    /// The type itself, where an entry only says its number.
+    /// The type itself, if the entry has only its signature.
     fn numbered(&self, entry: Entry) -> Entry {
         let place = entry.reference(DW_AT_signature).filter(|_| is_compound(&entry));
         place.and_then(|place| self.entry(place)).unwrap_or(entry)
@@ -125,7 +125,7 @@ impl Debug {
         Some(self.scoped(entry.place, name))
     }
 
-    /// A name with the namespaces and classes around its entry.
+    /// A name with the namespaces and classes that enclose its entry.
     pub(super) fn scoped(&self, place: Place, name: &str) -> String {
         let scan = self.units().around(place).map(|unit| self.scan(unit));
         match scan.as_ref().and_then(|scan| scan.scopes.get(&place.offset)) {
@@ -166,7 +166,7 @@ impl Debug {
             Some(encoding) => encoding == DW_ATE_signed || encoding == DW_ATE_signed_char,
             None => constants.iter().any(is_negative),
         };
-        // A form of fixed length has no sign of its own, so `200` in one byte may stand for an int.
+        // A constant of fixed length has no sign of its own, so `200` in one byte may stand for an int.
         let bits = |constant: &Entry| {
             let signed = || constant.signed(DW_AT_const_value).map(i64::cast_unsigned);
             constant.number(DW_AT_const_value).or_else(signed)
@@ -181,7 +181,7 @@ impl Debug {
         Kind::Enum { bytes, signed, variants }
     }
 
-    /// An array behind its first dimensions.
+    /// The element type of an array, or the array without its leading dimensions.
     fn array(&self, entry: &Entry, dimensions: u8) -> Option<Kind> {
         let ranges = self.children(entry.place).into_iter().filter(|child| child.tag == DW_TAG_subrange_type);
         let counts: Vec<u32> = ranges.map(|range| count(&range)).collect();
@@ -198,12 +198,12 @@ impl Debug {
         Some(Kind::Array(inner.id(self.file), left.first().copied().unwrap_or(0)))
     }
 
-    /// Members of a struct, those of bases and of unnamed members among them.
+    /// Members of a struct, including those of base classes and unnamed members.
     fn fields(&self, place: Place, levels: usize) -> Vec<Field> {
         let mut fields = Vec::new();
         let Some(levels) = levels.checked_sub(1) else { return fields };
         for child in self.children(place) {
-            // Members of a union may lack an offset; a virtual base has an expression for it.
+            // Members of a union may lack an offset; the offset of a virtual base is an expression.
             let location = child.number(DW_AT_data_member_location);
             let offset = match location.map(u32::try_from) {
                 Some(Ok(offset)) => offset,
@@ -240,7 +240,7 @@ impl Debug {
         };
         let start = match (member.number(DW_AT_data_bit_offset), member.signed(DW_AT_bit_offset)) {
             (Some(first), _) => (u64::from(offset) * 8).checked_add(first)?,
-            // DWARF 3 counts from the highest bit of an integer of the member's own size.
+            // DWARF 3 counts from the highest bit of an integer with the member's own size.
             (None, Some(above)) => {
                 let storage = member.number(DW_AT_byte_size).map_or(unit, |bytes| bytes * 8);
                 let lowest = (u64::from(offset) * 8 + storage).checked_sub(count)?;
@@ -248,13 +248,13 @@ impl Debug {
             }
             (None, None) => u64::from(offset) * 8,
         };
-        // One that straddles two integers is packed: it begins in the byte where it begins.
+        // A bit-field that straddles two integers is packed: it is read from the byte where it begins.
         let at = if start % unit + count > unit { start / 8 * 8 } else { start / unit * unit };
         let bits = Some((u8::try_from(start - at).ok()?, u8::try_from(count).ok()?));
         Some(Field { offset: u32::try_from(at / 8).ok()?, bits, ..plain })
     }
 
-    /// As C writes it, the name of what is declared, if any, in it: `unsigned long n`.
+    /// The declaration in C, with the name of the declared entity, if any: `unsigned long n`.
     pub(super) fn spelled(&self, ty: Option<Place>, name: &str) -> String {
         self.spelled_within(ty, name.to_owned(), LEVELS)
     }
@@ -276,7 +276,7 @@ impl Debug {
             DW_TAG_pointer_type => behind("*"),
             DW_TAG_reference_type => behind("&"),
             DW_TAG_rvalue_reference_type => behind("&&"),
-            // What is pointed to is constant, not the copy that is passed.
+            // The pointee is constant, not the copy that is passed.
             DW_TAG_const_type if name.starts_with(['*', '&']) => {
                 format!("const {}", self.spelled_within(entry.ty, name, levels))
             }
@@ -309,7 +309,7 @@ pub(super) fn is_struct(entry: &Entry) -> bool {
     matches!(entry.tag, DW_TAG_structure_type | DW_TAG_class_type | DW_TAG_union_type)
 }
 
-/// A struct, class, union or enum.
+/// Whether the entry is a struct, class, union or enum.
 fn is_compound(entry: &Entry) -> bool {
     is_struct(entry) || entry.tag == DW_TAG_enumeration_type
 }
@@ -344,11 +344,11 @@ fn base(entry: &Entry, size: u32) -> Kind {
     }
 }
 
-/// Elements of one dimension; 0 where there is no telling.
+/// Number of elements of a dimension; 0 if unknown.
 fn count(range: &Entry) -> u32 {
     let lower = range.number(DW_AT_lower_bound).unwrap_or(0);
     let by_bound = || range.number(DW_AT_upper_bound)?.checked_sub(lower)?.checked_add(1);
     let count = range.number(DW_AT_count).or_else(by_bound).unwrap_or(0);
-    // An upper bound of -1 is how some say that it is open.
+    // Some compilers encode an open bound as -1.
     u32::try_from(count).unwrap_or(0)
 }

@@ -15,32 +15,32 @@ use gimli::{
 
 use super::{Debug, Slice, lock};
 
-/// Where an entry is: the section, and the bytes from its start.
+/// Location of an entry: section and offset in bytes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct Place {
     pub part: Part,
     pub offset: usize,
 }
 
-/// A section that holds entries.
+/// A section with entries.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Part {
     /// `.debug_info`
     Info,
     /// `.debug_types` of DWARF 4.
     Types,
-    /// `.debug_info` of the file that `dwz` made.
+    /// `.debug_info` of the supplementary file of `dwz`.
     Shared,
 }
 
 /// All units of a file.
 #[derive(Debug, Default)]
 pub(super) struct Units {
-    /// In the order of their places.
+    /// Units in the order of their locations.
     list: Vec<UnitAt>,
-    /// Begin and end of code, and whose it is; sorted.
+    /// Start and end of code ranges with the index of their unit; sorted.
     ranges: Vec<(u64, u64, usize)>,
-    /// Types that are named by a number.
+    /// Types in type units, by signature.
     signatures: HashMap<u64, Place>,
 }
 
@@ -49,18 +49,18 @@ struct UnitAt {
     start: Place,
     end: usize,
     language: DwLang,
-    /// What it describes is in a `.dwo` file.
+    /// True if the debug information is in a `.dwo` file.
     split: bool,
 }
 
-/// What is where in a unit.
+/// Index of a unit.
 #[derive(Debug, Default)]
 pub(super) struct Scan {
     /// Entries of functions, by the address of their first instruction.
     pub functions: HashMap<u64, Vec<Place>>,
     /// Definitions of types, by their full names.
     pub types: Vec<(String, Place)>,
-    /// Namespaces and classes around entries that are in some: `ns::outer`.
+    /// Enclosing namespaces and classes of entries that have any: `ns::outer`.
     pub scopes: HashMap<usize, Arc<str>>,
 }
 
@@ -69,17 +69,17 @@ impl Units {
         self.list.len()
     }
 
-    /// The unit around an entry.
+    /// The unit that contains an entry.
     pub fn around(&self, place: Place) -> Option<usize> {
         let at = self.list.partition_point(|unit| unit.start <= place).checked_sub(1)?;
         let unit = &self.list[at];
         (unit.start.part == place.part && place.offset < unit.end).then_some(at)
     }
 
-    /// The unit whose code has an address.
+    /// The unit whose code contains an address.
     pub fn of_code(&self, address: u64) -> Option<usize> {
         let behind = self.ranges.partition_point(|range| range.0 <= address);
-        // Ranges seldom overlap: a few before the place are enough.
+        // Ranges seldom overlap, so examining a few is enough.
         self.ranges[..behind].iter().rev().take(8).find(|range| address < range.1).map(|range| range.2)
     }
 
@@ -116,7 +116,7 @@ impl Debug {
         units
     }
 
-    /// What is where in a unit; kept for the next question.
+    /// The index of a unit, which is cached.
     pub(super) fn scan(&self, unit: usize) -> Arc<Scan> {
         if let Some(known) = lock(&self.scans).get(&unit) {
             return Arc::clone(known);
@@ -132,13 +132,13 @@ impl Debug {
         let all = self.dwarf();
         let dwarf = of_part(&all, start.part);
         if let Some(unit) = header(dwarf, start).and_then(|header| dwarf.unit(header).ok()) {
-            // What lies before damage is good.
+            // If the unit is damaged, the entries before the damage are used.
             let _ = Scanner { dwarf, unit: &unit, start, scan: &mut scan, scopes: Vec::new() }.run();
         }
         scan
     }
 
-    /// Calls `f` with the unit around a place.
+    /// Calls `f` with the unit that contains a location.
     pub(super) fn in_unit<T>(
         &self,
         place: Place,
@@ -169,7 +169,7 @@ fn of_part<'a, 'd>(dwarf: &'a Dwarf<Slice<'d>>, part: Part) -> &'a Dwarf<Slice<'
     }
 }
 
-/// The header of the unit that begins at a place.
+/// The header of the unit that begins at a location.
 fn header<'d>(dwarf: &Dwarf<Slice<'d>>, start: Place) -> Option<UnitHeader<Slice<'d>>> {
     match start.part {
         Part::Info | Part::Shared => dwarf.debug_info.header_from_offset(DebugInfoOffset(start.offset)).ok(),
@@ -203,7 +203,7 @@ fn add<'d>(units: &mut Units, dwarf: &Dwarf<Slice<'d>>, part: Part, header: Unit
     units.list.push(UnitAt { start, end, language, split });
     let Ok(mut ranges) = dwarf.unit_ranges(&unit) else { return };
     while let Ok(Some(range)) = ranges.next() {
-        // Functions that the linker has dropped have the address 0.
+        // Functions that the linker has removed have the address 0.
         if range.begin != 0 && range.begin < range.end {
             units.ranges.push((range.begin, range.end, at));
         }
@@ -225,7 +225,7 @@ struct Scanner<'s, 'd> {
     unit: &'s Unit<Slice<'d>>,
     start: Place,
     scan: &'s mut Scan,
-    /// Namespaces and classes around this point, with their depths.
+    /// Enclosing namespaces and classes at the current entry, with their depths.
     scopes: Vec<(isize, Arc<str>)>,
 }
 
@@ -285,7 +285,7 @@ impl<'d> Scanner<'_, 'd> {
         Some(name.to_string_lossy().into_owned())
     }
 
-    /// Where a function begins: of several ranges the first, as the others are what was moved out of the way.
+    /// First address of a function. Of several ranges it is the first, since the others contain cold code.
     fn address(&self, entry: &DebuggingInformationEntry<Slice<'d>>) -> Option<u64> {
         let address = |value| self.dwarf.attr_address(self.unit, value).ok().flatten();
         let begin = entry.attr_value(DW_AT_low_pc).and_then(address);

@@ -13,7 +13,7 @@ use crate::elf::ElfFile;
 use crate::process;
 use crate::search::ld_cache;
 
-/// Directories that the loader knows without a cache.
+/// Directories that the loader searches without a cache.
 const DEFAULT_DIRS: [&str; 8] = [
     "/lib64",
     "/usr/lib64",
@@ -26,7 +26,7 @@ const DEFAULT_DIRS: [&str; 8] = [
 ];
 /// Directories inside a CUDA toolkit.
 const TOOLKIT_DIRS: [&str; 3] = ["lib64", "targets/*/lib", "lib"];
-/// Where toolkits, container runtimes and WSL put CUDA.
+/// Directories of CUDA in toolkits, container runtimes and WSL.
 const CUDA_DIRS: [&str; 7] = [
     "/usr/local/cuda*/lib64",
     "/usr/local/cuda*/targets/*/lib",
@@ -36,48 +36,49 @@ const CUDA_DIRS: [&str; 7] = [
     "/usr/lib/wsl/lib",
     "/run/opengl-driver/lib",
 ];
-/// Where wheels keep libraries inside site-packages: NVIDIA's own, PyTorch's, those that were bundled by auditwheel.
+/// Directories of libraries inside site-packages: NVIDIA's own wheels, PyTorch's, libraries that auditwheel
+/// bundled.
 const WHEEL_DIRS: [&str; 3] = ["nvidia/*/lib", "torch/lib", "*.libs"];
-/// Where packages are, below the directory that holds Python's `bin`.
+/// Directories of packages below the directory that contains Python's `bin`.
 const PACKAGE_DIRS: [&str; 4] = [
     "lib/python3*/site-packages",
     "lib/python3*/dist-packages",
     "lib64/python3*/site-packages",
     "lib/python3/dist-packages",
 ];
-/// [`Place::origin`] of toolkits in their usual places.
+/// [`Place::origin`] of toolkits in their default locations.
 pub(crate) const CUDA_ORIGIN: &str = "CUDA toolkit";
 /// [`Place::origin`] of wheels.
 pub(crate) const PACKAGES_ORIGIN: &str = "Python's site-packages";
-/// Bytes of a `pyvenv.cfg` at most.
+/// Largest size of a `pyvenv.cfg` in bytes.
 const MOST_SETTINGS: u64 = 1 << 16;
-/// Most files that a program's needed libraries are followed through.
+/// Largest number of files whose needed libraries are followed.
 const MAX_NEEDED: usize = 512;
 
-/// One process's way of seeing the disk.
+/// The file system as a process sees it.
 #[derive(Clone, Debug, Default)]
 pub struct View {
-    /// Put before absolute paths: empty, or `/proc/PID/root`.
+    /// Prefix of absolute paths: empty, or `/proc/PID/root`.
     pub prefix: PathBuf,
-    /// Its environment.
+    /// Environment of the process.
     pub environment: HashMap<OsString, OsString>,
-    /// What its relative paths start from, as it sees it; empty: they lead nowhere.
+    /// Base of its relative paths, as it sees it; if empty, relative paths are ignored.
     pub directory: PathBuf,
-    /// What it runs or will run: the program, and for a script its interpreter. Paths as it sees them.
+    /// Programs that it runs or will run: the program, and for a script its interpreter. Paths as it sees them.
     pub programs: Vec<PathBuf>,
 }
 
-/// Somewhere to look.
+/// A location to search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// A directory, or a file that is known to be a library.
     pub path: PathBuf,
-    /// Where this place is from: `LD_LIBRARY_PATH`.
+    /// Origin of this location: `LD_LIBRARY_PATH`.
     pub origin: String,
 }
 
 impl View {
-    /// What a running process sees.
+    /// The view of a running process.
     pub fn of_process(pid: u32) -> View {
         View {
             prefix: process::root_prefix(pid),
@@ -87,14 +88,14 @@ impl View {
         }
     }
 
-    /// What we see from a directory, with changes to our environment.
+    /// The view of this process from a directory, with changes to its environment.
     pub fn own(changes: &HashMap<OsString, OsString>, directory: &Path) -> View {
         let mut environment: HashMap<_, _> = std::env::vars_os().collect();
         environment.extend(changes.clone());
         View { environment, directory: directory.into(), ..View::default() }
     }
 
-    /// The file that we open when this process would open the absolute `path`.
+    /// The path by which this process opens the absolute `path` of the viewed process.
     pub fn outside(&self, path: &Path) -> PathBuf {
         match path.strip_prefix("/") {
             Ok(inside) if !self.prefix.as_os_str().is_empty() => self.prefix.join(inside),
@@ -114,13 +115,13 @@ impl View {
         self.environment.get(OsStr::new(name)).map(OsString::as_os_str).filter(|value| !value.is_empty())
     }
 
-    /// Directories of a list; one without a name is that in which the process is.
+    /// Directories of a list in a variable; an empty entry is the working directory.
     fn paths_in(&self, variable: &str) -> Vec<PathBuf> {
         let split = self.variable(variable).map(std::env::split_paths);
         split.into_iter().flatten().filter_map(|path| self.absolute(&path)).collect()
     }
 
-    /// Folders of `LD_LIBRARY_PATH`. The loader accepts `;` for `:`.
+    /// Directories of `LD_LIBRARY_PATH`. The loader also accepts `;` as separator.
     fn library_path(&self) -> Vec<PathBuf> {
         let list = self.variable("LD_LIBRARY_PATH").map(OsStrExt::as_bytes);
         let split = list.map(|list| list.split(|&byte| matches!(byte, b':' | b';')));
@@ -128,7 +129,7 @@ impl View {
         paths.filter_map(|path| self.absolute(path)).collect()
     }
 
-    /// A path of the process, which may be relative, as we open it.
+    /// Converts a path of the process, which may be relative, to a path of this process.
     fn absolute(&self, path: &Path) -> Option<PathBuf> {
         let named = path.components().filter(|component| *component != Component::CurDir);
         let path = self.directory.join(named.collect::<PathBuf>());
@@ -142,7 +143,7 @@ impl View {
         found.map(|path| self.inside(&path))
     }
 
-    /// Paths that a pattern stands for, as we open them, in alphabetical order.
+    /// Paths that match a pattern, as paths of this process, in alphabetical order.
     pub fn expand(&self, pattern: &str) -> Box<dyn Iterator<Item = PathBuf>> {
         let Some(inside) = pattern.strip_prefix('/') else { return globbed(pattern) };
         let root = if self.prefix.as_os_str().is_empty() { Path::new("/") } else { &self.prefix };
@@ -150,7 +151,7 @@ impl View {
             let folder = folder.to_string_lossy();
             globbed(&format!("{}/{rest}", glob::Pattern::escape(folder.trim_end_matches('/'))))
         };
-        // No program lies in what the kernel shows as files, of which there are endlessly many.
+        // The kernel's own file systems contain no programs, and have an unbounded number of files.
         match inside.split_once('/').map(|(first, rest)| (first, glob::Pattern::new(first), rest)) {
             Some((first, Ok(wanted), rest)) if first.contains(['*', '?', '[']) => {
                 let rest = if first == "**" { format!("**/{rest}") } else { rest.to_owned() };
@@ -161,7 +162,7 @@ impl View {
         }
     }
 
-    /// Follows links as the process would, within its root.
+    /// Resolves links as the process would, within its root.
     pub fn resolve(&self, path: &Path) -> PathBuf {
         if self.prefix.as_os_str().is_empty() {
             return path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
@@ -169,13 +170,14 @@ impl View {
         self.outside(&follow_links(&self.prefix, &self.inside(path)))
     }
 
-    /// The loader's cache of this process's root.
+    /// The loader's cache in the process's root.
     pub fn loader_cache(&self) -> Vec<(String, PathBuf)> {
         let root = if self.prefix.as_os_str().is_empty() { Path::new("/") } else { &self.prefix };
         ld_cache::read(root).into_iter().map(|(soname, path)| (soname, self.outside(&path))).collect()
     }
 
-    /// Directories to search, the likelier first; of those that a variable names also the missing ones, for the message.
+    /// Directories to search, the more likely ones first. Missing directories are included if a variable names
+    /// them, for the message.
     pub fn directories(&self) -> Vec<Place> {
         let mut places = Places::default();
         places.add(self.library_path(), "LD_LIBRARY_PATH");
@@ -192,7 +194,7 @@ impl View {
         places.list
     }
 
-    /// The directories that the loader searches when its cache has no answer.
+    /// The directories that the loader searches if its cache has no entry.
     pub fn default_directories(&self) -> Vec<Place> {
         let mut places = Places::default();
         let there = DEFAULT_DIRS.iter().map(|dir| self.outside(Path::new(dir))).filter(|dir| dir.is_dir());
@@ -202,7 +204,7 @@ impl View {
     }
 
     /// Directories of installed Python packages: of the program if it is Python, of the active environment, of the
-    /// Python on `PATH`, the user's own.
+    /// Python on `PATH`, and the user's own.
     fn site_packages(&self) -> Vec<PathBuf> {
         let mut found = self.paths_in("PYTHONPATH");
         let mut prefixes = self.paths_in("VIRTUAL_ENV");
@@ -218,7 +220,8 @@ impl View {
         found
     }
 
-    /// Installation prefixes of an interpreter: where its path says, where its links lead, what its `pyvenv.cfg` adds.
+    /// Installation prefixes of an interpreter: from its path, from the targets of its links, and from its
+    /// `pyvenv.cfg`.
     fn python_prefixes(&self, python: &Path) -> Vec<PathBuf> {
         if let Some(versions) = self.pyenv_versions(python) {
             return versions;
@@ -227,7 +230,7 @@ impl View {
         let outside = self.outside(python);
         let mut prefixes: Vec<PathBuf> = prefix_of(&outside).into_iter().collect();
         let in_environment = prefixes.first().map(|prefix| prefix.join("pyvenv.cfg"));
-        // A virtual environment hides the packages of the Python it was made from, unless it says otherwise.
+        // A virtual environment hides the packages of its base Python, unless configured otherwise.
         let settings = in_environment
             .and_then(|file| String::from_utf8(crate::untrusted_file::read(&file, MOST_SETTINGS).ok()?).ok());
         if settings.is_none_or(|text| includes_system_packages(&text)) {
@@ -239,14 +242,15 @@ impl View {
         prefixes
     }
 
-    /// pyenv puts scripts on `PATH` that choose an interpreter; any of its versions may be chosen.
+    /// pyenv puts scripts on `PATH` that select an interpreter; any of its versions may be selected.
     fn pyenv_versions(&self, python: &Path) -> Option<Vec<PathBuf>> {
         let shims = python.parent().filter(|dir| dir.ends_with("shims"))?;
         let root = self.outside(shims.parent()?);
         Some(below(&root, "versions/*"))
     }
 
-    /// Libraries that the programs of this view are linked with, directly or not, found as the loader finds them.
+    /// Libraries that the programs of this view are linked with, directly or indirectly, found as the loader finds
+    /// them.
     pub fn needed_libraries(&self) -> Vec<Place> {
         let mut search = NeededSearch::new(self);
         for program in &self.programs {
@@ -256,7 +260,7 @@ impl View {
     }
 }
 
-/// Collects places, each once.
+/// A list of locations without duplicates.
 #[derive(Default)]
 struct Places {
     list: Vec<Place>,
@@ -299,7 +303,7 @@ impl<'a> NeededSearch<'a> {
         }
     }
 
-    /// Follows the needed libraries of a file, breadth first. What cannot be read is the loader's problem, not ours.
+    /// Follows the needed libraries of a file, breadth first. Unreadable files are skipped.
     fn follow(&mut self, program: &Path) {
         let mut queue = vec![(program.to_path_buf(), Vec::new())];
         let mut next = 0;
@@ -310,7 +314,7 @@ impl<'a> NeededSearch<'a> {
             let path = self.view.resolve(&path);
             let origin = path.parent().map(Path::to_path_buf).unwrap_or_default();
             let run_path = self.listed(elf.runpath(), &origin);
-            // A DT_RPATH also holds for the libraries of libraries, and is ignored beside a DT_RUNPATH.
+            // A DT_RPATH also applies to the libraries of libraries; it is ignored if there is a DT_RUNPATH.
             let mut rpath =
                 if elf.runpath().is_none() { self.listed(elf.rpath(), &origin) } else { Vec::new() };
             rpath.extend(inherited);
@@ -322,7 +326,7 @@ impl<'a> NeededSearch<'a> {
         }
     }
 
-    /// Finds a library that has not been looked for yet.
+    /// Finds a library that has not been searched yet.
     fn take(
         &mut self,
         soname: &str,
@@ -352,7 +356,7 @@ impl<'a> NeededSearch<'a> {
             .or_else(|| in_dirs(&self.defaults))
     }
 
-    /// Directories of a run path, `$ORIGIN` replaced.
+    /// Directories of a run path, with `$ORIGIN` replaced.
     fn listed(&self, list: Option<&str>, origin: &Path) -> Vec<PathBuf> {
         let origin = self.view.inside(origin).to_string_lossy().into_owned();
         let dirs = list.unwrap_or_default().split(':').filter(|dir| !dir.is_empty());
@@ -362,7 +366,7 @@ impl<'a> NeededSearch<'a> {
     }
 }
 
-/// Directories below `base` that match a pattern, without a look at what does not.
+/// Directories below `base` that match a pattern; other directories are not read.
 fn below(base: &Path, pattern: &str) -> Vec<PathBuf> {
     let mut found = vec![base.to_path_buf()];
     for part in pattern.trim_start_matches('/').split('/') {
@@ -379,12 +383,12 @@ fn globbed(pattern: &str) -> Box<dyn Iterator<Item = PathBuf>> {
     Box::new(glob::glob(pattern).into_iter().flatten().flatten())
 }
 
-/// `/proc`, `/sys` and `/dev`
+/// Whether the directory is `/proc`, `/sys` or `/dev`.
 fn is_of_kernel(folder: &Path) -> bool {
     folder.file_name().and_then(OsStr::to_str).is_some_and(|name| ["proc", "sys", "dev"].contains(&name))
 }
 
-/// Entries of a directory whose names match, in alphabetical order.
+/// Entries of a directory with matching names, in alphabetical order.
 fn children(directory: &Path, wanted: &glob::Pattern) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let mut names: Vec<OsString> = entries.map(|entry| entry.file_name()).collect();
@@ -412,9 +416,9 @@ fn is_executable(path: &Path) -> bool {
     path.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
-/// Follows the links of an absolute path below another root, where the kernel would leave that root.
+/// Resolves the links of an absolute path below another root, which the kernel would leave.
 fn follow_links(root: &Path, path: &Path) -> PathBuf {
-    // As many as the kernel follows.
+    // Limit of the kernel.
     const MAX_LINKS: usize = 40;
     let mut links = 0;
     let mut pending: Vec<OsString> = components(path);
@@ -439,7 +443,7 @@ fn follow_links(root: &Path, path: &Path) -> PathBuf {
     done
 }
 
-/// Names of a path, the last first.
+/// Components of a path in reverse order.
 fn components(path: &Path) -> Vec<OsString> {
     let names = path.components().filter_map(|component| match component {
         Component::Normal(name) => Some(name.to_owned()),
@@ -482,7 +486,7 @@ mod tests {
         };
         are("", &[]);
         are("build:/opt/lib;../x", &["/work/build", "/opt/lib", "/work/../x"]);
-        // `LD_LIBRARY_PATH=$LD_LIBRARY_PATH:/opt/lib` of a shell that had none.
+        // `LD_LIBRARY_PATH=$LD_LIBRARY_PATH:/opt/lib` in a shell without the variable.
         are(":/opt/lib", &["/work", "/opt/lib"]);
         are("./build/.", &["/work/build"]);
         let elsewhere = View { directory: PathBuf::new(), ..paths("build:/opt/lib") };

@@ -9,7 +9,7 @@ use crate::untrusted_file;
 
 const OLD_MAGIC: &[u8] = b"ld.so-1.7.0";
 const NEW_MAGIC: &[u8] = b"glibc-ld.so.cache1.1";
-/// A cache has some hundred KB.
+/// Largest size of a cache; usual ones have some hundred KB.
 const MOST_BYTES: u64 = 64 << 20;
 /// Size of the header of each format.
 const OLD_HEADER: usize = 16;
@@ -31,14 +31,14 @@ pub fn parse(bytes: &[u8]) -> Vec<(String, PathBuf)> {
     entries.filter_map(|entry| library(table, entry)).collect()
 }
 
-/// Reads the cache of a root directory; empty when there is none.
+/// Reads the cache of a root directory; empty if there is none.
 pub fn read(root: &Path) -> Vec<(String, PathBuf)> {
     untrusted_file::read(&root.join("etc/ld.so.cache"), MOST_BYTES)
         .map(|bytes| parse(&bytes))
         .unwrap_or_default()
 }
 
-/// The table of the new format: the file, or what stands behind a table of the old one, aligned to 8 bytes.
+/// The table of the new format: the file, or the part after a table of the old format, aligned to 8 bytes.
 fn new_table(bytes: &[u8]) -> Option<&[u8]> {
     let start = match bytes.starts_with(OLD_MAGIC) {
         true => {

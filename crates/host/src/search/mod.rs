@@ -14,10 +14,11 @@ use cuda::Library;
 
 use crate::elf::ElfFile;
 
-/// Functions that only a whole CUDA runtime defines: one that has them and is no libcudart has it linked in.
+/// Functions that every CUDA runtime defines: a file other than libcudart that has them is linked with it
+/// statically.
 const RUNTIME_FUNCTIONS: [&str; 3] = ["cudaLaunchKernel", "cudaGetErrorString", "__cudaRegisterFatBinary"];
 
-/// A target's name, understood.
+/// A parsed target name.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TargetName {
     /// `/usr/lib/libfoo.so`, `./prog`: absolute.
@@ -30,23 +31,23 @@ pub enum TargetName {
     Library(Library),
     /// `libm`, `foo`: a library `libfoo`, or a program.
     Name(String),
-    /// `*`: all files that the traced processes run.
+    /// `*`: all executable files of the traced processes.
     Everything,
 }
 
-/// What a file's name says about whether it is meant.
+/// Result of comparing a file's name with a target.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// It is.
+    /// The file matches.
     Yes,
-    /// The file's own soname has to be asked.
+    /// The soname of the file decides.
     IfSoname,
-    /// It is not.
+    /// The file does not match.
     No,
 }
 
 impl TargetName {
-    /// Understands a name; `directory` is what relative paths start from.
+    /// Parses a name; `directory` is the base of relative paths.
     pub fn parse(target: &str, directory: &Path) -> TargetName {
         if target.contains('/') {
             let absolute = without_dots(&directory.join(target));
@@ -64,7 +65,7 @@ impl TargetName {
         }
     }
 
-    /// The library, if it is one that we know.
+    /// The library, if it is a known one.
     pub fn library(&self) -> Option<Library> {
         match self {
             TargetName::Library(library) => Some(*library),
@@ -75,10 +76,10 @@ impl TargetName {
         }
     }
 
-    /// Judges a file by its path as its process sees it.
+    /// Compares a file by its path in the view of its process.
     pub fn judge(&self, path: &Path) -> Verdict {
         let file_name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        // A library that a program has put into memory and opened there.
+        // A library that a program has written to a memfd and loaded from there.
         let file_name = file_name.strip_prefix("memfd:").unwrap_or(file_name);
         let yes_if = |holds: bool| if holds { Verdict::Yes } else { Verdict::No };
         match self {
@@ -93,7 +94,7 @@ impl TargetName {
         }
     }
 
-    /// Judges a file by its path and, where that leaves it open, by what the file calls itself.
+    /// Whether a file matches by its path, or otherwise by its soname.
     pub fn accepts(&self, path: &Path, elf: &ElfFile) -> bool {
         match self.judge(path) {
             Verdict::Yes => true,
@@ -102,7 +103,7 @@ impl TargetName {
         }
     }
 
-    /// A name of a known library, not one version of it: what programs that have it linked in also answer to.
+    /// Whether the target is the CUDA runtime without a version, which programs that have it linked in also match.
     pub fn is_runtime(&self) -> bool {
         *self == TargetName::Library(Library::Runtime)
     }
@@ -114,7 +115,7 @@ const GLOB: glob::MatchOptions = glob::MatchOptions {
     require_literal_leading_dot: false,
 };
 
-/// `libcudart.so` takes every version, `libcudart.so.12` also `libcudart.so.12.9.79`.
+/// `libcudart.so` matches every version, `libcudart.so.12` also `libcudart.so.12.9.79`.
 fn judge_soname(soname: &str, file_name: &str) -> Verdict {
     let versions = file_name.strip_prefix(soname);
     if versions.is_some_and(|rest| rest.is_empty() || rest.starts_with('.')) {
@@ -135,17 +136,17 @@ fn is_library_named(file_name: &str, name: &str) -> bool {
     after(stem) || stem.strip_prefix("lib").is_some_and(after)
 }
 
-/// Copies for linking only, without code worth probing.
+/// Whether the file is a stub library for linking, without code worth probing.
 pub fn is_stub(path: &Path) -> bool {
     path.components().any(|component| component.as_os_str() == "stubs")
 }
 
-/// The file holds a CUDA runtime that was linked in statically.
+/// Whether a CUDA runtime is linked in statically.
 pub fn has_static_runtime(path: &Path, elf: &ElfFile) -> bool {
     known_by_name(path, elf).is_none() && RUNTIME_FUNCTIONS.iter().all(|name| elf.defines(name))
 }
 
-/// A CUDA program whose runtime is linked in and whose symbols are stripped: nothing to probe there.
+/// Whether a CUDA runtime is linked in, but the symbols are stripped, so that there is nothing to probe.
 pub fn hides_static_runtime(elf: &ElfFile) -> bool {
     !elf.has_symtab() && elf.has_gpu_code() && !elf.needed().any(|soname| soname.starts_with("libcudart"))
 }
@@ -160,13 +161,13 @@ pub fn known_library(path: &Path, elf: &ElfFile) -> Option<(Library, u32)> {
     }
 }
 
-/// By the file's soname, else by its name.
+/// The known library by the file's soname, otherwise by its name.
 fn known_by_name(path: &Path, elf: &ElfFile) -> Option<(Library, Option<u32>)> {
     let by_file_name = || Library::from_soname(path.file_name()?.to_str()?);
     elf.soname().and_then(Library::from_soname).or_else(by_file_name)
 }
 
-/// Major version of a runtime that does not say: 12.0 dropped texture references, 13.0 the `cudaThread` functions.
+/// Major version of a runtime without a version: 12.0 removed texture references, 13.0 the `cudaThread` functions.
 fn runtime_major(elf: &ElfFile) -> u32 {
     match () {
         () if elf.defines("cudaBindTexture") => 11,
@@ -175,7 +176,7 @@ fn runtime_major(elf: &ElfFile) -> u32 {
     }
 }
 
-/// Takes `.` and `..` out of an absolute path by its text.
+/// Removes `.` and `..` from an absolute path, without accessing the file system.
 fn without_dots(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for component in path.components() {

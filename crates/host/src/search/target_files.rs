@@ -18,17 +18,17 @@ use crate::search;
 use crate::search::folders::{CUDA_ORIGIN, PACKAGES_ORIGIN, Place, View};
 use crate::search::{TargetName, Verdict};
 
-/// One search for a target's files.
+/// A search for the files of a target.
 pub(crate) struct Hunt<'a> {
     machine: &'a Machine,
     wanted: TargetName,
     files: Vec<FileId>,
     looked_in: Vec<String>,
-    /// Files of the right name that cannot be used, with the reason.
+    /// Files with a matching name that cannot be used, with the reason.
     rejected: Vec<String>,
     /// Programs whose runtime cannot be probed.
     hidden: Vec<PathBuf>,
-    /// Mappings judged before, by device and inode.
+    /// Mappings that were already examined, by device and inode.
     seen: HashSet<((u32, u32), u64)>,
 }
 
@@ -76,7 +76,8 @@ impl<'a> Hunt<'a> {
         }
     }
 
-    /// Takes what a process has mapped. `thorough`: any mapped file may have the runtime linked in, not just the program.
+    /// Adds matching files that a process has mapped. With `thorough`, any mapped file may have the runtime linked
+    /// in, not just the program.
     fn mapped(&mut self, pid: u32, thorough: bool) {
         let program = process::executable(pid);
         let mappings = process::mappings(pid);
@@ -139,7 +140,8 @@ impl<'a> Hunt<'a> {
         }
     }
 
-    /// Takes the view's programs and the libraries that they are linked with. What they open later comes then.
+    /// Adds the view's programs and the libraries that they are linked with. Libraries that they load later are
+    /// added at that time.
     fn linked(&mut self, view: &View) {
         for program in &view.programs {
             self.take(&view.resolve(&view.outside(program)), view, "the traced program");
@@ -149,7 +151,7 @@ impl<'a> Hunt<'a> {
         }
     }
 
-    /// Takes a program on PATH whose name is wanted.
+    /// Adds a program on PATH whose name matches.
     fn program_by_name(&mut self, view: &View) -> bool {
         let TargetName::Name(name) = &self.wanted else { return false };
         if name.starts_with("lib") {
@@ -160,7 +162,7 @@ impl<'a> Hunt<'a> {
         found.is_some_and(|path| self.take(&view.resolve(&view.outside(&path)), view, "the program on PATH"))
     }
 
-    /// Takes the view's programs that have the CUDA runtime linked in.
+    /// Adds the view's programs that have the CUDA runtime linked in.
     fn programs_with_runtime(&mut self, view: &View) {
         for program in if self.wanted.is_runtime() { view.programs.as_slice() } else { &[] } {
             let path = view.resolve(&view.outside(program));
@@ -195,7 +197,8 @@ impl<'a> Hunt<'a> {
         self.looked_in.push(directory);
     }
 
-    /// `each` is called for each path that matches, with whether it is an ELF file.
+    /// Adds files whose paths match a pattern. `each` is called for each of them; its argument is whether it is an
+    /// ELF file.
     pub(crate) fn pattern(&mut self, scope: &Scope, pattern: &str, mut each: impl FnMut(bool)) {
         let own = std::iter::once(View::default());
         let containers =
@@ -210,7 +213,7 @@ impl<'a> Hunt<'a> {
         }
     }
 
-    /// Takes a file on disk if its name, before or after following links, is the right one.
+    /// Adds a file on disk if its name matches, before or after following links.
     fn offer_named(&mut self, view: &View, path: &Path, reason: &str) -> bool {
         let inside = view.inside(path);
         if self.wanted.judge(&inside) == Verdict::No || search::is_stub(path) || !path.exists() {
@@ -218,12 +221,12 @@ impl<'a> Hunt<'a> {
         }
         let resolved = view.resolve(path);
         let shown = view.inside(&resolved);
-        // A link's own name may be the soname that the file it leads to does not carry.
+        // The name of a link may be the soname, even if the target file has none.
         let by_name = self.wanted.judge(&inside) == Verdict::Yes && !search::is_stub(&resolved);
         if by_name { self.take(&resolved, view, reason) } else { self.offer(&resolved, &shown, reason) }
     }
 
-    /// Takes a file if it is what is wanted by name, soname or content.
+    /// Adds a file if its name, soname or content matches.
     fn offer(&mut self, open_path: &Path, shown: &Path, reason: &str) -> bool {
         match ElfFile::open(open_path) {
             Ok(elf) if accepts(&self.wanted, shown, &elf) => {
@@ -257,13 +260,14 @@ impl<'a> Hunt<'a> {
     }
 }
 
-/// The file is what is wanted: by its path, its soname, or as a program with the CUDA runtime linked in.
+/// Whether the file matches: by its path, its soname, or as a program with the CUDA runtime linked in.
 pub(crate) fn accepts(wanted: &TargetName, path: &Path, elf: &ElfFile) -> bool {
     !search::is_stub(path)
         && (wanted.accepts(path, elf) || (wanted.is_runtime() && search::has_static_runtime(path, elf)))
 }
 
-/// The path at which we reach a mapped file: as the process knows it if that is still the same file, else its mapping.
+/// The path of a mapped file for this process: the path that the process sees, if that is still the same file,
+/// otherwise its mapping.
 pub(crate) fn reachable(view: &View, pid: u32, mapping: &Mapping) -> Option<PathBuf> {
     let link = mapping.link(pid);
     let mapped = Identity::of(&link).ok();
@@ -280,7 +284,7 @@ pub(crate) fn reachable(view: &View, pid: u32, mapping: &Mapping) -> Option<Path
     mapped.map(|_| link)
 }
 
-/// Says why such a program has no functions to probe, and what to do.
+/// The message that a program with a stripped runtime has no functions to probe, and the remedy.
 pub(crate) fn hidden_runtime(program: &Path) -> String {
     let path = program.display();
     format!(

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-/// Compiles C into a file.
+/// Compiles C source to a file.
 pub fn gcc(source: &str, output: &Path, flags: &[&str]) {
     let file = output.with_extension("c");
     std::fs::create_dir_all(output.parent().expect("a directory")).expect("made");
@@ -14,12 +14,12 @@ pub fn gcc(source: &str, output: &Path, flags: &[&str]) {
     assert!(status.success(), "gcc failed on {}", output.display());
 }
 
-/// Compiles C into a shared library with a soname.
+/// Compiles C source to a shared library with a soname.
 pub fn library(source: &str, output: &Path, soname: &str) {
     gcc(source, output, &["-shared", "-fPIC", &format!("-Wl,-soname,{soname}")]);
 }
 
-/// A program that loads the libraries it is given, says so, and waits.
+/// Builds a program that loads the libraries in its arguments, prints a line, and waits.
 pub fn loader(directory: &Path) -> PathBuf {
     let program = directory.join("loader");
     let source = r#"
@@ -41,7 +41,7 @@ pub fn loader(directory: &Path) -> PathBuf {
 pub struct Running(pub Child);
 
 impl Running {
-    /// Starts a command and waits for the line that says it is ready.
+    /// Starts a command and waits for its first line of output.
     pub fn start(command: &mut Command) -> Running {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("started");
         let mut line = String::new();

@@ -1,9 +1,10 @@
 //! Built-ins on addresses: `uaddr`, `kptr`, `memcmp`; and `find`, which looks up a key and binds the value to a variable.
 
+use crate::check::Checker;
 use crate::check::scope::At;
-use crate::check::{Checker, limits};
-use crate::hir::make::{address, binary, convert, expr, int, not, unknown};
+use crate::hir::make::{address, binary, convert, expr, int, not, pieces, unknown};
 use crate::hir::{BinaryOp, Expr, ExprKind, Type};
+use crate::limits;
 use crate::source::span::Span;
 use crate::syntax::ast;
 use std::sync::Arc;
@@ -24,24 +25,6 @@ impl Checker<'_> {
             other => {
                 let message = format!("`kptr` takes an address, found {}", self.types.show(other));
                 self.error("E0210", arg.span, message);
-                unknown(span)
-            }
-        }
-    }
-
-    /// `&p->member`, `&p[3]`: where it lies.
-    pub fn address_in_memory(&mut self, inner: &ast::Expr, span: Span) -> Expr {
-        let place = self.place(inner);
-        match place.kind {
-            ExprKind::Load { .. } => {
-                let ty = Type::Pointer(Arc::new(place.ty.clone()));
-                expr(ExprKind::Cast(Box::new(self.address_of(place))), ty, span)
-            }
-            _ if place.ty == Type::Void => unknown(span),
-            _ => {
-                let message = "this lies in no memory that has an address: variables and maps do not";
-                self.error("E0223", span, message)
-                    .help("use the value itself; `&p->member` is the address of what lies behind a pointer");
                 unknown(span)
             }
         }
@@ -115,70 +98,5 @@ impl Checker<'_> {
         };
         let (a, b) = (piece(lhs, &args[0]), piece(rhs, &args[1]));
         Some(binary(BinaryOp::Eq, a?, b?, Type::Bool, lhs.span))
-    }
-
-    /// `find(@m, k, $v)` is `{ $f = has_key(@m, k); $v = $f ? @m[k] : $v; $f }`.
-    pub fn find(&mut self, args: &[ast::Expr], span: Span) -> Expr {
-        let (ast::ExprKind::Map { name, keys: None }, ast::ExprKind::Var(var)) =
-            (&args[0].kind, &args[2].kind)
-        else {
-            let error = self.error("E0210", span, "`find` takes a map, a key and a variable");
-            error.help("write `find(@map, key, $value)`");
-            return unknown(span);
-        };
-        let hidden = |what: &str| format!("{what}@find{}", span.start);
-        let made = |kind| ast::Expr { kind, span };
-        let read = |name: String| made(ast::ExprKind::Var(name));
-        let assign = |name: String, value: ast::Expr| {
-            let kind = ast::StmtKind::Assign { target: read(name), op: None, value };
-            ast::Stmt { kind, span }
-        };
-        let key = read(hidden("key"));
-        let call = ast::ExprKind::Call {
-            name: ast::Name { node: "has_key".into(), span },
-            args: vec![args[0].clone(), key.clone()],
-        };
-        let value = made(ast::ExprKind::Map { name: name.clone(), keys: Some(vec![key]) });
-        // A variable of which nothing is known yet gets its type from the map.
-        let var_id = self.scope.lookup(var).filter(|id| self.scope.is_set(*id));
-        let is_set = var_id.is_some_and(|id| self.scope.var(id).slot.get().ty(&self.types).is_some());
-        let value = match is_set {
-            false => value,
-            true => made(ast::ExprKind::Ternary {
-                cond: Box::new(read(hidden("found"))),
-                then: Some(Box::new(value)),
-                otherwise: Box::new(read(var.clone())),
-            }),
-        };
-        let stmts = vec![
-            assign(hidden("key"), args[1].clone()),
-            assign(hidden("found"), made(call)),
-            assign(var.clone(), value),
-        ];
-        let body = ast::Block { stmts, span };
-        self.valued_block(&body, Some(&read(hidden("found"))), span)
-    }
-}
-
-/// Words of memory, the largest first: where each begins and its bytes.
-pub fn pieces(count: i64) -> impl Iterator<Item = (i64, u8)> {
-    let mut at = 0;
-    std::iter::from_fn(move || {
-        let left = count - at;
-        let bytes = [8, 4, 2, 1].into_iter().find(|&bytes| bytes <= left)?;
-        at += bytes;
-        Some((at - bytes, bytes as u8))
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::pieces;
-
-    #[test]
-    fn words_cover_all_bytes_once() {
-        assert_eq!(pieces(15).collect::<Vec<_>>(), [(0, 8), (8, 4), (12, 2), (14, 1)]);
-        assert_eq!(pieces(1).collect::<Vec<_>>(), [(0, 1)]);
-        assert_eq!(pieces(16).count(), 2);
     }
 }

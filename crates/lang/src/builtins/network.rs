@@ -4,14 +4,12 @@
 
 use std::net::IpAddr;
 
-use crate::builtins::address::pieces;
 use crate::check::Checker;
-use crate::check::slots::literal;
-use crate::hir::make::{binary, convert, expr, int, is_unknown, unknown};
+use crate::hir::make::{binary, convert, expr, int, is_unknown, literal, piece, unknown};
 use crate::hir::{BinaryOp, Expr, ExprKind, Lookup, Type};
 use crate::source::span::Span;
 use crate::syntax::ast;
-use crate::types::{CHAR, U8};
+use crate::types::{CHAR, U8, is_bytes};
 use std::sync::Arc;
 
 /// Families of addresses (linux/socket.h).
@@ -107,26 +105,6 @@ impl Checker<'_> {
     }
 }
 
-/// Whether two arrays of the same type, whose bytes say all, are equal.
-pub fn same_arrays(lhs: &Expr, rhs: &Expr, bytes: u32, span: Span) -> Expr {
-    let same = |(at, bytes): (i64, u8)| {
-        let (a, b) = (piece(lhs, at as u32, bytes), piece(rhs, at as u32, bytes));
-        binary(BinaryOp::Eq, a, b, Type::Bool, span)
-    };
-    let both = |a, b| binary(BinaryOp::And, a, b, Type::Bool, span);
-    pieces(i64::from(bytes)).map(same).reduce(both).unwrap_or_else(|| int(1, Type::Bool, span))
-}
-
-/// An array of integers.
-pub fn is_integers(ty: &Type) -> bool {
-    matches!(ty, Type::Array(element, _) if matches!(**element, Type::Int { .. }))
-}
-
-/// An array of integers of one byte.
-pub fn is_bytes(ty: &Type) -> bool {
-    matches!(ty, Type::Array(element, _) if matches!(**element, Type::Int { bytes: 1, .. }))
-}
-
 /// Family and words. Those that only IPv6 has are zero otherwise: equal addresses are equal keys.
 fn inet(family: &Expr, address: &Expr, long: bool, span: Span) -> Expr {
     let zero = || int(0, Type::U32, span);
@@ -142,15 +120,4 @@ fn inet(family: &Expr, address: &Expr, long: bool, span: Span) -> Expr {
     });
     let words = [family.clone(), piece(address, 0, 4)].into_iter().chain(behind);
     expr(ExprKind::Tuple(words.collect()), Type::Inet, span)
-}
-
-/// Some bytes of an array, of what an address points to, or the low ones of a number.
-fn piece(value: &Expr, at: u32, bytes: u8) -> Expr {
-    let (base, ty) = (Box::new(value.clone()), Type::Int { bytes, signed: false });
-    let kind = match value.ty {
-        Type::Array(..) => ExprKind::Member { base, offset: at },
-        Type::Pointer(_) => ExprKind::Load { base, offset: i64::from(at) },
-        _ => return convert(value.clone(), &ty),
-    };
-    expr(kind, ty, value.span)
 }

@@ -2,9 +2,8 @@
 
 use crate::builtins::posix::SIGNALS;
 use crate::check::Checker;
-use crate::check::slots::literal;
 use crate::diagnostics::wording::did_you_mean;
-use crate::hir::make::{convert, int, is_unknown};
+use crate::hir::make::{convert, int, is_unknown, literal};
 use crate::hir::{Expr, StmtKind, Type};
 use crate::source::span::Span;
 use crate::syntax::ast;

@@ -1,14 +1,15 @@
 //! Built-in functions that return a value, one arm each.
 
 use crate::builtins::Call;
+use crate::check::Checker;
 use crate::check::variables::has_mode;
-use crate::check::{Checker, limits};
 use crate::diagnostics::wording::did_you_mean;
-use crate::expand::{devices, kernel_names};
-use crate::hir::make::{binary, convert, expr, int, is_unknown, not, unknown};
-use crate::hir::{BinaryOp, Builtin, Expr, ExprKind, Lookup, MapId, StackMode, Type};
+use crate::hir::make::{binary, convert, expr, int, is_unknown, literal, not, unknown};
+use crate::hir::{BinaryOp, Builtin, Expr, ExprKind, Lookup, StackMode, Type};
+use crate::limits;
 use crate::source::span::Span;
 use crate::syntax::ast;
+use crate::types::is_kernel_name;
 
 /// Registers that `reg` reads, by architecture.
 static REGISTERS_OF: &[(&str, &[&str])] = &[
@@ -127,44 +128,12 @@ impl Checker<'_> {
         expr(ExprKind::Lookup(Box::new(convert(value, &Type::I64))), Type::Lookup(lookup), span)
     }
 
-    /// What forms put in, for which no script has a name.
-    pub fn of_forms(&mut self, name: &str, arg: &ast::Expr, span: Span) -> Expr {
-        let value = self.expr(arg);
-        if is_unknown(&value) {
-            return unknown(span);
-        }
-        match kernel_names::FORMS.iter().chain(devices::SHOWN).find(|(_, function, _)| *function == name) {
-            Some((.., lookup)) => {
-                let id = Box::new(convert(value, &Type::I64));
-                expr(ExprKind::Lookup(id), Type::Lookup(*lookup), span)
-            }
-            None if name == kernel_names::TEXT => {
-                let base = Box::new(convert(value, &Type::U64));
-                expr(ExprKind::ReadStr { base, limit: None }, Type::Str(kernel_names::BYTES), span)
-            }
-            None => expr(ExprKind::Builtin(Builtin::StrHash, vec![value]), Type::U64, span),
-        }
-    }
-
     /// `kernel_name(h, what)`: forms leave those alone that they do not know.
     pub fn kernel_form(&mut self, form: &[ast::Expr], span: Span) -> Expr {
         let span = form.first().map_or(span, |form| form.span);
         let error = self.error("E0210", span, "there is no such form of a kernel's name");
         error.help("there are `short`, `full` and `mangled`: `kernel_name(args.kernel, full)`");
         unknown(span)
-    }
-
-    /// The text of a kernel's name, as the driver knows it and as far as conditions look at it.
-    pub fn kernel_text(&mut self, name: Expr) -> Expr {
-        let span = name.span;
-        let map = self.map_id(kernel_names::TEXTS, span);
-        if !self.maps[map.0 as usize].is_known(&self.types) {
-            return unknown(span);
-        }
-        let id = expr(ExprKind::Cast(Box::new(name)), Type::U64, span);
-        let kind = ExprKind::MapGet { map, key: vec![id] };
-        let whole = expr(kind, Type::Str(kernel_names::BYTES), span);
-        expr(ExprKind::Cast(Box::new(whole)), Type::Str(kernel_names::COMPARED), span)
     }
 
     /// 0 if equal, else 1.
@@ -373,7 +342,7 @@ impl Checker<'_> {
     fn buf_of_text(&mut self, text: Expr, args: &[ast::Expr], span: Span) -> Expr {
         let most = self.config.max_strlen;
         let length = match (args.get(1), &text.ty) {
-            (Some(arg), _) => crate::check::slots::literal(&self.number(arg, "the length of `buf`")),
+            (Some(arg), _) => literal(&self.number(arg, "the length of `buf`")),
             (None, Type::Str(capacity)) => Some(i64::from(*capacity) - 1),
             (None, _) => None,
         };
@@ -456,94 +425,6 @@ impl Checker<'_> {
         }
         expr(ExprKind::Reg(name), Type::U64, span)
     }
-
-    /// `len(@map)`, `len(ustack)`, `len(kstack(10))`
-    pub fn len(&mut self, arg: &ast::Expr, span: Span) -> Expr {
-        let word = match &arg.kind {
-            ast::ExprKind::Ident(name) => name.as_str(),
-            ast::ExprKind::Call { name, .. } => name.node.as_str(),
-            _ => "",
-        };
-        if matches!(word, "ustack" | "kstack") {
-            return match self.expr(arg).ty {
-                Type::Stack { user, limit, .. } => expr(ExprKind::StackLen { user, limit }, Type::U64, span),
-                _ => unknown(span),
-            };
-        }
-        if self.is_copied_stack(arg) {
-            let error = self.error("E0210", arg.span, "the length of this stack was not kept");
-            error.help("`len($s)` is for a variable that `ustack` or `kstack` is assigned to");
-            return unknown(span);
-        }
-        let Some(map) = self.whole_map(arg, "len") else { return unknown(span) };
-        let state = &self.maps[map.0 as usize];
-        if state.key.get().as_ref().is_some_and(Vec::is_empty) {
-            let message = format!("`@{}` has no keys to count", state.name);
-            self.error("E0202", span, message).help("`len` takes a map with keys, or a stack");
-            return unknown(span);
-        }
-        expr(ExprKind::Len(map), Type::U64, span)
-    }
-
-    /// Forms have replaced the lengths of variables that a stack is assigned to directly.
-    fn is_copied_stack(&mut self, arg: &ast::Expr) -> bool {
-        let ast::ExprKind::Var(name) = &arg.kind else { return false };
-        let Some(id) = self.scope.lookup(name) else { return false };
-        matches!(self.scope.var(id).slot.get().ty(&self.types), Some(Type::Stack { .. }))
-    }
-
-    pub fn has_key(&mut self, args: &[ast::Expr], span: Span) -> Expr {
-        let Some(map) = self.whole_map(&args[0], "has_key") else { return unknown(span) };
-        match self.given_key(map, &args[1], span) {
-            Some(key) => expr(ExprKind::HasKey { map, key }, Type::Bool, span),
-            None => unknown(span),
-        }
-    }
-
-    /// A key that stands as an argument: `k`, `(a, b)`.
-    fn given_key(&mut self, map: MapId, key: &ast::Expr, span: Span) -> Option<Vec<Expr>> {
-        let name = self.maps[map.0 as usize].name.clone();
-        self.cell(&name, Some(std::slice::from_ref(key)), span).map(|(_, key)| key)
-    }
-
-    /// `delete(@m, k)`, `delete(@scalar)`, and of old `delete(@a[k], @b[k])`: one expression for each key.
-    pub fn delete(&mut self, args: &[ast::Expr], span: Span) -> Vec<Expr> {
-        let is_old = |arg: &ast::Expr| matches!(&arg.kind, ast::ExprKind::Map { keys: Some(_), .. });
-        if is_old(&args[0]) {
-            return args.iter().filter_map(|arg| self.delete_cell(arg)).collect();
-        }
-        let Some(map) = self.whole_map(&args[0], "delete") else { return Vec::new() };
-        let key = match &args[1..] {
-            [] => self.key_of_scalar(map, span),
-            [key] => self.given_key(map, key, span),
-            _ => {
-                let error = self.error("E0209", span, "`delete` takes a map and one key");
-                error.help("put a key of several values in parentheses: `delete(@map, (a, b))`");
-                None
-            }
-        };
-        key.map(|key| expr(ExprKind::Delete { map, key }, Type::Bool, span)).into_iter().collect()
-    }
-
-    fn key_of_scalar(&mut self, map: MapId, span: Span) -> Option<Vec<Expr>> {
-        let state = &self.maps[map.0 as usize];
-        if state.key.get().as_ref().is_some_and(|key| !key.is_empty()) {
-            let name = state.name.clone();
-            let error = self.error("E0202", span, format!("`delete` needs to know which key of `@{name}`"));
-            error.help(format!("write `delete(@{name}, key)`, or `clear(@{name})` for all keys"));
-            return None;
-        }
-        Some(Vec::new())
-    }
-
-    fn delete_cell(&mut self, arg: &ast::Expr) -> Option<Expr> {
-        let ast::ExprKind::Map { name, keys } = &arg.kind else {
-            self.error("E0210", arg.span, "expected a map with a key").help("write `delete(@map, key)`");
-            return None;
-        };
-        let (map, key) = self.cell(name, keys.as_deref(), arg.span)?;
-        Some(expr(ExprKind::Delete { map, key }, Type::Bool, arg.span))
-    }
 }
 
 /// Checks what the stage before has replaced where it is right; the others have their messages.
@@ -555,9 +436,4 @@ pub(crate) fn expanded(_: &mut Checker<'_>, call: &Call<'_>) -> Expr {
 fn search(haystack: Expr, needle: Expr, span: Span) -> Expr {
     let kind = ExprKind::Builtin(Builtin::StrSearch, vec![haystack, needle]);
     expr(kind, Type::I64, span)
-}
-
-/// A number that prints as a kernel's name.
-pub fn is_kernel_name(ty: &Type) -> bool {
-    matches!(ty, Type::Lookup(Lookup::Kernel | Lookup::KernelFull | Lookup::KernelMangled))
 }

@@ -7,27 +7,28 @@
 
 use crate::catalog::FileId;
 
-/// A type of a file, as the catalog numbers it. One type may have several numbers: each unit of a program declares its own.
+/// A type of a file, by the catalog's number. A type may have several numbers, since each unit of a program
+/// declares its own.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TypeId {
     /// The file.
     pub file: FileId,
-    /// The catalog's number.
+    /// Number in the catalog.
     pub at: u64,
 }
 
 /// A function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Function {
-    /// As C declares it: `int grow(struct pool *p, unsigned long n)`.
+    /// C declaration: `int grow(struct pool *p, unsigned long n)`.
     pub declared: String,
-    /// In order; those without a name are called by their place: `_1`.
+    /// Parameters in order; a parameter without a name is named by its index: `_1`.
     pub params: Vec<Param>,
-    /// `None`: it returns nothing.
+    /// Result type; `None` for `void`.
     pub ret: Option<TypeId>,
-    /// The caller says where the result goes, before all parameters.
+    /// True if the caller passes the address of the result as a hidden first argument.
     pub hidden: bool,
-    /// Where nobody can tell how a function is called.
+    /// The parameters whose locations are unknown, if any.
     pub unsure: Option<Unsure>,
 }
 
@@ -36,39 +37,40 @@ pub struct Function {
 pub struct Param {
     /// `n`
     pub name: String,
-    /// Its type; of an object that the ABI passes by its address, a pointer to it.
+    /// Type; for an object that the ABI passes by reference, a pointer to it.
     pub ty: TypeId,
 }
 
-/// From some parameter on nobody can tell where arguments lie.
+/// The locations of arguments are unknown from some parameter on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unsure {
-    /// The first such parameter.
+    /// Index of the first such parameter.
     pub from: usize,
-    /// Why, in words.
+    /// Reason.
     pub why: String,
 }
 
 /// A type of a file.
 pub type Type = wire::debug_info::Type<TypeId>;
-/// What a type of a file is.
+/// Kind of a type of a file.
 pub type Kind = wire::debug_info::Kind<TypeId>;
-/// A member of a struct of a file.
+/// Member of a struct of a file.
 pub type Field = wire::debug_info::Field<TypeId>;
 
-/// What gives a file debug information.
+/// Advice on how to get debug information for a file.
 pub const WITH_INFORMATION: &str = "compile it with `-g`, or install the package with its debug information (`-dbg`, `-dbgsym`, `-debuginfo`)";
 
-/// Why nothing is known of a function.
+/// The reason why a function is not described.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Absent {
-    /// The file has no debug information, nor is there any beside it.
+    /// The file has no debug information, and no separate debug file.
     NoInformation {
-        /// Files that were looked for.
+        /// Files that were searched.
         looked_for: Vec<String>,
     },
-    /// There is some, and this function is not in it.
+    /// The debug information does not contain this function.
     NotDescribed,
-    /// There is some that cannot be used, or the function is not called as it is declared: why, in words.
+    /// The debug information cannot be used, or the function does not use its declared calling convention; the
+    /// text is the reason.
     Unusable(String),
 }

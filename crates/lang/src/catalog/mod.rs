@@ -11,24 +11,24 @@ use crate::catalog::debug_info::{Absent, TypeId};
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId(pub u32);
 
-/// Stands for the kernel, whose types are told as those of a file are: by its BTF.
+/// Pseudo file of the kernel, whose BTF types are presented like those of a file.
 pub const KERNEL: FileId = FileId(u32::MAX);
 
-/// A file that a target name stands for.
+/// A file of a target.
 #[derive(Clone, Debug, PartialEq)]
 pub struct File {
-    /// The catalog's name for it.
+    /// Id in the catalog.
     pub id: FileId,
-    /// What `probe` and messages show.
+    /// Path in `probe` and in messages.
     pub path: String,
-    /// Known library and its major version (0: the library has one ABI for all), whose signature tables apply.
+    /// Known library and its major version (0: all versions have one ABI); its signature tables apply.
     pub library: Option<(cuda::Library, u32)>,
 }
 
 /// A function of a file. Several symbols at one address are one function with several names.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Function {
-    /// All names at the address, the preferred (dynamic, global) first; never empty; versions stripped.
+    /// All names at the address, the preferred one (dynamic, global) first; never empty; without versions.
     pub names: Vec<String>,
     /// ELF symbol version of the first name.
     pub version: Option<String>,
@@ -36,35 +36,35 @@ pub struct Function {
     pub offset: u64,
 }
 
-/// Where a probe of a function goes in the file.
+/// Position of a probe in a file.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Place {
     /// File offset of the probed instruction.
     pub offset: u64,
-    /// Bytes that the prologue has already pushed there: stack arguments lie that much higher.
+    /// Number of bytes that the prologue has pushed before this position; stack arguments are at that distance.
     pub stack_shift: u32,
 }
 
-/// What is at a place in a file's code.
+/// Result of examining a position in a file's code.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Landing {
-    /// An instruction begins there, as far as anybody can tell.
+    /// The start of an instruction, as far as known.
     Begins,
-    /// The middle of an instruction: the file offsets of it and of the next one.
+    /// The middle of an instruction, with the file offsets of that instruction and the next one.
     Inside {
-        /// It.
+        /// Offset of the instruction.
         begins: u64,
-        /// The next one.
+        /// Offset of the next instruction.
         next: u64,
     },
-    /// Behind the end of the function, which has so many bytes.
+    /// After the end of the function.
     Behind {
-        /// Bytes.
+        /// Size of the function in bytes.
         size: u64,
     },
 }
 
-/// A marker that a file's author put into the code for tracers: `usdt`. One name may stand at several places.
+/// A USDT marker, which the author of a file has placed in the code. One name may have several positions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marker {
     /// `libnccl`
@@ -73,47 +73,47 @@ pub struct Marker {
     pub name: String,
     /// File offset of the instruction.
     pub offset: u64,
-    /// File offset of the counter that tells the program that somebody listens; 0: there is none.
+    /// File offset of the semaphore, a counter of attached tracers; 0: none.
     pub semaphore: u64,
-    /// What is passed on, in order.
+    /// Arguments in order.
     pub args: Vec<MarkerArg>,
 }
 
-/// A value that a marker passes on.
+/// An argument of a marker.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MarkerArg {
     /// 1, 2, 4 or 8.
     pub bytes: u8,
     /// Two's complement.
     pub signed: bool,
-    /// Where it is when the marker is passed.
+    /// Location of the value at the marker.
     pub place: MarkerPlace,
 }
 
-/// Where a marker's value is. Registers have the names that `reg` takes.
+/// Location of a marker's argument. Registers have the names in `reg`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum MarkerPlace {
-    /// Always the same.
+    /// A constant.
     Constant(i64),
-    /// The low bytes of it.
+    /// The low bytes of a register.
     Register(String),
-    /// In memory, at the sum of these.
+    /// Memory at the sum of these values.
     Memory {
-        /// A register.
+        /// Base register.
         base: Option<String>,
-        /// Another one, and what it is multiplied by.
+        /// Index register, and its factor.
         index: Option<(String, u8)>,
-        /// Bytes.
+        /// Offset in bytes.
         offset: i64,
     },
-    /// Somewhere that cannot be read: as the file says it.
+    /// An unsupported location, as written in the file.
     Unreadable(String),
 }
 
 /// A tracepoint of the kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tracepoint {
-    /// What its record holds.
+    /// Fields of its record.
     pub fields: Vec<RecordField>,
 }
 
@@ -122,34 +122,34 @@ pub struct Tracepoint {
 pub struct RecordField {
     /// `prev_comm`
     pub name: String,
-    /// Bytes from the start of the record.
+    /// Offset in the record in bytes.
     pub offset: u32,
-    /// What it is.
+    /// Type.
     pub kind: RecordKind,
 }
 
-/// What a field of a record is.
+/// Type of a field of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RecordKind {
-    /// A number.
+    /// An integer.
     Int {
         /// 1, 2, 4 or 8.
         bytes: u8,
         /// Two's complement.
         signed: bool,
     },
-    /// An address, of text or of something else.
+    /// An address.
     Pointer {
-        /// `char *`
+        /// True for `char *`.
         text: bool,
     },
-    /// The address of a struct that the kernel declares, by its name.
+    /// A pointer to a struct of the kernel with this name.
     PointerTo(String),
     /// `const char *const *argv`
     Texts,
     /// `char comm[16]`
     Text(u32),
-    /// `__data_loc char[] name`: text elsewhere in the record.
+    /// `__data_loc char[] name`: text at another position of the record.
     LocatedText,
     /// `unsigned long args[6]`
     Array {
@@ -157,10 +157,10 @@ pub enum RecordKind {
         bytes: u8,
         /// Two's complement.
         signed: bool,
-        /// Elements.
+        /// Number of elements.
         count: u32,
     },
-    /// Something that scripts cannot read, as C declares it.
+    /// An unsupported type, as a C declaration.
     Other(String),
 }
 
@@ -181,109 +181,110 @@ impl std::fmt::Display for RecordKind {
     }
 }
 
-/// Why a target name stands for nothing.
+/// The reason why a target has no files.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TargetError {
-    /// Nothing of this name now; a traced process may still map it. `looked_in` says where we looked.
+    /// No file of this name exists now, but a traced process may still map one.
     NotYet {
-        /// Places searched, for the message.
+        /// Searched locations, for the message.
         looked_in: Vec<String>,
     },
-    /// No such file, not an ELF file, not readable ...: the reason in words.
+    /// The file does not exist, is not an ELF file, or is not readable; the text is the reason.
     Unusable(String),
 }
 
-/// The machine as the language sees it.
+/// The machine, as far as the language depends on it.
 pub trait Catalog {
-    /// The files that a target (`libcuda`, `/usr/lib/*/libc.so.6`, `./prog`) stands for; never empty when `Ok`.
+    /// The files of a target (`libcuda`, `/usr/lib/*/libc.so.6`, `./prog`); never empty if `Ok`.
     fn files(&self, target: &str) -> Result<Vec<File>, TargetError>;
 
-    /// The files among these that a target stands for.
+    /// The files of a target that are among the given ones.
     fn files_among(&self, target: &str, among: &[FileId]) -> Vec<File>;
 
-    /// All functions of a file, each address once, sorted by first name.
+    /// All functions of a file, without duplicate addresses, sorted by first name.
     fn functions(&self, file: FileId) -> &[Function];
 
-    /// Whether a symbol stands for one of several functions, of which the loader takes one (IFUNC).
+    /// Whether a symbol is an IFUNC, which the loader resolves to one of several functions.
     fn is_indirect(&self, file: FileId, name: &str) -> bool;
 
     /// All markers of a file.
     fn markers(&self, file: FileId) -> &[Marker];
 
-    /// Cheapest safe place for an entry probe of the function at `offset`.
+    /// The cheapest safe position for an entry probe of the function at `offset`.
     fn entry_place(&self, file: FileId, offset: u64) -> Place;
 
-    /// Place for a return probe, or a session whose two sides share one place.
+    /// Position for a return probe, or for a session, whose two sides share one position.
     fn return_place(&self, file: FileId, offset: u64) -> Place;
 
-    /// What is at `offset` of a file, in the function that begins at `function` or in whichever has that place. A breakpoint in the
-    /// middle of an instruction makes another one of it.
+    /// Examines `offset` of a file, in the function at `function` or, without it, in the function that contains
+    /// the offset. A breakpoint in the middle of an instruction would change the instruction.
     fn landing(&self, file: FileId, function: Option<u64>, offset: u64) -> Landing;
 
-    /// File offset of a virtual address in the file's code; `None` where it has no code, or nobody can tell.
+    /// File offset of a virtual address in the file's code; `None` if it is not code, or unknown.
     fn address_to_offset(&self, file: FileId, address: u64) -> Option<u64>;
 
     /// Virtual address in the file, and size in bytes, of a variable or function.
     fn symbol(&self, file: FileId, name: &str) -> Option<(u64, u64)>;
 
-    /// Virtual address of a place in the file's code; the other way round than [`Catalog::address_to_offset`].
+    /// Virtual address of an offset in the file's code; the inverse of [`Catalog::address_to_offset`].
     fn offset_to_address(&self, file: FileId, offset: u64) -> Option<u64>;
 
-    /// What the file's debug information declares of the function at an offset, by this symbol.
+    /// The declaration in the file's debug information of the function at an offset; `symbol` is the probed
+    /// symbol.
     ///
     /// # Errors
-    /// Nothing: why.
+    /// There is no declaration; the error is the reason.
     fn declared(&self, file: FileId, offset: u64, symbol: &str) -> Result<Arc<debug_info::Function>, Absent>;
 
-    /// Lines of a source file that have code in a file, and the address where that begins; a line is there once for each function that
-    /// has code of it. Sorted. `source` is the end of the path of the source file.
+    /// Lines of a source file with code in a file, and the address where the code begins. A line occurs once per
+    /// function that has code of it. Sorted. `source` is the end of the path of the source file.
     ///
     /// # Errors
-    /// Nothing is known: why.
+    /// There is no information; the error is the reason.
     fn source_lines(&self, file: FileId, source: &str) -> Result<Vec<(u64, u64)>, Absent>;
 
     /// A type of a file's debug information.
     fn declared_type(&self, id: TypeId) -> Arc<debug_info::Type>;
 
-    /// The type of this name in a file's debug information: `point`, `ns::point`, without `struct` before it.
+    /// The type of this name in a file's debug information: `point`, `ns::point`, without the keyword `struct`.
     fn declared_type_named(&self, file: FileId, name: &str) -> Option<TypeId>;
 
-    /// The struct, union or enum of this name that the kernel declares, a type of [`KERNEL`].
+    /// The struct, union or enum of the kernel with this name, a type of [`KERNEL`].
     fn kernel_type_named(&self, name: &str) -> Option<TypeId>;
 
-    /// The enum that the kernel declares with a constant of this name, a type of [`KERNEL`].
+    /// The enum of the kernel with a constant of this name, a type of [`KERNEL`].
     fn kernel_enum_with(&self, constant: &str) -> Option<TypeId>;
 
     /// Id of the cgroup (version 2) at a path; `None` if there is none.
     fn cgroup_id(&self, path: &str) -> Option<u64>;
 
-    /// What a tracepoint's record holds.
+    /// The fields of a tracepoint's record.
     ///
     /// # Errors
-    /// There is none, or nobody can tell: why.
+    /// There is no such tracepoint, or it cannot be read; the error is the reason.
     fn tracepoint(&self, category: &str, event: &str) -> Result<Tracepoint, String>;
 
     /// Category and name of all tracepoints.
     fn tracepoints(&self) -> Vec<(String, String)>;
 
-    /// What a tracepoint passes on, each in 8 bytes.
+    /// The arguments of a raw tracepoint, 8 bytes each.
     ///
     /// # Errors
-    /// There is none, or nobody can tell: why.
+    /// There is no such tracepoint, or it cannot be read; the error is the reason.
     fn raw_tracepoint(&self, event: &str) -> Result<Tracepoint, String>;
 
     /// Names of all raw tracepoints.
     fn raw_tracepoints(&self) -> Vec<String>;
 
-    /// Where a field lies in a struct of the kernel, in bytes: `("task_struct", "real_parent")`.
+    /// Offset of a field in a struct of the kernel, in bytes: `("task_struct", "real_parent")`.
     fn kernel_field(&self, of: &str, field: &str) -> Option<u32>;
 
-    /// Library names worth suggesting when a target is misspelled.
+    /// Library names for suggestions if a target is misspelled.
     fn known_targets(&self) -> Vec<String>;
 }
 
-/// Answers of a [`Catalog`] that has nothing of a kind, for tests: `lang::lacks!(markers, kernel)` within its implementation.
-/// A test names each kind that its machine lacks, so that a new question to catalogs is forgotten nowhere.
+/// Empty implementations of groups of [`Catalog`] methods, for tests: `lang::lacks!(markers, kernel)` within the
+/// implementation. A test names each group that its machine lacks, so that a new method is not overlooked.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! lacks {

@@ -2,17 +2,15 @@
 
 use rustc_hash::FxHashSet;
 
-use crate::builtins::network::is_bytes;
 use crate::catalog::KERNEL;
-use crate::check::slots::literal;
-use crate::check::{Checker, limits};
+use crate::check::Checker;
 use crate::diagnostics::wording::did_you_mean;
-use crate::hir::make::{address, binary, convert, expr, int, is_unknown, unknown};
+use crate::hir::make::{address, binary, convert, expr, int, is_unknown, literal, unknown};
 use crate::hir::{BinaryOp, Expr, ExprKind, StructId, Type};
-use crate::resolve::usage::is_args;
+use crate::limits;
 use crate::source::span::Span;
 use crate::syntax::ast;
-use crate::types::{CHAR, U8, is_scalar};
+use crate::types::{CHAR, U8, is_bytes, is_scalar};
 use std::sync::Arc;
 
 /// Fields that a message lists.
@@ -320,7 +318,7 @@ impl Checker<'_> {
 
     /// `e[i]`
     pub fn index(&mut self, base: &ast::Expr, index: &ast::Expr, span: Span) -> Expr {
-        if let (true, ast::ExprKind::Str(name)) = (is_args(base), &index.kind) {
+        if let (true, ast::ExprKind::Str(name)) = (base.is_args(), &index.kind) {
             let help = format!("write `args.{}`", String::from_utf8_lossy(name));
             self.error("E0214", span, "arguments are named behind a dot").help(help);
             return unknown(span);

@@ -3,10 +3,11 @@
 use crate::builtins::Call;
 use crate::builtins::table;
 use crate::builtins::table::{Builtin, Check};
-use crate::check::{Checker, limits};
+use crate::check::Checker;
 use crate::diagnostics::wording::did_you_mean;
 use crate::hir::make::{convert, unknown};
 use crate::hir::{Agg, Expr, Keeps, Type};
+use crate::limits;
 use crate::source::span::Span;
 use crate::syntax::ast;
 use crate::syntax::ast::Name;

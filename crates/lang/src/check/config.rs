@@ -1,10 +1,10 @@
 //! Settings: one table of keys, shared by the `config = { ... }` block and the environment.
 
-use crate::check::limits;
 use crate::diagnostics::Diagnostics;
 use crate::diagnostics::suggest::similar;
 use crate::diagnostics::wording::did_you_mean;
 use crate::hir::{Config, MissingProbes, StackMode};
+use crate::limits;
 use crate::syntax::ast::{ConfigEntry, Expr, ExprKind};
 
 /// A value as written.

@@ -6,8 +6,9 @@
 //!
 //! Not here: offsets of members (`types::c_layout`).
 
-use crate::check::{Checker, limits};
+use crate::check::Checker;
 use crate::hir::{StructId, Type};
+use crate::limits;
 use crate::source::span::Span;
 use crate::syntax::ast::{
     CType, Compound, Declaration, Declarator, Enumeration, Expr, Member, Name, TypeName,

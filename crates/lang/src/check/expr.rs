@@ -1,15 +1,16 @@
 //! Expressions: one arm per kind. The work is in the files beside this one.
 
 use crate::builtins::table;
+use crate::check::Checker;
 use crate::check::aggregates::BY_NAME;
-use crate::check::slots::{Slot, literal};
+use crate::check::slots::Slot;
 use crate::check::temporaries::behind;
-use crate::check::{Checker, limits};
 use crate::diagnostics::wording::did_you_mean;
 use crate::expand::macros::written;
-use crate::hir::make::{convert, expr, int, is_unknown, unknown};
+use crate::hir::make::{convert, expr, int, is_unknown, literal, unknown};
 use crate::hir::visit::visit_expr;
 use crate::hir::{Expr, ExprKind, Type};
+use crate::limits;
 use crate::source::span::Span;
 use crate::syntax::ast;
 use crate::syntax::ast::ExprKind as Ast;
@@ -36,7 +37,7 @@ impl Checker<'_> {
             Ast::Var(name) => self.read_var(name, span),
             Ast::Map { name, keys } => self.read_map(name, keys.as_deref(), span),
             Ast::Positional(_) => int(0, Type::I64, span),
-            Ast::PositionalCount => int(self.options.params as i64, Type::I64, span),
+            Ast::PositionalCount => int(self.options.params.len() as i64, Type::I64, span),
             Ast::Call { name, args } => self.call_value(name, args, span),
             Ast::Field { base, name, .. } => self.field(base, name, span),
             Ast::TupleIndex { base, index } => self.tuple_index(base, *index, span),

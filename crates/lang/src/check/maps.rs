@@ -1,10 +1,10 @@
 //! Maps: keys, values, updates in place, aggregations. Assignments anywhere in the script determine the types.
 
 use crate::check::expr::is_single;
-use crate::check::slots::{Mismatch, Slot, ValueState, agg_name, join_aggs, literal};
+use crate::check::slots::{Mismatch, Slot, ValueState, agg_name, join_aggs};
 use crate::check::{Checker, NEVER_SET};
 use crate::diagnostics::wording::did_you_mean;
-use crate::hir::make::{convert, expr, int, is_unknown, unknown};
+use crate::hir::make::{convert, expr, int, is_unknown, literal, unknown};
 use crate::hir::{Agg, BinaryOp, Expr, ExprKind, MapId, Stmt, StmtKind, Type, VarId, Yields};
 use crate::source::span::Span;
 use crate::syntax::ast;

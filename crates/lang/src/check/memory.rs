@@ -1,6 +1,5 @@
 //! Memory of the process: `*p`, `p->field`, addresses; and fields of structs that are passed in registers.
 
-use crate::builtins::network::is_bytes;
 use crate::check::Checker;
 use crate::check::aggregates::{fields_are, is_passed};
 use crate::check::config::{self, Setting};
@@ -9,10 +8,11 @@ use crate::diagnostics::wording::did_you_mean;
 use crate::hir::make::{address, binary, convert, expr, int, is_unknown, unknown};
 use crate::hir::{BinaryOp, Bits, EnumId, Expr, ExprKind, Field, Origin, StructId, Type};
 use crate::resolve::signature::Declared;
-use crate::resolve::usage::is_args;
 use crate::source::span::Span;
 use crate::syntax::ast;
+use crate::types::is_bytes;
 use crate::types::passing::float_of;
+use std::sync::Arc;
 
 /// A value that is the bits of an enum as one of that enum.
 pub fn with_names(bits: Expr, named: Option<EnumId>) -> Expr {
@@ -25,7 +25,7 @@ pub fn with_names(bits: Expr, named: Option<EnumId>) -> Expr {
 impl Checker<'_> {
     /// `args.name`, `p->field`, `p.field`
     pub fn field(&mut self, base: &ast::Expr, name: &ast::Name, span: Span) -> Expr {
-        if is_args(base) {
+        if base.is_args() {
             return self.param(name, span);
         }
         if is_config(base) {
@@ -218,6 +218,24 @@ impl Checker<'_> {
         let message =
             format!("`{}` is filled by the call: at entry there is nothing to read yet", param.name);
         self.warning("W0255", span, message).help("read it in a `uretprobe`, when `retval == 0`");
+    }
+
+    /// `&p->member`, `&p[3]`: where it lies.
+    pub fn address_in_memory(&mut self, inner: &ast::Expr, span: Span) -> Expr {
+        let place = self.place(inner);
+        match place.kind {
+            ExprKind::Load { .. } => {
+                let ty = Type::Pointer(Arc::new(place.ty.clone()));
+                expr(ExprKind::Cast(Box::new(self.address_of(place))), ty, span)
+            }
+            _ if place.ty == Type::Void => unknown(span),
+            _ => {
+                let message = "this lies in no memory that has an address: variables and maps do not";
+                self.error("E0223", span, message)
+                    .help("use the value itself; `&p->member` is the address of what lies behind a pointer");
+                unknown(span)
+            }
+        }
     }
 
     /// `p + n`, `p - n`: in units of what it points to.

@@ -6,25 +6,33 @@
 //! Not here: attach points (`resolve`), machine code (`codegen`).
 
 mod aggregates;
+mod assert;
 mod calls;
 pub mod config;
 mod declare;
 mod expr;
 pub mod floats;
-pub mod limits;
+mod hidden_calls;
+mod join;
+mod lookup_compare;
+mod map_calls;
 mod maps;
 mod memory;
 mod metrics;
+mod name_tests;
 mod operators;
+mod output;
 pub mod passes;
 mod same;
 mod schedule;
 pub(crate) mod scope;
 pub mod slots;
+mod spans;
 pub(crate) mod stmt;
 mod temporaries;
 mod tracked;
 mod type_names;
+mod usdt_args;
 pub(crate) mod variables;
 
 pub use crate::builtins::values::registers;
@@ -40,6 +48,7 @@ use crate::diagnostics::{Diagnostic, Diagnostics, Severity};
 use crate::expand::macros::written;
 use crate::expand::options::OptionValue;
 use crate::hir::{self, Attach, Config, Map, MapId, MapValue, NameKind, Names, Probe, Program};
+use crate::limits;
 use crate::resolve::grouping::{Attached, Layout};
 use crate::resolve::interner::Interner;
 use crate::resolve::setting::{Pending, Run, Setting};
@@ -63,9 +72,11 @@ pub struct Options {
     pub known: Option<SessionState>,
     /// Only calls in these files: for libraries that appear while the program runs.
     pub only_files: Option<Vec<FileId>>,
-    /// Number of positional parameters: `$#`.
-    pub params: usize,
-    /// Options behind the script: `--top=20`. Whoever expands the script's forms wants them.
+    /// Positional parameters, `$1` first.
+    pub params: Vec<String>,
+    /// Prefix of the names of the script's maps, where several scripts share a session.
+    pub map_prefix: Option<String>,
+    /// Options after the script's name: `--top=20`.
     pub given: Vec<OptionValue>,
     /// Settings from the environment, as `name=value`; they win over the script's.
     pub environment: Vec<(String, String)>,

@@ -1,17 +1,15 @@
 //! Operators. Arithmetic is on 64 bits; a literal takes the type of the other operand; `-` is signed.
 
-use crate::builtins::network::{is_integers, same_arrays};
-use crate::builtins::values::is_kernel_name;
 use crate::check::Checker;
 use crate::check::floats::is_floating;
-use crate::check::slots::{ValueState, literal};
-use crate::hir::make::{binary, convert, expr, fold, int, is_unknown, not, unknown};
+use crate::check::slots::ValueState;
+use crate::hir::make::{binary, convert, expr, fold, int, is_unknown, literal, not, piece, pieces, unknown};
 use crate::hir::{Agg, BinaryOp, Expr, ExprKind, Type};
 use crate::source::span::Span;
 use crate::syntax::ast;
 use crate::syntax::ast::UnaryOp;
 use crate::syntax::operators::symbol;
-use crate::types::{int_holds, is_scalar};
+use crate::types::{int_holds, is_integers, is_kernel_name, is_scalar};
 
 /// Operators on floating-point numbers.
 const INTEGERS_ONLY: &str = "code in the kernel has integers only";
@@ -366,4 +364,14 @@ fn are_tuples(a: &Type, b: &Type) -> bool {
 fn is_comparison(op: BinaryOp) -> bool {
     use BinaryOp::*;
     matches!(op, Eq | Ne | Lt | Gt | Le | Ge)
+}
+
+/// Whether two arrays of the same type, whose bytes say all, are equal.
+fn same_arrays(lhs: &Expr, rhs: &Expr, bytes: u32, span: Span) -> Expr {
+    let same = |(at, bytes): (i64, u8)| {
+        let (a, b) = (piece(lhs, at as u32, bytes), piece(rhs, at as u32, bytes));
+        binary(BinaryOp::Eq, a, b, Type::Bool, span)
+    };
+    let both = |a, b| binary(BinaryOp::And, a, b, Type::Bool, span);
+    pieces(i64::from(bytes)).map(same).reduce(both).unwrap_or_else(|| int(1, Type::Bool, span))
 }

@@ -4,7 +4,8 @@
 //! only widen, therefore the repetition ends.
 
 use crate::check::tracked::{Shown, Watched};
-use crate::hir::{Agg, Expr, ExprKind, Map, MapValue, Metric, Type};
+use crate::hir::make::literal;
+use crate::hir::{Agg, Expr, Map, MapValue, Metric, Type};
 use crate::source::span::Span;
 use crate::types::{Types, int_holds};
 
@@ -156,14 +157,6 @@ fn is_number(ty: &Type) -> bool {
     matches!(ty, Type::Int { .. } | Type::Bool | Type::Enum(_))
 }
 
-/// The value of an integer literal, whose type adapts to what it meets.
-pub fn literal(value: &Expr) -> Option<i64> {
-    match value.kind {
-        ExprKind::Int(number) if value.ty == Type::I64 => Some(number),
-        _ => None,
-    }
-}
-
 /// What is known of a map.
 #[derive(Clone, Debug)]
 pub struct MapState {
@@ -305,6 +298,7 @@ pub fn join_aggs(a: &Agg, b: &Agg) -> Option<Agg> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::hir::ExprKind;
 
     fn expr(kind: ExprKind, ty: Type) -> Expr {
         Expr { kind, ty, span: Span::default() }

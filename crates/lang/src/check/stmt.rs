@@ -1,13 +1,14 @@
 //! Statements, and which variables are set on all paths to each of them.
 
 use crate::builtins::Call;
-use crate::builtins::assert::truth;
 use crate::builtins::table;
 use crate::builtins::table::{Check, Kind};
+use crate::check::Checker;
+use crate::check::assert::truth;
 use crate::check::slots::Slot;
-use crate::check::{Checker, limits};
 use crate::hir::make::{convert, expr, is_unknown};
 use crate::hir::{BinaryOp, Effects, Expr, ExprKind, MapId, Stmt, StmtKind, Type, VarId, Yields};
+use crate::limits;
 use crate::source::span::Span;
 use crate::syntax::ast;
 use crate::syntax::ast::{Block, ExprKind as Ast, StmtKind as AstStmt};

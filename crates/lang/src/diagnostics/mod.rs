@@ -10,39 +10,39 @@ use rustc_hash::FxHashSet;
 use crate::diagnostics::suggest::similar;
 use crate::source::span::Span;
 
-/// Findings that are drawn; nobody reads more, and each may show a line as long as the script.
+/// Largest number of diagnostics that are rendered; each may show a line as long as the script.
 pub const DRAWN: usize = 100;
 
-/// How bad it is.
+/// Severity of a diagnostic.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Severity {
     /// The script is refused.
     Error,
-    /// It runs, perhaps not as meant.
+    /// The script runs, but may not do what was intended.
     Warning,
 }
 
-/// One finding.
+/// A diagnostic.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Diagnostic {
     /// How bad.
     pub severity: Severity,
-    /// `E0102`; stable, explained by `--explain`.
+    /// Code such as `E0102`; stable, explained by `--explain`.
     pub code: &'static str,
-    /// What is wrong, in one line: lower case, names in backticks.
+    /// Message in one line: lower case, names in backticks.
     pub message: String,
-    /// Where.
+    /// Position.
     pub span: Span,
-    /// Words under the carets; may be empty.
+    /// Label under the carets; may be empty.
     pub label: String,
-    /// Facts that help to understand.
+    /// Further facts.
     pub notes: Vec<String>,
-    /// Ways out.
+    /// Remedies.
     pub help: Vec<String>,
 }
 
 impl Diagnostic {
-    /// Words under the carets.
+    /// Sets the label under the carets.
     pub fn label(&mut self, text: impl Into<String>) -> &mut Diagnostic {
         self.label = text.into();
         self
@@ -54,28 +54,28 @@ impl Diagnostic {
         self
     }
 
-    /// Adds a way out.
+    /// Adds a remedy.
     pub fn help(&mut self, text: impl Into<String>) -> &mut Diagnostic {
         self.help.push(text.into());
         self
     }
 }
 
-/// Findings of a run of the compiler, in order. A body is checked for each layout, in several rounds: what is said again is
-/// said once.
+/// Diagnostics of a compilation, in order. A body is checked for each layout, in several rounds; duplicates are
+/// dropped.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Diagnostics {
-    /// All of them.
+    /// All diagnostics.
     pub list: Vec<Diagnostic>,
     said: FxHashSet<(&'static str, Span, String)>,
-    /// The last finding that was said before: what is added to it goes nowhere.
+    /// The last duplicate: additions to it are ignored.
     repeated: Option<Box<Diagnostic>>,
-    /// Findings in other lists that come before these.
+    /// Number of diagnostics in other lists that precede this one.
     before: usize,
 }
 
 impl Diagnostics {
-    /// None yet, where so many come before them.
+    /// An empty list that is preceded by this number of diagnostics.
     pub(crate) fn behind(before: usize) -> Diagnostics {
         Diagnostics { before, ..Diagnostics::default() }
     }
@@ -90,9 +90,9 @@ impl Diagnostics {
         self.add(Severity::Warning, code, span, message.into())
     }
 
-    /// Adds a finding.
+    /// Adds a diagnostic.
     pub fn push(&mut self, finding: Diagnostic) -> &mut Diagnostic {
-        // Ways of an operation differ in types, and so in the words for one mistake.
+        // The variants of an operation differ in types, and so in the text for one error.
         let words = if finding.severity == Severity::Error { String::new() } else { finding.message.clone() };
         if !self.said.insert((finding.code, finding.span, words)) {
             return self.repeated.insert(Box::new(finding));
@@ -101,7 +101,7 @@ impl Diagnostics {
         self.list.last_mut().expect("just pushed")
     }
 
-    /// Names that may be meant by a wrong one, as long as there are few enough findings for somebody to read it.
+    /// Similar names for suggestions, unless there are already too many diagnostics to render.
     pub fn similar<'n>(&self, name: &str, candidates: impl IntoIterator<Item = &'n str>) -> Vec<String> {
         match self.are_many() {
             true => Vec::new(),
@@ -109,12 +109,12 @@ impl Diagnostics {
         }
     }
 
-    /// There are more findings already than anybody reads.
+    /// Whether the limit of rendered diagnostics is reached.
     pub fn are_many(&self) -> bool {
         self.before + self.list.len() >= DRAWN
     }
 
-    /// Some finding refuses the script.
+    /// Whether there is an error.
     pub fn has_errors(&self) -> bool {
         self.list.iter().any(|d| d.severity == Severity::Error)
     }
@@ -138,10 +138,10 @@ pub struct Code {
     pub code: &'static str,
     /// One line, lower case.
     pub title: &'static str,
-    /// Some sentences: the rule and the way out.
+    /// Explanation: the rule and the remedy.
     pub explanation: &'static str,
-    /// A script that triggers it, and nothing else.
+    /// A script with this diagnostic and no other.
     pub example: &'static str,
-    /// The same script put right: nothing is found in it.
+    /// The corrected script, without diagnostics.
     pub repaired: &'static str,
 }

@@ -20,8 +20,8 @@ use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use crate::diagnostics::{DRAWN, Diagnostic, Severity};
 use crate::source::span::Source;
 
-/// All findings as text, with a blank line between them and a newline at the end; empty for none. Of very many the first ones
-/// and how many more there are.
+/// All diagnostics as text, separated by blank lines, with a newline at the end; empty for none. Beyond the limit
+/// only their number is shown.
 pub fn render(diags: &[Diagnostic], src: &Source, color: bool) -> String {
     let renderer = if color { Renderer::styled() } else { Renderer::plain() };
     let renderer = renderer.decor_style(DecorStyle::Ascii);
@@ -56,7 +56,7 @@ fn draw(diag: &Diagnostic, src: &Source, renderer: &Renderer) -> String {
     renderer.render(&[group]) + "\n"
 }
 
-/// The lines that a finding is about: of a long script only these are drawn.
+/// The lines around a diagnostic, so that only a part of a long script is rendered.
 struct Excerpt {
     text: String,
     line: usize,
@@ -83,8 +83,8 @@ fn floor(text: &str, at: usize) -> usize {
     (0..=at.min(text.len())).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0)
 }
 
-/// Control characters as symbols (`␛` for escape), so that what is drawn has the width that it is counted with. Also marks
-/// that turn the direction of writing, which could make a line look like another one.
+/// Replaces control characters by symbols (`␛` for escape), so that the rendered text has the computed width.
+/// Direction marks are also replaced, since they disguise text.
 fn visible(text: &str) -> Cow<'_, str> {
     let hidden = |c: char| symbol(c).is_some();
     if !text.contains(hidden) {
@@ -96,7 +96,7 @@ fn visible(text: &str) -> Cow<'_, str> {
 fn symbol(c: char) -> Option<char> {
     match c {
         '\t' | '\n' => None,
-        // The block U+2400 has a picture of each control character of ASCII.
+        // The block U+2400 has a symbol for each ASCII control character.
         '\0'..='\x1f' => char::from_u32(0x2400 + c as u32),
         '\x7f' => Some('\u{2421}'),
         '\u{80}'..='\u{9f}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' => {
@@ -142,7 +142,7 @@ mod tests {
         let text = drawn("\t\"漢字\" pid", 10..13);
         let lines: Vec<&str> = text.lines().collect();
         assert!(lines[3].ends_with("    \"漢字\" pid"), "{text}");
-        // Four columns of tab, six of the string, a blank.
+        // Four columns of tab, six of the string, one blank.
         assert!(lines[4].ends_with(&format!("| {}^^^ here", " ".repeat(4 + 6 + 1))), "{text}");
     }
 

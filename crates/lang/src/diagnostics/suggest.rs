@@ -1,7 +1,7 @@
 //! Near names for "did you mean".
 
-/// At most three of `candidates` that are close to `name`, the closest first. Case does not count; swapped letters count
-/// once; a third of the letters may differ, and a short name may be an abbreviation.
+/// At most three of `candidates` that are similar to `name`, the closest first. Case is ignored; swapped letters
+/// count as one edit; a third of the letters may differ, and a short name may be an abbreviation.
 pub fn similar<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     const SHOWN: usize = 3;
     let wanted = MissingName::new(name);
@@ -14,12 +14,12 @@ pub fn similar<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     close.into_iter().take(SHOWN).map(|(_, candidate)| candidate).collect()
 }
 
-/// Nobody slips in a name that is longer.
+/// Longer names get no suggestions.
 const LONGEST: usize = 300;
 
-/// A name that is not there.
+/// An unknown name.
 struct MissingName {
-    /// In lower case.
+    /// Name in lower case.
     text: String,
     length: usize,
     letters: u64,
@@ -31,12 +31,12 @@ impl MissingName {
         MissingName { length: text.chars().count(), letters: letters(name), text }
     }
 
-    /// Edits to a candidate; `None` if they are too many to be a slip.
+    /// Number of edits to a candidate; `None` if there are too many for a misspelling.
     fn distance(&self, candidate: &str) -> Option<usize> {
         let length = candidate.chars().count();
         let most = (self.length.max(length) / 3).max(1);
-        // Lower bounds spare nearly all of the work over thousands of symbols: the difference in length, and letters that
-        // one name has and the other lacks.
+        // Lower bounds avoid nearly all of the work for thousands of symbols: the difference in length, and
+        // letters that occur in only one name.
         let lacking = |a: u64, b: u64| (a & !b).count_ones() as usize;
         let other = letters(candidate);
         let bounds =
@@ -49,9 +49,10 @@ impl MissingName {
         (short_for || edits <= most).then_some(edits)
     }
 
-    /// `cnt` is short for `count`: it begins and ends alike, and letters between are left out.
+    /// Whether it abbreviates the candidate, as `cnt` does `count`: the first and last letters are equal, and
+    /// letters between them are omitted.
     fn is_short_for(&self, candidate: &str, length: usize) -> bool {
-        // Abbreviations leave out fewer letters of longer names.
+        // Longer names are rarely abbreviated by omitting letters.
         const SHORT: usize = 5;
         let (name, candidate) = (self.text.as_bytes(), candidate.as_bytes());
         if !(2..=SHORT).contains(&self.length) || length > 2 * self.length {
@@ -66,7 +67,7 @@ impl MissingName {
     }
 }
 
-/// Which letters a name has, as bits; case does not count. Several may share a bit.
+/// The set of letters of a name as bits; case is ignored. Several letters may share a bit.
 fn letters(name: &str) -> u64 {
     name.chars().fold(0, |set, c| set | 1 << (c.to_ascii_lowercase() as u32 & 63))
 }

@@ -1,6 +1,6 @@
 //! Wording that several stages share: suggestions and lists of names.
 
-/// ``did you mean `a`, `b`?``, or nothing.
+/// ``did you mean `a`, `b`?``, or an empty list.
 pub fn did_you_mean<S: AsRef<str>>(near: &[S]) -> Vec<String> {
     match near {
         [] => Vec::new(),

@@ -22,8 +22,6 @@ use crate::diagnostics::suggest::similar;
 use crate::diagnostics::wording::did_you_mean;
 use crate::expand::const_eval;
 use crate::expand::template::{At, Own, parsed};
-use crate::resolve::pattern::{FunctionPattern, NamePattern};
-use crate::resolve::usage::is_args;
 use crate::source::span::{Span, Spanned};
 use crate::syntax::ast::{BinaryOp, Clause, Expr, ExprKind, Item, ProbeSpec, Script, SpecPart};
 use crate::syntax::visit::change::{self as visit, Visit};
@@ -71,15 +69,6 @@ pub fn functions(spec: &ProbeSpec) -> impl Iterator<Item = &str> {
         SpecPart::Quoted(name) => Some(name.as_str()),
         _ => None,
     })
-}
-
-/// How such a function is looked for: an operation's by its family, one that a form listens to by its symbol.
-pub fn pattern(spec: &ProbeSpec, function: &str) -> FunctionPattern {
-    let name = match asked(spec) {
-        Some(_) => NamePattern::from_text(function),
-        None => NamePattern::Exact(function.to_owned()),
-    };
-    FunctionPattern::Named { name, version: None, offset: 0 }
 }
 
 /// The library of such a function.
@@ -161,7 +150,7 @@ fn met(clause: &Clause, asked: OperationProbe) -> Vec<&'static Feed> {
 /// The argument of an operation that an expression is.
 fn argument(e: &Expr, operation: &'static Operation) -> Option<&'static Argument> {
     match &e.kind {
-        ExprKind::Field { base, name, .. } if is_args(base) => operation.arg(&name.node),
+        ExprKind::Field { base, name, .. } if base.is_args() => operation.arg(&name.node),
         _ => None,
     }
 }
@@ -232,7 +221,7 @@ fn uses_result(clause: &Clause) -> bool {
     let mut found = false;
     let see = |e: &Expr| {
         found |= match &e.kind {
-            ExprKind::Field { base, name, .. } => is_args(base) && name.node == "result",
+            ExprKind::Field { base, name, .. } => base.is_args() && name.node == "result",
             ExprKind::Ident(name) => name == "retval",
             ExprKind::Call { name, .. } => ["retval", "span"].contains(&name.node.as_str()),
             _ => false,
@@ -261,7 +250,7 @@ struct PutIn<'d> {
 impl Visit for PutIn<'_> {
     fn expr(&mut self, e: &mut Expr) {
         let ExprKind::Field { base, name, .. } = &e.kind else { return };
-        if !is_args(base) {
+        if !base.is_args() {
             return;
         }
         e.kind = match self.argument(&name.node) {

@@ -2,7 +2,7 @@
 
 use wire::types::StackMode;
 
-/// Settings that reach the code or the output.
+/// Settings that affect the generated code or the output.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// `max_map_keys`, default 4096.
@@ -11,35 +11,35 @@ pub struct Config {
     pub max_strlen: u32,
     /// `str_trunc_trailer`, default `..`.
     pub str_trunc_trailer: String,
-    /// `max_cat_bytes`: what `cat` prints of a file at most, default 10240.
+    /// `max_cat_bytes`: maximum number of bytes that `cat` prints of a file, default 10240.
     pub max_cat_bytes: u32,
     /// `print_maps_on_exit`, default true.
     pub print_maps_on_exit: bool,
     /// `stack_mode`
     pub stack_mode: StackMode,
-    /// Iterations of one `while` at most.
+    /// Maximum number of iterations of one `while`.
     pub max_loop_iterations: u32,
     /// `missing_probes`: `error` (default), `warn`, `ignore`.
     pub missing_probes: MissingProbes,
-    /// `max_probes`: attach points at most, without a bound unless told.
+    /// `max_probes`: maximum number of attach points; unlimited by default.
     pub max_probes: Option<u32>,
-    /// `cpp_demangle`: symbols of C++ and Rust print as their source has them, default true.
+    /// `cpp_demangle`: symbols of C++ and Rust are printed demangled, default true.
     pub demangle: bool,
-    /// `show_debug_info`: stacks have source lines and inlined functions, default false.
+    /// `show_debug_info`: stacks include source lines and inlined functions, default false.
     pub source_lines: bool,
-    /// Ring buffer size in bytes, a power of two and of pages; 0: chosen by the runtime.
+    /// Ring buffer size in bytes, a power of two and a multiple of the page size; 0: chosen by the runtime.
     pub ring_bytes: u32,
 }
 
-/// What a probe without attach point means.
+/// The treatment of a probe without attach points.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum MissingProbes {
-    /// The script is refused.
+    /// The script is rejected.
     #[default]
     Error,
     /// A warning.
     Warn,
-    /// Nothing is said.
+    /// The probe is skipped silently.
     Ignore,
 }
 

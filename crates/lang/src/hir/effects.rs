@@ -4,38 +4,38 @@ use crate::hir::expr::{Expr, ExprKind};
 use crate::hir::visit;
 use crate::syntax::ast::BinaryOp;
 
-/// What evaluating an expression does and depends on, in rising order.
+/// The effects and dependencies of evaluating an expression, in rising order.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Effects {
-    /// Nothing, and the value is the same wherever the body has it: one evaluation serves several uses.
+    /// No effect, and the same value everywhere in the body: one evaluation can serve several uses.
     Invariant,
-    /// The value may differ from place to place, or a counter tells that there was none.
+    /// The value may differ between positions in the body, or a failed evaluation increments a counter.
     Varies,
-    /// It changes a map or a variable: it is evaluated exactly once, even if nothing uses the value.
+    /// Changes a map or a variable: evaluated exactly once, even if the value is unused.
     Changes,
 }
 
 impl Expr {
-    /// The effects of the expression and of those in it.
+    /// The effects of the expression and of its subexpressions.
     pub fn effects(&self) -> Effects {
         let mut effects = Effects::Invariant;
         visit::visit_expr(self, &mut |e| effects = effects.max(e.kind.effects()));
         effects
     }
 
-    /// Evaluating it changes something.
+    /// Whether evaluating the expression changes a map or a variable.
     pub fn changes(&self) -> bool {
         self.effects() == Effects::Changes
     }
 }
 
 impl ExprKind {
-    /// The effects of the expression by itself; those in it have their own.
+    /// The effects of the expression itself, without those of its subexpressions.
     pub fn effects(&self) -> Effects {
         use ExprKind::*;
         match self {
             UpdateMap { .. } | UpdateVar { .. } | Delete { .. } | Block { .. } => Effects::Changes,
-            // A counter tells of divisions by zero.
+            // A division by zero increments a counter.
             Binary { op: BinaryOp::Div | BinaryOp::Rem, .. } => Effects::Varies,
             Int(_)
             | Str(_)

@@ -18,16 +18,16 @@ pub struct NameId(pub u32);
 /// An expression.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expr {
-    /// What it is.
+    /// The kind, with the operands.
     pub kind: ExprKind,
-    /// Its type.
+    /// The type of the value.
     pub ty: Type,
-    /// Where it was written.
+    /// The source range.
     pub span: Span,
 }
 
-/// The number that [`Builtin::StrHash`] has for a text whose type has so many bytes, a multiple of 8: over its words,
-/// those behind the text zero.
+/// The value of [`Builtin::StrHash`] for a text whose type has `capacity` bytes, a multiple of 8. The hash covers
+/// all words of the capacity; the words after the text are zero.
 pub fn text_hash(text: &[u8], capacity: u32) -> u64 {
     let mut bytes = text.to_vec();
     bytes.resize(capacity as usize, 0);
@@ -38,16 +38,16 @@ pub fn text_hash(text: &[u8], capacity: u32) -> u64 {
     })
 }
 
-/// Where [`text_hash`] begins.
+/// Initial value of [`text_hash`].
 pub const HASH_START: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Odd factor of [`text_hash`].
 pub const HASH_FACTOR: u64 = 0x2127_599b_f432_5c37;
 
-/// What of each product is mixed into its low bits.
+/// Right shift by which the high bits of each product are mixed into its low bits.
 pub const HASH_SHIFT: u32 = 32;
 
-/// Value of an update expression.
+/// The value of an update expression.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Yields {
     /// `x++`
@@ -57,7 +57,8 @@ pub enum Yields {
 }
 
 impl Expr {
-    /// As an address: it is one of kernel memory. What was read there is, too.
+    /// Whether the value, used as an address, refers to kernel memory. This also holds for pointers read from
+    /// kernel memory.
     pub fn in_kernel(&self) -> bool {
         match &self.kind {
             ExprKind::Kernel(_) => true,
@@ -68,29 +69,30 @@ impl Expr {
     }
 }
 
-/// A built-in function that is nothing but a value of its arguments.
+/// A built-in function whose value depends only on its arguments.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Builtin {
-    /// `strlen(a)`: uint64, bytes before the NUL.
+    /// `strlen(a)`: uint64, the number of bytes before the NUL.
     StrLen,
-    /// A number for a text, the same for the same text in a type of the same capacity, see [`text_hash`].
+    /// A hash of a text, equal for equal texts in types of the same capacity; see [`text_hash`].
     StrHash,
-    /// `strstr(a, b)` of a needle that is no literal: int64, where it begins, -1 if it is not there; 0 of an empty one.
+    /// `strstr(a, b)` with a needle that is not a literal: int64, the offset of the needle, -1 if it is absent, 0
+    /// for an empty one.
     StrSearch,
-    /// `str_concat(a, b)`: the type has room for both.
+    /// `str_concat(a, b)`: the result type has room for both.
     StrConcat,
-    /// `tolower(a)`: of a Str, whose type it has; ASCII letters alone.
+    /// `tolower(a)` of a Str, with the type of the argument; converts ASCII letters only.
     ToLower,
     /// `toupper(a)`, as [`Builtin::ToLower`].
     ToUpper,
-    /// `bswap(n)`: of an unsigned integer, whose type it has.
+    /// `bswap(n)` of an unsigned integer, with the type of the argument.
     ByteSwap,
-    /// `usym(a)`: of an uint64.
+    /// `usym(a)` of a uint64.
     Usym,
 }
 
 impl Builtin {
-    /// As scripts write it.
+    /// The name of the function in scripts.
     pub fn function(self) -> &'static str {
         match self {
             Builtin::StrLen => "strlen",
@@ -105,60 +107,64 @@ impl Builtin {
     }
 }
 
-/// The kinds of expression. "The operands" below have been converted: where an operation works on one type, both sides
+/// The kinds of expression. The checker has converted the operands: if an operation works on one type, both sides
 /// have it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ExprKind {
-    /// `12`, `true`, `CUDA_SUCCESS`: bits in the width of the type.
+    /// `12`, `true`, `CUDA_SUCCESS`: the bits in the width of the type.
     Int(i64),
-    /// `"text"`, without the NUL; the type's capacity is at least one byte more. Or all bytes of an array.
+    /// `"text"`, without the NUL; the capacity of the type is at least one byte larger. Alternatively all bytes of
+    /// an array.
     Str(Vec<u8>),
-    /// All bytes zero.
+    /// A value whose bytes are all zero.
     Zero,
     /// `$x`
     Var(VarId),
-    /// `@m[k]`: zero (or `""`) when missing. Of an aggregation: count, sum, min, max or avg over all CPUs as a 64-bit integer.
+    /// `@m[k]`: zero (or `""`) if the key is missing. For an aggregation: count, sum, min, max or avg over all
+    /// CPUs as a 64-bit integer.
     MapGet {
-        /// Map.
+        /// The map.
         map: MapId,
-        /// Key parts.
+        /// The parts of the key.
         key: Vec<Expr>,
     },
-    /// `args.bytesize`: a parameter that is a scalar (integer, enum, bool, pointer), by index.
+    /// `args.bytesize`: a scalar parameter (integer, enum, bool, pointer), by index.
     Param(u32),
-    /// `args.grid.x`: a scalar field of a parameter that is a struct passed by value.
+    /// `args.grid.x`: a scalar field of a struct parameter that is passed by value.
     ParamField {
-        /// Parameter index.
+        /// Index of the parameter.
         param: u32,
-        /// Bytes from the start of the struct.
+        /// Offset in the struct, in bytes.
         offset: u32,
     },
-    /// `args.comm` of a tracepoint: text in its record, of the type's capacity, or an array of integers.
+    /// `args.comm` of a tracepoint: text in its record with the capacity of the type, or an array of integers.
     RecordBytes {
-        /// Parameter index.
+        /// Index of the parameter.
         param: u32,
-        /// The field says where in the record the text lies.
+        /// True if the field contains the position of the text in the record.
         located: bool,
     },
-    /// `arg0`: the integer argument in the n-th register, or stack slot behind them, as 64 bits, whatever the signature.
+    /// `arg0`: the n-th integer argument, in a register or in a stack slot after them, as 64 bits regardless of
+    /// the signature.
     Arg(u32),
-    /// `reg("sp")`: by the architecture's name; one of `lang::registers` of this architecture.
+    /// `reg("sp")`: the register's name on this architecture, one of `lang::registers`.
     Reg(String),
     /// `retval`, masked to its type.
     Retval,
     /// `retval.b`: a scalar field of a struct that is returned in registers.
     RetvalField {
-        /// Bytes from the start of the struct.
+        /// Offset in the struct, in bytes.
         offset: u32,
     },
-    /// `duration`: ns of this call, uint64.
+    /// `duration`: duration of this call in ns, uint64.
     Duration,
-    /// When this call began: ns of the monotonic clock, uint64. Where calls are tracked it is what calls inside of it find
-    /// as [`Around::Start`]. Of a probe whose call is tracked.
+    /// Start of this call in ns of the monotonic clock, uint64. If calls are tracked, nested calls read the same
+    /// value as [`Around::Start`]. Only in probes whose calls are tracked.
     Started,
-    /// `call_depth`, `parent_func`: of the tracked calls of this thread that the one in hand, or the system call, lies in.
+    /// `call_depth`, `parent_func`: a property of the tracked calls of this thread that enclose the current call
+    /// or the system call.
     Around(Around),
-    /// `pid`: tgid, uint32.
+    /// `pid`: the tgid, uint32.
     Pid,
     /// `tid`: uint32.
     Tid,
@@ -168,27 +174,27 @@ pub enum ExprKind {
     Gid,
     /// `cpu`: uint32.
     Cpu,
-    /// `nsecs`: boot clock, uint64.
+    /// `nsecs`: ns of the boot clock, uint64.
     Nsecs,
-    /// `elapsed`: ns since the start, uint64.
+    /// `elapsed`: ns since the start of the tracer, uint64.
     Elapsed,
     /// `comm`: Str(16).
     Comm,
-    /// `cgroup`: cgroup v2 id, uint64.
+    /// `cgroup`: the cgroup v2 id, uint64.
     Cgroup,
     /// `rand`: uint32.
     Rand,
-    /// `curtask`: address of the kernel's `task_struct` of the thread, uint64.
+    /// `curtask`: address of the thread's `task_struct` in the kernel, uint64.
     Task,
     /// `ncpus`, `nsecs(tai)`: see [`Fact`].
     Fact(Fact),
     /// `func`, `api`, `probe`; the type is `Name`.
     Name(NameKind),
-    /// `func == "cuInit"`, `strcontains(api, "Mem")`: true for the attach points whose name is in the (sorted) list.
+    /// `func == "cuInit"`, `strcontains(api, "Mem")`: true for attach points whose name is in the sorted list.
     NameIn {
-        /// Which name.
+        /// The kind of the name.
         kind: NameKind,
-        /// Names for which it holds.
+        /// The names for which the expression is true.
         ids: Vec<NameId>,
     },
     /// `-e` on int64/uint64
@@ -197,195 +203,198 @@ pub enum ExprKind {
     BitNot(Box<Expr>),
     /// `!e`: Bool
     Not(Box<Expr>),
-    /// `a + b`: on two 64-bit integers of equal signedness, or any two scalars of one type for comparisons (Bool).
-    /// `&&` and `||` take any scalar, evaluate the right side only if needed, and yield Bool. `>>` of a signed value keeps the sign. Division by zero yields 1, the remainder of it 0, both with a counter.
+    /// `a + b`: on two 64-bit integers of equal signedness; comparisons take any two scalars of one type and yield
+    /// Bool. `&&` and `||` take any scalar, evaluate the right side only if needed, and yield Bool. `>>` of a
+    /// signed value keeps the sign. Division by zero yields 1 and its remainder 0; both increment a counter.
     Binary {
-        /// Operator.
+        /// The operator.
         op: BinaryOp,
-        /// Left.
+        /// Left operand.
         lhs: Box<Expr>,
-        /// Right.
+        /// Right operand.
         rhs: Box<Expr>,
     },
     /// `a == "text"`, `strncmp(a, b, 3) == 0`: Bool; compares up to a NUL or `limit` bytes.
     StrEq {
-        /// Left, of type Str, or of a type Buf.
+        /// Left operand, of type Str or Buf.
         lhs: Box<Expr>,
-        /// Right, likewise.
+        /// Right operand, of type Str or Buf.
         rhs: Box<Expr>,
-        /// Bytes at most.
+        /// Maximum number of bytes compared.
         limit: Option<u32>,
     },
     /// `strcontains(a, "text")`: Bool.
     StrContains {
-        /// Haystack.
+        /// The text that is searched.
         haystack: Box<Expr>,
-        /// Needle, not empty.
+        /// The text to find, not empty.
         needle: Vec<u8>,
     },
-    /// `strstr(a, "text")`: int64, where it begins, -1 if it is not there.
+    /// `strstr(a, "text")`: int64, the offset of the text, -1 if it is absent.
     StrFind {
-        /// Haystack.
+        /// The text that is searched.
         haystack: Box<Expr>,
-        /// Needle, not empty.
+        /// The text to find, not empty.
         needle: Vec<u8>,
     },
     /// `strlen(a)`: see [`Builtin`].
     Builtin(Builtin, Vec<Expr>),
-    /// `(uint32)e`, or a conversion that the checker wrote: integer, bool, enum and pointer among each other (low bits
-    /// kept, then extended by the *source's* signedness), Str to a larger or smaller capacity, Tuple part by part,
-    /// Record likewise by the members' names, an integer to an array of as many bytes and back, an array of bytes to the Str in
-    /// it, an array to a Buf of its size, a Str to a Buf or an array of bytes of any: it is cut, or has zeros after it; a Buf to
-    /// a larger one.
+    /// `(uint32)e`, or a conversion inserted by the checker. Conversions exist between integers, bools, enums and
+    /// pointers (the low bits are kept, then extended by the *source's* signedness), and from a Str to a larger or
+    /// smaller capacity. A Tuple is converted part by part, a Record by the names of its members. An integer
+    /// converts to an array of the same size and back. An array of bytes converts to the Str in it, an array to a
+    /// Buf of its size. A Str converts to a Buf or an array of bytes of any size: it is cut or padded with zeros.
+    /// A Buf converts to a larger one.
     Cast(Box<Expr>),
     /// `c ? a : b`
     Ternary {
-        /// Condition.
+        /// The condition.
         cond: Box<Expr>,
-        /// When non-zero.
+        /// Value if the condition is non-zero.
         then: Box<Expr>,
-        /// When zero.
+        /// Value if the condition is zero.
         otherwise: Box<Expr>,
     },
-    /// `{ $b = 1; $b + 1 }`: runs the statements, none of which leaves the block, then has the value.
+    /// `{ $b = 1; $b + 1 }`: runs the statements, none of which leaves the block, then yields the value.
     Block {
-        /// What comes first.
+        /// The statements.
         body: Vec<Stmt>,
-        /// What it is then.
+        /// The value after the statements.
         value: Box<Expr>,
     },
-    /// `kptr(p)`, a pointer that a tracepoint passes on: the address, at which memory is the kernel's. See [`Expr::in_kernel`].
+    /// `kptr(p)`, or a pointer argument of a tracepoint: an address in kernel memory. See [`Expr::in_kernel`].
     Kernel(Box<Expr>),
-    /// `*p`, `p->f`, `p[2]`: a scalar, struct or array of the expression's type in user memory; zeros and a counter when it
-    /// cannot be read.
+    /// `*p`, `p->f`, `p[2]`: a scalar, struct or array of the expression's type in user memory. If the memory
+    /// cannot be read, the value is zero and a counter is incremented.
     Load {
-        /// Address.
+        /// The address.
         base: Box<Expr>,
-        /// Bytes added to it.
+        /// Bytes added to the address.
         offset: i64,
     },
-    /// `$s.field`, `$a[2]` of a struct or array that is a value: what lies so many bytes into it.
+    /// `$s.field`, `$a[2]`: the member at an offset of a struct or array value.
     Member {
         /// The struct or array.
         base: Box<Expr>,
-        /// Bytes.
+        /// Offset in bytes.
         offset: u32,
     },
-    /// `$a[i]` of an array that is a value: a scalar; 0 out of bounds.
+    /// `$a[i]`: a scalar element of an array value; 0 if the index is out of bounds.
     Element {
         /// The array.
         base: Box<Expr>,
-        /// uint64.
+        /// The index, uint64.
         index: Box<Expr>,
     },
     /// `"abc"[1]`: uint8
     StrIndex {
-        /// String.
+        /// The string.
         base: Box<Expr>,
-        /// Index; out of bounds reads 0.
+        /// The index; 0 is read out of bounds.
         index: Box<Expr>,
     },
-    /// `(a, b)`; of type `Record` also `(x = a, y = b)`
+    /// `(a, b)`; for a type `Record` also `(x = a, y = b)`
     Tuple(Vec<Expr>),
     /// `t.0`
     TupleGet {
-        /// Tuple.
+        /// The tuple.
         base: Box<Expr>,
-        /// Part.
+        /// Index of the part.
         index: u32,
     },
-    /// `str(p, n)`: at most n-1 bytes and at most capacity-1, up to a NUL. `""` and a counter when it cannot be read.
+    /// `str(p, n)`: at most n-1 bytes and at most capacity-1, up to a NUL. If the memory cannot be read, the value
+    /// is `""` and a counter is incremented.
     ReadStr {
-        /// User address.
+        /// The user-space address.
         base: Box<Expr>,
-        /// uint64.
+        /// Maximum length, uint64.
         limit: Option<Box<Expr>>,
     },
-    /// `buf(p, n)`: the bytes at a user address, as many as the type takes at most; zeros and a counter when they cannot be
-    /// read.
+    /// `buf(p, n)`: the bytes at a user-space address, limited to the capacity of the type. If they cannot be
+    /// read, they are zero and a counter is incremented.
     ReadBuf {
-        /// User address.
+        /// The user-space address.
         base: Box<Expr>,
-        /// uint64.
+        /// Number of bytes, uint64.
         len: Box<Expr>,
     },
-    /// `strerror(n)`: of an int64; which is in the type.
+    /// `strerror(n)` of an int64; the type contains the kind of lookup.
     Lookup(Box<Expr>),
-    /// `ustack`, `kstack(3)`; all is in the type.
+    /// `ustack`, `kstack(3)`; the type contains all properties.
     Stack,
-    /// `len(ustack)`: uint64; 0 and a counter if there is no stack.
+    /// `len(ustack)`: uint64; without a stack, 0 and a counter is incremented.
     StackLen {
-        /// User or kernel.
+        /// True for the user stack, false for the kernel stack.
         user: bool,
-        /// Frames counted at most.
+        /// Maximum number of frames counted.
         limit: u32,
     },
-    /// `strftime(format, ns)`; the format is in the type.
+    /// `strftime(format, ns)`; the type contains the format.
     Strftime(Box<Expr>),
     /// `has_key(@m, k)`: Bool
     HasKey {
-        /// Map.
+        /// The map.
         map: MapId,
-        /// Key parts.
+        /// The parts of the key.
         key: Vec<Expr>,
     },
-    /// `len(@m)`: uint64, by counting.
+    /// `len(@m)`: uint64, the counted entries.
     Len(MapId),
-    /// `delete(@m, k)`: Bool, it was there.
+    /// `delete(@m, k)`: Bool, whether the key existed.
     Delete {
-        /// Map.
+        /// The map.
         map: MapId,
-        /// Key parts; empty for a scalar map.
+        /// The parts of the key; empty for a scalar map.
         key: Vec<Expr>,
     },
     /// `@m[k] += e`, `@m[k]++`: one atomic update of a 64-bit integer cell; a missing cell starts at 0.
     UpdateMap {
-        /// Map with a plain int64 or uint64 value.
+        /// A map with a plain int64 or uint64 value.
         map: MapId,
-        /// Key parts.
+        /// The parts of the key.
         key: Vec<Expr>,
-        /// Operator.
+        /// The operator.
         op: BinaryOp,
         /// Right side, of the cell's type.
         value: Box<Expr>,
-        /// Old or new value.
+        /// Whether the expression yields the old or the new value.
         yields: Yields,
     },
-    /// One value or another, by the case of the site that was hit; each case is in one arm. Only `merge` makes it, behind the
-    /// checker, and never one inside another.
+    /// A value selected by the case of the site that was hit; each case occurs in exactly one arm. Only `merge`
+    /// creates this expression, after the checker, and never nested.
     ByCase(Vec<Arm>),
     /// `$x += e`, `$x++`
     UpdateVar {
         /// An integer variable.
         var: VarId,
-        /// Operator.
+        /// The operator.
         op: BinaryOp,
         /// Right side, of the variable's type.
         value: Box<Expr>,
-        /// Old or new value.
+        /// Whether the expression yields the old or the new value.
         yields: Yields,
     },
 }
 
-/// What is known of the tracked calls around the one in hand: those on its thread whose stack pointer lies above that of the
-/// call and that have not returned. See [`Program::is_tracked`] for which calls are tracked.
+/// A property of the tracked calls that enclose the current one: calls on the same thread with a higher stack
+/// pointer that have not returned. See [`Program::is_tracked`] for which calls are tracked.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Around {
-    /// `call_depth`: how many, uint64.
+    /// `call_depth`: the number of enclosing calls, uint64.
     Depth,
-    /// `parent_func`: `func` of the innermost, of type `Name(Func)`.
+    /// `parent_func`: `func` of the innermost enclosing call, of type `Name(Func)`.
     Func {
-        /// The name if there is none, which is empty.
+        /// The empty name, used if there is no enclosing call.
         none: NameId,
     },
-    /// When the innermost began: ns of the monotonic clock, uint64; 0 if there is none.
+    /// Start of the innermost enclosing call in ns of the monotonic clock, uint64; 0 without an enclosing call.
     Start,
 }
 
-/// A number that the kernel or the tracer knows where the body runs.
+/// A number that the kernel or the tracer provides while the body runs.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Fact {
-    /// `ncpus`: uint64.
+    /// `ncpus`: the number of CPUs, uint64.
     Cpus,
     /// `numaid`: uint32.
     NumaNode,
@@ -393,7 +402,7 @@ pub enum Fact {
     Jiffies,
     /// `usermode`: uint8, 1 if the probe interrupted user space.
     UserMode,
-    /// `cpid`: uint32, the process that the tracer started, 0 if there is none.
+    /// `cpid`: uint32, the process started by the tracer, 0 if there is none.
     ChildPid,
     /// `pid(init)`: uint32.
     InitPid,
@@ -401,14 +410,14 @@ pub enum Fact {
     InitTid,
     /// `nsecs(monotonic)`: uint64.
     Monotonic,
-    /// `nsecs(tai)`: uint64, the boot clock and the distance between the two when the tracer began.
+    /// `nsecs(tai)`: uint64, the boot clock plus the offset between both clocks at the start of the tracer.
     Tai,
-    /// `ctx`: uint64, the address of the program's context.
+    /// `ctx`: uint64, the address of the BPF program's context.
     Context,
 }
 
 impl Fact {
-    /// As scripts write it, and its type.
+    /// The spelling in scripts, and the type.
     pub fn describe(self) -> (&'static str, Type) {
         match self {
             Fact::Cpus => ("ncpus", Type::U64),

@@ -1,28 +1,35 @@
 //! Constructors of checked expressions, and the conversions that the checker inserts.
 
-use crate::check::slots::literal;
 use crate::hir::{BinaryOp, Expr, ExprKind, Type};
 use crate::source::span::Span;
 use crate::types::{int_holds, places_of};
 
-/// An expression.
+/// Creates an expression.
 pub fn expr(kind: ExprKind, ty: Type, span: Span) -> Expr {
     Expr { kind, ty, span }
 }
 
-/// A number of a given type.
+/// Creates a number of the given type.
 pub fn int(value: i64, ty: Type, span: Span) -> Expr {
     expr(ExprKind::Int(value), ty, span)
 }
 
-/// Stands for what is wrong or not yet known. Whatever meets it says nothing more.
+/// Placeholder for an expression that is wrong or not yet determined. Operations on it report no further errors.
 pub fn unknown(span: Span) -> Expr {
     int(0, Type::Void, span)
 }
 
-/// Whether it is [`unknown`].
+/// Whether the expression is an [`unknown`] placeholder.
 pub fn is_unknown(value: &Expr) -> bool {
     value.ty == Type::Void
+}
+
+/// The value of an integer literal, whose type adapts to the other operand.
+pub fn literal(value: &Expr) -> Option<i64> {
+    match value.kind {
+        ExprKind::Int(number) if value.ty == Type::I64 => Some(number),
+        _ => None,
+    }
 }
 
 /// A comparison or 64-bit operation on operands of equal type.
@@ -30,7 +37,7 @@ pub fn binary(op: BinaryOp, lhs: Expr, rhs: Expr, ty: Type, span: Span) -> Expr 
     expr(ExprKind::Binary { op, lhs: Box::new(lhs), rhs: Box::new(rhs) }, ty, span)
 }
 
-/// `!e`; of a `!` the inside again.
+/// `!e`; the negation of a `!` is its operand.
 pub fn not(value: Expr, span: Span) -> Expr {
     match value.kind {
         ExprKind::Not(inner) if inner.ty == Type::Bool => *inner,
@@ -38,7 +45,7 @@ pub fn not(value: Expr, span: Span) -> Expr {
     }
 }
 
-/// The value as a given type. Literals become literals of that type; nothing is written where the type is the same.
+/// Converts the value to the given type. Literals become literals of that type; equal types need no conversion.
 pub fn convert(value: Expr, ty: &Type) -> Expr {
     if value.ty == *ty || is_unknown(&value) || *ty == Type::Void {
         return value;
@@ -51,7 +58,7 @@ pub fn convert(value: Expr, ty: &Type) -> Expr {
     }
     let places = places_of(ty, &value.ty);
     match (value.kind, ty) {
-        // What changes something happens in the order in which it is written.
+        // Parts with effects must be evaluated in source order.
         (ExprKind::Tuple(parts), Type::Record(..))
             if places.as_ref().is_some_and(|places| !places.is_sorted())
                 && parts.iter().any(Expr::changes) =>
@@ -80,7 +87,7 @@ pub fn convert(value: Expr, ty: &Type) -> Expr {
     }
 }
 
-/// An address as uint64 with bytes added.
+/// Converts an address to uint64 and adds an offset.
 pub fn address(base: Expr, offset: i64) -> Expr {
     let span = base.span;
     let base = convert(base, &Type::U64);
@@ -90,7 +97,7 @@ pub fn address(base: Expr, offset: i64) -> Expr {
     binary(BinaryOp::Add, base, int(offset, Type::U64, span), Type::U64, span)
 }
 
-/// The value of `op` on literals, where it is exact.
+/// The result of `op` on literals; `None` if it is not exact.
 pub fn fold(op: BinaryOp, a: i64, b: i64) -> Option<i64> {
     match op {
         BinaryOp::Add => a.checked_add(b),
@@ -109,9 +116,38 @@ pub fn fold(op: BinaryOp, a: i64, b: i64) -> Option<i64> {
     }
 }
 
+/// Bytes at an offset of an array or of a pointer's target, or the low bytes of a number.
+pub fn piece(value: &Expr, at: u32, bytes: u8) -> Expr {
+    let (base, ty) = (Box::new(value.clone()), Type::Int { bytes, signed: false });
+    let kind = match value.ty {
+        Type::Array(..) => ExprKind::Member { base, offset: at },
+        Type::Pointer(_) => ExprKind::Load { base, offset: i64::from(at) },
+        _ => return convert(value.clone(), &ty),
+    };
+    expr(kind, ty, value.span)
+}
+
+/// Splits memory into words, the largest first, as pairs of offset and size.
+pub fn pieces(count: i64) -> impl Iterator<Item = (i64, u8)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let left = count - at;
+        let bytes = [8, 4, 2, 1].into_iter().find(|&bytes| bytes <= left)?;
+        at += bytes;
+        Some((at - bytes, bytes as u8))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn words_cover_all_bytes_once() {
+        assert_eq!(pieces(15).collect::<Vec<_>>(), [(0, 8), (8, 4), (12, 2), (14, 1)]);
+        assert_eq!(pieces(1).collect::<Vec<_>>(), [(0, 1)]);
+        assert_eq!(pieces(16).count(), 2);
+    }
 
     #[test]
     fn folding_is_exact_or_left_alone() {

@@ -12,25 +12,25 @@ pub struct MapId(pub u32);
 /// A map.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Map {
-    /// Without the sigil; empty for `@`.
+    /// Name without the sigil; empty for `@`.
     pub name: String,
-    /// Types of the key's parts; empty for a scalar map.
+    /// Types of the parts of the key; empty for a scalar map.
     pub key: Vec<Type>,
-    /// What a cell holds.
+    /// The kind of the cells' values.
     pub value: MapValue,
-    /// Keys at most.
+    /// Maximum number of keys.
     pub max_entries: u32,
-    /// `lruhash`: where there is no room, a new key takes the place of one that was not used for long.
+    /// `lruhash`: if the map is full, a new key replaces one that has been unused for long.
     pub evicts: bool,
-    /// `processhash`: the key begins with a process id, and is deleted when that process has ended.
+    /// `processhash`: the key begins with a process id and is deleted after that process has ended.
     pub by_process: bool,
-    /// How it is exported as a metric.
+    /// The metric as which the map is exported.
     pub metric: Metric,
-    /// First use.
+    /// Source range of the first use.
     pub span: Span,
 }
 
-/// What a cell of a map holds.
+/// The value in a cell of a map.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MapValue {
     /// `@x = e`

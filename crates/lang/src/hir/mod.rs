@@ -34,28 +34,29 @@ pub use wire::types::{Lookup, NameKind, StackMode};
 /// A checked script.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Program {
-    /// Enums that values of this program have.
+    /// Enums that are types of values in this program.
     pub enums: Vec<Enum>,
     /// Structs that are read through pointers or passed by value.
     pub structs: Vec<Struct>,
-    /// Maps, those of a running program first and unchanged.
+    /// Maps; those of a running program come first and unchanged.
     pub maps: Vec<Map>,
-    /// Files that sites lie in.
+    /// Files that contain the sites.
     pub files: Vec<File>,
-    /// Interned names, those of a running program first and unchanged.
+    /// Interned names; those of a running program come first and unchanged.
     pub names: Names,
-    /// What to run, in script order.
+    /// The probes, in script order.
     pub probes: Vec<Probe>,
     /// Settings.
     pub config: Config,
-    /// A clause names the calls around the one in hand, so all that return probes see are on their thread's stack of calls, see
-    /// [`Around`].
+    /// True if a clause uses enclosing calls. All calls seen by return probes are then pushed onto their thread's
+    /// stack of calls, see [`Around`].
     pub tracks_calls: bool,
 }
 
 impl Program {
-    /// Whether the calls of a probe are on their thread's stack of calls: those that are spans; where a clause names the calls
-    /// around its own, also all that are probed at return, and its own.
+    /// Whether the calls of a probe are pushed onto their thread's stack of calls. This holds for calls that are
+    /// spans. If a clause uses enclosing calls, it also holds for all calls probed at return and for those of that
+    /// clause.
     pub fn is_tracked(&self, probe: &Probe) -> bool {
         let (mut names, mut sends) = (false, false);
         let mut see = |e: &Expr| match e.kind {
@@ -75,45 +76,47 @@ impl Program {
 /// Parameters and result of a probed function as the body sees them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Signature {
-    /// All parameters in order: places follow from the types of those before.
+    /// All parameters in order; their locations follow from the types of the preceding ones.
     pub params: Vec<Param>,
-    /// Result.
+    /// The result.
     pub ret: Type,
-    /// The result is of an enum that is not 4 bytes wide, whose bits the type has.
+    /// The enum of the result, if it is not 4 bytes wide; the type then is an integer with its bits.
     pub named: Option<EnumId>,
-    /// The caller says where the result goes, before all parameters.
+    /// True if the caller passes the address of the result before all parameters.
     pub hidden: bool,
 }
 
 /// A parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Param {
-    /// `bytesize`
+    /// The name: `bytesize`
     pub name: String,
-    /// `uint64`
+    /// The type: `uint64`
     pub ty: Type,
-    /// A `float` or `double`: travels in a vector register, cannot be read, and takes no integer register.
+    /// A `float` or `double`: passed in a vector register, unreadable, and using no integer register.
     pub float: bool,
-    /// An enum that is not 4 bytes wide, whose bits the type has.
+    /// The enum of the parameter, if it is not 4 bytes wide; the type then is an integer with its bits.
     pub named: Option<EnumId>,
 }
 
-/// A body and where it runs.
+/// A body and its attach points.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Probe {
     /// Index of the clause in the script, from 0.
     pub clause: u32,
-    /// The clause's probe list.
+    /// Source range of the clause's probe list.
     pub span: Span,
-    /// Where it runs.
+    /// The kind of probe, with its attach points.
     pub attach: Attach,
-    /// Known for functions in the CUDA tables and for those that debug information describes. Where sites differ only in parameters that the body does not use, that of the first.
+    /// The signature, known for functions in the CUDA tables and for those described by debug information. If
+    /// sites differ only in parameters that the body does not use, the signature of the first.
     pub signature: Option<Signature>,
-    /// By [`Site::case`]: the signatures, where `merge` has made one probe of several. Empty: all sites have [`Probe::signature`].
+    /// The signatures by [`Site::case`], if `merge` has combined several probes. Empty: all sites have
+    /// [`Probe::signature`].
     pub cases: Vec<Option<Signature>>,
-    /// Scratch variables; each has one type; zero until set.
+    /// Scratch variables; each has one type and is zero until assigned.
     pub vars: Vec<Var>,
-    /// Condition for running the body; of type `Bool` or an integer.
+    /// Condition for running the body, of type `Bool` or an integer.
     pub predicate: Option<Expr>,
     /// The body.
     pub body: Vec<Stmt>,
@@ -122,23 +125,23 @@ pub struct Probe {
 /// A scratch variable.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Var {
-    /// Without the sigil.
+    /// Name without the sigil.
     pub name: String,
     /// Its type.
     pub ty: Type,
 }
 
-/// A counter of the kernel or of the processor, as perf_event_open(2) numbers it.
+/// A counter of the kernel or of the processor, with the numbers of perf_event_open(2).
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Counter {
     /// `PERF_TYPE_HARDWARE` or `PERF_TYPE_SOFTWARE`.
     pub kind: u32,
-    /// Its number among those.
+    /// Number of the event within its type.
     pub number: u64,
 }
 
 impl Counter {
-    /// Time on a CPU: what `profile` samples by.
+    /// The CPU clock, with which `profile` samples.
     pub const CPU_CLOCK: Counter = Counter { kind: 1, number: 0 };
 
     /// `software`, `hardware`; the clock of `profile` has no other name.
@@ -147,7 +150,7 @@ impl Counter {
     }
 }
 
-/// Where a probe runs.
+/// The kind of a probe, with its attach points.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Attach {
     /// `BEGIN`
@@ -161,21 +164,21 @@ pub enum Attach {
     },
     /// `profile:hz:99`, `software:page-faults:100`, on each CPU.
     Profile {
-        /// What the kernel counts.
+        /// The counter that triggers the samples.
         counter: Counter,
-        /// How much of it lies between two samples; of clocks in nanoseconds.
+        /// Increment of the counter between two samples; nanoseconds for clocks.
         period: u64,
     },
-    /// `self:signal:SIGUSR1`, when the tracer gets a signal.
+    /// `self:signal:SIGUSR1`, when the tracer receives a signal.
     Signal {
-        /// As Linux numbers it.
+        /// The Linux signal number.
         number: i32,
     },
-    /// `test:NAME`, `bench:NAME`, when the user asks for it.
+    /// `test:NAME`, `bench:NAME`, on request of the user.
     Trial {
-        /// Which.
+        /// Test or benchmark.
         kind: Trial,
-        /// `NAME`
+        /// The name: `NAME`
         name: String,
     },
     /// `tracepoint:sched:sched_switch`; `Param` and `RecordBytes` are fields of its record.
@@ -184,37 +187,37 @@ pub enum Attach {
         category: String,
         /// `sched_switch`
         event: String,
-        /// By parameter of the signature: where the field lies in the record.
+        /// Offset in the record of each parameter of the signature.
         offsets: Vec<u32>,
     },
-    /// `rawtracepoint:sched_switch`; `Param` is what the tracepoint passes on.
+    /// `rawtracepoint:sched_switch`; `Param` is an argument of the tracepoint.
     RawTracepoint {
         /// `sched_switch`
         event: String,
-        /// By parameter of the signature: where it lies.
+        /// Offset of each parameter of the signature.
         offsets: Vec<u32>,
     },
     /// `uprobe:...`
     Entry(Vec<Site>),
-    /// `uretprobe:...`. `Param`, `Arg` and `Duration` mean the values that the call had at entry.
+    /// `uretprobe:...`. `Param`, `Arg` and `Duration` refer to the values at entry of the call.
     Return(Vec<Site>),
 }
 
-/// One function to probe.
+/// A function to probe.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Site {
-    /// In which file. `None`: expected in a library that no process has mapped yet; checked, not attached.
+    /// The file. `None`: expected in a library that no process has mapped yet; checked but not attached.
     pub file: Option<FileId>,
-    /// Where in the file.
+    /// The location in the file.
     pub place: Place,
-    /// File offset of the counter by which a marker's program knows that it is probed; 0: there is none.
+    /// File offset of a USDT marker's semaphore, which tells its program about attached probes; 0: no semaphore.
     pub semaphore: u64,
-    /// The symbol.
+    /// The name of the symbol.
     pub func: NameId,
-    /// Its family's name.
+    /// The name of the API family.
     pub api: NameId,
-    /// The attach point's name.
+    /// The name of the attach point.
     pub probe: NameId,
-    /// Which arm of an [`ExprKind::ByCase`] is this site's.
+    /// Number that selects the arm of an [`ExprKind::ByCase`] for this site.
     pub case: u8,
 }

@@ -13,7 +13,7 @@ use crate::catalog::FileId;
 use crate::hir::*;
 use crate::syntax::operators::symbol;
 
-/// The whole program.
+/// Prints the whole program.
 pub fn print(program: &Program) -> String {
     let mut printer = Printer { program, vars: &[], signature: None, out: String::new() };
     printer.maps();
@@ -21,7 +21,7 @@ pub fn print(program: &Program) -> String {
     printer.out
 }
 
-/// One type, as scripts and messages write it.
+/// Prints one type, as in scripts and messages.
 pub fn print_type(program: &Program, ty: &Type) -> String {
     Printer { program, vars: &[], signature: None, out: String::new() }.ty(ty)
 }
@@ -375,7 +375,7 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// Expressions without parts.
+/// The spelling of expressions without operands.
 fn simple(kind: &ExprKind) -> &'static str {
     match kind {
         ExprKind::Retval => "retval",

@@ -5,17 +5,17 @@ use crate::hir::map::MapId;
 use crate::source::span::Span;
 use wire::manifest::{Export, Hidden, Message, Piece};
 
-/// A value of an [`ExprKind::ByCase`].
+/// An alternative of an [`ExprKind::ByCase`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Arm {
-    /// Bit n: it is that of sites with case n.
+    /// Bit mask: bit n is set if the arm applies to sites with case n.
     pub cases: u64,
     /// The value, in terms of the signature of these cases.
     pub value: Expr,
 }
 
 impl Arm {
-    /// One of its cases; what it reads lies at the same places in all.
+    /// The first of the arm's cases; the operands have the same locations in all of them.
     pub fn first_case(&self) -> usize {
         self.cases.trailing_zeros() as usize
     }
@@ -24,9 +24,9 @@ impl Arm {
 /// A statement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stmt {
-    /// What it does.
+    /// The kind, with the operands.
     pub kind: StmtKind,
-    /// Where it was written.
+    /// The source range.
     pub span: Span,
 }
 
@@ -35,52 +35,53 @@ pub struct Stmt {
 pub enum StmtKind {
     /// `$x = e;` the types are equal
     SetVar {
-        /// Target.
+        /// The variable.
         var: VarId,
-        /// Value.
+        /// The value.
         value: Expr,
     },
     /// `@m[k] = e;` the types are equal; `key` has one expression for each part of the map's key
     SetMap {
-        /// Target.
+        /// The map.
         map: MapId,
-        /// Key parts.
+        /// The parts of the key.
         key: Vec<Expr>,
-        /// Value.
+        /// The value.
         value: Expr,
     },
     /// `@m[k] = hist(e);` the function is the map's; `arg` is 64 bits wide, `None` for `count()`
     Aggregate {
-        /// Target.
+        /// The map.
         map: MapId,
-        /// Key parts.
+        /// The parts of the key.
         key: Vec<Expr>,
-        /// Sample.
+        /// The sample.
         arg: Option<Expr>,
     },
-    /// An expression for its effect.
+    /// An expression evaluated for its effect.
     Expr(Expr),
     /// `if`
     If {
-        /// Condition.
+        /// The condition.
         cond: Expr,
-        /// When non-zero.
+        /// Statements if the condition is non-zero.
         then: Vec<Stmt>,
-        /// When zero.
+        /// Statements if the condition is zero.
         otherwise: Vec<Stmt>,
     },
-    /// `while`; the run-time limit is `Config::max_loop_iterations`, beyond which the loop ends and a counter tells.
+    /// `while`; at run time `Config::max_loop_iterations` limits it: at the limit the loop ends and a counter is
+    /// incremented.
     While {
-        /// Condition.
+        /// The condition.
         cond: Expr,
-        /// Body.
+        /// The body.
         body: Vec<Stmt>,
     },
     /// `unroll(n)`
     Unroll {
-        /// Copies, 1..=100.
+        /// Number of copies, 1..=100.
         count: u32,
-        /// Body.
+        /// The body.
         body: Vec<Stmt>,
     },
     /// `for $i : a..b`; both bounds int64, evaluated once
@@ -89,89 +90,90 @@ pub enum StmtKind {
         var: VarId,
         /// First value.
         start: Expr,
-        /// One past the last value.
+        /// End of the range, exclusive.
         end: Expr,
-        /// Body.
+        /// The body.
         body: Vec<Stmt>,
     },
-    /// `for ($kv : @m)`; `var` has type `Tuple([key, value])`, key itself a tuple if it has several parts; values of
-    /// aggregations arrive summed over CPUs, as in [`ExprKind::MapGet`]
+    /// `for ($kv : @m)`; `var` has type `Tuple([key, value])`, where the key itself is a tuple if it has several
+    /// parts. The values of aggregations are summed over all CPUs, as in [`ExprKind::MapGet`].
     ForMap {
         /// Loop variable.
         var: VarId,
-        /// Map.
+        /// The map.
         map: MapId,
-        /// Body.
+        /// The body.
         body: Vec<Stmt>,
     },
     /// `break`
     Break,
     /// `continue`
     Continue,
-    /// `return`, from the clause; the value is that of a test.
+    /// `return` from the clause; the value is the result of a test.
     Return(Option<Expr>),
-    /// `exit(code)`: ends the program; the body goes no further.
+    /// `exit(code)`: ends the program; the rest of the body is skipped.
     Exit {
-        /// Exit status.
+        /// The exit status.
         code: Expr,
     },
     /// `printf(format, args)`
     Printf {
-        /// Parsed format.
+        /// The parsed format.
         format: Vec<Piece>,
-        /// One for each directive.
+        /// The arguments, one for each directive.
         args: Vec<Expr>,
     },
-    /// `errorf(format, args)`, `cat(format, args)`: the text is not just printed.
+    /// `errorf(format, args)`, `cat(format, args)`: formatted text with a use other than printing.
     Message {
-        /// What becomes of it.
+        /// The use of the text.
         what: Message,
-        /// Parsed format.
+        /// The parsed format.
         format: Vec<Piece>,
-        /// One for each directive.
+        /// The arguments, one for each directive.
         args: Vec<Expr>,
     },
-    /// `rows(top, "none")`: the lines of `row` that were kept, largest weight first.
+    /// `rows(top, "none")`: the lines stored by `row`, in descending order of weight.
     Rows {
-        /// Number of rows; 0: all.
+        /// Maximum number of rows; 0: all.
         top: u32,
-        /// The line where none was kept; empty: none.
+        /// The line to print without rows; empty: no line.
         none: Vec<u8>,
     },
-    /// `signal(n)`, to what the probe interrupted; a counter tells of those that the kernel did not send.
+    /// `signal(n)` to the process or thread that the probe interrupted; signals that the kernel did not send are
+    /// counted.
     Signal {
-        /// int64
+        /// The signal number, int64.
         number: Expr,
-        /// Only to the thread.
+        /// True to signal only the thread.
         thread: bool,
     },
     /// `print(e)`
     PrintValue(Expr),
-    /// `span("name", key = value)` and its like: a record for the sinks of `--export`.
+    /// `span("name", key = value)` and similar calls: a record for the sinks of `--export`.
     Export {
-        /// Which.
+        /// The kind of record.
         what: Export,
-        /// The name, where it is a literal; else one of `hidden`, or that of the function.
+        /// The name, if it is a literal; otherwise the name is in `hidden`, or is that of the function.
         name: Option<Vec<u8>>,
-        /// What the record has without the script's doing.
+        /// Fields that every such record has, with their values.
         hidden: Vec<(Hidden, Expr)>,
-        /// What the script adds.
+        /// Fields given in the script.
         fields: Vec<(String, Expr)>,
     },
     /// `print(@m[k])` of an aggregation without a single value, such as a histogram
     PrintEntry {
-        /// Map.
+        /// The map.
         map: MapId,
-        /// Key parts.
+        /// The parts of the key.
         key: Vec<Expr>,
     },
     /// `print(@m, top, div)`
     PrintMap {
-        /// Map.
+        /// The map.
         map: MapId,
-        /// Only so many of the largest; 0: all.
+        /// Maximum number of entries, the largest first; 0: all.
         top: u32,
-        /// Values are divided by it; 0 counts as 1.
+        /// Divisor of the values; 0 counts as 1.
         div: u32,
     },
     /// `clear(@m)`

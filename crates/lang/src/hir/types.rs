@@ -20,26 +20,28 @@ pub enum Type {
     Bool,
     /// `uint32`: `{ bytes: 4, signed: false }`
     Int {
-        /// 1, 2, 4 or 8.
+        /// Size: 1, 2, 4 or 8.
         bytes: u8,
-        /// Two's complement.
+        /// True for two's complement.
         signed: bool,
     },
-    /// `float`, `double`, `long double`: 4, 8 or 16 bytes in memory. As a value it is a [`Lookup`], which prints as the number.
+    /// `float`, `double`, `long double`: 4, 8 or 16 bytes in memory. As a value it is a [`Lookup`], which is
+    /// printed as the number.
     Float(u8),
-    /// 4 bytes that print as a name.
+    /// 4 bytes that are printed as a name.
     Enum(EnumId),
-    /// User-space pointer, 8 bytes; to `Void` when nothing is known of what it points to (handles).
+    /// User-space pointer, 8 bytes; to `Void` if the type of its target is unknown (handles).
     Pointer(Arc<Type>),
-    /// NUL-terminated bytes in a buffer of so many bytes, the NUL included; zero-filled behind it when stored.
+    /// NUL-terminated text in a buffer of the given size in bytes, the NUL included; stored with zeros after the
+    /// NUL.
     Str(u32),
     /// A C struct: its bytes, in memory or as a value.
     Struct(StructId),
     /// C array: its bytes, in memory or as a value.
     Array(Arc<Type>, u32),
-    /// `(1, "a")`; also a key of several values, and `$kv` of a map loop: `(key, value)`.
+    /// `(1, "a")`; also a key with several parts, and `$kv` of a map loop: `(key, value)`.
     Tuple(Arc<[Type]>),
-    /// `(a = 1, b = "x")`: names, and a tuple of the values.
+    /// `(a = 1, b = "x")`: the names, and the types of the values.
     Record(Arc<[String]>, Arc<[Type]>),
     /// `func`, `api`, `probe`: 4 bytes, an index into [`Names`].
     Name(NameKind),
@@ -47,22 +49,22 @@ pub enum Type {
     Usym,
     /// Stack id, 8 bytes (id, tgid).
     Stack {
-        /// User or kernel.
+        /// True for the user stack, false for the kernel stack.
         user: bool,
-        /// Frames kept at most.
+        /// Maximum number of frames.
         limit: u32,
-        /// How it prints.
+        /// The output format.
         mode: StackMode,
     },
-    /// `strftime(format, ns)`: 8 bytes, boot-clock ns; prints by the format.
+    /// `strftime(format, ns)`: 8 bytes, boot-clock ns; printed with the format.
     Timestamp(String),
-    /// `strerror(n)`: 8 bytes, int64; prints as what the reader finds for it.
+    /// `strerror(n)`: 8 bytes, int64; printed as the text found in user space.
     Lookup(Lookup),
-    /// `buf(p, n)`: a uint32 length and so many bytes at most, zero-filled behind the length.
+    /// `buf(p, n)`: a uint32 length and a capacity in bytes; zeros after the length.
     Buf(u32),
     /// `ntop(address)`: the family and four words in network order, all uint32.
     Inet,
-    /// `c ? func : "none"`: a uint32 that says which of the parts behind it is meant; the others are zero.
+    /// `c ? func : "none"`: a uint32 tag that selects one of the parts after it; the other parts are zero.
     Either(Arc<[Type]>),
 }
 
@@ -91,11 +93,11 @@ pub enum Origin {
 /// An enum.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Enum {
-    /// `CUresult`
+    /// The name: `CUresult`
     pub name: String,
-    /// Some value is negative.
+    /// True if some value is negative.
     pub signed: bool,
-    /// `(CUDA_SUCCESS, 0)`, sorted by value.
+    /// The variants: `(CUDA_SUCCESS, 0)`, sorted by value.
     pub variants: Vec<(String, i64)>,
     /// The source that declares it.
     pub origin: Origin,
@@ -104,13 +106,13 @@ pub struct Enum {
 /// A struct.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Struct {
-    /// `CUlaunchConfig`
+    /// The name: `CUlaunchConfig`
     pub name: String,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u32,
-    /// Bytes.
+    /// Alignment in bytes.
     pub align: u32,
-    /// In order.
+    /// The members, in order.
     pub fields: Vec<Field>,
     /// The source that declares it.
     pub origin: Origin,
@@ -119,25 +121,25 @@ pub struct Struct {
 /// A member of a struct.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Field {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Bytes from the start.
+    /// Offset in the struct, in bytes.
     pub offset: u32,
-    /// Its type.
+    /// The type.
     pub ty: Type,
-    /// `int flag : 3;`: only these bits of the integer at the offset.
+    /// `int flag : 3;`: the value is only these bits of the integer at the offset.
     pub bits: Option<Bits>,
-    /// A floating-point number, whose bits the type has.
+    /// True for a floating-point number; the type is an integer with its bits.
     pub float: bool,
-    /// An enum that is not 4 bytes wide, whose bits the type has.
+    /// The enum of the member, if it is not 4 bytes wide; the type then is an integer with its bits.
     pub named: Option<EnumId>,
 }
 
-/// Place of a bit-field in its integer.
+/// The position of a bit-field in its integer.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Bits {
-    /// Bits below it.
+    /// Number of bits below the bit-field.
     pub first: u8,
-    /// Bits that it has.
+    /// Number of bits of the bit-field.
     pub count: u8,
 }

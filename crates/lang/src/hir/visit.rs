@@ -2,10 +2,10 @@
 
 use crate::hir::{Expr, ExprKind, Probe, Program, Stmt, StmtKind};
 
-/// The walks over what is borrowed, or borrowed mutably (`mut`).
+/// Defines the traversals of a borrowed or mutably borrowed (`mut`) tree.
 macro_rules! walks {
     ($operands:ident, $direct:ident, $inner:ident, $iter:ident, $($mutable:tt)?) => {
-        /// Calls `f` with the direct operands of an expression; those in the statements of a block are not among them.
+        /// Calls `f` with the direct operands of an expression, without those in the statements of a block.
         pub fn $operands<'e>(expr: &'e $($mutable)? Expr, f: &mut dyn FnMut(&'e $($mutable)? Expr)) {
             use ExprKind::*;
             match &$($mutable)? expr.kind {
@@ -78,7 +78,7 @@ macro_rules! walks {
             }
         }
 
-        /// Calls `f` with the expressions that stand directly in a statement.
+        /// Calls `f` with the direct expressions of a statement.
         pub fn $direct<'e>(stmt: &'e $($mutable)? Stmt, f: &mut dyn FnMut(&'e $($mutable)? Expr)) {
             use StmtKind::*;
             match &$($mutable)? stmt.kind {
@@ -118,7 +118,7 @@ macro_rules! walks {
             }
         }
 
-        /// Calls `f` with the statements that stand directly in a statement.
+        /// Calls `f` with the direct inner statements of a statement.
         pub fn $inner<'e>(stmt: &'e $($mutable)? Stmt, f: &mut dyn FnMut(&'e $($mutable)? Stmt)) {
             use StmtKind::*;
             match &$($mutable)? stmt.kind {
@@ -138,18 +138,18 @@ macro_rules! walks {
 walks!(operands, direct, inner, iter,);
 walks!(operands_mut, direct_mut, inner_mut, iter_mut, mut);
 
-/// Calls `see` on every expression, each before those in it.
+/// Calls `see` on every expression of the program in pre-order.
 pub fn visit<'e>(program: &'e Program, see: &mut dyn FnMut(&'e Expr)) {
     program.probes.iter().for_each(|probe| visit_probe(probe, see));
 }
 
-/// The same for a probe.
+/// Calls `see` on every expression of a probe in pre-order.
 pub fn visit_probe<'e>(probe: &'e Probe, see: &mut dyn FnMut(&'e Expr)) {
     probe.predicate.iter().for_each(|e| visit_expr(e, see));
     visit_block(&probe.body, see);
 }
 
-/// The same for a block.
+/// Calls `see` on every expression of a block in pre-order.
 pub fn visit_block<'e>(stmts: &'e [Stmt], see: &mut dyn FnMut(&'e Expr)) {
     for stmt in stmts {
         direct(stmt, &mut |e| visit_expr(e, see));
@@ -157,7 +157,7 @@ pub fn visit_block<'e>(stmts: &'e [Stmt], see: &mut dyn FnMut(&'e Expr)) {
     }
 }
 
-/// The same for an expression and those in it.
+/// Calls `see` on an expression and its subexpressions in pre-order.
 pub fn visit_expr<'e>(expr: &'e Expr, see: &mut dyn FnMut(&'e Expr)) {
     see(expr);
     if let ExprKind::Block { body, .. } = &expr.kind {

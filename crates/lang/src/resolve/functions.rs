@@ -289,7 +289,7 @@ impl<'a, 'b> Finder<'a, 'b> {
         let name = format!("{}:{}{}", provider.names[0], parts[0], if start { ":start" } else { "" });
         let mut spots = Vec::new();
         for written in operations::functions(spec) {
-            let pattern = operations::pattern(spec, written);
+            let pattern = FunctionPattern::of_operation(spec, written);
             let operation = Some(name.as_str());
             let asked =
                 FunctionSpec { provider, returns: !start, pattern, written, at: spec.span, operation };

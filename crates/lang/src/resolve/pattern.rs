@@ -10,7 +10,8 @@
 
 use regex::bytes::{Regex, RegexBuilder};
 
-use crate::syntax::ast::SpecPart;
+use crate::expand::operations;
+use crate::syntax::ast::{ProbeSpec, SpecPart};
 
 /// Which functions of a file an attach point means.
 #[derive(Clone, Debug)]
@@ -88,6 +89,14 @@ impl FunctionPattern {
     /// `cpp:"ns::f"`
     pub fn cpp(name: &str) -> FunctionPattern {
         FunctionPattern::plain(NamePattern::Cpp(name.to_owned()))
+    }
+
+    /// A function of an expanded attach point: one of an operation is found by its family, any other by its symbol.
+    pub fn of_operation(spec: &ProbeSpec, function: &str) -> FunctionPattern {
+        FunctionPattern::plain(match operations::asked(spec) {
+            Some(_) => NamePattern::from_text(function),
+            None => NamePattern::Exact(function.to_owned()),
+        })
     }
 
     fn plain(name: NamePattern) -> FunctionPattern {

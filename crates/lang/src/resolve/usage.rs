@@ -60,14 +60,14 @@ impl Usage {
             self.around.get_or_insert(expr.span);
         }
         self.follows |= match &expr.kind {
-            ExprKind::Field { base, .. } => !is_args(base),
+            ExprKind::Field { base, .. } => !base.is_args(),
             ExprKind::Unary { op: UnaryOp::Deref, .. } | ExprKind::Index { .. } => true,
             ExprKind::SizeofExpr(_) | ExprKind::Block { .. } => true,
             ExprKind::Cast { ty, .. } => ty.of.is_some(),
             _ => false,
         };
         match &expr.kind {
-            ExprKind::Field { base, name, .. } if is_args(base) => self.see_arg(&name.node, name.span),
+            ExprKind::Field { base, name, .. } if base.is_args() => self.see_arg(&name.node, name.span),
             ExprKind::Ident(name) => self.see_ident(name, expr.span),
             ExprKind::Call { name, .. } if name.node == "span" => self.result = true,
             ExprKind::Call { name, .. } if name.node == "event" => self.event = true,
@@ -116,10 +116,10 @@ struct User {
 
 impl look::Visit for User {
     fn before_expr(&mut self, expr: &Expr) {
-        if is_args(expr) && !self.named {
+        if expr.is_args() && !self.named {
             self.usage.all_args.get_or_insert(expr.span);
         }
-        self.named = matches!(&expr.kind, ExprKind::Field { base, .. } if is_args(base));
+        self.named = matches!(&expr.kind, ExprKind::Field { base, .. } if base.is_args());
         self.usage.see(expr);
     }
 
@@ -131,11 +131,6 @@ impl look::Visit for User {
             _ => false,
         };
     }
-}
-
-/// `args`
-pub fn is_args(expr: &Expr) -> bool {
-    matches!(&expr.kind, ExprKind::Ident(name) if name == "args")
 }
 
 /// The N of `argN`.

@@ -15,23 +15,23 @@ impl Span {
         Span { start: start as u32, end: end as u32 }
     }
 
-    /// The smallest span that holds both.
+    /// The smallest span that contains both.
     pub fn to(self, other: Span) -> Span {
         Span { start: self.start.min(other.start), end: self.end.max(other.end) }
     }
 }
 
-/// A value and where it was written.
+/// A value with its position in the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spanned<T> {
-    /// What was written.
+    /// Value.
     pub node: T,
-    /// Where.
+    /// Position.
     pub span: Span,
 }
 
-/// The text of a script and the name that messages use for it (`leak.ct`, `stdin` for `-e` and `-`), and behind it the
-/// texts of the scripts that it imports.
+/// The text of a script and its name in messages (`leak.ct`, `stdin` for `-e` and `-`), followed by the texts of
+/// the scripts that it imports.
 #[derive(Clone, Debug)]
 pub struct Source {
     /// Name in messages.
@@ -39,7 +39,7 @@ pub struct Source {
     /// The whole text.
     pub text: String,
     line_starts: Vec<u32>,
-    /// Where bytes lie that are not the first of their character.
+    /// Offsets of bytes that continue a multi-byte character.
     continued: Vec<u32>,
     files: Vec<SourceFile>,
     kernel: Option<(u8, u8, u8)>,
@@ -50,9 +50,9 @@ pub struct Source {
 pub struct SourceFile {
     /// Name in messages.
     pub name: String,
-    /// Its text begins here.
+    /// Offset of the start of its text.
     pub start: usize,
-    /// And ends here.
+    /// Offset of the end of its text.
     pub end: usize,
 }
 
@@ -66,7 +66,7 @@ fn continued(text: &str) -> Vec<u32> {
 }
 
 impl Source {
-    /// A source called `name`.
+    /// A source with a name.
     pub fn new(name: impl Into<String>, text: impl Into<String>) -> Source {
         let (name, text) = (name.into(), text.into());
         let (line_starts, continued) = (line_starts(&text), continued(&text));
@@ -74,17 +74,17 @@ impl Source {
         Source { name, text, line_starts, continued, files, kernel: None }
     }
 
-    /// Sets the version of the kernel that the script is for: `LINUX_VERSION_CODE` in its conditions.
+    /// Sets the version of the kernel for which the script is compiled: `LINUX_VERSION_CODE` in its conditions.
     pub fn set_kernel(&mut self, version: (u8, u8, u8)) {
         self.kernel = Some(version);
     }
 
-    /// The version of the kernel that the script is for, if it is known.
+    /// The version of the kernel for which the script is compiled, if known.
     pub fn kernel(&self) -> Option<(u8, u8, u8)> {
         self.kernel
     }
 
-    /// The script itself, then those that it imports.
+    /// The script itself, then its imports.
     pub fn files(&self) -> &[SourceFile] {
         &self.files
     }
@@ -99,7 +99,7 @@ impl Source {
         self.continued = continued(&self.text);
     }
 
-    /// The file that a byte offset lies in.
+    /// The file that contains a byte offset.
     pub fn file_at(&self, offset: u32) -> &SourceFile {
         let behind = self.files.partition_point(|file| file.start <= offset as usize);
         &self.files[behind.max(1) - 1]
@@ -121,12 +121,12 @@ impl Source {
         (offset - self.line_starts[self.lines_to(offset) - 1]) as usize
     }
 
-    /// Lines of the whole text up to an offset, its own included.
+    /// Number of lines of the whole text up to an offset, including its own.
     fn lines_to(&self, offset: u32) -> usize {
         self.line_starts.partition_point(|&start| start <= offset)
     }
 
-    /// The text of the line that a byte offset lies in, without its newline.
+    /// The text of the line that contains a byte offset, without its newline.
     pub fn line_at(&self, offset: u32) -> &str {
         let line = self.lines_to(offset);
         let start = self.line_starts[line - 1] as usize;
@@ -134,7 +134,7 @@ impl Source {
         self.text[start..end].lines().next().unwrap_or("")
     }
 
-    /// The text under a span.
+    /// The text of a span.
     pub fn slice(&self, span: Span) -> &str {
         self.text.get(span.start as usize..span.end as usize).unwrap_or("")
     }

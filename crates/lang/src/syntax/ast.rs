@@ -5,21 +5,21 @@
 use crate::source::span::{Span, Spanned};
 use std::collections::HashMap;
 
-/// A name with its place.
+/// A name with its position.
 pub type Name = Spanned<String>;
 
 /// A whole script.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Script {
-    /// In source order.
+    /// Items in source order.
     pub items: Vec<Item>,
-    /// Names for the parts of maps' keys, once forms are expanded.
+    /// Names of the parts of maps' keys, set by expansion.
     pub labels: Labels,
-    /// Where texts stand that the command line gave, once forms are expanded.
+    /// Positions of texts from the command line, set by expansion.
     pub given: Vec<Span>,
 }
 
-/// A thing at the top level.
+/// An item at the top level.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Item {
     /// `uprobe:libcuda:cuMem* /pid == 3/ { @ = count() }`
@@ -57,7 +57,7 @@ pub enum Item {
     },
 }
 
-/// A C declaration: a type, and with `typedef` the names that stand for it.
+/// A C declaration: a type, and with `typedef` the names for it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Declaration {
     /// `struct point { ... }`
@@ -68,7 +68,7 @@ pub struct Declaration {
     pub span: Span,
 }
 
-/// What stands before the names in a C declaration.
+/// The type at the start of a C declaration.
 #[derive(Clone, Debug, PartialEq)]
 pub enum CType {
     /// `unsigned int`, `struct point`, `size_t`
@@ -82,17 +82,17 @@ pub enum CType {
 /// `struct point { int x, y; }`
 #[derive(Clone, Debug, PartialEq)]
 pub struct Compound {
-    /// Members lie one over the other.
+    /// True for a union.
     pub union: bool,
     /// `point`
     pub name: Option<Name>,
-    /// In order.
+    /// Members in order.
     pub members: Vec<Member>,
-    /// `__attribute__((packed))`: members lie without gaps.
+    /// `__attribute__((packed))`: members without padding.
     pub packed: bool,
     /// `__attribute__((aligned(16)))`
     pub align: Option<u32>,
-    /// The whole of it.
+    /// The whole definition.
     pub span: Span,
 }
 
@@ -101,14 +101,14 @@ pub struct Compound {
 pub struct Member {
     /// `int`
     pub base: CType,
-    /// None: the members of an inner struct or union are members here.
+    /// Names; if empty, the members of an inner struct or union become members of the outer one.
     pub names: Vec<Declarator>,
 }
 
 /// `*next`, `values[4][2]`, `flag : 1`, `(*callback)(int)`
 #[derive(Clone, Debug, PartialEq)]
 pub struct Declarator {
-    /// `None`: bits that are only filled up.
+    /// Name; `None` for unnamed bits, which are padding.
     pub name: Option<Name>,
     /// Number of `*`.
     pub pointers: u32,
@@ -116,9 +116,9 @@ pub struct Declarator {
     pub dims: Vec<Option<Expr>>,
     /// `: 3`
     pub bits: Option<Expr>,
-    /// A pointer to a function.
+    /// True for a pointer to a function.
     pub function: bool,
-    /// Where.
+    /// Position.
     pub span: Span,
 }
 
@@ -127,9 +127,9 @@ pub struct Declarator {
 pub struct Enumeration {
     /// `color`
     pub name: Option<Name>,
-    /// Names and their values; without one, that of the name before plus one.
+    /// Names and their values; a name without a value has that of the previous name plus one.
     pub values: Vec<(Name, Option<Expr>)>,
-    /// The whole of it.
+    /// The whole definition.
     pub span: Span,
 }
 
@@ -147,7 +147,7 @@ pub struct ConfigEntry {
 pub struct Macro {
     /// `swap`
     pub name: Name,
-    /// In order.
+    /// Parameters in order.
     pub params: Vec<MacroParam>,
     /// Statements before the value.
     pub body: Block,
@@ -155,10 +155,10 @@ pub struct Macro {
     pub value: Option<Expr>,
 }
 
-/// What a macro wants in a place.
+/// A parameter of a macro.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MacroParam {
-    /// `a`: any expression, put in wherever the name stands.
+    /// `a`: any expression, which replaces the name.
     Expr(Name),
     /// `$v`: a variable.
     Var(Name),
@@ -167,7 +167,7 @@ pub enum MacroParam {
 }
 
 impl MacroParam {
-    /// Its name, without sigil.
+    /// Name without sigil.
     pub fn name(&self) -> &Name {
         match self {
             MacroParam::Expr(name) | MacroParam::Var(name) | MacroParam::Map(name) => name,
@@ -178,7 +178,7 @@ impl MacroParam {
 /// `probe[,probe...] [/predicate/] { body }`
 #[derive(Clone, Debug, PartialEq)]
 pub struct Clause {
-    /// `allocs = uprobe:...`: for who reads the script.
+    /// `allocs = uprobe:...`: a name for documentation.
     pub name: Option<Name>,
     /// At least one.
     pub probes: Vec<ProbeSpec>,
@@ -190,48 +190,48 @@ pub struct Clause {
     pub span: Span,
 }
 
-/// One attach point as written, split at its colons: `uprobe:libcuda:cuMem*` has provider `uprobe` and two parts.
+/// An attach point as written, split at its colons: `uprobe:libcuda:cuMem*` has provider `uprobe` and two parts.
 /// `BEGIN` has none. In `uprobe:libcuda:cuInit,cuMemAlloc` the second spec is `uprobe:libcuda:cuMemAlloc`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProbeSpec {
     /// `uprobe`, `u`, `BEGIN`, `interval` ... as written.
     pub provider: Name,
-    /// What follows, one per colon.
+    /// Parts, one per colon.
     pub parts: Vec<Spanned<SpecPart>>,
     /// The whole spec.
     pub span: Span,
 }
 
-/// A piece of a probe spec between colons.
+/// A part of an attach point.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SpecPart {
     /// `libcuda`, `cuMem*`, `/usr/lib/*/libcuda.so*`, `cudaMalloc@libcudart.so.12`, `1`, `f+16`; positional parameters are substituted.
     Text(String),
-    /// `"cuMemAlloc"`: exactly this.
+    /// `"cuMemAlloc"`: an exact name.
     Quoted(String),
-    /// `"cuMemAlloc"+16`: so many bytes behind exactly this.
+    /// `"cuMemAlloc"+16`: an offset in bytes from an exact name.
     QuotedAt(String, String),
     /// `/cu(Mem|Ctx).*/` as the function: a regular expression over whole names.
     Regex(String),
-    /// `getopt("interval", 0)`: what the option is. There is none in an expanded script.
+    /// `getopt("interval", 0)`: the value of an option. Expansion replaces it.
     Option(Box<Expr>),
 }
 
 /// Statements between braces.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Block {
-    /// In order.
+    /// Statements in order.
     pub stmts: Vec<Stmt>,
-    /// With its delimiters.
+    /// Position including the delimiters.
     pub span: Span,
 }
 
 /// A statement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stmt {
-    /// What it is.
+    /// Kind.
     pub kind: StmtKind,
-    /// Where.
+    /// Position.
     pub span: Span,
 }
 
@@ -242,7 +242,7 @@ pub enum StmtKind {
     Expr(Expr),
     /// `let $x;` `let $x: uint16 = 3;`
     Let {
-        /// Without the sigil.
+        /// Name without the sigil.
         name: Name,
         /// `uint16`
         ty: Option<TypeName>,
@@ -262,14 +262,14 @@ pub enum StmtKind {
     If {
         /// Condition.
         cond: Expr,
-        /// Taken when non-zero.
+        /// Statements for a non-zero condition.
         then: Block,
-        /// Taken otherwise.
+        /// Statements otherwise.
         otherwise: Option<Block>,
     },
     /// `while (c) { }`
     While {
-        /// Condition, tested first.
+        /// Condition, tested before each round.
         cond: Expr,
         /// Body.
         body: Block,
@@ -283,7 +283,7 @@ pub enum StmtKind {
     },
     /// `for $i : 0..10 { }`
     ForRange {
-        /// Without the sigil.
+        /// Name without the sigil.
         var: Name,
         /// First value.
         start: Expr,
@@ -294,9 +294,9 @@ pub enum StmtKind {
     },
     /// `for ($kv : @m) { }`
     ForMap {
-        /// Without the sigil.
+        /// Name without the sigil.
         var: Name,
-        /// Without the sigil.
+        /// Map without the sigil.
         map: Name,
         /// Body.
         body: Block,
@@ -314,10 +314,17 @@ pub enum StmtKind {
 /// An expression.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Expr {
-    /// What it is.
+    /// Kind.
     pub kind: ExprKind,
-    /// Where.
+    /// Position.
     pub span: Span,
+}
+
+impl Expr {
+    /// Whether this is `args`.
+    pub fn is_args(&self) -> bool {
+        matches!(&self.kind, ExprKind::Ident(name) if name == "args")
+    }
 }
 
 /// The kinds of expression.
@@ -325,9 +332,9 @@ pub struct Expr {
 pub enum ExprKind {
     /// `12`, `0x1f`, `1e6`, `1_000`, `10ms`. `unsigned` when it does not fit int64 or has a `u` suffix.
     Int {
-        /// Bits.
+        /// Bits of the value.
         value: u64,
-        /// Does not fit int64.
+        /// True if the value does not fit int64 or has a `u` suffix.
         unsigned: bool,
     },
     /// `"text"`, escapes resolved; bytes because `\xff` may be written.
@@ -340,12 +347,13 @@ pub enum ExprKind {
     Var(String),
     /// `@`, `@m`, `@m[k, 2]`; `keys` is `None` without brackets.
     Map {
-        /// Without the sigil; empty for `@`.
+        /// Name without the sigil; empty for `@`.
         name: String,
         /// The list in brackets.
         keys: Option<Vec<Expr>>,
     },
-    /// `$1` (after substitution the parser leaves only unset ones of use as `Int` 0; so this is `$1` in `str($1)` alone)
+    /// `$1`, only in `str($1)`: elsewhere the parser replaces set parameters by their values and unset ones by
+    /// `Int` 0.
     Positional(u32),
     /// `$#`
     PositionalCount,
@@ -362,7 +370,7 @@ pub enum ExprKind {
         base: Box<Expr>,
         /// Field name.
         name: Name,
-        /// Written with `->`.
+        /// True if written with `->`.
         arrow: bool,
     },
     /// `e.0`
@@ -392,7 +400,7 @@ pub enum ExprKind {
         target: Box<Expr>,
         /// `+1` or `-1`.
         delta: i8,
-        /// Value of the expression is the old one.
+        /// True if the value of the expression is the old one.
         postfix: bool,
     },
     /// `a + b`
@@ -422,16 +430,16 @@ pub enum ExprKind {
     },
     /// `(1, "a")`, `(1,)`
     Tuple(Vec<Expr>),
-    /// `{ let $b = 1; $b + 1 }`; without `value` only as a statement, where a macro was used.
+    /// `{ let $b = 1; $b + 1 }`; without `value` only as a statement, after the expansion of a macro.
     Block {
-        /// What comes before the value.
+        /// Statements before the value.
         body: Block,
         /// The last expression.
         value: Option<Box<Expr>>,
     },
     /// `(a = 1, b = "x")`
     Record(Vec<(Name, Expr)>),
-    /// `typeof(uint32)`, which only macros take.
+    /// `typeof(uint32)`, only as an argument of macros.
     Type(TypeName),
     /// `sizeof(uint32)`, `sizeof(struct dim3)`
     SizeofType(TypeName),
@@ -449,7 +457,7 @@ pub enum ExprKind {
 /// A type as spelled in a cast, `let` or `sizeof`: `uint32`, `struct CUlaunchConfig *`, `CUresult`, `char *`, `uint8[8]`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TypeName {
-    /// Base name, `struct`/`union`/`enum` kept in front: `struct dim3`. Empty where `of` says it.
+    /// Base name, including `struct`/`union`/`enum`: `struct dim3`. Empty if there is `of`.
     pub name: String,
     /// `typeof($x)`
     pub of: Option<Box<Expr>>,
@@ -457,12 +465,12 @@ pub struct TypeName {
     pub pointers: u32,
     /// `[8]`, the outermost first.
     pub dims: Vec<u32>,
-    /// Where.
+    /// Position.
     pub span: Span,
 }
 
 impl TypeName {
-    /// Nothing but a place yet.
+    /// An empty type name with a position.
     pub fn bare(span: Span) -> TypeName {
         TypeName { name: String::new(), of: None, pointers: 0, dims: Vec::new(), span }
     }
@@ -524,10 +532,10 @@ pub enum BinaryOp {
     Rem,
 }
 
-/// For each map that has a key, the names of the key's parts.
+/// For each map with a key, the names of the key's parts.
 pub type Labels = HashMap<String, Vec<String>>;
 
-/// A part of an attach point as it was written.
+/// The text of a part of an attach point.
 pub fn text(part: &SpecPart) -> &str {
     match part {
         SpecPart::Text(text)

@@ -3,7 +3,7 @@
 use crate::syntax::ast::BinaryOp;
 use crate::syntax::ast::BinaryOp::*;
 
-/// Each operator with its text and level; a higher level binds tighter, equal levels group from the left.
+/// Each operator with its text and precedence; higher ones bind tighter, equal ones associate to the left.
 const TABLE: &[(BinaryOp, &str, u8)] = &[
     (Or, "||", 1),
     (And, "&&", 2),
@@ -25,7 +25,7 @@ const TABLE: &[(BinaryOp, &str, u8)] = &[
     (Rem, "%", 10),
 ];
 
-/// The operator that is written so.
+/// The operator with a text.
 pub fn from_symbol(symbol: &str) -> Option<BinaryOp> {
     TABLE.iter().find(|(_, text, _)| *text == symbol).map(|&(op, ..)| op)
 }
@@ -35,7 +35,7 @@ pub fn symbol(op: BinaryOp) -> &'static str {
     entry(op).1
 }
 
-/// How tightly it binds, from 1.
+/// Precedence, from 1.
 pub fn level(op: BinaryOp) -> u8 {
     entry(op).2
 }

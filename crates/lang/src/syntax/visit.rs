@@ -3,7 +3,7 @@
 
 use crate::syntax::ast::{Expr, Stmt};
 
-/// The walks over what is borrowed, or borrowed mutably (`mut`).
+/// Walks over a borrowed or mutably borrowed (`mut`) tree.
 macro_rules! walks {
     ($iter:ident, $option:ident, $($mutable:tt)?) => {
         use crate::syntax::ast::{
@@ -11,12 +11,12 @@ macro_rules! walks {
             StmtKind, TypeName,
         };
 
-        /// What is done with the parts of a tree. Methods are called after those for the parts inside, unless they are
-        /// called `before`.
+        /// Callbacks for the parts of a tree. A method is called after those for the nested parts, unless its name
+        /// begins with `before`.
         pub trait Visit {
-            /// An expression, before those in it.
+            /// An expression, before its subexpressions.
             fn before_expr(&mut self, _: &Expr) {}
-            /// A statement, before what is in it; false: that is left out, and the statement.
+            /// A statement, before its contents; false skips its contents and the call of `stmt`.
             fn before_stmt(&mut self, _: &Stmt) -> bool {
                 true
             }
@@ -24,19 +24,19 @@ macro_rules! walks {
             fn expr(&mut self, _: &$($mutable)? Expr) {}
             /// A statement.
             fn stmt(&mut self, _: &$($mutable)? Stmt) {}
-            /// A spelling of a type.
+            /// A type name.
             fn ty(&mut self, _: &$($mutable)? TypeName) {}
             /// A variable that a statement declares: `let $x`, `for $i : 0..3`.
             fn var(&mut self, _: &$($mutable)? Name) {}
-            /// A map that a statement names: `for $kv : @m`.
+            /// A map in a statement: `for $kv : @m`.
             fn map(&mut self, _: &$($mutable)? Name) {}
-            /// Whether what runs under this condition is looked at.
+            /// Whether to visit the parts that run under this condition.
             fn enters(&self, _: &Expr) -> bool {
                 true
             }
         }
 
-        /// Expressions alone.
+        /// Visits only expressions.
         pub struct Exprs<F>(pub F);
 
         impl<F: FnMut(&$($mutable)? Expr)> Visit for Exprs<F> {
@@ -45,7 +45,7 @@ macro_rules! walks {
             }
         }
 
-        /// All of a script but the bodies of its macros.
+        /// Visits a script except the bodies of its macros.
         pub fn script(script: &$($mutable)? Script, visit: &mut dyn Visit) {
             for item in &$($mutable)? script.items {
                 match item {
@@ -63,7 +63,7 @@ macro_rules! walks {
             }
         }
 
-        /// Condition and body of a clause.
+        /// Visits predicate and body of a clause.
         pub fn clause(clause: &$($mutable)? Clause, visit: &mut dyn Visit) {
             clause.predicate.$iter().for_each(|e| expr(e, visit));
             block(&$($mutable)? clause.body, visit);
@@ -102,12 +102,12 @@ macro_rules! walks {
             visit.ty(name);
         }
 
-        /// A block.
+        /// Visits a block.
         pub fn block(block: &$($mutable)? Block, visit: &mut dyn Visit) {
             block.stmts.$iter().for_each(|s| stmt(s, visit));
         }
 
-        /// A statement.
+        /// Visits a statement.
         pub fn stmt(stmt: &$($mutable)? Stmt, visit: &mut dyn Visit) {
             if !visit.before_stmt(stmt) {
                 return;
@@ -152,7 +152,7 @@ macro_rules! walks {
             exprs.into_iter().for_each(|e| expr(e, visit));
         }
 
-        /// An expression and those in it.
+        /// Visits an expression and its subexpressions.
         pub fn expr(e: &$($mutable)? Expr, visit: &mut dyn Visit) {
             visit.before_expr(e);
             match &$($mutable)? e.kind {
@@ -198,17 +198,17 @@ macro_rules! walks {
     };
 }
 
-/// Walks that look.
+/// Walks over a borrowed tree.
 pub mod look {
     walks!(iter, as_ref,);
 }
 
-/// Walks that may change what they see.
+/// Walks over a mutably borrowed tree.
 pub mod change {
     walks!(iter_mut, as_mut, mut);
 }
 
-/// Expressions alone, each before those in it.
+/// Visits only expressions, each before its subexpressions.
 pub struct Preorder<F>(pub F);
 
 impl<F: FnMut(&Expr)> look::Visit for Preorder<F> {
@@ -217,12 +217,12 @@ impl<F: FnMut(&Expr)> look::Visit for Preorder<F> {
     }
 }
 
-/// How large a tree is.
+/// Size of a tree.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Measure {
-    /// Expressions and statements.
+    /// Number of expressions and statements.
     pub nodes: usize,
-    /// The deepest nesting of them.
+    /// Nesting depth.
     pub levels: usize,
     level: usize,
 }

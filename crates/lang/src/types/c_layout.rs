@@ -8,11 +8,11 @@ use rustc_hash::FxHashSet;
 
 use crate::hir::{Bits, Field, Struct, Type};
 
-/// A struct in the making.
+/// A struct under construction.
 pub struct Layout {
     union: bool,
     packed: bool,
-    /// Bits used so far; of a union, those of its largest member.
+    /// Number of bits used so far; for a union those of its largest member.
     used: u64,
     align: u32,
     fields: Vec<Field>,
@@ -20,12 +20,12 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Nothing yet.
+    /// An empty struct.
     pub fn new(union: bool, packed: bool) -> Layout {
         Layout { union, packed, used: 0, align: 1, fields: Vec::new(), names: FxHashSet::default() }
     }
 
-    /// There is a member of this name.
+    /// Whether there is a member of this name.
     pub fn has(&self, name: &str) -> bool {
         self.names.contains(name)
     }
@@ -35,7 +35,7 @@ impl Layout {
         self.fields.push(field);
     }
 
-    /// Makes room for `bits`, aligned, and says where.
+    /// Allocates `bits` with an alignment, and returns their position.
     fn room(&mut self, bits: u64, align_bits: u64) -> u64 {
         let start = if self.union { 0 } else { self.used.next_multiple_of(align_bits.max(1)) };
         self.used = self.used.max(start + bits);
@@ -50,7 +50,8 @@ impl Layout {
         self.push(Field { name: name.into(), offset: (at / 8) as u32, ty, bits: None, float, named: None });
     }
 
-    /// `int x : 3;`, of an integer of `size` bytes. It does not straddle two such integers, save in packed structs.
+    /// `int x : 3;`, in an integer of `size` bytes. It does not straddle two such integers, except in packed
+    /// structs.
     pub fn bits(&mut self, name: &str, ty: Type, size: u32, count: u8) {
         let unit = u64::from(size) * 8;
         if count == 0 {
@@ -79,7 +80,7 @@ impl Layout {
         self.push(field);
     }
 
-    /// The members of an unnamed struct or union are members here.
+    /// Adds the members of an unnamed struct or union.
     pub fn embed(&mut self, inner: &Struct) {
         let align = if self.packed { 1 } else { inner.align };
         self.align = self.align.max(align);
@@ -101,7 +102,7 @@ impl Layout {
 mod tests {
     use super::*;
 
-    /// Offset, and the first and number of bits.
+    /// Offset in bytes, and for a bit-field its first bit and number of bits.
     type Place = (u32, Option<(u8, u8)>);
 
     fn places(layout: Layout) -> (u32, u32, Vec<Place>) {

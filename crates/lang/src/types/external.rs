@@ -23,7 +23,7 @@ pub enum TypeRef {
     Debug(debug_info::TypeId),
 }
 
-/// A struct of either.
+/// A struct of the CUDA tables or of debug information.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum StructRef {
     /// From the CUDA tables.
@@ -32,7 +32,7 @@ pub enum StructRef {
     Debug(debug_info::TypeId),
 }
 
-/// An enum of either.
+/// An enum of the CUDA tables or of debug information.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum EnumRef {
     /// From the CUDA tables.
@@ -44,7 +44,7 @@ pub enum EnumRef {
 /// One level of a type.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Shape {
-    /// Nothing, or nothing that is known.
+    /// `void`, or an unknown type.
     Void,
     /// `bool`
     Bool,
@@ -66,17 +66,17 @@ pub enum Shape {
     Pointer(TypeRef),
     /// `const char *`
     Text,
-    /// A handle, a function.
+    /// A handle, or a pointer to a function.
     Address,
     /// `dim3`
     Struct(StructRef),
     /// `T [4]`
     Array(TypeRef, u32),
-    /// A value of this many bytes that scripts have no type for: `__int128`.
+    /// A value of this size whose type scripts do not support: `__int128`.
     Bytes(u32),
 }
 
-/// A member of a struct as its source has it.
+/// A member of a struct in the tables or debug information.
 struct Member {
     name: String,
     offset: u32,
@@ -113,7 +113,7 @@ impl Types<'_> {
         }
     }
 
-    /// A floating-point number, or an array of such.
+    /// Whether the type is a floating-point number, or an array of them.
     pub fn is_float(&self, ty: TypeRef) -> bool {
         let mut ty = ty;
         for _ in 0..MAX_DEPTH {
@@ -126,7 +126,7 @@ impl Types<'_> {
         false
     }
 
-    /// The type that a script sees.
+    /// The type in scripts.
     pub fn of(&mut self, ty: TypeRef) -> Type {
         self.seen(ty, MAX_DEPTH)
     }
@@ -143,7 +143,7 @@ impl Types<'_> {
         }
     }
 
-    /// A type of the same size and way of travelling, without what a script would want to know beyond that.
+    /// A type of the same size and the same parameter passing, without further properties.
     pub fn plain(&mut self, ty: TypeRef) -> Type {
         self.plain_within(ty, MAX_DEPTH)
     }
@@ -164,7 +164,7 @@ impl Types<'_> {
         }
     }
 
-    /// The integers that an enum's values are.
+    /// The integer type of an enum's values.
     fn enum_bits(&self, id: EnumRef) -> Type {
         match id {
             EnumRef::Cuda(id) => Type::Int { bytes: 4, signed: cuda::enum_def(id).signed },
@@ -175,7 +175,7 @@ impl Types<'_> {
         }
     }
 
-    /// An enum; one that is not 4 bytes wide is only an integer.
+    /// The type of an enum; an enum that is not 4 bytes wide is only an integer.
     fn enum_type(&mut self, id: EnumRef) -> Type {
         match self.enum_bits(id) {
             Type::Int { bytes: 4, .. } => Type::Enum(self.enum_of(id)),
@@ -183,7 +183,7 @@ impl Types<'_> {
         }
     }
 
-    /// The enum whose names the values of a type have, though they are less than 4 bytes wide.
+    /// The enum with the names of a type's values, if the type is less than 4 bytes wide.
     pub fn named(&mut self, ty: TypeRef) -> Option<EnumId> {
         let Shape::Enum(id) = self.shape(ty) else { return None };
         let narrow = matches!(self.enum_bits(id), Type::Int { bytes: 1 | 2, .. });
@@ -228,11 +228,11 @@ impl Types<'_> {
         EnumId(self.enums.len() as u32 - 1)
     }
 
-    /// A constant of an enum of debug information that something in the program has the type of.
+    /// A constant of an enum of debug information that is the type of something in the program.
     pub fn declared_constant(&self, name: &str) -> Option<(EnumId, i64)> {
         let enums = self.enums.iter().enumerate().filter(|(_, def)| def.origin == Origin::Debug);
         let mut found = enums.filter_map(|(at, def)| {
-            // `color::red` is what C++ calls it, within the enum it is `red`.
+            // In C++ the constant is `color::red`, in the enum it is `red`.
             let bare = name.strip_prefix(def.name.as_str()).and_then(|rest| rest.strip_prefix("::"));
             let (_, value) = def.variants.iter().find(|(known, _)| known == bare.unwrap_or(name))?;
             Some((EnumId(at as u32), *value))
@@ -240,7 +240,7 @@ impl Types<'_> {
         found.next()
     }
 
-    /// A constant of an enum that the kernel declares.
+    /// A constant of an enum of the kernel.
     pub fn kernel_constant(&mut self, name: &str) -> Option<(Type, i64)> {
         let id = self.catalog?.kernel_enum_with(name)?;
         let debug_info::Kind::Enum { variants, .. } = &self.declared(id).kind else { return None };
@@ -252,7 +252,7 @@ impl Types<'_> {
         Some((ty, *value))
     }
 
-    /// The struct or union that files in sight or the kernel declare by this name.
+    /// The struct or union of this name in the files in sight or in the kernel.
     pub fn declared_struct(&mut self, name: &str) -> Option<Type> {
         let of_files = self.declared_named(name);
         let found = of_files.or_else(|| {
@@ -262,7 +262,7 @@ impl Types<'_> {
         found.filter(|ty| matches!(ty, Type::Struct(_)))
     }
 
-    /// Names of such constants, for suggestions.
+    /// Names of constants of enums of debug information, for suggestions.
     pub fn declared_constants(&self) -> impl Iterator<Item = &str> {
         let enums = self.enums.iter().filter(|def| def.origin == Origin::Debug);
         enums.flat_map(|def| &def.variants).map(|(name, _)| name.as_str())
@@ -274,7 +274,7 @@ impl Types<'_> {
         id.expect("structs of the tables are shallow")
     }
 
-    /// A struct, with those that it holds by value; `None`: they hold each other without end.
+    /// Adds a struct, and the structs that it contains; `None` if they contain each other endlessly.
     fn struct_of(&mut self, id: StructRef, levels: usize) -> Option<StructId> {
         if let Some(known) = self.by_ref.get(&id) {
             return Some(*known);
@@ -306,7 +306,7 @@ impl Types<'_> {
         Some(found)
     }
 
-    /// The struct of the program that is this one, which is added if there is none.
+    /// An equal struct of the program; the struct is added if there is none.
     fn alike(&mut self, id: StructRef, def: Struct) -> StructId {
         let same = |known: &&StructId| {
             let (at, known) = (known.0 as usize, self.struct_def(**known));
@@ -327,7 +327,8 @@ impl Types<'_> {
         found
     }
 
-    /// What the members of a struct are and point to, by name: two units mean the same by it, or two things.
+    /// Kinds and names of the members of a struct and of their pointees, which distinguish structs with equal
+    /// names in two units.
     fn gist(&self, id: StructRef) -> Vec<(std::mem::Discriminant<Shape>, String)> {
         let name = |ty: TypeRef| match ty {
             TypeRef::Debug(id) => self.declared(id).name.clone(),
@@ -341,7 +342,7 @@ impl Types<'_> {
         members.iter().map(of).collect()
     }
 
-    /// Name, size and members as the source has them.
+    /// Name, size and members of a struct in the tables or debug information.
     fn layout(&self, id: StructRef) -> (String, u32, Vec<Member>) {
         match id {
             StructRef::Cuda(id) => {
@@ -371,7 +372,7 @@ impl Types<'_> {
         }
     }
 
-    /// The alignment that the members ask for; 1 if they do not get it: the struct is packed.
+    /// The alignment that the members require; 1 if the struct is packed and their offsets violate it.
     fn natural_align(&self, size: u32, fields: &[Field]) -> u32 {
         let wide = |field: &Field| field.float && field.ty == long_double();
         let of = |field: &Field| if wide(field) { 16 } else { self.align(&field.ty).max(1) };
@@ -380,7 +381,7 @@ impl Types<'_> {
         if size.is_multiple_of(align) && fields.iter().all(fits) { align } else { 1 }
     }
 
-    /// A member of a struct, of its real type.
+    /// A member of a struct with its actual type.
     pub(crate) fn foreign_member(&mut self, id: StructRef, name: &str) -> Option<Field> {
         let (_, size, members) = self.layout(id);
         let member = members.iter().find(|member| member.name == name)?;
@@ -388,7 +389,7 @@ impl Types<'_> {
         Some(Field { named: self.named(member.ty), ..self.field(member, ty, size) })
     }
 
-    /// A member of a struct of so many bytes. One that reaches beyond them is there by its name alone: its declaration is damaged.
+    /// A member of a struct of `size` bytes. A member beyond the end has only a name: its declaration is damaged.
     fn field(&self, member: &Member, ty: Type, size: u32) -> Field {
         let bytes_of = |(first, count): (u8, u8)| (u32::from(first) + u32::from(count)).div_ceil(8);
         let end = member.offset.checked_add(member.bits.map_or_else(|| self.size(&ty), bytes_of));
@@ -403,7 +404,7 @@ impl Types<'_> {
         }
     }
 
-    /// Makes the members of a struct what they print as, now that it is a value: enums are named, not only numbers.
+    /// Sets the types of a struct's members for printing, when it occurs as a value: enums get their names.
     pub fn complete(&mut self, id: StructId) {
         self.complete_within(id, MAX_DEPTH);
     }
@@ -434,7 +435,7 @@ impl Types<'_> {
         }
     }
 
-    /// The type of that name in the debug information of the files in sight.
+    /// The type of this name in the debug information of the files in sight.
     pub fn declared_named(&mut self, name: &str) -> Option<Type> {
         let catalog = self.catalog?;
         let named = |file: &FileId| match *file {
@@ -461,7 +462,7 @@ fn of_tables(kind: cuda::Kind) -> Shape {
     }
 }
 
-/// An array in C; damaged debug information may have elements of no type.
+/// A C array; in damaged debug information the elements may have no type.
 fn array_of(element: Type, count: u32) -> Type {
     if element == Type::Void { Type::Void } else { Type::Array(Arc::new(element), count) }
 }
@@ -474,7 +475,7 @@ fn bits(member: &Member) -> Option<crate::hir::Bits> {
     member.bits.map(|(first, count)| crate::hir::Bits { first, count })
 }
 
-/// The members have the same names and lie at the same places.
+/// Whether the members have the same names and positions.
 fn same_places(a: &Struct, b: &Struct) -> bool {
     let place = |field: &Field| (field.offset, field.bits);
     a.fields.len() == b.fields.len()

@@ -18,43 +18,44 @@ use std::sync::Arc;
 /// The enums and structs of a program under construction.
 #[derive(Default)]
 pub struct Types<'c> {
-    /// The source of debug information.
+    /// Source of debug information.
     pub(crate) catalog: Option<&'c dyn Catalog>,
-    /// Files whose debug information names types here, the nearest first.
+    /// Files whose debug information is searched for type names, the nearest first.
     pub sight: Vec<FileId>,
     pub(crate) enums: Vec<Enum>,
     pub(crate) structs: Vec<Struct>,
-    /// The same structs where they are declared, which knows the real types of the fields. `None`: the script's own, or one of a
-    /// running program that was not met again yet.
+    /// Origin of each struct, with the actual types of its fields. `None` for structs of the script, and for those
+    /// of a running program that have not occurred again yet.
     pub(crate) origins: Vec<Option<StructRef>>,
-    /// The other way round.
+    /// Struct of each origin.
     pub(crate) by_ref: FxHashMap<StructRef, StructId>,
     /// Structs whose layout is being computed: a struct that contains itself is damaged input.
     pub(crate) open: Vec<StructRef>,
-    /// Structs that are not the script's, by name and size.
+    /// Structs that the script does not define, by name and size.
     pub(crate) by_name: FxHashMap<(String, u32), Vec<StructId>>,
-    /// `point` of the script's `struct point` or `enum point`.
+    /// Types by tag: `point` for `struct point` or `enum point` of the script.
     tags: FxHashMap<String, Type>,
-    /// Names that a `typedef` of the script made.
+    /// Names that the script defines with `typedef`.
     typedefs: FxHashMap<String, Type>,
-    /// Members of the script's own structs: their places.
+    /// Indices of the members of the script's structs.
     members: FxHashMap<StructId, FxHashMap<String, usize>>,
-    /// How far they reach.
+    /// Sizes of the script's structs, for limits.
     extents: FxHashMap<StructId, Extent>,
     /// Constants of the script's enums.
     constants: FxHashMap<String, (EnumId, i64)>,
-    /// Structs and enums of a running program: its script is read again for libraries that appear late, and declares them again.
+    /// Number of structs and enums of a running program. Its script is compiled again for libraries that are
+    /// loaded later, and then declares them again.
     recalled: (usize, usize),
-    /// The recalled structs that were declared again with other members.
+    /// Recalled structs that were declared again with other members.
     changed: Vec<StructId>,
 }
 
-/// What lies in a struct: structs in structs, and values, those of structs in it included.
+/// Size of a struct for limits: nesting depth and number of values, including those of nested structs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Extent {
-    /// Structs in each other, itself included.
+    /// Nesting depth of structs, including this one.
     pub levels: usize,
-    /// Values at the ends.
+    /// Number of scalar values.
     pub values: usize,
 }
 
@@ -64,7 +65,7 @@ pub const CHAR: Type = Type::Int { bytes: 1, signed: true };
 pub const U8: Type = Type::Int { bytes: 1, signed: false };
 
 impl<'c> Types<'c> {
-    /// Begins with the types of a running program, which keep their ids.
+    /// Creates the types, beginning with those of a running program, which keep their ids.
     pub fn new(enums: Vec<Enum>, structs: Vec<Struct>, catalog: &'c dyn Catalog) -> Types<'c> {
         let recalled = (structs.len(), enums.len());
         let origins = vec![None; structs.len()];
@@ -74,7 +75,7 @@ impl<'c> Types<'c> {
         types
     }
 
-    /// The types that earlier clauses of a running program declared or met.
+    /// Makes the types of earlier clauses of a running program known.
     fn recall(&mut self) {
         for at in 0..self.structs.len() {
             let (id, def) = (StructId(at as u32), &self.structs[at]);
@@ -107,14 +108,14 @@ impl<'c> Types<'c> {
         self.tags.insert(def.name.clone(), Type::Enum(id));
     }
 
-    /// `struct point` as far as it is known: without members until they are set.
+    /// Declares `struct point`, without members until they are set.
     pub fn declare_struct(&mut self, name: &str) -> StructId {
         let id = self.declare_anonymous(name);
         self.tags.insert(name.into(), Type::Struct(id));
         id
     }
 
-    /// A struct without a tag; `what` it is called in messages.
+    /// Declares a struct without a tag; `what` is its name in messages.
     pub fn declare_anonymous(&mut self, what: &str) -> StructId {
         self.structs.push(Struct {
             name: what.into(),
@@ -127,7 +128,7 @@ impl<'c> Types<'c> {
         StructId(self.structs.len() as u32 - 1)
     }
 
-    /// Gives a struct its members.
+    /// Sets the members of a struct.
     pub fn define_struct(&mut self, id: StructId, size: u32, align: u32, fields: Vec<Field>) {
         let before = &self.structs[id.0 as usize];
         let new = Struct { size, align, fields, ..before.clone() };
@@ -138,7 +139,7 @@ impl<'c> Types<'c> {
         self.index_members(id);
     }
 
-    /// The first struct in a type that a running program knows with other members.
+    /// The first struct in a type that has other members in the running program.
     pub fn changed_in(&self, ty: &Type) -> Option<&Struct> {
         match ty {
             Type::Struct(id) if self.changed.contains(id) => Some(self.struct_def(*id)),
@@ -162,7 +163,7 @@ impl<'c> Types<'c> {
             && a.fields.iter().zip(&b.fields).all(same)
     }
 
-    /// Structs without names are declared anew each time. What is pointed to is kept nowhere.
+    /// Whether two types are equal; structs without a name are declared again each time, and pointees are ignored.
     fn is_same(&self, a: &Type, b: &Type) -> bool {
         match (a, b) {
             (Type::Struct(a), Type::Struct(b)) => {
@@ -176,7 +177,7 @@ impl<'c> Types<'c> {
 
     fn index_members(&mut self, id: StructId) {
         let fields = self.structs[id.0 as usize].fields.iter().enumerate();
-        // The first of two members of one name wins.
+        // If two members have one name, the first is used.
         let places = fields.rev().map(|(at, field)| (field.name.clone(), at)).collect();
         self.members.insert(id, places);
         let extents = self.struct_def(id).fields.iter().map(|field| self.extent(&field.ty));
@@ -188,7 +189,7 @@ impl<'c> Types<'c> {
         self.extents.insert(id, Extent { levels: levels + 1, values });
     }
 
-    /// What lies in a type; of one that is no struct of the script's, one value.
+    /// Size of a type for limits; a type that is not a struct of the script is one value.
     pub fn extent(&self, ty: &Type) -> Extent {
         let one = Extent { levels: 0, values: 1 };
         match ty {
@@ -198,7 +199,7 @@ impl<'c> Types<'c> {
         }
     }
 
-    /// An enum of the script.
+    /// Defines an enum of the script.
     pub fn define_enum(&mut self, name: &str, mut variants: Vec<(String, i64)>) -> EnumId {
         variants.sort_by_key(|(_, value)| *value);
         let signed = variants.iter().any(|(_, value)| *value < 0);
@@ -208,7 +209,7 @@ impl<'c> Types<'c> {
         id
     }
 
-    /// The enum of a running program that is declared so.
+    /// The enum of a running program with this declaration.
     pub fn recalled_enum(&self, name: &str, variants: &[(String, i64)]) -> Option<EnumId> {
         let mut sorted = variants.to_vec();
         sorted.sort_by_key(|(_, value)| *value);
@@ -216,17 +217,17 @@ impl<'c> Types<'c> {
         recalled.position(|known| known.name == name && known.variants == sorted).map(|at| EnumId(at as u32))
     }
 
-    /// An enum of a running program; another script may declare another one of its name.
+    /// Whether the enum is of a running program; another script may declare a different enum with its name.
     pub fn is_recalled_enum(&self, id: EnumId) -> bool {
         (id.0 as usize) < self.recalled.1
     }
 
-    /// A struct of a running program.
+    /// Whether the struct is of a running program.
     pub fn is_recalled(&self, id: StructId) -> bool {
         (id.0 as usize) < self.recalled.0
     }
 
-    /// `typedef`
+    /// Defines a name with `typedef`.
     pub fn define_name(&mut self, name: &str, ty: Type) {
         self.typedefs.insert(name.into(), ty);
     }
@@ -251,7 +252,7 @@ impl<'c> Types<'c> {
         self.constants.keys().map(String::as_str)
     }
 
-    /// A member of a struct, of its real type.
+    /// A member of a struct with its actual type.
     pub fn member(&mut self, id: StructId, name: &str) -> Option<Field> {
         if let Some(origin) = self.origins[id.0 as usize] {
             return self.foreign_member(origin, name);
@@ -272,7 +273,7 @@ impl<'c> Types<'c> {
         Some(def.fields[at].clone())
     }
 
-    /// The finished lists.
+    /// The lists of enums and structs.
     pub fn into_lists(self) -> (Vec<Enum>, Vec<Struct>) {
         (self.enums, self.structs)
     }
@@ -282,7 +283,7 @@ impl<'c> Types<'c> {
         &self.enums[id.0 as usize]
     }
 
-    /// The structs of this program so far.
+    /// The structs of this program.
     pub fn structs(&self) -> &[Struct] {
         &self.structs
     }
@@ -292,13 +293,13 @@ impl<'c> Types<'c> {
         &self.structs[id.0 as usize]
     }
 
-    /// The type of a cast, `let` or `sizeof`; `None` when nobody knows it.
+    /// The type of a cast, `let` or `sizeof`; `None` if it is unknown.
     pub fn spelled(&mut self, name: &TypeName) -> Option<Type> {
         let base = self.of_name(&name.name)?;
         Some(derived(base, name.pointers, &name.dims))
     }
 
-    /// The type of a name without stars.
+    /// The type of a name, without pointers and dimensions.
     fn of_name(&mut self, name: &str) -> Option<Type> {
         let spelled = name.split_whitespace().collect::<Vec<_>>().join(" ");
         if let Some(ty) = builtin_type(&spelled).or_else(|| float_type(&spelled)) {
@@ -317,13 +318,13 @@ impl<'c> Types<'c> {
         }
     }
 
-    /// The script names the struct and does not declare its members: `struct file *f;`
+    /// Whether the script only declares the struct, without members: `struct file *f;`
     fn is_opaque(&self, id: StructId) -> bool {
         let def = self.struct_def(id);
         def.origin == Origin::Script && def.size == 0 && def.fields.is_empty()
     }
 
-    /// Bytes of a value in memory.
+    /// Size of a value in memory, in bytes.
     pub fn size(&self, ty: &Type) -> u32 {
         match ty {
             Type::Void => 0,
@@ -344,7 +345,7 @@ impl<'c> Types<'c> {
         }
     }
 
-    /// Alignment in C.
+    /// Alignment in C, in bytes.
     pub fn align(&self, ty: &Type) -> u32 {
         match ty {
             Type::Struct(id) => self.struct_def(*id).align,
@@ -364,7 +365,7 @@ impl<'c> Types<'c> {
         Type::Int { bytes: 4, signed: self.enum_def(id).signed }
     }
 
-    /// The type that holds values of both, without loss; `None` where there is none.
+    /// The type that can represent the values of both types; `None` if there is none.
     pub fn join(&self, a: &Type, b: &Type) -> Option<Type> {
         use Type::*;
         Some(match (a, b) {
@@ -391,7 +392,7 @@ impl<'c> Types<'c> {
         })
     }
 
-    /// As messages write it.
+    /// The type as text for messages.
     pub fn show(&self, ty: &Type) -> String {
         match ty {
             Type::Void => "void".into(),
@@ -425,18 +426,19 @@ impl<'c> Types<'c> {
         }
     }
 
-    /// Several, with commas.
+    /// Several types, separated by commas.
     pub fn show_all(&self, types: &[Type]) -> String {
         types.iter().map(|ty| self.show(ty)).collect::<Vec<_>>().join(", ")
     }
 }
 
-/// Pointers to a type, and arrays of that; `dims` begins with the outermost.
+/// Pointers to a type, and arrays of them; `dims` begins with the outermost dimension.
 pub fn derived(base: Type, pointers: u32, dims: &[u32]) -> Type {
     let pointed = (0..pointers).fold(base, |ty, _| Type::Pointer(Arc::new(ty)));
     dims.iter().rev().fold(pointed, |ty, count| Type::Array(Arc::new(ty), *count))
 }
-/// For each part of one tuple or record, its index in another with the same parts: members of records match by name.
+/// For each part of one tuple or record, its index in another one with the same parts: members of records match by
+/// name.
 pub fn places_of(one: &Type, other: &Type) -> Option<Vec<usize>> {
     match (one, other) {
         (Type::Tuple(a), Type::Tuple(b)) => (a.len() == b.len()).then(|| (0..a.len()).collect()),
@@ -455,7 +457,7 @@ fn join_ints((x, s): (u8, bool), (y, t): (u8, bool)) -> Type {
     Type::Int { bytes: signed.max(unsigned * 2).min(8), signed: true }
 }
 
-/// Spellings of integer types, and their bytes and sign.
+/// Names of integer types, with their size in bytes and signedness.
 static INTS: &[(&[&str], u8, bool)] = &[
     (&["int8", "int8_t", "char", "signed char", "s8", "__s8"], 1, true),
     (&["uint8", "uint8_t", "unsigned char", "u8", "__u8"], 1, false),
@@ -508,17 +510,32 @@ fn builtin_type(name: &str) -> Option<Type> {
     }
 }
 
-/// Names of types worth suggesting.
+/// Names of types for suggestions.
 pub fn builtin_type_names() -> impl Iterator<Item = &'static str> {
     INTS.iter().flat_map(|(names, ..)| names.iter().copied()).chain(["bool", "void"])
 }
 
-/// Fits a register: integer, bool, enum, pointer.
+/// Whether the type is an array of integers.
+pub fn is_integers(ty: &Type) -> bool {
+    matches!(ty, Type::Array(element, _) if matches!(**element, Type::Int { .. }))
+}
+
+/// Whether the type is an array of one-byte integers.
+pub fn is_bytes(ty: &Type) -> bool {
+    matches!(ty, Type::Array(element, _) if matches!(**element, Type::Int { bytes: 1, .. }))
+}
+
+/// Whether the type is a number that prints as the name of a GPU kernel.
+pub fn is_kernel_name(ty: &Type) -> bool {
+    matches!(ty, Type::Lookup(Lookup::Kernel | Lookup::KernelFull | Lookup::KernelMangled))
+}
+
+/// Whether the type fits a register: integer, bool, enum, pointer.
 pub fn is_scalar(ty: &Type) -> bool {
     matches!(ty, Type::Bool | Type::Int { .. } | Type::Enum(_) | Type::Pointer(_))
 }
 
-/// `float` and its like.
+/// `float` and other floating-point types.
 fn float_type(name: &str) -> Option<Type> {
     match name {
         "float" => Some(Type::Float(4)),
@@ -528,7 +545,7 @@ fn float_type(name: &str) -> Option<Type> {
     }
 }
 
-/// Pointers and arrays that a type is behind.
+/// Number of nested pointers and arrays.
 pub fn levels(ty: &Type) -> usize {
     match ty {
         Type::Pointer(inner) | Type::Array(inner, _) => 1 + levels(inner),
@@ -536,7 +553,7 @@ pub fn levels(ty: &Type) -> usize {
     }
 }
 
-/// Values that a tuple or record has, those of tuples in it included; 1 of what is none.
+/// Number of values of a tuple or record, including nested ones; 1 for other types.
 pub fn leaves(ty: &Type) -> usize {
     match ty {
         Type::Tuple(parts) | Type::Record(_, parts) => parts.iter().map(leaves).sum::<usize>().max(1),
@@ -544,7 +561,7 @@ pub fn leaves(ty: &Type) -> usize {
     }
 }
 
-/// Whether an integer type holds a value.
+/// Whether an integer type can represent a value.
 pub fn int_holds(ty: &Type, value: i64) -> bool {
     match *ty {
         Type::Int { bytes: 8, signed } => signed || value >= 0,

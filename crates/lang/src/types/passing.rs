@@ -11,41 +11,41 @@
 use crate::hir::{Field, Struct, Type};
 use std::sync::Arc;
 
-/// Where eight bytes of a struct travel.
+/// Class of an eightbyte of a struct.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// Nothing lies there.
+    /// Padding only.
     None,
-    /// In an integer register.
+    /// Passed in an integer register.
     Integer,
-    /// In a vector register.
+    /// Passed in a vector register.
     Vector,
 }
 
-/// How an argument travels.
+/// Method of passing an argument.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Passing {
     /// A scalar in an integer register.
     Word,
     /// A floating-point number in a vector register.
     Vector,
-    /// By eightbytes in registers, if there is one left for each.
+    /// Eightbytes in registers, if enough registers are left.
     Registers(Vec<Class>),
-    /// In memory, where the stack arguments are.
+    /// In memory, among the stack arguments.
     Memory {
-        /// Rounded up to words.
+        /// Size in bytes, rounded up to words.
         bytes: u32,
-        /// 8 or 16.
+        /// Alignment: 8 or 16.
         align: u32,
     },
 }
 
-/// Bytes that travel in registers at most.
+/// Largest size in bytes that is passed in registers.
 const IN_REGISTERS: u32 = 16;
 /// `long double`: class X87.
 const LONG_DOUBLE: u32 = 16;
 
-/// How a value of a type travels; `float`: the type only has the bits of a floating-point number.
+/// How a value of a type is passed; `float`: the value is a floating-point number although the type is an integer.
 pub fn passing(ty: &Type, float: bool, structs: &[Struct]) -> Passing {
     match ty {
         _ if float && is_long_double(ty) => Passing::Memory { bytes: LONG_DOUBLE, align: LONG_DOUBLE },
@@ -61,7 +61,7 @@ fn structure(def: &Struct, structs: &[Struct]) -> Passing {
     if def.size > IN_REGISTERS {
         return memory;
     }
-    // A struct of which nothing is known is taken for one of integers.
+    // A struct with unknown members is treated as one of integers.
     let unknown = if def.fields.is_empty() && def.size > 1 { Class::Integer } else { Class::None };
     let mut classes = vec![unknown; def.size.div_ceil(8) as usize];
     match def.fields.iter().all(|field| classify(field, 0, structs, &mut classes)) {
@@ -70,7 +70,7 @@ fn structure(def: &Struct, structs: &[Struct]) -> Passing {
     }
 }
 
-/// Adds what a member makes of its eightbytes; false: the whole struct is passed in memory.
+/// Merges the class of a member into its eightbytes; false if the whole struct is passed in memory.
 fn classify(field: &Field, base: u32, structs: &[Struct], classes: &mut [Class]) -> bool {
     let at = base + field.offset;
     classify_type(&field.ty, (at, field.float, field.bits.is_some()), structs, classes)
@@ -99,18 +99,18 @@ fn classify_type(
                 true => {}
                 false => *class = Class::Integer,
             }
-            // A member that is not aligned sends the whole to memory.
+            // A struct with a misaligned member is passed in memory.
             bits || bytes <= 1 || at.is_multiple_of(bytes)
         }
     }
 }
 
-/// The type that has the bits of a `long double`.
+/// The type for the bits of a `long double`.
 pub fn long_double() -> Type {
     Type::Array(Arc::new(Type::Int { bytes: 1, signed: false }), LONG_DOUBLE)
 }
 
-/// The floating-point type of which another has the bits.
+/// The floating-point type for a type that has its bits.
 pub fn float_of(bits: &Type) -> Type {
     match bits {
         bits if is_long_double(bits) => Type::Float(LONG_DOUBLE as u8),
@@ -124,7 +124,7 @@ fn is_long_double(ty: &Type) -> bool {
     *ty == long_double() || *ty == Type::Float(LONG_DOUBLE as u8)
 }
 
-/// Bytes of a type as C has it.
+/// Size of a type in C, in bytes.
 pub fn size(ty: &Type, structs: &[Struct]) -> u32 {
     match ty {
         Type::Void => 0,
@@ -147,7 +147,7 @@ mod tests {
     const INT: (Type, bool) = (Type::I32, false);
     const LONG: (Type, bool) = (Type::I64, false);
 
-    /// A struct with members at offsets.
+    /// The method for a struct with members at offsets.
     fn of(size: u32, members: &[(u32, (Type, bool))]) -> Passing {
         let fields = members.iter().map(|(offset, (ty, float))| Field {
             name: String::new(),

@@ -32,10 +32,10 @@ const FOUR: u64 = 13;
 const TOTALS: u64 = 14;
 const WIDE: u64 = 15;
 const UNSIGNED: u64 = 16;
-/// The second unit declares all types anew.
+/// The second unit declares all types again.
 const UNIT: u64 = 100;
 
-/// What is known of a function of the program by its symbol.
+/// The declaration of a function of the program.
 pub fn function(file: FileId, symbol: &str) -> Result<Arc<Function>, Absent> {
     let ty = |at| TypeId { file, at };
     let param = |name: &str, at| Param { name: name.into(), ty: ty(at) };
@@ -120,7 +120,7 @@ pub fn ty(id: TypeId) -> Arc<Type> {
     Arc::new(Type { name: name.into(), kind })
 }
 
-/// The number of a type by its name.
+/// The number of a type, by its name.
 pub fn named(file: FileId, name: &str) -> Option<TypeId> {
     let at =
         [("request", REQUEST), ("pair", PAIR), ("state", STATE)].iter().find(|(known, _)| *known == name)?.1;

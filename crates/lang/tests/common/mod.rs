@@ -11,11 +11,11 @@ use lang::catalog::{
 };
 use record::passed;
 
-/// Name in scripts, path, what it is, symbols.
+/// Name in scripts, path, known library, symbols.
 type Library = (&'static str, &'static str, Option<(cuda::Library, u32)>, &'static str);
 
-/// Libraries: path, what they are, and symbols in the order of their addresses. `a=b` are two names of one address,
-/// `f@V` has the ELF version V.
+/// Libraries with their symbols in the order of their addresses. `a=b` are two names of one address, `f@V` has the
+/// ELF version V.
 const LIBRARIES: &[Library] = &[
     (
         "libcuda",
@@ -41,7 +41,7 @@ const LIBRARIES: &[Library] = &[
     ),
 ];
 
-/// The machine.
+/// The machine of the tests.
 pub struct Machine {
     functions: Vec<Vec<Function>>,
     markers: Vec<Marker>,
@@ -141,12 +141,12 @@ impl Catalog for Machine {
         Some(offset + 0x100)
     }
 
-    /// The program alone has markers.
+    /// Only the program has markers.
     fn markers(&self, file: FileId) -> &[Marker] {
         if LIBRARIES[file.0 as usize].0 == "./app" { &self.markers } else { &[] }
     }
 
-    /// The program alone is described.
+    /// Only the program has debug information.
     fn declared(&self, file: FileId, _: u64, symbol: &str) -> Result<Arc<debug_info::Function>, Absent> {
         match LIBRARIES[file.0 as usize].0 {
             "./app" => declared::function(file, symbol),
@@ -154,7 +154,7 @@ impl Catalog for Machine {
         }
     }
 
-    /// The program is made of `src/main.c`, whose line 7 is in two functions.
+    /// The program is compiled from `src/main.c`, whose line 7 is in two functions.
     fn source_lines(&self, file: FileId, source: &str) -> Result<Vec<(u64, u64)>, Absent> {
         match (LIBRARIES[file.0 as usize].0, source) {
             ("./app", "main.c" | "src/main.c") => {
@@ -173,7 +173,7 @@ impl Catalog for Machine {
         (LIBRARIES[file.0 as usize].0 == "./app").then(|| declared::named(file, name))?
     }
 
-    /// Entry probes move by the length of a `push`, return probes stay.
+    /// Entry probes move by the length of a `push`, return probes do not move.
     fn entry_place(&self, _: FileId, offset: u64) -> Place {
         Place { offset: offset + 1, stack_shift: 8 }
     }

@@ -2,7 +2,7 @@
 
 use lang::catalog::{Marker, MarkerArg, MarkerPlace, RecordField, RecordKind};
 
-/// The record of a tracepoint: of `sched:sched_switch` with a field of each kind.
+/// The record of a tracepoint: that of `sched:sched_switch` has a field of each kind.
 pub fn of(category: &str, event: &str) -> Option<Vec<RecordField>> {
     let bytes = |count| RecordKind::Array { bytes: 1, signed: false, count };
     let fields = match (category, event) {
@@ -24,7 +24,7 @@ pub fn of(category: &str, event: &str) -> Option<Vec<RecordField>> {
     )
 }
 
-/// Where a field of the kernel's lies.
+/// Offset of a field of a kernel struct.
 pub fn kernel_field(of: &str, field: &str) -> Option<u32> {
     let fields = [("real_parent", 100), ("tgid", 200), ("comm", 300), ("group_leader", 400)];
     fields.into_iter().find(|(name, _)| of == "task_struct" && field == *name).map(|(_, offset)| offset)
@@ -44,7 +44,7 @@ fn record() -> Vec<RecordField> {
     kinds.map(|(name, offset, kind)| RecordField { name: name.into(), offset, kind }).into()
 }
 
-/// What a tracepoint passes on, as if by a kernel.
+/// The arguments of a raw tracepoint.
 pub fn passed() -> Vec<RecordField> {
     let field = |at: u32, name: &str, kind| RecordField { name: name.into(), offset: 8 * at, kind };
     vec![
@@ -55,7 +55,8 @@ pub fn passed() -> Vec<RecordField> {
     ]
 }
 
-/// Markers of a program: one at two places, whose values are elsewhere at each, and one of each kind of value.
+/// Markers of a program: one at two positions with different locations of its values, and one with each kind of
+/// value.
 pub fn markers() -> Vec<Marker> {
     let register = |name: &str| MarkerPlace::Register(name.into());
     let memory = |base: &str, index: Option<(&str, u8)>, offset| MarkerPlace::Memory {

@@ -17,35 +17,35 @@ use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use super::record::{Data, Kind, Record, Span, Status, Table, Thread};
 use super::{End, Exporter, Run, json};
 
-/// Three of std::chrono's months in seconds: kineto's base time is a whole multiple of it since 1970.
+/// Length of three months of std::chrono in seconds. The base time of kineto is a multiple of it since 1970.
 const BASE_SECONDS: i128 = 7_889_238;
-/// Rows of a map that are shown as a counter at most.
+/// Largest number of rows of a map that are shown as a counter.
 const SERIES: usize = 32;
-/// What stands behind the rows. Where it is written behind those that there are so far, a file is whole at any time.
+/// Text after the last row. It is rewritten after each batch of rows, so that the file is valid at any time.
 pub const END: &[u8] = b"\n]}\n";
-/// Numbers beyond lose bits in a reader's double.
+/// Largest integer that a reader's double represents exactly, together with all smaller ones.
 const EXACT: u64 = (1 << 53) - 1;
 
-/// The number of a call: the lower bits of its id.
+/// Correlation number of a call: the lower bits of its id.
 fn correlation(id: u64) -> u64 {
     id & EXACT
 }
 
-/// Rows to `out`.
+/// Exporter of rows to `out`.
 pub struct Chrome<W> {
     out: W,
     run: Arc<Run>,
     base_ns: i128,
     row: String,
     rows: u64,
-    /// Threads by process and number as they were last said.
+    /// Threads by process and thread id, as they were last described.
     threads: HashMap<(u32, u32), Arc<Thread>>,
     processes: HashSet<u32>,
     last_ns: u64,
 }
 
 impl<W: Write + Send> Chrome<W> {
-    /// Writes what stands before the rows.
+    /// Writes the text before the rows.
     pub fn new(mut out: W, run: Arc<Run>) -> io::Result<Chrome<W>> {
         let quarter = BASE_SECONDS * 1_000_000_000;
         let base_ns = run.wall_ns(run.start_ns).div_euclid(quarter) * quarter;
@@ -64,12 +64,12 @@ impl<W: Write + Send> Chrome<W> {
         Ok(Chrome { out, run, base_ns, row: String::new(), rows: 0, threads, processes, last_ns })
     }
 
-    /// Microseconds since the base.
+    /// Converts a boot-clock time to microseconds since the base time.
     fn time(&self, boot_ns: u64) -> Micros {
         Micros((self.run.wall_ns(boot_ns) - self.base_ns).max(0) as u64)
     }
 
-    /// Begins a row; `{"ph":...` up to its thread.
+    /// Begins a row: `{"ph":...` up to its thread.
     fn begin(&mut self, phase: char, record: &Record) {
         let who = record.thread.as_ref().map_or((0, 0), |thread| (thread.pid, thread.tid));
         self.begin_at(phase, record.time_ns, who);
@@ -146,7 +146,7 @@ impl<W: Write + Send> Chrome<W> {
         }
     }
 
-    /// Enums as their names alone: what is shown of arguments is text.
+    /// An argument. Enums have only their name, since viewers show arguments as text.
     fn arg(&mut self, name: &str, value: &Data) {
         self.row.push_str(", ");
         json::string(&mut self.row, name);
@@ -181,7 +181,7 @@ impl<W: Write + Send> Chrome<W> {
         self.end_row()
     }
 
-    /// A counter; its fields tell several of one name apart.
+    /// A counter; its fields distinguish counters with the same name.
     fn counter(&mut self, record: &Record, value: &Data) -> io::Result<()> {
         let Some(value) = value.number() else { return Ok(()) };
         let labels: Vec<String> = record.fields.labels().collect();
@@ -194,7 +194,7 @@ impl<W: Write + Send> Chrome<W> {
         self.end_row()
     }
 
-    /// A map of numbers as a counter with a series for each key.
+    /// A map of numbers as a counter with a series per key.
     fn table(&mut self, record: &Record, table: &Table) -> io::Result<()> {
         let numbers: Vec<_> =
             table.rows.iter().filter_map(|row| Some((row, row.value.number()?))).take(SERIES).collect();
@@ -214,7 +214,7 @@ impl<W: Write + Send> Chrome<W> {
         self.end_row()
     }
 
-    /// Says the name of a process and of its threads when they are first seen, or have another.
+    /// Writes the names of a process and its threads when they first occur or change.
     fn introduce(&mut self, thread: &Arc<Thread>) -> io::Result<()> {
         let Thread { pid, tid, comm, program } = &**thread;
         if self.threads.get(&(*pid, *tid)).is_some_and(|known| known.comm == *comm || comm.is_empty()) {
@@ -277,7 +277,7 @@ fn quoted(text: &str) -> String {
     out
 }
 
-/// kineto's categories for what it also has; the script's own word goes before.
+/// Category of a record: that of kineto if it has one; a category from the script takes precedence.
 pub(super) fn category(record: &Record) -> &str {
     if let Some(Data::Text(category)) = record.field("category") {
         return category;
@@ -292,7 +292,7 @@ pub(super) fn category(record: &Record) -> &str {
     }
 }
 
-/// `stream` would make a reader take the row for one of the GPU.
+/// Name of an argument. With `stream`, viewers would treat the row as one of the GPU.
 fn arg_name(name: &str) -> &str {
     match name {
         "stream" => "cuda_stream",
@@ -302,7 +302,7 @@ fn arg_name(name: &str) -> &str {
     }
 }
 
-/// ns as microseconds with three decimals: exact, unlike a double.
+/// Nanoseconds, printed as microseconds with three decimals: exact, unlike a double.
 struct Micros(u64);
 
 impl Micros {

@@ -12,27 +12,27 @@ use super::record::{Data, Kind, Record, Row, Span, Table};
 use super::{End, Exporter};
 use crate::value::escape;
 
-/// Different stacks of spans that are kept; the rest are one line.
+/// Largest number of distinct stacks; the others share one line.
 const STACKS: usize = 1 << 20;
-/// Calls that have not come yet, with what lies in them.
+/// Largest number of calls that have not returned but contain calls.
 const OPEN: usize = 1 << 16;
-/// The line of the rest.
+/// Line of the stacks beyond the limit.
 const OTHERS: &str = "[other stacks]";
 
-/// Writes at the end, when all is added up.
+/// Exporter that writes at the end, when all weights are summed.
 pub struct Folded<W> {
     out: W,
     maps: BTreeMap<Arc<str>, Table>,
     spans: Lines,
     calls: Lines,
-    /// By the id of a call that has not come yet: what lies in it.
+    /// Nested calls by the id of a call that has not returned.
     inside: HashMap<u64, Inside>,
     taken: u64,
 }
 
 type Lines = BTreeMap<String, u128>;
 
-/// What lies in a call.
+/// Calls nested in a call.
 #[derive(Default)]
 struct Inside {
     ns: u64,
@@ -40,7 +40,7 @@ struct Inside {
 }
 
 impl<W: Write + Send> Folded<W> {
-    /// Nothing is written before the end.
+    /// Creates the exporter; it writes nothing before the end.
     pub fn new(out: W) -> Folded<W> {
         let (maps, spans, calls, inside) = Default::default();
         Folded { out, maps, spans, calls, inside, taken: 0 }
@@ -55,14 +55,15 @@ impl<W: Write + Send> Folded<W> {
         add(&mut self.spans, line, u128::from(record.duration_ns()));
     }
 
-    /// Puts what lies in a call below it. A call comes when it has returned, so those in it came before.
+    /// Puts the nested calls below a call. A call is recorded when it returns, so nested calls are recorded before
+    /// it.
     fn call(&mut self, record: &Record, span: &Span) {
         let inside = self.inside.remove(&span.span_id).unwrap_or_default();
         let name = frame(&record.name);
         let own = u128::from(record.duration_ns().saturating_sub(inside.ns));
         let below = inside.lines.into_iter().map(|(line, ns)| (format!("{name};{line}"), ns));
         let lines = below.chain((own > 0).then(|| (name.clone(), own)));
-        // Where the call around never comes, too many would wait for theirs.
+        // Calls whose enclosing call is never recorded would accumulate, so their number is limited.
         if span.parent_id == 0 || self.inside.len() >= OPEN {
             let root = comm(record).map_or(String::new(), |comm| format!("{comm};"));
             lines.for_each(|(line, ns)| add(&mut self.calls, format!("{root}{line}"), ns));
@@ -73,7 +74,7 @@ impl<W: Write + Send> Folded<W> {
         lines.for_each(|(line, ns)| add(&mut around.lines, line, ns));
     }
 
-    /// What there is to write, the best of it.
+    /// The lines of the preferred source that has any.
     fn lines(&mut self) -> Lines {
         if let Some(lines) = lines(&self.maps) {
             return lines;
@@ -91,7 +92,7 @@ impl<W: Write + Send> Folded<W> {
     }
 }
 
-/// The root of what a thread did.
+/// Root frame of a thread.
 fn comm(record: &Record) -> Option<String> {
     record.thread.as_ref().map(|thread| frame(&thread.comm)).filter(|comm| !comm.is_empty())
 }
@@ -133,7 +134,8 @@ fn has_stack(row: &Row) -> bool {
     row.key.iter().any(|part| matches!(part, Data::Stack(_)))
 }
 
-/// The lines of maps, equal stacks added up; none without maps. Several maps are told apart by their names.
+/// The lines of maps, with equal stacks summed; `None` without maps. Several maps are distinguished by their
+/// names.
 fn lines(maps: &BTreeMap<Arc<str>, Table>) -> Option<BTreeMap<String, u128>> {
     let mut lines = BTreeMap::new();
     for (name, table) in maps {
@@ -147,7 +149,7 @@ fn lines(maps: &BTreeMap<Arc<str>, Table>) -> Option<BTreeMap<String, u128>> {
     (!maps.is_empty()).then_some(lines)
 }
 
-/// A number, or the sum of `stats`; what is negative weighs nothing.
+/// Weight of a value: a number, or the sum of `stats`; a negative one counts as 0.
 fn weight(value: &Data) -> Option<u128> {
     let number = match value {
         Data::Map(members) => members.iter().find(|(name, _)| &**name == "total")?.1.number()?,
@@ -164,7 +166,7 @@ fn part(part: &Data) -> Vec<String> {
     }
 }
 
-/// What divides frames stands in none, and no line ends early.
+/// Text of a frame, without the separator of frames and without newlines.
 fn frame(text: &str) -> String {
     escape(text.as_bytes()).replace(';', ":")
 }

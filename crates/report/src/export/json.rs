@@ -3,13 +3,13 @@
 use super::{Data, Enumerator};
 use std::fmt::Write as _;
 
-/// The largest integer up to which a double holds all.
+/// Largest integer that a double represents exactly, together with all smaller ones.
 const EXACT: i128 = 1 << 53;
 
-/// A string with its quotes. Control characters, and marks that change the direction of text, are escaped.
+/// Appends a quoted string. Control characters, and characters that change the direction of text, are escaped.
 pub fn string(out: &mut String, text: &str) {
     out.push('"');
-    // Nearly all.
+    // The common case.
     if text.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\') {
         out.push_str(text);
         out.push('"');
@@ -39,12 +39,12 @@ fn is_special(c: char) -> bool {
     matches!(c, '"' | '\\' | '\0'..='\x1f' | '\x7f'..='\u{9f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Digits: the formatter of the standard library takes several times as long.
+/// Appends digits; the formatter of the standard library takes several times as long.
 pub fn digits(out: &mut String, value: impl itoa::Integer) {
     out.push_str(itoa::Buffer::new().format(value));
 }
 
-/// An integer; as a string if a double would change it.
+/// Appends an integer, as a string if a double cannot represent it.
 pub fn integer(out: &mut String, value: i128) {
     let quote = if value.abs() <= EXACT { "" } else { "\"" };
     out.push_str(quote);
@@ -62,13 +62,13 @@ pub fn hex(out: &mut String, value: u64) {
     out.push('"');
 }
 
-/// Writes the lowest `count` hexadecimal digits of a number: `00ab`
+/// Appends the lowest `count` hexadecimal digits of a number: `00ab`
 pub fn hex_digits(out: &mut String, value: u64, count: u32) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     (0..count).rev().for_each(|at| out.push(DIGITS[(value >> (4 * at) & 0xf) as usize] as char));
 }
 
-/// A value: enums as name and number, handles in hex, stacks as lists of frames.
+/// Appends a value: enums as name and number, handles in hex, stacks as lists of frames.
 pub fn data(out: &mut String, data: &Data) {
     match data {
         Data::None => out.push_str("null"),
@@ -129,7 +129,7 @@ pub fn object<'k, T>(
     out.push('}');
 }
 
-/// `{"pc":"0x10","symbol":"main","offset":16,"module":"/bin/a","file":"a.c","line":3}`, without what is not known.
+/// `{"pc":"0x10","symbol":"main","offset":16,"module":"/bin/a","file":"a.c","line":3}`, without unknown members.
 fn frame(out: &mut String, frame: &crate::Frame) {
     out.push_str("{\"pc\":");
     hex(out, frame.address);

@@ -22,10 +22,10 @@ use super::record::{Data, Fields, Kind, Record, Site, Span, Status, Table, Text,
 use super::text_cache::TextCache;
 use super::{End, Exporter, Run, json};
 
-/// Version of the lines.
+/// Version of the format.
 pub const FORMAT: u32 = 1;
 
-/// Lines to `out`.
+/// Exporter of lines to `out`.
 pub struct Jsonl<W> {
     out: W,
     line: String,
@@ -40,11 +40,11 @@ struct Schema {
     types: Vec<Type>,
 }
 
-/// The type of a value.
+/// Type of a field.
 #[derive(PartialEq)]
 enum Type {
     Plain(&'static str),
-    /// With its name.
+    /// An enum with its name.
     Enum(Arc<str>),
 }
 
@@ -85,7 +85,7 @@ impl Schema {
 
     fn line(&self, id: usize) -> String {
         let mut line = format!("{{\"type\":\"schema\",\"id\":{id},\"fields\":");
-        // A list: the order of an object's members is lost on most readers.
+        // The schema is a list, since most readers lose the order of an object's members.
         json::list(&mut line, self.names.iter().zip(&self.types), |out, (name, ty)| {
             json::list(out, [&**name, &*ty.name()].into_iter(), json::string);
         });
@@ -95,14 +95,14 @@ impl Schema {
 }
 
 impl<W: Write + Send> Jsonl<W> {
-    /// Writes the line about the run.
+    /// Writes the line that describes the run.
     pub fn new(mut out: W, run: &Run) -> io::Result<Jsonl<W>> {
         out.write_all(run_line(run).as_bytes())?;
         let (line, schemas, threads, sites) = Default::default();
         Ok(Jsonl { out, line, schemas, threads, sites })
     }
 
-    /// The number of the schema of fields, which is written when it is new.
+    /// The number of the schema of `fields`; a new schema is written first.
     fn schema(&mut self, fields: &Fields) -> io::Result<usize> {
         if let Some(known) = self.schemas.iter().position(|schema| schema.is_of(fields)) {
             return Ok(known);
@@ -176,7 +176,7 @@ fn run_line(run: &Run) -> String {
     line
 }
 
-/// `,"name":"cuInit"`; nothing if it is empty.
+/// `,"name":"cuInit"`; nothing if the text is empty.
 fn member(line: &mut String, key: &str, text: &str) {
     if !text.is_empty() {
         line.push_str(",\"");
@@ -269,7 +269,7 @@ fn write_table(line: &mut String, table: &Table) {
     });
 }
 
-/// Aggregations by the names that scripts give them. What else a recording says of one stands in its rows.
+/// Aggregations by their names in scripts. Other properties are visible in the rows.
 static AGGS: &[(&str, Agg)] = &[
     ("count", Agg::Count),
     ("sum", Agg::Sum { signed: true }),
@@ -282,13 +282,13 @@ static AGGS: &[(&str, Agg)] = &[
     ("tseries", Agg::TSeries { interval: 0, count: 0, keeps: Keeps::Last, signed: true }),
 ];
 
-/// As scripts write it.
+/// Name of the aggregation in scripts.
 fn agg_name(agg: &Agg) -> &'static str {
     let is_it = |(_, known): &&(_, Agg)| discriminant(known) == discriminant(agg);
     AGGS.iter().find(is_it).map_or("value", |(name, _)| name)
 }
 
-/// The aggregation of that name.
+/// The aggregation with this name.
 pub(crate) fn agg_named(name: &str) -> Option<Agg> {
     AGGS.iter().find(|(known, _)| *known == name).map(|(_, agg)| agg.clone())
 }

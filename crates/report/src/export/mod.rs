@@ -25,45 +25,45 @@ pub use record::{
 };
 pub use recorder::Recorder;
 
-/// A format. A write error ends this exporter and nothing else.
+/// An export format. A write error ends only this exporter.
 pub trait Exporter: Send {
-    /// Takes one record in.
+    /// Adds a record.
     fn record(&mut self, record: &Record) -> io::Result<()>;
-    /// Takes the metrics in as they were at a time of the boot clock, if the format has any.
+    /// Adds the metrics at a time of the boot clock, if the format supports metrics.
     fn metrics(&mut self, families: &[Family], boot_ns: u64) -> io::Result<()> {
         let _ = (families, boot_ns);
         Ok(())
     }
-    /// Records that were taken in and are not written yet, as they travel together.
+    /// Number of records that were added but are not written yet, because the format batches them.
     fn pending(&self) -> u64 {
         0
     }
-    /// Nothing came for a moment.
+    /// Called when no record has arrived for a moment.
     fn idle(&mut self) -> io::Result<()> {
         Ok(())
     }
-    /// Brings what is buffered out.
+    /// Writes buffered data.
     fn flush(&mut self) -> io::Result<()>;
-    /// Writes what the format has at its end. Called once, and nothing after it.
+    /// Writes the end of the format. Called once, as the last call.
     fn finish(&mut self, end: &End) -> io::Result<()>;
 }
 
-/// What is known when nothing more comes.
+/// State at the end of an export.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct End {
-    /// Records that this exporter was too slow for.
+    /// Number of records that were dropped because this exporter was too slow.
     pub dropped: u64,
-    /// Another file of the same run follows (rotation).
+    /// True if another file of the same run follows (rotation).
     pub goes_on: bool,
 }
 
-/// The run that records belong to.
+/// Description of the run that records belong to.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Run {
-    /// Random.
+    /// Random id.
     pub id: u128,
-    /// Wall-clock ns since 1970 of the moment of boot: what turns the records' times into wall-clock times. One for the
-    /// run, so that a step of the wall clock reorders nothing.
+    /// Wall-clock time of the boot in ns since 1970. It converts the records' times to wall-clock times, and is
+    /// constant for the run, so that a step of the wall clock does not reorder records.
     pub boot_at_wall_ns: i128,
     /// Boot clock minus monotonic clock, ns: the time spent suspended.
     pub suspended_ns: u64,
@@ -71,24 +71,24 @@ pub struct Run {
     pub start_ns: u64,
     /// `cudatrace 0.1.0`
     pub tool: String,
-    /// Name of the machine.
+    /// Host name of the machine.
     pub host: String,
-    /// The traced command; empty if none was started.
+    /// Traced command; empty if none was started.
     pub command: Vec<String>,
     /// Name of the script.
     pub script: String,
-    /// The rank of what is traced in a distributed job.
+    /// Rank of the traced process in a distributed job.
     pub rank: Option<u32>,
 }
 
 impl Run {
-    /// Wall-clock ns since 1970 of a record's time.
+    /// Wall-clock time of a boot-clock time, in ns since 1970.
     pub fn wall_ns(&self, boot_ns: u64) -> i128 {
         self.boot_at_wall_ns + i128::from(boot_ns)
     }
 
-    /// The id of the call that a thread began at a time of the monotonic clock. A call that knows the start of the one around
-    /// it knows its id with that; nobody needs to keep calls that are under way. Never 0.
+    /// The id of the call that a thread began at a time of the monotonic clock. The start time of the enclosing
+    /// call thus gives its id, so calls in progress need not be kept. The id is never 0.
     pub fn span_id(&self, pid: u32, tid: u32, start_ns: u64) -> u64 {
         let thread = u64::from(pid) << 32 | u64::from(tid);
         let seed = self.id as u64 ^ (self.id >> 64) as u64;

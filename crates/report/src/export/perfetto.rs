@@ -17,9 +17,9 @@ use super::record::{Data, Kind, Record, Span, Status, Thread};
 use super::{End, Exporter, Run};
 use crate::Frame;
 
-/// The one writer in a file; without one, events are dropped in silence.
+/// Id of the only packet sequence in the file; without an id, events are dropped silently.
 const SEQUENCE: u64 = 1;
-/// Clocks by Perfetto's numbers.
+/// Ids of clocks in Perfetto.
 const REALTIME: u64 = 1;
 const MONOTONIC: u64 = 3;
 const BOOTTIME: u64 = 6;
@@ -95,10 +95,10 @@ const INSTANT: u64 = 3;
 const COUNTER: u64 = 4;
 /// SEQ_INCREMENTAL_STATE_CLEARED
 const CLEARED: u64 = 1;
-/// SEQ_NEEDS_INCREMENTAL_STATE: numbers of texts mean something.
+/// SEQ_NEEDS_INCREMENTAL_STATE: the packet uses interned data.
 const NEEDED: u64 = 2;
 
-/// Messages under construction, each within the one around it.
+/// A message under construction, with the enclosing messages.
 #[derive(Default)]
 struct Message(Vec<u8>);
 
@@ -126,8 +126,8 @@ impl Message {
         self.bytes(field, text.as_bytes());
     }
 
-    /// A message that is written in place. Its length stands before it and is known behind it: most need one byte for that,
-    /// and others are moved.
+    /// Writes a nested message in place. One byte is reserved for its length, which suffices for most; longer
+    /// messages are moved.
     fn message(&mut self, field: u32, fill: impl FnOnce(&mut Message)) {
         self.varint(u64::from(field) << 3 | 2);
         let at = self.0.len();
@@ -145,8 +145,7 @@ impl Message {
     }
 }
 
-/// Texts that are meant by number: where they stand in what is interned, where the number of one stands, and where the text
-/// does that has none.
+/// Fields for a kind of interned text: its entries in the interned data, a reference by id, and a text without id.
 struct Index {
     texts: u32,
     number: u32,
@@ -158,16 +157,16 @@ const NAMES: Index = Index { texts: 2, number: 10, text: field::event::NAME };
 const ANNOTATIONS: Index = Index { texts: 3, number: 1, text: 10 };
 const VALUES: Index = Index { texts: 29, number: 17, text: field::annotation::STRING };
 
-/// Where texts stand that only frames mean, by number.
+/// Fields of interned data that only frames refer to.
 const FUNCTIONS: u32 = 5;
 const FILES: u32 = 18;
 
-/// Texts of a kind that have a number, and stacks; those that come later have none.
+/// Largest number of interned texts per kind, and of stacks; later ones are written in place.
 const MOST: usize = 65_536;
-/// Bytes of a text that has one.
+/// Largest size in bytes of an interned text.
 const LONGEST: usize = 4096;
 
-/// A frame, its texts by number; 0: none.
+/// A frame with the ids of its texts; 0: none.
 #[derive(Copy, Clone, PartialEq, Eq, Hash)]
 struct FrameKey {
     function: u64,
@@ -175,19 +174,19 @@ struct FrameKey {
     line: u32,
 }
 
-/// The numbers of texts and stacks.
+/// Ids of texts, frames and stacks.
 #[derive(Default)]
 struct Interned {
     numbers: HashMap<u32, HashMap<Box<str>, u64>>,
     frames: HashMap<FrameKey, u64>,
-    /// By the numbers of their frames.
+    /// Ids of stacks by the ids of their frames.
     stacks: HashMap<Box<[u64]>, u64>,
     /// Interned data that has not been written yet.
     news: Message,
 }
 
 impl Interned {
-    /// Writes a text into a message, by its number if it has one.
+    /// Writes a text into a message, as an id if it is interned.
     fn text(&mut self, message: &mut Message, index: &Index, text: &str) {
         match self.number(index.texts, text) {
             Some(number) => message.uint(index.number, number),
@@ -212,9 +211,9 @@ impl Interned {
         Some(number)
     }
 
-    /// The number of a stack, if it has one; innermost frame first.
+    /// The id of a stack, if it is interned; innermost frame first.
     fn stack(&mut self, frames: &[Frame]) -> Option<u64> {
-        // Outermost first.
+        // The stack is stored with the outermost frame first.
         let frames: Box<[u64]> = frames.iter().rev().map(|frame| self.frame(frame)).collect::<Option<_>>()?;
         if let Some(number) = self.stacks.get(&frames) {
             return Some(*number);
@@ -260,7 +259,7 @@ impl Interned {
     }
 }
 
-/// Source file and line of a frame, else its module and 0.
+/// Source file and line of a frame, otherwise its module and 0.
 fn place(frame: &Frame) -> (Option<&str>, u32) {
     match &frame.source {
         Some((file, line)) => (Some(file), *line),
@@ -268,12 +267,12 @@ fn place(frame: &Frame) -> (Option<&str>, u32) {
     }
 }
 
-/// Packets to `out`.
+/// Exporter of packets to `out`.
 pub struct Perfetto<W> {
     out: W,
     packets: Message,
     interned: Interned,
-    /// Threads by process and number as they were last said.
+    /// Threads by process and thread id, as they were last described.
     threads: HashMap<(u32, u32), Arc<Thread>>,
     processes: HashSet<u32>,
     /// Tracks of counters, by process and name with labels.
@@ -281,7 +280,7 @@ pub struct Perfetto<W> {
 }
 
 impl<W: Write + Send> Perfetto<W> {
-    /// Writes the relation of the clocks.
+    /// Writes the offsets between the clocks.
     pub fn new(out: W, run: &Run) -> io::Result<Perfetto<W>> {
         let mut perfetto = Perfetto {
             out,
@@ -321,7 +320,7 @@ impl<W: Write + Send> Perfetto<W> {
         self.out.write_all(&self.packets.0)
     }
 
-    /// An event on a track at a boot-clock time, which is the clock that is meant where none is named.
+    /// Writes an event on a track at a boot-clock time, the default clock of the sequence.
     fn event(
         &mut self,
         time_ns: u64,
@@ -347,7 +346,7 @@ impl<W: Write + Send> Perfetto<W> {
         written
     }
 
-    /// The track of a thread, described when it is new or has another name.
+    /// The track of a thread, which is described when it is new or its name has changed.
     fn thread(&mut self, thread: &Arc<Thread>) -> io::Result<u64> {
         let Thread { pid, tid, comm, program } = &**thread;
         let track = thread_track(*pid, *tid);
@@ -410,7 +409,8 @@ impl<W: Write + Send> Perfetto<W> {
         let track = match self.counters.get(&(pid, name.clone())) {
             Some(track) => *track,
             None => {
-                // Tracks of counters are numbered beyond those of threads, which have a process in the upper half.
+                // Counter tracks are numbered from the highest id downwards; thread tracks have the process in the
+                // upper half.
                 let track = u64::MAX - self.counters.len() as u64;
                 self.packet(|packet| {
                     packet.message(field::packet::TRACK_DESCRIPTOR, |descriptor| {
@@ -444,7 +444,7 @@ fn named(event: &mut Message, record: &Record, interned: &mut Interned) {
     interned.text(event, &CATEGORIES, super::chrome::category(record));
 }
 
-/// What the script added; the first stack as the stack of the event.
+/// Writes the fields of the script; the first stack becomes the stack of the event.
 fn fields(event: &mut Message, record: &Record, interned: &mut Interned) {
     let mut has_stack = false;
     for (name, value) in record.fields.iter() {
@@ -466,7 +466,7 @@ fn callstack(event: &mut Message, frames: &[Frame], interned: &mut Interned) {
         return event.uint(field::event::CALLSTACK_NUMBER, number);
     }
     event.message(field::event::CALLSTACK, |stack| {
-        // Outermost first.
+        // The frames are written with the outermost first.
         for frame in frames.iter().rev() {
             stack.message(field::event::FRAME, |message| {
                 message.text(field::event::FUNCTION, &frame.label());
@@ -539,7 +539,7 @@ impl<W: Write + Send> Exporter for Perfetto<W> {
                 self.event(record.time_ns, INSTANT, track, |event, interned| {
                     interned.text(event, &NAMES, kind.name());
                     interned.text(event, &CATEGORIES, "cudatrace");
-                    // Each is another one: as numbers they would grow.
+                    // Such texts all differ, so interned data would only grow.
                     event.message(field::event::ANNOTATION, |annotation| {
                         interned.text(annotation, &ANNOTATIONS, "text");
                         annotation.text(field::annotation::STRING, text);
@@ -556,7 +556,7 @@ impl<W: Write + Send> Exporter for Perfetto<W> {
                 }
                 Ok(())
             }
-            // What is said of the run has no track.
+            // Records of the run have no track.
             (Kind::Span(_) | Kind::Instant { .. } | Kind::Text(..), None) => Ok(()),
         }
     }

@@ -5,34 +5,34 @@ use wire::map::Agg;
 
 use crate::Frame;
 
-/// See the module.
+/// A record for exporters; see the module documentation.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Record {
-    /// What it is.
+    /// Kind, with the values of this kind.
     pub kind: Kind,
-    /// Boot-clock ns; of a span its start.
+    /// Boot-clock ns; the start of a span.
     pub time_ns: u64,
-    /// The thread; none for maps and for output at the end of the run.
+    /// Thread; `None` for maps and for output at the end of the run.
     pub thread: Option<Arc<Thread>>,
-    /// Stack of a span's call, or of the place where another record was made. Empty where there is none.
+    /// Attach point of a span, or of the probe that made another record. Empty if there is none.
     pub site: Arc<Site>,
-    /// Name of a span, an instant or a counter; of a map, with its `@`. Empty for text.
+    /// Name of a span, an instant or a counter; of a map, including `@`. Empty for text.
     pub name: Arc<str>,
-    /// What the script added, in its order.
+    /// Values from the script, in their order.
     pub fields: Fields,
 }
 
-/// Field of a call that began while the tracer kept its thread waiting, as it had to attach to a library first: ns before the
-/// call's time, which are no part of its duration.
+/// Field of a call whose thread the tracer delayed at its start, to attach to a library. The value is the delay in
+/// ns before the call's time; the duration does not include it.
 pub const WAITED: &str = "cudatrace_wait_ns";
 
-/// Names of values, which all records of one statement share.
+/// Names of values, shared by all records of one statement.
 pub type FieldNames = Arc<[Arc<str>]>;
 
 /// Values with their names.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Fields {
-    /// As many as there are values; none where there are none.
+    /// One name per value; `None` if there are no values.
     names: Option<FieldNames>,
     values: Vec<Data>,
 }
@@ -44,56 +44,56 @@ pub enum Kind {
     Span(Span),
     /// `event(...)`
     Instant {
-        /// The call in which it was said, 0 if none is known.
+        /// Id of the enclosing call, 0 if unknown.
         parent_id: u64,
     },
     /// `counter(...)`
     Counter {
-        /// Its value now.
+        /// Current value.
         value: Data,
     },
-    /// `printf(...)` and its like, and what went wrong.
+    /// Output of `printf(...)` and similar functions, and reports of failures.
     Text(Text, String),
-    /// A map, printed or at the end.
+    /// A map, printed by the script or at the end.
     Table(Table),
 }
 
 /// A call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Span {
-    /// ns.
+    /// Duration in ns.
     pub duration_ns: u64,
-    /// Not 0.
+    /// Id, not 0.
     pub span_id: u64,
-    /// The traced call around it on the same thread; 0 if there is none.
+    /// Id of the enclosing traced call on the same thread; 0 if there is none.
     pub parent_id: u64,
-    /// How it ended.
+    /// Status.
     pub status: Status,
-    /// The result, if it is one of an API that we know.
+    /// Result, for functions of known APIs.
     pub result: Option<Data>,
 }
 
 impl Span {
-    /// Whether it did what it is there for, as far as its result tells.
+    /// Whether the call had its intended effect, according to its result.
     pub fn works(&self) -> bool {
         self.status != Status::Error && !self.is_after_shutdown()
     }
 
-    /// Whether the driver had shut down when it came.
+    /// Whether the call came after the driver had shut down.
     pub fn is_after_shutdown(&self) -> bool {
         self.status == Status::Unset && self.result.is_some()
     }
 }
 
-/// How a call ended.
+/// Status of a call.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Status {
-    /// Nothing tells, or it came when the driver had shut down, which is neither.
+    /// Unknown, or the driver had shut down, which is neither success nor failure.
     #[default]
     Unset,
-    /// Its result says so. "Not ready" is an answer, not an error.
+    /// Success. "Not ready" is also a success.
     Ok,
-    /// Its result is an error.
+    /// Failure.
     Error,
 }
 
@@ -106,12 +106,12 @@ pub enum Text {
     Warning,
     /// `errorf`
     Error,
-    /// Something was lost or went wrong; the number is how often.
+    /// A report of a loss or failure, with the number of occurrences.
     Trouble(u64),
 }
 
 impl Text {
-    /// In a word.
+    /// Name of the kind.
     pub fn name(self) -> &'static str {
         match self {
             Text::Output => "printf",
@@ -125,13 +125,13 @@ impl Text {
 /// A thread.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Thread {
-    /// Process.
+    /// Process id.
     pub pid: u32,
-    /// Thread.
+    /// Thread id.
     pub tid: u32,
-    /// Its name; empty where it was not asked for.
+    /// Name; empty if the script does not use it.
     pub comm: Arc<str>,
-    /// File name of the program that the process runs; where it is not known, the name of the thread.
+    /// File name of the program that the process runs; if unknown, the name of the thread.
     pub program: Arc<str>,
 }
 
@@ -153,41 +153,41 @@ impl Default for Site {
     }
 }
 
-/// A map at one moment.
+/// Contents of a map at one time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
-    /// How its values came to be; nothing: they were assigned.
+    /// Aggregation; `None` if values were assigned.
     pub agg: Option<Agg>,
-    /// Its entries, in the order in which they are shown.
+    /// Entries, in their display order.
     pub rows: Vec<Row>,
 }
 
 /// An entry of a map.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Row {
-    /// Parts of the key; empty for a map without.
+    /// Parts of the key; empty for a scalar map.
     pub key: Vec<Data>,
-    /// Its value: of `stats` a map of `count`, `average` and `total`, of a histogram a list of `[low, high, count]` with
-    /// inclusive bounds, an open one being `None`.
+    /// Value. For `stats` it is a map of `count`, `average` and `total`. For a histogram it is a list of
+    /// `[low, high, count]` with inclusive bounds, where an open bound is `None`.
     pub value: Data,
 }
 
 /// A value with its type.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Data {
-    /// Nothing there.
+    /// No value.
     None,
     /// `true`
     Bool(bool),
-    /// Signed.
+    /// A signed integer.
     Int(i64),
-    /// Unsigned.
+    /// An unsigned integer.
     Uint(u64),
-    /// An address or handle; shown in hex.
+    /// An address or handle, shown in hex.
     Handle(u64),
     /// A value of an enum.
     Enum(Arc<Enumerator>),
-    /// Text; what was not UTF-8 in it has become U+FFFD. Control characters are still in it.
+    /// Text; invalid UTF-8 was replaced by U+FFFD. Control characters are not escaped yet.
     Text(Arc<str>),
     /// Frames of a stack, innermost first.
     Stack(Arc<[Frame]>),
@@ -202,14 +202,14 @@ pub enum Data {
 pub struct Enumerator {
     /// `CUresult`
     pub ty: Arc<str>,
-    /// Nothing if the value has no name.
+    /// Name of the value, if it has one.
     pub name: Option<Arc<str>>,
-    /// The number.
+    /// Number.
     pub value: i64,
 }
 
 impl Fields {
-    /// Values in the order of their names; what has no name is left out, and what has no value too.
+    /// Combines names and values by position; a name without a value, or a value without a name, is dropped.
     pub fn new(names: &FieldNames, values: Vec<Data>) -> Fields {
         if names.len() != values.len() {
             return names.iter().cloned().zip(values).collect();
@@ -217,27 +217,27 @@ impl Fields {
         Fields { names: (!values.is_empty()).then(|| names.clone()), values }
     }
 
-    /// Whether there are none.
+    /// Whether there are no values.
     pub fn is_empty(&self) -> bool {
         self.values.is_empty()
     }
 
-    /// Their names.
+    /// Names.
     pub fn names(&self) -> &[Arc<str>] {
         self.names.as_deref().unwrap_or_default()
     }
 
-    /// Their values.
+    /// Values.
     pub fn values(&self) -> &[Data] {
         &self.values
     }
 
-    /// Each with its name.
+    /// Names with their values.
     pub fn iter(&self) -> impl Iterator<Item = (&Arc<str>, &Data)> {
         self.names().iter().zip(&self.values)
     }
 
-    /// `bytes=4096`, each.
+    /// `bytes=4096` for each value.
     pub fn labels(&self) -> impl Iterator<Item = String> {
         self.iter().map(|(name, value)| format!("{name}={}", value.label()))
     }
@@ -251,7 +251,7 @@ impl FromIterator<(Arc<str>, Data)> for Fields {
 }
 
 impl Data {
-    /// The number that it is.
+    /// The value as a number, if it is one.
     pub fn number(&self) -> Option<i128> {
         match self {
             Data::Bool(value) => Some(i128::from(*value)),
@@ -270,17 +270,17 @@ impl Record {
         self.fields.values.get(at)
     }
 
-    /// ns of a call; 0 of what is none.
+    /// Duration of a call in ns; 0 for other records.
     pub fn duration_ns(&self) -> u64 {
         self.span().map_or(0, |span| span.duration_ns)
     }
 
-    /// ns that its thread waited for the tracer before a call, if it did.
+    /// The delay in ns by the tracer before a call, if there was one.
     pub fn waited_ns(&self) -> Option<u64> {
         self.field(WAITED).and_then(Data::number).and_then(|ns| u64::try_from(ns).ok())
     }
 
-    /// The call that it is, if it is one.
+    /// The call, if the record is one.
     pub fn span(&self) -> Option<&Span> {
         match &self.kind {
             Kind::Span(span) => Some(span),
@@ -289,7 +289,8 @@ impl Record {
     }
 }
 
-/// What a function's result says. 0 is success in all APIs of CUDA and NCCL; who asks for an earlier call's error does not fail.
+/// Status for the result of a function. 0 is success in all APIs of CUDA and NCCL; a query of an earlier call's
+/// error does not fail.
 pub(crate) fn status_of(func: &str, name: Option<&str>, value: i64) -> Status {
     const ASK: [&str; 2] = ["cudaGetLastError", "cudaPeekAtLastError"];
     match (value, name) {
@@ -302,7 +303,7 @@ pub(crate) fn status_of(func: &str, name: Option<&str>, value: i64) -> Status {
 }
 
 impl Data {
-    /// One line for people.
+    /// A one-line text.
     pub fn label(&self) -> String {
         let all = |parts: &[Data]| parts.iter().map(Data::label).collect::<Vec<_>>().join(", ");
         match self {
@@ -327,13 +328,13 @@ impl Data {
     }
 }
 
-/// `x`, `y` and `z`, as a grid has them: `(4,1,1)` says as much.
+/// Whether the members are `x`, `y` and `z`, as of a grid, which prints as `(4,1,1)`.
 fn is_dimensions(members: &[(Arc<str>, Data)]) -> bool {
     members.iter().map(|(name, _)| &**name).eq(["x", "y", "z"])
 }
 
 impl Frame {
-    /// Its name, or its file, or its address.
+    /// Function name, otherwise file, otherwise address.
     pub fn label(&self) -> String {
         match (&self.symbol, wire::unwind::Stop::of(self.address), self.file()) {
             (Some(symbol), ..) => symbol.clone(),
@@ -343,12 +344,12 @@ impl Frame {
         }
     }
 
-    /// Where in which file it lies: `libcuda.so.1+0x2724a`.
+    /// File and offset: `libcuda.so.1+0x2724a`.
     pub fn place(&self) -> Option<String> {
         Some(format!("{}+{:#x}", crate::value::escape(self.file()?.as_bytes()), self.offset))
     }
 
-    /// The file's name without its directory.
+    /// Name of the file without its directory.
     fn file(&self) -> Option<&str> {
         self.module.as_deref()?.rsplit('/').next()
     }

@@ -22,28 +22,29 @@ use crate::printf::printf;
 use crate::value::{Context, key_parts};
 use crate::{Cell, Frame, Output, Snapshot, hist};
 
-/// Things of a kind that are kept to be shared; beyond, they are forgotten and made anew.
+/// Largest size of a table of shared objects; if it is full, it is cleared.
 const SHARED: usize = 8192;
-/// Stands for the id of a name that a record does not have.
+/// Placeholder for the id of a name that a record lacks.
 const NO_NAME: u32 = u32::MAX;
 
-/// See the module. What many records say is one thing that they share: this is a thread's way for half a million a second.
+/// Converts output to records; see the module documentation. Values that many records share are cached: the reader
+/// thread converts up to half a million records a second.
 pub struct Recorder {
     run: Arc<Run>,
     texts: HashMap<Vec<u8>, Arc<str>>,
-    /// By the ids of function, API and probe.
+    /// Attach points by the ids of function, API and probe.
     sites: HashMap<[u32; 3], Arc<Site>>,
-    /// By process, thread, and whether its name is known.
+    /// Threads by process, thread, and whether the name is known.
     threads: HashMap<(u32, u32, bool), Arc<Thread>>,
-    /// By enum and value.
+    /// Enum values by enum and value.
     enumerators: HashMap<(u32, i64), Arc<Enumerator>>,
-    /// By event.
+    /// Statements by event.
     statements: HashMap<u32, Rc<Statement>>,
     none: Arc<str>,
     last_ns: u64,
 }
 
-/// Puts something into a table of what is shared.
+/// Adds an object to a table of shared objects.
 fn keep<K: Eq + Hash, T: Clone>(table: &mut HashMap<K, T>, key: K, made: T) -> T {
     if table.len() >= SHARED {
         table.clear();
@@ -53,7 +54,7 @@ fn keep<K: Eq + Hash, T: Clone>(table: &mut HashMap<K, T>, key: K, made: T) -> T
 }
 
 impl Recorder {
-    /// For a run.
+    /// Creates the state for a run.
     pub fn new(run: Arc<Run>) -> Recorder {
         Recorder {
             run,
@@ -67,7 +68,7 @@ impl Recorder {
         }
     }
 
-    /// The records that an output makes; most make one. `context` is that of the session.
+    /// Converts an output to records; most outputs make one. `context` is that of the session.
     pub fn records(&mut self, context: Context, output: &Output, each: &mut dyn FnMut(Record)) {
         match output {
             Output::Attached { .. } | Output::Script(_) | Output::Trials(_) | Output::End => {}
@@ -98,7 +99,7 @@ impl Recorder {
         }
     }
 
-    /// A map as a record, for those who look at maps on their own account.
+    /// Converts a map to a record, for callers that read maps themselves.
     pub fn table(&mut self, context: Context, snapshot: &Snapshot, time_ns: u64) -> Record {
         let map = context.manifest.maps.get(snapshot.map as usize);
         let name = map.map_or(String::from("@"), |map| format!("@{}", map.name));
@@ -150,13 +151,13 @@ impl Recorder {
                 return Some(self.table(context, &snapshot, header.time_ns));
             }
             Printed::NoRows(text) => (Text::Output, lossy(text)),
-            // A number of further rows matters only where rows are cut.
+            // The number of further rows matters only if rows are truncated.
             Printed::MoreRows(_) => return None,
         };
         Some(self.printed(context, header, kind, text))
     }
 
-    /// What a statement of the script prints.
+    /// A record for the text that a statement of the script prints.
     fn printed(&mut self, context: Context, header: &Header, kind: Text, text: String) -> Record {
         let thread = self.thread(context, header, b"");
         let event = context.manifest.events.get(header.event as usize);
@@ -165,7 +166,7 @@ impl Recorder {
         Record { name: script, ..self.text(kind, text, header.time_ns, Some(thread)) }
     }
 
-    /// The texts that all records of an event share.
+    /// Constant text shared by all records of an event.
     fn statement(&mut self, event: u32, exported: &Exported) -> Rc<Statement> {
         if let Some(known) = self.statements.get(&event) {
             return known.clone();
@@ -204,7 +205,7 @@ impl Recorder {
         record
     }
 
-    /// A call, and when it began.
+    /// A call, and its start time.
     fn span(&mut self, context: Context, header: &Header, exported: &Exported, site: &Site) -> (Kind, u64) {
         let suspended = self.run.suspended_ns;
         let start = match exported.number(Hidden::BootStart) {
@@ -217,13 +218,13 @@ impl Recorder {
             _ => Status::Unset,
         };
         let span_id = self.run.span_id(header.tgid, header.tid, start);
-        // What began before the call lies in none.
+        // A parent cannot begin after the call.
         let parent_id = self.call_id(header, exported.parent_start().filter(|parent| *parent < start));
         let duration_ns = exported.number(Hidden::Duration).unwrap_or(0);
         (Kind::Span(Span { duration_ns, span_id, parent_id, status, result }), start + suspended)
     }
 
-    /// As the script says; else as the function.
+    /// The name from the script, otherwise that of the function.
     fn name(
         &mut self,
         context: Context,
@@ -241,7 +242,7 @@ impl Recorder {
         }
     }
 
-    /// The id of the call of this thread that began then; 0 is that of none.
+    /// The id of the call that this thread began at `start`; 0 without a start.
     fn call_id(&self, header: &Header, start: Option<u64>) -> u64 {
         start.map_or(0, |start| self.run.span_id(header.tgid, header.tid, start))
     }
@@ -278,7 +279,7 @@ impl Recorder {
             return known.clone();
         }
         let comm = self.shared(comm);
-        // Where the program is not known, the name of the thread says most.
+        // If the program is unknown, the name of the thread is the best substitute.
         let program = program.unwrap_or_else(|| comm.clone());
         keep(&mut self.threads, key, Arc::new(Thread { pid, tid, comm, program }))
     }
@@ -294,7 +295,7 @@ impl Recorder {
         keep(&mut self.enumerators, (id, value), Arc::new(Enumerator { ty, name, value }))
     }
 
-    /// The text of these bytes, one for all that are equal.
+    /// The shared text for these bytes.
     fn shared(&mut self, bytes: &[u8]) -> Arc<str> {
         if let Some(known) = self.texts.get(bytes) {
             return known.clone();
@@ -302,7 +303,7 @@ impl Recorder {
         keep(&mut self.texts, bytes.to_vec(), String::from_utf8_lossy(bytes).into())
     }
 
-    /// A value without ids.
+    /// The value with ids resolved to names.
     pub fn data(&mut self, context: Context, value: &Value) -> Data {
         match value {
             Value::Bool(value) => Data::Bool(*value),
@@ -389,8 +390,9 @@ fn stack(context: Context, map: u32, id: u32, tgid: u32) -> Arc<[Frame]> {
     context.names.stack(user, tgid, &addresses).into()
 }
 
-/// A call in which the tracer kept the thread waiting begins after that: libraries are loaded before anything in them is called,
-/// so what lies in the call comes later. Its id stays that of its true start, by which the calls in it know it.
+/// Excludes the delay by the tracer from a call. The call then begins after the delay: libraries are loaded before
+/// their functions are called, so nested calls come later. The call keeps the id of its original start, which
+/// nested calls refer to.
 fn leave_wait_out(context: Context, tid: u32, record: &mut Record) {
     let Kind::Span(span) = &mut record.kind else { return };
     let waited = context.names.waited_ns(tid, record.time_ns, record.time_ns + span.duration_ns);
@@ -403,11 +405,11 @@ fn leave_wait_out(context: Context, tid: u32, record: &mut Record) {
     record.fields = own.chain([(WAITED.into(), Data::Uint(waited))]).collect();
 }
 
-/// The texts that all records of a `span`, an `event` or a `counter` share.
+/// Constant text of a `span`, an `event` or a `counter`.
 struct Statement {
     /// The name, if it is constant.
     name: Option<Arc<str>>,
-    /// Names of the script's values.
+    /// Names of the values from the script.
     keys: FieldNames,
 }
 
@@ -416,7 +418,7 @@ mod tests {
     use super::*;
     use crate::testing::Fake;
 
-    /// A machine on which thread 7 waited from 100 to 190.
+    /// A machine on which thread 7 was delayed from 100 to 190.
     struct Waited;
 
     impl crate::Names for Waited {
@@ -470,7 +472,7 @@ mod tests {
             leave_wait_out(context, tid, &mut record);
             (record.time_ns, record.duration_ns(), record.waited_ns())
         };
-        // The outer call and the one in it, which loads the library: they nest as before.
+        // The outer call, and the call in it that loads the library, are still nested.
         assert_eq!(call(7, 90, 120), (180, 30, Some(90)));
         assert_eq!(call(7, 95, 100), (185, 10, Some(90)));
         assert_eq!(call(7, 191, 5), (191, 5, None));

@@ -3,12 +3,12 @@
 use foldhash::{HashMap, HashMapExt};
 use std::sync::Arc;
 
-/// Things that are kept; beyond, all are forgotten and said anew.
+/// Largest number of texts; if the cache is full, it is cleared.
 const KEPT: usize = 8192;
 
-/// Texts by what they are of.
+/// Cache of the texts of shared objects.
 pub(crate) struct TextCache<T> {
-    /// By address, which is nobody else's while we hold it.
+    /// Texts by the address of the object, which cannot be reused while the cache holds the object.
     texts: HashMap<usize, (Arc<T>, String)>,
 }
 
@@ -19,7 +19,7 @@ impl<T> Default for TextCache<T> {
 }
 
 impl<T> TextCache<T> {
-    /// The text of it.
+    /// The text of a shared object, computed by `say` at first use.
     pub fn of(&mut self, shared: &Arc<T>, say: impl FnOnce(&T) -> String) -> &str {
         let address = Arc::as_ptr(shared).addr();
         if self.texts.len() >= KEPT && !self.texts.contains_key(&address) {
@@ -40,7 +40,8 @@ mod tests {
         assert_eq!(said.of(&one, |number| number.to_string()), "1");
         assert_eq!(said.of(&one, |_| unreachable!("it is known")), "1");
         for number in 0..3 * KEPT {
-            // Dropped at once: were it not held, the next would lie at its address.
+            // The object is dropped immediately: if the cache did not hold it, the next one would have its
+            // address.
             assert_eq!(said.of(&Arc::new(number), |number| number.to_string()), number.to_string());
         }
         assert!(said.texts.len() <= KEPT);

@@ -22,7 +22,8 @@ pub struct Births {
 }
 
 impl Births {
-    /// The families as a scraper is shown them. `recent`: what is not known began since the last scrape or the start of the run.
+    /// The families as a scraper sees them. `recent`: an unknown series began after the last scrape or the start
+    /// of the run.
     pub fn shown(&mut self, families: &[Family], recent: bool) -> Vec<Family> {
         let mut families = families.to_vec();
         let mut seen = HashSet::new();

@@ -5,31 +5,32 @@ use wire::{CounterKind, Manifest};
 use super::{Family, Kind, Labels, Number, Point, Reading};
 use crate::Trouble;
 
-/// What is known of a run while it goes on.
+/// State of a running session.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Health {
     /// `0.1.0`
     pub version: String,
-    /// Attach points that took.
+    /// Number of attach points that succeeded.
     pub attached: usize,
-    /// Attach points that did not.
+    /// Number of attach points that failed.
     pub failed: usize,
-    /// Files that were found and could not be traced.
+    /// Number of files that were found but cannot be traced.
     pub untraced: usize,
-    /// A script has nothing to probe until some process maps its library.
+    /// True if a script has no probe until a process maps its library.
     pub waiting: bool,
-    /// For each clause: its probes, the runs of its programs, and ns in them. Absent where the kernel does not count.
+    /// For each clause: its probes, the number of runs of its programs, and their time in ns. Empty if the kernel
+    /// does not measure it.
     pub runs: Vec<(String, u64, u64)>,
-    /// What was lost or went wrong so far.
+    /// Failures and losses so far.
     pub troubles: Vec<Trouble>,
-    /// For each sink, what it could not hold or deliver.
+    /// For each sink: the number of records that it dropped.
     pub dropped: Vec<(String, u64)>,
 }
 
-/// In place of a clause: what follows children and learns the names of kernels.
+/// Name in place of a clause: programs that follow children and record names of GPU kernels.
 const OWN: &str = "cudatrace itself";
 
-/// A family of ours.
+/// A row of the table of own metrics.
 struct Row {
     name: &'static str,
     unit: &'static str,
@@ -38,7 +39,7 @@ struct Row {
     points: fn(&Health, &Troubles) -> Vec<Point>,
 }
 
-/// All of them; those without a point are left out.
+/// All families; those without a point are omitted.
 static FAMILIES: &[Row] = &[
     Row {
         name: "cudatrace.build.info",
@@ -121,7 +122,7 @@ static FAMILIES: &[Row] = &[
     },
 ];
 
-/// Troubles by family: some have one of their own. What can go wrong and has not is 0.
+/// Failures and losses by family; some have a family of their own. A kind that can occur but has not is 0.
 #[derive(Default)]
 struct Troubles {
     lost: u64,
@@ -146,7 +147,7 @@ impl Troubles {
 }
 
 impl Health {
-    /// As families.
+    /// The state as families of metrics.
     pub fn families(&self, manifest: &Manifest) -> Vec<Family> {
         let troubles = Troubles::of(&self.troubles, manifest);
         let family = |row: &Row| Family {
@@ -159,7 +160,7 @@ impl Health {
         FAMILIES.iter().map(family).filter(|family| !family.points.is_empty()).collect()
     }
 
-    /// A number of each clause, by its runs and the ns in them.
+    /// A value for each clause, computed from its runs and their ns.
     fn by_probe(&self, pick: fn(u64, u64) -> Number) -> Vec<Point> {
         let point = |(probe, hits, ns): &(String, u64, u64)| Point {
             labels: label("probe", if probe.is_empty() { OWN } else { probe }),
@@ -181,7 +182,7 @@ fn point(labels: Labels, value: u64) -> Point {
     Point { labels, value: Reading::Number(value.into()) }
 }
 
-/// Several places of the script may have the same trouble.
+/// Adds to a point; several positions of the script may have the same failure.
 fn add(points: &mut Vec<Point>, labels: Labels, count: u64) {
     match points.iter_mut().find(|point| point.labels == labels) {
         Some(Point { value: Reading::Number(number), .. }) => number.whole += i128::from(count),

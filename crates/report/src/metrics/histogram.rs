@@ -13,22 +13,22 @@ use std::ops::RangeInclusive;
 
 use wire::map::{Agg, MapValue, hist_range};
 
-/// Bounds in a power of two are no more than 2 to this; finer histograms are joined, which is exact.
+/// A power of two has at most 2 to this number of bounds; buckets of finer histograms are merged, which is exact.
 const FINEST_BITS: u8 = 2;
-/// Bounds of an `lhist` at most; several of more steps are joined.
+/// Largest number of bounds of an `lhist`; of more steps, neighbours are merged.
 const STEPS: usize = 128;
 
-/// The buckets that have an upper bound, and the largest sample in each; none of what is no histogram.
+/// The buckets that have an upper bound, and the largest sample in each; empty for other aggregations.
 pub fn bounds(value: &MapValue, unit: &str, divisor: u64) -> Vec<(usize, i128)> {
     match *value {
         MapValue::Agg(Agg::Hist { bits, .. }) => powers(bits, exponents(unit, divisor)),
         MapValue::Agg(ref agg @ Agg::LHist { min, max, step, .. }) => {
-            // The first bucket has what is below `min`, the last what is from `max` on.
+            // The first bucket contains samples below `min`, the last samples from `max` on.
             let steps = agg.buckets() as usize - 2;
             let joined = steps.div_ceil(STEPS);
             let end = |at: usize| (i128::from(min) + i128::from(step) * at as i128).min(max.into());
             let ends = (1..=steps).filter(|at| at % joined == 0 || *at == steps);
-            // Only negative samples could lie up to a bound below 0, and those say nothing here.
+            // A bound below 0 would only count negative samples, which are meaningless here.
             let below = (min > 0).then_some(0);
             below.into_iter().chain(ends).map(|at| (at, end(at) - 1)).collect()
         }
@@ -36,7 +36,8 @@ pub fn bounds(value: &MapValue, unit: &str, divisor: u64) -> Vec<(usize, i128)> 
     }
 }
 
-/// Powers of two that bounds reach from and to. Seconds: from about a microsecond to some minutes, whatever they are counted in.
+/// Range of the powers of two that are bounds. For seconds it is about a microsecond to some minutes, in any
+/// counting unit.
 fn exponents(unit: &str, divisor: u64) -> RangeInclusive<u32> {
     match (unit, divisor.ilog2()) {
         ("s", parts @ 1..) => parts.saturating_sub(19)..=parts + 8,
@@ -53,7 +54,7 @@ fn powers(bits: u8, exponents: RangeInclusive<u32>) -> Vec<(usize, i128)> {
     to_the_end.filter(is_bound).map(|(bucket, high)| (bucket, high - 1)).collect()
 }
 
-/// Whether a bucket of [`FINEST_BITS`] ends here too.
+/// Whether a histogram with [`FINEST_BITS`] also has this bound.
 fn is_coarse(high: i128, bits: u8) -> bool {
     if bits <= FINEST_BITS || high < 1 << (FINEST_BITS + 1) {
         return true;

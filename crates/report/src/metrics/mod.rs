@@ -35,86 +35,87 @@ use crate::map_order::wide;
 use crate::value::{Context, escape};
 use crate::{Cell, Names, Snapshot, hist};
 
-/// What the labels of a series are that stands for those beyond the limit.
+/// Value of all labels of the series that sums up those beyond the limit.
 pub const OTHER: &str = "other";
-/// Series of a family, if nothing else is asked for.
+/// Default limit of series per family.
 pub const SERIES: usize = 1000;
-/// Label or attribute, and its value.
+/// Names of labels or attributes, with their values.
 pub type Labels = Vec<(String, String)>;
 
-/// Metrics of one name.
+/// Metrics with the same name.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Family {
-    /// As declared, with dots or underscores.
+    /// Name as declared, with dots or underscores.
     pub name: String,
-    /// UCUM: `By`, `s`, `{call}`; empty if there is none.
+    /// Unit in UCUM: `By`, `s`, `{call}`; empty if there is none.
     pub unit: String,
-    /// What it is, in words.
+    /// Description.
     pub help: String,
-    /// What its values are.
+    /// Kind of the values.
     pub kind: Kind,
-    /// One for each set of labels.
+    /// One point per set of labels.
     pub points: Vec<Point>,
 }
 
-/// What the values of a family are.
+/// Kind of the values of a family.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Never falls while the run lasts.
+    /// A value that never decreases during the run.
     Counter,
-    /// Rises and falls; the sum over all series means something.
+    /// A value that increases and decreases, and whose sum over all series is meaningful.
     UpDownCounter,
-    /// Rises and falls.
+    /// A value that increases and decreases.
     Gauge,
-    /// Samples by size.
+    /// Distribution of samples.
     Histogram,
-    /// Number of samples and their sum.
+    /// Number and sum of samples.
     Summary,
 }
 
-/// One series at one moment.
+/// A series at one time.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Point {
-    /// In the order of the key.
+    /// Labels in the order of the key.
     pub labels: Labels,
     /// Its value.
     pub value: Reading,
 }
 
-/// The value of a series.
+/// Value of a series.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reading {
     /// Value of a counter or gauge.
     Number(Number),
     /// Buckets of a histogram.
     Histogram {
-        /// Upper bounds, which belong to their bucket, and the samples up to there. The last bound is not all: see `count`.
+        /// Inclusive upper bounds, with the number of samples up to each. The last bound does not include all
+        /// samples: see `count`.
         buckets: Vec<(Number, u64)>,
-        /// All samples.
+        /// Number of all samples.
         count: u64,
-        /// Their sum, if it is kept and none of them may be negative.
+        /// Sum of the samples, if it is kept and no sample can be negative.
         sum: Option<Number>,
     },
     /// Samples and sum of a summary.
     Summary {
-        /// Samples.
+        /// Number of samples.
         count: u64,
-        /// Their sum.
+        /// Sum of the samples.
         sum: Number,
     },
 }
 
-/// An integer, over the divisor of its family.
+/// An integer with the divisor of its family.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Number {
-    /// What the map holds.
+    /// Integer in the map.
     pub whole: i128,
-    /// 1 for what is exported as it is.
+    /// Divisor; 1 for a number that is exported unchanged.
     pub divisor: u64,
 }
 
 impl Number {
-    /// Nearest number that a double can hold.
+    /// Nearest double.
     pub fn as_f64(self) -> f64 {
         self.whole as f64 / self.divisor as f64
     }
@@ -135,38 +136,38 @@ impl std::fmt::Display for Number {
     }
 }
 
-/// Makes families of maps, repeatedly during a run.
+/// Converter of maps to families, called repeatedly during a run.
 #[derive(Debug)]
 pub struct Metrics {
     limit: usize,
-    /// How often [`Metrics::families`] was called.
+    /// Number of calls of [`Metrics::families`].
     reads: u64,
-    /// By map: what is kept between two readings.
+    /// State of each map between two readings.
     kept: HashMap<u32, MapHistory>,
 }
 
-/// What is kept of a map between two readings.
+/// State of a map between two readings.
 #[derive(Debug, Default)]
 struct MapHistory {
-    /// The series of the last reading, and whether they stand for themselves.
+    /// Series of the last reading, and whether each has its own series or is part of [`OTHER`].
     seen: HashMap<Labels, bool>,
-    /// What processes counted that have ended; their keys have been deleted.
+    /// Values of ended processes, whose keys have been deleted.
     ended: HashMap<Labels, Ended>,
 }
 
-/// The share of ended processes in a series.
+/// Contribution of ended processes to a series.
 #[derive(Clone, Debug, Default)]
 struct Ended {
     tally: Tally,
-    /// The reading at which the last of its processes was there.
+    /// The last reading at which one of its processes existed.
     read: u64,
 }
 
-/// A series before it is written.
+/// A series before conversion.
 struct Series {
     labels: Labels,
     tally: Tally,
-    /// Something can still happen to it: it is not what ended processes left alone.
+    /// True if its value may still change: it is not only of ended processes.
     live: bool,
 }
 
@@ -176,7 +177,7 @@ impl Default for Metrics {
     }
 }
 
-/// The maps that are exported: those that the script declares as metrics, or all that it has if it declares none.
+/// The maps that are exported: those that the script declares as metrics, or all maps if it declares none.
 pub fn exported(manifest: &Manifest) -> Vec<u32> {
     let of = |map: &u32| manifest.metrics.get(*map as usize);
     let visible = |at: &u32| manifest.maps.get(*at as usize).is_some_and(|map| !map.is_hidden());
@@ -188,12 +189,12 @@ pub fn exported(manifest: &Manifest) -> Vec<u32> {
 }
 
 impl Metrics {
-    /// At most this many series in a family, and one for the rest.
+    /// Exports at most `limit` series per family, plus one for the others.
     pub fn new(limit: usize) -> Metrics {
         Metrics { limit, reads: 0, kept: HashMap::new() }
     }
 
-    /// The families of maps; `snapshots` has all that [`exported`] lists. Families without a series are left out.
+    /// The families of maps; `snapshots` has all maps in [`exported`]. Families without a series are omitted.
     pub fn families(
         &mut self,
         manifest: &Manifest,
@@ -232,7 +233,7 @@ impl Metrics {
     }
 }
 
-/// How a map is exported; none if it is no metric.
+/// Type and settings of a map as a metric; `None` if it is not a metric.
 fn shape(manifest: &Manifest, map: u32) -> Option<(Shape<'_>, Metric)> {
     let declared = manifest.maps.get(map as usize)?;
     let metric = manifest.metrics.get(map as usize).cloned().unwrap_or_default();
@@ -242,7 +243,7 @@ fn shape(manifest: &Manifest, map: u32) -> Option<(Shape<'_>, Metric)> {
     Some((Shape { map: declared, kind, divisor, bounds }, metric))
 }
 
-/// Series with the same labels are one.
+/// Merges series with the same labels.
 fn joined(rows: impl Iterator<Item = Series>, shape: &Shape<'_>) -> HashMap<Labels, Series> {
     let mut all: HashMap<Labels, Series> = HashMap::new();
     for Series { labels, tally, live } in rows {
@@ -255,13 +256,13 @@ fn joined(rows: impl Iterator<Item = Series>, shape: &Shape<'_>) -> HashMap<Labe
 }
 
 impl Kind {
-    /// Its values say how things are now, and not what happened so far.
+    /// Whether the values are a current state, not a total of events.
     fn is_now(self) -> bool {
         matches!(self, Kind::Gauge | Kind::UpDownCounter)
     }
 }
 
-/// How the cells of a map are read.
+/// Conversion of the cells of a map.
 struct Shape<'a> {
     map: &'a Map,
     kind: Kind,
@@ -270,7 +271,7 @@ struct Shape<'a> {
     bounds: Vec<(usize, i128)>,
 }
 
-/// A cell, or several that are joined, as plain numbers.
+/// A cell, or several merged cells, as numbers.
 #[derive(Clone, Debug, Default)]
 struct Tally {
     cells: u32,
@@ -281,7 +282,7 @@ struct Tally {
 }
 
 impl Tally {
-    /// How much it is, to be compared with others of its family.
+    /// Size of the value, for comparing series of a family.
     fn magnitude(&self) -> i128 {
         self.number.abs() + i128::from(self.count) + i128::from(self.buckets.iter().sum::<u64>())
     }
@@ -290,7 +291,7 @@ impl Tally {
         self.number = match &shape.map.value {
             _ if self.cells == 0 => other.number,
             MapValue::Agg(Agg::Min { .. }) => self.number.min(other.number),
-            // A mean of means says nothing; the largest at least bounds them.
+            // A mean of means is meaningless; the largest is at least an upper bound.
             MapValue::Agg(Agg::Max { .. } | Agg::Avg { .. }) => self.number.max(other.number),
             _ => self.number + other.number,
         };
@@ -341,14 +342,14 @@ impl Shape<'_> {
         }
     }
 
-    /// Whether samples may be negative. Sums of those fall, so that both OpenMetrics and OTLP have none.
+    /// Whether samples may be negative. A sum of such samples may decrease, so OpenMetrics and OTLP omit it.
     fn has_negative(&self, counts: &[u64]) -> bool {
         let MapValue::Agg(agg) = &self.map.value else { return false };
         let Some(lowest) = counts.iter().position(|count| *count > 0) else { return false };
         hist::range(agg, lowest).and_then(|(low, _)| low).is_none_or(|low| low < 0)
     }
 
-    /// Upper bounds and the samples up to each.
+    /// Upper bounds and the number of samples up to each.
     fn buckets(&self, counts: &[u64]) -> Vec<(Number, u64)> {
         let up_to = |bucket: usize| counts.iter().take(bucket + 1).sum();
         self.bounds.iter().map(|&(bucket, bound)| (self.number(bound), up_to(bucket))).collect()
@@ -365,16 +366,16 @@ fn plain(cell: &Cell) -> Option<i128> {
     }
 }
 
-/// What a map's values are; none for text and the like, which is no metric.
+/// Kind of a map's values; `None` for text and similar values, which are not metrics.
 fn kind(map: &Map, metric: &Metric) -> Option<Kind> {
     use wire::Type;
     let natural = match &map.value {
         MapValue::Plain(Type::Int { .. } | Type::Enum { .. } | Type::Bool) => Kind::Gauge,
         MapValue::Plain(_) => return None,
         MapValue::Agg(Agg::Count | Agg::Sum { signed: false }) => Kind::Counter,
-        // A sum of signed numbers that falls is still a sum of what happened; a script that knows it falls says `gauge`.
+        // A signed sum that decreases is still a total of events; a script can declare it as `gauge`.
         MapValue::Agg(Agg::Sum { signed: true }) => Kind::Counter,
-        // The value of the last interval.
+        // The value is that of the last interval.
         MapValue::Agg(Agg::TSeries { .. }) => Kind::Gauge,
         MapValue::Agg(Agg::Min { .. } | Agg::Max { .. } | Agg::Avg { .. }) => Kind::Gauge,
         MapValue::Agg(Agg::Stats { .. }) => Kind::Summary,
@@ -400,7 +401,7 @@ fn help(map: &Map, metric: &Metric) -> String {
     if metric.help.is_empty() { format!("map @{} of the script", map.name) } else { metric.help.clone() }
 }
 
-/// The labels of a key, and what has become of the process that it names.
+/// The labels of a key, and the state of the process in it.
 fn labels(context: Context<'_>, metric: &Metric, key: &[Value]) -> (Labels, Life) {
     let name = |at: usize| metric.labels.get(at).cloned().unwrap_or_else(|| format!("key{at}"));
     let parts = crate::value::key_parts(key);
@@ -416,7 +417,7 @@ fn label_text(context: Context<'_>, part: &Value) -> String {
     }
 }
 
-/// Gives families whose samples would have the same names further ones: `x_2`.
+/// Renames families whose samples would have the same names: `x_2`.
 fn distinct(families: &mut [Family]) {
     let mut taken = HashSet::new();
     for family in families {

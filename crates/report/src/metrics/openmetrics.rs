@@ -18,7 +18,7 @@ use std::fmt::Write as _;
 use crate::metrics::prometheus::{label, name, unit};
 use crate::metrics::{Family, Kind, Labels, Point, Reading};
 
-/// A text form.
+/// A text format.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Form {
     /// OpenMetrics 1.0.
@@ -28,7 +28,7 @@ pub enum Form {
 }
 
 impl Form {
-    /// For the Content-Type header.
+    /// Value of the Content-Type header.
     pub fn content_type(self) -> &'static str {
         match self {
             Form::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -36,8 +36,8 @@ impl Form {
         }
     }
 
-    /// The form that an Accept header prefers. Without one, and where it takes anything, Prometheus' older form: it is
-    /// what every reader knows.
+    /// The format that an Accept header prefers. Without a header, and if any format is accepted, it is
+    /// Prometheus' older format, which every reader supports.
     pub fn accepted(accept: &str) -> Form {
         let weight = |media: &str| accept.split(',').filter_map(|range| weight(range, media)).max();
         match weight("application/openmetrics-text") {
@@ -47,7 +47,7 @@ impl Form {
     }
 }
 
-/// The weight of a media range, in thousandths, if it names this type. A version that we do not write is another type.
+/// The weight of a media range, in thousandths, if it includes this type. Another version is another type.
 fn weight(range: &str, media: &str) -> Option<u32> {
     let mut parts = range.split(';').map(str::trim);
     if !parts.next()?.eq_ignore_ascii_case(media) {
@@ -68,7 +68,7 @@ fn weight(range: &str, media: &str) -> Option<u32> {
     Some(weight)
 }
 
-/// Families as text.
+/// Formats families as text.
 pub fn render(families: &[Family], form: Form) -> String {
     let mut text = Text { out: String::new(), form };
     families.iter().for_each(|family| text.family(family));
@@ -90,7 +90,7 @@ impl Text {
         let shown =
             if family.kind == Kind::Counter && !open { format!("{name}_total") } else { name.clone() };
         let (help, unit) = (escape(&family.help, open), unit(family));
-        // Writing to a string does not fail.
+        // Writing to a string cannot fail.
         let _ = match (open, unit.is_empty()) {
             (true, true) => writeln!(self.out, "# TYPE {shown} {}\n# HELP {shown} {help}", word(family.kind)),
             (true, false) => writeln!(
@@ -119,7 +119,8 @@ impl Text {
                     self.sample(name, "_bucket", &point.labels, Some(&bound), up_to);
                 }
                 self.sample(name, "_bucket", &point.labels, Some("+Inf"), count);
-                // A sum may not stand with negative bounds, and OpenMetrics wants both or neither.
+                // A sum is not allowed with negative bounds, and OpenMetrics requires both count and sum or
+                // neither.
                 let negative = buckets.first().is_some_and(|(bound, _)| bound.whole < 0);
                 if let Some(sum) = sum.filter(|_| !negative) {
                     self.sample(name, "_count", &point.labels, None, count);
@@ -150,7 +151,7 @@ impl Text {
     }
 }
 
-/// Two labels of one name would spoil the whole text: the second gets another one. `le` is the histogram's own.
+/// Renames duplicate labels, which would make the whole text invalid. `le` is reserved for histograms.
 fn distinct(mut labels: Vec<(String, String)>) -> Vec<(String, String)> {
     for at in 0..labels.len() {
         while labels[at].0 == "le" || labels[..at].iter().any(|(name, _)| *name == labels[at].0) {
@@ -169,13 +170,13 @@ fn word(kind: Kind) -> &'static str {
     }
 }
 
-/// A bound with a point in it, as OpenMetrics spells floats.
+/// A float with a decimal point, as OpenMetrics requires for bounds.
 fn float(value: f64) -> String {
     let text = value.to_string();
     if text.contains('.') { text } else { format!("{text}.0") }
 }
 
-/// Backslashes and newlines always, quotes in label values and in OpenMetrics' help.
+/// Escapes backslashes and newlines; with `quotes` also quotes, in label values and in OpenMetrics' help.
 fn escape(text: &str, quotes: bool) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

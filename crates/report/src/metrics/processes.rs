@@ -19,55 +19,56 @@ use super::{Ended, Kind, Labels, MapHistory, Metrics, OTHER, Series, Shape, expo
 use crate::value::{Context, escape, key_parts};
 use crate::{Names, Snapshot};
 
-/// The process, without its id.
+/// Label of a process, without its id.
 const PROCESS: &str = "process";
-/// The process by its id.
+/// Label with the process id.
 const PID: &str = "process.pid";
-/// Its program. A key has the name of a thread there, for processes that end before anybody looks.
+/// Label with the program. In a key it is the name of a thread, for processes that end before they are inspected.
 const PROGRAM: &str = "process.executable.name";
-/// The number of a CUDA device of the process.
+/// Label with the number of a CUDA device of the process.
 const DEVICE: &str = "cuda.device";
 
-/// Readings that a series by process id outlasts its process, so that its last value is read.
+/// Number of readings that a series by process id stays after the end of its process, so that its last value is
+/// read.
 const LAST: u64 = 2;
-/// The same of a series of a container. Both are told from a program, which may run again: its series stays.
+/// The same for a series by container. A series by program stays forever, since the program may run again.
 const CONTAINER_LAST: u64 = 10;
-/// Labels of what does not come back.
+/// Labels of objects that do not return.
 const CONTAINER: [&str; 2] = ["container.id", "k8s.pod.uid"];
 
-/// What a process is known by.
+/// Identity of a process.
 #[derive(Clone, Debug, Default)]
 pub struct Process {
-    /// File name of its program, if it was seen alive.
+    /// File name of its program, if it was inspected while it ran.
     pub program: Option<Arc<str>>,
-    /// Its container and pod.
+    /// Container and pod.
     pub place: Labels,
     /// Whether it still runs.
     pub life: Life,
 }
 
-/// Whether a process still runs.
+/// State of a process.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Life {
-    /// It does, or nothing says that it does not.
+    /// It runs, or its state is unknown.
     #[default]
     Alive,
-    /// It has ended; maps may have been read before.
+    /// It has ended; maps may have been read before that.
     Ended,
-    /// It had ended when the maps were read: they have its last values.
+    /// It had ended before the maps were read, so they contain its last values.
     Settled,
 }
 
-/// What a device is known by.
+/// Identity of a device.
 #[derive(Clone, Debug, Default)]
 pub struct Device {
-    /// As the program asked for it; none if it never did.
+    /// UUID, if the program has queried it.
     pub uuid: Option<String>,
-    /// As the program asked for it; none if it never did.
+    /// Model, if the program has queried it.
     pub model: Option<String>,
 }
 
-/// The exported maps whose keys name processes by a label.
+/// The exported maps with a label that is a process.
 pub fn by_process(manifest: &Manifest) -> Vec<u32> {
     let named = |map: &u32| {
         let metric = manifest.metrics.get(*map as usize);
@@ -88,7 +89,7 @@ fn pid(part: &Value) -> Option<u32> {
     }
 }
 
-/// The labels of a key's parts, and what has become of its process.
+/// The labels of a key's parts, and the state of its process.
 pub(crate) fn labels(context: Context<'_>, parts: Vec<(String, &Value)>) -> (Labels, Life) {
     let id = parts.iter().find_map(|(name, part)| pid(part).filter(|_| is_process(name)));
     let process = id.map(|id| context.names.process(id)).unwrap_or_default();
@@ -112,7 +113,7 @@ pub(crate) fn labels(context: Context<'_>, parts: Vec<(String, &Value)>) -> (Lab
     (labels, process.life)
 }
 
-/// The labels of a device; none if it is not known which one it is.
+/// The labels of a device; empty if it is unknown.
 fn device(names: &dyn Names, process: Option<u32>, number: Option<u32>) -> Labels {
     let Some(number) = number else { return Labels::new() };
     let Device { uuid, model } = process.map(|id| names.device(id, number)).unwrap_or_default();
@@ -121,8 +122,8 @@ fn device(names: &dyn Names, process: Option<u32>, number: Option<u32>) -> Label
 }
 
 impl Metrics {
-    /// Takes the rows of ended processes out of a snapshot, and keeps what they counted. Gives their keys, which are to be deleted
-    /// from the map before its next snapshot.
+    /// Removes the rows of ended processes from a snapshot, and keeps their values. Returns their keys, which must
+    /// be deleted from the map before its next snapshot.
     pub fn settle(
         &mut self,
         manifest: &Manifest,
@@ -137,7 +138,7 @@ impl Metrics {
         for (key, cell) in settled {
             let (labels, _) = super::labels(context, &metric, &key);
             let left = match shape.kind {
-                // Receivers without a notion of series that end are told that nothing is left.
+                // Receivers that do not support the end of a series get a last value of 0.
                 Kind::UpDownCounter => kept.seen.contains_key(&labels).then(super::Tally::default),
                 Kind::Gauge => None,
                 _ => shape.tally(&cell),
@@ -160,7 +161,7 @@ fn is_settled(names: &dyn Names, labels: &[String], key: &[Value]) -> bool {
 }
 
 impl MapHistory {
-    /// Adds what ended processes counted, except of series that are over.
+    /// Adds the values of ended processes, except for series that have expired.
     pub(crate) fn with_ended(
         &mut self,
         mut series: HashMap<Labels, Series>,
@@ -181,7 +182,7 @@ impl MapHistory {
     }
 }
 
-/// Readings for which a series without a live process stays; none: for ever.
+/// Number of readings that a series without a live process stays; `None`: forever.
 fn outlasts(labels: &Labels) -> Option<u64> {
     let has = |name: &str| labels.iter().any(|(label, value)| label == name && value != OTHER);
     if has(PID) {
@@ -190,7 +191,7 @@ fn outlasts(labels: &Labels) -> Option<u64> {
     CONTAINER.iter().any(|name| has(name)).then_some(CONTAINER_LAST)
 }
 
-/// Whether a label says where a process is, and not what was counted.
+/// Whether a label is the location of a process, not a property of the measured value.
 pub(crate) fn is_place(label: &str) -> bool {
     label.starts_with("k8s.") || label.starts_with("container.")
 }

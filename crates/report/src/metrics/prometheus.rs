@@ -2,7 +2,7 @@
 
 use super::{Family, Kind};
 
-/// Units whose name in Prometheus is another word.
+/// Units with another name in Prometheus.
 const UNITS: &[(&str, &str)] = &[
     ("By", "bytes"),
     ("KiBy", "kibibytes"),
@@ -14,7 +14,7 @@ const UNITS: &[(&str, &str)] = &[
     ("1", "ratio"),
 ];
 
-/// The unit's word, empty if there is none: `{call}` only says what is counted.
+/// Name of the unit, empty if there is none: `{call}` is only an annotation.
 pub fn unit(family: &Family) -> String {
     match family.unit.as_str() {
         "" => String::new(),
@@ -27,7 +27,7 @@ pub fn unit(family: &Family) -> String {
     }
 }
 
-/// The family's name, with its unit and without `_total`.
+/// Name of the family, with its unit and without `_total`.
 pub fn name(family: &Family) -> String {
     let mut name = clean(&family.name);
     if family.kind == Kind::Counter {
@@ -40,12 +40,12 @@ pub fn name(family: &Family) -> String {
     name
 }
 
-/// A label's name.
+/// Name of a label.
 pub fn label(name: &str) -> String {
     clean(name).replace(':', "_")
 }
 
-/// The names that a family takes for its own.
+/// The sample names that a family uses.
 pub fn sample_names(family: &Family) -> Vec<String> {
     let name = name(family);
     let suffixes: &[&str] = match family.kind {
@@ -57,7 +57,7 @@ pub fn sample_names(family: &Family) -> Vec<String> {
     suffixes.iter().map(|suffix| format!("{name}{suffix}")).collect()
 }
 
-/// Letters, digits, `_` and `:`, no digit first.
+/// Replaces characters other than letters, digits, `_` and `:`, and a digit at the start.
 fn clean(name: &str) -> String {
     let good = |c: char| if c.is_ascii_alphanumeric() || c == '_' || c == ':' { c } else { '_' };
     let name: String = name.chars().map(good).collect();

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::{Labels, MapHistory, OTHER, Series, Shape, Tally, processes};
 
 impl MapHistory {
-    /// At most `limit` series, and one for the rest; by labels.
+    /// At most `limit` series plus one for the others, sorted by labels.
     pub(crate) fn limited(
         &mut self,
         series: Vec<Series>,
@@ -41,7 +41,7 @@ impl MapHistory {
         together(own, others, shape)
     }
 
-    /// Ends series of processes that have ended, those first that did so first, until `lives` more fit.
+    /// Removes series of ended processes, the earliest first, until `lives` more series fit.
     fn make_room(&mut self, own: &mut Vec<Series>, lives: usize, limit: usize) {
         let mut missing = (own.len() + lives).saturating_sub(limit);
         if missing == 0 {
@@ -58,7 +58,7 @@ impl MapHistory {
         });
     }
 
-    /// What ended processes left in series among the others is kept in one.
+    /// Merges the values of ended processes whose series are beyond the limit into one.
     fn give_up(&mut self, others: &[Series], shape: &Shape<'_>) {
         for Series { labels, live, .. } in others {
             if let Some(ended) = (!live).then(|| self.ended.remove(labels)).flatten() {
@@ -78,7 +78,7 @@ fn together(own: Vec<Series>, others: Vec<Series>, shape: &Shape<'_>) -> Vec<(La
     all.into_iter().map(|((_, labels), tally)| (labels, tally)).collect()
 }
 
-/// The labels of the rest.
+/// The labels of the series for the others.
 fn rest(labels: Labels) -> Labels {
     let own = labels.into_iter().filter(|(name, _)| !processes::is_place(name));
     own.map(|(name, _)| (name, OTHER.to_owned())).collect()

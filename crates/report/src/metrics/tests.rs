@@ -79,7 +79,7 @@ fn beyond_the_limit_series_are_one_and_no_counter_falls() {
     let is = |pairs: &[(&str, i128)]| pairs.iter().map(|(k, n)| ((*k).to_owned(), *n)).collect::<Vec<_>>();
     assert_eq!(families(&[("a", 1), ("b", 1)]), is(&[("a", 1), ("b", 1)]));
     assert_eq!(families(&[("c", 9), ("d", 1), ("a", 2), ("b", 1)]), is(&[("a", 2), ("b", 1), ("other", 10)]));
-    // `a` has gone: its place is free for `e`, and `c`, which is in the sum of the others, stays there.
+    // `a` has ended, so `e` gets its series. `c` is already in the sum of the others, and stays there.
     assert_eq!(families(&[("b", 2), ("c", 9), ("e", 5)]), is(&[("b", 2), ("e", 5), ("other", 9)]));
     assert_eq!(families(&[("b", 2), ("c", 9), ("f", 1)]), is(&[("b", 2), ("f", 1), ("other", 9)]));
 }
@@ -98,7 +98,8 @@ fn threads_of_a_process_are_one_series_by_its_program() {
     assert_eq!(numbers(family), [("gone".to_owned(), 4), ("python3".to_owned(), 3)]);
 }
 
-/// Processes 1 and 2 are of program `train`, 3 and above each in a container of its own; those in the set have ended.
+/// Processes 1 and 2 run the program `train`; from 3 on each is in a container of its own. Processes in the set
+/// have ended.
 struct Machine(std::cell::RefCell<HashSet<u32>>);
 
 impl Machine {
@@ -133,7 +134,7 @@ impl Names for Machine {
     }
 }
 
-/// A map by process, as the kernel has it, and its families.
+/// A map by process, as in the kernel, and its families.
 struct ByProcess {
     manifest: Manifest,
     machine: Machine,
@@ -148,7 +149,7 @@ impl ByProcess {
         ByProcess { manifest, machine, metrics: Metrics::new(limit), rows: Vec::new() }
     }
 
-    /// Deletes what has ended, and reads the rest; the last label of each series and its value.
+    /// Deletes keys of ended processes and reads the map; returns the last label of each series and its value.
     fn read(&mut self) -> Vec<(String, i128)> {
         let cell = |bits| Cell::Number { bits, signed: false };
         let entry = |&(pid, bits): &(u32, i64)| (vec![Value::Uint(pid.into(), 4)], cell(bits));

@@ -19,38 +19,38 @@ use crate::export::{
     Data, Enumerator, Fields, Kind, Record, Row, Run, Site, Span, Status, Table, Text, Thread,
 };
 
-/// How a recording ends.
+/// End of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Ended {
-    /// With its last line; so many records were dropped when it was made.
+    /// The last line exists.
     Whole {
-        /// Records that the writer was too slow for.
+        /// Number of records that were dropped because the writer was too slow.
         dropped: u64,
     },
-    /// It stops: the program that wrote it did not end as usual.
+    /// The last line is missing: the program that wrote it was interrupted.
     #[default]
     Cut,
 }
 
-/// What is known besides the records.
+/// Data of a recording besides the records.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Recording {
-    /// Its first line.
+    /// Description of the run, from the first line.
     pub run: Run,
-    /// How it ends.
+    /// End.
     pub ended: Ended,
-    /// Lines that are no records: number and reason of the first, and how many.
+    /// Lines that are not records: number and reason of the first, and their count.
     pub unreadable: Option<(u64, String, u64)>,
 }
 
-/// Why a file is no recording.
+/// The reason why a file is not a recording.
 #[derive(Debug)]
 pub enum NoRecording {
     /// It cannot be read.
     Io(std::io::Error),
-    /// Its first line is something else.
+    /// The first line is invalid.
     FirstLine,
-    /// Another version wrote it.
+    /// The version is unsupported.
     Format(u64),
 }
 
@@ -71,25 +71,25 @@ impl std::fmt::Display for NoRecording {
 
 impl std::error::Error for NoRecording {}
 
-/// Bytes. A small compressed file may stand for one line that fills the memory.
+/// Limit in bytes. A small compressed file may expand to one line that fills the memory.
 const LONGEST_LINE: u64 = 16 << 20;
-/// Bytes of different names and threads, for the same reason: they are kept.
+/// Limit in bytes of distinct names and threads, for the same reason: they are kept.
 const MOST_KEPT: usize = 512 << 20;
-/// What each of them takes besides its text.
+/// Size of each kept object in addition to its text, in bytes.
 const EACH_KEPT: usize = 256;
 
-/// Receives the records of a recording.
+/// Receiver of the records of a recording.
 pub trait Reader {
-    /// Once, before the first record.
+    /// Called once, before the first record.
     fn begin(&mut self, run: &Run);
-    /// Each in its order.
+    /// Called for each record in order.
     fn record(&mut self, record: Record);
 }
 
-/// Hands out the records of a recording.
+/// Passes the records of a recording to `to`.
 ///
 /// # Errors
-/// The file cannot be read at all. What is wrong further on is in the result.
+/// The file cannot be read at all. Later errors are part of the result.
 pub fn read(lines: impl BufRead, to: &mut dyn Reader) -> Result<Recording, NoRecording> {
     read_keeping(MOST_KEPT, lines, to)
 }
@@ -109,7 +109,7 @@ fn read_keeping(
     loop {
         line.clear();
         number += 1;
-        // A compressed file that was cut off ends with an error; what came before it is right.
+        // A truncated compressed file ends with an error; the lines before it are valid.
         let Ok(read) = read_line(&mut lines, &mut line) else { return Ok(recording) };
         if read as u64 == LONGEST_LINE {
             let reason = format!("a line of more than {} MB", LONGEST_LINE >> 20);
@@ -138,7 +138,7 @@ fn read_keeping(
     }
 }
 
-/// Reads a line; of a longer one than any record its beginning.
+/// Reads a line; of a line longer than any record only the beginning.
 fn read_line(lines: impl BufRead, line: &mut Vec<u8>) -> std::io::Result<usize> {
     lines.take(LONGEST_LINE).read_until(b'\n', line)
 }
@@ -185,7 +185,7 @@ fn hex(json: &Value) -> Option<u64> {
 enum Line {
     Record(Box<Record>),
     End(u64),
-    /// Something about records to come, or of a kind that this version does not know.
+    /// A line that describes later records, or of a kind unknown to this version.
     Known,
 }
 
@@ -195,14 +195,14 @@ type Schema = Vec<(Arc<str>, String)>;
 #[derive(Default)]
 struct Lines {
     texts: HashSet<Arc<str>>,
-    /// Bytes of them.
+    /// Total size of the texts in bytes.
     text_bytes: usize,
     threads: Shared<Thread>,
     sites: Shared<Site>,
     schemas: HashMap<u64, Schema>,
 }
 
-/// Equal things are one.
+/// Set of shared objects without duplicates.
 struct Shared<T>(HashSet<Arc<T>>);
 
 impl<T> Default for Shared<T> {
@@ -223,13 +223,13 @@ impl<T: Eq + Hash> Shared<T> {
 }
 
 impl Lines {
-    /// Bytes that stay until the end.
+    /// Bytes that are kept until the end.
     fn kept(&self) -> usize {
         let things = self.texts.len() + self.threads.0.len() + self.sites.0.len();
         self.text_bytes + EACH_KEPT * things
     }
 
-    /// Equal texts are one.
+    /// The shared text.
     fn text(&mut self, text: &str) -> Arc<str> {
         if let Some(known) = self.texts.get(text) {
             return known.clone();
@@ -287,7 +287,7 @@ impl Lines {
         self.schemas.insert(integer(&json["id"]).unwrap_or(0) as u64, fields);
     }
 
-    /// In the order of the file: that of the script.
+    /// Fields in the order of the file, which is that of the script.
     fn fields(&mut self, json: &Value) -> Fields {
         let Some(args) = json.get("args").and_then(Value::as_object) else { return Fields::default() };
         let schema = integer(&json["schema"]).map(|id| id as u64);
@@ -303,7 +303,7 @@ impl Lines {
         let after_shutdown = || AFTER_SHUTDOWN.contains(&json["result"]["name"].as_str().unwrap_or_default());
         let status = match json["status"].as_str()? {
             "ok" => Status::Ok,
-            // Recordings of older versions have these as errors.
+            // Recordings of older versions mark these as errors.
             "error" if !after_shutdown() => Status::Error,
             _ => Status::Unset,
         };
@@ -335,7 +335,7 @@ impl Lines {
         Table { agg, rows: rows.iter().map(|one| row(one, self)).collect() }
     }
 
-    /// A value of a type, or of the one that it looks like.
+    /// A value with a type, or with the type that its JSON suggests.
     fn data(&mut self, json: &Value, ty: Option<&str>) -> Data {
         match (ty, json) {
             (_, Value::Null) => Data::None,

@@ -12,34 +12,34 @@ use foldhash::HashMap;
 use crate::export::{Data, Kind, Record, Span, Status, Text};
 use crate::value::escape;
 
-/// Calls of one kind.
+/// Statistics of calls of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stat {
-    /// How many.
+    /// Number of calls.
     pub count: u64,
-    /// ns of all.
+    /// Total duration in ns.
     pub total_ns: u64,
-    /// ns of all without the calls in them.
+    /// Total duration without nested calls, in ns.
     pub self_ns: u64,
-    /// ns of the shortest.
+    /// Shortest duration in ns.
     pub min_ns: u64,
-    /// ns of the longest.
+    /// Longest duration in ns.
     pub max_ns: u64,
-    /// Calls that failed.
+    /// Number of failed calls.
     pub errors: u64,
-    /// Sum of the squares of all ns.
+    /// Sum of the squares of the durations.
     squares: u128,
-    /// By the ns: [`PARTS`] for each power of two.
+    /// Number of calls by duration: [`PARTS`] buckets for each power of two.
     buckets: Vec<u32>,
 }
 
-/// The event by which `record` says that a process has ended.
+/// Name of the event in `record` for the end of a process.
 pub const PROCESS_END: &str = "process end";
 
-/// Kinds of error that are told at the end of a run.
+/// Largest number of kinds of errors in the report at the end.
 const ERRORS: usize = 10;
 
-/// Buckets of one power of two: what a percentile is off by at most is a sixteenth.
+/// Number of buckets for each power of two: a percentile is at most a sixteenth too large.
 const PARTS: u64 = 16;
 
 /// The bucket of a duration. Below [`PARTS`] each ns has its own.
@@ -48,7 +48,7 @@ fn bucket(ns: u64) -> usize {
     (u64::from(power) * PARTS + (ns >> power)) as usize
 }
 
-/// The longest duration of a bucket, ns.
+/// The longest duration of a bucket, in ns.
 fn bucket_end(at: usize) -> u64 {
     let at = at as u64;
     let power = (at / PARTS).saturating_sub(1);
@@ -86,7 +86,7 @@ impl Stat {
         self.buckets[at] += 1;
     }
 
-    /// ns that so many of a hundred calls do not exceed, by the upper end of its bucket.
+    /// A percentile in ns, rounded up to the end of its bucket.
     pub fn percentile_ns(&self, percent: u64) -> u64 {
         let wanted = (self.count * percent).div_ceil(100);
         let mut seen = 0;
@@ -99,12 +99,12 @@ impl Stat {
         self.max_ns
     }
 
-    /// The mean, ns.
+    /// The mean in ns.
     pub fn mean_ns(&self) -> u64 {
         self.total_ns / self.count.max(1)
     }
 
-    /// The standard deviation of a sample, ns; 0 of fewer than two calls.
+    /// The sample standard deviation in ns; 0 for fewer than two calls.
     pub fn deviation_ns(&self) -> u64 {
         let n = u128::from(self.count);
         if n < 2 {
@@ -114,7 +114,7 @@ impl Stat {
         (around / (n - 1)).isqrt() as u64
     }
 
-    /// Calls by power of two of their ns, the last one not empty.
+    /// Number of calls by power of two of their ns; the last element is not 0.
     pub fn powers(&self) -> Vec<u64> {
         let mut powers = vec![0; self.max_ns.max(1).ilog2() as usize + 1];
         for (at, count) in self.buckets.iter().enumerate().filter(|(_, count)| **count > 0) {
@@ -124,109 +124,110 @@ impl Stat {
     }
 }
 
-/// What one call took.
+/// Duration and status of a call.
 #[derive(Copy, Clone, Debug)]
 struct Took {
     ns: u64,
-    /// Without the calls in it.
+    /// Duration without nested calls, in ns.
     self_ns: u64,
     failed: bool,
 }
 
-/// What a thread's calls that have ended amount to within a call that has not.
+/// Totals of the completed calls nested in a call that has not completed.
 #[derive(Clone, Debug, Default)]
 struct Inside {
-    /// The id of that call.
+    /// Id of the enclosing call.
     id: u64,
-    /// ns of the calls in it.
+    /// Duration of the nested calls in ns.
     ns: u64,
-    /// The last of them that failed: name and result.
+    /// The last nested call that failed: name and result.
     failure: Option<(Arc<str>, Arc<str>)>,
 }
 
-/// Bytes that went one way.
+/// Statistics of copies in one direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Moved {
-    /// Copies.
+    /// Number of copies.
     pub count: u64,
-    /// Bytes.
+    /// Number of bytes.
     pub bytes: u64,
-    /// ns in the calls.
+    /// Duration of the calls in ns.
     pub ns: u64,
 }
 
-/// Memory of one kind.
+/// Statistics of one kind of memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Allocations that worked.
+    /// Number of successful allocations.
     pub count: u64,
-    /// Their bytes.
+    /// Number of allocated bytes.
     pub bytes: u64,
-    /// ns in the calls.
+    /// Duration of the calls in ns.
     pub ns: u64,
-    /// Bytes that are allocated and not freed, of processes that have not ended.
+    /// Bytes that are currently allocated, by processes that have not ended.
     pub live: u64,
-    /// The most of them at a time.
+    /// Largest number of bytes that were allocated at a time.
     pub peak: u64,
-    /// Bytes that were never freed, of processes that have ended too.
+    /// Bytes that were never freed, including those of ended processes.
     pub left: u64,
 }
 
-/// See the module.
+/// Summary of a recording; see the module documentation.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
     /// Calls by function, and other spans by name.
     pub functions: HashMap<Arc<str>, Stat>,
-    /// Launches by kernel.
+    /// Launches by GPU kernel.
     pub kernels: HashMap<Arc<str>, Stat>,
-    /// Launches of graphs, which stand for no single kernel.
+    /// Launches of graphs, which are not of a single kernel.
     pub graph_launches: Stat,
     /// Copies by direction.
     pub copies: BTreeMap<Arc<str>, Moved>,
-    /// Failures by function and result. A call that fails as a call in it did is one failure: that of the outer call.
+    /// Failures by function and result. If a call fails because of a nested call, only the outer call's failure
+    /// counts.
     pub errors: BTreeMap<(Arc<str>, Arc<str>), u64>,
-    /// Calls that came when the driver had shut down, at the end of a process: no failures.
+    /// Number of calls after the driver had shut down, at the end of a process; they are not failures.
     pub after_shutdown: u64,
-    /// Spans of the kernel side by name.
+    /// Spans of the kernel driver by name.
     pub ioctls: BTreeMap<Arc<str>, Stat>,
-    /// Processes and threads.
+    /// Names of threads by process and thread.
     pub threads: HashMap<(u32, u32), Arc<str>>,
-    /// Calls of the runtime and of the driver.
+    /// Number of calls of the runtime and of the driver.
     pub calls: (u64, u64),
     /// Memory by kind: device, pinned, managed ...
     pub memory: BTreeMap<Arc<str>, Memory>,
-    /// Frees that worked.
+    /// Number of successful frees.
     pub frees: u64,
-    /// Blocks that are allocated: by process and address, their bytes and kind.
+    /// Allocated blocks by process and address: bytes and kind.
     blocks: HashMap<(u32, u64), (u64, Arc<str>)>,
-    /// Blocks that were allocated when their process ended.
+    /// Number of blocks that were allocated when their process ended.
     ended_with: u64,
-    /// All records.
+    /// Number of records.
     pub records: u64,
-    /// Spans.
+    /// Number of spans.
     pub spans: u64,
-    /// Boot-clock ns of the first start and of the last end.
+    /// First start and last end, boot-clock ns.
     pub window: Option<(u64, u64)>,
-    /// What was lost or went wrong, as it was told.
+    /// Reports of failures and losses.
     pub troubles: Vec<String>,
-    /// By process and thread: one for each call that has calls in it and has not ended itself.
+    /// By process and thread: the calls that have nested calls but have not completed.
     inside: HashMap<(u32, u32), Vec<Inside>>,
-    /// Boot-clock times in which the tracer kept a thread waiting.
+    /// Boot-clock ranges in which the tracer delayed a thread.
     waits: Vec<(u64, u64)>,
 }
 
-/// What a call of the driver is, for people: kinds by which time and colour are told apart.
+/// Class of a call of the driver, which determines its colour and its share of time.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Class {
     /// A kernel or graph launch.
     Launch,
-    /// Memory is made or freed.
+    /// Memory is allocated or freed.
     Memory,
     /// A copy or fill.
     Copy,
-    /// The program waits.
+    /// The program waits for the device.
     Wait,
-    /// What the kernel of Linux is asked.
+    /// A call of the kernel driver.
     Kernel,
     /// A call of the runtime.
     Runtime,
@@ -236,7 +237,7 @@ pub enum Class {
 }
 
 impl Class {
-    /// All of them.
+    /// All classes.
     pub const ALL: [Class; 7] =
         [Class::Launch, Class::Copy, Class::Memory, Class::Wait, Class::Kernel, Class::Runtime, Class::Other];
 
@@ -253,7 +254,7 @@ impl Class {
         }
     }
 
-    /// A word or two.
+    /// Name of the class.
     pub fn name(self) -> &'static str {
         match self {
             Class::Launch => "launch",
@@ -267,7 +268,7 @@ impl Class {
     }
 }
 
-/// Which operation a function of the driver is part of.
+/// The operation that a function of the driver belongs to.
 fn operation(api: &str) -> Option<&'static str> {
     thread_local! {
         static BY_API: HashMap<&'static str, &'static str> = cuda::operations::Api::of_library(cuda::Library::Driver)
@@ -282,17 +283,17 @@ fn operation(api: &str) -> Option<&'static str> {
     BY_API.with(|known| known.get(api).copied())
 }
 
-/// Whether a launch is one of a graph.
+/// Whether a launch is a graph launch.
 pub fn is_graph(record: &Record) -> bool {
     record.site.api.contains("GraphLaunch")
 }
 
-/// Whether a field has a value for its record: a graph's launch has neither a kernel nor its shape.
+/// Whether a field is meaningful for its record: a graph launch has no kernel, grid and block.
 pub fn says_something(record: &Record, field: &str) -> bool {
     !(is_graph(record) && matches!(field, "kernel" | "grid" | "block" | "shared"))
 }
 
-/// What a span is for people.
+/// The class of a span.
 pub fn class_of(record: &Record) -> Class {
     if matches!(record.field("category"), Some(Data::Text(category)) if category.starts_with("nvidia")) {
         return Class::Kernel;
@@ -308,7 +309,7 @@ pub fn class_of(record: &Record) -> Class {
 }
 
 impl Summary {
-    /// Counts a record. Returns the ns of a call without the calls in it, and 0 of what is no call.
+    /// Adds a record. Returns the duration of a call without nested calls in ns, and 0 for other records.
     pub fn add(&mut self, record: &Record) -> u64 {
         self.records += 1;
         match &record.kind {
@@ -352,7 +353,7 @@ impl Summary {
         took.self_ns
     }
 
-    /// Its memory is free.
+    /// Frees the memory of a process that has ended.
     fn end_process(&mut self, record: &Record) {
         let Some(thread) = &record.thread else { return };
         let memory = &mut self.memory;
@@ -365,8 +366,8 @@ impl Summary {
         });
     }
 
-    /// Takes a call out of what its thread had in calls, and adds it to the call around it. Calls come when they end, so those
-    /// in a call come before it.
+    /// Removes the nested calls of a completed call, and adds the call to its enclosing call. Calls are recorded
+    /// when they return, so nested calls come first.
     fn nest(&mut self, record: &Record, span: &Span, is_call: bool) -> Took {
         let thread = record.thread.as_ref().map_or((0, 0), |thread| (thread.pid, thread.tid));
         let open = self.inside.entry(thread).or_default();
@@ -377,7 +378,7 @@ impl Summary {
         if failed && is_call {
             let result = span.result.as_ref().map_or(String::new(), Data::label);
             let key = (record.name.clone(), Arc::from(result));
-            // The same failure, seen from outside.
+            // The nested call failed for the same reason, so it is not counted separately.
             if let Some(count) = own.failure.and_then(|inner| self.errors.get_mut(&inner)) {
                 *count -= 1;
             }
@@ -385,7 +386,7 @@ impl Summary {
             failure = Some(key);
         }
         if span.parent_id == 0 {
-            // What is left belongs to calls whose own records were lost.
+            // The remaining entries belong to calls whose records were lost.
             open.clear();
         } else {
             let around = match open.iter().position(|inside| inside.id == span.parent_id) {
@@ -416,7 +417,7 @@ impl Summary {
             }
             Some("alloc") if works => {
                 let (bytes, kind) = (number("bytes"), memory_kind(record));
-                // Its free was not seen.
+                // The free of the previous block at this address was not recorded.
                 self.free(pid, number("ptr"));
                 self.blocks.insert((pid, number("ptr")), (bytes, kind.clone()));
                 let memory = self.memory.entry(kind).or_default();
@@ -453,32 +454,32 @@ impl Summary {
         }
     }
 
-    /// Blocks that were never freed.
+    /// Number of blocks that were never freed.
     pub fn leaked(&self) -> u64 {
         self.blocks.len() as u64 + self.ended_with
     }
 
-    /// Launches of kernels that worked.
+    /// Number of successful kernel launches.
     pub fn launches(&self) -> u64 {
         self.kernels.values().map(|stat| stat.count - stat.errors).sum()
     }
 
-    /// Launches of kernels that failed.
+    /// Number of failed kernel launches.
     pub fn failed_launches(&self) -> u64 {
         self.kernels.values().map(|stat| stat.errors).sum()
     }
 
-    /// Failures, each once.
+    /// Number of failures, without duplicates for nested calls.
     pub fn failures(&self) -> u64 {
         self.errors.values().sum()
     }
 
-    /// ns from the first call to the end of the last, without those in which the tracer kept a thread waiting.
+    /// Time from the first start to the last end in ns, without delays by the tracer.
     pub fn length_ns(&self) -> u64 {
         self.window.map_or(0, |(first, last)| (last - first).saturating_sub(self.waited_ns()))
     }
 
-    /// ns between the first call and the end of the last in which the tracer kept a thread waiting.
+    /// Delays by the tracer between the first start and the last end, in ns.
     fn waited_ns(&self) -> u64 {
         let Some((first, _)) = self.window else { return 0 };
         let mut waits = self.waits.clone();
@@ -491,7 +492,7 @@ impl Summary {
         waited
     }
 
-    /// Some lines for the end of a run.
+    /// A few lines for the end of a run.
     pub fn short(&self) -> String {
         let mut lines = Lines::default();
         let threads = many(self.threads.len() as u64, "thread");
@@ -547,7 +548,7 @@ impl Summary {
         format!("{transfers}, {}{ways}", size(bytes))
     }
 
-    /// The most frequent first.
+    /// Errors, the most frequent first.
     fn short_of_errors(&self, lines: &mut Lines) {
         let apart = match self.after_shutdown {
             0 => String::new(),
@@ -576,7 +577,7 @@ impl Summary {
     }
 }
 
-/// Lines with a word before them.
+/// Lines with a label in front.
 #[derive(Default)]
 struct Lines(String);
 
@@ -585,7 +586,7 @@ impl Lines {
         let _ = writeln!(self.0, "{word:<13} {text}");
     }
 
-    /// What belongs to the line before, by a name of a program.
+    /// A line that continues the previous one, with a name from the traced program.
     fn row(&mut self, name: &str, text: String) {
         self.add("", format!("{:<34} {text}", escape(cut(name, 34).as_bytes())));
     }
@@ -605,14 +606,14 @@ fn many(count: u64, one: &str) -> String {
     format!("{count} {one}{}", if count == 1 { "" } else { "s" })
 }
 
-/// The most time first; equal ones by name.
+/// Sorts by total time, largest first, then by name.
 pub fn by_time<'m>(stats: impl IntoIterator<Item = (&'m Arc<str>, &'m Stat)>) -> Vec<(&'m str, &'m Stat)> {
     let mut all: Vec<_> = stats.into_iter().map(|(name, stat)| (&**name, stat)).collect();
     all.sort_by(|a, b| b.1.total_ns.cmp(&a.1.total_ns).then(a.0.cmp(b.0)));
     all
 }
 
-/// Shortens a text to `most` characters, with `…` for its middle.
+/// Shortens a text to `most` characters, with `…` in its middle.
 pub fn cut(text: &str, most: usize) -> String {
     let chars: Vec<char> = text.chars().collect();
     if chars.len() <= most {

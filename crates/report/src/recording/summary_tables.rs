@@ -9,7 +9,7 @@ use crate::export::json;
 use crate::recording::summary::{Stat, Summary, by_time, cut, time};
 use crate::value::escape;
 
-/// One table.
+/// A table of a summary.
 pub struct Table {
     /// `functions`
     pub name: &'static str,
@@ -20,14 +20,14 @@ pub struct Table {
 enum Cell {
     Text(String),
     Number(u64),
-    /// Tenths of a percent.
+    /// A share in tenths of a percent.
     Percent(u64),
 }
 
 /// The names of all tables.
 pub const NAMES: [&str; 6] = ["functions", "kernels", "ioctls", "copies", "memory", "errors"];
 
-/// Columns of calls by name.
+/// Columns of tables of calls.
 const CALLS: &[&str] = &[
     "name",
     "calls",
@@ -91,13 +91,13 @@ fn calls(stats: Vec<(&str, &Stat)>) -> Vec<Vec<Cell>> {
     stats.into_iter().map(row).collect()
 }
 
-/// Tenths of a percent.
+/// Share of a call's self time, in tenths of a percent.
 fn share(stat: &Stat, all_ns: u64) -> u64 {
     ((u128::from(stat.self_ns) * 1000 + u128::from(all_ns / 2)) / u128::from(all_ns.max(1))) as u64
 }
 
 impl Table {
-    /// Lines of comma-separated values, the first with the names of the columns.
+    /// The table as comma-separated values; the first line has the names of the columns.
     pub fn csv(&self) -> String {
         let mut out = self.columns.join(",") + "\n";
         for row in &self.rows {
@@ -107,7 +107,7 @@ impl Table {
         out
     }
 
-    /// A list of objects.
+    /// The table as a list of objects.
     pub fn json(&self, out: &mut String) {
         json::list(out, self.rows.iter(), |out, row| {
             json::object(out, self.columns.iter().copied().zip(row), Cell::json);
@@ -137,7 +137,7 @@ impl Cell {
 }
 
 impl Summary {
-    /// The tables of a report, for people, in lines of `columns` where that leaves room for names.
+    /// The tables of a report as text, with at most `columns` columns if that leaves room for names.
     pub fn tables(&self, rows: usize, columns: usize) -> String {
         let mut out = String::new();
         let size = (rows, columns.saturating_sub(NUMBERS).clamp(SHORTEST, LONGEST));
@@ -152,9 +152,9 @@ impl Summary {
     }
 }
 
-/// Columns of the numbers of a table for people.
+/// Width of the numbers of a text table in columns.
 const NUMBERS: usize = 90;
-/// Columns of a name in it.
+/// Shortest and longest width of a name in columns.
 const SHORTEST: usize = 28;
 const LONGEST: usize = 60;
 

@@ -14,35 +14,35 @@ use std::sync::Arc;
 use crate::export::{Kind, Record};
 use crate::recording::summary::{Class, class_of, cut, time};
 
-/// Slices of time that are counted, half of them at least; a row has fewer columns and takes several together. Threads may
-/// be thousands, and each has all of them.
+/// Number of time slices; at least half of them are used. A row has fewer columns, which merge several slices.
+/// There may be thousands of threads, each with all slices.
 const SLICES: usize = 1 << 10;
-/// Threads that are counted at most, some 32 KB each.
+/// Largest number of threads, about 32 KB each.
 const MOST_THREADS: usize = 1 << 12;
 
-/// Time by class in each slice, of one thread.
+/// Time by class in each slice, for one thread.
 type Slices = Vec<[u32; Class::ALL.len()]>;
 
-/// See the module.
+/// Timeline of threads; see the module documentation.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
     start_ns: u64,
-    /// ns of a slice; doubles when the time goes beyond the last.
+    /// Length of a slice in ns; it doubles when the time exceeds the last slice.
     slice_ns: u64,
     threads: BTreeMap<(u32, u32), (Arc<str>, Slices)>,
-    /// Start of the first call and end of the last, from `start_ns`.
+    /// First start and last end of a call, relative to `start_ns`.
     window: Option<(u64, u64)>,
-    /// The threads that came when there were too many.
+    /// Threads beyond the limit.
     uncounted: HashSet<(u32, u32)>,
 }
 
 impl Timeline {
-    /// From this boot-clock time on.
+    /// Creates a timeline that begins at a boot-clock time.
     pub fn new(start_ns: u64) -> Timeline {
         Timeline { start_ns, slice_ns: 1 << 14, ..Timeline::default() }
     }
 
-    /// Takes a span in.
+    /// Adds a span.
     pub fn add(&mut self, record: &Record) {
         let (Kind::Span(span), Some(thread)) = (&record.kind, &record.thread) else { return };
         let start = record.time_ns.saturating_sub(self.start_ns);
@@ -68,7 +68,7 @@ impl Timeline {
         }
         for slice in start / slice_ns..=end / slice_ns {
             let (from, to) = (start.max(slice * slice_ns), end.min((slice + 1) * slice_ns));
-            // Whatever is short is seen.
+            // Short spans count at least 1 ns, so that they are visible.
             let ns = (to - from).max(1).min(u64::from(u32::MAX)) as u32;
             let cell = &mut slices[slice as usize][class];
             *cell = cell.saturating_add(ns);
@@ -89,14 +89,14 @@ impl Timeline {
         }
     }
 
-    /// The first in which anything was done.
+    /// The first slice with any activity.
     fn first_slice(&self) -> usize {
         let is_busy = |slice: &[u32; Class::ALL.len()]| slice.iter().any(|ns| *ns > 0);
         let firsts = self.threads.values().filter_map(|(_, slices)| slices.iter().position(is_busy));
         firsts.min().unwrap_or(0)
     }
 
-    /// The rows with their legend; threads that were busy longest, so many at most.
+    /// Draws at most `rows` threads, the busiest ones, with a legend.
     pub fn draw(&self, columns: usize, rows: usize) -> String {
         let mut out = String::new();
         let mut threads: Vec<_> = self.threads.iter().collect();
@@ -138,7 +138,7 @@ impl Timeline {
 fn letter(slices: &[[u32; Class::ALL.len()]], slice_ns: u64) -> char {
     let mut ns = [0u64; Class::ALL.len()];
     slices.iter().for_each(|slice| ns.iter_mut().zip(slice).for_each(|(sum, one)| *sum += u64::from(*one)));
-    // A call of the runtime is what the driver does in it, if that is known.
+    // The time of a runtime call is attributed to the driver calls in it, if these are known.
     let runtime = Class::ALL.iter().position(|class| *class == Class::Runtime).unwrap_or(0);
     let inside: u64 = ns.iter().enumerate().filter(|(at, _)| *at != runtime).map(|(_, ns)| ns).sum();
     ns[runtime] = ns[runtime].saturating_sub(inside);

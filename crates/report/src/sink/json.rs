@@ -27,22 +27,22 @@ use crate::test_results::{Step, Tested};
 use crate::value::{Context, key_parts};
 use crate::{Cell, Names, Output, Sink, Snapshot, Trouble, units};
 
-/// JSON lines to `out`.
+/// Sink of JSON lines to `out`.
 pub struct JsonSink<W> {
     out: W,
     quiet: bool,
     hides_warnings: bool,
-    /// `"script": "kernels", ` where there are several.
+    /// `"script": "kernels", ` if there are several scripts.
     script: String,
 }
 
 impl<W: Write> JsonSink<W> {
-    /// `quiet` leaves out how many probes were attached.
+    /// Creates the sink. `quiet` omits the number of attached probes.
     pub fn new(out: W, quiet: bool) -> JsonSink<W> {
         JsonSink { out, quiet, hides_warnings: false, script: String::new() }
     }
 
-    /// Leaves out what `warnf` prints, or not.
+    /// Whether to omit the output of `warnf`.
     pub fn hide_warnings(self, hides_warnings: bool) -> JsonSink<W> {
         JsonSink { hides_warnings, ..self }
     }
@@ -101,7 +101,7 @@ impl<W: Write> JsonSink<W> {
         self.line(exported.function(), &format!("{{{}}}", members.join(", ")))
     }
 
-    /// A text, or an object of values that have names.
+    /// Writes a text, or an object if the values have names.
     fn formatted(&mut self, context: Context, format: &[Piece], values: &[Value]) -> io::Result<()> {
         match named(format, values) {
             Some(cells) => self.line("row", &row(context, cells)),
@@ -109,7 +109,7 @@ impl<W: Write> JsonSink<W> {
         }
     }
 
-    /// A table as an array of objects.
+    /// Writes a table as an array of objects.
     fn table(&mut self, context: Context, table: &Table) -> io::Result<()> {
         let rows: Vec<String> = table.rows().iter().map(|cells| row(context, cells)).collect();
         self.line("table", &format!("[{}]", rows.join(", ")))
@@ -149,7 +149,7 @@ impl<W: Write> JsonSink<W> {
         self.line(kind(map), &format!("{{{name}: {data}}}"))
     }
 
-    /// A histogram that was asked for, and has no samples.
+    /// Writes a printed histogram without samples.
     fn no_buckets(&mut self, map: &Map) -> io::Result<()> {
         let name = string(format!("@{}", map.name).as_bytes());
         self.line(kind(map), &format!("{{{name}: []}}"))
@@ -237,12 +237,12 @@ impl<W: Write> Sink for JsonSink<W> {
     }
 }
 
-/// A histogram without keys.
+/// Whether the map is a histogram without keys.
 fn is_histogram(map: &Map) -> bool {
     map.key.is_empty() && matches!(&map.value, MapValue::Agg(Agg::Hist { .. } | Agg::LHist { .. }))
 }
 
-/// The line's type by what the map holds.
+/// Type of the line, by the map's value.
 fn kind(map: &Map) -> &'static str {
     match map.value {
         MapValue::Agg(Agg::Avg { .. } | Agg::Stats { .. }) => "stats",
@@ -252,7 +252,7 @@ fn kind(map: &Map) -> &'static str {
     }
 }
 
-/// An object of the cells of a row. Those whose names begin with `_` are words for people.
+/// An object with the cells of a row. Cells whose names begin with `_` are only for people, and omitted.
 fn row(context: Context, cells: &[(String, Value)]) -> String {
     let cell = |(name, value): &(String, Value)| {
         format!("{}: {}", string(name.as_bytes()), cell_of_table(context, value))
@@ -261,7 +261,7 @@ fn row(context: Context, cells: &[(String, Value)]) -> String {
     format!("{{{}}}", known.map(cell).collect::<Vec<_>>().join(", "))
 }
 
-/// Sizes are bytes, times ns, and results their names; a cell without a value is null.
+/// A cell: sizes in bytes, times in ns, results as names; a cell without a value is null.
 fn cell_of_table(context: Context, value: &Value) -> String {
     match value {
         Value::Lookup(Lookup::Size | Lookup::Time, number_of) => number(i128::from(*number_of)),
@@ -306,7 +306,7 @@ fn cell_json(context: Context, map: &Map, cell: &Cell, div: u32) -> String {
     }
 }
 
-/// Bounds are inclusive; an open end is left out.
+/// A bucket. Bounds are inclusive; an open bound is omitted.
 fn row_json(row: &Row, scale: u64) -> String {
     let low = row.low.map_or(String::new(), |low| format!("\"min\": {}, ", number(i128::from(low))));
     let high = row.high.map_or(String::new(), |high| format!("\"max\": {}, ", number(i128::from(high) - 1)));
@@ -349,8 +349,8 @@ fn value_json(context: Context, value: &Value) -> String {
     }
 }
 
-/// The keys of a map. Names of kernels that are the same when shortened are written as the driver has them: of members of
-/// one name readers keep the last.
+/// The keys of a map. If shortened names of GPU kernels collide, the mangled names are used: readers keep only the
+/// last of several members with one name.
 fn keys_json<'k>(context: Context, keys: impl Iterator<Item = &'k [Value]> + Clone) -> Vec<String> {
     let short: Vec<String> = keys.clone().map(|key| key_json(context, key)).collect();
     let mut times: HashMap<&str, usize> = HashMap::new();
@@ -362,7 +362,7 @@ fn keys_json<'k>(context: Context, keys: impl Iterator<Item = &'k [Value]> + Clo
     keys.zip(&short).map(distinct).collect()
 }
 
-/// A value with names of kernels as the driver has them.
+/// A value with mangled names of GPU kernels.
 fn mangled(value: &Value) -> Value {
     match value {
         Value::Lookup(Lookup::Kernel | Lookup::KernelFull, id) => Value::Lookup(Lookup::KernelMangled, *id),
@@ -371,7 +371,7 @@ fn mangled(value: &Value) -> Value {
     }
 }
 
-/// `"k,2"`; the parts of a nested tuple in parentheses.
+/// `"k,2"`; a nested tuple is in parentheses.
 fn key_json(context: Context, key: &[Value]) -> String {
     string(&join(context, key_parts(key)))
 }
@@ -388,7 +388,7 @@ fn join(context: Context, parts: &[Value]) -> Vec<u8> {
     texts.join(&b","[..])
 }
 
-/// An integer, as a string if a double would change it.
+/// An integer, as a string if a double cannot represent it.
 fn number(value: i128) -> String {
     let mut out = String::new();
     json::integer(&mut out, value);

@@ -22,7 +22,7 @@ mod lines;
 
 use lines::Lines;
 
-/// Text to `out`, notices to `notices`.
+/// Sink of text to `out`, and of notices to `notices`.
 pub struct TextSink<W, N> {
     out: Lines<W>,
     notices: N,
@@ -32,12 +32,12 @@ pub struct TextSink<W, N> {
 }
 
 impl<W: Write, N: Write> TextSink<W, N> {
-    /// `quiet` leaves out how many probes were attached; losses are told all the same.
+    /// Creates the sink. `quiet` omits the number of attached probes; losses are still reported.
     pub fn new(out: W, notices: N, quiet: bool) -> TextSink<W, N> {
         TextSink { out: Lines::new(out), notices, quiet, hides_warnings: false, trials: Table::default() }
     }
 
-    /// Leaves out what `warnf` prints, or not.
+    /// Whether to omit the output of `warnf`.
     pub fn hide_warnings(self, hides_warnings: bool) -> TextSink<W, N> {
         TextSink { hides_warnings, ..self }
     }
@@ -101,7 +101,7 @@ impl<W: Write, N: Write> TextSink<W, N> {
         Ok(())
     }
 
-    /// An entry of several lines is apart from what follows.
+    /// An entry with several lines is separated from the next by an empty line.
     fn entry(
         &mut self,
         context: Context,
@@ -118,7 +118,7 @@ impl<W: Write, N: Write> TextSink<W, N> {
     }
 
     fn troubles(&mut self, manifest: &Manifest, troubles: &[Trouble]) -> io::Result<()> {
-        // On a terminal they stand behind what they are about.
+        // On a terminal, reports must follow the output that they refer to.
         self.out.flush()?;
         for finding in findings(manifest, troubles) {
             let place = match finding.place {
@@ -170,14 +170,14 @@ impl<W: Write, N: Write> Sink for TextSink<W, N> {
     }
 }
 
-/// `@x[k]: 3` with its newline; a histogram has its rows below.
+/// `@x[k]: 3` with its newline; the rows of a histogram follow.
 fn entry(context: Context, map: &Map, key: &[Value], cell: Option<&Cell>, div: u32) -> String {
     let name = context.entry_name(&map.name, key);
     let Some(cell) = cell else { return format!("{name}: {}\n", missing(&map.value)) };
     match (cell, &map.value) {
         (Cell::Buckets { counts, .. }, MapValue::Agg(agg)) => {
             let mut rows = hist::rows(agg, counts);
-            // bpftrace divides the counts of a hist and leaves an lhist alone.
+            // bpftrace divides the counts of a hist, but not of an lhist.
             if matches!(agg, Agg::Hist { .. }) {
                 rows.iter_mut().for_each(|row| row.count /= u64::from(div));
             }
@@ -190,7 +190,7 @@ fn entry(context: Context, map: &Map, key: &[Value], cell: Option<&Cell>, div: u
     }
 }
 
-/// What a key that is not there reads as.
+/// The text for a missing key.
 fn missing(value: &MapValue) -> &'static str {
     match value {
         MapValue::Plain(wire::Type::Str(_)) => "",

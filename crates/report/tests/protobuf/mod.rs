@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-/// A field: number, and what it holds.
+/// Value of a field of a message.
 pub enum Field<'a> {
     /// A varint.
     Number(u64),
@@ -10,7 +10,7 @@ pub enum Field<'a> {
     Bytes(&'a [u8]),
 }
 
-/// The fields of a message.
+/// The fields of a message, with their numbers.
 pub fn fields(mut bytes: &[u8]) -> Vec<(u64, Field<'_>)> {
     let mut all = Vec::new();
     while !bytes.is_empty() {
@@ -65,23 +65,23 @@ fn text(message: &[u8], field: u64) -> Option<String> {
 /// A call.
 #[derive(Clone, Debug, Default)]
 pub struct Slice {
-    /// Its track's uuid.
+    /// Uuid of its track.
     pub track: u64,
     /// Its name.
     pub name: String,
-    /// Boot-clock ns.
+    /// Start, boot-clock ns.
     pub start: u64,
-    /// Boot-clock ns.
+    /// End, boot-clock ns.
     pub end: u64,
-    /// Annotations that are pointers.
+    /// Annotations with pointer values.
     pub pointers: HashMap<String, u64>,
-    /// Annotations that are strings.
+    /// Annotations with string values.
     pub texts: HashMap<String, String>,
     /// Function, file and line of its stack, outermost first.
     pub stack: Vec<(String, String, u64)>,
 }
 
-/// See the module.
+/// A parsed trace; see the module documentation.
 #[derive(Default)]
 pub struct Trace {
     /// Process and thread by track.
@@ -95,7 +95,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Reads it; checks that all events have a sequence, a described track and the boot clock.
+    /// Parses a trace; checks that all events have a sequence, a described track and the boot clock.
     pub fn of(bytes: &[u8]) -> Trace {
         let mut trace = Trace::default();
         let (mut described, mut counters, mut interned) =
@@ -134,12 +134,12 @@ impl Trace {
         trace
     }
 
-    /// Wall-clock ns of a boot-clock time, by the snapshot.
+    /// Wall-clock ns of a boot-clock time, according to the clock snapshot.
     pub fn wall_ns(&self, boot: u64) -> i128 {
         i128::from(boot) + i128::from(self.clocks[&1]) - i128::from(self.clocks[&6])
     }
 
-    /// Begins and ends paired as the importer does: by time, and by their order in the file where that is equal.
+    /// Calls, with begin and end events paired as the importer does: by time, then by their order in the file.
     pub fn slices(&self) -> Vec<Slice> {
         let mut events: Vec<_> = self.events.iter().filter(|(.., kind, _)| *kind <= 2).collect();
         events.sort_by_key(|(time, ..)| *time);
@@ -157,14 +157,14 @@ impl Trace {
         done
     }
 
-    /// Moments, as calls that take no time.
+    /// Instants, as calls without duration.
     pub fn moments(&self) -> Vec<Slice> {
         let moments = self.events.iter().filter(|(.., kind, _)| *kind == 3);
         moments.map(|(time, _, _, slice)| Slice { start: *time, end: *time, ..slice.clone() }).collect()
     }
 }
 
-/// Texts by number, by the field of InternedData that they stand in; frames and stacks.
+/// Interned texts by field and id; frames and stacks.
 #[derive(Default)]
 struct Interned {
     texts: HashMap<(u64, u64), String>,
@@ -188,7 +188,7 @@ impl Interned {
         }
     }
 
-    /// Whether the number was there already.
+    /// Adds an interned entry; returns whether the id already existed.
     fn entry(&mut self, index: u64, id: u64, entry: &[u8]) -> bool {
         let text_of = |index: u64, field: u64| {
             let meant = |number| self.texts.get(&(index, number)).expect("texts stand before frames").clone();
@@ -210,7 +210,7 @@ impl Interned {
         }
     }
 
-    /// Its own, or the one it means by number.
+    /// The stack of an event, given in place or by id.
     fn stack(&self, event: &[u8]) -> Vec<(String, String, u64)> {
         if let Some(stack) = number(event, 56) {
             return self.stacks[&stack].iter().map(|frame| self.frames[frame].clone()).collect();
@@ -222,7 +222,7 @@ impl Interned {
         inner(event, 55).into_iter().flat_map(|stack| inner(stack, 1)).map(frame).collect()
     }
 
-    /// The text that a message has itself (`field`), or by its number (`by_number`) in an index.
+    /// The text of a message, given in place (`field`) or by id (`by_number`).
     fn text(&self, message: &[u8], field: u64, by_number: u64, index: u64) -> Option<String> {
         let meant =
             |number| self.texts.get(&(index, number)).expect("a number stands behind its text").clone();

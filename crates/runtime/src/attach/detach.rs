@@ -1,78 +1,82 @@
-//! Probes are taken away without waiting for it.
+//! Closes links in a process of their own, so that the tracer does not wait for the kernel.
 //!
-//! Closing a link removes its probes within microseconds each, and then waits for a grace period of the kernel: 30 to 70 ms for
-//! a multi-uprobe link, more for a tracepoint. A single uprobe's perf event goes with three or four of them, and under a lock of
-//! the kernel's: such events go one after the other, however many threads close them (see `perf_uprobe`). So a process that we leave behind
-//! closes them all: it is forked at the end, holds the links and nothing else of ours, and ends when they are gone. Ours are
-//! closed first, which is free while the other process has them too. Whoever dies meanwhile, the kernel drops a link with
-//! its last descriptor.
+//! Closing a link removes its probes within microseconds each and then waits for a grace period of the kernel: 30 to 70 ms for
+//! a multi-uprobe link, more for a tracepoint. Closing the perf event of a single uprobe takes three or four grace periods under
+//! a kernel lock, so threads cannot close several at once (see `perf_uprobe`).
 //!
-//! The caller has silenced the programs before (`control_cell`): what is called from then on is neither counted nor written.
+//! ```text
+//! tracer    fork    close links (returns at once: not the last descriptor)    goes on
+//! ct-detach         waits for that                                            closes links, exits
+//! ```
+//!
+//! If either process is killed, the kernel drops each link with its last descriptor.
+//!
+//! Not here: silencing the programs, which the caller has done before (`control_cell`).
 
 use crate::attach::link::Link;
-use crate::attach::perf_uprobe::Gate;
+use crate::attach::perf_uprobe::AttachLock;
 use crate::kernel::sys;
 use std::net::Shutdown;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
-/// Links that are closed at the same time: each waits for a grace period, so they are waited for together.
-const TOGETHER: usize = 32;
+/// Number of threads that close links: each link waits for a grace period, and the waits overlap.
+const THREADS: usize = 32;
 
-/// Links on their way out.
-pub struct Detaching {
+/// Links that are being closed.
+pub struct PendingDetach {
     start: Instant,
     /// Perf events among them.
     events: usize,
-    /// Ends when the other process does; none: there is nothing to wait for.
-    other: Option<UnixStream>,
+    /// End of file when the child process exits; `None`: there is nothing to wait for.
+    child: Option<UnixStream>,
 }
 
-/// How far detaching came.
+/// The result of detaching.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct Detached {
-    /// From the wish to detach until it was done, or no longer waited for.
+pub struct DetachSummary {
+    /// Time from the start of detaching until it was done or the wait timed out.
     pub after: Duration,
-    /// Not done: the kernel's grace periods go on without us.
+    /// The wait timed out: the child process goes on closing links.
     pub left_behind: bool,
-    /// Perf events that were to go, one after the other.
+    /// Number of perf events, which are closed one after the other.
     pub events: usize,
 }
 
-/// Has another process close the links.
-pub(crate) fn behind(links: Vec<Link>) -> Detaching {
+/// Closes links in a child process.
+pub(crate) fn in_background(links: Vec<Link>) -> PendingDetach {
     let start = Instant::now();
     let events = links.iter().filter(|link| link.event.is_some()).count();
-    let other = if links.is_empty() { None } else { leave(links) };
-    Detaching { start, events, other }
+    let child = if links.is_empty() { None } else { close_in_background(links) };
+    PendingDetach { start, events, child }
 }
 
-impl Detaching {
-    /// Waits for the end of it, but not for longer than `patience` since its start.
-    pub fn wait(self, patience: Duration) -> Detached {
-        let left = patience.saturating_sub(self.start.elapsed());
-        let left_behind = self.other.is_some_and(|other| {
-            let mut ends = [sys::readable(other.as_raw_fd())];
+impl PendingDetach {
+    /// Waits until the links are closed, at most until `timeout` after the start.
+    pub fn wait(self, timeout: Duration) -> DetachSummary {
+        let left = timeout.saturating_sub(self.start.elapsed());
+        let left_behind = self.child.is_some_and(|child| {
+            let mut ends = [sys::readable(child.as_raw_fd())];
             !matches!(sys::poll(&mut ends, left.as_millis() as i32), Ok(1))
         });
-        Detached { after: self.start.elapsed(), left_behind, events: self.events }
+        DetachSummary { after: self.start.elapsed(), left_behind, events: self.events }
     }
 }
 
-/// Closes the links here, and waits until they are gone.
-fn in_place(links: Vec<Link>) {
+/// Closes links in this process and waits for the kernel.
+fn close_links(links: Vec<Link>) {
     let (links, events): (Vec<_>, Vec<_>) = links.into_iter().map(|link| (link.link, link.event)).unzip();
-    together(links);
-    let gate = Gate::open();
+    close_in_parallel(links);
+    let lock = AttachLock::open();
     for event in events.into_iter().flatten() {
-        gate.as_ref().inspect(|gate| gate.let_pass());
+        lock.as_ref().inspect(|lock| lock.wait_until_free());
         drop(event);
     }
 }
 
-fn together(mut links: Vec<OwnedFd>) {
-    let share = links.len().div_ceil(TOGETHER).max(1);
+fn close_in_parallel(mut links: Vec<OwnedFd>) {
+    let share = links.len().div_ceil(THREADS).max(1);
     std::thread::scope(|scope| {
         while links.len() > share {
             let part = links.split_off(links.len() - share);
@@ -82,63 +86,63 @@ fn together(mut links: Vec<OwnedFd>) {
     });
 }
 
-/// Without another process, ours does it.
-fn leave(links: Vec<Link>) -> Option<UnixStream> {
+/// Closes links in a child process; in this process if there can be no child.
+fn close_in_background(links: Vec<Link>) -> Option<UnixStream> {
     let Ok((ours, theirs)) = UnixStream::pair() else {
-        in_place(links);
+        close_links(links);
         return None;
     };
-    match fork_away() {
-        Fork::Other => close_in_other(links, &theirs),
-        Fork::None => {
-            in_place(links);
+    match fork_orphan() {
+        Fork::Child => close_in_child(links, &theirs),
+        Fork::Failed => {
+            close_links(links);
             None
         }
-        Fork::Ours => {
+        Fork::Parent => {
             drop(links);
-            // Only now may the other close its copies: before, the last one would be ours, and we would wait.
+            // The child closes its copies only now: closing the last descriptor is what waits.
             let _ = ours.shutdown(Shutdown::Write);
             Some(ours)
         }
     }
 }
 
-/// Where we are after a fork.
+/// The process that a fork has returned in.
 enum Fork {
-    Ours,
-    Other,
-    /// There is no other process.
-    None,
+    Parent,
+    Child,
+    /// There is no child.
+    Failed,
 }
 
-/// Makes a process that is nobody's child, so that nobody has to wait for its end.
-fn fork_away() -> Fork {
-    // SAFETY: the other uses descriptors, the allocator and threads of its own; libc hands the allocator over unlocked. The
-    // one between ends without running our exit handlers.
+/// Forks a process whose parent exits at once, so that the tracer need not reap it.
+fn fork_orphan() -> Fork {
+    // SAFETY: the child uses descriptors, the allocator and threads of its own; libc unlocks the allocator in the child. The
+    // process in the middle ends without running the tracer's exit handlers.
     unsafe {
-        let between = libc::fork();
-        if between == 0 {
+        let middle = libc::fork();
+        if middle == 0 {
             match libc::fork() {
-                0 => return Fork::Other,
+                0 => return Fork::Child,
                 other => libc::_exit(i32::from(other < 0)),
             }
         }
         let mut status = 0;
-        match libc::waitpid(between, &mut status, 0) {
-            waited if waited > 0 && status == 0 => Fork::Ours,
-            _ => Fork::None,
+        match libc::waitpid(middle, &mut status, 0) {
+            waited if waited > 0 && status == 0 => Fork::Parent,
+            _ => Fork::Failed,
         }
     }
 }
 
-fn close_in_other(links: Vec<Link>, tracer: &UnixStream) -> ! {
+fn close_in_child(links: Vec<Link>, tracer: &UnixStream) -> ! {
     let mut keep: Vec<RawFd> = links.iter().flat_map(Link::fds).collect();
     keep.push(tracer.as_raw_fd());
-    // A reader of our output must not wait for this process.
+    // A reader of the tracer's output must not wait for this process.
     sys::close_all_but(keep);
     let _ = rustix::thread::set_name(c"ct-detach");
     let _ = rustix::io::read(tracer, &mut [0u8]);
-    in_place(links);
+    close_links(links);
     // SAFETY: ends this process without running the tracer's exit handlers.
     unsafe { libc::_exit(0) }
 }

@@ -1,4 +1,6 @@
-//! Links: a program attached to the functions of a file, to a perf event, or to nothing.
+//! BPF links: makes them for the functions of a file and for perf events, and keeps their descriptors.
+//!
+//! Not here: which program and which functions (`attach`), how links are closed (`detach`).
 
 use crate::kernel::sys;
 use crate::module::ModuleId;
@@ -7,14 +9,14 @@ use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
-/// A program attached to something; detached on drop.
+/// An attached program. Dropping it detaches.
 #[derive(Debug)]
 pub struct Link {
-    /// What it was attached with; the session says.
+    /// Module of the program; set by the session.
     pub module: ModuleId,
     /// Clause of the script.
     pub clause: u32,
-    /// The file whose functions are probed.
+    /// Id of the file whose functions are probed.
     pub file: Option<u32>,
     // Fields drop in this order: the link before the event that it is on.
     pub(crate) link: OwnedFd,
@@ -22,13 +24,13 @@ pub struct Link {
 }
 
 impl Link {
-    /// A descriptor that is slow to close, as links are, and goes with them.
+    /// A descriptor that is closed with the links because closing it is slow, too.
     pub(crate) fn of_nothing(fd: OwnedFd) -> Link {
         Link { module: ModuleId::default(), clause: 0, file: None, link: fd, event: None }
     }
 
-    /// As part of a module.
-    pub(crate) fn of(self, module: ModuleId) -> Link {
+    /// Sets the module.
+    pub(crate) fn with_module(self, module: ModuleId) -> Link {
         Link { module, ..self }
     }
 
@@ -42,17 +44,17 @@ impl Link {
 pub(crate) struct MultiSites<'a> {
     /// The file.
     pub path: &'a CStr,
-    /// Where in it.
+    /// Offsets of the functions in the file.
     pub offsets: &'a [u64],
-    /// What the program finds there.
+    /// Attach cookie of each function.
     pub cookies: &'a [u64],
-    /// Counters that the kernel raises meanwhile, 0 where there is none.
+    /// Offsets of USDT semaphores, which the kernel increments while attached; 0 for a function without one.
     pub semaphores: Option<&'a [u64]>,
-    /// Only in this process; 0: in all.
+    /// The process whose calls run the program; 0: all processes.
     pub pid: u32,
 }
 
-/// Makes a multi-uprobe link; `attach_type` is `BPF_TRACE_UPROBE_MULTI` or `_SESSION`.
+/// Creates a multi-uprobe link; `attach_type` is `BPF_TRACE_UPROBE_MULTI` or `_SESSION`.
 pub(crate) fn link_multi(
     program: RawFd,
     attach_type: bpf::bpf_attach_type,

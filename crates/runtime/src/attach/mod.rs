@@ -1,17 +1,17 @@
-//! Programs to places: functions of files, timers, tracepoints.
+//! Attaches programs to functions of files, timers, counters and tracepoints.
 //!
-//! Functions of one file take one multi-uprobe link, or a perf event and a link each where the kernel has no such links;
-//! the program's section, chosen by the compiler, says which. A place that the kernel refuses is named and left out, and
-//! the rest of its clause runs; a clause of which nothing is left is an error.
+//! The functions of one file take one multi-uprobe link; on a kernel without such links, one perf event and one link per
+//! function. The program's section, chosen by the compiler, decides. A function that the kernel refuses is reported and skipped,
+//! and the rest of its clause runs. A clause of which nothing is attached is an error.
 //!
-//! Not here: which functions (`host`), in which order clauses are attached (`session`).
+//! Not here: which functions (`host`), the order in which clauses are attached (`session`).
 
 pub(crate) mod detach;
 pub(crate) mod link;
 pub(crate) mod perf_uprobe;
 
 use crate::attach::link::{Link, MultiSites, link_multi, link_perf_event};
-use crate::attach::perf_uprobe::{Gate, UprobePmu};
+use crate::attach::perf_uprobe::{AttachLock, UprobePmu};
 use crate::error::{AttachError, SiteFailure};
 use crate::kernel::signals::StopSignals;
 use crate::kernel::sys;
@@ -25,22 +25,23 @@ use std::path::Path;
 use wire::Manifest;
 use wire::manifest::{Attach, Program, Side, Site};
 
-/// What attaching a program came to.
+/// Result of attaching a program.
 #[derive(Debug, Default)]
-pub struct Links {
-    /// Made.
+pub struct AttachResult {
+    /// The links.
     pub links: Vec<Link>,
-    /// Attach points that took.
+    /// Number of attach points that are attached.
     pub attached: usize,
     /// Attach points that the kernel refused.
     pub failures: Vec<SiteFailure>,
-    /// A signal came that stops us; the rest was not tried.
+    /// A signal interrupted attaching; the remaining attach points were not tried.
     pub stopped: bool,
 }
 
-impl Links {
-    /// Our own limit is no property of a place: what it cuts off would count as never called, so nothing is left out for it.
-    fn no_more_files(&self) -> Option<io::Error> {
+impl AttachResult {
+    /// The error if the limit of open files was reached. It is no property of a function, and a skipped function would look like
+    /// one that is never called, so the whole clause fails.
+    fn file_limit_error(&self) -> Option<io::Error> {
         let last = self.failures.last()?.errno.raw_os_error()?;
         matches!(last, libc::EMFILE | libc::ENFILE).then(|| io::Error::from_raw_os_error(last))
     }
@@ -48,19 +49,19 @@ impl Links {
 
 /// Attaches the programs of a manifest.
 pub struct Attacher<'a> {
-    /// Where files lie, which processes are meant, what stops us.
+    /// Paths of files, the traced process, signals that interrupt.
     pub options: &'a AttachOptions<'a>,
     /// The manifest of the module.
     pub manifest: &'a Manifest,
 }
 
 impl Attacher<'_> {
-    /// Attaches one program. BEGIN, END, signals and trials have nothing to attach to.
-    pub fn attach(&self, program: &Program, loaded: &LoadedProgram) -> Result<Links, AttachError> {
+    /// Attaches one program. BEGIN, END, signals, tests and benches have nothing to attach to.
+    pub fn attach(&self, program: &Program, loaded: &LoadedProgram) -> Result<AttachResult, AttachError> {
         let failed = |what| move |errno| probe_error(self.manifest, program, what, errno);
         match &program.attach {
             Attach::Begin | Attach::End | Attach::Signal { .. } | Attach::Trial { .. } => {
-                Ok(Links::default())
+                Ok(AttachResult::default())
             }
             Attach::Interval { period_ns } => {
                 let cpus = sys::online_cpus().map_err(failed("cannot list the CPUs"))?;
@@ -78,10 +79,10 @@ impl Attacher<'_> {
             Attach::Follow { tracepoint } => follow(program.clause, loaded, tracepoint)
                 .map_err(failed("no tracepoint to follow processes by")),
             Attach::Tracepoint { category, event } => tracepoint(program.clause, loaded, category, event)
-                .map(|link| Links { links: vec![link], attached: 1, ..Links::default() })
+                .map(|link| AttachResult { links: vec![link], attached: 1, ..AttachResult::default() })
                 .map_err(failed("cannot attach to the tracepoint")),
             Attach::RawTracepoint { event } => raw_tracepoint(program.clause, loaded, event)
-                .map(|link| Links { links: vec![link], attached: 1, ..Links::default() })
+                .map(|link| AttachResult { links: vec![link], attached: 1, ..AttachResult::default() })
                 .map_err(failed("cannot attach to the tracepoint")),
             Attach::Uprobes { side, sites } => self.uprobes(program, loaded, *side, sites),
         }
@@ -93,32 +94,32 @@ impl Attacher<'_> {
         loaded: &LoadedProgram,
         side: Side,
         sites: &[Site],
-    ) -> Result<Links, AttachError> {
-        let mut made = Links::default();
+    ) -> Result<AttachResult, AttachError> {
+        let mut result = AttachResult::default();
         for of_file in by_file(sites) {
             let file = of_file[0].file;
             let path = (self.options.files)(file);
-            let batch = Batch { attacher: self, clause: program.clause, loaded, side, file, path: &path };
+            let batch = SiteBatch { attacher: self, clause: program.clause, loaded, side, file, path: &path };
             if loaded.attach_type == 0 {
-                batch.single(&of_file, &mut made)
+                batch.attach_single(&of_file, &mut result)
             } else {
-                batch.multi(&of_file, &mut made)
+                batch.attach_multi(&of_file, &mut result)
             }
-            if let Some(errno) = made.no_more_files() {
+            if let Some(errno) = result.file_limit_error() {
                 let what = "there are too many functions for its open files";
                 return Err(probe_error(self.manifest, program, what, errno));
             }
         }
-        if made.attached == 0 && !made.failures.is_empty() && !made.stopped {
+        if result.attached == 0 && !result.failures.is_empty() && !result.stopped {
             let (text, place) = (program.text.clone(), self.manifest.line_of(program.place));
             return Err(AttachError::Nothing {
                 text,
                 place,
                 count: sites.len(),
-                first: made.failures.remove(0),
+                first: result.failures.remove(0),
             });
         }
-        Ok(made)
+        Ok(result)
     }
 }
 
@@ -148,7 +149,7 @@ fn by_file(sites: &[Site]) -> Vec<Vec<&Site>> {
 }
 
 /// Sites of one program in one file.
-struct Batch<'a> {
+struct SiteBatch<'a> {
     attacher: &'a Attacher<'a>,
     clause: u32,
     loaded: &'a LoadedProgram,
@@ -157,19 +158,21 @@ struct Batch<'a> {
     path: &'a Path,
 }
 
-impl Batch<'_> {
-    /// One link for all, or for as many as the kernel takes: halves of a refused list are tried on their own.
-    fn multi(&self, sites: &[&Site], made: &mut Links) {
+impl SiteBatch<'_> {
+    /// Attaches all sites by one link. A list that the kernel refuses is split into halves until the refused sites are found.
+    fn attach_multi(&self, sites: &[&Site], result: &mut AttachResult) {
         match self.link(sites) {
             Ok(link) => {
-                made.attached += sites.len();
-                made.links.push(self.made(link, None));
+                result.attached += sites.len();
+                result.links.push(self.new_link(link, None));
             }
-            Err(errno) if sites.len() == 1 || concerns_file(&errno) => self.fail(sites, &errno, made),
+            Err(errno) if sites.len() == 1 || concerns_file(&errno) => {
+                self.add_failures(sites, &errno, result)
+            }
             Err(_) => {
                 let (left, right) = sites.split_at(sites.len() / 2);
-                self.multi(left, made);
-                self.multi(right, made);
+                self.attach_multi(left, result);
+                self.attach_multi(right, result);
             }
         }
     }
@@ -189,26 +192,26 @@ impl Batch<'_> {
         link_multi(self.loaded.fd.as_raw_fd(), self.loaded.attach_type, self.side == Side::Return, &sites)
     }
 
-    /// A perf event and a link for each. That may take long: a signal that stops us is heard between two.
-    fn single(&self, sites: &[&Site], made: &mut Links) {
+    /// Attaches each site by a perf event and a link. This may take long, so signals are checked before each one.
+    fn attach_single(&self, sites: &[&Site], result: &mut AttachResult) {
         let pmu = match UprobePmu::of_kernel() {
             Ok(pmu) => pmu,
-            Err(errno) => return self.fail(sites, &errno, made),
+            Err(errno) => return self.add_failures(sites, &errno, result),
         };
-        let _first = Gate::open().map(Gate::go_first);
+        let _guard = AttachLock::open().map(AttachLock::lock);
         for site in sites {
             if self.attacher.options.stop.is_some_and(StopSignals::is_waiting) {
-                made.stopped = true;
+                result.stopped = true;
                 return;
             }
             match self.link_single(&pmu, site) {
                 Ok(link) => {
-                    made.attached += 1;
-                    made.links.push(link);
+                    result.attached += 1;
+                    result.links.push(link);
                 }
                 Err(errno) => {
-                    self.fail(&[site], &errno, made);
-                    if made.no_more_files().is_some() {
+                    self.add_failures(&[site], &errno, result);
+                    if result.file_limit_error().is_some() {
                         return;
                     }
                 }
@@ -221,17 +224,17 @@ impl Batch<'_> {
         let event = pmu.open(self.path, site, self.side == Side::Return, pid)?;
         let event = sys::out_of_the_way(event);
         let link = sys::out_of_the_way(link_perf_event(self.loaded.fd.as_raw_fd(), &event, site.cookie)?);
-        Ok(self.made(link, Some(event)))
+        Ok(self.new_link(link, Some(event)))
     }
 
-    fn made(&self, link: OwnedFd, event: Option<OwnedFd>) -> Link {
+    fn new_link(&self, link: OwnedFd, event: Option<OwnedFd>) -> Link {
         Link { module: ModuleId::default(), clause: self.clause, file: Some(self.file), link, event }
     }
 
-    fn fail(&self, sites: &[&Site], errno: &io::Error, made: &mut Links) {
+    fn add_failures(&self, sites: &[&Site], errno: &io::Error, result: &mut AttachResult) {
         let known = self.attacher.manifest.files.iter().find(|file| file.id == self.file);
         let path = known.map_or_else(|| self.path.to_owned(), |file| file.path.clone().into());
-        made.failures.extend(
+        result.failures.extend(
             sites.iter().map(|site| SiteFailure {
                 probe: self
                     .attacher
@@ -251,10 +254,10 @@ impl Batch<'_> {
     }
 }
 
-/// The errno would be the same for each of the file's sites: no such file, no right, not a file, no such process, our own
-/// limits.
+/// Whether each of the file's sites would fail with this errno: no such file, no permission, not a file, no such process, limits
+/// of this process.
 fn concerns_file(errno: &io::Error) -> bool {
-    const WHOLE: [i32; 9] = [
+    const ERRNOS: [i32; 9] = [
         libc::ENOENT,
         libc::ENOTDIR,
         libc::EACCES,
@@ -265,44 +268,44 @@ fn concerns_file(errno: &io::Error) -> bool {
         libc::EMFILE,
         libc::ENFILE,
     ];
-    errno.raw_os_error().is_some_and(|errno| WHOLE.contains(&errno))
+    errno.raw_os_error().is_some_and(|errno| ERRNOS.contains(&errno))
 }
 
-/// A timer on each of the CPUs.
-fn timers(clause: u32, loaded: &LoadedProgram, period_ns: u64, cpus: &[u32]) -> io::Result<Links> {
+/// Runs a program at each period, on each of the CPUs.
+fn timers(clause: u32, loaded: &LoadedProgram, period_ns: u64, cpus: &[u32]) -> io::Result<AttachResult> {
     let clock = (bpf::PERF_TYPE_SOFTWARE, bpf::PERF_COUNT_SW_CPU_CLOCK.into(), period_ns);
     samples(clause, loaded, clock, cpus)
 }
 
-/// Runs a program whenever a CPU has counted `period` of a counter.
+/// Runs a program each time that a CPU has counted `period` events of a counter.
 fn samples(
     clause: u32,
     loaded: &LoadedProgram,
     (kind, counter, period): (u32, u64, u64),
     cpus: &[u32],
-) -> io::Result<Links> {
-    let mut made = Links::default();
+) -> io::Result<AttachResult> {
+    let mut result = AttachResult::default();
     for cpu in cpus {
         let mut attr = bpf::perf_event_attr { type_: kind, config: counter, ..Default::default() };
         attr.__bindgen_anon_1.sample_period = period;
-        made.links.push(on_event(clause, loaded, sys::perf_event_open(&mut attr, -1, *cpu as i32)?)?);
+        result.links.push(link_event(clause, loaded, sys::perf_event_open(&mut attr, -1, *cpu as i32)?)?);
     }
-    made.attached = 1;
-    Ok(made)
+    result.attached = 1;
+    Ok(result)
 }
 
-fn follow(clause: u32, loaded: &LoadedProgram, place: &str) -> io::Result<Links> {
+fn follow(clause: u32, loaded: &LoadedProgram, place: &str) -> io::Result<AttachResult> {
     let (category, event) = place.split_once(':').ok_or(io::ErrorKind::InvalidInput)?;
     let link = tracepoint(clause, loaded, category, event)?;
-    Ok(Links { links: vec![link], ..Links::default() })
+    Ok(AttachResult { links: vec![link], ..AttachResult::default() })
 }
 
 fn tracepoint(clause: u32, loaded: &LoadedProgram, category: &str, event: &str) -> io::Result<Link> {
     let format = crate::kernel::tracefs::tracepoint_format(category, event)?;
     let mut attr =
         bpf::perf_event_attr { type_: bpf::PERF_TYPE_TRACEPOINT, config: format.id, ..Default::default() };
-    // A tracepoint runs its programs on all CPUs, whichever one the event is opened on.
-    on_event(clause, loaded, sys::perf_event_open(&mut attr, -1, 0)?)
+    // A tracepoint runs its programs on all CPUs, not only on that of the perf event.
+    link_event(clause, loaded, sys::perf_event_open(&mut attr, -1, 0)?)
 }
 
 fn raw_tracepoint(clause: u32, loaded: &LoadedProgram, event: &str) -> io::Result<Link> {
@@ -313,12 +316,12 @@ fn raw_tracepoint(clause: u32, loaded: &LoadedProgram, event: &str) -> io::Resul
     Ok(Link { module: ModuleId::default(), clause, file: None, link, event: None })
 }
 
-fn on_event(clause: u32, loaded: &LoadedProgram, event: OwnedFd) -> io::Result<Link> {
+fn link_event(clause: u32, loaded: &LoadedProgram, event: OwnedFd) -> io::Result<Link> {
     let link = link_perf_event(loaded.fd.as_raw_fd(), &event, 0)?;
     Ok(Link { module: ModuleId::default(), clause, file: None, link, event: Some(event) })
 }
 
-/// Runs a raw tracepoint program once, here and now: BEGIN, END, at signals, and trials.
+/// Runs a raw tracepoint program once: BEGIN, END, signals, tests and benches.
 pub(crate) fn run_once(program: &OwnedFd) -> io::Result<()> {
     let mut opts =
         bpf::bpf_test_run_opts { sz: size_of::<bpf::bpf_test_run_opts>() as u64, ..Default::default() };

@@ -1,8 +1,10 @@
-//! Single uprobes: a perf event each, on kernels without multi-uprobes (before 6.6).
+//! Single uprobes: one perf event per function, for kernels without multi-uprobes (before 6.6).
 //!
-//! The kernel makes and destroys them under one lock for all processes, and keeps it while it waits for the grace periods of
-//! each that goes: three or four, 100 ms together on Linux 6.18. Who begins while another tracer's 1400 probes go would stand
-//! in a line with them for minutes; so those that go let it pass at a [`Gate`].
+//! The kernel creates and destroys them under one lock for all processes. Destroying one holds the lock for three or four grace
+//! periods, 100 ms in all on Linux 6.18. A tracer that attaches while another one closes 1400 probes would wait for minutes, so
+//! closing pauses while another tracer attaches ([`AttachLock`]).
+//!
+//! Format: `/sys/bus/event_source/devices/uprobe`. Not here: the link between event and program (`link`).
 
 use crate::kernel::sys;
 use libbpf_sys as bpf;
@@ -14,13 +16,13 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use wire::manifest::Site;
 
-/// The kernel's description of such events.
+/// The kernel's description of these events.
 const PMU: &str = "/sys/bus/event_source/devices/uprobe";
 
-/// Where in the configuration of a uprobe's event its counter goes: `PERF_UPROBE_REF_CTR_OFFSET_SHIFT`.
+/// First bit of the semaphore's offset in an event's `config`: `PERF_UPROBE_REF_CTR_OFFSET_SHIFT`.
 const SEMAPHORE_SHIFT: u32 = 32;
 
-/// The kernel's way to single uprobes: a perf event of a type of its own.
+/// The performance monitoring unit `uprobe`: the type of these perf events and its return bit.
 pub(crate) struct UprobePmu {
     kind: u32,
     return_bit: u64,
@@ -48,30 +50,30 @@ impl UprobePmu {
     }
 }
 
-/// Where tracers meet: a lock on a file of the kernel's, which leaves nothing behind.
-pub(crate) struct Gate(File);
+/// A lock that all tracers share, on a file in sysfs. Attaching holds it shared; detaching waits until it is free.
+pub(crate) struct AttachLock(File);
 
-/// While it lives, nobody of ours takes a single uprobe away.
-pub(crate) struct First {
+/// While it exists, no tracer closes single uprobes.
+pub(crate) struct AttachGuard {
     _locked: File,
 }
 
-impl Gate {
-    /// None where sysfs is not mounted: then nobody waits for anybody.
-    pub fn open() -> Option<Gate> {
-        File::open(Path::new(PMU).join("type")).ok().map(Gate)
+impl AttachLock {
+    /// `None` where sysfs is not mounted: then attaching may wait for detaching.
+    pub fn open() -> Option<AttachLock> {
+        File::open(Path::new(PMU).join("type")).ok().map(AttachLock)
     }
 
-    /// For who attaches.
-    pub fn go_first(self) -> First {
-        let Gate(file) = self;
-        // A file system without locks: we stand in line.
+    /// Called before attaching.
+    pub fn lock(self) -> AttachGuard {
+        let AttachLock(file) = self;
+        // Fails on a file system without locks: attaching then waits for detaching.
         let _ = flock(&file, FlockOperation::LockShared);
-        First { _locked: file }
+        AttachGuard { _locked: file }
     }
 
-    /// For who detaches: waits while somebody attaches.
-    pub fn let_pass(&self) {
+    /// Called before each event is closed: waits while a tracer attaches.
+    pub fn wait_until_free(&self) {
         let _ = flock(&self.0, FlockOperation::LockExclusive)
             .and_then(|()| flock(&self.0, FlockOperation::Unlock));
     }

@@ -6,7 +6,7 @@
 //! Under load the ring is looked at every [`PAUSE_MS`] and never wakes us (see `ring`); otherwise we sleep until it does.
 
 use crate::attach;
-use crate::attach::detach::{Detached, Detaching};
+use crate::attach::detach::{DetachSummary, PendingDetach};
 use crate::kernel::clock::{Clock, SystemClock};
 use crate::kernel::signals::{Arrivals, StopSignals};
 use crate::kernel::sys;
@@ -85,7 +85,7 @@ pub enum Reason {
     /// A watch asked for it.
     Watch,
     /// All tests or benches have run.
-    Tried {
+    TestsDone {
         /// Tests that failed.
         failed: usize,
     },
@@ -107,7 +107,7 @@ pub struct Ending {
     /// Records with an unknown id or too short; 0 unless there is a bug.
     pub unknown: u64,
     /// How the probes were taken away.
-    pub detached: Detached,
+    pub detached: DetachSummary,
 }
 
 impl Session {
@@ -115,9 +115,9 @@ impl Session {
     pub fn run(&mut self, sink: &mut dyn Sink, names: &dyn Names, mut control: Control<'_>) -> Ending {
         let mut emitter = Emitter::new(sink, names);
         emitter.signals = control.signals;
-        let read = match self.trials.is_empty() {
+        let read = match self.tests.is_empty() {
             true => self.read(&mut emitter, &mut control),
-            false => self.try_all(&mut emitter, &control),
+            false => self.run_tests(&mut emitter, &control),
         };
         let reason = match read {
             Ok(reason) => reason,
@@ -128,7 +128,7 @@ impl Session {
         emitter.interrupted |= matches!(reason, Reason::Signal(_));
         let (after_exit, commands_skipped, unknown) = (0, 0, 0);
         let mut ending =
-            Ending { reason, after_exit, commands_skipped, unknown, detached: Detached::default() };
+            Ending { reason, after_exit, commands_skipped, unknown, detached: DetachSummary::default() };
         // A sink that has failed once is not written to again.
         if !matches!(ending.reason, Reason::Sink(_))
             && let Err(failure) = self.finish(&mut emitter, &mut ending, detaching, ended_ns)
@@ -157,7 +157,7 @@ impl Session {
         control: &mut Control<'_>,
     ) -> Result<Reason, Failure> {
         // Before anybody can know that it runs: the signal would end it.
-        let wanted = control.maps_on_signal && self.on_signals.is_empty();
+        let wanted = control.maps_on_signal && self.signal_programs.is_empty();
         let maps_signal = wanted.then(|| Arrivals::of(libc::SIGUSR1)).transpose().map_err(Failure::Kernel)?;
         emitter.say(&self.core.manifest, &Output::Attached { probes: self.attached() })?;
         if let Some(on_attached) = control.on_attached {
@@ -207,7 +207,7 @@ impl Session {
         let mut fds = vec![sys::readable(ring), sys::readable(signals)];
         fds.extend(control.targets.iter().map(|target| sys::readable(target.as_raw_fd())));
         fds.extend(control.watches.iter().map(|watch| sys::readable(watch.fd())));
-        fds.extend(self.on_signals.iter().map(|on| sys::readable(on.signal.fd())));
+        fds.extend(self.signal_programs.iter().map(|on| sys::readable(on.signal.fd())));
         fds.push(sys::readable(maps_signal));
         if sys::poll(&mut fds, pause_ms.unwrap_or(-1)).map_err(Failure::Kernel)? == 0 {
             return Ok(None);
@@ -234,7 +234,7 @@ impl Session {
 
     /// Runs the programs of the signals that came.
     fn serve_signals(&self) -> io::Result<()> {
-        for on in &self.on_signals {
+        for on in &self.signal_programs {
             (0..on.signal.take()).try_for_each(|_| attach::run_once(&on.program))?;
         }
         Ok(())
@@ -256,7 +256,7 @@ impl Session {
         &mut self,
         emitter: &mut Emitter<'_>,
         ending: &mut Ending,
-        detaching: Detaching,
+        detaching: PendingDetach,
         ended_ns: u64,
     ) -> Result<(), Failure> {
         // While the kernel works; what was being written at the end comes behind it.
@@ -267,7 +267,7 @@ impl Session {
         self.core.stop_clock_at(ended_ns).map_err(Failure::Kernel)?;
         // The commands of END are run, whatever ended the run.
         (emitter.signals, emitter.interrupted) = (None, false);
-        for end in std::mem::take(&mut self.ends) {
+        for end in std::mem::take(&mut self.end_programs) {
             attach::run_once(&end.program).map_err(Failure::Kernel)?;
             self.core.drain(emitter, usize::MAX)?;
             self.core.ring.release(false);
@@ -303,7 +303,7 @@ impl Session {
         let core = &self.core;
         emitter.from = None;
         emitter.say_rest(&core.manifest)?;
-        if self.trials.is_empty() {
+        if self.tests.is_empty() {
             emitter.say(&core.manifest, &Output::End)?;
         }
         self.say_maps(emitter)?;

@@ -8,8 +8,8 @@ use super::event_loop::{Control, Reason};
 use super::records::{Emitter, Failure};
 use crate::kernel::features;
 use crate::kernel::signals::StopSignals;
-use crate::run_stats::Counting;
-use crate::session::{Core, Session, ToTry};
+use crate::run_stats::RunTimeStats;
+use crate::session::{Core, Session, TestProgram};
 use crate::{attach, run_stats};
 use report::sink::TextSink;
 use report::test_results::{Step, Tested};
@@ -31,7 +31,7 @@ const BATCH: u64 = 64;
 
 impl Session {
     /// Runs all tests, or all benches, in the order of the script.
-    pub(super) fn try_all(
+    pub(super) fn run_tests(
         &mut self,
         emitter: &mut Emitter<'_>,
         control: &Control<'_>,
@@ -41,16 +41,16 @@ impl Session {
         if let Some(code) = self.core.exit_code().map_err(Failure::Kernel)? {
             return self.core.drain_to_exit(emitter, code).map(Reason::Exit);
         }
-        let Session { core, trials, .. } = self;
-        let kind = trials.first().map_or(Trial::Test, |trial| trial.kind);
-        let names = trials.iter().map(|trial| trial.name.clone()).collect();
+        let Session { core, tests, .. } = self;
+        let kind = tests.first().map_or(Trial::Test, |test| test.kind);
+        let names = tests.iter().map(|test| test.name.clone()).collect();
         say(core, emitter, Step::Begin { kind, names })?;
         let mut failed = Vec::new();
         let bench = if kind == Trial::Bench { Some(Bench::start().map_err(Failure::Kernel)?) } else { None };
-        for trial in &*trials {
+        for test in &*tests {
             let step = match &bench {
-                Some(bench) => bench.step(core, emitter, trial, control.signals)?,
-                None => Step::Tested(core.test(emitter.names, trial)?),
+                Some(bench) => bench.step(core, emitter, test, control.signals)?,
+                None => Step::Tested(core.test(emitter.names, test)?),
             };
             if let Step::Tested(Tested { name, passed: false, .. }) = &step {
                 failed.push(name.clone());
@@ -60,9 +60,9 @@ impl Session {
                 return Ok(Reason::Signal(signal));
             }
         }
-        let tried = Reason::Tried { failed: failed.len() };
-        say(core, emitter, Step::End { kind, count: trials.len(), failed })?;
-        Ok(tried)
+        let done = Reason::TestsDone { failed: failed.len() };
+        say(core, emitter, Step::End { kind, count: tests.len(), failed })?;
+        Ok(done)
     }
 }
 
@@ -72,10 +72,10 @@ fn say(core: &Core, emitter: &mut Emitter<'_>, step: Step) -> Result<(), Failure
 }
 
 impl Core {
-    fn test(&mut self, names: &dyn Names, trial: &ToTry) -> Result<Tested, Failure> {
-        self.begin_again()?;
+    fn test(&mut self, names: &dyn Names, test: &TestProgram) -> Result<Tested, Failure> {
+        self.reset_test()?;
         let start = Instant::now();
-        attach::run_once(&trial.program).map_err(Failure::Kernel)?;
+        attach::run_once(&test.program).map_err(Failure::Kernel)?;
         let ns = start.elapsed().as_nanos() as u64;
         let mut heard = Heard::default();
         let mut emitter = Emitter::new(&mut heard, names);
@@ -85,13 +85,13 @@ impl Core {
         self.ring.release(false);
         let returned = self.control().map_or(Ok(0), |cell| cell.returned()).map_err(Failure::Kernel)?;
         // END, and the test behind, are not ended with this one.
-        self.begin_again()?;
+        self.reset_test()?;
         let passed = returned == 0 && exited.unwrap_or(0) == 0 && !heard.error;
-        Ok(Tested { name: trial.name.clone(), passed, ns, output: heard.text.take() })
+        Ok(Tested { name: test.name.clone(), passed, ns, output: heard.text.take() })
     }
 
-    fn begin_again(&self) -> Result<(), Failure> {
-        self.control().map_or(Ok(()), |cell| cell.begin_again()).map_err(Failure::Kernel)
+    fn reset_test(&self) -> Result<(), Failure> {
+        self.control().map_or(Ok(()), |cell| cell.reset_test()).map_err(Failure::Kernel)
     }
 }
 
@@ -150,7 +150,7 @@ impl Sink for Heard {
 /// The kernel counts, and a run of nothing takes so long.
 struct Bench {
     empty_ns: f64,
-    _counting: Counting,
+    _counting: RunTimeStats,
 }
 
 /// How often a program ran, and how long that took, by the kernel's count.
@@ -162,7 +162,7 @@ struct Taken {
 
 impl Taken {
     fn of(program: &OwnedFd) -> io::Result<Taken> {
-        run_stats::counted(program).map(|(runs, ns)| Taken { runs, ns })
+        run_stats::read_program_stats(program).map(|(runs, ns)| Taken { runs, ns })
     }
 
     fn since(self, before: Taken) -> Taken {
@@ -176,7 +176,7 @@ impl Taken {
 
 impl Bench {
     fn start() -> io::Result<Bench> {
-        let counting = Counting::start()?;
+        let counting = RunTimeStats::start()?;
         let empty = features::empty_program()?;
         let begin = Instant::now();
         while begin.elapsed() < EMPTY_TIME {
@@ -190,33 +190,33 @@ impl Bench {
         &self,
         core: &mut Core,
         emitter: &mut Emitter<'_>,
-        trial: &ToTry,
+        test: &TestProgram,
         signals: Option<&StopSignals>,
     ) -> Result<Step, Failure> {
-        let first = core.test(emitter.names, trial)?;
+        let first = core.test(emitter.names, test)?;
         if !first.passed {
             return Ok(Step::Tested(first));
         }
         let run = |core: &mut Core| -> Result<(), Failure> {
-            (0..BATCH).try_for_each(|_| attach::run_once(&trial.program)).map_err(Failure::Kernel)?;
+            (0..BATCH).try_for_each(|_| attach::run_once(&test.program)).map_err(Failure::Kernel)?;
             // What it says nobody needs, and a full ring would change what it takes.
             core.discard();
             core.ring.release(false);
             Ok(())
         };
         run(core)?;
-        let before = Taken::of(&trial.program).map_err(Failure::Kernel)?;
+        let before = Taken::of(&test.program).map_err(Failure::Kernel)?;
         let begin = Instant::now();
         while begin.elapsed() < BENCH_TIME && !signals.is_some_and(StopSignals::is_waiting) {
             run(core)?;
         }
-        let taken = Taken::of(&trial.program).map_err(Failure::Kernel)?.since(before);
+        let taken = Taken::of(&test.program).map_err(Failure::Kernel)?.since(before);
         if core.exit_code().map_err(Failure::Kernel)?.is_some() {
-            core.begin_again()?;
+            core.reset_test()?;
             let output = b"what calls `exit()` runs once, and cannot be measured\n".to_vec();
             return Ok(Step::Tested(Tested { passed: false, output, ..first }));
         }
         let average_ns = (taken.average_ns() - self.empty_ns).max(0.0).round() as u64;
-        Ok(Step::Benched { name: trial.name.clone(), average_ns, runs: taken.runs })
+        Ok(Step::Benched { name: test.name.clone(), average_ns, runs: taken.runs })
     }
 }

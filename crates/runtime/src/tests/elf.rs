@@ -1,10 +1,10 @@
 //! Entire objects through libbpf: a counting program, assembled and written here, with maps declared by BTF.
 
 use super::*;
-use crate::attach::detach::Detaching;
+use crate::attach::detach::PendingDetach;
 use crate::error::LoadError;
-use crate::module::{ModuleId, Part};
-use crate::session::{Loaded, Options};
+use crate::module::{ModuleId, ModulePart};
+use crate::session::{LoadedScript, Options};
 use object::write::{Object, Relocation, SectionId, Symbol, SymbolId, SymbolSection};
 use object::{
     Architecture, BinaryFormat, Endianness, RelocationFlags, SectionKind, SymbolFlags, SymbolKind,
@@ -174,7 +174,7 @@ fn a_module_that_extends_a_session_counts_in_the_same_map() {
     let (code, uses_map_at) = counts();
     let elf = object(&code, Some(uses_map_at));
     let first = compiled(elf.clone(), vec![site(probed_one, 0, 0, 0)]);
-    let loaded = Loaded::load(&first, &Options::default()).expect("loads");
+    let loaded = LoadedScript::load(&first, &Options::default()).expect("loads");
     let mut session = loaded.attach(&only_us()).expect("attaches");
     probed_one(1);
     probed_two(1);
@@ -188,16 +188,16 @@ fn a_module_that_extends_a_session_counts_in_the_same_map() {
     let is = |bits| vec![(vec![], Cell::Number { bits, signed: false })];
     assert_eq!(count(&session), is(3));
 
-    let part = |module, clause| Part { module, clause: Some(clause) };
-    let wait = |detaching: Detaching| {
+    let part = |module, clause| ModulePart { module, clause: Some(clause) };
+    let wait = |detaching: PendingDetach| {
         assert!(!detaching.wait(Duration::from_secs(10)).left_behind);
     };
-    wait(session.drop_part(part(ModuleId::default(), 0)));
+    wait(session.detach_part(part(ModuleId::default(), 0)));
     probed_one(1);
     assert_eq!(count(&session), is(3), "detached");
     probed_two(1);
     assert_eq!(count(&session), is(4), "another module, whatever its clauses' numbers");
-    wait(session.drop_part(part(module.id, 0)));
+    wait(session.detach_part(part(module.id, 0)));
     probed_two(1);
     assert_eq!(count(&session), is(4));
     session.clear(0).expect("clear");
@@ -216,7 +216,7 @@ fn a_module_that_extends_a_session_counts_in_the_same_map() {
 fn a_refused_program_is_our_bug_and_comes_with_clause_and_log() {
     let Some(_alone) = alone() else { return };
     let refused = compiled(object(&refused(), None), vec![site(probed_one, 0, 0, 0)]);
-    let error = Loaded::load(&refused, &Options::default()).err().expect("refused");
+    let error = LoadedScript::load(&refused, &Options::default()).err().expect("refused");
     assert!(
         matches!(&error, LoadError::Refused { place, errno, .. } if place == "line 3" && errno.raw_os_error() == Some(libc::EACCES))
     );
@@ -232,11 +232,11 @@ fn a_manifest_that_names_what_is_not_there_is_refused() {
     let (code, uses_map_at) = counts();
     let mut compiled = compiled(object(&code, Some(uses_map_at)), vec![]);
     compiled.manifest.maps[0].symbol = "elsewhere".into();
-    let error = Loaded::load(&compiled, &Options::default()).err().expect("refused");
+    let error = LoadedScript::load(&compiled, &Options::default()).err().expect("refused");
     assert!(matches!(&error, LoadError::Missing { what: "map", symbol } if symbol == "elsewhere"), "{error}");
     compiled.manifest.maps.clear();
     compiled.manifest.programs[0].symbol = "nobody".into();
-    let error = Loaded::load(&compiled, &Options::default()).err().expect("refused");
+    let error = LoadedScript::load(&compiled, &Options::default()).err().expect("refused");
     assert!(matches!(&error, LoadError::Missing { what: "program", .. }), "{error}");
 }
 
@@ -248,6 +248,6 @@ fn a_map_that_the_kernel_refuses_is_named() {
     // Values of all CPUs go through one buffer, and this is beyond its limit.
     maps[3].1[2] = 1 << 30;
     let compiled = compiled(object_with(&maps, &code, Some(uses_map_at)), vec![]);
-    let error = Loaded::load(&compiled, &Options::default()).err().expect("refused");
+    let error = LoadedScript::load(&compiled, &Options::default()).err().expect("refused");
     assert!(matches!(&error, LoadError::Map { symbol, .. } if symbol == "calls"), "{error}");
 }

@@ -1,36 +1,36 @@
 //! The declarations of every generated script, and the attach points of its clauses.
 
-/// What a clause may ask for.
+/// Kind of a probe, which determines the values that a clause may use.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub enum Side {
-    /// The time.
+    /// A timer: the time.
     Timer,
-    /// The time, of `BEGIN` and `END`: nothing is interrupted.
+    /// `BEGIN` and `END`: the time; they interrupt nothing.
     Ends,
-    /// The same of a test, which returns a number.
+    /// A test, which returns a number.
     Test,
-    /// Registers and arguments.
+    /// Entry of a function: registers and arguments.
     Entry,
-    /// The result, the duration, arguments as they were.
+    /// Return of a function: the result, the duration, and arguments at entry.
     Return,
 }
 
-/// Where a clause runs.
+/// A probe.
 pub struct Probe {
-    /// As a script writes it.
+    /// Attach point in a script.
     pub name: &'static str,
-    /// What may be asked for.
+    /// Kind.
     pub side: Side,
-    /// Integers that its functions have by name.
+    /// Names of integer arguments of its functions.
     pub args: &'static [&'static str],
-    /// What else they have.
+    /// Other arguments of its functions.
     pub of: &'static [&'static str],
-    /// Its functions return a `CUresult`.
+    /// True if its functions return a `CUresult`.
     pub result: bool,
 }
 
 impl Probe {
-    /// An operation, of functions whose arguments differ.
+    /// Whether the probe is an operation, whose functions have different arguments.
     pub fn is_operation(&self) -> bool {
         self.name.starts_with("cuda:")
     }
@@ -52,7 +52,7 @@ const fn having(of: &'static [&'static str], probe: Probe) -> Probe {
     Probe { of, ..probe }
 }
 
-/// All of them.
+/// All probes.
 pub static PROBES: &[Probe] = &[
     entry("uprobe:libcuda:cuInit", &["args.Flags"]),
     entry("uprobe:libcuda:cuMem*", &[]),
@@ -84,7 +84,7 @@ pub static PROBES: &[Probe] = &[
     probe(Side::Ends, "END", &[]),
 ];
 
-/// Settings, one of which a script has.
+/// Settings; a script has one of them.
 pub static SETTINGS: &[&str] = &[
     "",
     "config = { max_strlen = 48; }\n",
@@ -92,7 +92,7 @@ pub static SETTINGS: &[&str] = &[
     "config = { max_map_keys = 9; }\n",
 ];
 
-/// Types, macros and maps with room for a few keys.
+/// Types, macros, and maps with a capacity of a few keys.
 pub const DECLARATIONS: &str = "\
 #define SIX 6
 enum color { RED, GREEN = 3, BLUE = -2 };
@@ -112,7 +112,7 @@ macro note(@m, k) { @m[k]++; @m[k] }
 macro digits(v) { let $n = 0; let $rest = (uint64)v; while ($rest > 0) { $rest = $rest / 10; $n++; } $n }
 ";
 
-/// Gives every map something, so that each has a type.
+/// Assigns a value to every map, so that each has a type.
 pub const FIRST: &str = "BEGIN { @i[0] = 1; @u = (uint64)5; @t[1, comm] = comm; @c[(uint64)0] = count(); @d = sum((int64)1); \
                          @m[0] = min((int64)5); @x[comm] = max((uint64)1); @h = hist((int64)3, 1); @hk[0] = hist((int64)3); \
                          @a[0] = avg((int64)4); @s[0] = stats((int64)9); @lh = lhist((int64)4, -10, 100, 7); \

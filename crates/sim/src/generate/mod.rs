@@ -18,7 +18,7 @@ use crate::rng::Rng;
 use declarations::{DECLARATIONS, FIRST, PROBES, Probe, SETTINGS, Side};
 use phrases::{Phrase, TABLES};
 
-/// The script of a seed.
+/// The script for a seed.
 pub fn script(seed: u64) -> String {
     let mut maker = Maker {
         rng: Rng::new(seed),
@@ -46,12 +46,12 @@ struct Maker {
     rng: Rng,
     text: String,
     indent: usize,
-    /// Loops around the statement being made.
+    /// Number of loops that enclose the current statement.
     loops: u32,
     probe: &'static Probe,
-    /// The clause has set its variables.
+    /// True if the clause has set its variables.
     variables: bool,
-    /// In a loop over a map, which it must not change.
+    /// True inside a loop over a map, which the body must not change.
     looped: bool,
 }
 
@@ -83,46 +83,46 @@ impl Maker {
         self.line("}");
     }
 
-    /// Whether a phrase may stand here, by a letter of what it needs.
+    /// Whether a phrase with this requirement, a letter, is allowed at this point.
     fn allows(&mut self, need: char) -> bool {
         let Probe { side, result, .. } = *self.probe;
         let called = matches!(side, Side::Entry | Side::Return);
         match need {
-            // The clause's variables, effects and reads of memory: all that a predicate has not.
+            // Variables of the clause, side effects and reads of memory: not in a predicate.
             'v' => self.variables,
             // Maps that may be changed.
             'm' => !self.looped,
-            // A called function.
+            // A function probe.
             'c' => called,
-            // Its arguments by number.
+            // Arguments by number.
             'a' => called && !self.probe.is_operation(),
-            // A call that begins, of one function.
+            // The entry of a single function.
             'f' => side == Side::Entry && !self.probe.name.contains(['*', ',']) && !self.probe.is_operation(),
             // An operation.
             'o' => called && self.probe.is_operation(),
-            // No function.
+            // A probe that is not on a function.
             't' => !called,
-            // Its return.
+            // A return.
             'r' => side == Side::Return,
-            // Its result.
+            // A result.
             'R' => result,
-            // Something that is interrupted.
+            // A probe that interrupts something.
             'n' => !matches!(side, Side::Ends | Side::Test),
             // A test, which may return a value.
             'T' => side == Side::Test,
-            // Divisions and reads of memory, which may fail. Parts of the predicate of a return probe are evaluated when the call
-            // begins: a call that never returns would count its division by zero all the same, and where such a part does not
-            // hold, what stands before it is not read.
+            // Divisions and reads of memory, which may fail. Parts of the predicate of a return probe are
+            // evaluated at entry: a call that never returns would count its division by zero. If such a part
+            // fails, the parts before it are not evaluated.
             'd' => self.variables || side != Side::Return,
-            // A loop around.
+            // An enclosing loop.
             'l' => self.loops > 0,
-            // Seldom.
+            // Rare.
             'x' => self.rng.chance(20),
             other => panic!("nobody knows what `{other}` needs"),
         }
     }
 
-    /// Text of a kind, nested so deeply at most.
+    /// A phrase of a kind, nested at most `depth` deep.
     fn phrase(&mut self, letter: char, depth: u32) -> String {
         let table = TABLES.iter().find(|table| table.letter == letter).expect("a table for each letter");
         let deep = if depth > 0 && !table.deep.is_empty() { table.deep } else { table.leaves };
@@ -140,7 +140,7 @@ impl Maker {
         self.fill(text, depth.saturating_sub(1))
     }
 
-    /// A text with what stands between backticks filled in.
+    /// Replaces the placeholders between backticks.
     fn fill(&mut self, text: &str, depth: u32) -> String {
         let parts: Vec<&str> = text.split('`').collect();
         let part = |(at, part): (usize, &&str)| {
@@ -181,7 +181,7 @@ impl Maker {
         }
     }
 
-    /// An integer that the probe has.
+    /// An integer argument of the probe.
     fn argument(&mut self) -> String {
         let may_fail = self.allows('d');
         if !self.probe.args.is_empty() && self.rng.chance(40) {
@@ -216,7 +216,7 @@ mod tests {
         }
     }
 
-    /// Built-ins that no generated script has, and why.
+    /// Built-ins that no generated script uses, with the reason.
     const LEFT_OUT: &[(&str, &str)] = &[
         ("argN", "`arg0` and its like are there"),
         ("kptr", "worlds have no memory of the kernel"),

@@ -4,20 +4,20 @@
 //! depth 1 at most; `` `0..8` `` by one of these numbers; `` `+ - *` `` by one of these words; `` `arg` `` and `` `of` `` by an
 //! argument of the probe's functions.
 
-/// A row: how often, what it needs (see [`super::Maker::allows`]), text.
+/// A row: weight, requirements (see [`super::Maker::allows`]), text.
 pub type Phrase = (u32, &'static str, &'static str);
 
-/// Phrases for one kind of place; where nothing may nest any more, only `leaves`.
+/// Phrases for one kind of placeholder; at depth 0 only `leaves`.
 pub struct Table {
-    /// What `` `i` `` says.
+    /// Letter of the placeholder: `` `i` ``.
     pub letter: char,
-    /// Phrases of depth 0.
+    /// Phrases without nested placeholders of depth.
     pub leaves: &'static [Phrase],
-    /// Deeper; leaves may stand there too.
+    /// Phrases at greater depth, in addition to the leaves.
     pub deep: &'static [Phrase],
 }
 
-/// All of them.
+/// All tables.
 pub static TABLES: &[Table] =
     &[INT, UNSIGNED, STRING, MADE, KEY, ADDRESS, CONDITION, COLOR, RECORD, TUPLE, WORDS, FLAT];
 
@@ -105,7 +105,7 @@ const UNSIGNED: Table = Table {
     ],
 };
 
-/// Text of 16 bytes at most.
+/// Text of at most 16 bytes.
 const STRING: Table = Table {
     letter: 's',
     leaves: &[
@@ -126,7 +126,7 @@ const STRING: Table = Table {
     ],
 };
 
-/// Text made of text.
+/// Text computed from other text.
 const MADE: Table = Table {
     letter: 'm',
     leaves: &[(1, "", "toupper(`s0`)")],
@@ -138,10 +138,10 @@ const MADE: Table = Table {
     ],
 };
 
-/// Few different keys, so that they meet.
+/// Few different keys, so that keys repeat.
 const KEY: Table = Table { letter: 'k', leaves: &[(1, "", "(`i0` & 7)")], deep: &[(1, "", "(`i1` & 7)")] };
 
-/// Where memory may be.
+/// An address that may be mapped.
 const ADDRESS: Table = Table {
     letter: 'p',
     leaves: &[(1, "t", "nsecs"), (1, "a", "arg`0..4`"), (1, "od", "args.bytes"), (1, "or", "duration")],
@@ -203,7 +203,7 @@ const TUPLE: Table = Table {
     deep: &[(1, "", "(`i2`, `s1`, ((uint8)`i1`, `u1`))")],
 };
 
-/// Anything that prints as words.
+/// Any value that prints as a word.
 const WORDS: Table = Table {
     letter: 'w',
     leaves: &[
@@ -241,7 +241,7 @@ const WORDS: Table = Table {
     ],
 };
 
-/// Statements that hold no others.
+/// Statements without nested statements.
 const FLAT: Table = Table {
     letter: ';',
     leaves: &[],
@@ -314,7 +314,7 @@ const FLAT: Table = Table {
         (1, "c", "@api[api] = count();"),
         (1, "", "@on[probe] = count();"),
         (1, "c", "@within[parent_func, call_depth] = count();"),
-        // What is said.
+        // Output.
         (2, "", "printf(\"%d %s\", `i`, `s2`);"),
         (1, "", "heading(\"%d %s\", `i`, `s2`); printf(\"%d %s\", (a = `i1`, b = `s1`));"),
         (2, "", "printf(\"`%x %08x %-9d %#o %c %p`\", `u`);"),
@@ -361,7 +361,7 @@ const FLAT: Table = Table {
         (1, "m", "print(@a, 2, 10);"),
         (2, "m", "clear(@`hk i l total z`);"),
         (2, "m", "zero(@`c z last i hk`);"),
-        // Ways out.
+        // Statements that leave a loop or the clause.
         (3, "l", "if (`c2`) { `break continue` }"),
         (1, "x", "if (`c2`) { `return exit(3)` }"),
         (2, "T", "if (`c2`) { return `i2`; }"),

@@ -2,7 +2,7 @@
 
 use super::Maker;
 
-/// Expressions nest so deeply at most.
+/// Largest nesting depth of expressions.
 pub const DEPTH: u32 = 4;
 
 impl Maker {
@@ -55,7 +55,7 @@ impl Maker {
                 self.nested(&head);
             }
             1 => {
-                // The counter is the condition's, so that `continue` cannot make it endless.
+                // The condition increments the counter, so that `continue` cannot make the loop endless.
                 let counter = format!("$w{}", self.loops);
                 self.line(&format!("{counter} = 0;"));
                 let head = self.fill(&format!("while ({counter}++ < 4 && `c`)"), 2);

@@ -8,17 +8,17 @@ const ARRAY: u32 = 3;
 const STRUCT: u32 = 4;
 const VAR: u32 = 14;
 
-/// A type as far as map definitions need it.
+/// A type, as far as map definitions need it.
 struct Type {
     name: u32,
     kind: u32,
-    /// Size or type.
+    /// Size, or the type that it refers to.
     word: u32,
-    /// What follows the header.
+    /// Words after the header.
     rest: Vec<u32>,
 }
 
-/// Words that follow a type's header.
+/// Number of words after the header of a type.
 fn extra(kind: u32, vlen: usize) -> Option<usize> {
     Some(match kind {
         1 | VAR | 17 => 1,
@@ -30,7 +30,7 @@ fn extra(kind: u32, vlen: usize) -> Option<usize> {
     })
 }
 
-/// Reads the maps of section `.BTF`.
+/// Reads the map definitions from section `.BTF`.
 pub fn maps(btf: &[u8]) -> Result<Vec<MapDef>, LoadError> {
     let bad = || LoadError::Btf("cut short or of an unknown kind");
     let word = |at: usize| btf.get(at..at + 4).map(|b| u32::from_le_bytes(b.try_into().expect("4 bytes")));

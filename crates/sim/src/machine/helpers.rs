@@ -10,7 +10,7 @@ use codegen::bpf::helper::Helper;
 /// BPF_MAX_LOOPS
 const MAX_LOOPS: u64 = 8 << 20;
 
-/// A call in progress: the arguments, and the helper's name for messages.
+/// A call in progress: its arguments, and the helper's name for messages.
 struct Args<'a> {
     frame: &'a Frame,
     helper: &'static str,
@@ -25,13 +25,13 @@ impl Args<'_> {
         Err(Trap::Argument { helper: self.helper, what: what.into() })
     }
 
-    /// A size: the verifier wants it small and not negative.
+    /// A size argument: the verifier requires it to be small and not negative.
     fn size(&self, n: u8) -> Result<u64, Trap> {
         let size = self.get(n)?;
         if size >= 1 << 29 { self.refuse(format!("a size of {size:#x}")) } else { Ok(size) }
     }
 
-    /// Flags, of which only some are known.
+    /// A flags argument; flags outside of `known` are refused.
     fn flags(&self, n: u8, known: u64) -> Result<u64, Trap> {
         let flags = self.get(n)?;
         if flags & !known != 0 { self.refuse(format!("flags {flags:#x}")) } else { Ok(flags) }
@@ -130,7 +130,7 @@ impl Machine {
         Ok(self.memory.read(args.get(2)?, u64::from(map.def.key_size))?.to_vec())
     }
 
-    /// Not for ring buffers and stack maps, which have calls of their own.
+    /// Map and key of a call. Ring buffers and stack maps are refused, since they have other helpers.
     fn keyed(&self, args: &Args) -> Result<(usize, Vec<u8>), Trap> {
         let map = self.map_argument(args, 1)?;
         if matches!(self.maps[map].def.kind, MapKind::Ring | MapKind::StackTrace) {
@@ -200,7 +200,7 @@ impl Machine {
         Ok(self.maps[map].stack_id(frames) as u64)
     }
 
-    /// Addresses, as many as there is room for; how many bytes they take.
+    /// Writes as many addresses as fit, and returns their size in bytes.
     fn get_stack(&mut self, run: &Run, args: &Args) -> Result<u64, Trap> {
         const USER: u64 = 1 << 8;
         self.context_argument(run, args, 1)?;
@@ -224,7 +224,7 @@ impl Machine {
         Ok(result as u64)
     }
 
-    /// From the program's own memory, which it must have written.
+    /// Reads from the program's own memory, which must have been written.
     fn read_kernel(&mut self, args: &Args) -> Result<u64, Trap> {
         let bytes = self.memory.read(args.get(3)?, args.size(2)?)?.to_vec();
         self.memory.write(args.get(1)?, &bytes)?;
@@ -249,14 +249,14 @@ impl Machine {
         Ok(text.len() as u64)
     }
 
-    /// The kernel leaves what is behind the NUL as it was, so a program that counts on it shows here; on failure it
-    /// zeroes all.
+    /// Reads a string. The kernel leaves the bytes after the NUL unchanged, so a program that relies on them is
+    /// detected. On failure it zeroes the buffer.
     fn read_user_str(&mut self, run: &Run, args: &Args) -> Result<u64, Trap> {
         let (to, size) = (args.get(1)?, args.size(2)?);
         if size == 0 {
             return Ok(0);
         }
-        // The whole buffer must be the program's, however short the text is.
+        // The whole buffer must belong to the program, even if the text is short.
         self.memory.room(to, size)?;
         let Some(mut text) = run.hit.user.read_str(args.get(3)?, size) else {
             self.memory.write(to, &vec![0; size as usize])?;
@@ -267,7 +267,7 @@ impl Machine {
         Ok(text.len() as u64)
     }
 
-    /// The world has one pid namespace.
+    /// There is a single pid namespace in the world.
     fn namespace_pid(&mut self, run: &Run, args: &Args) -> Result<u64, Trap> {
         if args.size(4)? != 8 {
             return args.refuse("a size other than 8");
@@ -286,7 +286,7 @@ impl Machine {
         }
     }
 
-    /// Takes room for a record; false if there is none.
+    /// Reserves space for a record; false if the ring buffer is full.
     fn ring_take(&mut self, ring: usize, size: u64) -> bool {
         let ring = &mut self.maps[ring];
         let room = ring.used + Map::ring_space(size) <= u64::from(ring.def.max_entries);
@@ -344,7 +344,7 @@ impl Machine {
         let here = self.memory.add("a key", Kind::ReadOnly, vec![]);
         let mut visited = 0;
         for key in self.maps[map].visited() {
-            // Keys that the loop removed are passed over.
+            // Keys that the loop has removed are skipped.
             let cpu = run.hit.moment.cpu;
             let Some(cell) = self.maps[map].lookup(&key, cpu, &mut self.memory) else { continue };
             self.memory.fill(here, &key);
@@ -372,7 +372,7 @@ impl Machine {
         Ok(count)
     }
 
-    /// True if the callback says stop.
+    /// Whether the callback ends the loop.
     fn callback(&mut self, run: &mut Run, function: usize, args: &[u64]) -> Result<bool, Trap> {
         match self.call(run, function, args)? {
             0 => Ok(false),
@@ -381,12 +381,12 @@ impl Machine {
         }
     }
 
-    /// A session's 8 bytes for a call.
+    /// Adds the session cookie of a call, 8 bytes.
     pub fn session_cookie(&mut self) -> RegionId {
         self.memory.add("the session cookie", Kind::Value, vec![0; 8])
     }
 }
-/// Forbids or allows that the program is preempted, which is done by turns.
+/// Disables or enables preemption; both must alternate.
 fn forbid_preemption(run: &mut Run, forbid: bool) -> Result<u64, Trap> {
     match std::mem::replace(&mut run.preemption_forbidden, forbid) == forbid {
         true => Err(Trap::Preemption),

@@ -1,22 +1,22 @@
 //! BPF instructions as the kernel decodes them: 8 bytes, little endian.
 
-/// An instruction, not yet understood.
+/// An encoded instruction, split into its fields.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Insn {
-    /// Class, operation, source.
+    /// Class, operation and source kind.
     pub opcode: u8,
     /// Destination register.
     pub dst: u8,
-    /// Source register, or a kind of reference.
+    /// Source register, or kind of the immediate.
     pub src: u8,
-    /// Signed offset: of memory, or of a jump in instructions.
+    /// Signed offset, of a memory access in bytes, of a jump in instructions.
     pub offset: i16,
     /// Immediate.
     pub imm: i32,
 }
 
 impl Insn {
-    /// From bytes.
+    /// Decodes 8 bytes.
     pub fn decode(bytes: [u8; 8]) -> Insn {
         Insn {
             opcode: bytes[0],
@@ -27,19 +27,19 @@ impl Insn {
         }
     }
 
-    /// To bytes.
+    /// Encodes the instruction.
     pub fn encode(self) -> [u8; 8] {
         let [o0, o1] = self.offset.to_le_bytes();
         let [i0, i1, i2, i3] = self.imm.to_le_bytes();
         [self.opcode, self.dst | self.src << 4, o0, o1, i0, i1, i2, i3]
     }
 
-    /// Low three bits: what sort of instruction.
+    /// Class of the instruction: the low three bits.
     pub fn class(self) -> u8 {
         self.opcode & 7
     }
 
-    /// Bytes of a memory access.
+    /// Size of a memory access in bytes.
     pub fn size(self) -> u64 {
         match self.opcode & 0x18 {
             0x00 => 4,
@@ -49,7 +49,7 @@ impl Insn {
         }
     }
 
-    /// The source is a register.
+    /// Whether the source is a register.
     pub fn from_register(self) -> bool {
         self.opcode & 8 != 0
     }
@@ -79,7 +79,7 @@ pub const CALL: u8 = 0x85;
 /// `exit`
 pub const EXIT: u8 = 0x95;
 
-/// Arithmetic by its code (high four bits); `None` for what is not arithmetic on two values.
+/// Evaluates arithmetic by its code (high four bits); `None` for a code without two operands.
 pub fn alu(code: u8, a: u64, b: u64, wide: bool) -> Option<u64> {
     if wide { alu64(code, a, b) } else { alu32(code, a as u32, b as u32).map(u64::from) }
 }
@@ -114,7 +114,7 @@ fn alu32(code: u8, a: u32, b: u32) -> Option<u32> {
     })
 }
 
-/// A jump's condition by its code; `None` for what is not a condition.
+/// Evaluates the condition of a jump by its code; `None` for other codes.
 pub fn condition(code: u8, a: u64, b: u64, wide: bool) -> Option<bool> {
     let (a, b) = if wide { (a, b) } else { (a & 0xffff_ffff, b & 0xffff_ffff) };
     let (s, t) = if wide { (a as i64, b as i64) } else { (i64::from(a as i32), i64::from(b as i32)) };

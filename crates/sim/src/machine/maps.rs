@@ -4,21 +4,21 @@ use super::memory::{Kind, Memory, RegionId};
 use crate::recency::Recency;
 use std::collections::BTreeMap;
 
-/// Errors of the map calls, as the kernel numbers them.
+/// Errors of map helpers, by the kernel's numbers.
 pub mod errno {
     /// No such key.
     pub const ENOENT: i64 = 2;
-    /// No room.
+    /// Map full.
     pub const E2BIG: i64 = 7;
     /// Bad address.
     pub const EFAULT: i64 = 14;
-    /// The key is there already.
+    /// The key already exists.
     pub const EEXIST: i64 = 17;
-    /// Not for this kind of map.
+    /// Unsupported for this kind of map.
     pub const EINVAL: i64 = 22;
 }
 
-/// `BPF_MAP_TYPE_*` that programs may use.
+/// Supported `BPF_MAP_TYPE_*`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum MapKind {
@@ -33,7 +33,7 @@ pub enum MapKind {
 }
 
 impl MapKind {
-    /// By the kernel's number.
+    /// The kind with the kernel's number.
     pub fn from_number(number: u32) -> Option<MapKind> {
         Some(match number {
             1 => MapKind::Hash,
@@ -52,7 +52,7 @@ impl MapKind {
         matches!(self, MapKind::Array | MapKind::PerCpuArray)
     }
 
-    /// One cell for each CPU.
+    /// Whether there is one cell per CPU.
     pub fn is_per_cpu(self) -> bool {
         matches!(self, MapKind::PerCpuHash | MapKind::PerCpuLruHash | MapKind::PerCpuArray)
     }
@@ -62,46 +62,46 @@ impl MapKind {
     }
 }
 
-/// What the object says of a map.
+/// Definition of a map in the object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MapDef {
     /// Symbol.
     pub name: String,
     /// Kind.
     pub kind: MapKind,
-    /// Bytes.
+    /// Size of a key in bytes.
     pub key_size: u32,
-    /// Bytes.
+    /// Size of a value in bytes.
     pub value_size: u32,
-    /// Keys, or bytes of a ring buffer.
+    /// Largest number of keys; for a ring buffer its size in bytes.
     pub max_entries: u32,
 }
 
 /// A map.
 #[derive(Debug)]
 pub struct Map {
-    /// As declared.
+    /// Definition.
     pub def: MapDef,
     cpus: usize,
-    /// For each key, one cell for each CPU (or one), in the order of loops over the map, so that runs repeat. Cells of
-    /// arrays are made when somebody asks for them: until then they are zero.
+    /// For each key one cell, or one per CPU, in the order of loops over the map, so that runs are reproducible.
+    /// Cells of arrays are created on first access; before that they are zero.
     cells: BTreeMap<Vec<u8>, Vec<RegionId>>,
     recent: Recency,
-    /// Stacks by id.
+    /// Stacks, indexed by id.
     pub stacks: Vec<Vec<u64>>,
     /// Records of a ring buffer.
     pub records: Vec<Vec<u8>>,
-    /// Bytes of a ring buffer in use.
+    /// Used bytes of a ring buffer.
     pub used: u64,
 }
 
-/// Keys of an array are kept big endian, so that their order is that of the numbers.
+/// Reverses the bytes of an array's key: big-endian keys have the order of the numbers.
 fn turned(key: &[u8]) -> Vec<u8> {
     key.iter().rev().copied().collect()
 }
 
 impl Map {
-    /// An empty map.
+    /// Creates an empty map.
     pub fn new(def: MapDef, cpus: u32) -> Map {
         let cpus = if def.kind.is_per_cpu() { cpus as usize } else { 1 };
         Map {
@@ -119,7 +119,7 @@ impl Map {
         if self.def.kind.is_array() { turned(key) } else { key.to_vec() }
     }
 
-    /// The key is one of an array's.
+    /// Whether the key is a valid index of an array.
     fn indexes(&self, key: &[u8]) -> bool {
         let index = key.try_into().map(u32::from_le_bytes);
         self.def.kind.is_array() && index.is_ok_and(|index| index < self.def.max_entries)
@@ -138,7 +138,7 @@ impl Map {
         cells.get(cpu as usize % self.cpus).copied()
     }
 
-    /// Cells of a key on all CPUs; none if it is not there.
+    /// Cells of a key on all CPUs; empty if the key does not exist.
     pub fn lookup_all(&mut self, key: &[u8], memory: &mut Memory) -> Vec<RegionId> {
         let place = self.place(key);
         if self.indexes(key) && !self.cells.contains_key(&place) {
@@ -147,7 +147,7 @@ impl Map {
         self.cells.get(&place).cloned().unwrap_or_default()
     }
 
-    /// Keys there are, in the order of loops. Of an array those whose cells somebody has asked for.
+    /// Existing keys in the order of loops; for an array those that were accessed.
     pub fn keys(&self) -> Vec<Vec<u8>> {
         self.cells.keys().map(|place| self.place(place)).collect()
     }
@@ -183,20 +183,20 @@ impl Map {
         0
     }
 
-    /// A program uses a key.
+    /// Marks a key as used.
     pub fn used(&mut self, key: &[u8]) {
         if self.def.kind.evicts() && self.cells.contains_key(key) {
             self.recent.used(key);
         }
     }
 
-    /// Makes room; false where old keys stay. The kernel's order is not as strict as this.
+    /// Evicts the least recently used key; false if the map does not evict. The kernel's order is less strict.
     fn evict(&mut self) -> bool {
         let oldest = if self.def.kind.evicts() { self.recent.take_oldest() } else { None };
         oldest.is_some_and(|key| self.cells.remove(&key).is_some())
     }
 
-    /// Sets a key from outside, all cells alike.
+    /// Sets the cells of a key on all CPUs, from outside of programs.
     pub fn set(&mut self, key: &[u8], value: &[u8], memory: &mut Memory) {
         if self.lookup_all(key, memory).is_empty() {
             self.insert(key, memory);
@@ -217,7 +217,7 @@ impl Map {
         }
     }
 
-    /// Removes all keys; cells of arrays become zero.
+    /// Removes all keys; cells of arrays are zeroed.
     pub fn clear(&mut self, memory: &mut Memory) {
         match self.def.kind.is_array() {
             true => self.zero(0, memory),
@@ -228,7 +228,7 @@ impl Map {
         }
     }
 
-    /// Makes every cell zero from `from` on.
+    /// Zeroes every cell from byte `from` on.
     pub fn zero(&mut self, from: usize, memory: &mut Memory) {
         for cell in self.cells.values().flatten() {
             let mut bytes = memory.bytes(*cell).to_vec();
@@ -237,7 +237,7 @@ impl Map {
         }
     }
 
-    /// `bpf_get_stackid`: the id of a stack, a new one if needed.
+    /// `bpf_get_stackid`: the id of a stack, which is added if it is new.
     pub fn stack_id(&mut self, frames: &[u64]) -> i64 {
         let limit = (self.def.value_size / 8) as usize;
         let kept = &frames[..frames.len().min(limit)];
@@ -251,7 +251,7 @@ impl Map {
         id as i64
     }
 
-    /// Bytes that a record takes in a ring buffer: a header of 8 and padding to 8.
+    /// Bytes that a record occupies in a ring buffer: a header of 8 bytes, and padding to 8.
     pub fn ring_space(size: u64) -> u64 {
         8 + size.next_multiple_of(8)
     }

@@ -15,38 +15,38 @@ const OFFSET_BITS: u32 = 40;
 pub struct RegionId(u32);
 
 impl RegionId {
-    /// Address of its byte `offset`.
+    /// Address of the byte at `offset`.
     pub fn address(self, offset: u64) -> u64 {
         (KERNEL | u64::from(self.0) << OFFSET_BITS).wrapping_add(offset)
     }
 }
 
-/// What a region is for, and so what may be done with it.
+/// Kind of a region, which determines the permitted accesses.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A function's 512 bytes: aligned, written before read.
+    /// Stack of a function, 512 bytes: aligned accesses, written before read.
     Stack,
-    /// The argument of a program: read-only, aligned.
+    /// Context of a program: read-only, aligned accesses.
     Context,
     /// Constants.
     ReadOnly,
-    /// A map's cell.
+    /// Cell of a map.
     Value,
     /// A ring buffer record not yet submitted.
     Record,
-    /// A map or function: an address to hand to helpers, never to follow.
+    /// Map or function: an address that is only passed to helpers.
     Handle,
 }
 
-/// See the module.
+/// A region of memory; see the module documentation.
 #[derive(Debug)]
 pub struct Region {
-    /// In messages.
+    /// Name in messages.
     pub name: String,
-    /// What for.
+    /// Kind.
     pub kind: Kind,
     bytes: Vec<u8>,
-    /// Bytes that were written; `None`: all of them.
+    /// Bytes that were written; `None` if all of them were.
     written: Option<Vec<bool>>,
     alive: bool,
 }
@@ -55,19 +55,19 @@ pub struct Region {
 #[derive(Debug, Default)]
 pub struct Memory {
     regions: Vec<Region>,
-    /// Stacks that functions gave back.
+    /// Stacks of functions that have returned.
     free_stacks: Vec<RegionId>,
 }
 
 impl Memory {
-    /// A region with these bytes.
+    /// Adds a region with these bytes.
     pub fn add(&mut self, name: impl Into<String>, kind: Kind, bytes: Vec<u8>) -> RegionId {
         let written = matches!(kind, Kind::Record | Kind::Stack).then(|| vec![false; bytes.len()]);
         self.regions.push(Region { name: name.into(), kind, bytes, written, alive: true });
         RegionId(self.regions.len() as u32 - 1)
     }
 
-    /// A stack frame, nothing in it written.
+    /// Adds a stack frame, whose bytes are not written yet.
     pub fn push_stack(&mut self, size: usize) -> RegionId {
         let Some(id) = self.free_stacks.pop() else {
             return self.add("the stack", Kind::Stack, vec![0; size]);
@@ -78,20 +78,20 @@ impl Memory {
         id
     }
 
-    /// Gives a stack frame back.
+    /// Removes a stack frame.
     pub fn pop_stack(&mut self, id: RegionId) {
         self.end(id);
         self.free_stacks.push(id);
     }
 
-    /// Ends a region's life and hands out its bytes.
+    /// Ends the lifetime of a region and returns its bytes.
     pub fn end(&mut self, id: RegionId) -> Vec<u8> {
         let region = &mut self.regions[id.0 as usize];
         region.alive = false;
         region.bytes.clone()
     }
 
-    /// Forgets what was written from `from` on: it must be written again before it is read.
+    /// Marks the bytes from `from` on as not written.
     pub fn forget(&mut self, id: RegionId, from: usize) {
         let region = &mut self.regions[id.0 as usize];
         let from = from.min(region.bytes.len());
@@ -101,21 +101,21 @@ impl Memory {
         region.written = Some(written);
     }
 
-    /// The bytes of a region, whatever was written.
+    /// The bytes of a region, written or not.
     pub fn bytes(&self, id: RegionId) -> &[u8] {
         &self.regions[id.0 as usize].bytes
     }
 
-    /// Sets all bytes of a region from outside of programs.
+    /// Sets all bytes of a region, from outside of programs.
     pub fn fill(&mut self, id: RegionId, bytes: &[u8]) {
         let region = &mut self.regions[id.0 as usize];
         region.bytes.clear();
         region.bytes.extend_from_slice(bytes);
     }
 
-    /// The region that an address lies in or near, and the offset there.
+    /// The region that contains an address or is next to it, and the offset.
     pub fn find(&self, address: u64) -> Result<(RegionId, i64), Trap> {
-        // Offsets a little below 0 borrow from the region's number; put them back.
+        // Small negative offsets borrow from the region's number; this undoes it.
         let at = (address & !KERNEL).wrapping_add(1 << (OFFSET_BITS - 1));
         let id = (at >> OFFSET_BITS) as usize;
         if address & KERNEL == 0 || id >= self.regions.len() {
@@ -139,12 +139,12 @@ impl Memory {
         }
     }
 
-    /// Refuses a range that is not inside of a region.
+    /// Checks that a range is inside of a region.
     pub fn room(&self, address: u64, size: u64) -> Result<(), Trap> {
         self.locate(address, size).map(|_| ())
     }
 
-    /// Reads bytes that must have been written.
+    /// Reads bytes; refuses bytes that were not written.
     pub fn read(&self, address: u64, size: u64) -> Result<&[u8], Trap> {
         let (id, offset) = self.locate(address, size)?;
         let region = &self.regions[id];
@@ -170,7 +170,7 @@ impl Memory {
         Ok(())
     }
 
-    /// Refuses what the kernel wants aligned and is not.
+    /// Checks the alignment of an access where the kernel requires it.
     pub fn aligned(&self, address: u64, size: u64, atomic: bool) -> Result<(), Trap> {
         let (id, offset) = self.find(address)?;
         let region = &self.regions[id.0 as usize];
@@ -181,7 +181,7 @@ impl Memory {
         Ok(())
     }
 
-    /// A load by an instruction, zero-extended.
+    /// Load instruction, zero-extended.
     pub fn load(&self, address: u64, size: u64) -> Result<u64, Trap> {
         self.aligned(address, size, false)?;
         let mut word = [0; 8];
@@ -189,7 +189,7 @@ impl Memory {
         Ok(u64::from_le_bytes(word))
     }
 
-    /// A store by an instruction.
+    /// Store instruction.
     pub fn store(&mut self, address: u64, size: u64, value: u64) -> Result<(), Trap> {
         self.aligned(address, size, false)?;
         self.write(address, &value.to_le_bytes()[..size as usize])

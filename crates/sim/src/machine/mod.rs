@@ -22,17 +22,17 @@ use crate::world::{self, Moment, Regs};
 
 /// MAX_BPF_STACK
 const STACK: u64 = 512;
-/// The JIT rounds each function's stack up to so many bytes.
+/// The JIT rounds each function's stack up to a multiple of this number of bytes.
 const STACK_STEP: u64 = 16;
 /// MAX_CALL_FRAMES
 const FRAMES: usize = 8;
-/// Boot clock ahead of the monotonic one, ns: a program that mixes them up shows it.
+/// Difference of the boot clock to the monotonic clock in ns, which detects a program that confuses them.
 pub const BOOT_AHEAD_NS: u64 = 7_000_000_000;
 
-/// What surrounds one run of a program.
+/// Environment of one run of a program.
 #[derive(Clone, Debug)]
 pub struct Hit<'a> {
-    /// Thread and time of the hit.
+    /// Thread and time.
     pub moment: &'a Moment,
     /// User memory.
     pub user: &'a world::Memory,
@@ -40,16 +40,16 @@ pub struct Hit<'a> {
     pub context: Vec<u8>,
     /// Attach cookie.
     pub cookie: u64,
-    /// Session state, and whether this is the return.
+    /// Session cookie, and whether this is the return.
     pub session: Option<(RegionId, bool)>,
 }
 
-/// Bytes of `struct pt_regs`.
+/// The context of a function probe: bytes of `struct pt_regs`.
 pub fn context(regs: &Regs) -> Vec<u8> {
     regs.0.iter().flat_map(|r| r.to_le_bytes()).collect()
 }
 
-/// See the module.
+/// BPF machine; see the module documentation.
 #[derive(Debug)]
 pub struct Machine {
     object: Object,
@@ -60,40 +60,40 @@ pub struct Machine {
     code_handles: Vec<RegionId>,
     task: Task,
     data: Vec<Option<RegionId>>,
-    /// Records that are reserved and not yet submitted, and the ring buffer of each.
+    /// Records that are reserved but not submitted, with their ring buffer.
     open: Vec<(RegionId, usize)>,
     /// Source of `bpf_get_prandom_u32`.
     rng: Rng,
-    /// Instructions that one run may take.
+    /// Largest number of instructions per run.
     pub limit: u64,
-    /// Instructions that the last run took.
+    /// Number of instructions of the last run.
     pub executed: u64,
     /// Signals that programs have sent.
     pub signals: Vec<crate::outcome::Signal>,
 }
 
-/// The thread that was interrupted: nothing is known of the registers with which it entered the kernel.
+/// The interrupted task. The registers at its kernel entry are unknown.
 #[derive(Debug)]
 struct Task {
     handle: RegionId,
     regs: RegionId,
 }
 
-/// A function that runs.
+/// Frame of a running function.
 struct Frame {
     function: usize,
     regs: [Option<u64>; 11],
     stack: RegionId,
-    /// Lowest offset of the stack in use.
+    /// Lowest used offset of the stack.
     depth: u64,
     pc: usize,
 }
 
-/// State of one run.
+/// State of a run of a program.
 struct Run<'a> {
     hit: &'a Hit<'a>,
     context: RegionId,
-    /// Bytes of stack of the functions around the running one.
+    /// Stack size of the callers, in bytes.
     stack: u64,
     frames: usize,
     /// Function and instruction of the innermost trap.
@@ -101,11 +101,11 @@ struct Run<'a> {
     preemption_forbidden: bool,
 }
 
-/// Instructions of a run at most: what is generated has loops in loops, none of them endless.
+/// Limit of instructions per run: generated scripts have nested loops, none of them endless.
 const INSTRUCTIONS: u64 = 100_000_000;
 
 impl Machine {
-    /// A machine with this object loaded. `rand` seeds `bpf_get_prandom_u32`.
+    /// Creates a machine with a loaded object. `rand` seeds `bpf_get_prandom_u32`.
     pub fn new(object: Object, cpus: u32, rand: u64) -> Machine {
         let mut memory = Memory::default();
         let mut handle = |name: &str| memory.add(name, Kind::Handle, vec![]);
@@ -138,18 +138,18 @@ impl Machine {
         }
     }
 
-    /// A map by its symbol, with the memory that its cells lie in.
+    /// A map by its symbol, with the memory that contains its cells.
     pub fn map(&mut self, name: &str) -> Option<(&mut Map, &mut Memory)> {
         let map = self.maps.iter_mut().find(|m| m.def.name == name)?;
         Some((map, &mut self.memory))
     }
 
-    /// The next number that programs get as random.
+    /// The next random number for programs.
     pub fn random(&mut self) -> u32 {
         self.rng.bits() as u32
     }
 
-    /// Runs the program with this symbol; its result is what the kernel would be told.
+    /// Runs the program with this symbol; returns its result.
     pub fn run(&mut self, symbol: &str, hit: &Hit) -> Result<u64, Fault> {
         let fault = |function: String, at, trap| Fault { function, at, trap };
         let Some(function) = self.object.function(symbol) else {
@@ -209,7 +209,7 @@ impl Machine {
         }
     }
 
-    /// Executes one instruction; the index of the next.
+    /// Executes one instruction; returns the index of the next.
     fn step(&mut self, run: &mut Run, frame: &mut Frame, insn: Insn) -> Result<i64, Trap> {
         let next = frame.pc as i64 + 1;
         match insn.class() {
@@ -264,7 +264,7 @@ impl Machine {
         frame.set(insn.dst, value)
     }
 
-    /// A store below r10 deepens the stack.
+    /// Records the stack depth of a store below r10.
     fn touch(&mut self, outer: u64, frame: &mut Frame, address: u64) -> Result<(), Trap> {
         if let Ok((region, offset)) = self.memory.find(address)
             && region == frame.stack
@@ -323,7 +323,7 @@ impl Machine {
     fn call_insn(&mut self, run: &mut Run, frame: &mut Frame, insn: Insn) -> Result<(), Trap> {
         let reference = self.object.functions[frame.function].references.get(&frame.pc).cloned();
         let outer = run.stack;
-        // What the frame has stored to so far; helpers may have written deeper.
+        // The depth of stores by this frame; helpers may have written to lower addresses.
         run.stack += frame.depth.next_multiple_of(STACK_STEP);
         let result = match (reference, insn.src) {
             (Some(object::Reference::Kfunc(name)), _) => self.kfunc(run, frame, &name),
@@ -339,7 +339,7 @@ impl Machine {
         frame.set(0, result?)
     }
 
-    /// Marks the cells of a map as not yet written, from byte `from` on.
+    /// Marks the cells of a map as not written, from byte `from` on.
     pub fn forget(&mut self, map: &str, from: usize) {
         let Some((map, memory)) = self.map(map) else { return };
         for key in map.visited() {
@@ -353,7 +353,7 @@ impl Machine {
 fn arithmetic(frame: &mut Frame, insn: Insn) -> Result<(), Trap> {
     let bad = Trap::Instruction(insn.encode());
     let (code, wide) = (insn.opcode & 0xf0, insn.class() == insn::ALU64);
-    // Sign-extending moves and signed division came with 6.6, byte swaps without a direction too.
+    // Sign-extending moves, signed division and unconditional byte swaps require Linux 6.6.
     if insn.offset != 0 || code == 0xd0 {
         return Err(bad);
     }
@@ -380,7 +380,7 @@ impl Frame {
     }
 
     fn set(&mut self, reg: u8, value: u64) -> Result<(), Trap> {
-        // r10 is read-only, and there is no r11.
+        // r10 is read-only, and r11 does not exist.
         let slot = self.regs[..10].get_mut(reg as usize).ok_or(Trap::Register(reg))?;
         *slot = Some(value);
         Ok(())

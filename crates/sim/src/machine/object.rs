@@ -7,54 +7,54 @@ use object::read::elf::{ElfFile64, ElfSymbol64};
 use object::{Object as _, ObjectSection as _, ObjectSymbol as _, RelocationTarget, SectionKind, SymbolKind};
 use std::collections::HashMap;
 
-/// What is wrong with an object.
+/// The reason why an object cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     /// Not an ELF file.
     #[error("not an object: {0}")]
     Elf(#[from] object::Error),
-    /// Its BTF cannot be understood.
+    /// Invalid BTF.
     #[error("bad BTF: {0}")]
     Btf(&'static str),
-    /// A map of a kind that the machine does not have.
+    /// Unsupported kind of map.
     #[error("no map kind {0} here")]
     MapKind(u32),
-    /// A relocation to something unknown.
+    /// A relocation with an unknown target.
     #[error(
         "the relocation at {at} of {section} refers to `{symbol}`, which is no map, function, constant or kfunc"
     )]
     Reference {
-        /// Section with the instruction.
+        /// Section of the instruction.
         section: String,
-        /// Bytes from its start.
+        /// Offset in the section in bytes.
         at: u64,
-        /// Referred to.
+        /// Target symbol.
         symbol: String,
     },
 }
 
-/// What an instruction refers to.
+/// Target of a relocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reference {
     /// Index into [`Object::maps`].
     Map(usize),
-    /// A byte of a map's one value.
+    /// Address in the value of a map with one value.
     Value {
         /// Index into [`Object::maps`].
         map: usize,
-        /// Bytes from the value's start.
+        /// Offset in the value in bytes.
         offset: u64,
     },
     /// Index into [`Object::functions`].
     Function(usize),
-    /// A constant.
+    /// Address of constant data.
     Data {
         /// Index into [`Object::sections`].
         section: usize,
-        /// Bytes from its start.
+        /// Offset in the section in bytes.
         offset: u64,
     },
-    /// By name.
+    /// Kernel function, by name.
     Kfunc(String),
 }
 
@@ -65,7 +65,7 @@ pub struct Function {
     pub name: String,
     /// Instructions.
     pub code: Vec<Insn>,
-    /// By index of the instruction.
+    /// Relocations by index of the instruction.
     pub references: HashMap<usize, Reference>,
 }
 
@@ -74,11 +74,11 @@ pub struct Function {
 pub struct Section {
     /// Name.
     pub name: String,
-    /// Bytes of constants; `None` for code and all else.
+    /// Bytes of constant data; `None` for other sections.
     pub data: Option<Vec<u8>>,
 }
 
-/// See the module.
+/// A parsed BPF object; see the module documentation.
 #[derive(Clone, Debug, Default)]
 pub struct Object {
     /// Programs and callbacks.
@@ -89,7 +89,7 @@ pub struct Object {
     pub sections: Vec<Section>,
 }
 
-/// A function and where it lies.
+/// Location of a function.
 struct Place {
     section: usize,
     start: u64,
@@ -99,7 +99,7 @@ struct Place {
 type Elf<'a> = ElfFile64<'a, object::Endianness>;
 
 impl Object {
-    /// Reads an object.
+    /// Parses an object.
     pub fn parse(bytes: &[u8]) -> Result<Object, LoadError> {
         let elf: Elf = ElfFile64::parse(bytes)?;
         let mut object = Object::default();
@@ -117,7 +117,8 @@ impl Object {
         Ok(object)
     }
 
-    /// An object of one function, for tests: `maps` are referred to by wide loads whose source field is 1, by index.
+    /// Creates an object with one function, for tests. Wide loads whose source field is 1 refer to `maps` by
+    /// index.
     pub fn of_code(code: &[Insn], maps: Vec<MapDef>) -> Object {
         let wide = |insn: &Insn| insn.opcode == super::insn::WIDE && insn.src == 1;
         let map = |(at, insn): (usize, &Insn)| wide(insn).then_some((at, Reference::Map(insn.imm as usize)));
@@ -126,12 +127,12 @@ impl Object {
         Object { functions: vec![function], maps, sections: vec![] }
     }
 
-    /// Index of a function.
+    /// Index of the function with this symbol.
     pub fn function(&self, symbol: &str) -> Option<usize> {
         self.functions.iter().position(|f| f.name == symbol)
     }
 
-    /// Writable sections are maps of one value.
+    /// Adds writable sections, which are maps of one value.
     fn direct_maps(&mut self, elf: &Elf) -> Result<(), LoadError> {
         for section in elf.sections() {
             let Some(name) = section.name()?.strip_prefix(wire::map::DIRECT_PREFIX) else { continue };
@@ -179,7 +180,7 @@ impl Object {
         Ok(())
     }
 
-    /// What a relocation means for an instruction.
+    /// The target of a relocation of an instruction.
     fn refer<'a>(
         &self,
         elf: &Elf<'a>,
@@ -204,7 +205,7 @@ impl Object {
             return map.map(|map| Reference::Value { map, offset });
         }
         if section.kind() == SectionKind::Text {
-            // A call counts instructions from the one behind it, an address bytes.
+            // The addend of a call counts instructions from the next one; that of an address counts bytes.
             let behind = match insn.opcode {
                 CALL => (i64::from(insn.imm) + 1) * 8,
                 _ => i64::from(insn.imm),
@@ -217,7 +218,7 @@ impl Object {
         self.sections[at].data.as_ref().map(|_| Reference::Data { section: at, offset })
     }
 
-    /// Calls of functions of the same section need no relocation.
+    /// Adds calls within a section, which have no relocation.
     fn local_calls(&mut self, places: &[Place]) {
         for (function, place) in self.functions.iter_mut().zip(places) {
             for (index, insn) in function.code.iter().enumerate() {

@@ -3,7 +3,7 @@
 use lang::hir::{Param, Signature, Struct};
 pub use lang::types::passing::size;
 
-/// Where eight bytes of an argument lie.
+/// Location of eight bytes of an argument.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// n-th of the six integer registers.
@@ -14,8 +14,8 @@ pub enum Place {
 
 const REGISTERS: u32 = 6;
 
-/// Places of the eightbytes of each parameter. A struct goes to registers if it has at most two eightbytes and both
-/// still fit, else as a whole to the stack; a later, smaller parameter may still take a register.
+/// Locations of the eightbytes of each parameter. A struct of at most two eightbytes is passed in registers if
+/// both fit, otherwise entirely on the stack. A later, smaller parameter may still use a register.
 pub fn places(signature: &Signature, structs: &[Struct]) -> Vec<Vec<Place>> {
     let (mut registers, mut stack) = (u32::from(signature.hidden), 0);
     let mut place = |param: &Param| {

@@ -12,7 +12,7 @@ use lang::hir::{
 use lang::types::passing::{Class, Passing, passing};
 
 impl Entered {
-    /// The eightbyte at a place, if it can be read.
+    /// The eightbyte at a location, if it can be read.
     fn place(&self, place: Place) -> Option<u64> {
         match place {
             Place::Register(n) => Some(self.regs.get(ARGUMENT_REGS[n as usize])),
@@ -29,7 +29,7 @@ fn name_of(site: &Site, kind: NameKind) -> NameId {
     }
 }
 
-/// A comparison; `None` if it is none.
+/// Evaluates a comparison; `None` for other operators.
 fn compare(op: BinaryOp, a: i64, b: i64, signed: bool) -> Option<bool> {
     let order = if signed { a.cmp(&b) } else { (a as u64).cmp(&(b as u64)) };
     Some(match op {
@@ -44,7 +44,7 @@ fn compare(op: BinaryOp, a: i64, b: i64, signed: bool) -> Option<bool> {
 }
 
 impl Meaning<'_> {
-    /// Value of an expression; its effects happen.
+    /// Evaluates an expression, including its side effects.
     pub(super) fn eval(&mut self, run: &mut Run, e: &Expr) -> Val {
         use ExprKind as K;
         let moment = run.moment;
@@ -224,19 +224,19 @@ impl Meaning<'_> {
             Fact::Cpus => i64::from(self.cpus),
             Fact::NumaNode => i64::from(moment.numa_node()),
             Fact::Jiffies => moment.jiffies() as i64,
-            // Timers of a world interrupt the kernel.
+            // In a world, timers interrupt the kernel.
             Fact::UserMode => i64::from(matches!(run.probe.attach, Attach::Entry(_) | Attach::Return(_))),
             Fact::ChildPid => i64::from(world::CHILD),
             Fact::InitPid => i64::from(moment.tgid),
             Fact::InitTid => i64::from(moment.tid),
             Fact::Monotonic => moment.time_ns.wrapping_sub(BOOT_AHEAD_NS) as i64,
-            // Where it lies is of no meaning: it lies somewhere.
+            // The value of the address is arbitrary, but not zero.
             Fact::Context => 1,
             Fact::Tai => moment.time_ns.wrapping_add(world::TAI_AHEAD_NS) as i64,
         }
     }
 
-    /// Values of several expressions, from left to right.
+    /// Evaluates expressions from left to right.
     pub(super) fn values(&mut self, run: &mut Run, parts: &[Expr]) -> Vec<Val> {
         parts.iter().map(|part| self.eval(run, part)).collect()
     }
@@ -282,7 +282,7 @@ impl Meaning<'_> {
         }
     }
 
-    /// Eight bytes at most of a parameter, `offset` bytes into it.
+    /// At most eight bytes of a parameter at `offset`.
     fn param(&mut self, run: &Run, index: u32, offset: u32) -> i64 {
         let signature = run.probe.signature.as_ref().expect("a parameter has a signature");
         let places = &abi::places(signature, &self.program.structs)[index as usize];
@@ -293,7 +293,7 @@ impl Meaning<'_> {
         }
     }
 
-    /// Eight bytes at most of a result in registers: those of integers lie in rax and rdx, in order.
+    /// At most eight bytes of a result in registers: integers are in rax and rdx, in order.
     fn retval_field(&self, run: &Run, offset: u32) -> i64 {
         let signature = run.probe.signature.as_ref().expect("a result has a signature");
         let Passing::Registers(classes) = passing(&signature.ret, false, &self.program.structs) else {
@@ -362,7 +362,7 @@ impl Meaning<'_> {
         let Type::Stack { user, limit, .. } = ty else { panic!("a stack has a stack's type, not {ty:?}") };
         let frames = if *user { &run.moment.user_stack } else { &run.moment.kernel_stack };
         let kept = frames[..frames.len().min(*limit as usize)].to_vec();
-        // One stack of the kernel is one key, whichever process was interrupted.
+        // A kernel stack has the same key in all processes.
         let tgid = if *user { run.moment.tgid } else { 0 };
         if kept.is_empty() {
             return Val::Stack(u32::MAX, tgid);
@@ -409,7 +409,7 @@ impl Meaning<'_> {
             BinaryOp::BitAnd => a & b,
             BinaryOp::BitOr => a | b,
             BinaryOp::BitXor => a ^ b,
-            // As the instruction: the low six bits count.
+            // As in the instruction, only the low six bits of the count are used.
             BinaryOp::Shl => a.wrapping_shl(b as u32),
             BinaryOp::Shr if signed => a.wrapping_shr(b as u32),
             BinaryOp::Shr => (a as u64).wrapping_shr(b as u32) as i64,
@@ -422,7 +422,7 @@ impl Meaning<'_> {
             lang::hir::MapValue::Plain(ty) => is_signed(ty, self.program),
             lang::hir::MapValue::Agg(_) => panic!("the checker updates plain maps only"),
         };
-        // Where there is no room nothing is computed.
+        // If the map is full, the value is not computed.
         if !self.make(map, &key) {
             return 0;
         }

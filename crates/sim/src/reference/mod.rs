@@ -18,7 +18,7 @@ use std::collections::HashMap;
 use store::Table;
 use value::Val;
 
-/// Runs a checked program over a world; `pid_filter` and `sums` as the compiler was told.
+/// Runs a checked program in a world; `pid_filter` and `sums` are the compiler's options.
 pub fn run(program: &Program, world: &World, pid_filter: bool, sums: bool) -> Outcome {
     let mut meaning = Meaning {
         program,
@@ -36,24 +36,24 @@ pub fn run(program: &Program, world: &World, pid_filter: bool, sums: bool) -> Ou
     meaning.finish()
 }
 
-/// State of the whole run.
+/// State of the run.
 struct Meaning<'a> {
     program: &'a Program,
     start_ns: u64,
     cpus: u32,
     memory: Memory,
     tables: Vec<Table>,
-    /// Stacks seen, by (user, limit); a stack's id is its index.
+    /// Known stacks, by (user, limit); the id of a stack is its index.
     stacks: HashMap<(bool, u32), Vec<Vec<u64>>>,
     rng: Rng,
     outcome: Outcome,
     /// Calls in progress.
     entered: HashMap<usize, Entered>,
-    /// By thread, its tracked calls that have not ended, outermost first.
+    /// Tracked calls of each thread that have not returned, outermost first.
     tracked: HashMap<u32, Vec<Tracked>>,
 }
 
-/// A call that others may lie in.
+/// A tracked call.
 #[derive(Clone)]
 struct Tracked {
     sp: u64,
@@ -61,7 +61,7 @@ struct Tracked {
     func: NameId,
 }
 
-/// What a return probe may want of its call's entry.
+/// Values of a call's entry that a return probe may use.
 #[derive(Clone)]
 struct Entered {
     time_ns: u64,
@@ -70,24 +70,24 @@ struct Entered {
     stack: Vec<Option<u64>>,
 }
 
-/// One run of one probe.
+/// One run of a probe.
 struct Run<'p> {
     probe: &'p Probe,
     moment: &'p Moment,
     site: Option<&'p Site>,
-    /// Registers here.
+    /// Registers at the probe.
     regs: Regs,
     entered: Option<Entered>,
-    /// The tracked calls around, outermost first.
+    /// The enclosing tracked calls, outermost first.
     around: Vec<Tracked>,
     vars: Vec<Val>,
-    /// What is left for the reader.
+    /// Actions for the reader.
     queue: Vec<Later>,
-    /// What a test returns.
+    /// Return value of a test.
     returned: i64,
 }
 
-/// For the reader to do.
+/// An action for the reader.
 enum Later {
     Say(What),
     PrintEntry(MapId, Vec<Val>),
@@ -107,7 +107,7 @@ impl<'a> Meaning<'a> {
             for (address, bytes) in &step.writes {
                 self.memory.write(*address, bytes);
             }
-            // An interval has no process of its own.
+            // An interval does not belong to a process.
             let filtered = pid_filter && step.what != world::What::Interval;
             if filtered && !world.traced.contains(&step.moment.tgid) {
                 continue;
@@ -141,7 +141,7 @@ impl<'a> Meaning<'a> {
             let Some(site) = site(sites, call) else { continue };
             let mut regs = call.entry.clone();
             let past = site.place.offset - call.function;
-            // The stack pointer stays that of the first instruction, wherever the probe was put.
+            // The stack pointer is that at the first instruction, whatever the probe's position is.
             regs.set(world::Reg::Ip, regs.get(world::Reg::Ip) + past);
             self.probe(probe, moment, Some(site), regs, Some(entered.clone()));
         }
@@ -189,8 +189,8 @@ impl<'a> Meaning<'a> {
         }
     }
 
-    /// Enters a call among those of its thread, if one of the program's tracked probes is there. What does not lie above it has
-    /// ended.
+    /// Pushes a call onto its thread's stack if one of the program's tracked probes is at its function. Calls that
+    /// are not above it have ended.
     fn track(&mut self, call: &world::Call, moment: &Moment) {
         if let Some(func) = self.tracked_func(call) {
             let sp = call.entry.get(world::Reg::Sp);
@@ -200,7 +200,7 @@ impl<'a> Meaning<'a> {
         }
     }
 
-    /// A tracked call returns, and with it ends all that lies in it.
+    /// Handles the return of a tracked call, which ends all calls nested in it.
     fn untrack(&mut self, call: &world::Call, moment: &Moment) {
         if self.tracked_func(call).is_none() {
             return;
@@ -222,7 +222,7 @@ impl<'a> Meaning<'a> {
             .next()
     }
 
-    /// The tracked calls that the one in hand lies in.
+    /// The tracked calls that enclose the current one.
     fn around(&self, moment: &Moment, regs: &Regs, attach: &Attach) -> Vec<Tracked> {
         let popped = if matches!(attach, Attach::Return(_)) { 8 } else { 0 };
         let sp = regs.get(world::Reg::Sp).wrapping_sub(popped);
@@ -230,7 +230,7 @@ impl<'a> Meaning<'a> {
         calls.filter(|around| around.sp > sp).cloned().collect()
     }
 
-    /// What the reader does with a record.
+    /// Performs the reader's action for a record.
     fn read(&mut self, moment: &Moment, later: Later) {
         let name = |map: MapId| self.program.maps[map.0 as usize].name.clone();
         let what = match later {
@@ -269,7 +269,8 @@ impl<'a> Meaning<'a> {
     }
 }
 
-/// The probe says something of the call's entry; of a call that was under way when it was attached nothing is known.
+/// Whether the probe uses values of the call's entry, which are unknown if the call began before the probe was
+/// attached.
 fn wants_entry(probe: &Probe) -> bool {
     let mut wants = false;
     let mut see = |e: &Expr| {

@@ -6,16 +6,16 @@ use crate::outcome::{Signal, Trouble, Value, What};
 use crate::world::Moment;
 use lang::hir::{Expr, ExprKind, MapId, Stmt, StmtKind, VarId};
 
-/// Where control goes next.
+/// Control flow after a statement.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub enum Flow {
-    /// On.
+    /// Continue with the next statement.
     Next,
-    /// Out of the loop.
+    /// Leave the loop.
     Break,
-    /// To the next round.
+    /// Begin the next round.
     Continue,
-    /// Out of the clause.
+    /// Leave the clause.
     Leave,
 }
 

@@ -11,18 +11,18 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use wire::map::Agg;
 
-/// What a key stands for.
+/// Content of a key.
 #[derive(Clone, Debug)]
 pub enum Slot {
     /// A value.
     Plain(Val),
-    /// Words of an aggregation as `wire::map` lays them out, of all CPUs together.
+    /// Words of an aggregation in the layout of `wire::map`, merged over all CPUs.
     Agg(Vec<u64>),
 }
 
 /// A map.
 pub struct Table {
-    /// By bytes of the key: its parts, and the slot.
+    /// By the bytes of the key: its parts, and the slot.
     pub cells: BTreeMap<Vec<u8>, (Vec<Val>, Slot)>,
     agg: Option<Agg>,
     limit: usize,
@@ -31,13 +31,13 @@ pub struct Table {
 }
 
 impl Table {
-    /// An empty map; `sums`: its histograms add their samples up.
+    /// Creates an empty map; `sums`: its histograms also sum their samples.
     pub fn new(map: &Map, sums: bool) -> Table {
         let agg = match &map.value {
             MapValue::Plain(_) => None,
             MapValue::Agg(agg) => Some(agg.clone().with_sums(sums)),
         };
-        // A map without key has its one cell.
+        // A map without keys has a single cell.
         let recent = (map.evicts && !map.key.is_empty()).then(RefCell::default);
         Table { cells: BTreeMap::new(), agg, limit: map.max_entries as usize, recent }
     }
@@ -53,7 +53,7 @@ impl Table {
         self.cells.remove(key).is_some()
     }
 
-    /// Makes room for a key; false if there is none.
+    /// Makes room for a key; false if the map is full.
     fn has_room(&mut self, key: &[u8]) -> bool {
         if self.cells.contains_key(key) || self.cells.len() < self.limit {
             return true;
@@ -68,7 +68,7 @@ impl Table {
         self.recent.iter().for_each(|recent| *recent.borrow_mut() = Recency::default());
     }
 
-    /// Values become zero, keys stay.
+    /// Zeroes all values; the keys stay.
     pub fn zero(&mut self, map: &Map, program: &Program) {
         for (_, slot) in self.cells.values_mut() {
             match (slot, &map.value) {
@@ -80,7 +80,7 @@ impl Table {
     }
 }
 
-/// Adds a sample, taken now, to the words of a cell.
+/// Adds a sample with the current time to the words of a cell.
 fn add(agg: &Agg, words: &mut [u64], sample: i64, now_ns: u64) {
     let better = |old: u64, signed: bool, want_less: bool| {
         let less = if signed { sample < old as i64 } else { (sample as u64) < old };
@@ -128,14 +128,14 @@ impl Meaning<'_> {
         key_bytes(key, self.key_types(map), &self.program.structs)
     }
 
-    /// What a key holds; an aggregation without samples counts as absent.
+    /// The content of a key; an aggregation without samples counts as absent.
     pub(super) fn slot(&self, map: MapId, key: &[Val]) -> Option<&Slot> {
         let (table, key) = (&self.tables[map.0 as usize], self.key(map, key));
         table.used(&key);
         table.cells.get(&key).map(|(_, slot)| slot)
     }
 
-    /// As `slot`, by a look that is no use of the key.
+    /// Like `slot`, but does not mark the key as used.
     pub(super) fn unused_slot(&self, map: MapId, key: &[Val]) -> Option<&Slot> {
         self.tables[map.0 as usize].cells.get(&self.key(map, key)).map(|(_, slot)| slot)
     }
@@ -147,12 +147,12 @@ impl Meaning<'_> {
         }
     }
 
-    /// Makes a key with the value 0 if it is not there; whether it is there then.
+    /// Creates a key with the value 0 if it is missing; returns whether it exists.
     pub(super) fn make(&mut self, map: MapId, key: &[Val]) -> bool {
         self.touch(map, key.to_vec(), || Slot::Plain(Val::Num(0))).is_some()
     }
 
-    /// Adds a sample, taken now.
+    /// Adds a sample with the current time.
     pub(super) fn aggregate(&mut self, map: MapId, key: Vec<Val>, sample: i64, now_ns: u64) {
         let agg =
             self.tables[map.0 as usize].agg.clone().expect("the checker aggregates into aggregations only");
@@ -161,7 +161,7 @@ impl Meaning<'_> {
         }
     }
 
-    /// The slot of a key, made if there is room.
+    /// The slot of a key, which is created if there is room.
     fn touch(&mut self, map: MapId, key: Vec<Val>, new: impl FnOnce() -> Slot) -> Option<&mut Slot> {
         let bytes = self.key(map, &key);
         let name = &self.program.maps[map.0 as usize].name;
@@ -175,13 +175,13 @@ impl Meaning<'_> {
         table.cells.get_mut(&bytes).map(|(_, slot)| slot)
     }
 
-    /// Removes a key; whether it was there.
+    /// Removes a key; returns whether it existed.
     pub(super) fn remove(&mut self, map: MapId, key: &[Val]) -> bool {
         let bytes = self.key(map, key);
         self.tables[map.0 as usize].forget(&bytes)
     }
 
-    /// Value of a key for the script.
+    /// The value of a key, as scripts read it.
     pub(super) fn get(&self, map: MapId, key: &[Val]) -> Val {
         let declared = &self.program.maps[map.0 as usize];
         match (self.slot(map, key), &declared.value) {
@@ -191,7 +191,7 @@ impl Meaning<'_> {
         }
     }
 
-    /// Returns the number of an aggregation that scripts read.
+    /// Returns the number that scripts read from an aggregation.
     pub(super) fn slot_value(&self, map: MapId, slot: &Slot) -> Val {
         let words = match slot {
             Slot::Plain(value) => return value.clone(),
@@ -206,7 +206,7 @@ impl Meaning<'_> {
         })
     }
 
-    /// Keys in order, as a loop over the map meets them.
+    /// Keys in the order of loops over the map.
     pub(super) fn keys(&self, map: MapId) -> Vec<Vec<Val>> {
         self.tables[map.0 as usize].cells.values().map(|(key, _)| key.clone()).collect()
     }
@@ -221,7 +221,7 @@ impl Meaning<'_> {
         }
     }
 
-    /// A map as the reader sees it.
+    /// A map as the reader prints it.
     pub(super) fn contents(&self, map: MapId) -> Contents {
         let entry = |(key, slot): &(Vec<Val>, Slot)| {
             Some((self.said_all(key, self.key_types(map)), self.cell(map, slot)?))

@@ -6,18 +6,18 @@ use lang::hir::{self, Program, Type};
 use lang::types::passing::float_of;
 use wire::layout;
 
-/// A value; its type is that of the expression that made it.
+/// A value; its type is that of the expression that computed it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Val {
     /// Integers, bools, enums, pointers, names, timestamps: extended to 64 bits by the type's signedness.
     Num(i64),
-    /// Without NUL.
+    /// Bytes without NUL.
     Str(Vec<u8>),
-    /// All of them.
+    /// All bytes.
     Buf(Vec<u8>),
     /// Parts.
     Tuple(Vec<Val>),
-    /// Structs and arrays, as they lie in memory.
+    /// Structs and arrays, in their memory format.
     Bytes(Vec<u8>),
     /// Address and process.
     Usym(u64, u32),
@@ -26,7 +26,7 @@ pub enum Val {
 }
 
 impl Val {
-    /// What is read where nothing was written.
+    /// The value of memory that was not written.
     pub fn zero(ty: &Type, program: &Program) -> Val {
         match ty {
             Type::Str(_) => Val::Str(vec![]),
@@ -68,13 +68,13 @@ impl Val {
         }
     }
 
-    /// Not zero.
+    /// Whether the number is not zero.
     pub fn truth(&self) -> bool {
         self.num() != 0
     }
 }
 
-/// Numbers of this type are extended by their sign.
+/// Whether numbers of this type are sign-extended.
 pub fn is_signed(ty: &Type, program: &Program) -> bool {
     match ty {
         Type::Int { signed, .. } => *signed,
@@ -83,7 +83,7 @@ pub fn is_signed(ty: &Type, program: &Program) -> bool {
     }
 }
 
-/// The low bits of a number, as many as the type has, extended.
+/// Truncates a number to the width of the type and extends it.
 pub fn fit(bits: i64, ty: &Type, program: &Program) -> i64 {
     let width = match ty {
         Type::Bool => return i64::from(bits != 0),
@@ -98,7 +98,7 @@ pub fn fit(bits: i64, ty: &Type, program: &Program) -> i64 {
     }
 }
 
-/// The layout's view of a type.
+/// The type for layouts.
 fn wire_type(ty: &Type, structs: &[hir::Struct]) -> wire::Type {
     let wire_type = |ty: &Type| wire_type(ty, structs);
     match ty {
@@ -137,7 +137,7 @@ fn wire_type(ty: &Type, structs: &[hir::Struct]) -> wire::Type {
     }
 }
 
-/// Bytes of a key, which order it among the others.
+/// Bytes of a key, which determine its order.
 pub fn key_bytes(parts: &[Val], types: &[Type], structs: &[hir::Struct]) -> Vec<u8> {
     let types: Vec<_> = types.iter().map(|ty| wire_type(ty, structs)).collect();
     let layout = layout::key(&types);
@@ -178,7 +178,7 @@ fn write(value: &Val, ty: &wire::Type, to: &mut [u8]) {
 }
 
 impl Meaning<'_> {
-    /// A value as it is said.
+    /// A value as it is printed.
     pub(super) fn said(&self, value: &Val, ty: &Type) -> Value {
         match (value, ty) {
             (Val::Num(n), Type::Bool) => Value::Bool(*n != 0),
@@ -222,7 +222,7 @@ impl Meaning<'_> {
         }
     }
 
-    /// A struct, an array or something in one as it is said.
+    /// A struct, an array or a part of one, as it is printed.
     fn said_bytes(&self, bytes: &[u8], ty: &Type) -> Value {
         match ty {
             Type::Array(element, _) if **element == CHAR => {
@@ -256,7 +256,7 @@ impl Meaning<'_> {
         self.said(&Val::Num(fit(number, &field.ty, self.program)), &field.ty)
     }
 
-    /// What lies in a struct or array, so many bytes into it; zero outside.
+    /// A part of a struct or array at `offset`; zero if it is outside.
     pub(super) fn inside(&self, bytes: &[u8], offset: usize, ty: &Type) -> Val {
         let size = abi::size(ty, &self.program.structs) as usize;
         let Some(found) = bytes.get(offset..offset.saturating_add(size)) else {
@@ -268,7 +268,7 @@ impl Meaning<'_> {
         }
     }
 
-    /// Several values as they are said.
+    /// Several values as they are printed.
     pub(super) fn said_all(&self, values: &[Val], types: &[Type]) -> Vec<Value> {
         values.iter().zip(types).map(|(v, t)| self.said(v, t)).collect()
     }

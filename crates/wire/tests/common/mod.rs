@@ -2,11 +2,11 @@
 
 use wire::types::{Lookup, Member, NameKind, StackMode, Struct, Type};
 
-/// Numbers that are the same in each run.
+/// Deterministic pseudo-random numbers.
 pub struct Numbers(pub u64);
 
 impl Numbers {
-    /// The next one.
+    /// The next number.
     pub fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
@@ -14,7 +14,7 @@ impl Numbers {
         self.0
     }
 
-    /// One that is smaller.
+    /// A number below `limit`.
     pub fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
@@ -24,7 +24,7 @@ impl Numbers {
         (0..length).map(|_| self.next() as u8).collect()
     }
 
-    /// A type, at most so deep.
+    /// A random type, nested at most `depth` deep.
     pub fn ty(&mut self, depth: u32) -> Type {
         match self.below(if depth == 0 { 14 } else { 19 }) {
             0 => Type::Bool,
@@ -59,7 +59,7 @@ impl Numbers {
         (0..1 + self.below(4)).map(|_| self.ty(depth - 1)).collect()
     }
 
-    /// Members anywhere, also over each other and behind the end.
+    /// A struct with members at random offsets, which may overlap or be outside of it.
     fn structure(&mut self, depth: u32) -> Type {
         let member = |numbers: &mut Numbers| {
             let bit_field = numbers.below(3) == 0;

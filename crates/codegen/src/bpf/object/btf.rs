@@ -25,9 +25,9 @@ const INT_SIGNED: u32 = 1;
 /// Linkage of variables and functions.
 #[derive(Copy, Clone)]
 pub enum Linkage {
-    /// In this file.
+    /// Local to this file.
     Static = 0,
-    /// Seen from outside.
+    /// Visible to other files.
     Global = 1,
     /// Defined by the kernel.
     Extern = 2,
@@ -39,7 +39,7 @@ pub struct TypeId(pub u32);
 
 const VOID: TypeId = TypeId(0);
 
-/// A type section in the making.
+/// Builder of a type section.
 pub struct Btf {
     types: Vec<u8>,
     count: u32,
@@ -52,7 +52,7 @@ pub struct Btf {
 }
 
 impl Btf {
-    /// With the integers that everything else is made of.
+    /// A section that contains the integer types, which all other types are made of.
     pub fn new() -> Btf {
         let mut btf = Btf {
             types: Vec::new(),
@@ -71,7 +71,7 @@ impl Btf {
 
     /// Offset of a string, which is added if it is new.
     pub fn string(&mut self, text: &str) -> u32 {
-        // A NUL would end it early.
+        // A NUL would terminate it early.
         let text = text.split('\0').next().unwrap_or("");
         if let Some(&known) = self.offsets.get(text) {
             return known;
@@ -87,7 +87,7 @@ impl Btf {
         self.types.extend(word.to_le_bytes());
     }
 
-    /// Begins a type: `word` is its size or what it refers to.
+    /// Begins a type. `word` is its size or the type that it refers to.
     fn start(&mut self, name: &str, kind: u32, len: usize, word: u32) -> TypeId {
         let name = self.string(name);
         [name, kind << 24 | len as u32, word].into_iter().for_each(|word| self.word(word));
@@ -110,7 +110,7 @@ impl Btf {
         id
     }
 
-    /// `int (*)[count]`: how a map's description says a number.
+    /// `int (*)[count]`: the encoding of a number in the description of a map.
     pub fn number(&mut self, count: u32) -> TypeId {
         if let Some(&known) = self.counts.get(&count) {
             return known;
@@ -133,14 +133,14 @@ impl Btf {
         id
     }
 
-    /// A variable.
+    /// A global variable.
     pub fn variable(&mut self, name: &str, ty: TypeId) -> TypeId {
         let id = self.start(name, VAR, 0, ty.0);
         self.word(Linkage::Global as u32);
         id
     }
 
-    /// A section of variables or functions, each with offset and size.
+    /// A section of variables or functions, each with its offset and size.
     pub fn section(&mut self, name: &str, members: &[(TypeId, u32, u32)]) {
         let size = members.last().map_or(0, |(_, offset, size)| offset + size);
         self.start(name, DATASEC, members.len(), size);
@@ -162,10 +162,11 @@ impl Btf {
         self.start(name, FUNC, linkage as usize, prototype.0)
     }
 
-    /// All functions, and the section of kernel functions. By function of the module: its type.
+    /// Declares all functions, and the section of kernel functions. Returns the type of each function of the
+    /// module.
     pub fn functions(&mut self, assembly: &Assembly) -> Vec<TypeId> {
         let codes = assembly.codes.iter().map(|code| self.code(code)).collect();
-        // The kernel's own functions have no place here; libbpf finds them by name.
+        // Kernel functions have no offset in this file; libbpf finds them by name.
         let kfuncs: Vec<_> = assembly.kfuncs.iter().map(|kfunc| (self.kfunc(kfunc), 0, 0)).collect();
         if !kfuncs.is_empty() {
             self.section(".ksyms", &kfuncs);
@@ -185,7 +186,8 @@ impl Btf {
         self.function(&code.name, prototype, Linkage::Static)
     }
 
-    /// libbpf compares kinds with the kernel's prototype: integers fit integers of any size, pointers pointers.
+    /// A prototype that libbpf accepts. It compares kinds with the kernel's prototype: integers match integers of
+    /// any size, and pointers match pointers.
     fn kfunc(&mut self, kfunc: &Kfunc) -> TypeId {
         let shape = SHAPES.iter().find(|shape| shape.name == kfunc.name);
         let (result, param) =
@@ -232,15 +234,15 @@ enum Kind {
     Nothing,
 }
 
-/// Prototype of a kernel function; others return and take integers.
+/// Prototype of a kernel function; functions that are not listed return and take integers.
 struct Shape {
     name: &'static str,
     result: Kind,
     param: Kind,
 }
 
-/// Source: `kernel/trace/bpf_trace.c`, where Linux 7.0 passes the context to both of a session's, earlier kernels nothing; and
-/// `kernel/bpf/helpers.c`.
+/// Source: `kernel/trace/bpf_trace.c` and `kernel/bpf/helpers.c`. Linux 7.0 passes the context to both session
+/// functions; earlier kernels pass nothing.
 const SHAPES: [Shape; 4] = [
     Shape { name: "bpf_session_is_return", result: Kind::Integer, param: Kind::Context },
     Shape { name: "bpf_session_cookie", result: Kind::Number, param: Kind::Context },

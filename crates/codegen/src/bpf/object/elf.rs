@@ -15,7 +15,7 @@ use object::{
 };
 use wire::Manifest;
 
-/// What the tracing helpers demand of a program that calls them.
+/// License that the tracing helpers require of a program.
 const LICENSE: &[u8] = b"GPL\0";
 
 /// Type sections.
@@ -26,7 +26,7 @@ pub struct Debug {
     pub ext: Vec<u8>,
 }
 
-/// The file. `places`: offset and size of each map's variable.
+/// Writes the ELF file. `places` has the offset and size of each map's variable.
 pub fn write(
     assembly: &Assembly,
     sections: &Sections,
@@ -44,7 +44,7 @@ pub fn write(
     writer.externs(assembly);
     writer.code(assembly, sections);
     writer.section(".BTF", SectionKind::Other, debug.btf.clone(), 4);
-    // libbpf refuses one that speaks of no function.
+    // libbpf refuses a `.BTF.ext` section without functions.
     if !assembly.codes.is_empty() {
         writer.section(".BTF.ext", SectionKind::Other, debug.ext.clone(), 4);
     }
@@ -111,7 +111,8 @@ impl Writer {
         }
     }
 
-    /// libbpf makes an array of one value of such a section, and gives code that refers to it the value's address.
+    /// Adds the data section of a direct map. libbpf creates an array with one value from such a section. Code
+    /// that refers to the section gets the address of the value.
     fn direct(&mut self, map: &MapDef) -> SymbolId {
         let name = format!("{}{}", wire::map::DIRECT_PREFIX, map.name);
         let section = self.section(&name, SectionKind::Data, vec![0; map.value_size as usize], 8);
@@ -126,7 +127,7 @@ impl Writer {
         }
     }
 
-    /// All code sections; callbacks first, so that their section's symbol is there to be referred to.
+    /// Adds all code sections. Callbacks come first, so that relocations can refer to their section symbol.
     fn code(&mut self, assembly: &Assembly, sections: &Sections) {
         let (text, programs): (Vec<_>, Vec<_>) = sections.list.iter().partition(|(name, _)| name == TEXT);
         for (name, codes) in text.into_iter().chain(programs) {
@@ -161,13 +162,13 @@ impl Writer {
             Target::Kfunc(kfunc) => (Some(self.kfuncs[kfunc as usize]), elf::R_BPF_64_32),
         };
         let symbol = symbol.expect("bug: code refers to data or callbacks that the module does not have");
-        // BPF keeps addends in the instructions.
+        // BPF stores addends in the instructions.
         let relocation = Relocation { offset, symbol, addend: 0, flags: RelocationFlags::Elf { r_type } };
         self.object.add_relocation(section, relocation).expect("bug: relocation out of place");
     }
 }
 
-/// The code's bytes; addresses of callbacks are their offsets in the section.
+/// Appends the bytes of a function; addresses of callbacks become offsets in their section.
 fn append(code: &Code, sections: &Sections, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend(&code.bytes);

@@ -14,12 +14,12 @@ const VERSION: u8 = 1;
 const HEADER: u32 = 24;
 const FUNC_RECORD: u32 = 8;
 const LINE_RECORD: u32 = 16;
-/// Columns have 10 bits.
+/// Largest column: the field has 10 bits.
 const MAX_COLUMN: u32 = 1023;
-/// Characters of a line that are quoted; a log repeats them with each statement.
+/// Largest number of characters that are quoted of a line; the verifier log repeats them with each statement.
 const MAX_QUOTE: usize = 160;
 
-/// The section's bytes. Script names and lines become strings of `btf`.
+/// Writes the section. Script names and lines become strings of `btf`.
 pub fn write(
     btf: &mut Btf,
     assembly: &Assembly,
@@ -63,7 +63,7 @@ struct Lines<'a> {
     btf: &'a mut Btf,
     src: &'a Source,
     file: u32,
-    /// By start: where the spans asked for are. Programs of a clause share them.
+    /// Location of a span by its start. The programs of a clause share spans.
     known: FxHashMap<u32, [u32; 3]>,
 }
 
@@ -73,7 +73,7 @@ impl<'a> Lines<'a> {
         Lines { btf, src, file, known: FxHashMap::default() }
     }
 
-    /// Records of a function: its first instruction, and each one where the place changes.
+    /// Records of a function: one for the first instruction, and one wherever the location changes.
     fn of(&mut self, code: &Code, start: u64) -> Vec<[u32; 4]> {
         let mut records: Vec<[u32; 4]> = Vec::new();
         let mut last = None;
@@ -101,7 +101,7 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// The line, or of a long one what begins at this byte.
+/// The line; for a long line the part that begins at this byte.
 fn quote(line: &str, from: usize) -> &str {
     match start_of(line, MAX_QUOTE) {
         whole if whole.len() == line.len() => line.trim(),
@@ -109,7 +109,7 @@ fn quote(line: &str, from: usize) -> &str {
     }
 }
 
-/// At most this number of characters.
+/// At most this number of characters from the start of the text.
 fn start_of(text: &str, chars: usize) -> &str {
     let longer = (text.len() > chars).then(|| text.char_indices().nth(chars)).flatten();
     longer.map_or(text, |(at, _)| &text[..at])

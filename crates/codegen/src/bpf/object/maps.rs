@@ -11,7 +11,8 @@ use crate::ir::MapDef;
 /// Section of maps.
 pub const SECTION: &str = ".maps";
 
-/// By map: offset and size of its variable in the section, in bytes; a direct map is a section of its own and has none.
+/// Describes the maps. Returns offset and size of each map's variable in the section, in bytes. A direct map is a
+/// section of its own and has none.
 pub fn describe(btf: &mut Btf, maps: &[MapDef]) -> Vec<Option<(u32, u32)>> {
     let mut places = Vec::with_capacity(maps.len());
     let mut members = Vec::with_capacity(maps.len());
@@ -35,7 +36,7 @@ pub fn describe(btf: &mut Btf, maps: &[MapDef]) -> Vec<Option<(u32, u32)>> {
     places
 }
 
-/// What is said of a map; sizes that are 0 (ring buffers) are left out.
+/// Attributes in the description of a map; attributes that are 0 (sizes of ring buffers) are omitted.
 fn attributes(map: &MapDef) -> Vec<(&'static str, u32)> {
     let all = [
         ("max_entries", map.max_entries),

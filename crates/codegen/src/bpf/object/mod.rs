@@ -20,7 +20,7 @@ use lang::Source;
 use sections::Sections;
 use wire::Manifest;
 
-/// The object's bytes, with its manifest or without.
+/// Writes the object, with or without its manifest.
 pub fn write(assembly: &Assembly, manifest: Option<&Manifest>, src: &Source) -> Vec<u8> {
     let sections = Sections::of(assembly);
     let mut btf = btf::Btf::new();

@@ -6,11 +6,11 @@ use rustc_hash::FxHashMap;
 /// Section of callbacks; libbpf appends them to the programs that refer to them.
 pub(super) const TEXT: &str = ".text";
 
-/// Which functions lie in which section, and where.
+/// Assignment of functions to sections.
 pub(super) struct Sections {
-    /// Name, and indices of functions; in the order of the file.
+    /// Name of each section and indices of its functions, in the order of the file.
     pub list: Vec<(String, Vec<usize>)>,
-    /// By function: offset in its section, in bytes.
+    /// Offset of each function in its section, in bytes.
     pub offsets: Vec<u64>,
 }
 

@@ -14,7 +14,7 @@ use crate::bpf::insn::Reg;
 use crate::bpf::mir::{Base, Block, Function, INSERTED, Inst, PlacedInst, R, Role, Val};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Checks `allocated` against the code that it was made from. The error says which rule is broken where.
+/// Checks `allocated` against the code before allocation. The error names the broken rule and the position.
 pub fn check(selected: &Function, allocated: &Function) -> Result<(), String> {
     if selected.blocks.len() != allocated.blocks.len() {
         return Err("rule 1: blocks are missing".into());
@@ -32,7 +32,7 @@ pub fn check(selected: &Function, allocated: &Function) -> Result<(), String> {
     Ok(())
 }
 
-/// By block: what holds at its start; `None` if nothing leads there.
+/// State at the start of each block; `None` if the block is unreachable.
 fn states(selected: &Function, allocated: &Function) -> Vec<Option<State>> {
     let mut states: Vec<Option<State>> = vec![None; selected.blocks.len()];
     states[Function::ENTRY] = Some(State::at_entry());
@@ -51,19 +51,19 @@ fn states(selected: &Function, allocated: &Function) -> Vec<Option<State>> {
     states
 }
 
-/// Where a value can lie.
+/// A location that can hold a value.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Place {
     Reg(R),
     Slot(u32),
 }
 
-/// By place: the registers of the selected code that have its value.
+/// For each location: the registers of the selected code whose value it holds.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct State(BTreeMap<Place, BTreeSet<R>>);
 
 impl State {
-    /// Arguments and the frame's address lie where the machine puts them.
+    /// Arguments and the frame address are in the registers of the calling convention.
     fn at_entry() -> State {
         let given = (0..5).map(Reg::arg).chain([Reg::FP]).map(R::Phys);
         State(given.map(|reg| (Place::Reg(reg), BTreeSet::from([reg]))).collect())
@@ -81,14 +81,14 @@ impl State {
         self.0.get(&place).cloned().unwrap_or_default()
     }
 
-    /// `name` gets a new value, which lies nowhere yet.
+    /// Removes `name` from all locations, because it gets a new value.
     fn forget(&mut self, name: R) {
         self.0.values_mut().for_each(|names| {
             names.remove(&name);
         });
     }
 
-    /// `dst = src` in the selected code.
+    /// Handles `dst = src` in the selected code.
     fn rename(&mut self, dst: R, src: R) {
         if dst != src {
             self.forget(dst);
@@ -130,7 +130,7 @@ impl State {
         });
     }
 
-    /// Rule 1: a selected instruction that is not there.
+    /// Rule 1: a selected instruction that is missing.
     fn missing(&mut self, placed: &PlacedInst, errors: &mut Vec<String>) {
         match placed.inst.copy() {
             Some((dst, src)) => self.rename(dst, src),

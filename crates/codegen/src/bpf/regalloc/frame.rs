@@ -9,20 +9,20 @@ use crate::bpf::mir::{Base, Block, Function, Inst, R, Slot};
 use crate::dataflow::{Bits, Effects, Live};
 use crate::ir::SlotId;
 
-/// Bytes of stack that a program and the functions it calls have (`MAX_BPF_STACK`).
+/// Bytes of stack for a program and the functions that it calls (`MAX_BPF_STACK`).
 pub const MAX_STACK: u32 = 512;
 
-/// Where slots lie.
+/// Offsets of the slots in a stack frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// By slot: bytes from the frame pointer down to its first byte.
+    /// For each slot: distance from the frame pointer down to its first byte, in bytes.
     depths: Vec<u32>,
-    /// Bytes in all; more than [`MAX_STACK`] if it does not fit.
+    /// Size in bytes; larger than [`MAX_STACK`] if the slots do not fit.
     pub size: u32,
 }
 
 impl Frame {
-    /// Lays out `slots`, whose conflicts these are.
+    /// Lays out `slots`; slots that conflict do not overlap.
     pub fn layout(conflicts: &Conflicts, slots: &[Slot]) -> Frame {
         let mut order: Vec<usize> = (0..slots.len()).collect();
         order.sort_by_key(|&slot| std::cmp::Reverse(slots[slot].size));
@@ -45,12 +45,12 @@ impl Frame {
     }
 }
 
-/// Bytes that a slot takes: the verifier tracks the stack in words of 8.
+/// Bytes that a slot occupies: the verifier tracks the stack in words of 8 bytes.
 fn room(slot: &Slot) -> u32 {
     slot.size.next_multiple_of(8)
 }
 
-/// The least depth with so much room between those that are taken.
+/// The least depth with a gap of `room` bytes between the ranges in `taken`.
 fn first_gap(mut taken: Vec<(u32, u32)>, room: u32) -> u32 {
     taken.sort();
     taken
@@ -62,11 +62,12 @@ fn first_gap(mut taken: Vec<(u32, u32)>, room: u32) -> u32 {
         .0
 }
 
-/// Which slots are in use at the same time.
+/// Pairs of slots that are live at the same time.
 pub struct Conflicts {
-    /// By slot of the selected code: the others of it.
+    /// For each slot of the selected code: the slots of the same kind that it conflicts with.
     of: Vec<Bits>,
-    /// By slot of a spilled register, which lies behind those: the others of its kind.
+    /// For each slot of a spilled register: the spill slots that it conflicts with. Their indices follow those of
+    /// the selected code.
     spills: Vec<Bits>,
 }
 
@@ -80,7 +81,7 @@ impl Conflicts {
         }
     }
 
-    /// Looks at the code as it was selected.
+    /// Computes the conflicts of the slots in the selected code.
     pub fn of(function: &Function) -> Conflicts {
         let count = function.slots.len();
         let mut conflicts = Conflicts { of: vec![Bits::new(count); count], spills: vec![] };
@@ -98,8 +99,8 @@ impl Conflicts {
         conflicts
     }
 
-    /// Looks at the slots of spilled registers, in the code as it was allocated: one is in the way of all that is wanted
-    /// behind a store to it.
+    /// Adds the slots of spilled registers, in the allocated code. A slot conflicts with all slots that are live
+    /// after a store to it.
     pub fn add_spills(&mut self, function: &Function) {
         let count = function.slots.len() - function.spills_from;
         if count == 0 {
@@ -129,8 +130,9 @@ impl Conflicts {
         self.of[b].insert(a);
     }
 
-    /// Slots that are live at the start, and at each first mention, conflict. `before` are the slots mentioned before the block,
-    /// `behind` those after it.
+    /// Adds the conflicts of one block: slots that are live at its start, and slots that are live at the first
+    /// mention of another. `before` has the slots mentioned before the block, `behind` the slots mentioned after
+    /// it.
     fn block(&mut self, mentions: &[u32], before: &mut Bits, behind: &Bits, last: &mut LastUse) {
         let start = last.clock;
         last.note(mentions);
@@ -153,15 +155,15 @@ impl Conflicts {
     }
 }
 
-/// When each slot is mentioned for the last time.
+/// Position of the last mention of each slot.
 struct LastUse {
-    /// By slot: a time; those of blocks follow each other.
+    /// Position by slot; the positions of consecutive blocks are consecutive.
     at: Vec<u32>,
     clock: u32,
 }
 
 impl LastUse {
-    /// Takes note of the mentions of a block, which begin now.
+    /// Records the mentions of a block, which begins at the current position.
     fn note(&mut self, mentions: &[u32]) {
         for slot in mentions {
             self.clock += 1;
@@ -170,7 +172,7 @@ impl LastUse {
     }
 }
 
-/// What an instruction does with a spilled register, by its number among them.
+/// Access of an instruction to a spilled register, by the number of its slot.
 enum Access {
     Load(usize),
     Store(usize),
@@ -211,7 +213,8 @@ fn escaping(function: &Function) -> Vec<usize> {
         .collect()
 }
 
-/// The slots that instructions mention, in their order. A call mentions those whose addresses are in its arguments.
+/// The slots that the instructions of a block mention, in their order. A call mentions the slots whose addresses
+/// are its arguments.
 fn block_mentions(block: &Block) -> Vec<u32> {
     let mut args: [Option<u32>; 6] = [None; 6];
     let mut mentions = Vec::new();
@@ -227,7 +230,7 @@ fn block_mentions(block: &Block) -> Vec<u32> {
     mentions
 }
 
-/// By block: the slots that may have been mentioned before its start.
+/// For each block: the slots that may have been mentioned before its start.
 fn before(function: &Function, mentions: &[Vec<u32>], count: usize) -> Vec<Bits> {
     let mut before = vec![Bits::new(count); mentions.len()];
     let mut changed = true;

@@ -9,27 +9,28 @@ use crate::bpf::mir::{Function, R};
 use crate::dataflow::Lists;
 use crate::ir::VReg;
 
-/// Registers that calls overwrite come first: the others cost a save and a restore in the kernel's machine code.
+/// Preference order. Caller-saved registers come first: each other register costs a save and a restore in the
+/// kernel's machine code.
 const ORDER: [Reg; 10] = [Reg(1), Reg(2), Reg(3), Reg(4), Reg(5), Reg(0), Reg(6), Reg(7), Reg(8), Reg(9)];
 
-/// Where virtual registers live.
+/// Machine registers of the virtual registers.
 pub struct Assignment {
     regs: Vec<Option<Reg>>,
-    /// Registers that must be spilled; if there are any, the others' assignments are void.
+    /// Registers that must be spilled. If there are any, the other assignments are void.
     pub spilled: Vec<VReg>,
 }
 
 impl Assignment {
-    /// The machine register of a virtual one that occurs in the code.
+    /// The machine register of a virtual register that occurs in the code.
     pub fn of(&self, reg: VReg) -> Reg {
         self.regs[reg.0 as usize].expect("bug: every register in the code has been assigned")
     }
 }
 
-/// Assigns what can be. Registers from number `short_lived` on are spill code's and stay in registers.
+/// Assigns machine registers. Registers from number `short_lived` on belong to spill code and are never spilled.
 pub fn assign(function: &Function, wanted: &Liveness, short_lived: u32) -> Assignment {
     let ranges = Ranges::of(function, wanted);
-    // By position: the registers that come to life there.
+    // The registers whose range starts at each position.
     let start = |reg| ranges.get(R::Virt(reg)).first().map(|range| range.start);
     let starts: Vec<(u32, VReg)> =
         (0..function.vregs).map(VReg).filter_map(|reg| Some((start(reg)?, reg))).collect();
@@ -51,7 +52,7 @@ pub fn assign(function: &Function, wanted: &Liveness, short_lived: u32) -> Assig
     Assignment { regs: scan.regs, spilled: scan.spilled }
 }
 
-/// By virtual register: the other sides of moves.
+/// For each virtual register: the other operands of moves that it occurs in.
 fn hints(function: &Function) -> Lists<R> {
     let mut hints = Vec::new();
     let insts = function.blocks.iter().flat_map(|block| &block.insts);
@@ -65,7 +66,7 @@ fn hints(function: &Function) -> Lists<R> {
     Lists::of(&hints, function.vregs as usize)
 }
 
-/// The virtual register in a machine register; `None`: the machine itself.
+/// The virtual register in a machine register; `None` if an instruction uses the machine register implicitly.
 type Owner = Option<VReg>;
 
 /// A range in which a machine register is occupied by a virtual one.
@@ -74,12 +75,12 @@ struct OccupiedRange {
     owner: VReg,
 }
 
-/// Where a machine register is occupied, in ascending order and without overlaps.
+/// Ranges in which a machine register is occupied, in ascending order and without overlaps.
 struct Lane<'a> {
-    /// By the machine itself, from the place on that the scan has come to.
+    /// Implicit uses by instructions, from the current position of the scan on.
     fixed: &'a [Range],
     busy: Vec<OccupiedRange>,
-    /// How many of `busy` lie before that place.
+    /// Number of entries of `busy` that end before the current position.
     passed: usize,
 }
 
@@ -88,7 +89,7 @@ impl<'a> Lane<'a> {
         Lane { fixed, busy: Vec::new(), passed: 0 }
     }
 
-    /// All that is asked from now on begins here or later.
+    /// Moves the current position. Later queries begin here or after it.
     fn begin(&mut self, start: u32) {
         while let [first, rest @ ..] = self.fixed
             && first.end <= start
@@ -100,7 +101,7 @@ impl<'a> Lane<'a> {
         }
     }
 
-    /// Owners somewhere in these ranges, perhaps repeatedly.
+    /// Owners of the register in these ranges; an owner may occur several times.
     fn owners<'r>(&'r self, ranges: &'r [Range]) -> impl Iterator<Item = Owner> + 'r {
         let busy = &self.busy[self.passed..];
         ranges.iter().flat_map(move |range| {
@@ -119,7 +120,7 @@ impl<'a> Lane<'a> {
 
     fn take(&mut self, ranges: &[Range], owner: VReg) {
         for range in ranges {
-            // Mostly behind all others.
+            // Most ranges come last.
             let before = self.busy.iter().rposition(|other| other.range.start < range.start);
             self.busy.insert(before.map_or(0, |at| at + 1), OccupiedRange { range: range.clone(), owner });
         }
@@ -131,9 +132,9 @@ impl<'a> Lane<'a> {
     }
 }
 
-/// The part of an ascending list that is in a range.
+/// The part of an ascending list that overlaps a range.
 fn overlapping<'l, T>(list: &'l [T], range: &Range, of: impl Fn(&T) -> &Range) -> &'l [T] {
-    // The first one mostly lies behind it, or in it.
+    // The first entry mostly ends after the start of the range.
     let from = match list.first() {
         Some(first) if of(first).end <= range.start => {
             list.partition_point(|other| of(other).end <= range.start)
@@ -146,7 +147,7 @@ fn overlapping<'l, T>(list: &'l [T], range: &Range, of: impl Fn(&T) -> &Range) -
 
 struct Scan<'a> {
     regs: Vec<Option<Reg>>,
-    /// By machine register.
+    /// Occupied ranges of each machine register.
     lanes: [Lane<'a>; 10],
     hints: Lists<R>,
     ranges: &'a Ranges,
@@ -167,7 +168,8 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Machine registers that would save a move: those at the other side of one, then one step further.
+    /// Machine registers that would save a move: the other operands of its moves, then the other operands of
+    /// theirs.
     fn wanted(&self, reg: VReg) -> impl Iterator<Item = Reg> + '_ {
         let near = self.hints.get(reg.0 as usize);
         let far = near.iter().filter_map(|hint| match hint {
@@ -185,7 +187,7 @@ impl<'a> Scan<'a> {
         to != Reg::FP && self.lanes[to.0 as usize].is_free(self.ranges(reg))
     }
 
-    /// Owners of `to` somewhere in the ranges of `reg`, perhaps repeatedly.
+    /// Owners of `to` in the ranges of `reg`; an owner may occur several times.
     fn conflicts(&self, to: Reg, reg: VReg) -> impl Iterator<Item = Owner> + '_ {
         self.lanes[to.0 as usize].owners(self.ranges(reg))
     }
@@ -196,7 +198,7 @@ impl<'a> Scan<'a> {
         self.regs[reg.0 as usize] = Some(to);
     }
 
-    /// What it costs to keep a register on the stack.
+    /// Cost of keeping a register on the stack.
     fn cost(&self, owner: Owner) -> f32 {
         match owner {
             Some(reg) if reg.0 < self.short_lived => self.ranges.weight(R::Virt(reg)),
@@ -204,7 +206,8 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Sends the cheapest to the stack: this register, or all that are in its way in one machine register.
+    /// Spills whatever is cheapest: this register, or all registers that it conflicts with in one machine
+    /// register.
     fn make_room(&mut self, reg: VReg) {
         let price = |to: Reg| self.conflicts(to, reg).map(|owner| self.cost(owner)).fold(0.0, f32::max);
         let (cheapest, price) = ORDER

@@ -11,7 +11,7 @@ use crate::ir::VReg;
 /// Half-open range of positions.
 pub type Range = std::ops::Range<u32>;
 
-/// Machine registers are numbered first.
+/// Number of machine registers, which precede the virtual ones in the numbering.
 const PHYS: usize = Reg::FP.0 as usize + 1;
 
 /// Live ranges of all registers, and the weight of virtual ones.
@@ -28,18 +28,18 @@ fn index(reg: R) -> usize {
     }
 }
 
-/// The registers that are live at the edges of blocks.
+/// The registers that are live at the start and end of each block.
 pub struct Liveness(Live);
 
 impl Liveness {
-    /// Computes it from the code.
+    /// Computes liveness from the code.
     pub fn of(function: &Function) -> Liveness {
         Liveness(live(function))
     }
 
-    /// Removes spilled registers; the code that replaced them is live within blocks only.
+    /// Removes spilled registers. The registers that replace them are live within one block only.
     pub fn forget(&mut self, spilled: &[VReg]) {
-        // Few of many.
+        // Few of the many registers are spilled.
         let mut numbers: Vec<usize> = spilled.iter().map(|reg| index(R::Virt(*reg))).collect();
         numbers.sort_unstable();
         self.0.forget(|number| numbers.binary_search(&number).is_ok());
@@ -64,7 +64,7 @@ fn live(function: &Function) -> Live {
     effects.live(|block| function.blocks[block].end.successors())
 }
 
-/// Depth of loops around each block, read off the jumps back.
+/// Loop depth of each block, derived from the backward jumps.
 fn loop_depths(function: &Function) -> Vec<u32> {
     let mut depths = vec![0; function.blocks.len()];
     for (at, block) in function.blocks.iter().enumerate() {
@@ -76,14 +76,14 @@ fn loop_depths(function: &Function) -> Vec<u32> {
 }
 
 impl Ranges {
-    /// Computes all of them.
+    /// Computes the ranges of all registers.
     pub fn of(function: &Function, Liveness(live): &Liveness) -> Ranges {
         let len = PHYS + function.vregs as usize;
         let insts: usize = function.blocks.iter().map(|block| block.insts.len() + 1).sum();
         let mut walk = Walk::new(len, insts);
         let mut at = insts as u32;
         let depths = loop_depths(function);
-        // No instruction has more operands than a call.
+        // A call has the largest number of operands.
         let mut seen: Vec<(usize, Role)> = Vec::with_capacity(16);
         for (number, block) in function.blocks.iter().enumerate().rev() {
             let weight = 10f32.powi(depths[number].min(8) as i32);
@@ -105,7 +105,7 @@ impl Ranges {
         Ranges { ranges: Lists::of(&walk.ranges, len), weights, end: 2 * insts as u32 }
     }
 
-    /// All positions are below it.
+    /// Upper bound of all positions.
     pub fn end(&self) -> u32 {
         self.end
     }
@@ -115,16 +115,17 @@ impl Ranges {
         self.ranges.get(index(reg))
     }
 
-    /// Price of keeping the register on the stack: reads and writes, by how often they run, per length.
+    /// Spill cost of the register: number of reads and writes, weighted by loop depth, divided by the length of
+    /// the ranges.
     pub fn weight(&self, reg: R) -> f32 {
         let length: u32 = self.get(reg).iter().map(|range| range.end - range.start).sum();
         self.weights[index(reg)] / length.max(1) as f32
     }
 }
 
-/// Walks backwards over the code.
+/// State of a backward walk over the code.
 struct Walk {
-    /// Registers and their ranges, the last first.
+    /// Registers and their ranges, in reverse order.
     ranges: Vec<(u32, Range)>,
     regs: Vec<RangeBuilder>,
 }
@@ -147,7 +148,7 @@ impl Walk {
         Walk { ranges: Vec::with_capacity(insts), regs }
     }
 
-    /// Writes first, then reads: the walk is backwards.
+    /// Handles an instruction. Writes come before reads, since the walk goes backwards.
     fn step(&mut self, at: u32, weight: f32, operands: &[(usize, Role)]) {
         for &(reg, role) in operands {
             if role.writes() {
@@ -177,7 +178,7 @@ impl Walk {
         }
     }
 
-    /// Adds a range in front of the others, joined with the next one if they touch.
+    /// Prepends a range, or joins it with the first range if they are adjacent.
     fn push(&mut self, reg: usize, range: Range) {
         let first = &mut self.regs[reg].first;
         match self.ranges.get_mut(*first as usize) {

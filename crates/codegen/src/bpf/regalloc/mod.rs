@@ -25,13 +25,13 @@ use liveness::Liveness;
 /// A function whose registers are all machine registers.
 #[derive(Clone, Debug)]
 pub struct Allocated {
-    /// The code.
+    /// Code.
     pub function: Function,
-    /// Where its slots lie.
+    /// Layout of its stack frame.
     pub frame: Frame,
 }
 
-/// Assigns registers and stack places.
+/// Assigns machine registers and stack slots.
 pub fn allocate(selected: Function) -> Allocated {
     #[cfg(debug_assertions)]
     let original = selected.clone();

@@ -5,10 +5,12 @@ use crate::bpf::insn::{Reg, Width};
 use crate::bpf::mir::{Base, Function, INSERTED, Inst, PlacedInst, R, Val};
 use crate::ir::SlotId;
 
-/// See the module. What registers hold is known from a block's only predecessor, if that lies before it.
+/// Removes moves without effect. The contents of registers at the start of a block are known if its only
+/// predecessor precedes it.
 pub fn remove_superfluous_moves(function: &mut Function) {
     let predecessors = only_predecessors(function);
-    // Until the last block that comes of it; a long function has many blocks and many spilled registers.
+    // For each block: the last block that starts with its contents. They are freed afterwards, since a long
+    // function has many blocks and many spilled registers.
     let mut last_use = vec![0; function.blocks.len()];
     for (at, before) in predecessors.iter().enumerate() {
         before.iter().for_each(|before| last_use[*before] = at);
@@ -37,11 +39,11 @@ fn only_predecessors(function: &Function) -> Vec<Option<usize>> {
     edges.into_iter().map(|(count, from)| (count == 1).then_some(from)).collect()
 }
 
-/// Names of values: two places with the same name hold the same value.
+/// Value numbers: locations with the same number hold the same value.
 #[derive(Clone)]
 struct Values {
     regs: [Option<u32>; 11],
-    /// By slot of a spilled register.
+    /// Value number of each slot of a spilled register.
     spilled: Vec<Option<u32>>,
     fresh: u32,
 }
@@ -65,7 +67,7 @@ impl Values {
         })
     }
 
-    /// False if the instruction is superfluous.
+    /// Returns false if the instruction is superfluous.
     fn step(&mut self, placed: &mut PlacedInst, spills_from: usize) -> bool {
         let spill = |slot: SlotId| {
             let number = (slot.0 as usize).checked_sub(spills_from);
@@ -93,7 +95,7 @@ impl Values {
         self.regs[dst.0 as usize].replace(name) != Some(name)
     }
 
-    /// A load from the stack becomes a move if some register still holds the value.
+    /// Replaces a load from the stack by a move if some register still holds the value.
     fn reload(&mut self, placed: &mut PlacedInst, spill: usize, dst: Reg) -> bool {
         let Some(name) = self.spilled[spill] else {
             self.regs[dst.0 as usize] = None;
@@ -107,7 +109,7 @@ impl Values {
         self.regs[dst.0 as usize].replace(name) != Some(name)
     }
 
-    /// Forgets what the instruction writes, which is not superfluous.
+    /// Invalidates the registers that the instruction writes. Returns true, as it is not superfluous.
     fn overwrite(&mut self, inst: &Inst) -> bool {
         inst.visit(&mut |reg, role| {
             if role.writes() {

@@ -30,7 +30,7 @@ impl Random {
     }
 }
 
-/// By number of arguments.
+/// Helpers by number of arguments.
 const BY_ARGS: [Helper; 6] = [
     Helper::KtimeGetNs,
     Helper::SendSignal,
@@ -45,7 +45,7 @@ const BINS: [Bin; 9] =
 const WIDTHS: [Width; 4] = [Width::B8, Width::B16, Width::B32, Width::B64];
 const NUMBERS: [i64; 8] = [0, 1, -1, 7, 63, 0xffff_ffff, i64::MIN, 0x1234_5678_9abc_def0];
 
-/// How many values, slot addresses (registers behind the values) and blocks a function has.
+/// Number of values, slot addresses (registers that follow the values) and blocks of a function.
 struct Shape {
     values: u32,
     slots: u32,
@@ -53,13 +53,13 @@ struct Shape {
 }
 
 impl Shape {
-    /// How often control may still go back, in a register that nothing else touches.
+    /// A register reserved for the number of backward jumps that are left.
     fn counter(&self) -> VReg {
         VReg(self.values + self.slots)
     }
 }
 
-/// A function that ends: jumps back are counted. All registers are written in the entry block.
+/// A function that terminates: backward jumps are counted. All registers are written in the entry block.
 fn function(random: &mut Random) -> Func {
     let shape = Shape {
         values: 1 + random.below(20) as u32,
@@ -86,7 +86,8 @@ fn function(random: &mut Random) -> Func {
     func
 }
 
-/// A slot of its own between two operations from `first` on: written, then read. Such slots may share their bytes.
+/// Adds a slot that is written, then read, between two operations from `first` on. Such slots may overlap in the
+/// frame.
 fn local(func: &mut Func, shape: &Shape, random: &mut Random, ops: &mut Vec<Op>, first: usize) {
     let (slot, base) = (func.slot(8, 8), func.vreg());
     let at = first + random.below(ops.len() + 1 - first);
@@ -108,7 +109,7 @@ fn back(at: u32, shape: &Shape, random: &mut Random, ops: &mut Vec<Op>) -> Optio
     Some(Term::Branch { cmp: Cmp::Sgt, lhs: counter, rhs: Operand::Const(0), then, otherwise })
 }
 
-/// Mixes the slots and registers into the result.
+/// Combines the slots and registers to the result.
 fn read_all(func: &mut Func, shape: &Shape, ops: &mut Vec<Op>, value: Operand) -> VReg {
     let sum = func.vreg();
     ops.push(Op::Mov { dst: sum, src: value });
@@ -134,7 +135,7 @@ fn initial(func: &mut Func, shape: &Shape, random: &mut Random) -> Vec<Op> {
     }
     for _ in 0..shape.slots {
         let (slot, dst) = (func.slot(16, 8), func.vreg());
-        // Written twice, an address is held in a register.
+        // An address with two definitions is held in a register.
         (0..1 + random.below(2)).for_each(|_| ops.push(Op::SlotAddr { dst, slot }));
         ops.push(Op::Store { base: dst, offset: 0, width: Width::B64, src: value(shape, random).into() });
         ops.push(Op::Store { base: dst, offset: 8, width: Width::B64, src: operand(shape, random) });
@@ -248,12 +249,12 @@ fn cmp(cmp: Cmp, a: u64, b: u64) -> bool {
     }
 }
 
-/// What a call returns.
+/// Result of a call in both machines.
 fn helper(args: impl Iterator<Item = u64>) -> u64 {
     args.fold(17, |hash, arg| (hash ^ arg).wrapping_mul(0x100_0000_01b3).rotate_left(9))
 }
 
-/// Bytes by address.
+/// Memory, by byte address.
 #[derive(Default)]
 struct Memory(HashMap<u64, u8>);
 
@@ -269,7 +270,7 @@ impl Memory {
         }
     }
 
-    /// The old value.
+    /// Updates a word and returns the old value.
     fn update(&mut self, at: u64, width: Width, f: impl FnOnce(u64) -> u64) -> u64 {
         let old = self.load(at, width);
         self.store(at, width, f(old));
@@ -277,7 +278,7 @@ impl Memory {
     }
 }
 
-/// Result of the IR. Slots lie 64 bytes apart.
+/// Runs the IR and returns its result. Slots are 64 bytes apart.
 fn run_ir(func: &Func, params: [u64; 2]) -> u64 {
     let mut regs = vec![0u64; func.vregs as usize];
     let mut memory = Memory::default();
@@ -346,16 +347,16 @@ fn step_ir(op: &Op, regs: &mut [u64], memory: &mut Memory, params: [u64; 2]) {
     }
 }
 
-/// Where the machine's stack ends.
+/// End of the stack, which is the value of the frame pointer.
 const STACK: u64 = 1 << 40;
 const RUBBISH: u64 = 0xdead_beef_dead_beef;
 
-/// Result of the machine code.
+/// Runs the machine code and returns its result.
 fn run_code(insns: &[Insn], params: [u64; 2]) -> u64 {
     let mut regs = [RUBBISH; 11];
     (regs[1], regs[2], regs[10]) = (params[0], params[1], STACK);
     let mut memory = Memory::default();
-    // Programs count in slots.
+    // Jump distances count slots.
     let slots: Vec<usize> = insns.iter().enumerate().flat_map(|(at, insn)| vec![at; insn.slots()]).collect();
     let mut pc = 0usize;
     loop {
@@ -408,7 +409,7 @@ fn atomic(regs: &mut [u64; 11], memory: &mut Memory, op: Atomic, width: Width, a
     }
 }
 
-/// The checker runs inside, too.
+/// The allocation checker also runs.
 #[test]
 fn machine_code_computes_what_the_ir_computes() {
     let mut spilled = 0;

@@ -5,7 +5,8 @@ use crate::bpf::mir::{Base, Block, End, Function, INSERTED, Inst, PlacedInst, R,
 use crate::ir::{SlotId, VReg};
 use lang::Span;
 
-/// Rewrites all uses of `spilled`, each around a short-lived register.
+/// Replaces each use of the registers in `spilled` by a short-lived register with a load before or a store after
+/// it.
 pub fn spill(function: &mut Function, spilled: &[VReg]) {
     let mut slots = vec![None; function.vregs as usize];
     for reg in spilled {
@@ -24,7 +25,7 @@ struct Spiller<'a> {
     function: &'a mut Function,
 }
 
-/// A spilled register in an instruction: its slot, its short-lived register, and how it is used.
+/// A spilled register in an instruction: its slot, its short-lived register, and its role.
 struct Reload {
     reg: VReg,
     slot: SlotId,

@@ -2,57 +2,58 @@
 
 use crate::diagnostics::Code;
 
-/// Findings about names, types and values. `W` marks warnings.
+/// Codes for names, types and values. `W` marks warnings.
 pub const TYPES: &[Code] = &[
     Code {
         code: "E0201",
-        title: "a value does not fit what a variable or map holds",
-        explanation: "A variable or map holds one kind of value in all of the script. Integers and strings may grow; \
-                      a number does not become a string.",
+        title: "a value of another type than the variable or map holds",
+        explanation: "A variable or map holds values of one type in the whole script. Integers and strings may become \
+                      wider; a number does not become a string.",
         example: "BEGIN { @x = 1; @x = \"a\" }",
         repaired: "BEGIN { @x = 1; @y = \"a\" }",
     },
     Code {
         code: "E0202",
         title: "a key does not fit the map",
-        explanation: "All keys of a map have the same number of values, of the same kinds.",
+        explanation: "All keys of a map have the same number of values, of the same types.",
         example: "BEGIN { @x[1] = 1; @x[1, 2] = 1 }",
         repaired: "BEGIN { @x[1, 1] = 1; @x[1, 2] = 1 }",
     },
     Code {
         code: "E0203",
         title: "undefined variable",
-        explanation: "Scratch variables live in one clause and are set before they are read. Maps (`@x`) are shared by \
-                      all clauses.",
+        explanation: "A scratch variable belongs to one clause, and must be assigned before it is read. Maps (`@x`) are \
+                      shared by all clauses.",
         example: "BEGIN { print($x) }",
         repaired: "BEGIN { $x = 1; print($x) }",
     },
     Code {
         code: "E0204",
-        title: "a variable may not be set here",
-        explanation: "On some way to this place nothing was assigned to the variable.",
+        title: "a variable that may be unset",
+        explanation: "On some path to this position the variable is not assigned.",
         example: "BEGIN { if (pid == 1) { $x = 1 } print($x) }",
         repaired: "BEGIN { $x = 0; if (pid == 1) { $x = 1 } print($x) }",
     },
     Code {
         code: "E0205",
         title: "a variable without a type",
-        explanation: "The type of a variable is that of what is assigned to it, and nothing is.",
+        explanation: "The first assignment determines a variable's type, and this variable has none.",
         example: "BEGIN { let $x; print($x) }",
         repaired: "BEGIN { let $x = 0; print($x) }",
     },
     Code {
         code: "E0206",
         title: "unknown name",
-        explanation: "Names without a sigil are built-in variables (`pid`), constants of CUDA (`CUDA_SUCCESS`) and \
-                      of the kernel (`ENOENT`), and what `#define` names. Variables begin with `$`, maps with `@`.",
+        explanation: "A name without a sigil is a built-in variable (`pid`), a constant of CUDA (`CUDA_SUCCESS`) or of \
+                      the kernel (`ENOENT`), or a name of `#define`. Variables begin with `$`, maps with `@`.",
         example: "BEGIN { print(pidd) }",
         repaired: "BEGIN { print(pid) }",
     },
     Code {
         code: "E0207",
-        title: "nothing is ever put into a map",
-        explanation: "A map that is only read, printed or cleared is most likely misspelled.",
+        title: "a map that is never assigned",
+        explanation: "No statement of the script assigns to the map. A map that is only read, printed or cleared is \
+                      most likely misspelled.",
         example: "BEGIN { print(@x) }",
         repaired: "BEGIN { @x = 1; print(@x) }",
     },
@@ -66,205 +67,211 @@ pub const TYPES: &[Code] = &[
     Code {
         code: "E0209",
         title: "wrong number of arguments",
-        explanation: "The message shows how the function is written.",
+        explanation: "The message shows the arguments of the function.",
         example: "BEGIN { @ = lhist(1) }",
         repaired: "BEGIN { @ = lhist(1, 0, 100, 10) }",
     },
     Code {
         code: "E0210",
-        title: "an argument of the wrong kind",
-        explanation: "The message says what the function takes.",
+        title: "an argument of the wrong type",
+        explanation: "The message names the types that the function takes.",
         example: "BEGIN { @ = sum(\"a\") }",
         repaired: "BEGIN { @ = sum(1) }",
     },
     Code {
         code: "E0211",
-        title: "no meaning in this kind of probe",
-        explanation: "Results and durations are known when a call returns (`uretprobe`), arguments and names of \
-                      functions in probes of functions.",
+        title: "not available in this kind of probe",
+        explanation: "Results and durations are known when a call returns (`uretprobe`). Arguments and names of \
+                      functions are available in probes on functions.",
         example: "uprobe:libcuda:cuInit { print(retval) }",
         repaired: "uretprobe:libcuda:cuInit { print(retval) }",
     },
     Code {
         code: "E0212",
-        title: "an operator on the wrong kinds of values",
-        explanation: "Arithmetic is on numbers. Strings can be compared by `==` and `!=`.",
+        title: "an operator on values of the wrong type",
+        explanation: "Arithmetic operators take numbers. Strings can be compared by `==` and `!=`.",
         example: "BEGIN { print(\"a\" + 1) }",
         repaired: "BEGIN { print((\"a\", 1)) }",
     },
     Code {
         code: "E0213",
-        title: "memory that cannot be read so",
-        explanation: "`*p` needs to know what `p` points to, and how wide it is.",
+        title: "memory that cannot be read in this way",
+        explanation: "`*p` requires that `p` has a pointer type: it determines how many bytes are read.",
         example: "uprobe:libcuda:cuInit { print(*pid) }",
         repaired: "uprobe:libcuda:cuInit { print(*(int32 *)arg0) }",
     },
     Code {
         code: "E0214",
-        title: "no such field, part or element",
-        explanation: "The message lists what there is, or what is near.",
+        title: "no such field or element",
+        explanation: "The message lists the fields, or similar names.",
         example: "uprobe:libcuda:cuLaunchKernelEx { print(args.config->gridDim) }",
         repaired: "uprobe:libcuda:cuLaunchKernelEx { print(args.config->gridDimX) }",
     },
     Code {
         code: "E0216",
         title: "unknown type",
-        explanation: "Known are C's integer types, and the structs, enums and typedefs of CUDA's driver and runtime.",
+        explanation: "The known types are C's integer types, the structs, enums and typedefs of CUDA's driver and \
+                      runtime, and the types that the script or debug information declares.",
         example: "BEGIN { print((uint33)1) }",
         repaired: "BEGIN { print((uint32)1) }",
     },
     Code {
         code: "E0217",
-        title: "a cast that is not possible",
-        explanation: "Integers, bools, enums and pointers can be cast to each other, and nothing else.",
+        title: "an impossible cast",
+        explanation: "Integers, bools, enums and pointers can be cast to each other, numbers to byte arrays of the same \
+                      size and back, and strings to byte arrays.",
         example: "BEGIN { print((uint32)\"a\") }",
         repaired: "BEGIN { print((uint32)1) }",
     },
     Code {
         code: "E0218",
-        title: "an aggregation in the wrong place",
-        explanation: "`count()`, `hist(n)` and their kind are assigned to a map, and that map holds nothing else. \
-                      Histograms have no single value.",
+        title: "a misplaced aggregation",
+        explanation: "`count()`, `hist(n)` and the other aggregations are assigned to a map, and that map holds nothing \
+                      else. A histogram has no single value.",
         example: "BEGIN { $x = count() }",
         repaired: "BEGIN { @x = count() }",
     },
     Code {
         code: "E0219",
-        title: "values do not fit the format",
-        explanation: "Each `%` of a format takes one value. `%s` prints anything; the others print numbers.",
+        title: "values that do not match the format",
+        explanation: "Each directive (`%...`) of a format takes one value. `%s` prints values of any type; the others \
+                      print numbers.",
         example: "BEGIN { printf(\"%d %d\", 1) }",
         repaired: "BEGIN { printf(\"%d %d\", 1, 2) }",
     },
     Code {
         code: "E0220",
-        title: "not a format",
-        explanation: "Formats are those of C: flags, width, precision, and one of `d i u x X o c p f s r rx rh`.",
+        title: "a wrong format",
+        explanation: "Formats are written as in C: flags, width, precision, and one of `d i u x X o c p f s r rx rh`.",
         example: "BEGIN { printf(\"%y\", 1) }",
         repaired: "BEGIN { printf(\"%d\", 1) }",
     },
     Code {
         code: "E0221",
-        title: "must be known when compiling",
-        explanation: "Sizes of histograms, counts of unrolled loops, and formats are part of the compiled program.",
+        title: "a value that must be known at compile time",
+        explanation: "Sizes of histograms, counts of unrolled loops, and formats become part of the compiled program, \
+                      so they must be constants.",
         example: "BEGIN { @ = lhist(1, 0, pid, 1) }",
         repaired: "BEGIN { @ = lhist(1, 0, 100, 1) }",
     },
     Code {
         code: "E0222",
         title: "a number out of range",
-        explanation: "The message says what the range is.",
+        explanation: "The message gives the range.",
         example: "BEGIN { unroll(101) { @x++ } }",
         repaired: "BEGIN { unroll(100) { @x++ } }",
     },
     Code {
         code: "E0223",
         title: "not supported yet",
-        explanation: "Other tracers have it. The message says what to use.",
+        explanation: "bpftrace has it. The message names what to use instead.",
         example: "BEGIN { print(kaddr(\"jiffies\")) }",
         repaired: "BEGIN { print(jiffies) }",
     },
     Code {
         code: "E0224",
-        title: "changes the machine",
-        explanation: "Functions that run commands or send signals act on the traced machine: `--unsafe` on the command line \
-                      allows them.",
+        title: "a function that changes the machine",
+        explanation: "Functions that run commands or send signals change the traced machine. `--unsafe` on the command \
+                      line allows them.",
         example: "BEGIN { system(\"reboot\") }",
         repaired: "BEGIN { exit() }",
     },
     Code {
         code: "E0225",
-        title: "outside of a loop",
+        title: "`break` or `continue` outside a loop",
         explanation: "`break` and `continue` act on the loop around them.",
         example: "BEGIN { break; }",
         repaired: "BEGIN { while (@n < 3) { @n++; break; } }",
     },
     Code {
         code: "E0226",
-        title: "no single value",
-        explanation: "A statement such as `printf` has no value; an array that travels in registers is read element by \
-                      element.",
+        title: "a value is expected",
+        explanation: "A statement such as `printf` has no value. An array that is passed in registers is read element \
+                      by element.",
         example: "BEGIN { $x = exit() }",
         repaired: "BEGIN { $x = 1; print($x); exit() }",
     },
     Code {
         code: "E0227",
-        title: "too large",
-        explanation: "Keys and values of maps are put together in scratch memory of limited size.",
+        title: "a key or value that is too large",
+        explanation: "Keys and values of maps are built in scratch memory of limited size.",
         example: "BEGIN { @[str(1), str(2), str(3), str(4), str(5)] = 1 }",
         repaired: "BEGIN { @[str(1, 64), str(2, 64), str(3, 64)] = 1 }",
     },
     Code {
         code: "E0228",
-        title: "an assertion does not hold",
-        explanation: "`static_assert` says what a script relies on, such as the size of a struct.",
+        title: "a failed assertion",
+        explanation: "`static_assert` checks an assumption of the script, such as the size of a struct.",
         example: "BEGIN { static_assert(sizeof(uint64) == 4, \"longs of four bytes\") }",
         repaired: "BEGIN { static_assert(sizeof(uint64) == 8, \"longs of eight bytes\") }",
     },
     Code {
         code: "E0240",
         title: "a member or name that cannot be declared",
-        explanation: "A declaration gives each member a name and a type of known size: a struct must be declared before \
-                      it is a member of another, and may be declared later if only a pointer to it is.",
+        explanation: "A declaration gives each member a name and a type of known size. A struct must be declared before \
+                      it is a member of another struct. If only a pointer to it is a member, it may be declared later.",
         example: "struct list { struct list next; };\nBEGIN { print(1) }",
         repaired: "struct list { struct list *next; };\nBEGIN { print(1) }",
     },
     Code {
         code: "E0241",
         title: "declared twice",
-        explanation: "A struct, union, enum, a member of one or a constant has one declaration in a script.",
+        explanation: "A struct, union, enum, member or constant may be declared only once in a script.",
         example: "struct point { int x; };\nstruct point { int y; };\nBEGIN { print(1) }",
         repaired: "struct point { int x; };\nstruct size { int y; };\nBEGIN { print(1) }",
     },
     Code {
         code: "E0242",
-        title: "a map is no such metric",
-        explanation: "`metric @m = { ... }` says how a map of the script is exported: `name` and `unit` as \
-                      OpenTelemetry writes them (the unit is UCUM: `By`, `s`), `help` in words, `labels` a list of \
-                      names separated by commas, one for each part of the key, `kind` (`counter`, `updowncounter` or `gauge`) of \
-                      plain values and sums, and `divisor` that values are divided by. The labels `process` and \
-                      `process.pid` of a `pid` stand for what is known of the process. Text, pointers and stacks are no metrics.",
+        title: "a map does not match its metric",
+        explanation: "`metric @m = { ... }` defines how a map of the script is exported. `name` and `unit` are written \
+                      as in OpenTelemetry (the unit in UCUM: `By`, `s`). `help` is a sentence. `labels` is a list of \
+                      names separated by commas, one for each part of the key. `kind` (`counter`, `updowncounter` or \
+                      `gauge`) applies to plain values and sums. Values are divided by `divisor`. The labels `process` \
+                      and `process.pid` turn a `pid` into the attributes of its process. Text, pointers and stacks \
+                      cannot be metrics.",
         example: "metric @n = { labels = \"function, process\"; } uprobe:libcuda:cuInit { @n[func] = count() }",
         repaired: "metric @n = { labels = \"function\"; } uprobe:libcuda:cuInit { @n[func] = count() }",
     },
     Code {
         code: "E0243",
-        title: "a record for `--export` that cannot be made",
-        explanation: "`span` is the call that a return probe sees, with `name = value` for what is to be known of it; elsewhere it \
-                      needs `start = `, a time of `nsecs`. `event` and `counter` begin with a name, and a counter has a number.",
+        title: "a wrong record for `--export`",
+        explanation: "In a return probe, `span` records the call, with attributes written as `name = value`. In other \
+                      probes it needs `start = `, a time of `nsecs`. `event` and `counter` begin with a name, and \
+                      `counter` also takes a number.",
         example: "uprobe:libcuda:cuInit { span() }",
         repaired: "uretprobe:libcuda:cuInit { span() }",
     },
     Code {
         code: "W0251",
-        title: "signed and unsigned numbers meet",
-        explanation: "An int64 holds all but the upper half of uint64. What is larger shows as negative.",
+        title: "signed and unsigned numbers are mixed",
+        explanation: "An int64 cannot hold the upper half of the values of a uint64. They are shown as negative numbers.",
         example: "uprobe:libcuda:cuMemAlloc { $x = args.bytesize; $x = -1; print($x) }",
         repaired: "uprobe:libcuda:cuMemAlloc { $x = (int64)args.bytesize; $x = -1; print($x) }",
     },
     Code {
         code: "W0252",
         title: "never reached",
-        explanation: "The statement follows one that always leaves.",
+        explanation: "The statement follows one that always leaves the block, such as `return`.",
         example: "BEGIN { return; print(1) }",
         repaired: "BEGIN { print(1); return }",
     },
     Code {
         code: "W0253",
         title: "a value is not used",
-        explanation: "`_ = e` says that this is on purpose.",
+        explanation: "The expression has no effect. Write `_ = e` if this is intended.",
         example: "BEGIN { pid }",
         repaired: "BEGIN { print(pid) }",
     },
     Code {
         code: "W0254",
         title: "never true",
-        explanation: "No attach point of the clause has such a name, or no number stands for such a text.",
+        explanation: "No attach point of the clause has this name, or no value of the enum or function has this text.",
         example: "uprobe:libcuda:cuInit / func == \"cuMemAlloc\" / { @ = count() }",
         repaired: "uprobe:libcuda:cuMemAlloc / func == \"cuMemAlloc_v2\" / { @ = count() }",
     },
     Code {
         code: "W0255",
-        title: "an argument that the call has yet to fill",
+        title: "an out-parameter that is read at entry",
         explanation: "Out-parameters point to memory that is filled when the call returns.",
         example: "uprobe:libcuda:cuMemAlloc { print(*args.dptr) }",
         repaired: "uretprobe:libcuda:cuMemAlloc { print(*args.dptr) }",
@@ -272,47 +279,46 @@ pub const TYPES: &[Code] = &[
     Code {
         code: "W0256",
         title: "strings are cut",
-        explanation: "`max_strlen` is the size of a string, its NUL included, at most.",
+        explanation: "`max_strlen` is the largest size of a string, including its NUL.",
         example: "BEGIN { print(str(1, 5000)) }",
         repaired: "config = { max_strlen = 5000 } BEGIN { print(str(1, 5000)) }",
     },
     Code {
         code: "W0257",
         title: "division by zero",
-        explanation: "It yields 1, and so does the remainder; both are counted as errors at run time.",
+        explanation: "A division by zero yields 1, and so does a remainder. Both are counted as errors at run time.",
         example: "BEGIN { print(pid / 0) }",
         repaired: "BEGIN { print(pid / 2) }",
     },
     Code {
         code: "W0258",
         title: "names of enum values are lost",
-        explanation: "Where values of two enums, or an enum and a plain number, are kept in one place, they are kept \
-                      as numbers.",
+        explanation: "A map or variable that holds values of two enums, or of an enum and plain numbers, keeps and \
+                      prints them as numbers.",
         example: "uretprobe:libcuda:cuInit { @[retval] = count() } BEGIN { @[pid] = count() }",
         repaired: "uretprobe:libcuda:cuInit { @results[retval] = count() } BEGIN { @[pid] = count() }",
     },
     Code {
         code: "W0259",
-        title: "a number is followed as an address",
-        explanation: "What a number points to is not known. Eight bytes are read there, as bpftrace does, which is right for \
-                      pointers and 64-bit integers alone.",
+        title: "a number is used as a pointer",
+        explanation: "The type that a number points to is unknown. Eight bytes are read, as in bpftrace. This is \
+                      correct only for pointers and 64-bit integers.",
         example: "uprobe:libc:malloc { print(*(reg(\"sp\") + 8)) }",
         repaired: "uprobe:libc:malloc { print(*(uint64 *)(reg(\"sp\") + 8)) }",
     },
     Code {
         code: "W0260",
-        title: "a comparison is compared",
-        explanation: "`1 < x < 5` does not ask whether `x` lies between 1 and 5: `1 < x` is true or false, 1 or 0, and both \
-                      are less than 5.",
+        title: "the result of a comparison is compared",
+        explanation: "`1 < x < 5` does not check that `x` is between 1 and 5: `1 < x` is 1 or 0, and both are less than 5.",
         example: "uprobe:libc:malloc / 1 < arg0 < 4096 / { @ = count() }",
         repaired: "uprobe:libc:malloc / 1 < arg0 && arg0 < 4096 / { @ = count() }",
     },
     Code {
         code: "W0261",
-        title: "not all of a value can be read",
-        explanation: "`args`, or a struct that is passed or returned by value, is a record of what can be read of it. \
-                      Floating-point numbers and vectors travel in registers that probes cannot read; text and arrays of more \
-                      than 64 elements that are passed by value are left out too.",
+        title: "a value that can be read only in part",
+        explanation: "`args`, or a struct that is passed or returned by value, is a record of its readable members. \
+                      Floating-point numbers and vectors are passed in registers that probes cannot read. Text, and \
+                      arrays of more than 64 elements, are also omitted if they are passed by value.",
         example: "uprobe:libcuda:cuTexRefSetMipmapLevelBias { print(args) }",
         repaired: "uprobe:libcuda:cuTexRefSetMipmapLevelBias { print(args.hTexRef) }",
     },

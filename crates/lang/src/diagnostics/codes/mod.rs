@@ -11,7 +11,7 @@ pub mod expand;
 pub mod resolve;
 pub mod syntax;
 
-/// The explanation of a code, in any case.
+/// The entry of a code; case is ignored.
 pub fn find(code: &str) -> Option<&'static Code> {
     TABLES.iter().copied().flatten().find(|entry| entry.code.eq_ignore_ascii_case(code))
 }

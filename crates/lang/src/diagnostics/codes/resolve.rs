@@ -2,21 +2,21 @@
 
 use crate::diagnostics::Code;
 
-/// Findings about probes, targets, functions and settings. `W` marks warnings.
+/// Codes for probes, targets, functions and settings. `W` marks warnings.
 pub const PROBES: &[Code] = &[
     Code {
         code: "E0101",
         title: "unknown kind of probe",
-        explanation: "A probe begins with its kind: `uprobe`, `uretprobe`, `interval`, `profile`, `BEGIN` or `END`. \
-                      Upper and lower case are the same.",
+        explanation: "A probe begins with its kind, such as `uprobe`, `uretprobe`, `interval`, `profile`, `BEGIN` or \
+                      `END`, in upper or lower case. `cudatrace help probes` lists all kinds.",
         example: "uprob:libcuda:cuInit { @ = count() }",
         repaired: "uprobe:libcuda:cuInit { @ = count() }",
     },
     Code {
         code: "E0102",
         title: "a kind of probe that is not supported",
-        explanation: "Other tracers have more kinds of probe. What a CUDA program does is seen by probes on the \
-                      functions of its libraries.",
+        explanation: "Other tracers have this kind of probe. To see what a CUDA program does, probe the functions of \
+                      its libraries.",
         example: "kprobe:vfs_read { @ = count() }",
         repaired: "uprobe:libc:malloc { @ = count() }",
     },
@@ -24,24 +24,26 @@ pub const PROBES: &[Code] = &[
         code: "E0103",
         title: "a probe has too many or too few parts",
         explanation: "A function is written `uprobe:TARGET:FUNCTION`, where the target is a library (`libcuda`), a \
-                      path, or a program. Return probes sit on functions, not inside them.",
+                      path, or a program. `uprobe` runs when the function is entered, `uretprobe` when it returns. A \
+                      return probe takes no offset in a function.",
         example: "uprobe:cuInit { @ = count() }",
         repaired: "uprobe:libcuda:cuInit { @ = count() }",
     },
     Code {
         code: "E0104",
         title: "the target cannot be probed",
-        explanation: "No file of this name, or one that is no program or library, or that cannot be read. The message \
-                      says which. In a clause with several attach points this is a warning if another was found.",
+        explanation: "There is no file of this name, or it is not a program or library, or it cannot be read. The \
+                      message gives the reason. In a clause with several attach points this is a warning if another \
+                      attach point was found.",
         example: "uprobe:/nowhere/libx.so:f { @ = count() }",
         repaired: "uprobe:libcuda:cuInit { @ = count() }",
     },
     Code {
         code: "E0105",
         title: "no such function",
-        explanation: "The files that the target stands for have no function of this name, version or pattern. In \
-                      libcuda and libcudart a name without suffix stands for all its live versions; a name with a \
-                      suffix, or in quotes, for exactly one symbol.",
+        explanation: "The files of the target have no function of this name, version or pattern. In libcuda and \
+                      libcudart a name without a suffix means all its current versions. A name with a suffix, or in \
+                      quotes, means exactly one symbol.",
         example: "uprobe:libcuda:cuMemAllocc { @ = count() }",
         repaired: "uprobe:libcuda:cuMemAlloc { @ = count() }",
     },
@@ -55,16 +57,17 @@ pub const PROBES: &[Code] = &[
     },
     Code {
         code: "E0107",
-        title: "not a pattern of functions",
-        explanation: "Functions are named exactly, with wildcards (`cuMem*`), by a regular expression (`/cu.*Alloc/`), \
-                      with a version (`cudaMalloc@libcudart.so.12`), an offset (`cuInit+16`) or an address.",
+        title: "not a function or pattern of functions",
+        explanation: "A function is given by its exact name, with wildcards (`cuMem*`), by a regular expression \
+                      (`/cu.*Alloc/`), with a version (`cudaMalloc@libcudart.so.12`), with an offset (`cuInit+16`) or \
+                      by its address.",
         example: "uprobe:libcuda:cuInit+x { @ = count() }",
         repaired: "uprobe:libcuda:cuInit+16 { @ = count() }",
     },
     Code {
         code: "E0108",
         title: "unknown setting",
-        explanation: "The `config` block knows `max_map_keys`, `max_strlen`, `str_trunc_trailer`, \
+        explanation: "The settings of the `config` block are `max_map_keys`, `max_strlen`, `str_trunc_trailer`, \
                       `max_cat_bytes`, `print_maps_on_exit`, `stack_mode`, `max_loop_iterations`, `missing_probes`, \
                       `max_probes`, `cpp_demangle`, `show_debug_info` and `perf_rb_pages`.",
         example: "config = { max_map_key = 10 } BEGIN { exit() }",
@@ -73,158 +76,160 @@ pub const PROBES: &[Code] = &[
     Code {
         code: "E0109",
         title: "a setting of the wrong kind",
-        explanation: "The message says which values the setting takes.",
+        explanation: "The message names the values that the setting takes.",
         example: "config = { max_map_keys = 0 } BEGIN { exit() }",
         repaired: "config = { max_map_keys = 1000 } BEGIN { exit() }",
     },
     Code {
         code: "E0110",
-        title: "a map is not declared rightly",
-        explanation: "`let @m = hash(1000);` makes room for 1000 keys; in an `lruhash` a new key takes the place of one that \
-                      was not used for long. `percpuhash` and `percpulruhash` are for aggregations. The keys of a `processhash` begin \
-                      with `pid`, and are deleted when that process has ended.",
+        title: "a wrong declaration of a map",
+        explanation: "`let @m = hash(1000);` makes room for 1000 keys. In a full `lruhash` a new key replaces the one \
+                      that was unused for longest. `percpuhash` and `percpulruhash` hold aggregations. The keys of a \
+                      `processhash` begin with `pid`, and are deleted when that process ends.",
         example: "let @m = heap(10); BEGIN { @m = 1 }",
         repaired: "let @m = hash(10); BEGIN { @m[1] = 1 }",
     },
     Code {
         code: "E0111",
         title: "no such library",
-        explanation: "A short name is looked for in the processes that are traced, then where libraries are \
-                      installed. With `-c`, `-p` or `--wait`, or where another attach point of the clause was found, a \
-                      library may come later and is waited for; otherwise there is nothing to probe.",
+        explanation: "A library name is searched in the traced processes, then in the directories where libraries are \
+                      installed. With a command, `-p` or `--wait`, or if another attach point of the clause was found, \
+                      cudatrace waits until a process loads the library. Otherwise there is nothing to probe.",
         example: "uprobe:libcudar:cudaMalloc { @ = count() }",
         repaired: "uprobe:libcudart:cudaMalloc { @ = count() }",
     },
     Code {
         code: "E0115",
-        title: "more attach points than are wanted",
-        explanation: "Where a script sets `max_probes`, it is refused if it stands for more attach points. There is no \
-                      bound otherwise: they cost one program and one link for all functions of a clause.",
+        title: "more attach points than `max_probes`",
+        explanation: "A script that sets `max_probes` is refused if it has more attach points than that. Without the \
+                      setting there is no limit: all functions of a clause share one program and one link.",
         example: "config = { max_probes = 1 } uprobe:libcuda:cuMem* { @ = count() }",
         repaired: "config = { max_probes = 1 } uprobe:libcuda:cuInit { @ = count() }",
     },
     Code {
         code: "E0116",
-        title: "a script of tests that is run as if it traced",
-        explanation: "`test:NAME` runs with `--test`, `bench:NAME` with `--bench`, and neither of them otherwise. This                       script has nothing else.",
+        title: "a script of tests or benchmarks that runs as a trace",
+        explanation: "`test:NAME` probes run with `--test` only, `bench:NAME` probes with `--bench` only. This script \
+                      has no other probes.",
         example: "test:sum { return 1 + 1 != 2 }",
         repaired: "test:sum { return 1 + 1 != 2 } BEGIN { printf(\"tracing\\n\") }",
     },
     Code {
         code: "E0117",
-        title: "no instruction begins there",
-        explanation: "A probe is a breakpoint in the place of an instruction's first byte. In the middle of one, or behind the \
-                      function's end, it would change what the program does.",
+        title: "no instruction begins at the offset",
+        explanation: "A probe replaces the first byte of an instruction by a breakpoint. In the middle of an \
+                      instruction, or after the function's end, it would change what the program does.",
         example: "uprobe:./app:main+3 { @ = count() }",
         repaired: "uprobe:./app:main+4 { @ = count() }",
     },
     Code {
         code: "E0120",
         title: "no such argument",
-        explanation: "None of the functions of this clause has an argument of this name. Functions that lack one are \
-                      left out with a warning as long as some are left.",
+        explanation: "None of the functions of this clause has an argument of this name. If some functions have it, the \
+                      others are skipped with a warning.",
         example: "uprobe:libcuda:cuMemAlloc { @ = sum(args.bytesiz) }",
         repaired: "uprobe:libcuda:cuMemAlloc { @ = sum(args.bytesize) }",
     },
     Code {
         code: "E0121",
-        title: "arguments are not known by name",
-        explanation: "Names and types of arguments are known for the CUDA driver, the CUDA runtime and NCCL, and for functions \
-                      that debug information describes: of programs and libraries compiled with `-g`, or whose debug \
-                      information lies beside them (`/usr/lib/debug/.build-id`, `.gnu_debuglink`). The message says \
-                      where it was looked for. Elsewhere use `arg0`, `arg1` ... and casts.",
+        title: "the names of arguments are unknown",
+        explanation: "Names and types of arguments are known for the CUDA driver, the CUDA runtime and NCCL, and for \
+                      functions with debug information. A program or library has it if it was compiled with `-g`, or if \
+                      its debug information is installed in a separate file (`/usr/lib/debug/.build-id`, \
+                      `.gnu_debuglink`). The message names the paths that were searched. For other functions use \
+                      `arg0`, `arg1` ... and casts.",
         example: "uprobe:libc:malloc { @ = sum(args.size) }",
         repaired: "uprobe:libc:malloc { @ = sum(arg0) }",
     },
     Code {
         code: "E0122",
         title: "an argument that cannot be read",
-        explanation: "Floating-point arguments travel in registers that probes cannot see.",
+        explanation: "Floating-point arguments are passed in registers that probes cannot read.",
         example: "uprobe:libcuda:cuTexRefSetMipmapLevelBias { print(args.bias) }",
         repaired: "uprobe:libcuda:cuTexRefSetMipmapLevelBias { print(args.hTexRef) }",
     },
     Code {
         code: "E0123",
         title: "no result to read",
-        explanation: "The function returns nothing, or something that integer registers do not hold: a floating-point number, a \
-                      vector. Structs that it returns can be read; to a large one `retval` points.",
+        explanation: "The function returns nothing, or a value that is not in an integer register: a floating-point \
+                      number or a vector. Structs can be read; for a large struct, `retval` is a pointer to it.",
         example: "uretprobe:./app:main { @[retval] = count() }",
         repaired: "uretprobe:./app:main { @[func] = count() }",
     },
     Code {
         code: "E0124",
-        title: "nobody can tell where an argument lies",
-        explanation: "Debug information says what a function takes, the ABI where that lies. Copies that the compiler made \
-                      of a function for some of its callers (`.isra.0`, `.constprop.0`) take other parameters than it; \
-                      128-bit integers, vectors, and most of what Rust and Go pass by value follow other rules. Other \
-                      functions of a wildcard are probed all the same.",
+        title: "the location of an argument is unknown",
+        explanation: "Debug information describes the parameters of a function, and the ABI determines their locations. \
+                      The compiler's specialised copies of a function (`.isra.0`, `.constprop.0`) take other parameters \
+                      than the function. 128-bit integers, vectors, and most values that Rust and Go pass by value \
+                      follow other rules. The other functions of a wildcard are still probed.",
         example: "uprobe:./app:serve.isra.0 { print(args.kind) }",
         repaired: "uprobe:./app:serve { print(args.kind) }",
     },
     Code {
         code: "W0151",
-        title: "functions are left out",
-        explanation: "A wildcard also matched functions that lack an argument, or a result, that the body uses, or \
-                      tracepoints that lack a field. They are not probed.",
+        title: "some functions are skipped",
+        explanation: "The wildcard also matches functions without an argument or result that the body uses, or \
+                      tracepoints without such a field. They are not probed.",
         example: "uprobe:libcuda:cuMem* { @ = sum(args.bytesize) }",
         repaired: "uprobe:libcuda:cuMemAlloc, uprobe:libcuda:cuMemAllocHost_v2 { @ = sum(args.bytesize) }",
     },
     Code {
         code: "W0152",
-        title: "not a known function of the library",
-        explanation: "The library is not loaded yet, and the tables of its functions do not have this name. It is \
-                      looked up when the library appears.",
+        title: "unknown function of a library",
+        explanation: "The library is not loaded yet, and cudatrace's tables of its functions do not contain this name. \
+                      The name is looked up again when a process loads the library.",
         example: "uprobe:libnccl:ncclAllReducee { @ = count() }",
         repaired: "uprobe:libnccl:ncclAllReduce { @ = count() }",
     },
     Code {
         code: "W0153",
-        title: "a setting without effect, or with an old name",
-        explanation: "Settings of other tracers are accepted, so that their scripts run.",
+        title: "a setting that has no effect, or an old name of a setting",
+        explanation: "Settings of bpftrace are accepted, so that its scripts run.",
         example: "config = { log_size = 10 } BEGIN { exit() }",
         repaired: "config = { max_map_keys = 10 } BEGIN { exit() }",
     },
     Code {
         code: "W0154",
-        title: "an attach point that is not there",
-        explanation: "A clause with several attach points runs at those that are found, and each that is not is named. \
-                      With `missing_probes = \"ignore\"` in the `config` block nothing is said.",
+        title: "a missing attach point",
+        explanation: "A clause with several attach points runs at those that were found, and a warning names each of \
+                      the others. `missing_probes = \"ignore\"` in the `config` block turns these warnings off.",
         example: "uprobe:/nowhere/libcuda.so:cuInit, uprobe:libcuda:cuInit { @ = count() }",
         repaired: "uprobe:libcuda:cuInit { @ = count() }",
     },
     Code {
         code: "W0155",
-        title: "functions that look at where they return to",
-        explanation: "A return probe puts another address where a function returns to. What reads it goes wrong in every \
-                      traced program: `dlsym` does not know who asks, `setjmp` remembers a place that nobody may come \
-                      back to, and exceptions are caught by nobody. Patterns leave such functions out; their entries \
+        title: "functions that read their return address",
+        explanation: "A return probe replaces the return address of a function. A function that reads its return \
+                      address then fails in every traced program: `dlsym` cannot identify its caller, `longjmp` jumps \
+                      to a wrong address, and exceptions are not caught. Patterns skip such functions. Their entries \
                       can be probed.",
         example: "uretprobe:libc:dlsym { @ = count() }",
         repaired: "uprobe:libc:dlsym { @ = count() }",
     },
     Code {
         code: "E0114",
-        title: "no such marker",
-        explanation: "A `usdt` probe is written `usdt:TARGET:PROVIDER:NAME`, and sits where the author of a program or \
-                      library put a marker of that name. `cudatrace -l 'usdt:TARGET:*'` lists them, with `-v` the values \
-                      that they pass on.",
+        title: "no such USDT marker",
+        explanation: "A `usdt` probe is written `usdt:TARGET:PROVIDER:NAME`, and runs at the markers of that name that \
+                      the author put into the program or library. `cudatrace -l 'usdt:TARGET:*'` lists the markers; \
+                      `-v` adds their arguments.",
         example: "usdt:./app:app:bacth { @ = count() }",
         repaired: "usdt:./app:app:batch { @ = count() }",
     },
     Code {
         code: "E0113",
-        title: "no such operation of CUDA",
-        explanation: "Operations are written `cuda:OPERATION`, and `cuda:OPERATION:start` for their beginning. \
-                      `cudatrace -l 'cuda:*'` lists them, with `-v` their arguments.",
+        title: "no such CUDA operation",
+        explanation: "An operation is written `cuda:OPERATION`, or `cuda:OPERATION:start` for its beginning. `cudatrace \
+                      -l 'cuda:*'` lists the operations; `-v` adds their arguments.",
         example: "cuda:aloc { @ = count() }",
         repaired: "cuda:alloc { @ = count() }",
     },
     Code {
         code: "E0112",
         title: "no such tracepoint",
-        explanation: "A tracepoint is written `tracepoint:CATEGORY:EVENT`; `*` stands for anything. `cudatrace -l \
-                      'tracepoint:sched:*'` lists those of this kernel. Their fields are read from tracefs, which need \
-                      not be mounted but is root's.",
+        explanation: "A tracepoint is written `tracepoint:CATEGORY:EVENT`, where `*` matches anything. `cudatrace -l \
+                      'tracepoint:sched:*'` lists those of this kernel. Their fields are read from tracefs. It need not \
+                      be mounted, but only root may read it.",
         example: "tracepoint:sched:sched_swich { @ = count() }",
         repaired: "tracepoint:sched:sched_switch { @ = count() }",
     },

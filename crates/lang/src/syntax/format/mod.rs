@@ -21,25 +21,25 @@ use crate::syntax::parse;
 use crate::syntax::print::dump;
 use tokens::{Comment, Token, Tokens};
 
-/// Longer lines are broken at braces.
+/// Line width; longer lines are broken at braces.
 const WIDTH: usize = 120;
 
-/// What `$1`, `$2` ... stand for while a script is formatted.
+/// Number of placeholder values for `$1`, `$2` ... during formatting.
 const PARAMETERS: usize = 64;
 
-/// Why a script was not formatted.
+/// The reason why a script was not formatted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// It has mistakes, which were reported.
+    /// It has errors, which were reported.
     Wrong,
-    /// The formatted text would not mean the same: a form that this module does not know.
+    /// The formatted text would have another meaning, because this module does not support some syntax.
     Unknown,
 }
 
-/// Formats a script; mistakes go to `diags`.
+/// Formats a script; errors are added to `diags`.
 ///
 /// # Errors
-/// The script cannot be read, or not be formatted without a change of meaning.
+/// The script cannot be parsed, or not be formatted without a change of meaning.
 pub fn format(src: &Source, diags: &mut Diagnostics) -> Result<String, Failure> {
     let before = meaning(src, diags).ok_or(Failure::Wrong)?;
     let text = Writer::new(&Tokens::of(&src.text).ok_or(Failure::Unknown)?).write();
@@ -52,11 +52,11 @@ fn meaning(src: &Source, diags: &mut Diagnostics) -> Option<String> {
     parse::parse(src, &params, diags).map(|script| dump(&script))
 }
 
-/// A pair of braces around what is being written.
+/// An enclosing pair of braces.
 struct Block {
-    /// On one line.
+    /// True if the block is on one line.
     inline: bool,
-    /// Each entry ends with `;`.
+    /// True if each entry ends with `;`.
     semicolons: bool,
 }
 
@@ -64,11 +64,11 @@ struct Writer<'a> {
     tokens: &'a Tokens<'a>,
     out: String,
     blocks: Vec<Block>,
-    /// The head of the item has more than one line.
+    /// True if the head of the item has several lines.
     tall_head: bool,
-    /// The block that was closed last stands on one line.
+    /// True if the last closed block is on one line.
     closed_inline: bool,
-    /// An empty line is due before what is written next.
+    /// True if an empty line precedes the next text.
     apart: bool,
 }
 
@@ -117,7 +117,7 @@ impl<'a> Writer<'a> {
         self.track(at);
     }
 
-    /// Opens and closes blocks.
+    /// Updates the stack of blocks.
     fn track(&mut self, at: usize) {
         let token = &self.tokens.list[at];
         if token.opens {
@@ -125,7 +125,7 @@ impl<'a> Writer<'a> {
             self.blocks.push(Block { inline, semicolons: token.semicolons });
         } else if token.closes {
             let inline = self.blocks.pop().is_some_and(|block| block.inline);
-            // The arms of an `if` look alike.
+            // All arms of an `if` are formatted alike.
             self.closed_inline = inline || !self.tokens.has_else(at);
         }
         if token.entry && self.blocks.is_empty() {
@@ -133,14 +133,14 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// A `;` that separates nothing.
+    /// Whether a `;` separates nothing.
     fn is_needless(&self, at: usize) -> bool {
         let Some(before) = at.checked_sub(1).map(|at| &self.tokens.list[at]) else { return false };
         self.tokens.list[at].text == ";"
             && (before.text == ";" || before.opens || before.closes && before.semicolons)
     }
 
-    /// The entry that ends before this token has no `;`, and its block's others do.
+    /// Whether the entry before this token has no `;` although entries of its block end with one.
     fn lacks_semicolon(&self, at: usize) -> bool {
         let token = &self.tokens.list[at];
         let Some(before) = at.checked_sub(1).map(|at| &self.tokens.list[at]) else { return false };
@@ -176,7 +176,7 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// Writes the comments before token `at`. True if a line must begin behind them.
+    /// Writes the comments before token `at`. Returns true if a line must begin after them.
     fn comments(&mut self, at: usize, indent: usize) -> bool {
         let mut forced = false;
         for comment in &self.tokens.gaps[at].comments {
@@ -205,7 +205,7 @@ impl<'a> Writer<'a> {
         self.tall_head |= self.blocks.is_empty() && !self.tokens.list[at].entry;
     }
 
-    /// An item begins behind one that has several lines, or has several lines itself: clauses stand apart.
+    /// Whether an item is separated by an empty line: it or the previous item has several lines.
     fn stands_apart(&self, at: usize) -> bool {
         let starts = self.tokens.list.get(at).is_some_and(|token| token.entry) && self.blocks.is_empty();
         if !starts {
@@ -217,7 +217,7 @@ impl<'a> Writer<'a> {
         !behind_shebang && (after_clause || !self.item_fits_line(at))
     }
 
-    /// The item has a block and stands on one line with it, or has none.
+    /// Whether the item has no block, or fits on one line with its block.
     fn item_fits_line(&self, at: usize) -> bool {
         let rest = &self.tokens.list[at..];
         let is_next_item = |token: &Token| token.entry;
@@ -234,7 +234,7 @@ impl<'a> Writer<'a> {
         !tall && self.fits_inline_from(at + open, width)
     }
 
-    /// Ends the line, with an empty one behind it where the source has one and it does not follow a brace.
+    /// Ends the line. An empty line of the source is kept, unless it follows a brace.
     fn line_end(&mut self, newlines: usize) {
         self.trim_line();
         if self.out.is_empty() {
@@ -260,8 +260,8 @@ impl<'a> Writer<'a> {
         spacing::blank_between(&self.tokens.list[at - 1], &self.tokens.list[at])
     }
 
-    /// The block that opens here stays on its line, with the other arms of its `if`: they are there in the source, hold
-    /// one statement each, and fit.
+    /// Whether the block that opens here stays on its line, with the other arms of its `if`: they are on one line
+    /// in the source, have one statement each, and fit.
     fn fits_inline(&self, open: usize) -> bool {
         let line = self.out.rfind('\n').map_or(0, |at| at + 1);
         self.fits_inline_from(open, self.out[line..].chars().count())
@@ -293,7 +293,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Columns before a token and before the comments in front of it.
+/// Indentation of a token and of the comments before it, in columns.
 struct Indent {
     token: usize,
     comment: usize,

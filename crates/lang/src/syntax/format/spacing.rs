@@ -3,19 +3,19 @@
 use super::tokens::Token;
 use crate::syntax::parse::Rule;
 
-/// No blank before these.
+/// Tokens without a blank before them.
 const TIGHT_BEFORE: &[&str] = &[")", "]", ",", ";", ".", "->", ".."];
 
-/// No blank behind these.
+/// Tokens without a blank after them.
 const TIGHT_BEHIND: &[&str] = &["(", "[", ".", "->", ".."];
 
-/// Words before a parenthesis that are no functions.
+/// Keywords before a parenthesis that are not functions.
 const SPACED: &[&str] = &["if", "else", "while", "for", "unroll", "return", "in", "let"];
 
-/// Marks that would become another one side by side: `- -x`, `& &x`.
+/// Tokens that would merge without a blank: `- -x`, `& &x`.
 const MERGING: &[(&str, char)] = &[("-", '-'), ("&", '&'), ("+", '+')];
 
-/// Whether a blank stands between two words on a line.
+/// Whether there is a blank between two tokens on a line.
 pub fn blank_between(before: &Token, token: &Token) -> bool {
     if MERGING.iter().any(|(mark, next)| before.text == *mark && token.text.starts_with(*next)) {
         return true;
@@ -35,7 +35,7 @@ pub fn blank_between(before: &Token, token: &Token) -> bool {
     !tight
 }
 
-/// Whether a line end of the source between two words is kept.
+/// Whether a line break of the source between two tokens is kept.
 pub fn may_break(before: &Token, token: &Token) -> bool {
     blank_between(before, token) || matches!(before.text, "(" | "[") || matches!(token.text, ")" | "]")
 }

@@ -10,83 +10,84 @@ use crate::diagnostics::Diagnostics;
 use crate::syntax::parse;
 use crate::syntax::parse::{Pair, Rule, conditionals};
 
-/// A word or mark.
+/// A token of the script.
 #[derive(Clone, Debug)]
 pub struct Token<'a> {
-    /// As written.
+    /// Text as written.
     pub text: &'a str,
-    /// The leaf of the grammar; `None` for bare text.
+    /// Terminal rule of the grammar; `None` for text without a rule.
     pub rule: Option<Rule>,
-    /// First of an item, a statement, a setting.
+    /// True for the first token of an item, a statement or a setting.
     pub entry: bool,
-    /// Begins a block.
+    /// True if it begins a block.
     pub opens: bool,
-    /// Ends a block.
+    /// True if it ends a block.
     pub closes: bool,
-    /// The entries of the block that begins or ends here end with `;`.
+    /// True if the entries of the block that begins or ends here end with `;`.
     pub semicolons: bool,
-    /// No blank before it, whatever else is said.
+    /// True if there is never a blank before it.
     pub glued_before: bool,
-    /// No blank behind it.
+    /// True if there is never a blank after it.
     pub glued_behind: bool,
 }
 
-/// A comment, without the line end.
+/// A comment, without the newline.
 #[derive(Clone, Debug)]
 pub struct Comment<'a> {
-    /// With its `//` or `/*`.
+    /// Text including `//` or `/*`.
     pub text: &'a str,
-    /// Line ends between it and what stands before.
+    /// Number of newlines before it.
     pub newlines: usize,
 }
 
 impl Comment<'_> {
-    /// It lasts until the end of the line.
+    /// Whether it extends to the end of the line.
     pub fn is_line(&self) -> bool {
         self.text.starts_with("//") || self.is_directive() || self.text.contains('\n')
     }
 
-    /// A line of the preprocessor, with the lines that it leaves out.
+    /// Whether it is a line of the preprocessor, with the lines that it excludes.
     pub fn is_directive(&self) -> bool {
         self.text.starts_with('#')
     }
 }
 
-/// What stands before a token.
+/// The text before a token.
 #[derive(Clone, Debug, Default)]
 pub struct Gap<'a> {
-    /// In order.
+    /// Comments in order.
     pub comments: Vec<Comment<'a>>,
-    /// Line ends behind the last comment.
+    /// Number of newlines after the last comment.
     pub newlines: usize,
 }
 
 impl Gap<'_> {
-    /// A line ends in it, or must.
+    /// Whether it contains a newline, or must.
     pub fn has_line_end(&self) -> bool {
         self.newlines > 0 || self.comments.iter().any(|comment| comment.newlines > 0 || comment.is_line())
     }
 
-    /// Columns that the comments take on one line.
+    /// Width of the comments on one line in columns.
     pub fn width(&self) -> usize {
         self.comments.iter().map(|comment| comment.text.chars().count() + 1).sum()
     }
 }
 
-/// A script in words.
+/// A script as tokens.
 pub struct Tokens<'a> {
-    /// In order.
+    /// Tokens in order.
     pub list: Vec<Token<'a>>,
-    /// Before each token, and one behind the last.
+    /// Gap before each token, and one after the last.
     pub gaps: Vec<Gap<'a>>,
-    /// Lines of the preprocessor, and lines that they leave out.
+    /// Lines of the preprocessor, and lines that they exclude.
     blanked: Vec<Range<usize>>,
 }
 
-/// Rules that are taken as they are, blanks included.
+/// Rules that are kept unchanged, including blanks.
 const VERBATIM: &[Rule] = &[Rule::shebang, Rule::include, Rule::define, Rule::spec, Rule::bare_spec];
 
-/// What owns a block of statements, each with its `;`. The last statement of any other block may be its value.
+/// Rules that own a block of statements which end with `;`. The last statement of any other block may be its
+/// value.
 const STATEMENTS: &[Rule] = &[
     Rule::clause,
     Rule::if_stmt,
@@ -100,11 +101,11 @@ const STATEMENTS: &[Rule] = &[
     Rule::metric,
 ];
 
-/// Prefixes and postfixes of an operand.
+/// Prefix and postfix operators.
 const AFFIXES: &[Rule] =
     &[Rule::neg, Rule::not, Rule::bit_not, Rule::deref, Rule::address_of, Rule::increment, Rule::decrement];
 
-/// Where in a block that is a value an `if` stands that is this value.
+/// Index of the `if` that is the value of a block.
 fn valued_if(rule: Rule, owner: Rule, children: &[Pair]) -> Option<usize> {
     if rule != Rule::braces || owner == Rule::macro_def || STATEMENTS.contains(&owner) {
         return None;
@@ -115,12 +116,12 @@ fn valued_if(rule: Rule, owner: Rule, children: &[Pair]) -> Option<usize> {
     (children[last].as_rule() == Rule::if_stmt && chooses(&children[last])).then_some(last)
 }
 
-/// What the tree says about places in the text.
+/// Facts about positions in the text, from the syntax tree.
 #[derive(Default)]
 struct Marks {
     leaves: Vec<(usize, usize, Rule)>,
     entries: HashSet<usize>,
-    /// Braces, with whether entries end with `;`.
+    /// Braces, and whether their entries end with `;`.
     opens: HashMap<usize, bool>,
     closes: HashMap<usize, bool>,
     glued_before: HashSet<usize>,
@@ -138,7 +139,7 @@ impl Marks {
         }
         self.mark(rule, owner, span.end(), &children);
         let valued = valued_if(rule, owner, &children);
-        // The arms of an `if` that is a value are values.
+        // The arms of an `if` that is a value are also values.
         let hands_on = matches!(rule, Rule::if_stmt | Rule::if_arm) && owner == Rule::if_expr;
         for (at, child) in children.into_iter().enumerate() {
             self.walk(child, if hands_on || valued == Some(at) { Rule::if_expr } else { rule });
@@ -186,7 +187,7 @@ impl Marks {
 }
 
 impl<'a> Tokens<'a> {
-    /// The words of a script; `None` if the grammar cannot read it.
+    /// The tokens of a script; `None` if the grammar cannot parse it.
     pub fn of(text: &'a str) -> Option<Tokens<'a>> {
         let mut marks = Marks::default();
         let applied = conditionals::apply(text, 0, None, &mut Diagnostics::default());
@@ -211,7 +212,7 @@ impl<'a> Tokens<'a> {
 
     fn push(&mut self, text: &'a str, place: Range<usize>, rule: Option<Rule>, marks: &Marks) {
         let word = &text[place.clone()];
-        // Braces of a form that is unknown here are blocks too.
+        // Braces of unknown syntax are also treated as blocks.
         let (bare_open, bare_close) = (rule.is_none() && word == "{", rule.is_none() && word == "}");
         let (opens, closes) = (marks.opens.get(&place.start), marks.closes.get(&place.start));
         self.list.push(Token {
@@ -227,7 +228,7 @@ impl<'a> Tokens<'a> {
         self.gaps.push(Gap::default());
     }
 
-    /// Blanks, comments and bare text between two leaves.
+    /// Handles blanks, comments and other text between two terminals.
     fn between(&mut self, text: &'a str, place: Range<usize>, marks: &Marks) {
         let mut at = place.start;
         while at < place.end {
@@ -252,7 +253,7 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// Takes a comment of the length that is known, or as long as its marks say.
+    /// Adds a comment of known length, or up to its end mark.
     fn comment(&mut self, rest: &'a str, length: Option<usize>) -> usize {
         let length = length.unwrap_or_else(|| match rest.starts_with("//") {
             true => rest.find('\n').unwrap_or(rest.len()),
@@ -264,7 +265,7 @@ impl<'a> Tokens<'a> {
         length
     }
 
-    /// The token that closes the block which opens at `open`.
+    /// The token that closes the block opened at `open`.
     fn partner(&self, open: usize) -> Option<usize> {
         let mut depth = 0usize;
         for (at, token) in self.list.iter().enumerate().skip(open) {
@@ -279,7 +280,8 @@ impl<'a> Tokens<'a> {
         None
     }
 
-    /// The token that closes the last block of the `if` whose block opens at `open`; of another statement, its block.
+    /// The token that closes the last block of the `if` whose block opens at `open`; for another statement, of its
+    /// block.
     pub fn end_of_arms(&self, open: usize) -> Option<usize> {
         let mut close = self.partner(open)?;
         while self.has_else(close) {
@@ -289,7 +291,7 @@ impl<'a> Tokens<'a> {
         Some(close)
     }
 
-    /// An `else` follows the block that ends at `close`.
+    /// Whether an `else` follows the block that ends at `close`.
     pub fn has_else(&self, close: usize) -> bool {
         self.list.get(close + 1).is_some_and(|token| token.text == "else")
     }

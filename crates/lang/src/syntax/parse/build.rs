@@ -12,23 +12,23 @@ use crate::source::span::{Span, Spanned};
 use crate::syntax::ast::*;
 use crate::syntax::operators;
 
-/// Turns pairs into nodes.
+/// Converts pest's pairs to the syntax tree.
 pub(crate) struct Builder<'a> {
-    /// What `$1`, `$2` ... stand for.
+    /// Values of `$1`, `$2` ...
     params: &'a [String],
-    /// Where findings go.
+    /// Destination of diagnostics.
     pub(crate) diags: &'a mut Diagnostics,
-    /// Where the text that pest saw begins in the script.
+    /// Offset in the script of the text that pest parsed.
     pub(crate) base: usize,
     depth: usize,
 }
 
-/// Stands for what is wrong: a number that nothing is said of.
+/// A placeholder for an invalid expression: a number, which causes no further diagnostics.
 fn hole(span: Span) -> Expr {
     Expr { kind: ExprKind::Int { value: 1, unsigned: false }, span }
 }
 
-/// The next pair, which the grammar always has.
+/// The next pair, which exists according to the grammar.
 macro_rules! inner {
     ($pairs:expr, $what:literal) => {
         $pairs.next().expect(concat!("the grammar has ", $what, " here"))
@@ -36,14 +36,14 @@ macro_rules! inner {
 }
 
 impl<'a> Builder<'a> {
-    /// Reads texts whose places are those of the script.
+    /// Creates a builder for texts at offset 0 of the script.
     pub(crate) fn new(params: &'a [String], diags: &'a mut Diagnostics) -> Builder<'a> {
         Builder { params, diags, base: 0, depth: 0 }
     }
 
     pub(crate) fn span(&self, pair: &Pair) -> Span {
         let span = pair.as_span();
-        // Rules that end in an optional part take the blanks before it along.
+        // Rules that end in an optional part include the blanks before it.
         let length = pair.as_str().trim_end().len();
         Span::new(self.base + span.start(), self.base + span.start() + length)
     }
@@ -52,12 +52,12 @@ impl<'a> Builder<'a> {
         Spanned { node: pair.as_str().to_owned(), span: self.span(pair) }
     }
 
-    /// A name without its first character: `x` of `$x`.
+    /// A name without its first character: `x` for `$x`.
     fn bare_name(&self, pair: &Pair) -> Name {
         Spanned { node: pair.as_str()[1..].to_owned(), span: self.span(pair) }
     }
 
-    /// Builds something that lies `levels` deeper; `None` beyond the limit.
+    /// Builds a subtree that is `levels` deeper; `None` beyond the limit.
     pub(crate) fn deeper<T>(
         &mut self,
         levels: usize,
@@ -77,7 +77,7 @@ impl<'a> Builder<'a> {
 
     // ---- script
 
-    /// A thing at the top level; `None` for what leaves no trace in the AST.
+    /// An item at the top level; `None` for items that are not part of the AST.
     pub(crate) fn item(&mut self, pair: Pair) -> Option<Item> {
         match pair.as_rule() {
             Rule::clause => Some(Item::Clause(self.clause(pair))),
@@ -99,8 +99,8 @@ impl<'a> Builder<'a> {
         if !constants::has_header(path) {
             let span = self.span(&header);
             self.diags
-                .warning("W0051", span, format!("`{path}` is not read"))
-                .label("what it defines is unknown here");
+                .warning("W0051", span, format!("header `{path}` is not read"))
+                .label("its definitions are unknown here");
         }
         None
     }
@@ -113,7 +113,7 @@ impl<'a> Builder<'a> {
         let text = rest.as_str().replace("\\\r\n", "   ").replace("\\\n", "  ");
         if text.starts_with('(') {
             let message = format!("`{}` has parameters and is not expanded", name.node);
-            self.without_effect(whole, message, "`macro` declares what has parameters");
+            self.without_effect(whole, message, "declare it by `macro`: `macro twice(x) { x + x }`");
             return None;
         }
         let start = self.base + rest.as_span().start();
@@ -127,7 +127,7 @@ impl<'a> Builder<'a> {
             }
             Err(_) if text.trim().is_empty() => {
                 let message = format!("`{}` is defined without a value and has no effect", name.node);
-                self.without_effect(whole, message, "give it a literal, or leave it out");
+                self.without_effect(whole, message, "give it a literal, or remove it");
                 None
             }
             Err(error) => {
@@ -140,7 +140,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// A definition that C has and a script does not need, unless it uses the name.
+    /// Warns of a C definition that has no effect in a script.
     fn without_effect(&mut self, span: Span, message: String, help: &str) {
         self.diags.warning("W0052", span, message).help(help);
     }
@@ -189,7 +189,7 @@ impl<'a> Builder<'a> {
         }
     }
 
-    /// A block where a value is wanted: an `if` at its end is one, too.
+    /// A block in a position that requires a value; an `if` at its end is the value.
     fn wanted_block(&mut self, pair: Pair) -> (Block, Option<Expr>) {
         let is_else = |part: Pair| part.as_rule() == Rule::braces;
         let chooses = |stmt: &Pair| {
@@ -206,7 +206,7 @@ impl<'a> Builder<'a> {
         built.unwrap_or_default()
     }
 
-    /// `if a { 1 } else if b { 2 } else { 3 }`, which was read as a statement.
+    /// `if a { 1 } else if b { 2 } else { 3 }`, which was parsed as a statement.
     fn if_of_stmt(&mut self, pair: Pair) -> Expr {
         let span = self.span(&pair);
         let mut arms: Vec<Pair> = pair.into_inner().filter(|part| part.as_rule() != Rule::kw_else).collect();
@@ -297,7 +297,7 @@ impl<'a> Builder<'a> {
         ProbeSpec { provider, parts, span }
     }
 
-    /// `$1`, `BEG$1`, `$1:hz:99`: what the words of the command line make of it.
+    /// `$1`, `BEG$1`, `$1:hz:99`: an attach point after substitution of the command line's words.
     fn given_spec(&mut self, text: &str, span: Span) -> ProbeSpec {
         let whole = self.substitute(text, span);
         let mut parts = whole.split(':').map(str::to_owned);
@@ -306,7 +306,7 @@ impl<'a> Builder<'a> {
         ProbeSpec { provider, parts, span }
     }
 
-    /// `cuMemAlloc` behind `uprobe:libcuda:cuInit,`: takes over everything but the last part.
+    /// `cuMemAlloc` after `uprobe:libcuda:cuInit,`: inherits everything but the last part.
     fn bare_spec(&mut self, pair: Pair, before: Option<&ProbeSpec>) -> ProbeSpec {
         let span = self.span(&pair);
         let part = self.spec_part(inner!(pair.into_inner(), "a part"));
@@ -316,7 +316,7 @@ impl<'a> Builder<'a> {
                 ProbeSpec { provider: provider.clone(), parts: kept.chain([part]).collect(), span }
             }
             _ => {
-                let message = "a bare name after a comma takes over the target before it, and there is none";
+                let message = "a bare name after a comma belongs to the target before it, and there is none";
                 self.diags
                     .error("E0010", span, message)
                     .help("write the whole probe, such as `uprobe:libcuda:cuInit`");
@@ -373,9 +373,11 @@ impl<'a> Builder<'a> {
         match self.parameter(number) {
             Some(text) => text,
             None => {
-                let message = format!("the probe uses `${number}`, which is not given");
+                let message =
+                    format!("the probe uses `${number}`, and the command line has no such parameter");
+                let plural = if given == 1 { "" } else { "s" };
                 let help = format!(
-                    "the command line has {given} positional parameters; add the missing ones behind the script"
+                    "the command line has {given} positional parameter{plural}; add the missing ones after the script"
                 );
                 self.diags.error("E0010", span, message).help(help);
                 ""
@@ -438,7 +440,7 @@ impl<'a> Builder<'a> {
         built.unwrap_or(Stmt { kind: StmtKind::Block(Block::default()), span })
     }
 
-    /// `if a { } else if b { } else { }`, from the last arm to the first.
+    /// `if a { } else if b { } else { }`, built from the last arm to the first.
     fn if_arms(&mut self, parts: Vec<Pair>) -> Stmt {
         let mut arms = Vec::new();
         let mut otherwise = None;
@@ -489,7 +491,7 @@ impl<'a> Builder<'a> {
             return StmtKind::ForMap { var, map: Spanned { node: name, span: start.span }, body };
         }
         self.diags
-            .error("E0016", start.span, "a loop goes over a range or a map")
+            .error("E0016", start.span, "`for` loops over a range or a map")
             .help("write `for $i : 0..10 { }` or `for $kv : @m { }`");
         StmtKind::Block(body)
     }
@@ -530,7 +532,7 @@ impl<'a> Builder<'a> {
 
     // ---- expressions
 
-    /// An expression where a truth value is wanted, perhaps with an assignment that is none.
+    /// A condition; an assignment in its place is an error.
     fn condition(&mut self, parts: &[Pair]) -> Expr {
         let find = |rule| parts.iter().find(|part| part.as_rule() == rule).cloned();
         let pair = find(Rule::expr).expect("the grammar has a condition here");
@@ -541,13 +543,13 @@ impl<'a> Builder<'a> {
         if self.refuse_record(&pair, &expr) { hole(expr.span) } else { expr }
     }
 
-    /// `if (x = 3)` reads as a record, and was meant as a comparison.
+    /// Reports `if (x = 3)`, which is parsed as a record but was meant as a comparison.
     fn refuse_record(&mut self, pair: &Pair, condition: &Expr) -> bool {
         let ExprKind::Record(members) = &condition.kind else { return false };
         let [_] = members.as_slice() else { return false };
         let at = condition.span.start as usize + pair.as_str().find('=').unwrap_or(0);
         let span = Span::new(at, at + 1);
-        let message = "`=` assigns, and a value is expected here";
+        let message = "`=` assigns; a value is expected here";
         self.diags.error("E0006", span, message).help("`==` compares");
         true
     }
@@ -558,15 +560,15 @@ impl<'a> Builder<'a> {
         let text = op.as_str();
         let span = self.span(&op);
         let value = inner!(parts, "a value");
-        let diag = self.diags.error("E0006", span, format!("`{text}` assigns, and a value is expected here"));
+        let diag = self.diags.error("E0006", span, format!("`{text}` assigns; a value is expected here"));
         match text {
             "=" if value.as_str().starts_with('~') => {
-                diag.help("to search in text use `strcontains(text, \"part\")`")
+                diag.help("to search in a string use `strcontains(text, \"part\")`")
             }
             "=" => diag.help("`==` compares"),
-            _ => diag.help("assign in a statement of its own, before"),
+            _ => diag.help("assign in a separate statement before this one"),
         };
-        // The right side may hold mistakes of its own.
+        // The right side may have errors of its own.
         self.expr(value);
     }
 
@@ -576,7 +578,7 @@ impl<'a> Builder<'a> {
         self.deeper(1 + branches, span, |this| this.ternary(pair)).unwrap_or_else(|| hole(span))
     }
 
-    /// `a ? b : c ? d : e`; groups from the right.
+    /// `a ? b : c ? d : e`; associates to the right.
     fn ternary(&mut self, pair: Pair) -> Expr {
         let mut conds = Vec::new();
         let mut thens = Vec::new();
@@ -602,8 +604,8 @@ impl<'a> Builder<'a> {
         self.deeper(levels(&parts), span, |this| this.operators(parts)).unwrap_or_else(|| hole(span))
     }
 
-    /// Operands and operators in turn: those of a higher level are joined first, equal ones from the left. A chain of `||` or
-    /// of `&&` means the same however it is joined, and becomes a tree of few levels.
+    /// Builds a tree from alternating operands and operators, by precedence. A chain of `||` or of `&&` becomes a
+    /// balanced tree, since its meaning does not depend on associativity.
     fn operators(&mut self, parts: Vec<Pair>) -> Expr {
         let mut operands: Vec<Expr> = Vec::new();
         let mut pending: Vec<BinaryOp> = Vec::new();
@@ -636,7 +638,7 @@ impl<'a> Builder<'a> {
         self.deeper(parts.len() - 1, span, |this| this.affixes(parts)).unwrap_or_else(|| hole(span))
     }
 
-    /// Prefixes, a primary, postfixes; the postfixes bind tighter.
+    /// Prefix operators, a primary, and postfix operators, which bind tighter.
     fn affixes(&mut self, mut parts: Vec<Pair>) -> Expr {
         let primary = parts.iter().position(|part| !is_prefix(part.as_rule())).unwrap_or(0);
         let behind = parts.split_off(primary + 1);
@@ -699,7 +701,7 @@ impl<'a> Builder<'a> {
         Expr { kind: ExprKind::IncDec { target: Box::new(target), delta, postfix }, span }
     }
 
-    /// `@m[k, 2]`: the keys of a map; `e[i]`: a position.
+    /// `@m[k, 2]`: the keys of a map; `e[i]`: an index.
     fn subscript(&mut self, expr: Expr, pair: Pair, span: Span) -> Expr {
         let mut keys = self.exprs(pair);
         let kind = match expr.kind {
@@ -707,7 +709,7 @@ impl<'a> Builder<'a> {
             _ => {
                 if let Some(second) = keys.get(1) {
                     self.diags
-                        .error("E0001", second.span, "expected one position, found several")
+                        .error("E0001", second.span, "expected one index, found several")
                         .help("only maps have keys of several values: `@m[a, b]`");
                 }
                 let index = Box::new(keys.swap_remove(0));
@@ -720,7 +722,7 @@ impl<'a> Builder<'a> {
     pub(crate) fn index_of(&mut self, pair: &Pair) -> u32 {
         pair.as_str().parse().unwrap_or_else(|_| {
             let span = self.span(pair);
-            self.diags.error("E0005", span, format!("`{}` is too large for a position", pair.as_str()));
+            self.diags.error("E0005", span, format!("`{}` is too large for an index", pair.as_str()));
             0
         })
     }
@@ -757,7 +759,7 @@ impl<'a> Builder<'a> {
         Expr { kind, span }
     }
 
-    /// `if c { 1 } else { 2 }` is `c ? { 1 } : { 2 }`.
+    /// `if c { 1 } else { 2 }` becomes `c ? { 1 } : { 2 }`.
     fn if_expr(&mut self, pair: Pair) -> Expr {
         let span = self.span(&pair);
         let mut parts: Vec<Pair> =
@@ -790,13 +792,13 @@ impl<'a> Builder<'a> {
         })
     }
 
-    /// The bytes of a string's inside; `span` is that of the string with its quotes.
+    /// The bytes of a string without its quotes; `span` includes the quotes.
     fn unescape(&mut self, inside: &str, span: Span) -> Vec<u8> {
         literal::unescape(inside).unwrap_or_else(|bad| {
             let start = span.start as usize + 1;
-            let message = format!("`{}` is no escape", &inside[bad.clone()]);
+            let message = format!("`{}` is not an escape", &inside[bad.clone()]);
             let help = match inside.get(bad.clone()) {
-                Some("\\%") => "a per cent sign is written `%%` in a format",
+                Some("\\%") => "a percent sign is written `%%` in a format",
                 _ => "a backslash itself is written `\\\\`",
             };
             self.diags.error("E0009", Span::new(start + bad.start, start + bad.end), message).help(help);
@@ -806,7 +808,7 @@ impl<'a> Builder<'a> {
 
     fn positional(&mut self, text: &str, span: Span) -> ExprKind {
         let Some(given) = text[1..].parse().ok().and_then(|number| self.parameter(number)) else {
-            // What is not given is 0.
+            // A parameter without a value is 0.
             return ExprKind::Int { value: 0, unsigned: false };
         };
         match literal::parameter(given) {
@@ -831,7 +833,7 @@ impl<'a> Builder<'a> {
         Expr { kind: ExprKind::Call { name, args }, span }
     }
 
-    /// `"x", key = value`: what has a name is one record at the end.
+    /// `"x", key = value`: the named arguments become one record at the end.
     fn call_args(&mut self, function: &Name, pair: Pair) -> Vec<Expr> {
         let (mut args, mut named) = (Vec::new(), Vec::new());
         for part in pair.into_inner() {
@@ -843,7 +845,7 @@ impl<'a> Builder<'a> {
                 Rule::expr => {
                     let value = self.expr(part);
                     if !named.is_empty() {
-                        self.diags.error("E0017", value.span, "a value without a name behind those with one");
+                        self.diags.error("E0017", value.span, "a value without a name follows a named one");
                     }
                     args.push(value);
                 }
@@ -853,7 +855,7 @@ impl<'a> Builder<'a> {
         let (Some((first, _)), Some((last, _))) = (named.first(), named.last()) else { return args };
         let span = first.to(*last);
         if !TAKE_NAMED.contains(&function.node.as_str()) {
-            let message = format!("`{}` takes no values with names", function.node);
+            let message = format!("`{}` takes no named values", function.node);
             let error = self.diags.error("E0017", span, message);
             error.help("`==` compares; `span`, `event` and `counter` take `name = value`");
         }
@@ -862,8 +864,8 @@ impl<'a> Builder<'a> {
         args
     }
 
-    /// `str($1)`, `str($1, 8)`, `str($1 + 2)`: the parameter's text, also when it looks like a number, or the rest of it; the
-    /// length counts a NUL.
+    /// `str($1)`, `str($1, 8)`, `str($1 + 2)`: the parameter's text, even if it looks like a number, or the rest
+    /// of it; the length includes a NUL.
     fn positional_string(&mut self, name: &Name, args: &Pair) -> Option<ExprKind> {
         let inside = args.as_str().strip_prefix('(')?.strip_suffix(')').filter(|_| name.node == "str")?;
         let (first, limit) = inside.split_once(',').unwrap_or((inside, "4294967296"));
@@ -923,10 +925,10 @@ impl<'a> Builder<'a> {
     }
 }
 
-/// Functions that take `name = value`.
+/// Functions with arguments of the form `name = value`.
 const TAKE_NAMED: [&str; 3] = ["span", "event", "counter"];
 
-/// Words and marks of a statement that carry nothing.
+/// Whether the rule is a keyword or punctuation of a statement.
 fn is_mark(rule: Rule) -> bool {
     use Rule::*;
     matches!(
@@ -947,18 +949,18 @@ fn is_mark(rule: Rule) -> bool {
     )
 }
 
-/// What to write in place of a target that cannot be assigned to.
+/// The advice for a target that cannot be assigned to.
 fn way_to_assign(target: &ExprKind) -> String {
     let named = |base: &Expr, word: &str| matches!(&base.kind, ExprKind::Ident(name) if name == word);
     match target {
         ExprKind::Index { base, .. } if matches!(base.kind, ExprKind::Map { keys: Some(_), .. }) => {
-            "all keys stand in one pair of brackets: `@m[a, b]`".into()
+            "all keys are written in one pair of brackets: `@m[a, b]`".into()
         }
         ExprKind::Field { base, name, .. } if named(base, "self") => {
-            format!("what belongs to a thread is kept in a map: `@{}[tid]`", name.node)
+            format!("keep values of a thread in a map: `@{}[tid]`", name.node)
         }
         ExprKind::Field { base, name, .. } if named(base, "this") => {
-            format!("what belongs to one run of the clause is kept in a variable: `${}`", name.node)
+            format!("keep values of one run of the clause in a variable: `${}`", name.node)
         }
         _ => "scratch variables are written `$x`, maps `@m` or `@m[key]`".into(),
     }
@@ -969,7 +971,7 @@ fn is_prefix(rule: Rule) -> bool {
     matches!(rule, cast | increment | decrement | neg | not | bit_not | deref | address_of)
 }
 
-/// Joins the operands of the last operator, or of the last chain of `||` or `&&`.
+/// Combines the operands of the last operator, or of the last chain of `||` or `&&`.
 fn join(operands: &mut Vec<Expr>, pending: &mut Vec<BinaryOp>) {
     let Some(op) = pending.pop() else { return };
     let mut count = 2;
@@ -981,7 +983,7 @@ fn join(operands: &mut Vec<Expr>, pending: &mut Vec<BinaryOp>) {
     operands.extend(balanced(op, chain));
 }
 
-/// A tree of as few levels as there can be; operands stay in their order.
+/// A tree of minimal depth; operands keep their order.
 fn balanced(op: BinaryOp, mut chain: Vec<Expr>) -> Option<Expr> {
     if chain.len() < 2 {
         return chain.pop();
@@ -996,23 +998,23 @@ fn is_logical(op: BinaryOp) -> bool {
     matches!(op, BinaryOp::Or | BinaryOp::And)
 }
 
-/// Levels of the tree that operands and operators in turn become, at most.
+/// Upper bound of the depth of the tree of operands and operators.
 fn levels(parts: &[Pair]) -> usize {
     let is_logical = |part: &Pair| matches!(part.as_str(), "||" | "&&");
     let between = parts.split(is_logical).map(|parts| parts.len() / 2);
     let chains = parts.iter().filter(|part| is_logical(part)).count();
-    // A chain of `||`, in its operands chains of `&&`.
+    // A chain of `||`, whose operands are chains of `&&`.
     let of_chains = if chains == 0 { 0 } else { 2 * (chains.ilog2() as usize + 1) };
     between.max().unwrap_or(0) + of_chains
 }
 
-/// Not what stands around statements.
+/// Whether the pair is a statement, not a delimiter.
 fn is_stmt(part: &Pair) -> bool {
     use Rule::*;
     !matches!(part.as_rule(), lbrace | rbrace | langle | rangle | semi)
 }
 
-/// What a block ends in, a `;` included.
+/// The last part of a block, which may be a `;`.
 fn last_stmt<'p>(block: &Pair<'p>) -> Option<Pair<'p>> {
     let marks = [Rule::lbrace, Rule::rbrace];
     block.clone().into_inner().filter(|part| !marks.contains(&part.as_rule())).last()

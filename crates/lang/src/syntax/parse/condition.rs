@@ -6,10 +6,10 @@
 
 use std::collections::HashMap;
 
-/// Names whose values are expressions, one inside the other.
+/// Limit of nested definitions whose values are expressions.
 const MOST_NESTED: usize = 32;
 
-/// Binary operators by how tightly they bind, the loosest first.
+/// Binary operators by precedence, the lowest first.
 const OPERATORS: &[&[&str]] = &[
     &["||"],
     &["&&"],
@@ -23,15 +23,15 @@ const OPERATORS: &[&[&str]] = &[
     &["*", "/", "%"],
 ];
 
-/// Whether a condition is true. A name that is not defined is 0, as in C.
+/// Evaluates a condition. An undefined name is 0, as in C.
 ///
 /// # Errors
-/// Why it has no value.
+/// The condition is invalid; the error is the reason.
 pub(crate) fn holds(text: &str, defined: &HashMap<String, String>) -> Result<bool, String> {
     value(text, defined, 0).map(|value| value != 0)
 }
 
-/// The names and numbers of a text.
+/// The names and numbers in a text.
 pub(crate) fn words(text: &str) -> impl Iterator<Item = &str> {
     text.split(|c: char| !is_word(c)).filter(|word| !word.is_empty())
 }
@@ -98,7 +98,7 @@ impl<'a> Reader<'a> {
         Ok(left)
     }
 
-    /// `|` does not begin `||`, nor `<` `<<`.
+    /// Whether the text begins with an operator: `|` is not the start of `||`, nor `<` of `<<`.
     fn is_next(&self, operator: &str) -> bool {
         let longer = |other: &&str| other.len() > operator.len() && self.rest.starts_with(*other);
         self.rest.starts_with(operator) && !OPERATORS.iter().flat_map(|level| level.iter()).any(longer)
@@ -153,7 +153,7 @@ impl<'a> Reader<'a> {
         Ok(i64::from(self.defined.contains_key(name)))
     }
 
-    /// The number that `LINUX_VERSION_CODE` is compared with.
+    /// `KERNEL_VERSION(a, b, c)`: the number for comparison with `LINUX_VERSION_CODE`.
     fn kernel_version(&mut self) -> Result<i64, String> {
         self.expect("(")?;
         let major = self.ternary()?;

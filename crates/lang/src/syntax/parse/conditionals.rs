@@ -17,7 +17,7 @@ use super::condition;
 use crate::diagnostics::Diagnostics;
 use crate::source::span::Span;
 
-/// Names that are defined before the first line, as bpftrace and its C parser define them. The kernel's types come from BTF.
+/// Predefined names, the same as in bpftrace and its C parser. The kernel's types come from BTF.
 const PREDEFINED: &[(&str, &str)] = &[
     ("BPFTRACE_HAVE_BTF", "1"),
     ("__BPF_TRACING__", "1"),
@@ -33,16 +33,17 @@ const PREDEFINED: &[(&str, &str)] = &[
     ("__TARGET_ARCH_arm64", "1"),
 ];
 
-/// Directives of this module; `#define` only where it has no value.
+/// Supported directives; `#define` only without a value.
 const DIRECTIVES: &[&str] = &[
     "if", "ifdef", "ifndef", "elif", "elifdef", "elifndef", "else", "endif", "undef", "error", "warning",
     "pragma", "define",
 ];
 
-/// The version of the kernel, if it is known.
+/// Version of the kernel, if known.
 type Kernel = Option<(u8, u8, u8)>;
 
-/// The text from `start` on with its conditional lines applied; bytes before `start` stay. The length does not change.
+/// The text with its conditional directives applied from `start` on; earlier bytes are unchanged. The length does
+/// not change.
 pub(crate) fn apply<'t>(
     text: &'t str,
     start: usize,
@@ -60,24 +61,24 @@ pub(crate) fn apply<'t>(
     Cow::Owned(String::from_utf8(bytes).expect("whole lines became blanks"))
 }
 
-/// The places that [`apply`] blanks: whole lines.
+/// The ranges that [`apply`] blanks: whole lines.
 pub(crate) fn blanked(text: &str, kernel: Kernel) -> Vec<Range<usize>> {
     let lines = directives(text, 0);
     Pass::new(text, &lines, kernel, &mut Diagnostics::default()).run(&lines)
 }
 
-/// A line that begins with `#`, with the lines that `\` joins to it.
+/// A line that begins with `#`, including continuation lines.
 struct Directive {
     /// `ifdef`
     word: String,
-    /// What follows the word, without comments.
+    /// Text after the word, without comments.
     rest: String,
     start: usize,
-    /// Before the line end.
+    /// Offset of its end, before the newline.
     end: usize,
 }
 
-/// All directives of the text that are ours; none if the text needs no work.
+/// All supported directives of the text; empty if the text needs no work.
 fn directives(text: &str, start: usize) -> Vec<Directive> {
     if !text[start..].contains('#') {
         return Vec::new();
@@ -99,7 +100,7 @@ fn line_end(text: &str, at: usize) -> usize {
     text[at..].find('\n').map_or(text.len(), |length| at + length)
 }
 
-/// The end of the last line that `\` joins to the line at `at`.
+/// The end of the last continuation line of the line at `at`.
 fn logical_end(text: &str, at: usize) -> usize {
     let mut end = line_end(text, at);
     while end < text.len() && text[at..end].trim_end_matches('\r').ends_with('\\') {
@@ -157,27 +158,27 @@ fn ends_in_comment(line: &str, mut in_comment: bool) -> bool {
     in_comment
 }
 
-/// An `#if` that is not closed yet.
+/// An `#if` without its `#endif` so far.
 struct Open {
     span: Span,
-    /// The lines around it are taken.
+    /// True if the lines around it are included.
     outside: bool,
-    /// A branch was taken before.
+    /// True if a previous branch was included.
     taken: bool,
-    /// The current branch is taken.
+    /// True if the current branch is included.
     active: bool,
-    /// `#else` was seen.
+    /// True after `#else`.
     last: bool,
 }
 
 struct Pass<'d> {
     diags: &'d mut Diagnostics,
     defined: HashMap<String, String>,
-    /// Words of conditions: a name without a value that is none of them has no use.
+    /// Words in conditions, to detect names without a value that no condition uses.
     mentioned: String,
     open: Vec<Open>,
     blanks: Vec<Range<usize>>,
-    /// Where the lines begin that the current branch leaves out.
+    /// Start of the excluded lines of the current branch.
     left_out: Option<usize>,
     text: &'d str,
 }
@@ -194,7 +195,7 @@ impl<'d> Pass<'d> {
         Pass { diags, defined, mentioned, open, blanks, left_out: None, text }
     }
 
-    /// The ranges that become blanks.
+    /// Returns the ranges that become blanks.
     fn run(mut self, lines: &[Directive]) -> Vec<Range<usize>> {
         lines.iter().for_each(|line| self.directive(line));
         self.finish(self.text.len());
@@ -230,7 +231,7 @@ impl<'d> Pass<'d> {
         self.blank(line);
     }
 
-    /// `#elif` and `#else`.
+    /// Handles `#elif` and `#else`.
     fn branch(&mut self, line: &Directive) {
         let Some(open) = self.open.last().filter(|open| !open.last) else { return self.stray(line) };
         let may = open.outside && !open.taken;
@@ -240,7 +241,7 @@ impl<'d> Pass<'d> {
         open.taken |= active;
     }
 
-    /// `#define NAME value` stays for the grammar; a name without a value exists for conditions only.
+    /// `#define NAME value` is left to the grammar; a name without a value is used only in conditions.
     fn define(&mut self, line: &Directive) {
         let name: String = line.rest.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
         let value = line.rest[name.len()..].to_owned();
@@ -259,7 +260,7 @@ impl<'d> Pass<'d> {
         };
         holds.unwrap_or_else(|why| {
             let message = format!("`#{}` cannot be evaluated: {why}", line.word);
-            let help = "conditions have integers, operators, `defined(NAME)` and names of `#define`";
+            let help = "a condition consists of integers, operators, `defined(NAME)` and names of `#define`";
             self.diags.error("E0041", self.span(line), message).help(help);
             false
         })
@@ -276,7 +277,7 @@ impl<'d> Pass<'d> {
         Span::new(start, line.start + first.trim_end().len())
     }
 
-    /// Blanks a directive, with the lines before and after it that are left out.
+    /// Blanks a directive, including adjacent excluded lines.
     fn blank(&mut self, line: &Directive) {
         let start = self.left_out.take().unwrap_or(line.start);
         match self.active() {
@@ -292,7 +293,7 @@ impl<'d> Pass<'d> {
         for open in std::mem::take(&mut self.open) {
             self.diags
                 .error("E0041", open.span, "this condition is not closed")
-                .help("write `#endif` after the lines that it is for");
+                .help("write `#endif` after the lines that it covers");
         }
     }
 }
@@ -301,7 +302,7 @@ impl<'d> Pass<'d> {
 mod tests {
     use super::*;
 
-    /// What is left of a script, and the messages.
+    /// The remaining text of a script, and the messages.
     fn left(text: &str) -> (String, Vec<String>) {
         let mut diags = Diagnostics::default();
         let applied = apply(text, 0, Some((6, 1, 0)), &mut diags);

@@ -9,33 +9,33 @@ use super::{MAX_DEPTH, Rule, tokens};
 use crate::diagnostics::Diagnostics;
 use crate::source::span::Span;
 
-/// Brackets around a place at most; what is built of them has its own, lower limit.
+/// Largest nesting depth of brackets; the syntax tree has a lower limit.
 const MAX_BRACKETS: usize = 1000;
 
-/// `typeof(` around a place at most: what stands behind it may be a type or a value, and both are tried.
+/// Largest nesting depth of `typeof(`: its operand is parsed as a type and as a value, which doubles the time.
 const MAX_TYPEOF: usize = 6;
 const TYPEOF: &str = "typeof";
 
-/// The bracket behind it.
+/// Marker for a bracket after it.
 const OF_TYPEOF: u8 = b't';
 
-/// Stack of one level: the rules from a bracket to the next one in it. Measured at its deepest, and doubled.
+/// Stack size of a level: the rules from a bracket to a nested one. Measured for the deepest case, and doubled.
 const LEVEL: usize = if cfg!(debug_assertions) { 32 << 10 } else { 8 << 10 };
 
-/// Levels for which there is room whatever lies in them. Texts with more marks are only known to have fewer brackets.
+/// Largest number of levels with reserved stack. A text with more marks is checked to have fewer brackets.
 const MOST_LEVELS: usize = 1 << 16;
 
-/// Stack of who reads a text's parts.
+/// Stack size for converting the parse tree.
 const WITHIN: usize = 1 << 20;
 
-/// The grammar's view of a text.
+/// Parses a text with the grammar.
 pub(crate) fn parse(rule: Rule, text: &str) -> Result<Pairs<'_, Rule>, Box<pest::error::Error<Rule>>> {
     let room = room(text);
     stacker::maybe_grow(room, room, || Grammar::parse(rule, text).map_err(Box::new))
 }
 
-/// Runs `f`, which reads parts of a text one after the other, with room for all of them: a stack for each takes longer than
-/// reading it.
+/// Runs `f`, which parses parts of a text, with enough stack for all of them: allocating a stack for each part
+/// takes longer than parsing it.
 pub(crate) fn with_room<R>(text: &str, f: impl FnOnce() -> R) -> R {
     let room = room(text) + WITHIN;
     stacker::maybe_grow(room, room, f)
@@ -45,7 +45,7 @@ fn room(text: &str) -> usize {
     LEVEL * (8 + marks(text).min(MOST_LEVELS))
 }
 
-/// Reports nesting that nobody writes, from `at` on; says whether there is any.
+/// Reports excessive nesting from `at` on; returns whether there is any.
 pub(crate) fn is_too_deep(text: &str, at: usize, diags: &mut Diagnostics) -> bool {
     let rest = &text[at..];
     let may_be = marks(rest) > MAX_BRACKETS || rest.matches(TYPEOF).count() > MAX_TYPEOF;
@@ -54,12 +54,12 @@ pub(crate) fn is_too_deep(text: &str, at: usize, diags: &mut Diagnostics) -> boo
     found.is_some()
 }
 
-/// Marks that begin a level; no text nests deeper than it has of them.
+/// Number of marks that begin a level, an upper bound of the nesting depth.
 fn marks(text: &str) -> usize {
     text.bytes().filter(|byte| matches!(byte, b'(' | b'[' | b'{' | b'?')).count()
 }
 
-/// The first bracket that lies too deep.
+/// The first bracket that is nested too deeply.
 fn too_deep(text: &str, at: usize) -> Option<Span> {
     let mut open: Vec<u8> = Vec::new();
     let mut before = "";
@@ -85,7 +85,7 @@ fn too_deep(text: &str, at: usize) -> Option<Span> {
     None
 }
 
-/// `c ? a` without its `:` ends with what it lies in.
+/// Ends `c ? a` without its `:` at the end of the enclosing bracket.
 fn end_choices(open: &mut Vec<u8>) {
     while open.pop_if(|mark| *mark == b'?').is_some() {}
 }
@@ -95,14 +95,14 @@ pub(crate) fn report_too_deep(span: Span, diags: &mut Diagnostics) {
     diags
         .error("E0007", span, "nested too deeply")
         .label(format!("more than {MAX_DEPTH} levels of brackets, operators and blocks"))
-        .help("give a part of it to a variable first");
+        .help("assign a part of it to a variable first");
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Texts in which levels follow each other as closely as they can.
+    /// Texts with the densest possible nesting.
     fn nested(levels: usize) -> [String; 9] {
         let in_brackets = |open: &str, close: &str| {
             format!("BEGIN {{ $x = {}1{}; }}", open.repeat(levels), close.repeat(levels))
@@ -128,7 +128,7 @@ mod tests {
         }
     }
 
-    /// Whatever is left open, what is in it is read a bounded number of times.
+    /// Text in brackets that are not closed is parsed a bounded number of times.
     #[test]
     fn brackets_without_end_are_read_in_linear_time() {
         let openings = [

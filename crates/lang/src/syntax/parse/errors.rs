@@ -11,7 +11,8 @@ use crate::syntax::ast::Item;
 use crate::syntax::parse::foreign_syntax::FOREIGN;
 use crate::syntax::parse::mistake::{Broken, Mistake};
 
-/// Reports why an item cannot be read, and returns what to take out of it; `None` when the rest says nothing more.
+/// Reports why an item cannot be parsed, and returns the part to remove from it; `None` if the rest cannot give
+/// further diagnostics.
 pub(crate) fn explain(
     broken: &mut Broken,
     error: &pest::error::Error<Rule>,
@@ -40,20 +41,20 @@ pub(crate) fn explain(
         _ => foreign_syntax::advice(item, at, &wanted),
     };
     advice.map(|help| diag.help(help));
-    // A quote that the shell should have taken opens a string that has no end.
+    // A quote that was meant for the shell begins a string without end.
     broken.swallowed |= shown == r"`\`";
     found.map(|_| Mistake { at, separator: advice == Some(foreign_syntax::SEPARATED) })
 }
 
-const COMMENT: &str = "`//` begins a comment, and what follows on its line is not read";
+const COMMENT: &str = "`//` begins a comment: the rest of its line is ignored";
 
-/// The line that ends at `at` has a brace in a comment.
+/// Whether the line that ends at `at` has a brace in a comment.
 fn in_comment(item: &str, at: usize) -> bool {
     let line = item[..at].trim_end().rsplit('\n').next().unwrap_or_default();
     line.split_once("//").is_some_and(|(_, comment)| comment.contains(['{', '}']))
 }
 
-/// Reports text after an angle body: most likely a comparison closed the body. False if it is something else.
+/// Reports text after a body in angle brackets, if most likely a comparison has closed the body. False otherwise.
 pub(crate) fn closed_early(text: &str, at: usize, before: Option<&Item>, diags: &mut Diagnostics) -> bool {
     let Some(Item::Clause(clause)) = before else { return false };
     let end = clause.body.span.end as usize;
@@ -65,7 +66,7 @@ pub(crate) fn closed_early(text: &str, at: usize, before: Option<&Item>, diags: 
     diags
         .error("E0013", Span::new(end - 1, end), "this `>` closes the body, and no probe follows")
         .label("outside parentheses `>` closes a `< >` body")
-        .help("put the comparison into parentheses, or write the body in braces");
+        .help("put the comparison in parentheses, or write the body in braces");
     true
 }
 
@@ -87,7 +88,7 @@ fn foreign(item: &str, base: usize, diags: &mut Diagnostics) -> bool {
     true
 }
 
-/// Reports a string or comment without end that begins no later than `at`, and returns it.
+/// Reports an unterminated string or comment that begins at or before `at`, and returns it.
 fn open_text(item: &str, base: usize, at: usize, diags: &mut Diagnostics) -> Option<Token> {
     let open = |token: &Token| matches!(token.kind, Kind::OpenStr | Kind::OpenComment);
     let token = tokens::tokens(item, 0).take_while(|token| token.start <= at).find(open)?;
@@ -99,13 +100,13 @@ fn open_text(item: &str, base: usize, at: usize, diags: &mut Diagnostics) -> Opt
     } else {
         diags
             .error("E0002", Span::new(start, base + token.end), "this string is not closed")
-            .label("the second `\"` is missing on this line")
+            .label("the closing `\"` is missing on this line")
             .help("a newline inside a string is written `\\n`");
     }
     Some(token)
 }
 
-/// Reports a bracket without partner, when the item ended too early.
+/// Reports an unmatched bracket, if the item has ended too early.
 fn open_bracket(broken: &Broken, diags: &mut Diagnostics) -> bool {
     let Some(token) = tokens::unmatched(&broken.item) else { return false };
     let (start, end) = (broken.base + token.start, broken.base + token.end);
@@ -118,7 +119,7 @@ fn open_bracket(broken: &Broken, diags: &mut Diagnostics) -> bool {
     let next = if broken.last { "the script ends" } else { "the next clause begins" };
     diags
         .error("E0003", Span::new(start, end), message)
-        .label(format!("{next} before its partner"))
+        .label(format!("{next} before it is closed"))
         .help(help);
     true
 }
@@ -129,9 +130,9 @@ fn last_char(item: &str, base: usize) -> Span {
     Span::new(base + start, base + end)
 }
 
-/// A token as a message names it.
+/// A token as text for a message.
 fn describe(text: &str, token: Token) -> String {
-    // Longer ones are cut: the place is shown anyway.
+    // Longer tokens are truncated, since the position is shown.
     const SHOWN: usize = 40;
     let word = &text[token.start..token.end];
     match word.char_indices().nth(SHOWN) {
@@ -140,8 +141,8 @@ fn describe(text: &str, token: Token) -> String {
     }
 }
 
-/// What one rule is called, and how telling it is: of the rules that could stand at a place, those of the most
-/// telling kind are named. Operators could stand behind nearly everything, and are named only if nothing else can.
+/// Description of a rule, and its rank: of the rules that are expected at a position, those with the highest rank
+/// are named. Operators are possible nearly everywhere, and are named only if nothing else is expected.
 fn phrase(rule: Rule) -> Option<(u8, &'static str)> {
     use Rule::*;
     Some(match rule {
@@ -150,7 +151,7 @@ fn phrase(rule: Rule) -> Option<(u8, &'static str)> {
             (9, "a probe such as `uprobe:libcuda:cuInit`")
         }
         quoted | function_regex | spec_text | spec_option | path_text | bare_spec => {
-            (5, "a name of a target or function")
+            (5, "the name of a target or function")
         }
         predicate | slash_open => (4, "a `/predicate/`"),
         braces | angles | lbrace | langle => (4, "`{`"),
@@ -200,7 +201,7 @@ fn phrase(rule: Rule) -> Option<(u8, &'static str)> {
 fn wanted(rules: &[Rule]) -> String {
     let phrases: Vec<_> = rules.iter().filter_map(|&rule| phrase(rule)).collect();
     let most = phrases.iter().map(|(rank, _)| *rank).max().unwrap_or(0);
-    // A statement or an expression says it all; marks are listed together.
+    // A statement or an expression describes the position sufficiently; punctuation is listed together.
     let shown =
         |rank: u8| if most >= 6 { rank == most || rank == 3 && most < 9 } else { rank > 1 || most <= 1 };
     let mut words: Vec<&str> = Vec::new();

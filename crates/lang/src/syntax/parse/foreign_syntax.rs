@@ -8,13 +8,13 @@ use super::tokens::{self, Kind, Token};
 use crate::builtins::table;
 use crate::syntax::parse::tokens::statement_start;
 
-/// What people write, and the advice.
+/// A pattern of syntax from other languages, and the advice.
 struct Habit {
-    /// What must be among the things that are expected there; empty for anything.
+    /// Text that the list of expected rules must contain; empty for any.
     expected: &'static str,
-    /// The words around.
+    /// Pattern of the tokens around the error.
     shape: &'static str,
-    /// What to write.
+    /// Advice.
     help: &'static str,
 }
 
@@ -26,57 +26,57 @@ const fn expecting(expected: &'static str, shape: &'static str, help: &'static s
     Habit { expected, shape, help }
 }
 
-const LOOP: &str =
-    "a loop goes over a range, `for $i : 0..10 { }`, or a map, `for $kv : @m { }`; others are `while` loops";
-const QUOTES: &str = "strings stand in straight double quotes: `\"text\"`";
+const LOOP: &str = "`for` loops over a range, `for $i : 0..10 { }`, or a map, `for $kv : @m { }`; use `while` for other loops";
+const QUOTES: &str = "strings are written in straight double quotes: `\"text\"`";
 const ELSE_IF: &str = "write `else if`";
-const PARENTHESES: &str = "what a function takes stands in parentheses: `printf(\"%d\\n\", pid)`";
-const NO_TYPE: &str =
-    "variables are made by assigning, `$x = 0`; their type may be given by `let $x: uint32 = 0`";
+const PARENTHESES: &str = "arguments of a function are written in parentheses: `printf(\"%d\\n\", pid)`";
+const NO_TYPE: &str = "an assignment makes a variable, `$x = 0`; `let $x: uint32 = 0` also gives its type";
 const DOLLAR: &str = "names of variables begin with `$`";
-const BRACES: &str = "the body of `if` and of a loop needs braces: `if pid == 1 { exit() }`";
-const NO_KEYS: &str = "a map without keys is written `@m`; if a `$name` stood in the brackets, the shell replaced it: put the script between \
-                       single quotes";
-const UNQUOTED: &str = "the shell removed the inner quotes: put the script between single quotes, `-e '...'`";
+const BRACES: &str =
+    "the body of `if`, of `else` and of a loop needs braces: `if pid == 1 { exit() } else { @n = 1 }`";
+const NO_KEYS: &str = "a map without keys is written `@m`; if there was a `$name` in the brackets, the shell replaced \
+                       it: put the script in single quotes";
+const UNQUOTED: &str = "the shell removed the inner quotes: put the script in single quotes, `-e '...'`";
 const OPEN_CALL: &str = "a `)` is missing before it";
-const VALUES: &str = "values follow the text after a comma: `printf(\"%d\\n\", pid)`";
-const LIST: &str = "there are no lists: a tuple is `(1, 2)`, and a map keeps many values, `@m[key]`";
+const VALUES: &str = "values follow the text, after a comma: `printf(\"%d\\n\", pid)`";
+const LIST: &str = "there are no lists: write a tuple, `(1, 2)`, or keep the values in a map, `@m[key]`";
 const PAIR: &str =
-    "one variable takes both: `for ($kv : @m) { }`, where `$kv.0` is the key and `$kv.1` the value";
-const ONE_EACH: &str = "one `=` assigns to one variable or map: `@a = 1; @b = 2`";
+    "one variable holds both: in `for ($kv : @m) { }`, `$kv.0` is the key and `$kv.1` the value";
+const ONE_EACH: &str = "each `=` assigns to one variable or map: `@a = 1; @b = 2`";
 const BODY: &str =
-    "statements stand in the body of a probe: `BEGIN { ... }`, `uprobe:libcuda:cuInit { ... }`";
+    "statements are written in the body of a probe: `BEGIN { ... }`, `uprobe:libcuda:cuInit { ... }`";
 const CHOICE: &str = "a choice between two values is written `condition ? a : b`";
 const SWITCH: &str = "there is no `switch`: write `if ... { } else if ... { }`";
-const SHELL: &str = "something is missing before it; in a script between double quotes the shell takes `$x` away: put the script \
-                     between single ones";
-const MISSING: &str = "a value is missing behind the comma; if it was a `$x`, the shell took it away: put the script between single \
-                       quotes";
-const KEY: &str = "a key is missing after the comma; if it was a `$x`, the shell took it away: put the script between single quotes";
-const NAME: &str = "a name follows the colon: `cuda:alloc`, `uprobe:libcuda:cuInit`";
-const NO_BODY: &str = "a body follows the probe: `BEGIN { ... }`; if it was typed, the shell split the script at a blank: put the script between \
+const SHELL: &str = "something is missing before it; in double quotes the shell replaces `$x`: put the script in single \
+                     quotes";
+const MISSING: &str = "a value is missing after the comma; if it was a `$x`, the shell replaced it: put the script in \
                        single quotes";
-const PREDICATE: &str = "a predicate stands between slashes: `/ pid == 3 /`";
-const COLONS: &str = "colons join the parts of a probe: `uprobe:libcuda:cuInit`";
-const TOGETHER: &str = "`+=` and `-=` are written without a blank";
-const BLANKS: &str = "the parts of a probe stand without blanks between them: `uprobe:libcuda:cuInit`";
-const ONE_COMMA: &str = "one of the two commas is too many";
-const BEFORE_BODY: &str = "the comma before the body is one too many: it announces another probe";
-const EACH: &str = "there is no `in`: compare with each, `x == 1 || x == 2`";
+const KEY: &str = "a key is missing after the comma; if it was a `$x`, the shell replaced it: put the script in single \
+                   quotes";
+const NAME: &str = "a name follows the colon: `cuda:alloc`, `uprobe:libcuda:cuInit`";
+const NO_BODY: &str = "a body follows the probe: `BEGIN { ... }`; if you wrote one, the shell split the script at a \
+                       space: put the script in single quotes";
+const PREDICATE: &str = "a predicate is written between slashes: `/ pid == 3 /`";
+const COLONS: &str = "the parts of a probe are joined by colons: `uprobe:libcuda:cuInit`";
+const TOGETHER: &str = "`+=` and `-=` are written without a space";
+const BLANKS: &str = "the parts of a probe are written without spaces between them: `uprobe:libcuda:cuInit`";
+const ONE_COMMA: &str = "remove one of the two commas";
+const BEFORE_BODY: &str = "remove the comma before the body: after a comma another probe is expected";
+const EACH: &str = "there is no operator `in`: compare with each value, `x == 1 || x == 2`";
 const SEARCH: &str =
-    "there are no regular expressions here; to search in text use `strcontains(text, \"part\")`";
+    "there are no regular expressions in conditions; to search in a string use `strcontains(text, \"part\")`";
 const JOIN: &str =
-    "texts are joined by `str_concat(a, b)`, and stand side by side in `printf(\"%s%s\", a, b)`";
-const MACRO: &str = "functions cannot be defined, `macro`s can: `macro twice(x) { x + x }`";
+    "strings are joined by `str_concat(a, b)`, or printed one after the other: `printf(\"%s%s\", a, b)`";
+const MACRO: &str = "functions cannot be defined; define a macro instead: `macro twice(x) { x + x }`";
 
-/// The advice where two statements stand side by side.
+/// The advice for two adjacent statements.
 pub(crate) const SEPARATED: &str = "statements are separated by `;`";
 
 const HABITS: &[Habit] = &[
     anywhere("== ^ =", "`==` compares"),
     anywhere("!= ^ =", "`!=` compares"),
     anywhere("for ( VAR ^ =", LOOP),
-    anywhere("RANGE ^ =", "a range ends before its second number: `0..10` goes from 0 to 9"),
+    anywhere("RANGE ^ =", "a range excludes its end: `0..10` goes from 0 to 9"),
     anywhere("+ ^ =", TOGETHER),
     anywhere("- ^ =", TOGETHER),
     anywhere("START ^ =", SHELL),
@@ -85,22 +85,23 @@ const HABITS: &[Habit] = &[
     anywhere("/ ^ ==", SHELL),
     expecting("an expression", ", ^ )", MISSING),
     expecting("an expression", ", ^ ]", KEY),
+    expecting("`]`", "^ =", "a `]` is missing before it: `@m[key] = value`; to compare write `==`"),
     anywhere("^ =", "`=` assigns in a statement of its own; `==` compares"),
     anywhere(": ^ =", "`=` assigns"),
     anywhere("^ '", QUOTES),
     anywhere("^ QUOTE", QUOTES),
-    anywhere("^ BLANK", "this is no plain blank, though it looks like one: type it again"),
-    anywhere("^ \\", "between single quotes the shell leaves a backslash as it is: write `\"` alone"),
+    anywhere("^ BLANK", "this character looks like a space and is not one: type a plain space"),
+    anywhere("^ \\", "in single quotes the shell keeps a backslash: write `\"` without it"),
     anywhere("^ ~", SEARCH),
     anywhere("^ !", SEARCH),
     anywhere("< ^ >", "`!=` compares"),
-    anywhere("= ^ +", "`+=` adds to what is there; a number needs no `+` before it"),
+    anywhere("= ^ +", "`+=` adds to the current value; a number needs no `+` before it"),
     anywhere(". ^ STR", JOIN),
     anywhere(". ^ VAR", JOIN),
     anywhere("MAP [ ^ ]", NO_KEYS),
     anywhere("printf ( ^ %", UNQUOTED),
     expecting("an expression", "( ^ }", OPEN_CALL),
-    anywhere("/ ^ /", "a condition stands between the slashes, or they are left out"),
+    anywhere("/ ^ /", "write a condition between the slashes, or remove them"),
     anywhere("^ #", "comments begin with `//`"),
     anywhere("^ and", "the operator is written `&&`"),
     anywhere("^ or", "the operator is written `||`"),
@@ -118,19 +119,22 @@ const HABITS: &[Habit] = &[
     anywhere("foreach .. ^", LOOP),
     anywhere("^ in", EACH),
     anywhere("switch .. ^", SWITCH),
-    anywhere("do ^ {", "a loop tests before its body: `while ... { }`"),
+    anywhere(
+        "do ^ {",
+        "there is no `do`: a loop is written `while ... { }`, and tests its condition before the body",
+    ),
     anywhere("probe ^ WORD", "a clause begins with its probe: `uprobe:libcuda:cuInit { }`"),
     anywhere("let ^ WORD", DOLLAR),
     anywhere("var ^ WORD", DOLLAR),
     anywhere("goto ^", "there is no `goto`: leave a loop by `break`, a clause by `return`"),
-    anywhere("try ^", "nothing is thrown: what fails gives 0, or a result to look at"),
-    anywhere("echo ^", "text is printed by `printf(\"text\\n\")`"),
+    anywhere("try ^", "there are no exceptions: an operation that fails yields 0, or a result to check"),
+    anywhere("echo ^", "print text with `printf(\"text\\n\")`"),
     expecting("`,`", "STR ^ WORD", VALUES),
     expecting("`,`", "STR ^ VAR", VALUES),
     expecting("`,`", "STR ^ MAP", VALUES),
     expecting("`,`", "WORD ^ STR", VALUES),
     expecting("an expression", "^ [", LIST),
-    expecting("`/`", "NUM ^ ,", "digits are parted by `_`: `1_000_000`"),
+    expecting("`/`", "NUM ^ ,", "separate digits by `_`: `1_000_000`"),
     anywhere("NUM ^ BYTES", "bytes have no units: 10 MB are `10 << 20`"),
     expecting("`;`", "NUM ^ ,", LIST),
     expecting("`;`", "STR ^ ,", LIST),
@@ -141,13 +145,13 @@ const HABITS: &[Habit] = &[
     expecting("`;`", "MAP ^ :", "`=` assigns"),
     expecting("`;`", "NUM ^ if", CHOICE),
     expecting("`;`", "STR ^ if", CHOICE),
-    expecting("`;`", "NUM ^ UNIT", "a unit of time stands right behind its number: `10s`"),
+    expecting("`;`", "NUM ^ UNIT", "write the unit directly after the number: `10s`"),
     expecting("`;`", "@ ^ NUM", "names of maps begin with a letter"),
     anywhere("CALL ^ STR", PARENTHESES),
     anywhere("CALL ^ VAR", PARENTHESES),
     anywhere("CALL ^ MAP", PARENTHESES),
     anywhere("CALL ^ WORD", PARENTHESES),
-    anywhere("MAP ^ {", "keys stand in brackets: `@m[key]`"),
+    anywhere("MAP ^ {", "keys are written in brackets: `@m[key]`"),
     anywhere("TYPE ^ WORD", NO_TYPE),
     anywhere("TYPE ^ VAR", NO_TYPE),
     expecting("`{`", "if .. ^ ;", BRACES),
@@ -166,9 +170,11 @@ const HABITS: &[Habit] = &[
     expecting("`{`", "for .. ^ :", BRACES),
     anywhere("else ^ :", BRACES),
     anywhere("else ^ WORD", BRACES),
+    anywhere("else ^ MAP", BRACES),
+    anywhere("else ^ VAR", BRACES),
     anywhere("if .. ^ return", BRACES),
     anywhere("syscall : ^ :", "system calls are tracepoints: `tracepoint:syscalls:sys_enter_read`"),
-    anywhere("PROBE ^ :", "one colon stands between the parts of a probe: `uprobe:libcuda:cuInit`"),
+    anywhere("PROBE ^ :", "write one colon between the parts of a probe: `uprobe:libcuda:cuInit`"),
     anywhere("PROBE ^ if", PREDICATE),
     expecting("`{`", "WORD ^ if", PREDICATE),
     expecting("a target", "PART ^ WORD", BLANKS),
@@ -184,17 +190,21 @@ const HABITS: &[Habit] = &[
     expecting(
         "a probe",
         "^ /",
-        "a predicate stands between its probe and the body: `uprobe:libcuda:cuInit / pid == 3 / { }`",
+        "a predicate is written between its probe and the body: `uprobe:libcuda:cuInit / pid == 3 / { }`",
     ),
     expecting("`/`", "^ {", "a predicate ends with a slash: `/ pid == 3 /`"),
     anywhere("function ^", MACRO),
     anywhere("def ^", MACRO),
     anywhere("fn ^", MACRO),
     anywhere("func ^", MACRO),
-    expecting("a probe", "^ ;", "nothing stands between clauses"),
+    expecting("a probe", "^ ;", "clauses are not separated: remove the `;`"),
     expecting("a probe", "^ }", "no `{` is open here"),
-    expecting("a name", "macro .. ^ {", "its parameters stand in parentheses: `macro twice(x) { x + x }`"),
-    expecting("a name of a target", "PART ^ {", NAME),
+    expecting(
+        "a name",
+        "macro .. ^ {",
+        "its parameters are written in parentheses: `macro twice(x) { x + x }`",
+    ),
+    expecting("the name of a target", "PART ^ {", NAME),
     expecting("a name", ", ^ {", BEFORE_BODY),
     expecting("a name", ", ^ <", BEFORE_BODY),
     expecting("a name", ", ^ ,", ONE_COMMA),
@@ -211,7 +221,7 @@ const HABITS: &[Habit] = &[
     expecting("`;`", "^ CALL", SEPARATED),
 ];
 
-/// Advice on the place `at` of an item, where `wanted` is expected.
+/// Advice for the error at `at` of an item, where `wanted` is expected.
 pub(crate) fn advice(item: &str, at: usize, wanted: &str) -> Option<&'static str> {
     let start = statement_start(item, at).unwrap_or(0);
     let before: Vec<Token> = tokens::tokens(&item[..at], start).collect();
@@ -221,7 +231,7 @@ pub(crate) fn advice(item: &str, at: usize, wanted: &str) -> Option<&'static str
     HABITS.iter().find(fits).map(|habit| habit.help)
 }
 
-/// The words around a place.
+/// The tokens around an error.
 struct Around<'a> {
     item: &'a str,
     before: &'a [Token],
@@ -239,7 +249,7 @@ impl Around<'_> {
         follows && self.ends_with(before.trim())
     }
 
-    /// The words before the place are `shape`, or begin with what stands before its `..`.
+    /// Whether the tokens before the error are `shape`, or begin with the part of it before `..`.
     fn ends_with(&self, shape: &str) -> bool {
         if let Some((first, _)) = shape.split_once(" ..") {
             return self.before.first().is_some_and(|&token| self.is(token, first));
@@ -275,7 +285,7 @@ impl Around<'_> {
     }
 }
 
-/// How units of time begin, written as words.
+/// Prefixes of units of time, written as words.
 const TIMES: &[&str] = &["sec", "min", "hour", "milli", "micro", "nano", "ms", "us", "ns"];
 
 /// Units of memory.
@@ -287,8 +297,9 @@ const C_TYPES: &[&str] = &[
     "int16_t", "int32_t", "int64_t", "auto", "var",
 ];
 
-/// What begins an item in other dialects, and what to do here instead.
+/// Starts of items in other dialects, with the equivalent here.
 pub(crate) const FOREIGN: &[(&str, &str)] = &[(
     "#",
-    "comments begin with `//`; `#include`, `#define NAME literal`, `#undef` and conditions such as `#ifdef` are known",
+    "comments begin with `//`; the directives are `#include`, `#define NAME literal`, `#undef` and conditions such as \
+     `#ifdef`",
 )];

@@ -4,14 +4,14 @@
 
 use crate::syntax::ast::ExprKind;
 
-/// Why a literal is none.
+/// The reason why a literal is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
     /// Code in the table of `codes`.
     pub code: &'static str,
-    /// What is wrong.
+    /// Message.
     pub message: String,
-    /// The way out; may be empty.
+    /// Remedy; may be empty.
     pub help: String,
 }
 
@@ -19,7 +19,7 @@ fn problem<T>(code: &'static str, message: String, help: impl Into<String>) -> R
     Err(Problem { code, message, help: help.into() })
 }
 
-/// Nanoseconds in a unit of time.
+/// Units of time in nanoseconds.
 const UNITS: &[(&str, u64)] = &[
     ("ns", 1),
     ("us", 1_000),
@@ -30,7 +30,7 @@ const UNITS: &[(&str, u64)] = &[
     ("d", 86_400_000_000_000),
 ];
 
-/// Suffixes of C, with whether they say unsigned.
+/// Suffixes of C, and whether they mean unsigned.
 const SUFFIXES: &[(&str, bool)] = &[
     ("", false),
     ("l", false),
@@ -42,7 +42,7 @@ const SUFFIXES: &[(&str, bool)] = &[
     ("llu", true),
 ];
 
-/// Reads `12`, `0x1f`, `017`, `1e6`, `1_000`, `3UL`, `10ms`.
+/// Parses `12`, `0x1f`, `017`, `1e6`, `1_000`, `3UL`, `10ms`.
 pub fn number(text: &str) -> Result<ExprKind, Problem> {
     if text.contains('.') {
         return Err(float(text));
@@ -60,7 +60,7 @@ pub fn number(text: &str) -> Result<ExprKind, Problem> {
     }
 }
 
-/// A whole word that a positional parameter may be: `12`, `-3`, `0x1f`; anything else is a string.
+/// Parses a positional parameter as a number: `12`, `-3`, `0x1f`; anything else is a string.
 pub fn parameter(text: &str) -> Option<(bool, ExprKind)> {
     let (negative, digits) = text.strip_prefix('-').map_or((false, text), |digits| (true, digits));
     let hex = digits.strip_prefix("0x").is_some_and(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit()));
@@ -118,7 +118,7 @@ fn int(text: &str, value: Option<u64>, unsigned: bool) -> Result<ExprKind, Probl
 fn too_large<T>(text: &str) -> Result<T, Problem> {
     problem(
         "E0005",
-        format!("`{text}` does not fit 64 bits"),
+        format!("`{text}` does not fit in 64 bits"),
         format!("the largest integer is `{}`", u64::MAX),
     )
 }
@@ -126,19 +126,17 @@ fn too_large<T>(text: &str) -> Result<T, Problem> {
 fn not_a_number<T>(text: &str, rest: &str) -> Result<T, Problem> {
     let octal = text.starts_with('0') && text.len() > 1 && rest.starts_with(['8', '9']);
     let help = match rest {
-        _ if octal => "a leading `0` means octal; leave it out for a decimal number",
+        _ if octal => "a leading `0` means octal; remove it for a decimal number",
         _ if text.starts_with("0b") => "there are no binary numbers; `0x` begins a hexadecimal one",
-        _ if rest.is_empty() => "its digits are missing",
-        _ if exponent(rest) == Some("") => {
-            "an exponent is a whole number, as in `1e6`: there are no fractions"
-        }
+        _ if rest.is_empty() => "digits are missing after the prefix",
+        _ if exponent(rest) == Some("") => "an exponent is a whole number, as in `1e6`",
         _ if is_bytes(rest) => "bytes have no units: 10 MB are `10 << 20`",
         _ => "units are those of time: `ns us ms s m h d`",
     };
     problem("E0005", format!("`{text}` is not a number"), help)
 }
 
-/// `kb` or `MiB`
+/// Whether the unit is one of memory: `kb` or `MiB`
 fn is_bytes(unit: &str) -> bool {
     let unit = unit.to_ascii_lowercase();
     let unit = unit.strip_suffix('b').map_or(&unit[..], |rest| rest.strip_suffix('i').unwrap_or(rest));
@@ -151,12 +149,16 @@ fn float(text: &str) -> Problem {
         format!("write `{whole}`; a division of integers rounds towards zero")
     } else {
         let scale = 10u64.pow(fraction.bytes().take_while(u8::is_ascii_digit).count().min(6) as u32);
-        format!("scale the other side: `x * {scale}` instead of `x`, and an integer here")
+        format!("scale the other side: `x * {scale}` instead of `x`, with an integer here")
     };
-    Problem { code: "E0004", message: format!("`{text}`: there are no floating point numbers"), help }
+    Problem {
+        code: "E0004",
+        message: format!("`{text}` is a floating-point number, and scripts have integers only"),
+        help,
+    }
 }
 
-/// Resolves the escapes of a string's inside. An error is the range of the bad escape.
+/// Resolves the escapes of a string without its quotes. The error is the range of an invalid escape.
 pub fn unescape(inside: &str) -> Result<Vec<u8>, std::ops::Range<usize>> {
     let bytes = inside.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -178,7 +180,7 @@ fn next_char(text: &str, at: usize) -> usize {
     at + text.get(at..).and_then(|rest| rest.chars().next()).map_or(0, char::len_utf8)
 }
 
-/// The byte that an escape stands for, and how many bytes follow the backslash.
+/// The byte of an escape, and the number of bytes after the backslash.
 fn escape(rest: &[u8]) -> Option<(u8, usize)> {
     Some(match *rest.first()? {
         b'n' => (b'\n', 1),

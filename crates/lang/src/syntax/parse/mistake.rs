@@ -1,22 +1,22 @@
 //! A syntax error before it has a message.
 
-/// A mistake that has been reported.
+/// A syntax error that has been reported.
 #[derive(Copy, Clone, Debug)]
 pub struct Mistake {
-    /// The furthest place that was read to, in the item.
+    /// Offset in the item at which parsing failed.
     pub at: usize,
-    /// A `;` is missing there.
+    /// True if a `;` is missing there.
     pub separator: bool,
 }
 
-/// An item with a mistake, perhaps after others have been taken out of it.
+/// An item with a syntax error; parts with other errors may have been removed.
 pub(crate) struct Broken {
-    /// The item's text.
+    /// Text of the item.
     pub(crate) item: String,
-    /// Where it begins in the script.
+    /// Offset of the item in the script.
     pub(crate) base: usize,
-    /// Nothing follows it.
+    /// True for the last item.
     pub(crate) last: bool,
-    /// A string without end may have hidden brackets.
+    /// True if an unterminated string may contain brackets.
     pub(crate) swallowed: bool,
 }

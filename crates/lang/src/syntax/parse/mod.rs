@@ -26,7 +26,7 @@ use crate::syntax::ast::{Expr, ExprKind, Item, Labels, Script, UnaryOp};
 use build::Builder;
 use mistake::Broken;
 
-/// The grammar; pest derives the rules.
+/// The grammar, from which pest generates the rules.
 mod grammar {
     #![allow(missing_docs)]
     #[derive(pest_derive::Parser)]
@@ -37,17 +37,17 @@ mod grammar {
 pub(crate) use grammar::Rule;
 pub(crate) type Pair<'a> = pest::iterators::Pair<'a, Rule>;
 
-/// Clauses with mistakes that are reported; a text with more is hardly a script.
+/// Largest number of items with errors that are reported.
 const MAX_BROKEN_ITEMS: usize = 200;
 
-/// Mistakes of one clause that are reported; each costs another reading of it.
+/// Largest number of errors per item; each requires parsing it again.
 const MAX_MISTAKES: usize = 20;
 
-/// Levels of nesting, over brackets, operators, branches and blocks together. Each later stage walks the tree by
-/// recursion and relies on it.
+/// Limit of the nesting of brackets, operators, branches and blocks together. Later stages are recursive and rely
+/// on it.
 pub const MAX_DEPTH: usize = 250;
 
-/// A word of the command line as a number: `20`, `-3`, `0x1f`, `10ms`.
+/// Parses a word of the command line as a number: `20`, `-3`, `0x1f`, `10ms`.
 pub fn word_as_number(text: &str, span: Span) -> Option<ExprKind> {
     let digits = text.strip_prefix('-').unwrap_or(text);
     let kind = digits.starts_with(|c: char| c.is_ascii_digit()).then(|| literal::number(digits).ok())??;
@@ -55,26 +55,27 @@ pub fn word_as_number(text: &str, span: Span) -> Option<ExprKind> {
     Some(if digits == text { kind } else { ExprKind::Unary { op: UnaryOp::Neg, expr } })
 }
 
-/// Mistakes in a value alone: the script around it was read as it stands.
+/// Codes of errors in values, which do not affect the structure of the script.
 const OF_VALUES: &[&str] = &["E0004", "E0005", "E0006", "E0009"];
 
-/// Reads a script even if values in it are wrong, so that later stages can say what else is. `None` where its form is wrong.
+/// Parses a script even if values in it are invalid, so that later stages can report further errors. `None` if its
+/// structure is invalid.
 pub fn parse_form(src: &Source, params: &[String], diags: &mut Diagnostics) -> Option<Script> {
     let (script, new) = read(src, params, diags);
     (!new.iter().any(|d| d.severity == crate::Severity::Error && !OF_VALUES.contains(&d.code)))
         .then_some(script)
 }
 
-/// Reads a script; `params` are the words that `$1`, `$2` ... stand for. `None` if `diags` got an error.
+/// Parses a script; `params` are the values of `$1`, `$2` ... `None` if there were errors.
 pub fn parse(src: &Source, params: &[String], diags: &mut Diagnostics) -> Option<Script> {
     let (script, new) = read(src, params, diags);
     (!new.iter().any(|d| d.severity == crate::Severity::Error)).then_some(script)
 }
 
-/// What can be read of a script, and the findings.
+/// The valid part of a script, and its diagnostics.
 fn read<'d>(src: &Source, params: &[String], diags: &'d mut Diagnostics) -> (Script, &'d [Diagnostic]) {
     let errors_before = diags.list.len();
-    // What is imported comes before what imports it.
+    // Imported files come before the importing ones.
     let files = (0..src.files().len()).rev();
     let items = files.flat_map(|file| parse_file(src, file, params, diags)).collect();
     let new = &mut diags.list[errors_before..];
@@ -93,7 +94,7 @@ pub(crate) fn parse_file(src: &Source, file: usize, params: &[String], diags: &m
     items
 }
 
-/// The items from `at` on, with what is wrong with those that are left out.
+/// The items from `at` on; items with errors are reported and omitted.
 fn read_all(text: &str, mut at: usize, params: &[String], diags: &mut Diagnostics) -> Vec<Item> {
     let mut items = Vec::new();
     if depth::is_too_deep(text, tokens::skip_space(text, at), diags) {
@@ -112,7 +113,7 @@ fn read_all(text: &str, mut at: usize, params: &[String], diags: &mut Diagnostic
     items
 }
 
-/// Settings are for the whole run: a script that is imported has none.
+/// Refuses settings in an imported script, since they apply to the whole run.
 fn refuse_settings(items: &[Item], diags: &mut Diagnostics) {
     let entries = items.iter().filter_map(|item| match item {
         Item::Config(entries) => entries.first(),
@@ -120,12 +121,12 @@ fn refuse_settings(items: &[Item], diags: &mut Diagnostics) {
     });
     for entry in entries {
         diags
-            .error("E0037", entry.key.span, "a script that is imported has no settings")
-            .help("settings are for the whole run: write them in the script that imports");
+            .error("E0037", entry.key.span, "an imported script cannot have settings")
+            .help("settings apply to the whole run: write them in the script that imports this one");
     }
 }
 
-/// Reads items from `at` on, as many as are right, and returns where they end; the length of the text when all were.
+/// Parses valid items from `at` on, and returns the offset after them; the length of the text if all are valid.
 fn read_items(text: &str, at: usize, builder: &mut Builder, items: &mut Vec<Item>) -> usize {
     let rest = tokens::skip_space(text, at);
     let Ok(pairs) = depth::parse(Rule::items, &text[rest..]) else {
@@ -140,7 +141,7 @@ fn read_items(text: &str, at: usize, builder: &mut Builder, items: &mut Vec<Item
     tokens::skip_space(text, end)
 }
 
-/// Reports what is wrong with the item at `at`, and returns where the next one begins.
+/// Reports the errors of the item at `at`, and returns the offset of the next one.
 fn read_mistakes(text: &str, at: usize, before: Option<&Item>, builder: &mut Builder) -> usize {
     let end = recover::next_item(text, at);
     if errors::closed_early(text, at, before, builder.diags) {
@@ -168,7 +169,7 @@ fn read_mistakes(text: &str, at: usize, before: Option<&Item>, builder: &mut Bui
     end
 }
 
-/// Finds the mistakes that are none of the grammar, in what is left of an item.
+/// Reports errors other than syntax errors in the rest of an item.
 fn read_rest(rest: pest::iterators::Pairs<Rule>, base: usize, builder: &mut Builder) {
     builder.base = base;
     for pair in rest.flat_map(Pair::into_inner) {
@@ -176,7 +177,7 @@ fn read_rest(rest: pest::iterators::Pairs<Rule>, base: usize, builder: &mut Buil
     }
 }
 
-/// The grammar's own view of a script's items; `None` if some cannot be read.
+/// The parse tree of a script's items; `None` if there is a syntax error.
 pub(crate) fn items(text: &str) -> Option<Vec<Pair<'_>>> {
     if depth::is_too_deep(text, 0, &mut Diagnostics::default()) {
         return None;
@@ -186,7 +187,7 @@ pub(crate) fn items(text: &str) -> Option<Vec<Pair<'_>>> {
     complete.then(|| items.into_inner().filter(|pair| pair.as_rule() != Rule::EOI).collect())
 }
 
-/// Length of the word or mark that `text` begins with.
+/// Length of the token at the start of `text`.
 pub(crate) fn word_length(text: &str) -> usize {
     tokens::next(text, 0).map_or(text.len(), |token| token.end)
 }
@@ -197,7 +198,7 @@ fn position(error: &pest::error::Error<Rule>) -> usize {
     }
 }
 
-/// What pest expected at the furthest place it came to.
+/// The rules that pest expected at the furthest position.
 fn expected(error: &pest::error::Error<Rule>) -> &[Rule] {
     match &error.variant {
         ErrorVariant::ParsingError { positives, .. } => positives,

@@ -18,14 +18,14 @@ use crate::syntax::parse::foreign_syntax::FOREIGN;
 /// Statements whose body follows in braces: without their head the body is a block.
 const HEADS: &[&str] = &["if", "else", "elsif", "elif", "elseif", "while", "for", "foreach", "unroll"];
 
-/// Statements whose body is left out with them.
+/// Statements that are removed with their body.
 const WHOLE: &[&str] = &["do", "switch"];
 
-/// Items whose braces hold no statements.
+/// Items whose braces do not contain statements.
 const NO_CLAUSE: &[&str] = &["config", "let", "metric", "import", "struct", "union", "enum", "typedef"];
 
-/// Where to go on after a mistake in the item at `at`: before the next line that begins an item, or behind a `}` that
-/// closes everything and is followed by an item or by nothing.
+/// The position to continue after an error in the item at `at`: before the next line that begins an item, or after
+/// a `}` that closes all brackets and is followed by an item or the end.
 pub fn next_item(text: &str, at: usize) -> usize {
     let mut depth = 0usize;
     let mut last = at;
@@ -46,13 +46,13 @@ pub fn next_item(text: &str, at: usize) -> usize {
     text.len()
 }
 
-/// What follows a repaired item at `at` looks like an item of its own: it begins a line with a word.
+/// Whether the text after a repaired item at `at` looks like another item: it begins a line with a word.
 pub fn rest_is_an_item(item: &str, at: usize) -> bool {
     next(item, at)
         .is_some_and(|token| matches!(token.kind, Kind::Word | Kind::Probe) && starts_line(item, token.start))
 }
 
-/// Takes the mistake out of the item's text, which keeps its length. False if nothing is left to read.
+/// Removes an error from the item's text, whose length does not change. False if nothing is left to parse.
 pub fn repair(item: &mut String, mistake: Mistake) -> bool {
     if mistake.separator && separate(item, mistake.at) {
         return true;
@@ -63,7 +63,7 @@ pub fn repair(item: &mut String, mistake: Mistake) -> bool {
     }
 }
 
-/// Puts a `;` before the statement that begins at `at`, in place of a blank.
+/// Replaces the blank before the statement at `at` by a `;`.
 fn separate(item: &mut String, at: usize) -> bool {
     let Some(token) = next(item, at) else { return false };
     let Some(before) = tokens(item, 0).take_while(|before| before.start < token.start).last() else {
@@ -84,10 +84,10 @@ fn begins_statement(item: &str, token: Token) -> bool {
     token.kind == Kind::Word && (word.starts_with(['$', '@']) || known.contains(&word) || call())
 }
 
-/// Blanks the statement from `start` on, or its head alone where a body follows.
+/// Blanks the statement from `start` on, or only its head if a body follows.
 fn leave_out_statement(item: &mut String, start: usize, at: usize) -> bool {
     let mut end = statement_end(item, start, at);
-    // Without its braces an `if` ends before its `else`.
+    // An `if` without braces ends before its `else`.
     while let Some(token) = next(item, end).filter(|token| &item[token.start..token.end] == "else")
         && !item[..end].ends_with('}')
         && !item[end..].starts_with('{')
@@ -102,8 +102,8 @@ fn leave_out_statement(item: &mut String, start: usize, at: usize) -> bool {
     blank(item, start..end)
 }
 
-/// Where the broken statement ends: behind its `;`, before the `}` around it, before its own body, or before a line that
-/// looks like the next statement.
+/// The end of the broken statement: after its `;`, before the enclosing `}`, before its own body, or before a line
+/// that looks like the next statement.
 fn statement_end(item: &str, start: usize, at: usize) -> usize {
     let mut depth = 0usize;
     let first = next(item, start).map_or("", |token| &item[token.start..token.end]);
@@ -132,7 +132,7 @@ fn statement_end(item: &str, start: usize, at: usize) -> usize {
     item.len()
 }
 
-/// A token that begins a line, and a statement whose brackets are in order.
+/// Whether the token begins a line, and a statement with balanced brackets.
 fn new_line(item: &str, start: usize, token: Token) -> bool {
     token.start > start
         && starts_line(item, token.start)
@@ -141,7 +141,7 @@ fn new_line(item: &str, start: usize, token: Token) -> bool {
         && balanced(item, token.start)
 }
 
-/// The brackets from `at` to the next `;` or `}` have their partners.
+/// Whether the brackets from `at` to the next `;` or `}` are balanced.
 fn balanced(item: &str, at: usize) -> bool {
     let mut depth = 0i32;
     for token in tokens(item, at) {
@@ -158,7 +158,7 @@ fn balanced(item: &str, at: usize) -> bool {
     depth == 0
 }
 
-/// The `else` behind the block at `open`, which has lost its `if`.
+/// The `else` after the block at `open`, whose `if` was removed.
 fn orphan(item: &str, open: usize) -> Option<Range<usize>> {
     let mut depth = 0usize;
     let mut all = tokens(item, open);
@@ -173,7 +173,7 @@ fn orphan(item: &str, open: usize) -> Option<Range<usize>> {
     all.next().filter(|token| &item[token.start..token.end] == "else").map(|token| token.start..token.end)
 }
 
-/// Puts the shortest head that reads in place of a clause's.
+/// Replaces the head of a clause by the shortest valid one.
 fn leave_out_head(item: &mut String, at: usize) -> bool {
     let Some(first) = next(item, 0) else { return false };
     let word = &item[first.start..first.end];
@@ -188,7 +188,7 @@ fn leave_out_head(item: &mut String, at: usize) -> bool {
     changed
 }
 
-/// Overwrites with blanks; lines stay lines. False if there was nothing.
+/// Overwrites a range with blanks; newlines stay. False if it was blank before.
 fn blank(item: &mut String, range: Range<usize>) -> bool {
     let old = &item[range.clone()];
     let some = old.contains(|c: char| !c.is_whitespace());
@@ -211,7 +211,7 @@ mod tests {
         assert_eq!(&text[next_item(text, 0)..], "uprobe:a:b { }");
     }
 
-    /// The words that are left after repair; the mistake is at `^`.
+    /// The tokens that remain after repair; the error is at `^`.
     fn repaired(text: &str, separator: bool) -> String {
         let at = text.find('^').unwrap();
         let mut item = text.replace('^', "");

@@ -3,7 +3,7 @@
 use super::*;
 use crate::syntax::print::{dump, print};
 
-/// Scripts that use the whole grammar, each once.
+/// Scripts that cover the whole grammar.
 const CORPUS: &[&str] = &[
     "BEGIN { printf(\"hi\\n\"); }",
     "begin,END{exit()}",
@@ -40,7 +40,7 @@ fn good(text: &str) -> Script {
     script.unwrap_or_else(|| panic!("{text}\n{:#?}", diags.list))
 }
 
-/// Codes of the findings, with the text that they point to.
+/// Codes of the diagnostics, with the text of their spans.
 fn bad(text: &str) -> Vec<(&'static str, &str)> {
     let (script, diags) = read(text, &[]);
     assert_eq!(script, None, "{text}");

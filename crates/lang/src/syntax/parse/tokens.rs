@@ -2,7 +2,7 @@
 //!
 //! Not used for valid scripts, which the grammar parses. Any text can be split into tokens.
 
-/// What a token is.
+/// Kind of a token.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `pid`, `$x`, `@m`, `12ms`
@@ -11,18 +11,18 @@ pub enum Kind {
     Probe,
     /// `"text"`
     Str,
-    /// A string without its second quote; it ends with the line.
+    /// A string without closing quote; it ends with the line.
     OpenStr,
-    /// A comment without its end; it ends with the text.
+    /// An unterminated comment; it ends with the text.
     OpenComment,
     /// `{`, `+`, or any other character
     Punct,
 }
 
-/// A piece of text between spaces or comments.
+/// A token, without spaces and comments.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// What it is.
+    /// Kind.
     pub kind: Kind,
     /// First byte.
     pub start: usize,
@@ -30,7 +30,7 @@ pub struct Token {
     pub end: usize,
 }
 
-/// Providers with which a clause may begin. Used to find clauses again after a mistake, not to refuse others.
+/// Providers at the start of a clause. They are used for recovery after an error, not to refuse others.
 const PROVIDERS: &[&str] = &[
     "begin",
     "end",
@@ -63,10 +63,10 @@ const PROVIDERS: &[&str] = &[
     "h",
 ];
 
-/// Words with which a C declaration begins.
+/// Keywords at the start of a C declaration.
 const DECLARATIONS: &[&str] = &["struct", "union", "enum", "typedef"];
 
-/// Words with which forms begin.
+/// Keywords at the start of other items.
 const FORMS: &[&str] = &["import", "macro"];
 
 /// Tokens from byte `at` on.
@@ -79,7 +79,7 @@ pub fn tokens(text: &str, at: usize) -> impl Iterator<Item = Token> + '_ {
     })
 }
 
-/// The first byte from `at` on that is neither space nor comment.
+/// The offset of the first byte from `at` on that is neither space nor comment.
 pub fn skip_space(text: &str, mut at: usize) -> usize {
     loop {
         let rest = &text[at..];
@@ -92,7 +92,7 @@ pub fn skip_space(text: &str, mut at: usize) -> usize {
     }
 }
 
-/// Length of the comment at the beginning of `rest`; `Some(None)` if it has no end.
+/// Length of the comment at the start of `rest`; `Some(None)` if it is unterminated.
 fn comment(rest: &str) -> Option<Option<usize>> {
     if rest.starts_with("//") {
         return Some(Some(rest.find('\n').unwrap_or(rest.len())));
@@ -100,7 +100,7 @@ fn comment(rest: &str) -> Option<Option<usize>> {
     rest.starts_with("/*").then(|| rest[2..].find("*/").map(|at| at + 4))
 }
 
-/// The token at or behind `at`.
+/// The token at or after `at`.
 pub fn next(text: &str, at: usize) -> Option<Token> {
     let start = skip_space(text, at);
     let rest = &text[start..];
@@ -126,7 +126,7 @@ fn word(rest: &str) -> usize {
     rest.find(|c| !is_word(c)).unwrap_or(rest.len())
 }
 
-/// Operators of more than one character that are worth naming whole.
+/// Operators of several characters that messages show as a whole.
 const LONG: &[&str] =
     &["<<=", ">>=", "==", "!=", "<=", ">=", "&&", "||", "->", "++", "--", "+=", "-=", "*=", "..", "<<", ">>"];
 
@@ -146,7 +146,7 @@ fn string(rest: &str) -> (Kind, usize) {
     (Kind::OpenStr, rest.len())
 }
 
-/// Length of a probe with its parts; paths in it hold `/*`, which is no comment there.
+/// Length of a probe with its parts; `/*` in its paths does not begin a comment.
 fn probe(rest: &str) -> Option<usize> {
     let provider = word(rest);
     let part = rest[provider..].strip_prefix(':')?;
@@ -155,7 +155,7 @@ fn probe(rest: &str) -> Option<usize> {
         .then(|| rest.find([' ', '\t', '\r', '\n', ',', '{', '"']).unwrap_or(rest.len()))
 }
 
-/// An item can begin with this token.
+/// Whether an item can begin with this token.
 pub fn begins_item(text: &str, token: Token) -> bool {
     let word = &text[token.start..token.end];
     let provider = |word: &str| PROVIDERS.iter().any(|name| name.eq_ignore_ascii_case(word));
@@ -172,13 +172,13 @@ pub fn begins_item(text: &str, token: Token) -> bool {
     }
 }
 
-/// Nothing but blanks stands before `at` on its line.
+/// Whether only blanks precede `at` on its line.
 pub fn starts_line(text: &str, at: usize) -> bool {
     let before = text[..at].trim_end_matches([' ', '\t', '\r']);
     before.is_empty() || before.ends_with('\n')
 }
 
-/// The first bracket that finds no partner in `text`: an opening one that is never closed, or a closing one too many.
+/// The first unmatched bracket in `text`.
 pub fn unmatched(text: &str) -> Option<Token> {
     let mut open: Vec<Token> = Vec::new();
     for token in tokens(text, 0).filter(|token| token.kind == Kind::Punct) {
@@ -204,7 +204,7 @@ pub fn partner(open: &str) -> &'static str {
     }
 }
 
-/// Where the statement around `at` begins; `None` outside of all braces.
+/// The start of the statement that contains `at`; `None` outside of all braces.
 pub fn statement_start(item: &str, at: usize) -> Option<usize> {
     let mut starts: Vec<usize> = Vec::new();
     let mut before = "";
@@ -224,7 +224,7 @@ pub fn statement_start(item: &str, at: usize) -> Option<usize> {
     starts.pop()
 }
 
-/// A `<` opens a body behind a probe or behind the predicate, not in it.
+/// Whether a `<` opens a body: it does after a probe or after the predicate, but not in it.
 fn opens_angles(item: &str, at: usize, before: &str) -> bool {
     before == "/"
         || !item[..at].contains([' ', '\t', '\n'])

@@ -22,7 +22,7 @@ impl Builder<'_> {
         if levels { ty } else { TypeName { pointers: 0, dims: Vec::new(), ..ty } }
     }
 
-    /// Whether so many stars and dimensions are within the limit on nesting; if not, that is reported.
+    /// Checks the number of stars and dimensions against the limit of nesting; reports an excess.
     fn levels(&mut self, pointers: u32, dims: usize, span: Span) -> bool {
         self.deeper(pointers as usize + dims, span, |_| ()).is_some()
     }
@@ -30,7 +30,7 @@ impl Builder<'_> {
     fn type_part(&mut self, part: Pair, ty: &mut TypeName) {
         match part.as_rule() {
             Rule::stars => ty.pointers += part.as_str().matches('*').count() as u32,
-            // `[]`: as many elements as what is cast has.
+            // `[]`: the number of elements is that of the operand of the cast.
             Rule::array => {
                 ty.dims.push(part.into_inner().next().map_or(0, |digits| self.index_of(&digits)));
             }
@@ -41,7 +41,7 @@ impl Builder<'_> {
         }
     }
 
-    /// `typeof(uint32)` is `uint32`; `typeof($x)` is said by the expression.
+    /// `typeof(uint32)` is `uint32`; `typeof($x)` has the type of the expression.
     fn type_of_what(&mut self, pair: Pair, ty: &mut TypeName) {
         for part in pair.into_inner() {
             match part.as_rule() {
@@ -68,7 +68,8 @@ impl Builder<'_> {
         ExprKind::OffsetOf { ty, path }
     }
 
-    /// `container_of(p, struct request, link)` is `(struct request *)((uint64)p - offsetof(struct request, link))`
+    /// `container_of(p, struct request, link)` becomes
+    /// `(struct request *)((uint64)p - offsetof(struct request, link))`
     pub(crate) fn container_of(&mut self, pair: Pair) -> ExprKind {
         let span = self.span(&pair);
         let number = TypeName { name: "uint64".into(), ..TypeName::bare(span) };
@@ -217,7 +218,7 @@ fn no_members(span: Span) -> Compound {
     Compound { union: false, name: None, members: Vec::new(), packed: false, align: None, span }
 }
 
-/// A bare name in place of a type is one; any other expression stands for its type.
+/// A name in place of a type is a type name; another expression stands for its type.
 fn named_or_of(e: Expr) -> TypeName {
     let span = e.span;
     let (name, of) = match e.kind {

@@ -5,7 +5,7 @@ use super::{path_text, print_expr, quoted, type_text};
 use crate::syntax::ast::*;
 use crate::syntax::operators::symbol;
 
-/// The tree of a script.
+/// The syntax tree of a script as text.
 pub fn dump(script: &Script) -> String {
     let mut tree = Tree { out: String::new(), depth: 0 };
     script.items.iter().for_each(|item| tree.item(item));
@@ -24,7 +24,7 @@ impl Tree {
         self.out.push('\n');
     }
 
-    /// A node and what is below it.
+    /// Prints a node and its children.
     fn node(&mut self, text: impl AsRef<str>, below: impl FnOnce(&mut Tree)) {
         self.line(text);
         self.depth += 1;
@@ -195,7 +195,7 @@ fn part(part: &crate::source::span::Spanned<SpecPart>) -> String {
     }
 }
 
-/// A node without what is below it.
+/// The text of a node without its children.
 fn title(kind: &ExprKind) -> String {
     match kind {
         ExprKind::Int { value, unsigned } => {

@@ -30,7 +30,7 @@ pub fn print(script: &Script) -> String {
     printer.out
 }
 
-/// An expression as it is written, for messages.
+/// An expression as source text, for messages.
 pub fn print_expr(expr: &Expr) -> String {
     expr_text(expr, 0)
 }
@@ -97,7 +97,7 @@ impl Printer {
         self.out.push('\n');
     }
 
-    /// `head { ... }` without a newline behind it.
+    /// Prints `head { ... }` without a newline after it.
     fn block(&mut self, head: &str, block: &Block) {
         self.out.push_str(head);
         self.out.push_str("{\n");
@@ -137,7 +137,7 @@ impl Printer {
     }
 }
 
-/// What stands before the body of a statement that has one.
+/// The head of a statement with a body.
 fn block_head(kind: &StmtKind) -> Option<(String, &Block)> {
     Some(match kind {
         StmtKind::If { cond, then, .. } => (format!("if {} ", print_expr(cond)), then),
@@ -239,12 +239,12 @@ pub fn quoted(bytes: &[u8]) -> String {
     out
 }
 
-/// Levels beside those of the infix operators, which lie between.
+/// Precedences outside of those of the infix operators.
 const TERNARY: u8 = 0;
 const UNARY: u8 = 20;
 const POSTFIX: u8 = 21;
 
-/// How tightly an expression holds together.
+/// Precedence of an expression.
 fn own_level(kind: &ExprKind) -> u8 {
     match kind {
         ExprKind::Ternary { .. } => TERNARY,
@@ -254,13 +254,13 @@ fn own_level(kind: &ExprKind) -> u8 {
     }
 }
 
-/// An expression where at least level `least` is wanted: in brackets if it holds together less.
+/// An expression where at least precedence `least` is required: in parentheses if its own is lower.
 fn expr_text(expr: &Expr, least: u8) -> String {
     let text = kind_text(&expr.kind);
     if own_level(&expr.kind) < least { format!("({text})") } else { text }
 }
 
-/// The right side of an operator. A predicate would end with a slash before a block.
+/// The right operand. Without parentheses, a slash before a block would end a predicate.
 fn right_text(op: BinaryOp, rhs: &Expr) -> String {
     let text = expr_text(rhs, level(op) + 1);
     if op == BinaryOp::Div && text.starts_with('{') { format!("({text})") } else { text }
@@ -324,7 +324,7 @@ fn list(exprs: &[Expr]) -> String {
     exprs.iter().map(print_expr).collect::<Vec<_>>().join(", ")
 }
 
-/// `7.1` would otherwise read as a number with a point.
+/// The base of a tuple index, in parentheses if it is a number: `7.1` would be parsed as a float.
 fn base_of_position(base: &Expr) -> String {
     match base.kind {
         ExprKind::Int { .. } => format!("({})", print_expr(base)),
@@ -332,7 +332,7 @@ fn base_of_position(base: &Expr) -> String {
     }
 }
 
-/// `(@m)[1]` would otherwise read as a key of the map.
+/// The base of an index, in parentheses if it is a map: `@m[1]` has a key, `(@m)[1]` does not.
 fn base_of_index(base: &Expr) -> String {
     match base.kind {
         ExprKind::Map { keys: None, .. } => format!("({})", print_expr(base)),
@@ -340,7 +340,7 @@ fn base_of_index(base: &Expr) -> String {
     }
 }
 
-/// A cast to a name is one only before an operand: not before `-`, `*`, `&`.
+/// The operand of a cast. `(name)` is a cast only before an operand, not before `-`, `*`, `&`.
 fn cast_operand(expr: &Expr) -> String {
     match expr.kind {
         ExprKind::Unary { op: UnaryOp::Not | UnaryOp::BitNot, .. } | ExprKind::Cast { .. } => {

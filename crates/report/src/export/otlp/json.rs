@@ -7,7 +7,7 @@ use crate::export::json::{digits, hex_digits, list, string};
 use crate::export::text_cache::TextCache;
 use crate::export::{Data, Site, Thread};
 
-/// What many spans have in common, as text.
+/// Cached text that many spans share.
 #[derive(Default)]
 pub(crate) struct Texts {
     threads: TextCache<Thread>,
@@ -76,7 +76,7 @@ fn attributes(out: &mut String, texts: &mut Texts, span: &OneSpan) {
     }));
     of_call(span.call, &mut |key, value| attribute(out, key, value));
     of_fields(span.record, &mut |key, value| attribute(out, key, value));
-    // Each has a comma before it.
+    // Each attribute begins with a comma.
     if out.len() > begin {
         out.remove(begin);
     }
@@ -141,7 +141,7 @@ fn data(out: &mut String, value: &Data) {
     }
 }
 
-/// What is said once for a request: not worth words of our own. It fails for maps whose keys are no text.
+/// A part that occurs once per request, encoded by serde. It would fail for maps whose keys are not text.
 pub(crate) fn message(message: &impl serde::Serialize) -> String {
     serde_json::to_string(message).unwrap_or_default()
 }

@@ -11,16 +11,16 @@ use super::{Attributes, Encoding, Request, SCHEMA, SCOPE, Signal, attribute, res
 use crate::export::Run;
 use crate::metrics::{Family, Kind, Labels, Number, Point, Reading};
 
-/// Wall-clock ns since 1970.
+/// Start and end of a period, as wall-clock ns since 1970.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Period {
-    /// When the probes were attached.
+    /// Time when the probes were attached.
     pub start_ns: u64,
-    /// When the maps were read.
+    /// Time when the maps were read.
     pub end_ns: u64,
 }
 
-/// One request with all families.
+/// Encodes all families as one request.
 pub fn request(
     families: &[Family],
     period: Period,
@@ -70,7 +70,7 @@ fn attributes(labels: &Labels) -> Vec<opentelemetry_proto::tonic::common::v1::Ke
     labels.iter().map(|(name, value)| attribute(name, label(name, value))).collect()
 }
 
-/// The number of a process is one.
+/// Value of a label: a process id is a number, other labels are text.
 fn label(name: &str, value: &str) -> any_value::Value {
     match value.parse() {
         Ok(pid) if name == "process.pid" => any_value::Value::IntValue(pid),
@@ -89,7 +89,7 @@ fn number(point: &Point, period: Period) -> Option<NumberDataPoint> {
     })
 }
 
-/// Exact where an int64 holds it.
+/// Value of a point, as an integer if an int64 can represent it.
 fn value(number: Number) -> number_data_point::Value {
     match i64::try_from(number.whole) {
         Ok(whole) if number.divisor == 1 => number_data_point::Value::AsInt(whole),
@@ -97,7 +97,7 @@ fn value(number: Number) -> number_data_point::Value {
     }
 }
 
-/// Counts by bucket, one more than there are bounds.
+/// A histogram: counts per bucket, one more than there are bounds.
 fn histogram(point: &Point, period: Period) -> Option<HistogramDataPoint> {
     let Reading::Histogram { buckets, count, sum } = &point.value else { return None };
     let mut before = 0;

@@ -19,16 +19,16 @@ use crate::export::{Data, Run};
 use prost::Message;
 use serde::Serialize;
 
-/// Name of the instrumentation scope of all that we send.
+/// Name of the instrumentation scope.
 pub const SCOPE: &str = "cudatrace";
 
-/// What is said of whoever sends, or of a traced process: `service.name`, `host.name`, ...
+/// Attributes of the sender or of a traced process: `service.name`, `host.name`, ...
 pub type Attributes = Vec<(String, Data)>;
 
-/// Where the meaning of attributes is told.
+/// Schema that defines the attributes.
 pub const SCHEMA: &str = "https://opentelemetry.io/schemas/1.37.0";
 
-/// A signal: what kind of telemetry a request holds.
+/// A signal: the kind of telemetry in a request.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Signal {
     /// Spans.
@@ -38,7 +38,7 @@ pub enum Signal {
 }
 
 impl Signal {
-    /// The path behind the base of an HTTP endpoint.
+    /// The path of an HTTP endpoint, after the base.
     pub fn http_path(self) -> &'static str {
         match self {
             Signal::Traces => "/v1/traces",
@@ -46,7 +46,7 @@ impl Signal {
         }
     }
 
-    /// The path of the method by which a gRPC server takes it.
+    /// The path of the gRPC method.
     pub fn grpc_path(self) -> &'static str {
         match self {
             Signal::Traces => "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
@@ -58,15 +58,15 @@ impl Signal {
 /// An encoded request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Request {
-    /// Which kind.
+    /// Kind of telemetry.
     pub signal: Signal,
-    /// Protobuf or JSON, as asked for.
+    /// Body, encoded as Protobuf or JSON.
     pub body: Vec<u8>,
-    /// Spans or series in it.
+    /// Number of spans or series in it.
     pub items: u64,
 }
 
-/// How a request is encoded.
+/// Encoding of a request.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Encoding {
     /// Protobuf.
@@ -80,14 +80,14 @@ impl Encoding {
     fn encode(self, message: &(impl Message + Serialize)) -> Vec<u8> {
         match self {
             Encoding::Protobuf => message.encode_to_vec(),
-            // Fails for maps whose keys are no text, which these messages do not have.
+            // This fails for maps whose keys are not text, which do not occur in these messages.
             Encoding::Json => serde_json::to_vec(message).unwrap_or_default(),
         }
     }
 }
 
-/// How many items of a request the receiver refused though it took the request, and what it said. Nothing if it took all without
-/// a word.
+/// Number of items that the receiver rejected although it accepted the request, and its message. `None` if it
+/// accepted all of them without a message.
 pub fn refused(signal: Signal, body: &[u8], encoding: Encoding) -> Option<(u64, String)> {
     use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceResponse;
     use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceResponse;
@@ -116,7 +116,7 @@ pub(crate) fn scope() -> Option<InstrumentationScope> {
     Some(InstrumentationScope { name, version, ..InstrumentationScope::default() })
 }
 
-/// What is said of a sender: what is known of it, and what was given, which wins.
+/// Attributes of a sender: the known ones and the given ones, which take precedence.
 pub(crate) fn resource(
     run: &Run,
     service: &str,
@@ -143,10 +143,10 @@ pub(crate) fn resource(
     Resource { attributes, ..Resource::default() }
 }
 
-/// A UUID that is that of a process in a run.
+/// A UUID of a process in a run.
 fn instance(run: &Run, pid: u32) -> String {
     let (high, low) = (run.span_id(pid, u32::MAX, 0), run.span_id(pid, u32::MAX, 1));
-    // Version 8: of one's own making. Variant 1.
+    // Version 8 (custom), variant 1.
     let (high, low) = (high & !0xf000 | 0x8000, low & !(3 << 62) | 2 << 62);
     format!(
         "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",

@@ -28,7 +28,7 @@ use crate::Frame;
 use crate::export::{Data, Kind, Record, Run, Site, Span, Status, Thread, WAITED};
 use crate::recording::summary::says_something;
 
-/// Names of a script's keys, and those of OpenTelemetry's conventions for the same.
+/// Names of keys in scripts, and the corresponding names of OpenTelemetry's conventions.
 static KNOWN: &[(&str, &str)] = &[
     ("kernel", "cuda.kernel.name"),
     ("kernel_name", "cuda.kernel.name"),
@@ -51,45 +51,45 @@ static KNOWN: &[(&str, &str)] = &[
     (WAITED, "cudatrace.wait_ns"),
 ];
 
-/// Every span of ours.
+/// Kind of all spans.
 pub(crate) const KIND: SpanKind = SpanKind::Internal;
-/// The status of a call that failed; whether one was fine is for who runs the program to say.
+/// Status of a failed call. Successful spans have none: the conventions reserve `Ok` for the application.
 pub(crate) const FAILED: StatusCode = StatusCode::Error;
 
-/// What is the same for all requests of a run.
+/// Settings for all requests of a run.
 #[derive(Default)]
 pub struct Settings {
-    /// Said of all processes; wins over what is known of each.
+    /// Attributes of all processes; they take precedence over those of each process.
     pub given: Attributes,
-    /// How requests are encoded.
+    /// Encoding of requests.
     pub encoding: Encoding,
-    /// When another trace begins.
+    /// Condition for starting another trace.
     pub per: Per,
-    /// Which traces are sent.
+    /// Selection of the traces that are sent.
     pub sampler: Sampler,
-    /// The span around the run.
+    /// Parent span of the run.
     pub parent: Option<Parent>,
-    /// What is known of a process that runs.
+    /// Reads the attributes of a running process.
     pub describe: Option<fn(u32) -> Attributes>,
 }
 
-/// Collects spans and makes requests of them.
+/// Collector of spans for the next request.
 pub struct Batch {
     run: Arc<Run>,
     settings: Settings,
     traces: Traces,
     by_process: HashMap<u32, Process>,
-    /// What is known of processes, with their program.
+    /// Attributes of processes, with their program.
     known: HashMap<u32, (Arc<str>, Attributes)>,
     texts: json::Texts,
     spans: u64,
     bytes: usize,
 }
 
-/// Processes whose description is kept.
+/// Largest number of processes whose attributes are kept.
 const KNOWN_PROCESSES: usize = 4096;
 
-/// The spans of a process.
+/// Spans of a process.
 struct Process {
     program: Arc<str>,
     spans: Spans,
@@ -97,7 +97,7 @@ struct Process {
 
 enum Spans {
     Messages(Vec<OtlpSpan>),
-    /// With commas between them.
+    /// Encoded spans, separated by commas.
     Json(String),
 }
 
@@ -109,7 +109,7 @@ impl Spans {
         }
     }
 
-    /// Takes another one in; gives its bytes.
+    /// Adds a span; returns its size in bytes.
     fn add(&mut self, span: &OneSpan, texts: &mut json::Texts) -> usize {
         match self {
             Spans::Messages(all) => {
@@ -128,23 +128,23 @@ impl Spans {
     }
 }
 
-/// A span, before it is encoded.
+/// A span before encoding.
 pub(crate) struct OneSpan<'r> {
     pub record: &'r Record,
-    /// Nothing if it is a moment.
+    /// The call; `None` for an instant.
     pub call: Option<&'r Span>,
     pub trace_id: u128,
     pub span_id: u64,
-    /// 0 if there is none.
+    /// Id of the parent; 0 if there is none.
     pub parent_id: u64,
     pub start_ns: u64,
     pub end_ns: u64,
-    /// Spans of other traces that it belongs to.
+    /// Spans of other traces that it is linked to.
     pub links: &'r [Link],
 }
 
 impl OneSpan<'_> {
-    /// The result of a call that failed.
+    /// The result of the call, if it failed.
     pub fn failure(&self) -> Option<String> {
         let failed = self.call.filter(|call| call.status == Status::Error)?;
         Some(failed.result.as_ref().map_or(String::new(), Data::label))
@@ -180,29 +180,29 @@ fn link((trace_id, span_id): &Link) -> OtlpLink {
 }
 
 impl Batch {
-    /// For a run.
+    /// Creates an empty batch for a run.
     pub fn new(run: Arc<Run>, settings: Settings) -> Batch {
         let traces = Traces::new(run.clone(), settings.per.clone(), settings.sampler, settings.parent);
         let (by_process, known, texts, spans, bytes) = Default::default();
         Batch { run, settings, traces, by_process, known, texts, spans, bytes }
     }
 
-    /// Spans that were taken in and are in no request yet.
+    /// Number of spans that are in no request yet.
     pub fn len(&self) -> u64 {
         self.spans
     }
 
-    /// Whether there are none.
+    /// Whether there are no spans.
     pub fn is_empty(&self) -> bool {
         self.spans == 0
     }
 
-    /// About the size of a request with them.
+    /// Approximate size of a request with these spans, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Takes a record in, if it is a span or an instant.
+    /// Adds a record, if it is a span or an instant.
     pub fn add(&mut self, record: &Record) {
         let (span_id, parent_id, duration_ns, call) = match &record.kind {
             Kind::Span(span) => (span.span_id, span.parent_id, span.duration_ns, Some(span)),
@@ -227,12 +227,12 @@ impl Batch {
         self.put(pid, program, &span);
     }
 
-    /// Ends the traces that are over at a boot-clock time; all of them at the end of time.
+    /// Ends the traces that are over at a boot-clock time; with the largest time all of them.
     pub fn end_traces(&mut self, now_ns: u64) {
         self.traces.over(now_ns).iter().for_each(|root| self.add_root(root));
     }
 
-    /// The span above those of a trace.
+    /// Adds the root span of a trace.
     fn add_root(&mut self, root: &Root) {
         if !root.trace.sampled {
             return;
@@ -269,7 +269,7 @@ impl Batch {
         self.spans += 1;
     }
 
-    /// Looks at a process when it is first seen: soon it may have ended.
+    /// Reads the attributes of a process when it first occurs, since it may end soon.
     fn describe(&mut self, pid: u32, program: &Arc<str>) {
         let Some(describe) = self.settings.describe else { return };
         if self.known.get(&pid).is_some_and(|(known, _)| known == program) {
@@ -281,7 +281,7 @@ impl Batch {
         self.known.insert(pid, (program.clone(), describe(pid)));
     }
 
-    /// What was taken in, as a request; the batch is empty again.
+    /// Takes the collected spans as a request; the batch is then empty.
     pub fn take(&mut self) -> Request {
         let items = std::mem::take(&mut self.spans);
         self.bytes = 0;
@@ -324,7 +324,7 @@ impl Batch {
         out
     }
 
-    /// What is said of a process.
+    /// Attributes of a process.
     fn resource(&self, pid: u32, program: &str) -> Resource {
         let known = self.known.get(&pid).map(|(_, known)| known.clone()).unwrap_or_default();
         let of_process = [
@@ -338,19 +338,19 @@ impl Batch {
 
     fn instant_id(&self, record: &Record) -> u64 {
         let (pid, tid) = record.thread.as_ref().map_or((0, 0), |thread| (thread.pid, thread.tid));
-        // No call begins in the same ns of the same thread with this number of a thread.
+        // No call begins at the same ns on a thread with this pair of ids.
         self.run.span_id(tid, pid ^ u32::MAX, record.time_ns)
     }
 }
 
-/// The value of an attribute.
+/// Value of an attribute.
 pub(crate) enum Value<'r> {
     Int(i64),
     Text(&'r str),
     Data(&'r Data),
 }
 
-/// Takes attributes one after the other.
+/// Callback for attributes.
 type Each<'e> = &'e mut dyn FnMut(&str, Value);
 
 fn attributes(record: &Record, call: Option<&Span>) -> Vec<KeyValue> {
@@ -398,7 +398,7 @@ pub(crate) fn of_call(call: Option<&Span>, each: Each) {
     }
 }
 
-/// What the script added; what has no value has no attribute.
+/// Attributes for the fields of the script; fields without a value are omitted.
 pub(crate) fn of_fields(record: &Record, each: Each) {
     for (key, data) in record.fields.iter().filter(|(key, _)| says_something(record, key)) {
         let known = KNOWN.iter().find(|(known, _)| *known == &**key);
@@ -406,7 +406,7 @@ pub(crate) fn of_fields(record: &Record, each: Each) {
     }
 }
 
-/// A record as an attribute for each of its members, `cuda.grid.x`: few backends search in maps.
+/// Attributes for the members of a record, `cuda.grid.x`: few backends can search in maps.
 fn flattened(key: &str, data: &Data, each: Each) {
     match data {
         Data::None => {}
@@ -417,7 +417,7 @@ fn flattened(key: &str, data: &Data, each: Each) {
     }
 }
 
-/// Which API a function is of.
+/// The API of a function.
 fn api(func: &str) -> Option<&'static str> {
     let is_driver = |rest: &str| rest.starts_with(|c: char| c.is_ascii_uppercase());
     match func {
@@ -445,7 +445,7 @@ pub(crate) fn any_value(data: &Data) -> Option<AnyValue> {
     })
 }
 
-/// A frame a line, innermost first.
+/// One line per frame, innermost first.
 pub(crate) fn stack(frames: &[Frame]) -> String {
     frames.iter().map(Frame::label).collect::<Vec<_>>().join("\n")
 }

@@ -17,17 +17,18 @@ use std::sync::Arc;
 
 use crate::export::{Kind, Record, Run};
 
-/// Spans of a trace, after which the next one begins: 512 of `record` are 120 KB, and Tempo takes 5 MB a trace.
+/// Number of spans after which the next trace begins: 512 spans of `record` are 120 KB, and Tempo accepts 5 MB per
+/// trace.
 const SPANS: u64 = 10_000;
-/// Processes whose last root is known.
+/// Largest number of processes whose last root is kept.
 const PROCESSES: usize = 4096;
 
-/// When a process begins another trace.
+/// Condition for starting another trace of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Per {
-    /// After so many ns, or [`SPANS`] spans.
+    /// After this number of ns, or [`SPANS`] spans.
     Interval(u64),
-    /// At an event of this name, or after [`SPANS`] spans.
+    /// At an event with this name, or after [`SPANS`] spans.
     Event(Arc<str>),
     /// Never.
     Process,
@@ -39,12 +40,12 @@ impl Default for Per {
     }
 }
 
-/// Which traces are sent: the samplers of OpenTelemetry's `OTEL_TRACES_SAMPLER`.
+/// Selection of the traces that are sent: the samplers of OpenTelemetry's `OTEL_TRACES_SAMPLER`.
 #[derive(Copy, Clone, Debug, PartialEq)]
 pub struct Sampler {
-    /// The share of traces that is sent.
+    /// Fraction of traces that are sent.
     pub ratio: f64,
-    /// A trace around the run decides, if there is one.
+    /// True if the decision of the parent trace applies, if there is one.
     pub parent_based: bool,
 }
 
@@ -55,10 +56,10 @@ impl Default for Sampler {
 }
 
 impl Sampler {
-    /// The sampler of a name, with its argument.
+    /// The sampler with a name and its argument.
     ///
     /// # Errors
-    /// There is none of that name, or the argument is no share.
+    /// There is no such sampler, or the argument is not a fraction.
     pub fn named(name: &str, argument: Option<&str>) -> Result<Sampler, String> {
         let (parent_based, root) = match name.strip_prefix("parentbased_") {
             Some(root) => (true, root),
@@ -86,7 +87,8 @@ impl Sampler {
         Ok(Sampler { ratio, parent_based })
     }
 
-    /// Decides as OpenTelemetry's samplers do, by the lower half of the id, so that all of them keep the same traces.
+    /// Decides as OpenTelemetry's samplers do, by the lower half of the id, so that all senders select the same
+    /// traces.
     fn takes(self, trace_id: u128, parent: Option<Parent>) -> bool {
         match parent {
             Some(parent) if self.parent_based => parent.sampled,
@@ -95,7 +97,7 @@ impl Sampler {
     }
 }
 
-/// The span around the run: `TRACEPARENT`.
+/// The parent span of the run: `TRACEPARENT`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Parent {
     trace_id: u128,
@@ -104,7 +106,7 @@ pub struct Parent {
 }
 
 impl Parent {
-    /// `00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01`, as W3C's Trace Context has it.
+    /// Parses `00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01`, as defined by W3C Trace Context.
     pub fn parse(traceparent: &str) -> Option<Parent> {
         let mut parts = traceparent.trim().split('-');
         let (version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
@@ -118,7 +120,7 @@ impl Parent {
     }
 }
 
-/// A span of another trace, by the ids of the trace and of the span.
+/// A span of another trace: ids of the trace and of the span.
 pub type Link = (u128, u64);
 
 /// The trace of a span.
@@ -128,53 +130,53 @@ pub struct Trace {
     pub id: u128,
     /// Id of its root span.
     pub root: u64,
-    /// Whether it is sent.
+    /// True if it is sent.
     pub sampled: bool,
 }
 
-/// A root span that is complete.
+/// A completed root span.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Root {
-    /// Its process.
+    /// Process id.
     pub pid: u32,
     /// File name of the process's program.
     pub program: Arc<str>,
-    /// Its trace.
+    /// Trace.
     pub trace: Trace,
-    /// 0 if there is none.
+    /// Id of the parent; 0 if there is none.
     pub parent_id: u64,
-    /// Spans of other traces that belong to it.
+    /// Spans of other traces that it is linked to.
     pub links: Vec<Link>,
-    /// Boot-clock ns.
+    /// Start, boot-clock ns.
     pub start_ns: u64,
-    /// Boot-clock ns.
+    /// End, boot-clock ns.
     pub end_ns: u64,
-    /// Spans below it.
+    /// Number of spans below it.
     pub spans: u64,
 }
 
-/// See the module.
+/// Assignment of spans to traces; see the module documentation.
 pub struct Traces {
     run: Arc<Run>,
     per: Per,
     sampler: Sampler,
     parent: Option<Parent>,
-    /// The trace of each process in which new calls are.
+    /// Current trace of each process.
     current: HashMap<u32, Root>,
-    /// The last root of processes whose trace has ended.
+    /// Last root of processes whose trace has ended.
     last: HashMap<u32, Link>,
-    /// Threads in the middle of a call: the trace of what was in it, and how many spans that were.
+    /// For threads inside a call: the trace of the nested spans, and their number.
     inside: HashMap<(u32, u32), (Trace, u64)>,
 }
 
 impl Traces {
-    /// The traces of a run.
+    /// Creates the state for a run.
     pub fn new(run: Arc<Run>, per: Per, sampler: Sampler, parent: Option<Parent>) -> Traces {
         let (current, last, inside) = Default::default();
         Traces { run, per, sampler, parent, current, last, inside }
     }
 
-    /// The trace of a span or a moment, and the root of the one before if that has ended with it.
+    /// The trace of a span or an instant, and the root of the previous trace if this record ends it.
     pub fn assign(&mut self, record: &Record, parent_id: u64) -> (Trace, Option<Root>) {
         let (pid, tid) = record.thread.as_ref().map_or((0, 0), |thread| (thread.pid, thread.tid));
         let ended = self.is_over(pid, record).then(|| self.end(pid)).flatten();
@@ -196,7 +198,7 @@ impl Traces {
             self.inside.remove(&(pid, tid));
         } else {
             let (_, spans) = self.inside.entry((pid, tid)).or_insert((trace, 1));
-            // Its outermost call never comes.
+            // The outermost call of these spans is never recorded.
             if *spans >= SPANS {
                 self.inside.remove(&(pid, tid));
             }
@@ -248,7 +250,8 @@ impl Traces {
         Some(root)
     }
 
-    /// The roots of traces that are over at a boot-clock time, though nothing more came; of all at the end.
+    /// The roots of traces that are over at a boot-clock time without a further record; at the end the roots of
+    /// all traces.
     pub fn over(&mut self, now_ns: u64) -> Vec<Root> {
         let is_over = |root: &Root| match &self.per {
             Per::Interval(ns) => now_ns >= root.start_ns.saturating_add(*ns),
@@ -289,7 +292,7 @@ mod tests {
         let mut traces = traces(Per::Interval(100), None);
         let (first, _) = traces.assign(&call(0, 1, (1, 0)), 0);
         let (inner, _) = traces.assign(&call(99, 1, (2, 3)), 3);
-        // The interval is over; its thread is in the middle of a call.
+        // The interval is over, but the thread is inside a call.
         let (late, ended) = traces.assign(&call(101, 1, (4, 3)), 3);
         let (outer, _) = traces.assign(&call(98, 10, (3, 0)), 0);
         assert!(first == inner && inner == late && late == outer);

@@ -13,20 +13,20 @@ use crate::recording::summary::{
 };
 use crate::recording::{Ended, Recording};
 
-/// Spans that the page shows at most.
+/// Largest number of spans that the page shows.
 const SPANS: usize = 200_000;
-/// Points of the curve of memory.
+/// Largest number of points of the memory curve.
 const POINTS: usize = 4000;
-/// Rows of a table.
+/// Largest number of rows of a table.
 const ROWS: usize = 200;
-/// Bytes of a span's details.
+/// Largest size of a span's details in bytes.
 const DETAILS: usize = 300;
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
 const PROGRAM: &str = include_str!("page.js");
 
-/// A span as the page has it.
+/// A span in the page.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct PageSpan {
     duration_ns: u64,
@@ -35,35 +35,35 @@ struct PageSpan {
     name: u32,
     class: u8,
     failed: bool,
-    /// The kernel that it launches; else its name.
+    /// Number of the launched kernel's name, otherwise of the span's name.
     label: u32,
     details: String,
 }
 
-/// Collects what the page shows.
+/// Collector of the page's data.
 #[derive(Default)]
 pub struct Page {
     names: Vec<Arc<str>>,
     ids: HashMap<Arc<str>, u32>,
     threads: Vec<ShownThread>,
     thread_ids: HashMap<(u32, u32), u32>,
-    /// The longest, the shortest of them on top.
+    /// The longest spans, the shortest of them on top.
     spans: BinaryHeap<Reverse<PageSpan>>,
     total: u64,
-    /// By kind.
+    /// Curves by kind of memory.
     memory: BTreeMap<Arc<str>, Curve>,
-    /// By process and address: bytes and kind.
+    /// Allocated blocks by process and address: bytes and kind.
     blocks: HashMap<(u32, u64), (u64, Arc<str>)>,
 }
 
-/// A thread as the page has it: process, thread, the thread's name and the program's.
+/// A thread in the page: process, thread, the thread's name and the program's.
 type ShownThread = (u32, u32, Arc<str>, Arc<str>);
 
-/// Bytes of a kind that are allocated.
+/// Allocated bytes of a kind over time.
 #[derive(Default)]
 struct Curve {
     live: u64,
-    /// Boot-clock ns and bytes, where they changed.
+    /// Boot-clock ns and bytes at each change.
     points: Vec<(u64, u64)>,
 }
 
@@ -78,7 +78,7 @@ impl Curve {
 }
 
 impl Page {
-    /// Takes a record in.
+    /// Adds a record.
     pub fn add(&mut self, record: &Record) {
         let Some(thread) = &record.thread else { return };
         if matches!(record.kind, Kind::Instant { .. }) && &*record.name == PROCESS_END {
@@ -142,7 +142,7 @@ impl Page {
             |name: &str| record.field(name).and_then(Data::number).map(|number| number.max(0) as u64);
         let Some(ptr) = number("ptr") else { return };
         let end = record.time_ns + record.duration_ns();
-        // A block that is allocated where one was has been freed unseen.
+        // If a block is allocated at the address of another, the other was freed without a record.
         if let Some((bytes, kind)) = self.blocks.remove(&(pid, ptr)) {
             self.memory.entry(kind).or_default().change(end, |live| live.saturating_sub(bytes));
         }
@@ -153,7 +153,7 @@ impl Page {
         }
     }
 
-    /// Its memory is free.
+    /// Frees the memory of a process that has ended.
     fn end_process(&mut self, ended: u32, at_ns: u64) {
         let memory = &mut self.memory;
         self.blocks.retain(|(pid, _), (bytes, kind)| {
@@ -164,11 +164,11 @@ impl Page {
         });
     }
 
-    /// The page.
+    /// The page as HTML.
     pub fn html(&self, title: &str, recording: &Recording, summary: &Summary) -> String {
         let mut data = String::new();
         self.data(&mut data, title, recording, summary);
-        // Within a script element nothing may look like a tag; it stands in strings alone.
+        // Inside a script element no text may look like a tag; `<` occurs only in strings.
         let data = data.replace('<', "\\u003c");
         PAGE.replace("/*STYLE*/", STYLE).replace("/*PROGRAM*/", PROGRAM).replace("/*DATA*/", &data)
     }
@@ -219,7 +219,8 @@ impl Page {
         out.push('}');
     }
 
-    /// Start, duration, thread, name, class with 8 added if it failed, details, and what is written on it if that is not its name.
+    /// Start, duration, thread, name, class (plus 8 if it failed), details, and the label if it differs from the
+    /// name.
     fn spans_by_start(&self, out: &mut String, first: u64) {
         let mut spans: Vec<&PageSpan> = self.spans.iter().map(|Reverse(shown)| shown).collect();
         spans.sort_by_key(|shown| (shown.thread, shown.start_ns, Reverse(shown.duration_ns)));
@@ -282,7 +283,7 @@ impl Page {
     }
 }
 
-/// Name, count, total, self, median, p99, longest, errors, buckets.
+/// Columns: name, count, total, self, median, p99, longest, errors, buckets.
 fn stats(out: &mut String, stats: Vec<(&str, &Stat)>) {
     json::list(out, stats.into_iter().take(ROWS), |out, (name, stat)| {
         out.push('[');
@@ -313,7 +314,7 @@ fn details(record: &Record) -> String {
     crate::recording::summary::cut(&all.join(" "), DETAILS)
 }
 
-/// Keeps the larger point of each pair, so that peaks stay.
+/// Keeps the larger point of each pair, so that peaks are preserved.
 fn thin(points: &mut Vec<(u64, u64)>) {
     let kept =
         points.chunks(2).filter_map(|pair| pair.iter().max_by_key(|(_, bytes)| *bytes)).copied().collect();

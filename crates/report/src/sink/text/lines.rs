@@ -2,25 +2,25 @@
 
 use std::io::{self, Write};
 
-/// Lines to a writer, each with what it begins with.
+/// Writer of lines with a prefix.
 pub struct Lines<W> {
     out: W,
     before: String,
-    /// The last line has its end.
+    /// True if the last line is complete.
     complete: bool,
-    /// Something has been written.
+    /// True if something has been written.
     begun: bool,
-    /// An empty line comes before the next text.
+    /// True if an empty line precedes the next text.
     apart: bool,
 }
 
 impl<W: Write> Lines<W> {
-    /// Lines as they are.
+    /// Creates a writer without a prefix.
     pub fn new(out: W) -> Lines<W> {
         Lines { out, before: String::new(), complete: true, begun: false, apart: false }
     }
 
-    /// An empty line separates what was written from what comes; there is none at the beginning or at the end.
+    /// Separates the previous output from the next by an empty line, but not at the beginning or the end.
     pub fn separate(&mut self) {
         self.apart = self.begun;
     }
@@ -36,7 +36,7 @@ impl<W: Write> Lines<W> {
         writeln!(self.out, "{}", self.before.trim_end())
     }
 
-    /// Lines begin so from now on; one that has no end yet ends here.
+    /// Sets the prefix of later lines; completes the current line first.
     pub fn begin_with(&mut self, before: String) -> io::Result<()> {
         if before == self.before {
             return Ok(());
@@ -51,7 +51,7 @@ impl<W: Write> Lines<W> {
 
     fn line(&mut self, line: &[u8]) -> io::Result<()> {
         if self.complete {
-            // Nothing stands behind on an empty line.
+            // An empty line has no trailing blanks.
             let before = if line == b"\n" { self.before.trim_end() } else { &self.before };
             self.out.write_all(before.as_bytes())?;
         }

@@ -173,7 +173,7 @@ fn each_line_of_several_scripts_says_whose_it_is() {
 fn findings_name_the_file_of_their_script() {
     let source = |script: &str, file: &str| SourceFile { script: script.into(), file: file.into() };
     let sources = vec![source("kernels", "kernels.ct"), source("-e", "stdin")];
-    // The probe is one of the first of two scripts, which are modules of their own.
+    // The probe is of the first of two scripts, which are separate modules.
     let place = Place { source: 0, line: 2, column: 5 };
     let earlier = vec![ProbeList { clause: 0, place, text: "cuda:launch".into() }];
     let manifest = Manifest { sources, earlier, ..manifest() };

@@ -1,7 +1,6 @@
 //! Folds `strerror(n) == "Permission denied"` to `n == 13` at compile time, since programs in the kernel have only the number.
 
 use crate::builtins::posix;
-use crate::builtins::values::is_kernel_name;
 use crate::check::Checker;
 use crate::check::floats::is_floating;
 use crate::diagnostics::wording::did_you_mean;
@@ -9,6 +8,7 @@ use crate::hir::make::{binary, convert, expr, int, not};
 use crate::hir::{BinaryOp, Expr, ExprKind, Lookup, Type};
 use crate::source::span::Span;
 use crate::syntax::operators::symbol;
+use crate::types::is_kernel_name;
 
 /// What to compare instead, where only the reader can tell what a number stands for.
 static WAYS_OUT: &[(Lookup, &str)] = &[

@@ -1,0 +1,42 @@
+//! Functions that `expand` inserts, for which no script has a name: `@kernel_short(id)`, `@text_hash(text)`.
+
+use crate::check::Checker;
+use crate::expand::{devices, kernel_names};
+use crate::hir::make::{convert, expr, is_unknown, unknown};
+use crate::hir::{Builtin, Expr, ExprKind, Type};
+use crate::source::span::Span;
+use crate::syntax::ast;
+
+impl Checker<'_> {
+    /// What forms put in, for which no script has a name.
+    pub fn of_forms(&mut self, name: &str, arg: &ast::Expr, span: Span) -> Expr {
+        let value = self.expr(arg);
+        if is_unknown(&value) {
+            return unknown(span);
+        }
+        match kernel_names::FORMS.iter().chain(devices::SHOWN).find(|(_, function, _)| *function == name) {
+            Some((.., lookup)) => {
+                let id = Box::new(convert(value, &Type::I64));
+                expr(ExprKind::Lookup(id), Type::Lookup(*lookup), span)
+            }
+            None if name == kernel_names::TEXT => {
+                let base = Box::new(convert(value, &Type::U64));
+                expr(ExprKind::ReadStr { base, limit: None }, Type::Str(kernel_names::BYTES), span)
+            }
+            None => expr(ExprKind::Builtin(Builtin::StrHash, vec![value]), Type::U64, span),
+        }
+    }
+
+    /// The text of a kernel's name, as the driver knows it and as far as conditions look at it.
+    pub fn kernel_text(&mut self, name: Expr) -> Expr {
+        let span = name.span;
+        let map = self.map_id(kernel_names::TEXTS, span);
+        if !self.maps[map.0 as usize].is_known(&self.types) {
+            return unknown(span);
+        }
+        let id = expr(ExprKind::Cast(Box::new(name)), Type::U64, span);
+        let kind = ExprKind::MapGet { map, key: vec![id] };
+        let whole = expr(kind, Type::Str(kernel_names::BYTES), span);
+        expr(ExprKind::Cast(Box::new(whole)), Type::Str(kernel_names::COMPARED), span)
+    }
+}
