@@ -1,7 +1,7 @@
 //! Built-ins on addresses: `uaddr`, `kptr`, `memcmp`; and `find`, which looks up a key and binds the value to a variable.
 
+use crate::builtins::probe_context::At;
 use crate::check::Checker;
-use crate::check::scope::At;
 use crate::hir::make::{address, binary, convert, expr, int, not, pieces, unknown};
 use crate::hir::{BinaryOp, Expr, ExprKind, Type};
 use crate::limits;
@@ -34,12 +34,12 @@ impl Checker<'_> {
     pub fn uaddr(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         let Some(name) = self.text(arg, "the symbol of `uaddr`") else { return unknown(span) };
         let name = String::from_utf8_lossy(&name).into_owned();
-        if self.scope.at != At::Entry {
+        if self.context.at != At::Entry {
             let error = self.error("E0211", span, "`uaddr` has a meaning only in a `uprobe`");
             error.help("keep the address in a map there");
             return unknown(span);
         }
-        let site = self.scope.sites.first();
+        let site = self.context.sites.first();
         let Some((file, offset)) = site.and_then(|site| Some((site.file?, site.place.offset))) else {
             // The library is not there yet.
             return int(0, Type::Pointer(Arc::new(Type::U64)), span);

@@ -5,6 +5,7 @@ pub mod constants;
 pub mod format_string;
 pub(crate) mod network;
 pub mod posix;
+pub mod probe_context;
 pub(crate) mod signal;
 pub mod table;
 pub(crate) mod values;

@@ -14,7 +14,7 @@ const LAST: i64 = 64;
 impl Checker<'_> {
     /// `signal("SIGSTOP")`, `signal("STOP")`, `signal(19)`
     pub fn signal(&mut self, arg: &ast::Expr, thread: bool, span: Span) -> Option<StmtKind> {
-        if self.scope.probe_type == "interval" {
+        if self.context.probe_type == "interval" {
             let error = self.error("E0211", span, "an interval interrupts no process to send a signal to");
             error.help("use it in a probe of calls, or `system(\"kill ...\")`");
             return None;

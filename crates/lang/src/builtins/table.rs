@@ -3,6 +3,7 @@
 //! A new built-in is a row here, whose first part checks a use of it; what that takes is in the file of its family.
 
 use crate::builtins::Call;
+use crate::builtins::probe_context::Where;
 use crate::builtins::values::expanded;
 use crate::check::Checker;
 use crate::hir::make::{int, unknown};
@@ -23,19 +24,6 @@ pub enum Kind {
     Action,
     /// `@x = count()`: assigned to a map.
     Aggregation,
-}
-
-/// In which probes it may be used.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Where {
-    /// In all.
-    Anywhere,
-    /// In those that interrupt something: not in `BEGIN` and `END`.
-    Running,
-    /// In `uprobe` and `uretprobe`.
-    Calls,
-    /// In `uretprobe`.
-    Returns,
 }
 
 /// How a use of a built-in is checked, which has as many arguments as it takes and is in a probe where it has a meaning.

@@ -177,7 +177,7 @@ impl Checker<'_> {
         let shown: Vec<String> = names.iter().take(LISTED).map(|name| format!("`{name}`")).collect();
         let more = if names.len() > LISTED { ", ..." } else { "" };
         let plural = if names.len() == 1 { "is" } else { "are" };
-        let symbol = self.scope.symbol.clone();
+        let symbol = self.context.symbol.clone();
         let of = if symbol.is_empty() { String::new() } else { format!(" of `{symbol}`") };
         let message = format!("{}{more} {plural} not in `{whole}`{of}", shown.join(", "));
         self.warning("W0261", span, message).note(NOT_PASSED);

@@ -1,9 +1,9 @@
 //! Memory of the process: `*p`, `p->field`, addresses; and fields of structs that are passed in registers.
 
+use crate::builtins::probe_context::At;
 use crate::check::Checker;
 use crate::check::aggregates::{fields_are, is_passed};
 use crate::check::config::{self, Setting};
-use crate::check::scope::At;
 use crate::diagnostics::wording::did_you_mean;
 use crate::hir::make::{address, binary, convert, expr, int, is_unknown, unknown};
 use crate::hir::{BinaryOp, Bits, EnumId, Expr, ExprKind, Field, Origin, StructId, Type};
@@ -209,9 +209,9 @@ impl Checker<'_> {
     /// At entry the callee has not yet filled what its out-parameters point to.
     fn warn_unfilled(&mut self, pointer: &Expr, span: Span) {
         let ExprKind::Param(at) = pointer.kind else { return };
-        let known = self.scope.known.as_ref().and_then(Declared::cuda);
+        let known = self.context.known.as_ref().and_then(Declared::cuda);
         let known = known.and_then(|known| known.params.get(at as usize));
-        let Some(param) = known.filter(|p| p.dir == cuda::Direction::Out && self.scope.at == At::Entry)
+        let Some(param) = known.filter(|p| p.dir == cuda::Direction::Out && self.context.at == At::Entry)
         else {
             return;
         };

@@ -40,8 +40,9 @@ use crate::check::passes::{dead_clauses, unique_spans};
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
+use crate::builtins::probe_context::{At, ProbeContext};
 use crate::catalog::{Catalog, FileId, KERNEL};
-use crate::check::scope::{At, Scope, VarState};
+use crate::check::scope::{Scope, VarState};
 use crate::check::slots::{MapState, ValueState};
 use crate::diagnostics::suggest::similar;
 use crate::diagnostics::{Diagnostic, Diagnostics, Severity};
@@ -289,7 +290,9 @@ pub(crate) struct Checker<'a> {
     files: Vec<FileId>,
     /// A library that is not there yet, and whose functions no table knows.
     awaited: Option<String>,
-    /// Scope of the probe that is being checked.
+    /// The probe that is being checked.
+    pub context: ProbeContext,
+    /// Scope at the current point of its body.
     pub scope: Scope,
 }
 
@@ -304,6 +307,7 @@ impl<'a> Checker<'a> {
         let (defines, declared, maps) = (FxHashMap::default(), FxHashMap::default(), Vec::new());
         let metrics = Vec::new();
         let (diags, scope, enumerators) = (Diagnostics::default(), Scope::default(), FxHashMap::default());
+        let context = ProbeContext::default();
         Checker {
             src,
             options,
@@ -327,6 +331,7 @@ impl<'a> Checker<'a> {
             diags,
             files: Vec::new(),
             awaited: None,
+            context,
             scope,
         }
     }
@@ -493,7 +498,8 @@ impl<'a> Checker<'a> {
     }
 
     fn probe(&mut self, clause: &ResolvedClause<'a>, at: &Attached, vars: Vec<VarState>) -> Probe {
-        self.scope = Scope::enter(clause, at, vars);
+        self.context = ProbeContext::new(clause, at);
+        self.scope = Scope::enter(vars);
         self.types.sight = self.files_in_sight();
         let predicate = clause.clause.predicate.as_ref().map(|e| self.condition(e));
         let body = self.block(&clause.clause.body);
@@ -513,14 +519,14 @@ impl<'a> Checker<'a> {
 
     /// Files whose types a body may name: those that it runs in, or all if it runs in none.
     fn files_in_sight(&self) -> Vec<FileId> {
-        let own = self.scope.clause_sites.iter().filter_map(|site| site.file);
+        let own = self.context.clause_sites.iter().filter_map(|site| site.file);
         let mut files: Vec<FileId> = own.collect();
         files.dedup();
         if files.is_empty() {
             files.clone_from(&self.files);
         }
         // A function's struct may have the name of one of the kernel's: nothing is taken for it that it is not.
-        if !matches!(self.scope.at, At::Entry | At::Return) {
+        if !matches!(self.context.at, At::Entry | At::Return) {
             files.push(KERNEL);
         }
         files

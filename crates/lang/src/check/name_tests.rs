@@ -25,7 +25,7 @@ impl Checker<'_> {
             ExprKind::Around(_) => return self.only_equality(span),
             _ => return self.kept_name(span),
         }
-        let (ids, of_clause) = self.scope.name_ids(kind);
+        let (ids, of_clause) = self.context.name_ids(kind);
         let passes = |id: &NameId| test(self.name_text(kind, *id));
         let found: Vec<NameId> = ids.into_iter().filter(passes).collect();
         // What the command line gives may be meant for other clauses.

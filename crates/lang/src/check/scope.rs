@@ -1,18 +1,11 @@
-//! The scope at one point of a body: the attach points, the variables, and which variables are set on all paths to the point.
+//! The scope at one point of a body: its variables, and which of them are set on all paths to the point.
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::builtins::table::Where;
-use crate::catalog::MarkerArg;
 use crate::check::slots::Slot;
 use crate::check::tracked::Watched;
-use crate::expand::operations;
-use crate::hir::{Attach, Counter, NameId, NameKind, Signature, Site, Trial, Type, VarId};
-use crate::resolve::ResolvedClause;
-use crate::resolve::grouping::Attached;
-use crate::resolve::signature::Declared;
+use crate::hir::{Type, VarId};
 use crate::source::span::Span;
-use cuda::operations::Operation;
 
 /// A scratch variable through the rounds.
 #[derive(Clone, Debug)]
@@ -28,63 +21,15 @@ pub(crate) struct VarState {
     pub kernel: Option<bool>,
 }
 
-/// The kind of probe that a body runs at.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) enum At {
-    #[default]
-    Ends,
-    Timer,
-    /// `profile`: in the middle of what a thread does.
-    Sample,
-    /// A tracepoint.
-    Record,
-    Entry,
-    Return,
-}
-
-impl At {
-    pub fn allows(self, place: Where) -> bool {
-        match place {
-            Where::Anywhere => true,
-            Where::Running => self != At::Ends,
-            Where::Calls => matches!(self, At::Entry | At::Return),
-            Where::Returns => self == At::Return,
-        }
-    }
-}
-
 /// One of the ways through a branch.
 pub(crate) struct Path {
     set: Vec<VarId>,
     ended: bool,
 }
 
-/// Where the body runs and what is known at the present point of it.
+/// The state at the current point of a body.
 #[derive(Debug, Default)]
 pub(crate) struct Scope {
-    pub at: At,
-    pub signature: Option<Signature>,
-    pub known: Option<Declared>,
-    /// Pointers of the record are to memory of the kernel; those of system calls are to the process's.
-    pub kernel_pointers: bool,
-    /// The operation that the clause is a part of: `cuda:alloc`.
-    pub operation: Option<&'static Operation>,
-    /// A raw tracepoint, whose values also have numbers.
-    pub raw: bool,
-    /// Arguments of a USDT marker.
-    pub passed: Option<Vec<MarkerArg>>,
-    /// For each field of a tracepoint's record, the kernel struct that it points to.
-    pub pointees: Vec<Option<String>>,
-    /// The function, or marker, for messages.
-    pub symbol: String,
-    /// Sites of this program.
-    pub sites: Vec<Site>,
-    /// Sites of all programs of the clause.
-    pub clause_sites: Vec<Site>,
-    /// What `probe` is at a timer.
-    pub timed_name: Option<NameId>,
-    /// What `probetype` is.
-    pub probe_type: &'static str,
     vars: Vec<VarState>,
     /// The variables in sight of each name, the innermost last.
     visible: FxHashMap<String, Vec<VarId>>,
@@ -111,39 +56,9 @@ pub(crate) struct Scope {
 }
 
 impl Scope {
-    /// At the start of a body, with the variables that earlier rounds found.
-    pub fn enter(clause: &ResolvedClause, attached: &Attached, vars: Vec<VarState>) -> Scope {
+    /// The scope at the start of a body, with the variables that earlier rounds found.
+    pub fn enter(vars: Vec<VarState>) -> Scope {
         let mut scope = Scope { vars, unrolled: (1, 0), ..Scope::default() };
-        scope.clause_sites = clause.attached.iter().flat_map(sites).cloned().collect();
-        scope.probe_type = probe_type(attached);
-        scope.operation =
-            clause.clause.probes.iter().find_map(operations::asked).map(|asked| asked.operation);
-        match attached {
-            Attached::Timed { attach, name, signature, pointees } => {
-                scope.pointees.clone_from(pointees);
-                scope.timed_name = Some(*name);
-                scope.signature = signature.clone();
-                scope.raw = matches!(attach, Attach::RawTracepoint { .. });
-                scope.kernel_pointers = match attach {
-                    Attach::Tracepoint { category, .. } => !category.ends_with("syscalls"),
-                    attach => matches!(attach, Attach::RawTracepoint { .. }),
-                };
-                scope.at = match attach {
-                    Attach::Begin | Attach::End | Attach::Signal { .. } | Attach::Trial { .. } => At::Ends,
-                    Attach::Tracepoint { .. } | Attach::RawTracepoint { .. } => At::Record,
-                    Attach::Profile { .. } => At::Sample,
-                    _ => At::Timer,
-                };
-            }
-            Attached::Calls { returns, layout } => {
-                scope.at = if *returns { At::Return } else { At::Entry };
-                scope.sites = layout.sites.clone();
-                scope.signature = layout.signature.clone();
-                scope.known = layout.known.clone();
-                scope.passed = layout.passed.clone();
-                scope.symbol = layout.symbol.clone();
-            }
-        }
         scope.assigned = vec![false; scope.vars.len()];
         (0..scope.vars.len()).for_each(|at| scope.recall(VarId(at as u32)));
         scope
@@ -293,48 +208,6 @@ impl Scope {
     pub fn visible_names(&self) -> impl Iterator<Item = &str> {
         self.visible.iter().filter(|(_, ids)| !ids.is_empty()).map(|(name, _)| name.as_str())
     }
-
-    /// Names of the sites' functions: those of this program, and of the whole clause.
-    pub fn name_ids(&self, kind: NameKind) -> (Vec<NameId>, Vec<NameId>) {
-        (ids(&self.sites, kind), ids(&self.clause_sites, kind))
-    }
-}
-
-/// The long name of a provider; what runs once is special.
-fn probe_type(attached: &Attached) -> &'static str {
-    match attached {
-        Attached::Timed { attach: Attach::Interval { .. }, .. } => "interval",
-        Attached::Timed { attach: Attach::Profile { counter: Counter::CPU_CLOCK, .. }, .. } => "profile",
-        Attached::Timed { attach: Attach::Profile { counter, .. }, .. } => counter.provider(),
-        Attached::Timed { attach: Attach::Tracepoint { .. }, .. } => "tracepoint",
-        Attached::Timed { attach: Attach::RawTracepoint { .. }, .. } => "rawtracepoint",
-        Attached::Timed { attach: Attach::Signal { .. }, .. } => "self",
-        Attached::Timed { attach: Attach::Trial { kind: Trial::Test, .. }, .. } => "test",
-        Attached::Timed { attach: Attach::Trial { kind: Trial::Bench, .. }, .. } => "bench",
-        Attached::Timed { .. } => "special",
-        Attached::Calls { layout, .. } if layout.passed.is_some() => "usdt",
-        Attached::Calls { returns: false, .. } => "uprobe",
-        Attached::Calls { returns: true, .. } => "uretprobe",
-    }
-}
-
-fn sites(attached: &Attached) -> &[Site] {
-    match attached {
-        Attached::Timed { .. } => &[],
-        Attached::Calls { layout, .. } => &layout.sites,
-    }
-}
-
-fn ids(sites: &[Site], kind: NameKind) -> Vec<NameId> {
-    let id = |site: &Site| match kind {
-        NameKind::Func => site.func,
-        NameKind::Api => site.api,
-        NameKind::Probe => site.probe,
-    };
-    let mut list: Vec<NameId> = sites.iter().map(id).collect();
-    list.sort_unstable();
-    list.dedup();
-    list
 }
 
 #[cfg(test)]

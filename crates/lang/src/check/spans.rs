@@ -1,7 +1,7 @@
 //! `span`, `event` and `counter`: records for the exporters, with default attributes and those of the script.
 
+use crate::builtins::probe_context::At;
 use crate::check::Checker;
-use crate::check::scope::At;
 use crate::hir::make::{binary, convert, expr, is_unknown};
 use crate::hir::{Around, BinaryOp, Export, Expr, ExprKind, Hidden, NameKind, StmtKind, Type};
 use crate::source::span::Span;
@@ -97,7 +97,7 @@ impl Checker<'_> {
             let duration = binary(BinaryOp::Sub, now, start.clone(), Type::U64, span);
             return Some(vec![(Hidden::BootStart, start), (Hidden::Duration, duration)]);
         }
-        if self.scope.at != At::Return {
+        if self.context.at != At::Return {
             let message = "a span is a call that has returned, and no call returns here";
             let error = self.error("E0243", span, message);
             error.help("use a `uretprobe`, or say when it began: `span(\"name\", start = $t)` with a time of `nsecs`");
@@ -112,7 +112,7 @@ impl Checker<'_> {
     /// they are of a call that is a span itself.
     fn parent(&self, what: Export, hidden: &[(Hidden, Expr)], span: Span) -> Option<(Hidden, Expr)> {
         let is_call = hidden.iter().any(|(kind, _)| *kind == Hidden::Start);
-        let lies_in_one = match (what, self.scope.at) {
+        let lies_in_one = match (what, self.context.at) {
             (Export::Span, At::Record) => true,
             (Export::Instant, At::Entry | At::Return | At::Record | At::Sample) => true,
             _ => is_call,
@@ -123,7 +123,7 @@ impl Checker<'_> {
 
     /// The call's result, if it tells how the call ended.
     fn status_of(&self, span: Span) -> Option<(Hidden, Expr)> {
-        let ty = self.scope.signature.as_ref()?.ret.clone();
+        let ty = self.context.signature.as_ref()?.ret.clone();
         let Type::Enum(id) = ty else { return None };
         let known = RESULTS.contains(&self.types.enum_def(id).name.as_str());
         known.then(|| (Hidden::Result, expr(ExprKind::Retval, ty, span)))
@@ -132,7 +132,7 @@ impl Checker<'_> {
     /// Where it was said, and by whom.
     fn export_place(&mut self, span: Span) -> Vec<(Hidden, Expr)> {
         let name = |kind| expr(ExprKind::Name(kind), Type::Name(kind), span);
-        let mut place = match self.scope.at {
+        let mut place = match self.context.at {
             At::Entry | At::Return => {
                 vec![(Hidden::Func, name(NameKind::Func)), (Hidden::Api, name(NameKind::Api))]
             }

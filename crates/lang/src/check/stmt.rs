@@ -95,7 +95,7 @@ impl Checker<'_> {
     }
 
     fn returned(&mut self, value: &ast::Expr) -> Option<Expr> {
-        if self.scope.probe_type == "test" {
+        if self.context.probe_type == "test" {
             let value = self.number(value, "what a test returns");
             return Some(convert(value, &Type::I64));
         }

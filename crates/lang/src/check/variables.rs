@@ -1,13 +1,14 @@
 //! Identifiers without `$` or `@`: built-in variables, `#define`s, constants of CUDA.
 
 use crate::builtins::Call;
-use crate::builtins::table::{Builtin, Check, Where};
+use crate::builtins::probe_context::At;
+use crate::builtins::probe_context::Where;
+use crate::builtins::table::{Builtin, Check};
 use crate::builtins::{constants, posix, table};
 use crate::catalog::KERNEL;
 use crate::check::Checker;
 use crate::check::config::{STACK_MODES, stack_mode};
 use crate::check::memory::with_names;
-use crate::check::scope::At;
 use crate::check::slots::ValueState;
 use crate::diagnostics::wording::did_you_mean;
 use crate::expand::template::expression;
@@ -163,11 +164,11 @@ impl<'a> Checker<'a> {
 
     /// The argument of the probed function, or field of the record, that somebody may have meant.
     pub fn argument_like(&self, name: &str) -> Option<String> {
-        if let Some(operation) = self.scope.operation {
+        if let Some(operation) = self.context.operation {
             let names = operation.all_args().map(|arg| arg.name);
             return self.diags.similar(name, names).into_iter().next();
         }
-        let params = &self.scope.signature.as_ref()?.params;
+        let params = &self.context.signature.as_ref()?.params;
         self.diags.similar(name, params.iter().map(|param| param.name.as_str())).into_iter().next()
     }
 
@@ -182,8 +183,8 @@ impl<'a> Checker<'a> {
                 return unknown(span);
             }
         };
-        let by_number = self.scope.raw && arg_number(name).is_some();
-        let of_record = self.scope.at == At::Record && (name == "args" || by_number);
+        let by_number = self.context.raw && arg_number(name).is_some();
+        let of_record = self.context.at == At::Record && (name == "args" || by_number);
         if !of_record && !self.allowed(builtin, name, span) {
             return unknown(span);
         }
@@ -236,8 +237,8 @@ impl<'a> Checker<'a> {
     pub fn argument(&mut self, call: &Call) -> Expr {
         let on_stack = || Some(stack_arg_number(call.name)? + argument_registers());
         match arg_number(call.name).or_else(on_stack) {
-            Some(number) if self.scope.passed.is_some() => self.passed(number, call.span),
-            Some(number) if self.scope.at == At::Record => self.field_by_number(number, call.span),
+            Some(number) if self.context.passed.is_some() => self.passed(number, call.span),
+            Some(number) if self.context.at == At::Record => self.field_by_number(number, call.span),
             Some(number) => call.value(ExprKind::Arg(number), Type::I64),
             None => self.unknown_ident(call.name, call.span),
         }
@@ -245,10 +246,10 @@ impl<'a> Checker<'a> {
 
     /// Reports a built-in that has no meaning in this probe.
     pub fn allowed(&mut self, builtin: &Builtin, name: &str, span: Span) -> bool {
-        if self.scope.at.allows(builtin.allowed) {
+        if self.context.at.allows(builtin.allowed) {
             return true;
         }
-        let (message, help) = match (builtin.allowed, self.scope.at) {
+        let (message, help) = match (builtin.allowed, self.context.at) {
             (Where::Returns, At::Entry) => {
                 (format!("`{name}` is not known before the call returns"), "use a `uretprobe`")
             }
@@ -269,7 +270,7 @@ impl<'a> Checker<'a> {
     }
 
     pub fn retval(&mut self, span: Span) -> Expr {
-        let signature = self.scope.signature.as_ref();
+        let signature = self.context.signature.as_ref();
         let named = signature.and_then(|signature| signature.named);
         match signature.map_or(Type::U64, |signature| signature.ret.clone()) {
             // What no register holds was said when the function was looked up.
@@ -283,7 +284,7 @@ impl<'a> Checker<'a> {
     /// assigned from one. Of an `int` only its lower half counts.
     pub fn is_register(&self, value: &Expr) -> bool {
         match &value.kind {
-            ExprKind::Retval => self.scope.signature.is_none(),
+            ExprKind::Retval => self.context.signature.is_none(),
             ExprKind::Arg(number) => !self.is_wide_argument(*number),
             ExprKind::Reg(_) => true,
             ExprKind::Var(id) => self.scope.vars()[id.0 as usize].slot.get().is_register(),
@@ -297,7 +298,7 @@ impl<'a> Checker<'a> {
 
     /// The signature has a value of 64 bits in the n-th register.
     fn is_wide_argument(&self, number: u32) -> bool {
-        let params = self.scope.signature.as_ref().map_or(&[][..], |signature| &signature.params);
+        let params = self.context.signature.as_ref().map_or(&[][..], |signature| &signature.params);
         let number = number as usize;
         let mut before = params.iter().take(number);
         before.all(|param| !param.float && is_scalar(&param.ty))
@@ -397,7 +398,7 @@ impl<'a> Checker<'a> {
 
     pub fn probe_name(&mut self, span: Span) -> Expr {
         let ty = Type::Name(NameKind::Probe);
-        match self.scope.timed_name {
+        match self.context.timed_name {
             Some(id) => int(i64::from(id.0), ty, span),
             None => expr(ExprKind::Name(NameKind::Probe), ty, span),
         }
@@ -405,7 +406,7 @@ impl<'a> Checker<'a> {
 
     /// `uprobe`, `interval`; `BEGIN` and `END` are `special`.
     pub fn probe_type(&mut self, span: Span) -> Expr {
-        let word = self.scope.probe_type.as_bytes();
+        let word = self.context.probe_type.as_bytes();
         expr(ExprKind::Str(word.to_vec()), Type::Str(word.len() as u32 + 1), span)
     }
 
@@ -450,7 +451,7 @@ impl<'a> Checker<'a> {
     /// `args`: a record of all arguments that can be read.
     pub fn all_args(&mut self, span: Span) -> Expr {
         // Functions without names of arguments have been left out, with a message.
-        let Some(signature) = &self.scope.signature else { return unknown(span) };
+        let Some(signature) = &self.context.signature else { return unknown(span) };
         let params = signature.params.clone();
         let (mut names, mut parts, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
         for param in params {
@@ -460,7 +461,7 @@ impl<'a> Checker<'a> {
                 continue;
             }
             let place = self.param(&name, span);
-            let value = match self.scope.at {
+            let value = match self.context.at {
                 At::Record => Some(self.value_of(place)),
                 _ => self.what_passes(place, &param.name, &mut left_out),
             };
@@ -507,7 +508,7 @@ impl<'a> Checker<'a> {
 
     /// `arg0` of a raw tracepoint, as int64.
     fn field_by_number(&mut self, number: u32, span: Span) -> Expr {
-        let params = self.scope.signature.as_ref().map_or(&[][..], |signature| &signature.params);
+        let params = self.context.signature.as_ref().map_or(&[][..], |signature| &signature.params);
         let Some(name) = params.get(number as usize).map(|param| param.name.clone()) else {
             let message = format!("this tracepoint passes on {} values", params.len());
             self.error("E0120", span, message).label(format!("no `arg{number}`"));
@@ -524,7 +525,7 @@ impl<'a> Checker<'a> {
 
     /// `args.comm` of a tracepoint.
     fn tracepoint_field(&mut self, name: &ast::Name, span: Span) -> Expr {
-        let params = self.scope.signature.as_ref().map_or(&[][..], |signature| &signature.params);
+        let params = self.context.signature.as_ref().map_or(&[][..], |signature| &signature.params);
         let Some(at) = params.iter().position(|p| p.name == name.node) else {
             let names: Vec<&str> = params.iter().map(|p| p.name.as_str()).collect();
             let near = did_you_mean(&self.diags.similar(&name.node, names.iter().copied()));
@@ -536,7 +537,7 @@ impl<'a> Checker<'a> {
         };
         let param = at as u32;
         let declared = params[at].ty.clone();
-        let pointee = self.scope.pointees.get(at).cloned().flatten();
+        let pointee = self.context.pointees.get(at).cloned().flatten();
         let ty = match pointee {
             Some(name) => self.kernel_struct(&name).map(|to| Type::Pointer(Arc::new(to))),
             None => None,
@@ -554,7 +555,7 @@ impl<'a> Checker<'a> {
             ty @ (Type::Str(_) | Type::Array(..)) => {
                 expr(ExprKind::RecordBytes { param, located: false }, ty, span)
             }
-            ty @ Type::Pointer(_) if self.scope.kernel_pointers => {
+            ty @ Type::Pointer(_) if self.context.kernel_pointers => {
                 let address = expr(ExprKind::Param(param), ty.clone(), span);
                 expr(ExprKind::Kernel(Box::new(address)), ty, span)
             }
@@ -564,14 +565,14 @@ impl<'a> Checker<'a> {
 
     /// `args.bytesize`: a parameter, which may be a struct on the way to a field of it.
     pub fn param(&mut self, name: &ast::Name, span: Span) -> Expr {
-        if self.scope.at == At::Record {
+        if self.context.at == At::Record {
             return self.tracepoint_field(name, span);
         }
         let builtin = table::find("args").expect("`args` is a built-in");
         if !self.allowed(builtin, "args", span) {
             return unknown(span);
         }
-        let Some(signature) = &self.scope.signature else {
+        let Some(signature) = &self.context.signature else {
             return match self.options.run {
                 // Clauses that trace do not run beside tests: any type does for maps that they alone would fill.
                 Run::Trials { .. } => int(0, Type::I64, span),

@@ -1,0 +1,155 @@
+//! The probe that a body runs at: its kind, its sites, and what the body can see of the call or record.
+
+use crate::catalog::MarkerArg;
+use crate::expand::operations;
+use crate::hir::{Attach, Counter, NameId, NameKind, Signature, Site, Trial};
+use crate::resolve::ResolvedClause;
+use crate::resolve::grouping::Attached;
+use crate::resolve::signature::Declared;
+use cuda::operations::Operation;
+
+/// The probes in which a built-in may be used.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Where {
+    /// All probes.
+    Anywhere,
+    /// Probes that interrupt something: not `BEGIN` and `END`.
+    Running,
+    /// `uprobe` and `uretprobe`.
+    Calls,
+    /// `uretprobe`.
+    Returns,
+}
+
+/// The kind of probe that a body runs at.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum At {
+    #[default]
+    Ends,
+    Timer,
+    /// `profile`: in the middle of what a thread does.
+    Sample,
+    /// A tracepoint.
+    Record,
+    Entry,
+    Return,
+}
+
+impl At {
+    pub fn allows(self, place: Where) -> bool {
+        match place {
+            Where::Anywhere => true,
+            Where::Running => self != At::Ends,
+            Where::Calls => matches!(self, At::Entry | At::Return),
+            Where::Returns => self == At::Return,
+        }
+    }
+}
+
+/// The probe of a body.
+#[derive(Debug, Default)]
+pub(crate) struct ProbeContext {
+    pub at: At,
+    pub signature: Option<Signature>,
+    pub known: Option<Declared>,
+    /// Pointers of the record are to memory of the kernel; those of system calls are to the process's.
+    pub kernel_pointers: bool,
+    /// The operation that the clause is a part of: `cuda:alloc`.
+    pub operation: Option<&'static Operation>,
+    /// A raw tracepoint, whose values also have numbers.
+    pub raw: bool,
+    /// Arguments of a USDT marker.
+    pub passed: Option<Vec<MarkerArg>>,
+    /// For each field of a tracepoint's record, the kernel struct that it points to.
+    pub pointees: Vec<Option<String>>,
+    /// The function, or marker, for messages.
+    pub symbol: String,
+    /// Sites of this program.
+    pub sites: Vec<Site>,
+    /// Sites of all programs of the clause.
+    pub clause_sites: Vec<Site>,
+    /// What `probe` is at a timer.
+    pub timed_name: Option<NameId>,
+    /// What `probetype` is.
+    pub probe_type: &'static str,
+}
+
+impl ProbeContext {
+    /// The context of one of a clause's bodies.
+    pub fn new(clause: &ResolvedClause, attached: &Attached) -> ProbeContext {
+        let mut context = ProbeContext::default();
+        context.clause_sites = clause.attached.iter().flat_map(sites).cloned().collect();
+        context.probe_type = probe_type(attached);
+        context.operation =
+            clause.clause.probes.iter().find_map(operations::asked).map(|asked| asked.operation);
+        match attached {
+            Attached::Timed { attach, name, signature, pointees } => {
+                context.pointees.clone_from(pointees);
+                context.timed_name = Some(*name);
+                context.signature = signature.clone();
+                context.raw = matches!(attach, Attach::RawTracepoint { .. });
+                context.kernel_pointers = match attach {
+                    Attach::Tracepoint { category, .. } => !category.ends_with("syscalls"),
+                    attach => matches!(attach, Attach::RawTracepoint { .. }),
+                };
+                context.at = match attach {
+                    Attach::Begin | Attach::End | Attach::Signal { .. } | Attach::Trial { .. } => At::Ends,
+                    Attach::Tracepoint { .. } | Attach::RawTracepoint { .. } => At::Record,
+                    Attach::Profile { .. } => At::Sample,
+                    _ => At::Timer,
+                };
+            }
+            Attached::Calls { returns, layout } => {
+                context.at = if *returns { At::Return } else { At::Entry };
+                context.sites = layout.sites.clone();
+                context.signature = layout.signature.clone();
+                context.known = layout.known.clone();
+                context.passed = layout.passed.clone();
+                context.symbol = layout.symbol.clone();
+            }
+        }
+        context
+    }
+
+    /// Names of the sites' functions: those of this program, and of the whole clause.
+    pub fn name_ids(&self, kind: NameKind) -> (Vec<NameId>, Vec<NameId>) {
+        (ids(&self.sites, kind), ids(&self.clause_sites, kind))
+    }
+}
+
+/// The long name of a provider; what runs once is special.
+fn probe_type(attached: &Attached) -> &'static str {
+    match attached {
+        Attached::Timed { attach: Attach::Interval { .. }, .. } => "interval",
+        Attached::Timed { attach: Attach::Profile { counter: Counter::CPU_CLOCK, .. }, .. } => "profile",
+        Attached::Timed { attach: Attach::Profile { counter, .. }, .. } => counter.provider(),
+        Attached::Timed { attach: Attach::Tracepoint { .. }, .. } => "tracepoint",
+        Attached::Timed { attach: Attach::RawTracepoint { .. }, .. } => "rawtracepoint",
+        Attached::Timed { attach: Attach::Signal { .. }, .. } => "self",
+        Attached::Timed { attach: Attach::Trial { kind: Trial::Test, .. }, .. } => "test",
+        Attached::Timed { attach: Attach::Trial { kind: Trial::Bench, .. }, .. } => "bench",
+        Attached::Timed { .. } => "special",
+        Attached::Calls { layout, .. } if layout.passed.is_some() => "usdt",
+        Attached::Calls { returns: false, .. } => "uprobe",
+        Attached::Calls { returns: true, .. } => "uretprobe",
+    }
+}
+
+fn sites(attached: &Attached) -> &[Site] {
+    match attached {
+        Attached::Timed { .. } => &[],
+        Attached::Calls { layout, .. } => &layout.sites,
+    }
+}
+
+fn ids(sites: &[Site], kind: NameKind) -> Vec<NameId> {
+    let id = |site: &Site| match kind {
+        NameKind::Func => site.func,
+        NameKind::Api => site.api,
+        NameKind::Probe => site.probe,
+    };
+    let mut list: Vec<NameId> = sites.iter().map(id).collect();
+    list.sort_unstable();
+    list.dedup();
+    list
+}
