@@ -1,7 +1,7 @@
 //! Built-ins on addresses: `uaddr`, `kptr`, `memcmp`; and `find`, which looks up a key and binds the value to a variable.
 
+use crate::builtins::args::Args;
 use crate::builtins::probe_context::At;
-use crate::check::Checker;
 use crate::hir::make::{address, binary, convert, expr, int, not, pieces, unknown};
 use crate::hir::{BinaryOp, Expr, ExprKind, Type};
 use crate::limits;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// The register with the address of the probed instruction.
 const HERE: &str = "pc";
 
-impl Checker<'_> {
+impl dyn Args + '_ {
     /// `kptr(p)`
     pub fn kptr(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         let value = self.expr(arg);
@@ -23,7 +23,7 @@ impl Checker<'_> {
                 expr(ExprKind::Kernel(Box::new(value)), ty, span)
             }
             other => {
-                let message = format!("`kptr` takes an address, found {}", self.types.show(other));
+                let message = format!("`kptr` takes an address, found {}", self.types().show(other));
                 self.error("E0210", arg.span, message);
                 unknown(span)
             }
@@ -34,18 +34,18 @@ impl Checker<'_> {
     pub fn uaddr(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         let Some(name) = self.text(arg, "the symbol of `uaddr`") else { return unknown(span) };
         let name = String::from_utf8_lossy(&name).into_owned();
-        if self.context.at != At::Entry {
+        if self.scene().probe.at != At::Entry {
             let error = self.error("E0211", span, "`uaddr` has a meaning only in a `uprobe`");
             error.help("keep the address in a map there");
             return unknown(span);
         }
-        let site = self.context.sites.first();
+        let site = self.scene().probe.sites.first();
         let Some((file, offset)) = site.and_then(|site| Some((site.file?, site.place.offset))) else {
             // The library is not there yet.
             return int(0, Type::Pointer(Arc::new(Type::U64)), span);
         };
-        let here = self.catalog.offset_to_address(file, offset);
-        let (Some((there, size)), Some(here)) = (self.catalog.symbol(file, &name), here) else {
+        let here = self.scene().catalog.offset_to_address(file, offset);
+        let (Some((there, size)), Some(here)) = (self.scene().catalog.symbol(file, &name), here) else {
             let error = self.error("E0210", arg.span, format!("no symbol `{name}` in the probed file"));
             error.note("a stripped file names only what it exports");
             return unknown(span);
@@ -88,8 +88,10 @@ impl Checker<'_> {
                 Some(expr(kind, ty.clone(), value.span))
             }
             other => {
-                let message =
-                    format!("`memcmp` takes two addresses or two strings, found {}", self.types.show(other));
+                let message = format!(
+                    "`memcmp` takes two addresses or two strings, found {}",
+                    self.types().show(other)
+                );
                 if at == 0 {
                     self.error("E0210", arg.span, message);
                 }

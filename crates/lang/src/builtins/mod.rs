@@ -1,14 +1,24 @@
 //! The built-in functions and variables: the table, and one file per family.
 
-pub(crate) mod address;
+mod address;
+mod aggregations;
+pub(crate) mod args;
+pub(crate) mod assert;
 pub mod constants;
 pub mod format_string;
-pub(crate) mod network;
+mod join;
+pub(crate) mod lookup_compare;
+mod name_tests;
+mod network;
+mod output;
 pub mod posix;
 pub mod probe_context;
-pub(crate) mod signal;
+mod signal;
+mod spans;
 pub mod table;
+mod usdt_args;
 pub(crate) mod values;
+pub(crate) mod variables;
 
 use crate::hir::make::expr;
 use crate::hir::{Expr, ExprKind, Fact, Type};

@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use crate::check::Checker;
+use crate::builtins::args::Args;
 use crate::hir::make::{binary, convert, expr, int, is_unknown, literal, piece, unknown};
 use crate::hir::{BinaryOp, Expr, ExprKind, Lookup, Type};
 use crate::source::span::Span;
@@ -20,7 +20,7 @@ const WORDS: u32 = 4;
 /// Bytes of an Ethernet address.
 const MAC_BYTES: u32 = 6;
 
-impl Checker<'_> {
+impl dyn Args + '_ {
     /// `ntop(0x0100007f)`, `ntop(args.saddr)`, `ntop(args.family, args.saddr_v6)`
     pub fn ntop(&mut self, args: &[ast::Expr], span: Span) -> Expr {
         let family = (args.len() == 2).then(|| self.number(&args[0], "the family of `ntop`"));
@@ -35,7 +35,7 @@ impl Checker<'_> {
             error.help("their families are 2 (`AF_INET`) and 10 (`AF_INET6`)");
             return unknown(span);
         }
-        let natural = match self.types.size(&address.ty) {
+        let natural = match self.types().size(&address.ty) {
             _ if matches!(address.ty, Type::Int { .. }) && given != Some(AF_INET6) => AF_INET,
             4 if is_bytes(&address.ty) && given != Some(AF_INET6) => AF_INET,
             16 if is_bytes(&address.ty) => AF_INET6,
@@ -49,7 +49,7 @@ impl Checker<'_> {
     }
 
     fn no_host(&mut self, address: &Expr, span: Span) -> Expr {
-        let message = format!("`ntop` takes an address of a host, found {}", self.types.show(&address.ty));
+        let message = format!("`ntop` takes an address of a host, found {}", self.types().show(&address.ty));
         let help = match address.ty {
             Type::Pointer(_) => "say what is there: `ntop(2, p)` for IPv4, `ntop(10, p)` for IPv6",
             _ => "it is a number in network order, or an array of 4 or 16 bytes",
@@ -86,11 +86,11 @@ impl Checker<'_> {
         let fits = match &address.ty {
             Type::Pointer(_) => true,
             _ if is_chars => true,
-            ty => is_bytes(ty) && self.types.size(ty) == MAC_BYTES,
+            ty => is_bytes(ty) && self.types().size(ty) == MAC_BYTES,
         };
         if !fits {
             let message =
-                format!("`macaddr` takes an address or 6 bytes, found {}", self.types.show(&address.ty));
+                format!("`macaddr` takes an address or 6 bytes, found {}", self.types().show(&address.ty));
             self.error("E0210", arg.span, message)
                 .help("write `macaddr((uint8 *)p)` for what an address points to");
             return unknown(span);

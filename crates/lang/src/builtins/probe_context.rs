@@ -77,11 +77,12 @@ pub(crate) struct ProbeContext {
 impl ProbeContext {
     /// The context of one of a clause's bodies.
     pub fn new(clause: &ResolvedClause, attached: &Attached) -> ProbeContext {
-        let mut context = ProbeContext::default();
-        context.clause_sites = clause.attached.iter().flat_map(sites).cloned().collect();
-        context.probe_type = probe_type(attached);
-        context.operation =
-            clause.clause.probes.iter().find_map(operations::asked).map(|asked| asked.operation);
+        let mut context = ProbeContext {
+            clause_sites: clause.attached.iter().flat_map(sites).cloned().collect(),
+            probe_type: probe_type(attached),
+            operation: clause.clause.probes.iter().find_map(operations::asked).map(|asked| asked.operation),
+            ..ProbeContext::default()
+        };
         match attached {
             Attached::Timed { attach, name, signature, pointees } => {
                 context.pointees.clone_from(pointees);

@@ -1,7 +1,7 @@
 //! `signal`: the signal's number, and the probes that may send one.
 
+use crate::builtins::args::Args;
 use crate::builtins::posix::SIGNALS;
-use crate::check::Checker;
 use crate::diagnostics::wording::did_you_mean;
 use crate::hir::make::{convert, int, is_unknown, literal};
 use crate::hir::{Expr, StmtKind, Type};
@@ -11,10 +11,10 @@ use crate::syntax::ast;
 /// The largest number, that of the last real-time signal.
 const LAST: i64 = 64;
 
-impl Checker<'_> {
+impl dyn Args + '_ {
     /// `signal("SIGSTOP")`, `signal("STOP")`, `signal(19)`
     pub fn signal(&mut self, arg: &ast::Expr, thread: bool, span: Span) -> Option<StmtKind> {
-        if self.context.probe_type == "interval" {
+        if self.scene().probe.probe_type == "interval" {
             let error = self.error("E0211", span, "an interval interrupts no process to send a signal to");
             error.help("use it in a probe of calls, or `system(\"kill ...\")`");
             return None;
@@ -35,7 +35,7 @@ impl Checker<'_> {
         match SIGNALS.iter().position(|known| *known == full) {
             Some(at) => Some(int(at as i64 + 1, Type::I64, span)),
             None => {
-                let near = did_you_mean(&self.diags.similar(&full, SIGNALS.iter().copied()));
+                let near = did_you_mean(&self.diags().similar(&full, SIGNALS.iter().copied()));
                 let error = self.error("E0210", span, format!("no signal `{name}`"));
                 error.help.extend(near);
                 None

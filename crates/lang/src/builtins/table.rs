@@ -3,10 +3,10 @@
 //! A new built-in is a row here, whose first part checks a use of it; what that takes is in the file of its family.
 
 use crate::builtins::Call;
+use crate::builtins::args::{Args, Core, CoreAction};
 use crate::builtins::probe_context::Where;
 use crate::builtins::values::expanded;
-use crate::check::Checker;
-use crate::hir::make::{int, unknown};
+use crate::hir::make::int;
 use crate::hir::{
     self, Agg, Around, Export, Expr, ExprKind, Fact, Lookup, Message, NameKind, Stmt, StmtKind, Type,
 };
@@ -30,13 +30,13 @@ pub enum Kind {
 #[derive(Copy, Clone, Debug)]
 pub(crate) enum Check {
     /// `pid`, `pid(init)`
-    Variable(fn(&mut Checker<'_>, &Call<'_>) -> Expr),
+    Variable(fn(&mut dyn Args, &Call<'_>) -> Expr),
     /// `strncmp(a, b, n)`
-    Function(fn(&mut Checker<'_>, &Call<'_>) -> Expr),
+    Function(fn(&mut dyn Args, &Call<'_>) -> Expr),
     /// `printf(...)`: the statement, and those before it.
-    Action(fn(&mut Checker<'_>, &Call<'_>, &mut Vec<Stmt>) -> Option<StmtKind>),
+    Action(fn(&mut dyn Args, &Call<'_>, &mut Vec<Stmt>) -> Option<StmtKind>),
     /// `sum(n)`: the arguments, and whether the sample is signed.
-    Aggregation(fn(&mut Checker<'_>, &[ast::Expr], bool) -> Agg),
+    Aggregation(fn(&mut dyn Args, &[ast::Expr], bool) -> Agg),
 }
 
 impl Check {
@@ -72,7 +72,7 @@ pub struct Builtin {
 }
 
 const fn variable(
-    check: fn(&mut Checker<'_>, &Call<'_>) -> Expr,
+    check: fn(&mut dyn Args, &Call<'_>) -> Expr,
     name: &'static str,
     doc: &'static str,
     allowed: Where,
@@ -256,14 +256,14 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:libcuda:cuInit, uretprobe:libcuda:cuInit { @[probetype] = count() }",
     ),
     variable(
-        |c, f| c.argument(f),
+        |c, f| c.core(Core::Arg, f),
         "argN",
         "N-th integer argument from 0, as int64 whatever its type",
         Calls,
         "uprobe:libcuda:cuMemAlloc { @ = sum(arg1) }",
     ),
     variable(
-        |c, f| c.all_args(f.span),
+        |c, f| c.core(Core::Args, f),
         "args",
         "arguments by name and type, as they were at entry; `args` alone is all of them",
         Calls,
@@ -423,7 +423,7 @@ pub static BUILTINS: &[Builtin] = &[
     ),
     callable(
         variable(
-            |c, f| c.stack(f.name, f.args, f.span),
+            |c, f| c.core(Core::Stack, f),
             "ustack",
             "stack in user space; modes bpftrace, perf, raw, folded, build_id",
             Anywhere,
@@ -434,7 +434,7 @@ pub static BUILTINS: &[Builtin] = &[
     ),
     callable(
         variable(
-            |c, f| c.stack(f.name, f.args, f.span),
+            |c, f| c.core(Core::Stack, f),
             "kstack",
             "stack in the kernel; modes bpftrace, perf, raw, folded",
             Anywhere,
@@ -444,7 +444,7 @@ pub static BUILTINS: &[Builtin] = &[
         "kstack[([mode, ][frames])]",
     ),
     call(
-        Function(|c, f| c.read_str(f.args, f.span)),
+        Function(|c, f| c.core(Core::Str, f)),
         "str",
         (1, 2),
         "str(pointer[, size])",
@@ -740,7 +740,7 @@ pub static BUILTINS: &[Builtin] = &[
         "rawtracepoint:sched_switch / !is_err(args.prev) / { @ = count() }",
     ),
     call(
-        Function(|c, f| int(i64::from(c.config.max_strlen), Type::U64, f.span)),
+        Function(|c, f| int(i64::from(c.scene().config.max_strlen), Type::U64, f.span)),
         "default_str_length",
         (0, 0),
         "default_str_length()",
@@ -804,7 +804,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:libcuda:cuInit { printf(\"%x\\n\", reg(\"sp\")) }",
     )),
     call(
-        Function(|c, f| c.len(&f.args[0], f.span)),
+        Function(|c, f| c.core(Core::Len, f)),
         "len",
         (1, 1),
         "len(@map), len(ustack), len(kstack)",
@@ -812,7 +812,7 @@ pub static BUILTINS: &[Builtin] = &[
         "interval:s:1 { print(len(@start)) } uprobe:libcuda:cuInit { @start[tid] = nsecs }",
     ),
     call(
-        Function(|c, f| c.has_key(f.args, f.span)),
+        Function(|c, f| c.core(Core::HasKey, f)),
         "has_key",
         (2, 2),
         "has_key(@map, key)",
@@ -820,7 +820,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uretprobe:libcuda:cuInit / has_key(@start, tid) / { @ = count() } uprobe:libcuda:cuInit { @start[tid] = 1 }",
     ),
     call(
-        Function(|c, f| c.find(f.args, f.span)),
+        Function(|c, f| c.core(Core::Find, f)),
         "find",
         (3, 3),
         "find(@map, key, $value)",
@@ -828,7 +828,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uprobe:libcuda:cuInit { @start[tid] = nsecs; if (find(@start, tid, $then)) { print($then) } }",
     ),
     call(
-        Function(|c, f| c.delete(f.args, f.span).pop().unwrap_or_else(|| unknown(f.span))),
+        Function(|c, f| c.core(Core::Delete, f)),
         "delete",
         (1, MANY),
         "delete(@map, key)",
@@ -951,7 +951,7 @@ pub static BUILTINS: &[Builtin] = &[
         "BEGIN { if (sizeof(uint64) != 8) { fail(\"eight bytes are wanted\") } }",
     ),
     call(
-        Action(|c, f, _| c.print(f.args, f.span)),
+        Action(|c, f, _| c.core_action(CoreAction::Print, f)),
         "print",
         (1, 3),
         "print(value), print(@map[, top[, divisor]])",
@@ -984,7 +984,7 @@ pub static BUILTINS: &[Builtin] = &[
         "uretprobe:libcuda:cuMemAlloc { @live += args.bytesize; counter(\"live bytes\", @live, pid = pid) }",
     ),
     call(
-        Action(|c, f, _| c.whole_map(&f.args[0], "clear").map(StmtKind::Clear)),
+        Action(|c, f, _| c.core_action(CoreAction::Clear, f)),
         "clear",
         (1, 1),
         "clear(@map)",
@@ -992,7 +992,7 @@ pub static BUILTINS: &[Builtin] = &[
         "interval:s:1 { clear(@) } uprobe:libcuda:cu* { @[func] = count() }",
     ),
     call(
-        Action(|c, f, _| c.whole_map(&f.args[0], "zero").map(StmtKind::Zero)),
+        Action(|c, f, _| c.core_action(CoreAction::Zero, f)),
         "zero",
         (1, 1),
         "zero(@map)",
@@ -1000,7 +1000,7 @@ pub static BUILTINS: &[Builtin] = &[
         "interval:s:1 { zero(@) } uprobe:libcuda:cu* { @[func] = count() }",
     ),
     call(
-        Action(|c, f, _| c.exit(f.args, f.span)),
+        Action(|c, f, _| c.core_action(CoreAction::Exit, f)),
         "exit",
         (0, 1),
         "exit([status])",

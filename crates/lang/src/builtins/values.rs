@@ -1,8 +1,8 @@
 //! Built-in functions that return a value, one arm each.
 
 use crate::builtins::Call;
-use crate::check::Checker;
-use crate::check::variables::has_mode;
+use crate::builtins::args::Args;
+use crate::builtins::variables::has_mode;
 use crate::diagnostics::wording::did_you_mean;
 use crate::hir::make::{binary, convert, expr, int, is_unknown, literal, not, unknown};
 use crate::hir::{BinaryOp, Builtin, Expr, ExprKind, Lookup, StackMode, Type};
@@ -35,7 +35,7 @@ pub fn registers(arch: &str) -> &'static [&'static str] {
     REGISTERS_OF.iter().find(|(name, _)| *name == arch).map_or(&[], |(_, registers)| registers)
 }
 
-impl Checker<'_> {
+impl dyn Args + '_ {
     /// `username`, `username(uid)`
     pub fn user_name(&mut self, call: &Call) -> Expr {
         let Some(id) = call.args.first() else {
@@ -67,12 +67,14 @@ impl Checker<'_> {
             return None;
         }
         let known = match value.ty {
-            Type::Enum(id) => cuda::errors::results(&self.types.enum_def(id).name),
+            Type::Enum(id) => cuda::errors::results(&self.types().enum_def(id).name),
             _ => None,
         };
         if known.is_none() {
-            let message =
-                format!("`{function}` takes the result of a CUDA call, found {}", self.types.show(&value.ty));
+            let message = format!(
+                "`{function}` takes the result of a CUDA call, found {}",
+                self.types().show(&value.ty)
+            );
             let error = self.error("E0210", arg.span, message);
             error.help("it is `retval` in a `uretprobe`; cast a number to what it is: `(CUresult)n`, `(cudaError_t)n`");
         }
@@ -198,7 +200,7 @@ impl Checker<'_> {
             Type::Str(_) | Type::Name(_) => Some(value),
             ty if is_kernel_name(ty) => Some(self.kernel_text(value)),
             other => {
-                let message = format!("expected a string, found {}", self.types.show(other));
+                let message = format!("expected a string, found {}", self.types().show(other));
                 let is_pointer = matches!(other, Type::Pointer(_) | Type::Int { .. });
                 let error = self.error("E0210", e.span, message);
                 if is_pointer {
@@ -213,7 +215,7 @@ impl Checker<'_> {
     fn readable(&mut self, e: &ast::Expr, function: &str) -> Option<Expr> {
         let value = self.string(e)?;
         if let Type::Name(_) = value.ty {
-            let message = format!("`{function}` cannot look into {}", self.types.show(&value.ty));
+            let message = format!("`{function}` cannot look into {}", self.types().show(&value.ty));
             self.error("E0210", e.span, message).help("use `==`, `strncmp` or `strcontains`");
             return None;
         }
@@ -275,7 +277,7 @@ impl Checker<'_> {
             Type::Void => return unknown(span),
             Type::Int { bytes, .. } => bytes,
             _ => {
-                let message = format!("`bswap` takes an integer, found {}", self.types.show(&value.ty));
+                let message = format!("`bswap` takes an integer, found {}", self.types().show(&value.ty));
                 self.error("E0210", arg.span, message);
                 return unknown(span);
             }
@@ -290,7 +292,7 @@ impl Checker<'_> {
         let (base, size) = match &place.ty {
             Type::Void => return unknown(span),
             Type::Array(..) => {
-                let size = self.types.size(&place.ty);
+                let size = self.types().size(&place.ty);
                 if args.len() == 1
                     && !matches!(
                         place.kind,
@@ -304,7 +306,7 @@ impl Checker<'_> {
             Type::Str(_) => return self.buf_of_text(place, args, span),
             Type::Pointer(_) | Type::Int { bytes: 8, .. } => (place, None),
             other => {
-                let message = format!("`buf` takes an address, found {}", self.types.show(other));
+                let message = format!("`buf` takes an address, found {}", self.types().show(other));
                 self.error("E0210", args[0].span, message);
                 return unknown(span);
             }
@@ -321,7 +323,7 @@ impl Checker<'_> {
         if is_unknown(&base) || is_unknown(&len) {
             return unknown(span);
         }
-        let most = self.config.max_strlen;
+        let most = self.scene().config.max_strlen;
         let capacity = match len.kind {
             ExprKind::Int(length) if (1..=i64::from(most)).contains(&length) => length as u32,
             ExprKind::Int(length) => {
@@ -340,7 +342,7 @@ impl Checker<'_> {
 
     /// `buf("text", 4)`: as many of its bytes.
     fn buf_of_text(&mut self, text: Expr, args: &[ast::Expr], span: Span) -> Expr {
-        let most = self.config.max_strlen;
+        let most = self.scene().config.max_strlen;
         let length = match (args.get(1), &text.ty) {
             (Some(arg), _) => literal(&self.number(arg, "the length of `buf`")),
             (None, Type::Str(capacity)) => Some(i64::from(*capacity) - 1),
@@ -369,7 +371,7 @@ impl Checker<'_> {
     pub fn cgroup_id(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         let Some(path) = self.text(arg, "the path of `cgroupid`") else { return unknown(span) };
         let path = String::from_utf8_lossy(&path).into_owned();
-        match self.catalog.cgroup_id(&path) {
+        match self.scene().catalog.cgroup_id(&path) {
             Some(id) => int(id as i64, Type::U64, span),
             None => {
                 let error = self.error("E0210", arg.span, format!("`{path}` is no cgroup"));
@@ -396,7 +398,7 @@ impl Checker<'_> {
             }
             _ if is_unknown(&stack) => stack,
             _ => {
-                let message = format!("`folded` takes a stack, found {}", self.types.show(&stack.ty));
+                let message = format!("`folded` takes a stack, found {}", self.types().show(&stack.ty));
                 self.error("E0210", arg.span, message)
                     .help("give it `ustack`, `kstack`, or a stack that was kept");
                 unknown(span)
@@ -417,7 +419,7 @@ impl Checker<'_> {
         let name = String::from_utf8_lossy(&name).into_owned();
         let known = registers(std::env::consts::ARCH);
         if !known.contains(&name.as_str()) {
-            let near = did_you_mean(&self.diags.similar(&name, known.iter().copied()));
+            let near = did_you_mean(&self.diags().similar(&name, known.iter().copied()));
             let error = self.error("E0210", arg.span, format!("no register `{name}`"));
             error.note(format!("registers are {}", known.join(" ")));
             error.help.extend(near);
@@ -428,7 +430,7 @@ impl Checker<'_> {
 }
 
 /// Checks what the stage before has replaced where it is right; the others have their messages.
-pub(crate) fn expanded(_: &mut Checker<'_>, call: &Call<'_>) -> Expr {
+pub(crate) fn expanded(_: &mut dyn Args, call: &Call<'_>) -> Expr {
     unknown(call.span)
 }
 

@@ -1,7 +1,6 @@
 //! Structs, arrays and records as values: which places hold one, their members, casts to and from them.
 
-use rustc_hash::FxHashSet;
-
+use crate::builtins::args::Args;
 use crate::catalog::KERNEL;
 use crate::check::Checker;
 use crate::diagnostics::wording::did_you_mean;
@@ -183,34 +182,11 @@ impl Checker<'_> {
         self.warning("W0261", span, message).note(NOT_PASSED);
     }
 
-    /// A record of values by name.
-    pub fn record_of(&mut self, names: Vec<String>, parts: Vec<Expr>, span: Span) -> Expr {
-        if parts.iter().any(is_unknown) {
-            return unknown(span);
-        }
-        if !self.fits_tuple(&parts, span) {
-            return unknown(span);
-        }
-        let types = parts.iter().map(|part| part.ty.clone()).collect();
-        expr(ExprKind::Tuple(parts), Type::Record(names.into(), types), span)
-    }
-
     /// `(a = 1, b = "x")`
     pub fn record(&mut self, members: &[(ast::Name, ast::Expr)], span: Span) -> Expr {
         let parts: Vec<Expr> = members.iter().map(|(_, value)| self.expr(value)).collect();
         let names = self.names_of(members);
         self.record_of(names, parts, span)
-    }
-
-    /// The names of a record's members, which differ.
-    pub fn names_of(&mut self, members: &[(ast::Name, ast::Expr)]) -> Vec<String> {
-        let mut known = FxHashSet::default();
-        for (name, _) in members {
-            if !known.insert(&name.node) {
-                self.error("E0241", name.span, format!("`{}` is twice in this record", name.node));
-            }
-        }
-        members.iter().map(|(name, _)| name.node.clone()).collect()
     }
 
     /// `$r.a`

@@ -6,6 +6,7 @@
 //!
 //! Not here: offsets of members (`types::c_layout`).
 
+use crate::builtins::args::Args;
 use crate::check::Checker;
 use crate::hir::{StructId, Type};
 use crate::limits;

@@ -1,29 +1,20 @@
 //! Expressions: one arm per kind. The work is in the files beside this one.
 
+use crate::builtins::args::Args;
 use crate::builtins::table;
 use crate::check::Checker;
 use crate::check::aggregates::BY_NAME;
 use crate::check::slots::Slot;
-use crate::check::temporaries::behind;
 use crate::diagnostics::wording::did_you_mean;
 use crate::expand::macros::written;
+use crate::hir::make::behind;
 use crate::hir::make::{convert, expr, int, is_unknown, literal, unknown};
-use crate::hir::visit::visit_expr;
 use crate::hir::{Expr, ExprKind, Type};
-use crate::limits;
 use crate::source::span::Span;
 use crate::syntax::ast;
 use crate::syntax::ast::ExprKind as Ast;
-use crate::syntax::print::print_expr;
-use crate::types::leaves;
 
 impl Checker<'_> {
-    /// A value: what can be computed with, stored and printed.
-    pub fn expr(&mut self, e: &ast::Expr) -> Expr {
-        let value = self.place(e);
-        self.value_of(value)
-    }
-
     /// A value, or a struct or array in memory on the way to a field or element of it.
     pub fn place(&mut self, e: &ast::Expr) -> Expr {
         let span = e.span;
@@ -67,89 +58,6 @@ impl Checker<'_> {
         }
     }
 
-    /// A condition: bool or an integer, non-zero meaning yes.
-    pub fn condition(&mut self, e: &ast::Expr) -> Expr {
-        let value = self.expr(e);
-        self.as_condition(value)
-    }
-
-    fn as_condition(&mut self, value: Expr) -> Expr {
-        let span = value.span;
-        match &value.ty {
-            Type::Bool | Type::Int { .. } | Type::Void => value,
-            Type::Enum(id) => {
-                let ty = self.types.enum_int(*id);
-                convert(value, &ty)
-            }
-            Type::Pointer(_) => convert(value, &Type::U64),
-            _ => {
-                let message = format!("a condition must be a number, found {}", self.types.show(&value.ty));
-                let error = self.error("E0212", span, message);
-                error.help("compare it with something: `== \"text\"`");
-                unknown(span)
-            }
-        }
-    }
-
-    /// A number that must be known now. Says what needs it.
-    pub fn constant(&mut self, e: &ast::Expr, what: &str) -> Option<i64> {
-        let value = self.expr(e);
-        match value.kind {
-            _ if is_unknown(&value) => None,
-            ExprKind::Int(number) => Some(number),
-            _ => {
-                self.error("E0221", e.span, format!("{what} must be a number known when compiling"));
-                None
-            }
-        }
-    }
-
-    /// A string that must be written out.
-    pub fn text(&mut self, e: &ast::Expr, what: &str) -> Option<Vec<u8>> {
-        let value = self.place(e);
-        match value.kind {
-            _ if is_unknown(&value) => None,
-            ExprKind::Str(bytes) if matches!(value.ty, Type::Str(_)) => Some(bytes),
-            _ => {
-                let error = self.error("E0221", e.span, format!("{what} must be a string in quotes"));
-                if matches!(value.ty, Type::Str(_)) && what.contains("`printf`") {
-                    error.help(format!("print it by `%s`: `printf(\"%s\\n\", {})`", print_expr(e)));
-                }
-                None
-            }
-        }
-    }
-
-    /// An integer of 64 bits, of the value's own sign.
-    pub fn number(&mut self, e: &ast::Expr, what: &str) -> Expr {
-        let value = self.expr(e);
-        match self.widened(value) {
-            Ok(value) => value,
-            Err(value) => {
-                let message = format!("{what} must be a number, found {}", self.types.show(&value.ty));
-                let is_text = matches!(value.ty, Type::Str(_));
-                let error = self.error("E0210", e.span, message);
-                if is_text {
-                    error.help("a string cannot be counted with");
-                }
-                unknown(e.span)
-            }
-        }
-    }
-
-    /// A scalar as int64 or uint64; others come back.
-    pub fn widened(&self, value: Expr) -> Result<Expr, Expr> {
-        let ty = match &value.ty {
-            Type::Int { signed, .. } => Type::Int { bytes: 8, signed: *signed },
-            Type::Bool => Type::I64,
-            Type::Enum(id) => Type::Int { bytes: 8, signed: self.types.enum_def(*id).signed },
-            Type::Pointer(_) => Type::U64,
-            Type::Void => return Ok(value),
-            _ => return Err(value),
-        };
-        Ok(convert(value, &ty))
-    }
-
     /// `{ let $b = 1; $b + 1 }`: nothing in it leaves it but by its value.
     pub fn valued_block(&mut self, body: &ast::Block, value: Option<&ast::Expr>, span: Span) -> Expr {
         let Some(value) = value else { return unknown(span) };
@@ -187,16 +95,6 @@ impl Checker<'_> {
         }
         let ty = Type::Tuple(parts.iter().map(|part| part.ty.clone()).collect());
         expr(ExprKind::Tuple(parts), ty, span)
-    }
-
-    /// Whether a tuple of these has not too many values; each use of it copies its type.
-    pub fn fits_tuple(&mut self, parts: &[Expr], span: Span) -> bool {
-        let values: usize = parts.iter().map(|part| leaves(&part.ty)).sum();
-        if values > limits::TUPLE_VALUES {
-            let message = format!("this has {values} values, {} at most", limits::TUPLE_VALUES);
-            self.error("E0227", span, message).help("keep them in a map, by their numbers");
-        }
-        values <= limits::TUPLE_VALUES
     }
 
     fn tuple_index(&mut self, base: &ast::Expr, index: u32, span: Span) -> Expr {
@@ -365,14 +263,4 @@ fn choice(cond: Expr, then: Expr, otherwise: Expr, span: Span) -> Expr {
     let (no_text, no_other) = (zero(&then), zero(&otherwise));
     let (then, otherwise) = (of(1, [then, no_other]), of(2, [no_text, otherwise]));
     expr(ExprKind::Ternary { cond: Box::new(cond), then, otherwise }, ty, span)
-}
-
-/// Nothing lies in it, or it is a part of such a tuple: `$kv.0`.
-pub(super) fn is_single(e: &Expr) -> bool {
-    if let ExprKind::TupleGet { base, .. } = &e.kind {
-        return is_single(base);
-    }
-    let mut count = 0;
-    visit_expr(e, &mut |_| count += 1);
-    count == 1
 }

@@ -1,5 +1,6 @@
 //! Functions that `expand` inserts, for which no script has a name: `@kernel_short(id)`, `@text_hash(text)`.
 
+use crate::builtins::args::Args;
 use crate::check::Checker;
 use crate::expand::{devices, kernel_names};
 use crate::hir::make::{convert, expr, is_unknown, unknown};

@@ -1,8 +1,10 @@
 //! Functions of maps: `len`, `has_key`, `find`, `delete`.
 
+use crate::builtins::args::Args;
 use crate::check::Checker;
-use crate::hir::make::{expr, unknown};
-use crate::hir::{Expr, ExprKind, MapId, Type};
+use crate::check::slots::ValueState;
+use crate::hir::make::{convert, expr, int, is_unknown, unknown};
+use crate::hir::{Expr, ExprKind, MapId, StmtKind, Type};
 use crate::source::span::Span;
 use crate::syntax::ast;
 
@@ -134,5 +136,53 @@ impl Checker<'_> {
         ];
         let body = ast::Block { stmts, span };
         self.valued_block(&body, Some(&read(hidden("found"))), span)
+    }
+
+    /// `print(e)`, `print(@m)`, `print(@m, top, div)`, `print(@m[k])`
+    pub fn print(&mut self, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
+        match &args[0].kind {
+            ast::ExprKind::Map { name, keys: None } => {
+                let map = self.map_id(name, args[0].span);
+                let top = self.args().print_number(args.get(1), "how many keys to print")?;
+                let div = self.args().print_number(args.get(2), "the divisor")?;
+                Some(StmtKind::PrintMap { map, top, div })
+            }
+            _ if args.len() > 1 => {
+                self.error("E0209", span, "only a whole map is printed with a number of keys and a divisor");
+                None
+            }
+            ast::ExprKind::Map { name, keys } => self.print_cell(name, keys.as_deref(), args[0].span),
+            _ => {
+                let value = self.expr(&args[0]);
+                (!is_unknown(&value)).then(|| StmtKind::PrintValue(self.text_of(value)))
+            }
+        }
+    }
+
+    /// `print(@m[k])`: the value, or the entry of a map whose cells have no single value.
+    fn print_cell(&mut self, name: &str, keys: Option<&[ast::Expr]>, span: Span) -> Option<StmtKind> {
+        let (map, key) = self.cell(name, keys, span)?;
+        let state = &self.maps[map.0 as usize];
+        match (state.value.get(), state.read_type(&self.types)) {
+            (_, Some(ty)) => {
+                let value = expr(ExprKind::MapGet { map, key }, ty, span);
+                Some(StmtKind::PrintValue(self.text_of(value)))
+            }
+            (ValueState::Agg(_), None) => Some(StmtKind::PrintEntry { map, key }),
+            (ValueState::Plain(_), None) => None,
+        }
+    }
+
+    /// `exit()`, `exit(3)`
+    pub fn exit(&mut self, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
+        if !self.stays(span, "exit") {
+            return None;
+        }
+        let code = match args.first() {
+            Some(arg) => self.number(arg, "the status of `exit`"),
+            None => int(0, Type::I64, span),
+        };
+        self.scope.ended = true;
+        Some(StmtKind::Exit { code: convert(code, &Type::I64) })
     }
 }

@@ -1,7 +1,8 @@
 //! Maps: keys, values, updates in place, aggregations. Assignments anywhere in the script determine the types.
 
-use crate::check::expr::is_single;
+use crate::builtins::args::Args;
 use crate::check::slots::{Mismatch, Slot, ValueState, agg_name, join_aggs};
+use crate::check::temporaries::is_single;
 use crate::check::{Checker, NEVER_SET};
 use crate::diagnostics::wording::did_you_mean;
 use crate::hir::make::{convert, expr, int, is_unknown, literal, unknown};

@@ -1,26 +1,19 @@
 //! Memory of the process: `*p`, `p->field`, addresses; and fields of structs that are passed in registers.
 
+use crate::builtins::args::Args;
 use crate::builtins::probe_context::At;
 use crate::check::Checker;
 use crate::check::aggregates::{fields_are, is_passed};
 use crate::check::config::{self, Setting};
 use crate::diagnostics::wording::did_you_mean;
-use crate::hir::make::{address, binary, convert, expr, int, is_unknown, unknown};
-use crate::hir::{BinaryOp, Bits, EnumId, Expr, ExprKind, Field, Origin, StructId, Type};
+use crate::hir::make::{address, binary, convert, expr, int, is_unknown, unknown, with_names};
+use crate::hir::{BinaryOp, Bits, Expr, ExprKind, Field, Origin, StructId, Type};
 use crate::resolve::signature::Declared;
 use crate::source::span::Span;
 use crate::syntax::ast;
 use crate::types::is_bytes;
 use crate::types::passing::float_of;
 use std::sync::Arc;
-
-/// A value that is the bits of an enum as one of that enum.
-pub fn with_names(bits: Expr, named: Option<EnumId>) -> Expr {
-    match named {
-        Some(id) => convert(bits, &Type::Enum(id)),
-        None => bits,
-    }
-}
 
 impl Checker<'_> {
     /// `args.name`, `p->field`, `p.field`

@@ -6,35 +6,30 @@
 //! Not here: attach points (`resolve`), machine code (`codegen`).
 
 mod aggregates;
-mod assert;
+mod args;
 mod calls;
 pub mod config;
 mod declare;
 mod expr;
 pub mod floats;
 mod hidden_calls;
-mod join;
-mod lookup_compare;
 mod map_calls;
 mod maps;
 mod memory;
 mod metrics;
-mod name_tests;
 mod operators;
-mod output;
 pub mod passes;
 mod same;
 mod schedule;
 pub(crate) mod scope;
 pub mod slots;
-mod spans;
 pub(crate) mod stmt;
 mod temporaries;
 mod tracked;
 mod type_names;
-mod usdt_args;
 pub(crate) mod variables;
 
+use crate::builtins::args::Args;
 pub use crate::builtins::values::registers;
 use crate::check::passes::{dead_clauses, unique_spans};
 
@@ -48,7 +43,7 @@ use crate::diagnostics::suggest::similar;
 use crate::diagnostics::{Diagnostic, Diagnostics, Severity};
 use crate::expand::macros::written;
 use crate::expand::options::OptionValue;
-use crate::hir::{self, Attach, Config, Map, MapId, MapValue, NameKind, Names, Probe, Program};
+use crate::hir::{self, Attach, Config, Map, MapId, MapValue, Names, Probe, Program};
 use crate::limits;
 use crate::resolve::grouping::{Attached, Layout};
 use crate::resolve::interner::Interner;
@@ -669,11 +664,6 @@ impl<'a> Checker<'a> {
         self.maps.push(MapState::new(name, span));
         self.map_ids.insert(name.into(), id);
         id
-    }
-
-    /// Text of a name kind's entry.
-    pub fn name_text(&self, kind: NameKind, id: hir::NameId) -> &str {
-        &self.names.names().table(kind)[id.0 as usize]
     }
 }
 

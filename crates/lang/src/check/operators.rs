@@ -1,5 +1,6 @@
 //! Operators. Arithmetic is on 64 bits; a literal takes the type of the other operand; `-` is signed.
 
+use crate::builtins::args::Args;
 use crate::check::Checker;
 use crate::check::floats::is_floating;
 use crate::check::slots::ValueState;
@@ -168,7 +169,7 @@ impl Checker<'_> {
             return simpler;
         }
         self.warn_chained(op, &lhs, span);
-        if let Some(settled) = self.compare_looked_up(op, &lhs, &rhs, span) {
+        if let Some(settled) = self.args().compare_looked_up(op, &lhs, &rhs, span) {
             return settled;
         }
         let equality = matches!(op, BinaryOp::Eq | BinaryOp::Ne);
@@ -219,11 +220,16 @@ impl Checker<'_> {
             ExprKind::Str(bytes) => {
                 let text = String::from_utf8_lossy(bytes).into_owned();
                 if matches!(name.kind, ExprKind::Around(_)) {
-                    return self.parent_is(name, &text, span);
+                    return self.args().parent_is(name, &text, span);
                 }
-                self.name_test(name, (&format!("`{text}`"), other.span), |candidate| candidate == text, span)
+                self.args().name_test(
+                    name,
+                    (&format!("`{text}`"), other.span),
+                    |candidate| candidate == text,
+                    span,
+                )
             }
-            _ => self.name_against_value(span),
+            _ => self.args().name_against_value(span),
         }
     }
 

@@ -5,7 +5,7 @@
 //! ```
 
 use crate::check::Checker;
-use crate::check::temporaries::behind;
+use crate::hir::make::behind;
 use crate::hir::make::{binary, expr, int};
 use crate::hir::{BinaryOp, Expr, ExprKind, Type};
 use crate::source::span::Span;

@@ -1,11 +1,12 @@
 //! Statements, and which variables are set on all paths to each of them.
 
 use crate::builtins::Call;
+use crate::builtins::args::Args;
 use crate::builtins::table;
 use crate::builtins::table::{Check, Kind};
 use crate::check::Checker;
-use crate::check::assert::truth;
 use crate::check::slots::Slot;
+use crate::hir::const_eval::truth;
 use crate::hir::make::{convert, expr, is_unknown};
 use crate::hir::{BinaryOp, Effects, Expr, ExprKind, MapId, Stmt, StmtKind, Type, VarId, Yields};
 use crate::limits;

@@ -1,19 +1,18 @@
 //! Identifiers without `$` or `@`: built-in variables, `#define`s, constants of CUDA.
 
 use crate::builtins::Call;
+use crate::builtins::args::Args;
 use crate::builtins::probe_context::At;
 use crate::builtins::probe_context::Where;
 use crate::builtins::table::{Builtin, Check};
 use crate::builtins::{constants, posix, table};
-use crate::catalog::KERNEL;
 use crate::check::Checker;
 use crate::check::config::{STACK_MODES, stack_mode};
-use crate::check::memory::with_names;
 use crate::check::slots::ValueState;
 use crate::diagnostics::wording::did_you_mean;
-use crate::expand::template::expression;
-use crate::hir::make::{address, binary, convert, expr, int, is_unknown, unknown};
-use crate::hir::{Around, BinaryOp, Expr, ExprKind, Fact, Lookup, NameKind, StackMode, Type};
+use crate::hir::make::with_names;
+use crate::hir::make::{convert, expr, int, unknown};
+use crate::hir::{Expr, ExprKind, StackMode, Type};
 use crate::limits;
 use crate::resolve::setting::Run;
 use crate::resolve::usage::{arg_number, argument_registers, stack_arg_number};
@@ -36,33 +35,6 @@ pub(super) struct Defining {
     /// Definitions since it began.
     uses: usize,
 }
-
-/// What a word makes of a variable.
-#[derive(Copy, Clone)]
-enum Mode {
-    /// It is what the variable is without it.
-    Plain,
-    Fact(Fact),
-    /// The name of the main thread.
-    Leader,
-    /// The file name of the program.
-    Program,
-}
-
-/// Words for the ids, names and clocks that a variable can be asked for.
-static MODES: &[(&str, &str, Mode)] = &[
-    ("pid", "curr_ns", Mode::Plain),
-    ("pid", "init", Mode::Fact(Fact::InitPid)),
-    ("tid", "curr_ns", Mode::Plain),
-    ("tid", "init", Mode::Fact(Fact::InitTid)),
-    ("comm", "thread", Mode::Plain),
-    ("comm", "process", Mode::Leader),
-    ("comm", "program", Mode::Program),
-    ("nsecs", "boot", Mode::Plain),
-    ("nsecs", "monotonic", Mode::Fact(Fact::Monotonic)),
-    ("nsecs", "tai", Mode::Fact(Fact::Tai)),
-    ("nsecs", "sw_tai", Mode::Fact(Fact::Tai)),
-];
 
 impl<'a> Checker<'a> {
     /// `pid`, `NAME` of a `#define`, `CUDA_SUCCESS`
@@ -191,53 +163,11 @@ impl<'a> Checker<'a> {
         check(self, &call)
     }
 
-    /// `ctx`
-    pub fn context_address(&mut self, call: &Call) -> Expr {
-        let ty = Type::Pointer(Arc::new(Type::Void));
-        let address = call.value(ExprKind::Fact(Fact::Context), ty.clone());
-        call.value(ExprKind::Kernel(Box::new(address)), ty)
-    }
-
-    /// `config` without a setting.
-    pub fn bare_config(&mut self, call: &Call) -> Expr {
-        let error = self.error("E0206", call.span, "settings are read by name");
-        error.help("write `config().max_strlen`");
-        unknown(call.span)
-    }
-
-    /// `outermost`
-    pub fn outermost(&mut self, call: &Call) -> Expr {
-        let depth = call.value(ExprKind::Around(Around::Depth), Type::U64);
-        binary(BinaryOp::Eq, depth, int(0, Type::U64, call.span), Type::Bool, call.span)
-    }
-
-    /// `has_cpid`
-    pub fn has_child(&mut self, call: &Call) -> Expr {
-        let none = int(0, Type::U32, call.span);
-        binary(BinaryOp::Ne, call.fact(Fact::ChildPid), none, Type::Bool, call.span)
-    }
-
-    /// `pid`, `pid(init)`
-    pub fn value_or_mode(&mut self, call: &Call, kind: ExprKind, ty: Type) -> Expr {
-        match call.args.first() {
-            None => call.value(kind, ty),
-            Some(mode) => self.moded(call.name, mode, call.span),
-        }
-    }
-
-    /// `ppid`, `ppid(task)`, `pcomm`, `pcomm(task)`
-    pub fn parent_or_of(&mut self, call: &Call) -> Expr {
-        match call.args.first() {
-            None => self.parent_process(call.name, this_task(call.span), call.span),
-            Some(task) => self.parent_of(call.name, task, call.span),
-        }
-    }
-
     /// `arg3`, `sarg1`
     pub fn argument(&mut self, call: &Call) -> Expr {
         let on_stack = || Some(stack_arg_number(call.name)? + argument_registers());
         match arg_number(call.name).or_else(on_stack) {
-            Some(number) if self.context.passed.is_some() => self.passed(number, call.span),
+            Some(number) if self.context.passed.is_some() => self.args().passed(number, call.span),
             Some(number) if self.context.at == At::Record => self.field_by_number(number, call.span),
             Some(number) => call.value(ExprKind::Arg(number), Type::I64),
             None => self.unknown_ident(call.name, call.span),
@@ -269,17 +199,6 @@ impl<'a> Checker<'a> {
         false
     }
 
-    pub fn retval(&mut self, span: Span) -> Expr {
-        let signature = self.context.signature.as_ref();
-        let named = signature.and_then(|signature| signature.named);
-        match signature.map_or(Type::U64, |signature| signature.ret.clone()) {
-            // What no register holds was said when the function was looked up.
-            Type::Array(..) => unknown(span),
-            ty @ Type::Struct(_) => expr(ExprKind::RetvalField { offset: 0 }, ty, span),
-            ty => with_names(expr(ExprKind::Retval, ty, span), named),
-        }
-    }
-
     /// The value is a whole register of which nobody has declared the type: `arg0`, `retval`, `reg("ax")`, or what was
     /// assigned from one. Of an `int` only its lower half counts.
     pub fn is_register(&self, value: &Expr) -> bool {
@@ -303,149 +222,6 @@ impl<'a> Checker<'a> {
         let mut before = params.iter().take(number);
         before.all(|param| !param.float && is_scalar(&param.ty))
             && params.get(number).is_some_and(|param| !param.float && self.types.size(&param.ty) == 8)
-    }
-
-    /// The name of the call around this one; one without any has the empty name.
-    pub fn parent_func(&mut self, span: Span) -> Expr {
-        let none = self.names.intern(NameKind::Func, "");
-        expr(ExprKind::Around(Around::Func { none }), Type::Name(NameKind::Func), span)
-    }
-
-    /// Forms have put lookups where calls may ask for a device. Elsewhere none is known.
-    pub fn unknown_device(&mut self, name: &str, span: Span) -> Expr {
-        let of_number = |number: i64, lookup| {
-            let number = Box::new(int(number, Type::I64, span));
-            expr(ExprKind::Lookup(number), Type::Lookup(lookup), span)
-        };
-        match name {
-            "device_name" => expr(ExprKind::Str(b"?".to_vec()), Type::Str(64), span),
-            "device_uuid" => of_number(0, Lookup::DeviceUuid),
-            "device_pci" => of_number(-1, Lookup::DevicePci),
-            "device" | "chosen_device" => int(-1, Type::I64, span),
-            _ => int(0, Type::U64, span),
-        }
-    }
-
-    /// `curtask`: a pointer to the kernel's struct, where its BTF tells what is in it.
-    pub fn this_task(&mut self, span: Span) -> Expr {
-        match self.kernel_struct("task_struct") {
-            Some(task) => convert(this_task(span), &Type::Pointer(Arc::new(task))),
-            None => this_task(span),
-        }
-    }
-
-    /// A struct of the kernel as the script declares it, else as the kernel's BTF does.
-    fn kernel_struct(&mut self, name: &str) -> Option<Type> {
-        if let Some(own) = self.types.tagged(name) {
-            return Some(own.clone());
-        }
-        let sight = std::mem::replace(&mut self.types.sight, vec![KERNEL]);
-        let found = self.types.declared_named(name);
-        self.types.sight = sight;
-        found
-    }
-
-    /// `ppid(task)`, `pcomm(task)`
-    fn parent_of(&mut self, name: &str, task: &ast::Expr, span: Span) -> Expr {
-        let address = self.number(task, &format!("the task of `{name}`"));
-        if is_unknown(&address) {
-            return unknown(span);
-        }
-        let task = expr(ExprKind::Kernel(Box::new(convert(address, &Type::U64))), Type::U64, span);
-        self.parent_process(name, task, span)
-    }
-
-    /// `ppid`, `pcomm`: of the process that started a task's, as the kernel's structs have it.
-    fn parent_process(&mut self, name: &str, task: Expr, span: Span) -> Expr {
-        let wanted = if name == "ppid" { "tgid" } else { "comm" };
-        let Some((parent, field)) = self.of_task(task, "real_parent", wanted, span) else {
-            let error =
-                self.error("E0223", span, format!("`{name}` needs the kernel's BTF, which is not there"));
-            error
-                .help("keep what `tracepoint:sched:sched_process_fork` says of parents, by `args.child_pid`");
-            return unknown(span);
-        };
-        if name == "ppid" {
-            return expr(ExprKind::Load { base: Box::new(parent), offset: field.into() }, Type::U32, span);
-        }
-        comm_at(address(parent, field.into()), span)
-    }
-
-    /// `comm(process)`; where the kernel does not say how its structs are laid out, the name of the thread.
-    pub fn process_comm(&mut self, span: Span) -> Expr {
-        match self.of_task(this_task(span), "group_leader", "comm", span) {
-            Some((leader, field)) => comm_at(address(leader, field.into()), span),
-            None => self.ident("comm", span),
-        }
-    }
-
-    /// `comm(program)`; where the kernel does not say how its structs are laid out, the name of the process.
-    fn program_name(&mut self, span: Span) -> Expr {
-        const NAME: &str = "str(curtask->mm->exe_file->f_path.dentry->d_name.name, 64)";
-        match self.kernel_struct("task_struct") {
-            Some(_) => self.expr(&expression(NAME, span)),
-            None => self.process_comm(span),
-        }
-    }
-
-    /// The task that a field of another's leads to, and where that has another field.
-    fn of_task(&mut self, task: Expr, link: &str, wanted: &str, span: Span) -> Option<(Expr, u32)> {
-        let [link, field] = [link, wanted].map(|field| self.catalog.kernel_field("task_struct", field));
-        let base = Box::new(task);
-        let task = expr(ExprKind::Load { base, offset: link?.into() }, Type::U64, span);
-        Some((task, field?))
-    }
-
-    pub fn probe_name(&mut self, span: Span) -> Expr {
-        let ty = Type::Name(NameKind::Probe);
-        match self.context.timed_name {
-            Some(id) => int(i64::from(id.0), ty, span),
-            None => expr(ExprKind::Name(NameKind::Probe), ty, span),
-        }
-    }
-
-    /// `uprobe`, `interval`; `BEGIN` and `END` are `special`.
-    pub fn probe_type(&mut self, span: Span) -> Expr {
-        let word = self.context.probe_type.as_bytes();
-        expr(ExprKind::Str(word.to_vec()), Type::Str(word.len() as u32 + 1), span)
-    }
-
-    /// `pid(init)`, `comm(process)`, `nsecs(monotonic)`
-    pub fn moded(&mut self, name: &str, mode: &ast::Expr, span: Span) -> Expr {
-        let modes = || MODES.iter().filter(|(variable, ..)| *variable == name);
-        let found = match &mode.kind {
-            ast::ExprKind::Ident(word) => modes().find(|(_, known, _)| known == word),
-            _ => None,
-        };
-        match found {
-            Some((.., Mode::Plain)) => self.ident(name, span),
-            Some((.., Mode::Fact(fact))) => expr(ExprKind::Fact(*fact), fact.describe().1, span),
-            Some((.., Mode::Leader)) => self.process_comm(span),
-            Some((.., Mode::Program)) => self.program_name(span),
-            None => {
-                let near = self.near_modes(name, mode);
-                let known: Vec<String> = modes().map(|(_, word, _)| format!("`{name}({word})`")).collect();
-                let error = self.error("E0210", mode.span, format!("`{name}` has no such form"));
-                error.help.extend(near);
-                error.help(format!("there are {}", known.join(", ")));
-                unknown(span)
-            }
-        }
-    }
-
-    /// `comm(proces)`: the name that nobody knows may be a form of the variable.
-    pub fn suggest_mode(&mut self, name: &str, mode: &ast::Expr) {
-        let near = self.near_modes(name, mode);
-        let said = self.diags.list.last_mut().filter(|found| found.span == mode.span);
-        if let Some(error) = said.filter(|_| !near.is_empty()) {
-            error.help = near;
-        }
-    }
-
-    fn near_modes(&self, name: &str, mode: &ast::Expr) -> Vec<String> {
-        let ast::ExprKind::Ident(word) = &mode.kind else { return Vec::new() };
-        let modes = MODES.iter().filter(|(variable, ..)| *variable == name);
-        did_you_mean(&self.diags.similar(word, modes.map(|(_, word, _)| *word)))
     }
 
     /// `args`: a record of all arguments that can be read.
@@ -588,19 +364,4 @@ impl<'a> Checker<'a> {
             None => unknown(span),
         }
     }
-}
-
-/// Whether the word makes a form of a variable.
-pub fn has_mode(name: &str, word: &ast::Expr) -> bool {
-    matches!(&word.kind, ast::ExprKind::Ident(word) if MODES.iter().any(|(of, known, _)| *of == name && known == word))
-}
-
-/// The address of the kernel's struct of this thread.
-fn this_task(span: Span) -> Expr {
-    expr(ExprKind::Kernel(Box::new(expr(ExprKind::Task, Type::U64, span))), Type::U64, span)
-}
-
-/// The kernel's name of a thread.
-fn comm_at(base: Expr, span: Span) -> Expr {
-    expr(ExprKind::ReadStr { base: Box::new(base), limit: None }, Type::Str(16), span)
 }

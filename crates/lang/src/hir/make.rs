@@ -1,6 +1,6 @@
 //! Constructors of checked expressions, and the conversions that the checker inserts.
 
-use crate::hir::{BinaryOp, Expr, ExprKind, Type};
+use crate::hir::{BinaryOp, EnumId, Expr, ExprKind, Stmt, Type};
 use crate::source::span::Span;
 use crate::types::{int_holds, places_of};
 
@@ -136,6 +136,23 @@ pub fn pieces(count: i64) -> impl Iterator<Item = (i64, u8)> {
         at += bytes;
         Some((at - bytes, bytes as u8))
     })
+}
+
+/// Puts statements before a value.
+pub fn behind(stmts: Vec<Stmt>, value: Expr) -> Expr {
+    if stmts.is_empty() || is_unknown(&value) {
+        return value;
+    }
+    let (ty, span) = (value.ty.clone(), value.span);
+    expr(ExprKind::Block { body: stmts, value: Box::new(value) }, ty, span)
+}
+
+/// A number as a value of an enum, whose constants have names.
+pub fn with_names(bits: Expr, named: Option<EnumId>) -> Expr {
+    match named {
+        Some(id) => convert(bits, &Type::Enum(id)),
+        None => bits,
+    }
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 //! code generator then merges those that differ only in constants.
 
 mod config;
+pub(crate) mod const_eval;
 mod effects;
 mod expr;
 pub(crate) mod make;

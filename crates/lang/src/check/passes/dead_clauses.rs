@@ -10,7 +10,7 @@
 //! Clauses that only collect data for a removed clause are removed as well, such as those that record names of kernels. A body
 //! that is empty in the source is kept, since the user wants the attach point itself.
 
-use crate::check::assert::truth;
+use crate::hir::const_eval::truth;
 use crate::hir::visit::{inner, inner_mut, visit_probe};
 use crate::hir::{Attach, ExprKind, MapId, Probe, Stmt, StmtKind};
 use crate::source::span::Span;

@@ -1,16 +1,15 @@
 //! `printf` and `print`: whether the values match the format.
 
+use crate::builtins::args::Args;
 use crate::builtins::format_string::parse_format;
-use crate::check::Checker;
 use crate::check::floats::is_floating;
-use crate::check::slots::ValueState;
-use crate::hir::make::{convert, expr, int, is_unknown};
-use crate::hir::{Directive, Expr, ExprKind, Message, Piece, StmtKind, Type};
+use crate::hir::make::{convert, is_unknown};
+use crate::hir::{Directive, Expr, Message, Piece, StmtKind, Type};
 use crate::source::span::Span;
 use crate::syntax::ast;
 use crate::types::is_scalar;
 
-impl Checker<'_> {
+impl dyn Args + '_ {
     /// `printf(format, args)`, `printf(format, (name = value, ...))`
     pub fn printf(&mut self, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
         let (format, args) = self.formatted("printf", args, span)?;
@@ -101,7 +100,7 @@ impl Checker<'_> {
 
     /// The place of a directive, where the text is written without escapes; else the whole string.
     fn in_format(&self, string: Span, offset: usize) -> Span {
-        if self.src.slice(string).contains('\\') {
+        if self.scene().source.slice(string).contains('\\') {
             return string;
         }
         let start = string.start as usize + 1 + offset;
@@ -128,7 +127,7 @@ impl Checker<'_> {
         }
         if !fits && !is_unknown(&value) {
             let written = crate::builtins::format_string::written(conversion);
-            let message = format!("`%{written}` cannot print {}", self.types.show(&value.ty));
+            let message = format!("`%{written}` cannot print {}", self.types().show(&value.ty));
             let help = match conversion {
                 'f' => "`%f` prints what a `float *` or `double *` points to; print integers by `%d`",
                 _ if is_floating(&value.ty) => "print it by `%f` or `%s`, or its whole part: `(int64)x`",
@@ -137,52 +136,6 @@ impl Checker<'_> {
             self.error("E0219", value.span, message).help(help);
         }
         value
-    }
-
-    /// `%s` of a `char *` means the text there.
-    pub fn text_of(&self, value: Expr) -> Expr {
-        let is_text = matches!(&value.ty, Type::Pointer(to) if **to == crate::types::CHAR);
-        if !is_text {
-            return value;
-        }
-        let span = value.span;
-        let kind = ExprKind::ReadStr { base: Box::new(value), limit: None };
-        expr(kind, Type::Str(self.config.max_strlen), span)
-    }
-
-    /// `print(e)`, `print(@m)`, `print(@m, top, div)`, `print(@m[k])`
-    pub fn print(&mut self, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
-        match &args[0].kind {
-            ast::ExprKind::Map { name, keys: None } => {
-                let map = self.map_id(name, args[0].span);
-                let top = self.print_number(args.get(1), "how many keys to print")?;
-                let div = self.print_number(args.get(2), "the divisor")?;
-                Some(StmtKind::PrintMap { map, top, div })
-            }
-            _ if args.len() > 1 => {
-                self.error("E0209", span, "only a whole map is printed with a number of keys and a divisor");
-                None
-            }
-            ast::ExprKind::Map { name, keys } => self.print_cell(name, keys.as_deref(), args[0].span),
-            _ => {
-                let value = self.expr(&args[0]);
-                (!is_unknown(&value)).then(|| StmtKind::PrintValue(self.text_of(value)))
-            }
-        }
-    }
-
-    /// `print(@m[k])`: the value, or the entry of a map whose cells have no single value.
-    fn print_cell(&mut self, name: &str, keys: Option<&[ast::Expr]>, span: Span) -> Option<StmtKind> {
-        let (map, key) = self.cell(name, keys, span)?;
-        let state = &self.maps[map.0 as usize];
-        match (state.value.get(), state.read_type(&self.types)) {
-            (_, Some(ty)) => {
-                let value = expr(ExprKind::MapGet { map, key }, ty, span);
-                Some(StmtKind::PrintValue(self.text_of(value)))
-            }
-            (ValueState::Agg(_), None) => Some(StmtKind::PrintEntry { map, key }),
-            (ValueState::Plain(_), None) => None,
-        }
     }
 
     /// A number that says how much of something is printed; 0 where there is none.
@@ -201,19 +154,6 @@ impl Checker<'_> {
         let none =
             args.get(1).map_or(Some(Vec::new()), |none| self.text(none, "what `rows` says of none"))?;
         Some(StmtKind::Rows { top, none })
-    }
-
-    /// `exit()`, `exit(3)`
-    pub fn exit(&mut self, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
-        if !self.stays(span, "exit") {
-            return None;
-        }
-        let code = match args.first() {
-            Some(arg) => self.number(arg, "the status of `exit`"),
-            None => int(0, Type::I64, span),
-        };
-        self.scope.ended = true;
-        Some(StmtKind::Exit { code: convert(code, &Type::I64) })
     }
 
     /// `time()`, `time("%H:%M ")`

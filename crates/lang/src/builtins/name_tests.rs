@@ -1,12 +1,12 @@
 //! Folds `func == "cuInit"` and `strcontains(api, "Mem")` per attach point at compile time, since programs in the kernel have
 //! names only as numbers.
 
-use crate::check::Checker;
+use crate::builtins::args::Args;
 use crate::hir::make::{binary, expr, int, unknown};
 use crate::hir::{BinaryOp, Expr, ExprKind, NameId, NameKind, Type};
 use crate::source::span::Span;
 
-impl Checker<'_> {
+impl dyn Args + '_ {
     /// Whether the name of the attach point that was hit passes a test, by a text that stands at `text`.
     pub fn name_test(
         &mut self,
@@ -25,11 +25,11 @@ impl Checker<'_> {
             ExprKind::Around(_) => return self.only_equality(span),
             _ => return self.kept_name(span),
         }
-        let (ids, of_clause) = self.context.name_ids(kind);
+        let (ids, of_clause) = self.scene().probe.name_ids(kind);
         let passes = |id: &NameId| test(self.name_text(kind, *id));
         let found: Vec<NameId> = ids.into_iter().filter(passes).collect();
         // What the command line gives may be meant for other clauses.
-        let is_option = self.given.contains(&text);
+        let is_option = self.is_option(text);
         if found.is_empty() && !of_clause.iter().any(passes) && !is_option {
             let message = format!("no attach point of this clause has a `{}` {shown}", word(kind));
             self.warning("W0254", span, message);
@@ -39,7 +39,7 @@ impl Checker<'_> {
 
     /// `parent_func == "cudaMalloc"`: which functions there are is not known yet, but the one that is meant has a number.
     pub fn parent_is(&mut self, name: &Expr, text: &str, span: Span) -> Expr {
-        let id = self.names.intern(NameKind::Func, text);
+        let id = self.names().intern(NameKind::Func, text);
         let number = expr(ExprKind::Cast(Box::new(name.clone())), Type::U32, span);
         binary(BinaryOp::Eq, number, int(i64::from(id.0), Type::U32, span), Type::Bool, span)
     }

@@ -1,17 +1,17 @@
 //! `arg0` in a USDT probe: a value that the marker describes by registers and memory.
 
+use crate::builtins::args::Args;
 use crate::catalog::MarkerPlace;
-use crate::check::Checker;
 use crate::hir::make::{binary, convert, expr, int, unknown};
 use crate::hir::{BinaryOp, Expr, ExprKind, Type};
 use crate::source::span::Span;
 
-impl Checker<'_> {
+impl dyn Args + '_ {
     /// The n-th value, of the size and sign that the marker says.
     pub fn passed(&mut self, number: u32, span: Span) -> Expr {
-        let args = self.context.passed.as_deref().unwrap_or_default();
+        let args = self.scene().probe.passed.as_deref().unwrap_or_default();
         let Some(arg) = args.get(number as usize).cloned() else {
-            let message = format!("`{}` passes on {} values", self.context.symbol, args.len());
+            let message = format!("`{}` passes on {} values", self.scene().probe.symbol, args.len());
             let help = match args.len() {
                 0 => "use `pid`, `ustack` and the like".to_string(),
                 count => format!("they are `arg0` to `arg{}`", count - 1),
@@ -35,7 +35,7 @@ impl Checker<'_> {
     }
 
     fn unreadable(&mut self, number: u32, written: &str, span: Span) -> Expr {
-        let message = format!("`arg{number}` of `{}` cannot be read", self.context.symbol);
+        let message = format!("`arg{number}` of `{}` cannot be read", self.scene().probe.symbol);
         let error = self.error("E0122", span, message);
         error.note(format!(
             "the file says that it is at `{written}`: a floating-point number, or a place unknown here"

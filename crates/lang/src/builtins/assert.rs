@@ -1,17 +1,18 @@
 //! `assert` and `static_assert`.
 
-use crate::check::Checker;
+use crate::builtins::args::Args;
+use crate::hir::const_eval::truth;
 use crate::hir::make::{int, is_unknown};
-use crate::hir::{BinaryOp, Expr, ExprKind, Message, Piece, Stmt, StmtKind, Type};
+use crate::hir::{Message, Piece, Stmt, StmtKind, Type};
 use crate::source::span::Span;
 use crate::syntax::ast;
 
-impl Checker<'_> {
+impl dyn Args + '_ {
     /// `assert(condition, "text")`: the text is no format.
     pub fn assert(&mut self, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
         let cond = self.condition(&args[0]);
         let text = self.text(&args[1], "the text of `assert`")?;
-        if !self.stays(span, "assert") || is_unknown(&cond) {
+        if !self.may_leave(span, "assert") || is_unknown(&cond) {
             return None;
         }
         let format = vec![Piece::Text(text)];
@@ -44,7 +45,7 @@ impl Checker<'_> {
     /// `fail("text")`
     pub fn fail(&mut self, text: &ast::Expr, span: Span) -> Option<StmtKind> {
         let text = self.text(text, "the text of `fail`")?;
-        if !self.scope.left_out {
+        if !self.scene().left_out {
             self.error(
                 "E0228",
                 span,
@@ -53,32 +54,4 @@ impl Checker<'_> {
         }
         None
     }
-}
-
-/// Whether a condition holds, if that is known when compiling.
-pub(crate) fn truth(cond: &Expr) -> Option<bool> {
-    match &cond.kind {
-        ExprKind::Int(number) => Some(*number != 0),
-        ExprKind::Not(inner) => truth(inner).map(|holds| !holds),
-        ExprKind::Binary { op: BinaryOp::And, lhs, rhs } => Some(truth(lhs)? && truth(rhs)?),
-        ExprKind::Binary { op: BinaryOp::Or, lhs, rhs } => Some(truth(lhs)? || truth(rhs)?),
-        ExprKind::Binary { op, lhs, rhs } => compare(*op, lhs, rhs),
-        _ => None,
-    }
-}
-
-/// Compares two numbers of one type.
-fn compare(op: BinaryOp, lhs: &Expr, rhs: &Expr) -> Option<bool> {
-    let (ExprKind::Int(a), ExprKind::Int(b)) = (&lhs.kind, &rhs.kind) else { return None };
-    let is_signed = matches!(lhs.ty, Type::Int { signed: true, .. });
-    let order = if is_signed { a.cmp(b) } else { (*a as u64).cmp(&(*b as u64)) };
-    Some(match op {
-        BinaryOp::Eq => order.is_eq(),
-        BinaryOp::Ne => order.is_ne(),
-        BinaryOp::Lt => order.is_lt(),
-        BinaryOp::Le => order.is_le(),
-        BinaryOp::Gt => order.is_gt(),
-        BinaryOp::Ge => order.is_ge(),
-        _ => return None,
-    })
 }

@@ -1,7 +1,7 @@
 //! `span`, `event` and `counter`: records for the exporters, with default attributes and those of the script.
 
+use crate::builtins::args::Args;
 use crate::builtins::probe_context::At;
-use crate::check::Checker;
 use crate::hir::make::{binary, convert, expr, is_unknown};
 use crate::hir::{Around, BinaryOp, Export, Expr, ExprKind, Hidden, NameKind, StmtKind, Type};
 use crate::source::span::Span;
@@ -31,7 +31,7 @@ impl<'a> Written<'a> {
     }
 }
 
-impl Checker<'_> {
+impl dyn Args + '_ {
     /// `span("name", key = value)` and its like.
     pub fn export(&mut self, what: Export, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
         let written = Written::of(args);
@@ -97,7 +97,7 @@ impl Checker<'_> {
             let duration = binary(BinaryOp::Sub, now, start.clone(), Type::U64, span);
             return Some(vec![(Hidden::BootStart, start), (Hidden::Duration, duration)]);
         }
-        if self.context.at != At::Return {
+        if self.scene().probe.at != At::Return {
             let message = "a span is a call that has returned, and no call returns here";
             let error = self.error("E0243", span, message);
             error.help("use a `uretprobe`, or say when it began: `span(\"name\", start = $t)` with a time of `nsecs`");
@@ -112,27 +112,27 @@ impl Checker<'_> {
     /// they are of a call that is a span itself.
     fn parent(&self, what: Export, hidden: &[(Hidden, Expr)], span: Span) -> Option<(Hidden, Expr)> {
         let is_call = hidden.iter().any(|(kind, _)| *kind == Hidden::Start);
-        let lies_in_one = match (what, self.context.at) {
+        let lies_in_one = match (what, self.scene().probe.at) {
             (Export::Span, At::Record) => true,
             (Export::Instant, At::Entry | At::Return | At::Record | At::Sample) => true,
             _ => is_call,
         };
         let parent = || (Hidden::ParentStart, expr(ExprKind::Around(Around::Start), Type::U64, span));
-        (lies_in_one && self.sends_calls).then(parent)
+        (lies_in_one && self.scene().sends_calls).then(parent)
     }
 
     /// The call's result, if it tells how the call ended.
     fn status_of(&self, span: Span) -> Option<(Hidden, Expr)> {
-        let ty = self.context.signature.as_ref()?.ret.clone();
+        let ty = self.scene().probe.signature.as_ref()?.ret.clone();
         let Type::Enum(id) = ty else { return None };
-        let known = RESULTS.contains(&self.types.enum_def(id).name.as_str());
+        let known = RESULTS.contains(&self.types().enum_def(id).name.as_str());
         known.then(|| (Hidden::Result, expr(ExprKind::Retval, ty, span)))
     }
 
     /// Where it was said, and by whom.
     fn export_place(&mut self, span: Span) -> Vec<(Hidden, Expr)> {
         let name = |kind| expr(ExprKind::Name(kind), Type::Name(kind), span);
-        let mut place = match self.context.at {
+        let mut place = match self.scene().probe.at {
             At::Entry | At::Return => {
                 vec![(Hidden::Func, name(NameKind::Func)), (Hidden::Api, name(NameKind::Api))]
             }

@@ -5,7 +5,7 @@
 //!                      and a line of `$w0 ? str($w0, 256) : ""`, `$w1 ? " " : ""` and so on
 //! ```
 
-use crate::check::Checker;
+use crate::builtins::args::Args;
 use crate::hir::make::is_unknown;
 use crate::hir::{Directive, Message, Piece, Stmt, StmtKind, Type};
 use crate::source::span::Span;
@@ -17,7 +17,7 @@ const WORDS: usize = 16;
 /// Bytes of a word at most, its NUL included.
 const WORD_BYTES: u32 = 256;
 
-impl Checker<'_> {
+impl dyn Args + '_ {
     /// `join(words)`, `join(words, ", ")`
     pub fn join(&mut self, args: &[ast::Expr], span: Span, out: &mut Vec<Stmt>) {
         let separator = match args.get(1) {
@@ -32,7 +32,7 @@ impl Checker<'_> {
             if !is_unknown(&list) {
                 let message = format!(
                     "`join` takes the address of a list of words, found {}",
-                    self.types.show(&list.ty)
+                    self.types().show(&list.ty)
                 );
                 self.error("E0210", args[0].span, message);
             }
@@ -41,10 +41,10 @@ impl Checker<'_> {
         let make = Make { span };
         let body = Block { stmts: make.reads(&args[0]), span };
         let reads = self.block(&body);
-        let most = self.config.max_strlen.min(WORD_BYTES);
+        let most = self.scene().config.max_strlen.min(WORD_BYTES);
         let texts: Vec<_> = make.texts(&separator, most).iter().map(|text| self.expr(text)).collect();
         out.extend(reads);
-        if self.diags.has_errors() {
+        if self.diags().has_errors() {
             return;
         }
         let text = Piece::Directive(Directive { conversion: 's', ..Directive::default() });

@@ -1,7 +1,7 @@
 //! Folds `strerror(n) == "Permission denied"` to `n == 13` at compile time, since programs in the kernel have only the number.
 
+use crate::builtins::args::Args;
 use crate::builtins::posix;
-use crate::check::Checker;
 use crate::check::floats::is_floating;
 use crate::diagnostics::wording::did_you_mean;
 use crate::hir::make::{binary, convert, expr, int, not};
@@ -23,7 +23,7 @@ static WAYS_OUT: &[(Lookup, &str)] = &[
     (Lookup::DevicePci, "compare the number: `device == 0`"),
 ];
 
-impl Checker<'_> {
+impl dyn Args + '_ {
     /// `strerror(a) == strerror(b)`, `strerror(n) == "text"`; `None` where none of them is looked up, or they
     /// are names of kernels, which the kernel side knows too, or floating-point numbers.
     pub fn compare_looked_up(&mut self, op: BinaryOp, lhs: &Expr, rhs: &Expr, span: Span) -> Option<Expr> {
@@ -64,7 +64,7 @@ impl Checker<'_> {
         let found: Vec<i64> =
             texts.iter().filter(|(_, text)| *text == wanted).map(|(number, _)| *number).collect();
         if found.is_empty() {
-            let near = did_you_mean(&self.diags.similar(&wanted, texts.iter().map(|(_, text)| *text)));
+            let near = did_you_mean(&self.diags().similar(&wanted, texts.iter().map(|(_, text)| *text)));
             let warning = self.warning("W0254", text.span, format!("`{function}` never gives `{wanted}`"));
             warning.help.extend(near);
             if posix::constant(&wanted).is_some() {
