@@ -28,3 +28,5 @@ pub const STRUCT_BYTES: u32 = 1 << 20;
 pub const MEMCMP_BYTES: i64 = 128;
 /// Intervals of `tseries`.
 pub const SERIES_INTERVALS: i64 = 500;
+/// Levels of brackets, operators, branches and blocks together. The stages are recursive and rely on it.
+pub const MAX_DEPTH: usize = 250;

@@ -394,7 +394,7 @@ fn limits_table() -> String {
         ("buckets of `lhist`", limits::LHIST_BUCKETS),
         ("copies by `unroll`", limits::UNROLL),
         ("statements that `unroll` makes in a clause", limits::UNROLLED as i64),
-        ("levels of brackets, operators and blocks", parse::MAX_DEPTH as i64),
+        ("levels of brackets, operators and blocks", limits::MAX_DEPTH as i64),
     ];
     table(["what", "at most"], rows.iter().map(|(what, number)| [what.to_string(), number.to_string()]))
 }

@@ -10,11 +10,11 @@ use crate::builtins::args::Args;
 use crate::check::Checker;
 use crate::hir::{StructId, Type};
 use crate::limits;
+use crate::limits::MAX_DEPTH;
 use crate::source::span::Span;
 use crate::syntax::ast::{
     CType, Compound, Declaration, Declarator, Enumeration, Expr, Member, Name, TypeName,
 };
-use crate::syntax::parse::MAX_DEPTH;
 use crate::types::c_layout::Layout;
 use crate::types::passing::{float_of, long_double};
 use crate::types::{derived, int_holds, levels};

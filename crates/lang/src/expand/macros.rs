@@ -15,11 +15,11 @@ use std::collections::HashMap;
 use crate::builtins::table;
 use crate::diagnostics::Diagnostics;
 use crate::diagnostics::wording::listed;
+use crate::limits::MAX_DEPTH;
 use crate::source::span::Span;
 use crate::syntax::ast::{
     Block, Expr, ExprKind, Item, Macro, MacroParam, Name, Script, Stmt, StmtKind, TypeName,
 };
-use crate::syntax::parse::MAX_DEPTH;
 use crate::syntax::print::macro_param;
 use crate::syntax::visit::change::{self as visit, Visit};
 use crate::syntax::visit::{Measure, look};

@@ -289,7 +289,11 @@ impl<'a, 'b> Finder<'a, 'b> {
         let name = format!("{}:{}{}", provider.names[0], parts[0], if start { ":start" } else { "" });
         let mut spots = Vec::new();
         for written in operations::functions(spec) {
-            let pattern = FunctionPattern::of_operation(spec, written);
+            // A function of an operation is found by its family, any other by its symbol.
+            let pattern = FunctionPattern::plain(match operations::asked(spec) {
+                Some(_) => NamePattern::from_text(written),
+                None => NamePattern::Exact(written.to_owned()),
+            });
             let operation = Some(name.as_str());
             let asked =
                 FunctionSpec { provider, returns: !start, pattern, written, at: spec.span, operation };

@@ -22,8 +22,8 @@ use crate::resolve::spot::{Call, Spot};
 use crate::resolve::usage::Usage;
 use crate::source::span::Span;
 use crate::types::Types;
-use crate::types::external::{Shape, TypeRef};
 use crate::types::passing::{Class, Passing, passing};
+use crate::types::type_ref::{Shape, TypeRef};
 use std::sync::Arc;
 
 /// Functions that look the same to a body.

@@ -10,8 +10,7 @@
 
 use regex::bytes::{Regex, RegexBuilder};
 
-use crate::expand::operations;
-use crate::syntax::ast::{ProbeSpec, SpecPart};
+use crate::syntax::ast::SpecPart;
 
 /// Which functions of a file an attach point means.
 #[derive(Clone, Debug)]
@@ -91,15 +90,8 @@ impl FunctionPattern {
         FunctionPattern::plain(NamePattern::Cpp(name.to_owned()))
     }
 
-    /// A function of an expanded attach point: one of an operation is found by its family, any other by its symbol.
-    pub fn of_operation(spec: &ProbeSpec, function: &str) -> FunctionPattern {
-        FunctionPattern::plain(match operations::asked(spec) {
-            Some(_) => NamePattern::from_text(function),
-            None => NamePattern::Exact(function.to_owned()),
-        })
-    }
-
-    fn plain(name: NamePattern) -> FunctionPattern {
+    /// By name alone.
+    pub fn plain(name: NamePattern) -> FunctionPattern {
         FunctionPattern::Named { name, version: None, offset: 0 }
     }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::catalog::debug_info;
-use crate::types::external::TypeRef;
+use crate::types::type_ref::TypeRef;
 
 /// A function as somebody declares it.
 #[derive(Clone, Debug)]

@@ -3,16 +3,17 @@
 //! Enums and structs enter the program when something uses them, so that a script that prints one result carries one enum.
 
 pub(crate) mod c_layout;
-pub mod external;
+mod external;
 pub mod passing;
+pub mod type_ref;
 
 use rustc_hash::FxHashMap;
 
 use crate::catalog::{Catalog, FileId};
 use crate::hir::{Enum, EnumId, Field, Lookup, NameKind, Origin, Struct, StructId, Type};
 use crate::syntax::ast::TypeName;
-use crate::types::external::{StructRef, TypeRef};
 use crate::types::passing::{float_of, long_double};
+use crate::types::type_ref::{StructRef, TypeRef};
 use std::sync::Arc;
 
 /// The enums and structs of a program under construction.

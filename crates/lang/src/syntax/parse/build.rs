@@ -5,9 +5,10 @@
 //! a placeholder, and the script is refused.
 
 use super::literal::{self, Problem};
-use super::{MAX_DEPTH, Pair, Rule, depth, position};
+use super::{Pair, Rule, depth, position};
 use crate::builtins::{constants, table};
 use crate::diagnostics::Diagnostics;
+use crate::limits::MAX_DEPTH;
 use crate::source::span::{Span, Spanned};
 use crate::syntax::ast::*;
 use crate::syntax::operators;

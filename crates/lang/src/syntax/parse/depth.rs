@@ -5,8 +5,9 @@ use pest::Parser as _;
 use pest::iterators::Pairs;
 
 use super::grammar::Grammar;
-use super::{MAX_DEPTH, Rule, tokens};
+use super::{Rule, tokens};
 use crate::diagnostics::Diagnostics;
+use crate::limits::MAX_DEPTH;
 use crate::source::span::Span;
 
 /// Largest nesting depth of brackets; the syntax tree has a lower limit.

@@ -43,10 +43,6 @@ const MAX_BROKEN_ITEMS: usize = 200;
 /// Largest number of errors per item; each requires parsing it again.
 const MAX_MISTAKES: usize = 20;
 
-/// Limit of the nesting of brackets, operators, branches and blocks together. Later stages are recursive and rely
-/// on it.
-pub const MAX_DEPTH: usize = 250;
-
 /// Parses a word of the command line as a number: `20`, `-3`, `0x1f`, `10ms`.
 pub fn word_as_number(text: &str, span: Span) -> Option<ExprKind> {
     let digits = text.strip_prefix('-').unwrap_or(text);
