@@ -194,7 +194,7 @@ fn help_on_values(error: &clap::Error) -> Option<clap::Error> {
     }
     let values = match error.get(ContextKind::ValidValue) {
         Some(ContextValue::Strings(values)) => values.join("\n"),
-        _ if text(ContextKind::InvalidArg)?.starts_with("--export ") => crate::export::kinds(),
+        _ if text(ContextKind::InvalidArg)?.starts_with("--export ") => crate::export::kinds::list(),
         _ => return None,
     };
     Command::new("values").override_help(values).try_get_matches_from(["values", "--help"]).err()

@@ -1,5 +1,6 @@
 //! Definition of the command line, and classification of its first word.
 
+use crate::export::kinds;
 use clap::{ArgAction, Args, Parser, ValueEnum};
 use lang::expand::options::OptionValue;
 use std::ffi::OsString;
@@ -124,12 +125,12 @@ pub struct Cli {
 
     /// Export events and maps: jsonl=FILE, otlp=URL ...; `--export help` lists the kinds
     ///
-    /// May be given several times: jsonl=FILE, chrome=FILE, perfetto=FILE, folded=FILE, otlp=URL, openmetrics=ADDR.
-    #[arg(long, value_name = "KIND=DEST", value_parser = crate::export::parse)]
-    pub export: Vec<crate::export::ExportRequest>,
+    /// May be given several times.
+    #[arg(long, value_name = "KIND=DEST", value_parser = kinds::parse)]
+    pub export: Vec<kinds::ExportRequest>,
 
     /// Begin another file after this size, for exports to files: 512MiB, 1GiB
-    #[arg(long, value_name = "SIZE", value_parser = crate::export::rotate, hide_short_help = true)]
+    #[arg(long, value_name = "SIZE", value_parser = kinds::rotate, hide_short_help = true)]
     pub rotate: Option<u64>,
 
     /// When `--export otlp` begins another trace for a process: after this time (10s, 500ms), at an `event("NAME")` of the script
@@ -270,6 +271,11 @@ impl Cli {
                     .into(),
             );
         }
+    }
+
+    /// Options for all exports.
+    pub fn export_options(&self) -> kinds::Options {
+        kinds::Options { rotate: self.rotate, trace_per: self.trace_per.clone() }
     }
 
     /// The clauses of a script that run.

@@ -9,7 +9,7 @@
 
 use crate::cli::{self, Cli, Subcommand};
 use crate::commands::script_help;
-use crate::export::KINDS;
+use crate::export::kinds::KINDS;
 use crate::repl::complete::{self, Facts};
 use crate::{arguments, bundled, script};
 use anyhow::{Result, bail};

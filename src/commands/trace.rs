@@ -2,16 +2,19 @@
 
 use crate::cli::{Cli, Stage};
 use crate::console::Messages;
+use crate::export::kinds::ExportRequest;
 use crate::export::{self, Exports, FlushOn, Observer, Summary};
 use crate::script::{self, Script};
 use crate::symbolize::{MachineNames, process_facts};
 use crate::trace::compiler::Compiler;
-use crate::trace::late_files::{Extender, HeldMappings, MappingReports};
-use crate::trace::overwritten_files::Overwritten;
+use crate::trace::extender::Extender;
+use crate::trace::late_files::{HeldMappings, MappingReports};
+use crate::trace::overwritten_files::OverwriteWatch;
 use crate::trace::script_set::Scripts;
 use crate::trace::traced_processes::TargetEnd;
-use crate::trace::unmapped_files::Unmapped;
-use crate::trace::unwinder::{Caretaker, Unwinder};
+use crate::trace::unmapped_files::UnmappedTargets;
+use crate::trace::unwind_updater::UnwindUpdater;
+use crate::trace::unwinder::Unwinder;
 use crate::trace::{exit_status, setup, traced_processes};
 use crate::{Failure, metrics, python, trace};
 use anyhow::Context;
@@ -41,7 +44,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
 /// Additional outputs of a run that is recorded.
 pub struct Recording {
     /// Destinations of the records.
-    pub exports: Vec<export::ExportRequest>,
+    pub exports: Vec<ExportRequest>,
     /// Callback that gets all records.
     pub observer: Observer,
     /// Creates the live display from the exports' counters.
@@ -216,7 +219,7 @@ impl<'a> Job<'a> {
             return Ok(0);
         }
         let servers = std::mem::take(&mut outputs.servers);
-        let mut exported = metrics::Exported::new(servers, &outputs.sink, &names, &scripts);
+        let mut exported = metrics::MetricsOutputs::new(servers, &outputs.sink, &names, &scripts);
         let measuring = exported.as_mut().map_or(Ok(Vec::new()), |exported| exported.watches(self.messages));
         let mut watches = measuring.map_err(Failure::loading)?;
         watches.extend(outputs.watches().map_err(Failure::loading)?);
@@ -229,7 +232,7 @@ impl<'a> Job<'a> {
             watches.push(Box::new(trace::EndedProcesses::new().map_err(Failure::loading)?));
         }
         // From here on mappings are reported.
-        let unmapped = Unmapped::new(self.machine, modules, &self.pids);
+        let unmapped = UnmappedTargets::new(self.machine, modules, &self.pids);
         if targets.is_empty() && does_nothing_more(modules) && !scripts.are_waiting() {
             watches.push(Box::new(trace::Done::new().map_err(Failure::loading)?));
         }
@@ -257,7 +260,7 @@ impl<'a> Job<'a> {
         drop(session);
         let was_silent = sink.was_silent();
         let lost = sink.close(self.messages, &|| signals.is_waiting());
-        let knows_missing = !extender.hears_badly() && child.as_ref().is_none_or(Child::is_watched);
+        let knows_missing = !extender.may_miss_mappings() && child.as_ref().is_none_or(Child::is_watched);
         let is_explained = scripts.say_missing(knows_missing)
             | unmapped.say(&ending, child.as_ref(), &extender, self.messages);
         let prints_maps = all.print_maps_on_exit && all.metrics.iter().all(|metric| !metric.declared);
@@ -359,7 +362,7 @@ impl<'a> Job<'a> {
         &self,
         epoch: &Epoch,
         manifest: &Manifest,
-        asked: &[export::ExportRequest],
+        asked: &[ExportRequest],
         recorded: bool,
     ) -> anyhow::Result<Exports> {
         let out: Box<dyn io::Write> = if recorded { Box::new(io::sink()) } else { Box::new(io::stdout()) };
@@ -367,7 +370,7 @@ impl<'a> Job<'a> {
         let argv = self.argv.as_deref().unwrap_or_default();
         let run = export::run(epoch, &manifest.scripts().join(" "), argv, &self.pids);
         let asked = if self.cli.dry_run { &[][..] } else { asked };
-        Exports::open(asked, &export::Options::of(self.cli), &Arc::new(run), inner)
+        Exports::open(asked, &self.cli.export_options(), &Arc::new(run), inner)
     }
 
     /// Prints the addresses of metrics, for scripts that print nothing themselves.
@@ -462,11 +465,11 @@ impl<'a> Job<'a> {
             // Files that are mapped executable are still reported.
             Err(_) if is_held => {}
             Err(error) => {
-                extender.miss_some();
+                extender.miss_mappings();
                 self.messages.warning(&format!("libraries that processes map later are not seen: {error}"));
             }
         }
-        match Overwritten::new(extender, session) {
+        match OverwriteWatch::new(extender, session) {
             Ok(overwritten) => watches.push(Box::new(overwritten)),
             Err(error) => self.messages.warning(&format!(
                 "libraries that are overwritten while they are traced are not noticed: {error}"
@@ -476,7 +479,7 @@ impl<'a> Job<'a> {
             mappings.map(|mappings| Box::new(HeldMappings::new(mappings, extender)) as Box<dyn Watch>),
         );
         if extender.unwinder().is_some() {
-            match Caretaker::new(extender) {
+            match UnwindUpdater::new(extender) {
                 Ok(caretaker) => watches.push(Box::new(caretaker)),
                 Err(error) => {
                     self.messages.warning(&format!("stacks of new processes go by frame pointers: {error}"))

@@ -1,7 +1,6 @@
 //! Export to files: numbered when they rotate, compressed if the name ends in `.gz`. `-` is standard output.
 
-use super::at;
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use flate2::Compression;
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
@@ -54,7 +53,7 @@ pub struct Destination {
 /// State of deliveries to a server.
 #[derive(Debug, Default)]
 struct Delivery {
-    lost: Mutex<Undelivered>,
+    lost: Mutex<DeliveryLoss>,
     /// Number of spans and series that were accepted; `None` if the destination is not a server.
     delivered: Mutex<Option<u64>>,
     /// The reason why queued data has not been accepted yet.
@@ -69,14 +68,14 @@ struct Delivery {
 
 /// Number of undelivered items, and the reason for the last one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Undelivered {
+pub struct DeliveryLoss {
     /// Number of records, or of series of metrics.
     pub count: u64,
     /// Reason.
     pub reason: String,
 }
 
-impl Undelivered {
+impl DeliveryLoss {
     /// Text of the report.
     pub fn words(&self) -> String {
         format!("{} spans or series were not delivered: {}", self.count, self.reason)
@@ -143,7 +142,7 @@ impl Destination {
     /// Counts undelivered items.
     pub fn lose(&self, count: u64, reason: String) {
         if let Ok(mut lost) = self.delivery.lost.lock() {
-            *lost = Undelivered { count: lost.count + count, reason };
+            *lost = DeliveryLoss { count: lost.count + count, reason };
         }
     }
 
@@ -153,7 +152,7 @@ impl Destination {
     }
 
     /// The undelivered items so far.
-    pub fn lost(&self) -> Undelivered {
+    pub fn lost(&self) -> DeliveryLoss {
         self.delivery.lost.lock().map(|lost| lost.clone()).unwrap_or_default()
     }
 
@@ -239,23 +238,23 @@ impl Destination {
             (false, false) if is_named_by_user => File::create(&path),
             (false, false) => create_unlinked(&path),
         };
-        let file = file.map_err(at(&path))?;
+        let file = file.map_err(|error| anyhow!("{}: {error}", path.display()))?;
         for count in [&self.size, &self.offered, &self.arrived] {
             count.store(0, Ordering::Relaxed);
         }
         let arrived = (!self.is_compressed()).then(|| self.arrived.clone());
         let can_be_whole = !end.is_empty() && file.metadata().is_ok_and(|file| file.is_file());
-        let file = Counted { file, size: self.size.clone(), total: self.total.clone(), arrived };
+        let file = CountedFile { file, size: self.size.clone(), total: self.total.clone(), arrived };
         let capacity = self.buffer();
         let buffered = |file| BufWriter::with_capacity(capacity, file);
         let out: Box<dyn Write + Send> = match self.is_compressed() {
             true => Box::new(GzEncoder::new(buffered(file), Compression::fast())),
             false if can_be_whole && !self.is_stdout() => {
-                Box::new(Whole { file, buffer: Vec::new(), capacity, at: 0, end, is_closed: false })
+                Box::new(CompleteFile { file, buffer: Vec::new(), capacity, at: 0, end, is_closed: false })
             }
             false => Box::new(buffered(file)),
         };
-        Ok(Box::new(Offered { out, offered: self.offered.clone(), arrived: self.arrived.clone() }))
+        Ok(Box::new(CountingWriter { out, offered: self.offered.clone(), arrived: self.arrived.clone() }))
     }
 
     /// Whether it is standard output, which other parts of this process also write.
@@ -311,8 +310,8 @@ impl Destination {
 }
 
 /// A file that is valid at any time: the end of its format follows its contents, and the next rows overwrite it.
-struct Whole {
-    file: Counted,
+struct CompleteFile {
+    file: CountedFile,
     buffer: Vec<u8>,
     capacity: usize,
     /// Offset of the next row.
@@ -322,7 +321,7 @@ struct Whole {
     is_closed: bool,
 }
 
-impl Whole {
+impl CompleteFile {
     fn write_out(&mut self) -> io::Result<()> {
         let parts = self.buffer.len();
         if !self.is_closed {
@@ -344,7 +343,7 @@ impl Whole {
     }
 }
 
-impl Write for Whole {
+impl Write for CompleteFile {
     /// Accepts all bytes, so that the file never contains a part of a row.
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.is_closed |= bytes == self.end;
@@ -376,13 +375,13 @@ fn stdout() -> io::Result<File> {
 }
 
 /// Writer that counts bytes before they are buffered.
-struct Offered {
+struct CountingWriter {
     out: Box<dyn Write + Send>,
     offered: Arc<AtomicU64>,
     arrived: Arc<AtomicU64>,
 }
 
-impl Write for Offered {
+impl Write for CountingWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let taken = self.out.write(bytes)?;
         self.offered.fetch_add(taken as u64, Ordering::Relaxed);
@@ -397,7 +396,7 @@ impl Write for Offered {
 }
 
 /// File that counts written bytes.
-struct Counted {
+struct CountedFile {
     file: File,
     size: Arc<AtomicU64>,
     total: Arc<AtomicU64>,
@@ -405,14 +404,14 @@ struct Counted {
     arrived: Option<Arc<AtomicU64>>,
 }
 
-impl Counted {
+impl CountedFile {
     fn count(&self, written: usize) {
         let counts = [&self.size, &self.total].into_iter().chain(&self.arrived);
         counts.for_each(|count| _ = count.fetch_add(written as u64, Ordering::Relaxed));
     }
 }
 
-impl Write for Counted {
+impl Write for CountedFile {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let written = self.file.write(bytes)?;
         self.count(written);

@@ -1,8 +1,9 @@
 //! A bounded queue, and the thread that writes one export from it.
 
 use super::channel::{Channel, Message};
-use super::file::Undelivered;
-use super::{Destination, Kind, Open};
+use super::file::{DeliveryLoss, Destination};
+use super::kinds::{Kind, Open};
+use super::otlp::destination::without_credentials;
 use anyhow::Result;
 use report::export::{End, Exporter, Record, Run};
 use report::metrics::Family;
@@ -51,7 +52,7 @@ impl Summary {
     }
 
     /// Records that were accepted but not delivered.
-    pub fn lost(&self) -> Undelivered {
+    pub fn lost(&self) -> DeliveryLoss {
         self.dest.lost()
     }
 
@@ -111,7 +112,7 @@ impl Queue {
     pub fn start(kind: &'static Kind, open: Open, dest: Destination, run: Arc<Run>) -> Result<Queue> {
         let exporter = open(&dest, &run)?;
         let summary = Arc::new(Summary {
-            what: super::without_credentials(&kind.with(dest.text())),
+            what: without_credentials(&kind.with(dest.text())),
             dest,
             look: kind.look,
             written: AtomicU64::new(0),

@@ -13,7 +13,7 @@ use wire::types::Lookup;
 type Devices = HashMap<(u32, u32), Device>;
 
 /// The devices that all processes have queried so far.
-pub fn learnt(session: &Session, names: &MachineNames) -> io::Result<Devices> {
+pub fn queried(session: &Session, names: &MachineNames) -> io::Result<Devices> {
     let mut devices = Devices::new();
     for (device, value) in entries(session, "__device_uuid")? {
         let uuid = number(&value).map(|number| names.lookup(Lookup::DeviceUuid, number as i64));

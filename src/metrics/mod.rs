@@ -2,11 +2,12 @@
 //! thread.
 //!
 //! ```text
-//! GET /metrics -> Asker -> (event descriptor) -> Answers, a watch of the run -> families -> text
+//! GET /metrics -> SnapshotClient -> (event descriptor) -> Responder, a watch of the run -> families -> text
 //! ```
 
 mod devices;
 mod own;
+mod requests;
 mod scrapes;
 pub mod server;
 
@@ -18,21 +19,19 @@ use crate::timer::Timer;
 use crate::trace::script_set::Scripts;
 use report::metrics::{Family, Health, Metrics};
 use report::{Snapshot, metrics};
+use requests::{MetricsSnapshot, SnapshotRequests};
 use runtime::Session;
 use runtime::kernel::clock::{Clock, SystemClock};
 use runtime::read::event_loop::{Next, Watch};
 use runtime::run_stats::RunTimeStats;
-use rustix::event::{EventfdFlags, eventfd};
 use server::Server;
 use std::cell::RefCell;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
-use tokio::sync::oneshot;
 
 /// Shortest interval between two readings of the maps, for all clients together.
 const FRESH: Duration = Duration::from_millis(100);
@@ -44,34 +43,23 @@ const SWEEP: Duration = Duration::from_secs(1);
 const INTERVAL: Duration = Duration::from_secs(60);
 
 /// Number of records that each sink has dropped so far, by its name on the command line.
-pub type Dropped = Box<dyn Fn() -> Vec<(String, u64)>>;
-
-/// The families at one time.
-#[derive(Clone, Debug, Default)]
-pub struct Reading {
-    /// Families of the maps, then own metrics.
-    pub families: Arc<Vec<Family>>,
-    /// The error, if the maps could not be read.
-    pub error: Option<Arc<str>>,
-    /// The reason why not everything is traced.
-    pub unhealthy: Option<Arc<str>>,
-}
+pub type DropCounts = Box<dyn Fn() -> Vec<(String, u64)>>;
 
 /// Converts a session's maps to families.
-pub struct Gatherer<'a> {
+pub struct Collector<'a> {
     names: &'a MachineNames,
     scripts: &'a Scripts<'a>,
     metrics: Metrics,
-    dropped: Dropped,
+    dropped: DropCounts,
     /// While it exists, the kernel measures the runs of programs.
     counting: Option<RunTimeStats>,
 }
 
-impl<'a> Gatherer<'a> {
+impl<'a> Collector<'a> {
     /// Starts measuring the runs of programs, if the kernel permits it.
-    pub fn new(names: &'a MachineNames, scripts: &'a Scripts<'a>, dropped: Dropped) -> Gatherer<'a> {
+    pub fn new(names: &'a MachineNames, scripts: &'a Scripts<'a>, dropped: DropCounts) -> Collector<'a> {
         names.processes.track();
-        Gatherer {
+        Collector {
             names,
             scripts,
             metrics: Metrics::default(),
@@ -81,7 +69,7 @@ impl<'a> Gatherer<'a> {
     }
 
     /// The current families.
-    pub fn gather(&mut self, session: &Session) -> Reading {
+    pub fn collect(&mut self, session: &Session) -> MetricsSnapshot {
         let (mut families, error) = match self.maps(session) {
             Ok(families) => (families, None),
             Err(error) => (Vec::new(), Some(error.to_string().into())),
@@ -90,7 +78,7 @@ impl<'a> Gatherer<'a> {
         families.extend(health.families(session.manifest()));
         let has_probes = !session.manifest().programs.is_empty();
         let unhealthy = unhealthy(&self.scripts.untraced(), &health, has_probes).map(Arc::from);
-        Reading { families: Arc::new(families), error, unhealthy }
+        MetricsSnapshot { families: Arc::new(families), error, unhealthy }
     }
 
     fn maps(&mut self, session: &Session) -> io::Result<Vec<Family>> {
@@ -107,7 +95,7 @@ impl<'a> Gatherer<'a> {
     /// The contents of maps, without the keys of ended processes, which are deleted.
     fn settled(&mut self, session: &Session, maps: Vec<u32>) -> io::Result<Vec<Snapshot>> {
         // Devices come first, since the labels of ended processes become final here.
-        self.names.processes.learn_devices(devices::learnt(session, self.names)?);
+        self.names.processes.learn_devices(devices::queried(session, self.names)?);
         self.names.processes.look_again();
         let snapshots: io::Result<Vec<_>> = maps.into_iter().map(|map| session.snapshot(map, 0, 0)).collect();
         let mut snapshots = snapshots?;
@@ -137,52 +125,19 @@ impl<'a> Gatherer<'a> {
     }
 }
 
-/// Requests the families of the run from another thread.
-#[derive(Clone, Debug)]
-pub struct Asker {
-    bell: Arc<OwnedFd>,
-    questions: Sender<oneshot::Sender<Reading>>,
-}
-
-impl Asker {
-    /// The families, or `None` if the run has ended.
-    pub async fn ask(&self) -> Option<Reading> {
-        let (answer, answered) = oneshot::channel();
-        self.questions.send(answer).ok()?;
-        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
-        answered.await.ok()
-    }
-}
-
-/// Requests for the thread of the run.
-pub struct Questions {
-    bell: Arc<OwnedFd>,
-    questions: Receiver<oneshot::Sender<Reading>>,
-}
-
-/// Creates a channel for requests.
-///
-/// # Errors
-/// The errors of eventfd(2).
-pub fn questions() -> io::Result<(Asker, Questions)> {
-    let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-    let (sender, receiver) = channel();
-    Ok((Asker { bell: Arc::clone(&bell), questions: sender }, Questions { bell, questions: receiver }))
-}
-
 /// Serves requests in the event loop of a run.
-struct Answers<'a> {
-    questions: Questions,
-    gatherer: Rc<RefCell<Gatherer<'a>>>,
-    last: Option<(Instant, Reading)>,
+struct Responder<'a> {
+    requests: SnapshotRequests,
+    collector: Rc<RefCell<Collector<'a>>>,
+    last: Option<(Instant, MetricsSnapshot)>,
 }
 
-impl Answers<'_> {
-    fn reading(&mut self, session: &Session) -> Reading {
+impl Responder<'_> {
+    fn reading(&mut self, session: &Session) -> MetricsSnapshot {
         match &self.last {
             Some((when, reading)) if when.elapsed() < FRESH => reading.clone(),
             _ => {
-                let reading = self.gatherer.borrow_mut().gather(session);
+                let reading = self.collector.borrow_mut().collect(session);
                 self.last = Some((Instant::now(), reading.clone()));
                 reading
             }
@@ -190,14 +145,13 @@ impl Answers<'_> {
     }
 }
 
-impl Watch for Answers<'_> {
+impl Watch for Responder<'_> {
     fn fd(&self) -> RawFd {
-        self.questions.bell.as_raw_fd()
+        self.requests.fd()
     }
 
     fn ready(&mut self, session: &mut Session) -> Next {
-        let _ = rustix::io::read(&self.questions.bell, &mut [0u8; 8]);
-        while let Ok(answer) = self.questions.questions.try_recv() {
+        for answer in self.requests.take().collect::<Vec<_>>() {
             // The client may have closed its connection.
             let _ = answer.send(self.reading(session));
         }
@@ -208,7 +162,7 @@ impl Watch for Answers<'_> {
 /// Sends the families to exports periodically.
 struct Pusher<'a> {
     timer: Timer,
-    gatherer: Rc<RefCell<Gatherer<'a>>>,
+    collector: Rc<RefCell<Collector<'a>>>,
     queues: Rc<Vec<MetricsQueue>>,
 }
 
@@ -219,7 +173,7 @@ impl Watch for Pusher<'_> {
 
     fn ready(&mut self, session: &mut Session) -> Next {
         self.timer.take();
-        let reading = self.gatherer.borrow_mut().gather(session);
+        let reading = self.collector.borrow_mut().collect(session);
         let now = SystemClock.boot_ns();
         self.queues.iter().for_each(|queue| queue.send(&reading.families, now));
         Next::Continue
@@ -229,7 +183,7 @@ impl Watch for Pusher<'_> {
 /// Deletes keys of ended processes periodically.
 struct Sweeper<'a> {
     timer: Timer,
-    gatherer: Rc<RefCell<Gatherer<'a>>>,
+    collector: Rc<RefCell<Collector<'a>>>,
 }
 
 impl Watch for Sweeper<'_> {
@@ -240,14 +194,14 @@ impl Watch for Sweeper<'_> {
     fn ready(&mut self, session: &mut Session) -> Next {
         self.timer.take();
         // An error of the maps is reported when they are read for families.
-        let _ = self.gatherer.borrow_mut().sweep(session);
+        let _ = self.collector.borrow_mut().sweep(session);
         Next::Continue
     }
 }
 
 /// All metrics of a run.
-pub struct Exported<'a> {
-    gatherer: Rc<RefCell<Gatherer<'a>>>,
+pub struct MetricsOutputs<'a> {
+    collector: Rc<RefCell<Collector<'a>>>,
     queues: Rc<Vec<MetricsQueue>>,
     servers: Vec<Server>,
 }
@@ -257,31 +211,31 @@ pub struct Exported<'a> {
 /// # Errors
 /// An address is invalid or in use.
 pub fn bind(cli: &Cli) -> anyhow::Result<Vec<Server>> {
-    let asked = cli.export.iter().filter(|asked| asked.kind.name == export::OPENMETRICS);
-    asked.map(|asked| Server::bind(&asked.dest)).collect()
+    let requests = cli.export.iter().filter(|request| request.kind.name == export::kinds::OPENMETRICS);
+    requests.map(|request| Server::bind(&request.dest)).collect()
 }
 
-impl<'a> Exported<'a> {
+impl<'a> MetricsOutputs<'a> {
     /// Metrics for `servers` and the exports in `queues`; `None` if there are neither.
     pub fn new(
         servers: Vec<Server>,
         exports: &Exports,
         names: &'a MachineNames,
         scripts: &'a Scripts<'a>,
-    ) -> Option<Exported<'a>> {
+    ) -> Option<MetricsOutputs<'a>> {
         let queues = exports.metrics();
         if servers.is_empty() && queues.is_empty() {
             return None;
         }
         let summaries = exports.summaries();
-        let lost = move || {
+        let drop_counts = move || {
             let of = |summary: &Arc<export::Summary>| {
                 (summary.what.clone(), summary.dropped() + summary.lost().count)
             };
             summaries.iter().map(of).collect()
         };
-        let gatherer = Rc::new(RefCell::new(Gatherer::new(names, scripts, Box::new(lost))));
-        Some(Exported { gatherer, queues: Rc::new(queues), servers })
+        let collector = Rc::new(RefCell::new(Collector::new(names, scripts, Box::new(drop_counts))));
+        Some(MetricsOutputs { collector, queues: Rc::new(queues), servers })
     }
 
     /// Starts the servers and periodic exports.
@@ -290,21 +244,21 @@ impl<'a> Exported<'a> {
     /// No descriptor is available.
     pub fn watches(&mut self, messages: &Messages) -> io::Result<Vec<Box<dyn Watch + 'a>>> {
         let mut watches: Vec<Box<dyn Watch + 'a>> = Vec::new();
-        let gatherer = self.gatherer.clone();
-        watches.push(Box::new(Sweeper { timer: Timer::new(SWEEP, SWEEP)?, gatherer }));
+        let collector = self.collector.clone();
+        watches.push(Box::new(Sweeper { timer: Timer::new(SWEEP, SWEEP)?, collector }));
         for server in std::mem::take(&mut self.servers) {
-            let (asker, questions) = questions()?;
+            let (client, requests) = requests::channel()?;
             messages.note(&format!("metrics at http://{}/metrics", server.address));
-            server.start(asker);
-            watches.push(Box::new(Answers { questions, gatherer: self.gatherer.clone(), last: None }));
+            server.start(client);
+            watches.push(Box::new(Responder { requests, collector: self.collector.clone(), last: None }));
         }
         if !self.queues.is_empty() {
-            let every = crate::export::otlp::destination::environment("OTEL_METRIC_EXPORT_INTERVAL")
+            let every = export::otlp::destination::environment("OTEL_METRIC_EXPORT_INTERVAL")
                 .and_then(|ms| ms.parse().ok())
                 .map_or(INTERVAL, Duration::from_millis)
                 .max(FRESH);
-            let (gatherer, queues) = (self.gatherer.clone(), self.queues.clone());
-            watches.push(Box::new(Pusher { timer: Timer::new(every, every)?, gatherer, queues }));
+            let (collector, queues) = (self.collector.clone(), self.queues.clone());
+            watches.push(Box::new(Pusher { timer: Timer::new(every, every)?, collector, queues }));
         }
         Ok(watches)
     }
@@ -312,7 +266,7 @@ impl<'a> Exported<'a> {
     /// Sends the families at the end of the run.
     pub fn finish(&self, session: &Session) {
         if !self.queues.is_empty() {
-            let reading = self.gatherer.borrow_mut().gather(session);
+            let reading = self.collector.borrow_mut().collect(session);
             let now = SystemClock.boot_ns();
             self.queues.iter().for_each(|queue| queue.send(&reading.families, now));
         }

@@ -1,6 +1,6 @@
 //! Scrapers and the series that each has seen: a new counter begins at 0 for a scraper that returns.
 
-use super::Reading;
+use super::requests::MetricsSnapshot;
 use report::metrics::{Births, Family};
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -40,7 +40,7 @@ impl Default for Scrapes {
 impl Scrapes {
     /// The families as a client sees them. A client that announces periodic scrapes (`scrapes`) sees zeroes from
     /// its first scrape on, if the run began recently. Other clients see them from their second scrape on.
-    pub fn shown(&mut self, reader: Reader, scrapes: bool, reading: &Reading) -> Vec<Family> {
+    pub fn shown(&mut self, reader: Reader, scrapes: bool, reading: &MetricsSnapshot) -> Vec<Family> {
         self.readers.retain(|_, seen| seen.last.elapsed() < RECENT);
         let recent = self.readers.contains_key(&reader) || scrapes && self.begun.elapsed() < RECENT;
         if self.readers.len() >= READERS && !self.readers.contains_key(&reader) {
@@ -61,7 +61,7 @@ mod tests {
     use report::metrics::{Kind, Number, Point, Reading as Value};
     use std::sync::Arc;
 
-    fn reading(errors: &[(&str, u64)]) -> Reading {
+    fn reading(errors: &[(&str, u64)]) -> MetricsSnapshot {
         let point = |(result, count): &(&str, u64)| Point {
             labels: vec![("error_type".into(), (*result).into())],
             value: Value::Number(Number::from(*count)),
@@ -73,7 +73,7 @@ mod tests {
             kind: Kind::Counter,
             points: errors.iter().map(point).collect(),
         };
-        Reading { families: Arc::new(vec![family]), ..Reading::default() }
+        MetricsSnapshot { families: Arc::new(vec![family]), ..MetricsSnapshot::default() }
     }
 
     fn reader(agent: &str) -> Reader {

@@ -9,8 +9,9 @@
 //! resolve to loopback (DNS rebinding) reads nothing. Requests change nothing. Idle connections are closed in favour of new ones, so
 //! that they delay no scrape.
 
+use super::own;
+use super::requests::{MetricsSnapshot, SnapshotClient};
 use super::scrapes::{Reader, Scrapes};
-use super::{Asker, Reading, own};
 use anyhow::{Context, Result, bail};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -63,20 +64,20 @@ impl Server {
     }
 
     /// Serves from a separate thread until the process ends.
-    pub fn start(self, asker: Asker) {
+    pub fn start(self, client: SnapshotClient) {
         std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             // Without a runtime the socket closes, so scrapes are refused.
             if let Ok(runtime) = runtime {
-                tokio::task::LocalSet::new().block_on(&runtime, self.serve(asker));
+                tokio::task::LocalSet::new().block_on(&runtime, self.serve(client));
             }
         });
     }
 
-    async fn serve(self, asker: Asker) {
+    async fn serve(self, client: SnapshotClient) {
         let local = self.address.ip().is_loopback();
         let Ok(listener) = tokio::net::TcpListener::from_std(self.listener) else { return };
-        let service = Rc::new(Service { asker, local, scrapes: RefCell::default() });
+        let service = Rc::new(Service { client, local, scrapes: RefCell::default() });
         let mut connections = Connections::default();
         loop {
             let Ok((stream, peer)) = listener.accept().await else {
@@ -84,11 +85,11 @@ impl Server {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
-            let (service, has_asked) = (Rc::clone(&service), Rc::new(Cell::new(false)));
-            let asks = Rc::clone(&has_asked);
+            let (service, has_request) = (Rc::clone(&service), Rc::new(Cell::new(false)));
+            let set_request = Rc::clone(&has_request);
             let task = tokio::task::spawn_local(async move {
                 let answer = service_fn(|request| {
-                    asks.set(true);
+                    set_request.set(true);
                     service.answer(request, peer.ip())
                 });
                 let served = hyper::server::conn::http1::Builder::new()
@@ -99,7 +100,7 @@ impl Server {
                 // A client that does not read is disconnected.
                 let _ = tokio::time::timeout(4 * PATIENCE, served).await;
             });
-            connections.add(task.abort_handle(), has_asked);
+            connections.add(task.abort_handle(), has_request);
         }
     }
 }
@@ -110,15 +111,15 @@ struct Connections(VecDeque<(AbortHandle, Rc<Cell<bool>>)>);
 
 impl Connections {
     /// Makes room for another connection: closes the oldest one without a request, otherwise the oldest.
-    fn add(&mut self, task: AbortHandle, has_asked: Rc<Cell<bool>>) {
+    fn add(&mut self, task: AbortHandle, has_request: Rc<Cell<bool>>) {
         self.0.retain(|(task, _)| !task.is_finished());
         if self.0.len() >= CONNECTIONS {
-            let silent = self.0.iter().position(|(_, has_asked)| !has_asked.get());
+            let silent = self.0.iter().position(|(_, has_request)| !has_request.get());
             if let Some((oldest, _)) = self.0.remove(silent.unwrap_or(0)) {
                 oldest.abort();
             }
         }
-        self.0.push_back((task, has_asked));
+        self.0.push_back((task, has_request));
     }
 }
 
@@ -142,7 +143,7 @@ type Answer = Response<Full<Bytes>>;
 
 /// State for handling requests.
 struct Service {
-    asker: Asker,
+    client: SnapshotClient,
     /// True if it listens on loopback.
     local: bool,
     scrapes: RefCell<Scrapes>,
@@ -163,9 +164,9 @@ impl Service {
         Ok(match request.uri().path() {
             "/metrics" => self.metrics(request.headers(), peer, self.read().await),
             "/healthz" => match self.read().await {
-                Some(Reading { error: Some(why), .. } | Reading { unhealthy: Some(why), .. }) => {
-                    unavailable(&why)
-                }
+                Some(
+                    MetricsSnapshot { error: Some(why), .. } | MetricsSnapshot { unhealthy: Some(why), .. },
+                ) => unavailable(&why),
                 Some(_) => text(StatusCode::OK, "ok\n".into()),
                 None => unavailable("the run does not answer"),
             },
@@ -174,14 +175,14 @@ impl Service {
         })
     }
 
-    async fn read(&self) -> Option<Reading> {
-        tokio::time::timeout(PATIENCE, self.asker.ask()).await.ok()?
+    async fn read(&self) -> Option<MetricsSnapshot> {
+        tokio::time::timeout(PATIENCE, self.client.request()).await.ok()?
     }
 
-    fn metrics(&self, headers: &HeaderMap, address: IpAddr, reading: Option<Reading>) -> Answer {
+    fn metrics(&self, headers: &HeaderMap, address: IpAddr, reading: Option<MetricsSnapshot>) -> Answer {
         let reading = match reading {
             None => return unavailable("the run does not answer"),
-            Some(Reading { error: Some(error), .. }) => return unavailable(&error),
+            Some(MetricsSnapshot { error: Some(error), .. }) => return unavailable(&error),
             Some(reading) => reading,
         };
         let reader = Reader { address, agent: listed(headers, USER_AGENT) };

@@ -5,7 +5,7 @@
 //! that expands to several, such as an operation, keeps one number.
 
 use super::Repl;
-use crate::trace::compiler::{Compiler, Written};
+use crate::trace::compiler::{Compiler, SourceClause};
 use anyhow::{Result, anyhow, bail};
 use lang::builtins::table;
 use lang::builtins::table::Kind;
@@ -80,7 +80,7 @@ impl Clauses {
             return Ok(0);
         }
         let mut definitions = definitions(&compiler.source().text, &written, from, own);
-        let entry = |written: Written| {
+        let entry = |written: SourceClause| {
             let text = formatted(compiler.source().slice(written.span));
             (text, written.span.end as usize > own, written.parts)
         };
@@ -281,9 +281,9 @@ fn formatted(clause: &str) -> String {
 }
 
 /// The text of a script between byte `from` and `to` that is not part of a clause.
-fn definitions(text: &str, written: &[Written], from: usize, to: usize) -> String {
+fn definitions(text: &str, written: &[SourceClause], from: usize, to: usize) -> String {
     let (mut rest, mut at) = (String::new(), from);
-    for Written { span, .. } in written.iter().filter(|written| (written.span.end as usize) <= to) {
+    for SourceClause { span, .. } in written.iter().filter(|written| (written.span.end as usize) <= to) {
         rest += text.get(at..span.start as usize).unwrap_or("");
         at = span.end as usize;
     }

@@ -25,10 +25,11 @@ use crate::export::{self, Exports};
 use crate::script::{self, Script};
 use crate::symbolize::MachineNames;
 use crate::trace::compiler::Compiler;
-use crate::trace::late_files::{Extender, MappingReports};
-use crate::trace::overwritten_files::Overwritten;
+use crate::trace::extender::Extender;
+use crate::trace::late_files::MappingReports;
+use crate::trace::overwritten_files::OverwriteWatch;
 use crate::trace::script_set::Scripts;
-use crate::trace::unwinder::Caretaker;
+use crate::trace::unwind_updater::UnwindUpdater;
 use crate::trace::{exit_status, setup};
 use crate::{Failure, metrics};
 use anyhow::{Context, Result};
@@ -133,10 +134,10 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         if terminal { on_terminal(facts, messages) } else { on_pipe() }.map_err(Failure::wrong)?;
     let shown = setup::sink(cli, mouth.out(), mouth.notices(), true).map_err(Failure::wrong)?;
     let recorded = export::run(&epoch, "repl", argv.as_deref().unwrap_or_default(), &cli.pids);
-    let mut sink = Exports::open(&cli.export, &crate::export::Options::of(cli), &Arc::new(recorded), shown)
+    let mut sink = Exports::open(&cli.export, &cli.export_options(), &Arc::new(recorded), shown)
         .map_err(Failure::wrong)?;
     let servers = metrics::bind(cli).map_err(Failure::wrong)?;
-    let mut exported = metrics::Exported::new(servers, &sink, &names, &scripts);
+    let mut exported = metrics::MetricsOutputs::new(servers, &sink, &names, &scripts);
     let measuring = exported.as_mut().map_or(Ok(Vec::new()), |exported| exported.watches(messages));
     let joining = Joining::default();
     let repl = Rc::new(Repl {
@@ -249,7 +250,7 @@ impl<'a> Repl<'a> {
                 self.messages.warning(&format!("libraries that processes map later are not seen: {error}"))
             }
         }
-        if let Ok(overwritten) = Overwritten::new(self.extender, session) {
+        if let Ok(overwritten) = OverwriteWatch::new(self.extender, session) {
             self.joining.borrow_mut().push(Box::new(overwritten));
         }
         if self.terminal {
@@ -363,7 +364,7 @@ impl<'a> Repl<'a> {
         let mut traced = self.machine.scope().pids.clone();
         traced.extend(self.program.pid());
         self.extender.walk_stacks(maps).start_with(&traced);
-        match Caretaker::new(self.extender) {
+        match UnwindUpdater::new(self.extender) {
             Ok(caretaker) => self.joining.borrow_mut().push(Box::new(caretaker)),
             Err(error) => {
                 self.messages.warning(&format!("stacks of new processes go by frame pointers: {error}"))

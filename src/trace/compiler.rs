@@ -22,7 +22,7 @@ use wire::{Features, Manifest};
 
 /// A clause as the user wrote it.
 #[derive(Debug)]
-pub struct Written {
+pub struct SourceClause {
     /// Span in the script.
     pub span: Span,
     /// Numbers of the clauses that it was expanded to.
@@ -85,12 +85,12 @@ impl<'a> Compiler<'a> {
     }
 
     /// The clauses in the text, without those that expansion has added.
-    pub fn written(&self) -> Vec<Written> {
-        let mut all: Vec<Written> = Vec::new();
+    pub fn written(&self) -> Vec<SourceClause> {
+        let mut all: Vec<SourceClause> = Vec::new();
         for (clause, number) in self.clauses().zip(0..) {
             match all.iter_mut().find(|written| written.span == clause.span) {
                 Some(written) => written.parts.push(number),
-                None => all.push(Written { span: clause.span, parts: vec![number] }),
+                None => all.push(SourceClause { span: clause.span, parts: vec![number] }),
             }
         }
         all.retain(|written| written.span != Span::default());
@@ -385,12 +385,12 @@ impl<'a> Compiler<'a> {
     }
 
     /// Whether a file may be relevant, judged by its path.
-    pub fn may_want(&self, shown: &std::path::Path) -> bool {
+    pub fn may_probe(&self, shown: &std::path::Path) -> bool {
         self.targets().any(|target| self.machine.matches(target, shown))
     }
 
     /// The same for a program, which may have the CUDA runtime linked in.
-    pub fn may_want_program(&self, shown: &std::path::Path) -> bool {
+    pub fn may_probe_program(&self, shown: &std::path::Path) -> bool {
         self.targets().any(|target| self.machine.matches_program(target, shown))
     }
 

@@ -1,112 +1,17 @@
 //! Libraries that are mapped while a script runs. A program that we started is held until they are attached; mappings of other
 //! processes are reported after the fact.
 
-use super::script_set::Scripts;
-use super::unwinder::Unwinder;
-use crate::console::Messages;
-use crate::symbolize::MachineNames;
-use host::{Identity, Machine, process, untrusted_file};
+use super::extender::Extender;
+use host::{Identity, process, untrusted_file};
+use runtime::Session;
 use runtime::kernel::clock::{Clock, SystemClock};
 use runtime::process::{Mapped, MappedInode, Mapping, MappingWatch, Mappings, Question};
 use runtime::read::event_loop::{Next, Watch};
-use runtime::{Session, UnwindMaps};
-use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashSet;
 use std::fs::{File, Metadata};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
-
-/// Extends a running session to files that are mapped later.
-pub struct Extender<'a> {
-    /// Scripts that may probe them.
-    pub scripts: &'a Scripts<'a>,
-    machine: &'a Machine,
-    /// Source of symbols for stacks.
-    pub names: &'a MachineNames,
-    unwinder: OnceCell<Unwinder<'a>>,
-    /// Printer of notes and warnings.
-    pub messages: &'a Messages,
-    /// Devices and inodes of files that were mapped during the run, as far as reported.
-    heard: RefCell<HashSet<(u64, u64)>>,
-    /// Names of the libraries among them that were probed.
-    probed_late: RefCell<HashSet<String>>,
-    /// True if some mappings were missed, or may have been.
-    hears_badly: Cell<bool>,
-    /// Number of overwritten files.
-    overwritten: Cell<usize>,
-}
-
-impl<'a> Extender<'a> {
-    /// Creates an extender of `scripts`.
-    pub fn new(
-        scripts: &'a Scripts<'a>,
-        machine: &'a Machine,
-        names: &'a MachineNames,
-        unwinder: Option<Unwinder<'a>>,
-        messages: &'a Messages,
-    ) -> Extender<'a> {
-        let unwinder = unwinder.map(OnceCell::from).unwrap_or_default();
-        let (heard, probed_late, hears_badly, overwritten) = Default::default();
-        Extender { scripts, machine, names, unwinder, messages, heard, probed_late, hears_badly, overwritten }
-    }
-
-    /// Reports that probes were attached to a file that was loaded during the run.
-    fn note_attached(&self, more: usize, file: &Path, how: &str) {
-        let (name, s) = (file.file_name().unwrap_or_default().display(), if more == 1 { "" } else { "s" });
-        self.messages.note(&format!("Attached {more} more probe{s} to `{name}` ({how})"));
-    }
-
-    /// Whether a file that may be this one was mapped during the run.
-    pub fn has_heard_of(&self, file: &Identity) -> bool {
-        self.heard.borrow().iter().any(|&(device, inode)| file.may_be(device, inode))
-    }
-
-    /// Whether a library that was loaded during the run was probed as `target`: `libcuda`.
-    pub fn has_probed_late(&self, target: &str) -> bool {
-        let stem = format!("lib{}.so", target.trim_start_matches("lib"));
-        self.probed_late.borrow().iter().any(|name| name.starts_with(&stem))
-    }
-
-    fn probed(&self, library: &Path) {
-        let name = library.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        self.probed_late.borrow_mut().insert(name);
-    }
-
-    /// Whether mappings may have been missed.
-    pub fn hears_badly(&self) -> bool {
-        self.hears_badly.get()
-    }
-
-    /// Records that mappings may be missed from now on.
-    pub fn miss_some(&self) {
-        self.hears_badly.set(true);
-    }
-
-    /// See [`Scripts::leave_overwritten`].
-    pub fn leave_overwritten(&self, session: &mut Session, open: &Path, shown: &Path) -> bool {
-        let was_overwritten = self.scripts.leave_overwritten(session, open, shown);
-        if was_overwritten {
-            self.overwritten.update(|count| count + 1);
-            self.unwinder().inspect(|unwinder| unwinder.leave_overwritten(open));
-        }
-        was_overwritten
-    }
-
-    fn hear_of(&self, identity: (u64, u64)) {
-        self.heard.borrow_mut().insert(identity);
-    }
-
-    /// Returns the owner of the unwind tables, if stacks are walked.
-    pub fn unwinder(&self) -> Option<&Unwinder<'a>> {
-        self.unwinder.get()
-    }
-
-    /// Starts unwind tables, when the first script that walks stacks has joined.
-    pub fn walk_stacks(&self, maps: UnwindMaps) -> &Unwinder<'a> {
-        self.unwinder.get_or_init(|| Unwinder::new(maps, self.messages))
-    }
-}
+use std::path::PathBuf;
 
 /// Handles requests of the doorman of a started program: the thread that maps a file waits.
 pub struct HeldMappings<'a> {
@@ -130,7 +35,7 @@ impl<'a> HeldMappings<'a> {
     fn report_late(&mut self) {
         let late = self.mappings.late();
         if late > std::mem::replace(&mut self.late, late) {
-            self.extender.miss_some();
+            self.extender.miss_mappings();
             self.extender.messages.lost(
                 "the program waited for seconds until a library was attached, and went on: calls may be missing",
             );
@@ -150,12 +55,12 @@ impl<'a> HeldMappings<'a> {
     fn consider(&self, mapping: &Mapping, session: &mut Session) {
         let when = format!("about to be mapped by thread {}", mapping.tid);
         let (start, before) = (SystemClock.boot_ns(), session.attached());
-        self.extender.hear_of(mapping.identity());
+        self.extender.add_mapped(mapping.identity());
         self.extender.leave_overwritten(session, &mapping.open, &mapping.shown);
         self.extender.scripts.extend(session, &mapping.open, &mapping.shown, &when);
         let more = session.attached().saturating_sub(before);
         if more > 0 {
-            self.extender.probed(&mapping.shown);
+            self.extender.add_probed(&mapping.shown);
             let end = SystemClock.boot_ns();
             self.extender.names.waited(mapping.tid, start..end);
             let took = report::recording::summary::time(end - start);
@@ -166,7 +71,7 @@ impl<'a> HeldMappings<'a> {
     /// Examines a program that is about to run: it may have the CUDA runtime linked in, whatever its name is.
     fn consider_program(&self, program: &Mapping, session: &mut Session) {
         let when = format!("about to be executed by thread {}", program.tid);
-        self.extender.hear_of(program.identity());
+        self.extender.add_mapped(program.identity());
         self.extender.leave_overwritten(session, &program.open, &program.shown);
         self.extender.scripts.extend_program(session, &program.open, &program.shown, &when);
     }
@@ -273,8 +178,8 @@ impl<'a> MappingReports<'a> {
         if self.is_held && !any && !session.is_traced(mapped.pid) {
             return;
         }
-        self.extender.hear_of((mapped.inode.device, mapped.inode.number));
-        if self.extender.scripts.may_want(&mapped.path) {
+        self.extender.add_mapped((mapped.inode.device, mapped.inode.number));
+        if self.extender.scripts.may_probe(&mapped.path) {
             self.extender.names.processes.meet(mapped.pid);
         }
         if any || session.is_traced(mapped.pid) {
@@ -304,10 +209,10 @@ impl<'a> MappingReports<'a> {
             self.extender.note_attached(more, &mapped.path, &how);
         }
         if more > 0 {
-            self.extender.probed(&mapped.path);
+            self.extender.add_probed(&mapped.path);
         }
         if more > 0 && self.is_held {
-            self.extender.miss_some();
+            self.extender.miss_mappings();
             self.extender.messages.lost(&format!(
                 "{}: mapped first and made executable later, which does not hold the program: calls may be missing",
                 mapped.path.display()
@@ -322,25 +227,25 @@ impl MappingReports<'_> {
     /// failure: the next process that maps the file provides it.
     fn leave_unopened(&self, mapped: &Mapped, error: &std::io::Error) {
         let is_exhausted = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM));
-        if is_exhausted && self.extender.scripts.may_want(&mapped.path) {
-            self.extender.miss_some();
+        if is_exhausted && self.extender.scripts.may_probe(&mapped.path) {
+            self.extender.miss_mappings();
             self.extender.messages.lost(&format!("{}: not traced: {error}", mapped.path.display()));
         }
     }
 }
 
 /// A mapped file, with a path that stays valid.
-struct Opened {
+struct MappedFile {
     path: PathBuf,
     /// Keeps the file open while the path, which refers to this descriptor, is used.
     _held: Option<File>,
 }
 
 /// Opens a mapped file. If the process has already ended, its path is tried in the root of this process.
-fn open(mapped: &Mapped) -> std::io::Result<Opened> {
+fn open(mapped: &Mapped) -> std::io::Result<MappedFile> {
     let is_it = |file: &Metadata| (file.dev(), file.ino()) == (mapped.inode.device, mapped.inode.number);
     if mapped.path.metadata().is_ok_and(|file| is_it(&file)) {
-        return Ok(Opened { path: mapped.path.clone(), _held: None });
+        return Ok(MappedFile { path: mapped.path.clone(), _held: None });
     }
     let inside = mapped.path.strip_prefix("/").unwrap_or(&mapped.path);
     let file = untrusted_file::open(&PathBuf::from(format!("/proc/{}/root", mapped.pid)).join(inside))?;
@@ -349,7 +254,7 @@ fn open(mapped: &Mapped) -> std::io::Result<Opened> {
         return Err(std::io::ErrorKind::NotFound.into());
     }
     let path = format!("/proc/self/fd/{}", file.as_raw_fd()).into();
-    Ok(Opened { path, _held: Some(file) })
+    Ok(MappedFile { path, _held: Some(file) })
 }
 
 impl MappingReports<'_> {
@@ -378,7 +283,7 @@ impl Watch for MappingReports<'_> {
             self.consider(&mapped, session);
         }
         if self.watch.lost() > 0 && !self.is_held && !std::mem::replace(&mut self.said_lost, true) {
-            self.extender.miss_some();
+            self.extender.miss_mappings();
             self.extender.messages.lost("too many library loads at once: some may not be traced");
         }
         Next::Continue

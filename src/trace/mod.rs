@@ -3,13 +3,16 @@
 pub mod compiler;
 pub mod ended_processes;
 pub mod exit_status;
+pub mod extender;
 pub mod late_files;
 pub mod overwritten_files;
 pub mod script_set;
 pub mod setup;
 pub mod traced_processes;
 pub mod unmapped_files;
+pub mod unwind_updater;
 pub mod unwinder;
+pub mod watched_files;
 
 pub use ended_processes::EndedProcesses;
 

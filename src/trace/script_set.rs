@@ -1,7 +1,7 @@
 //! The scripts of a session. Each is compiled to modules: one when it joins, one per file that appears later.
 
 use super::compiler::Compiler;
-use super::overwritten_files::WatchedFiles;
+use super::watched_files::WatchedFiles;
 use crate::console::Messages;
 use anyhow::Result;
 use host::Machine;
@@ -25,7 +25,7 @@ pub struct Scripts<'a> {
     features: Features,
     /// Same as in [`AttachOptions`].
     link_pid: Option<u32>,
-    attached: RefCell<BTreeMap<u32, Attached<'a>>>,
+    attached: RefCell<BTreeMap<u32, AttachedScript<'a>>>,
     known: RefCell<SessionState>,
     /// Files that could not be traced, with the reason.
     untraced: RefCell<BTreeMap<PathBuf, String>>,
@@ -33,7 +33,7 @@ pub struct Scripts<'a> {
     pub watched: WatchedFiles,
 }
 
-struct Attached<'a> {
+struct AttachedScript<'a> {
     compiler: Compiler<'a>,
     modules: Vec<ModuleId>,
 }
@@ -48,7 +48,7 @@ impl<'a> Scripts<'a> {
         link_pid: Option<u32>,
     ) -> Scripts<'a> {
         let known = RefCell::new(first.known());
-        let first = Attached { compiler: first, modules: vec![ModuleId::default()] };
+        let first = AttachedScript { compiler: first, modules: vec![ModuleId::default()] };
         let attached = RefCell::new(BTreeMap::from([(0, first)]));
         let (untraced, watched) = Default::default();
         Scripts { machine, messages, features, link_pid, attached, known, untraced, watched }
@@ -66,7 +66,7 @@ impl<'a> Scripts<'a> {
     pub fn add(&self, session: &mut Session, number: u32, mut compiler: Compiler<'a>) -> Result<Module> {
         let compiled = compiler.compile(&self.features, self.link_pid.is_some(), Some(session.manifest()))?;
         let module = self.join(session, &compiled, compiler.known())?;
-        let attached = Attached { compiler, modules: vec![module.id] };
+        let attached = AttachedScript { compiler, modules: vec![module.id] };
         self.attached.borrow_mut().insert(number, attached);
         Ok(module)
     }
@@ -83,7 +83,7 @@ impl<'a> Scripts<'a> {
         compiled: &Compiled,
     ) -> Result<()> {
         let module = self.join(session, compiled, compiler.known())?;
-        self.attached.borrow_mut().insert(number, Attached { compiler, modules: vec![module.id] });
+        self.attached.borrow_mut().insert(number, AttachedScript { compiler, modules: vec![module.id] });
         Ok(())
     }
 
@@ -112,7 +112,9 @@ impl<'a> Scripts<'a> {
         match fits {
             Ok(()) => self.add(session, number, script).map(drop),
             Err(error) => {
-                self.attached.borrow_mut().insert(number, Attached { compiler: script, modules: vec![] });
+                self.attached
+                    .borrow_mut()
+                    .insert(number, AttachedScript { compiler: script, modules: vec![] });
                 Err(error)
             }
         }
@@ -176,19 +178,19 @@ impl<'a> Scripts<'a> {
     /// Attaches the scripts to a later file, if its name matches a target; reports the result. `open` is its path
     /// for opening.
     pub fn extend(&self, session: &mut Session, open: &Path, shown: &Path, when: &str) {
-        if self.may_want(shown) {
+        if self.may_probe(shown) {
             self.extend_by_content(session, open, shown, when);
         }
     }
 
     /// Whether a script may have a probe in a file, judged by its path.
-    pub fn may_want(&self, shown: &Path) -> bool {
-        self.attached.borrow().values().any(|script| script.compiler.may_want(shown))
+    pub fn may_probe(&self, shown: &Path) -> bool {
+        self.attached.borrow().values().any(|script| script.compiler.may_probe(shown))
     }
 
     /// The same for a program, which may have the CUDA runtime linked in.
     pub fn extend_program(&self, session: &mut Session, open: &Path, shown: &Path, when: &str) {
-        if self.attached.borrow().values().any(|script| script.compiler.may_want_program(shown)) {
+        if self.attached.borrow().values().any(|script| script.compiler.may_probe_program(shown)) {
             self.extend_by_content(session, open, shown, when);
         }
     }
@@ -228,7 +230,7 @@ impl<'a> Scripts<'a> {
         missing.sort_unstable();
         missing.dedup();
         let nothing =
-            |script: &Attached| script.modules.len() == 1 && !script.compiler.waits_for().is_empty();
+            |script: &AttachedScript| script.modules.len() == 1 && !script.compiler.waits_for().is_empty();
         let is_missing = attached.values().all(nothing);
         // A file that was loaded but could not be traced was already reported.
         if is_missing && self.untraced.borrow().is_empty() {

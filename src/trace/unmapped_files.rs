@@ -1,6 +1,6 @@
 //! Probed files that no traced process has mapped: a count of 0 in them does not mean that a function was not called.
 
-use super::late_files::Extender;
+use super::extender::Extender;
 use crate::console::Messages;
 use host::Machine;
 use lang::catalog::FileId;
@@ -15,7 +15,7 @@ use wire::manifest::{Attach, Compiled};
 const NAMED: usize = 3;
 
 /// The targets at the start of a run that no process has mapped.
-pub struct Unmapped<'a> {
+pub struct UnmappedTargets<'a> {
     machine: &'a Machine,
     /// Targets as written, with their files.
     targets: Vec<(String, Vec<FileId>)>,
@@ -23,9 +23,9 @@ pub struct Unmapped<'a> {
     mapped: Vec<FileId>,
 }
 
-impl<'a> Unmapped<'a> {
+impl<'a> UnmappedTargets<'a> {
     /// Collects the targets of the first modules of a run; `pids` are processes that already run.
-    pub fn new(machine: &'a Machine, modules: &[Compiled], pids: &[u32]) -> Unmapped<'a> {
+    pub fn new(machine: &'a Machine, modules: &[Compiled], pids: &[u32]) -> UnmappedTargets<'a> {
         let programs = modules.iter().flat_map(|module| &module.manifest.programs);
         let sites = programs.flat_map(|program| match &program.attach {
             Attach::Uprobes { sites, .. } => &sites[..],
@@ -36,7 +36,7 @@ impl<'a> Unmapped<'a> {
         targets.iter_mut().for_each(|(_, files)| files.retain(|file| probed.contains(file)));
         targets.retain(|(_, files)| !files.is_empty());
         let mapped = machine.mapped_by(pids, probed.into_iter());
-        Unmapped { machine, targets, mapped }
+        UnmappedTargets { machine, targets, mapped }
     }
 
     /// Reports at the end what was never mapped. A path in the script is always reported. Libraries that were
@@ -49,13 +49,13 @@ impl<'a> Unmapped<'a> {
         extender: &Extender,
         messages: &Messages,
     ) -> bool {
-        if !self.is_known(ending, child) || extender.hears_badly() {
+        if !self.is_known(ending, child) || extender.may_miss_mappings() {
             return false;
         }
         let is_mapped = |&file: &FileId| {
             let identity = self.machine.identity(file);
             self.mapped.contains(&file)
-                || extender.has_heard_of(identity)
+                || extender.was_mapped(identity)
                 || child.is_some_and(|child| child.has_mapped(&(identity.device, identity.inode)))
         };
         let (mapped, unmapped): (Vec<_>, Vec<_>) = self

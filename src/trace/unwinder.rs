@@ -6,27 +6,20 @@
 //! frame pointer.
 
 use super::compiler::Compiler;
-use super::late_files::Extender;
 use crate::console::Messages;
-use crate::timer::Timer;
 use anyhow::{Context, Result};
 use host::eh_frame::{Segments, Source};
 use host::process::{self, Mapping, MappingName};
+use runtime::UnwindMaps;
 use runtime::process::{FileState, Mapped, Place};
-use runtime::read::event_loop::{Next, Watch};
-use runtime::{Session, UnwindMaps};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
-use std::io;
-use std::os::fd::RawFd;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
 /// Size in bytes above which unwind information is read in the background.
 const LARGE: usize = 4 << 20;
-/// Period of checks for processes without tables, and for tables from the background.
-const TICK: Duration = Duration::from_millis(50);
 /// Number of possibly unmapped areas that are tolerated.
 const STALE_AREAS: usize = 256;
 
@@ -45,8 +38,8 @@ struct Inner {
     /// Keys of files at which programs were held.
     keys: HashMap<FileState, FileKey>,
     processes: HashMap<u32, Process>,
-    finished: Receiver<Finished>,
-    finish: Sender<Finished>,
+    finished: Receiver<BackgroundTable>,
+    finish: Sender<BackgroundTable>,
     rows: usize,
     bytes: usize,
 }
@@ -107,7 +100,7 @@ impl Area {
 }
 
 /// A table that was read in the background.
-struct Finished {
+struct BackgroundTable {
     table: u32,
     shown: String,
     rows: usize,
@@ -341,7 +334,7 @@ impl Inner {
         std::thread::spawn(move || drop(finish.send(read(table, &source, shown))));
     }
 
-    fn fill(&mut self, finished: &Finished) -> Result<()> {
+    fn fill(&mut self, finished: &BackgroundTable) -> Result<()> {
         let chunks = finished.chunks.as_ref().context("more rows than a table can have")?;
         self.bytes += self.maps.fill(finished.table, chunks)?;
         self.rows += finished.rows;
@@ -354,7 +347,6 @@ impl Inner {
         }
     }
 
-    /// Removes processes that have ended, since their ids may be reused.
     fn forget_gone(&mut self) {
         let gone: Vec<u32> =
             self.processes.keys().copied().filter(|&pid| executable(pid).next().is_none()).collect();
@@ -362,11 +354,11 @@ impl Inner {
     }
 }
 
-fn read(table: u32, source: &Source, shown: String) -> Finished {
+fn read(table: u32, source: &Source, shown: String) -> BackgroundTable {
     let start = Instant::now();
     let rows = source.rows();
     let chunks = wire::unwind::chunks(&rows);
-    Finished { table, shown, rows: rows.len(), chunks, took: start.elapsed() }
+    BackgroundTable { table, shown, rows: rows.len(), chunks, took: start.elapsed() }
 }
 
 fn area(mapping: &Mapping) -> Area {
@@ -382,43 +374,24 @@ fn shown(mapping: &Mapping) -> String {
     }
 }
 
-/// Checks periodically for processes without tables, and for tables from the background.
-pub struct Caretaker<'a> {
-    timer: Timer,
-    extender: &'a Extender<'a>,
-    ticks: u64,
-}
-
-/// Number of ticks between two searches for ended processes.
-const GONE_TICKS: u64 = 100;
-
-impl<'a> Caretaker<'a> {
-    /// Creates the periodic task for the unwinder of `extender`.
-    ///
-    /// # Errors
-    /// The errors of timerfd_create(2).
-    pub fn new(extender: &'a Extender<'a>) -> io::Result<Caretaker<'a>> {
-        let timer = Timer::new(TICK, TICK)?;
-        Ok(Caretaker { timer, extender, ticks: 0 })
-    }
-
-    fn tick(&mut self, unwinder: &Unwinder<'_>) {
-        let unknown = unwinder.inner.borrow().maps.take_unknown().unwrap_or_default();
-        for pid in unknown {
-            self.extender.names.remember(pid);
-            unwinder.look(pid);
-        }
-        let finished: Vec<Finished> = unwinder.inner.borrow().finished.try_iter().collect();
-        finished.iter().for_each(|table| unwinder.take(table));
-        self.ticks += 1;
-        if self.ticks.is_multiple_of(GONE_TICKS) {
-            unwinder.inner.borrow_mut().forget_gone();
-        }
-    }
-}
-
 impl Unwinder<'_> {
-    fn take(&self, table: &Finished) {
+    /// Processes without tables in which a walk has begun since the last call.
+    pub fn take_unknown(&self) -> Vec<u32> {
+        self.inner.borrow().maps.take_unknown().unwrap_or_default()
+    }
+
+    /// Removes processes that have ended, since their ids may be reused.
+    pub fn forget_gone(&self) {
+        self.inner.borrow_mut().forget_gone();
+    }
+
+    /// Adds the tables that were read in the background.
+    pub fn fill_finished(&self) {
+        let tables: Vec<BackgroundTable> = self.inner.borrow().finished.try_iter().collect();
+        tables.iter().for_each(|table| self.fill(table));
+    }
+
+    fn fill(&self, table: &BackgroundTable) {
         let filled = self.inner.borrow_mut().fill(table);
         match filled {
             Ok(()) => self.messages.detail(|| {
@@ -426,20 +399,6 @@ impl Unwinder<'_> {
             }),
             Err(error) => self.messages.warning(&format!("{}: no unwind table: {error:#}", table.shown)),
         }
-    }
-}
-
-impl Watch for Caretaker<'_> {
-    fn fd(&self) -> RawFd {
-        self.timer.fd()
-    }
-
-    fn ready(&mut self, _: &mut Session) -> Next {
-        self.timer.take();
-        if let Some(unwinder) = self.extender.unwinder() {
-            self.tick(unwinder);
-        }
-        Next::Continue
     }
 }
 

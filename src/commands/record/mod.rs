@@ -3,13 +3,14 @@
 //! It runs a normal script: `span()` for all calls, with more attributes for some; `--kernel` adds the ioctls of NVIDIA's driver.
 //! `--export` replaces the default file.
 
+use crate::Failure;
 use crate::cli::Cli;
 use crate::commands::trace::{self, Recording};
 use crate::console::Messages;
-use crate::export::{self, ExportRequest, Summary};
+use crate::export::Summary;
+use crate::export::kinds::{ExportRequest, KINDS};
 use crate::script::{self, Script};
 use crate::timer::Timer;
-use crate::{Failure, export::KINDS};
 use anyhow::{Context, Result, bail};
 use lang::Source;
 use report::recording::summary;
@@ -96,7 +97,7 @@ fn exports(cli: &Cli) -> Result<Vec<ExportRequest>> {
     });
     let path = path.into_iter().find(|path| path.symlink_metadata().is_err()).context("no name is left")?;
     let kind = KINDS.iter().find(|kind| kind.name == "jsonl").context("jsonl is a kind of export")?;
-    Ok(vec![export::ExportRequest { kind, dest: path.to_string_lossy().into_owned(), only_new: true }])
+    Ok(vec![ExportRequest { kind, dest: path.to_string_lossy().into_owned(), only_new: true }])
 }
 
 /// Checks that the default folder is not a link of another user, who could redirect the recording.

@@ -4,7 +4,8 @@ mod files;
 
 use crate::cli::{Cli, Format};
 use crate::console::Messages;
-use crate::export::{Destination, ExportRequest, KINDS};
+use crate::export::Destination;
+use crate::export::kinds::{ExportRequest, KINDS};
 use crate::terminal;
 use anyhow::{Context, Result, bail};
 use report::export::otlp::traces::Per;

@@ -3,9 +3,8 @@
 //! Facts: the specification of OTLP (retryable statuses, `Retry-After`), gRPC over HTTP/2 (a message is a flag byte for compression,
 //! its length in 4 bytes, and its data; the status is in the trailers, or in the headers if there is no message).
 
-use super::destination::{Protocol, Target};
+use super::destination::{Protocol, Target, without_credentials};
 use super::tls;
-use crate::export::without_credentials;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use http_body_util::{BodyExt, Full};
@@ -64,7 +63,7 @@ impl Connection {
 
 /// Result of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Sent {
+pub enum SendOutcome {
     /// The receiver accepted it, except for some items.
     Taken {
         /// Number of spans or series that the receiver rejected.
@@ -107,13 +106,13 @@ impl Client {
         request: &otlp::Request,
         patience: Duration,
         fails: &(dyn Fn(String) + Sync),
-    ) -> Sent {
+    ) -> SendOutcome {
         let deadline = Instant::now() + patience;
         let mut pause = FIRST_PAUSE;
         loop {
             let timeout = self.target.timeout;
             let failure = match tokio::time::timeout(timeout, self.attempt(request)).await {
-                Ok(Ok((refused, message))) => return Sent::Taken { refused, message },
+                Ok(Ok((refused, message))) => return SendOutcome::Taken { refused, message },
                 Ok(Err(failure)) => failure,
                 Err(_) => Failure::passing(format!("no answer after {timeout:?}")),
             };
@@ -125,7 +124,7 @@ impl Client {
             match next.filter(|next| *next < deadline) {
                 Some(next) => tokio::time::sleep_until(next).await,
                 None => {
-                    return Sent::Failed(format!(
+                    return SendOutcome::Failed(format!(
                         "{}: {}",
                         without_credentials(&self.target.uri.to_string()),
                         failure.reason

@@ -269,6 +269,16 @@ pub fn resource(variables: Variables<'_>) -> Attributes {
     attributes
 }
 
+/// A destination without user and password in its URL: `otlp=http://user:secret@host` becomes `otlp=http://host`.
+pub fn without_credentials(what: &str) -> String {
+    let Some((scheme, rest)) = what.split_once("://") else { return what.to_owned() };
+    let authority = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    match rest[..authority].rfind('@') {
+        Some(at) => format!("{scheme}://{}", &rest[at + 1..]),
+        None => what.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -349,5 +359,16 @@ mod tests {
         };
         let expected = [("deployment.environment.name", "x,y"), ("service.name", "b")];
         assert_eq!(resource(&set), expected.map(|(key, value)| (key.to_owned(), Data::Text(value.into()))));
+    }
+
+    #[test]
+    fn no_password_is_shown() {
+        assert_eq!(
+            without_credentials("otlp=http://user:s3c@ret@host:4318/v1@2"),
+            "otlp=http://host:4318/v1@2"
+        );
+        for plain in ["jsonl=/tmp/a@b", "otlp=grpc://host:4317", "otlp=http://host/x@y"] {
+            assert_eq!(without_credentials(plain), plain);
+        }
     }
 }

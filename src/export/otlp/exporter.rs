@@ -3,7 +3,7 @@
 use super::destination::{Destination, environment};
 use super::outbox::Outbox;
 use super::{destination, process, traces};
-use crate::export;
+use crate::export::file;
 use anyhow::Result;
 use report::export::otlp::spans::{Batch, Settings};
 use report::export::otlp::traces::Parent;
@@ -52,7 +52,7 @@ impl Way {
 ///
 /// # Errors
 /// The destination is invalid, or its file cannot be written.
-pub fn open(dest: &export::Destination, run: &Arc<Run>) -> Result<Box<dyn Exporter>> {
+pub fn open(dest: &file::Destination, run: &Arc<Run>) -> Result<Box<dyn Exporter>> {
     let disabled = environment("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"));
     let way = match Destination::new(dest.text(), &environment)? {
         _ if disabled => {

@@ -7,9 +7,9 @@
 //! During the run a request is retried for minutes, since a receiver may be restarted. After the run, one deadline holds for all
 //! remaining requests.
 
-use super::client::{Client, Sent};
+use super::client::{Client, SendOutcome};
 use super::destination::Target;
-use crate::export::Destination;
+use crate::export::file::Destination;
 use anyhow::{Context, Result};
 use report::export::otlp::{Encoding, Request, Signal};
 use std::io;
@@ -30,13 +30,13 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// Queue of requests to a server; see the module documentation.
 pub struct Outbox {
-    shared: Arc<Shared>,
+    shared: Arc<OutboxState>,
     requests: Option<UnboundedSender<Request>>,
     thread: Option<JoinHandle<()>>,
     encodings: [Encoding; 2],
 }
 
-struct Shared {
+struct OutboxState {
     dest: Destination,
     targets: [Target; 2],
     waiting: Mutex<Waiting>,
@@ -70,7 +70,7 @@ impl Outbox {
         let targets = [traces, metrics];
         let encodings = [0, 1].map(|at: usize| targets[at].protocol.encoding());
         let shared =
-            Arc::new(Shared { dest, targets, waiting: Mutex::default(), settled: Condvar::default() });
+            Arc::new(OutboxState { dest, targets, waiting: Mutex::default(), settled: Condvar::default() });
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
@@ -124,7 +124,7 @@ impl Drop for Outbox {
     }
 }
 
-impl Shared {
+impl OutboxState {
     fn lock(&self) -> MutexGuard<'_, Waiting> {
         self.waiting.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
@@ -154,7 +154,7 @@ impl Shared {
     }
 
     /// Sends a request until it is accepted or given up.
-    async fn deliver(self: Arc<Shared>, request: Request) {
+    async fn deliver(self: Arc<OutboxState>, request: Request) {
         let at = index(request.signal);
         let known = self.lock().idle[at].pop();
         let mut client = known.unwrap_or_else(|| Client::new(self.targets[at].clone()));
@@ -164,12 +164,12 @@ impl Shared {
             biased;
             () = self.over() => {
                 let waited = || format!("no answer after {:.1?}", begun.elapsed());
-                Sent::Failed(self.dest.obstacle().unwrap_or_else(waited))
+                SendOutcome::Failed(self.dest.obstacle().unwrap_or_else(waited))
             }
             sent = client.send(&request, patience, &fails) => sent,
         };
         match sent {
-            Sent::Taken { refused, message } => {
+            SendOutcome::Taken { refused, message } => {
                 self.dest.set_obstacle(None);
                 self.dest.deliver(request.items.saturating_sub(refused));
                 match refused {
@@ -181,7 +181,7 @@ impl Shared {
                     }
                 }
             }
-            Sent::Failed(reason) => self.dest.lose(request.items, reason),
+            SendOutcome::Failed(reason) => self.dest.lose(request.items, reason),
         }
         let mut waiting = self.lock();
         waiting.bytes -= request.body.len();
@@ -192,7 +192,7 @@ impl Shared {
 }
 
 /// Sends requests until the queue is closed and all have completed.
-async fn send_all(mut queue: UnboundedReceiver<Request>, shared: Arc<Shared>) {
+async fn send_all(mut queue: UnboundedReceiver<Request>, shared: Arc<OutboxState>) {
     let mut on_their_way = JoinSet::new();
     loop {
         while on_their_way.len() >= AT_ONCE {

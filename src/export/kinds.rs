@@ -1,0 +1,190 @@
+//! The kinds of `--export KIND=DEST`. A new kind is a row in [`KINDS`] and a format in `report::export`.
+
+use super::file::{Destination, size_in_bytes};
+use anyhow::Result;
+use report::export::otlp::traces::Per;
+use report::export::{Exporter, Run};
+use std::sync::Arc;
+
+/// A parsed `--export` option.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ExportRequest {
+    /// `jsonl`
+    pub kind: &'static Kind,
+    /// `trace.jsonl`
+    pub dest: String,
+    /// True if the user did not choose the name, so that the file must be new.
+    pub only_new: bool,
+}
+
+/// A kind of export.
+#[derive(Debug)]
+pub struct Kind {
+    /// Name before the `=`.
+    pub name: &'static str,
+    /// Notation of the destination after the `=`.
+    pub dest: &'static str,
+    /// One line of help.
+    pub doc: &'static str,
+    /// Opens the exporter; `None` if the kind does not process records.
+    pub open: Option<Open>,
+    /// True if it exports maps as metrics, periodically or on request.
+    pub metrics: bool,
+    /// True if it has a default destination.
+    pub optional: bool,
+    /// How to view its file `FILE`.
+    pub look: Option<&'static str>,
+}
+
+/// Opens an export. It is called again for the next file when one has reached its limit.
+pub type Open = fn(&Destination, &Arc<Run>) -> Result<Box<dyn Exporter>>;
+
+impl Kind {
+    /// The option: `jsonl=t.jsonl`, `otlp`.
+    pub fn with(&self, dest: &str) -> String {
+        if dest.is_empty() { self.name.into() } else { format!("{}={dest}", self.name) }
+    }
+}
+
+/// How to view files for Perfetto.
+const PERFETTO: Option<&str> = Some("open it at https://ui.perfetto.dev");
+
+impl PartialEq for Kind {
+    fn eq(&self, other: &Kind) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Kind {}
+
+/// The kind that is scraped, and sends nothing.
+pub const OPENMETRICS: &str = "openmetrics";
+
+/// All kinds.
+pub static KINDS: &[Kind] = &[
+    Kind {
+        name: "jsonl",
+        dest: "FILE",
+        doc: "a record a line, for `cudatrace report` and jq; `.gz` compresses",
+        open: Some(|dest, run| Ok(Box::new(report::export::jsonl::Jsonl::new(dest.create()?, run)?))),
+        metrics: false,
+        optional: false,
+        look: Some("cudatrace report FILE --html trace.html"),
+    },
+    Kind {
+        name: "chrome",
+        dest: "FILE.json[.gz]",
+        doc: "trace events for Perfetto, chrome://tracing and readers of PyTorch's traces; no rows of the GPU",
+        open: Some(|dest, run| {
+            let out = dest.create_with_end(report::export::chrome::END)?;
+            Ok(Box::new(report::export::chrome::Chrome::new(out, run.clone())?))
+        }),
+        metrics: false,
+        optional: false,
+        look: PERFETTO,
+    },
+    Kind {
+        name: "folded",
+        dest: "FILE",
+        doc: "stacks for flame graphs, from maps by stack or from spans with stacks",
+        open: Some(|dest, _| Ok(Box::new(report::export::folded::Folded::new(dest.create()?)))),
+        metrics: false,
+        optional: false,
+        look: None,
+    },
+    Kind {
+        name: "otlp",
+        dest: "URL|file:FILE",
+        doc: "spans and maps to an OpenTelemetry receiver, by gRPC or HTTP, or as JSON lines",
+        open: Some(super::otlp::exporter::open),
+        metrics: true,
+        optional: true,
+        look: None,
+    },
+    Kind {
+        name: OPENMETRICS,
+        dest: "[HOST:]PORT",
+        doc: "maps to Prometheus, at http://127.0.0.1:PORT/metrics",
+        open: None,
+        metrics: true,
+        optional: true,
+        look: None,
+    },
+    Kind {
+        name: "perfetto",
+        dest: "FILE",
+        doc: "a native trace of Perfetto, with stacks; smaller and faster to open than chrome",
+        open: Some(|dest, run| Ok(Box::new(report::export::perfetto::Perfetto::new(dest.create()?, run)?))),
+        metrics: false,
+        optional: false,
+        look: PERFETTO,
+    },
+];
+
+/// The kinds of exports, one per line.
+pub fn list() -> String {
+    let row = |kind: &Kind| format!("  {:<24} {}", format!("{}={}", kind.name, kind.dest), kind.doc);
+    KINDS.iter().map(row).collect::<Vec<_>>().join("\n")
+}
+
+/// Parses `jsonl=trace.jsonl`.
+pub fn parse(text: &str) -> Result<ExportRequest, String> {
+    let (kind, dest) = text.split_once('=').unwrap_or((text, ""));
+    let kind = KINDS
+        .iter()
+        .find(|row| row.name == kind)
+        .ok_or_else(|| format!("no kind `{kind}`; there are\n{}", list()))?;
+    if dest.is_empty() && !kind.optional {
+        return Err(format!("expected KIND=DEST: {}={}", kind.name, kind.dest));
+    }
+    Ok(ExportRequest { kind, dest: dest.into(), only_new: false })
+}
+
+/// Options for all exports.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Size of a file in bytes after which the next one begins.
+    pub rotate: Option<u64>,
+    /// Condition for starting another trace, for formats with traces.
+    pub trace_per: Option<Per>,
+}
+
+impl Options {
+    /// The destination of a request.
+    pub fn destination(&self, request: &ExportRequest) -> Destination {
+        let dest = Destination::new(&request.dest, self.rotate).with_traces(self.trace_per.clone());
+        if request.only_new { dest.only_new() } else { dest }
+    }
+}
+
+/// Parses the size of `--rotate`; the error is a message.
+pub fn rotate(text: &str) -> Result<u64, String> {
+    let least = 1 << 16;
+    match size_in_bytes(text) {
+        Some(bytes) if bytes >= least => Ok(bytes),
+        Some(_) => Err("expected 64KiB at least".into()),
+        None => Err("expected a size such as 512MiB or 1GiB".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_parsed() {
+        assert_eq!(parse("jsonl=a=b.jsonl").unwrap().dest, "a=b.jsonl");
+        assert!(parse("jsonl").unwrap_err().contains("KIND=DEST"));
+        assert!(parse("yaml=x").unwrap_err().contains("no kind `yaml`"));
+        assert!(parse("jsonl=").is_err());
+        assert_eq!(parse("openmetrics").unwrap().dest, "");
+        assert_eq!(parse("otlp=http://c:4318").unwrap().dest, "http://c:4318");
+    }
+
+    #[test]
+    fn sizes_for_rotation() {
+        assert_eq!(rotate("1GiB"), Ok(1 << 30));
+        assert_eq!(rotate("64k"), Ok(1 << 16));
+        assert!(rotate("1").is_err() && rotate("x").is_err());
+    }
+}

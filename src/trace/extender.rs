@@ -1,0 +1,115 @@
+//! Extends the scripts of a running session to files that are mapped later, and records which files were mapped.
+
+use super::script_set::Scripts;
+use super::unwinder::Unwinder;
+use crate::console::Messages;
+use crate::symbolize::MachineNames;
+use host::{Identity, Machine};
+use runtime::{Session, UnwindMaps};
+use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::HashSet;
+use std::path::Path;
+
+/// Extends a running session to files that are mapped later.
+pub struct Extender<'a> {
+    /// Scripts that may probe them.
+    pub scripts: &'a Scripts<'a>,
+    /// Source of files and processes.
+    pub machine: &'a Machine,
+    /// Source of symbols for stacks.
+    pub names: &'a MachineNames,
+    unwinder: OnceCell<Unwinder<'a>>,
+    /// Printer of notes and warnings.
+    pub messages: &'a Messages,
+    /// Devices and inodes of files that were mapped during the run, as far as reported.
+    heard: RefCell<HashSet<(u64, u64)>>,
+    /// Names of the libraries among them that were probed.
+    probed_late: RefCell<HashSet<String>>,
+    /// True if some mappings were missed, or may have been.
+    may_miss_mappings: Cell<bool>,
+    /// Number of overwritten files.
+    pub overwritten: Cell<usize>,
+}
+
+impl<'a> Extender<'a> {
+    /// Creates an extender of `scripts`.
+    pub fn new(
+        scripts: &'a Scripts<'a>,
+        machine: &'a Machine,
+        names: &'a MachineNames,
+        unwinder: Option<Unwinder<'a>>,
+        messages: &'a Messages,
+    ) -> Extender<'a> {
+        let unwinder = unwinder.map(OnceCell::from).unwrap_or_default();
+        let (heard, probed_late, may_miss_mappings, overwritten) = Default::default();
+        Extender {
+            scripts,
+            machine,
+            names,
+            unwinder,
+            messages,
+            heard,
+            probed_late,
+            may_miss_mappings,
+            overwritten,
+        }
+    }
+
+    /// Reports that probes were attached to a file that was loaded during the run.
+    pub fn note_attached(&self, more: usize, file: &Path, how: &str) {
+        let (name, s) = (file.file_name().unwrap_or_default().display(), if more == 1 { "" } else { "s" });
+        self.messages.note(&format!("Attached {more} more probe{s} to `{name}` ({how})"));
+    }
+
+    /// Whether a file that may be this one was mapped during the run.
+    pub fn was_mapped(&self, file: &Identity) -> bool {
+        self.heard.borrow().iter().any(|&(device, inode)| file.may_be(device, inode))
+    }
+
+    /// Whether a library that was loaded during the run was probed as `target`: `libcuda`.
+    pub fn has_probed_late(&self, target: &str) -> bool {
+        let stem = format!("lib{}.so", target.trim_start_matches("lib"));
+        self.probed_late.borrow().iter().any(|name| name.starts_with(&stem))
+    }
+
+    /// Records that a library that was loaded during the run was probed.
+    pub fn add_probed(&self, library: &Path) {
+        let name = library.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        self.probed_late.borrow_mut().insert(name);
+    }
+
+    /// Whether mappings may have been missed.
+    pub fn may_miss_mappings(&self) -> bool {
+        self.may_miss_mappings.get()
+    }
+
+    /// Records that mappings may be missed from now on.
+    pub fn miss_mappings(&self) {
+        self.may_miss_mappings.set(true);
+    }
+
+    /// See [`Scripts::leave_overwritten`].
+    pub fn leave_overwritten(&self, session: &mut Session, open: &Path, shown: &Path) -> bool {
+        let was_overwritten = self.scripts.leave_overwritten(session, open, shown);
+        if was_overwritten {
+            self.overwritten.update(|count| count + 1);
+            self.unwinder().inspect(|unwinder| unwinder.leave_overwritten(open));
+        }
+        was_overwritten
+    }
+
+    /// Records that a file was mapped.
+    pub fn add_mapped(&self, identity: (u64, u64)) {
+        self.heard.borrow_mut().insert(identity);
+    }
+
+    /// Returns the owner of the unwind tables, if stacks are walked.
+    pub fn unwinder(&self) -> Option<&Unwinder<'a>> {
+        self.unwinder.get()
+    }
+
+    /// Starts unwind tables, when the first script that walks stacks has joined.
+    pub fn walk_stacks(&self, maps: UnwindMaps) -> &Unwinder<'a> {
+        self.unwinder.get_or_init(|| Unwinder::new(maps, self.messages))
+    }
+}
