@@ -41,6 +41,11 @@ impl Script {
         }
     }
 
+    /// The empty script.
+    pub fn empty(name: &str) -> Script {
+        Script::alone(Source::new(name, ""), &[])
+    }
+
     /// A single script.
     pub fn alone(source: Source, params: &[String]) -> Script {
         Script { source, params: params.to_vec(), scope: None, heading: String::new() }

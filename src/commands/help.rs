@@ -17,7 +17,7 @@ pub fn run(names: &[String], messages: &Messages) -> Result<u8> {
     for name in names {
         let text = match cli::subcommand(name) {
             Some(subcommand) => script_help::of_subcommand(subcommand).render_help().to_string(),
-            None => repl::help::on(name, messages)?,
+            None => repl::commands::help_text(name, messages)?,
         };
         // A closed pipe is not an error.
         let _ = std::io::stdout().write_all(text.as_bytes());

@@ -4,45 +4,20 @@
 //! `repl:7` is the seventh line of the session. Input without a clause (`#define`, `config`) applies to all later scripts. A clause
 //! that expands to several, such as an operation, keeps one number.
 
-use super::Repl;
+use super::session::{AlreadyReported, Clause, Clauses, Repl};
+use crate::script::{self, Script};
 use crate::trace::compiler::{Compiler, SourceClause};
+use crate::trace::unwind_updater::UnwindUpdater;
 use anyhow::{Result, anyhow, bail};
 use lang::builtins::table;
 use lang::builtins::table::Kind;
 use lang::syntax::parse::tokens;
 use lang::{Diagnostics, Source};
 use runtime::Session;
-use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
 use std::fmt::Write;
 use wire::Manifest;
 use wire::manifest::Attach;
-
-use crate::script::{self, Script};
-
-/// All clauses of a session.
-#[derive(Default)]
-pub struct Clauses {
-    list: RefCell<Vec<Clause>>,
-    scripts: Cell<u32>,
-    numbered: Cell<u32>,
-    /// Entered text: definitions unchanged, other text replaced by newlines.
-    typed: RefCell<String>,
-}
-
-struct Clause {
-    number: u32,
-    /// Number of its script, and of the clauses that it was expanded to.
-    script: u32,
-    parts: Vec<u32>,
-    text: String,
-    /// True if another script contains it; the saved script then imports it.
-    is_imported: bool,
-    /// Text between the previous clause and this one.
-    definitions: String,
-    attach_points: usize,
-    is_stopped: bool,
-}
 
 impl Clauses {
     /// Attaches entered text.
@@ -53,7 +28,7 @@ impl Clauses {
         let before = self.typed.borrow().clone();
         let source = Source::new("repl", before.clone() + text);
         let script = script::import(Script::alone(source, &[]), repl.cli, repl.messages)
-            .map_err(|_| super::AlreadyReported)?;
+            .map_err(|_| AlreadyReported)?;
         let added = self.add(repl, session, script, before.len());
         let is_definition = added.as_ref().is_ok_and(|clauses| *clauses == 0);
         let mut typed = self.typed.borrow_mut();
@@ -69,11 +44,11 @@ impl Clauses {
     /// Attaches the part of a script from byte `from` on; returns its number of clauses.
     ///
     /// # Errors
-    /// The script is wrong (which was reported: [`super::AlreadyReported`]), or the kernel refuses it.
+    /// The script is wrong (which was reported: [`AlreadyReported`]), or the kernel refuses it.
     pub fn add(&self, repl: &Repl, session: &mut Session, script: Script, from: usize) -> Result<u32> {
         repl.machine.refresh();
         let mut compiler = Compiler::new(script, repl.machine, repl.cli, repl.messages);
-        compiler.front(repl.scripts.known()).map_err(|_| super::AlreadyReported)?;
+        compiler.front(repl.scripts.known()).map_err(|_| AlreadyReported)?;
         let own = compiler.source().files()[0].end;
         let written = compiler.written();
         if written.is_empty() {
@@ -115,9 +90,9 @@ impl Clauses {
     pub fn run_once(&self, repl: &Repl, session: &mut Session, statements: &str) -> Result<()> {
         let clause = format!("{}BEGIN {{\n{statements}\n}}", self.typed.borrow());
         let script = Script::alone(Source::new("repl", clause), &[]);
-        let script = script::import(script, repl.cli, repl.messages).map_err(|_| super::AlreadyReported)?;
+        let script = script::import(script, repl.cli, repl.messages).map_err(|_| AlreadyReported)?;
         let mut compiler = Compiler::new(script, repl.machine, repl.cli, repl.messages);
-        compiler.front(repl.scripts.known()).map_err(|_| super::AlreadyReported)?;
+        compiler.front(repl.scripts.known()).map_err(|_| AlreadyReported)?;
         self.scripts.set(self.scripts.get() + 1);
         repl.scripts.add(session, self.scripts.get(), compiler)?;
         repl.scripts.remove(session, self.scripts.get());
@@ -260,6 +235,31 @@ impl Clauses {
             }
         }
         text
+    }
+}
+
+impl Repl<'_> {
+    /// Attaches the clauses of a script file or an embedded script.
+    pub fn load(&self, session: &mut Session, word: &str, params: &[String]) -> Result<()> {
+        let script = script::import(script::open(word, params)?, self.cli, self.messages)?;
+        self.clauses.add(self, session, script, 0).map(drop)
+    }
+
+    /// Starts stack walks by unwind tables when a clause first uses user stacks.
+    fn walk_stacks(&self, session: &Session) {
+        if self.extender.unwinder().is_some() {
+            return;
+        }
+        let Some(maps) = session.unwind_maps() else { return };
+        let mut traced = self.machine.scope().pids.clone();
+        traced.extend(self.program.pid());
+        self.extender.walk_stacks(maps).start_with(&traced);
+        match UnwindUpdater::new(self.extender) {
+            Ok(caretaker) => self.joining.borrow_mut().push(Box::new(caretaker)),
+            Err(error) => {
+                self.messages.warning(&format!("stacks of new processes go by frame pointers: {error}"))
+            }
+        }
     }
 }
 

@@ -1,9 +1,13 @@
 //! Commands of the prompt: one table for execution, help and completion. Any other input is a script.
 
-use super::{Repl, help};
+use super::help;
+use super::session::Repl;
+use crate::console::Messages;
 use crate::{bundled, function_list};
 use anyhow::{Result, anyhow, bail};
+use lang::builtins::table;
 use lang::diagnostics::suggest::similar;
+use lang::resolve::providers::PROVIDERS;
 use runtime::Session;
 use runtime::read::event_loop::Next;
 use std::fmt::Write;
@@ -137,13 +141,47 @@ pub fn unknown(name: &str) -> anyhow::Error {
     }
 }
 
+/// The help on a topic; without one, the commands.
+///
+/// # Errors
+/// There is no such topic.
+pub fn help_text(topic: &str, messages: &Messages) -> Result<String> {
+    if topic.is_empty() {
+        return Ok(overview());
+    }
+    let names = || COMMANDS.iter().map(|command| command.name);
+    command_help(topic).map_or_else(|| help::on(topic, names(), messages), Ok)
+}
+
+fn overview() -> String {
+    let mut text = String::from(
+        "A clause is attached as it is typed: uprobe:libcuda:cuMemAlloc { @[comm] = count() }\n\n",
+    );
+    for command in COMMANDS {
+        let usage = format!(":{} {}", command.name, command.args);
+        let _ = writeln!(text, "  {usage:<28}  {}", command.doc);
+    }
+    let probes: Vec<&str> = PROVIDERS.iter().map(|provider| provider.names[0]).collect();
+    let _ = writeln!(text, "\nprobes: {}", probes.join(" "));
+    let _ = writeln!(text, "Tab completes; Ctrl-C stops what prints; Ctrl-D ends.");
+    text
+}
+
+fn command_help(topic: &str) -> Option<String> {
+    let colon = topic.starts_with(':');
+    let name = topic.trim_start_matches(':');
+    // `print` and `clear` are functions of the language first; `:clear` is the command.
+    let command = find(name).filter(|_| colon || table::find(name).is_none())?;
+    Some(format!(":{} {}\n    {}\n", command.name, command.args, command.doc))
+}
+
 fn help_on(repl: &Rc<Repl>, _: &mut Session, topic: &str) -> Result<Next> {
-    repl.say(&help::on(topic, repl.messages)?);
+    repl.print(&help_text(topic, repl.messages)?);
     Ok(Next::Continue)
 }
 
 fn list(repl: &Rc<Repl>, _: &mut Session, _: &str) -> Result<Next> {
-    repl.say(&repl.clauses.list());
+    repl.print(&repl.clauses.list());
     Ok(Next::Continue)
 }
 
@@ -169,7 +207,7 @@ fn maps(repl: &Rc<Repl>, session: &mut Session, _: &str) -> Result<Next> {
         let keys = session.snapshot(at as u32, 0, 0)?.entries.len();
         writeln!(text, "@{}: {keys} key{}", map.name, if keys == 1 { "" } else { "s" })?;
     }
-    repl.say(if text.is_empty() { "no maps yet\n" } else { &text });
+    repl.print(if text.is_empty() { "no maps yet\n" } else { &text });
     Ok(Next::Continue)
 }
 
@@ -206,7 +244,7 @@ pub fn map_and_number(session: &Session, args: &str) -> Result<(u32, Option<u32>
     let wanted = name.trim_start_matches('@');
     let Some(at) = maps.iter().position(|map| map.name == wanted) else {
         let known = || maps.iter().filter(|map| !map.is_hidden()).map(|map| map.name.as_str());
-        let near = super::did_you_mean(wanted, known(), "@");
+        let near = help::did_you_mean(wanted, known(), "@");
         let help = match known().next() {
             _ if !near.is_empty() => near,
             Some(_) => "; `:maps` lists those there are".to_owned(),
@@ -250,7 +288,7 @@ fn find_functions(repl: &Rc<Repl>, _: &mut Session, pattern: &str) -> Result<Nex
             writeln!(text, "    {signature}")?;
         }
     }
-    repl.say(&text);
+    repl.print(&text);
     Ok(Next::Continue)
 }
 
@@ -272,7 +310,7 @@ fn load(repl: &Rc<Repl>, session: &mut Session, path: &str) -> Result<Next> {
 
 fn pid(repl: &Rc<Repl>, session: &mut Session, args: &str) -> Result<Next> {
     match args {
-        "" => repl.say(&(repl.program.target(repl) + "\n")),
+        "" => repl.print(&(repl.program.target(repl) + "\n")),
         "all" => repl.program.trace_all(repl, session)?,
         _ => {
             let pids = args.split([' ', ',']).filter(|word| !word.is_empty());
@@ -341,5 +379,42 @@ mod tests {
             "no command `:kernels`: `:load kernels` attaches the clauses of this script"
         );
         assert_eq!(unknown("xyzzy").to_string(), "no command `:xyzzy`; `:help` lists them");
+    }
+
+    fn messages() -> Messages {
+        Messages::new(&crate::arguments::parse(["cudatrace".into()].into_iter()).unwrap())
+    }
+
+    #[test]
+    fn every_table_answers() {
+        for (topic, part) in [
+            ("", ":watch @MAP [SECONDS]"),
+            (":clear", "remove a map's keys"),
+            ("clear", "clear(@map)"),
+            ("list", ":list"),
+            ("uretprobe", "when a function returns"),
+            ("cuMemAlloc", "args.bytesize"),
+            ("cuLaunchKernel", "gridDimX"),
+            ("CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_OUT_OF_MEMORY = 2"),
+            ("cudaMemcpyKind", "cudaMemcpyHostToDevice = 1"),
+            ("cuda:alloc", "    uint64 bytes: requested size"),
+            ("cudart:alloc", "    by cudaMalloc, "),
+            ("kernels", "cudatrace kernels"),
+            ("E0105", "error[E0105]: "),
+            ("functions", "  kernel_name("),
+            ("probes", "  cuda:alloc "),
+            ("CUDA_ERROR_OUT_OF_MEMORY", "memory"),
+        ] {
+            let text = help_text(topic, &messages()).unwrap();
+            assert!(text.contains(part), "{topic}: {text}");
+        }
+    }
+
+    #[test]
+    fn unknown_topics_get_a_suggestion() {
+        assert_eq!(
+            help_text("cuMemAlocc", &messages()).unwrap_err().to_string(),
+            "no help on `cuMemAlocc`: did you mean `cuMemAlloc`?"
+        );
     }
 }

@@ -2,7 +2,6 @@
 
 use super::commands;
 use super::complete::{self, Facts};
-use super::input::{PROMPT as PROMPT_TEXT, is_complete};
 use super::resize::Rows;
 use crate::terminal::{columns, rows};
 use lang::builtins::table;
@@ -15,6 +14,9 @@ use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{CompletionType, Context, Result};
 use std::borrow::Cow;
 use unicode_width::UnicodeWidthStr;
+
+/// Text before the line.
+pub const PROMPT: &str = "cudatrace> ";
 
 /// Callbacks of the line editor.
 pub struct Helper {
@@ -47,7 +49,7 @@ impl Hinter for Helper {
 
     /// Called before the editor shows a line.
     fn hint(&self, line: &str, cursor: usize, _: &Context<'_>) -> Option<Continues> {
-        self.rows.show(PROMPT_TEXT, line, cursor);
+        self.rows.show(PROMPT, line, cursor);
         (cursor == line.len() && is_last_line_empty(line)).then_some(Continues)
     }
 }
@@ -100,7 +102,7 @@ fn fitting(mut candidates: Vec<Pair>, columns: usize, rows: usize) -> Vec<Pair> 
 /// Width of the longest `... 12345 more` in columns.
 const MORE_WIDTH: usize = 14;
 
-const PROMPT: &str = "\x1b[1;32m";
+const PROMPT_COLOR: &str = "\x1b[1;32m";
 const HINT: &str = "\x1b[2m";
 const COMMAND: &str = "\x1b[1;35m";
 const PROBE: &str = "\x1b[36m";
@@ -118,7 +120,7 @@ impl Highlighter for Helper {
     }
 
     fn highlight_prompt<'b, 's: 'b, 'p: 'b>(&'s self, prompt: &'p str, _: bool) -> Cow<'b, str> {
-        if self.color { Cow::Owned(format!("{PROMPT}{prompt}{OFF}")) } else { Cow::Borrowed(prompt) }
+        if self.color { Cow::Owned(format!("{PROMPT_COLOR}{prompt}{OFF}")) } else { Cow::Borrowed(prompt) }
     }
 
     fn highlight_hint<'h>(&self, hint: &'h str) -> Cow<'h, str> {
@@ -164,6 +166,26 @@ fn color(kind: Kind, word: &str) -> Option<&'static str> {
     }
 }
 
+/// Whether the text is complete: no open bracket or comment, and no clause without its body.
+pub fn is_complete(text: &str) -> bool {
+    if commands::split(text).is_some() {
+        return true;
+    }
+    let tokens: Vec<tokens::Token> = tokens::tokens(text, 0).collect();
+    let word = |token: &tokens::Token| &text[token.start..token.end];
+    let is_open = tokens::unmatched(text).is_some_and(|token| ["{", "(", "["].contains(&word(&token)));
+    if is_open || tokens.iter().any(|token| token.kind == Kind::OpenComment) {
+        return false;
+    }
+    let last_body = tokens.iter().rposition(|token| ["}", ">"].contains(&word(token)));
+    let head = &tokens[last_body.map_or(0, |at| at + 1)..];
+    !head.first().is_some_and(|token| token.kind == Kind::Probe || is_hook(word(token)))
+}
+
+fn is_hook(word: &str) -> bool {
+    ["BEGIN", "END"].iter().any(|hook| hook.eq_ignore_ascii_case(word))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,6 +213,33 @@ mod tests {
             let plain = [PROMPT, COMMAND, PROBE, BUILTIN, MAP, STRING, OFF];
             assert_eq!(plain.iter().fold(colored.clone(), |text, code| text.replace(code, "")), line);
             assert_ne!(colored, line);
+        }
+    }
+
+    #[test]
+    fn what_is_open_continues() {
+        for open in
+            ["BEGIN {", "BEGIN", "uprobe:libcuda:cuInit", "uprobe:a:b { print((1)", "/* c", "END /1 == 1/"]
+        {
+            assert!(!is_complete(open), "{open}");
+        }
+    }
+
+    #[test]
+    fn what_is_closed_or_no_clause_is_complete() {
+        for closed in [
+            "",
+            "help",
+            ":list",
+            ":run ./a {",
+            "BEGIN { }",
+            "uprobe:a:b < @ = count() >",
+            "#define A 1",
+            "BEGIN { } }",
+            "// uprobe:a:b",
+            "config = { max_map_keys = 3 }",
+        ] {
+            assert!(is_complete(closed), "{closed}");
         }
     }
 }

@@ -1,7 +1,5 @@
-//! `:help NAME` and `cudatrace help NAME`, from the tables of the language, of CUDA and of the commands.
+//! Help on names of the language, of CUDA and of this program, from their tables. Help on the prompt's commands is in `commands`.
 
-use super::commands::{self, COMMANDS};
-use super::did_you_mean;
 use crate::bundled::SCRIPTS;
 use crate::commands::{explain, list, script_help};
 use crate::console::Messages;
@@ -11,37 +9,34 @@ use cuda::operations::{APIS, Api};
 use cuda::{Library, Signature};
 use lang::builtins::table;
 use lang::builtins::table::{BUILTINS, Kind};
+use lang::diagnostics::suggest::similar;
 use lang::resolve::providers::{self, PROVIDERS, Provider, ProviderMatch};
 use std::fmt::Write;
 
-/// The help on a topic; without one, the commands.
+/// The help on a topic. `others` are further names for suggestions.
 ///
 /// # Errors
 /// There is no such topic.
-pub fn on(topic: &str, messages: &Messages) -> Result<String> {
-    if topic.is_empty() {
-        return Ok(overview());
-    }
+pub fn on(topic: &str, others: impl Iterator<Item = &'static str>, messages: &Messages) -> Result<String> {
     if let Some(embedded) = bundled::find(topic) {
         return script_help::of_embedded(embedded, messages);
     }
     let text = list_of(topic)
-        .or_else(|| command(topic))
         .or_else(|| word(topic))
         .or_else(|| operation(topic))
         .or_else(|| call(topic))
         .or_else(|| constant(topic))
         .or_else(|| explain::on(topic));
-    text.ok_or_else(|| unknown(topic))
+    text.ok_or_else(|| unknown(topic, others))
 }
 
-fn unknown(topic: &str) -> anyhow::Error {
+fn unknown(topic: &str, others: impl Iterator<Item = &'static str>) -> anyhow::Error {
     if let Some(instead) = script::habit(topic) {
         return anyhow!("no help on `{topic}`: {instead}");
     }
     let operations = operations();
     let mut names: Vec<&str> = operations.iter().map(String::as_str).collect();
-    names.extend(COMMANDS.iter().map(|command| command.name));
+    names.extend(others.map(|name| -> &str { name }));
     names.extend(BUILTINS.iter().map(|builtin| builtin.name));
     names.extend(SCRIPTS.iter().map(|script| script.name));
     names.extend(Library::all().flat_map(|library| cuda::signatures(library, 0)).map(|call| call.name));
@@ -54,6 +49,11 @@ fn unknown(topic: &str) -> anyhow::Error {
         ),
         near => anyhow!("no help on `{topic}`{near}"),
     }
+}
+
+/// `: did you mean ...?`, or nothing.
+pub fn did_you_mean<'n>(name: &str, candidates: impl IntoIterator<Item = &'n str>, sigil: &str) -> String {
+    similar(name, candidates).first().map_or(String::new(), |near| format!(": did you mean `{sigil}{near}`?"))
 }
 
 /// Names of all operations: `cuda:alloc`.
@@ -106,28 +106,6 @@ fn entry(text: &mut String, name: &str, doc: &str) {
     let _ = writeln!(text, "  {name:<30}  {doc}");
 }
 
-fn overview() -> String {
-    let mut text = String::from(
-        "A clause is attached as it is typed: uprobe:libcuda:cuMemAlloc { @[comm] = count() }\n\n",
-    );
-    for command in COMMANDS {
-        let usage = format!(":{} {}", command.name, command.args);
-        let _ = writeln!(text, "  {usage:<28}  {}", command.doc);
-    }
-    let probes: Vec<&str> = PROVIDERS.iter().map(|provider| provider.names[0]).collect();
-    let _ = writeln!(text, "\nprobes: {}", probes.join(" "));
-    let _ = writeln!(text, "Tab completes; Ctrl-C stops what prints; Ctrl-D ends.");
-    text
-}
-
-fn command(topic: &str) -> Option<String> {
-    let colon = topic.starts_with(':');
-    let name = topic.trim_start_matches(':');
-    // `print` and `clear` are functions of the language first; `:clear` is the command.
-    let command = commands::find(name).filter(|_| colon || table::find(name).is_none())?;
-    Some(format!(":{} {}\n    {}\n", command.name, command.args, command.doc))
-}
-
 fn word(topic: &str) -> Option<String> {
     if let Some(row) = table::find(topic) {
         return Some(format!("{}\n    {}\n    {}\n", row.signature, row.doc, row.example));
@@ -176,46 +154,4 @@ fn constant(topic: &str) -> Option<String> {
         .map(|id| cuda::enum_def(id).variants.iter().map(|(name, value)| format!("    {name} = {value}\n")));
     let listed = variants.map(|lines| format!("enum {topic}\n{}", lines.collect::<String>()));
     listed.or_else(|| cuda::macro_constant(topic).map(|value| format!("{topic} = {value}\n")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn messages() -> Messages {
-        Messages::new(&crate::arguments::parse(["cudatrace".into()].into_iter()).unwrap())
-    }
-
-    #[test]
-    fn every_table_answers() {
-        for (topic, part) in [
-            ("", ":watch @MAP [SECONDS]"),
-            (":clear", "remove a map's keys"),
-            ("clear", "clear(@map)"),
-            ("list", ":list"),
-            ("uretprobe", "when a function returns"),
-            ("cuMemAlloc", "args.bytesize"),
-            ("cuLaunchKernel", "gridDimX"),
-            ("CUDA_ERROR_OUT_OF_MEMORY", "CUDA_ERROR_OUT_OF_MEMORY = 2"),
-            ("cudaMemcpyKind", "cudaMemcpyHostToDevice = 1"),
-            ("cuda:alloc", "    uint64 bytes: requested size"),
-            ("cudart:alloc", "    by cudaMalloc, "),
-            ("kernels", "cudatrace kernels"),
-            ("E0105", "error[E0105]: "),
-            ("functions", "  kernel_name("),
-            ("probes", "  cuda:alloc "),
-            ("CUDA_ERROR_OUT_OF_MEMORY", "memory"),
-        ] {
-            let text = on(topic, &messages()).unwrap();
-            assert!(text.contains(part), "{topic}: {text}");
-        }
-    }
-
-    #[test]
-    fn slips_get_a_suggestion() {
-        assert_eq!(
-            on("cuMemAlocc", &messages()).unwrap_err().to_string(),
-            "no help on `cuMemAlocc`: did you mean `cuMemAlloc`?"
-        );
-    }
 }

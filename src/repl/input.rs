@@ -1,88 +1,21 @@
 //! Input of the user: from the line editor at a terminal, or line by line from a pipe. Each is read by a thread of its own, which
 //! wakes the session through a file descriptor.
 
-use super::commands;
 use super::complete::Facts;
-use super::edit::Helper;
+use super::edit::{Helper, PROMPT, is_complete};
+use super::inputs::{Input, InputSender, Inputs, connect};
 use super::resize::Rows;
 use anyhow::Result;
-use lang::syntax::parse::tokens;
-use lang::syntax::parse::tokens::Kind;
-use rustix::event::{EventfdFlags, eventfd};
 use rustyline::error::ReadlineError;
 use rustyline::history::FileHistory;
 use rustyline::{
     Cmd, ColorMode, CompletionType, Config, Editor, Event, EventHandler, KeyEvent, Modifiers, Movement,
 };
 use std::io::{self, BufRead};
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::channel;
 
-/// Text before the line.
-pub const PROMPT: &str = "cudatrace> ";
 const HISTORY_LINES: usize = 5000;
-
-/// Input of the user.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Input {
-    /// A clause, a command, or several of them.
-    Text(String),
-    /// Ctrl-C on an empty line.
-    Interrupt,
-    /// Ctrl-D, or the end of the pipe.
-    End,
-}
-
-/// The session's end of the channel.
-pub struct Inputs {
-    typed: Receiver<Input>,
-    wake: Arc<OwnedFd>,
-    /// A pipe waits for the end of the last command; a terminal does not.
-    next: Option<Sender<()>>,
-}
-
-impl Inputs {
-    /// Descriptor that is readable when there is input.
-    pub fn fd(&self) -> RawFd {
-        self.wake.as_raw_fd()
-    }
-
-    /// The next input.
-    pub fn take(&self) -> Option<Input> {
-        // An eventfd in semaphore mode counts down by one.
-        let _ = rustix::io::read(&self.wake, &mut [0u8; 8]);
-        self.typed.try_recv().ok()
-    }
-
-    /// Marks the last input as processed.
-    pub fn done(&self) {
-        if let Some(next) = &self.next {
-            let _ = next.send(());
-        }
-    }
-}
-
-/// The input thread's end of the channel.
-struct Typed {
-    typed: Sender<Input>,
-    wake: Arc<OwnedFd>,
-}
-
-impl Typed {
-    fn send(&self, input: Input) {
-        let _ = self.typed.send(input);
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
-    }
-}
-
-fn connect(next: Option<Sender<()>>) -> io::Result<(Typed, Inputs)> {
-    let wake =
-        Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE)?);
-    let (sender, receiver) = channel();
-    Ok((Typed { typed: sender, wake: Arc::clone(&wake) }, Inputs { typed: receiver, wake, next }))
-}
 
 /// A line editor with history and completion.
 pub type LineEditor = Editor<Helper, FileHistory>;
@@ -166,7 +99,7 @@ pub fn from_terminal(editor: LineEditor) -> io::Result<Inputs> {
     Ok(inputs)
 }
 
-fn edit(mut editor: LineEditor, typed: &Typed) {
+fn edit(mut editor: LineEditor, typed: &InputSender) {
     let history = history_path();
     loop {
         match editor.readline(PROMPT) {
@@ -225,38 +158,9 @@ pub fn from_pipe() -> io::Result<Inputs> {
     Ok(inputs)
 }
 
-/// Whether the text is complete: no open bracket or comment, and no clause without its body.
-pub fn is_complete(text: &str) -> bool {
-    if commands::split(text).is_some() {
-        return true;
-    }
-    let tokens: Vec<tokens::Token> = tokens::tokens(text, 0).collect();
-    let word = |token: &tokens::Token| &text[token.start..token.end];
-    let is_open = tokens::unmatched(text).is_some_and(|token| ["{", "(", "["].contains(&word(&token)));
-    if is_open || tokens.iter().any(|token| token.kind == Kind::OpenComment) {
-        return false;
-    }
-    let last_body = tokens.iter().rposition(|token| ["}", ">"].contains(&word(token)));
-    let head = &tokens[last_body.map_or(0, |at| at + 1)..];
-    !head.first().is_some_and(|token| token.kind == Kind::Probe || is_hook(word(token)))
-}
-
-fn is_hook(word: &str) -> bool {
-    ["BEGIN", "END"].iter().any(|hook| hook.eq_ignore_ascii_case(word))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn what_is_open_continues() {
-        for open in
-            ["BEGIN {", "BEGIN", "uprobe:libcuda:cuInit", "uprobe:a:b { print((1)", "/* c", "END /1 == 1/"]
-        {
-            assert!(!is_complete(open), "{open}");
-        }
-    }
 
     #[test]
     fn what_continues_is_indented() {
@@ -265,23 +169,5 @@ mod tests {
         assert_eq!(continued("BEGIN {\n    if (1) {").as_deref(), Some("        "));
         assert_eq!(continued("BEGIN { }"), None);
         assert_eq!(continued("BEGIN {\n    "), None, "an empty line sends what is there");
-    }
-
-    #[test]
-    fn what_is_closed_or_no_clause_is_complete() {
-        for closed in [
-            "",
-            "help",
-            ":list",
-            ":run ./a {",
-            "BEGIN { }",
-            "uprobe:a:b < @ = count() >",
-            "#define A 1",
-            "BEGIN { } }",
-            "// uprobe:a:b",
-            "config = { max_map_keys = 3 }",
-        ] {
-            assert!(is_complete(closed), "{closed}");
-        }
     }
 }

@@ -8,14 +8,16 @@
 //! The session starts empty. Each script that is entered becomes a module that extends it (`trace::script_set`).
 
 mod clauses;
-mod commands;
+pub mod commands;
 pub mod complete;
 mod edit;
-pub mod help;
+mod help;
 mod input;
+mod inputs;
 mod program;
 mod resize;
 mod screen;
+mod session;
 mod statement;
 mod watch;
 
@@ -29,69 +31,30 @@ use crate::trace::extender::Extender;
 use crate::trace::late_files::MappingReports;
 use crate::trace::overwritten_files::OverwriteWatch;
 use crate::trace::script_set::Scripts;
-use crate::trace::unwind_updater::UnwindUpdater;
 use crate::trace::{exit_status, setup};
 use crate::{Failure, metrics};
 use anyhow::{Context, Result};
-use clauses::Clauses;
 use complete::Facts;
 use host::{Machine, Scope};
-use input::{Input, Inputs};
-use lang::diagnostics::suggest::similar;
-use lang::{SessionState, Source};
-use program::Program;
-use report::Output;
+use inputs::{Input, Inputs};
+use lang::SessionState;
 use runtime::kernel::clock::{Epoch, SystemClock};
 use runtime::kernel::signals::StopSignals;
 use runtime::process::MappingWatch;
 use runtime::read::event_loop::{Joining, Next, Watch};
 use runtime::{AttachOptions, Control, LoadedScript, Session};
 use screen::Screen;
+use session::{Clauses, Program, Repl, SessionOutput};
 use statement::Statement;
 use std::cell::Cell;
-use std::io::{self, BufWriter, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
-use wire::Manifest;
-use wire::manifest::PIDS_MAP;
+use std::sync::{Arc, Mutex};
 
 /// Capacity in counters for clauses that are added later.
 const SPARE_COUNTERS: u32 = 8192;
-/// Number of the script that follows forks, when processes are selected.
-const FOLLOWER: u32 = u32::MAX;
-
-/// An error that was already reported.
-#[derive(Debug, thiserror::Error)]
-#[error("it was told")]
-pub struct AlreadyReported;
-
-/// State of the session for its commands.
-pub struct Repl<'a> {
-    cli: &'a Cli,
-    messages: &'a Messages,
-    machine: &'a Machine,
-    scripts: &'a Scripts<'a>,
-    extender: &'a Extender<'a>,
-    names: &'a MachineNames,
-    inputs: Inputs,
-    mouth: Mouth,
-    maps: Arc<Mutex<Vec<String>>>,
-    joining: Joining<'a>,
-    clauses: Clauses,
-    program: Program,
-    /// True during `:wait`: the next command waits for the end of the program.
-    waiting: Cell<bool>,
-    /// True if the input has ended but the program has not.
-    ending: Cell<bool>,
-    /// True after an error: a pipe then ends with status 1.
-    failed: Cell<bool>,
-    /// Number of the last `:watch`, and whether it is active.
-    watching: Cell<u32>,
-    is_watching: Cell<bool>,
-    terminal: bool,
-}
 
 /// Reads clauses and commands until the end; returns the exit status.
 ///
@@ -114,7 +77,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         .context("cannot catch signals")
         .map_err(Failure::loading)?;
 
-    let mut empty = Compiler::new(nothing(), &machine, cli, messages);
+    let mut empty = Compiler::new(Script::empty("repl"), &machine, cli, messages);
     empty.front(SessionState::default()).map_err(Failure::wrong)?;
     let compiled = empty.compile(&kernel.features, false, None).map_err(Failure::wrong)?;
     let options = runtime::Options { pids, spare_counters: SPARE_COUNTERS, ..Default::default() };
@@ -130,9 +93,9 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     let extender = Extender::new(&scripts, &machine, &names, None, messages);
     let maps = Arc::new(Mutex::new(Vec::new()));
     let facts = Facts { catalog: Arc::clone(&machine) as _, maps: Arc::clone(&maps) };
-    let (inputs, mouth) =
+    let (inputs, output) =
         if terminal { on_terminal(facts, messages) } else { on_pipe() }.map_err(Failure::wrong)?;
-    let shown = setup::sink(cli, mouth.out(), mouth.notices(), true).map_err(Failure::wrong)?;
+    let shown = setup::sink(cli, output.out(), output.notices(), true).map_err(Failure::wrong)?;
     let recorded = export::run(&epoch, "repl", argv.as_deref().unwrap_or_default(), &cli.pids);
     let mut sink = Exports::open(&cli.export, &cli.export_options(), &Arc::new(recorded), shown)
         .map_err(Failure::wrong)?;
@@ -148,7 +111,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         extender: &extender,
         names: &names,
         inputs,
-        mouth,
+        output,
         maps,
         joining: Rc::clone(&joining),
         clauses: Clauses::default(),
@@ -172,55 +135,20 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     drop(session);
     sink.close(messages, &|| false);
     let status = exit_status::status(&ending, None, messages);
-    repl.mouth.end();
+    repl.output.end();
     status.map(|status| if status == 0 && repl.failed.get() && !terminal { crate::WRONG } else { status })
 }
 
-/// The empty script at the start of a session.
-fn nothing() -> Script {
-    Script::alone(Source::new("repl", ""), &[])
-}
-
-fn on_terminal(facts: Facts, messages: &Messages) -> Result<(Inputs, Mouth)> {
+fn on_terminal(facts: Facts, messages: &Messages) -> Result<(Inputs, SessionOutput)> {
     let mut editor = input::editor(facts, messages.color())?;
-    let mouth = Mouth::Screen(Screen::start(editor.create_external_printer()?)?);
-    messages.redirect(mouth.notices());
+    let output = SessionOutput::Screen(Screen::start(editor.create_external_printer()?)?);
+    messages.redirect(output.notices());
     messages.note("`:help` lists the commands, Tab completes, Ctrl-D ends");
-    Ok((input::from_terminal(editor)?, mouth))
+    Ok((input::from_terminal(editor)?, output))
 }
 
-fn on_pipe() -> Result<(Inputs, Mouth)> {
-    Ok((input::from_pipe()?, Mouth::Standard))
-}
-
-/// Destination of output.
-enum Mouth {
-    /// Above the prompt.
-    Screen(Screen),
-    /// Standard output, and standard error for messages.
-    Standard,
-}
-
-impl Mouth {
-    fn out(&self) -> Box<dyn Write> {
-        match self {
-            Mouth::Screen(screen) => Box::new(screen.clone()),
-            Mouth::Standard => Box::new(io::stdout()),
-        }
-    }
-
-    fn notices(&self) -> Box<dyn Write> {
-        match self {
-            Mouth::Screen(screen) => Box::new(screen.clone()),
-            Mouth::Standard => Box::new(io::stderr()),
-        }
-    }
-
-    fn end(&self) {
-        if let Mouth::Screen(screen) = self {
-            screen.end();
-        }
-    }
+fn on_pipe() -> Result<(Inputs, SessionOutput)> {
+    Ok((input::from_pipe()?, SessionOutput::Standard))
 }
 
 /// Handles input.
@@ -327,92 +255,6 @@ impl<'a> Repl<'a> {
         self.ending.set(true);
         if self.program.is_running() { Next::Remove } else { Next::Stop }
     }
-
-    fn program_ended(&self) -> Next {
-        if self.ending.get() {
-            return Next::Stop;
-        }
-        if self.waiting.replace(false) {
-            self.inputs.done();
-        }
-        Next::Remove
-    }
-
-    /// Attaches the clauses of a script file or an embedded script.
-    fn load(&self, session: &mut Session, word: &str, params: &[String]) -> Result<()> {
-        let script = script::import(script::open(word, params)?, self.cli, self.messages)?;
-        self.clauses.add(self, session, script, 0).map(drop)
-    }
-
-    /// Follows the children of traced processes, if processes are selected.
-    fn follow_forks(&self, session: &mut Session) -> Result<()> {
-        let follows = session.manifest().internal_maps.iter().any(|map| map == PIDS_MAP);
-        if follows || self.machine.scope().is_system_wide() {
-            return Ok(());
-        }
-        let mut follower = Compiler::new(nothing(), self.machine, self.cli, self.messages);
-        follower.front(self.scripts.known())?;
-        self.scripts.add(session, FOLLOWER, follower).map(drop)
-    }
-
-    /// Starts stack walks by unwind tables when a clause first uses user stacks.
-    fn walk_stacks(&self, session: &Session) {
-        if self.extender.unwinder().is_some() {
-            return;
-        }
-        let Some(maps) = session.unwind_maps() else { return };
-        let mut traced = self.machine.scope().pids.clone();
-        traced.extend(self.program.pid());
-        self.extender.walk_stacks(maps).start_with(&traced);
-        match UnwindUpdater::new(self.extender) {
-            Ok(caretaker) => self.joining.borrow_mut().push(Box::new(caretaker)),
-            Err(error) => {
-                self.messages.warning(&format!("stacks of new processes go by frame pointers: {error}"))
-            }
-        }
-    }
-
-    fn show_map(&self, session: &Session, map: u32, top: u32) -> Result<()> {
-        let snapshot = session.snapshot(map, top, 0)?;
-        if snapshot.entries.is_empty() {
-            self.say(&format!("@{}: no keys\n", session.manifest().maps[map as usize].name));
-            return Ok(());
-        }
-        let out = BufWriter::new(self.mouth.out());
-        let mut sink = setup::format(self.cli, out, self.mouth.notices(), true);
-        sink.output(session.manifest(), self.names, &Output::Map(snapshot))?;
-        Ok(sink.flush()?)
-    }
-
-    /// Updates the names of maps for completion.
-    fn learn_maps(&self, manifest: &Manifest) {
-        let visible = manifest.maps.iter().filter(|map| !map.is_hidden());
-        let names = visible.map(|map| map.name.clone()).collect();
-        *self.maps.lock().unwrap_or_else(PoisonError::into_inner) = names;
-    }
-
-    fn clear_screen(&self) {
-        if self.terminal {
-            self.say("\x1b[H\x1b[2J");
-        }
-    }
-
-    fn say(&self, text: &str) {
-        self.write(text.as_bytes());
-    }
-
-    /// Writes text. If the output is closed, the run ends at the next record.
-    fn write(&self, text: &[u8]) {
-        let mut out = self.mouth.out();
-        let _ = out.write_all(text).and_then(|()| out.flush());
-    }
-
-    fn fail(&self, error: &anyhow::Error) {
-        self.failed.set(true);
-        if !error.is::<AlreadyReported>() {
-            self.messages.error(error);
-        }
-    }
 }
 
 /// Splits text into commands and the text between them.
@@ -420,7 +262,7 @@ fn pieces(text: &str) -> Vec<String> {
     let mut pieces = vec![String::new()];
     for line in text.lines() {
         let script = pieces.last_mut().expect("one at least");
-        if input::is_complete(script) && commands::split(line).is_some() {
+        if edit::is_complete(script) && commands::split(line).is_some() {
             pieces.extend([line.to_owned(), String::new()]);
         } else {
             script.push_str(line);
@@ -429,11 +271,6 @@ fn pieces(text: &str) -> Vec<String> {
     }
     pieces.retain(|piece| !piece.trim().is_empty());
     pieces
-}
-
-/// `: did you mean ...?`, or nothing.
-fn did_you_mean<'n>(name: &str, candidates: impl IntoIterator<Item = &'n str>, sigil: &str) -> String {
-    similar(name, candidates).first().map_or(String::new(), |near| format!(": did you mean `{sigil}{near}`?"))
 }
 
 #[cfg(test)]

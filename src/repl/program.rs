@@ -1,7 +1,9 @@
 //! The target of the session: the whole machine, running processes, or a program that it starts itself.
 
-use super::Repl;
+use super::session::{Program, Repl};
+use crate::script::Script;
 use crate::symbolize::process_facts;
+use crate::trace::compiler::Compiler;
 use crate::trace::late_files::HeldMappings;
 use crate::trace::{exit_status, setup, traced_processes, walks_stacks};
 use anyhow::{Context, Result, anyhow, bail};
@@ -9,22 +11,15 @@ use host::{Scope, process};
 use runtime::Session;
 use runtime::process::{Child, Command, FileState};
 use runtime::read::event_loop::{Next, Watch};
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::io::{self, PipeReader, Read};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::rc::Rc;
+use wire::manifest::PIDS_MAP;
 
-/// The started program, if any, and its command line for the next start.
-#[derive(Default)]
-pub struct Program {
-    child: RefCell<Option<Child>>,
-    argv: RefCell<Option<Vec<OsString>>>,
-    /// Pipe with its output.
-    output: RefCell<Option<Rc<PipeReader>>>,
-    /// True if it was started at least once.
-    pub started: Cell<bool>,
-}
+/// Number of the script that follows forks, when processes are selected.
+const FOLLOWER: u32 = u32::MAX;
 
 impl Program {
     /// The program of `-c`, not started yet.
@@ -105,15 +100,18 @@ impl Program {
         if let Some(output) = child.output.take() {
             let output = Rc::new(output);
             *self.output.borrow_mut() = Some(Rc::clone(&output));
-            self.join(repl, Box::new(Printed { repl: Rc::clone(repl), output }));
+            self.join(repl, Box::new(OutputWatch { repl: Rc::clone(repl), output }));
         }
         if let Some(mappings) = mappings {
             self.join(repl, Box::new(HeldMappings::new(mappings, repl.extender)));
         }
         child.release()?;
         repl.extender.unwinder().inspect(|unwinder| unwinder.look(child.pid()));
-        let ended =
-            Ended { repl: Rc::clone(repl), process: child.pidfd().try_clone_to_owned()?, pid: child.pid() };
+        let ended = EndWatch {
+            repl: Rc::clone(repl),
+            process: child.pidfd().try_clone_to_owned()?,
+            pid: child.pid(),
+        };
         self.join(repl, Box::new(ended));
         *self.child.borrow_mut() = Some(child);
         *self.argv.borrow_mut() = Some(argv);
@@ -145,7 +143,7 @@ impl Program {
     pub fn watch_pids(&self, repl: &Rc<Repl>, pids: &[u32]) -> Result<()> {
         for &pid in pids {
             let process = runtime::pidfd_open(pid).with_context(|| format!("process {pid}"))?;
-            self.join(repl, Box::new(Ended { repl: Rc::clone(repl), process, pid }));
+            self.join(repl, Box::new(EndWatch { repl: Rc::clone(repl), process, pid }));
         }
         Ok(())
     }
@@ -210,19 +208,42 @@ impl Program {
     }
 }
 
+impl Repl<'_> {
+    /// Follows the children of traced processes, if processes are selected.
+    fn follow_forks(&self, session: &mut Session) -> Result<()> {
+        let follows = session.manifest().internal_maps.iter().any(|map| map == PIDS_MAP);
+        if follows || self.machine.scope().is_system_wide() {
+            return Ok(());
+        }
+        let mut follower = Compiler::new(Script::empty("repl"), self.machine, self.cli, self.messages);
+        follower.front(self.scripts.known())?;
+        self.scripts.add(session, FOLLOWER, follower).map(drop)
+    }
+
+    fn program_ended(&self) -> Next {
+        if self.ending.get() {
+            return Next::Stop;
+        }
+        if self.waiting.replace(false) {
+            self.inputs.done();
+        }
+        Next::Remove
+    }
+}
+
 fn shown(argv: &[OsString]) -> String {
     let words = argv.iter().map(|word| word.to_string_lossy());
     shell_words::join(words)
 }
 
 /// Watches for the end of a process.
-struct Ended<'a> {
+struct EndWatch<'a> {
     repl: Rc<Repl<'a>>,
     process: OwnedFd,
     pid: u32,
 }
 
-impl Watch for Ended<'_> {
+impl Watch for EndWatch<'_> {
     fn fd(&self) -> RawFd {
         self.process.as_raw_fd()
     }
@@ -233,12 +254,12 @@ impl Watch for Ended<'_> {
 }
 
 /// Copies the output of the program to the session's output.
-struct Printed<'a> {
+struct OutputWatch<'a> {
     repl: Rc<Repl<'a>>,
     output: Rc<PipeReader>,
 }
 
-impl Watch for Printed<'_> {
+impl Watch for OutputWatch<'_> {
     fn fd(&self) -> RawFd {
         self.output.as_raw_fd()
     }

@@ -1,6 +1,6 @@
 //! `:watch @m`: prints a map repeatedly until Ctrl-C.
 
-use super::Repl;
+use super::session::Repl;
 use crate::timer::Timer;
 use anyhow::Result;
 use runtime::Session;
@@ -44,7 +44,7 @@ impl Watch for Live<'_> {
         if !self.repl.is_watching.get() || self.repl.watching.get() != self.number {
             return Next::Remove;
         }
-        self.repl.say(&format!("-- {}\n", jiff::Zoned::now().strftime("%H:%M:%S")));
+        self.repl.print(&format!("-- {}\n", jiff::Zoned::now().strftime("%H:%M:%S")));
         match self.repl.show_map(session, self.map, 0) {
             Ok(()) => Next::Continue,
             Err(error) => {
