@@ -39,6 +39,10 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
     if let Some(subcommand) = subcommand.filter(|_| !split.help) {
         refuse::of_subcommand(subcommand, &split.given, &matches, command)?;
     }
+    if split.lacks_command {
+        let said = "nothing follows `--`: write the command to trace, `-- COMMAND`, or leave out `--`";
+        return Err(plain(ErrorKind::MissingRequiredArgument, said));
+    }
     let mut cli = Cli::from_arg_matches(&matches)?;
     cli.without_effect = WITHOUT_EFFECT.iter().filter_map(|option| option.note(&matches)).collect();
     cli.choose_program();
@@ -64,7 +68,7 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
         refuse::of_listing(&cli, &matches)?;
         refuse::idle(&cli)?;
     }
-    if lacks_params(&cli) && (split.options_behind_dashes || !starts_program(&cli)) {
+    if lacks_params(&cli) && (split.options_after_dashes || !starts_program(&cli)) {
         take_params(&mut cli);
     }
     Ok(cli)
@@ -225,7 +229,9 @@ struct Split {
     /// Number of words without a dash so far.
     words: usize,
     /// True if the first words after `--` are options of the script.
-    options_behind_dashes: bool,
+    options_after_dashes: bool,
+    /// True if nothing follows `--`.
+    lacks_command: bool,
     /// True if the help of the script is requested.
     help: bool,
     /// True if a script was named.
@@ -240,7 +246,7 @@ impl Split {
         split.ours.extend(args.next());
         while let Some(word) = args.next() {
             if word == "--" {
-                split.behind_dashes(args);
+                split.after_dashes(args);
                 break;
             }
             if split.word(command, word) {
@@ -312,17 +318,18 @@ impl Split {
 
     /// Assigns the words after `--`. A command does not begin with dashes, so words that do are options of the
     /// script.
-    fn behind_dashes(&mut self, args: impl Iterator<Item = OsString>) {
+    fn after_dashes(&mut self, args: impl Iterator<Item = OsString>) {
         let mut args = args.peekable();
         let is_option =
             |word: &OsString| word.to_string_lossy().strip_prefix("--").is_some_and(|name| !name.is_empty());
         while let Some(word) = args.next_if(is_option) {
-            self.options_behind_dashes = true;
+            self.options_after_dashes = true;
             self.given.push(option(&word.to_string_lossy()[2..]));
         }
         if args.peek().is_some_and(|word| word == "--") {
             args.next();
         }
+        self.lacks_command = args.peek().is_none() && !self.options_after_dashes;
         if args.peek().is_some() || self.given.is_empty() {
             self.ours.push("--".into());
             self.ours.extend(args);
@@ -418,6 +425,8 @@ mod tests {
             ("cudatrace man -- foo", "`man` takes no `-- COMMAND`"),
             ("cudatrace fmt -- x.ct", "`fmt` takes no `-- COMMAND`"),
             ("cudatrace --info foo", "`--info` takes no further words"),
+            ("cudatrace summary --", "nothing follows `--`: write the command"),
+            ("cudatrace summary -p python3", "`pgrep python3` prints it"),
             ("cudatrace --explain 105 -p 1", "`--explain` traces nothing, and does not go with `-p`"),
             ("cudatrace -l alloc -- ls", "`-l` traces nothing, and does not go with `-- COMMAND`"),
             ("cudatrace --fmt x.ct y.ct", "unexpected argument `y.ct`"),
@@ -482,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn behind_dashes_options_come_before_the_command() {
+    fn after_dashes_options_come_before_the_command() {
         let cli = read("cudatrace x.ct -- --pid=3 --all ./prog --its=own");
         assert_eq!(cli.given.len(), 2);
         assert_eq!(cli.argv, ["./prog", "--its=own"]);
@@ -492,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn words_behind_dashes_are_parameters_where_the_script_lacks_one() {
+    fn words_after_dashes_are_parameters_where_the_script_lacks_one() {
         let cli = read("cudatrace -e 'BEGIN { print(($1, $2)) }' one -- --aa=3 two --bb");
         assert_eq!((cli.words, cli.given.len(), cli.argv.len()), (vec!["one".into(), "two".into()], 2, 0));
         let cli = read("cudatrace -e 'BEGIN { print($1) }' -- 5");

@@ -477,7 +477,7 @@ pub fn classify<'a>(word: &'a str, embedded: impl Fn(&str) -> bool) -> Word<'a> 
 fn parse_pid(text: &str) -> Result<u32, String> {
     text.parse().ok().filter(|&pid| pid > 0).ok_or_else(|| match text.contains(',') {
         true => format!("each process follows its own -p: `-p {}`", text.replace(',', " -p ")),
-        false => "expected the number of a process, as in `-p 4242`".into(),
+        false => format!("expected the number of a process: `pgrep {}` prints it", shell_words::quote(text)),
     })
 }
 

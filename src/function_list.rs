@@ -81,7 +81,11 @@ pub fn files(catalog: &dyn Catalog, target: &str) -> Result<Vec<File>> {
         Ok(files) => Ok(files),
         Err(TargetError::Unusable(reason)) => bail!("`{target}`: {reason}"),
         Err(TargetError::NotYet { looked_in }) => {
-            bail!("no library `{target}`; looked in {}", looked_in.join(", "))
+            bail!(
+                "no library `{target}` is installed; `-p PID` finds what a process has loaded, `--lib {target}=PATH` names a file; \
+                 looked in {}",
+                looked_in.join(", ")
+            )
         }
     }
 }

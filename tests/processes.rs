@@ -88,22 +88,24 @@ fn a_process_inside_our_pid_namespace_is_traced_by_its_number_there() {
 }
 
 #[test]
-fn who_may_not_trace_is_told_what_it_needs() {
+fn a_user_without_rights_gets_the_list_of_needed_rights() {
     if !can_trace() {
         return;
     }
     // The checkout is not readable for the user, so a copy is used.
     let copy = std::env::temp_dir().join(format!("cudatrace-{}", std::process::id()));
     std::fs::copy(env!("CARGO_BIN_EXE_cudatrace"), &copy).expect("a place for temporary files");
-    let mut command = Command::new("setpriv");
-    command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&copy).current_dir("/");
-    let output =
-        command.args(["-e", "interval:s:1 { exit() }"]).output().expect("setpriv is part of util-linux");
-    std::fs::remove_file(&copy).expect("just copied");
-    assert_eq!(output.status.code(), Some(255), "{}", stderr(&output));
-    for word in ["root", "CAP_BPF", "sudo"] {
-        assert!(stderr(&output).contains(word), "{}", stderr(&output));
+    // The root folder is not writable for the user, who needs rights to trace first.
+    for args in [["-e", "interval:s:1 { exit() }"], ["record", "-p1"]] {
+        let mut command = Command::new("setpriv");
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]).arg(&copy).current_dir("/");
+        let output = command.args(args).output().expect("setpriv is part of util-linux");
+        assert_eq!(output.status.code(), Some(255), "{}", stderr(&output));
+        for word in ["root", "CAP_BPF", "sudo"] {
+            assert!(stderr(&output).contains(word), "{}", stderr(&output));
+        }
     }
+    std::fs::remove_file(&copy).expect("just copied");
 }
 
 #[test]

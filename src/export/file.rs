@@ -234,7 +234,7 @@ impl Destination {
         let is_named_by_user = self.number.load(Ordering::Relaxed) == 0;
         let file = match (self.is_stdout(), self.only_new) {
             (true, _) => stdout(),
-            (false, true) => File::create_new(&path),
+            (false, true) => create_new(&path),
             (false, false) if is_named_by_user => File::create(&path),
             (false, false) => create_unlinked(&path),
         };
@@ -357,6 +357,12 @@ impl Write for CompleteFile {
     fn flush(&mut self) -> io::Result<()> {
         self.write_out()
     }
+}
+
+/// Creates a file that must not exist, and its folder.
+fn create_new(path: &Path) -> io::Result<File> {
+    path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+    File::create_new(path)
 }
 
 /// Creates or truncates a file without following a link.

@@ -82,11 +82,8 @@ fn exports(cli: &Cli) -> Result<Vec<ExportRequest>> {
         return Ok(cli.export.clone());
     }
     let folder = cli.record.out.as_deref().unwrap_or(Path::new(FOLDER));
-    if !cli.dry_run && !cli.check {
-        if cli.record.out.is_none() {
-            check_folder(folder)?;
-        }
-        std::fs::create_dir_all(folder).with_context(|| format!("cannot make `{}`", folder.display()))?;
+    if cli.record.out.is_none() && !cli.dry_run && !cli.check {
+        check_folder(folder)?;
     }
     let now = jiff::Zoned::now().strftime("%Y%m%d_%H%M%S").to_string();
     let pid = cli.pids.first().copied();

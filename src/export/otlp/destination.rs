@@ -197,6 +197,12 @@ fn parse(written: &str) -> Result<(Uri, Option<Protocol>)> {
         Some((scheme, _)) => {
             bail!("`{written}`: no scheme `{scheme}`: expected http, https, grpc, grpcs or file")
         }
+        // Without a port, a word is more likely a mistake than a host with a receiver at port 80.
+        None if !written.contains(':') => {
+            bail!(
+                "`{written}` is no address: expected http://HOST:4318, grpc://HOST:4317, HOST:PORT or file:FILE"
+            )
+        }
         None => (None, "http", written),
     };
     let uri: Uri = format!("{scheme}://{rest}").parse().map_err(|error| anyhow!("`{written}`: {error}"))?;
@@ -328,7 +334,9 @@ mod tests {
 
     #[test]
     fn what_cannot_be_sent_to_is_said() {
-        for (dest, word) in [("ftp://c", "scheme"), ("http://", "`http://`"), ("file:", "path")] {
+        for (dest, word) in
+            [("ftp://c", "scheme"), ("http://", "`http://`"), ("file:", "path"), ("nosuch", "no address")]
+        {
             let error = Destination::new(dest, &|_| None).unwrap_err().to_string();
             assert!(error.contains(word), "{dest}: {error}");
         }

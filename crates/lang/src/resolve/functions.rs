@@ -704,6 +704,17 @@ fn call_malformed(spec: &ProbeSpec, provider: &'static Provider) -> Spots {
             }
             None => malformed(spec.span, "expected a target and a function".into(), provider),
         },
+        [target, function, side @ ("entry" | "return" | "exit")] => {
+            let kind = if *side == "entry" { "uprobe" } else { "uretprobe" };
+            let help = vec![format!("write `{kind}:{target}:{function}`")];
+            wrong(
+                "E0103",
+                spec.span,
+                format!("leave out `:{side}`: the kind of the probe selects it"),
+                "",
+                help,
+            )
+        }
         _ => malformed(spec.span, "expected a target and a function".into(), provider),
     }
 }

@@ -34,6 +34,7 @@ const NO_TYPE: &str = "an assignment makes a variable, `$x = 0`; `let $x: uint32
 const DOLLAR: &str = "names of variables begin with `$`";
 const BRACES: &str =
     "the body of `if`, of `else` and of a loop needs braces: `if pid == 1 { exit() } else { @n = 1 }`";
+const ELSE: &str = "`else` follows the body of an `if`, and both bodies need braces: `if pid == 1 { exit() } else { @n = 1 }`";
 const NO_KEYS: &str = "a map without keys is written `@m`; if there was a `$name` in the brackets, the shell replaced \
                        it: put the script in single quotes";
 const UNQUOTED: &str = "the shell removed the inner quotes: put the script in single quotes, `-e '...'`";
@@ -173,6 +174,7 @@ const HABITS: &[Habit] = &[
     anywhere("else ^ MAP", BRACES),
     anywhere("else ^ VAR", BRACES),
     anywhere("if .. ^ return", BRACES),
+    anywhere("^ else", ELSE),
     anywhere("syscall : ^ :", "system calls are tracepoints: `tracepoint:syscalls:sys_enter_read`"),
     anywhere("PROBE ^ :", "write one colon between the parts of a probe: `uprobe:libcuda:cuInit`"),
     anywhere("PROBE ^ if", PREDICATE),
