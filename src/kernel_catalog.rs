@@ -2,7 +2,7 @@
 
 use lang::catalog::debug_info::TypeId;
 use lang::catalog::{KERNEL, RecordField, RecordKind, Tracepoint, debug_info};
-use runtime::kernel::btf::PassedKind;
+use runtime::kernel::btf::TracepointArgKind;
 use runtime::kernel::tracefs::TracepointField;
 use runtime::kernel::{btf, tracefs};
 use std::io;
@@ -37,10 +37,10 @@ impl host::Kernel for Running {
             name: passed.name,
             offset: 8 * at as u32,
             kind: match passed.kind {
-                PassedKind::Int { bytes, signed } => RecordKind::Int { bytes, signed },
-                PassedKind::Pointer(Some(name)) => RecordKind::PointerTo(name),
-                PassedKind::Pointer(None) => RecordKind::Pointer { text: false },
-                PassedKind::Other => RecordKind::Other("struct".into()),
+                TracepointArgKind::Int { bytes, signed } => RecordKind::Int { bytes, signed },
+                TracepointArgKind::Pointer(Some(name)) => RecordKind::PointerTo(name),
+                TracepointArgKind::Pointer(None) => RecordKind::Pointer { text: false },
+                TracepointArgKind::Other => RecordKind::Other("struct".into()),
             },
         });
         Ok(Tracepoint { fields: fields.collect() })

@@ -16,12 +16,12 @@ use sim::catalog::TestCatalog;
 use sim::generate;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use wire::Features;
-use wire::manifest::Compiled;
+use wire::manifest::CompiledScript;
 
 /// Default number of generated scripts.
 const PROGRAMS: u64 = 150;
 
-fn compile(program: &Program, src: &Source, features: Features) -> Compiled {
+fn compile(program: &Program, src: &Source, features: Features) -> CompiledScript {
     let options = Options {
         pid_filter: true,
         sums: true,
@@ -31,7 +31,7 @@ fn compile(program: &Program, src: &Source, features: Features) -> Compiled {
     codegen::compile(program, src, &options).unwrap_or_else(|error| panic!("{error}\n{}", src.text))
 }
 
-fn load(compiled: &Compiled) -> Result<LoadedScript, LoadError> {
+fn load(compiled: &CompiledScript) -> Result<LoadedScript, LoadError> {
     LoadedScript::load(compiled, &runtime::Options { ring_bytes: 1 << 16, ..runtime::Options::default() })
 }
 

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use wire::Features;
-use wire::manifest::Compiled;
+use wire::manifest::CompiledScript;
 
 /// The allocator of the program.
 #[global_allocator]
@@ -32,7 +32,7 @@ const RUNS: usize = 40;
 struct Run {
     front: Duration,
     back: Duration,
-    compiled: Compiled,
+    compiled: CompiledScript,
 }
 
 /// A kernel with every tracepoint and every field, so that nothing of this machine's kernel is read.

@@ -423,7 +423,8 @@ fn list_operations(api: &'static Api, wanted: &str, verbose: bool) -> Result<Vec
 
 /// Description, arguments and functions of an operation.
 pub fn description(operation: &'static Operation) -> Vec<String> {
-    let functions: Vec<&str> = operation.feeds.iter().flat_map(|feed| feed.functions).copied().collect();
+    let functions: Vec<&str> =
+        operation.variants.iter().flat_map(|variant| variant.functions).copied().collect();
     let args = operation.all_args().map(|arg| format!("{} {}: {}", arg.ty, arg.name, arg.doc));
     let doc = std::iter::once(operation.doc.to_owned());
     doc.chain(args).chain([format!("by {}", functions.join(", "))]).collect()

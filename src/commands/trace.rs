@@ -31,7 +31,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
-use wire::manifest::{Attach, Compiled, Event, EventKind, Message};
+use wire::manifest::{Attach, CompiledScript, Event, EventKind, Message};
 use wire::{Features, Manifest};
 
 /// Traces as the command line specifies; returns the exit status.
@@ -115,8 +115,12 @@ fn check<'a>(
 }
 
 /// Compiles a module of each script, based on the previous modules.
-fn compile(compilers: &mut [Compiler], features: &Features, by_link: bool) -> anyhow::Result<Vec<Compiled>> {
-    let mut modules: Vec<Compiled> = Vec::new();
+fn compile(
+    compilers: &mut [Compiler],
+    features: &Features,
+    by_link: bool,
+) -> anyhow::Result<Vec<CompiledScript>> {
+    let mut modules: Vec<CompiledScript> = Vec::new();
     for compiler in compilers {
         let before = modules.last().map(|module| &module.manifest);
         modules.push(compiler.compile(features, by_link, before)?);
@@ -127,7 +131,7 @@ fn compile(compilers: &mut [Compiler], features: &Features, by_link: bool) -> an
 /// Writes the objects of the scripts; several scripts go to separate files: `x.kernels.o`.
 fn emit<'m>(
     path: &Path,
-    objects: impl Iterator<Item = (&'m str, &'m Compiled)>,
+    objects: impl Iterator<Item = (&'m str, &'m CompiledScript)>,
     messages: &Messages,
 ) -> anyhow::Result<()> {
     for (heading, compiled) in objects {
@@ -189,7 +193,7 @@ impl<'a> Job<'a> {
     fn run(
         &self,
         mut compilers: Vec<Compiler<'a>>,
-        modules: &[Compiled],
+        modules: &[CompiledScript],
         recording: Option<Recording>,
     ) -> Result<u8, Failure> {
         let all = &modules[modules.len() - 1].manifest;
@@ -299,7 +303,7 @@ impl<'a> Job<'a> {
     }
 
     /// Loads the first script. It filters by the processes that are known now.
-    fn load(&self, compiled: &Compiled, child: Option<&Child>) -> Result<LoadedScript, Failure> {
+    fn load(&self, compiled: &CompiledScript, child: Option<&Child>) -> Result<LoadedScript, Failure> {
         let child = child.map(Child::pid);
         let pids = self.pids.iter().copied().chain(child).collect();
         let options = runtime::Options { pids, child, ..Default::default() };
@@ -319,7 +323,7 @@ impl<'a> Job<'a> {
         session: &mut Session,
         extender: &Extender<'a>,
         compilers: Vec<Compiler<'a>>,
-        modules: &[Compiled],
+        modules: &[CompiledScript],
     ) -> Result<(), Failure> {
         for ((number, compiler), module) in (1..).zip(compilers).zip(modules) {
             extender.scripts.add_compiled(session, number, compiler, module).map_err(Failure::loading)?;
@@ -331,7 +335,7 @@ impl<'a> Job<'a> {
     }
 
     /// Prints the traced processes and how the trace ends, unless the user has only given a command.
-    fn say_whom(&self, child: Option<&Child>, modules: &[Compiled]) {
+    fn say_whom(&self, child: Option<&Child>, modules: &[CompiledScript]) {
         let pids = &self.cli.pids;
         let is_told = child.is_some() && pids.is_empty();
         if is_told || does_nothing_more(modules) || self.cli.run() != lang::Run::Traces {
@@ -508,7 +512,7 @@ fn end_line() {
 }
 
 /// Whether the scripts only have BEGIN and END, so that nothing happens in between.
-fn does_nothing_more(modules: &[Compiled]) -> bool {
+fn does_nothing_more(modules: &[CompiledScript]) -> bool {
     let mut programs = modules.iter().flat_map(|module| &module.manifest.programs);
     programs.all(|program| matches!(program.attach, Attach::Begin | Attach::End))
 }

@@ -87,7 +87,7 @@ pub static KINDS: &[Kind] = &[
         name: "folded",
         dest: "FILE",
         doc: "stacks for flame graphs, from maps by stack or from spans with stacks",
-        open: Some(|dest, _| Ok(Box::new(report::export::folded::Folded::new(dest.create()?)))),
+        open: Some(|dest, _| Ok(Box::new(report::export::folded::FoldedStacks::new(dest.create()?)))),
         metrics: false,
         optional: false,
         look: None,

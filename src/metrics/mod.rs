@@ -119,7 +119,7 @@ impl<'a> Collector<'a> {
             untraced: self.scripts.untraced().len(),
             waiting: self.scripts.are_waiting(),
             runs: runs.into_iter().map(|runs| (runs.probe, runs.hits, runs.ns)).collect(),
-            troubles: session.troubles().unwrap_or_default(),
+            losses: session.losses().unwrap_or_default(),
             dropped: (self.dropped)(),
         }
     }

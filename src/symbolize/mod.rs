@@ -9,7 +9,7 @@ use host::Symbols;
 use report::{Frame, Names};
 use runtime::StackStore;
 use runtime::kernel::clock::Epoch;
-use runtime::process::{Mapped, Mapping, Place};
+use runtime::process::{Mapping, MappingEvent, Place};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -73,7 +73,7 @@ impl MachineNames {
     }
 
     /// Records that a process has mapped a file; it may end before its mappings are read.
-    pub fn hear(&self, mapped: &Mapped) {
+    pub fn hear(&self, mapped: &MappingEvent) {
         let Place { start, end, offset } = mapped.place;
         let path = mapped.path.clone();
         self.symbols.borrow_mut().hear(mapped.pid, start..end, offset, mapped.inode.number, path);

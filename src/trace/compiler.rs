@@ -17,7 +17,7 @@ use lang::syntax::ast::text;
 use lang::{Checked, Diagnostics, SessionState, Source, Span};
 use std::collections::HashSet;
 use std::path::Path;
-use wire::manifest::{self, Compiled, PIDS_MAP, Program, Side, Site};
+use wire::manifest::{self, CompiledScript, PIDS_MAP, Program, Side, Site};
 use wire::{Features, Manifest};
 
 /// A clause as the user wrote it.
@@ -302,7 +302,7 @@ impl<'a> Compiler<'a> {
         features: &Features,
         by_link: bool,
         base: Option<&Manifest>,
-    ) -> Result<Compiled> {
+    ) -> Result<CompiledScript> {
         let traced = !by_link && !self.machine.scope().is_system_wide();
         let follows = base.is_some_and(|base| base.internal_maps.iter().any(|map| map == PIDS_MAP));
         let namespace = process::own_pid_namespace().filter(|namespace| !namespace.is_initial_pid());
@@ -418,7 +418,12 @@ impl<'a> Compiler<'a> {
     ///
     /// # Errors
     /// The script is wrong for this file.
-    pub fn extend(&mut self, file: FileId, base: &Manifest, known: SessionState) -> Result<Option<Compiled>> {
+    pub fn extend(
+        &mut self,
+        file: FileId,
+        base: &Manifest,
+        known: SessionState,
+    ) -> Result<Option<CompiledScript>> {
         let mut diags = Diagnostics::default();
         let front = self.front_options(known, Some(vec![file]));
         let checked = lang::check(&self.remaining(), self.source(), &front, self.machine, &mut diags);

@@ -5,7 +5,7 @@ use super::extender::Extender;
 use host::{Identity, process, untrusted_file};
 use runtime::Session;
 use runtime::kernel::clock::{Clock, SystemClock};
-use runtime::process::{Mapped, MappedInode, Mapping, MappingWatch, Mappings, Question};
+use runtime::process::{MappedInode, Mapping, MappingEvent, MappingWatch, Mappings, Question};
 use runtime::read::event_loop::{Next, Watch};
 use std::collections::HashSet;
 use std::fs::{File, Metadata};
@@ -172,7 +172,7 @@ impl<'a> MappingReports<'a> {
         MappingReports { is_held: true, ..MappingReports::new(watch, extender) }
     }
 
-    fn consider(&mut self, mapped: &Mapped, session: &mut Session) {
+    fn consider(&mut self, mapped: &MappingEvent, session: &mut Session) {
         let any = self.hears_all();
         // A held program is handled when it is held, and other programs are not traced then.
         if self.is_held && !any && !session.is_traced(mapped.pid) {
@@ -225,7 +225,7 @@ impl<'a> MappingReports<'a> {
 impl MappingReports<'_> {
     /// Reports a file that cannot be opened. If its process has ended and had a root of its own, this is not a
     /// failure: the next process that maps the file provides it.
-    fn leave_unopened(&self, mapped: &Mapped, error: &std::io::Error) {
+    fn leave_unopened(&self, mapped: &MappingEvent, error: &std::io::Error) {
         let is_exhausted = matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM));
         if is_exhausted && self.extender.scripts.may_probe(&mapped.path) {
             self.extender.miss_mappings();
@@ -242,7 +242,7 @@ struct MappedFile {
 }
 
 /// Opens a mapped file. If the process has already ended, its path is tried in the root of this process.
-fn open(mapped: &Mapped) -> std::io::Result<MappedFile> {
+fn open(mapped: &MappingEvent) -> std::io::Result<MappedFile> {
     let is_it = |file: &Metadata| (file.dev(), file.ino()) == (mapped.inode.device, mapped.inode.number);
     if mapped.path.metadata().is_ok_and(|file| is_it(&file)) {
         return Ok(MappedFile { path: mapped.path.clone(), _held: None });
@@ -264,7 +264,7 @@ impl MappingReports<'_> {
     }
 
     /// Loads the unwind table of newly mapped code, if stacks are walked.
-    fn see_code(&self, mapped: &Mapped, session: &Session, any: bool) {
+    fn see_code(&self, mapped: &MappingEvent, session: &Session, any: bool) {
         let Some(unwinder) = self.extender.unwinder() else { return };
         if unwinder.knows(mapped.pid) || !any && session.is_traced(mapped.pid) {
             unwinder.see(mapped);

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use wire::Features;
-use wire::manifest::Compiled;
+use wire::manifest::CompiledScript;
 
 /// Timeout for the kernel to remove probes from an overwritten file. A thread waits meanwhile.
 const OVERWRITTEN_PATIENCE: Duration = Duration::from_secs(2);
@@ -80,7 +80,7 @@ impl<'a> Scripts<'a> {
         session: &mut Session,
         number: u32,
         compiler: Compiler<'a>,
-        compiled: &Compiled,
+        compiled: &CompiledScript,
     ) -> Result<()> {
         let module = self.join(session, compiled, compiler.known())?;
         self.attached.borrow_mut().insert(number, AttachedScript { compiler, modules: vec![module.id] });
@@ -89,7 +89,7 @@ impl<'a> Scripts<'a> {
 
     /// Adds a module to the session. If it was loaded, its declarations stay known even if it could not be
     /// attached.
-    fn join(&self, session: &mut Session, compiled: &Compiled, known: SessionState) -> Result<Module> {
+    fn join(&self, session: &mut Session, compiled: &CompiledScript, known: SessionState) -> Result<Module> {
         let files = |id: u32| self.machine.open_path(FileId(id)).into();
         let options = AttachOptions { files: &files, link_pid: self.link_pid, stop: None };
         let failed_before = session.failures().len();

@@ -9,7 +9,7 @@ use runtime::process::Child;
 use runtime::{Ending, Reason};
 use std::collections::BTreeSet;
 use std::path::Path;
-use wire::manifest::{Attach, Compiled};
+use wire::manifest::{Attach, CompiledScript};
 
 /// Largest number of targets that are named in a message.
 const NAMED: usize = 3;
@@ -25,7 +25,7 @@ pub struct UnmappedTargets<'a> {
 
 impl<'a> UnmappedTargets<'a> {
     /// Collects the targets of the first modules of a run; `pids` are processes that already run.
-    pub fn new(machine: &'a Machine, modules: &[Compiled], pids: &[u32]) -> UnmappedTargets<'a> {
+    pub fn new(machine: &'a Machine, modules: &[CompiledScript], pids: &[u32]) -> UnmappedTargets<'a> {
         let programs = modules.iter().flat_map(|module| &module.manifest.programs);
         let sites = programs.flat_map(|program| match &program.attach {
             Attach::Uprobes { sites, .. } => &sites[..],

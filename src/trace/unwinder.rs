@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use host::eh_frame::{Segments, Source};
 use host::process::{self, Mapping, MappingName};
 use runtime::UnwindMaps;
-use runtime::process::{FileState, Mapped, Place};
+use runtime::process::{FileState, MappingEvent, Place};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -178,7 +178,7 @@ impl<'a> Unwinder<'a> {
     }
 
     /// Handles a file that a process has mapped.
-    pub fn see(&self, mapped: &Mapped) {
+    pub fn see(&self, mapped: &MappingEvent) {
         let seen = self.inner.borrow_mut().see(mapped);
         match seen {
             Ok(true) => {}
@@ -238,7 +238,7 @@ impl Inner {
     }
 
     /// Adds a mapping of a known file; false if all mappings of the process must be read.
-    fn see(&mut self, mapped: &Mapped) -> Result<bool> {
+    fn see(&mut self, mapped: &MappingEvent) -> Result<bool> {
         let (device, inode) = (mapped.inode.device, mapped.inode.number);
         let file = ((libc::major(device), libc::minor(device)), inode);
         let is_stale = self.processes.get(&mapped.pid).is_none_or(Process::is_stale);

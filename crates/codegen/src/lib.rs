@@ -21,7 +21,7 @@ pub use options::{Arch, Follow, Options, Passes, ReturnChain, Unwind};
 use bpf::{disasm, object};
 use lang::{Source, hir};
 use lower::StackShare;
-use wire::manifest::Compiled;
+use wire::manifest::CompiledScript;
 
 /// A stage of the compiler, for dumps.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub enum Stage {
 }
 
 /// Compiles a checked program. Fails only if the stack or the code of a probe is too large for the kernel.
-pub fn compile(program: &hir::Program, src: &Source, options: &Options) -> Result<Compiled, Error> {
+pub fn compile(program: &hir::Program, src: &Source, options: &Options) -> Result<CompiledScript, Error> {
     observed(program, src, options, &mut |_, _| ())
 }
 
@@ -60,7 +60,7 @@ fn observed(
     src: &Source,
     options: &Options,
     observe: Observer<'_>,
-) -> Result<Compiled, Error> {
+) -> Result<CompiledScript, Error> {
     match stages(program, src, options, StackShare::USUAL, observe) {
         Err(Error::Stack { .. }) => stages(program, src, options, StackShare::NONE, observe),
         result => result,
@@ -74,7 +74,7 @@ fn stages(
     options: &Options,
     share: StackShare,
     observe: Observer<'_>,
-) -> Result<Compiled, Error> {
+) -> Result<CompiledScript, Error> {
     let probes = merge::merge(program, options.optimise);
     let (mut module, manifest) = lower::lower(program, &probes, src, options, share);
     observe(Stage::Ir, &|| module.to_string());
@@ -84,5 +84,5 @@ fn stages(
     let assembly = bpf::link::assemble(&module)?;
     observe(Stage::Bpf, &|| disasm::listing(&assembly, src));
     let embedded = options.self_describing.then_some(&manifest);
-    Ok(Compiled { elf: object::write(&assembly, embedded, src), manifest })
+    Ok(CompiledScript { elf: object::write(&assembly, embedded, src), manifest })
 }

@@ -72,7 +72,7 @@ pub struct Operation {
     /// Arguments of its probes in `args`, without [`COMMON`].
     pub args: &'static [Argument],
     /// Functions that perform the operation, without duplicates.
-    pub feeds: &'static [Feed],
+    pub variants: &'static [OperationVariant],
     /// Results of calls that count as the operation.
     pub fires: Fires,
 }
@@ -122,7 +122,7 @@ pub struct Argument {
 
 /// Functions with the same expressions for the arguments.
 #[derive(Debug)]
-pub struct Feed {
+pub struct OperationVariant {
     /// Symbol families, or a wildcard.
     pub functions: &'static [&'static str],
     /// Name of each argument and the script expression for its value.
@@ -148,7 +148,7 @@ impl Operation {
     }
 }
 
-impl Feed {
+impl OperationVariant {
     /// The script expression for an argument of these functions.
     pub fn value(&self, arg: &'static Argument) -> &'static str {
         self.args.iter().find(|(name, _)| *name == arg.name).map_or(arg.default, |(_, text)| text)
@@ -168,7 +168,8 @@ impl Api {
 
     /// Whether an operation has this family among its functions.
     pub fn names(&self, family: &str) -> bool {
-        let mut functions = self.operations.iter().flat_map(|o| o.feeds).flat_map(|feed| feed.functions);
+        let mut functions =
+            self.operations.iter().flat_map(|o| o.variants).flat_map(|variant| variant.functions);
         functions.any(|function| *function == family)
     }
 
@@ -178,8 +179,11 @@ impl Api {
     }
 }
 
-const fn feed(functions: &'static [&'static str], args: &'static [(&'static str, &'static str)]) -> Feed {
-    Feed { functions, args }
+const fn variant(
+    functions: &'static [&'static str],
+    args: &'static [(&'static str, &'static str)],
+) -> OperationVariant {
+    OperationVariant { functions, args }
 }
 
 const fn arg(name: &'static str, ty: &'static str, default: &'static str, doc: &'static str) -> Argument {

@@ -453,8 +453,8 @@ fn arguments(text: &str) -> impl Iterator<Item = &str> {
 fn operations_name_functions_and_arguments_that_there_are() {
     for (api, operation) in APIS.iter().flat_map(|api| api.operations.iter().map(move |o| (api, o))) {
         let releases = releases(api);
-        for feed in operation.feeds {
-            for function in feed.functions.iter().filter(|name| !name.contains('*')) {
+        for variant in operation.variants {
+            for function in variant.functions.iter().filter(|name| !name.contains('*')) {
                 let forms = |(major, exported): &(u32, BTreeSet<&'static str>)| {
                     let members = family_in(api.library, exported, function).into_iter();
                     members.map(|member| (*major, member)).collect::<Vec<_>>()
@@ -464,7 +464,7 @@ fn operations_name_functions_and_arguments_that_there_are() {
                     // The symbol is from a release later than the tables, so it has only one variant.
                     members.push((0, function));
                 }
-                let read = operation.all_args().flat_map(|arg| arguments(feed.value(arg)));
+                let read = operation.all_args().flat_map(|arg| arguments(variant.value(arg)));
                 for (&(major, member), name) in read.flat_map(|name| members.iter().map(move |m| (m, name))) {
                     let signature = cuda::signature(api.library, major, member).unwrap();
                     assert!(
@@ -522,7 +522,8 @@ const OF_NO_OPERATION: &[&str] = &[
 #[test]
 fn operations_of_the_runtime_have_all_that_allocates_copies_launches_and_waits() {
     let api = Api::of_library(Library::Runtime).unwrap();
-    let of_operations = || api.operations.iter().flat_map(|o| o.feeds).flat_map(|feed| feed.functions);
+    let of_operations =
+        || api.operations.iter().flat_map(|o| o.variants).flat_map(|variant| variant.functions);
     let begins = [
         "cudaMalloc",
         "cudaFree",
@@ -560,9 +561,9 @@ fn operations_of_the_runtime_have_all_that_allocates_copies_launches_and_waits()
 #[test]
 fn an_operation_has_each_function_once_and_only_arguments_of_its_own() {
     for operation in APIS.iter().flat_map(|api| api.operations) {
-        let functions: Vec<_> = operation.feeds.iter().flat_map(|feed| feed.functions).collect();
+        let functions: Vec<_> = operation.variants.iter().flat_map(|variant| variant.functions).collect();
         assert_eq!(functions.iter().collect::<BTreeSet<_>>().len(), functions.len(), "{}", operation.name);
-        for (name, _) in operation.feeds.iter().flat_map(|feed| feed.args) {
+        for (name, _) in operation.variants.iter().flat_map(|variant| variant.args) {
             assert!(operation.arg(name).is_some(), "cuda:{}: {name}", operation.name);
         }
     }

@@ -27,7 +27,7 @@ use crate::dwarf::{Debug, symbols_beside};
 use crate::elf::{ElfError, ElfFile, Functions};
 use crate::identity::Identity;
 use crate::process::{self, Mapping};
-use crate::prologue::{self, Body, Shifted};
+use crate::prologue::{self, Body, CodePosition};
 use crate::search::folders::View;
 use crate::search::target_files::Hunt;
 use crate::search::{TargetName, Verdict, target_files};
@@ -657,7 +657,7 @@ impl Catalog for Machine {
     }
 }
 
-fn place(taken: &TargetFile, offset: u64, choose: impl Fn(Body<'_>) -> Shifted) -> Place {
+fn place(taken: &TargetFile, offset: u64, choose: impl Fn(Body<'_>) -> CodePosition) -> Place {
     if !taken.elf.is_x86_64() {
         return Place { offset, stack_shift: 0 };
     }

@@ -6,7 +6,7 @@
 //!
 //! - the skipped code is straight-line, so that every entry of the function reaches the new address;
 //! - no skipped instruction writes an argument: an argument register, or memory other than a local of the function;
-//! - the change of the stack pointer is known, so that stack arguments can be located ([`Shifted::stack_shift`]);
+//! - the change of the stack pointer is known, so that stack arguments can be located ([`CodePosition::stack_shift`]);
 //! - no jump of the function leads to a skipped byte or to the new address, otherwise calls would be counted twice.
 //!
 //! A return probe reads the return address at the stack pointer, so that it may skip an `endbr64` and nothing else.
@@ -51,7 +51,7 @@ impl Body<'_> {
 
 /// A position relative to the first instruction.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct Shifted {
+pub struct CodePosition {
     /// Distance from the start in bytes.
     pub bytes: u64,
     /// Bytes that were pushed between the start and the position.
@@ -59,7 +59,7 @@ pub struct Shifted {
 }
 
 /// Position for an entry probe.
-pub fn entry_place(body: Body<'_>) -> Shifted {
+pub fn entry_place(body: Body<'_>) -> CodePosition {
     let known_size = body.size != 0;
     match straight_line(body.code, body.end(), known_size) {
         Some(place) if place.bytes > 0 && is_reached_from_start_only(body, place.bytes) => place,
@@ -68,12 +68,12 @@ pub fn entry_place(body: Body<'_>) -> Shifted {
 }
 
 /// Position for a return probe or a session.
-pub fn return_place(body: Body<'_>) -> Shifted {
+pub fn return_place(body: Body<'_>) -> CodePosition {
     let mut decoder = decoder(body.code, 0);
     let passes = decoder.decode().code() == Code::Endbr64 && is_cheap(&decoder.decode());
     let length = ENDBR64.len() as u64;
     let allowed = passes && length < body.end() && is_reached_from_start_only(body, length);
-    Shifted { bytes: if allowed { length } else { 0 }, stack_shift: 0 }
+    CodePosition { bytes: if allowed { length } else { 0 }, stack_shift: 0 }
 }
 
 /// The range of the instruction that begins at or contains `at`, if decoding from the start of the code reaches
@@ -110,7 +110,7 @@ fn is_cheap(instruction: &Instruction) -> bool {
 }
 
 /// The first cheap instruction in the straight-line code of the prologue.
-fn straight_line(code: &[u8], limit: u64, beyond_endbr: bool) -> Option<Shifted> {
+fn straight_line(code: &[u8], limit: u64, beyond_endbr: bool) -> Option<CodePosition> {
     let mut info = InstructionInfoFactory::new();
     let mut decoder = decoder(code, 0);
     let mut stack_shift = 0;
@@ -121,7 +121,7 @@ fn straight_line(code: &[u8], limit: u64, beyond_endbr: bool) -> Option<Shifted>
         }
         if is_cheap(&instruction) {
             let stack_shift = u32::try_from(stack_shift).ok()?;
-            return Some(Shifted { bytes: instruction.ip(), stack_shift });
+            return Some(CodePosition { bytes: instruction.ip(), stack_shift });
         }
         let is_first_endbr = instruction.code() == Code::Endbr64 && instruction.ip() == 0;
         if !is_first_endbr && (!beyond_endbr || !keeps_arguments(&instruction, &mut info, stack_shift)) {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use common::gcc;
-use host::prologue::{Body, Shifted, entry_place, return_place};
+use host::prologue::{Body, CodePosition, entry_place, return_place};
 use host::{Machine, Scope};
 use lang::Catalog;
 
@@ -142,7 +142,7 @@ fn the_cold_half_of_a_function_is_searched_too() {
     hot.push(0xe9);
     hot.extend((4 - (cold + 5)).to_le_bytes());
     let place = |code: &[u8]| entry_place(Body { size, ..body(code) });
-    assert_eq!(place(&hot), Shifted::default());
+    assert_eq!(place(&hot), CodePosition::default());
     let at = hot.len() - 4;
     hot[at..].copy_from_slice(&(-(cold + 5)).to_le_bytes());
     assert_eq!(place(&hot).bytes, 4, "a jump to the start is harmless");
@@ -155,7 +155,7 @@ fn a_cold_half_in_front_is_searched_too() {
     before.extend(4i32.to_le_bytes());
     // endbr64; push %rbp; jne -5; ret
     let hot = code(&[&ENDBR, &PUSH, &[0x0f, 0x85], &(-5i32 - 11).to_le_bytes(), &RET]);
-    assert_eq!(entry_place(Body { before: &before, ..body(&hot) }), Shifted::default());
+    assert_eq!(entry_place(Body { before: &before, ..body(&hot) }), CodePosition::default());
     assert_eq!(entry_place(body(&hot)).bytes, 4, "code that is not there is not searched");
 }
 
@@ -175,7 +175,7 @@ fn jump_tables_are_told_from_tail_calls() {
 fn the_next_symbol_is_never_reached() {
     let code = code(&[&ENDBR, &PUSH, &RET]);
     for next_symbol in [1, 4] {
-        assert_eq!(entry_place(Body { next_symbol, ..body(&code) }), Shifted::default());
+        assert_eq!(entry_place(Body { next_symbol, ..body(&code) }), CodePosition::default());
     }
     assert_eq!(entry_place(Body { next_symbol: 5, ..body(&code) }).bytes, 4);
     assert_eq!(

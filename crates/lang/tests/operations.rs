@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use cuda::Library;
-use cuda::operations::{APIS, Api, Argument, Feed, Operation};
+use cuda::operations::{APIS, Api, Argument, Operation, OperationVariant};
 use lang::catalog::{Catalog, File, FileId, Function, Place, TargetError};
 use lang::diagnostics::render;
 use lang::hir::Attach;
@@ -188,13 +188,13 @@ fn functions(operations: &[(&'static Api, &'static Operation)]) -> String {
     text += &format!("|---|{}\n", "---|".repeat(columns.len()));
     let mut rows: Vec<(String, Vec<Vec<String>>)> = Vec::new();
     for (column, (_, operation)) in operations.iter().enumerate() {
-        for feed in operation.feeds {
-            let label = label(operation, feed);
+        for variant in operation.variants {
+            let label = label(operation, variant);
             let at = rows.iter().position(|(known, _)| *known == label).unwrap_or_else(|| {
                 rows.push((label, vec![Vec::new(); columns.len()]));
                 rows.len() - 1
             });
-            rows[at].1[column].extend(feed.functions.iter().map(|name| format!("`{name}`")));
+            rows[at].1[column].extend(variant.functions.iter().map(|name| format!("`{name}`")));
         }
     }
     for (label, cells) in rows {
@@ -210,8 +210,8 @@ fn constants(operation: &'static Operation) -> impl Iterator<Item = &'static Arg
 }
 
 /// `` `HtoD`, `linear`, async ``
-fn label(operation: &'static Operation, feed: &Feed) -> String {
-    let value = |arg: &'static Argument| match feed.value(arg) {
+fn label(operation: &'static Operation, variant: &OperationVariant) -> String {
+    let value = |arg: &'static Argument| match variant.value(arg) {
         "false" => None,
         "true" => Some(arg.name.to_string()),
         text => {

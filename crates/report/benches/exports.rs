@@ -8,7 +8,7 @@
 //! many runs is printed, since a busy machine only ever adds to it. Files, queues and compression are not in it.
 
 use report::export::chrome::Chrome;
-use report::export::folded::Folded;
+use report::export::folded::FoldedStacks;
 use report::export::jsonl::Jsonl;
 use report::export::otlp::Encoding;
 use report::export::otlp::spans::{Batch, Settings};
@@ -44,7 +44,7 @@ fn main() {
         ("jsonl", |script| writing(script, |run| Jsonl::new(Nowhere, run))),
         ("chrome", |script| writing(script, |run| Chrome::new(Nowhere, run.clone()))),
         ("perfetto", |script| writing(script, |run| Perfetto::new(Nowhere, run))),
-        ("folded", |script| writing(script, |_| Ok(Folded::new(Nowhere)))),
+        ("folded", |script| writing(script, |_| Ok(FoldedStacks::new(Nowhere)))),
         ("otlp, protobuf", |script| requests(script, Encoding::Protobuf)),
         ("otlp, JSON", |script| requests(script, Encoding::Json)),
     ];

@@ -87,7 +87,7 @@ pub struct Point {
 
 /// A non-zero counter of failures or losses, summed over all CPUs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Trouble {
+pub struct Loss {
     /// Kind of failure or loss.
     pub kind: CounterKind,
     /// Number of occurrences.
@@ -131,7 +131,7 @@ pub enum Output {
     /// Progress or results of tests or benches.
     Trials(test_results::Step),
     /// Failures and losses; once, at the end, after the maps.
-    Trouble(Vec<Trouble>),
+    Losses(Vec<Loss>),
 }
 
 /// Resolution of ids to text. The command line implements it, since it reads this machine.

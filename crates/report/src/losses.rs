@@ -4,7 +4,7 @@ use wire::manifest::{Attach, Place, ProbeList, Program};
 use wire::map::{Map, Storage};
 use wire::{CounterKind, Manifest};
 
-use crate::Trouble;
+use crate::Loss;
 
 /// A failure or loss as a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,9 +24,9 @@ pub struct Finding {
 }
 
 /// The messages of a run. The first failed read of memory includes the reason.
-pub fn findings(manifest: &Manifest, troubles: &[Trouble]) -> Vec<Finding> {
-    let mut findings: Vec<Finding> = troubles.iter().map(|trouble| finding(manifest, trouble)).collect();
-    if let Some(first) = troubles.iter().position(|trouble| trouble.kind == CounterKind::UserRead) {
+pub fn findings(manifest: &Manifest, losses: &[Loss]) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = losses.iter().map(|loss| finding(manifest, loss)).collect();
+    if let Some(first) = losses.iter().position(|loss| loss.kind == CounterKind::UserRead) {
         findings[first].message += WHY_NOT_READ;
     }
     findings
@@ -37,14 +37,14 @@ pub fn findings(manifest: &Manifest, troubles: &[Trouble]) -> Vec<Finding> {
 const WHY_NOT_READ: &str = " (an invalid address, or a page that is not loaded yet: a return probe can read what its \
     function has touched)";
 
-fn finding(manifest: &Manifest, trouble: &Trouble) -> Finding {
+fn finding(manifest: &Manifest, loss: &Loss) -> Finding {
     Finding {
-        message: words(manifest, trouble),
-        count: trouble.count,
-        lost: matches!(trouble.kind, CounterKind::LostEvent(_)),
-        normal: matches!(trouble.kind, CounterKind::Entered(_)),
-        helper: failed_helper(&trouble.kind),
-        place: trouble.place,
+        message: words(manifest, loss),
+        count: loss.count,
+        lost: matches!(loss.kind, CounterKind::LostEvent(_)),
+        normal: matches!(loss.kind, CounterKind::Entered(_)),
+        helper: failed_helper(&loss.kind),
+        place: loss.place,
     }
 }
 
@@ -80,13 +80,13 @@ fn clause_text(manifest: &Manifest, clause: u32, place: Place) -> &str {
     of_last.or_else(of_earlier).unwrap_or("this probe")
 }
 
-fn words(manifest: &Manifest, trouble: &Trouble) -> String {
-    let count = trouble.count;
+fn words(manifest: &Manifest, loss: &Loss) -> String {
+    let count = loss.count;
     let many = |one: &str, more: &str| format!("{count} {}", if count == 1 { one } else { more });
     let calls = || many("call", "calls");
-    let program = |clause: u32| clause_text(manifest, clause, trouble.place);
+    let program = |clause: u32| clause_text(manifest, clause, loss.place);
     let map = |id: u32| manifest.maps.get(id as usize).map_or("@", |map| map.name.as_str());
-    match &trouble.kind {
+    match &loss.kind {
         CounterKind::LostEvent(_) => {
             format!("lost {}: the ring buffer was full", many("event", "events"))
         }
@@ -149,13 +149,13 @@ mod tests {
 
     #[test]
     fn the_reason_of_failed_reads_is_printed_once() {
-        let trouble = |kind, count| Trouble { kind, count, place: Place { line: 3, column: 1, source: 0 } };
-        let troubles = [
-            trouble(CounterKind::Entered(0), 1),
-            trouble(CounterKind::UserRead, 2),
-            trouble(CounterKind::UserRead, 1),
+        let loss = |kind, count| Loss { kind, count, place: Place { line: 3, column: 1, source: 0 } };
+        let losses = [
+            loss(CounterKind::Entered(0), 1),
+            loss(CounterKind::UserRead, 2),
+            loss(CounterKind::UserRead, 1),
         ];
-        let messages: Vec<String> = findings(&manifest(), &troubles).into_iter().map(|f| f.message).collect();
+        let messages: Vec<String> = findings(&manifest(), &losses).into_iter().map(|f| f.message).collect();
         assert_eq!(
             messages,
             [

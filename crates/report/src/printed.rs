@@ -12,7 +12,7 @@ use crate::printf::printf;
 use crate::value::Context;
 
 /// The output of a record.
-pub enum Printed<'a> {
+pub enum RecordOutput<'a> {
     /// `printf(...)`, or a `row(...)` with a format.
     Formatted(&'a [Piece], &'a [Value]),
     /// The line above the rows of a table.
@@ -34,7 +34,7 @@ pub enum Printed<'a> {
     /// `rows(top)`: number of rows that are not shown.
     MoreRows(&'a Value),
     /// `span(...)`, `event(...)`, `counter(...)`
-    Exported(Exported<'a>),
+    ExportValues(ExportValues<'a>),
 }
 
 /// A message of the script about itself.
@@ -48,7 +48,7 @@ pub struct Diagnostic {
 }
 
 /// The values of a `span`, an `event` or a `counter`.
-pub struct Exported<'a> {
+pub struct ExportValues<'a> {
     /// Which of the three.
     pub what: Export,
     /// The name, if it is constant.
@@ -59,40 +59,42 @@ pub struct Exported<'a> {
     values: &'a [Value],
 }
 
-impl<'a> Printed<'a> {
+impl<'a> RecordOutput<'a> {
     /// Converts a record. `None` if it prints nothing by itself.
     pub fn of(
         context: Context<'a>,
         header: &Header,
         values: &'a [Value],
         cell: Option<&'a Cell>,
-    ) -> Option<Printed<'a>> {
+    ) -> Option<RecordOutput<'a>> {
         let event = context.manifest.events.get(header.event as usize)?;
         let printed = match &event.kind {
-            EventKind::Printf { format } => Printed::Formatted(format, values),
+            EventKind::Printf { format } => RecordOutput::Formatted(format, values),
             EventKind::Message { what, format, end_column } => {
                 let text = || printf(format, values, context);
                 let diagnostic = || Diagnostic { text: text(), place: event.place, end_column: *end_column };
                 match what {
-                    Message::Heading => Printed::Heading(text()),
-                    Message::Join => Printed::Joined(text()),
-                    Message::Error => Printed::Error(diagnostic()),
-                    Message::Warning => Printed::Warning(diagnostic()),
+                    Message::Heading => RecordOutput::Heading(text()),
+                    Message::Join => RecordOutput::Joined(text()),
+                    Message::Error => RecordOutput::Error(diagnostic()),
+                    Message::Warning => RecordOutput::Warning(diagnostic()),
                     // The first value is the row's weight.
-                    Message::Row => Printed::Formatted(format, values.get(1..).unwrap_or_default()),
+                    Message::Row => RecordOutput::Formatted(format, values.get(1..).unwrap_or_default()),
                     Message::Cat | Message::System => return None,
                 }
             }
-            EventKind::Print => Printed::Values(values),
-            EventKind::PrintEntry { map } => Printed::Entry(*map, values, cell),
+            EventKind::Print => RecordOutput::Values(values),
+            EventKind::PrintEntry { map } => RecordOutput::Entry(*map, values, cell),
             EventKind::Time { format } => {
                 let wall = context.names.wall_clock_ns(header.time_ns);
-                Printed::Time(context.names.strftime(format, wall))
+                RecordOutput::Time(context.names.strftime(format, wall))
             }
-            EventKind::Rows { none, .. } => values.first().map_or(Printed::NoRows(none), Printed::MoreRows),
+            EventKind::Rows { none, .. } => {
+                values.first().map_or(RecordOutput::NoRows(none), RecordOutput::MoreRows)
+            }
             EventKind::Export { what, name, hidden, keys } => {
                 let name = name.as_deref();
-                Printed::Exported(Exported { what: *what, name, keys, hidden, values })
+                RecordOutput::ExportValues(ExportValues { what: *what, name, keys, hidden, values })
             }
             EventKind::PrintMap { .. }
             | EventKind::Clear { .. }
@@ -103,7 +105,7 @@ impl<'a> Printed<'a> {
     }
 }
 
-impl<'a> Exported<'a> {
+impl<'a> ExportValues<'a> {
     /// Name of the function in scripts: `span`.
     pub fn function(&self) -> &'static str {
         match self.what {

@@ -22,9 +22,9 @@ pub enum Step {
         names: Vec<String>,
     },
     /// A test has finished.
-    Tested(Tested),
+    Test(TestResult),
     /// A bench has finished.
-    Benched {
+    Bench {
         /// Name.
         name: String,
         /// Average time of a run in nanoseconds.
@@ -45,7 +45,7 @@ pub enum Step {
 
 /// Result of a test.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Tested {
+pub struct TestResult {
     /// Name.
     pub name: String,
     /// True if it passed.
@@ -79,8 +79,8 @@ impl Table {
                 let head = self.row("Benchmark", "Time(ns)", "Iterations");
                 format!("{head}{}\n", "-".repeat(head.len() - 1)).into_bytes()
             }
-            Step::Tested(tested) => lines_of(tested),
-            Step::Benched { name, average_ns, runs } => {
+            Step::Test(tested) => lines_of(tested),
+            Step::Bench { name, average_ns, runs } => {
                 self.row(name, &average_ns.to_string(), &runs.to_string()).into_bytes()
             }
             Step::End { kind: Trial::Test, count, failed } => summary(*count, failed).into_bytes(),
@@ -94,7 +94,7 @@ impl Table {
 }
 
 /// The lines for a test; its output is shown if it failed.
-fn lines_of(Tested { name, passed, ns, output }: &Tested) -> Vec<u8> {
+fn lines_of(TestResult { name, passed, ns, output }: &TestResult) -> Vec<u8> {
     let mut lines = format!("[ RUN      ] {name}\n").into_bytes();
     if !passed {
         lines.extend(output);
@@ -133,7 +133,7 @@ mod tests {
     }
 
     fn tested(name: &str, passed: bool, output: &str) -> Step {
-        Step::Tested(Tested { name: name.into(), passed, ns: 1500, output: output.into() })
+        Step::Test(TestResult { name: name.into(), passed, ns: 1500, output: output.into() })
     }
 
     #[test]
@@ -155,8 +155,8 @@ mod tests {
         let name = "x".repeat(44);
         let steps = [
             Step::Begin { kind: Trial::Bench, names: vec!["a".into(), name.clone()] },
-            Step::Benched { name: "a".into(), average_ns: 7, runs: 100 },
-            Step::Benched { name: name.clone(), average_ns: 12, runs: 5 },
+            Step::Bench { name: "a".into(), average_ns: 7, runs: 100 },
+            Step::Bench { name: name.clone(), average_ns: 12, runs: 5 },
         ];
         let text = text(&steps);
         let lines: Vec<&str> = text.lines().collect();

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use common::Numbers;
 use report::export::chrome::Chrome;
-use report::export::folded::Folded;
+use report::export::folded::FoldedStacks;
 use report::export::jsonl::Jsonl;
 use report::export::perfetto::Perfetto;
 use report::export::{End, Exporter, Recorder, Run};
@@ -57,9 +57,9 @@ impl Names for Nobody {
 
 /// Output that is read while its writer exists.
 #[derive(Clone, Default)]
-struct Shared(Rc<RefCell<Vec<u8>>>);
+struct SharedBuffer(Rc<RefCell<Vec<u8>>>);
 
-impl Write for Shared {
+impl Write for SharedBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.borrow_mut().write(bytes)
     }
@@ -218,7 +218,7 @@ fn every_format_says_whatever_comes() {
         let manifest = manifest(&mut numbers, &types, &agg);
         let outputs = outputs(&mut numbers, &manifest, &types, &agg);
         let mut text = TextSink::new(io::sink(), io::sink(), false);
-        let lines = Shared::default();
+        let lines = SharedBuffer::default();
         let mut json = JsonSink::new(lines.clone(), false);
         for output in &outputs {
             text.output(&manifest, &Nobody, output).expect("nothing can fail");
@@ -230,7 +230,7 @@ fn every_format_says_whatever_comes() {
     }
 }
 
-fn all_json(lines: &Shared, types: &[Type]) {
+fn all_json(lines: &SharedBuffer, types: &[Type]) {
     let bytes = lines.0.borrow();
     for line in bytes.split(|byte| *byte == b'\n').filter(|line| !line.is_empty()) {
         let read: Result<serde_json::Value, _> = serde_json::from_slice(line);
@@ -249,7 +249,7 @@ fn exported(manifest: &Manifest, outputs: &[Output], types: &[Type]) {
     let exporters: Vec<Box<dyn Exporter>> = vec![
         Box::new(Chrome::new(io::sink(), run.clone()).expect("begun")),
         Box::new(Perfetto::new(io::sink(), &run).expect("begun")),
-        Box::new(Folded::new(io::sink())),
+        Box::new(FoldedStacks::new(io::sink())),
     ];
     for mut exporter in exporters {
         records.iter().for_each(|record| exporter.record(record).expect("nothing can fail"));
@@ -260,5 +260,5 @@ fn exported(manifest: &Manifest, outputs: &[Output], types: &[Type]) {
         records.iter().for_each(|record| jsonl.record(record).expect("nothing can fail"));
         jsonl.finish(&End::default()).expect("nothing can fail");
     }
-    all_json(&Shared(Rc::new(RefCell::new(bytes))), types);
+    all_json(&SharedBuffer(Rc::new(RefCell::new(bytes))), types);
 }

@@ -10,7 +10,7 @@ use report::export::perfetto::Perfetto;
 use report::export::{
     Data, End, Enumerator, Exporter, Fields, Kind, Record, Run, Site, Span, Status, Text, Thread,
 };
-use report::recording::{self, Ended, Reader, Recording};
+use report::recording::{self, Reader, Recording, RecordingEnd};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::io::{self, Write};
@@ -18,9 +18,9 @@ use std::sync::{Arc, Mutex};
 
 /// Output that outlives its writer.
 #[derive(Clone, Default)]
-struct Shared(Arc<Mutex<Vec<u8>>>);
+struct SharedBuffer(Arc<Mutex<Vec<u8>>>);
 
-impl Write for Shared {
+impl Write for SharedBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.lock().unwrap().write(bytes)
     }
@@ -119,8 +119,8 @@ fn records() -> Vec<Record> {
     ]
 }
 
-fn written<E: Exporter>(make: impl FnOnce(Shared) -> E) -> Vec<u8> {
-    let out = Shared::default();
+fn written<E: Exporter>(make: impl FnOnce(SharedBuffer) -> E) -> Vec<u8> {
+    let out = SharedBuffer::default();
     let mut exporter = make(out.clone());
     records().iter().for_each(|record| exporter.record(record).unwrap());
     exporter.finish(&End { dropped: 3, goes_on: false }).unwrap();
@@ -128,9 +128,9 @@ fn written<E: Exporter>(make: impl FnOnce(Shared) -> E) -> Vec<u8> {
 }
 
 #[derive(Default)]
-struct Collected(Vec<Record>);
+struct RecordList(Vec<Record>);
 
-impl Reader for Collected {
+impl Reader for RecordList {
     fn begin(&mut self, run: &Run) {
         assert_eq!(*run, self::run());
     }
@@ -141,7 +141,7 @@ impl Reader for Collected {
 }
 
 fn read(bytes: &[u8]) -> (Vec<Record>, Recording) {
-    let mut kept = Collected::default();
+    let mut kept = RecordList::default();
     let recording = recording::read(bytes, &mut kept).unwrap();
     (kept.0, recording)
 }
@@ -151,7 +151,7 @@ fn what_a_recording_says_is_read_back() {
     let bytes = written(|out| Jsonl::new(out, &run()).unwrap());
     let (back, recording) = read(&bytes);
     assert_eq!(back, records());
-    assert_eq!(recording.ended, Ended::Whole { dropped: 3 });
+    assert_eq!(recording.ended, RecordingEnd::Whole { dropped: 3 });
     assert_eq!(recording.unreadable, None);
     assert!(
         bytes.split(|b| *b == b'\n').all(|line| !line.contains(&0x1b)),
@@ -166,15 +166,15 @@ fn a_recording_that_was_cut_off_is_read_up_to_there() {
     let (mut most, all) = (0, records());
     for end in first + 1..bytes.len() - 1 {
         let (back, recording) = read(&bytes[..end]);
-        assert_eq!(recording.ended, Ended::Cut);
+        assert_eq!(recording.ended, RecordingEnd::Cut);
         assert_eq!(recording.unreadable, None);
         assert_eq!(back, all[..back.len()]);
         assert!(back.len() >= most, "a longer file has no fewer records");
         most = back.len();
     }
     assert_eq!(most, all.len());
-    assert!(recording::read(&b"{\"type\": \"map\"}\n"[..], &mut Collected::default()).is_err());
-    assert!(recording::read(&b""[..], &mut Collected::default()).is_err());
+    assert!(recording::read(&b"{\"type\": \"map\"}\n"[..], &mut RecordList::default()).is_err());
+    assert!(recording::read(&b""[..], &mut RecordList::default()).is_err());
 }
 
 /// Facts about a call in a format: name, process, thread, wall-clock start, ns, id, parent. Ids have the precision
@@ -309,7 +309,7 @@ fn perfetto_writes_a_stack_once() {
     let (step, main) = (frame("step", 7), frame("main", 0));
     let stacks =
         [vec![step.clone(), main.clone()], vec![frame("step", 9), main.clone()], vec![], vec![step, main]];
-    let out = Shared::default();
+    let out = SharedBuffer::default();
     let mut exporter = Perfetto::new(out.clone(), &run()).unwrap();
     for (start, stack) in (100..).step_by(10).zip(stacks) {
         exporter.record(&with(start, stack)).unwrap();
@@ -331,7 +331,7 @@ fn perfetto_writes_a_stack_once() {
 /// Stacks that are not interned are written in place.
 #[test]
 fn perfetto_writes_more_stacks_than_have_numbers() {
-    let out = Shared::default();
+    let out = SharedBuffer::default();
     let mut exporter = Perfetto::new(out.clone(), &run()).unwrap();
     let stacks = 65_536 + 2;
     for line in 1..=stacks {
@@ -354,7 +354,7 @@ fn the_page_has_no_tag_of_a_hostile_name() {
         page.add(&record);
         summary.add(&record);
     }
-    let recording = Recording { run: run(), ended: Ended::Cut, unreadable: None };
+    let recording = Recording { run: run(), ended: RecordingEnd::Cut, unreadable: None };
     let html = page.html(HOSTILE, &recording, &summary);
     assert_eq!(html.matches("</script>").count(), 2, "those of the page itself");
     assert!(!html.contains("<!--") && !html.contains('\u{202e}') && !html.contains('\u{1b}'));

@@ -1,7 +1,7 @@
 //! Compiled object to a running session: load, attach, read, finish.
 //!
 //! ```text
-//! Compiled -> LoadedScript (programs and maps in the kernel) -> Session (attached) -> run -> Ending
+//! CompiledScript -> LoadedScript (programs and maps in the kernel) -> Session (attached) -> run -> Ending
 //! ```
 //!
 //! Everything that a run says goes through [`report::Sink`]; names and symbols come from [`report::Names`], which the

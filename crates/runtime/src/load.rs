@@ -13,7 +13,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Mutex;
 use wire::Manifest;
 use wire::counter::{COUNTERS_MAP, FAILURES_MAP};
-use wire::manifest::{self, Compiled, Program};
+use wire::manifest::{self, CompiledScript, Program};
 use wire::map::DIRECT_PREFIX;
 
 /// Lines of the verifier's log that are worth showing.
@@ -52,13 +52,13 @@ pub struct Objects {
 }
 
 /// Loads an object; maps that are in `shared` by name are taken from there.
-pub fn load(compiled: &Compiled, shared: &HashMap<String, LoadedMap>) -> Result<Objects, LoadError> {
+pub fn load(compiled: &CompiledScript, shared: &HashMap<String, LoadedMap>) -> Result<Objects, LoadError> {
     load_first(compiled, shared, 0)
 }
 
 /// Loads a session's first object, with room for so many counters of later ones (0: [`SPARE_COUNTERS`]).
 pub fn load_first(
-    compiled: &Compiled,
+    compiled: &CompiledScript,
     shared: &HashMap<String, LoadedMap>,
     spare_counters: u32,
 ) -> Result<Objects, LoadError> {
@@ -78,7 +78,7 @@ fn check_version(manifest: &Manifest) -> Result<(), LoadError> {
 }
 
 fn open(
-    compiled: &Compiled,
+    compiled: &CompiledScript,
     shared: &HashMap<String, LoadedMap>,
     spare_counters: u32,
 ) -> libbpf_rs::Result<OpenObject> {
@@ -283,7 +283,8 @@ mod tests {
 
     #[test]
     fn another_version_of_the_format_is_refused_with_both_numbers() {
-        let compiled = Compiled { elf: vec![], manifest: Manifest { version: 99, ..Manifest::default() } };
+        let compiled =
+            CompiledScript { elf: vec![], manifest: Manifest { version: 99, ..Manifest::default() } };
         let said = load(&compiled, &HashMap::new()).expect_err("version 99").to_string();
         assert!(said.contains("99") && said.contains(&manifest::VERSION.to_string()), "{said}");
     }
@@ -291,7 +292,7 @@ mod tests {
     #[test]
     fn bytes_that_are_no_object_are_refused() {
         let manifest = Manifest { version: manifest::VERSION, ..Manifest::default() };
-        let error = load(&Compiled { elf: b"no elf".to_vec(), manifest }, &HashMap::new());
+        let error = load(&CompiledScript { elf: b"no elf".to_vec(), manifest }, &HashMap::new());
         assert!(matches!(error, Err(LoadError::Object { .. })), "{error:?}");
     }
 }

@@ -27,7 +27,7 @@ use crate::run_stats::{self, AttachedProgram, Runs};
 use crate::stacks::store::StackStore;
 use crate::stacks::unwind_maps::{self, UnwindMaps};
 use libbpf_sys as bpf;
-use report::{Snapshot, Trouble};
+use report::{Loss, Snapshot};
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::io;
@@ -35,7 +35,7 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 use wire::Manifest;
 use wire::counter::{COUNTERS_MAP, Counter, CounterKind, FAILURES_MAP};
-use wire::manifest::{self, Attach, Compiled, EventKind, Program};
+use wire::manifest::{self, Attach, CompiledScript, EventKind, Program};
 
 /// How to load.
 #[derive(Clone, Debug, Default)]
@@ -106,7 +106,7 @@ pub struct Session {
 
 impl LoadedScript {
     /// Loads a script.
-    pub fn load(compiled: &Compiled, options: &Options) -> Result<LoadedScript, LoadError> {
+    pub fn load(compiled: &CompiledScript, options: &Options) -> Result<LoadedScript, LoadError> {
         sys::raise_memlock_limit();
         let (ring_map, ring_size) = create_ring(ring_size(&compiled.manifest, options))?;
         let ring_fd = ring_map.try_clone().map_err(setup("cannot duplicate a descriptor"))?;
@@ -168,7 +168,7 @@ impl Session {
     /// added to [`Session::failures`]. After an error no part of the module stays attached.
     pub fn extend(
         &mut self,
-        compiled: &Compiled,
+        compiled: &CompiledScript,
         options: &AttachOptions<'_>,
     ) -> Result<Module, AttachError> {
         check_extends(&self.core.manifest, &compiled.manifest)?;
@@ -304,7 +304,7 @@ impl Session {
     }
 
     /// Losses and errors so far, as reported at the end of a run. Calls that are still running count as not returned.
-    pub fn troubles(&self) -> io::Result<Vec<Trouble>> {
+    pub fn losses(&self) -> io::Result<Vec<Loss>> {
         let counts = self.core.counters()?;
         Ok(losses::losses(&self.core.manifest, &counts))
     }

@@ -208,7 +208,7 @@ impl Sink for Heard {
             Output::Script(script) => format!("script {script}"),
             Output::Trials(step) => format!("{step:?}"),
             Output::End => "end".into(),
-            Output::Trouble(list) => format!("trouble {}", list.len()),
+            Output::Losses(list) => format!("loss {}", list.len()),
         });
         Ok(())
     }
@@ -301,7 +301,7 @@ fn begin_comes_first_then_calls_then_end_and_a_bad_attach_point_is_named() {
     let mut heard = Heard::default();
     let ending = session.run(&mut heard, &NoNames, stop_now());
     assert!(matches!(ending.reason, Reason::Watch), "{ending:?}");
-    assert_eq!(heard.said, ["attached 4", "1", "11", "22", "11", "22", "9", "end", "trouble 0"]);
+    assert_eq!(heard.said, ["attached 4", "1", "11", "22", "11", "22", "9", "end", "loss 0"]);
     // The run does not wait for the process that closes the links.
     let start = std::time::Instant::now();
     let mut is_recorded = || {
@@ -328,7 +328,7 @@ fn return_probes_and_single_perf_uprobes_carry_their_cookies() {
         probed_two(1);
         let mut heard = Heard::default();
         session.run(&mut heard, &NoNames, stop_now());
-        assert_eq!(heard.said, ["attached 4", "11", "21", "12", "22", "end", "trouble 0"], "{attach_type}");
+        assert_eq!(heard.said, ["attached 4", "11", "21", "12", "22", "end", "loss 0"], "{attach_type}");
     }
 }
 
@@ -352,7 +352,7 @@ fn exit_ends_the_run_and_what_is_queued_behind_it_is_not_printed() {
     let ending = session.run(&mut heard, &NoNames, Control::default());
     assert!(matches!(ending.reason, Reason::Exit(42)), "{ending:?}");
     assert_eq!(ending.after_exit, 1);
-    assert_eq!(heard.said, ["attached 3", "5", "6", "end", "trouble 0"]);
+    assert_eq!(heard.said, ["attached 3", "5", "6", "end", "loss 0"]);
 }
 
 #[test]

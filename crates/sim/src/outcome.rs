@@ -147,7 +147,7 @@ pub struct Signal {
 
 /// Kind of failure, summed over the positions in the script.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Trouble {
+pub enum Loss {
     /// A map was full.
     MapFull(String),
     /// A read of user memory failed.
@@ -178,26 +178,26 @@ pub struct Outcome {
     /// Return values of tests, in order.
     pub returned: Vec<i64>,
     /// Non-zero failure counters.
-    pub troubles: BTreeMap<Trouble, u64>,
+    pub losses: BTreeMap<Loss, u64>,
 }
 
 impl Outcome {
     /// Adds to a counter.
-    pub fn trouble(&mut self, trouble: Trouble, count: u64) {
+    pub fn loss(&mut self, loss: Loss, count: u64) {
         if count > 0 {
-            *self.troubles.entry(trouble).or_default() += count;
+            *self.losses.entry(loss).or_default() += count;
         }
     }
 
     /// Whether both outcomes have the same failures equally often. For reads of memory the count may be smaller,
     /// but not zero: an expression that occurs several times may be read once.
-    fn has_troubles_of(&self, other: &Outcome) -> bool {
-        let reads = |outcome: &Outcome| outcome.troubles.get(&Trouble::UserRead).copied().unwrap_or(0);
+    fn has_losses_of(&self, other: &Outcome) -> bool {
+        let reads = |outcome: &Outcome| outcome.losses.get(&Loss::UserRead).copied().unwrap_or(0);
         let (meant, did) = (reads(self), reads(other));
         let others = |outcome: &Outcome| {
-            let mut troubles = outcome.troubles.clone();
-            troubles.remove(&Trouble::UserRead);
-            troubles
+            let mut losses = outcome.losses.clone();
+            losses.remove(&Loss::UserRead);
+            losses
         };
         did <= meant && (did == 0) == (meant == 0) && others(self) == others(other)
     }
@@ -214,8 +214,8 @@ impl Outcome {
                 self.said.get(did).or(other.said.get(meant)).map(Output::to_string).unwrap_or_default();
             return Some(format!("said: meant {meant} things, did {did}; first beyond: {extra}"));
         }
-        if !self.has_troubles_of(other) {
-            return Some(format!("troubles:\n  meant {:?}\n  did   {:?}", self.troubles, other.troubles));
+        if !self.has_losses_of(other) {
+            return Some(format!("losses:\n  meant {:?}\n  did   {:?}", self.losses, other.losses));
         }
         if self.signals != other.signals {
             return Some(format!("signals:\n  meant {:?}\n  did   {:?}", self.signals, other.signals));

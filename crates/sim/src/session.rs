@@ -3,11 +3,11 @@
 //! detached, the programs themselves must do nothing.
 
 use crate::machine::{self, Fault, Hit, LoadError, Machine, Object, RegionId};
-use crate::outcome::{self, Contents, Outcome, Output, Trouble, What, named};
+use crate::outcome::{self, Contents, Loss, Outcome, Output, What, named};
 use crate::world::{self, Call, Moment, Reg, Regs, World};
 use std::collections::{BTreeMap, HashMap};
 use wire::counter::{COUNTERS_MAP, FAILURES_MAP};
-use wire::manifest::{self, Attach, Compiled, EventKind, Manifest, Side, Site};
+use wire::manifest::{self, Attach, CompiledScript, EventKind, Manifest, Side, Site};
 use wire::map::{Agg, MapValue, Storage};
 use wire::{CounterKind, decode};
 
@@ -61,7 +61,7 @@ pub struct Run {
 }
 
 /// Runs an object in a world.
-pub fn run(compiled: &Compiled, world: &World) -> Result<Run, Failure> {
+pub fn run(compiled: &CompiledScript, world: &World) -> Result<Run, Failure> {
     let object = Object::parse(&compiled.elf)?;
     run_object(object, &compiled.manifest, world)
 }
@@ -399,8 +399,8 @@ impl Session<'_> {
             let Some((map, memory)) = self.machine.map(name) else { break };
             let cells = map.lookup_all(&key.to_le_bytes(), memory);
             let count = cells.iter().map(|cell| words(memory.bytes(*cell))[word]).sum();
-            if let Some(trouble) = trouble(self.manifest, &counter.kind) {
-                self.outcome.trouble(trouble, count);
+            if let Some(loss) = loss(self.manifest, &counter.kind) {
+                self.outcome.loss(loss, count);
             }
         }
         Ok(())
@@ -416,21 +416,21 @@ fn merge(agg: &Agg, cells: &[Vec<u8>]) -> Option<outcome::Cell> {
     outcome::merge(agg, &words)
 }
 
-fn trouble(manifest: &Manifest, kind: &CounterKind) -> Option<Trouble> {
+fn loss(manifest: &Manifest, kind: &CounterKind) -> Option<Loss> {
     let name = |map: u32| manifest.maps[map as usize].name.clone();
     Some(match kind {
-        CounterKind::MapFull(map) => Trouble::MapFull(name(*map)),
-        CounterKind::MissingKey(map) => Trouble::MissingKey(name(*map)),
-        CounterKind::UserRead => Trouble::UserRead,
-        CounterKind::DivisionByZero => Trouble::DivisionByZero,
-        CounterKind::LoopLimit => Trouble::LoopLimit,
-        CounterKind::LostStack => Trouble::LostStack,
+        CounterKind::MapFull(map) => Loss::MapFull(name(*map)),
+        CounterKind::MissingKey(map) => Loss::MissingKey(name(*map)),
+        CounterKind::UserRead => Loss::UserRead,
+        CounterKind::DivisionByZero => Loss::DivisionByZero,
+        CounterKind::LoopLimit => Loss::LoopLimit,
+        CounterKind::LostStack => Loss::LostStack,
         CounterKind::Entered(_) | CounterKind::Returned(_) | CounterKind::NoEntry(_) => return None,
         want @ (CounterKind::LostEvent(_)
         | CounterKind::UnsentSignal
         | CounterKind::NoScratch
         | CounterKind::NoCallSlot
         | CounterKind::NoRoomAround
-        | CounterKind::NoUnwindTable) => Trouble::Want(format!("{want:?}")),
+        | CounterKind::NoUnwindTable) => Loss::Want(format!("{want:?}")),
     })
 }

@@ -3,7 +3,7 @@
 use lang::catalog::{Catalog, File, FileId};
 use lang::{Diagnostics, Source};
 use sim::catalog::TestCatalog;
-use sim::outcome::{Cell, Outcome, Trouble, Value, What};
+use sim::outcome::{Cell, Loss, Outcome, Value, What};
 use sim::world::{Callee, World};
 
 fn outcome(script: &str) -> Outcome {
@@ -38,7 +38,7 @@ fn arithmetic_wraps_and_divides_as_the_language_says() {
     assert_eq!(scalar(&outcome, "c"), int(1));
     assert_eq!(scalar(&outcome, "d"), int(i64::MAX));
     assert_eq!(scalar(&outcome, "e"), int(-4));
-    assert_eq!(outcome.troubles, [(Trouble::DivisionByZero, 1)].into());
+    assert_eq!(outcome.losses, [(Loss::DivisionByZero, 1)].into());
 }
 
 #[test]
@@ -67,6 +67,6 @@ fn a_full_map_and_a_bad_pointer_are_counted() {
         "config = { max_map_keys = 2 } BEGIN { for $i : 0..4 { @m[$i] = 1 } @s = str((uint64)8); @n = *(int64 *)16 }",
     );
     assert_eq!(outcome.maps["m"].len(), 2);
-    assert_eq!(outcome.troubles, [(Trouble::MapFull("m".into()), 2), (Trouble::UserRead, 2)].into());
+    assert_eq!(outcome.losses, [(Loss::MapFull("m".into()), 2), (Loss::UserRead, 2)].into());
     assert_eq!(scalar(&outcome, "s"), Some(Cell::Plain(Value::Str(vec![]))));
 }

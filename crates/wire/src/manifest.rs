@@ -62,7 +62,7 @@ pub fn exit_code(word: u64) -> Option<i64> {
 
 /// A compiled script.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Compiled {
+pub struct CompiledScript {
     /// Relocatable BPF object.
     pub elf: Vec<u8>,
     /// Description of the object.

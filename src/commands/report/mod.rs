@@ -13,7 +13,7 @@ use report::export::{End, Exporter, Record, Run, json};
 use report::recording::page::Page;
 use report::recording::summary::{Summary, time};
 use report::recording::timeline::Timeline;
-use report::recording::{self, Ended, Reader, Recording, summary_tables as tables};
+use report::recording::{self, Reader, Recording, RecordingEnd, summary_tables as tables};
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
 use std::path::Path;
@@ -52,7 +52,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8> {
     if let Some(error) = failure {
         return Err(error);
     }
-    let dropped = if let Ended::Whole { dropped } = recording.ended { dropped } else { 0 };
+    let dropped = if let RecordingEnd::Whole { dropped } = recording.ended { dropped } else { 0 };
     for Conversion { what, exporter, .. } in &mut made {
         exporter.finish(&End { dropped, goes_on: false }).with_context(|| what.clone())?;
     }
@@ -293,8 +293,8 @@ impl Report {
         out.push_str("\"command\":");
         json::list(&mut out, run.command.iter(), |out, word| json::string(out, word));
         let (dropped, cut) = match ended {
-            Ended::Whole { dropped } => (*dropped, false),
-            Ended::Cut => (0, true),
+            RecordingEnd::Whole { dropped } => (*dropped, false),
+            RecordingEnd::Cut => (0, true),
         };
         let summary = &self.summary;
         let _ = write!(
@@ -311,7 +311,7 @@ impl Report {
             summary.leaked(),
             summary.failures(),
         );
-        json::list(&mut out, summary.troubles.iter(), |out, text| json::string(out, text));
+        json::list(&mut out, summary.losses.iter(), |out, text| json::string(out, text));
         for table in tables::tables(summary) {
             let _ = write!(out, ",\"{}\":", table.name);
             table.json(&mut out);
@@ -329,14 +329,16 @@ impl Report {
         let command = report::value::escape(words(&run.command).as_bytes());
         out += &format!("{} on {}, {started}, {command}\n", run.tool, run.host);
         match ended {
-            Ended::Cut => out += "the recording was cut off; what follows is what there is\n",
-            Ended::Whole { dropped: 0 } => {}
-            Ended::Whole { dropped } => out += &format!("{dropped} records were dropped while it was made\n"),
+            RecordingEnd::Cut => out += "the recording was cut off; what follows is what there is\n",
+            RecordingEnd::Whole { dropped: 0 } => {}
+            RecordingEnd::Whole { dropped } => {
+                out += &format!("{dropped} records were dropped while it was made\n")
+            }
         }
         if let Some((line, reason, count)) = unreadable {
             out += &format!("{count} lines cannot be read, the first is line {line}: {reason}\n");
         }
-        self.summary.troubles.iter().for_each(|trouble| out += &format!("warning: {trouble}\n"));
+        self.summary.losses.iter().for_each(|loss| out += &format!("warning: {loss}\n"));
         out += "\n";
         let columns = terminal::known_columns().unwrap_or(COLUMNS);
         for line in self.summary.short().lines() {

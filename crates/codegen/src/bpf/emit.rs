@@ -7,7 +7,7 @@ use super::helper::Helper;
 use super::insn::{self, Callee, Cmp, Insn, Reg, SLOT, Src};
 use super::mir::{self, Base, End, Function, Inst, R, Val};
 use super::no_preempt::{SPARE, Shield};
-use super::regalloc::{Allocated, Frame};
+use super::regalloc::{AllocatedFunction, Frame};
 use crate::ir;
 use lang::Span;
 
@@ -29,7 +29,7 @@ pub struct Emitter<'a> {
 }
 
 impl<'a> Emitter<'a> {
-    pub fn emit(allocated: &'a Allocated, shield: Option<Shield>) -> Emitter<'a> {
+    pub fn emit(allocated: &'a AllocatedFunction, shield: Option<Shield>) -> Emitter<'a> {
         let function = &allocated.function;
         let mut emitter = Emitter {
             frame: &allocated.frame,

@@ -15,7 +15,7 @@
 use super::insn::Reg;
 use super::mir::Kfunc;
 use super::mir::{Inst, Wide};
-use crate::bpf::regalloc::Allocated;
+use crate::bpf::regalloc::AllocatedFunction;
 use crate::ir::{self, FuncKind};
 
 /// The largest frame that stays on the kernel's stack: `BPF_PRIV_STACK_MIN_SIZE` is 64, and frames are rounded up to 16.
@@ -44,14 +44,14 @@ impl Shield {
     }
 
     /// Whether this is a uprobe program whose stack, or whose callbacks' stack, may be per-CPU.
-    pub fn is_wanted(func: &ir::Func, code: &Allocated) -> bool {
+    pub fn is_wanted(func: &ir::Func, code: &AllocatedFunction) -> bool {
         let FuncKind::Program { section, .. } = &func.kind else { return false };
         let at_functions = section.starts_with("uprobe") || section.starts_with("uretprobe");
         at_functions && (code.frame.size > SHARED_STACK || calls_back(code))
     }
 }
 
-fn calls_back(code: &Allocated) -> bool {
+fn calls_back(code: &AllocatedFunction) -> bool {
     let mut insts = code.function.blocks.iter().flat_map(|block| &block.insts);
     insts.any(|placed| matches!(placed.inst, Inst::Wide { value: Wide::Func(_), .. }))
 }

@@ -168,9 +168,9 @@ pub(super) static OPERATIONS: &[Operation] = &[
         name: "launch",
         doc: LAUNCH_DOC,
         args: LAUNCH,
-        feeds: &[
-            feed(&["cuLaunchKernel"], &[KERNEL, GRID, BLOCK, SHARED, ON_STREAM]),
-            feed(
+        variants: &[
+            variant(&["cuLaunchKernel"], &[KERNEL, GRID, BLOCK, SHARED, ON_STREAM]),
+            variant(
                 &["cuLaunchKernelEx"],
                 &[
                     KERNEL,
@@ -186,11 +186,11 @@ pub(super) static OPERATIONS: &[Operation] = &[
                     ("stream", "args.config->hStream"),
                 ],
             ),
-            feed(
+            variant(
                 &["cuLaunchCooperativeKernel"],
                 &[KERNEL, GRID, BLOCK, SHARED, ON_STREAM, ("kind", "\"cooperative\"")],
             ),
-            feed(
+            variant(
                 &["cuLaunchCooperativeKernelMultiDevice"],
                 &[
                     ("kernel", "args.launchParamsList->function"),
@@ -209,10 +209,10 @@ pub(super) static OPERATIONS: &[Operation] = &[
                     ("kind", "\"cooperative\""),
                 ],
             ),
-            feed(&["cuGraphLaunch"], &[ON_STREAM, ("kind", "\"graph\"")]),
-            feed(&["cuLaunch"], &[KERNEL]),
-            feed(&["cuLaunchGrid"], &[KERNEL, OLD_GRID]),
-            feed(&["cuLaunchGridAsync"], &[KERNEL, OLD_GRID, ON_STREAM]),
+            variant(&["cuGraphLaunch"], &[ON_STREAM, ("kind", "\"graph\"")]),
+            variant(&["cuLaunch"], &[KERNEL]),
+            variant(&["cuLaunchGrid"], &[KERNEL, OLD_GRID]),
+            variant(&["cuLaunchGridAsync"], &[KERNEL, OLD_GRID, ON_STREAM]),
         ],
         fires: Fires::OnSuccess,
     },
@@ -220,20 +220,20 @@ pub(super) static OPERATIONS: &[Operation] = &[
         name: "alloc",
         doc: ALLOC_DOC,
         args: ALLOC,
-        feeds: &[
-            feed(&["cuMemAlloc"], &[BYTESIZE, PTR_OUT]),
-            feed(
+        variants: &[
+            variant(&["cuMemAlloc"], &[BYTESIZE, PTR_OUT]),
+            variant(
                 &["cuMemAllocPitch"],
                 &[("bytes", "args.WidthInBytes * args.Height"), PTR_OUT, ("kind", "\"pitched\"")],
             ),
-            feed(&["cuMemAllocManaged"], &[BYTESIZE, PTR_OUT, ("kind", "\"managed\"")]),
-            feed(
+            variant(&["cuMemAllocManaged"], &[BYTESIZE, PTR_OUT, ("kind", "\"managed\"")]),
+            variant(
                 &["cuMemAllocAsync", "cuMemAllocFromPoolAsync"],
                 &[BYTESIZE, PTR_OUT, ("kind", "\"pool\""), ON_STREAM, IS_ASYNC],
             ),
-            feed(&["cuMemAllocHost", "cuMemHostAlloc"], &[BYTESIZE, HOST_OUT, ("kind", "\"pinned\"")]),
-            feed(&["cuMemHostRegister"], &[BYTESIZE, ("ptr", "args.p"), ("kind", "\"registered\"")]),
-            feed(
+            variant(&["cuMemAllocHost", "cuMemHostAlloc"], &[BYTESIZE, HOST_OUT, ("kind", "\"pinned\"")]),
+            variant(&["cuMemHostRegister"], &[BYTESIZE, ("ptr", "args.p"), ("kind", "\"registered\"")]),
+            variant(
                 &["cuMemCreate"],
                 &[
                     ("bytes", "args.size"),
@@ -241,7 +241,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
                     ("kind", "\"physical\""),
                 ],
             ),
-            feed(
+            variant(
                 &["cuArrayCreate"],
                 &[
                     ("bytes", array_bytes!("args.pAllocateArray", "0", "0", "1")),
@@ -249,7 +249,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
                     OF_ARRAY,
                 ],
             ),
-            feed(
+            variant(
                 &["cuArray3DCreate"],
                 &[
                     ("bytes", array_bytes!("args.pAllocateArray", "args.pAllocateArray->Depth", "0", "1")),
@@ -257,7 +257,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
                     OF_ARRAY,
                 ],
             ),
-            feed(
+            variant(
                 &["cuMipmappedArrayCreate"],
                 &[
                     (
@@ -273,11 +273,11 @@ pub(super) static OPERATIONS: &[Operation] = &[
                     OF_ARRAY,
                 ],
             ),
-            feed(
+            variant(
                 &["cuIpcOpenMemHandle"],
                 &[("ptr", "retval == CUDA_SUCCESS ? *args.pdptr : 0"), ("kind", "\"ipc\"")],
             ),
-            feed(
+            variant(
                 &["cuMemPoolImportPointer"],
                 &[("ptr", "retval == CUDA_SUCCESS ? *args.ptr_out : 0"), ("kind", "\"ipc\"")],
             ),
@@ -288,15 +288,15 @@ pub(super) static OPERATIONS: &[Operation] = &[
         name: "free",
         doc: FREE_DOC,
         args: FREE,
-        feeds: &[
-            feed(&["cuMemFree"], &[("ptr", "args.dptr")]),
-            feed(&["cuMemFreeAsync"], &[("ptr", "args.dptr"), ("kind", "\"pool\""), ON_STREAM, IS_ASYNC]),
-            feed(&["cuMemFreeHost"], &[("ptr", "args.p"), ("kind", "\"pinned\"")]),
-            feed(&["cuMemHostUnregister"], &[("ptr", "args.p"), ("kind", "\"registered\"")]),
-            feed(&["cuMemRelease"], &[("ptr", "args.handle"), ("kind", "\"physical\"")]),
-            feed(&["cuArrayDestroy"], &[("ptr", "args.hArray"), OF_ARRAY]),
-            feed(&["cuMipmappedArrayDestroy"], &[("ptr", "args.hMipmappedArray"), OF_ARRAY]),
-            feed(&["cuIpcCloseMemHandle"], &[("ptr", "args.dptr"), ("kind", "\"ipc\"")]),
+        variants: &[
+            variant(&["cuMemFree"], &[("ptr", "args.dptr")]),
+            variant(&["cuMemFreeAsync"], &[("ptr", "args.dptr"), ("kind", "\"pool\""), ON_STREAM, IS_ASYNC]),
+            variant(&["cuMemFreeHost"], &[("ptr", "args.p"), ("kind", "\"pinned\"")]),
+            variant(&["cuMemHostUnregister"], &[("ptr", "args.p"), ("kind", "\"registered\"")]),
+            variant(&["cuMemRelease"], &[("ptr", "args.handle"), ("kind", "\"physical\"")]),
+            variant(&["cuArrayDestroy"], &[("ptr", "args.hArray"), OF_ARRAY]),
+            variant(&["cuMipmappedArrayDestroy"], &[("ptr", "args.hMipmappedArray"), OF_ARRAY]),
+            variant(&["cuIpcCloseMemHandle"], &[("ptr", "args.dptr"), ("kind", "\"ipc\"")]),
         ],
         fires: Fires::OnSuccess,
     },
@@ -304,15 +304,15 @@ pub(super) static OPERATIONS: &[Operation] = &[
         name: "pool",
         doc: POOL_DOC,
         args: POOL,
-        feeds: &[
-            feed(&["cuMemPoolCreate"], &[("pool", "retval == CUDA_SUCCESS ? (uint64)*args.pool : 0")]),
-            feed(
+        variants: &[
+            variant(&["cuMemPoolCreate"], &[("pool", "retval == CUDA_SUCCESS ? (uint64)*args.pool : 0")]),
+            variant(
                 &["cuMemPoolImportFromShareableHandle"],
                 &[("pool", "retval == CUDA_SUCCESS ? (uint64)*args.pool_out : 0"), ("kind", "\"import\"")],
             ),
-            feed(&["cuMemPoolTrimTo"], &[OF_POOL, ("bytes", "args.minBytesToKeep"), ("kind", "\"trim\"")]),
-            feed(&["cuDeviceSetMemPool"], &[OF_POOL, ("kind", "\"use\"")]),
-            feed(&["cuMemPoolDestroy"], &[OF_POOL, ("kind", "\"destroy\"")]),
+            variant(&["cuMemPoolTrimTo"], &[OF_POOL, ("bytes", "args.minBytesToKeep"), ("kind", "\"trim\"")]),
+            variant(&["cuDeviceSetMemPool"], &[OF_POOL, ("kind", "\"use\"")]),
+            variant(&["cuMemPoolDestroy"], &[OF_POOL, ("kind", "\"destroy\"")]),
         ],
         fires: Fires::OnSuccess,
     },
@@ -320,21 +320,24 @@ pub(super) static OPERATIONS: &[Operation] = &[
         name: "hint",
         doc: HINT_DOC,
         args: HINT,
-        feeds: &[
-            feed(&["cuMemAdvise"], &[("bytes", "args.count"), ("ptr", "args.devPtr")]),
-            feed(
+        variants: &[
+            variant(&["cuMemAdvise"], &[("bytes", "args.count"), ("ptr", "args.devPtr")]),
+            variant(
                 &["cuMemPrefetchAsync"],
                 &[("bytes", "args.count"), ("ptr", "args.devPtr"), ON_STREAM, ("kind", "\"prefetch\"")],
             ),
-            feed(
+            variant(
                 &["cuStreamAttachMemAsync"],
                 &[("bytes", "args.length"), ("ptr", "args.dptr"), ON_STREAM, ("kind", "\"attach\"")],
             ),
-            feed(
+            variant(
                 &["cuMemPrefetchBatchAsync", "cuMemDiscardAndPrefetchBatchAsync"],
                 &[BATCH_BYTES, BATCH_PTR, ON_STREAM, ("kind", "\"prefetch\"")],
             ),
-            feed(&["cuMemDiscardBatchAsync"], &[BATCH_BYTES, BATCH_PTR, ON_STREAM, ("kind", "\"discard\"")]),
+            variant(
+                &["cuMemDiscardBatchAsync"],
+                &[BATCH_BYTES, BATCH_PTR, ON_STREAM, ("kind", "\"discard\"")],
+            ),
         ],
         fires: Fires::OnSuccess,
     },
@@ -347,14 +350,14 @@ pub(super) static OPERATIONS: &[Operation] = &[
             arg("memory", "uint64", "0", "`map`: the handle of the physical memory"),
             arg("kind", "string", "\"map\"", "`reserve`, `map`, `unmap`, `release`"),
         ],
-        feeds: &[
-            feed(
+        variants: &[
+            variant(
                 &["cuMemAddressReserve"],
                 &[("ptr", "retval == CUDA_SUCCESS ? *args.ptr : 0"), ("kind", "\"reserve\"")],
             ),
-            feed(&["cuMemMap"], &[("memory", "args.handle")]),
-            feed(&["cuMemUnmap"], &[("kind", "\"unmap\"")]),
-            feed(&["cuMemAddressFree"], &[("kind", "\"release\"")]),
+            variant(&["cuMemMap"], &[("memory", "args.handle")]),
+            variant(&["cuMemUnmap"], &[("kind", "\"unmap\"")]),
+            variant(&["cuMemAddressFree"], &[("kind", "\"release\"")]),
         ],
         fires: Fires::OnSuccess,
     },
@@ -362,63 +365,66 @@ pub(super) static OPERATIONS: &[Operation] = &[
         name: "memcpy",
         doc: MEMCPY_DOC,
         args: MEMCPY,
-        feeds: &[
-            feed(&["cuMemcpyHtoD"], &[BYTE_COUNT, TO_DEVICE, FROM_HOST, H_TO_D]),
-            feed(&["cuMemcpyHtoDAsync"], &[BYTE_COUNT, TO_DEVICE, FROM_HOST, H_TO_D, ON_STREAM, IS_ASYNC]),
-            feed(&["cuMemcpyDtoH"], &[BYTE_COUNT, TO_HOST, FROM_DEVICE, D_TO_H]),
-            feed(&["cuMemcpyDtoHAsync"], &[BYTE_COUNT, TO_HOST, FROM_DEVICE, D_TO_H, ON_STREAM, IS_ASYNC]),
-            feed(&["cuMemcpyDtoD"], &[BYTE_COUNT, TO_DEVICE, FROM_DEVICE, D_TO_D]),
-            feed(&["cuMemcpyDtoDAsync"], &[BYTE_COUNT, TO_DEVICE, FROM_DEVICE, D_TO_D, ON_STREAM, IS_ASYNC]),
-            feed(&["cuMemcpy"], &[BYTE_COUNT, ("dst", "args.dst"), ("src", "args.src")]),
-            feed(
+        variants: &[
+            variant(&["cuMemcpyHtoD"], &[BYTE_COUNT, TO_DEVICE, FROM_HOST, H_TO_D]),
+            variant(&["cuMemcpyHtoDAsync"], &[BYTE_COUNT, TO_DEVICE, FROM_HOST, H_TO_D, ON_STREAM, IS_ASYNC]),
+            variant(&["cuMemcpyDtoH"], &[BYTE_COUNT, TO_HOST, FROM_DEVICE, D_TO_H]),
+            variant(&["cuMemcpyDtoHAsync"], &[BYTE_COUNT, TO_HOST, FROM_DEVICE, D_TO_H, ON_STREAM, IS_ASYNC]),
+            variant(&["cuMemcpyDtoD"], &[BYTE_COUNT, TO_DEVICE, FROM_DEVICE, D_TO_D]),
+            variant(
+                &["cuMemcpyDtoDAsync"],
+                &[BYTE_COUNT, TO_DEVICE, FROM_DEVICE, D_TO_D, ON_STREAM, IS_ASYNC],
+            ),
+            variant(&["cuMemcpy"], &[BYTE_COUNT, ("dst", "args.dst"), ("src", "args.src")]),
+            variant(
                 &["cuMemcpyAsync"],
                 &[BYTE_COUNT, ("dst", "args.dst"), ("src", "args.src"), ON_STREAM, IS_ASYNC],
             ),
-            feed(
+            variant(
                 &["cuMemcpyWithAttributesAsync"],
                 &[("bytes", "args.size"), ("dst", "args.dst"), ("src", "args.src"), ON_STREAM, IS_ASYNC],
             ),
-            feed(&["cuMemcpyPeer"], &[BYTE_COUNT, TO_DEVICE, FROM_DEVICE, P_TO_P, OF_PEER]),
-            feed(
+            variant(&["cuMemcpyPeer"], &[BYTE_COUNT, TO_DEVICE, FROM_DEVICE, P_TO_P, OF_PEER]),
+            variant(
                 &["cuMemcpyPeerAsync"],
                 &[BYTE_COUNT, TO_DEVICE, FROM_DEVICE, P_TO_P, OF_PEER, ON_STREAM, IS_ASYNC],
             ),
-            feed(&["cuMemcpyHtoA"], &[BYTE_COUNT, TO_ARRAY, FROM_HOST, H_TO_D, OF_ARRAY]),
-            feed(
+            variant(&["cuMemcpyHtoA"], &[BYTE_COUNT, TO_ARRAY, FROM_HOST, H_TO_D, OF_ARRAY]),
+            variant(
                 &["cuMemcpyHtoAAsync"],
                 &[BYTE_COUNT, TO_ARRAY, FROM_HOST, H_TO_D, OF_ARRAY, ON_STREAM, IS_ASYNC],
             ),
-            feed(&["cuMemcpyAtoH"], &[BYTE_COUNT, TO_HOST, FROM_ARRAY, D_TO_H, OF_ARRAY]),
-            feed(
+            variant(&["cuMemcpyAtoH"], &[BYTE_COUNT, TO_HOST, FROM_ARRAY, D_TO_H, OF_ARRAY]),
+            variant(
                 &["cuMemcpyAtoHAsync"],
                 &[BYTE_COUNT, TO_HOST, FROM_ARRAY, D_TO_H, OF_ARRAY, ON_STREAM, IS_ASYNC],
             ),
-            feed(&["cuMemcpyDtoA"], &[BYTE_COUNT, TO_ARRAY, FROM_DEVICE, D_TO_D, OF_ARRAY]),
-            feed(&["cuMemcpyAtoD"], &[BYTE_COUNT, TO_DEVICE, FROM_ARRAY, D_TO_D, OF_ARRAY]),
-            feed(&["cuMemcpyAtoA"], &[BYTE_COUNT, TO_ARRAY, FROM_ARRAY, D_TO_D, OF_ARRAY]),
-            feed(
+            variant(&["cuMemcpyDtoA"], &[BYTE_COUNT, TO_ARRAY, FROM_DEVICE, D_TO_D, OF_ARRAY]),
+            variant(&["cuMemcpyAtoD"], &[BYTE_COUNT, TO_DEVICE, FROM_ARRAY, D_TO_D, OF_ARRAY]),
+            variant(&["cuMemcpyAtoA"], &[BYTE_COUNT, TO_ARRAY, FROM_ARRAY, D_TO_D, OF_ARRAY]),
+            variant(
                 &["cuMemcpy2D", "cuMemcpy2DUnaligned"],
                 &[BYTES_2D, COPY_DST, COPY_SRC, COPY_DIRECTION, OF_2D],
             ),
-            feed(
+            variant(
                 &["cuMemcpy2DAsync"],
                 &[BYTES_2D, COPY_DST, COPY_SRC, COPY_DIRECTION, OF_2D, ON_STREAM, IS_ASYNC],
             ),
-            feed(&["cuMemcpy3D"], &[BYTES_3D, COPY_DST, COPY_SRC, COPY_DIRECTION, OF_3D]),
-            feed(
+            variant(&["cuMemcpy3D"], &[BYTES_3D, COPY_DST, COPY_SRC, COPY_DIRECTION, OF_3D]),
+            variant(
                 &["cuMemcpy3DAsync"],
                 &[BYTES_3D, COPY_DST, COPY_SRC, COPY_DIRECTION, OF_3D, ON_STREAM, IS_ASYNC],
             ),
-            feed(&["cuMemcpy3DPeer"], &[BYTES_3D, COPY_DST, COPY_SRC, P_TO_P, OF_PEER]),
-            feed(
+            variant(&["cuMemcpy3DPeer"], &[BYTES_3D, COPY_DST, COPY_SRC, P_TO_P, OF_PEER]),
+            variant(
                 &["cuMemcpy3DPeerAsync"],
                 &[BYTES_3D, COPY_DST, COPY_SRC, P_TO_P, OF_PEER, ON_STREAM, IS_ASYNC],
             ),
-            feed(
+            variant(
                 &["cuMemcpyBatchAsync"],
                 &[BATCH_BYTES, BATCH_DST, BATCH_SRC, OF_BATCH, ON_STREAM, IS_ASYNC],
             ),
-            feed(
+            variant(
                 &["cuMemcpy3DBatchAsync"],
                 &[
                     BOXES_BYTES,
@@ -429,7 +435,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
                     IS_ASYNC,
                 ],
             ),
-            feed(
+            variant(
                 &["cuMemcpy3DWithAttributesAsync"],
                 &[
                     BOX_BYTES,
@@ -447,35 +453,35 @@ pub(super) static OPERATIONS: &[Operation] = &[
         name: "memset",
         doc: MEMSET_DOC,
         args: MEMSET,
-        feeds: &[
-            feed(&["cuMemsetD8"], &[("bytes", "args.N"), FILLED, ("value", "args.uc")]),
-            feed(&["cuMemsetD16"], &[("bytes", "args.N * 2"), FILLED, ("value", "args.us")]),
-            feed(&["cuMemsetD32"], &[("bytes", "args.N * 4"), FILLED, ("value", "args.ui")]),
-            feed(
+        variants: &[
+            variant(&["cuMemsetD8"], &[("bytes", "args.N"), FILLED, ("value", "args.uc")]),
+            variant(&["cuMemsetD16"], &[("bytes", "args.N * 2"), FILLED, ("value", "args.us")]),
+            variant(&["cuMemsetD32"], &[("bytes", "args.N * 4"), FILLED, ("value", "args.ui")]),
+            variant(
                 &["cuMemsetD8Async"],
                 &[("bytes", "args.N"), FILLED, ("value", "args.uc"), ON_STREAM, IS_ASYNC],
             ),
-            feed(
+            variant(
                 &["cuMemsetD16Async"],
                 &[("bytes", "args.N * 2"), FILLED, ("value", "args.us"), ON_STREAM, IS_ASYNC],
             ),
-            feed(
+            variant(
                 &["cuMemsetD32Async"],
                 &[("bytes", "args.N * 4"), FILLED, ("value", "args.ui"), ON_STREAM, IS_ASYNC],
             ),
-            feed(
+            variant(
                 &["cuMemsetD2D8"],
                 &[("bytes", "args.Width * args.Height"), FILLED, ("value", "args.uc"), OF_2D],
             ),
-            feed(
+            variant(
                 &["cuMemsetD2D16"],
                 &[("bytes", "args.Width * args.Height * 2"), FILLED, ("value", "args.us"), OF_2D],
             ),
-            feed(
+            variant(
                 &["cuMemsetD2D32"],
                 &[("bytes", "args.Width * args.Height * 4"), FILLED, ("value", "args.ui"), OF_2D],
             ),
-            feed(
+            variant(
                 &["cuMemsetD2D8Async"],
                 &[
                     ("bytes", "args.Width * args.Height"),
@@ -486,7 +492,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
                     IS_ASYNC,
                 ],
             ),
-            feed(
+            variant(
                 &["cuMemsetD2D16Async"],
                 &[
                     ("bytes", "args.Width * args.Height * 2"),
@@ -497,7 +503,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
                     IS_ASYNC,
                 ],
             ),
-            feed(
+            variant(
                 &["cuMemsetD2D32Async"],
                 &[
                     ("bytes", "args.Width * args.Height * 4"),
@@ -515,10 +521,10 @@ pub(super) static OPERATIONS: &[Operation] = &[
         name: "sync",
         doc: SYNC_DOC,
         args: SYNC,
-        feeds: &[
-            feed(&["cuCtxSynchronize"], &[]),
-            feed(&["cuStreamSynchronize"], &[ON_STREAM, ("kind", "\"stream\"")]),
-            feed(&["cuEventSynchronize"], &[("event", "args.hEvent"), ("kind", "\"event\"")]),
+        variants: &[
+            variant(&["cuCtxSynchronize"], &[]),
+            variant(&["cuStreamSynchronize"], &[ON_STREAM, ("kind", "\"stream\"")]),
+            variant(&["cuEventSynchronize"], &[("event", "args.hEvent"), ("kind", "\"event\"")]),
         ],
         fires: Fires::OnSuccess,
     },
@@ -526,15 +532,15 @@ pub(super) static OPERATIONS: &[Operation] = &[
         name: "stream",
         doc: STREAM_DOC,
         args: OF_STREAM,
-        feeds: &[
-            feed(
+        variants: &[
+            variant(
                 &["cuStreamCreate", "cuStreamCreateWithPriority"],
                 &[("stream", "retval == CUDA_SUCCESS ? (uint64)*args.phStream : 0")],
             ),
-            feed(&["cuStreamWaitEvent"], &[ON_STREAM, ("event", "args.hEvent"), ("kind", "\"wait\"")]),
-            feed(&["cuStreamAddCallback", "cuLaunchHostFunc"], &[ON_STREAM, ("kind", "\"callback\"")]),
-            feed(&["cuStreamQuery"], &[ON_STREAM, ("kind", "\"query\"")]),
-            feed(&["cuStreamDestroy"], &[ON_STREAM, ("kind", "\"destroy\"")]),
+            variant(&["cuStreamWaitEvent"], &[ON_STREAM, ("event", "args.hEvent"), ("kind", "\"wait\"")]),
+            variant(&["cuStreamAddCallback", "cuLaunchHostFunc"], &[ON_STREAM, ("kind", "\"callback\"")]),
+            variant(&["cuStreamQuery"], &[ON_STREAM, ("kind", "\"query\"")]),
+            variant(&["cuStreamDestroy"], &[ON_STREAM, ("kind", "\"destroy\"")]),
         ],
         fires: Fires::OnSuccess,
     },
@@ -542,18 +548,18 @@ pub(super) static OPERATIONS: &[Operation] = &[
         name: "event",
         doc: EVENT_DOC,
         args: OF_EVENT,
-        feeds: &[
-            feed(
+        variants: &[
+            variant(
                 &["cuEventCreate", "cuIpcOpenEventHandle", "cuEventCreateFromEGLSync"],
                 &[("event", "retval == CUDA_SUCCESS ? (uint64)*args.phEvent : 0")],
             ),
-            feed(
+            variant(
                 &["cuEventRecord", "cuEventRecordWithFlags"],
                 &[("event", "args.hEvent"), ON_STREAM, ("kind", "\"record\"")],
             ),
-            feed(&["cuEventQuery"], &[("event", "args.hEvent"), ("kind", "\"query\"")]),
-            feed(&["cuEventElapsedTime"], &[("event", "args.hEnd"), ("kind", "\"elapsed\"")]),
-            feed(&["cuEventDestroy"], &[("event", "args.hEvent"), ("kind", "\"destroy\"")]),
+            variant(&["cuEventQuery"], &[("event", "args.hEvent"), ("kind", "\"query\"")]),
+            variant(&["cuEventElapsedTime"], &[("event", "args.hEnd"), ("kind", "\"elapsed\"")]),
+            variant(&["cuEventDestroy"], &[("event", "args.hEvent"), ("kind", "\"destroy\"")]),
         ],
         fires: Fires::OnSuccess,
     },
@@ -564,17 +570,17 @@ pub(super) static OPERATIONS: &[Operation] = &[
             arg("kind", "string", "\"load\"", "`load`, `unload`"),
             at_return("module", "void *", "0", "the module or library"),
         ],
-        feeds: &[
-            feed(
+        variants: &[
+            variant(
                 &["cuModuleLoad", "cuModuleLoadData", "cuModuleLoadDataEx", "cuModuleLoadFatBinary"],
                 &[("module", "retval == CUDA_SUCCESS ? (uint64)*args.module : 0")],
             ),
-            feed(
+            variant(
                 &["cuLibraryLoadData", "cuLibraryLoadFromFile"],
                 &[("module", "retval == CUDA_SUCCESS ? (uint64)*args.library : 0")],
             ),
-            feed(&["cuModuleUnload"], &[("module", "args.hmod"), ("kind", "\"unload\"")]),
-            feed(&["cuLibraryUnload"], &[("module", "args.library"), ("kind", "\"unload\"")]),
+            variant(&["cuModuleUnload"], &[("module", "args.hmod"), ("kind", "\"unload\"")]),
+            variant(&["cuLibraryUnload"], &[("module", "args.library"), ("kind", "\"unload\"")]),
         ],
         fires: Fires::OnSuccess,
     },
@@ -582,9 +588,9 @@ pub(super) static OPERATIONS: &[Operation] = &[
         name: "graph",
         doc: GRAPH_DOC,
         args: GRAPH,
-        feeds: &[
-            feed(&["cuGraphCreate"], &[("graph", "retval == CUDA_SUCCESS ? (uint64)*args.phGraph : 0")]),
-            feed(
+        variants: &[
+            variant(&["cuGraphCreate"], &[("graph", "retval == CUDA_SUCCESS ? (uint64)*args.phGraph : 0")]),
+            variant(
                 &["cuGraphClone"],
                 &[
                     ("graph", "retval == CUDA_SUCCESS ? (uint64)*args.phGraphClone : 0"),
@@ -592,12 +598,12 @@ pub(super) static OPERATIONS: &[Operation] = &[
                     ("kind", "\"clone\""),
                 ],
             ),
-            feed(&["cuStreamBeginCapture"], &[ON_STREAM, ("kind", "\"capture\"")]),
-            feed(
+            variant(&["cuStreamBeginCapture"], &[ON_STREAM, ("kind", "\"capture\"")]),
+            variant(
                 &["cuStreamBeginCaptureToGraph", "cuStreamBeginRecaptureToGraph"],
                 &[ON_STREAM, ("graph", "args.hGraph"), ("kind", "\"capture\"")],
             ),
-            feed(
+            variant(
                 &["cuStreamEndCapture"],
                 &[
                     ON_STREAM,
@@ -605,7 +611,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
                     ("kind", "\"captured\""),
                 ],
             ),
-            feed(
+            variant(
                 &["cuGraphInstantiate", "cuGraphInstantiateWithParams"],
                 &[
                     ("graph", "args.hGraph"),
@@ -613,14 +619,14 @@ pub(super) static OPERATIONS: &[Operation] = &[
                     ("kind", "\"instantiate\""),
                 ],
             ),
-            feed(
+            variant(
                 &["cuGraphExecUpdate"],
                 &[("graph", "args.hGraph"), ("exec", "args.hGraphExec"), ("kind", "\"update\"")],
             ),
-            feed(&["cuGraphUpload"], &[("exec", "args.hGraphExec"), ON_STREAM, ("kind", "\"upload\"")]),
-            feed(&["cuGraphLaunch"], &[("exec", "args.hGraphExec"), ON_STREAM, ("kind", "\"launch\"")]),
-            feed(&["cuGraphExecDestroy"], &[("exec", "args.hGraphExec"), ("kind", "\"destroy\"")]),
-            feed(&["cuGraphDestroy"], &[("graph", "args.hGraph"), ("kind", "\"destroy\"")]),
+            variant(&["cuGraphUpload"], &[("exec", "args.hGraphExec"), ON_STREAM, ("kind", "\"upload\"")]),
+            variant(&["cuGraphLaunch"], &[("exec", "args.hGraphExec"), ON_STREAM, ("kind", "\"launch\"")]),
+            variant(&["cuGraphExecDestroy"], &[("exec", "args.hGraphExec"), ("kind", "\"destroy\"")]),
+            variant(&["cuGraphDestroy"], &[("graph", "args.hGraph"), ("kind", "\"destroy\"")]),
         ],
         fires: Fires::OnSuccess,
     },
@@ -644,44 +650,44 @@ pub(super) static OPERATIONS: &[Operation] = &[
             arg("shared", "uint32", "0", "dynamic shared memory of a block, bytes"),
             arg("child", "void *", "0", "the child graph, for the kind `graph`"),
         ],
-        feeds: &[
-            feed(
+        variants: &[
+            variant(
                 &["cuGraphAddKernelNode"],
                 &[IN_GRAPH, NEW_NODE, NODE_KERNEL, NODE_GRID, NODE_BLOCK, NODE_SHARED],
             ),
-            feed(
+            variant(
                 &["cuGraphKernelNodeSetParams"],
                 &[CHANGED, NODE, NODE_KERNEL, NODE_GRID, NODE_BLOCK, NODE_SHARED],
             ),
-            feed(
+            variant(
                 &["cuGraphExecKernelNodeSetParams"],
                 &[CHANGED, IN_EXEC, NODE, NODE_KERNEL, NODE_GRID, NODE_BLOCK, NODE_SHARED],
             ),
-            feed(
+            variant(
                 &["cuGraphAddNode"],
                 &[IN_GRAPH, NEW_NODE, ANY_KIND, ANY_KERNEL, ANY_GRID, ANY_BLOCK, ANY_SHARED, ANY_CHILD],
             ),
-            feed(
+            variant(
                 &["cuGraphNodeSetParams"],
                 &[CHANGED, NODE, ANY_KIND, ANY_KERNEL, ANY_GRID, ANY_BLOCK, ANY_SHARED, ANY_CHILD],
             ),
-            feed(
+            variant(
                 &["cuGraphExecNodeSetParams"],
                 &[CHANGED, IN_EXEC, NODE, ANY_KIND, ANY_KERNEL, ANY_GRID, ANY_BLOCK, ANY_SHARED, ANY_CHILD],
             ),
-            feed(
+            variant(
                 &["cuGraphAddChildGraphNode"],
                 &[IN_GRAPH, NEW_NODE, ("kind", "\"graph\""), ("child", "args.childGraph")],
             ),
-            feed(&["cuGraphAddMemcpyNode"], &[IN_GRAPH, NEW_NODE, ("kind", "\"memcpy\"")]),
-            feed(&["cuGraphAddMemsetNode"], &[IN_GRAPH, NEW_NODE, ("kind", "\"memset\"")]),
-            feed(&["cuGraphAddHostNode"], &[IN_GRAPH, NEW_NODE, ("kind", "\"host\"")]),
-            feed(&["cuGraphAddEmptyNode"], &[IN_GRAPH, NEW_NODE, ("kind", "\"empty\"")]),
-            feed(&["cuGraphAddEventRecordNode"], &[IN_GRAPH, NEW_NODE, ("kind", "\"record\"")]),
-            feed(&["cuGraphAddEventWaitNode"], &[IN_GRAPH, NEW_NODE, ("kind", "\"wait\"")]),
-            feed(&["cuGraphAddMemAllocNode"], &[IN_GRAPH, NEW_NODE, ("kind", "\"alloc\"")]),
-            feed(&["cuGraphAddMemFreeNode"], &[IN_GRAPH, NEW_NODE, ("kind", "\"free\"")]),
-            feed(
+            variant(&["cuGraphAddMemcpyNode"], &[IN_GRAPH, NEW_NODE, ("kind", "\"memcpy\"")]),
+            variant(&["cuGraphAddMemsetNode"], &[IN_GRAPH, NEW_NODE, ("kind", "\"memset\"")]),
+            variant(&["cuGraphAddHostNode"], &[IN_GRAPH, NEW_NODE, ("kind", "\"host\"")]),
+            variant(&["cuGraphAddEmptyNode"], &[IN_GRAPH, NEW_NODE, ("kind", "\"empty\"")]),
+            variant(&["cuGraphAddEventRecordNode"], &[IN_GRAPH, NEW_NODE, ("kind", "\"record\"")]),
+            variant(&["cuGraphAddEventWaitNode"], &[IN_GRAPH, NEW_NODE, ("kind", "\"wait\"")]),
+            variant(&["cuGraphAddMemAllocNode"], &[IN_GRAPH, NEW_NODE, ("kind", "\"alloc\"")]),
+            variant(&["cuGraphAddMemFreeNode"], &[IN_GRAPH, NEW_NODE, ("kind", "\"free\"")]),
+            variant(
                 &[
                     "cuGraphAddBatchMemOpNode",
                     "cuGraphAddExternalSemaphoresSignalNode",
@@ -696,21 +702,21 @@ pub(super) static OPERATIONS: &[Operation] = &[
         name: "error",
         doc: "a call of the driver fails; `CUDA_ERROR_NOT_READY` does not count, nor `CUDA_ERROR_DEINITIALIZED` at the end of a process",
         args: &[],
-        feeds: &[feed(&["cu[A-Z]*"], &[])],
+        variants: &[variant(&["cu[A-Z]*"], &[])],
         fires: Fires::OnFailure("is_error(retval) && retval != CUDA_ERROR_DEINITIALIZED"),
     },
     Operation {
         name: "call",
         doc: "any call of the driver, except frequent queries of libraries about their own state",
         args: &[],
-        feeds: &[feed(&["cu[A-Z]*"], &[])],
+        variants: &[variant(&["cu[A-Z]*"], &[])],
         fires: Fires::Always,
     },
     Operation {
         name: OTHER,
         doc: "a call of the driver that belongs to no other operation, except queries of libraries about their own state",
         args: &[],
-        feeds: &[feed(&["cu[A-Z]*"], &[])],
+        variants: &[variant(&["cu[A-Z]*"], &[])],
         fires: Fires::Always,
     },
 ];

@@ -106,13 +106,13 @@ pub(super) static OPERATIONS: &[Operation] = &[
         name: "launch",
         doc: LAUNCH_DOC,
         args: LAUNCH,
-        feeds: &[
-            feed(&["cudaLaunchKernel"], &[KERNEL, GRID, BLOCK, SHARED, ON_STREAM]),
-            feed(
+        variants: &[
+            variant(&["cudaLaunchKernel"], &[KERNEL, GRID, BLOCK, SHARED, ON_STREAM]),
+            variant(
                 &["cudaLaunchCooperativeKernel"],
                 &[KERNEL, GRID, BLOCK, SHARED, ON_STREAM, ("kind", "\"cooperative\"")],
             ),
-            feed(
+            variant(
                 &["cudaLaunchKernelExC"],
                 &[
                     KERNEL,
@@ -128,7 +128,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
                     ("stream", "args.config->stream"),
                 ],
             ),
-            feed(
+            variant(
                 &["cudaLaunchCooperativeKernelMultiDevice"],
                 &[
                     ("kernel", "args.launchParamsList->func"),
@@ -147,7 +147,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
                     ("kind", "\"cooperative\""),
                 ],
             ),
-            feed(&["cudaGraphLaunch"], &[ON_STREAM, ("kind", "\"graph\"")]),
+            variant(&["cudaGraphLaunch"], &[ON_STREAM, ("kind", "\"graph\"")]),
         ],
         fires: Fires::OnSuccess,
     },
@@ -155,10 +155,10 @@ pub(super) static OPERATIONS: &[Operation] = &[
         name: "alloc",
         doc: ALLOC_DOC,
         args: ALLOC,
-        feeds: &[
-            feed(&["cudaMalloc"], &[SIZE, DEV_PTR_OUT]),
-            feed(&["cudaMallocPitch"], &[WIDTH_HEIGHT, DEV_PTR_OUT, ("kind", "\"pitched\"")]),
-            feed(
+        variants: &[
+            variant(&["cudaMalloc"], &[SIZE, DEV_PTR_OUT]),
+            variant(&["cudaMallocPitch"], &[WIDTH_HEIGHT, DEV_PTR_OUT, ("kind", "\"pitched\"")]),
+            variant(
                 &["cudaMalloc3D"],
                 &[
                     BOX_OF_BYTES,
@@ -166,16 +166,19 @@ pub(super) static OPERATIONS: &[Operation] = &[
                     ("kind", "\"pitched\""),
                 ],
             ),
-            feed(&["cudaMallocManaged"], &[SIZE, DEV_PTR_OUT, ("kind", "\"managed\"")]),
-            feed(&["cudaMallocAsync"], &[SIZE, DEV_PTR_OUT, ("kind", "\"pool\""), ON_H_STREAM, IS_ASYNC]),
-            feed(&["cudaMallocFromPoolAsync"], &[SIZE, PTR_OUT, ("kind", "\"pool\""), ON_STREAM, IS_ASYNC]),
-            feed(&["cudaMallocHost"], &[SIZE, PTR_OUT, ("kind", "\"pinned\"")]),
-            feed(
+            variant(&["cudaMallocManaged"], &[SIZE, DEV_PTR_OUT, ("kind", "\"managed\"")]),
+            variant(&["cudaMallocAsync"], &[SIZE, DEV_PTR_OUT, ("kind", "\"pool\""), ON_H_STREAM, IS_ASYNC]),
+            variant(
+                &["cudaMallocFromPoolAsync"],
+                &[SIZE, PTR_OUT, ("kind", "\"pool\""), ON_STREAM, IS_ASYNC],
+            ),
+            variant(&["cudaMallocHost"], &[SIZE, PTR_OUT, ("kind", "\"pinned\"")]),
+            variant(
                 &["cudaHostAlloc"],
                 &[SIZE, ("ptr", "retval == cudaSuccess ? (uint64)*args.pHost : 0"), ("kind", "\"pinned\"")],
             ),
-            feed(&["cudaHostRegister"], &[SIZE, AT_PTR, ("kind", "\"registered\"")]),
-            feed(
+            variant(&["cudaHostRegister"], &[SIZE, AT_PTR, ("kind", "\"registered\"")]),
+            variant(
                 &["cudaMallocArray"],
                 &[
                     (
@@ -190,8 +193,8 @@ pub(super) static OPERATIONS: &[Operation] = &[
                     OF_ARRAY,
                 ],
             ),
-            feed(&["cudaMalloc3DArray"], &[BOX_OF_ELEMENTS, ARRAY_OUT, OF_ARRAY]),
-            feed(
+            variant(&["cudaMalloc3DArray"], &[BOX_OF_ELEMENTS, ARRAY_OUT, OF_ARRAY]),
+            variant(
                 &["cudaMallocMipmappedArray"],
                 &[
                     MIPMAP_BYTES,
@@ -199,8 +202,8 @@ pub(super) static OPERATIONS: &[Operation] = &[
                     OF_ARRAY,
                 ],
             ),
-            feed(&["cudaIpcOpenMemHandle"], &[DEV_PTR_OUT, ("kind", "\"ipc\"")]),
-            feed(&["cudaMemPoolImportPointer"], &[PTR_OUT, ("kind", "\"ipc\"")]),
+            variant(&["cudaIpcOpenMemHandle"], &[DEV_PTR_OUT, ("kind", "\"ipc\"")]),
+            variant(&["cudaMemPoolImportPointer"], &[PTR_OUT, ("kind", "\"ipc\"")]),
         ],
         fires: Fires::OnSuccess,
     },
@@ -208,14 +211,14 @@ pub(super) static OPERATIONS: &[Operation] = &[
         name: "free",
         doc: FREE_DOC,
         args: FREE,
-        feeds: &[
-            feed(&["cudaFree"], &[AT_DEV_PTR]),
-            feed(&["cudaFreeAsync"], &[AT_DEV_PTR, ("kind", "\"pool\""), ON_H_STREAM, IS_ASYNC]),
-            feed(&["cudaFreeHost"], &[AT_PTR, ("kind", "\"pinned\"")]),
-            feed(&["cudaHostUnregister"], &[AT_PTR, ("kind", "\"registered\"")]),
-            feed(&["cudaFreeArray"], &[("ptr", "args.array"), OF_ARRAY]),
-            feed(&["cudaFreeMipmappedArray"], &[("ptr", "args.mipmappedArray"), OF_ARRAY]),
-            feed(&["cudaIpcCloseMemHandle"], &[AT_DEV_PTR, ("kind", "\"ipc\"")]),
+        variants: &[
+            variant(&["cudaFree"], &[AT_DEV_PTR]),
+            variant(&["cudaFreeAsync"], &[AT_DEV_PTR, ("kind", "\"pool\""), ON_H_STREAM, IS_ASYNC]),
+            variant(&["cudaFreeHost"], &[AT_PTR, ("kind", "\"pinned\"")]),
+            variant(&["cudaHostUnregister"], &[AT_PTR, ("kind", "\"registered\"")]),
+            variant(&["cudaFreeArray"], &[("ptr", "args.array"), OF_ARRAY]),
+            variant(&["cudaFreeMipmappedArray"], &[("ptr", "args.mipmappedArray"), OF_ARRAY]),
+            variant(&["cudaIpcCloseMemHandle"], &[AT_DEV_PTR, ("kind", "\"ipc\"")]),
         ],
         fires: Fires::OnSuccess,
     },
@@ -223,15 +226,18 @@ pub(super) static OPERATIONS: &[Operation] = &[
         name: "pool",
         doc: POOL_DOC,
         args: POOL,
-        feeds: &[
-            feed(&["cudaMemPoolCreate"], &[("pool", "retval == cudaSuccess ? (uint64)*args.memPool : 0")]),
-            feed(
+        variants: &[
+            variant(&["cudaMemPoolCreate"], &[("pool", "retval == cudaSuccess ? (uint64)*args.memPool : 0")]),
+            variant(
                 &["cudaMemPoolImportFromShareableHandle"],
                 &[("pool", "retval == cudaSuccess ? (uint64)*args.memPool : 0"), ("kind", "\"import\"")],
             ),
-            feed(&["cudaMemPoolTrimTo"], &[OF_POOL, ("bytes", "args.minBytesToKeep"), ("kind", "\"trim\"")]),
-            feed(&["cudaDeviceSetMemPool"], &[OF_POOL, ("kind", "\"use\"")]),
-            feed(&["cudaMemPoolDestroy"], &[OF_POOL, ("kind", "\"destroy\"")]),
+            variant(
+                &["cudaMemPoolTrimTo"],
+                &[OF_POOL, ("bytes", "args.minBytesToKeep"), ("kind", "\"trim\"")],
+            ),
+            variant(&["cudaDeviceSetMemPool"], &[OF_POOL, ("kind", "\"use\"")]),
+            variant(&["cudaMemPoolDestroy"], &[OF_POOL, ("kind", "\"destroy\"")]),
         ],
         fires: Fires::OnSuccess,
     },
@@ -239,18 +245,18 @@ pub(super) static OPERATIONS: &[Operation] = &[
         name: "hint",
         doc: HINT_DOC,
         args: HINT,
-        feeds: &[
-            feed(&["cudaMemAdvise"], &[COUNT, AT_DEV_PTR]),
-            feed(&["cudaMemPrefetchAsync"], &[COUNT, AT_DEV_PTR, ON_STREAM, ("kind", "\"prefetch\"")]),
-            feed(
+        variants: &[
+            variant(&["cudaMemAdvise"], &[COUNT, AT_DEV_PTR]),
+            variant(&["cudaMemPrefetchAsync"], &[COUNT, AT_DEV_PTR, ON_STREAM, ("kind", "\"prefetch\"")]),
+            variant(
                 &["cudaStreamAttachMemAsync"],
                 &[("bytes", "args.length"), AT_DEV_PTR, ON_STREAM, ("kind", "\"attach\"")],
             ),
-            feed(
+            variant(
                 &["cudaMemPrefetchBatchAsync", "cudaMemDiscardAndPrefetchBatchAsync"],
                 &[BATCH_BYTES, BATCH_PTR, ON_STREAM, ("kind", "\"prefetch\"")],
             ),
-            feed(
+            variant(
                 &["cudaMemDiscardBatchAsync"],
                 &[BATCH_BYTES, BATCH_PTR, ON_STREAM, ("kind", "\"discard\"")],
             ),
@@ -261,48 +267,51 @@ pub(super) static OPERATIONS: &[Operation] = &[
         name: "memcpy",
         doc: MEMCPY_DOC,
         args: MEMCPY,
-        feeds: &[
-            feed(&["cudaMemcpy"], &[COUNT, DST, SRC, BY_KIND]),
-            feed(&["cudaMemcpyAsync"], &[COUNT, DST, SRC, BY_KIND, ON_STREAM, IS_ASYNC]),
-            feed(&["cudaMemcpyWithAttributesAsync"], &[SIZE, DST, SRC, ON_STREAM, IS_ASYNC]),
-            feed(&["cudaMemcpyPeer"], &[COUNT, DST, SRC, P_TO_P, OF_PEER]),
-            feed(&["cudaMemcpyPeerAsync"], &[COUNT, DST, SRC, P_TO_P, OF_PEER, ON_STREAM, IS_ASYNC]),
-            feed(&["cudaMemcpyToSymbol"], &[COUNT, ("dst", "args.symbol"), SRC, BY_KIND]),
-            feed(
+        variants: &[
+            variant(&["cudaMemcpy"], &[COUNT, DST, SRC, BY_KIND]),
+            variant(&["cudaMemcpyAsync"], &[COUNT, DST, SRC, BY_KIND, ON_STREAM, IS_ASYNC]),
+            variant(&["cudaMemcpyWithAttributesAsync"], &[SIZE, DST, SRC, ON_STREAM, IS_ASYNC]),
+            variant(&["cudaMemcpyPeer"], &[COUNT, DST, SRC, P_TO_P, OF_PEER]),
+            variant(&["cudaMemcpyPeerAsync"], &[COUNT, DST, SRC, P_TO_P, OF_PEER, ON_STREAM, IS_ASYNC]),
+            variant(&["cudaMemcpyToSymbol"], &[COUNT, ("dst", "args.symbol"), SRC, BY_KIND]),
+            variant(
                 &["cudaMemcpyToSymbolAsync"],
                 &[COUNT, ("dst", "args.symbol"), SRC, BY_KIND, ON_STREAM, IS_ASYNC],
             ),
-            feed(&["cudaMemcpyFromSymbol"], &[COUNT, DST, ("src", "args.symbol"), BY_KIND]),
-            feed(
+            variant(&["cudaMemcpyFromSymbol"], &[COUNT, DST, ("src", "args.symbol"), BY_KIND]),
+            variant(
                 &["cudaMemcpyFromSymbolAsync"],
                 &[COUNT, DST, ("src", "args.symbol"), BY_KIND, ON_STREAM, IS_ASYNC],
             ),
-            feed(
+            variant(
                 &["cudaMemcpyToArray", "cudaMemcpyFromArray", "cudaMemcpyArrayToArray"],
                 &[COUNT, DST, SRC, BY_KIND, OF_ARRAY],
             ),
-            feed(
+            variant(
                 &["cudaMemcpyToArrayAsync", "cudaMemcpyFromArrayAsync"],
                 &[COUNT, DST, SRC, BY_KIND, OF_ARRAY, ON_STREAM, IS_ASYNC],
             ),
-            feed(&["cudaMemcpy2D"], &[WIDTH_HEIGHT, DST, SRC, BY_KIND, OF_2D]),
-            feed(&["cudaMemcpy2DAsync"], &[WIDTH_HEIGHT, DST, SRC, BY_KIND, OF_2D, ON_STREAM, IS_ASYNC]),
-            feed(
+            variant(&["cudaMemcpy2D"], &[WIDTH_HEIGHT, DST, SRC, BY_KIND, OF_2D]),
+            variant(&["cudaMemcpy2DAsync"], &[WIDTH_HEIGHT, DST, SRC, BY_KIND, OF_2D, ON_STREAM, IS_ASYNC]),
+            variant(
                 &["cudaMemcpy2DToArray", "cudaMemcpy2DFromArray", "cudaMemcpy2DArrayToArray"],
                 &[WIDTH_HEIGHT, DST, SRC, BY_KIND, OF_ARRAY],
             ),
-            feed(
+            variant(
                 &["cudaMemcpy2DToArrayAsync", "cudaMemcpy2DFromArrayAsync"],
                 &[WIDTH_HEIGHT, DST, SRC, BY_KIND, OF_ARRAY, ON_STREAM, IS_ASYNC],
             ),
-            feed(&["cudaMemcpy3D"], &[BYTES_3D, DST_3D, SRC_3D, BY_KIND_3D, OF_3D]),
-            feed(&["cudaMemcpy3DAsync"], &[BYTES_3D, DST_3D, SRC_3D, BY_KIND_3D, OF_3D, ON_STREAM, IS_ASYNC]),
-            feed(&["cudaMemcpy3DPeer"], &[BYTES_3D, DST_3D, SRC_3D, P_TO_P, OF_PEER]),
-            feed(
+            variant(&["cudaMemcpy3D"], &[BYTES_3D, DST_3D, SRC_3D, BY_KIND_3D, OF_3D]),
+            variant(
+                &["cudaMemcpy3DAsync"],
+                &[BYTES_3D, DST_3D, SRC_3D, BY_KIND_3D, OF_3D, ON_STREAM, IS_ASYNC],
+            ),
+            variant(&["cudaMemcpy3DPeer"], &[BYTES_3D, DST_3D, SRC_3D, P_TO_P, OF_PEER]),
+            variant(
                 &["cudaMemcpy3DPeerAsync"],
                 &[BYTES_3D, DST_3D, SRC_3D, P_TO_P, OF_PEER, ON_STREAM, IS_ASYNC],
             ),
-            feed(
+            variant(
                 &["cudaMemcpyBatchAsync"],
                 &[
                     BATCH_BYTES,
@@ -313,7 +322,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
                     IS_ASYNC,
                 ],
             ),
-            feed(
+            variant(
                 &["cudaMemcpy3DBatchAsync"],
                 &[
                     BOXES_BYTES,
@@ -324,7 +333,7 @@ pub(super) static OPERATIONS: &[Operation] = &[
                     IS_ASYNC,
                 ],
             ),
-            feed(
+            variant(
                 &["cudaMemcpy3DWithAttributesAsync"],
                 &[
                     BOX_BYTES,
@@ -342,13 +351,13 @@ pub(super) static OPERATIONS: &[Operation] = &[
         name: "memset",
         doc: MEMSET_DOC,
         args: MEMSET,
-        feeds: &[
-            feed(&["cudaMemset"], &[COUNT, AT_DEV_PTR, VALUE]),
-            feed(&["cudaMemsetAsync"], &[COUNT, AT_DEV_PTR, VALUE, ON_STREAM, IS_ASYNC]),
-            feed(&["cudaMemset2D"], &[WIDTH_HEIGHT, AT_DEV_PTR, VALUE, OF_2D]),
-            feed(&["cudaMemset2DAsync"], &[WIDTH_HEIGHT, AT_DEV_PTR, VALUE, OF_2D, ON_STREAM, IS_ASYNC]),
-            feed(&["cudaMemset3D"], &[BOX_OF_BYTES, AT_PITCHED, VALUE, OF_3D]),
-            feed(&["cudaMemset3DAsync"], &[BOX_OF_BYTES, AT_PITCHED, VALUE, OF_3D, ON_STREAM, IS_ASYNC]),
+        variants: &[
+            variant(&["cudaMemset"], &[COUNT, AT_DEV_PTR, VALUE]),
+            variant(&["cudaMemsetAsync"], &[COUNT, AT_DEV_PTR, VALUE, ON_STREAM, IS_ASYNC]),
+            variant(&["cudaMemset2D"], &[WIDTH_HEIGHT, AT_DEV_PTR, VALUE, OF_2D]),
+            variant(&["cudaMemset2DAsync"], &[WIDTH_HEIGHT, AT_DEV_PTR, VALUE, OF_2D, ON_STREAM, IS_ASYNC]),
+            variant(&["cudaMemset3D"], &[BOX_OF_BYTES, AT_PITCHED, VALUE, OF_3D]),
+            variant(&["cudaMemset3DAsync"], &[BOX_OF_BYTES, AT_PITCHED, VALUE, OF_3D, ON_STREAM, IS_ASYNC]),
         ],
         fires: Fires::OnSuccess,
     },
@@ -356,10 +365,10 @@ pub(super) static OPERATIONS: &[Operation] = &[
         name: "sync",
         doc: SYNC_DOC,
         args: SYNC,
-        feeds: &[
-            feed(&["cudaDeviceSynchronize", "cudaThreadSynchronize"], &[]),
-            feed(&["cudaStreamSynchronize"], &[ON_STREAM, ("kind", "\"stream\"")]),
-            feed(&["cudaEventSynchronize"], &[EVENT, ("kind", "\"event\"")]),
+        variants: &[
+            variant(&["cudaDeviceSynchronize", "cudaThreadSynchronize"], &[]),
+            variant(&["cudaStreamSynchronize"], &[ON_STREAM, ("kind", "\"stream\"")]),
+            variant(&["cudaEventSynchronize"], &[EVENT, ("kind", "\"event\"")]),
         ],
         fires: Fires::OnSuccess,
     },
@@ -367,15 +376,15 @@ pub(super) static OPERATIONS: &[Operation] = &[
         name: "stream",
         doc: STREAM_DOC,
         args: OF_STREAM,
-        feeds: &[
-            feed(
+        variants: &[
+            variant(
                 &["cudaStreamCreate", "cudaStreamCreateWithFlags", "cudaStreamCreateWithPriority"],
                 &[("stream", "retval == cudaSuccess ? (uint64)*args.pStream : 0")],
             ),
-            feed(&["cudaStreamWaitEvent"], &[ON_STREAM, EVENT, ("kind", "\"wait\"")]),
-            feed(&["cudaStreamAddCallback", "cudaLaunchHostFunc"], &[ON_STREAM, ("kind", "\"callback\"")]),
-            feed(&["cudaStreamQuery"], &[ON_STREAM, ("kind", "\"query\"")]),
-            feed(&["cudaStreamDestroy"], &[ON_STREAM, ("kind", "\"destroy\"")]),
+            variant(&["cudaStreamWaitEvent"], &[ON_STREAM, EVENT, ("kind", "\"wait\"")]),
+            variant(&["cudaStreamAddCallback", "cudaLaunchHostFunc"], &[ON_STREAM, ("kind", "\"callback\"")]),
+            variant(&["cudaStreamQuery"], &[ON_STREAM, ("kind", "\"query\"")]),
+            variant(&["cudaStreamDestroy"], &[ON_STREAM, ("kind", "\"destroy\"")]),
         ],
         fires: Fires::OnSuccess,
     },
@@ -383,22 +392,22 @@ pub(super) static OPERATIONS: &[Operation] = &[
         name: "event",
         doc: EVENT_DOC,
         args: OF_EVENT,
-        feeds: &[
-            feed(
+        variants: &[
+            variant(
                 &["cudaEventCreate", "cudaEventCreateWithFlags", "cudaIpcOpenEventHandle"],
                 &[("event", "retval == cudaSuccess ? (uint64)*args.event : 0")],
             ),
-            feed(
+            variant(
                 &["cudaEventCreateFromEGLSync"],
                 &[("event", "retval == cudaSuccess ? (uint64)*args.phEvent : 0")],
             ),
-            feed(
+            variant(
                 &["cudaEventRecord", "cudaEventRecordWithFlags"],
                 &[EVENT, ON_STREAM, ("kind", "\"record\"")],
             ),
-            feed(&["cudaEventQuery"], &[EVENT, ("kind", "\"query\"")]),
-            feed(&["cudaEventElapsedTime"], &[("event", "args.end"), ("kind", "\"elapsed\"")]),
-            feed(&["cudaEventDestroy"], &[EVENT, ("kind", "\"destroy\"")]),
+            variant(&["cudaEventQuery"], &[EVENT, ("kind", "\"query\"")]),
+            variant(&["cudaEventElapsedTime"], &[("event", "args.end"), ("kind", "\"elapsed\"")]),
+            variant(&["cudaEventDestroy"], &[EVENT, ("kind", "\"destroy\"")]),
         ],
         fires: Fires::OnSuccess,
     },
@@ -414,12 +423,15 @@ pub(super) static OPERATIONS: &[Operation] = &[
             ),
             arg("device", "int64", "-1", "the device; -1 is the current one"),
         ],
-        feeds: &[
-            feed(&["cudaSetDevice"], &[("device", "args.device")]),
-            feed(&["cudaInitDevice"], &[("device", "args.device"), ("kind", "\"init\"")]),
-            feed(&["cudaDeviceReset", "cudaThreadExit"], &[("kind", "\"reset\"")]),
-            feed(&["cudaDeviceEnablePeerAccess"], &[("device", "args.peerDevice"), ("kind", "\"peer\"")]),
-            feed(&["cudaDeviceDisablePeerAccess"], &[("device", "args.peerDevice"), ("kind", "\"unpeer\"")]),
+        variants: &[
+            variant(&["cudaSetDevice"], &[("device", "args.device")]),
+            variant(&["cudaInitDevice"], &[("device", "args.device"), ("kind", "\"init\"")]),
+            variant(&["cudaDeviceReset", "cudaThreadExit"], &[("kind", "\"reset\"")]),
+            variant(&["cudaDeviceEnablePeerAccess"], &[("device", "args.peerDevice"), ("kind", "\"peer\"")]),
+            variant(
+                &["cudaDeviceDisablePeerAccess"],
+                &[("device", "args.peerDevice"), ("kind", "\"unpeer\"")],
+            ),
         ],
         fires: Fires::OnSuccess,
     },
@@ -427,9 +439,9 @@ pub(super) static OPERATIONS: &[Operation] = &[
         name: "graph",
         doc: GRAPH_DOC,
         args: GRAPH,
-        feeds: &[
-            feed(&["cudaGraphCreate"], &[GRAPH_OUT]),
-            feed(
+        variants: &[
+            variant(&["cudaGraphCreate"], &[GRAPH_OUT]),
+            variant(
                 &["cudaGraphClone"],
                 &[
                     ("graph", "retval == cudaSuccess ? (uint64)*args.pGraphClone : 0"),
@@ -437,13 +449,13 @@ pub(super) static OPERATIONS: &[Operation] = &[
                     ("kind", "\"clone\""),
                 ],
             ),
-            feed(&["cudaStreamBeginCapture"], &[ON_STREAM, ("kind", "\"capture\"")]),
-            feed(
+            variant(&["cudaStreamBeginCapture"], &[ON_STREAM, ("kind", "\"capture\"")]),
+            variant(
                 &["cudaStreamBeginCaptureToGraph", "cudaStreamBeginRecaptureToGraph"],
                 &[ON_STREAM, OF_GRAPH, ("kind", "\"capture\"")],
             ),
-            feed(&["cudaStreamEndCapture"], &[ON_STREAM, GRAPH_OUT, ("kind", "\"captured\"")]),
-            feed(
+            variant(&["cudaStreamEndCapture"], &[ON_STREAM, GRAPH_OUT, ("kind", "\"captured\"")]),
+            variant(
                 &["cudaGraphInstantiate", "cudaGraphInstantiateWithFlags", "cudaGraphInstantiateWithParams"],
                 &[
                     OF_GRAPH,
@@ -451,14 +463,14 @@ pub(super) static OPERATIONS: &[Operation] = &[
                     ("kind", "\"instantiate\""),
                 ],
             ),
-            feed(
+            variant(
                 &["cudaGraphExecUpdate"],
                 &[("graph", "args.hGraph"), ("exec", "args.hGraphExec"), ("kind", "\"update\"")],
             ),
-            feed(&["cudaGraphUpload"], &[OF_EXEC, ON_STREAM, ("kind", "\"upload\"")]),
-            feed(&["cudaGraphLaunch"], &[OF_EXEC, ON_STREAM, ("kind", "\"launch\"")]),
-            feed(&["cudaGraphExecDestroy"], &[OF_EXEC, ("kind", "\"destroy\"")]),
-            feed(&["cudaGraphDestroy"], &[OF_GRAPH, ("kind", "\"destroy\"")]),
+            variant(&["cudaGraphUpload"], &[OF_EXEC, ON_STREAM, ("kind", "\"upload\"")]),
+            variant(&["cudaGraphLaunch"], &[OF_EXEC, ON_STREAM, ("kind", "\"launch\"")]),
+            variant(&["cudaGraphExecDestroy"], &[OF_EXEC, ("kind", "\"destroy\"")]),
+            variant(&["cudaGraphDestroy"], &[OF_GRAPH, ("kind", "\"destroy\"")]),
         ],
         fires: Fires::OnSuccess,
     },
@@ -466,21 +478,21 @@ pub(super) static OPERATIONS: &[Operation] = &[
         name: "error",
         doc: "a call of the runtime fails; `cudaErrorNotReady` does not count, nor `cudaErrorCudartUnloading` at the end of a process",
         args: &[],
-        feeds: &[feed(&["cuda[A-Z]*"], &[])],
+        variants: &[variant(&["cuda[A-Z]*"], &[])],
         fires: Fires::OnFailure("is_error(retval) && retval != cudaErrorCudartUnloading"),
     },
     Operation {
         name: "call",
         doc: "any call of the runtime, except frequent queries of libraries about their own state",
         args: &[],
-        feeds: &[feed(&["cuda[A-Z]*"], &[])],
+        variants: &[variant(&["cuda[A-Z]*"], &[])],
         fires: Fires::Always,
     },
     Operation {
         name: OTHER,
         doc: "a call of the runtime that belongs to no other operation, except queries of libraries about their own state",
         args: &[],
-        feeds: &[feed(&["cuda[A-Z]*"], &[])],
+        variants: &[variant(&["cuda[A-Z]*"], &[])],
         fires: Fires::Always,
     },
 ];

@@ -15,7 +15,7 @@
 //! The functions and the expressions for arguments are in `cuda::operations`.
 
 use crate::expand::template::expression;
-use cuda::operations::{Api, Argument, Feed, Operation};
+use cuda::operations::{Api, Argument, Operation, OperationVariant};
 
 use crate::diagnostics::Diagnostics;
 use crate::diagnostics::suggest::similar;
@@ -112,39 +112,39 @@ fn lowered(item: Item, diags: &mut Diagnostics) -> Vec<Item> {
 fn of_operation(
     clause: &Clause,
     (spec, asked): (&ProbeSpec, OperationProbe),
-    feeds: &[&'static Feed],
+    variants: &[&'static OperationVariant],
     diags: &mut Diagnostics,
 ) -> Vec<Clause> {
     let used = arguments(clause, asked.operation);
     let mut clauses: Vec<(Vec<&str>, Clause)> = Vec::new();
-    for &feed in feeds {
-        let values: Vec<&str> = used.iter().map(|arg| feed.value(arg)).collect();
+    for &variant in variants {
+        let values: Vec<&str> = used.iter().map(|arg| variant.value(arg)).collect();
         if let Some((_, same)) = clauses.iter_mut().find(|(known, _)| *known == values) {
-            add_functions(&mut same.probes[0], feed);
+            add_functions(&mut same.probes[0], variant);
             continue;
         }
         let mut spec = spec.clone();
-        add_functions(&mut spec, feed);
-        clauses.push((values, Clause { probes: vec![spec], ..fed(clause, asked, feed, diags) }));
+        add_functions(&mut spec, variant);
+        clauses.push((values, Clause { probes: vec![spec], ..fed(clause, asked, variant, diags) }));
     }
     clauses.into_iter().map(|(_, clause)| clause).collect()
 }
 
 /// The rows of an operation in which a clause's condition may hold.
-fn met(clause: &Clause, asked: OperationProbe) -> Vec<&'static Feed> {
-    let feeds = asked.operation.feeds.iter();
-    let Some(condition) = &clause.predicate else { return feeds.collect() };
+fn met(clause: &Clause, asked: OperationProbe) -> Vec<&'static OperationVariant> {
+    let variants = asked.operation.variants.iter();
+    let Some(condition) = &clause.predicate else { return variants.collect() };
     let mut used = Vec::new();
     look::expr(condition, &mut Preorder(|e: &Expr| use_once(e, asked.operation, &mut used)));
-    let may_hold = |feed: &&'static Feed| {
-        let values: Vec<Rc<Expr>> = used.iter().map(|arg| value(feed, arg)).collect();
+    let may_hold = |variant: &&'static OperationVariant| {
+        let values: Vec<Rc<Expr>> = used.iter().map(|arg| value(variant, arg)).collect();
         let said = |e: &Expr| {
             let name = argument(e, asked.operation)?.name;
             used.iter().position(|arg| arg.name == name).map(|at| &*values[at])
         };
         const_eval::truth_where(condition, &said) != Some(false)
     };
-    feeds.filter(may_hold).collect()
+    variants.filter(may_hold).collect()
 }
 
 /// The argument of an operation that an expression is.
@@ -156,7 +156,11 @@ fn argument(e: &Expr, operation: &'static Operation) -> Option<&'static Argument
 }
 
 /// One row of an operation all the same, so that the clause is checked; and somebody hears of it, unless an option has switched it off.
-fn nothing_met(clause: &Clause, asked: OperationProbe, diags: &mut Diagnostics) -> Vec<&'static Feed> {
+fn nothing_met(
+    clause: &Clause,
+    asked: OperationProbe,
+    diags: &mut Diagnostics,
+) -> Vec<&'static OperationVariant> {
     let OperationProbe { api, operation, .. } = asked;
     if let Some(predicate) =
         clause.predicate.as_ref().filter(|predicate| const_eval::truth(predicate).is_none())
@@ -164,13 +168,13 @@ fn nothing_met(clause: &Clause, asked: OperationProbe, diags: &mut Diagnostics) 
         let message = format!("no function of `{}:{}` meets this condition", api.provider, operation.name);
         diags.warning("W0041", predicate.span, message).help.extend(kinds(operation));
     }
-    operation.feeds.iter().take(1).collect()
+    operation.variants.iter().take(1).collect()
 }
 
 /// What an operation's calls may be.
 fn kinds(operation: &'static Operation) -> Option<String> {
     let kind = operation.arg("kind")?;
-    let mut kinds: Vec<&str> = operation.feeds.iter().map(|feed| feed.value(kind)).collect();
+    let mut kinds: Vec<&str> = operation.variants.iter().map(|variant| variant.value(kind)).collect();
     kinds.retain(|kind| kind.starts_with('"'));
     kinds.sort_unstable();
     kinds.dedup();
@@ -190,16 +194,21 @@ fn use_once(e: &Expr, operation: &'static Operation, used: &mut Vec<&'static Arg
     used.extend(arg.filter(|arg| !used.iter().any(|known| known.name == arg.name)));
 }
 
-fn add_functions(spec: &mut ProbeSpec, feed: &Feed) {
+fn add_functions(spec: &mut ProbeSpec, variant: &OperationVariant) {
     let span = spec.span;
     let part = |name: &&str| Spanned { node: SpecPart::Quoted(name.to_string()), span };
-    spec.parts.extend(feed.functions.iter().map(part));
+    spec.parts.extend(variant.functions.iter().map(part));
 }
 
 /// A clause as the functions of one row see it.
-fn fed(clause: &Clause, asked: OperationProbe, feed: &'static Feed, diags: &mut Diagnostics) -> Clause {
+fn fed(
+    clause: &Clause,
+    asked: OperationProbe,
+    variant: &'static OperationVariant,
+    diags: &mut Diagnostics,
+) -> Clause {
     let mut fed = clause.clone();
-    let mut put_in = PutIn { asked, feed, count: 0, diags };
+    let mut put_in = PutIn { asked, variant, count: 0, diags };
     visit::clause(&mut fed, &mut put_in);
     let is_off = fed.predicate.as_ref().is_some_and(|predicate| const_eval::truth(predicate) == Some(false));
     if let (Some(when), false) = (condition(clause, asked), is_off) {
@@ -241,7 +250,7 @@ fn both(when: Expr, predicate: Option<Expr>) -> Expr {
 /// Puts in what a row says for the arguments of its operation.
 struct PutIn<'d> {
     asked: OperationProbe,
-    feed: &'static Feed,
+    variant: &'static OperationVariant,
     /// Arguments put in so far.
     count: u32,
     diags: &'d mut Diagnostics,
@@ -266,10 +275,10 @@ impl Visit for PutIn<'_> {
 impl PutIn<'_> {
     /// A value with variables of its own, if it has any.
     fn own_value(&mut self, arg: &'static Argument, span: Span) -> Expr {
-        let mut value = Expr::clone(&value(self.feed, arg));
+        let mut value = Expr::clone(&value(self.variant, arg));
         visit::expr(&mut value, &mut At(span));
         self.count += 1;
-        if self.feed.value(arg).contains('$') {
+        if self.variant.value(arg).contains('$') {
             visit::expr(&mut value, &mut Own { given: None, suffix: format!("arg{}", self.count) });
         }
         value
@@ -303,18 +312,18 @@ fn names(operation: &'static Operation) -> String {
 
 thread_local! {
     /// The expression of each argument, by the addresses of its rows: building the text takes longer than finding it here.
-    static VALUES: RefCell<FxHashMap<(*const Feed, *const Argument), Rc<Expr>>> = RefCell::default();
+    static VALUES: RefCell<FxHashMap<(*const OperationVariant, *const Argument), Rc<Expr>>> = RefCell::default();
 }
 
 /// How a row gives an argument, in the type of the argument, at no place.
-pub(super) fn value(feed: &'static Feed, arg: &'static Argument) -> Rc<Expr> {
+pub(super) fn value(variant: &'static OperationVariant, arg: &'static Argument) -> Rc<Expr> {
     VALUES.with_borrow_mut(|values| {
-        values.entry((feed, arg)).or_insert_with(|| Rc::new(parsed(&spelled(feed, arg)))).clone()
+        values.entry((variant, arg)).or_insert_with(|| Rc::new(parsed(&spelled(variant, arg)))).clone()
     })
 }
 
-fn spelled(feed: &'static Feed, arg: &'static Argument) -> String {
-    let text = feed.value(arg);
+fn spelled(variant: &'static OperationVariant, arg: &'static Argument) -> String {
+    let text = variant.value(arg);
     if arg.is_number() { format!("({})({text})", arg.ty) } else { text.to_string() }
 }
 
@@ -327,9 +336,10 @@ mod tests {
     fn what_the_rows_say_can_be_read() {
         for operation in APIS.iter().flat_map(|api| api.operations) {
             operation.fires.condition(false).iter().for_each(|when| drop(expression(when, Span::default())));
-            for (feed, arg) in operation.feeds.iter().flat_map(|f| operation.all_args().map(move |a| (f, a)))
+            for (variant, arg) in
+                operation.variants.iter().flat_map(|f| operation.all_args().map(move |a| (f, a)))
             {
-                value(feed, arg);
+                value(variant, arg);
             }
         }
     }

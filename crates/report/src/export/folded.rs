@@ -20,7 +20,7 @@ const OPEN: usize = 1 << 16;
 const OTHERS: &str = "[other stacks]";
 
 /// Exporter that writes at the end, when all weights are summed.
-pub struct Folded<W> {
+pub struct FoldedStacks<W> {
     out: W,
     maps: BTreeMap<Arc<str>, Table>,
     spans: Lines,
@@ -39,11 +39,11 @@ struct Inside {
     lines: Lines,
 }
 
-impl<W: Write + Send> Folded<W> {
+impl<W: Write + Send> FoldedStacks<W> {
     /// Creates the exporter; it writes nothing before the end.
-    pub fn new(out: W) -> Folded<W> {
+    pub fn new(out: W) -> FoldedStacks<W> {
         let (maps, spans, calls, inside) = Default::default();
-        Folded { out, maps, spans, calls, inside, taken: 0 }
+        FoldedStacks { out, maps, spans, calls, inside, taken: 0 }
     }
 
     fn span(&mut self, record: &Record, span: &Span) {
@@ -102,7 +102,7 @@ fn add(lines: &mut Lines, line: String, weight: u128) {
     *lines.entry(if is_full { OTHERS.into() } else { line }).or_default() += weight;
 }
 
-impl<W: Write + Send> Exporter for Folded<W> {
+impl<W: Write + Send> Exporter for FoldedStacks<W> {
     fn record(&mut self, record: &Record) -> io::Result<()> {
         self.taken += 1;
         match &record.kind {
@@ -200,7 +200,7 @@ mod tests {
 
     fn folded(records: &[Record]) -> String {
         let mut out = Vec::new();
-        let mut folded = Folded::new(&mut out);
+        let mut folded = FoldedStacks::new(&mut out);
         records.iter().for_each(|record| folded.record(record).unwrap());
         folded.finish(&End::default()).unwrap();
         String::from_utf8(out).unwrap()

@@ -216,7 +216,7 @@ fn write_kind(line: &mut String, kind: &Kind) {
             json::data(line, value);
         }
         Kind::Text(kind, text) => {
-            if let Text::Trouble(count) = kind {
+            if let Text::Loss(count) = kind {
                 let _ = write!(line, ",\"count\":{count}");
             }
             line.push_str(",\"text\":");

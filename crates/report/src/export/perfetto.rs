@@ -176,7 +176,7 @@ struct FrameKey {
 
 /// Ids of texts, frames and stacks.
 #[derive(Default)]
-struct Interned {
+struct InternTables {
     numbers: HashMap<u32, HashMap<Box<str>, u64>>,
     frames: HashMap<FrameKey, u64>,
     /// Ids of stacks by the ids of their frames.
@@ -185,7 +185,7 @@ struct Interned {
     news: Message,
 }
 
-impl Interned {
+impl InternTables {
     /// Writes a text into a message, as an id if it is interned.
     fn text(&mut self, message: &mut Message, index: &Index, text: &str) {
         match self.number(index.texts, text) {
@@ -271,7 +271,7 @@ fn place(frame: &Frame) -> (Option<&str>, u32) {
 pub struct Perfetto<W> {
     out: W,
     packets: Message,
-    interned: Interned,
+    interned: InternTables,
     /// Threads by process and thread id, as they were last described.
     threads: HashMap<(u32, u32), Arc<Thread>>,
     processes: HashSet<u32>,
@@ -285,7 +285,7 @@ impl<W: Write + Send> Perfetto<W> {
         let mut perfetto = Perfetto {
             out,
             packets: Message::default(),
-            interned: Interned::default(),
+            interned: InternTables::default(),
             threads: HashMap::new(),
             processes: HashSet::new(),
             counters: HashMap::new(),
@@ -326,7 +326,7 @@ impl<W: Write + Send> Perfetto<W> {
         time_ns: u64,
         kind: u64,
         track: u64,
-        fill: impl FnOnce(&mut Message, &mut Interned),
+        fill: impl FnOnce(&mut Message, &mut InternTables),
     ) -> io::Result<()> {
         let mut interned = std::mem::take(&mut self.interned);
         let written = self.packet(|packet| {
@@ -439,13 +439,13 @@ fn thread_track(pid: u32, tid: u32) -> u64 {
     u64::from(pid) << 32 | u64::from(tid)
 }
 
-fn named(event: &mut Message, record: &Record, interned: &mut Interned) {
+fn named(event: &mut Message, record: &Record, interned: &mut InternTables) {
     interned.text(event, &NAMES, &record.name);
     interned.text(event, &CATEGORIES, super::chrome::category(record));
 }
 
 /// Writes the fields of the script; the first stack becomes the stack of the event.
-fn fields(event: &mut Message, record: &Record, interned: &mut Interned) {
+fn fields(event: &mut Message, record: &Record, interned: &mut InternTables) {
     let mut has_stack = false;
     for (name, value) in record.fields.iter() {
         match value {
@@ -458,7 +458,7 @@ fn fields(event: &mut Message, record: &Record, interned: &mut Interned) {
     }
 }
 
-fn callstack(event: &mut Message, frames: &[Frame], interned: &mut Interned) {
+fn callstack(event: &mut Message, frames: &[Frame], interned: &mut InternTables) {
     if frames.is_empty() {
         return;
     }
@@ -480,20 +480,20 @@ fn callstack(event: &mut Message, frames: &[Frame], interned: &mut Interned) {
     });
 }
 
-fn parent(event: &mut Message, id: u64, interned: &mut Interned) {
+fn parent(event: &mut Message, id: u64, interned: &mut InternTables) {
     if id != 0 {
         annotate(event, "parent_id", &Data::Handle(id), interned);
     }
 }
 
-fn annotate(event: &mut Message, name: &str, value: &Data, interned: &mut Interned) {
+fn annotate(event: &mut Message, name: &str, value: &Data, interned: &mut InternTables) {
     event.message(field::event::ANNOTATION, |annotation| {
         interned.text(annotation, &ANNOTATIONS, name);
         annotation_value(annotation, value, interned);
     });
 }
 
-fn annotation_value(annotation: &mut Message, value: &Data, interned: &mut Interned) {
+fn annotation_value(annotation: &mut Message, value: &Data, interned: &mut InternTables) {
     match value {
         Data::None => {}
         Data::Bool(value) => annotation.uint(field::annotation::BOOL, u64::from(*value)),

@@ -107,7 +107,7 @@ pub enum Text {
     /// `errorf`
     Error,
     /// A report of a loss or failure, with the number of occurrences.
-    Trouble(u64),
+    Loss(u64),
 }
 
 impl Text {
@@ -117,7 +117,7 @@ impl Text {
             Text::Output => "printf",
             Text::Warning => "warning",
             Text::Error => "error",
-            Text::Trouble(_) => "trouble",
+            Text::Loss(_) => "trouble",
         }
     }
 }

@@ -17,7 +17,7 @@ use super::record::{
 };
 use crate::losses::findings;
 use crate::map_order::{shown, wide};
-use crate::printed::{Exported, Printed};
+use crate::printed::{ExportValues, RecordOutput};
 use crate::printf::printf;
 use crate::value::{Context, key_parts};
 use crate::{Cell, Frame, Output, Snapshot, hist};
@@ -91,9 +91,9 @@ impl Recorder {
                 }
             }
             Output::Map(snapshot) => each(self.table(context, snapshot, self.last_ns)),
-            Output::Trouble(troubles) => {
-                for found in findings(context.manifest, troubles) {
-                    each(self.text(Text::Trouble(found.count), found.message, self.last_ns, None));
+            Output::Losses(losses) => {
+                for found in findings(context.manifest, losses) {
+                    each(self.text(Text::Loss(found.count), found.message, self.last_ns, None));
                 }
             }
         }
@@ -134,25 +134,27 @@ impl Recorder {
         cell: Option<&Cell>,
     ) -> Option<Record> {
         let lossy = |text: &[u8]| String::from_utf8_lossy(text).into_owned();
-        let (kind, text) = match Printed::of(context, header, values, cell)? {
-            Printed::Exported(exported) => return Some(self.exported(context, header, &exported)),
-            Printed::Formatted(format, values) => (Text::Output, lossy(&printf(format, values, context))),
-            Printed::Heading(text) | Printed::Joined(text) => (Text::Output, lossy(&text)),
-            Printed::Error(error) => (Text::Error, lossy(&error.text)),
-            Printed::Warning(warning) => (Text::Warning, lossy(&warning.text)),
-            Printed::Values(values) => {
+        let (kind, text) = match RecordOutput::of(context, header, values, cell)? {
+            RecordOutput::ExportValues(exported) => return Some(self.exported(context, header, &exported)),
+            RecordOutput::Formatted(format, values) => {
+                (Text::Output, lossy(&printf(format, values, context)))
+            }
+            RecordOutput::Heading(text) | RecordOutput::Joined(text) => (Text::Output, lossy(&text)),
+            RecordOutput::Error(error) => (Text::Error, lossy(&error.text)),
+            RecordOutput::Warning(warning) => (Text::Warning, lossy(&warning.text)),
+            RecordOutput::Values(values) => {
                 let texts: Vec<String> = values.iter().map(|value| context.text(value)).collect();
                 (Text::Output, texts.join(" "))
             }
-            Printed::Time(text) => (Text::Output, text),
-            Printed::Entry(map, key, cell) => {
+            RecordOutput::Time(text) => (Text::Output, text),
+            RecordOutput::Entry(map, key, cell) => {
                 let entry = (key.to_vec(), cell?.clone());
                 let snapshot = Snapshot { map, entries: vec![entry], top: 0, div: 0 };
                 return Some(self.table(context, &snapshot, header.time_ns));
             }
-            Printed::NoRows(text) => (Text::Output, lossy(text)),
+            RecordOutput::NoRows(text) => (Text::Output, lossy(text)),
             // The number of further rows matters only if rows are truncated.
-            Printed::MoreRows(_) => return None,
+            RecordOutput::MoreRows(_) => return None,
         };
         Some(self.printed(context, header, kind, text))
     }
@@ -167,7 +169,7 @@ impl Recorder {
     }
 
     /// Constant text shared by all records of an event.
-    fn statement(&mut self, event: u32, exported: &Exported) -> Rc<Statement> {
+    fn statement(&mut self, event: u32, exported: &ExportValues) -> Rc<Statement> {
         if let Some(known) = self.statements.get(&event) {
             return known.clone();
         }
@@ -179,7 +181,7 @@ impl Recorder {
     }
 
     /// `span(...)`, `event(...)`, `counter(...)`
-    fn exported(&mut self, context: Context, header: &Header, exported: &Exported) -> Record {
+    fn exported(&mut self, context: Context, header: &Header, exported: &ExportValues) -> Record {
         let statement = self.statement(header.event, exported);
         let site = self.site(context, exported);
         let thread = match exported.hidden(Hidden::Comm) {
@@ -206,7 +208,13 @@ impl Recorder {
     }
 
     /// A call, and its start time.
-    fn span(&mut self, context: Context, header: &Header, exported: &Exported, site: &Site) -> (Kind, u64) {
+    fn span(
+        &mut self,
+        context: Context,
+        header: &Header,
+        exported: &ExportValues,
+        site: &Site,
+    ) -> (Kind, u64) {
         let suspended = self.run.suspended_ns;
         let start = match exported.number(Hidden::BootStart) {
             Some(boot) => boot.saturating_sub(suspended),
@@ -228,7 +236,7 @@ impl Recorder {
     fn name(
         &mut self,
         context: Context,
-        exported: &Exported,
+        exported: &ExportValues,
         statement: &Statement,
         site: &Site,
     ) -> Arc<str> {
@@ -247,7 +255,7 @@ impl Recorder {
         start.map_or(0, |start| self.run.span_id(header.tgid, header.tid, start))
     }
 
-    fn site(&mut self, context: Context, exported: &Exported) -> Arc<Site> {
+    fn site(&mut self, context: Context, exported: &ExportValues) -> Arc<Site> {
         let id = |which: Hidden| match exported.hidden(which) {
             Some(Value::Name(_, id)) => *id,
             _ => NO_NAME,
@@ -419,9 +427,9 @@ mod tests {
     use crate::testing::Fake;
 
     /// A machine on which thread 7 was delayed from 100 to 190.
-    struct Waited;
+    struct DelayedThread;
 
-    impl crate::Names for Waited {
+    impl crate::Names for DelayedThread {
         fn user_symbol(&self, tgid: u32, address: u64) -> String {
             Fake.user_symbol(tgid, address)
         }
@@ -458,7 +466,7 @@ mod tests {
     #[test]
     fn what_a_call_waited_for_the_tracer_is_before_it() {
         let manifest = Manifest::default();
-        let context = Context { manifest: &manifest, names: &Waited, verbatim: false };
+        let context = Context { manifest: &manifest, names: &DelayedThread, verbatim: false };
         let call = |tid: u32, time_ns: u64, duration_ns: u64| {
             let span = Span { duration_ns, span_id: 1, parent_id: 0, status: Status::Ok, result: None };
             let mut record = Record {

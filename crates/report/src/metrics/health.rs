@@ -3,7 +3,7 @@
 use wire::{CounterKind, Manifest};
 
 use super::{Family, Kind, Labels, Number, Point, Reading};
-use crate::Trouble;
+use crate::Loss;
 
 /// State of a running session.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -22,7 +22,7 @@ pub struct Health {
     /// does not measure it.
     pub runs: Vec<(String, u64, u64)>,
     /// Failures and losses so far.
-    pub troubles: Vec<Trouble>,
+    pub losses: Vec<Loss>,
     /// For each sink: the number of records that it dropped.
     pub dropped: Vec<(String, u64)>,
 }
@@ -36,7 +36,7 @@ struct Row {
     unit: &'static str,
     kind: Kind,
     help: &'static str,
-    points: fn(&Health, &Troubles) -> Vec<Point>,
+    points: fn(&Health, &LossCounts) -> Vec<Point>,
 }
 
 /// All families; those without a point are omitted.
@@ -95,21 +95,21 @@ static FAMILIES: &[Row] = &[
         unit: "{event}",
         kind: Kind::Counter,
         help: "Events that found no room in the ring buffer",
-        points: |_, troubles| one(troubles.lost),
+        points: |_, losses| one(losses.lost),
     },
     Row {
         name: "cudatrace.calls.open",
         unit: "{call}",
         kind: Kind::Gauge,
         help: "Calls whose return was not seen yet: under way, or lost",
-        points: |_, troubles| one(troubles.open),
+        points: |_, losses| one(losses.open),
     },
     Row {
         name: "cudatrace.problems",
         unit: "",
         kind: Kind::Counter,
         help: "What else was lost or went wrong, by kind",
-        points: |_, troubles| troubles.others.clone(),
+        points: |_, losses| losses.others.clone(),
     },
     Row {
         name: "cudatrace.sink.dropped",
@@ -124,17 +124,17 @@ static FAMILIES: &[Row] = &[
 
 /// Failures and losses by family; some have a family of their own. A kind that can occur but has not is 0.
 #[derive(Default)]
-struct Troubles {
+struct LossCounts {
     lost: u64,
     open: u64,
     others: Vec<Point>,
 }
 
-impl Troubles {
-    fn of(troubles: &[Trouble], manifest: &Manifest) -> Troubles {
-        let mut sums = Troubles::default();
+impl LossCounts {
+    fn of(losses: &[Loss], manifest: &Manifest) -> LossCounts {
+        let mut sums = LossCounts::default();
         let possible = manifest.counters.iter().map(|counter| (&counter.kind, 0));
-        for (kind, count) in possible.chain(troubles.iter().map(|trouble| (&trouble.kind, trouble.count))) {
+        for (kind, count) in possible.chain(losses.iter().map(|loss| (&loss.kind, loss.count))) {
             match kind {
                 CounterKind::LostEvent(_) => sums.lost += count,
                 CounterKind::Entered(_) => sums.open += count,
@@ -149,13 +149,13 @@ impl Troubles {
 impl Health {
     /// The state as families of metrics.
     pub fn families(&self, manifest: &Manifest) -> Vec<Family> {
-        let troubles = Troubles::of(&self.troubles, manifest);
+        let losses = LossCounts::of(&self.losses, manifest);
         let family = |row: &Row| Family {
             name: row.name.into(),
             unit: row.unit.into(),
             help: row.help.into(),
             kind: row.kind,
-            points: (row.points)(self, &troubles),
+            points: (row.points)(self, &losses),
         };
         FAMILIES.iter().map(family).filter(|family| !family.points.is_empty()).collect()
     }

@@ -152,12 +152,12 @@ struct MapHistory {
     /// Series of the last reading, and whether each has its own series or is part of [`OTHER`].
     seen: HashMap<Labels, bool>,
     /// Values of ended processes, whose keys have been deleted.
-    ended: HashMap<Labels, Ended>,
+    ended: HashMap<Labels, EndedProcesses>,
 }
 
 /// Contribution of ended processes to a series.
 #[derive(Clone, Debug, Default)]
-struct Ended {
+struct EndedProcesses {
     tally: Tally,
     /// The last reading at which one of its processes existed.
     read: u64,

@@ -15,7 +15,9 @@ use std::sync::Arc;
 
 use wire::{Manifest, Value};
 
-use super::{Ended, Kind, Labels, MapHistory, Metrics, OTHER, Series, Shape, exported, label_text, shape};
+use super::{
+    EndedProcesses, Kind, Labels, MapHistory, Metrics, OTHER, Series, Shape, exported, label_text, shape,
+};
 use crate::value::{Context, escape, key_parts};
 use crate::{Names, Snapshot};
 
@@ -174,7 +176,7 @@ impl MapHistory {
             }
             outlasts(labels).is_none_or(|reads| read - ended.read <= reads)
         });
-        for (labels, Ended { tally, .. }) in &self.ended {
+        for (labels, EndedProcesses { tally, .. }) in &self.ended {
             let empty = || Series { labels: labels.clone(), tally: super::Tally::default(), live: false };
             series.entry(labels.clone()).or_insert_with(empty).tally.join(tally.clone(), shape);
         }

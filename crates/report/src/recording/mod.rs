@@ -21,7 +21,7 @@ use crate::export::{
 
 /// End of a recording.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Ended {
+pub enum RecordingEnd {
     /// The last line exists.
     Whole {
         /// Number of records that were dropped because the writer was too slow.
@@ -38,7 +38,7 @@ pub struct Recording {
     /// Description of the run, from the first line.
     pub run: Run,
     /// End.
-    pub ended: Ended,
+    pub ended: RecordingEnd,
     /// Lines that are not records: number and reason of the first, and their count.
     pub unreadable: Option<(u64, String, u64)>,
 }
@@ -119,13 +119,13 @@ fn read_keeping(
         if read == 0 || line.last() != Some(&b'\n') {
             return Ok(recording);
         }
-        recording.ended = Ended::Cut;
+        recording.ended = RecordingEnd::Cut;
         match serde_json::from_slice(&line)
             .map_err(|error| error.to_string())
             .and_then(|json| reader.line(json))
         {
             Ok(Line::Record(record)) => to.record(*record),
-            Ok(Line::End(dropped)) => recording.ended = Ended::Whole { dropped },
+            Ok(Line::End(dropped)) => recording.ended = RecordingEnd::Whole { dropped },
             Ok(Line::Known) => {}
             Err(reason) => recording.unreadable.get_or_insert((number, reason, 0)).2 += 1,
         }
@@ -197,21 +197,21 @@ struct Lines {
     texts: HashSet<Arc<str>>,
     /// Total size of the texts in bytes.
     text_bytes: usize,
-    threads: Shared<Thread>,
-    sites: Shared<Site>,
+    threads: Interner<Thread>,
+    sites: Interner<Site>,
     schemas: HashMap<u64, Schema>,
 }
 
 /// Set of shared objects without duplicates.
-struct Shared<T>(HashSet<Arc<T>>);
+struct Interner<T>(HashSet<Arc<T>>);
 
-impl<T> Default for Shared<T> {
-    fn default() -> Shared<T> {
-        Shared(HashSet::new())
+impl<T> Default for Interner<T> {
+    fn default() -> Interner<T> {
+        Interner(HashSet::new())
     }
 }
 
-impl<T: Eq + Hash> Shared<T> {
+impl<T: Eq + Hash> Interner<T> {
     fn of(&mut self, made: T) -> Arc<T> {
         if let Some(known) = self.0.get(&made) {
             return known.clone();
@@ -259,7 +259,7 @@ impl Lines {
             "printf" => Kind::Text(Text::Output, said(&json)),
             "warning" => Kind::Text(Text::Warning, said(&json)),
             "error" => Kind::Text(Text::Error, said(&json)),
-            "trouble" => Kind::Text(Text::Trouble(integer(&json["count"]).unwrap_or(0) as u64), said(&json)),
+            "trouble" => Kind::Text(Text::Loss(integer(&json["count"]).unwrap_or(0) as u64), said(&json)),
             "map" => Kind::Table(self.table(&json)),
             _ => return Ok(Line::Known),
         };
@@ -391,9 +391,9 @@ fn frame(json: &Value) -> Frame {
 mod tests {
     use super::*;
 
-    struct Counted(usize);
+    struct RecordCounter(usize);
 
-    impl Reader for Counted {
+    impl Reader for RecordCounter {
         fn begin(&mut self, _: &Run) {}
         fn record(&mut self, _: Record) {
             self.0 += 1;
@@ -408,7 +408,7 @@ mod tests {
             first + &(0..10_000).map(line).collect::<String>()
         };
         let read = |text: String| {
-            let mut counted = Counted(0);
+            let mut counted = RecordCounter(0);
             let read = read_keeping(1 << 20, text.as_bytes(), &mut counted).expect("a recording");
             (counted.0, read.unreadable)
         };

@@ -146,7 +146,7 @@ struct Inside {
 
 /// Statistics of copies in one direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Moved {
+pub struct CopyStat {
     /// Number of copies.
     pub count: u64,
     /// Number of bytes.
@@ -182,7 +182,7 @@ pub struct Summary {
     /// Launches of graphs, which are not of a single kernel.
     pub graph_launches: Stat,
     /// Copies by direction.
-    pub copies: BTreeMap<Arc<str>, Moved>,
+    pub copies: BTreeMap<Arc<str>, CopyStat>,
     /// Failures by function and result. If a call fails because of a nested call, only the outer call's failure
     /// counts.
     pub errors: BTreeMap<(Arc<str>, Arc<str>), u64>,
@@ -209,7 +209,7 @@ pub struct Summary {
     /// First start and last end, boot-clock ns.
     pub window: Option<(u64, u64)>,
     /// Reports of failures and losses.
-    pub troubles: Vec<String>,
+    pub losses: Vec<String>,
     /// By process and thread: the calls that have nested calls but have not completed.
     inside: HashMap<(u32, u32), Vec<Inside>>,
     /// Boot-clock ranges in which the tracer delayed a thread.
@@ -276,7 +276,7 @@ fn operation(api: &str) -> Option<&'static str> {
             .flat_map(|api| api.operations)
             .filter(|operation| !matches!(operation.name, "error" | "call" | "graph" | "node"))
             .flat_map(|operation| {
-                operation.feeds.iter().flat_map(|feed| feed.functions).map(|function| (*function, operation.name))
+                operation.variants.iter().flat_map(|variant| variant.functions).map(|function| (*function, operation.name))
             })
             .collect();
     }
@@ -315,7 +315,7 @@ impl Summary {
         match &record.kind {
             Kind::Span(span) => return self.span(record, span),
             Kind::Instant { .. } if &*record.name == PROCESS_END => self.end_process(record),
-            Kind::Text(Text::Trouble(_), text) => self.troubles.push(text.clone()),
+            Kind::Text(Text::Loss(_), text) => self.losses.push(text.clone()),
             _ => {}
         }
         0
@@ -540,7 +540,7 @@ impl Summary {
     fn short_of_copies(&self) -> String {
         let transfers: u64 = self.copies.values().map(|moved| moved.count).sum();
         let bytes: u64 = self.copies.values().map(|moved| moved.bytes).sum();
-        let way = |(way, moved): (&Arc<str>, &Moved)| {
+        let way = |(way, moved): (&Arc<str>, &CopyStat)| {
             format!("{} {} in {}", escape(way.as_bytes()), size(moved.bytes), moved.count)
         };
         let ways: Vec<String> = self.copies.iter().map(way).collect();

@@ -20,12 +20,12 @@ use crate::export::json;
 use crate::hist::{self, Row};
 use crate::losses::findings;
 use crate::map_order::{shown, wide};
-use crate::printed::{Diagnostic, Exported, Printed};
+use crate::printed::{Diagnostic, ExportValues, RecordOutput};
 use crate::printf::{named, printf};
 use crate::table::{self, Table};
-use crate::test_results::{Step, Tested};
+use crate::test_results::{Step, TestResult};
 use crate::value::{Context, key_parts};
-use crate::{Cell, Names, Output, Sink, Snapshot, Trouble, units};
+use crate::{Cell, Loss, Names, Output, Sink, Snapshot, units};
 
 /// Sink of JSON lines to `out`.
 pub struct JsonSink<W> {
@@ -51,25 +51,25 @@ impl<W: Write> JsonSink<W> {
         writeln!(self.out, "{{\"type\": \"{kind}\", {}\"data\": {data}}}", self.script)
     }
 
-    fn print(&mut self, context: Context, header: &Header, printed: &Printed) -> io::Result<()> {
+    fn print(&mut self, context: Context, header: &Header, printed: &RecordOutput) -> io::Result<()> {
         match printed {
-            Printed::Formatted(format, values) => self.formatted(context, format, values),
-            Printed::Heading(_) => Ok(()),
-            Printed::Joined(text) => self.line("join", &string(text)),
-            Printed::Error(error) => self.diagnostic(context, "errorf", error),
-            Printed::Warning(_) if self.hides_warnings => Ok(()),
-            Printed::Warning(warning) => self.diagnostic(context, "warnf", warning),
-            Printed::Values(values) => {
+            RecordOutput::Formatted(format, values) => self.formatted(context, format, values),
+            RecordOutput::Heading(_) => Ok(()),
+            RecordOutput::Joined(text) => self.line("join", &string(text)),
+            RecordOutput::Error(error) => self.diagnostic(context, "errorf", error),
+            RecordOutput::Warning(_) if self.hides_warnings => Ok(()),
+            RecordOutput::Warning(warning) => self.diagnostic(context, "warnf", warning),
+            RecordOutput::Values(values) => {
                 values.iter().try_for_each(|value| self.line("value", &value_json(context, value)))
             }
-            Printed::Entry(map, key, cell) => {
+            RecordOutput::Entry(map, key, cell) => {
                 let cell = cell.cloned().unwrap_or(Cell::Number { bits: 0, signed: false });
                 self.map(context, *map, &[&(key.to_vec(), cell)], 1)
             }
-            Printed::Time(text) => self.line("time", &string(text.as_bytes())),
-            Printed::NoRows(_) => self.line("table", "[]"),
-            Printed::MoreRows(count) => self.line("more_rows", &value_json(context, count)),
-            Printed::Exported(exported) => self.exported(context, header, exported),
+            RecordOutput::Time(text) => self.line("time", &string(text.as_bytes())),
+            RecordOutput::NoRows(_) => self.line("table", "[]"),
+            RecordOutput::MoreRows(count) => self.line("more_rows", &value_json(context, count)),
+            RecordOutput::ExportValues(exported) => self.exported(context, header, exported),
         }
     }
 
@@ -83,7 +83,7 @@ impl<W: Write> JsonSink<W> {
         )
     }
 
-    fn exported(&mut self, context: Context, header: &Header, exported: &Exported) -> io::Result<()> {
+    fn exported(&mut self, context: Context, header: &Header, exported: &ExportValues) -> io::Result<()> {
         let name = exported.display_name(context);
         let mut members = vec![
             ("name", string(name.as_bytes())),
@@ -159,21 +159,21 @@ impl<W: Write> JsonSink<W> {
         let of = |name: &str, data: String| format!("{{{}: {{{data}}}}}", string(name.as_bytes()));
         match step {
             Step::Begin { .. } | Step::End { .. } => Ok(()),
-            Step::Tested(Tested { name, passed, ns, output }) => {
+            Step::Test(TestResult { name, passed, ns, output }) => {
                 let output = string(output);
                 let data = format!("\"duration\": {ns}, \"passed\": {passed}, \"output\": {output}");
                 self.line("test_result", &of(name, data))
             }
-            Step::Benched { name, average_ns, runs } => {
+            Step::Bench { name, average_ns, runs } => {
                 let data = format!("\"average\": {average_ns}, \"iters\": {runs}");
                 self.line("benchmark_result", &of(name, data))
             }
         }
     }
 
-    fn troubles(&mut self, manifest: &Manifest, troubles: &[Trouble]) -> io::Result<()> {
+    fn losses(&mut self, manifest: &Manifest, losses: &[Loss]) -> io::Result<()> {
         let (lost, others): (Vec<_>, Vec<_>) =
-            findings(manifest, troubles).into_iter().partition(|found| found.lost);
+            findings(manifest, losses).into_iter().partition(|found| found.lost);
         let events: u64 = lost.iter().map(|found| found.count).sum();
         if events > 0 {
             writeln!(
@@ -209,8 +209,10 @@ impl<W: Write> Sink for JsonSink<W> {
                 self.out,
                 "{{\"type\": \"attached_probes\", \"count\": {probes}, \"data\": {{\"probes\": {probes}}}}}"
             ),
-            Output::Event { header, values, cell } => Printed::of(context, header, values, cell.as_ref())
-                .map_or(Ok(()), |printed| self.print(context, header, &printed)),
+            Output::Event { header, values, cell } => {
+                RecordOutput::of(context, header, values, cell.as_ref())
+                    .map_or(Ok(()), |printed| self.print(context, header, &printed))
+            }
             Output::Fetched { what, text: Ok(text) } => {
                 self.line(if *what == Message::Cat { "cat" } else { "syscall" }, &string(text))
             }
@@ -228,7 +230,7 @@ impl<W: Write> Sink for JsonSink<W> {
                 self.script.clear();
                 Ok(())
             }
-            Output::Trouble(troubles) => self.troubles(manifest, troubles),
+            Output::Losses(losses) => self.losses(manifest, losses),
         }
     }
 

@@ -12,11 +12,11 @@ use wire::{Manifest, Value};
 
 use crate::losses::findings;
 use crate::map_order::{shown, wide};
-use crate::printed::{Diagnostic, Exported, Printed};
+use crate::printed::{Diagnostic, ExportValues, RecordOutput};
 use crate::printf::printf;
 use crate::test_results::Table;
 use crate::value::{Context, escape};
-use crate::{Cell, Names, Output, Sink, Snapshot, Trouble, hist, time_series};
+use crate::{Cell, Loss, Names, Output, Sink, Snapshot, hist, time_series};
 
 mod lines;
 
@@ -42,25 +42,25 @@ impl<W: Write, N: Write> TextSink<W, N> {
         TextSink { hides_warnings, ..self }
     }
 
-    fn print(&mut self, context: Context, header: &Header, printed: &Printed) -> io::Result<()> {
+    fn print(&mut self, context: Context, header: &Header, printed: &RecordOutput) -> io::Result<()> {
         match printed {
-            Printed::Formatted(format, values) => self.out.write_all(&printf(format, values, context)),
-            Printed::Heading(text) => self.out.write_all(text),
-            Printed::Joined(text) => self.out.write_all(&[text.as_slice(), b"\n"].concat()),
-            Printed::Error(error) => self.diagnostic(context, "ERROR", error),
-            Printed::Warning(_) if self.hides_warnings => Ok(()),
-            Printed::Warning(warning) => self.diagnostic(context, "WARNING", warning),
-            Printed::Values(values) => {
+            RecordOutput::Formatted(format, values) => self.out.write_all(&printf(format, values, context)),
+            RecordOutput::Heading(text) => self.out.write_all(text),
+            RecordOutput::Joined(text) => self.out.write_all(&[text.as_slice(), b"\n"].concat()),
+            RecordOutput::Error(error) => self.diagnostic(context, "ERROR", error),
+            RecordOutput::Warning(_) if self.hides_warnings => Ok(()),
+            RecordOutput::Warning(warning) => self.diagnostic(context, "WARNING", warning),
+            RecordOutput::Values(values) => {
                 values.iter().try_for_each(|value| writeln!(self.out, "{}", context.text(value)))
             }
-            Printed::Entry(map, key, cell) => match context.manifest.maps.get(*map as usize) {
+            RecordOutput::Entry(map, key, cell) => match context.manifest.maps.get(*map as usize) {
                 Some(map) => self.entry(context, map, key, *cell, 1),
                 None => Ok(()),
             },
-            Printed::Time(text) => self.out.write_all(text.as_bytes()),
-            Printed::NoRows(text) => self.out.write_all(&[text, &b"\n"[..]].concat()),
-            Printed::MoreRows(count) => writeln!(self.out, "... {} more", context.text(count)),
-            Printed::Exported(exported) => self.exported(context, header, exported),
+            RecordOutput::Time(text) => self.out.write_all(text.as_bytes()),
+            RecordOutput::NoRows(text) => self.out.write_all(&[text, &b"\n"[..]].concat()),
+            RecordOutput::MoreRows(count) => writeln!(self.out, "... {} more", context.text(count)),
+            RecordOutput::ExportValues(exported) => self.exported(context, header, exported),
         }
     }
 
@@ -77,7 +77,7 @@ impl<W: Write, N: Write> TextSink<W, N> {
     }
 
     /// `span cuMemAlloc_v2 [python 7/8] 74120 ns CUDA_SUCCESS bytes=4096`
-    fn exported(&mut self, context: Context, header: &Header, exported: &Exported) -> io::Result<()> {
+    fn exported(&mut self, context: Context, header: &Header, exported: &ExportValues) -> io::Result<()> {
         let name = exported.display_name(context);
         let name = escape(name.as_bytes());
         let mut line = format!("{} {name} [{}/{}]", exported.function(), header.tgid, header.tid);
@@ -117,10 +117,10 @@ impl<W: Write, N: Write> TextSink<W, N> {
         Ok(())
     }
 
-    fn troubles(&mut self, manifest: &Manifest, troubles: &[Trouble]) -> io::Result<()> {
+    fn losses(&mut self, manifest: &Manifest, losses: &[Loss]) -> io::Result<()> {
         // On a terminal, reports must follow the output that they refer to.
         self.out.flush()?;
-        for finding in findings(manifest, troubles) {
+        for finding in findings(manifest, losses) {
             let place = match finding.place {
                 Place { line: 0, .. } => String::new(),
                 Place { line, column, .. } => {
@@ -142,8 +142,10 @@ impl<W: Write, N: Write> Sink for TextSink<W, N> {
             Output::Attached { probes } => {
                 writeln!(self.notices, "Attached {probes} probe{}", if *probes == 1 { "" } else { "s" })
             }
-            Output::Event { header, values, cell } => Printed::of(context, header, values, cell.as_ref())
-                .map_or(Ok(()), |printed| self.print(context, header, &printed)),
+            Output::Event { header, values, cell } => {
+                RecordOutput::of(context, header, values, cell.as_ref())
+                    .map_or(Ok(()), |printed| self.print(context, header, &printed))
+            }
             Output::Fetched { text: Ok(text), .. } => self.out.write_all(text),
             Output::Fetched { text: Err(reason), .. } => writeln!(self.notices, "warning: {reason}"),
             Output::Script(script) => {
@@ -160,7 +162,7 @@ impl<W: Write, N: Write> Sink for TextSink<W, N> {
                 }
                 Ok(())
             }
-            Output::Trouble(troubles) => self.troubles(manifest, troubles),
+            Output::Losses(losses) => self.losses(manifest, losses),
         }
     }
 

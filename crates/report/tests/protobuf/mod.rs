@@ -99,7 +99,7 @@ impl Trace {
     pub fn of(bytes: &[u8]) -> Trace {
         let mut trace = Trace::default();
         let (mut described, mut counters, mut interned) =
-            (HashMap::new(), HashMap::new(), Interned::default());
+            (HashMap::new(), HashMap::new(), InternTables::default());
         for packet in inner(bytes, 1) {
             assert_eq!(number(packet, 10), Some(1), "without a sequence events are dropped");
             interned.learn(packet);
@@ -166,17 +166,17 @@ impl Trace {
 
 /// Interned texts by field and id; frames and stacks.
 #[derive(Default)]
-struct Interned {
+struct InternTables {
     texts: HashMap<(u64, u64), String>,
     frames: HashMap<u64, (String, String, u64)>,
     stacks: HashMap<u64, Vec<u64>>,
 }
 
-impl Interned {
+impl InternTables {
     fn learn(&mut self, packet: &[u8]) {
         let flags = number(packet, 13).unwrap_or(0);
         if flags & 1 != 0 {
-            *self = Interned::default();
+            *self = InternTables::default();
         }
         for data in inner(packet, 12) {
             for (index, entry) in fields(data) {

@@ -45,7 +45,7 @@ pub struct MappedInode {
 
 /// An executable mapping of a file, made by a process that runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mapped {
+pub struct MappingEvent {
     /// Process, in our pid namespace.
     pub pid: u32,
     /// Thread.
@@ -60,7 +60,7 @@ pub struct Mapped {
     pub time_ns: u64,
 }
 
-impl Mapped {
+impl MappingEvent {
     /// Microseconds since it happened.
     pub fn late_us(&self) -> u64 {
         SystemClock.boot_ns().saturating_sub(self.time_ns) / 1000
@@ -96,7 +96,7 @@ impl MappingWatch {
     }
 
     /// What was mapped since, in the order of time.
-    pub fn read(&mut self) -> Vec<Mapped> {
+    pub fn read(&mut self) -> Vec<MappingEvent> {
         let mut mapped = Vec::new();
         for buffer in &mut self.buffers {
             self.lost += buffer.read(&mut mapped);
@@ -146,7 +146,7 @@ impl Buffer {
     }
 
     /// Appends the mappings; how many records were lost.
-    fn read(&mut self, mapped: &mut Vec<Mapped>) -> u64 {
+    fn read(&mut self, mapped: &mut Vec<MappingEvent>) -> u64 {
         let page = self.memory.bytes().cast::<bpf::perf_event_mmap_page>();
         // SAFETY: both words lie in the first page, which lives as long as `self`; the kernel writes the head, we the tail.
         let (head, tail) = unsafe {
@@ -163,7 +163,7 @@ impl Buffer {
                 break;
             }
             match read_record(self.copy(at, size as usize)) {
-                Some(Record::Mapped(one)) => mapped.push(one),
+                Some(Record::MappingEvent(one)) => mapped.push(one),
                 Some(Record::Lost(count)) => lost += count,
                 None => {}
             }
@@ -196,7 +196,7 @@ impl Buffer {
 /// What we read of the records.
 #[derive(Debug, PartialEq, Eq)]
 enum Record {
-    Mapped(Mapped),
+    MappingEvent(MappingEvent),
     Lost(u64),
 }
 
@@ -212,12 +212,12 @@ fn long(record: &[u8], at: usize) -> Option<u64> {
 fn read_record(record: &[u8]) -> Option<Record> {
     match word(record, 0)? {
         bpf::PERF_RECORD_LOST => long(record, HEADER + 8).map(Record::Lost),
-        bpf::PERF_RECORD_MMAP2 => mapping(record).map(Record::Mapped),
+        bpf::PERF_RECORD_MMAP2 => mapping(record).map(Record::MappingEvent),
         _ => None,
     }
 }
 
-fn mapping(record: &[u8]) -> Option<Mapped> {
+fn mapping(record: &[u8]) -> Option<MappingEvent> {
     use std::os::unix::ffi::OsStringExt;
     // Behind the name, the time.
     let time_at = record.len().checked_sub(8)?;
@@ -229,7 +229,7 @@ fn mapping(record: &[u8]) -> Option<Mapped> {
     }
     let device = libc::makedev(word(record, MAJOR)?, word(record, MINOR)?);
     let start = long(record, START)?;
-    Some(Mapped {
+    Some(MappingEvent {
         pid: word(record, PID)?,
         tid: word(record, TID)?,
         inode: MappedInode { device, number, generation: long(record, GENERATION)? },
@@ -257,7 +257,7 @@ mod tests {
         let pid = child.id();
         child.wait().expect("ended");
         sys::poll(&mut [sys::readable(watch.fd())], 5000).expect("poll");
-        let seen: Vec<Mapped> = watch.read().into_iter().filter(|mapped| mapped.pid == pid).collect();
+        let seen: Vec<MappingEvent> = watch.read().into_iter().filter(|mapped| mapped.pid == pid).collect();
         let libc = seen
             .iter()
             .find(|mapped| mapped.path.to_string_lossy().contains("libc.so"))
@@ -276,7 +276,7 @@ mod tests {
         record[INODE] = 5;
         record[NAME..NAME + 6].copy_from_slice(b"/a.so\0");
         assert!(
-            matches!(read_record(&record), Some(Record::Mapped(mapped)) if mapped.path.ends_with("a.so"))
+            matches!(read_record(&record), Some(Record::MappingEvent(mapped)) if mapped.path.ends_with("a.so"))
         );
         for len in 0..NAME + 8 {
             assert_eq!(read_record(&record[..len]), None, "{len}");

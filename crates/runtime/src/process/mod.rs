@@ -18,7 +18,7 @@ mod server_handle;
 mod shared_memory;
 
 pub use child::{Child, Command, SpawnError};
-pub use mapping_events::{Mapped, MappedInode, MappingWatch};
+pub use mapping_events::{MappedInode, MappingEvent, MappingWatch};
 pub use server_handle::{Mapping, Mappings, Place, Question, serve_if_doorman};
 pub use shared_memory::{FileState, Identity};
 

@@ -1,7 +1,7 @@
 //! The life of an attached session: records to a sink until something ends it, then the end in its order.
 //!
 //! The end: probes are silenced and detached; what is queued is read, unless `exit()` ended the run; END runs; its records are
-//! read; the maps are said, then the troubles.
+//! read; the maps are said, then the losses.
 //!
 //! Under load the ring is looked at every [`PAUSE_MS`] and never wakes us (see `ring`); otherwise we sleep until it does.
 
@@ -309,7 +309,7 @@ impl Session {
         self.say_maps(emitter)?;
         let core = &self.core;
         let counts = core.counters().map_err(Failure::Kernel)?;
-        emitter.say(&core.manifest, &Output::Trouble(losses(&core.manifest, &counts)))?;
+        emitter.say(&core.manifest, &Output::Losses(losses(&core.manifest, &counts)))?;
         emitter.sink.flush().map_err(Failure::Sink)
     }
 

@@ -1,12 +1,12 @@
 //! Counters of a session that are not zero: lost events, failed reads, calls without a return.
 
-use report::Trouble;
+use report::Loss;
 use wire::manifest::Place;
 use wire::{CounterKind, Manifest};
 
 /// Returns the counters that are not zero. `Entered` is reduced by `Returned`, which is left out: the difference is the number
 /// of calls that had not returned.
-pub(crate) fn losses(manifest: &Manifest, counts: &[u64]) -> Vec<Trouble> {
+pub(crate) fn losses(manifest: &Manifest, counts: &[u64]) -> Vec<Loss> {
     let counted = manifest.counters.iter().zip(counts);
     let returned = |program: u32, place: Place| -> u64 {
         let same = |(counter, _): &(&wire::Counter, &u64)| {
@@ -14,15 +14,15 @@ pub(crate) fn losses(manifest: &Manifest, counts: &[u64]) -> Vec<Trouble> {
         };
         counted.clone().filter(same).map(|(_, count)| *count).sum()
     };
-    let trouble = |(counter, count): (&wire::Counter, &u64)| {
+    let loss = |(counter, count): (&wire::Counter, &u64)| {
         let count = match counter.kind {
             CounterKind::Entered(program) => count.saturating_sub(returned(program, counter.place)),
             CounterKind::Returned(_) => 0,
             _ => *count,
         };
-        Trouble { kind: counter.kind.clone(), count, place: counter.place }
+        Loss { kind: counter.kind.clone(), count, place: counter.place }
     };
-    counted.clone().map(trouble).filter(|trouble| trouble.count > 0).collect()
+    counted.clone().map(loss).filter(|loss| loss.count > 0).collect()
 }
 
 #[cfg(test)]
@@ -38,7 +38,7 @@ mod tests {
         let counters = [counter(entered.clone(), 0), counter(returned.clone(), 0), counter(returned, 1)];
         let manifest = Manifest { counters: counters.to_vec(), ..Manifest::default() };
         let open = |counts: [u64; 3]| losses(&manifest, &counts);
-        let loss = Trouble { kind: entered, count: 1, place: manifest.counters[0].place };
+        let loss = Loss { kind: entered, count: 1, place: manifest.counters[0].place };
         assert_eq!(open([5, 4, 9]), [loss]);
         assert_eq!(open([4, 4, 9]), []);
     }

@@ -7,7 +7,7 @@ use crate::kernel::signals::StopSignals;
 use crate::read::cat_system;
 use crate::read::event_loop::Reason;
 use crate::read::maps::ScriptMap;
-use crate::read::ring::Drained;
+use crate::read::ring::ReadResult;
 use crate::read::sorted_rows::{Row, Rows};
 use crate::session::Core;
 use report::table::Table;
@@ -168,7 +168,7 @@ fn table_row(manifest: &Manifest, header: Header, values: &mut [Value]) -> Optio
 
 impl Core {
     /// Reads records up to `limit`, until one of them is `exit()` or something fails.
-    pub(super) fn drain(&mut self, emitter: &mut Emitter<'_>, limit: usize) -> Result<Drained, Failure> {
+    pub(super) fn drain(&mut self, emitter: &mut Emitter<'_>, limit: usize) -> Result<ReadResult, Failure> {
         let mut failure = None;
         let Core { ring, manifest, scripts, .. } = self;
         let reader = Reader { manifest, scripts };

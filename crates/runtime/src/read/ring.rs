@@ -22,7 +22,7 @@ const HEADER: usize = 8;
 
 /// What a look into the ring found.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct Drained {
+pub struct ReadResult {
     /// Records handed out.
     pub records: usize,
     /// The handler asked to stop.
@@ -98,8 +98,8 @@ impl Ring {
     }
 
     /// Hands up to `limit` of the records that are there now out, in order, until `handle` breaks.
-    pub fn read(&mut self, limit: usize, mut handle: impl FnMut(&[u8]) -> ControlFlow<()>) -> Drained {
-        let mut drained = Drained::default();
+    pub fn read(&mut self, limit: usize, mut handle: impl FnMut(&[u8]) -> ControlFlow<()>) -> ReadResult {
+        let mut drained = ReadResult::default();
         let end = self.producer_position().load(Ordering::Acquire);
         while drained.records < limit && self.position < end {
             let header = self.header(self.position);

@@ -12,7 +12,7 @@ use crate::run_stats::RunTimeStats;
 use crate::session::{Core, Session, TestProgram};
 use crate::{attach, run_stats};
 use report::sink::TextSink;
-use report::test_results::{Step, Tested};
+use report::test_results::{Step, TestResult};
 use report::{Names, Output, Sink};
 use std::cell::RefCell;
 use std::io::{self, Write};
@@ -50,9 +50,9 @@ impl Session {
         for test in &*tests {
             let step = match &bench {
                 Some(bench) => bench.step(core, emitter, test, control.signals)?,
-                None => Step::Tested(core.test(emitter.names, test)?),
+                None => Step::Test(core.test(emitter.names, test)?),
             };
-            if let Step::Tested(Tested { name, passed: false, .. }) = &step {
+            if let Step::Test(TestResult { name, passed: false, .. }) = &step {
                 failed.push(name.clone());
             }
             say(core, emitter, step)?;
@@ -72,7 +72,7 @@ fn say(core: &Core, emitter: &mut Emitter<'_>, step: Step) -> Result<(), Failure
 }
 
 impl Core {
-    fn test(&mut self, names: &dyn Names, test: &TestProgram) -> Result<Tested, Failure> {
+    fn test(&mut self, names: &dyn Names, test: &TestProgram) -> Result<TestResult, Failure> {
         self.reset_test()?;
         let start = Instant::now();
         attach::run_once(&test.program).map_err(Failure::Kernel)?;
@@ -87,7 +87,7 @@ impl Core {
         // END, and the test behind, are not ended with this one.
         self.reset_test()?;
         let passed = returned == 0 && exited.unwrap_or(0) == 0 && !heard.error;
-        Ok(Tested { name: test.name.clone(), passed, ns, output: heard.text.take() })
+        Ok(TestResult { name: test.name.clone(), passed, ns, output: heard.text.take() })
     }
 
     fn reset_test(&self) -> Result<(), Failure> {
@@ -195,7 +195,7 @@ impl Bench {
     ) -> Result<Step, Failure> {
         let first = core.test(emitter.names, test)?;
         if !first.passed {
-            return Ok(Step::Tested(first));
+            return Ok(Step::Test(first));
         }
         let run = |core: &mut Core| -> Result<(), Failure> {
             (0..BATCH).try_for_each(|_| attach::run_once(&test.program)).map_err(Failure::Kernel)?;
@@ -214,9 +214,9 @@ impl Bench {
         if core.exit_code().map_err(Failure::Kernel)?.is_some() {
             core.reset_test()?;
             let output = b"what calls `exit()` runs once, and cannot be measured\n".to_vec();
-            return Ok(Step::Tested(Tested { passed: false, output, ..first }));
+            return Ok(Step::Test(TestResult { passed: false, output, ..first }));
         }
         let average_ns = (taken.average_ns() - self.empty_ns).max(0.0).round() as u64;
-        Ok(Step::Benched { name: test.name.clone(), average_ns, runs: taken.runs })
+        Ok(Step::Bench { name: test.name.clone(), average_ns, runs: taken.runs })
     }
 }

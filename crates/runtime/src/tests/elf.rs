@@ -12,13 +12,13 @@ use object::{
 };
 use report::Cell;
 use std::time::Duration;
-use wire::manifest::Compiled;
+use wire::manifest::CompiledScript;
 use wire::map::{Agg, Map, MapValue, Storage};
 
 /// `type`, key size, value size, entries.
-type Declared = (&'static str, [u32; 4]);
+type DeclaredMap = (&'static str, [u32; 4]);
 
-const MAPS: [Declared; 4] = [
+const MAPS: [DeclaredMap; 4] = [
     ("ct_ring", [bpf::BPF_MAP_TYPE_RINGBUF, 0, 0, 1 << 16]),
     ("ct_counters", [bpf::BPF_MAP_TYPE_PERCPU_ARRAY, 4, 8, 1]),
     ("ct_control", [bpf::BPF_MAP_TYPE_ARRAY, 4, 16, 1]),
@@ -74,7 +74,7 @@ impl Btf {
     }
 }
 
-fn btf(maps: &[Declared]) -> Vec<u8> {
+fn btf(maps: &[DeclaredMap]) -> Vec<u8> {
     let mut btf = Btf { types: vec![], strings: vec![0], next: 1 };
     let name = btf.string("int");
     let int = btf.put(&[name, 1 << 24, 4, 1 << 24 | 32]);
@@ -128,7 +128,7 @@ fn object(code: &[bpf::bpf_insn], uses_map_at: Option<u64>) -> Vec<u8> {
     object_with(&MAPS, code, uses_map_at)
 }
 
-fn object_with(maps: &[Declared; 4], code: &[bpf::bpf_insn], uses_map_at: Option<u64>) -> Vec<u8> {
+fn object_with(maps: &[DeclaredMap; 4], code: &[bpf::bpf_insn], uses_map_at: Option<u64>) -> Vec<u8> {
     let mut object = Object::new(BinaryFormat::Elf, Architecture::Bpf, Endianness::Little);
     let mut section = |name: &str, kind, data: &[u8]| {
         let id = object.add_section(vec![], name.into(), kind);
@@ -154,7 +154,7 @@ fn object_with(maps: &[Declared; 4], code: &[bpf::bpf_insn], uses_map_at: Option
     object.write().expect("object")
 }
 
-fn compiled(elf: Vec<u8>, sites: Vec<Site>) -> Compiled {
+fn compiled(elf: Vec<u8>, sites: Vec<Site>) -> CompiledScript {
     let mut manifest = manifest(vec![uprobes(Side::Entry, sites)]);
     manifest.print_maps_on_exit = true;
     manifest.maps.push(Map {
@@ -165,7 +165,7 @@ fn compiled(elf: Vec<u8>, sites: Vec<Site>) -> Compiled {
         storage: Storage::PerCpuArray,
         max_entries: 1,
     });
-    Compiled { elf, manifest }
+    CompiledScript { elf, manifest }
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn a_module_that_extends_a_session_counts_in_the_same_map() {
     assert_eq!(count(&session), is(0));
     let mut heard = Heard::default();
     session.run(&mut heard, &NoNames, stop_now());
-    assert_eq!(heard.said, ["attached 2", "end", "trouble 0"], "what was cleared is not said");
+    assert_eq!(heard.said, ["attached 2", "end", "loss 0"], "what was cleared is not said");
 
     let mut fewer = second;
     fewer.manifest.events.clear();

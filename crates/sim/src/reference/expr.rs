@@ -2,16 +2,16 @@
 
 use super::abi::{self, Place};
 use super::value::{Val, fit, is_signed};
-use super::{Entered, Meaning, Run};
+use super::{EntryState, Meaning, Run};
 use crate::machine::BOOT_AHEAD_NS;
-use crate::outcome::Trouble;
+use crate::outcome::Loss;
 use crate::world::{self, ARGUMENT_REGS};
 use lang::hir::{
     Around, Attach, BinaryOp, Builtin, Expr, ExprKind, Fact, MapId, NameId, NameKind, Site, Type, Yields,
 };
 use lang::types::passing::{Class, Passing, passing};
 
-impl Entered {
+impl EntryState {
     /// The eightbyte at a location, if it can be read.
     fn place(&self, place: Place) -> Option<u64> {
         match place {
@@ -316,7 +316,7 @@ impl Meaning<'_> {
     }
 
     fn unreadable(&mut self) -> i64 {
-        self.trouble(Trouble::UserRead);
+        self.loss(Loss::UserRead);
         0
     }
 
@@ -338,7 +338,7 @@ impl Meaning<'_> {
         }
         let text = self.memory.read_str(address, size);
         if text.is_none() {
-            self.trouble(Trouble::UserRead);
+            self.loss(Loss::UserRead);
         }
         Val::Str(text.unwrap_or_default())
     }
@@ -348,7 +348,7 @@ impl Meaning<'_> {
         let address = self.eval(run, base).num() as u64;
         let len = (self.eval(run, len).num() as u64).min(u64::from(*capacity));
         Val::Buf(self.memory.read(address, len).unwrap_or_else(|| {
-            self.trouble(Trouble::UserRead);
+            self.loss(Loss::UserRead);
             vec![0; len as usize]
         }))
     }
@@ -395,7 +395,7 @@ impl Meaning<'_> {
 
     fn arithmetic(&mut self, op: BinaryOp, a: i64, b: i64, signed: bool) -> i64 {
         if matches!(op, BinaryOp::Div | BinaryOp::Rem) && b == 0 {
-            self.trouble(Trouble::DivisionByZero);
+            self.loss(Loss::DivisionByZero);
             return 1;
         }
         match op {

@@ -10,7 +10,7 @@ mod stmt;
 mod store;
 mod value;
 
-use crate::outcome::{Outcome, Output, Trouble, What};
+use crate::outcome::{Loss, Outcome, Output, What};
 use crate::rng::Rng;
 use crate::world::{self, Memory, Moment, Regs, World};
 use lang::hir::{Attach, Expr, ExprKind, MapId, NameId, Probe, Program, Site, visit};
@@ -48,14 +48,14 @@ struct Meaning<'a> {
     rng: Rng,
     outcome: Outcome,
     /// Calls in progress.
-    entered: HashMap<usize, Entered>,
+    entered: HashMap<usize, EntryState>,
     /// Tracked calls of each thread that have not returned, outermost first.
-    tracked: HashMap<u32, Vec<Tracked>>,
+    tracked: HashMap<u32, Vec<TrackedCall>>,
 }
 
 /// A tracked call.
 #[derive(Clone)]
-struct Tracked {
+struct TrackedCall {
     sp: u64,
     time_ns: u64,
     func: NameId,
@@ -63,7 +63,7 @@ struct Tracked {
 
 /// Values of a call's entry that a return probe may use.
 #[derive(Clone)]
-struct Entered {
+struct EntryState {
     time_ns: u64,
     regs: Regs,
     /// Eightbytes above the return address.
@@ -77,9 +77,9 @@ struct Run<'p> {
     site: Option<&'p Site>,
     /// Registers at the probe.
     regs: Regs,
-    entered: Option<Entered>,
+    entered: Option<EntryState>,
     /// The enclosing tracked calls, outermost first.
-    around: Vec<Tracked>,
+    around: Vec<TrackedCall>,
     vars: Vec<Val>,
     /// Actions for the reader.
     queue: Vec<Later>,
@@ -133,7 +133,7 @@ impl<'a> Meaning<'a> {
         let above = |n: u64| call.entry.get(world::Reg::Sp) + 8 + 8 * n;
         let word = |bytes: Vec<u8>| u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
         let stack = (0..16).map(|n| self.memory.read(above(n), 8).map(word)).collect();
-        let entered = Entered { time_ns: moment.time_ns, regs: call.entry.clone(), stack };
+        let entered = EntryState { time_ns: moment.time_ns, regs: call.entry.clone(), stack };
         self.entered.insert(id, entered.clone());
         self.track(call, moment);
         for probe in &self.program.probes {
@@ -169,7 +169,7 @@ impl<'a> Meaning<'a> {
         moment: &Moment,
         site: Option<&Site>,
         regs: Regs,
-        entered: Option<Entered>,
+        entered: Option<EntryState>,
     ) {
         if self.outcome.exit.is_some() && probe.attach != Attach::End {
             return;
@@ -196,7 +196,7 @@ impl<'a> Meaning<'a> {
             let sp = call.entry.get(world::Reg::Sp);
             let calls = self.tracked.entry(moment.tid).or_default();
             calls.retain(|around| around.sp > sp);
-            calls.push(Tracked { sp, time_ns: moment.time_ns, func });
+            calls.push(TrackedCall { sp, time_ns: moment.time_ns, func });
         }
     }
 
@@ -223,7 +223,7 @@ impl<'a> Meaning<'a> {
     }
 
     /// The tracked calls that enclose the current one.
-    fn around(&self, moment: &Moment, regs: &Regs, attach: &Attach) -> Vec<Tracked> {
+    fn around(&self, moment: &Moment, regs: &Regs, attach: &Attach) -> Vec<TrackedCall> {
         let popped = if matches!(attach, Attach::Return(_)) { 8 } else { 0 };
         let sp = regs.get(world::Reg::Sp).wrapping_sub(popped);
         let calls = self.tracked.get(&moment.tid).into_iter().flatten();
@@ -256,8 +256,8 @@ impl<'a> Meaning<'a> {
         self.outcome.said.push(Output { cpu, time_ns, tgid, tid, what });
     }
 
-    fn trouble(&mut self, trouble: Trouble) {
-        self.outcome.trouble(trouble, 1);
+    fn loss(&mut self, loss: Loss) {
+        self.outcome.loss(loss, 1);
     }
 
     fn finish(mut self) -> Outcome {

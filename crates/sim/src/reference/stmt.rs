@@ -2,7 +2,7 @@
 
 use super::value::Val;
 use super::{Later, Meaning, Run};
-use crate::outcome::{Signal, Trouble, Value, What};
+use crate::outcome::{Loss, Signal, Value, What};
 use crate::world::Moment;
 use lang::hir::{Expr, ExprKind, MapId, Stmt, StmtKind, VarId};
 
@@ -116,7 +116,7 @@ impl Meaning<'_> {
         if let ExprKind::Delete { map, .. } = &expr.kind
             && !result.truth()
         {
-            self.trouble(Trouble::MissingKey(self.program.maps[map.0 as usize].name.clone()));
+            self.loss(Loss::MissingKey(self.program.maps[map.0 as usize].name.clone()));
         }
     }
 
@@ -127,7 +127,7 @@ impl Meaning<'_> {
                 return Flow::Next;
             }
             if round == limit {
-                self.trouble(Trouble::LoopLimit);
+                self.loss(Loss::LoopLimit);
                 return Flow::Next;
             }
             match self.block(run, body) {

@@ -3,7 +3,7 @@
 
 use super::Meaning;
 use super::value::{Val, key_bytes};
-use crate::outcome::{Cell, Contents, Trouble, Value, merge};
+use crate::outcome::{Cell, Contents, Loss, Value, merge};
 use crate::recency::Recency;
 use crate::series;
 use lang::hir::{Map, MapId, MapValue, Program, Type};
@@ -167,7 +167,7 @@ impl Meaning<'_> {
         let name = &self.program.maps[map.0 as usize].name;
         let table = &mut self.tables[map.0 as usize];
         if !table.has_room(&bytes) {
-            self.outcome.trouble(Trouble::MapFull(name.clone()), 1);
+            self.outcome.loss(Loss::MapFull(name.clone()), 1);
             return None;
         }
         table.cells.entry(bytes.clone()).or_insert_with(|| (key, new()));

@@ -24,7 +24,7 @@ use liveness::Liveness;
 
 /// A function whose registers are all machine registers.
 #[derive(Clone, Debug)]
-pub struct Allocated {
+pub struct AllocatedFunction {
     /// Code.
     pub function: Function,
     /// Layout of its stack frame.
@@ -32,7 +32,7 @@ pub struct Allocated {
 }
 
 /// Assigns machine registers and stack slots.
-pub fn allocate(selected: Function) -> Allocated {
+pub fn allocate(selected: Function) -> AllocatedFunction {
     #[cfg(debug_assertions)]
     let original = selected.clone();
     let mut conflicts = frame::Conflicts::of(&selected);
@@ -55,7 +55,7 @@ pub fn allocate(selected: Function) -> Allocated {
     }
     conflicts.add_spills(&function);
     let frame = Frame::layout(&conflicts, &function.slots);
-    Allocated { function, frame }
+    AllocatedFunction { function, frame }
 }
 
 fn apply(function: &mut Function, assignment: &Assignment) {

@@ -11,7 +11,7 @@ use crate::export::{Data, Kind, Record, Status, Thread, json};
 use crate::recording::summary::{
     Class, PROCESS_END, Stat, Summary, by_time, class_of, is_graph, memory_kind, says_something,
 };
-use crate::recording::{Ended, Recording};
+use crate::recording::{Recording, RecordingEnd};
 
 /// Largest number of spans that the page shows.
 const SPANS: usize = 200_000;
@@ -192,10 +192,10 @@ impl Page {
             summary.length_ns(),
             self.total
         );
-        let cut = recording.ended == Ended::Cut;
-        let dropped = if let Ended::Whole { dropped } = recording.ended { dropped } else { 0 };
+        let cut = recording.ended == RecordingEnd::Cut;
+        let dropped = if let RecordingEnd::Whole { dropped } = recording.ended { dropped } else { 0 };
         let _ = write!(out, ",\"cut\":{cut},\"dropped\":{dropped},\"troubles\":");
-        json::list(out, summary.troubles.iter(), |out, text| json::string(out, text));
+        json::list(out, summary.losses.iter(), |out, text| json::string(out, text));
         out.push_str(",\"classes\":");
         json::list(out, Class::ALL.iter(), |out, class| json::string(out, class.name()));
         out.push_str(",\"names\":");

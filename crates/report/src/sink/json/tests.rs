@@ -130,14 +130,14 @@ fn other_lines() {
         written(&manifest, Output::Attached { probes: 2 }),
         r#"{"type": "attached_probes", "count": 2, "data": {"probes": 2}}"#
     );
-    let trouble = |kind| Trouble { kind, count: 3, place: Place { source: 0, line: 2, column: 5 } };
-    let troubles = vec![
-        trouble(CounterKind::LostEvent(0)),
-        trouble(CounterKind::DivisionByZero),
-        trouble(CounterKind::MissingKey(0)),
+    let loss = |kind| Loss { kind, count: 3, place: Place { source: 0, line: 2, column: 5 } };
+    let losses = vec![
+        loss(CounterKind::LostEvent(0)),
+        loss(CounterKind::DivisionByZero),
+        loss(CounterKind::MissingKey(0)),
     ];
     assert_eq!(
-        written(&manifest, Output::Trouble(troubles)),
+        written(&manifest, Output::Losses(losses)),
         "{\"type\": \"lost_events\", \"count\": 3, \"data\": {\"events\": 3}}\n\
          {\"type\": \"runtime_error\", \"msg\": \"3 divisions by zero, which gave 1\", \"count\": 3, \"filename\": \"t.ct\", \
          \"line\": 2, \"col\": 5}\n\

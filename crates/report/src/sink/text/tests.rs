@@ -106,7 +106,7 @@ fn events_and_the_end() {
             say(3, vec![], None),
             say(99, vec![], None),
             Output::End,
-            Output::Trouble(vec![Trouble {
+            Output::Losses(vec![Loss {
                 kind: CounterKind::LostEvent(0),
                 count: 3,
                 place: Place { source: 0, line: 2, column: 5 },
@@ -177,14 +177,14 @@ fn findings_name_the_file_of_their_script() {
     let place = Place { source: 0, line: 2, column: 5 };
     let earlier = vec![ProbeList { clause: 0, place, text: "cuda:launch".into() }];
     let manifest = Manifest { sources, earlier, ..manifest() };
-    let trouble = |source, kind, count| Trouble { kind, count, place: Place { source, line: 2, column: 5 } };
-    let troubles = [
-        trouble(0, CounterKind::UserRead, 1),
-        trouble(1, CounterKind::UserRead, 2),
-        trouble(0, CounterKind::Entered(0), 2),
+    let loss = |source, kind, count| Loss { kind, count, place: Place { source, line: 2, column: 5 } };
+    let losses = [
+        loss(0, CounterKind::UserRead, 1),
+        loss(1, CounterKind::UserRead, 2),
+        loss(0, CounterKind::Entered(0), 2),
     ];
     assert_eq!(
-        written(&manifest, &[Output::Trouble(troubles.to_vec())]).1,
+        written(&manifest, &[Output::Losses(losses.to_vec())]).1,
         "warning: kernels.ct:2:5: 1 read of the program's memory failed, and gave 0 or \"\" (an invalid address, or \
          a page that is not loaded yet: a return probe can read what its function has touched)\n\
          warning: stdin:2:5: 2 reads of the program's memory failed, and gave 0 or \"\"\n\

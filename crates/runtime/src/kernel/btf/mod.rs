@@ -89,16 +89,16 @@ fn all() -> Option<&'static All<'static>> {
 
 /// What a tracepoint passes to its programs, each in 8 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Passed {
+pub struct TracepointArg {
     /// `prev_state`
     pub name: String,
     /// What it is.
-    pub kind: PassedKind,
+    pub kind: TracepointArgKind,
 }
 
 /// What an argument of a tracepoint is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PassedKind {
+pub enum TracepointArgKind {
     /// A number.
     Int {
         /// 1, 2, 4 or 8.
@@ -113,7 +113,7 @@ pub enum PassedKind {
 }
 
 /// What a tracepoint passes on; none: no such tracepoint, or no BTF.
-pub fn raw_tracepoint(name: &str) -> Option<Vec<Passed>> {
+pub fn raw_tracepoint(name: &str) -> Option<Vec<TracepointArg>> {
     with_kernel(|btf| passed(btf, name))
 }
 
@@ -231,7 +231,7 @@ fn function_params(btf: &[u8], name: &str) -> Option<u32> {
 
 /// By the function that stands for the tracepoint where nothing listens, or, on older kernels, the one that calls programs.
 /// The first parameter of each is the tracepoint's own.
-fn passed(btf: &[u8], name: &str) -> Option<Vec<Passed>> {
+fn passed(btf: &[u8], name: &str) -> Option<Vec<TracepointArg>> {
     /// A parameter: name, type.
     const PARAMETER: usize = 8;
     let (all, strings) = sections(btf)?;
@@ -243,13 +243,16 @@ fn passed(btf: &[u8], name: &str) -> Option<Vec<Passed>> {
     let (prototype, tail) = types.get(function.type_id.checked_sub(1)? as usize)?;
     let parameter = |n: usize| {
         let (at, kind) = (tail + PARAMETER * n, word(all, tail + PARAMETER * n + 4)?);
-        Some(Passed { name: string(strings, word(all, at)?)?, kind: kind_of((all, strings), &types, kind) })
+        Some(TracepointArg {
+            name: string(strings, word(all, at)?)?,
+            kind: kind_of((all, strings), &types, kind),
+        })
     };
     (1..prototype.members() as usize).map(parameter).collect()
 }
 
 /// What a type is behind its names and qualifiers.
-fn kind_of((all, strings): (&[u8], &[u8]), types: &[(Head, usize)], id: u32) -> PassedKind {
+fn kind_of((all, strings): (&[u8], &[u8]), types: &[(Head, usize)], id: u32) -> TracepointArgKind {
     /// In the word behind an integer.
     const SIGNED: u32 = 1 << 24;
     /// In the info of an enum.
@@ -258,19 +261,19 @@ fn kind_of((all, strings): (&[u8], &[u8]), types: &[(Head, usize)], id: u32) -> 
     let at = |id: u32| types.get((id as usize).checked_sub(1)?);
     // Chains are short; in a broken file they might be rings.
     let last = |id: u32| std::iter::successors(at(id), |of| at(named(of)?)).take(32).last();
-    let Some((head, tail)) = last(id) else { return PassedKind::Other };
+    let Some((head, tail)) = last(id) else { return TracepointArgKind::Other };
     let int = |signed| match head.type_id {
-        bytes @ (1 | 2 | 4 | 8) => PassedKind::Int { bytes: bytes as u8, signed },
-        _ => PassedKind::Other,
+        bytes @ (1 | 2 | 4 | 8) => TracepointArgKind::Int { bytes: bytes as u8, signed },
+        _ => TracepointArgKind::Other,
     };
     match head.kind() {
         KIND_INT => int(word(all, *tail).is_some_and(|encoding| encoding & SIGNED != 0)),
         KIND_ENUM => int(head.info & SIGNED_ENUM != 0),
         KIND_POINTER => {
             let to = last(head.type_id).filter(|(to, _)| to.kind() == KIND_STRUCT && to.name != 0);
-            PassedKind::Pointer(to.and_then(|(to, _)| string(strings, to.name)))
+            TracepointArgKind::Pointer(to.and_then(|(to, _)| string(strings, to.name)))
         }
-        _ => PassedKind::Other,
+        _ => TracepointArgKind::Other,
     }
 }
 
@@ -358,8 +361,8 @@ mod tests {
         btf.extend(types.iter().flat_map(|word| word.to_le_bytes()));
         btf.extend(strings);
         let expected = [
-            Passed { name: "pid".into(), kind: PassedKind::Int { bytes: 4, signed: true } },
-            Passed { name: "task".into(), kind: PassedKind::Pointer(None) },
+            TracepointArg { name: "pid".into(), kind: TracepointArgKind::Int { bytes: 4, signed: true } },
+            TracepointArg { name: "task".into(), kind: TracepointArgKind::Pointer(None) },
         ];
         assert_eq!(passed(&btf, "t").as_deref(), Some(&expected[..]));
         assert_eq!(passed(&btf, "u"), None);
