@@ -31,7 +31,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 pub const WRONG: u8 = 1;
 
 fn main() -> ExitCode {
-    runtime::process::serve_if_doorman();
+    runtime::process::serve_if_seccomp_server();
     // A file size limit then causes a write error, like a full disk.
     // SAFETY: no handler is installed.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };

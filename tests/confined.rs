@@ -208,7 +208,7 @@ fn a_small_memory_cgroup_is_enough() {
     command.args(["-c", &run, "sh", env!("CARGO_BIN_EXE_cudatrace"), "-q", "-e", COUNT, "--"]);
     let late = [example("late_dlopen"), example("libhammer.so"), "hammer_push".into(), "100".into()];
     let output = command.args(late).output().expect("sh");
-    // Its doorman may be about to end.
+    // Its seccomp server may be about to end.
     common::wait_for("the group to be left", || std::fs::remove_dir(&group).is_ok());
     has_line(&output, "@: 100");
 }

@@ -16,19 +16,19 @@ fn trace(args: &[&str], command: &[&str]) -> Output {
     cudatrace().args(args).arg("--").args(command).output().expect("cudatrace starts")
 }
 
-/// The doorman process of a tracer, if it exists or has not been reaped.
-fn find_doorman(tracer: u32) -> Option<u32> {
+/// The seccomp server of a tracer, if it exists or has not been reaped.
+fn find_seccomp_server(tracer: u32) -> Option<u32> {
     let children = std::fs::read_to_string(format!("/proc/{tracer}/task/{tracer}/children"));
     let children = children.unwrap_or_default();
     children.split_whitespace().filter_map(|pid| pid.parse().ok()).find(|pid: &u32| {
-        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "ct-doorman\n")
+        std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "ct-seccomp\n")
     })
 }
 
-/// The doorman process of a tracer; waits until it exists.
-fn doorman_of(tracer: u32) -> u32 {
-    wait_for("the doorman", || find_doorman(tracer).is_some());
-    find_doorman(tracer).expect("just found")
+/// The seccomp server of a tracer; waits until it exists.
+fn seccomp_server_of(tracer: u32) -> u32 {
+    wait_for("the seccomp server", || find_seccomp_server(tracer).is_some());
+    find_seccomp_server(tracer).expect("just found")
 }
 
 /// State of a process: `T` if it is stopped.
@@ -53,7 +53,7 @@ fn a_file_server_that_is_traced_with_its_clients_is_not_waited_for() {
 }
 
 #[test]
-fn a_program_goes_on_when_the_doorman_is_signalled_or_killed() {
+fn a_program_goes_on_when_the_seccomp_server_is_signalled_or_killed() {
     if !can_trace() {
         return;
     }
@@ -64,9 +64,9 @@ fn a_program_goes_on_when_the_doorman_is_signalled_or_killed() {
     let (input, mut writer) = std::io::pipe().expect("a pipe");
     let mut tracer = Running::start(command.stdin(input));
     let send = |signal: i32| {
-        let doorman = doorman_of(tracer.pid()) as i32;
+        let server = seccomp_server_of(tracer.pid()) as i32;
         // SAFETY: sends a signal to a child of the tracer, which has not reaped it.
-        unsafe { libc::kill(doorman, signal) };
+        unsafe { libc::kill(server, signal) };
     };
     for signals in [&[libc::SIGUSR1, libc::SIGUSR2, libc::SIGALRM][..], &[libc::SIGKILL]] {
         signals.iter().for_each(|&signal| send(signal));
@@ -81,7 +81,7 @@ fn a_program_goes_on_when_the_doorman_is_signalled_or_killed() {
 }
 
 #[test]
-fn a_doorman_that_is_stopped_is_continued() {
+fn a_seccomp_server_that_is_stopped_is_continued() {
     if !can_trace() {
         return;
     }
@@ -91,20 +91,20 @@ fn a_doorman_that_is_stopped_is_continued() {
     let (input, mut writer) = std::io::pipe().expect("a pipe");
     let mut tracer = Running::start(command.stdin(input));
     tracer.wait_for_line("Attached 1");
-    let doorman = doorman_of(tracer.pid());
+    let server = seccomp_server_of(tracer.pid());
     let send = |pid: u32, signal: i32| {
         // SAFETY: both processes exist as long as the program, which waits for its input.
         unsafe { libc::kill(pid as i32, signal) };
     };
-    // Stops only the doorman, as `pkill -STOP ct-doorman` does.
-    send(doorman, libc::SIGSTOP);
+    // Stops only the seccomp server, as `pkill -STOP ct-seccomp` does.
+    send(server, libc::SIGSTOP);
     std::io::Write::write_all(&mut writer, b"next\n").expect("the shell reads");
     tracer.wait_for_line("went on");
-    // Stops the doorman with the tracer, which is then continued as by `fg`.
+    // Stops the seccomp server with the tracer, which is then continued as by `fg`.
     send(tracer.pid(), libc::SIGSTOP);
     wait_for("the tracer to stop", || state(tracer.pid()) == Some('T'));
-    send(doorman, libc::SIGSTOP);
-    wait_for("the doorman to stop", || state(doorman) == Some('T'));
+    send(server, libc::SIGSTOP);
+    wait_for("the seccomp server to stop", || state(server) == Some('T'));
     std::io::Write::write_all(&mut writer, b"next\n").expect("the shell reads");
     send(tracer.pid(), libc::SIGCONT);
     let (status, _) = tracer.ended();
@@ -113,7 +113,7 @@ fn a_doorman_that_is_stopped_is_continued() {
 }
 
 #[test]
-fn a_doorman_that_has_ended_is_reaped_while_the_tracer_goes_on() {
+fn a_seccomp_server_that_has_ended_is_reaped_while_the_tracer_goes_on() {
     if !can_trace() {
         return;
     }
@@ -126,9 +126,9 @@ fn a_doorman_that_has_ended_is_reaped_while_the_tracer_goes_on() {
     let lines = format!("{COUNT}\n:run cat {}\n", pipe.display());
     std::io::Write::write_all(&mut writer, lines.as_bytes()).expect("it reads");
     let reader = std::fs::File::options().write(true).open(&pipe).expect("cat opens it");
-    doorman_of(tracer.pid());
+    seccomp_server_of(tracer.pid());
     drop(reader);
-    wait_for("the doorman to be reaped", || find_doorman(tracer.pid()).is_none());
+    wait_for("the seccomp server to be reaped", || find_seccomp_server(tracer.pid()).is_none());
     assert!(tracer.runs());
 }
 

@@ -405,7 +405,7 @@ impl<'a> Job<'a> {
         let (user, watch_ends) = (self.cli.user.clone(), prints_symbols(manifest));
         let every_mapping = trace::walks_stacks(manifest);
         let command =
-            Command { argv, user, watch_mappings: true, watch_ends, known, every_mapping, apart: false };
+            Command { argv, user, watch_mappings: true, watch_ends, known, every_mapping, captured: false };
         let child = Child::spawn(&command).map_err(Failure::wrong)?;
         process_facts::expect(child.pid(), &command.argv);
         if let Some(error) = &child.unwatched {

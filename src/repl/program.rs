@@ -86,7 +86,7 @@ impl Program {
             watch_ends: true,
             known,
             every_mapping: walks_stacks(session.manifest()),
-            apart: true,
+            captured: true,
         };
         let mut child = Child::spawn(&command)?;
         process_facts::expect(child.pid(), &argv);

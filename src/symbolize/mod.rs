@@ -9,7 +9,7 @@ use host::Symbols;
 use report::{Frame, Names};
 use runtime::StackStore;
 use runtime::kernel::clock::Epoch;
-use runtime::process::{Mapping, MappingEvent, Place};
+use runtime::process::{MappedRange, Mapping, MappingEvent};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -67,14 +67,14 @@ impl MachineNames {
     }
 
     /// Records that a thread of the process is about to map a file at a known address.
-    pub fn expect(&self, pid: u32, mapping: &Mapping, place: &Place) {
-        let Place { start, end, offset } = *place;
+    pub fn expect(&self, pid: u32, mapping: &Mapping, range: MappedRange) {
+        let MappedRange { start, end, offset } = range;
         self.symbols.borrow_mut().expect(pid, start..end, offset, &mapping.open, &mapping.shown);
     }
 
     /// Records that a process has mapped a file; it may end before its mappings are read.
     pub fn hear(&self, mapped: &MappingEvent) {
-        let Place { start, end, offset } = mapped.place;
+        let MappedRange { start, end, offset } = mapped.range;
         let path = mapped.path.clone();
         self.symbols.borrow_mut().hear(mapped.pid, start..end, offset, mapped.inode.number, path);
     }

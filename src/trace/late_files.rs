@@ -5,7 +5,7 @@ use super::extender::Extender;
 use host::{Identity, process, untrusted_file};
 use runtime::Session;
 use runtime::kernel::clock::{Clock, SystemClock};
-use runtime::process::{MappedInode, Mapping, MappingEvent, MappingWatch, Mappings, Question};
+use runtime::process::{MappedInode, Mapping, MappingEvent, MappingWatch, Mappings, Query};
 use runtime::read::event_loop::{Next, Watch};
 use std::collections::HashSet;
 use std::fs::{File, Metadata};
@@ -13,7 +13,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-/// Handles requests of the doorman of a started program: the thread that maps a file waits.
+/// Handles queries of the seccomp server of a started program: the thread that maps a file waits.
 pub struct HeldMappings<'a> {
     mappings: Mappings,
     extender: &'a Extender<'a>,
@@ -92,8 +92,8 @@ impl<'a> HeldMappings<'a> {
             let pid = host::process::tgid(mapping.tid).unwrap_or(mapping.tid);
             unwinder.prepare(pid, mapping);
             let names = self.extender.names;
-            match &mapping.place {
-                Some(place) => names.expect(pid, mapping, place),
+            match mapping.range {
+                Some(range) => names.expect(pid, mapping, range),
                 None => names.outdate(pid),
             }
         }
@@ -117,16 +117,16 @@ impl Watch for HeldMappings<'_> {
 
     fn ready(&mut self, session: &mut Session) -> Next {
         match self.mappings.next() {
-            Ok(Some(Question::Maps(mapping))) => {
+            Ok(Some(Query::Maps(mapping))) => {
                 self.consider(&mapping, session);
                 self.prepare_stacks(&mapping);
             }
-            Ok(Some(Question::Executes(program))) => self.consider_program(&program, session),
-            Ok(Some(Question::InstallsListener(tid))) => {
+            Ok(Some(Query::Executes(program))) => self.consider_program(&program, session),
+            Ok(Some(Query::InstallsListener(tid))) => {
                 self.warn_of_seccomp(tid, "a seccomp listener of its own");
             }
-            Ok(Some(Question::EntersStrictMode(tid))) => self.warn_of_seccomp(tid, "seccomp's strict mode"),
-            Ok(Some(Question::Ends(tid))) => self.keep_symbols(tid),
+            Ok(Some(Query::EntersStrictMode(tid))) => self.warn_of_seccomp(tid, "seccomp's strict mode"),
+            Ok(Some(Query::Ends(tid))) => self.keep_symbols(tid),
             Ok(None) | Err(_) => return Next::Remove,
         }
         let answered = self.release(session);
@@ -198,12 +198,12 @@ impl<'a> MappingReports<'a> {
             Err(error) => return self.leave_unopened(mapped, &error),
         };
         self.seen.insert(mapped.inode);
-        let when = format!("mapped by process {} {} us before", mapped.pid, mapped.late_us());
+        let when = format!("mapped by process {} {} us before", mapped.pid, mapped.age_us());
         let before = session.attached();
         self.extender.scripts.extend(session, &file.path, &mapped.path, &when);
         let more = session.attached().saturating_sub(before);
         if more > 0 && !self.is_held {
-            let took = report::recording::summary::time(1000 * mapped.late_us());
+            let took = report::recording::summary::time(1000 * mapped.age_us());
             let how =
                 format!("{took} after process {} loaded it; calls before that are not seen", mapped.pid);
             self.extender.note_attached(more, &mapped.path, &how);

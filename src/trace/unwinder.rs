@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use host::eh_frame::{Segments, Source};
 use host::process::{self, Mapping, MappingName};
 use runtime::UnwindMaps;
-use runtime::process::{FileState, MappingEvent, Place};
+use runtime::process::{FileState, MappedRange, MappingEvent};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -208,7 +208,7 @@ fn executable(pid: u32) -> impl Iterator<Item = Mapping> {
 impl Inner {
     fn prepare(&mut self, pid: u32, mapping: &runtime::process::Mapping, messages: &Messages) -> Result<()> {
         let Some(file) = self.key_of(mapping, messages)? else { return Ok(()) };
-        let Some(Place { start, end, offset }) = mapping.place else { return Ok(()) };
+        let Some(MappedRange { start, end, offset }) = mapping.range else { return Ok(()) };
         self.enter(pid, Area { start, end, offset, file })
     }
 
@@ -245,7 +245,7 @@ impl Inner {
         if is_stale || !self.files.contains_key(&file) || !self.runs_as_known(mapped.pid) {
             return Ok(false);
         }
-        let Place { start, end, offset } = mapped.place;
+        let MappedRange { start, end, offset } = mapped.range;
         self.enter(mapped.pid, Area { start, end, offset, file })?;
         Ok(true)
     }

@@ -174,7 +174,7 @@ impl Drop for Arrivals {
 }
 
 /// Gives SIGCHLD its default effect, without which the exit status of a child is lost; returns whether our parent had it ignored.
-pub(crate) fn hear_of_children() -> bool {
+pub(crate) fn reset_sigchld() -> bool {
     let ignored = is_ignored(libc::SIGCHLD);
     if ignored {
         // SAFETY: no handler is installed.

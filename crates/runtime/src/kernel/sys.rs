@@ -123,24 +123,29 @@ pub fn readable(fd: RawFd) -> libc::pollfd {
 }
 
 /// A mapping of a descriptor, unmapped on drop.
-pub struct Mapping {
+pub struct MemoryMapping {
     address: *mut c_void,
     len: usize,
 }
 
 // SAFETY: a mapping belongs to the process, not to a thread; who reads it synchronises by atomics.
-unsafe impl Send for Mapping {}
+unsafe impl Send for MemoryMapping {}
 
-impl Mapping {
+impl MemoryMapping {
     /// Maps `len` bytes from `offset` on, shared with the kernel.
-    pub fn shared(fd: BorrowedFd<'_>, offset: usize, len: usize, writable: bool) -> io::Result<Mapping> {
+    pub fn shared(
+        fd: BorrowedFd<'_>,
+        offset: usize,
+        len: usize,
+        writable: bool,
+    ) -> io::Result<MemoryMapping> {
         let access = libc::PROT_READ | if writable { libc::PROT_WRITE } else { 0 };
-        Mapping::new(fd, offset, len, access, libc::MAP_SHARED)
+        MemoryMapping::new(fd, offset, len, access, libc::MAP_SHARED)
     }
 
     /// Maps the first `len` bytes of a file that does not change.
-    pub fn read_only(fd: BorrowedFd<'_>, len: usize) -> io::Result<Mapping> {
-        Mapping::new(fd, 0, len, libc::PROT_READ, libc::MAP_PRIVATE)
+    pub fn read_only(fd: BorrowedFd<'_>, len: usize) -> io::Result<MemoryMapping> {
+        MemoryMapping::new(fd, 0, len, libc::PROT_READ, libc::MAP_PRIVATE)
     }
 
     fn new(
@@ -149,14 +154,14 @@ impl Mapping {
         len: usize,
         access: c_int,
         flags: c_int,
-    ) -> io::Result<Mapping> {
+    ) -> io::Result<MemoryMapping> {
         let offset = offset as libc::off_t;
         // SAFETY: the kernel chooses the address; nothing is replaced.
         let address = unsafe { libc::mmap(std::ptr::null_mut(), len, access, flags, fd.as_raw_fd(), offset) };
         if address == libc::MAP_FAILED {
             Err(io::Error::last_os_error())
         } else {
-            Ok(Mapping { address, len })
+            Ok(MemoryMapping { address, len })
         }
     }
 
@@ -166,7 +171,7 @@ impl Mapping {
     }
 }
 
-impl Drop for Mapping {
+impl Drop for MemoryMapping {
     fn drop(&mut self) {
         // SAFETY: made by `new` with this length, and not used after.
         unsafe { libc::munmap(self.address, self.len) };

@@ -1,7 +1,7 @@
-//! Starts the program to trace and holds it before its first instruction until probes are in place.
+//! Starts the program to trace, and holds it before its first instruction until the probes are attached.
 
 use super::server_handle::Mappings;
-use super::shared_memory::{FileState, Identity, Shared};
+use super::shared_memory::{FileState, Identity, SharedState};
 use super::{seccomp_filter, server_handle};
 use crate::kernel::{signals, sys};
 use std::ffi::{CString, OsString};
@@ -14,30 +14,30 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use thiserror::Error;
 
-/// What to start.
+/// A program to start.
 #[derive(Clone, Debug, Default)]
 pub struct Command {
-    /// Program, looked for on PATH, and its arguments; not empty.
+    /// Program, which is searched on PATH, and its arguments; not empty.
     pub argv: Vec<OsString>,
-    /// User to run it as; `None`: ours.
+    /// User to run it as; `None`: the tracer's.
     pub user: Option<String>,
-    /// Report files that it maps, see [`Child::mappings`].
+    /// True to report the files that it maps; see [`Child::mappings`].
     pub watch_mappings: bool,
-    /// With it: report processes that are about to end.
+    /// True to report processes that are about to end, in addition to mappings.
     pub watch_ends: bool,
-    /// Files that need no report as long as they do not change.
+    /// Files that need not be reported unless they change.
     pub known: Vec<FileState>,
-    /// Apart from our terminal: its input is empty, its output, of both kinds, is [`Child::output`], and our Ctrl-C is not
-    /// for it.
-    pub apart: bool,
-    /// Report each mapping of a file to a fixed address, not only the first mapping.
+    /// True to separate it from the terminal: its input is empty, [`Child::output`] receives stdout and stderr, and Ctrl-C
+    /// does not reach it.
+    pub captured: bool,
+    /// True to report each mapping of a file to a fixed address, not only the first mapping of the file.
     pub every_mapping: bool,
 }
 
 /// Why a program was not started.
 #[derive(Debug, Error)]
 pub enum SpawnError {
-    /// `--user` names nobody.
+    /// The user of `--user` does not exist.
     #[error("no user `{0}` on this machine")]
     NoUser(String),
     /// exec(2) or one of the steps before it.
@@ -45,17 +45,17 @@ pub enum SpawnError {
     Exec {
         /// As typed.
         program: String,
-        /// Why.
+        /// Error.
         error: io::Error,
-        /// A way out, or nothing.
+        /// Suggestion, or empty.
         hint: &'static str,
     },
-    /// Our own plumbing.
+    /// Pipes, descriptors or the seccomp server.
     #[error("cannot prepare to start a program: {0}")]
     Prepare(#[from] io::Error),
 }
 
-/// A program of ours: held, then running, then reaped. Dropped while it lives, it gets SIGTERM.
+/// A started program: held, then running, then reaped. If it is dropped before its end, it receives SIGTERM.
 #[derive(Debug)]
 pub struct Child {
     pid: u32,
@@ -64,24 +64,23 @@ pub struct Child {
     starter: Option<JoinHandle<io::Result<std::process::Child>>>,
     program: String,
     status: Option<ExitStatus>,
-    /// Questions about files that it is about to map; `None` unless asked for, or when the kernel refuses: then
-    /// `unwatched` says why.
+    /// Queries about files that it is about to map. `None` unless requested, or if the kernel refuses; see `unwatched`.
     pub mappings: Option<Mappings>,
-    /// Why mappings are not watched although asked for.
+    /// Error, if mappings were requested but are not watched.
     pub unwatched: Option<io::Error>,
-    /// What it prints, if it was started apart.
+    /// Its output, if that is captured.
     pub output: Option<PipeReader>,
-    known: Option<Arc<Shared>>,
+    shared: Option<Arc<SharedState>>,
 }
 
-/// What the held child says: its pid, and its seccomp listener or a negative errno.
+/// Size of the message of the held child: its pid, and its seccomp listener or a negative errno.
 const HELLO: usize = 8;
 
 impl Child {
     /// Starts the program and holds it before exec.
     ///
     /// # Errors
-    /// See [`SpawnError`]; a program that does not exist is reported by [`Child::release`].
+    /// See [`SpawnError`]. A program that does not exist is reported by [`Child::release`].
     pub fn spawn(command: &Command) -> Result<Child, SpawnError> {
         let program = command.argv[0].to_string_lossy().into_owned();
         let identity = command.user.as_deref().map(user).transpose()?;
@@ -92,9 +91,9 @@ impl Child {
         if let Some(user) = &identity {
             process.env("HOME", &user.home).env("USER", &user.name).env("LOGNAME", &user.name);
         }
-        let output = if command.apart { Some(set_apart(&mut process)?) } else { None };
+        let output = if command.captured { Some(capture_output(&mut process)?) } else { None };
         let mut hold = Hold {
-            deaf: signals::hear_of_children(),
+            ignores_children: signals::reset_sigchld(),
             watch: command.watch_mappings,
             ends: command.watch_ends,
             identity,
@@ -104,23 +103,23 @@ impl Child {
         };
         // SAFETY: `Hold::run` makes only async-signal-safe calls.
         unsafe { process.pre_exec(move || hold.run()) };
-        // `spawn` returns after exec, and exec waits for the gate: so it waits in a thread.
+        // `spawn` returns after exec, and exec waits for the gate, so it is called in a thread.
         let starter = std::thread::spawn(move || process.spawn());
-        let mut said = [0; HELLO];
-        if hello.read_exact(&mut said).is_err() {
+        let mut message = [0; HELLO];
+        if hello.read_exact(&mut message).is_err() {
             let error = starter.join().expect("does not panic").err();
             return Err(exec_error(&program, error.unwrap_or_else(|| io::ErrorKind::Other.into())));
         }
-        let word = |at: usize| i32::from_le_bytes(said[at..at + 4].try_into().expect("4 bytes"));
+        let word = |at: usize| i32::from_le_bytes(message[at..at + 4].try_into().expect("4 bytes"));
         let pid = word(0) as u32;
         let pidfd = sys::pidfd_open(pid)?;
         let (gate, starter) = (Some(gate), Some(starter));
-        let (status, mappings, unwatched, known) = (None, None, None, None);
+        let (status, mappings, unwatched, shared) = (None, None, None, None);
         let mut child =
-            Child { pid, pidfd, gate, starter, program, status, mappings, unwatched, output, known };
+            Child { pid, pidfd, gate, starter, program, status, mappings, unwatched, output, shared };
         match child.watch(command, word(4)) {
             Ok(()) => Ok(child),
-            // Its filter would fail each system call that nobody answers.
+            // Its filter would fail each reported system call, because nothing answers.
             Err(error) => {
                 drop(child);
                 let mut child = Child::spawn(&Command { watch_mappings: false, ..command.clone() })?;
@@ -130,7 +129,7 @@ impl Child {
         }
     }
 
-    /// Starts the doorman for the child's listener. Without one, the child goes on unwatched.
+    /// Starts the seccomp server for the child's listener. Without a listener the child is not watched.
     fn watch(&mut self, command: &Command, listener: RawFd) -> io::Result<()> {
         if listener < 0 {
             self.unwatched = Some(io::Error::from_raw_os_error(-listener));
@@ -138,38 +137,38 @@ impl Child {
         if !command.watch_mappings || listener < 0 {
             return Ok(());
         }
-        // The doorman is started by its path there, and finds files there.
+        // The server is started by its path in /proc, and finds files there.
         if !Path::new("/proc/self/exe").exists() {
             return Err(io::Error::other("/proc is not mounted"));
         }
         let listener = server_handle::descriptor_of(self.pidfd.as_fd(), listener)?;
-        let shared = Arc::new(Shared::new(&command.known, command.every_mapping, self.pid)?);
+        let shared = Arc::new(SharedState::new(&command.known, command.every_mapping, self.pid)?);
         self.mappings = Some(Mappings::start(listener, Arc::clone(&shared))?);
-        self.known = Some(shared);
+        self.shared = Some(shared);
         Ok(())
     }
 
-    /// Whether it, or a child of it, has mapped one of the files of [`Command::known`], as far as mappings are watched.
+    /// Whether it or one of its children has mapped this file of [`Command::known`]. False if mappings are not watched.
     pub fn has_mapped(&self, file: &Identity) -> bool {
-        self.known.as_ref().is_some_and(|known| known.is_mapped(file))
+        self.shared.as_ref().is_some_and(|shared| shared.is_mapped(file))
     }
 
-    /// Whether what it maps is seen before its first call, as far as that was asked for.
+    /// False if mappings were requested but are not watched.
     pub fn is_watched(&self) -> bool {
         self.unwatched.is_none()
     }
 
-    /// Its process id.
+    /// Process id.
     pub fn pid(&self) -> u32 {
         self.pid
     }
 
-    /// Readable when it has ended.
+    /// Descriptor that is readable when it has ended.
     pub fn pidfd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
 
-    /// Lets it run. Of its first program nobody asks, so this does not wait for answers of ours.
+    /// Lets it run. Its first program causes no query, so this does not wait for an answer.
     ///
     /// # Errors
     /// [`SpawnError::Exec`] if there is no such program.
@@ -177,13 +176,13 @@ impl Child {
         let Some(mut gate) = self.gate.take() else { return Ok(()) };
         gate.write_all(&[1])?;
         let starter = self.starter.take().expect("released once");
-        // A program that cannot be started ends, and may have to ask us for that.
+        // A program that cannot be started ends, which may be a query.
         while let (false, Some(mappings)) = (starter.is_finished(), &mut self.mappings) {
             mappings.let_end(1)?;
         }
         let started = starter.join().expect("does not panic");
         match started {
-            // We wait by pid; std's handle must not reap it too.
+            // This type reaps by pid; std's handle must not reap too.
             Ok(handle) => {
                 drop(handle);
                 Ok(())
@@ -195,14 +194,14 @@ impl Child {
         }
     }
 
-    /// Its exit status, once it has ended; waits for that.
+    /// Waits until it has ended; returns its exit status.
     ///
     /// # Errors
     /// The errors of waitpid(2).
     pub fn wait(&mut self) -> io::Result<ExitStatus> {
         while self.status.is_none() {
             let mut status = 0;
-            // SAFETY: `pid` is our child and not yet reaped.
+            // SAFETY: `pid` is a child of this process that has not been reaped.
             let reaped = unsafe { libc::waitpid(self.pid as i32, &mut status, 0) };
             if reaped == self.pid as i32 {
                 self.status = Some(ExitStatus::from_raw(status));
@@ -213,7 +212,7 @@ impl Child {
         Ok(self.status.expect("set above"))
     }
 
-    /// Its status if it has ended already.
+    /// Its exit status if it has ended.
     pub fn try_wait(&mut self) -> Option<ExitStatus> {
         let mut status = 0;
         if self.status.is_none() {
@@ -224,9 +223,9 @@ impl Child {
         self.status
     }
 
-    /// Asks it to end.
+    /// Sends SIGTERM.
     pub fn terminate(&self) {
-        // A pidfd names this process and no later one with its number.
+        // A pidfd refers to this process, never to a later one with the same number.
         let _ = rustix::process::pidfd_send_signal(&self.pidfd, rustix::process::Signal::TERM);
     }
 }
@@ -236,7 +235,7 @@ impl Drop for Child {
         if self.gate.is_some() || self.try_wait().is_none() {
             self.terminate();
         }
-        // A child that still waits at the gate sees it close, and ends; nobody keeps it from that.
+        // A child that waits at the gate ends when the gate is closed.
         self.mappings = None;
         self.gate = None;
         if let Some(starter) = self.starter.take() {
@@ -246,54 +245,54 @@ impl Drop for Child {
     }
 }
 
-/// Gives the process no input, a pipe for its output and a group of its own; the pipe's other end is the result.
-fn set_apart(process: &mut std::process::Command) -> io::Result<PipeReader> {
+/// Gives the process an empty input, a pipe for its output, and a process group; returns the reading end.
+fn capture_output(process: &mut std::process::Command) -> io::Result<PipeReader> {
     let (output, writer) = io::pipe()?;
     process.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer).process_group(0);
     Ok(output)
 }
 
-/// What the child does between fork and exec.
+/// The child between fork and exec.
 struct Hold {
-    /// It ignores the end of its children, as we were told to.
-    deaf: bool,
+    /// True to ignore SIGCHLD, as the tracer's parent had set it.
+    ignores_children: bool,
     watch: bool,
     ends: bool,
     identity: Option<User>,
     gate: PipeReader,
-    /// The tracer's end of the gate, of which fork gave us a copy.
+    /// The tracer's end of the gate, which fork has duplicated.
     gate_writer: RawFd,
     hello: PipeWriter,
 }
 
 impl Hold {
     fn run(&mut self) -> io::Result<()> {
-        // Still root here if ever: the filter needs no promise to gain no privileges.
+        // Before the user changes: root needs no `no_new_privs` for the filter.
         let listener = if self.watch { self.install() } else { 0 };
         let mut hello = [0; HELLO];
         hello[..4].copy_from_slice(&std::process::id().to_le_bytes());
         hello[4..].copy_from_slice(&listener.to_le_bytes());
         self.hello.write_all(&hello).unwrap_or_else(|_| end());
-        // SAFETY: our copy, which nobody else in this process knows of; as long as it is open, the gate never ends.
+        // SAFETY: nothing else in this process uses this copy. While it is open, the gate never reports end of file.
         drop(unsafe { OwnedFd::from_raw_fd(self.gate_writer) });
         self.gate.read_exact(&mut [0]).unwrap_or_else(|_| end());
         if self.watch && listener >= 0 {
-            // SAFETY: the listener that `install` leaked; the doorman has its own copy by now.
+            // SAFETY: the listener that `install` leaked; the seccomp server has a copy.
             drop(unsafe { OwnedFd::from_raw_fd(listener) });
         }
         signals::unblock();
         sys::restore_file_limit();
         // SAFETY: no handler is installed.
         unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_DFL) };
-        if self.deaf {
+        if self.ignores_children {
             // SAFETY: no handler is installed.
             unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
         }
-        self.identity.as_ref().map_or(Ok(()), User::become_it)
+        self.identity.as_ref().map_or(Ok(()), User::assume)
     }
 
     fn install(&self) -> i32 {
-        // SAFETY: plain system calls. Without privileges a filter wants this promise; root's programs may need theirs.
+        // SAFETY: plain system calls. Without privileges a filter requires `no_new_privs`; programs of root may need privileges.
         unsafe {
             if libc::geteuid() != 0 {
                 libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
@@ -306,13 +305,13 @@ impl Hold {
     }
 }
 
-/// The tracer has gone, and with it whoever would read an error of ours. Not by exit(2): that may be reported, to nobody.
+/// Ends this process after the tracer has ended. Not by exit(2), which the filter may report.
 fn end() {
     // SAFETY: plain system calls.
     unsafe { libc::kill(libc::getpid(), libc::SIGKILL) };
 }
 
-/// A user to become.
+/// A user and its groups.
 #[derive(Debug)]
 struct User {
     name: String,
@@ -323,10 +322,10 @@ struct User {
 }
 
 impl User {
-    /// Async-signal-safe.
-    fn become_it(&self) -> io::Result<()> {
+    /// Changes the user of this process. Async-signal-safe.
+    fn assume(&self) -> io::Result<()> {
         let done = |result: i32| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
-        // SAFETY: plain system calls, groups first while we still may.
+        // SAFETY: plain system calls; the groups first, while that is permitted.
         unsafe {
             done(libc::setgroups(self.groups.len(), self.groups.as_ptr()))?;
             done(libc::setgid(self.gid))?;
@@ -336,12 +335,12 @@ impl User {
 }
 
 fn user(name: &str) -> Result<User, SpawnError> {
-    let nobody = || SpawnError::NoUser(name.to_string());
-    let c_name = CString::new(name).map_err(|_| nobody())?;
-    // SAFETY: the entry is copied before anything else asks for one; called before threads are started.
+    let no_user = || SpawnError::NoUser(name.to_string());
+    let c_name = CString::new(name).map_err(|_| no_user())?;
+    // SAFETY: the entry is copied before the next call that overwrites it; called before threads are started.
     unsafe {
         let entry = libc::getpwnam(c_name.as_ptr());
-        let entry = entry.as_ref().ok_or_else(nobody)?;
+        let entry = entry.as_ref().ok_or_else(no_user)?;
         let home = std::ffi::CStr::from_ptr(entry.pw_dir).to_string_lossy().into_owned();
         let mut groups = vec![0; 256];
         let mut count = groups.len() as i32;

@@ -1,7 +1,7 @@
-//! The file that a thread is about to execute, found as the kernel will find it: by the thread's root, directory and
-//! descriptors, behind `#!` lines the interpreter.
+//! Opens the file that a thread is about to execute. Paths are resolved as the kernel does: by the thread's root, directory and
+//! descriptors, and through `#!` lines to the interpreter.
 //!
-//! What cannot be found is left to the kernel: the call fails there too, or nobody probes that file before it runs.
+//! A file that is not found is left to the kernel: the call fails there too, or the file is not probed before it runs.
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use std::ffi::OsStr;
@@ -12,11 +12,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// Interpreters of interpreters, as deep as the kernel goes.
+/// Largest number of nested interpreters, as in the kernel.
 const SCRIPTS: usize = 5;
 /// Bytes of a `#!` line that the kernel reads (`BINPRM_BUF_SIZE`).
 const FIRST_LINE: usize = 256;
-/// Opens what this thread will run when it executes the path at an address of its memory, relative to a directory.
+
+/// Opens the program or interpreter that a thread executes; the path is at an address in its memory, relative to a directory.
 pub(super) fn open(tid: u32, directory: i32, address: u64) -> Option<File> {
     let mut file = find(tid, directory, &string_at(tid, address)?).ok()?;
     for _ in 0..SCRIPTS {
@@ -26,11 +27,11 @@ pub(super) fn open(tid: u32, directory: i32, address: u64) -> Option<File> {
     Some(file)
 }
 
-/// A path of the thread, read out of its memory.
+/// Reads a path from the thread's memory.
 fn string_at(tid: u32, address: u64) -> Option<PathBuf> {
     let memory = File::open(format!("/proc/{tid}/mem")).ok()?;
     let mut bytes = vec![0; libc::PATH_MAX as usize];
-    // Less than that where the mapping ends.
+    // Shorter if the mapping ends before.
     let read = memory.read_at(&mut bytes, address).ok()?;
     let end = bytes[..read].iter().position(|byte| *byte == 0)?;
     Some(OsStr::from_bytes(&bytes[..end]).into())
@@ -42,7 +43,7 @@ fn find(tid: u32, directory: i32, path: &Path) -> io::Result<File> {
         libc::AT_FDCWD => of_thread.join("cwd"),
         fd => of_thread.join(format!("fd/{fd}")),
     };
-    // Through these links the kernel goes to another place for each process: in_root() would stop at them.
+    // in_root() does not follow these links, which differ by process.
     for itself in ["/proc/self", "/proc/thread-self"] {
         if let Ok(rest) = path.strip_prefix(itself) {
             return plain(&of_thread.join(rest));
@@ -57,13 +58,13 @@ fn find(tid: u32, directory: i32, path: &Path) -> io::Result<File> {
     }
 }
 
-/// Opens the regular file that a path leads to.
+/// Opens the regular file at a path.
 pub(super) fn plain(path: &Path) -> io::Result<File> {
     regular(&OpenOptions::new().read(true).custom_flags(libc::O_PATH).open(path)?)
 }
 
-/// Opens a file that was found, for reading. Others are left alone: to open a pipe, a terminal or a device does something, and the
-/// thread may have no right to do so.
+/// Opens a regular file for reading. Pipes, terminals and devices are refused: opening them has side effects, for which the
+/// thread may lack the permission.
 fn regular(found: &File) -> io::Result<File> {
     if !found.metadata()?.is_file() {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -73,14 +74,14 @@ fn regular(found: &File) -> io::Result<File> {
     OpenOptions::new().read(true).custom_flags(flags).open(path)
 }
 
-/// Opens a path below a root, symbolic links and `..` included.
+/// Opens a path below a root, with symbolic links and `..` resolved within it.
 fn in_root(root: &Path, path: &Path) -> io::Result<File> {
     let root = OpenOptions::new().read(true).custom_flags(libc::O_PATH | libc::O_DIRECTORY).open(root)?;
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     regular(&openat2(&root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT)?.into())
 }
 
-/// Opens the loader that a program asks for, which the kernel maps beside it.
+/// Opens the dynamic loader of a program, which the kernel maps with it.
 pub(super) fn loader(tid: u32, program: &File) -> Option<File> {
     const HEADER: usize = 64;
     const SEGMENT: usize = 56;
@@ -123,7 +124,7 @@ mod tests {
     use std::ffi::CString;
     use std::os::unix::fs::MetadataExt;
 
-    /// What this thread would run by `execveat(directory, path)`.
+    /// Inode of the file that `execveat(directory, path)` executes in this thread.
     fn executed(directory: i32, path: &str) -> Option<u64> {
         let path = CString::new(path).expect("no zero in it");
         // SAFETY: reads a number.

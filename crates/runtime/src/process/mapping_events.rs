@@ -1,15 +1,15 @@
-//! Files that running processes map: seen when it has happened, by perf records of executable mappings, with how late.
+//! Reports files that processes have mapped executable, by perf records, with the time since.
 //!
-//! One record buffer for each CPU, and one descriptor to wait for all. This is for processes that were running before us
-//! (`-p`, system-wide); nobody is stopped, so calls made before the probes are in place are missed. A program that we
-//! start is held at each new file (`doorman`); of it these records report addresses that the kernel has chosen.
+//! There is one buffer per CPU and one descriptor for all of them. The reports are for processes that the tracer did not start
+//! (`-p`, system-wide). The processes continue, so calls before the probes are attached are missed. A program that the tracer
+//! starts is held at each new file instead (`seccomp_server`); for it, the reports contain the addresses that the kernel chose.
 //!
 //! Format: include/uapi/linux/perf_event.h, `PERF_RECORD_MMAP2`.
 
-use super::server_handle::Place;
+use super::query::MappedRange;
 use crate::kernel::clock::{Clock, SystemClock};
 use crate::kernel::sys;
-use crate::kernel::sys::Mapping as Memory;
+use crate::kernel::sys::MemoryMapping;
 use libbpf_sys as bpf;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use std::io;
@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Data pages of each CPU's buffer; a power of two.
+/// Number of data pages per buffer; a power of two.
 const PAGES: usize = 16;
 
 const HEADER: usize = 8;
@@ -33,41 +33,41 @@ const INODE: usize = MINOR + 4;
 const GENERATION: usize = INODE + 8;
 const NAME: usize = HEADER + 64;
 
-/// What tells a mapped file from others: an inode's number is given again, with another generation.
+/// Identity of a mapped file. Inode numbers are reused, with another generation.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct MappedInode {
-    /// As the kernel shows it for mappings, which is not what `stat` says on some file systems.
+    /// As in `/proc/PID/maps`, which differs from `stat` on some file systems.
     pub device: u64,
-    /// The inode of the layer, where layers are merged.
+    /// The inode in the layer, on file systems that merge layers.
     pub number: u64,
     generation: u64,
 }
 
-/// An executable mapping of a file, made by a process that runs.
+/// An executable mapping of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MappingEvent {
     /// Process, in our pid namespace.
     pub pid: u32,
     /// Thread.
     pub tid: u32,
-    /// Which file.
+    /// The file.
     pub inode: MappedInode,
     /// Path in the process's root.
     pub path: PathBuf,
-    /// Where it lies.
-    pub place: Place,
-    /// Boot-clock ns.
+    /// Addresses.
+    pub range: MappedRange,
+    /// Boot-clock time of the mapping, ns.
     pub time_ns: u64,
 }
 
 impl MappingEvent {
-    /// Microseconds since it happened.
-    pub fn late_us(&self) -> u64 {
+    /// Time since the mapping, in microseconds.
+    pub fn age_us(&self) -> u64 {
         SystemClock.boot_ns().saturating_sub(self.time_ns) / 1000
     }
 }
 
-/// Records of executable mappings, of all processes.
+/// Reader of the executable mappings of all processes.
 #[derive(Debug)]
 pub struct MappingWatch {
     buffers: Vec<Buffer>,
@@ -76,7 +76,7 @@ pub struct MappingWatch {
 }
 
 impl MappingWatch {
-    /// Starts to watch. Needs CAP_PERFMON.
+    /// Opens the buffers. Needs CAP_PERFMON.
     ///
     /// # Errors
     /// The errors of perf_event_open(2) and of mapping its buffers.
@@ -90,12 +90,12 @@ impl MappingWatch {
         Ok(MappingWatch { buffers, epoll, lost: 0 })
     }
 
-    /// Readable when there are records.
+    /// Descriptor that is readable when there are records.
     pub fn fd(&self) -> RawFd {
         self.epoll.as_raw_fd()
     }
 
-    /// What was mapped since, in the order of time.
+    /// Mappings since the last call, in the order of time.
     pub fn read(&mut self) -> Vec<MappingEvent> {
         let mut mapped = Vec::new();
         for buffer in &mut self.buffers {
@@ -105,7 +105,7 @@ impl MappingWatch {
         mapped
     }
 
-    /// Records that found no room: files may have been missed.
+    /// Number of records that did not fit into a buffer: files may have been missed.
     pub fn lost(&self) -> u64 {
         self.lost
     }
@@ -114,7 +114,7 @@ impl MappingWatch {
 /// The records of one CPU.
 struct Buffer {
     event: OwnedFd,
-    memory: Memory,
+    memory: MemoryMapping,
     spare: Vec<u8>,
 }
 
@@ -137,18 +137,19 @@ impl Buffer {
         attr.set_mmap2(1);
         attr.set_sample_id_all(1);
         attr.set_use_clockid(1);
-        // Any record wakes us: these are rare.
+        // Each record wakes the reader: they are rare.
         attr.set_watermark(1);
         attr.__bindgen_anon_2.wakeup_watermark = 1;
         let event = sys::perf_event_open(&mut attr, -1, cpu as i32)?;
-        let memory = Memory::shared(event.as_fd(), 0, (1 + PAGES) * rustix::param::page_size(), true)?;
+        let memory = MemoryMapping::shared(event.as_fd(), 0, (1 + PAGES) * rustix::param::page_size(), true)?;
         Ok(Buffer { event, memory, spare: Vec::new() })
     }
 
-    /// Appends the mappings; how many records were lost.
+    /// Appends the mappings; returns the number of lost records.
     fn read(&mut self, mapped: &mut Vec<MappingEvent>) -> u64 {
         let page = self.memory.bytes().cast::<bpf::perf_event_mmap_page>();
-        // SAFETY: both words lie in the first page, which lives as long as `self`; the kernel writes the head, we the tail.
+        // SAFETY: both words are in the first page, which lives as long as `self`. The kernel writes the head, this process
+        // the tail.
         let (head, tail) = unsafe {
             (
                 &*(&raw const (*page).data_head).cast::<AtomicU64>(),
@@ -173,7 +174,7 @@ impl Buffer {
         lost
     }
 
-    /// `len` bytes from a position on, which may wrap around.
+    /// `len` bytes from a position, which may wrap around.
     fn copy(&mut self, at: u64, len: usize) -> &[u8] {
         let size = PAGES * rustix::param::page_size();
         let start = at as usize & (size - 1);
@@ -193,7 +194,7 @@ impl Buffer {
     }
 }
 
-/// What we read of the records.
+/// The records that are used.
 #[derive(Debug, PartialEq, Eq)]
 enum Record {
     MappingEvent(MappingEvent),
@@ -208,7 +209,7 @@ fn long(record: &[u8], at: usize) -> Option<u64> {
     Some(u64::from_le_bytes(record.get(at..at + 8)?.try_into().ok()?))
 }
 
-/// A whole record; none: of another kind, or not of a file.
+/// Decodes a whole record. `None` if it is of another kind, or not of a file.
 fn read_record(record: &[u8]) -> Option<Record> {
     match word(record, 0)? {
         bpf::PERF_RECORD_LOST => long(record, HEADER + 8).map(Record::Lost),
@@ -219,7 +220,7 @@ fn read_record(record: &[u8]) -> Option<Record> {
 
 fn mapping(record: &[u8]) -> Option<MappingEvent> {
     use std::os::unix::ffi::OsStringExt;
-    // Behind the name, the time.
+    // The time follows the name.
     let time_at = record.len().checked_sub(8)?;
     let name = record.get(NAME..time_at)?;
     let name = &name[..name.iter().position(|byte| *byte == 0).unwrap_or(name.len())];
@@ -234,7 +235,11 @@ fn mapping(record: &[u8]) -> Option<MappingEvent> {
         tid: word(record, TID)?,
         inode: MappedInode { device, number, generation: long(record, GENERATION)? },
         path: std::ffi::OsString::from_vec(name.to_vec()).into(),
-        place: Place { start, end: start.checked_add(long(record, LENGTH)?)?, offset: long(record, OFFSET)? },
+        range: MappedRange {
+            start,
+            end: start.checked_add(long(record, LENGTH)?)?,
+            offset: long(record, OFFSET)?,
+        },
         time_ns: long(record, time_at)?,
     })
 }
@@ -245,7 +250,7 @@ mod tests {
     use std::os::unix::fs::MetadataExt;
 
     #[test]
-    fn a_program_that_starts_is_seen_with_the_files_that_it_maps() {
+    fn mappings_of_a_new_process_are_reported() {
         if !crate::kernel::features::is_root() {
             eprintln!("skipped: needs root");
             return;
@@ -265,7 +270,7 @@ mod tests {
         let stat = std::fs::metadata(&libc.path).expect("libc");
         assert_eq!(libc.inode.number, stat.ino());
         assert_eq!(libc.inode.device, stat.dev());
-        assert!(libc.time_ns > before && libc.late_us() < 60_000_000, "{libc:?}");
+        assert!(libc.time_ns > before && libc.age_us() < 60_000_000, "{libc:?}");
         assert_eq!(watch.lost(), 0);
     }
 

@@ -1,10 +1,10 @@
-//! Programs that we start, and the libraries that they map later.
+//! Starts programs, and reports the libraries that processes map.
 //!
-//! [`Child`] starts a program that waits until it is released, so that probes are in place before its first instruction. With
-//! `watch_mappings`, a seccomp filter reports each executable mapping of a file before it happens, and each program to be
-//! executed, which the kernel maps by itself: the thread waits inside its system call, sees no signal and no changed result,
-//! and neither does its parent. The `doorman`, a process of ours (`seccomp_server`), answers at once for files that were seen before,
-//! asks us about new ones, and lets all pass when we are gone or do not answer for some seconds.
+//! [`Child`] starts a program and holds it until it is released, so that probes are attached before its first instruction. With
+//! `watch_mappings`, a seccomp filter reports each executable mapping of a file before it happens, and each executed program.
+//! The thread waits within its system call; the program and its parent see no signal and no changed result. The seccomp server
+//! is a process of its own. It answers at once for known files and queries the tracer about new ones. If the tracer has ended
+//! or does not answer for some seconds, all requests pass.
 //!
 //! [`MappingWatch`] reports mappings of processes that were running before the tracer.
 
@@ -12,6 +12,7 @@ mod child;
 mod exec_target;
 mod mapping_events;
 mod mprotect;
+mod query;
 mod seccomp_filter;
 mod seccomp_server;
 mod server_handle;
@@ -19,7 +20,9 @@ mod shared_memory;
 
 pub use child::{Child, Command, SpawnError};
 pub use mapping_events::{MappedInode, MappingEvent, MappingWatch};
-pub use server_handle::{Mapping, Mappings, Place, Question, serve_if_doorman};
+pub use query::{MappedRange, Mapping, Query};
+pub use seccomp_server::serve_if_seccomp_server;
+pub use server_handle::Mappings;
 pub use shared_memory::{FileState, Identity};
 
 #[cfg(test)]
@@ -36,8 +39,8 @@ mod tests {
     }
 
     #[test]
-    fn a_program_is_asked_about_each_file_once_and_keeps_its_exit_status() {
-        // Two programs after each other map libc; the second time nobody asks.
+    fn each_file_is_queried_once_and_the_exit_status_is_kept() {
+        // Two programs after each other map libc; the second mapping causes no query.
         let mut child = Child::spawn(&command(&["sh", "-c", "ls / >/dev/null; exit 3"])).unwrap();
         let Some(mut mappings) = child.mappings.take() else {
             eprintln!("skipped: {:?}", child.unwatched);
@@ -47,16 +50,16 @@ mod tests {
         let mut seen = Vec::new();
         let mut executed = Vec::new();
         let mut ends = 0;
-        while let Some(question) = mappings.next().unwrap() {
-            match question {
-                Question::Maps(mapping) => seen.push(mapping.identity()),
-                Question::Executes(program) => executed.push(program.shown),
-                Question::Ends(tid) => ends += u32::from(tid != 0),
+        while let Some(query) = mappings.next().unwrap() {
+            match query {
+                Query::Maps(mapping) => seen.push(mapping.identity()),
+                Query::Executes(program) => executed.push(program.shown),
+                Query::Ends(tid) => ends += u32::from(tid != 0),
                 other => panic!("{other:?}"),
             }
             mappings.answer().unwrap();
         }
-        assert_eq!(mappings.late(), 0, "every question was answered");
+        assert_eq!(mappings.late(), 0, "every query was answered");
         assert_eq!(ends, 2, "the shell and ls");
         assert_eq!(executed, [std::fs::canonicalize("/bin/ls").unwrap()], "the shell was held, and is known");
         assert!(!seen.is_empty());
@@ -65,11 +68,11 @@ mod tests {
     }
 
     #[test]
-    fn known_files_are_marked_without_a_question() {
+    fn known_files_are_marked_without_a_query() {
         let state = |path: &str| FileState::of(Path::new(path)).unwrap();
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
         let loaded = |part: &str| {
-            let line = maps.lines().find(|line| line.contains(part)).expect("we have it, too");
+            let line = maps.lines().find(|line| line.contains(part)).expect("this process maps it, too");
             state(line.split_whitespace().last().unwrap())
         };
         let mapped = [state("/bin/sh"), state("/bin/ls"), loaded("/libc.so"), loaded("/ld-linux")];
@@ -83,8 +86,8 @@ mod tests {
         };
         assert!(mapped.iter().all(|file| !child.has_mapped(&file.identity)), "it has not begun");
         child.release().unwrap();
-        while let Some(question) = mappings.next().unwrap() {
-            if let Question::Maps(mapping) | Question::Executes(mapping) = question {
+        while let Some(query) = mappings.next().unwrap() {
+            if let Query::Maps(mapping) | Query::Executes(mapping) = query {
                 assert!(!mapped.contains(&mapping.state), "{}", mapping.shown.display());
             }
             mappings.answer().unwrap();
@@ -95,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_goes_on_when_its_tracer_stops_answering() {
+    fn a_program_continues_when_its_tracer_stops_answering() {
         let mut child = Child::spawn(&command(&["sh", "-c", "ls / >/dev/null; exit 4"])).unwrap();
         drop(child.mappings.take());
         child.release().unwrap();
@@ -103,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_goes_on_when_its_tracer_is_stuck() {
+    fn a_program_continues_when_its_tracer_is_blocked() {
         let mut child = Child::spawn(&command(&["sh", "-c", "ls / >/dev/null; exit 6"])).unwrap();
         let Some(mut mappings) = child.mappings.take() else {
             eprintln!("skipped: {:?}", child.unwatched);
@@ -112,11 +115,11 @@ mod tests {
         child.release().unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(6));
         while let Ok(Some(_)) = mappings.next() {}
-        assert_eq!(mappings.late(), 1, "it waits once, not for every file");
+        assert_eq!(mappings.late(), 1, "it is held once, not for every file");
     }
 
     #[test]
-    fn a_question_has_the_time_since_which_its_thread_waits() {
+    fn a_query_has_the_time_since_which_its_thread_is_held() {
         let mut child = Child::spawn(&command(&["true"])).unwrap();
         let Some(mut mappings) = child.mappings.take() else {
             eprintln!("skipped: {:?}", child.unwatched);
@@ -124,12 +127,12 @@ mod tests {
         };
         let released_ns = SystemClock.boot_ns();
         child.release().unwrap();
-        // The question waits for us, not we for the question.
+        // The query is sent before it is read.
         crate::kernel::sys::poll(&mut [crate::kernel::sys::readable(mappings.as_fd().as_raw_fd())], -1)
             .unwrap();
         let read_ns = SystemClock.boot_ns();
         mappings.next().unwrap().expect("it maps libc");
-        let since_ns = mappings.held_since_ns().expect("it waits");
+        let since_ns = mappings.held_since_ns().expect("it is held");
         assert!((released_ns..=read_ns).contains(&since_ns), "{released_ns} {since_ns} {read_ns}");
         mappings.answer().unwrap();
         while mappings.next().unwrap().is_some() {
@@ -139,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_doorman_that_is_killed_has_a_successor() {
+    fn a_killed_seccomp_server_is_replaced() {
         let mut child = Child::spawn(&command(&["sh", "-c", "ls / >/dev/null; exit 7"])).unwrap();
         let Some(mut mappings) = child.mappings.take() else {
             eprintln!("skipped: {:?}", child.unwatched);
@@ -147,46 +150,46 @@ mod tests {
         };
         child.release().unwrap();
         let mut executed = 0;
-        // Each question is left unanswered once: the thread that waits is in the middle of its system call.
-        while let Some(question) = mappings.next().unwrap() {
-            executed += u32::from(matches!(question, Question::Executes(_)));
-            mappings.kill_doorman();
+        // Each query is left unanswered once, while its thread is held.
+        while let Some(query) = mappings.next().unwrap() {
+            executed += u32::from(matches!(query, Query::Executes(_)));
+            mappings.kill_server();
         }
         assert_eq!((executed, child.wait().unwrap().code()), (1, Some(7)));
     }
 
     #[test]
-    fn a_doorman_ignores_the_signals_that_can_be_ignored() {
+    fn a_seccomp_server_ignores_the_signals_that_can_be_ignored() {
         let mut child = Child::spawn(&command(&["sh", "-c", "read line; ls / >/dev/null; exit 8"])).unwrap();
         let Some(mut mappings) = child.mappings.take() else {
             eprintln!("skipped: {:?}", child.unwatched);
             return;
         };
-        let doorman = mappings.doorman();
+        let server = mappings.server();
         child.release().unwrap();
-        let status = std::fs::read_to_string(format!("/proc/{doorman}/status")).unwrap();
+        let status = std::fs::read_to_string(format!("/proc/{server}/status")).unwrap();
         let ignored = status.lines().find_map(|line| line.strip_prefix("SigIgn:")).unwrap();
         let ignored = u64::from_str_radix(ignored.trim(), 16).unwrap();
         for signal in (1..=libc::SIGRTMAX()).filter(|signal| ![libc::SIGKILL, libc::SIGSTOP].contains(signal))
         {
-            // A fault of its own ends it.
+            // Faults end it.
             let is_fault = [4, 5, 6, 7, 8, 11, 31].contains(&signal);
-            // The C library keeps two for itself.
-            let is_kept = [32, 33].contains(&signal);
-            assert!(is_fault || is_kept || ignored >> (signal - 1) & 1 == 1, "{signal}");
+            // The C library reserves two.
+            let is_reserved = [32, 33].contains(&signal);
+            assert!(is_fault || is_reserved || ignored >> (signal - 1) & 1 == 1, "{signal}");
         }
-        while let Some(question) = mappings.next().unwrap() {
-            drop(question);
+        while let Some(query) = mappings.next().unwrap() {
+            drop(query);
             mappings.answer().unwrap();
         }
         child.wait().unwrap();
     }
 
-    /// Not a test: what the tests start as the doorman.
+    /// Not a test: the tests start it as the seccomp server.
     #[test]
     #[ignore = "started by other tests"]
-    fn doorman() {
-        serve_if_doorman();
+    fn seccomp_server() {
+        serve_if_seccomp_server();
     }
 
     #[test]
@@ -198,9 +201,9 @@ mod tests {
     }
 
     #[test]
-    fn a_program_apart_has_no_input_and_hands_us_its_output() {
+    fn a_captured_program_has_no_input_and_its_output_is_received() {
         let script = "cat; echo out; echo err >&2";
-        let mut child = Child::spawn(&Command { apart: true, ..command(&["sh", "-c", script]) }).unwrap();
+        let mut child = Child::spawn(&Command { captured: true, ..command(&["sh", "-c", script]) }).unwrap();
         child.mappings = None;
         let mut output = child.output.take().unwrap();
         child.release().unwrap();

@@ -1,15 +1,15 @@
-//! Files in memory that a thread is about to make executable: a loader of the program's own may map code readable first.
+//! Finds the mapped files that an mprotect(2) makes executable: some loaders map code as readable first.
 //!
-//! Compilers at run time do the same with memory of no file, which is of no interest.
+//! Memory without a file, such as that of JIT compilers, is ignored.
 
-use super::server_handle::Place;
+use super::query::MappedRange;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::ops::Range;
 
-/// The files that lie in a range of a thread's memory and are not executable there yet, and where. Needs
-/// CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN; without them nothing is found.
-pub(super) fn files(tid: u32, range: Range<u64>) -> Vec<(File, Place)> {
+/// The files in a range of a thread's memory that are not executable there yet, with their addresses. Empty without
+/// CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN.
+pub(super) fn files(tid: u32, range: Range<u64>) -> Vec<(File, MappedRange)> {
     let Ok(maps) = File::open(format!("/proc/{tid}/maps")) else { return Vec::new() };
     let lines = BufReader::new(maps).lines().map_while(Result::ok);
     let lines = lines.filter_map(|line| Line::parse(&line)).skip_while(|line| line.memory.end <= range.start);
@@ -42,12 +42,12 @@ impl Line {
         Some(Line { memory, is_executable, offset, has_file: words.next()? != "0" })
     }
 
-    /// What lies in a range.
-    fn part(&self, tid: u32, range: &Range<u64>) -> Option<(File, Place)> {
+    /// The part within a range.
+    fn part(&self, tid: u32, range: &Range<u64>) -> Option<(File, MappedRange)> {
         let (start, end) = (self.memory.start.max(range.start), self.memory.end.min(range.end));
         let offset = self.offset + (start - self.memory.start);
         let link = format!("/proc/{tid}/map_files/{:x}-{:x}", self.memory.start, self.memory.end);
-        Some((super::exec_target::plain(link.as_ref()).ok()?, Place { start, end, offset }))
+        Some((super::exec_target::plain(link.as_ref()).ok()?, MappedRange { start, end, offset }))
     }
 }
 
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_told_from_other_memory() {
+    fn files_are_distinguished_from_other_memory() {
         let line = |text| Line::parse(text).expect("a line of the kernel's");
         let file = line("7f00-8f00 r--p 00002000 fe:00 1234    /usr/lib/a b.so");
         assert_eq!(
@@ -76,12 +76,12 @@ mod tests {
         }
         let file = File::open("/proc/self/exe").expect("us");
         let page = rustix::param::page_size();
-        let mapped = crate::kernel::sys::Mapping::read_only(std::os::fd::AsFd::as_fd(&file), 3 * page)
+        let mapped = crate::kernel::sys::MemoryMapping::read_only(std::os::fd::AsFd::as_fd(&file), 3 * page)
             .expect("mapped");
         let (start, page) = (mapped.bytes() as u64 + page as u64, page as u64);
         let found = files(std::process::id(), start..start + page);
-        let places: Vec<Place> = found.iter().map(|(_, place)| *place).collect();
-        assert_eq!(places, [Place { start, end: start + page, offset: page }]);
+        let places: Vec<MappedRange> = found.iter().map(|(_, place)| *place).collect();
+        assert_eq!(places, [MappedRange { start, end: start + page, offset: page }]);
         let same = |file: &File| std::os::unix::fs::MetadataExt::ino(&file.metadata().expect("open"));
         assert_eq!(same(&found[0].0), same(&file));
     }

@@ -1,11 +1,11 @@
-//! The seccomp filter of a traced program: executable mappings of files and executed programs are reported, memory that is made
-//! executable, uses of seccomp that must fail beside this filter, and ends of processes if asked for. All else passes.
+//! The seccomp filter of a traced program. It reports executable mappings of files, executed programs, memory that is made
+//! executable, uses of seccomp that fail because of this filter, and optionally the ends of processes.
 
 use crate::kernel::sys;
 use std::io;
 use std::os::fd::OwnedFd;
 
-/// Offsets in `struct seccomp_data`; of an argument, its low half.
+/// Offsets in `struct seccomp_data`; for an argument, of its low half.
 const DATA_NR: u32 = 0;
 const DATA_ARCH: u32 = 4;
 const fn data_arg(n: u32) -> u32 {
@@ -37,7 +37,7 @@ const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
 /// No system call has this number.
 const NO_CALL: u32 = u32::MAX;
 
-/// System calls of 32-bit programs, which may execute a 64-bit one.
+/// System calls of 32-bit programs, which may execute 64-bit programs.
 #[cfg(target_arch = "x86_64")]
 mod compat {
     pub const AUDIT_ARCH: u32 = 0x4000_0003;
@@ -51,7 +51,7 @@ mod compat {
     pub const EXECVEAT: u32 = 387;
 }
 
-/// First argument of prctl(2) and its second; flags of seccomp(2).
+/// First and second argument of prctl(2); `flags` of seccomp(2).
 const ARG_OPTION: u32 = data_arg(0);
 const ARG_MODE: u32 = data_arg(1);
 const ARG_SECCOMP_FLAGS: u32 = data_arg(1);
@@ -70,8 +70,8 @@ const COMPAT: u8 = 23;
 const NOTIFY: u8 = 27;
 const ALLOW: u8 = 28;
 
-/// The system call number decides alone for all but mmap, mprotect, prctl and seccomp, so the kernel caches "allow" for the others.
-/// `also` is reported as it is, `protect` if it makes memory executable.
+/// Except for mmap, mprotect, prctl and seccomp the number of the system call decides, so that the kernel caches "allow".
+/// `also` is always reported, `protect` if it makes memory executable.
 const fn filter(also: u32, protect: [u32; 2]) -> [libc::sock_filter; ALLOW as usize + 1] {
     [
         statement(LOAD, DATA_ARCH),
@@ -106,23 +106,23 @@ const fn filter(also: u32, protect: [u32; 2]) -> [libc::sock_filter; ALLOW as us
     ]
 }
 
-/// What a reported system call does.
+/// A reported system call.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Call {
     /// Maps a file executable.
     Maps,
     /// Makes memory executable.
     Protects {
-        /// Where it begins.
+        /// First address.
         start: u64,
-        /// Its bytes.
+        /// Size in bytes.
         len: u64,
     },
     /// Executes the path at an address, relative to a directory.
     Executes {
         /// Descriptor, or `AT_FDCWD`.
         directory: i32,
-        /// Address of the path, in the process.
+        /// Address of the path in the process.
         address: u64,
     },
     /// Ends the process.
@@ -155,19 +155,19 @@ impl Call {
     }
 }
 
-/// Puts the filter on this process and all that it starts; the result is where the reports arrive, `ends`: of exit_group(2)
-/// too. Makes nothing but system calls, so it may run between fork and exec.
+/// Installs the filter for this process and its future children; returns the listener. `ends`: report exit_group(2) too.
+/// Makes only system calls, so it may run between fork and exec.
 ///
 /// # Errors
-/// The kernel's; EBUSY when another tracer listens already, EACCES when new privileges are neither given up nor ours.
+/// The errors of seccomp(2): EBUSY if there is another listener, EACCES without CAP_SYS_ADMIN and `no_new_privs`.
 pub fn install(ends: bool) -> io::Result<OwnedFd> {
     let also = if ends { libc::SYS_exit_group as u32 } else { NO_CALL };
     let base = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
-    // A caller that a signal interrupts must not see EINTR from mmap.
+    // A signal must not make mmap fail with EINTR.
     let uninterrupted = base | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
     let protect = [libc::SYS_mprotect as u32, libc::SYS_pkey_mprotect as u32];
     seccomp(uninterrupted, &filter(also, protect)).or_else(|error| match error.raw_os_error() {
-        // Kernels before 5.19 lack the flag. Compilers at run time are interrupted often, and call mprotect often.
+        // Kernels before 5.19 lack the flag. JIT compilers call mprotect often and are interrupted often.
         Some(libc::EINVAL) => seccomp(base, &filter(also, [NO_CALL; 2])),
         _ => Err(error),
     })
@@ -175,8 +175,8 @@ pub fn install(ends: bool) -> io::Result<OwnedFd> {
 
 fn seccomp(flags: libc::c_ulong, filter: &[libc::sock_filter]) -> io::Result<OwnedFd> {
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
-    // SAFETY: `program` points to a filter that lives as long as the call; the kernel copies it. With NEW_LISTENER the
-    // result is a new descriptor.
+    // SAFETY: `program` points to a filter that outlives the call, which copies it. With NEW_LISTENER the result is a new
+    // descriptor.
     sys::owned(unsafe {
         libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, std::ptr::from_ref(&program))
     })

@@ -1,15 +1,15 @@
-//! The doorman's own side: a process that holds the seccomp listener of a traced program and answers its requests.
+//! The seccomp server: a process that holds the seccomp listener of a traced program and answers its requests.
 //!
-//! Each request is looked at by a thread: it finds the file, asks the tracer about one that is new, and lets the system call run.
-//! A file system may block that thread for as long as it likes. So the main thread touches no file: after [`SLOW`] it starts
-//! another thread if none is free, since the request may wait for another one of the program (a file server that is traced, too),
-//! and after [`PATIENCE`] it answers the request itself.
+//! One thread handles one request: it finds the file, queries the tracer about a new one, and lets the system call continue. A
+//! file system may block that thread for any time. Therefore the main thread accesses no file. After [`SLOW`] it starts another
+//! thread if none is idle, since the request may depend on another one of the program, such as a traced file server. After
+//! [`TIMEOUT`] it answers the request itself. When the tracer has ended, all requests pass.
 //!
-//! Not here: which system calls are reported (`seccomp_filter`), what the tracer does with a question (`server_handle`).
+//! Not here: which system calls are reported (`seccomp_filter`), the tracer's side (`server_handle`).
 
+use super::query::{ENDS, EXECUTES, LISTENER, MAPS, MappedRange, PROTECTS, QueryMessage, SIZE, STRICT};
 use super::seccomp_filter::Call;
-use super::server_handle::{ENDS, EXECUTES, LISTENER, MAPS, PLACE, PROTECTS, Place, QUESTION, SINCE, STRICT};
-use super::shared_memory::{DESKS, FileState, Shared};
+use super::shared_memory::{FileState, SLOTS, SharedState};
 use super::{exec_target, mprotect};
 use crate::kernel::clock::{Clock, SystemClock};
 use crate::kernel::sys;
@@ -26,41 +26,50 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long a request waits at most. Finding and attaching the largest library takes a hundredth of that.
-const PATIENCE: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(5) };
-/// How long a mapping of a file that was asked about before waits: its place is for stacks alone.
-const PATIENCE_FOR_PLACE: Duration = Duration::from_secs(1);
-/// A request that takes longer may wait for another one.
+/// Time limit of a request. Finding and attaching the functions of the largest library takes a hundredth of it.
+const TIMEOUT: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(5) };
+/// Time limit for a further mapping of a known file, whose addresses only stacks need.
+const RANGE_TIMEOUT: Duration = Duration::from_secs(1);
+/// A request that takes longer may depend on another one.
 const SLOW: Duration = Duration::from_millis(20);
 
-/// Serves until no traced process is left, then ends this process. `fds` are the listener, the tracer's socket and the
-/// shared memory, which this process has inherited.
-pub(super) fn serve(fds: [i32; 3]) -> ! {
-    sys::close_all_but([0, 1, 2].into_iter().chain(fds).collect());
-    protect();
-    // SAFETY: they were left open for this process, and nothing else in it has them.
-    let [listener, socket, memory] = fds.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
-    let Ok(shared) = Shared::open(memory) else { exit() };
-    let tracer = Tracer { socket: Some(socket.into()), unanswered: 0 };
-    let doorman = Doorman {
-        listener,
-        shared,
-        settled: Mutex::default(),
-        tracer: Mutex::new(tracer),
-        idle: AtomicUsize::new(0),
-    };
-    Supervisor::new(Box::leak(Box::new(doorman))).run()
+/// Environment variable with the descriptors that the server inherits, `LISTENER,SOCKET,MEMORY`.
+pub(super) const VARIABLE: &str = "CT_SECCOMP";
+/// Name of the process. It differs from the tracer's, so that `pkill -9 cudatrace` does not kill it.
+pub(super) const NAME: &str = "ct-seccomp";
+
+/// Becomes the seccomp server, and does not return, if this process was started as one. Must be the first call of `main`.
+pub fn serve_if_seccomp_server() {
+    let is_server = cfg!(test) || std::env::args_os().next().is_some_and(|name| name == NAME);
+    let fds = std::env::var(VARIABLE).ok().filter(|_| is_server);
+    let numbers: Option<Vec<i32>> = fds.and_then(|fds| fds.split(',').map(|fd| fd.parse().ok()).collect());
+    if let Some(fds) = numbers.and_then(|numbers| numbers.try_into().ok()) {
+        serve(fds);
+    }
 }
 
-/// The traced program needs this process for as long as it runs.
+/// Serves until no traced process is left, then ends this process. `fds`: the listener, the tracer's socket, the shared memory.
+fn serve(fds: [i32; 3]) -> ! {
+    sys::close_all_but([0, 1, 2].into_iter().chain(fds).collect());
+    protect();
+    // SAFETY: this process has inherited them, and nothing else in it owns them.
+    let [listener, socket, memory] = fds.map(|fd| unsafe { OwnedFd::from_raw_fd(fd) });
+    let Ok(shared) = SharedState::open(memory) else { exit() };
+    let tracer = Mutex::new(Tracer { socket: Some(socket.into()), unanswered: 0 });
+    let (queried, idle) = (Mutex::default(), AtomicUsize::new(0));
+    let server = SeccompServer { listener, shared, queried, tracer, idle };
+    Supervisor::new(Box::leak(Box::new(server))).run()
+}
+
+/// Protects this process from signals and the OOM killer: the traced program needs it.
 fn protect() {
     ignore_signals();
-    let _ = rustix::thread::set_name(c"ct-doorman");
+    let _ = rustix::thread::set_name(c"ct-seccomp");
     // Needs CAP_SYS_RESOURCE.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
 }
 
-/// Signals that are sent by habit are meant for the tracer or the program. Async-signal-safe.
+/// Ignores signals, which are meant for the tracer or the program. Async-signal-safe.
 pub(super) fn ignore_signals() {
     let own_faults =
         [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGABRT, libc::SIGTRAP, libc::SIGSYS];
@@ -71,23 +80,24 @@ pub(super) fn ignore_signals() {
 }
 
 fn exit() -> ! {
-    // SAFETY: ends this process, whatever its threads wait for.
+    // SAFETY: ends this process with all its threads.
     unsafe { libc::_exit(0) }
 }
 
-struct Doorman {
+struct SeccompServer {
     listener: OwnedFd,
-    shared: Shared,
-    /// Files that the tracer was asked about.
-    settled: Mutex<HashSet<FileState>>,
+    shared: SharedState,
+    /// Files that the tracer has been queried about.
+    queried: Mutex<HashSet<FileState>>,
     tracer: Mutex<Tracer>,
-    /// Threads that wait for a request.
+    /// Number of threads that wait for a request.
     idle: AtomicUsize,
 }
 
-/// Where a thread works on a request.
-struct Desk {
-    number: usize,
+/// A thread that handles requests.
+struct Worker {
+    /// Its request in the shared memory.
+    slot: usize,
     /// Runs while there is a request.
     timer: OwnedFd,
 }
@@ -96,80 +106,90 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Doorman {
-    fn work(&self, desk: &Desk) {
+impl SeccompServer {
+    fn work(&self, worker: &Worker) {
         loop {
-            let request = self.receive(desk.number);
+            let request = self.receive(worker.slot);
             self.idle.fetch_sub(1, Ordering::Relaxed);
             if let Some(request) = request {
-                set(&desk.timer, SLOW, PATIENCE - SLOW);
-                let wait = Wait { since_ns: SystemClock.boot_ns(), until: Instant::now() + PATIENCE };
-                self.consider(&request, wait);
-                // The main thread answers at the same time; whoever is first counts it.
-                if Instant::now() < wait.until {
+                set(&worker.timer, SLOW, TIMEOUT - SLOW);
+                let limit = Limit { since_ns: SystemClock.boot_ns(), until: Instant::now() + TIMEOUT };
+                self.handle(&request, limit);
+                // The main thread answers at the same time; the first answer counts.
+                if Instant::now() < limit.until {
                     self.pass(request.id);
                 } else {
-                    self.pass_unseen(request.id);
+                    self.pass_late(request.id);
                 }
-                set(&desk.timer, Duration::ZERO, Duration::ZERO);
+                set(&worker.timer, Duration::ZERO, Duration::ZERO);
             }
-            self.shared.clear(desk.number);
+            self.shared.clear(worker.slot);
             self.idle.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Waits for a request; `None` when its thread died before it was read, and when no traced process is left.
-    fn receive(&self, desk: usize) -> Option<libc::seccomp_notif> {
-        let request = self.shared.request(desk);
-        // SAFETY: the kernel writes one `seccomp_notif`, there is room for it, and it is all zero as the kernel demands.
+    /// Waits for a request. `None` if its thread was killed before it was read, or if no traced process is left.
+    fn receive(&self, slot: usize) -> Option<libc::seccomp_notif> {
+        let request = self.shared.request(slot);
+        // SAFETY: the kernel writes one `seccomp_notif`, for which there is room. It is all zero, as the kernel requires.
         let received =
             unsafe { libc::ioctl(self.listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, request) };
-        // SAFETY: it was written; nobody else writes to this desk.
+        // SAFETY: the kernel has written it, and only this thread writes to the slot.
         (received == 0).then(|| unsafe { request.read() })
     }
 
-    /// Answers the next request unseen: all threads are blocked.
+    /// Answers the next request without handling it, because all threads are blocked.
     fn pass_next(&self) {
-        // SAFETY: all zero is valid for it.
+        // SAFETY: all zero is a valid value.
         let mut request: libc::seccomp_notif = unsafe { std::mem::zeroed() };
         // SAFETY: the kernel writes one `seccomp_notif`.
         let received =
             unsafe { libc::ioctl(self.listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_RECV, &mut request) };
         if received == 0 {
-            self.pass_unseen(request.id);
+            self.pass_late(request.id);
         }
     }
 
-    /// Asks about the file unless it is known; then it is.
-    fn consider(&self, request: &libc::seccomp_notif, wait: Wait) {
+    /// Queries the tracer about the system call, unless its file is known.
+    fn handle(&self, request: &libc::seccomp_notif, limit: Limit) {
         let tid = request.pid;
-        let tell = |kind| lock(&self.tracer).ask(&Ask { kind, tid, fd: 0, place: None }, wait);
+        let notify = |kind| {
+            lock(&self.tracer).query(QueryMessage { kind, tid, fd: 0, range: None, since_ns: 0 }, limit)
+        };
         match Call::of(&request.data) {
-            Call::Maps => self.maps(request, wait),
-            Call::Protects { start, len } => self.protects(tid, pages(start, len), wait),
-            Call::Executes { directory, address } => self.executes(tid, directory, address, wait),
-            Call::Ends => tell(ENDS),
-            Call::InstallsListener => tell(LISTENER),
-            Call::EntersStrictMode => tell(STRICT),
+            Call::Maps => self.maps(request, limit),
+            Call::Protects { start, len } => self.protects(tid, pages(start, len), limit),
+            Call::Executes { directory, address } => self.executes(tid, directory, address, limit),
+            Call::Ends => notify(ENDS),
+            Call::InstallsListener => notify(LISTENER),
+            Call::EntersStrictMode => notify(STRICT),
         }
     }
 
-    fn maps(&self, request: &libc::seccomp_notif, wait: Wait) {
-        // mmap's descriptor is an int: the upper half of the register means nothing.
+    fn maps(&self, request: &libc::seccomp_notif, limit: Limit) {
+        // mmap's descriptor is an int: the upper half of the register is undefined.
         let (tid, fd) = (request.pid, request.data.args[4] as u32);
         let Ok(file) = FileState::of(Path::new(&format!("/proc/{tid}/fd/{fd}"))) else { return };
-        self.ask_about(&file, &Ask { kind: MAPS, tid, fd, place: place(&request.data) }, wait);
+        self.query_file(
+            &file,
+            QueryMessage { kind: MAPS, tid, fd, range: fixed_range(&request.data), since_ns: 0 },
+            limit,
+        );
     }
 
-    fn protects(&self, tid: u32, pages: Option<Range<u64>>, wait: Wait) {
-        for (file, place) in pages.map(|pages| mprotect::files(tid, pages)).unwrap_or_default() {
+    fn protects(&self, tid: u32, pages: Option<Range<u64>>, limit: Limit) {
+        for (file, range) in pages.map(|pages| mprotect::files(tid, pages)).unwrap_or_default() {
             let Ok(state) = FileState::of_file(&file) else { continue };
             let fd = file.as_raw_fd() as u32;
-            self.ask_about(&state, &Ask { kind: PROTECTS, tid, fd, place: Some(place) }, wait);
+            self.query_file(
+                &state,
+                QueryMessage { kind: PROTECTS, tid, fd, range: Some(range), since_ns: 0 },
+                limit,
+            );
         }
     }
 
-    fn executes(&self, tid: u32, directory: i32, address: u64, wait: Wait) {
+    fn executes(&self, tid: u32, directory: i32, address: u64, limit: Limit) {
         let Some(program) = exec_target::open(tid, directory, address) else { return };
         let Ok(file) = FileState::of_file(&program) else { return };
         if let Some(Ok(loader)) = exec_target::loader(tid, &program).map(|loader| FileState::of_file(&loader))
@@ -177,37 +197,37 @@ impl Doorman {
             self.shared.mark(&loader);
         }
         let held = self.shared.held();
-        // The command's own program was looked at before it was started.
-        if tid == held && is_ours(held) {
+        // The tracer has examined the command's own program before it started it.
+        if tid == held && runs_our_program(held) {
             self.shared.mark(&file);
         } else {
-            // The tracer opens it through this process.
+            // The tracer opens the file through this process.
             let fd = program.as_raw_fd() as u32;
-            self.ask_about(&file, &Ask { kind: EXECUTES, tid, fd, place: None }, wait);
+            self.query_file(&file, QueryMessage { kind: EXECUTES, tid, fd, range: None, since_ns: 0 }, limit);
         }
     }
 
-    /// Asks unless the file is known; threads that map it meanwhile wait for the same answer.
-    fn ask_about(&self, file: &FileState, ask: &Ask, wait: Wait) {
-        // Where the kernel chooses the address, there is nothing to report yet.
-        let is_every = ask.place.is_some() && self.shared.asks_every();
+    /// Queries the tracer about a file unless it is known. Other threads that map the file wait for the same answer.
+    fn query_file(&self, file: &FileState, query: QueryMessage, limit: Limit) {
+        // Addresses that the kernel chooses are not known yet.
+        let is_every = query.range.is_some() && self.shared.reports_every_mapping();
         let is_known = self.shared.mark(file);
-        if !is_every && (is_known || lock(&self.settled).contains(file)) {
+        if !is_every && (is_known || lock(&self.queried).contains(file)) {
             return;
         }
         let mut tracer = lock(&self.tracer);
-        if is_known || lock(&self.settled).contains(file) {
+        if is_known || lock(&self.queried).contains(file) {
             if is_every {
-                let until = wait.until.min(Instant::now() + PATIENCE_FOR_PLACE);
-                tracer.ask(ask, Wait { until, ..wait });
+                let until = limit.until.min(Instant::now() + RANGE_TIMEOUT);
+                tracer.query(query, Limit { until, ..limit });
             }
             return;
         }
-        tracer.ask(ask, wait);
-        lock(&self.settled).insert(*file);
+        tracer.query(query, limit);
+        lock(&self.queried).insert(*file);
     }
 
-    /// Lets the system call run as if nobody had looked; false when its thread was killed, or it was answered before.
+    /// Lets the system call continue. False if its thread was killed, or the request was already answered.
     fn pass(&self, id: u64) -> bool {
         let flags = libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE as u32;
         let mut answer = libc::seccomp_notif_resp { id, val: 0, error: 0, flags };
@@ -215,41 +235,42 @@ impl Doorman {
         unsafe { libc::ioctl(self.listener.as_raw_fd(), libc::SECCOMP_IOCTL_NOTIF_SEND, &mut answer) == 0 }
     }
 
-    fn pass_unseen(&self, id: u64) {
+    /// Lets the system call continue and counts it as late.
+    fn pass_late(&self, id: u64) {
         if id != 0 && self.pass(id) {
             self.shared.add_late();
         }
     }
 }
 
-/// The main thread: it touches no file.
+/// The main thread. It accesses no file.
 struct Supervisor {
-    doorman: &'static Doorman,
-    desks: Vec<&'static Desk>,
-    /// By desk, the request that was found slow.
-    slow: [u64; DESKS],
-    /// By desk, the request that was answered here: its thread is blocked.
-    stuck: [u64; DESKS],
-    /// Another desk can be opened.
+    server: &'static SeccompServer,
+    workers: Vec<&'static Worker>,
+    /// By slot, the request that was slow.
+    slow: [u64; SLOTS],
+    /// By slot, the request that the main thread answered: its worker is blocked.
+    blocked: [u64; SLOTS],
+    /// True if another worker can be started.
     has_room: bool,
 }
 
 impl Supervisor {
-    fn new(doorman: &'static Doorman) -> Supervisor {
-        // Requests that a process before this one took and did not answer.
-        for desk in 0..DESKS {
-            doorman.pass_unseen(doorman.shared.request_id(desk));
-            doorman.shared.clear(desk);
+    fn new(server: &'static SeccompServer) -> Supervisor {
+        // Requests that a previous server received but did not answer.
+        for slot in 0..SLOTS {
+            server.pass_late(server.shared.request_id(slot));
+            server.shared.clear(slot);
         }
-        let (slow, stuck) = ([0; DESKS], [0; DESKS]);
-        let mut supervisor = Supervisor { doorman, desks: Vec::new(), slow, stuck, has_room: true };
-        supervisor.open_desk();
+        let (slow, blocked) = ([0; SLOTS], [0; SLOTS]);
+        let mut supervisor = Supervisor { server, workers: Vec::new(), slow, blocked, has_room: true };
+        supervisor.start_worker();
         supervisor
     }
 
     fn run(mut self) -> ! {
         loop {
-            let timers = self.desks.iter().map(|desk| sys::readable(desk.timer.as_raw_fd()));
+            let timers = self.workers.iter().map(|worker| sys::readable(worker.timer.as_raw_fd()));
             let mut fds: Vec<libc::pollfd> = std::iter::once(self.listener()).chain(timers).collect();
             if sys::poll(&mut fds, -1).is_err() {
                 continue;
@@ -258,130 +279,114 @@ impl Supervisor {
                 exit();
             }
             if fds[0].revents != 0 && self.is_exhausted() {
-                self.doorman.pass_next();
+                self.server.pass_next();
             }
-            let ready: Vec<usize> = (0..self.desks.len()).filter(|desk| fds[desk + 1].revents != 0).collect();
-            ready.into_iter().for_each(|desk| self.look_after(desk));
+            let ready: Vec<usize> =
+                (0..self.workers.len()).filter(|slot| fds[slot + 1].revents != 0).collect();
+            ready.into_iter().for_each(|slot| self.check(slot));
         }
     }
 
-    /// What to poll the listener for: its end, and requests only if no thread will receive them.
+    /// The listener for poll(2): its end, and requests only if no worker can receive them.
     fn listener(&self) -> libc::pollfd {
         let events = if self.is_exhausted() { libc::POLLIN } else { 0 };
-        libc::pollfd { fd: self.doorman.listener.as_raw_fd(), events, revents: 0 }
+        libc::pollfd { fd: self.server.listener.as_raw_fd(), events, revents: 0 }
     }
 
     fn is_exhausted(&self) -> bool {
-        let is_stuck = |desk| self.doorman.shared.request_id(desk) == self.stuck[desk];
+        let is_blocked = |slot| self.server.shared.request_id(slot) == self.blocked[slot];
         !self.has_room
-            && self.doorman.idle.load(Ordering::Relaxed) == 0
-            && (0..self.desks.len()).all(is_stuck)
+            && self.server.idle.load(Ordering::Relaxed) == 0
+            && (0..self.workers.len()).all(is_blocked)
     }
 
-    /// A request has taken long: the first time others get a thread, the second time it is answered.
-    fn look_after(&mut self, desk: usize) {
-        let id = self.doorman.shared.request_id(desk);
-        if !has_expired(&self.desks[desk].timer) {
-            // Answered meanwhile.
-        } else if std::mem::replace(&mut self.slow[desk], id) == id {
-            self.doorman.pass_unseen(id);
-            self.stuck[desk] = id;
-        } else if self.doorman.idle.load(Ordering::Relaxed) == 0 {
-            self.open_desk();
+    /// Handles an expired timer. The first time, another worker is started; the second time, the request is answered.
+    fn check(&mut self, slot: usize) {
+        let id = self.server.shared.request_id(slot);
+        if !has_expired(&self.workers[slot].timer) {
+            // The request was answered in the meantime.
+        } else if std::mem::replace(&mut self.slow[slot], id) == id {
+            self.server.pass_late(id);
+            self.blocked[slot] = id;
+        } else if self.server.idle.load(Ordering::Relaxed) == 0 {
+            self.start_worker();
         }
     }
 
-    /// Starts a further thread.
-    fn open_desk(&mut self) {
-        let (doorman, number) = (self.doorman, self.desks.len());
-        let Some(timer) = timer().ok().filter(|_| number < DESKS) else {
+    fn start_worker(&mut self) {
+        let (server, slot) = (self.server, self.workers.len());
+        let Some(timer) = timer().ok().filter(|_| slot < SLOTS) else {
             self.has_room = false;
             return;
         };
-        let desk: &Desk = Box::leak(Box::new(Desk { number, timer }));
-        // Counted here, so that the next look finds it.
-        doorman.idle.fetch_add(1, Ordering::Relaxed);
-        self.has_room = std::thread::Builder::new().spawn(|| doorman.work(desk)).is_ok();
+        let worker: &Worker = Box::leak(Box::new(Worker { slot, timer }));
+        // Counted before the thread runs, so that the next check includes it.
+        server.idle.fetch_add(1, Ordering::Relaxed);
+        self.has_room = std::thread::Builder::new().spawn(|| server.work(worker)).is_ok();
         if self.has_room {
-            self.desks.push(desk);
+            self.workers.push(worker);
         } else {
-            doorman.idle.fetch_sub(1, Ordering::Relaxed);
+            server.idle.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }
 
-/// How long the thread of a request waits.
+/// Time limit of a request.
 #[derive(Copy, Clone)]
-struct Wait {
+struct Limit {
     /// Boot-clock time at which the request was received.
     since_ns: u64,
     until: Instant,
 }
 
-/// A question to the tracer.
-struct Ask {
-    kind: u32,
-    tid: u32,
-    fd: u32,
-    place: Option<Place>,
-}
-
-/// The conversation with the tracer: one question at a time.
+/// The connection to the tracer: one query at a time.
 struct Tracer {
-    /// None once it has gone.
+    /// `None` once the tracer has ended.
     socket: Option<UnixStream>,
-    /// Questions that it has not answered.
+    /// Number of queries without an answer.
     unanswered: u32,
 }
 
 impl Tracer {
-    fn ask(&mut self, ask: &Ask, wait: Wait) {
-        if self.try_ask(ask, wait).is_err() {
+    fn query(&mut self, query: QueryMessage, limit: Limit) {
+        if self.try_query(query, limit).is_err() {
             self.socket = None;
         }
     }
 
-    /// Asks, and waits for the answer unless it is behind with others.
-    fn try_ask(&mut self, ask: &Ask, wait: Wait) -> io::Result<()> {
+    /// Sends a query. Waits for the answer unless earlier queries are unanswered.
+    fn try_query(&mut self, mut query: QueryMessage, limit: Limit) -> io::Result<()> {
         while self.unanswered > 0 && self.receive(Duration::ZERO)? {}
         let is_behind = self.unanswered > 0;
-        let since_ns = if is_behind { 0 } else { wait.since_ns };
-        if !self.send(ask, since_ns)? {
+        query.since_ns = if is_behind { 0 } else { limit.since_ns };
+        if !self.send(&query)? {
             return Ok(());
         }
         self.unanswered += 1;
-        let left = || wait.until.saturating_duration_since(Instant::now());
+        let left = || limit.until.saturating_duration_since(Instant::now());
         while self.unanswered > 0 && !is_behind && self.receive(left())? {}
         Ok(())
     }
 
-    /// Whether there was room: the tracer may be stuck for long.
-    fn send(&mut self, ask: &Ask, since_ns: u64) -> io::Result<bool> {
+    /// Returns false if the socket is full: the tracer may be blocked for a long time.
+    fn send(&mut self, message: &QueryMessage) -> io::Result<bool> {
         let Some(socket) = &self.socket else { return Ok(false) };
-        let mut question = [0; QUESTION];
-        for (bytes, word) in question.chunks_exact_mut(4).zip([ask.kind, ask.tid, ask.fd]) {
-            bytes.copy_from_slice(&word.to_le_bytes());
-        }
-        let words = ask.place.map_or([0; 3], |place| [place.start, place.end, place.offset]);
-        for (bytes, word) in question[PLACE..SINCE].chunks_exact_mut(8).zip(words) {
-            bytes.copy_from_slice(&word.to_le_bytes());
-        }
-        question[SINCE..].copy_from_slice(&since_ns.to_le_bytes());
+        let message = message.encode();
         let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
-        // SAFETY: a buffer with its length; so few bytes are sent whole or not at all.
-        let sent = unsafe { libc::send(socket.as_raw_fd(), question.as_ptr().cast(), QUESTION, flags) };
+        // SAFETY: a buffer and its length. Messages this small are sent as a whole or not at all.
+        let sent = unsafe { libc::send(socket.as_raw_fd(), message.as_ptr().cast(), SIZE, flags) };
         match io::Error::last_os_error() {
-            _ if sent == QUESTION as isize => Ok(true),
+            _ if sent == SIZE as isize => Ok(true),
             error if error.kind() == io::ErrorKind::WouldBlock => Ok(false),
             error => Err(error),
         }
     }
 
-    /// Takes answers, of which each is a byte; whether there were any in time.
-    fn receive(&mut self, patience: Duration) -> io::Result<bool> {
+    /// Reads answers, one byte each. Returns false if there is none within the timeout.
+    fn receive(&mut self, timeout: Duration) -> io::Result<bool> {
         let Some(socket) = &mut self.socket else { return Ok(false) };
-        // Rounded up, so that the time has passed when nothing came.
-        let timeout_ms = patience.as_micros().div_ceil(1000) as i32;
+        // Rounded up, so that the time is over if there was no answer.
+        let timeout_ms = timeout.as_micros().div_ceil(1000) as i32;
         if sys::poll(&mut [sys::readable(socket.as_raw_fd())], timeout_ms)? == 0 {
             return Ok(false);
         }
@@ -394,21 +399,21 @@ impl Tracer {
     }
 }
 
-/// Where mmap(2) is told to put a file; otherwise the kernel chooses.
-fn place(call: &libc::seccomp_data) -> Option<Place> {
+/// The addresses of an mmap(2) with `MAP_FIXED`; without it the kernel chooses them.
+fn fixed_range(call: &libc::seccomp_data) -> Option<MappedRange> {
     let [start, len, _, flags, _, offset] = call.args;
     let Range { start, end } = pages(start, len)?;
-    (flags & libc::MAP_FIXED as u64 != 0).then_some(Place { start, end, offset })
+    (flags & libc::MAP_FIXED as u64 != 0).then_some(MappedRange { start, end, offset })
 }
 
-/// Memory that begins with a page, up to the end of the last one.
+/// The memory from a start, which is at a page boundary, to the end of its last page.
 fn pages(start: u64, len: u64) -> Option<Range<u64>> {
     Some(start..start.checked_add(len)?.checked_next_multiple_of(rustix::param::page_size() as u64)?)
 }
 
-/// The process still runs our own program.
-pub(super) fn is_ours(pid: u32) -> bool {
-    let of = |who: &str| FileState::of(Path::new(&format!("/proc/{who}/exe")));
+/// Whether a process runs the same executable as this one, so that it has not become its program yet.
+pub(super) fn runs_our_program(pid: u32) -> bool {
+    let of = |pid: &str| FileState::of(Path::new(&format!("/proc/{pid}/exe")));
     matches!((of(&pid.to_string()), of("self")), (Ok(its), Ok(ours)) if its.identity == ours.identity)
 }
 
@@ -416,7 +421,7 @@ fn timer() -> io::Result<OwnedFd> {
     Ok(timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?)
 }
 
-/// Lets a timer expire after `first`, then each `later`; zero stops it.
+/// Sets a timer to expire after `first`, then each `later`; zero stops it.
 fn set(timer: &OwnedFd, first: Duration, later: Duration) {
     let time = |duration: Duration| Timespec::try_from(duration).expect("seconds");
     let times = Itimerspec { it_interval: time(later), it_value: time(first) };

@@ -1,7 +1,7 @@
-//! Memory that the tracer shares with the doorman: files that need no question, with a mark for each that was mapped; the
-//! requests that the doorman is working on, so that a successor can answer them; and how many went on unseen.
+//! Memory that the tracer and the seccomp server share: the known files, each with a mark once it is mapped; the requests
+//! that the server handles, so that another server can answer them; the number of late answers.
 //!
-//! It is a memfd of 64-bit words, since the doorman is another program image and inherits descriptors only.
+//! It is a memfd of 64-bit words, because the server is another program image that inherits only descriptors.
 
 use crate::kernel::sys;
 use rustix::fs::{AtFlags, FileType, MemfdFlags, StatxFlags};
@@ -15,19 +15,19 @@ use std::{fmt, io};
 /// Device and inode of a file.
 pub type Identity = (u64, u64);
 
-/// A file and its content: another state of the same file may be another program.
+/// Identity of a file and of its contents.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FileState {
-    /// Device and inode, as `stat` gives them.
+    /// Device and inode, as `stat` returns them.
     pub identity: Identity,
-    /// In bytes.
+    /// Size in bytes.
     size: u64,
     /// Time of the last change, in ns.
     changed_ns: u64,
 }
 
 impl FileState {
-    /// Returns the state of the regular file that a path leads to. Network file systems answer from their cache.
+    /// The state of the regular file at a path. Network file systems answer from their cache.
     ///
     /// # Errors
     /// The errors of statx(2); EINVAL for other kinds of file.
@@ -35,7 +35,7 @@ impl FileState {
         FileState::at(rustix::fs::CWD, path)
     }
 
-    /// Returns the state of an open file.
+    /// The state of an open file.
     pub(super) fn of_file(file: &File) -> io::Result<FileState> {
         FileState::at(file.as_fd(), Path::new(""))
     }
@@ -55,46 +55,46 @@ impl FileState {
     }
 }
 
-/// Requests that the doorman can work on at a time.
-pub(super) const DESKS: usize = 64;
+/// Largest number of requests that are handled at a time.
+pub(super) const SLOTS: usize = 64;
 
-/// Words of a request: `struct seccomp_notif`, whose first word is its id.
+/// Size in words of a request: `struct seccomp_notif`, which begins with its id.
 const REQUEST: usize = size_of::<libc::seccomp_notif>() / WORD;
-/// Words of a file: device, inode, size, time of change, mark.
+/// Size in words of a file: device, inode, size, time of change, mark.
 const FILE: usize = 5;
 const MARK: usize = 4;
 const WORD: usize = size_of::<u64>();
 
-/// Words of the header.
+/// Indices of the words of the header.
 const LATE: usize = 0;
 const FILES: usize = 1;
 const EVERY: usize = 2;
 const HELD: usize = 3;
 const HEADER: usize = 4;
-const FIRST_FILE: usize = HEADER + DESKS * REQUEST;
+const FIRST_FILE: usize = HEADER + SLOTS * REQUEST;
 
-/// See the module.
-pub(super) struct Shared {
+/// The shared memory; see the module documentation.
+pub(super) struct SharedState {
     fd: OwnedFd,
-    memory: sys::Mapping,
+    memory: sys::MemoryMapping,
     words: usize,
     index: HashMap<Identity, usize>,
 }
 
-// SAFETY: the memory is read and written as atomic words, but for requests, of which each belongs to one thread.
-unsafe impl Sync for Shared {}
+// SAFETY: all words are accessed atomically, except requests, of which each belongs to one thread.
+unsafe impl Sync for SharedState {}
 
-impl Shared {
-    /// Made by the tracer: none of the files is mapped yet. `every`: each mapping of a file is asked about. `held` is the process
-    /// that waits to become the program.
+impl SharedState {
+    /// Creates the memory in the tracer; no file is marked. `every`: each mapping of a file is reported. `held`: the process
+    /// that has not become its program yet.
     ///
     /// # Errors
     /// The errors of memfd_create(2), ftruncate(2) and mmap(2).
-    pub(super) fn new(files: &[FileState], every: bool, held: u32) -> io::Result<Shared> {
-        let fd = rustix::fs::memfd_create(c"ct-doorman", MemfdFlags::CLOEXEC)?;
+    pub(super) fn new(files: &[FileState], every: bool, held: u32) -> io::Result<SharedState> {
+        let fd = rustix::fs::memfd_create(c"ct-seccomp", MemfdFlags::CLOEXEC)?;
         let words = FIRST_FILE + files.len() * FILE;
         rustix::fs::ftruncate(&fd, (words * WORD) as u64)?;
-        let mut shared = Shared::map(fd, words)?;
+        let mut shared = SharedState::map(fd, words)?;
         for (number, file) in files.iter().enumerate() {
             let (device, inode) = file.identity;
             for (at, word) in [device, inode, file.size, file.changed_ns].into_iter().enumerate() {
@@ -108,21 +108,21 @@ impl Shared {
         Ok(shared)
     }
 
-    /// Found by the doorman.
+    /// Maps the memory in the seccomp server.
     ///
     /// # Errors
     /// The errors of fstat(2) and mmap(2).
-    pub(super) fn open(fd: OwnedFd) -> io::Result<Shared> {
+    pub(super) fn open(fd: OwnedFd) -> io::Result<SharedState> {
         let file = File::from(fd);
         let words = file.metadata()?.len() as usize / WORD;
-        let mut shared = Shared::map(file.into(), words)?;
+        let mut shared = SharedState::map(file.into(), words)?;
         shared.index = shared.files();
         Ok(shared)
     }
 
-    fn map(fd: OwnedFd, words: usize) -> io::Result<Shared> {
-        let memory = sys::Mapping::shared(fd.as_fd(), 0, words * WORD, true)?;
-        Ok(Shared { fd, memory, words, index: HashMap::new() })
+    fn map(fd: OwnedFd, words: usize) -> io::Result<SharedState> {
+        let memory = sys::MemoryMapping::shared(fd.as_fd(), 0, words * WORD, true)?;
+        Ok(SharedState { fd, memory, words, index: HashMap::new() })
     }
 
     fn files(&self) -> HashMap<Identity, usize> {
@@ -133,27 +133,27 @@ impl Shared {
     }
 
     fn word(&self, at: usize) -> &AtomicU64 {
-        assert!(at < self.words, "inside of the memory");
-        // SAFETY: inside of the mapping, which lives as long as `self`, and aligned.
+        assert!(at < self.words, "within the memory");
+        // SAFETY: aligned, and within the mapping, which lives as long as `self`.
         unsafe { AtomicU64::from_ptr(self.memory.bytes().cast::<u64>().add(at)) }
     }
 
-    /// The descriptor that the doorman inherits.
+    /// The descriptor that the server inherits.
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// Whether each mapping of a file is asked about, not only the first.
-    pub(super) fn asks_every(&self) -> bool {
+    /// Whether each mapping of a file is reported, not only the first.
+    pub(super) fn reports_every_mapping(&self) -> bool {
         self.word(EVERY).load(Ordering::Relaxed) != 0
     }
 
-    /// The process that waits to become the program.
+    /// The process that has not become its program yet.
     pub(super) fn held(&self) -> u32 {
         self.word(HELD).load(Ordering::Relaxed) as u32
     }
 
-    /// Whether it is one of the files, unchanged; if so, it is mapped from now on.
+    /// Marks a known file as mapped. Returns false if the file is not known or has changed.
     pub(super) fn mark(&self, file: &FileState) -> bool {
         let Some(&at) = self.index.get(&file.identity) else { return false };
         let is = |word, value| self.word(at + word).load(Ordering::Relaxed) == value;
@@ -164,41 +164,41 @@ impl Shared {
         same
     }
 
-    /// It is one of them and was mapped.
+    /// Whether the file is known and marked as mapped.
     pub(super) fn is_mapped(&self, file: &Identity) -> bool {
         self.index.get(file).is_some_and(|at| self.word(at + MARK).load(Ordering::Relaxed) != 0)
     }
 
-    /// One more request was answered before it was looked at.
+    /// Counts a late answer.
     pub(super) fn add_late(&self) {
         self.word(LATE).fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Requests that were answered before they were looked at.
+    /// Number of requests that were answered before they were handled.
     pub(super) fn late(&self) -> u64 {
         self.word(LATE).load(Ordering::Relaxed)
     }
 
-    /// Id of the request at a desk; 0: none.
-    pub(super) fn request_id(&self, desk: usize) -> u64 {
-        self.word(HEADER + desk * REQUEST).load(Ordering::Acquire)
+    /// Id of the request in a slot; 0: none.
+    pub(super) fn request_id(&self, slot: usize) -> u64 {
+        self.word(HEADER + slot * REQUEST).load(Ordering::Acquire)
     }
 
-    /// Where the kernel writes the request of a desk: its thread can be killed, and still a successor finds it there.
-    pub(super) fn request(&self, desk: usize) -> *mut libc::seccomp_notif {
-        let id = self.word(HEADER + desk * REQUEST);
+    /// The request in a slot, for the kernel to write: if the server is killed, the next one finds it here.
+    pub(super) fn request(&self, slot: usize) -> *mut libc::seccomp_notif {
+        let id = self.word(HEADER + slot * REQUEST);
         id.as_ptr().cast()
     }
 
-    /// The request of a desk was answered.
-    pub(super) fn clear(&self, desk: usize) {
-        let words = HEADER + desk * REQUEST..HEADER + (desk + 1) * REQUEST;
+    /// Removes the request from a slot.
+    pub(super) fn clear(&self, slot: usize) {
+        let words = HEADER + slot * REQUEST..HEADER + (slot + 1) * REQUEST;
         words.for_each(|at| self.word(at).store(0, Ordering::Release));
     }
 }
 
-impl fmt::Debug for Shared {
+impl fmt::Debug for SharedState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared").field("index", &self.index).finish_non_exhaustive()
+        f.debug_struct("SharedState").field("index", &self.index).finish_non_exhaustive()
     }
 }

@@ -7,7 +7,7 @@
 //!
 //! Layout: kernel/bpf/ringbuf.c. Not here: what a record means (`records`), when to look (`event_loop`).
 
-use crate::kernel::sys::Mapping;
+use crate::kernel::sys::MemoryMapping;
 use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -32,9 +32,9 @@ pub struct ReadResult {
 /// A ring buffer map, mapped for reading.
 pub struct Ring {
     fd: OwnedFd,
-    consumer: Mapping,
+    consumer: MemoryMapping,
     /// The producer's page, then the data.
-    producer: Mapping,
+    producer: MemoryMapping,
     size: usize,
     /// Bytes of the producer's page.
     page: usize,
@@ -54,8 +54,8 @@ impl Ring {
     /// Maps a ring buffer map of `size` bytes.
     pub fn new(fd: OwnedFd, size: u32) -> io::Result<Ring> {
         let page = rustix::param::page_size();
-        let consumer = Mapping::shared(fd.as_fd(), 0, page, true)?;
-        let producer = Mapping::shared(fd.as_fd(), page, page + size as usize, false)?;
+        let consumer = MemoryMapping::shared(fd.as_fd(), 0, page, true)?;
+        let producer = MemoryMapping::shared(fd.as_fd(), page, page + size as usize, false)?;
         let mut ring = Ring {
             fd,
             consumer,

@@ -9,7 +9,7 @@
 mod spell;
 mod types;
 
-use crate::kernel::sys::Mapping;
+use crate::kernel::sys::MemoryMapping;
 pub use spell::variable;
 use std::fs::File;
 use std::os::fd::AsFd;
@@ -132,7 +132,7 @@ pub fn raw_tracepoints() -> Vec<String> {
 fn with_kernel<T>(f: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
     let file = File::open(VMLINUX).ok()?;
     let len = file.metadata().ok()?.len() as usize;
-    match Mapping::read_only(file.as_fd(), len) {
+    match MemoryMapping::read_only(file.as_fd(), len) {
         // SAFETY: a mapping of this length, of a file that never changes.
         Ok(map) => f(unsafe { std::slice::from_raw_parts(map.bytes(), len) }),
         Err(_) => f(&std::fs::read(VMLINUX).ok()?),
