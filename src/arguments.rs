@@ -40,8 +40,8 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
         refuse::of_subcommand(subcommand, &split.given, &matches, command)?;
     }
     if split.lacks_command {
-        let said = "nothing follows `--`: write the command to trace, `-- COMMAND`, or leave out `--`";
-        return Err(plain(ErrorKind::MissingRequiredArgument, said));
+        let message = "nothing follows `--`: write the command to trace, `-- COMMAND`, or leave out `--`";
+        return Err(plain(ErrorKind::MissingRequiredArgument, message));
     }
     let mut cli = Cli::from_arg_matches(&matches)?;
     cli.without_effect = WITHOUT_EFFECT.iter().filter_map(|option| option.note(&matches)).collect();
@@ -164,16 +164,16 @@ impl WithoutEffect {
 }
 
 /// An error message without the usage of the command line.
-fn plain(kind: ErrorKind, said: &str) -> clap::Error {
-    clap::Error::raw(kind, format!("{said}\n"))
+fn plain(kind: ErrorKind, message: &str) -> clap::Error {
+    clap::Error::raw(kind, format!("{message}\n"))
 }
 
 /// The error for an unknown option that has an alternative.
 fn instead(error: &clap::Error) -> Option<clap::Error> {
     let ContextValue::String(written) = error.get(ContextKind::InvalidArg)? else { return None };
     if bundled::has_option(written.trim_start_matches('-')) {
-        let said = format!("`{written}` is an option of scripts: it stands behind the script's name");
-        return Some(plain(error.kind(), &said));
+        let message = format!("`{written}` is an option of scripts: it stands behind the script's name");
+        return Some(plain(error.kind(), &message));
     }
     if let Some((name, instead)) = ABSENT.iter().find(|(name, _)| name == written) {
         return Some(plain(error.kind(), &format!("`{name}` is not supported: {instead}")));
@@ -183,8 +183,8 @@ fn instead(error: &clap::Error) -> Option<clap::Error> {
         Some(ContextValue::String(near)) => format!(": did you mean `{near}`?"),
         _ => "; options of the traced program follow `--` and its name: `-- PROGRAM --option`".into(),
     };
-    let said = format!("unknown option `{written}`{near}; `cudatrace -h` shows ours");
-    is_unknown.then(|| plain(error.kind(), &said))
+    let message = format!("unknown option `{written}`{near}; `cudatrace -h` shows ours");
+    is_unknown.then(|| plain(error.kind(), &message))
 }
 
 /// `--format help`: lists the values of an option.
@@ -406,7 +406,7 @@ mod tests {
 
     #[test]
     fn what_nothing_would_use_is_refused() {
-        let said = |line: &str| {
+        let message = |line: &str| {
             let words = shell_words::split(line).unwrap().into_iter().map(OsString::from);
             parse(words).map(|_| ()).map_err(|error| error.to_string())
         };
@@ -437,7 +437,7 @@ mod tests {
             ("cudatrace --check", "`--check` needs a script"),
             ("cudatrace --mode bench", "`--bench` needs a script"),
         ] {
-            let error = said(line).expect_err(line);
+            let error = message(line).expect_err(line);
             assert!(error.contains(part), "{line}: {error}");
         }
         for line in [
@@ -450,7 +450,7 @@ mod tests {
             "cudatrace record --fail-on-loss --rotate 1MiB -- true",
             "cudatrace kernels --help --user root",
         ] {
-            said(line).expect(line);
+            message(line).expect(line);
         }
     }
 
@@ -462,12 +462,12 @@ mod tests {
 
     #[test]
     fn options_of_bpftrace_lead_to_ours() {
-        let said = |line: &str| {
+        let message = |line: &str| {
             let words = shell_words::split(line).unwrap().into_iter().map(OsString::from);
             parse(words).expect_err(line).to_string()
         };
         for (name, instead) in ABSENT {
-            assert!(said(&format!("cudatrace {name} x a.ct")).contains(instead), "{name}");
+            assert!(message(&format!("cudatrace {name} x a.ct")).contains(instead), "{name}");
         }
     }
 

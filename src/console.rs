@@ -23,7 +23,7 @@ pub struct Messages {
 }
 
 /// Setting of `CUDATRACE_COLOR`, or of bpftrace's variable: `always` or `never`.
-fn wished() -> Option<bool> {
+fn color_setting() -> Option<bool> {
     let set = |name| std::env::var(name).ok();
     match set("CUDATRACE_COLOR").or_else(|| set("BPFTRACE_COLOR"))?.as_str() {
         "always" => Some(true),
@@ -84,7 +84,7 @@ impl Messages {
         let color = match cli.color {
             Color::Always => true,
             Color::Never => false,
-            Color::Auto => wished()
+            Color::Auto => color_setting()
                 .unwrap_or_else(|| std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none()),
         };
         Messages {
@@ -120,17 +120,17 @@ impl Messages {
         let hidden = shown.len().saturating_sub(SHOWN);
         shown.truncate(SHOWN);
         if !shown.is_empty() {
-            self.say(&lang::diagnostics::render::render(&shown, src, self.color));
+            self.print(&lang::diagnostics::render::render(&shown, src, self.color));
         }
         if hidden > 0 {
-            self.say(&format!("... and {hidden} more\n"));
+            self.print(&format!("... and {hidden} more\n"));
         }
     }
 
     /// Prints the error that ends the program.
     pub fn error(&self, error: &anyhow::Error) {
         let (on, off) = if self.color { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
-        self.say(&format!("{on}error{off}: {error:#}\n"));
+        self.print(&format!("{on}error{off}: {error:#}\n"));
     }
 
     /// Prints a warning of an unexpected behaviour.
@@ -143,7 +143,7 @@ impl Messages {
     /// Prints a loss, even if messages are disabled.
     pub fn lost(&self, text: &str) {
         let (on, off) = if self.color { ("\x1b[1;33m", "\x1b[0m") } else { ("", "") };
-        self.say(&format!("{on}warning{off}: {text}\n"));
+        self.print(&format!("{on}warning{off}: {text}\n"));
     }
 
     /// Prints that the kernel refused an attach point, whose calls are not traced.
@@ -160,19 +160,19 @@ impl Messages {
     /// Prints progress, unless disabled.
     pub fn note(&self, text: &str) {
         if !self.quiet {
-            self.say(&format!("{text}\n"));
+            self.print(&format!("{text}\n"));
         }
     }
 
     /// Prints details for `-v`.
     pub fn detail(&self, text: impl FnOnce() -> String) {
         if self.verbose {
-            self.say(&format!("{}\n", text()));
+            self.print(&format!("{}\n", text()));
         }
     }
 
     /// Prints a text. A closed standard error is ignored.
-    fn say(&self, text: &str) {
+    fn print(&self, text: &str) {
         let mut out = self.out.borrow_mut();
         let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
     }

@@ -52,9 +52,8 @@ impl host::Kernel for Running {
 
     fn field(&self, of: &str, field: &str) -> Option<u32> {
         let known = &mut FIELDS.lock().unwrap_or_else(PoisonError::into_inner);
-        let asked = known.iter().find(|known| known.of == of && known.field == field);
-        if let Some(asked) = asked {
-            return asked.offset;
+        if let Some(found) = known.iter().find(|known| known.of == of && known.field == field) {
+            return found.offset;
         }
         let offset = btf::kernel_fields([(of, field)]).map(|[offset]| offset);
         known.push(FieldOffset { of: of.to_owned(), field: field.to_owned(), offset });
@@ -100,8 +99,8 @@ fn field(field: TracepointField) -> RecordField {
         size if declared.starts_with("char[") => RecordKind::Text(size),
         _ if declared == "__data_loc char[]" => RecordKind::LocatedText,
         _ if declared.contains('[') => array(&field).unwrap_or(RecordKind::Other(field.declared)),
-        8 if struct_behind(declared).is_some() => {
-            RecordKind::PointerTo(struct_behind(declared).unwrap_or_default())
+        8 if struct_pointed_to(declared).is_some() => {
+            RecordKind::PointerTo(struct_pointed_to(declared).unwrap_or_default())
         }
         8 if declared.ends_with('*') && declared.contains("char") && stars == 2 => RecordKind::Texts,
         8 if declared.ends_with('*') => RecordKind::Pointer { text: declared.contains("char") && stars == 1 },
@@ -112,7 +111,7 @@ fn field(field: TracepointField) -> RecordField {
 }
 
 /// The name of the struct in a declaration: `x` for `const struct x *`
-fn struct_behind(declared: &str) -> Option<String> {
+fn struct_pointed_to(declared: &str) -> Option<String> {
     let name = declared.strip_prefix("const ").unwrap_or(declared).strip_prefix("struct ")?;
     let name = name.strip_suffix('*')?.trim_end().trim_end_matches("__user").trim_end();
     let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');

@@ -74,7 +74,7 @@ fn version() -> String {
 }
 
 fn dispatch(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
-    cli.without_effect.iter().for_each(|said| messages.note(said));
+    cli.without_effect.iter().for_each(|note| messages.note(note));
     if cli.version {
         println!("cudatrace {}", version());
         return Ok(0);

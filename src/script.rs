@@ -359,8 +359,8 @@ pub fn check_given(scripts: &[Script], cli: &Cli, messages: &Messages) -> Result
     for (name, value) in settings() {
         match config::variable(&name, &value, &mut Config::default()) {
             Ok(()) => {}
-            Err(BadVariable::Name(said)) => messages.warning(&said),
-            Err(BadVariable::Value(said)) => bail!("environment: {said}"),
+            Err(BadVariable::Name(message)) => messages.warning(&message),
+            Err(BadVariable::Value(message)) => bail!("environment: {message}"),
         }
     }
     let (mut known, mut clauses) = (Vec::new(), 0);
@@ -384,11 +384,11 @@ pub fn check_given(scripts: &[Script], cli: &Cli, messages: &Messages) -> Result
         let rest = if cli.given.is_empty() { rest } else { &more };
         bail!("unexpected argument `{word}`: {}", behind_dashes(script.word(), word, rest));
     }
-    if let Some(said) = options::unknown(&cli.given, &known, scripts.len()) {
-        bail!(said);
+    if let Some(message) = options::unknown(&cli.given, &known, scripts.len()) {
+        bail!(message);
     }
-    if let Some(said) = options::invalid(&cli.given, &known) {
-        bail!(said);
+    if let Some(message) = options::invalid(&cli.given, &known) {
+        bail!(message);
     }
     match superfluous {
         Some((script, (word, rest))) => {

@@ -13,22 +13,22 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 
 /// A session whose workload has finished; it runs until it is dropped.
-struct Traced {
+struct TracedWorkload {
     trace: Running,
     port: u16,
     /// Counts that the workload reports: `count cuMemAlloc_v2` is 36.
     truth: HashMap<String, f64>,
 }
 
-impl Traced {
+impl TracedWorkload {
     /// Waits until the workload has ended; the shell that started it continues, so that metrics can be requested.
-    fn start(arguments: &[&str]) -> Traced {
+    fn start(arguments: &[&str]) -> TracedWorkload {
         let workload = format!("{} --threads 2 --leak 12345; sleep 40", example("workload_driver"));
-        Traced::run(arguments, &workload, "== end ==")
+        TracedWorkload::run(arguments, &workload, "== end ==")
     }
 
     /// Traces a shell command, and waits for a line of its output.
-    fn run(arguments: &[&str], shell: &str, line: &str) -> Traced {
+    fn run(arguments: &[&str], shell: &str, line: &str) -> TracedWorkload {
         let mut command = cudatrace();
         command.args(arguments).args(["--export", "openmetrics=0", "--", "sh", "-c", shell]);
         let mut trace = Running::start(&mut command);
@@ -37,7 +37,7 @@ impl Traced {
         let truth = lines.iter().filter_map(|line| line.rsplit_once(' '));
         let truth =
             truth.filter_map(|(what, number)| Some((what.to_owned(), number.parse().ok()?))).collect();
-        Traced { port: port_of(&trace), truth, trace }
+        TracedWorkload { port: port_of(&trace), truth, trace }
     }
 
     fn get(&self, path: &str, accept: &str) -> (String, String) {
@@ -87,7 +87,7 @@ fn text_is_what_the_reader_accepts() {
     if !can_trace() {
         return;
     }
-    let traced = Traced::start(SCRIPT);
+    let traced = TracedWorkload::start(SCRIPT);
     let (head, body) = traced.get("/metrics", "application/openmetrics-text;version=1.0.0,text/plain;q=0.5");
     assert!(
         head.contains("content-type: application/openmetrics-text; version=1.0.0; charset=utf-8"),
@@ -113,7 +113,7 @@ fn the_checkers_of_others_find_nothing() {
     // A name with special characters of every format, which becomes a label.
     let hostile = r#"uprobe:libcuda:cuInit { @["a\"b\\c\n{}=,\x1b[31m\xff", "\xe6\xbc"] = count(); @sizes["x y"] = hist(1) }"#;
     for arguments in [SCRIPT, &["-e", hostile]] {
-        let traced = Traced::start(arguments);
+        let traced = TracedWorkload::start(arguments);
         let open = traced.get("/metrics", "application/openmetrics-text").1;
         let plain = traced.get("/metrics", "text/plain").1;
         if has("promtool", &["--version"]) {
@@ -202,7 +202,7 @@ fn prometheus_answers_with_the_counts_of_the_workload() {
     if !has("prometheus", &["--version"]) {
         return;
     }
-    let mut traced = Traced::start(SCRIPT);
+    let mut traced = TracedWorkload::start(SCRIPT);
     let prometheus = Prometheus::scraping(&[traced.port]);
     let is = |query: &str, truth: f64| assert_eq!(prometheus.value(query), Some(truth), "{query}");
     let kernels = ["vector_add", "saxpy", "fill", "scale", "reduce_sum"];
@@ -251,7 +251,7 @@ fn the_dashboard_has_answers() {
     }
     let workload = example("workload_driver");
     let shell = format!("{workload} --threads 2; {workload} --leak 12345 --linger 60000");
-    let mut traced = Traced::run(SCRIPT, &shell, "== end ==");
+    let mut traced = TracedWorkload::run(SCRIPT, &shell, "== end ==");
     let prometheus = Prometheus::scraping(&[traced.port]);
     let live = "gpu_cuda_memory_live_bytes{cuda_memory_kind=\"device\", process_executable_name=\"workload_driver\"}";
     prometheus.wait_for_value(live, 12345.0);
@@ -303,7 +303,7 @@ fn processes_that_end_leave_true_sums_and_no_series() {
          while [ $i -lt {SHORT} ]; do {workload} --no-errors --leak 1000 >/dev/null; sleep 0.01; i=$((i+1)); done; \
          echo all have ended; sleep 60"
     );
-    let mut traced = Traced::run(&["metrics", "-e", script], &shell, "started");
+    let mut traced = TracedWorkload::run(&["metrics", "-e", script], &shell, "started");
     let prometheus = Prometheus::scraping(&[traced.port]);
     traced.trace.wait_for_line("all have ended");
     let processes = f64::from(SHORT) + 1.0;
@@ -385,7 +385,7 @@ fn idle_connections_delay_no_scrape() {
     if !can_trace() {
         return;
     }
-    let traced = Traced::start(&["metrics"]);
+    let traced = TracedWorkload::start(&["metrics"]);
     let idle: Vec<TcpStream> =
         (0..200).map(|_| TcpStream::connect(("127.0.0.1", traced.port)).expect("accepted")).collect();
     let start = std::time::Instant::now();

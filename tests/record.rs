@@ -246,9 +246,9 @@ fn the_kernel_side_is_recorded_by_name() {
 }
 
 /// A file that is removed when the value is dropped.
-struct Made(&'static str);
+struct TemporaryFile(&'static str);
 
-impl Drop for Made {
+impl Drop for TemporaryFile {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(self.0);
     }
@@ -259,7 +259,7 @@ fn what_a_process_opened_before_is_known_by_its_name() {
     if !can_trace() {
         return;
     }
-    let device = Made("/dev/nvidia-uvm-of-cudatraces-test");
+    let device = TemporaryFile("/dev/nvidia-uvm-of-cudatraces-test");
     std::fs::write(device.0, "").expect("root may write there");
     // The file is not a device, but the calls are still traced.
     let ask = "

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 /// A call or an instant in any format: name, process, thread, wall-clock ns, duration in ns, id, id of the
 /// enclosing call. Chrome's ids are truncated, and instants have none.
-type Said = (String, u64, u64, i128, u64, u64, u64);
+type Call = (String, u64, u64, i128, u64, u64, u64);
 
 const CORRELATION: u64 = (1 << 53) - 1;
 
@@ -133,10 +133,10 @@ fn a_sample_lies_in_the_call_that_it_interrupts() {
     let program = ["python3", "-c", BUSY, &example("libcudart.so.12")];
     let output = cudatrace().args(["-e", script, "--export", &export, "--"]).args(program).output().unwrap();
     assert!(output.status.success(), "{}", stderr(&output));
-    let (spans, samples): (Vec<Said>, Vec<Said>) = of_jsonl(&file).into_iter().partition(|said| said.5 != 0);
+    let (spans, samples): (Vec<Call>, Vec<Call>) = of_jsonl(&file).into_iter().partition(|said| said.5 != 0);
     let [call] = &spans[..] else { panic!("one call, found {spans:?}") };
-    let (inside, outside): (Vec<&Said>, Vec<&Said>) = samples.iter().partition(|sample| sample.6 != 0);
-    let lies_in = |sample: &Said| {
+    let (inside, outside): (Vec<&Call>, Vec<&Call>) = samples.iter().partition(|sample| sample.6 != 0);
+    let lies_in = |sample: &Call| {
         (sample.2, sample.6) == (call.2, call.5) && (call.3..call.3 + i128::from(call.4)).contains(&sample.3)
     };
     assert!(inside.len() > 5 && inside.iter().all(|sample| lies_in(sample)), "{call:?} {inside:?}");
@@ -144,8 +144,8 @@ fn a_sample_lies_in_the_call_that_it_interrupts() {
 }
 
 /// Asserts the name of the enclosing call, by name.
-fn check_parents(said: &[Said]) {
-    let calls: HashMap<u64, &Said> =
+fn check_parents(said: &[Call]) {
+    let calls: HashMap<u64, &Call> =
         said.iter().filter(|said| said.5 != 0).map(|said| (said.5, said)).collect();
     let mut found: Vec<(&str, &str)> = Vec::new();
     for one in said {
@@ -183,7 +183,7 @@ fn lines(path: &Path) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
-fn sorted(mut said: Vec<Said>) -> Vec<Said> {
+fn sorted(mut said: Vec<Call>) -> Vec<Call> {
     said.sort();
     said
 }
@@ -192,7 +192,7 @@ fn hex(value: &Value) -> u64 {
     value.as_str().map_or(0, |text| u64::from_str_radix(text.trim_start_matches("0x"), 16).unwrap())
 }
 
-fn of_jsonl(path: &Path) -> Vec<Said> {
+fn of_jsonl(path: &Path) -> Vec<Call> {
     let lines = lines(path);
     let wall: i128 = lines[0]["wall_ns"].as_str().unwrap().parse().unwrap();
     let wall_at_boot = wall - i128::from(lines[0]["boot_ns"].as_u64().unwrap());
@@ -215,7 +215,7 @@ fn micros(row: &str, key: &str) -> i128 {
     number.replace('.', "").parse().unwrap()
 }
 
-fn of_chrome(path: &Path) -> Vec<Said> {
+fn of_chrome(path: &Path) -> Vec<Call> {
     let text = std::fs::read_to_string(path).unwrap();
     let base: Value = serde_json::from_str::<Value>(&text).unwrap()["baseTimeNanoseconds"].clone();
     let rows = text.lines().filter_map(|line| {
@@ -237,7 +237,7 @@ fn of_chrome(path: &Path) -> Vec<Said> {
     sorted(rows.collect())
 }
 
-fn of_perfetto(path: &Path) -> Vec<Said> {
+fn of_perfetto(path: &Path) -> Vec<Call> {
     let trace = protobuf::Trace::of(&std::fs::read(path).unwrap());
     let said = |slice: &protobuf::Slice| {
         let id = |name: &str| slice.pointers.get(name).copied().unwrap_or(0) & CORRELATION;
@@ -248,7 +248,7 @@ fn of_perfetto(path: &Path) -> Vec<Said> {
     sorted(trace.slices().iter().chain(&trace.moments()).map(said).collect())
 }
 
-fn of_otlp(path: &Path) -> Vec<Said> {
+fn of_otlp(path: &Path) -> Vec<Call> {
     let list = |value: &Value, key: &str| value[key].as_array().cloned().unwrap_or_default();
     let attribute = |of: &Value, key: &str| -> u64 {
         let all = list(of, "attributes");
@@ -280,7 +280,7 @@ fn of_otlp(path: &Path) -> Vec<Said> {
             ));
         }
     }
-    let below_root = |said: &mut Said| said.6 = if roots.contains(&said.6) { 0 } else { said.6 };
+    let below_root = |said: &mut Call| said.6 = if roots.contains(&said.6) { 0 } else { said.6 };
     said.iter_mut().for_each(below_root);
     sorted(said)
 }

@@ -97,7 +97,7 @@ fn lists(wheel: &Wheel) {
 
 fn traces(wheel: &Wheel) {
     let Some(path) = library(wheel).filter(|_| is_root()) else { return };
-    let traced = Traced { wheel, path: &path, program: program(wheel) };
+    let traced = TracedProgram { wheel, path: &path, program: program(wheel) };
     traced.by_path();
     traced.by_version();
     traced.by_a_name_given_on_the_command_line();
@@ -105,13 +105,13 @@ fn traces(wheel: &Wheel) {
 }
 
 /// A program that calls one runtime, and is traced in several ways.
-struct Traced<'a> {
+struct TracedProgram<'a> {
     wheel: &'a Wheel,
     path: &'a str,
     program: PathBuf,
 }
 
-impl Traced<'_> {
+impl TracedProgram<'_> {
     fn by_path(&self) {
         self.shows_the_call(&[], self.path);
     }

@@ -28,13 +28,13 @@ pub fn of_subcommand(
             command.get_arguments().filter(|arg| takes.contains(arg.get_id())).filter_map(Arg::get_long);
         let near = lang::diagnostics::suggest::similar(wrong.trim_start_matches('-'), longs);
         let way_out = near.first().map_or_else(String::new, |near| format!("did you mean `--{near}`? "));
-        let said = match wrong == COMMAND {
+        let message = match wrong == COMMAND {
             true => format!("`{name}` takes no `{COMMAND}`: `cudatrace {name} --help` shows what it takes"),
             false => {
                 format!("`{name}` has no option `{wrong}`: {way_out}`cudatrace {name} --help` lists them")
             }
         };
-        return Err(plain(ErrorKind::UnknownArgument, &said));
+        return Err(plain(ErrorKind::UnknownArgument, &message));
     }
     let words = matches.get_many::<String>("words").into_iter().flatten();
     match words.skip(1).nth(script_help::most_words(subcommand)) {
@@ -100,8 +100,8 @@ pub fn of_listing(cli: &Cli, matches: &ArgMatches) -> Result<(), clap::Error> {
     let name = command.get_arguments().find(|arg| arg.get_id() == listing.option).map(written);
     let name = name.unwrap_or_default();
     if let Some(other) = others(&command, matches, takes).next() {
-        let said = format!("`{name}` traces nothing, and does not go with `{}`", written(other));
-        return Err(plain(ErrorKind::ArgumentConflict, &said));
+        let message = format!("`{name}` traces nothing, and does not go with `{}`", written(other));
+        return Err(plain(ErrorKind::ArgumentConflict, &message));
     }
     match cli.words.get(listing.words) {
         Some(word) => Err(plain(

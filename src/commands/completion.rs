@@ -29,7 +29,7 @@ const BASH: &str = "complete -o default -o nospace -C 'cudatrace completion line
 ///
 /// # Errors
 /// The shell is not supported.
-pub fn run(words: &[String], asked: &[OsString]) -> Result<u8> {
+pub fn run(words: &[String], after_dashes: &[OsString]) -> Result<u8> {
     let text = match words {
         [shell] if shell == "bash" => BASH.to_owned(),
         [shell] if shell == "zsh" => format!("autoload -U +X bashcompinit && bashcompinit\n{BASH}"),
@@ -39,7 +39,7 @@ pub fn run(words: &[String], asked: &[OsString]) -> Result<u8> {
             answer(&line, split(&line).last().map_or("", String::as_str))
         }
         [line] if line == "line" => {
-            let replaced = asked.get(1).map(|word| word.to_string_lossy()).unwrap_or_default();
+            let replaced = after_dashes.get(1).map(|word| word.to_string_lossy()).unwrap_or_default();
             answer(&typed(), &replaced)
         }
         _ => bail!(

@@ -50,27 +50,27 @@ pub fn run(cli: &Cli) -> Result<u8> {
     for pattern in patterns {
         print(&list(&machine, pattern, cli.verbose, &mut unknown)?, cli.format)?;
     }
-    unknown.say(&Messages::new(cli));
+    unknown.report(&Messages::new(cli));
     Ok(0)
 }
 
 /// An attach point.
-struct Listed {
+struct ListEntry {
     /// `uprobe:/usr/lib/libcuda.so.1:cuInit`
     name: String,
     /// With `-v` its parameters, one per line, and other facts.
     details: Vec<String>,
 }
 
-impl Listed {
-    fn plain(name: String) -> Listed {
-        Listed { name, details: Vec::new() }
+impl ListEntry {
+    fn plain(name: String) -> ListEntry {
+        ListEntry { name, details: Vec::new() }
     }
 }
 
-fn print(listed: &[Listed], format: Format) -> std::io::Result<()> {
+fn print(listed: &[ListEntry], format: Format) -> std::io::Result<()> {
     let mut out = std::io::BufWriter::new(std::io::stdout().lock());
-    for Listed { name, details } in listed {
+    for ListEntry { name, details } in listed {
         match format {
             Format::Text => {
                 writeln!(out, "{name}")?;
@@ -123,7 +123,7 @@ fn list_script(cli: &Cli, machine: &Machine) -> Result<u8> {
     {
         let listed = match is_list(&written) {
             true => list(machine, &written, cli.verbose, &mut unknown),
-            false => Ok(vec![Listed::plain(written.clone())]),
+            false => Ok(vec![ListEntry::plain(written.clone())]),
         };
         match listed {
             Ok(listed) => print(&listed, cli.format)?,
@@ -133,7 +133,7 @@ fn list_script(cli: &Cli, machine: &Machine) -> Result<u8> {
             }
         }
     }
-    unknown.say(&messages);
+    unknown.report(&messages);
     Ok(status)
 }
 
@@ -173,7 +173,7 @@ fn provider(pattern: &str) -> ProviderMatch {
 }
 
 /// Lists the attach points that match a pattern.
-fn list(machine: &Machine, pattern: &str, verbose: bool, unknown: &mut Unknown) -> Result<Vec<Listed>> {
+fn list(machine: &Machine, pattern: &str, verbose: bool, unknown: &mut Unknown) -> Result<Vec<ListEntry>> {
     if let Some((kind, target, name)) = of_any_kind(pattern) {
         return list_target(machine, kind, target, name);
     }
@@ -208,7 +208,7 @@ fn list(machine: &Machine, pattern: &str, verbose: bool, unknown: &mut Unknown) 
     let provider = if provider.len() > 2 { provider } else { "uprobe" };
     let is_return = provider.starts_with("ur");
     let found = function_list::find(machine, target, function)?;
-    let listed = |found: &Match| Listed {
+    let listed = |found: &Match| ListEntry {
         name: format!("{provider}:{}:{}", found.file.path, found.name),
         details: if verbose { parameters(machine, found, is_return, unknown) } else { Vec::new() },
     };
@@ -217,7 +217,12 @@ fn list(machine: &Machine, pattern: &str, verbose: bool, unknown: &mut Unknown) 
 
 /// Lists attach points of any kind whose name matches; a pattern with a colon is compared with the whole attach
 /// point: `cudaMalloc`, `*alloc*`, `*:cuInit`. Functions are those of CUDA's libraries, which come first.
-fn list_all(machine: &Machine, pattern: &str, verbose: bool, unknown: &mut Unknown) -> Result<Vec<Listed>> {
+fn list_all(
+    machine: &Machine,
+    pattern: &str,
+    verbose: bool,
+    unknown: &mut Unknown,
+) -> Result<Vec<ListEntry>> {
     let named = |api: &'static Api| api.operations.iter().map(|o| format!("{}:{}", api.provider, o.name));
     let operations_of_all = APIS.iter().flat_map(named);
     let events = machine.tracepoints().into_iter().map(|(c, e)| format!("tracepoint:{c}:{e}"));
@@ -248,15 +253,15 @@ fn list_all(machine: &Machine, pattern: &str, verbose: bool, unknown: &mut Unkno
         }
         bail!("{}", nothing_matches(machine, pattern));
     }
-    let mut listed: Vec<Listed> = operations.into_iter().map(Listed::plain).collect();
+    let mut listed: Vec<ListEntry> = operations.into_iter().map(ListEntry::plain).collect();
     for found in &functions {
         let name = format!("uprobe:{}:{}", found.file.path, found.name);
         if !pattern.contains(':') || fits(&name) {
             let details = if verbose { parameters(machine, found, false, unknown) } else { Vec::new() };
-            listed.push(Listed { name, details });
+            listed.push(ListEntry { name, details });
         }
     }
-    listed.extend(others.into_iter().map(Listed::plain));
+    listed.extend(others.into_iter().map(ListEntry::plain));
     Ok(listed)
 }
 
@@ -296,7 +301,7 @@ fn of_any_kind(pattern: &str) -> Option<(&str, &str, &str)> {
 }
 
 /// Lists functions and markers of a file.
-fn list_target(machine: &Machine, kind: &str, target: &str, name: &str) -> Result<Vec<Listed>> {
+fn list_target(machine: &Machine, kind: &str, target: &str, name: &str) -> Result<Vec<ListEntry>> {
     let is_kind = |word: &str| glob_matches(kind.as_bytes(), word.as_bytes());
     let files = function_list::files(machine, target)?;
     let markers = files.iter().flat_map(|file| markers(machine, file)).filter(|_| is_kind("usdt"));
@@ -309,7 +314,7 @@ fn list_target(machine: &Machine, kind: &str, target: &str, name: &str) -> Resul
     if listed.is_empty() {
         bail!("nothing in {target} matches `{pattern}`", pattern = format_args!("{kind}:*:{name}"));
     }
-    Ok(listed.into_iter().map(Listed::plain).collect())
+    Ok(listed.into_iter().map(ListEntry::plain).collect())
 }
 
 /// `usdt:PATH:PROVIDER:NAME` of the markers of a file, without duplicates.
@@ -332,7 +337,7 @@ fn timed(provider: &Provider) -> Vec<String> {
     names.iter().map(|name| format!("{}:{name}:", provider.names[0])).collect()
 }
 
-fn list_timed(pattern: &str, names: Vec<String>) -> Result<Vec<Listed>> {
+fn list_timed(pattern: &str, names: Vec<String>) -> Result<Vec<ListEntry>> {
     let wanted = pattern.split_once(':').map_or("*", |(_, wanted)| wanted.trim_end_matches(':'));
     let named = |listed: &String| {
         let name = listed.split(':').nth(1).unwrap_or_default();
@@ -342,11 +347,11 @@ fn list_timed(pattern: &str, names: Vec<String>) -> Result<Vec<Listed>> {
     if found.is_empty() {
         bail!("nothing matches `{pattern}`");
     }
-    Ok(found.into_iter().map(Listed::plain).collect())
+    Ok(found.into_iter().map(ListEntry::plain).collect())
 }
 
 /// Markers of `usdt:TARGET`, `usdt:TARGET:NAME`, `usdt:TARGET:PROVIDER:NAME`, without duplicates.
-fn list_markers(machine: &Machine, pattern: &str, verbose: bool) -> Result<Vec<Listed>> {
+fn list_markers(machine: &Machine, pattern: &str, verbose: bool) -> Result<Vec<ListEntry>> {
     let parts: Vec<&str> = pattern.split(':').skip(1).collect();
     let (target, provider, name) = match parts[..] {
         [target] => (target, "*", "*"),
@@ -364,7 +369,7 @@ fn list_markers(machine: &Machine, pattern: &str, verbose: bool) -> Result<Vec<L
             let details: Vec<String> = args.map(|(at, arg)| format!("{} arg{at}", shown_type(arg))).collect();
             let wanted = matches(provider, &marker.provider) && matches(name, &marker.name);
             if wanted && seen.insert((shown.clone(), details.clone())) {
-                listed.push(Listed { name: shown, details });
+                listed.push(ListEntry { name: shown, details });
             }
         }
     }
@@ -401,7 +406,7 @@ fn operation(pattern: &str) -> Option<(&'static Api, &str)> {
     Some((Api::of(provider)?, operation))
 }
 
-fn list_operations(api: &'static Api, wanted: &str, verbose: bool) -> Result<Vec<Listed>> {
+fn list_operations(api: &'static Api, wanted: &str, verbose: bool) -> Result<Vec<ListEntry>> {
     let provider = api.provider;
     let found: Vec<_> = api
         .operations
@@ -414,7 +419,7 @@ fn list_operations(api: &'static Api, wanted: &str, verbose: bool) -> Result<Vec
             "no operation matches `{provider}:{wanted}`; `{provider}:*` lists all, `uprobe:{library}:{wanted}` functions"
         );
     }
-    let listed = |operation: &'static Operation| Listed {
+    let listed = |operation: &'static Operation| ListEntry {
         name: format!("{provider}:{}", operation.name),
         details: if verbose { description(operation) } else { Vec::new() },
     };
@@ -438,13 +443,13 @@ fn tracepoint(pattern: &str) -> Option<(&str, &str)> {
     Some((parts.next().unwrap_or("*"), parts.next().unwrap_or("*")))
 }
 
-fn list_tracepoints(machine: &Machine, category: &str, event: &str, verbose: bool) -> Result<Vec<Listed>> {
+fn list_tracepoints(machine: &Machine, category: &str, event: &str, verbose: bool) -> Result<Vec<ListEntry>> {
     let matches = |(c, e): &(String, String)| glob(category, c) && glob(event, e);
     let found: Vec<_> = machine.tracepoints().into_iter().filter(matches).collect();
     if found.is_empty() {
         bail!("no tracepoint matches `{category}:{event}`; only root may read tracefs");
     }
-    let listed = |(category, event): (String, String)| Listed {
+    let listed = |(category, event): (String, String)| ListEntry {
         details: if verbose { record(&category, &event) } else { Vec::new() },
         name: format!("tracepoint:{category}:{event}"),
     };
@@ -457,13 +462,13 @@ fn raw_tracepoint(pattern: &str) -> Option<&str> {
     ["rawtracepoint", "rt"].contains(&provider.to_lowercase().as_str()).then_some(event)
 }
 
-fn list_raw_tracepoints(machine: &Machine, wanted: &str, verbose: bool) -> Result<Vec<Listed>> {
+fn list_raw_tracepoints(machine: &Machine, wanted: &str, verbose: bool) -> Result<Vec<ListEntry>> {
     let found: Vec<String> =
         machine.raw_tracepoints().into_iter().filter(|event| glob(wanted, event)).collect();
     if found.is_empty() {
         bail!("no raw tracepoint matches `{wanted}`; `rawtracepoint:*` lists all, from the kernel's BTF");
     }
-    let listed = |event: String| Listed {
+    let listed = |event: String| ListEntry {
         details: if verbose { fields(machine.raw_tracepoint(&event)) } else { Vec::new() },
         name: format!("rawtracepoint:{event}"),
     };
@@ -529,7 +534,7 @@ impl Unknown {
     }
 
     /// Reports each reason once, after the list.
-    fn say(&self, messages: &Messages) {
+    fn report(&self, messages: &Messages) {
         for ((before, after), (count, paths)) in &self.0 {
             let functions = if *count == 1 { "function" } else { "functions" };
             let paths = listed(paths.iter().map(String::as_str), Unknown::NAMED);

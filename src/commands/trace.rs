@@ -107,7 +107,7 @@ fn check<'a>(
     let mut compilers: Vec<Compiler> = Vec::new();
     for script in scripts {
         let mut compiler = Compiler::new(script, machine, cli, messages);
-        let known = compilers.last().map_or_else(SessionState::default, Compiler::known);
+        let known = compilers.last().map_or_else(SessionState::default, Compiler::session_state);
         compiler.front(known)?;
         compilers.push(compiler);
     }
@@ -229,7 +229,7 @@ impl<'a> Job<'a> {
         watches.extend(outputs.watches().map_err(Failure::loading)?);
         watches.extend(self.ends().map_err(Failure::wrong)?);
         session.restart_clock();
-        self.say_whom(child.as_ref(), modules);
+        self.print_targets(child.as_ref(), modules);
         self.release(child.as_mut(), &extender)?;
         watches.extend(self.watches(child.as_mut(), &extender, &mut session));
         if !all.by_process.is_empty() {
@@ -258,18 +258,18 @@ impl<'a> Job<'a> {
         if let Some(exported) = &exported {
             exported.finish(&session);
         }
-        names.say_cut(self.messages);
-        exit_status::say_survivors(&ending, &session, &self.pids, self.messages);
+        names.report_cut_stacks(self.messages);
+        exit_status::report_survivors(&ending, &session, &self.pids, self.messages);
         let attached = session.attached();
         drop(session);
         let was_silent = sink.was_silent();
         let lost = sink.close(self.messages, &|| signals.is_waiting());
-        let knows_missing = !extender.may_miss_mappings() && child.as_ref().is_none_or(Child::is_watched);
-        let is_explained = scripts.say_missing(knows_missing)
-            | unmapped.say(&ending, child.as_ref(), &extender, self.messages);
+        let saw_all_mappings = !extender.may_miss_mappings() && child.as_ref().is_none_or(Child::is_watched);
+        let is_explained = scripts.report_missing(saw_all_mappings)
+            | unmapped.report(&ending, child.as_ref(), &extender, self.messages);
         let prints_maps = all.print_maps_on_exit && all.metrics.iter().all(|metric| !metric.declared);
         if was_silent && !is_explained && prints_maps {
-            exit_status::say_no_output(&ending, attached, self.messages);
+            exit_status::report_no_output(&ending, attached, self.messages);
         }
         let status = exit_status::status(&ending, child.map(|child| (child, &signals)), self.messages)?;
         Ok(if status == 0 && lost && self.cli.fail_on_loss { LOST } else { status })
@@ -277,20 +277,20 @@ impl<'a> Job<'a> {
 
     /// Opens all outputs, so that errors are reported before anything is traced.
     fn outputs(&self, manifest: &Manifest, recording: Option<Recording>) -> Result<Outputs, Failure> {
-        let hears_all = !self.cli.export.is_empty() || recording.is_some();
-        let flushing = if hears_all { export::flushing() } else { Vec::new() };
+        let sees_all_processes = !self.cli.export.is_empty() || recording.is_some();
+        let flushing = if sees_all_processes { export::flushing() } else { Vec::new() };
         let signals = StopSignals::install_without(&flushing)
             .context("cannot catch signals")
             .map_err(Failure::loading)?;
         let epoch = Epoch::new(&SystemClock);
-        let asked = recording.as_ref().map_or(&self.cli.export[..], |recording| &recording.exports);
-        let open = || self.sink(&epoch, manifest, asked, recording.is_some());
+        let requests = recording.as_ref().map_or(&self.cli.export[..], |recording| &recording.exports);
+        let open = || self.sink(&epoch, manifest, requests, recording.is_some());
         let mut sink = signals.while_opening(open).map_err(Failure::wrong)?;
         let live = recording.map(|recording| {
             sink.observe(recording.observer);
             (recording.live)(sink.summaries())
         });
-        self.say_where_metrics_go(manifest);
+        self.warn_of_unpublished_metrics(manifest);
         let servers = if self.cli.dry_run { Ok(Vec::new()) } else { metrics::bind(self.cli) };
         Ok(Outputs {
             signals,
@@ -335,10 +335,10 @@ impl<'a> Job<'a> {
     }
 
     /// Prints the traced processes and how the trace ends, unless the user has only given a command.
-    fn say_whom(&self, child: Option<&Child>, modules: &[CompiledScript]) {
+    fn print_targets(&self, child: Option<&Child>, modules: &[CompiledScript]) {
         let pids = &self.cli.pids;
-        let is_told = child.is_some() && pids.is_empty();
-        if is_told || does_nothing_more(modules) || self.cli.run() != lang::Run::Traces {
+        let is_obvious = child.is_some() && pids.is_empty();
+        if is_obvious || does_nothing_more(modules) || self.cli.run() != lang::Run::Traces {
             return;
         }
         let names: Vec<String> = pids.iter().map(|&pid| traced_processes::name(pid)).collect();
@@ -356,7 +356,7 @@ impl<'a> Job<'a> {
         let Some(child) = child else { return Ok(()) };
         child.release().map_err(Failure::wrong)?;
         if let Some(unwinder) = extender.unwinder() {
-            unwinder.look(child.pid());
+            unwinder.read_mappings(child.pid());
         }
         Ok(())
     }
@@ -366,23 +366,23 @@ impl<'a> Job<'a> {
         &self,
         epoch: &Epoch,
         manifest: &Manifest,
-        asked: &[ExportRequest],
+        requests: &[ExportRequest],
         recorded: bool,
     ) -> anyhow::Result<Exports> {
         let out: Box<dyn io::Write> = if recorded { Box::new(io::sink()) } else { Box::new(io::stdout()) };
         let inner = setup::sink(self.cli, out, Box::new(io::stderr()), self.cli.quiet || recorded)?;
         let argv = self.argv.as_deref().unwrap_or_default();
         let run = export::run(epoch, &manifest.scripts().join(" "), argv, &self.pids);
-        let asked = if self.cli.dry_run { &[][..] } else { asked };
-        Exports::open(asked, &self.cli.export_options(), &Arc::new(run), inner)
+        let requests = if self.cli.dry_run { &[][..] } else { requests };
+        Exports::open(requests, &self.cli.export_options(), &Arc::new(run), inner)
     }
 
     /// Prints the addresses of metrics, for scripts that print nothing themselves.
-    fn say_where_metrics_go(&self, manifest: &Manifest) {
+    fn warn_of_unpublished_metrics(&self, manifest: &Manifest) {
         let is_warning =
             |event: &Event| matches!(event.kind, EventKind::Message { what: Message::Warning, .. });
-        let tries = self.cli.run() != lang::Run::Traces;
-        let silent = !tries && !manifest.print_maps_on_exit && manifest.events.iter().all(is_warning);
+        let is_trial = self.cli.run() != lang::Run::Traces;
+        let silent = !is_trial && !manifest.print_maps_on_exit && manifest.events.iter().all(is_warning);
         if silent && !manifest.metrics.is_empty() && self.cli.export.is_empty() {
             self.messages.warning(
                 "this script prints nothing; to publish its metrics add `--export openmetrics=9464` for Prometheus, or \
@@ -484,7 +484,7 @@ impl<'a> Job<'a> {
         );
         if extender.unwinder().is_some() {
             match UnwindUpdater::new(extender) {
-                Ok(caretaker) => watches.push(Box::new(caretaker)),
+                Ok(updater) => watches.push(Box::new(updater)),
                 Err(error) => {
                     self.messages.warning(&format!("stacks of new processes go by frame pointers: {error}"))
                 }

@@ -48,32 +48,32 @@ pub struct Exports {
     /// Callback for every record, on the reader's thread.
     observer: Option<Observer>,
     /// Set by a signal handler to flush all exports.
-    flush_asked: Arc<AtomicBool>,
+    flush_requested: Arc<AtomicBool>,
     is_silent: bool,
 }
 
 impl Exports {
     /// Opens all requested exports. An error is reported before anything is traced.
     pub fn open(
-        asked: &[ExportRequest],
+        requests: &[ExportRequest],
         options: &Options,
         run: &Arc<Run>,
         inner: Box<dyn Sink>,
     ) -> Result<Exports> {
         let mut queues = Vec::new();
-        for wanted in asked {
-            let ExportRequest { kind, dest, .. } = wanted;
+        for request in requests {
+            let ExportRequest { kind, dest, .. } = request;
             if queues.iter().any(|queue: &Queue| queue.dest() == dest) {
                 bail!("--export: two exports go to `{dest}`");
             }
             let Some(open) = kind.open else { continue };
-            let queue = Queue::start(kind, open, options.destination(wanted), run.clone());
+            let queue = Queue::start(kind, open, options.destination(request), run.clone());
             queues.push(queue.with_context(|| format!("--export {}", kind.with(dest)))?);
         }
-        let flush_asked = Arc::default();
+        let flush_requested = Arc::default();
         let recorder = Recorder::new(run.clone());
         let (batch, ending, observer, is_silent) = (Vec::new(), false, None, true);
-        Ok(Exports { inner, recorder, queues, batch, ending, observer, flush_asked, is_silent })
+        Ok(Exports { inner, recorder, queues, batch, ending, observer, flush_requested, is_silent })
     }
 
     /// Sets a callback for every record.
@@ -83,7 +83,7 @@ impl Exports {
 
     /// A flag that, when set, flushes all exports at the next opportunity.
     pub fn flush_flag(&self) -> Arc<AtomicBool> {
-        self.flush_asked.clone()
+        self.flush_requested.clone()
     }
 
     /// Counters of each export.
@@ -123,8 +123,9 @@ impl Exports {
         let losses: Vec<String> = closed.iter().flat_map(|summary| summary.losses()).collect();
         losses.iter().for_each(|loss| messages.lost(loss));
         // A recording prints its own summary, with the files that can be viewed.
-        let told = closed.iter().filter(|summary| self.observer.is_none() || !summary.can_be_looked_at());
-        told.filter_map(|summary| summary.ended()).for_each(|ended| messages.note(&ended));
+        let summaries =
+            closed.iter().filter(|summary| self.observer.is_none() || !summary.can_be_looked_at());
+        summaries.filter_map(|summary| summary.report()).for_each(|report| messages.note(&report));
         !losses.is_empty()
     }
 }
@@ -163,7 +164,7 @@ impl Sink for Exports {
         // Printing does not wait until the exports have accepted the last records.
         let flushed = self.inner.flush();
         self.send();
-        if self.flush_asked.swap(false, Ordering::Relaxed) {
+        if self.flush_requested.swap(false, Ordering::Relaxed) {
             self.queues.iter().for_each(Queue::flush);
         }
         flushed

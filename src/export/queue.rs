@@ -67,7 +67,7 @@ impl Summary {
     }
 
     /// Report of the written or delivered records and their destination; `None` for standard output.
-    pub fn ended(&self) -> Option<String> {
+    pub fn report(&self) -> Option<String> {
         let to = self.what.split_once('=').map_or("its receiver", |(_, dest)| dest);
         if let Some(delivered) = self.dest.delivered() {
             let lost = self.lost().count + self.dropped();
@@ -136,7 +136,7 @@ impl Queue {
         };
         let thread = std::thread::Builder::new().name(format!("ct-{}", kind.name)).spawn(move || {
             // Marks the receiver as ended in any case, also after a panic, so that nothing waits for it.
-            let _ends = Ends(&receiver);
+            let _guard = EndGuard(&receiver);
             writer.run(&receiver);
         })?;
         Ok(Queue { kind, channel, thread, summary })
@@ -214,9 +214,9 @@ impl MetricsQueue {
 }
 
 /// Guard that marks the receiver as ended when it is dropped.
-struct Ends<'c>(&'c Channel);
+struct EndGuard<'c>(&'c Channel);
 
-impl Drop for Ends<'_> {
+impl Drop for EndGuard<'_> {
     fn drop(&mut self) {
         self.0.end();
     }
@@ -411,7 +411,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Ends the export after an error. Records that are not in the file count as dropped.
+    /// EndGuard the export after an error. Records that are not in the file count as dropped.
     fn fail(&mut self, error: &io::Error) {
         self.summary.fail(error.to_string());
         // Dropping the exporter writes its buffers once more.

@@ -26,11 +26,11 @@ pub struct FlushOn {
 impl FlushOn {
     /// Installs the handlers.
     pub fn signals(signals: &[i32], flag: Arc<AtomicBool>) -> io::Result<FlushOn> {
-        let (pipe, told) = UnixStream::pair()?;
+        let (pipe, sender) = UnixStream::pair()?;
         pipe.set_nonblocking(true)?;
-        told.set_nonblocking(true)?;
+        sender.set_nonblocking(true)?;
         for signal in signals {
-            signal_hook::low_level::pipe::register(*signal, told.try_clone()?)?;
+            signal_hook::low_level::pipe::register(*signal, sender.try_clone()?)?;
         }
         Ok(FlushOn { pipe, flag })
     }

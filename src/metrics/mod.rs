@@ -96,7 +96,7 @@ impl<'a> Collector<'a> {
     fn settled(&mut self, session: &Session, maps: Vec<u32>) -> io::Result<Vec<Snapshot>> {
         // Devices come first, since the labels of ended processes become final here.
         self.names.processes.learn_devices(devices::queried(session, self.names)?);
-        self.names.processes.look_again();
+        self.names.processes.find_ended();
         let snapshots: io::Result<Vec<_>> = maps.into_iter().map(|map| session.snapshot(map, 0, 0)).collect();
         let mut snapshots = snapshots?;
         for snapshot in &mut snapshots {

@@ -4,7 +4,7 @@
 //! `repl:7` is the seventh line of the session. Input without a clause (`#define`, `config`) applies to all later scripts. A clause
 //! that expands to several, such as an operation, keeps one number.
 
-use super::session::{AlreadyReported, Clause, Clauses, Repl};
+use super::session::{Clause, Clauses, Repl, ReportedError};
 use crate::script::{self, Script};
 use crate::trace::compiler::{Compiler, SourceClause};
 use crate::trace::unwind_updater::UnwindUpdater;
@@ -27,8 +27,8 @@ impl Clauses {
     pub fn typed(&self, repl: &Repl, session: &mut Session, text: &str) -> Result<()> {
         let before = self.typed.borrow().clone();
         let source = Source::new("repl", before.clone() + text);
-        let script = script::import(Script::alone(source, &[]), repl.cli, repl.messages)
-            .map_err(|_| AlreadyReported)?;
+        let script =
+            script::import(Script::alone(source, &[]), repl.cli, repl.messages).map_err(|_| ReportedError)?;
         let added = self.add(repl, session, script, before.len());
         let is_definition = added.as_ref().is_ok_and(|clauses| *clauses == 0);
         let mut typed = self.typed.borrow_mut();
@@ -44,11 +44,11 @@ impl Clauses {
     /// Attaches the part of a script from byte `from` on; returns its number of clauses.
     ///
     /// # Errors
-    /// The script is wrong (which was reported: [`AlreadyReported`]), or the kernel refuses it.
+    /// The script is wrong (which was reported: [`ReportedError`]), or the kernel refuses it.
     pub fn add(&self, repl: &Repl, session: &mut Session, script: Script, from: usize) -> Result<u32> {
         repl.machine.refresh();
         let mut compiler = Compiler::new(script, repl.machine, repl.cli, repl.messages);
-        compiler.front(repl.scripts.known()).map_err(|_| AlreadyReported)?;
+        compiler.front(repl.scripts.session_state()).map_err(|_| ReportedError)?;
         let own = compiler.source().files()[0].end;
         let written = compiler.written();
         if written.is_empty() {
@@ -90,9 +90,9 @@ impl Clauses {
     pub fn run_once(&self, repl: &Repl, session: &mut Session, statements: &str) -> Result<()> {
         let clause = format!("{}BEGIN {{\n{statements}\n}}", self.typed.borrow());
         let script = Script::alone(Source::new("repl", clause), &[]);
-        let script = script::import(script, repl.cli, repl.messages).map_err(|_| AlreadyReported)?;
+        let script = script::import(script, repl.cli, repl.messages).map_err(|_| ReportedError)?;
         let mut compiler = Compiler::new(script, repl.machine, repl.cli, repl.messages);
-        compiler.front(repl.scripts.known()).map_err(|_| AlreadyReported)?;
+        compiler.front(repl.scripts.session_state()).map_err(|_| ReportedError)?;
         self.scripts.set(self.scripts.get() + 1);
         repl.scripts.add(session, self.scripts.get(), compiler)?;
         repl.scripts.remove(session, self.scripts.get());
@@ -255,7 +255,7 @@ impl Repl<'_> {
         traced.extend(self.program.pid());
         self.extender.walk_stacks(maps).start_with(&traced);
         match UnwindUpdater::new(self.extender) {
-            Ok(caretaker) => self.joining.borrow_mut().push(Box::new(caretaker)),
+            Ok(updater) => self.joining.borrow_mut().push(Box::new(updater)),
             Err(error) => {
                 self.messages.warning(&format!("stacks of new processes go by frame pointers: {error}"))
             }

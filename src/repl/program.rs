@@ -106,7 +106,7 @@ impl Program {
             self.join(repl, Box::new(HeldMappings::new(mappings, repl.extender)));
         }
         child.release()?;
-        repl.extender.unwinder().inspect(|unwinder| unwinder.look(child.pid()));
+        repl.extender.unwinder().inspect(|unwinder| unwinder.read_mappings(child.pid()));
         let ended = EndWatch {
             repl: Rc::clone(repl),
             process: child.pidfd().try_clone_to_owned()?,
@@ -216,7 +216,7 @@ impl Repl<'_> {
             return Ok(());
         }
         let mut follower = Compiler::new(Script::empty("repl"), self.machine, self.cli, self.messages);
-        follower.front(self.scripts.known())?;
+        follower.front(self.scripts.session_state())?;
         self.scripts.add(session, FOLLOWER, follower).map(drop)
     }
 

@@ -22,7 +22,7 @@ const NOTHING: &str = "\x1b[A\n";
 /// Writer to the terminal; clones write to the same one.
 #[derive(Clone)]
 pub struct Screen {
-    said: SyncSender<Output>,
+    sender: SyncSender<Output>,
     shown: Arc<Mutex<Option<JoinHandle<()>>>>,
     /// Mode of the terminal before the session.
     mode: Termios,
@@ -40,15 +40,15 @@ impl Screen {
     /// Standard input is not a terminal.
     pub fn start(printer: impl ExternalPrinter + Send + 'static) -> io::Result<Screen> {
         let mode = tcgetattr(io::stdin())?;
-        let (said, receiver) = sync_channel(QUEUE);
+        let (sender, receiver) = sync_channel(QUEUE);
         let thread = std::thread::spawn(move || show(&receiver, printer));
-        Ok(Screen { said, shown: Arc::new(Mutex::new(Some(thread))), mode })
+        Ok(Screen { sender, shown: Arc::new(Mutex::new(Some(thread))), mode })
     }
 
     /// Waits until everything is shown, clears the prompt if the editor still shows one, and restores the
     /// terminal.
     pub fn end(&self) {
-        let _ = self.said.send(Output::End);
+        let _ = self.sender.send(Output::End);
         if let Some(thread) = self.shown.lock().unwrap_or_else(PoisonError::into_inner).take() {
             let _ = thread.join();
         }
@@ -62,7 +62,7 @@ impl Screen {
 
 impl Write for Screen {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.said.send(Output::Text(bytes.to_vec())).map_err(|_| io::ErrorKind::BrokenPipe)?;
+        self.sender.send(Output::Text(bytes.to_vec())).map_err(|_| io::ErrorKind::BrokenPipe)?;
         Ok(bytes.len())
     }
 
@@ -71,14 +71,14 @@ impl Write for Screen {
     }
 }
 
-fn show(said: &Receiver<Output>, mut printer: impl ExternalPrinter) {
+fn show(sender: &Receiver<Output>, mut printer: impl ExternalPrinter) {
     let mut waiting = Vec::new();
     loop {
         let patience = if waiting.is_empty() { Duration::MAX } else { PATIENCE };
-        let ended = match said.recv_timeout(patience) {
+        let ended = match sender.recv_timeout(patience) {
             Ok(Output::Text(text)) => {
                 waiting.extend(text);
-                gather(said, &mut waiting)
+                gather(sender, &mut waiting)
             }
             Err(RecvTimeoutError::Timeout) => {
                 print(&mut printer, std::mem::take(&mut waiting));
@@ -97,9 +97,9 @@ fn show(said: &Receiver<Output>, mut printer: impl ExternalPrinter) {
 }
 
 /// Takes further queued output; returns whether the end was reached.
-fn gather(said: &Receiver<Output>, waiting: &mut Vec<u8>) -> bool {
+fn gather(sender: &Receiver<Output>, waiting: &mut Vec<u8>) -> bool {
     while waiting.len() < BATCH {
-        match said.try_recv() {
+        match sender.try_recv() {
             Ok(Output::Text(text)) => waiting.extend(text),
             Ok(Output::End) => return true,
             Err(_) => break,
@@ -133,9 +133,9 @@ fn print(printer: &mut impl ExternalPrinter, text: Vec<u8>) {
 mod tests {
     use super::*;
 
-    struct Shown(Arc<Mutex<Vec<String>>>);
+    struct SharedPrinter(Arc<Mutex<Vec<String>>>);
 
-    impl ExternalPrinter for Shown {
+    impl ExternalPrinter for SharedPrinter {
         fn print(&mut self, text: String) -> rustyline::Result<()> {
             self.0.lock().unwrap().push(text);
             Ok(())
@@ -145,12 +145,12 @@ mod tests {
     #[test]
     fn a_line_in_pieces_is_shown_whole() {
         let shown = Arc::new(Mutex::new(Vec::new()));
-        let (said, receiver) = sync_channel(QUEUE);
+        let (sender, receiver) = sync_channel(QUEUE);
         for piece in ["one", " line\ntwo ", "lines\nan", "d a part"] {
-            said.send(Output::Text(piece.into())).unwrap();
+            sender.send(Output::Text(piece.into())).unwrap();
         }
-        said.send(Output::End).unwrap();
-        show(&receiver, Shown(Arc::clone(&shown)));
+        sender.send(Output::End).unwrap();
+        show(&receiver, SharedPrinter(Arc::clone(&shown)));
         let shown = shown.lock().unwrap();
         let lines: Vec<&String> = shown.iter().filter(|text| *text != NOTHING).collect();
         assert_eq!(shown.concat().replace(NOTHING, ""), "one line\ntwo lines\nand a part");
@@ -158,9 +158,9 @@ mod tests {
     }
 
     /// Imitates the editor: it can hold one text, and shows it in a thread, often late.
-    struct Late(SyncSender<String>);
+    struct DelayedPrinter(SyncSender<String>);
 
-    impl ExternalPrinter for Late {
+    impl ExternalPrinter for DelayedPrinter {
         fn print(&mut self, text: String) -> rustyline::Result<()> {
             self.0.send(text).expect("the thread lives");
             Ok(())
@@ -178,10 +178,10 @@ mod tests {
                 *showing.lock().unwrap() += &text;
             }
         });
-        let (said, receiver) = sync_channel(QUEUE);
-        said.send(Output::Text("@n: 1\n".into())).unwrap();
-        said.send(Output::End).unwrap();
-        show(&receiver, Late(given));
+        let (sender, receiver) = sync_channel(QUEUE);
+        sender.send(Output::Text("@n: 1\n".into())).unwrap();
+        sender.send(Output::End).unwrap();
+        show(&receiver, DelayedPrinter(given));
         assert!(shown.lock().unwrap().starts_with("@n: 1\n"), "not shown at the end");
     }
 }

@@ -23,8 +23,8 @@ use wire::Manifest;
 
 /// An error that was already reported.
 #[derive(Debug, thiserror::Error)]
-#[error("it was told")]
-pub struct AlreadyReported;
+#[error("already reported")]
+pub struct ReportedError;
 
 /// State of the session for its commands.
 pub struct Repl<'a> {
@@ -156,7 +156,7 @@ impl Repl<'_> {
 
     pub(super) fn fail(&self, error: &anyhow::Error) {
         self.failed.set(true);
-        if !error.is::<AlreadyReported>() {
+        if !error.is::<ReportedError>() {
             self.messages.error(error);
         }
     }

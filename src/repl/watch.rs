@@ -12,7 +12,7 @@ use std::time::Duration;
 /// Smallest timer value, for showing the map before the first period.
 const AT_ONCE: Duration = Duration::from_nanos(1);
 
-struct Live<'a> {
+struct MapWatch<'a> {
     repl: Rc<Repl<'a>>,
     map: u32,
     timer: Timer,
@@ -29,12 +29,12 @@ pub fn start(repl: &Rc<Repl>, map: u32, seconds: u32) -> Result<()> {
     repl.watching.set(number);
     repl.is_watching.set(true);
     let timer = Timer::new(AT_ONCE, Duration::from_secs(u64::from(seconds)))?;
-    let live = Live { repl: Rc::clone(repl), map, timer, number };
+    let live = MapWatch { repl: Rc::clone(repl), map, timer, number };
     repl.joining.borrow_mut().push(Box::new(live));
     Ok(())
 }
 
-impl Watch for Live<'_> {
+impl Watch for MapWatch<'_> {
     fn fd(&self) -> RawFd {
         self.timer.fd()
     }

@@ -73,7 +73,7 @@ impl MachineNames {
     }
 
     /// Records that a process has mapped a file; it may end before its mappings are read.
-    pub fn hear(&self, mapped: &MappingEvent) {
+    pub fn add_mapping(&self, mapped: &MappingEvent) {
         let MappedRange { start, end, offset } = mapped.range;
         let path = mapped.path.clone();
         self.symbols.borrow_mut().hear(mapped.pid, start..end, offset, mapped.inode.number, path);
@@ -87,7 +87,7 @@ impl MachineNames {
 
 impl MachineNames {
     /// Reports the printed stacks that end early.
-    pub fn say_cut(&self, messages: &Messages) {
+    pub fn report_cut_stacks(&self, messages: &Messages) {
         for (why, count) in self.cut.borrow().iter() {
             let (stacks, last) = if *count == 1 {
                 ("stack is", "its last frame")
@@ -103,9 +103,9 @@ impl MachineNames {
         if let Some(known) = self.kernels.borrow().get(&(what, number)) {
             return known.clone();
         }
-        let told = self.stacks.kernel_name(number as u64);
-        let told = told.map(|name| String::from_utf8_lossy(&name).into_owned());
-        let Some(name) = told.or_else(|| self.kernel_of_host(number)) else {
+        let name = self.stacks.kernel_name(number as u64);
+        let name = name.map(|name| String::from_utf8_lossy(&name).into_owned());
+        let Some(name) = name.or_else(|| self.kernel_of_host(number)) else {
             return format!("<kernel {number:#x}>");
         };
         let name = form(&name);

@@ -12,12 +12,12 @@ use std::collections::HashMap;
 /// Processes by id.
 #[derive(Default)]
 pub struct Processes {
-    known: RefCell<HashMap<u32, ProcessEntry>>,
+    entries: RefCell<HashMap<u32, ProcessEntry>>,
     /// Devices by process and number, as labels show them.
     devices: RefCell<HashMap<(u32, u32), Device>>,
     /// Devices that processes have queried since.
-    learnt: RefCell<HashMap<(u32, u32), Device>>,
-    /// True if [`Processes::look_again`] and [`Processes::forget_settled`] are called.
+    queried: RefCell<HashMap<(u32, u32), Device>>,
+    /// True if [`Processes::find_ended`] and [`Processes::forget_settled`] are called.
     tracked: Cell<bool>,
 }
 
@@ -34,7 +34,7 @@ impl Processes {
     }
 
     /// Records a new process that keys may contain soon, since it may end before they are read.
-    pub fn meet(&self, pid: u32) {
+    pub fn add(&self, pid: u32) {
         if self.tracked.get() {
             self.process(pid);
         }
@@ -42,12 +42,12 @@ impl Processes {
 
     /// Identity of a process.
     pub fn process(&self, pid: u32) -> Process {
-        self.known.borrow_mut().entry(pid).or_insert_with(|| look(pid)).process.clone()
+        self.entries.borrow_mut().entry(pid).or_insert_with(|| read(pid)).process.clone()
     }
 
     /// Finds ended processes. Maps that are read later contain all their values.
-    pub fn look_again(&self) {
-        for (pid, ProcessEntry { started, process }) in self.known.borrow_mut().iter_mut() {
+    pub fn find_ended(&self) {
+        for (pid, ProcessEntry { started, process }) in self.entries.borrow_mut().iter_mut() {
             let has_ended = match started {
                 Some(started) => process::started(*pid) != Some(*started),
                 None => process.life == Life::Ended,
@@ -60,25 +60,25 @@ impl Processes {
 
     /// Removes ended processes whose keys are deleted.
     pub fn forget_settled(&self) {
-        let mut known = self.known.borrow_mut();
-        known.retain(|_, known| known.process.life != Life::Settled);
-        self.devices.borrow_mut().retain(|(pid, _), _| known.contains_key(pid));
-        self.learnt.borrow_mut().retain(|(pid, _), _| known.contains_key(pid));
+        let mut entries = self.entries.borrow_mut();
+        entries.retain(|_, entries| entries.process.life != Life::Settled);
+        self.devices.borrow_mut().retain(|(pid, _), _| entries.contains_key(pid));
+        self.queried.borrow_mut().retain(|(pid, _), _| entries.contains_key(pid));
     }
 
     /// Identity of a device of a process. If it is unknown at the first query, it stays unknown.
     pub fn device(&self, pid: u32, number: u32) -> Device {
-        let learn = || self.learnt.borrow().get(&(pid, number)).cloned().unwrap_or_default();
+        let learn = || self.queried.borrow().get(&(pid, number)).cloned().unwrap_or_default();
         self.devices.borrow_mut().entry((pid, number)).or_insert_with(learn).clone()
     }
 
     /// Adds devices that processes have queried. Those of ended processes are kept as long as their keys.
-    pub fn learn_devices(&self, learnt: HashMap<(u32, u32), Device>) {
-        self.learnt.borrow_mut().extend(learnt);
+    pub fn learn_devices(&self, queried: HashMap<(u32, u32), Device>) {
+        self.queried.borrow_mut().extend(queried);
     }
 }
 
-fn look(pid: u32) -> ProcessEntry {
+fn read(pid: u32) -> ProcessEntry {
     let facts = process_facts::of(pid);
     let life = match process::started(pid) {
         // A process outside of our pid namespace is invisible although it runs.

@@ -37,7 +37,7 @@ pub struct Compiler<'a> {
     messages: &'a Messages,
     ast: ast::Script,
     /// Numbers of disabled clauses.
-    out: HashSet<u32>,
+    disabled: HashSet<u32>,
     /// True if it was attached before, so BEGIN has run.
     begun: bool,
     checked: Option<Checked>,
@@ -51,9 +51,9 @@ pub struct Compiler<'a> {
 impl<'a> Compiler<'a> {
     /// Creates the compiler; nothing is compiled yet.
     pub fn new(script: Script, machine: &'a Machine, cli: &'a Cli, messages: &'a Messages) -> Compiler<'a> {
-        let (ast, out, files) = (ast::Script::default(), HashSet::new(), HashSet::new());
+        let (ast, disabled, files) = (ast::Script::default(), HashSet::new(), HashSet::new());
         let (begun, checked, options, refused) = (false, None, None, Vec::new());
-        Compiler { script, machine, cli, messages, ast, out, begun, checked, files, refused, options }
+        Compiler { script, machine, cli, messages, ast, disabled, begun, checked, files, refused, options }
     }
 
     /// Text of the script and its imports.
@@ -72,7 +72,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// The state that the next script needs of this one and the previous ones, after checking.
-    pub fn known(&self) -> SessionState {
+    pub fn session_state(&self) -> SessionState {
         self.checked.as_ref().map(|checked| SessionState::of(&checked.program)).unwrap_or_default()
     }
 
@@ -105,7 +105,7 @@ impl<'a> Compiler<'a> {
         let mut diags = Diagnostics::default();
         let options = self.front_options(SessionState::default(), None);
         let dump = |ast: &ast::Script| {
-            if self.wants(Stage::Ast) {
+            if self.dumps(Stage::Ast) {
                 print!("{}", lang::syntax::print::dump(ast));
             }
         };
@@ -126,21 +126,21 @@ impl<'a> Compiler<'a> {
         self.begun = true;
         let others = (0..self.clauses().count() as u32)
             .filter(|clause| only.is_some_and(|only| !only.contains(clause)));
-        let out = self.out.clone();
-        self.out.extend(others);
+        let disabled = self.disabled.clone();
+        self.disabled.extend(others);
         let checked = self.check(known, Diagnostics::default());
-        self.out = out;
+        self.disabled = disabled;
         checked
     }
 
     /// Disables clauses; the others keep their numbers.
-    pub fn leave_out(&mut self, clauses: &[u32]) {
-        self.out.extend(clauses);
+    pub fn disable(&mut self, clauses: &[u32]) {
+        self.disabled.extend(clauses);
     }
 
     /// Enables clauses again.
-    pub fn take_in(&mut self, clauses: &[u32]) {
-        self.out.retain(|clause| !clauses.contains(clause));
+    pub fn enable(&mut self, clauses: &[u32]) {
+        self.disabled.retain(|clause| !clauses.contains(clause));
     }
 
     /// The script in which disabled clauses have no attach points.
@@ -151,8 +151,8 @@ impl<'a> Compiler<'a> {
             _ => None,
         });
         for (clause, number) in clauses.zip(0..) {
-            let is_out = self.out.contains(&number);
-            clause.probes.retain(|probe| !(is_out || self.begun && is_begin(probe)));
+            let is_disabled = self.disabled.contains(&number);
+            clause.probes.retain(|probe| !(is_disabled || self.begun && is_begin(probe)));
         }
         script
     }
@@ -165,25 +165,25 @@ impl<'a> Compiler<'a> {
             if self.script.is_embedded()
                 && let Some(pending) = needed.next()
             {
-                return Err(self.not_there(pending));
+                return Err(self.missing_library(pending));
             }
             needed.for_each(|pending| pending.refuse(self.machine, &mut diags));
         }
         self.messages.diagnostics(&diags, self.source());
         let checked = checked.filter(|_| !diags.has_errors()).ok_or_else(|| wrong(&diags))?;
         self.refuse_no_trials(&checked)?;
-        if self.wants(Stage::Hir) {
+        if self.dumps(Stage::Hir) {
             print!("{}", lang::hir::print::print(&checked.program));
         }
         self.files_taken();
-        self.say_pending(&checked);
+        self.report_pending(&checked);
         self.files = self.machine.files_taken().into_iter().map(|file| file.id).collect();
         self.checked = Some(checked);
         Ok(())
     }
 
     /// The error for a missing library of an embedded script, without a position in that script.
-    fn not_there(&self, pending: &lang::Pending) -> anyhow::Error {
+    fn missing_library(&self, pending: &lang::Pending) -> anyhow::Error {
         let (library, script) = (&pending.target, self.script.source.name.trim_end_matches(".ct"));
         let what = match library.as_str() {
             "libcuda" => "no NVIDIA driver library (libcuda.so.1)".to_owned(),
@@ -244,7 +244,7 @@ impl<'a> Compiler<'a> {
         probes.filter_map(|probe| Some(text(&probe.parts.first()?.node))).collect()
     }
 
-    fn wants(&self, stage: Stage) -> bool {
+    fn dumps(&self, stage: Stage) -> bool {
         self.cli.debug.contains(&stage) || self.cli.debug.contains(&Stage::All)
     }
 
@@ -259,19 +259,19 @@ impl<'a> Compiler<'a> {
         self.cli.check || self.cli.wait || !self.machine.scope().is_system_wide()
     }
 
-    fn say_pending(&self, checked: &Checked) {
-        let whom = if self.machine.scope().is_system_wide() { "a process" } else { "the program" };
+    fn report_pending(&self, checked: &Checked) {
+        let process = if self.machine.scope().is_system_wide() { "a process" } else { "the program" };
         for pending in &checked.pending {
             let meant = pending.meant(self.machine);
             let meant = meant.map_or(String::new(), |name| format!("; did you mean `{name}`?"));
             self.messages.note(&match pending.target.as_str() {
                 "*" => format!(
-                    "no file that is run has the function yet: waiting for {whom} to load one that has"
+                    "no file that is run has the function yet: waiting for {process} to load one that has"
                 ),
                 target if self.cli.check => {
                     format!("functions of `{target}` were not checked: it is not on this machine{meant}")
                 }
-                target => format!("waiting for {whom} to load `{target}`{meant}"),
+                target => format!("waiting for {process} to load `{target}`{meant}"),
             });
             self.messages
                 .detail(|| format!("looked for `{}` in {}", pending.target, pending.looked_in.join(", ")));
@@ -288,8 +288,13 @@ impl<'a> Compiler<'a> {
         if checked.program.probes.iter().any(is_there) {
             return Vec::new();
         }
-        let has_come = |target: &&str| self.refused.iter().any(|&file| self.machine.belongs(target, file));
-        checked.pending.iter().map(|pending| pending.target.as_str()).filter(|name| !has_come(name)).collect()
+        let was_refused = |target: &&str| self.refused.iter().any(|&file| self.machine.belongs(target, file));
+        checked
+            .pending
+            .iter()
+            .map(|pending| pending.target.as_str())
+            .filter(|name| !was_refused(name))
+            .collect()
     }
 
     /// Generates code for this kernel, optionally as a module of a running session. Only calls in the machine's
@@ -315,17 +320,17 @@ impl<'a> Compiler<'a> {
             pid_namespace: namespace.map(|namespace| (namespace.device, namespace.inode)),
             script: self.script.heading.clone(),
             base: base.cloned(),
-            sums: self.cli.export.iter().any(|asked| asked.kind.metrics),
+            sums: self.cli.export.iter().any(|request| request.kind.metrics),
             self_describing: self.cli.emit.is_some(),
             ..codegen::Options::new(*features, cpus())
         };
         let checked = self.checked.as_ref().ok_or_else(|| anyhow!("the script was not checked"))?;
-        for (stage, _) in STAGES.iter().filter(|(_, wanted)| self.wants(*wanted)) {
+        for (stage, _) in STAGES.iter().filter(|(_, named)| self.dumps(*named)) {
             print!("{}", codegen::dump(&checked.program, self.source(), &options, *stage)?);
         }
         let compiled = codegen::compile(&checked.program, self.source(), &options)?;
         self.refuse_returns_of_go(&compiled.manifest)?;
-        if self.wants(Stage::Manifest) {
+        if self.dumps(Stage::Manifest) {
             println!("{}", serde_json::to_string_pretty(&compiled.manifest)?);
         }
         self.options = Some(options);

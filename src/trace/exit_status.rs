@@ -94,7 +94,7 @@ fn outlive(mut child: Child, signals: &StopSignals) -> Result<u8, Failure> {
 }
 
 /// Reports that there is no output, because most likely no probe was hit.
-pub fn say_no_output(ending: &Ending, probes: usize, messages: &Messages) {
+pub fn report_no_output(ending: &Ending, probes: usize, messages: &Messages) {
     let is_complete = matches!(ending.reason, Reason::TargetsEnded | Reason::Signal(_));
     match probes {
         _ if !is_complete => {}
@@ -109,7 +109,7 @@ const NAMED: usize = 3;
 
 /// Reports children of traced processes that still run, as of a command that moves to the background. Processes of
 /// `-p` are excluded.
-pub fn say_survivors(ending: &Ending, session: &Session, pids: &[u32], messages: &Messages) {
+pub fn report_survivors(ending: &Ending, session: &Session, pids: &[u32], messages: &Messages) {
     if !matches!(ending.reason, Reason::TargetsEnded) || !process::sees_all_pids() {
         return;
     }

@@ -22,7 +22,7 @@ pub struct Extender<'a> {
     /// Printer of notes and warnings.
     pub messages: &'a Messages,
     /// Devices and inodes of files that were mapped during the run, as far as reported.
-    heard: RefCell<HashSet<(u64, u64)>>,
+    mapped: RefCell<HashSet<(u64, u64)>>,
     /// Names of the libraries among them that were probed.
     probed_late: RefCell<HashSet<String>>,
     /// True if some mappings were missed, or may have been.
@@ -41,14 +41,14 @@ impl<'a> Extender<'a> {
         messages: &'a Messages,
     ) -> Extender<'a> {
         let unwinder = unwinder.map(OnceCell::from).unwrap_or_default();
-        let (heard, probed_late, may_miss_mappings, overwritten) = Default::default();
+        let (mapped, probed_late, may_miss_mappings, overwritten) = Default::default();
         Extender {
             scripts,
             machine,
             names,
             unwinder,
             messages,
-            heard,
+            mapped,
             probed_late,
             may_miss_mappings,
             overwritten,
@@ -63,7 +63,7 @@ impl<'a> Extender<'a> {
 
     /// Whether a file that may be this one was mapped during the run.
     pub fn was_mapped(&self, file: &Identity) -> bool {
-        self.heard.borrow().iter().any(|&(device, inode)| file.may_be(device, inode))
+        self.mapped.borrow().iter().any(|&(device, inode)| file.may_be(device, inode))
     }
 
     /// Whether a library that was loaded during the run was probed as `target`: `libcuda`.
@@ -88,19 +88,19 @@ impl<'a> Extender<'a> {
         self.may_miss_mappings.set(true);
     }
 
-    /// See [`Scripts::leave_overwritten`].
-    pub fn leave_overwritten(&self, session: &mut Session, open: &Path, shown: &Path) -> bool {
-        let was_overwritten = self.scripts.leave_overwritten(session, open, shown);
+    /// See [`Scripts::detach_overwritten`].
+    pub fn detach_overwritten(&self, session: &mut Session, open: &Path, shown: &Path) -> bool {
+        let was_overwritten = self.scripts.detach_overwritten(session, open, shown);
         if was_overwritten {
             self.overwritten.update(|count| count + 1);
-            self.unwinder().inspect(|unwinder| unwinder.leave_overwritten(open));
+            self.unwinder().inspect(|unwinder| unwinder.detach_overwritten(open));
         }
         was_overwritten
     }
 
     /// Records that a file was mapped.
-    pub fn add_mapped(&self, identity: (u64, u64)) {
-        self.heard.borrow_mut().insert(identity);
+    pub fn record_mapping(&self, identity: (u64, u64)) {
+        self.mapped.borrow_mut().insert(identity);
     }
 
     /// Returns the owner of the unwind tables, if stacks are walked.

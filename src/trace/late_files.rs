@@ -55,8 +55,8 @@ impl<'a> HeldMappings<'a> {
     fn consider(&self, mapping: &Mapping, session: &mut Session) {
         let when = format!("about to be mapped by thread {}", mapping.tid);
         let (start, before) = (SystemClock.boot_ns(), session.attached());
-        self.extender.add_mapped(mapping.identity());
-        self.extender.leave_overwritten(session, &mapping.open, &mapping.shown);
+        self.extender.record_mapping(mapping.identity());
+        self.extender.detach_overwritten(session, &mapping.open, &mapping.shown);
         self.extender.scripts.extend(session, &mapping.open, &mapping.shown, &when);
         let more = session.attached().saturating_sub(before);
         if more > 0 {
@@ -71,8 +71,8 @@ impl<'a> HeldMappings<'a> {
     /// Examines a program that is about to run: it may have the CUDA runtime linked in, whatever its name is.
     fn consider_program(&self, program: &Mapping, session: &mut Session) {
         let when = format!("about to be executed by thread {}", program.tid);
-        self.extender.add_mapped(program.identity());
-        self.extender.leave_overwritten(session, &program.open, &program.shown);
+        self.extender.record_mapping(program.identity());
+        self.extender.detach_overwritten(session, &program.open, &program.shown);
         self.extender.scripts.extend_program(session, &program.open, &program.shown, &when);
     }
 
@@ -151,7 +151,7 @@ pub struct MappingReports<'a> {
     /// Number of overwritten files at the last report: such files must be examined again.
     seen_before: usize,
     /// True if the loss of reports was printed.
-    said_lost: bool,
+    reported_loss: bool,
 }
 
 impl<'a> MappingReports<'a> {
@@ -163,7 +163,7 @@ impl<'a> MappingReports<'a> {
             is_held: false,
             seen: HashSet::new(),
             seen_before: 0,
-            said_lost: false,
+            reported_loss: false,
         }
     }
 
@@ -173,19 +173,19 @@ impl<'a> MappingReports<'a> {
     }
 
     fn consider(&mut self, mapped: &MappingEvent, session: &mut Session) {
-        let any = self.hears_all();
+        let any = self.sees_all_processes();
         // A held program is handled when it is held, and other programs are not traced then.
         if self.is_held && !any && !session.is_traced(mapped.pid) {
             return;
         }
-        self.extender.add_mapped((mapped.inode.device, mapped.inode.number));
+        self.extender.record_mapping((mapped.inode.device, mapped.inode.number));
         if self.extender.scripts.may_probe(&mapped.path) {
-            self.extender.names.processes.meet(mapped.pid);
+            self.extender.names.processes.add(mapped.pid);
         }
         if any || session.is_traced(mapped.pid) {
-            self.extender.names.hear(mapped);
+            self.extender.names.add_mapping(mapped);
         }
-        self.see_code(mapped, session, any);
+        self.add_code(mapped, session, any);
         let overwritten = self.extender.overwritten.get();
         if std::mem::replace(&mut self.seen_before, overwritten) != overwritten {
             self.seen.clear();
@@ -259,15 +259,15 @@ fn open(mapped: &MappingEvent) -> std::io::Result<MappedFile> {
 
 impl MappingReports<'_> {
     /// Whether mappings of any process matter: all are traced, or the traced ones cannot be distinguished.
-    fn hears_all(&self) -> bool {
+    fn sees_all_processes(&self) -> bool {
         self.extender.machine.scope().is_system_wide() || !process::sees_all_pids()
     }
 
     /// Loads the unwind table of newly mapped code, if stacks are walked.
-    fn see_code(&self, mapped: &MappingEvent, session: &Session, any: bool) {
+    fn add_code(&self, mapped: &MappingEvent, session: &Session, any: bool) {
         let Some(unwinder) = self.extender.unwinder() else { return };
-        if unwinder.knows(mapped.pid) || !any && session.is_traced(mapped.pid) {
-            unwinder.see(mapped);
+        if unwinder.has_process(mapped.pid) || !any && session.is_traced(mapped.pid) {
+            unwinder.add_mapping(mapped);
             self.extender.names.outdate(mapped.pid);
         }
     }
@@ -282,7 +282,7 @@ impl Watch for MappingReports<'_> {
         for mapped in self.watch.read() {
             self.consider(&mapped, session);
         }
-        if self.watch.lost() > 0 && !self.is_held && !std::mem::replace(&mut self.said_lost, true) {
+        if self.watch.lost() > 0 && !self.is_held && !std::mem::replace(&mut self.reported_loss, true) {
             self.extender.miss_mappings();
             self.extender.messages.lost("too many library loads at once: some may not be traced");
         }

@@ -32,7 +32,7 @@ impl<'a> OverwriteWatch<'a> {
 
     fn leave(&self, written: &Written, session: &mut Session) {
         for (open, shown) in self.extender.scripts.watched.paths(written) {
-            if self.extender.leave_overwritten(session, &open, &shown) {
+            if self.extender.detach_overwritten(session, &open, &shown) {
                 self.extender.messages.note(&format!(
                     "{} was overwritten and its probes were taken out; processes that load it from now on are traced",
                     shown.display()

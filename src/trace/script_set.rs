@@ -47,7 +47,7 @@ impl<'a> Scripts<'a> {
         features: Features,
         link_pid: Option<u32>,
     ) -> Scripts<'a> {
-        let known = RefCell::new(first.known());
+        let known = RefCell::new(first.session_state());
         let first = AttachedScript { compiler: first, modules: vec![ModuleId::default()] };
         let attached = RefCell::new(BTreeMap::from([(0, first)]));
         let (untraced, watched) = Default::default();
@@ -55,7 +55,7 @@ impl<'a> Scripts<'a> {
     }
 
     /// The state that a further script needs.
-    pub fn known(&self) -> SessionState {
+    pub fn session_state(&self) -> SessionState {
         self.known.borrow().clone()
     }
 
@@ -65,7 +65,7 @@ impl<'a> Scripts<'a> {
     /// It is too large, or the kernel refuses it.
     pub fn add(&self, session: &mut Session, number: u32, mut compiler: Compiler<'a>) -> Result<Module> {
         let compiled = compiler.compile(&self.features, self.link_pid.is_some(), Some(session.manifest()))?;
-        let module = self.join(session, &compiled, compiler.known())?;
+        let module = self.join(session, &compiled, compiler.session_state())?;
         let attached = AttachedScript { compiler, modules: vec![module.id] };
         self.attached.borrow_mut().insert(number, attached);
         Ok(module)
@@ -82,7 +82,7 @@ impl<'a> Scripts<'a> {
         compiler: Compiler<'a>,
         compiled: &CompiledScript,
     ) -> Result<()> {
-        let module = self.join(session, compiled, compiler.known())?;
+        let module = self.join(session, compiled, compiler.session_state())?;
         self.attached.borrow_mut().insert(number, AttachedScript { compiler, modules: vec![module.id] });
         Ok(())
     }
@@ -108,7 +108,7 @@ impl<'a> Scripts<'a> {
     /// See [`Scripts::add`]. If the script does not fit the traced processes, nothing of it is attached.
     pub fn again(&self, session: &mut Session, number: u32) -> Result<()> {
         let Some(mut script) = self.remove(session, number) else { return Ok(()) };
-        let fits = script.again(self.known(), None);
+        let fits = script.again(self.session_state(), None);
         match fits {
             Ok(()) => self.add(session, number, script).map(drop),
             Err(error) => {
@@ -138,7 +138,7 @@ impl<'a> Scripts<'a> {
                 session.detach_part(ModulePart { module, clause: Some(clause) });
             }
         }
-        script.compiler.leave_out(clauses);
+        script.compiler.disable(clauses);
     }
 
     /// Enables clauses of a script again.
@@ -148,11 +148,11 @@ impl<'a> Scripts<'a> {
     pub fn resume(&self, session: &mut Session, number: u32, clauses: &[u32]) -> Result<()> {
         let mut attached = self.attached.borrow_mut();
         let Some(script) = attached.get_mut(&number) else { return Ok(()) };
-        script.compiler.take_in(clauses);
-        script.compiler.again(self.known(), Some(clauses))?;
+        script.compiler.enable(clauses);
+        script.compiler.again(self.session_state(), Some(clauses))?;
         let compiled =
             script.compiler.compile(&self.features, self.link_pid.is_some(), Some(session.manifest()))?;
-        let module = self.join(session, &compiled, script.compiler.known())?;
+        let module = self.join(session, &compiled, script.compiler.session_state())?;
         script.modules.push(module.id);
         Ok(())
     }
@@ -197,7 +197,7 @@ impl<'a> Scripts<'a> {
 
     /// Removes the probes from an overwritten file: they would be written into other code when it is mapped again.
     /// Afterwards the file counts as new. Returns whether it was overwritten.
-    pub fn leave_overwritten(&self, session: &mut Session, open: &Path, shown: &Path) -> bool {
+    pub fn detach_overwritten(&self, session: &mut Session, open: &Path, shown: &Path) -> bool {
         let overwritten = self.machine.overwritten(open);
         if let Some(file) = overwritten {
             session.detach_file(file.0).wait(OVERWRITTEN_PATIENCE);
@@ -222,8 +222,8 @@ impl<'a> Scripts<'a> {
     }
 
     /// Reports the libraries that were not loaded, if that is why nothing was traced; returns whether it is.
-    /// `knows`: all mappings of traced processes were reported.
-    pub fn say_missing(&self, knows: bool) -> bool {
+    /// `is_complete`: all mappings of traced processes were reported.
+    pub fn report_missing(&self, is_complete: bool) -> bool {
         let attached = self.attached.borrow();
         let mut missing: Vec<&str> =
             attached.values().flat_map(|script| script.compiler.waits_for()).collect();
@@ -238,7 +238,7 @@ impl<'a> Scripts<'a> {
                 ["*"] => "a file that has the function".to_owned(),
                 names => format!("`{}`", names.join("` or `")),
             };
-            let why = match knows {
+            let why = match is_complete {
                 true => format!(
                     "no traced process loaded {what}; does the program use CUDA, and did it get that far?"
                 ),
@@ -292,9 +292,9 @@ impl<'a> Scripts<'a> {
         compiler: &mut Compiler<'a>,
         file: FileId,
     ) -> Result<Option<Module>> {
-        let Some(compiled) = compiler.extend(file, session.manifest(), self.known())? else {
+        let Some(compiled) = compiler.extend(file, session.manifest(), self.session_state())? else {
             return Ok(None);
         };
-        self.join(session, &compiled, compiler.known()).map(Some)
+        self.join(session, &compiled, compiler.session_state()).map(Some)
     }
 }

@@ -42,7 +42,7 @@ impl<'a> UnmappedTargets<'a> {
     /// Reports at the end what was never mapped. A path in the script is always reported. Libraries that were
     /// searched by name are reported only if there is nothing else: a script with several targets does not expect
     /// all of them. Returns whether there was something to report.
-    pub fn say(
+    pub fn report(
         &self,
         ending: &Ending,
         child: Option<&Child>,
@@ -62,9 +62,9 @@ impl<'a> UnmappedTargets<'a> {
             .targets
             .iter()
             .partition(|(name, files)| files.iter().any(is_mapped) || extender.has_probed_late(name));
-        let is_told = |name: &str| mapped.is_empty() || name.contains('/');
+        let is_reported = |name: &str| mapped.is_empty() || name.contains('/');
         let names: Vec<&str> =
-            unmapped.iter().map(|(name, _)| name.as_str()).filter(|name| is_told(name)).collect();
+            unmapped.iter().map(|(name, _)| name.as_str()).filter(|name| is_reported(name)).collect();
         let listed = listed(names.iter().copied(), NAMED);
         match names.len() {
             0 => {}

@@ -35,7 +35,7 @@ impl<'a> UnwindUpdater<'a> {
     fn tick(&mut self, unwinder: &Unwinder<'_>) {
         for pid in unwinder.take_unknown() {
             self.extender.names.remember(pid);
-            unwinder.look(pid);
+            unwinder.read_mappings(pid);
         }
         unwinder.fill_finished();
         self.ticks += 1;

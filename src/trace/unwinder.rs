@@ -120,13 +120,13 @@ impl<'a> Unwinder<'a> {
     /// Reads the mappings of processes, and prints the time that it took.
     pub fn start_with(&self, pids: &[u32]) {
         let start = Instant::now();
-        pids.iter().for_each(|&pid| self.look(pid));
+        pids.iter().for_each(|&pid| self.read_mappings(pid));
         if !pids.is_empty() {
-            self.say_size(start.elapsed());
+            self.print_size(start.elapsed());
         }
     }
 
-    fn say_size(&self, took: Duration) {
+    fn print_size(&self, took: Duration) {
         let inner = self.inner.borrow();
         let files = inner.files.values().flatten().count();
         self.messages.detail(|| {
@@ -139,14 +139,14 @@ impl<'a> Unwinder<'a> {
     }
 
     /// Reads the current mappings of a process, and removes areas that no longer exist.
-    pub fn look(&self, pid: u32) {
-        if let Err(error) = self.inner.borrow_mut().look(pid, self.messages) {
+    pub fn read_mappings(&self, pid: u32) {
+        if let Err(error) = self.inner.borrow_mut().read_mappings(pid, self.messages) {
             self.messages.warning(&format!("stacks of process {pid} go by frame pointers: {error:#}"));
         }
     }
 
     /// Whether mappings of a process were read.
-    pub fn knows(&self, pid: u32) -> bool {
+    pub fn has_process(&self, pid: u32) -> bool {
         self.inner.borrow().processes.contains_key(&pid)
     }
 
@@ -156,10 +156,10 @@ impl<'a> Unwinder<'a> {
     }
 
     /// Prepares for a file that a waiting thread of a process will map: reads its table and, if the address is
-    /// known, adds the mapping. Otherwise [`Unwinder::see`] is called after the mapping.
+    /// known, adds the mapping. Otherwise [`Unwinder::add_mapping`] is called after the mapping.
     pub fn prepare(&self, pid: u32, mapping: &runtime::process::Mapping) {
         if !self.inner.borrow().runs_as_known(pid) {
-            self.look(pid);
+            self.read_mappings(pid);
         }
         match self.inner.borrow_mut().prepare(pid, mapping, self.messages) {
             Ok(()) => {}
@@ -172,17 +172,17 @@ impl<'a> Unwinder<'a> {
     }
 
     /// Removes the table of an overwritten file, which is read again when it is mapped.
-    pub fn leave_overwritten(&self, path: &Path) {
+    pub fn detach_overwritten(&self, path: &Path) {
         let key = host::untrusted_file::open(path).ok().and_then(|file| mapped_key(&file));
         key.inspect(|key| self.inner.borrow_mut().leave(key));
     }
 
     /// Handles a file that a process has mapped.
-    pub fn see(&self, mapped: &MappingEvent) {
-        let seen = self.inner.borrow_mut().see(mapped);
-        match seen {
+    pub fn add_mapping(&self, mapped: &MappingEvent) {
+        let added = self.inner.borrow_mut().add_known_file(mapped);
+        match added {
             Ok(true) => {}
-            Ok(false) => self.look(mapped.pid),
+            Ok(false) => self.read_mappings(mapped.pid),
             Err(error) => {
                 self.messages.warning(&format!("{}: no unwind table: {error:#}", mapped.path.display()))
             }
@@ -238,7 +238,7 @@ impl Inner {
     }
 
     /// Adds a mapping of a known file; false if all mappings of the process must be read.
-    fn see(&mut self, mapped: &MappingEvent) -> Result<bool> {
+    fn add_known_file(&mut self, mapped: &MappingEvent) -> Result<bool> {
         let (device, inode) = (mapped.inode.device, mapped.inode.number);
         let file = ((libc::major(device), libc::minor(device)), inode);
         let is_stale = self.processes.get(&mapped.pid).is_none_or(Process::is_stale);
@@ -256,7 +256,7 @@ impl Inner {
         known.is_some() && known == process::start_code(pid)
     }
 
-    fn look(&mut self, pid: u32, messages: &Messages) -> Result<()> {
+    fn read_mappings(&mut self, pid: u32, messages: &Messages) -> Result<()> {
         let mappings: Vec<Mapping> = executable(pid).collect();
         let now: BTreeMap<u64, Area> = mappings.iter().map(area).map(|area| (area.start, area)).collect();
         let before = self.processes.remove(&pid).unwrap_or_default().areas;
@@ -321,14 +321,14 @@ impl Inner {
         self.files.insert(key, Some(FileTable { table, segments: source.segments().clone() }));
         if source.len() > LARGE {
             messages.detail(|| format!("{shown}: unwind table is read in the background"));
-            self.add_behind(table, source, shown.to_owned());
+            self.add_in_background(table, source, shown.to_owned());
             return Ok(());
         }
         let finished = read(table, &source, shown.to_owned());
         self.fill(&finished)
     }
 
-    fn add_behind(&self, table: u32, source: Source, shown: String) {
+    fn add_in_background(&self, table: u32, source: Source, shown: String) {
         let finish = self.finish.clone();
         // Sending fails only after the end of the session.
         std::thread::spawn(move || drop(finish.send(read(table, &source, shown))));

@@ -54,7 +54,9 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     let recording = Recording {
         exports,
         observer: Box::new(move |record| _ = seen.borrow_mut().add(record)),
-        live: Box::new(move |summaries| Ok(Box::new(Live::new(shown, summaries, show)?) as Box<dyn Watch>)),
+        live: Box::new(move |summaries| {
+            Ok(Box::new(LiveLine::new(shown, summaries, show)?) as Box<dyn Watch>)
+        }),
     };
     let mut text = SCRIPT.to_owned();
     // Tracepoints require read access to tracefs; without it, calls are still recorded.
@@ -115,7 +117,7 @@ fn finish(tally: &summary::Summary, exports: &[ExportRequest], quiet: bool) {
     }
     let mut out = std::io::stderr().lock();
     let _ = writeln!(out, "\n{}", tally.short().trim_end());
-    for ExportRequest { kind, dest, .. } in exports.iter().filter(|asked| asked.dest != "-") {
+    for ExportRequest { kind, dest, .. } in exports.iter().filter(|request| request.dest != "-") {
         if let Some(look) = kind.look {
             let _ = writeln!(out, "recording     {dest}");
             let _ = writeln!(out, "look at it:   {}", look.replace("FILE", dest));
@@ -124,7 +126,7 @@ fn finish(tally: &summary::Summary, exports: &[ExportRequest], quiet: bool) {
 }
 
 /// The line that shows progress.
-struct Live {
+struct LiveLine {
     timer: Timer,
     tally: Rc<RefCell<summary::Summary>>,
     summaries: Vec<Arc<Summary>>,
@@ -133,10 +135,14 @@ struct Live {
     last: (Instant, u64),
 }
 
-impl Live {
-    fn new(tally: Rc<RefCell<summary::Summary>>, summaries: Vec<Arc<Summary>>, show: bool) -> Result<Live> {
+impl LiveLine {
+    fn new(
+        tally: Rc<RefCell<summary::Summary>>,
+        summaries: Vec<Arc<Summary>>,
+        show: bool,
+    ) -> Result<LiveLine> {
         let timer = Timer::new(TICK, TICK).context("cannot make a timer")?;
-        Ok(Live { timer, tally, summaries, show, start: Instant::now(), last: (Instant::now(), 0) })
+        Ok(LiveLine { timer, tally, summaries, show, start: Instant::now(), last: (Instant::now(), 0) })
     }
 
     fn line(&mut self, session: &Session) -> String {
@@ -156,7 +162,7 @@ impl Live {
     }
 }
 
-impl Watch for Live {
+impl Watch for LiveLine {
     fn fd(&self) -> RawFd {
         self.timer.fd()
     }
@@ -172,7 +178,7 @@ impl Watch for Live {
     }
 }
 
-impl Drop for Live {
+impl Drop for LiveLine {
     fn drop(&mut self) {
         if self.show {
             let _ = write!(std::io::stderr(), "\r\x1b[K");

@@ -48,30 +48,30 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8> {
         ..Reading::default()
     };
     let recording = read(&parts, &mut reading)?;
-    let Reading { report, page, mut made, failure, .. } = reading;
+    let Reading { report, page, mut conversions, failure, .. } = reading;
     if let Some(error) = failure {
         return Err(error);
     }
     let dropped = if let RecordingEnd::Whole { dropped } = recording.ended { dropped } else { 0 };
-    for Conversion { what, exporter, .. } in &mut made {
+    for Conversion { what, exporter, .. } in &mut conversions {
         exporter.finish(&End { dropped, goes_on: false }).with_context(|| what.clone())?;
     }
     if let (Some(page), Some(html)) = (&page, &page_path) {
         write_page(html, &page.html(&title, &recording, &report.summary))?;
     }
-    let losses: Vec<String> = made.iter().filter_map(Conversion::loss).collect();
+    let losses: Vec<String> = conversions.iter().filter_map(Conversion::loss).collect();
     losses.iter().for_each(|loss| messages.lost(loss));
-    let files: Vec<String> = made
+    let files: Vec<String> = conversions
         .iter()
-        .filter(|made| made.loss().is_none())
-        .map(|made| made.dest.text().to_owned())
+        .filter(|conversions| conversions.loss().is_none())
+        .map(|conversions| conversions.dest.text().to_owned())
         .chain(page_path.iter().map(|html| html.display().to_string()))
         .collect();
     let text = if let Some(name) = &cli.report.csv {
         report.csv(name)
     } else if cli.format == Format::Json {
         report.json(&title, &recording)
-    } else if cli.quiet || !made.is_empty() || page.is_some() {
+    } else if cli.quiet || !conversions.is_empty() || page.is_some() {
         // If another output is requested, no text is printed.
         String::new()
     } else {
@@ -184,7 +184,7 @@ struct Reading {
     page: Option<Page>,
     outputs: Vec<ExportRequest>,
     trace_per: Option<Per>,
-    made: Vec<Conversion>,
+    conversions: Vec<Conversion>,
     /// True after the first part; later parts belong to the same run.
     begun: bool,
     /// The first failure.
@@ -198,7 +198,7 @@ impl Reader for Reading {
         }
         self.report.timeline = Timeline::new(run.start_ns);
         match open_all(&self.outputs, self.trace_per.as_ref(), run) {
-            Ok(opened) => self.made = opened,
+            Ok(opened) => self.conversions = opened,
             Err(error) => self.failure = Some(error),
         }
     }
@@ -206,8 +206,8 @@ impl Reader for Reading {
     fn record(&mut self, record: Record) {
         self.report.add(&record);
         self.page.iter_mut().for_each(|page| page.add(&record));
-        for made in &mut self.made {
-            if let Err(error) = made.record(&record) {
+        for conversion in &mut self.conversions {
+            if let Err(error) = conversion.record(&record) {
                 self.failure.get_or_insert(error);
             }
         }
@@ -231,10 +231,10 @@ fn outputs(cli: &Cli) -> Vec<ExportRequest> {
 
 fn open_all(outputs: &[ExportRequest], per: Option<&Per>, run: &Run) -> Result<Vec<Conversion>> {
     let run = Arc::new(run.clone());
-    let open = |asked: &ExportRequest| {
-        let what = format!("{}={}", asked.kind.name, asked.dest);
-        let open = asked.kind.open.context("a recording that is over has no metrics to be asked for");
-        let dest = Destination::new(&asked.dest, None).of_a_recording().with_traces(per.cloned());
+    let open = |request: &ExportRequest| {
+        let what = format!("{}={}", request.kind.name, request.dest);
+        let open = request.kind.open.context("a recording has no metrics to be scraped");
+        let dest = Destination::new(&request.dest, None).of_a_recording().with_traces(per.cloned());
         let exporter = open.and_then(|open| open(&dest, &run)).with_context(|| what.clone())?;
         Ok(Conversion { what, dest, exporter })
     };
@@ -246,11 +246,11 @@ fn open_all(outputs: &[ExportRequest], per: Option<&Per>, run: &Run) -> Result<V
 struct Report {
     summary: Summary,
     timeline: Timeline,
-    slowest: Vec<Slow>,
+    slowest: Vec<SlowCall>,
 }
 
 /// A slow call.
-struct Slow {
+struct SlowCall {
     record: Record,
     /// Duration without nested calls, the sort key, so that a call and its enclosing call are not both listed.
     self_ns: u64,
@@ -270,7 +270,7 @@ impl Report {
         }
         if self.slowest.len() < SLOWEST || self.slowest.last().is_some_and(|last| self_ns > last.self_ns) {
             let at = self.slowest.partition_point(|known| known.self_ns >= self_ns);
-            self.slowest.insert(at, Slow { record: record.clone(), self_ns, around: None });
+            self.slowest.insert(at, SlowCall { record: record.clone(), self_ns, around: None });
             self.slowest.truncate(SLOWEST);
         }
     }
@@ -360,7 +360,7 @@ impl Report {
         let first = self.summary.window.map_or(0, |(first, _)| first);
         let mut out = String::from("\nSLOWEST CALLS (by their own time)\n");
         out += &format!("{:>12} {:>10}  {:<17} {:<28} DETAILS\n", "AT", "TOOK", "THREAD", "FUNCTION");
-        for Slow { record, around, .. } in &self.slowest {
+        for SlowCall { record, around, .. } in &self.slowest {
             let (Some(span), Some(thread)) = (record.span(), &record.thread) else { continue };
             let result = span.result.as_ref().filter(|_| span.status != report::export::Status::Ok);
             let result = result.map(|result| result.label());

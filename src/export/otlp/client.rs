@@ -242,7 +242,7 @@ async fn http_answer(
     if status.is_success() {
         return Ok(refused(signal, &body, encoding).unwrap_or_default());
     }
-    let reason = format!("HTTP {status}{}", said(&body));
+    let reason = format!("HTTP {status}{}", body_text(&body));
     let retried = [
         StatusCode::TOO_MANY_REQUESTS,
         StatusCode::BAD_GATEWAY,
@@ -267,7 +267,7 @@ fn retry_after(headers: &HeaderMap) -> Duration {
 }
 
 /// Printable text of a response, for a message.
-fn said(body: &[u8]) -> String {
+fn body_text(body: &[u8]) -> String {
     let text: String = String::from_utf8_lossy(body).chars().take(200).filter(|c| !c.is_control()).collect();
     if text.trim().is_empty() { String::new() } else { format!(": {}", text.trim()) }
 }
@@ -302,8 +302,10 @@ async fn grpc_answer(answer: Response<Incoming>, signal: otlp::Signal) -> Result
             Ok(refused(signal, message, otlp::Encoding::Protobuf).unwrap_or_default())
         }
         Some(code) => {
-            let reason =
-                format!("gRPC status {code}{}", said(field("grpc-message").unwrap_or_default().as_bytes()));
+            let reason = format!(
+                "gRPC status {code}{}",
+                body_text(field("grpc-message").unwrap_or_default().as_bytes())
+            );
             let pause = field("grpc-status-details-bin").and_then(|details| retry_info(&details));
             let again = RETRIED.contains(&code).then(|| pause.unwrap_or_default());
             Err(Failure { again: again.or(pause.filter(|_| code == RESOURCE_EXHAUSTED)), reason })

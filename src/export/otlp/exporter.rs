@@ -24,7 +24,7 @@ const DELAY: Duration = Duration::from_secs(1);
 
 /// Exporter of spans and metrics over OTLP; see the module documentation.
 pub struct Otlp {
-    way: Way,
+    transport: Transport,
     batch: Batch,
     /// Time of the first span in the batch.
     since: Option<Instant>,
@@ -32,18 +32,18 @@ pub struct Otlp {
     given: Attributes,
 }
 
-enum Way {
+enum Transport {
     Server(Outbox),
     File(Box<dyn Write + Send>),
     /// `OTEL_SDK_DISABLED`
     Disabled,
 }
 
-impl Way {
+impl Transport {
     fn encoding(&self, signal: Signal) -> Encoding {
         match self {
-            Way::Server(outbox) => outbox.encoding(signal),
-            Way::File(_) | Way::Disabled => Encoding::Json,
+            Transport::Server(outbox) => outbox.encoding(signal),
+            Transport::File(_) | Transport::Disabled => Encoding::Json,
         }
     }
 }
@@ -54,35 +54,35 @@ impl Way {
 /// The destination is invalid, or its file cannot be written.
 pub fn open(dest: &file::Destination, run: &Arc<Run>) -> Result<Box<dyn Exporter>> {
     let disabled = environment("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"));
-    let way = match Destination::new(dest.text(), &environment)? {
+    let transport = match Destination::new(dest.text(), &environment)? {
         _ if disabled => {
             dest.deliver(0);
             dest.remark("nothing was sent: OTEL_SDK_DISABLED is true".into());
-            Way::Disabled
+            Transport::Disabled
         }
-        Destination::File => Way::File(dest.create()?),
+        Destination::File => Transport::File(dest.create()?),
         Destination::Server { traces, metrics } => {
-            Way::Server(Outbox::start(dest.clone(), *traces, *metrics)?)
+            Transport::Server(Outbox::start(dest.clone(), *traces, *metrics)?)
         }
     };
     let mut given = destination::resource(&environment);
     // Process ids of a recording do not refer to running processes.
     let live = !dest.is_recorded();
     if live {
-        let named = |key: &str| given.iter().any(|(known, _)| known == key);
-        let host: Vec<_> = process::host().into_iter().filter(|(key, _)| !named(key)).collect();
+        let is_set = |key: &str| given.iter().any(|(known, _)| known == key);
+        let host: Vec<_> = process::host().into_iter().filter(|(key, _)| !is_set(key)).collect();
         given.extend(host);
     }
     let settings = Settings {
         given: given.clone(),
-        encoding: way.encoding(Signal::Traces),
+        encoding: transport.encoding(Signal::Traces),
         per: dest.trace_per().clone(),
         sampler: traces::sampler(&environment)?,
         parent: environment("TRACEPARENT").as_deref().and_then(Parent::parse),
         describe: live.then_some(process::describe),
     };
     let batch = Batch::new(run.clone(), settings);
-    Ok(Box::new(Otlp { way, batch, since: None, run: run.clone(), given }))
+    Ok(Box::new(Otlp { transport, batch, since: None, run: run.clone(), given }))
 }
 
 impl Otlp {
@@ -96,20 +96,20 @@ impl Otlp {
     }
 
     fn send(&mut self, request: Request) -> io::Result<()> {
-        match &mut self.way {
-            Way::File(file) => {
+        match &mut self.transport {
+            Transport::File(file) => {
                 file.write_all(&request.body)?;
                 file.write_all(b"\n")
             }
-            Way::Server(outbox) => outbox.send(request),
-            Way::Disabled => Ok(()),
+            Transport::Server(outbox) => outbox.send(request),
+            Transport::Disabled => Ok(()),
         }
     }
 }
 
 impl Exporter for Otlp {
     fn record(&mut self, record: &Record) -> io::Result<()> {
-        if matches!(self.way, Way::Disabled) {
+        if matches!(self.transport, Transport::Disabled) {
             return Ok(());
         }
         self.batch.add(record);
@@ -126,14 +126,14 @@ impl Exporter for Otlp {
     fn metrics(&mut self, families: &[Family], boot_ns: u64) -> io::Result<()> {
         let wall = |boot_ns| self.run.wall_ns(boot_ns).max(0) as u64;
         let period = metrics::Period { start_ns: wall(self.run.start_ns), end_ns: wall(boot_ns) };
-        let encoding = self.way.encoding(Signal::Metrics);
+        let encoding = self.transport.encoding(Signal::Metrics);
         self.send(metrics::request(families, period, &self.run, &self.given, encoding))?;
         self.flush()
     }
 
     fn pending(&self) -> u64 {
-        let on_their_way = if let Way::Server(outbox) = &self.way { outbox.pending() } else { 0 };
-        self.batch.len() + on_their_way
+        let in_flight = if let Transport::Server(outbox) = &self.transport { outbox.pending() } else { 0 };
+        self.batch.len() + in_flight
     }
 
     /// Ends traces that are over, including those of processes that make no more calls.
@@ -144,16 +144,16 @@ impl Exporter for Otlp {
 
     fn flush(&mut self) -> io::Result<()> {
         self.send_spans()?;
-        match &mut self.way {
-            Way::File(file) => file.flush(),
-            Way::Server(_) | Way::Disabled => Ok(()),
+        match &mut self.transport {
+            Transport::File(file) => file.flush(),
+            Transport::Server(_) | Transport::Disabled => Ok(()),
         }
     }
 
     fn finish(&mut self, _: &End) -> io::Result<()> {
         self.batch.end_traces(u64::MAX);
         self.flush()?;
-        if let Way::Server(outbox) = &mut self.way {
+        if let Transport::Server(outbox) = &mut self.transport {
             outbox.finish();
         }
         Ok(())

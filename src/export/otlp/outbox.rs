@@ -22,7 +22,7 @@ use tokio::task::JoinSet;
 /// Largest size of queued requests in bytes: about 400 000 spans, or twenty seconds at 20 000 spans per second.
 const BYTES: usize = 128 << 20;
 /// Number of concurrent requests.
-const AT_ONCE: usize = 8;
+const CONCURRENT: usize = 8;
 /// Time after which a request is given up during the run.
 const GIVE_UP: Duration = Duration::from_secs(300);
 /// Period of checks of the deadline.
@@ -147,7 +147,7 @@ impl OutboxState {
         if self.dest.is_recorded() { timeout } else { timeout.max(GIVE_UP) }
     }
 
-    async fn over(&self) {
+    async fn wait_for_end(&self) {
         while !self.is_over() {
             tokio::time::sleep(LOOK).await;
         }
@@ -162,7 +162,7 @@ impl OutboxState {
         let fails = |reason| self.dest.set_obstacle(Some(reason));
         let sent = tokio::select! {
             biased;
-            () = self.over() => {
+            () = self.wait_for_end() => {
                 let waited = || format!("no answer after {:.1?}", begun.elapsed());
                 SendOutcome::Failed(self.dest.obstacle().unwrap_or_else(waited))
             }
@@ -193,18 +193,18 @@ impl OutboxState {
 
 /// Sends requests until the queue is closed and all have completed.
 async fn send_all(mut queue: UnboundedReceiver<Request>, shared: Arc<OutboxState>) {
-    let mut on_their_way = JoinSet::new();
+    let mut in_flight = JoinSet::new();
     loop {
-        while on_their_way.len() >= AT_ONCE {
-            on_their_way.join_next().await;
+        while in_flight.len() >= CONCURRENT {
+            in_flight.join_next().await;
         }
         tokio::select! {
             request = queue.recv() => match request {
-                Some(request) => _ = on_their_way.spawn(shared.clone().deliver(request)),
+                Some(request) => _ = in_flight.spawn(shared.clone().deliver(request)),
                 None => break,
             },
-            Some(_) = on_their_way.join_next(), if !on_their_way.is_empty() => {}
+            Some(_) = in_flight.join_next(), if !in_flight.is_empty() => {}
         }
     }
-    while on_their_way.join_next().await.is_some() {}
+    while in_flight.join_next().await.is_some() {}
 }
