@@ -75,7 +75,7 @@ pub fn find(name: &str) -> Option<&'static Script> {
 pub fn has_option(name: &str) -> bool {
     let options = |script: &Script| {
         let source = Source::new(script.name, script.text);
-        let ast = lang::syntax::parse::parse(&source, &[], &mut Diagnostics::default());
+        let ast = lang::parse(&source, &[], &mut Diagnostics::default());
         ast.map_or(Vec::new(), |ast| options::known(&ast))
     };
     SCRIPTS.iter().flat_map(options).any(|option| option.name == name)

@@ -80,7 +80,7 @@ pub fn options(cli: &Cli) -> Vec<options::ScriptOption> {
     let options = |mut source: Source| {
         let mut diags = Diagnostics::default();
         import::load(&mut source, &Disk(cli), &mut diags);
-        lang::syntax::parse::parse(&source, &[], &mut diags).map_or(Vec::new(), |ast| options::known(&ast))
+        lang::parse(&source, &[], &mut diags).map_or(Vec::new(), |ast| options::known(&ast))
     };
     named.chain(typed).flat_map(options).collect()
 }
@@ -365,7 +365,7 @@ pub fn check_given(scripts: &[Script], cli: &Cli, messages: &Messages) -> Result
     }
     let (mut known, mut clauses) = (Vec::new(), 0);
     for script in scripts {
-        let parsed = lang::syntax::parse::parse(&script.source, &script.params, &mut Diagnostics::default());
+        let parsed = lang::parse(&script.source, &script.params, &mut Diagnostics::default());
         let Some(ast) = parsed else { return Ok(()) };
         known.extend(options::known(&ast));
         clauses += ast.items.iter().filter(|item| matches!(item, Item::Clause(_))).count();

@@ -3,7 +3,8 @@
 use crate::cli::Cli;
 use crate::console::Messages;
 use anyhow::{Context, Result, bail};
-use lang::syntax::format::{Failure, format};
+use lang::format;
+use lang::syntax::format::Failure;
 use lang::{Diagnostics, Source};
 use std::io::{Read, Write};
 

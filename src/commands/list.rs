@@ -106,7 +106,7 @@ fn list_script(cli: &Cli, machine: &Machine) -> Result<u8> {
     };
     let script = script::import(script, cli, &messages)?;
     let mut diags = Diagnostics::default();
-    let mut parsed = lang::syntax::parse::parse(&script.source, &script.params, &mut diags);
+    let mut parsed = lang::parse(&script.source, &script.params, &mut diags);
     if let Some(ast) = &mut parsed {
         options::expand(ast, &cli.given, &mut diags);
     }

@@ -37,7 +37,7 @@ pub fn of_embedded(embedded: &bundled::Script, messages: &Messages) -> Result<St
 
 fn of_script(script: &Script, word: &str, messages: &Messages) -> Result<String> {
     let mut diags = Diagnostics::default();
-    let Some(ast) = lang::syntax::parse::parse(&script.source, &script.params, &mut diags) else {
+    let Some(ast) = lang::parse(&script.source, &script.params, &mut diags) else {
         messages.diagnostics(&diags, &script.source);
         bail!("the script cannot be read");
     };

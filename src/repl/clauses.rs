@@ -276,7 +276,7 @@ impl Clause {
 
 /// A formatted clause, without the indentation of the prompt.
 fn formatted(clause: &str) -> String {
-    let text = lang::syntax::format::format(&Source::new("repl", clause), &mut Diagnostics::default());
+    let text = lang::format(&Source::new("repl", clause), &mut Diagnostics::default());
     text.map_or_else(|_| clause.to_owned(), |text| text.trim_end().to_owned())
 }
 

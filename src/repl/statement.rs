@@ -47,7 +47,7 @@ pub fn of(text: &str, defined: &str) -> Option<Statement> {
 }
 
 fn parsed(text: &str) -> Option<Script> {
-    lang::syntax::parse::parse(&Source::new("repl", text), &[], &mut Diagnostics::default())
+    lang::parse(&Source::new("repl", text), &[], &mut Diagnostics::default())
 }
 
 /// Whether an expression is entered for its value.

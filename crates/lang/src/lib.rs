@@ -24,7 +24,8 @@ pub use diagnostics::{Diagnostic, Diagnostics, Severity};
 pub use resolve::setting::{Pending, Run};
 pub use source::span::{Source, Span, Spanned};
 
-use syntax::{ast, parse};
+use builtins::table;
+use syntax::{ast, format, parse};
 
 /// Compiles a script to a checked program. `None` if it has errors; all diagnostics are in `diags`.
 ///
@@ -48,11 +49,24 @@ pub fn expand(
     parsed: impl FnOnce(&ast::Script),
     diags: &mut Diagnostics,
 ) -> Option<ast::Script> {
-    let script = parse::parse_form(src, &options.params, diags)?;
+    let script = parse::parse_form(src, &options.params, table::arity, diags)?;
     parsed(&script);
-    let mut script = expand::expand(script, &options.given, diags);
+    let mut script = expand::expand(script, &options.given, table::arity, diags);
     if let Some(prefix) = &options.map_prefix {
         expand::map_prefix::maps(&mut script, prefix);
     }
     Some(script)
+}
+
+/// Parses a script; `params` are the values of `$1`, `$2` ... `None` if there were errors.
+pub fn parse(src: &Source, params: &[String], diags: &mut Diagnostics) -> Option<ast::Script> {
+    parse::parse(src, params, table::arity, diags)
+}
+
+/// Formats a script; errors are added to `diags`.
+///
+/// # Errors
+/// The script cannot be parsed, or not be formatted without a change of meaning.
+pub fn format(src: &Source, diags: &mut Diagnostics) -> Result<String, format::Failure> {
+    format::format(src, table::arity, diags)
 }

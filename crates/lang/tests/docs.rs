@@ -33,7 +33,6 @@ use lang::check::config;
 use lang::diagnostics::{Diagnostic, codes, render};
 use lang::limits;
 use lang::resolve::providers;
-use lang::syntax::parse;
 use lang::{Diagnostics, Options, Run, Severity, Source, compile};
 
 /// Names in scripts, path, known library, exported functions and their version.
@@ -299,7 +298,7 @@ fn scripts_survive_printing() {
     for example in examples().iter().filter(|example| !example.is("refused")) {
         let reparsed = |text: &str| {
             let mut diags = Diagnostics::default();
-            let script = parse::parse(&Source::new("stdin", text), example.after("params"), &mut diags);
+            let script = lang::parse(&Source::new("stdin", text), example.after("params"), &mut diags);
             script.unwrap_or_else(|| panic!("{}: {text}: {:?}", example.place(), diags.list))
         };
         let printed = lang::syntax::print::print(&reparsed(&example.script));

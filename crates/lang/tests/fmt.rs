@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use lang::syntax::{format, parse};
+use lang::syntax::format;
 use lang::{Diagnostics, Source};
 
 fn root() -> PathBuf {
@@ -20,7 +20,7 @@ fn files(folder: &str, end: &str) -> Vec<PathBuf> {
 }
 
 fn formatted(script: &str) -> Result<String, format::Failure> {
-    format::format(&Source::new("t.ct", script), &mut Diagnostics::default())
+    lang::format(&Source::new("t.ct", script), &mut Diagnostics::default())
 }
 
 #[test]
@@ -69,7 +69,7 @@ fn comments(script: &str) -> Vec<&str> {
 /// Asserts that formatting a valid script is idempotent.
 fn check(script: &str) -> bool {
     let params = vec!["1".to_string(); 64];
-    if parse::parse(&Source::new("t.ct", script), &params, &mut Diagnostics::default()).is_none() {
+    if lang::parse(&Source::new("t.ct", script), &params, &mut Diagnostics::default()).is_none() {
         return false;
     }
     let once = formatted(script).unwrap_or_else(|failure| panic!("{failure:?}\n{script}"));
@@ -103,6 +103,6 @@ fn blanks_do_not_matter() {
 #[test]
 fn mistakes_are_reported() {
     let mut diags = Diagnostics::default();
-    let result = format::format(&Source::new("t.ct", "BEGIN { $x = ; }"), &mut diags);
+    let result = lang::format(&Source::new("t.ct", "BEGIN { $x = ; }"), &mut diags);
     assert_eq!((result, diags.list[0].code), (Err(format::Failure::Wrong), "E0001"));
 }

@@ -9,7 +9,6 @@ mod common;
 use common::Machine;
 use lang::builtins::table::{BUILTINS, Kind as Builtin};
 use lang::diagnostics::render;
-use lang::syntax::format;
 use lang::{Diagnostics, Options, Source};
 use nix::time::{ClockId, clock_gettime};
 
@@ -330,7 +329,7 @@ fn compile_time(text: &str) -> f64 {
 
 fn format_time(text: &str) -> f64 {
     let start = clock();
-    let _ = format::format(&Source::new("t.ct", text), &mut Diagnostics::default());
+    let _ = lang::format(&Source::new("t.ct", text), &mut Diagnostics::default());
     clock() - start
 }
 

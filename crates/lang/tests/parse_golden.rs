@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use lang::diagnostics::render;
-use lang::syntax::{parse, print};
+use lang::syntax::print;
 use lang::{Diagnostics, Source};
 
 #[test]
@@ -29,7 +29,7 @@ fn shown(text: &str) -> String {
 fn stage(name: &str, script: &str) -> String {
     let source = Source::new("t.ct", script);
     let mut diags = Diagnostics::default();
-    let ast = parse::parse(&source, &[], &mut diags);
+    let ast = lang::parse(&source, &[], &mut diags);
     let findings = render::render(&diags.list, &source, false);
     match (name, ast) {
         ("errors", _) => findings,

@@ -4,7 +4,6 @@
 use std::path::Path;
 
 use lang::diagnostics::codes;
-use lang::syntax::{format, parse};
 use lang::{Diagnostics, Source};
 
 /// Deterministic pseudo-random numbers.
@@ -109,7 +108,7 @@ fn damaged(script: &str, numbers: &mut Numbers) -> String {
 fn read(text: &str) {
     let mut diags = Diagnostics::default();
     let source = Source::new("t.ct", text);
-    let script = parse::parse(&source, &[], &mut diags);
+    let script = lang::parse(&source, &[], &mut diags);
     assert_eq!(script.is_none(), diags.has_errors(), "{text}");
     for diag in &diags.list {
         let (start, end) = (diag.span.start as usize, diag.span.end as usize);
@@ -143,7 +142,7 @@ fn any_bytes_are_read_or_refused() {
 #[test]
 fn what_is_formatted_after_damage_is_formatted_once_and_for_all() {
     let mut numbers = Numbers(0x0dd0_5eed_cafe_f00d);
-    let format = |text: &str| format::format(&Source::new("t.ct", text), &mut Diagnostics::default());
+    let format = |text: &str| lang::format(&Source::new("t.ct", text), &mut Diagnostics::default());
     let mut formatted = 0;
     for script in corpus() {
         let text = damaged(&script, &mut numbers);
@@ -161,7 +160,7 @@ fn many_mistakes_are_found_in_one_clause_and_no_more_than_they_are() {
         let text =
             format!("BEGIN {{\n{}}}\nEND {{ print(1); }}", "    $x = ;\n    print(2);\n".repeat(count));
         let mut diags = Diagnostics::default();
-        parse::parse(&Source::new("t.ct", text.as_str()), &[], &mut diags);
+        lang::parse(&Source::new("t.ct", text.as_str()), &[], &mut diags);
         assert_eq!(diags.list.len(), count, "{text}");
     }
 }
@@ -170,7 +169,7 @@ fn many_mistakes_are_found_in_one_clause_and_no_more_than_they_are() {
 fn what_stands_behind_many_broken_clauses_is_read() {
     let text = "BEGIN { $x = ; }\n".repeat(60) + "END { printf(\"); }\n";
     let mut diags = Diagnostics::default();
-    parse::parse(&Source::new("t.ct", text.as_str()), &[], &mut diags);
+    lang::parse(&Source::new("t.ct", text.as_str()), &[], &mut diags);
     assert_eq!(diags.list.len(), 61);
     assert_eq!(diags.list.last().map(|last| last.code), Some("E0002"));
 }

@@ -173,69 +173,6 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     all().map(|(name, _)| name)
 }
 
-/// Headers of C, by the directory or the whole name, whose constants and types are here, in `posix`, or none that scripts use.
-const C_HEADERS: &[&str] = &[
-    "errno.h",
-    "signal.h",
-    "stdint.h",
-    "inttypes.h",
-    "stddef.h",
-    "stdbool.h",
-    "stdlib.h",
-    "stdio.h",
-    "string.h",
-    "fcntl.h",
-    "unistd.h",
-    "sched.h",
-    "syscall.h",
-    "time.h",
-    "limits.h",
-    "socket.h",
-    "sys/",
-    "netinet/",
-    "arpa/",
-];
-
-/// Directories of the kernel's headers: its types are in its BTF.
-const KERNEL_HEADERS: &[&str] = &[
-    "linux/",
-    "uapi/",
-    "asm/",
-    "asm-generic/",
-    "net/",
-    "trace/",
-    "scsi/",
-    "drm/",
-    "rdma/",
-    "sound/",
-    "kvm/",
-    "vdso/",
-    "xen/",
-    "../",
-    "vmlinux.h",
-    "bpf/",
-];
-
-/// Whether what a header defines is known without it.
-pub fn has_header(path: &str) -> bool {
-    let known = C_HEADERS.iter().chain(KERNEL_HEADERS);
-    is_cuda_header(path)
-        || known.into_iter().any(|known| path == *known || known.ends_with('/') && path.starts_with(known))
-}
-
-/// Headers whose types the CUDA tables have.
-fn is_cuda_header(path: &str) -> bool {
-    const STEMS: &[&str] = &[
-        "cuda", "cudnn", "cublas", "cufft", "curand", "cusparse", "cusolver", "nccl", "nvrtc", "nvml",
-        "nvtx", "cupti",
-    ];
-    const OTHERS: &[&str] =
-        &["driver_types.h", "vector_types.h", "builtin_types.h", "device_types.h", "library_types.h"];
-    let file = path.rsplit('/').next().unwrap_or(path);
-    let lower = file.to_ascii_lowercase();
-    OTHERS.contains(&file) || STEMS.iter().any(|stem| lower.starts_with(stem))
-}
-
 fn all() -> impl Iterator<Item = (&'static str, i64)> {
     NUMBERS.iter().chain(OF_ARCHITECTURE).copied()
 }
@@ -257,13 +194,5 @@ mod tests {
     fn a_name_is_there_once() {
         let names: std::collections::HashSet<&str> = names().collect();
         assert_eq!(names.len(), NUMBERS.len() + OF_ARCHITECTURE.len());
-    }
-
-    #[test]
-    fn headers_of_the_kernel_and_of_c_are_known() {
-        for known in ["linux/sched.h", "net/sock.h", "cuda.h", "sys/socket.h", "errno.h"] {
-            assert!(has_header(known), "{known}");
-        }
-        assert!(!has_header("zlib.h"));
     }
 }

@@ -1102,9 +1102,9 @@ pub fn find(name: &str) -> Option<&'static Builtin> {
     BUILTINS.iter().find(|builtin| builtin.name == name)
 }
 
-/// bpftrace's own names for what its standard library wraps: `__builtin_pid` is `pid`.
-pub fn without_prefix(name: &str) -> &str {
-    name.strip_prefix("__builtin_").filter(|name| find(name).is_some()).unwrap_or(name)
+/// The fewest and most arguments of a built-in.
+pub fn arity(name: &str) -> Option<(usize, usize)> {
+    find(name).map(|builtin| builtin.arity)
 }
 
 /// What others have and this language has not: name, and what to do.

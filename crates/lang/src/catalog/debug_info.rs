@@ -5,7 +5,7 @@
 //!
 //! Not here: reading DWARF (`host`), types of the script (`check::types`), locations of arguments (`types::passing`).
 
-use crate::catalog::FileId;
+use crate::catalog::file_id::FileId;
 
 /// A type of a file, by the catalog's number. A type may have several numbers, since each unit of a program
 /// declares its own.

@@ -2,17 +2,13 @@
 //! from literals. Paths in answers are opaque to the language.
 
 pub mod debug_info;
+mod file_id;
+
+pub use file_id::{FileId, KERNEL};
 
 use std::sync::Arc;
 
 use crate::catalog::debug_info::{Absent, TypeId};
-
-/// A file that can be probed, as an index into the catalog's own list.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct FileId(pub u32);
-
-/// Pseudo file of the kernel, whose BTF types are presented like those of a file.
-pub const KERNEL: FileId = FileId(u32::MAX);
 
 /// A file of a target.
 #[derive(Clone, Debug, PartialEq)]

@@ -389,9 +389,9 @@ fn known_to_the_checker(e: &mut Expr) {
 mod tests {
     use super::*;
     use crate::diagnostics::Diagnostics;
+    use crate::parse;
     use crate::source::span::{Source, Span, Spanned};
     use crate::syntax::ast::SpecPart;
-    use crate::syntax::parse::parse;
 
     /// The functions that a script listens to besides its own.
     fn listened(script: &str) -> Vec<String> {

@@ -54,7 +54,7 @@ pub fn load(src: &mut Source, files: &dyn Files, diags: &mut Diagnostics) {
 
 /// The imports of one file; a file with mistakes has none, and the parser will say why.
 fn imports(src: &Source, file: usize) -> Vec<Name> {
-    let items = parse_file(src, file, &[], &mut Diagnostics::default());
+    let items = parse_file(src, file, &[], |_| None, &mut Diagnostics::default());
     let name = |item| match item {
         Item::Import(path) => Some(path),
         _ => None,
@@ -94,7 +94,6 @@ fn add(
 mod tests {
     use super::*;
     use crate::diagnostics::render;
-    use crate::syntax::parse;
 
     struct Literal(&'static [(&'static str, &'static str)]);
 
@@ -109,7 +108,7 @@ mod tests {
         let mut src = Source::new("main.ct", main);
         let mut diags = Diagnostics::default();
         load(&mut src, &Literal(files), &mut diags);
-        let items = parse::parse(&src, &[], &mut diags).map(|script| script.items.len());
+        let items = crate::parse(&src, &[], &mut diags).map(|script| script.items.len());
         (items, render::render(&diags.list, &src, false))
     }
 

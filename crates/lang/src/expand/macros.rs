@@ -12,11 +12,11 @@
 
 use std::collections::HashMap;
 
-use crate::builtins::table;
 use crate::diagnostics::Diagnostics;
 use crate::diagnostics::wording::listed;
 use crate::limits::MAX_DEPTH;
 use crate::source::span::Span;
+use crate::syntax::FindBuiltin;
 use crate::syntax::ast::{
     Block, Expr, ExprKind, Item, Macro, MacroParam, Name, Script, Stmt, StmtKind, TypeName,
 };
@@ -32,9 +32,9 @@ const MOST_EXPANSIONS: u32 = 10_000;
 const MOST_NODES: usize = 1_000_000;
 
 /// Replaces all calls of macros, and takes the macros out.
-pub(crate) fn expand(script: &mut Script, diags: &mut Diagnostics) {
+pub(crate) fn expand(script: &mut Script, builtins: FindBuiltin, diags: &mut Diagnostics) {
     let macros = definitions(script, diags);
-    let mut expander = Expander { macros: &macros, active: Vec::new(), count: 0, nodes: 0, diags };
+    let mut expander = Expander { macros: &macros, builtins, active: Vec::new(), count: 0, nodes: 0, diags };
     visit::script(script, &mut expander);
     visit::script(script, &mut Valueless { diags });
 }
@@ -79,6 +79,7 @@ fn signature(def: &Macro) -> String {
 
 struct Expander<'m, 'd> {
     macros: &'m Macros,
+    builtins: FindBuiltin,
     /// Macros that are being expanded.
     active: Vec<&'m str>,
     count: u32,
@@ -124,7 +125,7 @@ impl<'m> Expander<'m, '_> {
         let asked = |def: &&Macro| def.params.iter().filter(|p| !matches!(p, MacroParam::Expr(_))).count();
         let Some(def) = fitting.max_by_key(asked) else {
             // A macro may have the name of a built-in and other arguments.
-            if table::find(name).is_some_and(|known| (known.arity.0..=known.arity.1).contains(&args.len())) {
+            if (self.builtins)(name).is_some_and(|(fewest, most)| (fewest..=most).contains(&args.len())) {
                 return None;
             }
             self.misfit(name, candidates, args, span);

@@ -52,8 +52,8 @@ impl Visit for Scoped<'_> {
 mod tests {
     use super::*;
     use crate::diagnostics::Diagnostics;
+    use crate::parse;
     use crate::source::span::Source;
-    use crate::syntax::parse::parse;
 
     #[test]
     fn all_maps_but_those_of_names_are_scoped() {

@@ -23,13 +23,19 @@ mod shared_stacks;
 pub mod template;
 
 use crate::diagnostics::Diagnostics;
+use crate::syntax::FindBuiltin;
 use crate::syntax::ast::{Expr, ExprKind, Script};
 use crate::syntax::visit::{Preorder, look};
 use options::OptionValue;
 
 /// Expands all forms of a script; `given` are the options behind it on the command line.
-pub fn expand(mut script: Script, given: &[OptionValue], diags: &mut Diagnostics) -> Script {
-    macros::expand(&mut script, diags);
+pub fn expand(
+    mut script: Script,
+    given: &[OptionValue],
+    builtins: FindBuiltin,
+    diags: &mut Diagnostics,
+) -> Script {
+    macros::expand(&mut script, builtins, diags);
     options::expand(&mut script, given, diags);
     script.labels = key_labels::find(&script);
     allocations::expand(&mut script);

@@ -96,8 +96,8 @@ impl ScriptOption {
 /// The options of a script, those in macros that it uses too, in the order of their first use.
 pub fn known(script: &Script) -> Vec<ScriptOption> {
     let mut script = script.clone();
-    // What is wrong with its macros is said when it is compiled.
-    macros::expand(&mut script, &mut Diagnostics::default());
+    // Errors in its macros are reported when it is compiled.
+    macros::expand(&mut script, |_| Some((0, usize::MAX)), &mut Diagnostics::default());
     let mut found: FxHashMap<String, ScriptOption> = FxHashMap::default();
     let (mut unsigned, mut counts): (HashSet<String>, HashSet<String>) = Default::default();
     let see = |e: &mut Expr| {

@@ -251,8 +251,8 @@ fn surely(e: &Expr, walks: &mut Vec<Expr>) {
 mod tests {
     use super::*;
     use crate::diagnostics::Diagnostics;
+    use crate::parse;
     use crate::source::span::Source;
-    use crate::syntax::parse::parse;
 
     fn shared(body: &str) -> String {
         let source = Source::new("t.ct", format!("uprobe:libcuda:cuInit {{ {body} }}"));

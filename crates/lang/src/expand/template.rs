@@ -99,7 +99,8 @@ pub(crate) fn items(name: &str, text: &str) -> Vec<Item> {
 }
 
 fn read_items(name: &str, text: &str) -> Vec<Item> {
-    let mut script = parse(&Source::new(name, text), &[], &mut Diagnostics::default()).unwrap_or_default();
+    let mut script =
+        parse(&Source::new(name, text), &[], |_| None, &mut Diagnostics::default()).unwrap_or_default();
     visit::script(&mut script, &mut At(Span::default()));
     for item in &mut script.items {
         match item {
@@ -174,7 +175,7 @@ thread_local! {
 
 pub(super) fn parsed(text: &str) -> Expr {
     let source = Source::new("operations", format!("BEGIN {{ _ = ({text}); }}"));
-    let script = parse(&source, &[], &mut Diagnostics::default()).unwrap_or_default();
+    let script = parse(&source, &[], |_| None, &mut Diagnostics::default()).unwrap_or_default();
     let first = script.items.into_iter().find_map(|item| match item {
         Item::Clause(Clause { body: Block { stmts, .. }, .. }) => stmts.into_iter().next(),
         _ => None,

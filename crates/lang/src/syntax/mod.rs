@@ -6,3 +6,7 @@ pub mod operators;
 pub mod parse;
 pub mod print;
 pub mod visit;
+
+/// Finds a built-in by its name, and returns the fewest and most arguments. The table of built-ins belongs to a later
+/// stage: the driver passes this function.
+pub type FindBuiltin = fn(&str) -> Option<(usize, usize)>;

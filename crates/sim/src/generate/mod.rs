@@ -203,12 +203,11 @@ impl Maker {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lang::syntax::format;
     use lang::{Diagnostics, Source};
 
     #[test]
     fn scripts_are_formatted_once_and_for_all() {
-        let format = |text: &str| format::format(&Source::new("t.ct", text), &mut Diagnostics::default());
+        let format = |text: &str| lang::format(&Source::new("t.ct", text), &mut Diagnostics::default());
         for seed in 0..40 {
             let text = script(seed);
             let once = format(&text).unwrap_or_else(|failure| panic!("{failure:?}\n{text}"));

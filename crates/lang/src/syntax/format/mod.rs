@@ -17,6 +17,7 @@ mod tokens;
 
 use crate::diagnostics::Diagnostics;
 use crate::source::span::Source;
+use crate::syntax::FindBuiltin;
 use crate::syntax::parse;
 use crate::syntax::print::dump;
 use tokens::{Comment, Token, Tokens};
@@ -40,16 +41,17 @@ pub enum Failure {
 ///
 /// # Errors
 /// The script cannot be parsed, or not be formatted without a change of meaning.
-pub fn format(src: &Source, diags: &mut Diagnostics) -> Result<String, Failure> {
-    let before = meaning(src, diags).ok_or(Failure::Wrong)?;
+pub fn format(src: &Source, builtins: FindBuiltin, diags: &mut Diagnostics) -> Result<String, Failure> {
+    let before = meaning(src, builtins, diags).ok_or(Failure::Wrong)?;
     let text = Writer::new(&Tokens::of(&src.text).ok_or(Failure::Unknown)?).write();
-    let after = meaning(&Source::new(src.name.as_str(), text.as_str()), &mut Diagnostics::default());
+    let formatted = Source::new(src.name.as_str(), text.as_str());
+    let after = meaning(&formatted, builtins, &mut Diagnostics::default());
     (after == Some(before)).then_some(text).ok_or(Failure::Unknown)
 }
 
-fn meaning(src: &Source, diags: &mut Diagnostics) -> Option<String> {
+fn meaning(src: &Source, builtins: FindBuiltin, diags: &mut Diagnostics) -> Option<String> {
     let params = vec!["1".to_string(); PARAMETERS];
-    parse::parse(src, &params, diags).map(|script| dump(&script))
+    parse::parse(src, &params, builtins, diags).map(|script| dump(&script))
 }
 
 /// An enclosing pair of braces.

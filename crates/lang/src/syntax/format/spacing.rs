@@ -1,7 +1,7 @@
 //! Rules for blanks and line breaks, by token, in tables. The default between two tokens is a blank.
 
 use super::tokens::Token;
-use crate::syntax::parse::Rule;
+use crate::syntax::parse::grammar::Rule;
 
 /// Tokens without a blank before them.
 const TIGHT_BEFORE: &[&str] = &[")", "]", ",", ";", ".", "->", ".."];

@@ -8,7 +8,8 @@ use std::ops::Range;
 
 use crate::diagnostics::Diagnostics;
 use crate::syntax::parse;
-use crate::syntax::parse::{Pair, Rule, conditionals};
+use crate::syntax::parse::conditionals;
+use crate::syntax::parse::grammar::{Pair, Rule};
 
 /// A token of the script.
 #[derive(Clone, Debug)]

@@ -4,12 +4,13 @@
 //! assignment as a condition, an invalid target of an assignment) are reported here with a specific message. The node is then
 //! a placeholder, and the script is refused.
 
+use super::grammar::{Pair, Rule, position};
 use super::literal::{self, Problem};
-use super::{Pair, Rule, depth, position};
-use crate::builtins::{constants, table};
+use super::{depth, headers};
 use crate::diagnostics::Diagnostics;
 use crate::limits::MAX_DEPTH;
 use crate::source::span::{Span, Spanned};
+use crate::syntax::FindBuiltin;
 use crate::syntax::ast::*;
 use crate::syntax::operators;
 
@@ -17,6 +18,7 @@ use crate::syntax::operators;
 pub(crate) struct Builder<'a> {
     /// Values of `$1`, `$2` ...
     params: &'a [String],
+    pub(crate) builtins: FindBuiltin,
     /// Destination of diagnostics.
     pub(crate) diags: &'a mut Diagnostics,
     /// Offset in the script of the text that pest parsed.
@@ -38,8 +40,12 @@ macro_rules! inner {
 
 impl<'a> Builder<'a> {
     /// Creates a builder for texts at offset 0 of the script.
-    pub(crate) fn new(params: &'a [String], diags: &'a mut Diagnostics) -> Builder<'a> {
-        Builder { params, diags, base: 0, depth: 0 }
+    pub(crate) fn new(
+        params: &'a [String],
+        builtins: FindBuiltin,
+        diags: &'a mut Diagnostics,
+    ) -> Builder<'a> {
+        Builder { params, builtins, diags, base: 0, depth: 0 }
     }
 
     pub(crate) fn span(&self, pair: &Pair) -> Span {
@@ -51,6 +57,12 @@ impl<'a> Builder<'a> {
 
     pub(crate) fn name(&self, pair: &Pair) -> Name {
         Spanned { node: pair.as_str().to_owned(), span: self.span(pair) }
+    }
+
+    /// A name without bpftrace's prefix for what its standard library wraps: `__builtin_pid` is `pid`.
+    fn without_prefix<'n>(&self, name: &'n str) -> &'n str {
+        let name_of_builtin = name.strip_prefix("__builtin_").filter(|name| (self.builtins)(name).is_some());
+        name_of_builtin.unwrap_or(name)
     }
 
     /// A name without its first character: `x` for `$x`.
@@ -97,7 +109,7 @@ impl<'a> Builder<'a> {
     fn include(&mut self, pair: Pair) -> Option<Item> {
         let header = inner!(pair.into_inner(), "a header");
         let path = header.as_str().trim_matches(['<', '>', '"']);
-        if !constants::has_header(path) {
+        if !headers::is_known(path) {
             let span = self.span(&header);
             self.diags
                 .warning("W0051", span, format!("header `{path}` is not read"))
@@ -739,7 +751,7 @@ impl<'a> Builder<'a> {
             Rule::number => self.number(text, span),
             Rule::string => ExprKind::Str(self.unescape(&text[1..text.len() - 1], span)),
             Rule::boolean => ExprKind::Bool(text == "true"),
-            Rule::ident => ExprKind::Ident(table::without_prefix(text).to_owned()),
+            Rule::ident => ExprKind::Ident(self.without_prefix(text).to_owned()),
             Rule::var => ExprKind::Var(text[1..].to_owned()),
             Rule::map_name => ExprKind::Map { name: text[1..].to_owned(), keys: None },
             Rule::positional => self.positional(text, span),
@@ -822,7 +834,7 @@ impl<'a> Builder<'a> {
     fn name_or_call(&mut self, pair: Pair) -> Expr {
         let mut parts = pair.into_inner();
         let mut name = self.name(&inner!(parts, "a name"));
-        name.node = table::without_prefix(&name.node).to_owned();
+        name.node = self.without_prefix(&name.node).to_owned();
         let Some(args) = parts.next() else {
             return Expr { span: name.span, kind: ExprKind::Ident(name.node) };
         };

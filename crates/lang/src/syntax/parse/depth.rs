@@ -4,8 +4,8 @@
 use pest::Parser as _;
 use pest::iterators::Pairs;
 
-use super::grammar::Grammar;
-use super::{Rule, tokens};
+use super::grammar::{Grammar, Rule};
+use super::tokens;
 use crate::diagnostics::Diagnostics;
 use crate::limits::MAX_DEPTH;
 use crate::source::span::Span;
@@ -172,7 +172,7 @@ mod tests {
                 let one = std::time::Instant::now();
                 let source = crate::Source::new("t.ct", text.as_str());
                 let mut diags = Diagnostics::default();
-                assert!(crate::syntax::parse::parse(&source, &[], &mut diags).is_none(), "{text}");
+                assert!(crate::parse(&source, &[], &mut diags).is_none(), "{text}");
                 assert!(one.elapsed().as_secs() < 5, "{opening}: {:?}", one.elapsed());
             }
         }

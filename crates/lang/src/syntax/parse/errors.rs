@@ -3,10 +3,12 @@
 //! Pest reports the furthest position that it reached, and the rules that it tried there. Causes elsewhere (an unterminated
 //! string, comment or bracket) are checked first, since they make pest's position meaningless.
 
+use super::foreign_syntax;
+use super::grammar::{Rule, expected, position};
 use super::tokens::{self, Kind, Token};
-use super::{Rule, expected, foreign_syntax, position};
 use crate::diagnostics::Diagnostics;
 use crate::source::span::Span;
+use crate::syntax::FindBuiltin;
 use crate::syntax::ast::Item;
 use crate::syntax::parse::foreign_syntax::FOREIGN;
 use crate::syntax::parse::mistake::{Broken, Mistake};
@@ -16,6 +18,7 @@ use crate::syntax::parse::mistake::{Broken, Mistake};
 pub(crate) fn explain(
     broken: &mut Broken,
     error: &pest::error::Error<Rule>,
+    builtins: FindBuiltin,
     diags: &mut Diagnostics,
 ) -> Option<Mistake> {
     let (item, base, at) = (broken.item.as_str(), broken.base, position(error));
@@ -38,7 +41,7 @@ pub(crate) fn explain(
     let diag = diags.error("E0001", span, format!("expected {wanted}, found {shown}"));
     let advice = match found {
         None if in_comment(item, at) => Some(COMMENT),
-        _ => foreign_syntax::advice(item, at, &wanted),
+        _ => foreign_syntax::advice(item, at, &wanted, builtins),
     };
     advice.map(|help| diag.help(help));
     // A quote that was meant for the shell begins a string without end.

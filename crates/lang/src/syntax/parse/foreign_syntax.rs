@@ -5,7 +5,7 @@
 //! the end of the clause. The first matching row wins.
 
 use super::tokens::{self, Kind, Token};
-use crate::builtins::table;
+use crate::syntax::FindBuiltin;
 use crate::syntax::parse::tokens::statement_start;
 
 /// A pattern of syntax from other languages, and the advice.
@@ -224,11 +224,11 @@ const HABITS: &[Habit] = &[
 ];
 
 /// Advice for the error at `at` of an item, where `wanted` is expected.
-pub(crate) fn advice(item: &str, at: usize, wanted: &str) -> Option<&'static str> {
+pub(crate) fn advice(item: &str, at: usize, wanted: &str, builtins: FindBuiltin) -> Option<&'static str> {
     let start = statement_start(item, at).unwrap_or(0);
     let before: Vec<Token> = tokens::tokens(&item[..at], start).collect();
     let found = tokens::next(item, at);
-    let around = Around { item, before: &before, found };
+    let around = Around { item, before: &before, found, builtins };
     let fits = |habit: &&Habit| wanted.contains(habit.expected) && around.has_shape(habit.shape);
     HABITS.iter().find(fits).map(|habit| habit.help)
 }
@@ -238,6 +238,7 @@ struct Around<'a> {
     item: &'a str,
     before: &'a [Token],
     found: Option<Token>,
+    builtins: FindBuiltin,
 }
 
 impl Around<'_> {
@@ -266,7 +267,7 @@ impl Around<'_> {
 
     fn is(&self, token: Token, shape: &str) -> bool {
         let text = &self.item[token.start..token.end];
-        let builtin = || token.kind == Kind::Word && table::find(text).is_some();
+        let builtin = || token.kind == Kind::Word && (self.builtins)(text).is_some();
         match shape {
             "WORD" => token.kind == Kind::Word && !text.starts_with(['$', '@']),
             "VAR" => text.starts_with('$'),

@@ -12,30 +12,21 @@ pub(crate) mod conditionals;
 mod depth;
 mod errors;
 mod foreign_syntax;
+pub(crate) mod grammar;
+mod headers;
 mod literal;
 mod mistake;
 mod recover;
 pub mod tokens;
 mod types;
 
-use pest::error::{ErrorVariant, InputLocation};
-
 use crate::diagnostics::{Diagnostic, Diagnostics};
 use crate::source::span::{Source, Span};
+use crate::syntax::FindBuiltin;
 use crate::syntax::ast::{Expr, ExprKind, Item, Labels, Script, UnaryOp};
 use build::Builder;
+use grammar::{Pair, Rule, expected, position};
 use mistake::Broken;
-
-/// The grammar, from which pest generates the rules.
-mod grammar {
-    #![allow(missing_docs)]
-    #[derive(pest_derive::Parser)]
-    #[grammar = "syntax/grammar.pest"]
-    pub(crate) struct Grammar;
-}
-
-pub(crate) use grammar::Rule;
-pub(crate) type Pair<'a> = pest::iterators::Pair<'a, Rule>;
 
 /// Largest number of items with errors that are reported.
 const MAX_BROKEN_ITEMS: usize = 200;
@@ -56,34 +47,55 @@ const OF_VALUES: &[&str] = &["E0004", "E0005", "E0006", "E0009"];
 
 /// Parses a script even if values in it are invalid, so that later stages can report further errors. `None` if its
 /// structure is invalid.
-pub fn parse_form(src: &Source, params: &[String], diags: &mut Diagnostics) -> Option<Script> {
-    let (script, new) = read(src, params, diags);
+pub fn parse_form(
+    src: &Source,
+    params: &[String],
+    builtins: FindBuiltin,
+    diags: &mut Diagnostics,
+) -> Option<Script> {
+    let (script, new) = read(src, params, builtins, diags);
     (!new.iter().any(|d| d.severity == crate::Severity::Error && !OF_VALUES.contains(&d.code)))
         .then_some(script)
 }
 
 /// Parses a script; `params` are the values of `$1`, `$2` ... `None` if there were errors.
-pub fn parse(src: &Source, params: &[String], diags: &mut Diagnostics) -> Option<Script> {
-    let (script, new) = read(src, params, diags);
+pub fn parse(
+    src: &Source,
+    params: &[String],
+    builtins: FindBuiltin,
+    diags: &mut Diagnostics,
+) -> Option<Script> {
+    let (script, new) = read(src, params, builtins, diags);
     (!new.iter().any(|d| d.severity == crate::Severity::Error)).then_some(script)
 }
 
 /// The valid part of a script, and its diagnostics.
-fn read<'d>(src: &Source, params: &[String], diags: &'d mut Diagnostics) -> (Script, &'d [Diagnostic]) {
+fn read<'d>(
+    src: &Source,
+    params: &[String],
+    builtins: FindBuiltin,
+    diags: &'d mut Diagnostics,
+) -> (Script, &'d [Diagnostic]) {
     let errors_before = diags.list.len();
     // Imported files come before the importing ones.
     let files = (0..src.files().len()).rev();
-    let items = files.flat_map(|file| parse_file(src, file, params, diags)).collect();
+    let items = files.flat_map(|file| parse_file(src, file, params, builtins, diags)).collect();
     let new = &mut diags.list[errors_before..];
     new.sort_by_key(|diag| diag.span.start);
     (Script { items, labels: Labels::new(), given: Vec::new() }, new)
 }
 
 /// The items of one file of the source.
-pub(crate) fn parse_file(src: &Source, file: usize, params: &[String], diags: &mut Diagnostics) -> Vec<Item> {
+pub(crate) fn parse_file(
+    src: &Source,
+    file: usize,
+    params: &[String],
+    builtins: FindBuiltin,
+    diags: &mut Diagnostics,
+) -> Vec<Item> {
     let (start, end) = (src.files()[file].start, src.files()[file].end);
     let text = &conditionals::apply(&src.text[..end], start, src.kernel(), diags);
-    let items = depth::with_room(text, || read_all(text, start, params, diags));
+    let items = depth::with_room(text, || read_all(text, start, params, builtins, diags));
     if file > 0 {
         refuse_settings(&items, diags);
     }
@@ -91,12 +103,18 @@ pub(crate) fn parse_file(src: &Source, file: usize, params: &[String], diags: &m
 }
 
 /// The items from `at` on; items with errors are reported and omitted.
-fn read_all(text: &str, mut at: usize, params: &[String], diags: &mut Diagnostics) -> Vec<Item> {
+fn read_all(
+    text: &str,
+    mut at: usize,
+    params: &[String],
+    builtins: FindBuiltin,
+    diags: &mut Diagnostics,
+) -> Vec<Item> {
     let mut items = Vec::new();
     if depth::is_too_deep(text, tokens::skip_space(text, at), diags) {
         return items;
     }
-    let mut builder = Builder::new(params, diags);
+    let mut builder = Builder::new(params, builtins, diags);
     for _ in 0..MAX_BROKEN_ITEMS {
         if at == text.len() {
             break;
@@ -157,7 +175,7 @@ fn read_mistakes(text: &str, at: usize, before: Option<&Item>, builder: &mut Bui
             }
             Err(error) => error,
         };
-        let mistake = errors::explain(&mut broken, &error, builder.diags);
+        let mistake = errors::explain(&mut broken, &error, builder.builtins, builder.diags);
         if !mistake.is_some_and(|mistake| recover::repair(&mut broken.item, mistake)) {
             break;
         }
@@ -186,20 +204,6 @@ pub(crate) fn items(text: &str) -> Option<Vec<Pair<'_>>> {
 /// Length of the token at the start of `text`.
 pub(crate) fn word_length(text: &str) -> usize {
     tokens::next(text, 0).map_or(text.len(), |token| token.end)
-}
-
-fn position(error: &pest::error::Error<Rule>) -> usize {
-    match error.location {
-        InputLocation::Pos(at) | InputLocation::Span((at, _)) => at,
-    }
-}
-
-/// The rules that pest expected at the furthest position.
-fn expected(error: &pest::error::Error<Rule>) -> &[Rule] {
-    match &error.variant {
-        ErrorVariant::ParsingError { positives, .. } => positives,
-        ErrorVariant::CustomError { .. } => &[],
-    }
 }
 
 #[cfg(test)]

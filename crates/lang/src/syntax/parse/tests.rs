@@ -31,7 +31,7 @@ const CORPUS: &[&str] = &[
 fn read(text: &str, params: &[&str]) -> (Option<Script>, Diagnostics) {
     let mut diags = Diagnostics::default();
     let params: Vec<String> = params.iter().map(|p| p.to_string()).collect();
-    let script = parse(&Source::new("t.ct", text), &params, &mut diags);
+    let script = crate::parse(&Source::new("t.ct", text), &params, &mut diags);
     (script, diags)
 }
 

@@ -1,7 +1,7 @@
 //! Types in the parse tree: spellings in casts, `let`, `sizeof`, and C declarations.
 
 use super::build::Builder;
-use super::{Pair, Rule};
+use super::grammar::{Pair, Rule};
 use crate::source::span::Span;
 use crate::syntax::ast::*;
 

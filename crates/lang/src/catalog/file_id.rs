@@ -1,0 +1,8 @@
+//! Ids of the files that can be probed.
+
+/// A file that can be probed, as an index into the catalog's own list.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FileId(pub u32);
+
+/// Pseudo file of the kernel, whose BTF types are presented like those of a file.
+pub const KERNEL: FileId = FileId(u32::MAX);
