@@ -1,8 +1,8 @@
 //! Folds `strerror(n) == "Permission denied"` to `n == 13` at compile time, since programs in the kernel have only the number.
 
 use crate::builtins::args::Args;
+use crate::builtins::floats::is_floating;
 use crate::builtins::posix;
-use crate::check::floats::is_floating;
 use crate::diagnostics::wording::did_you_mean;
 use crate::hir::make::{binary, convert, expr, int, not};
 use crate::hir::{BinaryOp, Expr, ExprKind, Lookup, Type};

@@ -5,6 +5,7 @@ mod aggregations;
 pub(crate) mod args;
 pub(crate) mod assert;
 pub mod constants;
+pub mod floats;
 pub mod format_string;
 mod join;
 pub(crate) mod lookup_compare;

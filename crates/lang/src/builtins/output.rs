@@ -1,8 +1,8 @@
 //! `printf` and `print`: whether the values match the format.
 
 use crate::builtins::args::Args;
+use crate::builtins::floats::is_floating;
 use crate::builtins::format_string::parse_format;
-use crate::check::floats::is_floating;
 use crate::hir::make::{convert, is_unknown};
 use crate::hir::{Directive, Expr, Message, Piece, StmtKind, Type};
 use crate::source::span::Span;

@@ -56,7 +56,7 @@ impl Checker<'_> {
             }
             Type::Float(bytes) => {
                 let bytes = *bytes;
-                self.float_value(place, bytes)
+                self.args().float_value(place, bytes)
             }
             Type::Array(..) if is_passed(&place) => self.passed_value(place),
             Type::Array(..) => self.sized(place),
@@ -226,7 +226,7 @@ impl Checker<'_> {
         if value.ty == ty {
             return value;
         }
-        if let (Type::Int { .. }, Some(whole)) = (&ty, self.truncated(&value, span)) {
+        if let (Type::Int { .. }, Some(whole)) = (&ty, self.args().truncated(&value, span)) {
             return convert(whole, &ty);
         }
         if let (Type::Str(_), Type::Bool) = (&value.ty, &ty) {

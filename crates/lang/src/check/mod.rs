@@ -11,7 +11,6 @@ mod calls;
 pub mod config;
 mod declare;
 mod expr;
-pub mod floats;
 mod hidden_calls;
 mod map_calls;
 mod maps;

@@ -1,8 +1,8 @@
 //! Operators. Arithmetic is on 64 bits; a literal takes the type of the other operand; `-` is signed.
 
 use crate::builtins::args::Args;
+use crate::builtins::floats::is_floating;
 use crate::check::Checker;
-use crate::check::floats::is_floating;
 use crate::check::slots::ValueState;
 use crate::hir::make::{binary, convert, expr, fold, int, is_unknown, literal, not, piece, pieces, unknown};
 use crate::hir::{Agg, BinaryOp, Expr, ExprKind, Type};

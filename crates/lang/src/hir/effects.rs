@@ -1,6 +1,6 @@
 //! Side effects of expressions: which ones may be removed, repeated or moved.
 
-use crate::hir::expr::{Expr, ExprKind};
+use crate::hir::tree::{Expr, ExprKind};
 use crate::hir::visit;
 use crate::syntax::ast::BinaryOp;
 

@@ -8,11 +8,10 @@
 mod config;
 pub(crate) mod const_eval;
 mod effects;
-mod expr;
 pub(crate) mod make;
 mod map;
 pub mod print;
-mod stmt;
+mod tree;
 mod types;
 pub mod visit;
 
@@ -21,12 +20,11 @@ use crate::source::span::Span;
 pub use crate::syntax::ast::BinaryOp;
 pub use config::{Config, MissingProbes};
 pub use effects::Effects;
-pub use expr::{
-    Around, Builtin, Expr, ExprKind, Fact, HASH_FACTOR, HASH_SHIFT, HASH_START, NameId, VarId, Yields,
-    text_hash,
-};
 pub use map::{Map, MapId, MapValue};
-pub use stmt::{Arm, Stmt, StmtKind};
+pub use tree::{
+    Arm, Around, Builtin, Expr, ExprKind, Fact, HASH_FACTOR, HASH_SHIFT, HASH_START, NameId, Stmt, StmtKind,
+    VarId, Yields, text_hash,
+};
 pub use types::{Bits, Enum, EnumId, Field, Origin, Struct, StructId, Type};
 pub use wire::manifest::{Directive, Export, Hidden, Message, Metric, MetricKind, Names, Piece, Trial};
 pub use wire::map::{Agg, Keeps};
@@ -52,26 +50,6 @@ pub struct Program {
     /// True if a clause uses enclosing calls. All calls seen by return probes are then pushed onto their thread's
     /// stack of calls, see [`Around`].
     pub tracks_calls: bool,
-}
-
-impl Program {
-    /// Whether the calls of a probe are pushed onto their thread's stack of calls. This holds for calls that are
-    /// spans. If a clause uses enclosing calls, it also holds for all calls probed at return and for those of that
-    /// clause.
-    pub fn is_tracked(&self, probe: &Probe) -> bool {
-        let (mut names, mut sends) = (false, false);
-        let mut see = |e: &Expr| match e.kind {
-            ExprKind::Around(Around::Depth | Around::Func { .. }) => names = true,
-            ExprKind::Started => sends = true,
-            _ => {}
-        };
-        crate::hir::visit::visit_probe(probe, &mut see);
-        match probe.attach {
-            Attach::Return(_) => sends || self.tracks_calls,
-            Attach::Entry(_) => sends || self.tracks_calls && names,
-            _ => false,
-        }
-    }
 }
 
 /// Parameters and result of a probed function as the body sees them.

@@ -1,6 +1,6 @@
 //! Visitors of the checked program: the direct subexpressions of every expression and statement, by reference and mutably.
 
-use crate::hir::{Expr, ExprKind, Probe, Program, Stmt, StmtKind};
+use crate::hir::{Around, Attach, Expr, ExprKind, Probe, Program, Stmt, StmtKind};
 
 /// Defines the traversals of a borrowed or mutably borrowed (`mut`) tree.
 macro_rules! walks {
@@ -164,4 +164,24 @@ pub fn visit_expr<'e>(expr: &'e Expr, see: &mut dyn FnMut(&'e Expr)) {
         visit_block(body, see);
     }
     operands(expr, &mut |e| visit_expr(e, see));
+}
+
+impl Program {
+    /// Whether the calls of a probe are pushed onto their thread's stack of calls. This holds for calls that are
+    /// spans. If a clause uses enclosing calls, it also holds for all calls probed at return and for those of that
+    /// clause.
+    pub fn is_tracked(&self, probe: &Probe) -> bool {
+        let (mut names, mut sends) = (false, false);
+        let mut see = |e: &Expr| match e.kind {
+            ExprKind::Around(Around::Depth | Around::Func { .. }) => names = true,
+            ExprKind::Started => sends = true,
+            _ => {}
+        };
+        visit_probe(probe, &mut see);
+        match probe.attach {
+            Attach::Return(_) => sends || self.tracks_calls,
+            Attach::Entry(_) => sends || self.tracks_calls && names,
+            _ => false,
+        }
+    }
 }

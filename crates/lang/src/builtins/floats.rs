@@ -6,7 +6,7 @@
 //! (int64)*args.pMilliseconds   the mantissa, shifted by the exponent
 //! ```
 
-use crate::check::Checker;
+use crate::builtins::args::Args;
 use crate::hir::make::{binary, convert, expr, int, unknown};
 use crate::hir::{BinaryOp, Expr, ExprKind, Lookup, Stmt, StmtKind, Type};
 use crate::source::span::Span;
@@ -34,7 +34,7 @@ fn format_of(ty: &Type) -> Option<Format> {
     }
 }
 
-impl Checker<'_> {
+impl dyn Args + '_ {
     /// What is at the place is read as bits.
     pub fn float_value(&mut self, place: Expr, bytes: u8) -> Expr {
         let (span, what) = match bytes {
@@ -67,7 +67,7 @@ impl Checker<'_> {
         let negative = |e: Expr| expr(ExprKind::Neg(Box::new(e)), Type::I64, span);
         let mut body = Vec::new();
         let mut keep = |checker: &mut Self, value: Expr| {
-            let var = checker.scope.hidden(span, Type::I64);
+            let var = checker.hidden_var(span, Type::I64);
             body.push(Stmt { kind: StmtKind::SetVar { var, value }, span });
             expr(ExprKind::Var(var), Type::I64, span)
         };
