@@ -63,6 +63,7 @@ fn saved_for(expr: &Expr) -> Expr {
 /// Whether the expression can be evaluated at entry, and has the same value there.
 fn is_entry_only(expr: &Expr) -> bool {
     use ExprKind::*;
+    use lang::hir::Builtin as B;
     !walk::any(expr, &mut |e| {
         !matches!(
             e.kind,
@@ -71,12 +72,7 @@ fn is_entry_only(expr: &Expr) -> bool {
                 | Param(_)
                 | ParamField { .. }
                 | Arg(_)
-                | Pid
-                | Tid
-                | Uid
-                | Gid
-                | Comm
-                | Cgroup
+                | Builtin(B::Pid | B::Tid | B::Uid | B::Gid | B::Comm | B::Cgroup, _)
                 | Name(_)
                 | NameIn { .. }
                 | Neg(_)

@@ -5,12 +5,11 @@ use super::place::{Home, Place, chunks_of_both, is_scalar};
 use super::prologue::Pro;
 use crate::bpf::helper::Helper;
 use crate::ir::{Bin, Cmp, Operand, VReg, Width};
-use lang::hir::{BinaryOp, Builtin, Expr, ExprKind, Type, VarId, Yields};
-use wire::manifest::CONTROL_START;
+use lang::hir::{BinaryOp, Expr, ExprKind, Type, VarId, Yields};
 use wire::{CounterKind, layout};
 
 /// Unit in which the kernel copies strings, in bytes.
-const WORD: u32 = 8;
+pub(super) const WORD: u32 = 8;
 /// Flag of bpf_get_stackid: the user stack.
 const BPF_F_USER_STACK: i64 = 1 << 8;
 
@@ -72,9 +71,8 @@ impl Body<'_, '_> {
                 let place = self.part(base, *index);
                 self.load_scalar(place, ty).into()
             }
-            ExprKind::Strftime(e) | ExprKind::Lookup(e) => self.scalar(e),
-            ExprKind::StrFind { haystack, needle } => self.string_find(haystack, needle).into(),
-            ExprKind::Builtin(id, args) => self.builtin(*id, args).into(),
+            ExprKind::Lookup(e) => self.scalar(e),
+            ExprKind::Builtin(id, args) => self.builtin(*id, args),
             ExprKind::StackLen { user, limit } => self.stack_length(*user, *limit).into(),
             ExprKind::Member { base, offset } => {
                 let place = self.place(base).plus(*offset);
@@ -89,20 +87,8 @@ impl Body<'_, '_> {
                 self.update_map(*map, key, *op, value, Some(*yields)).expect("asked for the value").into()
             }
             ExprKind::UpdateVar { var, op, value, yields } => self.update_var(*var, *op, value, *yields),
-            ExprKind::Pid | ExprKind::Tid | ExprKind::Uid | ExprKind::Gid => self.identity(&expr.kind).into(),
-            ExprKind::Cpu => self.b().call(Helper::GetSmpProcessorId, &[]).into(),
-            ExprKind::Nsecs => self.b().call(Helper::KtimeGetBootNs, &[]).into(),
-            ExprKind::Elapsed => self.elapsed().into(),
-            ExprKind::Cgroup => self.b().call(Helper::GetCurrentCgroupId, &[]).into(),
-            ExprKind::Rand => {
-                let value = self.b().call(Helper::GetPrandomU32, &[]);
-                self.b().extend(value, Width::B32, false).into()
-            }
-            ExprKind::Task => self.b().call(Helper::GetCurrentTask, &[]).into(),
             ExprKind::Zero => 0.into(),
-            ExprKind::Fact(fact) => self.fact(*fact),
             ExprKind::Str(_)
-            | ExprKind::Comm
             | ExprKind::RecordBytes { .. }
             | ExprKind::Tuple(_)
             | ExprKind::ReadStr { .. }
@@ -210,23 +196,6 @@ impl Body<'_, '_> {
         if offset == 0 { base } else { self.b().bin(Bin::Add, base, offset).into() }
     }
 
-    fn identity(&mut self, kind: &ExprKind) -> VReg {
-        let pair = match kind {
-            ExprKind::Pid | ExprKind::Tid => self.pro(Pro::Thread),
-            _ => self.b().call(Helper::GetCurrentUidGid, &[]),
-        };
-        match kind {
-            ExprKind::Pid | ExprKind::Gid => self.b().bin(Bin::Shr, pair, 32),
-            _ => self.b().extend(pair, Width::B32, false),
-        }
-    }
-
-    fn elapsed(&mut self) -> VReg {
-        let now = self.b().call(Helper::KtimeGetBootNs, &[]);
-        let start = self.control_word(CONTROL_START);
-        self.b().bin(Bin::Sub, now, start)
-    }
-
     /// A word of the control cell, which the runtime writes.
     pub(super) fn control_word(&mut self, offset: u32) -> VReg {
         let cell = self.control_cell();
@@ -299,37 +268,10 @@ impl Body<'_, '_> {
         self.at(expr.span, |body| body.store_aggregate(expr, to));
     }
 
-    /// A built-in function with a scalar value.
-    fn builtin(&mut self, id: Builtin, args: &[Expr]) -> VReg {
-        match id {
-            Builtin::StrSearch => self.string_search(&args[0], &args[1]),
-            Builtin::StrLen => self.string_length(&args[0]),
-            Builtin::StrHash => self.string_hash(&args[0]),
-            Builtin::ByteSwap => self.byte_swap(&args[0]),
-            Builtin::StrConcat | Builtin::ToLower | Builtin::ToUpper | Builtin::Usym => {
-                unreachable!("not a scalar: {id:?}")
-            }
-        }
-    }
-
-    /// Stores the value of a built-in function whose value is not a scalar.
-    fn store_builtin(&mut self, id: Builtin, args: &[Expr], to: Place, size: u32) {
-        match id {
-            Builtin::StrConcat => self.concat(&args[0], &args[1], to, size),
-            Builtin::ToLower => self.change_case(&args[0], false, to, size),
-            Builtin::ToUpper => self.change_case(&args[0], true, to, size),
-            Builtin::Usym => self.store_usym(&args[0], to),
-            Builtin::StrSearch | Builtin::StrLen | Builtin::StrHash | Builtin::ByteSwap => {
-                unreachable!("a scalar: {id:?}")
-            }
-        }
-    }
-
     fn store_aggregate(&mut self, expr: &Expr, to: Place) {
         let size = self.cx.size(&expr.ty);
         match &expr.kind {
             ExprKind::Str(text) => self.store_bytes(to, text, size),
-            ExprKind::Comm => self.store_comm(to, size),
             ExprKind::Zero => self.zero(to, size),
             ExprKind::RecordBytes { param, located } => self.record_bytes(*param, *located, &expr.ty, to),
             ExprKind::ReadStr { base, limit } => self.read_string(base, limit.as_deref(), to, size),
@@ -355,14 +297,6 @@ impl Body<'_, '_> {
                 self.copy(to, from, size);
             }
         }
-    }
-
-    fn store_usym(&mut self, address: &Expr, to: Place) {
-        let address = self.scalar(address);
-        self.store(to, Width::B64, address);
-        let thread = self.pro(Pro::Thread);
-        let tgid = self.b().bin(Bin::Shr, thread, 32);
-        self.store(to.plus(8), Width::B64, tgid);
     }
 
     /// Stores the parts of a tuple or key, and zeroes the padding.
@@ -495,15 +429,6 @@ impl Body<'_, '_> {
         };
         let offset = layout::tuple(&self.cx.wire_types(&**parts)).offsets[index as usize];
         self.place(tuple).plus(offset)
-    }
-
-    fn store_comm(&mut self, to: Place, size: u32) {
-        // Kernels such as 6.1 write whole words up to the NUL, and do not write the rest.
-        if size > WORD {
-            self.zero(to.plus(WORD), size - WORD);
-        }
-        let at = self.pointer(to);
-        self.b().call_void(Helper::GetCurrentComm, &[at.into(), i64::from(size).into()]);
     }
 
     /// `"abc"[i]`: 0 if out of bounds.

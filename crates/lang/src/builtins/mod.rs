@@ -22,7 +22,7 @@ pub(crate) mod values;
 pub(crate) mod variables;
 
 use crate::hir::make::expr;
-use crate::hir::{Expr, ExprKind, Fact, Type};
+use crate::hir::{Builtin, Expr, ExprKind, Type};
 use crate::source::span::Span;
 use crate::syntax::ast;
 
@@ -40,7 +40,8 @@ impl Call<'_> {
         expr(kind, ty, self.span)
     }
 
-    pub fn fact(&self, fact: Fact) -> Expr {
-        self.value(ExprKind::Fact(fact), fact.describe().1)
+    /// A built-in variable.
+    pub fn variable(&self, id: Builtin, ty: Type) -> Expr {
+        self.value(ExprKind::Builtin(id, Vec::new()), ty)
     }
 }

@@ -3,7 +3,7 @@
 use crate::builtins::args::Args;
 use crate::builtins::probe_context::At;
 use crate::hir::make::{binary, convert, expr, is_unknown};
-use crate::hir::{Around, BinaryOp, Export, Expr, ExprKind, Hidden, NameKind, StmtKind, Type};
+use crate::hir::{Around, BinaryOp, Builtin, Export, Expr, ExprKind, Hidden, NameKind, StmtKind, Type};
 use crate::source::span::Span;
 use crate::syntax::ast;
 use crate::types::is_scalar;
@@ -93,7 +93,7 @@ impl dyn Args + '_ {
         let given = written.named.iter().find(|(key, _)| key.node == START);
         if let Some((_, start)) = given {
             let start = convert(self.number(start, "the start of a span"), &Type::U64);
-            let now = expr(ExprKind::Nsecs, Type::U64, span);
+            let now = expr(ExprKind::Builtin(Builtin::Nsecs, Vec::new()), Type::U64, span);
             let duration = binary(BinaryOp::Sub, now, start.clone(), Type::U64, span);
             return Some(vec![(Hidden::BootStart, start), (Hidden::Duration, duration)]);
         }
@@ -139,7 +139,7 @@ impl dyn Args + '_ {
             _ => Vec::new(),
         };
         place.push((Hidden::Probe, self.probe_name(span)));
-        place.push((Hidden::Comm, expr(ExprKind::Comm, Type::Str(16), span)));
+        place.push((Hidden::Comm, expr(ExprKind::Builtin(Builtin::Comm, Vec::new()), Type::Str(16), span)));
         debug_assert!(
             place.iter().all(|(_, e)| is_scalar(&e.ty) || matches!(e.ty, Type::Str(_) | Type::Name(_)))
         );

@@ -8,10 +8,11 @@ use crate::builtins::probe_context::Where;
 use crate::builtins::values::expanded;
 use crate::hir::make::int;
 use crate::hir::{
-    self, Agg, Around, Export, Expr, ExprKind, Fact, Lookup, Message, NameKind, Stmt, StmtKind, Type,
+    self, Agg, Around, Export, Expr, ExprKind, Lookup, Message, NameKind, Stmt, StmtKind, Type,
 };
 use crate::resolve::usage;
 use crate::syntax::ast;
+use crate::types::U8;
 
 /// What a built-in is.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -115,7 +116,7 @@ const MANY: usize = usize::MAX;
 pub static BUILTINS: &[Builtin] = &[
     callable(
         variable(
-            |c, f| c.value_or_mode(f, ExprKind::Pid, Type::U32),
+            |c, f| c.value_or_mode(f, hir::Builtin::Pid, Type::U32),
             "pid",
             "process id, uint32, in the tracer's pid namespace or the initial one",
             Anywhere,
@@ -126,7 +127,7 @@ pub static BUILTINS: &[Builtin] = &[
     ),
     callable(
         variable(
-            |c, f| c.value_or_mode(f, ExprKind::Tid, Type::U32),
+            |c, f| c.value_or_mode(f, hir::Builtin::Tid, Type::U32),
             "tid",
             "thread id, uint32, in the tracer's pid namespace or the initial one",
             Anywhere,
@@ -136,14 +137,14 @@ pub static BUILTINS: &[Builtin] = &[
         "tid[(curr_ns|init)]",
     ),
     variable(
-        |_, f| f.value(ExprKind::Uid, Type::U32),
+        |_, f| f.variable(hir::Builtin::Uid, Type::U32),
         "uid",
         "user id, uint32",
         Anywhere,
         "uprobe:libcuda:cuInit { @[uid] = count() }",
     ),
     variable(
-        |_, f| f.value(ExprKind::Gid, Type::U32),
+        |_, f| f.variable(hir::Builtin::Gid, Type::U32),
         "gid",
         "group id, uint32",
         Anywhere,
@@ -161,42 +162,42 @@ pub static BUILTINS: &[Builtin] = &[
         "comm[(thread|process|program|pid)]",
     ),
     variable(
-        |_, f| f.value(ExprKind::Cpu, Type::U32),
+        |_, f| f.variable(hir::Builtin::Cpu, Type::U32),
         "cpu",
         "number of the CPU, uint32",
         Anywhere,
         "profile:hz:99 { @[cpu] = count() }",
     ),
     variable(
-        |_, f| f.fact(Fact::Cpus),
+        |_, f| f.variable(hir::Builtin::Cpus, Type::U64),
         "ncpus",
         "number of CPUs, uint64",
         Anywhere,
         "BEGIN { printf(\"%d CPUs\\n\", ncpus) }",
     ),
     variable(
-        |_, f| f.fact(Fact::NumaNode),
+        |_, f| f.variable(hir::Builtin::NumaNode, Type::U32),
         "numaid",
         "number of the NUMA node, uint32",
         Anywhere,
         "profile:hz:99 { @[numaid] = count() }",
     ),
     variable(
-        |_, f| f.fact(Fact::Jiffies),
+        |_, f| f.variable(hir::Builtin::Jiffies, Type::U64),
         "jiffies",
         "the kernel's ticks, uint64",
         Anywhere,
         "interval:s:1 { print(jiffies) }",
     ),
     variable(
-        |_, f| f.fact(Fact::UserMode),
+        |_, f| f.variable(hir::Builtin::UserMode, U8),
         "usermode",
         "1 if the probe interrupted user space, else 0, uint8",
         Running,
         "profile:hz:99 { @[usermode] = count() }",
     ),
     variable(
-        |_, f| f.fact(Fact::ChildPid),
+        |_, f| f.variable(hir::Builtin::ChildPid, Type::U32),
         "cpid",
         "process that was started by `--` or `-c`, uint32; 0 if there is none",
         Anywhere,
@@ -211,7 +212,7 @@ pub static BUILTINS: &[Builtin] = &[
     ),
     callable(
         variable(
-            |c, f| c.value_or_mode(f, ExprKind::Nsecs, Type::U64),
+            |c, f| c.value_or_mode(f, hir::Builtin::Nsecs, Type::U64),
             "nsecs",
             "time, ns, uint64: since boot, without the time spent suspended (monotonic), or as TAI",
             Anywhere,
@@ -221,7 +222,7 @@ pub static BUILTINS: &[Builtin] = &[
         "nsecs[(boot|monotonic|tai|sw_tai)]",
     ),
     variable(
-        |_, f| f.value(ExprKind::Elapsed, Type::U64),
+        |_, f| f.variable(hir::Builtin::Elapsed, Type::U64),
         "elapsed",
         "time since the command was started or the probes were attached, until its end, without the times for which the command was held (at new libraries, while unwind tables are read), ns, uint64",
         Anywhere,
@@ -347,14 +348,14 @@ pub static BUILTINS: &[Builtin] = &[
         "cuda:launch { @launches[device_pci] = count() }",
     ),
     variable(
-        |_, f| f.value(ExprKind::Rand, Type::U32),
+        |_, f| f.variable(hir::Builtin::Rand, Type::U32),
         "rand",
         "random number, uint32",
         Anywhere,
         "uprobe:libcuda:cu* / rand % 100 == 0 / { @ = count() }",
     ),
     variable(
-        |_, f| f.value(ExprKind::Cgroup, Type::U64),
+        |_, f| f.variable(hir::Builtin::Cgroup, Type::U64),
         "cgroup",
         "id of the cgroup (version 2), uint64",
         Anywhere,

@@ -39,7 +39,7 @@ impl dyn Args + '_ {
     /// `username`, `username(uid)`
     pub fn user_name(&mut self, call: &Call) -> Expr {
         let Some(id) = call.args.first() else {
-            let uid = Box::new(convert(call.value(ExprKind::Uid, Type::U32), &Type::I64));
+            let uid = Box::new(convert(call.variable(Builtin::Uid, Type::U32), &Type::I64));
             return call.value(ExprKind::Lookup(uid), Type::Lookup(Lookup::User));
         };
         self.lookup(Lookup::User, id, call.span)
@@ -48,7 +48,7 @@ impl dyn Args + '_ {
     /// `comm`, `comm(process)`, `comm(pid)`
     pub fn comm(&mut self, call: &Call) -> Expr {
         match call.args.first() {
-            None => call.value(ExprKind::Comm, Type::Str(16)),
+            None => call.variable(Builtin::Comm, Type::Str(16)),
             Some(mode) if has_mode("comm", mode) => self.moded("comm", mode, call.span),
             Some(pid) => {
                 let name = self.lookup(Lookup::Comm, pid, call.span);
@@ -233,11 +233,10 @@ impl dyn Args + '_ {
     pub fn strstr(&mut self, args: &[ast::Expr], span: Span) -> Expr {
         let (haystack, needle) = (self.readable(&args[0], "strstr"), self.readable(&args[1], "strstr"));
         let (Some(haystack), Some(needle)) = (haystack, needle) else { return unknown(span) };
-        let ExprKind::Str(needle) = needle.kind else { return search(haystack, needle, span) };
-        if needle.is_empty() {
-            return int(0, Type::I64, span);
+        match &needle.kind {
+            ExprKind::Str(text) if text.is_empty() => int(0, Type::I64, span),
+            _ => search(haystack, needle, span),
         }
-        expr(ExprKind::StrFind { haystack: Box::new(haystack), needle }, Type::I64, span)
     }
 
     /// Bytes that a string has room for, its NUL included.
@@ -386,7 +385,7 @@ impl dyn Args + '_ {
         let ns = self.number(&args[1], "the time of `strftime`");
         let Some(format) = format.filter(|_| !is_unknown(&ns)) else { return unknown(span) };
         let ty = Type::Timestamp(String::from_utf8_lossy(&format).into_owned());
-        expr(ExprKind::Strftime(Box::new(convert(ns, &Type::U64))), ty, span)
+        expr(ExprKind::Lookup(Box::new(convert(ns, &Type::U64))), ty, span)
     }
 
     /// `folded(stack)`: the same stack, printed in another way.

@@ -5,17 +5,16 @@ use crate::builtins::args::Args;
 use crate::diagnostics::wording::did_you_mean;
 use crate::expand::template::expression;
 use crate::hir::make::{address, binary, convert, expr, int, is_unknown, unknown, with_names};
-use crate::hir::{Around, BinaryOp, Expr, ExprKind, Fact, Lookup, NameKind, Type};
+use crate::hir::{Around, BinaryOp, Builtin, Expr, ExprKind, Lookup, NameKind, Type};
 use crate::source::span::Span;
 use crate::syntax::ast;
 use std::sync::Arc;
 
 /// What a word makes of a variable.
-#[derive(Copy, Clone)]
 enum Mode {
     /// It is what the variable is without it.
     Plain,
-    Fact(Fact),
+    Other(Builtin, Type),
     /// The name of the main thread.
     Leader,
     /// The file name of the program.
@@ -25,16 +24,16 @@ enum Mode {
 /// Words for the ids, names and clocks that a variable can be asked for.
 static MODES: &[(&str, &str, Mode)] = &[
     ("pid", "curr_ns", Mode::Plain),
-    ("pid", "init", Mode::Fact(Fact::InitPid)),
+    ("pid", "init", Mode::Other(Builtin::InitPid, Type::U32)),
     ("tid", "curr_ns", Mode::Plain),
-    ("tid", "init", Mode::Fact(Fact::InitTid)),
+    ("tid", "init", Mode::Other(Builtin::InitTid, Type::U32)),
     ("comm", "thread", Mode::Plain),
     ("comm", "process", Mode::Leader),
     ("comm", "program", Mode::Program),
     ("nsecs", "boot", Mode::Plain),
-    ("nsecs", "monotonic", Mode::Fact(Fact::Monotonic)),
-    ("nsecs", "tai", Mode::Fact(Fact::Tai)),
-    ("nsecs", "sw_tai", Mode::Fact(Fact::Tai)),
+    ("nsecs", "monotonic", Mode::Other(Builtin::Monotonic, Type::U64)),
+    ("nsecs", "tai", Mode::Other(Builtin::Tai, Type::U64)),
+    ("nsecs", "sw_tai", Mode::Other(Builtin::Tai, Type::U64)),
 ];
 
 impl dyn Args + '_ {
@@ -46,7 +45,7 @@ impl dyn Args + '_ {
     /// `ctx`
     pub fn context_address(&mut self, call: &Call) -> Expr {
         let ty = Type::Pointer(Arc::new(Type::Void));
-        let address = call.value(ExprKind::Fact(Fact::Context), ty.clone());
+        let address = call.variable(Builtin::Context, ty.clone());
         call.value(ExprKind::Kernel(Box::new(address)), ty)
     }
 
@@ -66,13 +65,13 @@ impl dyn Args + '_ {
     /// `has_cpid`
     pub fn has_child(&mut self, call: &Call) -> Expr {
         let none = int(0, Type::U32, call.span);
-        binary(BinaryOp::Ne, call.fact(Fact::ChildPid), none, Type::Bool, call.span)
+        binary(BinaryOp::Ne, call.variable(Builtin::ChildPid, Type::U32), none, Type::Bool, call.span)
     }
 
     /// `pid`, `pid(init)`
-    pub fn value_or_mode(&mut self, call: &Call, kind: ExprKind, ty: Type) -> Expr {
+    pub fn value_or_mode(&mut self, call: &Call, id: Builtin, ty: Type) -> Expr {
         match call.args.first() {
-            None => call.value(kind, ty),
+            None => call.variable(id, ty),
             Some(mode) => self.moded(call.name, mode, call.span),
         }
     }
@@ -200,7 +199,7 @@ impl dyn Args + '_ {
         };
         match found {
             Some((.., Mode::Plain)) => self.ident(name, span),
-            Some((.., Mode::Fact(fact))) => expr(ExprKind::Fact(*fact), fact.describe().1, span),
+            Some((.., Mode::Other(id, ty))) => expr(ExprKind::Builtin(*id, Vec::new()), ty.clone(), span),
             Some((.., Mode::Leader)) => self.process_comm(span),
             Some((.., Mode::Program)) => self.program_name(span),
             None => {
@@ -237,7 +236,11 @@ pub fn has_mode(name: &str, word: &ast::Expr) -> bool {
 
 /// The address of the kernel's struct of this thread.
 fn this_task(span: Span) -> Expr {
-    expr(ExprKind::Kernel(Box::new(expr(ExprKind::Task, Type::U64, span))), Type::U64, span)
+    expr(
+        ExprKind::Kernel(Box::new(expr(ExprKind::Builtin(Builtin::Task, Vec::new()), Type::U64, span))),
+        Type::U64,
+        span,
+    )
 }
 
 /// The kernel's name of a thread.

@@ -5,7 +5,7 @@ use crate::builtins::floats::is_floating;
 use crate::check::Checker;
 use crate::check::slots::ValueState;
 use crate::hir::make::{binary, convert, expr, fold, int, is_unknown, literal, not, piece, pieces, unknown};
-use crate::hir::{Agg, BinaryOp, Expr, ExprKind, Type};
+use crate::hir::{Agg, BinaryOp, Builtin, Expr, ExprKind, Type};
 use crate::source::span::Span;
 use crate::syntax::ast;
 use crate::syntax::ast::UnaryOp;
@@ -351,7 +351,8 @@ fn is_unsigned(e: &Expr) -> bool {
 fn may_lose(large: &Expr, other: &Expr) -> bool {
     let narrow =
         matches!(&large.kind, ExprKind::Cast(inner) if !matches!(inner.ty, Type::Int { bytes: 8, .. }));
-    let time = matches!(large.kind, ExprKind::Nsecs | ExprKind::Elapsed | ExprKind::Duration);
+    let time =
+        matches!(large.kind, ExprKind::Builtin(Builtin::Nsecs | Builtin::Elapsed, _) | ExprKind::Duration);
     let signed = matches!(other.ty, Type::Int { signed: true, .. });
     let from_unsigned =
         matches!(&other.kind, ExprKind::Cast(inner) if matches!(inner.ty, Type::Int { signed: false, .. }));

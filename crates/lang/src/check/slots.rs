@@ -298,7 +298,7 @@ pub fn join_aggs(a: &Agg, b: &Agg) -> Option<Agg> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hir::ExprKind;
+    use crate::hir::{Builtin, ExprKind};
 
     fn expr(kind: ExprKind, ty: Type) -> Expr {
         Expr { kind, ty, span: Span::default() }
@@ -314,7 +314,7 @@ mod tests {
         let mut slot = Slot::default();
         slot.take(&number(0), &types).unwrap();
         assert_eq!(slot.ty(&types), Some(Type::I64));
-        slot.take(&expr(ExprKind::Pid, Type::U32), &types).unwrap();
+        slot.take(&expr(ExprKind::Builtin(Builtin::Pid, vec![]), Type::U32), &types).unwrap();
         assert_eq!(slot.ty(&types), Some(Type::U32));
         slot.take(&number(1 << 40), &types).unwrap();
         assert_eq!(slot.ty(&types), Some(Type::U64));
@@ -328,7 +328,7 @@ mod tests {
         let mut slot = Slot::default();
         slot.update(&number(1), &types).unwrap();
         assert_eq!(slot.ty(&types), Some(Type::I64));
-        slot.update(&expr(ExprKind::Pid, Type::U32), &types).unwrap();
+        slot.update(&expr(ExprKind::Builtin(Builtin::Pid, vec![]), Type::U32), &types).unwrap();
         assert_eq!(slot.ty(&types), Some(Type::U64));
         slot.update(&number(-1), &types).unwrap();
         assert_eq!(slot.ty(&types), Some(Type::I64));
@@ -343,7 +343,11 @@ mod tests {
         assert_eq!(slot.take(&text, &types), Err(Mismatch { has: Type::I64 }));
         let mut fixed = Slot::fixed(Type::U32);
         assert!(fixed.take(&number(-1), &types).is_err());
-        assert!(fixed.take(&expr(ExprKind::Nsecs, Type::U64), &types).is_err());
+        assert!(
+            fixed
+                .take(&expr(ExprKind::Builtin(Builtin::Nsecs, vec![]), Type::U64), &types)
+                .is_err()
+        );
         assert!(fixed.take(&number(7), &types).is_ok());
     }
 }

@@ -63,22 +63,9 @@ impl ExprKind {
             | RetvalField { .. }
             | Started
             | Around(_)
-            | Pid
-            | Tid
-            | Uid
-            | Gid
-            | Cpu
-            | Nsecs
-            | Elapsed
-            | Comm
-            | Cgroup
-            | Rand
-            | Task
-            | Fact(_)
             | Name(_)
             | NameIn { .. }
             | StrContains { .. }
-            | StrFind { .. }
             | Builtin(..)
             | Kernel(_)
             | Member { .. }
@@ -89,7 +76,6 @@ impl ExprKind {
             | Lookup(_)
             | Stack
             | StackLen { .. }
-            | Strftime(_)
             | HasKey { .. }
             | Len(_) => Effects::Varies,
         }

@@ -22,8 +22,8 @@ pub use config::{Config, MissingProbes};
 pub use effects::Effects;
 pub use map::{Map, MapId, MapValue};
 pub use tree::{
-    Arm, Around, Builtin, Expr, ExprKind, Fact, HASH_FACTOR, HASH_SHIFT, HASH_START, NameId, Stmt, StmtKind,
-    VarId, Yields, text_hash,
+    Arm, Around, Builtin, Expr, ExprKind, HASH_FACTOR, HASH_SHIFT, HASH_START, NameId, Stmt, StmtKind, VarId,
+    Yields, text_hash,
 };
 pub use types::{Bits, Enum, EnumId, Field, Origin, Struct, StructId, Type};
 pub use wire::manifest::{Directive, Export, Hidden, Message, Metric, MetricKind, Names, Piece, Trial};

@@ -263,10 +263,8 @@ impl<'a> Printer<'a> {
             ExprKind::StrContains { haystack, needle } => {
                 format!("strcontains({}, \"{}\")", self.expr(haystack), needle.escape_ascii())
             }
-            ExprKind::StrFind { haystack, needle } => {
-                format!("strstr({}, \"{}\")", self.expr(haystack), needle.escape_ascii())
-            }
-            ExprKind::Builtin(id, args) => format!("{}({})", id.function(), self.list(args)),
+            ExprKind::Builtin(id, args) if args.is_empty() => id.name().into(),
+            ExprKind::Builtin(id, args) => format!("{}({})", id.name(), self.list(args)),
             ExprKind::ReadBuf { base, len } => {
                 format!("{}:buf({}, {})", self.ty(&e.ty), self.expr(base), self.expr(len))
             }
@@ -293,7 +291,6 @@ impl<'a> Printer<'a> {
             ExprKind::TupleGet { base, index } => format!("{}.{index}", self.expr(base)),
             ExprKind::ReadStr { base, limit } => self.read_str(e, base, limit.as_deref()),
             ExprKind::Stack => self.ty(&e.ty),
-            ExprKind::Strftime(ns) => format!("{}({})", self.ty(&e.ty), self.expr(ns)),
             ExprKind::HasKey { map, key } => format!("has_key({})", self.cell(*map, key)),
             ExprKind::Len(map) => format!("len({})", self.map(*map)),
             ExprKind::Delete { map, key } => format!("delete({})", self.cell(*map, key)),
@@ -308,7 +305,6 @@ impl<'a> Printer<'a> {
                     arms.iter().map(|arm| format!("{:#b}: {}", arm.cases, self.expr(&arm.value))).collect();
                 format!("by case {{ {} }}", arms.join(", "))
             }
-            ExprKind::Fact(fact) => fact.describe().0.into(),
             other => simple(other).into(),
         }
     }
@@ -384,17 +380,6 @@ fn simple(kind: &ExprKind) -> &'static str {
         ExprKind::Around(Around::Depth) => "call_depth",
         ExprKind::Around(Around::Func { .. }) => "parent_func",
         ExprKind::Around(Around::Start) => "parent_start",
-        ExprKind::Pid => "pid",
-        ExprKind::Tid => "tid",
-        ExprKind::Uid => "uid",
-        ExprKind::Gid => "gid",
-        ExprKind::Cpu => "cpu",
-        ExprKind::Nsecs => "nsecs",
-        ExprKind::Elapsed => "elapsed",
-        ExprKind::Comm => "comm",
-        ExprKind::Cgroup => "cgroup",
-        ExprKind::Rand => "rand",
-        ExprKind::Task => "curtask",
         ExprKind::Zero => "zero",
         _ => unreachable!("an expression with parts has its own arm"),
     }

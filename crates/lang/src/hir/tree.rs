@@ -69,15 +69,56 @@ impl Expr {
     }
 }
 
-/// A built-in function whose value depends only on its arguments.
+/// A built-in variable or function: a value that depends on the position in the body and on the arguments only.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Builtin {
+    /// `pid`: the tgid, uint32.
+    Pid,
+    /// `tid`: uint32.
+    Tid,
+    /// `pid(init)`: uint32.
+    InitPid,
+    /// `tid(init)`: uint32.
+    InitTid,
+    /// `cpid`: uint32, the process started by the tracer, 0 if there is none.
+    ChildPid,
+    /// `uid`: uint32.
+    Uid,
+    /// `gid`: uint32.
+    Gid,
+    /// `comm`: the name of the thread, a Str of 16 bytes.
+    Comm,
+    /// `cgroup`: uint64.
+    Cgroup,
+    /// `curtask`: the address of the kernel's `task_struct`, uint64.
+    Task,
+    /// `ctx`: the address of the BPF program's context.
+    Context,
+    /// `cpu`: uint32.
+    Cpu,
+    /// `ncpus`: the number of CPUs, uint64.
+    Cpus,
+    /// `numaid`: uint32.
+    NumaNode,
+    /// `usermode`: uint8, 1 if the probe interrupted user space.
+    UserMode,
+    /// `nsecs`: ns since boot, with the time spent suspended, uint64.
+    Nsecs,
+    /// `nsecs(monotonic)`: uint64.
+    Monotonic,
+    /// `nsecs(tai)`: uint64, the boot clock plus the offset between both clocks at the start of the tracer.
+    Tai,
+    /// `elapsed`: ns since the start of the tracer, uint64.
+    Elapsed,
+    /// `jiffies`: uint64.
+    Jiffies,
+    /// `rand`: uint32.
+    Rand,
     /// `strlen(a)`: uint64, the number of bytes before the NUL.
     StrLen,
     /// A hash of a text, equal for equal texts in types of the same capacity; see [`text_hash`].
     StrHash,
-    /// `strstr(a, b)` with a needle that is not a literal: int64, the offset of the needle, -1 if it is absent, 0
-    /// for an empty one.
+    /// `strstr(a, b)`: int64, the offset of the needle, -1 if it is absent, 0 for an empty one.
     StrSearch,
     /// `str_concat(a, b)`: the result type has room for both.
     StrConcat,
@@ -92,9 +133,30 @@ pub enum Builtin {
 }
 
 impl Builtin {
-    /// The name of the function in scripts.
-    pub fn function(self) -> &'static str {
+    /// The spelling in scripts, without arguments of functions.
+    pub fn name(self) -> &'static str {
         match self {
+            Builtin::Pid => "pid",
+            Builtin::Tid => "tid",
+            Builtin::InitPid => "pid(init)",
+            Builtin::InitTid => "tid(init)",
+            Builtin::ChildPid => "cpid",
+            Builtin::Uid => "uid",
+            Builtin::Gid => "gid",
+            Builtin::Comm => "comm",
+            Builtin::Cgroup => "cgroup",
+            Builtin::Task => "curtask",
+            Builtin::Context => "ctx",
+            Builtin::Cpu => "cpu",
+            Builtin::Cpus => "ncpus",
+            Builtin::NumaNode => "numaid",
+            Builtin::UserMode => "usermode",
+            Builtin::Nsecs => "nsecs",
+            Builtin::Monotonic => "nsecs(monotonic)",
+            Builtin::Tai => "nsecs(tai)",
+            Builtin::Elapsed => "elapsed",
+            Builtin::Jiffies => "jiffies",
+            Builtin::Rand => "rand",
             Builtin::StrLen => "strlen",
             Builtin::StrHash => "hash",
             Builtin::StrSearch => "strstr",
@@ -164,30 +226,6 @@ pub enum ExprKind {
     /// `call_depth`, `parent_func`: a property of the tracked calls of this thread that enclose the current call
     /// or the system call.
     Around(Around),
-    /// `pid`: the tgid, uint32.
-    Pid,
-    /// `tid`: uint32.
-    Tid,
-    /// `uid`
-    Uid,
-    /// `gid`
-    Gid,
-    /// `cpu`: uint32.
-    Cpu,
-    /// `nsecs`: ns of the boot clock, uint64.
-    Nsecs,
-    /// `elapsed`: ns since the start of the tracer, uint64.
-    Elapsed,
-    /// `comm`: Str(16).
-    Comm,
-    /// `cgroup`: the cgroup v2 id, uint64.
-    Cgroup,
-    /// `rand`: uint32.
-    Rand,
-    /// `curtask`: address of the thread's `task_struct` in the kernel, uint64.
-    Task,
-    /// `ncpus`, `nsecs(tai)`: see [`Fact`].
-    Fact(Fact),
     /// `func`, `api`, `probe`; the type is `Name`.
     Name(NameKind),
     /// `func == "cuInit"`, `strcontains(api, "Mem")`: true for attach points whose name is in the sorted list.
@@ -225,13 +263,6 @@ pub enum ExprKind {
     },
     /// `strcontains(a, "text")`: Bool.
     StrContains {
-        /// The text that is searched.
-        haystack: Box<Expr>,
-        /// The text to find, not empty.
-        needle: Vec<u8>,
-    },
-    /// `strstr(a, "text")`: int64, the offset of the text, -1 if it is absent.
-    StrFind {
         /// The text that is searched.
         haystack: Box<Expr>,
         /// The text to find, not empty.
@@ -318,7 +349,8 @@ pub enum ExprKind {
         /// Number of bytes, uint64.
         len: Box<Expr>,
     },
-    /// `strerror(n)` of an int64; the type contains the kind of lookup.
+    /// `strerror(n)` of an int64, `strftime(format, ns)`: a number that is printed as text; the type contains the kind of
+    /// lookup or the format.
     Lookup(Box<Expr>),
     /// `ustack`, `kstack(3)`; the type contains all properties.
     Stack,
@@ -329,8 +361,6 @@ pub enum ExprKind {
         /// Maximum number of frames counted.
         limit: u32,
     },
-    /// `strftime(format, ns)`; the type contains the format.
-    Strftime(Box<Expr>),
     /// `has_key(@m, k)`: Bool
     HasKey {
         /// The map.
@@ -389,49 +419,6 @@ pub enum Around {
     },
     /// Start of the innermost enclosing call in ns of the monotonic clock, uint64; 0 without an enclosing call.
     Start,
-}
-
-/// A number that the kernel or the tracer provides while the body runs.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Fact {
-    /// `ncpus`: the number of CPUs, uint64.
-    Cpus,
-    /// `numaid`: uint32.
-    NumaNode,
-    /// `jiffies`: uint64.
-    Jiffies,
-    /// `usermode`: uint8, 1 if the probe interrupted user space.
-    UserMode,
-    /// `cpid`: uint32, the process started by the tracer, 0 if there is none.
-    ChildPid,
-    /// `pid(init)`: uint32.
-    InitPid,
-    /// `tid(init)`: uint32.
-    InitTid,
-    /// `nsecs(monotonic)`: uint64.
-    Monotonic,
-    /// `nsecs(tai)`: uint64, the boot clock plus the offset between both clocks at the start of the tracer.
-    Tai,
-    /// `ctx`: uint64, the address of the BPF program's context.
-    Context,
-}
-
-impl Fact {
-    /// The spelling in scripts, and the type.
-    pub fn describe(self) -> (&'static str, Type) {
-        match self {
-            Fact::Cpus => ("ncpus", Type::U64),
-            Fact::NumaNode => ("numaid", Type::U32),
-            Fact::Jiffies => ("jiffies", Type::U64),
-            Fact::UserMode => ("usermode", Type::Int { bytes: 1, signed: false }),
-            Fact::ChildPid => ("cpid", Type::U32),
-            Fact::InitPid => ("pid(init)", Type::U32),
-            Fact::InitTid => ("tid(init)", Type::U32),
-            Fact::Monotonic => ("nsecs(monotonic)", Type::U64),
-            Fact::Tai => ("nsecs(tai)", Type::U64),
-            Fact::Context => ("ctx", Type::U64),
-        }
-    }
 }
 
 /// An alternative of an [`ExprKind::ByCase`].

@@ -16,7 +16,6 @@ macro_rules! walks {
                 | ParamField { .. }
                 | RecordBytes { .. }
                 | Zero
-                | Task
                 | Arg(_)
                 | Reg(_)
                 | Retval
@@ -24,25 +23,13 @@ macro_rules! walks {
                 | Duration
                 | Started
                 | Around(_)
-                | Pid
-                | Tid
-                | Uid
-                | Gid
-                | Cpu
-                | Nsecs
-                | Elapsed
-                | Comm
-                | Cgroup
-                | Rand
-                | Fact(_)
                 | Name(_)
                 | NameIn { .. }
                 | Stack
                 | StackLen { .. }
                 | Len(_) => {}
-                Neg(e) | BitNot(e) | Not(e) | Cast(e) | Kernel(e) | Strftime(e) | Lookup(e) => f(e),
+                Neg(e) | BitNot(e) | Not(e) | Cast(e) | Kernel(e) | Lookup(e) => f(e),
                 StrContains { haystack: e, .. }
-                | StrFind { haystack: e, .. }
                 | Load { base: e, .. }
                 | TupleGet { base: e, .. }
                 | Member { base: e, .. }

@@ -7,7 +7,7 @@ use crate::machine::BOOT_AHEAD_NS;
 use crate::outcome::Loss;
 use crate::world::{self, ARGUMENT_REGS};
 use lang::hir::{
-    Around, Attach, BinaryOp, Builtin, Expr, ExprKind, Fact, MapId, NameId, NameKind, Site, Type, Yields,
+    Around, Attach, BinaryOp, Builtin, Expr, ExprKind, MapId, NameId, NameKind, Site, Type, Yields,
 };
 use lang::types::passing::{Class, Passing, passing};
 
@@ -52,13 +52,11 @@ impl Meaning<'_> {
             K::Str(bytes) if matches!(e.ty, Type::Array(..)) => return Val::Bytes(bytes.clone()),
             K::Str(text) => return Val::Str(text.clone()),
             K::Zero => return Val::zero(&e.ty, self.program),
-            K::Task => panic!("worlds have no kernel"),
             K::Var(var) => return run.vars[var.0 as usize].clone(),
             K::MapGet { map, key } => {
                 let key = self.values(run, key);
                 return self.get(*map, &key);
             }
-            K::Comm => return Val::Str(moment.comm.as_bytes().to_vec()),
             K::Cast(inner) => {
                 let value = self.eval(run, inner);
                 return self.cast(value, &inner.ty, &e.ty);
@@ -118,16 +116,6 @@ impl Meaning<'_> {
                 (Around::Func { .. }, Some(innermost)) => i64::from(innermost.func.0),
                 (Around::Start, Some(innermost)) => innermost.time_ns.wrapping_sub(BOOT_AHEAD_NS) as i64,
             },
-            K::Pid => i64::from(moment.tgid),
-            K::Tid => i64::from(moment.tid),
-            K::Uid => i64::from(moment.uid),
-            K::Gid => i64::from(moment.gid),
-            K::Cpu => i64::from(moment.cpu),
-            K::Nsecs => moment.time_ns as i64,
-            K::Elapsed => moment.time_ns.wrapping_sub(self.start_ns) as i64,
-            K::Cgroup => moment.cgroup as i64,
-            K::Rand => i64::from(self.rng.bits() as u32),
-            K::Fact(fact) => self.fact(run, *fact),
             K::Name(kind) => i64::from(name_of(run.site.expect("at a site"), *kind).0),
             K::NameIn { kind, ids } => i64::from(ids.contains(&name_of(run.site.expect("at a site"), *kind))),
             K::Neg(inner) => self.eval(run, inner).num().wrapping_neg(),
@@ -156,12 +144,7 @@ impl Meaning<'_> {
                 let index = self.eval(run, index).num();
                 i64::from(usize::try_from(index).ok().and_then(|i| text.text().get(i).copied()).unwrap_or(0))
             }
-            K::Strftime(inner) | K::Lookup(inner) => self.eval(run, inner).num(),
-            K::StrFind { haystack, needle } => {
-                let haystack = self.eval(run, haystack);
-                let found = haystack.text().windows(needle.len()).position(|w| w == needle);
-                found.map_or(-1, |at| at as i64)
-            }
+            K::Lookup(inner) => self.eval(run, inner).num(),
             K::Builtin(id, args) => match self.builtin(run, *id, args) {
                 Val::Num(number) => number,
                 text => return text,
@@ -196,44 +179,49 @@ impl Meaning<'_> {
 
     fn builtin(&mut self, run: &mut Run, id: Builtin, args: &[Expr]) -> Val {
         let values = self.values(run, args);
-        match id {
-            Builtin::StrConcat => Val::Str([values[0].text(), values[1].text()].concat()),
-            Builtin::ToLower => Val::Str(values[0].text().to_ascii_lowercase()),
-            Builtin::ToUpper => Val::Str(values[0].text().to_ascii_uppercase()),
-            Builtin::Usym => Val::Usym(values[0].num() as u64, run.moment.tgid),
+        let moment = run.moment;
+        let number = match id {
+            Builtin::Pid | Builtin::InitPid => i64::from(moment.tgid),
+            Builtin::Tid | Builtin::InitTid => i64::from(moment.tid),
+            Builtin::ChildPid => i64::from(world::CHILD),
+            Builtin::Uid => i64::from(moment.uid),
+            Builtin::Gid => i64::from(moment.gid),
+            Builtin::Cgroup => moment.cgroup as i64,
+            // The value of the address is arbitrary, but not zero.
+            Builtin::Context => 1,
+            Builtin::Cpu => i64::from(moment.cpu),
+            Builtin::Cpus => i64::from(self.cpus),
+            Builtin::NumaNode => i64::from(moment.numa_node()),
+            // In a world, timers interrupt the kernel.
+            Builtin::UserMode => i64::from(matches!(run.probe.attach, Attach::Entry(_) | Attach::Return(_))),
+            Builtin::Nsecs => moment.time_ns as i64,
+            Builtin::Monotonic => moment.time_ns.wrapping_sub(BOOT_AHEAD_NS) as i64,
+            Builtin::Tai => moment.time_ns.wrapping_add(world::TAI_AHEAD_NS) as i64,
+            Builtin::Elapsed => moment.time_ns.wrapping_sub(self.start_ns) as i64,
+            Builtin::Jiffies => moment.jiffies() as i64,
+            Builtin::Rand => i64::from(self.rng.bits() as u32),
+            Builtin::Task => panic!("worlds have no kernel"),
+            Builtin::Comm => return Val::Str(moment.comm.as_bytes().to_vec()),
+            Builtin::StrConcat => return Val::Str([values[0].text(), values[1].text()].concat()),
+            Builtin::ToLower => return Val::Str(values[0].text().to_ascii_lowercase()),
+            Builtin::ToUpper => return Val::Str(values[0].text().to_ascii_uppercase()),
+            Builtin::Usym => return Val::Usym(values[0].num() as u64, run.moment.tgid),
             Builtin::StrSearch => {
                 let (text, part) = (values[0].text(), values[1].text());
                 let mut starts = 0..=text.len() as i64 - part.len() as i64;
-                Val::Num(starts.find(|&at| text[at as usize..].starts_with(part)).unwrap_or(-1))
+                starts.find(|&at| text[at as usize..].starts_with(part)).unwrap_or(-1)
             }
             Builtin::StrHash => {
                 let Type::Str(capacity) = args[0].ty else { panic!("the number of a {:?}", args[0].ty) };
-                Val::Num(lang::hir::text_hash(values[0].text(), capacity) as i64)
+                lang::hir::text_hash(values[0].text(), capacity) as i64
             }
-            Builtin::StrLen => Val::Num(values[0].text().len() as i64),
+            Builtin::StrLen => values[0].text().len() as i64,
             Builtin::ByteSwap => {
                 let spare = 64 - 8 * abi::size(&args[0].ty, &self.program.structs);
-                Val::Num(((values[0].num() as u64).swap_bytes() >> spare) as i64)
+                ((values[0].num() as u64).swap_bytes() >> spare) as i64
             }
-        }
-    }
-
-    fn fact(&self, run: &Run, fact: Fact) -> i64 {
-        let moment = run.moment;
-        match fact {
-            Fact::Cpus => i64::from(self.cpus),
-            Fact::NumaNode => i64::from(moment.numa_node()),
-            Fact::Jiffies => moment.jiffies() as i64,
-            // In a world, timers interrupt the kernel.
-            Fact::UserMode => i64::from(matches!(run.probe.attach, Attach::Entry(_) | Attach::Return(_))),
-            Fact::ChildPid => i64::from(world::CHILD),
-            Fact::InitPid => i64::from(moment.tgid),
-            Fact::InitTid => i64::from(moment.tid),
-            Fact::Monotonic => moment.time_ns.wrapping_sub(BOOT_AHEAD_NS) as i64,
-            // The value of the address is arbitrary, but not zero.
-            Fact::Context => 1,
-            Fact::Tai => moment.time_ns.wrapping_add(world::TAI_AHEAD_NS) as i64,
-        }
+        };
+        Val::Num(number)
     }
 
     /// Evaluates expressions from left to right.

@@ -1,0 +1,117 @@
+//! Built-in variables and functions: identities, CPUs, clocks, strings.
+
+use super::body::Body;
+use super::expr::WORD;
+use super::place::Place;
+use super::prologue::Pro;
+use crate::bpf::helper::Helper;
+use crate::ir::{Bin, Cmp, Operand, VReg, Width};
+use lang::hir::{Attach, Builtin, Expr, ExprKind};
+use wire::manifest::{CONTROL_CHILD, CONTROL_START, CONTROL_TAI};
+
+impl Body<'_, '_> {
+    /// The value of a built-in variable or function if it is a scalar.
+    pub(super) fn builtin(&mut self, id: Builtin, args: &[Expr]) -> Operand {
+        match id {
+            Builtin::Pid => self.high_word(|body| body.pro(Pro::Thread)),
+            Builtin::Tid => self.low_word(|body| body.pro(Pro::Thread)),
+            Builtin::InitPid => self.high_word(|body| body.host_thread()),
+            Builtin::InitTid => self.low_word(|body| body.host_thread()),
+            Builtin::ChildPid => self.control_word(CONTROL_CHILD).into(),
+            Builtin::Uid => self.low_word(|body| body.b().call(Helper::GetCurrentUidGid, &[])),
+            Builtin::Gid => self.high_word(|body| body.b().call(Helper::GetCurrentUidGid, &[])),
+            Builtin::Cgroup => self.b().call(Helper::GetCurrentCgroupId, &[]).into(),
+            Builtin::Task => self.b().call(Helper::GetCurrentTask, &[]).into(),
+            Builtin::Context => self.context_address().into(),
+            Builtin::Cpu => self.b().call(Helper::GetSmpProcessorId, &[]).into(),
+            Builtin::Cpus => i64::from(self.cx.options.cpus).into(),
+            Builtin::NumaNode => self.low_word(|body| body.b().call(Helper::GetNumaNodeId, &[])),
+            Builtin::UserMode => self.user_mode(),
+            Builtin::Nsecs => self.b().call(Helper::KtimeGetBootNs, &[]).into(),
+            Builtin::Monotonic => self.b().call(Helper::KtimeGetNs, &[]).into(),
+            Builtin::Tai => self.since_boot(Bin::Add, CONTROL_TAI).into(),
+            Builtin::Elapsed => self.since_boot(Bin::Sub, CONTROL_START).into(),
+            Builtin::Jiffies => self.b().call(Helper::Jiffies64, &[]).into(),
+            Builtin::Rand => self.low_word(|body| body.b().call(Helper::GetPrandomU32, &[])),
+            Builtin::StrLen => self.string_length(&args[0]).into(),
+            Builtin::StrHash => self.string_hash(&args[0]).into(),
+            Builtin::StrSearch => match &args[1].kind {
+                ExprKind::Str(needle) => self.string_find(&args[0], needle).into(),
+                _ => self.string_search(&args[0], &args[1]).into(),
+            },
+            Builtin::ByteSwap => self.byte_swap(&args[0]).into(),
+            Builtin::Comm | Builtin::StrConcat | Builtin::ToLower | Builtin::ToUpper | Builtin::Usym => {
+                unreachable!("not a scalar: {id:?}")
+            }
+        }
+    }
+
+    /// Stores the value of a built-in that is not a scalar.
+    pub(super) fn store_builtin(&mut self, id: Builtin, args: &[Expr], to: Place, size: u32) {
+        match id {
+            Builtin::Comm => self.store_comm(to, size),
+            Builtin::StrConcat => self.concat(&args[0], &args[1], to, size),
+            Builtin::ToLower => self.change_case(&args[0], false, to, size),
+            Builtin::ToUpper => self.change_case(&args[0], true, to, size),
+            Builtin::Usym => self.store_usym(&args[0], to),
+            _ => unreachable!("a scalar: {id:?}"),
+        }
+    }
+
+    fn high_word(&mut self, pair: impl FnOnce(&mut Self) -> VReg) -> Operand {
+        let pair = pair(self);
+        self.b().bin(Bin::Shr, pair, 32).into()
+    }
+
+    fn low_word(&mut self, pair: impl FnOnce(&mut Self) -> VReg) -> Operand {
+        let pair = pair(self);
+        self.b().extend(pair, Width::B32, false).into()
+    }
+
+    /// The address of the context as a number. The verifier treats a value loaded from memory as a number, and
+    /// forbids arithmetic on the pointer itself.
+    fn context_address(&mut self) -> VReg {
+        let [pointer, number] = std::array::from_fn(|_| self.temp(8));
+        let ctx = self.pro(Pro::Ctx);
+        self.store(pointer, Width::B64, ctx);
+        let (to, from) = (self.pointer(number), self.pointer(pointer));
+        self.b().call_void(Helper::ProbeReadKernel, &[to.into(), 8.into(), from.into()]);
+        self.load(number, Width::B64, false)
+    }
+
+    /// The boot clock plus or minus a word of the control cell.
+    fn since_boot(&mut self, op: Bin, offset: u32) -> VReg {
+        let now = self.b().call(Helper::KtimeGetBootNs, &[]);
+        let word = self.control_word(offset);
+        self.b().bin(op, now, word)
+    }
+
+    /// Whether the probe interrupted user mode. Function probes always do; at a timer the registers show it.
+    fn user_mode(&mut self) -> Operand {
+        if !matches!(self.probe.attach, Attach::Interval { .. } | Attach::Profile { .. }) {
+            return 1.into();
+        }
+        let (offset, mask, user) = self.machine().mode;
+        let ctx = self.pro(Pro::Ctx);
+        let word = self.b().load(ctx, offset, Width::B64, false);
+        let mode = self.b().bin(Bin::And, word, mask);
+        self.b().compare(Cmp::Eq, mode, user).into()
+    }
+
+    fn store_comm(&mut self, to: Place, size: u32) {
+        // Kernels such as 6.1 write whole words up to the NUL, and do not write the rest.
+        if size > WORD {
+            self.zero(to.plus(WORD), size - WORD);
+        }
+        let at = self.pointer(to);
+        self.b().call_void(Helper::GetCurrentComm, &[at.into(), i64::from(size).into()]);
+    }
+
+    fn store_usym(&mut self, address: &Expr, to: Place) {
+        let address = self.scalar(address);
+        self.store(to, Width::B64, address);
+        let thread = self.pro(Pro::Thread);
+        let tgid = self.b().bin(Bin::Shr, thread, 32);
+        self.store(to.plus(8), Width::B64, tgid);
+    }
+}
