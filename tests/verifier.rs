@@ -177,11 +177,11 @@ fn what_the_kernel_cannot_check_for_its_size_is_said_in_the_terms_of_the_script(
     let cases = [
         (
             format!("// one line\nBEGIN {{ {loops} @++ {} }}", "}".repeat(9)),
-            "line 2, `BEGIN`: loops nest 7 deep",
+            "line 2, `BEGIN`: loops can be nested at most 7 deep",
         ),
         (
             format!("uprobe:libcuda:cuInit {{ {search} }}"),
-            "line 1, `uprobe:libcuda:cuInit`: it follows a million steps",
+            "line 1, `uprobe:libcuda:cuInit`: the verifier follows at most a million",
         ),
     ];
     for (text, said) in cases {

@@ -1,16 +1,15 @@
-//! What can go wrong between an object and a running session. Data in the variants, words in `Display`; the command
-//! line adds context.
+//! Errors of loading and attaching. Variants contain data, `Display` the text; the command line adds context.
 
 use std::path::PathBuf;
 use std::{fmt, io};
 use thiserror::Error;
 
-/// Why the kernel's features could not be found out: without them nothing can be loaded.
+/// Error while probing the features of the kernel. Without them nothing can be loaded.
 #[derive(Debug, Error)]
 pub enum FeatureError {
-    /// Neither root nor the capabilities.
+    /// Missing capabilities.
     #[error(
-        "loading BPF programs is not permitted: needs root, or CAP_BPF and CAP_PERFMON (CAP_SYS_PTRACE for processes of others); \
+        "loading BPF programs is not permitted: needs root, or CAP_BPF and CAP_PERFMON (CAP_SYS_PTRACE for processes of other users); \
          try `sudo`, or `cudatrace doctor` for details"
     )]
     NotPermitted,
@@ -26,78 +25,78 @@ pub enum FeatureError {
         /// `uname -r`
         release: String,
     },
-    /// Something else, such as a kernel without BPF.
+    /// Another error, such as a kernel without BPF.
     #[error("the kernel cannot load a BPF program: {0}")]
     Kernel(#[source] io::Error),
 }
 
-/// Why an object did not load.
+/// Error of loading an object.
 #[derive(Debug, Error)]
 pub enum LoadError {
-    /// Made by another version of cudatrace.
+    /// Compiled by another version of cudatrace.
     #[error("the compiled script has format version {found}, expected {expected}; compile it again")]
     Version {
-        /// In the manifest.
+        /// Version in the manifest.
         found: u32,
-        /// Ours.
+        /// Version of this program.
         expected: u32,
     },
-    /// Rights or kernel.
+    /// Missing permission or feature.
     #[error(transparent)]
     Feature(#[from] FeatureError),
-    /// libbpf cannot read it.
+    /// libbpf cannot read the object.
     #[error("the compiled object cannot be opened: {reason}; this is a bug in cudatrace, please report it")]
     Object {
-        /// libbpf's words.
+        /// Messages of libbpf.
         reason: String,
     },
-    /// The manifest names what the object lacks.
+    /// The manifest names a map or program that the object does not have.
     #[error("the compiled object has no {what} `{symbol}`; this is a bug in cudatrace, please report it")]
     Missing {
         /// `map` or `program`.
         what: &'static str,
-        /// Its name.
+        /// Name.
         symbol: String,
     },
-    /// A module does not begin with what the session has.
+    /// The manifest of a module does not begin with that of the session.
     #[error(
-        "the module does not extend the running session: its {what} are fewer; this is a bug in cudatrace"
+        "the module does not extend the running session: it has fewer {what}; this is a bug in cudatrace"
     )]
     NotAnExtension {
         /// `maps`, `events` …
         what: &'static str,
     },
-    /// The counters of the added clauses have no room.
-    #[error("no room for the counters of further clauses ({room} are taken): begin a new session")]
+    /// The counters of added clauses do not fit.
+    #[error("no room for the counters of further clauses ({room} are in use): start a new session")]
     NoCounters {
-        /// How many there can be.
+        /// Largest number of counters.
         room: usize,
     },
-    /// The kernel has no room for a map, or refuses it.
+    /// The kernel cannot create a map.
     #[error("map `{symbol}` could not be created: {errno}{}", map_hint(errno))]
     Map {
-        /// Its name in the object.
+        /// Name in the object.
         symbol: String,
-        /// Why.
+        /// Error of the kernel.
         errno: io::Error,
     },
-    /// A clause that the verifier gives up on; see [`LIMITS`].
+    /// A clause that exceeds a limit of the verifier; see [`LIMITS`].
     #[error(
-        "the kernel cannot check the clause of {place}, `{text}`: {limit}\n\
-         take shorter strings (`str(p, 64)`, the setting `max_strlen`), fewer rounds, or several clauses"
+        "the kernel cannot verify the clause of {place}, `{text}`: {limit}\n\
+         use shorter strings (`str(p, 64)`, the setting `max_strlen`), fewer iterations, or several clauses"
     )]
     TooMuch {
         /// `line 3`
         place: String,
         /// The clause's probe list.
         text: String,
-        /// What it exceeds.
+        /// The exceeded limit.
         limit: &'static str,
     },
-    /// The verifier's no.
+    /// The verifier refused a program.
     #[error(
         "the kernel refused the program of {place}, `{text}` ({symbol}): {errno}\n\
-         this is a bug in cudatrace, please report it with the script and what the kernel said:\n{log}"
+         this is a bug in cudatrace, please report it with the script and this log:\n{log}"
     )]
     Refused {
         /// Symbol in the object.
@@ -106,7 +105,7 @@ pub enum LoadError {
         place: String,
         /// The clause's probe list.
         text: String,
-        /// The kernel's errno.
+        /// Error of the kernel.
         errno: io::Error,
         /// Tail of the verifier's log.
         log: String,
@@ -114,30 +113,33 @@ pub enum LoadError {
     /// The ring buffer or a control map could not be set up.
     #[error("{what}: {errno}{}", hint(errno))]
     Setup {
-        /// What was tried.
+        /// What failed.
         what: &'static str,
-        /// Why not.
+        /// Error of the kernel.
         errno: io::Error,
     },
 }
 
-/// What the verifier says when a program is correct as far as it has come and it goes no further, and what that means for a
-/// script.
+/// Messages of the verifier when a program exceeds one of its limits, and their meanings for a script.
 pub(crate) static LIMITS: &[(&str, &str)] = &[
     (
         "BPF program is too large",
-        "it follows a million steps, and each round of `unroll`, of a short range and of a search in a string has some",
+        "the verifier follows at most a million instructions, and each iteration of `unroll`, of a short range and of a search in a string adds some",
     ),
     (
         "jumps is too complex",
-        "it remembers 8192 branches, and each round of `unroll`, of a short range and of a search in a string has some",
+        "the verifier stores at most 8192 branches, and each iteration of `unroll`, of a short range and of a search in a string adds some",
     ),
-    ("frames is too deep", "loops nest 7 deep at most"),
-    ("combined stack size", "nested loops need more than 512 bytes of stack together"),
+    ("frames is too deep", "loops can be nested at most 7 deep"),
+    ("combined stack size", "nested loops need more than 512 bytes of stack in total"),
 ];
 
 fn none_of(count: usize) -> String {
-    if count == 1 { String::new() } else { format!("none of its {count} attach points took; the first: ") }
+    if count == 1 {
+        String::new()
+    } else {
+        format!("none of its {count} attach points could be attached; the first error: ")
+    }
 }
 
 fn map_hint(errno: &io::Error) -> &'static str {
@@ -151,42 +153,42 @@ fn map_hint(errno: &io::Error) -> &'static str {
 fn hint(errno: &io::Error) -> &'static str {
     match errno.raw_os_error() {
         Some(libc::EMFILE) => "; raise the limit with `ulimit -n`",
-        Some(libc::ENFILE) => "; raise the machine's limit with `sysctl fs.file-max`",
+        Some(libc::ENFILE) => "; raise the system-wide limit with `sysctl fs.file-max`",
         _ => "",
     }
 }
 
-/// Why attaching failed altogether.
+/// Error of attaching a script.
 #[derive(Debug, Error)]
 pub enum AttachError {
-    /// None of a clause's attach points took.
+    /// None of the attach points of a clause could be attached.
     #[error("`{text}` ({place}) could not be attached: {}{first}", none_of(*count))]
     Nothing {
         /// The clause's probe list.
         text: String,
         /// `line 3`
         place: String,
-        /// Attach points tried.
+        /// Number of attach points.
         count: usize,
         /// The first failure.
         first: SiteFailure,
     },
-    /// A timer or a tracepoint.
+    /// A timer or a tracepoint could not be attached.
     #[error("`{text}` ({place}) could not be attached: {what}: {errno}{}", hint(errno))]
     Probe {
         /// The clause's probe list.
         text: String,
         /// `line 3`
         place: String,
-        /// The call.
+        /// What failed.
         what: &'static str,
-        /// Why.
+        /// Error of the kernel.
         errno: io::Error,
     },
-    /// A signal came; nothing stays attached.
-    #[error("interrupted while attaching: {attached} probes were in place")]
+    /// Interrupted by a signal; nothing stays attached.
+    #[error("interrupted while attaching: {attached} probe{} attached", if *attached == 1 { " was" } else { "s were" })]
     Stopped {
-        /// Attach points that took until then.
+        /// Number of attach points that were attached.
         attached: usize,
     },
     /// A module that extends a session did not load.
@@ -197,13 +199,13 @@ pub enum AttachError {
 /// An attach point that the kernel refused.
 #[derive(Debug)]
 pub struct SiteFailure {
-    /// Its probe, `uprobe:libcuda:cuInit`.
+    /// Probe: `uprobe:libcuda:cuInit`.
     pub probe: String,
-    /// Its file, as shown.
+    /// Displayed path of the file.
     pub path: PathBuf,
-    /// Its offset in the file.
+    /// Offset in the file.
     pub offset: u64,
-    /// Why.
+    /// Error of the kernel.
     pub errno: io::Error,
 }
 
@@ -214,15 +216,15 @@ impl fmt::Display for SiteFailure {
     }
 }
 
-/// The kernel's own `ENOTSUPP`, which is no errno for programs: it cannot execute the instruction elsewhere.
+/// `ENOTSUPP`, which libc does not define: the kernel cannot execute the instruction out of line.
 const UNSUPPORTED: i32 = 524;
 
 impl SiteFailure {
-    /// In words.
+    /// The error as text.
     pub fn why(&self) -> String {
         match self.errno.raw_os_error() {
             Some(UNSUPPORTED) => {
-                "the kernel cannot put a probe on the instruction there, such as one that begins with `lock`"
+                "the kernel cannot place a probe on this instruction, such as one with the prefix `lock`"
                     .into()
             }
             _ => self.errno.to_string(),
@@ -235,11 +237,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_instruction_that_the_kernel_does_not_probe_is_said() {
+    fn an_instruction_that_cannot_be_probed_is_named() {
         let errno = io::Error::from_raw_os_error(UNSUPPORTED);
         let probe = "uretprobe:libc:pthread_spin_lock".to_owned();
         let failure = SiteFailure { probe, path: "/lib/libc.so.6".into(), offset: 0x8ff70, errno };
-        let said = failure.to_string();
-        assert!(said.contains("the instruction there") && !said.contains("524"), "{said}");
+        let text = failure.to_string();
+        assert!(text.contains("on this instruction") && !text.contains("524"), "{text}");
     }
 }

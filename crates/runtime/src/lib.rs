@@ -1,14 +1,14 @@
-//! Compiled object to a running session: load, attach, read, finish.
+//! Runs a compiled script: loads and attaches it, reads its records, and ends it.
 //!
 //! ```text
 //! CompiledScript -> LoadedScript (programs and maps in the kernel) -> Session (attached) -> run -> Ending
 //! ```
 //!
-//! Everything that a run says goes through [`report::Sink`]; names and symbols come from [`report::Names`], which the
-//! command line implements. PendingDetach is what dropping a [`Session`] does.
+//! All output of a run goes to [`report::Sink`]. Names and symbols come from [`report::Names`], which the command line
+//! implements. Dropping a [`Session`] detaches it.
 //!
-//! Not here: what the records mean (`wire`), how they look (`report`), which file a library is (`host`), what a script
-//! says (`lang`, `codegen`): this crate sees an object and a manifest, never an AST.
+//! Not here: decoding of records (`wire`), formats (`report`), search of libraries (`host`), scripts (`lang`, `codegen`): this
+//! crate receives an object and a manifest, never an AST.
 
 pub mod attach;
 mod control_cell;

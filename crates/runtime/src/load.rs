@@ -1,6 +1,6 @@
-//! Object to programs and maps in the kernel, by libbpf. What is kept of the object is descriptors; its memory goes.
+//! Loads an object into the kernel with libbpf. Only descriptors of its programs and maps are kept.
 //!
-//! A module that extends a session shares the maps that the session has, by name. Constant data is a module's own.
+//! A module that extends a session shares the session's maps by name. Each module has its own constant data.
 
 use crate::error::{LIMITS, LoadError};
 use crate::kernel::features;
@@ -16,47 +16,47 @@ use wire::counter::{COUNTERS_MAP, FAILURES_MAP};
 use wire::manifest::{self, CompiledScript, Program};
 use wire::map::DIRECT_PREFIX;
 
-/// Lines of the verifier's log that are worth showing.
+/// Largest number of shown lines of the verifier's log.
 const LOG_LINES: usize = 24;
 
-/// Room for the counters of modules that extend the session, unless the caller knows better.
+/// Default number of counters reserved for modules that extend the session.
 const SPARE_COUNTERS: u32 = 1024;
 
 /// A BPF map in the kernel.
 #[derive(Debug)]
 pub struct LoadedMap {
-    /// Its descriptor.
+    /// Descriptor.
     pub fd: OwnedFd,
-    /// Keys at most; bytes of a ring buffer.
+    /// Largest number of keys; for a ring buffer, size in bytes.
     pub max_entries: u32,
-    /// Bytes.
+    /// Size of a value in bytes.
     pub value_size: u32,
 }
 
 /// A BPF program in the kernel.
 #[derive(Debug)]
 pub struct LoadedProgram {
-    /// Its descriptor.
+    /// Descriptor.
     pub fd: OwnedFd,
-    /// `BPF_TRACE_UPROBE_MULTI`, `_SESSION`, or 0: the program's section says how it is attached.
+    /// `BPF_TRACE_UPROBE_MULTI`, `_SESSION`, or 0; from the program's section.
     pub attach_type: bpf::bpf_attach_type,
 }
 
-/// What an object became.
+/// Programs and maps of a loaded object.
 #[derive(Debug, Default)]
 pub struct Objects {
     /// Programs in the order of the manifest.
     pub programs: Vec<LoadedProgram>,
-    /// Maps by name in the object.
+    /// Maps by their names in the object.
     pub maps: HashMap<String, LoadedMap>,
 }
 
-/// Loads an object; maps that are in `shared` by name are taken from there.
+/// Loads an object; uses the maps in `shared` that have the same names.
 pub fn load(compiled: &CompiledScript, shared: &HashMap<String, LoadedMap>) -> Result<Objects, LoadError> {
     load_first(compiled, shared, 0)
 }
 
-/// Loads a session's first object, with room for so many counters of later ones (0: [`SPARE_COUNTERS`]).
+/// Loads the first object of a session. Reserves `spare_counters` for later ones (0: [`SPARE_COUNTERS`]).
 pub fn load_first(
     compiled: &CompiledScript,
     shared: &HashMap<String, LoadedMap>,
@@ -64,11 +64,11 @@ pub fn load_first(
 ) -> Result<Objects, LoadError> {
     let spare_counters = if spare_counters == 0 { SPARE_COUNTERS } else { spare_counters };
     check_version(&compiled.manifest)?;
-    let _only = CAPTURE_LOCK.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let said = Said::capture();
+    let _lock = CAPTURE_LOCK.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let log = LibbpfLog::capture();
     let open = open(compiled, shared, spare_counters)
-        .map_err(|error| refusal(&compiled.manifest, &said.text(), &error))?;
-    let object = open.load().map_err(|error| refusal(&compiled.manifest, &said.text(), &error))?;
+        .map_err(|error| refusal(&compiled.manifest, &log.text(), &error))?;
+    let object = open.load().map_err(|error| refusal(&compiled.manifest, &log.text(), &error))?;
     collect(&object, &compiled.manifest, shared)
 }
 
@@ -85,17 +85,16 @@ fn open(
     let mut open = ObjectBuilder::default().open_memory(&compiled.elf)?;
     for mut map in open.maps_mut() {
         let name = symbol(map.name());
-        let is = |wanted: &str| name == wanted;
         if let Some(shared) = shared.get(&name) {
-            // libbpf has memory for the value of a direct map, which must have the size of what it takes for it.
+            // libbpf allocates the value of a direct map, which must have the size of the shared map.
             if map.value_size() != shared.value_size {
                 map.set_value_size(shared.value_size)?;
             }
             map.reuse_fd(shared.fd.as_fd())?;
-        } else if is(COUNTERS_MAP) {
+        } else if name == COUNTERS_MAP {
             let entries = map.max_entries() + spare_counters;
             map.set_max_entries(entries)?;
-        } else if is(FAILURES_MAP) {
+        } else if name == FAILURES_MAP {
             let bytes = map.value_size() + 8 * spare_counters;
             map.set_value_size(bytes)?;
         }
@@ -103,7 +102,7 @@ fn open(
     Ok(open)
 }
 
-/// Name of a map in the manifest. Direct ones have that of their section in the object.
+/// Name of a map in the manifest. In the object, direct maps have the names of their sections.
 fn symbol(name: &OsStr) -> String {
     let name = name.to_string_lossy();
     name.strip_prefix(DIRECT_PREFIX).unwrap_or(&name).to_owned()
@@ -124,12 +123,11 @@ fn collect(
             objects.maps.insert(name, LoadedMap { fd, max_entries, value_size });
         }
     }
-    for wanted in &manifest.programs {
-        let found = object.progs().find(|program| program.name() == wanted.symbol.as_str());
-        let missing = || LoadError::Missing { what: "program", symbol: wanted.symbol.clone() };
-        let program = found.ok_or_else(missing)?;
+    for Program { symbol, .. } in &manifest.programs {
+        let missing = || LoadError::Missing { what: "program", symbol: symbol.clone() };
+        let program = object.progs().find(|program| program.name() == symbol.as_str()).ok_or_else(missing)?;
         let fd = program.as_fd().try_clone_to_owned().map_err(setup)?;
-        // SAFETY: a program of an object that lives.
+        // SAFETY: the object of the program outlives the call.
         let attach_type =
             unsafe { bpf::bpf_program__expected_attach_type(program.as_libbpf_object().as_ptr()) };
         objects.programs.push(LoadedProgram { fd, attach_type });
@@ -137,18 +135,18 @@ fn collect(
     Ok(objects)
 }
 
-/// libbpf prints through one function for the whole process: one load at a time.
+/// libbpf prints through one function per process, so only one load is captured at a time.
 static CAPTURE_LOCK: Mutex<()> = Mutex::new(());
 static CAPTURED: Mutex<String> = Mutex::new(String::new());
 
-/// What libbpf said since.
-struct Said;
+/// Captures the messages of libbpf while it exists.
+struct LibbpfLog;
 
-impl Said {
-    fn capture() -> Said {
+impl LibbpfLog {
+    fn capture() -> LibbpfLog {
         captured().clear();
         libbpf_rs::set_print(Some((PrintLevel::Warn, |_, text| captured().push_str(&text))));
-        Said
+        LibbpfLog
     }
 
     fn text(&self) -> String {
@@ -156,7 +154,7 @@ impl Said {
     }
 }
 
-impl Drop for Said {
+impl Drop for LibbpfLog {
     fn drop(&mut self) {
         libbpf_rs::set_print(None);
         *captured() = String::new();
@@ -167,29 +165,23 @@ fn captured() -> std::sync::MutexGuard<'static, String> {
     CAPTURED.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// libbpf's words, or the error's if it had none.
-fn words(said: &str, error: &libbpf_rs::Error) -> String {
-    let text = said.trim().replace("libbpf: ", "");
-    if text.is_empty() { error.to_string() } else { text }
-}
-
-/// Finds out of libbpf's words which program or map it was.
-fn refusal(manifest: &Manifest, said: &str, error: &libbpf_rs::Error) -> LoadError {
+/// Converts an error to the program or map that libbpf's messages name.
+fn refusal(manifest: &Manifest, log: &str, error: &libbpf_rs::Error) -> LoadError {
     let named = |before: &str, after: &str| {
-        said.lines().find_map(|line| {
+        log.lines().find_map(|line| {
             let rest = line.split_once(before)?.1;
             let (name, rest) = rest.split_once('\'')?;
             rest.contains(after).then(|| name.to_owned())
         })
     };
     let errno = errno_of(error);
-    // Our own limit of open files, or the machine's: whatever libbpf was about to do, that is no fault of the object.
+    // The limit of open files of the process or the machine was reached, which is no fault of the object.
     if matches!(errno.raw_os_error(), Some(libc::EMFILE | libc::ENFILE)) {
         let what = "cannot load the script's programs and maps";
         return LoadError::Setup { what, errno };
     }
     if let Some(symbol) = named("prog '", "BPF program load failed: ") {
-        return refused(manifest, symbol, said, errno);
+        return refused(manifest, symbol, log, errno);
     }
     if let Some(symbol) = named("map '", "failed to create: ") {
         return match errno.raw_os_error() {
@@ -197,34 +189,35 @@ fn refusal(manifest: &Manifest, said: &str, error: &libbpf_rs::Error) -> LoadErr
             _ => LoadError::Map { symbol, errno },
         };
     }
-    LoadError::Object { reason: words(said, error) }
+    let text = log.trim().replace("libbpf: ", "");
+    LoadError::Object { reason: if text.is_empty() { error.to_string() } else { text } }
 }
 
-/// The errno that an error of libbpf-rs ends with in words, `… (os error 13)`. It tells only its kind, and EPERM (no right to
-/// load) and EACCES (the verifier's no) are of one kind.
+/// The errno at the end of the text of a libbpf-rs error, `… (os error 13)`. Its `kind()` does not distinguish EPERM (missing
+/// permission) from EACCES (refused by the verifier).
 fn errno_of(error: &libbpf_rs::Error) -> io::Error {
-    let words = format!("{error:#}");
-    let number = words.rsplit_once("(os error ").and_then(|(_, rest)| rest.strip_suffix(')')?.parse().ok());
-    number.map_or_else(|| io::Error::other(words), io::Error::from_raw_os_error)
+    let text = format!("{error:#}");
+    let number = text.rsplit_once("(os error ").and_then(|(_, rest)| rest.strip_suffix(')')?.parse().ok());
+    number.map_or_else(|| io::Error::other(text), io::Error::from_raw_os_error)
 }
 
-fn refused(manifest: &Manifest, symbol: String, said: &str, errno: io::Error) -> LoadError {
-    let log = tail_of_log(said);
+fn refused(manifest: &Manifest, symbol: String, log: &str, errno: io::Error) -> LoadError {
+    let log = tail_of_log(log);
     if log.is_empty() && matches!(errno.raw_os_error(), Some(libc::EPERM)) {
         return features::explain(errno).into();
     }
     let program: Option<&Program> = manifest.programs.iter().find(|program| program.symbol == symbol);
     let (place, text) = program
         .map_or_else(Default::default, |program| (manifest.line_of(program.place), program.text.clone()));
-    match LIMITS.iter().find(|(words, _)| log.contains(words)) {
+    match LIMITS.iter().find(|(message, _)| log.contains(message)) {
         Some((_, limit)) => LoadError::TooMuch { place, text, limit },
         None => LoadError::Refused { symbol, place, text, errno, log },
     }
 }
 
-/// The last lines of the verifier's log, between libbpf's markers, and in front of them the script's line that they are about.
-fn tail_of_log(said: &str) -> String {
-    let Some((_, log)) = said.split_once("-- BEGIN PROG LOAD LOG --\n") else { return String::new() };
+/// The last lines of the verifier's log, which is between libbpf's markers, preceded by the script's line that they refer to.
+fn tail_of_log(text: &str) -> String {
+    let Some((_, log)) = text.split_once("-- BEGIN PROG LOAD LOG --\n") else { return String::new() };
     let log = log.split_once("-- END PROG LOAD LOG --").map_or(log, |(log, _)| log);
     let lines: Vec<&str> = log.lines().filter(|line| !line.is_empty() && *line != "libbpf: prog").collect();
     let (before, shown) = lines.split_at(lines.len().saturating_sub(LOG_LINES));
@@ -237,12 +230,12 @@ fn tail_of_log(said: &str) -> String {
 mod tests {
     use super::*;
 
-    const SAID: &str = "libbpf: prog 'probe0': BPF program load failed: Permission denied\n\
+    const LOG: &str = "libbpf: prog 'probe0': BPF program load failed: Permission denied\n\
         libbpf: prog 'probe0': -- BEGIN PROG LOAD LOG --\n0: R1=ctx()\n; @a = 1 @ x.ct:3\n\
         R0 invalid mem access 'scalar'\n-- END PROG LOAD LOG --\nlibbpf: failed to load object ''\n";
 
     #[test]
-    fn the_errno_of_an_error_is_known_below_its_contexts() {
+    fn the_errno_is_found_below_the_contexts_of_an_error() {
         for errno in [libc::EPERM, libc::EACCES, libc::EMFILE, libc::ENFILE] {
             let error = libbpf_rs::Error::from_raw_os_error(errno);
             let error = libbpf_rs::ErrorExt::context(error, "failed to load object");
@@ -262,21 +255,21 @@ mod tests {
             attach,
         };
         let manifest = Manifest { programs: vec![program], ..Manifest::default() };
-        let error = refused(&manifest, "probe0".into(), SAID, io::Error::from_raw_os_error(libc::EACCES));
-        let said = error.to_string();
+        let error = refused(&manifest, "probe0".into(), LOG, io::Error::from_raw_os_error(libc::EACCES));
+        let text = error.to_string();
         for part in ["line 3", "uprobe:libcuda:cuInit", "bug in cudatrace", "R0 invalid mem access", "x.ct:3"]
         {
-            assert!(said.contains(part), "{part} in {said}");
+            assert!(text.contains(part), "{part} in {text}");
         }
     }
 
     #[test]
-    fn the_script_line_stands_before_the_instructions_that_are_shown() {
+    fn the_script_line_precedes_the_shown_instructions() {
         let instructions = "1: (b7) r1 = 0\n".repeat(100);
-        let said = format!(
+        let log = format!(
             "-- BEGIN PROG LOAD LOG --\n; @b = 2 @ x.ct:1\n; @a = 1 @ x.ct:3\n{instructions}no\n-- END PROG LOAD LOG --\n"
         );
-        let log = tail_of_log(&said);
+        let log = tail_of_log(&log);
         assert!(log.starts_with("; @a = 1 @ x.ct:3\n1: (b7)") && log.ends_with("\nno"), "{log}");
         assert_eq!(log.lines().count(), LOG_LINES + 1);
     }
@@ -285,12 +278,12 @@ mod tests {
     fn another_version_of_the_format_is_refused_with_both_numbers() {
         let compiled =
             CompiledScript { elf: vec![], manifest: Manifest { version: 99, ..Manifest::default() } };
-        let said = load(&compiled, &HashMap::new()).expect_err("version 99").to_string();
-        assert!(said.contains("99") && said.contains(&manifest::VERSION.to_string()), "{said}");
+        let text = load(&compiled, &HashMap::new()).expect_err("version 99").to_string();
+        assert!(text.contains("99") && text.contains(&manifest::VERSION.to_string()), "{text}");
     }
 
     #[test]
-    fn bytes_that_are_no_object_are_refused() {
+    fn invalid_objects_are_refused() {
         let manifest = Manifest { version: manifest::VERSION, ..Manifest::default() };
         let error = load(&CompiledScript { elf: b"no elf".to_vec(), manifest }, &HashMap::new());
         assert!(matches!(error, Err(LoadError::Object { .. })), "{error:?}");

@@ -1,7 +1,7 @@
 //! A session: the maps, programs and links of a script in the kernel.
 //!
 //! ```text
-//! LoadedScript::load     creates maps, loads programs, enters the processes to trace
+//! LoadedScript::load     creates maps, loads programs, adds the processes to trace
 //! LoadedScript::attach   attaches the programs that follow forks, runs BEGIN, attaches the rest
 //! Session::extend        the same steps for a further module, which shares the maps
 //! Session::run           reads until the end (`read::event_loop`)
@@ -127,7 +127,7 @@ impl LoadedScript {
         let enter = |pid: &u32| {
             // The started program has one thread, which is held; other processes start and end threads at any time.
             let threads = if options.child == Some(*pid) { 1 } else { manifest::UNCOUNTED };
-            loaded.core.trace(*pid, threads).map_err(setup("cannot enter the traced processes"))
+            loaded.core.trace(*pid, threads).map_err(setup("the traced processes cannot be recorded"))
         };
         options.pids.iter().try_for_each(enter)?;
         Ok(loaded)

@@ -1,5 +1,5 @@
-//! Sessions on the running kernel, with programs assembled here: each writes one record, and what it is attached to says
-//! which. The functions that are probed are this test's own.
+//! Sessions on the running kernel. The programs are assembled here and write one record each, which depends on the attach
+//! point. The probed functions are those of this test.
 
 mod elf;
 
@@ -56,9 +56,9 @@ pub(crate) fn insn(code: u32, dst: u8, src: u8, off: i16, imm: i32) -> bpf::bpf_
     bpf::bpf_insn { code: code as u8, _bitfield_align_1: [], _bitfield_1: regs, off, imm }
 }
 
-/// Where a program takes its record's event id and value from.
+/// Source of the event id and value of a program's record.
 #[derive(Copy, Clone)]
-enum Says {
+enum RecordSource {
     /// Both halves of the attach cookie: `event << 32 | value`.
     Cookie,
     /// Constants.
@@ -66,27 +66,22 @@ enum Says {
 }
 
 /// Writes one record with a u64 value.
-fn writes(ring: RawFd, says: Says) -> Vec<bpf::bpf_insn> {
-    writes_many(ring, says, 1)
-}
-
-/// Writes so many of them.
-fn writes_many(ring: RawFd, says: Says, records: usize) -> Vec<bpf::bpf_insn> {
+fn writes(ring: RawFd, source: RecordSource) -> Vec<bpf::bpf_insn> {
     let mut code = vec![insn(0xbf, 8, 1, 0, 0)];
-    (0..records).for_each(|_| code.extend(one_record(ring, says)));
+    code.extend(one_record(ring, source));
     code.extend([insn(0xb7, 0, 0, 0, 0), insn(0x95, 0, 0, 0, 0)]);
     code
 }
 
 /// Instructions for one record; r8 is the context.
-fn one_record(ring: RawFd, says: Says) -> Vec<bpf::bpf_insn> {
+fn one_record(ring: RawFd, source: RecordSource) -> Vec<bpf::bpf_insn> {
     let mov_imm = |dst, imm| insn(0xb7, dst, 0, 0, imm);
     let mov = |dst, src| insn(0xbf, dst, src, 0, 0);
     let call = |helper: u32| insn(0x85, 0, 0, 0, helper as i32);
     let store = |off, src| insn(0x7b, 10, src, off, 0);
-    let mut code = match says {
-        Says::Cookie => vec![mov(1, 8), call(bpf::BPF_FUNC_get_attach_cookie), mov(6, 0), mov(7, 0)],
-        Says::Constant(event, value) => {
+    let mut code = match source {
+        RecordSource::Cookie => vec![mov(1, 8), call(bpf::BPF_FUNC_get_attach_cookie), mov(6, 0), mov(7, 0)],
+        RecordSource::Constant(event, value) => {
             vec![mov_imm(6, event as i32), insn(0x67, 6, 0, 0, 32), mov_imm(7, value as i32)]
         }
     };
@@ -181,19 +176,19 @@ fn only_us() -> AttachOptions<'static> {
     AttachOptions { files, link_pid: Some(std::process::id()), stop: None }
 }
 
-/// What was said, in short.
+/// Sink that keeps a short form of the output.
 #[derive(Default)]
-struct Heard {
-    said: Vec<String>,
+struct OutputLog {
+    lines: Vec<String>,
     fails: bool,
 }
 
-impl Sink for Heard {
+impl Sink for OutputLog {
     fn output(&mut self, _: &Manifest, _: &dyn Names, output: &Output) -> io::Result<()> {
         if self.fails {
             return Err(io::Error::from_raw_os_error(libc::EPIPE));
         }
-        self.said.push(match output {
+        self.lines.push(match output {
             Output::Attached { probes } => format!("attached {probes}"),
             Output::Event { header, values, .. } => {
                 assert_eq!(header.tgid, std::process::id());
@@ -242,7 +237,7 @@ impl Names for NoNames {
     }
 }
 
-/// Ends the run at the first look.
+/// Ends the run at the first poll.
 struct StopNow(io::PipeReader);
 
 impl Watch for StopNow {
@@ -271,7 +266,7 @@ fn alone() -> Option<std::sync::MutexGuard<'static, ()>> {
 }
 
 #[test]
-fn begin_comes_first_then_calls_then_end_and_a_bad_attach_point_is_named() {
+fn begin_comes_first_then_calls_then_end_and_an_invalid_attach_point_is_named() {
     let Some(_alone) = alone() else { return };
     let sites = vec![
         site(probed_one, PRINT, 11, 0),
@@ -281,9 +276,9 @@ fn begin_comes_first_then_calls_then_end_and_a_bad_attach_point_is_named() {
     let attach = vec![Attach::End, uprobes(Side::Entry, sites), Attach::Begin];
     let programs = |ring| {
         vec![
-            load(bpf::BPF_PROG_TYPE_RAW_TRACEPOINT, 0, &writes(ring, Says::Constant(PRINT, 9))),
-            load(KPROBE, MULTI, &writes(ring, Says::Cookie)),
-            load(bpf::BPF_PROG_TYPE_RAW_TRACEPOINT, 0, &writes(ring, Says::Constant(PRINT, 1))),
+            load(bpf::BPF_PROG_TYPE_RAW_TRACEPOINT, 0, &writes(ring, RecordSource::Constant(PRINT, 9))),
+            load(KPROBE, MULTI, &writes(ring, RecordSource::Cookie)),
+            load(bpf::BPF_PROG_TYPE_RAW_TRACEPOINT, 0, &writes(ring, RecordSource::Constant(PRINT, 1))),
         ]
     };
     let mut session =
@@ -298,10 +293,10 @@ fn begin_comes_first_then_calls_then_end_and_a_bad_attach_point_is_named() {
         probed_one(1);
         probed_two(1);
     }
-    let mut heard = Heard::default();
-    let ending = session.run(&mut heard, &NoNames, stop_now());
+    let mut log = OutputLog::default();
+    let ending = session.run(&mut log, &NoNames, stop_now());
     assert!(matches!(ending.reason, Reason::Watch), "{ending:?}");
-    assert_eq!(heard.said, ["attached 4", "1", "11", "22", "11", "22", "9", "end", "loss 0"]);
+    assert_eq!(log.lines, ["attached 4", "1", "11", "22", "11", "22", "9", "end", "loss 0"]);
     // The run does not wait for the process that closes the links.
     let start = std::time::Instant::now();
     let mut is_recorded = || {
@@ -321,26 +316,26 @@ fn return_probes_and_single_perf_uprobes_carry_their_cookies() {
         let sites = |at: u32| vec![site(probed_one, PRINT, at + 1, 0), site(probed_two, PRINT, at + 2, 1)];
         let attach = vec![uprobes(Side::Entry, sites(10)), uprobes(Side::Return, sites(20))];
         let programs =
-            |ring| (0..2).map(|_| load(KPROBE, attach_type, &writes(ring, Says::Cookie))).collect();
+            |ring| (0..2).map(|_| load(KPROBE, attach_type, &writes(ring, RecordSource::Cookie))).collect();
         let mut session =
             Session::for_test(manifest(attach), HashMap::new(), programs, &only_us()).expect("session");
         probed_one(1);
         probed_two(1);
-        let mut heard = Heard::default();
-        session.run(&mut heard, &NoNames, stop_now());
-        assert_eq!(heard.said, ["attached 4", "11", "21", "12", "22", "end", "loss 0"], "{attach_type}");
+        let mut log = OutputLog::default();
+        session.run(&mut log, &NoNames, stop_now());
+        assert_eq!(log.lines, ["attached 4", "11", "21", "12", "22", "end", "loss 0"], "{attach_type}");
     }
 }
 
 #[test]
-fn exit_ends_the_run_and_what_is_queued_behind_it_is_not_printed() {
+fn exit_ends_the_run_and_later_records_are_not_printed() {
     let Some(_alone) = alone() else { return };
     let sites = vec![site(probed_one, PRINT, 5, 0), site(probed_two, EXIT, 42, 1)];
     let attach = vec![uprobes(Side::Entry, sites), Attach::End];
     let programs = |ring| {
         vec![
-            load(KPROBE, MULTI, &writes(ring, Says::Cookie)),
-            load(bpf::BPF_PROG_TYPE_RAW_TRACEPOINT, 0, &writes(ring, Says::Constant(PRINT, 6))),
+            load(KPROBE, MULTI, &writes(ring, RecordSource::Cookie)),
+            load(bpf::BPF_PROG_TYPE_RAW_TRACEPOINT, 0, &writes(ring, RecordSource::Constant(PRINT, 6))),
         ]
     };
     let mut session =
@@ -348,44 +343,44 @@ fn exit_ends_the_run_and_what_is_queued_behind_it_is_not_printed() {
     probed_one(1);
     probed_two(1);
     probed_one(1);
-    let mut heard = Heard::default();
-    let ending = session.run(&mut heard, &NoNames, Control::default());
+    let mut log = OutputLog::default();
+    let ending = session.run(&mut log, &NoNames, Control::default());
     assert!(matches!(ending.reason, Reason::Exit(42)), "{ending:?}");
     assert_eq!(ending.after_exit, 1);
-    assert_eq!(heard.said, ["attached 3", "5", "6", "end", "loss 0"]);
+    assert_eq!(log.lines, ["attached 3", "5", "6", "end", "loss 0"]);
 }
 
 #[test]
 fn nothing_attached_is_an_error_that_names_the_clause() {
     let Some(_alone) = alone() else { return };
     let attach = vec![uprobes(Side::Entry, vec![site(probed_one, PRINT, 1, 0)])];
-    let programs = |ring| vec![load(KPROBE, MULTI, &writes(ring, Says::Cookie))];
+    let programs = |ring| vec![load(KPROBE, MULTI, &writes(ring, RecordSource::Cookie))];
     let nowhere = AttachOptions { files: &|_| "/nowhere/libcuda.so.1".into(), link_pid: None, stop: None };
     let error =
         Session::for_test(manifest(attach), HashMap::new(), programs, &nowhere).err().expect("no file");
-    let said = error.to_string();
+    let text = error.to_string();
     for part in ["line 3", "the clause", "/nowhere/libcuda.so.1", "No such file"] {
-        assert!(said.contains(part), "{part} in {said}");
+        assert!(text.contains(part), "{part} in {text}");
     }
 }
 
 #[test]
-fn timers_fire_and_a_sink_that_cannot_write_ends_the_run() {
+fn timers_fire_and_a_sink_that_fails_ends_the_run() {
     let Some(_alone) = alone() else { return };
     let attach = vec![Attach::Interval { period_ns: 5_000_000 }];
     let programs =
-        |ring| vec![load(bpf::BPF_PROG_TYPE_PERF_EVENT, 0, &writes(ring, Says::Constant(EXIT, 3)))];
+        |ring| vec![load(bpf::BPF_PROG_TYPE_PERF_EVENT, 0, &writes(ring, RecordSource::Constant(EXIT, 3)))];
     let mut session =
         Session::for_test(manifest(attach), HashMap::new(), programs, &only_us()).expect("session");
-    let ending = session.run(&mut Heard::default(), &NoNames, Control::default());
+    let ending = session.run(&mut OutputLog::default(), &NoNames, Control::default());
     assert!(matches!(ending.reason, Reason::Exit(3)), "{ending:?}");
 
     let attach = vec![Attach::Profile { kind: bpf::PERF_TYPE_SOFTWARE, counter: 0, period: 5_000_000 }];
     let programs =
-        |ring| vec![load(bpf::BPF_PROG_TYPE_PERF_EVENT, 0, &writes(ring, Says::Constant(PRINT, 3)))];
+        |ring| vec![load(bpf::BPF_PROG_TYPE_PERF_EVENT, 0, &writes(ring, RecordSource::Constant(PRINT, 3)))];
     let mut session =
         Session::for_test(manifest(attach), HashMap::new(), programs, &only_us()).expect("session");
-    let mut sink = Heard { fails: true, ..Heard::default() };
+    let mut sink = OutputLog { fails: true, ..OutputLog::default() };
     let ending = session.run(&mut sink, &NoNames, Control::default());
     assert!(matches!(&ending.reason, Reason::Sink(error) if error.raw_os_error() == Some(libc::EPIPE)));
 }
@@ -395,11 +390,11 @@ fn forks_are_followed_through_a_tracepoint() {
     let Some(_alone) = alone() else { return };
     let attach = vec![Attach::Follow { tracepoint: "sched:sched_process_fork".into() }];
     let programs =
-        |ring| vec![load(bpf::BPF_PROG_TYPE_TRACEPOINT, 0, &writes(ring, Says::Constant(EXIT, 8)))];
+        |ring| vec![load(bpf::BPF_PROG_TYPE_TRACEPOINT, 0, &writes(ring, RecordSource::Constant(EXIT, 8)))];
     let mut session =
         Session::for_test(manifest(attach), HashMap::new(), programs, &only_us()).expect("session");
     let mut child = std::process::Command::new("true").spawn().expect("true");
-    let ending = session.run(&mut Heard::default(), &NoNames, Control::default());
+    let ending = session.run(&mut OutputLog::default(), &NoNames, Control::default());
     assert!(matches!(ending.reason, Reason::Exit(8)), "{ending:?}");
     child.wait().expect("ended");
 }
@@ -414,7 +409,7 @@ fn the_run_ends_with_its_last_target() {
     });
     let targets = children.iter().map(|child| sys::pidfd_open(child.id()).expect("pidfd")).collect();
     children.iter_mut().for_each(|child| drop(child.stdin.take()));
-    let ending = session.run(&mut Heard::default(), &NoNames, Control { targets, ..Control::default() });
+    let ending = session.run(&mut OutputLog::default(), &NoNames, Control { targets, ..Control::default() });
     assert!(matches!(ending.reason, Reason::TargetsEnded), "{ending:?}");
     for child in &mut children {
         assert!(child.try_wait().expect("ours").is_some(), "both have ended");
@@ -425,7 +420,7 @@ fn the_run_ends_with_its_last_target() {
 fn records_that_wrap_around_the_ring_arrive_whole_and_in_order() {
     let Some(_alone) = alone() else { return };
     let attach = vec![uprobes(Side::Entry, vec![site(probed_one, PRINT, 7, 0)])];
-    let programs = |ring| vec![load(KPROBE, MULTI, &writes(ring, Says::Cookie))];
+    let programs = |ring| vec![load(KPROBE, MULTI, &writes(ring, RecordSource::Cookie))];
     let mut session =
         Session::for_test(manifest(attach), HashMap::new(), programs, &only_us()).expect("session");
     // Records of 32 + 8 bytes do not divide the ring's size, so the second round has one across the end.
@@ -447,81 +442,11 @@ fn records_that_wrap_around_the_ring_arrive_whole_and_in_order() {
     assert_eq!(seen, calls / 100 * 100);
 }
 
-/// `cargo test --release -p runtime -- --ignored --nocapture measure`
 #[test]
-#[ignore = "a measurement"]
-fn measure_records_a_second() {
-    let Some(_alone) = alone() else { return };
-    const CALLS: u32 = 200_000;
-    // Many records a call: the trap alone would take most of the time.
-    const RECORDS: usize = 16;
-    let calls = uprobes(Side::Entry, vec![site(probed_one, PRINT, 7, 0)]);
-    let attach = vec![calls, uprobes(Side::Entry, vec![site(probed_two, EXIT, 0, 0)])];
-    let programs = |ring| {
-        let many = load(KPROBE, MULTI, &writes_many(ring, Says::Cookie, RECORDS));
-        vec![many, load(KPROBE, MULTI, &writes(ring, Says::Cookie))]
-    };
-    let mut session =
-        Session::for_test(manifest(attach), HashMap::new(), programs, &only_us()).expect("session");
-    let calling = std::thread::spawn(|| {
-        let start = std::time::Instant::now();
-        for _ in 0..CALLS {
-            black_box(probed_one(1));
-        }
-        let took = start.elapsed();
-        // Behind what this thread has written.
-        while probed_two(1) == 0 {}
-        took
-    });
-    let mut heard = Heard::default();
-    let ending = session.run(&mut heard, &NoNames, Control::default());
-    let took = calling.join().expect("calls");
-    let read = heard.said.iter().filter(|said| *said == "7").count();
-    let written = CALLS as usize * RECORDS;
-    let rate = written as f64 / took.as_secs_f64();
-    eprintln!("{read} of {written} records, {rate:.0} a second, {ending:?}");
-}
-
-#[test]
-#[ignore = "a measurement"]
-fn measure_attaching_700_functions() {
-    let Some(_alone) = alone() else { return };
-    let libc = "/lib/x86_64-linux-gnu/libc.so.6";
-    let nm = std::process::Command::new("nm").args(["-D", "--defined-only", libc]).output().expect("nm");
-    let text = String::from_utf8(nm.stdout).expect("names");
-    let mut offsets: Vec<u64> = text
-        .lines()
-        .filter_map(|line| line.split_once(" T ").and_then(|(value, _)| u64::from_str_radix(value, 16).ok()))
-        .collect();
-    offsets.sort_unstable();
-    offsets.dedup();
-    offsets.truncate(700);
-    for attach_type in [MULTI, 0] {
-        let count = if attach_type == 0 { 100 } else { offsets.len() };
-        let site = |offset: &u64| Site { file: 0, offset: *offset, cookie: 0, probe: 0, semaphore: 0 };
-        let sites: Vec<Site> = offsets[..count].iter().map(site).collect();
-        let attach = vec![uprobes(Side::Entry, sites.clone()), uprobes(Side::Return, sites)];
-        let programs =
-            |ring| (0..2).map(|_| load(KPROBE, attach_type, &writes(ring, Says::Cookie))).collect();
-        let files = AttachOptions { files: &|_| libc.into(), link_pid: Some(1), stop: None };
-        let start = std::time::Instant::now();
-        let mut session =
-            Session::for_test(manifest(attach), HashMap::new(), programs, &files).expect("session");
-        let attached = start.elapsed();
-        let ending = session.run(&mut Heard::default(), &NoNames, stop_now());
-        let failed = session.failures().len();
-        eprintln!(
-            "2 x {count}: loaded and attached in {attached:?}, detached in {:?}, {failed} failed",
-            ending.detached.after
-        );
-    }
-}
-
-#[test]
-fn many_single_uprobes_are_told_to_stop_and_taken_away_behind_us() {
+fn many_single_uprobes_are_silenced_and_closed_in_the_background() {
     let Some(_alone) = alone() else { return };
     let sites = vec![site(probed_one, PRINT, 7, 0); 20];
-    let programs = |ring| vec![load(KPROBE, 0, &writes(ring, Says::Cookie))];
+    let programs = |ring| vec![load(KPROBE, 0, &writes(ring, RecordSource::Cookie))];
     // SAFETY: numbers and a C string.
     let control = sys::owned_libbpf(unsafe {
         let size = wire::manifest::CONTROL_SIZE;
@@ -536,10 +461,10 @@ fn many_single_uprobes_are_told_to_stop_and_taken_away_behind_us() {
     let attach = manifest(vec![uprobes(Side::Entry, sites)]);
     let mut session = Session::for_test(attach, maps, programs, &only_us()).expect("session");
     probed_one(1);
-    let mut heard = Heard::default();
-    let ending = session.run(&mut heard, &NoNames, stop_now());
-    assert_eq!(heard.said.iter().filter(|said| *said == "7").count(), 20);
-    // One after the other they would take two seconds.
+    let mut log = OutputLog::default();
+    let ending = session.run(&mut log, &NoNames, stop_now());
+    assert_eq!(log.lines.iter().filter(|line| *line == "7").count(), 20);
+    // Closing them in sequence would take two seconds.
     assert!(ending.detached.after.as_millis() < 500, "{ending:?}");
     let mut cell = [0; wire::manifest::CONTROL_SIZE as usize];
     crate::read::maps::lookup(&ours, &[0; 4], &mut cell).expect("cell");
@@ -547,7 +472,7 @@ fn many_single_uprobes_are_told_to_stop_and_taken_away_behind_us() {
 }
 
 #[test]
-fn a_signal_leaves_off_attaching() {
+fn a_signal_interrupts_attaching() {
     let Some(_alone) = alone() else { return };
     let signals = StopSignals::install().expect("signalfd");
     let listener = || {
@@ -557,13 +482,15 @@ fn a_signal_leaves_off_attaching() {
         found.file_name().to_str()?.parse::<i32>().ok()
     };
     let listener = std::iter::repeat_with(listener).flatten().next();
-    // SAFETY: to the thread that waits for it; others of the tests do not block it.
-    unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), listener.expect("it listens"), libc::SIGTERM) };
+    // SAFETY: sent to the thread that reads it; threads of other tests do not block it.
+    unsafe {
+        libc::syscall(libc::SYS_tgkill, libc::getpid(), listener.expect("the thread runs"), libc::SIGTERM)
+    };
     while !signals.is_waiting() {
         std::thread::yield_now();
     }
     let attach = manifest(vec![uprobes(Side::Entry, vec![site(probed_one, PRINT, 7, 0); 20])]);
-    let programs = |ring| vec![load(KPROBE, 0, &writes(ring, Says::Cookie))];
+    let programs = |ring| vec![load(KPROBE, 0, &writes(ring, RecordSource::Cookie))];
     let options = AttachOptions { stop: Some(&signals), ..only_us() };
     let error = Session::for_test(attach, HashMap::new(), programs, &options).err();
     assert!(matches!(error, Some(AttachError::Stopped { attached: 0 })), "{error:?}");

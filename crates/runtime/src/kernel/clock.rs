@@ -1,11 +1,11 @@
-//! The boot clock, by which records are stamped, and the wall clock.
+//! Clocks: the boot clock, which stamps records, and its offsets to other clocks.
 //!
-//! One pair of readings is taken at the start, so that all times of a run differ by the same offset, and a step of the
-//! wall clock in mid-run does not reorder what is printed.
+//! The offset to the wall clock is read once, at the start, so that a step of the wall clock during a run does not reorder
+//! the printed times.
 
 use std::time::Duration;
 
-/// Where the times come from.
+/// Source of times.
 pub trait Clock {
     /// Nanoseconds since boot, suspended time included (CLOCK_BOOTTIME).
     fn boot_ns(&self) -> u64;
@@ -13,7 +13,7 @@ pub trait Clock {
     fn monotonic_ns(&self) -> u64;
     /// Nanoseconds since 1970 (CLOCK_REALTIME).
     fn wall_ns(&self) -> i128;
-    /// Nanoseconds since 1970 without leaps (CLOCK_TAI).
+    /// Nanoseconds since 1970 without leap seconds (CLOCK_TAI).
     fn tai_ns(&self) -> i128;
 }
 
@@ -41,12 +41,12 @@ impl Clock for SystemClock {
 
 fn read(clock: libc::clockid_t) -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: writes the struct; these clocks exist on every Linux that we load on.
+    // SAFETY: writes the struct; these clocks exist on all supported kernels.
     unsafe { libc::clock_gettime(clock, &mut time) };
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// A clock's reading minus the boot clock's: the boot clock is read before and after, and the middle taken.
+/// A clock minus the boot clock. The boot clock is read before and after the other one; the mean is used.
 fn ahead_of_boot(clock: &dyn Clock, other: impl Fn(&dyn Clock) -> i128) -> i128 {
     let before = clock.boot_ns();
     let there = other(clock);
@@ -54,23 +54,23 @@ fn ahead_of_boot(clock: &dyn Clock, other: impl Fn(&dyn Clock) -> i128) -> i128 
     there - i128::from(before + (after - before) / 2)
 }
 
-/// How far TAI is ahead of the boot clock.
+/// TAI minus the boot clock, ns.
 pub fn tai_ahead_ns(clock: &dyn Clock) -> i128 {
     ahead_of_boot(clock, |clock| clock.tai_ns())
 }
 
-/// How far the boot clock is ahead of the monotonic one: the time spent suspended, ns.
+/// The boot clock minus the monotonic clock, ns: the time during which the machine was suspended.
 pub fn suspended_ns(clock: &dyn Clock) -> u64 {
     let ahead = ahead_of_boot(clock, |clock| i128::from(clock.monotonic_ns()));
-    // The readings are some ns apart, and a suspension is not that short.
+    // The readings are some ns apart; a suspension is longer.
     let ahead = (-ahead).max(0) as u64;
     if ahead < 1_000_000 { 0 } else { ahead }
 }
 
-/// The offset between the two clocks.
+/// The offset between the boot clock and the wall clock.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Epoch {
-    /// Wall-clock ns of the moment of boot.
+    /// Wall-clock time of the boot, ns.
     boot_at_wall_ns: i128,
 }
 
@@ -80,7 +80,7 @@ impl Epoch {
         Epoch { boot_at_wall_ns: ahead_of_boot(clock, |clock| clock.wall_ns()) }
     }
 
-    /// Wall-clock ns since 1970 of a boot-clock time.
+    /// Wall-clock time of a boot-clock time, in ns since 1970.
     pub fn wall_ns(&self, boot_ns: u64) -> i128 {
         self.boot_at_wall_ns + i128::from(boot_ns)
     }

@@ -1,6 +1,6 @@
-//! What this kernel can do, found out by trying: tiny programs are loaded, never attached to anything that runs.
+//! Probes the features of the kernel by loading small programs, which are never attached.
 //!
-//! Versions are looked at only to word a refusal: distributions carry features back, and sandboxes take them away.
+//! The kernel version is used only in error messages: distributions backport features, and sandboxes remove them.
 
 use crate::attach::link::{MultiSites, link_multi};
 use crate::error::FeatureError;
@@ -11,28 +11,28 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use wire::Features;
 
-/// Features, and what only the runtime asks for.
+/// Features of the kernel.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Kernel {
-    /// What the compiler chooses by.
+    /// Features that the compiler uses.
     pub features: Features,
-    /// A multi-uprobe link's own pid filter goes by process (6.10), not by thread.
+    /// True if the pid filter of a multi-uprobe link is by process (6.10), not by thread.
     pub uprobe_multi_pid: bool,
 }
 
-/// The effective user is root.
+/// Whether the effective user is root.
 pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
 impl Kernel {
-    /// Tries everything out; takes a few milliseconds.
+    /// Probes all features; takes a few milliseconds.
     pub fn probe() -> Result<Kernel, FeatureError> {
-        floor()?;
+        check_minimum()?;
         let multi = multi_link(bpf::BPF_TRACE_UPROBE_MULTI);
         let session =
             multi.is_some() && btf::is_there() && multi_link(bpf::BPF_TRACE_UPROBE_SESSION).is_some();
-        // Programs ask by kfunc which side they are on; 7.0 gave that function a parameter.
+        // The kfunc by which programs distinguish entry from return has a parameter since 7.0.
         let side = session.then(|| btf::kernel_function_params("bpf_session_is_return")).flatten();
         let features = Features {
             uprobe_multi: multi.is_some(),
@@ -48,8 +48,8 @@ impl Kernel {
     }
 }
 
-/// Refuses what is below the floor, in words.
-fn floor() -> Result<(), FeatureError> {
+/// Refuses kernels that are too old or do not permit BPF.
+fn check_minimum() -> Result<(), FeatureError> {
     match load(&EXIT, Kind::default()) {
         Ok(_) => {}
         Err(error) => return Err(explain(error)),
@@ -61,7 +61,7 @@ fn floor() -> Result<(), FeatureError> {
     Err(FeatureError::KernelTooOld { release: release.trim().to_owned() })
 }
 
-/// What an errno of `bpf(2)` or `perf_event_open(2)` says about our rights.
+/// Converts an errno of bpf(2) or perf_event_open(2) to an error that explains missing permissions.
 pub fn explain(error: io::Error) -> FeatureError {
     match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) if is_confidential() => FeatureError::LockedDown,
@@ -91,7 +91,7 @@ const CALL: u32 = bpf::BPF_JMP | bpf::BPF_CALL;
 /// `r0 = 0; exit`
 const EXIT: [bpf::bpf_insn; 2] = [insn(MOV_IMM, 0, 0), insn(bpf::BPF_JMP | bpf::BPF_EXIT, 0, 0)];
 
-/// How a program is loaded, of kprobe type unless it says otherwise.
+/// Options of a program; its type is kprobe by default.
 #[derive(Default)]
 struct Kind<'a> {
     raw_tracepoint: bool,
@@ -99,7 +99,7 @@ struct Kind<'a> {
     log: &'a mut [u8],
 }
 
-/// A program that does nothing, of the kind that runs once: what others take beside it is their own.
+/// Loads an empty raw tracepoint program, to measure the overhead of a run.
 pub(crate) fn empty_program() -> io::Result<OwnedFd> {
     load(&EXIT, Kind { raw_tracepoint: true, ..Kind::default() })
 }
@@ -129,8 +129,8 @@ fn load(insns: &[bpf::bpf_insn], kind: Kind<'_>) -> io::Result<OwnedFd> {
     })
 }
 
-/// Programs of kprobe type may call this helper: with no arguments set up, the verifier complains about those and not
-/// about the helper.
+/// Whether programs of kprobe type may call this helper. The call has no arguments, about which the verifier complains if it
+/// accepts the helper.
 fn has_helper(helper: bpf::bpf_func_id) -> bool {
     let mut log = [0u8; 4096];
     let call = [insn(CALL, 0, helper as i32), EXIT[0], EXIT[1]];
@@ -138,13 +138,15 @@ fn has_helper(helper: bpf::bpf_func_id) -> bool {
         return true;
     }
     let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
-    let said = String::from_utf8_lossy(&log[..end]);
-    // An empty log: the call did not get as far as the verifier.
-    !said.is_empty()
-        && !["invalid func ", "unknown func ", "cannot use helper"].iter().any(|no| said.contains(no))
+    let log = String::from_utf8_lossy(&log[..end]);
+    // The log is empty if the call did not reach the verifier.
+    !log.is_empty()
+        && !["invalid func ", "unknown func ", "cannot use helper"]
+            .iter()
+            .any(|refusal| log.contains(refusal))
 }
 
-/// Two functions with more stack than the kernel has for a program together: it takes them where each has a stack of its own.
+/// Whether each program has a private stack: only then the kernel accepts two functions that together exceed the shared limit.
 fn private_stack(multi: bool) -> bool {
     const DEEP: i16 = -400;
     let store = || {
@@ -152,7 +154,7 @@ fn private_stack(multi: bool) -> bool {
         store.off = DEEP;
         store
     };
-    // The call's distance is counted from the instruction behind it.
+    // The distance of the call is relative to the next instruction.
     let call = insn(CALL, (bpf::BPF_PSEUDO_CALL as u8) << 4, 1);
     let program = [store(), call, EXIT[1], store(), EXIT[0], EXIT[1]];
     let attach_type = if multi { bpf::BPF_TRACE_UPROBE_MULTI } else { 0 };
@@ -169,8 +171,8 @@ enum PidFilter {
     Process,
 }
 
-/// Whether links of this type exist: linking to a directory is refused with EBADF by a kernel that knows them, and a pid
-/// of -1 with EINVAL by one that filters by process.
+/// The pid filter of links of this type; `None` without such links. A kernel with such links refuses a directory with EBADF. A
+/// kernel that filters by process refuses a pid of -1 with EINVAL.
 fn multi_link(attach_type: bpf::bpf_attach_type) -> Option<PidFilter> {
     let program = load(&EXIT, Kind { attach_type, ..Kind::default() }).ok()?;
     let errno = |pid: u32| {
@@ -189,7 +191,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_kernel_is_probed_and_helpers_that_never_were_are_not_found() {
+    fn this_kernel_is_probed_and_unknown_helpers_are_not_found() {
         if !is_root() {
             eprintln!("skipped: needs root");
             return;
@@ -204,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_name_the_way_out() {
+    fn refusals_name_a_remedy() {
         let error = explain(io::Error::from_raw_os_error(libc::EPERM)).to_string();
         assert!(error.contains("CAP_BPF") || error.contains("locked down"), "{error}");
         let error = FeatureError::KernelTooOld { release: "5.4.0".into() }.to_string();

@@ -1,4 +1,4 @@
-//! Reports writes to files, by inotify.
+//! Reports writes to files with inotify.
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 use std::io;
@@ -6,25 +6,25 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
-/// A watched file, by its number.
+/// Number of a watched file.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct WatchedFile(i32);
 
 /// Files that were written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Written {
-    /// Each of them once.
+    /// The files, without duplicates.
     Files(Vec<WatchedFile>),
-    /// There were too many writes: any file may be among them.
+    /// Any file may have been written: there were too many writes.
     Any,
 }
 
-/// Reports writes to files. Writes through a shared mapping are not seen.
+/// Reports writes to files, except those through shared mappings.
 #[derive(Debug)]
 pub struct WriteWatch(OwnedFd);
 
 impl WriteWatch {
-    /// Nothing is watched yet.
+    /// Creates a watch without files.
     ///
     /// # Errors
     /// The errors of inotify_init1(2).
@@ -32,12 +32,12 @@ impl WriteWatch {
         Ok(WriteWatch(inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?))
     }
 
-    /// Readable when a file was written.
+    /// Descriptor that is readable when a file was written.
     pub fn fd(&self) -> RawFd {
         self.0.as_raw_fd()
     }
 
-    /// Watches the file that a path leads to.
+    /// Watches the file at a path.
     ///
     /// # Errors
     /// The errors of inotify_add_watch(2).
@@ -61,7 +61,7 @@ impl WriteWatch {
         Written::Files(files)
     }
 
-    /// To be closed in another process: the kernel takes tens of milliseconds.
+    /// The descriptor, to be closed in another process: closing takes tens of milliseconds.
     pub(crate) fn into_fd(self) -> OwnedFd {
         self.0
     }

@@ -1,4 +1,4 @@
-//! System calls that `std`, libbpf and `rustix` do not wrap, as functions that return owned descriptors and `io::Error`s.
+//! Wrappers of system calls that `std`, libbpf and `rustix` lack, which return owned descriptors and `io::Error`s.
 
 use libbpf_sys as bpf;
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, getrlimit, setrlimit};
@@ -11,90 +11,89 @@ use std::process::ExitStatus;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-/// The result of a raw system call; errno on -1.
+/// Converts the result of a raw system call.
 pub fn check(result: c_long) -> io::Result<c_long> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
-/// The result of a libbpf call that returns a negative errno.
+/// Converts the result of a libbpf call, which is a negative errno on failure.
 pub fn check_libbpf(result: c_int) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(result) }
 }
 
-/// Takes a descriptor that a system call has just made.
+/// Takes ownership of a descriptor that a system call has created.
 pub fn owned(fd: c_long) -> io::Result<OwnedFd> {
     let fd = check(fd)? as RawFd;
-    // SAFETY: the call returned it as a new descriptor, nobody else has it.
+    // SAFETY: the descriptor is new, so it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Takes a descriptor that a libbpf call has just made.
+/// Takes ownership of a descriptor that a libbpf call has created.
 pub fn owned_libbpf(fd: c_int) -> io::Result<OwnedFd> {
     let fd = check_libbpf(fd)?;
     // SAFETY: as in `owned`.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Moves a descriptor, one of many, to a high number if there is one: select(2), which line editors use, knows numbers
-/// below 1024 only.
+/// Moves a descriptor to a number above 1023 if possible: select(2), which line editors use, supports only smaller numbers.
 pub fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
     rustix::io::fcntl_dupfd_cloexec(&fd, libc::FD_SETSIZE as RawFd).unwrap_or(fd)
 }
 
-/// A path as the kernel takes it.
+/// A path as a C string.
 pub fn c_path(path: &Path) -> io::Result<CString> {
     use std::os::unix::ffi::OsStrExt;
     CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
 }
 
-/// Opens a perf event: of process `pid` (-1: all) on `cpu` (-1: wherever it runs).
+/// Opens a perf event of process `pid` (-1: all) on `cpu` (-1: all).
 pub fn perf_event_open(attr: &mut bpf::perf_event_attr, pid: c_int, cpu: c_int) -> io::Result<OwnedFd> {
     attr.size = size_of::<bpf::perf_event_attr>() as u32;
     let flags = u64::from(bpf::PERF_FLAG_FD_CLOEXEC);
-    // SAFETY: `attr` is a whole attribute with its size in it.
+    // SAFETY: `attr` is complete and contains its size.
     owned(unsafe {
         libc::syscall(libc::SYS_perf_event_open, attr as *mut bpf::perf_event_attr, pid, cpu, -1, flags)
     })
 }
 
-/// A descriptor that becomes readable when the process ends.
+/// Opens a descriptor that is readable when the process has ended.
 pub fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
     let pid = Pid::from_raw(pid as i32).ok_or(io::ErrorKind::InvalidInput)?;
     Ok(rustix::process::pidfd_open(pid, PidfdFlags::empty())?)
 }
 
-/// How a process ended whose parent has waited for it, if the kernel keeps that (6.15 and later).
+/// Exit status of a process that its parent has reaped, if the kernel keeps it (6.15 and later).
 pub fn exit_status(pidfd: &impl AsRawFd) -> Option<ExitStatus> {
-    // SAFETY: a structure of numbers.
+    // SAFETY: all zero is valid for a struct of numbers.
     let mut info: libc::pidfd_info = unsafe { std::mem::zeroed() };
     info.mask = u64::from(libc::PIDFD_INFO_EXIT);
-    // SAFETY: the request's size is that of the structure, which lives.
+    // SAFETY: the kernel writes a struct of the size in the request.
     let failed = unsafe { libc::ioctl(pidfd.as_raw_fd(), libc::PIDFD_GET_INFO, &raw mut info) } < 0;
-    let is_known = !failed && info.mask & u64::from(libc::PIDFD_INFO_EXIT) != 0;
-    is_known.then(|| ExitStatus::from_raw(info.exit_code))
+    let has_status = !failed && info.mask & u64::from(libc::PIDFD_INFO_EXIT) != 0;
+    has_status.then(|| ExitStatus::from_raw(info.exit_code))
 }
 
-/// Closes every descriptor of this process but these, whoever believes to own it: for a forked child that keeps little.
+/// Closes all descriptors of this process except these, including owned ones. For forked children.
 pub fn close_all_but(mut keep: Vec<RawFd>) {
     keep.sort_unstable();
     let mut first = 0;
     for fd in keep.into_iter().map(|fd| fd as u32).chain([u32::MAX]) {
         if first < fd {
             let last = if fd == u32::MAX { fd } else { fd - 1 };
-            // SAFETY: numbers only; what is closed is not used in this process any more.
+            // SAFETY: plain system call; the closed descriptors are no longer used in this process.
             unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
         }
         first = fd.saturating_add(1);
     }
 }
 
-/// Waits until one of the descriptors is ready; EINTR counts as none.
+/// Waits until a descriptor is ready; returns 0 on EINTR.
 pub fn poll(fds: &mut [libc::pollfd], timeout_ms: c_int) -> io::Result<usize> {
     // SAFETY: pointer and length of one slice.
     match check(unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout_ms) }.into()) {
         Ok(ready) => Ok(ready as usize),
         Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(0),
-        // RLIMIT_NOFILE was lowered: poll(2) takes no more than that at a time.
+        // RLIMIT_NOFILE, which limits poll(2), was lowered.
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) && fds.len() > 1 => {
             poll_halves(fds, timeout_ms)
         }
@@ -102,7 +101,7 @@ pub fn poll(fds: &mut [libc::pollfd], timeout_ms: c_int) -> io::Result<usize> {
     }
 }
 
-/// Looks at one half after the other, until one is ready or the time is over.
+/// Polls both halves in turn, until a descriptor is ready or the time is over.
 fn poll_halves(fds: &mut [libc::pollfd], timeout_ms: c_int) -> io::Result<usize> {
     const PAUSE: Duration = Duration::from_millis(10);
     let timeout = u64::try_from(timeout_ms).map(Duration::from_millis).unwrap_or(Duration::MAX);
@@ -117,7 +116,7 @@ fn poll_halves(fds: &mut [libc::pollfd], timeout_ms: c_int) -> io::Result<usize>
     }
 }
 
-/// What to poll for readability.
+/// Poll for readability.
 pub fn readable(fd: RawFd) -> libc::pollfd {
     libc::pollfd { fd, events: libc::POLLIN, revents: 0 }
 }
@@ -128,11 +127,11 @@ pub struct MemoryMapping {
     len: usize,
 }
 
-// SAFETY: a mapping belongs to the process, not to a thread; who reads it synchronises by atomics.
+// SAFETY: a mapping belongs to the process, not to a thread; its users synchronise with atomics.
 unsafe impl Send for MemoryMapping {}
 
 impl MemoryMapping {
-    /// Maps `len` bytes from `offset` on, shared with the kernel.
+    /// Maps `len` bytes from `offset`, shared.
     pub fn shared(
         fd: BorrowedFd<'_>,
         offset: usize,
@@ -165,7 +164,7 @@ impl MemoryMapping {
         }
     }
 
-    /// Start of the bytes.
+    /// Address of the first byte.
     pub fn bytes(&self) -> *mut u8 {
         self.address.cast()
     }
@@ -173,7 +172,7 @@ impl MemoryMapping {
 
 impl Drop for MemoryMapping {
     fn drop(&mut self) {
-        // SAFETY: made by `new` with this length, and not used after.
+        // SAFETY: mapped by `new` with this length, and not used afterwards.
         unsafe { libc::munmap(self.address, self.len) };
     }
 }
@@ -181,14 +180,14 @@ impl Drop for MemoryMapping {
 /// The limit of open files before it was raised.
 static FILE_LIMIT: OnceLock<Rlimit> = OnceLock::new();
 
-/// Raises the limit of open files to its maximum: a probed file and a link are one each. Failure is harmless: the call that hits
-/// the limit reports it.
+/// Raises the limit of open files to its maximum: each probed file and each link needs one. Failure is harmless: the call that
+/// reaches the limit reports it.
 pub fn raise_file_limit() {
     let limit = *FILE_LIMIT.get_or_init(|| getrlimit(Resource::Nofile));
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-/// Gives a program that is started the limit that we were started with: some use select(2), or close all numbers up to the limit.
+/// Restores the original limit of open files for a started program: some use select(2), or close all numbers up to the limit.
 /// May be called between fork(2) and exec(2).
 pub fn restore_file_limit() {
     if let Some(limit) = FILE_LIMIT.get() {
@@ -196,13 +195,13 @@ pub fn restore_file_limit() {
     }
 }
 
-/// Raises the limit of locked memory, which counts BPF maps before Linux 5.11 and perf buffers of non-root still. Failure
-/// is harmless for the same reason.
+/// Raises the limit of locked memory, which counts BPF maps before Linux 5.11, and perf buffers without root. Failure is harmless
+/// for the same reason.
 pub fn raise_memlock_limit() {
     let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
 }
 
-/// CPUs of a list such as `0-3,8`.
+/// Parses a list of CPUs such as `0-3,8`.
 pub fn parse_cpu_list(text: &str) -> Vec<u32> {
     let range = |part: &str| -> Option<std::ops::RangeInclusive<u32>> {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -211,7 +210,7 @@ pub fn parse_cpu_list(text: &str) -> Vec<u32> {
     text.trim().split(',').filter_map(range).flatten().collect()
 }
 
-/// The CPUs that are online now.
+/// The CPUs that are online.
 pub fn online_cpus() -> io::Result<Vec<u32>> {
     match std::fs::read_to_string("/sys/devices/system/cpu/online") {
         Ok(list) => Ok(parse_cpu_list(&list)),
@@ -219,13 +218,13 @@ pub fn online_cpus() -> io::Result<Vec<u32>> {
     }
 }
 
-/// CPUs of `/proc/stat`, which has a line for each one that is online.
+/// CPUs of `/proc/stat`, which has a line per online CPU.
 fn cpus_of_stat(text: &str) -> Vec<u32> {
     let cpu = |line: &str| line.strip_prefix("cpu")?.split(' ').next()?.parse().ok();
     text.lines().filter_map(cpu).collect()
 }
 
-/// Number of CPUs that the kernel keeps a cell of each per-CPU map for.
+/// Number of possible CPUs: per-CPU maps have a cell for each.
 pub fn possible_cpus() -> io::Result<usize> {
     match std::fs::read_to_string("/sys/devices/system/cpu/possible") {
         Ok(text) => Ok(parse_cpu_list(&text).last().map_or(1, |last| *last as usize + 1)),
@@ -233,18 +232,18 @@ pub fn possible_cpus() -> io::Result<usize> {
     }
 }
 
-/// Counts the cells that the kernel gives of a per-CPU map: where there is no sysfs.
+/// Counts the cells of a per-CPU map, where sysfs is not mounted.
 fn count_cells() -> io::Result<usize> {
-    // CONFIG_NR_CPUS is at most that.
-    const MOST: usize = 8192;
+    // Limit of CONFIG_NR_CPUS.
+    const LIMIT: usize = 8192;
     let (word, key) = (size_of::<u64>() as u32, 0u32);
     // SAFETY: an empty name and no options; the result is a new descriptor.
     let map = owned_libbpf(unsafe {
         let (kind, name) = (bpf::BPF_MAP_TYPE_PERCPU_ARRAY, c"cells".as_ptr());
         bpf::bpf_map_create(kind, name, size_of_val(&key) as u32, word, 1, std::ptr::null())
     })?;
-    // A new map is all zero.
-    let mut cells = vec![u64::MAX; MOST];
+    // The cells of a new map are zero.
+    let mut cells = vec![u64::MAX; LIMIT];
     // SAFETY: a key, and room for the cells of all CPUs.
     check_libbpf(unsafe {
         bpf::bpf_map_lookup_elem(map.as_raw_fd(), (&raw const key).cast(), cells.as_mut_ptr().cast())
@@ -272,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn descriptors_are_looked_at_by_halves() {
+    fn descriptors_are_polled_in_halves() {
         let (reader, writer) = io::pipe().expect("a pipe");
         let mut fds = [readable(-1), readable(reader.as_raw_fd()), readable(-1)];
         assert_eq!(poll_halves(&mut fds, 20).expect("polled"), 0);

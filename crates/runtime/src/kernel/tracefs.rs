@@ -1,5 +1,5 @@
-//! Ids and field offsets of tracepoints, read from tracefs without mounting it on the host: where nobody has mounted it,
-//! a detached mount of our own (`fsmount`) is read through its descriptor and is gone when that closes.
+//! Reads ids and field offsets of tracepoints from tracefs. If tracefs is not mounted, it is read through the descriptor of a
+//! detached mount (`fsmount`), which ends when the descriptor is closed.
 
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::mount::{self, FsMountFlags, FsOpenFlags, MountAttrFlags};
@@ -7,12 +7,12 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 
-/// What a tracepoint's `format` file says.
+/// Contents of the `format` file of a tracepoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TracepointFormat {
-    /// The `config` of its perf event.
+    /// `config` of the perf event.
     pub id: u64,
-    /// Its fields in order.
+    /// Fields in order.
     pub fields: Vec<TracepointField>,
 }
 
@@ -21,13 +21,13 @@ pub struct TracepointFormat {
 pub struct TracepointField {
     /// `child_pid`
     pub name: String,
-    /// Bytes from the start of the record.
+    /// Offset in the record in bytes.
     pub offset: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u32,
     /// Two's complement.
     pub signed: bool,
-    /// As C declares it: `pid_t`, `char[16]`, `__data_loc char[]`, `const char *`.
+    /// C type: `pid_t`, `char[16]`, `__data_loc char[]`, `const char *`.
     pub declared: String,
 }
 
@@ -38,10 +38,10 @@ impl TracepointFormat {
     }
 }
 
-/// Where tracefs is mounted on most systems.
+/// Mount points of tracefs on most systems.
 const MOUNTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
-/// Id and fields of `category:name`. ENOENT: this kernel has no such tracepoint; EPERM: not root.
+/// Id and fields of `category:name`. ENOENT: there is no such tracepoint; EPERM: missing permission.
 pub fn tracepoint_format(category: &str, name: &str) -> io::Result<TracepointFormat> {
     let below = format!("events/{category}/{name}/format");
     for mount in MOUNTS {
@@ -52,7 +52,7 @@ pub fn tracepoint_format(category: &str, name: &str) -> io::Result<TracepointFor
     parse(&read_at(&detached_mount()?, &below)?)
 }
 
-/// Category and name of every tracepoint of this kernel, in order.
+/// Category and name of all tracepoints, sorted.
 pub fn tracepoints() -> io::Result<Vec<(String, String)>> {
     let text =
         MOUNTS.iter().find_map(|mount| std::fs::read_to_string(format!("{mount}/available_events")).ok());
@@ -66,7 +66,7 @@ pub fn tracepoints() -> io::Result<Vec<(String, String)>> {
     Ok(all)
 }
 
-/// A mount of tracefs that no path leads to.
+/// Mounts tracefs without a path.
 fn detached_mount() -> io::Result<OwnedFd> {
     let context = mount::fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC)?;
     mount::fsconfig_create(&context)?;
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!((format.id, format.fields.len()), (312, 3));
         assert_eq!(format.offset("parent_comm"), Some(8));
         assert_eq!(format.offset("child_pid"), Some(44));
-        assert_eq!(format.offset("nobody"), None);
+        assert_eq!(format.offset("missing"), None);
         assert_eq!(format.fields[1].declared, "char[16]");
         assert!(parse("format:\n").is_err());
     }

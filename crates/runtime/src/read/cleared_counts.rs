@@ -1,48 +1,47 @@
-//! Empties a map of counts while programs go on counting, so that no count is lost.
+//! Empties a map of counts while programs continue to count, without losing a count.
 //!
-//! Reading the cells and then deleting them would lose what is counted in between. Instead the cells stay, and what they
-//! held when the map was emptied is subtracted from then on. This works for words that samples only add to, and costs
-//! the programs nothing.
+//! Deleting the cells after reading them would lose the counts in between. Instead the cells stay, and their totals at the time
+//! of emptying are subtracted from later totals. This works for words that samples only add to, and costs the programs nothing.
 //!
 //! ```text
 //! print(@)   total 500            prints 500
-//! clear(@)   start = 500          what is counted after the print is kept
+//! clear(@)   start = 500          counts after the print are kept
 //! print(@)   total 720            prints 220
 //! ```
 //!
-//! Keys that did not change from one emptying to the next are deleted, so that the map does not fill up; if the map is more
-//! than half full, all keys are. A deletion returns the last total, and what it has more is kept here. Only a call that has
-//! found its cell before the deletion and adds to it after is lost.
+//! Keys whose totals did not change since the previous emptying are deleted, so that the map does not fill up. If the map is
+//! more than half full, all keys are deleted. A deletion returns the last total, and its increase is kept here. The only loss
+//! is that of a call that has found its cell before the deletion and adds to it afterwards.
 //!
-//! Not here: how cells are read and deleted (`aggregate`), and which maps qualify.
+//! Not here: how cells are read and deleted, and which maps qualify (`maps`).
 
 use std::collections::HashMap;
 
-/// A cell's words, summed over all CPUs.
+/// The words of a cell, summed over all CPUs.
 pub type Total = Vec<u64>;
 
-/// By key: the total when the map was emptied.
+/// By key, the total when the map was emptied.
 #[derive(Debug, Default)]
 pub struct Starts(HashMap<Vec<u8>, Start>);
 
 #[derive(Debug)]
 struct Start {
     total: Total,
-    /// The key stays, with a value of 0 (`zero(@m)`).
+    /// True if the key stays, with a value of 0 (`zero(@m)`).
     is_shown: bool,
 }
 
-/// What has been counted since a map was emptied.
+/// Counts of a key since the map was emptied.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Since {
-    /// The words.
+    /// Words of the cell.
     pub words: Total,
-    /// The key was there when the map was emptied: none without a start, `Some(true)` if it stays even with zeros.
+    /// `None` if the key has no start; `Some(true)` if it is shown even if all words are 0.
     pub is_shown: Option<bool>,
 }
 
 impl Starts {
-    /// What a key has counted since the map was emptied.
+    /// The counts of a key since the map was emptied.
     pub fn since(&self, key: &[u8], total: &[u64]) -> Since {
         match self.0.get(key) {
             None => Since { words: total.to_vec(), is_shown: None },
@@ -50,41 +49,41 @@ impl Starts {
         }
     }
 
-    /// Keys that have a start, whether or not they are in the map.
+    /// Keys with a start, including those that are not in the map.
     pub fn keys(&self) -> impl Iterator<Item = &Vec<u8>> {
         self.0.keys()
     }
 
-    /// The key has not been counted under since the map was emptied the last time.
+    /// Whether the total of a key has not changed since the map was emptied.
     pub fn is_idle(&self, key: &[u8], total: &[u64]) -> bool {
         self.0.get(key).is_some_and(|start| start.total == total)
     }
 
-    /// `clear(@m)`: the key has counted `total`, and holds nothing from now on.
+    /// `clear(@m)` of a key with this total.
     pub fn clear(&mut self, key: Vec<u8>, total: Total) {
         self.set(key, total, false);
     }
 
-    /// `clear(@m)` of a key that was deleted when it had counted `last`.
+    /// `clear(@m)` of a key that was deleted with the total `last`.
     pub fn clear_deleted(&mut self, key: Vec<u8>, total: &[u64], last: &[u64]) {
         self.set(key, subtract(total, last), false);
     }
 
-    /// `zero(@m)`: a key that is there holds 0 from now on.
+    /// `zero(@m)` of a key: if it exists, its value is 0.
     pub fn zero(&mut self, key: Vec<u8>, total: Total) {
-        let is_there = match self.since(&key, &total) {
+        let exists = match self.since(&key, &total) {
             Since { is_shown: Some(is_shown), words } => is_shown || words.iter().any(|word| *word != 0),
             Since { is_shown: None, .. } => true,
         };
-        self.set(key, total, is_there);
+        self.set(key, total, exists);
     }
 
-    /// The key is gone, whatever it held.
+    /// Removes the start of a deleted key.
     pub fn remove(&mut self, key: &[u8]) {
         self.0.remove(key);
     }
 
-    /// All keys are gone.
+    /// Removes all starts.
     pub fn remove_all(&mut self) {
         self.0.clear();
     }
@@ -98,7 +97,7 @@ impl Starts {
     }
 }
 
-/// Sums wrap around, so their differences do.
+/// Sums wrap around, and so do their differences.
 fn subtract(total: &[u64], start: &[u64]) -> Total {
     total.iter().zip(start).map(|(total, start)| total.wrapping_sub(*start)).collect()
 }
@@ -113,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_counted_after_the_total_was_read_is_kept() {
+    fn counts_after_the_reading_of_the_total_are_kept() {
         let mut starts = Starts::default();
         assert_eq!(since(&starts, 500), (500, None));
         starts.clear(b"k".to_vec(), vec![500]);
@@ -123,26 +122,26 @@ mod tests {
     }
 
     #[test]
-    fn a_deleted_key_keeps_what_it_counted_last() {
+    fn a_deleted_key_keeps_its_last_counts() {
         let mut starts = Starts::default();
         starts.clear_deleted(b"k".to_vec(), &[500], &[503]);
-        assert_eq!(since(&starts, 0), (3, Some(false)), "gone from the map");
-        assert_eq!(since(&starts, 4), (7, Some(false)), "made again");
+        assert_eq!(since(&starts, 0), (3, Some(false)), "not in the map");
+        assert_eq!(since(&starts, 4), (7, Some(false)), "created again");
         starts.clear(b"k".to_vec(), vec![0]);
         assert_eq!(starts.keys().count(), 0);
         starts.clear_deleted(b"k".to_vec(), &[500], &[500]);
-        assert_eq!(starts.keys().count(), 0, "nothing came");
+        assert_eq!(starts.keys().count(), 0, "no further counts");
     }
 
     #[test]
-    fn zero_keeps_the_keys_that_are_there() {
+    fn zero_keeps_existing_keys() {
         let mut starts = Starts::default();
         starts.zero(b"k".to_vec(), vec![5]);
         assert_eq!(since(&starts, 5), (0, Some(true)));
         starts.clear(b"k".to_vec(), vec![6]);
         starts.zero(b"k".to_vec(), vec![6]);
-        assert_eq!(since(&starts, 6), (0, Some(false)), "it was cleared away");
+        assert_eq!(since(&starts, 6), (0, Some(false)), "cleared before");
         starts.zero(b"k".to_vec(), vec![7]);
-        assert_eq!(since(&starts, 7), (0, Some(true)), "it came again");
+        assert_eq!(since(&starts, 7), (0, Some(true)), "counted again");
     }
 }

@@ -1,9 +1,10 @@
-//! The life of an attached session: records to a sink until something ends it, then the end in its order.
+//! Runs an attached session: emits its records until something ends it, then its final output.
 //!
-//! The end: probes are silenced and detached; what is queued is read, unless `exit()` ended the run; END runs; its records are
-//! read; the maps are said, then the losses.
+//! At the end the programs are silenced and detached. Queued records are read, unless `exit()` ended the run. END runs and its
+//! records are read. The maps are emitted, then the losses.
 //!
-//! Under load the ring is looked at every [`PAUSE_MS`] and never wakes us (see `ring`); otherwise we sleep until it does.
+//! Under load the ring is polled every [`PAUSE_MS`] and never wakes the reader (see `ring`); otherwise the reader sleeps until
+//! the ring wakes it.
 
 use crate::attach;
 use crate::attach::detach::{DetachSummary, PendingDetach};
@@ -11,8 +12,8 @@ use crate::kernel::clock::{Clock, SystemClock};
 use crate::kernel::signals::{Arrivals, StopSignals};
 use crate::kernel::sys;
 use crate::read::losses::losses;
-use crate::read::records::{Emitter, Failure, WRITING};
-use crate::session::Session;
+use crate::read::records::{Emitter, Failure, WRITE_TIMEOUT};
+use crate::session::{Session, SignalProgram};
 use report::{Cell, Names, Output, Sink};
 use std::cell::RefCell;
 use std::io;
@@ -21,56 +22,56 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use wire::Manifest;
 
-/// Records read before the other descriptors are looked at.
+/// Number of records that are read before the other descriptors are polled.
 const BATCH: usize = 16 * 1024;
-/// Records in one read from which on the reader is under load.
+/// Smallest number of records in one read that counts as load.
 const BUSY_RECORDS: usize = 64;
-/// Pause between looks under load, in ms.
+/// Pause between reads under load, in ms.
 const PAUSE_MS: i32 = 2;
-/// What a sink has buffered is brought out at least so often.
+/// Longest time between flushes of the sink.
 const FLUSH_EVERY: Duration = Duration::from_millis(100);
-/// Limit for probes to be gone: they are by then, and only the kernel's grace period goes on (see `detach`).
-const DETACH_PATIENCE: Duration = Duration::from_millis(10);
+/// Longest wait for the probes to be removed. After it only the grace period of the kernel continues (see `detach`).
+const DETACH_TIMEOUT: Duration = Duration::from_millis(10);
 
-/// What a watch wants after it was served.
+/// Action after a watch was served.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// Call me again.
+    /// Poll the watch again.
     Continue,
-    /// Look at me no longer.
+    /// Remove the watch.
     Remove,
     /// End the run.
     Stop,
 }
 
-/// Something else to look at while a session runs: late files, a prompt.
+/// A descriptor that is polled while a session runs: late files, a prompt.
 pub trait Watch {
-    /// Readable when there is something to do.
+    /// Descriptor that is readable when there is something to do.
     fn fd(&self) -> RawFd;
-    /// Does it.
+    /// Handles it.
     fn ready(&mut self, session: &mut Session) -> Next;
 }
 
-/// What ends a run from outside, and what else to look at.
+/// Conditions that end a run, and descriptors to poll.
 #[derive(Default)]
 pub struct Control<'a> {
-    /// Signals that stop it.
+    /// Signals that end the run.
     pub signals: Option<&'a StopSignals>,
-    /// Pidfds of the traced processes; the run ends when all have ended. Empty: it does not end by itself.
+    /// Pidfds of the traced processes; the run ends when all have ended. Empty: no such condition.
     pub targets: Vec<OwnedFd>,
     /// Called when Ctrl-C ends the run, before anything is printed for the end.
     pub on_interrupt: Option<fn()>,
-    /// Others.
+    /// Other descriptors.
     pub watches: Vec<Box<dyn Watch + 'a>>,
-    /// Watches that join while it runs.
+    /// Watches that are added during the run.
     pub joining: Joining<'a>,
-    /// Maps are printed when SIGUSR1 comes, unless a probe of the script waits for a signal.
+    /// True to print the maps on SIGUSR1, unless the script has a signal probe.
     pub maps_on_signal: bool,
-    /// Called once the sink has been given the number of probes.
+    /// Called after the sink has received the number of probes.
     pub on_attached: Option<&'a dyn Fn()>,
 }
 
-/// Where a watch puts further ones, to be looked at from then on.
+/// Queue to which a watch adds further watches.
 pub type Joining<'a> = Rc<RefCell<Vec<Box<dyn Watch + 'a>>>>;
 
 /// Why a run ended.
@@ -82,36 +83,45 @@ pub enum Reason {
     Signal(i32),
     /// All traced processes have ended.
     TargetsEnded,
-    /// A watch asked for it.
+    /// [`Next::Stop`]
     Watch,
     /// All tests or benches have run.
     TestsDone {
-        /// Tests that failed.
+        /// Number of failed tests.
         failed: usize,
     },
-    /// The sink cannot write: a closed pipe (EPIPE) or a full disk. What was not said is lost.
+    /// The sink cannot write: a closed pipe (EPIPE) or a full disk. The remaining output is lost.
     Sink(io::Error),
-    /// The kernel failed us in mid-run.
+    /// A system call failed.
     Kernel(io::Error),
 }
 
-/// How a run ended.
+impl From<Failure> for Reason {
+    fn from(failure: Failure) -> Reason {
+        match failure {
+            Failure::Sink(error) => Reason::Sink(error),
+            Failure::Kernel(error) => Reason::Kernel(error),
+        }
+    }
+}
+
+/// Result of a run.
 #[derive(Debug)]
 pub struct Ending {
-    /// Why.
+    /// Why the run ended.
     pub reason: Reason,
-    /// Records that were queued behind that of `exit()`: written by other threads at the same moment, not printed.
+    /// Number of records after that of `exit()`, written by other threads at the same time; they are not printed.
     pub after_exit: u64,
-    /// Commands of `system()` that were queued when a signal ended the run, and were not run.
+    /// Number of queued `system()` commands that were not run because a signal ended the run.
     pub commands_skipped: u64,
-    /// Records with an unknown id or too short; 0 unless there is a bug.
+    /// Number of records that are too short or have an unknown id; 0 unless there is a bug.
     pub unknown: u64,
-    /// How the probes were taken away.
+    /// Result of detaching.
     pub detached: DetachSummary,
 }
 
 impl Session {
-    /// Reads until the end, then ends. Detaches in any case.
+    /// Emits records until the end, then the final output. Always detaches.
     pub fn run(&mut self, sink: &mut dyn Sink, names: &dyn Names, mut control: Control<'_>) -> Ending {
         let mut emitter = Emitter::new(sink, names);
         emitter.signals = control.signals;
@@ -119,21 +129,18 @@ impl Session {
             true => self.read(&mut emitter, &mut control),
             false => self.run_tests(&mut emitter, &control),
         };
-        let reason = match read {
-            Ok(reason) => reason,
-            Err(failure) => failure.reason(),
-        };
+        let reason = read.unwrap_or_else(Reason::from);
         let ended_ns = SystemClock.boot_ns();
         let detaching = self.detach();
         emitter.interrupted |= matches!(reason, Reason::Signal(_));
         let (after_exit, commands_skipped, unknown) = (0, 0, 0);
         let mut ending =
             Ending { reason, after_exit, commands_skipped, unknown, detached: DetachSummary::default() };
-        // A sink that has failed once is not written to again.
+        // A sink that has failed is not used again.
         if !matches!(ending.reason, Reason::Sink(_))
             && let Err(failure) = self.finish(&mut emitter, &mut ending, detaching, ended_ns)
         {
-            ending.reason = failure.reason();
+            ending.reason = failure.into();
         }
         ending.unknown = emitter.unknown;
         ending.commands_skipped = emitter.commands_skipped;
@@ -143,7 +150,7 @@ impl Session {
     fn read(&mut self, emitter: &mut Emitter<'_>, control: &mut Control<'_>) -> Result<Reason, Failure> {
         let reason = self.read_until_end(emitter, control)?;
         match self.core.exit_code().map_err(Failure::Kernel)? {
-            // It came before what else ended the run.
+            // `exit()` was before the other reason.
             Some(code) if !matches!(reason, Reason::Exit(_)) => {
                 self.core.drain_to_exit(emitter, code).map(Reason::Exit)
             }
@@ -156,10 +163,11 @@ impl Session {
         emitter: &mut Emitter<'_>,
         control: &mut Control<'_>,
     ) -> Result<Reason, Failure> {
-        // Before anybody can know that it runs: the signal would end it.
-        let wanted = control.maps_on_signal && self.signal_programs.is_empty();
-        let maps_signal = wanted.then(|| Arrivals::of(libc::SIGUSR1)).transpose().map_err(Failure::Kernel)?;
-        emitter.say(&self.core.manifest, &Output::Attached { probes: self.attached() })?;
+        // Before the start is reported: a signal without a handler would end the process.
+        let prints_maps = control.maps_on_signal && self.signal_programs.is_empty();
+        let maps_signal =
+            prints_maps.then(|| Arrivals::of(libc::SIGUSR1)).transpose().map_err(Failure::Kernel)?;
+        emitter.emit(&self.core.manifest, &Output::Attached { probes: self.attached() })?;
         if let Some(on_attached) = control.on_attached {
             emitter.sink.flush().map_err(Failure::Sink)?;
             on_attached();
@@ -167,7 +175,7 @@ impl Session {
         let mut flushed = Instant::now();
         loop {
             if maps_signal.as_ref().is_some_and(|signal| signal.take() > 0) {
-                self.say_maps(emitter)?;
+                self.emit_maps(emitter)?;
             }
             let drained = self.core.drain(emitter, BATCH)?;
             if let Some(code) = emitter.exit {
@@ -178,7 +186,7 @@ impl Session {
             if !busy && self.core.ring.has_more() {
                 continue;
             }
-            // An exit() whose record was lost ends the run too; we would sleep.
+            // An exit() whose record was lost ends the run too, and no record would wake the reader.
             if !busy && let Some(code) = self.core.exit_code().map_err(Failure::Kernel)? {
                 return self.core.drain_to_exit(emitter, code).map(Reason::Exit);
             }
@@ -194,7 +202,7 @@ impl Session {
         }
     }
 
-    /// Waits for something to do: under load (`pause_ms`) no longer than that, and not for the ring.
+    /// Polls the descriptors. Under load the wait is limited to `pause_ms`, and the ring is not polled.
     fn wait(
         &mut self,
         control: &mut Control<'_>,
@@ -207,7 +215,7 @@ impl Session {
         let mut fds = vec![sys::readable(ring), sys::readable(signals)];
         fds.extend(control.targets.iter().map(|target| sys::readable(target.as_raw_fd())));
         fds.extend(control.watches.iter().map(|watch| sys::readable(watch.fd())));
-        fds.extend(self.signal_programs.iter().map(|on| sys::readable(on.signal.fd())));
+        fds.extend(self.signal_programs.iter().map(|program| sys::readable(program.signal.fd())));
         fds.push(sys::readable(maps_signal));
         if sys::poll(&mut fds, pause_ms.unwrap_or(-1)).map_err(Failure::Kernel)? == 0 {
             return Ok(None);
@@ -232,15 +240,15 @@ impl Session {
         Ok((before > 0 && control.targets.is_empty()).then_some(Reason::TargetsEnded))
     }
 
-    /// Runs the programs of the signals that came.
+    /// Runs the programs of the signals that have arrived.
     fn serve_signals(&self) -> io::Result<()> {
-        for on in &self.signal_programs {
-            (0..on.signal.take()).try_for_each(|_| attach::run_once(&on.program))?;
+        for SignalProgram { signal, program, .. } in &self.signal_programs {
+            (0..signal.take()).try_for_each(|_| attach::run_once(program))?;
         }
         Ok(())
     }
 
-    /// Serves the watches that are ready; whether one wants to end the run.
+    /// Serves the watches that are ready. Returns true if one ends the run.
     fn serve(&mut self, watches: &mut Vec<Box<dyn Watch + '_>>, ready: &[bool]) -> bool {
         let mut ready = ready.iter();
         let mut stop = false;
@@ -259,27 +267,27 @@ impl Session {
         detaching: PendingDetach,
         ended_ns: u64,
     ) -> Result<(), Failure> {
-        // While the kernel works; what was being written at the end comes behind it.
+        // While the kernel detaches; records that were being written at the end are read afterwards.
         self.drain_queue(emitter, ending)?;
-        ending.detached = detaching.wait(DETACH_PATIENCE);
+        ending.detached = detaching.wait(DETACH_TIMEOUT);
         self.drain_queue(emitter, ending)?;
         self.core.ring.release(false);
         self.core.stop_clock_at(ended_ns).map_err(Failure::Kernel)?;
-        // The commands of END are run, whatever ended the run.
+        // Commands of END always run.
         (emitter.signals, emitter.interrupted) = (None, false);
         for end in std::mem::take(&mut self.end_programs) {
             attach::run_once(&end.program).map_err(Failure::Kernel)?;
             self.core.drain(emitter, usize::MAX)?;
             self.core.ring.release(false);
         }
-        // `exit()` in END: its code counts unless another ended the run.
+        // `exit()` in END: its code is used unless another `exit()` ended the run.
         if let (Some(code), false) = (emitter.exit, matches!(ending.reason, Reason::Exit(_))) {
             ending.reason = Reason::Exit(code);
         }
-        self.say_end(emitter)
+        self.emit_final(emitter)
     }
 
-    /// Reads what is queued; what lies behind `exit()` is counted only.
+    /// Reads the queued records; records after `exit()` are only counted.
     fn drain_queue(&mut self, emitter: &mut Emitter<'_>, ending: &mut Ending) -> Result<(), Failure> {
         let start = Instant::now();
         loop {
@@ -292,44 +300,44 @@ impl Session {
             if matches!(ending.reason, Reason::Exit(_)) {
                 ending.after_exit += self.core.discard();
             }
-            if !self.core.ring.is_being_written() || start.elapsed() > WRITING {
+            if !self.core.ring.is_being_written() || start.elapsed() > WRITE_TIMEOUT {
                 return Ok(());
             }
             std::thread::yield_now();
         }
     }
 
-    fn say_end(&mut self, emitter: &mut Emitter<'_>) -> Result<(), Failure> {
+    fn emit_final(&mut self, emitter: &mut Emitter<'_>) -> Result<(), Failure> {
         let core = &self.core;
         emitter.from = None;
-        emitter.say_rest(&core.manifest)?;
+        emitter.emit_rest(&core.manifest)?;
         if self.tests.is_empty() {
-            emitter.say(&core.manifest, &Output::End)?;
+            emitter.emit(&core.manifest, &Output::End)?;
         }
-        self.say_maps(emitter)?;
+        self.emit_maps(emitter)?;
         let core = &self.core;
         let counts = core.counters().map_err(Failure::Kernel)?;
-        emitter.say(&core.manifest, &Output::Losses(losses(&core.manifest, &counts)))?;
+        emitter.emit(&core.manifest, &Output::Losses(losses(&core.manifest, &counts)))?;
         emitter.sink.flush().map_err(Failure::Sink)
     }
 
-    /// Prints the maps that are printed at the end, those with something in them.
-    fn say_maps(&self, emitter: &mut Emitter<'_>) -> Result<(), Failure> {
+    /// Emits the maps that are printed at the end, unless they are empty.
+    fn emit_maps(&self, emitter: &mut Emitter<'_>) -> Result<(), Failure> {
         let core = &self.core;
         for map in maps_at_end(&core.manifest) {
             let snapshot = core.snapshot(map, 0, 0).map_err(Failure::Kernel)?;
-            let counts_nothing = matches!(snapshot.entries[..], [(_, Cell::Number { bits: 0, .. })]);
-            // A count of 0 is news, unless the script has cleared it away.
-            let is_gone = counts_nothing && core.scripts[map as usize].is_cleared();
-            if !snapshot.entries.is_empty() && !is_gone {
-                emitter.say(&core.manifest, &Output::Map(snapshot))?;
+            let is_zero = matches!(snapshot.entries[..], [(_, Cell::Number { bits: 0, .. })]);
+            // A count of 0 is printed unless the script has cleared it.
+            let is_cleared_count = is_zero && core.scripts[map as usize].is_cleared();
+            if !snapshot.entries.is_empty() && !is_cleared_count {
+                emitter.emit(&core.manifest, &Output::Map(snapshot))?;
             }
         }
         Ok(())
     }
 }
 
-/// Indices of the maps to print at the end, by name.
+/// Indices of the maps to print at the end, sorted by name.
 fn maps_at_end(manifest: &Manifest) -> Vec<u32> {
     if !manifest.print_maps_on_exit {
         return Vec::new();

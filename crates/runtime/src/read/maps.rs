@@ -1,8 +1,8 @@
-//! Script maps as the reader sees them: cells merged over CPUs, read in batches, cleared and zeroed.
+//! Reads, clears and zeroes the maps of a script. Cells are merged over CPUs and read in batches.
 //!
-//! A cell's words are those of `wire::map`. What was never touched is left out, save the scalar `count()`, which prints 0
-//! as bpftrace's does. Not here: order and `top` (`report`), which map prints when (`event_loop`), how counts survive that a map
-//! is emptied (`cleared_counts`).
+//! The words of a cell are those of `wire::map`. Cells that were never written are omitted, except that of a scalar `count()`,
+//! which prints 0 as in bpftrace. Not here: order and `top` (`report`), when a map is printed (`event_loop`), how counts survive
+//! the emptying of a map (`cleared_counts`).
 
 use crate::kernel::sys;
 use crate::read::cleared_counts::{Since, Starts, Total};
@@ -18,62 +18,57 @@ use wire::decode::{self, DecodeError, Header, Value};
 use wire::map::{Agg, Keeps, Map, MapValue, SERIES_CLAIMED, SERIES_WORDS};
 use wire::types::{Member, Type};
 
-/// Bytes of values that one batch may take.
+/// Size in bytes of the values in one batch.
 const BATCH_BYTES: usize = 1 << 20;
-/// Two records of one thread and CPU that are closer than this are of one run of a program.
+/// Two records of the same thread and CPU within this time are of the same run of a program.
 const ONE_RUN: Duration = Duration::from_millis(100);
 
-/// A map of the script in the kernel.
+/// A script's map in the kernel.
 #[derive(Debug)]
 pub struct ScriptMap {
     fd: OwnedFd,
     map: Map,
     cpus: usize,
-    /// Keys of the BPF map, which may be more than declared.
+    /// Largest number of keys of the BPF map, which may be larger than declared.
     max_entries: u32,
-    /// The reader emptied it last.
+    /// True if the last change by the reader was a `clear`.
     cleared: AtomicBool,
-    /// The reader set what was in it to zero last.
+    /// True if the last change by the reader was a `zero` of a map with values.
     zeroed: AtomicBool,
-    /// Programs read it, too: what they find must be what it holds.
+    /// True if programs read it: the cells must contain the current values.
     read_by_programs: AtomicBool,
-    counted: Mutex<Counted>,
+    sums: Mutex<SumState>,
 }
 
-/// What the reader knows of a map whose samples are added up.
+/// State of a map whose samples are added up.
 #[derive(Debug, Default)]
-struct Counted {
+struct SumState {
     starts: Starts,
-    /// The totals that were printed last, and by which record.
+    /// The totals that were printed last, and the record that printed them.
     printed: Option<(Header, Totals)>,
 }
 
-/// By key.
+/// Totals by key.
 type Totals = Vec<(Vec<u8>, Total)>;
 
-/// Raw keys and cells: `keys[n * key_size..]` belongs to `cells[n * row..]`, a row being the cells of all CPUs.
+/// Raw keys and cells: `keys[n * key_size..]` belongs to `cells[n * row..]`. A row has the cells of all CPUs.
 #[derive(Default)]
-struct Rows {
+struct RawRows {
     keys: Vec<u8>,
     cells: Vec<u8>,
 }
 
 impl ScriptMap {
-    /// A map as declared, its BPF map, and the number of possible CPUs.
+    /// `map`: the declaration; `cpus`: the number of possible CPUs.
     pub fn new(fd: OwnedFd, map: Map, cpus: usize, max_entries: u32) -> ScriptMap {
         let [cleared, zeroed, read_by_programs] = std::array::from_fn(|_| AtomicBool::new(false));
-        let counted = Mutex::default();
-        ScriptMap { fd, map, cpus, max_entries, cleared, zeroed, read_by_programs, counted }
+        let sums = Mutex::default();
+        ScriptMap { fd, map, cpus, max_entries, cleared, zeroed, read_by_programs, sums }
     }
 
-    /// Programs read it, too.
+    /// Records that programs read it.
     pub fn set_read_by_programs(&self) {
         self.read_by_programs.store(true, Ordering::Relaxed);
-    }
-
-    /// As declared.
-    pub fn declared(&self) -> &Map {
-        &self.map
     }
 
     fn key_size(&self) -> usize {
@@ -84,26 +79,26 @@ impl ScriptMap {
         self.map.value_size() as usize
     }
 
-    /// Bytes that a lookup writes: the kernel rounds a per-CPU cell to 8, and cells are multiples of 8.
+    /// Size in bytes of a lookup. The kernel rounds the size of a per-CPU cell up to 8, and cells are multiples of 8.
     fn row_size(&self) -> usize {
         self.cell_size() * if self.map.storage.is_per_cpu() { self.cpus } else { 1 }
     }
 
-    /// Merged contents, in the order of the kernel. `index` is the map's in the manifest.
+    /// Merged contents, in the order of the kernel. `index`: the index in the manifest.
     pub fn snapshot(&self, index: u32, top: u32, div: u32) -> io::Result<Snapshot> {
-        match self.sums() {
+        match self.additive() {
             Some(agg) => self.snapshot_of(agg, &self.totals()?, (index, top, div)),
             None => self.snapshot_of_cells((index, top, div)),
         }
     }
 
-    /// As [`ScriptMap::snapshot`], for `print(@m)` in this record. A `clear(@m)` or `zero(@m)` of the same run is to take away
-    /// what is printed now, and no more.
+    /// Like [`ScriptMap::snapshot`], for `print(@m)` in this record. A `clear(@m)` or `zero(@m)` in the same run removes only
+    /// what is printed now.
     pub fn print(&self, (index, top, div): (u32, u32, u32), record: Header) -> io::Result<Snapshot> {
-        let Some(agg) = self.sums() else { return self.snapshot(index, top, div) };
+        let Some(agg) = self.additive() else { return self.snapshot(index, top, div) };
         let totals = self.totals()?;
         let snapshot = self.snapshot_of(agg, &totals, (index, top, div));
-        self.counted().printed = Some((record, totals));
+        self.sums().printed = Some((record, totals));
         snapshot
     }
 
@@ -113,10 +108,10 @@ impl ScriptMap {
         totals: &Totals,
         (map, top, div): (u32, u32, u32),
     ) -> io::Result<Snapshot> {
-        let counted = self.counted();
+        let sums = self.sums();
         let mut entries = Vec::new();
         for (key, total) in totals {
-            if let Some(cell) = self.cell_since(agg, counted.starts.since(key, total)) {
+            if let Some(cell) = self.cell_since(agg, sums.starts.since(key, total)) {
                 entries.push((self.decode_key(key).map_err(io::Error::other)?, cell));
             }
         }
@@ -128,7 +123,7 @@ impl ScriptMap {
         let keys = rows.keys.chunks_exact(self.key_size());
         let mut entries = Vec::new();
         for (key, row) in keys.zip(rows.cells.chunks_exact(self.row_size())) {
-            if let Some(cell) = self.touched(row).map_err(io::Error::other)? {
+            if let Some(cell) = self.written(row).map_err(io::Error::other)? {
                 entries.push((self.decode_key(key).map_err(io::Error::other)?, cell));
             }
         }
@@ -139,7 +134,7 @@ impl ScriptMap {
     }
 
     /// The aggregation, if samples only add to the words of its cells.
-    fn sums(&self) -> Option<&Agg> {
+    fn additive(&self) -> Option<&Agg> {
         match &self.map.value {
             MapValue::Agg(
                 agg @ (Agg::Count
@@ -155,25 +150,27 @@ impl ScriptMap {
         }
     }
 
-    /// It is emptied by subtraction: nobody but the reader sees it, and no key goes by itself.
+    /// Whether it is emptied by subtraction: only the reader reads it, and the kernel evicts no keys.
     fn is_emptied_by_subtraction(&self) -> bool {
-        self.sums().is_some() && !self.map.storage.evicts() && !self.read_by_programs.load(Ordering::Relaxed)
+        self.additive().is_some()
+            && !self.map.storage.evicts()
+            && !self.read_by_programs.load(Ordering::Relaxed)
     }
 
-    fn counted(&self) -> MutexGuard<'_, Counted> {
-        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+    fn sums(&self) -> MutexGuard<'_, SumState> {
+        self.sums.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The cells summed over CPUs, and keys that are no longer in the kernel, but have counted something since.
+    /// The cells summed over CPUs. Includes keys that were deleted but have a start.
     fn totals(&self) -> io::Result<Totals> {
         let rows = self.rows()?;
         let cells = rows.cells.chunks_exact(self.row_size()).map(|row| self.total(row));
         let mut totals: Totals =
             rows.keys.chunks_exact(self.key_size()).map(<[u8]>::to_vec).zip(cells).collect();
         if !self.map.storage.is_array() {
-            let counted = self.counted();
-            let there: HashSet<&[u8]> = totals.iter().map(|(key, _)| key.as_slice()).collect();
-            let gone = counted.starts.keys().filter(|key| !there.contains(key.as_slice()));
+            let sums = self.sums();
+            let existing: HashSet<&[u8]> = totals.iter().map(|(key, _)| key.as_slice()).collect();
+            let gone = sums.starts.keys().filter(|key| !existing.contains(key.as_slice()));
             let gone: Totals = gone.map(|key| (key.clone(), vec![0; self.cell_size() / 8])).collect();
             totals.extend(gone);
         }
@@ -188,7 +185,7 @@ impl ScriptMap {
         })
     }
 
-    /// The cell, if there is something in it.
+    /// The cell, unless it is omitted.
     fn cell_since(&self, agg: &Agg, since: Since) -> Option<Cell> {
         let keyless_count = self.map.key.is_empty() && *agg == Agg::Count;
         let shown = keyless_count
@@ -197,7 +194,7 @@ impl ScriptMap {
         shown.then(|| merge(agg, &since.words, since.words.len()))
     }
 
-    /// What a map without keys reads as before something is put into it; none if it holds what has no zero.
+    /// The value of a map without keys before it is written; `None` if its type has no zero.
     pub fn unset(&self) -> Option<Cell> {
         let zeros = vec![0; self.row_size()];
         match &self.map.value {
@@ -210,7 +207,7 @@ impl ScriptMap {
         }
     }
 
-    /// The cell of one key, if the key is there.
+    /// The cell of a key, if the key exists.
     pub fn lookup(&self, key: &[Value]) -> io::Result<Option<Cell>> {
         let key = self.encode_key(key);
         let mut row = vec![0; self.row_size()];
@@ -218,48 +215,47 @@ impl ScriptMap {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => false,
             result => result.map(|()| true)?,
         };
-        let Some(agg) = self.sums() else {
-            return if found { self.touched(&row).map_err(io::Error::other) } else { Ok(None) };
+        let Some(agg) = self.additive() else {
+            return if found { self.written(&row).map_err(io::Error::other) } else { Ok(None) };
         };
-        let since = self.counted().starts.since(&key, &self.total(&row));
+        let since = self.sums().starts.since(&key, &self.total(&row));
         Ok(if found || since.is_shown.is_some() { self.cell_since(agg, since) } else { None })
     }
 
-    /// `clear(@m)`: no key is left. With the record that asks for it: if the same run has printed the map, what was
-    /// counted since is kept.
+    /// `clear(@m)`: removes all keys. `record`: that of the `clear`; if the same run has printed the map, later counts are kept.
     pub fn clear(&self, record: Option<Header>) -> io::Result<()> {
         self.cleared.store(true, Ordering::Relaxed);
         if !self.is_emptied_by_subtraction() {
             self.clear_cells()?;
-            self.counted().starts.remove_all();
+            self.sums().starts.remove_all();
             return Ok(());
         }
-        let totals = self.totals_to_take(record)?;
+        let totals = self.totals_to_remove(record)?;
         let is_crowded = 2 * totals.len() > self.max_entries as usize;
-        let mut counted = self.counted();
+        let mut sums = self.sums();
         for (key, total) in totals {
-            let is_useless = is_crowded || counted.starts.is_idle(&key, &total);
-            match self.map.storage.is_array() || !is_useless {
-                true => counted.starts.clear(key, total),
+            let may_delete = is_crowded || sums.starts.is_idle(&key, &total);
+            match self.map.storage.is_array() || !may_delete {
+                true => sums.starts.clear(key, total),
                 false => {
                     let last = self.take(&key)?;
-                    counted.starts.clear_deleted(key, &total, &last);
+                    sums.starts.clear_deleted(key, &total, &last);
                 }
             }
         }
         Ok(())
     }
 
-    /// What a run that empties the map means to take away: what it has printed, or what is there now.
-    fn totals_to_take(&self, record: Option<Header>) -> io::Result<Totals> {
-        let printed = self.counted().printed.take();
+    /// The totals that a run removes: those that it has printed, otherwise the current ones.
+    fn totals_to_remove(&self, record: Option<Header>) -> io::Result<Totals> {
+        let printed = self.sums().printed.take();
         match (printed, record) {
             (Some((printed, totals)), Some(record)) if is_one_run(&printed, &record) => Ok(totals),
             _ => self.totals(),
         }
     }
 
-    /// Deletes a key; its total was this, 0 if it was not there.
+    /// Deletes a key; returns its total, 0 if it does not exist.
     fn take(&self, key: &[u8]) -> io::Result<Total> {
         let mut row = vec![0; self.row_size()];
         match lookup_and_delete(&self.fd, key, &mut row) {
@@ -287,12 +283,12 @@ impl ScriptMap {
         Ok(())
     }
 
-    /// Deletes keys; those that are not there any more are no error.
+    /// Deletes keys. Missing keys are no error.
     pub fn delete(&self, keys: &[Vec<Value>]) -> io::Result<()> {
         keys.iter().try_for_each(|key| self.remove(&self.encode_key(key)))
     }
 
-    /// Deletes the keys whose process has ended. A key begins with the process id.
+    /// Deletes the keys of ended processes. A key begins with the process id.
     pub fn delete_ended(&self, ended: &mut dyn FnMut(u32) -> bool) -> io::Result<()> {
         let rows = self.rows()?;
         let gone = rows.keys.chunks_exact(self.key_size()).filter(|key| {
@@ -302,36 +298,36 @@ impl ScriptMap {
         gone.into_iter().try_for_each(|key| self.remove(key))
     }
 
-    /// Deletes a key, and what is known of it.
+    /// Deletes a key and its start.
     fn remove(&self, key: &[u8]) -> io::Result<()> {
         ignore_missing(delete(&self.fd, key))?;
-        self.counted().starts.remove(key);
+        self.sums().starts.remove(key);
         Ok(())
     }
 
-    /// `clear(@m)`, and no `zero(@m)` behind it.
+    /// Whether the last change by the reader was `clear(@m)`.
     pub fn is_cleared(&self) -> bool {
         self.cleared.load(Ordering::Relaxed)
     }
 
-    /// `zero(@m)`: the keys stay, their values are 0. The record is as in [`ScriptMap::clear`].
+    /// `zero(@m)`: the keys stay, their values become 0. `record` as in [`ScriptMap::clear`].
     pub fn zero(&self, record: Option<Header>) -> io::Result<()> {
         self.cleared.store(false, Ordering::Relaxed);
         if !self.is_emptied_by_subtraction() {
             self.zero_cells()?;
-            self.counted().starts.remove_all();
+            self.sums().starts.remove_all();
             return Ok(());
         }
-        // In an array only the cells of a sum show, by their first word, that they were touched.
+        // In an array only the cells of a sum have a word that tells whether they were written.
         let is_sum = matches!(self.map.value, MapValue::Agg(Agg::Sum { .. }));
         let stays = !self.map.storage.is_array() || self.map.key.is_empty() || is_sum;
-        let totals = self.totals_to_take(record)?;
-        let mut counted = self.counted();
+        let totals = self.totals_to_remove(record)?;
+        let mut sums = self.sums();
         for (key, total) in totals {
             let is_untouched = total.iter().all(|word| *word == 0);
             match stays && !(self.map.storage.is_array() && is_untouched) {
-                true => counted.starts.zero(key, total),
-                false => counted.starts.clear(key, total),
+                true => sums.starts.zero(key, total),
+                false => sums.starts.clear(key, total),
             }
         }
         Ok(())
@@ -340,7 +336,7 @@ impl ScriptMap {
     fn zero_cells(&self) -> io::Result<()> {
         let mut rows = self.rows()?;
         let row_size = self.row_size();
-        // The cell of an array is always there: only now can it be told that something was in it.
+        // The cell of an array always exists: whether it was written must be recorded now.
         if self.map.storage.is_array() && rows.cells.iter().any(|byte| *byte != 0) {
             self.zeroed.store(true, Ordering::Relaxed);
         }
@@ -352,7 +348,7 @@ impl ScriptMap {
         Ok(())
     }
 
-    /// What says that an array's cell was touched stays, where that does not weigh in later results.
+    /// Zeroes a cell, except the word that marks it as written, if later results do not depend on that word.
     fn zero_cell(&self, cell: &mut [u8]) {
         let kept = match (&self.map.value, self.map.storage.is_array()) {
             (MapValue::Plain(_), true) | (MapValue::Agg(Agg::Sum { .. }), _) => 8,
@@ -365,7 +361,7 @@ impl ScriptMap {
         decode::key(key, &self.map.key)
     }
 
-    /// A key's bytes; a scalar map's is a u32 0.
+    /// The bytes of a key; that of a scalar map is a u32 0.
     fn encode_key(&self, key: &[Value]) -> Vec<u8> {
         let mut bytes = vec![0; self.key_size()];
         let offsets = wire::layout::key(&self.map.key).offsets;
@@ -375,8 +371,8 @@ impl ScriptMap {
         bytes
     }
 
-    /// The merged cell, if there is something in it.
-    fn touched(&self, row: &[u8]) -> Result<Option<Cell>, DecodeError> {
+    /// The merged cell, if it was written.
+    fn written(&self, row: &[u8]) -> Result<Option<Cell>, DecodeError> {
         let cell = match &self.map.value {
             MapValue::Plain(ty) => return self.plain(row, ty),
             MapValue::Agg(agg) => merge(agg, &words(row), self.cell_size() / 8),
@@ -385,7 +381,7 @@ impl ScriptMap {
         Ok(shown.then_some(cell))
     }
 
-    /// A value is in one cell, also of the maps that have one for each CPU.
+    /// The value, which is in one cell even of per-CPU maps.
     fn plain(&self, row: &[u8], ty: &Type) -> Result<Option<Cell>, DecodeError> {
         let mut cells = row.chunks_exact(self.cell_size());
         let is_set = |cell: &&[u8]| !self.map.storage.is_array() || cell[..8].iter().any(|byte| *byte != 0);
@@ -393,7 +389,7 @@ impl ScriptMap {
         cells.find(is_set).map(value).transpose()
     }
 
-    fn rows(&self) -> io::Result<Rows> {
+    fn rows(&self) -> io::Result<RawRows> {
         if self.max_entries == 1 {
             return self.rows_one_by_one();
         }
@@ -403,17 +399,17 @@ impl ScriptMap {
         }
     }
 
-    fn rows_in_batches(&self) -> io::Result<Rows> {
+    fn rows_in_batches(&self) -> io::Result<RawRows> {
         let mut count = (BATCH_BYTES / self.row_size()).clamp(16, self.max_entries.max(16) as usize);
-        let mut rows = Rows::default();
-        // The position in the map: a u32 of a hash, a key of an array.
+        let mut rows = RawRows::default();
+        // The position in the map: a u32 for a hash, a key for an array.
         let (mut from, mut to) = (vec![0u8; self.key_size().max(8)], vec![0u8; self.key_size().max(8)]);
         let mut first = true;
         loop {
             match self.batch((!first).then_some(&mut from), &mut to, count, &mut rows) {
                 Ok(true) => return Ok(rows),
                 Ok(false) => first = false,
-                // A bucket of the hash holds more keys than we gave room for.
+                // A bucket of the hash has more keys than fit.
                 Err(error) if error.raw_os_error() == Some(libc::ENOSPC) => {
                     count *= 2;
                     continue;
@@ -424,13 +420,13 @@ impl ScriptMap {
         }
     }
 
-    /// Appends one batch; whether it was the last.
+    /// Appends one batch; returns true if it was the last.
     fn batch(
         &self,
         from: Option<&mut Vec<u8>>,
         to: &mut [u8],
         count: usize,
-        rows: &mut Rows,
+        rows: &mut RawRows,
     ) -> io::Result<bool> {
         let (keys_before, cells_before) = (rows.keys.len(), rows.cells.len());
         rows.keys.resize(keys_before + count * self.key_size(), 0);
@@ -461,12 +457,12 @@ impl ScriptMap {
         }
     }
 
-    fn rows_one_by_one(&self) -> io::Result<Rows> {
-        let mut rows = Rows::default();
+    fn rows_one_by_one(&self) -> io::Result<RawRows> {
+        let mut rows = RawRows::default();
         let mut row = vec![0; self.row_size()];
         let mut key = None;
         while let Some(next) = next_key(&self.fd, key.as_deref(), self.key_size())? {
-            // A key that is deleted meanwhile is not an entry.
+            // A key that was deleted in the meantime is no entry.
             if lookup(&self.fd, &next, &mut row).is_ok() {
                 rows.keys.extend_from_slice(&next);
                 rows.cells.extend_from_slice(&row);
@@ -481,7 +477,7 @@ pub(crate) fn words(row: &[u8]) -> Vec<u64> {
     row.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes"))).collect()
 }
 
-/// Merges the cells of all CPUs, each `width` words.
+/// Merges the cells of all CPUs, of `width` words each.
 fn merge(agg: &Agg, words: &[u64], width: usize) -> Cell {
     let cells = || words.chunks_exact(width);
     let sum = |at: usize| cells().fold(0u64, |sum, cell| sum.wrapping_add(cell[at]));
@@ -503,7 +499,7 @@ fn merge(agg: &Agg, words: &[u64], width: usize) -> Cell {
     }
 }
 
-/// The last intervals that have a sample, in order, each merged over CPUs.
+/// The last intervals with a sample, in order, merged over CPUs.
 fn series(words: &[u64], interval: u64, count: u64, (keeps, signed): (Keeps, bool)) -> Vec<Point> {
     let mut intervals: BTreeMap<u64, Vec<&[u64]>> = BTreeMap::new();
     for one in words.chunks_exact(SERIES_WORDS as usize).filter(|one| !matches!(one[0], 0 | SERIES_CLAIMED)) {
@@ -530,7 +526,7 @@ fn series(words: &[u64], interval: u64, count: u64, (keeps, signed): (Keeps, boo
         .collect()
 }
 
-/// The best of the cells that have a sample.
+/// The best value of the cells with a sample.
 fn extreme<'a>(
     cells: impl Iterator<Item = &'a [u64]>,
     signed: bool,
@@ -541,17 +537,17 @@ fn extreme<'a>(
     sampled.reduce(|old, new| if better(rank(new), rank(old)) { new } else { old }).unwrap_or(0)
 }
 
-/// Rounded to zero; 0 of no samples.
+/// Rounds towards zero; 0 without samples.
 fn mean(count: u64, total: u64, signed: bool) -> u64 {
     match (count, signed) {
         (0, _) => 0,
         (_, false) => total / count,
-        // A count beyond i64 does not happen: that many calls take centuries.
+        // The count fits into i64: more calls would take centuries.
         (_, true) => (total as i64).wrapping_div(count as i64) as u64,
     }
 }
 
-/// Writes a value in its form in memory; what does not fit its type (it was decoded by it) writes zeros.
+/// Writes a value in its form in memory. A value of another type, which decoding cannot produce, stays zero.
 fn encode(value: &Value, ty: &Type, out: &mut [u8]) {
     let mut put = |bytes: &[u8], len: u32| out[..len as usize].copy_from_slice(&bytes[..len as usize]);
     match (value, ty) {
@@ -598,7 +594,7 @@ fn encode(value: &Value, ty: &Type, out: &mut [u8]) {
     }
 }
 
-/// A bit-field shares its bytes with others.
+/// Writes a member; a bit-field shares its bytes with others.
 fn encode_member(value: &Value, member: &Member, out: &mut [u8]) {
     let Some((first, count)) = member.bits else { return encode(value, &member.ty, out) };
     let mut unit = [0; 8];
@@ -615,14 +611,14 @@ fn encode_all(values: &[Value], types: &[Type], out: &mut [u8]) {
     }
 }
 
-/// Both records are of one run of a program.
+/// Whether both records are of the same run of a program.
 fn is_one_run(one: &Header, other: &Header) -> bool {
     let apart = Duration::from_nanos(one.time_ns.abs_diff(other.time_ns));
     (one.cpu, one.tid, one.tgid) == (other.cpu, other.tid, other.tgid) && apart < ONE_RUN
 }
 
 fn is_unsupported(error: &io::Error) -> bool {
-    // ENOTSUPP (524) is what the kernel says of a map type without batches; EINVAL says a kernel without them.
+    // ENOTSUPP (524): a map type without batches; EINVAL: a kernel without batches.
     matches!(error.raw_os_error(), Some(524 | libc::EINVAL | libc::EOPNOTSUPP))
 }
 
@@ -630,22 +626,22 @@ fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
     result.or_else(|error| if error.raw_os_error() == Some(libc::ENOENT) { Ok(()) } else { Err(error) })
 }
 
-/// Reads a key's value into `value`, which has the size that the map was made with (times CPUs).
+/// Reads the value of a key. `value` has the value size of the map, for per-CPU maps times the number of CPUs.
 pub(crate) fn lookup(fd: &OwnedFd, key: &[u8], value: &mut [u8]) -> io::Result<()> {
-    // SAFETY: both buffers have the sizes of the map, as the caller vouches.
+    // SAFETY: both buffers have the sizes of the map; all callers ensure that.
     let result =
         unsafe { bpf::bpf_map_lookup_elem(fd.as_raw_fd(), key.as_ptr().cast(), value.as_mut_ptr().cast()) };
     sys::check_libbpf(result).map(drop)
 }
 
-/// Reads a key's value and deletes the key, likewise.
+/// Reads the value of a key as [`lookup`] does, and deletes the key.
 fn lookup_and_delete(fd: &OwnedFd, key: &[u8], value: &mut [u8]) -> io::Result<()> {
     let (key, value) = (key.as_ptr().cast(), value.as_mut_ptr().cast());
     // SAFETY: as in `lookup`.
     sys::check_libbpf(unsafe { bpf::bpf_map_lookup_and_delete_elem(fd.as_raw_fd(), key, value) }).map(drop)
 }
 
-/// Writes a key's value, likewise.
+/// Writes the value of a key.
 pub(crate) fn update(fd: &OwnedFd, key: &[u8], value: &[u8]) -> io::Result<()> {
     // SAFETY: as in `lookup`.
     let result =
@@ -659,7 +655,7 @@ pub(crate) fn delete(fd: &OwnedFd, key: &[u8]) -> io::Result<()> {
     sys::check_libbpf(unsafe { bpf::bpf_map_delete_elem(fd.as_raw_fd(), key.as_ptr().cast()) }).map(drop)
 }
 
-/// All keys of a hash map, which may change meanwhile.
+/// All keys of a hash map, which may change during the call.
 pub(crate) fn keys(fd: &OwnedFd, key_size: usize) -> io::Result<Vec<Vec<u8>>> {
     let mut keys: Vec<Vec<u8>> = Vec::new();
     while let Some(key) = next_key(fd, keys.last().map(Vec::as_slice), key_size)? {
@@ -755,7 +751,7 @@ mod tests {
             Cell::Series(points) => points.iter().map(|p| (p.start_ns, p.bits)).collect::<Vec<_>>(),
             other => panic!("{other:?}"),
         };
-        assert_eq!(shown(Keeps::Last), [(40, -9), (50, 3)], "what is older than two intervals is gone");
+        assert_eq!(shown(Keeps::Last), [(40, -9), (50, 3)], "older intervals are omitted");
         assert_eq!(shown(Keeps::Sum), [(40, -2), (50, 3)]);
         assert_eq!(shown(Keeps::Min), [(40, -9), (50, 3)]);
         assert_eq!(shown(Keeps::Max), [(40, 7), (50, 3)]);
@@ -789,7 +785,7 @@ mod tests {
     }
 
     #[test]
-    fn a_large_hash_is_read_whole_zeroed_and_cleared() {
+    fn a_large_hash_is_read_zeroed_and_cleared() {
         if !is_root() {
             eprintln!("skipped: needs root");
             return;
@@ -826,13 +822,13 @@ mod tests {
             return;
         }
         for storage in [Storage::Hash, Storage::PerCpuHash, Storage::PerCpuLruHash, Storage::PerCpuArray] {
-            // One that evicts does so before it is full.
+            // An LRU map evicts before it is full.
             let room = if storage.evicts() { 8192 } else { 600 };
             let map = create(vec![U32], MapValue::Agg(Agg::Count), storage, room);
             (0..600).for_each(|n| put(&map, &[Value::Uint(n, 4)], |_| vec![n + 1]));
             let (batch, single) =
                 (map.rows_in_batches().expect("batch"), map.rows_one_by_one().expect("single"));
-            let pairs = |rows: &Rows| -> std::collections::BTreeMap<Vec<u8>, Vec<u8>> {
+            let pairs = |rows: &RawRows| -> std::collections::BTreeMap<Vec<u8>, Vec<u8>> {
                 let keys = rows.keys.chunks_exact(4).map(<[u8]>::to_vec);
                 keys.zip(rows.cells.chunks_exact(map.row_size()).map(<[u8]>::to_vec)).collect()
             };
@@ -842,7 +838,7 @@ mod tests {
     }
 
     #[test]
-    fn untouched_cells_of_arrays_are_left_out_but_a_scalar_count_is_0() {
+    fn unwritten_cells_of_arrays_are_omitted_but_a_scalar_count_is_0() {
         if !is_root() {
             eprintln!("skipped: needs root");
             return;

@@ -1,14 +1,13 @@
 //! Decodes the records of the ring buffer and emits their output, in order.
 //!
-//! `row` lines wait for their `rows`; `cat` and `system` are carried out when their record is read; `clear` and `zero` change
-//! a map. Not here: when the ring is read (`event_loop`), what output looks like (`report`).
+//! Lines of `row` are kept until `rows`; `cat` and `system` run when their record is read; `clear` and `zero` change a map.
+//! Not here: when the ring is read (`event_loop`), formats of output (`report`).
 
 use crate::kernel::signals::StopSignals;
 use crate::read::cat_system;
-use crate::read::event_loop::Reason;
 use crate::read::maps::ScriptMap;
 use crate::read::ring::ReadResult;
-use crate::read::sorted_rows::{Row, Rows};
+use crate::read::sorted_rows::{Row, SortedRows};
 use crate::session::Core;
 use report::table::Table;
 use report::value::Context;
@@ -20,46 +19,37 @@ use wire::Manifest;
 use wire::decode::{self, Header, Value};
 use wire::manifest::{Event, EventKind, Message, Piece, Place};
 
-/// Limit for a program to finish the record that it was writing when it was silenced.
-pub(super) const WRITING: Duration = Duration::from_millis(100);
+/// Longest time for a program to finish the record that it was writing when it was silenced.
+pub(super) const WRITE_TIMEOUT: Duration = Duration::from_millis(100);
 
-/// Why reading stopped before its time.
+/// Why reading failed.
 pub(super) enum Failure {
     Sink(io::Error),
     Kernel(io::Error),
 }
 
-impl Failure {
-    pub(super) fn reason(self) -> Reason {
-        match self {
-            Failure::Sink(error) => Reason::Sink(error),
-            Failure::Kernel(error) => Reason::Kernel(error),
-        }
-    }
-}
-
-/// The sink, and what was met on the way to it.
+/// The sink, and state of the emitted records.
 pub(super) struct Emitter<'a> {
     pub(super) sink: &'a mut dyn Sink,
     pub(super) names: &'a dyn Names,
     pub(super) unknown: u64,
     pub(super) exit: Option<i64>,
-    rows: Rows,
-    /// The statement whose output is being said.
+    rows: SortedRows,
+    /// The statement of the current record.
     pub(super) from: Option<Place>,
-    /// The script that spoke last.
+    /// The script of the last output.
     script: String,
     /// Signals that end the run.
     pub(super) signals: Option<&'a StopSignals>,
-    /// One came: queued commands are not run, as each takes its time.
+    /// True after such a signal: queued commands are not run, because each may take long.
     pub(super) interrupted: bool,
-    /// Commands that were not run.
+    /// Number of commands that were not run.
     pub(super) commands_skipped: u64,
 }
 
 impl<'a> Emitter<'a> {
     pub(super) fn new(sink: &'a mut dyn Sink, names: &'a dyn Names) -> Emitter<'a> {
-        let (rows, script) = (Rows::default(), String::new());
+        let (rows, script) = (SortedRows::default(), String::new());
         let (signals, interrupted, commands_skipped) = (None, false, 0);
         Emitter {
             sink,
@@ -75,14 +65,14 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Whether a command may be run now; one that may not is counted.
+    /// Whether a command may run; otherwise it is counted.
     fn may_run(&mut self) -> bool {
         self.interrupted |= self.signals.is_some_and(StopSignals::is_waiting);
         self.commands_skipped += u64::from(self.interrupted);
         !self.interrupted
     }
 
-    pub(super) fn say(&mut self, manifest: &Manifest, output: &Output) -> Result<(), Failure> {
+    pub(super) fn emit(&mut self, manifest: &Manifest, output: &Output) -> Result<(), Failure> {
         let script = self.from.map_or("", |place| manifest.script_of(place));
         if !script.is_empty() && script != self.script {
             self.script = script.to_owned();
@@ -96,48 +86,48 @@ impl<'a> Emitter<'a> {
     fn keep(&mut self, manifest: &Manifest, header: Header, values: Vec<Value>) -> Result<(), Failure> {
         match self.rows.keep(header, values) {
             Ok(()) => Ok(()),
-            Err((header, values)) => self.say(manifest, &Output::Event { header, values, cell: None }),
+            Err((header, values)) => self.emit(manifest, &Output::Event { header, values, cell: None }),
         }
     }
 
-    /// Says the lines of one CPU, and how many are left out. If there are none, that (`says_none`).
-    fn say_rows(
+    /// Emits the lines of one CPU, and the number of omitted lines. With `emits_none`, also emits that there are none.
+    fn emit_rows(
         &mut self,
         manifest: &Manifest,
         header: Header,
         top: u32,
-        says_none: bool,
+        emits_none: bool,
     ) -> Result<(), Failure> {
         let mut rows = self.rows.take(header.cpu);
-        if rows.is_empty() && says_none {
-            return self.say(manifest, &Output::Event { header, values: Vec::new(), cell: None });
+        if rows.is_empty() && emits_none {
+            return self.emit(manifest, &Output::Event { header, values: Vec::new(), cell: None });
         }
         let kept = if top == 0 { rows.len() } else { rows.len().min(top as usize) };
         map_order::rows(Context { manifest, names: self.names, verbatim: false }, &mut rows, kept);
         let more = rows.len() - kept;
         rows.truncate(kept);
-        self.say_lines(manifest, rows)?;
+        self.emit_lines(manifest, rows)?;
         match more {
             0 => Ok(()),
             more => {
                 let values = vec![Value::Uint(more as u64, 8)];
-                self.say(manifest, &Output::Event { header, values, cell: None })
+                self.emit(manifest, &Output::Event { header, values, cell: None })
             }
         }
     }
 
-    /// Lines that no `rows` asked for.
-    pub(super) fn say_rest(&mut self, manifest: &Manifest) -> Result<(), Failure> {
+    /// Emits the lines without a `rows`.
+    pub(super) fn emit_rest(&mut self, manifest: &Manifest) -> Result<(), Failure> {
         let rows = self.rows.take_all();
-        self.say_lines(manifest, rows)
+        self.emit_lines(manifest, rows)
     }
 
-    /// Prints rows in this order: lines one by one, rows of a table with the others that have its columns.
-    fn say_lines(&mut self, manifest: &Manifest, rows: Vec<Row>) -> Result<(), Failure> {
+    /// Emits rows in order; consecutive rows with the same columns form a table.
+    fn emit_lines(&mut self, manifest: &Manifest, rows: Vec<Row>) -> Result<(), Failure> {
         let mut rows = rows.into_iter().peekable();
         while let Some((header, mut values)) = rows.next() {
             let Some(first) = table_row(manifest, header, &mut values) else {
-                self.say(manifest, &Output::Event { header, values, cell: None })?;
+                self.emit(manifest, &Output::Event { header, values, cell: None })?;
                 continue;
             };
             let mut table = Table::new(first);
@@ -146,17 +136,17 @@ impl<'a> Emitter<'a> {
             {
                 if let Err(other) = table.push(cells) {
                     let before = std::mem::replace(&mut table, Table::new(other));
-                    self.say(manifest, &Output::Table(header, before))?;
+                    self.emit(manifest, &Output::Table(header, before))?;
                 }
                 rows.next();
             }
-            self.say(manifest, &Output::Table(header, table))?;
+            self.emit(manifest, &Output::Table(header, table))?;
         }
         Ok(())
     }
 }
 
-/// Takes the cells out of the values of a row that belongs to a table.
+/// Takes the cells of a row that is part of a table.
 fn table_row(manifest: &Manifest, header: Header, values: &mut [Value]) -> Option<Vec<(String, Value)>> {
     let event = manifest.events.get(header.event as usize)?;
     let EventKind::Message { what: Message::Row, format, .. } = &event.kind else { return None };
@@ -167,7 +157,7 @@ fn table_row(manifest: &Manifest, header: Header, values: &mut [Value]) -> Optio
 }
 
 impl Core {
-    /// Reads records up to `limit`, until one of them is `exit()` or something fails.
+    /// Emits up to `limit` records, until an `exit()` or a failure.
     pub(super) fn drain(&mut self, emitter: &mut Emitter<'_>, limit: usize) -> Result<ReadResult, Failure> {
         let mut failure = None;
         let Core { ring, manifest, scripts, .. } = self;
@@ -183,10 +173,10 @@ impl Core {
         failure.map_or(Ok(drained), Err)
     }
 
-    /// `exit()` has stopped all programs. Its record is on its way, or found no room and would never be heard of.
+    /// Reads until the record of `exit()`, after the control cell has the exit code. The record may be lost.
     pub(super) fn drain_to_exit(&mut self, emitter: &mut Emitter<'_>, code: i64) -> Result<i64, Failure> {
         let start = Instant::now();
-        while emitter.exit.is_none() && start.elapsed() < WRITING {
+        while emitter.exit.is_none() && start.elapsed() < WRITE_TIMEOUT {
             self.drain(emitter, usize::MAX)?;
             self.ring.release(false);
             std::thread::yield_now();
@@ -194,13 +184,13 @@ impl Core {
         Ok(emitter.exit.take().unwrap_or(code))
     }
 
-    /// Throws queued records away; how many.
+    /// Discards the queued records; returns their number.
     pub(super) fn discard(&mut self) -> u64 {
         self.ring.read(usize::MAX, |_| ControlFlow::Continue(())).records as u64
     }
 }
 
-/// What a record needs to be understood.
+/// Decoder of records.
 struct Reader<'a> {
     manifest: &'a Manifest,
     scripts: &'a [ScriptMap],
@@ -246,7 +236,7 @@ impl Reader<'_> {
                 return emitter.keep(self.manifest, header, values);
             }
             EventKind::Rows { top, none } => {
-                return emitter.say_rows(self.manifest, header, *top, !none.is_empty());
+                return emitter.emit_rows(self.manifest, header, *top, !none.is_empty());
             }
             EventKind::Message { .. } => {}
             EventKind::PrintEntry { map } => cell = self.entry(*map, &values)?,
@@ -260,10 +250,10 @@ impl Reader<'_> {
                 return Ok(());
             }
         }
-        emitter.say(self.manifest, &Output::Event { header, values, cell })
+        emitter.emit(self.manifest, &Output::Event { header, values, cell })
     }
 
-    /// Reads the file or runs the command that is meant, now: what was said before is out before.
+    /// Reads the file or runs the command; earlier output has been emitted.
     fn fetch(
         &self,
         emitter: &mut Emitter<'_>,
@@ -272,12 +262,12 @@ impl Reader<'_> {
         values: &[Value],
     ) -> Result<(), Failure> {
         let context = Context { manifest: self.manifest, names: emitter.names, verbatim: false };
-        let meant = report::printf::printf(format, values, context);
+        let argument = report::printf::printf(format, values, context);
         let text = match what {
-            Message::System => cat_system::command(&meant),
-            _ => cat_system::file(&meant, self.manifest.cat_bytes.into()),
+            Message::System => cat_system::command(&argument),
+            _ => cat_system::file(&argument, self.manifest.cat_bytes.into()),
         };
-        emitter.say(self.manifest, &Output::Fetched { what, text })
+        emitter.emit(self.manifest, &Output::Fetched { what, text })
     }
 
     /// The cell of a `print(@m[k])`.
@@ -301,10 +291,10 @@ impl Reader<'_> {
         if snapshot.entries.is_empty() {
             snapshot.entries.extend(map.unset().map(|cell| (Vec::new(), cell)));
         }
-        emitter.say(self.manifest, &Output::Map(snapshot))
+        emitter.emit(self.manifest, &Output::Map(snapshot))
     }
 
-    /// The script has a `clear` or `zero` of this map.
+    /// Whether the script has a `clear` or `zero` of this map.
     fn is_emptied(&self, index: u32) -> bool {
         let empties = |kind: &EventKind| matches!(kind, EventKind::Clear { map } | EventKind::Zero { map } if *map == index);
         self.manifest.events.iter().any(|event| empties(&event.kind))
@@ -315,7 +305,7 @@ impl Reader<'_> {
     }
 }
 
-/// Whether it goes where the script's output goes.
+/// Whether the record is part of the script's output.
 fn is_output(kind: &EventKind) -> bool {
     !matches!(
         kind,

@@ -1,9 +1,8 @@
-//! The consuming side of a BPF ring buffer.
+//! Consumer of a BPF ring buffer.
 //!
-//! Our own and not libbpf's for two reasons. It can hold the last record back ("busy"): the kernel wakes the reader only
-//! for a record that lands where the consumer stands, so under load producers pay no wake-up at all, and the reader looks
-//! again after a pause. And it maps the data once, not twice in a row: mapped pages count as resident, and a record that
-//! wraps around is rare enough to copy.
+//! It differs from libbpf's in two ways. It can hold the last record back ("busy"): the kernel wakes the reader only for a
+//! record at the consumer's position, so under load producers need no wake-up, and the reader polls after a pause. It maps the
+//! data once, not twice in a row: mapped pages count as resident, and the few records that wrap around are copied.
 //!
 //! Layout: kernel/bpf/ringbuf.c. Not here: what a record means (`records`), when to look (`event_loop`).
 
@@ -13,19 +12,19 @@ use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 
-/// Bytes if nobody asks for another size: a third of a second of half a million printfs a second.
+/// Default size in bytes: a third of a second at half a million printfs per second.
 pub const DEFAULT_BYTES: u32 = 8 << 20;
 
 const BUSY_BIT: u32 = 1 << 31;
 const DISCARD_BIT: u32 = 1 << 30;
 const HEADER: usize = 8;
 
-/// What a look into the ring found.
+/// Result of a read.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReadResult {
-    /// Records handed out.
+    /// Number of records.
     pub records: usize,
-    /// The handler asked to stop.
+    /// True if the handler stopped the read.
     pub stopped: bool,
 }
 
@@ -33,19 +32,19 @@ pub struct ReadResult {
 pub struct Ring {
     fd: OwnedFd,
     consumer: MemoryMapping,
-    /// The producer's page, then the data.
+    /// The producer's page, followed by the data.
     producer: MemoryMapping,
     size: usize,
-    /// Bytes of the producer's page.
+    /// Size in bytes of the producer's page.
     page: usize,
-    /// Where the next record starts; the shared position may lie behind it.
+    /// Start of the next record; the shared position may be smaller.
     position: usize,
     /// Start of the last record read.
     last: usize,
     wrapped: Vec<u8>,
 }
 
-/// The size that the kernel takes: a power of two of at least a page.
+/// Rounds up to a size that the kernel accepts: a power of two of at least a page.
 pub fn round_size(bytes: u32) -> u32 {
     bytes.clamp(rustix::param::page_size() as u32, 1 << 30).next_power_of_two()
 }
@@ -71,7 +70,7 @@ impl Ring {
         Ok(ring)
     }
 
-    /// For `poll(2)`: readable when there is something beyond the shared position.
+    /// Descriptor that is readable when there is a record at or after the shared position.
     pub fn fd(&self) -> RawFd {
         self.fd.as_raw_fd()
     }
@@ -93,15 +92,15 @@ impl Ring {
 
     fn header(&self, position: usize) -> u32 {
         let at = position & (self.size - 1);
-        // SAFETY: positions are multiples of 8 and so is the size: the word lies within the data.
+        // SAFETY: positions and the size are multiples of 8, so the word is within the data.
         unsafe { (*self.data().add(at).cast::<AtomicU32>()).load(Ordering::Acquire) }
     }
 
-    /// Hands up to `limit` of the records that are there now out, in order, until `handle` breaks.
+    /// Passes up to `limit` of the current records to `handle` in order, until it breaks.
     pub fn read(&mut self, limit: usize, mut handle: impl FnMut(&[u8]) -> ControlFlow<()>) -> ReadResult {
-        let mut drained = ReadResult::default();
+        let mut result = ReadResult::default();
         let end = self.producer_position().load(Ordering::Acquire);
-        while drained.records < limit && self.position < end {
+        while result.records < limit && self.position < end {
             let header = self.header(self.position);
             if header & BUSY_BIT != 0 {
                 break;
@@ -113,20 +112,20 @@ impl Ring {
             if header & DISCARD_BIT != 0 {
                 continue;
             }
-            drained.records += 1;
+            result.records += 1;
             if handle(Self::record(self.data(), self.size, start, len, &mut self.wrapped)).is_break() {
-                drained.stopped = true;
+                result.stopped = true;
                 break;
             }
         }
-        drained
+        result
     }
 
-    /// The bytes of a record, copied to `spare` if they wrap around.
+    /// The bytes of a record, which are copied to `spare` if they wrap around.
     fn record(data: *const u8, size: usize, start: usize, len: usize, spare: &mut Vec<u8>) -> &[u8] {
         let at = start & (size - 1);
         let first = len.min(size - at);
-        // SAFETY: both parts lie within the data; the kernel does not write to a committed record before the consumer's
+        // SAFETY: both parts are within the data. The kernel does not write to a committed record before the consumer's
         // position has passed it, which happens in `release`, after the last use of this slice.
         let (head, tail) = unsafe {
             (std::slice::from_raw_parts(data.add(at), first), std::slice::from_raw_parts(data, len - first))
@@ -140,18 +139,18 @@ impl Ring {
         spare
     }
 
-    /// Gives the room of what was read back. `busy` keeps the last record, and with it the producers from waking us.
+    /// Releases the records that were read. `busy` keeps the last one, so that producers do not wake the reader.
     pub fn release(&mut self, busy: bool) {
         let position = if busy { self.last } else { self.position };
         self.consumer_position().store(position, Ordering::Release);
     }
 
-    /// A program is in the middle of a record, and others may have queued behind it.
+    /// Whether a program is writing a record; others may follow it.
     pub fn is_being_written(&self) -> bool {
         self.position < self.producer_position().load(Ordering::Acquire)
     }
 
-    /// After `release(false)`: there is more. Without that look a record committed before the release would wake nobody.
+    /// Whether there is a record after `release(false)`. A record that was committed before the release wakes no reader.
     pub fn has_more(&self) -> bool {
         fence(Ordering::SeqCst);
         self.position < self.producer_position().load(Ordering::Acquire)

@@ -1,46 +1,46 @@
-//! Lines of `row`, kept until `rows` asks for them in the order of their weights.
+//! Keeps lines of `row` until `rows` prints them in the order of their weights.
 //!
 //! ```text
 //! row(3, "a")  row(7, "b")  rows()   ->   b  a
 //! ```
 //!
-//! Each CPU has its own: a clause stays on one, and clauses of other CPUs may be doing the same at that moment.
+//! Each CPU has its own lines: a clause stays on one CPU, and clauses on other CPUs may run at the same time.
 
 use report::map_order;
 use std::collections::BTreeMap;
 use wire::decode::{Header, Value};
 
-/// Lines of one CPU that are kept at most. What comes beyond is said at once, so that nothing is lost.
-const MOST: usize = 1 << 16;
+/// Largest number of kept lines per CPU. Further lines are printed at once.
+const LIMIT: usize = 1 << 16;
 
-/// A record of `row`: its values begin with the weight.
+/// A record of `row`; the first value is the weight.
 pub type Row = (Header, Vec<Value>);
 
-/// See the module.
+/// The kept lines.
 #[derive(Default)]
-pub struct Rows {
+pub struct SortedRows {
     by_cpu: BTreeMap<u32, Vec<Row>>,
 }
 
-impl Rows {
-    /// Keeps a line; gives it back where there is no room.
+impl SortedRows {
+    /// Keeps a line; returns it if there is no room.
     pub fn keep(&mut self, header: Header, values: Vec<Value>) -> Result<(), Row> {
         let rows = self.by_cpu.entry(header.cpu).or_default();
-        if rows.len() >= MOST {
+        if rows.len() >= LIMIT {
             return Err((header, values));
         }
         rows.push((header, values));
         Ok(())
     }
 
-    /// The lines of a CPU, the largest weight first; `report::map_order` orders equal ones.
+    /// Takes the lines of a CPU, the largest weight first; `report::map_order` orders equal weights.
     pub fn take(&mut self, cpu: u32) -> Vec<Row> {
         let mut rows = self.by_cpu.remove(&cpu).unwrap_or_default();
         rows.sort_by_key(|(_, values)| std::cmp::Reverse(map_order::row_weight(values)));
         rows
     }
 
-    /// The lines of all CPUs.
+    /// Takes the lines of all CPUs.
     pub fn take_all(&mut self) -> Vec<Row> {
         let cpus: Vec<u32> = self.by_cpu.keys().copied().collect();
         cpus.into_iter().flat_map(|cpu| self.take(cpu)).collect()
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn each_cpu_has_its_lines_by_weight() {
-        let mut rows = Rows::default();
+        let mut rows = SortedRows::default();
         for (cpu, weight) in [(0, 3), (1, 5), (0, -7), (0, 9), (0, 3)] {
             rows.keep(header(cpu), vec![Value::Int(weight, 8), Value::Int(0, 8)]).unwrap();
         }
@@ -71,12 +71,12 @@ mod tests {
     }
 
     #[test]
-    fn what_finds_no_room_comes_back() {
-        let mut rows = Rows::default();
-        for weight in 0..MOST as i64 {
+    fn a_line_without_room_is_returned() {
+        let mut rows = SortedRows::default();
+        for weight in 0..LIMIT as i64 {
             rows.keep(header(0), vec![Value::Int(weight, 8)]).unwrap();
         }
         assert!(rows.keep(header(0), vec![Value::Int(1, 8)]).is_err());
-        assert_eq!(rows.take(0).len(), MOST);
+        assert_eq!(rows.take(0).len(), LIMIT);
     }
 }

@@ -1,8 +1,8 @@
-//! Tests and benches: a script's bodies that run because they are asked to, here and now, with nothing to trace.
+//! Runs the tests and benches of a script: bodies that need no event.
 //!
-//! A test runs once. It fails if it returns another number than 0, ends by `exit()` with one, or says an error; its output is
-//! kept for that case. A bench that passes as a test runs until its time is up. What it takes is what the kernel counts, less what it counts of a
-//! program that does nothing: the clock that it reads takes longer than many a body.
+//! A test runs once. It fails if it returns a number other than 0, calls `exit()` with one, or prints an error; its output is
+//! kept for that case. A bench first runs as a test, then repeatedly for a fixed time. Its duration is measured by the kernel,
+//! minus that of an empty program, because reading the clock takes longer than many bodies.
 
 use super::event_loop::{Control, Reason};
 use super::records::{Emitter, Failure};
@@ -24,9 +24,9 @@ use wire::manifest::{EventKind, Message, Trial};
 
 /// Duration of a bench.
 const BENCH_TIME: Duration = Duration::from_millis(500);
-/// Duration of the runs of the program that does nothing.
+/// Duration of the runs of the empty program.
 const EMPTY_TIME: Duration = Duration::from_millis(200);
-/// Runs before the clock and the ring are looked at.
+/// Number of runs between readings of the clock and the ring.
 const BATCH: u64 = 64;
 
 impl Session {
@@ -36,7 +36,7 @@ impl Session {
         emitter: &mut Emitter<'_>,
         control: &Control<'_>,
     ) -> Result<Reason, Failure> {
-        // What BEGIN has said.
+        // Output of BEGIN.
         self.core.drain(emitter, usize::MAX)?;
         if let Some(code) = self.core.exit_code().map_err(Failure::Kernel)? {
             return self.core.drain_to_exit(emitter, code).map(Reason::Exit);
@@ -44,7 +44,7 @@ impl Session {
         let Session { core, tests, .. } = self;
         let kind = tests.first().map_or(Trial::Test, |test| test.kind);
         let names = tests.iter().map(|test| test.name.clone()).collect();
-        say(core, emitter, Step::Begin { kind, names })?;
+        emit(core, emitter, Step::Begin { kind, names })?;
         let mut failed = Vec::new();
         let bench = if kind == Trial::Bench { Some(Bench::start().map_err(Failure::Kernel)?) } else { None };
         for test in &*tests {
@@ -55,19 +55,19 @@ impl Session {
             if let Step::Test(TestResult { name, passed: false, .. }) = &step {
                 failed.push(name.clone());
             }
-            say(core, emitter, step)?;
+            emit(core, emitter, step)?;
             if let Some(signal) = control.signals.and_then(StopSignals::take) {
                 return Ok(Reason::Signal(signal));
             }
         }
         let done = Reason::TestsDone { failed: failed.len() };
-        say(core, emitter, Step::End { kind, count: tests.len(), failed })?;
+        emit(core, emitter, Step::End { kind, count: tests.len(), failed })?;
         Ok(done)
     }
 }
 
-fn say(core: &Core, emitter: &mut Emitter<'_>, step: Step) -> Result<(), Failure> {
-    emitter.say(&core.manifest, &Output::Trials(step))?;
+fn emit(core: &Core, emitter: &mut Emitter<'_>, step: Step) -> Result<(), Failure> {
+    emitter.emit(&core.manifest, &Output::Trials(step))?;
     emitter.sink.flush().map_err(Failure::Sink)
 }
 
@@ -77,17 +77,17 @@ impl Core {
         let start = Instant::now();
         attach::run_once(&test.program).map_err(Failure::Kernel)?;
         let ns = start.elapsed().as_nanos() as u64;
-        let mut heard = Heard::default();
-        let mut emitter = Emitter::new(&mut heard, names);
+        let mut output = TestOutput::default();
+        let mut emitter = Emitter::new(&mut output, names);
         self.drain(&mut emitter, usize::MAX)?;
-        emitter.say_rest(&self.manifest)?;
+        emitter.emit_rest(&self.manifest)?;
         let exited = emitter.exit.take();
         self.ring.release(false);
         let returned = self.control().map_or(Ok(0), |cell| cell.returned()).map_err(Failure::Kernel)?;
-        // END, and the test behind, are not ended with this one.
+        // The exit code must not end END or the next test.
         self.reset_test()?;
-        let passed = returned == 0 && exited.unwrap_or(0) == 0 && !heard.error;
-        Ok(TestResult { name: test.name.clone(), passed, ns, output: heard.text.take() })
+        let passed = returned == 0 && exited.unwrap_or(0) == 0 && !output.error;
+        Ok(TestResult { name: test.name.clone(), passed, ns, output: output.text.0.take() })
     }
 
     fn reset_test(&self) -> Result<(), Failure> {
@@ -95,24 +95,18 @@ impl Core {
     }
 }
 
-/// Hears a test: its output as text, and whether it said an error.
-struct Heard {
-    text: Text,
+/// Sink of a test: its output as text, and whether it printed an error.
+struct TestOutput {
+    text: SharedBuffer,
     error: bool,
-    sink: TextSink<Text, Text>,
+    sink: TextSink<SharedBuffer, SharedBuffer>,
 }
 
 /// Output and messages, in their order.
 #[derive(Clone, Default)]
-struct Text(Rc<RefCell<Vec<u8>>>);
+struct SharedBuffer(Rc<RefCell<Vec<u8>>>);
 
-impl Text {
-    fn take(&self) -> Vec<u8> {
-        self.0.take()
-    }
-}
-
-impl Write for Text {
+impl Write for SharedBuffer {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.0.borrow_mut().extend(bytes);
         Ok(bytes.len())
@@ -123,15 +117,15 @@ impl Write for Text {
     }
 }
 
-impl Default for Heard {
-    fn default() -> Heard {
-        let text = Text::default();
+impl Default for TestOutput {
+    fn default() -> TestOutput {
+        let text = SharedBuffer::default();
         let sink = TextSink::new(text.clone(), text.clone(), true);
-        Heard { text, error: false, sink }
+        TestOutput { text, error: false, sink }
     }
 }
 
-impl Sink for Heard {
+impl Sink for TestOutput {
     fn output(&mut self, manifest: &Manifest, names: &dyn Names, output: &Output) -> io::Result<()> {
         let event = match output {
             Output::Event { header, .. } => manifest.events.get(header.event as usize),
@@ -147,26 +141,26 @@ impl Sink for Heard {
     }
 }
 
-/// The kernel counts, and a run of nothing takes so long.
+/// State of benches: duration of an empty run; the kernel's statistics are enabled.
 struct Bench {
     empty_ns: f64,
     _counting: RunTimeStats,
 }
 
-/// How often a program ran, and how long that took, by the kernel's count.
+/// Number of runs of a program and their duration, from the kernel's statistics.
 #[derive(Clone, Copy)]
-struct Taken {
+struct ProgramStats {
     runs: u64,
     ns: u64,
 }
 
-impl Taken {
-    fn of(program: &OwnedFd) -> io::Result<Taken> {
-        run_stats::read_program_stats(program).map(|(runs, ns)| Taken { runs, ns })
+impl ProgramStats {
+    fn of(program: &OwnedFd) -> io::Result<ProgramStats> {
+        run_stats::read_program_stats(program).map(|(runs, ns)| ProgramStats { runs, ns })
     }
 
-    fn since(self, before: Taken) -> Taken {
-        Taken { runs: self.runs - before.runs, ns: self.ns - before.ns }
+    fn since(self, before: ProgramStats) -> ProgramStats {
+        ProgramStats { runs: self.runs - before.runs, ns: self.ns - before.ns }
     }
 
     fn average_ns(self) -> f64 {
@@ -182,7 +176,7 @@ impl Bench {
         while begin.elapsed() < EMPTY_TIME {
             (0..BATCH).try_for_each(|_| attach::run_once(&empty))?;
         }
-        let empty_ns = Taken::of(&empty)?.average_ns();
+        let empty_ns = ProgramStats::of(&empty)?.average_ns();
         Ok(Bench { empty_ns, _counting: counting })
     }
 
@@ -199,24 +193,24 @@ impl Bench {
         }
         let run = |core: &mut Core| -> Result<(), Failure> {
             (0..BATCH).try_for_each(|_| attach::run_once(&test.program)).map_err(Failure::Kernel)?;
-            // What it says nobody needs, and a full ring would change what it takes.
+            // The output is not needed, and a full ring would change the duration.
             core.discard();
             core.ring.release(false);
             Ok(())
         };
         run(core)?;
-        let before = Taken::of(&test.program).map_err(Failure::Kernel)?;
+        let before = ProgramStats::of(&test.program).map_err(Failure::Kernel)?;
         let begin = Instant::now();
         while begin.elapsed() < BENCH_TIME && !signals.is_some_and(StopSignals::is_waiting) {
             run(core)?;
         }
-        let taken = Taken::of(&test.program).map_err(Failure::Kernel)?.since(before);
+        let stats = ProgramStats::of(&test.program).map_err(Failure::Kernel)?.since(before);
         if core.exit_code().map_err(Failure::Kernel)?.is_some() {
             core.reset_test()?;
             let output = b"what calls `exit()` runs once, and cannot be measured\n".to_vec();
             return Ok(Step::Test(TestResult { passed: false, output, ..first }));
         }
-        let average_ns = (taken.average_ns() - self.empty_ns).max(0.0).round() as u64;
-        Ok(Step::Bench { name: test.name.clone(), average_ns, runs: taken.runs })
+        let average_ns = (stats.average_ns() - self.empty_ns).max(0.0).round() as u64;
+        Ok(Step::Bench { name: test.name.clone(), average_ns, runs: stats.runs })
     }
 }

@@ -1,4 +1,4 @@
-//! Maps of stacks: the addresses that programs stored, and the tables by which they unwind.
+//! Maps of stacks: the addresses that programs store, and their unwind tables.
 
 pub mod store;
 pub(crate) mod unwind_maps;

@@ -1,4 +1,5 @@
-//! Addresses of the stacks that programs stored, read once and kept: a stack map gives an id away again when it is full.
+//! Keeps the addresses of the stacks that programs store, since a full stack map reuses ids, and other values by number: names of
+//! GPU kernels, UUIDs of devices.
 
 use std::collections::HashMap;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -6,7 +7,7 @@ use std::sync::Mutex;
 use wire::manifest::StackMap;
 use wire::unwind;
 
-/// Stacks of a session, by stack map and id. Shared between the session and whoever prints.
+/// Stacks of a session, by stack map and id. Shared between the session and [`report::Names`].
 #[derive(Debug, Default)]
 pub struct StackStore {
     inner: Mutex<Inner>,
@@ -14,15 +15,15 @@ pub struct StackStore {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Descriptor of each stack map, and what it is.
+    /// Stack maps with their declarations.
     maps: Vec<(OwnedFd, StackMap)>,
-    seen: HashMap<(u32, u32), Vec<u64>>,
-    /// The map with the names of kernels, and bytes of a name.
+    stacks: HashMap<(u32, u32), Vec<u64>>,
+    /// The map of names of GPU kernels, and the size of a name in bytes.
     kernels: Option<(OwnedFd, usize)>,
-    kernels_seen: HashMap<u64, Vec<u8>>,
-    /// The map with the places of kernels that are known by a function of the host.
+    kernel_names: HashMap<u64, Vec<u8>>,
+    /// The map of GPU kernels that are identified by a host function.
     places: Option<OwnedFd>,
-    /// The map with the UUIDs of devices.
+    /// The map of UUIDs of devices.
     uuids: Option<OwnedFd>,
 }
 
@@ -32,58 +33,58 @@ impl StackStore {
         self.lock().maps.push((map, declared));
     }
 
-    /// Number of stack maps known.
+    /// Number of stack maps.
     pub(crate) fn len(&self) -> usize {
         self.lock().maps.len()
     }
 
-    /// Addresses of a stack, innermost first; empty if it is not there.
+    /// Addresses of a stack, innermost first; empty if it does not exist.
     pub fn addresses(&self, map: u32, id: u32) -> Vec<u64> {
         let mut inner = self.lock();
-        if let Some(addresses) = inner.seen.get(&(map, id)) {
+        if let Some(addresses) = inner.stacks.get(&(map, id)) {
             return addresses.clone();
         }
         let read = inner.maps.get(map as usize).map(|(fd, declared)| read_stack(fd, declared, id));
         let addresses = read.unwrap_or_default();
         if !addresses.is_empty() {
-            inner.seen.insert((map, id), addresses.clone());
+            inner.stacks.insert((map, id), addresses.clone());
         }
         addresses
     }
 
-    /// Makes the names of kernels known: a map from their numbers to text of so many bytes.
+    /// Sets the map from numbers of GPU kernels to names of `bytes` bytes.
     pub(crate) fn add_kernels(&self, map: OwnedFd, bytes: usize) {
         self.lock().kernels = Some((map, bytes));
     }
 
-    /// The name of a kernel by its number, as the driver knows it.
+    /// The name of a GPU kernel by its number, from the driver.
     pub fn kernel_name(&self, id: u64) -> Option<Vec<u8>> {
         let mut inner = self.lock();
-        if let Some(name) = inner.kernels_seen.get(&id) {
+        if let Some(name) = inner.kernel_names.get(&id) {
             return Some(name.clone());
         }
         let (map, bytes) = inner.kernels.as_ref()?;
         let name = read_text(map, *bytes, id)?;
-        inner.kernels_seen.insert(id, name.clone());
+        inner.kernel_names.insert(id, name.clone());
         Some(name)
     }
 
-    /// Makes the places of functions of the host known: a map from their numbers to process and address.
+    /// Sets the map from numbers of GPU kernels to process and address of a host function.
     pub(crate) fn add_places(&self, map: OwnedFd) {
         self.lock().places = Some(map);
     }
 
-    /// Process and address of the function of the host that stands for a kernel, by its number.
+    /// Process and address of the host function of a GPU kernel, by its number.
     pub fn kernel_place(&self, id: u64) -> Option<(u32, u64)> {
         let inner = self.lock();
         let mut place = [0; 16];
-        let known = read_value(inner.places.as_ref()?, id, &mut place);
+        let exists = read_value(inner.places.as_ref()?, id, &mut place);
         let (pid, address) = place.split_at(8);
         let word = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().expect("8 bytes"));
-        known.then(|| (word(pid) as u32, word(address)))
+        exists.then(|| (word(pid) as u32, word(address)))
     }
 
-    /// Makes the UUIDs of devices known: a map from their numbers to 16 bytes.
+    /// Sets the map from numbers of devices to UUIDs.
     pub(crate) fn add_uuids(&self, map: OwnedFd) {
         self.lock().uuids = Some(map);
     }
@@ -95,15 +96,15 @@ impl StackStore {
         read_value(inner.uuids.as_ref()?, id, &mut uuid).then_some(uuid)
     }
 
-    /// A panic while it was held leaves a cache, at worst without the last entry.
+    /// Ignores poisoning: after a panic at most the last entry is missing.
     fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 }
 
-/// Reads the value of a map whose keys are 8 bytes; `value` is as large as the map's, in whole words.
+/// Reads a value of a map with keys of 8 bytes; `value` has the value size of the map in whole words.
 fn read_value(map: &OwnedFd, id: u64, value: &mut [u8]) -> bool {
-    // SAFETY: the key is 8 bytes and the value so many, as the map was made.
+    // SAFETY: key and value have the sizes of the map.
     let result = unsafe {
         libbpf_sys::bpf_map_lookup_elem(map.as_raw_fd(), (&raw const id).cast(), value.as_mut_ptr().cast())
     };
@@ -112,16 +113,16 @@ fn read_value(map: &OwnedFd, id: u64, value: &mut [u8]) -> bool {
 
 fn read_text(map: &OwnedFd, bytes: usize, id: u64) -> Option<Vec<u8>> {
     let mut text = vec![0u8; bytes.next_multiple_of(8)];
-    let is_there = read_value(map, id, &mut text);
+    let exists = read_value(map, id, &mut text);
     let end = text.iter().position(|byte| *byte == 0).unwrap_or(bytes);
     text.truncate(end);
-    is_there.then_some(text)
+    exists.then_some(text)
 }
 
 fn read_stack(map: &OwnedFd, declared: &StackMap, id: u32) -> Vec<u64> {
     let head = if declared.walked { unwind::ADDRESSES_AT as usize / 8 } else { 0 };
     let mut addresses = vec![0u64; head + declared.limit as usize];
-    // SAFETY: the key is 4 bytes and the value so many words, as the map was made.
+    // SAFETY: key and value have the sizes of the map.
     let result = unsafe {
         libbpf_sys::bpf_map_lookup_elem(
             map.as_raw_fd(),

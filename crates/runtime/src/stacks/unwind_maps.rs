@@ -1,6 +1,6 @@
-//! The maps that programs read when they walk a stack: unwind tables, and which addresses of which processes they cover.
+//! Maps that programs read when they walk a stack: unwind tables, and the address ranges of processes that the tables cover.
 //!
-//! Not here: what a table says (`wire::unwind`), and which files and processes are of interest.
+//! Not here: contents of a table (`wire::unwind`), choice of files and processes (`src/trace/unwinder.rs`).
 
 use crate::kernel::sys;
 use crate::load::LoadedMap;
@@ -10,13 +10,13 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use wire::unwind;
 
-/// A table may have any number of chunks, whatever the template says (`BPF_F_INNER_MAP`).
+/// `BPF_F_INNER_MAP`: tables may have another number of chunks than the template.
 const BPF_F_INNER_MAP: u32 = 1 << 12;
 
-/// Processes taken out at once.
-const MOST_UNKNOWN: usize = 1 << 10;
+/// Largest number of processes that are removed per call.
+const UNKNOWN_LIMIT: usize = 1 << 10;
 
-/// What programs that walk stacks look at.
+/// Maps of the programs that walk stacks.
 #[derive(Debug)]
 pub struct UnwindMaps {
     tables: OwnedFd,
@@ -30,7 +30,7 @@ impl UnwindMaps {
         UnwindMaps { tables, mappings, unknown, used: 1 }
     }
 
-    /// A number for a table that is still to be filled; none: there is no room for more.
+    /// Reserves the number of a table, which is filled later. `None` if there is no room.
     pub fn reserve(&mut self) -> Option<u32> {
         let table = self.used;
         (table < unwind::MAX_TABLES).then(|| {
@@ -39,10 +39,10 @@ impl UnwindMaps {
         })
     }
 
-    /// Fills a table. Gives the bytes that it takes.
+    /// Fills a table; returns its size in bytes.
     ///
     /// # Errors
-    /// The errors of bpf(2), mostly for want of memory.
+    /// The errors of bpf(2), such as ENOMEM.
     pub fn fill(&self, table: u32, chunks: &[Vec<u64>]) -> io::Result<usize> {
         let inner = create_table(chunks.len() as u32)?;
         for (index, chunk) in (0u32..).zip(chunks) {
@@ -53,10 +53,10 @@ impl UnwindMaps {
         Ok(chunks.len() * unwind::CHUNK_BYTES as usize)
     }
 
-    /// Addresses `start..end` of a process are covered by a table, and lie `bias` above those in its file.
+    /// Records that a table covers addresses `start..end` of a process, which are `bias` above those in the file.
     ///
     /// # Errors
-    /// The errors of bpf(2): too many mappings.
+    /// The errors of bpf(2), such as too many mappings.
     pub fn map(&self, tgid: u32, start: u64, end: u64, table: u32, bias: u64) -> io::Result<()> {
         let mut value = [0; unwind::MAPPING_VALUE as usize];
         value[..4].copy_from_slice(&table.to_le_bytes());
@@ -65,24 +65,24 @@ impl UnwindMaps {
             .try_for_each(|(start, bits)| maps::update(&self.mappings, &key(tgid, start, bits), &value))
     }
 
-    /// Addresses of a process are known no longer.
+    /// Removes addresses of a process.
     pub fn unmap(&self, tgid: u32, start: u64, end: u64) {
         for (start, bits) in blocks(start, end) {
-            // Not there: another mapping has taken its place.
+            // Fails if another mapping has replaced it.
             let _ = maps::delete(&self.mappings, &key(tgid, start, bits));
         }
     }
 
-    /// Processes in whose stacks programs met a mapping that they did not know, since the last time.
+    /// Processes in whose stacks programs found an unknown mapping since the last call.
     ///
     /// # Errors
     /// The errors of bpf(2).
     pub fn take_unknown(&self) -> io::Result<Vec<u32>> {
         let mut found = Vec::new();
         let mut key = [0u8; 4];
-        // Programs may enter one as fast as we take it out.
-        while found.len() < MOST_UNKNOWN {
-            // SAFETY: no key before, and 4 bytes for the next.
+        // Limited, because programs may add processes as fast as they are removed.
+        while found.len() < UNKNOWN_LIMIT {
+            // SAFETY: no previous key, and 4 bytes for the next key.
             let got = unsafe {
                 bpf::bpf_map_get_next_key(self.unknown.as_raw_fd(), std::ptr::null(), key.as_mut_ptr().cast())
             };
@@ -98,7 +98,7 @@ impl UnwindMaps {
     }
 }
 
-/// The array of tables, which libbpf could not make without a table in it.
+/// Creates the array of tables, which libbpf cannot create without a template.
 pub(crate) fn create_tables() -> io::Result<LoadedMap> {
     let template = create_table(1)?;
     let options = bpf::bpf_map_create_opts {
@@ -106,7 +106,7 @@ pub(crate) fn create_tables() -> io::Result<LoadedMap> {
         inner_map_fd: template.as_raw_fd() as u32,
         ..Default::default()
     };
-    // SAFETY: numbers, a C string, and options of the size that they say.
+    // SAFETY: numbers, a C string, and options that contain their size.
     let fd = sys::owned_libbpf(unsafe {
         bpf::bpf_map_create(
             bpf::BPF_MAP_TYPE_ARRAY_OF_MAPS,
@@ -147,7 +147,7 @@ fn key(tgid: u32, start: u64, bits: u32) -> [u8; unwind::MAPPING_KEY as usize] {
     key
 }
 
-/// A range as blocks of a power of two that lie at a multiple of it: start, and bits of the address that are the block's.
+/// Splits a range into aligned blocks whose sizes are powers of two: start, and length of the address prefix in bits.
 fn blocks(mut start: u64, end: u64) -> impl Iterator<Item = (u64, u32)> {
     std::iter::from_fn(move || {
         let left = end.checked_sub(start).filter(|left| *left > 0)?;
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_range_is_cut_into_aligned_blocks() {
+    fn a_range_is_split_into_aligned_blocks() {
         let all: Vec<(u64, u32)> = blocks(0x3000, 0x9000).collect();
         assert_eq!(all, [(0x3000, 52), (0x4000, 50), (0x8000, 52)]);
         assert_eq!(blocks(0x5000, 0x5000).count(), 0);
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_has_the_address_from_its_highest_byte_on() {
+    fn the_address_in_a_key_is_big_endian() {
         let key = key(7, 0x7f00_0000_1000, 52);
         assert_eq!(key[..8], [84, 0, 0, 0, 7, 0, 0, 0]);
         assert_eq!(key[8..], [0, 0, 0x7f, 0, 0, 0, 0x10, 0]);

@@ -1,4 +1,4 @@
-//! Entire objects through libbpf: a counting program, assembled and written here, with maps declared by BTF.
+//! Loads objects with libbpf: a counting program that is assembled here, with maps declared by BTF.
 
 use super::*;
 use crate::attach::detach::PendingDetach;
@@ -45,14 +45,14 @@ impl Btf {
         self.next - 1
     }
 
-    /// `int (*)[n]`: how a map declaration says a number.
+    /// `int (*)[n]`: a number in a map declaration.
     fn number(&mut self, int: u32, n: u32) -> u32 {
         let array = self.put(&[0, 3 << 24, 0, int, int, n]);
         self.put(&[0, 2 << 24, array])
     }
 
     fn map(&mut self, int: u32, name: &str, values: [u32; 4]) -> u32 {
-        // Sizes of 0 are left out, as a ring buffer wants.
+        // A ring buffer must not have sizes of 0.
         let members = ["type", "key_size", "value_size", "max_entries"].into_iter().zip(values);
         let members: Vec<(u32, u32)> = members
             .filter(|(_, value)| *value != 0)
@@ -101,7 +101,7 @@ fn symbol(name: &str, section: SectionId, value: u64, size: u64, kind: SymbolKin
     }
 }
 
-/// `calls[0] += 1`, and the index of the instruction that names the map.
+/// `calls[0] += 1`, and the index of the instruction that refers to the map.
 fn counts() -> (Vec<bpf::bpf_insn>, u64) {
     let code = vec![
         insn(0x62, 10, 0, -4, 0), // key 0
@@ -119,7 +119,7 @@ fn counts() -> (Vec<bpf::bpf_insn>, u64) {
     (code, 3)
 }
 
-/// Reads a register that nobody wrote.
+/// Reads an uninitialised register.
 fn refused() -> Vec<bpf::bpf_insn> {
     vec![insn(0xbf, 0, 5, 0, 0), insn(0x95, 0, 0, 0, 0)]
 }
@@ -202,14 +202,14 @@ fn a_module_that_extends_a_session_counts_in_the_same_map() {
     assert_eq!(count(&session), is(4));
     session.clear(0).expect("clear");
     assert_eq!(count(&session), is(0));
-    let mut heard = Heard::default();
-    session.run(&mut heard, &NoNames, stop_now());
-    assert_eq!(heard.said, ["attached 2", "end", "loss 0"], "what was cleared is not said");
+    let mut log = OutputLog::default();
+    session.run(&mut log, &NoNames, stop_now());
+    assert_eq!(log.lines, ["attached 2", "end", "loss 0"], "a cleared map is not printed");
 
     let mut fewer = second;
     fewer.manifest.events.clear();
     let error = session.extend(&fewer, &only_us()).expect_err("fewer events").to_string();
-    assert!(error.contains("its events are fewer"), "{error}");
+    assert!(error.contains("it has fewer events"), "{error}");
 }
 
 #[test]
@@ -220,14 +220,14 @@ fn a_refused_program_is_our_bug_and_comes_with_clause_and_log() {
     assert!(
         matches!(&error, LoadError::Refused { place, errno, .. } if place == "line 3" && errno.raw_os_error() == Some(libc::EACCES))
     );
-    let said = error.to_string();
+    let text = error.to_string();
     for part in ["`the clause`", "bug in cudatrace", "R5 !read_ok"] {
-        assert!(said.contains(part), "{part} in {said}");
+        assert!(text.contains(part), "{part} in {text}");
     }
 }
 
 #[test]
-fn a_manifest_that_names_what_is_not_there_is_refused() {
+fn a_manifest_with_missing_names_is_refused() {
     let Some(_alone) = alone() else { return };
     let (code, uses_map_at) = counts();
     let mut compiled = compiled(object(&code, Some(uses_map_at)), vec![]);
@@ -235,7 +235,7 @@ fn a_manifest_that_names_what_is_not_there_is_refused() {
     let error = LoadedScript::load(&compiled, &Options::default()).err().expect("refused");
     assert!(matches!(&error, LoadError::Missing { what: "map", symbol } if symbol == "elsewhere"), "{error}");
     compiled.manifest.maps.clear();
-    compiled.manifest.programs[0].symbol = "nobody".into();
+    compiled.manifest.programs[0].symbol = "missing".into();
     let error = LoadedScript::load(&compiled, &Options::default()).err().expect("refused");
     assert!(matches!(&error, LoadError::Missing { what: "program", .. }), "{error}");
 }
@@ -245,7 +245,7 @@ fn a_map_that_the_kernel_refuses_is_named() {
     let Some(_alone) = alone() else { return };
     let (code, uses_map_at) = counts();
     let mut maps = MAPS;
-    // Values of all CPUs go through one buffer, and this is beyond its limit.
+    // Exceeds the limit of the buffer for the values of all CPUs.
     maps[3].1[2] = 1 << 30;
     let compiled = compiled(object_with(&maps, &code, Some(uses_map_at)), vec![]);
     let error = LoadedScript::load(&compiled, &Options::default()).err().expect("refused");

@@ -1,57 +1,33 @@
-//! Looks up functions and fields of the kernel in its BTF: whether a function is there, how many parameters it has, where a
-//! field lies in its struct, what a tracepoint passes on.
+//! Queries the kernel's BTF: functions and their parameters, offsets of fields, arguments of tracepoints, types.
 //!
-//! libbpf can do that too, after parsing all 150 000 types into an index; one pass over the bytes takes a tenth of the
-//! time and no memory of its own where the kernel lets its BTF be mapped (6.15+).
-//!
-//! Format: Documentation/bpf/btf.rst of the kernel.
+//! libbpf parses all 150 000 types into an index first. One pass over the bytes takes a tenth of the time, and no memory where
+//! the kernel's BTF can be mapped (6.15 and later).
 
+mod format;
 mod spell;
 mod types;
 
 use crate::kernel::sys::MemoryMapping;
+use format::{KIND_FUNC, KIND_STRUCT, offset_of_string, sections, string, types, types_and_tails, word};
 pub use spell::variable;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
-use types::All;
+use types::TypeIndex;
 pub use types::{Field, Kind, Type};
 
 const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
-const MAGIC: u16 = 0xeb9f;
-
-// Kinds of types, by their number (Documentation/bpf/btf.rst).
-const KIND_INT: u32 = 1;
-const KIND_POINTER: u32 = 2;
-const KIND_ARRAY: u32 = 3;
-const KIND_STRUCT: u32 = 4;
-const KIND_UNION: u32 = 5;
-const KIND_ENUM: u32 = 6;
-const KIND_FORWARD: u32 = 7;
-const KIND_TYPEDEF: u32 = 8;
-const KIND_VOLATILE: u32 = 9;
-const KIND_CONST: u32 = 10;
-const KIND_RESTRICT: u32 = 11;
-const KIND_FUNC: u32 = 12;
-const KIND_PROTOTYPE: u32 = 13;
-const KIND_VARIABLE: u32 = 14;
-const KIND_SECTION: u32 = 15;
-const KIND_FLOAT: u32 = 16;
-const KIND_DECLARATION_TAG: u32 = 17;
-const KIND_TYPE_TAG: u32 = 18;
-const KIND_ENUM64: u32 = 19;
-
-/// The kernel has BTF.
+/// Whether the kernel has BTF.
 pub fn is_there() -> bool {
     std::path::Path::new(VMLINUX).exists()
 }
 
-/// Number of parameters of a kernel function; none: no such function, or no BTF.
+/// Number of parameters of a kernel function; `None` without such a function or without BTF.
 pub fn kernel_function_params(name: &str) -> Option<u32> {
     with_kernel(|btf| function_params(btf, name))
 }
 
-/// Where fields lie in structs of the kernel, in bytes: `("task_struct", "utask")`. None if one of them is not there.
+/// Offsets in bytes of fields of kernel structs: `("task_struct", "utask")`. `None` if one of them does not exist.
 pub fn kernel_fields<const N: usize>(fields: [(&str, &str); N]) -> Option<[u32; N]> {
     with_kernel(|btf| {
         let found: Option<Vec<u32>> = fields.iter().map(|(of, field)| field_offset(btf, of, field)).collect();
@@ -59,44 +35,44 @@ pub fn kernel_fields<const N: usize>(fields: [(&str, &str); N]) -> Option<[u32; 
     })
 }
 
-/// The struct, union or enum of a name; ids are those of this kernel's BTF.
+/// Id in the kernel's BTF of the struct, union or enum of this name.
 pub fn kernel_type_named(name: &str) -> Option<u32> {
-    all()?.named(name)
+    type_index()?.named(name)
 }
 
-/// The enum that has a constant of a name.
+/// The enum with this constant.
 pub fn kernel_enum_with(constant: &str) -> Option<u32> {
-    all()?.enum_with(constant)
+    type_index()?.enum_with(constant)
 }
 
-/// One level of a type.
+/// One level of the type with this id.
 pub fn kernel_type(id: u32) -> Option<Type> {
-    all()?.describe(id)
+    type_index()?.describe(id)
 }
 
-/// The struct, union or enum of a name as C declares it: `struct task_struct`, and its members, `char comm[16];`.
+/// The C declaration of a struct, union or enum: `struct task_struct`, and its members, `char comm[16];`.
 pub fn declaration(name: &str) -> Option<(String, Vec<String>)> {
-    all()?.declaration(name)
+    type_index()?.declaration(name)
 }
 
-/// All types, for who asks for more than one: found once, and kept.
-fn all() -> Option<&'static All<'static>> {
+/// The index of all types, which is created once.
+fn type_index() -> Option<&'static TypeIndex<'static>> {
     static BYTES: OnceLock<Option<Vec<u8>>> = OnceLock::new();
-    static ALL: OnceLock<Option<All<'static>>> = OnceLock::new();
+    static ALL: OnceLock<Option<TypeIndex<'static>>> = OnceLock::new();
     let bytes = BYTES.get_or_init(|| std::fs::read(VMLINUX).ok());
-    ALL.get_or_init(|| All::of(bytes.as_deref()?)).as_ref()
+    ALL.get_or_init(|| TypeIndex::of(bytes.as_deref()?)).as_ref()
 }
 
-/// What a tracepoint passes to its programs, each in 8 bytes.
+/// An argument that a tracepoint passes to its programs, in 8 bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TracepointArg {
     /// `prev_state`
     pub name: String,
-    /// What it is.
+    /// Kind.
     pub kind: TracepointArgKind,
 }
 
-/// What an argument of a tracepoint is.
+/// Kind of an argument of a tracepoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TracepointArgKind {
     /// A number.
@@ -106,18 +82,18 @@ pub enum TracepointArgKind {
         /// Two's complement.
         signed: bool,
     },
-    /// Address of something of the kernel's: of this struct, if it is one.
+    /// Kernel address, with the name of the struct if it is one's.
     Pointer(Option<String>),
     /// A struct, a floating-point number.
     Other,
 }
 
-/// What a tracepoint passes on; none: no such tracepoint, or no BTF.
+/// Arguments of a tracepoint; `None` without such a tracepoint or without BTF.
 pub fn raw_tracepoint(name: &str) -> Option<Vec<TracepointArg>> {
-    with_kernel(|btf| passed(btf, name))
+    with_kernel(|btf| tracepoint_args(btf, name))
 }
 
-/// Names of the tracepoints, in order.
+/// Names of all tracepoints, sorted.
 pub fn raw_tracepoints() -> Vec<String> {
     with_kernel(|btf| {
         let (_, strings) = sections(btf)?;
@@ -139,75 +115,6 @@ fn with_kernel<T>(f: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
     }
 }
 
-/// A type's fixed part.
-struct Head {
-    name: u32,
-    info: u32,
-    type_id: u32,
-}
-
-impl Head {
-    fn kind(&self) -> u32 {
-        self.info >> 24 & 0x1f
-    }
-
-    /// It is another type by a name or with a qualifier: `typedef int t`, `const int`.
-    fn renames(&self) -> bool {
-        matches!(self.kind(), KIND_TYPEDEF | KIND_VOLATILE | KIND_CONST | KIND_RESTRICT | KIND_TYPE_TAG)
-    }
-
-    fn members(&self) -> u32 {
-        self.info & 0xffff
-    }
-
-    /// Bytes behind the fixed part; none for a kind that is newer than this code.
-    fn tail(&self) -> Option<usize> {
-        let each = match self.kind() {
-            KIND_POINTER | KIND_FORWARD | KIND_FUNC | KIND_FLOAT => 0,
-            _ if self.renames() => 0,
-            KIND_INT | KIND_VARIABLE | KIND_DECLARATION_TAG => return Some(4),
-            KIND_ARRAY => return Some(12),
-            KIND_STRUCT | KIND_UNION | KIND_SECTION | KIND_ENUM64 => 12,
-            KIND_ENUM | KIND_PROTOTYPE => 8,
-            _ => return None,
-        };
-        Some(each * self.members() as usize)
-    }
-}
-
-fn word(data: &[u8], at: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(data.get(at..at.checked_add(4)?)?.try_into().ok()?))
-}
-
-/// The types in the order of their ids, from 1.
-fn types(section: &[u8]) -> impl Iterator<Item = Head> + '_ {
-    types_and_tails(section).map(|(head, _)| head)
-}
-
-/// The types, each with where its variable part begins.
-fn types_and_tails(section: &[u8]) -> impl Iterator<Item = (Head, usize)> + '_ {
-    let mut at = 0;
-    std::iter::from_fn(move || {
-        let head =
-            Head { name: word(section, at)?, info: word(section, at + 4)?, type_id: word(section, at + 8)? };
-        let tail = at + 12;
-        at = tail + head.tail()?;
-        Some((head, tail))
-    })
-}
-
-/// The sections of types and of strings.
-fn sections(btf: &[u8]) -> Option<(&[u8], &[u8])> {
-    if u16::from_le_bytes(btf.get(..2)?.try_into().ok()?) != MAGIC {
-        return None;
-    }
-    let section = |at: usize| -> Option<&[u8]> {
-        let start = word(btf, 4)?.checked_add(word(btf, at)?)? as usize;
-        btf.get(start..start.checked_add(word(btf, at + 4)? as usize)?)
-    };
-    Some((section(8)?, section(16)?))
-}
-
 fn field_offset(btf: &[u8], of: &str, field: &str) -> Option<u32> {
     /// A member: name, type, bits from the start.
     const MEMBER: usize = 12;
@@ -224,82 +131,47 @@ fn field_offset(btf: &[u8], of: &str, field: &str) -> Option<u32> {
 
 fn function_params(btf: &[u8], name: &str) -> Option<u32> {
     let (all, strings) = sections(btf)?;
-    let wanted = offset_of_string(strings, name)?;
-    let function = types(all).find(|head| head.name == wanted && head.kind() == KIND_FUNC)?;
+    let name = offset_of_string(strings, name)?;
+    let function = types(all).find(|head| head.name == name && head.kind() == KIND_FUNC)?;
     types(all).nth(function.type_id.checked_sub(1)? as usize).map(|prototype| prototype.members())
 }
 
-/// By the function that stands for the tracepoint where nothing listens, or, on older kernels, the one that calls programs.
-/// The first parameter of each is the tracepoint's own.
-fn passed(btf: &[u8], name: &str) -> Option<Vec<TracepointArg>> {
+/// By the empty function of the tracepoint or, on older kernels, the one that calls programs. The first parameter of each
+/// belongs to the tracepoint.
+fn tracepoint_args(btf: &[u8], name: &str) -> Option<Vec<TracepointArg>> {
     /// A parameter: name, type.
     const PARAMETER: usize = 8;
-    let (all, strings) = sections(btf)?;
-    let function = ["__probestub_", "__bpf_trace_"].iter().find_map(|before| {
-        let wanted = offset_of_string(strings, &format!("{before}{name}"))?;
-        types(all).find(|head| head.name == wanted && head.kind() == KIND_FUNC)
+    let all = TypeIndex::of(btf)?;
+    let function = ["__probestub_", "__bpf_trace_"].iter().find_map(|prefix| {
+        let name = offset_of_string(all.strings, &format!("{prefix}{name}"))?;
+        types(all.data).find(|head| head.name == name && head.kind() == KIND_FUNC)
     })?;
-    let types: Vec<(Head, usize)> = types_and_tails(all).collect();
-    let (prototype, tail) = types.get(function.type_id.checked_sub(1)? as usize)?;
+    let (prototype, tail) = all.at(function.type_id)?;
     let parameter = |n: usize| {
-        let (at, kind) = (tail + PARAMETER * n, word(all, tail + PARAMETER * n + 4)?);
-        Some(TracepointArg {
-            name: string(strings, word(all, at)?)?,
-            kind: kind_of((all, strings), &types, kind),
-        })
+        let (name, ty) = (word(all.data, tail + PARAMETER * n)?, word(all.data, tail + PARAMETER * n + 4)?);
+        Some(TracepointArg { name: string(all.strings, name)?, kind: arg_kind(&all, ty) })
     };
     (1..prototype.members() as usize).map(parameter).collect()
 }
 
-/// What a type is behind its names and qualifiers.
-fn kind_of((all, strings): (&[u8], &[u8]), types: &[(Head, usize)], id: u32) -> TracepointArgKind {
-    /// In the word behind an integer.
-    const SIGNED: u32 = 1 << 24;
-    /// In the info of an enum.
-    const SIGNED_ENUM: u32 = 1 << 31;
-    let named = |(head, _): &(Head, usize)| head.renames().then_some(head.type_id);
-    let at = |id: u32| types.get((id as usize).checked_sub(1)?);
-    // Chains are short; in a broken file they might be rings.
-    let last = |id: u32| std::iter::successors(at(id), |of| at(named(of)?)).take(32).last();
-    let Some((head, tail)) = last(id) else { return TracepointArgKind::Other };
-    let int = |signed| match head.type_id {
-        bytes @ (1 | 2 | 4 | 8) => TracepointArgKind::Int { bytes: bytes as u8, signed },
-        _ => TracepointArgKind::Other,
+fn arg_kind(all: &TypeIndex<'_>, id: u32) -> TracepointArgKind {
+    let struct_name = |id: u32| {
+        let (head, _) = all.at(id).filter(|(head, _)| head.kind() == KIND_STRUCT && head.name != 0)?;
+        string(all.strings, head.name)
     };
-    match head.kind() {
-        KIND_INT => int(word(all, *tail).is_some_and(|encoding| encoding & SIGNED != 0)),
-        KIND_ENUM => int(head.info & SIGNED_ENUM != 0),
-        KIND_POINTER => {
-            let to = last(head.type_id).filter(|(to, _)| to.kind() == KIND_STRUCT && to.name != 0);
-            TracepointArgKind::Pointer(to.and_then(|(to, _)| string(strings, to.name)))
+    match all.describe(id).map(|ty| ty.kind) {
+        Some(Kind::Bool) => TracepointArgKind::Int { bytes: 1, signed: false },
+        Some(Kind::Int { bytes, signed } | Kind::Enum { bytes, signed, .. }) => {
+            TracepointArgKind::Int { bytes, signed }
         }
+        Some(Kind::Pointer(to)) => TracepointArgKind::Pointer(to.and_then(struct_name)),
         _ => TracepointArgKind::Other,
     }
-}
-
-fn string(strings: &[u8], at: u32) -> Option<String> {
-    let text = strings.get(at as usize..)?.split(|byte| *byte == 0).next()?;
-    Some(String::from_utf8_lossy(text).into_owned())
-}
-
-/// Where a whole string begins in the string section.
-fn offset_of_string(strings: &[u8], name: &str) -> Option<u32> {
-    let whole = [b"\0", name.as_bytes(), b"\0"].concat();
-    let first = name.as_bytes().first()?;
-    // Candidates by the NUL and the first letter: `windows` over megabytes is slow without optimisation.
-    let mut at = 0;
-    while let Some(step) = strings.get(at..)?.iter().position(|byte| *byte == 0) {
-        at += step;
-        if strings.get(at + 1) == Some(first) && strings[at..].starts_with(&whole) {
-            return u32::try_from(at + 1).ok();
-        }
-        at += 1;
-    }
-    None
 }
 
 #[cfg(test)]
 mod tests {
+    use super::format::file;
     use super::*;
 
     /// `int f(int, int)` after an int and a struct of one member.
@@ -309,12 +181,7 @@ mod tests {
         types.extend([0, 4 << 24 | 1, 4, 0, 1, 0]); // 2: struct { int }
         types.extend([0, 13 << 24 | 2, 1, 0, 1, 0, 1]); // 3: prototype
         types.extend([5, 12 << 24, 3]); // 4: f
-        let len = types.len() as u32 * 4;
-        let mut btf = vec![0x9f, 0xeb, 1, 0];
-        btf.extend([24, 0, len, len, strings.len() as u32].iter().flat_map(|word: &u32| word.to_le_bytes()));
-        btf.extend(types.iter().flat_map(|word| word.to_le_bytes()));
-        btf.extend(strings);
-        btf
+        file(strings, &types)
     }
 
     #[test]
@@ -325,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn cut_or_foreign_bytes_are_no_function() {
+    fn truncated_or_foreign_bytes_have_no_function() {
         let whole = sample();
         for len in 0..whole.len() - 1 {
             assert_eq!(function_params(&whole[..len], "f"), None, "{len}");
@@ -337,35 +204,27 @@ mod tests {
     fn a_field_is_found_by_struct_and_name() {
         let strings = b"\0s\0a\0b\0";
         let types: Vec<u32> = vec![1, 4 << 24 | 2, 16, 3, 0, 0, 5, 0, 64];
-        let len = types.len() as u32 * 4;
-        let mut btf = vec![0x9f, 0xeb, 1, 0];
-        btf.extend([24, 0, len, len, strings.len() as u32].iter().flat_map(|word: &u32| word.to_le_bytes()));
-        btf.extend(types.iter().flat_map(|word| word.to_le_bytes()));
-        btf.extend(strings);
+        let btf = file(strings, &types);
         assert_eq!(field_offset(&btf, "s", "a"), Some(0));
         assert_eq!(field_offset(&btf, "s", "b"), Some(8));
         assert_eq!(field_offset(&btf, "a", "b"), None);
     }
 
     #[test]
-    fn what_a_tracepoint_passes_is_behind_its_own_parameter() {
+    fn the_first_parameter_is_not_an_argument_of_the_tracepoint() {
         let strings = b"\0int\0__probestub_t\0pid\0task\0";
         let mut types: Vec<u32> = vec![1, 1 << 24, 4, 1 << 24 | 32]; // 1: int
         types.extend([0, 2 << 24, 0]); // 2: void *
         types.extend([0, 10 << 24, 1]); // 3: const int
         types.extend([0, 13 << 24 | 3, 0, 0, 2, 19, 3, 23, 2]); // 4: prototype
         types.extend([5, 12 << 24, 4]); // 5: __probestub_t
-        let len = types.len() as u32 * 4;
-        let mut btf = vec![0x9f, 0xeb, 1, 0];
-        btf.extend([24, 0, len, len, strings.len() as u32].iter().flat_map(|word: &u32| word.to_le_bytes()));
-        btf.extend(types.iter().flat_map(|word| word.to_le_bytes()));
-        btf.extend(strings);
+        let btf = file(strings, &types);
         let expected = [
             TracepointArg { name: "pid".into(), kind: TracepointArgKind::Int { bytes: 4, signed: true } },
             TracepointArg { name: "task".into(), kind: TracepointArgKind::Pointer(None) },
         ];
-        assert_eq!(passed(&btf, "t").as_deref(), Some(&expected[..]));
-        assert_eq!(passed(&btf, "u"), None);
+        assert_eq!(tracepoint_args(&btf, "t").as_deref(), Some(&expected[..]));
+        assert_eq!(tracepoint_args(&btf, "u"), None);
     }
 
     #[test]

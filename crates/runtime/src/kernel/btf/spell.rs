@@ -1,12 +1,12 @@
-//! Types of the kernel as C declares them.
+//! Writes types of the kernel as C declarations.
 
-use super::types::{All, Kind};
-use super::{
+use super::format::{
     KIND_ARRAY, KIND_CONST, KIND_ENUM, KIND_ENUM64, KIND_FORWARD, KIND_POINTER, KIND_PROTOTYPE,
     KIND_RESTRICT, KIND_STRUCT, KIND_TYPE_TAG, KIND_UNION, KIND_VOLATILE, string, word,
 };
+use super::types::{Field, Kind, TypeIndex};
 
-/// In the info of a forward declaration: it is a union's.
+/// Bit in the info of a forward declaration of a union.
 const UNION: u32 = 1 << 31;
 
 /// `char[16]` and `comm` as `char comm[16]`; `void (*)(int)` and `f` as `void (*f)(int)`.
@@ -19,15 +19,15 @@ pub fn variable(declared: &str, name: &str) -> String {
     format!("{of}{gap}{name}{dimensions}")
 }
 
-impl All<'_> {
-    /// `struct task_struct` of a name, and its members: `char comm[16];`
+impl TypeIndex<'_> {
+    /// `struct task_struct` for a name, and its members: `char comm[16];`
     pub fn declaration(&self, name: &str) -> Option<(String, Vec<String>)> {
         let id = self.named(name)?;
         let members = match self.describe(id)?.kind {
             Kind::Struct { fields, .. } => {
                 let bits =
                     |bits: Option<(u8, u8)>| bits.map_or(String::new(), |(_, count)| format!(":{count}"));
-                let field = |field: super::Field| {
+                let field = |field: Field| {
                     format!("{}{};", variable(&self.spelled(field.ty, DEPTH), &field.name), bits(field.bits))
                 };
                 fields.into_iter().map(field).collect()
@@ -40,7 +40,7 @@ impl All<'_> {
         Some((self.spelled(id, DEPTH), members))
     }
 
-    /// A type as C writes it; `depth` bounds the chains of a broken file.
+    /// A type in C; `depth` limits the chains of an invalid file.
     fn spelled(&self, id: u32, depth: usize) -> String {
         let Some((head, tail)) = self.at(id).filter(|_| depth > 0) else { return "void".into() };
         let name = string(self.strings, head.name).unwrap_or_default();
@@ -82,7 +82,7 @@ impl All<'_> {
     }
 }
 
-/// Chains of names, pointers and qualifiers are shorter.
+/// Longer chains of typedefs, pointers and qualifiers occur only in invalid files.
 const DEPTH: usize = 32;
 
 #[cfg(test)]
@@ -90,7 +90,7 @@ mod tests {
     use super::variable;
 
     #[test]
-    fn a_name_stands_within_its_declaration() {
+    fn a_name_is_within_its_declaration() {
         for (declared, expected) in [
             ("pid_t", "pid_t x"),
             ("char[16]", "char x[16]"),

@@ -1,41 +1,41 @@
-//! Types of the kernel, one level at a time: names and qualifiers are seen through, members of unnamed structs and unions are
-//! those of what holds them.
+//! Describes types of the kernel, one level at a time. Typedefs and qualifiers are resolved; members of unnamed structs and
+//! unions become members of the enclosing struct.
 
-use super::{
-    Head, KIND_ARRAY, KIND_ENUM, KIND_ENUM64, KIND_FLOAT, KIND_INT, KIND_POINTER, KIND_STRUCT, KIND_UNION,
-    offset_of_string, sections, string, types_and_tails, word,
+use super::format::{
+    Head, KIND_ARRAY, KIND_ENUM, KIND_ENUM64, KIND_FLOAT, KIND_INT, KIND_POINTER, KIND_STRUCT, KIND_TYPEDEF,
+    KIND_UNION, offset_of_string, sections, string, types_and_tails, word,
 };
 
-/// Bytes of a constant of an enum: its name and value.
+/// Size in bytes of a constant of an enum: name and value.
 const ENUM_CONSTANT: usize = 8;
 const ENUM64_CONSTANT: usize = 12;
-/// In the info of structs whose members say how many bits they have, and of enums with signed values.
+/// Bit in the info of structs whose members have sizes in bits, and of enums with signed values.
 const FLAG: u32 = 1 << 31;
-/// Deeper chains of names, and of unnamed members in each other, are those of a broken file.
+/// Longer chains of typedefs and deeper nesting of unnamed members occur only in invalid files.
 const DEPTH: usize = 32;
 
-/// A type; others are named by their numbers.
+/// A type, which refers to others by their ids.
 pub type Type = wire::debug_info::Type<u32>;
-/// What a type is.
+/// Kind of a type.
 pub type Kind = wire::debug_info::Kind<u32>;
 /// A member of a struct.
 pub type Field = wire::debug_info::Field<u32>;
 
 /// All types of a BTF file.
-pub(crate) struct All<'b> {
+pub(crate) struct TypeIndex<'b> {
     pub(crate) data: &'b [u8],
     pub(crate) strings: &'b [u8],
-    /// Type `n + 1`, and where its variable part begins.
+    /// Type `n + 1`, and the offset of its variable part.
     types: Vec<(Head, usize)>,
 }
 
-impl<'b> All<'b> {
-    pub fn of(btf: &'b [u8]) -> Option<All<'b>> {
+impl<'b> TypeIndex<'b> {
+    pub fn of(btf: &'b [u8]) -> Option<TypeIndex<'b>> {
         let (data, strings) = sections(btf)?;
-        Some(All { data, strings, types: types_and_tails(data).collect() })
+        Some(TypeIndex { data, strings, types: types_and_tails(data).collect() })
     }
 
-    /// The struct, union or enum of a name.
+    /// The struct, union or enum of this name.
     pub fn named(&self, name: &str) -> Option<u32> {
         let wanted = offset_of_string(self.strings, name)?;
         let is = |(head, _): &(Head, usize)| {
@@ -44,7 +44,7 @@ impl<'b> All<'b> {
         self.types.iter().position(is).map(|at| at as u32 + 1)
     }
 
-    /// The enum that has a constant of a name.
+    /// The enum with this constant.
     pub fn enum_with(&self, constant: &str) -> Option<u32> {
         let wanted = offset_of_string(self.strings, constant)?;
         let has = |(head, tail): &(Head, usize)| {
@@ -63,13 +63,13 @@ impl<'b> All<'b> {
         self.types.get((id as usize).checked_sub(1)?)
     }
 
-    /// What lies behind names and qualifiers: its id, and the last name on the way that it has not itself.
+    /// The type without typedefs and qualifiers: its id, and the name of the last typedef.
     fn resolved(&self, id: u32) -> (u32, u32) {
         let (mut id, mut name) = (id, 0);
         for _ in 0..DEPTH {
             match self.at(id) {
                 Some((head, _)) if head.renames() => {
-                    if head.kind() == 8 {
+                    if head.kind() == KIND_TYPEDEF {
                         name = head.name;
                     }
                     id = head.type_id;
@@ -130,7 +130,7 @@ impl<'b> All<'b> {
         Some(Kind::Enum { bytes: head.type_id as u8, signed, variants })
     }
 
-    /// The members of a struct that begins `base` bytes into the one that is asked for.
+    /// Appends the members of a struct that begins `base` bytes into the described one.
     fn members(&self, id: u32, base: u32, depth: usize, fields: &mut Vec<Field>) -> Option<()> {
         const MEMBER: usize = 12;
         let (head, tail) = self.at(id)?;
@@ -159,7 +159,7 @@ impl<'b> All<'b> {
         if count == 0 {
             return Some(Field { name, offset: base + bit / 8, ty, bits: None });
         }
-        // In a unit of its type, which it does not cross.
+        // A bit-field is within a unit of its type.
         let unit = match self.at(self.resolved(ty).0)?.0.type_id {
             bytes @ (1 | 2 | 4 | 8) => bytes,
             _ => return None,
@@ -172,17 +172,11 @@ impl<'b> All<'b> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::btf::format::file;
     use crate::kernel::btf::{is_there, kernel_type, kernel_type_named};
 
-    fn btf(strings: &[u8], types: &[u32]) -> Vec<u8> {
-        let len = types.len() as u32 * 4;
-        let head = [24, 0, len, len, strings.len() as u32];
-        let words = head.iter().chain(types).flat_map(|word| word.to_le_bytes());
-        [0x9f, 0xeb, 1, 0].into_iter().chain(words).chain(strings.iter().copied()).collect()
-    }
-
     #[test]
-    fn members_of_unnamed_structs_and_bits_have_their_places() {
+    fn members_of_unnamed_structs_and_bit_fields_have_offsets() {
         let strings = b"\0int\0s\0a\0b\0c\0t\0";
         let (int, s, a, b, c, t) = (1, 5, 7, 9, 11, 13);
         let types: [&[u32]; 7] = [
@@ -194,8 +188,8 @@ mod tests {
             &[0, 3 << 24, 0, 5, 1, 6],                                           // 6: (struct s *)[6]
             &[t, 8 << 24, 2],                                                    // 7: typedef union { } t
         ];
-        let bytes = btf(strings, &types.concat());
-        let all = All::of(&bytes).expect("BTF");
+        let bytes = file(strings, &types.concat());
+        let all = TypeIndex::of(&bytes).expect("BTF");
         let id = all.named("s").expect("a struct");
         let field = |name: &str, offset, ty, bits| Field { name: name.into(), offset, ty, bits };
         let fields = vec![field("a", 0, 1, None), field("b", 4, 1, None), field("c", 8, 4, Some((5, 3)))];
@@ -204,22 +198,22 @@ mod tests {
             Some(Type { name: "s".into(), kind: Kind::Struct { size: 12, fields } })
         );
         let kind = |id| all.describe(id).expect("a type").kind;
-        assert_eq!(kind(4), Kind::Int { bytes: 4, signed: true }, "a name is seen through");
+        assert_eq!(kind(4), Kind::Int { bytes: 4, signed: true }, "typedefs are resolved");
         assert_eq!(kind(5), Kind::Pointer(Some(3)));
         assert_eq!(kind(6), Kind::Array(5, 6));
-        assert_eq!(all.describe(7).expect("a type").name, "t", "what has no name has that of its typedef");
+        assert_eq!(all.describe(7).expect("a type").name, "t", "an unnamed type has the name of its typedef");
         assert_eq!(all.named("a"), None, "a member is no type");
     }
 
     #[test]
-    fn what_is_cut_off_is_unknown() {
-        let bytes = btf(b"\0s\0a\0", &[1, 4 << 24 | 2, 8, 3, 1, 0]);
+    fn truncated_types_are_unknown() {
+        let bytes = file(b"\0s\0a\0", &[1, 4 << 24 | 2, 8, 3, 1, 0]);
         for end in 0..bytes.len() {
-            let all = All::of(&bytes[..end]);
+            let all = TypeIndex::of(&bytes[..end]);
             all.iter().for_each(|all| (1..3).for_each(|id| drop(all.describe(id))));
         }
-        let ring = btf(b"\0", &[0, 8 << 24, 1]);
-        assert!(All::of(&ring).expect("BTF").describe(1).is_some_and(|ty| ty.kind == Kind::Void));
+        let ring = file(b"\0", &[0, 8 << 24, 1]);
+        assert!(TypeIndex::of(&ring).expect("BTF").describe(1).is_some_and(|ty| ty.kind == Kind::Void));
     }
 
     #[test]
