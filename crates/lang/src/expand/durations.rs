@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn help_names_the_unit() {
         assert_eq!(unit_of_help("seconds between reports; 0: only at the end"), Some(SECOND));
-        assert_eq!(unit_of_help("calls that took so long at least, us"), Some(1_000));
+        assert_eq!(unit_of_help("minimum duration of a call, us"), Some(1_000));
         assert_eq!(unit_of_help("rows to print"), None);
         assert_eq!(unit_of_help("pairs that count, at least"), None);
     }
