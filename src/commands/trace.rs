@@ -32,6 +32,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Instant;
 use wire::manifest::{Attach, CompiledScript, Event, EventKind, Message};
+use wire::trigger::Trigger;
 use wire::{Features, Manifest};
 
 /// Traces as the command line specifies; returns the exit status.
@@ -514,7 +515,7 @@ fn end_line() {
 /// Whether the scripts only have BEGIN and END, so that nothing happens in between.
 fn does_nothing_more(modules: &[CompiledScript]) -> bool {
     let mut programs = modules.iter().flat_map(|module| &module.manifest.programs);
-    programs.all(|program| matches!(program.attach, Attach::Begin | Attach::End))
+    programs.all(|program| matches!(program.attach, Attach::Event(Trigger::Begin | Trigger::End)))
 }
 
 /// Whether a script may print user-space addresses.

@@ -9,7 +9,7 @@ use anyhow::{Result, anyhow};
 use codegen::{Arch, Follow};
 use host::{Machine, process};
 use lang::catalog::FileId;
-use lang::hir::{Attach, Trial};
+use lang::hir::{Attach, Environment, Trial, Trigger};
 use lang::resolve::providers::{self, ProviderKind, ProviderMatch};
 use lang::syntax::ast;
 use lang::syntax::ast::SpecPart;
@@ -224,7 +224,12 @@ impl<'a> Compiler<'a> {
     /// Refuses a request for tests or benches that the script does not have.
     fn refuse_no_trials(&self, checked: &Checked) -> Result<()> {
         let lang::Run::Trials { kind, names } = self.cli.run() else { return Ok(()) };
-        if checked.program.probes.iter().any(|probe| matches!(probe.attach, Attach::Trial { .. })) {
+        if checked
+            .program
+            .probes
+            .iter()
+            .any(|probe| matches!(probe.attach, Attach::Event(Trigger::Trial { .. })))
+        {
             return Ok(());
         }
         let has = self.trials(kind);
@@ -281,10 +286,7 @@ impl<'a> Compiler<'a> {
     /// Targets that no process has mapped yet, if the script has no other functions to probe.
     pub fn waits_for(&self) -> Vec<&str> {
         let Some(checked) = &self.checked else { return Vec::new() };
-        let is_there = |probe: &lang::hir::Probe| match &probe.attach {
-            Attach::Entry(sites) | Attach::Return(sites) => sites.iter().any(|site| site.file.is_some()),
-            _ => false,
-        };
+        let is_there = |probe: &lang::hir::Probe| probe.attach.sites().iter().any(|site| site.file.is_some());
         if checked.program.probes.iter().any(is_there) {
             return Vec::new();
         }
@@ -399,13 +401,10 @@ impl<'a> Compiler<'a> {
         self.targets().any(|target| self.machine.matches_program(target, shown))
     }
 
-    /// Whether only calls of functions run the script, so that the filter of a link suffices.
+    /// Whether only calls of functions depend on the traced processes, so that the filter of a link suffices.
     pub fn runs_by_calls_alone(&self) -> bool {
-        let called = |attach: &Attach| {
-            use Attach::{Begin, End, Entry, Interval, Return};
-            matches!(attach, Begin | End | Interval { .. } | Entry(_) | Return(_))
-        };
-        self.checked.iter().flat_map(|checked| &checked.program.probes).all(|probe| called(&probe.attach))
+        let mut probes = self.checked.iter().flat_map(|checked| &checked.program.probes);
+        probes.all(|probe| !probe.attach.environment().is_some_and(Environment::has_process))
     }
 
     /// Targets of the script's uprobes, as written, and of its operations.

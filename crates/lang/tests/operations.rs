@@ -75,10 +75,7 @@ fn attached_on(machine: &Machine, script: &str) -> Vec<String> {
     let checked = compile(&source, &Options::default(), machine, &mut diags);
     assert!(diags.list.is_empty(), "{script}\n{}", render::render(&diags.list, &source, false));
     let program = checked.expect("no finding, so a program").program;
-    let sites = |attach: &Attach| match attach {
-        Attach::Entry(sites) | Attach::Return(sites) => sites.clone(),
-        _ => Vec::new(),
-    };
+    let sites = |attach: &Attach| attach.sites().to_vec();
     let all = program.probes.iter().flat_map(|probe| sites(&probe.attach));
     all.map(|site| program.names.funcs[site.func.0 as usize].clone()).collect()
 }

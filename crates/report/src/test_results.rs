@@ -9,7 +9,7 @@
 //! ```
 
 use crate::units;
-use wire::manifest::Trial;
+use wire::trigger::Trial;
 
 /// Progress of tests or benches, in this order: a beginning, each test or bench, an end.
 #[derive(Clone, Debug, PartialEq)]

@@ -245,7 +245,7 @@ mod tests {
 
     #[test]
     fn a_refusal_names_program_clause_and_log() {
-        let attach = manifest::Attach::Begin;
+        let attach = manifest::Attach::Event(wire::trigger::Trigger::Begin);
         let text = "uprobe:libcuda:cuInit".to_owned();
         let program = Program {
             symbol: "probe0".into(),

@@ -36,6 +36,7 @@ use std::sync::Arc;
 use wire::Manifest;
 use wire::counter::{COUNTERS_MAP, Counter, CounterKind, FAILURES_MAP};
 use wire::manifest::{self, Attach, CompiledScript, EventKind, Program};
+use wire::trigger::{Environment, Trial, Trigger};
 
 /// How to load.
 #[derive(Clone, Debug, Default)]
@@ -78,7 +79,7 @@ pub(crate) struct SignalProgram {
 
 /// The program of a test or a bench.
 pub(crate) struct TestProgram {
-    pub kind: manifest::Trial,
+    pub kind: Trial,
     pub name: String,
     pub program: OwnedFd,
 }
@@ -381,20 +382,17 @@ impl Session {
             return Err(AttachError::Stopped { attached: self.attached });
         }
         match program.attach {
-            Attach::Begin => {
-                self.attached += 1;
+            Attach::Event(Trigger::Begin) => {
                 // BEGIN's `elapsed` must not be later than that of any probe.
                 if self.modules == 0 {
                     self.restart_clock();
                 }
                 attach::run_once(&loaded.fd).map_err(refused("cannot be run"))?;
             }
-            Attach::End => {
-                self.attached += 1;
+            Attach::Event(Trigger::End) => {
                 self.end_programs.push(EndProgram { module, clause: program.clause, program: loaded.fd });
             }
-            Attach::Signal { number } => {
-                self.attached += 1;
+            Attach::Event(Trigger::Signal { number }) => {
                 let signal = Arrivals::of(number).map_err(refused("cannot wait for the signal"))?;
                 self.signal_programs.push(SignalProgram {
                     module,
@@ -403,12 +401,11 @@ impl Session {
                     program: loaded.fd,
                 });
             }
-            Attach::Trial { kind, ref name } => {
-                self.attached += 1;
+            Attach::Event(Trigger::Trial { kind, ref name }) => {
                 self.tests.push(TestProgram { kind, name: name.clone(), program: loaded.fd });
             }
             Attach::Follow { .. } => {}
-            _ => {
+            Attach::Uprobes { .. } | Attach::Event(_) => {
                 let (clause, text) = (program.clause, program.text.clone());
                 self.programs.push(AttachedProgram { module, clause, text, program: loaded.fd });
             }
@@ -433,20 +430,19 @@ fn order(program: &Program) -> (u8, Reverse<u32>) {
     match &program.attach {
         Attach::Follow { tracepoint } if tracepoint == wire::manifest::TASK_ENDS => (3, any),
         Attach::Follow { .. } => (0, any),
-        Attach::Begin => (1, any),
         Attach::Uprobes { .. } => (2, clause),
-        Attach::Tracepoint { .. } | Attach::RawTracepoint { .. } => (2, any),
+        Attach::Event(Trigger::Begin) => (1, any),
         // The kernel runs the event that was opened last first, except clocks, which have one timer per event.
-        Attach::Profile { kind: bpf::PERF_TYPE_SOFTWARE, counter, .. }
-            if *counter > u64::from(bpf::PERF_COUNT_SW_TASK_CLOCK) =>
+        Attach::Event(Trigger::Profile { counter, .. })
+            if counter.kind == bpf::PERF_TYPE_SOFTWARE
+                && counter.number > u64::from(bpf::PERF_COUNT_SW_TASK_CLOCK) =>
         {
             (3, clause)
         }
-        Attach::Interval { .. }
-        | Attach::Profile { .. }
-        | Attach::Signal { .. }
-        | Attach::Trial { .. }
-        | Attach::End => (3, any),
+        Attach::Event(trigger) => match trigger.environment() {
+            Environment::Record | Environment::Arguments => (2, any),
+            Environment::Tracer | Environment::Timer | Environment::Sample => (3, any),
+        },
     }
 }
 

@@ -20,6 +20,7 @@ use std::path::PathBuf;
 use wire::decode::Value;
 use wire::layout::Record;
 use wire::manifest::{Attach, Event, EventKind, Manifest, Place, Program, Side, Site};
+use wire::trigger::{PerfCounter, Trigger};
 use wire::types::Type;
 
 /// Index of the event whose record is printed.
@@ -273,7 +274,8 @@ fn begin_comes_first_then_calls_then_end_and_an_invalid_attach_point_is_named() 
         Site { file: 0, offset: u64::MAX >> 1, cookie: 0, probe: 1, semaphore: 0 },
         site(probed_two, PRINT, 22, 1),
     ];
-    let attach = vec![Attach::End, uprobes(Side::Entry, sites), Attach::Begin];
+    let attach =
+        vec![Attach::Event(Trigger::End), uprobes(Side::Entry, sites), Attach::Event(Trigger::Begin)];
     let programs = |ring| {
         vec![
             load(bpf::BPF_PROG_TYPE_RAW_TRACEPOINT, 0, &writes(ring, RecordSource::Constant(PRINT, 9))),
@@ -331,7 +333,7 @@ fn return_probes_and_single_perf_uprobes_carry_their_cookies() {
 fn exit_ends_the_run_and_later_records_are_not_printed() {
     let Some(_alone) = alone() else { return };
     let sites = vec![site(probed_one, PRINT, 5, 0), site(probed_two, EXIT, 42, 1)];
-    let attach = vec![uprobes(Side::Entry, sites), Attach::End];
+    let attach = vec![uprobes(Side::Entry, sites), Attach::Event(Trigger::End)];
     let programs = |ring| {
         vec![
             load(KPROBE, MULTI, &writes(ring, RecordSource::Cookie)),
@@ -367,7 +369,7 @@ fn nothing_attached_is_an_error_that_names_the_clause() {
 #[test]
 fn timers_fire_and_a_sink_that_fails_ends_the_run() {
     let Some(_alone) = alone() else { return };
-    let attach = vec![Attach::Interval { period_ns: 5_000_000 }];
+    let attach = vec![Attach::Event(Trigger::Interval { period_ns: 5_000_000 })];
     let programs =
         |ring| vec![load(bpf::BPF_PROG_TYPE_PERF_EVENT, 0, &writes(ring, RecordSource::Constant(EXIT, 3)))];
     let mut session =
@@ -375,7 +377,7 @@ fn timers_fire_and_a_sink_that_fails_ends_the_run() {
     let ending = session.run(&mut OutputLog::default(), &NoNames, Control::default());
     assert!(matches!(ending.reason, Reason::Exit(3)), "{ending:?}");
 
-    let attach = vec![Attach::Profile { kind: bpf::PERF_TYPE_SOFTWARE, counter: 0, period: 5_000_000 }];
+    let attach = vec![Attach::Event(Trigger::Profile { counter: PerfCounter::CPU_CLOCK, period: 5_000_000 })];
     let programs =
         |ring| vec![load(bpf::BPF_PROG_TYPE_PERF_EVENT, 0, &writes(ring, RecordSource::Constant(PRINT, 3)))];
     let mut session =

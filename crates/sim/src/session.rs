@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use wire::counter::{COUNTERS_MAP, FAILURES_MAP};
 use wire::manifest::{self, Attach, CompiledScript, EventKind, Manifest, Side, Site};
 use wire::map::{Agg, MapValue, Storage};
+use wire::trigger::Trigger;
 use wire::{CounterKind, decode};
 
 /// Size of the ring buffer in bytes, if the manifest leaves it to the runtime.
@@ -149,7 +150,7 @@ impl Session<'_> {
     }
 
     fn all(&mut self, world: &World) -> Result<(), Failure> {
-        self.each(|a| *a == Attach::Begin, &world.begin, raw_tracepoint)?;
+        self.each(|on| *on == Trigger::Begin, &world.begin, raw_tracepoint)?;
         self.trials(&world.begin)?;
         for step in &world.steps {
             for (address, bytes) in &step.writes {
@@ -158,21 +159,22 @@ impl Session<'_> {
             let moment = &step.moment;
             match step.what {
                 world::What::Interval => {
-                    self.each(|a| matches!(a, Attach::Interval { .. }), moment, perf_event)?
+                    self.each(|on| matches!(on, Trigger::Interval { .. }), moment, perf_event)?
                 }
                 world::What::Profile => {
-                    self.each(|a| matches!(a, Attach::Profile { .. }), moment, perf_event)?
+                    self.each(|on| matches!(on, Trigger::Profile { .. }), moment, perf_event)?
                 }
                 world::What::Entry(call) => self.uprobes(world, call, moment, false)?,
                 world::What::Return(call) => self.uprobes(world, call, moment, true)?,
             }
         }
-        self.each(|a| *a == Attach::End, &world.end, raw_tracepoint)
+        self.each(|on| *on == Trigger::End, &world.end, raw_tracepoint)
     }
 
     /// Runs tests and benches, and takes their return values from the control cell.
     fn trials(&mut self, moment: &Moment) -> Result<(), Failure> {
-        let is_trial = |program: &&manifest::Program| matches!(program.attach, Attach::Trial { .. });
+        let is_trial =
+            |program: &&manifest::Program| matches!(program.attach, Attach::Event(Trigger::Trial { .. }));
         for program in self.manifest.programs.iter().filter(is_trial) {
             if self.take_control(manifest::CONTROL_EXITED, false) != 0 {
                 break;
@@ -200,11 +202,12 @@ impl Session<'_> {
 
     fn each(
         &mut self,
-        wanted: impl Fn(&Attach) -> bool,
+        wanted: impl Fn(&Trigger) -> bool,
         moment: &Moment,
         context: fn() -> Context,
     ) -> Result<(), Failure> {
-        for program in self.manifest.programs.iter().filter(|p| wanted(&p.attach)) {
+        let is_wanted = |program: &&manifest::Program| matches!(&program.attach, Attach::Event(trigger) if wanted(trigger));
+        for program in self.manifest.programs.iter().filter(is_wanted) {
             self.hit(&program.symbol, moment, context())?;
         }
         Ok(())

@@ -7,6 +7,7 @@
 use crate::counter::Counter;
 use crate::layout::Record;
 use crate::map::Map;
+use crate::trigger::Trigger;
 use crate::types::NameKind;
 use serde::{Deserialize, Serialize};
 
@@ -16,7 +17,7 @@ pub const TASK_BEGINS: &str = "task:task_newtask";
 pub const TASK_ENDS: &str = "sched:sched_process_exit";
 
 /// Version of this format; a reader refuses other versions.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 /// ELF section with the manifest as JSON.
 pub const SECTION: &str = ".cudatrace";
 /// Name of the ring buffer's map.
@@ -232,48 +233,8 @@ pub struct ProbeList {
 /// Attach point of a program.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Attach {
-    /// `BEGIN`: once before everything, by BPF_PROG_TEST_RUN (a raw tracepoint program).
-    Begin,
-    /// `END`: once after everything is detached, by BPF_PROG_TEST_RUN.
-    End,
-    /// A signal to the tracer, by BPF_PROG_TEST_RUN.
-    Signal {
-        /// Signal number of Linux.
-        number: i32,
-    },
-    /// A test or bench, by BPF_PROG_TEST_RUN when the user requests it.
-    Trial {
-        /// Test or bench.
-        kind: Trial,
-        /// `NAME` of `test:NAME`
-        name: String,
-    },
-    /// `interval`: on one CPU, a perf event program on the CPU clock.
-    Interval {
-        /// Period in nanoseconds.
-        period_ns: u64,
-    },
-    /// `profile`: on each CPU.
-    Profile {
-        /// `type` of the perf event: `PERF_TYPE_SOFTWARE`, `PERF_TYPE_HARDWARE`.
-        kind: u32,
-        /// `config` of the perf event: the counter.
-        counter: u64,
-        /// Count between two samples; nanoseconds for clocks.
-        period: u64,
-    },
-    /// A tracepoint of the kernel.
-    Tracepoint {
-        /// `sched`
-        category: String,
-        /// `sched_switch`
-        event: String,
-    },
-    /// A raw tracepoint of the kernel.
-    RawTracepoint {
-        /// `sched_switch`
-        event: String,
-    },
+    /// An event other than a call.
+    Event(Trigger),
     /// Functions of files.
     Uprobes {
         /// Side of the call.
@@ -286,25 +247,6 @@ pub enum Attach {
         /// [`TASK_BEGINS`] or [`TASK_ENDS`]
         tracepoint: String,
     },
-}
-
-/// Kind of a body that runs on request.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Trial {
-    /// `test:NAME`: checked for correctness; runs once.
-    Test,
-    /// `bench:NAME`: measured; runs often.
-    Bench,
-}
-
-impl Trial {
-    /// The keyword in scripts and options.
-    pub fn word(self) -> &'static str {
-        match self {
-            Trial::Test => "test",
-            Trial::Bench => "bench",
-        }
-    }
 }
 
 /// Side of a call.

@@ -2,10 +2,9 @@
 
 use serde_reflection::{ContainerFormat, Registry, Tracer, TracerConfig};
 use std::path::Path;
-use wire::manifest::{
-    self, Attach, EventKind, Export, Hidden, Manifest, Message, MetricKind, Piece, Side, Trial,
-};
+use wire::manifest::{self, Attach, EventKind, Export, Hidden, Manifest, Message, MetricKind, Piece, Side};
 use wire::map::{Agg, Keeps, MapValue, Storage};
+use wire::trigger::{Trial, Trigger};
 use wire::types::{Lookup, StackMode};
 use wire::{CounterKind, NameKind, Type};
 
@@ -28,6 +27,7 @@ fn shape() -> Registry {
         CounterKind,
         Side,
         Trial,
+        Trigger,
         Attach,
         Export,
         Hidden,

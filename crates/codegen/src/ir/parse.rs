@@ -97,7 +97,8 @@ fn read_func(text: &str) -> Option<Func> {
     let kind = match kind.strip_prefix("callback, ") {
         Some(args) => FuncKind::Callback { args: words(args).next()?.parse().ok()? },
         None => {
-            let info = ProgramInfo { clause: 0, attach: manifest::Attach::Begin };
+            let info =
+                ProgramInfo { clause: 0, attach: manifest::Attach::Event(wire::trigger::Trigger::Begin) };
             FuncKind::Program { section: kind.to_owned(), info }
         }
     };

@@ -288,7 +288,13 @@ mod tests {
     }
 
     fn places(arch: Arch, params: &[Param], structs: &[Struct]) -> Vec<Vec<Piece>> {
-        let signature = Signature { params: params.to_vec(), ret: Type::Void, named: None, hidden: false };
+        let signature = Signature {
+            params: params.to_vec(),
+            offsets: vec![],
+            ret: Type::Void,
+            named: None,
+            hidden: false,
+        };
         super::places(arch, &signature, structs)
     }
 
@@ -361,8 +367,13 @@ mod tests {
 
     #[test]
     fn where_the_result_goes_takes_a_register() {
-        let signature =
-            Signature { params: vec![param(Type::U64, false)], ret: Type::U64, named: None, hidden: true };
+        let signature = Signature {
+            params: vec![param(Type::U64, false)],
+            offsets: vec![],
+            ret: Type::U64,
+            named: None,
+            hidden: true,
+        };
         assert_eq!(super::places(Arch::X86_64, &signature, &[]), [[Piece::Reg(104)]]);
         assert_eq!(super::places(Arch::Aarch64, &signature, &[]), [[Piece::Reg(0)]]);
     }

@@ -81,9 +81,9 @@ impl Fun {
 impl<'c, 'p> Body<'c, 'p> {
     /// Starts the first side of a program.
     pub fn new(cx: &'c mut Cx<'p>, probe: &'p hir::Probe, mut b: Builder, symbol: String) -> Body<'c, 'p> {
-        let places = match &probe.attach {
-            hir::Attach::Tracepoint { offsets, .. } | hir::Attach::RawTracepoint { offsets, .. } => {
-                vec![offsets.iter().map(|&offset| vec![abi::Piece::Reg(offset as i16)]).collect()]
+        let places = match (&probe.attach, &probe.signature) {
+            (hir::Attach::Event(_), Some(record)) => {
+                vec![record.offsets.iter().map(|&offset| vec![abi::Piece::Reg(offset as i16)]).collect()]
             }
             _ => cx.places(probe),
         };

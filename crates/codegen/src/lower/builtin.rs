@@ -6,7 +6,7 @@ use super::place::Place;
 use super::prologue::Pro;
 use crate::bpf::helper::Helper;
 use crate::ir::{Bin, Cmp, Operand, VReg, Width};
-use lang::hir::{Attach, Builtin, Expr, ExprKind};
+use lang::hir::{Builtin, Environment, Expr, ExprKind};
 use wire::manifest::{CONTROL_CHILD, CONTROL_START, CONTROL_TAI};
 
 impl Body<'_, '_> {
@@ -88,7 +88,7 @@ impl Body<'_, '_> {
 
     /// Whether the probe interrupted user mode. Function probes always do; at a timer the registers show it.
     fn user_mode(&mut self) -> Operand {
-        if !matches!(self.probe.attach, Attach::Interval { .. } | Attach::Profile { .. }) {
+        if !self.probe.attach.environment().is_some_and(Environment::has_registers) {
             return 1.into();
         }
         let (offset, mask, user) = self.machine().mode;

@@ -27,7 +27,7 @@ use crate::bpf::helper::Helper;
 use crate::ir::build::Builder;
 use crate::ir::{Bin, Cmp, FuncKind, MapDef, MapRef, Operand, ProgramInfo, VReg, Width};
 use lang::Span;
-use lang::hir::{Around, Attach, Expr, ExprKind, NameKind, Probe, Site};
+use lang::hir::{Around, Attach, Expr, ExprKind, NameKind, Probe, Site, Trigger};
 use wire::CounterKind;
 use wire::manifest::{self, Side};
 
@@ -106,7 +106,7 @@ impl<'p> Cx<'p> {
         let stacks = self.around_map();
         // The event is given by name: ids of other tracepoints are in tracefs, which only root may read.
         let event = manifest::TASK_ENDS.split_once(':').map_or(manifest::TASK_ENDS, |(_, event)| event);
-        let attach = manifest::Attach::RawTracepoint { event: event.into() };
+        let attach = manifest::Attach::Event(Trigger::RawTracepoint { event: event.into() });
         let symbol = "around_exit".to_string();
         self.manifest.programs.push(manifest::Program {
             symbol: symbol.clone(),
@@ -280,7 +280,7 @@ impl<'p> Body<'_, 'p> {
         match self.probe.attach {
             Attach::Entry(_) => self.entry_sp(),
             Attach::Return(_) => self.sp_at_entry_of_this(),
-            _ => {
+            Attach::Event(_) => {
                 let (regs, sp) = (self.kernel_entry_regs(), self.machine().sp);
                 self.b().load(regs, sp, Width::B64, false)
             }

@@ -6,7 +6,7 @@ use super::place::Place;
 use super::prologue::{Entry, Pro};
 use crate::bpf::helper::Helper;
 use crate::ir::{Bin, Cmp, Operand, VReg, Width};
-use lang::hir::{Attach, Expr, ExprKind, Type};
+use lang::hir::{Environment, Expr, ExprKind, Type};
 use wire::CounterKind;
 
 impl Body<'_, '_> {
@@ -17,7 +17,7 @@ impl Body<'_, '_> {
     /// A field of the context. In perf event programs it is loaded as a whole word.
     fn context(&mut self, offset: i16, width: Width, signed: bool) -> VReg {
         let ctx = self.pro(Pro::Ctx);
-        let whole = matches!(self.probe.attach, Attach::Interval { .. } | Attach::Profile { .. });
+        let whole = self.probe.attach.environment().is_some_and(Environment::has_registers);
         let width = if whole { Width::B64 } else { width };
         self.b().load(ctx, offset, width, signed)
     }

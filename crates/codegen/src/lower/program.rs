@@ -10,40 +10,17 @@ use super::{abi, entry_return, walk};
 use crate::bpf::helper::Helper;
 use crate::ir::build::Builder;
 use crate::ir::{BlockId, Cmp, FuncKind, ProgramInfo, Width};
-use lang::hir::{Attach, Counter, Expr, ExprKind, Probe, Signature, Site, Stmt, StmtKind};
+use lang::hir::{Attach, Environment, Expr, ExprKind, Probe, Signature, Site, Stmt, StmtKind, Trigger};
 use wire::manifest::{self, Side};
 
 impl<'p> Cx<'p> {
     /// Lowers a probe to its programs.
     pub(super) fn probe(&mut self, probe: &'p Probe) {
         match &probe.attach {
-            Attach::Begin => self.timer_or_hook(probe, "begin", "raw_tp", manifest::Attach::Begin),
-            Attach::End => self.timer_or_hook(probe, "end", "raw_tp", manifest::Attach::End),
-            Attach::Signal { number } => {
-                let attach = manifest::Attach::Signal { number: *number };
-                self.timer_or_hook(probe, "signal", "raw_tp", attach);
-            }
-            Attach::Trial { kind, name } => {
-                let attach = manifest::Attach::Trial { kind: *kind, name: name.clone() };
-                self.timer_or_hook(probe, kind.word(), "raw_tp", attach);
-            }
-            Attach::Interval { period_ns } => {
-                let attach = manifest::Attach::Interval { period_ns: *period_ns };
-                self.timer_or_hook(probe, "interval", "perf_event", attach);
-            }
-            Attach::Profile { counter, period } => {
-                let Counter { kind, number } = *counter;
-                let attach = manifest::Attach::Profile { kind, counter: number, period: *period };
-                self.timer_or_hook(probe, "profile", "perf_event", attach);
-            }
-            Attach::Tracepoint { category, event, .. } => {
-                let attach =
-                    manifest::Attach::Tracepoint { category: category.clone(), event: event.clone() };
-                self.timer_or_hook(probe, "tracepoint", "tracepoint", attach);
-            }
-            Attach::RawTracepoint { event, .. } => {
-                let attach = manifest::Attach::RawTracepoint { event: event.clone() };
-                self.timer_or_hook(probe, "rawtracepoint", "raw_tp", attach);
+            Attach::Event(trigger) => {
+                let (word, section) = (trigger.word(), trigger.environment().section());
+                let attach = manifest::Attach::Event(trigger.clone());
+                self.simple_program(probe, word, section, attach, CookieLayout::default(), 0);
             }
             Attach::Entry(sites) => {
                 let tracked = self.program.is_tracked(probe);
@@ -95,10 +72,6 @@ impl<'p> Cx<'p> {
         reads
     }
 
-    fn timer_or_hook(&mut self, probe: &'p Probe, word: &str, section: &str, attach: manifest::Attach) {
-        self.simple_program(probe, word, section, attach, CookieLayout::default(), 0);
-    }
-
     fn entry_program(&mut self, probe: &'p Probe, sites: &[Site], shift: u32) {
         let layout = CookieLayout::new(probe, &self.program.names, None);
         let attach = uprobes(Side::Entry, sites, &layout);
@@ -143,14 +116,7 @@ impl<'p> Cx<'p> {
             body: &mut |body| body.statements(&probe.body),
             skipped: 0,
             refused: 0,
-            filtered: matches!(
-                probe.attach,
-                Attach::Entry(_)
-                    | Attach::Return(_)
-                    | Attach::Profile { .. }
-                    | Attach::Tracepoint { .. }
-                    | Attach::RawTracepoint { .. }
-            ),
+            filtered: probe.attach.environment().is_none_or(Environment::has_process),
             variables: true,
         });
         body.finish();
@@ -195,8 +161,7 @@ fn prints_calls(probe: &Probe) -> bool {
                 | StmtKind::Time(_)
         )
     };
-    matches!(probe.attach, Attach::Entry(_) | Attach::Return(_))
-        && walk::any_stmt(&probe.body, &mut |stmt| prints(stmt))
+    probe.attach.environment().is_none() && walk::any_stmt(&probe.body, &mut |stmt| prints(stmt))
 }
 
 impl<'c, 'p> Body<'c, 'p> {
@@ -266,7 +231,7 @@ impl<'c, 'p> Body<'c, 'p> {
             let tgid = self.b().bin(crate::ir::Bin::Shr, thread, 32);
             self.go_on_unless(Cmp::Eq, tgid, i64::from(own), skip);
         }
-        if self.probe.attach != Attach::End {
+        if self.probe.attach != Attach::Event(Trigger::End) {
             self.exit_test(skip);
         }
     }

@@ -236,7 +236,7 @@ impl Body<'_, '_> {
     /// Sets the registers at the probe. In a return probe `Ip` is a return address.
     fn first_frame(&mut self, walk: Walk) {
         let ctx = self.pro(Pro::Ctx);
-        match self.probe.attach {
+        match &self.probe.attach {
             Attach::Entry(_) => {
                 self.take_registers(walk, ctx);
                 self.put(walk, Word::AtEntry, 1);
@@ -245,8 +245,10 @@ impl Body<'_, '_> {
                 self.take_registers(walk, ctx);
                 self.put(walk, Word::Back, 1);
             }
-            Attach::Interval { .. } | Attach::Profile { .. } => self.interrupted_registers(walk, ctx),
-            _ => self.kernel_entry_registers(walk),
+            Attach::Event(trigger) if trigger.environment().has_registers() => {
+                self.interrupted_registers(walk, ctx)
+            }
+            Attach::Event(_) => self.kernel_entry_registers(walk),
         }
     }
 

@@ -5,7 +5,7 @@ use super::event;
 use super::place::{Base, Place};
 use crate::bpf::helper::Helper;
 use crate::ir::{Bin, Cmp, Width};
-use lang::hir::{Attach, Expr, ExprKind, Stmt, StmtKind};
+use lang::hir::{Attach, Expr, ExprKind, Stmt, StmtKind, Trigger};
 use wire::CounterKind;
 use wire::manifest::{CONTROL_EXITED, CONTROL_RETURNED, EXIT_SHIFT, EXITED, EventKind};
 
@@ -115,7 +115,7 @@ impl<'p> Body<'_, 'p> {
         let value = self.scalar(code);
         let value = self.b().copy(value);
         let after = self.b().block();
-        if self.probe.attach != Attach::End {
+        if self.probe.attach != Attach::Event(Trigger::End) {
             let cell = self.control_cell();
             let shifted = self.b().bin(Bin::Shl, value, i64::from(EXIT_SHIFT));
             let word = self.b().bin(Bin::Or, shifted, EXITED as i64);

@@ -72,11 +72,10 @@ struct Group<'p> {
 /// The structure of a probe without its sites and expressions, and the expressions. `None` if it is not a function
 /// probe.
 fn frame(probe: &Probe) -> Option<(Probe, Member<'_>)> {
-    let attach = match probe.attach {
-        Attach::Entry(_) => Attach::Entry(vec![]),
-        Attach::Return(_) => Attach::Return(vec![]),
-        _ => return None,
-    };
+    if let Attach::Event(_) = probe.attach {
+        return None;
+    }
+    let attach = probe.attach.with_sites(vec![]);
     // The locations of parameters depend on the type of the result.
     let mut of_result = false;
     visit_probe(probe, &mut |e| of_result |= matches!(e.kind, ExprKind::RetvalField { .. }));
@@ -101,13 +100,6 @@ fn frame(probe: &Probe) -> Option<(Probe, Member<'_>)> {
     Some((frame, Member { probe, parts, vars }))
 }
 
-fn sites(attach: &Attach) -> &[Site] {
-    match attach {
-        Attach::Entry(sites) | Attach::Return(sites) => sites,
-        _ => &[],
-    }
-}
-
 impl<'p> Group<'p> {
     /// Whether a probe with the same structure can join the group.
     fn takes(&self, probe: &Probe) -> bool {
@@ -118,8 +110,8 @@ impl<'p> Group<'p> {
     fn has_site_of(&self, probe: &Probe) -> bool {
         let place = |site: &Site| (site.file, site.place.offset);
         let known: FxHashSet<_> =
-            self.members.iter().flat_map(|member| sites(&member.probe.attach)).map(place).collect();
-        sites(&probe.attach).iter().any(|site| known.contains(&place(site)))
+            self.members.iter().flat_map(|member| member.probe.attach.sites()).map(place).collect();
+        probe.attach.sites().iter().any(|site| known.contains(&place(site)))
     }
 
     fn fused(self) -> Cow<'p, Probe> {
@@ -135,11 +127,8 @@ impl<'p> Group<'p> {
         fused.cases = members.iter().map(|member| member.signature.clone()).collect();
         let of_cases = (0..).zip(&members);
         let all =
-            of_cases.flat_map(|(case, m)| sites(&m.attach).iter().map(move |s| Site { case, ..s.clone() }));
-        match &mut fused.attach {
-            Attach::Entry(sites) | Attach::Return(sites) => *sites = all.collect(),
-            _ => unreachable!("only probes of functions have a frame"),
-        }
+            of_cases.flat_map(|(case, m)| m.attach.sites().iter().map(move |s| Site { case, ..s.clone() }));
+        fused.attach = fused.attach.with_sites(all.collect());
         let by_signature = Column { signatures: members.iter().map(|m| m.signature.as_ref()).collect() };
         let mut values = columns(parts).map(|column| by_signature.merge_parts(column));
         parts_mut(&mut fused, &mut |part| *part = values.next().expect("all have one frame"));

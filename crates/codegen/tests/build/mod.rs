@@ -16,7 +16,8 @@ pub fn map(name: &str, kind: u32, key_size: u32, value_size: u32, max_entries: u
 }
 
 pub fn program(section: &str) -> FuncKind {
-    let info = ProgramInfo { clause: 0, attach: wire::manifest::Attach::Begin };
+    let info =
+        ProgramInfo { clause: 0, attach: wire::manifest::Attach::Event(wire::trigger::Trigger::Begin) };
     FuncKind::Program { section: section.into(), info }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::catalog::MarkerArg;
 use crate::expand::operations;
-use crate::hir::{Attach, Counter, NameId, NameKind, Signature, Site, Trial};
+use crate::hir::{Environment, NameId, NameKind, Signature, Site, Trigger};
 use crate::resolve::ResolvedClause;
 use crate::resolve::grouping::Attached;
 use crate::resolve::signature::Declared;
@@ -84,20 +84,20 @@ impl ProbeContext {
             ..ProbeContext::default()
         };
         match attached {
-            Attached::Timed { attach, name, signature, pointees } => {
+            Attached::Timed { trigger, name, signature, pointees } => {
                 context.pointees.clone_from(pointees);
                 context.timed_name = Some(*name);
                 context.signature = signature.clone();
-                context.raw = matches!(attach, Attach::RawTracepoint { .. });
-                context.kernel_pointers = match attach {
-                    Attach::Tracepoint { category, .. } => !category.ends_with("syscalls"),
-                    attach => matches!(attach, Attach::RawTracepoint { .. }),
+                context.raw = trigger.environment() == Environment::Arguments;
+                context.kernel_pointers = match trigger {
+                    Trigger::Tracepoint { category, .. } => !category.ends_with("syscalls"),
+                    _ => context.raw,
                 };
-                context.at = match attach {
-                    Attach::Begin | Attach::End | Attach::Signal { .. } | Attach::Trial { .. } => At::Ends,
-                    Attach::Tracepoint { .. } | Attach::RawTracepoint { .. } => At::Record,
-                    Attach::Profile { .. } => At::Sample,
-                    _ => At::Timer,
+                context.at = match trigger.environment() {
+                    Environment::Tracer => At::Ends,
+                    Environment::Timer => At::Timer,
+                    Environment::Sample => At::Sample,
+                    Environment::Record | Environment::Arguments => At::Record,
                 };
             }
             Attached::Calls { returns, layout } => {
@@ -118,18 +118,10 @@ impl ProbeContext {
     }
 }
 
-/// The long name of a provider; what runs once is special.
+/// The long name of a provider; `special` for `BEGIN` and `END`.
 fn probe_type(attached: &Attached) -> &'static str {
     match attached {
-        Attached::Timed { attach: Attach::Interval { .. }, .. } => "interval",
-        Attached::Timed { attach: Attach::Profile { counter: Counter::CPU_CLOCK, .. }, .. } => "profile",
-        Attached::Timed { attach: Attach::Profile { counter, .. }, .. } => counter.provider(),
-        Attached::Timed { attach: Attach::Tracepoint { .. }, .. } => "tracepoint",
-        Attached::Timed { attach: Attach::RawTracepoint { .. }, .. } => "rawtracepoint",
-        Attached::Timed { attach: Attach::Signal { .. }, .. } => "self",
-        Attached::Timed { attach: Attach::Trial { kind: Trial::Test, .. }, .. } => "test",
-        Attached::Timed { attach: Attach::Trial { kind: Trial::Bench, .. }, .. } => "bench",
-        Attached::Timed { .. } => "special",
+        Attached::Timed { trigger, .. } => trigger.probe_type(),
         Attached::Calls { layout, .. } if layout.passed.is_some() => "usdt",
         Attached::Calls { returns: false, .. } => "uprobe",
         Attached::Calls { returns: true, .. } => "uretprobe",

@@ -500,7 +500,7 @@ impl<'a> Checker<'a> {
         let (predicate, body) = predicate_first(predicate, body);
         let vars = self.vars();
         let (attach, signature) = match at {
-            Attached::Timed { attach, signature, .. } => (attach.clone(), signature.clone()),
+            Attached::Timed { trigger, signature, .. } => (Attach::Event(trigger.clone()), signature.clone()),
             Attached::Calls { returns: true, layout } => {
                 (Attach::Return(layout.sites.clone()), layout.signature.clone())
             }

@@ -343,11 +343,7 @@ mod tests {
         assert_eq!(slot.take(&text, &types), Err(Mismatch { has: Type::I64 }));
         let mut fixed = Slot::fixed(Type::U32);
         assert!(fixed.take(&number(-1), &types).is_err());
-        assert!(
-            fixed
-                .take(&expr(ExprKind::Builtin(Builtin::Nsecs, vec![]), Type::U64), &types)
-                .is_err()
-        );
+        assert!(fixed.take(&expr(ExprKind::Builtin(Builtin::Nsecs, vec![]), Type::U64), &types).is_err());
         assert!(fixed.take(&number(7), &types).is_ok());
     }
 }

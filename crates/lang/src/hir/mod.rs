@@ -26,8 +26,9 @@ pub use tree::{
     Yields, text_hash,
 };
 pub use types::{Bits, Enum, EnumId, Field, Origin, Struct, StructId, Type};
-pub use wire::manifest::{Directive, Export, Hidden, Message, Metric, MetricKind, Names, Piece, Trial};
+pub use wire::manifest::{Directive, Export, Hidden, Message, Metric, MetricKind, Names, Piece};
 pub use wire::map::{Agg, Keeps};
+pub use wire::trigger::{Environment, PerfCounter, Trial, Trigger};
 pub use wire::types::{Lookup, NameKind, StackMode};
 
 /// A checked script.
@@ -57,6 +58,8 @@ pub struct Program {
 pub struct Signature {
     /// All parameters in order; their locations follow from the types of the preceding ones.
     pub params: Vec<Param>,
+    /// Offset of each parameter in the context of a tracepoint; empty at functions.
+    pub offsets: Vec<u32>,
     /// The result.
     pub ret: Type,
     /// The enum of the result, if it is not 4 bytes wide; the type then is an integer with its bits.
@@ -85,7 +88,7 @@ pub struct Probe {
     pub clause: u32,
     /// Source range of the clause's probe list.
     pub span: Span,
-    /// The kind of probe, with its attach points.
+    /// The attach points.
     pub attach: Attach,
     /// The signature, known for functions in the CUDA tables and for those described by debug information. If
     /// sites differ only in parameters that the body does not use, the signature of the first.
@@ -110,76 +113,42 @@ pub struct Var {
     pub ty: Type,
 }
 
-/// A counter of the kernel or of the processor, with the numbers of perf_event_open(2).
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Counter {
-    /// `PERF_TYPE_HARDWARE` or `PERF_TYPE_SOFTWARE`.
-    pub kind: u32,
-    /// Number of the event within its type.
-    pub number: u64,
-}
-
-impl Counter {
-    /// The CPU clock, with which `profile` samples.
-    pub const CPU_CLOCK: Counter = Counter { kind: 1, number: 0 };
-
-    /// `software`, `hardware`; the clock of `profile` has no other name.
-    pub fn provider(self) -> &'static str {
-        if self.kind == 0 { "hardware" } else { "software" }
-    }
-}
-
-/// The kind of a probe, with its attach points.
+/// The attach points of a probe.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Attach {
-    /// `BEGIN`
-    Begin,
-    /// `END`
-    End,
-    /// `interval:s:1`
-    Interval {
-        /// Nanoseconds between two runs.
-        period_ns: u64,
-    },
-    /// `profile:hz:99`, `software:page-faults:100`, on each CPU.
-    Profile {
-        /// The counter that triggers the samples.
-        counter: Counter,
-        /// Increment of the counter between two samples; nanoseconds for clocks.
-        period: u64,
-    },
-    /// `self:signal:SIGUSR1`, when the tracer receives a signal.
-    Signal {
-        /// The Linux signal number.
-        number: i32,
-    },
-    /// `test:NAME`, `bench:NAME`, on request of the user.
-    Trial {
-        /// Test or benchmark.
-        kind: Trial,
-        /// The name: `NAME`
-        name: String,
-    },
-    /// `tracepoint:sched:sched_switch`; `Param` and `RecordBytes` are fields of its record.
-    Tracepoint {
-        /// `sched`
-        category: String,
-        /// `sched_switch`
-        event: String,
-        /// Offset in the record of each parameter of the signature.
-        offsets: Vec<u32>,
-    },
-    /// `rawtracepoint:sched_switch`; `Param` is an argument of the tracepoint.
-    RawTracepoint {
-        /// `sched_switch`
-        event: String,
-        /// Offset of each parameter of the signature.
-        offsets: Vec<u32>,
-    },
+    /// An event other than a call. At a tracepoint, `Param` and `RecordBytes` are fields of its record, or its arguments.
+    Event(Trigger),
     /// `uprobe:...`
     Entry(Vec<Site>),
     /// `uretprobe:...`. `Param`, `Arg` and `Duration` refer to the values at entry of the call.
     Return(Vec<Site>),
+}
+
+impl Attach {
+    /// The functions.
+    pub fn sites(&self) -> &[Site] {
+        match self {
+            Attach::Event(_) => &[],
+            Attach::Entry(sites) | Attach::Return(sites) => sites,
+        }
+    }
+
+    /// The same side of other functions.
+    pub fn with_sites(&self, sites: Vec<Site>) -> Attach {
+        match self {
+            Attach::Event(trigger) => Attach::Event(trigger.clone()),
+            Attach::Entry(_) => Attach::Entry(sites),
+            Attach::Return(_) => Attach::Return(sites),
+        }
+    }
+
+    /// The environment of the programs; `None` at functions.
+    pub fn environment(&self) -> Option<Environment> {
+        match self {
+            Attach::Event(trigger) => Some(trigger.environment()),
+            Attach::Entry(_) | Attach::Return(_) => None,
+        }
+    }
 }
 
 /// A function to probe.

@@ -64,24 +64,13 @@ impl<'a> Printer<'a> {
 
     fn probe(&mut self, probe: &'a Probe) {
         (self.vars, self.signature) = (&probe.vars, probe.signature.as_ref());
-        let (kind, sites): (String, &[Site]) = match &probe.attach {
-            Attach::Begin => ("begin".into(), &[]),
-            Attach::End => ("end".into(), &[]),
-            Attach::Interval { period_ns } => (format!("interval {period_ns} ns"), &[]),
-            Attach::Profile { counter: Counter::CPU_CLOCK, period } => (format!("profile {period} ns"), &[]),
-            Attach::Profile { counter, period } => {
-                (format!("{} counter {} every {period}", counter.provider(), counter.number), &[])
-            }
-            Attach::Signal { number } => (format!("signal {number}"), &[]),
-            Attach::Trial { kind: Trial::Test, name } => (format!("test {name}"), &[]),
-            Attach::Trial { kind: Trial::Bench, name } => (format!("bench {name}"), &[]),
-            Attach::Tracepoint { category, event, .. } => (format!("tracepoint {category}:{event}"), &[]),
-            Attach::RawTracepoint { event, .. } => (format!("rawtracepoint {event}"), &[]),
-            Attach::Entry(sites) => ("entry".into(), sites),
-            Attach::Return(sites) => ("return".into(), sites),
+        let kind = match &probe.attach {
+            Attach::Event(trigger) => trigger.to_string(),
+            Attach::Entry(_) => "entry".into(),
+            Attach::Return(_) => "return".into(),
         };
         self.line(0, format!("probe {} {kind}", probe.clause));
-        sites.iter().for_each(|site| self.site(site));
+        probe.attach.sites().iter().for_each(|site| self.site(site));
         if let Some(signature) = &probe.signature {
             let params: Vec<String> =
                 signature.params.iter().map(|p| format!("{} {}", self.ty(&p.ty), p.name)).collect();

@@ -168,7 +168,7 @@ impl Program {
         match probe.attach {
             Attach::Return(_) => sends || self.tracks_calls,
             Attach::Entry(_) => sends || self.tracks_calls && names,
-            _ => false,
+            Attach::Event(_) => false,
         }
     }
 }

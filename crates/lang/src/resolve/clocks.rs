@@ -1,7 +1,7 @@
 //! Probes that fire on time, on counters, on signals, and tests: no function is searched for.
 
 use crate::diagnostics::wording::{did_you_mean, listed};
-use crate::hir::{Attach, Counter, NameKind, Trial};
+use crate::hir::{NameKind, PerfCounter, Trial, Trigger};
 use crate::resolve::functions::Finder;
 use crate::resolve::providers;
 use crate::resolve::providers::{Provider, ProviderKind, SIGNALS};
@@ -9,9 +9,9 @@ use crate::resolve::spot::{Spot, Spots, malformed, wrong};
 use crate::syntax::ast::{ProbeSpec, text};
 
 impl Finder<'_, '_> {
-    pub(super) fn bare(&mut self, spec: &ProbeSpec, provider: &'static Provider, attach: Attach) -> Spots {
+    pub(super) fn bare(&mut self, spec: &ProbeSpec, provider: &'static Provider, trigger: Trigger) -> Spots {
         match spec.parts.first() {
-            None => Ok(vec![self.timed(attach, &spec.provider.node)]),
+            None => Ok(vec![self.timed(trigger, &spec.provider.node)]),
             Some(part) => {
                 malformed(part.span, format!("`{}` takes nothing after it", provider.names[0]), provider)
             }
@@ -22,11 +22,11 @@ impl Finder<'_, '_> {
         let parts: Vec<&str> = spec.parts.iter().map(|part| text(&part.node)).collect();
         match providers::period(&parts) {
             Ok(period_ns) => {
-                let attach = match provider.kind {
-                    ProviderKind::Interval => Attach::Interval { period_ns },
-                    _ => Attach::Profile { counter: Counter::CPU_CLOCK, period: period_ns },
+                let trigger = match provider.kind {
+                    ProviderKind::Interval => Trigger::Interval { period_ns },
+                    _ => Trigger::Profile { counter: PerfCounter::CPU_CLOCK, period: period_ns },
                 };
-                Ok(vec![self.timed(attach, &format!("{}:{}", provider.names[0], parts.join(":")))])
+                Ok(vec![self.timed(trigger, &format!("{}:{}", provider.names[0], parts.join(":")))])
             }
             Err(reason) => wrong("E0106", spec.span, reason, "", vec![providers::way_out(provider, &parts)]),
         }
@@ -57,8 +57,8 @@ impl Finder<'_, '_> {
                 return wrong("E0106", spec.span, message, "", vec![format!("write `{}`", provider.form)]);
             }
         };
-        let attach = Attach::Profile { counter: event.counter, period };
-        Ok(vec![self.timed(attach, &format!("{}:{name}{written}", provider.names[0]))])
+        let trigger = Trigger::Profile { counter: event.counter, period };
+        Ok(vec![self.timed(trigger, &format!("{}:{name}{written}", provider.names[0]))])
     }
 
     pub(super) fn signal(&mut self, spec: &ProbeSpec, provider: &'static Provider) -> Spots {
@@ -68,7 +68,7 @@ impl Finder<'_, '_> {
         };
         match SIGNALS.iter().find(|(name, _)| *name == wanted) {
             Some((name, number)) => {
-                Ok(vec![self.timed(Attach::Signal { number: *number }, &format!("self:signal:{name}"))])
+                Ok(vec![self.timed(Trigger::Signal { number: *number }, &format!("self:signal:{name}"))])
             }
             None => {
                 let message = format!("`{wanted}` is not a signal that probes may wait for");
@@ -81,16 +81,16 @@ impl Finder<'_, '_> {
         match spec.parts.as_slice() {
             [name] => {
                 let name = text(&name.node);
-                let attach = Attach::Trial { kind, name: name.to_owned() };
-                Ok(vec![self.timed(attach, &format!("{}:{name}", kind.word()))])
+                let trigger = Trigger::Trial { kind, name: name.to_owned() };
+                Ok(vec![self.timed(trigger, &format!("{}:{name}", kind.word()))])
             }
             _ => malformed(spec.span, "expected one name".into(), provider),
         }
     }
 
-    pub(super) fn timed(&mut self, attach: Attach, name: &str) -> Spot {
+    pub(super) fn timed(&mut self, trigger: Trigger, name: &str) -> Spot {
         Spot::Timed {
-            attach,
+            trigger,
             name: self.names.intern(NameKind::Probe, name),
             signature: None,
             pointees: vec![],

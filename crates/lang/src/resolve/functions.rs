@@ -16,7 +16,7 @@ use crate::catalog::{File, FileId, Function, Landing, Place, TargetError};
 use crate::diagnostics::suggest::similar;
 use crate::diagnostics::{DRAWN, Diagnostic, Diagnostics, Severity};
 use crate::expand::operations;
-use crate::hir::{Attach, MissingProbes, NameId, NameKind, Site, Trial};
+use crate::hir::{MissingProbes, NameId, NameKind, Site, Trial, Trigger};
 use crate::resolve::interner::Interner;
 use crate::resolve::pattern::{FunctionPattern, NamePattern, cpp_name};
 use crate::resolve::providers::{self, PROVIDERS, Provider, ProviderKind, ProviderMatch};
@@ -183,8 +183,8 @@ impl<'a, 'b> Finder<'a, 'b> {
             return Err(Miss::Silent);
         }
         match provider.kind {
-            ProviderKind::Begin => self.bare(spec, provider, Attach::Begin),
-            ProviderKind::End => self.bare(spec, provider, Attach::End),
+            ProviderKind::Begin => self.bare(spec, provider, Trigger::Begin),
+            ProviderKind::End => self.bare(spec, provider, Trigger::End),
             ProviderKind::Interval | ProviderKind::Profile => self.timer(spec, provider),
             ProviderKind::Software | ProviderKind::Hardware => self.counter(spec, provider),
             ProviderKind::Signal => self.signal(spec, provider),

@@ -8,7 +8,6 @@
 //!   cuMemFree_v2(dptr)                  left out with a warning
 //! ```
 
-use crate::hir;
 use crate::hir::NameId;
 use rustc_hash::FxHashMap;
 
@@ -16,7 +15,7 @@ use crate::catalog::debug_info::{Absent, Unsure, WITH_INFORMATION};
 use crate::catalog::{FileId, MarkerArg};
 use crate::diagnostics::Diagnostics;
 use crate::diagnostics::wording::{did_you_mean, listed};
-use crate::hir::{Attach, Param, Signature, Site, Type};
+use crate::hir::{Environment, Param, Signature, Site, Trigger, Type};
 use crate::resolve::signature::Declared;
 use crate::resolve::spot::{Call, Spot};
 use crate::resolve::usage::Usage;
@@ -76,8 +75,8 @@ pub fn group(usage: &Usage, spots: Vec<Spot>, types: &mut Types, diags: &mut Dia
     let results = usage.retval.is_some() && spots.iter().any(returns_enum);
     for spot in spots {
         match spot {
-            Spot::Timed { attach, name, signature, pointees } => {
-                grouping.attached.push(Attached::Timed { attach, name, signature, pointees });
+            Spot::Timed { trigger, name, signature, pointees } => {
+                grouping.attached.push(Attached::Timed { trigger, name, signature, pointees });
             }
             Spot::Call(call) => match lack(&call, usage, results, grouping.types) {
                 // Whether the function has the arguments is decided when its file is there.
@@ -100,7 +99,7 @@ pub fn group(usage: &Usage, spots: Vec<Spot>, types: &mut Types, diags: &mut Dia
 /// Leaves out tracepoints whose record lacks a field that the body uses, with a warning, as long as some are left.
 fn with_fields(spots: Vec<Spot>, usage: &Usage, diags: &mut Diagnostics) -> Vec<Spot> {
     let lacks = |spot: &Spot| match spot {
-        Spot::Timed { attach, signature: Some(signature), .. } => lacks_field(attach, signature, usage),
+        Spot::Timed { trigger, signature: Some(signature), .. } => lacks_field(trigger, signature, usage),
         _ => None,
     };
     let is_record = |spot: &Spot| matches!(spot, Spot::Timed { signature: Some(_), .. });
@@ -117,9 +116,9 @@ fn with_fields(spots: Vec<Spot>, usage: &Usage, diags: &mut Diagnostics) -> Vec<
 }
 
 /// The first field of those that a body uses that a record does not have.
-fn lacks_field(attach: &Attach, signature: &Signature, usage: &Usage) -> Option<(String, Span)> {
+fn lacks_field(trigger: &Trigger, signature: &Signature, usage: &Usage) -> Option<(String, Span)> {
     let readable = |name: &str| signature.params.iter().any(|p| p.name == name && p.ty != Type::Void);
-    let by_number = usage.highest_arg.filter(|_| matches!(attach, Attach::RawTracepoint { .. }));
+    let by_number = usage.highest_arg.filter(|_| trigger.environment() == Environment::Arguments);
     let missing = by_number.filter(|&(n, _)| n as usize >= signature.params.len());
     let named = usage.args.iter().find(|(name, _)| !readable(name)).cloned();
     named.or_else(|| missing.map(|(n, span)| (format!("arg{n}"), span)))
@@ -129,8 +128,7 @@ fn lacks_field(attach: &Attach, signature: &Signature, usage: &Usage) -> Option<
 fn event(spot: &Spot) -> Option<&str> {
     match spot {
         Spot::Timed {
-            attach: Attach::Tracepoint { event, .. } | Attach::RawTracepoint { event, .. },
-            ..
+            trigger: Trigger::Tracepoint { event, .. } | Trigger::RawTracepoint { event }, ..
         } => Some(event),
         _ => None,
     }
@@ -244,7 +242,7 @@ impl Grouping<'_, '_> {
             false => self.types.plain(known.ret()),
         };
         let named = if usage.retval.is_some() { self.types.named(known.ret()) } else { None };
-        Signature { params, ret, named, hidden: self.is_hidden(known) }
+        Signature { params, offsets: Vec::new(), ret, named, hidden: self.is_hidden(known) }
     }
 }
 
@@ -482,11 +480,11 @@ pub enum Attached {
     /// `BEGIN`, `END`, `interval`, `profile`, `tracepoint`
     Timed {
         /// Which.
-        attach: hir::Attach,
+        trigger: Trigger,
         /// What `probe` says there.
         name: NameId,
         /// The record of a tracepoint.
-        signature: Option<hir::Signature>,
+        signature: Option<Signature>,
         /// For each field of it, the kernel struct that it points to.
         pointees: Vec<Option<String>>,
     },

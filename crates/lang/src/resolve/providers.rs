@@ -1,6 +1,6 @@
 //! Providers: one table of the kinds of attach points, with the kinds of bpftrace that are not supported.
 
-use crate::hir::{Counter, Trial};
+use crate::hir::{PerfCounter, Trial};
 
 /// A kind that works.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -182,17 +182,17 @@ pub struct CountedEvent {
     /// Its names, the usual one first.
     pub names: &'static [&'static str],
     /// As the kernel numbers it.
-    pub counter: Counter,
+    pub counter: PerfCounter,
     /// How many lie between two samples unless the script says so.
     pub period: u64,
 }
 
 const fn software(number: u64, names: &'static [&'static str], period: u64) -> CountedEvent {
-    CountedEvent { names, counter: Counter { kind: 1, number }, period }
+    CountedEvent { names, counter: PerfCounter { kind: 1, number }, period }
 }
 
 const fn hardware(number: u64, names: &'static [&'static str], period: u64) -> CountedEvent {
-    CountedEvent { names, counter: Counter { kind: 0, number }, period }
+    CountedEvent { names, counter: PerfCounter { kind: 0, number }, period }
 }
 
 /// Numbers of linux/perf_event.h; periods of bpftrace.

@@ -3,7 +3,7 @@
 use crate::catalog::MarkerArg;
 use crate::catalog::debug_info::Absent;
 use crate::diagnostics::{Diagnostic, Severity};
-use crate::hir::{Attach, NameId, Signature, Site};
+use crate::hir::{NameId, Signature, Site, Trigger};
 use crate::resolve::providers::Provider;
 use crate::resolve::signature::Declared;
 use crate::source::span::Span;
@@ -15,7 +15,7 @@ pub enum Spot {
     /// A clock or an end of the run.
     Timed {
         /// Which.
-        attach: Attach,
+        trigger: Trigger,
         /// What `probe` says there.
         name: NameId,
         /// The record of a tracepoint.

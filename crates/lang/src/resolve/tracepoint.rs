@@ -3,7 +3,7 @@
 use crate::catalog::{Catalog, RecordField, RecordKind, Tracepoint};
 use crate::diagnostics::Diagnostics;
 use crate::diagnostics::wording::did_you_mean;
-use crate::hir::{Attach, NameKind, Param, Signature, Type};
+use crate::hir::{NameKind, Param, Signature, Trigger, Type};
 use crate::resolve::functions::Finder;
 use crate::resolve::providers::Provider;
 use crate::resolve::spot::{Miss, Spot, Spots, finding, malformed, wrong};
@@ -58,8 +58,8 @@ pub fn of_event(catalog: &dyn Catalog, event: &str, diags: &Diagnostics) -> Vec<
     named.map(|(category, event)| format!("tracepoint:{category}:{event}")).collect()
 }
 
-/// The record as parameters, and where they lie in it. Text whose length only the record knows is `Str(0)`.
-pub fn record(tracepoint: &Tracepoint) -> (Signature, Vec<u32>) {
+/// The record as parameters. Text whose length only the record knows is `Str(0)`.
+pub fn record(tracepoint: &Tracepoint) -> Signature {
     let text = || Type::Pointer(Arc::new(Type::Int { bytes: 1, signed: true }));
     let ty = |kind: &RecordKind| match kind {
         RecordKind::Int { bytes, signed } => Type::Int { bytes: *bytes, signed: *signed },
@@ -76,8 +76,8 @@ pub fn record(tracepoint: &Tracepoint) -> (Signature, Vec<u32>) {
     let params = tracepoint.fields.iter();
     let param = |f: &RecordField| Param { name: f.name.clone(), ty: ty(&f.kind), float: false, named: None };
     let params = params.map(param).collect();
-    let signature = Signature { params, ret: Type::Void, named: None, hidden: false };
-    (signature, tracepoint.fields.iter().map(|f| f.offset).collect())
+    let offsets = tracepoint.fields.iter().map(|f| f.offset).collect();
+    Signature { params, offsets, ret: Type::Void, named: None, hidden: false }
 }
 
 /// For each field, the kernel struct that it points to.
@@ -119,10 +119,10 @@ impl Finder<'_, '_> {
 
     pub(super) fn tracepoint(&mut self, category: &str, event: &str) -> Result<Spot, String> {
         let found = self.setting.catalog.tracepoint(category, event)?;
-        let ((signature, offsets), pointees) = (record(&found), pointees(&found));
+        let (signature, pointees) = (record(&found), pointees(&found));
         let name = self.names.intern(NameKind::Probe, &format!("tracepoint:{category}:{event}"));
-        let attach = Attach::Tracepoint { category: category.into(), event: event.into(), offsets };
-        Ok(Spot::Timed { attach, name, signature: Some(signature), pointees })
+        let trigger = Trigger::Tracepoint { category: category.into(), event: event.into() };
+        Ok(Spot::Timed { trigger, name, signature: Some(signature), pointees })
     }
 
     pub(super) fn raw_tracepoints(&mut self, spec: &ProbeSpec, provider: &'static Provider) -> Spots {
@@ -160,10 +160,10 @@ impl Finder<'_, '_> {
 
     pub(super) fn raw_tracepoint(&mut self, event: &str) -> Result<Spot, String> {
         let found = self.setting.catalog.raw_tracepoint(event)?;
-        let ((signature, offsets), pointees) = (record(&found), pointees(&found));
+        let (signature, pointees) = (record(&found), pointees(&found));
         let name = self.names.intern(NameKind::Probe, &format!("rawtracepoint:{event}"));
-        let attach = Attach::RawTracepoint { event: event.into(), offsets };
-        Ok(Spot::Timed { attach, name, signature: Some(signature), pointees })
+        let trigger = Trigger::RawTracepoint { event: event.into() };
+        Ok(Spot::Timed { trigger, name, signature: Some(signature), pointees })
     }
 }
 

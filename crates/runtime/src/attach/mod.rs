@@ -24,6 +24,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use wire::Manifest;
 use wire::manifest::{Attach, Program, Side, Site};
+use wire::trigger::{PerfCounter, Trigger};
 
 /// Result of attaching a program.
 #[derive(Debug, Default)]
@@ -58,34 +59,53 @@ pub struct Attacher<'a> {
 impl Attacher<'_> {
     /// Attaches one program. BEGIN, END, signals, tests and benches have nothing to attach to.
     pub fn attach(&self, program: &Program, loaded: &LoadedProgram) -> Result<AttachResult, AttachError> {
-        let failed = |what| move |errno| probe_error(self.manifest, program, what, errno);
         match &program.attach {
-            Attach::Begin | Attach::End | Attach::Signal { .. } | Attach::Trial { .. } => {
-                Ok(AttachResult::default())
+            Attach::Event(trigger) => self.event(program, loaded, trigger),
+            Attach::Uprobes { side, sites } => self.uprobes(program, loaded, *side, sites),
+            Attach::Follow { tracepoint } => follow(program.clause, loaded, tracepoint)
+                .map_err(self.failed(program, "no tracepoint to follow processes by")),
+        }
+    }
+
+    fn event(
+        &self,
+        program: &Program,
+        loaded: &LoadedProgram,
+        trigger: &Trigger,
+    ) -> Result<AttachResult, AttachError> {
+        let clause = program.clause;
+        let cpus = || sys::online_cpus().map_err(self.failed(program, "cannot list the CPUs"));
+        let (links, what) = match trigger {
+            Trigger::Begin | Trigger::End | Trigger::Signal { .. } | Trigger::Trial { .. } => {
+                (Ok(vec![]), "")
             }
-            Attach::Interval { period_ns } => {
-                let cpus = sys::online_cpus().map_err(failed("cannot list the CPUs"))?;
-                timers(program.clause, loaded, *period_ns, &cpus[..cpus.len().min(1)])
-                    .map_err(failed("no timer"))
+            Trigger::Interval { period_ns } => {
+                let cpus = cpus()?;
+                let first = &cpus[..cpus.len().min(1)];
+                (samples(clause, loaded, PerfCounter::CPU_CLOCK, *period_ns, first), "no timer")
             }
-            Attach::Profile { kind, counter, period } => {
-                let cpus = sys::online_cpus().map_err(failed("cannot list the CPUs"))?;
-                let what = match *kind {
+            Trigger::Profile { counter, period } => {
+                let what = match counter.kind {
                     bpf::PERF_TYPE_HARDWARE => "this machine does not have the counter",
                     _ => "no timer",
                 };
-                samples(program.clause, loaded, (*kind, *counter, *period), &cpus).map_err(failed(what))
+                (samples(clause, loaded, *counter, *period, &cpus()?), what)
             }
-            Attach::Follow { tracepoint } => follow(program.clause, loaded, tracepoint)
-                .map_err(failed("no tracepoint to follow processes by")),
-            Attach::Tracepoint { category, event } => tracepoint(program.clause, loaded, category, event)
-                .map(|link| AttachResult { links: vec![link], attached: 1, ..AttachResult::default() })
-                .map_err(failed("cannot attach to the tracepoint")),
-            Attach::RawTracepoint { event } => raw_tracepoint(program.clause, loaded, event)
-                .map(|link| AttachResult { links: vec![link], attached: 1, ..AttachResult::default() })
-                .map_err(failed("cannot attach to the tracepoint")),
-            Attach::Uprobes { side, sites } => self.uprobes(program, loaded, *side, sites),
-        }
+            Trigger::Tracepoint { category, event } => (
+                tracepoint(clause, loaded, category, event).map(|link| vec![link]),
+                "cannot attach to the tracepoint",
+            ),
+            Trigger::RawTracepoint { event } => (
+                raw_tracepoint(clause, loaded, event).map(|link| vec![link]),
+                "cannot attach to the tracepoint",
+            ),
+        };
+        let links = links.map_err(self.failed(program, what))?;
+        Ok(AttachResult { links, attached: 1, ..AttachResult::default() })
+    }
+
+    fn failed(&self, program: &Program, what: &'static str) -> impl FnOnce(io::Error) -> AttachError {
+        move |errno| probe_error(self.manifest, program, what, errno)
     }
 
     fn uprobes(
@@ -271,27 +291,18 @@ fn concerns_file(errno: &io::Error) -> bool {
     errno.raw_os_error().is_some_and(|errno| ERRNOS.contains(&errno))
 }
 
-/// Runs a program at each period, on each of the CPUs.
-fn timers(clause: u32, loaded: &LoadedProgram, period_ns: u64, cpus: &[u32]) -> io::Result<AttachResult> {
-    let clock = (bpf::PERF_TYPE_SOFTWARE, bpf::PERF_COUNT_SW_CPU_CLOCK.into(), period_ns);
-    samples(clause, loaded, clock, cpus)
-}
-
-/// Runs a program each time that a CPU has counted `period` events of a counter.
+/// Runs a program each time that one of the CPUs has counted `period` events of a counter.
 fn samples(
     clause: u32,
     loaded: &LoadedProgram,
-    (kind, counter, period): (u32, u64, u64),
+    counter: PerfCounter,
+    period: u64,
     cpus: &[u32],
-) -> io::Result<AttachResult> {
-    let mut result = AttachResult::default();
-    for cpu in cpus {
-        let mut attr = bpf::perf_event_attr { type_: kind, config: counter, ..Default::default() };
-        attr.__bindgen_anon_1.sample_period = period;
-        result.links.push(link_event(clause, loaded, sys::perf_event_open(&mut attr, -1, *cpu as i32)?)?);
-    }
-    result.attached = 1;
-    Ok(result)
+) -> io::Result<Vec<Link>> {
+    let mut attr = bpf::perf_event_attr { type_: counter.kind, config: counter.number, ..Default::default() };
+    attr.__bindgen_anon_1.sample_period = period;
+    let link = |cpu: &u32| link_event(clause, loaded, sys::perf_event_open(&mut attr, -1, *cpu as i32)?);
+    cpus.iter().map(link).collect()
 }
 
 fn follow(clause: u32, loaded: &LoadedProgram, place: &str) -> io::Result<AttachResult> {

@@ -20,7 +20,8 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use wire::Manifest;
-use wire::manifest::{EventKind, Message, Trial};
+use wire::manifest::{EventKind, Message};
+use wire::trigger::Trial;
 
 /// Duration of a bench.
 const BENCH_TIME: Duration = Duration::from_millis(500);

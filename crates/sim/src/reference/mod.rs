@@ -13,7 +13,7 @@ mod value;
 use crate::outcome::{Loss, Outcome, Output, What};
 use crate::rng::Rng;
 use crate::world::{self, Memory, Moment, Regs, World};
-use lang::hir::{Attach, Expr, ExprKind, MapId, NameId, Probe, Program, Site, visit};
+use lang::hir::{Attach, Expr, ExprKind, MapId, NameId, Probe, Program, Site, Trigger, visit};
 use std::collections::HashMap;
 use store::Table;
 use value::Val;
@@ -98,8 +98,8 @@ enum Later {
 
 impl<'a> Meaning<'a> {
     fn all(&mut self, world: &World, pid_filter: bool) {
-        self.plain(&world.begin, |a| *a == Attach::Begin);
-        self.plain(&world.begin, |a| matches!(a, Attach::Trial { .. }));
+        self.plain(&world.begin, |on| *on == Trigger::Begin);
+        self.plain(&world.begin, |on| matches!(on, Trigger::Trial { .. }));
         for step in &world.steps {
             if self.outcome.exit.is_some() {
                 break;
@@ -113,17 +113,20 @@ impl<'a> Meaning<'a> {
                 continue;
             }
             match step.what {
-                world::What::Interval => self.plain(&step.moment, |a| matches!(a, Attach::Interval { .. })),
-                world::What::Profile => self.plain(&step.moment, |a| matches!(a, Attach::Profile { .. })),
+                world::What::Interval => {
+                    self.plain(&step.moment, |on| matches!(on, Trigger::Interval { .. }))
+                }
+                world::What::Profile => self.plain(&step.moment, |on| matches!(on, Trigger::Profile { .. })),
                 world::What::Entry(call) => self.enter(world, call, &step.moment),
                 world::What::Return(call) => self.leave(world, call, &step.moment),
             }
         }
-        self.plain(&world.end, |a| *a == Attach::End);
+        self.plain(&world.end, |on| *on == Trigger::End);
     }
 
-    fn plain(&mut self, moment: &Moment, wanted: impl Fn(&Attach) -> bool) {
-        for probe in self.program.probes.iter().filter(|p| wanted(&p.attach)) {
+    fn plain(&mut self, moment: &Moment, wanted: impl Fn(&Trigger) -> bool) {
+        let is_wanted = |probe: &&Probe| matches!(&probe.attach, Attach::Event(trigger) if wanted(trigger));
+        for probe in self.program.probes.iter().filter(is_wanted) {
             self.probe(probe, moment, None, Regs::default(), None);
         }
     }
@@ -171,7 +174,7 @@ impl<'a> Meaning<'a> {
         regs: Regs,
         entered: Option<EntryState>,
     ) {
-        if self.outcome.exit.is_some() && probe.attach != Attach::End {
+        if self.outcome.exit.is_some() && probe.attach != Attach::Event(Trigger::End) {
             return;
         }
         let vars = probe.vars.iter().map(|var| Val::zero(&var.ty, self.program)).collect();
@@ -181,7 +184,7 @@ impl<'a> Meaning<'a> {
         if wanted {
             self.block(&mut run, &probe.body);
         }
-        if matches!(probe.attach, Attach::Trial { .. }) {
+        if matches!(probe.attach, Attach::Event(Trigger::Trial { .. })) {
             self.outcome.returned.push(run.returned);
         }
         for later in std::mem::take(&mut run.queue) {
@@ -214,12 +217,7 @@ impl<'a> Meaning<'a> {
 
     fn tracked_func(&self, call: &world::Call) -> Option<NameId> {
         let tracked = self.program.probes.iter().filter(|probe| self.program.is_tracked(probe));
-        tracked
-            .filter_map(|probe| match &probe.attach {
-                Attach::Entry(sites) | Attach::Return(sites) => site(sites, call).map(|site| site.func),
-                _ => None,
-            })
-            .next()
+        tracked.filter_map(|probe| site(probe.attach.sites(), call).map(|site| site.func)).next()
     }
 
     /// The tracked calls that enclose the current one.

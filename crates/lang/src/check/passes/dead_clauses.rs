@@ -12,7 +12,7 @@
 
 use crate::hir::const_eval::truth;
 use crate::hir::visit::{inner, inner_mut, visit_probe};
-use crate::hir::{Attach, ExprKind, MapId, Probe, Stmt, StmtKind};
+use crate::hir::{Attach, ExprKind, MapId, Probe, Stmt, StmtKind, Trigger};
 use crate::source::span::Span;
 use rustc_hash::FxHashSet;
 
@@ -34,7 +34,7 @@ fn is_written(probe: &Probe) -> bool {
 }
 
 fn is_idle(probe: &Probe) -> bool {
-    if matches!(probe.attach, Attach::Trial { .. }) {
+    if matches!(probe.attach, Attach::Event(Trigger::Trial { .. })) {
         return false;
     }
     match &probe.predicate {

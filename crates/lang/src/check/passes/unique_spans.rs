@@ -52,19 +52,15 @@ fn silence_others(probes: &mut Vec<Probe>, first: &FxHashMap<Where, u32>) {
 
 /// A probe with moments as two: at calls that are spans, and at others.
 fn place_moments(probe: Probe, first: &FxHashMap<Where, u32>) -> Vec<Probe> {
-    let (Attach::Entry(sites) | Attach::Return(sites)) = &probe.attach else { return vec![probe] };
     let is_span = |site: &&Site| of(site).is_some_and(|at| first.contains_key(&at));
-    let (spans, others): (Vec<Site>, Vec<Site>) = sites.iter().cloned().partition(|site| is_span(&site));
+    let (spans, others): (Vec<Site>, Vec<Site>) =
+        probe.attach.sites().iter().cloned().partition(|site| is_span(&site));
     if spans.is_empty() || !any(&probe.body, &is_moment) {
         return vec![probe];
     }
-    let at = |sites: Vec<Site>, probe: &Probe| match probe.attach {
-        Attach::Entry(_) => Attach::Entry(sites),
-        _ => Attach::Return(sites),
-    };
-    let mut of_spans = Probe { attach: at(spans, &probe), ..probe.clone() };
+    let mut of_spans = Probe { attach: probe.attach.with_sites(spans), ..probe.clone() };
     of_spans.body.iter_mut().for_each(name_own_call);
-    let of_others = (!others.is_empty()).then(|| Probe { attach: at(others, &probe), ..probe });
+    let of_others = (!others.is_empty()).then(|| Probe { attach: probe.attach.with_sites(others), ..probe });
     [Some(of_spans), of_others].into_iter().flatten().collect()
 }
 

@@ -1,0 +1,186 @@
+//! Events other than calls of functions at which programs run.
+//!
+//! A kind of event has one variant of [`Trigger`] and one line in [`Trigger::properties`]; what differs between programs of
+//! several kinds depends on their [`Environment`].
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The event that runs a program.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Trigger {
+    /// `BEGIN`: the start, before everything.
+    Begin,
+    /// `END`: the end, after everything is detached.
+    End,
+    /// `self:signal:SIGUSR1`: a signal to the tracer.
+    Signal {
+        /// Signal number of Linux.
+        number: i32,
+    },
+    /// `test:NAME`, `bench:NAME`: a request of the user.
+    Trial {
+        /// Test or bench.
+        kind: Trial,
+        /// `NAME`
+        name: String,
+    },
+    /// `interval:s:1`: a timer of one CPU.
+    Interval {
+        /// Period in nanoseconds.
+        period_ns: u64,
+    },
+    /// `profile:hz:99`, `software:page-faults:100`: a counter of each CPU.
+    Profile {
+        /// The counter.
+        counter: PerfCounter,
+        /// Count between two samples; nanoseconds for clocks.
+        period: u64,
+    },
+    /// `tracepoint:sched:sched_switch`
+    Tracepoint {
+        /// `sched`
+        category: String,
+        /// `sched_switch`
+        event: String,
+    },
+    /// `rawtracepoint:sched_switch`
+    RawTracepoint {
+        /// `sched_switch`
+        event: String,
+    },
+}
+
+/// The environment of a program: who runs it, and what its context is.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Environment {
+    /// The tracer runs it by BPF_PROG_TEST_RUN, without context.
+    Tracer,
+    /// A timer, which interrupts any process. The context has the registers.
+    Timer,
+    /// A counter, which interrupts the process that raised it. The context has the registers.
+    Sample,
+    /// A tracepoint. The context is the record.
+    Record,
+    /// A raw tracepoint. The context is the arguments of the tracepoint.
+    Arguments,
+}
+
+impl Trigger {
+    /// The value of `probetype`, the word with which symbols of programs begin, the environment.
+    fn properties(&self) -> (&'static str, &'static str, Environment) {
+        match self {
+            Trigger::Begin => ("special", "begin", Environment::Tracer),
+            Trigger::End => ("special", "end", Environment::Tracer),
+            Trigger::Signal { .. } => ("self", "signal", Environment::Tracer),
+            Trigger::Trial { kind, .. } => (kind.word(), kind.word(), Environment::Tracer),
+            Trigger::Interval { .. } => ("interval", "interval", Environment::Timer),
+            Trigger::Profile { counter, .. } => (counter.provider(), "profile", Environment::Sample),
+            Trigger::Tracepoint { .. } => ("tracepoint", "tracepoint", Environment::Record),
+            Trigger::RawTracepoint { .. } => ("rawtracepoint", "rawtracepoint", Environment::Arguments),
+        }
+    }
+
+    /// The value of `probetype`.
+    pub fn probe_type(&self) -> &'static str {
+        self.properties().0
+    }
+
+    /// The word with which symbols of programs begin.
+    pub fn word(&self) -> &'static str {
+        self.properties().1
+    }
+
+    /// The environment of its programs.
+    pub fn environment(&self) -> Environment {
+        self.properties().2
+    }
+}
+
+/// As dumps show it.
+impl fmt::Display for Trigger {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())?;
+        match self {
+            Trigger::Begin | Trigger::End => Ok(()),
+            Trigger::Signal { number } => write!(f, " {number}"),
+            Trigger::Trial { name, .. } => write!(f, " {name}"),
+            Trigger::Interval { period_ns: period }
+            | Trigger::Profile { counter: PerfCounter::CPU_CLOCK, period } => write!(f, " {period} ns"),
+            Trigger::Profile { counter, period } => {
+                write!(f, " {} {} every {period}", counter.provider(), counter.number)
+            }
+            Trigger::Tracepoint { category, event } => write!(f, " {category}:{event}"),
+            Trigger::RawTracepoint { event } => write!(f, " {event}"),
+        }
+    }
+}
+
+impl Environment {
+    /// ELF section of the programs, which determines their type.
+    pub fn section(self) -> &'static str {
+        match self {
+            Environment::Tracer | Environment::Arguments => "raw_tp",
+            Environment::Timer | Environment::Sample => "perf_event",
+            Environment::Record => "tracepoint",
+        }
+    }
+
+    /// Whether the event is one of the current process, so that programs run only in traced processes.
+    pub fn has_process(self) -> bool {
+        match self {
+            Environment::Tracer | Environment::Timer => false,
+            Environment::Sample | Environment::Record | Environment::Arguments => true,
+        }
+    }
+
+    /// Whether the context has the registers of interrupted code.
+    pub fn has_registers(self) -> bool {
+        match self {
+            Environment::Timer | Environment::Sample => true,
+            Environment::Tracer | Environment::Record | Environment::Arguments => false,
+        }
+    }
+}
+
+/// Kind of a body that runs on request.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Trial {
+    /// `test:NAME`: checked for correctness; runs once.
+    Test,
+    /// `bench:NAME`: measured; runs often.
+    Bench,
+}
+
+impl Trial {
+    /// The keyword in scripts and options.
+    pub fn word(self) -> &'static str {
+        match self {
+            Trial::Test => "test",
+            Trial::Bench => "bench",
+        }
+    }
+}
+
+/// A counter of the kernel or of the processor, with the numbers of perf_event_open(2).
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PerfCounter {
+    /// `PERF_TYPE_HARDWARE` or `PERF_TYPE_SOFTWARE`.
+    pub kind: u32,
+    /// Number of the event within its type.
+    pub number: u64,
+}
+
+impl PerfCounter {
+    /// The CPU clock, with which `profile` samples.
+    pub const CPU_CLOCK: PerfCounter = PerfCounter { kind: 1, number: 0 };
+
+    /// The kind of probe that samples by it.
+    pub fn provider(self) -> &'static str {
+        match self {
+            PerfCounter::CPU_CLOCK => "profile",
+            PerfCounter { kind: 0, .. } => "hardware",
+            PerfCounter { .. } => "software",
+        }
+    }
+}
