@@ -29,7 +29,7 @@ use crate::identity::Identity;
 use crate::process::{self, Mapping};
 use crate::prologue::{self, Body, CodePosition};
 use crate::search::folders::View;
-use crate::search::target_files::Hunt;
+use crate::search::target_files::TargetSearch;
 use crate::search::{TargetName, Verdict, target_files};
 use crate::{search, untrusted_file, usdt};
 
@@ -439,7 +439,7 @@ impl Machine {
             return taken.map_err(|error| TargetError::Unusable(error.to_string())).map(unique);
         }
         let wanted = self.wanted(target);
-        let mut hunt = Hunt::new(self, wanted.clone());
+        let mut search = TargetSearch::new(self, wanted.clone());
         match wanted {
             TargetName::Path(path) => return self.find_path(&path),
             TargetName::Everything if self.scope().is_system_wide() => {
@@ -450,11 +450,11 @@ impl Machine {
             TargetName::Pattern(pattern) => {
                 *progress = self.start_progress.map(|start| start());
                 let each = |is_elf| progress.iter_mut().for_each(|report| report(is_elf));
-                hunt.pattern(&self.scope(), pattern.as_str(), each);
+                search.pattern(&self.scope(), pattern.as_str(), each);
             }
-            _ => hunt.by_name(&self.scope()),
+            _ => search.by_name(&self.scope()),
         }
-        hunt.outcome()
+        search.outcome()
     }
 
     /// Finds a path in the root of each traced process, otherwise in the root of this process.

@@ -140,7 +140,7 @@ fn what_is_not_mapped_yet_says_where_we_looked() {
     assert!(looked_in.contains(&"/etc/ld.so.cache".to_owned()), "{looked_in:?}");
     let gone = running(u32::MAX).files("libnosuchthing").expect_err("nothing");
     let TargetError::NotYet { looked_in } = gone else { panic!("{gone:?}") };
-    assert!(looked_in[0].contains("it has gone, or we may not look at it"), "{looked_in:?}");
+    assert!(looked_in[0].contains("it has ended, or reading its mappings is not permitted"), "{looked_in:?}");
     assert!(
         matches!(running(process.pid()).files("/no/such/file"), Err(TargetError::Unusable(text)) if text.contains("no such file"))
     );

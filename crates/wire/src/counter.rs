@@ -3,7 +3,7 @@
 //! A counter that a normal hit may raise is in the per-CPU array map [`COUNTERS_MAP`]. The others are in the single value of
 //! the direct map [`FAILURES_MAP`], which all CPUs share and which needs no lookup.
 
-use crate::manifest::Place;
+use crate::place::Place;
 use serde::{Deserialize, Serialize};
 
 /// Name of the map of counters that are incremented often.

@@ -1,4 +1,4 @@
-//! Offsets of the parts of tuples, keys and event records. The only place that computes them.
+//! Layout of event records, tuples and keys.
 //!
 //! An event record is a fixed head and a tail of strings, each as long as it is:
 //!
@@ -11,6 +11,7 @@
 //! ```
 
 use crate::types::Type;
+pub use crate::types::{Offsets, key, tuple};
 use serde::{Deserialize, Serialize};
 
 /// Bytes before the first field of a record.
@@ -25,39 +26,6 @@ pub const RECORD_TIME: u32 = 8;
 pub const RECORD_THREAD: u32 = 16;
 /// Flag in a string's length: the text was longer than its capacity.
 pub const LENGTH_TRUNCATED: u16 = 0x8000;
-
-/// Offsets of a sequence of values.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Offsets {
-    /// Offset of each value in bytes.
-    pub offsets: Vec<u32>,
-    /// Total size in bytes, a multiple of `align`.
-    pub size: u32,
-    /// Largest alignment.
-    pub align: u32,
-}
-
-impl Offsets {
-    /// The `(offset, length)` of the padding between and after `parts`, which a writer must zero.
-    pub fn padding(&self, parts: &[Type]) -> Vec<(u32, u32)> {
-        let ends = self.offsets.iter().zip(parts).map(|(offset, part)| offset + part.size());
-        let next = self.offsets.iter().skip(1).copied().chain([self.size]);
-        ends.zip(next).filter(|(end, next)| end < next).map(|(end, next)| (end, next - end)).collect()
-    }
-}
-
-/// Lays out consecutive values, as in a C struct.
-pub fn tuple(parts: &[Type]) -> Offsets {
-    let align = parts.iter().map(Type::align).max().unwrap_or(1);
-    let mut at = 0u32;
-    let mut offsets = Vec::with_capacity(parts.len());
-    for part in parts {
-        at = at.next_multiple_of(part.align());
-        offsets.push(at);
-        at += part.size();
-    }
-    Offsets { offsets, size: at.next_multiple_of(align), align }
-}
 
 /// The `(offset, length)` of bytes that are padding in the C structs of a type: equal values may differ in them.
 pub fn gaps(ty: &Type) -> Vec<(u32, u32)> {
@@ -101,11 +69,6 @@ fn cover(ty: &Type, at: u32, covered: &mut [bool]) {
         }
         ty => mark(at, ty.size()),
     }
-}
-
-/// Layout of a map's key: its parts as a tuple. A scalar map has one key, a u32 0.
-pub fn key(parts: &[Type]) -> Offsets {
-    if parts.is_empty() { Offsets { offsets: vec![], size: 4, align: 4 } } else { tuple(parts) }
 }
 
 /// A value of an event record.

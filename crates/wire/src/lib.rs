@@ -15,6 +15,7 @@ pub mod features;
 pub mod layout;
 pub mod manifest;
 pub mod map;
+mod place;
 pub mod trigger;
 pub mod types;
 pub mod unwind;

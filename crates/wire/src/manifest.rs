@@ -7,6 +7,7 @@
 use crate::counter::Counter;
 use crate::layout::Record;
 use crate::map::Map;
+pub use crate::place::{Place, SourceFile};
 use crate::trigger::Trigger;
 use crate::types::NameKind;
 use serde::{Deserialize, Serialize};
@@ -158,26 +159,6 @@ impl Manifest {
         }
         scripts.into_iter().map(|(_, file)| file).collect()
     }
-}
-
-/// A file of a script.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct SourceFile {
-    /// Name of the script that precedes its lines of output; empty for a single script.
-    pub script: String,
-    /// Name of the file in messages.
-    pub file: String,
-}
-
-/// A position in a script.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Place {
-    /// Index in [`Manifest::sources`].
-    pub source: u32,
-    /// Line from 1; 0: no position.
-    pub line: u32,
-    /// Column from 1.
-    pub column: u32,
 }
 
 /// A file with attach points.

@@ -1,4 +1,4 @@
-//! Types of values in records and maps, and their sizes.
+//! Types of values in records and maps, their sizes, and offsets in tuples.
 
 use serde::{Deserialize, Serialize};
 
@@ -194,9 +194,7 @@ impl Type {
             Type::Str(capacity) | Type::Chars(capacity) => *capacity,
             Type::Struct(def) => def.size,
             Type::Array(element, count) => element.size() * count,
-            Type::Tuple(parts) | Type::Record(_, parts) | Type::Either(parts) => {
-                crate::layout::tuple(parts).size
-            }
+            Type::Tuple(parts) | Type::Record(_, parts) | Type::Either(parts) => tuple(parts).size,
         }
     }
 
@@ -214,4 +212,42 @@ impl Type {
             scalar => scalar.size(),
         }
     }
+}
+
+/// Offsets of a sequence of values.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offsets {
+    /// Offset of each value in bytes.
+    pub offsets: Vec<u32>,
+    /// Total size in bytes, a multiple of `align`.
+    pub size: u32,
+    /// Largest alignment.
+    pub align: u32,
+}
+
+impl Offsets {
+    /// The `(offset, length)` of the padding between and after `parts`, which a writer must zero.
+    pub fn padding(&self, parts: &[Type]) -> Vec<(u32, u32)> {
+        let ends = self.offsets.iter().zip(parts).map(|(offset, part)| offset + part.size());
+        let next = self.offsets.iter().skip(1).copied().chain([self.size]);
+        ends.zip(next).filter(|(end, next)| end < next).map(|(end, next)| (end, next - end)).collect()
+    }
+}
+
+/// Lays out consecutive values, as in a C struct.
+pub fn tuple(parts: &[Type]) -> Offsets {
+    let align = parts.iter().map(Type::align).max().unwrap_or(1);
+    let mut at = 0u32;
+    let mut offsets = Vec::with_capacity(parts.len());
+    for part in parts {
+        at = at.next_multiple_of(part.align());
+        offsets.push(at);
+        at += part.size();
+    }
+    Offsets { offsets, size: at.next_multiple_of(align), align }
+}
+
+/// Layout of a map's key: its parts as a tuple. A scalar map has one key, a u32 0.
+pub fn key(parts: &[Type]) -> Offsets {
+    if parts.is_empty() { Offsets { offsets: vec![], size: 4, align: 4 } } else { tuple(parts) }
 }

@@ -26,15 +26,14 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use gimli::{Abbreviations, Dwarf, EndianSlice, LittleEndian};
+use gimli::{Abbreviations, Dwarf};
 use lang::catalog::FileId;
 use lang::catalog::debug_info::{Absent, Function, Kind, Type, TypeId};
 
 use crate::elf::ElfFile;
-use sections::Sections;
+use sections::{Sections, Slice};
 use units::{Place, Scan, Units};
 
-type Slice<'a> = EndianSlice<'a, LittleEndian>;
 type FunctionResult = Result<Arc<Function>, Absent>;
 
 /// The debug information of one file.

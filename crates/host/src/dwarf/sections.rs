@@ -5,8 +5,10 @@ use std::io::Read;
 use gimli::{Dwarf, DwarfSections, EndianSlice, LittleEndian, SectionId};
 use goblin::elf::section_header::SHF_COMPRESSED;
 
-use super::Slice;
 use crate::elf::{ElfFile, u32_at, u64_at};
+
+/// Bytes of a section.
+pub(super) type Slice<'a> = EndianSlice<'a, LittleEndian>;
 
 /// Size of an `Elf64_Chdr`.
 const HEADER: usize = 24;

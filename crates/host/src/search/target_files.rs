@@ -19,7 +19,7 @@ use crate::search::folders::{CUDA_ORIGIN, PACKAGES_ORIGIN, Place, View};
 use crate::search::{TargetName, Verdict};
 
 /// A search for the files of a target.
-pub(crate) struct Hunt<'a> {
+pub(crate) struct TargetSearch<'a> {
     machine: &'a Machine,
     wanted: TargetName,
     files: Vec<FileId>,
@@ -32,9 +32,9 @@ pub(crate) struct Hunt<'a> {
     seen: HashSet<((u32, u32), u64)>,
 }
 
-impl<'a> Hunt<'a> {
-    pub(crate) fn new(machine: &'a Machine, wanted: TargetName) -> Hunt<'a> {
-        Hunt {
+impl<'a> TargetSearch<'a> {
+    pub(crate) fn new(machine: &'a Machine, wanted: TargetName) -> TargetSearch<'a> {
+        TargetSearch {
             machine,
             wanted,
             files: Vec::new(),
@@ -82,7 +82,11 @@ impl<'a> Hunt<'a> {
         let program = process::executable(pid);
         let mappings = process::mappings(pid);
         if thorough {
-            let why_empty = if mappings.is_empty() { " (it has gone, or we may not look at it)" } else { "" };
+            let why_empty = if mappings.is_empty() {
+                " (it has ended, or reading its mappings is not permitted)"
+            } else {
+                ""
+            };
             self.looked_in.push(format!("mapped files of process {pid}{why_empty}"));
         }
         let mut view = None;

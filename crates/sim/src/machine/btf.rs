@@ -1,8 +1,8 @@
 //! The part of BTF that is needed to read map definitions from an object, as libbpf does: a `.maps` variable is a struct whose
 //! members are pointers to arrays, and the arrays' lengths are the values.
 
+use super::load_error::LoadError;
 use super::maps::{MapDef, MapKind};
-use super::object::LoadError;
 
 const ARRAY: u32 = 3;
 const STRUCT: u32 = 4;

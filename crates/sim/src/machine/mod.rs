@@ -6,15 +6,17 @@
 mod btf;
 mod helpers;
 mod insn;
+mod load_error;
 mod maps;
 mod memory;
 mod object;
 mod trap;
 
 pub use insn::{Insn, alu, condition};
+pub use load_error::LoadError;
 pub use maps::{Map, MapDef, MapKind};
 pub use memory::{Kind, Memory, RegionId};
-pub use object::{LoadError, Object};
+pub use object::Object;
 pub use trap::{Fault, Trap};
 
 use crate::rng::Rng;

@@ -2,7 +2,7 @@
 //!
 //! Zero and empty fields are omitted. Tests parse the output with `opentelemetry-proto`.
 
-use super::spans::{FAILED, KIND, OneSpan, Value, of_call, of_fields, of_site, of_thread, stack};
+use super::one_span::{FAILED, KIND, OneSpan, Value, of_call, of_fields, of_site, of_thread, stack};
 use crate::export::json::{digits, hex_digits, list, string};
 use crate::export::text_cache::TextCache;
 use crate::export::{Data, Site, Thread};

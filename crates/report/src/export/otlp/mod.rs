@@ -7,6 +7,7 @@
 
 mod json;
 pub mod metrics;
+mod one_span;
 pub mod spans;
 pub mod traces;
 
@@ -139,7 +140,7 @@ pub(crate) fn resource(
     };
     let all = always.filter(is_free).chain(given.iter().cloned());
     let attributes =
-        all.filter_map(|(key, value)| Some(attribute(&key, spans::any_value(&value)?))).collect();
+        all.filter_map(|(key, value)| Some(attribute(&key, one_span::any_value(&value)?))).collect();
     Resource { attributes, ..Resource::default() }
 }
 
