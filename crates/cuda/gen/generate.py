@@ -448,21 +448,27 @@ pub(super) static {static}: &[Signature] = &[
             if not self.is_opaque(self.layout.resolve(name)):
                 self.type_id(name)
         structs, enums, names = list(self.structs()), list(self.enum_rows()), self.names()
-        consts = "\n".join(f"pub const {self.idents[t]}: TypeId = TypeId({at});" for at, t in enumerate(self.kinds))
-        types = "\n".join(f'    Type {{ c_name: "{t}", kind: Kind::{kind} }},' for t, kind in self.kinds.items())
+        types = "\n".join(f'    {self.idents[t]} "{t}" {kind};' for t, kind in self.kinds.items())
         macros = "\n".join(f'    ("{n}", {v}),' for n, v in sorted(self.world.macros.items()))
         lines = "\n".join
         return f"""{doc}
 
-#![allow(non_upper_case_globals, missing_docs)]
+#![allow(non_camel_case_types, non_upper_case_globals, missing_docs)]
 
-use crate::types::{{Enum, EnumId, Field, Kind, Struct, StructId, Type, TypeId}};
+use crate::types::{{Enum, EnumId, Field, Kind::*, Struct, StructId, Type, TypeId}};
 
-{consts}
+/// Rows of the table of types: the constant with the id, the name in C, the kind.
+macro_rules! types {{
+    ($($id:ident $c_name:literal $kind:expr;)*) => {{
+        enum Position {{ $($id),* }}
+        $(pub const $id: TypeId = TypeId(Position::$id as u16);)*
+        pub static TYPES: &[Type] = &[$(Type {{ c_name: $c_name, kind: $kind }}),*];
+    }};
+}}
 
-pub static TYPES: &[Type] = &[
+types! {{
 {types}
-];
+}}
 
 const fn f(name: &'static str, offset: u32, ty: TypeId) -> Field {{
     Field {{ name, offset, ty }}
