@@ -5,7 +5,6 @@ use crate::bundled::SCRIPTS;
 use crate::function_list;
 use cuda::Library;
 use cuda::operations::Api;
-use lang::builtins::table::{BUILTINS, Kind as BuiltinKind};
 use lang::builtins::{posix, table};
 use lang::catalog::{Catalog, Tracepoint};
 use lang::resolve::providers::{self, PROVIDERS, ProviderKind, ProviderMatch, SIGNALS};
@@ -91,7 +90,7 @@ fn argument(takes: Takes, word: &str, facts: &Facts) -> Vec<String> {
 
 fn topics(start: &str, facts: &Facts) -> Vec<String> {
     let commands = commands::COMMANDS.iter().map(|command| format!(":{}", command.name));
-    let builtins = BUILTINS.iter().map(|builtin| builtin.name.to_owned());
+    let builtins = table::all().map(|builtin| builtin.name.to_owned());
     let providers = PROVIDERS.iter().map(|provider| provider.names[0].to_owned());
     let known = Library::all().flat_map(|library| cuda::signatures(library, 0));
     let calls = known.map(|signature| signature.name.to_owned());
@@ -251,7 +250,7 @@ fn body(before: &str, probe: &str, word: &str, facts: &Facts) -> (usize, Vec<Str
     if word.is_empty() || word.contains('.') {
         return (before.len(), Vec::new());
     }
-    let builtins = BUILTINS.iter().filter(|builtin| builtin.name != "argN").map(written);
+    let builtins = table::all().filter(|builtin| builtin.name != "argN").map(written);
     let constants = cuda::constants().map(|(name, ..)| name.to_owned());
     let macros = cuda::macro_constants().map(|(name, _)| name.to_owned());
     let macros =
@@ -261,9 +260,9 @@ fn body(before: &str, probe: &str, word: &str, facts: &Facts) -> (usize, Vec<Str
 }
 
 /// The name of a built-in, for a function with an opening parenthesis.
-fn written(builtin: &table::Builtin) -> String {
+fn written(builtin: &table::BuiltinSpec) -> String {
     match builtin.kind {
-        BuiltinKind::Variable => builtin.name.to_owned(),
+        table::Kind::Variable => builtin.name.to_owned(),
         _ => format!("{}(", builtin.name),
     }
 }

@@ -8,7 +8,7 @@ use anyhow::{Result, anyhow};
 use cuda::operations::{APIS, Api};
 use cuda::{Library, Signature};
 use lang::builtins::table;
-use lang::builtins::table::{BUILTINS, Kind};
+use lang::builtins::table::Kind;
 use lang::diagnostics::suggest::similar;
 use lang::resolve::providers::{self, PROVIDERS, Provider, ProviderMatch};
 use std::fmt::Write;
@@ -37,7 +37,7 @@ fn unknown(topic: &str, others: impl Iterator<Item = &'static str>) -> anyhow::E
     let operations = operations();
     let mut names: Vec<&str> = operations.iter().map(String::as_str).collect();
     names.extend(others.map(|name| -> &str { name }));
-    names.extend(BUILTINS.iter().map(|builtin| builtin.name));
+    names.extend(table::all().map(|builtin| builtin.name));
     names.extend(SCRIPTS.iter().map(|script| script.name));
     names.extend(Library::all().flat_map(|library| cuda::signatures(library, 0)).map(|call| call.name));
     names.extend(LISTS);
@@ -84,7 +84,7 @@ fn functions() -> String {
     let mut text = String::new();
     for (kind, title) in KINDS {
         let _ = writeln!(text, "{title}:");
-        let rows = BUILTINS.iter().filter(|row| row.kind == kind);
+        let rows = table::all().filter(|row| row.kind == kind);
         rows.for_each(|row| entry(&mut text, row.signature, row.doc));
         text.push('\n');
     }

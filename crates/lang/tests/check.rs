@@ -22,7 +22,7 @@ fn program(script: &str) -> Program {
 
 #[test]
 fn every_example_of_a_builtin_is_accepted() {
-    for builtin in table::BUILTINS {
+    for builtin in table::all() {
         let (checked, diags) = compile(builtin.example, &Options { unsafe_ok: true, ..Options::default() });
         assert!(checked.is_some(), "{}: {:?}", builtin.name, diags.list);
     }
@@ -119,7 +119,7 @@ fn unsafe_functions_need_the_gate_open() {
 /// Checked programs satisfy the invariants that their documentation states.
 #[test]
 fn checked_programs_obey_their_rules() {
-    let examples = table::BUILTINS.iter().map(|b| b.example);
+    let examples = table::all().map(|b| b.example);
     let more = [
         "uretprobe:libcuda:cu* { if (retval != CUDA_SUCCESS && duration > 10) { @[func, retval] = hist(duration, 2) } }",
         "BEGIN { $x = 1; $x += pid; $y = (1, \"a\", $x); print($y.2 * 3 / 2); @m[pid, comm] = \"long text\"; @m[1, \"b\"] = \"x\" }",

@@ -375,10 +375,10 @@ fn probes() -> String {
 }
 
 fn builtins(kind: Kind) -> String {
-    let row = |builtin: &table::Builtin| {
+    let row = |builtin: &table::BuiltinSpec| {
         [format!("`{}`", builtin.signature), format!("{}<br>`{}`", builtin.doc, builtin.example)]
     };
-    table(["written", "is"], table::BUILTINS.iter().filter(|builtin| builtin.kind == kind).map(row))
+    table(["written", "is"], table::all().filter(|builtin| builtin.kind == kind).map(row))
 }
 
 fn limits_table() -> String {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use lang::builtins::table::{BUILTINS, Kind};
+use lang::builtins::table::{self, Kind};
 use lang::resolve::providers::PROVIDERS;
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ fn keywords() -> BTreeSet<&'static str> {
 }
 
 fn builtins(kinds: &[Kind]) -> BTreeSet<&'static str> {
-    let names = BUILTINS.iter().filter(|builtin| kinds.contains(&builtin.kind)).map(|builtin| builtin.name);
+    let names = table::all().filter(|builtin| kinds.contains(&builtin.kind)).map(|builtin| builtin.name);
     names.map(|name| if name == "argN" { "arg[0-9]+" } else { name }).collect()
 }
 

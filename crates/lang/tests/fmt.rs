@@ -56,7 +56,7 @@ fn scripts() -> Vec<String> {
         let lines = text.lines().filter_map(|line| line.strip_prefix("SCRIPT"));
         scripts.extend(lines.map(|script| script.trim().replace('\u{1}', "\n")));
     }
-    scripts.extend(lang::builtins::table::BUILTINS.iter().map(|builtin| builtin.example.to_string()));
+    scripts.extend(lang::builtins::table::all().map(|builtin| builtin.example.to_string()));
     scripts
 }
 

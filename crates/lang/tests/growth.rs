@@ -7,7 +7,7 @@
 mod common;
 
 use common::Machine;
-use lang::builtins::table::{BUILTINS, Kind as Builtin};
+use lang::builtins::table::{self, Kind as Builtin};
 use lang::diagnostics::render;
 use lang::{Diagnostics, Options, Source};
 use nix::time::{ClockId, clock_gettime};
@@ -392,7 +392,7 @@ fn formatted() {
 /// No level is processed twice, which would double the time with each level.
 #[test]
 fn nesting() {
-    let functions = BUILTINS.iter().filter(|builtin| builtin.kind == Builtin::Function);
+    let functions = table::all().filter(|builtin| builtin.kind == Builtin::Function);
     let calls = functions.map(|builtin| [format!("{}(", builtin.name), ")".to_string()]);
     let fixed = AROUND.iter().map(|around| around.map(String::from));
     let expressions = fixed.chain(calls).map(|[open, close]| [open, "1".into(), close, "$x = ".into()]);

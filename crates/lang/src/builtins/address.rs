@@ -2,15 +2,94 @@
 
 use crate::builtins::args::Args;
 use crate::builtins::probe_context::At;
-use crate::hir::make::{address, binary, convert, expr, int, not, pieces, unknown};
-use crate::hir::{BinaryOp, Expr, ExprKind, Type};
+use crate::builtins::row::{BuiltinSpec, Check, call, calls};
+use crate::diagnostics::wording::did_you_mean;
+use crate::hir::make::{address, binary, convert, expr, int, is_unknown, not, pieces, unknown};
+use crate::hir::{BinaryOp, Builtin, Expr, ExprKind, Lookup, Type};
 use crate::limits;
 use crate::source::span::Span;
 use crate::syntax::ast;
+use Check::Function;
 use std::sync::Arc;
 
 /// The register with the address of the probed instruction.
 const HERE: &str = "pc";
+
+/// Registers that `reg` reads, by architecture.
+static REGISTERS_OF: &[(&str, &[&str])] = &[
+    (
+        "x86_64",
+        &[
+            "r15", "r14", "r13", "r12", "r11", "r10", "r9", "r8", "bp", "bx", "cx", "dx", "si", "di", "ax",
+            "ip", "pc", "sp", "cs", "ss", "flags",
+        ],
+    ),
+    (
+        "aarch64",
+        &[
+            "r0", "r1", "r2", "r3", "r4", "r5", "r6", "r7", "r8", "r9", "r10", "r11", "r12", "r13", "r14",
+            "r15", "r16", "r17", "r18", "r19", "r20", "r21", "r22", "r23", "r24", "r25", "r26", "r27", "r28",
+            "r29", "r30", "pc", "sp", "pstate",
+        ],
+    ),
+];
+
+/// The registers of an architecture as Rust names it; none where it is not supported.
+pub fn registers(arch: &str) -> &'static [&'static str] {
+    REGISTERS_OF.iter().find(|(name, _)| *name == arch).map_or(&[], |(_, registers)| registers)
+}
+
+pub(super) static ROWS: &[BuiltinSpec] = &[
+    call(
+        Function(|c, f| c.memcmp(f.args, f.span)),
+        (3, 3),
+        "memcmp(a, b, n)",
+        "0 if the first n bytes at two addresses, or of two strings, are equal, else 1; n is 128 at most",
+        "uprobe:libcudart:cudaLaunchKernel / memcmp(args.args, args.func, 16) == 0 / { @ = count() }",
+    ),
+    call(
+        Function(|c, f| c.usym(&f.args[0], f.span)),
+        (1, 1),
+        "usym(address)",
+        "code address that prints as its symbol",
+        "uprobe:libcudart:cudaLaunchKernel { @[usym(args.func)] = count() }",
+    ),
+    call(
+        Function(|c, f| c.lookup(Lookup::Ksym, &f.args[0], f.span)),
+        (1, 1),
+        "ksym(address)",
+        "address in the kernel that prints as its symbol",
+        "tracepoint:timer:timer_expire_entry { @[ksym(args.function)] = count() }",
+    ),
+    calls(call(
+        Function(|c, f| c.uaddr(&f.args[0], f.span)),
+        (1, 1),
+        "uaddr(\"symbol\")",
+        "address of a variable or function of the probed file, a pointer to an integer of the symbol's size; in a `uprobe`",
+        "uprobe:./app:main { print(*uaddr(\"counter\")) }",
+    )),
+    call(
+        Function(|c, f| c.expr(&f.args[0])),
+        (1, 1),
+        "uptr(address)",
+        "an address of the process, as addresses are anyway",
+        "uprobe:libcuda:cuModuleGetFunction { print(str(uptr(arg2))) }",
+    ),
+    call(
+        Function(|c, f| c.kptr(&f.args[0], f.span)),
+        (1, 1),
+        "kptr(address)",
+        "an address of the kernel: `str`, `buf`, `*` and `->` read there",
+        "tracepoint:sched:sched_switch { print(str(kptr(args.path))) }",
+    ),
+    calls(call(
+        Function(|c, f| c.register(&f.args[0], f.span)),
+        (1, 1),
+        "reg(\"name\")",
+        "register of the probed thread, uint64",
+        "uprobe:libcuda:cuInit { printf(\"%x\\n\", reg(\"sp\")) }",
+    )),
+];
 
 impl dyn Args + '_ {
     /// `kptr(p)`
@@ -100,5 +179,27 @@ impl dyn Args + '_ {
         };
         let (a, b) = (piece(lhs, &args[0]), piece(rhs, &args[1]));
         Some(binary(BinaryOp::Eq, a?, b?, Type::Bool, lhs.span))
+    }
+
+    pub fn usym(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+        let address = self.number(arg, "the address of `usym`");
+        if is_unknown(&address) {
+            return unknown(span);
+        }
+        expr(ExprKind::Builtin(Builtin::Usym, vec![convert(address, &Type::U64)]), Type::Usym, span)
+    }
+
+    pub fn register(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+        let Some(name) = self.text(arg, "the name of a register") else { return unknown(span) };
+        let name = String::from_utf8_lossy(&name).into_owned();
+        let known = registers(std::env::consts::ARCH);
+        if !known.contains(&name.as_str()) {
+            let near = did_you_mean(&self.diags().similar(&name, known.iter().copied()));
+            let error = self.error("E0210", arg.span, format!("no register `{name}`"));
+            error.note(format!("registers are {}", known.join(" ")));
+            error.help.extend(near);
+            return unknown(span);
+        }
+        expr(ExprKind::Reg(name), Type::U64, span)
     }
 }

@@ -1,9 +1,79 @@
 //! Arguments of aggregations: `hist(n, bits)`, `lhist(n, min, max, step)`, `tseries(n, interval, count)`.
 
 use crate::builtins::args::Args;
+use crate::builtins::row::{BuiltinSpec, Check, call};
 use crate::hir::{Agg, Keeps};
 use crate::limits;
 use crate::syntax::ast;
+use Check::Aggregation;
+
+pub(super) static ROWS: &[BuiltinSpec] = &[
+    call(
+        Aggregation(|_, _, _| Agg::Count),
+        (0, 0),
+        "@map = count()",
+        "number of calls",
+        "uprobe:libcuda:cu* { @[func] = count() }",
+    ),
+    call(
+        Aggregation(|_, _, signed| Agg::Sum { signed }),
+        (1, 1),
+        "@map = sum(n)",
+        "sum of the values",
+        "uprobe:libcuda:cuMemAlloc { @[pid] = sum(args.bytesize) }",
+    ),
+    call(
+        Aggregation(|_, _, signed| Agg::Avg { signed }),
+        (1, 1),
+        "@map = avg(n)",
+        "average of the values",
+        "uprobe:libcuda:cuMemAlloc { @[pid] = avg(args.bytesize) }",
+    ),
+    call(
+        Aggregation(|_, _, signed| Agg::Min { signed }),
+        (1, 1),
+        "@map = min(n)",
+        "smallest value",
+        "uprobe:libcuda:cuMemAlloc { @[pid] = min(args.bytesize) }",
+    ),
+    call(
+        Aggregation(|_, _, signed| Agg::Max { signed }),
+        (1, 1),
+        "@map = max(n)",
+        "largest value",
+        "uprobe:libcuda:cuMemAlloc { @[pid] = max(args.bytesize) }",
+    ),
+    call(
+        Aggregation(|_, _, signed| Agg::Stats { signed }),
+        (1, 1),
+        "@map = stats(n)",
+        "number, average and sum of the values",
+        "uretprobe:libcuda:cu* { @[func] = stats(duration) }",
+    ),
+    call(
+        Aggregation(|c, args, _| Agg::Hist { bits: c.hist_bits(args), summed: false }),
+        (1, 2),
+        "@map = hist(n[, bits])",
+        "histogram by powers of two, each in 2^bits parts, bits 0 to 5",
+        "uretprobe:libcuda:cu* { @[func] = hist(duration) }",
+    ),
+    call(
+        Aggregation(|c, args, _| {
+            c.linear(args).unwrap_or(Agg::LHist { min: 0, max: 1, step: 1, summed: false })
+        }),
+        (4, 4),
+        "@map = lhist(n, min, max, step)",
+        "histogram with buckets of one width",
+        "uretprobe:libcuda:cuMemAlloc { @us = lhist(duration / 1000, 0, 100, 10) }",
+    ),
+    call(
+        Aggregation(|c, args, signed| c.series(args, signed)),
+        (3, 4),
+        "@map = tseries(n, interval, intervals[, \"avg|max|min|sum\"])",
+        "values over time: of each interval the last one, or what the last argument says",
+        "uprobe:libcuda:cuMemAlloc { @ = tseries(args.bytesize, 100ms, 20, \"sum\") }",
+    ),
+];
 
 impl dyn Args + '_ {
     pub fn hist_bits(&mut self, args: &[ast::Expr]) -> u8 {

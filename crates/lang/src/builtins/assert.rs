@@ -1,11 +1,37 @@
 //! `assert` and `static_assert`.
 
 use crate::builtins::args::Args;
+use crate::builtins::row::{BuiltinSpec, Check, call};
 use crate::hir::const_eval::truth;
 use crate::hir::make::{int, is_unknown};
 use crate::hir::{Message, Piece, Stmt, StmtKind, Type};
 use crate::source::span::Span;
 use crate::syntax::ast;
+use Check::Action;
+
+pub(super) static ROWS: &[BuiltinSpec] = &[
+    call(
+        Action(|c, f, _| c.assert(f.args, f.span)),
+        (2, 2),
+        "assert(condition, \"text\")",
+        "unless the condition holds, says the text as an error and ends the run with status 1",
+        "uprobe:libcuda:cuMemAlloc { assert(args.bytesize < 1 << 40, \"a sane size\") }",
+    ),
+    call(
+        Action(|c, f, _| c.static_assert(f.args)),
+        (2, 2),
+        "static_assert(condition, \"text\")",
+        "the same of a condition that is known when the script is compiled",
+        "BEGIN { static_assert(sizeof(uint64) == 8, \"eight bytes\") }",
+    ),
+    call(
+        Action(|c, f, _| c.fail(&f.args[0], f.span)),
+        (1, 1),
+        "fail(\"text\")",
+        "refuses the script when it is compiled, unless an `if` whose condition is known then leaves it out",
+        "BEGIN { if (sizeof(uint64) != 8) { fail(\"eight bytes are wanted\") } }",
+    ),
+];
 
 impl dyn Args + '_ {
     /// `assert(condition, "text")`: the text is no format.

@@ -6,16 +6,29 @@
 //! ```
 
 use crate::builtins::args::Args;
+use crate::builtins::row::{BuiltinSpec, Check, call};
 use crate::hir::make::is_unknown;
 use crate::hir::{Directive, Message, Piece, Stmt, StmtKind, Type};
 use crate::source::span::Span;
 use crate::syntax::ast;
 use crate::syntax::ast::{BinaryOp, Block, Name, StmtKind as AstStmt, TypeName, UnaryOp};
+use Check::Action;
 
 /// Words at most.
 const WORDS: usize = 16;
 /// Bytes of a word at most, its NUL included.
 const WORD_BYTES: u32 = 256;
+
+pub(super) static ROWS: &[BuiltinSpec] = &[call(
+    Action(|c, f, out| {
+        c.join(f.args, f.span, out);
+        None
+    }),
+    (1, 2),
+    "join(words[, \"separator\"])",
+    "prints a `char *[]` that ends in 0 as a line, 16 words of 256 bytes at most",
+    "uprobe:libc:execvp { join(arg1) }",
+)];
 
 impl dyn Args + '_ {
     /// `join(words)`, `join(words, ", ")`

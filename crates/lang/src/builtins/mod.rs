@@ -1,6 +1,6 @@
 //! The built-in functions and variables: the table, and one file per family.
 
-mod address;
+pub(crate) mod address;
 mod aggregations;
 pub(crate) mod args;
 pub(crate) mod assert;
@@ -9,14 +9,17 @@ pub mod floats;
 pub mod format_string;
 mod join;
 pub(crate) mod lookup_compare;
+mod maps;
 mod name_tests;
 mod network;
 mod output;
 pub mod posix;
 pub mod probe_context;
+pub(crate) mod row;
 mod signal;
 mod spans;
 pub mod table;
+mod text;
 mod usdt_args;
 pub(crate) mod values;
 pub(crate) mod variables;

@@ -5,11 +5,13 @@
 use std::net::IpAddr;
 
 use crate::builtins::args::Args;
+use crate::builtins::row::{BuiltinSpec, Check, call};
 use crate::hir::make::{binary, convert, expr, int, is_unknown, literal, piece, unknown};
 use crate::hir::{BinaryOp, Expr, ExprKind, Lookup, Type};
 use crate::source::span::Span;
 use crate::syntax::ast;
 use crate::types::{CHAR, U8, is_bytes};
+use Check::Function;
 use std::sync::Arc;
 
 /// Families of addresses (linux/socket.h).
@@ -19,6 +21,30 @@ const AF_INET6: i64 = 10;
 const WORDS: u32 = 4;
 /// Bytes of an Ethernet address.
 const MAC_BYTES: u32 = 6;
+
+pub(super) static ROWS: &[BuiltinSpec] = &[
+    call(
+        Function(|c, f| c.ntop(f.args, f.span)),
+        (1, 2),
+        "ntop([family, ]address)",
+        "address of IPv4 or IPv6, as printed: of a number or bytes in network order, or where a pointer and a family (2, 10) say",
+        "BEGIN { print(ntop(0x0100007f)) }",
+    ),
+    call(
+        Function(|c, f| c.pton(&f.args[0], f.span)),
+        (1, 1),
+        "pton(\"address\")",
+        "the 4 or 16 bytes of an address of IPv4 or IPv6, in network order, to compare with",
+        "tracepoint:tcp:tcp_retransmit_skb / args.daddr == pton(\"127.0.0.1\") / { @ = count() }",
+    ),
+    call(
+        Function(|c, f| c.macaddr(&f.args[0], f.span)),
+        (1, 1),
+        "macaddr(bytes)",
+        "address of a network card, as printed: `00:16:3e:4f:00:01`; of 6 bytes or where a pointer says",
+        "uprobe:./app:main { print(macaddr((uint8 *)arg0)) }",
+    ),
+];
 
 impl dyn Args + '_ {
     /// `ntop(0x0100007f)`, `ntop(args.saddr)`, `ntop(args.family, args.saddr_v6)`

@@ -1,13 +1,88 @@
 //! `printf` and `print`: whether the values match the format.
 
-use crate::builtins::args::Args;
+use crate::builtins::args::{Args, CoreAction};
 use crate::builtins::floats::is_floating;
 use crate::builtins::format_string::parse_format;
+use crate::builtins::row::{BuiltinSpec, Check, MANY, call};
 use crate::hir::make::{convert, is_unknown};
 use crate::hir::{Directive, Expr, Message, Piece, StmtKind, Type};
 use crate::source::span::Span;
 use crate::syntax::ast;
 use crate::types::is_scalar;
+use Check::Action;
+
+pub(super) static ROWS: &[BuiltinSpec] = &[
+    call(
+        Action(|c, f, _| c.printf(f.args, f.span)),
+        (1, MANY),
+        "printf(\"format\", values...)",
+        "prints as in C, but cuts no number unless a length tells to; `%s` takes anything",
+        "uprobe:libcuda:cuMemAlloc { printf(\"%d %s %d\\n\", pid, comm, args.bytesize) }",
+    ),
+    call(
+        Action(|c, f, _| c.message(Message::Heading, f.args, f.span)),
+        (1, MANY),
+        "heading(\"format\", values...)",
+        "prints a text for people, as `printf` does; `-f json` leaves it out",
+        "BEGIN { heading(\"%-8s %s\\n\", \"PID\", \"CALL\") } uprobe:libcuda:cuMem* { printf(\"%-8d %s\\n\", (pid = pid, call = func)) }",
+    ),
+    call(
+        Action(|c, f, _| c.row(f.args, f.span)),
+        (2, MANY),
+        "row(weight, \"format\", values...)",
+        "a line made as by `printf`, or by `row(weight, (name = value, ...))` a row of a table, which `rows` prints in the order of the weights",
+        "END { for ($kv : @) { row($kv.1, \"%-30s %d\\n\", $kv.0, $kv.1) } rows(10); clear(@) } uprobe:libcuda:cu* { @[func] = count() }",
+    ),
+    call(
+        Action(|c, f, _| c.rows(f.args)),
+        (0, 2),
+        "rows([top[, \"none\"]])",
+        "prints the lines of `row` since, the largest weight first, and how many more there are; if there are none, a line that says so",
+        "END { for ($kv : @) { row($kv.1, \"%s\\n\", $kv.0) } rows(10, \"no call\") } uprobe:libcuda:cu* { @[func] = count() }",
+    ),
+    call(
+        Action(|c, f, _| c.message(Message::Error, f.args, f.span)),
+        (1, MANY),
+        "errorf(\"format\", values...)",
+        "says an error of the script's own, with its place, on standard error",
+        "uretprobe:libcuda:cuInit { if (retval) { errorf(\"no CUDA: %s\", retval) } }",
+    ),
+    call(
+        Action(|c, f, _| c.message(Message::Warning, f.args, f.span)),
+        (1, MANY),
+        "warnf(\"format\", values...)",
+        "says a warning of the script's own, with its place, on standard error",
+        "uprobe:libcuda:cuMemAlloc { if (args.bytesize == 0) { warnf(\"an empty allocation by %d\", pid) } }",
+    ),
+    call(
+        Action(|c, f, _| c.message(Message::Cat, f.args, f.span)),
+        (1, MANY),
+        "cat(\"path\", values...)",
+        "prints a file as it is when the line is printed, 10 KiB at most; the path is made as by `printf`",
+        "uprobe:libcuda:cuInit { cat(\"/proc/%d/cmdline\", pid) }",
+    ),
+    call(
+        Action(|c, f, _| c.message(Message::System, f.args, f.span)),
+        (1, MANY),
+        "system(\"command\", values...)",
+        "runs a shell command and prints its output; made as by `printf`; needs `--unsafe`",
+        "uretprobe:libcuda:cuInit { if (retval) { system(\"ls -l /proc/%d/fd\", pid) } }",
+    ),
+    call(
+        Action(|c, f, _| c.core_action(CoreAction::Exit, f)),
+        (0, 1),
+        "exit([status])",
+        "ends the run; maps are printed",
+        "interval:s:10 { exit() }",
+    ),
+    call(
+        Action(|c, f, _| c.time(f.args)),
+        (0, 1),
+        "time([\"format\"])",
+        "prints the wall-clock time, `%H:%M:%S` and a newline unless told",
+        "interval:s:1 { time(\"%H:%M:%S \") }",
+    ),
+];
 
 impl dyn Args + '_ {
     /// `printf(format, args)`, `printf(format, (name = value, ...))`

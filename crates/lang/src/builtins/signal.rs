@@ -2,14 +2,33 @@
 
 use crate::builtins::args::Args;
 use crate::builtins::posix::SIGNALS;
+use crate::builtins::row::{BuiltinSpec, Check, call, running};
 use crate::diagnostics::wording::did_you_mean;
 use crate::hir::make::{convert, int, is_unknown, literal};
 use crate::hir::{Expr, StmtKind, Type};
 use crate::source::span::Span;
 use crate::syntax::ast;
+use Check::Action;
 
 /// The largest number, that of the last real-time signal.
 const LAST: i64 = 64;
+
+pub(super) static ROWS: &[BuiltinSpec] = &[
+    running(call(
+        Action(|c, f, _| c.signal(&f.args[0], false, f.span)),
+        (1, 1),
+        "signal(\"SIGSTOP\"), signal(number)",
+        "sends a signal to the process that the probe interrupted; needs `--unsafe`",
+        "uretprobe:libcuda:cuMemAlloc { if (retval) { signal(\"SIGSTOP\") } }",
+    )),
+    running(call(
+        Action(|c, f, _| c.signal(&f.args[0], true, f.span)),
+        (1, 1),
+        "signal_thread(\"SIGUSR1\"), signal_thread(number)",
+        "likewise, to the thread",
+        "uprobe:libcuda:cuInit { signal_thread(\"SIGUSR1\") }",
+    )),
+];
 
 impl dyn Args + '_ {
     /// `signal("SIGSTOP")`, `signal("STOP")`, `signal(19)`

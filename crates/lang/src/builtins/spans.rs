@@ -2,11 +2,13 @@
 
 use crate::builtins::args::Args;
 use crate::builtins::probe_context::At;
+use crate::builtins::row::{BuiltinSpec, Check, call, running};
 use crate::hir::make::{binary, convert, expr, is_unknown};
 use crate::hir::{Around, BinaryOp, Builtin, Export, Expr, ExprKind, Hidden, NameKind, StmtKind, Type};
 use crate::source::span::Span;
 use crate::syntax::ast;
 use crate::types::is_scalar;
+use Check::Action;
 
 /// The key by which a script says when a span began.
 const START: &str = "start";
@@ -30,6 +32,31 @@ impl<'a> Written<'a> {
         }
     }
 }
+
+pub(super) static ROWS: &[BuiltinSpec] = &[
+    running(call(
+        Action(|c, f, _| c.export(Export::Span, f.args, f.span)),
+        (0, 2),
+        "span([\"name\"][, key = value, ...])",
+        "the call as a span for `--export`: start, duration, thread, the traced call around it, status; named as the function unless told. \
+         Elsewhere than in a return probe it goes from `start = `, a value of `nsecs`, to now",
+        "uretprobe:libcuda:cuMemAlloc { span(bytes = args.bytesize) }",
+    )),
+    call(
+        Action(|c, f, _| c.export(Export::Instant, f.args, f.span)),
+        (1, 2),
+        "event(\"name\"[, key = value, ...])",
+        "a moment for `--export`",
+        "uprobe:libcuda:cuInit { event(\"CUDA begins\", flags = args.Flags) }",
+    ),
+    call(
+        Action(|c, f, _| c.export(Export::Counter, f.args, f.span)),
+        (2, 3),
+        "counter(\"name\", number[, key = value, ...])",
+        "a number that changes with time, for `--export`; keys tell several of one name apart",
+        "uretprobe:libcuda:cuMemAlloc { @live += args.bytesize; counter(\"live bytes\", @live, pid = pid) }",
+    ),
+];
 
 impl dyn Args + '_ {
     /// `span("name", key = value)` and its like.

@@ -2,38 +2,184 @@
 
 use crate::builtins::Call;
 use crate::builtins::args::Args;
+use crate::builtins::row::{BuiltinSpec, Check, call, calls};
 use crate::builtins::variables::has_mode;
-use crate::diagnostics::wording::did_you_mean;
-use crate::hir::make::{binary, convert, expr, int, is_unknown, literal, not, unknown};
+use crate::hir::make::{binary, convert, expr, int, is_unknown, unknown};
 use crate::hir::{BinaryOp, Builtin, Expr, ExprKind, Lookup, StackMode, Type};
-use crate::limits;
 use crate::source::span::Span;
 use crate::syntax::ast;
-use crate::types::is_kernel_name;
+use Check::Function;
 
-/// Registers that `reg` reads, by architecture.
-static REGISTERS_OF: &[(&str, &[&str])] = &[
-    (
-        "x86_64",
-        &[
-            "r15", "r14", "r13", "r12", "r11", "r10", "r9", "r8", "bp", "bx", "cx", "dx", "si", "di", "ax",
-            "ip", "pc", "sp", "cs", "ss", "flags",
-        ],
+pub(super) static ROWS: &[BuiltinSpec] = &[
+    calls(call(
+        Function(expanded),
+        (1, 1),
+        "alloc_base(address)",
+        "where the allocation begins that an address lies in, uint64; 0 if none is known",
+        "cuda:memcpy { @[alloc_base(args.dst)] = count() }",
+    )),
+    calls(call(
+        Function(expanded),
+        (1, 1),
+        "alloc_size(address)",
+        "bytes of the allocation that an address lies in, uint64; 0 if none is known",
+        "cuda:memcpy { @[alloc_size(args.dst)] = sum(args.bytes) }",
+    )),
+    calls(call(
+        Function(expanded),
+        (1, 1),
+        "alloc_site(address)",
+        "stack of the call that allocated what an address lies in, 16 frames",
+        "cuda:memcpy { @[alloc_site(args.src)] = sum(args.bytes) }",
+    )),
+    calls(call(
+        Function(|c, f| c.kernel_form(&f.args[1..], f.span)),
+        (1, 2),
+        "kernel_name(handle[, short|full|mangled])",
+        "name of a kernel, demangled as printed; conditions look at the mangled text; also of processes that were running before",
+        "cuda:launch { @[kernel_name(args.kernel)] = count() }",
+    )),
+    call(
+        Function(|c, f| c.byte_swap(&f.args[0], f.span)),
+        (1, 1),
+        "bswap(n)",
+        "the bytes of an integer in the other order, unsigned",
+        "BEGIN { printf(\"%x\\n\", bswap((uint32)0x12345678)) }",
     ),
-    (
-        "aarch64",
-        &[
-            "r0", "r1", "r2", "r3", "r4", "r5", "r6", "r7", "r8", "r9", "r10", "r11", "r12", "r13", "r14",
-            "r15", "r16", "r17", "r18", "r19", "r20", "r21", "r22", "r23", "r24", "r25", "r26", "r27", "r28",
-            "r29", "r30", "pc", "sp", "pstate",
-        ],
+    call(
+        Function(|c, f| c.lookup(Lookup::Error, &f.args[0], f.span)),
+        (1, 1),
+        "strerror(errno)",
+        "words for an error number, as printed",
+        "BEGIN { print(strerror(2)) }",
+    ),
+    call(
+        Function(|c, f| c.is_error(&f.args[0], f.span)),
+        (1, 1),
+        "is_error(result)",
+        "whether the result of a call is an error; `CUDA_ERROR_NOT_READY` and `cudaErrorNotReady` mean \"not yet\" and are no errors",
+        "uretprobe:libcuda:cu* / is_error(retval) / { @[func, retval] = count() }",
+    ),
+    call(
+        Function(|c, f| c.error_text(&f.args[0], f.span)),
+        (1, 1),
+        "error_text(result)",
+        "what the result of a call of driver or runtime means, as printed",
+        "uretprobe:libcuda:cu* / is_error(retval) / { printf(\"%s: %s: %s\\n\", func, retval, error_text(retval)) }",
+    ),
+    call(
+        Function(|c, f| c.lookup(Lookup::Signal, &f.args[0], f.span)),
+        (1, 1),
+        "signal_name(number)",
+        "words for a signal, as printed: `Killed`",
+        "BEGIN { print(signal_name(9)) }",
+    ),
+    call(
+        Function(|c, f| c.lookup(Lookup::Syscall, &f.args[0], f.span)),
+        (1, 1),
+        "syscall_name(number)",
+        "name of a system call of this architecture, as printed",
+        "BEGIN { print(syscall_name(0)) }",
+    ),
+    call(
+        Function(|c, f| c.user_name(f)),
+        (0, 1),
+        "username[(uid)]",
+        "login name of a user, as printed; without `uid` of whoever runs",
+        "uprobe:libcuda:cuInit { @[username(uid)] = count() }",
+    ),
+    call(
+        Function(|c, f| c.lookup(Lookup::CgroupPath, &f.args[0], f.span)),
+        (1, 1),
+        "cgroup_path(id)",
+        "path of a cgroup, found when it is printed",
+        "uprobe:libcuda:cuInit { @[cgroup_path(cgroup)] = count() }",
+    ),
+    call(
+        Function(|c, f| c.cgroup_id(&f.args[0], f.span)),
+        (1, 1),
+        "cgroupid(\"path\")",
+        "id of the cgroup at a path, found when the script is compiled, uint64",
+        "uprobe:libcuda:cuInit / cgroup == cgroupid(\"/sys/fs/cgroup\") / { @ = count() }",
+    ),
+    call(
+        Function(|c, f| c.strftime(f.args, f.span)),
+        (2, 2),
+        "strftime(\"format\", ns)",
+        "wall-clock time of a `nsecs` value; `%f` is microseconds",
+        "uprobe:libcuda:cuInit { printf(\"%s\\n\", strftime(\"%H:%M:%S.%f\", nsecs)) }",
+    ),
+    call(
+        Function(|c, f| c.lookup(Lookup::Size, &f.args[0], f.span)),
+        (1, 1),
+        "size_text(bytes)",
+        "bytes as people read them, as printed: `1.5 MiB`",
+        "uprobe:libcuda:cuMemAlloc { printf(\"%s\\n\", size_text(args.bytesize)) }",
+    ),
+    call(
+        Function(|c, f| c.lookup(Lookup::Time, &f.args[0], f.span)),
+        (1, 1),
+        "time_text(ns)",
+        "a length of time as people read it, as printed: `12.3 us`",
+        "uretprobe:libcuda:cuInit { printf(\"%s\\n\", time_text(duration)) }",
+    ),
+    call(
+        Function(|c, f| c.is_kind(f, |value| matches!(value.ty, Type::Pointer(_)))),
+        (1, 1),
+        "is_ptr(value)",
+        "whether a value is a pointer, known when the script is compiled, bool",
+        "BEGIN { print(is_ptr((char *)1)) }",
+    ),
+    call(
+        Function(|c, f| c.is_kind(f, |value| matches!(value.ty, Type::Str(_)))),
+        (1, 1),
+        "is_str(value)",
+        "whether a value is text, bool",
+        "BEGIN { print(is_str(comm)) }",
+    ),
+    call(
+        Function(|c, f| c.is_kind(f, |value| matches!(value.ty, Type::Array(..)))),
+        (1, 1),
+        "is_array(value)",
+        "whether a value is an array, bool",
+        "BEGIN { print(is_array((uint8[4])1)) }",
+    ),
+    call(
+        Function(|c, f| c.is_kind(f, |value| matches!(value.ty, Type::Int { .. }))),
+        (1, 1),
+        "is_integer(value)",
+        "whether a value is an integer, bool",
+        "BEGIN { print(is_integer(pid)) }",
+    ),
+    call(
+        Function(|c, f| c.is_kind(f, |value| matches!(value.ty, Type::Int { signed: false, .. }))),
+        (1, 1),
+        "is_unsigned_integer(value)",
+        "whether a value is an integer without sign, bool",
+        "BEGIN { print(is_unsigned_integer(pid)) }",
+    ),
+    call(
+        Function(|c, f| c.is_kind(f, |value| matches!(value.kind, ExprKind::Int(_) | ExprKind::Str(_)))),
+        (1, 1),
+        "is_literal(value)",
+        "whether a value is written out, a number or text, bool",
+        "BEGIN { print(is_literal(\"text\")) }",
+    ),
+    call(
+        Function(|c, f| c.is_kernel_error(&f.args[0], f.span)),
+        (1, 1),
+        "is_err(pointer)",
+        "whether a pointer of the kernel is an error number in disguise, bool",
+        "rawtracepoint:sched_switch / !is_err(args.prev) / { @ = count() }",
+    ),
+    call(
+        Function(|c, f| c.folded(&f.args[0], f.span)),
+        (1, 1),
+        "folded(stack)",
+        "the stack on one line, outermost first, for flame graphs: `main;work;cuInit`",
+        "uprobe:libcuda:cuMemAlloc { @[ustack] = sum(args.bytesize) } END { for ($s : @) { printf(\"%s %d\\n\", folded($s.0), $s.1) } clear(@) }",
     ),
 ];
-
-/// The registers of an architecture as Rust names it; none where it is not supported.
-pub fn registers(arch: &str) -> &'static [&'static str] {
-    REGISTERS_OF.iter().find(|(name, _)| *name == arch).map_or(&[], |(_, registers)| registers)
-}
 
 impl dyn Args + '_ {
     /// `username`, `username(uid)`
@@ -138,138 +284,6 @@ impl dyn Args + '_ {
         unknown(span)
     }
 
-    /// 0 if equal, else 1.
-    pub fn strncmp(&mut self, args: &[ast::Expr], span: Span) -> Expr {
-        let (lhs, rhs) = (self.string(&args[0]), self.string(&args[1]));
-        let limit = self.constant(&args[2], "the length of `strncmp`");
-        let (Some(lhs), Some(rhs), Some(limit)) = (lhs, rhs, limit) else { return unknown(span) };
-        let Some(limit) = u32::try_from(limit).ok().filter(|&n| n > 0) else {
-            self.error("E0222", args[2].span, "the length of `strncmp` is 1 at least");
-            return unknown(span);
-        };
-        let equal = match (&lhs.ty, &rhs.ty) {
-            (Type::Name(_), _) => self.name_prefix(&lhs, &rhs, limit, span),
-            (_, Type::Name(_)) => self.name_prefix(&rhs, &lhs, limit, span),
-            _ => {
-                let kind = ExprKind::StrEq { lhs: Box::new(lhs), rhs: Box::new(rhs), limit: Some(limit) };
-                expr(kind, Type::Bool, span)
-            }
-        };
-        if is_unknown(&equal) { equal } else { convert(not(equal, span), &Type::I64) }
-    }
-
-    fn name_prefix(&mut self, name: &Expr, other: &Expr, limit: u32, span: Span) -> Expr {
-        let ExprKind::Str(bytes) = &other.kind else { return self.name_against_value(span) };
-        let limit = limit as usize;
-        let cut = |text: &[u8]| text[..text.len().min(limit)].to_vec();
-        let (start, shown) = (cut(bytes), String::from_utf8_lossy(&cut(bytes)).into_owned());
-        let test = |candidate: &str| cut(candidate.as_bytes()) == start;
-        self.name_test(name, (&format!("that begins with `{shown}`"), other.span), test, span)
-    }
-
-    pub fn strcontains(&mut self, args: &[ast::Expr], span: Span) -> Expr {
-        let (haystack, needle) = (self.string(&args[0]), self.readable(&args[1], "strcontains"));
-        let (Some(haystack), Some(needle)) = (haystack, needle) else { return unknown(span) };
-        let ExprKind::Str(needle) = needle.kind else {
-            if let Type::Name(_) = haystack.ty {
-                return self.name_against_value(span);
-            }
-            let found = search(haystack, needle, span);
-            return binary(BinaryOp::Ge, found, int(0, Type::I64, span), Type::Bool, span);
-        };
-        if needle.is_empty() {
-            return int(1, Type::Bool, span);
-        }
-        if let Type::Name(_) = haystack.ty {
-            let text = String::from_utf8_lossy(&needle).into_owned();
-            return self.name_test(
-                &haystack,
-                (&format!("with `{text}` in it"), args[1].span),
-                |name| name.contains(&text),
-                span,
-            );
-        }
-        expr(ExprKind::StrContains { haystack: Box::new(haystack), needle }, Type::Bool, span)
-    }
-
-    /// A string or a name.
-    fn string(&mut self, e: &ast::Expr) -> Option<Expr> {
-        let value = self.expr(e);
-        match &value.ty {
-            Type::Void => None,
-            Type::Str(_) | Type::Name(_) => Some(value),
-            ty if is_kernel_name(ty) => Some(self.kernel_text(value)),
-            other => {
-                let message = format!("expected a string, found {}", self.types().show(other));
-                let is_pointer = matches!(other, Type::Pointer(_) | Type::Int { .. });
-                let error = self.error("E0210", e.span, message);
-                if is_pointer {
-                    error.help("read the text first: `str(p)`");
-                }
-                None
-            }
-        }
-    }
-
-    /// A string whose bytes can be looked at when the body runs; of names there are only ids then.
-    fn readable(&mut self, e: &ast::Expr, function: &str) -> Option<Expr> {
-        let value = self.string(e)?;
-        if let Type::Name(_) = value.ty {
-            let message = format!("`{function}` cannot look into {}", self.types().show(&value.ty));
-            self.error("E0210", e.span, message).help("use `==`, `strncmp` or `strcontains`");
-            return None;
-        }
-        Some(value)
-    }
-
-    pub fn strlen(&mut self, arg: &ast::Expr, span: Span) -> Expr {
-        match self.readable(arg, "strlen") {
-            Some(Expr { kind: ExprKind::Str(text), .. }) => int(text.len() as i64, Type::U64, span),
-            Some(text) => expr(ExprKind::Builtin(Builtin::StrLen, vec![text]), Type::U64, span),
-            None => unknown(span),
-        }
-    }
-
-    pub fn strstr(&mut self, args: &[ast::Expr], span: Span) -> Expr {
-        let (haystack, needle) = (self.readable(&args[0], "strstr"), self.readable(&args[1], "strstr"));
-        let (Some(haystack), Some(needle)) = (haystack, needle) else { return unknown(span) };
-        match &needle.kind {
-            ExprKind::Str(text) if text.is_empty() => int(0, Type::I64, span),
-            _ => search(haystack, needle, span),
-        }
-    }
-
-    /// Bytes that a string has room for, its NUL included.
-    pub fn strcap(&mut self, arg: &ast::Expr, span: Span) -> Expr {
-        match self.readable(arg, "strcap").map(|value| value.ty) {
-            Some(Type::Str(capacity)) => int(i64::from(capacity), Type::I64, span),
-            _ => unknown(span),
-        }
-    }
-
-    /// The result has room for both.
-    pub fn concat(&mut self, args: &[ast::Expr], span: Span) -> Expr {
-        let (lhs, rhs) = (self.readable(&args[0], "str_concat"), self.readable(&args[1], "str_concat"));
-        let (Some(lhs), Some(rhs)) = (lhs, rhs) else { return unknown(span) };
-        let (Type::Str(a), Type::Str(b)) = (&lhs.ty, &rhs.ty) else { return unknown(span) };
-        let capacity = a + b - 1;
-        if i64::from(capacity) > limits::STRING_BYTES {
-            let message =
-                format!("these strings take {capacity} bytes together, {} at most", limits::STRING_BYTES);
-            self.error("E0227", span, message).help("shorten them: `str(p, 64)`");
-            return unknown(span);
-        }
-        let kind = ExprKind::Builtin(Builtin::StrConcat, vec![lhs, rhs]);
-        expr(kind, Type::Str(capacity), span)
-    }
-
-    /// `tolower(text)`, `toupper(text)`
-    pub fn letters(&mut self, call: &Call, case: Builtin) -> Expr {
-        let Some(text) = self.readable(&call.args[0], call.name) else { return unknown(call.span) };
-        let ty = text.ty.clone();
-        call.value(ExprKind::Builtin(case, vec![text]), ty)
-    }
-
     pub fn byte_swap(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         let value = self.expr(arg);
         let bytes = match value.ty {
@@ -283,78 +297,6 @@ impl dyn Args + '_ {
         };
         let ty = Type::Int { bytes, signed: false };
         expr(ExprKind::Builtin(Builtin::ByteSwap, vec![convert(value, &ty)]), ty, span)
-    }
-
-    /// `buf(p, n)`, `buf(array)`
-    pub fn buf(&mut self, args: &[ast::Expr], span: Span) -> Expr {
-        let place = self.place(&args[0]);
-        let (base, size) = match &place.ty {
-            Type::Void => return unknown(span),
-            Type::Array(..) => {
-                let size = self.types().size(&place.ty);
-                if args.len() == 1
-                    && !matches!(
-                        place.kind,
-                        ExprKind::Load { .. } | ExprKind::ParamField { .. } | ExprKind::RetvalField { .. }
-                    )
-                {
-                    return expr(ExprKind::Cast(Box::new(place)), Type::Buf(size), span);
-                }
-                (self.address_of(place), Some(size))
-            }
-            Type::Str(_) => return self.buf_of_text(place, args, span),
-            Type::Pointer(_) | Type::Int { bytes: 8, .. } => (place, None),
-            other => {
-                let message = format!("`buf` takes an address, found {}", self.types().show(other));
-                self.error("E0210", args[0].span, message);
-                return unknown(span);
-            }
-        };
-        let len = match (args.get(1), size) {
-            (Some(arg), _) => convert(self.number(arg, "the length of `buf`"), &Type::U64),
-            (None, Some(size)) => int(i64::from(size), Type::U64, span),
-            (None, None) => {
-                let error = self.error("E0209", span, "`buf` of an address needs a length");
-                error.help("write `buf(pointer, length)`");
-                return unknown(span);
-            }
-        };
-        if is_unknown(&base) || is_unknown(&len) {
-            return unknown(span);
-        }
-        let most = self.scene().config.max_strlen;
-        let capacity = match len.kind {
-            ExprKind::Int(length) if (1..=i64::from(most)).contains(&length) => length as u32,
-            ExprKind::Int(length) => {
-                let message = format!("the length of `buf` is from 1 to {most}, found {length}");
-                let error = self.error("E0222", span, message);
-                if length > i64::from(most) {
-                    error.help(format!("raise the limit: `config = {{ max_strlen = {length} }}`"));
-                }
-                return unknown(span);
-            }
-            _ => most,
-        };
-        let base = Box::new(convert(base, &Type::U64));
-        expr(ExprKind::ReadBuf { base, len: Box::new(len) }, Type::Buf(capacity), span)
-    }
-
-    /// `buf("text", 4)`: as many of its bytes.
-    fn buf_of_text(&mut self, text: Expr, args: &[ast::Expr], span: Span) -> Expr {
-        let most = self.scene().config.max_strlen;
-        let length = match (args.get(1), &text.ty) {
-            (Some(arg), _) => literal(&self.number(arg, "the length of `buf`")),
-            (None, Type::Str(capacity)) => Some(i64::from(*capacity) - 1),
-            (None, _) => None,
-        };
-        match length.filter(|length| (1..=i64::from(most)).contains(length)) {
-            Some(length) => expr(ExprKind::Cast(Box::new(text)), Type::Buf(length as u32), span),
-            None => {
-                let message = format!("the length of a text's `buf` is a number from 1 to {most}");
-                self.error("E0222", span, message).help("write `buf(\"text\", 4)`");
-                unknown(span)
-            }
-        }
     }
 
     /// `strerror(n)` and its like.
@@ -404,37 +346,9 @@ impl dyn Args + '_ {
             }
         }
     }
-
-    pub fn usym(&mut self, arg: &ast::Expr, span: Span) -> Expr {
-        let address = self.number(arg, "the address of `usym`");
-        if is_unknown(&address) {
-            return unknown(span);
-        }
-        expr(ExprKind::Builtin(Builtin::Usym, vec![convert(address, &Type::U64)]), Type::Usym, span)
-    }
-
-    pub fn register(&mut self, arg: &ast::Expr, span: Span) -> Expr {
-        let Some(name) = self.text(arg, "the name of a register") else { return unknown(span) };
-        let name = String::from_utf8_lossy(&name).into_owned();
-        let known = registers(std::env::consts::ARCH);
-        if !known.contains(&name.as_str()) {
-            let near = did_you_mean(&self.diags().similar(&name, known.iter().copied()));
-            let error = self.error("E0210", arg.span, format!("no register `{name}`"));
-            error.note(format!("registers are {}", known.join(" ")));
-            error.help.extend(near);
-            return unknown(span);
-        }
-        expr(ExprKind::Reg(name), Type::U64, span)
-    }
 }
 
 /// Checks what the stage before has replaced where it is right; the others have their messages.
 pub(crate) fn expanded(_: &mut dyn Args, call: &Call<'_>) -> Expr {
     unknown(call.span)
-}
-
-/// Where a text that is known when the body runs begins in another.
-fn search(haystack: Expr, needle: Expr, span: Span) -> Expr {
-    let kind = ExprKind::Builtin(Builtin::StrSearch, vec![haystack, needle]);
-    expr(kind, Type::I64, span)
 }

@@ -1,13 +1,17 @@
 //! Variables with a value in every probe, or of the call that was hit: `comm(process)`, `curtask`, `retval`.
 
 use crate::builtins::Call;
-use crate::builtins::args::Args;
+use crate::builtins::args::{Args, Core};
+use crate::builtins::probe_context::Where;
+use crate::builtins::row::{BuiltinSpec, callable, variable};
 use crate::diagnostics::wording::did_you_mean;
 use crate::expand::template::expression;
 use crate::hir::make::{address, binary, convert, expr, int, is_unknown, unknown, with_names};
 use crate::hir::{Around, BinaryOp, Builtin, Expr, ExprKind, Lookup, NameKind, Type};
 use crate::source::span::Span;
 use crate::syntax::ast;
+use crate::types::U8;
+use Where::{Anywhere, Calls, Returns, Running};
 use std::sync::Arc;
 
 /// What a word makes of a variable.
@@ -34,6 +38,339 @@ static MODES: &[(&str, &str, Mode)] = &[
     ("nsecs", "monotonic", Mode::Other(Builtin::Monotonic, Type::U64)),
     ("nsecs", "tai", Mode::Other(Builtin::Tai, Type::U64)),
     ("nsecs", "sw_tai", Mode::Other(Builtin::Tai, Type::U64)),
+];
+
+pub(super) static ROWS: &[BuiltinSpec] = &[
+    callable(
+        variable(
+            |c, f| c.value_or_mode(f, Builtin::Pid, Type::U32),
+            "pid",
+            "process id, uint32, in the tracer's pid namespace or the initial one",
+            Anywhere,
+            "uprobe:libcuda:cuInit { @[pid] = count() }",
+        ),
+        1,
+        "pid[(curr_ns|init)]",
+    ),
+    callable(
+        variable(
+            |c, f| c.value_or_mode(f, Builtin::Tid, Type::U32),
+            "tid",
+            "thread id, uint32, in the tracer's pid namespace or the initial one",
+            Anywhere,
+            "uprobe:libcuda:cuInit { @[tid] = count() }",
+        ),
+        1,
+        "tid[(curr_ns|init)]",
+    ),
+    variable(
+        |_, f| f.variable(Builtin::Uid, Type::U32),
+        "uid",
+        "user id, uint32",
+        Anywhere,
+        "uprobe:libcuda:cuInit { @[uid] = count() }",
+    ),
+    variable(
+        |_, f| f.variable(Builtin::Gid, Type::U32),
+        "gid",
+        "group id, uint32",
+        Anywhere,
+        "uprobe:libcuda:cuInit { @[gid] = count() }",
+    ),
+    callable(
+        variable(
+            |c, f| c.comm(f),
+            "comm",
+            "name of the thread, string; `comm(process)`: of the process, its main thread's (without BTF the thread's); `comm(program)`: the file name of the process's program, which is not cut at 15 bytes (without BTF `comm(process)`); `comm(pid)`: of another process, when it is printed",
+            Anywhere,
+            "uprobe:libcuda:cuInit { @[comm] = count() }",
+        ),
+        1,
+        "comm[(thread|process|program|pid)]",
+    ),
+    variable(
+        |_, f| f.variable(Builtin::Cpu, Type::U32),
+        "cpu",
+        "number of the CPU, uint32",
+        Anywhere,
+        "profile:hz:99 { @[cpu] = count() }",
+    ),
+    variable(
+        |_, f| f.variable(Builtin::Cpus, Type::U64),
+        "ncpus",
+        "number of CPUs, uint64",
+        Anywhere,
+        "BEGIN { printf(\"%d CPUs\\n\", ncpus) }",
+    ),
+    variable(
+        |_, f| f.variable(Builtin::NumaNode, Type::U32),
+        "numaid",
+        "number of the NUMA node, uint32",
+        Anywhere,
+        "profile:hz:99 { @[numaid] = count() }",
+    ),
+    variable(
+        |_, f| f.variable(Builtin::Jiffies, Type::U64),
+        "jiffies",
+        "the kernel's ticks, uint64",
+        Anywhere,
+        "interval:s:1 { print(jiffies) }",
+    ),
+    variable(
+        |_, f| f.variable(Builtin::UserMode, U8),
+        "usermode",
+        "1 if the probe interrupted user space, else 0, uint8",
+        Running,
+        "profile:hz:99 { @[usermode] = count() }",
+    ),
+    variable(
+        |_, f| f.variable(Builtin::ChildPid, Type::U32),
+        "cpid",
+        "process that was started by `--` or `-c`, uint32; 0 if there is none",
+        Anywhere,
+        "uprobe:libcuda:cuInit / pid == cpid / { @ = count() }",
+    ),
+    variable(
+        |c, f| c.has_child(f),
+        "has_cpid",
+        "whether a process was started by `--` or `-c`, bool",
+        Anywhere,
+        "BEGIN { if (has_cpid) { printf(\"tracing %d\\n\", cpid) } }",
+    ),
+    callable(
+        variable(
+            |c, f| c.value_or_mode(f, Builtin::Nsecs, Type::U64),
+            "nsecs",
+            "time, ns, uint64: since boot, without the time spent suspended (monotonic), or as TAI",
+            Anywhere,
+            "uprobe:libcuda:cuInit { @start[tid] = nsecs }",
+        ),
+        1,
+        "nsecs[(boot|monotonic|tai|sw_tai)]",
+    ),
+    variable(
+        |_, f| f.variable(Builtin::Elapsed, Type::U64),
+        "elapsed",
+        "time since the command was started or the probes were attached, until its end, without the times for which the command was held (at new libraries, while unwind tables are read), ns, uint64",
+        Anywhere,
+        "interval:s:1 { print(elapsed) }",
+    ),
+    variable(
+        |_, f| f.value(ExprKind::Name(NameKind::Func), Type::Name(NameKind::Func)),
+        "func",
+        "symbol that was called",
+        Calls,
+        "uprobe:libcuda:cuMem* { @[func] = count() }",
+    ),
+    variable(
+        |_, f| f.value(ExprKind::Name(NameKind::Api), Type::Name(NameKind::Api)),
+        "api",
+        "name of the symbol's family: `cuMemAlloc` for `cuMemAlloc_v2`",
+        Calls,
+        "uprobe:libcuda:cuMem* { @[api] = count() }",
+    ),
+    variable(
+        |c, f| c.probe_name(f.span),
+        "probe",
+        "name of the attach point",
+        Anywhere,
+        "uprobe:libcuda:cuMem* { @[probe] = count() }",
+    ),
+    variable(
+        |c, f| c.probe_type(f.span),
+        "probetype",
+        "kind of the probe: `uprobe`, `interval`; `special` in `BEGIN` and `END`",
+        Anywhere,
+        "uprobe:libcuda:cuInit, uretprobe:libcuda:cuInit { @[probetype] = count() }",
+    ),
+    variable(
+        |c, f| c.core(Core::Arg, f),
+        "argN",
+        "N-th integer argument from 0, as int64 whatever its type",
+        Calls,
+        "uprobe:libcuda:cuMemAlloc { @ = sum(arg1) }",
+    ),
+    variable(
+        |c, f| c.core(Core::Args, f),
+        "args",
+        "arguments by name and type, as they were at entry; `args` alone is all of them",
+        Calls,
+        "uprobe:libcuda:cuMemAlloc { @ = sum(args.bytesize) }",
+    ),
+    variable(
+        |c, f| c.retval(f.span),
+        "retval",
+        "result, of the function's type; uint64 where that is not known",
+        Returns,
+        "uretprobe:libcuda:cuMem* { @[func, retval] = count() }",
+    ),
+    variable(
+        |_, f| f.value(ExprKind::Duration, Type::U64),
+        "duration",
+        "time from entry to return of this call, ns, uint64",
+        Returns,
+        "uretprobe:libcuda:cuMem* { @[func] = hist(duration) }",
+    ),
+    variable(
+        |_, f| f.value(ExprKind::Around(Around::Depth), Type::U64),
+        "call_depth",
+        "how many traced calls of this thread this one lies in, uint64; 0: in none",
+        Calls,
+        "uretprobe:libcudart:*, uretprobe:libcuda:* { @[func, call_depth] = count() }",
+    ),
+    variable(
+        |c, f| c.outermost(f),
+        "outermost",
+        "no traced call of this thread lies around this one, bool",
+        Calls,
+        "uretprobe:libcudart:*, uretprobe:libcuda:* / outermost / { @ns[func] = sum(duration) }",
+    ),
+    variable(
+        |c, f| c.parent_func(f.span),
+        "parent_func",
+        "symbol of the traced call that this one lies in; empty if there is none",
+        Calls,
+        "uretprobe:libcudart:*, uretprobe:libcuda:* { @[parent_func, func] = count() }",
+    ),
+    variable(
+        |c, f| c.unknown_device(f.name, f.span),
+        "context",
+        "handle of the thread's current context, uint64; 0 if unknown or none",
+        Calls,
+        "cuda:alloc { @bytes[pid, context] = sum(args.bytes) }",
+    ),
+    variable(
+        |c, f| c.unknown_device(f.name, f.span),
+        "device",
+        "device of the thread's current context, as CUDA numbers it in this process, int64; -1 if unknown",
+        Calls,
+        "cuda:launch { @launches[device] = count() }",
+    ),
+    variable(
+        |c, f| c.unknown_device(f.name, f.span),
+        "chosen_device",
+        "the same, from the calls alone that choose a device: of a process that was running before it is unknown until it chooses",
+        Calls,
+        "cuda:launch { @launches[chosen_device] = count() }",
+    ),
+    variable(
+        |c, f| c.unknown_device(f.name, f.span),
+        "device_name",
+        "what that device calls itself, string; `?` if the program never asked",
+        Calls,
+        "cuda:alloc { @bytes[device, device_name] = sum(args.bytes) }",
+    ),
+    variable(
+        |c, f| c.unknown_device(f.name, f.span),
+        "device_uuid",
+        "its UUID, printed as `GPU-...`; `?` if the program never asked",
+        Calls,
+        "cuda:launch { @launches[device_uuid] = count() }",
+    ),
+    variable(
+        |c, f| c.unknown_device(f.name, f.span),
+        "device_pci",
+        "its address on the PCI bus, printed as `0000:1b:00.0`; `?` if the program never asked",
+        Calls,
+        "cuda:launch { @launches[device_pci] = count() }",
+    ),
+    variable(
+        |_, f| f.variable(Builtin::Rand, Type::U32),
+        "rand",
+        "random number, uint32",
+        Anywhere,
+        "uprobe:libcuda:cu* / rand % 100 == 0 / { @ = count() }",
+    ),
+    variable(
+        |_, f| f.variable(Builtin::Cgroup, Type::U64),
+        "cgroup",
+        "id of the cgroup (version 2), uint64",
+        Anywhere,
+        "uprobe:libcuda:cuInit { @[cgroup] = count() }",
+    ),
+    callable(
+        variable(
+            |c, f| c.parent_or_of(f),
+            "ppid",
+            "id of the process that started this one, or the one of a task, uint32, in the initial pid namespace",
+            Anywhere,
+            "uprobe:libcuda:cuInit { printf(\"%d is a child of %d\\n\", pid, ppid) }",
+        ),
+        1,
+        "ppid[(task)]",
+    ),
+    callable(
+        variable(
+            |c, f| c.parent_or_of(f),
+            "pcomm",
+            "name of the process that started this one, or the one of a task, string",
+            Anywhere,
+            "uprobe:libcuda:cuInit { @[pcomm, comm] = count() }",
+        ),
+        1,
+        "pcomm[(task)]",
+    ),
+    variable(
+        |c, f| c.ident("pid", f.span),
+        "leader_tid",
+        "id of the process's main thread, which is that of the process, uint32",
+        Anywhere,
+        "uprobe:libcuda:cuInit { @[leader_tid] = count() }",
+    ),
+    variable(
+        |c, f| c.process_comm(f.span),
+        "leader_comm",
+        "name of the process's main thread, string: `comm(process)`",
+        Anywhere,
+        "uprobe:libcuda:cuInit { @[leader_comm] = count() }",
+    ),
+    variable(
+        |c, f| c.this_task(f.span),
+        "curtask",
+        "the kernel's `task_struct` of this thread, whose members BTF tells; without BTF its address, uint64",
+        Anywhere,
+        "profile:hz:99 { @[curtask] = count() }",
+    ),
+    variable(
+        |c, f| c.context_address(f),
+        "ctx",
+        "address of what the kernel hands to the program that runs the body: the registers in a `uprobe`",
+        Anywhere,
+        "uprobe:libcuda:cuInit { printf(\"%p\\n\", ctx) }",
+    ),
+    callable(
+        variable(
+            |c, f| c.bare_config(f),
+            "config",
+            "the script's settings, by name: `config().max_strlen`",
+            Anywhere,
+            "BEGIN { print(config().max_strlen) }",
+        ),
+        0,
+        "config().SETTING",
+    ),
+    callable(
+        variable(
+            |c, f| c.core(Core::Stack, f),
+            "ustack",
+            "stack in user space; modes bpftrace, perf, raw, folded, build_id",
+            Anywhere,
+            "uprobe:libcuda:cuMemAlloc { @[ustack(perf, 5)] = count() }",
+        ),
+        2,
+        "ustack[([mode, ][frames])]",
+    ),
+    callable(
+        variable(
+            |c, f| c.core(Core::Stack, f),
+            "kstack",
+            "stack in the kernel; modes bpftrace, perf, raw, folded",
+            Anywhere,
+            "profile:hz:99 { @[kstack] = count() }",
+        ),
+        2,
+        "kstack[([mode, ][frames])]",
+    ),
 ];
 
 impl dyn Args + '_ {

@@ -2,8 +2,8 @@
 
 use crate::builtins::Call;
 use crate::builtins::args::Args;
+use crate::builtins::row::{BuiltinSpec, Check};
 use crate::builtins::table;
-use crate::builtins::table::{Builtin, Check};
 use crate::check::Checker;
 use crate::diagnostics::wording::did_you_mean;
 use crate::hir::make::{convert, unknown};
@@ -38,7 +38,12 @@ impl Checker<'_> {
     }
 
     /// The row of a call if it is right: known, with as many arguments as it takes, in a probe where it has a meaning.
-    pub fn builtin_call(&mut self, name: &Name, args: &[ast::Expr], span: Span) -> Option<&'static Builtin> {
+    pub fn builtin_call(
+        &mut self,
+        name: &Name,
+        args: &[ast::Expr],
+        span: Span,
+    ) -> Option<&'static BuiltinSpec> {
         let Some(builtin) = table::find(&name.node) else {
             self.unknown_function(name);
             return None;
@@ -56,7 +61,7 @@ impl Checker<'_> {
         self.allowed(builtin, &name.node, span).then_some(builtin)
     }
 
-    fn wrong_count(&mut self, builtin: &Builtin, found: usize, span: Span) {
+    fn wrong_count(&mut self, builtin: &BuiltinSpec, found: usize, span: Span) {
         let (least, most) = builtin.arity;
         let expected = match (least, most) {
             (0, 0) => "no argument".to_string(),
@@ -80,7 +85,7 @@ impl Checker<'_> {
             self.error("E0223", name.span, format!("`{text}` is not supported")).help(*way_out);
             return;
         }
-        let near = self.diags.similar(text, table::BUILTINS.iter().map(|b| b.name));
+        let near = self.diags.similar(text, table::all().map(|b| b.name));
         let error = self.error("E0208", name.span, format!("unknown function `{text}`"));
         match table::elsewhere(text) {
             Some(here) => error.help.push(here.into()),

@@ -28,8 +28,8 @@ mod tracked;
 mod type_names;
 pub(crate) mod variables;
 
+pub use crate::builtins::address::registers;
 use crate::builtins::args::Args;
-pub use crate::builtins::values::registers;
 use crate::check::passes::{dead_clauses, unique_spans};
 
 use rustc_hash::{FxHashMap, FxHashSet};

@@ -2,8 +2,8 @@
 
 use crate::builtins::Call;
 use crate::builtins::args::Args;
+use crate::builtins::row::{Check, Kind};
 use crate::builtins::table;
-use crate::builtins::table::{Check, Kind};
 use crate::check::Checker;
 use crate::check::slots::Slot;
 use crate::hir::const_eval::truth;

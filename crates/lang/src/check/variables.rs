@@ -4,7 +4,7 @@ use crate::builtins::Call;
 use crate::builtins::args::Args;
 use crate::builtins::probe_context::At;
 use crate::builtins::probe_context::Where;
-use crate::builtins::table::{Builtin, Check};
+use crate::builtins::row::{BuiltinSpec, Check};
 use crate::builtins::{constants, posix, table};
 use crate::check::Checker;
 use crate::check::config::{STACK_MODES, stack_mode};
@@ -105,7 +105,7 @@ impl<'a> Checker<'a> {
             self.error("E0223", span, format!("`{name}` is not supported")).help(*way_out);
             return unknown(span);
         }
-        let builtins = table::BUILTINS.iter().map(|b| b.name);
+        let builtins = table::all().map(|b| b.name);
         let constants =
             cuda::constants().map(|(name, ..)| name).chain(cuda::macro_constants().map(|(name, _)| name));
         let own = self.defines.keys().map(String::as_str).chain(self.types.constant_names());
@@ -144,7 +144,7 @@ impl<'a> Checker<'a> {
         self.diags.similar(name, params.iter().map(|param| param.name.as_str())).into_iter().next()
     }
 
-    fn builtin_variable(&mut self, builtin: &'static Builtin, name: &str, span: Span) -> Expr {
+    fn builtin_variable(&mut self, builtin: &'static BuiltinSpec, name: &str, span: Span) -> Expr {
         let call = Call { name, args: &[], span };
         let check = match builtin.check {
             Check::Function(check) if builtin.arity.0 == 0 => return check(self, &call),
@@ -175,7 +175,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Reports a built-in that has no meaning in this probe.
-    pub fn allowed(&mut self, builtin: &Builtin, name: &str, span: Span) -> bool {
+    pub fn allowed(&mut self, builtin: &BuiltinSpec, name: &str, span: Span) -> bool {
         if self.context.at.allows(builtin.allowed) {
             return true;
         }
