@@ -19,6 +19,7 @@ pub mod errors;
 pub mod family;
 pub mod library;
 pub mod operations;
+pub mod prelude;
 pub mod types;
 
 pub use api::{Direction, Param, Signature, signature, signatures};

@@ -47,10 +47,15 @@ pub const KERNEL_PLACES: &str = "__kernel_places";
 /// Map from the number of a device to its UUID, 16 bytes.
 pub const DEVICE_UUIDS: &str = "__device_uuids";
 
+/// Whether a map of this name was added by the compiler.
+pub fn is_hidden(name: &str) -> bool {
+    HIDDEN.iter().any(|start| name.starts_with(start))
+}
+
 impl Map {
     /// Whether the compiler added the map, so that it is not shown.
     pub fn is_hidden(&self) -> bool {
-        HIDDEN.iter().any(|start| self.name.starts_with(start))
+        is_hidden(&self.name)
     }
 }
 

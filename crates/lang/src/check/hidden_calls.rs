@@ -2,11 +2,26 @@
 
 use crate::builtins::args::Args;
 use crate::check::Checker;
-use crate::expand::{devices, kernel_names};
 use crate::hir::make::{convert, expr, is_unknown, unknown};
-use crate::hir::{Builtin, Expr, ExprKind, Type};
+use crate::hir::{Builtin, Expr, ExprKind, Lookup, Type};
 use crate::source::span::Span;
 use crate::syntax::ast;
+use wire::map::KERNEL_TEXTS;
+
+/// Functions that print a number as a name.
+static LOOKUPS: [(&str, Lookup); 5] = [
+    ("@kernel_short", Lookup::Kernel),
+    ("@kernel_full", Lookup::KernelFull),
+    ("@kernel_mangled", Lookup::KernelMangled),
+    ("@device_uuid", Lookup::DeviceUuid),
+    ("@device_pci", Lookup::DevicePci),
+];
+
+/// Bytes of the stored name of a GPU kernel, the NUL included.
+const NAME_BYTES: u32 = 2048;
+
+/// Bytes of such a name that conditions compare.
+const COMPARED_BYTES: u32 = 256;
 
 impl Checker<'_> {
     /// What forms put in, for which no script has a name.
@@ -15,14 +30,14 @@ impl Checker<'_> {
         if is_unknown(&value) {
             return unknown(span);
         }
-        match kernel_names::FORMS.iter().chain(devices::SHOWN).find(|(_, function, _)| *function == name) {
-            Some((.., lookup)) => {
+        match LOOKUPS.iter().find(|(function, _)| *function == name) {
+            Some((_, lookup)) => {
                 let id = Box::new(convert(value, &Type::I64));
                 expr(ExprKind::Lookup(id), Type::Lookup(*lookup), span)
             }
-            None if name == kernel_names::TEXT => {
+            None if name == "@kernel_text" => {
                 let base = Box::new(convert(value, &Type::U64));
-                expr(ExprKind::ReadStr { base, limit: None }, Type::Str(kernel_names::BYTES), span)
+                expr(ExprKind::ReadStr { base, limit: None }, Type::Str(NAME_BYTES), span)
             }
             None => expr(ExprKind::Builtin(Builtin::StrHash, vec![value]), Type::U64, span),
         }
@@ -31,13 +46,13 @@ impl Checker<'_> {
     /// The text of a kernel's name, as the driver knows it and as far as conditions look at it.
     pub fn kernel_text(&mut self, name: Expr) -> Expr {
         let span = name.span;
-        let map = self.map_id(kernel_names::TEXTS, span);
+        let map = self.map_id(KERNEL_TEXTS, span);
         if !self.maps[map.0 as usize].is_known(&self.types) {
             return unknown(span);
         }
         let id = expr(ExprKind::Cast(Box::new(name)), Type::U64, span);
         let kind = ExprKind::MapGet { map, key: vec![id] };
-        let whole = expr(kind, Type::Str(kernel_names::BYTES), span);
-        expr(ExprKind::Cast(Box::new(whole)), Type::Str(kernel_names::COMPARED), span)
+        let whole = expr(kind, Type::Str(NAME_BYTES), span);
+        expr(ExprKind::Cast(Box::new(whole)), Type::Str(COMPARED_BYTES), span)
     }
 }

@@ -14,6 +14,7 @@ use std::collections::HashMap;
 
 use crate::diagnostics::Diagnostics;
 use crate::diagnostics::wording::listed;
+use crate::expand::template::At;
 use crate::limits::MAX_DEPTH;
 use crate::source::span::Span;
 use crate::syntax::FindBuiltin;
@@ -34,7 +35,8 @@ const MOST_NODES: usize = 1_000_000;
 /// Replaces all calls of macros, and takes the macros out.
 pub(crate) fn expand(script: &mut Script, builtins: FindBuiltin, diags: &mut Diagnostics) {
     let macros = definitions(script, diags);
-    let mut expander = Expander { macros: &macros, builtins, active: Vec::new(), count: 0, nodes: 0, diags };
+    let mut expander =
+        Expander { macros: &macros, builtins, prelude: None, active: Vec::new(), count: 0, nodes: 0, diags };
     visit::script(script, &mut expander);
     visit::script(script, &mut Valueless { diags });
 }
@@ -44,9 +46,10 @@ pub fn written(name: &str) -> &str {
     name.split('@').next().unwrap_or(name)
 }
 
-type Macros = HashMap<String, Vec<Macro>>;
+pub(crate) type Macros = HashMap<String, Vec<Macro>>;
 
-fn definitions(script: &mut Script, diags: &mut Diagnostics) -> Macros {
+/// Takes the macros out of a script.
+pub(crate) fn definitions(script: &mut Script, diags: &mut Diagnostics) -> Macros {
     let mut macros = Macros::new();
     let (defs, items) =
         std::mem::take(&mut script.items).into_iter().partition(|i| matches!(i, Item::Macro(_)));
@@ -77,9 +80,12 @@ fn signature(def: &Macro) -> String {
     format!("{}({})", def.name.node, params.join(", "))
 }
 
-struct Expander<'m, 'd> {
+/// Expands calls of macros.
+pub(crate) struct Expander<'m, 'd> {
     macros: &'m Macros,
     builtins: FindBuiltin,
+    /// The name of the prelude that has the macros. They may use all maps and have no limits.
+    prelude: Option<&'static str>,
     /// Macros that are being expanded.
     active: Vec<&'m str>,
     count: u32,
@@ -115,9 +121,19 @@ impl Visit for Expander<'_, '_> {
     }
 }
 
-impl<'m> Expander<'m, '_> {
+impl<'m, 'd> Expander<'m, 'd> {
+    /// An expander for the macros of a prelude.
+    pub(crate) fn of_prelude(
+        macros: &'m Macros,
+        name: &'static str,
+        diags: &'d mut Diagnostics,
+    ) -> Expander<'m, 'd> {
+        let any: FindBuiltin = |_| Some((0, usize::MAX));
+        Expander { macros, builtins: any, prelude: Some(name), active: Vec::new(), count: 0, nodes: 0, diags }
+    }
+
     /// What a call becomes; `None` if it is none of a macro.
-    fn call(&mut self, name: &str, args: &[Expr], span: Span) -> Option<ExprKind> {
+    pub(crate) fn call(&mut self, name: &str, args: &[Expr], span: Span) -> Option<ExprKind> {
         let macros = self.macros;
         let (name, candidates) = macros.get_key_value(name)?;
         // A macro that asks for a variable or map goes before one that takes any expression.
@@ -139,7 +155,7 @@ impl<'m> Expander<'m, '_> {
             return Some(hole());
         }
         self.count += 1;
-        if self.count > MOST_EXPANSIONS || self.active.len() > MAX_DEPTH / 4 {
+        if self.prelude.is_none() && (self.count > MOST_EXPANSIONS || self.active.len() > MAX_DEPTH / 4) {
             return Some(self.too_much(span));
         }
         self.active.push(name);
@@ -167,12 +183,17 @@ impl<'m> Expander<'m, '_> {
         let (mut body, mut value) = (def.body.clone(), def.value.clone());
         body.span = span;
         let sizes = args.iter().map(|arg| Measure::of(arg).nodes).collect();
-        let room = MOST_NODES.checked_sub(self.nodes);
+        let room = if self.prelude.is_some() { Some(usize::MAX) } else { MOST_NODES.checked_sub(self.nodes) };
         let mut all = |visit: &mut dyn Visit| {
             visit::block(&mut body, visit);
             value.iter_mut().for_each(|e| visit::expr(e, visit));
         };
-        let mut put_in = PutIn { def, args, sizes, room, number: self.count, diags: self.diags };
+        if self.prelude.is_some() {
+            all(&mut At(span));
+        }
+        let suffix = format!("{}{}", self.prelude.unwrap_or_default(), self.count);
+        let mut put_in =
+            PutIn { def, args, sizes, room, prelude: self.prelude.is_some(), suffix, diags: self.diags };
         all(&mut put_in);
         put_in.room?;
         all(self);
@@ -180,7 +201,8 @@ impl<'m> Expander<'m, '_> {
         look::block(&body, &mut measure);
         value.iter().for_each(|e| look::expr(e, &mut measure));
         self.nodes += measure.nodes;
-        (measure.levels < MAX_DEPTH).then(|| ExprKind::Block { body, value: value.map(Box::new) })
+        (measure.levels < MAX_DEPTH || self.prelude.is_some())
+            .then(|| ExprKind::Block { body, value: value.map(Box::new) })
     }
 }
 
@@ -207,8 +229,10 @@ struct PutIn<'a, 'd> {
     sizes: Vec<usize>,
     /// How much may still be put in; `None` once that was not enough.
     room: Option<usize>,
-    /// Number of the expansion: keeps its variables apart from those of other expansions.
-    number: u32,
+    /// The macro may use all maps.
+    prelude: bool,
+    /// Distinguishes the variables of this expansion from those of others.
+    suffix: String,
     diags: &'d mut Diagnostics,
 }
 
@@ -227,7 +251,7 @@ impl PutIn<'_, '_> {
         let of_caller = self.argument(|param| matches!(param, MacroParam::Var(known) if known.node == name));
         match of_caller {
             Some(ExprKind::Var(name)) => name.clone(),
-            _ => format!("{name}@{}", self.number),
+            _ => format!("{name}@{}", self.suffix),
         }
     }
 
@@ -235,6 +259,9 @@ impl PutIn<'_, '_> {
         let given = self.argument(|param| matches!(param, MacroParam::Map(known) if known.node == name));
         if let Some(ExprKind::Map { name, .. }) = given {
             return name.clone();
+        }
+        if self.prelude {
+            return name.to_owned();
         }
         let (user, signature) = (&self.def.name.node, signature(self.def));
         let message = format!("macro `{user}` uses the map `@{name}`, which is not handed over");
@@ -252,6 +279,9 @@ impl Visit for PutIn<'_, '_> {
                     |param: &MacroParam| matches!(param, MacroParam::Expr(known) if known.node == *name);
                 if let Some(at) = self.def.params.iter().position(is_given) {
                     e.kind = self.copy(at);
+                    if self.prelude {
+                        e.span = self.args[at].span;
+                    }
                 }
             }
             ExprKind::Var(name) => *name = self.renamed(name),

@@ -6,7 +6,6 @@
 //!
 //! Runs on expanded scripts. Maps of expansions are shared: names of kernels are the same for all scripts.
 
-use crate::expand::{allocations, devices, kernel_names};
 use crate::syntax::ast::{Expr, ExprKind, Item, Name, Script};
 use crate::syntax::visit::change::{self as visit, Visit};
 
@@ -29,7 +28,7 @@ struct Scoped<'s> {
 
 impl Scoped<'_> {
     fn rename(&self, name: &mut String) {
-        if [kernel_names::MAPS, allocations::MAPS, devices::MAPS].iter().any(|maps| name.starts_with(maps)) {
+        if wire::map::is_hidden(name) {
             return;
         }
         *name = if name.is_empty() { self.scope.to_owned() } else { format!("{}.{name}", self.scope) };

@@ -8,17 +8,15 @@
 //!
 //! Works on the syntax tree alone: types and attach points are not known yet. Expanded nodes keep the spans of the source.
 
-pub mod allocations;
 mod const_eval;
-pub mod devices;
 mod durations;
 pub mod import;
-pub mod kernel_names;
 pub mod key_labels;
 pub mod macros;
 pub mod map_prefix;
 pub mod operations;
 pub mod options;
+mod prelude;
 mod shared_stacks;
 pub mod template;
 
@@ -28,7 +26,7 @@ use crate::syntax::ast::{Expr, ExprKind, Script};
 use crate::syntax::visit::{Preorder, look};
 use options::OptionValue;
 
-/// Expands all forms of a script; `given` are the options behind it on the command line.
+/// Expands all forms of a script; `given` are its options on the command line.
 pub fn expand(
     mut script: Script,
     given: &[OptionValue],
@@ -38,10 +36,10 @@ pub fn expand(
     macros::expand(&mut script, builtins, diags);
     options::expand(&mut script, given, diags);
     script.labels = key_labels::find(&script);
-    allocations::expand(&mut script);
+    prelude::allocations(&mut script);
     operations::expand(&mut script, diags);
-    kernel_names::expand(&mut script);
-    devices::expand(&mut script);
+    prelude::kernel_names(&mut script);
+    prelude::devices(&mut script);
     shared_stacks::measure(&mut script);
     shared_stacks::share(&mut script);
     script

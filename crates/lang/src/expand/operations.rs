@@ -279,7 +279,7 @@ impl PutIn<'_> {
         visit::expr(&mut value, &mut At(span));
         self.count += 1;
         if self.variant.value(arg).contains('$') {
-            visit::expr(&mut value, &mut Own { given: None, suffix: format!("arg{}", self.count) });
+            visit::expr(&mut value, &mut Own { suffix: format!("arg{}", self.count) });
         }
         value
     }
