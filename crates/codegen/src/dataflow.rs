@@ -1,5 +1,4 @@
-//! Bit sets of small numbers, and their liveness at each edge of a control flow graph. Used for registers of the IR,
-//! machine registers and stack slots.
+//! Bit sets, and liveness at each edge of a control flow graph: of registers of the IR, machine registers and stack slots.
 
 use smallvec::{SmallVec, smallvec};
 

@@ -1,5 +1,5 @@
-//! Checked program to relocatable BPF object and manifest. Pure: no I/O, no CUDA knowledge (`abi` knows the machine's
-//! calling convention, the checked program the types).
+//! Compiles a checked program to a relocatable BPF object and its manifest, without I/O and without facts of CUDA: `abi` has the
+//! calling convention of the machine, the checked program has the types.
 //!
 //! ```text
 //! hir::Program -> merge -> lower -> ir::Module -> opt -> bpf: select, regalloc, emit, link -> object (ELF, BTF, line info)

@@ -1,4 +1,4 @@
-//! What small IR becomes, to the instruction: the code that a careful person would write.
+//! The exact machine code of small IR functions.
 
 mod build;
 

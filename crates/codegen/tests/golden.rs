@@ -1,5 +1,5 @@
-//! Scripts and the IR that they become: `golden/ir` as lowered, `golden/opt` behind the optimiser. `BLESS=1` rewrites the
-//! expectations. As root every script is also loaded, for new kernels and old, optimised or not.
+//! IR of scripts: `golden/ir` as lowered, `golden/opt` after the optimiser. `BLESS=1` rewrites the files. As root every script is
+//! also loaded, for new and old kernels, with and without optimisation.
 
 use codegen::ir::{parse::parse, verify::verify};
 use codegen::{Options, Passes, Stage};

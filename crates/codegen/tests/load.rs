@@ -1,6 +1,6 @@
-//! Hand-written modules through libbpf and the kernel's verifier, and some through the kernel's machine.
+//! Loads hand-written modules with libbpf, and runs some of them.
 //!
-//! Without root they stop behind libbpf's opening of the object, and say so.
+//! Without root the tests only open the object with libbpf, and report that.
 
 mod build;
 

@@ -1,4 +1,4 @@
-//! The object as a foreign reader sees it: sections, symbols, relocations.
+//! Sections, symbols and relocations of an object, read by another library.
 
 mod build;
 

@@ -1,6 +1,6 @@
-//! The tables against what real libraries export, and against layouts that a C compiler gave.
+//! Compares the tables with the exports of real libraries, and with layouts from a C compiler.
 //!
-//! `*.functions` are the names of the functions that a release of the library exports, one a line.
+//! `*.functions` have the names of the functions that a release of the library exports, one per line.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
 //! Symbolization of code addresses: of processes, including ended ones, and of the kernel.
 //!
-//! A process's mappings are recorded when it is first seen, so that its addresses have names after its end. A file that our own path
-//! does not lead to (a container's, a deleted one) is kept open. Code outside of files has the symbols that its runtime wrote
+//! A process's mappings are recorded when it is first seen, so that its addresses have names after its end. A file that this process cannot
+//! open by its path (a container's, a deleted one) is kept open. Code outside of files has the symbols that its runtime wrote
 //! (`perf_map`).
 //!
 //! Not here: formatting a frame, collecting the addresses of a stack.

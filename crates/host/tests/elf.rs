@@ -1,4 +1,4 @@
-//! Files as compilers make them, and files as accidents make them.
+//! ELF files as compilers write them, and damaged ones.
 
 mod common;
 

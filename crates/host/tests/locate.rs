@@ -1,4 +1,4 @@
-//! Names to files: processes, disk, overrides, containers.
+//! Search of target files: in processes, on disk, by overrides, in containers.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Places of probes: in hand-assembled functions, and in what compilers make.
+//! Addresses of probes in hand-assembled and in compiled functions.
 
 mod common;
 

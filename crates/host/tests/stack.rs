@@ -1,4 +1,4 @@
-//! Names of addresses of living, gone and deleted things.
+//! Symbols of addresses of running processes, ended processes and deleted files.
 
 mod common;
 

@@ -1,11 +1,11 @@
-//! What an event costs on its way out: time from the bytes of the ring buffer to the bytes of each format.
+//! Time per event from the bytes of the ring buffer to the bytes of each format.
 //!
 //! ```text
 //! cargo bench -p report --bench exports
 //! ```
 //!
-//! The first two lines are the work of the thread that reads events, the others that of the thread of each export. The least of
-//! many runs is printed, since a busy machine only ever adds to it. Files, queues and compression are not in it.
+//! The first two lines are the work of the thread that reads events, the others that of the thread of each export. The minimum
+//! of many runs is printed. Files, queues and compression are not included.
 
 use report::export::chrome::Chrome;
 use report::export::folded::FoldedStacks;

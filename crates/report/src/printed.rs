@@ -1,4 +1,4 @@
-//! The output of one record, independent of the format: the only place that takes an event of the manifest apart.
+//! The output of one record, independent of the format. Only this file matches on the kinds of events.
 //!
 //! Not here: events that the reader carries out itself (`clear`, `print(@map)`, `cat`, …), which print nothing or another
 //! [`Output`](crate::Output).

@@ -1,7 +1,6 @@
-//! Whatever a record, a key or a cell holds, every format says something: nothing panics, and JSON stays JSON.
+//! All formats print arbitrary values of records, keys and cells without a panic, and JSON stays valid.
 //!
-//! Types are made at random and values are read from random bytes, as they would come from a program that went wrong. Ids in
-//! them lead nowhere, or into tables that are shorter.
+//! Types are random, and values are read from random bytes. Ids in them may be invalid.
 
 #[path = "../../wire/tests/common/mod.rs"]
 mod common;

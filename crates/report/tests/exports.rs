@@ -1,5 +1,5 @@
-//! One list of records through every format that shows them in time: what each says of a call is the same, calls nest, names that mean
-//! harm do none, and a recording that was cut off is read up to there.
+//! One list of records in all formats with times: they agree on each call, calls are nested, malicious names are escaped, and a
+//! truncated recording is read up to the truncation.
 
 mod protobuf;
 

@@ -1,4 +1,4 @@
-//! How many programs a clause of an operation becomes.
+//! Number of programs of a clause of an operation.
 
 use codegen::Options;
 use lang::Source;

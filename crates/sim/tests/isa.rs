@@ -1,4 +1,4 @@
-//! Our reading of the instruction set against that of `rbpf`, on random programs of arithmetic and forward jumps.
+//! Compares the BPF machine with `rbpf` on random programs of arithmetic and forward jumps.
 
 use sim::machine::{Hit, Insn, Machine, Object};
 use sim::rng::Rng;

@@ -1,4 +1,4 @@
-//! The machine itself, by programs written out by hand: what it computes, and what it stops at.
+//! Hand-written programs on the BPF machine: results and traps.
 
 use sim::machine::{Fault, Hit, Insn, Machine, MapDef, MapKind, Object, Trap};
 use sim::world::{Memory, Moment, Regs};

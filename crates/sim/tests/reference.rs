@@ -1,4 +1,4 @@
-//! The reference interpreter by itself: what scripts mean in worlds small enough to know by heart.
+//! Hand-written scripts and worlds in the reference interpreter.
 
 use lang::catalog::{Catalog, File, FileId};
 use lang::{Diagnostics, Source};

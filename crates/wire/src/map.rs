@@ -6,11 +6,11 @@
 //! plain, in a hash        the value
 //! plain, in an array      u64 set (0 or 1), then the value at 8
 //! count                   n
-//! sum                     n, total          (n tells a key that was never touched)
+//! sum                     n, total          (n is 0 if the key was never written)
 //! min, max                n, extreme
 //! avg, stats              n, total
 //! hist                    buckets, see hist_buckets; then the samples' sum, if it is kept
-//! lhist                   below min, buckets..., from max on; likewise
+//! lhist                   below min, buckets..., from max on; then the sum, if it is kept
 //! tseries                 intervals, each of SERIES_WORDS; that with the number n at n modulo their count
 //! ```
 

@@ -1,4 +1,4 @@
-//! Whatever bytes arrive, reading them gives values or an error, and never a panic.
+//! Decoding arbitrary bytes yields values or an error, never a panic.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! A manifest of another shape is a manifest of another version: a reader that is not told would misread it.
+//! A change of the manifest's shape requires a new version, because a reader of the old version would misread it.
 
 use serde_reflection::{ContainerFormat, Registry, Tracer, TracerConfig};
 use std::path::Path;

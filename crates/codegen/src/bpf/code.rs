@@ -23,8 +23,7 @@ pub enum AsmError {
         /// Span of the probe in the script.
         span: Span,
     },
-    /// A body with so many operations that no jump reaches over it. It is refused before register allocation,
-    /// which would take too long.
+    /// A body that is longer than the range of a jump. It is refused before register allocation, which would take too long.
     #[error(
         "this probe's code is too long: {operations} operations, and a jump reaches over {MAX_JUMP} instructions; split the body"
     )]

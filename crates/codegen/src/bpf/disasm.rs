@@ -1,4 +1,4 @@
-//! Instructions as text, as the kernel's verifier log and llvm-objdump write them: `r1 = *(u64 *)(r10 -8)`.
+//! Prints instructions in the form of the verifier's log and of llvm-objdump: `r1 = *(u64 *)(r10 -8)`.
 //!
 //! Jumps name their target by instruction number, so that a listing can be read without counting.
 

@@ -1,6 +1,6 @@
-//! Writes an allocated function as instructions, and fills in the distances of jumps.
+//! Encodes an allocated function as instructions, and fills in the distances of jumps.
 //!
-//! Not here: how the result becomes a file (`object`), and text (`disasm`).
+//! Not here: ELF (`object`), text (`disasm`).
 
 use super::code::{AsmError, Target};
 use super::helper::Helper;
@@ -110,7 +110,7 @@ impl<'a> Emitter<'a> {
     /// Emits `goto +0`, which the kernel removes after verification. At a jump target the verifier compares the
     /// states of the incoming paths, and follows only one of several equal states.
     ///
-    /// A search may leave its loop in any of a thousand rounds. A reservation in the ring buffer makes the states
+    /// A search may leave its loop in any of a thousand iterations. A reservation in the ring buffer makes the states
     /// of these paths different for verifiers before Linux 6.3. Without a join before it, they would follow the
     /// rest of the program a thousand times.
     fn meet(&mut self) {

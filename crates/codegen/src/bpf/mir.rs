@@ -1,7 +1,7 @@
 //! Machine code before registers are assigned: BPF instructions over virtual registers, in basic blocks.
 //!
-//! Machine registers appear only where the machine demands them: r1 at entry, r1 to r5 before a call, r0 after it, r0
-//! at compare-exchange and exit. None of them is live from one block to the next, save into [`Function::ENTRY`].
+//! Machine registers occur only where the instruction set requires them: r1 at entry, r1 to r5 before a call, r0 after it, r0
+//! at compare-exchange and exit. None of them is live across blocks, except into [`Function::ENTRY`].
 
 use super::helper::Helper;
 use super::insn::{Alu, Atomic, Cmp, Reg, Width};
@@ -31,7 +31,7 @@ pub enum Val {
 pub enum Base {
     /// An address in a register.
     R(R),
-    /// A stack slot; the frame layout gives its address.
+    /// A stack slot; the frame layout determines its address.
     Slot(SlotId),
 }
 

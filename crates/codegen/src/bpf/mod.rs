@@ -1,4 +1,4 @@
-//! The instruction set of the kernel's BPF machine, and how IR becomes it.
+//! The BPF backend: instruction selection, register allocation, encoding and object files.
 
 pub mod code;
 pub mod disasm;

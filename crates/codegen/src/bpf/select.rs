@@ -1,7 +1,7 @@
-//! Chooses BPF instructions for IR, over virtual registers.
+//! Selects BPF instructions for IR, over virtual registers.
 //!
-//! A register with a single definition that is an address or a constant is not held in a machine register: its value is
-//! rematerialised at each use, where it is mostly folded into an addressing mode or an immediate.
+//! A register whose single definition is an address or a constant has no machine register. Its value is rematerialised at each
+//! use, mostly in an addressing mode or an immediate.
 //!
 //! ```text
 //! v1 = slot s0; store.64 [v1 + 0], 1; v2 = call map_lookup_elem(v0, v1)

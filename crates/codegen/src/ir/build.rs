@@ -1,4 +1,4 @@
-//! Writes a function block by block: allocates registers and blocks. At the end it removes unreachable blocks
+//! Builds a function block by block: allocates registers and blocks. At the end it removes unreachable blocks
 //! and moves cold ones after the others.
 //!
 //! ```text
@@ -7,11 +7,11 @@
 //! b.branch(Cmp::Eq, ax, 0, zero, other);
 //! ```
 //!
-//! Not here: what is written (`lower`).
+//! Not here: the lowering of scripts (`lower`).
 
 use super::*;
 
-/// Builder of a function. Code after a terminator goes to an unreachable block, which is dropped.
+/// Builder of a function. Code after a terminator is in an unreachable block, which is removed.
 pub struct Builder {
     func: Func,
     at: BlockId,

@@ -1,8 +1,8 @@
-//! The intermediate representation: functions of basic blocks over virtual registers. Not SSA: scripts are small, and
-//! liveness with a linear scan does.
+//! The intermediate representation: functions of basic blocks over virtual registers. Not SSA: scripts are small, so
+//! that liveness with a linear scan is sufficient.
 //!
 //! Every virtual register holds 64 bits. Narrow values are kept extended to 64 bits by the signedness of their type, so
-//! that no operation needs a width but memory accesses and [`Op::Extend`].
+//! that only memory accesses and [`Op::Extend`] need a width.
 //!
 //! ```text
 //! func probe0 (uprobe.multi)
@@ -11,7 +11,7 @@
 //!     branch v1 == 0, b1, b2
 //! ```
 //!
-//! Not here: what a script means (`lower`), which machine register a value lives in (`bpf::regalloc`).
+//! Not here: the lowering of scripts (`lower`), the assignment of machine registers (`bpf::regalloc`).
 
 mod visit;
 

@@ -1,7 +1,7 @@
-//! Reads the text that `print` writes, so that a golden of a pass begins with IR instead of a script.
+//! Parses the text that `print` writes, so that a golden file of a pass begins with IR instead of a script.
 //!
-//! The text leaves out what no pass reads. The module read from it has empty spans, slots aligned to 8 bytes, no data, and
-//! programs that run at the begin of the trace.
+//! The text omits facts that no pass reads. The parsed module has empty spans, slots aligned to 8 bytes, no data, and programs
+//! that run at the start of the trace.
 
 use super::print::{atomic_name, bin_name, cmp_names};
 use super::*;

@@ -1,4 +1,4 @@
-//! IR as text, in the forms that `ir` documents: what `-d ir` shows and goldens keep.
+//! Prints IR in the form that `ir` documents, for `-d ir` and golden files.
 
 use super::*;
 use std::fmt::{self, Display, Formatter};

@@ -1,19 +1,17 @@
-//! Verifies a module in terms of the IR, before the kernel's verifier reads its code. Runs after each pass in debug builds.
+//! Verifies a module. Runs after each pass in debug builds. The rules:
 //!
-//! The rules:
-//!
-//! 1. Every block, register, slot, map, function and data byte that is named exists.
-//! 2. `ctx` occurs only in the entry block of a program, `param` only in that of a callback that has it.
+//! 1. Every referenced block, register, slot, map, function and data byte exists.
+//! 2. `ctx` occurs only in the entry block of a program, `param` only in that of a callback with parameters.
 //! 3. A register is written on every path before it is read.
 //! 4. A call has at most 5 arguments.
-//! 5. Every block is reached from the entry, and nothing jumps to the entry.
+//! 5. Every block is reachable from the entry, and no block jumps to the entry.
 //! 6. Constant shifts are below 64, constant divisors are not 0.
 //! 7. Atomics are 32 or 64 bits wide.
-//! 8. `func` names a callback.
-//! 9. Slots are not empty, aligned to at most 8, and fit in the 512 bytes of stack together.
-//! 10. An access to a slot, as far as its base is the slot's address, stays inside it.
+//! 8. `func` refers to a callback.
+//! 9. Slots are not empty, aligned to at most 8, and fit into the 512 bytes of stack.
+//! 10. An access whose base is the address of a slot is within the slot.
 //!
-//! Not here: the kernel's own rules about pointers and ranges.
+//! Not here: the kernel's rules for pointers and ranges.
 
 use super::*;
 

@@ -5,10 +5,11 @@
 //! func rdi; grid rsi:rdx; block rcx:r8; args r9; shmem [rsp + 8]; stream [rsp + 16]
 //! ```
 //!
-//! Sources: System V AMD64 ABI 3.2.3, AAPCS64 6.8.2, `arch/*/include/uapi/asm/ptrace.h`. Which eightbytes of a struct are
-//! of class INTEGER is `lang::types::passing`'s; on aarch64 all are taken for such.
+//! Sources: System V AMD64 ABI 3.2.3, AAPCS64 6.8.2, `arch/*/include/uapi/asm/ptrace.h`. On aarch64 all
+//! eightbytes of a struct count as class INTEGER.
 //!
-//! Not here: loading (`expr`), what the probed instruction has already pushed (`stack_shift` of the site).
+//! Not here: classes of eightbytes (`lang::types::passing`), loads (`expr`), bytes pushed before the probed instruction
+//! (`stack_shift` of the site).
 
 use crate::options::Arch;
 use lang::hir::{Param, Signature, Struct, Type};

@@ -1,8 +1,8 @@
-//! Aggregations: `@m[k] = hist(n)` and reading them over all CPUs.
+//! Aggregations: `@m[k] = hist(n)`, and reads of them over all CPUs.
 //!
-//! A body may be preempted by another on the same CPU, so cells are updated atomically though each CPU has its own. A
-//! smallest or largest value is exact because the sample is compared again after it has been counted: until `n` is
-//! non-zero an extreme of 0 may mean "none yet", afterwards it is some sample.
+//! Another body may preempt a body on the same CPU. Cells are therefore updated atomically although they are per CPU. A minimum
+//! or maximum is exact because the sample is compared again after it has been counted: while `n` is 0, an extreme of 0 may mean
+//! "no sample"; afterwards it is a sample.
 
 use super::body::Body;
 use super::module::Cx;
@@ -153,8 +153,8 @@ impl Body<'_, '_> {
 
     /// Stores the sample as the extreme unless the old one is better. With `fresh`, 0 may mean that there is none.
     ///
-    /// The loop handles concurrent updates: a value that another thread stored is a sample. Its rounds have exits,
-    /// but no joins: from each join the verifier would follow all remaining rounds.
+    /// The loop handles concurrent updates: a value that another thread stored is a sample. Its iterations have exits,
+    /// but no joins: from each join the verifier would follow all remaining iterations.
     fn offer(&mut self, cell: VReg, sample: VReg, settled: Cmp, fresh: bool) {
         let (done, replace) = (self.b().block(), self.b().block());
         let old = self.b().load(cell, 8, Width::B64, false);

@@ -1,14 +1,14 @@
-//! The state of lowering one side of one program, and its prologue: values that the body needs throughout (cookie,
-//! thread, scratch cell ...) are computed once, in the earliest stage that uses them.
+//! The state of lowering one side of one program, and its prologue: values that the whole body uses (cookie, thread, scratch cell
+//! ...) are computed once, in the earliest stage that uses them.
 //!
 //! ```text
 //! guard:      pid filter, exit test
-//! predicate:  what it needs, then its test
-//! body:       what else it needs, the statements
+//! predicate:  its values, then its test
+//! body:       further values, the statements
 //! ```
 //!
-//! Inside a callback of `bpf_loop` the same values are read from the frame, a stack slot of the program whose address
-//! the callback is given.
+//! Inside a callback of `bpf_loop` the same values are read from the frame, a stack slot of the program. The callback receives
+//! its address.
 
 use super::cookie_layout::CookieLayout;
 use super::module::Cx;
@@ -64,8 +64,8 @@ pub(super) struct Body<'c, 'p> {
     pub refused: BlockId,
     /// Start time of the current call, if it is on the thread's stack of calls.
     pub started: Option<VReg>,
-    /// In a loop that contains loops: location of the number of rounds that these have left.
-    pub rounds_left: Option<Place>,
+    /// In a loop that contains loops: location of the number of iterations that these have left.
+    pub iterations_left: Option<Place>,
 }
 
 /// Offset in the frame of the word that is set if `return` or `exit` ran in a callback.
@@ -110,7 +110,7 @@ impl<'c, 'p> Body<'c, 'p> {
             without_scratch: BlockId(0),
             refused: BlockId(0),
             started: None,
-            rounds_left: None,
+            iterations_left: None,
         }
     }
 

@@ -1,20 +1,20 @@
 //! The thread's stack of traced calls: the calls that enclose the current one, `call_depth`, `parent_func`.
 //!
 //! ```text
-//! { u32 calls, found; { u64 sp, start_ns; u32 seen, func; } call[128]; }     one for each thread, outermost call first
+//! { u32 calls, found; { u64 sp, start_ns; u32 seen, func; } call[128]; }     one per thread, outermost call first
 //! ```
 //!
 //! A call is enclosed by the calls whose stack pointer is above its own, so stack pointers fall from call to call. An entry
-//! that is not above the current call has ended, whether its return was seen or not (`longjmp`, a return that the kernel
+//! that is not above the current call has ended, even if its return was missed (`longjmp`, a return that the kernel
 //! skipped). It is removed at the next entry, or with the return of an enclosing call.
 //!
 //! Several programs may run at one call. The first one pushes it; the others find it by its stack pointer and function, and
 //! use its start. Each program has a bit in `seen`. A program that finds its bit set ran before, at a call that never
 //! returned. Only the thread itself writes its stack.
 //!
-//! What is no tracked call itself, a system call say, looks at the stack and leaves it as it is.
+//! A probe that is no tracked call, such as one on a system call, reads the stack without changing it.
 //!
-//! Threads take their stack along when they end ([`Cx::forget_stacks`]).
+//! The stack of a thread is removed when the thread ends ([`Cx::forget_stacks`]).
 
 use super::body::Body;
 use super::cookie_layout::CookieLayout;

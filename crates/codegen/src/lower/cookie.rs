@@ -1,13 +1,12 @@
-//! What a program finds in its attach cookie: the ids that its body uses, packed, and a bit for each test on names.
+//! Reads the attach cookie: the ids that the body uses, packed, and one bit per test of a name.
 //!
 //! ```text
 //! @[func] = count()                    the cookie is the id of func
 //! /func == "cuInit"/ { @[api] = ... }  low bits: id of api; one bit above: func == "cuInit"
 //! ```
 //!
-//! The case of a site, see `merge`, is an id among the others.
-//!
-//! Tests for which no bit is left look the id up in a bitmap of the module's data.
+//! The case of a site (see `merge`) is one of the ids. Tests for which there is no bit left look up the id in a bitmap in the
+//! data of the module.
 
 use super::body::Body;
 use super::cookie_layout::IdKind;

@@ -1,13 +1,12 @@
-//! Pairs a call's entry with its return: values that the body uses of the entry are saved there and loaded at the return.
+//! Pairs the entry of a call with its return: values of the entry that the body uses are saved there and loaded at the return.
 //!
 //! With sessions one program runs on both sides and has 8 bytes per call. One value fits there. Several are in a cell of an
 //! array; the 8 bytes hold its index and the mark of its owner. Without sessions there are two programs
-//! and a hash keyed by thread, stack pointer and function. The stack pointer, not a depth counter, tells nested calls
-//! apart: it stays right after a longjmp or a missed return; the function tells tail calls apart, which share a stack
-//! pointer.
+//! and a hash keyed by thread, stack pointer and function. The stack pointer distinguishes nested calls. A depth
+//! counter would be wrong after a longjmp or a missed return. The function distinguishes tail calls, which share a stack pointer.
 //!
-//! Conditions of the predicate that need the entry alone are tested there: if one fails, nothing is saved, and a session's
-//! return is not even trapped.
+//! Conditions of the predicate that need only the entry are tested there. If one fails, nothing is saved, and a session does not
+//! trap the return.
 //!
 //! Not here: locations of arguments (`abi`). `Entered` minus `Returned` are the unpaired calls.
 
@@ -390,7 +389,7 @@ impl Body<'_, '_> {
     }
 
     /// Takes the first cell over from its owner. In most cases the owner's thread has ended. If the owner does
-    /// return, its mark is gone and it counts as unpaired.
+    /// return, its mark has changed and it counts as unpaired.
     fn take_over_slot(
         &mut self,
         slots: MapRef,

@@ -1,5 +1,5 @@
-//! Records for the reader: written straight into the ring buffer if they have a fixed size, else built in memory and
-//! sent with their actual length. A record that does not fit is counted.
+//! Records for the reader: written directly into the ring buffer if they have a fixed size, otherwise built in memory and sent
+//! with their actual length. Lost records are counted.
 
 use super::body::Body;
 use super::module::{Cx, index_at};

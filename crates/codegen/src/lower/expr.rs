@@ -1,4 +1,4 @@
-//! Expressions: scalars go to registers, strings and tuples to memory.
+//! Expressions: scalars are lowered to registers, strings and tuples to memory.
 
 use super::body::Body;
 use super::place::{Home, Place, chunks_of_both, is_scalar};

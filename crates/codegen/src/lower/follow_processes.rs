@@ -1,8 +1,8 @@
-//! Programs that keep the set of traced processes: a child of a traced process is traced, and counts its threads; it is
+//! Programs that maintain the set of traced processes: a child of a traced process is added, its threads are counted, and it is
 //! removed with its last thread. The main thread may end before others do.
 //!
-//! The kernel names a new task by its pid in the initial pid namespace, and helpers return nothing about the child yet. So a
-//! tracer in another namespace has two kinds of keys, see [`manifest::PIDS_MAP`].
+//! The kernel reports a new task with its pid in the initial pid namespace, and helpers cannot query the child yet. A tracer in
+//! another namespace therefore has two kinds of keys; see [`manifest::PIDS_MAP`].
 
 use super::module::Cx;
 use crate::bpf::helper::Helper;

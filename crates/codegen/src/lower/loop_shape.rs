@@ -1,4 +1,4 @@
-//! Tests on loops of the checked program: which ranges stay in the program, which bodies leave the clause.
+//! Properties of loops of the checked program: ranges that are lowered inline, bodies that leave the clause.
 
 use super::walk;
 use lang::hir::{Expr, ExprKind, Stmt, StmtKind};
@@ -6,7 +6,7 @@ use lang::hir::{Expr, ExprKind, Stmt, StmtKind};
 /// Longest range that is emitted as a loop in the program itself.
 const SHORT: i64 = 16;
 
-/// The bounds of a range with few rounds and no loop inside. The verifier follows every round, and nested loops
+/// The bounds of a range with few iterations and no loop inside. The verifier follows every iteration, and nested loops
 /// would multiply them.
 pub(super) fn short_range(start: &Expr, end: &Expr, body: &[Stmt]) -> Option<(i64, i64)> {
     let (start, end) = (literal(start)?, literal(end)?);

@@ -1,8 +1,8 @@
-//! Loops. Short ranges with known ends stay in the program; others become callbacks of `bpf_loop`. Kernels without it iterate
-//! over an array with one empty cell per possible round. Map loops are callbacks of `bpf_for_each_map_elem`.
+//! Loops. Short ranges with constant ends are inline; others become callbacks of `bpf_loop`. Kernels without it iterate over an
+//! array with one empty cell per possible iteration. Map loops are callbacks of `bpf_for_each_map_elem`.
 //!
-//! A callback sees the body's variables in scratch memory, by way of the frame. It returns 1 to stop; `return` and `exit`
-//! inside also set a word of the frame.
+//! A callback accesses the variables of the body in scratch memory, through the frame. It returns 1 to stop; `return` and `exit`
+//! in it also set a word of the frame.
 
 use super::body::{Body, FRAME_LEFT, Fun};
 use super::loop_shape::{is_loop, may_leave, short_range};
@@ -17,30 +17,30 @@ use wire::{CounterKind, layout};
 
 /// `BPF_MAX_LOOPS`
 const MAX_LOOPS: i64 = 8 * 1024 * 1024;
-/// Limit of the rounds of all loops inside a loop together. Each loop is bounded, but their product would occupy a
+/// Limit of the iterations of all loops inside a loop together. Each loop is bounded, but their product would occupy a
 /// CPU for minutes.
 const MAX_NESTED: i64 = MAX_LOOPS;
 
-/// Whether the rounds of the loop are counted at run time.
+/// Whether the iterations of the loop are counted at run time.
 fn is_counted_loop(stmt: &Stmt) -> bool {
     is_loop(stmt) && !matches!(stmt.kind, StmtKind::Unroll { .. })
 }
 
 impl Cx<'_> {
-    /// Limit of the rounds of a range without `bpf_loop`: the setting is for `while`.
-    fn most_rounds(&self) -> u32 {
+    /// Limit of the iterations of a range without `bpf_loop`: the setting is for `while`.
+    fn max_iterations(&self) -> u32 {
         self.program.config.max_loop_iterations.max(Config::default().max_loop_iterations)
     }
 
-    /// The array with one element per round, for kernels without `bpf_loop`.
-    fn rounds_map(&mut self) -> MapRef {
-        let rounds = self.most_rounds() + 1;
+    /// The array with one element per iteration, for kernels without `bpf_loop`.
+    fn array_of_iterations(&mut self) -> MapRef {
+        let iterations = self.max_iterations() + 1;
         self.internal_map(MapDef {
-            name: format!("ct_loop{rounds}"),
+            name: format!("ct_loop{iterations}"),
             kind: BPF_MAP_TYPE_ARRAY,
             key_size: 4,
             value_size: 1,
-            max_entries: rounds,
+            max_entries: iterations,
             flags: 0,
             direct: false,
         })
@@ -57,28 +57,28 @@ impl<'p> Body<'_, 'p> {
     }
 
     /// Emits a loop body; `break` jumps to `stop`, `continue` and the end to `next`.
-    fn round(&mut self, body: &[Stmt], stop: BlockId, next: BlockId) {
+    fn iteration(&mut self, body: &[Stmt], stop: BlockId, next: BlockId) {
         self.fun().loops.push((stop, next));
         self.statements(body);
         self.b().jump(next);
         self.fun().loops.pop();
     }
 
-    /// Emits a loop. Inside another loop, `write` gets the location of the number of rounds left, which all loops
+    /// Emits a loop. Inside another loop, `write` gets the location of the number of iterations left, which all loops
     /// in the outermost one share.
     fn nest(&mut self, body: &[Stmt], write: impl FnOnce(&mut Self, Option<Place>)) {
-        let around = self.rounds_left;
+        let around = self.iterations_left;
         if around.is_none() && walk::any_stmt(body, &mut is_counted_loop) {
             let left = self.scratch_temp(8);
             self.store(left, Width::B64, MAX_NESTED);
-            self.rounds_left = Some(left);
+            self.iterations_left = Some(left);
         }
         write(self, around);
-        self.rounds_left = around;
+        self.iterations_left = around;
     }
 
-    /// Counts a round of a loop inside another loop; jumps to `stop` if none is left.
-    fn spend_round(&mut self, left: Option<Place>, stop: BlockId) {
+    /// Counts a iteration of a loop inside another loop; jumps to `stop` if none is left.
+    fn spend_iteration(&mut self, left: Option<Place>, stop: BlockId) {
         let Some(place) = left else { return };
         let (some, none) = (self.b().block(), self.b().cold_block());
         let left = self.load(place, Width::B64, false);
@@ -95,7 +95,7 @@ impl<'p> Body<'_, 'p> {
         let after = self.b().block();
         for _ in 0..count {
             let next = self.b().block();
-            self.round(body, after, next);
+            self.iteration(body, after, next);
             self.b().switch_to(next);
         }
         self.b().fall_into(after);
@@ -103,9 +103,9 @@ impl<'p> Body<'_, 'p> {
 
     /// `while`
     pub(super) fn while_loop(&mut self, cond: &Expr, body: &[Stmt]) {
-        let limit = self.most_rounds().min(i64::from(self.cx.program.config.max_loop_iterations));
+        let limit = self.max_iterations().min(i64::from(self.cx.program.config.max_loop_iterations));
         self.nest(body, |lower, left| {
-            // One more round than the limit, to test whether the condition still holds.
+            // One more iteration than the limit, to test whether the condition still holds.
             lower.repeat((limit + 1).into(), may_leave(body), |lower, index, stop, next| {
                 let [test, inside] = std::array::from_fn(|_| lower.b().block());
                 let cut = lower.b().cold_block();
@@ -116,17 +116,17 @@ impl<'p> Body<'_, 'p> {
                 lower.count(CounterKind::LoopLimit);
                 lower.b().jump(stop);
                 lower.b().switch_to(inside);
-                lower.spend_round(left, stop);
-                lower.round(body, stop, next);
+                lower.spend_iteration(left, stop);
+                lower.iteration(body, stop, next);
             });
         });
     }
 
-    /// Largest number of rounds on this kernel.
-    fn most_rounds(&self) -> i64 {
+    /// Largest number of iterations on this kernel.
+    fn max_iterations(&self) -> i64 {
         match self.cx.options.features.bpf_loop {
             true => MAX_LOOPS - 1,
-            false => i64::from(self.cx.most_rounds()),
+            false => i64::from(self.cx.max_iterations()),
         }
     }
 
@@ -138,14 +138,14 @@ impl<'p> Body<'_, 'p> {
         let (start, end) = self.operands(start, end);
         let first = self.scratch_temp(8);
         self.store(first, Width::B64, start);
-        let rounds = self.rounds(start, end);
+        let iterations = self.iterations(start, end);
         self.nest(body, |lower, left| {
-            lower.repeat(rounds.into(), may_leave(body), |lower, index, stop, next| {
-                lower.spend_round(left, stop);
+            lower.repeat(iterations.into(), may_leave(body), |lower, index, stop, next| {
+                lower.spend_iteration(left, stop);
                 let first = lower.load(first, Width::B64, false);
                 let value = lower.b().bin(Bin::Add, first, index);
                 lower.set_scalar_variable(var, value.into());
-                lower.round(body, stop, next);
+                lower.iteration(body, stop, next);
             });
         });
     }
@@ -157,30 +157,30 @@ impl<'p> Body<'_, 'p> {
         self.b().branch(Cmp::Slt, at, end, inside, after);
         self.b().switch_to(inside);
         self.set_scalar_variable(var, at.into());
-        self.round(body, after, next);
+        self.iteration(body, after, next);
         self.b().switch_to(next);
         self.b().update(Bin::Add, at, 1);
         self.b().jump(head);
         self.b().switch_to(after);
     }
 
-    /// Number of rounds of a range, limited to what the kernel supports.
-    fn rounds(&mut self, start: Operand, end: Operand) -> VReg {
-        let most = self.most_rounds();
-        let rounds = self.b().copy(0);
+    /// Number of iterations of a range, limited to what the kernel supports.
+    fn iterations(&mut self, start: Operand, end: Operand) -> VReg {
+        let most = self.max_iterations();
+        let iterations = self.b().copy(0);
         let [some, large, after] =
             [false, true, false].map(|cold| if cold { self.b().cold_block() } else { self.b().block() });
         let end = self.b().reg(end);
         self.b().branch(Cmp::Sgt, end, start, some, after);
         self.b().switch_to(some);
         let steps = self.b().bin(Bin::Sub, end, start);
-        self.b().set(rounds, steps);
-        self.b().branch(Cmp::Ugt, rounds, most, large, after);
+        self.b().set(iterations, steps);
+        self.b().branch(Cmp::Ugt, iterations, most, large, after);
         self.b().switch_to(large);
         self.count(CounterKind::LoopLimit);
-        self.b().set(rounds, most);
+        self.b().set(iterations, most);
         self.b().fall_into(after);
-        rounds
+        iterations
     }
 
     /// Adds a callback with `args` arguments; argument number `frame` is the address of the frame. `write` gets
@@ -213,44 +213,44 @@ impl<'p> Body<'_, 'p> {
         self.cx.add(fun.b.finish())
     }
 
-    /// Calls back `rounds` times. `write` gets the number of the round, the block that stops the loop, and the
+    /// Calls back `iterations` times. `write` gets the number of the iteration, the block that stops the loop, and the
     /// block that continues it.
     pub(super) fn repeat(
         &mut self,
-        rounds: Operand,
+        iterations: Operand,
         leaves: bool,
         write: impl FnOnce(&mut Self, VReg, BlockId, BlockId),
     ) {
-        // With 0 rounds the call is skipped: the verifier removes a callback that it never sees called, and then
+        // With 0 iterations the call is skipped: the verifier removes a callback that it never sees called, and then
         // fails to find it.
         let after = self.b().block();
-        let rounds = self.b().copy(rounds);
-        self.go_on_unless(Cmp::Eq, rounds, 0, after);
+        let iterations = self.b().copy(iterations);
+        self.go_on_unless(Cmp::Eq, iterations, 0, after);
         match self.cx.options.features.bpf_loop {
-            true => self.bpf_loop(rounds, write),
-            false => self.array_loop(rounds, write),
+            true => self.bpf_loop(iterations, write),
+            false => self.array_loop(iterations, write),
         }
         self.leave_if_left(leaves);
         self.b().fall_into(after);
     }
 
-    fn bpf_loop(&mut self, rounds: VReg, write: impl FnOnce(&mut Self, VReg, BlockId, BlockId)) {
+    fn bpf_loop(&mut self, iterations: VReg, write: impl FnOnce(&mut Self, VReg, BlockId, BlockId)) {
         let callback = self.callback(2, 1, |lower, [index, ..], stop, next| write(lower, index, stop, next));
         let frame = self.pointer(Place { base: Base::Frame, off: 0 });
         let callback = self.b().func_addr(callback);
-        self.b().call_void(Helper::Loop, &[rounds.into(), callback.into(), frame.into(), 0.into()]);
+        self.b().call_void(Helper::Loop, &[iterations.into(), callback.into(), frame.into(), 0.into()]);
     }
 
-    fn array_loop(&mut self, rounds: VReg, write: impl FnOnce(&mut Self, VReg, BlockId, BlockId)) {
+    fn array_loop(&mut self, iterations: VReg, write: impl FnOnce(&mut Self, VReg, BlockId, BlockId)) {
         let limit = self.scratch_temp(8);
-        self.store(limit, Width::B64, rounds);
+        self.store(limit, Width::B64, iterations);
         let callback = self.callback(4, 3, |lower, [_, key, ..], stop, next| {
             let index = lower.b().load(key, 0, Width::B32, false);
             let limit = lower.load(limit, Width::B64, false);
             lower.go_on_unless(Cmp::Uge, index, limit, stop);
             write(lower, index, stop, next);
         });
-        let map = self.cx.rounds_map();
+        let map = self.cx.array_of_iterations();
         let frame = self.pointer(Place { base: Base::Frame, off: 0 });
         self.for_each(map, callback, frame.into());
     }
@@ -268,11 +268,11 @@ impl<'p> Body<'_, 'p> {
     pub(super) fn for_map(&mut self, var: VarId, map: MapId, body: &[Stmt]) {
         self.nest(body, |lower, left| {
             let callback = lower.callback(4, 3, |lower, [_, key, value, _], stop, next| {
-                lower.spend_round(left, stop);
+                lower.spend_iteration(left, stop);
                 let untouched = next;
                 lower.go_on_if_touched(map, key, value, untouched);
                 lower.fill_pair(var, map, key, value);
-                lower.round(body, stop, next);
+                lower.iteration(body, stop, next);
             });
             let frame = lower.pointer(Place { base: Base::Frame, off: 0 });
             lower.call_for_each(map, callback, frame.into());

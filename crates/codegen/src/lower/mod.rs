@@ -1,4 +1,4 @@
-//! Checked program to IR and manifest: what each statement means in terms of registers, blocks, helpers and maps.
+//! Lowers a checked program to IR and manifest: statements to registers, blocks, helpers and maps.
 //!
 //! ```text
 //! uprobe:libcuda:cuInit { @ = count() }
@@ -9,11 +9,11 @@
 //! b2:  return 0
 //! ```
 //!
-//! A probe becomes one program, or two where the kernel has no sessions (`entry_return`). What goes wrong at run time is counted
-//! (`counters`), never silent. Every body but END's first tests the control cell first. It is set by `exit()`, and by
-//! the runtime when it leaves before the kernel has removed the probes.
+//! A probe becomes one program, or two where the kernel has no sessions (`entry_return`). Run-time errors are counted
+//! (`counters`), never silent. Every body except END's tests the control cell first. `exit()` sets it, and so does the runtime
+//! when it ends before the kernel has removed the probes.
 //!
-//! Not here: better code (`opt`), machine registers, bytes.
+//! Not here: optimisations (`opt`), machine registers and code (`bpf`).
 
 mod abi;
 mod aggregate;

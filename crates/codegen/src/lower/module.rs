@@ -33,7 +33,7 @@ pub(super) struct Cx<'p> {
     pub scratch_bytes: u32,
     pub share: StackShare,
     /// Callback for one frame of a walk over a user stack, once a body needs it.
-    pub round_of_walks: Option<ir::FuncRef>,
+    pub walk_callback: Option<ir::FuncRef>,
 }
 
 pub(super) const BPF_MAP_TYPE_HASH: u32 = 1;
@@ -76,7 +76,7 @@ impl<'p> Cx<'p> {
             scratch_map: if others == 0 { "ct_scratch".into() } else { format!("ct_scratch{others}") },
             scratch_bytes: 0,
             share,
-            round_of_walks: None,
+            walk_callback: None,
         };
         for e in &program.enums {
             let id = cx.manifest_enum(e);

@@ -1,5 +1,5 @@
-//! One program for each probe (and for each depth of pushed registers, if the body reads the stack): section, sites with
-//! their cookies, guards, predicate, body, exits.
+//! One program per probe (and per number of pushed registers, if the body reads the stack): section, sites with their cookies,
+//! guards, predicate, body, exits.
 
 use super::body::Body;
 use super::cookie_layout::CookieLayout;

@@ -1,4 +1,4 @@
-//! Entry or return: what each side of a program consists of, and its sites.
+//! Entry and return: the parts of each side of a program, and its sites.
 
 use super::body::Body;
 use super::cookie_layout::CookieLayout;

@@ -1,18 +1,18 @@
-//! `ustack` by unwind tables: the program walks the stack itself, one frame for each round of `bpf_loop`.
+//! `ustack` by unwind tables: the program walks the stack itself, one frame per iteration of `bpf_loop`.
 //!
 //! ```text
-//! keep the address; which table covers it? two binary searches (directory, chunk) find the rule; the rule gives the
-//! caller's stack pointer, below which lie its address and, it may be, its frame pointer
+//! store the address -> find the table that covers it -> find its rule by two binary searches (directory, chunk)
+//! -> the rule yields the caller's stack pointer -> load the return address and possibly the frame pointer below it
 //! ```
 //!
-//! Where no table covers the code: the next instructions may be the end of a function (trampolines of runtimes that make
-//! code); else the frame pointer is believed. A return address that a return probe has replaced is taken from the kernel's
-//! list of them. The walked addresses are kept in a hash by a number made of them, so that a stack is 8 bytes in a key.
+//! If no table covers the code, the next instructions may be the end of a function (trampolines of JIT runtimes); otherwise the
+//! frame pointer is used. A return address that a return probe has replaced is read from the kernel's list. The addresses are
+//! stored in a hash map under a hash of them, so that a stack takes 8 bytes in a key.
 //!
-//! The state is in scratch memory, whose values the verifier does not track: it follows one round only. Whatever
-//! tells one walk from another is in the state, too, so that one callback goes the rounds of all walks of a module.
+//! The state is in scratch memory, whose values the verifier does not track, so that it verifies one iteration only. Parameters
+//! of a walk are part of the state, so that all walks of a module share one callback.
 //!
-//! Not here: what the tables say (`wire::unwind`), how they get there.
+//! Not here: the format of the tables (`wire::unwind`), and filling them.
 
 use super::body::{Body, Fun};
 use super::module::{
@@ -189,19 +189,19 @@ impl Body<'_, '_> {
         self.put(walk, Word::Process, process);
         self.first_frame(walk);
         self.find_chain(walk);
-        let round = self.round_of_walks();
-        let (round, state) = (self.b().func_addr(round), self.pointer(walk.at));
+        let callback = self.walk_callback();
+        let (callback, state) = (self.b().func_addr(callback), self.pointer(walk.at));
         // The argument of a callback must be an address on the stack.
         let slot = self.b().func_mut().slot(8, 8);
         let given = self.b().slot_addr(slot);
         self.b().store(given, 0, Width::B64, state);
-        self.b().call_void(Helper::Loop, &[i64::from(limit).into(), round.into(), given.into(), 0.into()]);
+        self.b().call_void(Helper::Loop, &[i64::from(limit).into(), callback.into(), given.into(), 0.into()]);
         walk
     }
 
     /// The callback for one frame. Its argument points to the address of the state.
-    fn round_of_walks(&mut self) -> FuncRef {
-        if let Some(written) = self.cx.round_of_walks {
+    fn walk_callback(&mut self) -> FuncRef {
+        if let Some(written) = self.cx.walk_callback {
             return written;
         }
         let mut b = Builder::new("stack_frame".into(), FuncKind::Callback { args: 2 }, self.span);
@@ -210,7 +210,7 @@ impl Body<'_, '_> {
         self.fns.push(Fun::new(b, self.cx.share.callback));
         let walk = Walk { at: Place::behind(state) };
         let func = self.finish_callback(|body, stop, next| body.frame_of(walk, stop, next));
-        *self.cx.round_of_walks.insert(func)
+        *self.cx.walk_callback.insert(func)
     }
 
     fn get(&mut self, walk: Walk, word: Word) -> VReg {
@@ -316,7 +316,7 @@ impl Body<'_, '_> {
         self.put(walk, Word::Chain, instance);
     }
 
-    /// One round: records the address, finds its rule, and steps to the caller.
+    /// One iteration: records the address, finds its rule, and steps to the caller.
     fn frame_of(&mut self, walk: Walk, stop: BlockId, next: BlockId) {
         let ip = self.get(walk, Word::Ip);
         self.go_on_unless(Cmp::Eq, ip, 0, stop);

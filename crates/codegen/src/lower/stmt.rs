@@ -109,7 +109,7 @@ impl<'p> Body<'_, 'p> {
         self.b().jump(to);
     }
 
-    /// `exit(code)`: the word in the control cell stops all bodies; the record gives the order among other events.
+    /// `exit(code)`: the word in the control cell stops all bodies; the record has its order among other events.
     /// The first of several wins. END runs when the word is already set, so only its record counts.
     fn exit(&mut self, code: &Expr) {
         let value = self.scalar(code);

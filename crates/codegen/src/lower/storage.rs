@@ -1,8 +1,8 @@
-//! Memory of a body: stack slots for small temporaries, a cell of the scratch map for the rest, and the frame that
-//! callbacks see. Temporaries live until the end of their statement; then their memory is reused.
+//! Memory of a body: stack slots for small temporaries, a cell of the scratch map for the rest, and the frame for callbacks.
+//! Temporaries are live until the end of their statement; then their memory is reused.
 //!
-//! A body may be preempted and another run on the same CPU, so scratch memory is never a bare per-CPU buffer: it is a
-//! cell of a shared array, claimed by compare-exchange and released on every exit path.
+//! Another body may preempt a body on the same CPU, so scratch memory is no per-CPU buffer. It is a cell of a shared array, claimed
+//! by compare-exchange and released on every exit path.
 
 use super::body::Body;
 use super::module::{BPF_MAP_TYPE_ARRAY, Cx};
@@ -254,7 +254,7 @@ impl Body<'_, '_> {
     }
 
     /// Variables that callbacks access are in scratch memory, whose values the verifier does not track. For a
-    /// counter on the stack it would follow every round of the loop.
+    /// counter on the stack it would follow every iteration of the loop.
     fn home(&mut self, ty: &Type, loops: bool) -> Home {
         match (is_scalar(ty), loops) {
             (true, false) => Home::Reg(self.b().vreg()),

@@ -201,7 +201,7 @@ impl Body<'_, '_> {
     }
 
     /// Continues if the bytes after the first equal the needle's. All are tested at once: the verifier follows
-    /// every branch of every round, and gives up at 8192.
+    /// every branch of every iteration, and gives up at 8192.
     fn rest_equals(&mut self, at: VReg, needle: &[u8], different: BlockId) {
         if needle.len() == 1 {
             return;
@@ -221,8 +221,8 @@ impl Body<'_, '_> {
         difference
     }
 
-    /// `search` for kernels before 5.17: their verifier follows all remaining rounds from each branch, and gives
-    /// up at a million instructions with a long haystack. Rounds without a branch count the positions before the
+    /// `search` for kernels before 5.17: their verifier follows all remaining iterations from each branch, and gives
+    /// up at a million instructions with a long haystack. Iterations without a branch count the positions before the
     /// first match.
     fn search_straight(
         &mut self,
@@ -248,7 +248,7 @@ impl Body<'_, '_> {
 
     /// `strstr(haystack, needle)` of a needle that is not a literal: Rabin-Karp. The hash of the needle is
     /// compared with the hash of each part of the haystack of the same length. A collision of 64 bits is too
-    /// improbable to matter. There are no branches, since the verifier would follow each one in every round.
+    /// improbable to matter. There are no branches, since the verifier would follow each one in every iteration.
     pub(super) fn string_search(&mut self, haystack: &Expr, needle: &Expr) -> VReg {
         let (room, most) = (self.cx.size(&haystack.ty), self.cx.size(&needle.ty));
         let before = most.next_multiple_of(8);
@@ -266,7 +266,7 @@ impl Body<'_, '_> {
         let distance = self.b().copy(i64::from(before));
         self.b().update(Bin::Sub, distance, length);
         let leaves = self.b().bin(Bin::Add, first, distance);
-        let (part, missing, rounds) = (self.b().copy(0), self.b().copy(1), self.b().copy(0));
+        let (part, missing, iterations) = (self.b().copy(0), self.b().copy(1), self.b().copy(0));
         self.counted_loop(room, |body, index| {
             let b = body.b();
             let at = b.bin(Bin::Add, start, index);
@@ -284,10 +284,10 @@ impl Body<'_, '_> {
             b.update(Bin::Or, negative, difference);
             b.update(Bin::Shr, negative, 63);
             b.update(Bin::And, missing, negative);
-            b.update(Bin::Add, rounds, missing);
+            b.update(Bin::Add, iterations, missing);
         });
         self.go_on_unless(Cmp::Ne, missing, 0, after);
-        let place = self.b().bin(Bin::Add, rounds, 1);
+        let place = self.b().bin(Bin::Add, iterations, 1);
         self.b().update(Bin::Sub, place, length);
         self.b().set(result, place);
         self.b().fall_into(after);
@@ -374,7 +374,7 @@ impl Body<'_, '_> {
     }
 
     /// `tolower(a)`, `toupper(a)`: without a branch per letter, since the verifier would follow each one in every
-    /// round.
+    /// iteration.
     pub(super) fn change_case(&mut self, text: &Expr, upper: bool, to: Place, size: u32) {
         const OTHER_CASE: i64 = 0x20;
         let from = i64::from(if upper { b'a' } else { b'A' });

@@ -1,4 +1,4 @@
-//! The same expression of several probes becomes one: where they differ, a value by case.
+//! Merges the same expression of several probes into one. Where they differ, it becomes a value by case.
 
 use super::parts::{made_from_mut, take};
 use lang::hir::visit::visit_expr;

@@ -1,5 +1,5 @@
-//! Probes of one clause that differ in values alone become one probe, and so one program: the attach point that was hit
-//! selects the value.
+//! Merges probes of one clause that differ only in values into one probe, and thus one program: the hit attach point selects the
+//! value.
 //!
 //! ```text
 //! cuda:alloc { @ = sum(args.bytes) }
@@ -11,8 +11,8 @@
 //! all three                        @ = sum(by case { 0, 1: args.bytesize, 2: args.WidthInBytes * args.Height })
 //! ```
 //!
-//! A program costs time to compile, to verify and to attach, and memory for its unfinished calls; selecting a case costs
-//! a few instructions. What differs stays as small as its types allow: the rest is compiled once.
+//! A program takes time to compile, verify and attach, and memory for its open calls; selecting a case takes a few instructions.
+//! The differing expressions are as small as their types allow, so that the rest is compiled once.
 
 mod column;
 mod parts;

@@ -1,4 +1,4 @@
-//! The expressions of a probe, which merging takes out, and puts back merged.
+//! Takes the expressions out of a probe, and puts the merged ones back.
 
 use lang::hir::visit::{direct_mut, inner_mut, operands_mut};
 use lang::hir::{Expr, ExprKind, Probe, Stmt, Var};

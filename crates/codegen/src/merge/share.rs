@@ -1,4 +1,4 @@
-//! Common subexpressions: values by case that a body uses several times are computed once.
+//! Common subexpression elimination: values by case that a body uses several times are computed once.
 
 use super::parts::{made_from_mut, parts_of_all_mut, take};
 use lang::Span;

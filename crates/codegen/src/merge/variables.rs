@@ -1,5 +1,5 @@
-//! Variables of probes that become one. Variables set by statements are the same in all; an expression that only some probes
-//! have, such as the size of an array from its descriptor, may have variables of its own.
+//! Variables of merged probes. Variables of statements are the same in all probes. An expression that only some probes have, such
+//! as the size of an array from its descriptor, may have additional variables.
 
 use super::parts::{Member, made_from_mut, parts_mut};
 use lang::hir::visit::inner_mut;

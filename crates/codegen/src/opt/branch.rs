@@ -1,4 +1,4 @@
-//! Straightens control flow: jumps to jumps, branches with one target, unreachable blocks, and blocks with a single
+//! Simplifies control flow: jumps to jumps, branches with one target, unreachable blocks, and blocks with a single
 //! predecessor.
 
 use crate::ir::{Block, BlockId, Func, Term, build};

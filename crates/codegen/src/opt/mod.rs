@@ -1,7 +1,5 @@
-//! Optimisations: rewrites of single functions that keep what they do. `PASSES` is their order; the verifier runs after
-//! each in debug builds.
-//!
-//! Not here: anything that needs to know what a helper or map is.
+//! Optimisations of single functions. `PASSES` is their order; the verifier runs after each in debug builds. No pass depends on
+//! the meaning of a helper or map.
 
 mod branch;
 mod const_fold;
@@ -22,7 +20,7 @@ pub const PASSES: &[(&str, Pass)] = &[
     ("dce", dce::dce),
 ];
 
-/// Limit of rounds, in case something still changes.
+/// Limit of iterations, in case something still changes.
 const ROUNDS: usize = 8;
 
 /// Runs the passes that `passes` selects on each function, until nothing changes. Debug builds verify the IR after

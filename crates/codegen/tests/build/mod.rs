@@ -1,4 +1,4 @@
-//! Hand-written IR for tests: a function in the making, one line for each operation.
+//! Builds hand-written IR for tests, one line per operation.
 
 #![allow(dead_code, reason = "each test uses some")]
 

@@ -1,4 +1,4 @@
-//! What the tests share: a compiler, and processes that load a library and wait.
+//! Helpers of the tests: a compiler, and processes that load a library and wait.
 #![allow(dead_code, reason = "each test file uses a part of this")]
 
 use std::io::{BufRead, BufReader};

@@ -2,7 +2,7 @@
 //!
 //! Source of the form and of the base time: pytorch/kineto, libkineto/src/output_json.cpp and output_json.h.
 //!
-//! - Times are microseconds with three decimals since a base that all ranks and runs share, so that our rows and those of a torch
+//! - Times are microseconds with three decimals since a base that all ranks and runs share, so that these rows and those of a torch
 //!   profile can be merged into one list.
 //! - A call is one `X` row with its own `correlation`; the enclosing call is in `parent_correlation`.
 //! - There are no rows of the GPU: calls on the host do not show its time, and readers compute idle time from such rows. For the

@@ -1,4 +1,4 @@
-//! Reads a Perfetto trace, as much of it as the tests look at. Written from Perfetto's .proto files and not from our writer.
+//! Reads the parts of a Perfetto trace that the tests use. Written from Perfetto's .proto files, independently of the writer.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! Types and bytes at random, the same in each run.
+//! Random types and bytes, the same in each run.
 
 use wire::types::{Lookup, Member, NameKind, StackMode, Struct, Type};
 

@@ -1,6 +1,6 @@
-//! The BPF type format: what maps, functions and kernel functions are, for libbpf and the verifier.
+//! Writes BTF: the types of maps, functions and kernel functions, for libbpf and the verifier.
 //!
-//! Only kinds that Linux 5.15 knows: int, pointer, array, struct, function, prototype, variable, section.
+//! Only kinds that Linux 5.15 supports: int, pointer, array, struct, function, prototype, variable, section.
 //! Source: the kernel's `Documentation/bpf/btf.rst`.
 
 use crate::bpf::code::{Assembly, Code};
@@ -234,7 +234,7 @@ enum Kind {
     Nothing,
 }
 
-/// Prototype of a kernel function; functions that are not listed return and take integers.
+/// Prototype of a kernel function; by default, parameters and result are integers.
 struct Shape {
     name: &'static str,
     result: Kind,

@@ -1,7 +1,7 @@
-//! Sections, symbols and relocations, by the `object` crate.
+//! Writes sections, symbols and relocations with the `object` crate.
 //!
-//! Callbacks are local symbols and referred to through their section, as libbpf wants it of static functions; programs
-//! and maps are global.
+//! Callbacks are local symbols. References to them use their section, as libbpf requires for static functions. Programs and
+//! maps are global symbols.
 
 use super::maps;
 use super::sections::{Sections, TEXT};

@@ -1,5 +1,5 @@
-//! `.BTF.ext`: the function and the script position of each instruction. The verifier's log quotes it,
-//! as do `bpftool prog dump` and profilers.
+//! `.BTF.ext`: the function and the script position of each instruction. The verifier's log,
+//! `bpftool prog dump` and profilers print it.
 //!
 //! Source: `struct btf_ext_header`, `bpf_func_info` and `bpf_line_info` of libbpf and `linux/bpf.h`.
 

@@ -1,5 +1,5 @@
-//! Describes maps the way libbpf wants it: a variable for each in section `.maps`, whose type is a struct whose members'
-//! types are pointers to arrays whose lengths are the numbers.
+//! Describes maps in the form that libbpf requires: one variable per map in section `.maps`. Its type is a struct; each member is
+//! a pointer to an array, and the length of the array is the number.
 //!
 //! ```text
 //! struct { int (*type)[1]; int (*max_entries)[4096]; int (*key_size)[8]; ... } calls SEC(".maps");

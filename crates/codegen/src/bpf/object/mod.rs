@@ -1,12 +1,12 @@
-//! Machine code to a relocatable ELF object that libbpf, bpftool and llvm-objdump read.
+//! Writes machine code as a relocatable ELF object that libbpf, bpftool and llvm-objdump read.
 //!
 //! ```text
-//! uprobe.multi ...   programs, one section for each kind           .rel...   what their instructions refer to
+//! uprobe.multi ...   programs, one section per kind                .rel...   relocations of instructions
 //! .text              callbacks                                     .BTF      types of maps, functions, kernel functions
-//! .maps              maps, described in .BTF                       .BTF.ext  which function and script line each
-//! .rodata            constant bytes                                          instruction belongs to
+//! .maps              maps, described in .BTF                       .BTF.ext  function and script line of each
+//! .rodata            constant bytes                                          instruction
 //! .data.NAME         the one value of a direct map
-//! license            "GPL", as the tracing helpers demand          .cudatrace  the manifest, as JSON, if asked for
+//! license            "GPL", as the tracing helpers require         .cudatrace  the manifest, as JSON, on request
 //! ```
 
 mod btf;

@@ -1,4 +1,4 @@
-//! Sections of code, and where functions are located in them.
+//! Sections of code, and the locations of functions in them.
 
 use crate::bpf::code::{Assembly, Code};
 use rustc_hash::FxHashMap;

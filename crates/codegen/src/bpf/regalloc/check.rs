@@ -1,14 +1,13 @@
 //! Checks an allocation value by value, independently of the allocator. The rules:
 //!
-//! 1. Each selected instruction is there, in its order, equal except for registers; only moves may be missing.
-//! 2. What was inserted only moves values between registers and spill slots.
+//! 1. Each selected instruction exists, in order, equal except for registers; only moves may be missing.
+//! 2. Inserted instructions only move values between registers and spill slots.
 //! 3. Where the selected code reads a register, the assigned one holds that register's value on every path.
-//! 4. Where the selected code names a machine register, it is that one.
+//! 4. Where the selected code has a machine register, it is unchanged.
 //! 5. The frame pointer is never written.
 //!
-//! A state says for each place (machine register or spill slot) which registers of the selected code have the value that
-//! lies there; where paths meet, what holds on all of them. A move makes its target one more name of the value; a
-//! call overwrites r0 to r5.
+//! The state maps each location (machine register or spill slot) to the registers of the selected code that have its value. At
+//! a join it is the intersection over all paths. A move adds its target to the registers of a value; a call clobbers r0 to r5.
 
 use crate::bpf::insn::Reg;
 use crate::bpf::mir::{Base, Block, Function, INSERTED, Inst, PlacedInst, R, Role, Val};

@@ -1,8 +1,7 @@
 //! Lays out the stack frame. Slots that are never live at the same time share their bytes.
 //!
-//! A slot is live on every path between two of its mentions. A slot whose address goes
-//! anywhere but into the arguments of the next call is always live. A spilled register is live from where it is stored
-//! to where it is loaded for the last time; it shares with others of its kind alone.
+//! A slot is live on every path between two of its uses. A slot whose address escapes, except into the arguments of the next
+//! call, is always live. A spilled register is live from its store to its last load; it shares bytes only with spilled registers.
 
 use crate::bpf::insn::Reg;
 use crate::bpf::mir::{Base, Block, Function, Inst, R, Slot};
@@ -88,13 +87,13 @@ impl Conflicts {
         for slot in escaping(function) {
             (0..count).for_each(|other| conflicts.add(slot, other));
         }
-        let mentions: Vec<Vec<u32>> = function.blocks.iter().map(block_mentions).collect();
-        let (mut before, after) = (before(function, &mentions, count), after(function, &mentions, count));
+        let uses: Vec<Vec<u32>> = function.blocks.iter().map(block_uses).collect();
+        let (mut before, later) = (before(function, &uses, count), after(function, &uses, count));
         let mut last = LastUse { at: vec![0; count], clock: 0 };
-        for (at, mentions) in mentions.iter().enumerate() {
-            let mut behind = Bits::new(count);
-            after.at_end(at).for_each(|slot| behind.insert(slot));
-            conflicts.block(mentions, &mut before[at], &behind, &mut last);
+        for (at, uses) in uses.iter().enumerate() {
+            let mut after = Bits::new(count);
+            later.at_end(at).for_each(|slot| after.insert(slot));
+            conflicts.block(uses, &mut before[at], &after, &mut last);
         }
         conflicts
     }
@@ -131,31 +130,32 @@ impl Conflicts {
     }
 
     /// Adds the conflicts of one block: slots that are live at its start, and slots that are live at the first
-    /// mention of another. `before` has the slots mentioned before the block, `behind` the slots mentioned after
+    /// use of another. `before` has the slots used before the block, `after` the slots used after
     /// it.
-    fn block(&mut self, mentions: &[u32], before: &mut Bits, behind: &Bits, last: &mut LastUse) {
+    fn block(&mut self, uses: &[u32], before: &mut Bits, after: &Bits, last: &mut LastUse) {
         let start = last.clock;
-        last.note(mentions);
-        let is_behind = |slot: usize, last: &LastUse, now: u32| behind.contains(slot) || last.at[slot] > now;
+        last.note(uses);
+        let is_used_later =
+            |slot: usize, last: &LastUse, now: u32| after.contains(slot) || last.at[slot] > now;
         let mut used = Bits::new(self.of.len());
-        before.iter().filter(|slot| is_behind(*slot, last, start)).for_each(|slot| used.insert(slot));
+        before.iter().filter(|slot| is_used_later(*slot, last, start)).for_each(|slot| used.insert(slot));
         for slot in used.iter() {
             self.of[slot].union(&used);
         }
-        for (now, slot) in (start..).zip(mentions) {
+        for (now, slot) in (start..).zip(uses) {
             let slot = *slot as usize;
             if before.contains(slot) {
                 continue;
             }
             before.insert(slot);
-            for other in before.iter().filter(|other| is_behind(*other, last, now)) {
+            for other in before.iter().filter(|other| is_used_later(*other, last, now)) {
                 self.add(slot, other);
             }
         }
     }
 }
 
-/// Position of the last mention of each slot.
+/// Position of the last use of each slot.
 struct LastUse {
     /// Position by slot; the positions of consecutive blocks are consecutive.
     at: Vec<u32>,
@@ -163,9 +163,9 @@ struct LastUse {
 }
 
 impl LastUse {
-    /// Records the mentions of a block, which begins at the current position.
-    fn note(&mut self, mentions: &[u32]) {
-        for slot in mentions {
+    /// Records the uses of a block, which begins at the current position.
+    fn note(&mut self, uses: &[u32]) {
+        for slot in uses {
             self.clock += 1;
             self.at[*slot as usize] = self.clock;
         }
@@ -213,43 +213,43 @@ fn escaping(function: &Function) -> Vec<usize> {
         .collect()
 }
 
-/// The slots that the instructions of a block mention, in their order. A call mentions the slots whose addresses
+/// The slots that the instructions of a block use, in their order. A call uses the slots whose addresses
 /// are its arguments.
-fn block_mentions(block: &Block) -> Vec<u32> {
+fn block_uses(block: &Block) -> Vec<u32> {
     let mut args: [Option<u32>; 6] = [None; 6];
-    let mut mentions = Vec::new();
+    let mut uses = Vec::new();
     for placed in &block.insts {
         let named = placed.inst.slot().map(|slot| slot.0);
-        mentions.extend(named);
+        uses.extend(named);
         match placed.inst {
             Inst::SlotAddr { dst: R::Phys(Reg(arg @ 0..=5)), .. } => args[usize::from(arg)] = named,
-            Inst::Call { .. } => mentions.extend(args.iter_mut().filter_map(Option::take)),
+            Inst::Call { .. } => uses.extend(args.iter_mut().filter_map(Option::take)),
             _ => {}
         }
     }
-    mentions
+    uses
 }
 
-/// For each block: the slots that may have been mentioned before its start.
-fn before(function: &Function, mentions: &[Vec<u32>], count: usize) -> Vec<Bits> {
-    let mut before = vec![Bits::new(count); mentions.len()];
+/// For each block: the slots that may have been used before its start.
+fn before(function: &Function, uses: &[Vec<u32>], count: usize) -> Vec<Bits> {
+    let mut before = vec![Bits::new(count); uses.len()];
     let mut changed = true;
     while std::mem::take(&mut changed) {
         for (at, block) in function.blocks.iter().enumerate() {
             let mut out = before[at].clone();
-            mentions[at].iter().for_each(|slot| out.insert(*slot as usize));
+            uses[at].iter().for_each(|slot| out.insert(*slot as usize));
             changed |= block.end.successors().fold(false, |more, next| before[next].union(&out) | more);
         }
     }
     before
 }
 
-/// The slots that may be mentioned after the ends of blocks.
-fn after(function: &Function, mentions: &[Vec<u32>], count: usize) -> Live {
+/// The slots that may be used after the ends of blocks.
+fn after(function: &Function, uses: &[Vec<u32>], count: usize) -> Live {
     let mut effects = Effects::new(count);
-    for mentions in mentions {
+    for uses in uses {
         effects.begin_block();
-        mentions.iter().for_each(|slot| effects.read(*slot as usize));
+        uses.iter().for_each(|slot| effects.read(*slot as usize));
     }
     effects.live(|block| function.blocks[block].end.successors())
 }

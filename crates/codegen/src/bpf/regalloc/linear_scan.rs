@@ -1,7 +1,7 @@
-//! Linear scan: registers in the order of their first definition, each in a machine register that is free over all
-//! of its ranges. Moves are hints, so that most of them end up with one register on both sides.
+//! Linear scan: assigns registers in the order of their first definition. Each gets a machine register that is free over all of
+//! its ranges. Moves are hints, so that most of them have the same register on both sides.
 //!
-//! If none is free, the register with the lowest spill cost is spilled.
+//! If no register is free, the register with the lowest spill cost is spilled.
 
 use super::liveness::{Liveness, Range, Ranges};
 use crate::bpf::insn::Reg;

@@ -1,7 +1,7 @@
 //! Live ranges of registers.
 //!
-//! Instruction i reads at position 2i and writes at 2i + 1, ends of blocks included; a range is half-open. So a source
-//! that is read for the last time and the target of the same instruction may share a machine register.
+//! Instruction i reads at position 2i and writes at 2i + 1, terminators included; ranges are half-open. The last
+//! use of a source and the target of the same instruction may therefore share a machine register.
 
 use crate::bpf::insn::Reg;
 use crate::bpf::mir::{Function, R, Role};

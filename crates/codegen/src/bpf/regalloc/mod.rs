@@ -1,11 +1,11 @@
-//! Gives each virtual register a machine register or a stack slot, and each stack slot its offset.
+//! Assigns each virtual register a machine register or a stack slot, and each stack slot an offset.
 //!
 //! ```text
 //! selected code -> live ranges -> linear scan -> (spill code, and again) -> superfluous moves removed -> frame
 //! ```
 //!
-//! A register that gets none is kept on the stack and loaded into a short-lived one around each use. [`check`] follows
-//! the result value by value, in debug builds and tests.
+//! A spilled register is on the stack; each use loads it into a short-lived register. [`check`] checks the result value by value
+//! in debug builds and tests.
 
 pub mod check;
 mod frame;

@@ -1,5 +1,5 @@
-//! Removes redundant moves: of a register to itself, of a value to where it already is, and loads of spilled
-//! registers whose value is still in a register.
+//! Removes redundant moves: of a register to itself, of a value to a location that has it already, and loads of spilled registers
+//! whose value is still in a register.
 
 use crate::bpf::insn::{Reg, Width};
 use crate::bpf::mir::{Base, Function, INSERTED, Inst, PlacedInst, R, Val};

@@ -1,7 +1,7 @@
-//! Random functions: what the IR computes and what the allocated machine code computes are the same.
+//! Random functions: the IR and the allocated machine code must compute the same.
 //!
-//! Two small machines, one for each level. Calls are to one helper for each number of arguments; here they
-//! mix their arguments and leave rubbish in the registers that a call may overwrite.
+//! There are two small interpreters, one per level. There is one helper per number of arguments. It mixes its arguments and
+//! clobbers the registers that a call may overwrite.
 
 use crate::bpf::helper::Helper;
 use crate::bpf::insn::{Atomic, Insn, Reg, Src};
