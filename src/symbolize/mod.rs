@@ -76,7 +76,7 @@ impl MachineNames {
     pub fn add_mapping(&self, mapped: &MappingEvent) {
         let MappedRange { start, end, offset } = mapped.range;
         let path = mapped.path.clone();
-        self.symbols.borrow_mut().hear(mapped.pid, start..end, offset, mapped.inode.number, path);
+        self.symbols.borrow_mut().record_mapping(mapped.pid, start..end, offset, mapped.inode.number, path);
     }
 
     /// Marks the mappings of a process as outdated.

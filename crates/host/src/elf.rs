@@ -26,7 +26,7 @@ use lang::catalog::Function;
 use memchr::memmem;
 
 use crate::untrusted_file;
-use crate::untrusted_file::MappedFile;
+use crate::untrusted_file::FileMapping;
 
 /// Size of an `Elf64_Sym`.
 const SYM_SIZE: usize = 24;
@@ -110,7 +110,7 @@ pub struct ElfFile {
 /// Contents of the file: mapped, or given by a test.
 #[derive(Clone, Debug)]
 enum Bytes {
-    Mapped(Arc<MappedFile>),
+    Mapped(Arc<FileMapping>),
     Owned(Vec<u8>),
 }
 
@@ -224,7 +224,7 @@ impl ElfFile {
         if file.metadata().map_err(unreadable)?.len() == 0 {
             return Err(ElfError::NotElf { path: path.into() });
         }
-        ElfFile::from_bytes(Bytes::Mapped(Arc::new(MappedFile::of(file).map_err(unreadable)?)), path)
+        ElfFile::from_bytes(Bytes::Mapped(Arc::new(FileMapping::of(file).map_err(unreadable)?)), path)
     }
 
     /// Reads an image in memory; errors show `path`.

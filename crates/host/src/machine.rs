@@ -376,20 +376,20 @@ impl Machine {
         if !overridden.is_empty() {
             return overridden.iter().any(|(path, _)| path == shown_path);
         }
-        let wanted = self.wanted(target);
+        let wanted = self.target_name(target);
         !search::is_stub(shown_path) && wanted.judge(shown_path) != Verdict::No
     }
 
     /// Whether a program may belong to a target, judged by its path or because it may have the runtime linked in.
     pub fn matches_program(&self, target: &str, shown_path: &Path) -> bool {
-        self.wanted(target).is_runtime() || self.matches(target, shown_path)
+        self.target_name(target).is_runtime() || self.matches(target, shown_path)
     }
 
     /// Whether the file belongs to the target: by its name, by its soname, or as a program with the CUDA runtime
     /// linked in.
     pub fn belongs(&self, target: &str, file: FileId) -> bool {
         let taken = self.file(file);
-        let wanted = self.wanted(target);
+        let wanted = self.target_name(target);
         match self.overrides(target).as_slice() {
             [] => target_files::accepts(&wanted, &taken.shown, &taken.elf),
             paths => paths.iter().any(|(path, _)| Identity::of(path).is_ok_and(|i| taken.is_same_file(&i))),
@@ -405,15 +405,16 @@ impl Machine {
         File { id, path: taken.shown.to_string_lossy().into_owned(), library: taken.library() }
     }
 
-    fn wanted(&self, target: &str) -> TargetName {
+    fn target_name(&self, target: &str) -> TargetName {
         TargetName::parse(target, &self.directory)
     }
 
     /// Paths that the user gave for a library, with the reason to show.
     fn overrides(&self, target: &str) -> Vec<(PathBuf, String)> {
-        let wanted = self.wanted(target);
+        let wanted = self.target_name(target);
         let is_meant = |name: &str| {
-            name == target || self.wanted(name).library().is_some_and(|l| wanted == TargetName::Library(l))
+            name == target
+                || self.target_name(name).library().is_some_and(|l| wanted == TargetName::Library(l))
         };
         let scope = self.scope();
         let given = scope.lib_overrides.iter().filter(|(name, _)| is_meant(name));
@@ -438,13 +439,12 @@ impl Machine {
                 overrides.iter().map(|(path, why)| self.take_path(&View::default(), path, why)).collect();
             return taken.map_err(|error| TargetError::Unusable(error.to_string())).map(unique);
         }
-        let wanted = self.wanted(target);
+        let wanted = self.target_name(target);
         let mut search = TargetSearch::new(self, wanted.clone());
         match wanted {
             TargetName::Path(path) => return self.find_path(&path),
             TargetName::Everything if self.scope().is_system_wide() => {
-                let why =
-                    "it stands for all that traced processes run: say which by `-p PID` or `-- COMMAND`";
+                let why = "it stands for all files that traced processes execute: select processes by `-p PID` or `-- COMMAND`";
                 return Err(TargetError::Unusable(why.into()));
             }
             TargetName::Pattern(pattern) => {
@@ -503,7 +503,7 @@ impl Machine {
 impl Catalog for Machine {
     fn tracepoint(&self, category: &str, event: &str) -> Result<Tracepoint, String> {
         self.kernel.map_or_else(
-            || Err("nobody asked the kernel".into()),
+            || Err("the tracepoints of the kernel are not available".into()),
             |kernel| kernel.tracepoint(category, event),
         )
     }
@@ -513,8 +513,10 @@ impl Catalog for Machine {
     }
 
     fn raw_tracepoint(&self, event: &str) -> Result<Tracepoint, String> {
-        self.kernel
-            .map_or_else(|| Err("nobody asked the kernel".into()), |kernel| kernel.raw_tracepoint(event))
+        self.kernel.map_or_else(
+            || Err("the tracepoints of the kernel are not available".into()),
+            |kernel| kernel.raw_tracepoint(event),
+        )
     }
 
     fn raw_tracepoints(&self) -> Vec<String> {
@@ -627,8 +629,8 @@ impl Catalog for Machine {
     fn declared_type(&self, id: TypeId) -> Arc<debug_info::Type> {
         let nothing = debug_info::Type { name: String::new(), kind: debug_info::Kind::Void };
         if id.file == KERNEL {
-            let told = self.kernel.and_then(|kernel| kernel.declared_type(id.at));
-            return Arc::new(told.unwrap_or(nothing));
+            let declared = self.kernel.and_then(|kernel| kernel.declared_type(id.at));
+            return Arc::new(declared.unwrap_or(nothing));
         }
         let debug = self.file(id.file).debug(id.file);
         debug.map_or_else(|_| Arc::new(nothing), |debug| debug.declared_type(id))

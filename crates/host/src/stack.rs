@@ -58,7 +58,7 @@ pub struct Symbols {
     outdated: HashSet<u32>,
     /// Mappings that the kernel has reported, for processes that end before their mappings are read; the latest
     /// last.
-    heard: VecDeque<(u32, MappedFile)>,
+    recorded: VecDeque<(u32, MappedFile)>,
     /// Open files that this process cannot open by their path, by device and inode of the mapping.
     held: HashMap<((u32, u32), u64), File>,
     /// Open files that were announced, by device and inode of the file.
@@ -101,7 +101,7 @@ struct MappedFile {
 const LARGEST_KERNEL_FUNCTION: usize = 1 << 20;
 
 /// Largest number of reported mappings that are kept.
-const MOST_HEARD: usize = 1 << 13;
+const MAX_RECORDED: usize = 1 << 13;
 
 impl Symbols {
     /// `with_source`: also find source lines and inlined functions, which requires debug information and time.
@@ -121,7 +121,7 @@ impl Symbols {
             with_source,
             processes: HashMap::new(),
             outdated: HashSet::new(),
-            heard: VecDeque::new(),
+            recorded: VecDeque::new(),
             held: HashMap::new(),
             expected: HashMap::new(),
             perf_maps: HashMap::new(),
@@ -170,18 +170,18 @@ impl Symbols {
 
     /// Records that a process has mapped a file, with its inode and its path in the process's root. If the process
     /// ends before its mappings are read, there is no other source.
-    pub fn hear(&mut self, pid: u32, place: Range<u64>, offset: u64, inode: u64, path: PathBuf) {
-        if self.heard.len() == MOST_HEARD {
-            self.heard.pop_front();
+    pub fn record_mapping(&mut self, pid: u32, place: Range<u64>, offset: u64, inode: u64, path: PathBuf) {
+        if self.recorded.len() == MAX_RECORDED {
+            self.recorded.pop_front();
         }
-        self.heard.push_back((pid, MappedFile { place, offset, inode, path }));
+        self.recorded.push_back((pid, MappedFile { place, offset, inode, path }));
     }
 
     /// Regions from the recorded mappings of a process that has ended; later mappings replace earlier ones.
-    fn regions_heard(&self, pid: u32) -> Vec<Region> {
+    fn recorded_regions(&self, pid: u32) -> Vec<Region> {
         let mut regions: Vec<Region> = Vec::new();
-        for (_, heard) in self.heard.iter().filter(|(of, _)| *of == pid) {
-            let MappedFile { place: Range { start, end }, offset, inode, path } = heard.clone();
+        for (_, mapped) in self.recorded.iter().filter(|(of, _)| *of == pid) {
+            let MappedFile { place: Range { start, end }, offset, inode, path } = mapped.clone();
             // The path may refer to another file by now, or in the root of this process.
             if !path.metadata().is_ok_and(|metadata| metadata.ino() == inode) {
                 continue;
@@ -306,7 +306,7 @@ impl Symbols {
 
     /// Adds the recorded mappings of a process that has ended, which may be its only ones.
     fn look_back(&mut self, pid: u32) {
-        let mut regions = self.regions_heard(pid);
+        let mut regions = self.recorded_regions(pid);
         if let Some(before) = self.processes.remove(&pid) {
             regions.extend(unmapped(before, &regions));
         }

@@ -63,22 +63,22 @@ pub(crate) fn read(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 
 /// A mapped file. Parts that are truncated later read as zeroes.
 #[derive(Debug)]
-pub(crate) struct MappedFile(Mmap);
+pub(crate) struct FileMapping(Mmap);
 
-impl MappedFile {
+impl FileMapping {
     /// Maps a file to read.
     ///
     /// # Errors
     /// The errors of mmap(2).
-    pub(crate) fn of(file: &File) -> io::Result<MappedFile> {
+    pub(crate) fn of(file: &File) -> io::Result<FileMapping> {
         survive_truncation();
         // SAFETY: the mapping is private and read-only. Its bytes may change while they are read; readers treat
         // them as untrusted input. If the file is truncated, `put_zeros` maps memory in its place.
-        unsafe { Mmap::map(file) }.map(MappedFile)
+        unsafe { Mmap::map(file) }.map(FileMapping)
     }
 }
 
-impl Deref for MappedFile {
+impl Deref for FileMapping {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
@@ -132,7 +132,7 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("library");
         std::fs::write(&path, vec![7; 3 << 16]).expect("written");
-        let mapped = MappedFile::of(&open(&path).expect("opened")).expect("mapped");
+        let mapped = FileMapping::of(&open(&path).expect("opened")).expect("mapped");
         let writer = OpenOptions::new().write(true).open(&path).expect("opened");
         writer.set_len(1 << 16).expect("cut");
         let sum = |bytes: &[u8]| bytes.iter().map(|&byte| u64::from(byte)).sum::<u64>();

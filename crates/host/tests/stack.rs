@@ -193,7 +193,7 @@ fn a_process_that_ended_before_anybody_looked_has_the_names_of_what_it_was_heard
     for mapping in mappings.iter().filter(|mapping| mapping.executable) {
         let Some(path) = mapping.name.path() else { continue };
         let place = mapping.start..mapping.end;
-        symbols.hear(pid, place, mapping.offset, mapping.inode, path.to_path_buf());
+        symbols.record_mapping(pid, place, mapping.offset, mapping.inode, path.to_path_buf());
     }
     assert_eq!(symbols.user(pid, own)[0].symbol.as_deref(), Some("marked_function"));
     // The path refers to another file now.
@@ -203,7 +203,7 @@ fn a_process_that_ended_before_anybody_looked_has_the_names_of_what_it_was_heard
     for mapping in mappings.iter().filter(|mapping| mapping.executable) {
         let Some(path) = mapping.name.path() else { continue };
         let place = mapping.start..mapping.end;
-        later.hear(pid, place, mapping.offset, mapping.inode, path.to_path_buf());
+        later.record_mapping(pid, place, mapping.offset, mapping.inode, path.to_path_buf());
     }
     assert_eq!(later.user(pid, library)[0].symbol, None);
 }

@@ -95,12 +95,13 @@ fn words(manifest: &Manifest, loss: &Loss) -> String {
             let known = manifest.maps.get(*id as usize);
             let keys = known.map_or(0, |map| map.max_entries);
             let or = match known.is_some_and(may_lack_memory) {
-                true => ", or the kernel had no memory at hand for so many new keys at once,",
+                true => ", or the kernel could not allocate new keys fast enough",
                 false => "",
             };
+            let plural = if keys == 1 { "" } else { "s" };
             format!(
-                "`@{name}` was full with {keys} keys{or} and {updates} did not get in; give it more room: `let @{name} = hash(N);`, \
-                 or raise `max_map_keys`"
+                "`@{name}` was full ({keys} key{plural}){or}: {updates} lost; declare a larger map, `let @{name} = hash(N);`, or \
+                 raise `max_map_keys`"
             )
         }
         CounterKind::UserRead => {
@@ -112,15 +113,17 @@ fn words(manifest: &Manifest, loss: &Loss) -> String {
         }
         CounterKind::LostStack => format!("{} could not be stored", many("stack", "stacks")),
         CounterKind::NoUnwindTable => format!(
-            "{} of stacks lay in code whose unwind table was not loaded yet, and went by the frame pointer",
-            many("frame", "frames")
+            "{} in code whose unwind table was not loaded yet: the frame pointer was used",
+            many("stack frame was", "stack frames were")
         ),
-        CounterKind::NoScratch => format!("{} found no scratch space, and the body did not run", calls()),
+        CounterKind::NoScratch => {
+            format!("{} found no free scratch memory, and the body did not run", calls())
+        }
         CounterKind::NoCallSlot => {
-            format!("{} found no room for what entry saves, and have no return", calls())
+            format!("{} had no memory for values of the entry: the return was ignored", calls())
         }
         CounterKind::NoRoomAround => {
-            format!("{} found no room among the calls of their thread: no other lies in them", calls())
+            format!("{} did not fit into the call stack of the thread, and enclose no other calls", calls())
         }
         CounterKind::Entered(id) => {
             let program = program(*id);

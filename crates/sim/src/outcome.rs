@@ -161,14 +161,14 @@ pub enum Loss {
     /// `delete()` of a missing key.
     MissingKey(String),
     /// Failures that cannot occur in a simulated world: ring buffer full, no scratch memory, no call slot.
-    Want(String),
+    NoResource(String),
 }
 
 /// Result of a run; see the module documentation.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Outcome {
     /// Output in order.
-    pub said: Vec<Output>,
+    pub output: Vec<Output>,
     /// Maps by name, at the end.
     pub maps: BTreeMap<String, Contents>,
     /// Signals in order.
@@ -204,15 +204,15 @@ impl Outcome {
 
     /// The first difference of `other` (the tested outcome) from this one (the expected outcome), as text.
     pub fn difference(&self, other: &Outcome) -> Option<String> {
-        let said = self.said.iter().zip(&other.said).position(|(a, b)| a != b);
-        if let Some(at) = said {
-            return Some(format!("said {at}:\n  meant {}\n  did   {}", self.said[at], other.said[at]));
+        let different = self.output.iter().zip(&other.output).position(|(a, b)| a != b);
+        if let Some(at) = different {
+            return Some(format!("output {at}:\n  meant {}\n  did   {}", self.output[at], other.output[at]));
         }
-        if self.said.len() != other.said.len() {
-            let (meant, did) = (self.said.len(), other.said.len());
+        if self.output.len() != other.output.len() {
+            let (meant, did) = (self.output.len(), other.output.len());
             let extra =
-                self.said.get(did).or(other.said.get(meant)).map(Output::to_string).unwrap_or_default();
-            return Some(format!("said: meant {meant} things, did {did}; first beyond: {extra}"));
+                self.output.get(did).or(other.output.get(meant)).map(Output::to_string).unwrap_or_default();
+            return Some(format!("output: meant {meant} records, did {did}; first difference: {extra}"));
         }
         if !self.has_losses_of(other) {
             return Some(format!("losses:\n  meant {:?}\n  did   {:?}", self.losses, other.losses));

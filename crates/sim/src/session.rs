@@ -304,7 +304,7 @@ impl Session<'_> {
             EventKind::Time { format } => What::Time(format.clone()),
         };
         let decode::Header { cpu, time_ns, tgid, tid, .. } = header;
-        self.outcome.said.push(Output { cpu, time_ns, tgid, tid, what });
+        self.outcome.output.push(Output { cpu, time_ns, tgid, tid, what });
         Ok(())
     }
 
@@ -429,11 +429,11 @@ fn loss(manifest: &Manifest, kind: &CounterKind) -> Option<Loss> {
         CounterKind::LoopLimit => Loss::LoopLimit,
         CounterKind::LostStack => Loss::LostStack,
         CounterKind::Entered(_) | CounterKind::Returned(_) | CounterKind::NoEntry(_) => return None,
-        want @ (CounterKind::LostEvent(_)
+        kind @ (CounterKind::LostEvent(_)
         | CounterKind::UnsentSignal
         | CounterKind::NoScratch
         | CounterKind::NoCallSlot
         | CounterKind::NoRoomAround
-        | CounterKind::NoUnwindTable) => Loss::Want(format!("{want:?}")),
+        | CounterKind::NoUnwindTable) => Loss::NoResource(format!("{kind:?}")),
     })
 }

@@ -52,9 +52,9 @@ fn entries_and_returns_pair_and_durations_are_times_between() {
 #[test]
 fn what_the_reader_does_happens_after_the_probe() {
     let outcome = outcome("BEGIN { @a = 1; clear(@a); @a = 2; print(@a) } END { @b = 1; exit(3) }");
-    let said: Vec<_> = outcome.said.iter().map(|s| s.what.clone()).collect();
+    let output: Vec<_> = outcome.output.iter().map(|s| s.what.clone()).collect();
     assert_eq!(
-        said,
+        output,
         [What::Clear("a".into()), What::PrintMap("a".into(), Default::default(), 0, 0), What::Exit(3)]
     );
     assert_eq!(outcome.exit, Some(3));

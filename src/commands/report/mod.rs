@@ -368,7 +368,7 @@ impl Report {
             let fields = record
                 .fields
                 .iter()
-                .filter(|(name, _)| report::recording::summary::says_something(record, name));
+                .filter(|(name, _)| report::recording::summary::is_informative(record, name));
             let fields = fields.map(|(name, value)| format!("{name}={}", value.label()));
             let details: Vec<String> = result.into_iter().chain(around).chain(fields).collect();
             let details = report::value::escape(details.join(" ").as_bytes());

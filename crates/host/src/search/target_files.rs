@@ -21,7 +21,7 @@ use crate::search::{TargetName, Verdict};
 /// A search for the files of a target.
 pub(crate) struct TargetSearch<'a> {
     machine: &'a Machine,
-    wanted: TargetName,
+    target: TargetName,
     files: Vec<FileId>,
     looked_in: Vec<String>,
     /// Files with a matching name that cannot be used, with the reason.
@@ -33,10 +33,10 @@ pub(crate) struct TargetSearch<'a> {
 }
 
 impl<'a> TargetSearch<'a> {
-    pub(crate) fn new(machine: &'a Machine, wanted: TargetName) -> TargetSearch<'a> {
+    pub(crate) fn new(machine: &'a Machine, target: TargetName) -> TargetSearch<'a> {
         TargetSearch {
             machine,
-            wanted,
+            target,
             files: Vec::new(),
             looked_in: Vec::new(),
             rejected: Vec::new(),
@@ -92,8 +92,8 @@ impl<'a> TargetSearch<'a> {
         let mut view = None;
         for mapping in mappings.iter().filter(|mapping| mapping.executable && mapping.inode != 0) {
             let Some(path) = mapping.name.path().filter(|path| !search::is_stub(path)) else { continue };
-            let may_hold_runtime = self.wanted.is_runtime() && (thorough || program.as_deref() == Some(path));
-            let is_candidate = may_hold_runtime || self.wanted.judge(path) != Verdict::No;
+            let may_hold_runtime = self.target.is_runtime() && (thorough || program.as_deref() == Some(path));
+            let is_candidate = may_hold_runtime || self.target.judge(path) != Verdict::No;
             if is_candidate && self.seen.insert((mapping.device, mapping.inode)) {
                 let view =
                     view.get_or_insert_with(|| View { prefix: process::root_prefix(pid), ..View::default() });
@@ -108,7 +108,7 @@ impl<'a> TargetSearch<'a> {
                 let name = process::comm(pid).unwrap_or_default();
                 self.offer(&open_path, path, &format!("mapped by process {pid} ({})", name.escape_debug()));
             }
-            None if self.wanted.judge(path) != Verdict::No => {
+            None if self.target.judge(path) != Verdict::No => {
                 let path = path.display();
                 self.rejected.push(format!(
                     "`{path}`, mapped by process {pid}, cannot be opened from here; try as root"
@@ -119,7 +119,7 @@ impl<'a> TargetSearch<'a> {
     }
 
     fn on_disk(&mut self, view: &View) {
-        if self.wanted == TargetName::Everything {
+        if self.target == TargetName::Everything {
             return self.linked(view);
         }
         if self.program_by_name(view) {
@@ -157,7 +157,7 @@ impl<'a> TargetSearch<'a> {
 
     /// Adds a program on PATH whose name matches.
     fn program_by_name(&mut self, view: &View) -> bool {
-        let TargetName::Name(name) = &self.wanted else { return false };
+        let TargetName::Name(name) = &self.target else { return false };
         if name.starts_with("lib") {
             return false;
         }
@@ -168,7 +168,7 @@ impl<'a> TargetSearch<'a> {
 
     /// Adds the view's programs that have the CUDA runtime linked in.
     fn programs_with_runtime(&mut self, view: &View) {
-        for program in if self.wanted.is_runtime() { view.programs.as_slice() } else { &[] } {
+        for program in if self.target.is_runtime() { view.programs.as_slice() } else { &[] } {
             let path = view.resolve(&view.outside(program));
             self.offer(
                 &path,
@@ -182,7 +182,7 @@ impl<'a> TargetSearch<'a> {
         self.looked_in.push("/etc/ld.so.cache".into());
         let mut found = false;
         for (soname, path) in view.loader_cache() {
-            if self.wanted.judge(Path::new(&soname)) != Verdict::No {
+            if self.target.judge(Path::new(&soname)) != Verdict::No {
                 found |= self.offer_named(view, &path, "listed in /etc/ld.so.cache");
             }
         }
@@ -193,7 +193,7 @@ impl<'a> TargetSearch<'a> {
         let directory = format!("{} ({})", view.inside(&place.path).display(), place.origin);
         let entries = std::fs::read_dir(&place.path).into_iter().flatten().flatten();
         let mut names: Vec<_> = entries.map(|entry| entry.file_name()).collect();
-        names.retain(|name| self.wanted.judge(Path::new(name)) != Verdict::No);
+        names.retain(|name| self.target.judge(Path::new(name)) != Verdict::No);
         names.sort();
         for name in names {
             self.offer_named(view, &place.path.join(name), &format!("found in {directory}"));
@@ -220,29 +220,29 @@ impl<'a> TargetSearch<'a> {
     /// Adds a file on disk if its name matches, before or after following links.
     fn offer_named(&mut self, view: &View, path: &Path, reason: &str) -> bool {
         let inside = view.inside(path);
-        if self.wanted.judge(&inside) == Verdict::No || search::is_stub(path) || !path.exists() {
+        if self.target.judge(&inside) == Verdict::No || search::is_stub(path) || !path.exists() {
             return false;
         }
         let resolved = view.resolve(path);
         let shown = view.inside(&resolved);
         // The name of a link may be the soname, even if the target file has none.
-        let by_name = self.wanted.judge(&inside) == Verdict::Yes && !search::is_stub(&resolved);
+        let by_name = self.target.judge(&inside) == Verdict::Yes && !search::is_stub(&resolved);
         if by_name { self.take(&resolved, view, reason) } else { self.offer(&resolved, &shown, reason) }
     }
 
     /// Adds a file if its name, soname or content matches.
     fn offer(&mut self, open_path: &Path, shown: &Path, reason: &str) -> bool {
         match ElfFile::open(open_path) {
-            Ok(elf) if accepts(&self.wanted, shown, &elf) => {
+            Ok(elf) if accepts(&self.target, shown, &elf) => {
                 self.keep(self.machine.add_file(open_path, shown, reason))
             }
             Ok(elf) => {
-                if self.wanted.is_runtime() && search::hides_static_runtime(&elf) {
+                if self.target.is_runtime() && search::hides_static_runtime(&elf) {
                     self.hidden.push(shown.into());
                 }
                 false
             }
-            Err(error) => self.wanted.judge(shown) != Verdict::No && self.keep(Err(error)),
+            Err(error) => self.target.judge(shown) != Verdict::No && self.keep(Err(error)),
         }
     }
 
@@ -265,9 +265,9 @@ impl<'a> TargetSearch<'a> {
 }
 
 /// Whether the file matches: by its path, its soname, or as a program with the CUDA runtime linked in.
-pub(crate) fn accepts(wanted: &TargetName, path: &Path, elf: &ElfFile) -> bool {
+pub(crate) fn accepts(target: &TargetName, path: &Path, elf: &ElfFile) -> bool {
     !search::is_stub(path)
-        && (wanted.accepts(path, elf) || (wanted.is_runtime() && search::has_static_runtime(path, elf)))
+        && (target.accepts(path, elf) || (target.is_runtime() && search::has_static_runtime(path, elf)))
 }
 
 /// The path of a mapped file for this process: the path that the process sees, if that is still the same file,

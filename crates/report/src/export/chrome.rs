@@ -71,8 +71,8 @@ impl<W: Write + Send> Chrome<W> {
 
     /// Begins a row: `{"ph":...` up to its thread.
     fn begin(&mut self, phase: char, record: &Record) {
-        let who = record.thread.as_ref().map_or((0, 0), |thread| (thread.pid, thread.tid));
-        self.begin_at(phase, record.time_ns, who);
+        let ids = record.thread.as_ref().map_or((0, 0), |thread| (thread.pid, thread.tid));
+        self.begin_at(phase, record.time_ns, ids);
     }
 
     fn begin_at(&mut self, phase: char, boot_ns: u64, (pid, tid): (u32, u32)) {

@@ -19,13 +19,13 @@ impl<T> Default for TextCache<T> {
 }
 
 impl<T> TextCache<T> {
-    /// The text of a shared object, computed by `say` at first use.
-    pub fn of(&mut self, shared: &Arc<T>, say: impl FnOnce(&T) -> String) -> &str {
+    /// The text of a shared object, computed by `format` at first use.
+    pub fn of(&mut self, shared: &Arc<T>, format: impl FnOnce(&T) -> String) -> &str {
         let address = Arc::as_ptr(shared).addr();
         if self.texts.len() >= KEPT && !self.texts.contains_key(&address) {
             self.texts.clear();
         }
-        &self.texts.entry(address).or_insert_with(|| (shared.clone(), say(shared))).1
+        &self.texts.entry(address).or_insert_with(|| (shared.clone(), format(shared))).1
     }
 }
 
@@ -34,16 +34,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn said_once_and_never_for_another() {
-        let mut said = TextCache::default();
+    fn text_is_computed_once_per_object() {
+        let mut cache = TextCache::default();
         let one = Arc::new(1);
-        assert_eq!(said.of(&one, |number| number.to_string()), "1");
-        assert_eq!(said.of(&one, |_| unreachable!("it is known")), "1");
+        assert_eq!(cache.of(&one, |number| number.to_string()), "1");
+        assert_eq!(cache.of(&one, |_| unreachable!("it is cached")), "1");
         for number in 0..3 * KEPT {
             // The object is dropped immediately: if the cache did not hold it, the next one would have its
             // address.
-            assert_eq!(said.of(&Arc::new(number), |number| number.to_string()), number.to_string());
+            assert_eq!(cache.of(&Arc::new(number), |number| number.to_string()), number.to_string());
         }
-        assert!(said.texts.len() <= KEPT);
+        assert!(cache.texts.len() <= KEPT);
     }
 }

@@ -52,7 +52,7 @@ static FAMILIES: &[Row] = &[
         name: "cudatrace.probes.attached",
         unit: "",
         kind: Kind::Gauge,
-        help: "Attach points that took",
+        help: "Attach points that are attached",
         points: |health, _| one(health.attached as u64),
     },
     Row {
@@ -87,14 +87,14 @@ static FAMILIES: &[Row] = &[
         name: "cudatrace.probe.overhead",
         unit: "s",
         kind: Kind::Counter,
-        help: "Time in the programs of a clause, without what the kernel needs to reach them",
+        help: "Run time of the programs of a clause, without the overhead of the kernel",
         points: |health, _| health.by_probe(|_, ns| Number { whole: ns.into(), divisor: 1_000_000_000 }),
     },
     Row {
         name: "cudatrace.events.lost",
         unit: "{event}",
         kind: Kind::Counter,
-        help: "Events that found no room in the ring buffer",
+        help: "Events that did not fit into the ring buffer",
         points: |_, losses| one(losses.lost),
     },
     Row {

@@ -256,10 +256,10 @@ impl Lines {
             "span" => Kind::Span(self.span(&json).ok_or("a span without duration or id")?),
             "event" => Kind::Instant { parent_id: hex(&json["parent"]).unwrap_or(0) },
             "counter" => Kind::Counter { value: self.data(&json["value"], None) },
-            "printf" => Kind::Text(Text::Output, said(&json)),
-            "warning" => Kind::Text(Text::Warning, said(&json)),
-            "error" => Kind::Text(Text::Error, said(&json)),
-            "trouble" => Kind::Text(Text::Loss(integer(&json["count"]).unwrap_or(0) as u64), said(&json)),
+            "printf" => Kind::Text(Text::Output, message(&json)),
+            "warning" => Kind::Text(Text::Warning, message(&json)),
+            "error" => Kind::Text(Text::Error, message(&json)),
+            "trouble" => Kind::Text(Text::Loss(integer(&json["count"]).unwrap_or(0) as u64), message(&json)),
             "map" => Kind::Table(self.table(&json)),
             _ => return Ok(Line::Known),
         };
@@ -371,7 +371,7 @@ impl Lines {
     }
 }
 
-fn said(json: &Value) -> String {
+fn message(json: &Value) -> String {
     json["text"].as_str().unwrap_or_default().to_owned()
 }
 

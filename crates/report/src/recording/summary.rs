@@ -289,7 +289,7 @@ pub fn is_graph(record: &Record) -> bool {
 }
 
 /// Whether a field is meaningful for its record: a graph launch has no kernel, grid and block.
-pub fn says_something(record: &Record, field: &str) -> bool {
+pub fn is_informative(record: &Record, field: &str) -> bool {
     !(is_graph(record) && matches!(field, "kernel" | "grid" | "block" | "shared"))
 }
 

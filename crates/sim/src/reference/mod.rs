@@ -89,7 +89,7 @@ struct Run<'p> {
 
 /// An action for the reader.
 enum Later {
-    Say(What),
+    Emit(What),
     PrintEntry(MapId, Vec<Val>),
     PrintMap(MapId, u32, u32),
     Clear(MapId),
@@ -232,7 +232,7 @@ impl<'a> Meaning<'a> {
     fn read(&mut self, moment: &Moment, later: Later) {
         let name = |map: MapId| self.program.maps[map.0 as usize].name.clone();
         let what = match later {
-            Later::Say(what) => what,
+            Later::Emit(what) => what,
             Later::PrintEntry(map, key) => {
                 let (key, cell) = self.entry(map, &key);
                 What::PrintEntry(name(map), key, cell)
@@ -251,7 +251,7 @@ impl<'a> Meaning<'a> {
             self.outcome.exit.get_or_insert(code);
         }
         let Moment { cpu, time_ns, tgid, tid, .. } = *moment;
-        self.outcome.said.push(Output { cpu, time_ns, tgid, tid, what });
+        self.outcome.output.push(Output { cpu, time_ns, tgid, tid, what });
     }
 
     fn loss(&mut self, loss: Loss) {
@@ -270,13 +270,13 @@ impl<'a> Meaning<'a> {
 /// Whether the probe uses values of the call's entry, which are unknown if the call began before the probe was
 /// attached.
 fn wants_entry(probe: &Probe) -> bool {
-    let mut wants = false;
+    let mut uses_entry = false;
     let mut see = |e: &Expr| {
         use ExprKind::{Arg, Duration, Param, ParamField, Started};
-        wants |= matches!(e.kind, Param(_) | ParamField { .. } | Arg(_) | Duration | Started);
+        uses_entry |= matches!(e.kind, Param(_) | ParamField { .. } | Arg(_) | Duration | Started);
     };
     visit::visit_probe(probe, &mut see);
-    wants
+    uses_entry
 }
 
 fn site<'p>(sites: &'p [Site], call: &world::Call) -> Option<&'p Site> {

@@ -65,19 +65,19 @@ impl Meaning<'_> {
             }
             StmtKind::Exit { code } => {
                 let code = self.eval(run, code).num();
-                run.queue.push(Later::Say(What::Exit(code)));
+                run.queue.push(Later::Emit(What::Exit(code)));
                 return Flow::Leave;
             }
             StmtKind::Message { what, format, args } => {
                 let values = self.formatted(run, args);
-                run.queue.push(Later::Say(What::Message(*what, format.clone(), values)));
+                run.queue.push(Later::Emit(What::Message(*what, format.clone(), values)));
             }
             StmtKind::Printf { format, args } => {
                 let values = self.formatted(run, args);
-                run.queue.push(Later::Say(What::Printf(format.clone(), values)));
+                run.queue.push(Later::Emit(What::Printf(format.clone(), values)));
             }
             StmtKind::Rows { top, none } => {
-                run.queue.push(Later::Say(What::Rows(*top, none.clone())));
+                run.queue.push(Later::Emit(What::Rows(*top, none.clone())));
             }
             StmtKind::Signal { number, thread } => {
                 let number = self.eval(run, number).num() as u32;
@@ -86,13 +86,13 @@ impl Meaning<'_> {
             }
             StmtKind::PrintValue(expr) => {
                 let value = self.eval(run, expr);
-                run.queue.push(Later::Say(What::Print(self.said(&value, &expr.ty))));
+                run.queue.push(Later::Emit(What::Print(self.to_value(&value, &expr.ty))));
             }
             StmtKind::Export { what, hidden, fields, .. } => {
                 let all = hidden.iter().map(|(_, e)| e).chain(fields.iter().map(|(_, e)| e));
                 let values: Vec<_> = all.map(|e| (self.eval(run, e), &e.ty)).collect();
-                let values = values.iter().map(|(value, ty)| self.said(value, ty)).collect();
-                run.queue.push(Later::Say(What::Export(what.function(), values)));
+                let values = values.iter().map(|(value, ty)| self.to_value(value, ty)).collect();
+                run.queue.push(Later::Emit(What::Export(what.function(), values)));
             }
             StmtKind::PrintEntry { map, key } => {
                 let key = self.values(run, key);
@@ -101,14 +101,14 @@ impl Meaning<'_> {
             StmtKind::PrintMap { map, top, div } => run.queue.push(Later::PrintMap(*map, *top, *div)),
             StmtKind::Clear(map) => run.queue.push(Later::Clear(*map)),
             StmtKind::Zero(map) => run.queue.push(Later::Zero(*map)),
-            StmtKind::Time(format) => run.queue.push(Later::Say(What::Time(format.clone()))),
+            StmtKind::Time(format) => run.queue.push(Later::Emit(What::Time(format.clone()))),
         }
         Flow::Next
     }
 
     fn formatted(&mut self, run: &mut Run, args: &[Expr]) -> Vec<Value> {
         let values: Vec<_> = args.iter().map(|arg| (self.eval(run, arg), &arg.ty)).collect();
-        values.iter().map(|(value, ty)| self.said(value, ty)).collect()
+        values.iter().map(|(value, ty)| self.to_value(value, ty)).collect()
     }
 
     fn effect(&mut self, run: &mut Run, expr: &Expr) {

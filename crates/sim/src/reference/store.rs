@@ -213,7 +213,7 @@ impl Meaning<'_> {
 
     fn cell(&self, map: MapId, slot: &Slot) -> Option<Cell> {
         match (slot, &self.program.maps[map.0 as usize].value) {
-            (Slot::Plain(value), MapValue::Plain(ty)) => Some(Cell::Plain(self.said(value, ty))),
+            (Slot::Plain(value), MapValue::Plain(ty)) => Some(Cell::Plain(self.to_value(value, ty))),
             (Slot::Agg(words), _) => {
                 merge(self.tables[map.0 as usize].agg.as_ref()?, std::slice::from_ref(words))
             }
@@ -224,7 +224,7 @@ impl Meaning<'_> {
     /// A map as the reader prints it.
     pub(super) fn contents(&self, map: MapId) -> Contents {
         let entry = |(key, slot): &(Vec<Val>, Slot)| {
-            Some((self.said_all(key, self.key_types(map)), self.cell(map, slot)?))
+            Some((self.to_values(key, self.key_types(map)), self.cell(map, slot)?))
         };
         self.tables[map.0 as usize].cells.values().filter_map(entry).collect()
     }
@@ -232,6 +232,6 @@ impl Meaning<'_> {
     /// `print(@m[k])` of an aggregation.
     pub(super) fn entry(&self, map: MapId, key: &[Val]) -> (Vec<Value>, Option<Cell>) {
         let cell = self.unused_slot(map, key).and_then(|slot| self.cell(map, slot));
-        (self.said_all(key, self.key_types(map)), cell)
+        (self.to_values(key, self.key_types(map)), cell)
     }
 }

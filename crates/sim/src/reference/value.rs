@@ -179,7 +179,7 @@ fn write(value: &Val, ty: &wire::Type, to: &mut [u8]) {
 
 impl Meaning<'_> {
     /// A value as it is printed.
-    pub(super) fn said(&self, value: &Val, ty: &Type) -> Value {
+    pub(super) fn to_value(&self, value: &Val, ty: &Type) -> Value {
         match (value, ty) {
             (Val::Num(n), Type::Bool) => Value::Bool(*n != 0),
             (Val::Num(n), Type::Int { bytes, signed: true }) => Value::Int(*n, *bytes),
@@ -196,22 +196,22 @@ impl Meaning<'_> {
             (Val::Str(text), _) => Value::Str(text.clone()),
             (Val::Buf(bytes), _) => Value::Buf(bytes.clone()),
             (Val::Tuple(parts), Type::Tuple(types)) => {
-                Value::Tuple(parts.iter().zip(&**types).map(|(p, t)| self.said(p, t)).collect())
+                Value::Tuple(parts.iter().zip(&**types).map(|(p, t)| self.to_value(p, t)).collect())
             }
             (Val::Tuple(parts), Type::Record(names, types)) => {
-                let said = parts.iter().zip(&**types).map(|(p, t)| self.said(p, t));
-                Value::Record(names.iter().cloned().zip(said).collect())
+                let parts = parts.iter().zip(&**types).map(|(p, t)| self.to_value(p, t));
+                Value::Record(names.iter().cloned().zip(parts).collect())
             }
             (Val::Tuple(parts), Type::Either(types)) => {
                 let which = parts[0].num() as usize;
-                self.said(&parts[which], &types[which])
+                self.to_value(&parts[which], &types[which])
             }
             (Val::Tuple(words), Type::Inet) => {
                 let bytes: Vec<u8> =
                     words[1..].iter().flat_map(|word| (word.num() as u32).to_le_bytes()).collect();
                 Value::Inet(words[0].num() as u32, bytes.try_into().expect("four words"))
             }
-            (Val::Bytes(bytes), _) => self.said_bytes(bytes, ty),
+            (Val::Bytes(bytes), _) => self.bytes_to_value(bytes, ty),
             (Val::Usym(address, tgid), _) => Value::Usym(*address, *tgid),
             (Val::Stack(id, tgid), Type::Stack { user, limit, mode }) => {
                 let stacks = self.stacks.get(&(*user, *limit));
@@ -223,37 +223,37 @@ impl Meaning<'_> {
     }
 
     /// A struct, an array or a part of one, as it is printed.
-    fn said_bytes(&self, bytes: &[u8], ty: &Type) -> Value {
+    fn bytes_to_value(&self, bytes: &[u8], ty: &Type) -> Value {
         match ty {
             Type::Array(element, _) if **element == CHAR => {
                 Value::Str(bytes.iter().copied().take_while(|byte| *byte != 0).collect())
             }
             Type::Array(element, _) => {
                 let size = abi::size(element, &self.program.structs).max(1) as usize;
-                Value::Array(bytes.chunks(size).map(|bytes| self.said_bytes(bytes, element)).collect())
+                Value::Array(bytes.chunks(size).map(|bytes| self.bytes_to_value(bytes, element)).collect())
             }
             Type::Struct(id) => {
                 let fields = self.program.structs[id.0 as usize].fields.iter();
-                Value::Record(fields.map(|f| (f.name.clone(), self.said_field(bytes, f))).collect())
+                Value::Record(fields.map(|f| (f.name.clone(), self.field_to_value(bytes, f))).collect())
             }
             Type::Float(4) => Value::Lookup(wire::types::Lookup::Float, word(bytes) as i64),
             Type::Float(8) => Value::Lookup(wire::types::Lookup::Double, word(bytes) as i64),
-            _ => self.said(&self.inside(bytes, 0, ty), ty),
+            _ => self.to_value(&self.inside(bytes, 0, ty), ty),
         }
     }
 
-    fn said_field(&self, bytes: &[u8], field: &hir::Field) -> Value {
+    fn field_to_value(&self, bytes: &[u8], field: &hir::Field) -> Value {
         let size = abi::size(&field.ty, &self.program.structs) as usize;
         let inside = &bytes[field.offset as usize..][..size];
         if field.float {
-            return self.said_bytes(inside, &float_of(&field.ty));
+            return self.bytes_to_value(inside, &float_of(&field.ty));
         }
-        let Some(bits) = field.bits else { return self.said_bytes(inside, &field.ty) };
+        let Some(bits) = field.bits else { return self.bytes_to_value(inside, &field.ty) };
         let word = word(inside) >> bits.first & (u64::MAX >> (64 - u32::from(bits.count)));
         let signed = is_signed(&field.ty, self.program) && matches!(field.ty, Type::Int { .. });
         let spare = 64 - u32::from(bits.count);
         let number = if signed { (word << spare) as i64 >> spare } else { word as i64 };
-        self.said(&Val::Num(fit(number, &field.ty, self.program)), &field.ty)
+        self.to_value(&Val::Num(fit(number, &field.ty, self.program)), &field.ty)
     }
 
     /// A part of a struct or array at `offset`; zero if it is outside.
@@ -269,8 +269,8 @@ impl Meaning<'_> {
     }
 
     /// Several values as they are printed.
-    pub(super) fn said_all(&self, values: &[Val], types: &[Type]) -> Vec<Value> {
-        values.iter().zip(types).map(|(v, t)| self.said(v, t)).collect()
+    pub(super) fn to_values(&self, values: &[Val], types: &[Type]) -> Vec<Value> {
+        values.iter().zip(types).map(|(v, t)| self.to_value(v, t)).collect()
     }
 }
 

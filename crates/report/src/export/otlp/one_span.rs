@@ -12,7 +12,7 @@ use super::traces::Link;
 use super::{array, attribute};
 use crate::Frame;
 use crate::export::{Data, Record, Site, Span, Status, Thread, WAITED};
-use crate::recording::summary::says_something;
+use crate::recording::summary::is_informative;
 
 /// Names of keys in scripts, and the corresponding names of OpenTelemetry's conventions.
 static KNOWN: &[(&str, &str)] = &[
@@ -150,7 +150,7 @@ pub(crate) fn of_call(call: Option<&Span>, each: Each) {
 
 /// Attributes for the fields of the script; fields without a value are omitted.
 pub(crate) fn of_fields(record: &Record, each: Each) {
-    for (key, data) in record.fields.iter().filter(|(key, _)| says_something(record, key)) {
+    for (key, data) in record.fields.iter().filter(|(key, _)| is_informative(record, key)) {
         let known = KNOWN.iter().find(|(known, _)| *known == &**key);
         flattened(known.map_or(key, |(_, name)| name), data, each);
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use crate::export::{Data, Kind, Record, Status, Thread, json};
 use crate::recording::summary::{
-    Class, PROCESS_END, Stat, Summary, by_time, class_of, is_graph, memory_kind, says_something,
+    Class, PROCESS_END, Stat, Summary, by_time, class_of, is_graph, is_informative, memory_kind,
 };
 use crate::recording::{Recording, RecordingEnd};
 
@@ -307,7 +307,7 @@ fn details(record: &Record) -> String {
             record
                 .fields
                 .iter()
-                .filter(|(name, _)| says_something(record, name))
+                .filter(|(name, _)| is_informative(record, name))
                 .map(|(name, value)| format!("{name}={}", value.label())),
         )
         .collect();

@@ -90,7 +90,7 @@ fn events_and_the_end() {
         print_maps_on_exit: true,
         ..manifest()
     };
-    let say = |event, values, cell| Output::Event {
+    let event = |event, values, cell| Output::Event {
         header: Header { event, cpu: 0, time_ns: 7, tgid: 1, tid: 1 },
         values,
         cell,
@@ -99,12 +99,12 @@ fn events_and_the_end() {
         &manifest,
         &[
             Output::Attached { probes: 1 },
-            say(0, vec![], None),
-            say(1, vec![Value::Str("\x1b".into(), false)], None),
-            say(2, vec![int(1)], Some(Cell::Plain(int(3)))),
-            say(2, vec![int(2)], None),
-            say(3, vec![], None),
-            say(99, vec![], None),
+            event(0, vec![], None),
+            event(1, vec![Value::Str("\x1b".into(), false)], None),
+            event(2, vec![int(1)], Some(Cell::Plain(int(3)))),
+            event(2, vec![int(2)], None),
+            event(3, vec![], None),
+            event(99, vec![], None),
             Output::End,
             Output::Losses(vec![Loss {
                 kind: CounterKind::LostEvent(0),
@@ -155,16 +155,25 @@ fn each_line_of_several_scripts_says_whose_it_is() {
     let source = |script: &str| SourceFile { script: script.into(), file: String::new() };
     let events = vec![printf(b"a\n"), printf(b"b\n\nc"), printf(b" d\n")];
     let manifest = Manifest { events, sources: vec![source("kernels"), source("-e")], ..manifest() };
-    let say = |event| Output::Event {
+    let event = |event| Output::Event {
         header: Header { event, cpu: 0, time_ns: 7, tgid: 1, tid: 1 },
         values: vec![],
         cell: None,
     };
     let from = |name: &str| Output::Script(name.into());
-    let said =
-        [from("kernels"), say(0), say(1), say(2), from("-e"), say(1), from("kernels"), say(0), Output::End];
+    let outputs = [
+        from("kernels"),
+        event(0),
+        event(1),
+        event(2),
+        from("-e"),
+        event(1),
+        from("kernels"),
+        event(0),
+        Output::End,
+    ];
     assert_eq!(
-        written(&manifest, &said).0,
+        written(&manifest, &outputs).0,
         "kernels | a\nkernels | b\nkernels |\nkernels | c d\n-e      | b\n-e      |\n-e      | c\nkernels | a\n"
     );
 }
