@@ -1,4 +1,4 @@
-//! Gives a release build the name of its commit. Links libgcc statically, so that the binary needs libc alone: the standard library asks the linker for `-lgcc_s`, and
+//! Gives a release build the name of its commit. Links libgcc statically, so that the binary needs only libc: the standard library passes `-lgcc_s` to the linker, and
 //! a linker script of that name, found first, answers with the static archives.
 
 use std::{env, fs, path::PathBuf};

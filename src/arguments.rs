@@ -2,9 +2,9 @@
 //!
 //! ```text
 //! cudatrace latency --top=5 -p 42        top=5 for the script, -p for us
-//! cudatrace latency --top 5              the same: `script::attach_values` knows that the script's option takes a value
-//! cudatrace -e '...' -- --top=5 ./prog   behind `--`, whatever its name; then the command
-//! cudatrace -e '... $1' -- --top=5 7      words behind `--` where the script lacks a parameter, as with bpftrace
+//! cudatrace latency --top 5              the same: `script::attach_values` finds the value of the script's option
+//! cudatrace -e '...' -- --top=5 ./prog   options after `--` are the script's; then the command
+//! cudatrace -e '... $1' -- --top=5 7      words after `--` are parameters that the script lacks, as in bpftrace
 //! cudatrace latency --help               help of the script
 //! ```
 //!
@@ -128,7 +128,7 @@ const fn without_effect(name: &'static str, valued: bool, why: &'static str) -> 
     WithoutEffect { name, short: None, valued, why }
 }
 
-const HEADERS: &str = "headers are not read; what CUDA's and the kernel's define is known";
+const HEADERS: &str = "headers are not read; definitions of CUDA's and the kernel's headers are built in";
 
 /// Options that are accepted with a note, so that command lines for bpftrace work.
 const WITHOUT_EFFECT: &[WithoutEffect] = &[
@@ -140,7 +140,7 @@ const WITHOUT_EFFECT: &[WithoutEffect] = &[
         valued: false,
         why: "the kernel's BTF is read where a script needs it",
     },
-    without_effect("debuginfo", true, "debug information is found by the files that are traced"),
+    without_effect("debuginfo", true, "debug information of the traced files is found automatically"),
     without_effect("dwarf-pid", true, "stacks of all processes are walked by their unwind tables"),
     without_effect("emit-llvm", true, "there is no LLVM; `-d ir` and `-d bpf` show what a script becomes"),
     without_effect("traceable-functions", true, "functions of the kernel are not probed"),
@@ -172,7 +172,7 @@ fn plain(kind: ErrorKind, message: &str) -> clap::Error {
 fn instead(error: &clap::Error) -> Option<clap::Error> {
     let ContextValue::String(written) = error.get(ContextKind::InvalidArg)? else { return None };
     if bundled::has_option(written.trim_start_matches('-')) {
-        let message = format!("`{written}` is an option of scripts: it stands behind the script's name");
+        let message = format!("`{written}` is an option of scripts: write it after the script's name");
         return Some(plain(error.kind(), &message));
     }
     if let Some((name, instead)) = ABSENT.iter().find(|(name, _)| name == written) {
@@ -420,7 +420,7 @@ mod tests {
             ("cudatrace scripts --verbos", "`scripts` has no option `--verbos`"),
             ("cudatrace doctor --foo=1", "`doctor` has no option `--foo`"),
             ("cudatrace doctor foo", "unexpected argument `foo` after `doctor`"),
-            ("cudatrace scripts kernels", "`cudatrace help kernels` is about the script"),
+            ("cudatrace scripts kernels", "`cudatrace help kernels` shows help on the script"),
             ("cudatrace completion bash zsh", "unexpected argument `zsh`"),
             ("cudatrace man -- foo", "`man` takes no `-- COMMAND`"),
             ("cudatrace fmt -- x.ct", "`fmt` takes no `-- COMMAND`"),

@@ -17,7 +17,7 @@ Subcommands:
   record [-p PID | -- COMMAND]  record every CUDA call
   report FILE [--html PAGE]     tables, a page or other formats of a recording
   scripts                       the scripts by the question that they answer
-  help WORD                     what a function, script, constant, code of a message ... is
+  help WORD                     help on a function, script, constant, message code ...
   doctor, fmt, completion, man  see `cudatrace help doctor` and so on
 
 Where to begin:
@@ -45,7 +45,7 @@ Examples:
   cudatrace -l alloc
       what can be probed, by a part of its name; with -v the parameters of functions
   cudatrace help cuLaunchKernel
-      what a function, a built-in, a probe or a constant is
+      help on a function, a built-in, a probe or a constant
 
 Subcommands: completion, doctor, fmt, help, man, record, report, scripts; `cudatrace help NAME` is about one.
 
@@ -104,8 +104,8 @@ pub struct Cli {
 
     /// List what can be probed: `alloc`, `uprobe:libcuda:cuMem*`; with -v the parameters
     ///
-    /// A part of a name or a pattern follows, which is searched for in any case of letters if it is in lower case; or a script. With -e the
-    /// script's probes are listed, with -p what the processes run.
+    /// Followed by a part of a name or a pattern, which ignores case if it is in lower case, or by a script. With -e the script's
+    /// probes are listed, with -p those of the processes.
     #[arg(short = 'l', long = "list")]
     pub list: bool,
 
@@ -150,7 +150,7 @@ pub struct Cli {
     #[arg(long, hide_short_help = true)]
     pub no_warnings: bool,
 
-    /// Show which files are taken and why, and how long each step took
+    /// Show which files are used and why, and how long each step takes
     #[arg(short = 'v', long, overrides_with = "verbose")]
     pub verbose: bool,
 
@@ -158,7 +158,7 @@ pub struct Cli {
     #[arg(short = 'V', long)]
     pub version: bool,
 
-    /// Print a stage of the compiler and go on; may be given several times
+    /// Print a stage of the compiler and continue; may be given several times
     #[arg(short = 'd', long = "debug", value_name = "STAGE", value_delimiter = ',', hide_short_help = true)]
     pub debug: Vec<Stage>,
 
@@ -188,7 +188,7 @@ pub struct Cli {
     #[arg(long, alias = "emit-elf", value_name = "FILE", hide_short_help = true)]
     pub emit: Option<PathBuf>,
 
-    /// As bpftrace's: output is written as soon as nothing more waits to be printed, whatever is asked for
+    /// As bpftrace's: output is always written as soon as nothing more waits to be printed
     #[arg(short = 'B', value_name = "MODE", value_parser = ["line", "full", "none"], hide = true)]
     pub buffering: Option<String>,
 
@@ -220,11 +220,11 @@ pub struct Cli {
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,
 
-    /// Take this file for a library name: `--lib libcuda=/opt/driver/libcuda.so.1`
+    /// Use this file for a library name: `--lib libcuda=/opt/driver/libcuda.so.1`
     #[arg(long = "lib", value_name = "NAME=PATH", value_parser = parse_lib, hide_short_help = true)]
     pub libs: Vec<(String, PathBuf)>,
 
-    /// Do without a kernel feature: uprobe_multi, uprobe_session, bpf_loop, percpu_lookup, private_stack (for tests)
+    /// Disable a kernel feature: uprobe_multi, uprobe_session, bpf_loop, percpu_lookup, private_stack (for tests)
     #[arg(long, value_name = "FEATURE", value_delimiter = ',', action = ArgAction::Append, hide_short_help = true)]
     pub no_feature: Vec<String>,
 
@@ -294,7 +294,7 @@ impl Cli {
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Options of record")]
 pub struct RecordOptions {
-    /// The kernel side too: which ioctls the driver is asked by name and for how long
+    /// Also record the ioctls of NVIDIA's driver, by name
     #[arg(long)]
     pub kernel: bool,
 

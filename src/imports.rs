@@ -35,9 +35,7 @@ impl Files for Disk<'_> {
             return folder(&found)?.iter().map(|file| script(file, &trust)).collect();
         }
         match found.extension().is_some_and(|ending| ["h", "c"].iter().any(|c| ending == *c)) {
-            true => {
-                Err("C is not read; only scripts can be imported, and the types of CUDA are built in".into())
-            }
+            true => Err("C is not read; only scripts can be imported, and CUDA's types are built in".into()),
             false => Ok(vec![script(&found, &trust)?]),
         }
     }
@@ -130,7 +128,7 @@ impl Trust {
     fn other_writers(&self, metadata: &Metadata) -> Option<(String, &'static str)> {
         let (mode, group) = (metadata.mode(), metadata.gid());
         match (mode & 0o002 != 0, mode & 0o020 != 0 && !self.groups.contains(&group)) {
-            (true, _) => Some(("anybody".into(), "chmod o-w")),
+            (true, _) => Some(("all users".into(), "chmod o-w")),
             (_, true) => Some((format!("group {group}"), "chmod g-w")),
             _ => None,
         }
@@ -227,7 +225,7 @@ mod tests {
 
         fs::set_permissions(&own, fs::Permissions::from_mode(0o666)).expect("ours");
         assert!(imported(&main, &own).expect_err("writable").contains("chmod o-w"));
-        assert!(warning_of_script(&own).expect("writable").contains("anybody"));
+        assert!(warning_of_script(&own).expect("writable").contains("all users"));
     }
 
     #[test]

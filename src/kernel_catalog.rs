@@ -31,7 +31,7 @@ impl host::Kernel for Running {
     fn raw_tracepoint(&self, event: &str) -> Result<Tracepoint, String> {
         let passed = btf::raw_tracepoint(event).ok_or_else(|| match btf::is_there() {
             true => "this kernel has none",
-            false => "this kernel has no BTF, which says what it passes on",
+            false => "this kernel has no BTF with its arguments",
         })?;
         let fields = passed.into_iter().enumerate().map(|(at, passed)| RecordField {
             name: passed.name,

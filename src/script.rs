@@ -316,7 +316,7 @@ fn unreadable(path: &str, rest: &[String], error: std::io::Error) -> anyhow::Err
     if let Some(probe) = as_probe(path) {
         let is = if probe == path { "is a probe" } else { "looks like a function to probe" };
         return anyhow::anyhow!(
-            "`{path}` {is}: `-e '{probe} {{ @ = count() }}'` counts how often it is hit, `-l '{probe}'` lists what it stands for"
+            "`{path}` {is}: `-e '{probe} {{ @ = count() }}'` counts how often it is hit, `-l '{probe}'` lists the matching functions"
         );
     }
     if let Some(instead) = habit(path) {
@@ -325,7 +325,7 @@ fn unreadable(path: &str, rest: &[String], error: std::io::Error) -> anyhow::Err
     let stem = path.trim_end_matches(".ct");
     if error.kind() == std::io::ErrorKind::NotFound && bundled::find(stem).is_some() {
         return anyhow::anyhow!(
-            "no file `{path}`: the script that cudatrace brings is called `{stem}`: cudatrace {stem}"
+            "no file `{path}`: the bundled script is called `{stem}`: `cudatrace {stem}`"
         );
     }
     let looks_like_word = !path.contains(['/', '.']);
@@ -337,7 +337,7 @@ fn unreadable(path: &str, rest: &[String], error: std::io::Error) -> anyhow::Err
             anyhow::anyhow!("`{path}` is a program, not a script: {}", behind_dashes("summary", path, rest))
         }
         (None, true) => anyhow::anyhow!(
-            "no script and no file `{path}`: `cudatrace scripts` lists the scripts, `--help` what else there is"
+            "no script and no file `{path}`: `cudatrace scripts` lists the scripts, `--help` shows the usage"
         ),
         (None, false) => anyhow::anyhow!("cannot read script `{path}`: {error}"),
     }

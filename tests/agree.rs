@@ -1,8 +1,8 @@
 //! Agreement: a script means the same to the reference interpreter and to the BPF machine that runs its object, for the
 //! oldest kernel and the newest, with optimisations off, each alone, and on.
 //!
-//! `tests/agree/*.ct` are run in worlds of their own; behind them come generated scripts. `AGREE_PROGRAMS=5000` makes more
-//! of those, `AGREE_SEED=123` begins with that seed (and ends with it, if nothing else is said).
+//! `tests/agree/*.ct` run in separate machines, then generated scripts. `AGREE_PROGRAMS=5000` makes more
+//! of those, `AGREE_SEED=123` begins with that seed (and ends with it by default).
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Programs as people write them for bpftrace, unchanged: `tests/bpftrace/*.bt` run and print what their heads say.
+//! Typical scripts for bpftrace, unchanged: `tests/bpftrace/*.bt` run and print what their heads specify.
 //!
 //! ```text
 //! // run: {examples}/workload_driver      what is traced; without it the script ends by itself
@@ -9,7 +9,7 @@
 //!
 //! `same`: its output is ours, but for the order of a map's entries with equal values. `shape`: it has the same maps with the same
 //! keys, and other numbers, such as times. Where bpftrace 0.17 is not installed this is not looked at. Scripts name
-//! `/usr/lib/x86_64-linux-gnu/libcuda.so.1`; the simulated one takes its place.
+//! `/usr/lib/x86_64-linux-gnu/libcuda.so.1`; it is replaced by the simulated one.
 
 mod common;
 

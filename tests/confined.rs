@@ -1,5 +1,5 @@
-//! cudatrace where something is missing: `/proc`, `/sys`, descriptors, memory, rights, or the kernel's attention to it alone. It traces
-//! all the same, or its refusal says why; what it reports is true.
+//! cudatrace without `/proc`, `/sys`, enough descriptors, memory or rights, and beside other tracers. It either traces correctly or
+//! refuses with the reason.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! Files that are reached through the root of a process alone, as a container's are: they stay attached to when that process has
-//! ended, however short it was.
+//! Files that are reachable only through the root of a process, as in containers: they stay attached after the end of that process,
+//! even if it was short.
 
 mod common;
 

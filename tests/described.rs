@@ -1,5 +1,5 @@
-//! Arguments by debug information: programs that say themselves what their functions are called with, compiled in many
-//! ways, must be seen to be called with just that.
+//! Arguments by debug information: programs that print the arguments of their calls, compiled in many ways; the trace must
+//! have the same arguments.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! How a run ends: at once, completely, and with the right status, whatever ends it.
+//! The end of a run, for all its causes: prompt, complete, and with the right status.
 
 mod common;
 
@@ -92,7 +92,7 @@ fn single_uprobes_that_go_let_others_pass() {
         let lines = trace.lines();
         assert!(begun.elapsed() < Duration::from_secs(9), "{:?}", begun.elapsed());
         assert!(lines.iter().any(|line| line == "end"), "{lines:#?}");
-        assert!(lines.iter().any(|line| line.contains("`ct-detach` goes on")), "{lines:#?}");
+        assert!(lines.iter().any(|line| line.contains("`ct-detach` continues")), "{lines:#?}");
     }
 }
 

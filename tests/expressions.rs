@@ -1,6 +1,6 @@
 //! Expressions of numbers and texts mean what they mean in C: 300 that are made by chance, against a program compiled by gcc.
 //!
-//! C is told each conversion by a cast, as the manual has them: unsigned if both sides are, signed otherwise. `EXPRESSIONS_SEED`
+//! Each conversion is a cast in C, as in the manual: unsigned if both sides are, signed otherwise. `EXPRESSIONS_SEED`
 //! makes others.
 
 mod common;

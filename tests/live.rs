@@ -16,11 +16,11 @@
 //! STATUS   0
 //! ```
 //!
-//! `TRUTH`: for each line of the traced program that has the left form, the right one must be printed. `RUN` goes behind
-//! `--`; `{examples}` is where the examples are built, `{cgroup}` where cgroups of version 2 are mounted. No sleeps: a case ends when its program does. `BEFORE` is a program that
-//! runs already, with so many threads, when cudatrace starts, and until it has ended; `{pid}` is its process id.
+//! `TRUTH`: for each line of the traced program that has the left form, the right one must be printed. `RUN` is the command after
+//! `--`; `{examples}` is the folder of the built examples, `{cgroup}` the mount point of cgroup v2. No sleeps: a case ends when its program does. `BEFORE` is the number of
+//! threads and the command of a program that runs before cudatrace starts and after it has ended; `{pid}` is its process id.
 //!
-//! `CUDATRACE_LIVE_CASES=FILE:FILE` takes these files instead, `CUDATRACE_LIVE_ORDER=FILE` of their cases only those whose
+//! `CUDATRACE_LIVE_CASES=FILE:FILE` selects other files, `CUDATRACE_LIVE_ORDER=FILE` of their cases those whose
 //! names are the lines of this file, `CUDATRACE_LIVE_SECONDS` is the time limit of a case: all for `scripts/test-kernels.sh`,
 //! which runs this program on other kernels in a slow machine.
 

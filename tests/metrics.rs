@@ -1,5 +1,5 @@
-//! Metrics as their readers see them: Prometheus scrapes a run and answers with the workload's own counts, `promtool` and
-//! Prometheus' Python client find nothing wrong, and every query of the dashboard has an answer.
+//! Metrics in other programs: Prometheus scrapes a run and returns the workload's own counts, `promtool` and Prometheus' Python
+//! client accept them, and every query of the dashboard has a result.
 //!
 //! What is not installed is skipped: `apt-get install prometheus`, `pip install prometheus_client kubernetes-validate`.
 

@@ -1,6 +1,6 @@
 //! Spans and metrics as an OpenTelemetry receiver gets them: one made of OpenTelemetry's own Python packages (`pip install
 //! opentelemetry-proto grpcio`; skipped where they are missing), by gRPC and HTTP, through a collector (`pip install rotel`,
-//! likewise), and a file of JSON lines.
+//! also optional), and a file of JSON lines.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! Two overlay mounts of one lower directory, as two containers of one image have them: the file is one to the kernel, so
-//! it is probed once and each call is counted once.
+//! Two overlay mounts of one lower directory, as in two containers of one image: for the kernel the file is the same, so it is
+//! probed once and each call is counted once.
 
 mod common;
 

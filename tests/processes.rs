@@ -1,4 +1,4 @@
-//! Which processes are traced: those of `-p` and the command with all their threads and children, and nobody else.
+//! Which processes are traced: those of `-p` and the command with all their threads and children, and no others.
 
 mod common;
 
@@ -169,7 +169,7 @@ fn a_process_that_is_not_there_is_said() {
 }
 
 #[test]
-fn children_that_go_on_are_said() {
+fn children_that_continue_are_reported() {
     if !can_trace() {
         return;
     }
@@ -178,7 +178,11 @@ fn children_that_go_on_are_said() {
     let lib = format!("libhammer={}", example("libhammer.so"));
     let output = run(&["--lib", &lib, "-e", script, "--", "sh", "-c", daemon]);
     let number = stdout(&output).lines().next().expect("its number").to_owned();
-    assert!(stderr(&output).contains(&format!("longer: {number} (")), "{number}: {}", stderr(&output));
+    assert!(
+        stderr(&output).contains(&format!("no longer traced: {number} (")),
+        "{number}: {}",
+        stderr(&output)
+    );
 }
 
 #[test]
@@ -241,7 +245,7 @@ fn a_library_of_any_process_is_waited_for_also_when_the_first_is_over_at_once() 
         Running::start(command.args(["--wait", "-e", "uprobe:libawaited:hammer_push { @ = sum(1) }"]));
     trace.wait_for_line("Attached 0");
     calls(0);
-    trace.wait_for_line("loaded it; calls before that are not seen");
+    trace.wait_for_line("loaded it; earlier calls are not traced");
     calls(50);
     trace.signal(libc::SIGINT);
     let lines = trace.lines();

@@ -1,4 +1,4 @@
-//! What is exported and shipped, as programs of others read it: PyTorch's trace analysis (`pip install HolisticTraceAnalysis psutil`),
+//! Exports and examples, as read by other programs: PyTorch's trace analysis (`pip install HolisticTraceAnalysis psutil`),
 //! Perfetto's own messages (`pip install perfetto`), Kubernetes' schemas (`pip install kubernetes-validate`). What is not installed
 //! is skipped.
 

@@ -1,5 +1,5 @@
-//! `cudatrace record` and `cudatrace report`, on the simulated CUDA: what the program says it did is what the recording, the tables,
-//! the Chrome trace and the page say.
+//! `cudatrace record` and `cudatrace report`, on the simulated CUDA: the recording, the tables, the Chrome trace and the page
+//! agree with the program's own counts.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! The prompt: through a pseudo-terminal as a person types, and through a pipe.
+//! The prompt, on a pseudo-terminal and on a pipe.
 
 mod common;
 
@@ -163,7 +163,7 @@ fn a_line_is_typed_while_output_comes() {
     terminal.types("and half\\n\") }\r");
     terminal.sees("half and half\r\n");
     terminal.types("\x03");
-    terminal.sees("stopped what prints: clause 1, 2");
+    terminal.sees("stopped clauses that print: 1, 2");
     terminal.enters(":resume 1");
     terminal.sees("clause 1: 1 attach point");
     terminal.sees("tick");

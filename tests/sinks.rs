@@ -1,5 +1,5 @@
-//! What leaves a run through several exports: each says the same of a call, counts what has really arrived when a disk is full, and
-//! brings out what it has buffered when it is told to.
+//! Several exports of a run: they agree on each call, count the records in a file when the disk is full, and flush their buffers on
+//! a signal.
 
 mod common;
 #[path = "../crates/report/tests/protobuf/mod.rs"]

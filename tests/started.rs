@@ -1,5 +1,4 @@
-//! Programs that cudatrace starts run as they do without it: they are neither broken nor ended, and nothing holds them for long. All
-//! their calls are seen.
+//! Programs that cudatrace starts run as without it: they are not broken, ended or held for long. All their calls are traced.
 
 mod common;
 
@@ -413,7 +412,7 @@ fn programs_that_run_are_not_broken_by_probes_in_a_file_that_is_overwritten() {
         let mut tracer = Running::start(&mut command);
         tracer.wait_for_line("Attached");
         std::io::Write::write_all(&mut writer, b"\n").expect("it reads");
-        tracer.wait_for_line("its probes were taken out");
+        tracer.wait_for_line("its probes were removed");
         std::io::Write::write_all(&mut writer, b"\n").expect("it reads");
         let (status, _) = running.ended();
         assert!(status.success(), "{whom}: {status} {:#?}", running.lines());

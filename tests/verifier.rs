@@ -1,8 +1,8 @@
-//! The kernel's verifier and what we hand it.
+//! The kernel's verifier and the emitted programs.
 //!
 //! It must accept every program that the compiler accepts: generated scripts are loaded for real, with and without the
 //! features that this kernel has beyond the oldest. `VERIFY_PROGRAMS=5000` makes more of them, `VERIFY_SEED=123` begins
-//! with that seed (and ends with it, if nothing else is said). What it refuses all the same is reported as our bug.
+//! with that seed (and ends with it by default). A refusal is reported as a bug of cudatrace.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! NVIDIA's own CUDA runtimes of majors 11, 12 and 13, as PyPI has them: listed, attached, their calls decoded.
+//! NVIDIA's CUDA runtimes 11, 12 and 13 from PyPI: listed, attached, their calls decoded.
 //!
 //! The wheels are downloaded into `target/wheels`, once. A small C program opens the runtime that it is given and calls
 //! `cudaMalloc`, which without a driver returns `cudaErrorInsufficientDriver`; a trace must show that name, and the size

@@ -247,7 +247,7 @@ static void the_rest_says_so(void) {
     OK(cuCtxSynchronize_v2(NULL));
 }
 
-/* A kernel that touches memory it may not breaks the context, and every later call says so. */
+/* An invalid access of a kernel breaks the context, and every later call returns the error. */
 static void a_faulting_kernel_sticks(void) {
     CUmodule m;
     CUfunction f;

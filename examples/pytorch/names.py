@@ -1,4 +1,4 @@
-"""Are the kernels' names, and how often each was launched, what PyTorch's own profiler says of the same run?
+"""Compares kernel names and numbers of launches with PyTorch's own profiler, for the same run.
 
     python3 names.py path/to/cudatrace
 
@@ -107,7 +107,7 @@ def main():
         mangled[demangled(name)] += times
     compare("names, demangled by libstdc++", mangled, profiler)
     compare("full names", maps["full"], profiler)
-    # In JSON kernels that share a short name are told apart by the mangled one.
+    # In JSON kernels with the same short name are distinguished by the mangled one.
     unique = [name for name in maps["short"] if not name.startswith("_Z")]
     print(f"short names: {len(unique)} of {len(maps['short'])} are no other kernel's, too")
     for name in unique:

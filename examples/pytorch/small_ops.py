@@ -1,4 +1,4 @@
-"""Small PyTorch operations whose driver calls can be told in advance: launches, an allocation, copies both ways."""
+"""Small PyTorch operations with predictable driver calls: launches, an allocation, copies both ways."""
 import sys
 import time
 

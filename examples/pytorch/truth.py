@@ -59,7 +59,7 @@ def job(seconds):
 
 
 def run(cudatrace, *arguments, seconds=0, env=None):
-    """cudatrace's output, and what the job says it did."""
+    """The output of cudatrace, and the counts of the job."""
     command = [cudatrace, "-q", *arguments, "--", sys.executable, __file__, "--job", str(seconds)]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                           env={**os.environ, **(env or {})}, timeout=300)
@@ -119,7 +119,7 @@ def leaks(cudatrace):
 
 
 def late(cudatrace):
-    """What a script knows of a process when libcudart is opened long after the start."""
+    """Output of a script if libcudart is opened long after the start."""
     script = ("uprobe:libcudart:cudaMalloc / args.size == 1048576 / "
               "{ @[comm(process), ppid > 0] = count() }")
     output, _, error = run(cudatrace, "-f", "json", "-e", script)

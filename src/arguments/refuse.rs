@@ -45,7 +45,7 @@ pub fn of_subcommand(
 
 fn superfluous(name: &str, word: &str) -> clap::Error {
     let way_out = match bundled::find(word) {
-        Some(_) => format!("`cudatrace help {word}` is about the script"),
+        Some(_) => format!("`cudatrace help {word}` shows help on the script"),
         None => format!("`cudatrace {name} --help` shows what it takes"),
     };
     plain(ErrorKind::UnknownArgument, &format!("unexpected argument `{word}` after `{name}`: {way_out}"))

@@ -88,9 +88,9 @@ fn started_programs() -> String {
     let command = Command { argv: vec!["true".into()], watch_mappings: true, ..Command::default() };
     match Child::spawn(&command) {
         Ok(child) => match &child.unwatched {
-            None => "wait at libraries that they load until those are attached".into(),
+            None => "are held at libraries that they load until these are attached".into(),
             Some(error) => {
-                format!("do not wait at libraries that they load, whose first calls are missed: {error}")
+                format!("are not held at libraries that they load, whose first calls are missed: {error}")
             }
         },
         Err(error) => error.to_string(),
@@ -123,13 +123,13 @@ fn features(features: &Features) -> Vec<Row> {
             "one perf event for each function: slower to attach and detach",
         ),
         ("sessions", features.uprobe_session, "6.13", "entry and return are paired through a hash"),
-        ("loops", features.bpf_loop, "5.17", "short loops only, and stacks by frame pointers alone"),
+        ("loops", features.bpf_loop, "5.17", "only short loops, and stacks by frame pointers"),
         ("per-CPU lookup", features.percpu_lookup, "5.19", "aggregations cannot be read inside a script"),
         (
             "kernel BTF",
             features.btf,
             "5.4, CONFIG_DEBUG_INFO_BTF",
-            "no session probes, and stacks by frame pointers alone",
+            "no session probes, and stacks by frame pointers",
         ),
     ];
     let row = |(what, there, since, otherwise): (&'static str, bool, &str, &str)| {
@@ -148,7 +148,7 @@ fn libraries() -> Vec<Row> {
             .map(|file| (library, format!("{} ({})", file.path, machine.why(file.id))))
             .collect(),
         Err(_) => {
-            vec![(library, "not found; it is looked for again when a process maps it".to_owned())]
+            vec![(library, "not found; searched again when a process maps it".to_owned())]
         }
     };
     ["libcuda", "libcudart"].into_iter().flat_map(found).collect()
@@ -158,8 +158,8 @@ fn libraries() -> Vec<Row> {
 fn python() -> String {
     let Some(file) = python::file(Path::new("python3")) else { return "none on PATH".into() };
     let frames = match python::version(&file).map(python::has_perf) {
-        Some(false) => ": stacks have no names of Python's functions, which need 3.12 and `-X perf`",
-        Some(true) => ": `python3 -X perf` gives stacks the names of Python's functions",
+        Some(false) => ": stacks have no names of Python functions, which need 3.12 and `-X perf`",
+        Some(true) => ": with `python3 -X perf` stacks have names of Python functions",
         None => "",
     };
     format!("{}{frames}", file.display())

@@ -1,4 +1,4 @@
-//! `cudatrace --explain E0105`: the rule behind a code, a script that breaks it, and the corrected script.
+//! `cudatrace --explain E0105`: the rule of a code, a script that breaks it, and the corrected script.
 
 use crate::terminal;
 use anyhow::{Result, anyhow};

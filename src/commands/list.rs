@@ -394,9 +394,9 @@ fn not_countable(pattern: &str) -> Result<()> {
         ProviderMatch::Known(Provider { kind: ProviderKind::Uprobe | ProviderKind::Uretprobe, .. })
         | ProviderMatch::Unknown => Ok(()),
         ProviderMatch::Known(provider) => {
-            bail!("`{word}` is no list: it is written `{}` ({})", provider.form, provider.doc)
+            bail!("`{word}` has nothing to list: it is written `{}` ({})", provider.form, provider.doc)
         }
-        ProviderMatch::Absent(way_out) => bail!("there are no `{word}` probes: {way_out}"),
+        ProviderMatch::Absent(way_out) => bail!("`{word}` probes are not supported: {way_out}"),
     }
 }
 

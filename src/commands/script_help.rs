@@ -96,7 +96,7 @@ fn help(subcommand: Subcommand) -> Help {
             examples: "In ~/.bashrc: source <(cudatrace completion bash)\nIn ~/.config/fish/config.fish: cudatrace completion fish | source",
         },
         Subcommand::Doctor => Help {
-            about: "Shows what this machine can do, and what it lacks: kernel, rights, driver, libraries, Python",
+            about: "Shows features and limitations of this machine: kernel, rights, driver, libraries, Python",
             usage: "cudatrace doctor [-f json]",
             words: 0,
             options: &["format"],
@@ -110,7 +110,7 @@ fn help(subcommand: Subcommand) -> Help {
             examples: "",
         },
         Subcommand::Help => Help {
-            about: "Shows what a function, built-in, probe, constant, script, subcommand or code of a message is",
+            about: "Shows help on a function, built-in, probe, constant, script, subcommand or message code",
             usage: "cudatrace help WORD...",
             words: usize::MAX,
             options: &[],
@@ -124,11 +124,11 @@ fn help(subcommand: Subcommand) -> Help {
             examples: "",
         },
         Subcommand::Scripts => Help {
-            about: "Lists the scripts that the binary carries",
+            about: "Lists the bundled scripts",
             usage: "cudatrace scripts",
             words: 0,
             options: &[],
-            examples: "`cudatrace NAME --help` says what a script answers, and which options it has.",
+            examples: "`cudatrace NAME --help` shows the question that a script answers, and its options.",
         },
         Subcommand::Record => Help {
             about: "Records every call of the driver and the runtime; a summary at the end",

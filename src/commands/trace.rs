@@ -76,7 +76,7 @@ pub fn run_scripts(
     let mut compilers = check(scripts, &machine, cli, messages).map_err(Failure::wrong)?;
     if cli.check {
         if cli.debug.iter().any(|stage| !matches!(stage, Stage::Ast | Stage::Hir)) {
-            messages.warning("--check stops before code is made: with --dry-run, -d shows all stages");
+            messages.warning("--check stops before code generation: --dry-run shows these stages");
         }
         return Ok(0);
     }
@@ -425,7 +425,7 @@ impl<'a> Job<'a> {
         }
         if let Some(version) = python::without_perf(argv) {
             self.messages.warning(&format!(
-                "this is Python {version}: stacks have no names of Python's functions; `-X perf` needs 3.12 or later"
+                "this is Python {version}: stacks have no names of Python functions; `-X perf` needs 3.12 or later"
             ));
         }
     }
@@ -471,14 +471,12 @@ impl<'a> Job<'a> {
             Err(_) if is_held => {}
             Err(error) => {
                 extender.miss_mappings();
-                self.messages.warning(&format!("libraries that processes map later are not seen: {error}"));
+                self.messages.warning(&format!("libraries that processes load later are missed: {error}"));
             }
         }
         match OverwriteWatch::new(extender, session) {
             Ok(overwritten) => watches.push(Box::new(overwritten)),
-            Err(error) => self.messages.warning(&format!(
-                "libraries that are overwritten while they are traced are not noticed: {error}"
-            )),
+            Err(error) => self.messages.warning(&format!("overwritten libraries are not detected: {error}")),
         }
         watches.extend(
             mappings.map(|mappings| Box::new(HeldMappings::new(mappings, extender)) as Box<dyn Watch>),
@@ -486,9 +484,9 @@ impl<'a> Job<'a> {
         if extender.unwinder().is_some() {
             match UnwindUpdater::new(extender) {
                 Ok(updater) => watches.push(Box::new(updater)),
-                Err(error) => {
-                    self.messages.warning(&format!("stacks of new processes go by frame pointers: {error}"))
-                }
+                Err(error) => self
+                    .messages
+                    .warning(&format!("stacks of new processes are walked by frame pointers: {error}")),
             }
         }
         watches

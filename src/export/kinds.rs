@@ -65,7 +65,7 @@ pub static KINDS: &[Kind] = &[
     Kind {
         name: "jsonl",
         dest: "FILE",
-        doc: "a record a line, for `cudatrace report` and jq; `.gz` compresses",
+        doc: "one record per line, for `cudatrace report` and jq; `.gz` compresses",
         open: Some(|dest, run| Ok(Box::new(report::export::jsonl::Jsonl::new(dest.create()?, run)?))),
         metrics: false,
         optional: false,

@@ -235,7 +235,7 @@ impl Summary {
             None if dropped > 0 => {
                 let obstacle = self.obstacle.lock().ok().and_then(|obstacle| obstacle.clone());
                 let reason = obstacle.map_or("it was slower than the events".into(), |obstacle| {
-                    format!("the receiver took nothing for too long: {obstacle}")
+                    format!("the receiver accepted nothing for too long: {obstacle}")
                 });
                 losses.push(format!("export {what}: {dropped} of {all} records were dropped, as {reason}"));
             }

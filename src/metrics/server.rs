@@ -158,7 +158,7 @@ impl Service {
         }
         let host = request.headers().get(HOST).and_then(|host| host.to_str().ok());
         if self.local && !host.is_none_or(is_local) {
-            let why = "this address is for this machine alone: ask for localhost or 127.0.0.1\n";
+            let why = "this address serves only this machine: request localhost or 127.0.0.1\n";
             return Ok(text(StatusCode::MISDIRECTED_REQUEST, why.into()));
         }
         Ok(match request.uri().path() {
@@ -168,10 +168,10 @@ impl Service {
                     MetricsSnapshot { error: Some(why), .. } | MetricsSnapshot { unhealthy: Some(why), .. },
                 ) => unavailable(&why),
                 Some(_) => text(StatusCode::OK, "ok\n".into()),
-                None => unavailable("the run does not answer"),
+                None => unavailable("the run does not respond"),
             },
             "/" => text(StatusCode::OK, "cudatrace: /metrics, /healthz\n".into()),
-            _ => text(StatusCode::NOT_FOUND, "there are /metrics and /healthz\n".into()),
+            _ => text(StatusCode::NOT_FOUND, "the paths are /metrics and /healthz\n".into()),
         })
     }
 
@@ -181,7 +181,7 @@ impl Service {
 
     fn metrics(&self, headers: &HeaderMap, address: IpAddr, reading: Option<MetricsSnapshot>) -> Answer {
         let reading = match reading {
-            None => return unavailable("the run does not answer"),
+            None => return unavailable("the run does not respond"),
             Some(MetricsSnapshot { error: Some(error), .. }) => return unavailable(&error),
             Some(reading) => reading,
         };

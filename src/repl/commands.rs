@@ -163,7 +163,7 @@ fn overview() -> String {
     }
     let probes: Vec<&str> = PROVIDERS.iter().map(|provider| provider.names[0]).collect();
     let _ = writeln!(text, "\nprobes: {}", probes.join(" "));
-    let _ = writeln!(text, "Tab completes; Ctrl-C stops what prints; Ctrl-D ends.");
+    let _ = writeln!(text, "Tab completes; Ctrl-C stops clauses that print; Ctrl-D ends.");
     text
 }
 
@@ -247,16 +247,16 @@ pub fn map_and_number(session: &Session, args: &str) -> Result<(u32, Option<u32>
         let near = help::did_you_mean(wanted, known(), "@");
         let help = match known().next() {
             _ if !near.is_empty() => near,
-            Some(_) => "; `:maps` lists those there are".to_owned(),
+            Some(_) => "; `:maps` lists the maps".to_owned(),
             None => {
-                format!(": a clause makes one, as `uprobe:libcuda:cuInit {{ @{wanted} = count() }}`")
+                format!(": a clause creates one, such as `uprobe:libcuda:cuInit {{ @{wanted} = count() }}`")
             }
         };
         bail!("no map `@{wanted}`{help}");
     };
     let number = words.next().map(|word| match word.parse() {
         Ok(number) if number > 0 => Ok(number),
-        _ => Err(anyhow!("`{word}` is no number from 1 on")),
+        _ => Err(anyhow!("`{word}` is not a positive number")),
     });
     Ok((at as u32, number.transpose()?))
 }

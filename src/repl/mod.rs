@@ -175,7 +175,7 @@ impl<'a> Repl<'a> {
         match MappingWatch::start() {
             Ok(watch) => self.joining.borrow_mut().push(Box::new(MappingReports::new(watch, self.extender))),
             Err(error) => {
-                self.messages.warning(&format!("libraries that processes map later are not seen: {error}"))
+                self.messages.warning(&format!("libraries that processes load later are missed: {error}"))
             }
         }
         if let Ok(overwritten) = OverwriteWatch::new(self.extender, session) {
@@ -236,7 +236,7 @@ impl<'a> Repl<'a> {
         let numbers: Vec<String> = stopped.iter().map(u32::to_string).collect();
         self.messages.note(&match numbers.len() {
             0 => "no clause prints; Ctrl-D ends".to_owned(),
-            _ => format!("stopped what prints: clause {}; `:resume` attaches it again", numbers.join(", ")),
+            _ => format!("stopped clauses that print: {}; `:resume` attaches it again", numbers.join(", ")),
         });
         Next::Continue
     }

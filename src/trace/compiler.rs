@@ -270,9 +270,7 @@ impl<'a> Compiler<'a> {
             let meant = pending.meant(self.machine);
             let meant = meant.map_or(String::new(), |name| format!("; did you mean `{name}`?"));
             self.messages.note(&match pending.target.as_str() {
-                "*" => format!(
-                    "no file that is run has the function yet: waiting for {process} to load one that has"
-                ),
+                "*" => format!("no executed file has the function yet: waiting for {process} to load one"),
                 target if self.cli.check => {
                     format!("functions of `{target}` were not checked: it is not on this machine{meant}")
                 }

@@ -24,9 +24,7 @@ pub fn status(
 ) -> Result<u8, Failure> {
     messages.detail(|| format!("detached in {:?}", ending.detached.after));
     if ending.detached.left_behind && ending.detached.events > FEW_EVENTS {
-        messages.note(
-            "this kernel takes uprobes away one after the other: a process `ct-detach` goes on with that",
-        );
+        messages.note("this kernel removes uprobes one at a time: process `ct-detach` continues with that");
     }
     if ending.unknown > 0 {
         messages.lost(&format!("{} records could not be read; this is a bug in cudatrace", ending.unknown));
@@ -46,11 +44,11 @@ pub fn status(
             program.map_or(Ok(0), |(child, signals)| outlive(child, signals))
         }
         Reason::Sink(error) => {
-            let error = anyhow!("cannot write the output: {error}; what was still to be said is lost");
+            let error = anyhow!("cannot write the output: {error}; the remaining output is lost");
             failed(Failure::wrong(error), program, messages)
         }
         Reason::Kernel(error) => {
-            let error = anyhow!("the kernel failed us in mid-run: {error}");
+            let error = anyhow!("the kernel failed during the run: {error}");
             failed(Failure::loading(error), program, messages)
         }
         Reason::TargetsEnded => match program {
@@ -76,7 +74,7 @@ fn failed(
 ) -> Result<u8, Failure> {
     let Some((child, signals)) = program else { return Err(failure) };
     messages.error(&failure.error);
-    messages.note("the trace has ended; the program goes on");
+    messages.note("the trace has ended; the program continues");
     outlive(child, signals)?;
     Ok(failure.status)
 }
@@ -122,7 +120,7 @@ pub fn report_survivors(ending: &Ending, session: &Session, pids: &[u32], messag
             if alive.len() > NAMED { format!(" and {} more", alive.len() - NAMED) } else { String::new() };
         let names = names.join(", ");
         messages.note(&format!(
-            "its children go on and are traced no longer: {names}{more}; `-p {first}` traces one"
+            "its children continue and are no longer traced: {names}{more}; `-p {first}` traces one"
         ));
     }
 }

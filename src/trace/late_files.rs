@@ -37,7 +37,7 @@ impl<'a> HeldMappings<'a> {
         if late > std::mem::replace(&mut self.late, late) {
             self.extender.miss_mappings();
             self.extender.messages.lost(
-                "the program waited for seconds until a library was attached, and went on: calls may be missing",
+                "the program waited for seconds until a library was attached, and continued: calls may be missing",
             );
         }
     }
@@ -46,7 +46,7 @@ impl<'a> HeldMappings<'a> {
     fn warn_of_seccomp(&mut self, tid: u32, what: &str) {
         if !std::mem::replace(&mut self.warned, true) {
             self.extender.messages.warning(&format!(
-                "thread {tid} asks for {what}, which the kernel refuses to a program that is started with `--`; start it \
+                "thread {tid} requests {what}, which the kernel refuses to a program that is started with `--`; start it \
                  without cudatrace, and trace it with `-p`"
             ));
         }
@@ -204,8 +204,7 @@ impl<'a> MappingReports<'a> {
         let more = session.attached().saturating_sub(before);
         if more > 0 && !self.is_held {
             let took = report::recording::summary::time(1000 * mapped.age_us());
-            let how =
-                format!("{took} after process {} loaded it; calls before that are not seen", mapped.pid);
+            let how = format!("{took} after process {} loaded it; earlier calls are not traced", mapped.pid);
             self.extender.note_attached(more, &mapped.path, &how);
         }
         if more > 0 {

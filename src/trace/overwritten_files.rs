@@ -34,7 +34,7 @@ impl<'a> OverwriteWatch<'a> {
         for (open, shown) in self.extender.scripts.watched.paths(written) {
             if self.extender.detach_overwritten(session, &open, &shown) {
                 self.extender.messages.note(&format!(
-                    "{} was overwritten and its probes were taken out; processes that load it from now on are traced",
+                    "{} was overwritten and its probes were removed; processes that load it from now on are traced",
                     shown.display()
                 ));
             }

@@ -201,7 +201,7 @@ impl<'a> Scripts<'a> {
         let overwritten = self.machine.overwritten(open);
         if let Some(file) = overwritten {
             session.detach_file(file.0).wait(OVERWRITTEN_PATIENCE);
-            self.messages.detail(|| format!("{}: overwritten, its probes were taken out", shown.display()));
+            self.messages.detail(|| format!("{}: overwritten, its probes were removed", shown.display()));
         }
         overwritten.is_some()
     }
@@ -243,7 +243,7 @@ impl<'a> Scripts<'a> {
                     "no traced process loaded {what}; does the program use CUDA, and did it get that far?"
                 ),
                 false => {
-                    format!("{what} was not seen in time, and not every load of a library can be seen here")
+                    format!("{what} was not found in time, and loads of libraries may be missed here")
                 }
             };
             self.messages.note(&format!("nothing was traced: {why}"));

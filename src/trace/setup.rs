@@ -75,7 +75,7 @@ pub fn check_process(pid: u32) -> anyhow::Result<()> {
         ));
     }
     match process::is_of_kernel(pid) {
-        true => Err(anyhow!("process {pid} is a thread of the kernel and calls no library")),
+        true => Err(anyhow!("process {pid} is a thread of the kernel and calls no libraries")),
         false => Ok(()),
     }
 }

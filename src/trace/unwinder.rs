@@ -141,7 +141,8 @@ impl<'a> Unwinder<'a> {
     /// Reads the current mappings of a process, and removes areas that no longer exist.
     pub fn read_mappings(&self, pid: u32) {
         if let Err(error) = self.inner.borrow_mut().read_mappings(pid, self.messages) {
-            self.messages.warning(&format!("stacks of process {pid} go by frame pointers: {error:#}"));
+            self.messages
+                .warning(&format!("stacks of process {pid} are walked by frame pointers: {error:#}"));
         }
     }
 
@@ -412,7 +413,7 @@ impl Compiler<'_> {
         if !cfg!(target_arch = "x86_64") || !features.bpf_loop || !features.btf {
             if !self.was_compiled() {
                 self.messages().note(
-                    "stacks go by frame pointers alone, which most libraries do not keep: unwind tables need x86-64, \
+                    "stacks are walked by frame pointers, which most libraries lack: unwind tables need x86-64, \
                      bpf_loop (Linux 5.17) and kernel BTF",
                 );
             }
@@ -420,7 +421,7 @@ impl Compiler<'_> {
         }
         let returns = return_chain();
         if returns.is_none() {
-            self.messages().detail(|| "stacks end at functions with return probes: the kernel's BTF does not say where it keeps their return addresses".into());
+            self.messages().detail(|| "stacks end at functions with return probes: the kernel's BTF lacks the fields of their return addresses".into());
         }
         Some(codegen::Unwind { returns })
     }

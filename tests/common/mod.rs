@@ -1,5 +1,4 @@
-//! What tests of the whole tracer share: whether they can run here, where the programs to trace are, and processes that do not
-//! outlive their test.
+//! Shared parts of the tests of the whole tracer: requirements, programs to trace, and processes that end with their test.
 
 #![allow(dead_code, reason = "each test program uses a part")]
 

@@ -1,5 +1,5 @@
 // A file server (FUSE) and its client in one program. Before each answer about a file the server executes another program, as one
-// that asks a helper does: whoever looks at its files while it may not execute anything waits for ever.
+// that needs a helper does: a process that opens its files while it cannot execute anything waits forever.
 //
 // file_server DIRECTORY   mounts there, lets a child map and execute files of it, and prints how long that took in ms
 #include <errno.h>

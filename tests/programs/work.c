@@ -1,4 +1,4 @@
-// A library with one function; with -DMOVED it lies elsewhere, and other code lies where it was.
+// A library with one function; with -DMOVED it has another offset, and other code has its old one.
 #ifdef MOVED
 __asm__(".text\nbefore: .rept 64\nmovabs $0x1111111111111111, %rax\n.endr\nret\n");
 long before(void);

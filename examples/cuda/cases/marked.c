@@ -1,5 +1,5 @@
 /*
- * marked [COUNT]: passes markers for tracers (USDT) COUNT times (10) each, and says how often.
+ * marked [COUNT]: passes markers for tracers (USDT) COUNT times (10) each, and prints how often.
  *
  *   demo:plain    at two places, whose values are in a register, in memory and constant; at the second all are constant
  *   demo:table    a value of an array, by base, index and scale, and one of a variable of the file
@@ -9,7 +9,7 @@
  */
 #include "cases.h"
 
-/* A marker: a `nop`, and a note that says where it is. VALUES are in the words of the assembler. */
+/* A marker: a `nop`, and a note with its address. VALUES are in assembler syntax. */
 #define MARK(name, counter, values, ...)                                                       \
     __asm__ volatile("1: nop\n"                                                                \
                      ".pushsection .note.stapsdt, \"\", @note\n"                               \

@@ -7,7 +7,7 @@
 #include <sys/mman.h>
 
 #define NOINLINE __attribute__((noinline, noclone))
-// What comes behind a call keeps it from becoming a jump.
+// An instruction after a call prevents a tail call.
 #define NO_TAIL_CALL() __asm__ volatile("")
 
 NOINLINE int leaf(int a)
@@ -82,7 +82,7 @@ NOINLINE int by_made_code(int a)
     return code(a, middle) + 1;
 }
 
-// Hand-written code that says nothing of its frame, and uses the frame pointer for something else.
+// Hand-written code without unwind information, which uses the frame pointer for something else.
 int lost(int a);
 __asm__(".text\n.globl lost\n.type lost, @function\n"
         "lost: push %rbp\n mov $1, %ebp\n sub $32, %rsp\n call middle\n add $32, %rsp\n pop %rbp\n nop\n ret\n"

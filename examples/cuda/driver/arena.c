@@ -183,7 +183,7 @@ void arena_room(struct arena *a, uint64_t *free_bytes, uint64_t *capacity) {
     pthread_mutex_unlock(&a->lock);
 }
 
-/* Walks block by block: each head says how far it is to the next. */
+/* Walks block by block: each header has the distance to the next block. */
 void arena_reset(struct arena *a, int keep) {
     pthread_mutex_lock(&a->lock);
     uint64_t units = 1ull << a->top;

@@ -74,7 +74,7 @@ CUresult SIM(cuDeviceTotalMem_v2)(size_t *out, CUdevice device) {
     return CUDA_SUCCESS;
 }
 
-/* The 32-bit form says as much as it can. */
+/* The 32-bit form is limited to its range. */
 CUresult SIM(cuDeviceTotalMem)(unsigned *out, CUdevice device) {
     size_t bytes;
     if (!out) return CUDA_ERROR_INVALID_VALUE;

@@ -246,7 +246,7 @@ CUresult SIM(cuGraphExecKernelNodeSetParams_v2)(CUgraphExec handle, CUgraphNode 
     return CUDA_ERROR_INVALID_VALUE;
 }
 
-/* An instance takes the nodes of a graph of the same shape; the first form tells of failures in two arguments. */
+/* An instance gets the nodes of a graph of the same shape; the first form reports failures in two arguments. */
 static CUresult update(CUgraphExec handle, CUgraph graph) {
     struct graph_exec *exec;
     struct graph *g;

@@ -99,7 +99,7 @@ CUresult SIM(cuMemGetInfo_v2)(size_t *unused, size_t *total) {
     return CUDA_SUCCESS;
 }
 
-/* The 32-bit form says as much as it can. */
+/* The 32-bit form is limited to its range. */
 CUresult SIM(cuMemGetInfo)(unsigned *unused, unsigned *total) {
     size_t f, t;
     if (!unused || !total) return CUDA_ERROR_INVALID_VALUE;
@@ -246,7 +246,7 @@ CUresult SIM(cuPointerGetAttribute)(void *out, int attribute, CUdeviceptr pointe
     }
 }
 
-/* Hints about managed memory: checked and taken note of by nobody. */
+/* Hints about managed memory: checked, without effect. */
 CUresult SIM(cuMemAdvise)(CUdeviceptr pointer, size_t bytes, int advice, CUdevice where) {
     (void)advice, (void)where;
     return device_range(pointer, bytes) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;

@@ -1,8 +1,8 @@
 /*
  * Modules and libraries: which kernels an image holds, and handles for them.
  *
- * An image is PTX text, as is or behind the wrapper that nvcc puts around fat binaries. Its kernels are the names after
- * `.entry`; kernels.c knows what some of them do. Cubins and packed fat binaries are refused: nothing here runs SASS.
+ * An image is PTX text, plain or in the wrapper of nvcc's fat binaries. Its kernels are the names after
+ * `.entry`; kernels.c implements some of them. Cubins and packed fat binaries are refused: nothing here runs SASS.
  */
 #include <ctype.h>
 #include <stdio.h>
@@ -42,7 +42,7 @@ static CUresult ptx_of(const void *image, const char **out) {
     return CUDA_SUCCESS;
 }
 
-/* The next name after `.entry`, or NULL; moves `at` behind it. */
+/* The next name after `.entry`, or NULL; moves `at` after it. */
 static const char *next_entry(const char **at) {
     const char *name = strstr(*at, ".entry");
     if (!name) return NULL;

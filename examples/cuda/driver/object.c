@@ -1,6 +1,6 @@
 /*
  * Handles: every object of the driver lives in one table of equal slots, so that any number a program passes as a handle
- * can be told to be one of ours, of the right kind and alive, before it is followed. Slots are never unmapped.
+ * can be checked to be ours, live and of the right kind before it is dereferenced. Slots are never unmapped.
  */
 #define _GNU_SOURCE
 #include <pthread.h>

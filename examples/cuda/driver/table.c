@@ -24,7 +24,7 @@ static const struct export {
 #undef EXPORT
 };
 
-/* Since which CUDA version a symbol exists, where that is later than 11.3, the oldest anybody asks for. */
+/* The CUDA version that introduced a symbol, if later than 11.3, the oldest that is used. */
 static const struct {
     const char *name;
     int version;

@@ -1,5 +1,5 @@
 /*
- * The simulated GPU: does a piece of work at once on the calling thread, and says how long a GPU would have taken.
+ * The simulated GPU: does work immediately on the calling thread, and computes the time that a GPU would need.
  */
 #include <string.h>
 

@@ -1,5 +1,5 @@
 /*
- * Calls a trivial function of libhammer.so from several threads, and says what a call took: for measuring what a probe
+ * Calls a trivial function of libhammer.so from several threads, and prints the time per call: for measuring what a probe
  * costs, and for checking that not one hit is lost.
  *
  *     hammer --function push --threads 8 --calls 1000000

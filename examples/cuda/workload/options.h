@@ -10,14 +10,14 @@
 #include <time.h>
 
 struct options {
-    long threads, iterations; /* each thread does so many rounds of allocate, copy, launch, check, free */
-    long calls;               /* and then so many calls of one function in a tight loop */
+    long threads, iterations; /* rounds of each thread: allocate, copy, launch, check, free */
+    long calls;               /* then calls of one function in a tight loop */
     const char *call;         /* which: device, meminfo, alloc, launch */
     unsigned long long leak;  /* bytes to allocate and not free */
     long linger;              /* ms to wait before the end, so that something can look at what is live */
     int errors;               /* provoke failing calls */
-    long silent;              /* so many failing copies and launches that nobody asks about (the runtime's workload) */
-    long at_exit;             /* so many frees by a destructor, when the driver has shut down (the runtime's workload) */
+    long silent;              /* failing copies and launches that are not checked (the runtime's workload) */
+    long at_exit;             /* frees by a destructor, when the driver has shut down (the runtime's workload) */
 };
 
 static inline void usage(const char *program) {

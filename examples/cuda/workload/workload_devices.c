@@ -3,8 +3,8 @@
  *
  *     workload_devices [--rounds N] [--ask] [--leak BYTES]
  *
- * N rounds (4). `--ask`: asks which device it is before each allocation, as frameworks do. `--leak`: the second thread leaves
- * so many bytes on the first device, the first thread a byte more on the second.
+ * N rounds (4). `--ask`: queries the device before each allocation, as frameworks do. `--leak`: the second thread leaks
+ * that many bytes on the first device, the first thread one byte more on the second.
  *
  * With one device, as without CUDASIM_DEVICES=2 on the simulation, all is on that one. It prints what each device was given:
  *

@@ -4,7 +4,7 @@
  *
  *     workload_habits leaks churn        # in this order; without words all but the last of the table HABITS
  *
- * `--pause=300` lets the pauses of `gaps` take so many milliseconds: more than a slow machine has of its own.
+ * `--pause=300` sets the pauses of `gaps` in milliseconds: more than a slow machine has of its own.
  *
  * For each it prints what a tracer should find:
  *
@@ -103,7 +103,7 @@ static void planted(const char *habit, const char *what, long long value) {
     printf("planted %s %s %lld\n", habit, what, value);
 }
 
-/* ---- memory that nobody frees, of each kind, and memory that goes with its context ---- */
+/* ---- memory of each kind that is never freed, and memory that is freed with its context ---- */
 
 SITE void leak_weights(void) {
     CUdeviceptr pointer;
@@ -459,7 +459,7 @@ SITE void gaps(void) {
     MUST(cuStreamSynchronize(stream));
     MUST(cuStreamDestroy_v2(stream));
     planted("gaps", "launches", 40);
-    planted("gaps", "pauses", 9); /* the tenth is behind the last launch */
+    planted("gaps", "pauses", 9); /* the tenth is after the last launch */
 }
 
 /* ---- streams and events ---- */

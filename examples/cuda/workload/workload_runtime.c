@@ -61,7 +61,7 @@ __global__ void reduce_sum(const float *in, float *out, int n) {
 enum { BLOCK = 256 };
 static struct options options;
 
-/* Launches, and asks whether that worked, as careful programs do. */
+/* Launches and checks the result. */
 #define LAUNCH(kernel, n, stream, ...)                                              \
     do {                                                                            \
         RUN(kernel, ((n) + BLOCK - 1) / BLOCK, BLOCK, stream, __VA_ARGS__);         \
@@ -226,7 +226,7 @@ static void provoke(void) {
     release(block, 4096);
 }
 
-/* Failures that nobody asks about: a copy whose result is thrown away, and a launch, which has none. */
+/* Failures that are not checked: a copy whose result is thrown away, and a launch, which has none. */
 static void fail_in_silence(void) {
     float *block = allocate(4096);
     float byte = 0;

@@ -71,7 +71,7 @@ pub fn declaration(pattern: &str, verbose: bool) -> Result<String> {
             Ok(format!("{head} {{\n{lines}}};\n"))
         }
         None if btf::is_there() => bail!("the kernel's BTF has no `{pattern}`"),
-        None => bail!("this kernel has no BTF, which has its types"),
+        None => bail!("this kernel has no BTF with its types"),
     }
 }
 

@@ -5,7 +5,7 @@
 //! otlp=grpc://host:4317         gRPC; so is http://host:4317, OpenTelemetry's port for it
 //! otlp=https://host:4318        either with TLS; grpcs://host:4317
 //! otlp=file:trace.json          a request a line; so is what looks like a path, `trace.json`, `./trace`
-//! otlp                          what OTEL_EXPORTER_OTLP_ENDPOINT says, else http://localhost:4318
+//! otlp                          OTEL_EXPORTER_OTLP_ENDPOINT, otherwise http://localhost:4318
 //! ```
 //!
 //! Facts: "OpenTelemetry Protocol Exporter" of its specification. The endpoint of a single signal is used unchanged.

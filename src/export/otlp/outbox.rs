@@ -174,7 +174,7 @@ impl OutboxState {
                 self.dest.deliver(request.items.saturating_sub(refused));
                 match refused {
                     0 if message.is_empty() => {}
-                    0 => self.dest.remark(format!("the receiver says: {}", message.escape_debug())),
+                    0 => self.dest.remark(format!("message of the receiver: {}", message.escape_debug())),
                     _ => {
                         let reason = format!("the receiver refused some: {}", message.escape_debug());
                         self.dest.lose(refused, reason);
