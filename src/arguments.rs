@@ -13,7 +13,9 @@
 mod refuse;
 
 use crate::bundled;
-use crate::cli::{self, Cli, FmtOptions, Mode, RecordOptions, ReportOptions, Stage, Subcommand, Word};
+use crate::cli::{
+    self, BpftraceMode, Cli, FmtOptions, RecordOptions, ReportOptions, Stage, Subcommand, Word,
+};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, CommandFactory, FromArgMatches};
@@ -22,9 +24,6 @@ use std::ffi::OsString;
 use std::path::Path;
 
 /// Parses the command line, including the program name.
-///
-/// # Errors
-/// An error of clap: an option is wrong, or help is requested.
 pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
     let args: Vec<OsString> = args.collect();
     let mut split = Split::of(&command(None), args.iter().cloned());
@@ -52,9 +51,9 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
         );
     }
     match cli.mode {
-        Some(Mode::Test) => cli.test = Some("*".into()),
-        Some(Mode::Bench) => cli.bench = Some("*".into()),
-        Some(Mode::Format) => cli.print_formatted = true,
+        Some(BpftraceMode::Test) => cli.test = Some("*".into()),
+        Some(BpftraceMode::Bench) => cli.bench = Some("*".into()),
+        Some(BpftraceMode::Format) => cli.print_formatted = true,
         None => {}
     }
     match subcommand {

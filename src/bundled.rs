@@ -4,7 +4,7 @@ use lang::expand::options;
 use lang::{Diagnostics, Source};
 
 /// An embedded script.
-pub struct Script {
+pub struct BundledScript {
     /// Name on the command line.
     pub name: &'static str,
     /// Source text.
@@ -12,11 +12,11 @@ pub struct Script {
 }
 
 macro_rules! scripts {
-    ($($name:literal),*) => { &[$(Script { name: $name, text: include_str!(concat!("../scripts/", $name, ".ct")) }),*] };
+    ($($name:literal),*) => { &[$(BundledScript { name: $name, text: include_str!(concat!("../scripts/", $name, ".ct")) }),*] };
 }
 
 /// All embedded scripts, sorted by name.
-pub const SCRIPTS: &[Script] = scripts![
+pub const SCRIPTS: &[BundledScript] = scripts![
     "bandwidth",
     "calls",
     "churn",
@@ -59,21 +59,22 @@ pub const BY_QUESTION: &[(&str, &[&str])] = &[
 pub const IOCTLS: &str = "nvidia_ioctl";
 
 /// Parts that only other scripts use, with the name by which they are imported.
-const PARTS: &[Script] = &[Script { name: IOCTLS, text: include_str!("../scripts/lib/nvidia_ioctl.ct") }];
+const PARTS: &[BundledScript] =
+    &[BundledScript { name: IOCTLS, text: include_str!("../scripts/lib/nvidia_ioctl.ct") }];
 
 /// The part that a script imports by name; it has precedence over files on every machine.
-pub fn part(name: &str) -> Option<&'static Script> {
+pub fn part(name: &str) -> Option<&'static BundledScript> {
     PARTS.iter().find(|part| part.name == name)
 }
 
 /// The script with this name.
-pub fn find(name: &str) -> Option<&'static Script> {
+pub fn find(name: &str) -> Option<&'static BundledScript> {
     SCRIPTS.iter().find(|script| script.name == name)
 }
 
 /// Whether an embedded script has an option of this name.
 pub fn has_option(name: &str) -> bool {
-    let options = |script: &Script| {
+    let options = |script: &BundledScript| {
         let source = Source::new(script.name, script.text);
         let ast = lang::parse(&source, &[], &mut Diagnostics::default());
         ast.map_or(Vec::new(), |ast| options::known(&ast))
@@ -81,7 +82,7 @@ pub fn has_option(name: &str) -> bool {
     SCRIPTS.iter().flat_map(options).any(|option| option.name == name)
 }
 
-impl Script {
+impl BundledScript {
     /// The question that the script answers.
     pub fn summary(&self) -> &'static str {
         summary(self.text)

@@ -198,7 +198,7 @@ pub struct Cli {
 
     /// As bpftrace's: `--test`, `--bench` or `--fmt` by another name
     #[arg(long, value_name = "MODE", hide = true)]
-    pub mode: Option<Mode>,
+    pub mode: Option<BpftraceMode>,
 
     /// As bpftrace's: print the script formatted
     #[arg(long = "fmt", hide = true)]
@@ -274,8 +274,8 @@ impl Cli {
     }
 
     /// Options for all exports.
-    pub fn export_options(&self) -> kinds::Options {
-        kinds::Options { rotate: self.rotate, trace_per: self.trace_per.clone() }
+    pub fn export_options(&self) -> kinds::ExportOptions {
+        kinds::ExportOptions { rotate: self.rotate, trace_per: self.trace_per.clone() }
     }
 
     /// The clauses of a script that run.
@@ -356,7 +356,7 @@ pub enum Format {
 
 /// What bpftrace's `--mode` means.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Mode {
+pub enum BpftraceMode {
     /// `--test`
     Test,
     /// `--bench`

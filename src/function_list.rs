@@ -20,9 +20,6 @@ pub struct Match {
 
 impl Match {
     /// The declaration of the function: from the CUDA tables, otherwise from debug information, which is read now.
-    ///
-    /// # Errors
-    /// It is in neither; the error is the reason for debug information.
     pub fn declared(&self, catalog: &dyn Catalog) -> Result<Declared, Absent> {
         let tables =
             self.file.library.and_then(|(library, major)| cuda::signature(library, major, &self.name));
@@ -32,9 +29,6 @@ impl Match {
 }
 
 /// The functions that match `TARGET:FUNCTION` with wildcards, in the order of the files and their symbols.
-///
-/// # Errors
-/// There is no such target, or nothing in it matches.
 pub fn find(catalog: &dyn Catalog, target: &str, function: &str) -> Result<Vec<Match>> {
     let pattern = FunctionPattern::parse(&part(function)).map_err(anyhow::Error::msg)?;
     let files = files(catalog, target)?;
@@ -73,9 +67,6 @@ pub fn is_like(pattern: &str, name: &str) -> bool {
 }
 
 /// The files of a target.
-///
-/// # Errors
-/// There is none; the error is the reason.
 pub fn files(catalog: &dyn Catalog, target: &str) -> Result<Vec<File>> {
     match catalog.files(target) {
         Ok(files) => Ok(files),

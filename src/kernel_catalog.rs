@@ -10,9 +10,9 @@ use std::sync::{Mutex, PoisonError};
 
 /// The running kernel.
 #[derive(Debug)]
-pub struct Running;
+pub struct RunningKernel;
 
-impl host::Kernel for Running {
+impl host::Kernel for RunningKernel {
     fn tracepoint(&self, category: &str, event: &str) -> Result<Tracepoint, String> {
         let format = tracefs::tracepoint_format(category, event).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => "this kernel has none".to_string(),

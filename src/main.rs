@@ -20,7 +20,7 @@ mod trace;
 
 use clap::error::ErrorKind;
 use cli::{Cli, Subcommand, Word};
-use commands::fmt::Mode;
+use commands::fmt::FmtMode;
 use console::Messages;
 use std::process::ExitCode;
 
@@ -104,9 +104,9 @@ fn dispatch(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         }
         Some(Word::Subcommand(Subcommand::Fmt)) => {
             let mode = match (cli.fmt.diff, cli.check) {
-                (true, _) => Mode::Diff,
-                (false, true) => Mode::Check,
-                (false, false) => Mode::Write,
+                (true, _) => FmtMode::Diff,
+                (false, true) => FmtMode::Check,
+                (false, false) => FmtMode::Write,
             };
             commands::fmt::run(&cli.words[1..], mode, messages).map_err(Failure::wrong)
         }

@@ -86,17 +86,11 @@ pub fn options(cli: &Cli) -> Vec<options::ScriptOption> {
 }
 
 /// Loads the script on the command line.
-///
-/// # Errors
-/// There is none, or its imports cannot be read.
 pub fn load(cli: &Cli, messages: &Messages) -> Result<Script> {
     import(find(cli)?, cli, messages)
 }
 
 /// Reads the imports of a script.
-///
-/// # Errors
-/// They cannot be read.
 pub fn import(mut script: Script, cli: &Cli, messages: &Messages) -> Result<Script> {
     let mut diags = Diagnostics::default();
     if let Some(version) = kernel_version() {
@@ -125,9 +119,6 @@ fn kernel_version() -> Option<(u8, u8, u8)> {
 /// All scripts on the command line. After the first one, and before `-e`, there may be other embedded scripts and
 /// files; the words after them are parameters of the last one. If a program of `-e` has parameters, files are its
 /// arguments.
-///
-/// # Errors
-/// See [`load`].
 pub fn load_all(cli: &Cli, messages: &Messages) -> Result<Vec<Script>> {
     let files_are_scripts = !cli.execute.as_deref().is_some_and(takes_params);
     let is_script = |word: &&String| match cli::classify(word, |name| bundled::find(name).is_some()) {
@@ -352,9 +343,6 @@ pub fn settings() -> impl Iterator<Item = (String, String)> {
 }
 
 /// Reports errors in the settings of the environment and in the options of the script.
-///
-/// # Errors
-/// A value is invalid for its setting, or the script has no such option.
 pub fn check_given(scripts: &[Script], cli: &Cli, messages: &Messages) -> Result<()> {
     for (name, value) in settings() {
         match config::variable(&name, &value, &mut Config::default()) {

@@ -12,9 +12,6 @@ pub struct Timer(OwnedFd);
 
 impl Timer {
     /// Creates a timer that ticks after `first`, which is not zero, and then every `period`.
-    ///
-    /// # Errors
-    /// The errors of timerfd_create(2).
     pub fn new(first: Duration, period: Duration) -> io::Result<Timer> {
         let time = |duration| Timespec::try_from(duration).map_err(io::Error::other);
         let setting = Itimerspec { it_interval: time(period)?, it_value: time(first)? };

@@ -26,9 +26,6 @@ const FISH: &str =
 const BASH: &str = "complete -o default -o nospace -C 'cudatrace completion line --' cudatrace\n";
 
 /// Prints the completion code of a shell, or the candidates for a line.
-///
-/// # Errors
-/// The shell is not supported.
 pub fn run(words: &[String], after_dashes: &[OsString]) -> Result<u8> {
     let text = match words {
         [shell] if shell == "bash" => BASH.to_owned(),
@@ -166,7 +163,7 @@ fn beginning(word: &str, all: impl IntoIterator<Item = String>) -> Vec<String> {
 
 /// Candidates from the prompt's completion, with their prefix.
 fn behind(word: &str, prompt: &str) -> Vec<String> {
-    let machine = Machine::new(Scope::default()).with_kernel(&crate::kernel_catalog::Running);
+    let machine = Machine::new(Scope::default()).with_kernel(&crate::kernel_catalog::RunningKernel);
     let facts = Facts { catalog: Arc::new(machine), maps: Arc::new(Mutex::default()) };
     let typed = format!("{prompt}{word}");
     let (start, found) = complete::complete(&typed, &facts);

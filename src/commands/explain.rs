@@ -7,9 +7,6 @@ use lang::diagnostics::codes;
 use std::io::Write;
 
 /// Prints the explanation of a code, or with `list` all codes.
-///
-/// # Errors
-/// There is no such code.
 pub fn run(code: &str) -> Result<u8> {
     let text = if code == "list" { list() } else { on(code).ok_or_else(|| anyhow!(unknown(code)))? };
     std::io::stdout().write_all(text.as_bytes())?;

@@ -10,7 +10,7 @@ use std::io::{Read, Write};
 
 /// Treatment of a script that is not formatted.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Mode {
+pub enum FmtMode {
     /// Write the formatted script.
     Write,
     /// Report the first line that differs.
@@ -20,10 +20,7 @@ pub enum Mode {
 }
 
 /// Formats each of `files`. The status is 1 if one has errors, or if one is not formatted and not written.
-///
-/// # Errors
-/// No file is given, or one cannot be read or written.
-pub fn run(files: &[String], mode: Mode, messages: &Messages) -> Result<u8> {
+pub fn run(files: &[String], mode: FmtMode, messages: &Messages) -> Result<u8> {
     if files.is_empty() {
         bail!("no script to format: give files, or `-` for standard input");
     }
@@ -32,11 +29,14 @@ pub fn run(files: &[String], mode: Mode, messages: &Messages) -> Result<u8> {
         let source = read(file)?;
         match formatted(&source, messages) {
             None => status = 1,
-            Some(text) if mode == Mode::Write => write(file, &source, &text)?,
+            Some(text) if mode == FmtMode::Write => write(file, &source, &text)?,
             Some(text) if source.text == text => {}
             Some(text) => {
                 status = 1;
-                print!("{}", if mode == Mode::Check { first(&source, &text) } else { diff(&source, &text) });
+                print!(
+                    "{}",
+                    if mode == FmtMode::Check { first(&source, &text) } else { diff(&source, &text) }
+                );
             }
         }
     }
@@ -44,9 +44,6 @@ pub fn run(files: &[String], mode: Mode, messages: &Messages) -> Result<u8> {
 }
 
 /// Prints the script of the command line, formatted, to standard output or the file of `-o`.
-///
-/// # Errors
-/// There is no script, or it cannot be read, or the output cannot be written.
 pub fn print(cli: &Cli, messages: &Messages) -> Result<u8> {
     let source = match (&cli.execute, cli.words.first()) {
         (Some(text), _) => Source::new("stdin", text.as_str()),
@@ -135,7 +132,7 @@ mod tests {
         let path = std::env::temp_dir().join(format!("cudatrace-fmt-{}.ct", std::process::id()));
         let files = [path.to_string_lossy().into_owned()];
         std::fs::write(&path, "BEGIN{print( 1 )}").unwrap();
-        let statuses = [Mode::Check, Mode::Diff, Mode::Write, Mode::Check]
+        let statuses = [FmtMode::Check, FmtMode::Diff, FmtMode::Write, FmtMode::Check]
             .map(|mode| run(&files, mode, &messages).unwrap());
         let text = std::fs::read_to_string(&path).unwrap();
         std::fs::remove_file(&path).unwrap();

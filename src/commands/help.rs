@@ -7,9 +7,6 @@ use anyhow::Result;
 use std::io::Write;
 
 /// Prints documentation of names; without names, the options of the command line.
-///
-/// # Errors
-/// A name is unknown.
 pub fn run(names: &[String], messages: &Messages) -> Result<u8> {
     if names.is_empty() {
         arguments::command(None).print_long_help()?;

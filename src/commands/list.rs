@@ -28,7 +28,7 @@ use std::path::Path;
 pub fn run(cli: &Cli) -> Result<u8> {
     let machine =
         Machine::new(Scope { pids: cli.pids.clone(), lib_overrides: cli.libs.clone(), ..Scope::default() })
-            .with_kernel(&crate::kernel_catalog::Running)
+            .with_kernel(&crate::kernel_catalog::RunningKernel)
             .with_progress(Messages::new(cli).search_progress());
     // Operations and functions of CUDA's driver; on a machine without it, all functions.
     let has_driver = cli.pids.is_empty() && machine.files("libcuda").is_ok();
@@ -45,7 +45,7 @@ pub fn run(cli: &Cli) -> Result<u8> {
         std::io::stdout().write_all(structs::declaration(pattern, cli.verbose)?.as_bytes())?;
         return Ok(0);
     }
-    let mut unknown = Unknown::default();
+    let mut unknown = UnknownParameters::default();
     let patterns = if cli.words.is_empty() { usual } else { &[pattern] };
     for pattern in patterns {
         print(&list(&machine, pattern, cli.verbose, &mut unknown)?, cli.format)?;
@@ -116,7 +116,7 @@ fn list_script(cli: &Cli, machine: &Machine) -> Result<u8> {
         ast::Item::Clause(clause) => Some(clause),
         _ => None,
     });
-    let (mut seen, mut unknown) = (HashSet::new(), Unknown::default());
+    let (mut seen, mut unknown) = (HashSet::new(), UnknownParameters::default());
     let mut status = 0;
     for written in
         clauses.flat_map(|clause| &clause.probes).map(written).filter(|text| seen.insert(text.clone()))
@@ -173,7 +173,12 @@ fn provider(pattern: &str) -> ProviderMatch {
 }
 
 /// Lists the attach points that match a pattern.
-fn list(machine: &Machine, pattern: &str, verbose: bool, unknown: &mut Unknown) -> Result<Vec<ListEntry>> {
+fn list(
+    machine: &Machine,
+    pattern: &str,
+    verbose: bool,
+    unknown: &mut UnknownParameters,
+) -> Result<Vec<ListEntry>> {
     if let Some((kind, target, name)) = of_any_kind(pattern) {
         return list_target(machine, kind, target, name);
     }
@@ -221,7 +226,7 @@ fn list_all(
     machine: &Machine,
     pattern: &str,
     verbose: bool,
-    unknown: &mut Unknown,
+    unknown: &mut UnknownParameters,
 ) -> Result<Vec<ListEntry>> {
     let named = |api: &'static Api| api.operations.iter().map(|o| format!("{}:{}", api.provider, o.name));
     let operations_of_all = APIS.iter().flat_map(named);
@@ -489,7 +494,12 @@ fn fields(found: Result<Tracepoint, String>) -> Vec<String> {
 }
 
 /// The parameters of a function as C declarations, one per line, and for a return the result.
-fn parameters(machine: &Machine, found: &Match, is_return: bool, unknown: &mut Unknown) -> Vec<String> {
+fn parameters(
+    machine: &Machine,
+    found: &Match,
+    is_return: bool,
+    unknown: &mut UnknownParameters,
+) -> Vec<String> {
     match found.declared(machine) {
         Ok(declared) => {
             let declared = declared.to_string();
@@ -505,9 +515,9 @@ fn parameters(machine: &Machine, found: &Match, is_return: bool, unknown: &mut U
 
 /// Reasons why parameters are unknown, as the text around the files' names: number of functions, and files.
 #[derive(Default)]
-struct Unknown(BTreeMap<(&'static str, String), (usize, BTreeSet<String>)>);
+struct UnknownParameters(BTreeMap<(&'static str, String), (usize, BTreeSet<String>)>);
 
-impl Unknown {
+impl UnknownParameters {
     /// Largest number of files that are named in a message.
     const NAMED: usize = 3;
 
@@ -537,7 +547,7 @@ impl Unknown {
     fn report(&self, messages: &Messages) {
         for ((before, after), (count, paths)) in &self.0 {
             let functions = if *count == 1 { "function" } else { "functions" };
-            let paths = listed(paths.iter().map(String::as_str), Unknown::NAMED);
+            let paths = listed(paths.iter().map(String::as_str), UnknownParameters::NAMED);
             messages
                 .note(&format!("parameters of {count} {functions} are not known: {before}{paths}{after}"));
         }

@@ -8,9 +8,6 @@ use clap_mangen::roff::{Roff, bold, roman};
 use std::io::Write;
 
 /// Prints the page as roff: `cudatrace man | man -l -`.
-///
-/// # Errors
-/// Standard output cannot be written.
 pub fn run() -> Result<u8> {
     std::io::stdout().write_all(page()?.as_bytes())?;
     Ok(0)

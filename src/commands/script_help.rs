@@ -30,7 +30,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8> {
 }
 
 /// The help of an embedded script.
-pub fn of_embedded(embedded: &bundled::Script, messages: &Messages) -> Result<String> {
+pub fn of_embedded(embedded: &bundled::BundledScript, messages: &Messages) -> Result<String> {
     let script = Script::alone(Source::new(embedded.name, embedded.text), &[]);
     of_script(&script, embedded.name, messages)
 }

@@ -6,9 +6,6 @@ use anyhow::Result;
 use std::io::Write;
 
 /// Lists the embedded scripts by purpose, with the question that each answers.
-///
-/// # Errors
-/// Standard output cannot be written.
 pub fn run() -> Result<u8> {
     std::io::stdout().lock().write_all(list(terminal::columns()).as_bytes())?;
     Ok(0)

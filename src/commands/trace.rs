@@ -3,7 +3,7 @@
 use crate::cli::{Cli, Stage};
 use crate::console::Messages;
 use crate::export::kinds::ExportRequest;
-use crate::export::{self, Exports, FlushOn, Observer, Summary};
+use crate::export::{self, ExportSummary, Exports, FlushOn, Observer};
 use crate::script::{self, Script};
 use crate::symbolize::{MachineNames, process_facts};
 use crate::trace::compiler::Compiler;
@@ -43,7 +43,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
 }
 
 /// Additional outputs of a run that is recorded.
-pub struct Recording {
+pub struct RecordingOutputs {
     /// Destinations of the records.
     pub exports: Vec<ExportRequest>,
     /// Callback that gets all records.
@@ -53,14 +53,14 @@ pub struct Recording {
 }
 
 /// Creates the live display of a recording from the exports' counters.
-pub type OpenLive = Box<dyn FnOnce(Vec<Arc<Summary>>) -> anyhow::Result<Box<dyn Watch>>>;
+pub type OpenLive = Box<dyn FnOnce(Vec<Arc<ExportSummary>>) -> anyhow::Result<Box<dyn Watch>>>;
 
 /// Traces with these scripts. With `recording`, only the recording reports the end.
 pub fn run_scripts(
     scripts: Vec<Script>,
     cli: &Cli,
     messages: &Messages,
-    recording: Option<Recording>,
+    recording: Option<RecordingOutputs>,
 ) -> Result<u8, Failure> {
     let start = Instant::now();
     let argv = setup::command(cli).map_err(Failure::wrong)?;
@@ -71,7 +71,7 @@ pub fn run_scripts(
         lib_overrides: cli.libs.clone(),
         ..Scope::default()
     })
-    .with_kernel(&crate::kernel_catalog::Running)
+    .with_kernel(&crate::kernel_catalog::RunningKernel)
     .with_progress(messages.search_progress());
     let mut compilers = check(scripts, &machine, cli, messages).map_err(Failure::wrong)?;
     if cli.check {
@@ -195,7 +195,7 @@ impl<'a> Job<'a> {
         &self,
         mut compilers: Vec<Compiler<'a>>,
         modules: &[CompiledScript],
-        recording: Option<Recording>,
+        recording: Option<RecordingOutputs>,
     ) -> Result<u8, Failure> {
         let all = &modules[modules.len() - 1].manifest;
         let mut outputs = self.outputs(all, recording)?;
@@ -277,7 +277,7 @@ impl<'a> Job<'a> {
     }
 
     /// Opens all outputs, so that errors are reported before anything is traced.
-    fn outputs(&self, manifest: &Manifest, recording: Option<Recording>) -> Result<Outputs, Failure> {
+    fn outputs(&self, manifest: &Manifest, recording: Option<RecordingOutputs>) -> Result<Outputs, Failure> {
         let sees_all_processes = !self.cli.export.is_empty() || recording.is_some();
         let flushing = if sees_all_processes { export::flushing() } else { Vec::new() };
         let signals = StopSignals::install_without(&flushing)

@@ -33,13 +33,13 @@ impl Message {
 /// Queue between the reader and an export; see the module documentation.
 #[derive(Default)]
 pub struct Channel {
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<ChannelState>,
     /// Notified when a message was added or taken, or the receiver has ended.
     changed: Condvar,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct ChannelState {
     messages: VecDeque<Message>,
     records: usize,
     /// True if the receiver has ended.
@@ -47,7 +47,7 @@ struct Waiting {
 }
 
 impl Channel {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, ChannelState> {
         self.waiting.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 

@@ -142,14 +142,14 @@ pub fn parse(text: &str) -> Result<ExportRequest, String> {
 
 /// Options for all exports.
 #[derive(Clone, Debug, Default)]
-pub struct Options {
+pub struct ExportOptions {
     /// Size of a file in bytes after which the next one begins.
     pub rotate: Option<u64>,
     /// Condition for starting another trace, for formats with traces.
     pub trace_per: Option<Per>,
 }
 
-impl Options {
+impl ExportOptions {
     /// The destination of a request.
     pub fn destination(&self, request: &ExportRequest) -> Destination {
         let dest = Destination::new(&request.dest, self.rotate).with_traces(self.trace_per.clone());

@@ -17,7 +17,7 @@ mod signals;
 
 use crate::console::Messages;
 use anyhow::{Context as _, Result, bail};
-use kinds::{ExportRequest, Options};
+use kinds::{ExportOptions, ExportRequest};
 use queue::Queue;
 use report::export::{Record, Recorder, Run};
 use report::value::Context;
@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use wire::Manifest;
 
 pub use file::Destination;
-pub use queue::{MetricsQueue, Summary};
+pub use queue::{ExportSummary, MetricsQueue};
 pub use signals::{FlushOn, flushing};
 
 /// Number of records per batch, to reduce wake-ups.
@@ -56,7 +56,7 @@ impl Exports {
     /// Opens all requested exports. An error is reported before anything is traced.
     pub fn open(
         requests: &[ExportRequest],
-        options: &Options,
+        options: &ExportOptions,
         run: &Arc<Run>,
         inner: Box<dyn Sink>,
     ) -> Result<Exports> {
@@ -87,7 +87,7 @@ impl Exports {
     }
 
     /// Counters of each export.
-    pub fn summaries(&self) -> Vec<Arc<Summary>> {
+    pub fn summaries(&self) -> Vec<Arc<ExportSummary>> {
         self.queues.iter().map(Queue::summary).collect()
     }
 

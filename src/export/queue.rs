@@ -26,7 +26,7 @@ const LOOK: Duration = Duration::from_millis(50);
 
 /// Counters of an export.
 #[derive(Debug)]
-pub struct Summary {
+pub struct ExportSummary {
     /// `jsonl=trace.jsonl`
     pub what: String,
     dest: Destination,
@@ -40,7 +40,7 @@ pub struct Summary {
     obstacle: Mutex<Option<String>>,
 }
 
-impl Summary {
+impl ExportSummary {
     /// Number of records that have arrived in a file or at a receiver.
     pub fn written(&self) -> u64 {
         self.written.load(Ordering::Relaxed)
@@ -104,14 +104,14 @@ pub struct Queue {
     kind: &'static Kind,
     channel: Arc<Channel>,
     thread: JoinHandle<()>,
-    summary: Arc<Summary>,
+    summary: Arc<ExportSummary>,
 }
 
 impl Queue {
     /// Opens the destination and starts the thread.
     pub fn start(kind: &'static Kind, open: Open, dest: Destination, run: Arc<Run>) -> Result<Queue> {
         let exporter = open(&dest, &run)?;
-        let summary = Arc::new(Summary {
+        let summary = Arc::new(ExportSummary {
             what: without_credentials(&kind.with(dest.text())),
             dest,
             look: kind.look,
@@ -148,7 +148,7 @@ impl Queue {
     }
 
     /// Counters.
-    pub fn summary(&self) -> Arc<Summary> {
+    pub fn summary(&self) -> Arc<ExportSummary> {
         self.summary.clone()
     }
 
@@ -187,7 +187,7 @@ impl Queue {
     }
 
     /// Lets the thread write the queue, and ends it. Data for servers is given up when `stop` returns true.
-    pub fn close(self, stop: &dyn Fn() -> bool) -> Arc<Summary> {
+    pub fn close(self, stop: &dyn Fn() -> bool) -> Arc<ExportSummary> {
         self.summary.dest.close();
         self.channel.try_send(Message::End);
         while !self.channel.wait_for_end(LOOK) {
@@ -222,7 +222,7 @@ impl Drop for EndGuard<'_> {
     }
 }
 
-impl Summary {
+impl ExportSummary {
     /// Descriptions of what did not arrive; empty if everything did.
     pub fn losses(&self) -> Vec<String> {
         let (dropped, written, undelivered) = (self.dropped(), self.written(), self.lost());
@@ -274,7 +274,7 @@ fn ended() -> io::Error {
 struct Writer {
     open: Open,
     run: Arc<Run>,
-    summary: Arc<Summary>,
+    summary: Arc<ExportSummary>,
     /// `None` after a failure.
     exporter: Option<Box<dyn Exporter>>,
     dirty: bool,

@@ -159,44 +159,29 @@ impl Watch for Responder<'_> {
     }
 }
 
-/// Sends the families to exports periodically.
-struct Pusher<'a> {
+/// A periodic task on the maps.
+struct Periodic<F> {
     timer: Timer,
-    collector: Rc<RefCell<Collector<'a>>>,
-    queues: Rc<Vec<MetricsQueue>>,
+    task: F,
 }
 
-impl Watch for Pusher<'_> {
+impl<F: FnMut(&Session)> Watch for Periodic<F> {
     fn fd(&self) -> RawFd {
         self.timer.fd()
     }
 
     fn ready(&mut self, session: &mut Session) -> Next {
         self.timer.take();
-        let reading = self.collector.borrow_mut().collect(session);
-        let now = SystemClock.boot_ns();
-        self.queues.iter().for_each(|queue| queue.send(&reading.families, now));
+        (self.task)(session);
         Next::Continue
     }
 }
 
-/// Deletes keys of ended processes periodically.
-struct Sweeper<'a> {
-    timer: Timer,
-    collector: Rc<RefCell<Collector<'a>>>,
-}
-
-impl Watch for Sweeper<'_> {
-    fn fd(&self) -> RawFd {
-        self.timer.fd()
-    }
-
-    fn ready(&mut self, session: &mut Session) -> Next {
-        self.timer.take();
-        // An error of the maps is reported when they are read for families.
-        let _ = self.collector.borrow_mut().sweep(session);
-        Next::Continue
-    }
+/// Sends the families to exports.
+fn push(collector: &RefCell<Collector>, queues: &[MetricsQueue], session: &Session) {
+    let snapshot = collector.borrow_mut().collect(session);
+    let now = SystemClock.boot_ns();
+    queues.iter().for_each(|queue| queue.send(&snapshot.families, now));
 }
 
 /// All metrics of a run.
@@ -207,9 +192,6 @@ pub struct MetricsOutputs<'a> {
 }
 
 /// Listens on the addresses of `--export openmetrics=ADDR`.
-///
-/// # Errors
-/// An address is invalid or in use.
 pub fn bind(cli: &Cli) -> anyhow::Result<Vec<Server>> {
     let requests = cli.export.iter().filter(|request| request.kind.name == export::kinds::OPENMETRICS);
     requests.map(|request| Server::bind(&request.dest)).collect()
@@ -229,7 +211,7 @@ impl<'a> MetricsOutputs<'a> {
         }
         let summaries = exports.summaries();
         let drop_counts = move || {
-            let of = |summary: &Arc<export::Summary>| {
+            let of = |summary: &Arc<export::ExportSummary>| {
                 (summary.what.clone(), summary.dropped() + summary.lost().count)
             };
             summaries.iter().map(of).collect()
@@ -239,13 +221,12 @@ impl<'a> MetricsOutputs<'a> {
     }
 
     /// Starts the servers and periodic exports.
-    ///
-    /// # Errors
-    /// No descriptor is available.
     pub fn watches(&mut self, messages: &Messages) -> io::Result<Vec<Box<dyn Watch + 'a>>> {
         let mut watches: Vec<Box<dyn Watch + 'a>> = Vec::new();
         let collector = self.collector.clone();
-        watches.push(Box::new(Sweeper { timer: Timer::new(SWEEP, SWEEP)?, collector }));
+        // An error of the maps is reported when they are read for families.
+        let sweep = move |session: &Session| _ = collector.borrow_mut().sweep(session);
+        watches.push(Box::new(Periodic { timer: Timer::new(SWEEP, SWEEP)?, task: sweep }));
         for server in std::mem::take(&mut self.servers) {
             let (client, requests) = requests::channel()?;
             messages.note(&format!("metrics at http://{}/metrics", server.address));
@@ -258,7 +239,8 @@ impl<'a> MetricsOutputs<'a> {
                 .map_or(INTERVAL, Duration::from_millis)
                 .max(FRESH);
             let (collector, queues) = (self.collector.clone(), self.queues.clone());
-            watches.push(Box::new(Pusher { timer: Timer::new(every, every)?, collector, queues }));
+            let task = move |session: &Session| push(&collector, &queues, session);
+            watches.push(Box::new(Periodic { timer: Timer::new(every, every)?, task }));
         }
         Ok(watches)
     }
@@ -266,9 +248,7 @@ impl<'a> MetricsOutputs<'a> {
     /// Sends the families at the end of the run.
     pub fn finish(&self, session: &Session) {
         if !self.queues.is_empty() {
-            let reading = self.collector.borrow_mut().collect(session);
-            let now = SystemClock.boot_ns();
-            self.queues.iter().for_each(|queue| queue.send(&reading.families, now));
+            push(&self.collector, &self.queues, session);
         }
     }
 }

@@ -43,9 +43,6 @@ pub struct SnapshotRequests {
 }
 
 /// Creates a channel for requests.
-///
-/// # Errors
-/// The errors of eventfd(2).
 pub fn channel() -> io::Result<(SnapshotClient, SnapshotRequests)> {
     let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
     let (sender, receiver) = mpsc::channel();

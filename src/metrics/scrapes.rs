@@ -13,7 +13,7 @@ const READERS: usize = 64;
 
 /// A client; clients with one address are distinguished by their `User-Agent`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Reader {
+pub struct ScrapeClient {
     /// Address.
     pub address: IpAddr,
     /// Its `User-Agent`.
@@ -22,11 +22,11 @@ pub struct Reader {
 
 /// The series that each client has seen.
 pub struct Scrapes {
-    readers: HashMap<Reader, Scraper>,
+    readers: HashMap<ScrapeClient, SeenSeries>,
     begun: Instant,
 }
 
-struct Scraper {
+struct SeenSeries {
     births: Births,
     last: Instant,
 }
@@ -40,7 +40,7 @@ impl Default for Scrapes {
 impl Scrapes {
     /// The families as a client sees them. A client that announces periodic scrapes (`scrapes`) sees zeroes from
     /// its first scrape on, if the run began recently. Other clients see them from their second scrape on.
-    pub fn shown(&mut self, reader: Reader, scrapes: bool, reading: &MetricsSnapshot) -> Vec<Family> {
+    pub fn shown(&mut self, reader: ScrapeClient, scrapes: bool, reading: &MetricsSnapshot) -> Vec<Family> {
         self.readers.retain(|_, seen| seen.last.elapsed() < RECENT);
         let recent = self.readers.contains_key(&reader) || scrapes && self.begun.elapsed() < RECENT;
         if self.readers.len() >= READERS && !self.readers.contains_key(&reader) {
@@ -48,7 +48,7 @@ impl Scrapes {
                 self.readers.iter().min_by_key(|(_, seen)| seen.last).map(|(reader, _)| reader.clone());
             oldest.map(|oldest| self.readers.remove(&oldest));
         }
-        let begin = || Scraper { births: Births::default(), last: Instant::now() };
+        let begin = || SeenSeries { births: Births::default(), last: Instant::now() };
         let seen = self.readers.entry(reader).or_insert_with(begin);
         seen.last = Instant::now();
         seen.births.shown(&reading.families, recent)
@@ -76,8 +76,8 @@ mod tests {
         MetricsSnapshot { families: Arc::new(vec![family]), ..MetricsSnapshot::default() }
     }
 
-    fn reader(agent: &str) -> Reader {
-        Reader { address: [127, 0, 0, 1].into(), agent: agent.into() }
+    fn reader(agent: &str) -> ScrapeClient {
+        ScrapeClient { address: [127, 0, 0, 1].into(), agent: agent.into() }
     }
 
     fn values(families: &[Family]) -> Vec<i128> {

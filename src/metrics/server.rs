@@ -11,7 +11,7 @@
 
 use super::own;
 use super::requests::{MetricsSnapshot, SnapshotClient};
-use super::scrapes::{Reader, Scrapes};
+use super::scrapes::{ScrapeClient, Scrapes};
 use anyhow::{Context, Result, bail};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -51,9 +51,6 @@ pub struct Server {
 
 impl Server {
     /// Listens on `PORT`, `HOST` or `HOST:PORT`; by default on loopback and port 9464.
-    ///
-    /// # Errors
-    /// The address is invalid or in use.
     pub fn bind(address: &str) -> Result<Server> {
         let addresses = parse(address).with_context(|| format!("`{address}` is no address"))?;
         let listener = TcpListener::bind(&*addresses)
@@ -185,7 +182,7 @@ impl Service {
             Some(MetricsSnapshot { error: Some(error), .. }) => return unavailable(&error),
             Some(reading) => reading,
         };
-        let reader = Reader { address, agent: listed(headers, USER_AGENT) };
+        let reader = ScrapeClient { address, agent: listed(headers, USER_AGENT) };
         let mut families = self.scrapes.borrow_mut().shown(reader, headers.contains_key(SCRAPE), &reading);
         families.extend(own::families());
         let form = Form::accepted(&listed(headers, ACCEPT));

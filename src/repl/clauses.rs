@@ -21,9 +21,6 @@ use wire::manifest::Attach;
 
 impl Clauses {
     /// Attaches entered text.
-    ///
-    /// # Errors
-    /// See [`Clauses::add`].
     pub fn typed(&self, repl: &Repl, session: &mut Session, text: &str) -> Result<()> {
         let before = self.typed.borrow().clone();
         let source = Source::new("repl", before.clone() + text);
@@ -43,8 +40,7 @@ impl Clauses {
 
     /// Attaches the part of a script from byte `from` on; returns its number of clauses.
     ///
-    /// # Errors
-    /// The script is wrong (which was reported: [`ReportedError`]), or the kernel refuses it.
+    /// Errors of the script are reported here; the result is then [`ReportedError`].
     pub fn add(&self, repl: &Repl, session: &mut Session, script: Script, from: usize) -> Result<u32> {
         repl.machine.refresh();
         let mut compiler = Compiler::new(script, repl.machine, repl.cli, repl.messages);
@@ -84,9 +80,6 @@ impl Clauses {
     }
 
     /// Runs statements once: `print(@)`, `@calls = 0`; an expression is printed.
-    ///
-    /// # Errors
-    /// See [`Clauses::add`].
     pub fn run_once(&self, repl: &Repl, session: &mut Session, statements: &str) -> Result<()> {
         let clause = format!("{}BEGIN {{\n{statements}\n}}", self.typed.borrow());
         let script = Script::alone(Source::new("repl", clause), &[]);
@@ -116,9 +109,6 @@ impl Clauses {
     }
 
     /// Parses `3 5`, `3,5` and `3-5`; without numbers all clauses.
-    ///
-    /// # Errors
-    /// There is no such clause.
     pub fn numbers(&self, text: &str) -> Result<Vec<u32>> {
         let list = self.list.borrow();
         let all = || list.iter().map(|clause| clause.number);
@@ -143,9 +133,6 @@ impl Clauses {
     }
 
     /// Removes a clause. Its END runs now.
-    ///
-    /// # Errors
-    /// The kernel's, if END cannot run.
     pub fn drop(&self, repl: &Repl, session: &mut Session, number: u32) -> Result<()> {
         let mut list = self.list.borrow_mut();
         let Some(at) = list.iter().position(|clause| clause.number == number) else { return Ok(()) };
@@ -179,9 +166,6 @@ impl Clauses {
     }
 
     /// Attaches a stopped clause again.
-    ///
-    /// # Errors
-    /// It does not fit the traced processes, or the kernel refuses it.
     pub fn resume(&self, repl: &Repl, session: &mut Session, number: u32) -> Result<()> {
         let mut list = self.list.borrow_mut();
         let stopped = list.iter_mut().find(|clause| clause.number == number && clause.is_stopped);

@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 /// Kind of a command's argument, for completion.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Takes {
+pub enum ArgumentKind {
     /// `:list`
     Nothing,
     /// `:drop 3`
@@ -33,26 +33,32 @@ pub enum Takes {
 type Run = for<'a> fn(&Rc<Repl<'a>>, &mut Session, &str) -> Result<Next>;
 
 /// A row of the table.
-pub struct Command {
+pub struct PromptCommand {
     /// Name without the colon.
     pub name: &'static str,
     /// Notation of the arguments in help.
     pub args: &'static str,
     /// Kind of the argument, for completion.
-    pub takes: Takes,
+    pub takes: ArgumentKind,
     /// Description.
     pub doc: &'static str,
     run: Run,
 }
 
-const fn row(name: &'static str, args: &'static str, takes: Takes, run: Run, doc: &'static str) -> Command {
-    Command { name, args, takes, doc, run }
+const fn row(
+    name: &'static str,
+    args: &'static str,
+    takes: ArgumentKind,
+    run: Run,
+    doc: &'static str,
+) -> PromptCommand {
+    PromptCommand { name, args, takes, doc, run }
 }
 
-use Takes::{File, Function, Map, Nothing, Text, Topic};
+use ArgumentKind::{File, Function, Map, Nothing, Text, Topic};
 
 /// All commands, in the order of help.
-pub static COMMANDS: &[Command] = &[
+pub static COMMANDS: &[PromptCommand] = &[
     row(
         "help",
         "[NAME]",
@@ -114,7 +120,7 @@ pub fn split(line: &str) -> Option<(&str, &str)> {
 }
 
 /// The command with a name or unique prefix: `:q` is `:quit`.
-pub fn find(name: &str) -> Option<&'static Command> {
+pub fn find(name: &str) -> Option<&'static PromptCommand> {
     let name = if name == "exit" { "quit" } else { name };
     let begins = || COMMANDS.iter().filter(|command| !name.is_empty() && command.name.starts_with(name));
     let only = || begins().next().filter(|_| begins().count() == 1);
@@ -122,9 +128,6 @@ pub fn find(name: &str) -> Option<&'static Command> {
 }
 
 /// Runs a command.
-///
-/// # Errors
-/// There is no such command, or it fails.
 pub fn run(repl: &Rc<Repl>, session: &mut Session, name: &str, rest: &str) -> Result<Next> {
     let command = find(name).ok_or_else(|| unknown(name))?;
     (command.run)(repl, session, rest.trim())
@@ -142,9 +145,6 @@ pub fn unknown(name: &str) -> anyhow::Error {
 }
 
 /// The help on a topic; without one, the commands.
-///
-/// # Errors
-/// There is no such topic.
 pub fn help_text(topic: &str, messages: &Messages) -> Result<String> {
     if topic.is_empty() {
         return Ok(overview());
@@ -234,9 +234,6 @@ fn clear(repl: &Rc<Repl>, session: &mut Session, args: &str) -> Result<Next> {
 }
 
 /// Parses `@m 10`.
-///
-/// # Errors
-/// There is no such map, or the rest is not a number.
 pub fn map_and_number(session: &Session, args: &str) -> Result<(u32, Option<u32>)> {
     let mut words = args.split_whitespace();
     let name = words.next().ok_or_else(|| anyhow!("which map? `:maps` lists them"))?;

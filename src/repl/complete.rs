@@ -1,6 +1,6 @@
 //! Completion candidates, from the tables of the language and of CUDA, and from the libraries of this machine.
 
-use super::commands::{self, Takes};
+use super::commands::{self, ArgumentKind};
 use crate::bundled::SCRIPTS;
 use crate::function_list;
 use cuda::Library;
@@ -33,7 +33,7 @@ pub struct Facts {
 
 /// Whether a file name is expected at the cursor.
 pub fn wants_file(before: &str) -> bool {
-    command_argument(before).is_some_and(|(takes, _)| takes == Takes::File)
+    command_argument(before).is_some_and(|(takes, _)| takes == ArgumentKind::File)
 }
 
 /// The start of the word at the end of `before`, and its candidates.
@@ -46,11 +46,11 @@ pub fn complete(before: &str, facts: &Facts) -> (usize, Vec<String>) {
         let names = commands::COMMANDS.iter().map(|command| format!(":{} ", command.name));
         return candidates(before, &before[start..], names);
     }
-    let place = Place::of(before);
+    let place = CursorContext::of(before);
     match place {
-        Place::Nothing => (before.len(), Vec::new()),
-        Place::Probe(word) => probe(before, word, facts),
-        Place::Body { probe, word } => body(before, probe, word, facts),
+        CursorContext::Nothing => (before.len(), Vec::new()),
+        CursorContext::Probe(word) => probe(before, word, facts),
+        CursorContext::Body { probe, word } => body(before, probe, word, facts),
     }
 }
 
@@ -66,19 +66,19 @@ fn candidates(
 }
 
 /// The kind of the argument of the command in `before`, and its last word so far.
-fn command_argument(before: &str) -> Option<(Takes, &str)> {
+fn command_argument(before: &str) -> Option<(ArgumentKind, &str)> {
     let (name, rest) = commands::split(before)?;
     let is_argument = before.trim_start().len() > before.trim_start().find(name)? + name.len();
     let command = commands::find(name)?;
     is_argument.then(|| (command.takes, rest.rsplit(' ').next().unwrap_or("")))
 }
 
-fn argument(takes: Takes, word: &str, facts: &Facts) -> Vec<String> {
+fn argument(takes: ArgumentKind, word: &str, facts: &Facts) -> Vec<String> {
     match takes {
-        Takes::Nothing | Takes::Text | Takes::File => Vec::new(),
-        Takes::Map => maps("", facts),
-        Takes::Topic => topics(word, facts),
-        Takes::Function => match word.split_once(':') {
+        ArgumentKind::Nothing | ArgumentKind::Text | ArgumentKind::File => Vec::new(),
+        ArgumentKind::Map => maps("", facts),
+        ArgumentKind::Topic => topics(word, facts),
+        ArgumentKind::Function => match word.split_once(':') {
             None => targets(facts).chain(functions_of("libcuda", word, facts)).collect(),
             Some((target, start)) => {
                 let functions = functions_of(target, start, facts).into_iter();
@@ -102,7 +102,7 @@ fn topics(start: &str, facts: &Facts) -> Vec<String> {
 
 /// Context of the cursor in a script.
 #[derive(Debug, PartialEq, Eq)]
-enum Place<'a> {
+enum CursorContext<'a> {
     /// In a string or a comment.
     Nothing,
     /// In an attach point, with its text so far.
@@ -111,21 +111,25 @@ enum Place<'a> {
     Body { probe: &'a str, word: &'a str },
 }
 
-impl Place<'_> {
-    fn of(before: &str) -> Place<'_> {
+impl CursorContext<'_> {
+    fn of(before: &str) -> CursorContext<'_> {
         let tokens: Vec<Token> = tokens::tokens(before, 0).collect();
         let text = |token: &Token| &before[token.start..token.end];
         let open = tokens.last().is_some_and(|t| matches!(t.kind, Kind::OpenStr | Kind::OpenComment));
         if open {
-            return Place::Nothing;
+            return CursorContext::Nothing;
         }
         let clause = clause_start(before, &tokens);
         let of_clause: Vec<&Token> = tokens.iter().filter(|token| token.start >= clause).collect();
         let inside =
             of_clause.iter().find(|token| token.kind == Kind::Punct && ![",", ":"].contains(&text(token)));
         match inside {
-            Some(first) => Place::Body { probe: before[clause..first.start].trim(), word: last_word(before) },
-            None => Place::Probe(before[clause..].rsplit([' ', '\t', '\n', ',']).next().unwrap_or("")),
+            Some(first) => {
+                CursorContext::Body { probe: before[clause..first.start].trim(), word: last_word(before) }
+            }
+            None => {
+                CursorContext::Probe(before[clause..].rsplit([' ', '\t', '\n', ',']).next().unwrap_or(""))
+            }
         }
     }
 }

@@ -31,9 +31,9 @@ pub struct Helper {
 impl rustyline::Helper for Helper {}
 
 /// Hint in an empty continuation line, which has no prompt.
-pub struct Continues;
+pub struct ContinuationHint;
 
-impl Hint for Continues {
+impl Hint for ContinuationHint {
     fn display(&self) -> &str {
         "... (an empty line ends it)"
     }
@@ -45,12 +45,12 @@ impl Hint for Continues {
 }
 
 impl Hinter for Helper {
-    type Hint = Continues;
+    type Hint = ContinuationHint;
 
     /// Called before the editor shows a line.
-    fn hint(&self, line: &str, cursor: usize, _: &Context<'_>) -> Option<Continues> {
+    fn hint(&self, line: &str, cursor: usize, _: &Context<'_>) -> Option<ContinuationHint> {
         self.rows.show(PROMPT, line, cursor);
-        (cursor == line.len() && is_last_line_empty(line)).then_some(Continues)
+        (cursor == line.len() && is_last_line_empty(line)).then_some(ContinuationHint)
     }
 }
 

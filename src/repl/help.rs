@@ -14,9 +14,6 @@ use lang::resolve::providers::{self, PROVIDERS, Provider, ProviderMatch};
 use std::fmt::Write;
 
 /// The help on a topic. `others` are further names for suggestions.
-///
-/// # Errors
-/// There is no such topic.
 pub fn on(topic: &str, others: impl Iterator<Item = &'static str>, messages: &Messages) -> Result<String> {
     if let Some(embedded) = bundled::find(topic) {
         return script_help::of_embedded(embedded, messages);

@@ -21,9 +21,6 @@ const HISTORY_LINES: usize = 5000;
 pub type LineEditor = Editor<Helper, FileHistory>;
 
 /// Creates the editor for a terminal.
-///
-/// # Errors
-/// The terminal does not support editing.
 pub fn editor(facts: Facts, color: bool) -> Result<LineEditor> {
     let config = Config::builder()
         .max_history_size(HISTORY_LINES)?
@@ -38,7 +35,10 @@ pub fn editor(facts: Facts, color: bool) -> Result<LineEditor> {
     let mut editor = Editor::with_config(config)?;
     editor.set_helper(Some(Helper { facts, color, rows: Rows::default() }));
     editor.bind_sequence(KeyEvent::ctrl('C'), EventHandler::Conditional(Box::new(ClearOrInterrupt)));
-    editor.bind_sequence(KeyEvent::new('\r', Modifiers::NONE), EventHandler::Conditional(Box::new(Continue)));
+    editor.bind_sequence(
+        KeyEvent::new('\r', Modifiers::NONE),
+        EventHandler::Conditional(Box::new(ContinueLine)),
+    );
     if let Some(path) = history_path() {
         // The first session has no history.
         let _ = editor.load_history(&path);
@@ -47,9 +47,9 @@ pub fn editor(facts: Facts, color: bool) -> Result<LineEditor> {
 }
 
 /// Enter inserts an indented line if the text is incomplete.
-struct Continue;
+struct ContinueLine;
 
-impl rustyline::ConditionalEventHandler for Continue {
+impl rustyline::ConditionalEventHandler for ContinueLine {
     fn handle(
         &self,
         _: &Event,
@@ -90,9 +90,6 @@ impl rustyline::ConditionalEventHandler for ClearOrInterrupt {
 }
 
 /// Reads from the terminal until Ctrl-D.
-///
-/// # Errors
-/// No descriptor is available.
 pub fn from_terminal(editor: LineEditor) -> io::Result<Inputs> {
     let (typed, inputs) = connect(None)?;
     std::thread::spawn(move || edit(editor, &typed));
@@ -130,9 +127,6 @@ fn history_path() -> Option<PathBuf> {
 }
 
 /// Reads standard input to its end, one clause or command at a time.
-///
-/// # Errors
-/// No descriptor is available.
 pub fn from_pipe() -> io::Result<Inputs> {
     let (next, done) = channel();
     let (typed, inputs) = connect(Some(next))?;

@@ -61,9 +61,6 @@ impl InputSender {
 }
 
 /// Creates the channel; `next` is notified when an input was processed.
-///
-/// # Errors
-/// No descriptor is available.
 pub fn connect(next: Option<Sender<()>>) -> io::Result<(InputSender, Inputs)> {
     let wake =
         Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE)?);

@@ -57,9 +57,6 @@ use std::sync::{Arc, Mutex};
 const SPARE_COUNTERS: u32 = 8192;
 
 /// Reads clauses and commands until the end; returns the exit status.
-///
-/// # Errors
-/// The kernel or the terminal refuses an operation.
 pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     let argv = setup::command(cli).map_err(Failure::wrong)?;
     let pids = setup::pids(cli).map_err(Failure::wrong)?;
@@ -69,7 +66,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         lib_overrides: cli.libs.clone(),
         ..Scope::default()
     };
-    let machine = Arc::new(Machine::new(scope).with_kernel(&crate::kernel_catalog::Running));
+    let machine = Arc::new(Machine::new(scope).with_kernel(&crate::kernel_catalog::RunningKernel));
     let kernel = setup::kernel(cli)?;
     // Signals are set before threads start. Ctrl-C does not end a session at a prompt.
     let terminal = io::stdin().is_terminal() && io::stdout().is_terminal();

@@ -61,9 +61,6 @@ impl Program {
     }
 
     /// Starts a program, or the last one again, and traces only that one.
-    ///
-    /// # Errors
-    /// It cannot be started, or another one is running.
     pub fn start<'a>(&self, repl: &Rc<Repl<'a>>, session: &mut Session, argv: Vec<OsString>) -> Result<()> {
         if let Some(child) = self.child.borrow().as_ref() {
             bail!("process {} is still running: `:stop` ends it, `:wait` waits for it", child.pid());
@@ -124,9 +121,6 @@ impl Program {
     }
 
     /// Traces only these processes and their children.
-    ///
-    /// # Errors
-    /// One of them does not exist, or is not a process.
     pub fn trace_pids(&self, repl: &Rc<Repl>, session: &mut Session, pids: Vec<u32>) -> Result<()> {
         pids.iter().try_for_each(|&pid| setup::check_process(pid))?;
         let all = setup::family(repl.cli, &pids);
@@ -137,9 +131,6 @@ impl Program {
     }
 
     /// Reports the end of these processes.
-    ///
-    /// # Errors
-    /// One of them has ended.
     pub fn watch_pids(&self, repl: &Rc<Repl>, pids: &[u32]) -> Result<()> {
         for &pid in pids {
             let process = runtime::pidfd_open(pid).with_context(|| format!("process {pid}"))?;
@@ -149,9 +140,6 @@ impl Program {
     }
 
     /// Traces all processes.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn trace_all(&self, repl: &Rc<Repl>, session: &mut Session) -> Result<()> {
         self.retarget(repl, session, Vec::new(), None)
     }
@@ -176,9 +164,6 @@ impl Program {
     }
 
     /// Sends the program a signal to end.
-    ///
-    /// # Errors
-    /// No program is running.
     pub fn stop(&self) -> Result<()> {
         match self.child.borrow().as_ref() {
             Some(child) => child.terminate(),

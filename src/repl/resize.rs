@@ -30,7 +30,7 @@ struct ShownLine {
 
 /// Row and column relative to the start of the prompt.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-struct Place {
+struct CellPosition {
     row: usize,
     column: usize,
 }
@@ -71,13 +71,13 @@ fn moves([before, whole]: [&str; 2], old: usize, new: usize) -> Option<String> {
 }
 
 /// The end position of a text that begins at the left edge, as the editor computes it.
-fn place(text: &str, columns: usize) -> Place {
-    let mut at = Place { row: 0, column: 0 };
+fn place(text: &str, columns: usize) -> CellPosition {
+    let mut at = CellPosition { row: 0, column: 0 };
     let mut utf8 = [0; 4];
     for c in text.chars() {
         let width = match c {
             '\n' => {
-                at = Place { row: at.row + 1, column: 0 };
+                at = CellPosition { row: at.row + 1, column: 0 };
                 continue;
             }
             '\t' => TAB - at.column % TAB,
@@ -85,10 +85,10 @@ fn place(text: &str, columns: usize) -> Place {
         };
         at.column += width;
         if at.column > columns {
-            at = Place { row: at.row + 1, column: width };
+            at = CellPosition { row: at.row + 1, column: width };
         }
     }
-    if at.column == columns { Place { row: at.row + 1, column: 0 } } else { at }
+    if at.column == columns { CellPosition { row: at.row + 1, column: 0 } } else { at }
 }
 
 /// Width of a tab in the editor.
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn text_wraps_at_the_edge() {
         let at = |text: &str, columns| {
-            let Place { row, column } = place(text, columns);
+            let CellPosition { row, column } = place(text, columns);
             (row, column)
         };
         assert_eq!(at("abc", 4), (0, 3));

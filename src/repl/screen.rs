@@ -22,22 +22,19 @@ const NOTHING: &str = "\x1b[A\n";
 /// Writer to the terminal; clones write to the same one.
 #[derive(Clone)]
 pub struct Screen {
-    sender: SyncSender<Output>,
+    sender: SyncSender<ScreenOutput>,
     shown: Arc<Mutex<Option<JoinHandle<()>>>>,
     /// Mode of the terminal before the session.
     mode: Termios,
 }
 
-enum Output {
+enum ScreenOutput {
     Text(Vec<u8>),
     End,
 }
 
 impl Screen {
     /// Starts showing output through the line editor.
-    ///
-    /// # Errors
-    /// Standard input is not a terminal.
     pub fn start(printer: impl ExternalPrinter + Send + 'static) -> io::Result<Screen> {
         let mode = tcgetattr(io::stdin())?;
         let (sender, receiver) = sync_channel(QUEUE);
@@ -48,7 +45,7 @@ impl Screen {
     /// Waits until everything is shown, clears the prompt if the editor still shows one, and restores the
     /// terminal.
     pub fn end(&self) {
-        let _ = self.sender.send(Output::End);
+        let _ = self.sender.send(ScreenOutput::End);
         if let Some(thread) = self.shown.lock().unwrap_or_else(PoisonError::into_inner).take() {
             let _ = thread.join();
         }
@@ -62,7 +59,7 @@ impl Screen {
 
 impl Write for Screen {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.sender.send(Output::Text(bytes.to_vec())).map_err(|_| io::ErrorKind::BrokenPipe)?;
+        self.sender.send(ScreenOutput::Text(bytes.to_vec())).map_err(|_| io::ErrorKind::BrokenPipe)?;
         Ok(bytes.len())
     }
 
@@ -71,12 +68,12 @@ impl Write for Screen {
     }
 }
 
-fn show(sender: &Receiver<Output>, mut printer: impl ExternalPrinter) {
+fn show(sender: &Receiver<ScreenOutput>, mut printer: impl ExternalPrinter) {
     let mut waiting = Vec::new();
     loop {
         let patience = if waiting.is_empty() { Duration::MAX } else { PATIENCE };
         let ended = match sender.recv_timeout(patience) {
-            Ok(Output::Text(text)) => {
+            Ok(ScreenOutput::Text(text)) => {
                 waiting.extend(text);
                 gather(sender, &mut waiting)
             }
@@ -84,7 +81,7 @@ fn show(sender: &Receiver<Output>, mut printer: impl ExternalPrinter) {
                 print(&mut printer, std::mem::take(&mut waiting));
                 false
             }
-            Ok(Output::End) | Err(RecvTimeoutError::Disconnected) => true,
+            Ok(ScreenOutput::End) | Err(RecvTimeoutError::Disconnected) => true,
         };
         if ended {
             print(&mut printer, waiting);
@@ -97,11 +94,11 @@ fn show(sender: &Receiver<Output>, mut printer: impl ExternalPrinter) {
 }
 
 /// Takes further queued output; returns whether the end was reached.
-fn gather(sender: &Receiver<Output>, waiting: &mut Vec<u8>) -> bool {
+fn gather(sender: &Receiver<ScreenOutput>, waiting: &mut Vec<u8>) -> bool {
     while waiting.len() < BATCH {
         match sender.try_recv() {
-            Ok(Output::Text(text)) => waiting.extend(text),
-            Ok(Output::End) => return true,
+            Ok(ScreenOutput::Text(text)) => waiting.extend(text),
+            Ok(ScreenOutput::End) => return true,
             Err(_) => break,
         }
     }
@@ -147,9 +144,9 @@ mod tests {
         let shown = Arc::new(Mutex::new(Vec::new()));
         let (sender, receiver) = sync_channel(QUEUE);
         for piece in ["one", " line\ntwo ", "lines\nan", "d a part"] {
-            sender.send(Output::Text(piece.into())).unwrap();
+            sender.send(ScreenOutput::Text(piece.into())).unwrap();
         }
-        sender.send(Output::End).unwrap();
+        sender.send(ScreenOutput::End).unwrap();
         show(&receiver, SharedPrinter(Arc::clone(&shown)));
         let shown = shown.lock().unwrap();
         let lines: Vec<&String> = shown.iter().filter(|text| *text != NOTHING).collect();
@@ -179,8 +176,8 @@ mod tests {
             }
         });
         let (sender, receiver) = sync_channel(QUEUE);
-        sender.send(Output::Text("@n: 1\n".into())).unwrap();
-        sender.send(Output::End).unwrap();
+        sender.send(ScreenOutput::Text("@n: 1\n".into())).unwrap();
+        sender.send(ScreenOutput::End).unwrap();
         show(&receiver, DelayedPrinter(given));
         assert!(shown.lock().unwrap().starts_with("@n: 1\n"), "not shown at the end");
     }

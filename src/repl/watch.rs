@@ -21,9 +21,6 @@ struct MapWatch<'a> {
 }
 
 /// Prints the map now and then every `seconds` seconds.
-///
-/// # Errors
-/// No timer is available.
 pub fn start(repl: &Rc<Repl>, map: u32, seconds: u32) -> Result<()> {
     let number = repl.watching.get().wrapping_add(1);
     repl.watching.set(number);

@@ -98,9 +98,6 @@ impl<'a> Compiler<'a> {
     }
 
     /// Parses, resolves and checks; reports errors.
-    ///
-    /// # Errors
-    /// The script is wrong, or a library is missing and no process will map it.
     pub fn front(&mut self, known: SessionState) -> Result<()> {
         let mut diags = Diagnostics::default();
         let options = self.front_options(SessionState::default(), None);
@@ -119,9 +116,6 @@ impl<'a> Compiler<'a> {
 
     /// Resolves and checks again, all clauses or only some, after the scope of the machine or the clauses have
     /// changed. BEGIN does not run again.
-    ///
-    /// # Errors
-    /// See [`Compiler::front`].
     pub fn again(&mut self, known: SessionState, only: Option<&[u32]>) -> Result<()> {
         self.begun = true;
         let others = (0..self.clauses().count() as u32)
@@ -299,9 +293,6 @@ impl<'a> Compiler<'a> {
 
     /// Generates code for this kernel, optionally as a module of a running session. Only calls in the machine's
     /// scope are traced; with `by_link`, the links filter them.
-    ///
-    /// # Errors
-    /// The program is too large for BPF.
     pub fn compile(
         &mut self,
         features: &Features,
@@ -417,9 +408,6 @@ impl<'a> Compiler<'a> {
     }
 
     /// Compiles the script for a later file; `None` if it has no probe there.
-    ///
-    /// # Errors
-    /// The script is wrong for this file.
     pub fn extend(
         &mut self,
         file: FileId,

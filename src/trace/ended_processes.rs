@@ -23,8 +23,6 @@ pub struct EndedProcesses {
 }
 
 impl EndedProcesses {
-    /// # Errors
-    /// The errors of timerfd_create(2).
     pub fn new() -> io::Result<EndedProcesses> {
         Ok(EndedProcesses { timer: Timer::new(PAUSE, PAUSE)?, next: Instant::now(), started: HashMap::new() })
     }

@@ -136,27 +136,9 @@ pub fn not_attached(error: AttachError, signals: &StopSignals) -> Failure {
     }
 }
 
-/// Signals that end programs, with numbers that are equal on all architectures.
-const SIGNALS: [(i32, &str); 13] = [
-    (libc::SIGHUP, "SIGHUP"),
-    (libc::SIGINT, "SIGINT"),
-    (libc::SIGQUIT, "SIGQUIT"),
-    (libc::SIGILL, "SIGILL"),
-    (libc::SIGTRAP, "SIGTRAP"),
-    (libc::SIGABRT, "SIGABRT"),
-    (libc::SIGBUS, "SIGBUS"),
-    (libc::SIGFPE, "SIGFPE"),
-    (libc::SIGKILL, "SIGKILL"),
-    (libc::SIGSEGV, "SIGSEGV"),
-    (libc::SIGPIPE, "SIGPIPE"),
-    (libc::SIGALRM, "SIGALRM"),
-    (libc::SIGTERM, "SIGTERM"),
-];
-
 /// `SIGSEGV`, or `signal 34` for one without a name.
 pub fn signal_name(signal: i32) -> String {
-    let known = SIGNALS.iter().find(|(number, _)| *number == signal);
-    known.map_or_else(|| format!("signal {signal}"), |(_, name)| (*name).to_owned())
+    signal_hook::low_level::signal_name(signal).map_or_else(|| format!("signal {signal}"), str::to_owned)
 }
 
 /// `, killed by SIGSEGV`, ` with status 0`: the end of a sentence.

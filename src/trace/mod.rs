@@ -27,8 +27,6 @@ use wire::{Features, Manifest};
 pub struct Done(OwnedFd);
 
 impl Done {
-    /// # Errors
-    /// The errors of eventfd(2).
     pub fn new() -> std::io::Result<Done> {
         // A non-zero eventfd is readable.
         Ok(Done(eventfd(1, EventfdFlags::CLOEXEC)?))

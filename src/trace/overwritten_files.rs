@@ -18,9 +18,6 @@ pub struct OverwriteWatch<'a> {
 
 impl<'a> OverwriteWatch<'a> {
     /// Starts watching the files of `extender` for writes.
-    ///
-    /// # Errors
-    /// The errors of inotify_init1(2).
     pub fn new(extender: &'a Extender<'a>, session: &mut Session) -> io::Result<OverwriteWatch<'a>> {
         let fd = session.watch_writes()?;
         extender.scripts.watch_files(session);

@@ -60,9 +60,6 @@ impl<'a> Scripts<'a> {
     }
 
     /// Attaches a checked script with a number.
-    ///
-    /// # Errors
-    /// It is too large, or the kernel refuses it.
     pub fn add(&self, session: &mut Session, number: u32, mut compiler: Compiler<'a>) -> Result<Module> {
         let compiled = compiler.compile(&self.features, self.link_pid.is_some(), Some(session.manifest()))?;
         let module = self.join(session, &compiled, compiler.session_state())?;
@@ -72,9 +69,6 @@ impl<'a> Scripts<'a> {
     }
 
     /// Attaches a script that was compiled after all modules of the session, with a number.
-    ///
-    /// # Errors
-    /// The kernel refuses it.
     pub fn add_compiled(
         &self,
         session: &mut Session,
@@ -103,9 +97,6 @@ impl<'a> Scripts<'a> {
     }
 
     /// Detaches a script and attaches its enabled clauses for the processes that are traced now.
-    ///
-    /// # Errors
-    /// See [`Scripts::add`]. If the script does not fit the traced processes, nothing of it is attached.
     pub fn again(&self, session: &mut Session, number: u32) -> Result<()> {
         let Some(mut script) = self.remove(session, number) else { return Ok(()) };
         let fits = script.again(self.session_state(), None);
@@ -142,9 +133,6 @@ impl<'a> Scripts<'a> {
     }
 
     /// Enables clauses of a script again.
-    ///
-    /// # Errors
-    /// See [`Scripts::again`].
     pub fn resume(&self, session: &mut Session, number: u32, clauses: &[u32]) -> Result<()> {
         let mut attached = self.attached.borrow_mut();
         let Some(script) = attached.get_mut(&number) else { return Ok(()) };
@@ -158,9 +146,6 @@ impl<'a> Scripts<'a> {
     }
 
     /// Runs END of clauses.
-    ///
-    /// # Errors
-    /// The kernel's.
     pub fn run_end_programs(
         &self,
         session: &mut Session,

@@ -62,9 +62,6 @@ pub fn pids(cli: &Cli) -> anyhow::Result<Vec<u32>> {
 }
 
 /// Checks that a number is that of a process that can be traced.
-///
-/// # Errors
-/// It is not; the error describes what it is.
 pub fn check_process(pid: u32) -> anyhow::Result<()> {
     if !process::is_alive(pid) {
         return Err(anyhow!("no process {pid}"));

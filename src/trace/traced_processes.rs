@@ -31,8 +31,6 @@ pub struct TargetEnd<'a> {
 }
 
 impl<'a> TargetEnd<'a> {
-    /// # Errors
-    /// The process has ended.
     pub fn new(pid: u32, messages: &'a Messages) -> anyhow::Result<TargetEnd<'a>> {
         Ok(TargetEnd { pid, pidfd: setup::end_of(pid)?, name: name(pid), messages })
     }

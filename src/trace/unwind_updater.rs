@@ -24,9 +24,6 @@ const GONE_TICKS: u64 = 100;
 
 impl<'a> UnwindUpdater<'a> {
     /// Creates the periodic task for the unwinder of `extender`.
-    ///
-    /// # Errors
-    /// The errors of timerfd_create(2).
     pub fn new(extender: &'a Extender<'a>) -> io::Result<UnwindUpdater<'a>> {
         let timer = Timer::new(TICK, TICK)?;
         Ok(UnwindUpdater { timer, extender, ticks: 0 })

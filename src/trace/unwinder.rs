@@ -37,7 +37,7 @@ struct Inner {
     files: HashMap<FileKey, Option<FileTable>>,
     /// Keys of files at which programs were held.
     keys: HashMap<FileState, FileKey>,
-    processes: HashMap<u32, Process>,
+    processes: HashMap<u32, ProcessAreas>,
     finished: Receiver<BackgroundTable>,
     finish: Sender<BackgroundTable>,
     rows: usize,
@@ -61,7 +61,7 @@ struct Area {
 
 /// Areas of a process.
 #[derive(Default)]
-struct Process {
+struct ProcessAreas {
     /// Start address of the code, which distinguishes the programs that a process runs.
     start_code: u64,
     /// Areas by start address; they do not overlap.
@@ -70,7 +70,7 @@ struct Process {
     read: usize,
 }
 
-impl Process {
+impl ProcessAreas {
     /// Removes the areas that overlap a range.
     fn take(&mut self, start: u64, end: u64) -> Vec<Area> {
         let before_end = self.areas.range(..end).rev();
@@ -242,7 +242,7 @@ impl Inner {
     fn add_known_file(&mut self, mapped: &MappingEvent) -> Result<bool> {
         let (device, inode) = (mapped.inode.device, mapped.inode.number);
         let file = ((libc::major(device), libc::minor(device)), inode);
-        let is_stale = self.processes.get(&mapped.pid).is_none_or(Process::is_stale);
+        let is_stale = self.processes.get(&mapped.pid).is_none_or(ProcessAreas::is_stale);
         if is_stale || !self.files.contains_key(&file) || !self.runs_as_known(mapped.pid) {
             return Ok(false);
         }
@@ -269,7 +269,7 @@ impl Inner {
         }
         if !now.is_empty() {
             let start_code = process::start_code(pid).unwrap_or(0);
-            self.processes.insert(pid, Process { start_code, read: now.len(), areas: now });
+            self.processes.insert(pid, ProcessAreas { start_code, read: now.len(), areas: now });
         }
         Ok(())
     }
@@ -446,7 +446,7 @@ mod tests {
     #[test]
     fn a_mapping_leaves_what_it_does_not_cover_of_others() {
         let area = |start, end, offset| Area { start, end, offset, file: ((8, 1), 7) };
-        let mut process = Process::default();
+        let mut process = ProcessAreas::default();
         for old in [area(0x1000, 0x3000, 0), area(0x5000, 0x6000, 0x400), area(0x8000, 0x9000, 0)] {
             process.areas.insert(old.start, old);
         }

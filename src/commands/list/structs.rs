@@ -59,9 +59,6 @@ pub fn is_type(pattern: &str) -> bool {
 }
 
 /// The declaration of a struct, union or enum of the kernel; with `verbose` including its members.
-///
-/// # Errors
-/// This kernel has no such type.
 pub fn declaration(pattern: &str, verbose: bool) -> Result<String> {
     let (_, name) = pattern.split_once(' ').unwrap_or_default();
     match btf::declaration(name.trim()) {

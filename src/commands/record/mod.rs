@@ -5,9 +5,9 @@
 
 use crate::Failure;
 use crate::cli::Cli;
-use crate::commands::trace::{self, Recording};
+use crate::commands::trace::{self, RecordingOutputs};
 use crate::console::Messages;
-use crate::export::Summary;
+use crate::export::ExportSummary;
 use crate::export::kinds::{ExportRequest, KINDS};
 use crate::script::{self, Script};
 use crate::timer::Timer;
@@ -51,7 +51,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     let tally: Rc<RefCell<summary::Summary>> = Rc::default();
     let (seen, shown) = (tally.clone(), tally.clone());
     let show = std::io::stderr().is_terminal() && !cli.quiet;
-    let recording = Recording {
+    let recording = RecordingOutputs {
         exports,
         observer: Box::new(move |record| _ = seen.borrow_mut().add(record)),
         live: Box::new(move |summaries| {
@@ -129,7 +129,7 @@ fn finish(tally: &summary::Summary, exports: &[ExportRequest], quiet: bool) {
 struct LiveLine {
     timer: Timer,
     tally: Rc<RefCell<summary::Summary>>,
-    summaries: Vec<Arc<Summary>>,
+    summaries: Vec<Arc<ExportSummary>>,
     show: bool,
     start: Instant,
     last: (Instant, u64),
@@ -138,7 +138,7 @@ struct LiveLine {
 impl LiveLine {
     fn new(
         tally: Rc<RefCell<summary::Summary>>,
-        summaries: Vec<Arc<Summary>>,
+        summaries: Vec<Arc<ExportSummary>>,
         show: bool,
     ) -> Result<LiveLine> {
         let timer = Timer::new(TICK, TICK).context("cannot make a timer")?;

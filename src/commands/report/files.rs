@@ -16,9 +16,6 @@ const STDIN: &str = "-";
 const NAMED: usize = 5;
 
 /// The files of one recording in order. Of several recordings the newest is selected, with a note.
-///
-/// # Errors
-/// There is no recording, or a named one cannot be read.
 pub fn choose(named: &[String], messages: &Messages) -> Result<Vec<PathBuf>> {
     if let [one] = named {
         return if one == STDIN { Ok(vec![one.into()]) } else { with_later_parts(Path::new(one)) };

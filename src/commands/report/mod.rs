@@ -29,9 +29,6 @@ const COLUMNS: usize = 120;
 const SLOWEST: usize = 15;
 
 /// Reports on the recordings on the command line, or on the newest one.
-///
-/// # Errors
-/// A file cannot be read or is not a recording, or an output cannot be written.
 pub fn run(cli: &Cli, messages: &Messages) -> Result<u8> {
     if let Some(name) = &cli.report.csv
         && !tables::NAMES.contains(&name.as_str())

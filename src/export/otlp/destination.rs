@@ -76,7 +76,7 @@ pub struct Target {
 
 /// Destination of `otlp=`.
 #[derive(Clone, Debug)]
-pub enum Destination {
+pub enum OtlpDestination {
     /// A receiver.
     Server {
         /// Target for spans.
@@ -96,18 +96,16 @@ pub fn environment(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|value| !value.is_empty())
 }
 
-impl Destination {
-    /// # Errors
-    /// The destination or a variable is invalid.
-    pub fn new(dest: &str, variables: Variables<'_>) -> Result<Destination> {
+impl OtlpDestination {
+    pub fn new(dest: &str, variables: Variables<'_>) -> Result<OtlpDestination> {
         if dest == "file:" {
             bail!("otlp=file: expects a path, `otlp=file:trace.json`");
         }
         if is_file(dest) {
-            return Ok(Destination::File);
+            return Ok(OtlpDestination::File);
         }
         let target = |signal| target(dest, signal, variables).map(Box::new);
-        Ok(Destination::Server { traces: target(Signal::Traces)?, metrics: target(Signal::Metrics)? })
+        Ok(OtlpDestination::Server { traces: target(Signal::Traces)?, metrics: target(Signal::Metrics)? })
     }
 }
 
@@ -176,7 +174,7 @@ fn target(dest: &str, signal: Signal, variables: Variables<'_>) -> Result<Target
         Some("gzip") => true,
         Some(other) => bail!("OTEL_EXPORTER_OTLP_COMPRESSION={other}: expected gzip or none"),
     };
-    let files = tls::Files {
+    let files = tls::CertificateFiles {
         trusted: variable(variables, signal, "CERTIFICATE"),
         own: variable(variables, signal, "CLIENT_CERTIFICATE"),
         key: variable(variables, signal, "CLIENT_KEY"),
@@ -292,9 +290,9 @@ mod tests {
     fn server(dest: &str, set: &[(&str, &str)]) -> Result<(Target, Target)> {
         let variables =
             |name: &str| set.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned());
-        match Destination::new(dest, &variables)? {
-            Destination::Server { traces, metrics } => Ok((*traces, *metrics)),
-            Destination::File => bail!("a file"),
+        match OtlpDestination::new(dest, &variables)? {
+            OtlpDestination::Server { traces, metrics } => Ok((*traces, *metrics)),
+            OtlpDestination::File => bail!("a file"),
         }
     }
 
@@ -337,10 +335,10 @@ mod tests {
         for (dest, word) in
             [("ftp://c", "scheme"), ("http://", "`http://`"), ("file:", "path"), ("nosuch", "no address")]
         {
-            let error = Destination::new(dest, &|_| None).unwrap_err().to_string();
+            let error = OtlpDestination::new(dest, &|_| None).unwrap_err().to_string();
             assert!(error.contains(word), "{dest}: {error}");
         }
-        assert!(matches!(Destination::new("file:x", &|_| None), Ok(Destination::File)));
+        assert!(matches!(OtlpDestination::new("file:x", &|_| None), Ok(OtlpDestination::File)));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Exports spans and metrics to a receiver, or to a file of JSON lines.
 
-use super::destination::{Destination, environment};
+use super::destination::{OtlpDestination, environment};
 use super::outbox::Outbox;
 use super::{destination, process, traces};
 use crate::export::file;
@@ -49,19 +49,16 @@ impl Transport {
 }
 
 /// Opens the destination of `otlp=`.
-///
-/// # Errors
-/// The destination is invalid, or its file cannot be written.
 pub fn open(dest: &file::Destination, run: &Arc<Run>) -> Result<Box<dyn Exporter>> {
     let disabled = environment("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true"));
-    let transport = match Destination::new(dest.text(), &environment)? {
+    let transport = match OtlpDestination::new(dest.text(), &environment)? {
         _ if disabled => {
             dest.deliver(0);
             dest.remark("nothing was sent: OTEL_SDK_DISABLED is true".into());
             Transport::Disabled
         }
-        Destination::File => Transport::File(dest.create()?),
-        Destination::Server { traces, metrics } => {
+        OtlpDestination::File => Transport::File(dest.create()?),
+        OtlpDestination::Server { traces, metrics } => {
             Transport::Server(Outbox::start(dest.clone(), *traces, *metrics)?)
         }
     };

@@ -39,13 +39,13 @@ pub struct Outbox {
 struct OutboxState {
     dest: Destination,
     targets: [Target; 2],
-    waiting: Mutex<Waiting>,
+    waiting: Mutex<PendingRequests>,
     /// Notified when a request has completed or was given up.
     settled: Condvar,
 }
 
 #[derive(Default)]
-struct Waiting {
+struct PendingRequests {
     bytes: usize,
     items: u64,
     /// Idle connections, by signal.
@@ -62,9 +62,6 @@ fn index(signal: Signal) -> usize {
 
 impl Outbox {
     /// Starts the sender thread.
-    ///
-    /// # Errors
-    /// The thread or its event loop cannot be created.
     pub fn start(dest: Destination, traces: Target, metrics: Target) -> Result<Outbox> {
         dest.deliver(0);
         let targets = [traces, metrics];
@@ -93,9 +90,6 @@ impl Outbox {
     }
 
     /// Adds a request; waits for room.
-    ///
-    /// # Errors
-    /// The thread has ended.
     pub fn send(&self, request: Request) -> io::Result<()> {
         let mut waiting = self.shared.lock();
         while waiting.bytes > 0 && waiting.bytes + request.body.len() > BYTES && !self.shared.is_over() {
@@ -125,7 +119,7 @@ impl Drop for Outbox {
 }
 
 impl OutboxState {
-    fn lock(&self) -> MutexGuard<'_, Waiting> {
+    fn lock(&self) -> MutexGuard<'_, PendingRequests> {
         self.waiting.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 

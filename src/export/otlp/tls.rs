@@ -20,7 +20,7 @@ const BUNDLES: [&str; 4] = [
 
 /// Files named in the environment.
 #[derive(Debug, Default)]
-pub struct Files {
+pub struct CertificateFiles {
     /// Certificates of receivers; by default those that this machine trusts.
     pub trusted: Option<String>,
     /// Client certificate.
@@ -30,10 +30,7 @@ pub struct Files {
 }
 
 /// TLS configuration for the protocol `h2` or `http/1.1`.
-///
-/// # Errors
-/// There are no certificates, or the client certificate has no key.
-pub fn config(files: &Files, protocol: &str) -> Result<Arc<ClientConfig>> {
+pub fn config(files: &CertificateFiles, protocol: &str) -> Result<Arc<ClientConfig>> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
     let trusting = versions.with_root_certificates(trusted(files.trusted.as_deref())?);
@@ -73,9 +70,6 @@ fn trusted(file: Option<&str>) -> Result<RootCertStore> {
 }
 
 /// Performs the handshake with a host.
-///
-/// # Errors
-/// Its certificate is invalid, or it does not support TLS.
 pub async fn connect(
     config: &Arc<ClientConfig>,
     host: &str,

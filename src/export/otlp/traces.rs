@@ -5,9 +5,6 @@ use anyhow::{Result, anyhow};
 use report::export::otlp::traces::{Per, Sampler};
 
 /// Parses `10s`, `500ms`, `event:step`, `process`.
-///
-/// # Errors
-/// The text has another format.
 pub fn parse(text: &str) -> Result<Per, String> {
     if text == "process" {
         return Ok(Per::Process);
@@ -23,9 +20,6 @@ pub fn parse(text: &str) -> Result<Per, String> {
 }
 
 /// The sampler of `OTEL_TRACES_SAMPLER`.
-///
-/// # Errors
-/// There is no such sampler.
 pub fn sampler(variables: Variables<'_>) -> Result<Sampler> {
     let argument = variables("OTEL_TRACES_SAMPLER_ARG");
     let named = variables("OTEL_TRACES_SAMPLER").map(|name| Sampler::named(&name, argument.as_deref()));
