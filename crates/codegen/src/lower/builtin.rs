@@ -40,6 +40,7 @@ impl Body<'_, '_> {
                 _ => self.string_search(&args[0], &args[1]).into(),
             },
             Builtin::ByteSwap => self.byte_swap(&args[0]).into(),
+            Builtin::PopCount => self.pop_count(&args[0]).into(),
             Builtin::Comm | Builtin::StrConcat | Builtin::ToLower | Builtin::ToUpper | Builtin::Usym => {
                 unreachable!("not a scalar: {id:?}")
             }
@@ -66,6 +67,28 @@ impl Body<'_, '_> {
     fn low_word(&mut self, pair: impl FnOnce(&mut Self) -> VReg) -> Operand {
         let pair = pair(self);
         self.b().extend(pair, Width::B32, false).into()
+    }
+
+    /// Adds the bits of pairs, nibbles and bytes in parallel; the multiplication adds the bytes.
+    fn pop_count(&mut self, arg: &Expr) -> VReg {
+        const PAIRS: i64 = 0x5555_5555_5555_5555;
+        const NIBBLES: i64 = 0x3333_3333_3333_3333;
+        const BYTES: i64 = 0x0f0f_0f0f_0f0f_0f0f;
+        const ONES: i64 = 0x0101_0101_0101_0101;
+        let bits = self.scalar(arg);
+        let b = self.b();
+        let half = b.bin(Bin::Shr, bits, 1);
+        let half = b.bin(Bin::And, half, PAIRS);
+        let pairs = b.bin(Bin::Sub, bits, half);
+        let high = b.bin(Bin::Shr, pairs, 2);
+        let high = b.bin(Bin::And, high, NIBBLES);
+        let low = b.bin(Bin::And, pairs, NIBBLES);
+        let nibbles = b.bin(Bin::Add, low, high);
+        let high = b.bin(Bin::Shr, nibbles, 4);
+        let bytes = b.bin(Bin::Add, nibbles, high);
+        let bytes = b.bin(Bin::And, bytes, BYTES);
+        let sum = b.bin(Bin::Mul, bytes, ONES);
+        b.bin(Bin::Shr, sum, 56)
     }
 
     /// The address of the context as a number. The verifier treats a value loaded from memory as a number, and

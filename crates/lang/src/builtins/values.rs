@@ -47,6 +47,13 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         "BEGIN { printf(\"%x\\n\", bswap((uint32)0x12345678)) }",
     ),
     call(
+        Function(|c, f| c.pop_count(&f.args[0], f.span)),
+        (1, 1),
+        "popcount(n)",
+        "number of bits of an integer that are 1, uint64",
+        "BEGIN { print(popcount(0xff)) }",
+    ),
+    call(
         Function(|c, f| c.lookup(Lookup::Error, &f.args[0], f.span)),
         (1, 1),
         "strerror(errno)",
@@ -297,6 +304,15 @@ impl dyn Args + '_ {
         };
         let ty = Type::Int { bytes, signed: false };
         expr(ExprKind::Builtin(Builtin::ByteSwap, vec![convert(value, &ty)]), ty, span)
+    }
+
+    /// A negative number counts as its 64 bits.
+    fn pop_count(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+        let number = self.number(arg, "the argument of `popcount`");
+        if is_unknown(&number) {
+            return unknown(span);
+        }
+        expr(ExprKind::Builtin(Builtin::PopCount, vec![convert(number, &Type::U64)]), Type::U64, span)
     }
 
     /// `strerror(n)` and its like.

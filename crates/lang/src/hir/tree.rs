@@ -128,6 +128,8 @@ pub enum Builtin {
     ToUpper,
     /// `bswap(n)` of an unsigned integer, with the type of the argument.
     ByteSwap,
+    /// `popcount(n)` of a uint64: uint64, the number of bits that are 1.
+    PopCount,
     /// `usym(a)` of a uint64.
     Usym,
 }
@@ -164,6 +166,7 @@ impl Builtin {
             Builtin::ToLower => "tolower",
             Builtin::ToUpper => "toupper",
             Builtin::ByteSwap => "bswap",
+            Builtin::PopCount => "popcount",
             Builtin::Usym => "usym",
         }
     }

@@ -73,6 +73,7 @@ const INT: Table = Table {
         (1, "v", "(`i` / { $q = `i`; $q | 1 })"),
         (1, "v", "(if `c` { `i` } else { `i` })"),
         (1, "v", "({ let $q: int64 = 0; for $j : 0..`1..6` { $q += $j ^ `i`; if ($q > 99) { break } } $q })"),
+        (1, "v", "(int64)popcount(`u`)"),
         (1, "v", "(int64)bswap((`uint16 uint32 uint64`)`u`)"),
         (1, "v", "(int64)((uint8[8])`u`)[`i0` & 7]"),
         (1, "v", "(int64)(int32)((uint8[4])(uint32)`u`)"),

@@ -214,6 +214,7 @@ impl Meaning<'_> {
                 lang::hir::text_hash(values[0].text(), capacity) as i64
             }
             Builtin::StrLen => values[0].text().len() as i64,
+            Builtin::PopCount => i64::from(values[0].num().count_ones()),
             Builtin::ByteSwap => {
                 let spare = 64 - 8 * abi::size(&args[0].ty, &self.program.structs);
                 ((values[0].num() as u64).swap_bytes() >> spare) as i64
