@@ -1,0 +1,199 @@
+//! Rules for the source text: comments name their subject, and files of the compiler import each other in one direction.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use regex::Regex;
+
+/// Beginnings that stand in for the subject.
+const STAND_INS: [&str; 9] =
+    ["Who", "Whoever", "Whom", "Whose", "Those", "So many", "So long", "Likewise", "Of "];
+
+/// The stages of `lang` in the order of their imports: a stage imports from those before it.
+const STAGES: [&str; 10] =
+    ["source", "diagnostics", "catalog", "syntax", "expand", "hir", "types", "resolve", "builtins", "check"];
+/// Imports against that order, each for a reason.
+const BACK: [(&str, &str); 1] = [
+    // Conversions of expressions ask which values a type holds.
+    ("hir/make", "types"),
+];
+
+#[test]
+fn comments_begin_with_their_subject() {
+    let mut files = Vec::new();
+    ["src", "crates"].iter().for_each(|folder| sources(&root().join(folder), &mut files));
+    assert!(files.len() > 400, "{} files", files.len());
+    let wrong: Vec<String> = files.iter().flat_map(|file| stand_ins(file)).collect();
+    assert!(wrong.is_empty(), "these comments lack a subject:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn files_of_the_compiler_import_each_other_in_one_direction() {
+    for name in ["lang", "codegen"] {
+        let krate = Crate::read(&root().join("crates").join(name).join("src"));
+        let mut left = krate.imports();
+        assert!(left.len() > 40, "{} files of {name}", left.len());
+        // Files that import nothing that is left are in no circle.
+        while let Some(done) = left.iter().find(|(_, to)| to.is_empty()).map(|(file, _)| file.clone()) {
+            left.remove(&done);
+            left.values_mut().for_each(|to| to.retain(|file| *file != done));
+        }
+        assert!(left.is_empty(), "these files of {name} import each other in circles: {left:#?}");
+    }
+}
+
+#[test]
+fn stages_of_the_language_import_earlier_ones() {
+    let stage = |file: &str| STAGES.iter().position(|stage| file.split('/').next() == Some(stage));
+    let imports = Crate::read(&root().join("crates/lang/src")).imports();
+    let mut back = BTreeSet::new();
+    for (from, to) in imports.iter().flat_map(|(from, all)| all.iter().map(move |to| (from, to))) {
+        if stage(from).zip(stage(to)).is_some_and(|(from, to)| from < to) {
+            back.insert((from.as_str(), to.as_str()));
+        }
+    }
+    assert_eq!(back, BTreeSet::from(BACK));
+}
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn sources(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("a folder").flatten() {
+        match entry.path() {
+            path if path.is_dir() => sources(&path, files),
+            path if path.extension().is_some_and(|extension| extension == "rs") => files.push(path),
+            _ => {}
+        }
+    }
+}
+
+fn stand_ins(file: &Path) -> Vec<String> {
+    let text = fs::read_to_string(file).expect("a source file");
+    let lines = text.lines().enumerate().filter(|(_, line)| lacks_subject(line));
+    lines.map(|(at, line)| format!("{}:{}: {}", file.display(), at + 1, line.trim())).collect()
+}
+
+/// `/// Of a histogram.`
+fn lacks_subject(line: &str) -> bool {
+    let comment = line.trim_start().strip_prefix("//").map(|rest| rest.trim_start_matches(['/', '!']));
+    let text = comment.and_then(|rest| rest.strip_prefix(' '));
+    text.is_some_and(|text| STAND_INS.iter().any(|start| text.starts_with(start)))
+}
+
+/// A path in an import, and whether it is exported again.
+type Import = (bool, Vec<String>);
+
+/// The modules of a crate by path, each with its text and imports; `hir` is `hir/mod.rs`.
+struct Crate {
+    modules: BTreeMap<Vec<String>, (String, Vec<Import>)>,
+}
+
+impl Crate {
+    fn read(src: &Path) -> Crate {
+        let mut files = Vec::new();
+        sources(src, &mut files);
+        let modules = files.iter().map(|file| {
+            let path = file.strip_prefix(src).expect("below src").with_extension("");
+            let names = path.iter().map(|name| name.to_string_lossy().into_owned());
+            let module: Vec<String> = names.filter(|name| !matches!(name.as_str(), "mod" | "lib")).collect();
+            let text = code_of(&fs::read_to_string(file).expect("a source file"));
+            let imports = imports_in(&text, &module);
+            (module, (text, imports))
+        });
+        Crate { modules: modules.collect() }
+    }
+
+    /// For each file the files that it uses, without its re-exports.
+    fn imports(&self) -> BTreeMap<String, BTreeSet<String>> {
+        let of = |(module, (_, imports)): (&Vec<String>, &(String, Vec<Import>))| {
+            let used = imports.iter().filter(|(public, _)| !public).map(|(_, path)| self.defining(path));
+            (
+                module.join("/"),
+                used.filter(|to| to != module && !to.is_empty()).map(|to| to.join("/")).collect(),
+            )
+        };
+        self.modules.iter().filter(|(module, _)| !module.is_empty()).map(of).collect()
+    }
+
+    /// The module that defines the last name of a path, past re-exports.
+    fn defining(&self, path: &[String]) -> Vec<String> {
+        let depth = (0..=path.len()).rev().find(|&depth| self.modules.contains_key(&path[..depth]));
+        let (module, rest) = path.split_at(depth.expect("the crate's root"));
+        let Some(name) = rest.first().filter(|name| *name != "self" && *name != "*") else {
+            return module.to_vec();
+        };
+        for (_, exported) in self.modules[module].1.iter().filter(|(public, _)| *public) {
+            let (last, parent) = exported.split_last().expect("a name");
+            if last == name && exported.as_slice() != path {
+                return self.defining(exported);
+            }
+            if last == "*" && self.modules.get(parent).is_some_and(|(text, _)| defines(text, name)) {
+                return parent.to_vec();
+            }
+        }
+        module.to_vec()
+    }
+}
+
+/// `pub struct NAME {`
+fn defines(text: &str, name: &str) -> bool {
+    ["fn", "struct", "enum", "trait", "const", "static", "type"].iter().any(|keyword| {
+        let item = format!("{keyword} {name}");
+        let mut ends = text.match_indices(&item).map(|(at, item)| at + item.len());
+        ends.any(|end| !text[end..].starts_with(|c: char| c.is_alphanumeric() || c == '_'))
+    })
+}
+
+/// The text without comments and unit tests.
+fn code_of(text: &str) -> String {
+    let text = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+    text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
+}
+
+/// `use` items and paths of a module's text, as paths from the crate's root.
+fn imports_in(text: &str, module: &[String]) -> Vec<Import> {
+    let uses = Regex::new(r"(?m)^[ \t]*(pub(?:\([^)]*\))? )?use ([\w:{},*\s]+);").expect("an expression");
+    let paths = Regex::new(r"\b(?:crate|super)(?:::\w+)+").expect("an expression");
+    let trees = uses.captures_iter(text).map(|found| (found.get(1).is_some(), found[2].to_owned()));
+    let rest = uses.replace_all(text, "");
+    let inline = paths.find_iter(&rest).map(|found| (false, found.as_str().to_owned()));
+    let all =
+        trees.chain(inline).flat_map(|(public, tree)| leaves(&tree).into_iter().map(move |p| (public, p)));
+    all.filter_map(|(public, path)| Some((public, from_root(&path, module)?))).collect()
+}
+
+/// `a::{b, c::d as e}` is `a::b` and `a::c::d`.
+fn leaves(tree: &str) -> Vec<Vec<String>> {
+    let Some((prefix, inner)) = tree.trim().split_once('{') else {
+        let path = tree.split(" as ").next().unwrap_or_default().trim();
+        return vec![path.split("::").map(|name| name.trim().to_owned()).collect()];
+    };
+    let prefix: Vec<String> =
+        prefix.split("::").map(|name| name.trim().to_owned()).filter(|n| !n.is_empty()).collect();
+    let (mut depth, mut parts) = (0, vec![String::new()]);
+    for c in inner[..inner.rfind('}').expect("a closed tree")].chars() {
+        depth += i32::from(c == '{') - i32::from(c == '}');
+        match c {
+            ',' if depth == 0 => parts.push(String::new()),
+            c => parts.last_mut().expect("a part").push(c),
+        }
+    }
+    let parts = parts.iter().filter(|part| !part.trim().is_empty());
+    parts.flat_map(|part| leaves(part)).map(|leaf| [prefix.clone(), leaf].concat()).collect()
+}
+
+/// The path from the crate's root; `None` for other crates. A folder's `mod.rs` names the files beside it without a prefix.
+fn from_root(path: &[String], module: &[String]) -> Option<Vec<String>> {
+    match path[0].as_str() {
+        "crate" => Some(path[1..].to_vec()),
+        "self" => Some([module, &path[1..]].concat()),
+        "super" => {
+            let ups = path.iter().take_while(|name| *name == "super").count();
+            Some([&module[..module.len().checked_sub(ups)?], &path[ups..]].concat())
+        }
+        _ => None,
+    }
+}
