@@ -3,8 +3,8 @@
 use anyhow::{Result, bail};
 use lang::catalog::debug_info::Absent;
 use lang::catalog::{Catalog, File, Function, TargetError};
+use lang::resolve::declaration::FunctionDeclaration;
 use lang::resolve::pattern::FunctionPattern;
-use lang::resolve::signature::Declared;
 use lang::resolve::tracepoint::glob;
 use lang::syntax::ast::SpecPart;
 
@@ -20,11 +20,12 @@ pub struct Match {
 
 impl Match {
     /// The declaration of the function: from the CUDA tables, otherwise from debug information, which is read now.
-    pub fn declared(&self, catalog: &dyn Catalog) -> Result<Declared, Absent> {
+    pub fn declared(&self, catalog: &dyn Catalog) -> Result<FunctionDeclaration, Absent> {
         let tables =
             self.file.library.and_then(|(library, major)| cuda::signature(library, major, &self.name));
-        let described = || catalog.declared(self.file.id, self.offset, &self.name).map(Declared::Debug);
-        tables.map(Declared::Cuda).map_or_else(described, Ok)
+        let described =
+            || catalog.declared(self.file.id, self.offset, &self.name).map(FunctionDeclaration::Debug);
+        tables.map(FunctionDeclaration::Cuda).map_or_else(described, Ok)
     }
 }
 

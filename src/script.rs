@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail};
 use lang::check::config::{self, BadVariable};
 use lang::expand::{import, options};
 use lang::hir::Config;
-use lang::resolve::{functions, providers};
+use lang::resolve::{cuda_libraries, providers};
 use lang::syntax::ast::Item;
 use lang::{Diagnostics, Source};
 use std::io::Read;
@@ -282,7 +282,7 @@ fn as_probe(word: &str) -> Option<String> {
             let is_target = library.starts_with("lib") || library.starts_with('/');
             (is_target && !function.contains(':')).then(|| format!("uprobe:{word}"))
         }
-        None => functions::cuda_library(word).map(|library| format!("uprobe:{library}:{word}")),
+        None => cuda_libraries::cuda_library(word).map(|library| format!("uprobe:{library}:{word}")),
     }
 }
 

@@ -145,7 +145,7 @@ fn floating_point_numbers_in_memory_are_seen_as_they_are() {
     }
     let script = "uprobe:./numbers:hidden { print(args.tail) }";
     let output = cudatrace().args(["--check", "-e", script]).current_dir(folder.path()).output().unwrap();
-    assert!(stderr(&output).contains("nobody can tell where `tail` of `hidden` lies"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("the location of `tail` of `hidden` is unknown"), "{}", stderr(&output));
 }
 
 #[test]

@@ -15,7 +15,7 @@ use lang::catalog::{Catalog, File, Marker, MarkerArg, MarkerPlace, Tracepoint};
 use lang::diagnostics::wording::listed;
 use lang::expand::options;
 use lang::resolve::pattern::glob_matches;
-use lang::resolve::providers::{self, PROVIDERS, Provider, ProviderKind, ProviderMatch};
+use lang::resolve::providers::{self, PROVIDERS, Parts, Provider, ProviderMatch};
 use lang::resolve::tracepoint::glob;
 use lang::syntax::ast;
 use lang::{Diagnostics, Source};
@@ -151,21 +151,10 @@ fn written(probe: &ast::ProbeSpec) -> String {
 
 /// Whether it may match several attach points.
 fn is_list(written: &str) -> bool {
-    !matches!(
-        provider(written),
-        ProviderMatch::Known(Provider {
-            kind: ProviderKind::Begin
-                | ProviderKind::End
-                | ProviderKind::Interval
-                | ProviderKind::Profile
-                | ProviderKind::Software
-                | ProviderKind::Hardware
-                | ProviderKind::Signal
-                | ProviderKind::Test
-                | ProviderKind::Bench,
-            ..
-        })
-    )
+    match provider(written) {
+        ProviderMatch::Known(provider) => provider.takes_patterns(),
+        ProviderMatch::Absent(_) | ProviderMatch::Unknown => true,
+    }
 }
 
 fn provider(pattern: &str) -> ProviderMatch {
@@ -202,7 +191,7 @@ fn list(
     if let Some((api, operation)) = operation(pattern).or_else(|| Some((Api::of(pattern)?, "*"))) {
         return list_operations(api, operation, verbose);
     }
-    if let ProviderMatch::Known(Provider { kind: ProviderKind::Usdt, .. }) = provider(pattern) {
+    if let ProviderMatch::Known(Provider { parts: Parts::Marker, .. }) = provider(pattern) {
         return list_markers(machine, pattern, verbose);
     }
     not_countable(pattern)?;
@@ -332,13 +321,9 @@ fn markers(machine: &Machine, file: &File) -> Vec<String> {
 /// Attach points of a kind that counts time or events, without the number that must follow: `interval:s:`,
 /// `software:page-faults:`.
 fn timed(provider: &Provider) -> Vec<String> {
-    let names: Vec<&str> = match provider.kind {
-        ProviderKind::Interval | ProviderKind::Profile => vec!["hz", "ms", "ns", "s", "us"],
-        kind @ (ProviderKind::Software | ProviderKind::Hardware) => {
-            providers::events(kind).map(|event| event.names[0]).collect()
-        }
-        _ => Vec::new(),
-    };
+    let Parts::Counted(words) = provider.parts else { return Vec::new() };
+    let mut names = words();
+    names.sort_unstable();
     names.iter().map(|name| format!("{}:{name}:", provider.names[0])).collect()
 }
 
@@ -396,8 +381,9 @@ fn shown_type(arg: &MarkerArg) -> String {
 fn not_countable(pattern: &str) -> Result<()> {
     let word = pattern.split(':').next().unwrap_or(pattern);
     match provider(pattern) {
-        ProviderMatch::Known(Provider { kind: ProviderKind::Uprobe | ProviderKind::Uretprobe, .. })
-        | ProviderMatch::Unknown => Ok(()),
+        ProviderMatch::Known(Provider { parts: Parts::Function { .. }, .. }) | ProviderMatch::Unknown => {
+            Ok(())
+        }
         ProviderMatch::Known(provider) => {
             bail!("`{word}` has nothing to list: it is written `{}` ({})", provider.form, provider.doc)
         }

@@ -7,8 +7,8 @@ use cuda::Library;
 use cuda::operations::Api;
 use lang::builtins::{posix, table};
 use lang::catalog::{Catalog, Tracepoint};
-use lang::resolve::providers::{self, PROVIDERS, ProviderKind, ProviderMatch, SIGNALS};
-use lang::resolve::signature::Declared;
+use lang::resolve::declaration::FunctionDeclaration;
+use lang::resolve::providers::{self, PROVIDERS, Parts, ProviderMatch};
 use lang::syntax::parse::tokens;
 use lang::syntax::parse::tokens::{Kind, Token};
 use std::collections::BTreeSet;
@@ -17,7 +17,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Attach points that consist of one word.
 pub const HOOKS: [&str; 2] = ["BEGIN", "END"];
 /// Units after `interval:` and `profile:`.
-const UNITS: [&str; 5] = ["hz", "s", "ms", "us", "ns"];
 /// Keywords of statements.
 const KEYWORDS: [&str; 10] =
     ["if", "else", "while", "for", "unroll", "break", "continue", "return", "let", "sizeof"];
@@ -172,28 +171,28 @@ fn probe(before: &str, word: &str, facts: &Facts) -> (usize, Vec<String>) {
 
 /// Candidates after the first colon, if the provider does not take a library.
 fn second_words(provider: &str, facts: &Facts) -> Vec<String> {
-    match kind(provider) {
-        Some(ProviderKind::Interval | ProviderKind::Profile) => UNITS.map(|unit| format!("{unit}:")).into(),
-        Some(ProviderKind::Usdt) => targets(facts).collect(),
-        Some(ProviderKind::Signal) => SIGNALS.iter().map(|(name, _)| format!("signal:{name}")).collect(),
-        Some(ProviderKind::Cuda) => {
+    match parts(provider) {
+        Parts::Counted(words) => words().iter().map(|word| format!("{word}:")).collect(),
+        Parts::Marker => targets(facts).collect(),
+        Parts::Signals(signals) => signals.iter().map(|(name, _)| format!("signal:{name}")).collect(),
+        Parts::Operation => {
             let operations = Api::of(provider).into_iter().flat_map(|api| api.operations);
             operations.map(|operation| operation.name.to_owned()).collect()
         }
-        Some(ProviderKind::RawTracepoint) => facts.catalog.raw_tracepoints(),
-        Some(ProviderKind::Tracepoint) => {
+        Parts::RawTracepoint => facts.catalog.raw_tracepoints(),
+        Parts::Tracepoint => {
             facts.catalog.tracepoints().into_iter().map(|(category, _)| format!("{category}:")).collect()
         }
-        _ => Vec::new(),
+        Parts::Free | Parts::Function { .. } => Vec::new(),
     }
 }
 
 /// Tracepoints of a category.
 fn events(provider: &str, category: &str, facts: &Facts) -> Vec<String> {
-    match kind(provider) {
-        Some(ProviderKind::Tracepoint) => {}
-        Some(ProviderKind::Usdt) => return markers_of(category, facts),
-        Some(ProviderKind::Signal) => return SIGNALS.iter().map(|(name, _)| (*name).to_owned()).collect(),
+    match parts(provider) {
+        Parts::Tracepoint => {}
+        Parts::Marker => return markers_of(category, facts),
+        Parts::Signals(signals) => return signals.iter().map(|(name, _)| (*name).to_owned()).collect(),
         _ => return Vec::new(),
     }
     let all = facts.catalog.tracepoints().into_iter();
@@ -207,10 +206,10 @@ fn markers_of(target: &str, facts: &Facts) -> Vec<String> {
     markers.map(|marker| format!("{}:{}", marker.provider, marker.name)).collect()
 }
 
-fn kind(provider: &str) -> Option<ProviderKind> {
+fn parts(provider: &str) -> Parts {
     match providers::find(provider) {
-        ProviderMatch::Known(found) => Some(found.kind),
-        _ => None,
+        ProviderMatch::Known(found) => found.parts,
+        _ => Parts::Free,
     }
 }
 
@@ -219,7 +218,7 @@ fn opening(provider: &str) -> String {
 }
 
 fn is_call(provider: &str) -> bool {
-    matches!(kind(provider), Some(ProviderKind::Uprobe | ProviderKind::Uretprobe))
+    matches!(parts(provider), Parts::Function { .. })
 }
 
 /// Libraries that exist.
@@ -289,10 +288,10 @@ fn arguments_of(spec: &str, facts: &Facts) -> Vec<String> {
     let mut parts = spec.splitn(3, ':');
     let (provider, first, second) =
         (parts.next().unwrap_or(""), parts.next().unwrap_or(""), parts.next().unwrap_or(""));
-    match kind(provider) {
-        Some(ProviderKind::Tracepoint) => fields(facts.catalog.tracepoint(first, second)),
-        Some(ProviderKind::RawTracepoint) => fields(facts.catalog.raw_tracepoint(first)),
-        Some(ProviderKind::Cuda) => {
+    match self::parts(provider) {
+        Parts::Tracepoint => fields(facts.catalog.tracepoint(first, second)),
+        Parts::RawTracepoint => fields(facts.catalog.raw_tracepoint(first)),
+        Parts::Operation => {
             let operation = Api::of(provider).and_then(|api| api.operation(first));
             operation
                 .into_iter()
@@ -315,7 +314,7 @@ fn parameters(spec: &str, facts: &Facts) -> Vec<String> {
     declared.flat_map(|declared| names(&declared)).collect()
 }
 
-fn names(declared: &Declared) -> Vec<String> {
+fn names(declared: &FunctionDeclaration) -> Vec<String> {
     declared.params().into_iter().map(|(name, _)| name.to_owned()).collect()
 }
 
@@ -393,13 +392,13 @@ mod tests {
         assert!(
             completed("cuda:launch { @ = sum(args.res").contains(&"cuda:launch { @ = sum(args.result".into())
         );
-        assert_eq!(completed("interval:").len(), UNITS.len());
+        assert_eq!(completed("interval:").len(), 5);
         assert_eq!(completed("uprobe:"), ["uprobe:libcuda:"]);
         assert_eq!(completed("uprobe:libcuda:").len(), 3, "families");
         assert_eq!(completed("tracepoint:t"), ["tracepoint:task:"]);
         assert_eq!(completed("rt:s"), ["rt:sched_switch"]);
         assert_eq!(completed("self:signal:SIGUSR1"), ["self:signal:SIGUSR1"]);
-        assert_eq!(completed("self:").len(), SIGNALS.len());
+        assert_eq!(completed("self:").len(), 2);
         assert_eq!(completed("usdt:li"), ["usdt:libcuda:"]);
         assert_eq!(completed("usdt:libcuda:n"), ["usdt:libcuda:nv:launch"]);
         assert_eq!(completed("t:sched:sched_sw"), ["t:sched:sched_switch"]);

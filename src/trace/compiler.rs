@@ -10,7 +10,6 @@ use codegen::{Arch, Follow};
 use host::{Machine, process};
 use lang::catalog::FileId;
 use lang::hir::{Attach, Environment, Trial, Trigger};
-use lang::resolve::providers::{self, ProviderKind, ProviderMatch};
 use lang::syntax::ast;
 use lang::syntax::ast::SpecPart;
 use lang::syntax::ast::text;
@@ -177,7 +176,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// The error for a missing library of an embedded script, without a position in that script.
-    fn missing_library(&self, pending: &lang::Pending) -> anyhow::Error {
+    fn missing_library(&self, pending: &lang::PendingTarget) -> anyhow::Error {
         let (library, script) = (&pending.target, self.script.source.name.trim_end_matches(".ct"));
         let what = match library.as_str() {
             "libcuda" => "no NVIDIA driver library (libcuda.so.1)".to_owned(),
@@ -235,10 +234,7 @@ impl<'a> Compiler<'a> {
 
     /// Names of the script's tests or benches.
     fn trials(&self, kind: Trial) -> Vec<&str> {
-        let of_kind = |probe: &&ast::ProbeSpec| match providers::find(&probe.provider.node) {
-            ProviderMatch::Known(provider) => provider.kind.trial() == Some(kind),
-            _ => false,
-        };
+        let of_kind = |probe: &&ast::ProbeSpec| lang::resolve::trial(probe) == Some(kind);
         let probes = self.clauses().flat_map(|clause| &clause.probes).filter(of_kind);
         probes.filter_map(|probe| Some(text(&probe.parts.first()?.node))).collect()
     }
@@ -450,7 +446,7 @@ fn target(probe: &ast::ProbeSpec) -> Option<&str> {
 }
 
 fn is_begin(probe: &ast::ProbeSpec) -> bool {
-    matches!(providers::find(&probe.provider.node), ProviderMatch::Known(p) if p.kind == ProviderKind::Begin)
+    probe.provider.node.eq_ignore_ascii_case("BEGIN")
 }
 
 fn wrong(diags: &Diagnostics) -> anyhow::Error {

@@ -21,7 +21,7 @@ pub mod types;
 pub use catalog::Catalog;
 pub use check::{Checked, Options, SessionState, check, registers};
 pub use diagnostics::{Diagnostic, Diagnostics, Severity};
-pub use resolve::setting::{Pending, Run};
+pub use resolve::setting::{PendingTarget, Run};
 pub use source::span::{Source, Span, Spanned};
 
 use builtins::table;

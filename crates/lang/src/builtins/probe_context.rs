@@ -4,8 +4,9 @@ use crate::catalog::MarkerArg;
 use crate::expand::operations;
 use crate::hir::{Environment, NameId, NameKind, Signature, Site, Trigger};
 use crate::resolve::ResolvedClause;
-use crate::resolve::grouping::Attached;
-use crate::resolve::signature::Declared;
+use crate::resolve::declaration::FunctionDeclaration;
+use crate::resolve::grouping::ProgramGroup;
+use crate::resolve::spot::EventSpot;
 use cuda::operations::Operation;
 
 /// The probes in which a built-in may be used.
@@ -51,7 +52,7 @@ impl At {
 pub(crate) struct ProbeContext {
     pub at: At,
     pub signature: Option<Signature>,
-    pub known: Option<Declared>,
+    pub known: Option<FunctionDeclaration>,
     /// Pointers of the record are to memory of the kernel; those of system calls are to the process's.
     pub kernel_pointers: bool,
     /// The operation that the clause is a part of: `cuda:alloc`.
@@ -76,15 +77,15 @@ pub(crate) struct ProbeContext {
 
 impl ProbeContext {
     /// The context of one of a clause's bodies.
-    pub fn new(clause: &ResolvedClause, attached: &Attached) -> ProbeContext {
+    pub fn new(clause: &ResolvedClause, group: &ProgramGroup) -> ProbeContext {
         let mut context = ProbeContext {
-            clause_sites: clause.attached.iter().flat_map(sites).cloned().collect(),
-            probe_type: probe_type(attached),
+            clause_sites: clause.groups.iter().flat_map(ProgramGroup::sites).cloned().collect(),
+            probe_type: probe_type(group),
             operation: clause.clause.probes.iter().find_map(operations::asked).map(|asked| asked.operation),
             ..ProbeContext::default()
         };
-        match attached {
-            Attached::Timed { trigger, name, signature, pointees } => {
+        match group {
+            ProgramGroup::Event(EventSpot { trigger, name, signature, pointees }) => {
                 context.pointees.clone_from(pointees);
                 context.timed_name = Some(*name);
                 context.signature = signature.clone();
@@ -100,7 +101,7 @@ impl ProbeContext {
                     Environment::Record | Environment::Arguments => At::Record,
                 };
             }
-            Attached::Calls { returns, layout } => {
+            ProgramGroup::Calls { returns, layout } => {
                 context.at = if *returns { At::Return } else { At::Entry };
                 context.sites = layout.sites.clone();
                 context.signature = layout.signature.clone();
@@ -119,19 +120,12 @@ impl ProbeContext {
 }
 
 /// The long name of a provider; `special` for `BEGIN` and `END`.
-fn probe_type(attached: &Attached) -> &'static str {
-    match attached {
-        Attached::Timed { trigger, .. } => trigger.probe_type(),
-        Attached::Calls { layout, .. } if layout.passed.is_some() => "usdt",
-        Attached::Calls { returns: false, .. } => "uprobe",
-        Attached::Calls { returns: true, .. } => "uretprobe",
-    }
-}
-
-fn sites(attached: &Attached) -> &[Site] {
-    match attached {
-        Attached::Timed { .. } => &[],
-        Attached::Calls { layout, .. } => &layout.sites,
+fn probe_type(group: &ProgramGroup) -> &'static str {
+    match group {
+        ProgramGroup::Event(event) => event.trigger.probe_type(),
+        ProgramGroup::Calls { layout, .. } if layout.passed.is_some() => "usdt",
+        ProgramGroup::Calls { returns: false, .. } => "uprobe",
+        ProgramGroup::Calls { returns: true, .. } => "uretprobe",
     }
 }
 

@@ -8,7 +8,7 @@ use crate::check::config::{self, Setting};
 use crate::diagnostics::wording::did_you_mean;
 use crate::hir::make::{address, binary, convert, expr, int, is_unknown, unknown, with_names};
 use crate::hir::{BinaryOp, Bits, Expr, ExprKind, Field, Origin, StructId, Type};
-use crate::resolve::signature::Declared;
+use crate::resolve::declaration::FunctionDeclaration;
 use crate::source::span::Span;
 use crate::syntax::ast;
 use crate::types::is_bytes;
@@ -202,7 +202,7 @@ impl Checker<'_> {
     /// At entry the callee has not yet filled what its out-parameters point to.
     fn warn_unfilled(&mut self, pointer: &Expr, span: Span) {
         let ExprKind::Param(at) = pointer.kind else { return };
-        let known = self.context.known.as_ref().and_then(Declared::cuda);
+        let known = self.context.known.as_ref().and_then(FunctionDeclaration::cuda);
         let known = known.and_then(|known| known.params.get(at as usize));
         let Some(param) = known.filter(|p| p.dir == cuda::Direction::Out && self.context.at == At::Entry)
         else {

@@ -44,10 +44,10 @@ use crate::expand::macros::written;
 use crate::expand::options::OptionValue;
 use crate::hir::{self, Attach, Config, Map, MapId, MapValue, Names, Probe, Program};
 use crate::limits;
-use crate::resolve::grouping::{Attached, Layout};
+use crate::resolve::grouping::{Layout, ProgramGroup};
 use crate::resolve::interner::Interner;
-use crate::resolve::setting::{Pending, Run, Setting};
-use crate::resolve::{self, Resolved, ResolvedClause};
+use crate::resolve::setting::{PendingTarget, Run, Setting};
+use crate::resolve::{self, ResolvedClause, ResolvedScript};
 use crate::source::span::{Source, Span};
 use crate::syntax::ast;
 use crate::syntax::ast::{Item, Labels, Script};
@@ -112,7 +112,7 @@ pub struct Checked {
     /// What to run.
     pub program: Program,
     /// Targets that nobody has mapped yet: to wait for, or to refuse.
-    pub pending: Vec<Pending>,
+    pub pending: Vec<PendingTarget>,
 }
 
 /// Resolves and checks a script. `None` when there are errors; all of them are in `diags`.
@@ -158,7 +158,7 @@ fn check_in(
     let mut checker = Checker::new(src, (options, catalog), types, names, config);
     checker.refused = diags.has_errors();
     checker.sends_calls = resolved.sends_calls;
-    let unknown = |pending: &&Pending| cuda::Library::from_alias(&pending.target).is_none();
+    let unknown = |pending: &&PendingTarget| cuda::Library::from_alias(&pending.target).is_none();
     checker.awaited = resolved.pending.iter().find(unknown).map(|pending| pending.target.clone());
     checker.files = resolved.files.iter().map(|file| file.id).collect();
     checker.types.sight.clone_from(&checker.files);
@@ -218,7 +218,7 @@ struct DeclaredMap {
 /// A body at functions that look the same to it: what is known of it so far, and from what that follows.
 struct Body<'r, 'a> {
     clause: &'r ResolvedClause<'a>,
-    attached: &'r Attached,
+    group: &'r ProgramGroup,
     /// The first of the clauses that one written clause expands to.
     first: bool,
     vars: Vec<VarState>,
@@ -232,9 +232,9 @@ struct Body<'r, 'a> {
 }
 
 impl<'r, 'a> Body<'r, 'a> {
-    fn new(clause: &'r ResolvedClause<'a>, attached: &'r Attached, first: bool) -> Body<'r, 'a> {
+    fn new(clause: &'r ResolvedClause<'a>, group: &'r ProgramGroup, first: bool) -> Body<'r, 'a> {
         let (vars, seen, findings) = (Vec::new(), Vec::new(), Vec::new());
-        Body { clause, attached, first, vars, guessed: false, seen, findings, probe: None }
+        Body { clause, group, first, vars, guessed: false, seen, findings, probe: None }
     }
 
     /// Whether it has not been checked, or something that it follows from has changed since.
@@ -385,12 +385,12 @@ impl<'a> Checker<'a> {
     /// Checks until nothing new is learnt, then reports.
     fn rounds(
         &mut self,
-        resolved: &Resolved<'a>,
+        resolved: &ResolvedScript<'a>,
         order: schedule::Order,
         diags: &mut Diagnostics,
     ) -> Vec<Probe> {
         let all =
-            resolved.clauses.iter().flat_map(|clause| clause.attached.iter().map(move |at| (clause, at)));
+            resolved.clauses.iter().flat_map(|clause| clause.groups.iter().map(move |group| (clause, group)));
         let mut met = FxHashSet::default();
         let all = all.map(|(clause, at)| {
             let span = clause.clause.body.span;
@@ -417,14 +417,14 @@ impl<'a> Checker<'a> {
 
     /// Clauses that run nowhere for now, such as those on a library that is not there yet, tell the types of maps that others
     /// read and none sets. Of all else that these clauses say nothing is kept; whether something was learnt.
-    fn learn_from_absent(&mut self, resolved: &Resolved<'a>) -> bool {
+    fn learn_from_absent(&mut self, resolved: &ResolvedScript<'a>) -> bool {
         let is_known = |map: &MapState, types: &Types| map.is_known(types) && map.key_types(types).is_some();
         if self.maps.iter().all(|map| is_known(map, &self.types)) {
             return false;
         }
         let before = self.maps.clone();
-        let nowhere = Attached::Calls { returns: true, layout: Layout::default() };
-        let absent = resolved.clauses.iter().filter(|clause| clause.attached.is_empty());
+        let nowhere = ProgramGroup::Calls { returns: true, layout: Layout::default() };
+        let absent = resolved.clauses.iter().filter(|clause| clause.groups.is_empty());
         let mut bodies: Vec<Body> = absent.map(|clause| Body::new(clause, &nowhere, true)).collect();
         let all: Vec<usize> = (0..bodies.len()).collect();
         self.settle(&mut bodies, &all);
@@ -468,7 +468,7 @@ impl<'a> Checker<'a> {
     fn check_body(&mut self, body: &mut Body<'_, 'a>, found: usize) {
         self.diags = Diagnostics::behind(found);
         let vars = std::mem::take(&mut body.vars);
-        body.probe = Some(self.probe(body.clause, body.attached, vars));
+        body.probe = Some(self.probe(body.clause, body.group, vars));
         body.vars = std::mem::take(&mut self.scope).into_vars();
         body.guessed = body.vars.iter().any(|var| var.slot.is_beyond(var.slot.take_seen()));
         let maps = self.maps.iter().enumerate();
@@ -491,20 +491,22 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn probe(&mut self, clause: &ResolvedClause<'a>, at: &Attached, vars: Vec<VarState>) -> Probe {
-        self.context = ProbeContext::new(clause, at);
+    fn probe(&mut self, clause: &ResolvedClause<'a>, group: &ProgramGroup, vars: Vec<VarState>) -> Probe {
+        self.context = ProbeContext::new(clause, group);
         self.scope = Scope::enter(vars);
         self.types.sight = self.files_in_sight();
         let predicate = clause.clause.predicate.as_ref().map(|e| self.condition(e));
         let body = self.block(&clause.clause.body);
         let (predicate, body) = predicate_first(predicate, body);
         let vars = self.vars();
-        let (attach, signature) = match at {
-            Attached::Timed { trigger, signature, .. } => (Attach::Event(trigger.clone()), signature.clone()),
-            Attached::Calls { returns: true, layout } => {
+        let (attach, signature) = match group {
+            ProgramGroup::Event(event) => (Attach::Event(event.trigger.clone()), event.signature.clone()),
+            ProgramGroup::Calls { returns: true, layout } => {
                 (Attach::Return(layout.sites.clone()), layout.signature.clone())
             }
-            Attached::Calls { layout, .. } => (Attach::Entry(layout.sites.clone()), layout.signature.clone()),
+            ProgramGroup::Calls { layout, .. } => {
+                (Attach::Entry(layout.sites.clone()), layout.signature.clone())
+            }
         };
         let span = probe_list(clause.clause);
         let (clause, cases) = (clause.index, Vec::new());
@@ -613,7 +615,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn finish(self, probes: Vec<Probe>, resolved: Resolved) -> Checked {
+    fn finish(self, probes: Vec<Probe>, resolved: ResolvedScript) -> Checked {
         let types = &self.types;
         let maps = self.maps.iter().map(|state| Map {
             name: state.name.clone(),
@@ -633,7 +635,7 @@ impl<'a> Checker<'a> {
         let (enums, structs) = self.types.into_lists();
         let names = self.names.into_names();
         let (files, config) = (resolved.files, self.config);
-        let tracks_calls = resolved.asks_around;
+        let tracks_calls = resolved.uses_enclosing;
         let program = Program { enums, structs, maps, files, names, probes, config, tracks_calls };
         Checked { program, pending: resolved.pending }
     }

@@ -1,14 +1,13 @@
-//! Groups the functions of a clause by what the body uses of them: one program per group.
+//! Groups the functions of a clause by the values of a call that the body uses: one program per group.
 //!
 //! ```text
 //! uprobe:libcuda:cuMem* { @ = sum(args.bytesize) }
 //!   cuMemAlloc_v2(dptr, bytesize)    }  second argument, uint64: one program
 //!   cuMemAllocHost_v2(pp, bytesize)  }
 //!   cuMemAlloc(dptr, bytesize)          second argument, uint32: another program
-//!   cuMemFree_v2(dptr)                  left out with a warning
+//!   cuMemFree_v2(dptr)                  skipped with a warning
 //! ```
 
-use crate::hir::NameId;
 use rustc_hash::FxHashMap;
 
 use crate::catalog::debug_info::{Absent, Unsure, WITH_INFORMATION};
@@ -16,8 +15,8 @@ use crate::catalog::{FileId, MarkerArg};
 use crate::diagnostics::Diagnostics;
 use crate::diagnostics::wording::{did_you_mean, listed};
 use crate::hir::{Environment, Param, Signature, Site, Trigger, Type};
-use crate::resolve::signature::Declared;
-use crate::resolve::spot::{Call, Spot};
+use crate::resolve::declaration::FunctionDeclaration;
+use crate::resolve::spot::{Call, EventSpot, Spot};
 use crate::resolve::usage::Usage;
 use crate::source::span::Span;
 use crate::types::Types;
@@ -25,61 +24,89 @@ use crate::types::passing::{Class, Passing, passing};
 use crate::types::type_ref::{Shape, TypeRef};
 use std::sync::Arc;
 
-/// Functions that look the same to a body.
+/// The places of one program.
+#[derive(Debug)]
+pub enum ProgramGroup {
+    /// An event other than a call.
+    Event(EventSpot),
+    /// Functions or markers.
+    Calls {
+        /// At return.
+        returns: bool,
+        /// The functions, and the values that the body can use.
+        layout: Layout,
+    },
+}
+
+impl ProgramGroup {
+    /// The functions.
+    pub fn sites(&self) -> &[Site] {
+        match self {
+            ProgramGroup::Event(_) => &[],
+            ProgramGroup::Calls { layout, .. } => &layout.sites,
+        }
+    }
+}
+
+/// Functions between which a body cannot distinguish.
 #[derive(Debug, Default)]
 pub struct Layout {
-    /// Where they are.
+    /// The functions.
     pub sites: Vec<Site>,
-    /// Arguments and result; those that the body uses have their real types, the others are only as wide as they are.
+    /// Arguments and result. Those that the body does not use have plain types of the same size.
     pub signature: Option<Signature>,
     /// The first function, for messages.
     pub symbol: String,
-    /// What is known of the first function.
-    pub known: Option<Declared>,
+    /// The declaration of the first function.
+    pub known: Option<FunctionDeclaration>,
     /// Arguments of a USDT marker that the body uses.
     pub passed: Option<Vec<MarkerArg>>,
 }
 
-/// Integer registers that hold arguments on the architecture with the fewest: what lies behind them may be on the stack.
+/// The smallest number of integer registers for arguments of all architectures: further arguments may be on the stack.
 const FEWEST_ARGUMENT_REGISTERS: u32 = 6;
 /// The smallest number of vector registers for arguments; a struct uses two at most.
 const FEWEST_VECTOR_REGISTERS: usize = 4;
 
-/// What distinguishes two groups.
+/// The key of a group.
 #[derive(PartialEq, Eq, Hash)]
 struct Key {
     returns: bool,
-    /// Used arguments: position and type.
+    /// Used arguments: index and type.
     used: Vec<(usize, Type)>,
     /// Names of all arguments, if the body uses all.
     names: Option<Vec<String>>,
-    /// How the arguments up to the last used one travel.
+    /// The passing of the arguments up to the last used one.
     travel: Vec<Passing>,
-    /// Whether a register goes to what says where the result goes.
+    /// True if a register holds the address of the result.
     hidden: bool,
-    /// Type of the result if it is used; `None` also where it is not known.
+    /// Type of the result if it is used and known.
     ret: Option<Type>,
-    /// Where the stack arguments are, if one may be used.
+    /// Position of the stack arguments, if one may be used.
     stack_shift: Option<u32>,
-    /// The function itself, if what the body sees of it is no other's.
+    /// The function itself, if the body has a value that differs by function.
     place: Option<(Option<FileId>, u64)>,
-    /// What a marker passes on, up to the last that is used.
+    /// Arguments of a marker, up to the last used one.
     passed: Option<Vec<MarkerArg>>,
 }
 
-/// Groups what a clause of this usage runs at. Functions that lack a used argument are left out with one warning; none left is an error.
-pub fn group(usage: &Usage, spots: Vec<Spot>, types: &mut Types, diags: &mut Diagnostics) -> Vec<Attached> {
-    let mut grouping = Grouping { usage, types, attached: Vec::new(), index: FxHashMap::default() };
+/// Groups the places of a clause with this usage. Functions without a used argument are skipped with one warning; an error if none is
+/// left.
+pub fn group(
+    usage: &Usage,
+    spots: Vec<Spot>,
+    types: &mut Types,
+    diags: &mut Diagnostics,
+) -> Vec<ProgramGroup> {
+    let mut grouping = Grouping { usage, types, groups: Vec::new(), index: FxHashMap::default() };
     let mut lacking = Vec::new();
     let spots = with_fields(spots, usage, diags);
     let results = usage.retval.is_some() && spots.iter().any(returns_enum);
     for spot in spots {
         match spot {
-            Spot::Timed { trigger, name, signature, pointees } => {
-                grouping.attached.push(Attached::Timed { trigger, name, signature, pointees });
-            }
+            Spot::Event(event) => grouping.groups.push(ProgramGroup::Event(event)),
             Spot::Call(call) => match lack(&call, usage, results, grouping.types) {
-                // Whether the function has the arguments is decided when its file is there.
+                // Decided when the file is known.
                 Some(Lack::Signature(..) | Lack::Names(_)) if call.undeclared_yet => {}
                 Some(what) => lacking.push((call, what)),
                 None => grouping.add(call),
@@ -87,22 +114,24 @@ pub fn group(usage: &Usage, spots: Vec<Spot>, types: &mut Types, diags: &mut Dia
         }
     }
     if !lacking.is_empty() {
-        let some_left = grouping.attached.iter().any(|a| matches!(a, Attached::Calls { .. }));
+        let some_left = grouping.groups.iter().any(|a| matches!(a, ProgramGroup::Calls { .. }));
         report(&lacking, some_left, diags);
-        // The script is refused; what else is wrong in the body is said all the same.
+        // The script is refused, but the rest of the body is checked.
         let first = lacking.into_iter().next().filter(|_| !some_left);
         first.into_iter().for_each(|(call, _)| grouping.add(call));
     }
-    grouping.attached
+    grouping.groups
 }
 
-/// Leaves out tracepoints whose record lacks a field that the body uses, with a warning, as long as some are left.
+/// Skips tracepoints whose record lacks a field that the body uses, with a warning, unless none would be left.
 fn with_fields(spots: Vec<Spot>, usage: &Usage, diags: &mut Diagnostics) -> Vec<Spot> {
     let lacks = |spot: &Spot| match spot {
-        Spot::Timed { trigger, signature: Some(signature), .. } => lacks_field(trigger, signature, usage),
+        Spot::Event(EventSpot { trigger, signature: Some(signature), .. }) => {
+            lacks_field(trigger, signature, usage)
+        }
         _ => None,
     };
-    let is_record = |spot: &Spot| matches!(spot, Spot::Timed { signature: Some(_), .. });
+    let is_record = |spot: &Spot| matches!(spot, Spot::Event(EventSpot { signature: Some(_), .. }));
     if !spots.iter().any(|spot| is_record(spot) && lacks(spot).is_none()) {
         return spots;
     }
@@ -115,7 +144,7 @@ fn with_fields(spots: Vec<Spot>, usage: &Usage, diags: &mut Diagnostics) -> Vec<
     left
 }
 
-/// The first field of those that a body uses that a record does not have.
+/// The first field that a body uses and a record lacks.
 fn lacks_field(trigger: &Trigger, signature: &Signature, usage: &Usage) -> Option<(String, Span)> {
     let readable = |name: &str| signature.params.iter().any(|p| p.name == name && p.ty != Type::Void);
     let by_number = usage.highest_arg.filter(|_| trigger.environment() == Environment::Arguments);
@@ -124,12 +153,13 @@ fn lacks_field(trigger: &Trigger, signature: &Signature, usage: &Usage) -> Optio
     named.or_else(|| missing.map(|(n, span)| (format!("arg{n}"), span)))
 }
 
-/// The name of a tracepoint.
+/// The event of a tracepoint.
 fn event(spot: &Spot) -> Option<&str> {
     match spot {
-        Spot::Timed {
-            trigger: Trigger::Tracepoint { event, .. } | Trigger::RawTracepoint { event }, ..
-        } => Some(event),
+        Spot::Event(EventSpot {
+            trigger: Trigger::Tracepoint { event, .. } | Trigger::RawTracepoint { event },
+            ..
+        }) => Some(event),
         _ => None,
     }
 }
@@ -137,7 +167,7 @@ fn event(spot: &Spot) -> Option<&str> {
 struct Grouping<'a, 'c> {
     usage: &'a Usage,
     types: &'a mut Types<'c>,
-    attached: Vec<Attached>,
+    groups: Vec<ProgramGroup>,
     index: FxHashMap<Key, usize>,
 }
 
@@ -145,12 +175,12 @@ impl Grouping<'_, '_> {
     fn add(&mut self, call: Call) {
         let key = self.key(&call);
         if let Some(&at) = self.index.get(&key)
-            && let Attached::Calls { layout, .. } = &mut self.attached[at]
+            && let ProgramGroup::Calls { layout, .. } = &mut self.groups[at]
         {
             layout.sites.push(call.site);
             return;
         }
-        self.index.insert(key, self.attached.len());
+        self.index.insert(key, self.groups.len());
         let signature = call.signature.as_ref().map(|known| self.signature(known));
         let layout = Layout {
             sites: vec![call.site],
@@ -159,11 +189,11 @@ impl Grouping<'_, '_> {
             known: call.signature,
             passed: call.passed,
         };
-        self.attached.push(Attached::Calls { returns: call.returns, layout });
+        self.groups.push(ProgramGroup::Calls { returns: call.returns, layout });
     }
 
     fn key(&mut self, call: &Call) -> Key {
-        let params = call.signature.as_ref().map_or(Vec::new(), Declared::params);
+        let params = call.signature.as_ref().map_or(Vec::new(), FunctionDeclaration::params);
         let used: Vec<usize> = match self.usage.all_args {
             Some(_) => (0..params.len()).collect(),
             None => {
@@ -177,7 +207,7 @@ impl Grouping<'_, '_> {
         let hidden = call.signature.as_ref().is_some_and(|known| last > 0 && self.is_hidden(known));
         let on_stack = may_be_on_stack(&travel, hidden)
             || self.usage.highest_arg.is_some_and(|(n, _)| n >= FEWEST_ARGUMENT_REGISTERS);
-        let ret = call.signature.as_ref().filter(|known| call.returns && self.tells_result(known));
+        let ret = call.signature.as_ref().filter(|known| call.returns && self.depends_on_result(known));
         Key {
             place: self.usage.place.then_some((call.site.file, call.site.place.offset)),
             returns: call.returns,
@@ -194,12 +224,12 @@ impl Grouping<'_, '_> {
         }
     }
 
-    /// The type of the result matters to the body.
-    fn tells_result(&self, known: &Declared) -> bool {
+    /// Whether the body depends on the type of the result.
+    fn depends_on_result(&self, known: &FunctionDeclaration) -> bool {
         self.usage.retval.is_some() || (self.usage.result && known.returns_code())
     }
 
-    /// The type that the body sees. Where it follows no pointers, it is all the same what they point to.
+    /// The type in the body. If the body follows no pointers, the pointed-to types do not matter.
     fn visible(&mut self, ty: TypeRef) -> Type {
         match self.types.shape(ty) {
             Shape::Pointer(_) if !self.usage.follows && matches!(ty, TypeRef::Debug(_)) => {
@@ -209,15 +239,15 @@ impl Grouping<'_, '_> {
         }
     }
 
-    /// The type of `retval`: a struct that does not fit registers is where the caller wants it, which the register says.
-    fn result(&mut self, known: &Declared) -> Type {
+    /// The type of `retval`. If a struct does not fit registers, the register holds its address.
+    fn result(&mut self, known: &FunctionDeclaration) -> Type {
         match self.is_hidden(known) {
             true => Type::Pointer(Arc::new(self.types.of(known.ret()))),
             false => self.visible(known.ret()),
         }
     }
 
-    fn is_hidden(&mut self, known: &Declared) -> bool {
+    fn is_hidden(&mut self, known: &FunctionDeclaration) -> bool {
         is_hidden(known, self.types)
     }
 
@@ -226,7 +256,7 @@ impl Grouping<'_, '_> {
         passing(&plain, float, self.types.structs())
     }
 
-    fn signature(&mut self, known: &Declared) -> Signature {
+    fn signature(&mut self, known: &FunctionDeclaration) -> Signature {
         let usage = self.usage;
         let is_used = |name: &str| usage.all_args.is_some() || usage.uses_arg(name);
         let params = known.params();
@@ -237,7 +267,7 @@ impl Grouping<'_, '_> {
             named: if is_used(name) { self.types.named(ty) } else { None },
         });
         let params = params.collect();
-        let ret = match self.tells_result(known) {
+        let ret = match self.depends_on_result(known) {
             true => self.result(known),
             false => self.types.plain(known.ret()),
         };
@@ -246,8 +276,8 @@ impl Grouping<'_, '_> {
     }
 }
 
-/// Integer registers hold some of the result, a struct.
-fn is_in_registers(known: &Declared, types: &mut Types) -> bool {
+/// Whether integer registers hold part of the result, a struct.
+fn is_in_registers(known: &FunctionDeclaration, types: &mut Types) -> bool {
     let ty = types.plain(known.ret());
     match passing(&ty, false, types.structs()) {
         Passing::Registers(classes) => classes.contains(&Class::Integer),
@@ -255,8 +285,8 @@ fn is_in_registers(known: &Declared, types: &mut Types) -> bool {
     }
 }
 
-/// The caller says where the result goes: it is a struct that does not fit registers.
-fn is_hidden(known: &Declared, types: &mut Types) -> bool {
+/// Whether the caller passes the address of the result, a struct that does not fit registers.
+fn is_hidden(known: &FunctionDeclaration, types: &mut Types) -> bool {
     let returns_struct = || matches!(types.shape(known.ret()), Shape::Struct(_));
     known.is_hidden()
         || returns_struct() && {
@@ -265,7 +295,7 @@ fn is_hidden(known: &Declared, types: &mut Types) -> bool {
         }
 }
 
-/// An argument may lie on the stack on some architecture.
+/// Whether an argument may be on the stack on some architecture.
 fn may_be_on_stack(travel: &[Passing], hidden: bool) -> bool {
     let words = |passing: &Passing| match passing {
         Passing::Word => 1,
@@ -280,38 +310,40 @@ fn may_be_on_stack(travel: &[Passing], hidden: bool) -> bool {
         || travel.iter().any(|p| matches!(p, Passing::Memory { .. }))
 }
 
-/// A call that returns a result code.
+/// Whether a call returns a result code.
 fn returns_enum(spot: &Spot) -> bool {
     match spot {
-        Spot::Call(call) => call.returns && call.signature.as_ref().is_some_and(Declared::returns_code),
-        Spot::Timed { .. } => false,
+        Spot::Call(call) => {
+            call.returns && call.signature.as_ref().is_some_and(FunctionDeclaration::returns_code)
+        }
+        Spot::Event(_) => false,
     }
 }
 
-/// What a function lacks of what a body uses.
+/// A value that a body uses and a function lacks.
 #[derive(Clone, PartialEq)]
 enum Lack {
-    /// Nothing is known of its arguments.
+    /// The argument: the declaration is unknown.
     Signature(String, Span),
-    /// Nothing is known of its arguments, and the body uses all of them.
+    /// All arguments: the declaration is unknown.
     Names(Span),
-    /// Nobody can tell where it lies.
+    /// The argument: its location is unknown.
     Place(String, Span, Unsure),
-    /// It has no such argument.
+    /// The argument: the function has none of this name.
     Argument(String, Span),
-    /// It has one, in a vector register.
+    /// The argument: it is in a vector register.
     Float(String, Span),
-    /// It returns nothing, or a struct or floating-point number.
+    /// The result: there is none, or it is a struct or floating-point number.
     Result(Span),
-    /// A pattern found it among functions that return a result code, and it returns something else, or nobody knows what.
+    /// A result code. The pattern also matches functions that return one.
     Code(Span),
 }
 
-/// `codes`: some function of the clause returns a result code. The body is about those, then: a number that is none would
-/// take the names from all of them.
+/// The value that a function lacks. `codes`: some function of the clause returns a result code. Then all must: with a plain number
+/// among them, the names of the codes would be lost.
 fn lack(call: &Call, usage: &Usage, codes: bool, types: &mut Types) -> Option<Lack> {
     let retval = usage.retval.filter(|_| call.returns);
-    if codes && !call.by_name && !call.signature.as_ref().is_some_and(Declared::returns_code) {
+    if codes && !call.by_name && !call.signature.as_ref().is_some_and(FunctionDeclaration::returns_code) {
         return retval.map(Lack::Code);
     }
     let Some(known) = &call.signature else {
@@ -332,8 +364,8 @@ fn lack(call: &Call, usage: &Usage, codes: bool, types: &mut Types) -> Option<La
     named.or(all).or(result)
 }
 
-/// The result register has it, or says where it is.
-fn is_readable(known: &Declared, types: &mut Types) -> bool {
+/// Whether the result register holds the result, or its address.
+fn is_readable(known: &FunctionDeclaration, types: &mut Types) -> bool {
     match types.shape(known.ret()) {
         Shape::Void | Shape::Float { .. } | Shape::Array(..) | Shape::Bytes(_) => false,
         Shape::Struct(_) => is_hidden(known, types) || is_in_registers(known, types),
@@ -374,17 +406,18 @@ fn report(lacking: &[(Call, Lack)], some_left: bool, diags: &mut Diagnostics) {
             let message = format!("argument `{name}` of `{}` is a floating-point number", first.symbol);
             diags
                 .error("E0122", span, message)
-                .note("such arguments travel in registers that probes cannot read");
+                .note("such arguments are passed in registers that probes cannot read");
         }
         Lack::Place(name, _, unsure) => {
-            let message = format!("nobody can tell where `{name}` of `{}` lies", first.symbol);
+            let message = format!("the location of `{name}` of `{}` is unknown", first.symbol);
             let error = diags.error("E0124", span, message);
-            error.note(&unsure.why).note(shown(first)).help(
-                "`arg0`, `arg1` ... and `reg(\"di\")` read registers as they are, if you know what is in them",
-            );
+            error
+                .note(&unsure.why)
+                .note(shown(first))
+                .help("`arg0`, `arg1` ... and `reg(\"di\")` read registers, if you know their contents");
         }
         Lack::Result(_) | Lack::Code(_) => {
-            let message = format!("`{}` has no result to read", first.symbol);
+            let message = format!("`{}` has no readable result", first.symbol);
             diags.error("E0123", span, message).note(shown(first));
         }
     }
@@ -392,11 +425,13 @@ fn report(lacking: &[(Call, Lack)], some_left: bool, diags: &mut Diagnostics) {
 
 fn no_signature(call: &Call, span: Span, diags: &mut Diagnostics) {
     if let Some(passed) = &call.passed {
-        let error = diags.error("E0121", span, format!("what `{}` passes on has no names", call.symbol));
-        error.help(format!(
-            "use `arg0`, `arg1` ...: a marker passes on values by position, this one {}",
-            passed.len()
-        ));
+        let error =
+            diags.error("E0121", span, format!("the arguments of marker `{}` have no names", call.symbol));
+        error.help(match passed.len() {
+            0 => "this marker has none".into(),
+            1 => "use `arg0`: this marker has 1 argument".into(),
+            many => format!("use `arg0`, `arg1` ...: this marker has {many} arguments"),
+        });
         return;
     }
     let message = format!("the arguments of `{}` are not known by name", call.symbol);
@@ -405,14 +440,14 @@ fn no_signature(call: &Call, span: Span, diags: &mut Diagnostics) {
         "use `arg0`, `arg1` ... for the integer arguments in order, cast to their types: `(int32)arg0`";
     match call.absent.as_ref().map(|(path, why)| (path, why)) {
         None => {
-            error.note("names are known for the functions of CUDA's libraries, and for those that a file's debug information describes");
+            error.note("names are known for functions of the CUDA libraries and for functions with debug information");
             error.help(numbers);
         }
         Some((path, Absent::NoInformation { looked_for })) => {
             error.note(format!("`{path}` has no debug information"));
             if !looked_for.is_empty() {
                 let paths = listed(looked_for.iter().map(String::as_str), 5);
-                error.note(format!("nor is there {paths}"));
+                error.note(format!("these files do not exist: {paths}"));
             }
             error.help(WITH_INFORMATION);
             error.help(numbers);
@@ -427,7 +462,7 @@ fn no_signature(call: &Call, span: Span, diags: &mut Diagnostics) {
     }
 }
 
-/// The names of functions, each once: several copies of a library have them.
+/// The names of functions, without duplicates: several copies of a library have the same.
 fn symbols(lacking: &[(Call, Lack)]) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
     for (call, _) in lacking {
@@ -441,7 +476,8 @@ fn symbols(lacking: &[(Call, Lack)]) -> Vec<&str> {
 fn no_argument(lacking: &[(Call, Lack)], name: &str, span: Span, diags: &mut Diagnostics) {
     let names = listed(symbols(lacking).into_iter(), 3);
     let known = lacking.iter().filter_map(|(call, _)| call.signature.as_ref());
-    let mut candidates: Vec<&str> = known.flat_map(Declared::params).map(|(name, _)| name).collect();
+    let mut candidates: Vec<&str> =
+        known.flat_map(FunctionDeclaration::params).map(|(name, _)| name).collect();
     candidates.sort_unstable();
     candidates.dedup();
     let near = diags.similar(name, candidates.iter().copied());
@@ -456,13 +492,13 @@ fn no_argument(lacking: &[(Call, Lack)], name: &str, span: Span, diags: &mut Dia
     error.help.extend(did_you_mean(&near));
 }
 
-/// The C declaration of a function, as far as it is known.
+/// The C declaration of a function, or its name if the declaration is unknown.
 fn shown(call: &Call) -> String {
     match &call.signature {
         None => call.symbol.clone(),
-        Some(known @ Declared::Debug(_)) => known.to_string(),
-        // The tables know a family by one of its names.
-        Some(Declared::Cuda(known)) => {
+        Some(known @ FunctionDeclaration::Debug(_)) => known.to_string(),
+        // The tables have only one name of a family.
+        Some(FunctionDeclaration::Cuda(known)) => {
             let params: Vec<String> =
                 known.params.iter().map(|p| declare(cuda::ty(p.ty).c_name, p.name)).collect();
             format!("{}({})", declare(cuda::ty(known.ret).c_name, &call.symbol), params.join(", "))
@@ -472,27 +508,4 @@ fn shown(call: &Call) -> String {
 
 fn declare(c_type: &str, name: &str) -> String {
     if c_type.ends_with('*') { format!("{c_type}{name}") } else { format!("{c_type} {name}") }
-}
-
-/// Where one program runs.
-#[derive(Debug)]
-pub enum Attached {
-    /// `BEGIN`, `END`, `interval`, `profile`, `tracepoint`
-    Timed {
-        /// Which.
-        trigger: Trigger,
-        /// What `probe` says there.
-        name: NameId,
-        /// The record of a tracepoint.
-        signature: Option<Signature>,
-        /// For each field of it, the kernel struct that it points to.
-        pointees: Vec<Option<String>>,
-    },
-    /// `uprobe`, `uretprobe`
-    Calls {
-        /// At return.
-        returns: bool,
-        /// The functions and what the body sees of them.
-        layout: Layout,
-    },
 }

@@ -1,4 +1,4 @@
-//! Names that programs in the kernel handle as small integers: one id per text and kind, in order of first use.
+//! Ids of names, since programs in the kernel handle names as small integers: one id per text and kind, in order of first use.
 
 use rustc_hash::FxHashMap;
 

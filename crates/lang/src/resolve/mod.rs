@@ -1,85 +1,98 @@
-//! Attach points as written to sites in files: `uprobe:libcuda:cuMem*` becomes a list of sites, grouped by what the body uses.
+//! Attach points to places in files: `uprobe:libcuda:cuMem*` becomes a list of sites, grouped by the values that the body uses.
 //!
 //! ```text
-//! ProbeSpec -> providers (kind) -> pattern (functions) -> functions (sites) -> grouping (one group per program)
+//! ProbeSpec -> providers (row) -> timers, functions, usdt, ... (places) -> grouping (one group per program)
 //! ```
 //!
 //! Not here: types of expressions (`check`), files and symbols of this machine (the catalog).
 
-mod clocks;
-pub mod functions;
+mod counters;
+pub mod cuda_libraries;
+pub mod declaration;
+mod finder;
+mod function_spec;
+mod functions;
 pub mod grouping;
 pub mod interner;
+mod missing_functions;
+mod operation_probes;
 pub mod pattern;
+mod provider;
 pub mod providers;
+mod requests;
 pub mod setting;
-pub mod signature;
 pub(crate) mod spot;
 pub mod symbols;
+mod timers;
 pub mod tracepoint;
 mod unsafe_returns;
 pub mod usage;
-pub mod usdt;
+mod usdt;
 
 use crate::catalog::File;
 use crate::diagnostics::Diagnostics;
-use crate::resolve::grouping::Attached;
+use crate::hir::Trial;
+use crate::resolve::finder::{EnclosingUse, Finder};
+use crate::resolve::grouping::ProgramGroup;
 use crate::resolve::interner::Interner;
-use crate::resolve::providers::ProviderKind;
-use crate::resolve::setting::{Pending, Run, Setting};
+use crate::resolve::providers::{ProviderMatch, Runs};
+use crate::resolve::setting::{PendingTarget, Run, Setting};
+use crate::resolve::spot::{Miss, Spot, Spots, once_each};
 use crate::resolve::usage::Usage;
 use crate::source::span::Span;
-use crate::syntax::ast;
+use crate::syntax::ast::{self, text};
 use crate::syntax::visit::{Preorder, look};
 
-/// A clause and everything it runs at.
+/// A clause with its attach points.
 #[derive(Debug)]
 pub struct ResolvedClause<'a> {
-    /// Position among the clauses of the script.
+    /// Index among the clauses of the script.
     pub index: u32,
     /// As written.
     pub clause: &'a ast::Clause,
-    /// One for each program.
-    pub attached: Vec<Attached>,
+    /// One group per program.
+    pub groups: Vec<ProgramGroup>,
 }
 
-/// What resolving yields.
+/// A script with its attach points.
 #[derive(Debug)]
-pub struct Resolved<'a> {
-    /// Clauses that run somewhere.
+pub struct ResolvedScript<'a> {
+    /// The clauses.
     pub clauses: Vec<ResolvedClause<'a>>,
-    /// Files that sites lie in.
+    /// Files with attach points.
     pub files: Vec<File>,
-    /// Targets that are not there yet.
-    pub pending: Vec<Pending>,
-    /// The script sends calls as spans, in which others then lie.
+    /// Missing targets.
+    pub pending: Vec<PendingTarget>,
+    /// True if calls are emitted as spans, which may enclose others.
     pub sends_calls: bool,
-    /// It asks for the calls around the one in hand.
-    pub asks_around: bool,
+    /// True if a clause uses values of the enclosing calls.
+    pub uses_enclosing: bool,
 }
 
-/// Finds the sites of all clauses and groups them.
+/// Resolves the attach points of all clauses and groups them.
 pub fn resolve<'a>(
     script: &'a ast::Script,
     setting: &Setting,
     types: &mut crate::types::Types,
     names: &mut Interner,
     diags: &mut Diagnostics,
-) -> Resolved<'a> {
-    let mut finder = functions::Finder::new(setting, names, diags);
+) -> ResolvedScript<'a> {
+    let mut finder = Finder::new(setting, names, diags);
     let clauses = script.items.iter().filter_map(|item| match item {
         ast::Item::Clause(clause) => Some((clause, Usage::of(clause))),
         _ => None,
     });
     let clauses: Vec<(&ast::Clause, Usage)> = clauses.collect();
-    let defined = defines_ask(script);
-    let asks_around = defined.is_some() || clauses.iter().any(|(_, usage)| usage.around.is_some());
+    let defined = use_in_defines(script);
+    let uses_enclosing = defined.is_some() || clauses.iter().any(|(_, usage)| usage.enclosing.is_some());
     let sends_calls = clauses.iter().any(|(clause, usage)| usage.result && clause.probes.iter().any(returns));
     let mut found = Vec::new();
     let mut count = 0;
     for (index, (clause, usage)) in clauses.into_iter().enumerate() {
-        let asked = functions::Around { named: usage.around.or(defined), parent: usage.event && sends_calls };
-        let spots = finder.clause(clause, asked, usage.wants_signature());
+        let parent = usage.event && sends_calls;
+        finder.enclosing = EnclosingUse { named: usage.enclosing.or(defined), parent };
+        finder.typed = usage.needs_signature();
+        let spots = spots(&mut finder, clause);
         let before = count;
         count += spots.len();
         if let Some(most) = setting.most.filter(|&most| before <= most as usize && count > most as usize) {
@@ -87,50 +100,79 @@ pub fn resolve<'a>(
         }
         found.push((index as u32, clause, usage, spots));
     }
-    let (files, pending) = finder.finish();
+    let (files, pending) = (finder.files, finder.pending);
     if *setting.run == Run::Traces {
         refuse_trials_alone(&found, diags);
     }
     let clauses = found
         .into_iter()
         .map(|(index, clause, usage, spots)| {
-            let attached = grouping::group(&usage, spots, types, diags);
-            ResolvedClause { index, clause, attached }
+            let groups = grouping::group(&usage, spots, types, diags);
+            ResolvedClause { index, clause, groups }
         })
         .collect();
-    Resolved { clauses, files, pending, sends_calls, asks_around }
+    ResolvedScript { clauses, files, pending, sends_calls, uses_enclosing }
 }
 
-/// Refuses a script of nothing but tests and benches that is run without `--test` or `--bench`.
-fn refuse_trials_alone(found: &[(u32, &ast::Clause, Usage, Vec<spot::Spot>)], diags: &mut Diagnostics) {
-    let trial = |spec: &ast::ProbeSpec| match providers::find(&spec.provider.node) {
-        providers::ProviderMatch::Known(provider) => provider.kind.trial(),
-        _ => None,
-    };
+/// The places of a clause, without duplicates.
+fn spots(finder: &mut Finder, clause: &ast::Clause) -> Vec<Spot> {
+    let mut spots = Vec::new();
+    for spec in &clause.probes {
+        match attach_point(finder, spec) {
+            Ok(found) => spots.extend(found),
+            Err(Miss::Wrong(diagnostic)) => drop(finder.diags.push(*diagnostic)),
+            Err(Miss::Absent(diagnostic)) => finder.absent.push(*diagnostic),
+            Err(Miss::Silent) => {}
+        }
+    }
+    finder.report_absent(!spots.is_empty());
+    finder.mark_needed(&spots);
+    spots.retain(|spot| finder.passes_filter(spot));
+    once_each(spots)
+}
+
+fn attach_point(finder: &mut Finder, spec: &ast::ProbeSpec) -> Spots {
+    let provider = providers::of(spec)?;
+    let name = spec.parts.first().map_or("", |part| text(&part.node));
+    let elsewhere = finder.setting.only_files.is_some() && !provider.is_in_files();
+    if elsewhere || !provider.is_in_run(finder.setting.run, name) {
+        return Err(Miss::Silent);
+    }
+    (provider.resolve)(finder, spec, provider)
+}
+
+/// Refuses a script that has only tests or benches in a run without `--test` or `--bench`.
+fn refuse_trials_alone(found: &[(u32, &ast::Clause, Usage, Vec<Spot>)], diags: &mut Diagnostics) {
     let mut specs = found.iter().flat_map(|(_, clause, ..)| &clause.probes);
     let Some((first, kind)) = specs.clone().next().and_then(|spec| Some((spec, trial(spec)?))) else {
         return;
     };
     if specs.all(|spec| trial(spec).is_some()) {
-        let message = format!("the script has nothing but what `--{}` runs", kind.word());
-        diags.error("E0116", first.span, message).help(format!("run it with `--{}`", kind.word()));
+        let option = kind.word();
+        let message = format!("all clauses of the script run with `--{option}` only");
+        diags.error("E0116", first.span, message).help(format!("run it with `--{option}`"));
     }
 }
 
-/// An attach point at which calls return.
-pub(super) fn returns(spec: &ast::ProbeSpec) -> bool {
-    let provider = providers::PROVIDERS
-        .iter()
-        .find(|known| known.names.iter().any(|name| name.eq_ignore_ascii_case(&spec.provider.node)));
-    provider.is_some_and(|known| matches!(known.kind, ProviderKind::Uretprobe | ProviderKind::Cuda))
+/// `test` or `bench`, if the attach point is one.
+pub fn trial(spec: &ast::ProbeSpec) -> Option<Trial> {
+    match providers::find(&spec.provider.node) {
+        ProviderMatch::Known(providers::Provider { runs: Runs::Trials(kind), .. }) => Some(*kind),
+        _ => None,
+    }
 }
 
-/// A `#define` that asks for the calls around the one in hand: any clause may use it.
-fn defines_ask(script: &ast::Script) -> Option<Span> {
+/// Whether calls return at the attach point.
+fn returns(spec: &ast::ProbeSpec) -> bool {
+    matches!(providers::find(&spec.provider.node), ProviderMatch::Known(row) if row.is_at_return())
+}
+
+/// The first use of enclosing calls in a `#define`, which any clause may use.
+fn use_in_defines(script: &ast::Script) -> Option<Span> {
     script.items.iter().find_map(|item| {
         let ast::Item::Define { value, .. } = item else { return None };
         let mut found = None;
-        let see = |e: &ast::Expr| found = found.or(usage::asks_around(e).then_some(e.span));
+        let see = |e: &ast::Expr| found = found.or(usage::is_of_enclosing(e).then_some(e.span));
         look::expr(value, &mut Preorder(see));
         found
     })

@@ -12,12 +12,12 @@ use regex::bytes::{Regex, RegexBuilder};
 
 use crate::syntax::ast::SpecPart;
 
-/// Which functions of a file an attach point means.
+/// The functions of a file that an attach point matches.
 #[derive(Clone, Debug)]
 pub enum FunctionPattern {
     /// By name.
     Named {
-        /// Which names.
+        /// The names.
         name: NamePattern,
         /// Only symbols of this ELF version.
         version: Option<String>,
@@ -26,7 +26,7 @@ pub enum FunctionPattern {
     },
     /// By virtual address in the file.
     Address(u64),
-    /// The code of a line of source, as debug information has it.
+    /// The code of a source line, by debug information.
     Line {
         /// `main.c`, `src/main.c`: the end of a path.
         source: String,
@@ -35,10 +35,10 @@ pub enum FunctionPattern {
     },
 }
 
-/// What names of source files end with.
+/// Endings of names of source files.
 const SOURCES: [&str; 10] = [".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hpp", ".rs", ".go"];
 
-/// Which names a pattern matches.
+/// A pattern of names.
 #[derive(Clone, Debug)]
 pub enum NamePattern {
     /// `"cuMemAlloc"`
@@ -57,7 +57,7 @@ pub enum NamePattern {
 const LONGEST_REGEX: usize = 1000;
 
 impl FunctionPattern {
-    /// Reads the part after the target. `Err` says what is wrong with it.
+    /// Parses the part after the target. `Err`: the mistake.
     pub fn parse(part: &SpecPart) -> Result<FunctionPattern, String> {
         match part {
             SpecPart::Quoted(name) => Ok(FunctionPattern::plain(NamePattern::Exact(name.clone()))),
@@ -99,7 +99,7 @@ impl FunctionPattern {
         if text.starts_with(|c: char| c.is_ascii_digit()) {
             return number(text)
                 .map(FunctionPattern::Address)
-                .ok_or_else(|| format!("`{text}` is no address"));
+                .ok_or_else(|| format!("`{text}` is not an address"));
         }
         let (text, offset) = match text.rsplit_once('+') {
             Some((name, offset)) => (name, offset_of(offset)?),
@@ -117,7 +117,7 @@ impl FunctionPattern {
 }
 
 fn offset_of(text: &str) -> Result<u64, String> {
-    number(text).ok_or_else(|| format!("`{text}` is no offset in bytes"))
+    number(text).ok_or_else(|| format!("`{text}` is not an offset in bytes"))
 }
 
 impl NamePattern {
@@ -130,7 +130,7 @@ impl NamePattern {
         }
     }
 
-    /// The one name that is meant, if it is one.
+    /// The name, unless it is a pattern.
     pub fn single(&self) -> Option<&str> {
         match self {
             NamePattern::Exact(name) | NamePattern::Family(name) => Some(name),
@@ -138,18 +138,18 @@ impl NamePattern {
         }
     }
 
-    /// What all names that can match begin with.
+    /// The common beginning of all names that match.
     pub fn beginning(&self) -> &str {
         match self {
             NamePattern::Exact(name) => name,
-            // A symbol of the family may be named with its version; the forms of a function begin with its name.
+            // The script may name the family with a version. The names of all members begin with that of the family.
             NamePattern::Family(family) => family.split('@').next().unwrap_or(family),
             NamePattern::Glob(glob) => glob.split(['*', '?', '[']).next().unwrap_or(glob),
             NamePattern::Regex(_) | NamePattern::Cpp(_) => "",
         }
     }
 
-    /// Whether a symbol of a file is meant. `library` has families; `exported` says what else the file has.
+    /// Whether a symbol of a file matches. `library` has families; `exported` tests for other symbols of the file.
     pub fn matches(
         &self,
         library: Option<cuda::Library>,
@@ -168,9 +168,9 @@ impl NamePattern {
     }
 }
 
-/// Whether a symbol is what C++ calls so. A pattern with parameters is compared with them, another without.
+/// Whether the C++ name of a symbol matches: with parameters if the pattern has them.
 fn cpp_matches(pattern: &str, symbol: &str) -> bool {
-    // Most symbols are sorted out by a part of the name, which stands in the symbol as it is.
+    // Most symbols do not contain the last part of the name.
     let plain = pattern.split('(').next().unwrap_or(pattern).rsplit("::").next().unwrap_or(pattern);
     let is_word = plain.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
     if !symbol.starts_with("_Z") || is_word && !symbol.contains(plain) {
@@ -180,7 +180,7 @@ fn cpp_matches(pattern: &str, symbol: &str) -> bool {
         .is_some_and(|name| glob_matches(pattern.as_bytes(), name.as_bytes()))
 }
 
-/// What C++ calls a symbol, perhaps with its parameters.
+/// The C++ name of a symbol, optionally with its parameters.
 pub fn cpp_name(symbol: &str, params: bool) -> Option<String> {
     let parsed = cpp_demangle::Symbol::new(symbol).ok()?;
     let options = cpp_demangle::DemangleOptions::new().no_return_type();
@@ -224,7 +224,7 @@ fn one_matches(glob: &[u8], byte: u8) -> Option<usize> {
     }
 }
 
-/// What is between the brackets, and the length with them; `None` when they do not close.
+/// The text between brackets, and the length with the brackets; `None` if they are not closed.
 fn set(glob: &[u8]) -> Option<(&[u8], usize)> {
     let close = glob.iter().skip(2).position(|&b| b == b']')? + 2;
     Some((&glob[1..close], close + 1))

@@ -1,30 +1,33 @@
-//! What a probe specification resolves to: attach points, before they are grouped by what bodies see of them.
+//! The places that attach points stand for, before they are grouped by what bodies use.
 
 use crate::catalog::MarkerArg;
 use crate::catalog::debug_info::Absent;
 use crate::diagnostics::{Diagnostic, Severity};
 use crate::hir::{NameId, Signature, Site, Trigger};
-use crate::resolve::providers::Provider;
-use crate::resolve::signature::Declared;
+use crate::resolve::declaration::FunctionDeclaration;
 use crate::source::span::Span;
 use rustc_hash::FxHashSet;
 
-/// What one attach point yields.
+/// One place of an attach point.
 #[derive(Debug)]
 pub enum Spot {
-    /// A clock or an end of the run.
-    Timed {
-        /// Which.
-        trigger: Trigger,
-        /// What `probe` says there.
-        name: NameId,
-        /// The record of a tracepoint.
-        signature: Option<Signature>,
-        /// For each field of it, the kernel struct that it points to.
-        pointees: Vec<Option<String>>,
-    },
-    /// A function.
+    /// An event other than a call.
+    Event(EventSpot),
+    /// A function or a marker.
     Call(Call),
+}
+
+/// An event at which a body runs.
+#[derive(Debug)]
+pub struct EventSpot {
+    /// The event.
+    pub trigger: Trigger,
+    /// The value of `probe`.
+    pub name: NameId,
+    /// The record of a tracepoint.
+    pub signature: Option<Signature>,
+    /// For each field of the record, the kernel struct that it points to.
+    pub pointees: Vec<Option<String>>,
 }
 
 /// A function to probe.
@@ -32,33 +35,33 @@ pub enum Spot {
 pub struct Call {
     /// At return.
     pub returns: bool,
-    /// Where.
+    /// The attach site.
     pub site: Site,
     /// The symbol, for messages.
     pub symbol: String,
-    /// What is known of its arguments.
-    pub signature: Option<Declared>,
-    /// Its file is not there yet, and may have debug information that declares them.
+    /// The declaration, if it is known.
+    pub signature: Option<FunctionDeclaration>,
+    /// The file is missing, and may have debug information with the declaration.
     pub undeclared_yet: bool,
-    /// Why debug information does not know them: the file, and the reason.
+    /// The file whose debug information lacks the declaration, and the reason.
     pub absent: Option<(String, Absent)>,
-    /// Asked for by name, not by a pattern.
+    /// The script names the function; it was not found by a pattern.
     pub by_name: bool,
     /// Arguments of a USDT marker.
     pub passed: Option<Vec<MarkerArg>>,
 }
 
-/// Why an attach point yields nothing.
+/// The reason why an attach point has no places.
 pub(crate) enum Miss {
-    /// The script is wrong whatever this machine has.
+    /// The script is wrong on every machine.
     Wrong(Box<Diagnostic>),
     /// This machine has no such thing.
     Absent(Box<Diagnostic>),
-    /// Not asked for in this run.
+    /// The attach point takes no part in this run.
     Silent,
 }
 
-pub(super) type Spots = Result<Vec<Spot>, Miss>;
+pub(crate) type Spots = Result<Vec<Spot>, Miss>;
 
 pub(super) fn finding(
     code: &'static str,
@@ -71,26 +74,22 @@ pub(super) fn finding(
     Box::new(Diagnostic { severity: Severity::Error, code, message, span, label, notes, help })
 }
 
-pub(super) fn wrong(
+pub(super) fn wrong<T>(
     code: &'static str,
     span: Span,
     message: String,
     label: &str,
     help: Vec<String>,
-) -> Spots {
+) -> Result<T, Miss> {
     Err(Miss::Wrong(finding(code, span, message, label, help)))
 }
 
-pub(super) fn malformed(span: Span, message: String, provider: &'static Provider) -> Spots {
-    wrong("E0103", span, message, "", vec![format!("write `{}`", provider.form)])
-}
-
-/// Drops the second and later meetings of one place.
+/// Drops the second and later occurrences of a place.
 pub(crate) fn once_each(spots: Vec<Spot>) -> Vec<Spot> {
     let mut seen = FxHashSet::default();
     let mut is_new = |spot: &Spot| match spot {
-        Spot::Timed { .. } => true,
-        // Assumed sites have no place yet: their name tells them apart.
+        Spot::Event(_) => true,
+        // Assumed sites have no location yet and differ by name.
         Spot::Call(Call { returns, site, passed, .. }) => {
             let name = site.file.is_none().then_some((site.probe, site.func));
             seen.insert((*returns, passed.is_some(), site.file, site.place.offset, name))

@@ -2,7 +2,7 @@
 
 use crate::catalog::Function;
 
-/// See the module.
+/// The index.
 pub struct Symbols<'a> {
     functions: &'a [Function],
     /// Names and the indexes of their functions, sorted.
@@ -15,17 +15,17 @@ impl<'a> Symbols<'a> {
         let names = functions.iter().enumerate();
         let mut by_name: Vec<_> =
             names.flat_map(|(at, f)| f.names.iter().map(move |name| (name.as_str(), at))).collect();
-        // They come almost sorted.
+        // They are almost sorted.
         by_name.sort();
         Symbols { functions, by_name }
     }
 
-    /// The file has a symbol of exactly this name.
+    /// Whether the file has a symbol with this name.
     pub fn has(&self, name: &str) -> bool {
         self.by_name.binary_search_by(|(known, _)| known.cmp(&name)).is_ok()
     }
 
-    /// The functions that have a name which begins so, each once, in the order of the file's list.
+    /// The functions with a name that begins with `prefix`, without duplicates, in the order of the file's list.
     pub fn starting(&self, prefix: &str) -> impl Iterator<Item = &'a Function> {
         let first = self.by_name.partition_point(|(name, _)| *name < prefix);
         let names = self.by_name[first..].iter().take_while(|(name, _)| name.starts_with(prefix));

@@ -1,16 +1,16 @@
-//! Tracepoints of the kernel: those that a pattern matches, and the fields of their records.
+//! Tracepoints of the kernel that a pattern matches, and the fields of their records.
 
 use crate::catalog::{Catalog, RecordField, RecordKind, Tracepoint};
 use crate::diagnostics::Diagnostics;
 use crate::diagnostics::wording::did_you_mean;
 use crate::hir::{NameKind, Param, Signature, Trigger, Type};
-use crate::resolve::functions::Finder;
-use crate::resolve::providers::Provider;
-use crate::resolve::spot::{Miss, Spot, Spots, finding, malformed, wrong};
+use crate::resolve::finder::Finder;
+use crate::resolve::provider::Provider;
+use crate::resolve::spot::{EventSpot, Miss, Spot, Spots, finding, wrong};
 use crate::syntax::ast::{ProbeSpec, text};
 use std::sync::Arc;
 
-/// Category and event of the tracepoints that are meant; a name without wildcards stands for itself.
+/// Category and event of the tracepoints that match; a name without wildcards matches itself.
 pub fn wanted(catalog: &dyn Catalog, category: &str, event: &str) -> Vec<(String, String)> {
     if !category.contains('*') && !event.contains('*') {
         return vec![(category.into(), event.into())];
@@ -19,7 +19,7 @@ pub fn wanted(catalog: &dyn Catalog, category: &str, event: &str) -> Vec<(String
     catalog.tracepoints().into_iter().filter(matches).collect()
 }
 
-/// Names of the raw tracepoints that are meant; likewise.
+/// Names of the raw tracepoints that match; a name without wildcards matches itself.
 pub fn raw_wanted(catalog: &dyn Catalog, event: &str) -> Vec<String> {
     match event.contains('*') {
         true => catalog.raw_tracepoints().into_iter().filter(|name| glob(event, name)).collect(),
@@ -27,12 +27,12 @@ pub fn raw_wanted(catalog: &dyn Catalog, event: &str) -> Vec<String> {
     }
 }
 
-/// Whether a text fits a pattern in which `*` stands for anything.
+/// Whether a text matches a pattern in which `*` matches any text.
 pub fn glob(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };
     let Some(last) = parts.next_back() else { return rest.is_empty() };
-    // Each part where it comes first leaves the most to those behind it.
+    // The first occurrence of each part leaves the longest rest for the following parts.
     for part in parts {
         let Some(at) = rest.find(part) else { return false };
         rest = &rest[at + part.len()..];
@@ -40,7 +40,7 @@ pub fn glob(pattern: &str, text: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// Tracepoints with names like this.
+/// Tracepoints with similar names.
 pub fn near(catalog: &dyn Catalog, category: &str, event: &str, diags: &Diagnostics) -> Vec<String> {
     if diags.are_many() {
         return Vec::new();
@@ -49,7 +49,7 @@ pub fn near(catalog: &dyn Catalog, category: &str, event: &str, diags: &Diagnost
     diags.similar(&format!("{category}:{event}"), all.iter().map(String::as_str))
 }
 
-/// Tracepoints of this event, whatever their category.
+/// Tracepoints with this event, in any category.
 pub fn of_event(catalog: &dyn Catalog, event: &str, diags: &Diagnostics) -> Vec<String> {
     if diags.are_many() {
         return Vec::new();
@@ -58,7 +58,7 @@ pub fn of_event(catalog: &dyn Catalog, event: &str, diags: &Diagnostics) -> Vec<
     named.map(|(category, event)| format!("tracepoint:{category}:{event}")).collect()
 }
 
-/// The record as parameters. Text whose length only the record knows is `Str(0)`.
+/// The record as parameters. A text whose length is in the record is `Str(0)`.
 pub fn record(tracepoint: &Tracepoint) -> Signature {
     let text = || Type::Pointer(Arc::new(Type::Int { bytes: 1, signed: true }));
     let ty = |kind: &RecordKind| match kind {
@@ -89,18 +89,18 @@ pub fn pointees(tracepoint: &Tracepoint) -> Vec<Option<String>> {
     tracepoint.fields.iter().map(pointee).collect()
 }
 
-/// What of the kernel has raw tracepoints that its BTF describes.
+/// The module of the kernel itself, whose raw tracepoints are in its BTF.
 const VMLINUX: &str = "vmlinux";
 
 impl Finder<'_, '_> {
-    pub(super) fn tracepoints(&mut self, spec: &ProbeSpec, provider: &'static Provider) -> Spots {
+    pub(super) fn tracepoints(&mut self, spec: &ProbeSpec, provider: &Provider) -> Spots {
         let parts: Vec<&str> = spec.parts.iter().map(|part| text(&part.node)).collect();
         let [category, event] = parts[..] else {
-            let message = "expected a category and an event".to_string();
+            let message = "expected a category and an event";
             let named = of_event(self.setting.catalog, parts.first().unwrap_or(&""), self.diags);
             return match named.is_empty() {
-                true => malformed(spec.span, message, provider),
-                false => wrong("E0103", spec.span, message, "", did_you_mean(&named)),
+                true => provider.malformed(spec.span, message),
+                false => wrong("E0103", spec.span, message.into(), "", did_you_mean(&named)),
             };
         };
         let wanted = wanted(self.setting.catalog, category, event);
@@ -117,21 +117,21 @@ impl Finder<'_, '_> {
         }
     }
 
-    pub(super) fn tracepoint(&mut self, category: &str, event: &str) -> Result<Spot, String> {
+    fn tracepoint(&mut self, category: &str, event: &str) -> Result<Spot, String> {
         let found = self.setting.catalog.tracepoint(category, event)?;
         let (signature, pointees) = (record(&found), pointees(&found));
         let name = self.names.intern(NameKind::Probe, &format!("tracepoint:{category}:{event}"));
         let trigger = Trigger::Tracepoint { category: category.into(), event: event.into() };
-        Ok(Spot::Timed { trigger, name, signature: Some(signature), pointees })
+        Ok(Spot::Event(EventSpot { trigger, name, signature: Some(signature), pointees }))
     }
 
-    pub(super) fn raw_tracepoints(&mut self, spec: &ProbeSpec, provider: &'static Provider) -> Spots {
+    pub(super) fn raw_tracepoints(&mut self, spec: &ProbeSpec, provider: &Provider) -> Spots {
         let parts: Vec<&str> = spec.parts.iter().map(|part| text(&part.node)).collect();
-        // The name of the event is enough; the module that has it, or its category as a tracepoint, may precede it.
+        // The module of the event, or its category as a tracepoint, is optional.
         let (module, event) = match parts[..] {
             [event] => (VMLINUX, event),
             [module, event] => (module, event),
-            _ => return malformed(spec.span, "expected an event".into(), provider),
+            _ => return provider.malformed(spec.span, "expected an event"),
         };
         let has = |(category, name): &(String, String)| glob(module, category) && glob(event, name);
         let is_known = glob(module, VMLINUX) || self.setting.catalog.tracepoints().iter().any(has);
@@ -148,7 +148,7 @@ impl Finder<'_, '_> {
         }
     }
 
-    pub(super) fn no_raw_tracepoint(&self, spec: &ProbeSpec, event: &str, reason: &str) -> Spots {
+    fn no_raw_tracepoint(&self, spec: &ProbeSpec, event: &str, reason: &str) -> Spots {
         let all = self.setting.catalog.raw_tracepoints();
         let help = match all.iter().any(|known| known == event) {
             true => vec![format!("write `{}:{event}`", spec.provider.node)],
@@ -158,12 +158,12 @@ impl Finder<'_, '_> {
         Err(Miss::Absent(finding("E0112", spec.span, message, "", help)))
     }
 
-    pub(super) fn raw_tracepoint(&mut self, event: &str) -> Result<Spot, String> {
+    fn raw_tracepoint(&mut self, event: &str) -> Result<Spot, String> {
         let found = self.setting.catalog.raw_tracepoint(event)?;
         let (signature, pointees) = (record(&found), pointees(&found));
         let name = self.names.intern(NameKind::Probe, &format!("rawtracepoint:{event}"));
         let trigger = Trigger::RawTracepoint { event: event.into() };
-        Ok(Spot::Timed { trigger, name, signature: Some(signature), pointees })
+        Ok(Spot::Event(EventSpot { trigger, name, signature: Some(signature), pointees }))
     }
 }
 
@@ -172,7 +172,7 @@ mod tests {
     use super::glob;
 
     #[test]
-    fn stars_stand_for_anything() {
+    fn stars_match_any_text() {
         let many = "*a".repeat(1000);
         for (pattern, text) in [
             ("*", ""),

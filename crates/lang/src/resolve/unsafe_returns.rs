@@ -5,24 +5,24 @@
 //! uretprobe:libc:*        all but dlsym, _setjmp, ...
 //! ```
 //!
-//! Facts: tried with glibc 2.36 and GCC 12's libgcc on Linux 6.18. Not tried, but the same by their nature: setjmp, sigsetjmp,
-//! dlmopen, __cxa_rethrow, _Unwind_Resume, _Unwind_Resume_or_Rethrow.
+//! Facts: tests with glibc 2.36 and GCC 12's libgcc on Linux 6.18. Not tested, but similar: setjmp, sigsetjmp, dlmopen,
+//! __cxa_rethrow, _Unwind_Resume, _Unwind_Resume_or_Rethrow.
 
 use crate::diagnostics::Diagnostics;
 use crate::diagnostics::wording::listed;
 use crate::resolve::spot::Spot;
 use crate::source::span::Span;
 
-/// Functions, and what becomes of a program that calls them under a return probe.
+/// Functions, and the effect of a return probe on programs that call them.
 static FUNCTIONS: &[(&[&str], &str)] = &[
     (
         &["dlsym", "dlvsym"],
-        "a traced program finds nothing for `RTLD_NEXT`, by which wrappers reach what they wrap",
+        "in a traced program `RTLD_NEXT`, with which wrappers find the wrapped function, has no result",
     ),
-    (&["dlopen", "dlmopen"], "a traced program does not search where the library that asks says"),
+    (&["dlopen", "dlmopen"], "a traced program does not search the paths of the calling library"),
     (
         &["setjmp", "_setjmp", "sigsetjmp", "__sigsetjmp", "getcontext"],
-        "a traced program is killed when it comes back there",
+        "a traced program is killed when it returns to that point",
     ),
     (
         &[
@@ -32,9 +32,12 @@ static FUNCTIONS: &[(&[&str], &str)] = &[
             "_Unwind_Resume",
             "_Unwind_Resume_or_Rethrow",
         ],
-        "a traced program is ended by any exception, as nobody can catch it",
+        "any exception ends a traced program, since no handler is found",
     ),
-    (&["backtrace", "_Unwind_Backtrace", "_Unwind_ForcedUnwind"], "in a traced program stacks end there"),
+    (
+        &["backtrace", "_Unwind_Backtrace", "_Unwind_ForcedUnwind"],
+        "in a traced program stacks end at the probed function",
+    ),
 ];
 
 fn effect(symbol: &str) -> Option<&'static str> {
@@ -48,23 +51,23 @@ fn effect_at(spot: &Spot) -> Option<&'static str> {
     }
 }
 
-/// Takes such functions out of what a pattern has found, as long as something is left; `named`: one was asked for by name.
-pub(super) fn leave_out(spots: Vec<Spot>, named: bool, at: Span, diags: &mut Diagnostics) -> Vec<Spot> {
+/// Skips such functions among those that a pattern matches, unless none would be left; with `named`, only warns.
+pub(super) fn skip(spots: Vec<Spot>, named: bool, at: Span, diags: &mut Diagnostics) -> Vec<Spot> {
     let Some(effect) = spots.iter().find_map(effect_at) else { return spots };
     if named || spots.iter().all(|spot| effect_at(spot).is_some()) {
         let names = listed(spots.iter().filter(|spot| effect_at(spot).is_some()).filter_map(symbol), 5);
-        let message = format!("a return probe changes where {names} returns to, and it looks at that");
+        let message = format!("a return probe changes the return address of {names}, which reads it");
         diags.warning("W0155", at, message).note(effect);
         return spots;
     }
     let (odd, left): (Vec<Spot>, Vec<Spot>) = spots.into_iter().partition(|spot| effect_at(spot).is_some());
     let names = listed(odd.iter().filter_map(symbol), 5);
     let why = match odd.len() {
-        1 => "1 function is left out, as it looks at where it returns to".to_owned(),
-        many => format!("{many} functions are left out, as they look at where they return to"),
+        1 => "1 function is skipped, since it reads its return address".to_owned(),
+        many => format!("{many} functions are skipped, since they read their return addresses"),
     };
     let message = format!("{why}: {names}");
-    diags.warning("W0155", at, message).note("a return probe changes that, and programs would fail");
+    diags.warning("W0155", at, message).note("a return probe changes that address, and programs would fail");
     left
 }
 

@@ -1,4 +1,4 @@
-//! What a clause uses of the probed call. Functions that do not differ in it share a program.
+//! The values of the probed call that a clause uses. Functions with the same such values share a program.
 
 use rustc_hash::FxHashSet;
 
@@ -6,58 +6,58 @@ use crate::source::span::Span;
 use crate::syntax::ast::{Clause, Expr, ExprKind, Stmt, StmtKind, UnaryOp};
 use crate::syntax::visit::look;
 
-/// What a body uses of a call.
+/// The values of a call that a body uses.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Usage {
-    /// `args.NAME`, each once, with its first place.
+    /// `args.NAME`, without duplicates, with the first position.
     pub args: Vec<(String, Span)>,
     seen_args: FxHashSet<String>,
-    /// `args` itself, all of them, with its first place.
+    /// `args` itself: the first position.
     pub all_args: Option<Span>,
-    /// The largest N of `argN`, with its first place.
+    /// The largest N of `argN`, with its first position.
     pub highest_arg: Option<(u32, Span)>,
-    /// `retval`, with its first place.
+    /// `retval`: the first position.
     pub retval: Option<Span>,
-    /// Something is read through a pointer, or kept in a variable from which it may be.
+    /// True if the body may read through a pointer, directly or from a variable.
     pub follows: bool,
-    /// `span()`: the result code where there is one, which is no condition.
+    /// `span()`: the result code, if the function has one.
     pub result: bool,
-    /// `uaddr("x")`: what it is differs by function.
+    /// `uaddr("x")`: the value differs by function.
     pub place: bool,
-    /// Something about the calls around this one, with its first place.
-    pub around: Option<Span>,
-    /// `event()`: it lies in a call whose span it names.
+    /// A value of the enclosing calls: the first position.
+    pub enclosing: Option<Span>,
+    /// `event()`: it names the enclosing span.
     pub event: bool,
 }
 
-/// Variables that ask for the calls around the one in hand.
-const AROUND: &[&str] = &["call_depth", "outermost", "parent_func"];
+/// Variables that are values of the enclosing calls.
+const OF_ENCLOSING: &[&str] = &["call_depth", "outermost", "parent_func"];
 
-/// Whether an expression asks for the calls around the one in hand; those in it are not looked at.
-pub fn asks_around(expr: &Expr) -> bool {
+/// Whether an expression is a value of the enclosing calls; its operands are not considered.
+pub fn is_of_enclosing(expr: &Expr) -> bool {
     match &expr.kind {
-        ExprKind::Ident(name) => AROUND.contains(&name.as_str()),
-        ExprKind::Call { name, .. } => AROUND.contains(&name.node.as_str()),
+        ExprKind::Ident(name) => OF_ENCLOSING.contains(&name.as_str()),
+        ExprKind::Call { name, .. } => OF_ENCLOSING.contains(&name.node.as_str()),
         _ => false,
     }
 }
 
 impl Usage {
-    /// Looks through the predicate and the body.
+    /// The usage of the predicate and the body.
     pub fn of(clause: &Clause) -> Usage {
         let mut user = User::default();
         look::clause(clause, &mut user);
         user.usage
     }
 
-    /// The body asks for more of a call than where it is.
-    pub fn wants_signature(&self) -> bool {
+    /// Whether the body uses arguments or the result by name.
+    pub fn needs_signature(&self) -> bool {
         !self.args.is_empty() || self.all_args.is_some() || self.retval.is_some()
     }
 
     fn see(&mut self, expr: &Expr) {
-        if asks_around(expr) {
-            self.around.get_or_insert(expr.span);
+        if is_of_enclosing(expr) {
+            self.enclosing.get_or_insert(expr.span);
         }
         self.follows |= match &expr.kind {
             ExprKind::Field { base, .. } => !base.is_args(),
@@ -77,7 +77,7 @@ impl Usage {
         }
     }
 
-    /// `args.NAME` is in it.
+    /// Whether the body uses `args.NAME`.
     pub fn uses_arg(&self, name: &str) -> bool {
         self.seen_args.contains(name)
     }
@@ -110,7 +110,7 @@ impl Usage {
 #[derive(Default)]
 struct User {
     usage: Usage,
-    /// `args.NAME` is seen before the `args` in it, which is not the whole.
+    /// True right after `args.NAME`: the `args` in it is not the use of all arguments.
     named: bool,
 }
 
@@ -123,7 +123,7 @@ impl look::Visit for User {
         self.usage.see(expr);
     }
 
-    /// A value is kept, from which pointers may be followed later.
+    /// A stored value may be a pointer that is followed later.
     fn stmt(&mut self, stmt: &Stmt) {
         self.usage.follows |= match &stmt.kind {
             StmtKind::Let { .. } => true,

@@ -9,14 +9,14 @@ use crate::catalog::{File, FileId, Marker, Place, TargetError};
 use crate::diagnostics::suggest::similar;
 use crate::diagnostics::wording::did_you_mean;
 use crate::hir::{NameKind, Site};
-use crate::resolve::functions::{EVERYTHING, Finder};
+use crate::resolve::finder::{EVERYTHING, Finder};
 use crate::resolve::pattern::{FunctionPattern, NamePattern};
-use crate::resolve::providers::Provider;
-use crate::resolve::spot::{Call, Miss, Spot, Spots, finding, malformed};
+use crate::resolve::provider::Provider;
+use crate::resolve::spot::{Call, Miss, Spot, Spots, finding};
 use crate::source::span::Span;
 use crate::syntax::ast::{ProbeSpec, SpecPart, text};
 
-/// Which markers of a target are meant.
+/// An attach point of markers.
 struct MarkerSpec<'s> {
     provider: Option<NamePattern>,
     name: NamePattern,
@@ -27,7 +27,7 @@ struct MarkerSpec<'s> {
 }
 
 impl MarkerSpec<'_> {
-    fn means(&self, marker: &Marker) -> bool {
+    fn matches(&self, marker: &Marker) -> bool {
         let matches = |pattern: &NamePattern, text: &str| pattern.matches(None, text, |_| false);
         self.provider.as_ref().is_none_or(|provider| matches(provider, &marker.provider))
             && matches(&self.name, &marker.name)
@@ -39,64 +39,64 @@ impl MarkerSpec<'_> {
 }
 
 impl Finder<'_, '_> {
-    /// The places of the markers that an attach point means.
-    pub(super) fn markers(&mut self, spec: &ProbeSpec, row: &'static Provider) -> Spots {
+    /// The places of the markers that match an attach point.
+    pub(super) fn markers(&mut self, spec: &ProbeSpec, row: &Provider) -> Spots {
         let (target, provider, name) = match spec.parts.as_slice() {
             [target, name] => (target, None, name),
             [target, provider, name] => (target, Some(provider), name),
-            _ => return malformed(spec.span, "expected a target, a provider and a name".into(), row),
+            _ => return row.malformed(spec.span, "expected a target, a provider and a name"),
         };
         let provider = provider.filter(|part| !text(&part.node).is_empty());
-        let Some(wanted) = pattern(&name.node) else {
-            return malformed(name.span, "the name of a marker has no version and no offset".into(), row);
+        let Some(marker) = pattern(&name.node) else {
+            return row.malformed(name.span, "the name of a marker has no version and no offset");
         };
         let of_provider = match provider.map(|part| pattern(&part.node)) {
             Some(None) => {
-                return malformed(spec.span, "expected the provider of a marker by its name".into(), row);
+                return row.malformed(spec.span, "expected the name of a marker's provider");
             }
             given => given.flatten(),
         };
         let written = provider.map_or(String::new(), |part| format!("{}:", text(&part.node)));
-        let asked = MarkerSpec {
+        let wanted = MarkerSpec {
             provider: of_provider,
-            name: wanted,
+            name: marker,
             written: format!("{written}{}", text(&name.node)),
             target: if text(&target.node).is_empty() { EVERYTHING } else { text(&target.node) },
             span: Span { end: name.span.end, ..provider.map_or(name.span, |part| part.span) },
         };
-        match self.files(asked.target) {
-            Ok(files) => self.marked(&asked, files),
+        match self.files(wanted.target) {
+            Ok(files) => self.marked(&wanted, files),
             Err(_) if self.setting.only_files.is_some() => Err(Miss::Silent),
-            Err(TargetError::NotYet { looked_in }) => Ok(vec![self.not_yet(&asked, target.span, looked_in)]),
-            Err(TargetError::Unusable(reason)) => self.no_target(asked.target, target.span, &reason),
+            Err(TargetError::NotYet { looked_in }) => Ok(vec![self.not_yet(&wanted, target.span, looked_in)]),
+            Err(TargetError::Unusable(reason)) => self.no_target(wanted.target, target.span, &reason),
         }
     }
 
-    fn marked(&mut self, asked: &MarkerSpec, files: Vec<File>) -> Spots {
+    fn marked(&mut self, wanted: &MarkerSpec, files: Vec<File>) -> Spots {
         let catalog = self.setting.catalog;
         let mut spots = Vec::new();
         for file in &files {
-            let found: Vec<&Marker> = catalog.markers(file.id).iter().filter(|m| asked.means(m)).collect();
-            if !found.is_empty() && !self.files.iter().any(|known| known.id == file.id) {
-                self.files.push(file.clone());
+            let found: Vec<&Marker> = catalog.markers(file.id).iter().filter(|m| wanted.matches(m)).collect();
+            if !found.is_empty() {
+                self.use_file(file);
             }
-            spots.extend(found.into_iter().map(|marker| self.at_marker(asked, file, marker)));
+            spots.extend(found.into_iter().map(|marker| self.at_marker(wanted, file, marker)));
         }
         match spots.is_empty() {
             false => Ok(spots),
             true if self.setting.only_files.is_some() => Err(Miss::Silent),
-            true => self.no_marker(asked, &files),
+            true => self.no_marker(wanted, &files),
         }
     }
 
-    fn at_marker(&mut self, asked: &MarkerSpec, file: &File, marker: &Marker) -> Spot {
+    fn at_marker(&mut self, wanted: &MarkerSpec, file: &File, marker: &Marker) -> Spot {
         let place = Place { offset: marker.offset, stack_shift: 0 };
         let probe = format!("{}:{}:{}", file.path, marker.provider, marker.name);
         let mut site = self.marker_site(Some(file.id), place, &marker.name, &probe);
         site.semaphore = marker.semaphore;
         let symbol = format!("{}:{}", marker.provider, marker.name);
         let passed = Some(marker.args.clone());
-        let (signature, absent, by_name) = (None, None, asked.by_name());
+        let (signature, absent, by_name) = (None, None, wanted.by_name());
         Spot::Call(Call {
             returns: false,
             site,
@@ -121,12 +121,12 @@ impl Finder<'_, '_> {
         }
     }
 
-    /// A library that nobody has mapped yet; its markers are seen when somebody has.
-    fn not_yet(&mut self, asked: &MarkerSpec, span: Span, looked_in: Vec<String>) -> Spot {
-        self.wait_for(asked.target, span, looked_in);
-        let probe = format!("{}:{}", asked.target, asked.written);
-        let site = self.marker_site(None, Place::default(), &asked.written, &probe);
-        let symbol = asked.written.clone();
+    /// A marker of a library that no process has mapped yet; its places are known when a process maps it.
+    fn not_yet(&mut self, wanted: &MarkerSpec, span: Span, looked_in: Vec<String>) -> Spot {
+        self.wait_for(wanted.target, span, looked_in);
+        let probe = format!("{}:{}", wanted.target, wanted.written);
+        let site = self.marker_site(None, Place::default(), &wanted.written, &probe);
+        let symbol = wanted.written.clone();
         Spot::Call(Call {
             undeclared_yet: false,
             returns: false,
@@ -134,37 +134,37 @@ impl Finder<'_, '_> {
             symbol,
             signature: None,
             absent: None,
-            by_name: asked.by_name(),
+            by_name: wanted.by_name(),
             passed: None,
         })
     }
 
-    fn no_marker(&self, asked: &MarkerSpec, files: &[File]) -> Spots {
+    fn no_marker(&self, wanted: &MarkerSpec, files: &[File]) -> Spots {
         let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
         let all = files.iter().flat_map(|file| self.setting.catalog.markers(file.id));
         let names: BTreeSet<String> =
             all.map(|marker| format!("{}:{}", marker.provider, marker.name)).collect();
-        let message = format!("no marker `{}` in `{}`", asked.written, paths.join("`, `"));
+        let message = format!("no marker `{}` in `{}`", wanted.written, paths.join("`, `"));
         let help = match names.is_empty() {
-            true => vec!["this file has no markers; `uprobe` takes its functions".to_string()],
-            false => self.near_markers(asked, &names),
+            true => vec!["this file has no markers; `uprobe` probes its functions".to_string()],
+            false => self.near_markers(wanted, &names),
         };
-        Err(Miss::Absent(finding("E0114", asked.span, message, "not there", help)))
+        Err(Miss::Absent(finding("E0114", wanted.span, message, "not in this file", help)))
     }
 
-    fn near_markers(&self, asked: &MarkerSpec, names: &BTreeSet<String>) -> Vec<String> {
-        let near = match asked.provider {
-            Some(_) => similar(&asked.written, names.iter().map(String::as_str)),
-            None => similar(&asked.written, names.iter().filter_map(|full| Some(full.split_once(':')?.1))),
+    fn near_markers(&self, wanted: &MarkerSpec, names: &BTreeSet<String>) -> Vec<String> {
+        let near = match wanted.provider {
+            Some(_) => similar(&wanted.written, names.iter().map(String::as_str)),
+            None => similar(&wanted.written, names.iter().filter_map(|full| Some(full.split_once(':')?.1))),
         };
         match near.is_empty() {
             false => did_you_mean(&near),
-            true => vec![format!("`cudatrace -l 'usdt:{}:*'` lists its {}", asked.target, names.len())],
+            true => vec![format!("`cudatrace -l 'usdt:{}:*'` lists its {}", wanted.target, names.len())],
         }
     }
 }
 
-/// Markers have names, without version and offset.
+/// The pattern of a name; `None` if it has a version or an offset.
 fn pattern(part: &SpecPart) -> Option<NamePattern> {
     match FunctionPattern::parse(part) {
         Ok(FunctionPattern::Named { name, version: None, offset: 0 }) => Some(name),
