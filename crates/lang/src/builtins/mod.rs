@@ -9,7 +9,7 @@ pub mod floats;
 pub mod format_string;
 mod join;
 pub(crate) mod lookup_compare;
-mod maps;
+mod map_functions;
 mod name_tests;
 mod network;
 mod output;

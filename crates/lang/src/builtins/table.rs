@@ -5,7 +5,8 @@
 pub use crate::builtins::row::{BuiltinSpec, Kind};
 
 use crate::builtins::{
-    address, aggregations, assert, join, maps, network, output, signal, spans, text, values, variables,
+    address, aggregations, assert, join, map_functions, network, output, signal, spans, text, values,
+    variables,
 };
 use crate::resolve::usage;
 
@@ -16,7 +17,7 @@ static FAMILIES: &[&[BuiltinSpec]] = &[
     address::ROWS,
     network::ROWS,
     values::ROWS,
-    maps::ROWS,
+    map_functions::ROWS,
     output::ROWS,
     join::ROWS,
     signal::ROWS,
