@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_loop_reads_is_wanted_throughout_it() {
+    fn what_a_loop_reads_is_live_throughout_it() {
         // Block 0 writes 1 and 5 and reads 5; block 1 reads 1 and goes to itself or to 2; block 2 reads 70.
         let mut effects = Effects::new(100);
         effects.begin_block();

@@ -48,7 +48,7 @@ fn part(func: &ir::Func, private_stack: bool) -> Result<Part, AsmError> {
         FuncKind::Program { section, .. } => (Some(section.clone()), 1),
         FuncKind::Callback { args } => (None, *args),
     };
-    let shield = (private_stack && Shield::is_wanted(func, &allocated)).then(|| Shield::enter(&mut kfuncs));
+    let shield = (private_stack && Shield::is_needed(func, &allocated)).then(|| Shield::enter(&mut kfuncs));
     let mut emitter = Emitter::emit(&allocated, shield);
     let offsets = emitter.link(func)?;
     let Emitter { insns, spans, targets, .. } = emitter;

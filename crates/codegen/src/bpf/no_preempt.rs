@@ -44,7 +44,7 @@ impl Shield {
     }
 
     /// Whether this is a uprobe program whose stack, or whose callbacks' stack, may be per-CPU.
-    pub fn is_wanted(func: &ir::Func, code: &AllocatedFunction) -> bool {
+    pub fn is_needed(func: &ir::Func, code: &AllocatedFunction) -> bool {
         let FuncKind::Program { section, .. } = &func.kind else { return false };
         let at_functions = section.starts_with("uprobe") || section.starts_with("uretprobe");
         at_functions && (code.frame.size > SHARED_STACK || calls_back(code))

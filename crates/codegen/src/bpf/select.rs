@@ -125,10 +125,10 @@ impl<'a> Select<'a> {
 
     /// Begins the entry block: arguments are moved out of their registers before a call can overwrite them.
     fn prologue(&mut self) {
-        let wanted = |index| self.func.blocks[0].ops.iter().any(|inst| reads_param(&inst.op, index));
-        let wanted: Vec<bool> = (0..5).map(wanted).collect();
-        for (index, wanted) in wanted.into_iter().enumerate() {
-            let param = wanted.then(|| self.out.vreg());
+        let reads = |index| self.func.blocks[0].ops.iter().any(|inst| reads_param(&inst.op, index));
+        let is_read: Vec<bool> = (0..5).map(reads).collect();
+        for (index, is_read) in is_read.into_iter().enumerate() {
+            let param = is_read.then(|| self.out.vreg());
             if let Some(param) = param {
                 self.mov(R::Virt(param), Val::R(R::Phys(Reg::arg(index))));
             }
@@ -508,10 +508,10 @@ impl<'a> Select<'a> {
     }
 }
 
-fn reads_param(op: &Op, wanted: u8) -> bool {
+fn reads_param(op: &Op, number: u8) -> bool {
     match op {
-        Op::Ctx { .. } => wanted == 0,
-        Op::Param { index, .. } => wanted == *index,
+        Op::Ctx { .. } => number == 0,
+        Op::Param { index, .. } => number == *index,
         _ => false,
     }
 }

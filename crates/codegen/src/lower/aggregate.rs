@@ -285,7 +285,9 @@ impl Body<'_, '_> {
 
     /// Count, sum, minimum, maximum or mean over all CPUs.
     pub(super) fn read_aggregation(&mut self, map: MapId, key: Place) -> VReg {
-        let MapValue::Agg(agg) = self.cx.map(map).value.clone() else { unreachable!("asked by the caller") };
+        let MapValue::Agg(agg) = self.cx.map(map).value.clone() else {
+            unreachable!("checked by the caller")
+        };
         match agg {
             Agg::Count => self.total(map, key, 0),
             Agg::Sum { .. } => self.total(map, key, 8),

@@ -167,8 +167,8 @@ impl<'c, 'p> Body<'c, 'p> {
             return self.pros[&pro].reg;
         }
         let bytes = self.frame_bytes;
-        let made = self.pros.get_mut(&pro).expect("inserted above");
-        let offset = *made.frame.get_or_insert(bytes);
+        let value = self.pros.get_mut(&pro).expect("inserted above");
+        let offset = *value.frame.get_or_insert(bytes);
         self.frame_bytes = bytes.max(offset + 8);
         self.load(Place { base: Base::Frame, off: offset as i32 }, crate::ir::Width::B64, false)
     }

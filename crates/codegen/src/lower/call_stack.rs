@@ -298,9 +298,9 @@ impl<'p> Body<'_, 'p> {
         let stack = self.b().vreg();
         let found = self.lookup_raw(map, key);
         self.b().set(stack, found);
-        let (make, made) = (self.b().cold_block(), self.b().block());
-        self.b().branch(Cmp::Eq, stack, 0, make, made);
-        self.b().switch_to(make);
+        let (create, exists) = (self.b().cold_block(), self.b().block());
+        self.b().branch(Cmp::Eq, stack, 0, create, exists);
+        self.b().switch_to(create);
         let key_at = self.pointer(key);
         let b = self.b();
         let (map_at, zeros) = (b.map_addr(map), b.data_addr(zeros));
@@ -308,11 +308,11 @@ impl<'p> Body<'_, 'p> {
         let found = self.lookup_raw(map, key);
         self.b().set(stack, found);
         let none = self.b().cold_block();
-        self.b().branch(Cmp::Eq, stack, 0, none, made);
+        self.b().branch(Cmp::Eq, stack, 0, none, exists);
         self.b().switch_to(none);
         self.count(CounterKind::NoRoomAround);
         self.b().jump(outside);
-        self.b().switch_to(made);
+        self.b().switch_to(exists);
         self.release(mark);
         stack
     }
@@ -391,14 +391,13 @@ impl<'p> Body<'_, 'p> {
 
     /// Reads the values that the body uses of the innermost of `depth` calls.
     fn look_around(&mut self, stack: VReg, depth: VReg) -> Vec<(Around, VReg)> {
-        let asked = asked(self.probe);
-        let mut made: Vec<(Around, VReg)> = vec![];
-        for around in asked {
+        let mut values: Vec<(Around, VReg)> = vec![];
+        for around in used_values(self.probe) {
             let reg = self.b().vreg();
             self.b().set(reg, if around == Around::Depth { depth.into() } else { absent(around) });
-            made.push((around, reg));
+            values.push((around, reg));
         }
-        let inner: Vec<_> = made.iter().filter(|(around, _)| *around != Around::Depth).copied().collect();
+        let inner: Vec<_> = values.iter().filter(|(around, _)| *around != Around::Depth).copied().collect();
         if !inner.is_empty() {
             let after = self.b().block();
             self.go_on_unless(Cmp::Ult, depth, 1, after);
@@ -413,11 +412,16 @@ impl<'p> Body<'_, 'p> {
             }
             self.b().fall_into(after);
         }
-        made
+        values
     }
 
     /// Emits the block for calls without room on a stack, and continues after both.
-    fn nothing_around(&mut self, made: &[(Around, VReg)], outside: crate::ir::BlockId, start: Option<VReg>) {
+    fn nothing_around(
+        &mut self,
+        values: &[(Around, VReg)],
+        outside: crate::ir::BlockId,
+        start: Option<VReg>,
+    ) {
         let after = self.b().block();
         self.b().jump(after);
         self.b().switch_to(outside);
@@ -425,12 +429,12 @@ impl<'p> Body<'_, 'p> {
             let now = self.b().call(Helper::KtimeGetNs, &[]);
             self.b().set(start, now);
         }
-        for (around, reg) in made {
+        for (around, reg) in values {
             self.b().set(*reg, absent(*around));
         }
         self.b().jump(after);
         self.b().switch_to(after);
-        for (around, reg) in made {
+        for (around, reg) in values {
             self.give(Pro::Around(*around), *reg);
         }
     }
@@ -445,14 +449,14 @@ fn absent(around: Around) -> Operand {
 }
 
 /// The values of enclosing calls that a probe uses, without duplicates.
-fn asked(probe: &Probe) -> Vec<Around> {
-    let mut asked = vec![];
+fn used_values(probe: &Probe) -> Vec<Around> {
+    let mut used = vec![];
     walk::each_of(probe, &mut |e: &Expr| {
         if let ExprKind::Around(around) = e.kind
-            && !asked.contains(&around)
+            && !used.contains(&around)
         {
-            asked.push(around);
+            used.push(around);
         }
     });
-    asked
+    used
 }

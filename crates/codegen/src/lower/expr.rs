@@ -84,7 +84,7 @@ impl Body<'_, '_> {
             ExprKind::Len(map) => self.map_len(*map).into(),
             ExprKind::Delete { map, key } => self.delete(*map, key).into(),
             ExprKind::UpdateMap { map, key, op, value, yields } => {
-                self.update_map(*map, key, *op, value, Some(*yields)).expect("asked for the value").into()
+                self.update_map(*map, key, *op, value, Some(*yields)).expect("the value is requested").into()
             }
             ExprKind::UpdateVar { var, op, value, yields } => self.update_var(*var, *op, value, *yields),
             ExprKind::Zero => 0.into(),
@@ -350,8 +350,8 @@ impl Body<'_, '_> {
             (Type::Tuple(olds), Type::Tuple(news)) | (Type::Either(olds), Type::Either(news)) => {
                 self.convert_tuple((from, olds), (to, news), |at| at);
             }
-            (Type::Record(names, olds), Type::Record(wanted, news)) => {
-                let place = |at: usize| names.iter().position(|name| *name == wanted[at]);
+            (Type::Record(names, olds), Type::Record(new_names, news)) => {
+                let place = |at: usize| names.iter().position(|name| *name == new_names[at]);
                 self.convert_tuple((from, olds), (to, news), |at| {
                     place(at).expect("records of the same members")
                 });

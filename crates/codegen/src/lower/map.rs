@@ -497,7 +497,7 @@ impl Body<'_, '_> {
         offset: i16,
         value: Operand,
         signed: bool,
-        wanted: bool,
+        needs_value: bool,
     ) -> Option<VReg> {
         let Some(atomic) = atomic(op) else {
             return Some(
@@ -508,7 +508,7 @@ impl Body<'_, '_> {
         if op == BinaryOp::Sub {
             value = self.b().neg(value);
         }
-        if wanted {
+        if needs_value {
             return Some(self.b().atomic_fetch(atomic, cell, offset, value));
         }
         self.b().atomic(atomic, cell, offset, value);

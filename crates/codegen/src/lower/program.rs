@@ -197,7 +197,7 @@ impl<'c, 'p> Body<'c, 'p> {
         self.b().jump(done);
 
         self.exits(done, done_end, refused, unrun);
-        let scratch = self.pros.get(&Pro::Scratch).is_some_and(|made| made.stage == Stage::Guard);
+        let scratch = self.pros.get(&Pro::Scratch).is_some_and(|value| value.stage == Stage::Guard);
         match parts.refused == parts.skipped && !scratch {
             true => self.b().fall_into(skip),
             false => {
@@ -282,7 +282,7 @@ impl<'c, 'p> Body<'c, 'p> {
     }
 
     fn exits(&mut self, done: BlockId, done_end: BlockId, refused: BlockId, unrun: BlockId) {
-        let scratch = self.pros.get(&Pro::Scratch).map(|made| made.stage);
+        let scratch = self.pros.get(&Pro::Scratch).map(|value| value.stage);
         self.b().switch_to(done);
         if scratch.is_some() {
             self.release_scratch();

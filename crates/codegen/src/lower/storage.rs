@@ -287,20 +287,20 @@ impl Body<'_, '_> {
         let slot = self.frame.expect("tested by the caller");
         self.b().func_mut().slots[slot.0 as usize].size = self.frame_bytes;
         let frame = Place { base: Base::Frame, off: 0 };
-        let made: Vec<(u32, VReg)> =
-            self.pros.values().filter_map(|made| made.frame.map(|off| (off, made.reg))).collect();
+        let value: Vec<(u32, VReg)> =
+            self.pros.values().filter_map(|value| value.frame.map(|off| (off, value.reg))).collect();
         for off in (0..self.frame_bytes).step_by(8) {
             let value =
-                made.iter().find(|(at, _)| *at == off).map_or(Operand::Const(0), |(_, reg)| (*reg).into());
+                value.iter().find(|(at, _)| *at == off).map_or(Operand::Const(0), |(_, reg)| (*reg).into());
             self.store(frame.plus(off), Width::B64, value);
         }
     }
 
     /// Computes the prologue values that `stage` is the first to need.
     pub fn make_pros(&mut self, stage: Stage) {
-        let wanted = self.pros.iter().filter(|(_, made)| made.stage == stage && !made.given);
-        let wanted: Vec<(Pro, VReg)> = wanted.map(|(pro, made)| (*pro, made.reg)).collect();
-        for (pro, reg) in wanted {
+        let of_stage = self.pros.iter().filter(|(_, value)| value.stage == stage && !value.given);
+        let of_stage: Vec<(Pro, VReg)> = of_stage.map(|(pro, value)| (*pro, value.reg)).collect();
+        for (pro, reg) in of_stage {
             let value = match pro {
                 Pro::Thread => self.current_thread(),
                 Pro::Cookie => {

@@ -41,9 +41,9 @@ fn share_after_conditions(body: &mut [Stmt], vars: &mut Vec<Var>) {
 /// they run.
 fn share_after(cond: &mut Expr, then: &mut [Stmt], vars: &mut Vec<Var>) {
     let ExprKind::Binary { op: BinaryOp::And, rhs, .. } = &mut cond.kind else { return };
-    let mut wanted: Vec<Expr> = vec![];
-    always(rhs, &mut |e| wanted.extend((e.effects() == Effects::Invariant).then(|| placeless(e))));
-    for value in wanted {
+    let mut candidates: Vec<Expr> = vec![];
+    always(rhs, &mut |e| candidates.extend((e.effects() == Effects::Invariant).then(|| placeless(e))));
+    for value in candidates {
         let mut times = 0;
         let mut count = |e: &Expr| times += usize::from(is_case(e, &value));
         visit_expr(rhs, &mut count);
@@ -62,17 +62,17 @@ fn share_after(cond: &mut Expr, then: &mut [Stmt], vars: &mut Vec<Var>) {
 
 /// Values by case that are evaluated on every path through a body, without duplicates.
 fn always_used(body: &[Stmt]) -> Vec<Expr> {
-    let mut wanted: Vec<Expr> = vec![];
+    let mut candidates: Vec<Expr> = vec![];
     for stmt in body.iter().take_while(|stmt| !may_leave(stmt)) {
         direct(stmt, &mut |e| {
             always(e, &mut |e| {
-                if e.effects() == Effects::Invariant && !wanted.iter().any(|known| is_case(e, known)) {
-                    wanted.push(placeless(e));
+                if e.effects() == Effects::Invariant && !candidates.iter().any(|known| is_case(e, known)) {
+                    candidates.push(placeless(e));
                 }
             });
         });
     }
-    wanted
+    candidates
 }
 
 fn may_leave(stmt: &Stmt) -> bool {

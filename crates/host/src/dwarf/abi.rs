@@ -12,8 +12,8 @@ use gimli::constants::{
 use lang::catalog::debug_info::{Field, Kind, Unsure};
 
 use super::Debug;
+use super::c_types::{Ref, is_struct};
 use super::entry::Entry;
-use super::types::{Ref, is_struct};
 use super::units::Place;
 
 /// Limit of nesting of classes.

@@ -7,8 +7,8 @@ use lang::catalog::debug_info::{Absent, Function, Param};
 
 use super::Debug;
 use super::abi::is_copy;
+use super::c_types::Ref;
 use super::entry::Entry;
-use super::types::Ref;
 use super::units::Place;
 
 /// Parameters that compilers add to constructors. Only the entry of a copy shows which of them the copy takes.

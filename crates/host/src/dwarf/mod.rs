@@ -7,19 +7,19 @@
 //! - [`separate_file`]: the file that has the information; [`sections`]: its sections, decompressed
 //! - [`units`]: finding the unit, and the entries in it; [`entry`]: one entry and its attributes
 //! - [`lines`]: lines of source code to addresses
-//! - [`function`] and [`types`]: the answers; [`abi`]: arguments passed by reference or in unknown locations
+//! - [`function`] and [`c_types`]: the answers; [`abi`]: arguments passed by reference or in unknown locations
 //!
 //! Any bytes are acceptable input: damaged entries are treated as absent.
 
 #![allow(non_upper_case_globals, reason = "the names of the DWARF standard")]
 
 mod abi;
+mod c_types;
 mod entry;
 mod function;
 mod lines;
 mod sections;
 mod separate_file;
-mod types;
 mod units;
 
 use std::collections::HashMap;
@@ -104,7 +104,7 @@ impl Debug {
             return Arc::clone(known);
         }
         let nothing = || Type { name: String::new(), kind: Kind::Void };
-        let found = Arc::new(self.read_type(types::Ref::of(id)).unwrap_or_else(nothing));
+        let found = Arc::new(self.read_type(c_types::Ref::of(id)).unwrap_or_else(nothing));
         lock(&self.types).insert(id.at, Arc::clone(&found));
         found
     }
@@ -118,7 +118,7 @@ impl Debug {
             named.next().is_none().then_some(only)
         };
         let place = self.names().get(name).or_else(within)?;
-        Some(types::Ref::to(*place).id(self.file))
+        Some(c_types::Ref::to(*place).id(self.file))
     }
 
     fn dwarf(&self) -> Dwarf<Slice<'_>> {

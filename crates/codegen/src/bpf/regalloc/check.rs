@@ -104,21 +104,21 @@ impl State {
     }
 
     fn block(&mut self, selected: &Block, allocated: &Block, spills_from: usize, errors: &mut Vec<String>) {
-        let mut wanted = selected.insts.iter().peekable();
+        let mut expected = selected.insts.iter().peekable();
         for placed in &allocated.insts {
             if placed.origin == INSERTED {
                 self.inserted(&placed.inst, spills_from, errors);
                 continue;
             }
-            while let Some(missing) = wanted.next_if(|wanted| wanted.origin != placed.origin) {
+            while let Some(missing) = expected.next_if(|expected| expected.origin != placed.origin) {
                 self.missing(missing, errors);
             }
-            match wanted.next() {
+            match expected.next() {
                 Some(original) => self.inst(&original.inst, &placed.inst, errors),
                 None => errors.push(format!("rule 1: {:?} is out of order", placed.inst)),
             }
         }
-        wanted.for_each(|missing| self.missing(missing, errors));
+        expected.for_each(|missing| self.missing(missing, errors));
         let mut pairs = Vec::new();
         selected.end.visit(&mut |reg, role| pairs.push((reg, role)));
         let mut at = pairs.into_iter();

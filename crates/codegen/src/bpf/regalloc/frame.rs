@@ -108,15 +108,15 @@ impl Conflicts {
         self.spills = vec![Bits::new(count); count];
         let live = live_spills(function, count);
         for (at, block) in function.blocks.iter().enumerate() {
-            let mut wanted = Bits::new(count);
-            live.at_end(at).for_each(|spill| wanted.insert(spill));
+            let mut live_here = Bits::new(count);
+            live.at_end(at).for_each(|spill| live_here.insert(spill));
             for placed in block.insts.iter().rev() {
                 match spill_access(&placed.inst, function.spills_from) {
-                    Some(Access::Load(spill)) => wanted.insert(spill),
+                    Some(Access::Load(spill)) => live_here.insert(spill),
                     Some(Access::Store(spill)) => {
-                        wanted.remove(spill);
-                        self.spills[spill].union(&wanted);
-                        wanted.iter().for_each(|other| self.spills[other].insert(spill));
+                        live_here.remove(spill);
+                        self.spills[spill].union(&live_here);
+                        live_here.iter().for_each(|other| self.spills[other].insert(spill));
                     }
                     None => {}
                 }

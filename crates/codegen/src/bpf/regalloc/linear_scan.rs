@@ -28,8 +28,8 @@ impl Assignment {
 }
 
 /// Assigns machine registers. Registers from number `short_lived` on belong to spill code and are never spilled.
-pub fn assign(function: &Function, wanted: &Liveness, short_lived: u32) -> Assignment {
-    let ranges = Ranges::of(function, wanted);
+pub fn assign(function: &Function, liveness: &Liveness, short_lived: u32) -> Assignment {
+    let ranges = Ranges::of(function, liveness);
     // The registers whose range starts at each position.
     let start = |reg| ranges.get(R::Virt(reg)).first().map(|range| range.start);
     let starts: Vec<(u32, VReg)> =
@@ -161,7 +161,7 @@ impl<'a> Scan<'a> {
     }
 
     fn place(&mut self, reg: VReg) {
-        let free = self.wanted(reg).chain(ORDER).find(|&to| self.is_free(to, reg));
+        let free = self.preferred(reg).chain(ORDER).find(|&to| self.is_free(to, reg));
         match free {
             Some(to) => self.take(reg, to),
             None => self.make_room(reg),
@@ -170,7 +170,7 @@ impl<'a> Scan<'a> {
 
     /// Machine registers that would save a move: the other operands of its moves, then the other operands of
     /// theirs.
-    fn wanted(&self, reg: VReg) -> impl Iterator<Item = Reg> + '_ {
+    fn preferred(&self, reg: VReg) -> impl Iterator<Item = Reg> + '_ {
         let near = self.hints.get(reg.0 as usize);
         let far = near.iter().filter_map(|hint| match hint {
             R::Virt(other) => Some(self.hints.get(other.0 as usize)),

@@ -37,15 +37,15 @@ pub fn allocate(selected: Function) -> AllocatedFunction {
     let original = selected.clone();
     let mut conflicts = frame::Conflicts::of(&selected);
     let vregs = selected.vregs;
-    let mut wanted = Liveness::of(&selected);
+    let mut liveness = Liveness::of(&selected);
     let mut function = selected;
     let assignment = loop {
-        let assignment = linear_scan::assign(&function, &wanted, vregs);
+        let assignment = linear_scan::assign(&function, &liveness, vregs);
         if assignment.spilled.is_empty() {
             break assignment;
         }
         spill::spill(&mut function, &assignment.spilled);
-        wanted.forget(&assignment.spilled);
+        liveness.forget(&assignment.spilled);
     };
     apply(&mut function, &assignment);
     move_elim::remove_superfluous_moves(&mut function);

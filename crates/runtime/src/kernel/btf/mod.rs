@@ -5,7 +5,7 @@
 
 mod format;
 mod spell;
-mod types;
+mod type_index;
 
 use crate::kernel::sys::MemoryMapping;
 use format::{KIND_FUNC, KIND_STRUCT, offset_of_string, sections, string, types, types_and_tails, word};
@@ -13,8 +13,8 @@ pub use spell::variable;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
-use types::TypeIndex;
-pub use types::{Field, Kind, Type};
+use type_index::TypeIndex;
+pub use type_index::{Field, Kind, Type};
 
 const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
 /// Whether the kernel has BTF.

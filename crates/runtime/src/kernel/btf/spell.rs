@@ -4,7 +4,7 @@ use super::format::{
     KIND_ARRAY, KIND_CONST, KIND_ENUM, KIND_ENUM64, KIND_FORWARD, KIND_POINTER, KIND_PROTOTYPE,
     KIND_RESTRICT, KIND_STRUCT, KIND_TYPE_TAG, KIND_UNION, KIND_VOLATILE, string, word,
 };
-use super::types::{Field, Kind, TypeIndex};
+use super::type_index::{Field, Kind, TypeIndex};
 
 /// Bit in the info of a forward declaration of a union.
 const UNION: u32 = 1 << 31;
