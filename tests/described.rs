@@ -3,8 +3,7 @@
 
 mod common;
 
-use common::{can_trace, cudatrace, missing, stderr, stdout};
-use object::{Object, ObjectSection};
+use common::{can_trace, cudatrace, missing, section, stderr, stdout};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use tempfile::TempDir;
@@ -324,14 +323,6 @@ fn compressed_and_shared_debug_information_is_read() {
     assert!(said.contains("`shared.debug` (by dwz), which is missing"), "{said}");
 }
 
-/// Location of a section in a file.
-fn section(program: &Path, name: &str) -> (usize, usize) {
-    let bytes = std::fs::read(program).unwrap();
-    let file = object::File::parse(&*bytes).unwrap();
-    let (start, len) = file.section_by_name(name).unwrap().file_range().unwrap();
-    (start as usize, len as usize)
-}
-
 #[test]
 fn damaged_debug_information_is_read_as_far_as_it_goes() {
     if !can_trace() {
@@ -341,7 +332,7 @@ fn damaged_debug_information_is_read_as_far_as_it_goes() {
     let (whole, program) = (folder.path().join("whole"), folder.path().join("shapes"));
     c_program("-g", &whole);
     let good = std::fs::read(&whole).unwrap();
-    let sections = [".debug_info", ".debug_abbrev", ".debug_str"].map(|name| section(&whole, name));
+    let sections = [".debug_info", ".debug_abbrev", ".debug_str"].map(|name| section(&good, name));
     let mut state = 1u64;
     let mut below = |bound: usize| {
         state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -355,8 +346,8 @@ fn damaged_debug_information_is_read_as_far_as_it_goes() {
     for round in 0..60 {
         let mut bytes = good.clone();
         for _ in 0..=below(8) {
-            let (start, len) = sections[below(sections.len())];
-            bytes[start + below(len)] = below(256) as u8;
+            let section = &sections[below(sections.len())];
+            bytes[section.start + below(section.len())] = below(256) as u8;
         }
         std::fs::write(&program, bytes).unwrap();
         for args in [&["-lv", &format!("uprobe:{path}:*")][..], &["-q", "--dry-run", "-e", &script]] {

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Running, can_trace, cudatrace, example, stderr, stdout, wait_for};
+use common::{Running, can_trace, cudatrace, example, exported, stderr, stdout, wait_for};
 use std::os::fd::AsRawFd;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -127,14 +127,10 @@ fn has_breakpoint(pid: u32) -> bool {
 
 /// Address of the function in a process that has mapped the library.
 fn address_of_push(pid: u32) -> Option<u64> {
-    use object::{Object, ObjectSymbol};
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
     let line = maps.lines().find(|line| line.contains("libhammer"))?;
     let base = u64::from_str_radix(line.split('-').next()?, 16).ok()?;
-    let bytes = std::fs::read(example("libhammer.so")).ok()?;
-    let file = object::File::parse(&*bytes).ok()?;
-    let push = file.dynamic_symbols().find(|symbol| symbol.name() == Ok("hammer_push"))?;
-    Some(base + push.address())
+    Some(base + exported(&example("libhammer.so"), "hammer_push"))
 }
 
 #[test]

@@ -3,7 +3,8 @@
 mod common;
 
 use common::{
-    Running, can_trace, cudatrace, example, loader_and_library, program, skip, stderr, stdout, text, wait_for,
+    Running, can_trace, cudatrace, example, exported, loader_and_library, program, skip, stderr, stdout,
+    text, wait_for,
 };
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -222,12 +223,8 @@ fn mappings_stay_cheap_where_stacks_are_walked() {
 #[test]
 fn all_calls_into_a_file_that_is_made_executable_later_are_seen() {
     let (true, Some(map)) = (can_trace(), program("map.c", &[])) else { return };
-    use object::{Object, ObjectSymbol};
     let library = example("libhammer.so");
-    let bytes = std::fs::read(&library).expect("a library");
-    let file = object::File::parse(&*bytes).expect("ELF");
-    let push = file.dynamic_symbols().find(|symbol| symbol.name() == Ok("hammer_push")).expect("a function");
-    let offset = push.address().to_string();
+    let offset = exported(&library, "hammer_push").to_string();
     for mode in ["later", "key"] {
         let run = [text(&map), library.as_str(), mode, &offset, "100"];
         for (action, line) in [("@ = count()", "@: 100"), ("@[ustack(2)] = count()", "]: 100")] {

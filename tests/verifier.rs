@@ -7,7 +7,7 @@
 mod common;
 
 use codegen::{Options, Unwind};
-use common::{can_load, seeds};
+use common::{can_load, section, seeds};
 use lang::Source;
 use lang::hir::Program;
 use runtime::{Kernel, LoadError, LoadedScript};
@@ -134,12 +134,8 @@ fn what_the_verifier_follows_grows_as_the_script_does() {
 
 /// Offset of the code in an object, and of a null test in it: `if r0 == 0 goto`.
 fn null_test(elf: &[u8]) -> usize {
-    use object::{Object, ObjectSection};
     const JUMP_IF_ZERO: [u8; 2] = [0x15, 0];
-    let file = object::File::parse(elf).expect("an object");
-    let code = file.sections().find(|section| section.name() == Ok("raw_tp")).expect("the program's section");
-    let (start, length) = code.file_range().expect("it has bytes");
-    let slots = (start as usize..(start + length) as usize).step_by(8);
+    let slots = section(elf, "raw_tp").step_by(8);
     let mut tests = slots.filter(|&at| elf[at..at + 2] == JUMP_IF_ZERO && elf[at + 4..at + 8] == [0; 4]);
     tests.next_back().expect("a lookup that is tested")
 }

@@ -2,7 +2,9 @@
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
+use goblin::elf::Elf;
 use std::io::{BufRead, BufReader, Read};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,6 +22,22 @@ pub fn examples() -> PathBuf {
 /// Path of an example program.
 pub fn example(name: &str) -> String {
     examples().join(name).to_str().expect("the checkout's path is UTF-8").to_owned()
+}
+
+/// Location of a section in an ELF file.
+pub fn section(file: &[u8], name: &str) -> Range<usize> {
+    let elf = Elf::parse(file).expect("an ELF file");
+    let section =
+        elf.section_headers.iter().find(|section| elf.shdr_strtab.get_at(section.sh_name) == Some(name));
+    section.and_then(|section| section.file_range()).expect("a section with data")
+}
+
+/// Address of a function that a library exports.
+pub fn exported(library: &str, name: &str) -> u64 {
+    let bytes = std::fs::read(library).expect("a library");
+    let elf = Elf::parse(&bytes).expect("an ELF file");
+    let symbol = elf.dynsyms.iter().find(|symbol| elf.dynstrtab.get_at(symbol.st_name) == Some(name));
+    symbol.expect("an exported function").st_value
 }
 
 /// A program that loads libraries, and a library for it; `None` if tracing or building is impossible.

@@ -6,10 +6,10 @@ use build::*;
 use codegen::bpf::helper::Helper;
 use codegen::bpf::link;
 use codegen::ir::*;
+use goblin::elf::header::EM_BPF;
+use goblin::elf::sym::{STB_LOCAL, STT_SECTION, type_to_str};
+use goblin::elf::{Elf, Sym};
 use lang::Source;
-use object::{
-    Architecture, Object, ObjectSection, ObjectSymbol, RelocationFlags, RelocationTarget, SymbolKind,
-};
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 use wire::Manifest;
@@ -39,35 +39,32 @@ fn everything() -> Module {
 
 /// Sections with their sizes and relocations, and symbols. The sizes of the type sections are omitted.
 fn listing(bytes: &[u8]) -> String {
-    let file = object::File::parse(bytes).unwrap();
-    assert_eq!((file.architecture(), file.is_little_endian()), (Architecture::Bpf, true));
-    let symbol_name = |symbol: &object::Symbol| {
-        match symbol.section_index() {
-            Some(section) if symbol.kind() == SymbolKind::Section => {
-                file.section_by_index(section).unwrap().name().unwrap()
-            }
-            _ => symbol.name().unwrap(),
-        }
-        .to_owned()
+    let elf = Elf::parse(bytes).unwrap();
+    assert_eq!((elf.header.e_machine, elf.little_endian), (EM_BPF, true));
+    let section_name = |at: usize| elf.shdr_strtab.get_at(elf.section_headers[at].sh_name).unwrap();
+    let symbol_name = |symbol: &Sym| match symbol.st_type() {
+        STT_SECTION => section_name(symbol.st_shndx),
+        _ => elf.strtab.get_at(symbol.st_name).unwrap(),
     };
     let mut out = String::new();
-    for section in file.sections() {
-        let name = section.name().unwrap();
+    for (at, section) in elf.section_headers.iter().enumerate().skip(1) {
+        let name = section_name(at);
         match name.starts_with('.') && !matches!(name, ".maps" | ".rodata" | ".text") {
             true => writeln!(out, "{name}").unwrap(),
-            false => writeln!(out, "{name} {}", section.size()).unwrap(),
+            false => writeln!(out, "{name} {}", section.sh_size).unwrap(),
         }
-        for (at, relocation) in section.relocations() {
-            let RelocationTarget::Symbol(symbol) = relocation.target() else { panic!("{relocation:?}") };
-            let RelocationFlags::Elf { r_type } = relocation.flags() else { panic!("{relocation:?}") };
-            let symbol = file.symbol_by_index(symbol).unwrap();
-            writeln!(out, "  {at:#x} type {} {}", r_type.0, symbol_name(&symbol)).unwrap();
+        let here =
+            elf.shdr_relocs.iter().filter(|(table, _)| elf.section_headers[*table].sh_info as usize == at);
+        for relocation in here.flat_map(|(_, relocations)| relocations.iter()) {
+            let symbol = elf.syms.get(relocation.r_sym).unwrap();
+            let (at, kind) = (relocation.r_offset, relocation.r_type);
+            writeln!(out, "  {at:#x} type {kind} {}", symbol_name(&symbol)).unwrap();
         }
     }
-    for symbol in file.symbols() {
-        let scope = if symbol.is_local() { "local" } else { "global" };
-        let (name, kind) = (symbol_name(&symbol), symbol.kind());
-        writeln!(out, "{scope} {kind:?} {name} {} {}", symbol.address(), symbol.size()).unwrap();
+    for symbol in elf.syms.iter().skip(1) {
+        let scope = if symbol.st_bind() == STB_LOCAL { "local" } else { "global" };
+        let (name, kind) = (symbol_name(&symbol), type_to_str(symbol.st_type()));
+        writeln!(out, "{scope} {kind} {name} {} {}", symbol.st_value, symbol.st_size).unwrap();
     }
     out
 }
@@ -98,15 +95,15 @@ uprobe.session 24
 .symtab
 .strtab
 .shstrtab
-local Section .rodata 0 0
-local Section .text 0 0
-local Text each 0 16
-global Data at_ 0 32
-global Unknown bpf_session_is_return 0 0
-global Text probe0 0 96
-global Text probe3 96 96
-global Text probe1 0 112
-global Text probe2 0 24
+local SECTION .rodata 0 0
+local SECTION .text 0 0
+local FUNC each 0 16
+global OBJECT at_ 0 32
+global NOTYPE bpf_session_is_return 0 0
+global FUNC probe0 0 96
+global FUNC probe3 96 96
+global FUNC probe1 0 112
+global FUNC probe2 0 24
 ";
     assert_eq!(found.trim(), expected.trim(), "\n{found}");
 }
@@ -115,9 +112,10 @@ global Text probe2 0 24
 fn the_manifest_travels_in_its_section() {
     let manifest = Manifest { version: 1, ring_bytes: 77, ..Manifest::default() };
     let bytes = object(&everything(), &manifest);
-    let file = object::File::parse(&bytes[..]).unwrap();
-    let section = file.section_by_name(wire::manifest::SECTION).unwrap();
-    let found: Manifest = serde_json::from_slice(section.data().unwrap()).unwrap();
+    let elf = Elf::parse(&bytes).unwrap();
+    let named = |name| elf.shdr_strtab.get_at(name) == Some(wire::manifest::SECTION);
+    let section = elf.section_headers.iter().find(|section| named(section.sh_name)).unwrap();
+    let found: Manifest = serde_json::from_slice(&bytes[section.file_range().unwrap()]).unwrap();
     assert_eq!(found, manifest);
 }
 

@@ -5,7 +5,7 @@
 pub enum LoadError {
     /// Not an ELF file.
     #[error("not an object: {0}")]
-    Elf(#[from] object::Error),
+    Elf(#[from] goblin::error::Error),
     /// Invalid BTF.
     #[error("bad BTF: {0}")]
     Btf(&'static str),

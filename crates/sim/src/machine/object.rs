@@ -4,8 +4,8 @@ use super::btf;
 use super::insn::{CALL, Insn};
 use super::load_error::LoadError;
 use super::maps::{MapDef, MapKind};
-use object::read::elf::{ElfFile64, ElfSymbol64};
-use object::{Object as _, ObjectSection as _, ObjectSymbol as _, RelocationTarget, SectionKind, SymbolKind};
+use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHF_WRITE, SHT_PROGBITS, SectionHeader};
+use goblin::elf::{Elf, Sym};
 use std::collections::HashMap;
 
 /// Target of a relocation.
@@ -71,23 +71,41 @@ struct Place {
     end: u64,
 }
 
-type Elf<'a> = ElfFile64<'a, object::Endianness>;
+fn symbol_name<'a>(elf: &Elf<'a>, symbol: &Sym) -> &'a str {
+    elf.strtab.get_at(symbol.st_name).unwrap_or_default()
+}
+
+/// Name of a section.
+fn name<'a>(elf: &Elf<'a>, section: &SectionHeader) -> &'a str {
+    elf.shdr_strtab.get_at(section.sh_name).unwrap_or_default()
+}
+
+/// Bytes of a section.
+fn data<'a>(bytes: &'a [u8], section: &SectionHeader) -> &'a [u8] {
+    section.file_range().and_then(|range| bytes.get(range)).unwrap_or_default()
+}
+
+/// Whether a section has these flags of writable and executable, and is loaded.
+fn is_loaded(section: &SectionHeader, flags: u32) -> bool {
+    let all = u64::from(SHF_ALLOC | SHF_WRITE | SHF_EXECINSTR);
+    section.sh_type == SHT_PROGBITS && section.sh_flags & all == u64::from(SHF_ALLOC | flags)
+}
 
 impl Object {
     /// Parses an object.
     pub fn parse(bytes: &[u8]) -> Result<Object, LoadError> {
-        let elf: Elf = ElfFile64::parse(bytes)?;
+        let elf = Elf::parse(bytes)?;
         let mut object = Object::default();
-        for section in elf.sections() {
-            let constant = matches!(section.kind(), SectionKind::ReadOnlyData | SectionKind::ReadOnlyString);
-            let data = if constant { Some(section.data()?.to_vec()) } else { None };
-            object.sections.push(Section { name: section.name()?.into(), data });
-            if section.name()? == ".BTF" {
-                object.maps = btf::maps(section.data()?)?;
+        for section in &elf.section_headers {
+            let (name, data) = (name(&elf, section), data(bytes, section));
+            let constant = is_loaded(section, 0).then(|| data.to_vec());
+            object.sections.push(Section { name: name.into(), data: constant });
+            if name == ".BTF" {
+                object.maps = btf::maps(data)?;
             }
         }
-        object.direct_maps(&elf)?;
-        let places = object.functions(&elf)?;
+        object.direct_maps(&elf);
+        let places = object.functions(&elf, bytes);
         object.references(&elf, &places)?;
         Ok(object)
     }
@@ -108,45 +126,44 @@ impl Object {
     }
 
     /// Adds writable sections, which are maps of one value.
-    fn direct_maps(&mut self, elf: &Elf) -> Result<(), LoadError> {
-        for section in elf.sections() {
-            let Some(name) = section.name()?.strip_prefix(wire::map::DIRECT_PREFIX) else { continue };
-            let value_size = section.size() as u32;
+    fn direct_maps(&mut self, elf: &Elf) {
+        for section in &elf.section_headers {
+            let Some(name) = name(elf, section).strip_prefix(wire::map::DIRECT_PREFIX) else { continue };
+            let value_size = section.sh_size as u32;
             let (name, kind) = (name.to_owned(), MapKind::Array);
             self.maps.push(MapDef { name, kind, key_size: 4, value_size, max_entries: 1 });
         }
-        Ok(())
     }
 
-    fn functions(&mut self, elf: &Elf) -> Result<Vec<Place>, LoadError> {
+    fn functions(&mut self, elf: &Elf, bytes: &[u8]) -> Vec<Place> {
         let mut places = Vec::new();
-        for symbol in elf.symbols().filter(|s| s.kind() == SymbolKind::Text && s.size() > 0) {
-            let Some(index) = symbol.section_index() else { continue };
-            let section = elf.section_by_index(index)?;
-            let (start, end) = (symbol.address(), symbol.address() + symbol.size());
-            let bytes = section.data()?.get(start as usize..end as usize).unwrap_or_default();
-            let insns = bytes.chunks_exact(8).map(|b| Insn::decode(b.try_into().expect("8 bytes")));
-            let (name, code) = (symbol.name()?.to_owned(), insns.collect());
+        for symbol in elf.syms.iter().filter(|s| s.is_function() && s.st_size > 0) {
+            let Some(section) = elf.section_headers.get(symbol.st_shndx) else { continue };
+            let (start, end) = (symbol.st_value, symbol.st_value + symbol.st_size);
+            let code = data(bytes, section).get(start as usize..end as usize).unwrap_or_default();
+            let insns = code.chunks_exact(8).map(|b| Insn::decode(b.try_into().expect("8 bytes")));
+            let (name, code) = (symbol_name(elf, &symbol).to_owned(), insns.collect());
             self.functions.push(Function { name, code, references: HashMap::new() });
-            places.push(Place { section: section.index().0, start, end });
+            places.push(Place { section: symbol.st_shndx, start, end });
         }
-        Ok(places)
+        places
     }
 
     fn references(&mut self, elf: &Elf, places: &[Place]) -> Result<(), LoadError> {
-        for section in elf.sections() {
-            for (at, relocation) in section.relocations() {
-                let here = |p: &Place| p.section == section.index().0 && (p.start..p.end).contains(&at);
+        for (table, relocations) in &elf.shdr_relocs {
+            let section = elf.section_headers[*table].sh_info as usize;
+            for relocation in relocations {
+                let at = relocation.r_offset;
+                let here = |p: &Place| p.section == section && (p.start..p.end).contains(&at);
                 let Some(function) = places.iter().position(here) else { continue };
-                let RelocationTarget::Symbol(target) = relocation.target() else { continue };
+                let Some(symbol) = elf.syms.get(relocation.r_sym) else { continue };
                 let index = ((at - places[function].start) / 8) as usize;
                 let insn = self.functions[function].code[index];
-                let symbol = elf.symbol_by_index(target)?;
                 let reference =
                     self.refer(elf, places, insn, &symbol).ok_or_else(|| LoadError::Reference {
-                        section: section.name().unwrap_or("?").into(),
+                        section: name(elf, &elf.section_headers[section]).into(),
                         at,
-                        symbol: symbol.name().unwrap_or("?").into(),
+                        symbol: symbol_name(elf, &symbol).into(),
                     })?;
                 self.functions[function].references.insert(index, reference);
             }
@@ -156,40 +173,32 @@ impl Object {
     }
 
     /// The target of a relocation of an instruction.
-    fn refer<'a>(
-        &self,
-        elf: &Elf<'a>,
-        places: &[Place],
-        insn: Insn,
-        symbol: &ElfSymbol64<'a, '_, object::Endianness>,
-    ) -> Option<Reference> {
-        let Some(index) = symbol.section_index() else {
-            return Some(Reference::Kfunc(symbol.name().ok()?.into()));
-        };
-        let section = elf.section_by_index(index).ok()?;
-        if section.name().ok()? == ".maps" {
-            return self
-                .maps
-                .iter()
-                .position(|m| Some(m.name.as_str()) == symbol.name().ok())
-                .map(Reference::Map);
+    fn refer(&self, elf: &Elf, places: &[Place], insn: Insn, symbol: &Sym) -> Option<Reference> {
+        let (index, target) = (symbol.st_shndx, symbol_name(elf, symbol));
+        if index == 0 {
+            return Some(Reference::Kfunc(target.into()));
         }
-        let offset = symbol.address().wrapping_add_signed(i64::from(insn.imm));
-        if let Some(name) = section.name().ok()?.strip_prefix(wire::map::DIRECT_PREFIX) {
+        let section = elf.section_headers.get(index)?;
+        let name = name(elf, section);
+        if name == ".maps" {
+            return self.maps.iter().position(|m| m.name == target).map(Reference::Map);
+        }
+        let offset = symbol.st_value.wrapping_add_signed(i64::from(insn.imm));
+        if let Some(name) = name.strip_prefix(wire::map::DIRECT_PREFIX) {
             let map = self.maps.iter().position(|map| map.name == name);
             return map.map(|map| Reference::Value { map, offset });
         }
-        if section.kind() == SectionKind::Text {
+        if is_loaded(section, SHF_EXECINSTR) {
             // The addend of a call counts instructions from the next one; that of an address counts bytes.
             let behind = match insn.opcode {
                 CALL => (i64::from(insn.imm) + 1) * 8,
                 _ => i64::from(insn.imm),
             };
-            let start = symbol.address().wrapping_add_signed(behind);
-            let there = |p: &Place| p.section == index.0 && p.start == start;
+            let start = symbol.st_value.wrapping_add_signed(behind);
+            let there = |p: &Place| p.section == index && p.start == start;
             return places.iter().position(there).map(Reference::Function);
         }
-        let at = self.sections.iter().position(|s| Some(s.name.as_str()) == section.name().ok())?;
+        let at = self.sections.iter().position(|s| s.name == name)?;
         self.sections[at].data.as_ref().map(|_| Reference::Data { section: at, offset })
     }
 
