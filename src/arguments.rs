@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn options_behind_the_script_are_its_own() {
+    fn options_after_the_script_are_its_own() {
         assert_eq!(given("cudatrace x.ct --top=5 --all -p 42 7"), ["top=5", "all=<none>"]);
         assert_eq!(given("cudatrace -e 'BEGIN { }' --top=5"), ["top=5"]);
         assert_eq!(given("cudatrace -qe 'BEGIN { }' --top=5"), ["top=5"]);
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_behind_an_option_may_be_its_value() {
+    fn a_word_after_an_option_may_be_its_value() {
         assert_eq!(read("cudatrace x.ct --top 3 --all -v 4").loose, [(0, 1)]);
         assert_eq!(read("cudatrace x.ct --top=3 4").loose, []);
     }
@@ -525,7 +525,7 @@ mod tests {
     }
 
     #[test]
-    fn help_behind_a_script_is_the_scripts() {
+    fn help_after_a_script_is_that_of_the_script() {
         assert!(read("cudatrace x.ct --help").script_help);
         assert!(read("cudatrace x.ct -p 42 -h").script_help);
         assert!(!read("cudatrace x.ct --verbose").script_help);

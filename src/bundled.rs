@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_script_in_the_folder_is_embedded_and_says_what_it_answers() {
+    fn every_script_in_the_folder_is_embedded_and_has_its_question() {
         let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/scripts");
         let mut files: Vec<String> = std::fs::read_dir(folder)
             .unwrap()

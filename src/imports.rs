@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn only_scripts_that_nobody_else_could_have_written_are_imported() {
+    fn scripts_that_other_users_can_write_are_not_imported() {
         if !rustix::process::geteuid().is_root() {
             return eprintln!("skipped: needs root");
         }

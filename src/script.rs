@@ -199,7 +199,7 @@ fn read(word: &str, rest: &[String]) -> Result<Source> {
         Word::File(path) => {
             let text = std::fs::read(path).map_err(|error| unreadable(path, rest, error))?;
             if text.starts_with(b"\x7fELF") || interpreter(path).is_some() {
-                bail!("`{path}` is a program, not a script: {}", behind_dashes("summary", path, rest));
+                bail!("`{path}` is a program, not a script: {}", after_dashes_help("summary", path, rest));
             }
             let text = utf8(text, path)?;
             if !has_body(&text) {
@@ -222,7 +222,7 @@ fn has_body(text: &str) -> bool {
 }
 
 /// The error for a process or command where the script's parameters are expected.
-fn behind_dashes(script: &str, command: &str, rest: &[String]) -> String {
+fn after_dashes_help(script: &str, command: &str, rest: &[String]) -> String {
     if command.parse::<u32>().is_ok() {
         return format!("the script takes no parameters; a process to trace follows `-p`: `-p {command}`");
     }
@@ -325,7 +325,10 @@ fn unreadable(path: &str, rest: &[String], error: std::io::Error) -> anyhow::Err
     match (hint.first(), looks_like_word) {
         (Some(name), _) => anyhow::anyhow!("no script `{path}`: did you mean `{name}`?"),
         (None, true) if is_on_path(path) => {
-            anyhow::anyhow!("`{path}` is a program, not a script: {}", behind_dashes("summary", path, rest))
+            anyhow::anyhow!(
+                "`{path}` is a program, not a script: {}",
+                after_dashes_help("summary", path, rest)
+            )
         }
         (None, true) => anyhow::anyhow!(
             "no script and no file `{path}`: `cudatrace scripts` lists the scripts, `--help` shows the usage"
@@ -370,7 +373,7 @@ pub fn check_given(scripts: &[Script], cli: &Cli, messages: &Messages) -> Result
         // The position of options among the words is no longer known.
         let more = ["...".to_owned()];
         let rest = if cli.given.is_empty() { rest } else { &more };
-        bail!("unexpected argument `{word}`: {}", behind_dashes(script.word(), word, rest));
+        bail!("unexpected argument `{word}`: {}", after_dashes_help(script.word(), word, rest));
     }
     if let Some(message) = options::unknown(&cli.given, &known, scripts.len()) {
         bail!(message);
@@ -392,7 +395,7 @@ fn instead(script: &Script, word: &str, rest: &[String]) -> String {
     match (habit(word), lang::diagnostics::suggest::similar(word, scripts).first()) {
         (Some(instead), _) => instead.to_owned(),
         (None, Some(near)) => format!("did you mean the script `{near}`?"),
-        (None, None) => behind_dashes(script.word(), word, rest),
+        (None, None) => after_dashes_help(script.word(), word, rest),
     }
 }
 

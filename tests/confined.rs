@@ -80,7 +80,7 @@ fn calls_are_counted_where_proc_or_sys_are_not_mounted() {
 }
 
 #[test]
-fn a_user_namespace_has_no_rights_to_trace_and_the_refusal_says_so() {
+fn a_user_namespace_without_rights_is_refused_with_the_reason() {
     if !can_trace() {
         return;
     }

@@ -44,7 +44,7 @@ fn a_library_of_processes_that_have_ended_is_attached() {
     let mut tracer = Running::start(&mut command);
     tracer.wait_for_line("Attached 1 probe");
     let mut tries = 0;
-    while !tracer.has_said("probes attached in") {
+    while !tracer.has_printed("probes attached in") {
         in_container(store.path(), &library, 1);
         tries += 1;
         assert!(tries < 200, "never attached");

@@ -38,7 +38,7 @@ fn trace(script: &str, program: &Path) -> Output {
 }
 
 /// Asserts that exactly the calls that the program reports were traced.
-fn same_as_said(output: &Output, how: &str) {
+fn same_as_printed(output: &Output, how: &str) {
     let text = stdout(output);
     let lines = text.lines().filter(|line| !line.is_empty() && !line.starts_with('@'));
     let (seen, said): (Vec<&str>, Vec<&str>) = lines.partition(|line| line.starts_with("saw "));
@@ -78,7 +78,7 @@ fn c_is_seen_as_it_is_however_it_is_compiled() {
     ]) {
         c_program(flags, &program);
         let output = trace("shapes.ct", &program);
-        same_as_said(&output, flags);
+        same_as_printed(&output, flags);
         for line in [
             "@[BLUE]: 1",
             "@pools[mine]: 100",
@@ -103,7 +103,7 @@ fn what_travels_by_value_is_seen_as_far_as_it_can_be() {
     for flags in ["-g -O0", "-g -O2 -fno-ipa-sra -fno-ipa-cp", "-gdwarf-4 -O1"] {
         compile("gcc", flags, &["passed.c"], &program);
         let output = trace("passed.ct", &program);
-        same_as_said(&output, flags);
+        same_as_printed(&output, flags);
         for line in [
             "@small: { .a = 3, .b = -3 }",
             "@take: { .a = 30, .s = { .n = 3 }, .m = { .n = 3 }, .t = { .v = (3, -1, 3), .s = { .a = 3, .b = 7 } }, .z = -3 }",
@@ -132,7 +132,7 @@ fn floating_point_numbers_in_memory_are_seen_as_they_are() {
     for flags in ["-g -O0", "-g -O2 -fno-ipa-sra -fno-ipa-cp", "-gdwarf-4 -O1"] {
         compile("gcc", flags, &["numbers.c"], &program);
         let output = trace("numbers.ct", &program);
-        same_as_said(&output, flags);
+        same_as_printed(&output, flags);
         for line in [
             "@whole: { .f = 0.375, .d = [1.0,-0.75], .l = -1.5, .v = [3.0,1.0,2.0,3.0], .tail = 3 }",
             "@halves[0.375]: 1",
@@ -160,7 +160,7 @@ fn cpp_is_seen_as_it_is_however_it_is_compiled() {
     for flags in ["-g -O0", "-g -O2", "-gdwarf-4 -gstrict-dwarf -O2", "-g -O1 -fdebug-types-section"] {
         compile("g++", flags, &["widget.cpp"], &program);
         let output = trace("widget.ct", &program);
-        same_as_said(&output, flags);
+        same_as_printed(&output, flags);
         has(&output, "@[Slow]: 1");
     }
 }
@@ -190,7 +190,7 @@ fn debug_information_beside_the_program_is_found_by_its_link() {
             (folder.path().join("split.debug"), folder.path().join(directory).join("split.debug"));
         std::fs::create_dir_all(to.parent().unwrap()).unwrap();
         std::fs::rename(from, to).unwrap();
-        same_as_said(&trace("shapes.ct", &program), directory);
+        same_as_printed(&trace("shapes.ct", &program), directory);
     }
 }
 
@@ -203,7 +203,7 @@ fn a_stripped_program_has_the_names_of_the_file_beside_it() {
     let program = split(folder.path(), "split.debug", true);
     let path = program.to_str().unwrap();
     tool("strip", &[path]);
-    same_as_said(&trace("shapes.ct", &program), "stripped");
+    same_as_printed(&trace("shapes.ct", &program), "stripped");
     let script = format!("uprobe:{path}:main {{ print((func, ustack(2))) }}");
     let output = cudatrace().args(["-q", "-e", &script, "--", path]).output().expect("cudatrace starts");
     has(&output, "(main, ");
@@ -280,7 +280,7 @@ fn debug_information_of_another_build_is_not_taken() {
 }
 
 #[test]
-fn what_is_looked_for_is_said() {
+fn missing_debug_information_is_reported() {
     if !can_trace() {
         return;
     }
@@ -309,7 +309,7 @@ fn compressed_and_shared_debug_information_is_read() {
     c_program("-g", &program);
     let path = program.to_str().unwrap();
     tool("objcopy", &["--compress-debug-sections=zstd", path]);
-    same_as_said(&trace("shapes.ct", &program), "zstd");
+    same_as_printed(&trace("shapes.ct", &program), "zstd");
     if Command::new("dwz").arg("--version").output().is_err() {
         return eprintln!("dwz left out: it is not installed");
     }
@@ -317,7 +317,7 @@ fn compressed_and_shared_debug_information_is_read() {
     c_program("-g -O1", &other);
     let both = folder.path().join("shared.debug");
     tool("dwz", &["-m", both.to_str().unwrap(), "-M", "shared.debug", path, other.to_str().unwrap()]);
-    same_as_said(&trace("shapes.ct", &program), "dwz");
+    same_as_printed(&trace("shapes.ct", &program), "dwz");
     std::fs::remove_file(&both).unwrap();
     let said = stderr(&trace("shapes.ct", &program));
     assert!(said.contains("`shared.debug` (by dwz), which is missing"), "{said}");

@@ -134,7 +134,7 @@ fn address_of_push(pid: u32) -> Option<u64> {
 }
 
 #[test]
-fn who_asks_twice_at_once_has_asked_once_and_who_asks_again_does_not_wait() {
+fn two_signals_at_once_are_one_and_a_later_one_ends_the_wait() {
     if !can_trace() {
         return;
     }
@@ -162,7 +162,7 @@ fn who_asks_twice_at_once_has_asked_once_and_who_asks_again_does_not_wait() {
 }
 
 #[test]
-fn a_job_in_the_background_of_a_script_ends_when_it_is_asked_to() {
+fn a_background_job_of_a_script_ends_on_a_signal() {
     if !can_trace() {
         return;
     }
@@ -183,7 +183,7 @@ fn a_job_in_the_background_of_a_script_ends_when_it_is_asked_to() {
 }
 
 #[test]
-fn who_asks_again_does_not_wait_for_a_reader_that_does_not_read() {
+fn a_second_signal_does_not_wait_for_a_blocked_reader() {
     if !can_trace() {
         return;
     }
@@ -311,7 +311,7 @@ fn a_target_that_dies_ends_the_run_with_what_was_seen() {
 }
 
 #[test]
-fn too_few_open_files_are_said_with_the_way_out() {
+fn too_few_open_files_are_reported_with_a_remedy() {
     if !can_trace() {
         return;
     }
@@ -332,7 +332,7 @@ fn too_few_open_files_are_said_with_the_way_out() {
 }
 
 #[test]
-fn what_cannot_be_shown_is_said_and_not_left_out() {
+fn unprintable_values_are_reported() {
     let no_file = ["--check", "--lib", "libcuda=/no/such/file", "-e", "uprobe:libcuda:cuInit { }"];
     let cases: [(&[&str], i32, &str); 3] = [
         (&no_file, 1, "no such file: `/no/such/file`"),

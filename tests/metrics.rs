@@ -33,7 +33,7 @@ impl TracedWorkload {
         command.args(arguments).args(["--export", "openmetrics=0", "--", "sh", "-c", shell]);
         let mut trace = Running::start(&mut command);
         trace.wait_for_line(line);
-        let lines = trace.heard().to_vec();
+        let lines = trace.printed_lines().to_vec();
         let truth = lines.iter().filter_map(|line| line.rsplit_once(' '));
         let truth =
             truth.filter_map(|(what, number)| Some((what.to_owned(), number.parse().ok()?))).collect();
@@ -54,7 +54,8 @@ impl TracedWorkload {
 
 /// The port that a run has printed.
 fn port_of(trace: &Running) -> u16 {
-    let address = trace.heard().iter().find_map(|line| line.strip_prefix("metrics at http://127.0.0.1:"));
+    let address =
+        trace.printed_lines().iter().find_map(|line| line.strip_prefix("metrics at http://127.0.0.1:"));
     let port = address.and_then(|rest| rest.strip_suffix("/metrics")).and_then(|port| port.parse().ok());
     port.expect("the address is printed")
 }
@@ -427,7 +428,7 @@ fn configuration_of_prometheus_is_accepted() {
 }
 
 #[test]
-fn kubernetes_knows_all_that_its_configuration_says() {
+fn the_kubernetes_configuration_fits_its_schema() {
     if !has("kubernetes-validate", &["--version"]) {
         return;
     }

@@ -43,7 +43,7 @@ impl Receiver {
         command.env("OTLP_GRPC_PORT", grpc.to_string()).env("OTLP_HTTP_PORT", http.to_string());
         let mut running = Running::start(&mut command);
         running.wait_for_line(" ");
-        let ports = running.heard()[0].split_once(' ').expect("two ports");
+        let ports = running.printed_lines()[0].split_once(' ').expect("two ports");
         let (grpc, http) = (ports.0.parse().expect("a port"), ports.1.parse().expect("a port"));
         Some(Receiver { running, grpc, http, folder })
     }
@@ -190,7 +190,7 @@ fn check_metrics(bodies: &[Value]) {
 }
 
 #[test]
-fn a_report_says_what_did_not_arrive() {
+fn a_report_has_undelivered_records() {
     let folder = tempfile::tempdir().expect("a directory");
     let file = folder.path().join("t.jsonl");
     let mut lines = String::from("{\"type\":\"run\",\"format\":1,\"boot_ns\":0,\"wall_ns\":\"0\"}\n");
@@ -332,7 +332,7 @@ fn certificate(folder: &Path, name: &str) -> Option<(String, String)> {
 }
 
 #[test]
-fn a_receiver_that_asks_who_sends_is_told() {
+fn a_receiver_that_requires_a_client_certificate_gets_it() {
     if !can_trace() {
         return;
     }
@@ -362,7 +362,7 @@ fn a_receiver_that_asks_who_sends_is_told() {
 }
 
 #[test]
-fn what_is_sent_is_compressed_if_that_is_asked_for() {
+fn requests_are_compressed_on_request() {
     if !can_trace() {
         return;
     }
@@ -448,7 +448,7 @@ fn a_file_has_a_request_a_line() {
 }
 
 #[test]
-fn what_nobody_takes_is_counted_and_keeps_nobody_waiting() {
+fn undelivered_records_are_counted_without_a_wait() {
     if !can_trace() {
         return;
     }

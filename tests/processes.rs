@@ -157,7 +157,7 @@ fn plain_probes_need_no_btf() {
 }
 
 #[test]
-fn a_process_that_is_not_there_is_said() {
+fn a_missing_process_is_reported() {
     if !can_trace() {
         return;
     }
@@ -186,7 +186,7 @@ fn children_that_continue_are_reported() {
 }
 
 #[test]
-fn the_status_is_known_to_who_was_told_to_ignore_children() {
+fn the_status_is_known_although_sigchld_is_ignored() {
     if !can_trace() {
         return;
     }

@@ -44,7 +44,7 @@ fn lines(file: &Path) -> Vec<Value> {
 }
 
 #[test]
-fn every_call_is_recorded_once_and_lies_in_its_parent() {
+fn every_call_is_recorded_once_inside_its_parent() {
     if !can_trace() {
         return;
     }
@@ -82,7 +82,7 @@ fn every_call_is_recorded_once_and_lies_in_its_parent() {
 
 /// The runtime finds the driver by its own path, which is unknown before.
 #[test]
-fn a_call_says_how_long_it_waited_for_the_tracer() {
+fn a_call_has_its_wait_for_the_tracer() {
     if !can_trace() {
         return;
     }
@@ -310,7 +310,7 @@ fn several_exports_of_one_run_agree_and_files_rotate() {
 }
 
 #[test]
-fn a_recording_says_how_each_of_its_files_is_looked_at() {
+fn a_recording_prints_how_to_view_each_file() {
     if !can_trace() {
         return;
     }

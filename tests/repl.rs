@@ -285,7 +285,7 @@ fn a_program_on_the_command_line_is_run_when_the_pipe_has_ended() {
 }
 
 #[test]
-fn what_clauses_say_is_exported() {
+fn output_of_clauses_is_exported() {
     if !can_trace() {
         return;
     }
@@ -301,7 +301,7 @@ fn what_clauses_say_is_exported() {
 }
 
 #[test]
-fn mistakes_in_a_pipe_are_told_and_the_rest_goes_on() {
+fn mistakes_in_a_pipe_are_reported_and_the_rest_runs() {
     if !can_trace() {
         return;
     }

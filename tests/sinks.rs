@@ -122,7 +122,7 @@ runtime.cudaLaunchHostFunc(None, host, None)
 ";
 
 #[test]
-fn a_sample_lies_in_the_call_that_it_interrupts() {
+fn the_parent_of_a_sample_is_the_interrupted_call() {
     if !can_trace() {
         return;
     }
@@ -371,7 +371,7 @@ fn of_a_full_disk_that_is_counted_which_is_on_it() {
 /// The export is read only after the program has made its calls and the terminal has all output: records that do
 /// not fit are counted, but the maps at the end wait for room.
 #[test]
-fn a_slow_export_holds_nobody_up_and_has_the_maps_of_the_end() {
+fn a_slow_export_delays_nothing_and_has_the_maps_of_the_end() {
     if !can_trace() {
         return;
     }

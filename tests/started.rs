@@ -158,7 +158,7 @@ fn a_program_outlives_a_tracer_that_is_killed_at_any_moment() {
 }
 
 #[test]
-fn a_tracer_that_is_stopped_holds_a_program_for_seconds_and_says_so() {
+fn a_stopped_tracer_holds_a_program_for_seconds_and_reports_it() {
     if !can_trace() {
         return;
     }

@@ -141,7 +141,7 @@ fn null_test(elf: &[u8]) -> usize {
 }
 
 #[test]
-fn a_refused_program_is_our_bug_and_says_where() {
+fn a_refused_program_is_reported_as_a_bug_with_its_position() {
     if !can_load() {
         return;
     }
@@ -163,7 +163,7 @@ fn a_refused_program_is_our_bug_and_says_where() {
 }
 
 #[test]
-fn what_the_kernel_cannot_check_for_its_size_is_said_in_the_terms_of_the_script() {
+fn a_program_that_is_too_large_for_the_verifier_is_reported_with_its_clause() {
     if !can_load() {
         return;
     }

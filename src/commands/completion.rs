@@ -83,7 +83,7 @@ fn candidates(before: &[String], word: &str) -> Vec<String> {
         return Vec::new();
     }
     if is_script(before) || ["-l", "--list"].contains(&previous) {
-        return behind(word, "");
+        return after_prompt(word, "");
     }
     if previous == "--explain" {
         let all = codes::TABLES.iter().copied().flatten().map(|code| format!("{} ", code.code));
@@ -111,7 +111,7 @@ fn candidates(before: &[String], word: &str) -> Vec<String> {
             let scripts = bundled::SCRIPTS.iter().map(|script| script.name);
             beginning(word, scripts.chain(cli::subcommands()).map(|name| format!("{name} ")))
         }
-        [_, help] if help == "help" => behind(word, ":help "),
+        [_, help] if help == "help" => after_prompt(word, ":help "),
         [_, completion] if completion == "completion" => {
             beginning(word, ["bash ", "fish ", "zsh "].map(String::from))
         }
@@ -162,7 +162,7 @@ fn beginning(word: &str, all: impl IntoIterator<Item = String>) -> Vec<String> {
 }
 
 /// Candidates from the prompt's completion, with their prefix.
-fn behind(word: &str, prompt: &str) -> Vec<String> {
+fn after_prompt(word: &str, prompt: &str) -> Vec<String> {
     let machine = Machine::new(Scope::default()).with_kernel(&crate::kernel_catalog::RunningKernel);
     let facts = Facts { catalog: Arc::new(machine), maps: Arc::new(Mutex::default()) };
     let typed = format!("{prompt}{word}");
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn bash_replaces_what_stands_behind_the_last_colon() {
+    fn bash_replaces_the_text_after_the_last_colon() {
         assert_eq!(answer("cudatrace -l cuda:memc", "memc"), "memcpy\n");
         assert_eq!(answer("cudatrace -e 'cuda:memc", "cuda:memc"), "cuda:memcpy\ncuda:memcpy ...\n");
         assert_eq!(answer("cudatrace mem\\le", "else"), "");

@@ -248,7 +248,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_else_is_listened_to_unless_asked_for() {
+    fn the_default_address_is_loopback() {
         let first = |address: &str| parse(address).unwrap()[0].to_string();
         assert_eq!(first(""), "127.0.0.1:9464");
         assert_eq!(first("9000"), "127.0.0.1:9000");

@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_is_taken_away_at_the_new_width_and_the_cursor_stands_as_at_the_old_one() {
+    fn the_text_is_erased_at_the_new_width_and_the_cursor_is_placed_as_at_the_old_one() {
         let text = "x".repeat(50);
         let whole = [text.as_str(), text.as_str()];
         assert_eq!(moves(whole, 100, 80), None, "it fits: the editor does nothing");

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_known_though_nobody_saw_it_run() {
+    fn a_command_is_known_although_it_was_not_read() {
         let mut child = Command::new("true").spawn().expect("a child");
         expect(child.id(), &["true", "-x"].map(OsString::from));
         child.wait().expect("ended");

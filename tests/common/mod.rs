@@ -172,7 +172,7 @@ pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
 pub struct Running {
     child: Child,
     lines: Receiver<String>,
-    heard: Vec<String>,
+    printed_lines: Vec<String>,
 }
 
 impl Running {
@@ -191,7 +191,7 @@ impl Running {
                 }
             });
         }
-        Running { child, lines, heard: Vec::new() }
+        Running { child, lines, printed_lines: Vec::new() }
     }
 
     /// Its process id.
@@ -202,24 +202,24 @@ impl Running {
     /// Waits for a line that contains this.
     pub fn wait_for_line(&mut self, wanted: &str) {
         let start = Instant::now();
-        while !self.heard.iter().any(|line| line.contains(wanted)) {
+        while !self.printed_lines.iter().any(|line| line.contains(wanted)) {
             let left = PATIENCE.saturating_sub(start.elapsed());
             match self.lines.recv_timeout(left) {
-                Ok(line) => self.heard.push(line),
-                Err(_) => panic!("waited in vain for `{wanted}`: {:#?}", self.heard),
+                Ok(line) => self.printed_lines.push(line),
+                Err(_) => panic!("waited in vain for `{wanted}`: {:#?}", self.printed_lines),
             }
         }
     }
 
     /// Whether a line that contains this text has been read.
-    pub fn has_said(&mut self, wanted: &str) -> bool {
-        self.heard.extend(self.lines.try_iter());
-        self.heard.iter().any(|line| line.contains(wanted))
+    pub fn has_printed(&mut self, wanted: &str) -> bool {
+        self.printed_lines.extend(self.lines.try_iter());
+        self.printed_lines.iter().any(|line| line.contains(wanted))
     }
 
     /// The lines up to the last one that was waited for.
-    pub fn heard(&self) -> &[String] {
-        &self.heard
+    pub fn printed_lines(&self) -> &[String] {
+        &self.printed_lines
     }
 
     /// Sends a signal.
@@ -233,7 +233,7 @@ impl Running {
         let start = Instant::now();
         let mut status = None;
         while status.is_none() {
-            assert!(start.elapsed() < PATIENCE, "not ended: {:#?}", self.heard);
+            assert!(start.elapsed() < PATIENCE, "not ended: {:#?}", self.printed_lines);
             status = self.child.try_wait().expect("a child of ours");
             std::thread::sleep(Duration::from_micros(200));
         }
@@ -249,9 +249,9 @@ impl Running {
     pub fn lines(mut self) -> Vec<String> {
         self.ended();
         while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
-            self.heard.push(line);
+            self.printed_lines.push(line);
         }
-        std::mem::take(&mut self.heard)
+        std::mem::take(&mut self.printed_lines)
     }
 }
 

@@ -394,7 +394,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_says_when_to_try_again() {
+    fn a_receiver_sets_the_time_of_the_next_attempt() {
         let info = RetryInfo { retry_delay: Some(RpcDuration { seconds: 2, nanos: 500_000_000 }) };
         let detail = |name: &str| RpcDetail {
             type_url: format!("type.googleapis.com/google.rpc.{name}"),

@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn the_port_tells_grpc_unless_something_else_does() {
+    fn the_port_selects_grpc_by_default() {
         let protocol = |dest: &str, set: &[(&str, &str)]| server(dest, set).unwrap().0.protocol;
         assert_eq!(protocol("http://c:4317", &[]), Protocol::Grpc);
         assert_eq!(protocol("grpc://c:9", &[]), Protocol::Grpc);
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_sent_to_is_said() {
+    fn invalid_destinations_are_refused() {
         for (dest, word) in
             [("ftp://c", "scheme"), ("http://", "`http://`"), ("file:", "path"), ("nosuch", "no address")]
         {
