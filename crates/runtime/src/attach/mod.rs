@@ -63,7 +63,7 @@ impl Attacher<'_> {
             Attach::Event(trigger) => self.event(program, loaded, trigger),
             Attach::Uprobes { side, sites } => self.uprobes(program, loaded, *side, sites),
             Attach::Follow { tracepoint } => follow(program.clause, loaded, tracepoint)
-                .map_err(self.failed(program, "no tracepoint to follow processes by")),
+                .map_err(self.failed(program, "cannot attach to the tracepoint for new processes")),
         }
     }
 
@@ -82,12 +82,15 @@ impl Attacher<'_> {
             Trigger::Interval { period_ns } => {
                 let cpus = cpus()?;
                 let first = &cpus[..cpus.len().min(1)];
-                (samples(clause, loaded, PerfCounter::CPU_CLOCK, *period_ns, first), "no timer")
+                (
+                    samples(clause, loaded, PerfCounter::CPU_CLOCK, *period_ns, first),
+                    "the timer cannot be created",
+                )
             }
             Trigger::Profile { counter, period } => {
                 let what = match counter.kind {
                     bpf::PERF_TYPE_HARDWARE => "this machine does not have the counter",
-                    _ => "no timer",
+                    _ => "the timer cannot be created",
                 };
                 (samples(clause, loaded, *counter, *period, &cpus()?), what)
             }
@@ -126,7 +129,7 @@ impl Attacher<'_> {
                 batch.attach_multi(&of_file, &mut result)
             }
             if let Some(errno) = result.file_limit_error() {
-                let what = "there are too many functions for its open files";
+                let what = "the limit of open files is too low for its functions";
                 return Err(probe_error(self.manifest, program, what, errno));
             }
         }

@@ -208,7 +208,7 @@ impl Bench {
         let stats = ProgramStats::of(&test.program).map_err(Failure::Kernel)?.since(before);
         if core.exit_code().map_err(Failure::Kernel)?.is_some() {
             core.reset_test()?;
-            let output = b"what calls `exit()` runs once, and cannot be measured\n".to_vec();
+            let output = b"a bench that calls `exit()` runs once and cannot be measured\n".to_vec();
             return Ok(Step::Test(TestResult { passed: false, output, ..first }));
         }
         let average_ns = (stats.average_ns() - self.empty_ns).max(0.0).round() as u64;
