@@ -43,7 +43,7 @@ Examples:
   cudatrace
       a prompt: clauses are attached as they are typed, `:help` lists the commands
   cudatrace -l alloc
-      what can be probed, by a part of its name; with -v the parameters of functions
+      attach points by a part of their names; with -v the parameters of functions
   cudatrace help cuLaunchKernel
       help on a function, a built-in, a probe or a constant
 
@@ -86,11 +86,11 @@ pub struct Cli {
 
     /// Trace this process and its children; may be given several times
     ///
-    /// The trace ends when all of them have ended; with a command when that has.
+    /// The trace ends with the last of them, or with the command if there is one.
     #[arg(short = 'p', long = "pid", value_name = "PID", value_parser = parse_pid)]
     pub pids: Vec<u32>,
 
-    /// Trace the processes of -p and the command alone, not what they start
+    /// Trace only the processes of -p and the command, not their children
     #[arg(long, hide_short_help = true)]
     pub no_children: bool,
 
@@ -102,14 +102,14 @@ pub struct Cli {
     #[arg(last = true, value_name = "COMMAND", hide_short_help = true)]
     pub argv: Vec<OsString>,
 
-    /// List what can be probed: `alloc`, `uprobe:libcuda:cuMem*`; with -v the parameters
+    /// List attach points: `alloc`, `uprobe:libcuda:cuMem*`; with -v their parameters
     ///
     /// Followed by a part of a name or a pattern, which ignores case if it is in lower case, or by a script. With -e the script's
     /// probes are listed, with -p those of the processes.
     #[arg(short = 'l', long = "list")]
     pub list: bool,
 
-    /// How to print
+    /// Output format
     #[arg(
         short = 'f',
         long = "format",
@@ -142,11 +142,11 @@ pub struct Cli {
     #[arg(long, hide_short_help = true)]
     pub fail_on_loss: bool,
 
-    /// No messages but errors
+    /// Print no messages except errors
     #[arg(short = 'q', long, overrides_with = "quiet")]
     pub quiet: bool,
 
-    /// No warnings about the script, and none that it prints by warnf()
+    /// Print no warnings about the script, and none of its warnf()
     #[arg(long, hide_short_help = true)]
     pub no_warnings: bool,
 
@@ -166,16 +166,16 @@ pub struct Cli {
     #[arg(long, value_name = "CODE", hide_short_help = true)]
     pub explain: Option<String>,
 
-    /// Stop before loading, needs no rights; with fmt: only report what is not formatted
+    /// Stop before loading, needs no rights; with fmt: only list unformatted files
     #[arg(long, hide_short_help = true)]
     pub check: bool,
 
-    /// Run the script's `test:NAME` probes, and no others; with a pattern those whose name matches
+    /// Run only the `test:NAME` probes of the script, or those that match a pattern
     #[arg(long, value_name = "NAMES", num_args = 0..=1, require_equals = true, default_missing_value = "*", hide_short_help = true,
           conflicts_with_all = ["bench", "pids", "command", "argv", "interactive", "export"])]
     pub test: Option<String>,
 
-    /// Measure the script's `bench:NAME` probes, and run no others; with a pattern those whose name matches
+    /// Measure only the `bench:NAME` probes of the script, or those that match a pattern
     #[arg(long, value_name = "NAMES", num_args = 0..=1, require_equals = true, default_missing_value = "*", hide_short_help = true,
           conflicts_with_all = ["pids", "command", "argv", "interactive", "export"])]
     pub bench: Option<String>,
@@ -184,7 +184,7 @@ pub struct Cli {
     #[arg(long, hide_short_help = true)]
     pub dry_run: bool,
 
-    /// Write the BPF object to a file and stop; of several scripts each to its own, x.NAME.o
+    /// Write the BPF object to a file and stop; with several scripts one file each, x.NAME.o
     #[arg(long, alias = "emit-elf", value_name = "FILE", hide_short_help = true)]
     pub emit: Option<PathBuf>,
 
@@ -323,11 +323,11 @@ pub struct ReportOptions {
     #[arg(long, value_name = "URL|file:FILE")]
     pub otlp: Option<String>,
 
-    /// A page that needs nothing else, with timeline, histograms, kernels, memory and errors
+    /// A page that works offline, with timeline, histograms, kernels, memory and errors
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
 
-    /// Open the page in a browser; without --html it is written beside the recording
+    /// Open the page in a browser; without --html it is written to the folder of the recording
     #[arg(long)]
     pub open: bool,
 
@@ -350,7 +350,7 @@ pub struct FmtOptions {
 pub enum Format {
     /// For people, as bpftrace prints.
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
@@ -368,7 +368,7 @@ pub enum BpftraceMode {
 /// When to colour.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Color {
-    /// On a terminal, unless NO_COLOR is set or CUDATRACE_COLOR says `always` or `never`.
+    /// On a terminal, unless NO_COLOR is set; CUDATRACE_COLOR may be `always` or `never`.
     Auto,
     /// Always.
     Always,
@@ -394,7 +394,7 @@ pub enum Stage {
     /// Instructions, with the script's lines and their number.
     #[value(alias = "dis")]
     Bpf,
-    /// What the reader gets beside the object.
+    /// The description of the object for the reader.
     Manifest,
     /// All of these.
     All,

@@ -1,4 +1,4 @@
-//! Refuses words and options without effect: ignoring them would do something other than the user asked for.
+//! Refuses words and options without effect: ignoring them would change the meaning of the command line.
 
 use super::{WITHOUT_EFFECT, command, plain};
 use crate::bundled;

@@ -131,7 +131,7 @@ fn help(subcommand: Subcommand) -> Help {
             examples: "`cudatrace NAME --help` shows the question that a script answers, and its options.",
         },
         Subcommand::Record => Help {
-            about: "Records every call of the driver and the runtime; a summary at the end",
+            about: "Records every driver and runtime call, and prints a summary",
             usage: "cudatrace record [OPTIONS] [-p PID | -- COMMAND...]",
             words: usize::MAX,
             options: &[
@@ -154,7 +154,7 @@ fn help(subcommand: Subcommand) -> Help {
                        Then: cudatrace report --html trace.html",
         },
         Subcommand::Report => Help {
-            about: "Tables, the slowest calls and a timeline of a recording, or of any `jsonl` export; other formats of it",
+            about: "Prints tables, the slowest calls and a timeline of a recording or `jsonl` export; converts it to other formats",
             usage: "cudatrace report [FILE...] [--html PAGE] [--open] [-f json | --csv TABLE] [--chrome FILE] [--perfetto FILE] [--folded FILE] [--otlp URL]",
             words: usize::MAX,
             options: &["quiet", "format", "export", "trace_per"],

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! GET /metrics    OpenMetrics or Prometheus' text form, by the Accept header
-//! GET /healthz    200 while all is traced that should be, 503 and the reason when it is not
+//! GET /healthz    200 if everything is traced, otherwise 503 and the reason
 //! ```
 //!
 //! The default address is loopback, where only requests for this machine's name are answered: a web page whose name was made to

@@ -1,4 +1,4 @@
-//! The prompt: a session that grows. Clauses are attached as they are entered, beside the earlier ones, and share their maps.
+//! The prompt: a session that grows. Clauses are attached as they are entered, in addition to earlier ones, and share their maps.
 //!
 //! ```text
 //! terminal or pipe -> input (a thread) -> Prompt (a watch of the running session) -> clauses | commands
