@@ -81,7 +81,7 @@ impl ProbeContext {
         let mut context = ProbeContext {
             clause_sites: clause.groups.iter().flat_map(ProgramGroup::sites).cloned().collect(),
             probe_type: probe_type(group),
-            operation: clause.clause.probes.iter().find_map(operations::asked).map(|asked| asked.operation),
+            operation: clause.clause.probes.iter().find_map(operations::of_spec).map(|probe| probe.operation),
             ..ProbeContext::default()
         };
         match group {

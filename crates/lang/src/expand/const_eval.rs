@@ -3,24 +3,24 @@
 
 use crate::syntax::ast::{BinaryOp, Expr, ExprKind, UnaryOp};
 
-/// Whether a condition holds, if that follows from constants, and if nothing would be done in finding out.
+/// Whether a condition holds; `None` if that depends on more than constants, or if its evaluation has side effects.
 pub(crate) fn truth(e: &Expr) -> Option<bool> {
     truth_where(e, &|_| None)
 }
 
-/// The same, where `said` gives what stands for some of its expressions.
-pub(crate) fn truth_where<'e>(e: &'e Expr, said: &dyn Fn(&'e Expr) -> Option<&'e Expr>) -> Option<bool> {
-    let truth = |e| truth_where(e, said);
+/// The same; `meaning` returns the expressions that replace some of its parts.
+pub(crate) fn truth_where<'e>(e: &'e Expr, meaning: &dyn Fn(&'e Expr) -> Option<&'e Expr>) -> Option<bool> {
+    let truth = |e| truth_where(e, meaning);
     match &e.kind {
         ExprKind::Bool(holds) => Some(*holds),
         ExprKind::Unary { op: UnaryOp::Not, expr } => truth(expr).map(|holds| !holds),
-        ExprKind::Binary { op: BinaryOp::And, lhs, rhs } => both(false, lhs, rhs, said),
-        ExprKind::Binary { op: BinaryOp::Or, lhs, rhs } => both(true, lhs, rhs, said),
+        ExprKind::Binary { op: BinaryOp::And, lhs, rhs } => both(false, lhs, rhs, meaning),
+        ExprKind::Binary { op: BinaryOp::Or, lhs, rhs } => both(true, lhs, rhs, meaning),
         ExprKind::Binary { op: op @ (BinaryOp::Eq | BinaryOp::Ne), lhs, rhs } => {
-            Some((value(lhs, said)? == value(rhs, said)?) == (*op == BinaryOp::Eq))
+            Some((value(lhs, meaning)? == value(rhs, meaning)?) == (*op == BinaryOp::Eq))
         }
-        ExprKind::Field { .. } => said(e).and_then(truth),
-        _ => Some(value(e, said)? != Value::Number(0)),
+        ExprKind::Field { .. } => meaning(e).and_then(truth),
+        _ => Some(value(e, meaning)? != Value::Number(0)),
     }
 }
 
@@ -29,13 +29,13 @@ fn both<'e>(
     deciding: bool,
     lhs: &'e Expr,
     rhs: &'e Expr,
-    said: &dyn Fn(&'e Expr) -> Option<&'e Expr>,
+    meaning: &dyn Fn(&'e Expr) -> Option<&'e Expr>,
 ) -> Option<bool> {
-    let left = truth_where(lhs, said);
+    let left = truth_where(lhs, meaning);
     if left == Some(deciding) {
         return left;
     }
-    match (left, truth_where(rhs, said)) {
+    match (left, truth_where(rhs, meaning)) {
         (_, Some(rhs)) if rhs == deciding && is_pure(lhs) => Some(deciding),
         (Some(_), rest) => rest,
         _ => None,
@@ -48,18 +48,18 @@ enum Value<'e> {
     Text(&'e [u8]),
 }
 
-fn value<'e>(e: &'e Expr, said: &dyn Fn(&'e Expr) -> Option<&'e Expr>) -> Option<Value<'e>> {
+fn value<'e>(e: &'e Expr, meaning: &dyn Fn(&'e Expr) -> Option<&'e Expr>) -> Option<Value<'e>> {
     match &e.kind {
         ExprKind::Int { value, .. } => Some(Value::Number(*value)),
         ExprKind::Str(text) => Some(Value::Text(text)),
-        // Nothing is the same at any width.
-        ExprKind::Cast { expr, .. } => value(expr, said).filter(|value| *value == Value::Number(0)),
-        ExprKind::Field { .. } => said(e).and_then(|meant| value(meant, said)),
+        // Zero is the same at any width.
+        ExprKind::Cast { expr, .. } => value(expr, meaning).filter(|value| *value == Value::Number(0)),
+        ExprKind::Field { .. } => meaning(e).and_then(|meant| value(meant, meaning)),
         _ => None,
     }
 }
 
-/// Whether an expression in front of a constant certainly has no side effect.
+/// Whether an expression has no side effects, as far as its syntax shows.
 fn is_pure(e: &Expr) -> bool {
     match &e.kind {
         ExprKind::Int { .. }
@@ -85,7 +85,7 @@ mod tests {
     use crate::source::span::Span;
 
     #[test]
-    fn what_constants_decide_is_known() {
+    fn conditions_on_constants() {
         for (text, holds) in [
             ("\"map\" == \"map\"", Some(true)),
             ("\"map\" != \"unmap\" && pid == 1", None),

@@ -1,6 +1,6 @@
 //! Durations on the command line: `--interval=500ms`, `--older=2m`; `--interval=0.5` for an option in seconds.
 
-/// Nanoseconds in a unit.
+/// Units and their nanoseconds.
 const UNITS: [(&str, u64); 8] = [
     ("ns", 1),
     ("us", 1_000),
@@ -26,7 +26,7 @@ pub fn name(unit_ns: u64) -> &'static str {
 pub fn unit_of_help(help: &str) -> Option<u64> {
     let mut words = help.split([' ', ';', ',']).filter(|word| !word.is_empty());
     let first = words.next()?;
-    // `s` alone could be any letter.
+    // A single letter such as `s` may not be a unit.
     [Some(first), words.next_back()].into_iter().flatten().filter(|word| word.len() > 1).find_map(unit)
 }
 
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time() {
+    fn no_durations() {
         for text in ["", ".", "-1", "1x", "s", "1.2.3", "1e9", "99999999999999999999", "9999999999999h"] {
             assert_eq!(parse(text, SECOND), None, "{text}");
         }

@@ -16,22 +16,22 @@ use crate::syntax::parse::parse_file;
 /// A script that an import names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Imported {
-    /// Its name in messages; the same file has the same name whoever imports it.
+    /// Name in messages, the same for all scripts that import the file.
     pub name: String,
-    /// Its text.
+    /// Text.
     pub text: String,
 }
 
-/// Where imports come from.
+/// Finds imported scripts.
 pub trait Files {
-    /// The scripts that `path` means in the file `from`: one, or all of a folder.
+    /// The scripts at `path`, relative to the file `from`: one, or all of a folder.
     ///
     /// # Errors
-    /// Why there is none, in words.
+    /// There is none; the error is the reason.
     fn import(&self, from: &str, path: &str) -> Result<Vec<Imported>, String>;
 }
 
-/// Adds all imported files to the source, those that imports import too.
+/// Adds all imported files to the source, including their imports.
 pub fn load(src: &mut Source, files: &dyn Files, diags: &mut Diagnostics) {
     let mut importers = vec![None];
     let mut at = 0;
@@ -52,7 +52,7 @@ pub fn load(src: &mut Source, files: &dyn Files, diags: &mut Diagnostics) {
     }
 }
 
-/// The imports of one file; a file with mistakes has none, and the parser will say why.
+/// The imports of one file; none for a file with errors, which the parser reports later.
 fn imports(src: &Source, file: usize) -> Vec<Name> {
     let items = parse_file(src, file, &[], |_| None, &mut Diagnostics::default());
     let name = |item| match item {
@@ -84,7 +84,7 @@ fn add(
             let message = format!("`{}` imports itself", file.name);
             diags
                 .error("E0039", wanted.span, message)
-                .note(format!("{} is a circle", names.join(" imports ")))
+                .note(format!("cycle: {}", names.join(" imports ")))
                 .help("move what both need to a script of its own");
         }
     }
@@ -123,27 +123,27 @@ mod tests {
     }
 
     #[test]
-    fn places_are_those_of_the_imported_file() {
-        let (items, said) = read("import \"a\";\nBEGIN { }", &[("a", "\n\nBEGIN { print(1 }")]);
+    fn positions_are_in_the_imported_file() {
+        let (items, shown) = read("import \"a\";\nBEGIN { }", &[("a", "\n\nBEGIN { print(1 }")]);
         assert_eq!(items, None);
-        assert!(said.contains("--> a:3:17") && said.contains("3 | BEGIN { print(1 }"), "{said}");
+        assert!(shown.contains("--> a:3:17") && shown.contains("3 | BEGIN { print(1 }"), "{shown}");
     }
 
     #[test]
-    fn circles_are_said_and_missing_files_too() {
-        let (_, said) = read("import \"a\";", &[("a", "import \"b\";"), ("b", "// back\nimport \"a\";")]);
-        assert!(said.contains("`a` imports itself") && said.contains("--> b:2:8"), "{said}");
-        assert!(said.contains("a imports b imports a is a circle"), "{said}");
-        let (_, said) = read("import \"none\";", &[]);
+    fn cycles_and_missing_files_are_reported() {
+        let (_, shown) = read("import \"a\";", &[("a", "import \"b\";"), ("b", "// back\nimport \"a\";")]);
+        assert!(shown.contains("`a` imports itself") && shown.contains("--> b:2:8"), "{shown}");
+        assert!(shown.contains("cycle: a imports b imports a"), "{shown}");
+        let (_, shown) = read("import \"none\";", &[]);
         assert!(
-            said.contains("cannot import `none`: no such file") && said.contains("--> main.ct:1:8"),
-            "{said}"
+            shown.contains("cannot import `none`: no such file") && shown.contains("--> main.ct:1:8"),
+            "{shown}"
         );
     }
 
     #[test]
     fn settings_are_for_the_main_script() {
-        let (_, said) = read("import \"a\"; BEGIN { }", &[("a", "config = { max_strlen = 8 }")]);
-        assert!(said.contains("E0037") && said.contains("--> a:1:12"), "{said}");
+        let (_, shown) = read("import \"a\"; BEGIN { }", &[("a", "config = { max_strlen = 8 }")]);
+        assert!(shown.contains("E0037") && shown.contains("--> a:1:12"), "{shown}");
     }
 }

@@ -10,7 +10,7 @@ use crate::syntax::ast;
 use crate::syntax::ast::{ExprKind, Labels, Script};
 use crate::syntax::visit::look;
 
-/// Finds them.
+/// Finds the names for the keys of all maps.
 pub fn find(script: &Script) -> Labels {
     let mut found = Labels::new();
     let mut see = look::Exprs(|e: &ast::Expr| {
@@ -24,7 +24,7 @@ pub fn find(script: &Script) -> Labels {
     found
 }
 
-/// A name for each part of a key; none twice.
+/// A unique name per part of a key.
 fn labels(keys: &[ast::Expr]) -> Vec<String> {
     let parts = match keys {
         [ast::Expr { kind: ExprKind::Tuple(parts), .. }] => parts,
@@ -38,7 +38,7 @@ fn labels(keys: &[ast::Expr]) -> Vec<String> {
     names
 }
 
-/// `func`; `kind` of `args.kind`; `kernel_name` of `kernel_name(args.kernel)`; none for what has no name.
+/// `func`; `kind` of `args.kind`; `kernel_name` of `kernel_name(args.kernel)`; `None` for other expressions.
 fn label(e: &ast::Expr) -> Option<String> {
     match &e.kind {
         ExprKind::Ident(name) | ExprKind::Var(name) => Some(name.clone()),

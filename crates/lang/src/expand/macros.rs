@@ -25,14 +25,13 @@ use crate::syntax::print::macro_param;
 use crate::syntax::visit::change::{self as visit, Visit};
 use crate::syntax::visit::{Measure, look};
 
-/// Calls that one script may expand to.
+/// Largest number of expanded calls in a script.
 const MOST_EXPANSIONS: u32 = 10_000;
 
-/// Expressions and statements that they become: an argument is put in wherever its name stands, in those of calls around it
-/// again.
+/// Largest number of expressions and statements that they expand to. Nested calls copy their arguments at each level.
 const MOST_NODES: usize = 1_000_000;
 
-/// Replaces all calls of macros, and takes the macros out.
+/// Replaces all calls of macros, and removes the macros.
 pub(crate) fn expand(script: &mut Script, builtins: FindBuiltin, diags: &mut Diagnostics) {
     let macros = definitions(script, diags);
     let mut expander =
@@ -61,7 +60,7 @@ pub(crate) fn definitions(script: &mut Script, diags: &mut Diagnostics) -> Macro
         if same.iter().any(|other| kinds(other) == kinds(&def)) {
             diags
                 .error("E0032", def.name.span, format!("macro `{}` is defined twice", signature(&def)))
-                .help("macros of one name must differ in what they want");
+                .help("macros of one name must differ in the number or kinds of their parameters");
         } else {
             same.push(def);
         }
@@ -69,7 +68,7 @@ pub(crate) fn definitions(script: &mut Script, diags: &mut Diagnostics) -> Macro
     macros
 }
 
-/// What tells macros of one name apart.
+/// The kinds of the parameters, which distinguish macros of one name.
 fn kinds(def: &Macro) -> Vec<std::mem::Discriminant<MacroParam>> {
     def.params.iter().map(std::mem::discriminant).collect()
 }
@@ -89,7 +88,7 @@ pub(crate) struct Expander<'m, 'd> {
     /// Macros that are being expanded.
     active: Vec<&'m str>,
     count: u32,
-    /// Expressions and statements that were put in.
+    /// Number of inserted expressions and statements.
     nodes: usize,
     diags: &'d mut Diagnostics,
 }
@@ -106,7 +105,7 @@ impl Visit for Expander<'_, '_> {
         }
     }
 
-    /// A macro that stands alone is a block of statements.
+    /// A call as a statement becomes a block of statements.
     fn stmt(&mut self, stmt: &mut Stmt) {
         let StmtKind::Expr(Expr { kind: ExprKind::Block { body, value }, span }) = &mut stmt.kind else {
             return;
@@ -132,15 +131,15 @@ impl<'m, 'd> Expander<'m, 'd> {
         Expander { macros, builtins: any, prelude: Some(name), active: Vec::new(), count: 0, nodes: 0, diags }
     }
 
-    /// What a call becomes; `None` if it is none of a macro.
+    /// The expansion of a call; `None` if it is not a call of a macro.
     pub(crate) fn call(&mut self, name: &str, args: &[Expr], span: Span) -> Option<ExprKind> {
         let macros = self.macros;
         let (name, candidates) = macros.get_key_value(name)?;
-        // A macro that asks for a variable or map goes before one that takes any expression.
+        // A parameter that takes a variable or map has priority over one that takes any expression.
         let fitting = candidates.iter().filter(|def| fits(def, args));
-        let asked = |def: &&Macro| def.params.iter().filter(|p| !matches!(p, MacroParam::Expr(_))).count();
-        let Some(def) = fitting.max_by_key(asked) else {
-            // A macro may have the name of a built-in and other arguments.
+        let specific = |def: &&Macro| def.params.iter().filter(|p| !matches!(p, MacroParam::Expr(_))).count();
+        let Some(def) = fitting.max_by_key(specific) else {
+            // A macro may overload a built-in.
             if (self.builtins)(name).is_some_and(|(fewest, most)| (fewest..=most).contains(&args.len())) {
                 return None;
             }
@@ -148,10 +147,10 @@ impl<'m, 'd> Expander<'m, 'd> {
             return Some(hole());
         };
         if let Some(at) = self.active.iter().position(|active| active == name) {
-            let circle: Vec<&str> = self.active[at..].iter().copied().chain([name.as_str()]).collect();
+            let cycle: Vec<&str> = self.active[at..].iter().copied().chain([name.as_str()]).collect();
             let error = self.diags.error("E0033", span, format!("macro `{name}` uses itself"));
-            error.note(format!("{} is a circle", circle.join(" uses ")));
-            error.help("a macro is put in where it is used, so it cannot repeat itself: use a loop");
+            error.note(format!("cycle: {}", cycle.join(" uses ")));
+            error.help("a macro is expanded where it is used, so it cannot be recursive: use a loop");
             return Some(hole());
         }
         self.count += 1;
@@ -165,20 +164,22 @@ impl<'m, 'd> Expander<'m, 'd> {
     }
 
     fn too_much(&mut self, span: Span) -> ExprKind {
-        self.diags.error("E0033", span, "macros expand to too much").help("use fewer of them, or a loop");
+        self.diags
+            .error("E0033", span, "macros expand to too much code")
+            .help("use fewer of them, or a loop");
         hole()
     }
 
     fn misfit(&mut self, name: &str, candidates: &[Macro], args: &[Expr], span: Span) {
         let forms: Vec<String> = candidates.iter().map(signature).collect();
-        let error = self.diags.error("E0034", span, format!("macro `{name}` does not take this"));
+        let error = self.diags.error("E0034", span, format!("macro `{name}` does not take these arguments"));
         error.note(format!("it is written {}", listed(forms.iter().map(String::as_str), 5)));
         if candidates.iter().any(|def| def.params.len() == args.len()) {
-            error.help("where it wants `$v` give a variable, where it wants `@m` a whole map");
+            error.help("for `$v` pass a variable, for `@m` a whole map");
         }
     }
 
-    /// The macro's body with the arguments in it; `None` if that is too much.
+    /// The body of a macro with the arguments inserted; `None` beyond the limits.
     fn body(&mut self, def: &'m Macro, args: &[Expr], span: Span) -> Option<ExprKind> {
         let (mut body, mut value) = (def.body.clone(), def.value.clone());
         body.span = span;
@@ -192,10 +193,17 @@ impl<'m, 'd> Expander<'m, 'd> {
             all(&mut At(span));
         }
         let suffix = format!("{}{}", self.prelude.unwrap_or_default(), self.count);
-        let mut put_in =
-            PutIn { def, args, sizes, room, prelude: self.prelude.is_some(), suffix, diags: self.diags };
-        all(&mut put_in);
-        put_in.room?;
+        let mut insert = InsertArguments {
+            def,
+            args,
+            sizes,
+            room,
+            prelude: self.prelude.is_some(),
+            suffix,
+            diags: self.diags,
+        };
+        all(&mut insert);
+        insert.room?;
         all(self);
         let mut measure = Measure::default();
         look::block(&body, &mut measure);
@@ -206,7 +214,7 @@ impl<'m, 'd> Expander<'m, 'd> {
     }
 }
 
-/// What stands where a mistake was found: a value, and nothing as a statement.
+/// A placeholder for an invalid call: a value, and no statement.
 fn hole() -> ExprKind {
     let value = Expr { kind: ExprKind::Int { value: 0, unsigned: false }, span: Span::default() };
     ExprKind::Block { body: Block::default(), value: Some(Box::new(value)) }
@@ -221,13 +229,13 @@ fn fits(def: &Macro, args: &[Expr]) -> bool {
     def.params.len() == args.len() && def.params.iter().zip(args).all(fits)
 }
 
-/// Puts the arguments of one call into a copy of the macro's body.
-struct PutIn<'a, 'd> {
+/// Inserts the arguments of a call into a copy of the macro's body.
+struct InsertArguments<'a, 'd> {
     def: &'a Macro,
     args: &'a [Expr],
-    /// How large the arguments are.
+    /// Sizes of the arguments.
     sizes: Vec<usize>,
-    /// How much may still be put in; `None` once that was not enough.
+    /// Size that may still be inserted; `None` after the limit was exceeded.
     room: Option<usize>,
     /// The macro may use all maps.
     prelude: bool,
@@ -236,12 +244,12 @@ struct PutIn<'a, 'd> {
     diags: &'d mut Diagnostics,
 }
 
-impl PutIn<'_, '_> {
+impl InsertArguments<'_, '_> {
     fn argument(&self, is: impl Fn(&MacroParam) -> bool) -> Option<&ExprKind> {
         self.def.params.iter().zip(self.args).find(|(param, _)| is(param)).map(|(_, arg)| &arg.kind)
     }
 
-    /// An argument once more. Of what there is no room for, nothing: the call is refused.
+    /// A copy of an argument; a placeholder beyond the limit, since the call is refused.
     fn copy(&mut self, at: usize) -> ExprKind {
         self.room = self.room.and_then(|room| room.checked_sub(self.sizes[at]));
         self.room.map_or_else(hole, |_| self.args[at].kind.clone())
@@ -264,14 +272,14 @@ impl PutIn<'_, '_> {
             return name.to_owned();
         }
         let (user, signature) = (&self.def.name.node, signature(self.def));
-        let message = format!("macro `{user}` uses the map `@{name}`, which is not handed over");
+        let message = format!("macro `{user}` uses the map `@{name}`, which is not an argument");
         let error = self.diags.error("E0035", span, message);
-        error.help(format!("a macro sees only what it is given: add `@{name}` to `{signature}`"));
+        error.help(format!("a macro uses only its arguments: add `@{name}` to `{signature}`"));
         name.to_string()
     }
 }
 
-impl Visit for PutIn<'_, '_> {
+impl Visit for InsertArguments<'_, '_> {
     fn expr(&mut self, e: &mut Expr) {
         match &mut e.kind {
             ExprKind::Ident(name) => {
@@ -286,7 +294,7 @@ impl Visit for PutIn<'_, '_> {
             }
             ExprKind::Var(name) => *name = self.renamed(name),
             ExprKind::Map { name, .. } => *name = self.map_renamed(&name.clone(), e.span),
-            // `sizeof(t)` where `t` was a type.
+            // `sizeof(t)`, where the argument `t` is a type.
             ExprKind::SizeofExpr(inner) => {
                 if let ExprKind::Type(ty) = &inner.kind {
                     e.kind = ExprKind::SizeofType(ty.clone());
@@ -296,7 +304,7 @@ impl Visit for PutIn<'_, '_> {
         }
     }
 
-    /// `(t)x` and `(t *)p`, where `t` was a type.
+    /// `(t)x` and `(t *)p`, where the argument `t` is a type.
     fn ty(&mut self, ty: &mut TypeName) {
         let is_param = |param: &MacroParam| matches!(param, MacroParam::Expr(known) if known.node == ty.name);
         let given = match &ty.of {
@@ -322,7 +330,7 @@ impl Visit for PutIn<'_, '_> {
     }
 }
 
-/// Takes an `if` at the end of a block, each arm of which ends in a value, as the block's value.
+/// Converts an `if` at the end of a block to the block's value, if each branch ends in a value.
 fn chosen(block: &mut Block) -> Option<Expr> {
     if !block.stmts.last().is_some_and(|last| matches!(last.kind, StmtKind::If { .. }) && is_value(last)) {
         return None;
@@ -330,7 +338,7 @@ fn chosen(block: &mut Block) -> Option<Expr> {
     value_at_end(block)
 }
 
-/// Takes what a block ends in out of it.
+/// Removes the value from the end of a block.
 fn value_at_end(block: &mut Block) -> Option<Expr> {
     let Stmt { kind, span } = block.stmts.pop()?;
     let whole = |mut block: Block| {
@@ -348,7 +356,7 @@ fn value_at_end(block: &mut Block) -> Option<Expr> {
     }
 }
 
-/// The statement could be a value: a call of a macro is a block by now.
+/// Whether a statement can be a value. Calls of macros have become blocks.
 fn is_value(stmt: &Stmt) -> bool {
     let ends = |block: &Block| block.stmts.last().is_some_and(is_value);
     match &stmt.kind {
@@ -359,7 +367,7 @@ fn is_value(stmt: &Stmt) -> bool {
     }
 }
 
-/// Reports blocks without a value where one is wanted, and takes a value out of a block that is nothing but it.
+/// Reports blocks without a value where one is expected, and replaces a block of only a value by the value.
 struct Valueless<'d> {
     diags: &'d mut Diagnostics,
 }

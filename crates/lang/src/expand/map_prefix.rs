@@ -1,15 +1,15 @@
 //! Several scripts in one run: prefixes map names, so that each script has its own maps.
 //!
 //! ```text
-//! @live[args.ptr] = 1     in `memleak`, beside others:  @memleak.live[args.ptr] = 1
+//! @live[args.ptr] = 1     in `memleak`, with other scripts:  @memleak.live[args.ptr] = 1
 //! ```
 //!
-//! Runs on expanded scripts. Maps of expansions are shared: names of kernels are the same for all scripts.
+//! Runs on expanded scripts. The maps of preludes are shared by all scripts.
 
 use crate::syntax::ast::{Expr, ExprKind, Item, Name, Script};
 use crate::syntax::visit::change::{self as visit, Visit};
 
-/// Puts the name of a script before the names of its maps.
+/// Prefixes the names of maps with the name of their script.
 pub fn maps(script: &mut Script, scope: &str) {
     let mut scoped = Scoped { scope };
     visit::script(script, &mut scoped);

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! twice(pid)                 ->  pid + pid, after `macro twice(a) { a + a }`
-//! getopt("top", 10)          ->  10, or what `--top=20` on the command line says
-//! cuda:free { ... }          ->  a clause for each way in which the driver's functions say what is freed
+//! getopt("top", 10)          ->  10, or 20 with `--top=20` on the command line
+//! cuda:free { ... }          ->  a clause per group of driver functions with the same arguments
 //! ```
 //!
 //! Works on the syntax tree alone: types and attach points are not known yet. Expanded nodes keep the spans of the source.
@@ -45,7 +45,7 @@ pub fn expand(
     script
 }
 
-/// Whether an expanded script has stacks of user space somewhere.
+/// Whether an expanded script uses user stacks.
 pub fn mentions_user_stacks(script: &Script) -> bool {
     let mut found = false;
     let see = |e: &Expr| {

@@ -1,5 +1,5 @@
 //! Operations of CUDA: expands a clause of `cuda:alloc` to one clause per group of driver functions that have the used arguments
-//! in the same way; likewise `cudart:alloc` for the runtime.
+//! in the same way. `cudart:alloc` is the same for the runtime.
 //!
 //! ```text
 //! cuda:alloc { @ = sum(args.bytes) }
@@ -10,7 +10,7 @@
 //!
 //! An operation is a call that succeeded. A clause that uses the result sees failed calls as well and decides for itself.
 //!
-//! A function that can never satisfy the predicate is left out: `/ args.kind == "pool" /` drops functions for pinned memory.
+//! Functions that can never satisfy the predicate are omitted: `/ args.kind == "pool" /` drops functions for pinned memory.
 //!
 //! The functions and the expressions for arguments are in `cuda::operations`.
 
@@ -30,28 +30,28 @@ use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// What follows an operation to probe its beginning.
+/// The part after an operation that probes its entry.
 pub const START: &str = "start";
 
-/// Says all operations of a script in terms of functions.
+/// Replaces all operations of a script by functions.
 pub(crate) fn expand(script: &mut Script, diags: &mut Diagnostics) {
     let items = std::mem::take(&mut script.items);
     script.items = items.into_iter().flat_map(|item| lowered(item, diags)).collect();
 }
 
-/// An operation that an attach point means.
+/// An attach point at an operation.
 #[derive(Clone, Copy)]
 pub struct OperationProbe {
     /// The API that has the operation.
     pub api: &'static Api,
-    /// Which.
+    /// Operation.
     pub operation: &'static Operation,
-    /// Its beginning.
+    /// True for its entry.
     pub start: bool,
 }
 
-/// The operation that an attach point means. `None`: it is another one, or wrong.
-pub fn asked(spec: &ProbeSpec) -> Option<OperationProbe> {
+/// The operation of an attach point; `None` for other attach points, and invalid ones.
+pub fn of_spec(spec: &ProbeSpec) -> Option<OperationProbe> {
     let api = Api::of(&spec.provider.node)?;
     let parts: Vec<&str> = spec.parts.iter().filter_map(|part| as_text(&part.node)).collect();
     let (name, start) = match parts[..] {
@@ -63,7 +63,7 @@ pub fn asked(spec: &ProbeSpec) -> Option<OperationProbe> {
     Some(OperationProbe { api, operation, start })
 }
 
-/// The functions of an attach point that has been expanded.
+/// The functions of an expanded attach point.
 pub fn functions(spec: &ProbeSpec) -> impl Iterator<Item = &str> {
     spec.parts.iter().filter_map(|part| match &part.node {
         SpecPart::Quoted(name) => Some(name.as_str()),
@@ -90,16 +90,17 @@ fn as_text(part: &SpecPart) -> Option<&str> {
 fn lowered(item: Item, diags: &mut Diagnostics) -> Vec<Item> {
     let Item::Clause(mut clause) = item else { return vec![item] };
     let (operations, others): (Vec<_>, Vec<_>) =
-        std::mem::take(&mut clause.probes).into_iter().partition(|spec| asked(spec).is_some());
-    let all = operations.iter().filter_map(|spec| Some((spec, asked(spec)?)));
-    let mut rows: Vec<_> = all.map(|(spec, asked)| (spec, asked, met(&clause, asked))).collect();
-    if others.is_empty() && rows.iter().all(|(.., met)| met.is_empty()) {
+        std::mem::take(&mut clause.probes).into_iter().partition(|spec| of_spec(spec).is_some());
+    let all = operations.iter().filter_map(|spec| Some((spec, of_spec(spec)?)));
+    let mut rows: Vec<_> =
+        all.map(|(spec, probe)| (spec, probe, possible_variants(&clause, probe))).collect();
+    if others.is_empty() && rows.iter().all(|(.., variants)| variants.is_empty()) {
         rows.truncate(1);
-        rows.iter_mut().for_each(|(_, asked, met)| *met = nothing_met(&clause, *asked, diags));
+        rows.iter_mut().for_each(|(_, probe, variants)| *variants = impossible(&clause, *probe, diags));
     }
     let mut clauses = Vec::new();
-    for (spec, asked, met) in rows {
-        clauses.extend(of_operation(&clause, (spec, asked), &met, diags));
+    for (spec, probe, variants) in rows {
+        clauses.extend(of_operation(&clause, (spec, probe), &variants, diags));
     }
     if !others.is_empty() {
         clause.probes = others;
@@ -108,14 +109,14 @@ fn lowered(item: Item, diags: &mut Diagnostics) -> Vec<Item> {
     clauses.into_iter().map(Item::Clause).collect()
 }
 
-/// One clause for each body that these functions of an operation make of the one that was written.
+/// One clause per different body, for these variants of an operation.
 fn of_operation(
     clause: &Clause,
-    (spec, asked): (&ProbeSpec, OperationProbe),
+    (spec, probe): (&ProbeSpec, OperationProbe),
     variants: &[&'static OperationVariant],
     diags: &mut Diagnostics,
 ) -> Vec<Clause> {
-    let used = arguments(clause, asked.operation);
+    let used = arguments(clause, probe.operation);
     let mut clauses: Vec<(Vec<&str>, Clause)> = Vec::new();
     for &variant in variants {
         let values: Vec<&str> = used.iter().map(|arg| variant.value(arg)).collect();
@@ -125,21 +126,21 @@ fn of_operation(
         }
         let mut spec = spec.clone();
         add_functions(&mut spec, variant);
-        clauses.push((values, Clause { probes: vec![spec], ..fed(clause, asked, variant, diags) }));
+        clauses.push((values, Clause { probes: vec![spec], ..for_variant(clause, probe, variant, diags) }));
     }
     clauses.into_iter().map(|(_, clause)| clause).collect()
 }
 
-/// The rows of an operation in which a clause's condition may hold.
-fn met(clause: &Clause, asked: OperationProbe) -> Vec<&'static OperationVariant> {
-    let variants = asked.operation.variants.iter();
+/// The variants of an operation for which a clause's condition may hold.
+fn possible_variants(clause: &Clause, probe: OperationProbe) -> Vec<&'static OperationVariant> {
+    let variants = probe.operation.variants.iter();
     let Some(condition) = &clause.predicate else { return variants.collect() };
     let mut used = Vec::new();
-    look::expr(condition, &mut Preorder(|e: &Expr| use_once(e, asked.operation, &mut used)));
+    look::expr(condition, &mut Preorder(|e: &Expr| use_once(e, probe.operation, &mut used)));
     let may_hold = |variant: &&'static OperationVariant| {
         let values: Vec<Rc<Expr>> = used.iter().map(|arg| value(variant, arg)).collect();
         let said = |e: &Expr| {
-            let name = argument(e, asked.operation)?.name;
+            let name = argument(e, probe.operation)?.name;
             used.iter().position(|arg| arg.name == name).map(|at| &*values[at])
         };
         const_eval::truth_where(condition, &said) != Some(false)
@@ -147,7 +148,7 @@ fn met(clause: &Clause, asked: OperationProbe) -> Vec<&'static OperationVariant>
     variants.filter(may_hold).collect()
 }
 
-/// The argument of an operation that an expression is.
+/// The argument of an operation, if the expression is one.
 fn argument(e: &Expr, operation: &'static Operation) -> Option<&'static Argument> {
     match &e.kind {
         ExprKind::Field { base, name, .. } if base.is_args() => operation.arg(&name.node),
@@ -155,13 +156,14 @@ fn argument(e: &Expr, operation: &'static Operation) -> Option<&'static Argument
     }
 }
 
-/// One row of an operation all the same, so that the clause is checked; and somebody hears of it, unless an option has switched it off.
-fn nothing_met(
+/// One variant of an operation, so that the clause is checked although its condition never holds. Warns, unless an option makes it
+/// false.
+fn impossible(
     clause: &Clause,
-    asked: OperationProbe,
+    probe: OperationProbe,
     diags: &mut Diagnostics,
 ) -> Vec<&'static OperationVariant> {
-    let OperationProbe { api, operation, .. } = asked;
+    let OperationProbe { api, operation, .. } = probe;
     if let Some(predicate) =
         clause.predicate.as_ref().filter(|predicate| const_eval::truth(predicate).is_none())
     {
@@ -171,7 +173,7 @@ fn nothing_met(
     operation.variants.iter().take(1).collect()
 }
 
-/// What an operation's calls may be.
+/// The kinds of an operation's calls.
 fn kinds(operation: &'static Operation) -> Option<String> {
     let kind = operation.arg("kind")?;
     let mut kinds: Vec<&str> = operation.variants.iter().map(|variant| variant.value(kind)).collect();
@@ -188,7 +190,7 @@ fn arguments(clause: &Clause, operation: &'static Operation) -> Vec<&'static Arg
     used
 }
 
-/// Takes note of an expression that is an argument of an operation.
+/// Adds the argument of an operation, if the expression is a new one.
 fn use_once(e: &Expr, operation: &'static Operation, used: &mut Vec<&'static Argument>) {
     let arg = argument(e, operation);
     used.extend(arg.filter(|arg| !used.iter().any(|known| known.name == arg.name)));
@@ -200,32 +202,32 @@ fn add_functions(spec: &mut ProbeSpec, variant: &OperationVariant) {
     spec.parts.extend(variant.functions.iter().map(part));
 }
 
-/// A clause as the functions of one row see it.
-fn fed(
+/// A clause for the functions of one variant.
+fn for_variant(
     clause: &Clause,
-    asked: OperationProbe,
+    probe: OperationProbe,
     variant: &'static OperationVariant,
     diags: &mut Diagnostics,
 ) -> Clause {
-    let mut fed = clause.clone();
-    let mut put_in = PutIn { asked, variant, count: 0, diags };
-    visit::clause(&mut fed, &mut put_in);
-    let is_off = fed.predicate.as_ref().is_some_and(|predicate| const_eval::truth(predicate) == Some(false));
-    if let (Some(when), false) = (condition(clause, asked), is_off) {
-        fed.predicate = Some(both(expression(when, clause.span), fed.predicate));
+    let mut copy = clause.clone();
+    let mut replace = ReplaceArguments { probe, variant, count: 0, diags };
+    visit::clause(&mut copy, &mut replace);
+    let is_off = copy.predicate.as_ref().is_some_and(|predicate| const_eval::truth(predicate) == Some(false));
+    if let (Some(when), false) = (condition(clause, probe), is_off) {
+        copy.predicate = Some(both(expression(when, clause.span), copy.predicate));
     }
-    fed
+    copy
 }
 
-/// Which calls of an operation a clause is for.
-fn condition(clause: &Clause, asked: OperationProbe) -> Option<&'static str> {
-    match asked.start {
+/// The condition on the result of the calls that a clause runs at.
+fn condition(clause: &Clause, probe: OperationProbe) -> Option<&'static str> {
+    match probe.start {
         true => None,
-        false => asked.operation.fires.condition(uses_result(clause)),
+        false => probe.operation.fires.condition(uses_result(clause)),
     }
 }
 
-/// Whether a clause has a use for the result of the call: `args.result`, `retval`, or `span`, which records it.
+/// Whether a clause uses the result of the call: `args.result`, `retval`, or `span`, which records it.
 fn uses_result(clause: &Clause) -> bool {
     let mut found = false;
     let see = |e: &Expr| {
@@ -247,16 +249,16 @@ fn both(when: Expr, predicate: Option<Expr>) -> Expr {
     Expr { kind, span }
 }
 
-/// Puts in what a row says for the arguments of its operation.
-struct PutIn<'d> {
-    asked: OperationProbe,
+/// Replaces the arguments of an operation by the expressions of a variant.
+struct ReplaceArguments<'d> {
+    probe: OperationProbe,
     variant: &'static OperationVariant,
-    /// Arguments put in so far.
+    /// Number of replaced arguments.
     count: u32,
     diags: &'d mut Diagnostics,
 }
 
-impl Visit for PutIn<'_> {
+impl Visit for ReplaceArguments<'_> {
     fn expr(&mut self, e: &mut Expr) {
         let ExprKind::Field { base, name, .. } = &e.kind else { return };
         if !base.is_args() {
@@ -272,8 +274,8 @@ impl Visit for PutIn<'_> {
     }
 }
 
-impl PutIn<'_> {
-    /// A value with variables of its own, if it has any.
+impl ReplaceArguments<'_> {
+    /// The value of an argument, with its variables renamed.
     fn own_value(&mut self, arg: &'static Argument, span: Span) -> Expr {
         let mut value = Expr::clone(&value(self.variant, arg));
         visit::expr(&mut value, &mut At(span));
@@ -285,7 +287,7 @@ impl PutIn<'_> {
     }
 
     fn argument(&self, name: &str) -> Result<&'static Argument, (String, Vec<String>)> {
-        let OperationProbe { api, operation, start } = self.asked;
+        let OperationProbe { api, operation, start } = self.probe;
         let written = format!("{}:{}", api.provider, operation.name);
         match operation.arg(name) {
             Some(arg) if arg.at_return && start => Err((
@@ -311,11 +313,11 @@ fn names(operation: &'static Operation) -> String {
 }
 
 thread_local! {
-    /// The expression of each argument, by the addresses of its rows: building the text takes longer than finding it here.
+    /// The expression of each argument, by the addresses of its rows: parsing takes longer than this lookup.
     static VALUES: RefCell<FxHashMap<(*const OperationVariant, *const Argument), Rc<Expr>>> = RefCell::default();
 }
 
-/// How a row gives an argument, in the type of the argument, at no place.
+/// The expression of a variant for an argument, in the type of the argument, without a position.
 pub(super) fn value(variant: &'static OperationVariant, arg: &'static Argument) -> Rc<Expr> {
     VALUES.with_borrow_mut(|values| {
         values.entry((variant, arg)).or_insert_with(|| Rc::new(parsed(&spelled(variant, arg)))).clone()
@@ -333,7 +335,7 @@ mod tests {
     use cuda::operations::APIS;
 
     #[test]
-    fn what_the_rows_say_can_be_read() {
+    fn all_expressions_can_be_parsed() {
         for operation in APIS.iter().flat_map(|api| api.operations) {
             operation.fires.condition(false).iter().for_each(|when| drop(expression(when, Span::default())));
             for (variant, arg) in

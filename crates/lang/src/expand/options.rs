@@ -50,32 +50,32 @@ pub struct ScriptOption {
     pub default: Option<Expr>,
     /// For `--help`.
     pub help: Option<String>,
-    /// Where the script asks for it.
+    /// First use.
     pub span: Span,
-    /// What its values must be besides.
+    /// Restrictions of its values.
     pub range: Range,
 }
 
-/// What the values of an option with a number must be besides.
+/// Restrictions of the values of a numeric option.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Range {
-    /// Nanoseconds in its unit, of a time.
+    /// Nanoseconds in the unit of a duration.
     unit: Option<u64>,
-    /// It is the period of a probe, which may be a part of the unit.
+    /// True for the period of a probe, which may be a fraction of the unit.
     is_period: bool,
-    /// The script casts it to an unsigned type.
+    /// True if the script casts it to an unsigned type.
     is_unsigned: bool,
-    /// It says how many rows or keys are printed.
+    /// True for a number of printed rows or keys.
     is_count: bool,
 }
 
 impl ScriptOption {
-    /// A value follows it: it is no switch.
+    /// Whether it has a value, so that it is no switch.
     pub fn takes_value(&self) -> bool {
         !matches!(self.default.as_ref().map(|default| &default.kind), None | Some(ExprKind::Bool(_)))
     }
 
-    /// How it is written: `--top=N`, `--name=TEXT`, `--flag`.
+    /// Its syntax: `--top=N`, `--name=TEXT`, `--flag`.
     pub fn form(&self) -> String {
         let value = match self.default.as_ref().map(|default| &default.kind) {
             None | Some(ExprKind::Bool(false)) => "",
@@ -86,7 +86,7 @@ impl ScriptOption {
         format!("--{}{value}", self.name)
     }
 
-    /// The default as text, if there is one that says anything.
+    /// The default as text, except for switches and empty text.
     pub fn default_text(&self) -> Option<String> {
         let says = |e: &&Expr| !matches!(&e.kind, ExprKind::Bool(_)) && e.kind != ExprKind::Str(Vec::new());
         self.default.as_ref().filter(says).map(print_expr)
@@ -130,7 +130,7 @@ pub fn known(script: &Script) -> Vec<ScriptOption> {
     found
 }
 
-/// What a call takes as a number of rows or keys.
+/// The arguments of a call that are numbers of rows or keys.
 fn counted(e: &Expr) -> &[Expr] {
     match &e.kind {
         ExprKind::Call { name, args } if name.node == "rows" => args,
@@ -139,7 +139,7 @@ fn counted(e: &Expr) -> &[Expr] {
     }
 }
 
-/// What is wrong with an option that the script does not know, or none of several.
+/// The message for an option that no script has, if there is one.
 pub fn unknown(given: &[OptionValue], known: &[ScriptOption], scripts: usize) -> Option<String> {
     let wrong = given.iter().find(|given| known.iter().all(|option| option.name != given.name))?;
     let near = similar(&wrong.name, known.iter().map(|option| option.name.as_str()));
@@ -159,7 +159,7 @@ pub fn unknown(given: &[OptionValue], known: &[ScriptOption], scripts: usize) ->
     Some(format!("{whose} no option `--{}`: {help}", wrong.name))
 }
 
-/// What is wrong with the value of an option, and how it is written.
+/// The message for an option with an invalid value, if there is one.
 pub fn invalid(given: &[OptionValue], known: &[ScriptOption]) -> Option<String> {
     let wrong = given.iter().find_map(|given| {
         let option = known.iter().find(|option| option.name == given.name)?;
@@ -187,7 +187,7 @@ fn period(probe: &mut ProbeSpec) -> Option<(&mut String, &mut Expr)> {
     }
 }
 
-/// Periods that are no multiple of the probe's unit are in nanoseconds: `interval:s:` with `--interval=500ms`.
+/// Converts periods that are no multiple of the probe's unit to nanoseconds: `interval:s:` with `--interval=500ms`.
 fn expand_periods(script: &mut Script, given: &[OptionValue]) {
     for (unit, count) in probes(script).filter_map(period) {
         let Some(Ok(option)) = read(count) else { continue };
@@ -235,13 +235,13 @@ pub fn expand(script: &mut Script, given: &[OptionValue], diags: &mut Diagnostic
     script.given = texts;
     for item in &mut script.items {
         if let Item::Clause(clause) = item {
-            clause.probes.retain_mut(|probe| probe.parts.iter_mut().all(is_wanted));
+            clause.probes.retain_mut(|probe| probe.parts.iter_mut().all(is_enabled));
         }
     }
 }
 
-/// Puts the option's value in as the text of a probe's part; not if it is 0.
-fn is_wanted(part: &mut Spanned<SpecPart>) -> bool {
+/// Replaces an option by its value as a part of a probe; false for the value 0.
+fn is_enabled(part: &mut Spanned<SpecPart>) -> bool {
     let SpecPart::Option(value) = &part.node else { return true };
     let text = match &value.kind {
         ExprKind::Int { value: 0, .. } | ExprKind::Bool(false) => return false,
@@ -262,7 +262,7 @@ fn wrong(span: Span, message: impl Into<String>, help: impl Into<String>) -> Wro
     Wrong { span, message: message.into(), help: help.into() }
 }
 
-/// The option that an expression asks for; `None` if it is no `getopt`.
+/// The option of a `getopt`; `None` for other expressions.
 fn read(e: &Expr) -> Option<Result<ScriptOption, Wrong>> {
     let ExprKind::Call { name, args } = &e.kind else { return None };
     (name.node == "getopt").then(|| option(args, e.span))
@@ -289,7 +289,7 @@ fn option(args: &[Expr], span: Span) -> Result<ScriptOption, Wrong> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_".contains(c);
     if spelled.is_empty() || spelled.starts_with('-') || !spelled.chars().all(plain) {
         let help = "use letters, digits, `-` and `_`: `getopt(\"top\", 10)` is `--top=10`";
-        return Err(wrong(name.span, format!("`{spelled}` is no name of an option"), help));
+        return Err(wrong(name.span, format!("`{spelled}` is not a valid name of an option"), help));
     }
     let default = rest.first().cloned();
     if let Some(default) = default.as_ref().filter(|default| !is_literal(default)) {
@@ -308,7 +308,7 @@ fn is_literal(e: &Expr) -> bool {
     }
 }
 
-/// What an option is in this run. The last of several wins, as with other commands.
+/// The value of an option in this run. The last occurrence on the command line has priority.
 fn value(
     option: ScriptOption,
     given: &[OptionValue],
@@ -316,8 +316,8 @@ fn value(
 ) -> Result<ExprKind, Wrong> {
     let literal = |known: &ScriptOption| known.default.as_ref().map(print_expr);
     if let Some(other) = seen.get(&option.name).filter(|other| literal(other) != literal(&option)) {
-        let said = literal(other).map_or("none".to_string(), |default| format!("`{default}`"));
-        let message = format!("option `{}` has two defaults: here, and {said} before", option.name);
+        let other = literal(other).map_or("none".to_string(), |default| format!("`{default}`"));
+        let message = format!("option `{}` has two defaults: here, and {other} before", option.name);
         return Err(wrong(
             option.span,
             message,
@@ -333,7 +333,7 @@ fn value(
     kind
 }
 
-/// The value that the command line gives, in the type of the default.
+/// The value on the command line, in the type of the default.
 fn taken(option: &ScriptOption, given: Option<&str>) -> Result<ExprKind, Wrong> {
     let refuse = |expected: &str| {
         let got =
@@ -354,7 +354,7 @@ fn taken(option: &ScriptOption, given: Option<&str>) -> Result<ExprKind, Wrong> 
     }
 }
 
-/// The number that an option is, in its unit if it is a time; else what was expected.
+/// The value of a numeric option, in the unit of a duration. The error is what was expected.
 fn number(option: &ScriptOption, given: Option<&str>) -> Result<ExprKind, String> {
     let Range { unit, is_period, is_unsigned, is_count } = option.range;
     let Some(unit_ns) = unit else {

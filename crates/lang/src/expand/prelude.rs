@@ -106,8 +106,8 @@ fn has_device_labels(script: &Script) -> bool {
     })
 }
 
-/// Replaces all uses of a prelude's macros, and adds what they need. `options` are set besides the names of used macros;
-/// parts under a condition that `enters` rejects are left alone.
+/// Replaces all uses of a prelude's macros, and adds the clauses and maps that they need. `options` are set in addition to the names
+/// of used macros. Code under a condition that `enters` rejects is skipped.
 fn insert(
     script: &mut Script,
     prelude: &'static Prelude,
@@ -240,7 +240,7 @@ impl Definitions {
         visit::script(&mut self.script, visit);
     }
 
-    /// Adds the macros that the found ones use.
+    /// Adds the macros that the found macros use.
     fn close(&self, uses: &mut Uses) {
         let mut at = 0;
         while let Some(name) = uses.found.get(at).copied() {

@@ -14,7 +14,7 @@ use crate::syntax::ast::{BinaryOp, Block, Expr, ExprKind, Item, Name, Script, St
 use crate::syntax::visit::{Preorder, change as visit, look};
 use std::collections::BTreeSet;
 
-/// Measures the stacks of variables whose length is asked for: where such a variable is set, the length is, too.
+/// Stores the length of a stack where the stack is assigned to a variable, if the script uses the length of the variable.
 ///
 /// ```text
 /// $s = ustack(3); print(len($s));   ->   $s = { $s@length = len(ustack(3)); ustack(3) }; print($s@length);
@@ -59,7 +59,7 @@ fn length_name(variable: &str) -> String {
     format!("{variable}@length")
 }
 
-/// Sets the length of a stack beside the stack, of the variables in `measured`; `found` are those that some stack is given to.
+/// Adds an assignment of the length to assignments of stacks, for the variables in `measured`; `found` are the variables with one.
 struct KeepLengths {
     measured: BTreeSet<String>,
     found: BTreeSet<String>,
@@ -88,16 +88,16 @@ impl visit::Visit for KeepLengths {
     }
 }
 
-/// Functions that walk.
+/// Functions that walk a stack.
 const WALKS: [&str; 3] = ["ustack", "dw_ustack", "kstack"];
 
-/// Keeps the stacks of all clauses that ask for one more than once.
+/// Shares the stacks of all clauses with several stacks.
 pub(crate) fn share(script: &mut Script) {
     for item in &mut script.items {
         if let Item::Clause(clause) = item {
-            let mut asked = 0;
-            look::block(&clause.body, &mut Preorder(|e: &Expr| asked += u32::from(is_walk(e))));
-            if asked > 1 {
+            let mut walks = 0;
+            look::block(&clause.body, &mut Preorder(|e: &Expr| walks += u32::from(is_walk(e))));
+            if walks > 1 {
                 Shared { count: 0 }.block(&mut clause.body);
             }
         }
@@ -116,7 +116,7 @@ fn is_walk(e: &Expr) -> bool {
     }
 }
 
-/// The same walk, wherever they stand.
+/// Whether two expressions are the same walk.
 fn are_same(a: &Expr, b: &Expr) -> bool {
     match (&a.kind, &b.kind) {
         (ExprKind::Call { name: a, args: of_a }, ExprKind::Call { name: b, args: of_b }) => {
@@ -127,7 +127,7 @@ fn are_same(a: &Expr, b: &Expr) -> bool {
 }
 
 struct Shared {
-    /// Stacks that are kept so far.
+    /// Number of shared stacks.
     count: u32,
 }
 
@@ -165,7 +165,7 @@ impl Shared {
         }
     }
 
-    /// Puts a variable in place of a walk that these statements ask for more than once; what sets it.
+    /// Replaces a walk that these statements use several times by a variable; returns the assignment of the variable.
     fn keep(&mut self, walk: &Expr, stmts: &mut [Stmt]) -> Option<Stmt> {
         let mut places = 0;
         each(stmts, &mut |e| {
@@ -190,7 +190,7 @@ impl Shared {
     }
 }
 
-/// `len(ustack)` asks for a number, and for no stack.
+/// The operand of `len`, which needs no stack.
 fn length_of(e: &mut Expr) -> Option<&mut Expr> {
     match &mut e.kind {
         ExprKind::Call { name, args } if name.node == "len" => args.first_mut(),
@@ -203,7 +203,7 @@ fn each(stmts: &mut [Stmt], see: &mut impl FnMut(&mut Expr)) {
     stmts.iter_mut().for_each(|stmt| visit::stmt(stmt, &mut see));
 }
 
-/// Walks that a statement does whatever holds.
+/// The walks that a statement does unconditionally.
 fn surely_of(stmt: &Stmt, walks: &mut Vec<Expr>) {
     match &stmt.kind {
         StmtKind::Expr(e)
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_again_is_kept() {
+    fn repeated_walks_are_shared() {
         for (script, expected) in [
             (
                 "@a[ustack(8)] = count(); if pid == 1 { @b[ustack(8)] = count(); }",
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn other_walks_stay() {
+    fn other_walks_are_not_shared() {
         for script in [
             "@a[ustack(8)] = 1; @b[ustack(9)] = 1;",
             "@a[ustack(perf, 8)] = 1; @b[ustack(8)] = 1;",

@@ -26,7 +26,7 @@ impl Finder<'_, '_> {
         let mut spots = Vec::new();
         for written in operations::functions(spec) {
             // A function of an operation is found by its family, any other by its symbol.
-            let pattern = FunctionPattern::plain(match operations::asked(spec) {
+            let pattern = FunctionPattern::plain(match operations::of_spec(spec) {
                 Some(_) => NamePattern::from_text(written),
                 None => NamePattern::Exact(written.to_owned()),
             });
