@@ -65,7 +65,7 @@ fn another_script_may_declare_other_types_by_names_of_a_running_program() {
     assert_eq!(findings("enum how { SLOW = 3, FAST }; BEGIN { @other = SLOW; print((enum how)4) }"), none);
     let longer = "struct point { long v[9]; };";
     assert_eq!(findings(&format!("{longer} BEGIN {{ @q = *(struct point *)1 }}")), none);
-    let kept = "`@p` keeps `point` as it was declared before, with other members";
+    let kept = "`@p` holds `point` with the members of an earlier declaration";
     assert_eq!(findings(&format!("{longer} BEGIN {{ @p = *(struct point *)1 }}")), [kept]);
     assert_eq!(findings("enum how { A }; enum how { B }; BEGIN { @other = A }"), ["`how` is declared twice"]);
 }

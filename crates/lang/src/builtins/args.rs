@@ -8,7 +8,7 @@ use crate::builtins::Call;
 use crate::builtins::probe_context::ProbeContext;
 use crate::catalog::Catalog;
 use crate::diagnostics::{Diagnostic, Diagnostics};
-use crate::hir::make::{behind, convert, expr, is_unknown, unknown};
+use crate::hir::make::{convert, expr, is_unknown, unknown, value_after};
 use crate::hir::{Config, Expr, ExprKind, NameId, NameKind, Stmt, StmtKind, Type, VarId};
 use crate::limits;
 use crate::resolve::interner::Interner;
@@ -266,6 +266,6 @@ impl dyn Args + '_ {
         let mut kept = Vec::new();
         let value = self.kept(value, &mut kept);
         let made = make(self, value);
-        behind(kept, made)
+        value_after(kept, made)
     }
 }

@@ -1,4 +1,4 @@
-//! Structs, arrays and records as values: which places hold one, their members, casts to and from them.
+//! Structs, arrays and records as values: their members, and casts to and from them.
 
 use crate::builtins::args::Args;
 use crate::catalog::KERNEL;
@@ -23,16 +23,16 @@ pub fn fields_are<'s>(names: impl ExactSizeIterator<Item = &'s String>) -> Strin
     format!("its fields are {}{rest}", shown.join(", "))
 }
 
-/// Why something that travels by value cannot be read.
-const NOT_PASSED: &str = "floating-point numbers and vectors travel in registers that probes cannot read; text and long arrays \
-                          that are passed by value are no values here";
+/// Why an argument that is passed by value cannot be read.
+const NOT_PASSED: &str = "probes cannot read the registers of floating-point numbers and vectors, or text and long arrays \
+                          that are passed by value";
 
-/// It is no memory: it travels in registers or on the stack.
+/// Whether the value is passed in registers or on the stack, not in memory.
 pub(super) fn is_passed(place: &Expr) -> bool {
     matches!(place.kind, ExprKind::Param(_) | ExprKind::ParamField { .. } | ExprKind::RetvalField { .. })
 }
 
-/// Returns the place `bytes` bytes into an argument that is passed by value.
+/// Returns the part at offset `bytes` of an argument that is passed by value.
 fn offset_by(place: &Expr, bytes: u32, ty: Type) -> Option<Expr> {
     let kind = match place.kind {
         ExprKind::ParamField { param, offset } => ExprKind::ParamField { param, offset: offset + bytes },
@@ -42,11 +42,10 @@ fn offset_by(place: &Expr, bytes: u32, ty: Type) -> Option<Expr> {
     Some(expr(kind, ty, place.span))
 }
 
-/// How the parts of a record are asked for.
-pub(super) const BY_NAME: &str = "parts of a record are asked for by name: `.name`";
+pub(super) const BY_NAME: &str = "members of a record are accessed by name: `.name`";
 
 impl Checker<'_> {
-    /// Returns the value at a place in memory: text of a char array, the bytes of other arrays and of structs.
+    /// Returns the value at a memory location: text of a char array, the bytes of other arrays and of structs.
     pub fn value_of(&mut self, place: Expr) -> Expr {
         match &place.ty {
             Type::Array(element, count) if **element == CHAR => self.text_in(place.clone(), *count),
@@ -83,12 +82,12 @@ impl Checker<'_> {
         if is_passed(&place) { self.passed_value(place) } else { self.sized(place) }
     }
 
-    /// A value of bytes that are neither too many nor unknown.
+    /// Checks that a value has a known size within the limits.
     fn sized(&mut self, place: Expr) -> Expr {
         let size = self.types.size(&place.ty);
         let shown = self.types.show(&place.ty);
         if size == 0 {
-            self.error("E0226", place.span, format!("nothing is known of what is in `{shown}`"));
+            self.error("E0226", place.span, format!("the members of `{shown}` are unknown"));
             return unknown(place.span);
         }
         let values = self.types.extent(&place.ty).values;
@@ -105,28 +104,28 @@ impl Checker<'_> {
         place
     }
 
-    /// What travels by value, whole: what cannot be read of it is left out, and said.
+    /// A whole argument that is passed by value. Unreadable members are omitted, with a warning.
     fn passed_value(&mut self, place: Expr) -> Expr {
         let (span, ty) = (place.span, place.ty.clone());
         let text = self.src.slice(span).to_owned();
-        let mut left_out = Vec::new();
-        match self.what_passes(place, &text, &mut left_out) {
+        let mut omitted = Vec::new();
+        match self.readable_parts(place, &text, &mut omitted) {
             Some(value) => {
-                self.say_left_out(&text, &left_out, span);
+                self.warn_omitted(&text, &omitted, span);
                 value
             }
             None => {
                 let message =
-                    format!("nothing of `{}` can be read as it is passed here", self.types.show(&ty));
+                    format!("no part of `{}` can be read as it is passed here", self.types.show(&ty));
                 self.error("E0226", span, message).note(NOT_PASSED);
                 unknown(span)
             }
         }
     }
 
-    /// A parameter or a result: a struct is a record of its members, an array a tuple. Names of what cannot be read go to
-    /// `left_out`; `None` if nothing can.
-    pub fn what_passes(&mut self, place: Expr, name: &str, left_out: &mut Vec<String>) -> Option<Expr> {
+    /// The readable parts of a parameter or result: a record for a struct, a tuple for an array. Names of unreadable members are
+    /// added to `omitted`; `None` if no part is readable.
+    pub fn readable_parts(&mut self, place: Expr, name: &str, omitted: &mut Vec<String>) -> Option<Expr> {
         let span = place.span;
         let value = match place.ty.clone() {
             Type::Struct(id) => {
@@ -137,11 +136,11 @@ impl Checker<'_> {
                     let within = format!("{name}.{}", field.name);
                     let Some(member) = self.types.member(id, &field.name).filter(|member| !member.float)
                     else {
-                        left_out.push(within);
+                        omitted.push(within);
                         continue;
                     };
                     let member = self.member(place.clone(), &member, span);
-                    if let Some(value) = self.what_passes(member, &within, left_out) {
+                    if let Some(value) = self.readable_parts(member, &within, omitted) {
                         names.push(field.name);
                         parts.push(value);
                     }
@@ -152,7 +151,7 @@ impl Checker<'_> {
                 let size = self.types.size(&element);
                 let at = |n: u32| offset_by(&place, n * size, (*element).clone());
                 let parts: Option<Vec<Expr>> =
-                    (0..count).map(|n| self.what_passes(at(n)?, name, &mut Vec::new())).collect();
+                    (0..count).map(|n| self.readable_parts(at(n)?, name, &mut Vec::new())).collect();
                 parts.filter(|parts| !parts.is_empty()).map(|parts| {
                     let ty = Type::Tuple(parts.iter().map(|part| part.ty.clone()).collect());
                     expr(ExprKind::Tuple(parts), ty, span)
@@ -161,15 +160,15 @@ impl Checker<'_> {
             Type::Array(..) | Type::Void => None,
             _ => return Some(place),
         };
-        // Its members have been named where they are what is missing.
-        if value.is_none() && !left_out.iter().any(|known| known.starts_with(name)) {
-            left_out.push(name.to_owned());
+        // Unreadable members are already listed.
+        if value.is_none() && !omitted.iter().any(|known| known.starts_with(name)) {
+            omitted.push(name.to_owned());
         }
         value
     }
 
-    /// Warns of what a record lacks.
-    pub fn say_left_out(&mut self, whole: &str, names: &[String], span: Span) {
+    /// Warns of members that a record lacks.
+    pub fn warn_omitted(&mut self, whole: &str, names: &[String], span: Span) {
         if names.is_empty() {
             return;
         }
@@ -205,13 +204,13 @@ impl Checker<'_> {
     /// `(uint32)x`, `(struct point *)p`, `(uint8[8])x`
     pub fn cast(&mut self, name: &ast::TypeName, inner: &ast::Expr, span: Span) -> Expr {
         let value = self.expr(inner);
-        // What lies in the kernel may be one of its structs, whatever is probed.
-        let sight = self.types.sight.clone();
-        if value.in_kernel() && !sight.contains(&KERNEL) {
-            self.types.sight.push(KERNEL);
+        // Kernel memory may hold a struct of the kernel in any probe.
+        let visible_files = self.types.visible_files.clone();
+        if value.in_kernel() && !visible_files.contains(&KERNEL) {
+            self.types.visible_files.push(KERNEL);
         }
         let ty = self.spelled(name);
-        self.types.sight = sight;
+        self.types.visible_files = visible_files;
         let Some(ty) = ty.map(|spelled| self.array_for(spelled, name, &value.ty)) else {
             return unknown(span);
         };
@@ -219,7 +218,7 @@ impl Checker<'_> {
             return if is_scalar(&ty) { int(0, ty, span) } else { unknown(span) };
         }
         if is_scalar(&ty) && is_scalar(&value.ty) {
-            // A literal that was cast has a type of its own and adapts no more, and so has a register.
+            // A cast gives a literal or register a fixed type.
             let same = value.ty == ty && literal(&value).is_none() && !self.is_register(&value);
             return if same { value } else { expr(ExprKind::Cast(Box::new(value)), ty, span) };
         }
@@ -230,7 +229,7 @@ impl Checker<'_> {
             return convert(whole, &ty);
         }
         if let (Type::Str(_), Type::Bool) = (&value.ty, &ty) {
-            // A text holds if it is not empty.
+            // A text is true if it is not empty.
             let index = Box::new(int(0, Type::U64, span));
             let first = expr(ExprKind::StrIndex { base: Box::new(value), index }, U8, span);
             return binary(BinaryOp::Ne, first, int(0, U8, span), Type::Bool, span);
@@ -238,8 +237,8 @@ impl Checker<'_> {
         self.cast_whole(value, ty, span)
     }
 
-    /// The array that a value is cast to: `int8[]` has as many elements as fit, and an array of `int8` prints as numbers, which one
-    /// of `char` does not.
+    /// The array that a value is cast to: `int8[]` has as many elements as fit. An array of `int8` prints as numbers,
+    /// an array of `char` as text.
     fn array_for(&self, ty: Type, name: &ast::TypeName, value: &Type) -> Type {
         let Type::Array(element, count) = ty else { return ty };
         let element = if *element == CHAR && name.name.starts_with("int8") { Arc::new(U8) } else { element };
@@ -250,7 +249,7 @@ impl Checker<'_> {
         Type::Array(element, count)
     }
 
-    /// Between an integer and an array of as many bytes; from a string to an array of bytes.
+    /// Casts between an integer and an array of the same size, and from a string to an array of bytes.
     fn cast_whole(&mut self, value: Expr, ty: Type, span: Span) -> Expr {
         let bytes = self.types.size(&ty);
         match (&value.ty, &ty) {
@@ -284,7 +283,7 @@ impl Checker<'_> {
         let whole = matches!(to, Type::Struct(_));
         let error = self.error("E0217", span, message);
         error.note(
-            "numbers, bools, enums and pointers can be cast to each other, numbers to arrays of as many bytes and back, and strings to arrays of bytes",
+            "numbers, bools, enums and pointers can be cast to each other, numbers to arrays of the same size and back, and strings to arrays of bytes",
         );
         if whole {
             error.help("cast the address to a pointer: `*(struct NAME *)p`");
@@ -296,7 +295,7 @@ impl Checker<'_> {
     pub fn index(&mut self, base: &ast::Expr, index: &ast::Expr, span: Span) -> Expr {
         if let (true, ast::ExprKind::Str(name)) = (base.is_args(), &index.kind) {
             let help = format!("write `args.{}`", String::from_utf8_lossy(name));
-            self.error("E0214", span, "arguments are named behind a dot").help(help);
+            self.error("E0214", span, "arguments are named after a dot").help(help);
             return unknown(span);
         }
         let keyed = matches!(base.kind, ast::ExprKind::Map { keys: Some(_), .. });
@@ -320,7 +319,7 @@ impl Checker<'_> {
                     error.help(BY_NAME);
                 }
                 if keyed {
-                    error.help("all keys stand in one pair of brackets: `@m[a, b]`");
+                    error.help("write all keys in one pair of brackets: `@m[a, b]`");
                 }
                 unknown(span)
             }
@@ -329,15 +328,15 @@ impl Checker<'_> {
 
     fn array_element(&mut self, base: Expr, element: &Type, count: u32, index: Expr, span: Span) -> Expr {
         let at = literal(&index);
-        // An array without a length, at the end of a struct, is as long as the program made it.
+        // A flexible array member has no known length.
         if count > 0 && at.is_some_and(|at| at < 0 || at >= i64::from(count)) {
             let message = format!("the index is out of bounds: the array has {count} elements");
-            self.error("E0214", index.span, message).help("elements count from 0");
+            self.error("E0214", index.span, message).help("elements are numbered from 0");
             return unknown(span);
         }
         let size = self.types.size(element);
         match (base.kind, at) {
-            // What was passed by value has no address that a script could know; an element that is named has its place.
+            // An argument passed by value has no address, but a constant index has a known offset.
             (ExprKind::ParamField { param, offset }, Some(at)) if count > 0 => {
                 let offset = offset + at as u32 * size;
                 expr(ExprKind::ParamField { param, offset }, element.clone(), span)
@@ -354,7 +353,7 @@ impl Checker<'_> {
                 at,
             ) => {
                 let address = self.address_of(expr(kind, base.ty, base.span));
-                // So are those of one element, as structs without a length were written before there was `[]`.
+                // Arrays of one element are unchecked: older code declares flexible array members so.
                 let checked = at.is_none() && count > 1;
                 let address = if checked { in_bounds(address, &index, count) } else { address };
                 self.element(address, element, index, span)
@@ -373,9 +372,12 @@ impl Checker<'_> {
                 expr(ExprKind::Element { base, index }, element.clone(), span)
             }
             _ => {
-                let message = format!("which {} of this value must be known here", self.types.show(element));
+                let message = format!(
+                    "the index of an element of type {} must be constant here",
+                    self.types.show(element)
+                );
                 let error = self.error("E0221", index.span, message);
-                error.help("read it where it lies: `p->items[$i]`");
+                error.help("read it from memory: `p->items[$i]`");
                 unknown(span)
             }
         }
@@ -397,7 +399,7 @@ impl Checker<'_> {
     }
 }
 
-/// A text that is written out ends at its first NUL, as all others do.
+/// Cuts a text literal at its first NUL, as in all other texts.
 fn up_to_nul(mut text: Expr) -> Expr {
     if let ExprKind::Str(bytes) = &mut text.kind {
         let end = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
@@ -406,8 +408,8 @@ fn up_to_nul(mut text: Expr) -> Expr {
     text
 }
 
-/// The address of an array if the index lies in it, else one that nothing can be read from, which is counted. An index
-/// that changes something is left alone: it is computed once.
+/// The address of an array if the index is in bounds, else an unreadable address, whose failed read is counted. An index
+/// with side effects is unchecked, since it must be evaluated once.
 fn in_bounds(array: Expr, index: &Expr, count: u32) -> Expr {
     let span = index.span;
     if index.changes() {

@@ -1,4 +1,4 @@
-//! The checker as built-ins see it, and the built-ins that only the checker can check.
+//! The checker's implementation of `Args` for built-ins, and dispatch of the built-ins that the checker itself implements.
 
 use crate::builtins::Call;
 use crate::builtins::args::{Args, Core, CoreAction, Scene};
@@ -13,7 +13,7 @@ use crate::syntax::ast;
 use crate::types::Types;
 
 impl<'a> Checker<'a> {
-    /// This checker for code of built-ins.
+    /// This checker as the interface of built-ins.
     pub fn args(&mut self) -> &mut (dyn Args + 'a) {
         self
     }
@@ -52,9 +52,9 @@ impl Args for Checker<'_> {
         if let Some(own) = self.types.tagged(name) {
             return Some(own.clone());
         }
-        let sight = std::mem::replace(&mut self.types.sight, vec![KERNEL]);
+        let visible_files = std::mem::replace(&mut self.types.visible_files, vec![KERNEL]);
         let found = self.types.declared_named(name);
-        self.types.sight = sight;
+        self.types.visible_files = visible_files;
         found
     }
 
@@ -73,7 +73,7 @@ impl Args for Checker<'_> {
             catalog: self.catalog,
             source: self.src,
             sends_calls: self.sends_calls,
-            left_out: self.scope.left_out,
+            left_out: self.scope.dead,
         }
     }
 
@@ -90,7 +90,7 @@ impl Args for Checker<'_> {
     }
 
     fn may_leave(&mut self, span: Span, word: &str) -> bool {
-        self.stays(span, word)
+        Checker::may_leave(self, span, word)
     }
 
     fn core(&mut self, which: Core, call: &Call<'_>) -> Expr {

@@ -16,7 +16,7 @@ impl Checker<'_> {
     /// `f(a, b)` as a value.
     pub fn call_value(&mut self, name: &Name, args: &[ast::Expr], span: Span) -> Expr {
         if name.node.starts_with('@') {
-            return self.of_forms(&name.node, &args[0], span);
+            return self.hidden_call(&name.node, &args[0], span);
         }
         let Some(builtin) = self.builtin_call(name, args, span) else { return unknown(span) };
         match builtin.check {
@@ -25,8 +25,8 @@ impl Checker<'_> {
                 check(self, &Call { name: &name.node, args, span })
             }
             Check::Action(_) => {
-                let message = format!("`{}` does something and has no value", name.node);
-                self.error("E0226", span, message).help("write it as a statement of its own");
+                let message = format!("`{}` is an action and has no value", name.node);
+                self.error("E0226", span, message).help("write it as a separate statement");
                 unknown(span)
             }
             Check::Aggregation(_) => {
@@ -37,7 +37,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The row of a call if it is right: known, with as many arguments as it takes, in a probe where it has a meaning.
+    /// The row of a valid call: known name, right number of arguments, available in the current probe.
     pub fn builtin_call(
         &mut self,
         name: &Name,
@@ -55,7 +55,7 @@ impl Checker<'_> {
         }
         if table::UNSAFE.contains(&builtin.name) && !self.options.unsafe_ok {
             let message = format!("`{}` changes the machine that is traced", builtin.name);
-            self.error("E0224", name.span, message).help("allow it by `--unsafe`");
+            self.error("E0224", name.span, message).help("allow it with `--unsafe`");
             return None;
         }
         self.allowed(builtin, &name.node, span).then_some(builtin)
@@ -78,11 +78,11 @@ impl Checker<'_> {
         let text = name.node.as_str();
         if table::UNSAFE.contains(&text) {
             let error = self.error("E0223", name.span, format!("`{text}` is not supported"));
-            error.help("act on what is printed, or use `system`");
+            error.help("process the output in another program, or use `system`");
             return;
         }
-        if let Some((_, way_out)) = table::ABSENT.iter().find(|(absent, _)| *absent == text) {
-            self.error("E0223", name.span, format!("`{text}` is not supported")).help(*way_out);
+        if let Some((_, alternative)) = table::ABSENT.iter().find(|(absent, _)| *absent == text) {
+            self.error("E0223", name.span, format!("`{text}` is not supported")).help(*alternative);
             return;
         }
         let near = self.diags.similar(text, table::all().map(|b| b.name));
@@ -97,7 +97,7 @@ impl Checker<'_> {
     pub fn aggregation(&mut self, e: &ast::Expr) -> Option<(Agg, Option<Expr>)> {
         let ast::ExprKind::Call { name, args } = &e.kind else { return None };
         let Check::Aggregation(make) = table::find(&name.node)?.check else { return None };
-        let sample = args.first().map(|arg| self.number(arg, &format!("what `{}` takes", name.node)));
+        let sample = args.first().map(|arg| self.number(arg, &format!("the argument of `{}`", name.node)));
         let signed = sample.as_ref().is_some_and(|s| s.ty != Type::U64);
         let agg = make(self, args, signed);
         if self.builtin_call(name, args, e.span).is_none() {

@@ -13,10 +13,10 @@ enum Value<'a> {
     Word(&'a str),
 }
 
-/// Sets a value; `Err` says what is expected.
+/// Sets a value; `Err` describes the expected value.
 type Set = fn(&mut Config, &Value) -> Result<(), String>;
 
-/// What a setting is now.
+/// Returns the current value of a setting.
 type Get = fn(&Config) -> Setting;
 
 /// The value of a setting as a script reads it.
@@ -32,7 +32,7 @@ pub enum Setting {
 
 use Setting::{Number, Switch, Word};
 
-/// Keys, what they set, and what that is now.
+/// Keys with their setter and getter.
 static KEYS: &[(&str, Set, Get)] = &[
     (
         "max_map_keys",
@@ -87,7 +87,7 @@ static KEYS: &[(&str, Set, Get)] = &[
 /// Pages of `perf_rb_pages`.
 const PAGE_BYTES: u32 = 4096;
 
-/// Old names, and those of today. One that begins with `no_` meant the opposite.
+/// Old names and current names. A value of a `no_` name is inverted.
 static RENAMED: &[(&str, &str)] = &[
     ("strlen", "max_strlen"),
     ("map_keys_max", "max_map_keys"),
@@ -95,23 +95,22 @@ static RENAMED: &[(&str, &str)] = &[
     ("no_cpp_demangle", "cpp_demangle"),
 ];
 
-/// Keys that other tracers have and that change nothing here, and why.
+/// Keys of other tracers that have no effect here, with the reason.
 static WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("cache_user_symbols", SYMBOLS),
     ("debug_output", ""),
     ("lazy_symbolication", SYMBOLS),
-    ("license", "generated programs are always GPL: the kernel lends some functions to no others"),
-    ("log_size", "the kernel's last words are always kept"),
+    ("license", "generated programs are always GPL, since some helpers of the kernel require it"),
+    ("log_size", "the end of the verifier log is always kept"),
     ("max_ast_nodes", ""),
-    ("max_bpf_progs", "one program serves all functions that look the same to a clause"),
+    ("max_bpf_progs", "functions with the same argument layout share one program"),
     ("max_type_res_iterations", ""),
-    ("on_stack_limit", "what does not fit the stack goes elsewhere by itself"),
+    ("on_stack_limit", "values that do not fit the stack are moved elsewhere automatically"),
     ("probe_inline", ""),
     ("symbol_source", SYMBOLS),
     ("use_blazesym", SYMBOLS),
 ];
-const SYMBOLS: &str =
-    "symbols are found when they are printed, each once, also those of processes that have ended meanwhile";
+const SYMBOLS: &str = "each symbol is resolved once, when it is printed, also for processes that have exited";
 
 fn without_effect(key: &str) -> Option<&'static str> {
     let known = WITHOUT_EFFECT.iter().find(|(name, _)| *name == key).map(|(_, why)| *why);
@@ -123,25 +122,25 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     KEYS.iter().map(|(name, ..)| *name)
 }
 
-/// What a setting is, by its name of today or an older one.
+/// The value of a setting, by its current or an old name.
 pub fn setting(key: &str, config: &Config) -> Option<Setting> {
     let key = of_today(key);
     KEYS.iter().find(|(name, ..)| *name == key).map(|(.., get)| get(config))
 }
 
-/// What is wrong with a variable of the environment.
+/// An error in a variable of the environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BadVariable {
-    /// Its value.
+    /// Its value is not valid.
     Value(String),
-    /// Its name is like that of a setting.
+    /// Its name is similar to that of a setting.
     Name(String),
 }
 
-/// Applies `CUDATRACE_MAX_STRLEN=64`, or with bpftrace's prefix. Names that are like no setting are others' business.
+/// Applies `CUDATRACE_MAX_STRLEN=64`, or with bpftrace's prefix. Names that are not similar to a setting are ignored.
 ///
 /// # Errors
-/// The value is none for this setting, or the name is misspelled.
+/// The setting does not take the value, or the name is misspelled.
 pub fn variable(name: &str, value: &str, config: &mut Config) -> Result<(), BadVariable> {
     let Some(key) = name.strip_prefix("CUDATRACE_").or(name.strip_prefix("BPFTRACE_")) else { return Ok(()) };
     let key = key.to_lowercase();
@@ -154,7 +153,7 @@ pub fn variable(name: &str, value: &str, config: &mut Config) -> Result<(), BadV
     match near.first().filter(|_| without_effect(key).is_none()) {
         Some(near) => {
             let near = format!("{}{}", &name[..name.len() - key.len()], near.to_uppercase());
-            Err(BadVariable::Name(format!("`{name}` is no setting: did you mean `{near}`?")))
+            Err(BadVariable::Name(format!("`{name}` is not a setting: did you mean `{near}`?")))
         }
         None => Ok(()),
     }
@@ -181,7 +180,7 @@ pub fn apply(entry: &ConfigEntry, config: &mut Config, diags: &mut Diagnostics) 
         error.help.extend(did_you_mean(&near));
         if near.is_empty() {
             let all: Vec<String> = names().map(|name| format!("`{name}`")).collect();
-            error.help(format!("there are {}", all.join(", ")));
+            error.help(format!("settings are {}", all.join(", ")));
         }
         return;
     };
@@ -192,12 +191,12 @@ pub fn apply(entry: &ConfigEntry, config: &mut Config, diags: &mut Diagnostics) 
     }
 }
 
-/// The name that a setting has today.
+/// The current name of a setting.
 fn of_today(key: &str) -> &str {
     RENAMED.iter().find(|(old, _)| *old == key).map_or(key, |(_, new)| new)
 }
 
-/// The value that today's setting has for that of an old one.
+/// The value of the current setting for a value of the old one.
 fn meant<'a>(written: &str, value: Value<'a>) -> Value<'a> {
     match switch(&value) {
         Ok(on) if written.starts_with("no_") => Value::Number(i64::from(!on)),
@@ -251,7 +250,7 @@ pub fn stack_mode(name: &str) -> Option<StackMode> {
     STACK_MODES.iter().find(|(known, _)| *known == name).map(|(_, mode)| *mode)
 }
 
-/// What an attach point that is not there means, by name.
+/// Behaviours for missing attach points, by name.
 static MISSING_PROBES: &[(&str, MissingProbes)] =
     &[("error", MissingProbes::Error), ("warn", MissingProbes::Warn), ("ignore", MissingProbes::Ignore)];
 
@@ -289,14 +288,14 @@ mod tests {
     }
 
     #[test]
-    fn wrong_variables_are_named_and_foreign_ones_left_alone() {
+    fn wrong_variables_are_reported_and_foreign_ones_ignored() {
         let said = |name, value| match set(name, value).0 {
             Err(BadVariable::Name(said) | BadVariable::Value(said)) => said,
             Ok(()) => String::new(),
         };
         assert_eq!(
             said("CUDATRACE_MAX_STRLN", "64"),
-            "`CUDATRACE_MAX_STRLN` is no setting: did you mean `CUDATRACE_MAX_STRLEN`?"
+            "`CUDATRACE_MAX_STRLN` is not a setting: did you mean `CUDATRACE_MAX_STRLEN`?"
         );
         assert_eq!(
             said("CUDATRACE_MAX_MAP_KEYS", "none"),

@@ -19,8 +19,8 @@ use crate::types::c_layout::Layout;
 use crate::types::passing::{float_of, long_double};
 use crate::types::{derived, int_holds, levels};
 
-/// The type of a member, and whether it is a floating-point number, whose bits the type has.
-struct Declared {
+/// The type of a member. For a floating-point number, it is the unsigned integer of the same size.
+struct MemberType {
     ty: Type,
     float: bool,
 }
@@ -43,16 +43,16 @@ impl Checker<'_> {
         }
     }
 
-    /// Makes the tags known that a declaration defines: before its place, too, they are the script's and not the kernel's.
-    pub fn announce(&mut self, base: &CType) {
+    /// Declares the tags that a declaration defines, so that earlier uses find them and not the kernel's.
+    pub fn declare_tags(&mut self, base: &CType) {
         let CType::Compound(compound) = base else { return };
         if let Some(name) = compound.name.as_ref().filter(|name| self.types.tagged(&name.node).is_none()) {
             self.types.declare_struct(&name.node);
         }
-        compound.members.iter().for_each(|member| self.announce(&member.base));
+        compound.members.iter().for_each(|member| self.declare_tags(&member.base));
     }
 
-    /// A declaration without names: the struct or enum itself, or that there is such a struct.
+    /// A declaration without names: a struct or enum, or a forward declaration.
     fn declare_base(&mut self, base: &CType) {
         match base {
             CType::Named(name) => {
@@ -71,8 +71,8 @@ impl Checker<'_> {
         self.error("E0240", span, "a name is missing here").help("write `TYPE NAME;`");
     }
 
-    /// What stands before the names.
-    fn base(&mut self, base: &CType) -> Option<Declared> {
+    /// The type before the names.
+    fn base(&mut self, base: &CType) -> Option<MemberType> {
         match base {
             CType::Named(name) => self.base_named(name),
             CType::Compound(compound) => self.compound(compound).map(|id| integer(Type::Struct(id))),
@@ -80,22 +80,22 @@ impl Checker<'_> {
         }
     }
 
-    fn base_named(&mut self, name: &TypeName) -> Option<Declared> {
+    fn base_named(&mut self, name: &TypeName) -> Option<MemberType> {
         match name.name.as_str() {
-            "float" => return Some(Declared { ty: Type::U32, float: true }),
-            "double" => return Some(Declared { ty: Type::U64, float: true }),
-            "long double" => return Some(Declared { ty: long_double(), float: true }),
+            "float" => return Some(MemberType { ty: Type::U32, float: true }),
+            "double" => return Some(MemberType { ty: Type::U64, float: true }),
+            "long double" => return Some(MemberType { ty: long_double(), float: true }),
             _ => {}
         }
         let tag = name.name.strip_prefix("struct ").or(name.name.strip_prefix("union "));
         match tag {
-            // A struct that is declared later, or never: a pointer to it is as good as any.
+            // An incomplete struct: pointers to it are allowed.
             Some(tag) if self.types.spelled(name).is_none() => Some(integer(Type::Struct(self.tag(tag)))),
             _ => self.spelled(name).map(integer),
         }
     }
 
-    /// The struct of this tag, which may not be known yet.
+    /// The struct of this tag, declared now if it is new.
     fn tag(&mut self, tag: &str) -> StructId {
         match self.types.tagged(tag) {
             Some(Type::Struct(id)) => *id,
@@ -103,8 +103,8 @@ impl Checker<'_> {
         }
     }
 
-    /// The type that a declarator makes of the base.
-    fn declared(&mut self, base: &Declared, name: &Declarator) -> Option<Declared> {
+    /// Applies a declarator to its base type.
+    fn declared(&mut self, base: &MemberType, name: &Declarator) -> Option<MemberType> {
         let mut dims = Vec::new();
         for dim in &name.dims {
             dims.push(match dim {
@@ -114,18 +114,18 @@ impl Checker<'_> {
         }
         let pointed = name.pointers > 0 || name.function;
         let inner = match (name.function, base.float && pointed) {
-            // There is nothing to do with a function, so nothing is known behind the pointer.
+            // Functions cannot be used, so a pointer to one is `void *`.
             (true, _) => Type::Void,
             (false, true) => float_of(&base.ty),
             (false, false) => base.ty.clone(),
         };
         let ty = derived(inner, name.pointers.max(u32::from(name.function)), &dims);
         if levels(&ty) > MAX_DEPTH {
-            let message = format!("more than {MAX_DEPTH} pointers and arrays behind each other");
+            let message = format!("more than {MAX_DEPTH} nested pointers and arrays");
             self.error("E0007", name.span, message);
             return None;
         }
-        Some(Declared { ty, float: base.float && !pointed })
+        Some(MemberType { ty, float: base.float && !pointed })
     }
 
     fn length(&mut self, e: &Expr) -> Option<u32> {
@@ -154,14 +154,14 @@ impl Checker<'_> {
         }
         self.types.define_struct(id, size, align, fields);
         if self.types.extent(&Type::Struct(id)).levels > MAX_DEPTH {
-            let message = format!("more than {MAX_DEPTH} structs in each other");
+            let message = format!("more than {MAX_DEPTH} nested structs");
             self.error("E0007", compound.span, message).help("point to one of them");
             self.types.define_struct(id, size, align, Vec::new());
         }
         Some(id)
     }
 
-    /// A tag that has no members yet.
+    /// The struct of a tag without members.
     fn new_tag(&mut self, name: &Name) -> Option<StructId> {
         match self.types.tagged(&name.node) {
             Some(Type::Struct(id)) if self.types.struct_def(*id).size == 0 || self.types.is_recalled(*id) => {
@@ -192,7 +192,7 @@ impl Checker<'_> {
         }
     }
 
-    fn place_member(&mut self, mut declared: Declared, name: &Declarator, layout: &mut Layout) {
+    fn place_member(&mut self, mut declared: MemberType, name: &Declarator, layout: &mut Layout) {
         self.complete_struct(&mut declared.ty);
         let real = if declared.float { float_of(&declared.ty) } else { declared.ty.clone() };
         let (size, align) = (self.types.size(&real), self.types.align(&real));
@@ -210,18 +210,18 @@ impl Checker<'_> {
         match (&name.name, &declared.ty) {
             (None, _) => self.declared_without_name(name.span),
             (_, Type::Void) => {
-                self.error("E0240", name.span, format!("member `{text}` has no size: `void` is no value"));
+                self.error("E0240", name.span, format!("member `{text}` has no size: `void` is not a value"));
             }
             (_, Type::Struct(id)) if size == 0 => {
                 let message =
-                    format!("the members of `{}` are not known here", self.types.struct_def(*id).name);
+                    format!("the members of `{}` are unknown here", self.types.struct_def(*id).name);
                 self.error("E0240", name.span, message).help("declare it before, or use a pointer to it");
             }
             _ => layout.field(text, declared.ty, declared.float, size, align),
         }
     }
 
-    /// A struct of the traced program or of the kernel as a member: its own members are as they declare them.
+    /// Completes a member whose struct is declared by the traced program or the kernel.
     fn complete_struct(&mut self, ty: &mut Type) {
         match ty {
             Type::Struct(id) if self.types.struct_def(*id).size == 0 => {
@@ -235,7 +235,7 @@ impl Checker<'_> {
         }
     }
 
-    fn bit_count(&mut self, e: &Expr, declared: &Declared, size: u32) -> Option<u8> {
+    fn bit_count(&mut self, e: &Expr, declared: &MemberType, size: u32) -> Option<u8> {
         let count = self.constant(e, "the width of a bit-field")?;
         let ty = &declared.ty;
         if declared.float || !matches!(ty, Type::Int { .. } | Type::Bool | Type::Enum(_)) {
@@ -268,7 +268,7 @@ impl Checker<'_> {
                 self.error("E0241", name.span, format!("constant `{}` is declared twice", name.node));
             }
             values.push((name.node.clone(), next));
-            // Constants before are known to the values of those behind.
+            // The values of later constants may use earlier ones.
             self.enumerators.insert(name.node.clone(), next);
             next += 1;
         }
@@ -295,11 +295,11 @@ impl Checker<'_> {
     }
 }
 
-fn integer(ty: Type) -> Declared {
-    Declared { ty, float: false }
+fn integer(ty: Type) -> MemberType {
+    MemberType { ty, float: false }
 }
 
-/// `typedef struct { int x; } point;`: the struct is called as its first name.
+/// `typedef struct { int x; } point;`: the first name becomes the struct's.
 fn name_unnamed(base: &CType, names: &[Declarator]) -> Option<CType> {
     let first = names.iter().find(|name| name.pointers == 0 && name.dims.is_empty())?.name.clone()?;
     match base {

@@ -1,4 +1,4 @@
-//! Expressions: one arm per kind. The work is in the files beside this one.
+//! Expressions: one arm per kind, implemented in the other files of this folder.
 
 use crate::builtins::args::Args;
 use crate::builtins::table;
@@ -7,7 +7,7 @@ use crate::check::aggregates::BY_NAME;
 use crate::check::slots::Slot;
 use crate::diagnostics::wording::did_you_mean;
 use crate::expand::macros::written;
-use crate::hir::make::behind;
+use crate::hir::make::value_after;
 use crate::hir::make::{convert, expr, int, is_unknown, literal, unknown};
 use crate::hir::{Expr, ExprKind, Type};
 use crate::source::span::Span;
@@ -15,7 +15,7 @@ use crate::syntax::ast;
 use crate::syntax::ast::ExprKind as Ast;
 
 impl Checker<'_> {
-    /// A value, or a struct or array in memory on the way to a field or element of it.
+    /// A value, or a struct or array in memory whose field or element is accessed.
     pub fn place(&mut self, e: &ast::Expr) -> Expr {
         let span = e.span;
         match &e.kind {
@@ -42,7 +42,7 @@ impl Checker<'_> {
             Ast::Block { body, value } => self.valued_block(body, value.as_deref(), span),
             Ast::Record(members) => self.record(members, span),
             Ast::Type(_) => {
-                let error = self.error("E0212", span, "a type stands where a value is expected");
+                let error = self.error("E0212", span, "expected a value, found a type");
                 error.help("`typeof(TYPE)` alone is for the arguments of macros; a cast is `(TYPE)x`");
                 unknown(span)
             }
@@ -58,7 +58,7 @@ impl Checker<'_> {
         }
     }
 
-    /// `{ let $b = 1; $b + 1 }`: nothing in it leaves it but by its value.
+    /// `{ let $b = 1; $b + 1 }`: control flow cannot leave it.
     pub fn valued_block(&mut self, body: &ast::Block, value: Option<&ast::Expr>, span: Span) -> Expr {
         let Some(value) = value else { return unknown(span) };
         let outer = self.scope.enter_value();
@@ -77,11 +77,11 @@ impl Checker<'_> {
         }
     }
 
-    /// A value that is perhaps not computed: what it sets is not set behind it.
-    pub fn perhaps(&mut self, e: &ast::Expr) -> Expr {
+    /// A conditionally evaluated expression: variables that it sets are not set after it.
+    pub fn conditional(&mut self, e: &ast::Expr) -> Expr {
         let fork = self.scope.fork();
         let value = self.expr(e);
-        self.scope.go_back(fork);
+        self.scope.rewind(fork);
         value
     }
 
@@ -108,12 +108,12 @@ impl Checker<'_> {
                 }
                 None => {
                     let message = format!("a tuple of {} parts has no part {index}", parts.len());
-                    self.error("E0214", span, message).help("parts count from 0");
+                    self.error("E0214", span, message).help("parts are numbered from 0");
                     unknown(span)
                 }
             },
             other => {
-                let message = format!("{} is no tuple", self.types.show(other));
+                let message = format!("{} is not a tuple", self.types.show(other));
                 let named = matches!(other, Type::Record(..));
                 let error = self.error("E0214", span, message);
                 if named {
@@ -132,13 +132,13 @@ impl Checker<'_> {
         span: Span,
     ) -> Expr {
         let Some(then) = then else { return self.elvis(cond, otherwise, span) };
-        let (cond, then) = (self.condition(cond), self.perhaps(then));
+        let (cond, then) = (self.condition(cond), self.conditional(then));
         self.chosen(cond, then, otherwise, span)
     }
 
     /// `cond ? then : otherwise`, the first two checked.
     fn chosen(&mut self, cond: Expr, then: Expr, otherwise: &ast::Expr, span: Span) -> Expr {
-        let otherwise = self.perhaps(otherwise);
+        let otherwise = self.conditional(otherwise);
         let mut slot = Slot::default();
         let fits = slot.take(&then, &self.types).and_then(|()| slot.take(&otherwise, &self.types));
         if fits.is_err() && either(&then.ty, &otherwise.ty) {
@@ -167,10 +167,10 @@ impl Checker<'_> {
     /// `c ?: b`: the condition is the value.
     fn elvis(&mut self, cond: &ast::Expr, otherwise: &ast::Expr, span: Span) -> Expr {
         let value = self.expr(cond);
-        let mut kept = Vec::new();
-        let value = if is_unknown(&value) { value } else { self.steady(&value, &mut kept) };
+        let mut setup = Vec::new();
+        let value = if is_unknown(&value) { value } else { self.evaluate_once(&value, &mut setup) };
         let condition = self.as_condition(value.clone());
-        behind(kept, self.chosen(condition, value, otherwise, span))
+        value_after(setup, self.chosen(condition, value, otherwise, span))
     }
 
     /// `$x`
@@ -233,7 +233,7 @@ impl Checker<'_> {
     }
 }
 
-/// Texts of two kinds: one is written out or in memory, the other is found when it is printed.
+/// Two texts of which at least one may be looked up when it is printed.
 fn either(a: &Type, b: &Type) -> bool {
     let found = |ty: &Type| {
         matches!(
@@ -252,7 +252,7 @@ fn either(a: &Type, b: &Type) -> bool {
     text(a) && text(b)
 }
 
-/// `c ? func : "none"`: what prints differs by the value, so the value says which it is.
+/// `c ? func : "none"`: the value carries a tag that selects how it prints.
 fn choice(cond: Expr, then: Expr, otherwise: Expr, span: Span) -> Expr {
     let zero = |like: &Expr| expr(ExprKind::Zero, like.ty.clone(), span);
     let ty = Type::Either([Type::U32, then.ty.clone(), otherwise.ty.clone()].into());

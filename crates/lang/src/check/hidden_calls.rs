@@ -1,4 +1,4 @@
-//! Functions that `expand` inserts, for which no script has a name: `@kernel_short(id)`, `@text_hash(text)`.
+//! Functions that `expand` inserts and scripts cannot name: `@kernel_short(id)`, `@text_hash(text)`.
 
 use crate::builtins::args::Args;
 use crate::check::Checker;
@@ -8,7 +8,7 @@ use crate::source::span::Span;
 use crate::syntax::ast;
 use wire::map::KERNEL_TEXTS;
 
-/// Functions that print a number as a name.
+/// Functions whose number is printed as a name.
 static LOOKUPS: [(&str, Lookup); 5] = [
     ("@kernel_short", Lookup::Kernel),
     ("@kernel_full", Lookup::KernelFull),
@@ -20,12 +20,12 @@ static LOOKUPS: [(&str, Lookup); 5] = [
 /// Bytes of the stored name of a GPU kernel, the NUL included.
 const NAME_BYTES: u32 = 2048;
 
-/// Bytes of such a name that conditions compare.
+/// Bytes of a GPU kernel's name that conditions compare.
 const COMPARED_BYTES: u32 = 256;
 
 impl Checker<'_> {
-    /// What forms put in, for which no script has a name.
-    pub fn of_forms(&mut self, name: &str, arg: &ast::Expr, span: Span) -> Expr {
+    /// `@kernel_short(id)`
+    pub fn hidden_call(&mut self, name: &str, arg: &ast::Expr, span: Span) -> Expr {
         let value = self.expr(arg);
         if is_unknown(&value) {
             return unknown(span);
@@ -43,7 +43,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The text of a kernel's name, as the driver knows it and as far as conditions look at it.
+    /// The mangled name of a GPU kernel, cut at the bytes that conditions compare.
     pub fn kernel_text(&mut self, name: Expr) -> Expr {
         let span = name.span;
         let map = self.map_id(KERNEL_TEXTS, span);

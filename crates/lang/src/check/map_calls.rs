@@ -23,7 +23,7 @@ impl Checker<'_> {
             };
         }
         if self.is_copied_stack(arg) {
-            let error = self.error("E0210", arg.span, "the length of this stack was not kept");
+            let error = self.error("E0210", arg.span, "the length of this stack was not stored");
             error.help("`len($s)` is for a variable that `ustack` or `kstack` is assigned to");
             return unknown(span);
         }
@@ -37,7 +37,7 @@ impl Checker<'_> {
         expr(ExprKind::Len(map), Type::U64, span)
     }
 
-    /// Forms have replaced the lengths of variables that a stack is assigned to directly.
+    /// A variable with a copy of a stack. `expand` has replaced `len` of variables that `ustack` is assigned to directly.
     fn is_copied_stack(&mut self, arg: &ast::Expr) -> bool {
         let ast::ExprKind::Var(name) = &arg.kind else { return false };
         let Some(id) = self.scope.lookup(name) else { return false };
@@ -52,13 +52,13 @@ impl Checker<'_> {
         }
     }
 
-    /// A key that stands as an argument: `k`, `(a, b)`.
+    /// A key that is an argument: `k`, `(a, b)`.
     fn given_key(&mut self, map: MapId, key: &ast::Expr, span: Span) -> Option<Vec<Expr>> {
         let name = self.maps[map.0 as usize].name.clone();
         self.cell(&name, Some(std::slice::from_ref(key)), span).map(|(_, key)| key)
     }
 
-    /// `delete(@m, k)`, `delete(@scalar)`, and of old `delete(@a[k], @b[k])`: one expression for each key.
+    /// `delete(@m, k)`, `delete(@scalar)`, and the old `delete(@a[k], @b[k])`: one expression per key.
     pub fn delete(&mut self, args: &[ast::Expr], span: Span) -> Vec<Expr> {
         let is_old = |arg: &ast::Expr| matches!(&arg.kind, ast::ExprKind::Map { keys: Some(_), .. });
         if is_old(&args[0]) {
@@ -81,7 +81,7 @@ impl Checker<'_> {
         let state = &self.maps[map.0 as usize];
         if state.key.get().as_ref().is_some_and(|key| !key.is_empty()) {
             let name = state.name.clone();
-            let error = self.error("E0202", span, format!("`delete` needs to know which key of `@{name}`"));
+            let error = self.error("E0202", span, format!("`delete` needs a key of `@{name}`"));
             error.help(format!("write `delete(@{name}, key)`, or `clear(@{name})` for all keys"));
             return None;
         }
@@ -118,7 +118,7 @@ impl Checker<'_> {
             args: vec![args[0].clone(), key.clone()],
         };
         let value = made(ast::ExprKind::Map { name: name.clone(), keys: Some(vec![key]) });
-        // A variable of which nothing is known yet gets its type from the map.
+        // A variable without a type gets the type of the map.
         let var_id = self.scope.lookup(var).filter(|id| self.scope.is_set(*id));
         let is_set = var_id.is_some_and(|id| self.scope.var(id).slot.get().ty(&self.types).is_some());
         let value = match is_set {
@@ -148,7 +148,7 @@ impl Checker<'_> {
                 Some(StmtKind::PrintMap { map, top, div })
             }
             _ if args.len() > 1 => {
-                self.error("E0209", span, "only a whole map is printed with a number of keys and a divisor");
+                self.error("E0209", span, "only a whole map takes a number of keys and a divisor");
                 None
             }
             ast::ExprKind::Map { name, keys } => self.print_cell(name, keys.as_deref(), args[0].span),
@@ -159,7 +159,7 @@ impl Checker<'_> {
         }
     }
 
-    /// `print(@m[k])`: the value, or the entry of a map whose cells have no single value.
+    /// `print(@m[k])`: the value, or the entry if the aggregation has no single value.
     fn print_cell(&mut self, name: &str, keys: Option<&[ast::Expr]>, span: Span) -> Option<StmtKind> {
         let (map, key) = self.cell(name, keys, span)?;
         let state = &self.maps[map.0 as usize];
@@ -175,7 +175,7 @@ impl Checker<'_> {
 
     /// `exit()`, `exit(3)`
     pub fn exit(&mut self, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
-        if !self.stays(span, "exit") {
+        if !self.may_leave(span, "exit") {
             return None;
         }
         let code = match args.first() {

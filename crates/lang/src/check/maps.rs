@@ -3,7 +3,7 @@
 use crate::builtins::args::Args;
 use crate::check::slots::{Mismatch, Slot, ValueState, agg_name, join_aggs};
 use crate::check::temporaries::is_single;
-use crate::check::{Checker, NEVER_SET};
+use crate::check::{Checker, NEVER_ASSIGNED};
 use crate::diagnostics::wording::did_you_mean;
 use crate::hir::make::{convert, expr, int, is_unknown, literal, unknown};
 use crate::hir::{Agg, BinaryOp, Expr, ExprKind, MapId, Stmt, StmtKind, Type, VarId, Yields};
@@ -28,7 +28,7 @@ impl Checker<'_> {
         }
     }
 
-    /// The map and the parts of the key of `@m[k]`; the key widens, or is refused.
+    /// The map and the parts of the key of `@m[k]`; widens the key type or reports a mismatch.
     pub fn cell(&mut self, name: &str, keys: Option<&[ast::Expr]>, span: Span) -> Option<(MapId, Vec<Expr>)> {
         let map = self.map_id(name, span);
         let parts: Vec<Expr> = keys.unwrap_or_default().iter().map(|key| self.expr(key)).collect();
@@ -39,7 +39,7 @@ impl Checker<'_> {
         self.key_of(map, parts, span).map(|key| (map, key))
     }
 
-    /// A key that is one tuple is the same as a key of its parts. It is computed once, before the first of them.
+    /// Splits a key that is one tuple into its parts. The tuple is evaluated once, before the first part.
     fn flatten(&mut self, parts: Vec<Expr>) -> Vec<Expr> {
         let [only] = parts.as_slice() else { return parts };
         let Type::Tuple(types) = &only.ty else { return parts };
@@ -133,7 +133,7 @@ impl Checker<'_> {
         let unsigned = value.ty == Type::U64 && !matches!(value.kind, ExprKind::Int(_));
         if unsigned && *ty == Type::I64 {
             let message = format!("`{target}` also takes signed numbers, so it is an int64");
-            self.warning("W0251", value.span, message).note("what is larger than an int64 shows as negative");
+            self.warning("W0251", value.span, message).note("values beyond int64 print as negative numbers");
         }
     }
 
@@ -161,7 +161,7 @@ impl Checker<'_> {
         Some(StmtKind::SetMap { map, key, value: convert(value, &ty) })
     }
 
-    /// Makes a map's cells hold a value too, or says why they cannot. `found` is what an aggregation is met by.
+    /// Widens the type of a map's values, or reports a mismatch. `found` describes the value if the map is an aggregation.
     fn widen_cells(
         &mut self,
         (map, name): (MapId, &str),
@@ -183,7 +183,7 @@ impl Checker<'_> {
         None
     }
 
-    /// Says that a value does not fit what a variable or map holds.
+    /// Reports a value that does not fit the type of a variable or map.
     pub fn value_mismatch(&mut self, target: &str, code: &'static str, has: &Type, value: &Expr) {
         if let (Some(number), Type::Int { .. }) = (literal(value), has) {
             let message = format!("`{target}` holds {}, and {number} does not fit", self.types.show(has));
@@ -296,12 +296,13 @@ impl Checker<'_> {
             .unwrap_or_else(|| unknown(span))
     }
 
-    /// How many bytes a pointer moves that is moved by so many elements.
+    /// The number of bytes in `count` elements of a pointer's type.
     fn elements(&mut self, op: BinaryOp, pointer: &Type, count: Expr, span: Span) -> Option<Box<Expr>> {
         let Type::Pointer(to) = pointer else { return None };
         let size = i64::from(self.types.size(to).max(1));
         if !matches!(op, BinaryOp::Add | BinaryOp::Sub) || !matches!(count.ty, Type::Int { .. }) {
-            let message = format!("`{}=` with {} moves no pointer", symbol(op), self.types.show(&count.ty));
+            let message =
+                format!("`{}=` with {} does not move a pointer", symbol(op), self.types.show(&count.ty));
             self.error("E0212", span, message)
                 .help("a pointer is moved by a number of elements, with `+=` or `-=`");
             return None;
@@ -311,7 +312,7 @@ impl Checker<'_> {
         Some(Box::new(convert(bytes, pointer)))
     }
 
-    /// The type of a variable once it is updated in place.
+    /// The type of a variable after an update in place.
     fn widen_var(
         &mut self,
         name: &str,
@@ -326,7 +327,7 @@ impl Checker<'_> {
         let sample = signed_sample(op, value);
         let types = &self.types;
         let slot = &mut self.scope.var(id).slot;
-        // The declared type of a variable stays, whatever is added.
+        // A declared type does not change.
         let taken =
             slot.change(types, |slot| if slot.is_fixed() { Ok(()) } else { slot.update(&sample, types) });
         if let Err(mismatch) = taken {
@@ -352,13 +353,13 @@ impl Checker<'_> {
             }
             ast::ExprKind::Var(name) => self.update_var(name, op, one, yields, span),
             _ => {
-                self.error("E0212", span, "only variables and maps can be counted up and down");
+                self.error("E0212", span, "only variables and maps can be incremented and decremented");
                 unknown(span)
             }
         }
     }
 
-    /// `@m` without a key, as an argument. Says what wants it.
+    /// `@m` without a key, as an argument of the function `what`.
     pub fn whole_map(&mut self, e: &ast::Expr, what: &str) -> Option<MapId> {
         match &e.kind {
             ast::ExprKind::Map { name, keys: None } => Some(self.map_id(name, e.span)),
@@ -377,31 +378,31 @@ impl Checker<'_> {
         }
     }
 
-    /// A map that nothing is ever put into.
+    /// Reports a map that is never assigned.
     pub fn undefined_map(&mut self, at: usize) {
         let (name, span) = (self.maps[at].name.clone(), self.maps[at].span);
         let others = self.maps.iter().filter(|map| map.is_known(&self.types)).map(|map| map.name.as_str());
         let near = self.diags.similar(&name, others).into_iter().map(|name| format!("@{name}"));
         let near = did_you_mean(&near.collect::<Vec<_>>());
-        let awaited = self.awaited.clone();
-        let error = self.error(NEVER_SET, span, format!("nothing is ever put into map `@{name}`"));
+        let pending_library = self.pending_library.clone();
+        let error = self.error(NEVER_ASSIGNED, span, format!("map `@{name}` is never assigned"));
         error.help.extend(near);
-        if let Some(library) = awaited {
+        if let Some(library) = pending_library {
             error.note(format!(
-                "`{library}` is not there yet, so the types of its functions' arguments are not known"
+                "`{library}` is not loaded yet, so the types of its functions' arguments are unknown"
             ));
-            error.help(format!("name its file: `--lib {library}=FILE`"));
+            error.help(format!("give its file: `--lib {library}=FILE`"));
         }
     }
 }
 
-/// Widens the parts of a key; the first that does not fit.
+/// Widens the parts of a key; returns the first mismatch.
 fn take_all(slots: &mut [Slot], parts: &[Expr], types: &Types) -> Option<(usize, Mismatch)> {
     let taken: Vec<_> = slots.iter_mut().zip(parts).map(|(slot, part)| slot.take(part, types)).collect();
     taken.into_iter().enumerate().find_map(|(at, taken)| Some((at, taken.err()?)))
 }
 
-/// Makes cells hold an aggregation; gives back what they hold if they cannot.
+/// Makes the map an aggregation; returns its current state on a conflict.
 fn aggregate_into(state: &mut ValueState, agg: &Agg) -> Option<ValueState> {
     let joined = match state {
         ValueState::Plain(slot) => (*slot == Slot::default()).then(|| agg.clone()),
@@ -414,7 +415,7 @@ fn aggregate_into(state: &mut ValueState, agg: &Agg) -> Option<ValueState> {
     None
 }
 
-/// What a slot learns from an update: taking a literal away may make it negative.
+/// The value that an update adds to a slot: subtraction of a literal adds its negative.
 fn signed_sample(op: BinaryOp, value: &Expr) -> Expr {
     match literal(value) {
         Some(number) if op == BinaryOp::Sub => int(number.saturating_neg(), Type::I64, value.span),

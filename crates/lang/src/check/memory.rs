@@ -52,7 +52,7 @@ impl Checker<'_> {
             }
             None => {
                 let near = did_you_mean(&self.diags.similar(&name.node, config::names()));
-                let error = self.error("E0214", name.span, format!("no setting is called `{}`", name.node));
+                let error = self.error("E0214", name.span, format!("unknown setting `{}`", name.node));
                 error.help.extend(near);
                 unknown(span)
             }
@@ -63,7 +63,7 @@ impl Checker<'_> {
         let message = format!("{} has no field `{}`", self.types.show(&base.ty), name.node);
         let error = self.error("E0214", name.span, message);
         if matches!(base.ty, Type::Int { .. } | Type::Pointer(_)) {
-            error.help("say what it points to: `((struct NAME *)p)->field`");
+            error.help("cast it to a struct pointer: `((struct NAME *)p)->field`");
         }
         unknown(span)
     }
@@ -73,9 +73,9 @@ impl Checker<'_> {
         let fields = def.fields.iter().map(|field| &field.name);
         let message = format!("`{}` has no field `{}`", def.name, name.node);
         if def.fields.is_empty() && def.origin == Origin::Debug {
-            let message = format!("nothing is known of what is in `{}`", def.name);
+            let message = format!("the members of `{}` are unknown", def.name);
             let error = self.error("E0214", name.span, message);
-            error.note("the debug information has its name alone");
+            error.note("the debug information has only its name");
             error.help("declare the struct in the script, and cast to it: `((struct NAME *)p)->field`");
             return unknown(span);
         }
@@ -92,7 +92,7 @@ impl Checker<'_> {
         unknown(span)
     }
 
-    /// The field of a struct that is pointed to, lies in memory, or was passed by value.
+    /// A field of a struct in memory (directly or through a pointer) or passed by value.
     pub fn member(&mut self, base: Expr, field: &Field, span: Span) -> Expr {
         if field.float {
             let in_registers = matches!(base.ty, Type::Struct(_)) && is_passed(&base);
@@ -112,7 +112,7 @@ impl Checker<'_> {
     fn float_in_register(&mut self, field: &str, span: Span) -> Expr {
         let message = format!("field `{field}` is a floating-point number");
         self.error("E0213", span, message).note(
-            "of a struct that is passed by value they travel in registers that probes cannot read; in memory they can be read",
+            "probes cannot read the registers that pass such fields of a struct by value; fields in memory can be read",
         );
         unknown(span)
     }
@@ -160,13 +160,13 @@ impl Checker<'_> {
         expr(kind, ty, span)
     }
 
-    /// Where something in memory lies, as uint64.
+    /// The address of something in memory, as uint64.
     pub fn address_of(&mut self, place: Expr) -> Expr {
         let span = place.span;
         match place.kind {
             ExprKind::Load { base, offset } => address(*base, offset),
             _ => {
-                self.error("E0213", span, "an array that travels in registers has no address");
+                self.error("E0213", span, "an array that is passed in registers has no address");
                 unknown(span)
             }
         }
@@ -180,26 +180,26 @@ impl Checker<'_> {
             Type::Void => return unknown(span),
             Type::Pointer(to) => (**to).clone(),
             Type::Int { bytes: 8, .. } => {
-                let warning = self.warning("W0259", span, "nothing says what this number points to");
-                warning.note("it is read as a uint64").help("say it: `*(uint64 *)p`, `*(int32 *)p`");
+                let warning = self.warning("W0259", span, "the type that this number points to is unknown");
+                warning.note("it is read as a uint64").help("cast it: `*(uint64 *)p`, `*(int32 *)p`");
                 Type::U64
             }
             other => {
-                let message = format!("{} is no pointer", self.types.show(other));
+                let message = format!("{} is not a pointer", self.types.show(other));
                 let error = self.error("E0213", span, message);
-                error.help("say what the address points to: `*(uint64 *)p`");
+                error.help("cast it to a pointer: `*(uint64 *)p`");
                 return unknown(span);
             }
         };
         if to == Type::Void {
-            let error = self.error("E0213", span, "nothing is known of what this points to");
-            error.help("say it: `*(uint64 *)p`, `*(int32 *)p`");
+            let error = self.error("E0213", span, "the type that this points to is unknown");
+            error.help("cast it: `*(uint64 *)p`, `*(int32 *)p`");
             return unknown(span);
         }
         expr(ExprKind::Load { base: Box::new(pointer), offset: 0 }, to, span)
     }
 
-    /// At entry the callee has not yet filled what its out-parameters point to.
+    /// At entry the callee has not yet filled the memory of its out-parameters.
     fn warn_unfilled(&mut self, pointer: &Expr, span: Span) {
         let ExprKind::Param(at) = pointer.kind else { return };
         let known = self.context.known.as_ref().and_then(FunctionDeclaration::cuda);
@@ -213,7 +213,7 @@ impl Checker<'_> {
         self.warning("W0255", span, message).help("read it in a `uretprobe`, when `retval == 0`");
     }
 
-    /// `&p->member`, `&p[3]`: where it lies.
+    /// `&p->member`, `&p[3]`: the address.
     pub fn address_in_memory(&mut self, inner: &ast::Expr, span: Span) -> Expr {
         let place = self.place(inner);
         match place.kind {
@@ -223,15 +223,16 @@ impl Checker<'_> {
             }
             _ if place.ty == Type::Void => unknown(span),
             _ => {
-                let message = "this lies in no memory that has an address: variables and maps do not";
-                self.error("E0223", span, message)
-                    .help("use the value itself; `&p->member` is the address of what lies behind a pointer");
+                let message = "this has no address: only memory of the process has one";
+                self.error("E0223", span, message).help(
+                    "use the value itself; `&p->member` is an address in the memory that `p` points to",
+                );
                 unknown(span)
             }
         }
     }
 
-    /// `p + n`, `p - n`: in units of what it points to.
+    /// `p + n`, `p - n`: in units of its element size.
     pub fn pointer_offset(&mut self, op: BinaryOp, pointer: Expr, count: Expr, span: Span) -> Expr {
         let ty = pointer.ty.clone();
         let size = match &ty {
@@ -293,7 +294,7 @@ impl Checker<'_> {
                 (most, None)
             }
             ExprKind::Int(_) => {
-                self.error("E0222", size.span, "the size of a string is 1 at least: it counts the NUL");
+                self.error("E0222", size.span, "the size of a string is at least 1: it includes the NUL");
                 (most, None)
             }
             _ => (most, Some(convert(limit, &Type::U64))),

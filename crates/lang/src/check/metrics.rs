@@ -7,16 +7,16 @@ use crate::source::span::Span;
 use crate::syntax::ast;
 use crate::syntax::ast::{ConfigEntry, ExprKind, Name};
 
-/// A declaration, to be held against its map once that is known.
-pub struct Declared {
+/// A declaration, compared with its map after the last round.
+pub struct MetricDeclaration {
     map: Name,
     metric: Metric,
     labels: Option<(Vec<String>, Span)>,
     kind: Option<Span>,
 }
 
-/// What a property takes.
-type Set = fn(&mut Declared, &ast::Expr) -> Result<(), &'static str>;
+/// Sets a property; `Err` describes the expected value.
+type Set = fn(&mut MetricDeclaration, &ast::Expr) -> Result<(), &'static str>;
 
 static PROPERTIES: &[(&str, Set)] = &[
     ("name", |d, e| text(e).map(|text| d.metric.name = text)),
@@ -38,7 +38,7 @@ static PROPERTIES: &[(&str, Set)] = &[
             d.metric.divisor = value;
             Ok(())
         }
-        _ => Err("a number from 1 on"),
+        _ => Err("a number of at least 1"),
     }),
 ];
 
@@ -55,7 +55,7 @@ impl Checker<'_> {
     /// `metric @m = { ... }`
     pub fn declare_metric(&mut self, map: &Name, entries: &[ConfigEntry]) {
         let metric = Metric { declared: true, ..Metric::default() };
-        let mut declared = Declared { map: map.clone(), metric, labels: None, kind: None };
+        let mut declared = MetricDeclaration { map: map.clone(), metric, labels: None, kind: None };
         for entry in entries {
             self.property(&mut declared, entry);
         }
@@ -69,14 +69,14 @@ impl Checker<'_> {
         self.metrics.push(declared);
     }
 
-    fn property(&mut self, declared: &mut Declared, entry: &ConfigEntry) {
+    fn property(&mut self, declared: &mut MetricDeclaration, entry: &ConfigEntry) {
         let (key, span) = (entry.key.node.as_str(), entry.key.span);
         let Some((_, set)) = PROPERTIES.iter().find(|(name, _)| *name == key) else {
             let known = PROPERTIES.iter().map(|(name, _)| *name);
             let help = self.diags.similar(key, known.clone()).first().map_or_else(
                 || {
                     format!(
-                        "there are {}",
+                        "properties are {}",
                         known.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
                     )
                 },
@@ -90,18 +90,18 @@ impl Checker<'_> {
         }
     }
 
-    /// Holds declarations against the maps, once the rounds are over.
+    /// Checks declarations against the maps after the last round.
     pub fn check_metrics(&mut self) {
         for map in self.maps.iter_mut().filter(|map| map.metric.labels.is_empty()) {
             map.metric.labels = self.labels.get(&map.name).cloned().unwrap_or_default();
         }
         for declared in std::mem::take(&mut self.metrics) {
             let Some(at) = self.map_ids.get(&declared.map.node).map(|id| id.0 as usize) else {
-                // What should put something into it may be wrong itself.
+                // The assignment to it may be the error.
                 if self.diags.has_errors() {
                     continue;
                 }
-                let message = format!("nothing is ever put into map `@{}`", declared.map.node);
+                let message = format!("map `@{}` is never assigned", declared.map.node);
                 self.error("E0242", declared.map.span, message);
                 continue;
             };
@@ -109,15 +109,15 @@ impl Checker<'_> {
         }
     }
 
-    fn check_metric(&mut self, at: usize, declared: Declared) {
-        let Declared { map, mut metric, labels, kind } = declared;
+    fn check_metric(&mut self, at: usize, declared: MetricDeclaration) {
+        let MetricDeclaration { map, mut metric, labels, kind } = declared;
         let state = &self.maps[at];
         metric.labels = state.metric.labels.clone();
         let parts = state.key.get().as_ref().map_or(0, Vec::len);
         let (aggregated, numeric) = (matches!(state.value.get(), ValueState::Agg(_)), self.is_numeric(state));
         if !aggregated && !numeric {
             let message = format!("`@{}` holds no numbers", map.node);
-            self.error("E0242", map.span, message).help("text and the like belong into the key");
+            self.error("E0242", map.span, message).help("put text and other values into the key");
             return;
         }
         if let Some((names, span)) = labels {
@@ -135,7 +135,7 @@ impl Checker<'_> {
             metric.labels = names;
         }
         if let Some(span) = kind.filter(|_| !self.has_kind(at)) {
-            let message = format!("what `@{}` is follows from how it is made", map.node);
+            let message = format!("the kind of `@{}` follows from its aggregation", map.node);
             self.error("E0242", span, message).help("`kind` is for plain values, `count` and `sum`");
         }
         self.maps[at].metric = metric;

@@ -1,4 +1,4 @@
-//! Resolved clauses to the checked program: types, names, conversions. The last stage that can report a mistake of the user.
+//! Turns resolved clauses into the checked program: types, names, conversions. The last stage that reports the user's mistakes.
 //!
 //! The script is checked in rounds. A round checks all bodies with the types of variables and maps that earlier rounds
 //! found. When a round finds no new types, its output is the program and its diagnostics are reported.
@@ -53,23 +53,23 @@ use crate::syntax::ast;
 use crate::syntax::ast::{Item, Labels, Script};
 use crate::types::Types;
 
-/// Nothing says of what type a variable is.
+/// A variable of unknown type.
 const UNTYPED: &str = "E0205";
-/// A map that is only read.
-const NEVER_SET: &str = "E0207";
+/// A map that is read and never assigned.
+const NEVER_ASSIGNED: &str = "E0207";
 
-/// How to check.
+/// Inputs of [`check`] besides the script.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     /// Functions that change the machine are allowed.
     pub unsafe_ok: bool,
-    /// What a running program has; the new program's lists begin with it.
+    /// State of the running session; the new program's lists begin with it.
     pub known: Option<SessionState>,
-    /// Only calls in these files: for libraries that appear while the program runs.
+    /// Only calls in these files: for libraries that are loaded while the program runs.
     pub only_files: Option<Vec<FileId>>,
     /// Positional parameters, `$1` first.
     pub params: Vec<String>,
-    /// Prefix of the names of the script's maps, where several scripts share a session.
+    /// Prefix of the names of the script's maps, when several scripts share a session.
     pub map_prefix: Option<String>,
     /// Options after the script's name: `--top=20`.
     pub given: Vec<OptionValue>,
@@ -77,11 +77,11 @@ pub struct Options {
     pub environment: Vec<(String, String)>,
     /// Which clauses run.
     pub run: Run,
-    /// A regular expression: attach points whose names it does not match are left out.
+    /// A regular expression: attach points with other names are skipped.
     pub probe_filter: Option<String>,
 }
 
-/// Lists of a running program, whose ids and types stay.
+/// Lists of a running program; their ids and types do not change.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SessionState {
     /// Its maps.
@@ -95,7 +95,7 @@ pub struct SessionState {
 }
 
 impl SessionState {
-    /// What the next clauses must know of a program.
+    /// The state of a program that later clauses need.
     pub fn of(program: &Program) -> SessionState {
         SessionState {
             maps: program.maps.clone(),
@@ -109,9 +109,9 @@ impl SessionState {
 /// A script without mistakes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Checked {
-    /// What to run.
+    /// The program.
     pub program: Program,
-    /// Targets that nobody has mapped yet: to wait for, or to refuse.
+    /// Targets that no process has mapped yet.
     pub pending: Vec<PendingTarget>,
 }
 
@@ -128,7 +128,7 @@ pub fn check(
     if !diags.has_errors() {
         return checked;
     }
-    // When two places contradict each other, the second one in the text is reported.
+    // Of two conflicting uses, the later one in the text is reported.
     *diags = before;
     check_in(schedule::Order::Text, script, src, options, catalog, diags)
 }
@@ -156,17 +156,17 @@ fn check_in(
     };
     let resolved = resolve::resolve(script, &setting, &mut types, &mut names, diags);
     let mut checker = Checker::new(src, (options, catalog), types, names, config);
-    checker.refused = diags.has_errors();
+    checker.has_earlier_errors = diags.has_errors();
     checker.sends_calls = resolved.sends_calls;
     let unknown = |pending: &&PendingTarget| cuda::Library::from_alias(&pending.target).is_none();
-    checker.awaited = resolved.pending.iter().find(unknown).map(|pending| pending.target.clone());
+    checker.pending_library = resolved.pending.iter().find(unknown).map(|pending| pending.target.clone());
     checker.files = resolved.files.iter().map(|file| file.id).collect();
-    checker.types.sight.clone_from(&checker.files);
-    checker.known_maps(&known.maps);
+    checker.types.visible_files.clone_from(&checker.files);
+    checker.add_session_maps(&known.maps);
     checker.top_level(script, diags);
     let mut probes = checker.rounds(&resolved, order, diags);
-    unique_spans::settle(&mut probes);
-    dead_clauses::leave_out(&mut probes);
+    unique_spans::dedup(&mut probes);
+    dead_clauses::remove(&mut probes);
     (errors_before || !diags.has_errors()).then(|| checker.finish(probes, resolved))
 }
 
@@ -181,52 +181,51 @@ fn settings(script: &Script, options: &Options, diags: &mut Diagnostics) -> Conf
         // The caller has already reported an error in the value.
         let _ = config::variable(name, value, &mut config);
     }
-    // Tests and benches print a verdict, and the output of those that failed.
+    // Tests and benches print a verdict, and the output of failed ones.
     config.print_maps_on_exit &= !matches!(options.run, Run::Trials { .. });
     config
 }
 
-/// Rounds at most. Slots only widen, by few steps each, so this is never reached.
+/// Upper bound of rounds. Slots only widen, in few steps, so it is never reached.
 const MAX_ROUNDS: usize = 64;
 
-/// How a map may be declared.
-struct MapForm {
+/// A kind of map in a declaration.
+struct MapKind {
     name: &'static str,
-    /// A new key takes the place of an old one.
+    /// A new key replaces an old one.
     evicts: bool,
-    /// For aggregations alone.
+    /// Only for aggregations.
     per_cpu: bool,
-    /// Keys begin with a process id, and are deleted when the process has ended.
+    /// Keys begin with a process id, and are deleted when the process exits.
     by_process: bool,
 }
 
-static MAP_FORMS: &[MapForm] = &[
-    MapForm { name: "hash", evicts: false, per_cpu: false, by_process: false },
-    MapForm { name: "lruhash", evicts: true, per_cpu: false, by_process: false },
-    MapForm { name: "percpuhash", evicts: false, per_cpu: true, by_process: false },
-    MapForm { name: "percpulruhash", evicts: true, per_cpu: true, by_process: false },
-    MapForm { name: "processhash", evicts: false, per_cpu: false, by_process: true },
+static MAP_KINDS: &[MapKind] = &[
+    MapKind { name: "hash", evicts: false, per_cpu: false, by_process: false },
+    MapKind { name: "lruhash", evicts: true, per_cpu: false, by_process: false },
+    MapKind { name: "percpuhash", evicts: false, per_cpu: true, by_process: false },
+    MapKind { name: "percpulruhash", evicts: true, per_cpu: true, by_process: false },
+    MapKind { name: "processhash", evicts: false, per_cpu: false, by_process: true },
 ];
 
 /// `let @m = hash(N)`
 struct DeclaredMap {
     max_entries: u32,
-    form: &'static MapForm,
+    kind: &'static MapKind,
     span: Span,
 }
 
-/// A body at functions that look the same to it: what is known of it so far, and from what that follows.
+/// A body for one group of attach points, with its state between rounds and the facts that it used.
 struct Body<'r, 'a> {
     clause: &'r ResolvedClause<'a>,
     group: &'r ProgramGroup,
-    /// The first of the clauses that one written clause expands to.
+    /// The first of the bodies that one clause of the source expands to.
     first: bool,
     vars: Vec<VarState>,
-    /// It looked at a variable that has changed since.
+    /// A variable that it read has changed since.
     guessed: bool,
-    /// Maps whose keys or values it looked at, and how often these had changed when it first did.
+    /// Maps whose key or value types it read, with their change counts at the first read.
     seen: Vec<(usize, Option<u32>, Option<u32>)>,
-    /// What there is to say of it.
     findings: Vec<Diagnostic>,
     probe: Option<Probe>,
 }
@@ -237,10 +236,10 @@ impl<'r, 'a> Body<'r, 'a> {
         Body { clause, group, first, vars, guessed: false, seen, findings, probe: None }
     }
 
-    /// Whether it has not been checked, or something that it follows from has changed since.
+    /// Whether it is unchecked, or a fact that it used has changed since.
     fn is_due(&self, maps: &[MapState]) -> bool {
         let has_changed = |&(at, key, value): &(usize, Option<u32>, Option<u32>)| {
-            maps[at].key.is_beyond(key) || maps[at].value.is_beyond(value)
+            maps[at].key.has_changed_since(key) || maps[at].value.has_changed_since(value)
         };
         self.probe.is_none() || self.guessed || self.seen.iter().any(has_changed)
     }
@@ -256,13 +255,13 @@ pub(crate) struct Checker<'a> {
     pub config: Config,
     /// `#define`
     pub defines: FxHashMap<String, &'a ast::Expr>,
-    /// The definition that this point lies in.
-    defining: Option<variables::Defining>,
+    /// The `#define` around the current point.
+    expansion: Option<variables::DefineExpansion>,
     /// `let @m = hash(N)`
     declared: FxHashMap<String, DeclaredMap>,
     /// `metric @m = { ... }`
-    metrics: Vec<metrics::Declared>,
-    /// Maps that are declared as metrics, and the names that these were given.
+    metrics: Vec<metrics::MetricDeclaration>,
+    /// Maps that are declared as metrics, and the names of the metrics.
     metric_names: (FxHashSet<String>, FxHashSet<String>),
     labels: Labels,
     /// As [`ast::Script::given`].
@@ -270,21 +269,21 @@ pub(crate) struct Checker<'a> {
     pub maps: Vec<MapState>,
     /// By name.
     map_ids: FxHashMap<String, MapId>,
-    /// Maps of a running program that this script uses, and where.
+    /// Maps of a running program that this script uses, with the first use.
     used: FxHashMap<MapId, Span>,
     /// Constants of the enum that is being declared.
     pub enumerators: FxHashMap<String, i64>,
-    /// Stages before this one found errors, which may be why something is not known.
-    pub refused: bool,
-    /// The script sends calls as spans, which what lies in them names.
+    /// Earlier stages reported errors, which may explain unknown types.
+    pub has_earlier_errors: bool,
+    /// The script exports calls as spans, so nested exports name their parent.
     pub sends_calls: bool,
     /// Findings of this round.
     pub diags: Diagnostics,
-    /// Files that the script has attach points in.
+    /// Files with attach points of the script.
     files: Vec<FileId>,
-    /// A library that is not there yet, and whose functions no table knows.
-    awaited: Option<String>,
-    /// The probe that is being checked.
+    /// A library that is not loaded yet and has no table of signatures.
+    pending_library: Option<String>,
+    /// The current probe.
     pub context: ProbeContext,
     /// Scope at the current point of its body.
     pub scope: Scope,
@@ -310,7 +309,7 @@ impl<'a> Checker<'a> {
             names,
             config,
             defines,
-            defining: None,
+            expansion: None,
             declared,
             metrics,
             metric_names: Default::default(),
@@ -320,17 +319,17 @@ impl<'a> Checker<'a> {
             map_ids: FxHashMap::default(),
             used: FxHashMap::default(),
             enumerators,
-            refused: false,
+            has_earlier_errors: false,
             sends_calls: false,
             diags,
             files: Vec::new(),
-            awaited: None,
+            pending_library: None,
             context,
             scope,
         }
     }
 
-    fn known_maps(&mut self, maps: &[Map]) {
+    fn add_session_maps(&mut self, maps: &[Map]) {
         self.maps = maps.iter().map(MapState::known).collect();
         self.map_ids = maps.iter().map(|map| map.name.clone()).zip((0..).map(MapId)).collect();
     }
@@ -338,11 +337,11 @@ impl<'a> Checker<'a> {
     fn top_level(&mut self, script: &'a Script, diags: &mut Diagnostics) {
         self.labels.clone_from(&script.labels);
         self.given.clone_from(&script.given);
-        // What the script only names may be one of the kernel's structs.
-        self.types.sight.push(KERNEL);
+        // A struct that the script names without a declaration may be one of the kernel's.
+        self.types.visible_files.push(KERNEL);
         for item in &script.items {
             if let Item::Declaration(declaration) = item {
-                self.announce(&declaration.base);
+                self.declare_tags(&declaration.base);
             }
         }
         for item in &script.items {
@@ -352,7 +351,6 @@ impl<'a> Checker<'a> {
                 }
                 Item::Declaration(declaration) => self.declare(declaration),
                 Item::MapDecl { name, kind, max_entries } => self.declare_map(name, kind, max_entries, diags),
-                // Forms are gone: what they stood for is in the clauses.
                 Item::Metric { map, entries } => self.declare_metric(map, entries),
                 Item::Clause(_) | Item::Config(_) | Item::Import(_) | Item::Macro(_) => {}
             }
@@ -361,8 +359,8 @@ impl<'a> Checker<'a> {
     }
 
     fn declare_map(&mut self, name: &ast::Name, kind: &ast::Name, max: &ast::Expr, diags: &mut Diagnostics) {
-        let Some(form) = MAP_FORMS.iter().find(|form| form.name == kind.node) else {
-            let names = MAP_FORMS.iter().map(|form| form.name);
+        let Some(found) = MAP_KINDS.iter().find(|known| known.name == kind.node) else {
+            let names = MAP_KINDS.iter().map(|kind| kind.name);
             let error = diags.error("E0110", kind.span, format!("unknown kind of map `{}`", kind.node));
             error.help(match similar(&kind.node, names).first() {
                 Some(near) => format!("did you mean `{near}`?"),
@@ -372,7 +370,7 @@ impl<'a> Checker<'a> {
         };
         match max.kind {
             ast::ExprKind::Int { value, .. } if (1..=limits::MAP_ENTRIES as u64).contains(&value) => {
-                let declared = DeclaredMap { max_entries: value as u32, form, span: kind.span };
+                let declared = DeclaredMap { max_entries: value as u32, kind: found, span: kind.span };
                 self.declared.insert(name.node.clone(), declared);
             }
             _ => {
@@ -382,7 +380,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Checks until nothing new is learnt, then reports.
+    /// Checks all bodies until no type changes, then reports.
     fn rounds(
         &mut self,
         resolved: &ResolvedScript<'a>,
@@ -391,33 +389,35 @@ impl<'a> Checker<'a> {
     ) -> Vec<Probe> {
         let all =
             resolved.clauses.iter().flat_map(|clause| clause.groups.iter().map(move |group| (clause, group)));
-        let mut met = FxHashSet::default();
+        let mut seen = FxHashSet::default();
         let all = all.map(|(clause, at)| {
             let span = clause.clause.body.span;
-            Body::new(clause, at, met.insert(span) || span == Span::default())
+            Body::new(clause, at, seen.insert(span) || span == Span::default())
         });
         let mut bodies: Vec<Body> = all.collect();
         if order == schedule::Order::Maps {
-            schedule::knots(self, &bodies).iter().for_each(|knot| self.settle(&mut bodies, knot));
+            schedule::components(self, &bodies)
+                .iter()
+                .for_each(|component| self.check_until_stable(&mut bodies, component));
         }
         let all: Vec<usize> = (0..bodies.len()).collect();
-        self.settle(&mut bodies, &all);
-        if self.learn_from_absent(resolved) {
-            self.settle(&mut bodies, &all);
+        self.check_until_stable(&mut bodies, &all);
+        if self.infer_from_absent(resolved) {
+            self.check_until_stable(&mut bodies, &all);
         }
         for finding in bodies.iter_mut().flat_map(|body| std::mem::take(&mut body.findings)) {
             self.diags.push(finding);
         }
         self.check_maps();
         self.check_metrics();
-        self.leave_out_consequences();
+        self.drop_consequences();
         self.report(diags);
         bodies.into_iter().filter_map(|body| body.probe).collect()
     }
 
-    /// Clauses that run nowhere for now, such as those on a library that is not there yet, tell the types of maps that others
-    /// read and none sets. Of all else that these clauses say nothing is kept; whether something was learnt.
-    fn learn_from_absent(&mut self, resolved: &ResolvedScript<'a>) -> bool {
+    /// Infers types of unassigned maps from clauses without attach points, such as those of a library that is not loaded yet.
+    /// All other results of these clauses are dropped. Returns whether a type was inferred.
+    fn infer_from_absent(&mut self, resolved: &ResolvedScript<'a>) -> bool {
         let is_known = |map: &MapState, types: &Types| map.is_known(types) && map.key_types(types).is_some();
         if self.maps.iter().all(|map| is_known(map, &self.types)) {
             return false;
@@ -427,22 +427,22 @@ impl<'a> Checker<'a> {
         let absent = resolved.clauses.iter().filter(|clause| clause.groups.is_empty());
         let mut bodies: Vec<Body> = absent.map(|clause| Body::new(clause, &nowhere, true)).collect();
         let all: Vec<usize> = (0..bodies.len()).collect();
-        self.settle(&mut bodies, &all);
+        self.check_until_stable(&mut bodies, &all);
         self.map_ids.retain(|_, id| (id.0 as usize) < before.len());
         self.maps.truncate(before.len());
-        let mut learnt = false;
+        let mut inferred = false;
         for (map, before) in self.maps.iter_mut().zip(before) {
             match !is_known(&before, &self.types) && is_known(map, &self.types) {
-                true => learnt = true,
+                true => inferred = true,
                 false => *map = before,
             }
         }
-        learnt
+        inferred
     }
 
-    /// Checks some of the bodies until nothing new is learnt of what these follow from.
-    fn settle(&mut self, bodies: &mut [Body<'_, 'a>], some: &[usize]) {
-        // Bodies that were written as one teach much the same: all but the first wait until the first ones have nothing to learn.
+    /// Checks some of the bodies until the facts that they use no longer change.
+    fn check_until_stable(&mut self, bodies: &mut [Body<'_, 'a>], some: &[usize]) {
+        // Bodies of one clause infer nearly the same types: the first bodies are checked until they are stable, then the rest.
         for _ in 0..MAX_ROUNDS {
             if !self.round(bodies, some, |body| body.first) && !self.round(bodies, some, |_| true) {
                 break;
@@ -450,13 +450,18 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Checks some of the bodies, those of them that are due and `wanted`. Whether there was one.
-    fn round(&mut self, bodies: &mut [Body<'_, 'a>], some: &[usize], wanted: impl Fn(&Body) -> bool) -> bool {
+    /// Checks the listed bodies that are due and selected. Returns whether there was one.
+    fn round(
+        &mut self,
+        bodies: &mut [Body<'_, 'a>],
+        some: &[usize],
+        selected: impl Fn(&Body) -> bool,
+    ) -> bool {
         let (mut any, mut found, mut from) = (false, 0, 0);
         for &at in some {
             found += bodies[from..at].iter().map(|body| body.findings.len()).sum::<usize>();
             from = at;
-            if wanted(&bodies[at]) && bodies[at].is_due(&self.maps) {
+            if selected(&bodies[at]) && bodies[at].is_due(&self.maps) {
                 self.check_body(&mut bodies[at], found);
                 any = true;
             }
@@ -464,28 +469,28 @@ impl<'a> Checker<'a> {
         any
     }
 
-    /// Checks a body, where so many findings are known of those before it.
+    /// Checks a body; `found` is the number of findings in the bodies before it.
     fn check_body(&mut self, body: &mut Body<'_, 'a>, found: usize) {
-        self.diags = Diagnostics::behind(found);
+        self.diags = Diagnostics::preceded_by(found);
         let vars = std::mem::take(&mut body.vars);
         body.probe = Some(self.probe(body.clause, body.group, vars));
         body.vars = std::mem::take(&mut self.scope).into_vars();
-        body.guessed = body.vars.iter().any(|var| var.slot.is_beyond(var.slot.take_seen()));
+        body.guessed = body.vars.iter().any(|var| var.slot.has_changed_since(var.slot.take_seen()));
         let maps = self.maps.iter().enumerate();
         let seen = maps.map(|(at, map)| (at, map.key.take_seen(), map.value.take_seen()));
         body.seen = seen.filter(|(_, key, value)| key.is_some() || value.is_some()).collect();
         body.findings = std::mem::take(&mut self.diags).list;
     }
 
-    /// Hands over what was found.
+    /// Moves the findings of this round to `diags`.
     fn report(&mut self, diags: &mut Diagnostics) {
         for finding in std::mem::take(&mut self.diags).list {
             diags.push(finding);
         }
     }
 
-    /// A variable whose type nobody can tell may be made from something that is wrong itself, and that is said.
-    fn leave_out_consequences(&mut self) {
+    /// Drops errors about unknown types if another error may be their cause.
+    fn drop_consequences(&mut self) {
         if self.diags.list.iter().any(explains_empty_maps) {
             self.diags.list.retain(|d| d.code != UNTYPED);
         }
@@ -494,7 +499,7 @@ impl<'a> Checker<'a> {
     fn probe(&mut self, clause: &ResolvedClause<'a>, group: &ProgramGroup, vars: Vec<VarState>) -> Probe {
         self.context = ProbeContext::new(clause, group);
         self.scope = Scope::enter(vars);
-        self.types.sight = self.files_in_sight();
+        self.types.visible_files = self.body_files();
         let predicate = clause.clause.predicate.as_ref().map(|e| self.condition(e));
         let body = self.block(&clause.clause.body);
         let (predicate, body) = predicate_first(predicate, body);
@@ -513,22 +518,22 @@ impl<'a> Checker<'a> {
         Probe { clause, span, attach, signature, cases, vars, predicate, body }
     }
 
-    /// Files whose types a body may name: those that it runs in, or all if it runs in none.
-    fn files_in_sight(&self) -> Vec<FileId> {
+    /// Files whose types a body may name: those of its attach points, or all of the script's.
+    fn body_files(&self) -> Vec<FileId> {
         let own = self.context.clause_sites.iter().filter_map(|site| site.file);
         let mut files: Vec<FileId> = own.collect();
         files.dedup();
         if files.is_empty() {
             files.clone_from(&self.files);
         }
-        // A function's struct may have the name of one of the kernel's: nothing is taken for it that it is not.
+        // In a uprobe the name of a struct means the library's struct, not the kernel's of the same name.
         if !matches!(self.context.at, At::Entry | At::Return) {
             files.push(KERNEL);
         }
         files
     }
 
-    /// The variables of a body that has been checked.
+    /// The variables of a checked body.
     fn vars(&mut self) -> Vec<hir::Var> {
         let scope = std::mem::take(&mut self.scope);
         let vars = scope.vars().iter().map(|state| self.var(state)).collect();
@@ -539,7 +544,7 @@ impl<'a> Checker<'a> {
     fn var(&mut self, state: &VarState) -> hir::Var {
         let ty = state.slot.get().ty(&self.types);
         if ty.is_none() && state.read {
-            let message = format!("cannot tell the type of `${}`", written(&state.name));
+            let message = format!("the type of `${}` is unknown", written(&state.name));
             self.diags
                 .error(UNTYPED, state.span, message)
                 .help(format!("assign to it first: `${} = 0`", state.name));
@@ -547,9 +552,9 @@ impl<'a> Checker<'a> {
         hir::Var { name: state.name.clone(), ty: ty.unwrap_or(hir::Type::I64) }
     }
 
-    /// Types and sizes of the maps, once the rounds are over.
+    /// Checks types and sizes of the maps after the last round.
     fn check_maps(&mut self) {
-        let explained = self.refused || self.diags.list.iter().any(explains_empty_maps);
+        let explained = self.has_earlier_errors || self.diags.list.iter().any(explains_empty_maps);
         for at in 0..self.maps.len() {
             let map = &self.maps[at];
             let span = map.span;
@@ -559,7 +564,7 @@ impl<'a> Checker<'a> {
                 }
                 continue;
             }
-            self.check_form(at);
+            self.check_map_kind(at);
             self.check_kept_structs(at);
             let map = &self.maps[at];
             let key = map.key_types(&self.types).unwrap_or_default();
@@ -568,7 +573,7 @@ impl<'a> Checker<'a> {
             let name = map.name.clone();
             let is_empty = key_bytes == 0 && !key.is_empty() || value_bytes == 0;
             if is_empty {
-                let message = format!("`@{name}` would keep a record without members");
+                let message = format!("`@{name}` would hold a record without members");
                 let error = self.diags.error("E0226", span, message);
                 error.help("`args` of a function without arguments can only be printed");
             }
@@ -587,7 +592,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// A map of a running program keeps structs as they were declared when it was made.
+    /// A map of a running program holds structs with the members of their first declaration.
     fn check_kept_structs(&mut self, at: usize) {
         let Some(&span) = self.used.get(&MapId(at as u32)) else { return };
         let map = &self.maps[at];
@@ -595,21 +600,21 @@ impl<'a> Checker<'a> {
         let Some(name) = types.filter_map(|ty| Some(self.types.changed_in(&ty)?.name.clone())).next() else {
             return;
         };
-        let message = format!("`@{}` keeps `{name}` as it was declared before, with other members", map.name);
+        let message = format!("`@{}` holds `{name}` with the members of an earlier declaration", map.name);
         self.diags.error("E0241", span, message).help("give the struct or the map another name");
     }
 
-    /// A value that is assigned belongs to no CPU.
-    fn check_form(&mut self, at: usize) {
+    /// Checks a map against its declared kind: assigned values cannot be per-CPU.
+    fn check_map_kind(&mut self, at: usize) {
         let map = &self.maps[at];
         let Some(declared) = self.declared.get(&map.name) else { return };
-        if declared.form.per_cpu && matches!(map.value.get(), ValueState::Plain(_)) {
-            let (kind, shared) = (declared.form.name, declared.form.name.replace("percpu", ""));
+        if declared.kind.per_cpu && matches!(map.value.get(), ValueState::Plain(_)) {
+            let (kind, shared) = (declared.kind.name, declared.kind.name.replace("percpu", ""));
             let message = format!("`@{}` is assigned to, and a `{kind}` holds aggregations", map.name);
             self.diags.error("E0110", declared.span, message).help(format!("write `{shared}`"));
         }
         let first = map.key_types(&self.types).and_then(|key| key.into_iter().next());
-        if declared.form.by_process && !matches!(first, Some(hir::Type::Int { .. })) {
+        if declared.kind.by_process && !matches!(first, Some(hir::Type::Int { .. })) {
             let message = format!("the key of `@{}` does not begin with a process id", map.name);
             self.diags.error("E0110", declared.span, message).help("write `@m[pid, ...]`");
         }
@@ -625,9 +630,9 @@ impl<'a> Checker<'a> {
                 ValueState::Agg(agg) => MapValue::Agg(agg.clone()),
             },
             max_entries: self.max_entries(state),
-            evicts: state.evicts || self.declared.get(&state.name).is_some_and(|map| map.form.evicts),
+            evicts: state.evicts || self.declared.get(&state.name).is_some_and(|map| map.kind.evicts),
             by_process: state.by_process
-                || self.declared.get(&state.name).is_some_and(|map| map.form.by_process),
+                || self.declared.get(&state.name).is_some_and(|map| map.kind.by_process),
             metric: state.metric.clone(),
             span: state.span,
         });
@@ -668,12 +673,12 @@ impl<'a> Checker<'a> {
     }
 }
 
-/// A finding may be why nothing is known of a map: what is assigned to it is wrong.
+/// Whether an error may explain a map of unknown type: an assignment to it may be wrong.
 fn explains_empty_maps(finding: &Diagnostic) -> bool {
     finding.severity == Severity::Error && finding.code != UNTYPED
 }
 
-/// A predicate that runs statements becomes an `if` around the body, where variables are.
+/// A predicate with statements becomes an `if` around the body, where variables are available.
 fn predicate_first(
     predicate: Option<hir::Expr>,
     body: Vec<hir::Stmt>,

@@ -12,7 +12,7 @@ use crate::syntax::ast::UnaryOp;
 use crate::syntax::operators::symbol;
 use crate::types::{int_holds, is_integers, is_kernel_name, is_scalar};
 
-/// Operators on floating-point numbers.
+/// Note and help for operators on floating-point numbers.
 const INTEGERS_ONLY: &str = "code in the kernel has integers only";
 const WHOLE_PART: &str = "`(int64)x` is its whole part";
 
@@ -59,7 +59,7 @@ impl Checker<'_> {
                 let lhs = self.condition(lhs);
                 let fork = self.scope.fork();
                 let rhs = self.condition(rhs);
-                self.scope.go_back(fork);
+                self.scope.rewind(fork);
                 binary(op, lhs, rhs, Type::Bool, span)
             }
             _ => {
@@ -72,11 +72,11 @@ impl Checker<'_> {
         }
     }
 
-    /// `comm == python`: the name that nobody knows may be a text.
+    /// `comm == python`: an unknown name may be a text.
     fn suggest_quotes(&mut self, unknown: &ast::Expr) {
         let ast::ExprKind::Ident(name) = &unknown.kind else { return };
         if let Some(error) = self.diags.list.last_mut().filter(|found| found.span == unknown.span) {
-            error.help = vec![format!("text stands in quotes: `\"{name}\"`")];
+            error.help = vec![format!("put text in quotes: `\"{name}\"`")];
         }
     }
 
@@ -206,12 +206,12 @@ impl Checker<'_> {
         if op == BinaryOp::Ne { not(equal, span) } else { equal }
     }
 
-    /// `1 < pid < 5` asks whether `1 < pid`, which is 0 or 1, is less than 5.
+    /// `1 < pid < 5` compares the result of `1 < pid`, which is 0 or 1, with 5.
     fn warn_chained(&mut self, op: BinaryOp, lhs: &Expr, span: Span) {
         let is_order = |op| matches!(op, BinaryOp::Lt | BinaryOp::Le | BinaryOp::Gt | BinaryOp::Ge);
         if is_order(op) && matches!(&lhs.kind, ExprKind::Binary { op: first, .. } if is_order(*first)) {
             self.warning("W0260", span, "a comparison is compared with a number")
-                .help("`a < b && b < c` asks for a value between two others");
+                .help("`a < b && b < c` tests for a value between two others");
         }
     }
 
@@ -248,11 +248,11 @@ impl Checker<'_> {
         } else if both_text {
             error.help("strings can be compared by `==` and `!=`, and by `strncmp`");
         } else if let Some(word) = quoted(lhs, rhs).or_else(|| quoted(rhs, lhs)) {
-            error.help(format!("it stands without quotes: `{word}`"));
+            error.help(format!("write it without quotes: `{word}`"));
         } else if matches!((&lhs.ty, &rhs.ty), (Type::Tuple(a), Type::Tuple(b)) if a.len() == b.len()) {
             error.help("compare their parts: `$a.0 < $b.0`");
         } else if matches!((&lhs.ty, &rhs.ty), (Type::Buf(_), Type::Buf(_))) {
-            error.help("bytes are compared where they lie, by `memcmp(p, q, n)`");
+            error.help("compare the bytes in memory with `memcmp(p, q, n)`");
         }
         int(0, Type::Bool, span)
     }
@@ -286,8 +286,8 @@ impl Checker<'_> {
         }
     }
 
-    /// The 64-bit type of two 64-bit operands: unsigned if both are, or one is and the other, a literal or a count, is
-    /// never negative.
+    /// The 64-bit type of two 64-bit operands: unsigned if both are. A literal or a count that is never negative counts as
+    /// unsigned.
     fn common(&self, lhs: &Expr, rhs: &Expr) -> Type {
         let natural = |e: &Expr| literal(e).is_some_and(|n| n >= 0) || self.is_count(e);
         let fits = |e: &Expr| is_unsigned(e) || natural(e);
@@ -296,7 +296,7 @@ impl Checker<'_> {
         if some_typed && some_unsigned && fits(lhs) && fits(rhs) { Type::U64 } else { Type::I64 }
     }
 
-    /// What a map of `count()` holds.
+    /// A value of a map of `count()`.
     fn is_count(&self, e: &Expr) -> bool {
         let ExprKind::MapGet { map, .. } = &e.kind else { return false };
         matches!(self.maps[map.0 as usize].value.get(), ValueState::Agg(Agg::Count))
@@ -313,7 +313,7 @@ impl Checker<'_> {
     }
 }
 
-/// A number or constant in quotes, where the other side is a number or an enum.
+/// A number or constant in quotes, if the other side is a number or an enum.
 fn quoted(text: &Expr, other: &Expr) -> Option<String> {
     let ExprKind::Str(bytes) = &text.kind else { return None };
     let word = String::from_utf8_lossy(bytes).into_owned();
@@ -347,7 +347,7 @@ fn is_unsigned(e: &Expr) -> bool {
     matches!(e.ty, Type::Int { signed: false, .. })
 }
 
-/// `large` may be beyond int64 and `other` is a signed value: no type holds both. Times and narrow values are never so large.
+/// `large` may exceed int64 and `other` is signed, so no type holds both. Times and narrow values never exceed int64.
 fn may_lose(large: &Expr, other: &Expr) -> bool {
     let narrow =
         matches!(&large.kind, ExprKind::Cast(inner) if !matches!(inner.ty, Type::Int { bytes: 8, .. }));
@@ -373,7 +373,7 @@ fn is_comparison(op: BinaryOp) -> bool {
     matches!(op, Eq | Ne | Lt | Gt | Le | Ge)
 }
 
-/// Whether two arrays of the same type, whose bytes say all, are equal.
+/// Whether two arrays of the same type without padding are equal.
 fn same_arrays(lhs: &Expr, rhs: &Expr, bytes: u32, span: Span) -> Expr {
     let same = |(at, bytes): (i64, u8)| {
         let (a, b) = (piece(lhs, at as u32, bytes), piece(rhs, at as u32, bytes));

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! END { print(@live[1].bytes) }                      second
-//! cuda:alloc { @live[pid] = (bytes = args.bytes) }   first, in each of its ways
+//! cuda:alloc { @live[pid] = (bytes = args.bytes) }   first
 //! ```
 
 use rustc_hash::FxHashMap;
@@ -13,63 +13,66 @@ use crate::source::span::Span;
 use crate::syntax::ast::{Expr, ExprKind, Name, Stmt, StmtKind};
 use crate::syntax::visit::look;
 
-/// Groups at most, that is what is written as one: whoever writes more can wait for a round more.
-const MOST: usize = u128::BITS as usize;
+/// Upper bound of groups; longer scripts are checked in the order of the text.
+const MAX_GROUPS: usize = u128::BITS as usize;
 
-/// How bodies are gone through.
+/// The order of checking.
 #[derive(Copy, Clone, PartialEq, Eq)]
 pub(super) enum Order {
-    /// As said above.
+    /// Writers of a map before its readers.
     Maps,
-    /// From the top.
+    /// The order of the script.
     Text,
 }
 
-/// What bodies that were written as one do with maps, by the numbers of these.
-struct Uses {
+/// The bodies of one clause, with the ids of maps that they read and write.
+struct GroupUses {
     bodies: Vec<usize>,
-    looks_at: Vec<usize>,
-    says: Vec<usize>,
+    reads: Vec<usize>,
+    writes: Vec<usize>,
 }
 
-/// Indices of bodies that follow from each other, in the order in which they are best checked. Maps get their numbers in the order of
-/// the script.
-pub(super) fn knots(checker: &mut Checker, bodies: &[Body]) -> Vec<Vec<usize>> {
+/// Strongly connected components of bodies, as indices, in topological order. Maps get their ids in the order of the script.
+pub(super) fn components(checker: &mut Checker, bodies: &[Body]) -> Vec<Vec<usize>> {
     let uses = uses(checker, bodies);
-    if uses.len() > MOST {
+    if uses.len() > MAX_GROUPS {
         return vec![(0..bodies.len()).collect()];
     }
     // Dependence is transitive: the set of a body contains the sets of the bodies it depends on.
-    let follows = follows(&uses, checker.maps.len());
-    let mut order: Vec<(u128, Uses)> = follows.into_iter().zip(uses).collect();
-    order.sort_by_key(|(follows, _)| (follows.count_ones(), *follows));
-    let knot = |knot: &[(u128, Uses)]| {
-        let mut bodies: Vec<usize> = knot.iter().flat_map(|(_, uses)| &uses.bodies).copied().collect();
+    let dependencies = dependencies(&uses, checker.maps.len());
+    let mut order: Vec<(u128, GroupUses)> = dependencies.into_iter().zip(uses).collect();
+    order.sort_by_key(|(dependencies, _)| (dependencies.count_ones(), *dependencies));
+    let component = |component: &[(u128, GroupUses)]| {
+        let mut bodies: Vec<usize> = component.iter().flat_map(|(_, uses)| &uses.bodies).copied().collect();
         bodies.sort_unstable();
         bodies
     };
-    order.chunk_by(|a, b| a.0 == b.0).map(knot).collect()
+    order.chunk_by(|a, b| a.0 == b.0).map(component).collect()
 }
 
-/// By group: from which ones it follows, in however many steps; itself among them.
-fn follows(uses: &[Uses], maps: usize) -> Vec<u128> {
-    let mut says = vec![0u128; maps];
+/// By group: the set of groups that it depends on, transitively and including itself.
+fn dependencies(uses: &[GroupUses], maps: usize) -> Vec<u128> {
+    let mut writes = vec![0u128; maps];
     for (at, uses) in uses.iter().enumerate() {
-        uses.says.iter().for_each(|map| says[*map] |= 1 << at);
+        uses.writes.iter().for_each(|map| writes[*map] |= 1 << at);
     }
-    let of =
-        |(at, uses): (usize, &Uses)| uses.looks_at.iter().fold(1 << at, |groups, map| groups | says[*map]);
-    let mut follows: Vec<u128> = uses.iter().enumerate().map(of).collect();
+    let of = |(at, uses): (usize, &GroupUses)| {
+        uses.reads.iter().fold(1 << at, |groups, map| groups | writes[*map])
+    };
+    let mut dependencies: Vec<u128> = uses.iter().enumerate().map(of).collect();
     for through in 0..uses.len() {
-        let more = follows[through];
-        follows.iter_mut().filter(|groups| **groups >> through & 1 != 0).for_each(|groups| *groups |= more);
+        let more = dependencies[through];
+        dependencies
+            .iter_mut()
+            .filter(|groups| **groups >> through & 1 != 0)
+            .for_each(|groups| *groups |= more);
     }
-    follows
+    dependencies
 }
 
 /// By group, in the order of the script.
-fn uses(checker: &mut Checker, bodies: &[Body]) -> Vec<Uses> {
-    let mut groups: Vec<Uses> = Vec::new();
+fn uses(checker: &mut Checker, bodies: &[Body]) -> Vec<GroupUses> {
+    let mut groups: Vec<GroupUses> = Vec::new();
     let mut known: FxHashMap<Span, usize> = FxHashMap::default();
     for (at, body) in bodies.iter().enumerate() {
         let span = body.clause.clause.body.span;
@@ -78,7 +81,7 @@ fn uses(checker: &mut Checker, bodies: &[Body]) -> Vec<Uses> {
             continue;
         }
         known.insert(span, groups.len());
-        let mut uses = Uses { bodies: vec![at], looks_at: Vec::new(), says: Vec::new() };
+        let mut uses = GroupUses { bodies: vec![at], reads: Vec::new(), writes: Vec::new() };
         look::clause(body.clause.clause, &mut Finder { checker, uses: &mut uses });
         groups.push(uses);
     }
@@ -87,17 +90,17 @@ fn uses(checker: &mut Checker, bodies: &[Body]) -> Vec<Uses> {
 
 struct Finder<'f, 'c, 'a> {
     checker: &'c mut Checker<'a>,
-    uses: &'f mut Uses,
+    uses: &'f mut GroupUses,
 }
 
 impl look::Visit for Finder<'_, '_, '_> {
     fn before_expr(&mut self, e: &Expr) {
         match &e.kind {
-            ExprKind::Map { name, .. } => self.looks_at(name, e.span),
+            ExprKind::Map { name, .. } => self.reads(name, e.span),
             ExprKind::IncDec { target, .. } => {
                 if let ExprKind::Map { name, .. } = &target.kind {
                     let map = self.number(name, target.span);
-                    add(&mut self.uses.says, map);
+                    add(&mut self.uses.writes, map);
                 }
             }
             _ => {}
@@ -113,7 +116,7 @@ impl look::Visit for Finder<'_, '_, '_> {
     }
 
     fn map(&mut self, name: &Name) {
-        self.looks_at(&name.node, name.span);
+        self.reads(&name.node, name.span);
     }
 }
 
@@ -122,16 +125,16 @@ impl Finder<'_, '_, '_> {
         match &target.kind {
             ExprKind::Map { name, keys } => {
                 let map = self.number(name, target.span);
-                add(&mut self.uses.says, map);
+                add(&mut self.uses.writes, map);
                 keys.iter().flatten().for_each(|key| look::expr(key, self));
             }
             _ => look::expr(target, self),
         }
     }
 
-    fn looks_at(&mut self, name: &str, span: Span) {
+    fn reads(&mut self, name: &str, span: Span) {
         let map = self.number(name, span);
-        add(&mut self.uses.looks_at, map);
+        add(&mut self.uses.reads, map);
     }
 
     fn number(&mut self, name: &str, span: Span) -> usize {
@@ -139,7 +142,7 @@ impl Finder<'_, '_, '_> {
     }
 }
 
-/// Each once; they are few.
+/// Adds a map without duplicates; lists are short.
 fn add(list: &mut Vec<usize>, map: usize) {
     if !list.contains(&map) {
         list.push(map);
@@ -150,15 +153,15 @@ fn add(list: &mut Vec<usize>, map: usize) {
 mod tests {
     use super::*;
 
-    fn uses(looks_at: &[usize], says: &[usize]) -> Uses {
-        Uses { bodies: vec![], looks_at: looks_at.to_vec(), says: says.to_vec() }
+    fn uses(reads: &[usize], writes: &[usize]) -> GroupUses {
+        GroupUses { bodies: vec![], reads: reads.to_vec(), writes: writes.to_vec() }
     }
 
     #[test]
-    fn bodies_follow_from_those_who_say_what_their_maps_hold() {
+    fn readers_of_a_map_depend_on_its_writers() {
         let report = uses(&[2], &[]);
         let counts = uses(&[1], &[2]);
         let (there, back) = (uses(&[0], &[1]), uses(&[1], &[0]));
-        assert_eq!(follows(&[report, counts, there, back], 3), [0b1111, 0b1110, 0b1100, 0b1100]);
+        assert_eq!(dependencies(&[report, counts, there, back], 3), [0b1111, 0b1110, 0b1100, 0b1100]);
     }
 }

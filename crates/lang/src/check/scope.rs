@@ -3,25 +3,24 @@
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::check::slots::Slot;
-use crate::check::tracked::Watched;
+use crate::check::tracked::TrackedFact;
 use crate::hir::{Type, VarId};
 use crate::source::span::Span;
 
-/// A scratch variable through the rounds.
+/// A scratch variable, kept between rounds.
 #[derive(Clone, Debug)]
 pub(crate) struct VarState {
     pub name: String,
-    /// Start of the loop or `let` that declares it; 0 for those of the clause.
+    /// Start of the loop or `let` that declares it; 0 for variables of the clause.
     pub declared_at: u32,
-    pub slot: Watched<Slot>,
+    pub slot: TrackedFact<Slot>,
     pub span: Span,
-    /// Something reads it.
     pub read: bool,
-    /// All addresses that it was given are the kernel's; `None`: it was given none.
+    /// All addresses assigned to it are kernel addresses; `None` without such an assignment.
     pub kernel: Option<bool>,
 }
 
-/// One of the ways through a branch.
+/// One path through a branch.
 pub(crate) struct Path {
     set: Vec<VarId>,
     ended: bool,
@@ -31,27 +30,27 @@ pub(crate) struct Path {
 #[derive(Debug, Default)]
 pub(crate) struct Scope {
     vars: Vec<VarState>,
-    /// The variables in sight of each name, the innermost last.
+    /// The visible variables of each name, the innermost last.
     visible: FxHashMap<String, Vec<VarId>>,
-    /// The variables of loops and those that `let` declares, by name and place.
+    /// The variables of loops and those that `let` declares, by name and position.
     declared: FxHashMap<(String, u32), VarId>,
     /// Names that `let` has declared in the blocks around this point.
     of_blocks: Vec<String>,
     /// By variable: set on all paths to here.
     assigned: Vec<bool>,
-    /// Variables that are set, in order: at the end of a path, what the path set is removed, at a cost independent of the clause's size.
+    /// Stack of set variables. The end of a path pops what the path set, at a cost independent of the clause's size.
     set_so_far: Vec<VarId>,
-    /// Variables so far that no script can name.
+    /// Number of variables that no script can name.
     hidden: u32,
     /// Loops around this point.
     pub loops: u32,
-    /// Copies that the loops around this point unroll to, and statements that they have in all.
+    /// Number of copies that the unrolled loops around this point make, and their statements in total.
     pub unrolled: (u64, u64),
-    /// A condition that is known when compiling leaves this out.
-    pub left_out: bool,
+    /// Dead code: a constant condition excludes this point.
+    pub dead: bool,
     /// Inside a block that has a value.
     pub in_value: bool,
-    /// Nothing after this point of the block is reached.
+    /// The rest of the block is unreachable.
     pub ended: bool,
 }
 
@@ -60,12 +59,12 @@ impl Scope {
     pub fn enter(vars: Vec<VarState>) -> Scope {
         let mut scope = Scope { vars, unrolled: (1, 0), ..Scope::default() };
         scope.assigned = vec![false; scope.vars.len()];
-        (0..scope.vars.len()).for_each(|at| scope.recall(VarId(at as u32)));
+        (0..scope.vars.len()).for_each(|at| scope.add_name(VarId(at as u32)));
         scope
     }
 
-    /// Makes a variable that is known be found.
-    fn recall(&mut self, id: VarId) {
+    /// Adds a variable of an earlier round to the name tables.
+    fn add_name(&mut self, id: VarId) {
         let var = &self.vars[id.0 as usize];
         match var.declared_at {
             0 => self.visible.entry(var.name.clone()).or_default().push(id),
@@ -86,12 +85,12 @@ impl Scope {
         &mut self.vars[id.0 as usize]
     }
 
-    /// The variable that a name means here.
+    /// The visible variable of a name.
     pub fn lookup(&self, name: &str) -> Option<VarId> {
         self.visible.get(name)?.last().copied()
     }
 
-    /// The variable that an assignment means: a new one of the clause if there is none.
+    /// The visible variable of a name, or a new one of the clause.
     pub fn lookup_or_add(&mut self, name: &str, span: Span) -> VarId {
         self.lookup(name).unwrap_or_else(|| self.add(name, 0, span))
     }
@@ -105,14 +104,14 @@ impl Scope {
         id
     }
 
-    /// Brings a loop's own variable into sight until [`Scope::leave_loop`].
+    /// Declares a loop's variable, visible until [`Scope::leave_loop`].
     pub fn enter_loop(&mut self, name: &str, span: Span) -> VarId {
         let id = self.declare(name, span);
         self.loops += 1;
         id
     }
 
-    /// Brings a new variable into sight.
+    /// Makes a new variable visible.
     fn declare(&mut self, name: &str, span: Span) -> VarId {
         let at = span.start.max(1);
         let known = self.declared.get(&(name.to_string(), at)).copied();
@@ -122,18 +121,18 @@ impl Scope {
         id
     }
 
-    /// `let $x`: a new variable, in sight until [`Scope::leave_block`].
+    /// `let $x`: a new variable, visible until [`Scope::leave_block`].
     pub fn declare_in_block(&mut self, name: &str, span: Span) -> VarId {
         self.of_blocks.push(name.to_string());
         self.declare(name, span)
     }
 
-    /// Where a block begins.
+    /// Marks the start of a block.
     pub fn enter_block(&self) -> usize {
         self.of_blocks.len()
     }
 
-    /// Takes the variables of the block that began there out of sight.
+    /// Hides the variables of the block that began at `start`.
     pub fn leave_block(&mut self, start: usize) {
         for name in self.of_blocks.split_off(start) {
             self.visible.get_mut(&name).map(Vec::pop);
@@ -155,25 +154,25 @@ impl Scope {
         self.ended = false;
     }
 
-    /// Where a path begins.
+    /// Marks the start of a path.
     pub fn fork(&self) -> usize {
         self.set_so_far.len()
     }
 
-    /// Goes back to where the path began.
-    pub fn go_back(&mut self, fork: usize) -> Path {
+    /// Restores the state at the start of the path.
+    pub fn rewind(&mut self, fork: usize) -> Path {
         let set = self.set_so_far.split_off(fork);
         set.iter().for_each(|id| self.assigned[id.0 as usize] = false);
         Path { set, ended: self.ended }
     }
 
-    /// Goes on where two paths meet: what both set is set. A path that ended does not arrive.
-    pub fn meet(&mut self, a: Path, b: Path) {
+    /// Joins two paths: variables that both set are set. A path that ended is ignored.
+    pub fn join(&mut self, a: Path, b: Path) {
         let on_both: FxHashSet<VarId> = a.set.iter().copied().collect();
-        let arrives = |id: &VarId| a.ended || on_both.contains(id);
+        let is_set = |id: &VarId| a.ended || on_both.contains(id);
         match b.ended && !a.ended {
             true => a.set.into_iter().for_each(|id| self.set(id)),
-            false => b.set.into_iter().filter(arrives).for_each(|id| self.set(id)),
+            false => b.set.into_iter().filter(is_set).for_each(|id| self.set(id)),
         }
         self.ended = a.ended && b.ended;
     }
@@ -182,14 +181,14 @@ impl Scope {
         self.vars.push(VarState {
             name: name.into(),
             declared_at,
-            slot: Watched::default(),
+            slot: TrackedFact::default(),
             span,
             read: false,
             kernel: None,
         });
         self.assigned.push(false);
         let id = VarId(self.vars.len() as u32 - 1);
-        self.recall(id);
+        self.add_name(id);
         id
     }
 
@@ -199,12 +198,12 @@ impl Scope {
         }
     }
 
-    /// Where nothing arrives, nothing is missing.
+    /// Whether a variable is set on all paths; unreachable code counts as set.
     pub fn is_set(&self, id: VarId) -> bool {
         self.ended || self.assigned[id.0 as usize]
     }
 
-    /// Names in sight, for suggestions.
+    /// Visible names, for suggestions.
     pub fn visible_names(&self) -> impl Iterator<Item = &str> {
         self.visible.iter().filter(|(_, ids)| !ids.is_empty()).map(|(name, _)| name.as_str())
     }
@@ -214,8 +213,8 @@ impl Scope {
 mod tests {
     use super::*;
 
-    /// Which of `$a` and `$b` are set behind a branch; a path sets those it names, and ends if it says so.
-    fn behind(paths: [&str; 2]) -> Vec<&'static str> {
+    /// Which of `$a` and `$b` are set after a branch; a path lists the variables it sets, and may end with `return`.
+    fn set_after(paths: [&str; 2]) -> Vec<&'static str> {
         let mut scope = Scope::default();
         let names = ["a", "b"];
         let ids = names.map(|name| scope.lookup_or_add(name, Span::default()));
@@ -223,18 +222,18 @@ mod tests {
             let fork = scope.fork();
             (0..2).filter(|&at| path.contains(names[at])).for_each(|at| scope.set(ids[at]));
             scope.ended = path.contains("return");
-            scope.go_back(fork)
+            scope.rewind(fork)
         });
-        scope.meet(first, second);
+        scope.join(first, second);
         (0..2).filter(|&at| scope.is_set(ids[at])).map(|at| names[at]).collect()
     }
 
     #[test]
     fn both_paths_must_set() {
-        assert_eq!(behind(["a b", "a"]), ["a"]);
-        assert_eq!(behind(["a", "return"]), ["a"]);
-        assert_eq!(behind(["b return", "a"]), ["a"]);
-        assert_eq!(behind(["a", ""]), [""; 0]);
-        assert_eq!(behind(["return", "return"]), ["a", "b"]);
+        assert_eq!(set_after(["a b", "a"]), ["a"]);
+        assert_eq!(set_after(["a", "return"]), ["a"]);
+        assert_eq!(set_after(["b return", "a"]), ["a"]);
+        assert_eq!(set_after(["a", ""]), [""; 0]);
+        assert_eq!(set_after(["return", "return"]), ["a", "b"]);
     }
 }

@@ -3,7 +3,7 @@
 //! Checking is repeated until no slot changes, so that a read before the first assignment in the text has a type as well. Slots
 //! only widen, therefore the repetition ends.
 
-use crate::check::tracked::{Shown, Watched};
+use crate::check::tracked::{Observable, TrackedFact};
 use crate::hir::make::literal;
 use crate::hir::{Agg, Expr, Map, MapValue, Metric, Type};
 use crate::source::span::Span;
@@ -12,20 +12,20 @@ use crate::types::{Types, int_holds};
 /// The type of a variable, a map's value or a part of a map's key.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Slot {
-    /// What typed values need.
+    /// Join of the types of all values but literals.
     typed: Option<Type>,
-    /// Smallest and largest literal; literals take the type of the others where it holds them.
+    /// Smallest and largest literal; literals take the type of the other values if it holds them.
     literals: Option<(i64, i64)>,
     /// Updated in place: 64 bits.
     wide: bool,
-    /// Declared, or that of a running program: does not widen.
+    /// Declared, or of a running program: does not widen.
     fixed: bool,
-    /// Some value is a register of unknown type; some value other than a literal is not.
+    /// Whether some value is a register of unknown type, and whether some value is neither that nor a literal.
     registers: (bool, bool),
 }
 
-impl Shown for Slot {
-    fn looks_like(&self, other: &Slot, types: &Types) -> bool {
+impl Observable for Slot {
+    fn is_equivalent(&self, other: &Slot, types: &Types) -> bool {
         self.ty(types) == other.ty(types) && self.is_register() == other.is_register()
     }
 }
@@ -33,7 +33,7 @@ impl Shown for Slot {
 /// A value that a slot cannot take.
 #[derive(Debug, PartialEq)]
 pub struct Mismatch {
-    /// What the slot has.
+    /// The type of the slot.
     pub has: Type,
 }
 
@@ -43,12 +43,12 @@ impl Slot {
         Slot { typed: Some(ty), fixed: true, ..Slot::default() }
     }
 
-    /// Declared, or that of a running program.
+    /// Declared, or of a running program.
     pub fn is_fixed(&self) -> bool {
         self.fixed
     }
 
-    /// Notes whether a value that it takes is a register of unknown type.
+    /// Records whether an assigned value is a register of unknown type.
     pub fn note_register(&mut self, value: &Expr, register: bool) {
         let (some, others) = self.registers;
         self.registers = (some || register, others || !register && literal(value).is_none());
@@ -59,7 +59,7 @@ impl Slot {
         self.registers == (true, false) && !self.wide && !self.fixed
     }
 
-    /// Takes a value: widens, or says what does not fit.
+    /// Takes a value: widens, or returns the type that does not fit.
     pub fn take(&mut self, value: &Expr, types: &Types) -> Result<(), Mismatch> {
         if value.ty == Type::Void {
             return Ok(());
@@ -95,7 +95,7 @@ impl Slot {
         };
         match types.join(has, ty) {
             Some(joined) if self.fixed => {
-                // A fixed integer takes others of its width: the sign is a matter of printing.
+                // A fixed integer takes others of its width: the sign only affects printing.
                 let narrower =
                     matches!((has, ty), (Type::Int { bytes: a, .. }, Type::Int { bytes: b, .. }) if b <= a);
                 if joined == *has || narrower { Ok(()) } else { Err(Mismatch { has: has.clone() }) }
@@ -108,7 +108,7 @@ impl Slot {
         }
     }
 
-    /// Will be updated in place by a value: integers, 64 bits wide.
+    /// Takes a value of an update in place: the slot becomes a 64-bit integer.
     pub fn update(&mut self, value: &Expr, types: &Types) -> Result<(), Mismatch> {
         if !self.fixed {
             self.wide = true;
@@ -119,7 +119,7 @@ impl Slot {
         self.take(value, types)
     }
 
-    /// The type as far as it is known.
+    /// The current type; `None` while unknown.
     pub fn ty(&self, types: &Types) -> Option<Type> {
         let ty = match &self.typed {
             None if self.literals.is_none() && !self.wide => return None,
@@ -137,13 +137,13 @@ impl Slot {
         })
     }
 
-    /// Some literal is no value of any enum, which are 4 bytes wide.
+    /// Some literal does not fit an enum, which has 4 bytes.
     fn beyond_enums(&self) -> bool {
         let (low, high) = self.literals.unwrap_or((0, 0));
         low < i64::from(i32::MIN) || high > i64::from(u32::MAX)
     }
 
-    /// The smallest type of at least so many bytes that holds the literals too.
+    /// The smallest type of at least `bytes` bytes that also holds the literals.
     fn widened(&self, bytes: u8, signed: bool) -> Type {
         let (low, high) = self.literals.unwrap_or((0, 0));
         let holds = |ty: &Type| int_holds(ty, low) && int_holds(ty, high);
@@ -152,64 +152,65 @@ impl Slot {
     }
 }
 
-/// Can be counted with.
 fn is_number(ty: &Type) -> bool {
     matches!(ty, Type::Int { .. } | Type::Bool | Type::Enum(_))
 }
 
-/// What is known of a map.
+/// Inferred facts of a map.
 #[derive(Clone, Debug)]
 pub struct MapState {
     /// Without the sigil.
     pub name: String,
     /// Parts of the key; `None` until the first use.
-    pub key: Watched<Option<Vec<Slot>>>,
-    /// What its cells hold.
-    pub value: Watched<ValueState>,
-    /// Keys at most.
+    pub key: TrackedFact<Option<Vec<Slot>>>,
+    /// The type of its values.
+    pub value: TrackedFact<ValueState>,
+    /// Maximum number of keys.
     pub max_entries: Option<u32>,
-    /// New keys take the place of old ones.
+    /// New keys replace old ones.
     pub evicts: bool,
-    /// Keys are deleted when their process has ended.
+    /// Keys are deleted when their process exits.
     pub by_process: bool,
-    /// How it is exported.
+    /// Export as a metric.
     pub metric: Metric,
     /// First use.
     pub span: Span,
 }
 
-/// What is known of a map's cells.
+/// Inferred type of a map's values.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ValueState {
-    /// Nothing yet, or a plain value.
+    /// A plain value, or unknown.
     Plain(Slot),
     /// An aggregation.
     Agg(Agg),
 }
 
 /// The parts of a map's key.
-impl Shown for Option<Vec<Slot>> {
-    fn looks_like(&self, other: &Self, types: &Types) -> bool {
+impl Observable for Option<Vec<Slot>> {
+    fn is_equivalent(&self, other: &Self, types: &Types) -> bool {
         match (self, other) {
-            (Some(a), Some(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.looks_like(b, types)),
+            (Some(a), Some(b)) => {
+                a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.is_equivalent(b, types))
+            }
             (a, b) => a.is_none() && b.is_none(),
         }
     }
 }
 
-impl Shown for ValueState {
-    fn looks_like(&self, other: &Self, types: &Types) -> bool {
+impl Observable for ValueState {
+    fn is_equivalent(&self, other: &Self, types: &Types) -> bool {
         match (self, other) {
-            (ValueState::Plain(a), ValueState::Plain(b)) => a.looks_like(b, types),
+            (ValueState::Plain(a), ValueState::Plain(b)) => a.is_equivalent(b, types),
             (a, b) => a == b,
         }
     }
 }
 
 impl MapState {
-    /// A map just met.
+    /// A map at its first use.
     pub fn new(name: &str, span: Span) -> MapState {
-        let (key, value) = (Watched::default(), Watched::new(ValueState::Plain(Slot::default())));
+        let (key, value) = (TrackedFact::default(), TrackedFact::new(ValueState::Plain(Slot::default())));
         let metric = Metric::default();
         let (evicts, by_process) = (false, false);
         MapState { name: name.into(), key, value, max_entries: None, evicts, by_process, metric, span }
@@ -223,8 +224,8 @@ impl MapState {
         };
         MapState {
             name: map.name.clone(),
-            key: Watched::new(Some(map.key.iter().cloned().map(Slot::fixed).collect())),
-            value: Watched::new(value),
+            key: TrackedFact::new(Some(map.key.iter().cloned().map(Slot::fixed).collect())),
+            value: TrackedFact::new(value),
             max_entries: Some(map.max_entries),
             evicts: map.evicts,
             by_process: map.by_process,
@@ -238,12 +239,12 @@ impl MapState {
         self.key.get().as_ref()?.iter().map(|slot| slot.ty(types)).collect()
     }
 
-    /// Something tells what its cells hold.
+    /// Whether the type of its values is known.
     pub fn is_known(&self, types: &Types) -> bool {
         matches!(self.value.get(), ValueState::Agg(_)) || self.read_type(types).is_some()
     }
 
-    /// The type that reading a cell gives; `None` while unknown. Of a histogram there is none.
+    /// The type that reading a cell gives; `None` while unknown, and for histograms.
     pub fn read_type(&self, types: &Types) -> Option<Type> {
         match self.value.get() {
             ValueState::Plain(slot) => slot.ty(types),
@@ -252,7 +253,7 @@ impl MapState {
     }
 }
 
-/// What reading a cell of an aggregation gives.
+/// The type that reading a cell of an aggregation gives.
 pub fn agg_type(agg: &Agg) -> Option<Type> {
     match agg {
         Agg::Count => Some(Type::I64),
@@ -263,7 +264,7 @@ pub fn agg_type(agg: &Agg) -> Option<Type> {
     }
 }
 
-/// Name of the function that makes it.
+/// Name of the aggregation's function.
 pub fn agg_name(agg: &Agg) -> &'static str {
     match agg {
         Agg::Count => "count",

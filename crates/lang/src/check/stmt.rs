@@ -15,7 +15,7 @@ use crate::syntax::ast;
 use crate::syntax::ast::{Block, ExprKind as Ast, StmtKind as AstStmt};
 
 impl Checker<'_> {
-    /// A block, at whose end the variables that it declares are out of sight.
+    /// A block, with a scope for its variables.
     pub fn block(&mut self, block: &Block) -> Vec<Stmt> {
         let start = self.scope.enter_block();
         let stmts = self.stmts(block);
@@ -23,7 +23,7 @@ impl Checker<'_> {
         stmts
     }
 
-    /// A block's statements. What follows a `return` is checked too, and said to be unreachable.
+    /// A block's statements. Code after `return` is checked too, with a warning.
     pub fn stmts(&mut self, block: &Block) -> Vec<Stmt> {
         let mut out = Vec::new();
         self.scope.ended = false;
@@ -64,7 +64,9 @@ impl Checker<'_> {
             }
             AstStmt::Break => self.leave(StmtKind::Break, "break", span),
             AstStmt::Continue => self.leave(StmtKind::Continue, "continue", span),
-            AstStmt::Return(value) => self.stays(span, "return").then(|| self.return_stmt(value.as_ref())),
+            AstStmt::Return(value) => {
+                self.may_leave(span, "return").then(|| self.return_stmt(value.as_ref()))
+            }
         };
         out.extend(kind.map(|kind| Stmt { kind, span }));
     }
@@ -79,16 +81,16 @@ impl Checker<'_> {
         Some(kind)
     }
 
-    /// Reports what would leave a block before its value is known.
-    pub fn stays(&mut self, span: Span, word: &str) -> bool {
+    /// Reports a jump out of a block before its value is computed.
+    pub fn may_leave(&mut self, span: Span, word: &str) -> bool {
         if self.scope.in_value {
-            self.error("E0225", span, format!("`{word}` leaves a block before its value is known"))
+            self.error("E0225", span, format!("`{word}` leaves a block before its value is computed"))
                 .help("use it in a statement of the clause itself");
         }
         !self.scope.in_value
     }
 
-    /// `return`, `return 1`: only a test's value is looked at.
+    /// `return`, `return 1`: only tests use the value.
     fn return_stmt(&mut self, value: Option<&ast::Expr>) -> StmtKind {
         let value = value.and_then(|value| self.returned(value));
         self.scope.ended = true;
@@ -97,7 +99,7 @@ impl Checker<'_> {
 
     fn returned(&mut self, value: &ast::Expr) -> Option<Expr> {
         if self.context.probe_type == "test" {
-            let value = self.number(value, "what a test returns");
+            let value = self.number(value, "the result of a test");
             return Some(convert(value, &Type::I64));
         }
         self.expr(value);
@@ -105,7 +107,7 @@ impl Checker<'_> {
         None
     }
 
-    /// An action, an update, or a value that nobody uses.
+    /// An action, an update, or an unused value.
     fn expr_stmt(&mut self, e: &ast::Expr, span: Span, out: &mut Vec<Stmt>) {
         match &e.kind {
             Ast::Call { name, args } if is_kind(&name.node, Kind::Action) => {
@@ -116,7 +118,7 @@ impl Checker<'_> {
                 let deletes = self.delete(args, e.span);
                 out.extend(deletes.into_iter().map(|e| Stmt { kind: StmtKind::Expr(e), span }));
             }
-            // `c ? printf(...) : 0` chooses what to do.
+            // `c ? printf(...) : 0` is an `if` statement.
             Ast::Ternary { cond, then: Some(then), otherwise } if acts(then) || acts(otherwise) => {
                 let as_block = |e: &ast::Expr| match e.kind {
                     Ast::Int { .. } => Block { stmts: Vec::new(), span: e.span },
@@ -189,7 +191,7 @@ impl Checker<'_> {
         }
     }
 
-    /// `let $x;` is zero whenever it is passed; outside of loops variables are zero anyway.
+    /// `let $x;` resets the variable on each iteration; outside of loops variables are zero anyway.
     fn zeroed(&mut self, var: VarId, span: Span) -> Option<StmtKind> {
         let is_repeated = self.scope.loops > 0 || self.scope.in_value;
         let ty = self.scope.var(var).slot.get().ty(&self.types).filter(|_| is_repeated)?;
@@ -275,32 +277,32 @@ impl Checker<'_> {
         if value.ty == Type::U64 && ty == Type::I64 && !matches!(value.kind, ExprKind::Int(_)) {
             let message =
                 format!("`${}` also takes signed numbers, so it is an int64", self.scope.var(id).name);
-            self.warning("W0251", value.span, message).note("what is larger than an int64 shows as negative");
+            self.warning("W0251", value.span, message).note("values beyond int64 print as negative numbers");
         }
         Some(StmtKind::SetVar { var: id, value: convert(value, &ty) })
     }
 
     fn if_stmt(&mut self, cond: &ast::Expr, then: &Block, otherwise: Option<&Block>) -> StmtKind {
         let cond = self.condition(cond);
-        let (holds, outside) = (truth(&cond), self.scope.left_out);
+        let (holds, outside) = (truth(&cond), self.scope.dead);
         let fork = self.scope.fork();
-        self.scope.left_out = outside || holds == Some(false);
+        self.scope.dead = outside || holds == Some(false);
         let then = self.block(then);
-        self.scope.left_out = outside || holds == Some(true);
-        let after_then = self.scope.go_back(fork);
+        self.scope.dead = outside || holds == Some(true);
+        let after_then = self.scope.rewind(fork);
         self.scope.ended = false;
         let otherwise = otherwise.map(|block| self.block(block)).unwrap_or_default();
-        self.scope.left_out = outside;
-        let after_else = self.scope.go_back(fork);
-        self.scope.meet(after_then, after_else);
+        self.scope.dead = outside;
+        let after_else = self.scope.rewind(fork);
+        self.scope.join(after_then, after_else);
         StmtKind::If { cond, then, otherwise }
     }
 
-    /// The body of a loop, which may run no time: what it sets is not set after it.
+    /// The body of a loop, which may not run: variables that it sets are not set after it.
     fn loop_body(&mut self, body: &Block) -> Vec<Stmt> {
         let fork = self.scope.fork();
         let body = self.block(body);
-        self.scope.go_back(fork);
+        self.scope.rewind(fork);
         self.scope.ended = false;
         body
     }
@@ -358,7 +360,7 @@ impl Checker<'_> {
         pair.map(|_| StmtKind::ForMap { var: id, map: map_id, body })
     }
 
-    /// `(key, value)` of a map, once it is known.
+    /// The type of `(key, value)` of a map; `None` while unknown.
     fn pair_type(&mut self, id: MapId, name: &ast::Name) -> Option<Type> {
         let state = &self.maps[id.0 as usize];
         if state.key.get().as_ref().is_some_and(Vec::is_empty) {
@@ -391,7 +393,7 @@ fn is_kind(name: &str, kind: Kind) -> bool {
     table::find(name).is_some_and(|builtin| builtin.kind == kind)
 }
 
-/// A call that does something.
+/// A call of an action.
 fn acts(e: &ast::Expr) -> bool {
     matches!(&e.kind, Ast::Call { name, .. } if is_kind(&name.node, Kind::Action))
 }

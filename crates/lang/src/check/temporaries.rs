@@ -6,18 +6,18 @@ use crate::hir::visit::visit_expr;
 use crate::hir::{Expr, ExprKind, Stmt};
 
 impl Checker<'_> {
-    /// The value as an expression without cost and effects: itself, or a variable that `kept` sets.
-    pub fn steady(&mut self, value: &Expr, kept: &mut Vec<Stmt>) -> Expr {
+    /// The value as an expression without cost and side effects: itself, or a variable that `setup` sets.
+    pub fn evaluate_once(&mut self, value: &Expr, setup: &mut Vec<Stmt>) -> Expr {
         if is_single(value)
             || matches!(&value.kind, ExprKind::Tuple(parts) if !parts.iter().any(Expr::changes))
         {
             return value.clone();
         }
-        self.kept(value.clone(), kept)
+        self.kept(value.clone(), setup)
     }
 }
 
-/// Nothing lies in it, or it is a part of such a tuple: `$kv.0`.
+/// Whether the expression has no operands, or is a part of such a tuple: `$kv.0`.
 pub(super) fn is_single(e: &Expr) -> bool {
     if let ExprKind::TupleGet { base, .. } = &e.kind {
         return is_single(base);

@@ -1,62 +1,60 @@
 //! Dependency tracking for the rounds of the checker.
 //!
-//! A body is checked with the facts that are known by then. Every read of a fact is recorded with the body. If the fact has
-//! changed by the end of a round, that body is checked again, and no other.
+//! A body is checked with the current facts. Every read of a fact is recorded with the body. Only bodies that read a changed
+//! fact are checked again.
 
 use std::cell::Cell;
 
 use crate::types::Types;
 
-/// Something that widens, and knows how often it has done so.
+/// A fact that widens, with a count of its changes.
 #[derive(Clone, Debug, Default)]
-pub struct Watched<T> {
+pub struct TrackedFact<T> {
     value: T,
     /// Number of changes that a body can observe.
     changes: u32,
-    /// The changes there were when the body that is being checked first looked.
+    /// The count of changes at the first read by the current body.
     seen: Cell<Option<u32>>,
 }
 
-/// More is known of it than shows.
-pub trait Shown: Clone + PartialEq {
+/// A fact with an observable part: the rest may change without a new check.
+pub trait Observable: Clone + PartialEq {
     /// Whether a body cannot observe a difference between the two.
-    fn looks_like(&self, other: &Self, types: &Types) -> bool;
+    fn is_equivalent(&self, other: &Self, types: &Types) -> bool;
 }
 
-impl<T: Shown> Watched<T> {
-    /// Nobody has looked yet.
-    pub fn new(value: T) -> Watched<T> {
-        Watched { value, changes: 0, seen: Cell::new(None) }
+impl<T: Observable> TrackedFact<T> {
+    pub fn new(value: T) -> TrackedFact<T> {
+        TrackedFact { value, changes: 0, seen: Cell::new(None) }
     }
 
-    /// As it is now; what follows from it is to be found again if it changes.
+    /// The current value; records the read.
     pub fn get(&self) -> &T {
         self.seen.set(self.seen.get().or(Some(self.changes)));
         &self.value
     }
 
-    /// Widens it. What comes out may follow from what it was only where the script is refused.
+    /// Widens the fact. The result must not depend on the previous value, except when it is an error.
     pub fn change<R>(&mut self, types: &Types, widen: impl FnOnce(&mut T) -> R) -> R {
         let before = self.value.clone();
         let result = widen(&mut self.value);
-        let same = before == self.value || before.looks_like(&self.value, types);
+        let same = before == self.value || before.is_equivalent(&self.value, types);
         self.changes += u32::from(!same);
         result
     }
 
-    /// Makes it this.
     pub fn set(&mut self, value: T) {
         self.changes += u32::from(value != self.value);
         self.value = value;
     }
 
-    /// The changes there were when somebody first looked since this was last asked; `None` if nobody did.
+    /// The count of changes at the first read since the last call; `None` without a read.
     pub fn take_seen(&self) -> Option<u32> {
         self.seen.take()
     }
 
-    /// It has changed since it was seen with so many changes.
-    pub fn is_beyond(&self, seen: Option<u32>) -> bool {
+    /// Whether the fact has changed since it was read.
+    pub fn has_changed_since(&self, seen: Option<u32>) -> bool {
         seen.is_some_and(|seen| seen != self.changes)
     }
 }
@@ -65,25 +63,25 @@ impl<T: Shown> Watched<T> {
 mod tests {
     use super::*;
 
-    impl Shown for i32 {
-        fn looks_like(&self, _: &i32, _: &Types) -> bool {
+    impl Observable for i32 {
+        fn is_equivalent(&self, _: &i32, _: &Types) -> bool {
             false
         }
     }
 
     #[test]
-    fn only_what_was_seen_before_a_change_is_stale() {
-        let mut watched = Watched::new(1);
-        watched.set(2);
-        assert_eq!(watched.take_seen(), None);
-        assert_eq!(*watched.get(), 2);
-        watched.set(2);
-        let seen = watched.take_seen();
-        assert!(!watched.is_beyond(seen));
-        watched.get();
-        watched.set(3);
-        watched.get();
-        let seen = watched.take_seen();
-        assert!(watched.is_beyond(seen) && !watched.is_beyond(watched.take_seen()));
+    fn only_reads_before_a_change_are_stale() {
+        let mut fact = TrackedFact::new(1);
+        fact.set(2);
+        assert_eq!(fact.take_seen(), None);
+        assert_eq!(*fact.get(), 2);
+        fact.set(2);
+        let seen = fact.take_seen();
+        assert!(!fact.has_changed_since(seen));
+        fact.get();
+        fact.set(3);
+        fact.get();
+        let seen = fact.take_seen();
+        assert!(fact.has_changed_since(seen) && !fact.has_changed_since(fact.take_seen()));
     }
 }

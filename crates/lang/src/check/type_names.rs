@@ -1,4 +1,4 @@
-//! Types as scripts spell them: `uint32`, `struct point *`, `typeof($x)`; and functions on types, such as `sizeof`.
+//! Type names in scripts: `uint32`, `struct point *`, `typeof($x)`; and functions on types, such as `sizeof`.
 
 use crate::check::Checker;
 use crate::diagnostics::wording::did_you_mean;
@@ -9,7 +9,7 @@ use crate::syntax::ast::{Expr, ExprKind, Name, TypeName};
 use crate::types::{builtin_type_names, derived};
 
 impl Checker<'_> {
-    /// The type of a spelling; without one there was an error, or nothing is known yet of a `typeof`.
+    /// The type of a spelling; `None` after an error, or if the operand of `typeof` has no type yet.
     pub fn spelled(&mut self, name: &TypeName) -> Option<Type> {
         if let Some(of) = &name.of {
             let ty = self.type_of(of);
@@ -18,7 +18,7 @@ impl Checker<'_> {
         if name.name == "string" && name.pointers == 0 {
             return self.string_type(name);
         }
-        // Such a number can only be somewhere in memory.
+        // Floating-point numbers exist only in memory.
         let found = self.types.spelled(name).filter(|found| !matches!(found, Type::Float(_)));
         if found.is_none() {
             self.unknown_type(name);
@@ -52,9 +52,7 @@ impl Checker<'_> {
         if matches!(name.name.as_str(), "float" | "double" | "long double") {
             let message = format!("`{}` is a floating-point type", name.name);
             let error = self.error("E0216", name.span, message);
-            error
-                .note("code in the kernel has integers only")
-                .help("in memory it can be read: `*(float *)p`");
+            error.note("code in the kernel has integers only").help("read it from memory: `*(float *)p`");
             return;
         }
         let known = builtin_type_names().chain(["CUresult", "CUdeviceptr", "cudaError_t", "dim3"]);
@@ -63,7 +61,7 @@ impl Checker<'_> {
         let near = self.diags.similar(bare, known.chain(self.types.declared_names()));
         let error = self.error("E0216", name.span, format!("unknown type `{}`", name.name));
         error.note(
-            "known are C's integer types, the types of CUDA, what the script declares, and what the debug information of the probed files does",
+            "known types are C's integers, CUDA's types, and declarations in the script or in the debug information of probed files",
         );
         error.help.extend(did_you_mean(&near));
     }
@@ -86,7 +84,7 @@ impl Checker<'_> {
     }
 }
 
-/// `int8`, `int8[2]`: what reads as a value and may be the spelling of a type.
+/// `int8`, `int8[2]`: an expression that may be the spelling of a type.
 fn type_name(e: &Expr) -> Option<TypeName> {
     match &e.kind {
         ExprKind::Ident(name) => Some(TypeName { name: name.clone(), ..TypeName::bare(e.span) }),

@@ -23,16 +23,16 @@ use crate::syntax::visit::Measure;
 use crate::types::is_scalar;
 use std::sync::Arc;
 
-/// Definitions that one may stand for.
-const MOST_DEFINED: usize = 10_000;
+/// Upper bound of `#define` expansions in one use.
+const MAX_EXPANSIONS: usize = 10_000;
 
-/// The outermost of the definitions around a point.
-pub(super) struct Defining {
+/// The outermost `#define` around a point.
+pub(super) struct DefineExpansion {
     name: String,
     span: Span,
-    /// Nesting depth of the values of all of them.
+    /// Total nesting depth of the values of all nested definitions.
     levels: usize,
-    /// Definitions since it began.
+    /// Expansions in it.
     uses: usize,
 }
 
@@ -69,7 +69,7 @@ impl<'a> Checker<'a> {
         self.unknown_ident(name, span)
     }
 
-    /// The name stands for a value.
+    /// Whether the name is that of a value.
     pub fn is_value(&self, name: &str) -> bool {
         self.defines.contains_key(name)
             || self.types.constant(name).is_some()
@@ -79,30 +79,31 @@ impl<'a> Checker<'a> {
             || self.types.declared_constant(name).is_some()
     }
 
-    /// The value of a definition, at the place of its use. While it is looked at it does not know itself.
+    /// The value of a definition, with the span of its use. A definition is hidden in its own value.
     fn defined(&mut self, name: &str, value: &'a ast::Expr, span: Span) -> Expr {
-        let outer = self.defining.take();
+        let outer = self.expansion.take();
         let outside = outer.as_ref().map(|outer| outer.levels);
-        let fresh = || Defining { name: name.into(), span, levels: 0, uses: 0 };
+        let fresh = || DefineExpansion { name: name.into(), span, levels: 0, uses: 0 };
         let mut inner = outer.unwrap_or_else(fresh);
         inner.levels += Measure::of(value).levels;
         inner.uses += 1;
-        if inner.levels > MAX_DEPTH || inner.uses > MOST_DEFINED {
-            let message = format!("`{}` stands for too much", inner.name);
+        if inner.levels > MAX_DEPTH || inner.uses > MAX_EXPANSIONS {
+            let message = format!("the definition of `{}` is too large", inner.name);
             self.error("E0007", inner.span, message).help("give a part of it to a variable first");
         }
-        let fits = inner.levels <= MAX_DEPTH && inner.uses <= MOST_DEFINED;
-        self.defining = Some(inner);
+        let fits = inner.levels <= MAX_DEPTH && inner.uses <= MAX_EXPANSIONS;
+        self.expansion = Some(inner);
         self.defines.remove(name);
         let checked = if fits { self.expr(value) } else { unknown(span) };
         self.defines.insert(name.to_string(), value);
-        self.defining = self.defining.take().zip(outside).map(|(inner, levels)| Defining { levels, ..inner });
+        self.expansion =
+            self.expansion.take().zip(outside).map(|(inner, levels)| DefineExpansion { levels, ..inner });
         Expr { span, ..checked }
     }
 
     fn unknown_ident(&mut self, name: &str, span: Span) -> Expr {
-        if let Some((_, way_out)) = table::ABSENT.iter().find(|(absent, _)| *absent == name) {
-            self.error("E0223", span, format!("`{name}` is not supported")).help(*way_out);
+        if let Some((_, alternative)) = table::ABSENT.iter().find(|(absent, _)| *absent == name) {
+            self.error("E0223", span, format!("`{name}` is not supported")).help(*alternative);
             return unknown(span);
         }
         let builtins = table::all().map(|b| b.name);
@@ -110,9 +111,11 @@ impl<'a> Checker<'a> {
             cuda::constants().map(|(name, ..)| name).chain(cuda::macro_constants().map(|(name, _)| name));
         let own = self.defines.keys().map(String::as_str).chain(self.types.constant_names());
         let own = own.chain(self.types.declared_constants());
-        let is_loud = name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit());
-        let numbers =
-            posix::constant_names().chain(constants::names()).filter(|_| is_loud).map(|name| name as &str);
+        let is_upper_case = name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit());
+        let numbers = posix::constant_names()
+            .chain(constants::names())
+            .filter(|_| is_upper_case)
+            .map(|name| name as &str);
         let near = self.diags.similar(name, builtins.chain(constants).chain(numbers).chain(own));
         let argument = self.argument_like(name);
         let has_var = self.scope.lookup(name).is_some();
@@ -127,14 +130,16 @@ impl<'a> Checker<'a> {
         } else if let Some(argument) = argument {
             error.help(format!("did you mean `args.{argument}`?"));
         } else if near.is_empty() {
-            error.help(format!("text stands in quotes: `\"{name}\"`; names of variables begin with `$`, those of maps with `@`"));
+            error.help(format!(
+                "put text in quotes: `\"{name}\"`; names of variables begin with `$`, those of maps with `@`"
+            ));
         } else {
             error.help.extend(did_you_mean(&near));
         }
         unknown(span)
     }
 
-    /// The argument of the probed function, or field of the record, that somebody may have meant.
+    /// The most similar name among the arguments of the probed function or the fields of the record.
     pub fn argument_like(&self, name: &str) -> Option<String> {
         if let Some(operation) = self.context.operation {
             let names = operation.all_args().map(|arg| arg.name);
@@ -174,33 +179,33 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// Reports a built-in that has no meaning in this probe.
+    /// Reports a built-in that is not available in this probe.
     pub fn allowed(&mut self, builtin: &BuiltinSpec, name: &str, span: Span) -> bool {
         if self.context.at.allows(builtin.allowed) {
             return true;
         }
         let (message, help) = match (builtin.allowed, self.context.at) {
             (Where::Returns, At::Entry) => {
-                (format!("`{name}` is not known before the call returns"), "use a `uretprobe`")
+                (format!("`{name}` has no value before the call returns"), "use a `uretprobe`")
             }
             (Where::Running, _) => (
-                format!("`{name}` has no meaning in `BEGIN` and `END`"),
-                "use it in a probe that interrupts something",
+                format!("`{name}` is not available in `BEGIN` and `END`"),
+                "use it in a probe of running code",
             ),
             (Where::Returns, _) => {
-                (format!("`{name}` has a meaning only in a `uretprobe`"), "use a `uretprobe`")
+                (format!("`{name}` is only available in a `uretprobe`"), "use a `uretprobe`")
             }
             _ => (
-                format!("`{name}` has a meaning only in a `uprobe` or `uretprobe`"),
-                "keep it in a map there and read the map here",
+                format!("`{name}` is only available in a `uprobe` or `uretprobe`"),
+                "store it in a map there and read the map here",
             ),
         };
         self.error("E0211", span, message).help(help);
         false
     }
 
-    /// The value is a whole register of which nobody has declared the type: `arg0`, `retval`, `reg("ax")`, or what was
-    /// assigned from one. Of an `int` only its lower half counts.
+    /// The value is a whole register without a declared type: `arg0`, `retval`, `reg("ax")`, or a copy of one. If the
+    /// register holds an `int`, only its lower half is defined.
     pub fn is_register(&self, value: &Expr) -> bool {
         match &value.kind {
             ExprKind::Retval => self.context.signature.is_none(),
@@ -215,7 +220,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// The signature has a value of 64 bits in the n-th register.
+    /// Whether the signature has a 64-bit value in the n-th register.
     fn is_wide_argument(&self, number: u32) -> bool {
         let params = self.context.signature.as_ref().map_or(&[][..], |signature| &signature.params);
         let number = number as usize;
@@ -226,27 +231,27 @@ impl<'a> Checker<'a> {
 
     /// `args`: a record of all arguments that can be read.
     pub fn all_args(&mut self, span: Span) -> Expr {
-        // Functions without names of arguments have been left out, with a message.
+        // Functions without argument names were already removed, with a message.
         let Some(signature) = &self.context.signature else { return unknown(span) };
         let params = signature.params.clone();
-        let (mut names, mut parts, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut names, mut parts, mut omitted) = (Vec::new(), Vec::new(), Vec::new());
         for param in params {
             let name = ast::Name { node: param.name.clone(), span };
             if param.float || param.ty == Type::Void {
-                left_out.push(param.name);
+                omitted.push(param.name);
                 continue;
             }
             let place = self.param(&name, span);
             let value = match self.context.at {
                 At::Record => Some(self.value_of(place)),
-                _ => self.what_passes(place, &param.name, &mut left_out),
+                _ => self.readable_parts(place, &param.name, &mut omitted),
             };
             if let Some(value) = value {
                 parts.push(value);
                 names.push(param.name);
             }
         }
-        self.say_left_out("args", &left_out, span);
+        self.warn_omitted("args", &omitted, span);
         self.record_of(names, parts, span)
     }
 
@@ -261,7 +266,7 @@ impl<'a> Checker<'a> {
                 ast::ExprKind::Ident(word) if !self.defines.contains_key(word) => {
                     let near =
                         did_you_mean(&self.diags.similar(word, STACK_MODES.iter().map(|(word, _)| *word)));
-                    let error = self.error("E0210", arg.span, format!("unknown mode `{word}` of a stack"));
+                    let error = self.error("E0210", arg.span, format!("unknown stack mode `{word}`"));
                     error.help.extend(near);
                     error.help("modes are `bpftrace`, `perf`, `raw`, `folded` and `build_id`");
                 }
@@ -275,8 +280,7 @@ impl<'a> Checker<'a> {
         }
         let user = name != "kstack";
         if mode == StackMode::BuildId && !user {
-            self.error("E0210", span, "the kernel's code is in no file with a build id")
-                .help("use `kstack(raw)`");
+            self.error("E0210", span, "kernel code has no file with a build id").help("use `kstack(raw)`");
         }
         let ty = Type::Stack { user, limit: limit as u32, mode };
         expr(ExprKind::Stack, ty, span)
@@ -286,7 +290,7 @@ impl<'a> Checker<'a> {
     fn field_by_number(&mut self, number: u32, span: Span) -> Expr {
         let params = self.context.signature.as_ref().map_or(&[][..], |signature| &signature.params);
         let Some(name) = params.get(number as usize).map(|param| param.name.clone()) else {
-            let message = format!("this tracepoint passes on {} values", params.len());
+            let message = format!("this tracepoint passes {} values", params.len());
             self.error("E0120", span, message).label(format!("no `arg{number}`"));
             return unknown(span);
         };
@@ -320,7 +324,7 @@ impl<'a> Checker<'a> {
         };
         match ty.unwrap_or(declared) {
             Type::Void => {
-                let message = format!("the field `{}` is of a kind that cannot be read", name.node);
+                let message = format!("the type of field `{}` cannot be read", name.node);
                 self.error("E0226", name.span, message).help("numbers, addresses and text can be read");
                 unknown(span)
             }
@@ -339,7 +343,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    /// `args.bytesize`: a parameter, which may be a struct on the way to a field of it.
+    /// `args.bytesize`: a parameter, which may be a struct whose field is accessed.
     pub fn param(&mut self, name: &ast::Name, span: Span) -> Expr {
         if self.context.at == At::Record {
             return self.tracepoint_field(name, span);
@@ -350,9 +354,9 @@ impl<'a> Checker<'a> {
         }
         let Some(signature) = &self.context.signature else {
             return match self.options.run {
-                // Clauses that trace do not run beside tests: any type does for maps that they alone would fill.
+                // Tracing clauses do not run with tests, so maps that only they fill may have any type.
                 Run::Trials { .. } => int(0, Type::I64, span),
-                // Functions without the argument have been left out, with a message.
+                // Functions without the argument were already removed, with a message.
                 _ => unknown(span),
             };
         };

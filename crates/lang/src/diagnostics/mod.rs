@@ -76,7 +76,7 @@ pub struct Diagnostics {
 
 impl Diagnostics {
     /// An empty list that is preceded by this number of diagnostics.
-    pub(crate) fn behind(before: usize) -> Diagnostics {
+    pub(crate) fn preceded_by(before: usize) -> Diagnostics {
         Diagnostics { before, ..Diagnostics::default() }
     }
 

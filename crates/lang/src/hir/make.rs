@@ -139,7 +139,7 @@ pub fn pieces(count: i64) -> impl Iterator<Item = (i64, u8)> {
 }
 
 /// Puts statements before a value.
-pub fn behind(stmts: Vec<Stmt>, value: Expr) -> Expr {
+pub fn value_after(stmts: Vec<Stmt>, value: Expr) -> Expr {
     if stmts.is_empty() || is_unknown(&value) {
         return value;
     }

@@ -189,7 +189,7 @@ impl Types<'_> {
         Some((ty, *value))
     }
 
-    /// The struct or union of this name in the files in sight or in the kernel.
+    /// The struct or union of this name in the visible files or in the kernel.
     pub fn declared_struct(&mut self, name: &str) -> Option<Type> {
         let of_files = self.declared_named(name);
         let found = of_files.or_else(|| {
@@ -372,14 +372,14 @@ impl Types<'_> {
         }
     }
 
-    /// The type of this name in the debug information of the files in sight.
+    /// The type of this name in the debug information of the visible files.
     pub fn declared_named(&mut self, name: &str) -> Option<Type> {
         let catalog = self.catalog?;
         let named = |file: &FileId| match *file {
             KERNEL => catalog.kernel_type_named(name),
             file => catalog.declared_type_named(file, name),
         };
-        let found = self.sight.iter().find_map(named)?;
+        let found = self.visible_files.iter().find_map(named)?;
         Some(self.of(TypeRef::Debug(found)))
     }
 }

@@ -22,7 +22,7 @@ pub struct Types<'c> {
     /// Source of debug information.
     pub(crate) catalog: Option<&'c dyn Catalog>,
     /// Files whose debug information is searched for type names, the nearest first.
-    pub sight: Vec<FileId>,
+    pub visible_files: Vec<FileId>,
     pub(crate) enums: Vec<Enum>,
     pub(crate) structs: Vec<Struct>,
     /// Origin of each struct, with the actual types of its fields. `None` for structs of the script, and for those

@@ -1,14 +1,14 @@
-//! Removes clauses without effect, mostly those that an option of the script has switched off.
+//! Dead-code elimination on clauses: removes those without effect, mostly those that an option has switched off.
 //!
 //! ```text
-//! cuda:launch / getopt("devices", false) / { @[device] = count() }    nothing without `--devices`: not attached
-//! cuda:launch { if (getopt("devices", false)) { @[device] = count() } }    likewise
+//! cuda:launch / getopt("devices", false) / { @[device] = count() }    dead without `--devices`: not attached
+//! cuda:launch { if (getopt("devices", false)) { @[device] = count() } }    also dead
 //! ```
 //!
 //! A test has a verdict even with an empty body, and a bench has a time: both are kept.
 //!
-//! Clauses that only collect data for a removed clause are removed as well, such as those that record names of kernels. A body
-//! that is empty in the source is kept, since the user wants the attach point itself.
+//! Clauses that only collect data for a removed clause are also removed, such as those that record names of kernels. A body
+//! that is empty in the source is kept, since its attach point has a use of its own.
 
 use crate::hir::const_eval::truth;
 use crate::hir::visit::{inner, inner_mut, visit_probe};
@@ -16,24 +16,23 @@ use crate::hir::{Attach, ExprKind, MapId, Probe, Stmt, StmtKind, Trigger};
 use crate::source::span::Span;
 use rustc_hash::FxHashSet;
 
-/// Empties branches that are never taken and takes idle clauses out, unless none would be left of those that the script has
-/// itself.
-pub fn leave_out(probes: &mut Vec<Probe>) {
+/// Empties branches that are never taken and removes dead clauses. If all clauses of the source are dead, all are kept.
+pub fn remove(probes: &mut Vec<Probe>) {
     probes.iter_mut().flat_map(|probe| &mut probe.body).for_each(empty_untaken);
-    if probes.iter().filter(|probe| is_written(probe)).all(is_idle) {
+    if probes.iter().filter(|probe| is_written(probe)).all(is_dead) {
         return;
     }
-    probes.retain(|probe| !is_idle(probe));
-    let heard = heard(probes);
-    probes.retain(|probe| is_written(probe) || maps(probe).iter().any(|map| heard.contains(map)));
+    probes.retain(|probe| !is_dead(probe));
+    let live = live_maps(probes);
+    probes.retain(|probe| is_written(probe) || maps(probe).iter().any(|map| live.contains(map)));
 }
 
-/// The others were put in by a form, and have no place in the script.
+/// Whether the probe is in the source; expansions have no span.
 fn is_written(probe: &Probe) -> bool {
     probe.span != Span::default()
 }
 
-fn is_idle(probe: &Probe) -> bool {
+fn is_dead(probe: &Probe) -> bool {
     if matches!(probe.attach, Attach::Event(Trigger::Trial { .. })) {
         return false;
     }
@@ -60,24 +59,25 @@ fn does_nothing(stmt: &Stmt) -> bool {
     !cond.changes() && then.iter().chain(otherwise).all(does_nothing)
 }
 
-/// The maps of which the script hears, by itself or through what listens for it.
-fn heard(probes: &[Probe]) -> FxHashSet<MapId> {
-    let (written, listeners): (Vec<&Probe>, Vec<&Probe>) = probes.iter().partition(|probe| is_written(probe));
-    let mut heard: FxHashSet<MapId> = written.into_iter().flat_map(maps).collect();
-    let listeners: Vec<Vec<MapId>> = listeners.into_iter().map(maps).collect();
+/// Maps that the script's clauses use, directly or through inserted clauses.
+fn live_maps(probes: &[Probe]) -> FxHashSet<MapId> {
+    let (written, collectors): (Vec<&Probe>, Vec<&Probe>) =
+        probes.iter().partition(|probe| is_written(probe));
+    let mut live: FxHashSet<MapId> = written.into_iter().flat_map(maps).collect();
+    let collectors: Vec<Vec<MapId>> = collectors.into_iter().map(maps).collect();
     let mut known = 0;
-    while known < heard.len() {
-        known = heard.len();
-        for maps in &listeners {
-            if maps.iter().any(|map| heard.contains(map)) {
-                heard.extend(maps);
+    while known < live.len() {
+        known = live.len();
+        for maps in &collectors {
+            if maps.iter().any(|map| live.contains(map)) {
+                live.extend(maps);
             }
         }
     }
-    heard
+    live
 }
 
-/// The maps that a probe mentions.
+/// The maps that a probe reads or writes.
 fn maps(probe: &Probe) -> Vec<MapId> {
     let mut maps = Vec::new();
     visit_probe(probe, &mut |e| {

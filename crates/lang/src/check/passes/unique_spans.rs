@@ -1,14 +1,14 @@
-//! One span per call: if several clauses would emit a span for the same call, the first one in the script does.
+//! One span per call: if several clauses could emit a span for a call, only the first one in the script emits it.
 //!
 //! ```text
-//! cuda:launch { span(kernel = kernel_name(args.kernel)) }    these functions' spans
-//! uretprobe:libcuda:cu* { span() }                           those of all others
+//! cuda:launch { span(kernel = kernel_name(args.kernel)) }    spans of launches
+//! uretprobe:libcuda:cu* { span() }                           spans of all other calls
 //! ```
 //!
 //! Attach points decide, not conditions: a call has no span if the predicate of its first clause is false. A clause that
 //! does nothing else is not attached to functions whose spans another clause emits.
 //!
-//! A moment is placed in the span of the call at whose entry or return it is recorded, otherwise in the span of the enclosing call.
+//! The parent of an instant is the span of the probed call, or of the enclosing call if the probed call has no span.
 
 use crate::hir::visit::{inner, inner_mut};
 use crate::hir::{
@@ -16,22 +16,23 @@ use crate::hir::{
 };
 use rustc_hash::FxHashMap;
 
-/// A place in a file.
-type Where = (u32, u64);
+/// A position in a file.
+type Position = (u32, u64);
 
-/// Takes the spans out that others send, and tells moments of what they lie in.
-pub fn settle(probes: &mut Vec<Probe>) {
+/// Removes duplicate spans and sets the parents of instants.
+pub fn dedup(probes: &mut Vec<Probe>) {
     let first = first_clauses(probes);
-    silence_others(probes, &first);
-    *probes = std::mem::take(probes).into_iter().flat_map(|probe| place_moments(probe, &first)).collect();
+    drop_duplicates(probes, &first);
+    *probes = std::mem::take(probes).into_iter().flat_map(|probe| split_instants(probe, &first)).collect();
 }
 
-fn silence_others(probes: &mut Vec<Probe>, first: &FxHashMap<Where, u32>) {
+fn drop_duplicates(probes: &mut Vec<Probe>, first: &FxHashMap<Position, u32>) {
     for probe in &mut *probes {
         let clause = probe.clause;
         let Attach::Return(sites) = &mut probe.attach else { continue };
-        let is_others =
-            |site: &Site| of(site).is_some_and(|at| first.get(&at).is_some_and(|first| *first < clause));
+        let is_others = |site: &Site| {
+            position(site).is_some_and(|at| first.get(&at).is_some_and(|first| *first < clause))
+        };
         if !sites.iter().any(is_others) {
             continue;
         }
@@ -45,43 +46,43 @@ fn silence_others(probes: &mut Vec<Probe>, first: &FxHashMap<Where, u32>) {
             sites.iter().filter(|site| is_others(site)).map(|site| site.probe).collect();
         ids.sort();
         ids.dedup();
-        probe.body.iter_mut().for_each(|stmt| silence(stmt, &ids));
+        probe.body.iter_mut().for_each(|stmt| guard(stmt, &ids));
     }
     probes.retain(|probe| !matches!(&probe.attach, Attach::Return(sites) if sites.is_empty()));
 }
 
-/// A probe with moments as two: at calls that are spans, and at others.
-fn place_moments(probe: Probe, first: &FxHashMap<Where, u32>) -> Vec<Probe> {
-    let is_span = |site: &&Site| of(site).is_some_and(|at| first.contains_key(&at));
+/// Splits a probe with instants in two: one for calls with spans, one for other calls.
+fn split_instants(probe: Probe, first: &FxHashMap<Position, u32>) -> Vec<Probe> {
+    let is_span = |site: &&Site| position(site).is_some_and(|at| first.contains_key(&at));
     let (spans, others): (Vec<Site>, Vec<Site>) =
         probe.attach.sites().iter().cloned().partition(|site| is_span(&site));
-    if spans.is_empty() || !any(&probe.body, &is_moment) {
+    if spans.is_empty() || !any(&probe.body, &is_instant) {
         return vec![probe];
     }
     let mut of_spans = Probe { attach: probe.attach.with_sites(spans), ..probe.clone() };
-    of_spans.body.iter_mut().for_each(name_own_call);
+    of_spans.body.iter_mut().for_each(set_parent);
     let of_others = (!others.is_empty()).then(|| Probe { attach: probe.attach.with_sites(others), ..probe });
     [Some(of_spans), of_others].into_iter().flatten().collect()
 }
 
-/// Makes the call itself what moments lie in.
-fn name_own_call(stmt: &mut Stmt) {
+/// Makes the probed call the parent of its instants.
+fn set_parent(stmt: &mut Stmt) {
     if let StmtKind::Export { what: Export::Instant, hidden, .. } = &mut stmt.kind {
         let parent = hidden.iter_mut().filter(|(kind, _)| *kind == Hidden::ParentStart);
         parent.for_each(|(_, start)| start.kind = ExprKind::Started);
     }
-    inner_mut(stmt, &mut name_own_call);
+    inner_mut(stmt, &mut set_parent);
 }
 
-/// By place: the first clause that sends a span of its calls.
-fn first_clauses(probes: &[Probe]) -> FxHashMap<Where, u32> {
+/// By position: the first clause that emits a span of its calls.
+fn first_clauses(probes: &[Probe]) -> FxHashMap<Position, u32> {
     let mut first = FxHashMap::default();
     for probe in probes {
         let Attach::Return(sites) = &probe.attach else { continue };
         if !any(&probe.body, &is_span) {
             continue;
         }
-        for at in sites.iter().filter_map(of) {
+        for at in sites.iter().filter_map(position) {
             let known = first.entry(at).or_insert(probe.clause);
             *known = probe.clause.min(*known);
         }
@@ -89,7 +90,7 @@ fn first_clauses(probes: &[Probe]) -> FxHashMap<Where, u32> {
     first
 }
 
-fn of(site: &Site) -> Option<Where> {
+fn position(site: &Site) -> Option<Position> {
     Some((site.file?.0, site.place.offset))
 }
 
@@ -103,7 +104,7 @@ fn is_span(stmt: &Stmt) -> bool {
     }
 }
 
-fn is_moment(stmt: &Stmt) -> bool {
+fn is_instant(stmt: &Stmt) -> bool {
     matches!(stmt.kind, StmtKind::Export { what: Export::Instant, .. })
 }
 
@@ -117,10 +118,10 @@ fn any_in(stmt: &Stmt, is: &dyn Fn(&Stmt) -> bool) -> bool {
     found
 }
 
-/// Puts every span behind the test that its attach point is none of these.
-fn silence(stmt: &mut Stmt, ids: &[NameId]) {
+/// Guards every span by a test that its attach point is none of `ids`.
+fn guard(stmt: &mut Stmt, ids: &[NameId]) {
     if !is_span(stmt) {
-        return inner_mut(stmt, &mut |stmt| silence(stmt, ids));
+        return inner_mut(stmt, &mut |stmt| guard(stmt, ids));
     }
     let span = stmt.span;
     let inside = Stmt { kind: std::mem::replace(&mut stmt.kind, StmtKind::Break), span };
