@@ -67,7 +67,6 @@ pub fn is_like(pattern: &str, name: &str) -> bool {
     if any_case { glob(&around, &name.to_lowercase()) } else { glob(&around, name) }
 }
 
-/// The files of a target.
 pub fn files(catalog: &dyn Catalog, target: &str) -> Result<Vec<File>> {
     match catalog.files(target) {
         Ok(files) => Ok(files),

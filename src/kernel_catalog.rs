@@ -8,7 +8,6 @@ use runtime::kernel::{btf, tracefs};
 use std::io;
 use std::sync::{Mutex, PoisonError};
 
-/// The running kernel.
 #[derive(Debug)]
 pub struct RunningKernel;
 

@@ -41,7 +41,6 @@ impl Script {
         }
     }
 
-    /// The empty script.
     pub fn empty(name: &str) -> Script {
         Script::alone(Source::new(name, ""), &[])
     }

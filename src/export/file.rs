@@ -71,7 +71,6 @@ struct Delivery {
 pub struct DeliveryLoss {
     /// Number of records, or of series of metrics.
     pub count: u64,
-    /// Reason.
     pub reason: String,
 }
 

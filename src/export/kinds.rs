@@ -150,7 +150,6 @@ pub struct ExportOptions {
 }
 
 impl ExportOptions {
-    /// The destination of a request.
     pub fn destination(&self, request: &ExportRequest) -> Destination {
         let dest = Destination::new(&request.dest, self.rotate).with_traces(self.trace_per.clone());
         if request.only_new { dest.only_new() } else { dest }

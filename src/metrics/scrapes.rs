@@ -14,7 +14,6 @@ const READERS: usize = 64;
 /// A client; clients with one address are distinguished by their `User-Agent`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ScrapeClient {
-    /// Address.
     pub address: IpAddr,
     /// Its `User-Agent`.
     pub agent: String,

@@ -45,7 +45,6 @@ const SCRAPE: &str = "x-prometheus-scrape-timeout-seconds";
 #[derive(Debug)]
 pub struct Server {
     listener: TcpListener,
-    /// Address.
     pub address: SocketAddr,
 }
 

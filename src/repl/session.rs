@@ -82,7 +82,6 @@ pub struct Clause {
 pub struct Program {
     pub(super) child: RefCell<Option<Child>>,
     pub(super) argv: RefCell<Option<Vec<OsString>>>,
-    /// Pipe with its output.
     pub(super) output: RefCell<Option<Rc<PipeReader>>>,
     /// True if it was started at least once.
     pub started: Cell<bool>,

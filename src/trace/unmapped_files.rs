@@ -19,7 +19,6 @@ pub struct UnmappedTargets<'a> {
     machine: &'a Machine,
     /// Targets as written, with their files.
     targets: Vec<(String, Vec<FileId>)>,
-    /// Files that are mapped.
     mapped: Vec<FileId>,
 }
 

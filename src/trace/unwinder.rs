@@ -44,7 +44,6 @@ struct Inner {
     bytes: usize,
 }
 
-/// A file with a table.
 struct FileTable {
     table: u32,
     segments: Segments,
@@ -59,7 +58,6 @@ struct Area {
     file: FileKey,
 }
 
-/// Areas of a process.
 #[derive(Default)]
 struct ProcessAreas {
     /// Start address of the code, which distinguishes the programs that a process runs.

@@ -246,7 +246,6 @@ struct Report {
     slowest: Vec<SlowCall>,
 }
 
-/// A slow call.
 struct SlowCall {
     record: Record,
     /// Duration without nested calls, the sort key, so that a call and its enclosing call are not both listed.

@@ -24,9 +24,7 @@ use std::time::Duration;
 pub enum Protocol {
     /// gRPC with protobuf.
     Grpc,
-    /// HTTP/1.1 with protobuf.
     HttpProtobuf,
-    /// HTTP/1.1 with JSON.
     HttpJson,
 }
 
@@ -74,14 +72,12 @@ pub struct Target {
     pub timeout: Duration,
 }
 
-/// Destination of `otlp=`.
 #[derive(Clone, Debug)]
 pub enum OtlpDestination {
     /// A receiver.
     Server {
         /// Target for spans.
         traces: Box<Target>,
-        /// Target for metrics.
         metrics: Box<Target>,
     },
     /// A file of JSON lines.
