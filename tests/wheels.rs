@@ -124,7 +124,7 @@ impl TracedProgram<'_> {
         let refused = self.command(&[], &other).output().expect("cudatrace runs");
         let message = String::from_utf8_lossy(&refused.stderr).into_owned();
         assert_eq!(refused.status.code(), Some(1), "{message}");
-        assert!(message.contains(&format!("its version there is `{}`", self.wheel.node)), "{message}");
+        assert!(message.contains(&format!("its version in this file is `{}`", self.wheel.node)), "{message}");
     }
 
     fn by_a_name_given_on_the_command_line(&self) {
