@@ -215,7 +215,7 @@ fn refused(manifest: &Manifest, symbol: String, log: &str, errno: io::Error) -> 
     }
 }
 
-/// The last lines of the verifier's log, which is between libbpf's markers, preceded by the script's line that they refer to.
+/// The last lines of the verifier's log, preceded by the script's line to which they belong. libbpf's markers enclose the log.
 fn tail_of_log(text: &str) -> String {
     let Some((_, log)) = text.split_once("-- BEGIN PROG LOAD LOG --\n") else { return String::new() };
     let log = log.split_once("-- END PROG LOAD LOG --").map_or(log, |(log, _)| log);

@@ -46,7 +46,7 @@ pub struct Options {
     pub ring_bytes: u32,
     /// Processes to trace, for a script that was compiled with the pid filter.
     pub pids: Vec<u32>,
-    /// Number of counters reserved for modules that extend the session; 0: enough for libraries that appear late.
+    /// Number of counters reserved for modules that extend the session; 0: enough for libraries that are mapped later.
     pub spare_counters: u32,
     /// The process that the tracer started, for `cpid`.
     pub child: Option<u32>,

@@ -1,6 +1,6 @@
 //! BPF links: makes them for the functions of a file and for perf events, and keeps their descriptors.
 //!
-//! Not here: which program and which functions (`attach`), how links are closed (`detach`).
+//! Not here: choice of program and functions (`attach`), closing of links (`detach`).
 
 use crate::kernel::sys;
 use crate::module::ModuleId;

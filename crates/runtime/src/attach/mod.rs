@@ -4,7 +4,7 @@
 //! function. The program's section, chosen by the compiler, decides. A function that the kernel refuses is reported and skipped,
 //! and the rest of its clause runs. A clause of which nothing is attached is an error.
 //!
-//! Not here: which functions (`host`), the order in which clauses are attached (`session`).
+//! Not here: resolution of functions (`host`), the order of clauses (`session`).
 
 pub(crate) mod detach;
 pub(crate) mod link;

@@ -116,7 +116,7 @@ impl Mappings {
     }
 
     /// Answers a process that ends without having become its program, if there is one within the timeout. Other queries stay
-    /// in the socket, also that of a program which has run and ends already.
+    /// in the socket, also that of a program that ends after it has run.
     pub(super) fn let_end(&mut self, timeout_ms: i32) -> io::Result<()> {
         let mut poll = libc::pollfd { fd: self.socket.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         let mut message = [0; SIZE];

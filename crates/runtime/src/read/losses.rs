@@ -4,7 +4,7 @@ use report::Loss;
 use wire::manifest::Place;
 use wire::{CounterKind, Manifest};
 
-/// Returns the counters that are not zero. `Entered` is reduced by `Returned`, which is left out: the difference is the number
+/// Returns the counters that are not zero. `Entered` is reduced by `Returned`, which is omitted: the difference is the number
 /// of calls that had not returned.
 pub(crate) fn losses(manifest: &Manifest, counts: &[u64]) -> Vec<Loss> {
     let counted = manifest.counters.iter().zip(counts);
