@@ -4,7 +4,7 @@ use crate::bundled;
 use crate::cli::Cli;
 use crate::trace::setup;
 use host::process;
-use lang::expand::import::{Files, Imported};
+use lang::expand::import::{Files, ImportedScript};
 use std::fs::Metadata;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
@@ -17,16 +17,19 @@ pub struct Disk<'a>(pub &'a Cli);
 const ENDINGS: [&str; 2] = ["ct", "bt"];
 
 impl Files for Disk<'_> {
-    fn import(&self, from: &str, path: &str) -> Result<Vec<Imported>, String> {
+    fn import(&self, from: &str, path: &str) -> Result<Vec<ImportedScript>, String> {
         if let Some(part) = bundled::part(path) {
             let known = if path == bundled::IOCTLS { opened_before(self.0) } else { String::new() };
-            return Ok(vec![Imported { name: format!("{path}.ct"), text: format!("{}{known}", part.text) }]);
+            return Ok(vec![ImportedScript {
+                name: format!("{path}.ct"),
+                text: format!("{}{known}", part.text),
+            }]);
         }
         let beside = Path::new(from).parent().unwrap_or(Path::new("")).join(path);
         if !beside.exists()
             && let Some(script) = bundled::find(path)
         {
-            return Ok(vec![Imported { name: format!("{path}.ct"), text: script.text.into() }]);
+            return Ok(vec![ImportedScript { name: format!("{path}.ct"), text: script.text.into() }]);
         }
         let found = beside.canonicalize().map_err(|error| format!("{}: {error}", beside.display()))?;
         let trust = Trust::of(from);
@@ -83,7 +86,7 @@ fn folder(path: &Path) -> Result<Vec<PathBuf>, String> {
 
 /// Reads a script that `from` imports. It runs with the rights of this process, so only users who could have
 /// written `from` may have written it.
-fn script(path: &Path, trust: &Trust) -> Result<Imported, String> {
+fn script(path: &Path, trust: &Trust) -> Result<ImportedScript, String> {
     let shown = path.display();
     let failed = |error: std::io::Error| format!("{shown}: {error}");
     trust.folders_of(path)?;
@@ -92,7 +95,7 @@ fn script(path: &Path, trust: &Trust) -> Result<Imported, String> {
     let mut text = Vec::new();
     file.take(MOST_BYTES).read_to_end(&mut text).map_err(failed)?;
     let text = String::from_utf8(text).map_err(|_| format!("{shown} is not UTF-8 text"))?;
-    Ok(Imported { name: shown_name(path), text })
+    Ok(ImportedScript { name: shown_name(path), text })
 }
 
 /// Largest size of a script in bytes.
@@ -192,7 +195,7 @@ mod tests {
     const NOBODY: Option<u32> = Some(65534);
 
     /// Imports a file by `from`, in a separate folder below a sticky one.
-    fn imported(from: &Path, path: &Path) -> Result<Imported, String> {
+    fn imported(from: &Path, path: &Path) -> Result<ImportedScript, String> {
         let trust = Trust::of(from.to_str().expect("UTF-8"));
         script(path, &trust)
     }

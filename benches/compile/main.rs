@@ -12,7 +12,7 @@ use codegen::Options;
 use host::{Machine, Scope};
 use lang::catalog::{RecordField, RecordKind, Tracepoint};
 use lang::expand::import;
-use lang::expand::import::Imported;
+use lang::expand::import::ImportedScript;
 use lang::{Diagnostics, Source};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -84,10 +84,10 @@ impl host::Kernel for AnyKernel {
 struct Parts;
 
 impl import::Files for Parts {
-    fn import(&self, _: &str, name: &str) -> Result<Vec<Imported>, String> {
+    fn import(&self, _: &str, name: &str) -> Result<Vec<ImportedScript>, String> {
         let path = format!("{}/scripts/lib/{name}.ct", env!("CARGO_MANIFEST_DIR"));
         let text = std::fs::read_to_string(&path).map_err(|error| format!("{path}: {error}"))?;
-        Ok(vec![Imported { name: name.to_owned(), text }])
+        Ok(vec![ImportedScript { name: name.to_owned(), text }])
     }
 }
 

@@ -582,7 +582,7 @@ impl Catalog for Machine {
             return Landing::Begins;
         };
         if size > 0 && offset - start >= size {
-            return Landing::Behind { size };
+            return Landing::After { size };
         }
         let code = taken.elf.code(start, offset - start + LONGEST_INSTRUCTION);
         let found = if taken.elf.is_x86_64() { prologue::instruction_at(code, offset - start) } else { None };

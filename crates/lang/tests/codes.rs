@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use common::Machine;
 use lang::diagnostics::{Code, codes, render};
 use lang::expand::import;
-use lang::expand::import::{Files, Imported};
+use lang::expand::import::{Files, ImportedScript};
 use lang::{Diagnostics, Options, Severity, Source, compile};
 
 /// Imported scripts for an example.
@@ -22,9 +22,9 @@ const NEIGHBOURS: &[(&str, &str)] = &[
 ];
 
 impl Files for Neighbours {
-    fn import(&self, _: &str, path: &str) -> Result<Vec<Imported>, String> {
+    fn import(&self, _: &str, path: &str) -> Result<Vec<ImportedScript>, String> {
         let (name, text) = NEIGHBOURS.iter().find(|(name, _)| *name == path).ok_or("no such file")?;
-        Ok(vec![Imported { name: name.to_string(), text: text.to_string() }])
+        Ok(vec![ImportedScript { name: name.to_string(), text: text.to_string() }])
     }
 }
 

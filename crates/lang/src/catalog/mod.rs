@@ -54,7 +54,7 @@ pub enum Landing {
         next: u64,
     },
     /// After the end of the function.
-    Behind {
+    After {
         /// Size of the function in bytes.
         size: u64,
     },

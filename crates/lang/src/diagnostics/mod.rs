@@ -67,7 +67,7 @@ impl Diagnostic {
 pub struct Diagnostics {
     /// All diagnostics.
     pub list: Vec<Diagnostic>,
-    said: FxHashSet<(&'static str, Span, String)>,
+    reported: FxHashSet<(&'static str, Span, String)>,
     /// The last duplicate: additions to it are ignored.
     repeated: Option<Box<Diagnostic>>,
     /// Number of diagnostics in other lists that precede this one.
@@ -94,7 +94,7 @@ impl Diagnostics {
     pub fn push(&mut self, finding: Diagnostic) -> &mut Diagnostic {
         // The variants of an operation differ in types, and so in the text for one error.
         let words = if finding.severity == Severity::Error { String::new() } else { finding.message.clone() };
-        if !self.said.insert((finding.code, finding.span, words)) {
+        if !self.reported.insert((finding.code, finding.span, words)) {
             return self.repeated.insert(Box::new(finding));
         }
         self.list.push(finding);

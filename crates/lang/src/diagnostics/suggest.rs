@@ -4,10 +4,10 @@
 /// count as one edit; a third of the letters may differ, and a short name may be an abbreviation.
 pub fn similar<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Vec<&'a str> {
     const SHOWN: usize = 3;
-    let wanted = MissingName::new(name);
+    let missing = MissingName::new(name);
     let mut close: Vec<(usize, &str)> = candidates
         .into_iter()
-        .filter_map(|candidate| Some((wanted.distance(candidate)?, candidate)))
+        .filter_map(|candidate| Some((missing.distance(candidate)?, candidate)))
         .collect();
     close.sort();
     close.dedup();

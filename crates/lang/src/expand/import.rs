@@ -15,7 +15,7 @@ use crate::syntax::parse::parse_file;
 
 /// A script that an import names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Imported {
+pub struct ImportedScript {
     /// Name in messages, the same for all scripts that import the file.
     pub name: String,
     /// Text.
@@ -28,7 +28,7 @@ pub trait Files {
     ///
     /// # Errors
     /// There is none; the error is the reason.
-    fn import(&self, from: &str, path: &str) -> Result<Vec<Imported>, String>;
+    fn import(&self, from: &str, path: &str) -> Result<Vec<ImportedScript>, String>;
 }
 
 /// Adds all imported files to the source, including their imports.
@@ -36,15 +36,15 @@ pub fn load(src: &mut Source, files: &dyn Files, diags: &mut Diagnostics) {
     let mut importers = vec![None];
     let mut at = 0;
     while at < src.files().len() {
-        for wanted in imports(src, at) {
+        for path in imports(src, at) {
             let from = src.files()[at].name.clone();
-            match files.import(&from, &wanted.node) {
+            match files.import(&from, &path.node) {
                 Ok(found) => {
-                    found.into_iter().for_each(|file| add(src, &mut importers, at, &wanted, file, diags))
+                    found.into_iter().for_each(|file| add(src, &mut importers, at, &path, file, diags))
                 }
                 Err(reason) => {
-                    let message = format!("cannot import `{}`: {reason}", wanted.node);
-                    diags.error("E0038", wanted.span, message);
+                    let message = format!("cannot import `{}`: {reason}", path.node);
+                    diags.error("E0038", path.span, message);
                 }
             }
         }
@@ -66,8 +66,8 @@ fn add(
     src: &mut Source,
     importers: &mut Vec<Option<usize>>,
     by: usize,
-    wanted: &Name,
-    file: Imported,
+    path: &Name,
+    file: ImportedScript,
     diags: &mut Diagnostics,
 ) {
     match src.files().iter().position(|known| known.name == file.name) {
@@ -83,7 +83,7 @@ fn add(
             names.push(&file.name);
             let message = format!("`{}` imports itself", file.name);
             diags
-                .error("E0039", wanted.span, message)
+                .error("E0039", path.span, message)
                 .note(format!("cycle: {}", names.join(" imports ")))
                 .help("move what both need to a script of its own");
         }
@@ -98,9 +98,9 @@ mod tests {
     struct Literal(&'static [(&'static str, &'static str)]);
 
     impl Files for Literal {
-        fn import(&self, _: &str, path: &str) -> Result<Vec<Imported>, String> {
+        fn import(&self, _: &str, path: &str) -> Result<Vec<ImportedScript>, String> {
             let found = self.0.iter().find(|(name, _)| *name == path).ok_or("no such file")?;
-            Ok(vec![Imported { name: found.0.into(), text: found.1.into() }])
+            Ok(vec![ImportedScript { name: found.0.into(), text: found.1.into() }])
         }
     }
 

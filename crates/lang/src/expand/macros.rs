@@ -14,7 +14,7 @@ use std::collections::HashMap;
 
 use crate::diagnostics::Diagnostics;
 use crate::diagnostics::wording::listed;
-use crate::expand::template::At;
+use crate::expand::template::SetSpan;
 use crate::limits::MAX_DEPTH;
 use crate::source::span::Span;
 use crate::syntax::FindBuiltin;
@@ -190,7 +190,7 @@ impl<'m, 'd> Expander<'m, 'd> {
             value.iter_mut().for_each(|e| visit::expr(e, visit));
         };
         if self.prelude.is_some() {
-            all(&mut At(span));
+            all(&mut SetSpan(span));
         }
         let suffix = format!("{}{}", self.prelude.unwrap_or_default(), self.count);
         let mut insert = InsertArguments {

@@ -11,22 +11,22 @@ use crate::syntax::visit::change::{self as visit, Visit};
 
 /// Prefixes the names of maps with the name of their script.
 pub fn maps(script: &mut Script, scope: &str) {
-    let mut scoped = Scoped { scope };
-    visit::script(script, &mut scoped);
+    let mut add_prefix = AddPrefix { scope };
+    visit::script(script, &mut add_prefix);
     for item in &mut script.items {
         match item {
-            Item::MapDecl { name, .. } => scoped.rename(&mut name.node),
-            Item::Metric { map, .. } => scoped.rename(&mut map.node),
+            Item::MapDecl { name, .. } => add_prefix.rename(&mut name.node),
+            Item::Metric { map, .. } => add_prefix.rename(&mut map.node),
             _ => {}
         }
     }
 }
 
-struct Scoped<'s> {
+struct AddPrefix<'s> {
     scope: &'s str,
 }
 
-impl Scoped<'_> {
+impl AddPrefix<'_> {
     fn rename(&self, name: &mut String) {
         if wire::map::is_hidden(name) {
             return;
@@ -35,7 +35,7 @@ impl Scoped<'_> {
     }
 }
 
-impl Visit for Scoped<'_> {
+impl Visit for AddPrefix<'_> {
     fn expr(&mut self, e: &mut Expr) {
         if let ExprKind::Map { name, .. } = &mut e.kind {
             self.rename(name);

@@ -26,7 +26,7 @@ use crate::syntax::ast::{Expr, ExprKind, Script};
 use crate::syntax::visit::{Preorder, look};
 use options::OptionValue;
 
-/// Expands all forms of a script; `given` are its options on the command line.
+/// Expands a script; `given` are its options on the command line.
 pub fn expand(
     mut script: Script,
     given: &[OptionValue],

@@ -21,7 +21,7 @@ use crate::diagnostics::Diagnostics;
 use crate::diagnostics::suggest::similar;
 use crate::diagnostics::wording::did_you_mean;
 use crate::expand::const_eval;
-use crate::expand::template::{At, Own, parsed};
+use crate::expand::template::{RenameVariables, SetSpan, parsed};
 use crate::source::span::{Span, Spanned};
 use crate::syntax::ast::{BinaryOp, Clause, Expr, ExprKind, Item, ProbeSpec, Script, SpecPart};
 use crate::syntax::visit::change::{self as visit, Visit};
@@ -139,11 +139,11 @@ fn possible_variants(clause: &Clause, probe: OperationProbe) -> Vec<&'static Ope
     look::expr(condition, &mut Preorder(|e: &Expr| use_once(e, probe.operation, &mut used)));
     let may_hold = |variant: &&'static OperationVariant| {
         let values: Vec<Rc<Expr>> = used.iter().map(|arg| value(variant, arg)).collect();
-        let said = |e: &Expr| {
+        let meaning = |e: &Expr| {
             let name = argument(e, probe.operation)?.name;
             used.iter().position(|arg| arg.name == name).map(|at| &*values[at])
         };
-        const_eval::truth_where(condition, &said) != Some(false)
+        const_eval::truth_where(condition, &meaning) != Some(false)
     };
     variants.filter(may_hold).collect()
 }
@@ -278,10 +278,10 @@ impl ReplaceArguments<'_> {
     /// The value of an argument, with its variables renamed.
     fn own_value(&mut self, arg: &'static Argument, span: Span) -> Expr {
         let mut value = Expr::clone(&value(self.variant, arg));
-        visit::expr(&mut value, &mut At(span));
+        visit::expr(&mut value, &mut SetSpan(span));
         self.count += 1;
         if self.variant.value(arg).contains('$') {
-            visit::expr(&mut value, &mut Own { suffix: format!("arg{}", self.count) });
+            visit::expr(&mut value, &mut RenameVariables { suffix: format!("arg{}", self.count) });
         }
         value
     }

@@ -41,7 +41,7 @@ pub struct OptionValue {
     pub value: Option<String>,
 }
 
-/// An option that a script knows.
+/// An option of a script.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScriptOption {
     /// `top`
@@ -88,8 +88,9 @@ impl ScriptOption {
 
     /// The default as text, except for switches and empty text.
     pub fn default_text(&self) -> Option<String> {
-        let says = |e: &&Expr| !matches!(&e.kind, ExprKind::Bool(_)) && e.kind != ExprKind::Str(Vec::new());
-        self.default.as_ref().filter(says).map(print_expr)
+        let is_shown =
+            |e: &&Expr| !matches!(&e.kind, ExprKind::Bool(_)) && e.kind != ExprKind::Str(Vec::new());
+        self.default.as_ref().filter(is_shown).map(print_expr)
     }
 }
 
@@ -225,7 +226,7 @@ pub fn expand(script: &mut Script, given: &[OptionValue], diags: &mut Diagnostic
                     texts.extend(matches!(kind, ExprKind::Str(_)).then_some(e.span));
                     e.kind = kind;
                 }
-                Err(Wrong { span, message, help }) => {
+                Err(OptionError { span, message, help }) => {
                     diags.error("E0031", span, message).help(help);
                     e.kind = ExprKind::Int { value: 0, unsigned: false };
                 }
@@ -252,23 +253,23 @@ fn is_enabled(part: &mut Spanned<SpecPart>) -> bool {
     true
 }
 
-struct Wrong {
+struct OptionError {
     span: Span,
     message: String,
     help: String,
 }
 
-fn wrong(span: Span, message: impl Into<String>, help: impl Into<String>) -> Wrong {
-    Wrong { span, message: message.into(), help: help.into() }
+fn wrong(span: Span, message: impl Into<String>, help: impl Into<String>) -> OptionError {
+    OptionError { span, message: message.into(), help: help.into() }
 }
 
 /// The option of a `getopt`; `None` for other expressions.
-fn read(e: &Expr) -> Option<Result<ScriptOption, Wrong>> {
+fn read(e: &Expr) -> Option<Result<ScriptOption, OptionError>> {
     let ExprKind::Call { name, args } = &e.kind else { return None };
     (name.node == "getopt").then(|| option(args, e.span))
 }
 
-fn option(args: &[Expr], span: Span) -> Result<ScriptOption, Wrong> {
+fn option(args: &[Expr], span: Span) -> Result<ScriptOption, OptionError> {
     const FORM: &str =
         "write `getopt(\"name\")`, `getopt(\"name\", default)` or `getopt(\"name\", default, \"help\")`";
     let text = |e: &Expr, what: &str| match &e.kind {
@@ -313,7 +314,7 @@ fn value(
     option: ScriptOption,
     given: &[OptionValue],
     seen: &mut FxHashMap<String, ScriptOption>,
-) -> Result<ExprKind, Wrong> {
+) -> Result<ExprKind, OptionError> {
     let literal = |known: &ScriptOption| known.default.as_ref().map(print_expr);
     if let Some(other) = seen.get(&option.name).filter(|other| literal(other) != literal(&option)) {
         let other = literal(other).map_or("none".to_string(), |default| format!("`{default}`"));
@@ -334,7 +335,7 @@ fn value(
 }
 
 /// The value on the command line, in the type of the default.
-fn taken(option: &ScriptOption, given: Option<&str>) -> Result<ExprKind, Wrong> {
+fn taken(option: &ScriptOption, given: Option<&str>) -> Result<ExprKind, OptionError> {
     let refuse = |expected: &str| {
         let got =
             given.map_or_else(|| format!("--{}", option.name), |text| format!("--{}={text}", option.name));

@@ -19,7 +19,7 @@ use rustc_hash::FxHashMap;
 
 use crate::diagnostics::Diagnostics;
 use crate::expand::macros::{Expander, Macros, definitions};
-use crate::expand::template::At;
+use crate::expand::template::SetSpan;
 use crate::source::span::{Source, Span};
 use crate::syntax::ast::{BinaryOp, Expr, ExprKind, Item, ProbeSpec, Script, Stmt, StmtKind, text};
 use crate::syntax::parse::parse;
@@ -127,7 +127,7 @@ fn insert(
     let mut expander = Expander::of_prelude(&added.macros, prelude.name, &mut diags);
     visit::script(&mut added.script, &mut expander);
     visit_calls(script, &mut Uses { expander: Some(expander), ..uses });
-    visit::script(&mut added.script, &mut At(Span::default()));
+    visit::script(&mut added.script, &mut SetSpan(Span::default()));
     added.script.items.iter_mut().for_each(remove_spans);
     script.items.extend(added.script.items);
 }

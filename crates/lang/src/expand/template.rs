@@ -11,18 +11,18 @@ use crate::syntax::parse::parse;
 use crate::syntax::visit::change::{self as visit, Visit};
 
 /// Renames the variables of an expression, so that they differ from those of other expressions.
-pub(crate) struct Own {
+pub(crate) struct RenameVariables {
     /// Added to the names.
     pub suffix: String,
 }
 
-impl Own {
+impl RenameVariables {
     fn rename(&self, name: &mut String) {
         *name = format!("{name}@{}", self.suffix);
     }
 }
 
-impl Visit for Own {
+impl Visit for RenameVariables {
     fn expr(&mut self, e: &mut Expr) {
         if let ExprKind::Var(name) = &mut e.kind {
             self.rename(name);
@@ -42,7 +42,7 @@ pub(crate) fn expression(text: &str, span: Span) -> Expr {
         PARSED.with_borrow_mut(|parsed| parsed.insert(text.to_owned(), value.clone()));
         value
     });
-    visit::expr(&mut value, &mut At(span));
+    visit::expr(&mut value, &mut SetSpan(span));
     value
 }
 
@@ -65,9 +65,9 @@ pub(super) fn parsed(text: &str) -> Expr {
 }
 
 /// Gives all parts one position.
-pub(crate) struct At(pub Span);
+pub(crate) struct SetSpan(pub Span);
 
-impl Visit for At {
+impl Visit for SetSpan {
     fn expr(&mut self, e: &mut Expr) {
         let span = self.0;
         e.span = span;

@@ -212,7 +212,7 @@ impl<'a> Finder<'a, '_> {
                 format!("no instruction begins at `{}`", relative(offset)),
                 format!("the nearest instructions begin at `{}` and `{}`", relative(begins), relative(next)),
             ),
-            Landing::Behind { size } => (
+            Landing::After { size } => (
                 format!("`{}` is after the end of the function, which has {size} bytes", relative(offset)),
                 "`objdump -d` shows where its instructions begin".into(),
             ),

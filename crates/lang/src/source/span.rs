@@ -101,8 +101,8 @@ impl Source {
 
     /// The file that contains a byte offset.
     pub fn file_at(&self, offset: u32) -> &SourceFile {
-        let behind = self.files.partition_point(|file| file.start <= offset as usize);
-        &self.files[behind.max(1) - 1]
+        let following = self.files.partition_point(|file| file.start <= offset as usize);
+        &self.files[following.max(1) - 1]
     }
 
     /// Line and column of a byte offset in its file, both from 1; columns count characters.

@@ -123,7 +123,7 @@ impl Catalog for Machine {
     fn landing(&self, _: FileId, function: Option<u64>, offset: u64) -> Landing {
         let (begins, within) = (offset - offset % 4, function.map_or(0, |start| offset - start));
         match offset % 4 {
-            _ if within >= 256 => Landing::Behind { size: 256 },
+            _ if within >= 256 => Landing::After { size: 256 },
             0 => Landing::Begins,
             _ => Landing::Inside { begins, next: begins + 4 },
         }

@@ -3,7 +3,7 @@
 use crate::diagnostics::Code;
 
 /// Codes of the expansion.
-pub const FORMS: &[Code] = &[
+pub const EXPANSION: &[Code] = &[
     Code {
         code: "E0031",
         title: "a wrong option of the script",

@@ -106,7 +106,7 @@ impl<'a> Writer<'a> {
             self.out.push(';');
         }
         let indent = self.indent_before(token);
-        self.apart = self.stands_apart(at);
+        self.apart = self.has_empty_line_before(at);
         let forced = self.comments(at, indent.comment);
         if dropped {
             return;
@@ -208,15 +208,15 @@ impl<'a> Writer<'a> {
     }
 
     /// Whether an item is separated by an empty line: it or the previous item has several lines.
-    fn stands_apart(&self, at: usize) -> bool {
+    fn has_empty_line_before(&self, at: usize) -> bool {
         let starts = self.tokens.list.get(at).is_some_and(|token| token.entry) && self.blocks.is_empty();
         if !starts {
             return false;
         }
-        let behind = self.out.rsplit('\n').find(|line| !line.is_empty()).unwrap_or("");
-        let after_clause = behind.starts_with(['}', '>']);
-        let behind_shebang = self.out.starts_with("#!") && !self.out.trim_end().contains('\n');
-        !behind_shebang && (after_clause || !self.item_fits_line(at))
+        let last_line = self.out.rsplit('\n').find(|line| !line.is_empty()).unwrap_or("");
+        let after_clause = last_line.starts_with(['}', '>']);
+        let after_shebang = self.out.starts_with("#!") && !self.out.trim_end().contains('\n');
+        !after_shebang && (after_clause || !self.item_fits_line(at))
     }
 
     /// Whether the item has no block, or fits on one line with its block.

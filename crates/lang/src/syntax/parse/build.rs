@@ -203,7 +203,7 @@ impl<'a> Builder<'a> {
     }
 
     /// A block in a position that requires a value; an `if` at its end is the value.
-    fn wanted_block(&mut self, pair: Pair) -> (Block, Option<Expr>) {
+    fn required_block(&mut self, pair: Pair) -> (Block, Option<Expr>) {
         let is_else = |part: Pair| part.as_rule() == Rule::braces;
         let chooses = |stmt: &Pair| {
             stmt.as_rule() == Rule::if_stmt && stmt.clone().into_inner().last().is_some_and(is_else)
@@ -654,9 +654,9 @@ impl<'a> Builder<'a> {
     /// Prefix operators, a primary, and postfix operators, which bind tighter.
     fn affixes(&mut self, mut parts: Vec<Pair>) -> Expr {
         let primary = parts.iter().position(|part| !is_prefix(part.as_rule())).unwrap_or(0);
-        let behind = parts.split_off(primary + 1);
+        let suffixes = parts.split_off(primary + 1);
         let mut expr = parts.pop().map(|part| self.primary(part)).expect("the grammar has an operand here");
-        for part in behind {
+        for part in suffixes {
             expr = self.postfix(expr, part);
         }
         for part in parts.into_iter().rev() {
@@ -764,7 +764,7 @@ impl<'a> Builder<'a> {
             Rule::type_value => ExprKind::Type(self.type_of(pair)),
             Rule::paren => return self.paren(pair),
             Rule::block_expr => {
-                let (body, value) = self.wanted_block(inner!(pair.into_inner(), "a block"));
+                let (body, value) = self.required_block(inner!(pair.into_inner(), "a block"));
                 ExprKind::Block { body, value: value.map(Box::new) }
             }
             _ => return self.name_or_call(pair),
@@ -794,7 +794,7 @@ impl<'a> Builder<'a> {
             return self.if_expr(pair);
         }
         let span = self.span(&pair);
-        let (body, value) = self.wanted_block(pair);
+        let (body, value) = self.required_block(pair);
         Expr { kind: ExprKind::Block { body, value: value.map(Box::new) }, span }
     }
 
@@ -1001,8 +1001,8 @@ fn balanced(op: BinaryOp, mut chain: Vec<Expr>) -> Option<Expr> {
     if chain.len() < 2 {
         return chain.pop();
     }
-    let behind = chain.split_off(chain.len().div_ceil(2));
-    let (lhs, rhs) = (balanced(op, chain)?, balanced(op, behind)?);
+    let rest = chain.split_off(chain.len().div_ceil(2));
+    let (lhs, rhs) = (balanced(op, chain)?, balanced(op, rest)?);
     let span = lhs.span.to(rhs.span);
     Some(Expr { kind: ExprKind::Binary { op, lhs: Box::new(lhs), rhs: Box::new(rhs) }, span })
 }

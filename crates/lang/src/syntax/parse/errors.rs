@@ -11,12 +11,12 @@ use crate::source::span::Span;
 use crate::syntax::FindBuiltin;
 use crate::syntax::ast::Item;
 use crate::syntax::parse::foreign_syntax::FOREIGN;
-use crate::syntax::parse::mistake::{Broken, Mistake};
+use crate::syntax::parse::mistake::{BrokenItem, Mistake};
 
 /// Reports why an item cannot be parsed, and returns the part to remove from it; `None` if the rest cannot give
 /// further diagnostics.
 pub(crate) fn explain(
-    broken: &mut Broken,
+    broken: &mut BrokenItem,
     error: &pest::error::Error<Rule>,
     builtins: FindBuiltin,
     diags: &mut Diagnostics,
@@ -33,15 +33,15 @@ pub(crate) fn explain(
     if found.is_none() && (broken.swallowed || open_bracket(broken, diags)) {
         return None;
     }
-    let wanted = wanted(expected(error));
+    let expectation = expectation(expected(error));
     let end = if broken.last { "the end of the script" } else { "the next clause" };
     let shown = found.map_or_else(|| end.to_owned(), |token| describe(item, token));
     let span =
         found.map_or_else(|| last_char(item, base), |token| Span::new(base + token.start, base + token.end));
-    let diag = diags.error("E0001", span, format!("expected {wanted}, found {shown}"));
+    let diag = diags.error("E0001", span, format!("expected {expectation}, found {shown}"));
     let advice = match found {
         None if in_comment(item, at) => Some(COMMENT),
-        _ => foreign_syntax::advice(item, at, &wanted, builtins),
+        _ => foreign_syntax::advice(item, at, &expectation, builtins),
     };
     advice.map(|help| diag.help(help));
     // A quote that was meant for the shell begins a string without end.
@@ -110,7 +110,7 @@ fn open_text(item: &str, base: usize, at: usize, diags: &mut Diagnostics) -> Opt
 }
 
 /// Reports an unmatched bracket, if the item has ended too early.
-fn open_bracket(broken: &Broken, diags: &mut Diagnostics) -> bool {
+fn open_bracket(broken: &BrokenItem, diags: &mut Diagnostics) -> bool {
     let Some(token) = tokens::unmatched(&broken.item) else { return false };
     let (start, end) = (broken.base + token.start, broken.base + token.end);
     let open = &broken.item[token.start..token.end];
@@ -201,7 +201,7 @@ fn phrase(rule: Rule) -> Option<(u8, &'static str)> {
 }
 
 /// `` `,` or `)` ``
-fn wanted(rules: &[Rule]) -> String {
+fn expectation(rules: &[Rule]) -> String {
     let phrases: Vec<_> = rules.iter().filter_map(|&rule| phrase(rule)).collect();
     let most = phrases.iter().map(|(rank, _)| *rank).max().unwrap_or(0);
     // A statement or an expression describes the position sufficiently; punctuation is listed together.

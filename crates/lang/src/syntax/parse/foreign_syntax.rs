@@ -223,13 +223,18 @@ const HABITS: &[Habit] = &[
     expecting("`;`", "^ CALL", SEPARATED),
 ];
 
-/// Advice for the error at `at` of an item, where `wanted` is expected.
-pub(crate) fn advice(item: &str, at: usize, wanted: &str, builtins: FindBuiltin) -> Option<&'static str> {
+/// Advice for the error at `at` of an item, where `expectation` is expected.
+pub(crate) fn advice(
+    item: &str,
+    at: usize,
+    expectation: &str,
+    builtins: FindBuiltin,
+) -> Option<&'static str> {
     let start = statement_start(item, at).unwrap_or(0);
     let before: Vec<Token> = tokens::tokens(&item[..at], start).collect();
     let found = tokens::next(item, at);
     let around = Around { item, before: &before, found, builtins };
-    let fits = |habit: &&Habit| wanted.contains(habit.expected) && around.has_shape(habit.shape);
+    let fits = |habit: &&Habit| expectation.contains(habit.expected) && around.has_shape(habit.shape);
     HABITS.iter().find(fits).map(|habit| habit.help)
 }
 

@@ -10,7 +10,7 @@ pub struct Mistake {
 }
 
 /// An item with a syntax error; parts with other errors may have been removed.
-pub(crate) struct Broken {
+pub(crate) struct BrokenItem {
     /// Text of the item.
     pub(crate) item: String,
     /// Offset of the item in the script.

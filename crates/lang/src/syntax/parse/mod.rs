@@ -26,7 +26,7 @@ use crate::syntax::FindBuiltin;
 use crate::syntax::ast::{Expr, ExprKind, Item, Labels, Script, UnaryOp};
 use build::Builder;
 use grammar::{Pair, Rule, expected, position};
-use mistake::Broken;
+use mistake::BrokenItem;
 
 /// Largest number of items with errors that are reported.
 const MAX_BROKEN_ITEMS: usize = 200;
@@ -162,7 +162,7 @@ fn read_mistakes(text: &str, at: usize, before: Option<&Item>, builder: &mut Bui
         return end;
     }
     let mut broken =
-        Broken { item: text[at..end].to_owned(), base: at, last: end == text.len(), swallowed: false };
+        BrokenItem { item: text[at..end].to_owned(), base: at, last: end == text.len(), swallowed: false };
     for _ in 0..MAX_MISTAKES {
         let error = match depth::parse(Rule::item_alone, &broken.item) {
             Ok(rest) => {

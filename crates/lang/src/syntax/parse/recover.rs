@@ -178,9 +178,10 @@ fn leave_out_head(item: &mut String, at: usize) -> bool {
     let Some(first) = next(item, 0) else { return false };
     let word = &item[first.start..first.end];
     let clause = !NO_CLAUSE.contains(&word) && !FOREIGN.iter().any(|(name, _)| *name == word);
-    let behind = |start: usize| item[..start].ends_with([' ', '\t', '\n', '/', '"']);
-    let opens =
-        |token: &Token| token.start >= at && &item[token.start..token.end] == "{" && behind(token.start);
+    let after_separator = |start: usize| item[..start].ends_with([' ', '\t', '\n', '/', '"']);
+    let opens = |token: &Token| {
+        token.start >= at && &item[token.start..token.end] == "{" && after_separator(token.start)
+    };
     let body = tokens(item, 0).find(opens).map(|token| token.start);
     let Some(body) = body.filter(|&body| clause && body > first.start) else { return false };
     let changed = blank(item, first.start..body);

@@ -67,7 +67,7 @@ const PROVIDERS: &[&str] = &[
 const DECLARATIONS: &[&str] = &["struct", "union", "enum", "typedef"];
 
 /// Keywords at the start of other items.
-const FORMS: &[&str] = &["import", "macro"];
+const ITEM_KEYWORDS: &[&str] = &["import", "macro"];
 
 /// Tokens from byte `at` on.
 pub fn tokens(text: &str, at: usize) -> impl Iterator<Item = Token> + '_ {
@@ -165,7 +165,7 @@ pub fn begins_item(text: &str, token: Token) -> bool {
         Kind::Word if word == "config" => then == "=",
         Kind::Word if word == "let" || word == "metric" => then.starts_with('@'),
         Kind::Word if DECLARATIONS.contains(&word) => starts_line(text, token.start),
-        Kind::Word if FORMS.contains(&word) => starts_line(text, token.start),
+        Kind::Word if ITEM_KEYWORDS.contains(&word) => starts_line(text, token.start),
         Kind::Word => provider(word) && ["{", ",", "/", "<"].contains(&then),
         Kind::Punct => word == "#" && starts_line(text, token.start),
         _ => false,
