@@ -70,7 +70,7 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         Aggregation(|c, args, signed| c.series(args, signed)),
         (3, 4),
         "@map = tseries(n, interval, intervals[, \"avg|max|min|sum\"])",
-        "values over time: of each interval the last one, or what the last argument says",
+        "values over time: the last value of each interval, or the one that the last argument selects",
         "uprobe:libcuda:cuMemAlloc { @ = tseries(args.bytesize, 100ms, 20, \"sum\") }",
     ),
 ];

@@ -14,7 +14,7 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         Action(|c, f, _| c.assert(f.args, f.span)),
         (2, 2),
         "assert(condition, \"text\")",
-        "unless the condition holds, says the text as an error and ends the run with status 1",
+        "if the condition is false, reports the text as an error and ends the run with status 1",
         "uprobe:libcuda:cuMemAlloc { assert(args.bytesize < 1 << 40, \"a sane size\") }",
     ),
     call(

@@ -27,7 +27,7 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         Function(|c, f| c.ntop(f.args, f.span)),
         (1, 2),
         "ntop([family, ]address)",
-        "address of IPv4 or IPv6, as printed: of a number or bytes in network order, or where a pointer and a family (2, 10) say",
+        "IPv4 or IPv6 address as text: of a number or bytes in network order, or of a pointer with its family (2, 10)",
         "BEGIN { print(ntop(0x0100007f)) }",
     ),
     call(
@@ -41,7 +41,7 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         Function(|c, f| c.macaddr(&f.args[0], f.span)),
         (1, 1),
         "macaddr(bytes)",
-        "address of a network card, as printed: `00:16:3e:4f:00:01`; of 6 bytes or where a pointer says",
+        "address of a network card as text, `00:16:3e:4f:00:01`: of 6 bytes, or of a pointer to them",
         "uprobe:./app:main { print(macaddr((uint8 *)arg0)) }",
     ),
 ];

@@ -16,7 +16,7 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         Action(|c, f, _| c.printf(f.args, f.span)),
         (1, MANY),
         "printf(\"format\", values...)",
-        "prints as in C, but cuts no number unless a length tells to; `%s` takes anything",
+        "prints as in C, but truncates numbers only to an explicit length; `%s` accepts any value",
         "uprobe:libcuda:cuMemAlloc { printf(\"%d %s %d\\n\", pid, comm, args.bytesize) }",
     ),
     call(
@@ -37,21 +37,21 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         Action(|c, f, _| c.rows(f.args)),
         (0, 2),
         "rows([top[, \"none\"]])",
-        "prints the lines of `row` since, the largest weight first, and how many more there are; if there are none, a line that says so",
+        "prints the lines of `row` by descending weight, and the number of omitted ones; without lines, the text `none`",
         "END { for ($kv : @) { row($kv.1, \"%s\\n\", $kv.0) } rows(10, \"no call\") } uprobe:libcuda:cu* { @[func] = count() }",
     ),
     call(
         Action(|c, f, _| c.message(Message::Error, f.args, f.span)),
         (1, MANY),
         "errorf(\"format\", values...)",
-        "says an error of the script's own, with its place, on standard error",
+        "reports an error of the script with its position, on standard error",
         "uretprobe:libcuda:cuInit { if (retval) { errorf(\"no CUDA: %s\", retval) } }",
     ),
     call(
         Action(|c, f, _| c.message(Message::Warning, f.args, f.span)),
         (1, MANY),
         "warnf(\"format\", values...)",
-        "says a warning of the script's own, with its place, on standard error",
+        "reports a warning of the script with its position, on standard error",
         "uprobe:libcuda:cuMemAlloc { if (args.bytesize == 0) { warnf(\"an empty allocation by %d\", pid) } }",
     ),
     call(

@@ -25,7 +25,7 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         Action(|c, f, _| c.signal(&f.args[0], true, f.span)),
         (1, 1),
         "signal_thread(\"SIGUSR1\"), signal_thread(number)",
-        "likewise, to the thread",
+        "sends a signal to the thread",
         "uprobe:libcuda:cuInit { signal_thread(\"SIGUSR1\") }",
     )),
 ];

@@ -53,7 +53,7 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         Action(|c, f, _| c.export(Export::Counter, f.args, f.span)),
         (2, 3),
         "counter(\"name\", number[, key = value, ...])",
-        "a number that changes with time, for `--export`; keys tell several of one name apart",
+        "a number that changes over time, for `--export`; keys distinguish several with one name",
         "uretprobe:libcuda:cuMemAlloc { @live += args.bytesize; counter(\"live bytes\", @live, pid = pid) }",
     ),
 ];
@@ -148,7 +148,7 @@ impl dyn Args + '_ {
         (lies_in_one && self.scene().sends_calls).then(parent)
     }
 
-    /// The call's result, if it tells how the call ended.
+    /// The call's result, if it is a status.
     fn status_of(&self, span: Span) -> Option<(Hidden, Expr)> {
         let ty = self.scene().probe.signature.as_ref()?.ret.clone();
         let Type::Enum(id) = ty else { return None };

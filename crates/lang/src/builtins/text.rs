@@ -58,7 +58,7 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         Function(|c, f| c.concat(f.args, f.span)),
         (2, 2),
         "str_concat(a, b)",
-        "the second string behind the first",
+        "the two strings joined",
         "uprobe:libcuda:cuInit { @[str_concat(comm, \"/init\")] = count() }",
     ),
     call(

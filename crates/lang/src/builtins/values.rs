@@ -15,21 +15,21 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         Function(expanded),
         (1, 1),
         "alloc_base(address)",
-        "where the allocation begins that an address lies in, uint64; 0 if none is known",
+        "start of the allocation that contains an address, uint64; 0 if unknown",
         "cuda:memcpy { @[alloc_base(args.dst)] = count() }",
     )),
     calls(call(
         Function(expanded),
         (1, 1),
         "alloc_size(address)",
-        "bytes of the allocation that an address lies in, uint64; 0 if none is known",
+        "size in bytes of the allocation that contains an address, uint64; 0 if unknown",
         "cuda:memcpy { @[alloc_size(args.dst)] = sum(args.bytes) }",
     )),
     calls(call(
         Function(expanded),
         (1, 1),
         "alloc_site(address)",
-        "stack of the call that allocated what an address lies in, 16 frames",
+        "stack of the call that made the allocation that contains an address, 16 frames",
         "cuda:memcpy { @[alloc_site(args.src)] = sum(args.bytes) }",
     )),
     calls(call(
@@ -92,7 +92,7 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         Function(|c, f| c.user_name(f)),
         (0, 1),
         "username[(uid)]",
-        "login name of a user, as printed; without `uid` of whoever runs",
+        "login name of a user; without `uid` that of the current process",
         "uprobe:libcuda:cuInit { @[username(uid)] = count() }",
     ),
     call(

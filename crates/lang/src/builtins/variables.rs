@@ -214,21 +214,21 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
     variable(
         |_, f| f.value(ExprKind::Around(Around::Depth), Type::U64),
         "call_depth",
-        "how many traced calls of this thread this one lies in, uint64; 0: in none",
+        "number of traced calls of this thread that enclose this one, uint64",
         Calls,
         "uretprobe:libcudart:*, uretprobe:libcuda:* { @[func, call_depth] = count() }",
     ),
     variable(
         |c, f| c.outermost(f),
         "outermost",
-        "no traced call of this thread lies around this one, bool",
+        "whether no traced call of this thread encloses this one, bool",
         Calls,
         "uretprobe:libcudart:*, uretprobe:libcuda:* / outermost / { @ns[func] = sum(duration) }",
     ),
     variable(
         |c, f| c.parent_func(f.span),
         "parent_func",
-        "symbol of the traced call that this one lies in; empty if there is none",
+        "symbol of the enclosing traced call; empty if there is none",
         Calls,
         "uretprobe:libcudart:*, uretprobe:libcuda:* { @[parent_func, func] = count() }",
     ),
@@ -327,7 +327,7 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
     variable(
         |c, f| c.this_task(f.span),
         "curtask",
-        "the kernel's `task_struct` of this thread, whose members BTF tells; without BTF its address, uint64",
+        "the kernel's `task_struct` of this thread, with members by BTF; without BTF its address, uint64",
         Anywhere,
         "profile:hz:99 { @[curtask] = count() }",
     ),
@@ -453,7 +453,7 @@ impl dyn Args + '_ {
         }
     }
 
-    /// `curtask`: a pointer to the kernel's struct, where its BTF tells what is in it.
+    /// `curtask`: a pointer to the kernel's struct, if BTF describes it.
     pub fn this_task(&mut self, span: Span) -> Expr {
         match self.kernel_struct("task_struct") {
             Some(task) => convert(this_task(span), &Type::Pointer(Arc::new(task))),
