@@ -1,4 +1,4 @@
-//! Built-ins on addresses: `uaddr`, `kptr`, `memcmp`; and `find`, which looks up a key and binds the value to a variable.
+//! Built-ins on addresses: `uaddr`, `kptr`, `memcmp`, symbols and registers.
 
 use crate::builtins::args::Args;
 use crate::builtins::probe_context::At;
@@ -34,7 +34,7 @@ static REGISTERS_OF: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The registers of an architecture as Rust names it; none where it is not supported.
+/// The registers of an architecture, by its Rust name; empty if it is not supported.
 pub fn registers(arch: &str) -> &'static [&'static str] {
     REGISTERS_OF.iter().find(|(name, _)| *name == arch).map_or(&[], |(_, registers)| registers)
 }
@@ -44,21 +44,21 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         Function(|c, f| c.memcmp(f.args, f.span)),
         (3, 3),
         "memcmp(a, b, n)",
-        "0 if the first n bytes at two addresses, or of two strings, are equal, else 1; n is 128 at most",
+        "0 if the first n bytes at two addresses, or of two strings, are equal, else 1; n is at most 128",
         "uprobe:libcudart:cudaLaunchKernel / memcmp(args.args, args.func, 16) == 0 / { @ = count() }",
     ),
     call(
         Function(|c, f| c.usym(&f.args[0], f.span)),
         (1, 1),
         "usym(address)",
-        "code address that prints as its symbol",
+        "address of code, printed as its symbol",
         "uprobe:libcudart:cudaLaunchKernel { @[usym(args.func)] = count() }",
     ),
     call(
         Function(|c, f| c.lookup(Lookup::Ksym, &f.args[0], f.span)),
         (1, 1),
         "ksym(address)",
-        "address in the kernel that prints as its symbol",
+        "address in the kernel, printed as its symbol",
         "tracepoint:timer:timer_expire_entry { @[ksym(args.function)] = count() }",
     ),
     calls(call(
@@ -72,14 +72,14 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         Function(|c, f| c.expr(&f.args[0])),
         (1, 1),
         "uptr(address)",
-        "an address of the process, as addresses are anyway",
+        "an address of the process; this is the default for addresses",
         "uprobe:libcuda:cuModuleGetFunction { print(str(uptr(arg2))) }",
     ),
     call(
         Function(|c, f| c.kptr(&f.args[0], f.span)),
         (1, 1),
         "kptr(address)",
-        "an address of the kernel: `str`, `buf`, `*` and `->` read there",
+        "an address of the kernel: `str`, `buf`, `*` and `->` read kernel memory",
         "tracepoint:sched:sched_switch { print(str(kptr(args.path))) }",
     ),
     calls(call(
@@ -109,24 +109,24 @@ impl dyn Args + '_ {
         }
     }
 
-    /// `uaddr("counter")`: as far from the probed instruction as in the file.
+    /// `uaddr("counter")`: the address of the probed instruction plus the distance in the file.
     pub fn uaddr(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         let Some(name) = self.text(arg, "the symbol of `uaddr`") else { return unknown(span) };
         let name = String::from_utf8_lossy(&name).into_owned();
         if self.scene().probe.at != At::Entry {
-            let error = self.error("E0211", span, "`uaddr` has a meaning only in a `uprobe`");
-            error.help("keep the address in a map there");
+            let error = self.error("E0211", span, "`uaddr` is only available in a `uprobe`");
+            error.help("store the address in a map there");
             return unknown(span);
         }
         let site = self.scene().probe.sites.first();
         let Some((file, offset)) = site.and_then(|site| Some((site.file?, site.place.offset))) else {
-            // The library is not there yet.
+            // The library is not loaded yet.
             return int(0, Type::Pointer(Arc::new(Type::U64)), span);
         };
         let here = self.scene().catalog.offset_to_address(file, offset);
         let (Some((there, size)), Some(here)) = (self.scene().catalog.symbol(file, &name), here) else {
             let error = self.error("E0210", arg.span, format!("no symbol `{name}` in the probed file"));
-            error.note("a stripped file names only what it exports");
+            error.note("a stripped file has only exported symbols");
             return unknown(span);
         };
         let bytes = if matches!(size, 1 | 2 | 4) { size as u8 } else { 8 };
@@ -135,7 +135,7 @@ impl dyn Args + '_ {
         convert(address(register, there.wrapping_sub(here) as i64), &ty)
     }
 
-    /// 0 if equal, else 1: of strings as `strncmp`, of addresses by words of memory.
+    /// 0 if equal, else 1: strings as in `strncmp`, addresses by words of memory.
     pub fn memcmp(&mut self, args: &[ast::Expr], span: Span) -> Expr {
         let Some(count) = self.constant(&args[2], "the length of `memcmp`") else { return unknown(span) };
         if !(1..=limits::MEMCMP_BYTES).contains(&count) {
@@ -157,7 +157,7 @@ impl dyn Args + '_ {
         equal.map_or_else(|| unknown(span), |equal| convert(not(equal, span), &Type::I64))
     }
 
-    /// Whether so many bytes are the same.
+    /// Whether `bytes` bytes at offset `at` are equal.
     fn same(&mut self, lhs: &Expr, rhs: &Expr, at: i64, bytes: u8, args: &[ast::Expr]) -> Option<Expr> {
         let ty = Type::Int { bytes, signed: false };
         let mut piece = |value: &Expr, arg: &ast::Expr| match &value.ty {

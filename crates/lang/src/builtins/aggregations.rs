@@ -70,7 +70,7 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         Aggregation(|c, args, signed| c.series(args, signed)),
         (3, 4),
         "@map = tseries(n, interval, intervals[, \"avg|max|min|sum\"])",
-        "values over time: the last value of each interval, or the one that the last argument selects",
+        "values over time: the last value of each interval, or the function in the last argument",
         "uprobe:libcuda:cuMemAlloc { @ = tseries(args.bytesize, 100ms, 20, \"sum\") }",
     ),
 ];
@@ -94,28 +94,29 @@ impl dyn Args + '_ {
         let keeps = args.get(3).and_then(|arg| self.series_keeps(arg)).unwrap_or(Keeps::Last);
         let mut whole = Agg::TSeries { interval: 1, count: 1, keeps, signed };
         let [_, period, number, ..] = args else { return whole };
-        let wanted = self.constant(period, "the interval of `tseries`");
+        let length = self.constant(period, "the interval of `tseries`");
         let most = limits::SERIES_INTERVALS;
-        let kept = self.constant(number, "the number of intervals of `tseries`");
-        if wanted.is_some_and(|ns| ns < 1) {
-            self.error("E0222", period.span, "an interval of `tseries` is 1 ns at least");
+        let total = self.constant(number, "the number of intervals of `tseries`");
+        if length.is_some_and(|ns| ns < 1) {
+            self.error("E0222", period.span, "an interval of `tseries` is at least 1 ns");
         }
-        if kept.is_some_and(|kept| !(1..=most).contains(&kept)) {
+        if total.is_some_and(|total| !(1..=most).contains(&total)) {
             let message = format!("`tseries` keeps from 1 to {most} intervals");
             self.error("E0222", number.span, message);
         }
-        if let (Agg::TSeries { interval, count, .. }, Some(ns @ 1..), Some(kept)) = (&mut whole, wanted, kept)
+        if let (Agg::TSeries { interval, count, .. }, Some(ns @ 1..), Some(total)) =
+            (&mut whole, length, total)
         {
-            (*interval, *count) = (ns as u64, kept.clamp(1, most) as u32);
+            (*interval, *count) = (ns as u64, total.clamp(1, most) as u32);
         }
         whole
     }
 
     fn series_keeps(&mut self, arg: &ast::Expr) -> Option<Keeps> {
-        let text = self.text(arg, "what `tseries` keeps of an interval")?;
+        let text = self.text(arg, "the function of `tseries`")?;
         let found = Keeps::NAMES.iter().find(|(name, _)| name.as_bytes() == text).map(|(_, keeps)| *keeps);
         if found.is_none() {
-            let error = self.error("E0210", arg.span, "unknown way to keep the samples of an interval");
+            let error = self.error("E0210", arg.span, "unknown function for the samples of an interval");
             error.help("write \"avg\", \"max\", \"min\" or \"sum\"; without it the last sample is kept");
         }
         found
@@ -127,11 +128,11 @@ impl dyn Args + '_ {
         let max = self.constant(high, "the upper end of `lhist`")?;
         let step = self.constant(width, "the step of `lhist`")?;
         if max <= min {
-            self.error("E0222", high.span, "the upper end of `lhist` must lie above the lower");
+            self.error("E0222", high.span, "the upper end of `lhist` must be above the lower");
             return None;
         }
         if step <= 0 {
-            self.error("E0222", width.span, "the step of `lhist` is 1 at least");
+            self.error("E0222", width.span, "the step of `lhist` is at least 1");
             return None;
         }
         let buckets = (i128::from(max) - i128::from(min)) / i128::from(step);

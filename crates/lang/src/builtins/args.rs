@@ -1,8 +1,8 @@
-//! The operations of the checker that the checks of built-ins use. A built-in gets these and not the checker.
+//! The operations of the checker that checks of built-ins use.
 //!
-//! Values of arguments come from [`Args::place`] and the functions on top of it, mistakes go to [`Args::diags`],
-//! and [`Args::scene`] is what surrounds the use: the probe, settings, the machine. Built-ins of maps, variables and
-//! statements are the checker's own: their rows call [`Args::core`] or [`Args::core_action`].
+//! Values of arguments come from [`Args::place`] and the functions on top of it, errors go to [`Args::diags`],
+//! and [`Args::scene`] has the probe, the settings and the catalog. The checker itself implements built-ins of maps,
+//! variables and statements: their rows call [`Args::core`] or [`Args::core_action`].
 
 use crate::builtins::Call;
 use crate::builtins::probe_context::ProbeContext;
@@ -18,17 +18,17 @@ use crate::syntax::print::print_expr;
 use crate::types::{CHAR, Types, leaves};
 use rustc_hash::FxHashSet;
 
-/// The surroundings of a built-in's use.
+/// The context of a built-in's use.
 #[derive(Copy, Clone)]
 pub(crate) struct Scene<'s> {
     pub probe: &'s ProbeContext,
     pub config: &'s Config,
     pub catalog: &'s dyn Catalog,
     pub source: &'s Source,
-    /// Calls are sent as spans, and records inside a call name it.
+    /// The script exports calls as spans, so nested exports name their parent.
     pub sends_calls: bool,
-    /// A condition that is known when compiling leaves this use out.
-    pub left_out: bool,
+    /// Dead code: a constant condition excludes this use.
+    pub dead: bool,
 }
 
 /// Built-ins with a value that need the checker's maps, variables or definitions.
@@ -65,19 +65,19 @@ pub(crate) enum CoreAction {
     Exit,
 }
 
-/// See the module.
+/// The checker's interface for built-ins; see the module.
 pub(crate) trait Args {
     /// Checks an argument: a value, or a struct or array in memory.
     fn place(&mut self, arg: &ast::Expr) -> Expr;
-    /// The value at a place; other expressions stay as they are.
+    /// The value at a memory location; other expressions are unchanged.
     fn value_of(&mut self, place: Expr) -> Expr;
-    /// The address of a place, uint64.
+    /// The address of a memory location, uint64.
     fn address_of(&mut self, place: Expr) -> Expr;
-    /// Checks statements that a built-in stands for.
+    /// Checks statements that a built-in expands to.
     fn block(&mut self, body: &ast::Block) -> Vec<Stmt>;
     /// Declares a variable that no script can name.
     fn hidden_var(&mut self, span: Span, ty: Type) -> VarId;
-    /// Receives mistakes.
+    /// The list of errors and warnings.
     fn diags(&mut self) -> &mut Diagnostics;
     fn types(&self) -> &Types<'_>;
     /// A struct of the kernel as the script declares it, or else by the kernel's BTF.
@@ -89,9 +89,9 @@ pub(crate) trait Args {
     fn is_option(&self, text: Span) -> bool;
     /// Whether a value is a whole register of unknown type: `arg0`, `retval`, or a copy of it.
     fn is_register(&self, value: &Expr) -> bool;
-    /// The text that belongs to the hash of a kernel's name, cut for comparisons.
+    /// The text of a GPU kernel's name, cut for comparisons.
     fn kernel_text(&mut self, name: Expr) -> Expr;
-    /// Whether the body may be left here; reports the word that would leave a block with a value.
+    /// Whether control flow may leave here; reports `word` if it would leave a block with a value.
     fn may_leave(&mut self, span: Span, word: &str) -> bool;
     /// Checks a built-in of the checker.
     fn core(&mut self, which: Core, call: &Call<'_>) -> Expr;
@@ -123,24 +123,20 @@ pub(crate) trait Args {
             _ => {
                 let message = format!("a condition must be a number, found {}", self.types().show(&value.ty));
                 let error = self.diags().error("E0212", span, message);
-                error.help("compare it with something: `== \"text\"`");
+                error.help("compare it: `== \"text\"`");
                 unknown(span)
             }
         }
     }
 
-    /// A number that must be known when compiling. `what` needs it.
+    /// A constant number; `what` names it in errors.
     fn constant(&mut self, arg: &ast::Expr, what: &str) -> Option<i64> {
         let value = self.expr(arg);
         match value.kind {
             _ if is_unknown(&value) => None,
             ExprKind::Int(number) => Some(number),
             _ => {
-                self.diags().error(
-                    "E0221",
-                    arg.span,
-                    format!("{what} must be a number known when compiling"),
-                );
+                self.diags().error("E0221", arg.span, format!("{what} must be a constant number"));
                 None
             }
         }
@@ -156,7 +152,7 @@ pub(crate) trait Args {
                 let error =
                     self.diags().error("E0221", arg.span, format!("{what} must be a string in quotes"));
                 if matches!(value.ty, Type::Str(_)) && what.contains("`printf`") {
-                    error.help(format!("print it by `%s`: `printf(\"%s\\n\", {})`", print_expr(arg)));
+                    error.help(format!("print it with `%s`: `printf(\"%s\\n\", {})`", print_expr(arg)));
                 }
                 None
             }
@@ -173,7 +169,7 @@ pub(crate) trait Args {
                 let is_text = matches!(value.ty, Type::Str(_));
                 let error = self.diags().error("E0210", arg.span, message);
                 if is_text {
-                    error.help("a string cannot be counted with");
+                    error.help("strings have no arithmetic");
                 }
                 unknown(arg.span)
             }
@@ -217,7 +213,11 @@ pub(crate) trait Args {
         let mut known = FxHashSet::default();
         for (name, _) in members {
             if !known.insert(&name.node) {
-                self.diags().error("E0241", name.span, format!("`{}` is twice in this record", name.node));
+                self.diags().error(
+                    "E0241",
+                    name.span,
+                    format!("`{}` is declared twice in this record", name.node),
+                );
             }
         }
         members.iter().map(|(name, _)| name.node.clone()).collect()
@@ -228,16 +228,16 @@ pub(crate) trait Args {
         let values: usize = parts.iter().map(|part| leaves(&part.ty)).sum();
         if values > limits::TUPLE_VALUES {
             let message = format!("this has {values} values, {} at most", limits::TUPLE_VALUES);
-            self.diags().error("E0227", span, message).help("keep them in a map, by their numbers");
+            self.diags().error("E0227", span, message).help("store them in a map with a numeric key");
         }
         values <= limits::TUPLE_VALUES
     }
 
-    /// Assigns a value to a hidden variable, which `kept` sets, and returns a read of the variable.
-    fn kept(&mut self, value: Expr, kept: &mut Vec<Stmt>) -> Expr {
+    /// Assigns a value to a hidden variable in `setup`, and returns a read of the variable.
+    fn kept(&mut self, value: Expr, setup: &mut Vec<Stmt>) -> Expr {
         let (ty, span, in_kernel) = (value.ty.clone(), value.span, value.in_kernel());
         let var = self.hidden_var(span, ty.clone());
-        kept.push(Stmt { kind: StmtKind::SetVar { var, value }, span });
+        setup.push(Stmt { kind: StmtKind::SetVar { var, value }, span });
         let read = expr(ExprKind::Var(var), ty.clone(), span);
         match ty {
             Type::Pointer(_) if in_kernel => expr(ExprKind::Kernel(Box::new(read)), ty, span),
@@ -247,25 +247,25 @@ pub(crate) trait Args {
 }
 
 impl dyn Args + '_ {
-    /// Reports a mistake.
+    /// Adds an error.
     pub fn error(&mut self, code: &'static str, span: Span, message: impl Into<String>) -> &mut Diagnostic {
         self.diags().error(code, span, message)
     }
 
-    /// Reports a suspicion.
+    /// Adds a warning.
     pub fn warning(&mut self, code: &'static str, span: Span, message: impl Into<String>) -> &mut Diagnostic {
         self.diags().warning(code, span, message)
     }
 
-    /// Passes a value to `make`, which may use it several times. A value with effects is computed once, to a hidden
-    /// variable.
+    /// Passes a value to `make`, which may use it several times. A value with side effects is evaluated
+    /// once, to a hidden variable.
     pub fn once(&mut self, value: Expr, make: impl FnOnce(&mut Self, Expr) -> Expr) -> Expr {
         if is_unknown(&value) || !value.changes() {
             return make(self, value);
         }
-        let mut kept = Vec::new();
-        let value = self.kept(value, &mut kept);
+        let mut setup = Vec::new();
+        let value = self.kept(value, &mut setup);
         let made = make(self, value);
-        value_after(kept, made)
+        value_after(setup, made)
     }
 }

@@ -14,27 +14,27 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         Action(|c, f, _| c.assert(f.args, f.span)),
         (2, 2),
         "assert(condition, \"text\")",
-        "if the condition is false, reports the text as an error and ends the run with status 1",
+        "if the condition is false, prints the text as an error and exits with status 1",
         "uprobe:libcuda:cuMemAlloc { assert(args.bytesize < 1 << 40, \"a sane size\") }",
     ),
     call(
         Action(|c, f, _| c.static_assert(f.args)),
         (2, 2),
         "static_assert(condition, \"text\")",
-        "the same of a condition that is known when the script is compiled",
+        "`assert` of a constant condition, when the script is compiled",
         "BEGIN { static_assert(sizeof(uint64) == 8, \"eight bytes\") }",
     ),
     call(
         Action(|c, f, _| c.fail(&f.args[0], f.span)),
         (1, 1),
         "fail(\"text\")",
-        "refuses the script when it is compiled, unless an `if` whose condition is known then leaves it out",
-        "BEGIN { if (sizeof(uint64) != 8) { fail(\"eight bytes are wanted\") } }",
+        "rejects the script when it is compiled, unless an `if` with a constant condition excludes it",
+        "BEGIN { if (sizeof(uint64) != 8) { fail(\"eight bytes are needed\") } }",
     ),
 ];
 
 impl dyn Args + '_ {
-    /// `assert(condition, "text")`: the text is no format.
+    /// `assert(condition, "text")`: the text is not a format.
     pub fn assert(&mut self, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
         let cond = self.condition(&args[0]);
         let text = self.text(&args[1], "the text of `assert`")?;
@@ -42,13 +42,13 @@ impl dyn Args + '_ {
             return None;
         }
         let format = vec![Piece::Text(text)];
-        let says = StmtKind::Message { what: Message::Error, format, args: Vec::new() };
+        let prints = StmtKind::Message { what: Message::Error, format, args: Vec::new() };
         let exits = StmtKind::Exit { code: int(1, Type::I64, span) };
-        let otherwise = [says, exits].into_iter().map(|kind| Stmt { kind, span }).collect();
+        let otherwise = [prints, exits].into_iter().map(|kind| Stmt { kind, span }).collect();
         Some(StmtKind::If { cond, then: Vec::new(), otherwise })
     }
 
-    /// `static_assert(condition, "text")`: nothing is left of it in the program.
+    /// `static_assert(condition, "text")`: generates no code.
     pub fn static_assert(&mut self, args: &[ast::Expr]) -> Option<StmtKind> {
         let cond = self.condition(&args[0]);
         let text = self.text(&args[1], "the text of `static_assert`")?;
@@ -56,13 +56,14 @@ impl dyn Args + '_ {
         match truth(&cond) {
             Some(true) => {}
             Some(false) => {
-                let message = format!("this does not hold: {}", String::from_utf8_lossy(&text));
+                let message = format!("the assertion failed: {}", String::from_utf8_lossy(&text));
                 self.error("E0228", span, message);
             }
             None if is_unknown(&cond) => {}
             None => {
-                let message = "the condition of `static_assert` is not known when compiling";
-                self.error("E0221", span, message).help("use `assert` for what is known at run time");
+                let message = "the condition of `static_assert` is not constant";
+                self.error("E0221", span, message)
+                    .help("use `assert` for conditions that depend on run time");
             }
         }
         None
@@ -71,12 +72,8 @@ impl dyn Args + '_ {
     /// `fail("text")`
     pub fn fail(&mut self, text: &ast::Expr, span: Span) -> Option<StmtKind> {
         let text = self.text(text, "the text of `fail`")?;
-        if !self.scene().left_out {
-            self.error(
-                "E0228",
-                span,
-                format!("the script refuses itself: {}", String::from_utf8_lossy(&text)),
-            );
+        if !self.scene().dead {
+            self.error("E0228", span, format!("the script calls `fail`: {}", String::from_utf8_lossy(&text)));
         }
         None
     }

@@ -154,11 +154,11 @@ static NUMBERS: &[(&str, i64)] = &[
     ("TASK_COMM_LEN", 16),
 ];
 
-/// Flags that the architectures number differently.
+/// Flags with different numbers on different architectures.
 #[cfg(target_arch = "x86_64")]
 static OF_ARCHITECTURE: &[(&str, i64)] =
     &[("O_DIRECT", 0x4000), ("O_DIRECTORY", 0x10000), ("O_NOFOLLOW", 0x20000), ("O_TMPFILE", 0x410000)];
-/// Flags that the architectures number differently.
+/// Flags with different numbers on different architectures.
 #[cfg(not(target_arch = "x86_64"))]
 static OF_ARCHITECTURE: &[(&str, i64)] =
     &[("O_DIRECT", 0x10000), ("O_DIRECTORY", 0x4000), ("O_NOFOLLOW", 0x8000), ("O_TMPFILE", 0x404000)];
@@ -168,7 +168,7 @@ pub fn constant(name: &str) -> Option<i64> {
     all().find(|(known, _)| *known == name).map(|(_, number)| number)
 }
 
-/// The names that [`constant`] knows.
+/// The names of [`constant`].
 pub fn names() -> impl Iterator<Item = &'static str> {
     all().map(|(name, _)| name)
 }
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_there_once() {
+    fn names_are_unique() {
         let names: std::collections::HashSet<&str> = names().collect();
         assert_eq!(names.len(), NUMBERS.len() + OF_ARCHITECTURE.len());
     }

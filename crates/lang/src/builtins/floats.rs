@@ -11,7 +11,7 @@ use crate::hir::make::{binary, convert, expr, int, unknown};
 use crate::hir::{BinaryOp, Expr, ExprKind, Lookup, Stmt, StmtKind, Type};
 use crate::source::span::Span;
 
-/// The parts of a number in memory (IEEE 754): bits of the mantissa, the highest exponent, and the one of 1.0.
+/// The parts of a number in memory (IEEE 754): bits of the mantissa, the highest exponent, and the exponent of 1.0.
 struct Format {
     mantissa: i64,
     exponents: i64,
@@ -35,14 +35,14 @@ fn format_of(ty: &Type) -> Option<Format> {
 }
 
 impl dyn Args + '_ {
-    /// What is at the place is read as bits.
+    /// Reads the bits at a memory location.
     pub fn float_value(&mut self, place: Expr, bytes: u8) -> Expr {
         let (span, what) = match bytes {
             4 => (place.span, Lookup::Float),
             8 => (place.span, Lookup::Double),
             _ => {
-                let error = self.error("E0213", place.span, "a `long double` is no value");
-                error.help("print the struct or array that it is in");
+                let error = self.error("E0213", place.span, "a `long double` is not a value");
+                error.help("print the struct or array that contains it");
                 return unknown(place.span);
             }
         };
@@ -50,7 +50,7 @@ impl dyn Args + '_ {
         expr(ExprKind::Lookup(Box::new(convert(bits, &Type::I64))), Type::Lookup(what), span)
     }
 
-    /// The whole part as int64, `None` of what is no such number. What is too large, or no number, is the largest int64.
+    /// The whole part as int64; `None` for other types. Numbers out of range and NaN become the largest int64.
     pub fn truncated(&mut self, value: &Expr, span: Span) -> Option<Expr> {
         let Format { mantissa, exponents, bias } = format_of(&value.ty)?;
         let number = |n: i64| int(n, Type::I64, span);

@@ -5,19 +5,19 @@
 
 use crate::hir::{Directive, Piece};
 
-/// A directive that is none.
+/// An invalid directive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FormatError {
     /// Byte offset of the `%`.
     pub offset: usize,
-    /// What is wrong and the way out, in one line.
+    /// Error and help in one line.
     pub message: String,
 }
 
-/// Conversions that stand for more than one letter, with the letter that a [`Piece`] has for them.
+/// Conversions of two letters, with their letter in a [`Piece`].
 const LONG: &[(&[u8], char)] = &[(b"rx", 'R'), (b"rh", 'H'), (b"gr", 'G')];
 
-/// A conversion as scripts write it.
+/// The text of a conversion.
 pub fn written(conversion: char) -> String {
     match LONG.iter().find(|(_, letter)| *letter == conversion) {
         Some((text, _)) => String::from_utf8_lossy(text).into_owned(),
@@ -44,7 +44,7 @@ const SHORT: &[(u8, char)] = &[
 const LENGTHS: &[(&[u8], u8)] =
     &[(b"hh", 1), (b"h", 2), (b"ll", 8), (b"l", 8), (b"j", 8), (b"z", 8), (b"t", 8), (b"L", 8)];
 
-/// Wider columns are a mistake, and would let one event print gigabytes.
+/// Upper bound of a width, so that one event cannot print gigabytes.
 const MAX_WIDTH: u32 = 4096;
 
 /// Splits a format into text and directives.
@@ -82,7 +82,7 @@ pub fn parse_format(text: &[u8]) -> Result<Vec<Piece>, FormatError> {
     Ok(pieces)
 }
 
-/// What is left of a directive.
+/// The unread part of a directive.
 struct Cursor<'a> {
     rest: &'a [u8],
     offset: usize,
@@ -118,7 +118,7 @@ impl Cursor<'_> {
             return Ok(*letter);
         }
         let Some((&first, rest)) = self.rest.split_first() else {
-            return self.error("the format ends inside a directive; a per cent sign is written `%%`".into());
+            return self.error("the format ends inside a directive; a percent sign is written `%%`".into());
         };
         self.rest = rest;
         match SHORT.iter().find(|(letter, _)| *letter == first) {
@@ -131,21 +131,21 @@ impl Cursor<'_> {
 fn unknown(letter: u8) -> String {
     match letter {
         b'F' | b'e' | b'E' | b'g' | b'G' | b'a' => {
-            format!("`%{}` is not supported; floating-point numbers print by `%f` and `%s`", letter as char)
+            format!("`%{}` is not supported; print floating-point numbers with `%f` or `%s`", letter as char)
         }
         b'n' => "`%n` is not supported".into(),
         b'D' | b'I' | b'U' | b'S' | b'C' | b'P' | b'R' => {
             format!(
-                "`%{}` is no directive: did you mean `%{}`?",
+                "`%{}` is not a directive: did you mean `%{}`?",
                 letter as char,
                 letter.to_ascii_lowercase() as char
             )
         }
         b' '..=b'~' => format!(
-            "`%{}` is no directive; there are `%d %i %u %x %X %o %p %c %f %s %r %rx %rh %gr`, and `%%` for a per cent sign",
+            "`%{}` is not a directive; directives are `%d %i %u %x %X %o %p %c %f %s %r %rx %rh %gr`, and `%%` for a percent sign",
             letter as char
         ),
-        _ => "no directive follows the `%`; a per cent sign is written `%%`".into(),
+        _ => "no directive follows the `%`; a percent sign is written `%%`".into(),
     }
 }
 
@@ -236,11 +236,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_directive() {
+    fn invalid_directives() {
         for (text, offset, word) in [
             ("%", 0, "ends inside"),
             ("%d %-5", 3, "ends inside"),
-            ("%y", 0, "`%y` is no directive"),
+            ("%y", 0, "`%y` is not a directive"),
             ("%D", 0, "did you mean `%d`?"),
             ("%\n", 0, "no directive follows"),
             ("%99999999999d", 0, "more than the limit"),

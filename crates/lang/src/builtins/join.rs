@@ -14,9 +14,9 @@ use crate::syntax::ast;
 use crate::syntax::ast::{BinaryOp, Block, Name, StmtKind as AstStmt, TypeName, UnaryOp};
 use Check::Action;
 
-/// Words at most.
+/// Upper bound of words.
 const WORDS: usize = 16;
-/// Bytes of a word at most, its NUL included.
+/// Upper bound of bytes in a word, including the NUL.
 const WORD_BYTES: u32 = 256;
 
 pub(super) static ROWS: &[BuiltinSpec] = &[call(
@@ -26,7 +26,7 @@ pub(super) static ROWS: &[BuiltinSpec] = &[call(
     }),
     (1, 2),
     "join(words[, \"separator\"])",
-    "prints a `char *[]` that ends in 0 as a line, 16 words of 256 bytes at most",
+    "prints a null-terminated `char *[]` as a line, at most 16 words of 256 bytes",
     "uprobe:libc:execvp { join(arg1) }",
 )];
 
@@ -35,7 +35,7 @@ impl dyn Args + '_ {
     pub fn join(&mut self, args: &[ast::Expr], span: Span, out: &mut Vec<Stmt>) {
         let separator = match args.get(1) {
             None => b" ".to_vec(),
-            Some(arg) => match self.text(arg, "what `join` puts between words") {
+            Some(arg) => match self.text(arg, "the separator of `join`") {
                 Some(text) => text,
                 None => return,
             },
@@ -66,7 +66,7 @@ impl dyn Args + '_ {
     }
 }
 
-/// Makes parts of a script at one place.
+/// Builds AST nodes with one span.
 struct Make {
     span: Span,
 }
@@ -122,7 +122,7 @@ impl Make {
         std::iter::once(start).chain(words).collect()
     }
 
-    /// What is printed: words, and what stands between them.
+    /// The printed texts: words and separators.
     fn texts(&self, separator: &[u8], most: u32) -> Vec<ast::Expr> {
         let text = |bytes: &[u8]| self.expr(ast::ExprKind::Str(bytes.to_vec()));
         let mut texts = Vec::new();

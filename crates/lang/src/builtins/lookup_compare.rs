@@ -1,4 +1,4 @@
-//! Folds `strerror(n) == "Permission denied"` to `n == 13` at compile time, since programs in the kernel have only the number.
+//! Folds `strerror(n) == "Permission denied"` to `n == 13` at compile time, since BPF programs have only the number.
 
 use crate::builtins::args::Args;
 use crate::builtins::floats::is_floating;
@@ -10,12 +10,9 @@ use crate::source::span::Span;
 use crate::syntax::operators::symbol;
 use crate::types::is_kernel_name;
 
-/// What to compare instead, where only the reader can tell what a number stands for.
-static WAYS_OUT: &[(Lookup, &str)] = &[
-    (
-        Lookup::Comm,
-        "`comm` is the name of the process that was hit, and can be compared; of others, compare the pid",
-    ),
+/// Help for lookups whose texts are unknown at compile time.
+static ALTERNATIVES: &[(Lookup, &str)] = &[
+    (Lookup::Comm, "`comm` without argument can be compared; for another process, compare the pid"),
     (Lookup::User, "compare the number: `uid == 1000`"),
     (Lookup::CgroupPath, "compare the number: `cgroup == cgroupid(\"/sys/fs/cgroup/...\")`"),
     (Lookup::Mac, "compare the bytes: `memcmp(p, q, 6)`"),
@@ -24,8 +21,8 @@ static WAYS_OUT: &[(Lookup, &str)] = &[
 ];
 
 impl dyn Args + '_ {
-    /// `strerror(a) == strerror(b)`, `strerror(n) == "text"`; `None` where none of them is looked up, or they
-    /// are names of kernels, which the kernel side knows too, or floating-point numbers.
+    /// `strerror(a) == strerror(b)`, `strerror(n) == "text"`. `None` for operands that are not looked up, for
+    /// floating-point numbers, and for names of GPU kernels, whose text is in a map.
     pub fn compare_looked_up(&mut self, op: BinaryOp, lhs: &Expr, rhs: &Expr, span: Span) -> Option<Expr> {
         let is_other = |e: &Expr| is_kernel_name(&e.ty) || is_floating(&e.ty);
         if is_other(lhs) || is_other(rhs) {
@@ -36,39 +33,42 @@ impl dyn Args + '_ {
             (Type::Lookup(a), Type::Lookup(b)) if a == b && equality => {
                 binary(BinaryOp::Eq, number_of(lhs), number_of(rhs), Type::Bool, span)
             }
-            (Type::Lookup(what), Type::Str(_)) => self.gives(*what, lhs, (op, rhs), span),
-            (Type::Str(_), Type::Lookup(what)) => self.gives(*what, rhs, (op, lhs), span),
+            (Type::Lookup(what), Type::Str(_)) => self.text_equals(*what, lhs, (op, rhs), span),
+            (Type::Str(_), Type::Lookup(what)) => self.text_equals(*what, rhs, (op, lhs), span),
             _ => return None,
         };
         Some(if op == BinaryOp::Ne { not(equal, span) } else { equal })
     }
 
-    /// Whether what a number stands for is that text.
-    fn gives(&mut self, what: Lookup, value: &Expr, (op, text): (BinaryOp, &Expr), span: Span) -> Expr {
+    /// Whether the text of a number equals `text`.
+    fn text_equals(&mut self, what: Lookup, value: &Expr, (op, text): (BinaryOp, &Expr), span: Span) -> Expr {
         let function = what.function();
         let Some(texts) = texts(what) else {
-            let message = format!("what `{function}` gives cannot be compared by `{}`", symbol(op));
-            let way_out = WAYS_OUT.iter().find(|(known, _)| *known == what);
+            let message = format!("the result of `{function}` cannot be compared by `{}`", symbol(op));
+            let alternative = ALTERNATIVES.iter().find(|(known, _)| *known == what);
             let error = self.error("E0212", span, message);
-            error.note("it is a number here, and looked up when it is printed");
-            error.help(way_out.map_or("compare the number that it is given", |(_, way_out)| way_out));
+            error.note("it is a number in the probe, and is looked up when it is printed");
+            error.help(alternative.map_or("compare its argument", |(_, alternative)| alternative));
             return int(0, Type::Bool, span);
         };
-        let (ExprKind::Str(wanted), BinaryOp::Eq | BinaryOp::Ne) = (&text.kind, op) else {
-            let message =
-                format!("what `{function}` gives can only be compared with text in quotes, by `==` and `!=`");
-            self.error("E0212", span, message).note("it is a number here, and looked up when it is printed");
+        let (ExprKind::Str(expected), BinaryOp::Eq | BinaryOp::Ne) = (&text.kind, op) else {
+            let message = format!(
+                "the result of `{function}` can only be compared with text in quotes, by `==` and `!=`"
+            );
+            self.error("E0212", span, message)
+                .note("it is a number in the probe, and is looked up when it is printed");
             return int(0, Type::Bool, span);
         };
-        let wanted = String::from_utf8_lossy(wanted);
+        let expected = String::from_utf8_lossy(expected);
         let found: Vec<i64> =
-            texts.iter().filter(|(_, text)| *text == wanted).map(|(number, _)| *number).collect();
+            texts.iter().filter(|(_, text)| *text == expected).map(|(number, _)| *number).collect();
         if found.is_empty() {
-            let near = did_you_mean(&self.diags().similar(&wanted, texts.iter().map(|(_, text)| *text)));
-            let warning = self.warning("W0254", text.span, format!("`{function}` never gives `{wanted}`"));
+            let near = did_you_mean(&self.diags().similar(&expected, texts.iter().map(|(_, text)| *text)));
+            let warning =
+                self.warning("W0254", text.span, format!("`{function}` never returns `{expected}`"));
             warning.help.extend(near);
-            if posix::constant(&wanted).is_some() {
-                warning.help(format!("compare the number: `n == {wanted}`"));
+            if posix::constant(&expected).is_some() {
+                warning.help(format!("compare the number: `n == {expected}`"));
             }
         }
         self.once(number_of(value), |_, value| {
@@ -81,7 +81,7 @@ impl dyn Args + '_ {
     }
 }
 
-/// The number that is looked up when it is printed.
+/// The number of a lookup.
 fn number_of(value: &Expr) -> Expr {
     match &value.kind {
         ExprKind::Lookup(number) => convert((**number).clone(), &Type::I64),
@@ -89,7 +89,7 @@ fn number_of(value: &Expr) -> Expr {
     }
 }
 
-/// All that it may give but the number itself; `None` where that is another thing on each machine.
+/// All texts of a lookup; `None` if they depend on the machine.
 fn texts(what: Lookup) -> Option<Vec<(i64, &'static str)>> {
     Some(match what {
         Lookup::Error => posix::error_texts().collect(),

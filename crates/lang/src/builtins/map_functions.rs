@@ -1,4 +1,4 @@
-//! Built-ins of maps, which the checker itself checks.
+//! Built-ins of maps, which the checker itself implements.
 
 use crate::builtins::args::{Core, CoreAction};
 use crate::builtins::row::{BuiltinSpec, Check, MANY, call};
@@ -23,21 +23,21 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         Function(|c, f| c.core(Core::Find, f)),
         (3, 3),
         "find(@map, key, $value)",
-        "whether the map has the key; if so its value is in the variable",
+        "whether the map has the key; if so, the variable is set to its value",
         "uprobe:libcuda:cuInit { @start[tid] = nsecs; if (find(@start, tid, $then)) { print($then) } }",
     ),
     call(
         Function(|c, f| c.core(Core::Delete, f)),
         (1, MANY),
         "delete(@map, key)",
-        "removes a key; whether it was there",
+        "removes a key; true if it existed",
         "uprobe:libcuda:cuInit { @start[tid] = nsecs; delete(@start, tid) }",
     ),
     call(
         Action(|c, f, _| c.core_action(CoreAction::Print, f)),
         (1, 3),
         "print(value), print(@map[, top[, divisor]])",
-        "prints a value, or a map as it is when the line is printed",
+        "prints a value, or the contents of a map at the time of printing",
         "interval:s:1 { print(@, 10) } uprobe:libcuda:cu* { @[func] = count() }",
     ),
     call(

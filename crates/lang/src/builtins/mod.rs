@@ -38,7 +38,7 @@ pub(crate) struct Call<'e> {
 }
 
 impl Call<'_> {
-    /// A value of which nothing is to be checked.
+    /// A value without operands to check.
     pub fn value(&self, kind: ExprKind, ty: Type) -> Expr {
         expr(kind, ty, self.span)
     }

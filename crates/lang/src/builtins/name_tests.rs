@@ -1,5 +1,5 @@
-//! Folds `func == "cuInit"` and `strcontains(api, "Mem")` per attach point at compile time, since programs in the kernel have
-//! names only as numbers.
+//! Folds `func == "cuInit"` and `strcontains(api, "Mem")` per attach point at compile time, since BPF programs use numbers
+//! for names.
 
 use crate::builtins::args::Args;
 use crate::hir::make::{binary, expr, int, unknown};
@@ -7,7 +7,7 @@ use crate::hir::{BinaryOp, Expr, ExprKind, NameId, NameKind, Type};
 use crate::source::span::Span;
 
 impl dyn Args + '_ {
-    /// Whether the name of the attach point that was hit passes a test, by a text that stands at `text`.
+    /// Whether the name of the current attach point passes a test; `text` is the span of the compared text.
     pub fn name_test(
         &mut self,
         name: &Expr,
@@ -23,12 +23,12 @@ impl dyn Args + '_ {
             }
             ExprKind::Name(_) => {}
             ExprKind::Around(_) => return self.only_equality(span),
-            _ => return self.kept_name(span),
+            _ => return self.stored_name(span),
         }
         let (ids, of_clause) = self.scene().probe.name_ids(kind);
         let passes = |id: &NameId| test(self.name_text(kind, *id));
         let found: Vec<NameId> = ids.into_iter().filter(passes).collect();
-        // What the command line gives may be meant for other clauses.
+        // An option of the command line may apply only to other clauses.
         let is_option = self.is_option(text);
         if found.is_empty() && !of_clause.iter().any(passes) && !is_option {
             let message = format!("no attach point of this clause has a `{}` {shown}", word(kind));
@@ -37,7 +37,7 @@ impl dyn Args + '_ {
         expr(ExprKind::NameIn { kind, ids: found }, Type::Bool, span)
     }
 
-    /// `parent_func == "cudaMalloc"`: which functions there are is not known yet, but the one that is meant has a number.
+    /// `parent_func == "cudaMalloc"`: compares the ids, since the list of functions is not complete at compile time.
     pub fn parent_is(&mut self, name: &Expr, text: &str, span: Span) -> Expr {
         let id = self.names().intern(NameKind::Func, text);
         let number = expr(ExprKind::Cast(Box::new(name.clone())), Type::U32, span);
@@ -46,18 +46,18 @@ impl dyn Args + '_ {
 
     fn only_equality(&mut self, span: Span) -> Expr {
         let error = self.error("E0212", span, "`parent_func` can only be compared by `==` and `!=`");
-        error.note("libraries that are mapped later bring names that are not known yet");
+        error.note("libraries that are mapped later add names");
         error.help("write `parent_func == \"cudaMalloc\"`, and `||` between several");
         unknown(span)
     }
 
-    fn kept_name(&mut self, span: Span) -> Expr {
-        let error = self.error("E0212", span, "a name that was kept cannot be compared with text");
-        error.help("compare `func`, `api` or `probe` itself, in the probe where it is kept");
+    fn stored_name(&mut self, span: Span) -> Expr {
+        let error = self.error("E0212", span, "a stored name cannot be compared with text");
+        error.help("compare `func`, `api` or `probe` itself, in the probe that stores it");
         unknown(span)
     }
 
-    /// A name against something that is not written out.
+    /// Reports the comparison of a name with a text that is not a literal.
     pub fn name_against_value(&mut self, span: Span) -> Expr {
         let error = self.error("E0212", span, "names can only be compared with strings in quotes");
         error.note("`func`, `api` and `probe` are numbers until they are printed");

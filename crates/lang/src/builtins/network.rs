@@ -1,4 +1,4 @@
-//! Network addresses: `ntop`, `pton`, `macaddr`; and comparison of arrays, which addresses are.
+//! Network addresses: `ntop`, `pton`, `macaddr`.
 //!
 //! A value of `ntop` is a family and 16 bytes, so that IPv4 and IPv6 addresses can be keys of one map.
 
@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// Families of addresses (linux/socket.h).
 const AF_INET: i64 = 2;
 const AF_INET6: i64 = 10;
-/// Words of 32 bits that an address of IPv6 has; IPv4's has one.
+/// 32-bit words of an IPv6 address; an IPv4 address has one.
 const WORDS: u32 = 4;
 /// Bytes of an Ethernet address.
 const MAC_BYTES: u32 = 6;
@@ -27,21 +27,21 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         Function(|c, f| c.ntop(f.args, f.span)),
         (1, 2),
         "ntop([family, ]address)",
-        "IPv4 or IPv6 address as text: of a number or bytes in network order, or of a pointer with its family (2, 10)",
+        "IPv4 or IPv6 address as text: from a number or bytes in network order, or from a pointer and a family (2, 10)",
         "BEGIN { print(ntop(0x0100007f)) }",
     ),
     call(
         Function(|c, f| c.pton(&f.args[0], f.span)),
         (1, 1),
         "pton(\"address\")",
-        "the 4 or 16 bytes of an address of IPv4 or IPv6, in network order, to compare with",
+        "the 4 or 16 bytes of an IPv4 or IPv6 address in network order, for comparisons",
         "tracepoint:tcp:tcp_retransmit_skb / args.daddr == pton(\"127.0.0.1\") / { @ = count() }",
     ),
     call(
         Function(|c, f| c.macaddr(&f.args[0], f.span)),
         (1, 1),
         "macaddr(bytes)",
-        "address of a network card as text, `00:16:3e:4f:00:01`: of 6 bytes, or of a pointer to them",
+        "MAC address as text, such as `00:16:3e:4f:00:01`: from 6 bytes or a pointer",
         "uprobe:./app:main { print(macaddr((uint8 *)arg0)) }",
     ),
 ];
@@ -57,8 +57,8 @@ impl dyn Args + '_ {
         }
         let given = family.as_ref().and_then(literal);
         if given.is_some_and(|family| !matches!(family, AF_INET | AF_INET6)) {
-            let error = self.error("E0210", args[0].span, "`ntop` prints addresses of IPv4 and IPv6");
-            error.help("their families are 2 (`AF_INET`) and 10 (`AF_INET6`)");
+            let error = self.error("E0210", args[0].span, "`ntop` takes IPv4 and IPv6 addresses");
+            error.help("families are 2 (`AF_INET`) and 10 (`AF_INET6`)");
             return unknown(span);
         }
         let natural = match self.types().size(&address.ty) {
@@ -66,7 +66,7 @@ impl dyn Args + '_ {
             4 if is_bytes(&address.ty) && given != Some(AF_INET6) => AF_INET,
             16 if is_bytes(&address.ty) => AF_INET6,
             _ if matches!(address.ty, Type::Pointer(_)) && family.is_some() => given.unwrap_or(AF_INET6),
-            _ => return self.no_host(&address, arg.span),
+            _ => return self.not_an_address(&address, arg.span),
         };
         let family = family.unwrap_or_else(|| int(natural, Type::I64, span));
         self.once(convert(family, &Type::U32), |checker, family| {
@@ -74,24 +74,24 @@ impl dyn Args + '_ {
         })
     }
 
-    fn no_host(&mut self, address: &Expr, span: Span) -> Expr {
-        let message = format!("`ntop` takes an address of a host, found {}", self.types().show(&address.ty));
+    fn not_an_address(&mut self, address: &Expr, span: Span) -> Expr {
+        let message = format!("`ntop` takes a network address, found {}", self.types().show(&address.ty));
         let help = match address.ty {
-            Type::Pointer(_) => "say what is there: `ntop(2, p)` for IPv4, `ntop(10, p)` for IPv6",
-            _ => "it is a number in network order, or an array of 4 or 16 bytes",
+            Type::Pointer(_) => "add the family: `ntop(2, p)` for IPv4, `ntop(10, p)` for IPv6",
+            _ => "pass a number in network order, or an array of 4 or 16 bytes",
         };
         self.error("E0210", span, message).help(help);
         unknown(span)
     }
 
-    /// `pton("127.0.0.1")`, `pton("::1")`: its bytes in network order, to compare with.
+    /// `pton("127.0.0.1")`, `pton("::1")`: its bytes in network order, for comparisons.
     pub fn pton(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         let Some(text) = self.text(arg, "the address of `pton`") else { return unknown(span) };
         let bytes = match String::from_utf8_lossy(&text).parse() {
             Ok(IpAddr::V4(address)) => address.octets().to_vec(),
             Ok(IpAddr::V6(address)) => address.octets().to_vec(),
             Err(_) => {
-                let error = self.error("E0210", arg.span, "this is no address of IPv4 or IPv6");
+                let error = self.error("E0210", arg.span, "this is not an IPv4 or IPv6 address");
                 error.help("write `pton(\"127.0.0.1\")` or `pton(\"::1\")`");
                 return unknown(span);
             }
@@ -103,7 +103,7 @@ impl dyn Args + '_ {
     /// `macaddr(args.dev_addr)`
     pub fn macaddr(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         let place = self.place(arg);
-        // `char mac[6]` is bytes here, and no text.
+        // `char mac[6]` is bytes here, not text.
         let is_chars = matches!(&place.ty, Type::Array(element, MAC_BYTES) if **element == CHAR);
         let address = if is_chars { place } else { self.value_of(place) };
         if is_unknown(&address) {
@@ -118,7 +118,7 @@ impl dyn Args + '_ {
             let message =
                 format!("`macaddr` takes an address or 6 bytes, found {}", self.types().show(&address.ty));
             self.error("E0210", arg.span, message)
-                .help("write `macaddr((uint8 *)p)` for what an address points to");
+                .help("write `macaddr((uint8 *)p)` to read the memory at an address");
             return unknown(span);
         }
         self.once(address, |_, address| {
@@ -131,10 +131,10 @@ impl dyn Args + '_ {
     }
 }
 
-/// Family and words. Those that only IPv6 has are zero otherwise: equal addresses are equal keys.
+/// Family and words. The words that only IPv6 has are zero for IPv4, so that equal addresses are equal keys.
 fn inet(family: &Expr, address: &Expr, long: bool, span: Span) -> Expr {
     let zero = || int(0, Type::U32, span);
-    let behind = (1..WORDS).map(|at| match family.kind {
+    let rest = (1..WORDS).map(|at| match family.kind {
         _ if !long => zero(),
         ExprKind::Int(AF_INET) => zero(),
         ExprKind::Int(_) => piece(address, 4 * at, 4),
@@ -144,6 +144,6 @@ fn inet(family: &Expr, address: &Expr, long: bool, span: Span) -> Expr {
             expr(ExprKind::Ternary { cond: Box::new(six), then, otherwise }, Type::U32, span)
         }
     });
-    let words = [family.clone(), piece(address, 0, 4)].into_iter().chain(behind);
+    let words = [family.clone(), piece(address, 0, 4)].into_iter().chain(rest);
     expr(ExprKind::Tuple(words.collect()), Type::Inet, span)
 }

@@ -1,4 +1,4 @@
-//! `printf` and `print`: whether the values match the format.
+//! `printf` and other output: checks that the values match the format.
 
 use crate::builtins::args::{Args, CoreAction};
 use crate::builtins::floats::is_floating;
@@ -16,70 +16,70 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         Action(|c, f, _| c.printf(f.args, f.span)),
         (1, MANY),
         "printf(\"format\", values...)",
-        "prints as in C, but truncates numbers only to an explicit length; `%s` accepts any value",
+        "prints as in C, but truncates numbers only to an explicit length; `%s` takes any value",
         "uprobe:libcuda:cuMemAlloc { printf(\"%d %s %d\\n\", pid, comm, args.bytesize) }",
     ),
     call(
         Action(|c, f, _| c.message(Message::Heading, f.args, f.span)),
         (1, MANY),
         "heading(\"format\", values...)",
-        "prints a text for people, as `printf` does; `-f json` leaves it out",
+        "prints a text for readers, as `printf` does; `-f json` omits it",
         "BEGIN { heading(\"%-8s %s\\n\", \"PID\", \"CALL\") } uprobe:libcuda:cuMem* { printf(\"%-8d %s\\n\", (pid = pid, call = func)) }",
     ),
     call(
         Action(|c, f, _| c.row(f.args, f.span)),
         (2, MANY),
         "row(weight, \"format\", values...)",
-        "a line made as by `printf`, or by `row(weight, (name = value, ...))` a row of a table, which `rows` prints in the order of the weights",
+        "collects a line formatted as by `printf`, or with `row(weight, (name = value, ...))` a row of a table, for `rows`",
         "END { for ($kv : @) { row($kv.1, \"%-30s %d\\n\", $kv.0, $kv.1) } rows(10); clear(@) } uprobe:libcuda:cu* { @[func] = count() }",
     ),
     call(
         Action(|c, f, _| c.rows(f.args)),
         (0, 2),
         "rows([top[, \"none\"]])",
-        "prints the lines of `row` by descending weight, and the number of omitted ones; without lines, the text `none`",
+        "prints the lines of `row` since the last `rows`, the largest weight first, and the number of omitted lines; without lines, prints the text",
         "END { for ($kv : @) { row($kv.1, \"%s\\n\", $kv.0) } rows(10, \"no call\") } uprobe:libcuda:cu* { @[func] = count() }",
     ),
     call(
         Action(|c, f, _| c.message(Message::Error, f.args, f.span)),
         (1, MANY),
         "errorf(\"format\", values...)",
-        "reports an error of the script with its position, on standard error",
+        "prints an error of the script, with its position, on standard error",
         "uretprobe:libcuda:cuInit { if (retval) { errorf(\"no CUDA: %s\", retval) } }",
     ),
     call(
         Action(|c, f, _| c.message(Message::Warning, f.args, f.span)),
         (1, MANY),
         "warnf(\"format\", values...)",
-        "reports a warning of the script with its position, on standard error",
+        "prints a warning of the script, with its position, on standard error",
         "uprobe:libcuda:cuMemAlloc { if (args.bytesize == 0) { warnf(\"an empty allocation by %d\", pid) } }",
     ),
     call(
         Action(|c, f, _| c.message(Message::Cat, f.args, f.span)),
         (1, MANY),
         "cat(\"path\", values...)",
-        "prints a file as it is when the line is printed, 10 KiB at most; the path is made as by `printf`",
+        "prints the contents of a file at the time of printing, at most 10 KiB; the path is formatted as by `printf`",
         "uprobe:libcuda:cuInit { cat(\"/proc/%d/cmdline\", pid) }",
     ),
     call(
         Action(|c, f, _| c.message(Message::System, f.args, f.span)),
         (1, MANY),
         "system(\"command\", values...)",
-        "runs a shell command and prints its output; made as by `printf`; needs `--unsafe`",
+        "runs a shell command and prints its output; the command is formatted as by `printf`; needs `--unsafe`",
         "uretprobe:libcuda:cuInit { if (retval) { system(\"ls -l /proc/%d/fd\", pid) } }",
     ),
     call(
         Action(|c, f, _| c.core_action(CoreAction::Exit, f)),
         (0, 1),
         "exit([status])",
-        "ends the run; maps are printed",
+        "stops tracing; maps are printed",
         "interval:s:10 { exit() }",
     ),
     call(
         Action(|c, f, _| c.time(f.args)),
         (0, 1),
         "time([\"format\"])",
-        "prints the wall-clock time, `%H:%M:%S` and a newline unless told",
+        "prints the wall-clock time; the default format is `%H:%M:%S` and a newline",
         "interval:s:1 { time(\"%H:%M:%S \") }",
     ),
 ];
@@ -91,7 +91,7 @@ impl dyn Args + '_ {
         Some(StmtKind::Printf { format, args })
     }
 
-    /// `errorf(format, args)`, `heading(format, args)` and their like.
+    /// `errorf(format, args)`, `heading(format, args)` and similar.
     pub fn message(&mut self, what: Message, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
         let (format, args) = self.formatted(what.function(), args, span)?;
         Some(StmtKind::Message { what, format, args })
@@ -129,7 +129,7 @@ impl dyn Args + '_ {
             .as_ref()
             .and_then(|pieces| pieces.as_ref().ok())
             .map_or(1, |pieces| conversions(pieces).len());
-        // `%s` alone prints a record of several as it is.
+        // A single `%s` prints a whole record.
         let named = match &args[1..] {
             [ast::Expr { kind: ast::ExprKind::Record(members), .. }]
                 if directives != 1 || members.len() == 1 =>
@@ -151,9 +151,9 @@ impl dyn Args + '_ {
                 return None;
             }
         };
-        let wanted = conversions(&pieces);
-        if wanted.len() != values.len() {
-            self.wrong_number(wanted.len(), values.len(), span);
+        let expected = conversions(&pieces);
+        if expected.len() != values.len() {
+            self.wrong_number(expected.len(), values.len(), span);
             return None;
         }
         for ((directive, value), written) in directives_mut(&mut pieces).zip(&values).zip(written) {
@@ -161,7 +161,7 @@ impl dyn Args + '_ {
             directive.literal = matches!(written.kind, ast::ExprKind::Str(_));
         }
         let values =
-            values.into_iter().zip(wanted).map(|(value, conversion)| self.printed(value, conversion));
+            values.into_iter().zip(expected).map(|(value, conversion)| self.printed(value, conversion));
         let mut values: Vec<Expr> = values.collect();
         if values.iter().any(is_unknown) {
             return None;
@@ -173,7 +173,7 @@ impl dyn Args + '_ {
         Some((pieces, values))
     }
 
-    /// The place of a directive, where the text is written without escapes; else the whole string.
+    /// The span of a directive, or of the whole string if it has escapes.
     fn in_format(&self, string: Span, offset: usize) -> Span {
         if self.scene().source.slice(string).contains('\\') {
             return string;
@@ -182,9 +182,9 @@ impl dyn Args + '_ {
         Span::new(start, (start + 2).min(string.end as usize))
     }
 
-    fn wrong_number(&mut self, wanted: usize, found: usize, span: Span) {
-        let few = if found < wanted { "few" } else { "many" };
-        let message = format!("too {few} values for the format: it prints {wanted}, found {found}");
+    fn wrong_number(&mut self, expected: usize, found: usize, span: Span) {
+        let few = if found < expected { "few" } else { "many" };
+        let message = format!("too {few} values for the format: it prints {expected}, found {found}");
         let error = self.error("E0219", span, message);
         error.help("give one value for each `%`; `%%` prints a percent sign");
     }
@@ -204,16 +204,16 @@ impl dyn Args + '_ {
             let written = crate::builtins::format_string::written(conversion);
             let message = format!("`%{written}` cannot print {}", self.types().show(&value.ty));
             let help = match conversion {
-                'f' => "`%f` prints what a `float *` or `double *` points to; print integers by `%d`",
-                _ if is_floating(&value.ty) => "print it by `%f` or `%s`, or its whole part: `(int64)x`",
-                _ => "print it by `%s`",
+                'f' => "`%f` prints the target of a `float *` or `double *`; print integers with `%d`",
+                _ if is_floating(&value.ty) => "print it with `%f` or `%s`, or its whole part: `(int64)x`",
+                _ => "print it with `%s`",
             };
             self.error("E0219", value.span, message).help(help);
         }
         value
     }
 
-    /// A number that says how much of something is printed; 0 where there is none.
+    /// An optional constant number of an argument of `print` or `rows`; 0 if it is absent.
     pub fn print_number(&mut self, arg: Option<&ast::Expr>, what: &str) -> Option<u32> {
         let Some(arg) = arg else { return Some(0) };
         let number = self.constant(arg, what)?;
@@ -225,9 +225,8 @@ impl dyn Args + '_ {
 
     /// `rows()`, `rows(10)`, `rows(10, "nothing was seen")`
     pub fn rows(&mut self, args: &[ast::Expr]) -> Option<StmtKind> {
-        let top = self.print_number(args.first(), "how many rows to print")?;
-        let none =
-            args.get(1).map_or(Some(Vec::new()), |none| self.text(none, "what `rows` says of none"))?;
+        let top = self.print_number(args.first(), "the number of rows")?;
+        let none = args.get(1).map_or(Some(Vec::new()), |none| self.text(none, "the text of `rows`"))?;
         Some(StmtKind::Rows { top, none })
     }
 

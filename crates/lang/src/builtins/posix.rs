@@ -5,7 +5,7 @@
 //! args.sig == SIGKILL          signal_name(n) == "Killed"
 //! ```
 
-/// Names of errors, and the C library's words for them, by number. Numbers that stand for nothing have neither.
+/// Names of errors and the C library's texts, by number. Unused numbers have empty strings.
 static ERRORS: &[(&str, &str)] = &[
     ("", "Success"),
     ("EPERM", "Operation not permitted"),
@@ -143,11 +143,11 @@ static ERRORS: &[(&str, &str)] = &[
     ("EHWPOISON", "Memory page has hardware error"),
 ];
 
-/// Second names.
+/// Alternative names.
 static ERROR_ALIASES: &[(&str, &str)] =
     &[("EWOULDBLOCK", "EAGAIN"), ("EDEADLOCK", "EDEADLK"), ("ENOTSUP", "EOPNOTSUPP")];
 
-/// Names of signals by number from 1. Numbers above are real-time signals, and have words alone.
+/// Names of signals by number from 1. Higher numbers are real-time signals, which have only texts.
 pub static SIGNALS: &[&str] = &[
     "SIGHUP",
     "SIGINT",
@@ -182,7 +182,7 @@ pub static SIGNALS: &[&str] = &[
     "SIGSYS",
 ];
 
-/// The C library's words for signals, by number from 0.
+/// The C library's texts of signals, by number from 0.
 static SIGNAL_TEXTS: &[&str] = &[
     "Unknown signal 0",
     "Hangup",
@@ -251,22 +251,22 @@ static SIGNAL_TEXTS: &[&str] = &[
     "Real-time signal 30",
 ];
 
-/// Numbers and words of all errors.
+/// Numbers and texts of all errors.
 pub fn error_texts() -> impl Iterator<Item = (i64, &'static str)> {
     numbered(0, ERRORS.iter().map(|(_, text)| *text))
 }
 
-/// Numbers and names of all signals that have one.
+/// Numbers and names of all signals with a name.
 fn signals() -> impl Iterator<Item = (i64, &'static str)> {
     numbered(1, SIGNALS.iter().copied())
 }
 
-/// Numbers and words of all signals: `Killed`.
+/// Numbers and texts of all signals: `Killed`.
 pub fn signal_texts() -> impl Iterator<Item = (i64, &'static str)> {
     numbered(0, SIGNAL_TEXTS.iter().copied())
 }
 
-/// What `signal_name` gives: `Killed`, and `N/A` for a number that no signal can have, as bpftrace prints it.
+/// The text that `signal_name` prints: `Killed`, or `N/A` for an invalid number, as in bpftrace.
 pub fn signal_text(number: i64) -> &'static str {
     usize::try_from(number).ok().and_then(|number| SIGNAL_TEXTS.get(number)).unwrap_or(&"N/A")
 }
@@ -280,7 +280,7 @@ pub fn constant(name: &str) -> Option<i64> {
     numbered(0, errors()).chain(signals()).find(|(_, known)| *known == name).map(|(number, _)| number)
 }
 
-/// The names that [`constant`] knows, save for second ones.
+/// The names of [`constant`], without alternative ones.
 pub fn constant_names() -> impl Iterator<Item = &'static str> {
     errors().chain(SIGNALS.iter().copied()).filter(|name| !name.is_empty())
 }
@@ -289,7 +289,7 @@ fn errors() -> impl Iterator<Item = &'static str> {
     ERRORS.iter().map(|(name, _)| *name)
 }
 
-/// With their numbers; what has no name is left out.
+/// Non-empty names with their numbers.
 fn numbered(
     first: i64,
     names: impl Iterator<Item = &'static str>,
@@ -311,16 +311,16 @@ mod tests {
     }
 
     #[test]
-    fn words_are_those_of_the_c_library() {
+    fn texts_are_those_of_the_c_library() {
         for (number, text) in error_texts() {
-            let said = std::io::Error::from_raw_os_error(number as i32).to_string();
-            assert_eq!(said, format!("{text} (os error {number})"));
+            let message = std::io::Error::from_raw_os_error(number as i32).to_string();
+            assert_eq!(message, format!("{text} (os error {number})"));
         }
         assert_eq!(error_texts().count(), 132);
     }
 
     #[test]
-    fn every_signal_has_words() {
+    fn every_signal_has_a_text() {
         for (number, text) in [
             (-1, "N/A"),
             (0, "Unknown signal 0"),

@@ -11,7 +11,7 @@ use crate::syntax::ast;
 pub enum Kind {
     /// `pid`; `pid()` is the same.
     Variable,
-    /// `strncmp(a, b, n)`: has a value.
+    /// `strncmp(a, b, n)`: an expression.
     Function,
     /// `printf(...)`: a statement.
     Action,
@@ -19,7 +19,7 @@ pub enum Kind {
     Aggregation,
 }
 
-/// Checks a use of a built-in, after its number of arguments and its probe.
+/// The check of a built-in's use, after the checks of argument count and probe.
 #[derive(Copy, Clone, Debug)]
 pub(crate) enum Check {
     /// `pid`, `pid(init)`
@@ -46,21 +46,21 @@ impl Check {
 /// A built-in for checking, help and completion.
 #[derive(Debug)]
 pub struct BuiltinSpec {
-    /// As scripts write it.
+    /// The name in scripts.
     pub name: &'static str,
-    /// What it is.
+    /// Variable, function, action or aggregation.
     pub kind: Kind,
-    /// How a use of it is checked.
+    /// The check of a use.
     pub(crate) check: Check,
     /// Fewest and most arguments.
     pub arity: (usize, usize),
-    /// How it is written.
+    /// Syntax.
     pub signature: &'static str,
-    /// What it does or is, with its type and unit.
+    /// Description, with type and unit.
     pub doc: &'static str,
-    /// A script.
+    /// An example script.
     pub example: &'static str,
-    /// Where it may be used.
+    /// Probes in which it is available.
     pub allowed: Where,
 }
 
@@ -85,7 +85,7 @@ pub(super) const fn call(
     BuiltinSpec { name, kind, check, arity, signature, doc, example, allowed: Where::Anywhere }
 }
 
-/// A variable that may also be called, with so many arguments at most.
+/// A variable that may also be called, with at most `most` arguments.
 pub(super) const fn callable(builtin: BuiltinSpec, most: usize, signature: &'static str) -> BuiltinSpec {
     BuiltinSpec { arity: (0, most), signature, ..builtin }
 }

@@ -25,7 +25,7 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         Action(|c, f, _| c.signal(&f.args[0], true, f.span)),
         (1, 1),
         "signal_thread(\"SIGUSR1\"), signal_thread(number)",
-        "sends a signal to the thread",
+        "sends a signal to the thread that the probe interrupted; needs `--unsafe`",
         "uprobe:libcuda:cuInit { signal_thread(\"SIGUSR1\") }",
     )),
 ];
@@ -35,7 +35,7 @@ impl dyn Args + '_ {
     pub fn signal(&mut self, arg: &ast::Expr, thread: bool, span: Span) -> Option<StmtKind> {
         if self.scene().probe.probe_type == "interval" {
             let error = self.error("E0211", span, "an interval interrupts no process to send a signal to");
-            error.help("use it in a probe of calls, or `system(\"kill ...\")`");
+            error.help("use it in a probe on functions, or `system(\"kill ...\")`");
             return None;
         }
         let number = match &arg.kind {

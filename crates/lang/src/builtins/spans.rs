@@ -1,4 +1,4 @@
-//! `span`, `event` and `counter`: records for the exporters, with default attributes and those of the script.
+//! `span`, `event` and `counter`: records for the exporters, with default attributes and the script's attributes.
 
 use crate::builtins::args::Args;
 use crate::builtins::probe_context::At;
@@ -10,25 +10,25 @@ use crate::syntax::ast;
 use crate::types::is_scalar;
 use Check::Action;
 
-/// The key by which a script says when a span began.
+/// The key of a span's start time.
 const START: &str = "start";
 
-/// Enums that say how a call ended.
+/// Enums of call results.
 const RESULTS: [&str; 4] = ["CUresult", "cudaError_t", "cudaError", "ncclResult_t"];
 
-/// What is written between the parentheses.
-struct Written<'a> {
+/// Arguments: positional ones, then `key = value`.
+struct ExportArgs<'a> {
     plain: &'a [ast::Expr],
     named: &'a [(ast::Name, ast::Expr)],
 }
 
-impl<'a> Written<'a> {
-    fn of(args: &'a [ast::Expr]) -> Written<'a> {
+impl<'a> ExportArgs<'a> {
+    fn of(args: &'a [ast::Expr]) -> ExportArgs<'a> {
         match args.split_last() {
             Some((ast::Expr { kind: ast::ExprKind::Record(members), .. }, plain)) => {
-                Written { plain, named: members }
+                ExportArgs { plain, named: members }
             }
-            _ => Written { plain: args, named: &[] },
+            _ => ExportArgs { plain: args, named: &[] },
         }
     }
 }
@@ -38,22 +38,22 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         Action(|c, f, _| c.export(Export::Span, f.args, f.span)),
         (0, 2),
         "span([\"name\"][, key = value, ...])",
-        "the call as a span for `--export`: start, duration, thread, the traced call around it, status; named as the function unless told. \
-         Elsewhere than in a return probe it goes from `start = `, a value of `nsecs`, to now",
+        "records the call as a span for `--export`: start, duration, thread, enclosing traced call, status; the default name is the function's. \
+         Outside of return probes, the span lasts from `start = `, a value of `nsecs`, to now",
         "uretprobe:libcuda:cuMemAlloc { span(bytes = args.bytesize) }",
     )),
     call(
         Action(|c, f, _| c.export(Export::Instant, f.args, f.span)),
         (1, 2),
         "event(\"name\"[, key = value, ...])",
-        "a moment for `--export`",
+        "records an instant event for `--export`",
         "uprobe:libcuda:cuInit { event(\"CUDA begins\", flags = args.Flags) }",
     ),
     call(
         Action(|c, f, _| c.export(Export::Counter, f.args, f.span)),
         (2, 3),
         "counter(\"name\", number[, key = value, ...])",
-        "a number that changes over time, for `--export`; keys distinguish several with one name",
+        "records a value of a counter for `--export`; keys distinguish counters of one name",
         "uretprobe:libcuda:cuMemAlloc { @live += args.bytesize; counter(\"live bytes\", @live, pid = pid) }",
     ),
 ];
@@ -61,24 +61,24 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
 impl dyn Args + '_ {
     /// `span("name", key = value)` and its like.
     pub fn export(&mut self, what: Export, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
-        let written = Written::of(args);
+        let given = ExportArgs::of(args);
         let function = what.function();
-        let wanted = usize::from(what != Export::Span) + usize::from(what == Export::Counter);
-        let most = wanted.max(1);
-        if written.plain.len() < wanted || written.plain.len() > most {
+        let least = usize::from(what != Export::Span) + usize::from(what == Export::Counter);
+        let most = least.max(1);
+        if given.plain.len() < least || given.plain.len() > most {
             let message = format!("`{function}` takes {}", shape(what));
-            self.error("E0243", span, message).help("what else is to be known is written `name = value`");
+            self.error("E0243", span, message).help("write other attributes as `name = value`");
             return None;
         }
-        let (name, mut hidden) = self.export_name(written.plain.first())?;
-        let fields = self.export_fields(what, &written);
+        let (name, mut hidden) = self.export_name(given.plain.first())?;
+        let fields = self.export_fields(what, &given);
         match what {
-            Export::Span => hidden.extend(self.span_times(&written, span)?),
-            Export::Counter => hidden.push((Hidden::Number, self.number(&written.plain[1], "a counter"))),
+            Export::Span => hidden.extend(self.span_times(&given, span)?),
+            Export::Counter => hidden.push((Hidden::Number, self.number(&given.plain[1], "a counter"))),
             Export::Instant => {}
         }
         hidden.extend(self.parent(what, &hidden, span));
-        hidden.extend(self.export_place(span));
+        hidden.extend(self.default_attributes(span));
         let all = hidden.iter().map(|(_, e)| e).chain(fields.iter().map(|(_, e)| e));
         if all.into_iter().any(is_unknown) {
             return None;
@@ -86,7 +86,7 @@ impl dyn Args + '_ {
         Some(StmtKind::Export { what, name, hidden, fields })
     }
 
-    /// A literal, or a value that is told each time.
+    /// A literal name, or a name that is computed at each hit.
     #[allow(clippy::type_complexity)]
     fn export_name(&mut self, name: Option<&ast::Expr>) -> Option<(Option<Vec<u8>>, Vec<(Hidden, Expr)>)> {
         let Some(name) = name else { return Some((None, Vec::new())) };
@@ -99,14 +99,14 @@ impl dyn Args + '_ {
         }
     }
 
-    fn export_fields(&mut self, what: Export, written: &Written) -> Vec<(String, Expr)> {
+    fn export_fields(&mut self, what: Export, given: &ExportArgs) -> Vec<(String, Expr)> {
         let mut fields: Vec<(String, Expr)> = Vec::new();
-        for (key, value) in written.named {
+        for (key, value) in given.named {
             if what == Export::Span && key.node == START {
                 continue;
             }
             if fields.iter().any(|(known, _)| *known == key.node) {
-                self.error("E0243", key.span, format!("`{}` has a value already", key.node));
+                self.error("E0243", key.span, format!("`{}` already has a value", key.node));
                 continue;
             }
             let value = self.expr(value);
@@ -115,9 +115,9 @@ impl dyn Args + '_ {
         fields
     }
 
-    /// Start and duration: those of the call, or from `start = ` to now.
-    fn span_times(&mut self, written: &Written, span: Span) -> Option<Vec<(Hidden, Expr)>> {
-        let given = written.named.iter().find(|(key, _)| key.node == START);
+    /// Start and duration: of the call, or from `start = ` to now.
+    fn span_times(&mut self, given: &ExportArgs, span: Span) -> Option<Vec<(Hidden, Expr)>> {
+        let given = given.named.iter().find(|(key, _)| key.node == START);
         if let Some((_, start)) = given {
             let start = convert(self.number(start, "the start of a span"), &Type::U64);
             let now = expr(ExprKind::Builtin(Builtin::Nsecs, Vec::new()), Type::U64, span);
@@ -125,9 +125,11 @@ impl dyn Args + '_ {
             return Some(vec![(Hidden::BootStart, start), (Hidden::Duration, duration)]);
         }
         if self.scene().probe.at != At::Return {
-            let message = "a span is a call that has returned, and no call returns here";
+            let message = "a span needs the return of a call, and this probe is not at a return";
             let error = self.error("E0243", span, message);
-            error.help("use a `uretprobe`, or say when it began: `span(\"name\", start = $t)` with a time of `nsecs`");
+            error.help(
+                "use a `uretprobe`, or give the start: `span(\"name\", start = $t)` with a time of `nsecs`",
+            );
             return None;
         }
         let start = (Hidden::Start, expr(ExprKind::Started, Type::U64, span));
@@ -135,20 +137,20 @@ impl dyn Args + '_ {
         Some([start, duration].into_iter().chain(self.status_of(span)).collect())
     }
 
-    /// The call around: of spans of calls and of the kernel, and of moments, for which [`crate::check::passes::unique_spans`] knows better where
-    /// they are of a call that is a span itself.
+    /// The enclosing call: the parent of spans and instants. [`crate::check::passes::unique_spans`] replaces the parent of
+    /// instants whose own call has a span.
     fn parent(&self, what: Export, hidden: &[(Hidden, Expr)], span: Span) -> Option<(Hidden, Expr)> {
         let is_call = hidden.iter().any(|(kind, _)| *kind == Hidden::Start);
-        let lies_in_one = match (what, self.scene().probe.at) {
+        let is_nested = match (what, self.scene().probe.at) {
             (Export::Span, At::Record) => true,
             (Export::Instant, At::Entry | At::Return | At::Record | At::Sample) => true,
             _ => is_call,
         };
         let parent = || (Hidden::ParentStart, expr(ExprKind::Around(Around::Start), Type::U64, span));
-        (lies_in_one && self.scene().sends_calls).then(parent)
+        (is_nested && self.scene().sends_calls).then(parent)
     }
 
-    /// The call's result, if it is a status.
+    /// The call's result, if its type is an enum of results.
     fn status_of(&self, span: Span) -> Option<(Hidden, Expr)> {
         let ty = self.scene().probe.signature.as_ref()?.ret.clone();
         let Type::Enum(id) = ty else { return None };
@@ -156,27 +158,28 @@ impl dyn Args + '_ {
         known.then(|| (Hidden::Result, expr(ExprKind::Retval, ty, span)))
     }
 
-    /// Where it was said, and by whom.
-    fn export_place(&mut self, span: Span) -> Vec<(Hidden, Expr)> {
+    /// Default attributes: function, probe and process name.
+    fn default_attributes(&mut self, span: Span) -> Vec<(Hidden, Expr)> {
         let name = |kind| expr(ExprKind::Name(kind), Type::Name(kind), span);
-        let mut place = match self.scene().probe.at {
+        let mut attributes = match self.scene().probe.at {
             At::Entry | At::Return => {
                 vec![(Hidden::Func, name(NameKind::Func)), (Hidden::Api, name(NameKind::Api))]
             }
             _ => Vec::new(),
         };
-        place.push((Hidden::Probe, self.probe_name(span)));
-        place.push((Hidden::Comm, expr(ExprKind::Builtin(Builtin::Comm, Vec::new()), Type::Str(16), span)));
+        attributes.push((Hidden::Probe, self.probe_name(span)));
+        attributes
+            .push((Hidden::Comm, expr(ExprKind::Builtin(Builtin::Comm, Vec::new()), Type::Str(16), span)));
         debug_assert!(
-            place.iter().all(|(_, e)| is_scalar(&e.ty) || matches!(e.ty, Type::Str(_) | Type::Name(_)))
+            attributes.iter().all(|(_, e)| is_scalar(&e.ty) || matches!(e.ty, Type::Str(_) | Type::Name(_)))
         );
-        place
+        attributes
     }
 }
 
 fn shape(what: Export) -> &'static str {
     match what {
-        Export::Span => "a name at most",
+        Export::Span => "at most a name",
         Export::Instant => "a name",
         Export::Counter => "a name and a number",
     }

@@ -1,6 +1,6 @@
 //! The built-in variables and functions, for checking, help and completion.
 //!
-//! A built-in is a row in the file of its family, beside the function that checks a use of it.
+//! A built-in is a row in the file of its family, next to the function that checks its uses.
 
 pub use crate::builtins::row::{BuiltinSpec, Kind};
 
@@ -31,7 +31,7 @@ pub fn all() -> impl Iterator<Item = &'static BuiltinSpec> {
     FAMILIES.iter().copied().flatten()
 }
 
-/// Other names for the same.
+/// Aliases and their built-ins.
 static ALIASES: &[(&str, &str)] = &[("dw_ustack", "ustack")];
 
 /// The row of a name; `arg3` finds `argN`.
@@ -47,22 +47,22 @@ pub fn arity(name: &str) -> Option<(usize, usize)> {
     find(name).map(|builtin| builtin.arity)
 }
 
-/// What others have and this language has not: name, and what to do.
+/// Built-ins of other tracers without a counterpart here: name and alternative.
 pub static ABSENT: &[(&str, &str)] = &[
     ("assert_str", "use `static_assert(is_str(value), \"a string\")`"),
     ("debugf", "use `printf`"),
-    ("kaddr", "use `kptr` on an address that a tracepoint passes on"),
-    ("kfunc_allowed", "functions of the kernel are not called by scripts"),
-    ("kfunc_exist", "functions of the kernel are not called by scripts"),
+    ("kaddr", "use `kptr` on an address that a tracepoint passes"),
+    ("kfunc_allowed", "scripts cannot call kernel functions"),
+    ("kfunc_exist", "scripts cannot call kernel functions"),
     ("path", "use `cat` or `system` on `/proc/PID/fd`"),
     ("percpu_kaddr", "use a tracepoint, whose `args` are typed"),
-    ("skboutput", "packets are not written; trace the functions that send them"),
+    ("skboutput", "packets cannot be written to files; trace the functions that send them"),
     ("socket_cookie", "use the address of the socket as a key"),
-    ("typeinfo", "ask by `is_str`, `is_ptr`, `is_array`, `is_integer` or `sizeof`"),
-    ("unwatch", "there are no watchpoints; probe the function that writes there"),
+    ("typeinfo", "use `is_str`, `is_ptr`, `is_array`, `is_integer` or `sizeof`"),
+    ("unwatch", "watchpoints are not supported; probe the function that writes the address"),
 ];
 
-/// Names of other languages: what is written here.
+/// Names of other languages, with their counterpart here.
 pub static ELSEWHERE: &[(&str, &str)] = &[
     ("NULL", "write `0`"),
     ("None", "write `0`"),
@@ -75,7 +75,7 @@ pub static ELSEWHERE: &[(&str, &str)] = &[
     ("concat", "use `str_concat`"),
     ("contains", "use `strcontains(text, \"part\")`"),
     ("echo", "use `printf` or `print`"),
-    ("errno", "use what the call returns: `retval` in a `uretprobe`"),
+    ("errno", "use the result of the call: `retval` in a `uretprobe`"),
     ("execname", "use `comm`"),
     ("format", "use `printf`; a value as text is printed by `%s`"),
     ("function", "`func` is the function's name"),
@@ -102,12 +102,12 @@ pub static ELSEWHERE: &[(&str, &str)] = &[
     ("walltimestamp", "use `strftime(\"%H:%M:%S\", nsecs)`"),
 ];
 
-/// What is written here for a name of another language.
+/// The counterpart of a name of another language.
 pub fn elsewhere(name: &str) -> Option<&'static str> {
     ELSEWHERE.iter().find(|(foreign, _)| *foreign == name).map(|(_, here)| *here)
 }
 
-/// Functions that change the machine, and so ask for `--unsafe`.
+/// Functions that change the machine, and so need `--unsafe`.
 pub static UNSAFE: &[&str] = &["system", "signal", "signal_thread", "override", "write_user"];
 
 #[cfg(test)]

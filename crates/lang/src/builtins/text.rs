@@ -16,7 +16,7 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         Function(|c, f| c.core(Core::Str, f)),
         (1, 2),
         "str(pointer[, size])",
-        "string at an address of the process, up to its NUL; `size` counts the NUL",
+        "string at an address of the process, up to its NUL; `size` includes the NUL",
         "uretprobe:libcuda:cuModuleGetFunction { printf(\"%s\\n\", str(args.name)) }",
     ),
     call(
@@ -44,21 +44,21 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         Function(|c, f| c.strstr(f.args, f.span)),
         (2, 2),
         "strstr(text, part)",
-        "where the part begins, int64; -1 if it is not there",
+        "position of the part, int64; -1 if it is not found",
         "uprobe:libcuda:cuInit { @[strstr(comm, \"py\")] = count() }",
     ),
     call(
         Function(|c, f| c.strcap(&f.args[0], f.span)),
         (1, 1),
         "strcap(text)",
-        "bytes that a string has room for, its NUL included, int64",
+        "capacity of a string in bytes, including the NUL, int64",
         "BEGIN { print(strcap(comm)) }",
     ),
     call(
         Function(|c, f| c.concat(f.args, f.span)),
         (2, 2),
         "str_concat(a, b)",
-        "the two strings joined",
+        "concatenation of two strings",
         "uprobe:libcuda:cuInit { @[str_concat(comm, \"/init\")] = count() }",
     ),
     call(
@@ -98,7 +98,7 @@ impl dyn Args + '_ {
         let limit = self.constant(&args[2], "the length of `strncmp`");
         let (Some(lhs), Some(rhs), Some(limit)) = (lhs, rhs, limit) else { return unknown(span) };
         let Some(limit) = u32::try_from(limit).ok().filter(|&n| n > 0) else {
-            self.error("E0222", args[2].span, "the length of `strncmp` is 1 at least");
+            self.error("E0222", args[2].span, "the length of `strncmp` is at least 1");
             return unknown(span);
         };
         let equal = match (&lhs.ty, &rhs.ty) {
@@ -165,11 +165,11 @@ impl dyn Args + '_ {
         }
     }
 
-    /// A string whose bytes can be looked at when the body runs; of names there are only ids then.
+    /// A string whose bytes are readable at run time; names are only ids.
     fn readable(&mut self, e: &ast::Expr, function: &str) -> Option<Expr> {
         let value = self.string(e)?;
         if let Type::Name(_) = value.ty {
-            let message = format!("`{function}` cannot look into {}", self.types().show(&value.ty));
+            let message = format!("`{function}` cannot read {}", self.types().show(&value.ty));
             self.error("E0210", e.span, message).help("use `==`, `strncmp` or `strcontains`");
             return None;
         }
@@ -193,7 +193,7 @@ impl dyn Args + '_ {
         }
     }
 
-    /// Bytes that a string has room for, its NUL included.
+    /// Capacity of a string in bytes, including the NUL.
     pub fn strcap(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         match self.readable(arg, "strcap").map(|value| value.ty) {
             Some(Type::Str(capacity)) => int(i64::from(capacity), Type::I64, span),
@@ -201,7 +201,7 @@ impl dyn Args + '_ {
         }
     }
 
-    /// The result has room for both.
+    /// The capacity of the result fits both strings.
     pub fn concat(&mut self, args: &[ast::Expr], span: Span) -> Expr {
         let (lhs, rhs) = (self.readable(&args[0], "str_concat"), self.readable(&args[1], "str_concat"));
         let (Some(lhs), Some(rhs)) = (lhs, rhs) else { return unknown(span) };
@@ -278,7 +278,7 @@ impl dyn Args + '_ {
         expr(ExprKind::ReadBuf { base, len: Box::new(len) }, Type::Buf(capacity), span)
     }
 
-    /// `buf("text", 4)`: as many of its bytes.
+    /// `buf("text", 4)`: the first bytes of a text.
     fn buf_of_text(&mut self, text: Expr, args: &[ast::Expr], span: Span) -> Expr {
         let most = self.scene().config.max_strlen;
         let length = match (args.get(1), &text.ty) {
@@ -289,7 +289,7 @@ impl dyn Args + '_ {
         match length.filter(|length| (1..=i64::from(most)).contains(length)) {
             Some(length) => expr(ExprKind::Cast(Box::new(text)), Type::Buf(length as u32), span),
             None => {
-                let message = format!("the length of a text's `buf` is a number from 1 to {most}");
+                let message = format!("the length of `buf` of a text is a number from 1 to {most}");
                 self.error("E0222", span, message).help("write `buf(\"text\", 4)`");
                 unknown(span)
             }
@@ -297,7 +297,7 @@ impl dyn Args + '_ {
     }
 }
 
-/// Where a text that is known when the body runs begins in another.
+/// The position of a text in another, searched at run time.
 fn search(haystack: Expr, needle: Expr, span: Span) -> Expr {
     let kind = ExprKind::Builtin(Builtin::StrSearch, vec![haystack, needle]);
     expr(kind, Type::I64, span)

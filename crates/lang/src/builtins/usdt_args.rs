@@ -1,4 +1,4 @@
-//! `arg0` in a USDT probe: a value that the marker describes by registers and memory.
+//! `arg0` in a USDT probe: a value in a register or in memory, as the marker describes.
 
 use crate::builtins::args::Args;
 use crate::catalog::MarkerPlace;
@@ -7,13 +7,13 @@ use crate::hir::{BinaryOp, Expr, ExprKind, Type};
 use crate::source::span::Span;
 
 impl dyn Args + '_ {
-    /// The n-th value, of the size and sign that the marker says.
+    /// The n-th value, with the size and sign in the marker.
     pub fn passed(&mut self, number: u32, span: Span) -> Expr {
         let args = self.scene().probe.passed.as_deref().unwrap_or_default();
         let Some(arg) = args.get(number as usize).cloned() else {
-            let message = format!("`{}` passes on {} values", self.scene().probe.symbol, args.len());
+            let message = format!("`{}` passes {} values", self.scene().probe.symbol, args.len());
             let help = match args.len() {
-                0 => "use `pid`, `ustack` and the like".to_string(),
+                0 => "use built-ins such as `pid` and `ustack`".to_string(),
                 count => format!("they are `arg0` to `arg{}`", count - 1),
             };
             self.error("E0120", span, message).label(format!("no `arg{number}`")).help(help);
@@ -38,7 +38,7 @@ impl dyn Args + '_ {
         let message = format!("`arg{number}` of `{}` cannot be read", self.scene().probe.symbol);
         let error = self.error("E0122", span, message);
         error.note(format!(
-            "the file says that it is at `{written}`: a floating-point number, or a place unknown here"
+            "the file gives its location as `{written}`: a floating-point register, or an unsupported location"
         ));
         unknown(span)
     }

@@ -1,4 +1,4 @@
-//! Built-in functions that return a value, one arm each.
+//! Built-in functions with a value.
 
 use crate::builtins::Call;
 use crate::builtins::args::Args;
@@ -22,28 +22,28 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         Function(expanded),
         (1, 1),
         "alloc_size(address)",
-        "size in bytes of the allocation that contains an address, uint64; 0 if unknown",
+        "bytes of the allocation that contains an address, uint64; 0 if unknown",
         "cuda:memcpy { @[alloc_size(args.dst)] = sum(args.bytes) }",
     )),
     calls(call(
         Function(expanded),
         (1, 1),
         "alloc_site(address)",
-        "stack of the call that made the allocation that contains an address, 16 frames",
+        "stack of the call that allocated the memory at an address, 16 frames",
         "cuda:memcpy { @[alloc_site(args.src)] = sum(args.bytes) }",
     )),
     calls(call(
-        Function(|c, f| c.kernel_form(&f.args[1..], f.span)),
+        Function(|c, f| c.unknown_kernel_form(&f.args[1..], f.span)),
         (1, 2),
         "kernel_name(handle[, short|full|mangled])",
-        "name of a kernel, demangled as printed; conditions look at the mangled text; also of processes that were running before",
+        "name of a GPU kernel, demangled when printed; conditions compare the mangled name; also in processes that were already running",
         "cuda:launch { @[kernel_name(args.kernel)] = count() }",
     )),
     call(
         Function(|c, f| c.byte_swap(&f.args[0], f.span)),
         (1, 1),
         "bswap(n)",
-        "the bytes of an integer in the other order, unsigned",
+        "an integer with its bytes in reverse order, unsigned",
         "BEGIN { printf(\"%x\\n\", bswap((uint32)0x12345678)) }",
     ),
     call(
@@ -57,56 +57,56 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         Function(|c, f| c.lookup(Lookup::Error, &f.args[0], f.span)),
         (1, 1),
         "strerror(errno)",
-        "words for an error number, as printed",
+        "text of an error number, when printed",
         "BEGIN { print(strerror(2)) }",
     ),
     call(
         Function(|c, f| c.is_error(&f.args[0], f.span)),
         (1, 1),
         "is_error(result)",
-        "whether the result of a call is an error; `CUDA_ERROR_NOT_READY` and `cudaErrorNotReady` mean \"not yet\" and are no errors",
+        "whether the result of a call is an error; `CUDA_ERROR_NOT_READY` and `cudaErrorNotReady` mean \"not yet\" and are not errors",
         "uretprobe:libcuda:cu* / is_error(retval) / { @[func, retval] = count() }",
     ),
     call(
         Function(|c, f| c.error_text(&f.args[0], f.span)),
         (1, 1),
         "error_text(result)",
-        "what the result of a call of driver or runtime means, as printed",
+        "text of a result of the driver or runtime API, when printed",
         "uretprobe:libcuda:cu* / is_error(retval) / { printf(\"%s: %s: %s\\n\", func, retval, error_text(retval)) }",
     ),
     call(
         Function(|c, f| c.lookup(Lookup::Signal, &f.args[0], f.span)),
         (1, 1),
         "signal_name(number)",
-        "words for a signal, as printed: `Killed`",
+        "text of a signal, when printed: `Killed`",
         "BEGIN { print(signal_name(9)) }",
     ),
     call(
         Function(|c, f| c.lookup(Lookup::Syscall, &f.args[0], f.span)),
         (1, 1),
         "syscall_name(number)",
-        "name of a system call of this architecture, as printed",
+        "name of a system call of this architecture, when printed",
         "BEGIN { print(syscall_name(0)) }",
     ),
     call(
         Function(|c, f| c.user_name(f)),
         (0, 1),
         "username[(uid)]",
-        "login name of a user; without `uid` that of the current process",
+        "login name of a user, when printed; by default of the current process",
         "uprobe:libcuda:cuInit { @[username(uid)] = count() }",
     ),
     call(
         Function(|c, f| c.lookup(Lookup::CgroupPath, &f.args[0], f.span)),
         (1, 1),
         "cgroup_path(id)",
-        "path of a cgroup, found when it is printed",
+        "path of a cgroup, looked up when it is printed",
         "uprobe:libcuda:cuInit { @[cgroup_path(cgroup)] = count() }",
     ),
     call(
         Function(|c, f| c.cgroup_id(&f.args[0], f.span)),
         (1, 1),
         "cgroupid(\"path\")",
-        "id of the cgroup at a path, found when the script is compiled, uint64",
+        "id of the cgroup at a path, looked up when the script is compiled, uint64",
         "uprobe:libcuda:cuInit / cgroup == cgroupid(\"/sys/fs/cgroup\") / { @ = count() }",
     ),
     call(
@@ -120,21 +120,21 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         Function(|c, f| c.lookup(Lookup::Size, &f.args[0], f.span)),
         (1, 1),
         "size_text(bytes)",
-        "bytes as people read them, as printed: `1.5 MiB`",
+        "bytes with a unit, when printed: `1.5 MiB`",
         "uprobe:libcuda:cuMemAlloc { printf(\"%s\\n\", size_text(args.bytesize)) }",
     ),
     call(
         Function(|c, f| c.lookup(Lookup::Time, &f.args[0], f.span)),
         (1, 1),
         "time_text(ns)",
-        "a length of time as people read it, as printed: `12.3 us`",
+        "duration with a unit, when printed: `12.3 us`",
         "uretprobe:libcuda:cuInit { printf(\"%s\\n\", time_text(duration)) }",
     ),
     call(
         Function(|c, f| c.is_kind(f, |value| matches!(value.ty, Type::Pointer(_)))),
         (1, 1),
         "is_ptr(value)",
-        "whether a value is a pointer, known when the script is compiled, bool",
+        "whether a value is a pointer, a constant bool",
         "BEGIN { print(is_ptr((char *)1)) }",
     ),
     call(
@@ -162,21 +162,21 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         Function(|c, f| c.is_kind(f, |value| matches!(value.ty, Type::Int { signed: false, .. }))),
         (1, 1),
         "is_unsigned_integer(value)",
-        "whether a value is an integer without sign, bool",
+        "whether a value is an unsigned integer, bool",
         "BEGIN { print(is_unsigned_integer(pid)) }",
     ),
     call(
         Function(|c, f| c.is_kind(f, |value| matches!(value.kind, ExprKind::Int(_) | ExprKind::Str(_)))),
         (1, 1),
         "is_literal(value)",
-        "whether a value is written out, a number or text, bool",
+        "whether a value is a literal number or text, bool",
         "BEGIN { print(is_literal(\"text\")) }",
     ),
     call(
         Function(|c, f| c.is_kernel_error(&f.args[0], f.span)),
         (1, 1),
         "is_err(pointer)",
-        "whether a pointer of the kernel is an error number in disguise, bool",
+        "whether a pointer of the kernel encodes an error number, bool",
         "rawtracepoint:sched_switch / !is_err(args.prev) / { @ = count() }",
     ),
     call(
@@ -202,7 +202,7 @@ impl dyn Args + '_ {
     pub fn comm(&mut self, call: &Call) -> Expr {
         match call.args.first() {
             None => call.variable(Builtin::Comm, Type::Str(16)),
-            Some(mode) if has_mode("comm", mode) => self.moded("comm", mode, call.span),
+            Some(mode) if has_mode("comm", mode) => self.with_mode("comm", mode, call.span),
             Some(pid) => {
                 let name = self.lookup(Lookup::Comm, pid, call.span);
                 if is_unknown(&name) {
@@ -213,7 +213,7 @@ impl dyn Args + '_ {
         }
     }
 
-    /// The result of a call, and what is known of its enum.
+    /// The result of a call, and the table of its enum.
     fn result(&mut self, arg: &ast::Expr, function: &str) -> Option<(Expr, &'static cuda::errors::Results)> {
         let value = self.expr(arg);
         if is_unknown(&value) {
@@ -229,12 +229,12 @@ impl dyn Args + '_ {
                 self.types().show(&value.ty)
             );
             let error = self.error("E0210", arg.span, message);
-            error.help("it is `retval` in a `uretprobe`; cast a number to what it is: `(CUresult)n`, `(cudaError_t)n`");
+            error.help("use `retval` in a `uretprobe`, or cast a number: `(CUresult)n`, `(cudaError_t)n`");
         }
         known.map(|known| (value, known))
     }
 
-    /// It is none of the results that are fine.
+    /// Whether the value is none of the results that are not errors.
     pub fn is_error(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         let Some((value, known)) = self.result(arg, "is_error") else { return int(0, Type::Bool, span) };
         self.once(value, |_, value| {
@@ -248,7 +248,7 @@ impl dyn Args + '_ {
         })
     }
 
-    /// `is_ptr(e)` and its like: what is known of an expression now.
+    /// `is_ptr(e)` and similar tests of a type.
     pub fn is_kind(&mut self, call: &Call, holds: fn(&Expr) -> bool) -> Expr {
         let place = self.place(&call.args[0]);
         if is_unknown(&place) {
@@ -257,10 +257,10 @@ impl dyn Args + '_ {
         int(i64::from(holds(&place)), Type::Bool, call.span)
     }
 
-    /// The last addresses are error numbers: IS_ERR of include/linux/err.h.
+    /// The highest addresses are error numbers: IS_ERR of include/linux/err.h.
     pub fn is_kernel_error(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         const MAX_ERRNO: i64 = 4095;
-        let pointer = self.number(arg, "what `is_err` takes");
+        let pointer = self.number(arg, "the argument of `is_err`");
         if is_unknown(&pointer) {
             return unknown(span);
         }
@@ -268,26 +268,26 @@ impl dyn Args + '_ {
         binary(BinaryOp::Ge, convert(pointer, &Type::U64), least, Type::Bool, span)
     }
 
-    /// What it means, found when it is printed.
+    /// The text of a result, looked up when it is printed.
     pub fn error_text(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         let Some((value, known)) = self.result(arg, "error_text") else { return unknown(span) };
         let lookup = match known {
             known if *known == cuda::errors::DRIVER => Lookup::DriverResult,
             known if *known == cuda::errors::RUNTIME => Lookup::RuntimeResult,
             _ => {
-                let message = format!("there are no words for the results of `{}`", known.name);
-                self.error("E0210", arg.span, message).help("print the result itself: it has a name");
+                let message = format!("results of `{}` have no texts", known.name);
+                self.error("E0210", arg.span, message).help("print the result itself, which has a name");
                 return unknown(span);
             }
         };
         expr(ExprKind::Lookup(Box::new(convert(value, &Type::I64))), Type::Lookup(lookup), span)
     }
 
-    /// `kernel_name(h, what)`: forms leave those alone that they do not know.
-    pub fn kernel_form(&mut self, form: &[ast::Expr], span: Span) -> Expr {
+    /// `kernel_name(h, what)` with a second argument that `expand` does not expand.
+    pub fn unknown_kernel_form(&mut self, form: &[ast::Expr], span: Span) -> Expr {
         let span = form.first().map_or(span, |form| form.span);
-        let error = self.error("E0210", span, "there is no such form of a kernel's name");
-        error.help("there are `short`, `full` and `mangled`: `kernel_name(args.kernel, full)`");
+        let error = self.error("E0210", span, "unknown form of a kernel's name");
+        error.help("forms are `short`, `full` and `mangled`: `kernel_name(args.kernel, full)`");
         unknown(span)
     }
 
@@ -306,7 +306,7 @@ impl dyn Args + '_ {
         expr(ExprKind::Builtin(Builtin::ByteSwap, vec![convert(value, &ty)]), ty, span)
     }
 
-    /// A negative number counts as its 64 bits.
+    /// Counts the 64 bits of a negative number.
     fn pop_count(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         let number = self.number(arg, "the argument of `popcount`");
         if is_unknown(&number) {
@@ -315,9 +315,9 @@ impl dyn Args + '_ {
         expr(ExprKind::Builtin(Builtin::PopCount, vec![convert(number, &Type::U64)]), Type::U64, span)
     }
 
-    /// `strerror(n)` and its like.
+    /// `strerror(n)` and similar.
     pub fn lookup(&mut self, what: Lookup, arg: &ast::Expr, span: Span) -> Expr {
-        let number = self.number(arg, &format!("what `{}` takes", what.function()));
+        let number = self.number(arg, &format!("the argument of `{}`", what.function()));
         if is_unknown(&number) {
             return unknown(span);
         }
@@ -331,8 +331,8 @@ impl dyn Args + '_ {
         match self.scene().catalog.cgroup_id(&path) {
             Some(id) => int(id as i64, Type::U64, span),
             None => {
-                let error = self.error("E0210", arg.span, format!("`{path}` is no cgroup"));
-                error.help("name a directory under /sys/fs/cgroup");
+                let error = self.error("E0210", arg.span, format!("`{path}` is not a cgroup"));
+                error.help("give a directory under /sys/fs/cgroup");
                 unknown(span)
             }
         }
@@ -346,7 +346,7 @@ impl dyn Args + '_ {
         expr(ExprKind::Lookup(Box::new(convert(ns, &Type::U64))), ty, span)
     }
 
-    /// `folded(stack)`: the same stack, printed in another way.
+    /// `folded(stack)`: the same stack, printed on one line.
     pub fn folded(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         let stack = self.expr(arg);
         match stack.ty {
@@ -356,15 +356,14 @@ impl dyn Args + '_ {
             _ if is_unknown(&stack) => stack,
             _ => {
                 let message = format!("`folded` takes a stack, found {}", self.types().show(&stack.ty));
-                self.error("E0210", arg.span, message)
-                    .help("give it `ustack`, `kstack`, or a stack that was kept");
+                self.error("E0210", arg.span, message).help("pass `ustack`, `kstack`, or a stored stack");
                 unknown(span)
             }
         }
     }
 }
 
-/// Checks what the stage before has replaced where it is right; the others have their messages.
+/// Checks a built-in that `expand` replaces; only wrong uses remain, which are already reported.
 pub(crate) fn expanded(_: &mut dyn Args, call: &Call<'_>) -> Expr {
     unknown(call.span)
 }

@@ -1,4 +1,4 @@
-//! Variables with a value in every probe, or of the call that was hit: `comm(process)`, `curtask`, `retval`.
+//! Built-in variables of every probe, or of the probed call: `comm(process)`, `curtask`, `retval`.
 
 use crate::builtins::Call;
 use crate::builtins::args::{Args, Core};
@@ -14,9 +14,9 @@ use crate::types::U8;
 use Where::{Anywhere, Calls, Returns, Running};
 use std::sync::Arc;
 
-/// What a word makes of a variable.
+/// The effect of a mode on a variable.
 enum Mode {
-    /// It is what the variable is without it.
+    /// The same value as without a mode.
     Plain,
     Other(Builtin, Type),
     /// The name of the main thread.
@@ -25,7 +25,7 @@ enum Mode {
     Program,
 }
 
-/// Words for the ids, names and clocks that a variable can be asked for.
+/// Modes of variables, by variable and word.
 static MODES: &[(&str, &str, Mode)] = &[
     ("pid", "curr_ns", Mode::Plain),
     ("pid", "init", Mode::Other(Builtin::InitPid, Type::U32)),
@@ -81,7 +81,7 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         variable(
             |c, f| c.comm(f),
             "comm",
-            "name of the thread, string; `comm(process)`: of the process, its main thread's (without BTF the thread's); `comm(program)`: the file name of the process's program, which is not cut at 15 bytes (without BTF `comm(process)`); `comm(pid)`: of another process, when it is printed",
+            "name of the thread, string; `comm(process)`: of the process's main thread (without BTF, of the thread); `comm(program)`: file name of the process's program, not cut at 15 bytes (without BTF, `comm(process)`); `comm(pid)`: of another process, when printed",
             Anywhere,
             "uprobe:libcuda:cuInit { @[comm] = count() }",
         ),
@@ -112,7 +112,7 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
     variable(
         |_, f| f.variable(Builtin::Jiffies, Type::U64),
         "jiffies",
-        "the kernel's ticks, uint64",
+        "ticks of the kernel, uint64",
         Anywhere,
         "interval:s:1 { print(jiffies) }",
     ),
@@ -126,7 +126,7 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
     variable(
         |_, f| f.variable(Builtin::ChildPid, Type::U32),
         "cpid",
-        "process that was started by `--` or `-c`, uint32; 0 if there is none",
+        "process started by `--` or `-c`, uint32; 0 without one",
         Anywhere,
         "uprobe:libcuda:cuInit / pid == cpid / { @ = count() }",
     ),
@@ -151,14 +151,14 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
     variable(
         |_, f| f.variable(Builtin::Elapsed, Type::U64),
         "elapsed",
-        "time since the command was started or the probes were attached, until its end, without the times for which the command was held (at new libraries, while unwind tables are read), ns, uint64",
+        "time since the start of the command or, without one, since the probes were attached, ns, uint64; stops at the command's end, and excludes times when the command was paused (at new libraries, while unwind tables are read)",
         Anywhere,
         "interval:s:1 { print(elapsed) }",
     ),
     variable(
         |_, f| f.value(ExprKind::Name(NameKind::Func), Type::Name(NameKind::Func)),
         "func",
-        "symbol that was called",
+        "called symbol",
         Calls,
         "uprobe:libcuda:cuMem* { @[func] = count() }",
     ),
@@ -186,21 +186,21 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
     variable(
         |c, f| c.core(Core::Arg, f),
         "argN",
-        "N-th integer argument from 0, as int64 whatever its type",
+        "N-th integer argument, from 0, int64 for any type",
         Calls,
         "uprobe:libcuda:cuMemAlloc { @ = sum(arg1) }",
     ),
     variable(
         |c, f| c.core(Core::Args, f),
         "args",
-        "arguments by name and type, as they were at entry; `args` alone is all of them",
+        "arguments by name and type, with their values at entry; `args` alone is a record of all arguments",
         Calls,
         "uprobe:libcuda:cuMemAlloc { @ = sum(args.bytesize) }",
     ),
     variable(
         |c, f| c.retval(f.span),
         "retval",
-        "result, of the function's type; uint64 where that is not known",
+        "result, with the function's return type; uint64 if unknown",
         Returns,
         "uretprobe:libcuda:cuMem* { @[func, retval] = count() }",
     ),
@@ -214,7 +214,7 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
     variable(
         |_, f| f.value(ExprKind::Around(Around::Depth), Type::U64),
         "call_depth",
-        "number of traced calls of this thread that enclose this one, uint64",
+        "number of enclosing traced calls of this thread, uint64",
         Calls,
         "uretprobe:libcudart:*, uretprobe:libcuda:* { @[func, call_depth] = count() }",
     ),
@@ -228,7 +228,7 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
     variable(
         |c, f| c.parent_func(f.span),
         "parent_func",
-        "symbol of the enclosing traced call; empty if there is none",
+        "symbol of the enclosing traced call; empty without one",
         Calls,
         "uretprobe:libcudart:*, uretprobe:libcuda:* { @[parent_func, func] = count() }",
     ),
@@ -242,35 +242,35 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
     variable(
         |c, f| c.unknown_device(f.name, f.span),
         "device",
-        "device of the thread's current context, as CUDA numbers it in this process, int64; -1 if unknown",
+        "device of the thread's current context, CUDA's number in this process, int64; -1 if unknown",
         Calls,
         "cuda:launch { @launches[device] = count() }",
     ),
     variable(
         |c, f| c.unknown_device(f.name, f.span),
         "chosen_device",
-        "the same, from the calls alone that choose a device: of a process that was running before it is unknown until it chooses",
+        "`device`, only from calls that choose a device; in a process that was already running, unknown until such a call",
         Calls,
         "cuda:launch { @launches[chosen_device] = count() }",
     ),
     variable(
         |c, f| c.unknown_device(f.name, f.span),
         "device_name",
-        "what that device calls itself, string; `?` if the program never asked",
+        "name of the device, string; `?` if the program did not query it",
         Calls,
         "cuda:alloc { @bytes[device, device_name] = sum(args.bytes) }",
     ),
     variable(
         |c, f| c.unknown_device(f.name, f.span),
         "device_uuid",
-        "its UUID, printed as `GPU-...`; `?` if the program never asked",
+        "UUID of the device, printed as `GPU-...`; `?` if the program did not query it",
         Calls,
         "cuda:launch { @launches[device_uuid] = count() }",
     ),
     variable(
         |c, f| c.unknown_device(f.name, f.span),
         "device_pci",
-        "its address on the PCI bus, printed as `0000:1b:00.0`; `?` if the program never asked",
+        "PCI address of the device, printed as `0000:1b:00.0`; `?` if the program did not query it",
         Calls,
         "cuda:launch { @launches[device_pci] = count() }",
     ),
@@ -292,7 +292,7 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         variable(
             |c, f| c.parent_or_of(f),
             "ppid",
-            "id of the process that started this one, or the one of a task, uint32, in the initial pid namespace",
+            "id of the parent process, or of a task's parent, uint32, in the initial pid namespace",
             Anywhere,
             "uprobe:libcuda:cuInit { printf(\"%d is a child of %d\\n\", pid, ppid) }",
         ),
@@ -303,7 +303,7 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         variable(
             |c, f| c.parent_or_of(f),
             "pcomm",
-            "name of the process that started this one, or the one of a task, string",
+            "name of the parent process, or of a task's parent, string",
             Anywhere,
             "uprobe:libcuda:cuInit { @[pcomm, comm] = count() }",
         ),
@@ -313,7 +313,7 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
     variable(
         |c, f| c.ident("pid", f.span),
         "leader_tid",
-        "id of the process's main thread, which is that of the process, uint32",
+        "id of the process's main thread, equal to the process id, uint32",
         Anywhere,
         "uprobe:libcuda:cuInit { @[leader_tid] = count() }",
     ),
@@ -327,14 +327,14 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
     variable(
         |c, f| c.this_task(f.span),
         "curtask",
-        "the kernel's `task_struct` of this thread, with members by BTF; without BTF its address, uint64",
+        "the kernel's `task_struct` of this thread, with members from BTF; without BTF, its address, uint64",
         Anywhere,
         "profile:hz:99 { @[curtask] = count() }",
     ),
     variable(
         |c, f| c.context_address(f),
         "ctx",
-        "address of what the kernel hands to the program that runs the body: the registers in a `uprobe`",
+        "address of the BPF program's context: the registers in a `uprobe`",
         Anywhere,
         "uprobe:libcuda:cuInit { printf(\"%p\\n\", ctx) }",
     ),
@@ -409,7 +409,7 @@ impl dyn Args + '_ {
     pub fn value_or_mode(&mut self, call: &Call, id: Builtin, ty: Type) -> Expr {
         match call.args.first() {
             None => call.variable(id, ty),
-            Some(mode) => self.moded(call.name, mode, call.span),
+            Some(mode) => self.with_mode(call.name, mode, call.span),
         }
     }
 
@@ -425,20 +425,20 @@ impl dyn Args + '_ {
         let signature = self.scene().probe.signature.as_ref();
         let named = signature.and_then(|signature| signature.named);
         match signature.map_or(Type::U64, |signature| signature.ret.clone()) {
-            // What no register holds was said when the function was looked up.
+            // Results outside of registers are already reported.
             Type::Array(..) => unknown(span),
             ty @ Type::Struct(_) => expr(ExprKind::RetvalField { offset: 0 }, ty, span),
             ty => with_names(expr(ExprKind::Retval, ty, span), named),
         }
     }
 
-    /// The name of the call around this one; one without any has the empty name.
+    /// The name of the enclosing call; empty without one.
     pub fn parent_func(&mut self, span: Span) -> Expr {
         let none = self.names().intern(NameKind::Func, "");
         expr(ExprKind::Around(Around::Func { none }), Type::Name(NameKind::Func), span)
     }
 
-    /// Forms have put lookups where calls may ask for a device. Elsewhere none is known.
+    /// Defaults for scripts without such calls: `expand` replaces these variables if calls may choose or query a device.
     pub fn unknown_device(&mut self, name: &str, span: Span) -> Expr {
         let of_number = |number: i64, lookup| {
             let number = Box::new(int(number, Type::I64, span));
@@ -453,7 +453,7 @@ impl dyn Args + '_ {
         }
     }
 
-    /// `curtask`: a pointer to the kernel's struct, if BTF describes it.
+    /// `curtask`: a pointer to the kernel's struct, or an address without BTF.
     pub fn this_task(&mut self, span: Span) -> Expr {
         match self.kernel_struct("task_struct") {
             Some(task) => convert(this_task(span), &Type::Pointer(Arc::new(task))),
@@ -471,14 +471,15 @@ impl dyn Args + '_ {
         self.parent_process(name, task, span)
     }
 
-    /// `ppid`, `pcomm`: of the process that started a task's, as the kernel's structs have it.
+    /// `ppid`, `pcomm`: of a task's parent, read from the kernel's structs.
     fn parent_process(&mut self, name: &str, task: Expr, span: Span) -> Expr {
-        let wanted = if name == "ppid" { "tgid" } else { "comm" };
-        let Some((parent, field)) = self.of_task(task, "real_parent", wanted, span) else {
+        let field = if name == "ppid" { "tgid" } else { "comm" };
+        let Some((parent, field)) = self.task_field(task, "real_parent", field, span) else {
             let error =
-                self.error("E0223", span, format!("`{name}` needs the kernel's BTF, which is not there"));
-            error
-                .help("keep what `tracepoint:sched:sched_process_fork` says of parents, by `args.child_pid`");
+                self.error("E0223", span, format!("`{name}` needs the kernel's BTF, which is missing"));
+            error.help(
+                "store parents from `tracepoint:sched:sched_process_fork` in a map, by `args.child_pid`",
+            );
             return unknown(span);
         };
         if name == "ppid" {
@@ -487,15 +488,15 @@ impl dyn Args + '_ {
         comm_at(address(parent, field.into()), span)
     }
 
-    /// `comm(process)`; where the kernel does not say how its structs are laid out, the name of the thread.
+    /// `comm(process)`; without BTF, the name of the thread.
     pub fn process_comm(&mut self, span: Span) -> Expr {
-        match self.of_task(this_task(span), "group_leader", "comm", span) {
+        match self.task_field(this_task(span), "group_leader", "comm", span) {
             Some((leader, field)) => comm_at(address(leader, field.into()), span),
             None => self.ident("comm", span),
         }
     }
 
-    /// `comm(program)`; where the kernel does not say how its structs are laid out, the name of the process.
+    /// `comm(program)`; without BTF, the name of the process.
     fn program_name(&mut self, span: Span) -> Expr {
         const NAME: &str = "str(curtask->mm->exe_file->f_path.dentry->d_name.name, 64)";
         match self.kernel_struct("task_struct") {
@@ -504,10 +505,10 @@ impl dyn Args + '_ {
         }
     }
 
-    /// The task that a field of another's leads to, and where that has another field.
-    fn of_task(&mut self, task: Expr, link: &str, wanted: &str, span: Span) -> Option<(Expr, u32)> {
+    /// The task in the field `link` of a task, and the offset of its field `field`.
+    fn task_field(&mut self, task: Expr, link: &str, field: &str, span: Span) -> Option<(Expr, u32)> {
         let [link, field] =
-            [link, wanted].map(|field| self.scene().catalog.kernel_field("task_struct", field));
+            [link, field].map(|field| self.scene().catalog.kernel_field("task_struct", field));
         let base = Box::new(task);
         let task = expr(ExprKind::Load { base, offset: link?.into() }, Type::U64, span);
         Some((task, field?))
@@ -528,7 +529,7 @@ impl dyn Args + '_ {
     }
 
     /// `pid(init)`, `comm(process)`, `nsecs(monotonic)`
-    pub fn moded(&mut self, name: &str, mode: &ast::Expr, span: Span) -> Expr {
+    pub fn with_mode(&mut self, name: &str, mode: &ast::Expr, span: Span) -> Expr {
         let modes = || MODES.iter().filter(|(variable, ..)| *variable == name);
         let found = match &mode.kind {
             ast::ExprKind::Ident(word) => modes().find(|(_, known, _)| known == word),
@@ -542,19 +543,19 @@ impl dyn Args + '_ {
             None => {
                 let near = self.near_modes(name, mode);
                 let known: Vec<String> = modes().map(|(_, word, _)| format!("`{name}({word})`")).collect();
-                let error = self.error("E0210", mode.span, format!("`{name}` has no such form"));
+                let error = self.error("E0210", mode.span, format!("unknown form of `{name}`"));
                 error.help.extend(near);
-                error.help(format!("there are {}", known.join(", ")));
+                error.help(format!("forms are {}", known.join(", ")));
                 unknown(span)
             }
         }
     }
 
-    /// `comm(proces)`: the name that nobody knows may be a form of the variable.
+    /// `comm(proces)`: an unknown name may be a misspelled mode.
     pub fn suggest_mode(&mut self, name: &str, mode: &ast::Expr) {
         let near = self.near_modes(name, mode);
-        let said = self.diags().list.last_mut().filter(|found| found.span == mode.span);
-        if let Some(error) = said.filter(|_| !near.is_empty()) {
+        let last = self.diags().list.last_mut().filter(|found| found.span == mode.span);
+        if let Some(error) = last.filter(|_| !near.is_empty()) {
             error.help = near;
         }
     }
@@ -566,12 +567,12 @@ impl dyn Args + '_ {
     }
 }
 
-/// Whether the word makes a form of a variable.
+/// Whether the word is a mode of a variable.
 pub fn has_mode(name: &str, word: &ast::Expr) -> bool {
     matches!(&word.kind, ast::ExprKind::Ident(word) if MODES.iter().any(|(of, known, _)| *of == name && known == word))
 }
 
-/// The address of the kernel's struct of this thread.
+/// The address of this thread's `task_struct`.
 fn this_task(span: Span) -> Expr {
     expr(
         ExprKind::Kernel(Box::new(expr(ExprKind::Builtin(Builtin::Task, Vec::new()), Type::U64, span))),

@@ -73,7 +73,7 @@ impl Args for Checker<'_> {
             catalog: self.catalog,
             source: self.src,
             sends_calls: self.sends_calls,
-            left_out: self.scope.dead,
+            dead: self.scope.dead,
         }
     }
 

@@ -8,7 +8,7 @@ pub(crate) fn truth(e: &Expr) -> Option<bool> {
     truth_where(e, &|_| None)
 }
 
-/// The same; `meaning` returns the expressions that replace some of its parts.
+/// As [`truth`]; `meaning` returns the expressions that replace some of its parts.
 pub(crate) fn truth_where<'e>(e: &'e Expr, meaning: &dyn Fn(&'e Expr) -> Option<&'e Expr>) -> Option<bool> {
     let truth = |e| truth_where(e, meaning);
     match &e.kind {

@@ -27,7 +27,7 @@ pub trait Files {
     /// The scripts at `path`, relative to the file `from`: one, or all of a folder.
     ///
     /// # Errors
-    /// There is none; the error is the reason.
+    /// No script was found; the error is the reason.
     fn import(&self, from: &str, path: &str) -> Result<Vec<ImportedScript>, String>;
 }
 
@@ -85,7 +85,7 @@ fn add(
             diags
                 .error("E0039", path.span, message)
                 .note(format!("cycle: {}", names.join(" imports ")))
-                .help("move what both need to a script of its own");
+                .help("move the shared part to another script");
         }
     }
 }

@@ -40,14 +40,14 @@ pub(crate) fn expand(script: &mut Script, builtins: FindBuiltin, diags: &mut Dia
     visit::script(script, &mut Valueless { diags });
 }
 
-/// The name of a variable as it was written.
+/// The name of a variable in the source.
 pub fn written(name: &str) -> &str {
     name.split('@').next().unwrap_or(name)
 }
 
 pub(crate) type Macros = HashMap<String, Vec<Macro>>;
 
-/// Takes the macros out of a script.
+/// Removes the macros of a script and returns them.
 pub(crate) fn definitions(script: &mut Script, diags: &mut Diagnostics) -> Macros {
     let mut macros = Macros::new();
     let (defs, items) =
@@ -173,7 +173,7 @@ impl<'m, 'd> Expander<'m, 'd> {
     fn misfit(&mut self, name: &str, candidates: &[Macro], args: &[Expr], span: Span) {
         let forms: Vec<String> = candidates.iter().map(signature).collect();
         let error = self.diags.error("E0034", span, format!("macro `{name}` does not take these arguments"));
-        error.note(format!("it is written {}", listed(forms.iter().map(String::as_str), 5)));
+        error.note(format!("its forms are {}", listed(forms.iter().map(String::as_str), 5)));
         if candidates.iter().any(|def| def.params.len() == args.len()) {
             error.help("for `$v` pass a variable, for `@m` a whole map");
         }
@@ -249,7 +249,7 @@ impl InsertArguments<'_, '_> {
         self.def.params.iter().zip(self.args).find(|(param, _)| is(param)).map(|(_, arg)| &arg.kind)
     }
 
-    /// A copy of an argument; a placeholder beyond the limit, since the call is refused.
+    /// A copy of an argument; a placeholder beyond the limit, since the call is rejected.
     fn copy(&mut self, at: usize) -> ExprKind {
         self.room = self.room.and_then(|room| room.checked_sub(self.sizes[at]));
         self.room.map_or_else(hole, |_| self.args[at].kind.clone())

@@ -291,8 +291,8 @@ impl ReplaceArguments<'_> {
         let written = format!("{}:{}", api.provider, operation.name);
         match operation.arg(name) {
             Some(arg) if arg.at_return && start => Err((
-                format!("`args.{name}` is not known when the call begins"),
-                vec![format!("use `{written}`, which is probed when the call has returned")],
+                format!("`args.{name}` has no value at the entry of the call"),
+                vec![format!("use `{written}`, which is probed at the return of the call")],
             )),
             Some(arg) => Ok(arg),
             None => {

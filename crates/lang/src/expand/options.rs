@@ -70,7 +70,7 @@ pub struct Range {
 }
 
 impl ScriptOption {
-    /// Whether it has a value, so that it is no switch.
+    /// Whether it has a value, so that it is not a switch.
     pub fn takes_value(&self) -> bool {
         !matches!(self.default.as_ref().map(|default| &default.kind), None | Some(ExprKind::Bool(_)))
     }
@@ -188,7 +188,7 @@ fn period(probe: &mut ProbeSpec) -> Option<(&mut String, &mut Expr)> {
     }
 }
 
-/// Converts periods that are no multiple of the probe's unit to nanoseconds: `interval:s:` with `--interval=500ms`.
+/// Converts periods that are not a multiple of the probe's unit to nanoseconds: `interval:s:` with `--interval=500ms`.
 fn expand_periods(script: &mut Script, given: &[OptionValue]) {
     for (unit, count) in probes(script).filter_map(period) {
         let Some(Ok(option)) = read(count) else { continue };
@@ -322,7 +322,7 @@ fn value(
         return Err(wrong(
             option.span,
             message,
-            "give it the same default everywhere, or keep it in a variable",
+            "give it the same default everywhere, or store it in a variable",
         ));
     }
     let found = given.iter().rev().find(|given| given.name == option.name);
@@ -364,7 +364,7 @@ fn number(option: &ScriptOption, given: Option<&str>) -> Result<ExprKind, String
             ExprKind::Int { value, .. } if is_count && value > u64::from(u32::MAX) => {
                 Err(format!("a number up to {}", u32::MAX))
             }
-            ExprKind::Unary { .. } if is_unsigned || is_count => Err("a number from 0 on".into()),
+            ExprKind::Unary { .. } if is_unsigned || is_count => Err("a number of at least 0".into()),
             number => Ok(number),
         };
     };

@@ -1,8 +1,8 @@
-//! Evaluates conditions that are known when compiling.
+//! Evaluates constant conditions.
 
 use crate::hir::{BinaryOp, Expr, ExprKind, Type};
 
-/// Whether a condition holds, if that is known when compiling.
+/// The value of a constant condition; `None` for others.
 pub fn truth(cond: &Expr) -> Option<bool> {
     match &cond.kind {
         ExprKind::Int(number) => Some(*number != 0),

@@ -1,5 +1,5 @@
 //! The checked program: every name resolved, every expression typed, every conversion an explicit `Cast`.
-//! `codegen` reads it; it cannot contain a mistake of the user.
+//! `codegen` reads it; it cannot contain errors of the user.
 //!
 //! One [`Probe`] becomes one BPF program, or two where entry and return are separate programs. A clause whose attach points
 //! differ in what the body uses (types or locations of arguments) yields one `Probe` per variant, not one per function. The
@@ -53,7 +53,7 @@ pub struct Program {
     pub tracks_calls: bool,
 }
 
-/// Parameters and result of a probed function as the body sees them.
+/// Parameters and result of a probed function, as used by the body.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Signature {
     /// All parameters in order; their locations follow from the types of the preceding ones.

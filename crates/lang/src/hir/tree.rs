@@ -393,7 +393,7 @@ pub enum ExprKind {
         /// Whether the expression yields the old or the new value.
         yields: Yields,
     },
-    /// A value selected by the case of the site that was hit; each case occurs in exactly one arm. Only `merge`
+    /// A value selected by the case of the probed site; each case occurs in exactly one arm. Only `merge`
     /// creates this expression, after the checker, and never nested.
     ByCase(Vec<Arm>),
     /// `$x += e`, `$x++`

@@ -148,7 +148,7 @@ impl Types<'_> {
     fn declared_enum(&mut self, id: debug_info::TypeId) -> EnumId {
         let declared = self.declared(id);
         let debug_info::Kind::Enum { signed, variants, .. } = &declared.kind else {
-            unreachable!("asked of enums alone")
+            unreachable!("only for enums")
         };
         let mut variants = variants.clone();
         variants.sort_by_key(|(_, value)| *value);
@@ -295,7 +295,7 @@ impl Types<'_> {
             StructRef::Debug(id) => {
                 let declared = self.declared(id);
                 let debug_info::Kind::Struct { size, fields } = &declared.kind else {
-                    unreachable!("asked of structs alone")
+                    unreachable!("only for structs")
                 };
                 let member = |field: &debug_info::Field| Member {
                     name: field.name.clone(),

@@ -76,7 +76,7 @@ impl<'c> Types<'c> {
         types
     }
 
-    /// Makes the types of earlier clauses of a running program known.
+    /// Adds the types of earlier clauses of a running program.
     fn recall(&mut self) {
         for at in 0..self.structs.len() {
             let (id, def) = (StructId(at as u32), &self.structs[at]);
@@ -338,8 +338,8 @@ impl<'c> Types<'c> {
             Type::Struct(id) => self.struct_def(*id).size,
             Type::Array(element, count) => self.size(element).saturating_mul(*count),
             Type::Tuple(parts) | Type::Record(_, parts) | Type::Either(parts) => {
-                let behind = |at: u32, part: &Type| at.next_multiple_of(self.align(part)) + self.size(part);
-                parts.iter().fold(0, behind).next_multiple_of(self.align(ty))
+                let append = |at: u32, part: &Type| at.next_multiple_of(self.align(part)) + self.size(part);
+                parts.iter().fold(0, append).next_multiple_of(self.align(ty))
             }
             Type::Usym | Type::Stack { .. } => 16,
             Type::Inet => 20,
@@ -420,9 +420,9 @@ impl<'c> Types<'c> {
             Type::Float(4) | Type::Lookup(Lookup::Float) => "float".into(),
             Type::Float(8) | Type::Lookup(Lookup::Double) => "double".into(),
             Type::Float(_) => "long double".into(),
-            Type::Lookup(lookup) => format!("what `{}` gives", lookup.function()),
+            Type::Lookup(lookup) => format!("the result of `{}`", lookup.function()),
             Type::Buf(capacity) => format!("buffer[{capacity}]"),
-            Type::Inet => "what `ntop` gives".into(),
+            Type::Inet => "the result of `ntop`".into(),
             Type::Either(parts) => parts[1..].iter().map(|ty| self.show(ty)).collect::<Vec<_>>().join(" or "),
         }
     }

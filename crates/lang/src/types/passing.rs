@@ -166,7 +166,7 @@ mod tests {
     fn eightbytes_have_classes() {
         use Class::{Integer, Vector};
         assert_eq!(of(16, &[(0, DOUBLE), (8, LONG)]), Passing::Registers(vec![Vector, Integer]));
-        assert_eq!(of(8, &[(0, FLOAT), (4, INT)]), Passing::Registers(vec![Integer]), "both lie in one");
+        assert_eq!(of(8, &[(0, FLOAT), (4, INT)]), Passing::Registers(vec![Integer]), "both are in one");
         assert_eq!(of(8, &[(0, INT), (4, FLOAT)]), Passing::Registers(vec![Integer]));
         assert_eq!(of(12, &[(0, FLOAT), (4, FLOAT), (8, INT)]), Passing::Registers(vec![Vector, Integer]));
         assert_eq!(of(1, &[]), Passing::Registers(vec![Class::None]), "an empty class takes nothing");
