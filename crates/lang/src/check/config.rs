@@ -124,7 +124,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 
 /// The value of a setting, by its current or an old name.
 pub fn setting(key: &str, config: &Config) -> Option<Setting> {
-    let key = of_today(key);
+    let key = current_name(key);
     KEYS.iter().find(|(name, ..)| *name == key).map(|(.., get)| get(config))
 }
 
@@ -144,9 +144,9 @@ pub enum BadVariable {
 pub fn variable(name: &str, value: &str, config: &mut Config) -> Result<(), BadVariable> {
     let Some(key) = name.strip_prefix("CUDATRACE_").or(name.strip_prefix("BPFTRACE_")) else { return Ok(()) };
     let key = key.to_lowercase();
-    let (written, key) = (key.as_str(), of_today(&key));
+    let (written, key) = (key.as_str(), current_name(&key));
     if let Some((_, set, _)) = KEYS.iter().find(|(known, ..)| *known == key) {
-        let value = meant(written, value.parse().map_or(Value::Word(value), Value::Number));
+        let value = convert_renamed(written, value.parse().map_or(Value::Word(value), Value::Number));
         return set(config, &value).map_err(|takes| BadVariable::Value(format!("`{name}` takes {takes}")));
     }
     let near = similar(key, names());
@@ -163,7 +163,7 @@ pub fn variable(name: &str, value: &str, config: &mut Config) -> Result<(), BadV
 pub fn apply(entry: &ConfigEntry, config: &mut Config, diags: &mut Diagnostics) {
     let lower = entry.key.node.to_lowercase();
     let written = lower.strip_prefix("bpftrace_").or(lower.strip_prefix("cudatrace_")).unwrap_or(&lower);
-    let key = of_today(written);
+    let key = current_name(written);
     if key != written {
         let opposite = if written.starts_with("no_") { " with the opposite value" } else { "" };
         let message = format!("`{written}` has been renamed: write `{key}`{opposite}");
@@ -184,7 +184,7 @@ pub fn apply(entry: &ConfigEntry, config: &mut Config, diags: &mut Diagnostics) 
         }
         return;
     };
-    let value = value(&entry.value).map(|value| meant(written, value));
+    let value = value(&entry.value).map(|value| convert_renamed(written, value));
     let result = value.ok_or_else(|| "a number or a word".to_string()).and_then(|v| set(config, &v));
     if let Err(expected) = result {
         diags.error("E0109", entry.value.span, format!("`{key}` takes {expected}"));
@@ -192,12 +192,12 @@ pub fn apply(entry: &ConfigEntry, config: &mut Config, diags: &mut Diagnostics) 
 }
 
 /// The current name of a setting.
-fn of_today(key: &str) -> &str {
+fn current_name(key: &str) -> &str {
     RENAMED.iter().find(|(old, _)| *old == key).map_or(key, |(_, new)| new)
 }
 
 /// The value of the current setting for a value of the old one.
-fn meant<'a>(written: &str, value: Value<'a>) -> Value<'a> {
+fn convert_renamed<'a>(written: &str, value: Value<'a>) -> Value<'a> {
     match switch(&value) {
         Ok(on) if written.starts_with("no_") => Value::Number(i64::from(!on)),
         _ => value,
@@ -289,18 +289,18 @@ mod tests {
 
     #[test]
     fn wrong_variables_are_reported_and_foreign_ones_ignored() {
-        let said = |name, value| match set(name, value).0 {
-            Err(BadVariable::Name(said) | BadVariable::Value(said)) => said,
+        let message = |name, value| match set(name, value).0 {
+            Err(BadVariable::Name(message) | BadVariable::Value(message)) => message,
             Ok(()) => String::new(),
         };
         assert_eq!(
-            said("CUDATRACE_MAX_STRLN", "64"),
+            message("CUDATRACE_MAX_STRLN", "64"),
             "`CUDATRACE_MAX_STRLN` is not a setting: did you mean `CUDATRACE_MAX_STRLEN`?"
         );
         assert_eq!(
-            said("CUDATRACE_MAX_MAP_KEYS", "none"),
+            message("CUDATRACE_MAX_MAP_KEYS", "none"),
             "`CUDATRACE_MAX_MAP_KEYS` takes a number from 1 to 67108864"
         );
-        assert_eq!(said("BPFTRACE_VMLINUX", "/boot/vmlinux"), "");
+        assert_eq!(message("BPFTRACE_VMLINUX", "/boot/vmlinux"), "");
     }
 }

@@ -330,7 +330,7 @@ impl<'a> Checker<'a> {
     }
 
     fn add_session_maps(&mut self, maps: &[Map]) {
-        self.maps = maps.iter().map(MapState::known).collect();
+        self.maps = maps.iter().map(MapState::of_session).collect();
         self.map_ids = maps.iter().map(|map| map.name.clone()).zip((0..).map(MapId)).collect();
     }
 

@@ -317,11 +317,11 @@ impl Checker<'_> {
 fn quoted(text: &Expr, other: &Expr) -> Option<String> {
     let ExprKind::Str(bytes) = &text.kind else { return None };
     let word = String::from_utf8_lossy(bytes).into_owned();
-    let meant = match other.ty {
+    let is_constant = match other.ty {
         Type::Enum(_) => cuda::constant(&word).is_some(),
         _ => is_scalar(&other.ty) && word.parse::<i64>().is_ok(),
     };
-    meant.then_some(word)
+    is_constant.then_some(word)
 }
 
 /// `strncmp(...) == 0`: the test inside.

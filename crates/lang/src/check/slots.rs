@@ -217,7 +217,7 @@ impl MapState {
     }
 
     /// A map of a running program.
-    pub fn known(map: &Map) -> MapState {
+    pub fn of_session(map: &Map) -> MapState {
         let value = match &map.value {
             MapValue::Plain(ty) => ValueState::Plain(Slot::fixed(ty.clone())),
             MapValue::Agg(agg) => ValueState::Agg(agg.clone()),

@@ -50,7 +50,7 @@ impl Checker<'_> {
             AstStmt::Expr(e) => return self.expr_stmt(e, span, out),
             AstStmt::Let { name, ty, value } => self.let_stmt(name, ty.as_ref(), value.as_ref(), span),
             AstStmt::Assign { target, op: None, value } if self.ends_in_aggregation(value) => {
-                return self.aggregate_behind(target, value, span, out);
+                return self.aggregate_after_block(target, value, span, out);
             }
             AstStmt::Assign { target, op, value } => self.assign(target, *op, value, span),
             AstStmt::If { cond, then, otherwise } => Some(self.if_stmt(cond, then, otherwise.as_ref())),
@@ -205,7 +205,13 @@ impl Checker<'_> {
     }
 
     /// `@m = { let $n = 100; avg($n) }`: the statements, and then `@m = avg($n)`.
-    fn aggregate_behind(&mut self, target: &ast::Expr, value: &ast::Expr, span: Span, out: &mut Vec<Stmt>) {
+    fn aggregate_after_block(
+        &mut self,
+        target: &ast::Expr,
+        value: &ast::Expr,
+        span: Span,
+        out: &mut Vec<Stmt>,
+    ) {
         let Ast::Block { body, value: Some(last) } = &value.kind else { return };
         let start = self.scope.enter_block();
         out.extend(self.stmts(body));
