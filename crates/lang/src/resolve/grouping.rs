@@ -70,7 +70,7 @@ const FEWEST_VECTOR_REGISTERS: usize = 4;
 
 /// The key of a group.
 #[derive(PartialEq, Eq, Hash)]
-struct Key {
+struct GroupKey {
     returns: bool,
     /// Used arguments: index and type.
     used: Vec<(usize, Type)>,
@@ -107,7 +107,7 @@ pub fn group(
             Spot::Event(event) => grouping.groups.push(ProgramGroup::Event(event)),
             Spot::Call(call) => match lack(&call, usage, results, grouping.types) {
                 // Decided when the file is known.
-                Some(Lack::Signature(..) | Lack::Names(_)) if call.undeclared_yet => {}
+                Some(MissingValue::Signature(..) | MissingValue::Names(_)) if call.undeclared_yet => {}
                 Some(what) => lacking.push((call, what)),
                 None => grouping.add(call),
             },
@@ -168,7 +168,7 @@ struct Grouping<'a, 'c> {
     usage: &'a Usage,
     types: &'a mut Types<'c>,
     groups: Vec<ProgramGroup>,
-    index: FxHashMap<Key, usize>,
+    index: FxHashMap<GroupKey, usize>,
 }
 
 impl Grouping<'_, '_> {
@@ -192,7 +192,7 @@ impl Grouping<'_, '_> {
         self.groups.push(ProgramGroup::Calls { returns: call.returns, layout });
     }
 
-    fn key(&mut self, call: &Call) -> Key {
+    fn key(&mut self, call: &Call) -> GroupKey {
         let params = call.signature.as_ref().map_or(Vec::new(), FunctionDeclaration::params);
         let used: Vec<usize> = match self.usage.all_args {
             Some(_) => (0..params.len()).collect(),
@@ -208,7 +208,7 @@ impl Grouping<'_, '_> {
         let on_stack = may_be_on_stack(&travel, hidden)
             || self.usage.highest_arg.is_some_and(|(n, _)| n >= FEWEST_ARGUMENT_REGISTERS);
         let ret = call.signature.as_ref().filter(|known| call.returns && self.depends_on_result(known));
-        Key {
+        GroupKey {
             place: self.usage.place.then_some((call.site.file, call.site.place.offset)),
             returns: call.returns,
             used,
@@ -322,7 +322,7 @@ fn returns_enum(spot: &Spot) -> bool {
 
 /// A value that a body uses and a function lacks.
 #[derive(Clone, PartialEq)]
-enum Lack {
+enum MissingValue {
     /// The argument: the declaration is unknown.
     Signature(String, Span),
     /// All arguments: the declaration is unknown.
@@ -341,26 +341,27 @@ enum Lack {
 
 /// The value that a function lacks. `codes`: some function of the clause returns a result code. Then all must: with a plain number
 /// among them, the names of the codes would be lost.
-fn lack(call: &Call, usage: &Usage, codes: bool, types: &mut Types) -> Option<Lack> {
+fn lack(call: &Call, usage: &Usage, codes: bool, types: &mut Types) -> Option<MissingValue> {
     let retval = usage.retval.filter(|_| call.returns);
     if codes && !call.by_name && !call.signature.as_ref().is_some_and(FunctionDeclaration::returns_code) {
-        return retval.map(Lack::Code);
+        return retval.map(MissingValue::Code);
     }
     let Some(known) = &call.signature else {
-        let all = usage.all_args.map(Lack::Names);
-        return all.or_else(|| usage.args.first().map(|(name, span)| Lack::Signature(name.clone(), *span)));
+        let all = usage.all_args.map(MissingValue::Names);
+        return all
+            .or_else(|| usage.args.first().map(|(name, span)| MissingValue::Signature(name.clone(), *span)));
     };
     let unsure = |at: usize| known.unsure().filter(|unsure| unsure.from <= at).cloned();
     let lacks = |(name, span): &(String, Span)| match known.param(name) {
-        None => Some(Lack::Argument(name.clone(), *span)),
-        Some((_, ty)) if types.is_float(ty) => Some(Lack::Float(name.clone(), *span)),
-        Some((at, _)) => Some(Lack::Place(name.clone(), *span, unsure(at)?)),
+        None => Some(MissingValue::Argument(name.clone(), *span)),
+        Some((_, ty)) if types.is_float(ty) => Some(MissingValue::Float(name.clone(), *span)),
+        Some((at, _)) => Some(MissingValue::Place(name.clone(), *span, unsure(at)?)),
     };
     let all = usage.all_args.and_then(|span| {
-        Some(Lack::Place("args".into(), span, unsure(known.params().len().checked_sub(1)?)?))
+        Some(MissingValue::Place("args".into(), span, unsure(known.params().len().checked_sub(1)?)?))
     });
     let named = usage.args.iter().find_map(lacks);
-    let result = retval.filter(|_| !is_readable(known, types)).map(Lack::Result);
+    let result = retval.filter(|_| !is_readable(known, types)).map(MissingValue::Result);
     named.or(all).or(result)
 }
 
@@ -381,16 +382,18 @@ fn skipped(kind: &str, count: usize, lack: &str, names: &str) -> String {
     }
 }
 
-fn report(lacking: &[(Call, Lack)], some_left: bool, diags: &mut Diagnostics) {
+fn report(lacking: &[(Call, MissingValue)], some_left: bool, diags: &mut Diagnostics) {
     let (first, lack) = &lacking[0];
     let (span, what) = match lack {
-        Lack::Signature(name, span) | Lack::Argument(name, span) => (*span, format!("argument `{name}`")),
-        Lack::Names(span) => (*span, "arguments known by name".to_string()),
-        Lack::Float(name, span) | Lack::Place(name, span, _) => {
+        MissingValue::Signature(name, span) | MissingValue::Argument(name, span) => {
+            (*span, format!("argument `{name}`"))
+        }
+        MissingValue::Names(span) => (*span, "arguments known by name".to_string()),
+        MissingValue::Float(name, span) | MissingValue::Place(name, span, _) => {
             (*span, format!("readable argument `{name}`"))
         }
-        Lack::Result(span) => (*span, "result that fits a register".to_string()),
-        Lack::Code(span) => (*span, "result code".to_string()),
+        MissingValue::Result(span) => (*span, "result that fits a register".to_string()),
+        MissingValue::Code(span) => (*span, "result code".to_string()),
     };
     if some_left {
         let symbols = symbols(lacking);
@@ -400,15 +403,15 @@ fn report(lacking: &[(Call, Lack)], some_left: bool, diags: &mut Diagnostics) {
         return;
     }
     match lack {
-        Lack::Signature(..) | Lack::Names(_) => no_signature(first, span, diags),
-        Lack::Argument(name, _) => no_argument(lacking, name, span, diags),
-        Lack::Float(name, _) => {
+        MissingValue::Signature(..) | MissingValue::Names(_) => no_signature(first, span, diags),
+        MissingValue::Argument(name, _) => no_argument(lacking, name, span, diags),
+        MissingValue::Float(name, _) => {
             let message = format!("argument `{name}` of `{}` is a floating-point number", first.symbol);
             diags
                 .error("E0122", span, message)
                 .note("such arguments are passed in registers that probes cannot read");
         }
-        Lack::Place(name, _, unsure) => {
+        MissingValue::Place(name, _, unsure) => {
             let message = format!("the location of `{name}` of `{}` is unknown", first.symbol);
             let error = diags.error("E0124", span, message);
             error
@@ -416,7 +419,7 @@ fn report(lacking: &[(Call, Lack)], some_left: bool, diags: &mut Diagnostics) {
                 .note(shown(first))
                 .help("`arg0`, `arg1` ... and `reg(\"di\")` read registers, if you know their contents");
         }
-        Lack::Result(_) | Lack::Code(_) => {
+        MissingValue::Result(_) | MissingValue::Code(_) => {
             let message = format!("`{}` has no readable result", first.symbol);
             diags.error("E0123", span, message).note(shown(first));
         }
@@ -463,7 +466,7 @@ fn no_signature(call: &Call, span: Span, diags: &mut Diagnostics) {
 }
 
 /// The names of functions, without duplicates: several copies of a library have the same.
-fn symbols(lacking: &[(Call, Lack)]) -> Vec<&str> {
+fn symbols(lacking: &[(Call, MissingValue)]) -> Vec<&str> {
     let mut names: Vec<&str> = Vec::new();
     for (call, _) in lacking {
         if !names.contains(&call.symbol.as_str()) {
@@ -473,7 +476,7 @@ fn symbols(lacking: &[(Call, Lack)]) -> Vec<&str> {
     names
 }
 
-fn no_argument(lacking: &[(Call, Lack)], name: &str, span: Span, diags: &mut Diagnostics) {
+fn no_argument(lacking: &[(Call, MissingValue)], name: &str, span: Span, diags: &mut Diagnostics) {
     let names = listed(symbols(lacking).into_iter(), 3);
     let known = lacking.iter().filter_map(|(call, _)| call.signature.as_ref());
     let mut candidates: Vec<&str> =

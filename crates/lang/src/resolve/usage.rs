@@ -45,7 +45,7 @@ pub fn is_of_enclosing(expr: &Expr) -> bool {
 impl Usage {
     /// The usage of the predicate and the body.
     pub fn of(clause: &Clause) -> Usage {
-        let mut user = User::default();
+        let mut user = UsageVisitor::default();
         look::clause(clause, &mut user);
         user.usage
     }
@@ -108,13 +108,13 @@ impl Usage {
 }
 
 #[derive(Default)]
-struct User {
+struct UsageVisitor {
     usage: Usage,
     /// True right after `args.NAME`: the `args` in it is not the use of all arguments.
     named: bool,
 }
 
-impl look::Visit for User {
+impl look::Visit for UsageVisitor {
     fn before_expr(&mut self, expr: &Expr) {
         if expr.is_args() && !self.named {
             self.usage.all_args.get_or_insert(expr.span);
