@@ -128,7 +128,7 @@ pub fn check(
     if !diags.has_errors() {
         return checked;
     }
-    // Of two conflicting uses, the later one in the text is reported.
+    // The later of two conflicting uses is reported.
     *diags = before;
     check_in(schedule::Order::Text, script, src, options, catalog, diags)
 }
