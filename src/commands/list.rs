@@ -365,7 +365,7 @@ fn list_markers(machine: &Machine, pattern: &str, verbose: bool) -> Result<Vec<L
     }
     if listed.is_empty() {
         let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
-        bail!("no marker matches `{provider}:{name}` in {}", paths.join(", "));
+        bail!("no USDT marker matches `{provider}:{name}` in {}", paths.join(", "));
     }
     Ok(listed)
 }

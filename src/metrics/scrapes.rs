@@ -1,4 +1,4 @@
-//! Scrapers and the series that each has seen: a new counter begins at 0 for a scraper that returns.
+//! Scrapers and the series that each has seen. A series that is new to a known scraper is first shown as 0 (`report::metrics::Births`).
 
 use super::requests::MetricsSnapshot;
 use report::metrics::{Births, Family};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// Time after which Prometheus treats a series as stale.
 const RECENT: Duration = Duration::from_secs(300);
-/// Largest number of readers.
+/// Largest number of clients.
 const READERS: usize = 64;
 
 /// A client; clients with one address are distinguished by their `User-Agent`.

@@ -1,7 +1,7 @@
 //! Result codes of calls: which of them are errors, and one line of description for each.
 //!
-//! The driver and the runtime share one numbering. [`BOTH`] has the numbers that mean the same in both; the other tables have
-//! numbers with a meaning in one of them, and take precedence. The texts are our own; the facts follow the documentation of the two enums.
+//! Most numbers mean the same in the driver and the runtime: they are in [`BOTH`]. The tables of the driver and of the runtime have the
+//! other numbers, and take precedence. The texts are our own; the facts follow the documentation of the two enums.
 
 use crate::types::find_enum;
 

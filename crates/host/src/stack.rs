@@ -1,8 +1,8 @@
 //! Symbolization of code addresses: of processes, including ended ones, and of the kernel.
 //!
-//! A process's mappings are recorded when it is first seen, so that its addresses have names after its end. A file that this process cannot
-//! open by its path (a container's, a deleted one) is kept open. Code outside of files has the symbols that its runtime wrote
-//! (`perf_map`).
+//! A process's mappings are recorded when it is first seen, so that its addresses have names after its end. A file that the tracer cannot
+//! open by its path (in a container, or deleted) is kept open. Symbols of JIT-compiled code are read from the file that the runtime
+//! of the language writes (`perf_map`).
 //!
 //! Not here: formatting a frame, collecting the addresses of a stack.
 
@@ -59,7 +59,7 @@ pub struct Symbols {
     /// Mappings that the kernel has reported, for processes that end before their mappings are read; the latest
     /// last.
     recorded: VecDeque<(u32, MappedFile)>,
-    /// Open files that this process cannot open by their path, by device and inode of the mapping.
+    /// Open files that the tracer cannot open by their path, by device and inode of the mapping.
     held: HashMap<((u32, u32), u64), File>,
     /// Open files that were announced, by device and inode of the file.
     expected: HashMap<(u64, u64), File>,

@@ -1,5 +1,5 @@
-//! Modules: programs that are loaded and attached together. The first module of a session is the script; each extension, such as
-//! the probes of a library that appears later, is a further one.
+//! Modules: programs that are loaded and attached together. The first module of a session is the script. Each extension, such as
+//! the probes of a library that is mapped later, is another module.
 
 use crate::kernel::signals::StopSignals;
 use std::path::PathBuf;

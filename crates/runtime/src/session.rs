@@ -3,7 +3,7 @@
 //! ```text
 //! LoadedScript::load     creates maps, loads programs, adds the processes to trace
 //! LoadedScript::attach   attaches the programs that follow forks, runs BEGIN, attaches the rest
-//! Session::extend        the same steps for a further module, which shares the maps
+//! Session::extend        the same steps for another module, which shares the maps
 //! Session::run           reads until the end (`read::event_loop`)
 //! ```
 //!
@@ -165,7 +165,7 @@ impl LoadedScript {
 }
 
 impl Session {
-    /// Loads and attaches a further module, compiled with this session's manifest as its base. Refused attach points are
+    /// Loads and attaches another module, compiled with this session's manifest as its base. Refused attach points are
     /// added to [`Session::failures`]. After an error no part of the module stays attached.
     pub fn extend(
         &mut self,

@@ -1,7 +1,7 @@
 //! The manifest: everything that the loader and the reader need of a compiled script. It is passed beside the object, and is
 //! also inside the object in section [`SECTION`].
 //!
-//! A running session can be extended by further objects, called modules. The manifest of a module starts with all entries of
+//! A running session can be extended by more objects, called modules. The manifest of a module starts with all entries of
 //! the session before it (maps, events, counters and names keep their indices) and adds its own programs.
 
 use crate::counter::Counter;

@@ -1,7 +1,7 @@
 //! `cudatrace record`: records every CUDA call of a program to a file, with a live line and a summary at the end.
 //!
-//! It runs a normal script: `span()` for all calls, with more attributes for some; `--kernel` adds the ioctls of NVIDIA's driver.
-//! `--export` replaces the default file.
+//! Runs a built-in script: `span()` for all calls, with more attributes for some. `--kernel` adds the ioctls of NVIDIA's driver.
+//! With `--export`, the recording is written there, and not to the default file.
 
 use crate::Failure;
 use crate::cli::Cli;

@@ -1,4 +1,4 @@
-//! Encodes an allocated function as instructions, and fills in the distances of jumps.
+//! Encodes a function as BPF instructions after register allocation, and fills in the offsets of jumps.
 //!
 //! Not here: ELF (`object`), text (`disasm`).
 
@@ -189,7 +189,7 @@ impl<'a> Emitter<'a> {
         }
     }
 
-    /// Fills in the distances of jumps, in slots. Returns the byte offset of each instruction and of the end.
+    /// Fills in the offsets of jumps, in slots. Returns the byte offset of each instruction and of the end.
     pub fn link(&mut self, func: &ir::Func) -> Result<Vec<u32>, AsmError> {
         let mut offsets = Vec::with_capacity(self.insns.len() + 1);
         let mut end = 0;

@@ -11,12 +11,12 @@ impl dyn Args + '_ {
     pub fn passed(&mut self, number: u32, span: Span) -> Expr {
         let args = self.scene().probe.passed.as_deref().unwrap_or_default();
         let Some(arg) = args.get(number as usize).cloned() else {
-            let message = format!("`{}` passes {} values", self.scene().probe.symbol, args.len());
+            let message = format!("no argument `arg{number}` in `{}`", self.scene().probe.symbol);
             let help = match args.len() {
                 0 => "use built-ins such as `pid` and `ustack`".to_string(),
-                count => format!("they are `arg0` to `arg{}`", count - 1),
+                count => format!("the last argument is `arg{}`", count - 1),
             };
-            self.error("E0120", span, message).label(format!("no `arg{number}`")).help(help);
+            self.error("E0120", span, message).label("no such argument").help(help);
             return unknown(span);
         };
         let ty = Type::Int { bytes: arg.bytes, signed: arg.signed };

@@ -314,7 +314,7 @@ impl Checker<'_> {
             Type::Pointer(element) if *element != Type::Void => self.element(base, &element, index, span),
             other => {
                 let shown = self.types.show(&other);
-                let error = self.error("E0214", span, format!("{shown} cannot be indexed"));
+                let error = self.error("E0214", span, format!("cannot index {shown}"));
                 if matches!(other, Type::Record(..)) {
                     error.help(BY_NAME);
                 }

@@ -66,8 +66,11 @@ impl Checker<'_> {
         let expected = match (least, most) {
             (0, 0) => "no argument".to_string(),
             (1, 1) => "1 argument".to_string(),
-            (n, usize::MAX) => format!("{n} arguments or more"),
+            (1, usize::MAX) => "at least 1 argument".to_string(),
+            (n, usize::MAX) => format!("at least {n} arguments"),
+            (0, 1) => "at most 1 argument".to_string(),
             (a, b) if a == b => format!("{a} arguments"),
+            (a, b) if a + 1 == b => format!("{a} or {b} arguments"),
             (a, b) => format!("{a} to {b} arguments"),
         };
         let message = format!("`{}` takes {expected}, found {found}", builtin.name);

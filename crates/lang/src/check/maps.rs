@@ -107,7 +107,7 @@ impl Checker<'_> {
             1 => "a key of one value".to_string(),
             n => format!("a key of {n} values"),
         };
-        let message = format!("`@{name}` is used with {}, found {}", shown(has), shown(found));
+        let message = format!("`@{name}` has {} elsewhere, found {}", shown(has), shown(found));
         let error = self.error("E0202", span, message);
         match (has, found) {
             (0, _) => error.help(format!("use another map, or give `@{name}` a key everywhere")),

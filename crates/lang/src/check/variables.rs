@@ -290,8 +290,8 @@ impl<'a> Checker<'a> {
     fn field_by_number(&mut self, number: u32, span: Span) -> Expr {
         let params = self.context.signature.as_ref().map_or(&[][..], |signature| &signature.params);
         let Some(name) = params.get(number as usize).map(|param| param.name.clone()) else {
-            let message = format!("this tracepoint passes {} values", params.len());
-            self.error("E0120", span, message).label(format!("no `arg{number}`"));
+            let label = format!("the tracepoint has {}", params.len());
+            self.error("E0120", span, format!("no argument `arg{number}` in this tracepoint")).label(label);
             return unknown(span);
         };
         let field = self.tracepoint_field(&ast::Name { node: name, span }, span);

@@ -279,11 +279,7 @@ fn option(args: &[Expr], span: Span) -> Result<ScriptOption, OptionError> {
     let (name, rest) = match args {
         [name, rest @ ..] if rest.len() <= 2 => (name, rest),
         _ => {
-            return Err(wrong(
-                span,
-                format!("`getopt` takes from 1 to 3 arguments, found {}", args.len()),
-                FORM,
-            ));
+            return Err(wrong(span, format!("`getopt` takes 1 to 3 arguments, found {}", args.len()), FORM));
         }
     };
     let spelled = text(name, "the name")?;

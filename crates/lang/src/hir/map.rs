@@ -1,4 +1,4 @@
-//! Maps of a program.
+//! Maps of the checked program.
 
 use crate::hir::types::Type;
 use crate::source::span::Span;
@@ -16,7 +16,7 @@ pub struct Map {
     pub name: String,
     /// Types of the parts of the key; empty for a scalar map.
     pub key: Vec<Type>,
-    /// The kind of the cells' values.
+    /// The kind of the values.
     pub value: MapValue,
     /// Maximum number of keys.
     pub max_entries: u32,
@@ -30,7 +30,7 @@ pub struct Map {
     pub span: Span,
 }
 
-/// The value in a cell of a map.
+/// The kind of a map's values.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MapValue {
     /// `@x = e`

@@ -24,7 +24,7 @@ use crate::types::passing::{Class, Passing, passing};
 use crate::types::type_ref::{Shape, TypeRef};
 use std::sync::Arc;
 
-/// The places of one program.
+/// The locations of one program.
 #[derive(Debug)]
 pub enum ProgramGroup {
     /// An event other than a call.
@@ -90,7 +90,7 @@ struct GroupKey {
     passed: Option<Vec<MarkerArg>>,
 }
 
-/// Groups the places of a clause with this usage. Functions without a used argument are skipped with one warning; an error if none is
+/// Groups the locations of a clause with this usage. Functions without a used argument are skipped with one warning; an error if none is
 /// left.
 pub fn group(
     usage: &Usage,
@@ -428,8 +428,11 @@ fn report(lacking: &[(Call, MissingValue)], some_left: bool, diags: &mut Diagnos
 
 fn no_signature(call: &Call, span: Span, diags: &mut Diagnostics) {
     if let Some(passed) = &call.passed {
-        let error =
-            diags.error("E0121", span, format!("the arguments of marker `{}` have no names", call.symbol));
+        let error = diags.error(
+            "E0121",
+            span,
+            format!("the arguments of USDT marker `{}` have no names", call.symbol),
+        );
         error.help(match passed.len() {
             0 => "this marker has none".into(),
             1 => "use `arg0`: this marker has 1 argument".into(),

@@ -1,7 +1,7 @@
-//! Attach points to places in files: `uprobe:libcuda:cuMem*` becomes a list of sites, grouped by the values that the body uses.
+//! Resolves attach points: `uprobe:libcuda:cuMem*` becomes a list of offsets in files, grouped by the values that the body uses.
 //!
 //! ```text
-//! ProbeSpec -> providers (row) -> timers, functions, usdt, ... (places) -> grouping (one group per program)
+//! ProbeSpec -> Provider (by name) -> functions, usdt, timers, ... (one Spot per location) -> grouping (one ProgramGroup per program)
 //! ```
 //!
 //! Not here: types of expressions (`check`), files and symbols of this machine (the catalog).
@@ -114,7 +114,7 @@ pub fn resolve<'a>(
     ResolvedScript { clauses, files, pending, sends_calls, uses_enclosing }
 }
 
-/// The places of a clause, without duplicates.
+/// The locations of a clause, without duplicates.
 fn spots(finder: &mut Finder, clause: &ast::Clause) -> Vec<Spot> {
     let mut spots = Vec::new();
     for spec in &clause.probes {

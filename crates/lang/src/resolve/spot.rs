@@ -1,4 +1,4 @@
-//! The places that attach points stand for, before they are grouped by what bodies use.
+//! The locations of attach points, before they are grouped by the values that bodies use.
 
 use crate::catalog::MarkerArg;
 use crate::catalog::debug_info::Absent;
@@ -8,7 +8,7 @@ use crate::resolve::declaration::FunctionDeclaration;
 use crate::source::span::Span;
 use rustc_hash::FxHashSet;
 
-/// One place of an attach point.
+/// One location of an attach point.
 #[derive(Debug)]
 pub enum Spot {
     /// An event other than a call.
@@ -51,7 +51,7 @@ pub struct Call {
     pub passed: Option<Vec<MarkerArg>>,
 }
 
-/// The reason why an attach point has no places.
+/// The reason why an attach point has no locations.
 pub(crate) enum Miss {
     /// The script is wrong on every machine.
     Wrong(Box<Diagnostic>),

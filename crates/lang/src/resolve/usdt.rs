@@ -48,11 +48,11 @@ impl Finder<'_, '_> {
         };
         let provider = provider.filter(|part| !text(&part.node).is_empty());
         let Some(marker) = pattern(&name.node) else {
-            return row.malformed(name.span, "the name of a marker has no version and no offset");
+            return row.malformed(name.span, "the name of a USDT marker has no version and no offset");
         };
         let of_provider = match provider.map(|part| pattern(&part.node)) {
             Some(None) => {
-                return row.malformed(spec.span, "expected the name of a marker's provider");
+                return row.malformed(spec.span, "expected the provider of a USDT marker");
             }
             given => given.flatten(),
         };
@@ -144,9 +144,9 @@ impl Finder<'_, '_> {
         let all = files.iter().flat_map(|file| self.setting.catalog.markers(file.id));
         let names: BTreeSet<String> =
             all.map(|marker| format!("{}:{}", marker.provider, marker.name)).collect();
-        let message = format!("no marker `{}` in `{}`", wanted.written, paths.join("`, `"));
+        let message = format!("no USDT marker `{}` in `{}`", wanted.written, paths.join("`, `"));
         let help = match names.is_empty() {
-            true => vec!["this file has no markers; `uprobe` probes its functions".to_string()],
+            true => vec!["this file has no USDT markers; `uprobe` probes its functions".to_string()],
             false => self.near_markers(wanted, &names),
         };
         Err(Miss::Absent(finding("E0114", wanted.span, message, "not in this file", help)))

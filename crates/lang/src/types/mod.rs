@@ -423,7 +423,7 @@ impl<'c> Types<'c> {
             Type::Lookup(lookup) => format!("the result of `{}`", lookup.function()),
             Type::Buf(capacity) => format!("buffer[{capacity}]"),
             Type::Inet => "the result of `ntop`".into(),
-            Type::Either(parts) => parts[1..].iter().map(|ty| self.show(ty)).collect::<Vec<_>>().join(" or "),
+            Type::Either(parts) => parts[1..].iter().map(|ty| self.show(ty)).collect::<Vec<_>>().join("|"),
         }
     }
 

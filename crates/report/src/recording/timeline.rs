@@ -4,8 +4,8 @@
 //! python3 1234/1234     |oLLLLWWWW.  CCCCCLLLLLL|
 //! ```
 //!
-//! A column is a slice of time. Its letter is the class in which the innermost calls spent most of the slice. A lower-case letter means
-//! less than half of the slice, a blank means no calls.
+//! A column is a slice of time. Its letter is the class of calls with the most time in the slice; the time of a runtime call excludes
+//! the driver calls in it. The letter is lower-case if that is less than half of the slice. A blank means no calls.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
@@ -130,7 +130,7 @@ impl Timeline {
             Class::ALL.iter().map(|class| format!("{} {}", class.letter(), class.name())).collect();
         let length = time(end_ns - first_ns);
         let _ = writeln!(out, "{:<31} |0{length:>width$}|", "", width = columns.saturating_sub(1));
-        let _ = writeln!(out, "{}; small: less than half of the column", legend.join(", "));
+        let _ = writeln!(out, "{}; lower-case: less than half of the column", legend.join(", "));
         out
     }
 }

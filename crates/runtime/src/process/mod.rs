@@ -2,9 +2,9 @@
 //!
 //! [`Child`] starts a program and holds it until it is released, so that probes are attached before its first instruction. With
 //! `watch_mappings`, a seccomp filter reports each executable mapping of a file before it happens, and each executed program.
-//! The thread waits within its system call; the program and its parent see no signal and no changed result. The seccomp server
-//! is a process of its own. It answers at once for known files and queries the tracer about new ones. If the tracer has ended
-//! or does not answer for some seconds, all requests pass.
+//! Meanwhile the calling thread waits in its system call; the program and its parent see no signal and no changed result. The seccomp
+//! server is a separate process. It answers at once for known files and queries the tracer about new ones. If the tracer has ended
+//! or does not answer for some seconds, the server lets all system calls continue.
 //!
 //! [`MappingWatch`] reports mappings of processes that were running before the tracer.
 

@@ -67,7 +67,11 @@ pub(crate) fn closed_early(text: &str, at: usize, before: Option<&Item>, diags: 
         return false;
     }
     diags
-        .error("E0013", Span::new(end - 1, end), "this `>` closes the body, and no probe follows")
+        .error(
+            "E0013",
+            Span::new(end - 1, end),
+            "this `>` closes the body, and the text after it is not a probe",
+        )
         .label("outside parentheses `>` closes a `< >` body")
         .help("put the comparison in parentheses, or write the body in braces");
     true
