@@ -235,4 +235,12 @@ mod tests {
         assert!(matches!(find("kprobe"), ProviderMatch::Absent(_)));
         assert!(matches!(find("uprob"), ProviderMatch::Unknown));
     }
+
+    #[test]
+    fn the_parser_recovers_at_each_provider() {
+        let known = crate::syntax::parse::tokens::PROVIDERS;
+        for name in PROVIDERS.iter().flat_map(|provider| provider.names) {
+            assert!(known.iter().any(|word| word.eq_ignore_ascii_case(name)), "`{name}`");
+        }
+    }
 }

@@ -31,7 +31,7 @@ pub struct Token {
 }
 
 /// Providers at the start of a clause. They are used for recovery after an error, not to refuse others.
-const PROVIDERS: &[&str] = &[
+pub(crate) const PROVIDERS: &[&str] = &[
     "begin",
     "end",
     "uprobe",
@@ -44,6 +44,9 @@ const PROVIDERS: &[&str] = &[
     "profile",
     "p",
     "cuda",
+    "cudart",
+    "test",
+    "bench",
     "tracepoint",
     "t",
     "rawtracepoint",
