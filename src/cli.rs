@@ -280,10 +280,10 @@ impl Cli {
 
     /// The clauses of a script that run.
     pub fn run(&self) -> lang::Run {
-        use lang::hir::Trial;
+        use lang::hir::TestKind;
         match (&self.test, &self.bench) {
-            (Some(names), _) => lang::Run::Trials { kind: Trial::Test, names: names.clone() },
-            (None, Some(names)) => lang::Run::Trials { kind: Trial::Bench, names: names.clone() },
+            (Some(names), _) => lang::Run::Tests { kind: TestKind::Test, names: names.clone() },
+            (None, Some(names)) => lang::Run::Tests { kind: TestKind::Bench, names: names.clone() },
             (None, None) if self.check => lang::Run::Everything,
             (None, None) => lang::Run::Traces,
         }

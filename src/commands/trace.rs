@@ -382,8 +382,8 @@ impl<'a> Job<'a> {
     fn warn_of_unpublished_metrics(&self, manifest: &Manifest) {
         let is_warning =
             |event: &Event| matches!(event.kind, EventKind::Message { what: Message::Warning, .. });
-        let is_trial = self.cli.run() != lang::Run::Traces;
-        let silent = !is_trial && !manifest.print_maps_on_exit && manifest.events.iter().all(is_warning);
+        let is_test = self.cli.run() != lang::Run::Traces;
+        let silent = !is_test && !manifest.print_maps_on_exit && manifest.events.iter().all(is_warning);
         if silent && !manifest.metrics.is_empty() && self.cli.export.is_empty() {
             self.messages.warning(
                 "this script prints nothing; to publish its metrics add `--export openmetrics=9464` for Prometheus, or \

@@ -133,7 +133,7 @@ impl Exports {
 impl Sink for Exports {
     fn output(&mut self, manifest: &Manifest, names: &dyn Names, output: &Output) -> io::Result<()> {
         self.is_silent &= match output {
-            Output::Event { .. } | Output::Fetched { .. } | Output::Table(..) | Output::Trials(_) => false,
+            Output::Event { .. } | Output::Fetched { .. } | Output::Table(..) | Output::Tests(_) => false,
             Output::Map(snapshot) => snapshot.entries.iter().all(is_untouched),
             _ => true,
         };

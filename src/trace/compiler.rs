@@ -9,7 +9,7 @@ use anyhow::{Result, anyhow};
 use codegen::{Arch, Follow};
 use host::{Machine, process};
 use lang::catalog::FileId;
-use lang::hir::{Attach, Environment, Trial, Trigger};
+use lang::hir::{Attach, Environment, TestKind, Trigger};
 use lang::syntax::ast;
 use lang::syntax::ast::SpecPart;
 use lang::syntax::ast::text;
@@ -164,7 +164,7 @@ impl<'a> Compiler<'a> {
         }
         self.messages.diagnostics(&diags, self.source());
         let checked = checked.filter(|_| !diags.has_errors()).ok_or_else(|| wrong(&diags))?;
-        self.refuse_no_trials(&checked)?;
+        self.refuse_no_tests(&checked)?;
         if self.dumps(Stage::Hir) {
             print!("{}", lang::hir::print::print(&checked.program));
         }
@@ -215,17 +215,17 @@ impl<'a> Compiler<'a> {
     }
 
     /// Refuses a request for tests or benches that the script does not have.
-    fn refuse_no_trials(&self, checked: &Checked) -> Result<()> {
-        let lang::Run::Trials { kind, names } = self.cli.run() else { return Ok(()) };
+    fn refuse_no_tests(&self, checked: &Checked) -> Result<()> {
+        let lang::Run::Tests { kind, names } = self.cli.run() else { return Ok(()) };
         if checked
             .program
             .probes
             .iter()
-            .any(|probe| matches!(probe.attach, Attach::Event(Trigger::Trial { .. })))
+            .any(|probe| matches!(probe.attach, Attach::Event(Trigger::Test { .. })))
         {
             return Ok(());
         }
-        let has = self.trials(kind);
+        let has = self.tests(kind);
         Err(match has.is_empty() {
             true => anyhow!("the script has no `{}:NAME`", kind.word()),
             false => anyhow!("no `{}:{names}`; there are {}", kind.word(), has.join(", ")),
@@ -233,8 +233,8 @@ impl<'a> Compiler<'a> {
     }
 
     /// Names of the script's tests or benches.
-    fn trials(&self, kind: Trial) -> Vec<&str> {
-        let of_kind = |probe: &&ast::ProbeSpec| lang::resolve::trial(probe) == Some(kind);
+    fn tests(&self, kind: TestKind) -> Vec<&str> {
+        let of_kind = |probe: &&ast::ProbeSpec| lang::resolve::test_kind(probe) == Some(kind);
         let probes = self.clauses().flat_map(|clause| &clause.probes).filter(of_kind);
         probes.filter_map(|probe| Some(text(&probe.parts.first()?.node))).collect()
     }

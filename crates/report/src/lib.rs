@@ -129,7 +129,7 @@ pub enum Output {
     /// The end of the session; maps follow.
     End,
     /// Progress or results of tests or benches.
-    Trials(test_results::Step),
+    Tests(test_results::Step),
     /// Failures and losses; once, at the end, after the maps.
     Losses(Vec<Loss>),
 }

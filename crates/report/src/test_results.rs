@@ -9,7 +9,7 @@
 //! ```
 
 use crate::units;
-use wire::trigger::Trial;
+use wire::trigger::TestKind;
 
 /// Progress of tests or benches, in this order: a beginning, each test or bench, an end.
 #[derive(Clone, Debug, PartialEq)]
@@ -17,7 +17,7 @@ pub enum Step {
     /// Tests or benches are about to run.
     Begin {
         /// Test or bench.
-        kind: Trial,
+        kind: TestKind,
         /// Names in the order of the script.
         names: Vec<String>,
     },
@@ -35,7 +35,7 @@ pub enum Step {
     /// All have finished.
     End {
         /// Test or bench.
-        kind: Trial,
+        kind: TestKind,
         /// Number of tests or benches.
         count: usize,
         /// Names of the tests that failed.
@@ -71,10 +71,10 @@ impl Table {
     /// The lines for one step.
     pub fn lines(&mut self, step: &Step) -> Vec<u8> {
         match step {
-            Step::Begin { kind: Trial::Test, names } => {
+            Step::Begin { kind: TestKind::Test, names } => {
                 format!("[==========] Running {}.\n", tests(names.len())).into_bytes()
             }
-            Step::Begin { kind: Trial::Bench, names } => {
+            Step::Begin { kind: TestKind::Bench, names } => {
                 self.width = names.iter().map(String::len).chain([NAME_WIDTH]).max().unwrap_or(0) + 1;
                 let head = self.row("Benchmark", "Time(ns)", "Iterations");
                 format!("{head}{}\n", "-".repeat(head.len() - 1)).into_bytes()
@@ -83,8 +83,8 @@ impl Table {
             Step::Bench { name, average_ns, runs } => {
                 self.row(name, &average_ns.to_string(), &runs.to_string()).into_bytes()
             }
-            Step::End { kind: Trial::Test, count, failed } => summary(*count, failed).into_bytes(),
-            Step::End { kind: Trial::Bench, .. } => Vec::new(),
+            Step::End { kind: TestKind::Test, count, failed } => summary(*count, failed).into_bytes(),
+            Step::End { kind: TestKind::Bench, .. } => Vec::new(),
         }
     }
 
@@ -139,10 +139,10 @@ mod tests {
     #[test]
     fn what_failed_tests_printed_is_shown_and_their_names_are_repeated() {
         let steps = [
-            Step::Begin { kind: Trial::Test, names: vec!["a".into(), "b".into()] },
+            Step::Begin { kind: TestKind::Test, names: vec!["a".into(), "b".into()] },
             tested("a", true, "unseen\n"),
             tested("b", false, "seen"),
-            Step::End { kind: Trial::Test, count: 2, failed: vec!["b".into()] },
+            Step::End { kind: TestKind::Test, count: 2, failed: vec!["b".into()] },
         ];
         let expected = "[==========] Running 2 tests.\n[ RUN      ] a\n[       OK ] a (1.5 us)\n[ RUN      ] b\nseen\n\
                         [  FAILED  ] b (1.5 us)\n[==========] 2 tests ran.\n[  PASSED  ] 1 test.\n\
@@ -154,7 +154,7 @@ mod tests {
     fn the_longest_name_makes_the_column_of_benches() {
         let name = "x".repeat(44);
         let steps = [
-            Step::Begin { kind: Trial::Bench, names: vec!["a".into(), name.clone()] },
+            Step::Begin { kind: TestKind::Bench, names: vec!["a".into(), name.clone()] },
             Step::Bench { name: "a".into(), average_ns: 7, runs: 100 },
             Step::Bench { name: name.clone(), average_ns: 12, runs: 5 },
         ];

@@ -36,7 +36,7 @@ use std::sync::Arc;
 use wire::Manifest;
 use wire::counter::{COUNTERS_MAP, Counter, CounterKind, FAILURES_MAP};
 use wire::manifest::{self, Attach, CompiledScript, EventKind, Program};
-use wire::trigger::{Environment, Trial, Trigger};
+use wire::trigger::{Environment, TestKind, Trigger};
 
 /// How to load.
 #[derive(Clone, Debug, Default)]
@@ -79,7 +79,7 @@ pub(crate) struct SignalProgram {
 
 /// The program of a test or a bench.
 pub(crate) struct TestProgram {
-    pub kind: Trial,
+    pub kind: TestKind,
     pub name: String,
     pub program: OwnedFd,
 }
@@ -401,7 +401,7 @@ impl Session {
                     program: loaded.fd,
                 });
             }
-            Attach::Event(Trigger::Trial { kind, ref name }) => {
+            Attach::Event(Trigger::Test { kind, ref name }) => {
                 self.tests.push(TestProgram { kind, name: name.clone(), program: loaded.fd });
             }
             Attach::Follow { .. } => {}

@@ -202,7 +202,7 @@ impl Sink for OutputLog {
             Output::Table(_, table) => format!("{table:?}"),
             Output::Fetched { text, .. } => format!("{text:?}"),
             Output::Script(script) => format!("script {script}"),
-            Output::Trials(step) => format!("{step:?}"),
+            Output::Tests(step) => format!("{step:?}"),
             Output::End => "end".into(),
             Output::Losses(list) => format!("loss {}", list.len()),
         });

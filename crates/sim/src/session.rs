@@ -151,7 +151,7 @@ impl Session<'_> {
 
     fn all(&mut self, world: &World) -> Result<(), Failure> {
         self.each(|on| *on == Trigger::Begin, &world.begin, raw_tracepoint)?;
-        self.trials(&world.begin)?;
+        self.tests(&world.begin)?;
         for step in &world.steps {
             for (address, bytes) in &step.writes {
                 self.user.write(*address, bytes);
@@ -172,10 +172,10 @@ impl Session<'_> {
     }
 
     /// Runs tests and benches, and takes their return values from the control cell.
-    fn trials(&mut self, moment: &Moment) -> Result<(), Failure> {
-        let is_trial =
-            |program: &&manifest::Program| matches!(program.attach, Attach::Event(Trigger::Trial { .. }));
-        for program in self.manifest.programs.iter().filter(is_trial) {
+    fn tests(&mut self, moment: &Moment) -> Result<(), Failure> {
+        let is_test =
+            |program: &&manifest::Program| matches!(program.attach, Attach::Event(Trigger::Test { .. }));
+        for program in self.manifest.programs.iter().filter(is_test) {
             if self.take_control(manifest::CONTROL_EXITED, false) != 0 {
                 break;
             }

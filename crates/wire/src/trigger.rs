@@ -19,9 +19,9 @@ pub enum Trigger {
         number: i32,
     },
     /// `test:NAME`, `bench:NAME`: a request of the user.
-    Trial {
+    Test {
         /// Test or bench.
-        kind: Trial,
+        kind: TestKind,
         /// `NAME`
         name: String,
     },
@@ -73,7 +73,7 @@ impl Trigger {
             Trigger::Begin => ("special", "begin", Environment::Tracer),
             Trigger::End => ("special", "end", Environment::Tracer),
             Trigger::Signal { .. } => ("self", "signal", Environment::Tracer),
-            Trigger::Trial { kind, .. } => (kind.word(), kind.word(), Environment::Tracer),
+            Trigger::Test { kind, .. } => (kind.word(), kind.word(), Environment::Tracer),
             Trigger::Interval { .. } => ("interval", "interval", Environment::Timer),
             Trigger::Profile { counter, .. } => (counter.provider(), "profile", Environment::Sample),
             Trigger::Tracepoint { .. } => ("tracepoint", "tracepoint", Environment::Record),
@@ -104,7 +104,7 @@ impl fmt::Display for Trigger {
         match self {
             Trigger::Begin | Trigger::End => Ok(()),
             Trigger::Signal { number } => write!(f, " {number}"),
-            Trigger::Trial { name, .. } => write!(f, " {name}"),
+            Trigger::Test { name, .. } => write!(f, " {name}"),
             Trigger::Interval { period_ns: period }
             | Trigger::Profile { counter: PerfCounter::CPU_CLOCK, period } => write!(f, " {period} ns"),
             Trigger::Profile { counter, period } => {
@@ -145,19 +145,19 @@ impl Environment {
 
 /// Kind of a body that runs on request.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Trial {
+pub enum TestKind {
     /// `test:NAME`: checked for correctness; runs once.
     Test,
     /// `bench:NAME`: measured; runs often.
     Bench,
 }
 
-impl Trial {
+impl TestKind {
     /// The keyword in scripts and options.
     pub fn word(self) -> &'static str {
         match self {
-            Trial::Test => "test",
-            Trial::Bench => "bench",
+            TestKind::Test => "test",
+            TestKind::Bench => "bench",
         }
     }
 }

@@ -4,7 +4,7 @@ use serde_reflection::{ContainerFormat, Registry, Tracer, TracerConfig};
 use std::path::Path;
 use wire::manifest::{self, Attach, EventKind, Export, Hidden, Manifest, Message, MetricKind, Piece, Side};
 use wire::map::{Agg, Keeps, MapValue, Storage};
-use wire::trigger::{Trial, Trigger};
+use wire::trigger::{TestKind, Trigger};
 use wire::types::{Lookup, StackMode};
 use wire::{CounterKind, NameKind, Type};
 
@@ -26,7 +26,7 @@ fn shape() -> Registry {
         Storage,
         CounterKind,
         Side,
-        Trial,
+        TestKind,
         Trigger,
         Attach,
         Export,

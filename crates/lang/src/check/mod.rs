@@ -182,7 +182,7 @@ fn settings(script: &Script, options: &Options, diags: &mut Diagnostics) -> Conf
         let _ = config::variable(name, value, &mut config);
     }
     // Tests and benches print a verdict, and the output of failed ones.
-    config.print_maps_on_exit &= !matches!(options.run, Run::Trials { .. });
+    config.print_maps_on_exit &= !matches!(options.run, Run::Tests { .. });
     config
 }
 

@@ -355,7 +355,7 @@ impl<'a> Checker<'a> {
         let Some(signature) = &self.context.signature else {
             return match self.options.run {
                 // Tracing clauses do not run with tests, so maps that only they fill may have any type.
-                Run::Trials { .. } => int(0, Type::I64, span),
+                Run::Tests { .. } => int(0, Type::I64, span),
                 // Functions without the argument were already removed, with a message.
                 _ => unknown(span),
             };

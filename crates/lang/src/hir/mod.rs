@@ -28,7 +28,7 @@ pub use tree::{
 pub use types::{Bits, Enum, EnumId, Field, Origin, Struct, StructId, Type};
 pub use wire::manifest::{Directive, Export, Hidden, Message, Metric, MetricKind, Names, Piece};
 pub use wire::map::{Agg, Keeps};
-pub use wire::trigger::{Environment, PerfCounter, Trial, Trigger};
+pub use wire::trigger::{Environment, PerfCounter, TestKind, Trigger};
 pub use wire::types::{Lookup, NameKind, StackMode};
 
 /// A checked script.

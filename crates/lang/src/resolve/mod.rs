@@ -31,7 +31,7 @@ mod usdt;
 
 use crate::catalog::File;
 use crate::diagnostics::Diagnostics;
-use crate::hir::Trial;
+use crate::hir::TestKind;
 use crate::resolve::finder::{EnclosingUse, Finder};
 use crate::resolve::grouping::ProgramGroup;
 use crate::resolve::interner::Interner;
@@ -102,7 +102,7 @@ pub fn resolve<'a>(
     }
     let (files, pending) = (finder.files, finder.pending);
     if *setting.run == Run::Traces {
-        refuse_trials_alone(&found, diags);
+        refuse_tests_alone(&found, diags);
     }
     let clauses = found
         .into_iter()
@@ -142,12 +142,12 @@ fn attach_point(finder: &mut Finder, spec: &ast::ProbeSpec) -> Spots {
 }
 
 /// Refuses a script that has only tests or benches in a run without `--test` or `--bench`.
-fn refuse_trials_alone(found: &[(u32, &ast::Clause, Usage, Vec<Spot>)], diags: &mut Diagnostics) {
+fn refuse_tests_alone(found: &[(u32, &ast::Clause, Usage, Vec<Spot>)], diags: &mut Diagnostics) {
     let mut specs = found.iter().flat_map(|(_, clause, ..)| &clause.probes);
-    let Some((first, kind)) = specs.clone().next().and_then(|spec| Some((spec, trial(spec)?))) else {
+    let Some((first, kind)) = specs.clone().next().and_then(|spec| Some((spec, test_kind(spec)?))) else {
         return;
     };
-    if specs.all(|spec| trial(spec).is_some()) {
+    if specs.all(|spec| test_kind(spec).is_some()) {
         let option = kind.word();
         let message = format!("all clauses of the script run with `--{option}` only");
         diags.error("E0116", first.span, message).help(format!("run it with `--{option}`"));
@@ -155,9 +155,9 @@ fn refuse_trials_alone(found: &[(u32, &ast::Clause, Usage, Vec<Spot>)], diags: &
 }
 
 /// `test` or `bench`, if the attach point is one.
-pub fn trial(spec: &ast::ProbeSpec) -> Option<Trial> {
+pub fn test_kind(spec: &ast::ProbeSpec) -> Option<TestKind> {
     match providers::find(&spec.provider.node) {
-        ProviderMatch::Known(providers::Provider { runs: Runs::Trials(kind), .. }) => Some(*kind),
+        ProviderMatch::Known(providers::Provider { runs: Runs::Tests(kind), .. }) => Some(*kind),
         _ => None,
     }
 }

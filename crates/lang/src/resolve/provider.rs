@@ -1,6 +1,6 @@
 //! A kind of attach point.
 
-use crate::hir::Trial;
+use crate::hir::TestKind;
 use crate::resolve::finder::Finder;
 use crate::resolve::pattern::glob_matches;
 use crate::resolve::setting::Run;
@@ -55,7 +55,7 @@ pub enum Runs {
     /// Runs that trace.
     Traces,
     /// Runs of tests or benches.
-    Trials(Trial),
+    Tests(TestKind),
     /// All.
     All,
 }
@@ -95,8 +95,8 @@ impl Provider {
         match (run, self.runs) {
             (Run::Everything, _) | (_, Runs::All) => true,
             (Run::Traces, of) => of == Runs::Traces,
-            (Run::Trials { kind, names }, of) => {
-                of == Runs::Trials(*kind) && glob_matches(names.as_bytes(), name.as_bytes())
+            (Run::Tests { kind, names }, of) => {
+                of == Runs::Tests(*kind) && glob_matches(names.as_bytes(), name.as_bytes())
             }
         }
     }

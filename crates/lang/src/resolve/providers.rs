@@ -2,7 +2,7 @@
 
 use crate::diagnostics::suggest::similar;
 use crate::diagnostics::wording::did_you_mean;
-use crate::hir::{Trial, Trigger};
+use crate::hir::{TestKind, Trigger};
 use crate::resolve::counters::{self, HARDWARE, SOFTWARE};
 use crate::resolve::cuda_libraries::cuda_library;
 pub use crate::resolve::provider::{Parts, Provider, Runs};
@@ -129,16 +129,16 @@ pub static PROVIDERS: &[Provider] = &[
         form: "test:NAME",
         doc: "once, with `--test`: it fails if it returns a number other than 0",
         parts: Parts::Free,
-        runs: Runs::Trials(Trial::Test),
-        resolve: |finder, spec, row| requests::trial(finder, spec, row, Trial::Test),
+        runs: Runs::Tests(TestKind::Test),
+        resolve: |finder, spec, row| requests::test(finder, spec, row, TestKind::Test),
     },
     Provider {
         names: &["bench"],
         form: "bench:NAME",
         doc: "repeatedly, with `--bench`, which prints how long it takes",
         parts: Parts::Free,
-        runs: Runs::Trials(Trial::Bench),
-        resolve: |finder, spec, row| requests::trial(finder, spec, row, Trial::Bench),
+        runs: Runs::Tests(TestKind::Bench),
+        resolve: |finder, spec, row| requests::test(finder, spec, row, TestKind::Bench),
     },
 ];
 

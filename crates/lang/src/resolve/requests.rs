@@ -1,6 +1,6 @@
 //! Bodies that the tracer runs itself: `BEGIN`, `END`, `self:signal:SIGUSR1`, `test:NAME`, `bench:NAME`.
 
-use crate::hir::{Trial, Trigger};
+use crate::hir::{TestKind, Trigger};
 use crate::resolve::finder::Finder;
 use crate::resolve::provider::Provider;
 use crate::resolve::spot::Spots;
@@ -36,11 +36,11 @@ pub(super) fn signal(finder: &mut Finder, spec: &ProbeSpec, provider: &Provider)
 }
 
 /// `test:NAME`, `bench:NAME`
-pub(super) fn trial(finder: &mut Finder, spec: &ProbeSpec, provider: &Provider, kind: Trial) -> Spots {
+pub(super) fn test(finder: &mut Finder, spec: &ProbeSpec, provider: &Provider, kind: TestKind) -> Spots {
     match spec.parts.as_slice() {
         [name] => {
             let name = text(&name.node);
-            let trigger = Trigger::Trial { kind, name: name.to_owned() };
+            let trigger = Trigger::Test { kind, name: name.to_owned() };
             Ok(vec![finder.event(trigger, &format!("{}:{name}", kind.word()))])
         }
         _ => provider.malformed(spec.span, "expected one name"),

@@ -5,7 +5,7 @@ use crate::diagnostics::Diagnostics;
 use crate::diagnostics::suggest::similar;
 use crate::diagnostics::wording::did_you_mean;
 use crate::hir;
-use crate::hir::Trial;
+use crate::hir::TestKind;
 use crate::source::span::Span;
 
 /// A target that no process maps now. Its sites are assumed from the CUDA tables so that bodies are checked; the caller of the
@@ -54,9 +54,9 @@ pub enum Run {
     #[default]
     Traces,
     /// Its tests or its benches, and BEGIN and END around them.
-    Trials {
+    Tests {
         /// Which of the two.
-        kind: Trial,
+        kind: TestKind,
         /// The tests or benches whose name matches this pattern.
         names: String,
     },

@@ -71,7 +71,7 @@ impl Recorder {
     /// Converts an output to records; most outputs make one. `context` is that of the session.
     pub fn records(&mut self, context: Context, output: &Output, each: &mut dyn FnMut(Record)) {
         match output {
-            Output::Attached { .. } | Output::Script(_) | Output::Trials(_) | Output::End => {}
+            Output::Attached { .. } | Output::Script(_) | Output::Tests(_) | Output::End => {}
             Output::Event { header, values, cell } => {
                 self.last_ns = header.time_ns;
                 if let Some(record) = self.event(context, header, values, cell.as_ref()) {

@@ -155,7 +155,7 @@ impl<W: Write> JsonSink<W> {
         self.line(kind(map), &format!("{{{name}: []}}"))
     }
 
-    fn trial(&mut self, step: &Step) -> io::Result<()> {
+    fn test_step(&mut self, step: &Step) -> io::Result<()> {
         let of = |name: &str, data: String| format!("{{{}: {{{data}}}}}", string(name.as_bytes()));
         match step {
             Step::Begin { .. } | Step::End { .. } => Ok(()),
@@ -225,7 +225,7 @@ impl<W: Write> Sink for JsonSink<W> {
             }
             Output::Map(snapshot) => self.snapshot(context, snapshot),
             Output::Table(_, table) => self.table(context, table),
-            Output::Trials(step) => self.trial(step),
+            Output::Tests(step) => self.test_step(step),
             Output::End => {
                 self.script.clear();
                 Ok(())

@@ -28,13 +28,13 @@ pub struct TextSink<W, N> {
     notices: N,
     quiet: bool,
     hides_warnings: bool,
-    trials: Table,
+    tests: Table,
 }
 
 impl<W: Write, N: Write> TextSink<W, N> {
     /// Creates the sink. `quiet` omits the number of attached probes; losses are still reported.
     pub fn new(out: W, notices: N, quiet: bool) -> TextSink<W, N> {
-        TextSink { out: Lines::new(out), notices, quiet, hides_warnings: false, trials: Table::default() }
+        TextSink { out: Lines::new(out), notices, quiet, hides_warnings: false, tests: Table::default() }
     }
 
     /// Whether to omit the output of `warnf`.
@@ -154,7 +154,7 @@ impl<W: Write, N: Write> Sink for TextSink<W, N> {
             }
             Output::Map(snapshot) => self.map(context, snapshot),
             Output::Table(_, table) => self.out.write_all(table.draw(context).as_bytes()),
-            Output::Trials(step) => self.out.write_all(&self.trials.lines(step)),
+            Output::Tests(step) => self.out.write_all(&self.tests.lines(step)),
             Output::End => {
                 self.out.begin_with(String::new())?;
                 if manifest.print_maps_on_exit {

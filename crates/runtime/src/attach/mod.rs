@@ -76,9 +76,7 @@ impl Attacher<'_> {
         let clause = program.clause;
         let cpus = || sys::online_cpus().map_err(self.failed(program, "cannot list the CPUs"));
         let (links, what) = match trigger {
-            Trigger::Begin | Trigger::End | Trigger::Signal { .. } | Trigger::Trial { .. } => {
-                (Ok(vec![]), "")
-            }
+            Trigger::Begin | Trigger::End | Trigger::Signal { .. } | Trigger::Test { .. } => (Ok(vec![]), ""),
             Trigger::Interval { period_ns } => {
                 let cpus = cpus()?;
                 let first = &cpus[..cpus.len().min(1)];

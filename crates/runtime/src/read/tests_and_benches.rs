@@ -21,7 +21,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 use wire::Manifest;
 use wire::manifest::{EventKind, Message};
-use wire::trigger::Trial;
+use wire::trigger::TestKind;
 
 /// Duration of a bench.
 const BENCH_TIME: Duration = Duration::from_millis(500);
@@ -43,11 +43,12 @@ impl Session {
             return self.core.drain_to_exit(emitter, code).map(Reason::Exit);
         }
         let Session { core, tests, .. } = self;
-        let kind = tests.first().map_or(Trial::Test, |test| test.kind);
+        let kind = tests.first().map_or(TestKind::Test, |test| test.kind);
         let names = tests.iter().map(|test| test.name.clone()).collect();
         emit(core, emitter, Step::Begin { kind, names })?;
         let mut failed = Vec::new();
-        let bench = if kind == Trial::Bench { Some(Bench::start().map_err(Failure::Kernel)?) } else { None };
+        let bench =
+            if kind == TestKind::Bench { Some(Bench::start().map_err(Failure::Kernel)?) } else { None };
         for test in &*tests {
             let step = match &bench {
                 Some(bench) => bench.step(core, emitter, test, control.signals)?,
@@ -68,7 +69,7 @@ impl Session {
 }
 
 fn emit(core: &Core, emitter: &mut Emitter<'_>, step: Step) -> Result<(), Failure> {
-    emitter.emit(&core.manifest, &Output::Trials(step))?;
+    emitter.emit(&core.manifest, &Output::Tests(step))?;
     emitter.sink.flush().map_err(Failure::Sink)
 }
 

@@ -99,7 +99,7 @@ enum Later {
 impl<'a> Meaning<'a> {
     fn all(&mut self, world: &World, pid_filter: bool) {
         self.plain(&world.begin, |on| *on == Trigger::Begin);
-        self.plain(&world.begin, |on| matches!(on, Trigger::Trial { .. }));
+        self.plain(&world.begin, |on| matches!(on, Trigger::Test { .. }));
         for step in &world.steps {
             if self.outcome.exit.is_some() {
                 break;
@@ -184,7 +184,7 @@ impl<'a> Meaning<'a> {
         if wanted {
             self.block(&mut run, &probe.body);
         }
-        if matches!(probe.attach, Attach::Event(Trigger::Trial { .. })) {
+        if matches!(probe.attach, Attach::Event(Trigger::Test { .. })) {
             self.outcome.returned.push(run.returned);
         }
         for later in std::mem::take(&mut run.queue) {

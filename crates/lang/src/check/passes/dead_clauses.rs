@@ -33,7 +33,7 @@ fn is_written(probe: &Probe) -> bool {
 }
 
 fn is_dead(probe: &Probe) -> bool {
-    if matches!(probe.attach, Attach::Event(Trigger::Trial { .. })) {
+    if matches!(probe.attach, Attach::Event(Trigger::Test { .. })) {
         return false;
     }
     match &probe.predicate {
