@@ -6,6 +6,7 @@
 
 use super::body::Body;
 use super::module::Cx;
+use super::operations::Operations;
 use super::place::Place;
 use crate::bpf::helper::Helper;
 use crate::ir::{AtomicOp, Bin, Cmp, Operand, VReg, Width};

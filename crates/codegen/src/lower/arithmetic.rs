@@ -3,6 +3,7 @@
 use super::body::Body;
 use super::loop_shape::literal;
 use super::place::is_scalar;
+use super::string::Strings;
 use crate::ir::{Bin, BlockId, Cmp, Operand, VReg, Width};
 use lang::hir::{BinaryOp, Expr, ExprKind, Type};
 use wire::CounterKind;

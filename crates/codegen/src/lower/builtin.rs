@@ -4,6 +4,7 @@ use super::body::Body;
 use super::expr::WORD;
 use super::place::Place;
 use super::prologue::Pro;
+use super::string::Strings;
 use crate::bpf::helper::Helper;
 use crate::ir::{Bin, Cmp, Operand, VReg, Width};
 use lang::hir::{Builtin, Environment, Expr, ExprKind};

@@ -19,6 +19,7 @@
 use super::body::Body;
 use super::cookie_layout::CookieLayout;
 use super::module::{BPF_MAP_TYPE_HASH, Cx};
+use super::operations::Operations;
 use super::prologue::Entry;
 use super::prologue::Pro;
 use super::side::{Parts, uprobes};

@@ -14,6 +14,7 @@ use super::abi;
 use super::body::Body;
 use super::cookie_layout::CookieLayout;
 use super::module::{BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_LRU_HASH, Cx};
+use super::operations::Operations;
 use super::place::Place;
 use super::prologue::{Entry, Pro};
 use super::side::{Parts, uprobes};

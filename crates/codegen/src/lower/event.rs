@@ -6,6 +6,7 @@ use super::module::{Cx, index_at};
 use super::place::{Place, is_scalar};
 use super::prologue::Pro;
 use super::string::STACK_RECORD;
+use super::string::Strings;
 use crate::bpf::helper::Helper;
 use crate::ir::{Cmp, Operand, VReg, Width};
 use lang::Span;

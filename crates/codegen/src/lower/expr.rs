@@ -1,8 +1,10 @@
 //! Expressions: scalars are lowered to registers, strings and tuples to memory.
 
 use super::body::Body;
+use super::operations::Operations;
 use super::place::{Home, Place, chunks_of_both, is_scalar};
 use super::prologue::Pro;
+use super::string::Strings;
 use crate::bpf::helper::Helper;
 use crate::ir::{Bin, Cmp, Operand, VReg, Width};
 use lang::hir::{BinaryOp, Expr, ExprKind, Type, VarId, Yields};

@@ -7,6 +7,7 @@
 use super::body::{Body, FRAME_LEFT, Fun};
 use super::loop_shape::{is_loop, may_leave, short_range};
 use super::module::{BPF_MAP_TYPE_ARRAY, Cx};
+use super::operations::Operations;
 use super::place::{Base, Home, Place, is_scalar};
 use super::walk;
 use crate::bpf::helper::Helper;

@@ -7,6 +7,7 @@ use super::module::{
     BPF_MAP_TYPE_LRU_PERCPU_HASH, BPF_MAP_TYPE_PERCPU_ARRAY, BPF_MAP_TYPE_PERCPU_HASH,
     BPF_MAP_TYPE_STACK_TRACE, Cx,
 };
+use super::operations::Operations;
 use super::place::{Place, is_scalar};
 use super::walk;
 use crate::bpf::helper::Helper;

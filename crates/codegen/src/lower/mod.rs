@@ -33,6 +33,7 @@ mod loop_shape;
 mod loops;
 mod map;
 mod module;
+mod operations;
 mod place;
 mod process_memory;
 mod program;

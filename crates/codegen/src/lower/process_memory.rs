@@ -112,6 +112,27 @@ impl Body<'_, '_> {
         self.b().bin(Bin::Add, sp, offset)
     }
 
+    /// Text in the record of a tracepoint. A located field (`__data_loc`) holds the length and offset of the text.
+    pub(super) fn record_bytes(&mut self, param: u32, located: bool, ty: &Type, to: Place) {
+        let size = self.cx.size(ty);
+        let Piece::Reg(offset) = self.places_of(param)[0] else { unreachable!("fields are in the record") };
+        let ctx = self.pro(Pro::Ctx);
+        let offset = match located {
+            // The length is in the upper half, the offset in the lower.
+            true => self.b().load(ctx, offset, Width::B16, false).into(),
+            false => Operand::from(i64::from(offset)),
+        };
+        let address = self.b().bin(Bin::Add, ctx, offset);
+        self.zero(to, size);
+        let at = self.pointer(to);
+        let args = [at.into(), i64::from(size).into(), address.into()];
+        let read = match ty {
+            Type::Str(_) => Helper::ProbeReadKernelStr,
+            _ => Helper::ProbeReadKernel,
+        };
+        self.b().call_void(read, &args);
+    }
+
     /// Reads a struct or array from memory; the helper zeroes the destination if it fails.
     pub(super) fn read_into(&mut self, address: impl Into<Operand>, to: Place, bytes: u32, in_kernel: bool) {
         let to = self.pointer(to);

@@ -4,6 +4,7 @@
 use super::body::Body;
 use super::cookie_layout::CookieLayout;
 use super::module::Cx;
+use super::operations::Operations;
 use super::prologue::{Entry, Pro, Stage};
 use super::side::{Parts, by_shift, uprobes, without_sites};
 use super::{abi, entry_return, walk};
@@ -266,19 +267,6 @@ impl<'c, 'p> Body<'c, 'p> {
     pub(super) fn control_cell(&mut self) -> crate::ir::VReg {
         let map = self.cx.control();
         self.b().value_addr(map, 0)
-    }
-
-    /// Jumps to `to` if `lhs cmp rhs` holds, otherwise continues.
-    pub(super) fn go_on_unless(
-        &mut self,
-        cmp: Cmp,
-        lhs: crate::ir::VReg,
-        rhs: impl Into<crate::ir::Operand>,
-        to: BlockId,
-    ) {
-        let next = self.b().block();
-        self.b().branch(cmp, lhs, rhs, to, next);
-        self.b().switch_to(next);
     }
 
     fn exits(&mut self, done: BlockId, done_end: BlockId, refused: BlockId, unrun: BlockId) {

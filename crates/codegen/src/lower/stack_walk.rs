@@ -18,6 +18,7 @@ use super::body::{Body, Fun};
 use super::module::{
     BPF_F_NO_PREALLOC, BPF_MAP_TYPE_ARRAY_OF_MAPS, BPF_MAP_TYPE_HASH, BPF_MAP_TYPE_LPM_TRIE, Cx,
 };
+use super::operations::Operations;
 use super::place::Place;
 use super::prologue::Pro;
 use crate::bpf::helper::Helper;

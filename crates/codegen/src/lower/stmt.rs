@@ -2,6 +2,7 @@
 
 use super::body::{Body, FRAME_LEFT};
 use super::event;
+use super::operations::Operations;
 use super::place::{Base, Place};
 use crate::bpf::helper::Helper;
 use crate::ir::{Bin, Cmp, Width};

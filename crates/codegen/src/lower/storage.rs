@@ -6,6 +6,7 @@
 
 use super::body::Body;
 use super::module::{BPF_MAP_TYPE_ARRAY, Cx};
+use super::operations::Operations;
 use super::place::{Base, Home, Mark, Place, Temps, chunks, chunks_of_both, is_scalar};
 use super::prologue::{Entry, Pro, Stage};
 use crate::bpf::helper::Helper;

@@ -2,12 +2,11 @@
 //!
 //! In memory a string is zero-filled after its NUL, so equal strings are equal bytes. In a record it has its actual length.
 
-use super::abi::Piece;
-use super::body::Body;
 use super::loop_shape::literal;
+use super::operations::Operations;
 use super::place::{Base, Place};
 use super::process_memory::{reader, text_reader};
-use super::prologue::Pro;
+
 use crate::bpf::helper::Helper;
 use crate::ir::{Bin, BlockId, Cmp, Operand, VReg, Width};
 use lang::hir::{Expr, ExprKind, HASH_FACTOR, HASH_SHIFT, HASH_START, Type};
@@ -17,36 +16,16 @@ use wire::layout::LENGTH_TRUNCATED;
 /// Longer strings are compared in a loop.
 const UNROLLED_BYTES: u32 = 128;
 
-impl Body<'_, '_> {
+/// Lowering of strings.
+pub(super) trait Strings: Operations {
     /// `str(p, n)` into memory of `capacity` bytes.
-    pub(super) fn read_string(&mut self, base: &Expr, limit: Option<&Expr>, to: Place, capacity: u32) {
+    fn read_string(&mut self, base: &Expr, limit: Option<&Expr>, to: Place, capacity: u32) {
         let address = self.scalar(base);
         let size = self.read_size(limit, capacity);
         self.zero(to, capacity);
         let at = self.pointer(to);
         let read = self.b().call(text_reader(base.in_kernel()), &[at.into(), size, address]);
         self.count_if(Cmp::Slt, read, 0, CounterKind::UserRead);
-    }
-
-    /// Text in the record of a tracepoint. A located field (`__data_loc`) holds the length and offset of the text.
-    pub(super) fn record_bytes(&mut self, param: u32, located: bool, ty: &Type, to: Place) {
-        let size = self.cx.size(ty);
-        let Piece::Reg(offset) = self.places_of(param)[0] else { unreachable!("fields are in the record") };
-        let ctx = self.pro(Pro::Ctx);
-        let offset = match located {
-            // The length is in the upper half, the offset in the lower.
-            true => self.b().load(ctx, offset, Width::B16, false).into(),
-            false => Operand::from(i64::from(offset)),
-        };
-        let address = self.b().bin(Bin::Add, ctx, offset);
-        self.zero(to, size);
-        let at = self.pointer(to);
-        let args = [at.into(), i64::from(size).into(), address.into()];
-        let read = match ty {
-            Type::Str(_) => Helper::ProbeReadKernelStr,
-            _ => Helper::ProbeReadKernel,
-        };
-        self.b().call_void(read, &args);
     }
 
     /// Largest number of bytes to read, NUL included, bounded for the verifier.
@@ -68,7 +47,7 @@ impl Body<'_, '_> {
     }
 
     /// Jumps to `then` if the strings are equal up to a NUL or `limit` bytes.
-    pub(super) fn string_equal(
+    fn string_equal(
         &mut self,
         lhs: &Expr,
         rhs: &Expr,
@@ -86,7 +65,7 @@ impl Body<'_, '_> {
     }
 
     fn equals_text(&mut self, string: &Expr, text: &[u8], limit: u32, different: BlockId) {
-        let capacity = self.cx.size(&string.ty);
+        let capacity = self.size(&string.ty);
         let place = self.place_of_start(string, text.len() as u32 + 1);
         let mut bytes = text.to_vec();
         bytes.push(0);
@@ -106,7 +85,7 @@ impl Body<'_, '_> {
 
     /// Location of a string of which only the first bytes are used; no more bytes are read.
     fn place_of_start(&mut self, string: &Expr, bytes: u32) -> Place {
-        let capacity = self.cx.size(&string.ty);
+        let capacity = self.size(&string.ty);
         match &string.kind {
             ExprKind::ReadStr { base, limit } if bytes < capacity => {
                 // One byte more than the text, so that a longer string does not compare equal.
@@ -120,7 +99,7 @@ impl Body<'_, '_> {
     }
 
     fn equals_string(&mut self, lhs: &Expr, rhs: &Expr, limit: u32, different: BlockId) {
-        let bytes = self.cx.size(&lhs.ty).min(self.cx.size(&rhs.ty)).min(limit);
+        let bytes = self.size(&lhs.ty).min(self.size(&rhs.ty)).min(limit);
         let (a, b) = (self.place(lhs), self.place(rhs));
         // strncmp stops at a NUL; after it both strings are zero, so all bytes up to the limit must be equal.
         if bytes <= UNROLLED_BYTES {
@@ -140,33 +119,14 @@ impl Body<'_, '_> {
         });
     }
 
-    /// Runs `f` with 0, 1, ... below `count`, as a loop that the verifier can bound.
-    pub(super) fn counted_loop(&mut self, count: u32, f: impl FnOnce(&mut Self, VReg)) {
-        let [head, inside, after] = std::array::from_fn(|_| self.b().block());
-        let index = self.b().copy(0);
-        self.b().fall_into(head);
-        self.b().branch(Cmp::Ult, index, i64::from(count), inside, after);
-        self.b().switch_to(inside);
-        f(self, index);
-        self.b().update(Bin::Add, index, 1);
-        self.b().jump(head);
-        self.b().switch_to(after);
-    }
-
     /// Jumps to `then` if the haystack contains the needle.
-    pub(super) fn string_contains(
-        &mut self,
-        haystack: &Expr,
-        needle: &[u8],
-        then: BlockId,
-        otherwise: BlockId,
-    ) {
+    fn string_contains(&mut self, haystack: &Expr, needle: &[u8], then: BlockId, otherwise: BlockId) {
         self.search(haystack, needle, |body, _| body.b().jump(then));
         self.b().jump(otherwise);
     }
 
     /// `strstr(haystack, needle)`: index of the needle, or -1.
-    pub(super) fn string_find(&mut self, haystack: &Expr, needle: &[u8]) -> VReg {
+    fn string_find(&mut self, haystack: &Expr, needle: &[u8]) -> VReg {
         let result = self.b().copy(-1);
         let after = self.b().block();
         self.search(haystack, needle, |body, index| {
@@ -181,12 +141,12 @@ impl Body<'_, '_> {
     /// Searches for the needle. `found` gets the index and leaves the loop; without a match, execution continues
     /// after it.
     fn search(&mut self, haystack: &Expr, needle: &[u8], found: impl FnOnce(&mut Self, VReg)) {
-        let capacity = self.cx.size(&haystack.ty);
+        let capacity = self.size(&haystack.ty);
         let place = self.place(haystack);
         let needle_len = needle.len() as u32;
         let starts = capacity.saturating_sub(needle_len);
         let start = self.pointer(place);
-        if !self.cx.options.features.bpf_loop {
+        if !self.options().features.bpf_loop {
             return self.search_straight(start, starts, needle, found);
         }
         self.counted_loop(starts, |body, index| {
@@ -249,8 +209,8 @@ impl Body<'_, '_> {
     /// `strstr(haystack, needle)` of a needle that is not a literal: Rabin-Karp. The hash of the needle is
     /// compared with the hash of each part of the haystack of the same length. A collision of 64 bits is too
     /// improbable to matter. There are no branches, since the verifier would follow each one in every iteration.
-    pub(super) fn string_search(&mut self, haystack: &Expr, needle: &Expr) -> VReg {
-        let (room, most) = (self.cx.size(&haystack.ty), self.cx.size(&needle.ty));
+    fn string_search(&mut self, haystack: &Expr, needle: &Expr) -> VReg {
+        let (room, most) = (self.size(&haystack.ty), self.size(&needle.ty));
         let before = most.next_multiple_of(8);
         // Zeroes before the haystack are the bytes that leave the window while it is being filled.
         let text = self.temp(before + room);
@@ -316,8 +276,8 @@ impl Body<'_, '_> {
     }
 
     /// `strlen(text)`: the helper that copies the text returns its length.
-    pub(super) fn string_length(&mut self, text: &Expr) -> VReg {
-        let capacity = self.cx.size(&text.ty);
+    fn string_length(&mut self, text: &Expr) -> VReg {
+        let capacity = self.size(&text.ty);
         let from = self.place(text);
         let mark = self.mark();
         let to = self.temp(capacity);
@@ -328,8 +288,8 @@ impl Body<'_, '_> {
     }
 
     /// Hash of a text, equal to `hir::text_hash`.
-    pub(super) fn string_hash(&mut self, text: &Expr) -> VReg {
-        let words = self.cx.size(&text.ty) / 8;
+    fn string_hash(&mut self, text: &Expr) -> VReg {
+        let words = self.size(&text.ty) / 8;
         let from = self.place(text);
         let from = self.pointer(from);
         let hash = self.b().copy(HASH_START as i64);
@@ -361,21 +321,21 @@ impl Body<'_, '_> {
     }
 
     /// `str_concat(a, b)` into memory of `size` bytes.
-    pub(super) fn concat(&mut self, lhs: &Expr, rhs: &Expr, to: Place, size: u32) {
+    fn concat(&mut self, lhs: &Expr, rhs: &Expr, to: Place, size: u32) {
         let (first, second) = (self.place(lhs), self.place(rhs));
         self.zero(to, size);
         let (start, first) = (self.pointer(to), self.pointer(first));
-        let capacity = self.cx.size(&lhs.ty);
+        let capacity = self.size(&lhs.ty);
         let length = self.copy_text(start, first, capacity);
         let (start, second) = (self.pointer(to), self.pointer(second));
         let behind = self.b().bin(Bin::Add, start, length);
-        let capacity = i64::from(self.cx.size(&rhs.ty));
+        let capacity = i64::from(self.size(&rhs.ty));
         self.b().call_void(Helper::ProbeReadKernelStr, &[behind.into(), capacity.into(), second.into()]);
     }
 
     /// `tolower(a)`, `toupper(a)`: without a branch per letter, since the verifier would follow each one in every
     /// iteration.
-    pub(super) fn change_case(&mut self, text: &Expr, upper: bool, to: Place, size: u32) {
+    fn change_case(&mut self, text: &Expr, upper: bool, to: Place, size: u32) {
         const OTHER_CASE: i64 = 0x20;
         let from = i64::from(if upper { b'a' } else { b'A' });
         self.store_value(text, to);
@@ -396,10 +356,10 @@ impl Body<'_, '_> {
     }
 
     /// `buf(p, n)`: the length, followed by the bytes.
-    pub(super) fn read_buffer(&mut self, base: &Expr, len: &Expr, to: Place, ty: &Type) {
+    fn read_buffer(&mut self, base: &Expr, len: &Expr, to: Place, ty: &Type) {
         let address = self.scalar(base);
         let Type::Buf(capacity) = ty else { unreachable!("`buf` makes a buffer") };
-        let size = self.cx.size(ty);
+        let size = self.size(ty);
         let len = self.read_size(Some(len), *capacity);
         let len = self.b().copy(len);
         self.zero(to, size);
@@ -411,8 +371,8 @@ impl Body<'_, '_> {
 
     /// Appends a string to the tail of `record` at offset `end`, which is advanced, and stores its length at
     /// `field`.
-    pub(super) fn append_string(&mut self, expr: &Expr, record: Place, field: u32, end: VReg) {
-        let capacity = self.cx.size(&expr.ty);
+    fn append_string(&mut self, expr: &Expr, record: Place, field: u32, end: VReg) {
+        let capacity = self.size(&expr.ty);
         match &expr.kind {
             ExprKind::Str(text) => self.append_text(text, record, field, end),
             ExprKind::ReadStr { base, limit } => {
@@ -440,7 +400,7 @@ impl Body<'_, '_> {
     fn store_unaligned(&mut self, place: Place, bytes: &[u8]) {
         const FEW: usize = 16;
         if bytes.len() > FEW {
-            let offset = self.cx.data(bytes);
+            let offset = self.data(bytes);
             let from = self.b().data_addr(offset);
             return self.copy_by_helper(place, from, bytes.len() as u32);
         }
@@ -487,7 +447,7 @@ impl Body<'_, '_> {
         self.b().set(len, without_nul);
         self.b().set(word, len);
         // A string that the script itself has limited with `str(p, n)` is not truncated.
-        if capacity == self.cx.program.config.max_strlen {
+        if capacity == self.max_strlen() {
             let [cut, fine] = [self.b().cold_block(), self.b().block()];
             self.b().branch(Cmp::Eq, read, i64::from(capacity), cut, fine);
             self.b().switch_to(cut);
@@ -518,6 +478,8 @@ impl Body<'_, '_> {
         self.b().fall_into(after);
     }
 }
+
+impl<T: Operations> Strings for T {}
 
 /// Largest record that is built on the stack, in bytes.
 pub(super) const STACK_RECORD: u32 = 96;

@@ -1,0 +1,143 @@
+//! The operations of lowering that strings and built-ins use. They get these and not the state of the body.
+
+use super::body::Body;
+use super::place::{Mark, Place};
+use crate::Options;
+use crate::ir::build::Builder;
+use crate::ir::{Bin, BlockId, Cmp, Operand, VReg, Width};
+use lang::Span;
+use lang::hir::{Expr, Type};
+use wire::CounterKind;
+
+/// Values of expressions, memory, and control flow.
+pub(super) trait Operations: Sized {
+    /// The instructions of the current function.
+    fn b(&mut self) -> &mut Builder;
+    fn options(&self) -> &Options;
+    /// Size of a type in bytes.
+    fn size(&mut self, ty: &Type) -> u32;
+    /// Largest size of a string that is read, in bytes.
+    fn max_strlen(&self) -> u32;
+    /// Offset of constant data in the data section.
+    fn data(&mut self, bytes: &[u8]) -> u32;
+    /// The value of a scalar.
+    fn scalar(&mut self, expr: &Expr) -> Operand;
+    /// The location of a value that is not a scalar.
+    fn place(&mut self, expr: &Expr) -> Place;
+    /// Stores a value in its memory format.
+    fn store_value(&mut self, expr: &Expr, to: Place);
+    /// Reserves memory until [`Operations::release`].
+    fn temp(&mut self, bytes: u32) -> Place;
+    fn mark(&mut self) -> Mark;
+    fn release(&mut self, mark: Mark);
+    /// The address of a location.
+    fn pointer(&mut self, place: Place) -> VReg;
+    fn load(&mut self, place: Place, width: Width, signed: bool) -> VReg;
+    fn store(&mut self, place: Place, width: Width, value: impl Into<Operand>);
+    fn zero(&mut self, place: Place, bytes: u32);
+    fn copy_by_helper(&mut self, to: Place, from: VReg, bytes: u32);
+    /// Jumps to `different` if the bytes at two locations differ.
+    fn compare_memory(&mut self, a: Place, b: Place, bytes: u32, different: BlockId);
+    /// Increments a counter if `lhs cmp rhs` holds.
+    fn count_if(&mut self, cmp: Cmp, lhs: VReg, rhs: i64, kind: CounterKind);
+    /// Attributes the instructions of `f` to a source range.
+    fn at<T>(&mut self, span: Span, f: impl FnOnce(&mut Self) -> T) -> T;
+
+    /// Jumps to `to` if `lhs cmp rhs` holds, otherwise continues.
+    fn go_on_unless(&mut self, cmp: Cmp, lhs: VReg, rhs: impl Into<Operand>, to: BlockId) {
+        let next = self.b().block();
+        self.b().branch(cmp, lhs, rhs, to, next);
+        self.b().switch_to(next);
+    }
+
+    /// Runs `f` with 0, 1, ... below `count`, as a loop that the verifier can bound.
+    fn counted_loop(&mut self, count: u32, f: impl FnOnce(&mut Self, VReg)) {
+        let [head, inside, after] = std::array::from_fn(|_| self.b().block());
+        let index = self.b().copy(0);
+        self.b().fall_into(head);
+        self.b().branch(Cmp::Ult, index, i64::from(count), inside, after);
+        self.b().switch_to(inside);
+        f(self, index);
+        self.b().update(Bin::Add, index, 1);
+        self.b().jump(head);
+        self.b().switch_to(after);
+    }
+}
+
+impl Operations for Body<'_, '_> {
+    fn b(&mut self) -> &mut Builder {
+        Body::b(self)
+    }
+
+    fn options(&self) -> &Options {
+        self.cx.options
+    }
+
+    fn size(&mut self, ty: &Type) -> u32 {
+        self.cx.size(ty)
+    }
+
+    fn max_strlen(&self) -> u32 {
+        self.cx.program.config.max_strlen
+    }
+
+    fn data(&mut self, bytes: &[u8]) -> u32 {
+        self.cx.data(bytes)
+    }
+
+    fn scalar(&mut self, expr: &Expr) -> Operand {
+        Body::scalar(self, expr)
+    }
+
+    fn place(&mut self, expr: &Expr) -> Place {
+        Body::place(self, expr)
+    }
+
+    fn store_value(&mut self, expr: &Expr, to: Place) {
+        Body::store_value(self, expr, to);
+    }
+
+    fn temp(&mut self, bytes: u32) -> Place {
+        Body::temp(self, bytes)
+    }
+
+    fn mark(&mut self) -> Mark {
+        Body::mark(self)
+    }
+
+    fn release(&mut self, mark: Mark) {
+        Body::release(self, mark);
+    }
+
+    fn pointer(&mut self, place: Place) -> VReg {
+        Body::pointer(self, place)
+    }
+
+    fn load(&mut self, place: Place, width: Width, signed: bool) -> VReg {
+        Body::load(self, place, width, signed)
+    }
+
+    fn store(&mut self, place: Place, width: Width, value: impl Into<Operand>) {
+        Body::store(self, place, width, value);
+    }
+
+    fn zero(&mut self, place: Place, bytes: u32) {
+        Body::zero(self, place, bytes);
+    }
+
+    fn copy_by_helper(&mut self, to: Place, from: VReg, bytes: u32) {
+        Body::copy_by_helper(self, to, from, bytes);
+    }
+
+    fn compare_memory(&mut self, a: Place, b: Place, bytes: u32, different: BlockId) {
+        Body::compare_memory(self, a, b, bytes, different);
+    }
+
+    fn count_if(&mut self, cmp: Cmp, lhs: VReg, rhs: i64, kind: CounterKind) {
+        Body::count_if(self, cmp, lhs, rhs, kind);
+    }
+
+    fn at<T>(&mut self, span: Span, f: impl FnOnce(&mut Self) -> T) -> T {
+        Body::at(self, span, f)
+    }
+}
