@@ -4,6 +4,7 @@
 //! or maximum is exact because the sample is compared again after it has been counted: while `n` is 0, an extreme of 0 may mean
 //! "no sample"; afterwards it is a sample.
 
+use super::arithmetic::Arithmetic;
 use super::body::Body;
 use super::module::Cx;
 use super::operations::Operations;

@@ -1,11 +1,8 @@
 //! Arithmetic and conversions on scalars. Registers hold values extended to 64 bits by the signedness of their type.
 
-use super::body::Body;
-use super::loop_shape::literal;
-use super::place::is_scalar;
-use super::string::Strings;
-use crate::ir::{Bin, BlockId, Cmp, Operand, VReg, Width};
-use lang::hir::{BinaryOp, Expr, ExprKind, Type};
+use super::operations::Operations;
+use crate::ir::{Bin, Cmp, Operand, VReg, Width};
+use lang::hir::{BinaryOp, Type};
 use wire::CounterKind;
 
 /// The comparison for an operator on signed or unsigned values.
@@ -47,30 +44,16 @@ fn normal(value: i64, bytes: u32, signed: bool) -> i64 {
     if signed { value << unused >> unused } else { ((value as u64) << unused >> unused) as i64 }
 }
 
-impl Body<'_, '_> {
+/// Lowering of arithmetic.
+pub(super) trait Arithmetic: Operations {
     /// A literal of this type.
-    pub(super) fn constant(&mut self, value: i64, ty: &Type) -> Operand {
-        let bytes = self.cx.size(ty);
+    fn constant(&mut self, value: i64, ty: &Type) -> Operand {
+        let bytes = self.size(ty);
         normal(value, bytes, self.signed(ty)).into()
     }
 
-    /// `bswap(n)`: reverses the order of the bytes.
-    pub(super) fn byte_swap(&mut self, e: &Expr) -> VReg {
-        let bytes = i64::from(self.cx.size(&e.ty));
-        let value = self.scalar(e);
-        let value = self.b().reg(value);
-        let result = self.b().copy(0);
-        for at in 0..bytes {
-            let low = self.b().bin(Bin::Shr, value, 8 * at);
-            let byte = self.b().bin(Bin::And, low, 0xff);
-            let moved = self.b().bin(Bin::Shl, byte, 8 * (bytes - 1 - at));
-            self.b().update(Bin::Or, result, moved);
-        }
-        result
-    }
-
     /// Extends the low bits of a register as `ty` requires.
-    pub(super) fn normalise(&mut self, value: Operand, ty: &Type) -> Operand {
+    fn normalise(&mut self, value: Operand, ty: &Type) -> Operand {
         match (self.width(ty), value) {
             (Width::B64, value) => value,
             (width, Operand::Const(value)) => normal(value, width.bytes(), self.signed(ty)).into(),
@@ -83,18 +66,18 @@ impl Body<'_, '_> {
 
     /// Converts between scalars. A register with a value of `from` needs no change if `to` can represent all
     /// values of `from`.
-    pub(super) fn convert(&mut self, value: Operand, from: &Type, to: &Type) -> Operand {
+    fn convert(&mut self, value: Operand, from: &Type, to: &Type) -> Operand {
         if *to == Type::Bool && *from != Type::Bool {
             return self.b().compare(Cmp::Ne, value, 0).into();
         }
-        let (old, new) = (self.cx.size(from), self.cx.size(to));
+        let (old, new) = (self.size(from), self.size(to));
         let fits = old < new && (!self.signed(from) || self.signed(to))
             || old == new && self.signed(from) == self.signed(to);
         if fits { value } else { self.normalise(value, to) }
     }
 
     /// `a + b`, `a < b`, ... except `&&` and `||`.
-    pub(super) fn arithmetic(&mut self, op: BinaryOp, lhs: Operand, rhs: Operand, signed: bool) -> Operand {
+    fn arithmetic(&mut self, op: BinaryOp, lhs: Operand, rhs: Operand, signed: bool) -> Operand {
         if let Some(cmp) = comparison(op, signed) {
             return self.b().compare(cmp, lhs, rhs).into();
         }
@@ -143,7 +126,7 @@ impl Body<'_, '_> {
 
     /// Signed division as unsigned division of the magnitudes. The quotient gets its sign from both operands, a
     /// remainder from the dividend.
-    pub(super) fn divide(&mut self, bin: Bin, lhs: Operand, rhs: Operand, signed: bool, result: VReg) {
+    fn divide(&mut self, bin: Bin, lhs: Operand, rhs: Operand, signed: bool, result: VReg) {
         if !signed {
             let quotient = self.b().bin(bin, lhs, rhs);
             return self.b().set(result, quotient);
@@ -167,59 +150,6 @@ impl Body<'_, '_> {
         let flipped = b.bin(Bin::Xor, value, sign);
         (b.bin(Bin::Sub, flipped, sign).into(), sign.into())
     }
-
-    /// Jumps to `then` if `expr` is not zero, otherwise to `otherwise`.
-    pub(super) fn cond(&mut self, expr: &Expr, then: BlockId, otherwise: BlockId) {
-        use BinaryOp::{And, Or};
-        match &expr.kind {
-            ExprKind::Not(e) if is_scalar(&e.ty) => self.cond(e, otherwise, then),
-            ExprKind::Binary { op: op @ (And | Or), lhs, rhs } => {
-                let middle = self.b().block();
-                let (yes, no) = if *op == And { (middle, otherwise) } else { (then, middle) };
-                self.cond(lhs, yes, no);
-                self.b().switch_to(middle);
-                self.cond(rhs, then, otherwise);
-            }
-            ExprKind::Binary { op, lhs, rhs } if comparison(*op, self.signed(&lhs.ty)).is_some() => {
-                let cmp = comparison(*op, self.signed(&lhs.ty)).expect("tested by the guard");
-                let (left, right) = self.operands(lhs, rhs);
-                let left = self.b().reg(left);
-                self.b().branch(cmp, left, right, then, otherwise);
-            }
-            ExprKind::StrEq { lhs, rhs, limit } => self.string_equal(lhs, rhs, *limit, then, otherwise),
-            ExprKind::StrContains { haystack, needle } => {
-                self.string_contains(haystack, needle, then, otherwise)
-            }
-            ExprKind::Int(value) => self.b().jump(if *value != 0 { then } else { otherwise }),
-            _ => {
-                let value = self.scalar(expr);
-                let value = self.b().reg(value);
-                self.b().branch(Cmp::Ne, value, 0, then, otherwise);
-            }
-        }
-    }
-
-    /// Both operands of an operator, the left one first. The register of a variable is copied if the right operand
-    /// changes the variable.
-    pub(super) fn operands(&mut self, lhs: &Expr, rhs: &Expr) -> (Operand, Operand) {
-        let mut left = self.scalar(lhs);
-        if rhs.changes() && literal(lhs).is_none() {
-            left = self.b().copy(left).into();
-        }
-        (left, self.scalar(rhs))
-    }
-
-    /// The result of `cond` as 0 or 1.
-    pub(super) fn truth(&mut self, expr: &Expr) -> VReg {
-        let result = self.b().vreg();
-        let [yes, no, after] = std::array::from_fn(|_| self.b().block());
-        self.cond(expr, yes, no);
-        self.b().switch_to(yes);
-        self.b().set(result, 1);
-        self.b().jump(after);
-        self.b().switch_to(no);
-        self.b().set(result, 0);
-        self.b().fall_into(after);
-        result
-    }
 }
+
+impl<T: Operations> Arithmetic for T {}

@@ -1,18 +1,21 @@
 //! Built-in variables and functions: identities, CPUs, clocks, strings.
 
-use super::body::Body;
-use super::expr::WORD;
+use super::operations::Operations;
 use super::place::Place;
 use super::prologue::Pro;
 use super::string::Strings;
 use crate::bpf::helper::Helper;
 use crate::ir::{Bin, Cmp, Operand, VReg, Width};
-use lang::hir::{Builtin, Environment, Expr, ExprKind};
+use lang::hir::{Builtin, Expr, ExprKind};
 use wire::manifest::{CONTROL_CHILD, CONTROL_START, CONTROL_TAI};
 
-impl Body<'_, '_> {
+/// Unit in which the kernel copies strings, in bytes.
+const WORD: u32 = 8;
+
+/// Lowering of built-ins.
+pub(super) trait Builtins: Operations {
     /// The value of a built-in variable or function if it is a scalar.
-    pub(super) fn builtin(&mut self, id: Builtin, args: &[Expr]) -> Operand {
+    fn builtin(&mut self, id: Builtin, args: &[Expr]) -> Operand {
         match id {
             Builtin::Pid => self.high_word(|body| body.pro(Pro::Thread)),
             Builtin::Tid => self.low_word(|body| body.pro(Pro::Thread)),
@@ -25,7 +28,7 @@ impl Body<'_, '_> {
             Builtin::Task => self.b().call(Helper::GetCurrentTask, &[]).into(),
             Builtin::Context => self.context_address().into(),
             Builtin::Cpu => self.b().call(Helper::GetSmpProcessorId, &[]).into(),
-            Builtin::Cpus => i64::from(self.cx.options.cpus).into(),
+            Builtin::Cpus => i64::from(self.options().cpus).into(),
             Builtin::NumaNode => self.low_word(|body| body.b().call(Helper::GetNumaNodeId, &[])),
             Builtin::UserMode => self.user_mode(),
             Builtin::Nsecs => self.b().call(Helper::KtimeGetBootNs, &[]).into(),
@@ -49,7 +52,7 @@ impl Body<'_, '_> {
     }
 
     /// Stores the value of a built-in that is not a scalar.
-    pub(super) fn store_builtin(&mut self, id: Builtin, args: &[Expr], to: Place, size: u32) {
+    fn store_builtin(&mut self, id: Builtin, args: &[Expr], to: Place, size: u32) {
         match id {
             Builtin::Comm => self.store_comm(to, size),
             Builtin::StrConcat => self.concat(&args[0], &args[1], to, size),
@@ -112,7 +115,7 @@ impl Body<'_, '_> {
 
     /// Whether the probe interrupted user mode. Function probes always do; at a timer the registers show it.
     fn user_mode(&mut self) -> Operand {
-        if !self.probe.attach.environment().is_some_and(Environment::has_registers) {
+        if !self.has_registers() {
             return 1.into();
         }
         let (offset, mask, user) = self.machine().mode;
@@ -138,4 +141,21 @@ impl Body<'_, '_> {
         let tgid = self.b().bin(Bin::Shr, thread, 32);
         self.store(to.plus(8), Width::B64, tgid);
     }
+
+    /// `bswap(n)`: reverses the order of the bytes.
+    fn byte_swap(&mut self, e: &Expr) -> VReg {
+        let bytes = i64::from(self.size(&e.ty));
+        let value = self.scalar(e);
+        let value = self.b().reg(value);
+        let result = self.b().copy(0);
+        for at in 0..bytes {
+            let low = self.b().bin(Bin::Shr, value, 8 * at);
+            let byte = self.b().bin(Bin::And, low, 0xff);
+            let moved = self.b().bin(Bin::Shl, byte, 8 * (bytes - 1 - at));
+            self.b().update(Bin::Or, result, moved);
+        }
+        result
+    }
 }
+
+impl<T: Operations> Builtins for T {}

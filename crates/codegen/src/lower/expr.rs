@@ -1,6 +1,8 @@
 //! Expressions: scalars are lowered to registers, strings and tuples to memory.
 
+use super::arithmetic::Arithmetic;
 use super::body::Body;
+use super::builtin::Builtins;
 use super::operations::Operations;
 use super::place::{Home, Place, chunks_of_both, is_scalar};
 use super::prologue::Pro;
@@ -10,8 +12,6 @@ use crate::ir::{Bin, Cmp, Operand, VReg, Width};
 use lang::hir::{BinaryOp, Expr, ExprKind, Type, VarId, Yields};
 use wire::{CounterKind, layout};
 
-/// Unit in which the kernel copies strings, in bytes.
-pub(super) const WORD: u32 = 8;
 /// Flag of bpf_get_stackid: the user stack.
 const BPF_F_USER_STACK: i64 = 1 << 8;
 

@@ -1,6 +1,7 @@
 //! Maps of the script: their storage, and reads and writes of plain values. A missing key reads as zero; an
 //! insertion into a full map is counted.
 
+use super::arithmetic::Arithmetic;
 use super::body::Body;
 use super::module::{
     BPF_F_NO_PREALLOC, BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_HASH, BPF_MAP_TYPE_LRU_HASH,

@@ -22,6 +22,7 @@ mod body;
 mod builtin;
 mod by_case;
 mod call_stack;
+mod condition;
 mod cookie;
 mod cookie_layout;
 mod counters;

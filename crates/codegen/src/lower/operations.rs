@@ -1,12 +1,14 @@
-//! The operations of lowering that strings and built-ins use. They get these and not the state of the body.
+//! The operations of lowering that built-ins, strings and arithmetic use. They get these and not the state of the body.
 
+use super::abi::Machine;
 use super::body::Body;
 use super::place::{Mark, Place};
+use super::prologue::Pro;
 use crate::Options;
 use crate::ir::build::Builder;
 use crate::ir::{Bin, BlockId, Cmp, Operand, VReg, Width};
 use lang::Span;
-use lang::hir::{Expr, Type};
+use lang::hir::{Environment, Expr, Type};
 use wire::CounterKind;
 
 /// Values of expressions, memory, and control flow.
@@ -16,10 +18,24 @@ pub(super) trait Operations: Sized {
     fn options(&self) -> &Options;
     /// Size of a type in bytes.
     fn size(&mut self, ty: &Type) -> u32;
+    /// Whether values of a type are sign-extended in registers.
+    fn signed(&self, ty: &Type) -> bool;
+    /// Width of a scalar in memory.
+    fn width(&mut self, ty: &Type) -> Width;
+    /// The processor that the program is for.
+    fn machine(&self) -> &'static Machine;
+    /// Whether the context of the program holds registers.
+    fn has_registers(&self) -> bool;
     /// Largest size of a string that is read, in bytes.
     fn max_strlen(&self) -> u32;
     /// Offset of constant data in the data section.
     fn data(&mut self, bytes: &[u8]) -> u32;
+    /// A value that the prologue computes.
+    fn pro(&mut self, pro: Pro) -> VReg;
+    /// A word of the control cell.
+    fn control_word(&mut self, offset: u32) -> VReg;
+    /// `tgid << 32 | tid` in the initial pid namespace.
+    fn host_thread(&mut self) -> VReg;
     /// The value of a scalar.
     fn scalar(&mut self, expr: &Expr) -> Operand;
     /// The location of a value that is not a scalar.
@@ -38,6 +54,8 @@ pub(super) trait Operations: Sized {
     fn copy_by_helper(&mut self, to: Place, from: VReg, bytes: u32);
     /// Jumps to `different` if the bytes at two locations differ.
     fn compare_memory(&mut self, a: Place, b: Place, bytes: u32, different: BlockId);
+    /// Increments a counter.
+    fn count(&mut self, kind: CounterKind);
     /// Increments a counter if `lhs cmp rhs` holds.
     fn count_if(&mut self, cmp: Cmp, lhs: VReg, rhs: i64, kind: CounterKind);
     /// Attributes the instructions of `f` to a source range.
@@ -77,12 +95,40 @@ impl Operations for Body<'_, '_> {
         self.cx.size(ty)
     }
 
+    fn signed(&self, ty: &Type) -> bool {
+        Body::signed(self, ty)
+    }
+
+    fn width(&mut self, ty: &Type) -> Width {
+        Body::width(self, ty)
+    }
+
+    fn machine(&self) -> &'static Machine {
+        Body::machine(self)
+    }
+
+    fn has_registers(&self) -> bool {
+        self.probe.attach.environment().is_some_and(Environment::has_registers)
+    }
+
     fn max_strlen(&self) -> u32 {
         self.cx.program.config.max_strlen
     }
 
     fn data(&mut self, bytes: &[u8]) -> u32 {
         self.cx.data(bytes)
+    }
+
+    fn pro(&mut self, pro: Pro) -> VReg {
+        Body::pro(self, pro)
+    }
+
+    fn control_word(&mut self, offset: u32) -> VReg {
+        Body::control_word(self, offset)
+    }
+
+    fn host_thread(&mut self) -> VReg {
+        Body::host_thread(self)
     }
 
     fn scalar(&mut self, expr: &Expr) -> Operand {
@@ -131,6 +177,10 @@ impl Operations for Body<'_, '_> {
 
     fn compare_memory(&mut self, a: Place, b: Place, bytes: u32, different: BlockId) {
         Body::compare_memory(self, a, b, bytes, different);
+    }
+
+    fn count(&mut self, kind: CounterKind) {
+        Body::count(self, kind);
     }
 
     fn count_if(&mut self, cmp: Cmp, lhs: VReg, rhs: i64, kind: CounterKind) {
