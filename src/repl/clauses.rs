@@ -2,7 +2,7 @@
 //!
 //! Clauses that are entered together form one script and are compiled together. Line numbers continue from script to script:
 //! `repl:7` is the seventh line of the session. Input without a clause (`#define`, `config`) applies to all later scripts. A clause
-//! that expands to several, such as an operation, keeps one number.
+//! that is expanded to several, such as one of the operation `cuda:alloc`, has one number.
 
 use super::session::{Clause, Clauses, Repl, ReportedError};
 use crate::script::{self, Script};

@@ -1,9 +1,9 @@
 //! Maintains the unwind tables of the files that traced processes have mapped.
 //!
-//! Processes that are traced from the start are read before anything is attached. A program that we started is held at each new
-//! file until its table is loaded, and at each mapping to a fixed address until that is entered. Other mappings are entered after the
-//! fact, or when a walk meets an unknown process. Large tables are read by background threads; until they are loaded, walks use the
-//! frame pointer.
+//! The mappings of processes that are already traced are read when the unwinder starts. A program that we started is held while it
+//! maps a new file, until the table is loaded. A mapping to a fixed address is also added to the BPF map before the program
+//! continues. Other mappings are added after they exist, or when a stack walk begins in an unknown process. Large tables are read
+//! by background threads; until they are loaded, stack walks use the frame pointer.
 
 use super::compiler::Compiler;
 use crate::console::Messages;

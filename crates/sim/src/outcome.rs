@@ -1,7 +1,7 @@
-//! The outcome of a run: output, contents of maps, exit status, errors. Ids are resolved to names, so that outcomes of a checked
-//! program and of its object can be compared.
+//! The outcome of a run: output, contents of maps, signals, exit status, failure counters. Ids are resolved to names, so that the
+//! outcomes of the interpreter and of the compiled object can be compared.
 //!
-//! Not compared: whether a string was truncated (a string that passed through a map or variable has lost that), and the counters of
+//! Not compared: the flag of a truncated string, which is lost when the string is stored in a map or variable, and the counters of
 //! entry/return pairing.
 
 use crate::series;

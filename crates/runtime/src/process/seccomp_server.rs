@@ -1,9 +1,9 @@
 //! The seccomp server: a process that holds the seccomp listener of a traced program and answers its requests.
 //!
-//! One thread handles one request: it finds the file, queries the tracer about a new one, and lets the system call continue. A
-//! file system may block that thread for any time. Therefore the main thread accesses no file. After [`SLOW`] it starts another
-//! thread if none is idle, since the request may depend on another one of the program, such as a traced file server. After
-//! [`TIMEOUT`] it answers the request itself. When the tracer has ended, all requests pass.
+//! A worker thread handles a request: it finds the file, queries the tracer if the file is new, and lets the system call continue.
+//! A file system may block a worker for any time. Therefore the main thread accesses no file. A request slower than [`SLOW`] may
+//! depend on another one, for example of a traced file server: the main thread starts another worker if none is idle. After
+//! [`TIMEOUT`] it answers the request itself. When the tracer has ended, all system calls continue.
 //!
 //! Not here: which system calls are reported (`seccomp_filter`), the tracer's side (`server_handle`).
 
