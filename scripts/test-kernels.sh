@@ -4,9 +4,11 @@
 # A kernel is a package of Debian, unpacked under target/kernels and never installed, or a file of KERNEL_DIR. qemu boots it,
 # without KVM, into an initramfs of busybox, libc, the release binary, the examples and the live tests' runner, all at the paths
 # they have here. The runner's verdicts come back over a separate serial port. Root is needed only to install missing tools.
+# Kernels that the table marks with `live` also get a stand-in for NVIDIA's kernel driver, see test-kernels-modules.sh.
 #
 # CASES: only the cases whose name contains this; a shell pattern (`memleak`, `scripts: *stacks`).
 # KERNEL_DIR: a directory with further kernels, one file `vmlinuz-NAME` each. Only these are booted if no NAME is given.
+# COMMAND: a script for busybox's shell that each machine runs in this directory instead of the cases; its output is printed.
 # CUDATRACE_KERNEL_SECONDS: longest time without a further verdict (300). The machine is then ended, the current case has no
 # verdict, and a new machine runs the cases after it.
 set -euo pipefail
@@ -16,6 +18,7 @@ work=$root/target/kernels
 table=tests/kernels/kernels.txt
 directory=${KERNEL_DIR:-}
 pattern=${CASES:-}
+command=${COMMAND:-}
 silence=${CUDATRACE_KERNEL_SECONDS:-300}
 # How often progress is told, in seconds.
 report_every=60
@@ -24,10 +27,15 @@ keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 
 die() { echo "test-kernels: $*" >&2; exit 1; }
 
+# shellcheck source=scripts/test-kernels-modules.sh
+. scripts/test-kernels-modules.sh
+
 install_tools() {
     local missing=()
     command -v qemu-system-x86_64 >/dev/null || missing+=(qemu-system-x86)
     command -v busybox >/dev/null || missing+=(busybox-static)
+    command -v pahole >/dev/null || missing+=(dwarves)
+    command -v lz4 >/dev/null || missing+=(lz4)
     [ -e $keyring ] || missing+=(debian-archive-keyring)
     [ ${#missing[@]} -gt 0 ] || return 0
     command -v apt-get >/dev/null || die "please install ${missing[*]} (names of Debian's packages)"
@@ -120,7 +128,7 @@ build_initramfs() {
     live=$(runner)
     [ -x "$live" ] || die "the live tests do not build: $(tail -n 20 "$work/build.log")"
     rm -rf "$fs"
-    mkdir -p "$fs"/{bin,proc,sys,dev,tmp,etc,root}
+    mkdir -p "$fs"/{bin,proc,sys,dev,tmp,etc,root,lib/modules}
     install "$(command -v busybox)" "$fs/bin/busybox"
     put "$live" "$root/target/release/cudatrace" "$root"/tests/live/*.test $(find "$root/tests/live/import" -type f) "$root"/tests/kernels/*.test
     put_examples
@@ -129,6 +137,7 @@ build_initramfs() {
     put "$(gcc -print-file-name=libgcc_s.so.1 | xargs realpath -s)"
     echo root:x:0:0::/root:/bin/sh >"$fs/etc/passwd"
     echo "$live" >"$fs/etc/runner"
+    echo "$root" >"$fs/etc/root"
     install scripts/test-kernels-init.sh "$fs/init"
     (cd "$fs" && find . | busybox cpio -o -H newc 2>/dev/null | gzip -1) >"$work/initramfs.gz"
 }
@@ -181,13 +190,16 @@ remaining() {
     sed 's/^[^ ]* //' "$dir/verdicts" | grep -vxFf - "$dir/wanted" || true
 }
 
-# Tells the guest what to run: a further piece of the initramfs.
+# What is this kernel's own: a further piece of the initramfs, with its modules and what to run.
 write_order() {
     local name=$1 cases=$2 dir=$work/$1/order
-    mkdir -p "$dir/etc"
+    rm -rf "$dir"
+    mkdir -p "$dir/etc" "$dir/lib/modules"
+    [ ! -e "$work/$name/build/module/nvidia-uvm.ko" ] || cp "$work/$name"/build/module/*.ko "$dir/lib/modules/"
     cases_of "$name" "$cases" >"$dir/etc/cases"
-    remaining "$name" >"$dir/etc/order"
-    (cd "$dir" && find etc/cases etc/order | busybox cpio -o -H newc 2>/dev/null | gzip -1)
+    [ -z "$command" ] || echo "$command" >"$dir/etc/command"
+    [ -n "$command" ] || remaining "$name" >"$dir/etc/order"
+    (cd "$dir" && find . -type f | busybox cpio -o -H newc 2>/dev/null | gzip -1)
 }
 
 # The verdicts in what the runner has printed: `ok NAME`, `FAILED NAME`.
@@ -219,8 +231,8 @@ attend() {
     machine=
 }
 
-# Boots a machine for what has no verdict yet, and adds to `verdicts`.
-boot() {
+# Starts a machine.
+start_machine() {
     local name=$1 cases=$2 dir=$work/$1
     { cat "$work/initramfs.gz"; write_order "$name" "$cases"; } >"$dir/initrd"
     : >"$dir/runner.log"
@@ -229,6 +241,12 @@ boot() {
         -serial "file:$dir/console.log" -serial "file:$dir/runner.log" -kernel "$dir/vmlinuz" -initrd "$dir/initrd" \
         -append "console=ttyS0 quiet panic=-1 oops=panic" </dev/null &
     machine=$!
+}
+
+# Boots a machine for what has no verdict yet, and adds to `verdicts`.
+boot() {
+    local name=$1 cases=$2 dir=$work/$1
+    start_machine "$name" "$cases"
     attend "$name"
     verdicts_in "$dir/runner.log" >>"$dir/verdicts"
     tr -d '\r' <"$dir/runner.log" >>"$dir/printed.txt"
@@ -257,6 +275,16 @@ run_cases() {
     done
 }
 
+# Boots a machine for COMMAND, and prints what that prints.
+run_command() {
+    local name=$1 cases=$2
+    start_machine "$name" "$cases"
+    tail -f --pid="$machine" -s 0.2 "$work/$name/runner.log" | tr -d '\r'
+    wait "$machine" || true
+    machine=
+    grep -q '^command ended with 0' "$work/$name/runner.log"
+}
+
 # A kernel passes when every case was run and ok.
 judge() {
     local name=$1 dir=$work/$1 passed failed unknown
@@ -277,12 +305,19 @@ judge() {
 run_kernel() {
     local name=$1 suite=$2 package=$3 cases=$4
     if [ "$suite" = "$directory" ]; then
+        rm -rf "$work/$name/build"
         install -D "$directory/vmlinuz-$name" "$work/$name/vmlinuz"
     elif [ -n "$(debian_archive)" ]; then
         fetch "$name" "$suite" "$package"
+        [ "$cases" != live ] || build_modules "$name" "$suite"
     else
         echo "$name: this machine has no apt source of Debian: put a file vmlinuz-$name into a directory and set KERNEL_DIR"
         return 1
+    fi
+    if [ -n "$command" ]; then
+        matched=yes
+        run_command "$name" "$cases"
+        return
     fi
     choose "$name" "$cases"
     if [ ! -s "$work/$name/matching" ]; then
