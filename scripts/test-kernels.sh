@@ -157,6 +157,7 @@ kernels() {
 cases_of() {
     local name=$1 cases=$2 files=()
     [ "$cases" != live ] || files=("$root"/tests/live/*.test "$root/tests/kernels/common.test")
+    [ ! -e "$work/$name/build/module/nvidia-uvm.ko" ] || files+=("$root/tests/kernels/module.test")
     [ ! -e "$root/tests/kernels/$name.test" ] || files+=("$root/tests/kernels/$name.test")
     (IFS=:; echo "${files[*]}")
 }

@@ -97,6 +97,9 @@ run "workload_runtime12, a tight loop of launches" env CUDASIM_FAST=1 "$build/wo
 says "count cudaLaunchKernel 80000"
 says "launches fill 80000"
 
+run "managed memory" "$build/workload_habits" managed
+says "planted managed cpu_faults 33"
+
 # ---- the hard cases and the hammer ----
 run "recurse" "$build/recurse" 50 10
 says "count traced_recurse 50"
@@ -114,6 +117,11 @@ says "count plain 10"
 says "count watched 0"
 run "late_dlopen" "$build/late_dlopen" "$build/libcuda.so.1" cuDriverGetVersion 3
 says "failed cuDriverGetVersion 0"
+if [ ! -e /dev/nvidiactl ]; then
+    "$build/ioctls" > "$out" 2>&1
+    [ $? = 2 ] && grep -q '^/dev/nvidiactl: ' "$out"
+    verdict $? "ioctls needs a kernel driver"
+fi
 for function in push nop5 endbr64 sub mov; do
     run "hammer $function" "$build/hammer" --function $function --threads 2 --calls 10000
     says "count hammer_$function 20000"

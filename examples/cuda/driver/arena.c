@@ -184,12 +184,13 @@ void arena_room(struct arena *a, uint64_t *free_bytes, uint64_t *capacity) {
 }
 
 /* Walks block by block: each header has the distance to the next block. */
-void arena_reset(struct arena *a, int keep) {
+void arena_reset(struct arena *a, int keep, void (*before)(void *start, uint64_t bytes, unsigned tag)) {
     pthread_mutex_lock(&a->lock);
     uint64_t units = 1ull << a->top;
     for (uint64_t unit = 0; unit < units;) {
         uint64_t next = unit + (1ull << (a->state[unit] & ORDER));
         if ((a->state[unit] & LIVE) && a->tag[unit] != keep) {
+            before(a->base + unit * UNIT, a->info[unit].bytes, a->tag[unit]);
             release(a, (uint32_t)unit);
             next = 0; /* its buddies may have joined: begin again with what is now the first block */
         }

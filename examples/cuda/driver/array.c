@@ -58,7 +58,7 @@ CUresult SIM(cuArrayDestroy)(CUarray handle) {
     TRY(need_context(&context));
     if (!object_is(handle, ARRAY)) return CUDA_ERROR_INVALID_HANDLE;
     context_wait(context);
-    arena_free(device_arena(), ((struct array *)handle)->data, TAG_ARRAY);
+    device_free(((struct array *)handle)->data, TAG_ARRAY);
     object_delete(handle);
     return CUDA_SUCCESS;
 }

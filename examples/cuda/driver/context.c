@@ -68,6 +68,7 @@ static CUresult context_new(struct context **out, CUdevice device, unsigned flag
     stream_init(&context->legacy, context, CU_STREAM_DEFAULT, PRIORITY_LOW);
     stream_init(&context->per_thread, context, CU_STREAM_DEFAULT, PRIORITY_LOW);
     live_contexts++;
+    kernel_driver_new_context(context);
     spend_ns(NS_CONTEXT);
     *out = context;
     return CUDA_SUCCESS;
@@ -75,8 +76,9 @@ static CUresult context_new(struct context **out, CUdevice device, unsigned flag
 
 static void context_delete(struct context *context) {
     context_wait(context);
-    object_delete(context);
     if (--live_contexts == 0) memory_reset();
+    kernel_driver_delete_context(context);
+    object_delete(context);
 }
 
 /* Puts `context` on top of this thread's stack, in place of the top or above it. */
@@ -100,7 +102,9 @@ static void shut_down_driver(void) {
 
 /* As in the real driver: destructors that run after this handler find it shut down. */
 CUresult SIM(cuInit)(unsigned flags) {
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
     if (flags) return CUDA_ERROR_INVALID_VALUE;
+    pthread_once(&once, kernel_driver_open);
     if (atomic_exchange(&initialised, true)) return need_init();
     atexit(shut_down_driver);
     spend_ns(NS_CONTEXT);

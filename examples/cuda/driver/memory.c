@@ -35,7 +35,7 @@ struct arena *host_arena(void) {
 }
 
 void memory_reset(void) {
-    arena_reset(device_arena(), TAG_POOL); /* pools are the device's, not the context's */
+    arena_reset(device_arena(), TAG_POOL, kernel_driver_free); /* pools are the device's, not the context's */
 }
 
 bool device_range(CUdeviceptr start, uint64_t bytes) {
@@ -52,10 +52,27 @@ CUresult device_alloc(CUdeviceptr *out, uint64_t bytes, unsigned tag) {
     TRY(need_context(&context));
     spend_ns(NS_ALLOC);
     if (!out || !bytes) return CUDA_ERROR_INVALID_VALUE;
-    void *at = arena_alloc(device_arena(), bytes, tag);
-    if (!at) return CUDA_ERROR_OUT_OF_MEMORY;
-    *out = (CUdeviceptr)(uintptr_t)at;
-    return CUDA_SUCCESS;
+    uint64_t least = kernel_driver_least_bytes(tag);
+    void *at = arena_alloc(device_arena(), bytes < least ? least : bytes, tag);
+    if (!at) {
+        kernel_driver_alloc_too_much(bytes);
+        return CUDA_ERROR_OUT_OF_MEMORY;
+    }
+    CUresult result = kernel_driver_alloc(at, bytes, tag);
+    if (result) arena_free(device_arena(), at, (int)tag);
+    else *out = (CUdeviceptr)(uintptr_t)at;
+    return result;
+}
+
+bool device_free(void *start, int tag) {
+    void *found;
+    uint64_t bytes;
+    unsigned actual;
+    if (kernel_driver_is_open()) {
+        bool live = arena_find(device_arena(), start, &found, &bytes, &actual) && found == start;
+        if (live && (tag < 0 || (unsigned)tag == actual)) kernel_driver_free(start, bytes, actual);
+    }
+    return arena_free(device_arena(), start, tag);
 }
 
 CUresult SIM(cuMemAlloc_v2)(CUdeviceptr *out, size_t bytes) {
@@ -83,7 +100,7 @@ CUresult SIM(cuMemFree_v2)(CUdeviceptr pointer) {
     spend_ns(NS_FREE);
     if (!pointer) return CUDA_SUCCESS;
     context_wait(context);
-    bool freed = arena_free(device_arena(), (void *)(uintptr_t)pointer, -1);
+    bool freed = device_free((void *)(uintptr_t)pointer, -1);
     linger();
     return freed ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
@@ -246,6 +263,9 @@ CUresult SIM(cuPointerGetAttribute)(void *out, int attribute, CUdeviceptr pointe
     }
 }
 
+/* CUmemLocation: its type, then its number. */
+enum { CU_MEM_LOCATION_TYPE_DEVICE = 1, CU_DEVICE_CPU = -1 };
+
 /* Hints about managed memory: checked, without effect. */
 CUresult SIM(cuMemAdvise)(CUdeviceptr pointer, size_t bytes, int advice, CUdevice where) {
     (void)advice, (void)where;
@@ -258,12 +278,13 @@ CUresult SIM(cuMemAdvise_v2)(CUdeviceptr pointer, size_t bytes, int advice, uint
 }
 
 CUresult SIM(cuMemPrefetchAsync)(CUdeviceptr pointer, size_t bytes, CUdevice where, CUstream stream) {
-    (void)where;
     if (!device_range(pointer, bytes)) return CUDA_ERROR_INVALID_VALUE;
+    kernel_driver_migrate(pointer, bytes, where == CU_DEVICE_CPU);
     return stream_submit(stream, &(struct work){.kind = WORK_NOTHING}, false);
 }
 
 CUresult SIM(cuMemPrefetchAsync_v2)(CUdeviceptr pointer, size_t bytes, uint64_t location, unsigned flags, CUstream stream) {
-    (void)location, (void)flags;
-    return SIM(cuMemPrefetchAsync)(pointer, bytes, 0, stream);
+    (void)flags;
+    CUdevice where = (uint32_t)location == CU_MEM_LOCATION_TYPE_DEVICE ? (CUdevice)(location >> 32) : CU_DEVICE_CPU;
+    return SIM(cuMemPrefetchAsync)(pointer, bytes, where, stream);
 }

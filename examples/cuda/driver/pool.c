@@ -105,5 +105,5 @@ CUresult SIM(cuMemAllocFromPoolAsync)(CUdeviceptr *out, size_t bytes, CUmemoryPo
 CUresult SIM(cuMemFreeAsync)(CUdeviceptr pointer, CUstream stream) {
     TRY(stream_submit(stream, &(struct work){.kind = WORK_NOTHING}, false));
     if (!pointer) return CUDA_SUCCESS;
-    return arena_free(device_arena(), (void *)(uintptr_t)pointer, -1) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
+    return device_free((void *)(uintptr_t)pointer, -1) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }

@@ -10,6 +10,7 @@
  * object.c    handles that can be checked, so that a stale or made-up one gives an error and not a crash
  * context.c   who is current on a thread        stream.c, event.c, graph.c   order and capture of work
  * memory.c, pool.c, array.c, vmm.c, copy.c, fill.c     memory                       module.c, launch.c, kernels.c  code
+ * ioctl.c     calls of the kernel driver
  */
 #ifndef SIM_H
 #define SIM_H
@@ -47,7 +48,8 @@ void *arena_alloc(struct arena *arena, uint64_t bytes, unsigned tag); /* NULL: o
 bool arena_free(struct arena *arena, const void *start, int tag);     /* false: no live range starts there; tag -1: any */
 bool arena_find(struct arena *arena, const void *inside, void **start, uint64_t *bytes, unsigned *tag);
 void arena_room(struct arena *arena, uint64_t *free_bytes, uint64_t *capacity);
-void arena_reset(struct arena *arena, int keep); /* frees everything but what has this tag */
+/* Frees everything but what has this tag; `before` is called for each piece. */
+void arena_reset(struct arena *arena, int keep, void (*before)(void *start, uint64_t bytes, unsigned tag));
 
 /* ---- object.c ---- */
 enum kind { CONTEXT = 0x43540001, STREAM, EVENT, MODULE, LIBRARY, FUNCTION, KERNEL, GRAPH, GRAPH_EXEC, NODE, POOL, ARRAY, MIPMAP, PHYSICAL };
@@ -81,6 +83,7 @@ struct context {
     _Atomic CUresult broken;      /* sticky error of a kernel */
     _Atomic uint64_t ready_at;    /* when all its streams will be done */
     struct stream legacy, per_thread;
+    void *doorbell; /* a page of the kernel driver's */
 };
 enum { MAX_DEVICES = 8 };
 int device_count(void);
@@ -96,6 +99,7 @@ struct arena *device_arena(void);
 struct arena *host_arena(void);
 bool device_range(CUdeviceptr start, uint64_t bytes); /* wholly inside one live device allocation? */
 CUresult device_alloc(CUdeviceptr *out, uint64_t bytes, unsigned tag);
+bool device_free(void *start, int tag); /* like arena_free */
 bool mapped_range(CUdeviceptr start, uint64_t bytes); /* vmm.c: wholly inside one mapping? */
 void memory_reset(void); /* what happens to device memory when the context goes */
 
@@ -144,6 +148,20 @@ struct work {
 };
 CUresult work_run(const struct work *work);         /* really does it, on this thread */
 uint64_t work_cost_ns(const struct work *work);     /* what the simulated GPU takes for it */
+
+/* ---- ioctl.c: where there is no kernel driver, these do nothing and succeed ---- */
+void kernel_driver_open(void);
+bool kernel_driver_is_open(void);
+void kernel_driver_new_context(struct context *context);
+void kernel_driver_delete_context(struct context *context);
+uint64_t kernel_driver_least_bytes(unsigned tag); /* of an allocation */
+CUresult kernel_driver_alloc(void *start, uint64_t bytes, unsigned tag);
+void kernel_driver_alloc_too_much(uint64_t bytes);
+void kernel_driver_free(void *start, uint64_t bytes, unsigned tag);
+void kernel_driver_migrate(CUdeviceptr start, uint64_t bytes, bool to_cpu);
+void kernel_driver_gpu_begins(const struct work *work);
+void kernel_driver_gpu_ends(const struct work *work);
+void kernel_driver_gpu_faults(void);
 
 /* ---- stream.c ---- */
 CUresult stream_of(CUstream handle, struct stream **out); /* 0, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD or a handle */

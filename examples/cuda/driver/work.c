@@ -32,7 +32,7 @@ static void run_host(const struct host_call *h) {
     else h->function(h->data);
 }
 
-CUresult work_run(const struct work *work) {
+static CUresult run(const struct work *work) {
     switch (work->kind) {
     case WORK_NOTHING: break;
     case WORK_COPY: run_copy(&work->copy); break;
@@ -44,6 +44,14 @@ CUresult work_run(const struct work *work) {
     }
     }
     return CUDA_SUCCESS;
+}
+
+CUresult work_run(const struct work *work) {
+    kernel_driver_gpu_begins(work);
+    CUresult result = run(work);
+    kernel_driver_gpu_ends(work);
+    if (result) kernel_driver_gpu_faults();
+    return result;
 }
 
 uint64_t work_cost_ns(const struct work *work) {

@@ -30,6 +30,7 @@ EXPORTED(cuCtxCreate_v2(CUcontext *context, unsigned flags, CUdevice device));
 EXPORTED(cuCtxDestroy_v2(CUcontext context));
 EXPORTED(cuDevicePrimaryCtxReset_v2(CUdevice device));
 EXPORTED(cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned flags));
+EXPORTED(cuMemPrefetchAsync(CUdeviceptr pointer, size_t bytes, CUdevice where, CUstream stream));
 EXPORTED(cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height, unsigned element));
 EXPORTED(cuMemHostAlloc(void **pointer, size_t bytes, unsigned flags));
 EXPORTED(cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream));
@@ -655,6 +656,29 @@ SITE void wild(void) {
     planted("wild", "failed", 3);
 }
 
+/* ---- managed memory goes back and forth. The numbers are those of the simulation, on the stand-in for the kernel driver ---- */
+
+SITE void managed(void) {
+    enum { PAGE = 4096, PAGES = 16 };
+    CUdeviceptr pointer;
+    float value = 1;
+    int n = PAGES * PAGE / sizeof(float);
+    void *params[] = {&pointer, &value, &n};
+    MUST(cuMemAllocManaged(&pointer, PAGES * PAGE, CU_MEM_ATTACH_GLOBAL));
+    volatile float *floats = (float *)(uintptr_t)pointer;
+    for (int i = 0; i < n; i += PAGE / sizeof(float)) floats[i] = 2;
+    MUST(cuLaunchKernel(fill, (unsigned)n / 64, 1, 1, 64, 1, 1, 0, NULL, params, NULL));
+    MUST(cuCtxSynchronize());
+    for (int i = 0; i < n; i += PAGE / sizeof(float)) must(floats[i] != 1, "what the kernel wrote");
+    MUST(cuMemPrefetchAsync(pointer, PAGES * PAGE, 0, NULL));
+    MUST(cuCtxSynchronize());
+    must(floats[0] != 1, "what was moved");
+    MUST(cuMemFree_v2(pointer));
+    planted("managed", "cpu_faults", 2 * PAGES + 1);
+    planted("managed", "bytes_to_gpu", 2 * PAGES * PAGE);
+    planted("managed", "bytes_to_cpu", (PAGES + 1) * PAGE);
+}
+
 /* ---- a library gives back what it holds when the driver has shut down, as PyTorch's do at the end of each run ---- */
 
 static int unloads_at_exit;
@@ -684,10 +708,11 @@ static const struct habit {
     {"nodes", nodes},
     {"reset", reset}, /* these two end the context: one of them, and last */
     {"release", release}, {"wild", wild},
+    {"managed", managed},
     {"reuse", reuse},     {"relay", relay},       {"handles", handles}, /* need CUDASIM_LINGER */
     {"at_exit", at_exit},
 };
-enum { HABIT_COUNT = sizeof HABITS / sizeof *HABITS, WITHOUT_WORDS = HABIT_COUNT - 6 };
+enum { HABIT_COUNT = sizeof HABITS / sizeof *HABITS, WITHOUT_WORDS = HABIT_COUNT - 7 };
 
 static void set_up(void) {
     CUdevice device;
