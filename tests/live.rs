@@ -21,8 +21,8 @@
 //! threads and the command of a program that runs before cudatrace starts and after it has ended; `{pid}` is its process id.
 //!
 //! `CUDATRACE_LIVE_CASES=FILE:FILE` selects other files, `CUDATRACE_LIVE_ORDER=FILE` of their cases those whose
-//! names are the lines of this file, `CUDATRACE_LIVE_SECONDS` is the time limit of a case: all for `scripts/test-kernels.sh`,
-//! which runs this program on other kernels in a slow machine.
+//! names are the lines of this file, `CUDATRACE_LIVE_SECONDS` is the time limit of a case, `CUDATRACE_LIVE_LOG=FILE` gets each
+//! failure at once: all for `scripts/test-kernels.sh`, which runs this program on other kernels in a slow machine.
 
 mod common;
 
@@ -30,6 +30,7 @@ use common::{Running, examples, obstacle, wait_for};
 use libtest_mimic::{Arguments, Failed, Trial};
 use regex::Regex;
 use std::collections::HashSet;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -71,7 +72,8 @@ fn main() -> ExitCode {
         .into_iter()
         .map(|case| {
             let name = case.name.clone();
-            Trial::test(name, move || run(&case)).with_ignored_flag(obstacle.is_some())
+            Trial::test(name, move || run(&case).inspect_err(|failed| log(&case, failed)))
+                .with_ignored_flag(obstacle.is_some())
         })
         .collect();
     libtest_mimic::run(&arguments, trials).exit_code()
@@ -134,6 +136,15 @@ fn run(case: &Case) -> Result<(), Failed> {
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
     verdict(case, &stdout, &stderr, output.status.code())
         .map_err(|wrong| format!("{wrong}\n--- stdout\n{}--- stderr\n{}", cut(&stdout), cut(&stderr)).into())
+}
+
+/// Writes a failure to the file of `CUDATRACE_LIVE_LOG`. The list of failures after the last case is lost if the machine
+/// does not survive it.
+fn log(case: &Case, failed: &Failed) {
+    let Some(path) = std::env::var_os("CUDATRACE_LIVE_LOG") else { return };
+    let text = format!("{}: {}\n", case.name, failed.message().unwrap_or_default());
+    let file = std::fs::File::options().append(true).open(path);
+    file.and_then(|mut file| file.write_all(text.as_bytes())).expect("the log can be written");
 }
 
 fn cut(text: &str) -> String {
