@@ -3,6 +3,7 @@
 /bin/busybox --install -s /bin
 mount -t proc proc /proc
 mount -t sysfs sys /sys
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
 mount -t devtmpfs dev /dev
 ln -s /proc/self/fd /dev/fd
 # What systemd allows; before Linux 6.6 each function that is probed is an open file.
