@@ -130,7 +130,8 @@ build_initramfs() {
     rm -rf "$fs"
     mkdir -p "$fs"/{bin,proc,sys,dev,tmp,etc,root,lib/modules}
     install "$(command -v busybox)" "$fs/bin/busybox"
-    put "$live" "$root/target/release/cudatrace" "$root"/tests/live/*.test $(find "$root/tests/live/import" -type f) "$root"/tests/kernels/*.test
+    put "$live" "$root/target/release/cudatrace" "$root/examples/bench.py"
+    put "$root"/tests/live/*.test $(find "$root/tests/live/import" -type f) "$root"/tests/kernels/*.test
     put_examples
     put $(libraries_of "$live" "$root/target/release/cudatrace" "$root"/examples/build/workload_*)
     # glibc opens it by name when a thread ends itself.
