@@ -148,13 +148,11 @@ impl Messages {
 
     /// Prints that the kernel refused an attach point, whose calls are not traced.
     pub fn not_attached(&self, failure: &runtime::SiteFailure) {
-        self.lost(&format!(
-            "cannot attach {} at {:#x} in {}: {}",
-            failure.probe,
-            failure.offset,
-            failure.path.display(),
-            failure.why()
-        ));
+        let position = failure
+            .position
+            .as_ref()
+            .map_or(String::new(), |(path, offset)| format!(" at {offset:#x} in {}", path.display()));
+        self.lost(&format!("cannot attach {}{position}: {}", failure.probe, failure.why()));
     }
 
     /// Prints progress, unless disabled.

@@ -1,12 +1,14 @@
 //! The kernel's tracepoints and types, for the catalog.
 
-use lang::catalog::debug_info::TypeId;
-use lang::catalog::{KERNEL, RecordField, RecordKind, Tracepoint, debug_info};
+use lang::catalog::debug_info::{Absent, TypeId};
+use lang::catalog::{KERNEL, KernelFunction, RecordField, RecordKind, Tracepoint, VMLINUX, debug_info};
+use lang::hir::Hook;
 use runtime::kernel::btf::TracepointArgKind;
+use runtime::kernel::symbols::{self, KernelSymbol};
 use runtime::kernel::tracefs::TracepointField;
-use runtime::kernel::{btf, tracefs};
+use runtime::kernel::{btf, features, tracefs};
 use std::io;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 #[derive(Debug)]
 pub struct RunningKernel;
@@ -49,6 +51,45 @@ impl host::Kernel for RunningKernel {
         btf::raw_tracepoints()
     }
 
+    fn hook(&self, hook: Hook) -> Result<(), String> {
+        symbols::functions()?;
+        match hook {
+            Hook::Uprobe => Ok(()),
+            Hook::Kprobe | Hook::SingleKprobe => features::kprobes(),
+            Hook::Trampoline => features::trampolines(),
+        }
+    }
+
+    fn functions(&self) -> &[KernelFunction] {
+        static ALL: OnceLock<Vec<KernelFunction>> = OnceLock::new();
+        ALL.get_or_init(|| symbols::functions().unwrap_or_default().iter().map(kernel_function).collect())
+    }
+
+    fn trampoline_functions(&self) -> &[KernelFunction] {
+        static ALL: OnceLock<Vec<KernelFunction>> = OnceLock::new();
+        ALL.get_or_init(|| symbols::trampoline_functions().iter().map(kernel_function).collect())
+    }
+
+    fn declared(&self, address: u64, symbol: &str) -> Result<debug_info::Function, Absent> {
+        let is_it = |function: &&KernelFunction| function.address == address && function.name == symbol;
+        let all = self.functions();
+        let start = all.partition_point(|function| function.name < symbol);
+        let module = all[start..].iter().find(is_it).map_or(VMLINUX, |function| function.module);
+        let found = btf::kernel_function(module, symbol).ok_or_else(|| match btf::is_there() {
+            true => Absent::NotDescribed,
+            false => Absent::Unusable("the kernel has no BTF".into()),
+        })?;
+        let id = |at: u64| TypeId { file: KERNEL, at };
+        let param = |(name, ty): (String, u64)| debug_info::Param { name, ty: id(ty) };
+        Ok(debug_info::Function {
+            declared: found.declared,
+            params: found.params.into_iter().map(param).collect(),
+            ret: found.ret.map(id),
+            hidden: false,
+            unsure: None,
+        })
+    }
+
     fn field(&self, of: &str, field: &str) -> Option<u32> {
         let known = &mut FIELDS.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = known.iter().find(|known| known.of == of && known.field == field) {
@@ -68,17 +109,24 @@ impl host::Kernel for RunningKernel {
     }
 
     fn declared_type(&self, at: u64) -> Option<debug_info::Type> {
-        btf::kernel_type(at.try_into().ok()?).map(declared)
+        btf::kernel_type(at).map(|ty| declared(ty, at))
     }
 }
 
-/// Converts a BTF type to the catalog's type.
-fn declared(mut ty: btf::Type) -> debug_info::Type {
+fn kernel_function(symbol: &KernelSymbol) -> KernelFunction {
+    let KernelSymbol { name, module, address, traceable } = *symbol;
+    KernelFunction { module, name, address, traceable }
+}
+
+/// Converts a BTF type to the catalog's type; `number` is its own.
+fn declared(mut ty: btf::Type, number: u64) -> debug_info::Type {
     // BTF distinguishes `char` from numbers only by its name.
     if let (btf::Kind::Int { bytes: 1, signed }, "char") = (&mut ty.kind, ty.name.as_str()) {
         *signed = true;
     }
-    ty.map_ids(|at| TypeId { file: KERNEL, at: at.into() })
+    // The upper half is the number of the module.
+    let module = number >> 32 << 32;
+    ty.map_ids(|at| TypeId { file: KERNEL, at: module | u64::from(at) })
 }
 
 /// The offset of a field that was queried.

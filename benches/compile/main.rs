@@ -10,9 +10,10 @@
 
 use codegen::Options;
 use host::{Machine, Scope};
-use lang::catalog::{RecordField, RecordKind, Tracepoint};
+use lang::catalog::{KernelFunction, RecordField, RecordKind, Tracepoint, debug_info};
 use lang::expand::import;
 use lang::expand::import::ImportedScript;
+use lang::hir::Hook;
 use lang::{Diagnostics, Source};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -61,6 +62,22 @@ impl host::Kernel for AnyKernel {
 
     fn raw_tracepoints(&self) -> Vec<String> {
         vec![]
+    }
+
+    fn hook(&self, _: Hook) -> Result<(), String> {
+        Err("its functions are not known here".into())
+    }
+
+    fn functions(&self) -> &[KernelFunction] {
+        &[]
+    }
+
+    fn trampoline_functions(&self) -> &[KernelFunction] {
+        &[]
+    }
+
+    fn declared(&self, _: u64, _: &str) -> Result<debug_info::Function, debug_info::Absent> {
+        Err(debug_info::Absent::NotDescribed)
     }
 
     fn field(&self, _: &str, _: &str) -> Option<u32> {

@@ -1,10 +1,12 @@
 //! `cudatrace doctor`: the features of this machine, and what is missing.
 
 use crate::cli::Format;
+use crate::kernel_catalog::RunningKernel;
 use crate::python;
 use anyhow::Result;
-use host::{Machine, Scope};
+use host::{Kernel, Machine, Scope};
 use lang::Catalog;
+use lang::hir::Hook;
 use runtime::FeatureError;
 use runtime::process::{Child, Command};
 use std::fs;
@@ -136,6 +138,12 @@ fn features(features: &Features) -> Vec<Row> {
         (what, if there { "yes".into() } else { format!("no (Linux {since}): {otherwise}") })
     };
     let mut rows: Vec<Row> = lines.into_iter().map(row).collect();
+    let hooks = [("kprobes", Hook::Kprobe), ("fentry", Hook::Trampoline)];
+    rows.extend(hooks.map(|(what, hook)| {
+        (what, RunningKernel.hook(hook).map_or_else(|why| format!("no: {why}"), |()| "yes".into()))
+    }));
+    let one_by_one = "no (Linux 5.18, CONFIG_FPROBE): one perf event for each function of the kernel";
+    rows.push(("multi-kprobes", if features.kprobe_multi { "yes".into() } else { one_by_one.into() }));
     rows.push(("private stacks", if features.private_stack { "yes".into() } else { "no".into() }));
     rows
 }

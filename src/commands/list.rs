@@ -11,9 +11,12 @@ use anyhow::{Result, bail};
 use cuda::operations::{APIS, Api, Operation};
 use host::{Machine, Scope};
 use lang::catalog::debug_info::{Absent, WITH_INFORMATION};
-use lang::catalog::{Catalog, File, Marker, MarkerArg, MarkerPlace, Tracepoint};
+use lang::catalog::{
+    Catalog, File, KERNEL, KernelFunction, Marker, MarkerArg, MarkerPlace, Tracepoint, VMLINUX,
+};
 use lang::diagnostics::wording::listed;
 use lang::expand::options;
+use lang::hir::Hook;
 use lang::resolve::pattern::glob_matches;
 use lang::resolve::providers::{self, PROVIDERS, Parts, Provider, ProviderMatch};
 use lang::resolve::tracepoint::glob;
@@ -187,6 +190,15 @@ fn list(
     }
     if let Some(event) = raw_tracepoint(pattern) {
         return list_raw_tracepoints(machine, event, verbose);
+    }
+    if let ProviderMatch::Known(Provider {
+        parts: Parts::KernelFunction { trampoline, returns },
+        names,
+        ..
+    }) = provider(pattern)
+    {
+        let wanted = KernelList { kind: names[0], trampoline: *trampoline, returns: *returns };
+        return wanted.list(machine, pattern, verbose);
     }
     if let Some((api, operation)) = operation(pattern).or_else(|| Some((Api::of(pattern)?, "*"))) {
         return list_operations(api, operation, verbose);
@@ -464,6 +476,56 @@ fn list_raw_tracepoints(machine: &Machine, wanted: &str, verbose: bool) -> Resul
         name: format!("rawtracepoint:{event}"),
     };
     Ok(found.into_iter().map(listed).collect())
+}
+
+/// Lists functions of the kernel.
+struct KernelList {
+    /// `kprobe`
+    kind: &'static str,
+    trampoline: bool,
+    returns: bool,
+}
+
+impl KernelList {
+    fn list(&self, machine: &Machine, pattern: &str, verbose: bool) -> Result<Vec<ListEntry>> {
+        let hook = if self.trampoline { Hook::Trampoline } else { Hook::Kprobe };
+        if let Err(reason) = machine.kernel_hook(hook) {
+            bail!("this kernel has no `{}` probes: {reason}", self.kind);
+        }
+        let all = match self.trampoline {
+            true => machine.trampoline_functions(),
+            false => machine.kernel_functions(),
+        };
+        let (module, name) = match pattern.split(':').collect::<Vec<_>>()[..] {
+            [_, module, name] => (module, name),
+            [_, name] => ("*", name),
+            _ => ("*", "*"),
+        };
+        let fits = |function: &&KernelFunction| glob(module, function.module) && glob(name, function.name);
+        let listed: Vec<ListEntry> =
+            all.iter().filter(fits).map(|function| self.entry(machine, function, verbose)).collect();
+        match listed.is_empty() {
+            true => bail!("no function of the kernel matches `{name}`"),
+            false => Ok(listed),
+        }
+    }
+
+    fn entry(&self, machine: &Machine, function: &KernelFunction, verbose: bool) -> ListEntry {
+        let KernelFunction { module, name, address, .. } = function;
+        let details = match machine.declared(KERNEL, *address, name).ok().filter(|_| verbose) {
+            Some(declared) => {
+                let result = structs::result(&declared.declared).filter(|_| self.returns);
+                structs::parameters(&declared.declared).into_iter().chain(result).collect()
+            }
+            None if verbose => vec!["parameters not known: arg0, arg1, …".into()],
+            None => Vec::new(),
+        };
+        let name = match *module {
+            VMLINUX if !self.trampoline => format!("{}:{name}", self.kind),
+            module => format!("{}:{module}:{name}", self.kind),
+        };
+        ListEntry { name, details }
+    }
 }
 
 /// The fields of a tracepoint's record as C declarations, without the common header.

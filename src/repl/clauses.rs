@@ -283,7 +283,9 @@ fn attach_points(manifest: &Manifest, parts: &[u32]) -> usize {
     let mut others = 0;
     for program in programs {
         match &program.attach {
-            Attach::Uprobes { sites, .. } => places.extend(sites.iter().map(|site| (site.file, site.probe))),
+            Attach::Functions { sites, .. } => {
+                places.extend(sites.iter().map(|site| (site.file, site.probe)))
+            }
             _ => others += 1,
         }
     }

@@ -6,7 +6,7 @@ use crate::function_list;
 use cuda::Library;
 use cuda::operations::Api;
 use lang::builtins::{posix, table};
-use lang::catalog::{Catalog, Tracepoint};
+use lang::catalog::{Catalog, KernelFunction, Tracepoint};
 use lang::resolve::declaration::FunctionDeclaration;
 use lang::resolve::providers::{self, PROVIDERS, Parts, ProviderMatch};
 use lang::syntax::parse::tokens;
@@ -183,6 +183,15 @@ fn second_words(provider: &str, facts: &Facts) -> Vec<String> {
         Parts::Tracepoint => {
             facts.catalog.tracepoints().into_iter().map(|(category, _)| format!("{category}:")).collect()
         }
+        Parts::KernelFunction { .. } => {
+            let all = kernel_functions(provider, facts);
+            let mut modules: Vec<String> =
+                all.iter().map(|function| format!("{}:", function.module)).collect();
+            modules.sort_unstable();
+            modules.dedup();
+            modules.extend(all.iter().map(|function| function.name.to_owned()));
+            modules
+        }
         Parts::Free | Parts::Function { .. } => Vec::new(),
     }
 }
@@ -192,11 +201,24 @@ fn events(provider: &str, category: &str, facts: &Facts) -> Vec<String> {
     match parts(provider) {
         Parts::Tracepoint => {}
         Parts::Marker => return markers_of(category, facts),
+        Parts::KernelFunction { .. } => {
+            let all = kernel_functions(provider, facts).iter();
+            let of_module = all.filter(|function| function.module == category);
+            return of_module.map(|function| function.name.to_owned()).collect();
+        }
         Parts::Signals(signals) => return signals.iter().map(|(name, _)| (*name).to_owned()).collect(),
         _ => return Vec::new(),
     }
     let all = facts.catalog.tracepoints().into_iter();
     all.filter(|(known, _)| known == category).map(|(_, event)| event).collect()
+}
+
+/// The functions of the kernel that a provider probes.
+fn kernel_functions<'f>(provider: &str, facts: &'f Facts) -> &'f [KernelFunction] {
+    match parts(provider) {
+        Parts::KernelFunction { trampoline: true, .. } => facts.catalog.trampoline_functions(),
+        _ => facts.catalog.kernel_functions(),
+    }
 }
 
 /// Markers of a target as `provider:name`.
@@ -328,7 +350,8 @@ mod tests {
 
     impl Catalog for Driver {
         lang::lacks!(later_files, indirect_functions, instructions, code_addresses, code_offsets, variables);
-        lang::lacks!(debug_information, source_lines, kernel_types, kernel_fields, cgroups, records);
+        lang::lacks!(debug_information, source_lines, kernel_types, kernel_fields, kernel_functions);
+        lang::lacks!(cgroups, records);
 
         fn files(&self, target: &str) -> Result<Vec<File>, TargetError> {
             let library = Some((Library::Driver, 0));

@@ -9,7 +9,7 @@ use anyhow::{Result, anyhow};
 use codegen::{Arch, Follow};
 use host::{Machine, process};
 use lang::catalog::FileId;
-use lang::hir::{Attach, Environment, TestKind, Trigger};
+use lang::hir::{Attach, Environment, Hook, TestKind, Trigger};
 use lang::syntax::ast;
 use lang::syntax::ast::SpecPart;
 use lang::syntax::ast::text;
@@ -356,7 +356,7 @@ impl<'a> Compiler<'a> {
     fn refuse_returns_of_go(&self, manifest: &Manifest) -> Result<()> {
         let in_go = |site: &Site| self.machine.is_go(FileId(site.file));
         let kills = |program: &&Program| match &program.attach {
-            manifest::Attach::Uprobes { side: Side::Return | Side::Session, sites } => {
+            manifest::Attach::Functions { hook: Hook::Uprobe, side: Side::Return | Side::Session, sites } => {
                 sites.iter().any(in_go)
             }
             _ => false,

@@ -9,6 +9,7 @@ use runtime::process::Child;
 use runtime::{Ending, Reason};
 use std::collections::BTreeSet;
 use std::path::Path;
+use wire::Hook;
 use wire::manifest::{Attach, CompiledScript};
 
 /// Largest number of targets that are named in a message.
@@ -27,7 +28,7 @@ impl<'a> UnmappedTargets<'a> {
     pub fn new(machine: &'a Machine, modules: &[CompiledScript], pids: &[u32]) -> UnmappedTargets<'a> {
         let programs = modules.iter().flat_map(|module| &module.manifest.programs);
         let sites = programs.flat_map(|program| match &program.attach {
-            Attach::Uprobes { sites, .. } => &sites[..],
+            Attach::Functions { hook: Hook::Uprobe, sites, .. } => &sites[..],
             _ => &[],
         });
         let probed: BTreeSet<FileId> = sites.map(|site| FileId(site.file)).collect();

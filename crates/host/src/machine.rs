@@ -20,8 +20,10 @@ use elsa::sync::FrozenVec;
 use lang::catalog::debug_info;
 use lang::catalog::debug_info::{Absent, TypeId};
 use lang::catalog::{
-    Catalog, File, FileId, Function, KERNEL, Landing, Marker, Place, TargetError, Tracepoint,
+    Catalog, File, FileId, Function, KERNEL, KernelFunction, Landing, Marker, Place, TargetError, Tracepoint,
 };
+
+use lang::hir::Hook;
 
 use crate::dwarf::{Debug, symbols_beside};
 use crate::elf::{ElfError, ElfFile, Functions};
@@ -79,6 +81,24 @@ pub trait Kernel: std::fmt::Debug + Sync {
 
     /// Names of all raw tracepoints.
     fn raw_tracepoints(&self) -> Vec<String>;
+
+    /// Whether functions of the kernel can be probed in this way.
+    ///
+    /// # Errors
+    /// The kernel has no such probes; the error is the reason.
+    fn hook(&self, hook: Hook) -> Result<(), String>;
+
+    /// The functions of the kernel and its modules, sorted by name, module and address.
+    fn functions(&self) -> &[KernelFunction];
+
+    /// Those at which trampolines can be.
+    fn trampoline_functions(&self) -> &[KernelFunction];
+
+    /// The declaration of the function at an address.
+    ///
+    /// # Errors
+    /// There is no declaration; the error is the reason.
+    fn declared(&self, address: u64, symbol: &str) -> Result<debug_info::Function, Absent>;
 
     /// Offset of a field in a struct of the kernel, in bytes.
     fn field(&self, of: &str, field: &str) -> Option<u32>;
@@ -523,6 +543,18 @@ impl Catalog for Machine {
         self.kernel.map(Kernel::raw_tracepoints).unwrap_or_default()
     }
 
+    fn kernel_hook(&self, hook: Hook) -> Result<(), String> {
+        self.kernel.map_or_else(|| Err("the kernel is not available".into()), |kernel| kernel.hook(hook))
+    }
+
+    fn kernel_functions(&self) -> &[KernelFunction] {
+        self.kernel.map_or(&[], Kernel::functions)
+    }
+
+    fn trampoline_functions(&self) -> &[KernelFunction] {
+        self.kernel.map_or(&[], Kernel::trampoline_functions)
+    }
+
     fn kernel_field(&self, of: &str, field: &str) -> Option<u32> {
         self.kernel?.field(of, field)
     }
@@ -607,6 +639,10 @@ impl Catalog for Machine {
     }
 
     fn declared(&self, file: FileId, offset: u64, symbol: &str) -> Result<Arc<debug_info::Function>, Absent> {
+        if file == KERNEL {
+            let kernel = self.kernel.ok_or(Absent::NotDescribed)?;
+            return kernel.declared(offset, symbol).map(Arc::new);
+        }
         let taken = self.file(file);
         let address = taken.elf.code_address(offset).ok_or(Absent::NotDescribed)?;
         taken.debug(file)?.function(address, symbol)
@@ -637,6 +673,9 @@ impl Catalog for Machine {
     }
 
     fn declared_type_named(&self, file: FileId, name: &str) -> Option<TypeId> {
+        if file == KERNEL {
+            return self.kernel_type_named(name);
+        }
         self.file(file).debug(file).ok()?.type_named(name)
     }
 

@@ -79,7 +79,7 @@ fn late_libraries_get_only_their_calls() {
     let checked = checked.unwrap_or_else(|| panic!("{:?}", diags.list));
     assert!(checked.pending.is_empty());
     let [probe] = checked.program.probes.as_slice() else { panic!("{:?}", checked.program.probes) };
-    let Attach::Entry(sites) = &probe.attach else { panic!("{:?}", probe.attach) };
+    let Attach::Entry(_, sites) = &probe.attach else { panic!("{:?}", probe.attach) };
     assert_eq!((sites.len(), sites[0].file, probe.clause), (1, Some(FileId(1)), 1));
 }
 
@@ -89,7 +89,7 @@ fn one_function_is_probed_once() {
         "uprobe:libcuda:cuMem*,cuMemAlloc_v2,uprobe:/usr/lib/libcuda.so.1:cuMemAlloc { @ = count() }",
     );
     let [probe] = program.probes.as_slice() else { panic!() };
-    let Attach::Entry(sites) = &probe.attach else { panic!() };
+    let Attach::Entry(_, sites) = &probe.attach else { panic!() };
     let mut offsets: Vec<u64> = sites.iter().map(|site| site.place.offset).collect();
     offsets.dedup();
     assert_eq!((sites.len(), offsets.len()), (6, 6));

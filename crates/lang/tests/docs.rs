@@ -28,9 +28,13 @@ use std::sync::Arc;
 use lang::builtins::table;
 use lang::builtins::table::Kind;
 use lang::catalog::debug_info::{Absent, TypeId};
-use lang::catalog::{Catalog, File, FileId, Function, Marker, Place, TargetError, Tracepoint, debug_info};
+use lang::catalog::{
+    Catalog, File, FileId, Function, KERNEL, KernelFunction, Marker, Place, TargetError, Tracepoint, VMLINUX,
+    debug_info,
+};
 use lang::check::config;
 use lang::diagnostics::{Diagnostic, codes, render};
+use lang::hir::Hook;
 use lang::limits;
 use lang::resolve::providers;
 use lang::{Diagnostics, Options, Run, Severity, Source, compile};
@@ -126,6 +130,28 @@ impl Catalog for Machine {
         vec![("sched".into(), "sched_switch".into())]
     }
 
+    fn kernel_hook(&self, _: Hook) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn kernel_functions(&self) -> &[KernelFunction] {
+        const fn of(name: &'static str, module: &'static str, address: u64) -> KernelFunction {
+            KernelFunction { module, name, address, traceable: true }
+        }
+        const {
+            &[
+                of("nvidia_open", "nvidia", 0xffff_ffff_c000_1000),
+                of("nvidia_unlocked_ioctl", "nvidia", 0xffff_ffff_c000_2000),
+                of("rm_ioctl", "nvidia", 0xffff_ffff_c000_3000),
+                of("vfs_read", VMLINUX, 0xffff_ffff_8100_4000),
+            ]
+        }
+    }
+
+    fn trampoline_functions(&self) -> &[KernelFunction] {
+        self.kernel_functions()
+    }
+
     fn kernel_field(&self, of: &str, field: &str) -> Option<u32> {
         record::kernel_field(of, field)
     }
@@ -159,6 +185,9 @@ impl Catalog for Machine {
     }
 
     fn declared(&self, file: FileId, _: u64, symbol: &str) -> Result<Arc<debug_info::Function>, Absent> {
+        if file == KERNEL {
+            return declared::kernel_function(symbol);
+        }
         match LIBRARIES[file.0 as usize].0 {
             ["./train"] | ["./recurse"] => declared::function(file, symbol),
             _ => Err(Absent::NoInformation { looked_for: Vec::new() }),
@@ -170,7 +199,8 @@ impl Catalog for Machine {
     }
 
     fn declared_type_named(&self, file: FileId, name: &str) -> Option<TypeId> {
-        (LIBRARIES[file.0 as usize].0 == ["./train"]).then(|| declared::named(file, name))?
+        (file != KERNEL && LIBRARIES[file.0 as usize].0 == ["./train"])
+            .then(|| declared::named(file, name))?
     }
 
     fn entry_place(&self, _: FileId, offset: u64) -> Place {

@@ -201,18 +201,20 @@ pub enum AttachError {
 pub struct SiteFailure {
     /// Probe: `uprobe:libcuda:cuInit`.
     pub probe: String,
-    /// Displayed path of the file.
-    pub path: PathBuf,
-    /// Offset in the file.
-    pub offset: u64,
+    /// Displayed path of the file, and offset in it; `None` at a function of the kernel.
+    pub position: Option<(PathBuf, u64)>,
     /// Error of the kernel.
     pub errno: io::Error,
 }
 
 impl fmt::Display for SiteFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let SiteFailure { probe, path, offset, .. } = self;
-        write!(f, "`{probe}` at {}+{offset:#x}: {}", path.display(), self.why())
+        match &self.position {
+            Some((path, offset)) => {
+                write!(f, "`{}` at {}+{offset:#x}: {}", self.probe, path.display(), self.why())
+            }
+            None => write!(f, "`{}`: {}", self.probe, self.why()),
+        }
     }
 }
 
@@ -225,6 +227,11 @@ impl SiteFailure {
         match self.errno.raw_os_error() {
             Some(UNSUPPORTED) => {
                 "the kernel cannot place a probe on this instruction, such as one with the prefix `lock`"
+                    .into()
+            }
+            Some(libc::EILSEQ) if self.position.is_none() => "no instruction begins at this offset".into(),
+            Some(libc::EINVAL) if self.position.is_none() => {
+                "the kernel forbids probes on this function (`notrace`, or on the blacklist of kprobes)"
                     .into()
             }
             _ => self.errno.to_string(),
@@ -240,7 +247,8 @@ mod tests {
     fn an_instruction_that_cannot_be_probed_is_named() {
         let errno = io::Error::from_raw_os_error(UNSUPPORTED);
         let probe = "uretprobe:libc:pthread_spin_lock".to_owned();
-        let failure = SiteFailure { probe, path: "/lib/libc.so.6".into(), offset: 0x8ff70, errno };
+        let position = Some(("/lib/libc.so.6".into(), 0x8ff70));
+        let failure = SiteFailure { probe, position, errno };
         let text = failure.to_string();
         assert!(text.contains("on this instruction") && !text.contains("524"), "{text}");
     }

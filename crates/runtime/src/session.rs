@@ -405,7 +405,7 @@ impl Session {
                 self.tests.push(TestProgram { kind, name: name.clone(), program: loaded.fd });
             }
             Attach::Follow { .. } => {}
-            Attach::Uprobes { .. } | Attach::Event(_) => {
+            Attach::Functions { .. } | Attach::Event(_) => {
                 let (clause, text) = (program.clause, program.text.clone());
                 self.programs.push(AttachedProgram { module, clause, text, program: loaded.fd });
             }
@@ -430,7 +430,7 @@ fn order(program: &Program) -> (u8, Reverse<u32>) {
     match &program.attach {
         Attach::Follow { tracepoint } if tracepoint == wire::manifest::TASK_ENDS => (3, any),
         Attach::Follow { .. } => (0, any),
-        Attach::Uprobes { .. } => (2, clause),
+        Attach::Functions { .. } => (2, clause),
         Attach::Event(Trigger::Begin) => (1, any),
         // The kernel runs the event that was opened last first, except clocks, which have one timer per event.
         Attach::Event(Trigger::Profile { counter, .. })

@@ -165,7 +165,7 @@ fn site(function: extern "C" fn(u64) -> u64, event: u32, value: u32, probe: u32)
 }
 
 fn uprobes(side: Side, sites: Vec<Site>) -> Attach {
-    Attach::Uprobes { side, sites }
+    Attach::Functions { hook: wire::Hook::Uprobe, side, sites }
 }
 
 fn own_file(_: u32) -> PathBuf {

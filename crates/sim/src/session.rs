@@ -216,7 +216,7 @@ impl Session<'_> {
     fn uprobes(&mut self, world: &World, id: usize, moment: &Moment, is_return: bool) -> Result<(), Failure> {
         let call = &world.calls[id];
         for (index, program) in self.manifest.programs.iter().enumerate() {
-            let Attach::Uprobes { side, sites } = &program.attach else { continue };
+            let Attach::Functions { side, sites, .. } = &program.attach else { continue };
             let here =
                 |site: &&Site| site.file == call.file && crate::catalog::covers(call.function, site.offset);
             let Some(site) = sites.iter().find(here) else { continue };

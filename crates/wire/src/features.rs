@@ -22,6 +22,10 @@ pub struct Features {
     pub for_each_map: bool,
     /// Kernel BTF exists.
     pub btf: bool,
+    /// Multi-kprobe links (5.18).
+    pub kprobe_multi: bool,
+    /// Session programs at functions of the kernel (6.10).
+    pub kprobe_session: bool,
 }
 
 impl Features {
@@ -35,6 +39,8 @@ impl Features {
         percpu_lookup: false,
         for_each_map: true,
         btf: false,
+        kprobe_multi: false,
+        kprobe_session: false,
     };
 
     /// All features that cudatrace uses, as on Linux 6.18.
@@ -47,5 +53,7 @@ impl Features {
         percpu_lookup: true,
         for_each_map: true,
         btf: true,
+        kprobe_multi: true,
+        kprobe_session: true,
     };
 }

@@ -5,6 +5,7 @@
 //! the session before it (maps, events, counters and names keep their indices) and adds its own programs.
 
 use crate::counter::Counter;
+use crate::hook::Hook;
 use crate::layout::Record;
 use crate::map::Map;
 pub use crate::place::{Place, SourceFile};
@@ -18,7 +19,7 @@ pub const TASK_BEGINS: &str = "task:task_newtask";
 pub const TASK_ENDS: &str = "sched:sched_process_exit";
 
 /// Version of this format; a reader refuses other versions.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 /// ELF section with the manifest as JSON.
 pub const SECTION: &str = ".cudatrace";
 /// Name of the ring buffer's map.
@@ -61,6 +62,9 @@ pub const EXITED: u64 = 3;
 pub fn exit_code(word: u64) -> Option<i64> {
     (word & EXITED == EXITED).then_some(word as i64 >> EXIT_SHIFT)
 }
+
+/// File id of sites in the kernel.
+pub const KERNEL_FILE: u32 = u32::MAX;
 
 /// A compiled script.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -216,8 +220,10 @@ pub struct ProbeList {
 pub enum Attach {
     /// An event other than a call.
     Event(Trigger),
-    /// Functions of files.
-    Uprobes {
+    /// Functions of files or of the kernel.
+    Functions {
+        /// How they are probed.
+        hook: Hook,
         /// Side of the call.
         side: Side,
         /// The functions.
@@ -244,9 +250,9 @@ pub enum Side {
 /// One attach site.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Site {
-    /// The catalog's id of the file.
+    /// The catalog's id of the file; [`KERNEL_FILE`] for functions of the kernel.
     pub file: u32,
-    /// Offset in the file.
+    /// Offset in the file; address of a function of the kernel.
     pub offset: u64,
     /// Attach cookie.
     pub cookie: u64,

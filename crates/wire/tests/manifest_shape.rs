@@ -6,7 +6,7 @@ use wire::manifest::{self, Attach, EventKind, Export, Hidden, Manifest, Message,
 use wire::map::{Agg, Keeps, MapValue, Storage};
 use wire::trigger::{TestKind, Trigger};
 use wire::types::{Lookup, StackMode};
-use wire::{CounterKind, NameKind, Type};
+use wire::{CounterKind, Hook, NameKind, Type};
 
 /// Fields and variants of all types of a manifest.
 fn shape() -> Registry {
@@ -25,6 +25,7 @@ fn shape() -> Registry {
         MapValue,
         Storage,
         CounterKind,
+        Hook,
         Side,
         TestKind,
         Trigger,

@@ -80,6 +80,8 @@ helpers! {
     TaskPtRegs 175 "task_pt_regs" 1 5 15;
     Loop 181 "loop" 4 5 17;
     Strncmp 182 "strncmp" 3 5 17;
+    GetFuncArg 183 "get_func_arg" 3 5 17;
+    GetFuncRet 184 "get_func_ret" 2 5 17;
     CopyFromUserTask 191 "copy_from_user_task" 5 5 18;
     MapLookupPercpuElem 195 "map_lookup_percpu_elem" 3 5 19;
     KtimeGetTaiNs 208 "ktime_get_tai_ns" 0 6 1;

@@ -242,6 +242,22 @@ impl Assign {
     }
 }
 
+/// Location of the n-th word that a trampoline passes: its context is an array of words.
+pub fn passed(n: u32) -> Piece {
+    Piece::Reg(8 * n as i16)
+}
+
+/// Locations of the eightbytes of each parameter in the context of a trampoline's program.
+pub fn passed_places(signature: &Signature, structs: &[Struct]) -> Vec<Vec<Piece>> {
+    let mut next = 0..;
+    let words = |param: &Param| match passing(&param.ty, param.float, structs) {
+        Passing::Word | Passing::Vector => 1,
+        Passing::Registers(classes) => classes.len(),
+        Passing::Memory { bytes, .. } => bytes.div_ceil(8) as usize,
+    };
+    signature.params.iter().map(|param| next.by_ref().take(words(param)).map(passed).collect()).collect()
+}
+
 /// Locations of the eightbytes of each parameter; empty for a parameter in a vector register.
 pub fn places(arch: Arch, signature: &Signature, structs: &[Struct]) -> Vec<Vec<Piece>> {
     let mut assign = Assign { machine: machine(arch), arch, regs: 0, vectors: 0, stack: 0 };

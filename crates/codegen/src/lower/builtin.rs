@@ -9,9 +9,6 @@ use crate::ir::{Bin, Cmp, Operand, VReg, Width};
 use lang::hir::{Builtin, Expr, ExprKind};
 use wire::manifest::{CONTROL_CHILD, CONTROL_START, CONTROL_TAI};
 
-/// Unit in which the kernel copies strings, in bytes.
-const WORD: u32 = 8;
-
 /// Lowering of built-ins.
 pub(super) trait Builtins: Operations {
     /// The value of a built-in variable or function if it is a scalar.
@@ -95,17 +92,6 @@ pub(super) trait Builtins: Operations {
         b.bin(Bin::Shr, sum, 56)
     }
 
-    /// The address of the context as a number. The verifier treats a value loaded from memory as a number, and
-    /// forbids arithmetic on the pointer itself.
-    fn context_address(&mut self) -> VReg {
-        let [pointer, number] = std::array::from_fn(|_| self.temp(8));
-        let ctx = self.pro(Pro::Ctx);
-        self.store(pointer, Width::B64, ctx);
-        let (to, from) = (self.pointer(number), self.pointer(pointer));
-        self.b().call_void(Helper::ProbeReadKernel, &[to.into(), 8.into(), from.into()]);
-        self.load(number, Width::B64, false)
-    }
-
     /// The boot clock plus or minus a word of the control cell.
     fn since_boot(&mut self, op: Bin, offset: u32) -> VReg {
         let now = self.b().call(Helper::KtimeGetBootNs, &[]);
@@ -116,7 +102,7 @@ pub(super) trait Builtins: Operations {
     /// Whether the probe interrupted user mode. Function probes always do; at a timer the registers show it.
     fn user_mode(&mut self) -> Operand {
         if !self.has_registers() {
-            return 1.into();
+            return i64::from(!self.is_in_kernel()).into();
         }
         let (offset, mask, user) = self.machine().mode;
         let ctx = self.pro(Pro::Ctx);
@@ -126,10 +112,8 @@ pub(super) trait Builtins: Operations {
     }
 
     fn store_comm(&mut self, to: Place, size: u32) {
-        // Kernels such as 6.1 write whole words up to the NUL, and do not write the rest.
-        if size > WORD {
-            self.zero(to.plus(WORD), size - WORD);
-        }
+        // Kernels such as 6.1 do not write the bytes after the NUL, and keys contain them.
+        self.zero(to, size);
         let at = self.pointer(to);
         self.b().call_void(Helper::GetCurrentComm, &[at.into(), i64::from(size).into()]);
     }

@@ -22,13 +22,13 @@ use super::module::{BPF_MAP_TYPE_HASH, Cx};
 use super::operations::Operations;
 use super::prologue::Entry;
 use super::prologue::Pro;
-use super::side::{Parts, uprobes};
+use super::side::Parts;
 use super::walk;
 use crate::bpf::helper::Helper;
 use crate::ir::build::Builder;
 use crate::ir::{Bin, Cmp, FuncKind, MapDef, MapRef, Operand, ProgramInfo, VReg, Width};
 use lang::Span;
-use lang::hir::{Around, Attach, Expr, ExprKind, NameKind, Probe, Site, Trigger};
+use lang::hir::{Around, Attach, Expr, ExprKind, Hook, NameKind, Probe, Site, Trigger};
 use wire::CounterKind;
 use wire::manifest::{self, Side};
 
@@ -40,6 +40,8 @@ const THREADS: u32 = 1 << 14;
 const LIMIT: i64 = ROOM - 1;
 /// Number of calls in memory, a power of two: indices are masked, so the kernel's verifier accepts all accesses.
 const ROOM: i64 = 128;
+/// Bytes that contain the kernel's stack of a thread, which is aligned to its size: 16 KiB, or 32 KiB with KASAN.
+const KERNEL_STACK: i64 = 1 << 16;
 /// Offset of the number of calls.
 const CALLS: i16 = 0;
 /// Offset of the result of a search.
@@ -59,9 +61,9 @@ impl<'p> Cx<'p> {
     pub(super) fn tracked_entry(&mut self, probe: &'p Probe, sites: &[Site]) {
         let layout = CookieLayout::new(probe, &self.program.names, Some(NameKind::Func));
         let shift = sites[0].place.stack_shift;
-        if self.options.features.uprobe_session {
-            let attach = uprobes(Side::Session, sites, &layout);
-            let mut body = self.begin(probe, "session", "uprobe.session", attach);
+        if self.has_sessions(probe) {
+            let (section, attach) = self.at_functions(probe, Side::Session, sites, &layout);
+            let mut body = self.begin(probe, "session", &section, attach);
             body.cookie = layout;
             let [entry, ret] = body.session_sides();
             body.b().switch_to(entry);
@@ -72,15 +74,14 @@ impl<'p> Cx<'p> {
             body.leaving_side(false);
             return body.finish();
         }
-        let section = if self.options.features.uprobe_multi { "uprobe.multi" } else { "uprobe" };
-        let attach = uprobes(Side::Entry, sites, &layout);
-        let mut body = self.begin(probe, "entry", section, attach);
+        let (section, attach) = self.at_functions(probe, Side::Entry, sites, &layout);
+        let mut body = self.begin(probe, "entry", &section, attach);
         body.cookie = layout.clone();
         body.tracked_side(probe, shift);
         body.finish();
-        let section = self.return_section();
-        let attach = uprobes(Side::Return, sites, &layout);
-        let mut body = self.begin(probe, "uretprobe", section, attach);
+        let (section, attach) = self.at_functions(probe, Side::Return, sites, &layout);
+        let word = probe.attach.hook().map_or("", |hook| hook.probe_types()[1]);
+        let mut body = self.begin(probe, word, &section, attach);
         body.cookie = layout;
         body.leaving_side(true);
         body.finish();
@@ -164,7 +165,7 @@ impl<'p> Body<'_, 'p> {
 
     /// Pushes the current call at its entry, and reads the values of the enclosing calls. Returns its start time.
     pub(super) fn enter_call(&mut self) -> VReg {
-        let sp = self.entry_sp();
+        let sp = self.nesting(Side::Entry);
         let func = self.name(NameKind::Func);
         let start = self.b().vreg();
         let [full, outside, entered] = std::array::from_fn(|_| self.b().cold_block());
@@ -228,7 +229,7 @@ impl<'p> Body<'_, 'p> {
 
     /// Pops the current call at its return, and reads the values of the enclosing calls.
     pub(super) fn leave_call(&mut self) {
-        let sp = self.sp_at_entry_of_this();
+        let sp = self.nesting(Side::Return);
         let outside = self.b().cold_block();
         let stack = self.known_stack(outside);
         let depth = self.calls_above(stack, sp);
@@ -276,11 +277,29 @@ impl<'p> Body<'_, 'p> {
         start
     }
 
+    /// The number by which a call is on its thread's stack of calls: enclosing calls have higher ones. It is the stack pointer or,
+    /// at functions of the kernel, its offset in the kernel's stack, which is lower than any address in the program's stack.
+    fn nesting(&mut self, side: Side) -> VReg {
+        match (self.probe.attach.hook(), side) {
+            (Some(Hook::Trampoline), _) => {
+                let frame = self.context_address();
+                self.b().bin(Bin::And, frame, KERNEL_STACK - 1)
+            }
+            (hook, side) => {
+                let sp = if side == Side::Entry { self.entry_sp() } else { self.sp_at_entry_of_this() };
+                match hook {
+                    Some(hook) if hook.is_in_kernel() => self.b().bin(Bin::And, sp, KERNEL_STACK - 1),
+                    _ => sp,
+                }
+            }
+        }
+    }
+
     /// The stack pointer of the traced program; enclosing calls have higher ones.
     fn sp_here(&mut self) -> VReg {
         match self.probe.attach {
-            Attach::Entry(_) => self.entry_sp(),
-            Attach::Return(_) => self.sp_at_entry_of_this(),
+            Attach::Entry(..) => self.nesting(Side::Entry),
+            Attach::Return(..) => self.nesting(Side::Return),
             Attach::Event(_) => {
                 let (regs, sp) = (self.kernel_entry_regs(), self.machine().sp);
                 self.b().load(regs, sp, Width::B64, false)

@@ -9,11 +9,11 @@
 //! data of the module.
 
 use super::body::Body;
-use super::cookie_layout::IdKind;
+use super::cookie_layout::{IdKind, id_of};
 use super::module::Cx;
 use super::prologue::Pro;
 use crate::ir::{Bin, Operand, VReg, Width};
-use lang::hir::{NameId, NameKind};
+use lang::hir::{Hook, NameId, NameKind, Site};
 
 impl Cx<'_> {
     /// Adds a bitmap to the data: bit n is set if id n is in the list. Its length in bytes is a power of two.
@@ -28,7 +28,18 @@ impl Cx<'_> {
 impl Body<'_, '_> {
     /// `func`, `api`, `probe`
     pub(super) fn name(&mut self, kind: NameKind) -> Operand {
-        self.id(IdKind::Name(kind)).into()
+        match self.only_site() {
+            Some(site) => i64::from(id_of(site, kind).0).into(),
+            None => self.id(IdKind::Name(kind)).into(),
+        }
+    }
+
+    /// The site of a program that has one, and no cookie.
+    fn only_site(&self) -> Option<&Site> {
+        match self.probe.attach.hook()? {
+            Hook::Trampoline => self.probe.attach.sites().first(),
+            Hook::Uprobe | Hook::Kprobe | Hook::SingleKprobe => None,
+        }
     }
 
     /// The case of the attach site.
@@ -50,6 +61,9 @@ impl Body<'_, '_> {
 
     /// `func == "cuInit"`, as zero or non-zero.
     pub(super) fn name_in(&mut self, kind: NameKind, ids: &[NameId]) -> Operand {
+        if let Some(site) = self.only_site() {
+            return i64::from(ids.contains(&id_of(site, kind))).into();
+        }
         let test = self.cookie.tests.iter().find(|test| test.kind == kind && test.ids == ids);
         match test.expect("the layout was made from this body").bit {
             Some(bit) => {

@@ -33,7 +33,7 @@ pub struct Test {
     pub bit: Option<u32>,
 }
 
-fn id_of(site: &Site, kind: NameKind) -> NameId {
+pub(super) fn id_of(site: &Site, kind: NameKind) -> NameId {
     match kind {
         NameKind::Func => site.func,
         NameKind::Api => site.api,

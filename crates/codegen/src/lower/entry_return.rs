@@ -17,14 +17,14 @@ use super::module::{BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_LRU_HASH, Cx};
 use super::operations::Operations;
 use super::place::Place;
 use super::prologue::{Entry, Pro};
-use super::side::{Parts, uprobes};
+use super::side::Parts;
 use super::walk;
 use crate::bpf::helper::Helper;
 use crate::ir::{AtomicOp, Bin, Cmp, MapDef, MapRef, Operand, VReg, Width};
 use crate::merge::reads_alike;
 use lang::Span;
 use lang::hir::visit::{direct, inner, operands};
-use lang::hir::{Arm, BinaryOp, Expr, ExprKind, NameKind, Probe, Site, Stmt, Type};
+use lang::hir::{Arm, BinaryOp, Expr, ExprKind, Hook, NameKind, Probe, Site, Stmt, Type};
 use wire::CounterKind;
 use wire::manifest::Side;
 
@@ -43,13 +43,18 @@ const MIX: [i64; 3] = [0x9e37_79b9_7f4a_7c15_u64 as i64, 0x2436_0d1d_4d2a_3b05, 
 /// Whether the body uses values that exist only at the entry.
 pub(super) fn needs_entry(probe: &Probe) -> bool {
     let mut needs = false;
-    walk::each_of(probe, &mut |e| needs |= is_entry_value(e));
+    walk::each_of(probe, &mut |e| needs |= is_entry_value(e, probe.attach.hook()));
     needs
 }
 
-fn is_entry_value(expr: &Expr) -> bool {
+/// Whether the value must be saved at entry. A trampoline passes the arguments again at the return.
+pub(super) fn is_entry_value(expr: &Expr, hook: Option<Hook>) -> bool {
     use ExprKind::{Arg, Duration, Param, ParamField, Started};
-    matches!(expr.kind, Param(_) | ParamField { .. } | Arg(_) | Duration | Started)
+    match expr.kind {
+        Duration | Started => true,
+        Param(_) | ParamField { .. } | Arg(_) => hook != Some(Hook::Trampoline),
+        _ => false,
+    }
 }
 
 /// The expression that is saved for a value of the entry: the start time for `duration`.
@@ -122,7 +127,7 @@ impl<'p> SavedValues<'p> {
         match &expr.kind {
             ExprKind::ByCase(arms) => self.of_arms(arms),
             ExprKind::Block { body, .. } => self.all_in(body),
-            _ if is_entry_value(expr) => self.add(saved_for(expr)),
+            _ if is_entry_value(expr, self.probe.attach.hook()) => self.add(saved_for(expr)),
             _ => {}
         }
         if !matches!(expr.kind, ExprKind::ByCase(_)) {
@@ -198,10 +203,16 @@ impl<'p> Cx<'p> {
     /// Lowers a return probe that uses values of the entry.
     pub(super) fn paired(&mut self, probe: &'p Probe, sites: &[Site]) {
         let plan = Plan::new(probe, self.program.is_tracked(probe));
-        if self.options.features.uprobe_session {
-            self.session(&plan, sites)
-        } else {
-            self.two_programs(&plan, sites)
+        if self.has_sessions(probe) { self.session(&plan, sites) } else { self.two_programs(&plan, sites) }
+    }
+
+    /// Whether one program can run on both sides of the probe's functions.
+    pub(super) fn has_sessions(&self, probe: &Probe) -> bool {
+        let features = &self.options.features;
+        match probe.attach.hook() {
+            Some(Hook::Uprobe) => features.uprobe_session,
+            Some(Hook::Kprobe) => features.kprobe_session,
+            Some(Hook::SingleKprobe | Hook::Trampoline) | None => false,
         }
     }
 
@@ -218,8 +229,8 @@ impl<'p> Cx<'p> {
             let bytes = 8 * (1 + plan.saved.len() as u32);
             self.own_map("ct_slots", BPF_MAP_TYPE_ARRAY, 4, bytes, SLOTS)
         });
-        let attach = uprobes(Side::Session, sites, &layout);
-        let mut body = self.begin(probe, "session", "uprobe.session", attach);
+        let (section, attach) = self.at_functions(probe, Side::Session, sites, &layout);
+        let mut body = self.begin(probe, "session", &section, attach);
         body.cookie = layout;
         let [entry, ret] = body.session_sides();
 
@@ -257,9 +268,8 @@ impl<'p> Cx<'p> {
         let bytes = 8 * plan.saved.len().max(1) as u32;
         let calls = self.own_map("ct_calls", BPF_MAP_TYPE_LRU_HASH, CALL_KEY, bytes, CALLS);
 
-        let section = if self.options.features.uprobe_multi { "uprobe.multi" } else { "uprobe" };
-        let attach = uprobes(Side::Entry, sites, &layout);
-        let mut body = self.begin(probe, "entry", section, attach);
+        let (section, attach) = self.at_functions(probe, Side::Entry, sites, &layout);
+        let mut body = self.begin(probe, "entry", &section, attach);
         body.cookie = layout.clone();
         body.new_side(Entry::Direct { shift: sites[0].place.stack_shift });
         body.side(Parts {
@@ -273,9 +283,9 @@ impl<'p> Cx<'p> {
         });
         body.finish();
 
-        let section = self.return_section();
-        let attach = uprobes(Side::Return, sites, &layout);
-        let mut body = self.begin(probe, "uretprobe", section, attach);
+        let (section, attach) = self.at_functions(probe, Side::Return, sites, &layout);
+        let word = probe.attach.hook().map_or("", |hook| hook.probe_types()[1]);
+        let mut body = self.begin(probe, word, &section, attach);
         body.cookie = layout;
         body.new_side(Entry::Saved(plan.saved.clone()));
         body.side(Parts {
@@ -520,6 +530,17 @@ impl Body<'_, '_> {
         }
     }
 
+    /// A number by which the pending calls of a thread differ: the stack pointer at entry. A trampoline has the same context at the
+    /// entry and the return of a call, on the stack of the thread.
+    fn frame_of_call(&mut self) -> VReg {
+        match &self.probe.attach {
+            attach if attach.hook() == Some(Hook::Trampoline) => self.pro(Pro::Ctx),
+            // Saved values belong to the return side.
+            _ if matches!(self.entry, Entry::Saved(_)) => self.sp_at_entry_of_this(),
+            _ => self.entry_sp(),
+        }
+    }
+
     fn call_key(&mut self, sp: VReg) -> Place {
         let thread = self.host_thread();
         let function = self.name(NameKind::Func);
@@ -533,7 +554,7 @@ impl Body<'_, '_> {
     fn save_in_hash(&mut self, plan: &Plan, calls: MapRef) {
         self.count(CounterKind::Entered(plan.probe.clause));
         self.begin_call(plan);
-        let sp = self.entry_sp();
+        let sp = self.frame_of_call();
         let key = self.call_key(sp);
         let values = self.temp(8 * plan.saved.len().max(1) as u32);
         self.store(values, Width::B64, 0);
@@ -551,7 +572,7 @@ impl Body<'_, '_> {
     fn restore_from_hash(&mut self, plan: &Plan, calls: MapRef, skip: crate::ir::BlockId) {
         let now = self.now_if_timed(plan);
         self.end_call(plan);
-        let sp = self.sp_at_entry_of_this();
+        let sp = self.frame_of_call();
         let key = self.call_key(sp);
         let cell = self.lookup_raw(calls, key);
         if plan.at_entry.is_empty() {

@@ -190,7 +190,8 @@ impl Body<'_, '_> {
     fn dereference(&mut self, base: &Expr, offset: i64, ty: &Type) -> VReg {
         let address = self.address(base, offset);
         let width = self.width(ty);
-        self.read_memory(address, width, self.signed(ty), base.in_kernel())
+        let space = self.space(base);
+        self.read_memory(address, width, self.signed(ty), space)
     }
 
     fn address(&mut self, base: &Expr, offset: i64) -> Operand {
@@ -281,7 +282,8 @@ impl Body<'_, '_> {
             ExprKind::ReadBuf { base, len } => self.read_buffer(base, len, to, &expr.ty),
             ExprKind::Load { base, offset } => {
                 let address = self.address(base, *offset);
-                self.read_into(address, to, size, base.in_kernel());
+                let space = self.space(base);
+                self.read_into(address, to, size, space);
             }
             ExprKind::Tuple(parts) => self.store_tuple(parts, to),
             ExprKind::Cast(e) => self.store_cast(e, &expr.ty, to),

@@ -39,6 +39,7 @@ mod place;
 mod process_memory;
 mod program;
 mod prologue;
+mod read_memory;
 mod side;
 mod stack_walk;
 mod stmt;

@@ -4,11 +4,12 @@ use super::abi::Machine;
 use super::body::Body;
 use super::place::{Mark, Place};
 use super::prologue::Pro;
+use super::read_memory::{self, Space};
 use crate::Options;
 use crate::ir::build::Builder;
 use crate::ir::{Bin, BlockId, Cmp, Operand, VReg, Width};
 use lang::Span;
-use lang::hir::{Environment, Expr, Type};
+use lang::hir::{Environment, Expr, Hook, Type};
 use wire::CounterKind;
 
 /// Values of expressions, memory, and control flow.
@@ -26,6 +27,12 @@ pub(super) trait Operations: Sized {
     fn machine(&self) -> &'static Machine;
     /// Whether the context of the program holds registers.
     fn has_registers(&self) -> bool;
+    /// The address of the context as a number.
+    fn context_address(&mut self) -> VReg;
+    /// The memory in which an address is.
+    fn space(&self, base: &Expr) -> Space;
+    /// Whether the program runs in the kernel's code, and not in that of a process.
+    fn is_in_kernel(&self) -> bool;
     /// Largest size of a string that is read, in bytes.
     fn max_strlen(&self) -> u32;
     /// Offset of constant data in the data section.
@@ -109,6 +116,18 @@ impl Operations for Body<'_, '_> {
 
     fn has_registers(&self) -> bool {
         self.probe.attach.environment().is_some_and(Environment::has_registers)
+    }
+
+    fn context_address(&mut self) -> VReg {
+        Body::context_address(self)
+    }
+
+    fn space(&self, base: &Expr) -> Space {
+        read_memory::space(base, self.probe.attach.hook())
+    }
+
+    fn is_in_kernel(&self) -> bool {
+        self.probe.attach.hook().is_some_and(Hook::is_in_kernel)
     }
 
     fn max_strlen(&self) -> u32 {

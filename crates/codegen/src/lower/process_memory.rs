@@ -2,11 +2,13 @@
 
 use super::abi::{self, Piece, Pointer};
 use super::body::Body;
+use super::entry_return::is_entry_value;
 use super::place::Place;
 use super::prologue::{Entry, Pro};
+use super::read_memory::{BYTES, MemoryReads, Space};
 use crate::bpf::helper::Helper;
 use crate::ir::{Bin, Cmp, Operand, VReg, Width};
-use lang::hir::{Environment, Expr, ExprKind, Type};
+use lang::hir::{Environment, Expr, ExprKind, Hook, Type};
 use wire::CounterKind;
 
 impl Body<'_, '_> {
@@ -16,15 +18,52 @@ impl Body<'_, '_> {
 
     /// A field of the context. In perf event programs it is loaded as a whole word.
     fn context(&mut self, offset: i16, width: Width, signed: bool) -> VReg {
+        if self.probe.attach.hook() == Some(Hook::Trampoline) {
+            return self.passed_word(Some(offset / 8), width, signed);
+        }
         let ctx = self.pro(Pro::Ctx);
         let whole = self.probe.attach.environment().is_some_and(Environment::has_registers);
         let width = if whole { Width::B64 } else { width };
         self.b().load(ctx, offset, width, signed)
     }
 
+    /// An argument or, without number, the result of a function with a trampoline. A load from the context would have the type of
+    /// the function's declaration, and the verifier forbids arithmetic on pointers.
+    fn passed_word(&mut self, argument: Option<i16>, width: Width, signed: bool) -> VReg {
+        let mark = self.mark();
+        let place = self.temp(8);
+        self.store(place, Width::B64, 0);
+        let (ctx, to) = (self.pro(Pro::Ctx), self.pointer(place));
+        match argument {
+            Some(n) => {
+                let args = [ctx.into(), i64::from(n).into(), to.into()];
+                self.b().call_void(Helper::GetFuncArg, &args)
+            }
+            None => self.b().call_void(Helper::GetFuncRet, &[ctx.into(), to.into()]),
+        }
+        let value = self.load(place, width, signed);
+        self.release(mark);
+        value
+    }
+
+    /// The address of the context as a number. The verifier treats a value loaded from memory as a number, and
+    /// forbids arithmetic on the pointer itself.
+    pub(super) fn context_address(&mut self) -> VReg {
+        let [pointer, number] = std::array::from_fn(|_| self.temp(8));
+        let ctx = self.pro(Pro::Ctx);
+        self.store(pointer, Width::B64, ctx);
+        let (to, from) = (self.pointer(number), self.pointer(pointer));
+        self.b().call_void(Helper::ProbeReadKernel, &[to.into(), 8.into(), from.into()]);
+        self.load(number, Width::B64, false)
+    }
+
     /// `retval`
     pub(super) fn retval(&mut self, ty: &Type) -> VReg {
         let width = self.width(ty);
+        if self.probe.attach.hook() == Some(Hook::Trampoline) {
+            let signed = self.signed(ty);
+            return self.passed_word(None, width, signed);
+        }
         self.context(self.machine().ret, width, self.signed(ty))
     }
 
@@ -52,7 +91,9 @@ impl Body<'_, '_> {
     /// `args.x`, `args.grid.x`, `arg0`, and in a return probe the start time for `duration`: a value of the call
     /// at its entry.
     pub(super) fn argument(&mut self, expr: &Expr) -> VReg {
-        if let Entry::Saved(saved) = &self.entry {
+        if let Entry::Saved(saved) = &self.entry
+            && is_entry_value(expr, self.probe.attach.hook())
+        {
             let known = saved.iter().position(|e| self.is_saved_as(expr, e));
             return self.pro(Pro::Entry(known.expect("all that the body uses was saved") as u32));
         }
@@ -78,8 +119,16 @@ impl Body<'_, '_> {
             ExprKind::ParamField { param, offset } => {
                 (self.places_of(param)[offset as usize / 8], offset % 8)
             }
-            ExprKind::Arg(n) => (self.machine().arg(n), 0),
+            ExprKind::Arg(n) => (self.numbered(n), 0),
             _ => unreachable!("not an argument: {expr:?}"),
+        }
+    }
+
+    /// Location of `argN`.
+    fn numbered(&self, n: u32) -> Piece {
+        match self.probe.attach.hook() {
+            Some(Hook::Trampoline) => abi::passed(n),
+            _ => self.machine().arg(n),
         }
     }
 
@@ -89,20 +138,31 @@ impl Body<'_, '_> {
             Piece::Reg(reg) => self.context(reg + offset as i16, width, self.signed(ty)),
             Piece::Stack(at) => {
                 let address = self.stack_address(at + offset);
-                self.read_user(address, width, self.signed(ty))
+                let space = self.stack_space();
+                self.read_memory(address, width, self.signed(ty), space)
             }
             Piece::Behind(pointer, at) => {
                 let base = match pointer {
                     Pointer::Reg(reg) => self.context(reg, Width::B64, false),
                     Pointer::Stack(place) => {
                         let address = self.stack_address(place);
-                        self.read_user(address, Width::B64, false)
+                        let space = self.stack_space();
+                        self.read_memory(address, Width::B64, false, space)
                     }
                 };
                 let address = self.b().bin(Bin::Add, base, i64::from(at + offset));
-                self.read_user(address, width, self.signed(ty))
+                let space = self.stack_space();
+                self.read_memory(address, width, self.signed(ty), space)
             }
             Piece::Unreadable => unreachable!("the checker lets nobody ask for it"),
+        }
+    }
+
+    /// The memory of the stack with arguments.
+    fn stack_space(&self) -> Space {
+        match self.probe.attach.hook() {
+            Some(hook) if hook.is_in_kernel() => Space::Kernel,
+            _ => Space::User,
         }
     }
 
@@ -134,44 +194,27 @@ impl Body<'_, '_> {
     }
 
     /// Reads a struct or array from memory; the helper zeroes the destination if it fails.
-    pub(super) fn read_into(&mut self, address: impl Into<Operand>, to: Place, bytes: u32, in_kernel: bool) {
+    pub(super) fn read_into(&mut self, address: impl Into<Operand>, to: Place, bytes: u32, space: Space) {
         let to = self.pointer(to);
-        let args = [to.into(), i64::from(bytes).into(), address.into()];
-        let failed = self.b().call(reader(in_kernel), &args);
+        let failed = self.read_bytes(BYTES, space, to, i64::from(bytes).into(), address.into());
         self.count_if(Cmp::Ne, failed, 0, CounterKind::UserRead);
     }
 
-    /// A scalar of user memory; the helper zeroes the destination if it fails.
-    pub(super) fn read_user(&mut self, address: impl Into<Operand>, width: Width, signed: bool) -> VReg {
-        self.read_memory(address, width, signed, false)
-    }
-
-    /// A scalar in memory of the process or of the kernel.
+    /// A scalar in memory; the helper zeroes the destination if it fails.
     pub(super) fn read_memory(
         &mut self,
         address: impl Into<Operand>,
         width: Width,
         signed: bool,
-        in_kernel: bool,
+        space: Space,
     ) -> VReg {
         let mark = self.mark();
         let place = self.temp(8);
         let to = self.pointer(place);
-        let args = [to.into(), i64::from(width.bytes()).into(), address.into()];
-        let failed = self.b().call(reader(in_kernel), &args);
+        let failed = self.read_bytes(BYTES, space, to, i64::from(width.bytes()).into(), address.into());
         self.count_if(Cmp::Ne, failed, 0, CounterKind::UserRead);
         let value = self.load(place, width, signed);
         self.release(mark);
         value
     }
-}
-
-/// The helper that reads memory of the process or of the kernel.
-pub(super) fn reader(in_kernel: bool) -> Helper {
-    if in_kernel { Helper::ProbeReadKernel } else { Helper::ProbeReadUser }
-}
-
-/// The helper that reads text of the process or of the kernel.
-pub(super) fn text_reader(in_kernel: bool) -> Helper {
-    if in_kernel { Helper::ProbeReadKernelStr } else { Helper::ProbeReadUserStr }
 }

@@ -6,12 +6,13 @@ use super::cookie_layout::CookieLayout;
 use super::module::Cx;
 use super::operations::Operations;
 use super::prologue::{Entry, Pro, Stage};
-use super::side::{Parts, by_shift, uprobes, without_sites};
+use super::side::{Parts, by_shift, functions, without_sites};
 use super::{abi, entry_return, walk};
 use crate::bpf::helper::Helper;
 use crate::ir::build::Builder;
 use crate::ir::{BlockId, Cmp, FuncKind, ProgramInfo, Width};
-use lang::hir::{Attach, Environment, Expr, ExprKind, Probe, Signature, Site, Stmt, StmtKind, Trigger};
+use lang::hir::{Attach, Environment, Expr, ExprKind, Hook, Probe, Signature, Site, Stmt, StmtKind, Trigger};
+use wire::Features;
 use wire::manifest::{self, Side};
 
 impl<'p> Cx<'p> {
@@ -23,7 +24,7 @@ impl<'p> Cx<'p> {
                 let attach = manifest::Attach::Event(trigger.clone());
                 self.simple_program(probe, word, section, attach, CookieLayout::default(), 0);
             }
-            Attach::Entry(sites) => {
+            Attach::Entry(_, sites) => {
                 let tracked = self.program.is_tracked(probe);
                 let depth_matters = tracked || self.reads_stack(probe);
                 for (shift, sites) in by_shift(sites, depth_matters) {
@@ -33,7 +34,7 @@ impl<'p> Cx<'p> {
                     }
                 }
             }
-            Attach::Return(sites) => {
+            Attach::Return(_, sites) => {
                 let sites =
                     by_shift(sites, false).into_iter().flat_map(|(_, sites)| sites).collect::<Vec<_>>();
                 self.return_program(probe, &sites);
@@ -48,7 +49,11 @@ impl<'p> Cx<'p> {
             cases => cases,
         };
         let of = |signature: &Option<Signature>| {
-            let of = |signature| abi::places(self.options.arch, signature, &self.program.structs);
+            let structs = &self.program.structs;
+            let of = |signature| match probe.attach.hook() {
+                Some(Hook::Trampoline) => abi::passed_places(signature, structs),
+                _ => abi::places(self.options.arch, signature, structs),
+            };
             signature.as_ref().map_or(Vec::new(), of)
         };
         signatures.iter().map(of).collect()
@@ -75,9 +80,9 @@ impl<'p> Cx<'p> {
 
     fn entry_program(&mut self, probe: &'p Probe, sites: &[Site], shift: u32) {
         let layout = CookieLayout::new(probe, &self.program.names, None);
-        let attach = uprobes(Side::Entry, sites, &layout);
-        let section = if self.options.features.uprobe_multi { "uprobe.multi" } else { "uprobe" };
-        self.simple_program(probe, "uprobe", section, attach, layout, shift);
+        let (section, attach) = self.at_functions(probe, Side::Entry, sites, &layout);
+        let word = probe.attach.hook().map_or("", |hook| hook.probe_types()[0]);
+        self.simple_program(probe, word, &section, attach, layout, shift);
     }
 
     fn return_program(&mut self, probe: &'p Probe, sites: &[Site]) {
@@ -88,14 +93,33 @@ impl<'p> Cx<'p> {
             return self.paired(probe, sites);
         }
         let layout = CookieLayout::new(probe, &self.program.names, None);
-        let attach = uprobes(Side::Return, sites, &layout);
-        let section = self.return_section();
-        self.simple_program(probe, "uretprobe", section, attach, layout, 0);
+        let (section, attach) = self.at_functions(probe, Side::Return, sites, &layout);
+        let word = probe.attach.hook().map_or("", |hook| hook.probe_types()[1]);
+        self.simple_program(probe, word, &section, attach, layout, 0);
     }
 
-    /// Section of return programs without sessions.
-    pub(super) fn return_section(&self) -> &'static str {
-        if self.options.features.uprobe_multi { "uretprobe.multi" } else { "uretprobe" }
+    /// Section and attach point of a program at functions.
+    pub(super) fn at_functions(
+        &self,
+        probe: &Probe,
+        side: Side,
+        sites: &[Site],
+        layout: &CookieLayout,
+    ) -> (String, manifest::Attach) {
+        let hook = probe.attach.hook().expect("a program at functions");
+        let section = match hook {
+            Hook::Trampoline => self.trampoline_section(side, &sites[0]),
+            _ => register_section(hook, side, &self.options.features).to_owned(),
+        };
+        (section, functions(hook, side, sites, layout))
+    }
+
+    /// `fentry/nvidia:nvidia_open`: libbpf takes module and function from the section. They are the last parts of the site's name.
+    fn trampoline_section(&self, side: Side, site: &Site) -> String {
+        let kind = Hook::Trampoline.probe_types()[usize::from(side == Side::Return)];
+        let probe = &self.program.names.probes[site.probe.0 as usize];
+        let function = probe.split_once(':').map_or(probe.as_str(), |(_, function)| function);
+        format!("{kind}/{}", function.strip_prefix("vmlinux:").unwrap_or(function))
     }
 
     /// Lowers a program with one side.
@@ -144,6 +168,27 @@ impl<'p> Cx<'p> {
         let kind = FuncKind::Program { section: section.to_owned(), info };
         let builder = Builder::new(symbol.clone(), kind, probe.span);
         Body::new(self, probe, builder, symbol)
+    }
+}
+
+/// Section of programs at functions whose context has registers.
+fn register_section(hook: Hook, side: Side, features: &Features) -> &'static str {
+    let multi = match hook {
+        Hook::Uprobe => features.uprobe_multi,
+        Hook::Kprobe => features.kprobe_multi,
+        Hook::SingleKprobe | Hook::Trampoline => false,
+    };
+    match (hook.is_in_kernel(), side, multi) {
+        (false, Side::Entry, true) => "uprobe.multi",
+        (false, Side::Entry, false) => "uprobe",
+        (false, Side::Return, true) => "uretprobe.multi",
+        (false, Side::Return, false) => "uretprobe",
+        (false, Side::Session, _) => "uprobe.session",
+        (true, Side::Entry, true) => "kprobe.multi",
+        (true, Side::Entry, false) => "kprobe",
+        (true, Side::Return, true) => "kretprobe.multi",
+        (true, Side::Return, false) => "kretprobe",
+        (true, Side::Session, _) => "kprobe.session",
     }
 }
 

@@ -3,7 +3,7 @@
 use super::body::Body;
 use super::cookie_layout::CookieLayout;
 use crate::ir::BlockId;
-use lang::hir::{Expr, Site};
+use lang::hir::{Expr, Hook, Site};
 use wire::manifest::{self, Side};
 
 /// The parts of one side of a program.
@@ -25,7 +25,7 @@ pub(super) struct Parts<'a, 'c, 'p> {
 }
 
 /// The attach sites with their cookies.
-pub(super) fn uprobes(side: Side, sites: &[Site], layout: &CookieLayout) -> manifest::Attach {
+pub(super) fn functions(hook: Hook, side: Side, sites: &[Site], layout: &CookieLayout) -> manifest::Attach {
     let site = |site: &Site| {
         Some(manifest::Site {
             file: site.file?.0,
@@ -35,7 +35,7 @@ pub(super) fn uprobes(side: Side, sites: &[Site], layout: &CookieLayout) -> mani
             semaphore: site.semaphore,
         })
     };
-    manifest::Attach::Uprobes { side, sites: sites.iter().filter_map(site).collect() }
+    manifest::Attach::Functions { hook, side, sites: sites.iter().filter_map(site).collect() }
 }
 
 /// The sites with a file, grouped by the number of bytes that the prologue has pushed, if `matters`.
@@ -53,7 +53,9 @@ pub(super) fn by_shift(sites: &[Site], matters: bool) -> Vec<(u32, Vec<Site>)> {
 
 pub(super) fn without_sites(attach: manifest::Attach) -> manifest::Attach {
     match attach {
-        manifest::Attach::Uprobes { side, .. } => manifest::Attach::Uprobes { side, sites: vec![] },
+        manifest::Attach::Functions { hook, side, .. } => {
+            manifest::Attach::Functions { hook, side, sites: vec![] }
+        }
         other => other,
     }
 }

@@ -25,7 +25,7 @@ use crate::bpf::helper::Helper;
 use crate::ir::build::Builder;
 use crate::ir::{Bin, BlockId, Cmp, FuncKind, FuncRef, MapDef, MapRef, Operand, VReg, Width};
 use crate::options::ReturnChain;
-use lang::hir::Attach;
+use lang::hir::{Attach, Hook};
 use wire::CounterKind;
 use wire::unwind::{self, Base, Rule, SavedBp, Stop, kind};
 
@@ -238,18 +238,18 @@ impl Body<'_, '_> {
     fn first_frame(&mut self, walk: Walk) {
         let ctx = self.pro(Pro::Ctx);
         match &self.probe.attach {
-            Attach::Entry(_) => {
+            Attach::Entry(Hook::Uprobe, _) => {
                 self.take_registers(walk, ctx);
                 self.put(walk, Word::AtEntry, 1);
             }
-            Attach::Return(_) => {
+            Attach::Return(Hook::Uprobe, _) => {
                 self.take_registers(walk, ctx);
                 self.put(walk, Word::Back, 1);
             }
             Attach::Event(trigger) if trigger.environment().has_registers() => {
                 self.interrupted_registers(walk, ctx)
             }
-            Attach::Event(_) => self.kernel_entry_registers(walk),
+            Attach::Event(_) | Attach::Entry(..) | Attach::Return(..) => self.kernel_entry_registers(walk),
         }
     }
 

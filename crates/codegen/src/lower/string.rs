@@ -5,7 +5,7 @@
 use super::loop_shape::literal;
 use super::operations::Operations;
 use super::place::{Base, Place};
-use super::process_memory::{reader, text_reader};
+use super::read_memory::{BYTES, MemoryReads, Space, TEXT};
 
 use crate::bpf::helper::Helper;
 use crate::ir::{Bin, BlockId, Cmp, Operand, VReg, Width};
@@ -24,7 +24,8 @@ pub(super) trait Strings: Operations {
         let size = self.read_size(limit, capacity);
         self.zero(to, capacity);
         let at = self.pointer(to);
-        let read = self.b().call(text_reader(base.in_kernel()), &[at.into(), size, address]);
+        let space = self.space(base);
+        let read = self.read_bytes(TEXT, space, at, size, address);
         self.count_if(Cmp::Slt, read, 0, CounterKind::UserRead);
     }
 
@@ -365,7 +366,8 @@ pub(super) trait Strings: Operations {
         self.zero(to, size);
         self.store(to, Width::B32, len);
         let at = self.pointer(to.plus(4));
-        let failed = self.b().call(reader(base.in_kernel()), &[at.into(), len.into(), address]);
+        let space = self.space(base);
+        let failed = self.read_bytes(BYTES, space, at, len.into(), address);
         self.count_if(Cmp::Ne, failed, 0, CounterKind::UserRead);
     }
 
@@ -437,7 +439,8 @@ pub(super) trait Strings: Operations {
         let address = self.scalar(base);
         let size = self.read_size(limit, capacity);
         let tail = self.tail(record, end);
-        let read = self.b().call(text_reader(base.in_kernel()), &[tail.into(), size, address]);
+        let space = self.space(base);
+        let read = self.read_bytes(TEXT, space, tail, size, address);
         let (len, word) = (self.b().copy(0), self.b().copy(0));
         let [some, failed, after] =
             [false, true, false].map(|cold| if cold { self.b().cold_block() } else { self.b().block() });
@@ -451,7 +454,7 @@ pub(super) trait Strings: Operations {
             let [cut, fine] = [self.b().cold_block(), self.b().block()];
             self.b().branch(Cmp::Eq, read, i64::from(capacity), cut, fine);
             self.b().switch_to(cut);
-            self.flag_if_longer(address, capacity, word, base.in_kernel());
+            self.flag_if_longer(address, capacity, word, space);
             self.b().fall_into(fine);
         }
         self.b().jump(after);
@@ -463,12 +466,12 @@ pub(super) trait Strings: Operations {
     }
 
     /// Flags a string as truncated if it fills its capacity and no NUL follows.
-    fn flag_if_longer(&mut self, address: Operand, capacity: u32, word: VReg, in_kernel: bool) {
+    fn flag_if_longer(&mut self, address: Operand, capacity: u32, word: VReg, space: Space) {
         let last = self.b().bin(Bin::Add, address, i64::from(capacity - 1));
         let mark = self.mark();
         let place = self.temp(8);
         let to = self.pointer(place);
-        self.b().call_void(reader(in_kernel), &[to.into(), 1.into(), last.into()]);
+        self.read_bytes(BYTES, space, to, 1.into(), last.into());
         let byte = self.load(place, Width::B8, false);
         self.release(mark);
         let (longer, after) = (self.b().cold_block(), self.b().cold_block());

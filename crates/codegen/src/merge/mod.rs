@@ -24,7 +24,7 @@ pub(crate) use column::reads_alike;
 use crate::options::Passes;
 use column::{Column, columns};
 use lang::hir::visit::visit_probe;
-use lang::hir::{Attach, Expr, ExprKind, Probe, Program, Site, Type, Var};
+use lang::hir::{Expr, ExprKind, Hook, Probe, Program, Site, Type, Var};
 use parts::{Member, parts_mut, take};
 use rustc_hash::FxHashSet;
 use std::borrow::Cow;
@@ -72,7 +72,7 @@ struct Group<'p> {
 /// The structure of a probe without its sites and expressions, and the expressions. `None` if it is not a function
 /// probe.
 fn frame(probe: &Probe) -> Option<(Probe, Member<'_>)> {
-    if let Attach::Event(_) = probe.attach {
+    if matches!(probe.attach.hook(), None | Some(Hook::Trampoline)) {
         return None;
     }
     let attach = probe.attach.with_sites(vec![]);

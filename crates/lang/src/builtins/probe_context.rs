@@ -2,7 +2,7 @@
 
 use crate::catalog::MarkerArg;
 use crate::expand::operations;
-use crate::hir::{Environment, NameId, NameKind, Signature, Site, Trigger};
+use crate::hir::{Environment, Hook, NameId, NameKind, Signature, Site, Trigger};
 use crate::resolve::ResolvedClause;
 use crate::resolve::declaration::FunctionDeclaration;
 use crate::resolve::grouping::ProgramGroup;
@@ -51,6 +51,8 @@ impl At {
 #[derive(Debug, Default)]
 pub(crate) struct ProbeContext {
     pub at: At,
+    /// How the functions are probed; `None` at other events.
+    pub hook: Option<Hook>,
     pub signature: Option<Signature>,
     pub known: Option<FunctionDeclaration>,
     /// Pointers of the record are to memory of the kernel; those of system calls are to the process's.
@@ -101,7 +103,9 @@ impl ProbeContext {
                     Environment::Record | Environment::Arguments => At::Record,
                 };
             }
-            ProgramGroup::Calls { returns, layout } => {
+            ProgramGroup::Calls { hook, returns, layout } => {
+                context.hook = Some(*hook);
+                context.kernel_pointers = hook.is_in_kernel();
                 context.at = if *returns { At::Return } else { At::Entry };
                 context.sites = layout.sites.clone();
                 context.signature = layout.signature.clone();
@@ -124,8 +128,7 @@ fn probe_type(group: &ProgramGroup) -> &'static str {
     match group {
         ProgramGroup::Event(event) => event.trigger.probe_type(),
         ProgramGroup::Calls { layout, .. } if layout.passed.is_some() => "usdt",
-        ProgramGroup::Calls { returns: false, .. } => "uprobe",
-        ProgramGroup::Calls { returns: true, .. } => "uretprobe",
+        ProgramGroup::Calls { hook, returns, .. } => hook.probe_types()[usize::from(*returns)],
     }
 }
 

@@ -4,5 +4,6 @@
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId(pub u32);
 
-/// Pseudo file of the kernel, whose BTF types are presented like those of a file.
-pub const KERNEL: FileId = FileId(u32::MAX);
+/// Pseudo file of the kernel and its modules: their BTF types are presented like those of a file, and the offsets of their
+/// functions are addresses.
+pub const KERNEL: FileId = FileId(wire::manifest::KERNEL_FILE);

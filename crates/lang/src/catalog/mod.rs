@@ -9,6 +9,7 @@ pub use file_id::{FileId, KERNEL};
 use std::sync::Arc;
 
 use crate::catalog::debug_info::{Absent, TypeId};
+use crate::hir::Hook;
 
 /// A file of a target.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +31,22 @@ pub struct Function {
     pub version: Option<String>,
     /// File offset of the first instruction.
     pub offset: u64,
+}
+
+/// The module of the kernel itself.
+pub const VMLINUX: &str = "vmlinux";
+
+/// A function of the kernel.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct KernelFunction {
+    /// Its module; [`VMLINUX`] for the kernel itself.
+    pub module: &'static str,
+    /// Symbol.
+    pub name: &'static str,
+    /// Address of the first instruction.
+    pub address: u64,
+    /// Whether the kernel's function tracer reaches it.
+    pub traceable: bool,
 }
 
 /// Position of a probe in a file.
@@ -272,6 +289,18 @@ pub trait Catalog {
     /// Names of all raw tracepoints.
     fn raw_tracepoints(&self) -> Vec<String>;
 
+    /// Whether functions of the kernel can be probed in this way.
+    ///
+    /// # Errors
+    /// The kernel has no such probes; the error is the reason.
+    fn kernel_hook(&self, hook: Hook) -> Result<(), String>;
+
+    /// The functions of the kernel and its modules, sorted by name, module and address.
+    fn kernel_functions(&self) -> &[KernelFunction];
+
+    /// Those of [`Catalog::kernel_functions`] at which trampolines can be: traceable, and described by BTF.
+    fn trampoline_functions(&self) -> &[KernelFunction];
+
     /// Offset of a field in a struct of the kernel, in bytes: `("task_struct", "real_parent")`.
     fn kernel_field(&self, of: &str, field: &str) -> Option<u32>;
 
@@ -287,7 +316,7 @@ macro_rules! lacks {
     ($($kind:ident),+ $(,)?) => { $($crate::lacks!(@ $kind);)+ };
     (@ all_but_functions) => {
         $crate::lacks!(later_files, indirect_functions, markers, instructions, code_addresses, code_offsets);
-        $crate::lacks!(variables, debug_information, source_lines, kernel_types, kernel_fields, cgroups, records, tracepoints);
+        $crate::lacks!(variables, debug_information, source_lines, kernel_types, kernel_fields, cgroups, records, tracepoints, kernel_functions);
         $crate::lacks!(known_targets);
     };
     (@ later_files) => {
@@ -363,6 +392,19 @@ macro_rules! lacks {
 
         fn kernel_enum_with(&self, _: &str) -> Option<$crate::catalog::debug_info::TypeId> {
             None
+        }
+    };
+    (@ kernel_functions) => {
+        fn kernel_hook(&self, _: $crate::hir::Hook) -> Result<(), String> {
+            Err("its functions are not known here".into())
+        }
+
+        fn kernel_functions(&self) -> &[$crate::catalog::KernelFunction] {
+            &[]
+        }
+
+        fn trampoline_functions(&self) -> &[$crate::catalog::KernelFunction] {
+            &[]
         }
     };
     (@ kernel_fields) => {

@@ -42,7 +42,7 @@ use crate::diagnostics::suggest::similar;
 use crate::diagnostics::{Diagnostic, Diagnostics, Severity};
 use crate::expand::macros::written;
 use crate::expand::options::OptionValue;
-use crate::hir::{self, Attach, Config, Map, MapId, MapValue, Names, Probe, Program};
+use crate::hir::{self, Attach, Config, Hook, Map, MapId, MapValue, Names, Probe, Program};
 use crate::limits;
 use crate::resolve::grouping::{Layout, ProgramGroup};
 use crate::resolve::interner::Interner;
@@ -423,7 +423,7 @@ impl<'a> Checker<'a> {
             return false;
         }
         let before = self.maps.clone();
-        let nowhere = ProgramGroup::Calls { returns: true, layout: Layout::default() };
+        let nowhere = ProgramGroup::Calls { hook: Hook::Uprobe, returns: true, layout: Layout::default() };
         let absent = resolved.clauses.iter().filter(|clause| clause.groups.is_empty());
         let mut bodies: Vec<Body> = absent.map(|clause| Body::new(clause, &nowhere, true)).collect();
         let all: Vec<usize> = (0..bodies.len()).collect();
@@ -506,11 +506,11 @@ impl<'a> Checker<'a> {
         let vars = self.vars();
         let (attach, signature) = match group {
             ProgramGroup::Event(event) => (Attach::Event(event.trigger.clone()), event.signature.clone()),
-            ProgramGroup::Calls { returns: true, layout } => {
-                (Attach::Return(layout.sites.clone()), layout.signature.clone())
+            ProgramGroup::Calls { hook, returns: true, layout } => {
+                (Attach::Return(*hook, layout.sites.clone()), layout.signature.clone())
             }
-            ProgramGroup::Calls { layout, .. } => {
-                (Attach::Entry(layout.sites.clone()), layout.signature.clone())
+            ProgramGroup::Calls { hook, layout, .. } => {
+                (Attach::Entry(*hook, layout.sites.clone()), layout.signature.clone())
             }
         };
         let span = probe_list(clause.clause);

@@ -26,6 +26,7 @@ pub use tree::{
     Yields, text_hash,
 };
 pub use types::{Bits, Enum, EnumId, Field, Origin, Struct, StructId, Type};
+pub use wire::hook::Hook;
 pub use wire::manifest::{Directive, Export, Hidden, Message, Metric, MetricKind, Names, Piece};
 pub use wire::map::{Agg, Keeps};
 pub use wire::trigger::{Environment, PerfCounter, TestKind, Trigger};
@@ -118,10 +119,10 @@ pub struct Var {
 pub enum Attach {
     /// An event other than a call. At a tracepoint, `Param` and `RecordBytes` are fields of its record, or its arguments.
     Event(Trigger),
-    /// `uprobe:...`
-    Entry(Vec<Site>),
-    /// `uretprobe:...`. `Param`, `Arg` and `Duration` refer to the values at entry of the call.
-    Return(Vec<Site>),
+    /// `uprobe:...`, `kprobe:...`, `fentry:...`
+    Entry(Hook, Vec<Site>),
+    /// `uretprobe:...`, `kretprobe:...`, `fexit:...`. `Param`, `Arg` and `Duration` refer to the values at entry of the call.
+    Return(Hook, Vec<Site>),
 }
 
 impl Attach {
@@ -129,7 +130,7 @@ impl Attach {
     pub fn sites(&self) -> &[Site] {
         match self {
             Attach::Event(_) => &[],
-            Attach::Entry(sites) | Attach::Return(sites) => sites,
+            Attach::Entry(_, sites) | Attach::Return(_, sites) => sites,
         }
     }
 
@@ -137,8 +138,8 @@ impl Attach {
     pub fn with_sites(&self, sites: Vec<Site>) -> Attach {
         match self {
             Attach::Event(trigger) => Attach::Event(trigger.clone()),
-            Attach::Entry(_) => Attach::Entry(sites),
-            Attach::Return(_) => Attach::Return(sites),
+            Attach::Entry(hook, _) => Attach::Entry(*hook, sites),
+            Attach::Return(hook, _) => Attach::Return(*hook, sites),
         }
     }
 
@@ -146,7 +147,15 @@ impl Attach {
     pub fn environment(&self) -> Option<Environment> {
         match self {
             Attach::Event(trigger) => Some(trigger.environment()),
-            Attach::Entry(_) | Attach::Return(_) => None,
+            Attach::Entry(..) | Attach::Return(..) => None,
+        }
+    }
+
+    /// How its functions are probed; `None` at other events.
+    pub fn hook(&self) -> Option<Hook> {
+        match self {
+            Attach::Event(_) => None,
+            Attach::Entry(hook, _) | Attach::Return(hook, _) => Some(*hook),
         }
     }
 }

@@ -9,7 +9,7 @@
 
 use std::fmt::Write;
 
-use crate::catalog::FileId;
+use crate::catalog::{FileId, KERNEL};
 use crate::hir::*;
 use crate::syntax::operators::symbol;
 
@@ -66,8 +66,10 @@ impl<'a> Printer<'a> {
         (self.vars, self.signature) = (&probe.vars, probe.signature.as_ref());
         let kind = match &probe.attach {
             Attach::Event(trigger) => trigger.to_string(),
-            Attach::Entry(_) => "entry".into(),
-            Attach::Return(_) => "return".into(),
+            Attach::Entry(Hook::Uprobe, _) => "entry".into(),
+            Attach::Return(Hook::Uprobe, _) => "return".into(),
+            Attach::Entry(hook, _) => hook.probe_types()[0].into(),
+            Attach::Return(hook, _) => hook.probe_types()[1].into(),
         };
         self.line(0, format!("probe {} {kind}", probe.clause));
         probe.attach.sites().iter().for_each(|site| self.site(site));
@@ -109,6 +111,9 @@ impl<'a> Printer<'a> {
     }
 
     fn file(&self, id: FileId) -> &str {
+        if id == KERNEL {
+            return "kernel";
+        }
         let path =
             self.program.files.iter().find(|file| file.id == id).map_or("?", |file| file.path.as_str());
         path.rsplit('/').next().unwrap_or(path)

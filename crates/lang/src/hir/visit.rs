@@ -166,8 +166,8 @@ impl Program {
         };
         visit_probe(probe, &mut see);
         match probe.attach {
-            Attach::Return(_) => sends || self.tracks_calls,
-            Attach::Entry(_) => sends || self.tracks_calls && names,
+            Attach::Return(..) => sends || self.tracks_calls,
+            Attach::Entry(..) => sends || self.tracks_calls && names,
             Attach::Event(_) => false,
         }
     }

@@ -6,7 +6,7 @@
 use crate::catalog::debug_info::Absent;
 use crate::catalog::{File, FileId, Function, Landing, Place, TargetError};
 use crate::expand::operations;
-use crate::hir::{NameId, NameKind, Site};
+use crate::hir::{Hook, NameId, NameKind, Site};
 use crate::resolve::cuda_libraries::{expected, library_by_name, library_of};
 use crate::resolve::declaration::FunctionDeclaration;
 use crate::resolve::finder::{EVERYTHING, Finder, FunctionFacts};
@@ -162,6 +162,7 @@ impl<'a> Finder<'a, '_> {
             Err(absent) => (None, absent.map(|why| (file.path.clone(), why))),
         };
         Spot::Call(Call {
+            hook: Hook::Uprobe,
             undeclared_yet: false,
             by_name: wanted.by_name(),
             returns: wanted.returns,
@@ -262,6 +263,7 @@ impl<'a> Finder<'a, '_> {
         let place = Place { offset, stack_shift: 0 };
         let known = self.function(&symbol, None);
         Ok(Spot::Call(Call {
+            hook: Hook::Uprobe,
             undeclared_yet: false,
             returns: wanted.returns,
             site: site(Some(file.id), place, known, probe),
@@ -288,6 +290,7 @@ impl<'a> Finder<'a, '_> {
             let known = self.function(&symbol, library);
             let probe = self.probe(wanted, format_args!("{target}:{symbol}"));
             Spot::Call(Call {
+                hook: Hook::Uprobe,
                 returns: wanted.returns,
                 site: site(None, Place::default(), known, probe),
                 symbol,

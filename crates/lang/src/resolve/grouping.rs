@@ -14,7 +14,7 @@ use crate::catalog::debug_info::{Absent, Unsure, WITH_INFORMATION};
 use crate::catalog::{FileId, MarkerArg};
 use crate::diagnostics::Diagnostics;
 use crate::diagnostics::wording::{did_you_mean, listed};
-use crate::hir::{Environment, Param, Signature, Site, Trigger, Type};
+use crate::hir::{Environment, Hook, Param, Signature, Site, Trigger, Type};
 use crate::resolve::declaration::FunctionDeclaration;
 use crate::resolve::spot::{Call, EventSpot, Spot};
 use crate::resolve::usage::Usage;
@@ -31,6 +31,8 @@ pub enum ProgramGroup {
     Event(EventSpot),
     /// Functions or markers.
     Calls {
+        /// How they are probed.
+        hook: Hook,
         /// At return.
         returns: bool,
         /// The functions, and the values that the body can use.
@@ -71,6 +73,7 @@ const FEWEST_VECTOR_REGISTERS: usize = 4;
 /// The key of a group.
 #[derive(PartialEq, Eq, Hash)]
 struct GroupKey {
+    hook: Hook,
     returns: bool,
     /// Used arguments: index and type.
     used: Vec<(usize, Type)>,
@@ -84,7 +87,7 @@ struct GroupKey {
     ret: Option<Type>,
     /// Position of the stack arguments, if one may be used.
     stack_shift: Option<u32>,
-    /// The function itself, if the body has a value that differs by function.
+    /// The function itself, if each function has its own program.
     place: Option<(Option<FileId>, u64)>,
     /// Arguments of a marker, up to the last used one.
     passed: Option<Vec<MarkerArg>>,
@@ -189,7 +192,7 @@ impl Grouping<'_, '_> {
             known: call.signature,
             passed: call.passed,
         };
-        self.groups.push(ProgramGroup::Calls { returns: call.returns, layout });
+        self.groups.push(ProgramGroup::Calls { hook: call.hook, returns: call.returns, layout });
     }
 
     fn key(&mut self, call: &Call) -> GroupKey {
@@ -208,8 +211,11 @@ impl Grouping<'_, '_> {
         let on_stack = may_be_on_stack(&travel, hidden)
             || self.usage.highest_arg.is_some_and(|(n, _)| n >= FEWEST_ARGUMENT_REGISTERS);
         let ret = call.signature.as_ref().filter(|known| call.returns && self.depends_on_result(known));
+        // A trampoline's program has one function.
+        let is_separate = self.usage.place || call.hook == Hook::Trampoline;
         GroupKey {
-            place: self.usage.place.then_some((call.site.file, call.site.place.offset)),
+            place: is_separate.then_some((call.site.file, call.site.place.offset)),
+            hook: call.hook,
             returns: call.returns,
             used,
             names: self.usage.all_args.map(|_| params.iter().map(|(name, _)| (*name).to_string()).collect()),

@@ -14,6 +14,7 @@ mod function_spec;
 mod functions;
 pub mod grouping;
 pub mod interner;
+mod kernel_functions;
 mod missing_functions;
 mod operation_probes;
 pub mod pattern;

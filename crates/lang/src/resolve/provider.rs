@@ -43,6 +43,13 @@ pub enum Parts {
         /// At the function's return.
         returns: bool,
     },
+    /// A function of the kernel, which may be a pattern, after the name of its module or not.
+    KernelFunction {
+        /// At the function's return.
+        returns: bool,
+        /// By a trampoline, which needs BTF.
+        trampoline: bool,
+    },
     /// An operation of CUDA.
     Operation,
     /// A target, a provider and a marker, which may be patterns.
@@ -69,7 +76,8 @@ impl Provider {
             | Parts::Counted(_)
             | Parts::Signals(_)
             | Parts::Tracepoint
-            | Parts::RawTracepoint => false,
+            | Parts::RawTracepoint
+            | Parts::KernelFunction { .. } => false,
         }
     }
 
@@ -80,6 +88,7 @@ impl Provider {
             Parts::Tracepoint
             | Parts::RawTracepoint
             | Parts::Function { .. }
+            | Parts::KernelFunction { .. }
             | Parts::Operation
             | Parts::Marker => true,
         }
@@ -87,7 +96,12 @@ impl Provider {
 
     /// Whether bodies may run at the return of a call.
     pub(super) fn is_at_return(&self) -> bool {
-        matches!(self.parts, Parts::Function { returns: true } | Parts::Operation)
+        matches!(
+            self.parts,
+            Parts::Function { returns: true }
+                | Parts::KernelFunction { returns: true, .. }
+                | Parts::Operation
+        )
     }
 
     /// Whether the body of an attach point takes part in a run; `name` is the part after the provider.

@@ -69,6 +69,38 @@ pub static PROVIDERS: &[Provider] = &[
         resolve: |finder, spec, row| finder.operation(spec, row),
     },
     Provider {
+        names: &["kprobe", "k"],
+        form: "kprobe:FUNCTION",
+        doc: "when a function of the Linux kernel is called; `kprobe:MODULE:FUNCTION`, `kprobe:FUNCTION+OFFSET`",
+        parts: Parts::KernelFunction { returns: false, trampoline: false },
+        runs: Runs::Traces,
+        resolve: |finder, spec, row| finder.kprobe(spec, row, false),
+    },
+    Provider {
+        names: &["kretprobe", "kr"],
+        form: "kretprobe:FUNCTION",
+        doc: "when a function of the Linux kernel returns",
+        parts: Parts::KernelFunction { returns: true, trampoline: false },
+        runs: Runs::Traces,
+        resolve: |finder, spec, row| finder.kprobe(spec, row, true),
+    },
+    Provider {
+        names: &["fentry", "f", "kfunc"],
+        form: "fentry:FUNCTION",
+        doc: "the same as `kprobe` at a lower price, for functions that the kernel's BTF describes; `fentry:MODULE:FUNCTION`",
+        parts: Parts::KernelFunction { returns: false, trampoline: true },
+        runs: Runs::Traces,
+        resolve: |finder, spec, row| finder.trampoline(spec, row, false),
+    },
+    Provider {
+        names: &["fexit", "fr", "kretfunc"],
+        form: "fexit:FUNCTION",
+        doc: "the same as `kretprobe` at a lower price; `args` has the arguments",
+        parts: Parts::KernelFunction { returns: true, trampoline: true },
+        runs: Runs::Traces,
+        resolve: |finder, spec, row| finder.trampoline(spec, row, true),
+    },
+    Provider {
         names: &["interval", "i"],
         form: "interval:s:1",
         doc: "at regular intervals, on one CPU (units s, ms, us, ns, hz)",
@@ -144,16 +176,6 @@ pub static PROVIDERS: &[Provider] = &[
 
 /// Providers that only other tracers have: names, and what to use instead.
 pub static ABSENT: &[(&[&str], &str)] = &[
-    (
-        &["kprobe", "k", "kretprobe", "kr"],
-        "functions of the kernel cannot be probed; use `tracepoint:CATEGORY:EVENT` for events of the kernel, \
-         `uprobe:libc:FUNCTION` for system calls of programs",
-    ),
-    (
-        &["fentry", "f", "fexit", "fr", "kfunc", "kretfunc"],
-        "functions of the kernel cannot be probed; use `tracepoint:CATEGORY:EVENT` for events of the kernel, \
-         `uprobe:libc:FUNCTION` for system calls of programs",
-    ),
     (
         &["watchpoint", "w", "asyncwatchpoint", "aw"],
         "use `uprobe:LIBRARY:FUNCTION` on the function that writes to the address",
@@ -232,7 +254,7 @@ mod tests {
     fn names_in_any_case() {
         let is = |name: &str, long: &str| matches!(find(name), ProviderMatch::Known(p) if p.names[0] == long);
         assert!(is("begin", "BEGIN") && is("UR", "uretprobe") && is("u", "uprobe") && is("U", "usdt"));
-        assert!(matches!(find("kprobe"), ProviderMatch::Absent(_)));
+        assert!(matches!(find("watchpoint"), ProviderMatch::Absent(_)) && is("kfunc", "fentry"));
         assert!(matches!(find("uprob"), ProviderMatch::Unknown));
     }
 

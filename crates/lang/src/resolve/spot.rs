@@ -3,7 +3,7 @@
 use crate::catalog::MarkerArg;
 use crate::catalog::debug_info::Absent;
 use crate::diagnostics::{Diagnostic, Severity};
-use crate::hir::{NameId, Signature, Site, Trigger};
+use crate::hir::{Hook, NameId, Signature, Site, Trigger};
 use crate::resolve::declaration::FunctionDeclaration;
 use crate::source::span::Span;
 use rustc_hash::FxHashSet;
@@ -33,6 +33,8 @@ pub struct EventSpot {
 /// A function to probe.
 #[derive(Debug)]
 pub struct Call {
+    /// How it is probed.
+    pub hook: Hook,
     /// At return.
     pub returns: bool,
     /// The attach site.
@@ -90,9 +92,9 @@ pub(crate) fn once_each(spots: Vec<Spot>) -> Vec<Spot> {
     let mut is_new = |spot: &Spot| match spot {
         Spot::Event(_) => true,
         // Assumed sites have no location yet and differ by name.
-        Spot::Call(Call { returns, site, passed, .. }) => {
+        Spot::Call(Call { hook, returns, site, passed, .. }) => {
             let name = site.file.is_none().then_some((site.probe, site.func));
-            seen.insert((*returns, passed.is_some(), site.file, site.place.offset, name))
+            seen.insert((*hook, *returns, passed.is_some(), site.file, site.place.offset, name))
         }
     };
     spots.into_iter().filter(|spot| is_new(spot)).collect()

@@ -1,6 +1,6 @@
 //! Tracepoints of the kernel that a pattern matches, and the fields of their records.
 
-use crate::catalog::{Catalog, RecordField, RecordKind, Tracepoint};
+use crate::catalog::{Catalog, RecordField, RecordKind, Tracepoint, VMLINUX};
 use crate::diagnostics::Diagnostics;
 use crate::diagnostics::wording::did_you_mean;
 use crate::hir::{NameKind, Param, Signature, Trigger, Type};
@@ -88,9 +88,6 @@ pub fn pointees(tracepoint: &Tracepoint) -> Vec<Option<String>> {
     };
     tracepoint.fields.iter().map(pointee).collect()
 }
-
-/// The module of the kernel itself, whose raw tracepoints are in its BTF.
-const VMLINUX: &str = "vmlinux";
 
 impl Finder<'_, '_> {
     pub(super) fn tracepoints(&mut self, spec: &ProbeSpec, provider: &Provider) -> Spots {

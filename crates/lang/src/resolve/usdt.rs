@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use crate::catalog::{File, FileId, Marker, Place, TargetError};
 use crate::diagnostics::suggest::similar;
 use crate::diagnostics::wording::did_you_mean;
-use crate::hir::{NameKind, Site};
+use crate::hir::{Hook, NameKind, Site};
 use crate::resolve::finder::{EVERYTHING, Finder};
 use crate::resolve::pattern::{FunctionPattern, NamePattern};
 use crate::resolve::provider::Provider;
@@ -98,6 +98,7 @@ impl Finder<'_, '_> {
         let passed = Some(marker.args.clone());
         let (signature, absent, by_name) = (None, None, wanted.by_name());
         Spot::Call(Call {
+            hook: Hook::Uprobe,
             returns: false,
             site,
             symbol,
@@ -128,6 +129,7 @@ impl Finder<'_, '_> {
         let site = self.marker_site(None, Place::default(), &wanted.written, &probe);
         let symbol = wanted.written.clone();
         Spot::Call(Call {
+            hook: Hook::Uprobe,
             undeclared_yet: false,
             returns: false,
             site,

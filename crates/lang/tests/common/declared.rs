@@ -13,8 +13,8 @@
 
 use std::sync::Arc;
 
-use lang::catalog::FileId;
 use lang::catalog::debug_info::{Absent, Field, Function, Kind, Param, Type, TypeId, Unsure};
+use lang::catalog::{FileId, KERNEL};
 
 const INT: u64 = 1;
 const LONG: u64 = 2;
@@ -32,6 +32,7 @@ const FOUR: u64 = 13;
 const TOTALS: u64 = 14;
 const WIDE: u64 = 15;
 const UNSIGNED: u64 = 16;
+const TO_CHAR: u64 = 17;
 /// The second unit declares all types again.
 const UNIT: u64 = 100;
 
@@ -76,6 +77,22 @@ pub fn function(file: FileId, symbol: &str) -> Result<Arc<Function>, Absent> {
     }))
 }
 
+/// The declaration of a function of the kernel.
+pub fn kernel_function(symbol: &str) -> Result<Arc<Function>, Absent> {
+    let ty = |at| TypeId { file: KERNEL, at };
+    let param = |name: &str, at| Param { name: name.into(), ty: ty(at) };
+    let (declared, params) = match symbol {
+        "vfs_read" => (
+            "long int vfs_read(struct request *file, char *buf, unsigned int count)",
+            vec![param("file", POINTER), param("buf", TO_CHAR), param("count", UNSIGNED)],
+        ),
+        "nvidia_open" => ("int nvidia_open(struct request *file)", vec![param("file", POINTER)]),
+        _ => return Err(Absent::NotDescribed),
+    };
+    let ret = Some(ty(LONG));
+    Ok(Arc::new(Function { declared: declared.into(), params, ret, hidden: false, unsure: None }))
+}
+
 /// A type of the program.
 pub fn ty(id: TypeId) -> Arc<Type> {
     let unit = id.at / UNIT * UNIT;
@@ -94,6 +111,7 @@ pub fn ty(id: TypeId) -> Arc<Type> {
             let variants = vec![("IDLE".into(), 0), ("BUSY".into(), 4)];
             ("state", Kind::Enum { bytes: 4, signed: false, variants })
         }
+        TO_CHAR => ("", Kind::Pointer(Some(to(CHAR)))),
         POINTER => ("", Kind::Pointer(Some(to(REQUEST)))),
         TO_HIDDEN => ("", Kind::Pointer(Some(to(HIDDEN)))),
         HIDDEN => ("hidden", Kind::Struct { size: 0, fields: Vec::new() }),

@@ -7,8 +7,10 @@ use std::sync::Arc;
 
 use lang::catalog::debug_info::{Absent, TypeId};
 use lang::catalog::{
-    Catalog, File, FileId, Function, Landing, Marker, Place, TargetError, Tracepoint, debug_info,
+    Catalog, File, FileId, Function, KERNEL, KernelFunction, Landing, Marker, Place, TargetError, Tracepoint,
+    VMLINUX, debug_info,
 };
+use lang::hir::Hook;
 use record::passed;
 
 /// Name in scripts, path, known library, symbols.
@@ -40,6 +42,28 @@ const LIBRARIES: &[Library] = &[
         "cudaMalloc main _ZN2nn6Linear7forwardEl early serve serve.isra.0 serve_all totals",
     ),
 ];
+
+/// Functions of the kernel, sorted by name.
+const KERNEL_FUNCTIONS: &[KernelFunction] = &[
+    kernel_function("__pfx_vfs_read", VMLINUX, 0xffff_ffff_8100_0ff0, false),
+    kernel_function("__x64_sys_openat", VMLINUX, 0xffff_ffff_8100_1000, true),
+    kernel_function("do_nmi", VMLINUX, 0xffff_ffff_8100_2000, false),
+    kernel_function("nvidia_open", "nvidia", 0xffff_ffff_c000_1000, true),
+    kernel_function("nvidia_unlocked_ioctl", "nvidia", 0xffff_ffff_c000_2000, true),
+    kernel_function("rm_ioctl", "nvidia", 0xffff_ffff_c000_3000, false),
+    kernel_function("tcp_ack.isra.0", VMLINUX, 0xffff_ffff_8100_3000, true),
+    kernel_function("vfs_read", VMLINUX, 0xffff_ffff_8100_4000, true),
+    kernel_function("vfs_write", VMLINUX, 0xffff_ffff_8100_5000, true),
+];
+
+const fn kernel_function(
+    name: &'static str,
+    module: &'static str,
+    address: u64,
+    traceable: bool,
+) -> KernelFunction {
+    KernelFunction { module, name, address, traceable }
+}
 
 /// The machine of the tests.
 pub struct Machine {
@@ -115,6 +139,22 @@ impl Catalog for Machine {
         ["sched_process_exit", "sched_switch"].map(String::from).into()
     }
 
+    /// The kernel has kprobes, and no trampolines.
+    fn kernel_hook(&self, hook: Hook) -> Result<(), String> {
+        match hook {
+            Hook::Trampoline => Err("it is locked down, and refuses their programs".into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn kernel_functions(&self) -> &[KernelFunction] {
+        KERNEL_FUNCTIONS
+    }
+
+    fn trampoline_functions(&self) -> &[KernelFunction] {
+        KERNEL_FUNCTIONS
+    }
+
     fn kernel_field(&self, of: &str, field: &str) -> Option<u32> {
         record::kernel_field(of, field)
     }
@@ -148,6 +188,9 @@ impl Catalog for Machine {
 
     /// Only the program has debug information.
     fn declared(&self, file: FileId, _: u64, symbol: &str) -> Result<Arc<debug_info::Function>, Absent> {
+        if file == KERNEL {
+            return declared::kernel_function(symbol);
+        }
         match LIBRARIES[file.0 as usize].0 {
             "./app" => declared::function(file, symbol),
             _ => Err(Absent::NoInformation { looked_for: Vec::new() }),
@@ -170,6 +213,9 @@ impl Catalog for Machine {
     }
 
     fn declared_type_named(&self, file: FileId, name: &str) -> Option<TypeId> {
+        if file == KERNEL {
+            return None;
+        }
         (LIBRARIES[file.0 as usize].0 == "./app").then(|| declared::named(file, name))?
     }
 

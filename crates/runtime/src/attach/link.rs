@@ -77,6 +77,33 @@ pub(crate) fn link_multi(
     sys::owned_libbpf(unsafe { bpf::bpf_link_create(program, 0, attach_type, &opts) })
 }
 
+/// Creates a multi-kprobe link; `attach_type` is `BPF_TRACE_KPROBE_MULTI` or `_SESSION`.
+pub(crate) fn link_kprobes(
+    program: RawFd,
+    attach_type: bpf::bpf_attach_type,
+    flags: u32,
+    addresses: &[u64],
+    cookies: &[u64],
+) -> io::Result<OwnedFd> {
+    let mut opts =
+        bpf::bpf_link_create_opts { sz: size_of::<bpf::bpf_link_create_opts>() as u64, ..Default::default() };
+    opts.__bindgen_anon_1.kprobe_multi = bpf::bpf_link_create_opts__bindgen_ty_1__bindgen_ty_2 {
+        flags,
+        cnt: addresses.len() as u32,
+        addrs: addresses.as_ptr(),
+        cookies: cookies.as_ptr(),
+        ..Default::default()
+    };
+    // SAFETY: the arrays have `cnt` elements and outlive the call, which copies them.
+    sys::owned_libbpf(unsafe { bpf::bpf_link_create(program, 0, attach_type, &opts) })
+}
+
+/// Creates the link of a trampoline's program, which names the function itself.
+pub(super) fn link_trampoline(program: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: a descriptor that lives across the call; such a program takes no name.
+    sys::owned_libbpf(unsafe { bpf::bpf_raw_tracepoint_open(std::ptr::null(), program) })
+}
+
 pub(super) fn link_perf_event(program: RawFd, event: &OwnedFd, cookie: u64) -> io::Result<OwnedFd> {
     let mut opts =
         bpf::bpf_link_create_opts { sz: size_of::<bpf::bpf_link_create_opts>() as u64, ..Default::default() };

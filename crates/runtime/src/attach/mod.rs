@@ -1,17 +1,20 @@
 //! Attaches programs to functions of files, timers, counters and tracepoints.
 //!
 //! The functions of one file take one multi-uprobe link; on a kernel without such links, one perf event and one link per
-//! function. The program's section, chosen by the compiler, decides. A function that the kernel refuses is reported and skipped,
+//! function. `kernel_functions` does the same for functions of the kernel. The program's section, chosen by the compiler, decides. A function that the kernel refuses is reported and skipped,
 //! and the rest of its clause runs. A clause of which nothing is attached is an error.
 //!
 //! Not here: resolution of functions (`host`), the order of clauses (`session`).
 
 pub(crate) mod detach;
+mod kernel_functions;
 pub(crate) mod link;
+pub(crate) mod perf_pmu;
 pub(crate) mod perf_uprobe;
 
 use crate::attach::link::{Link, MultiSites, link_multi, link_perf_event};
-use crate::attach::perf_uprobe::{AttachLock, UprobePmu};
+use crate::attach::perf_pmu::ProbePmu;
+use crate::attach::perf_uprobe::{AttachLock, PMU, open};
 use crate::error::{AttachError, SiteFailure};
 use crate::kernel::signals::StopSignals;
 use crate::kernel::sys;
@@ -22,9 +25,9 @@ use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
-use wire::Manifest;
 use wire::manifest::{Attach, Program, Side, Site};
 use wire::trigger::{PerfCounter, Trigger};
+use wire::{Hook, Manifest};
 
 /// Result of attaching a program.
 #[derive(Debug, Default)]
@@ -61,7 +64,12 @@ impl Attacher<'_> {
     pub fn attach(&self, program: &Program, loaded: &LoadedProgram) -> Result<AttachResult, AttachError> {
         match &program.attach {
             Attach::Event(trigger) => self.event(program, loaded, trigger),
-            Attach::Uprobes { side, sites } => self.uprobes(program, loaded, *side, sites),
+            Attach::Functions { hook: Hook::Uprobe, side, sites } => {
+                self.uprobes(program, loaded, *side, sites)
+            }
+            Attach::Functions { hook, side, sites } => {
+                self.kernel_functions(program, loaded, (*hook, *side), sites)
+            }
             Attach::Follow { tracepoint } => follow(program.clause, loaded, tracepoint)
                 .map_err(self.failed(program, "cannot attach to the tracepoint for new processes")),
         }
@@ -131,16 +139,21 @@ impl Attacher<'_> {
                 return Err(probe_error(self.manifest, program, what, errno));
             }
         }
-        if result.attached == 0 && !result.failures.is_empty() && !result.stopped {
-            let (text, place) = (program.text.clone(), self.manifest.line_of(program.place));
-            return Err(AttachError::Nothing {
-                text,
-                place,
-                count: sites.len(),
-                first: result.failures.remove(0),
-            });
+        self.unless_nothing(program, sites, result)
+    }
+
+    /// The error of a program of which nothing is attached.
+    fn unless_nothing(
+        &self,
+        program: &Program,
+        sites: &[Site],
+        mut result: AttachResult,
+    ) -> Result<AttachResult, AttachError> {
+        if result.attached > 0 || result.failures.is_empty() || result.stopped {
+            return Ok(result);
         }
-        Ok(result)
+        let (text, place) = (program.text.clone(), self.manifest.line_of(program.place));
+        Err(AttachError::Nothing { text, place, count: sites.len(), first: result.failures.remove(0) })
     }
 }
 
@@ -215,7 +228,7 @@ impl SiteBatch<'_> {
 
     /// Attaches each site by a perf event and a link. This may take long, so signals are checked before each one.
     fn attach_single(&self, sites: &[&Site], result: &mut AttachResult) {
-        let pmu = match UprobePmu::of_kernel() {
+        let pmu = match ProbePmu::of_kernel(PMU) {
             Ok(pmu) => pmu,
             Err(errno) => return self.add_failures(sites, &errno, result),
         };
@@ -240,9 +253,9 @@ impl SiteBatch<'_> {
         }
     }
 
-    fn link_single(&self, pmu: &UprobePmu, site: &Site) -> io::Result<Link> {
+    fn link_single(&self, pmu: &ProbePmu, site: &Site) -> io::Result<Link> {
         let pid = self.attacher.options.link_pid;
-        let event = pmu.open(self.path, site, self.side == Side::Return, pid)?;
+        let event = open(pmu, self.path, site, self.side == Side::Return, pid)?;
         let event = sys::out_of_the_way(event);
         let link = sys::out_of_the_way(link_perf_event(self.loaded.fd.as_raw_fd(), &event, site.cookie)?);
         Ok(self.new_link(link, Some(event)))
@@ -265,8 +278,7 @@ impl SiteBatch<'_> {
                     .get(site.probe as usize)
                     .cloned()
                     .unwrap_or_default(),
-                path: path.clone(),
-                offset: site.offset,
+                position: Some((path.clone(), site.offset)),
                 errno: errno
                     .raw_os_error()
                     .map_or_else(|| io::ErrorKind::Other.into(), io::Error::from_raw_os_error),

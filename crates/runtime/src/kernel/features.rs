@@ -2,13 +2,14 @@
 //!
 //! The kernel version is used only in error messages: distributions backport features, and sandboxes remove them.
 
-use crate::attach::link::{MultiSites, link_multi};
+use crate::attach::link::{MultiSites, link_kprobes, link_multi};
 use crate::error::FeatureError;
 use crate::kernel::{btf, sys};
 use libbpf_sys as bpf;
 use std::ffi::c_char;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::OnceLock;
 use wire::Features;
 
 /// Features of the kernel.
@@ -32,17 +33,23 @@ impl Kernel {
         let multi = multi_link(bpf::BPF_TRACE_UPROBE_MULTI);
         let session =
             multi.is_some() && btf::is_there() && multi_link(bpf::BPF_TRACE_UPROBE_SESSION).is_some();
+        let kprobe_multi = has_kprobe_multi();
+        let kprobe_session = kprobe_multi && btf::has_name("BPF_TRACE_KPROBE_SESSION");
         // The kfunc by which programs distinguish entry from return has a parameter since 7.0.
-        let side = session.then(|| btf::kernel_function_params("bpf_session_is_return")).flatten();
+        let side = (session || kprobe_session)
+            .then(|| btf::kernel_function_params("bpf_session_is_return"))
+            .flatten();
         let features = Features {
             uprobe_multi: multi.is_some(),
-            uprobe_session: side.is_some(),
+            uprobe_session: session && side.is_some(),
             session_takes_context: side.is_some_and(|params| params > 0),
             private_stack: private_stack(multi.is_some()),
             bpf_loop: has_helper(bpf::BPF_FUNC_loop),
             percpu_lookup: has_helper(bpf::BPF_FUNC_map_lookup_percpu_elem),
             for_each_map: has_helper(bpf::BPF_FUNC_for_each_map_elem),
             btf: btf::is_there(),
+            kprobe_multi,
+            kprobe_session: kprobe_session && side.is_some(),
         };
         Ok(Kernel { features, uprobe_multi_pid: multi == Some(PidFilter::Process) })
     }
@@ -116,10 +123,19 @@ fn load(insns: &[bpf::bpf_insn], kind: Kind<'_>) -> io::Result<OwnedFd> {
         opts.log_size = kind.log.len() as u32;
         opts.log_buf = kind.log.as_mut_ptr().cast::<c_char>();
     }
+    let of = if kind.raw_tracepoint { bpf::BPF_PROG_TYPE_RAW_TRACEPOINT } else { bpf::BPF_PROG_TYPE_KPROBE };
+    load_as(of, insns, opts)
+}
+
+fn load_as(
+    kind: bpf::bpf_prog_type,
+    insns: &[bpf::bpf_insn],
+    mut opts: bpf::bpf_prog_load_opts,
+) -> io::Result<OwnedFd> {
     // SAFETY: all pointers are to values that outlive the call.
     sys::owned_libbpf(unsafe {
         bpf::bpf_prog_load(
-            if kind.raw_tracepoint { bpf::BPF_PROG_TYPE_RAW_TRACEPOINT } else { bpf::BPF_PROG_TYPE_KPROBE },
+            kind,
             c"ct_try".as_ptr(),
             c"GPL".as_ptr(),
             insns.as_ptr(),
@@ -160,6 +176,68 @@ fn private_stack(multi: bool) -> bool {
     let attach_type = if multi { bpf::BPF_TRACE_UPROBE_MULTI } else { 0 };
     load(&program, Kind { attach_type, ..Kind::default() }).is_ok()
         && btf::kernel_function_params("bpf_preempt_disable").is_some()
+}
+
+/// Whether functions of the kernel can be probed by kprobes.
+///
+/// # Errors
+/// They cannot; the error is the reason.
+pub fn kprobes() -> Result<(), String> {
+    match std::path::Path::new("/sys/bus/event_source/devices/kprobe/type").exists() {
+        true => Ok(()),
+        false => Err("it is built without them (`CONFIG_KPROBES`)".into()),
+    }
+}
+
+/// Whether functions of the kernel can be probed by trampolines. A program at a function that all kernels have is loaded and not
+/// attached; it calls the newest helper that such programs use.
+///
+/// # Errors
+/// They cannot; the error is the reason.
+pub fn trampolines() -> Result<(), String> {
+    static KNOWN: OnceLock<Result<(), String>> = OnceLock::new();
+    KNOWN.get_or_init(load_trampoline).clone()
+}
+
+fn load_trampoline() -> Result<(), String> {
+    let Some(function) = btf::kernel_function_id("bpf_prog_put") else {
+        return Err("it has no BTF".into());
+    };
+    let opts = bpf::bpf_prog_load_opts {
+        sz: size_of::<bpf::bpf_prog_load_opts>() as u64,
+        attempts: 1,
+        expected_attach_type: bpf::BPF_TRACE_FENTRY,
+        attach_btf_id: function,
+        ..Default::default()
+    };
+    let count = [insn(CALL, 0, bpf::BPF_FUNC_get_func_arg_cnt as i32), EXIT[0], EXIT[1]];
+    match load_as(bpf::BPF_PROG_TYPE_TRACING, &count, opts).map_err(|error| error.raw_os_error()) {
+        Ok(_) => Ok(()),
+        Err(Some(libc::EPERM | libc::EACCES)) if is_locked_down() => {
+            Err("it is locked down, and refuses their programs".into())
+        }
+        Err(Some(libc::EPERM | libc::EACCES)) => Err("it refuses their programs to this user".into()),
+        Err(_) => Err("they need Linux 5.17 on this architecture".into()),
+    }
+}
+
+fn is_locked_down() -> bool {
+    let text = std::fs::read_to_string("/sys/kernel/security/lockdown");
+    text.is_ok_and(|text| !text.contains("[none]"))
+}
+
+/// Whether the kernel has multi-kprobe links. A kernel that is built without them (`CONFIG_FPROBE`) refuses all with EOPNOTSUPP;
+/// others refuse unknown flags with EINVAL, as does a kernel that does not know the type, whose BTF lacks the name.
+fn has_kprobe_multi() -> bool {
+    let attach_type = bpf::BPF_TRACE_KPROBE_MULTI;
+    let refused_with = |program: OwnedFd| {
+        link_kprobes(program.as_raw_fd(), attach_type, u32::MAX, &[0], &[0])
+            .err()
+            .and_then(|error| error.raw_os_error())
+    };
+    btf::has_name("BPF_TRACE_KPROBE_MULTI")
+        && load(&EXIT, Kind { attach_type, ..Kind::default() })
+            .is_ok_and(|program| refused_with(program) == Some(libc::EINVAL))
 }
 
 /// How a multi-uprobe link filters by pid.

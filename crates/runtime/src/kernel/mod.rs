@@ -5,5 +5,6 @@ pub mod clock;
 pub mod features;
 pub(crate) mod inotify;
 pub mod signals;
+pub mod symbols;
 pub(crate) mod sys;
 pub mod tracefs;

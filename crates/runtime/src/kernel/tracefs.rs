@@ -43,20 +43,18 @@ const MOUNTS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
 /// Id and fields of `category:name`. ENOENT: there is no such tracepoint; EPERM: missing permission.
 pub fn tracepoint_format(category: &str, name: &str) -> io::Result<TracepointFormat> {
-    let below = format!("events/{category}/{name}/format");
-    for mount in MOUNTS {
-        if let Ok(text) = std::fs::read_to_string(format!("{mount}/{below}")) {
-            return parse(&text);
-        }
-    }
-    parse(&read_at(&detached_mount()?, &below)?)
+    parse(&read(&format!("events/{category}/{name}/format"))?)
+}
+
+/// A file of tracefs.
+pub fn read(below: &str) -> io::Result<String> {
+    let mounted = MOUNTS.iter().find_map(|mount| std::fs::read_to_string(format!("{mount}/{below}")).ok());
+    mounted.map_or_else(|| read_at(&detached_mount()?, below), Ok)
 }
 
 /// Category and name of all tracepoints, sorted.
 pub fn tracepoints() -> io::Result<Vec<(String, String)>> {
-    let text =
-        MOUNTS.iter().find_map(|mount| std::fs::read_to_string(format!("{mount}/available_events")).ok());
-    let text = text.map_or_else(|| read_at(&detached_mount()?, "available_events"), Ok)?;
+    let text = read("available_events")?;
     let mut all: Vec<(String, String)> = text
         .lines()
         .filter_map(|line| line.split_once(':'))

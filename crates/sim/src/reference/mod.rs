@@ -140,7 +140,7 @@ impl<'a> Meaning<'a> {
         self.entered.insert(id, entered.clone());
         self.track(call, moment);
         for probe in &self.program.probes {
-            let Attach::Entry(sites) = &probe.attach else { continue };
+            let Attach::Entry(_, sites) = &probe.attach else { continue };
             let Some(site) = site(sites, call) else { continue };
             let mut regs = call.entry.clone();
             let past = site.place.offset - call.function;
@@ -157,7 +157,7 @@ impl<'a> Meaning<'a> {
             self.untrack(call, moment);
         }
         for probe in &self.program.probes {
-            let Attach::Return(sites) = &probe.attach else { continue };
+            let Attach::Return(_, sites) = &probe.attach else { continue };
             if entered.is_none() && (wants_entry(probe) || self.program.is_tracked(probe)) {
                 continue;
             }
@@ -222,7 +222,7 @@ impl<'a> Meaning<'a> {
 
     /// The tracked calls that enclose the current one.
     fn around(&self, moment: &Moment, regs: &Regs, attach: &Attach) -> Vec<TrackedCall> {
-        let popped = if matches!(attach, Attach::Return(_)) { 8 } else { 0 };
+        let popped = if matches!(attach, Attach::Return(..)) { 8 } else { 0 };
         let sp = regs.get(world::Reg::Sp).wrapping_sub(popped);
         let calls = self.tracked.get(&moment.tid).into_iter().flatten();
         calls.filter(|around| around.sp > sp).cloned().collect()

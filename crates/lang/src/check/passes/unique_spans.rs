@@ -29,7 +29,7 @@ pub fn dedup(probes: &mut Vec<Probe>) {
 fn drop_duplicates(probes: &mut Vec<Probe>, first: &FxHashMap<Position, u32>) {
     for probe in &mut *probes {
         let clause = probe.clause;
-        let Attach::Return(sites) = &mut probe.attach else { continue };
+        let Attach::Return(_, sites) = &mut probe.attach else { continue };
         let is_others = |site: &Site| {
             position(site).is_some_and(|at| first.get(&at).is_some_and(|first| *first < clause))
         };
@@ -48,7 +48,7 @@ fn drop_duplicates(probes: &mut Vec<Probe>, first: &FxHashMap<Position, u32>) {
         ids.dedup();
         probe.body.iter_mut().for_each(|stmt| guard(stmt, &ids));
     }
-    probes.retain(|probe| !matches!(&probe.attach, Attach::Return(sites) if sites.is_empty()));
+    probes.retain(|probe| !matches!(&probe.attach, Attach::Return(_, sites) if sites.is_empty()));
 }
 
 /// Splits a probe with instants in two: one for calls with spans, one for other calls.
@@ -78,7 +78,7 @@ fn set_parent(stmt: &mut Stmt) {
 fn first_clauses(probes: &[Probe]) -> FxHashMap<Position, u32> {
     let mut first = FxHashMap::default();
     for probe in probes {
-        let Attach::Return(sites) = &probe.attach else { continue };
+        let Attach::Return(_, sites) = &probe.attach else { continue };
         if !any(&probe.body, &is_span) {
             continue;
         }

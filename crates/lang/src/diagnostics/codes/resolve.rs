@@ -17,7 +17,7 @@ pub const PROBES: &[Code] = &[
         title: "a kind of probe that is not supported",
         explanation: "Other tracers have this kind of probe. To see what a CUDA program does, probe the functions of \
                       its libraries.",
-        example: "kprobe:vfs_read { @ = count() }",
+        example: "watchpoint:0x1000:8:w { @ = count() }",
         repaired: "uprobe:libc:malloc { @ = count() }",
     },
     Code {
@@ -121,6 +121,15 @@ pub const PROBES: &[Code] = &[
                       instruction, or after the function's end, it would change what the program does.",
         example: "uprobe:./app:main+3 { @ = count() }",
         repaired: "uprobe:./app:main+4 { @ = count() }",
+    },
+    Code {
+        code: "E0118",
+        title: "functions of the kernel cannot be probed here",
+        explanation: "`kprobe` needs a kernel that is built with CONFIG_KPROBES, as those of distributions are. `fentry` \
+                      needs Linux 5.17 with BTF, and a kernel that is not locked down. Tracepoints exist everywhere: \
+                      `cudatrace -l 'tracepoint:*:*'` lists them, and `cudatrace doctor` shows what the kernel has.",
+        example: "fentry:__x64_sys_openat { @ = count() }",
+        repaired: "kprobe:__x64_sys_openat { @ = count() }",
     },
     Code {
         code: "E0120",

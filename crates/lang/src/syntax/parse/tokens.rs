@@ -53,6 +53,8 @@ pub(crate) const PROVIDERS: &[&str] = &[
     "rt",
     "self",
     "kprobe",
+    "kfunc",
+    "kretfunc",
     "k",
     "kretprobe",
     "kr",

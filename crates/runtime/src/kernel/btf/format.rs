@@ -99,6 +99,11 @@ pub(super) fn string(strings: &[u8], at: u32) -> Option<String> {
     Some(String::from_utf8_lossy(text).into_owned())
 }
 
+/// A string that is valid UTF-8, as all names of C are.
+pub(super) fn text(strings: &[u8], at: u32) -> Option<&str> {
+    std::str::from_utf8(strings.get(at as usize..)?.split(|byte| *byte == 0).next()?).ok()
+}
+
 /// Offset of a whole string in the string section.
 pub(super) fn offset_of_string(strings: &[u8], name: &str) -> Option<u32> {
     let whole = [b"\0", name.as_bytes(), b"\0"].concat();

@@ -10,13 +10,18 @@ mod type_index;
 use crate::kernel::sys::MemoryMapping;
 use format::{KIND_FUNC, KIND_STRUCT, offset_of_string, sections, string, types, types_and_tails, word};
 pub use spell::variable;
+use std::collections::HashSet;
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::sync::OnceLock;
+use std::sync::{Mutex, OnceLock, PoisonError};
 use type_index::TypeIndex;
 pub use type_index::{Field, Kind, Type};
 
+/// A file per module that has BTF. Types of a module continue those of the kernel.
+const FOLDER: &str = "/sys/kernel/btf";
 const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
+const VMLINUX_MODULE: &str = "vmlinux";
+
 /// Whether the kernel has BTF.
 pub fn is_there() -> bool {
     std::path::Path::new(VMLINUX).exists()
@@ -27,6 +32,16 @@ pub fn kernel_function_params(name: &str) -> Option<u32> {
     with_kernel(|btf| function_params(btf, name))
 }
 
+/// Id of a kernel function in the kernel's BTF.
+pub fn kernel_function_id(name: &str) -> Option<u32> {
+    with_kernel(|btf| {
+        let (all, strings) = sections(btf)?;
+        let name = offset_of_string(strings, name)?;
+        let is_it = |head: format::Head| head.name == name && head.kind() == KIND_FUNC;
+        types(all).position(is_it).map(|at| at as u32 + 1)
+    })
+}
+
 /// Offsets in bytes of fields of kernel structs: `("task_struct", "utask")`. `None` if one of them does not exist.
 pub fn kernel_fields<const N: usize>(fields: [(&str, &str); N]) -> Option<[u32; N]> {
     with_kernel(|btf| {
@@ -35,9 +50,59 @@ pub fn kernel_fields<const N: usize>(fields: [(&str, &str); N]) -> Option<[u32; 
     })
 }
 
+/// Whether the kernel's BTF contains the name.
+pub fn has_name(name: &str) -> bool {
+    with_kernel(|btf| offset_of_string(sections(btf)?.1, name)).is_some()
+}
+
+/// Names of the functions that the BTF of a module describes, and that a trampoline can call.
+pub fn function_names(module: &str) -> HashSet<String> {
+    with_kernel(|kernel| {
+        let (data, strings) = sections(kernel)?;
+        if module == VMLINUX_MODULE {
+            return Some(function_names_of(data, |name| string(strings, name)));
+        }
+        let own = std::fs::read(format!("{FOLDER}/{module}")).ok()?;
+        let (data, own_strings) = sections(&own)?;
+        let own_string = |name: u32| match name.checked_sub(strings.len() as u32) {
+            Some(name) => string(own_strings, name),
+            None => string(strings, name),
+        };
+        Some(function_names_of(data, own_string))
+    })
+    .unwrap_or_default()
+}
+
+fn function_names_of(data: &[u8], name: impl Fn(u32) -> Option<String>) -> HashSet<String> {
+    types(data).filter(|head| head.kind() == KIND_FUNC).filter_map(|head| name(head.name)).collect()
+}
+
+/// A function of the kernel or of a module. Types are numbers for [`kernel_type`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// C declaration.
+    pub declared: String,
+    /// Names and types of the parameters.
+    pub params: Vec<(String, u64)>,
+    /// Type of the result; `None` for `void`.
+    pub ret: Option<u64>,
+}
+
+/// The declaration of a function; `None` if the module's BTF does not describe it.
+pub fn kernel_function(module: &str, name: &str) -> Option<Function> {
+    let number = module_number(module);
+    module_index(number)?.function(name, |id| u64::from(number) << 32 | u64::from(id))
+}
+
 /// Id in the kernel's BTF of the struct, union or enum of this name.
 pub fn kernel_type_named(name: &str) -> Option<u32> {
     type_index()?.named(name)
+}
+
+/// A type of a module: the struct, union or enum of this name.
+pub fn module_type_named(module: &str, name: &str) -> Option<u64> {
+    let number = module_number(module);
+    Some(u64::from(number) << 32 | u64::from(module_index(number)?.named(name)?))
 }
 
 /// The enum with this constant.
@@ -45,9 +110,36 @@ pub fn kernel_enum_with(constant: &str) -> Option<u32> {
     type_index()?.enum_with(constant)
 }
 
-/// One level of the type with this id.
-pub fn kernel_type(id: u32) -> Option<Type> {
-    type_index()?.describe(id)
+/// One level of the type with this number: the number of a module, and an id in its BTF. Types refer to others by their ids.
+pub fn kernel_type(number: u64) -> Option<Type> {
+    module_index((number >> 32) as u32)?.describe(number as u32)
+}
+
+/// The modules whose types were used, in the order of their numbers from 1; 0 is the kernel itself.
+static MODULES: Mutex<Vec<(String, Option<&'static TypeIndex<'static>>)>> = Mutex::new(Vec::new());
+
+/// The number of a module, whose BTF is read when it gets the number.
+fn module_number(module: &str) -> u32 {
+    if module == VMLINUX_MODULE {
+        return 0;
+    }
+    let mut modules = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
+    let at = modules.iter().position(|(known, _)| known == module).unwrap_or_else(|| {
+        let index = std::fs::read(format!("{FOLDER}/{module}")).ok().and_then(|own| {
+            let kernel = type_index()?;
+            TypeIndex::of_module(kernel, &own).map(|index| &*Box::leak(Box::new(index)))
+        });
+        modules.push((module.to_owned(), index));
+        modules.len() - 1
+    });
+    at as u32 + 1
+}
+
+fn module_index(number: u32) -> Option<&'static TypeIndex<'static>> {
+    match number.checked_sub(1) {
+        None => type_index(),
+        Some(at) => MODULES.lock().unwrap_or_else(PoisonError::into_inner).get(at as usize)?.1,
+    }
 }
 
 /// The C declaration of a struct, union or enum: `struct task_struct`, and its members, `char comm[16];`.

@@ -40,6 +40,11 @@ impl TypeIndex<'_> {
         Some((self.spelled(id, DEPTH), members))
     }
 
+    /// A variable or function of a type in C: `char comm[16]`
+    pub(super) fn declared(&self, id: u32, name: &str) -> String {
+        variable(&self.spelled(id, DEPTH), name)
+    }
+
     /// A type in C; `depth` limits the chains of an invalid file.
     fn spelled(&self, id: u32, depth: usize) -> String {
         let Some((head, tail)) = self.at(id).filter(|_| depth > 0) else { return "void".into() };

@@ -1,10 +1,13 @@
 //! Describes types of the kernel, one level at a time. Typedefs and qualifiers are resolved; members of unnamed structs and
 //! unions become members of the enclosing struct.
 
+use super::Function;
 use super::format::{
-    Head, KIND_ARRAY, KIND_ENUM, KIND_ENUM64, KIND_FLOAT, KIND_INT, KIND_POINTER, KIND_STRUCT, KIND_TYPEDEF,
-    KIND_UNION, offset_of_string, sections, string, types_and_tails, word,
+    Head, KIND_ARRAY, KIND_ENUM, KIND_ENUM64, KIND_FLOAT, KIND_FUNC, KIND_INT, KIND_POINTER, KIND_STRUCT,
+    KIND_TYPEDEF, KIND_UNION, offset_of_string, sections, string, text, types_and_tails, word,
 };
+use std::collections::HashMap;
+use std::sync::OnceLock;
 
 /// Size in bytes of a constant of an enum: name and value.
 const ENUM_CONSTANT: usize = 8;
@@ -27,12 +30,52 @@ pub(crate) struct TypeIndex<'b> {
     pub(crate) strings: &'b [u8],
     /// Type `n + 1`, and the offset of its variable part.
     types: Vec<(Head, usize)>,
+    /// Prototypes of functions by name.
+    functions: OnceLock<HashMap<&'b str, u32>>,
 }
 
 impl<'b> TypeIndex<'b> {
     pub fn of(btf: &'b [u8]) -> Option<TypeIndex<'b>> {
         let (data, strings) = sections(btf)?;
-        Some(TypeIndex { data, strings, types: types_and_tails(data).collect() })
+        Some(TypeIndex { data, strings, types: types_and_tails(data).collect(), functions: OnceLock::new() })
+    }
+
+    /// The types of a module, whose ids and strings continue those of the kernel. The index lives for ever.
+    pub fn of_module(kernel: &TypeIndex<'_>, own: &[u8]) -> Option<TypeIndex<'static>> {
+        let (data, strings) = sections(own)?;
+        let data: &'static [u8] = [kernel.data, data].concat().leak();
+        let strings: &'static [u8] = [kernel.strings, strings].concat().leak();
+        Some(TypeIndex { data, strings, types: types_and_tails(data).collect(), functions: OnceLock::new() })
+    }
+
+    /// The declaration of a function; `number` converts ids of types.
+    pub fn function(&self, name: &str, number: impl Fn(u32) -> u64) -> Option<Function> {
+        const PARAMETER: usize = 8;
+        let functions = self.functions.get_or_init(|| {
+            let all = self.types.iter().map(|(head, _)| head).filter(|head| head.kind() == KIND_FUNC);
+            all.filter_map(|head| Some((text(self.strings, head.name)?, head.type_id))).collect()
+        });
+        let (prototype, tail) = self.at(*functions.get(name)?)?;
+        let parameter = |n: usize| {
+            let (name, ty) =
+                (word(self.data, tail + PARAMETER * n)?, word(self.data, tail + PARAMETER * n + 4)?);
+            let name = string(self.strings, name)?;
+            Some((if name.is_empty() { format!("_{}", n + 1) } else { name }, ty))
+        };
+        let params: Vec<(String, u32)> =
+            (0..prototype.members() as usize).map(parameter).collect::<Option<_>>()?;
+        // A parameter without type stands for `...`.
+        let shown: Vec<String> = params
+            .iter()
+            .map(|(name, ty)| if *ty == 0 { "...".into() } else { self.declared(*ty, name) })
+            .collect();
+        let declared = format!("{}({})", self.declared(prototype.type_id, name), shown.join(", "));
+        let params = params.into_iter().filter(|(_, ty)| *ty != 0);
+        Some(Function {
+            declared,
+            params: params.map(|(name, ty)| (name, number(ty))).collect(),
+            ret: Some(prototype.type_id).filter(|&id| id != 0).map(number),
+        })
     }
 
     /// The struct, union or enum of this name.
@@ -222,11 +265,11 @@ mod tests {
             eprintln!("skipped: this kernel has no BTF");
             return;
         }
-        let task = kernel_type(kernel_type_named("task_struct").expect("a struct")).expect("a type");
+        let task = kernel_type(kernel_type_named("task_struct").expect("a struct").into()).expect("a type");
         let Kind::Struct { fields, .. } = task.kind else { panic!("{task:?}") };
         let ty = |name: &str| {
             let field = fields.iter().find(|field| field.name == name).expect(name);
-            kernel_type(field.ty).expect("a type").kind
+            kernel_type(field.ty.into()).expect("a type").kind
         };
         assert_eq!(ty("tgid"), Kind::Int { bytes: 4, signed: true });
         assert!(matches!(ty("comm"), Kind::Array(_, 16)));

@@ -1,0 +1,242 @@
+//! `kprobe:vfs_*`, `kretprobe:nvidia:nvidia_open`, `fentry:vfs_read`: functions of the kernel and its modules.
+//!
+//! A function that the kernel's function tracer reaches shares one link with others. Other functions, and offsets in functions, have a
+//! perf event each: instructions of prebuilt objects, which modules such as NVIDIA's contain. Patterns skip functions of the kernel
+//! itself that the tracer does not reach, since they are marked `notrace`.
+
+use crate::catalog::debug_info::Absent;
+use crate::catalog::{KERNEL, KernelFunction, Place, VMLINUX};
+use crate::diagnostics::wording::did_you_mean;
+use crate::diagnostics::{Diagnostic, suggest::similar};
+use crate::hir::{Hook, NameKind, Site};
+use crate::resolve::declaration::FunctionDeclaration;
+use crate::resolve::finder::Finder;
+use crate::resolve::pattern::{FunctionPattern, NamePattern, glob_matches};
+use crate::resolve::provider::Provider;
+use crate::resolve::spot::{Call, Miss, Spot, Spots, finding, wrong};
+use crate::source::span::Span;
+use crate::syntax::ast::{ProbeSpec, text};
+
+/// An attach point of kernel functions.
+struct KernelSpec<'s> {
+    hook: Hook,
+    returns: bool,
+    /// `vmlinux`, `nvidia*`; `None`: all modules.
+    module: Option<&'s str>,
+    name: NamePattern,
+    /// Bytes from the first instruction.
+    offset: u64,
+    written: &'s str,
+    at: Span,
+}
+
+impl<'s> KernelSpec<'s> {
+    fn parse(
+        spec: &'s ProbeSpec,
+        provider: &Provider,
+        hook: Hook,
+        returns: bool,
+    ) -> Result<KernelSpec<'s>, Miss> {
+        let (module, function) = match spec.parts.as_slice() {
+            [function] => (None, function),
+            [module, function] => (Some(text(&module.node)), function),
+            _ => return provider.malformed(spec.span, "expected the name of a function of the kernel"),
+        };
+        let (name, offset) = match FunctionPattern::parse(&function.node) {
+            Ok(FunctionPattern::Named { name, version: None, offset }) => (name, offset),
+            Ok(_) => {
+                return provider.malformed(function.span, "functions of the kernel are probed by name");
+            }
+            Err(reason) => return wrong("E0107", function.span, reason, "", Vec::new()),
+        };
+        if offset > 0 && (returns || hook == Hook::Trampoline) {
+            let message = format!("`{}` takes no offset", provider.names[0]);
+            return wrong("E0103", function.span, message, "", vec!["use a `kprobe`".into()]);
+        }
+        let (written, at) = (text(&function.node), function.span);
+        Ok(KernelSpec { hook, returns, module, name, offset, written, at })
+    }
+
+    fn matches(&self, function: &KernelFunction) -> bool {
+        let is_module = |pattern: &str| glob_matches(pattern.as_bytes(), function.module.as_bytes());
+        self.module.is_none_or(is_module) && self.name.matches(None, function.name, |_| false)
+    }
+
+    /// Whether a pattern skips a function that it matches.
+    fn skips(&self, function: &KernelFunction) -> bool {
+        let is_reached = function.traceable || function.module != VMLINUX;
+        self.name.single().is_none() && (!is_reached || is_generated(function.name))
+    }
+}
+
+/// Whether the compiler generated the function from a part of another one, or the symbol marks padding.
+fn is_generated(name: &str) -> bool {
+    name.starts_with("__pfx_") || name.starts_with("__cfi_") || name.ends_with(".cold")
+}
+
+impl Finder<'_, '_> {
+    /// `kprobe:…`, `kretprobe:…`
+    pub(super) fn kprobe(&mut self, spec: &ProbeSpec, provider: &Provider, returns: bool) -> Spots {
+        let wanted = KernelSpec::parse(spec, provider, Hook::Kprobe, returns)?;
+        self.in_kernel(&wanted, self.setting.catalog.kernel_functions())
+    }
+
+    /// `fentry:…`, `fexit:…`
+    pub(super) fn trampoline(&mut self, spec: &ProbeSpec, provider: &Provider, returns: bool) -> Spots {
+        let wanted = KernelSpec::parse(spec, provider, Hook::Trampoline, returns)?;
+        if let Some(span) = self.enclosing.named {
+            let message = "`fentry` and `fexit` do not have the enclosing calls".to_string();
+            return wrong("E0103", span, message, "", vec!["use `kprobe` or `kretprobe`".into()]);
+        }
+        self.in_kernel(&wanted, self.setting.catalog.trampoline_functions())
+    }
+
+    fn in_kernel(&mut self, wanted: &KernelSpec, functions: &[KernelFunction]) -> Spots {
+        if let Err(reason) = self.setting.catalog.kernel_hook(wanted.hook) {
+            return Err(Miss::Absent(self.no_hook(wanted, &reason)));
+        }
+        // Names are sorted.
+        let beginning = wanted.name.beginning();
+        let start = functions.partition_point(|function| function.name < beginning);
+        let matching = functions[start..]
+            .iter()
+            .take_while(|function| function.name.starts_with(beginning))
+            .filter(|function| wanted.matches(function) && !wanted.skips(function));
+        let spots: Vec<Spot> = matching.map(|function| self.kernel_spot(wanted, function)).collect();
+        match spots.is_empty() {
+            false => Ok(spots),
+            true => Err(Miss::Absent(self.no_kernel_function(wanted))),
+        }
+    }
+
+    fn kernel_spot(&mut self, wanted: &KernelSpec, function: &KernelFunction) -> Spot {
+        let hook = match wanted.hook {
+            Hook::Kprobe if wanted.offset > 0 || !function.traceable => Hook::SingleKprobe,
+            hook => hook,
+        };
+        let name = probe_name(wanted, function);
+        let known = self.function(function.name, None);
+        // After the first instruction the registers may not hold the arguments.
+        let declared = match self.typed && wanted.offset == 0 {
+            true => self.setting.catalog.declared(KERNEL, function.address, function.name).map_err(Some),
+            false => Err(None),
+        };
+        let (signature, absent) = match declared {
+            Ok(declared) => (Some(FunctionDeclaration::Debug(declared)), None),
+            Err(absent) => (None, absent.map(|why: Absent| (function.module.to_owned(), why))),
+        };
+        let place = Place { offset: function.address + wanted.offset, stack_shift: 0 };
+        let probe = self.names.intern(NameKind::Probe, &name);
+        Spot::Call(Call {
+            hook,
+            returns: wanted.returns,
+            site: Site {
+                file: Some(KERNEL),
+                place,
+                semaphore: 0,
+                case: 0,
+                func: known.func,
+                api: known.api,
+                probe,
+            },
+            symbol: function.name.to_owned(),
+            signature,
+            undeclared_yet: false,
+            absent,
+            by_name: wanted.name.single().is_some(),
+            passed: None,
+        })
+    }
+
+    /// The kernel has no such probes.
+    fn no_hook(&self, wanted: &KernelSpec, reason: &str) -> Box<Diagnostic> {
+        let catalog = self.setting.catalog;
+        let kind = wanted.hook.probe_types()[usize::from(wanted.returns)];
+        let mut help = Vec::new();
+        if wanted.hook == Hook::Trampoline && catalog.kernel_hook(Hook::Kprobe).is_ok() {
+            let instead = Hook::Kprobe.probe_types()[usize::from(wanted.returns)];
+            help.push(format!("use `{instead}:{}`", wanted.written));
+        } else if let Some(call) = system_call(wanted.written) {
+            let side = if wanted.returns { "exit" } else { "enter" };
+            help.push(format!("use `tracepoint:syscalls:sys_{side}_{call}`"));
+        } else {
+            help.push("use `tracepoint:CATEGORY:EVENT` for events of the kernel; `cudatrace -l 'tracepoint:*:*'` lists them".into());
+        }
+        finding("E0118", wanted.at, format!("this kernel has no `{kind}` probes: {reason}"), "", help)
+    }
+
+    fn no_kernel_function(&self, wanted: &KernelSpec) -> Box<Diagnostic> {
+        let catalog = self.setting.catalog;
+        let of_module = wanted.module.map_or(String::new(), |module| format!(" of `{module}`"));
+        let message =
+            format!("no function `{}`{of_module} that `{}` can probe", wanted.written, wanted.kind());
+        let mut diagnostic = finding("E0105", wanted.at, message, "not found in the kernel", Vec::new());
+        let all = catalog.kernel_functions();
+        let exact = |function: &&KernelFunction| {
+            function.name == wanted.written || stem(function.name) == wanted.written
+        };
+        match all.iter().find(exact) {
+            Some(function) if function.name != wanted.written => {
+                diagnostic.help.push(format!(
+                    "the compiler has changed the function's arguments and its name: `kprobe:\"{}\"`",
+                    function.name
+                ));
+            }
+            Some(function)
+                if wanted
+                    .module
+                    .is_some_and(|module| !glob_matches(module.as_bytes(), function.module.as_bytes())) =>
+            {
+                diagnostic.help.push(format!("`{}` has it", function.module));
+            }
+            Some(_) if wanted.hook == Hook::Trampoline => {
+                let why = "the kernel's BTF does not describe it, or it is marked `notrace`";
+                diagnostic.notes.push(why.into());
+                diagnostic.help.push(format!("use `kprobe:{}`", wanted.written));
+            }
+            _ if self.diags.are_many() => {}
+            _ => {
+                let near = similar(wanted.written, all.iter().map(|function| function.name));
+                let near: Vec<String> = near.into_iter().map(String::from).collect();
+                match near.is_empty() {
+                    false => diagnostic.help.extend(did_you_mean(&near)),
+                    true => diagnostic.help.push(format!(
+                        "it is inlined, or in a module that is not loaded; `cudatrace -l 'kprobe:{}*'` lists functions",
+                        wanted.name.beginning()
+                    )),
+                }
+            }
+        }
+        diagnostic
+    }
+}
+
+impl KernelSpec<'_> {
+    fn kind(&self) -> &'static str {
+        self.hook.probe_types()[usize::from(self.returns)]
+    }
+}
+
+/// The value of `probe`, with the names of bpftrace.
+fn probe_name(wanted: &KernelSpec, function: &KernelFunction) -> String {
+    let (kind, KernelFunction { module, name, .. }) = (wanted.kind(), function);
+    let offset = if wanted.offset > 0 { format!("+{}", wanted.offset) } else { String::new() };
+    match wanted.hook {
+        Hook::Trampoline => format!("{kind}:{module}:{name}"),
+        _ if *module == VMLINUX => format!("{kind}:{name}{offset}"),
+        _ => format!("{kind}:{module}:{name}{offset}"),
+    }
+}
+
+/// The name in the source of a function whose name the compiler has extended: `foo.isra.0`.
+fn stem(name: &str) -> &str {
+    name.split('.').next().unwrap_or(name)
+}
+
+/// The system call that a function implements: `openat` of `__x64_sys_openat` and `do_sys_openat`.
+fn system_call(function: &str) -> Option<&str> {
+    ["__x64_sys_", "__arm64_sys_", "__se_sys_", "do_sys_", "ksys_", "sys_"]
+        .iter()
+        .find_map(|prefix| function.strip_prefix(prefix))
+        .filter(|call| !call.contains(['*', '?', '[']))
+}

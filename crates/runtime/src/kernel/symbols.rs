@@ -1,0 +1,149 @@
+//! The functions of the kernel and its modules, and those that its function tracer reaches.
+//!
+//! Sources: `/proc/kallsyms`; `available_filter_functions` in tracefs, whose names are those of functions compiled with a call for the
+//! tracer. Without permission to read it, all functions count as reached.
+
+use crate::kernel::{btf, tracefs};
+use std::collections::HashSet;
+use std::io;
+use std::sync::OnceLock;
+
+/// A function.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KernelSymbol {
+    /// Symbol.
+    pub name: &'static str,
+    /// Its module; `vmlinux` for the kernel itself.
+    pub module: &'static str,
+    /// Address.
+    pub address: u64,
+    /// Whether the function tracer reaches it.
+    pub traceable: bool,
+}
+
+/// Name of the kernel itself among the modules.
+const VMLINUX: &str = "vmlinux";
+const KALLSYMS: &str = "/proc/kallsyms";
+
+/// All functions, sorted by name, module and address; read once.
+///
+/// # Errors
+/// The file cannot be read, or the addresses are hidden.
+pub fn functions() -> Result<&'static [KernelSymbol], String> {
+    static ALL: OnceLock<Result<Vec<KernelSymbol>, String>> = OnceLock::new();
+    ALL.get_or_init(read).as_deref().map_err(Clone::clone)
+}
+
+fn read() -> Result<Vec<KernelSymbol>, String> {
+    let text =
+        std::fs::read_to_string(KALLSYMS).map_err(|error| format!("`{KALLSYMS}` cannot be read: {error}"))?;
+    let traced = match tracefs::read("available_filter_functions") {
+        Ok(text) => Traced::These(traced_functions(text.leak())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Traced::None,
+        Err(_) => Traced::Unknown,
+    };
+    let mut all = parse(text.leak(), &traced);
+    match all.iter().all(|function| function.address == 0) {
+        true => Err("the addresses of its functions are hidden (`kernel.kptr_restrict`)".into()),
+        false => {
+            all.sort_unstable();
+            Ok(all)
+        }
+    }
+}
+
+/// The functions that the tracer reaches.
+enum Traced {
+    /// Name and module of each.
+    These(HashSet<(&'static str, &'static str)>),
+    /// The kernel has no function tracer.
+    None,
+    /// The list cannot be read.
+    Unknown,
+}
+
+impl Traced {
+    fn has(&self, name: &'static str, module: &'static str) -> bool {
+        match self {
+            Traced::These(all) => all.contains(&(name, module)),
+            Traced::None => false,
+            Traced::Unknown => true,
+        }
+    }
+}
+
+/// `vfs_read`, `nvidia_open [nvidia]`
+fn traced_functions(text: &'static str) -> HashSet<(&'static str, &'static str)> {
+    text.lines().map(|line| name_and_module(line, ' ')).collect()
+}
+
+fn name_and_module(text: &'static str, separator: char) -> (&'static str, &'static str) {
+    let module = |rest: &'static str| rest.trim().strip_prefix('[')?.strip_suffix(']');
+    match text.split_once(separator) {
+        Some((name, rest)) => (name, module(rest).unwrap_or(VMLINUX)),
+        None => (text, VMLINUX),
+    }
+}
+
+/// `ffffffff81000000 T vfs_read`, and for modules a tab and `[nvidia]`.
+fn parse(text: &'static str, traced: &Traced) -> Vec<KernelSymbol> {
+    let function = |line: &'static str| {
+        let (address, rest) = line.split_once(' ')?;
+        let (kind, rest) = rest.split_once(' ')?;
+        let (name, module) = name_and_module(rest, '\t');
+        // Code that the kernel generates at run time has pseudo modules.
+        let is_code = matches!(kind, "t" | "T" | "w" | "W");
+        let is_generated = module == "bpf" || module.starts_with("__builtin__");
+        let address = u64::from_str_radix(address, 16).ok()?;
+        (is_code && !is_generated).then(|| KernelSymbol {
+            name,
+            module,
+            address,
+            traceable: traced.has(name, module),
+        })
+    };
+    text.lines().filter_map(function).collect()
+}
+
+/// The functions at which trampolines can be: reached by the tracer, and described by BTF; sorted, read once.
+pub fn trampoline_functions() -> &'static [KernelSymbol] {
+    static ALL: OnceLock<Vec<KernelSymbol>> = OnceLock::new();
+    ALL.get_or_init(|| {
+        let all = functions().unwrap_or_default();
+        let mut modules: Vec<&'static str> = all.iter().map(|function| function.module).collect();
+        modules.sort_unstable();
+        modules.dedup();
+        let described: Vec<(&str, HashSet<String>)> =
+            modules.into_iter().map(|module| (module, btf::function_names(module))).collect();
+        let is_described = |function: &&KernelSymbol| {
+            let of_module = described.binary_search_by_key(&function.module, |(module, _)| module);
+            function.traceable && of_module.is_ok_and(|at| described[at].1.contains(function.name))
+        };
+        all.iter().filter(is_described).copied().collect()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_of_the_kernel_and_of_modules() {
+        let traced = Traced::These(traced_functions("vfs_read\nnvidia_open [nvidia]\n"));
+        let text = "ffffffff81000000 T vfs_read\nffffffff81000100 d jiffies\nffffffff81000200 t rm_ioctl\t[nvidia]\n\
+                    ffffffff81000300 t nvidia_open\t[nvidia]\nffffffff81000400 t bpf_prog_1\t[bpf]\n";
+        let found: Vec<_> =
+            parse(text, &traced).into_iter().map(|f| (f.name, f.module, f.traceable)).collect();
+        assert_eq!(
+            found,
+            [("vfs_read", "vmlinux", true), ("rm_ioctl", "nvidia", false), ("nvidia_open", "nvidia", true)]
+        );
+    }
+
+    #[test]
+    fn without_the_list_all_functions_count_as_reached() {
+        let text = "1 T a\n";
+        assert!(parse(text, &Traced::Unknown)[0].traceable);
+        assert!(!parse(text, &Traced::None)[0].traceable);
+    }
+}

@@ -1,0 +1,44 @@
+//! Ways to run a program at functions.
+
+use serde::{Deserialize, Serialize};
+
+/// The way in which programs are attached to functions, which determines their context.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Hook {
+    /// `uprobe`, `uretprobe`, `usdt`: an instruction in a file. The context has the registers of the process.
+    Uprobe,
+    /// `kprobe`, `kretprobe` on functions of the kernel that its function tracer reaches: one link for many of them, if the kernel
+    /// has such links. The context has the registers of the kernel.
+    Kprobe,
+    /// `kprobe`, `kretprobe` on other instructions and functions of the kernel: one perf event each. The context is the same.
+    SingleKprobe,
+    /// `fentry`, `fexit`: one program per function of the kernel. The context has the arguments, and at the return the result.
+    Trampoline,
+}
+
+impl Hook {
+    /// Whether the functions are functions of the kernel.
+    pub fn is_in_kernel(self) -> bool {
+        match self {
+            Hook::Uprobe => false,
+            Hook::Kprobe | Hook::SingleKprobe | Hook::Trampoline => true,
+        }
+    }
+
+    /// Whether the context has registers.
+    pub fn has_registers(self) -> bool {
+        match self {
+            Hook::Uprobe | Hook::Kprobe | Hook::SingleKprobe => true,
+            Hook::Trampoline => false,
+        }
+    }
+
+    /// The values of `probetype` at the entry and at the return.
+    pub fn probe_types(self) -> [&'static str; 2] {
+        match self {
+            Hook::Uprobe => ["uprobe", "uretprobe"],
+            Hook::Kprobe | Hook::SingleKprobe => ["kprobe", "kretprobe"],
+            Hook::Trampoline => ["fentry", "fexit"],
+        }
+    }
+}
