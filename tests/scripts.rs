@@ -28,6 +28,7 @@ fn workload(script: &str) -> (&'static str, &'static [&'static str]) {
         "graphs" => ("workload_habits", &["graphs"]),
         "memleak" => ("workload_habits", &["leaks", "frees"]),
         "modules" => ("workload_habits", &["modules"]),
+        "offcpu" => ("workload_habits", &["asleep"]),
         "oom" => ("workload_habits", &["oom"]),
         "streams" => ("workload_habits", &["streams"]),
         "silent" => ("workload_runtime13", &["--threads", "1", "--silent", "3"]),

@@ -14,11 +14,16 @@
  */
 #define _GNU_SOURCE
 #include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -73,6 +78,7 @@ EXPORTED(cuMipmappedArrayDestroy(void *mipmap));
 EXPORTED(cuMemcpyBatchAsync_v2(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, size_t count, void *attributes, size_t *attribute_of,
                                size_t attribute_count, CUstream stream));
 EXPORTED(cuStreamQuery(CUstream stream));
+EXPORTED(cuLaunchHostFunc(CUstream stream, void (*function)(void *), void *data));
 EXPORTED(cuEventQuery(CUevent event));
 
 enum { CU_MEM_ATTACH_GLOBAL = 1, CU_STREAM_CAPTURE_MODE_RELAXED = 2, CU_AD_FORMAT_FLOAT = 0x20 };
@@ -698,6 +704,83 @@ SITE void at_exit(void) {
     planted("at_exit", "calls", 4);
 }
 
+/* ---- calls that leave the CPU: the simulation runs functions of the host in the call that launches them ---- */
+
+enum { ASLEEP_MS = 20, PREEMPTED = 3 };
+static int door[2];
+
+static void *wakes(void *unused) {
+    (void)unused;
+    pthread_setname_np(pthread_self(), "the_waker");
+    nap_ms(ASLEEP_MS);
+    if (write(door[1], "", 1) != 1) exit(1);
+    return NULL;
+}
+
+static void spins_ms(long ms) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    long long end = t.tv_sec * 1000000000ll + t.tv_nsec + ms * 1000000ll;
+    while (t.tv_sec * 1000000000ll + t.tv_nsec < end) clock_gettime(CLOCK_MONOTONIC, &t);
+}
+
+/* Asleep for half of its time. */
+static void sleeps(void *unused) {
+    (void)unused;
+    pthread_t waker;
+    char byte;
+    if (pthread_create(&waker, NULL, wakes, NULL) || read(door[0], &byte, 1) != 1) exit(1);
+    pthread_join(waker, NULL);
+    spins_ms(ASLEEP_MS);
+}
+
+/* The kernel waits for the child, and takes no signal meanwhile. */
+static void waits_for_child(void *unused) {
+    (void)unused;
+    pid_t child = vfork();
+    if (child == 0) {
+        struct timespec pause = {0, ASLEEP_MS * 1000000};
+        syscall(SYS_nanosleep, &pause, NULL);
+        _exit(0);
+    }
+    waitpid(child, NULL, 0);
+}
+
+static atomic_bool competes;
+
+static void *competitor(void *unused) {
+    (void)unused;
+    while (competes) continue;
+    return NULL;
+}
+
+/* Another thread wants the same CPU. */
+static void is_preempted(void *unused) {
+    (void)unused;
+    cpu_set_t all, one;
+    sched_getaffinity(0, sizeof all, &all);
+    CPU_ZERO(&one);
+    CPU_SET(sched_getcpu(), &one);
+    sched_setaffinity(0, sizeof one, &one);
+    pthread_t thread;
+    competes = true;
+    if (pthread_create(&thread, NULL, competitor, NULL)) exit(1);
+    struct rusage usage;
+    getrusage(RUSAGE_THREAD, &usage);
+    for (long end = usage.ru_nivcsw + PREEMPTED; usage.ru_nivcsw < end;) getrusage(RUSAGE_THREAD, &usage);
+    competes = false;
+    sched_setaffinity(0, sizeof all, &all);
+    pthread_join(thread, NULL);
+}
+
+SITE void asleep(void) {
+    if (pipe(door)) exit(1);
+    MUST(cuLaunchHostFunc(NULL, sleeps, NULL));
+    MUST(cuLaunchHostFunc(NULL, waits_for_child, NULL));
+    MUST(cuLaunchHostFunc(NULL, is_preempted, NULL));
+    planted("asleep", "ms", ASLEEP_MS);
+}
+
 static const struct habit {
     const char *word;
     void (*run)(void);
@@ -710,9 +793,9 @@ static const struct habit {
     {"release", release}, {"wild", wild},
     {"managed", managed},
     {"reuse", reuse},     {"relay", relay},       {"handles", handles}, /* need CUDASIM_LINGER */
-    {"at_exit", at_exit},
+    {"at_exit", at_exit}, {"asleep", asleep},
 };
-enum { HABIT_COUNT = sizeof HABITS / sizeof *HABITS, WITHOUT_WORDS = HABIT_COUNT - 7 };
+enum { HABIT_COUNT = sizeof HABITS / sizeof *HABITS, WITHOUT_WORDS = HABIT_COUNT - 8 };
 
 static void set_up(void) {
     CUdevice device;

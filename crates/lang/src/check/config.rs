@@ -71,6 +71,11 @@ static KEYS: &[(&str, Set, Get)] = &[
         |c| Word(name_of(c.missing_probes, MISSING_PROBES)),
     ),
     (
+        "kernel_events",
+        |c, v| named(v, KERNEL_EVENTS).map(|all| c.events_of_all = all),
+        |c| Word(name_of(c.events_of_all, KERNEL_EVENTS)),
+    ),
+    (
         "max_probes",
         |c, v| number(v, 1, 1 << 30).map(|n| c.max_probes = Some(n)),
         |c| Number(c.max_probes.unwrap_or(u32::MAX)),
@@ -253,6 +258,9 @@ pub fn stack_mode(name: &str) -> Option<StackMode> {
 /// Behaviours for missing attach points, by name.
 static MISSING_PROBES: &[(&str, MissingProbes)] =
     &[("error", MissingProbes::Error), ("warn", MissingProbes::Warn), ("ignore", MissingProbes::Ignore)];
+
+/// Whether events of all processes count, by name.
+static KERNEL_EVENTS: &[(&str, bool)] = &[("traced", false), ("all", true)];
 
 /// The variant that a word names; `Err` lists the words.
 fn named<T: Copy>(value: &Value, names: &[(&str, T)]) -> Result<T, String> {

@@ -21,6 +21,8 @@ pub struct Config {
     pub max_loop_iterations: u32,
     /// `missing_probes`: `error` (default), `warn`, `ignore`.
     pub missing_probes: MissingProbes,
+    /// `kernel_events`: programs of events other than calls also run in processes that are not traced, default false.
+    pub events_of_all: bool,
     /// `max_probes`: maximum number of attach points; unlimited by default.
     pub max_probes: Option<u32>,
     /// `cpp_demangle`: symbols of C++ and Rust are printed demangled, default true.
@@ -54,6 +56,7 @@ impl Default for Config {
             stack_mode: StackMode::default(),
             max_loop_iterations: 1 << 20,
             missing_probes: MissingProbes::default(),
+            events_of_all: false,
             max_probes: None,
             demangle: true,
             source_lines: false,

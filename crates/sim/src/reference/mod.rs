@@ -107,8 +107,13 @@ impl<'a> Meaning<'a> {
             for (address, bytes) in &step.writes {
                 self.memory.write(*address, bytes);
             }
-            // An interval does not belong to a process.
-            let filtered = pid_filter && step.what != world::What::Interval;
+            let is_filtered = match step.what {
+                // An interval does not belong to a process.
+                world::What::Interval => false,
+                world::What::Profile => !self.program.config.events_of_all,
+                world::What::Entry(_) | world::What::Return(_) => true,
+            };
+            let filtered = pid_filter && is_filtered;
             if filtered && !world.traced.contains(&step.moment.tgid) {
                 continue;
             }
