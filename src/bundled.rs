@@ -40,7 +40,8 @@ pub const SCRIPTS: &[BundledScript] = scripts![
     "streams",
     "summary",
     "sync",
-    "top"
+    "top",
+    "xid"
 ];
 
 /// All embedded scripts, grouped by the question that they answer.
@@ -63,7 +64,7 @@ pub const BY_QUESTION: &[(&str, &[&str])] = &[
     ),
     ("Memory", &["memory", "memleak", "oom", "churn", "doublefree"]),
     ("Copies", &["bandwidth", "memcpy"]),
-    ("Errors", &["errors", "silent"]),
+    ("Errors", &["errors", "silent", "xid"]),
     ("Many machines, for days", &["metrics"]),
 ];
 

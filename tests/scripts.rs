@@ -128,3 +128,56 @@ fn a_number_that_does_not_fit_is_refused_in_one_line() {
     }
     assert!(refused > 30, "{refused}");
 }
+
+/// Lines of the kernel's log as the driver writes them, in the name of a process that launched kernels and has ended.
+#[test]
+fn xid_shows_the_last_launches_of_the_process_that_the_driver_names() {
+    let obstacle = if Path::new("/proc/driver/nvidia").exists() {
+        Some("a line for an Xid in the kernel's log could alarm those who watch the GPUs of this machine")
+    } else if std::fs::OpenOptions::new().write(true).open("/dev/kmsg").is_err() {
+        Some("/dev/kmsg cannot be written")
+    } else {
+        None
+    };
+    if let Some(obstacle) = obstacle {
+        eprintln!("skipped: {obstacle}");
+        return;
+    }
+    if !can_trace() {
+        return;
+    }
+    let output = tempfile::NamedTempFile::new().unwrap();
+    let log = r#""$0" gaps & wait
+        echo "NVRM: Xid (PCI:0000:17:0a): 31, pid=$!, name=workload_habits, Ch 8, by a test of cudatrace" > /dev/kmsg
+        echo "NVRM: Xid (PCI:0001:ff:00): 998, by a test of cudatrace" > /dev/kmsg"#;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cudatrace"));
+    command.args(["-q", "xid", "--launches=3", "-o"]).arg(output.path());
+    let run = command.args(["--", "sh", "-c", log]).arg(example("workload_habits")).output().unwrap();
+    let messages = String::from_utf8_lossy(&run.stderr).into_owned();
+    assert!(run.status.success() && !messages.contains("warning"), "{messages}");
+    let printed = std::fs::read_to_string(output.path()).unwrap();
+    let expected = [
+        r"^\d\d:\d\d:\d\d\.\d+ Xid 31 on 0000:17:0a, page fault of the GPU: .*$",
+        r"^  NVRM: Xid \(PCI:0000:17:0a\): 31, pid=\d+, name=workload_habits, Ch 8, by a test of cudatrace$",
+        r"^  workload_habits \(\d+\) made 40 launches, at last:$",
+        r"^ *BEFORE  KERNEL  GRID  BLOCK +STREAM$",
+        r"^ *[0-9.]+ m?s  fill    1     64     0x[0-9a-f]+$",
+        r"^ *[0-9.]+ m?s  fill    1     64     0x[0-9a-f]+$",
+        r"^ *[0-9.]+ m?s  fill    1     64     0x[0-9a-f]+$",
+        "^$",
+        r"^\d\d:\d\d:\d\d\.\d+ Xid 998 on 0001:ff:00, without a description here$",
+        r"^  NVRM: Xid \(PCI:0001:ff:00\): 998, by a test of cudatrace$",
+        "^  The driver names no process.$",
+        "^$",
+        "^ERRORS  XID  DEVICE      MEANING$",
+        "^     1   31  0000:17:0a  page fault of the GPU: .*$",
+        "^     1  998  0001:ff:00  without a description here$",
+    ];
+    for (line, expected) in printed.lines().zip(expected) {
+        assert!(
+            Regex::new(expected).unwrap().is_match(line),
+            "{line:?} does not match {expected}:\n{printed}"
+        );
+    }
+    assert_eq!(printed.lines().count(), expected.len(), "{printed}");
+}
