@@ -17,6 +17,7 @@
 pub mod api;
 pub mod errors;
 pub mod family;
+pub mod kernel_driver;
 pub mod library;
 pub mod operations;
 pub mod prelude;

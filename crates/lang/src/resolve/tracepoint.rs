@@ -109,7 +109,12 @@ impl Finder<'_, '_> {
                 let reason = missing.err().unwrap_or_else(|| "none matches".into());
                 let near = near(self.setting.catalog, category, event, self.diags);
                 let message = format!("no tracepoint `{category}:{event}`: {reason}");
-                Err(Miss::Absent(finding("E0112", spec.span, message, "", did_you_mean(&near))))
+                let mut finding = finding("E0112", spec.span, message, "", did_you_mean(&near));
+                if let Some(of_driver) = cuda::kernel_driver::tracepoint(category, event) {
+                    finding.notes.push(of_driver.exists.into());
+                    finding.help = vec![of_driver.instead.into()];
+                }
+                Err(Miss::Absent(finding))
             }
         }
     }
