@@ -1,8 +1,8 @@
 //! `kprobe:vfs_*`, `kretprobe:nvidia:nvidia_open`, `fentry:vfs_read`: functions of the kernel and its modules.
 //!
-//! A function that the kernel's function tracer reaches shares one link with others. Other functions, and offsets in functions, have a
-//! perf event each: instructions of prebuilt objects, which modules such as NVIDIA's contain. Patterns skip functions of the kernel
-//! itself that the tracer does not reach, since they are marked `notrace`.
+//! Functions at their first instruction share one link. Offsets in functions have a perf event each, and so have functions that the
+//! kernel's function tracer does not reach: those marked `notrace`, and those of prebuilt objects, which NVIDIA's modules contain.
+//! Most kernels refuse probes on such functions (all without CONFIG_KPROBE_EVENTS_ON_NOTRACE), so patterns skip them.
 
 use crate::catalog::debug_info::Absent;
 use crate::catalog::{KERNEL, KernelFunction, Place, VMLINUX};
@@ -64,8 +64,7 @@ impl<'s> KernelSpec<'s> {
 
     /// Whether a pattern skips a function that it matches.
     fn skips(&self, function: &KernelFunction) -> bool {
-        let is_reached = function.traceable || function.module != VMLINUX;
-        self.name.single().is_none() && (!is_reached || is_generated(function.name))
+        self.name.single().is_none() && (!function.traceable || is_generated(function.name))
     }
 }
 
