@@ -200,10 +200,11 @@ impl<'a> Job<'a> {
         let all = &modules[modules.len() - 1].manifest;
         let mut outputs = self.outputs(all, recording)?;
         let mut child = self.spawn(all)?;
+        let to_unwind = self.to_unwind(&compilers);
         let loaded = self.load(&modules[0], child.as_ref())?;
         let unwinder = loaded.unwind_maps().map(|maps| Unwinder::new(maps, self.messages));
         if let Some(unwinder) = &unwinder {
-            unwinder.start_with(&self.pids);
+            unwinder.start_with(&to_unwind);
         }
         let link_pid = self.link_pid(child.as_ref());
         let files = |id: u32| self.open_path(id);
@@ -217,6 +218,9 @@ impl<'a> Job<'a> {
         let scripts = Scripts::new(first, self.machine, self.messages, self.features, link_pid);
         let extender = Extender::new(&scripts, self.machine, &names, unwinder, self.messages);
         self.join(&mut session, &extender, compilers, &modules[1..])?;
+        if let (None, Some(maps)) = (extender.unwinder(), session.unwind_maps()) {
+            extender.walk_stacks(maps).start_with(&to_unwind);
+        }
         if self.cli.dry_run {
             let count = session.attached();
             self.messages.note(&format!("Attached {count} probe{}", if count == 1 { "" } else { "s" }));
@@ -313,6 +317,12 @@ impl<'a> Job<'a> {
         Ok(loaded)
     }
 
+    /// Processes whose unwind tables are loaded before BEGIN. The tracer is one of them if a script uses its stacks.
+    fn to_unwind(&self, compilers: &[Compiler<'a>]) -> Vec<u32> {
+        let own = compilers.iter().any(Compiler::uses_own_stacks).then(std::process::id);
+        self.pids.iter().copied().chain(own).collect()
+    }
+
     /// The process by which the links filter, if they do.
     fn link_pid(&self, child: Option<&Child>) -> Option<u32> {
         self.pids.first().copied().or(child.map(Child::pid)).filter(|_| self.by_link)
@@ -328,9 +338,6 @@ impl<'a> Job<'a> {
     ) -> Result<(), Failure> {
         for ((number, compiler), module) in (1..).zip(compilers).zip(modules) {
             extender.scripts.add_compiled(session, number, compiler, module).map_err(Failure::loading)?;
-        }
-        if let (None, Some(maps)) = (extender.unwinder(), session.unwind_maps()) {
-            extender.walk_stacks(maps).start_with(&self.pids);
         }
         Ok(())
     }

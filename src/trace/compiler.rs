@@ -9,7 +9,7 @@ use anyhow::{Result, anyhow};
 use codegen::{Arch, Follow};
 use host::{Machine, process};
 use lang::catalog::FileId;
-use lang::hir::{Attach, Environment, Hook, TestKind, Trigger};
+use lang::hir::{Attach, Environment, Expr, ExprKind, Hook, TestKind, Trigger, Type, visit};
 use lang::syntax::ast;
 use lang::syntax::ast::SpecPart;
 use lang::syntax::ast::text;
@@ -212,6 +212,22 @@ impl<'a> Compiler<'a> {
     /// Whether the script may use user stacks, now or in a module that joins later.
     pub fn mentions_user_stacks(&self) -> bool {
         lang::expand::mentions_user_stacks(&self.ast)
+    }
+
+    /// Whether a body that the tracer runs itself, such as BEGIN, uses user stacks: those are the tracer's own.
+    pub fn uses_own_stacks(&self) -> bool {
+        let mut found = false;
+        let mut see = |e: &Expr| {
+            found |= match e.kind {
+                ExprKind::Stack => matches!(e.ty, Type::Stack { user: true, .. }),
+                ExprKind::StackLen { user, .. } => user,
+                _ => false,
+            }
+        };
+        let probes = self.checked.iter().flat_map(|checked| &checked.program.probes);
+        let own = probes.filter(|probe| probe.attach.environment() == Some(Environment::Tracer));
+        own.for_each(|probe| visit::visit_probe(probe, &mut see));
+        found
     }
 
     /// Refuses a request for tests or benches that the script does not have.
