@@ -192,7 +192,7 @@ remaining() {
     sed 's/^[^ ]* //' "$dir/verdicts" | grep -vxFf - "$dir/wanted" || true
 }
 
-# What is this kernel's own: a further piece of the initramfs, with its modules and what to run.
+# A further piece of the initramfs: this kernel's modules, and the cases or the command to run.
 write_order() {
     local name=$1 cases=$2 dir=$work/$1/order
     rm -rf "$dir"

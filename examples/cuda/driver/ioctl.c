@@ -196,7 +196,7 @@ CUresult kernel_driver_alloc(void *start, uint64_t bytes, unsigned tag) {
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
-/* An allocation that there is no address for. The kernel driver is asked nevertheless, as by the real libcuda. */
+/* An allocation without an address. The kernel driver gets the request nevertheless, as from the real libcuda. */
 void kernel_driver_alloc_too_much(uint64_t bytes) {
     NvHandle handle = handle_at(NULL);
     if (is_open && alloc_device_memory(handle, bytes) == NV_OK) rm_free(DEVICE, handle);
@@ -223,7 +223,7 @@ void kernel_driver_migrate(CUdeviceptr start, uint64_t bytes, bool to_cpu) {
     ioctl(uvm, UVM_MIGRATE, &a);
 }
 
-/* ---- what the GPU does: no ioctl, see ../module/uvm_faults.c ---- */
+/* ---- work of the GPU: no ioctl, see ../module/uvm_faults.c ---- */
 static void touch_allocation(const char *word, const void *inside) {
     char text[64];
     void *start;

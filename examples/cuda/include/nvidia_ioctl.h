@@ -18,7 +18,7 @@ typedef __u32 NvHandle;
 typedef __u32 NV_STATUS;
 
 #define NV_DRIVER_VERSION "580.159.04"
-/* What the simulated device is called, in the driver's log and to programs. */
+/* Names of the simulated device, in the driver's log and for programs. */
 #define NV_PCI_NAME "0000:1a:00.0"
 #define NV_MODEL "Simulated GPU (no hardware)"
 

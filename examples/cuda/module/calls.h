@@ -27,7 +27,7 @@ void calls_add_file(struct proc_dir_entry *folder);
         count_call(&count_, number_);                                   \
     } while (0)
 
-/* At the beginning of a function that a test may want to probe. */
+/* At the beginning of a function that may be probed: counts its calls. */
 #define COUNT_FUNCTION() COUNT_CALL("function", __func__, 1)
 
 #endif

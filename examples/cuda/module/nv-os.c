@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* What the resource manager needs of the kernel. */
+/* Services of the kernel for the resource manager. */
 #include <linux/delay.h>
 #include <linux/gfp.h>
 #include <linux/io.h>

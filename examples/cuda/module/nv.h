@@ -2,7 +2,7 @@
 /*
  * The parts of nvidia.ko.
  *
- * nv.c     device files, interrupts, Xid reports            nv-os.c  what the resource manager needs of the kernel
+ * nv.c     device files, interrupts, Xid reports            nv-os.c  services of the kernel for the resource manager
  * rm.c     the resource manager: clients, objects, control calls; compiled as NVIDIA's binary part is (see Kbuild)
  */
 #ifndef NV_H

@@ -29,7 +29,7 @@ typedef struct {
     NvU32 paramsSize;
     void *pAllocParams;
 } RS_RES_ALLOC_PARAMS_INTERNAL;
-/* Arguments that nobody uses here, in the places that they have. */
+/* Types of arguments that are unused here, and that keep the other arguments in their places. */
 typedef struct RM_API RM_API;
 typedef struct {
     CALL_CONTEXT context;

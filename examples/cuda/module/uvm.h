@@ -3,7 +3,7 @@
  * The parts of nvidia-uvm.ko: managed memory, whose pages move between CPU and GPU when one of them touches them.
  *
  * uvm.c            the device file and its ioctls
- * uvm_va_block.c   where the pages of 2 MiB of addresses are, faults of the CPU, migrations
+ * uvm_va_block.c   pages of 2 MiB of addresses and their places, faults of the CPU, migrations
  * uvm_faults.c     faults of the GPU, which a kernel thread handles
  *
  * The simulated GPU is the process itself: it touches the same pages through the same addresses. See uvm_faults.c.
@@ -60,7 +60,7 @@ typedef struct uvm_va_block {
 } uvm_va_block_t;
 
 struct proc_dir_entry;
-/* Arguments that nobody uses here, in the places that they have. */
+/* Types of arguments that are unused here, and that keep the other arguments in their places. */
 typedef struct uvm_va_block_retry uvm_va_block_retry_t;
 typedef struct uvm_va_block_context uvm_va_block_context_t;
 typedef struct uvm_page_mask uvm_page_mask_t;

@@ -77,7 +77,7 @@ static void raise_fault(uvm_va_space_t *va_space, NvU64 address, NvU64 length) {
     mutex_unlock(&buffer_lock);
 }
 
-/* What the simulated GPU sees at its addresses is what the process sees there. */
+/* Maps the pages for the process, whose addresses the simulated GPU uses. */
 static void map_for_gpu(uvm_va_space_t *va_space, NvU64 address, NvU64 length) {
     uvm_regions_t at = uvm_regions(address, length);
     mmap_read_lock(current->mm);

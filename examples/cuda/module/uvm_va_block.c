@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0 OR MIT
-/* Where the pages are, and how they get elsewhere. There is one copy of each: a migration unmaps it and changes its place. */
+/* Pages and their places. There is one copy of each page: a migration unmaps it and changes its place. */
 #include <linux/bitmap.h>
 #include <linux/mm.h>
 #include <linux/slab.h>
@@ -62,7 +62,7 @@ void uvm_unmap_range(uvm_va_space_t *va_space, NvU64 start, NvU64 length) {
     unmap_mapping_range(&va_space->mapping, start, length, 1);
 }
 
-/* Frees what the range has touched. Its addresses are free for another allocation. */
+/* Frees the pages of a range, whose addresses another allocation may get. */
 void uvm_forget_range(uvm_va_space_t *va_space, NvU64 start, NvU64 length) {
     uvm_regions_t at = uvm_regions(start, length);
     uvm_unmap_range(va_space, start, length);
@@ -78,7 +78,7 @@ void uvm_forget_range(uvm_va_space_t *va_space, NvU64 start, NvU64 length) {
     }
 }
 
-/* Pages that are not there yet are made, pages that are elsewhere come here. With the block's lock. */
+/* Allocates the pages of the region that are missing, and moves those that are elsewhere. With the block's lock. */
 noinline NV_STATUS uvm_va_block_make_resident(uvm_va_block_t *va_block, uvm_va_block_retry_t *va_block_retry,
                                               uvm_va_block_context_t *va_block_context, uvm_processor_id_t dest_id,
                                               uvm_va_block_region_t region, const uvm_page_mask_t *page_mask,
