@@ -41,6 +41,7 @@ pub const SCRIPTS: &[BundledScript] = scripts![
     "summary",
     "sync",
     "top",
+    "uvm",
     "xid"
 ];
 
@@ -63,7 +64,7 @@ pub const BY_QUESTION: &[(&str, &[&str])] = &[
         ],
     ),
     ("Memory", &["memory", "memleak", "oom", "churn", "doublefree"]),
-    ("Copies", &["bandwidth", "memcpy"]),
+    ("Copies", &["bandwidth", "memcpy", "uvm"]),
     ("Errors", &["errors", "silent", "xid"]),
     ("Many machines, for days", &["metrics"]),
 ];

@@ -217,6 +217,7 @@ noinline static int uvm_open(struct inode *inode, struct file *filp) {
     if (!va_space) return -ENOMEM;
     xa_init(&va_space->va_blocks);
     mutex_init(&va_space->lock);
+    va_space->perf_events.va_space = va_space;
     address_space_init_once(&va_space->mapping);
     va_space->mapping.host = inode;
     va_space->mapping.a_ops = inode->i_mapping->a_ops;
@@ -233,8 +234,8 @@ noinline static int uvm_open_entry(struct inode *inode, struct file *filp) {
     return uvm_open(inode, filp);
 }
 
-noinline static int uvm_release(struct inode *inode, struct file *filp) {
-    uvm_va_space_t *va_space = filp->private_data;
+void uvm_va_space_destroy(uvm_va_space_t *va_space);
+noinline void uvm_va_space_destroy(uvm_va_space_t *va_space) {
     uvm_va_block_t *block;
     unsigned long index;
     COUNT_FUNCTION();
@@ -243,8 +244,14 @@ noinline static int uvm_release(struct inode *inode, struct file *filp) {
     mutex_unlock(&va_spaces_lock);
     xa_for_each(&va_space->va_blocks, index, block) uvm_va_block_destroy(block);
     xa_destroy(&va_space->va_blocks);
-    filp->f_mapping = &inode->i_data;
     kfree(va_space);
+}
+
+noinline static int uvm_release(struct inode *inode, struct file *filp) {
+    uvm_va_space_t *va_space = filp->private_data;
+    COUNT_FUNCTION();
+    filp->f_mapping = &inode->i_data;
+    uvm_va_space_destroy(va_space);
     return 0;
 }
 

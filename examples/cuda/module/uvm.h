@@ -40,11 +40,58 @@ typedef enum {
     UVM_MAKE_RESIDENT_CAUSE_API_MIGRATE,
 } uvm_make_resident_cause_t;
 
+typedef enum {
+    UVM_PERF_EVENT_BLOCK_DESTROY,
+    UVM_PERF_EVENT_BLOCK_SHRINK,
+    UVM_PERF_EVENT_BLOCK_MUNMAP,
+    UVM_PERF_EVENT_RANGE_DESTROY,
+    UVM_PERF_EVENT_RANGE_SHRINK,
+    UVM_PERF_EVENT_MODULE_UNLOAD,
+    UVM_PERF_EVENT_FAULT,
+    UVM_PERF_EVENT_MIGRATION,
+    UVM_PERF_EVENT_REVOCATION,
+} uvm_perf_event_t;
+
+/* What an event tells its listeners; of the real fields those that a tracer reads. */
+typedef union {
+    struct {
+        struct uvm_va_space *space;
+        struct uvm_va_block *block;
+        uvm_processor_id_t proc_id, preferred_location;
+        union {
+            struct {
+                void *buffer_entry;
+                NvU32 batch_id;
+                bool is_duplicate;
+            } gpu;
+            struct {
+                NvU64 fault_va;
+                bool is_write;
+                NvU64 pc;
+            } cpu;
+        };
+    } fault;
+    struct {
+        void *push;
+        struct uvm_va_block *block;
+        uvm_processor_id_t dst, src;
+        __u16 dst_nid, src_nid;
+        NvU64 address, bytes;
+        unsigned int transfer_mode;
+        uvm_make_resident_cause_t cause;
+    } migration;
+} uvm_perf_event_data_t;
+
+typedef struct {
+    struct uvm_va_space *va_space;
+} uvm_perf_va_space_events_t;
+
 typedef enum { UVM_MIGRATE_MODE_MAKE_RESIDENT, UVM_MIGRATE_MODE_MAKE_RESIDENT_AND_MAP } uvm_migrate_mode_t;
 
 typedef struct uvm_va_space {
     struct address_space mapping; /* the file's own, so that its pages can be unmapped */
     struct mm_struct *va_space_mm; /* of the process that initialised it; not NULL since then */
+    uvm_perf_va_space_events_t perf_events;
     struct list_head list_node;
     struct xarray va_blocks; /* by address >> UVM_BLOCK_SHIFT */
     struct mutex lock;
@@ -80,6 +127,8 @@ typedef struct uvm_parent_gpu {
 uvm_va_space_t *uvm_va_space_of_mm(struct mm_struct *mm);
 
 /* ---- uvm_va_block.c ---- */
+void uvm_perf_event_notify(uvm_perf_va_space_events_t *va_space_events, uvm_perf_event_t event_id,
+                           uvm_perf_event_data_t *event_data);
 uvm_va_block_t *uvm_va_block_find_create(uvm_va_space_t *va_space, NvU64 address);
 void uvm_va_block_destroy(uvm_va_block_t *va_block);
 NV_STATUS uvm_va_block_cpu_fault(uvm_va_block_t *va_block, NvU64 fault_addr, bool is_write,

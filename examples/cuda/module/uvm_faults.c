@@ -41,6 +41,10 @@ noinline NV_STATUS service_fault_batch(uvm_parent_gpu_t *parent_gpu) {
     COUNT_FUNCTION();
     while (status == NV_OK && uvm_next_region(fault.va_space, &at, true)) {
         mutex_lock(&at.block->lock);
+        if (!is_on_gpu(&at)) {
+            uvm_perf_event_data_t faults = {.fault = {.space = fault.va_space, .block = at.block, .proc_id = UVM_ID_GPU0}};
+            uvm_perf_event_notify(&fault.va_space->perf_events, UVM_PERF_EVENT_FAULT, &faults);
+        }
         if (!is_on_gpu(&at)) status = uvm_va_block_service_locked(UVM_ID_GPU0, at.block, NULL, &context, at.region);
         mutex_unlock(&at.block->lock);
     }

@@ -57,6 +57,13 @@ void uvm_va_block_destroy(uvm_va_block_t *va_block) {
     kvfree(va_block);
 }
 
+/* Nobody listens here but tracers. */
+noinline void uvm_perf_event_notify(uvm_perf_va_space_events_t *va_space_events, uvm_perf_event_t event_id,
+                                    uvm_perf_event_data_t *event_data) {
+    COUNT_FUNCTION();
+    barrier_data(event_data);
+}
+
 /* The next access of the process faults. */
 void uvm_unmap_range(uvm_va_space_t *va_space, NvU64 start, NvU64 length) {
     unmap_mapping_range(&va_space->mapping, start, length, 1);
@@ -95,6 +102,13 @@ noinline NV_STATUS uvm_va_block_make_resident(uvm_va_block_t *va_block, uvm_va_b
         if (dest_id.val) set_bit(page, va_block->on_gpu);
         else clear_bit(page, va_block->on_gpu);
     }
+    if (moved) {
+        uvm_perf_event_data_t moves = {.migration = {.block = va_block, .dst = dest_id, .cause = cause}};
+        moves.migration.src = dest_id.val ? UVM_ID_CPU : UVM_ID_GPU0;
+        moves.migration.address = va_block->start + region.first * PAGE_SIZE;
+        moves.migration.bytes = moved * PAGE_SIZE;
+        uvm_perf_event_notify(&va_block->va_space->perf_events, UVM_PERF_EVENT_MIGRATION, &moves);
+    }
     if (dest_id.val) {
         uvm_unmap_range(va_block->va_space, va_block->start + region.first * PAGE_SIZE,
                         (region.outer - region.first) * PAGE_SIZE);
@@ -117,9 +131,13 @@ noinline NV_STATUS uvm_va_block_cpu_fault(uvm_va_block_t *va_block, NvU64 fault_
                                           uvm_service_block_context_t *service_context) {
     __u16 page = (fault_addr - va_block->start) >> PAGE_SHIFT;
     uvm_va_block_region_t region = {.first = page, .outer = page + 1};
+    uvm_perf_event_data_t faults = {.fault = {.space = va_block->va_space, .block = va_block, .proc_id = UVM_ID_CPU}};
     NV_STATUS status;
     COUNT_FUNCTION();
+    faults.fault.cpu.fault_va = fault_addr;
+    faults.fault.cpu.is_write = is_write;
     mutex_lock(&va_block->lock);
+    uvm_perf_event_notify(&va_block->va_space->perf_events, UVM_PERF_EVENT_FAULT, &faults);
     service_context->operation = UVM_MAKE_RESIDENT_CAUSE_REPLAYABLE_FAULT;
     status = uvm_va_block_service_locked(UVM_ID_CPU, va_block, NULL, service_context, region);
     mutex_unlock(&va_block->lock);
