@@ -243,7 +243,7 @@ impl<'p> Cx<'p> {
             body: &mut |body| body.save_in_session(plan, slots),
             skipped: 1,
             refused: 1,
-            filtered: true,
+            filtered: body.cx.is_filtered(probe),
             variables: false,
         });
         body.release(mark);
@@ -278,7 +278,7 @@ impl<'p> Cx<'p> {
             body: &mut |body| body.save_in_hash(plan, calls),
             skipped: 0,
             refused: 0,
-            filtered: true,
+            filtered: body.cx.is_filtered(probe),
             variables: false,
         });
         body.finish();
@@ -294,7 +294,7 @@ impl<'p> Cx<'p> {
             body: &mut |body| body.statements(&probe.body),
             skipped: 0,
             refused: 0,
-            filtered: true,
+            filtered: body.cx.is_filtered(probe),
             variables: true,
         });
         body.finish();

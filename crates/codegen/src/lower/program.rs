@@ -11,7 +11,7 @@ use super::{abi, entry_return, walk};
 use crate::bpf::helper::Helper;
 use crate::ir::build::Builder;
 use crate::ir::{BlockId, Cmp, FuncKind, ProgramInfo, Width};
-use lang::hir::{Attach, Expr, ExprKind, Hook, Probe, Signature, Site, Stmt, StmtKind, Trigger};
+use lang::hir::{Attach, Environment, Expr, ExprKind, Hook, Probe, Signature, Site, Stmt, StmtKind, Trigger};
 use wire::Features;
 use wire::manifest::{self, Side};
 
@@ -147,10 +147,11 @@ impl<'p> Cx<'p> {
         body.finish();
     }
 
-    /// Whether a program with one side runs in the traced processes only.
-    fn is_filtered(&self, probe: &Probe) -> bool {
-        let all = self.program.config.events_of_all;
-        probe.attach.environment().is_none_or(|environment| environment.has_process() && !all)
+    /// Whether the programs of a probe run in the traced processes only.
+    pub(super) fn is_filtered(&self, probe: &Probe) -> bool {
+        let is_of_kernel = probe.attach.hook().is_none_or(Hook::is_in_kernel);
+        probe.attach.environment().is_none_or(Environment::has_process)
+            && !(is_of_kernel && self.program.config.events_of_all)
     }
 
     /// Starts a program, whose name has its index in the manifest, and adds it to the manifest.
