@@ -8,6 +8,7 @@ use crate::function_list::Match;
 use crate::script::Script;
 use crate::{bundled, function_list, script};
 use anyhow::{Result, bail};
+use cuda::kernel_driver::{EVENTS, Event};
 use cuda::operations::{APIS, Api, Operation};
 use host::{Machine, Scope};
 use lang::catalog::debug_info::{Absent, WITH_INFORMATION};
@@ -199,6 +200,9 @@ fn list(
     {
         let wanted = KernelList { kind: names[0], trampoline: *trampoline, returns: *returns };
         return wanted.list(machine, pattern, verbose);
+    }
+    if let ProviderMatch::Known(Provider { parts: Parts::DriverEvent, .. }) = provider(pattern) {
+        return list_driver_events(pattern.split_once(':').map_or("*", |(_, name)| name), verbose);
     }
     if let Some((api, operation)) = operation(pattern).or_else(|| Some((Api::of(pattern)?, "*"))) {
         return list_operations(api, operation, verbose);
@@ -476,6 +480,25 @@ fn list_raw_tracepoints(machine: &Machine, wanted: &str, verbose: bool) -> Resul
         name: format!("rawtracepoint:{event}"),
     };
     Ok(found.into_iter().map(listed).collect())
+}
+
+/// Lists events of NVIDIA's kernel driver, with the functions that perform them.
+fn list_driver_events(pattern: &str, verbose: bool) -> Result<Vec<ListEntry>> {
+    let events = EVENTS.iter().filter(|event| glob(pattern, event.name));
+    let details = |event: &Event| {
+        let functions: Vec<&str> = event.functions.iter().map(|function| function.name).collect();
+        vec![event.doc.to_owned(), format!("by {}", functions.join(", "))]
+    };
+    let listed: Vec<ListEntry> = events
+        .map(|event| ListEntry {
+            name: format!("driver:{}", event.name),
+            details: if verbose { details(event) } else { Vec::new() },
+        })
+        .collect();
+    match listed.is_empty() {
+        true => bail!("the driver has no event `{pattern}`"),
+        false => Ok(listed),
+    }
 }
 
 /// Lists functions of the kernel.

@@ -192,6 +192,7 @@ fn second_words(provider: &str, facts: &Facts) -> Vec<String> {
             modules.extend(all.iter().map(|function| function.name.to_owned()));
             modules
         }
+        Parts::DriverEvent => cuda::kernel_driver::EVENTS.iter().map(|event| event.name.to_owned()).collect(),
         Parts::Free | Parts::Function { .. } => Vec::new(),
     }
 }

@@ -18,16 +18,16 @@ use crate::source::span::Span;
 use crate::syntax::ast::{ProbeSpec, text};
 
 /// An attach point of kernel functions.
-struct KernelSpec<'s> {
-    hook: Hook,
-    returns: bool,
+pub(super) struct KernelSpec<'s> {
+    pub hook: Hook,
+    pub returns: bool,
     /// `vmlinux`, `nvidia*`; `None`: all modules.
-    module: Option<&'s str>,
-    name: NamePattern,
+    pub module: Option<&'s str>,
+    pub name: NamePattern,
     /// Bytes from the first instruction.
-    offset: u64,
-    written: &'s str,
-    at: Span,
+    pub offset: u64,
+    pub written: &'s str,
+    pub at: Span,
 }
 
 impl<'s> KernelSpec<'s> {
@@ -94,26 +94,23 @@ impl Finder<'_, '_> {
         if let Err(reason) = self.setting.catalog.kernel_hook(wanted.hook) {
             return Err(Miss::Absent(self.no_hook(wanted, &reason)));
         }
-        // Names are sorted.
-        let beginning = wanted.name.beginning();
-        let start = functions.partition_point(|function| function.name < beginning);
-        let matching = functions[start..]
-            .iter()
-            .take_while(|function| function.name.starts_with(beginning))
+        let matching = starting(functions, wanted.name.beginning())
             .filter(|function| wanted.matches(function) && !wanted.skips(function));
-        let spots: Vec<Spot> = matching.map(|function| self.kernel_spot(wanted, function)).collect();
+        let spots: Vec<Spot> = matching
+            .map(|function| self.kernel_spot(wanted, function, &probe_name(wanted, function)))
+            .collect();
         match spots.is_empty() {
             false => Ok(spots),
             true => Err(Miss::Absent(self.no_kernel_function(wanted))),
         }
     }
 
-    fn kernel_spot(&mut self, wanted: &KernelSpec, function: &KernelFunction) -> Spot {
+    /// The spot at a function; `name` is the value of `probe`.
+    pub(super) fn kernel_spot(&mut self, wanted: &KernelSpec, function: &KernelFunction, name: &str) -> Spot {
         let hook = match wanted.hook {
             Hook::Kprobe if wanted.offset > 0 || !function.traceable => Hook::SingleKprobe,
             hook => hook,
         };
-        let name = probe_name(wanted, function);
         let known = self.function(function.name, None);
         // After the first instruction the registers may not hold the arguments.
         let declared = match self.typed && wanted.offset == 0 {
@@ -125,7 +122,7 @@ impl Finder<'_, '_> {
             Err(absent) => (None, absent.map(|why: Absent| (function.module.to_owned(), why))),
         };
         let place = Place { offset: function.address + wanted.offset, stack_shift: 0 };
-        let probe = self.names.intern(NameKind::Probe, &name);
+        let probe = self.names.intern(NameKind::Probe, name);
         Spot::Call(Call {
             hook,
             returns: wanted.returns,
@@ -171,6 +168,15 @@ impl Finder<'_, '_> {
             format!("no function `{}`{of_module} that `{}` can probe", wanted.written, wanted.kind());
         let mut diagnostic = finding("E0105", wanted.at, message, "not found in the kernel", Vec::new());
         let all = catalog.kernel_functions();
+        if let Some(misnomer) = cuda::kernel_driver::misnomer(wanted.written) {
+            diagnostic.notes.extend(Some(misnomer.reason.to_owned()).filter(|reason| !reason.is_empty()));
+            let instead: Vec<String> =
+                misnomer.instead.iter().map(|name| format!("`kprobe:nvidia:{name}`")).collect();
+            diagnostic
+                .help
+                .push(format!("use {}, or `ioctl:nvidia:*` for ioctls by name", instead.join(" or ")));
+            return diagnostic;
+        }
         let exact = |function: &&KernelFunction| {
             function.name == wanted.written || stem(function.name) == wanted.written
         };
@@ -214,6 +220,23 @@ impl KernelSpec<'_> {
     fn kind(&self) -> &'static str {
         self.hook.probe_types()[usize::from(self.returns)]
     }
+}
+
+/// The functions whose names begin with a text, of a list that is sorted by name.
+fn starting<'f>(
+    functions: &'f [KernelFunction],
+    beginning: &'f str,
+) -> impl Iterator<Item = &'f KernelFunction> {
+    let start = functions.partition_point(|function| function.name < beginning);
+    functions[start..].iter().take_while(move |function| function.name.starts_with(beginning))
+}
+
+/// The functions with this name.
+pub(super) fn named<'f>(
+    functions: &'f [KernelFunction],
+    name: &'f str,
+) -> impl Iterator<Item = &'f KernelFunction> {
+    starting(functions, name).filter(move |function| function.name == name)
 }
 
 /// The value of `probe`, with the names of bpftrace.

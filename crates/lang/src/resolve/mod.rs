@@ -9,6 +9,7 @@
 mod counters;
 pub mod cuda_libraries;
 pub mod declaration;
+mod driver_events;
 mod finder;
 mod function_spec;
 mod functions;

@@ -50,6 +50,8 @@ pub enum Parts {
         /// By a trampoline, which needs BTF.
         trampoline: bool,
     },
+    /// An event of NVIDIA's kernel driver, which may be a pattern.
+    DriverEvent,
     /// An operation of CUDA.
     Operation,
     /// A target, a provider and a marker, which may be patterns.
@@ -77,7 +79,8 @@ impl Provider {
             | Parts::Signals(_)
             | Parts::Tracepoint
             | Parts::RawTracepoint
-            | Parts::KernelFunction { .. } => false,
+            | Parts::KernelFunction { .. }
+            | Parts::DriverEvent => false,
         }
     }
 
@@ -89,6 +92,7 @@ impl Provider {
             | Parts::RawTracepoint
             | Parts::Function { .. }
             | Parts::KernelFunction { .. }
+            | Parts::DriverEvent
             | Parts::Operation
             | Parts::Marker => true,
         }
@@ -100,6 +104,7 @@ impl Provider {
             self.parts,
             Parts::Function { returns: true }
                 | Parts::KernelFunction { returns: true, .. }
+                | Parts::DriverEvent
                 | Parts::Operation
         )
     }

@@ -101,6 +101,15 @@ pub static PROVIDERS: &[Provider] = &[
         resolve: |finder, spec, row| finder.trampoline(spec, row, true),
     },
     Provider {
+        names: &["driver"],
+        form: "driver:EVENT",
+        doc: "after NVIDIA's kernel driver has done something: `open`, `mmap`, `interrupt`, `cpu_fault` ...; `driver:EVENT:start` when \
+              it begins",
+        parts: Parts::DriverEvent,
+        runs: Runs::Traces,
+        resolve: |finder, spec, row| finder.driver(spec, row),
+    },
+    Provider {
         names: &["interval", "i"],
         form: "interval:s:1",
         doc: "at regular intervals, on one CPU (units s, ms, us, ns, hz)",

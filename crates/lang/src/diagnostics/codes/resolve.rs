@@ -132,6 +132,14 @@ pub const PROBES: &[Code] = &[
         repaired: "kprobe:__x64_sys_openat { @ = count() }",
     },
     Code {
+        code: "E0119",
+        title: "no such event of the kernel driver",
+        explanation: "`cudatrace -l 'driver:*'` lists the events of NVIDIA's kernel driver, `-lv` the functions that perform \
+                      them. The first function that the loaded driver has is probed.",
+        example: "driver:opne { @ = count() }",
+        repaired: "driver:open { @ = count() }",
+    },
+    Code {
         code: "E0120",
         title: "no such argument",
         explanation: "None of the functions of this clause has an argument of this name. If some functions have it, the \

@@ -52,6 +52,7 @@ pub(crate) const PROVIDERS: &[&str] = &[
     "rawtracepoint",
     "rt",
     "self",
+    "driver",
     "kprobe",
     "kfunc",
     "kretfunc",

@@ -1,0 +1,105 @@
+//! `driver:open`, `driver:*`, `driver:ioctl:start`: what NVIDIA's kernel driver does, by the function that does it in the loaded modules.
+//!
+//! The table `cuda::kernel_driver` has the functions of each event, newest first: the first one that the kernel has is probed, by a
+//! trampoline where the kernel has them, otherwise by a kprobe.
+
+use crate::catalog::KernelFunction;
+use crate::diagnostics::wording::did_you_mean;
+use crate::diagnostics::{Diagnostic, suggest::similar};
+use crate::hir::Hook;
+use crate::resolve::finder::Finder;
+use crate::resolve::kernel_functions::{KernelSpec, named};
+use crate::resolve::pattern::{NamePattern, glob_matches};
+use crate::resolve::provider::Provider;
+use crate::resolve::spot::{Miss, Spots, finding, wrong};
+use crate::syntax::ast::{ProbeSpec, text};
+use cuda::kernel_driver::{Built, EVENTS, Event};
+
+/// The part after an event that probes its beginning.
+const START: &str = "start";
+
+impl Finder<'_, '_> {
+    /// `driver:EVENT`, `driver:EVENT:start`
+    pub(super) fn driver(&mut self, spec: &ProbeSpec, provider: &Provider) -> Spots {
+        let parts: Vec<&str> = spec.parts.iter().map(|part| text(&part.node)).collect();
+        let (name, returns) = match parts[..] {
+            [name] => (name, true),
+            [name, START] => (name, false),
+            _ => return provider.malformed(spec.span, "expected the name of an event"),
+        };
+        let events: Vec<&Event> =
+            EVENTS.iter().filter(|event| glob_matches(name.as_bytes(), event.name.as_bytes())).collect();
+        let span = spec.parts[0].span;
+        if events.is_empty() {
+            let near = did_you_mean(&similar(name, EVENTS.iter().map(|event| event.name)));
+            return wrong("E0119", span, format!("the driver has no event `{name}`"), "", near);
+        }
+        let hook = match self.setting.catalog.kernel_hook(Hook::Trampoline) {
+            Ok(()) if self.enclosing.named.is_none() => Hook::Trampoline,
+            _ => Hook::Kprobe,
+        };
+        if let Err(reason) = self.setting.catalog.kernel_hook(hook) {
+            let message = format!("this kernel cannot probe the driver's functions: {reason}");
+            let help = vec!["`ioctl:nvidia:*` probes ioctls by tracepoints".into()];
+            return Err(Miss::Absent(finding("E0118", span, message, "", help)));
+        }
+        let mut spots = Vec::new();
+        for event in &events {
+            if let Some(function) = self.function_of(event, hook) {
+                let wanted = KernelSpec {
+                    hook,
+                    returns,
+                    module: Some(function.module),
+                    name: NamePattern::Exact(function.name.into()),
+                    offset: 0,
+                    written: name,
+                    at: span,
+                };
+                let side = if returns { "" } else { ":start" };
+                let probe = format!("driver:{}{side}", event.name);
+                spots.push(self.kernel_spot(&wanted, &function, &probe));
+            }
+        }
+        match (spots.is_empty(), &events[..]) {
+            (false, _) => Ok(spots),
+            (true, [event]) => Err(Miss::Absent(self.no_function_of(event, spec))),
+            (true, _) => {
+                let message = "the kernel has none of the driver's functions: its modules are not loaded, or are older than 515";
+                Err(Miss::Absent(finding("E0105", span, message.into(), "", Vec::new())))
+            }
+        }
+    }
+
+    /// The function of an event that the kernel has and this hook reaches.
+    fn function_of(&self, event: &Event, hook: Hook) -> Option<KernelFunction> {
+        let catalog = self.setting.catalog;
+        let all = match hook {
+            Hook::Trampoline => catalog.trampoline_functions(),
+            _ => catalog.kernel_functions(),
+        };
+        let of = |function: &cuda::kernel_driver::Function| {
+            named(all, function.name).find(|found| found.module == function.module.name() && found.traceable)
+        };
+        event.functions.iter().find_map(of).copied()
+    }
+
+    fn no_function_of(&self, event: &Event, spec: &ProbeSpec) -> Box<Diagnostic> {
+        let names: Vec<String> =
+            event.functions.iter().map(|function| format!("`{}`", function.name)).collect();
+        let message = format!("no function of `driver:{}` can be probed: {}", event.name, names.join(", "));
+        let module = event.functions[0].module.name();
+        let is_loaded =
+            self.setting.catalog.kernel_functions().iter().any(|function| function.module == module);
+        let prebuilt = event.functions.iter().all(|function| function.built == Built::Before);
+        let why = match (is_loaded, prebuilt) {
+            (false, _) => format!("the module `{module}` is not loaded"),
+            (true, true) => "it is in an object that NVIDIA compiles, which most kernels refuse to probe; the ioctls of the \
+                             same work can be probed: `ioctl:nvidia:RM_ALLOC`"
+                .into(),
+            (true, false) => "the loaded driver has other functions".into(),
+        };
+        let mut diagnostic = finding("E0105", spec.parts[0].span, message, "", Vec::new());
+        diagnostic.notes.push(why);
+        diagnostic
+    }
+}
