@@ -69,18 +69,6 @@ pub const BY_QUESTION: &[(&str, &[&str])] = &[
     ("Many machines, for days", &["metrics"]),
 ];
 
-/// Name of the part that decodes the ioctls of NVIDIA's driver.
-pub const IOCTLS: &str = "nvidia_ioctl";
-
-/// Parts that only other scripts use, with the name by which they are imported.
-const PARTS: &[BundledScript] =
-    &[BundledScript { name: IOCTLS, text: include_str!("../scripts/lib/nvidia_ioctl.ct") }];
-
-/// The part that a script imports by name; it has precedence over files on every machine.
-pub fn part(name: &str) -> Option<&'static BundledScript> {
-    PARTS.iter().find(|part| part.name == name)
-}
-
 /// The script with this name.
 pub fn find(name: &str) -> Option<&'static BundledScript> {
     SCRIPTS.iter().find(|script| script.name == name)

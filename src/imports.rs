@@ -1,30 +1,20 @@
 //! Files that a script imports: by path, relative to the script; a folder imports all scripts in it.
 
 use crate::bundled;
-use crate::cli::Cli;
-use crate::trace::setup;
-use host::process;
 use lang::expand::import::{Files, ImportedScript};
 use std::fs::Metadata;
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Imports of script files, and of embedded parts.
-pub struct Disk<'a>(pub &'a Cli);
+/// Imports of script files.
+pub struct Disk;
 
 /// Extensions of script files.
 const ENDINGS: [&str; 2] = ["ct", "bt"];
 
-impl Files for Disk<'_> {
+impl Files for Disk {
     fn import(&self, from: &str, path: &str) -> Result<Vec<ImportedScript>, String> {
-        if let Some(part) = bundled::part(path) {
-            let known = if path == bundled::IOCTLS { opened_before(self.0) } else { String::new() };
-            return Ok(vec![ImportedScript {
-                name: format!("{path}.ct"),
-                text: format!("{}{known}", part.text),
-            }]);
-        }
         let beside = Path::new(from).parent().unwrap_or(Path::new("")).join(path);
         if !beside.exists()
             && let Some(script) = bundled::find(path)
@@ -41,32 +31,6 @@ impl Files for Disk<'_> {
             true => Err("C is not read; only scripts can be imported, and CUDA's types are built in".into()),
             false => Ok(vec![script(&found, &trust)?]),
         }
-    }
-}
-
-/// A clause that records the descriptors of `/dev/nvidia-uvm` that traced processes opened before the trace.
-fn opened_before(cli: &Cli) -> String {
-    let is_uvm = |fd: &std::fs::DirEntry| {
-        let file = std::fs::read_link(fd.path());
-        file.is_ok_and(|file| file.as_os_str().as_encoded_bytes().starts_with(b"/dev/nvidia-uvm"))
-    };
-    let number = |fd: std::fs::DirEntry| fd.file_name().to_str()?.parse::<u32>().ok();
-    let opened = |pid: &u32| {
-        let fds = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten().filter(is_uvm);
-        fds.filter_map(number)
-            .map(|fd| format!("@uvm[(uint32){pid}, (uint32){fd}] = 1; "))
-            .collect::<String>()
-    };
-    let all: String = running(cli).iter().map(opened).collect();
-    if all.is_empty() { all } else { format!("BEGIN {{ {all}}}\n") }
-}
-
-/// Traced processes that are already running.
-fn running(cli: &Cli) -> Vec<u32> {
-    let starts_one = cli.command.is_some() || !cli.argv.is_empty();
-    match cli.pids.is_empty() && !starts_one {
-        true => process::all_pids(),
-        false => setup::family(cli, &cli.pids),
     }
 }
 

@@ -78,7 +78,7 @@ pub fn options(cli: &Cli) -> Vec<options::ScriptOption> {
     let typed = cli.execute.iter().map(|text| Source::new("-e", text.as_str()));
     let options = |mut source: Source| {
         let mut diags = Diagnostics::default();
-        import::load(&mut source, &Disk(cli), &mut diags);
+        import::load(&mut source, &Disk, &mut diags);
         lang::parse(&source, &[], &mut diags).map_or(Vec::new(), |ast| options::known(&ast))
     };
     named.chain(typed).flat_map(options).collect()
@@ -86,11 +86,11 @@ pub fn options(cli: &Cli) -> Vec<options::ScriptOption> {
 
 /// Loads the script on the command line.
 pub fn load(cli: &Cli, messages: &Messages) -> Result<Script> {
-    import(find(cli)?, cli, messages)
+    import(find(cli)?, messages)
 }
 
 /// Reads the imports of a script.
-pub fn import(mut script: Script, cli: &Cli, messages: &Messages) -> Result<Script> {
+pub fn import(mut script: Script, messages: &Messages) -> Result<Script> {
     let mut diags = Diagnostics::default();
     if let Some(version) = kernel_version() {
         script.source.set_kernel(version);
@@ -99,7 +99,7 @@ pub fn import(mut script: Script, cli: &Cli, messages: &Messages) -> Result<Scri
         let warning = imports::warning_of_script(script.source.name.as_ref());
         warning.iter().for_each(|warning| messages.warning(warning));
     }
-    import::load(&mut script.source, &Disk(cli), &mut diags);
+    import::load(&mut script.source, &Disk, &mut diags);
     messages.diagnostics(&diags, &script.source);
     match diags.has_errors() {
         true => bail!("the script cannot be read"),
@@ -143,7 +143,7 @@ pub fn load_all(cli: &Cli, messages: &Messages) -> Result<Vec<Script>> {
     if let Some(last) = scripts.last_mut() {
         last.params = params.to_vec();
     }
-    scripts.into_iter().map(|script| import(script, cli, messages)).collect()
+    scripts.into_iter().map(|script| import(script, messages)).collect()
 }
 
 /// Prefix of a script's maps: its name without folder and extension, with a number if another script, or a map in

@@ -14,11 +14,14 @@
 //! MESSAGE  a line on standard error matches this one
 //! TRUTH    count {0} {1} => @[{0}]: {1}
 //! STATUS   0
+//! DEVICES  1 nvidia
 //! ```
 //!
 //! `TRUTH`: for each line of the traced program that has the left form, the right one must be printed. `RUN` is the command after
 //! `--`; `{examples}` is the folder of the built examples, `{cgroup}` the mount point of cgroup v2. No sleeps: a case ends when its program does. `BEFORE` is the number of
 //! threads and the command of a program that runs before cudatrace starts and after it has ended; `{pid}` is its process id.
+//! `DEVICES` is a row of the `/proc/devices` that cudatrace sees: calls on the devices with this major number, which exists, are
+//! traced as those on NVIDIA's.
 //!
 //! `CUDATRACE_LIVE_CASES=FILE:FILE` selects other files, `CUDATRACE_LIVE_ORDER=FILE` of their cases those whose
 //! names are the lines of this file, `CUDATRACE_LIVE_SECONDS` is the time limit of a case, `CUDATRACE_LIVE_LOG=FILE` gets each
@@ -126,8 +129,10 @@ fn parse(file: &Path) -> Vec<Case> {
 }
 
 fn run(case: &Case) -> Result<(), Failed> {
-    let known =
-        ["ARGS", "SCRIPT", "RUN", "EXPECT", "MATCH", "ABSENT", "MESSAGE", "TRUTH", "STATUS", "ENV", "BEFORE"];
+    let known = [
+        "ARGS", "SCRIPT", "RUN", "EXPECT", "MATCH", "ABSENT", "MESSAGE", "TRUTH", "STATUS", "ENV", "BEFORE",
+        "DEVICES",
+    ];
     if let Some((key, _)) = case.directives.iter().find(|(key, _)| !known.contains(&key.as_str())) {
         return Err(format!("unknown directive {key}").into());
     }
@@ -166,6 +171,10 @@ fn trace(case: &Case) -> Result<Output, Failed> {
         let (name, value) = pair.split_once('=').ok_or("ENV wants NAME=VALUE")?;
         command.env(name, fill(value));
     }
+    let devices: Vec<(&str, u32)> = case.all("DEVICES").filter_map(device).collect();
+    if !devices.is_empty() {
+        common::with_devices(&mut command, &devices);
+    }
     for args in case.all("ARGS") {
         command.args(shell_words::split(&fill(args)).map_err(|e| e.to_string())?);
     }
@@ -176,6 +185,12 @@ fn trace(case: &Case) -> Result<Output, Failed> {
         command.arg("--").args(shell_words::split(&fill(program)).map_err(|e| e.to_string())?);
     }
     finish(command)
+}
+
+/// `1 nvidia`: the major number and the name.
+fn device(row: &str) -> Option<(&str, u32)> {
+    let (major, name) = row.split_once(' ')?;
+    Some((name, major.parse().ok()?))
 }
 
 /// Mount point of cgroups version 2.

@@ -235,53 +235,38 @@ fn the_kernel_side_is_recorded_by_name() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    // Two ioctls of NVIDIA's driver. A file that is not a device refuses them, but the calls are still traced.
-    let ask = "import fcntl\nfor cmd in (0xc020462a, 0xc020462a, 0xc030462b):\n  try: fcntl.ioctl(open('/dev/null'), cmd)\n  except OSError: pass";
-    let (file, _, stderr) = recorded(folder.path(), &["--kernel"], &["python3", "-c", ask]);
+    let file = folder.path().join("t.jsonl");
+    let mut record = common::cudatrace();
+    common::with_devices(&mut record, &[("nvidia", 1), ("nvidia-uvm", 1)]);
+    record.args(["record", "--kernel", "--export", &format!("jsonl={}", file.display()), "--"]);
+    let done = record.args([&*example("any_ioctls"), "/dev/null", "/dev/null"]).output().unwrap();
     let lines = lines(&file);
     let count =
         |name: &str| lines.iter().filter(|line| line["type"] == "span" && line["name"] == name).count();
-    assert_eq!((count("NV_ESC_RM_CONTROL"), count("NV_ESC_RM_ALLOC")), (2, 1));
-    assert!(stderr.contains("ioctls        3"), "{stderr}");
-}
-
-/// A file that is removed when the value is dropped.
-struct TemporaryFile(&'static str);
-
-impl Drop for TemporaryFile {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(self.0);
-    }
+    assert_eq!((count("NV_ESC_RM_CONTROL"), count("NV_ESC_RM_ALLOC"), count("UVM_MIGRATE")), (3, 2, 1));
+    let stderr = common::stderr(&done);
+    assert!(stderr.contains("ioctls        8"), "{stderr}");
 }
 
 #[test]
-fn what_a_process_opened_before_is_known_by_its_name() {
+fn files_that_a_process_opened_before_are_known() {
     if !can_trace() {
         return;
     }
-    let device = TemporaryFile("/dev/nvidia-uvm-of-cudatraces-test");
-    std::fs::write(device.0, "").expect("root may write there");
-    // The file is not a device, but the calls are still traced.
     let ask = "
-import fcntl, sys, time
-file = open(sys.argv[1])
+import fcntl, time
+file = open('/dev/null')
 print('opened', flush=True)
 for _ in range(60000):
     try: fcntl.ioctl(file, 0x30000001)
     except OSError: pass
     time.sleep(0.001)";
-    let mut asking = Running::start(Command::new("python3").args(["-c", ask, device.0]));
+    let mut asking = Running::start(Command::new("python3").args(["-c", ask]));
     asking.wait_for_line("opened");
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("t.jsonl");
-    let mut record = common::cudatrace();
-    record.args(["record", "--kernel", "-p", &asking.pid().to_string()]);
-    let _record = Running::start(record.args(["--export", &format!("jsonl={}", file.display())]));
-    common::wait_for("an ioctl by its name", || {
-        std::fs::read_to_string(&file).is_ok_and(|text| text.contains("\"name\":\"UVM_INITIALIZE\""))
-    });
-    for whose in [&["-p", &asking.pid().to_string()][..], &[]] {
+    let pid = asking.pid().to_string();
+    for whose in [&["-p", &pid][..], &[]] {
         let mut ioctls = common::cudatrace();
+        common::with_devices(&mut ioctls, &[("nvidia", 195), ("nvidia-uvm", 1)]);
         Running::start(ioctls.args(["ioctls", "--interval=1"]).args(whose)).wait_for_line("UVM_INITIALIZE");
     }
 }

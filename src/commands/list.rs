@@ -1,5 +1,6 @@
 //! `cudatrace -l PATTERN`: lists attach points, with `-v` the parameters of functions; `-l 'struct NAME'` prints a struct of the kernel.
 
+pub mod ioctls;
 mod structs;
 
 use crate::cli::{Cli, Format, Word, classify};
@@ -108,7 +109,7 @@ fn list_script(cli: &Cli, machine: &Machine) -> Result<u8> {
         Some(text) => Script::alone(Source::new("stdin", text.as_str()), &cli.words),
         None => script::open(&cli.words[0], &cli.words[1..])?,
     };
-    let script = script::import(script, cli, &messages)?;
+    let script = script::import(script, &messages)?;
     let mut diags = Diagnostics::default();
     let mut parsed = lang::parse(&script.source, &script.params, &mut diags);
     if let Some(ast) = &mut parsed {
@@ -204,6 +205,9 @@ fn list(
     if let ProviderMatch::Known(Provider { parts: Parts::DriverEvent, .. }) = provider(pattern) {
         return list_driver_events(pattern.split_once(':').map_or("*", |(_, name)| name), verbose);
     }
+    if let Some((device, name)) = ioctls::split(pattern) {
+        return ioctls::list(device, name, verbose);
+    }
     if let Some((api, operation)) = operation(pattern).or_else(|| Some((Api::of(pattern)?, "*"))) {
         return list_operations(api, operation, verbose);
     }
@@ -251,7 +255,12 @@ fn list_all(
     if functions.is_empty() {
         functions = function_list::alike(machine, name);
         operations = operations_of_all.filter(fits).collect();
-        others = events.chain(raw).chain(PROVIDERS.iter().flat_map(timed)).filter(fits).collect();
+        others = events
+            .chain(raw)
+            .chain(ioctls::all())
+            .chain(PROVIDERS.iter().flat_map(timed))
+            .filter(fits)
+            .collect();
     }
     if traced {
         let files = machine.files("*").unwrap_or_default();

@@ -24,8 +24,7 @@ impl Clauses {
     pub fn typed(&self, repl: &Repl, session: &mut Session, text: &str) -> Result<()> {
         let before = self.typed.borrow().clone();
         let source = Source::new("repl", before.clone() + text);
-        let script =
-            script::import(Script::alone(source, &[]), repl.cli, repl.messages).map_err(|_| ReportedError)?;
+        let script = script::import(Script::alone(source, &[]), repl.messages).map_err(|_| ReportedError)?;
         let added = self.add(repl, session, script, before.len());
         let is_definition = added.as_ref().is_ok_and(|clauses| *clauses == 0);
         let mut typed = self.typed.borrow_mut();
@@ -83,7 +82,7 @@ impl Clauses {
     pub fn run_once(&self, repl: &Repl, session: &mut Session, statements: &str) -> Result<()> {
         let clause = format!("{}BEGIN {{\n{statements}\n}}", self.typed.borrow());
         let script = Script::alone(Source::new("repl", clause), &[]);
-        let script = script::import(script, repl.cli, repl.messages).map_err(|_| ReportedError)?;
+        let script = script::import(script, repl.messages).map_err(|_| ReportedError)?;
         let mut compiler = Compiler::new(script, repl.machine, repl.cli, repl.messages);
         compiler.front(repl.scripts.session_state()).map_err(|_| ReportedError)?;
         self.scripts.set(self.scripts.get() + 1);
@@ -225,7 +224,7 @@ impl Clauses {
 impl Repl<'_> {
     /// Attaches the clauses of a script file or an embedded script.
     pub fn load(&self, session: &mut Session, word: &str, params: &[String]) -> Result<()> {
-        let script = script::import(script::open(word, params)?, self.cli, self.messages)?;
+        let script = script::import(script::open(word, params)?, self.messages)?;
         self.clauses.add(self, session, script, 0).map(drop)
     }
 

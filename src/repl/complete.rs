@@ -4,9 +4,11 @@ use super::commands::{self, ArgumentKind};
 use crate::bundled::SCRIPTS;
 use crate::function_list;
 use cuda::Library;
+use cuda::ioctls::{DEVICES, Device};
 use cuda::operations::Api;
 use lang::builtins::{posix, table};
 use lang::catalog::{Catalog, KernelFunction, Tracepoint};
+use lang::expand::ioctls;
 use lang::resolve::declaration::FunctionDeclaration;
 use lang::resolve::providers::{self, PROVIDERS, Parts, ProviderMatch};
 use lang::syntax::parse::tokens;
@@ -179,6 +181,7 @@ fn second_words(provider: &str, facts: &Facts) -> Vec<String> {
             let operations = Api::of(provider).into_iter().flat_map(|api| api.operations);
             operations.map(|operation| operation.name.to_owned()).collect()
         }
+        Parts::Ioctl => DEVICES.iter().map(|device| format!("{}:", device.name)).collect(),
         Parts::RawTracepoint => facts.catalog.raw_tracepoints(),
         Parts::Tracepoint => {
             facts.catalog.tracepoints().into_iter().map(|(category, _)| format!("{category}:")).collect()
@@ -201,6 +204,7 @@ fn second_words(provider: &str, facts: &Facts) -> Vec<String> {
 fn events(provider: &str, category: &str, facts: &Facts) -> Vec<String> {
     match parts(provider) {
         Parts::Tracepoint => {}
+        Parts::Ioctl => return ioctls_of(category),
         Parts::Marker => return markers_of(category, facts),
         Parts::KernelFunction { .. } => {
             let all = kernel_functions(provider, facts).iter();
@@ -220,6 +224,17 @@ fn kernel_functions<'f>(provider: &str, facts: &'f Facts) -> &'f [KernelFunction
         Parts::KernelFunction { trampoline: true, .. } => facts.catalog.trampoline_functions(),
         _ => facts.catalog.kernel_functions(),
     }
+}
+
+/// Names of a device's ioctls, in full and without their prefix.
+fn ioctls_of(device: &str) -> Vec<String> {
+    let Some(device) = Device::of(device) else { return Vec::new() };
+    let names = device.ioctls.iter().map(|ioctl| ioctl.name);
+    names
+        .flat_map(|name| [Some(name), name.strip_prefix(device.prefix)])
+        .flatten()
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Markers of a target as `provider:name`.
@@ -277,7 +292,7 @@ fn body(before: &str, probe: &str, word: &str, facts: &Facts) -> (usize, Vec<Str
         return (before.len(), Vec::new());
     }
     let builtins = table::all().filter(|builtin| builtin.name != "argN").map(written);
-    let constants = cuda::constants().map(|(name, ..)| name.to_owned());
+    let constants = cuda::constants().chain(cuda::driver_constants()).map(|(name, ..)| name.to_owned());
     let macros = cuda::macro_constants().map(|(name, _)| name.to_owned());
     let macros =
         macros.chain(posix::constant_names().chain(lang::builtins::constants::names()).map(str::to_owned));
@@ -314,6 +329,13 @@ fn arguments_of(spec: &str, facts: &Facts) -> Vec<String> {
     match self::parts(provider) {
         Parts::Tracepoint => fields(facts.catalog.tracepoint(first, second)),
         Parts::RawTracepoint => fields(facts.catalog.raw_tracepoint(first)),
+        Parts::Ioctl => {
+            let name = second.split(':').next().unwrap_or(second);
+            let found = Device::of(first).map(|device| ioctls::matching(device, name)).unwrap_or_default();
+            let own = found.iter().flat_map(|ioctl| ioctl.all_fields()).map(|field| field.name);
+            let common = ioctls::COMMON.iter().map(|arg| arg.name);
+            own.chain(common).map(str::to_owned).collect()
+        }
         Parts::Operation => {
             let operation = Api::of(provider).and_then(|api| api.operation(first));
             operation
@@ -352,7 +374,7 @@ mod tests {
     impl Catalog for Driver {
         lang::lacks!(later_files, indirect_functions, instructions, code_addresses, code_offsets, variables);
         lang::lacks!(debug_information, source_lines, kernel_types, kernel_fields, kernel_functions);
-        lang::lacks!(cgroups, records);
+        lang::lacks!(cgroups, records, devices);
 
         fn files(&self, target: &str) -> Result<Vec<File>, TargetError> {
             let library = Some((Library::Driver, 0));
@@ -421,6 +443,13 @@ mod tests {
         assert_eq!(completed("uprobe:libcuda:").len(), 3, "families");
         assert_eq!(completed("tracepoint:t"), ["tracepoint:task:"]);
         assert_eq!(completed("rt:s"), ["rt:sched_switch"]);
+        assert_eq!(completed("ioctl:nvidia-"), ["ioctl:nvidia-uvm:"]);
+        assert_eq!(completed("ioctl:nvidia-uvm:MIGRATE_"), ["ioctl:nvidia-uvm:MIGRATE_RANGE_GROUP"]);
+        assert_eq!(completed("ioctl:nvidia:NV_ESC_RM_FR"), ["ioctl:nvidia:NV_ESC_RM_FREE"]);
+        assert!(
+            completed("ioctl:nvidia:RM_CONTROL { @[args.c")
+                .contains(&"ioctl:nvidia:RM_CONTROL { @[args.cmd".into())
+        );
         assert_eq!(completed("self:signal:SIGUSR1"), ["self:signal:SIGUSR1"]);
         assert_eq!(completed("self:").len(), 2);
         assert_eq!(completed("usdt:li"), ["usdt:libcuda:"]);

@@ -5,6 +5,7 @@ use crate::commands::{explain, list, script_help};
 use crate::console::Messages;
 use crate::{bundled, cli, script};
 use anyhow::{Result, anyhow};
+use cuda::ioctls::Device;
 use cuda::operations::{APIS, Api};
 use cuda::{Library, Signature};
 use lang::builtins::table;
@@ -113,9 +114,16 @@ fn word(topic: &str) -> Option<String> {
     }
 }
 
-/// `cuda:alloc`
+/// `cuda:alloc`, `ioctl:nvidia:NV_ESC_RM_ALLOC`
 fn operation(topic: &str) -> Option<String> {
     let (provider, name) = topic.split_once(':')?;
+    if let Some((device, name)) = list::ioctls::split(topic) {
+        let device = Device::of(device)?;
+        let ioctl = device.ioctls.iter().find(|ioctl| ioctl.name == name)?;
+        let lines: String =
+            list::ioctls::arguments(ioctl).iter().map(|line| format!("    {line}\n")).collect();
+        return Some(format!("{topic}\n{lines}"));
+    }
     let operation = Api::of(provider)?.operation(name)?;
     let lines: String = list::description(operation).iter().map(|line| format!("    {line}\n")).collect();
     Some(format!("{topic}\n{lines}"))

@@ -3,8 +3,10 @@
 #![allow(dead_code, reason = "each test program uses a part")]
 
 use goblin::elf::Elf;
+use std::ffi::{CStr, CString};
 use std::io::{BufRead, BufReader, Read};
 use std::ops::Range;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -147,6 +149,35 @@ pub fn cudatrace() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cudatrace"));
     command.env("LD_LIBRARY_PATH", examples()).env("CUDASIM_FAST", "1").stdin(Stdio::null());
     command
+}
+
+/// Makes a command see other character devices in `/proc/devices`: drivers of NVIDIA that this machine lacks, with the major
+/// number of devices that it has.
+pub fn with_devices(command: &mut Command, drivers: &[(&str, u32)]) {
+    let rows: String = drivers.iter().map(|(name, major)| format!("{major:3} {name}\n")).collect();
+    let name: String = drivers.iter().map(|(name, major)| format!("-{name}-{major}")).collect();
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let path = folder.join(format!("devices{name}-{}", std::process::id()));
+    std::fs::create_dir_all(folder).expect("the build folder is writable");
+    std::fs::write(&path, format!("Character devices:\n{rows}\nBlock devices:\n")).expect("it is writable");
+    let path = CString::new(path.into_os_string().into_encoded_bytes()).expect("no NUL");
+    let mount = move || {
+        // SAFETY: system calls on constant strings and `path`, which the closure owns.
+        let done = unsafe {
+            libc::unshare(libc::CLONE_NEWNS) == 0
+                && mount_flags(c"none", c"/", libc::MS_REC | libc::MS_PRIVATE)
+                && mount_flags(&path, c"/proc/devices", libc::MS_BIND)
+        };
+        if done { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    };
+    // SAFETY: the closure makes system calls only.
+    unsafe { command.pre_exec(mount) };
+}
+
+/// Whether a mount without type and options succeeds.
+fn mount_flags(source: &CStr, target: &CStr, flags: u64) -> bool {
+    // SAFETY: both strings end in NUL, and the other pointers may be null for these flags.
+    unsafe { libc::mount(source.as_ptr(), target.as_ptr(), std::ptr::null(), flags, std::ptr::null()) == 0 }
 }
 
 /// Standard output as text.

@@ -17,6 +17,7 @@
 pub mod api;
 pub mod errors;
 pub mod family;
+pub mod ioctls;
 pub mod kernel_driver;
 pub mod library;
 pub mod operations;
@@ -27,6 +28,6 @@ pub use api::{Direction, Param, Signature, signature, signatures};
 pub use family::{base_name, is_dead, is_live_member};
 pub use library::Library;
 pub use types::{
-    Enum, EnumId, Field, Kind, Struct, StructId, Type, TypeId, constant, constants, enum_def, find_enum,
-    find_struct, find_type, macro_constant, macro_constants, struct_def, ty,
+    Enum, EnumId, Field, Kind, Struct, StructId, Type, TypeId, constant, constants, driver_constants,
+    enum_def, find_enum, find_struct, find_type, macro_constant, macro_constants, struct_def, ty,
 };

@@ -5,6 +5,7 @@
 //! `cudaDeviceProp_12`, `cudaDeviceProp_11`). Types are interned: equal C types have equal [`TypeId`]s.
 
 use crate::api::defs;
+use crate::ioctls;
 
 /// An interned type: see [`ty`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -138,8 +139,17 @@ impl TypeId {
 
 /// The type with an id.
 pub fn ty(id: TypeId) -> &'static Type {
-    &defs::TYPES[usize::from(id.0)]
+    let at = usize::from(id.0);
+    defs::TYPES.get(at).unwrap_or_else(|| &DRIVER_TYPES[at - defs::TYPES.len()])
 }
+
+/// The enums of the kernel driver's ioctls, whose ids follow those of the CUDA tables.
+static DRIVER_TYPES: [Type; ioctls::ENUM_NAMES.len()] = {
+    const fn named(at: usize) -> Type {
+        Type { c_name: ioctls::ENUM_NAMES[at], kind: Kind::Enum(EnumId((defs::ENUMS.len() + at) as u16)) }
+    }
+    [named(0), named(1), named(2), named(3)]
+};
 
 /// The struct with an id.
 pub fn struct_def(id: StructId) -> &'static Struct {
@@ -148,14 +158,17 @@ pub fn struct_def(id: StructId) -> &'static Struct {
 
 /// The enum with an id.
 pub fn enum_def(id: EnumId) -> &'static Enum {
-    &defs::ENUMS[usize::from(id.0)]
+    let at = usize::from(id.0);
+    defs::ENUMS.get(at).unwrap_or_else(|| &ioctls::ENUMS[at - defs::ENUMS.len()])
 }
 
 /// The type that a script names in a cast: a typedef, struct, enum or fundamental type (`CUdeviceptr`,
 /// `unsigned int`). `struct NAME` and tags such as `CUlaunchConfig_st` are also accepted.
 pub fn find_type(c_name: &str) -> Option<TypeId> {
     let name = c_name.strip_prefix("struct ").unwrap_or(c_name);
-    lookup(defs::NAMES, name).map(|at| defs::NAMES[at].1)
+    let of_driver = || ioctls::ENUM_NAMES.iter().position(|known| *known == name);
+    let found = lookup(defs::NAMES, name).map(|at| defs::NAMES[at].1);
+    found.or_else(|| Some(TypeId((defs::TYPES.len() + of_driver()?) as u16)))
 }
 
 /// The struct or union of this name, with or without `_st`.
@@ -174,14 +187,25 @@ pub fn find_enum(name: &str) -> Option<EnumId> {
     }
 }
 
-/// The enum constant of this name and its value: `CUDA_ERROR_OUT_OF_MEMORY` is (`CUresult`, 2).
+/// The enum constant of this name and its value: `CUDA_ERROR_OUT_OF_MEMORY` is (`CUresult`, 2), `NV_ERR_TIMEOUT` is
+/// (`nvidia_status`, 0x65).
 pub fn constant(name: &str) -> Option<(EnumId, i64)> {
     let named = |&(enum_at, at): &(u16, u16)| defs::ENUMS[usize::from(enum_at)].variants[usize::from(at)];
-    let found = defs::CONSTANTS.binary_search_by(|entry| named(entry).0.cmp(name)).ok()?;
-    Some((EnumId(defs::CONSTANTS[found].0), named(&defs::CONSTANTS[found]).1))
+    match defs::CONSTANTS.binary_search_by(|entry| named(entry).0.cmp(name)) {
+        Ok(found) => Some((EnumId(defs::CONSTANTS[found].0), named(&defs::CONSTANTS[found]).1)),
+        Err(_) => driver_constants().find(|(known, ..)| *known == name).map(|(_, id, value)| (id, value)),
+    }
 }
 
-/// All enum constants, sorted by name.
+/// The constants of the kernel driver's ioctls.
+pub fn driver_constants() -> impl Iterator<Item = (&'static str, EnumId, i64)> {
+    ioctls::ENUMS.iter().enumerate().flat_map(|(at, def)| {
+        let id = EnumId((defs::ENUMS.len() + at) as u16);
+        def.variants.iter().map(move |&(name, value)| (name, id, value))
+    })
+}
+
+/// All enum constants of CUDA, sorted by name.
 pub fn constants() -> impl Iterator<Item = (&'static str, EnumId, i64)> {
     defs::CONSTANTS.iter().map(|&(enum_at, at)| {
         let (name, value) = defs::ENUMS[usize::from(enum_at)].variants[usize::from(at)];

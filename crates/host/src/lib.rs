@@ -9,6 +9,7 @@
 //! - [`process`]: `/proc`; [`stack`]: names of addresses; [`eh_frame`]: unwind tables
 
 pub mod container;
+mod devices;
 mod dwarf;
 pub mod eh_frame;
 pub mod elf;

@@ -20,11 +20,13 @@ use elsa::sync::FrozenVec;
 use lang::catalog::debug_info;
 use lang::catalog::debug_info::{Absent, TypeId};
 use lang::catalog::{
-    Catalog, File, FileId, Function, KERNEL, KernelFunction, Landing, Marker, Place, TargetError, Tracepoint,
+    Catalog, DeviceDriver, File, FileId, Function, KERNEL, KernelFunction, Landing, Marker, Place,
+    TargetError, Tracepoint,
 };
 
 use lang::hir::Hook;
 
+use crate::devices;
 use crate::dwarf::{Debug, symbols_beside};
 use crate::elf::{ElfError, ElfFile, Functions};
 use crate::identity::Identity;
@@ -691,6 +693,14 @@ impl Catalog for Machine {
         // The id of a cgroup2 directory is its inode number.
         let is_cgroup = Path::new(path).join("cgroup.controllers").exists();
         std::fs::metadata(path).ok().filter(|_| is_cgroup).map(|metadata| metadata.ino())
+    }
+
+    fn device(&self, name: &str) -> Option<DeviceDriver> {
+        let device = cuda::ioctls::Device::of(name)?;
+        let list = std::fs::read_to_string("/proc/devices").ok()?;
+        let major = std::iter::once(name).chain(device.aliases.iter().copied());
+        let major = major.filter_map(|name| devices::major(&list, name)).next()?;
+        Some(DeviceDriver { major, release: devices::release() })
     }
 
     fn known_targets(&self) -> Vec<String> {

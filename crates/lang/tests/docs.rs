@@ -29,8 +29,8 @@ use lang::builtins::table;
 use lang::builtins::table::Kind;
 use lang::catalog::debug_info::{Absent, TypeId};
 use lang::catalog::{
-    Catalog, File, FileId, Function, KERNEL, KernelFunction, Marker, Place, TargetError, Tracepoint, VMLINUX,
-    debug_info,
+    Catalog, DeviceDriver, File, FileId, Function, KERNEL, KernelFunction, Marker, Place, TargetError,
+    Tracepoint, VMLINUX, debug_info,
 };
 use lang::check::config;
 use lang::diagnostics::{Diagnostic, codes, render};
@@ -103,6 +103,10 @@ impl Machine {
 
 impl Catalog for Machine {
     lang::lacks!(later_files, indirect_functions, instructions, source_lines, kernel_types, known_targets);
+
+    fn device(&self, _: &str) -> Option<DeviceDriver> {
+        Some(DeviceDriver { major: 195, release: Some(580) })
+    }
 
     fn cgroup_id(&self, path: &str) -> Option<u64> {
         (path == "/sys/fs/cgroup").then_some(1)

@@ -67,7 +67,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         text += KERNEL;
     }
     let script = Script::alone(Source::new("record", text), &[]);
-    let script = script::import(script, cli, messages).map_err(Failure::wrong)?;
+    let script = script::import(script, messages).map_err(Failure::wrong)?;
     let status = trace::run_scripts(vec![script], cli, messages, Some(recording))?;
     if !cli.dry_run && !cli.check {
         finish(&tally.borrow(), &files, cli.quiet);

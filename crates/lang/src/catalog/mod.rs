@@ -194,6 +194,15 @@ impl std::fmt::Display for RecordKind {
     }
 }
 
+/// The driver of a kind of character devices.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct DeviceDriver {
+    /// Major number of the devices.
+    pub major: u32,
+    /// First number of the driver's version: 580 of 580.65.06.
+    pub release: Option<u32>,
+}
+
 /// The reason why a target has no files.
 #[derive(Clone, Debug, PartialEq)]
 pub enum TargetError {
@@ -304,6 +313,9 @@ pub trait Catalog {
     /// Offset of a field in a struct of the kernel, in bytes: `("task_struct", "real_parent")`.
     fn kernel_field(&self, of: &str, field: &str) -> Option<u32>;
 
+    /// The driver of the character devices with this name, `nvidia-uvm`; `None` if no such driver is loaded.
+    fn device(&self, name: &str) -> Option<DeviceDriver>;
+
     /// Library names for suggestions if a target is misspelled.
     fn known_targets(&self) -> Vec<String>;
 }
@@ -317,7 +329,7 @@ macro_rules! lacks {
     (@ all_but_functions) => {
         $crate::lacks!(later_files, indirect_functions, markers, instructions, code_addresses, code_offsets);
         $crate::lacks!(variables, debug_information, source_lines, kernel_types, kernel_fields, cgroups, records, tracepoints, kernel_functions);
-        $crate::lacks!(known_targets);
+        $crate::lacks!(devices, known_targets);
     };
     (@ later_files) => {
         fn files_among(&self, _: &str, _: &[$crate::catalog::FileId]) -> Vec<$crate::catalog::File> {
@@ -433,6 +445,11 @@ macro_rules! lacks {
 
         fn raw_tracepoints(&self) -> Vec<String> {
             Vec::new()
+        }
+    };
+    (@ devices) => {
+        fn device(&self, _: &str) -> Option<$crate::catalog::DeviceDriver> {
+            None
         }
     };
     (@ known_targets) => {

@@ -2,7 +2,7 @@
 
 use crate::builtins::args::Args;
 use crate::check::Checker;
-use crate::hir::make::{convert, expr, is_unknown, unknown};
+use crate::hir::make::{convert, expr, int, is_unknown, unknown};
 use crate::hir::{Builtin, Expr, ExprKind, Lookup, Type};
 use crate::source::span::Span;
 use crate::syntax::ast;
@@ -26,6 +26,11 @@ const COMPARED_BYTES: u32 = 256;
 impl Checker<'_> {
     /// `@kernel_short(id)`
     pub fn hidden_call(&mut self, name: &str, arg: &ast::Expr, span: Span) -> Expr {
+        if let ast::ExprKind::Str(device) = &arg.kind
+            && let "@device_major" | "@driver_release" = name
+        {
+            return self.device(name, &String::from_utf8_lossy(device), span);
+        }
         let value = self.expr(arg);
         if is_unknown(&value) {
             return unknown(span);
@@ -41,6 +46,16 @@ impl Checker<'_> {
             }
             None => expr(ExprKind::Builtin(Builtin::StrHash, vec![value]), Type::U64, span),
         }
+    }
+
+    /// `@device_major("nvidia-uvm")`, `@driver_release("nvidia-uvm")`: constants. An unknown release counts as the newest.
+    fn device(&mut self, name: &str, device: &str, span: Span) -> Expr {
+        let driver = self.scene().catalog.device(device);
+        let number = match name {
+            "@device_major" => driver.map(|driver| driver.major),
+            _ => driver.and_then(|driver| driver.release).or(Some(u32::MAX)),
+        };
+        int(number.map_or(0, i64::from), Type::I64, span)
     }
 
     /// The mangled name of a GPU kernel, cut at the bytes that conditions compare.

@@ -107,8 +107,10 @@ impl<'a> Checker<'a> {
             return unknown(span);
         }
         let builtins = table::all().map(|b| b.name);
-        let constants =
-            cuda::constants().map(|(name, ..)| name).chain(cuda::macro_constants().map(|(name, _)| name));
+        let constants = cuda::constants()
+            .chain(cuda::driver_constants())
+            .map(|(name, ..)| name)
+            .chain(cuda::macro_constants().map(|(name, _)| name));
         let own = self.defines.keys().map(String::as_str).chain(self.types.constant_names());
         let own = own.chain(self.types.declared_constants());
         let is_upper_case = name.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit());

@@ -11,6 +11,7 @@
 mod const_eval;
 mod durations;
 pub mod import;
+pub mod ioctls;
 pub mod key_labels;
 pub mod macros;
 pub mod map_prefix;
@@ -38,6 +39,7 @@ pub fn expand(
     script.labels = key_labels::find(&script);
     prelude::allocations(&mut script);
     operations::expand(&mut script, diags);
+    ioctls::expand(&mut script, diags);
     prelude::kernel_names(&mut script);
     prelude::devices(&mut script);
     shared_stacks::measure(&mut script);

@@ -34,6 +34,8 @@ pub struct Finder<'a, 'b> {
     pub(super) symbols: FxHashMap<FileId, Symbols<'a>>,
     /// Attach points of the current clause that this machine does not have.
     pub(super) absent: Vec<Diagnostic>,
+    /// Devices whose missing driver has been reported.
+    pub(super) unloaded: Vec<&'static str>,
     /// Functions so far: several clauses, and several attach points of one, have the same functions.
     known: FxHashMap<(FileId, &'a str), FunctionFacts>,
     /// Places of probes so far, by file, offset and whether the probe is at the return.
@@ -65,7 +67,7 @@ impl<'a, 'b> Finder<'a, 'b> {
     /// A finder that adds to `names` and `diags`.
     pub fn new(setting: &'a Setting<'a>, names: &'b mut Interner, diags: &'b mut Diagnostics) -> Self {
         let (targets, symbols, known, places, awaited, awaited_by_clause) = Default::default();
-        let (files, pending, absent) = (Vec::new(), Vec::new(), Vec::new());
+        let (files, pending, absent, unloaded) = Default::default();
         let (enclosing, typed) = (EnclosingUse::default(), false);
         Finder {
             setting,
@@ -78,6 +80,7 @@ impl<'a, 'b> Finder<'a, 'b> {
             targets,
             symbols,
             absent,
+            unloaded,
             known,
             places,
             enclosing,

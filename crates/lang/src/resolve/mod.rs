@@ -15,6 +15,7 @@ mod function_spec;
 mod functions;
 pub mod grouping;
 pub mod interner;
+mod ioctl_probes;
 mod kernel_functions;
 mod missing_functions;
 mod operation_probes;

@@ -56,6 +56,8 @@ pub enum Parts {
     Operation,
     /// A target, a provider and a marker, which may be patterns.
     Marker,
+    /// A device and the name of an ioctl, which may be a pattern.
+    Ioctl,
 }
 
 /// The runs in which bodies run.
@@ -80,7 +82,8 @@ impl Provider {
             | Parts::Tracepoint
             | Parts::RawTracepoint
             | Parts::KernelFunction { .. }
-            | Parts::DriverEvent => false,
+            | Parts::DriverEvent
+            | Parts::Ioctl => false,
         }
     }
 
@@ -94,7 +97,8 @@ impl Provider {
             | Parts::KernelFunction { .. }
             | Parts::DriverEvent
             | Parts::Operation
-            | Parts::Marker => true,
+            | Parts::Marker
+            | Parts::Ioctl => true,
         }
     }
 

@@ -110,6 +110,14 @@ pub static PROVIDERS: &[Provider] = &[
         resolve: |finder, spec, row| finder.driver(spec, row),
     },
     Provider {
+        names: &["ioctl"],
+        form: "ioctl:DEVICE:NAME",
+        doc: "after an ioctl of NVIDIA's driver, on the devices `nvidia` or `nvidia-uvm`; `ioctl:DEVICE:NAME:start` when it begins",
+        parts: Parts::Ioctl,
+        runs: Runs::Traces,
+        resolve: |finder, spec, row| finder.ioctl(spec, row),
+    },
+    Provider {
         names: &["interval", "i"],
         form: "interval:s:1",
         doc: "at regular intervals, on one CPU (units s, ms, us, ns, hz)",

@@ -2,6 +2,7 @@
 
 pub mod ast;
 pub mod format;
+pub mod glob;
 pub mod operators;
 pub mod parse;
 pub mod print;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use lang::catalog::debug_info::{Absent, TypeId};
 use lang::catalog::{
-    Catalog, File, FileId, Function, KERNEL, KernelFunction, Landing, Marker, Place, TargetError, Tracepoint,
-    VMLINUX, debug_info,
+    Catalog, DeviceDriver, File, FileId, Function, KERNEL, KernelFunction, Landing, Marker, Place,
+    TargetError, Tracepoint, VMLINUX, debug_info,
 };
 use lang::hir::Hook;
 use record::passed;
@@ -230,6 +230,11 @@ impl Catalog for Machine {
 
     fn address_to_offset(&self, _: FileId, address: u64) -> Option<u64> {
         (address < 0x10_0000).then_some(address)
+    }
+
+    /// The driver for unified memory is not loaded.
+    fn device(&self, name: &str) -> Option<DeviceDriver> {
+        (name == "nvidia").then_some(DeviceDriver { major: 195, release: Some(580) })
     }
 
     fn known_targets(&self) -> Vec<String> {

@@ -13,6 +13,15 @@ pub fn of(category: &str, event: &str) -> Option<Vec<RecordField>> {
             ("daddr_v6", 14, bytes(16)),
         ],
         ("sched", "sched_process_exit") => vec![("pid", 8, RecordKind::Int { bytes: 4, signed: true })],
+        ("syscalls", "sys_enter_ioctl") => {
+            let passed = |name, offset| (name, offset, RecordKind::Int { bytes: 8, signed: false });
+            vec![passed("fd", 16), passed("cmd", 24), passed("arg", 32)]
+        }
+        ("syscalls", "sys_exit_ioctl" | "sys_exit_openat") => {
+            vec![("ret", 16, RecordKind::Int { bytes: 8, signed: true })]
+        }
+        ("syscalls", "sys_enter_openat") => vec![("filename", 24, RecordKind::Pointer { text: true })],
+        ("syscalls", "sys_enter_close") => vec![("fd", 16, RecordKind::Int { bytes: 8, signed: false })],
         ("timer", "timer_expire_entry") => vec![("function", 8, RecordKind::Pointer { text: false })],
         _ => return None,
     };

@@ -79,9 +79,10 @@ pub const EXPANSION: &[Code] = &[
     },
     Code {
         code: "E0040",
-        title: "an operation without such an argument, or without it at this time",
-        explanation: "Each operation of CUDA has its own arguments, the same for all functions that perform it. Results \
-                      of the call are known only when it returns. `cudatrace -l -v 'cuda:*'` lists the arguments.",
+        title: "an operation or ioctl without such an argument, or without it at this time",
+        explanation: "Each operation of CUDA has its own arguments, the same for all functions that perform it, and so \
+                      has each ioctl of the driver. Results of the call are known only when it returns. `cudatrace -l \
+                      -v 'cuda:*'` and `cudatrace -l -v 'ioctl:*'` list the arguments.",
         example: "cuda:alloc { @ = sum(args.byte) }",
         repaired: "cuda:alloc { @ = sum(args.bytes) }",
     },
@@ -93,5 +94,14 @@ pub const EXPANSION: &[Code] = &[
                       `cudatrace -l -v 'cuda:*'` lists the functions.",
         example: "cuda:graph / args.kind == \"start\" / { @ = count() }",
         repaired: "cuda:graph / args.kind == \"launch\" / { @ = count() }",
+    },
+    Code {
+        code: "W0042",
+        title: "ioctls without an argument of the clause",
+        explanation: "A pattern of ioctls selects those that have all arguments of the clause; the others are left out. \
+                      `args.name`, `args.status` and the other arguments that `cudatrace -l -v 'ioctl:*'` shows for \
+                      each ioctl leave none out.",
+        example: "ioctl:nvidia:RM_ALLOC* { @[args.params_size] = count() }",
+        repaired: "ioctl:nvidia:RM_ALLOC { @[args.params_size] = count() }",
     },
 ];

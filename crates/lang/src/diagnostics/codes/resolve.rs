@@ -242,6 +242,25 @@ pub const PROBES: &[Code] = &[
         repaired: "cuda:alloc { @ = count() }",
     },
     Code {
+        code: "E0126",
+        title: "no such ioctl",
+        explanation: "An ioctl of NVIDIA's driver is written `ioctl:nvidia:NAME`, or `ioctl:nvidia-uvm:NAME` for unified \
+                      memory. The names are those of NVIDIA's open kernel modules; their prefixes `NV_ESC_` and `UVM_` \
+                      may be omitted, and `*` matches anything. `cudatrace -l 'ioctl:*'` lists them; `-v` adds their \
+                      arguments. `NV_ESC_IOCTL_XFER_CMD` is not listed: it carries another ioctl, whose name it gets.",
+        example: "ioctl:nvidia:RM_CONTROLL { @ = count() }",
+        repaired: "ioctl:nvidia:RM_CONTROL { @ = count() }",
+    },
+    Code {
+        code: "E0127",
+        title: "a driver that is not loaded",
+        explanation: "Ioctls are traced on the device files of the driver. Their major number is known only while the \
+                      driver is loaded; `/proc/devices` lists it. `missing_probes = \"warn\"` in the `config` block \
+                      makes the error a warning.",
+        example: "ioctl:nvidia-uvm:MIGRATE { @ = count() }",
+        repaired: "ioctl:nvidia:RM_ALLOC { @ = count() }",
+    },
+    Code {
         code: "E0112",
         title: "no such tracepoint",
         explanation: "A tracepoint is written `tracepoint:CATEGORY:EVENT`, where `*` matches anything. `cudatrace -l \
