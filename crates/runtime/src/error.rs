@@ -225,6 +225,10 @@ impl SiteFailure {
     /// The error as text.
     pub fn why(&self) -> String {
         match self.errno.raw_os_error() {
+            Some(UNSUPPORTED) if self.position.is_none() => {
+                "the kernel cannot pass on its arguments, which are too many or structs: use a `kprobe`"
+                    .into()
+            }
             Some(UNSUPPORTED) => {
                 "the kernel cannot place a probe on this instruction, such as one with the prefix `lock`"
                     .into()

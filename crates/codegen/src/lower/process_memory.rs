@@ -19,7 +19,7 @@ impl Body<'_, '_> {
     /// A field of the context. In perf event programs it is loaded as a whole word.
     fn context(&mut self, offset: i16, width: Width, signed: bool) -> VReg {
         if self.probe.attach.hook() == Some(Hook::Trampoline) {
-            return self.passed_word(Some(offset / 8), width, signed);
+            return self.passed_word(Some(offset), width, signed);
         }
         let ctx = self.pro(Pro::Ctx);
         let whole = self.probe.attach.environment().is_some_and(Environment::has_registers);
@@ -27,21 +27,23 @@ impl Body<'_, '_> {
         self.b().load(ctx, offset, width, signed)
     }
 
-    /// An argument or, without number, the result of a function with a trampoline. A load from the context would have the type of
+    /// A part of the arguments at a byte offset or, without it, the result of a function with a trampoline. A load from the context would have the type of
     /// the function's declaration, and the verifier forbids arithmetic on pointers.
-    fn passed_word(&mut self, argument: Option<i16>, width: Width, signed: bool) -> VReg {
+    fn passed_word(&mut self, offset: Option<i16>, width: Width, signed: bool) -> VReg {
         let mark = self.mark();
         let place = self.temp(8);
         self.store(place, Width::B64, 0);
         let (ctx, to) = (self.pro(Pro::Ctx), self.pointer(place));
-        match argument {
-            Some(n) => {
-                let args = [ctx.into(), i64::from(n).into(), to.into()];
+        match offset {
+            Some(offset) => {
+                let args = [ctx.into(), i64::from(offset / 8).into(), to.into()];
                 self.b().call_void(Helper::GetFuncArg, &args)
             }
             None => self.b().call_void(Helper::GetFuncRet, &[ctx.into(), to.into()]),
         }
-        let value = self.load(place, width, signed);
+        // A struct of two members is in one word.
+        let within = offset.map_or(0, |offset| offset as u32 % 8);
+        let value = self.load(place.plus(within), width, signed);
         self.release(mark);
         value
     }

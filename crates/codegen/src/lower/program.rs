@@ -114,11 +114,15 @@ impl<'p> Cx<'p> {
         (section, functions(hook, side, sites, layout))
     }
 
-    /// `fentry/nvidia:nvidia_open`: libbpf takes module and function from the section. They are the last parts of the site's name.
+    /// `fentry/nvidia:nvidia_open`: libbpf takes module and function from the section, and searches all modules for a function alone.
     fn trampoline_section(&self, side: Side, site: &Site) -> String {
         let kind = Hook::Trampoline.probe_types()[usize::from(side == Side::Return)];
-        let probe = &self.program.names.probes[site.probe.0 as usize];
-        let function = probe.split_once(':').map_or(probe.as_str(), |(_, function)| function);
+        let names = &self.program.names;
+        let probe = &names.probes[site.probe.0 as usize];
+        let function = match probe.split_once(':') {
+            Some((provider, function)) if Hook::Trampoline.probe_types().contains(&provider) => function,
+            _ => &names.funcs[site.func.0 as usize],
+        };
         format!("{kind}/{}", function.strip_prefix("vmlinux:").unwrap_or(function))
     }
 

@@ -7,9 +7,9 @@ mod file_id;
 pub use file_id::{FileId, KERNEL};
 
 use std::sync::Arc;
+use wire::hook::Hook;
 
 use crate::catalog::debug_info::{Absent, TypeId};
-use crate::hir::Hook;
 
 /// A file of a target.
 #[derive(Clone, Debug, PartialEq)]

@@ -74,6 +74,8 @@ pub struct IoctlHook {
 /// What a kernel must have for a hook.
 #[derive(Clone, Copy, Debug)]
 pub enum Needs {
+    /// BTF, and that the driver's function for ioctls of the device can be probed.
+    DriverFunction,
     /// BTF: the layouts of its structs.
     KernelTypes,
     /// Tracepoints of system calls, which the hooks without other needs use.
@@ -81,7 +83,27 @@ pub enum Needs {
 }
 
 /// All hooks, the best one first. The last one needs nothing.
-pub static HOOKS: &[IoctlHook] = &[DESCRIPTOR, NUMBER];
+pub static HOOKS: &[IoctlHook] = &[FUNCTION, DESCRIPTOR, NUMBER];
+
+/// The driver's function for ioctls, which no other file has: programs cost nothing in other system calls.
+pub const FUNCTION: IoctlHook = IoctlHook {
+    name: "function",
+    needs: Needs::DriverFunction,
+    enter: |device| match device.magic {
+        0 => "driver:uvm_ioctl:start",
+        _ => "driver:ioctl:start",
+    },
+    exit: |device| match device.magic {
+        0 => "driver:uvm_ioctl",
+        _ => "driver:ioctl",
+    },
+    cmd: "(uint32)arg1",
+    arg: "(uint64)arg2",
+    retval: "retval",
+    condition: |_| "true",
+    around: ("$file = (struct file *)arg0; $device = (uint32)$file->f_inode->i_rdev;", ""),
+    support: |_| "",
+};
 
 /// The system call, for descriptors of the device: the kernel's structs tell which file a descriptor is.
 pub const DESCRIPTOR: IoctlHook = IoctlHook {

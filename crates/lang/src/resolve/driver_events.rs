@@ -13,7 +13,7 @@ use crate::resolve::pattern::{NamePattern, glob_matches};
 use crate::resolve::provider::Provider;
 use crate::resolve::spot::{Miss, Spots, finding, wrong};
 use crate::syntax::ast::{ProbeSpec, text};
-use cuda::kernel_driver::{Built, EVENTS, Event};
+use cuda::kernel_driver::{self, Built, EVENTS, Event};
 
 /// The part after an event that probes its beginning.
 const START: &str = "start";
@@ -68,6 +68,16 @@ impl Finder<'_, '_> {
                 Err(Miss::Absent(finding("E0105", span, message.into(), "", Vec::new())))
             }
         }
+    }
+
+    /// Whether a function of the event can be probed.
+    pub(super) fn has_driver_event(&self, name: &str) -> bool {
+        let is_reached = |hook: Hook| {
+            let event = kernel_driver::event(name);
+            self.setting.catalog.kernel_hook(hook).is_ok()
+                && event.is_some_and(|event| self.function_of(event, hook).is_some())
+        };
+        is_reached(Hook::Trampoline) || is_reached(Hook::Kprobe)
     }
 
     /// The function of an event that the kernel has and this hook reaches.

@@ -25,7 +25,7 @@ impl Finder<'_, '_> {
         let visible = &spec.parts[..spec.parts.len() - 1];
         let shown = ProbeSpec { parts: visible.to_vec(), ..spec.clone() };
         let Some(probe) = ioctls::of_spec(&shown) else { return unknown(&shown, provider) };
-        if !std::ptr::eq(self.hook(), hook) {
+        if !std::ptr::eq(self.ioctl_hook(probe.device), hook) {
             return Err(Miss::Silent);
         }
         if self.setting.catalog.device(probe.device.name).is_none() {
@@ -46,10 +46,13 @@ impl Finder<'_, '_> {
         Ok(spots)
     }
 
-    /// The best hook of this machine.
-    fn hook(&self) -> &'static IoctlHook {
+    /// The best hook of this machine for a device.
+    fn ioctl_hook(&self, device: &Device) -> &'static IoctlHook {
+        let has_types = || self.setting.catalog.kernel_type_named("fdtable").is_some();
+        let event = if device.magic == 0 { "uvm_ioctl" } else { "ioctl" };
         let has = |hook: &&IoctlHook| match hook.needs {
-            Needs::KernelTypes => self.setting.catalog.kernel_type_named("fdtable").is_some(),
+            Needs::DriverFunction => has_types() && self.has_driver_event(event),
+            Needs::KernelTypes => has_types(),
             Needs::Nothing => true,
         };
         HOOKS.iter().find(has).expect("the last hook needs nothing")

@@ -190,6 +190,8 @@ pub struct Summary {
     pub after_shutdown: u64,
     /// Spans of the kernel driver by name.
     pub ioctls: BTreeMap<Arc<str>, Stat>,
+    /// Spans of functions of the kernel driver by name: scheduled work, interrupts, faults.
+    pub driver_functions: BTreeMap<Arc<str>, Stat>,
     /// Names of threads by process and thread.
     pub threads: HashMap<(u32, u32), Arc<str>>,
     /// Number of calls of the runtime and of the driver.
@@ -338,7 +340,9 @@ impl Summary {
         let is_kernel = class_of(record) == Class::Kernel;
         let took = self.nest(record, span, !is_kernel);
         if is_kernel {
-            self.ioctls.entry(record.name.clone()).or_default().add(took);
+            let is_function = matches!(record.field("category"), Some(Data::Text(category)) if &**category == "nvidia_driver");
+            let of_kind = if is_function { &mut self.driver_functions } else { &mut self.ioctls };
+            of_kind.entry(record.name.clone()).or_default().add(took);
             return took.self_ns;
         }
         match self.functions.get_mut(&record.name) {
@@ -516,7 +520,7 @@ impl Summary {
         lines.add("allocations", self.short_of_memory());
         lines.add("transfers", self.short_of_copies());
         self.short_of_errors(&mut lines);
-        self.short_of_ioctls(&mut lines);
+        self.short_of_kernel(&mut lines);
         lines.0
     }
 
@@ -566,13 +570,17 @@ impl Summary {
         }
     }
 
-    fn short_of_ioctls(&self, lines: &mut Lines) {
-        if self.ioctls.is_empty() {
-            return;
-        }
-        lines.add("ioctls", self.ioctls.values().map(|stat| stat.count).sum::<u64>().to_string());
-        for (name, stat) in by_time(&self.ioctls) {
-            lines.row(name, format!("{:>8} {:>10}", stat.count, time(stat.total_ns)));
+    fn short_of_kernel(&self, lines: &mut Lines) {
+        for (word, of_kind) in [("ioctls", &self.ioctls), ("kernel driver", &self.driver_functions)] {
+            if of_kind.is_empty() {
+                continue;
+            }
+            let (count, ns) =
+                of_kind.values().fold((0, 0), |(count, ns), stat| (count + stat.count, ns + stat.total_ns));
+            lines.add(word, format!("{count}, {}", time(ns)));
+            for (name, stat) in by_time(of_kind) {
+                lines.row(name, format!("{:>8} {:>10}", stat.count, time(stat.total_ns)));
+            }
         }
     }
 }
