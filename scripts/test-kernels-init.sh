@@ -17,7 +17,8 @@ if [ -e /lib/modules/nvidia-uvm.ko ]; then
     mknod -m 666 /dev/nvidia0 c 195 0
     mknod -m 666 /dev/nvidia-uvm c "$(awk '$2 == "nvidia-uvm" { print $1 }' /proc/devices)" 0
 fi
-export PATH=/bin HOME=/root CUDATRACE_LIVE=required CUDATRACE_LIVE_SECONDS=120 CUDATRACE_LIVE_LOG=/dev/console \
+# A case may wait minutes for the single uprobes of the case before it, which Linux 6.1 removes one by one.
+export PATH=/bin HOME=/root CUDATRACE_LIVE=required CUDATRACE_LIVE_SECONDS=240 CUDATRACE_LIVE_LOG=/dev/console \
     CUDATRACE_LIVE_CASES="$(cat /etc/cases)" CUDATRACE_LIVE_ORDER=/etc/order
 {
     echo "kernel $(uname -r)"
