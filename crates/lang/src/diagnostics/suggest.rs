@@ -22,7 +22,7 @@ struct MissingName {
     /// Name in lower case.
     text: String,
     length: usize,
-    letters: u64,
+    letters: Letters,
 }
 
 impl MissingName {
@@ -35,18 +35,20 @@ impl MissingName {
     fn distance(&self, candidate: &str) -> Option<usize> {
         let length = candidate.chars().count();
         let most = (self.length.max(length) / 3).max(1);
-        // Lower bounds avoid nearly all of the work for thousands of symbols: the difference in length, and
-        // letters that occur in only one name.
-        let lacking = |a: u64, b: u64| (a & !b).count_ones() as usize;
-        let other = letters(candidate);
-        let bounds =
-            [self.length.abs_diff(length), lacking(self.letters, other), lacking(other, self.letters)];
         let short_for = self.is_short_for(candidate, length);
-        if !short_for && bounds.into_iter().any(|bound| bound > most) || self.length.max(length) > LONGEST {
+        if self.length.max(length) > LONGEST || !short_for && self.least_edits(candidate, length) > most {
             return None;
         }
         let edits = strsim::damerau_levenshtein(&self.text, &candidate.to_lowercase());
         (short_for || edits <= most).then_some(edits)
+    }
+
+    /// A lower bound of the edits, which avoids nearly all of the work for the symbols of a kernel: the difference in length,
+    /// and the letters that one name has more of. An edit changes each of them by at most one.
+    fn least_edits(&self, candidate: &str, length: usize) -> usize {
+        let other = letters(candidate);
+        let by_letters = more(&self.letters, &other).max(more(&other, &self.letters));
+        self.length.abs_diff(length).max(by_letters)
     }
 
     /// Whether it abbreviates the candidate, as `cnt` does `count`: the first and last letters are equal, and
@@ -67,9 +69,21 @@ impl MissingName {
     }
 }
 
-/// The set of letters of a name as bits; case is ignored. Several letters may share a bit.
-fn letters(name: &str) -> u64 {
-    name.chars().fold(0, |set, c| set | 1 << (c.to_ascii_lowercase() as u32 & 63))
+/// The number of each letter; case is ignored. Several letters may share a number.
+type Letters = [u8; 64];
+
+fn letters(name: &str) -> Letters {
+    let mut numbers = [0u8; 64];
+    for c in name.chars() {
+        let number = &mut numbers[c.to_ascii_lowercase() as usize & 63];
+        *number = number.saturating_add(1);
+    }
+    numbers
+}
+
+/// The letters that the first name has more of.
+fn more(a: &Letters, b: &Letters) -> usize {
+    a.iter().zip(b).map(|(a, b)| usize::from(a.saturating_sub(*b))).sum()
 }
 
 #[cfg(test)]

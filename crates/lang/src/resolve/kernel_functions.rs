@@ -6,8 +6,8 @@
 
 use crate::catalog::debug_info::Absent;
 use crate::catalog::{KERNEL, KernelFunction, Place, VMLINUX};
+use crate::diagnostics::Diagnostic;
 use crate::diagnostics::wording::did_you_mean;
-use crate::diagnostics::{Diagnostic, suggest::similar};
 use crate::hir::{Hook, NameKind, Site};
 use crate::resolve::declaration::FunctionDeclaration;
 use crate::resolve::finder::Finder;
@@ -201,8 +201,9 @@ impl Finder<'_, '_> {
             }
             _ if self.diags.are_many() => {}
             _ => {
-                let near = similar(wanted.written, all.iter().map(|function| function.name));
-                let near: Vec<String> = near.into_iter().map(String::from).collect();
+                let names = all.iter().map(|function| function.name);
+                // A pattern is no misspelled name.
+                let near = wanted.name.single().map_or_else(Vec::new, |name| self.diags.similar(name, names));
                 match near.is_empty() {
                     false => diagnostic.help.extend(did_you_mean(&near)),
                     true => diagnostic.help.push(format!(
