@@ -24,6 +24,10 @@ pub(super) trait Builtins: Operations {
             Builtin::Cgroup => self.b().call(Helper::GetCurrentCgroupId, &[]).into(),
             Builtin::Task => self.b().call(Helper::GetCurrentTask, &[]).into(),
             Builtin::Context => self.context_address().into(),
+            Builtin::FunctionAddress => {
+                let ctx = self.pro(Pro::Ctx);
+                self.b().call(Helper::GetFuncIp, &[ctx.into()]).into()
+            }
             Builtin::Cpu => self.b().call(Helper::GetSmpProcessorId, &[]).into(),
             Builtin::Cpus => i64::from(self.options().cpus).into(),
             Builtin::NumaNode => self.low_word(|body| body.b().call(Helper::GetNumaNodeId, &[])),

@@ -6,7 +6,9 @@ use crate::check::temporaries::is_single;
 use crate::check::{Checker, NEVER_ASSIGNED};
 use crate::diagnostics::wording::did_you_mean;
 use crate::hir::make::{convert, expr, int, is_unknown, literal, unknown};
-use crate::hir::{Agg, BinaryOp, Expr, ExprKind, MapId, Stmt, StmtKind, Type, VarId, Yields};
+use crate::hir::{
+    Agg, BinaryOp, Builtin, Expr, ExprKind, Lookup, MapId, NameKind, Stmt, StmtKind, Type, VarId, Yields,
+};
 use crate::source::span::Span;
 use crate::syntax::ast;
 use crate::syntax::operators::symbol;
@@ -150,6 +152,7 @@ impl Checker<'_> {
         }
         let value = self.expr(value);
         let (map, key) = self.cell(name, keys, span)?;
+        let value = self.symbol_for(map, value);
         let register = self.is_register(&value);
         self.widen_cells((map, name), &value, "a value", span, |slot, types| {
             slot.note_register(&value, register);
@@ -159,6 +162,17 @@ impl Checker<'_> {
         self.warn_sign(&value, &ty, &format!("@{name}"));
         self.warn_lost_names(std::slice::from_ref(&value), std::slice::from_ref(&ty));
         Some(StmtKind::SetMap { map, key, value: convert(value, &ty) })
+    }
+
+    /// `func` of a function of the kernel is a symbol as `ksym` returns it, if the map holds those.
+    fn symbol_for(&self, map: MapId, value: Expr) -> Expr {
+        let symbol = Type::Lookup(Lookup::Ksym);
+        let is_function = value.kind == ExprKind::Name(NameKind::Func) && self.context.kernel_pointers;
+        if !is_function || self.maps[map.0 as usize].read_type(&self.types).as_ref() != Some(&symbol) {
+            return value;
+        }
+        let address = expr(ExprKind::Builtin(Builtin::FunctionAddress, Vec::new()), Type::I64, value.span);
+        expr(ExprKind::Lookup(Box::new(address)), symbol, value.span)
     }
 
     /// Widens the type of a map's values, or reports a mismatch. `found` describes the value if the map is an aggregation.

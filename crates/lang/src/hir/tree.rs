@@ -94,6 +94,8 @@ pub enum Builtin {
     Task,
     /// `ctx`: the address of the BPF program's context.
     Context,
+    /// `func` in a map of symbols: the address of the probed function of the kernel, int64.
+    FunctionAddress,
     /// `cpu`: uint32.
     Cpu,
     /// `ncpus`: the number of CPUs, uint64.
@@ -149,6 +151,7 @@ impl Builtin {
             Builtin::Cgroup => "cgroup",
             Builtin::Task => "curtask",
             Builtin::Context => "ctx",
+            Builtin::FunctionAddress => "func",
             Builtin::Cpu => "cpu",
             Builtin::Cpus => "ncpus",
             Builtin::NumaNode => "numaid",
