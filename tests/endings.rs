@@ -337,9 +337,9 @@ fn unprintable_values_are_reported() {
     let cases: [(&[&str], i32, &str); 3] = [
         (&no_file, 1, "no such file: `/no/such/file`"),
         (
-            &["-l", "kprobe:vfs_*"],
+            &["-l", "watchpoint:*"],
             1,
-            "functions of the kernel cannot be probed; use `tracepoint:CATEGORY:EVENT`",
+            "use `uprobe:LIBRARY:FUNCTION` on the function that writes to the address",
         ),
         (&["-d", "bpf", "--check", "-e", "BEGIN { exit() }"], 0, "--dry-run"),
     ];

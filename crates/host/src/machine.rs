@@ -93,7 +93,7 @@ pub trait Kernel: std::fmt::Debug + Sync {
     /// The functions of the kernel and its modules, sorted by name, module and address.
     fn functions(&self) -> &[KernelFunction];
 
-    /// Those at which trampolines can be.
+    /// The functions at which trampolines can be.
     fn trampoline_functions(&self) -> &[KernelFunction];
 
     /// The declaration of the function at an address.

@@ -11,9 +11,9 @@ use lang::hir::{Expr, Hook};
 /// The memory in which an address is.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(super) enum Space {
-    /// Of the process.
+    /// Memory of the process.
     User,
-    /// Of the kernel.
+    /// Memory of the kernel.
     Kernel,
     /// Decided by the address when the program runs.
     ByAddress,

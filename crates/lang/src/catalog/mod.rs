@@ -7,7 +7,7 @@ mod file_id;
 pub use file_id::{FileId, KERNEL};
 
 use std::sync::Arc;
-use wire::hook::Hook;
+pub use wire::hook::Hook;
 
 use crate::catalog::debug_info::{Absent, TypeId};
 
@@ -307,7 +307,7 @@ pub trait Catalog {
     /// The functions of the kernel and its modules, sorted by name, module and address.
     fn kernel_functions(&self) -> &[KernelFunction];
 
-    /// Those of [`Catalog::kernel_functions`] at which trampolines can be: traceable, and described by BTF.
+    /// The functions at which trampolines can be, among [`Catalog::kernel_functions`]: traceable, and described by BTF.
     fn trampoline_functions(&self) -> &[KernelFunction];
 
     /// Offset of a field in a struct of the kernel, in bytes: `("task_struct", "real_parent")`.
@@ -407,7 +407,7 @@ macro_rules! lacks {
         }
     };
     (@ kernel_functions) => {
-        fn kernel_hook(&self, _: $crate::hir::Hook) -> Result<(), String> {
+        fn kernel_hook(&self, _: $crate::catalog::Hook) -> Result<(), String> {
             Err("its functions are not known here".into())
         }
 
