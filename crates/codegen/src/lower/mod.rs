@@ -41,6 +41,7 @@ mod program;
 mod prologue;
 mod read_memory;
 mod side;
+mod space;
 mod stack_walk;
 mod stmt;
 mod storage;

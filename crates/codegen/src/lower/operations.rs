@@ -4,7 +4,7 @@ use super::abi::Machine;
 use super::body::Body;
 use super::place::{Mark, Place};
 use super::prologue::Pro;
-use super::read_memory::{self, Space};
+use super::space::{self, Space};
 use crate::Options;
 use crate::ir::build::Builder;
 use crate::ir::{Bin, BlockId, Cmp, Operand, VReg, Width};
@@ -123,7 +123,7 @@ impl Operations for Body<'_, '_> {
     }
 
     fn space(&self, base: &Expr) -> Space {
-        read_memory::space(base, self.probe.attach.hook())
+        space::space(base, self.probe.attach.hook())
     }
 
     fn is_in_kernel(&self) -> bool {

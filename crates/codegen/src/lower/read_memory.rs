@@ -1,23 +1,9 @@
-//! Reads of memory at an address: of the process, of the kernel, or of the one in which the address is.
-//!
-//! In programs at functions of the kernel a pointer may be one of the kernel or of the process: `args.file->f_path.dentry`,
-//! `str(args.filename)`. Addresses of the kernel are negative numbers on all architectures, so the address decides.
+//! Calls of the helpers that read memory of the process, of the kernel, or of the one in which the address is.
 
 use super::operations::Operations;
+use super::space::Space;
 use crate::bpf::helper::Helper;
 use crate::ir::{Cmp, Operand, VReg};
-use lang::hir::{Expr, Hook};
-
-/// The memory in which an address is.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub(super) enum Space {
-    /// Memory of the process.
-    User,
-    /// Memory of the kernel.
-    Kernel,
-    /// Decided by the address when the program runs.
-    ByAddress,
-}
 
 /// The helpers that do one thing for memory of the process and of the kernel.
 #[derive(Copy, Clone)]
@@ -30,15 +16,6 @@ pub(super) struct Reader {
 pub(super) const BYTES: Reader = Reader { user: Helper::ProbeReadUser, kernel: Helper::ProbeReadKernel };
 /// Reads text; the result is its length with the NUL, or negative if it fails.
 pub(super) const TEXT: Reader = Reader { user: Helper::ProbeReadUserStr, kernel: Helper::ProbeReadKernelStr };
-
-/// The memory in which the address `base` is, in a program with this hook.
-pub(super) fn space(base: &Expr, hook: Option<Hook>) -> Space {
-    match hook {
-        _ if base.in_kernel() => Space::Kernel,
-        Some(hook) if hook.is_in_kernel() => Space::ByAddress,
-        _ => Space::User,
-    }
-}
 
 /// Calls of the helpers.
 pub(super) trait MemoryReads: Operations {

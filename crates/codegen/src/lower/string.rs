@@ -5,7 +5,8 @@
 use super::loop_shape::literal;
 use super::operations::Operations;
 use super::place::{Base, Place};
-use super::read_memory::{BYTES, MemoryReads, Space, TEXT};
+use super::read_memory::{BYTES, MemoryReads, TEXT};
+use super::space::Space;
 
 use crate::bpf::helper::Helper;
 use crate::ir::{Bin, BlockId, Cmp, Operand, VReg, Width};
