@@ -216,6 +216,7 @@ fn load_trampoline() -> Result<(), String> {
         Err(Some(libc::EPERM | libc::EACCES)) if is_locked_down() => {
             Err("it is locked down, and refuses their programs".into())
         }
+        Err(Some(libc::EPERM | libc::EACCES)) if is_root() => Err("it refuses their programs".into()),
         Err(Some(libc::EPERM | libc::EACCES)) => Err("it refuses their programs to this user".into()),
         Err(_) => Err("they need Linux 5.17 on this architecture".into()),
     }
