@@ -4,11 +4,10 @@ use lang::catalog::debug_info::{Absent, TypeId};
 use lang::catalog::{KERNEL, KernelFunction, RecordField, RecordKind, Tracepoint, VMLINUX, debug_info};
 use lang::hir::Hook;
 use runtime::kernel::btf::TracepointArgKind;
-use runtime::kernel::symbols::{self, KernelSymbol};
 use runtime::kernel::tracefs::TracepointField;
-use runtime::kernel::{btf, features, tracefs};
+use runtime::kernel::{btf, features, symbols, tracefs};
 use std::io;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 #[derive(Debug)]
 pub struct RunningKernel;
@@ -61,13 +60,11 @@ impl host::Kernel for RunningKernel {
     }
 
     fn functions(&self) -> &[KernelFunction] {
-        static ALL: OnceLock<Vec<KernelFunction>> = OnceLock::new();
-        ALL.get_or_init(|| symbols::functions().unwrap_or_default().iter().map(kernel_function).collect())
+        symbols::functions().unwrap_or_default()
     }
 
     fn trampoline_functions(&self) -> &[KernelFunction] {
-        static ALL: OnceLock<Vec<KernelFunction>> = OnceLock::new();
-        ALL.get_or_init(|| symbols::trampoline_functions().iter().map(kernel_function).collect())
+        symbols::trampoline_functions()
     }
 
     fn declared(&self, address: u64, symbol: &str) -> Result<debug_info::Function, Absent> {
@@ -111,11 +108,6 @@ impl host::Kernel for RunningKernel {
     fn declared_type(&self, at: u64) -> Option<debug_info::Type> {
         btf::kernel_type(at).map(|ty| declared(ty, at))
     }
-}
-
-fn kernel_function(symbol: &KernelSymbol) -> KernelFunction {
-    let KernelSymbol { name, module, address, traceable } = *symbol;
-    KernelFunction { module, name, address, traceable }
 }
 
 /// Converts a BTF type to the catalog's type; `number` is its own.

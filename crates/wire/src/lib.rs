@@ -13,6 +13,7 @@ pub mod debug_info;
 pub mod decode;
 pub mod features;
 pub mod hook;
+pub mod kernel_function;
 pub mod layout;
 pub mod manifest;
 pub mod map;

@@ -8,6 +8,7 @@ pub use file_id::{FileId, KERNEL};
 
 use std::sync::Arc;
 pub use wire::hook::Hook;
+pub use wire::kernel_function::{KernelFunction, VMLINUX};
 
 use crate::catalog::debug_info::{Absent, TypeId};
 
@@ -31,22 +32,6 @@ pub struct Function {
     pub version: Option<String>,
     /// File offset of the first instruction.
     pub offset: u64,
-}
-
-/// The module of the kernel itself.
-pub const VMLINUX: &str = "vmlinux";
-
-/// A function of the kernel.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct KernelFunction {
-    /// Its module; [`VMLINUX`] for the kernel itself.
-    pub module: &'static str,
-    /// Symbol.
-    pub name: &'static str,
-    /// Address of the first instruction.
-    pub address: u64,
-    /// Whether the kernel's function tracer reaches it.
-    pub traceable: bool,
 }
 
 /// Position of a probe in a file.

@@ -7,34 +7,20 @@ use crate::kernel::{btf, tracefs};
 use std::collections::HashSet;
 use std::io;
 use std::sync::OnceLock;
+use wire::kernel_function::{KernelFunction, VMLINUX};
 
-/// A function.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct KernelSymbol {
-    /// Symbol.
-    pub name: &'static str,
-    /// Its module; `vmlinux` for the kernel itself.
-    pub module: &'static str,
-    /// Address.
-    pub address: u64,
-    /// Whether the function tracer reaches it.
-    pub traceable: bool,
-}
-
-/// Name of the kernel itself among the modules.
-const VMLINUX: &str = "vmlinux";
 const KALLSYMS: &str = "/proc/kallsyms";
 
 /// All functions, sorted by name, module and address; read once.
 ///
 /// # Errors
 /// The file cannot be read, or the addresses are hidden.
-pub fn functions() -> Result<&'static [KernelSymbol], String> {
-    static ALL: OnceLock<Result<Vec<KernelSymbol>, String>> = OnceLock::new();
+pub fn functions() -> Result<&'static [KernelFunction], String> {
+    static ALL: OnceLock<Result<Vec<KernelFunction>, String>> = OnceLock::new();
     ALL.get_or_init(read).as_deref().map_err(Clone::clone)
 }
 
-fn read() -> Result<Vec<KernelSymbol>, String> {
+fn read() -> Result<Vec<KernelFunction>, String> {
     let text =
         std::fs::read_to_string(KALLSYMS).map_err(|error| format!("`{KALLSYMS}` cannot be read: {error}"))?;
     let traced = match tracefs::read("available_filter_functions") {
@@ -86,7 +72,7 @@ fn name_and_module(text: &'static str, separator: char) -> (&'static str, &'stat
 }
 
 /// `ffffffff81000000 T vfs_read`, and for modules a tab and `[nvidia]`.
-fn parse(text: &'static str, traced: &Traced) -> Vec<KernelSymbol> {
+fn parse(text: &'static str, traced: &Traced) -> Vec<KernelFunction> {
     let function = |line: &'static str| {
         let (address, rest) = line.split_once(' ')?;
         let (kind, rest) = rest.split_once(' ')?;
@@ -95,7 +81,7 @@ fn parse(text: &'static str, traced: &Traced) -> Vec<KernelSymbol> {
         let is_code = matches!(kind, "t" | "T" | "w" | "W");
         let is_generated = module == "bpf" || module.starts_with("__builtin__");
         let address = u64::from_str_radix(address, 16).ok()?;
-        (is_code && !is_generated).then(|| KernelSymbol {
+        (is_code && !is_generated).then(|| KernelFunction {
             name,
             module,
             address,
@@ -106,8 +92,8 @@ fn parse(text: &'static str, traced: &Traced) -> Vec<KernelSymbol> {
 }
 
 /// The functions at which trampolines can be: reached by the tracer, and described by BTF; sorted, read once.
-pub fn trampoline_functions() -> &'static [KernelSymbol] {
-    static ALL: OnceLock<Vec<KernelSymbol>> = OnceLock::new();
+pub fn trampoline_functions() -> &'static [KernelFunction] {
+    static ALL: OnceLock<Vec<KernelFunction>> = OnceLock::new();
     ALL.get_or_init(|| {
         let all = functions().unwrap_or_default();
         let mut modules: Vec<&'static str> = all.iter().map(|function| function.module).collect();
@@ -115,7 +101,7 @@ pub fn trampoline_functions() -> &'static [KernelSymbol] {
         modules.dedup();
         let described: Vec<(&str, HashSet<String>)> =
             modules.into_iter().map(|module| (module, btf::function_names(module))).collect();
-        let is_described = |function: &&KernelSymbol| {
+        let is_described = |function: &&KernelFunction| {
             let of_module = described.binary_search_by_key(&function.module, |(module, _)| module);
             function.traceable && of_module.is_ok_and(|at| described[at].1.contains(function.name))
         };

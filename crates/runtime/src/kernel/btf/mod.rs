@@ -8,7 +8,9 @@ mod spell;
 mod type_index;
 
 use crate::kernel::sys::MemoryMapping;
-use format::{KIND_FUNC, KIND_STRUCT, offset_of_string, sections, string, types, types_and_tails, word};
+use format::{
+    Head, KIND_FUNC, KIND_STRUCT, offset_of_string, sections, string, types, types_and_tails, word,
+};
 pub use spell::variable;
 use std::collections::HashSet;
 use std::fs::File;
@@ -16,11 +18,11 @@ use std::os::fd::AsFd;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use type_index::TypeIndex;
 pub use type_index::{Field, Kind, Type};
+use wire::kernel_function;
 
 /// A file per module that has BTF. Types of a module continue those of the kernel.
 const FOLDER: &str = "/sys/kernel/btf";
 const VMLINUX: &str = "/sys/kernel/btf/vmlinux";
-const VMLINUX_MODULE: &str = "vmlinux";
 
 /// Whether the kernel has BTF.
 pub fn is_there() -> bool {
@@ -36,9 +38,7 @@ pub fn kernel_function_params(name: &str) -> Option<u32> {
 pub fn kernel_function_id(name: &str) -> Option<u32> {
     with_kernel(|btf| {
         let (all, strings) = sections(btf)?;
-        let name = offset_of_string(strings, name)?;
-        let is_it = |head: format::Head| head.name == name && head.kind() == KIND_FUNC;
-        types(all).position(is_it).map(|at| at as u32 + 1)
+        function_named(all, strings, name).map(|(id, _)| id)
     })
 }
 
@@ -59,7 +59,7 @@ pub fn has_name(name: &str) -> bool {
 pub fn function_names(module: &str) -> HashSet<String> {
     with_kernel(|kernel| {
         let (data, strings) = sections(kernel)?;
-        if module == VMLINUX_MODULE {
+        if module == kernel_function::VMLINUX {
             return Some(function_names_of(data, |name| string(strings, name)));
         }
         let own = std::fs::read(format!("{FOLDER}/{module}")).ok()?;
@@ -120,7 +120,7 @@ static MODULES: Mutex<Vec<(String, Option<&'static TypeIndex<'static>>)>> = Mute
 
 /// The number of a module, whose BTF is read when it gets the number.
 fn module_number(module: &str) -> u32 {
-    if module == VMLINUX_MODULE {
+    if module == kernel_function::VMLINUX {
         return 0;
     }
     let mut modules = MODULES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -221,10 +221,15 @@ fn field_offset(btf: &[u8], of: &str, field: &str) -> Option<u32> {
     Some((word(all, member + 8)? & BIT_OFFSET) / 8)
 }
 
+/// Id and fixed part of the function with this name.
+fn function_named(all: &[u8], strings: &[u8], name: &str) -> Option<(u32, Head)> {
+    let name = offset_of_string(strings, name)?;
+    (1..).zip(types(all)).find(|(_, head)| head.name == name && head.kind() == KIND_FUNC)
+}
+
 fn function_params(btf: &[u8], name: &str) -> Option<u32> {
     let (all, strings) = sections(btf)?;
-    let name = offset_of_string(strings, name)?;
-    let function = types(all).find(|head| head.name == name && head.kind() == KIND_FUNC)?;
+    let (_, function) = function_named(all, strings, name)?;
     types(all).nth(function.type_id.checked_sub(1)? as usize).map(|prototype| prototype.members())
 }
 
@@ -234,10 +239,9 @@ fn tracepoint_args(btf: &[u8], name: &str) -> Option<Vec<TracepointArg>> {
     /// A parameter: name, type.
     const PARAMETER: usize = 8;
     let all = TypeIndex::of(btf)?;
-    let function = ["__probestub_", "__bpf_trace_"].iter().find_map(|prefix| {
-        let name = offset_of_string(all.strings, &format!("{prefix}{name}"))?;
-        types(all.data).find(|head| head.name == name && head.kind() == KIND_FUNC)
-    })?;
+    let (_, function) = ["__probestub_", "__bpf_trace_"]
+        .iter()
+        .find_map(|prefix| function_named(all.data, all.strings, &format!("{prefix}{name}")))?;
     let (prototype, tail) = all.at(function.type_id)?;
     let parameter = |n: usize| {
         let (name, ty) = (word(all.data, tail + PARAMETER * n)?, word(all.data, tail + PARAMETER * n + 4)?);
