@@ -25,20 +25,15 @@ impl Hook {
         }
     }
 
-    /// Whether the context has registers.
-    pub fn has_registers(self) -> bool {
-        match self {
-            Hook::Uprobe | Hook::Kprobe | Hook::SingleKprobe => true,
-            Hook::Trampoline => false,
-        }
-    }
-
-    /// The values of `probetype` at the entry and at the return.
-    pub fn probe_types(self) -> [&'static str; 2] {
-        match self {
-            Hook::Uprobe => ["uprobe", "uretprobe"],
-            Hook::Kprobe | Hook::SingleKprobe => ["kprobe", "kretprobe"],
-            Hook::Trampoline => ["fentry", "fexit"],
+    /// The value of `probetype` at the entry or at the return.
+    pub fn probe_type(self, returns: bool) -> &'static str {
+        match (self, returns) {
+            (Hook::Uprobe, false) => "uprobe",
+            (Hook::Uprobe, true) => "uretprobe",
+            (Hook::Kprobe | Hook::SingleKprobe, false) => "kprobe",
+            (Hook::Kprobe | Hook::SingleKprobe, true) => "kretprobe",
+            (Hook::Trampoline, false) => "fentry",
+            (Hook::Trampoline, true) => "fexit",
         }
     }
 }

@@ -62,7 +62,7 @@ impl<'p> Cx<'p> {
         let layout = CookieLayout::new(probe, &self.program.names, Some(NameKind::Func));
         let shift = sites[0].place.stack_shift;
         if self.has_sessions(probe) {
-            let (section, attach) = self.at_functions(probe, Side::Session, sites, &layout);
+            let (_, section, attach) = self.at_functions(probe, Side::Session, sites, &layout);
             let mut body = self.begin(probe, "session", &section, attach);
             body.cookie = layout;
             let [entry, ret] = body.session_sides();
@@ -74,13 +74,12 @@ impl<'p> Cx<'p> {
             body.leaving_side(false);
             return body.finish();
         }
-        let (section, attach) = self.at_functions(probe, Side::Entry, sites, &layout);
+        let (_, section, attach) = self.at_functions(probe, Side::Entry, sites, &layout);
         let mut body = self.begin(probe, "entry", &section, attach);
         body.cookie = layout.clone();
         body.tracked_side(probe, shift);
         body.finish();
-        let (section, attach) = self.at_functions(probe, Side::Return, sites, &layout);
-        let word = probe.attach.hook().map_or("", |hook| hook.probe_types()[1]);
+        let (word, section, attach) = self.at_functions(probe, Side::Return, sites, &layout);
         let mut body = self.begin(probe, word, &section, attach);
         body.cookie = layout;
         body.leaving_side(true);

@@ -229,7 +229,7 @@ impl<'p> Cx<'p> {
             let bytes = 8 * (1 + plan.saved.len() as u32);
             self.own_map("ct_slots", BPF_MAP_TYPE_ARRAY, 4, bytes, SLOTS)
         });
-        let (section, attach) = self.at_functions(probe, Side::Session, sites, &layout);
+        let (_, section, attach) = self.at_functions(probe, Side::Session, sites, &layout);
         let mut body = self.begin(probe, "session", &section, attach);
         body.cookie = layout;
         let [entry, ret] = body.session_sides();
@@ -268,7 +268,7 @@ impl<'p> Cx<'p> {
         let bytes = 8 * plan.saved.len().max(1) as u32;
         let calls = self.own_map("ct_calls", BPF_MAP_TYPE_LRU_HASH, CALL_KEY, bytes, CALLS);
 
-        let (section, attach) = self.at_functions(probe, Side::Entry, sites, &layout);
+        let (_, section, attach) = self.at_functions(probe, Side::Entry, sites, &layout);
         let mut body = self.begin(probe, "entry", &section, attach);
         body.cookie = layout.clone();
         body.new_side(Entry::Direct { shift: sites[0].place.stack_shift });
@@ -283,8 +283,7 @@ impl<'p> Cx<'p> {
         });
         body.finish();
 
-        let (section, attach) = self.at_functions(probe, Side::Return, sites, &layout);
-        let word = probe.attach.hook().map_or("", |hook| hook.probe_types()[1]);
+        let (word, section, attach) = self.at_functions(probe, Side::Return, sites, &layout);
         let mut body = self.begin(probe, word, &section, attach);
         body.cookie = layout;
         body.new_side(Entry::Saved(plan.saved.clone()));

@@ -3,6 +3,7 @@
 use super::abi::{self, Piece, Pointer};
 use super::body::Body;
 use super::entry_return::is_entry_value;
+use super::operations::Operations;
 use super::place::Place;
 use super::prologue::{Entry, Pro};
 use super::read_memory::{BYTES, MemoryReads};
@@ -163,10 +164,7 @@ impl Body<'_, '_> {
 
     /// The memory of the stack with arguments.
     fn stack_space(&self) -> Space {
-        match self.probe.attach.hook() {
-            Some(hook) if hook.is_in_kernel() => Space::Kernel,
-            _ => Space::User,
-        }
+        if self.is_in_kernel() { Space::Kernel } else { Space::User }
     }
 
     fn stack_address(&mut self, at: u32) -> VReg {

@@ -80,8 +80,7 @@ impl<'p> Cx<'p> {
 
     fn entry_program(&mut self, probe: &'p Probe, sites: &[Site], shift: u32) {
         let layout = CookieLayout::new(probe, &self.program.names, None);
-        let (section, attach) = self.at_functions(probe, Side::Entry, sites, &layout);
-        let word = probe.attach.hook().map_or("", |hook| hook.probe_types()[0]);
+        let (word, section, attach) = self.at_functions(probe, Side::Entry, sites, &layout);
         self.simple_program(probe, word, &section, attach, layout, shift);
     }
 
@@ -93,37 +92,30 @@ impl<'p> Cx<'p> {
             return self.paired(probe, sites);
         }
         let layout = CookieLayout::new(probe, &self.program.names, None);
-        let (section, attach) = self.at_functions(probe, Side::Return, sites, &layout);
-        let word = probe.attach.hook().map_or("", |hook| hook.probe_types()[1]);
+        let (word, section, attach) = self.at_functions(probe, Side::Return, sites, &layout);
         self.simple_program(probe, word, &section, attach, layout, 0);
     }
 
-    /// Section and attach point of a program at functions.
+    /// The word with which the symbol of a program at functions begins, its section and its attach point.
     pub(super) fn at_functions(
         &self,
         probe: &Probe,
         side: Side,
         sites: &[Site],
         layout: &CookieLayout,
-    ) -> (String, manifest::Attach) {
+    ) -> (&'static str, String, manifest::Attach) {
         let hook = probe.attach.hook().expect("a program at functions");
         let section = match hook {
             Hook::Trampoline => self.trampoline_section(side, &sites[0]),
             _ => register_section(hook, side, &self.options.features).to_owned(),
         };
-        (section, functions(hook, side, sites, layout))
+        (hook.probe_type(side == Side::Return), section, functions(hook, side, sites, layout))
     }
 
-    /// `fentry/nvidia:nvidia_open`: libbpf takes module and function from the section, and searches all modules for a function alone.
+    /// `fentry/nvidia:nvidia_open`: libbpf takes module and function from the section.
     fn trampoline_section(&self, side: Side, site: &Site) -> String {
-        let kind = Hook::Trampoline.probe_types()[usize::from(side == Side::Return)];
-        let names = &self.program.names;
-        let probe = &names.probes[site.probe.0 as usize];
-        let function = match probe.split_once(':') {
-            Some((provider, function)) if Hook::Trampoline.probe_types().contains(&provider) => function,
-            _ => &names.funcs[site.func.0 as usize],
-        };
-        format!("{kind}/{}", function.strip_prefix("vmlinux:").unwrap_or(function))
+        let kind = Hook::Trampoline.probe_type(side == Side::Return);
+        format!("{kind}/{}:{}", site.module, self.program.names.funcs[site.func.0 as usize])
     }
 
     /// Lowers a program with one side.

@@ -128,7 +128,7 @@ fn probe_type(group: &ProgramGroup) -> &'static str {
     match group {
         ProgramGroup::Event(event) => event.trigger.probe_type(),
         ProgramGroup::Calls { layout, .. } if layout.passed.is_some() => "usdt",
-        ProgramGroup::Calls { hook, returns, .. } => hook.probe_types()[usize::from(*returns)],
+        ProgramGroup::Calls { hook, returns, .. } => hook.probe_type(*returns),
     }
 }
 

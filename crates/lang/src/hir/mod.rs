@@ -165,6 +165,8 @@ impl Attach {
 pub struct Site {
     /// The file. `None`: expected in a library that no process has mapped yet; checked but not attached.
     pub file: Option<FileId>,
+    /// The module of a function of the kernel; empty for files.
+    pub module: &'static str,
     /// The location in the file.
     pub place: Place,
     /// File offset of a USDT marker's semaphore, which tells its program about attached probes; 0: no semaphore.

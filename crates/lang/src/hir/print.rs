@@ -68,8 +68,8 @@ impl<'a> Printer<'a> {
             Attach::Event(trigger) => trigger.to_string(),
             Attach::Entry(Hook::Uprobe, _) => "entry".into(),
             Attach::Return(Hook::Uprobe, _) => "return".into(),
-            Attach::Entry(hook, _) => hook.probe_types()[0].into(),
-            Attach::Return(hook, _) => hook.probe_types()[1].into(),
+            Attach::Entry(hook, _) => hook.probe_type(false).into(),
+            Attach::Return(hook, _) => hook.probe_type(true).into(),
         };
         self.line(0, format!("probe {} {kind}", probe.clause));
         probe.attach.sites().iter().for_each(|site| self.site(site));

@@ -306,5 +306,5 @@ impl<'a> Finder<'a, '_> {
 }
 
 fn site(file: Option<FileId>, place: Place, known: FunctionFacts, probe: NameId) -> Site {
-    Site { file, place, semaphore: 0, case: 0, func: known.func, api: known.api, probe }
+    Site { file, module: "", place, semaphore: 0, case: 0, func: known.func, api: known.api, probe }
 }

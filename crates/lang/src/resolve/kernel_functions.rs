@@ -57,9 +57,16 @@ impl<'s> KernelSpec<'s> {
         Ok(KernelSpec { hook, returns, module, name, offset, written, at })
     }
 
+    fn kind(&self) -> &'static str {
+        self.hook.probe_type(self.returns)
+    }
+
+    fn is_in_module(&self, function: &KernelFunction) -> bool {
+        self.module.is_none_or(|pattern| glob_matches(pattern.as_bytes(), function.module.as_bytes()))
+    }
+
     fn matches(&self, function: &KernelFunction) -> bool {
-        let is_module = |pattern: &str| glob_matches(pattern.as_bytes(), function.module.as_bytes());
-        self.module.is_none_or(is_module) && self.name.matches(None, function.name, |_| false)
+        self.is_in_module(function) && self.name.matches(None, function.name, |_| false)
     }
 
     /// Whether a pattern skips a function that it matches.
@@ -128,6 +135,7 @@ impl Finder<'_, '_> {
             returns: wanted.returns,
             site: Site {
                 file: Some(KERNEL),
+                module: function.module,
                 place,
                 semaphore: 0,
                 case: 0,
@@ -147,10 +155,9 @@ impl Finder<'_, '_> {
     /// The kernel has no such probes.
     fn no_hook(&self, wanted: &KernelSpec, reason: &str) -> Box<Diagnostic> {
         let catalog = self.setting.catalog;
-        let kind = wanted.hook.probe_types()[usize::from(wanted.returns)];
         let mut help = Vec::new();
         if wanted.hook == Hook::Trampoline && catalog.kernel_hook(Hook::Kprobe).is_ok() {
-            let instead = Hook::Kprobe.probe_types()[usize::from(wanted.returns)];
+            let instead = Hook::Kprobe.probe_type(wanted.returns);
             help.push(format!("use `{instead}:{}`", wanted.written));
         } else if let Some(call) = system_call(wanted.written) {
             let side = if wanted.returns { "exit" } else { "enter" };
@@ -158,7 +165,13 @@ impl Finder<'_, '_> {
         } else {
             help.push("use `tracepoint:CATEGORY:EVENT` for events of the kernel; `cudatrace -l 'tracepoint:*:*'` lists them".into());
         }
-        finding("E0118", wanted.at, format!("this kernel has no `{kind}` probes: {reason}"), "", help)
+        finding(
+            "E0118",
+            wanted.at,
+            format!("this kernel has no `{}` probes: {reason}", wanted.kind()),
+            "",
+            help,
+        )
     }
 
     fn no_kernel_function(&self, wanted: &KernelSpec) -> Box<Diagnostic> {
@@ -187,11 +200,7 @@ impl Finder<'_, '_> {
                     function.name
                 ));
             }
-            Some(function)
-                if wanted
-                    .module
-                    .is_some_and(|module| !glob_matches(module.as_bytes(), function.module.as_bytes())) =>
-            {
+            Some(function) if !wanted.is_in_module(function) => {
                 diagnostic.help.push(format!("`{}` has it", function.module));
             }
             Some(_) if wanted.hook == Hook::Trampoline => {
@@ -214,12 +223,6 @@ impl Finder<'_, '_> {
             }
         }
         diagnostic
-    }
-}
-
-impl KernelSpec<'_> {
-    fn kind(&self) -> &'static str {
-        self.hook.probe_types()[usize::from(self.returns)]
     }
 }
 

@@ -112,6 +112,7 @@ impl Finder<'_, '_> {
 
     fn marker_site(&mut self, file: Option<FileId>, place: Place, name: &str, probe: &str) -> Site {
         Site {
+            module: "",
             file,
             place,
             semaphore: 0,
