@@ -30,6 +30,7 @@ use crate::diagnostics::Diagnostics;
 use crate::diagnostics::suggest::similar;
 use crate::diagnostics::wording::{did_you_mean, listed};
 use crate::expand::const_eval;
+pub use crate::expand::operations::START;
 use crate::expand::template::{SetSpan, parsed};
 use crate::source::span::{Source, Span, Spanned};
 use crate::syntax::ast::{
@@ -42,8 +43,6 @@ use crate::syntax::visit::{Preorder, look};
 
 /// The provider of these attach points.
 pub const PROVIDER: &str = "ioctl";
-/// The part after the name of an ioctl that probes its entry.
-pub const START: &str = "start";
 
 /// A way to observe the ioctls of a device. The clauses of an ioctl have the same results with each hook.
 #[derive(Debug)]

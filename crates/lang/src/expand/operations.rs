@@ -30,7 +30,7 @@ use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-/// The part after an operation that probes its entry.
+/// The part after an operation, an ioctl or an event of the driver that probes its entry.
 pub const START: &str = "start";
 
 /// Replaces all operations of a script by functions.

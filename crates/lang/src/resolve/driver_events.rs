@@ -1,11 +1,12 @@
 //! `driver:open`, `driver:*`, `driver:ioctl:start`: what NVIDIA's kernel driver does, by the function that does it in the loaded modules.
 //!
 //! The table `cuda::kernel_driver` has the functions of each event, newest first: the first one that the kernel has is probed, by a
-//! trampoline where the kernel has them, otherwise by a kprobe.
+//! trampoline if it has one, otherwise by a kprobe.
 
-use crate::catalog::KernelFunction;
+use crate::catalog::{Catalog, KernelFunction};
 use crate::diagnostics::wording::did_you_mean;
 use crate::diagnostics::{Diagnostic, suggest::similar};
+use crate::expand::operations::START;
 use crate::hir::Hook;
 use crate::resolve::finder::Finder;
 use crate::resolve::kernel_functions::{KernelSpec, named};
@@ -14,9 +15,6 @@ use crate::resolve::provider::Provider;
 use crate::resolve::spot::{Miss, Spots, finding, wrong};
 use crate::syntax::ast::{ProbeSpec, text};
 use cuda::kernel_driver::{self, Built, EVENTS, Event};
-
-/// The part after an event that probes its beginning.
-const START: &str = "start";
 
 impl Finder<'_, '_> {
     /// `driver:EVENT`, `driver:EVENT:start`
@@ -34,18 +32,16 @@ impl Finder<'_, '_> {
             let near = did_you_mean(&similar(name, EVENTS.iter().map(|event| event.name)));
             return wrong("E0119", span, format!("the driver has no event `{name}`"), "", near);
         }
-        let hook = match self.setting.catalog.kernel_hook(Hook::Trampoline) {
-            Ok(()) if self.enclosing.named.is_none() => Hook::Trampoline,
-            _ => Hook::Kprobe,
-        };
-        if let Err(reason) = self.setting.catalog.kernel_hook(hook) {
+        if let Err(reason) = self.setting.catalog.kernel_hook(Hook::Kprobe)
+            && self.setting.catalog.kernel_hook(Hook::Trampoline).is_err()
+        {
             let message = format!("this kernel cannot probe the driver's functions: {reason}");
             let help = vec!["`ioctl:nvidia:*` probes ioctls by tracepoints".into()];
             return Err(Miss::Absent(finding("E0118", span, message, "", help)));
         }
         let mut spots = Vec::new();
         for event in &events {
-            if let Some(function) = self.function_of(event, hook) {
+            if let Some((hook, function)) = self.function_of(event) {
                 let wanted = KernelSpec {
                     hook,
                     returns,
@@ -72,25 +68,28 @@ impl Finder<'_, '_> {
 
     /// Whether a function of the event can be probed.
     pub(super) fn has_driver_event(&self, name: &str) -> bool {
-        let is_reached = |hook: Hook| {
-            let event = kernel_driver::event(name);
-            self.setting.catalog.kernel_hook(hook).is_ok()
-                && event.is_some_and(|event| self.function_of(event, hook).is_some())
-        };
-        is_reached(Hook::Trampoline) || is_reached(Hook::Kprobe)
+        kernel_driver::event(name).is_some_and(|event| self.function_of(event).is_some())
     }
 
-    /// The function of an event that the kernel has and this hook reaches.
-    fn function_of(&self, event: &Event, hook: Hook) -> Option<KernelFunction> {
+    /// The function of an event that the kernel has, and the best hook that reaches it: modules may lack BTF, which trampolines need.
+    fn function_of(&self, event: &Event) -> Option<(Hook, KernelFunction)> {
         let catalog = self.setting.catalog;
-        let all = match hook {
-            Hook::Trampoline => catalog.trampoline_functions(),
-            _ => catalog.kernel_functions(),
+        let among = |all: &[KernelFunction]| {
+            let of = |function: &kernel_driver::Function| {
+                named(all, function.name)
+                    .find(|found| found.module == function.module.name() && found.traceable)
+            };
+            event.functions.iter().find_map(of).copied()
         };
-        let of = |function: &cuda::kernel_driver::Function| {
-            named(all, function.name).find(|found| found.module == function.module.name() && found.traceable)
+        let by = |hook: Hook, all: fn(&dyn Catalog) -> &[KernelFunction]| {
+            catalog.kernel_hook(hook).ok()?;
+            Some((hook, among(all(catalog))?))
         };
-        event.functions.iter().find_map(of).copied()
+        let trampoline = match self.enclosing.named {
+            None => by(Hook::Trampoline, |catalog| catalog.trampoline_functions()),
+            Some(_) => None,
+        };
+        trampoline.or_else(|| by(Hook::Kprobe, |catalog| catalog.kernel_functions()))
     }
 
     fn no_function_of(&self, event: &Event, spec: &ProbeSpec) -> Box<Diagnostic> {
