@@ -1,22 +1,19 @@
-//! Attaches programs to functions of files, timers, counters and tracepoints.
+//! Attaches programs to functions, timers, counters and tracepoints.
 //!
-//! The functions of one file take one multi-uprobe link; on a kernel without such links, one perf event and one link per
-//! function. `kernel_functions` does the same for functions of the kernel. The program's section, chosen by the compiler, decides. A function that the kernel refuses is reported and skipped,
-//! and the rest of its clause runs. A clause of which nothing is attached is an error.
+//! The program's section, chosen by the compiler, decides whether functions share a link. A function that the kernel refuses is
+//! reported and skipped, and the rest of its clause runs. A clause of which nothing is attached is an error.
 //!
 //! Not here: resolution of functions (`host`), the order of clauses (`session`).
 
 pub(crate) mod detach;
-mod kernel_functions;
+mod functions;
 pub(crate) mod link;
 pub(crate) mod perf_pmu;
 pub(crate) mod perf_uprobe;
 
-use crate::attach::link::{Link, MultiSites, link_multi, link_perf_event};
-use crate::attach::perf_pmu::ProbePmu;
-use crate::attach::perf_uprobe::{AttachLock, PMU, open};
+use crate::attach::link::{Link, link_perf_event};
+use crate::attach::perf_uprobe::AttachLock;
 use crate::error::{AttachError, SiteFailure};
-use crate::kernel::signals::StopSignals;
 use crate::kernel::sys;
 use crate::load::LoadedProgram;
 use crate::module::{AttachOptions, ModuleId};
@@ -24,10 +21,9 @@ use libbpf_sys as bpf;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::Path;
-use wire::manifest::{Attach, Program, Side, Site};
+use wire::Manifest;
+use wire::manifest::{Attach, Program};
 use wire::trigger::{PerfCounter, Trigger};
-use wire::{Hook, Manifest};
 
 /// Result of attaching a program.
 #[derive(Debug, Default)]
@@ -64,12 +60,7 @@ impl Attacher<'_> {
     pub fn attach(&self, program: &Program, loaded: &LoadedProgram) -> Result<AttachResult, AttachError> {
         match &program.attach {
             Attach::Event(trigger) => self.event(program, loaded, trigger),
-            Attach::Functions { hook: Hook::Uprobe, side, sites } => {
-                self.uprobes(program, loaded, *side, sites)
-            }
-            Attach::Functions { hook, side, sites } => {
-                self.kernel_functions(program, loaded, (*hook, *side), sites)
-            }
+            Attach::Functions { hook, side, sites } => self.functions(program, loaded, (*hook, *side), sites),
             Attach::Follow { tracepoint } => follow(program.clause, loaded, tracepoint)
                 .map_err(self.failed(program, "cannot attach to the tracepoint for new processes")),
         }
@@ -116,45 +107,6 @@ impl Attacher<'_> {
     fn failed(&self, program: &Program, what: &'static str) -> impl FnOnce(io::Error) -> AttachError {
         move |errno| probe_error(self.manifest, program, what, errno)
     }
-
-    fn uprobes(
-        &self,
-        program: &Program,
-        loaded: &LoadedProgram,
-        side: Side,
-        sites: &[Site],
-    ) -> Result<AttachResult, AttachError> {
-        let mut result = AttachResult::default();
-        for of_file in by_file(sites) {
-            let file = of_file[0].file;
-            let path = (self.options.files)(file);
-            let batch = SiteBatch { attacher: self, clause: program.clause, loaded, side, file, path: &path };
-            if loaded.attach_type == 0 {
-                batch.attach_single(&of_file, &mut result)
-            } else {
-                batch.attach_multi(&of_file, &mut result)
-            }
-            if let Some(errno) = result.file_limit_error() {
-                let what = "the limit of open files is too low for its functions";
-                return Err(probe_error(self.manifest, program, what, errno));
-            }
-        }
-        self.unless_nothing(program, sites, result)
-    }
-
-    /// The error of a program of which nothing is attached.
-    fn unless_nothing(
-        &self,
-        program: &Program,
-        sites: &[Site],
-        mut result: AttachResult,
-    ) -> Result<AttachResult, AttachError> {
-        if result.attached > 0 || result.failures.is_empty() || result.stopped {
-            return Ok(result);
-        }
-        let (text, place) = (program.text.clone(), self.manifest.line_of(program.place));
-        Err(AttachError::Nothing { text, place, count: sites.len(), first: result.failures.remove(0) })
-    }
 }
 
 pub(crate) fn probe_error(
@@ -168,140 +120,6 @@ pub(crate) fn probe_error(
         _ => manifest.line_of(program.place),
     };
     AttachError::Probe { text: program.text.clone(), place, what, errno }
-}
-
-/// Groups sites by file, files in the order of their first site.
-fn by_file(sites: &[Site]) -> Vec<Vec<&Site>> {
-    let mut groups: Vec<Vec<&Site>> = Vec::new();
-    for site in sites {
-        match groups.iter_mut().find(|group| group[0].file == site.file) {
-            Some(group) => group.push(site),
-            None => groups.push(vec![site]),
-        }
-    }
-    groups
-}
-
-/// Sites of one program in one file.
-struct SiteBatch<'a> {
-    attacher: &'a Attacher<'a>,
-    clause: u32,
-    loaded: &'a LoadedProgram,
-    side: Side,
-    file: u32,
-    path: &'a Path,
-}
-
-impl SiteBatch<'_> {
-    /// Attaches all sites by one link. A list that the kernel refuses is split into halves until the refused sites are found.
-    fn attach_multi(&self, sites: &[&Site], result: &mut AttachResult) {
-        match self.link(sites) {
-            Ok(link) => {
-                result.attached += sites.len();
-                result.links.push(self.new_link(link, None));
-            }
-            Err(errno) if sites.len() == 1 || concerns_file(&errno) => {
-                self.add_failures(sites, &errno, result)
-            }
-            Err(_) => {
-                let (left, right) = sites.split_at(sites.len() / 2);
-                self.attach_multi(left, result);
-                self.attach_multi(right, result);
-            }
-        }
-    }
-
-    fn link(&self, sites: &[&Site]) -> io::Result<OwnedFd> {
-        let path = sys::c_path(self.path)?;
-        let offsets: Vec<u64> = sites.iter().map(|site| site.offset).collect();
-        let cookies: Vec<u64> = sites.iter().map(|site| site.cookie).collect();
-        let semaphores: Vec<u64> = sites.iter().map(|site| site.semaphore).collect();
-        let sites = MultiSites {
-            path: &path,
-            offsets: &offsets,
-            cookies: &cookies,
-            semaphores: Some(&*semaphores).filter(|list| list.iter().any(|&at| at != 0)),
-            pid: self.attacher.options.link_pid.unwrap_or(0),
-        };
-        link_multi(self.loaded.fd.as_raw_fd(), self.loaded.attach_type, self.side == Side::Return, &sites)
-    }
-
-    /// Attaches each site by a perf event and a link. This may take long, so signals are checked before each one.
-    fn attach_single(&self, sites: &[&Site], result: &mut AttachResult) {
-        let pmu = match ProbePmu::of_kernel(PMU) {
-            Ok(pmu) => pmu,
-            Err(errno) => return self.add_failures(sites, &errno, result),
-        };
-        let _guard = AttachLock::open().map(AttachLock::lock);
-        for site in sites {
-            if self.attacher.options.stop.is_some_and(StopSignals::is_waiting) {
-                result.stopped = true;
-                return;
-            }
-            match self.link_single(&pmu, site) {
-                Ok(link) => {
-                    result.attached += 1;
-                    result.links.push(link);
-                }
-                Err(errno) => {
-                    self.add_failures(&[site], &errno, result);
-                    if result.file_limit_error().is_some() {
-                        return;
-                    }
-                }
-            }
-        }
-    }
-
-    fn link_single(&self, pmu: &ProbePmu, site: &Site) -> io::Result<Link> {
-        let pid = self.attacher.options.link_pid;
-        let event = open(pmu, self.path, site, self.side == Side::Return, pid)?;
-        let event = sys::out_of_the_way(event);
-        let link = sys::out_of_the_way(link_perf_event(self.loaded.fd.as_raw_fd(), &event, site.cookie)?);
-        Ok(self.new_link(link, Some(event)))
-    }
-
-    fn new_link(&self, link: OwnedFd, event: Option<OwnedFd>) -> Link {
-        Link { module: ModuleId::default(), clause: self.clause, file: Some(self.file), link, event }
-    }
-
-    fn add_failures(&self, sites: &[&Site], errno: &io::Error, result: &mut AttachResult) {
-        let known = self.attacher.manifest.files.iter().find(|file| file.id == self.file);
-        let path = known.map_or_else(|| self.path.to_owned(), |file| file.path.clone().into());
-        result.failures.extend(
-            sites.iter().map(|site| SiteFailure {
-                probe: self
-                    .attacher
-                    .manifest
-                    .names
-                    .probes
-                    .get(site.probe as usize)
-                    .cloned()
-                    .unwrap_or_default(),
-                position: Some((path.clone(), site.offset)),
-                errno: errno
-                    .raw_os_error()
-                    .map_or_else(|| io::ErrorKind::Other.into(), io::Error::from_raw_os_error),
-            }),
-        );
-    }
-}
-
-/// Whether each of the file's sites would fail with this errno: no such file, no permission, not a file, no such process, limits
-/// of this process.
-fn concerns_file(errno: &io::Error) -> bool {
-    const ERRNOS: [i32; 9] = [
-        libc::ENOENT,
-        libc::ENOTDIR,
-        libc::EACCES,
-        libc::EPERM,
-        libc::EBADF,
-        libc::ESRCH,
-        libc::ENOMEM,
-        libc::EMFILE,
-        libc::ENFILE,
-    ];
-    errno.raw_os_error().is_some_and(|errno| ERRNOS.contains(&errno))
 }
 
 /// Runs a program each time that one of the CPUs has counted `period` events of a counter.

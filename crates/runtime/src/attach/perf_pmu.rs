@@ -4,6 +4,10 @@ use libbpf_sys as bpf;
 use std::io;
 use std::path::Path;
 
+/// The kernel's descriptions of these events.
+pub(crate) const UPROBE: &str = "/sys/bus/event_source/devices/uprobe";
+pub(crate) const KPROBE: &str = "/sys/bus/event_source/devices/kprobe";
+
 /// The type of the unit's perf events and its return bit.
 pub(crate) struct ProbePmu {
     kind: u32,

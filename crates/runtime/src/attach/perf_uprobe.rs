@@ -6,7 +6,7 @@
 //!
 //! Format: `/sys/bus/event_source/devices/uprobe`. Not here: the link between event and program (`link`).
 
-use crate::attach::perf_pmu::ProbePmu;
+use crate::attach::perf_pmu::{ProbePmu, UPROBE};
 use crate::kernel::sys;
 use rustix::fs::{FlockOperation, flock};
 use std::ffi::CString;
@@ -15,9 +15,6 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use wire::manifest::Site;
-
-/// The kernel's description of these events.
-pub(crate) const PMU: &str = "/sys/bus/event_source/devices/uprobe";
 
 /// First bit of the semaphore's offset in an event's `config`: `PERF_UPROBE_REF_CTR_OFFSET_SHIFT`.
 const SEMAPHORE_SHIFT: u32 = 32;
@@ -50,7 +47,7 @@ pub(crate) struct AttachGuard {
 impl AttachLock {
     /// `None` where sysfs is not mounted: then attaching may wait for detaching.
     pub fn open() -> Option<AttachLock> {
-        File::open(Path::new(PMU).join("type")).ok().map(AttachLock)
+        File::open(Path::new(UPROBE).join("type")).ok().map(AttachLock)
     }
 
     /// Called before attaching.

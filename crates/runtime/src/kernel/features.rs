@@ -3,12 +3,14 @@
 //! The kernel version is used only in error messages: distributions backport features, and sandboxes remove them.
 
 use crate::attach::link::{MultiSites, link_kprobes, link_multi};
+use crate::attach::perf_pmu::KPROBE;
 use crate::error::FeatureError;
 use crate::kernel::{btf, sys};
 use libbpf_sys as bpf;
 use std::ffi::c_char;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
 use std::sync::OnceLock;
 use wire::Features;
 
@@ -183,7 +185,7 @@ fn private_stack(multi: bool) -> bool {
 /// # Errors
 /// They cannot; the error is the reason.
 pub fn kprobes() -> Result<(), String> {
-    match std::path::Path::new("/sys/bus/event_source/devices/kprobe/type").exists() {
+    match Path::new(KPROBE).exists() {
         true => Ok(()),
         false => Err("it is built without them (`CONFIG_KPROBES`)".into()),
     }
