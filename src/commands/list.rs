@@ -533,7 +533,8 @@ impl KernelList {
             [_, name] => ("*", name),
             _ => ("*", "*"),
         };
-        let fits = |function: &&KernelFunction| glob(module, function.module) && glob(name, function.name);
+        let like = |pattern: &str, name: &str| glob_matches(pattern.as_bytes(), name.as_bytes());
+        let fits = |function: &&KernelFunction| like(module, function.module) && like(name, function.name);
         let listed: Vec<ListEntry> =
             all.iter().filter(fits).map(|function| self.entry(machine, function, verbose)).collect();
         match listed.is_empty() {

@@ -69,3 +69,14 @@ fn enclosing_calls_need_a_kprobe() {
     let script = "driver:open { @[call_depth] = count() }";
     assert_eq!(hook(script, &Kernel(FUNCTIONS)), Some(Hook::Kprobe));
 }
+
+#[test]
+fn a_trampoline_has_no_registers() {
+    let mut diags = Diagnostics::default();
+    let source = Source::new("t.ct", "fentry:nvidia_open { @ = reg(\"ax\") }");
+    assert!(compile(&source, &Options::default(), &Kernel(FUNCTIONS), &mut diags).is_none());
+    assert_eq!(diags.list[0].code, "E0211", "{:?}", diags.list);
+    let mut diags = Diagnostics::default();
+    let source = Source::new("t.ct", "kprobe:nvidia_open { @ = reg(\"ax\") }");
+    assert!(compile(&source, &Options::default(), &Kernel(FUNCTIONS), &mut diags).is_some());
+}

@@ -5,7 +5,7 @@ use crate::builtins::probe_context::At;
 use crate::builtins::row::{BuiltinSpec, Check, call, calls};
 use crate::diagnostics::wording::did_you_mean;
 use crate::hir::make::{address, binary, convert, expr, int, is_unknown, not, pieces, unknown};
-use crate::hir::{BinaryOp, Builtin, Expr, ExprKind, Lookup, Type};
+use crate::hir::{BinaryOp, Builtin, Expr, ExprKind, Hook, Lookup, Type};
 use crate::limits;
 use crate::source::span::Span;
 use crate::syntax::ast;
@@ -198,6 +198,16 @@ impl dyn Args + '_ {
             let error = self.error("E0210", arg.span, format!("no register `{name}`"));
             error.note(format!("registers are {}", known.join(" ")));
             error.help.extend(near);
+            return unknown(span);
+        }
+        if let Some(hook @ Hook::Trampoline) = self.scene().probe.hook {
+            let at_return = self.scene().probe.at == At::Return;
+            let message = format!(
+                "`reg` is not available in `{}`, whose context has no registers",
+                hook.probe_type(at_return)
+            );
+            self.error("E0211", span, message)
+                .help(format!("use a `{}`", Hook::Kprobe.probe_type(at_return)));
             return unknown(span);
         }
         expr(ExprKind::Reg(name), Type::U64, span)

@@ -35,7 +35,7 @@ impl Kernel {
         let multi = multi_link(bpf::BPF_TRACE_UPROBE_MULTI);
         let session =
             multi.is_some() && btf::is_there() && multi_link(bpf::BPF_TRACE_UPROBE_SESSION).is_some();
-        let kprobe_multi = has_kprobe_multi();
+        let kprobe_multi = kprobes().is_ok() && has_kprobe_multi();
         let kprobe_session = kprobe_multi && btf::has_name("BPF_TRACE_KPROBE_SESSION");
         // The kfunc by which programs distinguish entry from return has a parameter since 7.0.
         let side = (session || kprobe_session)
