@@ -29,8 +29,11 @@ impl Finder<'_, '_> {
             EVENTS.iter().filter(|event| glob_matches(name.as_bytes(), event.name.as_bytes())).collect();
         let span = spec.parts[0].span;
         if events.is_empty() {
-            let near = did_you_mean(&similar(name, EVENTS.iter().map(|event| event.name)));
-            return wrong("E0119", span, format!("the driver has no event `{name}`"), "", near);
+            let help = match did_you_mean(&similar(name, EVENTS.iter().map(|event| event.name))) {
+                near if near.is_empty() => vec!["`cudatrace -l 'driver:*'` lists its events".into()],
+                near => near,
+            };
+            return wrong("E0119", span, format!("the driver has no event `{name}`"), "", help);
         }
         if let Err(reason) = self.setting.catalog.kernel_hook(Hook::Kprobe)
             && self.setting.catalog.kernel_hook(Hook::Trampoline).is_err()

@@ -117,7 +117,10 @@ impl FunctionPattern {
 }
 
 fn offset_of(text: &str) -> Result<u64, String> {
-    number(text).ok_or_else(|| format!("`{text}` is not an offset in bytes"))
+    match text {
+        "" => Err("an offset in bytes is missing after `+`".into()),
+        _ => number(text).ok_or_else(|| format!("`{text}` is not an offset in bytes")),
+    }
 }
 
 impl NamePattern {
