@@ -1,5 +1,5 @@
 //! Ioctls of NVIDIA's driver by name: expands a clause of `ioctl:nvidia:NV_ESC_RM_CONTROL` to clauses at the attach points of a
-//! hook, which is a place of the kernel that each ioctl passes.
+//! hook (`ioctl_hooks`), which is a place of the kernel that each ioctl passes.
 //!
 //! ```text
 //! ioctl:nvidia:NV_ESC_RM_CONTROL { @[args.cmd] = count() }
@@ -30,6 +30,7 @@ use crate::diagnostics::Diagnostics;
 use crate::diagnostics::suggest::similar;
 use crate::diagnostics::wording::{did_you_mean, listed};
 use crate::expand::const_eval;
+use crate::expand::ioctl_hooks::{HOOKS, IoctlHook};
 pub use crate::expand::operations::START;
 use crate::expand::template::{SetSpan, parsed};
 use crate::source::span::{Source, Span, Spanned};
@@ -43,118 +44,6 @@ use crate::syntax::visit::{Preorder, look};
 
 /// The provider of these attach points.
 pub const PROVIDER: &str = "ioctl";
-
-/// A way to observe the ioctls of a device. The clauses of an ioctl have the same results with each hook.
-#[derive(Debug)]
-pub struct IoctlHook {
-    /// In attach points of expanded clauses.
-    pub name: &'static str,
-    /// What the kernel must have.
-    pub needs: Needs,
-    /// Attach point at the entry of an ioctl.
-    enter: fn(&Device) -> &'static str,
-    /// Attach point at its return.
-    exit: fn(&Device) -> &'static str,
-    /// The command at the entry.
-    cmd: &'static str,
-    /// The argument at the entry.
-    arg: &'static str,
-    /// The result at the return.
-    retval: &'static str,
-    /// A condition at the entry that holds for calls on the device.
-    condition: fn(&Device) -> &'static str,
-    /// Statements at the entry, around those for a call on the device. They set `$device`, the number of the device file.
-    /// `DRIVER` stands for the name of the device.
-    around: (&'static str, &'static str),
-    /// Clauses that the hook needs once for each device.
-    support: fn(&Device) -> &'static str,
-}
-
-/// What a kernel must have for a hook.
-#[derive(Clone, Copy, Debug)]
-pub enum Needs {
-    /// BTF, and that the driver's function for ioctls of the device can be probed.
-    DriverFunction,
-    /// BTF: the layouts of its structs.
-    KernelTypes,
-    /// Tracepoints of system calls, which the hooks without other needs use.
-    Nothing,
-}
-
-/// All hooks, the best one first. The last one needs nothing.
-pub static HOOKS: &[IoctlHook] = &[FUNCTION, DESCRIPTOR, NUMBER];
-
-/// The driver's function for ioctls, which no other file has: programs cost nothing in other system calls.
-pub const FUNCTION: IoctlHook = IoctlHook {
-    name: "function",
-    needs: Needs::DriverFunction,
-    enter: |device| match device.magic {
-        0 => "driver:uvm_ioctl:start",
-        _ => "driver:ioctl:start",
-    },
-    exit: |device| match device.magic {
-        0 => "driver:uvm_ioctl",
-        _ => "driver:ioctl",
-    },
-    cmd: "(uint32)arg1",
-    arg: "(uint64)arg2",
-    retval: "retval",
-    condition: |_| "true",
-    around: ("$file = (struct file *)arg0; $device = (uint32)$file->f_inode->i_rdev;", ""),
-    support: |_| "",
-};
-
-/// The system call, for descriptors of the device: the kernel's structs tell which file a descriptor is.
-pub const DESCRIPTOR: IoctlHook = IoctlHook {
-    name: "descriptor",
-    needs: Needs::KernelTypes,
-    enter: |_| "tracepoint:syscalls:sys_enter_ioctl",
-    exit: |_| "tracepoint:syscalls:sys_exit_ioctl",
-    cmd: "(uint32)args.cmd",
-    arg: "(uint64)args.arg",
-    retval: "args.ret",
-    condition: |_| "true",
-    around: (
-        "$table = curtask->files->fdt;
-         if ((uint32)args.fd < (uint32)$table->max_fds) {
-             $file = $table->fd[(uint32)args.fd];
-             if ((uint64)$file != 0) {
-                 $device = (uint32)$file->f_inode->i_rdev;
-                 if ($device >> 20 == __device_major(\"DRIVER\")) {",
-        "}}}",
-    ),
-    support: |_| "",
-};
-
-/// The system call, without the kernel's structs: `nvidia` by the form of its commands, which others do not use; `nvidia-uvm` by
-/// the path at the opening of the file, as its commands are small numbers.
-pub const NUMBER: IoctlHook = IoctlHook {
-    name: "number",
-    needs: Needs::Nothing,
-    condition: |device| match device.magic {
-        0 => "has_key(@__nvidia_uvm, (pid, (uint32)args.fd))",
-        _ => "(uint32)args.cmd >> 30 == 3",
-    },
-    around: ("$device = (uint32)0;", ""),
-    support: |device| {
-        match device.magic {
-        0 => {
-            "tracepoint:syscalls:sys_enter_openat { @__nvidia_open[tid] = (uint64)args.filename; }
-             tracepoint:syscalls:sys_exit_openat / has_key(@__nvidia_open, tid) / {
-                 if (args.ret >= 0 && strncmp(str((char *)@__nvidia_open[tid], 32), \"/dev/nvidia-uvm\", 15) == 0) {
-                     @__nvidia_uvm[pid, (uint32)args.ret] = 1;
-                 }
-                 delete(@__nvidia_open, tid);
-             }
-             tracepoint:syscalls:sys_enter_close / has_key(@__nvidia_uvm, (pid, (uint32)args.fd)) / {
-                 delete(@__nvidia_uvm, (pid, (uint32)args.fd));
-             }"
-        }
-        _ => "",
-    }
-    },
-    ..DESCRIPTOR
-};
 
 /// An argument of all ioctl probes, in addition to the fields of the ioctl's own argument.
 #[derive(Debug)]
@@ -809,6 +698,7 @@ fn quoted(names: &[&str]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::expand::ioctl_hooks::DESCRIPTOR;
     use cuda::ioctls::DEVICES;
 
     /// The clauses of a script for the best hook, and the messages.

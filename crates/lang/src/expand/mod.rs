@@ -11,6 +11,7 @@
 mod const_eval;
 mod durations;
 pub mod import;
+pub mod ioctl_hooks;
 pub mod ioctls;
 pub mod key_labels;
 pub mod macros;

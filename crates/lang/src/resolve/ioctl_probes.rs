@@ -4,7 +4,8 @@ use cuda::ioctls::{DEVICES, Device};
 
 use crate::diagnostics::suggest::similar;
 use crate::diagnostics::wording::{did_you_mean, listed};
-use crate::expand::ioctls::{self, ANY_OTHER, HOOKS, IoctlHook, Needs, PROVIDER, START};
+use crate::expand::ioctl_hooks::{HOOKS, IoctlHook, Needs};
+use crate::expand::ioctls::{self, ANY_OTHER, PROVIDER, START};
 use crate::hir::{MissingProbes, NameKind};
 use crate::resolve::finder::Finder;
 use crate::resolve::provider::Provider;
