@@ -1,9 +1,9 @@
 //! Helpers and kfuncs. Each takes its arguments from r1 to r5 and returns r0; an argument that the kernel's verifier would refuse
 //! is a trap.
 
-use super::maps::{MapKind, errno};
+use super::maps::errno;
 use super::memory::{Kind, RegionId};
-use super::{BOOT_AHEAD_NS, Frame, Machine, Map, Run, Trap};
+use super::{BOOT_AHEAD_NS, Frame, Machine, Map, MapKind, Run, Trap};
 use crate::outcome::Signal;
 use codegen::bpf::helper::Helper;
 

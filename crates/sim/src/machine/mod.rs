@@ -3,24 +3,21 @@
 //!
 //! Not here: attaching programs, reading records (`session`).
 
-mod btf;
+mod alu;
 mod helpers;
-mod insn;
-mod load_error;
 mod maps;
 mod memory;
-mod object;
 mod trap;
 
-pub use insn::{Insn, alu, condition};
-pub use load_error::LoadError;
-pub use maps::{Map, MapDef, MapKind};
+pub use alu::{alu, condition};
+pub use maps::Map;
 pub use memory::{Kind, Memory, RegionId};
-pub use object::Object;
+pub use native::object::{Insn, LoadError, MapDef, MapKind, Object};
 pub use trap::{Fault, Trap};
 
 use crate::rng::Rng;
 use crate::world::{self, Moment, Regs};
+use native::object::{self, insn};
 
 /// MAX_BPF_STACK
 const STACK: u64 = 512;

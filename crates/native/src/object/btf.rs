@@ -2,7 +2,7 @@
 //! members are pointers to arrays, and the arrays' lengths are the values.
 
 use super::load_error::LoadError;
-use super::maps::{MapDef, MapKind};
+use super::map_def::{MapDef, MapKind};
 
 const ARRAY: u32 = 3;
 const STRUCT: u32 = 4;

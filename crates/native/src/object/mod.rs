@@ -1,11 +1,17 @@
 //! Reads a relocatable BPF object as libbpf does: functions, maps, and the relocations of each instruction.
 
-use super::btf;
-use super::insn::{CALL, Insn};
-use super::load_error::LoadError;
-use super::maps::{MapDef, MapKind};
+mod btf;
+pub mod insn;
+mod load_error;
+mod map_def;
+
+pub use insn::Insn;
+pub use load_error::LoadError;
+pub use map_def::{MapDef, MapKind};
+
 use goblin::elf::section_header::{SHF_ALLOC, SHF_EXECINSTR, SHF_WRITE, SHT_PROGBITS, SectionHeader};
 use goblin::elf::{Elf, Sym};
+use insn::CALL;
 use std::collections::HashMap;
 
 /// Target of a relocation.
@@ -113,7 +119,7 @@ impl Object {
     /// Creates an object with one function, for tests. Wide loads whose source field is 1 refer to `maps` by
     /// index.
     pub fn of_code(code: &[Insn], maps: Vec<MapDef>) -> Object {
-        let wide = |insn: &Insn| insn.opcode == super::insn::WIDE && insn.src == 1;
+        let wide = |insn: &Insn| insn.opcode == insn::WIDE && insn.src == 1;
         let map = |(at, insn): (usize, &Insn)| wide(insn).then_some((at, Reference::Map(insn.imm as usize)));
         let references = code.iter().enumerate().filter_map(map).collect();
         let function = Function { name: "program".into(), code: code.to_vec(), references };
