@@ -3,11 +3,12 @@
 //! The edge of the compiler: answers queries of [`lang::Catalog`] from files and `/proc`, and symbolizes addresses. Nothing here
 //! needs root, but less is visible without: other users' processes, files of containers, and deleted files.
 //!
-//! - [`elf`]: functions of a file; [`prologue`]: the address of a probe within a function
+//! - [`elf`]: functions of a file; [`prologue`]: the address of a probe within a function; [`patch`]: where a jump may replace it
 //! - `dwarf`: signatures and types from debug information
 //! - [`search`]: the files of a target's name; [`machine`]: the catalog
 //! - [`process`]: `/proc`; [`stack`]: names of addresses; [`eh_frame`]: unwind tables
 
+mod branches;
 pub mod container;
 mod devices;
 mod dwarf;
@@ -15,6 +16,7 @@ pub mod eh_frame;
 pub mod elf;
 mod identity;
 pub mod machine;
+pub mod patch;
 mod perf_map;
 pub mod process;
 pub mod prologue;

@@ -30,6 +30,7 @@ use crate::devices;
 use crate::dwarf::{Debug, symbols_beside};
 use crate::elf::{ElfError, ElfFile, Functions};
 use crate::identity::Identity;
+use crate::patch::{self, PatchPlace, Refusal};
 use crate::process::{self, Mapping};
 use crate::prologue::{self, Body, CodePosition};
 use crate::search::folders::View;
@@ -247,6 +248,19 @@ impl Machine {
     /// Whether the Go compiler made the file: its stacks move, so return probes would kill the program.
     pub fn is_go(&self, file: FileId) -> bool {
         self.file(file).elf.is_go()
+    }
+
+    /// The place of a jump in the function at `offset`, and the bytes of the file that the jump overwrites.
+    ///
+    /// # Errors
+    /// A [`Refusal`] if the function cannot be patched.
+    pub fn patch_place(&self, file: FileId, offset: u64) -> Result<(PatchPlace, &[u8]), Refusal> {
+        let taken = self.file(file);
+        if !taken.elf.is_x86_64() {
+            return Err(Refusal::Undecodable);
+        }
+        let place = patch::patch_place(Body::of(&taken.elf, taken.functions(), offset, u64::MAX))?;
+        Ok((place, taken.elf.code(offset + place.bytes, place.len.into())))
     }
 
     /// Size in bytes of the function at an offset; 0 if unknown.
@@ -712,14 +726,7 @@ fn place(taken: &TargetFile, offset: u64, choose: impl Fn(Body<'_>) -> CodePosit
     if !taken.elf.is_x86_64() {
         return Place { offset, stack_shift: 0 };
     }
-    let functions = taken.functions();
-    let before = offset.min(CODE_AROUND);
-    let moved = choose(Body {
-        code: taken.elf.code(offset, functions.size_at(offset).unwrap_or(0).saturating_add(CODE_AROUND)),
-        before: taken.elf.code(offset - before, before),
-        size: functions.size_at(offset).unwrap_or(0),
-        next_symbol: functions.next_after(offset).map_or(u64::MAX, |next| next - offset),
-    });
+    let moved = choose(Body::of(&taken.elf, taken.functions(), offset, CODE_AROUND));
     Place { offset: offset + moved.bytes, stack_shift: moved.stack_shift }
 }
 

@@ -15,39 +15,15 @@
 //! Not here: reading the file (`elf`); other instruction sets, whose probes stay at the first instruction.
 
 use iced_x86::{
-    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, MemorySize, Mnemonic,
-    OpAccess, OpKind, Register, UsedMemory,
+    Code, FlowControl, Instruction, InstructionInfoFactory, MemorySize, Mnemonic, OpAccess, OpKind, Register,
+    UsedMemory,
 };
+
+pub use crate::branches::Body;
+use crate::branches::{ENDBR64, Indirect, decoder, is_push, search};
 
 /// Largest distance in bytes by which an entry probe is moved.
 const MAX_MOVE: u64 = 64;
-/// Largest size in bytes of a function that is searched for branches; in a larger one the probe stays at the
-/// start.
-const MAX_BODY: usize = 1 << 20;
-/// Largest number of instructions that are searched in a part outside the function (cold code).
-const MAX_FRAGMENT: usize = 256;
-/// Largest number of such parts.
-const MAX_FRAGMENTS: usize = 64;
-
-/// Code that the decoder may read.
-#[derive(Copy, Clone, Debug)]
-pub struct Body<'a> {
-    /// Code from the first instruction to the end of the executable segment, or less.
-    pub code: &'a [u8],
-    /// Code that ends directly before the first instruction: cold parts may be there.
-    pub before: &'a [u8],
-    /// Size of the function in bytes; 0: unknown.
-    pub size: u64,
-    /// Distance to the next symbol in bytes; probes never move onto or beyond it.
-    pub next_symbol: u64,
-}
-
-impl Body<'_> {
-    /// Size of the function in bytes, as far as known.
-    fn end(self) -> u64 {
-        if self.size == 0 { self.next_symbol } else { self.size.min(self.next_symbol) }
-    }
-}
 
 /// A position relative to the first instruction.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -90,12 +66,6 @@ pub fn instruction_at(code: &[u8], at: u64) -> Option<std::ops::Range<u64>> {
         }
     }
     None
-}
-
-const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
-
-fn decoder(code: &[u8], ip: u64) -> Decoder<'_> {
-    Decoder::with_ip(64, code, ip, DecoderOptions::NONE)
 }
 
 /// Whether the kernel emulates the instruction, or patches it (the 5-byte `nop`, from 6.18 on). Longer `nop`s are
@@ -219,139 +189,17 @@ fn is_reached_from_start_only(body: Body<'_>, moved: u64) -> bool {
     if body.size == 0 {
         return moved == ENDBR64.len() as u64;
     }
-    let Ok(size) = usize::try_from(body.size) else { return false };
-    match body.code.get(..size) {
-        Some(code) if size <= MAX_BODY => {
-            let indirect = indirect_jumps(code, moved);
-            Branches { body, moved, indirect, pending: Vec::new(), seen: Vec::new() }.none_lands(code)
-        }
-        _ => false,
-    }
-}
-
-/// Assumption about indirect jumps in a function.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-enum Indirect {
-    /// They do not reach the skipped instructions: only a `push` follows, which compilers do not place in loops
-    /// and cases.
-    Harmless,
-    /// Jumps without `notrack` are tail calls: compilers that emit `endbr64` mark jump tables with `notrack`.
-    HarmlessUnmarked,
-    /// Any indirect jump may use a jump table with an entry for the head of a loop.
-    Suspect,
+    search(body, 1..moved + 1, indirect_jumps(body.code, moved)).is_ok()
 }
 
 fn indirect_jumps(code: &[u8], moved: u64) -> Indirect {
-    let is_push = |at: &Instruction| at.code() == Code::Push_r64;
     let behind_endbr = code.strip_prefix(&ENDBR64).filter(|_| moved == ENDBR64.len() as u64);
     match behind_endbr {
+        // Only a `push` follows, which compilers do not place in loops and cases.
         Some(rest) if is_push(&decoder(rest, 0).decode()) => Indirect::Harmless,
         _ if code.starts_with(&ENDBR64) => Indirect::HarmlessUnmarked,
         _ => Indirect::Suspect,
     }
-}
-
-/// Search for branches into the skipped bytes.
-struct Branches<'a> {
-    body: Body<'a>,
-    moved: u64,
-    indirect: Indirect,
-    /// Targets outside the function that are still to be searched.
-    pending: Vec<u64>,
-    seen: Vec<u64>,
-}
-
-impl<'a> Branches<'a> {
-    fn none_lands(&mut self, code: &[u8]) -> bool {
-        decoder(code, 0).into_iter().all(|i| self.is_harmless(&i)) && self.none_lands_from_outside()
-    }
-
-    /// Follows jumps out of the function: compilers move cold code elsewhere, and cold code jumps back.
-    fn none_lands_from_outside(&mut self) -> bool {
-        while let Some(target) = self.pending.pop() {
-            if self.seen.contains(&target) {
-                continue;
-            }
-            if self.seen.len() == MAX_FRAGMENTS {
-                return false;
-            }
-            self.seen.push(target);
-            // The target is outside of the given code: in another section of the file, such as the PLT.
-            let Some(code) = self.code_at(target) else { continue };
-            for instruction in decoder(code, target).into_iter().take(MAX_FRAGMENT) {
-                // Code that cannot be decoded there is not part of this function.
-                if instruction.is_invalid() {
-                    break;
-                }
-                if !self.is_harmless(&instruction)
-                    && instruction.flow_control() != FlowControl::IndirectBranch
-                {
-                    return false;
-                }
-                if ends_flow(&instruction) {
-                    break;
-                }
-            }
-        }
-        true
-    }
-
-    fn code_at(&self, target: u64) -> Option<&'a [u8]> {
-        match target as i64 {
-            forward @ 0.. => self.body.code.get(forward as usize..),
-            back => {
-                let distance = usize::try_from(back.unsigned_abs()).ok()?;
-                self.body.before.get(self.body.before.len().checked_sub(distance)?..)
-            }
-        }
-    }
-
-    /// Whether the instruction does not jump into the skipped bytes, as far as can be determined.
-    fn is_harmless(&mut self, instruction: &Instruction) -> bool {
-        if instruction.is_invalid() {
-            return false;
-        }
-        match instruction.flow_control() {
-            FlowControl::IndirectBranch => match self.indirect {
-                Indirect::Harmless => true,
-                Indirect::HarmlessUnmarked => !has_notrack(instruction),
-                Indirect::Suspect => false,
-            },
-            FlowControl::UnconditionalBranch
-            | FlowControl::ConditionalBranch
-            | FlowControl::Call
-            | FlowControl::XbeginXabortXend => !is_near(instruction) || self.lands_elsewhere(instruction),
-            _ => true,
-        }
-    }
-
-    fn lands_elsewhere(&mut self, instruction: &Instruction) -> bool {
-        let target = instruction.near_branch_target();
-        let outside = target >= self.body.size;
-        if outside && instruction.flow_control() != FlowControl::Call {
-            self.pending.push(target);
-        }
-        !(1..=self.moved).contains(&target)
-    }
-}
-
-fn is_near(instruction: &Instruction) -> bool {
-    instruction.op_count() > 0 && instruction.op_kind(0) == OpKind::NearBranch64
-}
-
-fn has_notrack(instruction: &Instruction) -> bool {
-    instruction.segment_prefix() == Register::DS
-}
-
-fn ends_flow(instruction: &Instruction) -> bool {
-    matches!(
-        instruction.flow_control(),
-        FlowControl::UnconditionalBranch
-            | FlowControl::IndirectBranch
-            | FlowControl::Return
-            | FlowControl::Exception
-            | FlowControl::Interrupt
-    )
 }
 
 #[cfg(test)]

@@ -1,0 +1,203 @@
+//! Functions that give way to a jump, and functions that do not.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use host::ElfFile;
+use host::patch::{Body, PatchPlace, Refusal, patch_place};
+
+fn body(code: &[u8]) -> Body<'_> {
+    Body { code, before: &[], size: code.len() as u64, next_symbol: u64::MAX }
+}
+
+fn place(parts: &[&[u8]]) -> Result<PatchPlace, Refusal> {
+    patch_place(body(&parts.concat()))
+}
+
+fn at(bytes: u64, len: u8, pushed: u8) -> Result<PatchPlace, Refusal> {
+    Ok(PatchPlace { bytes, len, pushed })
+}
+
+const ENDBR: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
+/// `push %rbp`
+const PUSH: [u8; 1] = [0x55];
+/// `push %r15`
+const PUSH_R15: [u8; 2] = [0x41, 0x57];
+/// `mov %rsp,%rbp`
+const FRAME: [u8; 3] = [0x48, 0x89, 0xe5];
+/// `sub $24,%rsp`
+const SUB: [u8; 4] = [0x48, 0x83, 0xec, 0x18];
+/// `mov $1,%eax`
+const MOV: [u8; 5] = [0xb8, 1, 0, 0, 0];
+const RET: [u8; 1] = [0xc3];
+
+#[test]
+fn the_jump_is_after_the_first_push() {
+    assert_eq!(place(&[&PUSH, &FRAME, &SUB, &RET]), at(1, 7, 5));
+    assert_eq!(place(&[&ENDBR, &PUSH_R15, &MOV, &RET]), at(6, 5, 15));
+    assert_eq!(place(&[&PUSH, &[0x53], &[0x50], &[0x51], &[0x52], &[0x56], &RET]), at(1, 5, 5));
+    assert_eq!(place(&[&SUB, &PUSH, &MOV, &RET]), Err(Refusal::NoPush));
+    assert_eq!(place(&[&ENDBR, &MOV, &PUSH, &RET]), Err(Refusal::NoPush));
+    assert_eq!(place(&[&[0x66, 0x55], &MOV, &RET]), Err(Refusal::NoPush), "push %bp");
+    assert_eq!(place(&[&[0x6a, 1], &MOV, &RET]), Err(Refusal::NoPush), "push $1");
+}
+
+#[test]
+fn a_size_must_be_known_and_its_bytes_given() {
+    let code = [&PUSH[..], &MOV, &RET].concat();
+    assert_eq!(patch_place(Body { size: 0, ..body(&code) }), Err(Refusal::UnknownSize));
+    assert_eq!(patch_place(Body { size: 100, ..body(&code) }), Err(Refusal::UnknownSize));
+    assert_eq!(patch_place(Body { size: 2 << 20, ..body(&code) }), Err(Refusal::TooLarge));
+    assert_eq!(patch_place(body(&[])), Err(Refusal::UnknownSize));
+}
+
+#[test]
+fn a_short_function_may_use_the_padding_after_it() {
+    let short = |after: &[u8], next_symbol| {
+        let code = [&PUSH[..], &[0x5d], &RET, after].concat();
+        patch_place(Body { size: 3, next_symbol, ..body(&code) })
+    };
+    assert_eq!(short(&[0xcc; 3], 6), at(1, 5, 5));
+    assert_eq!(short(&[0x0f, 0x1f, 0x00], 16), at(1, 5, 5), "one nop");
+    assert_eq!(short(&[0x66, 0x90, 0x0f, 0x1f, 0x00], 16), at(1, 7, 5), "the second nop is longer");
+    assert_eq!(short(&[0x66, 0x90, 0x0f, 0x1f, 0x00], 7), Err(Refusal::TooShort), "and belongs to a symbol");
+    assert_eq!(short(&[0xcc; 3], 5), Err(Refusal::TooShort), "the padding ends at a symbol");
+    assert_eq!(short(&PUSH, 16), Err(Refusal::TooShort), "a function without a symbol");
+    assert_eq!(short(&[], 16), Err(Refusal::TooShort), "the end of the file");
+    // The code after a `ret` within the function is reached by a branch.
+    assert_eq!(place(&[&PUSH, &[0x5d], &RET, &MOV, &RET]), Err(Refusal::TooShort));
+    assert_eq!(place(&[&PUSH, &[0x5d], &RET, &[0x90; 5], &MOV, &RET]), at(1, 5, 5));
+    // The last instruction reaches into another function.
+    let code = [&PUSH[..], &MOV, &RET].concat();
+    assert_eq!(patch_place(Body { next_symbol: 5, ..body(&code) }), Err(Refusal::TooShort));
+}
+
+#[test]
+fn a_branch_to_the_first_instructions_is_refused() {
+    // push; L: mov; jne L
+    assert_eq!(place(&[&PUSH, &MOV, &[0x75, 0xf9], &RET]), Err(Refusal::Branch));
+    // push; xor %eax,%eax; L: mov; jmp L
+    assert_eq!(place(&[&PUSH, &[0x31, 0xc0], &MOV, &[0xe9], &(-10i32).to_le_bytes()]), Err(Refusal::Branch));
+    // A branch to the instruction after them, and one to the start of the function.
+    assert_eq!(place(&[&PUSH, &MOV, &[0x90], &[0x75, 0xfd], &RET]), at(1, 5, 5));
+    assert_eq!(place(&[&PUSH, &MOV, &[0x5d], &[0x75, 0xf7], &RET]), at(1, 5, 5));
+    // A branch to the `push` after `endbr64`.
+    assert_eq!(place(&[&ENDBR, &PUSH, &MOV, &[0x75, 0xf8], &RET]), Err(Refusal::Branch));
+}
+
+#[test]
+fn the_cold_half_of_a_function_is_searched_too() {
+    // push; mov; jne cold; ret | cold: jmp back to `mov`
+    let mut code = [&PUSH[..], &MOV, &[0x0f, 0x85, 1, 0, 0, 0], &RET].concat();
+    let size = code.len() as u64;
+    code.push(0xe9);
+    code.extend((1 - 18i32).to_le_bytes());
+    assert_eq!(patch_place(Body { size, ..body(&code) }), Err(Refusal::Branch));
+    let before = [&[0xcc, 0xe9][..], &1i32.to_le_bytes()].concat();
+    let code = [&PUSH[..], &MOV, &[0x0f, 0x85], &(-5i32 - 12).to_le_bytes(), &RET].concat();
+    assert_eq!(patch_place(Body { before: &before, ..body(&code) }), Err(Refusal::Branch));
+    assert_eq!(patch_place(body(&code)), at(1, 5, 5), "code that is not there is not searched");
+}
+
+#[test]
+fn a_jump_table_may_lead_to_what_follows_the_frame_set_up() {
+    let (table, marked) = ([0xff, 0xe0], [0x3e, 0xff, 0xe0]);
+    assert_eq!(place(&[&PUSH, &MOV, &table]), Err(Refusal::JumpTable));
+    // Code with `endbr64` marks jump tables.
+    assert_eq!(place(&[&ENDBR, &PUSH, &MOV, &table]), at(5, 5, 5));
+    assert_eq!(place(&[&ENDBR, &PUSH, &MOV, &marked]), Err(Refusal::JumpTable));
+    // A register that still belongs to the caller is saved only once, the frame pointer set only once.
+    assert_eq!(place(&[&PUSH, &FRAME, &PUSH_R15, &table]), at(1, 5, 5));
+    assert_eq!(place(&[&PUSH, &MOV, &PUSH_R15, &table]), at(1, 5, 5));
+    assert_eq!(place(&[&PUSH, &FRAME, &[0x31, 0xc0], &table]), Err(Refusal::JumpTable));
+    // An argument of a call is pushed in a case of the table as well: xor %r15d,%r15d; push %r15
+    assert_eq!(place(&[&PUSH, &MOV, &[0x45, 0x31, 0xff], &PUSH_R15, &table]), Err(Refusal::JumpTable));
+    assert_eq!(place(&[&PUSH, &MOV, &[0x50], &table]), Err(Refusal::JumpTable), "push %rax");
+    // A tail call through a pointer in memory.
+    assert_eq!(place(&[&PUSH, &MOV, &[0x5d], &[0xff, 0x25, 0, 0, 0, 0]]), at(1, 5, 5));
+}
+
+#[test]
+fn instructions_that_leave_their_address_behind_stay() {
+    assert_eq!(place(&[&PUSH, &[0xe8, 0, 0, 0, 0], &RET]), Err(Refusal::Call));
+    assert_eq!(place(&[&PUSH, &FRAME, &[0xff, 0xd0], &RET]), Err(Refusal::Call));
+    assert_eq!(place(&[&PUSH, &FRAME, &[0x0f, 0x05], &RET]), Err(Refusal::SystemCall));
+    assert_eq!(place(&[&PUSH, &FRAME, &[0xcd, 0x80], &RET]), Err(Refusal::SystemCall));
+    assert_eq!(place(&[&PUSH, &ENDBR, &FRAME, &RET]), Err(Refusal::LandingPad));
+}
+
+#[test]
+fn instructions_that_cannot_be_executed_elsewhere_stay() {
+    assert_eq!(place(&[&PUSH, &FRAME, &[0xe2, 0], &RET]), Err(Refusal::Unmovable), "loop");
+    assert_eq!(place(&[&PUSH, &FRAME, &[0xe3, 0], &RET]), Err(Refusal::Unmovable), "jrcxz");
+    assert_eq!(place(&[&PUSH, &[0xc7, 0xf8, 0, 0, 0, 0], &RET]), Err(Refusal::Unmovable), "xbegin");
+    // lea 0(%eip),%rax
+    assert_eq!(place(&[&PUSH, &[0x67, 0x48, 0x8d, 0x05, 0, 0, 0, 0], &RET]), Err(Refusal::Unmovable));
+    assert_eq!(place(&[&PUSH, &FRAME, &[0x06], &RET]), Err(Refusal::Undecodable));
+    assert_eq!(place(&[&PUSH, &MOV, &[0x06], &RET]), Err(Refusal::Undecodable), "later in the function");
+}
+
+#[test]
+fn a_function_that_jumps_to_many_places_is_refused() {
+    let mut code = [&PUSH[..], &MOV].concat();
+    let size = code.len() + 6 * 65;
+    for n in 0..65usize {
+        code.extend([0x0f, 0x85]);
+        code.extend(((size + n) as i32 - code.len() as i32 - 4).to_le_bytes());
+    }
+    code.extend([0xc3; 65]);
+    assert_eq!(patch_place(Body { size: size as u64, ..body(&code) }), Err(Refusal::TooManyParts));
+}
+
+#[test]
+fn any_bytes_are_acceptable() {
+    let mut state = 1u64;
+    for round in 0..40_000 {
+        let mut bytes = if round % 2 == 0 { [&ENDBR[..], &PUSH].concat() } else { PUSH.to_vec() };
+        for _ in 0..round % 40 {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            bytes.push((state >> 33) as u8);
+        }
+        let whole = body(&bytes);
+        for body in [whole, Body { size: u64::MAX, ..whole }, Body { next_symbol: 0, ..whole }] {
+            if let Ok(place) = patch_place(body) {
+                assert!(place.len >= 5 && place.bytes >= 1 && place.pushed < 16, "{place:?}");
+                assert!(place.bytes + u64::from(place.len) <= body.next_symbol);
+            }
+        }
+    }
+}
+
+/// Refusals by their kind, and the functions that can be patched.
+fn survey(path: &Path) -> (usize, BTreeMap<Refusal, usize>) {
+    let elf = ElfFile::open(path).expect("an ELF file");
+    let functions = elf.functions();
+    let mut refused = BTreeMap::new();
+    let mut patched = 0;
+    for function in &functions.list {
+        match patch_place(Body::of(&elf, &functions, function.offset, u64::MAX)) {
+            Ok(_) => patched += 1,
+            Err(refusal) => *refused.entry(refusal).or_insert(0) += 1,
+        }
+    }
+    (patched, refused)
+}
+
+/// Functions that begin with a `push` and no call can be patched, except few: jump tables and branches are rare there.
+#[test]
+fn nearly_all_functions_of_libraries_that_begin_with_a_push_can_be_patched() {
+    let folder = Path::new("/usr/lib/x86_64-linux-gnu");
+    let names = ["libc.so.6", "libcrypto.so.3", "libstdc++.so.6", "libgcc_s.so.1"];
+    let files: Vec<_> =
+        names.map(|name| folder.join(name)).into_iter().filter(|file| file.exists()).collect();
+    if files.is_empty() {
+        eprintln!("skipped: no library in {}", folder.display());
+    }
+    for file in files {
+        let (patched, refused) = survey(&file);
+        println!("{}: {patched} patched, refused {refused:?}", file.display());
+        let other = refused.iter().filter(|(why, _)| !matches!(why, Refusal::NoPush | Refusal::Call));
+        let other: usize = other.map(|(_, count)| count).sum();
+        assert!(patched > 20 * other && patched > 10, "{}: {patched} {refused:?}", file.display());
+    }
+}
