@@ -1,10 +1,14 @@
 //! Agreement: a script means the same to the reference interpreter and to the BPF machine that runs its object, for the
 //! oldest kernel and the newest, with optimisations off, each alone, and on.
 //!
+//! The machine code for probes in the traced process is a third engine (`common/native_engine.rs`).
+//!
 //! `tests/agree/*.ct` run in separate machines, then generated scripts. `AGREE_PROGRAMS=5000` makes more
 //! of those, `AGREE_SEED=123` begins with that seed (and ends with it by default).
 
 mod common;
+#[path = "common/native_engine.rs"]
+mod native_engine;
 
 use codegen::Passes;
 use common::seeds;
@@ -14,6 +18,7 @@ use sim::agree::{self, Disagreement, Variant};
 use sim::catalog::TestCatalog;
 use sim::generate;
 use std::path::PathBuf;
+use wire::Features;
 
 /// Number of steps of a world for a handwritten script.
 const STEPS: usize = 400;
@@ -54,6 +59,24 @@ fn found(src: &Source, seed: u64, steps: usize, variants: &[Variant]) -> Vec<Dis
     variants.iter().filter_map(wrong).collect()
 }
 
+/// Scripts that need what only the kernel has: its stacks, and the task.
+const KERNEL_ONLY: [&str; 3] = ["parents.ct", "rows.ct", "stacks.ct"];
+
+/// Compares the outcomes of machine code in this process, with and without optimisations. `Ok(false)`: the script needs the kernel.
+fn in_process(src: &Source, seed: u64, steps: usize) -> Result<bool, Disagreement> {
+    let catalog = TestCatalog::of_cuda();
+    let program = agree::check(src, &catalog).map_err(Disagreement::Wrong)?;
+    let world = World::random(seed, &catalog.callees(), steps);
+    for passes in [Passes::None, Passes::All] {
+        let (name, features) = (format!("in the process, {passes:?}"), Features::IN_PROCESS);
+        let variant = Variant { name, features, passes, pid_filter: false, sums: true };
+        let compiled = agree::compile(&program, src, &world, &variant)?;
+        let Ok(run) = native_engine::run(&compiled, &world) else { return Ok(false) };
+        agree::compare_run(&program, &world, &variant, run)?;
+    }
+    Ok(true)
+}
+
 fn scripts() -> Vec<PathBuf> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/agree");
     let entries = std::fs::read_dir(folder).expect("the folder of scripts is there");
@@ -71,6 +94,22 @@ fn scripts_do_what_they_mean() {
         let seed = name.bytes().fold(0u64, |seed, byte| seed.wrapping_mul(31) + u64::from(byte));
         let found = disagreements(&Source::new(name.clone(), text), seed, STEPS, &variants());
         wrong.extend(found.first().map(|first| format!("{name} ({} variants): {first}", found.len())));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+#[test]
+fn scripts_do_the_same_in_the_process() {
+    let mut wrong = Vec::new();
+    for path in scripts() {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let text = std::fs::read_to_string(&path).expect("a readable script");
+        let runs = !KERNEL_ONLY.contains(&name.as_str());
+        match in_process(&Source::new(name.clone(), text), 11, STEPS) {
+            Ok(ran) if ran == runs => {}
+            Ok(ran) => wrong.push(format!("{name}: ran: {ran}")),
+            Err(disagreement) => wrong.push(format!("{name}: {}", disagreement.text())),
+        }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }
@@ -149,4 +188,22 @@ fn generated_scripts_do_what_they_mean() {
     let (wrong, long) = (of(Verdict::Disagrees), of(Verdict::TooLong));
     assert!(wrong.is_empty(), "{} disagree: {wrong:?}", wrong.len());
     assert!(long.len() <= 1 + verdicts.len() / LONG, "{} are too long: {long:?}", long.len());
+}
+
+/// `AGREE_PROGRAMS=100000 cargo test --test agree generated_scripts_do_the_same` takes half an hour.
+#[test]
+fn generated_scripts_do_the_same_in_the_process() {
+    let (mut ran, mut all, mut long) = (0, 0, 0);
+    for seed in seeds("AGREE", PROGRAMS) {
+        let src = Source::new("generated", generate::script(seed));
+        all += 1;
+        match in_process(&src, seed, FEW_STEPS) {
+            Ok(in_process) => ran += usize::from(in_process),
+            Err(Disagreement::TooLong(_)) => long += 1,
+            Err(wrong) => panic!("AGREE_SEED={seed}\n{}\n{}", src.text, wrong.text()),
+        }
+    }
+    assert!(long <= 1 + all / LONG, "{long} are too long");
+    assert!(3 * ran >= all, "only {ran} of {all} ran in the process");
+    eprintln!("{ran} of {all} ran in the process");
 }

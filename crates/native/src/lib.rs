@@ -1,11 +1,144 @@
 //! The BPF object of a compiled script as x86-64 code for the traced process itself: a probe there is a jump, not a trap.
 //!
 //! ```text
-//! object -> object/ (functions, maps, references)
+//! object -> object/ (functions, maps, references) -> layout (what lies where) -> translate, calls (x86) -> Image
 //! ```
 //!
 //! Bytes in, bytes out: nothing here touches a process.
 
 #![forbid(unsafe_code)]
 
+mod calls;
+pub mod layout;
 pub mod object;
+pub mod program;
+mod translate;
+pub mod x86;
+
+pub use layout::Layout;
+
+use object::Object;
+use x86::{Assembler, Label};
+
+/// How the number of the CPU is found.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum CpuNumber {
+    /// `struct rseq` at this offset from the thread control block (`__rseq_offset` of glibc).
+    Rseq(i32),
+    /// The instruction RDPID.
+    Rdpid,
+    /// The limit of the segment that the kernel keeps for `getcpu`.
+    Segment,
+}
+
+/// How the number of the thread is found.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum ThreadId {
+    /// A 32-bit word at this offset from the thread control block.
+    Stored(i32),
+    /// The system call `gettid`.
+    Asked,
+}
+
+/// Facts about the traced process.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Number of possible CPUs.
+    pub cpus: u32,
+    /// How a thread finds its CPU.
+    pub cpu: CpuNumber,
+    /// How a thread finds its id.
+    pub thread: ThreadId,
+}
+
+/// What helpers that ask for the process or the time do.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Environment {
+    /// They ask the process in which they run.
+    Process(Process),
+    /// They call functions whose addresses are at [`layout::REPLACED`], and the CPU's number is a word: for tests.
+    Replaced {
+        /// Number of possible CPUs.
+        cpus: u32,
+    },
+}
+
+/// The reason why an object cannot run in a process.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unsupported {
+    /// An instruction without translation.
+    #[error("instruction {at} of `{function}` ({code:#018x}) has no translation")]
+    Instruction {
+        /// Symbol.
+        function: String,
+        /// Number of the instruction.
+        at: usize,
+        /// Its bytes.
+        code: u64,
+    },
+    /// A helper that only the kernel has.
+    #[error("instruction {at} of `{function}` calls {name}, which only the kernel has")]
+    Helper {
+        /// Symbol.
+        function: String,
+        /// Number of the instruction.
+        at: usize,
+        /// Name of the kernel function, or number of the helper.
+        name: String,
+    },
+    /// A kind of map that only the kernel has.
+    #[error("map `{0}` is of a kind that only the kernel has")]
+    Map(String),
+}
+
+/// Code and data of an object for the region of a process.
+#[derive(Clone, Debug)]
+pub struct Image {
+    /// Where things lie.
+    pub layout: Layout,
+    /// Code, which begins at `layout.code`.
+    pub code: Vec<u8>,
+    /// Functions of the object: symbol, offset in the region. A function gets the address of its [context](program) in rdi and keeps
+    /// the registers that a C function keeps.
+    pub functions: Vec<(String, u64)>,
+    /// Compiled helpers behind them: name, offset in the region.
+    pub helpers: Vec<(&'static str, u64)>,
+}
+
+impl Image {
+    /// Offset in the region of a function.
+    pub fn function(&self, symbol: &str) -> Option<u64> {
+        self.functions.iter().find(|(name, _)| name == symbol).map(|(_, offset)| *offset)
+    }
+}
+
+/// Translates an object.
+pub fn translate(object: &Object, environment: &Environment) -> Result<Image, Unsupported> {
+    let cpus = match environment {
+        Environment::Process(process) => process.cpus,
+        Environment::Replaced { cpus } => *cpus,
+    };
+    let layout = Layout::new(object, cpus);
+    if let Some(map) = layout.maps.iter().find(|map| !map.is_supported()) {
+        return Err(Unsupported::Map(map.def.name.clone()));
+    }
+    let mut asm = Assembler::new(layout.code);
+    let functions: Vec<Label> = object.functions.iter().map(|_| asm.label()).collect();
+    let helpers: Vec<Label> = calls::function::ALL.iter().map(|_| asm.label()).collect();
+    let context = translate::Context { object, layout: &layout, environment, helpers, functions };
+    for number in 0..object.functions.len() {
+        translate::function(&context, &mut asm, number)?;
+    }
+    asm.align(16);
+    for (label, (_, offset)) in context.helpers.iter().zip(calls::function::ALL) {
+        asm.bind_ahead(*label, offset);
+    }
+    asm.raw(calls::CODE);
+    let offset = |label: &Label| asm.offset(*label).expect("every label is bound");
+    let names = object.functions.iter().map(|function| function.name.clone());
+    let functions = names.zip(context.functions.iter().map(offset)).collect();
+    let names = calls::function::ALL.iter().map(|(name, _)| *name);
+    let helpers = names.zip(context.helpers.iter().map(offset)).collect();
+    let code = asm.finish();
+    Ok(Image { layout, code, functions, helpers })
+}

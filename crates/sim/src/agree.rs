@@ -7,6 +7,7 @@ use codegen::{Options, Passes};
 use lang::hir::Program;
 use lang::{Diagnostics, Source};
 use wire::Features;
+use wire::manifest::CompiledScript;
 
 /// A configuration of the compiler.
 #[derive(Clone, Debug)]
@@ -81,21 +82,41 @@ pub fn compare(
     world: &World,
     variant: &Variant,
 ) -> Result<session::Run, Disagreement> {
+    let compiled = compile(program, src, world, variant)?;
+    compare_run(program, world, variant, session::run(&compiled, world))
+}
+
+/// Compiles a program.
+pub fn compile(
+    program: &Program,
+    src: &Source,
+    world: &World,
+    variant: &Variant,
+) -> Result<CompiledScript, Disagreement> {
     let options = Options {
         pid_filter: variant.pid_filter,
         optimise: variant.passes,
         sums: variant.sums,
         ..Options::new(variant.features, world.cpus)
     };
-    let said = |error: String| format!("{}: {error}", variant.name);
-    let failed = |error: String| Disagreement::Wrong(said(error));
-    let compiled = codegen::compile(program, src, &options).map_err(|error| match error {
-        codegen::Error::Length { .. } | codegen::Error::Size { .. } => {
-            Disagreement::TooLong(said(error.to_string()))
+    codegen::compile(program, src, &options).map_err(|error| {
+        let text = format!("{}: {error}", variant.name);
+        match error {
+            codegen::Error::Length { .. } | codegen::Error::Size { .. } => Disagreement::TooLong(text),
+            _ => Disagreement::Wrong(text),
         }
-        error => failed(error.to_string()),
-    })?;
-    let run = session::run(&compiled, world).map_err(|failure| failed(failure.to_string()))?;
+    })
+}
+
+/// Reports a difference of a run from the expected outcome.
+pub fn compare_run(
+    program: &Program,
+    world: &World,
+    variant: &Variant,
+    run: Result<session::Run, session::Failure>,
+) -> Result<session::Run, Disagreement> {
+    let failed = |error: String| Disagreement::Wrong(format!("{}: {error}", variant.name));
+    let run = run.map_err(|failure| failed(failure.to_string()))?;
     match meant(program, world, variant).difference(&run.outcome) {
         Some(difference) => Err(failed(difference)),
         None => Ok(run),

@@ -2,7 +2,7 @@
 //! actions of the records, and reads maps and counters at the end. Unlike the runtime it continues after `exit()`: until probes are
 //! detached, the programs themselves must do nothing.
 
-use crate::machine::{self, Fault, Hit, LoadError, Machine, Object, RegionId};
+use crate::machine::{self, Fault, Hit, LoadError, Machine, Object};
 use crate::outcome::{self, Contents, Loss, Outcome, Output, What, named};
 use crate::world::{self, Call, Moment, Reg, Regs, World};
 use std::collections::{BTreeMap, HashMap};
@@ -61,34 +61,134 @@ pub struct Run {
     pub costs: BTreeMap<String, Cost>,
 }
 
-/// Runs an object in a world.
-pub fn run(compiled: &CompiledScript, world: &World) -> Result<Run, Failure> {
-    let object = Object::parse(&compiled.elf)?;
-    run_object(object, &compiled.manifest, world)
+/// Something that runs the programs of an object and keeps its maps.
+pub trait Engine {
+    /// Runs a program by its symbol; returns its result.
+    fn run(&mut self, symbol: &str, hit: &Hit) -> Result<u64, Fault>;
+    /// Whether the object has this map.
+    fn has_map(&self, map: &str) -> bool;
+    /// The keys of a map; of an array those that may have been written.
+    fn keys(&mut self, map: &str) -> Vec<Vec<u8>>;
+    /// The cells of a key on all CPUs.
+    fn cells(&mut self, map: &str, key: &[u8]) -> Vec<Vec<u8>>;
+    /// Sets the cells of a key on all CPUs.
+    fn set(&mut self, map: &str, key: &[u8], value: &[u8]);
+    /// Removes all keys; cells of arrays are zeroed.
+    fn clear(&mut self, map: &str);
+    /// Zeroes every cell from byte `from` on.
+    fn zero(&mut self, map: &str, from: usize);
+    /// Takes the records of a ring buffer.
+    fn records(&mut self, ring: &str) -> Vec<Vec<u8>>;
+    /// Stacks of a stack map, by id.
+    fn stacks(&mut self, map: &str) -> Vec<Vec<u64>>;
+    /// A new session cookie: the address of 8 bytes.
+    fn session_cookie(&mut self) -> u64;
+    /// Overwrites the cells of scratch memory from byte `from` on, so that a program that reads what an earlier run left is
+    /// detected.
+    fn forget(&mut self, map: &str, from: usize);
+    /// Number of instructions of the last run; 0 if they are not counted.
+    fn executed(&self) -> u64;
+    /// Takes the signals that programs have sent.
+    fn signals(&mut self) -> Vec<outcome::Signal>;
 }
 
-fn run_object(mut object: Object, manifest: &Manifest, world: &World) -> Result<Run, Failure> {
+impl Engine for Machine {
+    fn run(&mut self, symbol: &str, hit: &Hit) -> Result<u64, Fault> {
+        Machine::run(self, symbol, hit)
+    }
+
+    fn has_map(&self, map: &str) -> bool {
+        self.definition(map).is_some()
+    }
+
+    fn keys(&mut self, map: &str) -> Vec<Vec<u8>> {
+        self.map(map).map_or_else(Vec::new, |(map, _)| map.keys())
+    }
+
+    fn cells(&mut self, map: &str, key: &[u8]) -> Vec<Vec<u8>> {
+        let Some((map, memory)) = self.map(map) else { return vec![] };
+        map.lookup_all(key, memory).iter().map(|cell| memory.bytes(*cell).to_vec()).collect()
+    }
+
+    fn set(&mut self, map: &str, key: &[u8], value: &[u8]) {
+        if let Some((map, memory)) = self.map(map) {
+            map.set(key, value, memory);
+        }
+    }
+
+    fn clear(&mut self, map: &str) {
+        if let Some((map, memory)) = self.map(map) {
+            map.clear(memory);
+        }
+    }
+
+    fn zero(&mut self, map: &str, from: usize) {
+        if let Some((map, memory)) = self.map(map) {
+            map.zero(from, memory);
+        }
+    }
+
+    fn records(&mut self, ring: &str) -> Vec<Vec<u8>> {
+        let Some((ring, _)) = self.map(ring) else { return vec![] };
+        ring.used = 0;
+        std::mem::take(&mut ring.records)
+    }
+
+    fn stacks(&mut self, map: &str) -> Vec<Vec<u64>> {
+        self.map(map).map_or_else(Vec::new, |(map, _)| map.stacks.clone())
+    }
+
+    fn session_cookie(&mut self) -> u64 {
+        Machine::session_cookie(self)
+    }
+
+    fn forget(&mut self, map: &str, from: usize) {
+        Machine::forget(self, map, from);
+    }
+
+    fn executed(&self) -> u64 {
+        self.executed
+    }
+
+    fn signals(&mut self) -> Vec<outcome::Signal> {
+        std::mem::take(&mut self.signals)
+    }
+}
+
+/// Runs an object in a world.
+pub fn run(compiled: &CompiledScript, world: &World) -> Result<Run, Failure> {
+    let machine = Machine::new(parse(compiled)?, world.cpus, world.rand);
+    run_on(machine, &compiled.manifest, world)
+}
+
+/// The object of a script, with a size of the ring buffer.
+pub fn parse(compiled: &CompiledScript) -> Result<Object, LoadError> {
+    let mut object = Object::parse(&compiled.elf)?;
     for map in &mut object.maps {
         if map.name == manifest::RING_MAP && map.max_entries == 0 {
             map.max_entries = RING_BYTES;
         }
     }
-    let machine = Machine::new(object, world.cpus, world.rand);
+    Ok(object)
+}
+
+/// Runs the object of an engine in a world.
+pub fn run_on(engine: impl Engine, manifest: &Manifest, world: &World) -> Result<Run, Failure> {
     let user = world.memory.clone();
     let (sessions, costs) = (HashMap::new(), BTreeMap::new());
-    let mut session = Session { machine, manifest, user, sessions, outcome: Outcome::default(), costs };
+    let mut session = Session { engine, manifest, user, sessions, outcome: Outcome::default(), costs };
     session.start(world);
     session.all(world)?;
     session.finish()?;
     Ok(Run { outcome: session.outcome, costs: session.costs })
 }
 
-struct Session<'a> {
-    machine: Machine,
+struct Session<'a, E> {
+    engine: E,
     manifest: &'a Manifest,
     user: world::Memory,
     /// Session cookies by program and call, if the entry has requested the return.
-    sessions: HashMap<(usize, usize), RegionId>,
+    sessions: HashMap<(usize, usize), u64>,
     outcome: Outcome,
     costs: BTreeMap<String, Cost>,
 }
@@ -97,7 +197,7 @@ struct Session<'a> {
 struct Context {
     bytes: Vec<u8>,
     cookie: u64,
-    session: Option<(RegionId, bool)>,
+    session: Option<(u64, bool)>,
 }
 
 impl Context {
@@ -127,7 +227,7 @@ fn at_place(regs: &Regs, call: &Call, site: &Site) -> Regs {
     regs
 }
 
-impl Session<'_> {
+impl<'m, E: Engine> Session<'m, E> {
     fn start(&mut self, world: &World) {
         let mut control = vec![0; manifest::CONTROL_SIZE as usize];
         let words = [
@@ -138,14 +238,10 @@ impl Session<'_> {
         for (at, word) in words {
             control[at as usize..at as usize + 8].copy_from_slice(&word.to_le_bytes());
         }
-        if let Some((map, memory)) = self.machine.map(manifest::CONTROL_MAP) {
-            map.set(&[0; 4], &control, memory);
-        }
+        self.engine.set(manifest::CONTROL_MAP, &[0; 4], &control);
         // A script without function probes does not have this map.
-        if let Some((map, memory)) = self.machine.map(manifest::PIDS_MAP) {
-            for pid in &world.traced {
-                map.set(&pid.to_le_bytes(), &manifest::UNCOUNTED.to_le_bytes(), memory);
-            }
+        for pid in &world.traced {
+            self.engine.set(manifest::PIDS_MAP, &pid.to_le_bytes(), &manifest::UNCOUNTED.to_le_bytes());
         }
     }
 
@@ -188,14 +284,12 @@ impl Session<'_> {
 
     /// A word of the control cell; with `empty` it is then set to 0.
     fn take_control(&mut self, at: u32, empty: bool) -> u64 {
-        let Some((map, memory)) = self.machine.map(manifest::CONTROL_MAP) else { return 0 };
-        let Some(cell) = map.lookup(&[0; 4], 0, memory) else { return 0 };
-        let mut bytes = memory.bytes(cell).to_vec();
+        let Some(mut bytes) = self.engine.cells(manifest::CONTROL_MAP, &[0; 4]).pop() else { return 0 };
         let word = &mut bytes[at as usize..at as usize + 8];
         let value = u64::from_le_bytes((&*word).try_into().expect("8 bytes"));
         if empty {
             word.fill(0);
-            memory.fill(cell, &bytes);
+            self.engine.set(manifest::CONTROL_MAP, &[0; 4], &bytes);
         }
         value
     }
@@ -222,7 +316,7 @@ impl Session<'_> {
             let Some(site) = sites.iter().find(here) else { continue };
             let session = match (side, is_return) {
                 (Side::Entry, false) | (Side::Return, true) => None,
-                (Side::Session, false) => Some((self.machine.session_cookie(), false)),
+                (Side::Session, false) => Some((self.engine.session_cookie(), false)),
                 // Without the entry, or if the entry declined, the kernel calls no return handler.
                 (Side::Session, true) => match self.sessions.remove(&(index, id)) {
                     Some(cookie) => Some((cookie, true)),
@@ -243,18 +337,18 @@ impl Session<'_> {
     fn hit(&mut self, symbol: &str, moment: &Moment, context: Context) -> Result<u64, Failure> {
         let scratch = |name: &&String| name.starts_with("ct_scratch");
         for map in self.manifest.internal_maps.iter().filter(scratch) {
-            self.machine.forget(map, 8);
+            self.engine.forget(map, 8);
         }
         let Context { bytes, cookie, session } = context;
         let user = std::mem::take(&mut self.user);
         let hit = Hit { moment, user: &user, context: bytes, cookie, session };
-        let result = self.machine.run(symbol, &hit);
+        let result = self.engine.run(symbol, &hit);
         self.user = user;
         let cost = self.costs.entry(symbol.into()).or_default();
         cost.runs += 1;
-        cost.instructions += self.machine.executed;
+        cost.instructions += self.engine.executed();
         let result = result?;
-        self.outcome.signals.append(&mut self.machine.signals);
+        self.outcome.signals.append(&mut self.engine.signals());
         for map in self.manifest.internal_maps.iter().filter(scratch) {
             self.released(symbol, map)?;
         }
@@ -264,19 +358,16 @@ impl Session<'_> {
 
     /// Checks that a scratch slot is released: its first word is 0.
     fn released(&mut self, program: &str, name: &str) -> Result<(), Failure> {
-        let Some((map, memory)) = self.machine.map(name) else { return Ok(()) };
-        let keys = map.keys();
-        let cells: Vec<_> = keys.iter().flat_map(|key| map.lookup_all(key, memory)).collect();
-        match cells.iter().any(|cell| memory.bytes(*cell)[..8] != [0; 8]) {
+        let keys = self.engine.keys(name);
+        let cells: Vec<_> = keys.iter().flat_map(|key| self.engine.cells(name, key)).collect();
+        match cells.iter().any(|cell| cell[..8] != [0; 8]) {
             true => Err(Failure::Scratch { program: program.into(), map: name.into() }),
             false => Ok(()),
         }
     }
 
     fn drain(&mut self) -> Result<(), Failure> {
-        let Some((ring, _)) = self.machine.map(manifest::RING_MAP) else { return Ok(()) };
-        ring.used = 0;
-        for record in std::mem::take(&mut ring.records) {
+        for record in self.engine.records(manifest::RING_MAP) {
             self.record(&record)?;
         }
         Ok(())
@@ -314,11 +405,8 @@ impl Session<'_> {
 
     fn named(&mut self, value: &wire::Value) -> outcome::Value {
         let manifest = self.manifest;
-        let stacks: Vec<Vec<Vec<u64>>> = manifest
-            .stacks
-            .iter()
-            .map(|s| self.machine.map(&s.symbol).map_or_else(Vec::new, |(map, _)| map.stacks.clone()))
-            .collect();
+        let stacks: Vec<Vec<Vec<u64>>> =
+            manifest.stacks.iter().map(|s| self.engine.stacks(&s.symbol)).collect();
         named(value, manifest, &|map, id| stacks.get(map as usize)?.get(id as usize).cloned())
     }
 
@@ -337,39 +425,33 @@ impl Session<'_> {
         What::Exit(code)
     }
 
-    fn bpf_map(&mut self, map: u32) -> Result<(&mut machine::Map, &mut machine::Memory), Failure> {
+    /// Symbol of a map of the manifest, which the object has.
+    fn symbol(&self, map: u32) -> Result<&'m str, Failure> {
         let symbol = &self.manifest.maps[map as usize].symbol;
-        self.machine.map(symbol).ok_or_else(|| Failure::NoMap(symbol.clone()))
+        if self.engine.has_map(symbol) { Ok(symbol) } else { Err(Failure::NoMap(symbol.clone())) }
     }
 
     fn clear(&mut self, map: u32) -> Result<What, Failure> {
-        let (cells, memory) = self.bpf_map(map)?;
-        cells.clear(memory);
+        let symbol = self.symbol(map)?;
+        self.engine.clear(symbol);
         Ok(What::Clear(self.name(map)))
     }
 
     /// Zeroes the values. The keys stay, and so does the flag that a plain array cell was written.
     fn zero(&mut self, map: u32) -> Result<What, Failure> {
         let from = self.manifest.maps[map as usize].value_offset() as usize;
-        let (cells, memory) = self.bpf_map(map)?;
-        cells.zero(from, memory);
+        let symbol = self.symbol(map)?;
+        self.engine.zero(symbol, from);
         Ok(What::Zero(self.name(map)))
     }
 
     fn contents(&mut self, map: u32) -> Result<Contents, Failure> {
         let declared = &self.manifest.maps[map as usize];
-        let (cells, memory) = self.bpf_map(map)?;
-        let raw: Vec<(Vec<u8>, Vec<Vec<u8>>)> = cells
-            .keys()
-            .into_iter()
-            .map(|key| {
-                let cells =
-                    cells.lookup_all(&key, memory).iter().map(|cell| memory.bytes(*cell).to_vec()).collect();
-                (key, cells)
-            })
-            .collect();
+        let symbol = self.symbol(map)?;
+        let keys = self.engine.keys(symbol);
+        let raw: Vec<_> = keys.into_iter().map(|key| (self.engine.cells(symbol, &key), key)).collect();
         let mut contents = Contents::new();
-        for (key, cells) in raw {
+        for (cells, key) in raw {
             let Some(cell) = self.cell(declared, &cells)? else { continue };
             let key = decode::key(&key, &declared.key)?;
             contents.insert(key.iter().map(|part| self.named(part)).collect(), cell);
@@ -399,9 +481,11 @@ impl Session<'_> {
                 true => (COUNTERS_MAP, index, 0),
                 false => (FAILURES_MAP, 0, index as usize),
             };
-            let Some((map, memory)) = self.machine.map(name) else { break };
-            let cells = map.lookup_all(&key.to_le_bytes(), memory);
-            let count = cells.iter().map(|cell| words(memory.bytes(*cell))[word]).sum();
+            if !self.engine.has_map(name) {
+                break;
+            }
+            let cells = self.engine.cells(name, &key.to_le_bytes());
+            let count = cells.iter().map(|cell| words(cell)[word]).sum();
             if let Some(loss) = loss(self.manifest, &counter.kind) {
                 self.outcome.loss(loss, count);
             }

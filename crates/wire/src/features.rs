@@ -43,6 +43,20 @@ impl Features {
         kprobe_session: false,
     };
 
+    /// Code that runs in the traced process: entry and return are one program, whose stack belongs to the thread.
+    pub const IN_PROCESS: Features = Features {
+        uprobe_multi: true,
+        uprobe_session: true,
+        session_takes_context: true,
+        private_stack: false,
+        bpf_loop: true,
+        percpu_lookup: true,
+        for_each_map: true,
+        btf: false,
+        kprobe_multi: false,
+        kprobe_session: false,
+    };
+
     /// All features that cudatrace uses, as on Linux 6.18.
     pub const ALL: Features = Features {
         uprobe_multi: true,

@@ -2,7 +2,7 @@
 //! is a trap.
 
 use super::maps::errno;
-use super::memory::{Kind, RegionId};
+use super::memory::Kind;
 use super::{BOOT_AHEAD_NS, Frame, Machine, Map, MapKind, Run, Trap};
 use crate::outcome::Signal;
 use codegen::bpf::helper::Helper;
@@ -95,7 +95,7 @@ impl Machine {
         let session = run.hit.session.ok_or_else(|| Trap::Kfunc(format!("{name} outside of a session")));
         match name {
             "bpf_session_is_return" => session.map(|(_, is_return)| u64::from(is_return)),
-            "bpf_session_cookie" => session.map(|(cookie, _)| cookie.address(0)),
+            "bpf_session_cookie" => session.map(|(cookie, _)| cookie),
             other => Err(Trap::Kfunc(other.into())),
         }
     }
@@ -381,9 +381,9 @@ impl Machine {
         }
     }
 
-    /// Adds the session cookie of a call, 8 bytes.
-    pub fn session_cookie(&mut self) -> RegionId {
-        self.memory.add("the session cookie", Kind::Value, vec![0; 8])
+    /// Adds the session cookie of a call, 8 bytes, and returns its address.
+    pub fn session_cookie(&mut self) -> u64 {
+        self.memory.add("the session cookie", Kind::Value, vec![0; 8]).address(0)
     }
 }
 /// Disables or enables preemption; both must alternate.

@@ -39,8 +39,8 @@ pub struct Hit<'a> {
     pub context: Vec<u8>,
     /// Attach cookie.
     pub cookie: u64,
-    /// Session cookie, and whether this is the return.
-    pub session: Option<(RegionId, bool)>,
+    /// Address of the session cookie, and whether this is the return.
+    pub session: Option<(u64, bool)>,
 }
 
 /// The context of a function probe: bytes of `struct pt_regs`.
@@ -135,6 +135,11 @@ impl Machine {
             executed,
             signals: vec![],
         }
+    }
+
+    /// Definition of a map, by its symbol.
+    pub fn definition(&self, name: &str) -> Option<&MapDef> {
+        self.maps.iter().map(|map| &map.def).find(|def| def.name == name)
     }
 
     /// A map by its symbol, with the memory that contains its cells.

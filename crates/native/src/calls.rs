@@ -1,0 +1,201 @@
+//! Calls of helpers: what the kernel does for a BPF program, done in the traced process.
+//!
+//! The arguments are in rdi, rsi, rdx, rcx and r8, as for a C function; the result is in rax. The short ones are generated here, the
+//! others are functions of `helpers/helpers.c`.
+
+use crate::layout::{self, MapPlace};
+use crate::program;
+use crate::translate::{AUX, CPU, Translator};
+use crate::x86::{Assembler, Cond, Mem, Op, Reg, Width};
+use crate::{CpuNumber, Environment, Process, ThreadId};
+
+/// Machine code of `helpers/helpers.c`.
+pub const CODE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/helpers.bin"));
+
+/// Its functions: names with offsets, and the index of each.
+#[allow(missing_docs)]
+pub mod function {
+    include!(concat!(env!("OUT_DIR"), "/helpers.rs"));
+}
+
+/// The flags of a record's header, see `helpers.c`.
+const BUSY: u32 = 0x8000_0000;
+const DISCARD: u32 = 0x4000_0000;
+
+/// Helpers with a place in the table at [`layout::REPLACED`]. A loop over a map is among them since its order is arbitrary.
+const REPLACED: &[u32] = &[5, 7, 14, 15, 16, 42, 67, 80, 109, 112, 114, 117, 118, 120, 125, 164];
+
+const SYS_GETTID: u64 = 186;
+const SYS_GETUID: u64 = 102;
+const SYS_GETGID: u64 = 104;
+
+/// Generates a call of a kernel function; false if it has no counterpart here.
+pub fn kfunc(at: &mut Translator, name: &str) -> bool {
+    let context = |offset: i32| Mem::At(Reg::RDI, offset);
+    match name {
+        // Every run has a stack of its own.
+        "bpf_preempt_disable" | "bpf_preempt_enable" => {}
+        "bpf_session_is_return" => at.asm.load(Width::W32, Reg::RAX, context(program::IS_RETURN)),
+        "bpf_session_cookie" => at.asm.load(Width::W64, Reg::RAX, context(program::SESSION)),
+        _ => return false,
+    }
+    true
+}
+
+/// Generates a call of a helper by its number; false if it has no counterpart here.
+pub fn helper(at: &mut Translator, number: u32) -> bool {
+    let environment = at.context.environment;
+    match number {
+        1 => lookup(at),
+        2 => with_cpu(at, function::MAP_UPDATE),
+        3 => with_cpu(at, function::MAP_DELETE),
+        113 => call(at, function::READ_OWN),
+        115 => call(at, function::READ_OWN_STRING),
+        130 => call(at, function::RING_OUTPUT),
+        131 => call(at, function::RING_RESERVE),
+        132 => at.asm.alu_mem_imm(Op::And, false, Mem::At(Reg::RDI, -8), !BUSY as i32),
+        133 => at.asm.alu_mem_imm(Op::Xor, false, Mem::At(Reg::RDI, -8), (BUSY | DISCARD) as i32),
+        164 if matches!(environment, Environment::Process(_)) => with_cpu(at, function::FOR_EACH),
+        174 => at.asm.load(Width::W64, Reg::RAX, Mem::At(Reg::RDI, program::COOKIE)),
+        181 => call(at, function::REPEAT),
+        195 => call(at, function::MAP_LOOKUP_PERCPU),
+        8 => {
+            cpu(at.asm, environment, Reg::RAX);
+        }
+        _ => match environment {
+            Environment::Process(process) => return of_process(at, process, number),
+            Environment::Replaced { .. } if !REPLACED.contains(&number) => return false,
+            Environment::Replaced { .. } => {
+                at.asm.call_mem(Mem::Region(layout::REPLACED + 8 * u64::from(number)));
+            }
+        },
+    }
+    true
+}
+
+/// Helpers that tell something about the process and the time.
+fn of_process(at: &mut Translator, process: &Process, number: u32) -> bool {
+    match number {
+        5 => time(at.asm, false),
+        125 => time(at.asm, true),
+        14 => process_and_thread(at.asm, process.thread),
+        15 => user_and_group(at.asm),
+        16 => call(at, function::GET_COMM),
+        112 | 114 => {
+            at.asm.load(Width::W32, CPU, Mem::Region(layout::TGID));
+            call(at, if number == 112 { function::READ_USER } else { function::READ_USER_STRING });
+        }
+        _ => return false,
+    }
+    true
+}
+
+fn call(at: &mut Translator, function: usize) {
+    at.asm.call(at.context.helpers[function]);
+}
+
+fn with_cpu(at: &mut Translator, function: usize) {
+    cpu(at.asm, at.context.environment, CPU);
+    call(at, function);
+}
+
+/// Generates the number of the CPU, always below the number of possible CPUs: the kernel's word in thread-local memory is -1 while a
+/// thread is not registered.
+fn cpu(asm: &mut Assembler, environment: &Environment, to: Reg) {
+    let cpus = match environment {
+        Environment::Process(process) => {
+            match process.cpu {
+                CpuNumber::Rseq(offset) => asm.load(Width::W32, to, Mem::Thread(offset + 4)),
+                CpuNumber::Rdpid => {
+                    asm.rdpid(to);
+                    asm.alu_imm(Op::And, false, to, 0xfff);
+                }
+                CpuNumber::Segment => {
+                    // GDT_ENTRY_CPUNODE with privilege level 3
+                    asm.mov_imm(to, 0x7b);
+                    asm.lsl(to, to);
+                    asm.alu_imm(Op::And, false, to, 0xfff);
+                }
+            }
+            process.cpus
+        }
+        Environment::Replaced { cpus } => {
+            asm.load(Width::W32, to, Mem::Region(layout::CPU));
+            *cpus
+        }
+    };
+    asm.alu_imm(Op::Cmp, false, to, cpus as i32);
+    asm.alu(Op::Sbb, false, AUX, AUX);
+    asm.alu(Op::And, false, to, AUX);
+}
+
+/// Looks up a key. In an array that is known this is a few instructions.
+fn lookup(at: &mut Translator) {
+    let known = at.map.map(|map| &at.context.layout.maps[map]).filter(|map| map.def.kind.is_array());
+    match known {
+        Some(map) => cell_of_array(at.asm, at.context.environment, map),
+        None => with_cpu(at, function::MAP_LOOKUP),
+    }
+}
+
+fn cell_of_array(asm: &mut Assembler, environment: &Environment, map: &MapPlace) {
+    let (outside, done) = (asm.label(), asm.label());
+    asm.load(Width::W32, Reg::RAX, Mem::At(Reg::RSI, 0));
+    asm.alu_imm(Op::Cmp, false, Reg::RAX, map.def.max_entries as i32);
+    asm.jcc(Cond::AboveEqual, outside);
+    asm.imul_imm(true, Reg::RAX, Reg::RAX, map.stride as i32);
+    if map.cpus > 1 {
+        cpu(asm, environment, CPU);
+        asm.imul_imm(true, CPU, CPU, map.cpu_size as i32);
+        asm.alu(Op::Add, true, Reg::RAX, CPU);
+    }
+    asm.lea(AUX, Mem::Region(map.cells));
+    asm.alu(Op::Add, true, Reg::RAX, AUX);
+    asm.jmp(done);
+    asm.bind(outside);
+    asm.alu(Op::Xor, false, Reg::RAX, Reg::RAX);
+    asm.bind(done);
+}
+
+/// Nanoseconds of the monotonic or the boot clock, from the time stamp counter.
+fn time(asm: &mut Assembler, boot: bool) {
+    asm.load(Width::W64, AUX, Mem::Region(layout::CLOCK_NUMBER));
+    asm.shift(crate::x86::Shift::Left, true, AUX, layout::CLOCK_SIZE.trailing_zeros() as u8);
+    asm.lea(CPU, Mem::Region(layout::CLOCKS));
+    asm.alu(Op::Add, true, AUX, CPU);
+    asm.rdtsc();
+    asm.shift(crate::x86::Shift::Left, true, Reg::RDX, 32);
+    asm.alu(Op::Or, true, Reg::RAX, Reg::RDX);
+    asm.mul_mem(Mem::At(AUX, 0));
+    asm.shrd(Reg::RAX, Reg::RDX, 32);
+    asm.alu_load(Op::Add, true, Reg::RAX, Mem::At(AUX, 8));
+    if boot {
+        asm.alu_load(Op::Add, true, Reg::RAX, Mem::Region(layout::BOOT_AHEAD));
+    }
+}
+
+/// rax = tgid << 32 | tid
+fn process_and_thread(asm: &mut Assembler, thread: ThreadId) {
+    match thread {
+        ThreadId::Stored(offset) => asm.load(Width::W32, Reg::RAX, Mem::Thread(offset)),
+        ThreadId::Asked => {
+            asm.mov_imm(Reg::RAX, SYS_GETTID);
+            asm.syscall();
+        }
+    }
+    asm.load(Width::W32, CPU, Mem::Region(layout::TGID));
+    asm.shift(crate::x86::Shift::Left, true, CPU, 32);
+    asm.alu(Op::Or, true, Reg::RAX, CPU);
+}
+
+/// rax = gid << 32 | uid
+fn user_and_group(asm: &mut Assembler) {
+    asm.mov_imm(Reg::RAX, SYS_GETGID);
+    asm.syscall();
+    asm.mov(false, CPU, Reg::RAX);
+    asm.mov_imm(Reg::RAX, SYS_GETUID);
+    asm.syscall();
+    asm.mov(false, Reg::RAX, Reg::RAX);
+    asm.shift(crate::x86::Shift::Left, true, CPU, 32);
+    asm.alu(Op::Or, true, Reg::RAX, CPU);
+}

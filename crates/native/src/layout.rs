@@ -1,0 +1,193 @@
+//! The region of memory that a traced process gets: what lies where. Code addresses all of it relative to itself, so that the layout is
+//! the same in every process.
+//!
+//! ```text
+//! 0        words of the process alone; a child of `fork` finds zeros there
+//! SHARED   words that the tracer writes: clock
+//! ...      maps, each with its description (`struct map`, `struct ring` of helpers.c), then constants
+//! code     generated code, the helpers, the detours of the functions
+//! ```
+
+use crate::object::{MapDef, MapKind, Object};
+
+/// Size of a page in bytes.
+pub const PAGE: u64 = 4096;
+
+/// u32 among the process's own words: 0 while the detours pass by.
+pub const ACTIVE: u64 = 0;
+/// u32: the process's id, in the tracer's pid namespace.
+pub const TGID: u64 = 8;
+/// u32: number of the CPU, for [`crate::CpuNumber::Word`].
+pub const CPU: u64 = 16;
+/// Addresses of functions by the number of the helper that they replace, for [`crate::Environment::Replaced`].
+pub const REPLACED: u64 = 64;
+
+/// Start of the words that the tracer writes.
+pub const SHARED: u64 = PAGE;
+/// u64: which of two [clocks](CLOCK_SIZE) is valid: the tracer fills in the other one, then switches.
+pub const CLOCK_NUMBER: u64 = SHARED;
+/// u64: ns by which the boot clock is ahead of the monotonic clock.
+pub const BOOT_AHEAD: u64 = SHARED + 8;
+/// The clocks.
+pub const CLOCKS: u64 = SHARED + 64;
+/// Size of a clock in bytes: u64 ns per tick of the time stamp counter, times 2^32; u64 monotonic ns at tick 0.
+pub const CLOCK_SIZE: u64 = 16;
+/// End of the words.
+const MAPS: u64 = SHARED + 128;
+
+/// Size of a description in bytes.
+const DESCRIPTION: u64 = 128;
+/// Entries of a hash beyond its largest number of keys: while a value is replaced, both are there.
+pub const SPARE: u32 = 64;
+/// Marks the end of a chain, together with the number of its bucket.
+const END: u32 = 0x8000_0000;
+
+/// Where things lie; see the module documentation.
+#[derive(Clone, Debug, Default)]
+pub struct Layout {
+    /// The maps, in the order of [`Object::maps`].
+    pub maps: Vec<MapPlace>,
+    /// Offsets of constant sections, by index in [`Object::sections`].
+    pub constants: Vec<Option<u64>>,
+    /// Start of the code.
+    pub code: u64,
+    /// Contents at the start where they are not zero, by offset.
+    pub contents: Vec<(u64, Vec<u8>)>,
+}
+
+/// A map in the region.
+#[derive(Clone, Debug)]
+pub struct MapPlace {
+    /// Definition.
+    pub def: MapDef,
+    /// Offset of the description.
+    pub description: u64,
+    /// Offset of the cells, of the entries, or of a ring buffer's data.
+    pub cells: u64,
+    /// Offset of a hash's buckets: u32 first entry or end, u32 owner.
+    pub buckets: u64,
+    /// Number of buckets.
+    pub bucket_count: u32,
+    /// Distance of entries or cells in bytes.
+    pub stride: u64,
+    /// Number of cells per key.
+    pub cpus: u32,
+    /// Distance of the cells of two CPUs in an array, in bytes.
+    pub cpu_size: u64,
+}
+
+/// Offset of a u32 in the description of a hash: entries from this index on were never used.
+pub const HASH_FRESH: u64 = 56;
+/// Offset of a u64 in an entry of a hash: 0 if the entry is free.
+pub const ENTRY_USED: u64 = 8;
+/// Offset of the key in an entry of a hash: behind u32 next entry, u32 hash, u64 last use.
+pub const ENTRY_KEY: u64 = 16;
+/// Offset of the reader's position in the description of a ring buffer.
+pub const RING_CONSUMED: u64 = 64;
+
+fn round8(size: u32) -> u64 {
+    u64::from(size).next_multiple_of(8)
+}
+
+impl Layout {
+    /// Places the maps and constants of an object for a machine with this number of possible CPUs. Kinds of maps that are not
+    /// supported are placed as if they had no cells.
+    pub fn new(object: &Object, cpus: u32) -> Layout {
+        let mut layout = Layout::default();
+        let mut next = MAPS;
+        let mut take = |size: u64, align: u64| {
+            let at = next.next_multiple_of(align);
+            next = at + size;
+            at
+        };
+        for def in &object.maps {
+            let place = MapPlace::new(def, cpus, &mut take);
+            layout.contents.extend(place.contents());
+            layout.maps.push(place);
+        }
+        for section in &object.sections {
+            let place = section.data.as_ref().map(|data| (take(data.len() as u64, 8), data.clone()));
+            layout.constants.push(place.as_ref().map(|(at, _)| *at));
+            layout.contents.extend(place);
+        }
+        layout.code = take(0, PAGE);
+        layout
+    }
+
+    /// A map by its symbol.
+    pub fn map(&self, name: &str) -> Option<&MapPlace> {
+        self.maps.iter().find(|map| map.def.name == name)
+    }
+}
+
+impl MapPlace {
+    fn new(def: &MapDef, cpus: u32, take: &mut impl FnMut(u64, u64) -> u64) -> MapPlace {
+        let description = take(DESCRIPTION, 64);
+        let cpus = if def.kind.is_per_cpu() { cpus } else { 1 };
+        let mut place = MapPlace {
+            def: def.clone(),
+            description,
+            cells: 0,
+            buckets: 0,
+            bucket_count: 0,
+            stride: round8(def.value_size),
+            cpus,
+            cpu_size: 0,
+        };
+        match def.kind {
+            MapKind::Array | MapKind::PerCpuArray => {
+                place.cpu_size = (place.stride * u64::from(def.max_entries)).next_multiple_of(64);
+                place.cells = take(place.cpu_size * u64::from(cpus), 64);
+            }
+            MapKind::Hash | MapKind::PerCpuHash | MapKind::LruHash | MapKind::PerCpuLruHash => {
+                place.stride = ENTRY_KEY + round8(def.key_size) + round8(def.value_size) * u64::from(cpus);
+                place.cells = take(place.stride * u64::from(def.max_entries + SPARE), 64);
+                place.bucket_count = def.max_entries.max(1).next_power_of_two();
+                place.buckets = take(8 * u64::from(place.bucket_count), 64);
+            }
+            MapKind::Ring => place.cells = take(u64::from(def.max_entries), PAGE),
+            MapKind::StackTrace => {}
+        }
+        place
+    }
+
+    /// Whether generated code can use the map.
+    pub fn is_supported(&self) -> bool {
+        self.def.kind != MapKind::StackTrace
+    }
+
+    /// Contents at the start.
+    fn contents(&self) -> Vec<(u64, Vec<u8>)> {
+        let words = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
+        if self.def.kind == MapKind::Ring {
+            let size = u64::from(self.def.max_entries);
+            return vec![(self.description, words(&[0, size, self.cells - self.description]))];
+        }
+        let pair = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
+        let is_hash = self.bucket_count > 0;
+        let kind = match self.def.kind {
+            MapKind::Hash => 1,
+            MapKind::Array => 2,
+            MapKind::PerCpuHash => 5,
+            MapKind::PerCpuArray => 6,
+            MapKind::LruHash => 9,
+            MapKind::PerCpuLruHash => 10,
+            _ => 0,
+        };
+        let description = words(&[
+            pair(kind, self.def.key_size),
+            pair(self.def.value_size, self.def.max_entries),
+            pair(self.stride as u32, self.cpus),
+            self.cells.wrapping_sub(self.description),
+            self.buckets.wrapping_sub(self.description),
+            self.cpu_size,
+            0,
+            0,
+            pair(self.bucket_count.saturating_sub(1), SPARE),
+        ]);
+        let buckets = (0..self.bucket_count).flat_map(|number| pair(END | number, 0).to_le_bytes()).collect();
+        let mut contents = vec![(self.description, description)];
+        contents.extend(is_hash.then_some((self.buckets, buckets)));
+        contents
+    }
+}
