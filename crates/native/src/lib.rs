@@ -112,6 +112,23 @@ impl Image {
     }
 }
 
+impl Image {
+    /// Adds the code that calls a set of programs, given by their symbols, in the order in which they run.
+    ///
+    /// # Panics
+    /// If there is no function with such a symbol, or there are more than 31 programs.
+    pub fn add_dispatch(&mut self, programs: &[(&str, program::Side)]) -> program::Dispatch {
+        let place = |(symbol, side): &(&str, program::Side)| {
+            (self.function(symbol).expect("a function of the object"), *side)
+        };
+        let programs: Vec<_> = programs.iter().map(place).collect();
+        let mut asm = Assembler::new(self.layout.code + self.code.len() as u64);
+        let dispatch = program::dispatch(&mut asm, &programs);
+        self.code.extend(asm.finish());
+        dispatch
+    }
+}
+
 /// Translates an object.
 pub fn translate(object: &Object, environment: &Environment) -> Result<Image, Unsupported> {
     let cpus = match environment {

@@ -364,6 +364,13 @@ impl Assembler {
         self.distance(label);
     }
 
+    /// `call` of code at an offset in the region.
+    pub fn call_region(&mut self, target: u64) {
+        self.raw(&[0xe8]);
+        let distance = target as i64 - (self.here() as i64 + 4);
+        self.raw(&(distance as i32).to_le_bytes());
+    }
+
     /// `call [memory]`
     pub fn call_mem(&mut self, target: Mem) {
         self.op(Opcode { bytes: &[0xff], width: Width::W32, immediate: 0 }, 2, Rm::Mem(target));
