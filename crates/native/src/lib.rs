@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! object -> object/ (functions, maps, references) -> layout (what lies where) -> translate, calls (x86) -> Image
+//! function of the process -> site (the instructions that give way to a jump), program (what calls the programs)
 //! ```
 //!
 //! Bytes in, bytes out: nothing here touches a process.
@@ -12,6 +13,7 @@ mod calls;
 pub mod layout;
 pub mod object;
 pub mod program;
+pub mod site;
 mod translate;
 pub mod x86;
 
