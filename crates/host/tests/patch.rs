@@ -1,10 +1,12 @@
 //! Functions that give way to a jump, and functions that do not.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
 
 use host::ElfFile;
 use host::patch::{Body, PatchPlace, Refusal, patch_place};
+use iced_x86::{Decoder, DecoderOptions, Instruction, OpKind};
 
 fn body(code: &[u8]) -> Body<'_> {
     Body { code, before: &[], size: code.len() as u64, next_symbol: u64::MAX }
@@ -168,19 +170,41 @@ fn any_bytes_are_acceptable() {
     }
 }
 
-/// Refusals by their kind, and the functions that can be patched.
-fn survey(path: &Path) -> (usize, BTreeMap<Refusal, usize>) {
-    let elf = ElfFile::open(path).expect("an ELF file");
-    let functions = elf.functions();
-    let mut refused = BTreeMap::new();
-    let mut patched = 0;
-    for function in &functions.list {
-        match patch_place(Body::of(&elf, &functions, function.offset, u64::MAX)) {
-            Ok(_) => patched += 1,
-            Err(refusal) => *refused.entry(refusal).or_insert(0) += 1,
+/// The functions of a file: refusals by their kind, and the ranges that give way, from the second byte of the function on.
+struct Survey {
+    elf: ElfFile,
+    refused: BTreeMap<Refusal, usize>,
+    ranges: Vec<Range<u64>>,
+}
+
+impl Survey {
+    fn of(path: &Path) -> Survey {
+        let elf = ElfFile::open(path).expect("an ELF file");
+        let functions = elf.functions();
+        let (mut refused, mut ranges) = (BTreeMap::new(), Vec::new());
+        for function in &functions.list {
+            let start = elf.code_address(function.offset).expect("code");
+            match patch_place(Body::of(&elf, &functions, function.offset, u64::MAX)) {
+                Ok(place) => ranges.push(start + 1..start + place.bytes + u64::from(place.len)),
+                Err(refusal) => *refused.entry(refusal).or_insert(0) += 1,
+            }
         }
+        ranges.sort_unstable_by_key(|range| range.start);
+        Survey { elf, refused, ranges }
     }
-    (patched, refused)
+
+    /// Branches of the whole text, of any function, that lead into a range.
+    fn branches_into_ranges(&self) -> Vec<(u64, u64)> {
+        let text = self.elf.named_section(".text").expect("code");
+        let address = self.elf.section_address(".text").expect("code");
+        let branch = |i: Instruction| {
+            let is_near = i.op_count() > 0 && i.op_kind(0) == OpKind::NearBranch64;
+            let target = i.near_branch_target();
+            let before = self.ranges.partition_point(|range| range.start <= target).checked_sub(1)?;
+            (is_near && self.ranges[before].contains(&target)).then_some((i.ip(), target))
+        };
+        Decoder::with_ip(64, text, address, DecoderOptions::NONE).into_iter().filter_map(branch).collect()
+    }
 }
 
 /// Functions that begin with a `push` and no call can be patched, except few: jump tables and branches are rare there.
@@ -194,10 +218,13 @@ fn nearly_all_functions_of_libraries_that_begin_with_a_push_can_be_patched() {
         eprintln!("skipped: no library in {}", folder.display());
     }
     for file in files {
-        let (patched, refused) = survey(&file);
+        let survey = Survey::of(&file);
+        let (patched, refused) = (survey.ranges.len(), &survey.refused);
         println!("{}: {patched} patched, refused {refused:?}", file.display());
         let other = refused.iter().filter(|(why, _)| !matches!(why, Refusal::NoPush | Refusal::Call));
         let other: usize = other.map(|(_, count)| count).sum();
         assert!(patched > 20 * other && patched > 10, "{}: {patched} {refused:?}", file.display());
+        // The search of one function does not see the branches of others.
+        assert_eq!(survey.branches_into_ranges(), [], "{}", file.display());
     }
 }
