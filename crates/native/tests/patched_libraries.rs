@@ -1,5 +1,6 @@
 //! Functions of real libraries, patched: their moved instructions, and their results.
 
+use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -9,7 +10,10 @@ use std::process::Command;
 use host::ElfFile;
 use host::patch::{Body, PatchPlace, patch_place};
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
+use native::program::{Side, Site};
 use native::site::{jump, moved};
+use native::x86::Reg;
+use native::{CpuNumber, Environment, Process, ThreadId, layout};
 
 /// A function that can be patched.
 struct Function {
@@ -82,12 +86,26 @@ struct Case {
     compiler: [&'static str; 2],
     /// Number of patched functions that the workload calls at least.
     at_least: usize,
+    /// Which programs run: exceptions do not pass a call that a program has wrapped.
+    programs: &'static str,
 }
 
 const CASES: [Case; 3] = [
-    Case { name: "libc.so.6", workload: LIBC, compiler: ["gcc", "-xc"], at_least: 12 },
-    Case { name: "libcrypto.so.3", workload: LIBCRYPTO, compiler: ["gcc", "-xc"], at_least: 50 },
-    Case { name: "libstdc++.so.6", workload: LIBSTDCXX, compiler: ["g++", "-xc++"], at_least: 10 },
+    Case { name: "libc.so.6", workload: LIBC, compiler: ["gcc", "-xc"], at_least: 12, programs: "programs" },
+    Case {
+        name: "libcrypto.so.3",
+        workload: LIBCRYPTO,
+        compiler: ["gcc", "-xc"],
+        at_least: 50,
+        programs: "programs",
+    },
+    Case {
+        name: "libstdc++.so.6",
+        workload: LIBSTDCXX,
+        compiler: ["g++", "-xc++"],
+        at_least: 10,
+        programs: "entry",
+    },
 ];
 
 const LIBC: &str = r#"
@@ -281,7 +299,9 @@ fn patched_functions_of_a_compiler_return_the_same_results() {
         let mut gcc = Command::new("gcc");
         gcc.args(["-w", "-shared", "-fPIC"]).args(*flags).arg("-o").arg(&library).arg(&source);
         assert!(gcc.status().expect("gcc").success());
-        println!("{flags:?}: {}", run_patched(&library, &library, 5));
+        for detours in ["counts", "programs"] {
+            println!("{flags:?}: {}", run_patched(&library, &library, 5, detours));
+        }
     }
 }
 
@@ -304,15 +324,17 @@ fn patched_libraries_return_the_same_results() {
             eprintln!("skipped: no compiler `{}`", case.compiler[0]);
             continue;
         }
-        println!("{}", run_patched(&library, &workload, case.at_least));
+        println!("{}", run_patched(&library, &workload, case.at_least, "counts"));
+        println!("{}", run_patched(&library, &workload, case.at_least, case.programs));
     }
 }
 
 /// Runs the workload in another process before and after its library is patched; the line that reports the counts.
-fn run_patched(library: &Path, workload: &Path, at_least: usize) -> String {
+fn run_patched(library: &Path, workload: &Path, at_least: usize, detours: &str) -> String {
     let output = Command::new(std::env::current_exe().expect("this program"))
         .args(["--exact", "patched_child", "--ignored", "--nocapture"])
         .env("PATCHED_AT_LEAST", at_least.to_string())
+        .env("PATCHED_DETOURS", detours)
         .env("PATCHED_LIBRARY", library)
         .env("PATCHED_WORKLOAD", workload)
         .output()
@@ -342,16 +364,18 @@ fn patched_child() {
     let before = result();
     let functions = functions(Path::new(&library));
     let base = base_of(&library);
-    let counts = patch(&functions, base);
+    let detours = variable("PATCHED_DETOURS");
+    let counts = match detours.as_str() {
+        "counts" => Counts::Cells(patch(&functions, base)),
+        which => Counts::Maps(patch_with_programs(&functions, base, which == "entry")),
+    };
     let after = result();
     assert_eq!(after, before);
-    let called = counts.iter().filter(|count| **count > 0).count();
-    let calls: u64 = counts.iter().sum();
-    println!(
-        "{library}: {} functions patched, {called} called, {calls} calls, same results",
-        functions.len()
-    );
-    assert!(before.count_bytes() > 200 && called >= at_least, "{called} functions called");
+    let (called, calls) = counts.read();
+    let patched = functions.len();
+    println!("{library}: {patched} functions patched, {calls} calls, same results with {detours}");
+    assert!(before.count_bytes() > 200);
+    assert!(called.is_none_or(|called| called >= at_least) && calls >= at_least as u64, "{called:?} {calls}");
 }
 
 fn dlopen(path: &str) -> *mut c_void {
@@ -398,4 +422,130 @@ fn patch(functions: &[Function], base: u64) -> &'static [u64] {
     }
     // SAFETY: zero at first, written by the detours while the caller runs none.
     unsafe { std::slice::from_raw_parts(counts as *const u64, functions.len()) }
+}
+
+/// What the detours have counted.
+enum Counts {
+    /// A word per function.
+    Cells(&'static [u64]),
+    /// The maps of a script.
+    Maps(Maps),
+}
+
+impl Counts {
+    /// Number of functions that were called, if it is known, and number of calls.
+    fn read(&self) -> (Option<usize>, u64) {
+        match self {
+            Counts::Cells(cells) => {
+                (Some(cells.iter().filter(|count| **count > 0).count()), cells.iter().sum())
+            }
+            Counts::Maps(maps) => (None, maps.read()),
+        }
+    }
+}
+
+struct Maps {
+    image: native::Image,
+    region: u64,
+    entry_only: bool,
+}
+
+/// Programs of all three sides at one function: each counts, and the return knows an argument.
+const SCRIPT: &str = "
+    uprobe:libcuda:cuMemAlloc_v2 { @calls[func] = count(); @first = sum(arg0 & 255) }
+    uretprobe:libcuda:cuMemAlloc_v2 { @kept = sum(arg0 & 255); @spent = max(duration) }
+    uretprobe:libcuda:cuMemAlloc_v2 { @returns = count(); @odd = sum(retval & 1) }";
+
+const CPUS: u32 = 4;
+
+fn image(script: &str) -> (native::Image, Vec<(String, Side)>) {
+    let src = lang::Source::new("test.ct", script);
+    let program = sim::agree::check(&src, &sim::catalog::TestCatalog::of_cuda()).expect("a valid script");
+    let options = codegen::Options::new(wire::Features::IN_PROCESS, CPUS);
+    let compiled = codegen::compile(&program, &src, &options).expect("a script that compiles");
+    let object = sim::session::parse(&compiled).expect("an object that was just written");
+    let process = Process { cpus: CPUS, cpu: CpuNumber::Segment, thread: ThreadId::Asked };
+    let image = native::translate(&object, &Environment::Process(process)).expect("it runs in a process");
+    let side = |program: &wire::manifest::Program| match program.attach {
+        wire::manifest::Attach::Functions { side: wire::manifest::Side::Entry, .. } => Side::Entry,
+        wire::manifest::Attach::Functions { side: wire::manifest::Side::Return, .. } => Side::Return,
+        _ => Side::Session,
+    };
+    let programs = compiled.manifest.programs.iter().map(|program| (program.symbol.clone(), side(program)));
+    (image, programs.collect())
+}
+
+/// Patches the functions with detours to the programs of [`SCRIPT`].
+fn patch_with_programs(functions: &[Function], base: u64, entry_only: bool) -> Maps {
+    const STACK_WORDS: u32 = 16;
+    let (mut image, mut programs) = image(SCRIPT);
+    let sides: BTreeSet<Side> = programs.iter().map(|(_, side)| *side).collect();
+    assert_eq!(sides.len(), 3, "{programs:?}");
+    programs.retain(|(_, side)| !entry_only || *side == Side::Entry);
+    let named: Vec<_> = programs.iter().map(|(symbol, side)| (symbol.as_str(), *side)).collect();
+    let dispatch = image.add_dispatch(&named);
+    let start = (image.layout.code + image.code.len() as u64).next_multiple_of(16);
+    let size = start as usize + functions.len() * 384;
+    let (hint, flags) = ((base - (1 << 29)) & !0xfff, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    let protection = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
+    // SAFETY: a new mapping.
+    let region = unsafe { libc::mmap(hint as *mut c_void, size, protection, flags, -1, 0) } as u64;
+    assert!(region.abs_diff(base) < 1 << 30, "memory near the library");
+    let memory = File::options().write(true).open("/proc/self/mem").expect("own memory");
+    let write = |bytes: &[u8], at: u64| memory.write_all_at(bytes, at).expect("written");
+    for (offset, bytes) in &image.layout.contents {
+        write(bytes, region + offset);
+    }
+    write(&image.code, region + image.layout.code);
+    write(&1u32.to_le_bytes(), region + layout::ACTIVE);
+    let (mut next, mut jumps) = (start, vec![]);
+    for (number, function) in functions.iter().enumerate() {
+        let address = base + function.address;
+        // The cookie is the number of the function, as far as the map has cells.
+        let cookies = vec![number as u64 % 20; programs.len()];
+        let pushed = Reg(function.place.pushed);
+        let detour =
+            dispatch.detour(&Site { address, pushed, stack_words: STACK_WORDS, cookies }, next, region);
+        let place = address + function.place.bytes;
+        write(&detour.bytes, region + next);
+        let end = next + detour.bytes.len() as u64;
+        let moved = moved(&function.bytes, place, region + end).expect("within reach").code;
+        write(&moved, region + end);
+        jumps.push((place, region + next + detour.entry));
+        next = (end + moved.len() as u64).next_multiple_of(8);
+        assert!(next < size as u64);
+    }
+    for (place, to) in jumps {
+        write(&jump(place, to).expect("within reach"), place);
+    }
+    Maps { image, region, entry_only }
+}
+
+impl Maps {
+    /// Sum of a word of the cells of a map.
+    fn sum(&self, name: &str, word: u64) -> u64 {
+        let maps = &self.image.layout.maps;
+        let map = maps.iter().find(|map| map.def.name.ends_with(name)).expect("a map of the script");
+        let cells = (0..map.cpus).flat_map(|cpu| (0..map.def.max_entries).map(move |key| (cpu, key)));
+        let at = |(cpu, key)| {
+            self.region + map.cells + u64::from(cpu) * map.cpu_size + u64::from(key) * map.stride + 8 * word
+        };
+        // SAFETY: words of the region, which lives as long as the process.
+        cells.map(|cell| unsafe { *(at(cell) as *const u64) }).fold(0, u64::wrapping_add)
+    }
+
+    fn read(&self) -> u64 {
+        let calls = self.sum("_calls", 0);
+        if self.entry_only {
+            return calls;
+        }
+        let (returns, first, kept) = (self.sum("_returns", 0), self.sum("_first", 1), self.sum("_kept", 1));
+        // Calls that a longjmp has left, and the call that reads the result.
+        assert!(returns <= calls && calls - returns < 20, "{calls} calls, {returns} returns");
+        assert!(
+            kept <= first && first - kept < 20 * 255,
+            "arguments {first} at the entry, {kept} at the return"
+        );
+        calls
+    }
 }
