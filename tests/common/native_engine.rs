@@ -18,6 +18,9 @@ const EFAULT: u64 = -14i64 as u64;
 /// Code and maps in memory of this process.
 pub struct NativeEngine {
     image: Image,
+    layout: Layout,
+    /// Contents at the start.
+    contents: Vec<(u64, Vec<u8>)>,
     region: *mut u8,
     size: usize,
     cookies: Vec<Box<u64>>,
@@ -44,25 +47,27 @@ pub fn run(
     world: &World,
 ) -> Result<Result<sim::session::Run, Failure>, Unsupported> {
     let object = sim::session::parse(compiled).expect("an object that was just written");
-    let image = native::translate(&object, &Environment::Replaced { cpus: world.cpus })?;
-    Ok(sim::session::run_on(NativeEngine::new(image, world.rand), &compiled.manifest, world))
+    let (layout, placement) = Layout::new(&object, world.cpus);
+    let environment = Environment::Replaced { cpus: world.cpus };
+    let image = native::translate(&object, &layout, &placement, &environment, layout.code)?;
+    let engine = NativeEngine::new(image, layout, placement.contents, world.rand);
+    Ok(sim::session::run_on(engine, &compiled.manifest, world))
 }
 
 impl NativeEngine {
-    fn new(image: Image, rand: u64) -> NativeEngine {
-        let size = (image.layout.code as usize + image.code.len()).next_multiple_of(layout::PAGE as usize);
+    fn new(image: Image, layout: Layout, contents: Vec<(u64, Vec<u8>)>, rand: u64) -> NativeEngine {
+        let size = image.end().next_multiple_of(layout::PAGE) as usize;
         let (access, kind) =
             (libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         // SAFETY: a new mapping, anywhere.
         let region = unsafe { libc::mmap(ptr::null_mut(), size, access, kind | libc::MAP_NORESERVE, -1, 0) };
         assert_ne!(region, libc::MAP_FAILED, "{}", std::io::Error::last_os_error());
-        let (cookies, signals) = (vec![], vec![]);
-        let mut engine =
-            NativeEngine { image, region: region.cast(), size, cookies, rng: Rng::new(rand), signals };
-        for (offset, bytes) in engine.image.layout.contents.clone() {
+        let (cookies, signals, region, rng) = (vec![], vec![], region.cast(), Rng::new(rand));
+        let mut engine = NativeEngine { image, layout, contents, region, size, cookies, rng, signals };
+        for (offset, bytes) in engine.contents.clone() {
             engine.write(offset, &bytes);
         }
-        engine.write(engine.image.layout.code, &engine.image.code.clone());
+        engine.write(engine.image.start, &engine.image.code.clone());
         for (number, function) in replaced() {
             engine.write(layout::REPLACED + 8 * number, &(function as u64).to_le_bytes());
         }
@@ -90,7 +95,7 @@ impl NativeEngine {
     }
 
     fn place(&self, map: &str) -> Option<MapPlace> {
-        self.image.layout.map(map).cloned()
+        self.layout.map(map).cloned()
     }
 
     /// Offsets of the entries of a hash.
@@ -137,7 +142,7 @@ impl Engine for NativeEngine {
             context[program::IS_RETURN as usize / 8] = u64::from(is_return);
             context[program::SESSION as usize / 8] = cookie;
         }
-        let (region, layout) = (self.region, &self.image.layout);
+        let (region, layout) = (self.region, &self.layout);
         let mut running = Running { hit, rng: &mut self.rng, signals: &mut self.signals, layout, region };
         RUNNING.set((&raw mut running).cast());
         // SAFETY: generated code that reads the context, and memory of the region.
@@ -151,7 +156,7 @@ impl Engine for NativeEngine {
     }
 
     fn has_map(&self, map: &str) -> bool {
-        self.image.layout.map(map).is_some()
+        self.layout.map(map).is_some()
     }
 
     fn keys(&mut self, map: &str) -> Vec<Vec<u8>> {
@@ -183,7 +188,7 @@ impl Engine for NativeEngine {
         if map.def.kind.is_array() {
             return self.zero(&map.def.name, 0);
         }
-        let start = self.image.layout.contents.clone();
+        let start = self.contents.clone();
         for (offset, bytes) in start.iter().filter(|(at, _)| *at == map.description || *at == map.buckets) {
             self.write(*offset, bytes);
         }
@@ -390,9 +395,11 @@ extern "sysv64" fn for_each(map: u64, visit: Visitor, data: u64, _flags: u64) ->
     let place = places.iter().find(|place| place.description == description).expect("a map").clone();
     let (hit, region, layout) = (running.hit, running.region, running.layout);
     // A second view of the same memory; nothing else uses it while the loop looks for its next key.
-    let image = Image { layout: layout.clone(), code: vec![], functions: vec![], helpers: vec![] };
+    let image = Image { start: 0, code: vec![], functions: vec![], helpers: vec![] };
     let view = std::mem::ManuallyDrop::new(NativeEngine {
         image,
+        layout: layout.clone(),
+        contents: vec![],
         region,
         size: usize::MAX >> 1,
         cookies: vec![],

@@ -131,7 +131,7 @@ fn cpu(asm: &mut Assembler, environment: &Environment, to: Reg) {
 
 /// Looks up a key. In an array that is known this is a few instructions.
 fn lookup(at: &mut Translator) {
-    let known = at.map.map(|map| &at.context.layout.maps[map]).filter(|map| map.def.kind.is_array());
+    let known = at.map.map(|map| at.context.map(map)).filter(|map| map.def.kind.is_array());
     match known {
         Some(map) => cell_of_array(at.asm, at.context.environment, map),
         None => with_cpu(at, function::MAP_LOOKUP),

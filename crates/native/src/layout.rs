@@ -4,9 +4,11 @@
 //! ```text
 //! 0        words of the process alone; a child of `fork` finds zeros there
 //! SHARED   words that the tracer writes: clock
-//! ...      maps, each with its description (`struct map`, `struct ring` of helpers.c), then constants
+//! ...      maps, each with its description (`struct map`, `struct ring` of helpers.c), and constants; then room for more modules
 //! code     generated code, the helpers, the detours of the functions
 //! ```
+//!
+//! A module that extends a session uses the session's maps of the same names.
 
 use crate::object::{MapDef, MapKind, Object};
 
@@ -42,16 +44,30 @@ pub const SPARE: u32 = 64;
 /// Marks the end of a chain, together with the number of its bucket.
 const END: u32 = 0x8000_0000;
 
+/// Room for the data of later modules in bytes. Pages that nobody writes to take no memory.
+const ROOM: u64 = 64 << 20;
+
 /// Where things lie; see the module documentation.
 #[derive(Clone, Debug, Default)]
 pub struct Layout {
-    /// The maps, in the order of [`Object::maps`].
+    /// All maps.
     pub maps: Vec<MapPlace>,
-    /// Offsets of constant sections, by index in [`Object::sections`].
-    pub constants: Vec<Option<u64>>,
     /// Start of the code.
     pub code: u64,
-    /// Contents at the start where they are not zero, by offset.
+    /// Number of possible CPUs.
+    cpus: u32,
+    /// End of the data.
+    next: u64,
+}
+
+/// Data of one object.
+#[derive(Clone, Debug, Default)]
+pub struct Placement {
+    /// By index in [`Object::maps`], the index in [`Layout::maps`].
+    pub maps: Vec<usize>,
+    /// Offsets of constant sections, by index in [`Object::sections`].
+    pub constants: Vec<Option<u64>>,
+    /// Contents at the start where they are not zero, by offset. Those of maps that were there before are not among them.
     pub contents: Vec<(u64, Vec<u8>)>,
 }
 
@@ -90,28 +106,50 @@ fn round8(size: u32) -> u64 {
 }
 
 impl Layout {
-    /// Places the maps and constants of an object for a machine with this number of possible CPUs. Kinds of maps that are not
-    /// supported are placed as if they had no cells.
-    pub fn new(object: &Object, cpus: u32) -> Layout {
-        let mut layout = Layout::default();
-        let mut next = MAPS;
-        let mut take = |size: u64, align: u64| {
-            let at = next.next_multiple_of(align);
-            next = at + size;
-            at
-        };
+    /// A layout for a session that begins with an object, on a machine with this number of possible CPUs.
+    pub fn new(object: &Object, cpus: u32) -> (Layout, Placement) {
+        let mut layout = Layout { cpus, next: MAPS, ..Layout::default() };
+        let placement = layout.place(object);
+        layout.code = layout.next.next_multiple_of(PAGE) + ROOM;
+        (layout, placement)
+    }
+
+    /// Places the data of a module; `None` if there is no room.
+    pub fn extend(&mut self, object: &Object) -> Option<Placement> {
+        let mut extended = self.clone();
+        let placement = extended.place(object);
+        let fits = extended.next <= self.code;
+        fits.then(|| {
+            *self = extended;
+            placement
+        })
+    }
+
+    /// Places the constants of an object and the maps that are new.
+    fn place(&mut self, object: &Object) -> Placement {
+        let mut placement = Placement::default();
         for def in &object.maps {
-            let place = MapPlace::new(def, cpus, &mut take);
-            layout.contents.extend(place.contents());
-            layout.maps.push(place);
+            if let Some(known) = self.maps.iter().position(|map| map.def.name == def.name) {
+                placement.maps.push(known);
+                continue;
+            }
+            let map = MapPlace::new(def, self.cpus, &mut |size, align| self.take(size, align));
+            placement.contents.extend(map.contents());
+            placement.maps.push(self.maps.len());
+            self.maps.push(map);
         }
         for section in &object.sections {
-            let place = section.data.as_ref().map(|data| (take(data.len() as u64, 8), data.clone()));
-            layout.constants.push(place.as_ref().map(|(at, _)| *at));
-            layout.contents.extend(place);
+            let place = section.data.as_ref().map(|data| (self.take(data.len() as u64, 8), data.clone()));
+            placement.constants.push(place.as_ref().map(|(at, _)| *at));
+            placement.contents.extend(place);
         }
-        layout.code = take(0, PAGE);
-        layout
+        placement
+    }
+
+    fn take(&mut self, size: u64, align: u64) -> u64 {
+        let at = self.next.next_multiple_of(align);
+        self.next = at + size;
+        at
     }
 
     /// A map by its symbol.

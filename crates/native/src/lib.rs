@@ -17,7 +17,7 @@ pub mod site;
 mod translate;
 pub mod x86;
 
-pub use layout::Layout;
+pub use layout::{Layout, Placement};
 
 use object::Object;
 use x86::{Assembler, Label};
@@ -93,12 +93,12 @@ pub enum Unsupported {
     Map(String),
 }
 
-/// Code and data of an object for the region of a process.
+/// Code of an object for the region of a process.
 #[derive(Clone, Debug)]
 pub struct Image {
-    /// Where things lie.
-    pub layout: Layout,
-    /// Code, which begins at `layout.code`.
+    /// Offset of the code in the region.
+    pub start: u64,
+    /// Code.
     pub code: Vec<u8>,
     /// Functions of the object: symbol, offset in the region. A function gets the address of its [context](program) in rdi and keeps
     /// the registers that a C function keeps.
@@ -108,6 +108,11 @@ pub struct Image {
 }
 
 impl Image {
+    /// Offset in the region of the byte behind the code.
+    pub fn end(&self) -> u64 {
+        self.start + self.code.len() as u64
+    }
+
     /// Offset in the region of a function.
     pub fn function(&self, symbol: &str) -> Option<u64> {
         self.functions.iter().find(|(name, _)| name == symbol).map(|(_, offset)| *offset)
@@ -124,27 +129,29 @@ impl Image {
             (self.function(symbol).expect("a function of the object"), *side)
         };
         let programs: Vec<_> = programs.iter().map(place).collect();
-        let mut asm = Assembler::new(self.layout.code + self.code.len() as u64);
+        let mut asm = Assembler::new(self.end());
         let dispatch = program::dispatch(&mut asm, &programs);
         self.code.extend(asm.finish());
         dispatch
     }
 }
 
-/// Translates an object.
-pub fn translate(object: &Object, environment: &Environment) -> Result<Image, Unsupported> {
-    let cpus = match environment {
-        Environment::Process(process) => process.cpus,
-        Environment::Replaced { cpus } => *cpus,
-    };
-    let layout = Layout::new(object, cpus);
-    if let Some(map) = layout.maps.iter().find(|map| !map.is_supported()) {
+/// Translates an object, whose data have places in a layout. The code is for an offset in the region, a multiple of 16.
+pub fn translate(
+    object: &Object,
+    layout: &Layout,
+    placement: &Placement,
+    environment: &Environment,
+    start: u64,
+) -> Result<Image, Unsupported> {
+    let mut maps = placement.maps.iter().map(|map| &layout.maps[*map]);
+    if let Some(map) = maps.find(|map| !map.is_supported()) {
         return Err(Unsupported::Map(map.def.name.clone()));
     }
-    let mut asm = Assembler::new(layout.code);
+    let mut asm = Assembler::new(start);
     let functions: Vec<Label> = object.functions.iter().map(|_| asm.label()).collect();
     let helpers: Vec<Label> = calls::function::ALL.iter().map(|_| asm.label()).collect();
-    let context = translate::Context { object, layout: &layout, environment, helpers, functions };
+    let context = translate::Context { object, layout, placement, environment, helpers, functions };
     for number in 0..object.functions.len() {
         translate::function(&context, &mut asm, number)?;
     }
@@ -159,5 +166,5 @@ pub fn translate(object: &Object, environment: &Environment) -> Result<Image, Un
     let names = calls::function::ALL.iter().map(|(name, _)| *name);
     let helpers = names.zip(context.helpers.iter().map(offset)).collect();
     let code = asm.finish();
-    Ok(Image { layout, code, functions, helpers })
+    Ok(Image { start, code, functions, helpers })
 }

@@ -4,7 +4,7 @@
 //! r9, r10, r11 and r12 of the machine belong to no register of BPF: r9 to r11 are scratch here.
 
 use crate::calls;
-use crate::layout::Layout;
+use crate::layout::{Layout, MapPlace, Placement};
 use crate::object::insn::{self, Insn};
 use crate::object::{Function, Object, Reference};
 use crate::x86::{Assembler, Cond, Label, Mem, Op, Reg, Shift, Width};
@@ -40,14 +40,23 @@ const MAX_STACK: i32 = 512;
 pub struct Context<'a> {
     /// The object.
     pub object: &'a Object,
-    /// Where its maps and constants lie.
+    /// Where maps lie.
     pub layout: &'a Layout,
+    /// Where the object's data lie.
+    pub placement: &'a Placement,
     /// What the helpers do.
     pub environment: &'a Environment,
     /// Starts of the compiled helpers, by [`calls::function`].
     pub helpers: Vec<Label>,
     /// Starts of the functions.
     pub functions: Vec<Label>,
+}
+
+impl Context<'_> {
+    /// A map, by its index in the object.
+    pub fn map(&self, index: usize) -> &MapPlace {
+        &self.layout.maps[self.placement.maps[index]]
+    }
 }
 
 /// Translation of one function.
@@ -188,7 +197,7 @@ impl Translator<'_, '_> {
 
     fn wide_load(&mut self, at: usize, insn: Insn) -> Result<(), Unsupported> {
         let second = *self.function.code.get(at + 1).ok_or_else(|| self.unsupported(at))?;
-        let layout = self.context.layout;
+        let context = self.context;
         let dst = reg(insn.dst);
         let known = if insn.dst == 1 { &mut self.map } else { &mut None };
         *known = None;
@@ -196,13 +205,13 @@ impl Translator<'_, '_> {
             None => self.asm.mov_imm(dst, u64::from(insn.imm as u32) | u64::from(second.imm as u32) << 32),
             Some(Reference::Map(map)) => {
                 *known = Some(*map);
-                self.asm.lea(dst, Mem::Region(layout.maps[*map].description));
+                self.asm.lea(dst, Mem::Region(context.map(*map).description));
             }
             Some(Reference::Value { map, offset }) => {
-                self.asm.lea(dst, Mem::Region(layout.maps[*map].cells.wrapping_add(*offset)));
+                self.asm.lea(dst, Mem::Region(context.map(*map).cells.wrapping_add(*offset)));
             }
             Some(Reference::Data { section, offset }) => {
-                let start = layout.constants[*section].unwrap_or_default();
+                let start = context.placement.constants[*section].unwrap_or_default();
                 self.asm.lea(dst, Mem::Region(start.wrapping_add(*offset)));
             }
             Some(Reference::Function(function)) => {

@@ -5,7 +5,7 @@ use iced_x86::{
     Code, Decoder, DecoderOptions, Formatter, Instruction, IntelFormatter, SymbolResolver, SymbolResult,
 };
 use lang::Source;
-use native::{CpuNumber, Environment, Image, Process, ThreadId};
+use native::{CpuNumber, Environment, Image, Layout, Process, ThreadId};
 use sim::agree;
 use sim::catalog::TestCatalog;
 use std::fmt::Write;
@@ -20,7 +20,10 @@ fn image(script: &str) -> Image {
     let compiled = codegen::compile(&program, &src, &options).expect("a script that compiles");
     let object = sim::session::parse(&compiled).expect("an object that was just written");
     let process = Process { cpus: 4, cpu: CpuNumber::Rseq(-160), thread: ThreadId::Stored(720) };
-    native::translate(&object, &Environment::Process(process)).expect("a script that can run in a process")
+    let (layout, placement) = Layout::new(&object, 4);
+    let environment = Environment::Process(process);
+    native::translate(&object, &layout, &placement, &environment, layout.code)
+        .expect("a script that can run in a process")
 }
 
 /// The functions of the script; the helpers, which a C compiler has made, are left out.
@@ -37,7 +40,7 @@ fn listing(image: &Image) -> String {
 }
 
 fn list(text: &mut String, image: &Image, name: &str, range: Range<u64>) {
-    let [start, end] = [range.start, range.end].map(|at| (at - image.layout.code) as usize);
+    let [start, end] = [range.start, range.end].map(|at| (at - image.start) as usize);
     let mut decoder = Decoder::with_ip(64, &image.code[start..end], range.start, DecoderOptions::NONE);
     let mut formatter = IntelFormatter::with_options(Some(Box::new(Names(image.helpers.clone()))), None);
     let instructions: Vec<_> = decoder.iter().take_while(|i| i.code() != Code::Int3).collect();

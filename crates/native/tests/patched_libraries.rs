@@ -13,7 +13,7 @@ use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
 use native::program::{Side, Site};
 use native::site::{jump, moved};
 use native::x86::Reg;
-use native::{CpuNumber, Environment, Process, ThreadId, layout};
+use native::{CpuNumber, Environment, Layout, Placement, Process, ThreadId, layout};
 
 /// A function that can be patched.
 struct Function {
@@ -445,7 +445,7 @@ impl Counts {
 }
 
 struct Maps {
-    image: native::Image,
+    layout: Layout,
     region: u64,
     entry_only: bool,
 }
@@ -458,45 +458,49 @@ const SCRIPT: &str = "
 
 const CPUS: u32 = 4;
 
-fn image(script: &str) -> (native::Image, Vec<(String, Side)>) {
+fn image(script: &str) -> (native::Image, Layout, Placement, Vec<(String, Side)>) {
     let src = lang::Source::new("test.ct", script);
     let program = sim::agree::check(&src, &sim::catalog::TestCatalog::of_cuda()).expect("a valid script");
     let options = codegen::Options::new(wire::Features::IN_PROCESS, CPUS);
     let compiled = codegen::compile(&program, &src, &options).expect("a script that compiles");
     let object = sim::session::parse(&compiled).expect("an object that was just written");
     let process = Process { cpus: CPUS, cpu: CpuNumber::Segment, thread: ThreadId::Asked };
-    let image = native::translate(&object, &Environment::Process(process)).expect("it runs in a process");
+    let (layout, placement) = Layout::new(&object, CPUS);
+    let environment = Environment::Process(process);
+    let image = native::translate(&object, &layout, &placement, &environment, layout.code)
+        .expect("it runs in a process");
     let side = |program: &wire::manifest::Program| match program.attach {
         wire::manifest::Attach::Functions { side: wire::manifest::Side::Entry, .. } => Side::Entry,
         wire::manifest::Attach::Functions { side: wire::manifest::Side::Return, .. } => Side::Return,
         _ => Side::Session,
     };
     let programs = compiled.manifest.programs.iter().map(|program| (program.symbol.clone(), side(program)));
-    (image, programs.collect())
+    (image, layout, placement, programs.collect())
 }
 
 /// Patches the functions with detours to the programs of [`SCRIPT`].
 fn patch_with_programs(functions: &[Function], base: u64, entry_only: bool) -> Maps {
     const STACK_WORDS: u32 = 16;
-    let (mut image, mut programs) = image(SCRIPT);
+    let (mut image, layout, placement, mut programs) = image(SCRIPT);
     let sides: BTreeSet<Side> = programs.iter().map(|(_, side)| *side).collect();
     assert_eq!(sides.len(), 3, "{programs:?}");
     programs.retain(|(_, side)| !entry_only || *side == Side::Entry);
     let named: Vec<_> = programs.iter().map(|(symbol, side)| (symbol.as_str(), *side)).collect();
     let dispatch = image.add_dispatch(&named);
-    let start = (image.layout.code + image.code.len() as u64).next_multiple_of(16);
+    let start = image.end().next_multiple_of(16);
     let size = start as usize + functions.len() * 384;
-    let (hint, flags) = ((base - (1 << 29)) & !0xfff, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    let (hint, flags) =
+        ((base - (1 << 29)) & !0xfff, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
     let protection = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
     // SAFETY: a new mapping.
     let region = unsafe { libc::mmap(hint as *mut c_void, size, protection, flags, -1, 0) } as u64;
     assert!(region.abs_diff(base) < 1 << 30, "memory near the library");
     let memory = File::options().write(true).open("/proc/self/mem").expect("own memory");
     let write = |bytes: &[u8], at: u64| memory.write_all_at(bytes, at).expect("written");
-    for (offset, bytes) in &image.layout.contents {
+    for (offset, bytes) in &placement.contents {
         write(bytes, region + offset);
     }
-    write(&image.code, region + image.layout.code);
+    write(&image.code, region + image.start);
     write(&1u32.to_le_bytes(), region + layout::ACTIVE);
     let (mut next, mut jumps) = (start, vec![]);
     for (number, function) in functions.iter().enumerate() {
@@ -518,13 +522,13 @@ fn patch_with_programs(functions: &[Function], base: u64, entry_only: bool) -> M
     for (place, to) in jumps {
         write(&jump(place, to).expect("within reach"), place);
     }
-    Maps { image, region, entry_only }
+    Maps { layout, region, entry_only }
 }
 
 impl Maps {
     /// Sum of a word of the cells of a map.
     fn sum(&self, name: &str, word: u64) -> u64 {
-        let maps = &self.image.layout.maps;
+        let maps = &self.layout.maps;
         let map = maps.iter().find(|map| map.def.name.ends_with(name)).expect("a map of the script");
         let cells = (0..map.cpus).flat_map(|cpu| (0..map.def.max_entries).map(move |key| (cpu, key)));
         let at = |(cpu, key)| {

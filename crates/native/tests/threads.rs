@@ -1,6 +1,6 @@
 //! Maps and the ring buffer under threads, signals and full memory: machine code that a process would run, in the test's process.
 
-use native::layout::{self, ENTRY_KEY, RING_CONSUMED};
+use native::layout::{self, ENTRY_KEY, Layout, RING_CONSUMED};
 use native::object::{Insn, MapDef, MapKind, Object};
 use native::{CpuNumber, Environment, Image, Process, ThreadId};
 use std::ptr;
@@ -11,6 +11,7 @@ const END: u32 = 0x8000_0000;
 /// A region in this process with a program.
 struct Region {
     image: Image,
+    layout: Layout,
     start: *mut u8,
 }
 
@@ -21,25 +22,29 @@ impl Region {
     fn new(code: &[Insn], maps: Vec<MapDef>) -> Region {
         let process = Process { cpus: 4, cpu: CpuNumber::Segment, thread: ThreadId::Asked };
         let object = Object::of_code(code, maps);
-        let image =
-            native::translate(&object, &Environment::Process(process)).expect("a program that can run");
-        let size = image.layout.code as usize + image.code.len();
-        let (access, kind) =
-            (libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let (layout, placement) = Layout::new(&object, process.cpus);
+        let environment = Environment::Process(process);
+        let image = native::translate(&object, &layout, &placement, &environment, layout.code)
+            .expect("a program that can run");
+        let size = image.end() as usize;
+        let (access, kind) = (
+            libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE,
+        );
         // SAFETY: a new mapping, anywhere; what is copied lies inside.
         let start = unsafe {
             let start = libc::mmap(ptr::null_mut(), size, access, kind, -1, 0);
             assert_ne!(start, libc::MAP_FAILED);
             let start: *mut u8 = start.cast();
-            for (at, bytes) in &image.layout.contents {
+            for (at, bytes) in &placement.contents {
                 ptr::copy_nonoverlapping(bytes.as_ptr(), start.add(*at as usize), bytes.len());
             }
-            let code = start.add(image.layout.code as usize);
+            let code = start.add(image.start as usize);
             ptr::copy_nonoverlapping(image.code.as_ptr(), code, image.code.len());
             *start.add(layout::TGID as usize).cast::<u32>() = std::process::id();
             start
         };
-        Region { image, start }
+        Region { image, layout, start }
     }
 
     /// Runs the program with these words as its context.
@@ -65,7 +70,7 @@ impl Region {
 
     /// Key and first value of each entry of the first map.
     fn entries(&self) -> Vec<(u64, u64)> {
-        let map = &self.image.layout.maps[0];
+        let map = &self.layout.maps[0];
         let mut entries = vec![];
         for bucket in 0..map.bucket_count {
             let mut index = self.half(map.buckets + 8 * u64::from(bucket)).load(Ordering::Acquire);
@@ -283,7 +288,7 @@ fn each_record_arrives_once_and_in_the_order_of_its_thread() {
     let ring =
         MapDef { name: "r".into(), kind: MapKind::Ring, key_size: 0, value_size: 0, max_entries: 1 << 12 };
     let region = Region::new(&code, vec![ring]);
-    let place = region.image.layout.maps[0].clone();
+    let place = region.layout.maps[0].clone();
     let (lost, done) = (AtomicU64::new(0), AtomicBool::new(false));
     let seen = std::thread::scope(|scope| {
         let writers: Vec<_> = (0..THREADS)
