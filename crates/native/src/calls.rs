@@ -7,7 +7,7 @@ use crate::layout::{self, MapPlace};
 use crate::program;
 use crate::translate::{AUX, CPU, Translator};
 use crate::x86::{Assembler, Cond, Mem, Op, Reg, Width};
-use crate::{CpuNumber, Environment, Process, ThreadId};
+use crate::{CpuNumber, Environment, Process, ThreadId, TimeSource};
 
 /// Machine code of `helpers/helpers.c`.
 pub const CODE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/helpers.bin"));
@@ -25,6 +25,8 @@ const DISCARD: u32 = 0x4000_0000;
 /// Helpers with a place in the table at [`layout::REPLACED`]. A loop over a map is among them since its order is arbitrary.
 const REPLACED: &[u32] = &[5, 7, 14, 15, 16, 42, 67, 80, 109, 112, 114, 117, 118, 120, 125, 164];
 
+const CLOCK_MONOTONIC: u64 = 1;
+const CLOCK_BOOTTIME: u64 = 7;
 const SYS_GETTID: u64 = 186;
 const SYS_GETUID: u64 = 102;
 const SYS_GETGID: u64 = 104;
@@ -76,8 +78,10 @@ pub fn helper(at: &mut Translator, number: u32) -> bool {
 /// Helpers that tell something about the process and the time.
 fn of_process(at: &mut Translator, process: &Process, number: u32) -> bool {
     match number {
-        5 => time(at.asm, false),
-        125 => time(at.asm, true),
+        5 if process.time == TimeSource::Counter => time(at.asm, false),
+        125 if process.time == TimeSource::Counter => time(at.asm, true),
+        5 => asked_time(at, CLOCK_MONOTONIC),
+        125 => asked_time(at, CLOCK_BOOTTIME),
         14 => process_and_thread(at.asm, process.thread),
         15 => user_and_group(at.asm),
         16 => call(at, function::GET_COMM),
@@ -172,6 +176,11 @@ fn time(asm: &mut Assembler, boot: bool) {
     if boot {
         asm.alu_load(Op::Add, true, Reg::RAX, Mem::Region(layout::BOOT_AHEAD));
     }
+}
+
+fn asked_time(at: &mut Translator, clock: u64) {
+    at.asm.mov_imm(Reg::RDI, clock);
+    call(at, function::CLOCK_NS);
 }
 
 /// rax = tgid << 32 | tid

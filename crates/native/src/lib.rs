@@ -42,6 +42,15 @@ pub enum ThreadId {
     Asked,
 }
 
+/// How the time is found.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum TimeSource {
+    /// The time stamp counter, with the numbers at [`layout::CLOCKS`].
+    Counter,
+    /// The system call `clock_gettime`.
+    Asked,
+}
+
 /// Facts about the traced process.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Process {
@@ -51,6 +60,8 @@ pub struct Process {
     pub cpu: CpuNumber,
     /// How a thread finds its id.
     pub thread: ThreadId,
+    /// How it finds the time.
+    pub time: TimeSource,
 }
 
 /// What helpers that ask for the process or the time do.

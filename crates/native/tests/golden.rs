@@ -5,7 +5,7 @@ use iced_x86::{
     Code, Decoder, DecoderOptions, Formatter, Instruction, IntelFormatter, SymbolResolver, SymbolResult,
 };
 use lang::Source;
-use native::{CpuNumber, Environment, Image, Layout, Process, ThreadId};
+use native::{CpuNumber, Environment, Image, Layout, Process, ThreadId, TimeSource};
 use sim::agree;
 use sim::catalog::TestCatalog;
 use std::fmt::Write;
@@ -19,7 +19,12 @@ fn image(script: &str) -> Image {
     let options = Options { optimise: Passes::All, ..Options::new(Features::IN_PROCESS, 4) };
     let compiled = codegen::compile(&program, &src, &options).expect("a script that compiles");
     let object = sim::session::parse(&compiled).expect("an object that was just written");
-    let process = Process { cpus: 4, cpu: CpuNumber::Rseq(-160), thread: ThreadId::Stored(720) };
+    let process = Process {
+        cpus: 4,
+        cpu: CpuNumber::Rseq(-160),
+        thread: ThreadId::Stored(720),
+        time: TimeSource::Counter,
+    };
     let (layout, placement) = Layout::new(&object, 4);
     let environment = Environment::Process(process);
     native::translate(&object, &layout, &placement, &environment, layout.code)

@@ -13,7 +13,7 @@ use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
 use native::program::{Side, Site};
 use native::site::{jump, moved};
 use native::x86::Reg;
-use native::{CpuNumber, Environment, Layout, Placement, Process, ThreadId, layout};
+use native::{CpuNumber, Environment, Layout, Placement, Process, ThreadId, TimeSource, layout};
 
 /// A function that can be patched.
 struct Function {
@@ -464,7 +464,8 @@ fn image(script: &str) -> (native::Image, Layout, Placement, Vec<(String, Side)>
     let options = codegen::Options::new(wire::Features::IN_PROCESS, CPUS);
     let compiled = codegen::compile(&program, &src, &options).expect("a script that compiles");
     let object = sim::session::parse(&compiled).expect("an object that was just written");
-    let process = Process { cpus: CPUS, cpu: CpuNumber::Segment, thread: ThreadId::Asked };
+    let process =
+        Process { cpus: CPUS, cpu: CpuNumber::Segment, thread: ThreadId::Asked, time: TimeSource::Counter };
     let (layout, placement) = Layout::new(&object, CPUS);
     let environment = Environment::Process(process);
     let image = native::translate(&object, &layout, &placement, &environment, layout.code)

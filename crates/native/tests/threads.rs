@@ -2,7 +2,7 @@
 
 use native::layout::{self, ENTRY_KEY, Layout, RING_CONSUMED};
 use native::object::{Insn, MapDef, MapKind, Object};
-use native::{CpuNumber, Environment, Image, Process, ThreadId};
+use native::{CpuNumber, Environment, Image, Process, ThreadId, TimeSource};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -20,7 +20,8 @@ unsafe impl Sync for Region {}
 
 impl Region {
     fn new(code: &[Insn], maps: Vec<MapDef>) -> Region {
-        let process = Process { cpus: 4, cpu: CpuNumber::Segment, thread: ThreadId::Asked };
+        let process =
+            Process { cpus: 4, cpu: CpuNumber::Segment, thread: ThreadId::Asked, time: TimeSource::Counter };
         let object = Object::of_code(code, maps);
         let (layout, placement) = Layout::new(&object, process.cpus);
         let environment = Environment::Process(process);

@@ -3,13 +3,12 @@
 //! The runtime writes the start time and the end of the run; the first `exit()` writes the end and its code; a test writes its
 //! result. Layout: `wire::manifest`, `CONTROL_*`.
 
-use crate::read::maps;
+use crate::map_handle::MapHandle;
 use std::io;
-use std::os::fd::OwnedFd;
 use wire::manifest::{self, CONTROL_EXITED, CONTROL_RETURNED, CONTROL_SIZE, CONTROL_START, STOPPED};
 
 /// The one cell of the control map.
-pub(crate) struct ControlCell<'a>(pub &'a OwnedFd);
+pub(crate) struct ControlCell<'a>(pub &'a MapHandle);
 
 impl ControlCell<'_> {
     /// Ends the run: the programs of probes return at once from now on. An existing exit code stays.
@@ -44,7 +43,7 @@ impl ControlCell<'_> {
 
     fn read(&self) -> io::Result<[u8; CONTROL_SIZE as usize]> {
         let mut cell = [0; CONTROL_SIZE as usize];
-        maps::lookup(self.0, &[0; 4], &mut cell).map(|()| cell)
+        self.0.lookup(&[0; 4], &mut cell).map(|()| cell)
     }
 
     /// Writes words at byte offsets in the cell; the others stay.
@@ -53,6 +52,6 @@ impl ControlCell<'_> {
         for (at, word) in words {
             cell[*at as usize..*at as usize + 8].copy_from_slice(&word.to_le_bytes());
         }
-        maps::update(self.0, &[0; 4], &cell)
+        self.0.update(&[0; 4], &cell)
     }
 }

@@ -15,6 +15,7 @@ mod control_cell;
 pub mod error;
 pub mod kernel;
 mod load;
+mod map_handle;
 mod module;
 pub mod process;
 pub mod read;
@@ -23,6 +24,7 @@ pub mod session;
 pub mod stacks;
 #[cfg(test)]
 mod tests;
+mod user_space;
 
 pub use attach::detach::{DetachSummary, PendingDetach};
 

@@ -4,6 +4,8 @@
 
 use crate::error::{LIMITS, LoadError};
 use crate::kernel::features;
+use crate::map_handle::MapHandle;
+use crate::user_space::SharedProgram;
 use libbpf_rs::{AsRawLibbpf, MapCore, ObjectBuilder, OpenObject, PrintLevel};
 use libbpf_sys as bpf;
 use std::collections::HashMap;
@@ -22,24 +24,53 @@ const LOG_LINES: usize = 24;
 /// Default number of counters reserved for modules that extend the session.
 const SPARE_COUNTERS: u32 = 1024;
 
-/// A BPF map in the kernel.
+/// A map of a session.
 #[derive(Debug)]
 pub struct LoadedMap {
-    /// Descriptor.
-    pub fd: OwnedFd,
+    /// The map.
+    pub handle: MapHandle,
     /// Largest number of keys; for a ring buffer, size in bytes.
     pub max_entries: u32,
     /// Size of a value in bytes.
     pub value_size: u32,
 }
 
-/// A BPF program in the kernel.
+/// A program, where it runs.
+#[derive(Debug)]
+pub enum ProgramHandle {
+    /// A BPF program.
+    Kernel(OwnedFd),
+    /// Code in the memory of the session.
+    Process(SharedProgram),
+}
+
+/// A loaded program.
 #[derive(Debug)]
 pub struct LoadedProgram {
-    /// Descriptor.
-    pub fd: OwnedFd,
+    /// The program.
+    pub handle: ProgramHandle,
     /// `BPF_TRACE_UPROBE_MULTI`, `_SESSION`, or 0; from the program's section.
     pub attach_type: bpf::bpf_attach_type,
+}
+
+impl LoadedProgram {
+    /// See [`ProgramHandle::fd`].
+    pub fn fd(&self) -> io::Result<&OwnedFd> {
+        self.handle.fd()
+    }
+}
+
+impl ProgramHandle {
+    /// The descriptor of a BPF program.
+    ///
+    /// # Errors
+    /// EBADF: it does not run in the kernel.
+    pub fn fd(&self) -> io::Result<&OwnedFd> {
+        match self {
+            ProgramHandle::Kernel(fd) => Ok(fd),
+            ProgramHandle::Process(_) => Err(io::Error::from_raw_os_error(libc::EBADF)),
+        }
+    }
 }
 
 /// Programs and maps of a loaded object.
@@ -90,7 +121,9 @@ fn open(
             if map.value_size() != shared.value_size {
                 map.set_value_size(shared.value_size)?;
             }
-            map.reuse_fd(shared.fd.as_fd())?;
+            if let Some(fd) = shared.handle.fd() {
+                map.reuse_fd(fd.as_fd())?;
+            }
         } else if name == COUNTERS_MAP {
             let entries = map.max_entries() + spare_counters;
             map.set_max_entries(entries)?;
@@ -120,7 +153,7 @@ fn collect(
         if !shared.contains_key(&name) {
             let fd = map.as_fd().try_clone_to_owned().map_err(setup)?;
             let (max_entries, value_size) = (map.max_entries(), map.value_size());
-            objects.maps.insert(name, LoadedMap { fd, max_entries, value_size });
+            objects.maps.insert(name, LoadedMap { handle: MapHandle::Kernel(fd), max_entries, value_size });
         }
     }
     for Program { symbol, .. } in &manifest.programs {
@@ -130,7 +163,7 @@ fn collect(
         // SAFETY: the object of the program outlives the call.
         let attach_type =
             unsafe { bpf::bpf_program__expected_attach_type(program.as_libbpf_object().as_ptr()) };
-        objects.programs.push(LoadedProgram { fd, attach_type });
+        objects.programs.push(LoadedProgram { handle: ProgramHandle::Kernel(fd), attach_type });
     }
     Ok(objects)
 }

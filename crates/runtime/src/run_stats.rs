@@ -4,6 +4,7 @@
 //! metrics need them.
 
 use crate::kernel::sys;
+use crate::load::ProgramHandle;
 use crate::module::ModuleId;
 use libbpf_sys as bpf;
 use std::io;
@@ -33,7 +34,7 @@ pub(crate) struct AttachedProgram {
     pub module: ModuleId,
     pub clause: u32,
     pub text: String,
-    pub program: OwnedFd,
+    pub program: ProgramHandle,
 }
 
 /// Runs of a clause's programs since the statistics were enabled.
@@ -51,7 +52,8 @@ pub struct Runs {
 pub(crate) fn runs_by_clause(programs: &[AttachedProgram]) -> io::Result<Vec<Runs>> {
     let mut all: Vec<Runs> = Vec::new();
     for attached in programs {
-        let (hits, ns) = read_program_stats(&attached.program)?;
+        let ProgramHandle::Kernel(program) = &attached.program else { continue };
+        let (hits, ns) = read_program_stats(program)?;
         match all.iter_mut().find(|runs| runs.probe == attached.text) {
             Some(runs) => (runs.hits, runs.ns) = (runs.hits + hits, runs.ns + ns),
             None => all.push(Runs { probe: attached.text.clone(), hits, ns }),

@@ -18,7 +18,8 @@ use crate::kernel::clock::{Clock, SystemClock};
 use crate::kernel::inotify::WriteWatch;
 use crate::kernel::signals::Arrivals;
 use crate::kernel::{clock, features, sys};
-use crate::load::{self, LoadedMap, LoadedProgram, Objects};
+use crate::load::{self, LoadedMap, LoadedProgram, Objects, ProgramHandle};
+use crate::map_handle::MapHandle;
 use crate::module::{AttachOptions, Module, ModuleId, ModulePart};
 use crate::read::maps::ScriptMap;
 use crate::read::ring::Ring;
@@ -66,7 +67,7 @@ pub(crate) struct Core {
 pub(crate) struct EndProgram {
     module: ModuleId,
     clause: u32,
-    pub program: OwnedFd,
+    pub program: ProgramHandle,
 }
 
 /// The program of a `signal` probe: runs each time that the tracer receives the signal.
@@ -74,14 +75,20 @@ pub(crate) struct SignalProgram {
     module: ModuleId,
     clause: u32,
     pub signal: Arrivals,
-    pub program: OwnedFd,
+    pub program: ProgramHandle,
+}
+
+/// The program of an `interval` probe of a session that does not run in the kernel.
+pub(crate) struct TimerProgram {
+    pub timer: OwnedFd,
+    pub program: ProgramHandle,
 }
 
 /// The program of a test or a bench.
 pub(crate) struct TestProgram {
     pub kind: TestKind,
     pub name: String,
-    pub program: OwnedFd,
+    pub program: ProgramHandle,
 }
 
 /// A loaded script. Nothing is attached, so no program runs.
@@ -98,6 +105,7 @@ pub struct Session {
     pub writes: Option<WriteWatch>,
     pub(crate) end_programs: Vec<EndProgram>,
     pub(crate) signal_programs: Vec<SignalProgram>,
+    pub(crate) timers: Vec<TimerProgram>,
     pub(crate) tests: Vec<TestProgram>,
     programs: Vec<AttachedProgram>,
     modules: u32,
@@ -111,7 +119,8 @@ impl LoadedScript {
         sys::raise_memlock_limit();
         let (ring_map, ring_size) = create_ring(ring_size(&compiled.manifest, options))?;
         let ring_fd = ring_map.try_clone().map_err(setup("cannot duplicate a descriptor"))?;
-        let ring_map = LoadedMap { fd: ring_map, max_entries: ring_size, value_size: 0 };
+        let ring_map =
+            LoadedMap { handle: MapHandle::Kernel(ring_map), max_entries: ring_size, value_size: 0 };
         let mut core = Core {
             manifest: compiled.manifest.clone(),
             scripts: Vec::new(),
@@ -153,6 +162,7 @@ impl LoadedScript {
             writes: None,
             end_programs: vec![],
             signal_programs: vec![],
+            timers: vec![],
             tests: vec![],
             programs: vec![],
             modules: 0,
@@ -238,7 +248,7 @@ impl Session {
 
     /// Stops tracing a process.
     pub fn untrace_pid(&self, tgid: u32) -> io::Result<()> {
-        self.core.pids().map_or(Ok(()), |pids| maps::delete(pids, &tgid.to_le_bytes()))
+        self.core.pids().map_or(Ok(()), |pids| pids.delete(&tgid.to_le_bytes()))
     }
 
     /// Maps of the programs that walk stacks; `None` if no program does.
@@ -256,20 +266,20 @@ impl Session {
 
     /// Stops tracing all processes.
     pub fn untrace_all(&self) -> io::Result<()> {
-        self.core.pids().map_or(Ok(()), |pids| maps::delete_all(pids, size_of::<u32>()))
+        self.core.pids().map_or(Ok(()), |pids| pids.delete_all(size_of::<u32>()))
     }
 
     /// Whether a process is traced, followed children included. Without a pid filter all processes are traced. In a pid
     /// namespace, followed children have other numbers in the kernel and are not found.
     pub fn is_traced(&self, tgid: u32) -> bool {
         let Some(pids) = self.core.pids() else { return true };
-        maps::lookup(pids, &tgid.to_le_bytes(), &mut [0; 8]).is_ok()
+        pids.lookup(&tgid.to_le_bytes(), &mut [0; 8]).is_ok()
     }
 
     /// Traced processes, followed children included, by the kernel's numbers. Empty without a pid filter.
     pub fn traced(&self) -> Vec<u32> {
         let Some(pids) = self.core.pids() else { return Vec::new() };
-        let keys = maps::keys(pids, size_of::<u32>()).unwrap_or_default();
+        let keys = pids.keys(size_of::<u32>()).unwrap_or_default();
         let pids = keys.into_iter().filter_map(|key| key.try_into().ok());
         pids.map(u32::from_le_bytes).collect()
     }
@@ -387,10 +397,10 @@ impl Session {
                 if self.modules == 0 {
                     self.restart_clock();
                 }
-                attach::run_once(&loaded.fd).map_err(refused("cannot be run"))?;
+                attach::run_once(&loaded.handle).map_err(refused("cannot be run"))?;
             }
             Attach::Event(Trigger::End) => {
-                self.end_programs.push(EndProgram { module, clause: program.clause, program: loaded.fd });
+                self.end_programs.push(EndProgram { module, clause: program.clause, program: loaded.handle });
             }
             Attach::Event(Trigger::Signal { number }) => {
                 let signal = Arrivals::of(number).map_err(refused("cannot wait for the signal"))?;
@@ -398,16 +408,16 @@ impl Session {
                     module,
                     clause: program.clause,
                     signal,
-                    program: loaded.fd,
+                    program: loaded.handle,
                 });
             }
             Attach::Event(Trigger::Test { kind, ref name }) => {
-                self.tests.push(TestProgram { kind, name: name.clone(), program: loaded.fd });
+                self.tests.push(TestProgram { kind, name: name.clone(), program: loaded.handle });
             }
             Attach::Follow { .. } => {}
             Attach::Functions { .. } | Attach::Event(_) => {
                 let (clause, text) = (program.clause, program.text.clone());
-                self.programs.push(AttachedProgram { module, clause, text, program: loaded.fd });
+                self.programs.push(AttachedProgram { module, clause, text, program: loaded.handle });
             }
         }
         Ok(())
@@ -460,7 +470,7 @@ impl Core {
     }
 
     fn unwind_maps(&self) -> Option<UnwindMaps> {
-        let map = |name: &str| self.shared.get(name)?.fd.try_clone().ok();
+        let map = |name: &str| self.shared.get(name)?.handle.fd()?.try_clone().ok();
         Some(UnwindMaps::new(
             map(wire::unwind::TABLES_MAP)?,
             map(wire::unwind::MAPPINGS_MAP)?,
@@ -480,7 +490,7 @@ impl Core {
         let shared = objects.maps.into_iter().filter(|(name, _)| named.contains(&name.as_str()));
         self.shared.extend(shared);
         for map in &self.manifest.maps[self.scripts.len()..] {
-            let (fd, max_entries) = self.duplicate(&map.symbol)?;
+            let (handle, max_entries) = self.duplicate(&map.symbol)?;
             if map.name == wire::map::KERNEL_TEXTS {
                 let names = self.duplicate(&map.symbol)?.0;
                 self.stacks.add_kernels(names, map.value_size() as usize);
@@ -491,7 +501,7 @@ impl Core {
             if map.name == wire::map::DEVICE_UUIDS {
                 self.stacks.add_uuids(self.duplicate(&map.symbol)?.0);
             }
-            self.scripts.push(ScriptMap::new(fd, map.clone(), self.cpus, max_entries));
+            self.scripts.push(ScriptMap::new(handle, map.clone(), self.cpus, max_entries));
         }
         for map in &self.manifest.read {
             self.scripts.get(*map as usize).into_iter().for_each(ScriptMap::set_read_by_programs);
@@ -502,10 +512,10 @@ impl Core {
         Ok(objects.programs)
     }
 
-    fn duplicate(&self, symbol: &str) -> Result<(OwnedFd, u32), LoadError> {
+    fn duplicate(&self, symbol: &str) -> Result<(MapHandle, u32), LoadError> {
         let missing = || LoadError::Missing { what: "map", symbol: symbol.to_owned() };
         let map = self.shared.get(symbol).ok_or_else(missing)?;
-        Ok((map.fd.try_clone().map_err(setup("cannot duplicate a descriptor"))?, map.max_entries))
+        Ok((map.handle.try_clone().map_err(setup("cannot duplicate a descriptor"))?, map.max_entries))
     }
 
     /// Writes the values of the control cell that do not change during a run.
@@ -539,16 +549,16 @@ impl Core {
     }
 
     pub(crate) fn control(&self) -> Option<ControlCell<'_>> {
-        self.shared.get(manifest::CONTROL_MAP).map(|map| ControlCell(&map.fd))
+        self.shared.get(manifest::CONTROL_MAP).map(|map| ControlCell(&map.handle))
     }
 
-    fn pids(&self) -> Option<&OwnedFd> {
-        self.shared.get(manifest::PIDS_MAP).map(|map| &map.fd)
+    fn pids(&self) -> Option<&MapHandle> {
+        self.shared.get(manifest::PIDS_MAP).map(|map| &map.handle)
     }
 
     /// Adds a process to the set of traced processes. Without a pid filter there is no such map and nothing to do.
     fn trace(&self, tgid: u32, threads: u64) -> io::Result<()> {
-        let enter = |pids| maps::update(pids, &tgid.to_le_bytes(), &threads.to_le_bytes());
+        let enter = |pids: &MapHandle| pids.update(&tgid.to_le_bytes(), &threads.to_le_bytes());
         self.pids().map_or(Ok(()), enter)
     }
 
@@ -575,7 +585,7 @@ impl Core {
         let read = |(index, counter): (usize, &Counter)| match frequent {
             Some(map) if counter.kind.is_frequent() => {
                 let mut row = vec![0; 8 * self.cpus];
-                maps::lookup(&map.fd, &(index as u32).to_le_bytes(), &mut row)?;
+                map.handle.lookup(&(index as u32).to_le_bytes(), &mut row)?;
                 Ok(maps::words(&row).into_iter().sum())
             }
             _ => Ok(failures.get(index).copied().unwrap_or(0)),
@@ -587,7 +597,7 @@ impl Core {
     fn failures(&self) -> io::Result<Vec<u64>> {
         let Some(map) = self.shared.get(FAILURES_MAP) else { return Ok(Vec::new()) };
         let mut value = vec![0; map.value_size as usize];
-        maps::lookup(&map.fd, &[0; 4], &mut value)?;
+        map.handle.lookup(&[0; 4], &mut value)?;
         Ok(maps::words(&value))
     }
 }
@@ -650,7 +660,8 @@ impl Session {
             shared: HashMap::new(),
             stacks: Arc::new(StackStore::default()),
         };
-        let programs = core.adopt(Objects { programs: programs(core.ring.fd()), maps })?;
+        let programs =
+            core.adopt(Objects { programs: programs(core.ring.fd().expect("a ring in the kernel")), maps })?;
         core.init_control_cell(None)?;
         LoadedScript { core, programs }.attach(options)
     }

@@ -127,7 +127,7 @@ fn load(
         bpf::bpf_prog_load(kind, name, c"GPL".as_ptr(), code.as_ptr(), code.len() as u64, &mut opts)
     });
     let fd = fd.unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&log)));
-    LoadedProgram { fd, attach_type }
+    LoadedProgram { handle: crate::load::ProgramHandle::Kernel(fd), attach_type }
 }
 
 const KPROBE: bpf::bpf_prog_type = bpf::BPF_PROG_TYPE_KPROBE;
@@ -458,7 +458,11 @@ fn many_single_uprobes_are_silenced_and_closed_in_the_background() {
     let ours = control.try_clone().expect("descriptor");
     let maps = HashMap::from([(
         wire::manifest::CONTROL_MAP.to_owned(),
-        crate::load::LoadedMap { fd: control, max_entries: 1, value_size: wire::manifest::CONTROL_SIZE },
+        crate::load::LoadedMap {
+            handle: crate::map_handle::MapHandle::Kernel(control),
+            max_entries: 1,
+            value_size: wire::manifest::CONTROL_SIZE,
+        },
     )]);
     let attach = manifest(vec![uprobes(Side::Entry, sites)]);
     let mut session = Session::for_test(attach, maps, programs, &only_us()).expect("session");
@@ -469,7 +473,7 @@ fn many_single_uprobes_are_silenced_and_closed_in_the_background() {
     // Closing them in sequence would take two seconds.
     assert!(ending.detached.after.as_millis() < 500, "{ending:?}");
     let mut cell = [0; wire::manifest::CONTROL_SIZE as usize];
-    crate::read::maps::lookup(&ours, &[0; 4], &mut cell).expect("cell");
+    crate::map_handle::lookup(&ours, &[0; 4], &mut cell).expect("cell");
     assert_eq!(cell[wire::manifest::CONTROL_EXITED as usize], 1);
 }
 

@@ -452,7 +452,13 @@ EXPORT i64 read_own_string(u8 *to, u64 size, const u8 *from) {
     return length + 1;
 }
 
-enum { SYS_PRCTL = 157, SYS_PROCESS_VM_READV = 310, PR_GET_NAME = 16 };
+enum { SYS_CLOCK_GETTIME = 228, SYS_PRCTL = 157, SYS_PROCESS_VM_READV = 310, PR_GET_NAME = 16 };
+
+EXPORT u64 clock_ns(u64 clock) {
+    struct { u64 seconds, ns; } time = {0, 0};
+    system_call(SYS_CLOCK_GETTIME, clock, (long)&time, 0, 0, 0, 0);
+    return time.seconds * 1000000000ul + time.ns;
+}
 
 EXPORT i64 get_comm(u8 *to, u64 size) {
     u8 name[16] = {0};

@@ -110,7 +110,7 @@ impl SiteBatch<'_> {
     fn link(&self, sites: &[&Site]) -> io::Result<OwnedFd> {
         let offsets: Vec<u64> = sites.iter().map(|site| site.offset).collect();
         let cookies: Vec<u64> = sites.iter().map(|site| site.cookie).collect();
-        let (program, attach_type) = (self.loaded.fd.as_raw_fd(), self.loaded.attach_type);
+        let (program, attach_type) = (self.loaded.fd()?.as_raw_fd(), self.loaded.attach_type);
         let at_return = self.side == Side::Return;
         match self.code {
             Code::File { path, .. } => {
@@ -169,13 +169,13 @@ impl SiteBatch<'_> {
             }
         };
         let event = sys::out_of_the_way(event);
-        let link = sys::out_of_the_way(link_perf_event(self.loaded.fd.as_raw_fd(), &event, site.cookie)?);
+        let link = sys::out_of_the_way(link_perf_event(self.loaded.fd()?.as_raw_fd(), &event, site.cookie)?);
         Ok(self.new_link(link, Some(event)))
     }
 
     fn attach_trampolines(&self, sites: &[&Site], result: &mut AttachResult) {
         for site in sites {
-            let link = link_trampoline(self.loaded.fd.as_raw_fd());
+            let link = self.loaded.fd().and_then(|program| link_trampoline(program.as_raw_fd()));
             self.add(site, link.map(|link| self.new_link(link, None)), result);
         }
     }

@@ -15,7 +15,7 @@ use crate::attach::link::{Link, link_perf_event};
 use crate::attach::perf_uprobe::AttachLock;
 use crate::error::{AttachError, SiteFailure};
 use crate::kernel::sys;
-use crate::load::LoadedProgram;
+use crate::load::{LoadedProgram, ProgramHandle};
 use crate::module::{AttachOptions, ModuleId};
 use libbpf_sys as bpf;
 use std::ffi::CString;
@@ -151,22 +151,29 @@ fn tracepoint(clause: u32, loaded: &LoadedProgram, category: &str, event: &str) 
 }
 
 fn raw_tracepoint(clause: u32, loaded: &LoadedProgram, event: &str) -> io::Result<Link> {
-    let name = CString::new(event)?;
+    let (name, program) = (CString::new(event)?, loaded.fd()?);
     // SAFETY: a C string and a descriptor that live across the call.
     let link =
-        sys::owned_libbpf(unsafe { bpf::bpf_raw_tracepoint_open(name.as_ptr(), loaded.fd.as_raw_fd()) })?;
+        sys::owned_libbpf(unsafe { bpf::bpf_raw_tracepoint_open(name.as_ptr(), program.as_raw_fd()) })?;
     Ok(Link { module: ModuleId::default(), clause, file: None, link, event: None })
 }
 
 fn link_event(clause: u32, loaded: &LoadedProgram, event: OwnedFd) -> io::Result<Link> {
-    let link = link_perf_event(loaded.fd.as_raw_fd(), &event, 0)?;
+    let link = link_perf_event(loaded.fd()?.as_raw_fd(), &event, 0)?;
     Ok(Link { module: ModuleId::default(), clause, file: None, link, event: Some(event) })
 }
 
-/// Runs a raw tracepoint program once: BEGIN, END, signals, tests and benches.
-pub(crate) fn run_once(program: &OwnedFd) -> io::Result<()> {
+/// Runs a program without an event once: BEGIN, END, signals, timers of processes, tests and benches.
+pub(crate) fn run_once(program: &ProgramHandle) -> io::Result<()> {
+    let fd = match program {
+        ProgramHandle::Kernel(fd) => fd,
+        ProgramHandle::Process(program) => {
+            program.run();
+            return Ok(());
+        }
+    };
     let mut opts =
         bpf::bpf_test_run_opts { sz: size_of::<bpf::bpf_test_run_opts>() as u64, ..Default::default() };
     // SAFETY: no buffers are given.
-    sys::check_libbpf(unsafe { bpf::bpf_prog_test_run_opts(program.as_raw_fd(), &mut opts) }).map(drop)
+    sys::check_libbpf(unsafe { bpf::bpf_prog_test_run_opts(fd.as_raw_fd(), &mut opts) }).map(drop)
 }

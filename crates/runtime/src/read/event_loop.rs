@@ -13,7 +13,7 @@ use crate::kernel::signals::{Arrivals, StopSignals};
 use crate::kernel::sys;
 use crate::read::losses::losses;
 use crate::read::records::{Emitter, Failure, WRITE_TIMEOUT};
-use crate::session::{Session, SignalProgram};
+use crate::session::{Session, SignalProgram, TimerProgram};
 use report::{Cell, Names, Output, Sink};
 use std::cell::RefCell;
 use std::io;
@@ -28,6 +28,8 @@ const BATCH: usize = 16 * 1024;
 const BUSY_RECORDS: usize = 64;
 /// Pause between reads under load, in ms.
 const PAUSE_MS: i32 = 2;
+/// Time between two reads of a ring buffer whose writers wake nobody, in ms.
+const LOOK_EVERY_MS: i32 = 10;
 /// Longest time between flushes of the sink.
 const FLUSH_EVERY: Duration = Duration::from_millis(100);
 /// Longest wait for the probes to be removed. After it only the grace period of the kernel continues (see `detach`).
@@ -210,12 +212,14 @@ impl Session {
         pause_ms: Option<i32>,
     ) -> Result<Option<Reason>, Failure> {
         control.watches.append(&mut control.joining.borrow_mut());
-        let ring = if pause_ms.is_some() { -1 } else { self.core.ring.fd() };
+        let ring = if pause_ms.is_some() { None } else { self.core.ring.fd() };
+        let pause_ms = pause_ms.or(self.core.ring.fd().is_none().then_some(LOOK_EVERY_MS));
         let signals = control.signals.map_or(-1, StopSignals::fd);
-        let mut fds = vec![sys::readable(ring), sys::readable(signals)];
+        let mut fds = vec![sys::readable(ring.unwrap_or(-1)), sys::readable(signals)];
         fds.extend(control.targets.iter().map(|target| sys::readable(target.as_raw_fd())));
         fds.extend(control.watches.iter().map(|watch| sys::readable(watch.fd())));
         fds.extend(self.signal_programs.iter().map(|program| sys::readable(program.signal.fd())));
+        fds.extend(self.timers.iter().map(|timer| sys::readable(timer.timer.as_raw_fd())));
         fds.push(sys::readable(maps_signal));
         if sys::poll(&mut fds, pause_ms.unwrap_or(-1)).map_err(Failure::Kernel)? == 0 {
             return Ok(None);
@@ -230,6 +234,7 @@ impl Session {
             return Ok(Some(Reason::Signal(signal)));
         }
         self.serve_signals().map_err(Failure::Kernel)?;
+        self.serve_timers().map_err(Failure::Kernel)?;
         let (targets, watches) = ready.split_at(control.targets.len());
         if self.serve(&mut control.watches, watches) {
             return Ok(Some(Reason::Watch));
@@ -244,6 +249,17 @@ impl Session {
     fn serve_signals(&self) -> io::Result<()> {
         for SignalProgram { signal, program, .. } in &self.signal_programs {
             (0..signal.take()).try_for_each(|_| attach::run_once(program))?;
+        }
+        Ok(())
+    }
+
+    /// Runs the programs of the timers that have expired.
+    fn serve_timers(&self) -> io::Result<()> {
+        for TimerProgram { timer, program } in &self.timers {
+            let mut expired = [0u8; 8];
+            if rustix::io::read(timer, &mut expired) == Ok(expired.len()) {
+                attach::run_once(program)?;
+            }
         }
         Ok(())
     }

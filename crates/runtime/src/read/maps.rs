@@ -5,6 +5,7 @@
 //! the emptying of a map (`cleared_counts`).
 
 use crate::kernel::sys;
+use crate::map_handle::{MapHandle, ignore_missing};
 use crate::read::cleared_counts::{Since, Starts, Total};
 use libbpf_sys as bpf;
 use report::{Cell, Point, Snapshot};
@@ -26,7 +27,7 @@ const ONE_RUN: Duration = Duration::from_millis(100);
 /// A script's map in the kernel.
 #[derive(Debug)]
 pub struct ScriptMap {
-    fd: OwnedFd,
+    handle: MapHandle,
     map: Map,
     cpus: usize,
     /// Largest number of keys of the BPF map, which may be larger than declared.
@@ -60,10 +61,10 @@ struct RawRows {
 
 impl ScriptMap {
     /// `map`: the declaration; `cpus`: the number of possible CPUs.
-    pub fn new(fd: OwnedFd, map: Map, cpus: usize, max_entries: u32) -> ScriptMap {
+    pub fn new(handle: MapHandle, map: Map, cpus: usize, max_entries: u32) -> ScriptMap {
         let [cleared, zeroed, read_by_programs] = std::array::from_fn(|_| AtomicBool::new(false));
         let sums = Mutex::default();
-        ScriptMap { fd, map, cpus, max_entries, cleared, zeroed, read_by_programs, sums }
+        ScriptMap { handle, map, cpus, max_entries, cleared, zeroed, read_by_programs, sums }
     }
 
     /// Records that programs read it.
@@ -211,7 +212,7 @@ impl ScriptMap {
     pub fn lookup(&self, key: &[Value]) -> io::Result<Option<Cell>> {
         let key = self.encode_key(key);
         let mut row = vec![0; self.row_size()];
-        let found = match lookup(&self.fd, &key, &mut row) {
+        let found = match self.handle.lookup(&key, &mut row) {
             Err(error) if error.raw_os_error() == Some(libc::ENOENT) => false,
             result => result.map(|()| true)?,
         };
@@ -258,10 +259,10 @@ impl ScriptMap {
     /// Deletes a key; returns its total, 0 if it does not exist.
     fn take(&self, key: &[u8]) -> io::Result<Total> {
         let mut row = vec![0; self.row_size()];
-        match lookup_and_delete(&self.fd, key, &mut row) {
+        match self.handle.lookup_and_delete(key, &mut row) {
             Err(error) if is_unsupported(&error) => {
-                ignore_missing(lookup(&self.fd, key, &mut row))?;
-                ignore_missing(delete(&self.fd, key))?;
+                ignore_missing(self.handle.lookup(key, &mut row))?;
+                ignore_missing(self.handle.delete(key))?;
             }
             result => ignore_missing(result)?,
         }
@@ -273,9 +274,9 @@ impl ScriptMap {
         let zero = vec![0; self.row_size()];
         for key in rows.keys.chunks_exact(self.key_size()) {
             let done = if self.map.storage.is_array() {
-                update(&self.fd, key, &zero)
+                self.handle.update(key, &zero)
             } else {
-                delete(&self.fd, key)
+                self.handle.delete(key)
             };
             ignore_missing(done)?;
         }
@@ -300,7 +301,7 @@ impl ScriptMap {
 
     /// Deletes a key and its start.
     fn remove(&self, key: &[u8]) -> io::Result<()> {
-        ignore_missing(delete(&self.fd, key))?;
+        ignore_missing(self.handle.delete(key))?;
         self.sums().starts.remove(key);
         Ok(())
     }
@@ -343,7 +344,7 @@ impl ScriptMap {
         let keys = rows.keys.chunks_exact(self.key_size());
         for (key, row) in keys.zip(rows.cells.chunks_exact_mut(row_size)) {
             row.chunks_exact_mut(self.cell_size()).for_each(|cell| self.zero_cell(cell));
-            ignore_missing(update(&self.fd, key, row))?;
+            ignore_missing(self.handle.update(key, row))?;
         }
         Ok(())
     }
@@ -390,23 +391,24 @@ impl ScriptMap {
     }
 
     fn rows(&self) -> io::Result<RawRows> {
+        let MapHandle::Kernel(fd) = &self.handle else { return self.rows_one_by_one() };
         if self.max_entries == 1 {
             return self.rows_one_by_one();
         }
-        match self.rows_in_batches() {
+        match self.rows_in_batches(fd) {
             Err(error) if is_unsupported(&error) => self.rows_one_by_one(),
             rows => rows,
         }
     }
 
-    fn rows_in_batches(&self) -> io::Result<RawRows> {
+    fn rows_in_batches(&self, fd: &OwnedFd) -> io::Result<RawRows> {
         let mut count = (BATCH_BYTES / self.row_size()).clamp(16, self.max_entries.max(16) as usize);
         let mut rows = RawRows::default();
         // The position in the map: a u32 for a hash, a key for an array.
         let (mut from, mut to) = (vec![0u8; self.key_size().max(8)], vec![0u8; self.key_size().max(8)]);
         let mut first = true;
         loop {
-            match self.batch((!first).then_some(&mut from), &mut to, count, &mut rows) {
+            match self.batch(fd, (!first).then_some(&mut from), &mut to, count, &mut rows) {
                 Ok(true) => return Ok(rows),
                 Ok(false) => first = false,
                 // A bucket of the hash has more keys than fit.
@@ -423,6 +425,7 @@ impl ScriptMap {
     /// Appends one batch; returns true if it was the last.
     fn batch(
         &self,
+        fd: &OwnedFd,
         from: Option<&mut Vec<u8>>,
         to: &mut [u8],
         count: usize,
@@ -435,7 +438,7 @@ impl ScriptMap {
         // SAFETY: the buffers have room for `count` keys and rows, the positions for a key or a u32.
         let result = sys::check_libbpf(unsafe {
             bpf::bpf_map_lookup_batch(
-                self.fd.as_raw_fd(),
+                fd.as_raw_fd(),
                 from.map_or(std::ptr::null_mut(), |from| from.as_mut_ptr().cast()),
                 to.as_mut_ptr().cast(),
                 rows.keys[keys_before..].as_mut_ptr().cast(),
@@ -460,14 +463,12 @@ impl ScriptMap {
     fn rows_one_by_one(&self) -> io::Result<RawRows> {
         let mut rows = RawRows::default();
         let mut row = vec![0; self.row_size()];
-        let mut key = None;
-        while let Some(next) = next_key(&self.fd, key.as_deref(), self.key_size())? {
+        for key in self.handle.keys(self.key_size())? {
             // A key that was deleted in the meantime is no entry.
-            if lookup(&self.fd, &next, &mut row).is_ok() {
-                rows.keys.extend_from_slice(&next);
+            if self.handle.lookup(&key, &mut row).is_ok() {
+                rows.keys.extend_from_slice(&key);
                 rows.cells.extend_from_slice(&row);
             }
-            key = Some(next);
         }
         Ok(rows)
     }
@@ -622,68 +623,6 @@ fn is_unsupported(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(524 | libc::EINVAL | libc::EOPNOTSUPP))
 }
 
-fn ignore_missing(result: io::Result<()>) -> io::Result<()> {
-    result.or_else(|error| if error.raw_os_error() == Some(libc::ENOENT) { Ok(()) } else { Err(error) })
-}
-
-/// Reads the value of a key. `value` has the value size of the map, for per-CPU maps times the number of CPUs.
-pub(crate) fn lookup(fd: &OwnedFd, key: &[u8], value: &mut [u8]) -> io::Result<()> {
-    // SAFETY: both buffers have the sizes of the map; all callers ensure that.
-    let result =
-        unsafe { bpf::bpf_map_lookup_elem(fd.as_raw_fd(), key.as_ptr().cast(), value.as_mut_ptr().cast()) };
-    sys::check_libbpf(result).map(drop)
-}
-
-/// Reads the value of a key as [`lookup`] does, and deletes the key.
-fn lookup_and_delete(fd: &OwnedFd, key: &[u8], value: &mut [u8]) -> io::Result<()> {
-    let (key, value) = (key.as_ptr().cast(), value.as_mut_ptr().cast());
-    // SAFETY: as in `lookup`.
-    sys::check_libbpf(unsafe { bpf::bpf_map_lookup_and_delete_elem(fd.as_raw_fd(), key, value) }).map(drop)
-}
-
-/// Writes the value of a key.
-pub(crate) fn update(fd: &OwnedFd, key: &[u8], value: &[u8]) -> io::Result<()> {
-    // SAFETY: as in `lookup`.
-    let result =
-        unsafe { bpf::bpf_map_update_elem(fd.as_raw_fd(), key.as_ptr().cast(), value.as_ptr().cast(), 0) };
-    sys::check_libbpf(result).map(drop)
-}
-
-/// Deletes a key.
-pub(crate) fn delete(fd: &OwnedFd, key: &[u8]) -> io::Result<()> {
-    // SAFETY: as in `lookup`.
-    sys::check_libbpf(unsafe { bpf::bpf_map_delete_elem(fd.as_raw_fd(), key.as_ptr().cast()) }).map(drop)
-}
-
-/// All keys of a hash map, which may change during the call.
-pub(crate) fn keys(fd: &OwnedFd, key_size: usize) -> io::Result<Vec<Vec<u8>>> {
-    let mut keys: Vec<Vec<u8>> = Vec::new();
-    while let Some(key) = next_key(fd, keys.last().map(Vec::as_slice), key_size)? {
-        keys.push(key);
-    }
-    Ok(keys)
-}
-
-/// Removes all keys of a hash map.
-pub(crate) fn delete_all(fd: &OwnedFd, key_size: usize) -> io::Result<()> {
-    while let Some(key) = next_key(fd, None, key_size)? {
-        ignore_missing(delete(fd, &key))?;
-    }
-    Ok(())
-}
-
-fn next_key(fd: &OwnedFd, key: Option<&[u8]>, size: usize) -> io::Result<Option<Vec<u8>>> {
-    let mut next = vec![0; size];
-    let from = key.map_or(std::ptr::null(), <[u8]>::as_ptr);
-    // SAFETY: as in `lookup`.
-    let result = unsafe { bpf::bpf_map_get_next_key(fd.as_raw_fd(), from.cast(), next.as_mut_ptr().cast()) };
-    match sys::check_libbpf(result) {
-        Ok(_) => Ok(Some(next)),
-        Err(error) if error.raw_os_error() == Some(libc::ENOENT) => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
 /// The BPF map type of a storage.
 #[cfg(test)]
 pub(crate) fn map_type(storage: wire::map::Storage) -> bpf::bpf_map_type {
@@ -773,7 +712,12 @@ mod tests {
                 std::ptr::null(),
             )
         });
-        ScriptMap::new(fd.expect("map"), map, sys::possible_cpus().expect("sysfs"), max_entries)
+        ScriptMap::new(
+            MapHandle::Kernel(fd.expect("map")),
+            map,
+            sys::possible_cpus().expect("sysfs"),
+            max_entries,
+        )
     }
 
     const U32: Type = Type::Int { bytes: 4, signed: false };
@@ -781,7 +725,7 @@ mod tests {
     fn put(map: &ScriptMap, key: &[Value], words: impl Fn(usize) -> Vec<u64>) {
         let cpus = map.row_size() / map.cell_size();
         let row: Vec<u8> = (0..cpus).flat_map(words).flat_map(u64::to_le_bytes).collect();
-        update(&map.fd, &map.encode_key(key), &row).expect("update");
+        map.handle.update(&map.encode_key(key), &row).expect("update");
     }
 
     #[test]
@@ -826,8 +770,9 @@ mod tests {
             let room = if storage.evicts() { 8192 } else { 600 };
             let map = create(vec![U32], MapValue::Agg(Agg::Count), storage, room);
             (0..600).for_each(|n| put(&map, &[Value::Uint(n, 4)], |_| vec![n + 1]));
+            let fd = map.handle.fd().expect("a map in the kernel");
             let (batch, single) =
-                (map.rows_in_batches().expect("batch"), map.rows_one_by_one().expect("single"));
+                (map.rows_in_batches(fd).expect("batch"), map.rows_one_by_one().expect("single"));
             let pairs = |rows: &RawRows| -> std::collections::BTreeMap<Vec<u8>, Vec<u8>> {
                 let keys = rows.keys.chunks_exact(4).map(<[u8]>::to_vec);
                 keys.zip(rows.cells.chunks_exact(map.row_size()).map(<[u8]>::to_vec)).collect()

@@ -7,9 +7,12 @@
 //! Layout: kernel/bpf/ringbuf.c. Not here: what a record means (`records`), when to look (`event_loop`).
 
 use crate::kernel::sys::MemoryMapping;
+use crate::user_space::SessionMemory;
+use native::layout::{MapPlace, RING_CONSUMED};
 use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
 
 /// Default size in bytes: a third of a second at half a million printfs per second.
@@ -28,15 +31,25 @@ pub struct ReadResult {
     pub stopped: bool,
 }
 
-/// A ring buffer map, mapped for reading.
+/// Where a ring buffer is.
+enum Place {
+    /// A BPF map, mapped for reading.
+    Kernel {
+        fd: OwnedFd,
+        consumer: MemoryMapping,
+        /// The producer's page, followed by the data.
+        producer: MemoryMapping,
+        /// Size in bytes of the producer's page.
+        page: usize,
+    },
+    /// The memory of a session. Its reader sets what it has read to zero, because a writer takes room before it writes the header.
+    Process { memory: Arc<SessionMemory>, map: MapPlace },
+}
+
+/// A ring buffer.
 pub struct Ring {
-    fd: OwnedFd,
-    consumer: MemoryMapping,
-    /// The producer's page, followed by the data.
-    producer: MemoryMapping,
+    place: Place,
     size: usize,
-    /// Size in bytes of the producer's page.
-    page: usize,
     /// Start of the next record; the shared position may be smaller.
     position: usize,
     /// Start of the last record read.
@@ -55,39 +68,55 @@ impl Ring {
         let page = rustix::param::page_size();
         let consumer = MemoryMapping::shared(fd.as_fd(), 0, page, true)?;
         let producer = MemoryMapping::shared(fd.as_fd(), page, page + size as usize, false)?;
-        let mut ring = Ring {
-            fd,
-            consumer,
-            producer,
-            size: size as usize,
-            page,
-            position: 0,
-            last: 0,
-            wrapped: Vec::new(),
-        };
-        ring.position = ring.consumer_position().load(Ordering::Acquire);
-        ring.last = ring.position;
-        Ok(ring)
+        Ok(Ring::at(Place::Kernel { fd, consumer, producer, page }, size))
     }
 
-    /// Descriptor that is readable when there is a record at or after the shared position.
-    pub fn fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
+    /// The ring buffer of a session whose programs run in traced processes.
+    pub fn in_memory(memory: Arc<SessionMemory>, map: MapPlace) -> Ring {
+        let size = map.def.max_entries;
+        Ring::at(Place::Process { memory, map }, size)
+    }
+
+    fn at(place: Place, size: u32) -> Ring {
+        let mut ring = Ring { place, size: size as usize, position: 0, last: 0, wrapped: Vec::new() };
+        ring.position = ring.consumer_position().load(Ordering::Acquire);
+        ring.last = ring.position;
+        ring
+    }
+
+    /// Descriptor that is readable when there is a record at or after the shared position. `None`: writers wake nobody, and the
+    /// reader must look from time to time.
+    pub fn fd(&self) -> Option<RawFd> {
+        match &self.place {
+            Place::Kernel { fd, .. } => Some(fd.as_raw_fd()),
+            Place::Process { .. } => None,
+        }
     }
 
     fn consumer_position(&self) -> &AtomicUsize {
-        // SAFETY: the first word of a page that lives as long as `self`; only this process writes it.
-        unsafe { &*self.consumer.bytes().cast::<AtomicUsize>() }
+        let word = match &self.place {
+            Place::Kernel { consumer, .. } => consumer.bytes(),
+            Place::Process { memory, map } => memory.at(map.description + RING_CONSUMED),
+        };
+        // SAFETY: a word of memory that lives as long as `self`; only this process writes it.
+        unsafe { &*word.cast::<AtomicUsize>() }
     }
 
     fn producer_position(&self) -> &AtomicUsize {
-        // SAFETY: the first word of a page that lives as long as `self`; the kernel writes it.
-        unsafe { &*self.producer.bytes().cast::<AtomicUsize>() }
+        let word = match &self.place {
+            Place::Kernel { producer, .. } => producer.bytes(),
+            Place::Process { memory, map } => memory.at(map.description),
+        };
+        // SAFETY: a word of memory that lives as long as `self`; the writers change it.
+        unsafe { &*word.cast::<AtomicUsize>() }
     }
 
     fn data(&self) -> *const u8 {
-        // SAFETY: the mapping has a page and `size` bytes.
-        unsafe { self.producer.bytes().add(self.page) }
+        match &self.place {
+            // SAFETY: the mapping has a page and `size` bytes.
+            Place::Kernel { producer, page, .. } => unsafe { producer.bytes().add(*page) },
+            Place::Process { memory, map } => memory.at(map.cells),
+        }
     }
 
     fn header(&self, position: usize) -> u32 {
@@ -102,7 +131,7 @@ impl Ring {
         let end = self.producer_position().load(Ordering::Acquire);
         while result.records < limit && self.position < end {
             let header = self.header(self.position);
-            if header & BUSY_BIT != 0 {
+            if !is_written(header) {
                 break;
             }
             let len = (header & !DISCARD_BIT) as usize;
@@ -141,7 +170,12 @@ impl Ring {
 
     /// Releases the records that were read. `busy` keeps the last one, so that producers do not wake the reader.
     pub fn release(&mut self, busy: bool) {
-        let position = if busy { self.last } else { self.position };
+        // Writers in a process wake nobody.
+        let position = if busy && self.fd().is_some() { self.last } else { self.position };
+        if let Place::Process { memory, map } = &self.place {
+            let from = self.consumer_position().load(Ordering::Relaxed);
+            empty(memory.at(map.cells), self.size, from..position);
+        }
         self.consumer_position().store(position, Ordering::Release);
     }
 
@@ -154,6 +188,22 @@ impl Ring {
     pub fn has_more(&self) -> bool {
         fence(Ordering::SeqCst);
         self.position < self.producer_position().load(Ordering::Acquire)
-            && self.header(self.position) & BUSY_BIT == 0
+            && is_written(self.header(self.position))
+    }
+}
+
+/// Whether the header is that of a record that is complete. A header of zero was not written yet.
+fn is_written(header: u32) -> bool {
+    header != 0 && header & BUSY_BIT == 0
+}
+
+/// Sets the data between two positions to zero.
+fn empty(data: *mut u8, size: usize, positions: std::ops::Range<usize>) {
+    let (start, len) = (positions.start & (size - 1), positions.len());
+    let first = len.min(size - start);
+    // SAFETY: both parts are within the data, and no writer uses them before the reader's position has passed them.
+    unsafe {
+        std::ptr::write_bytes(data.add(start), 0, first);
+        std::ptr::write_bytes(data, 0, len - first);
     }
 }

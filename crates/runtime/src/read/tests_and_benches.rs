@@ -8,6 +8,7 @@ use super::event_loop::{Control, Reason};
 use super::records::{Emitter, Failure};
 use crate::kernel::features;
 use crate::kernel::signals::StopSignals;
+use crate::load::ProgramHandle;
 use crate::run_stats::RunTimeStats;
 use crate::session::{Core, Session, TestProgram};
 use crate::{attach, run_stats};
@@ -157,8 +158,8 @@ struct ProgramStats {
 }
 
 impl ProgramStats {
-    fn of(program: &OwnedFd) -> io::Result<ProgramStats> {
-        run_stats::read_program_stats(program).map(|(runs, ns)| ProgramStats { runs, ns })
+    fn of(program: &ProgramHandle) -> io::Result<ProgramStats> {
+        run_stats::read_program_stats(program.fd()?).map(|(runs, ns)| ProgramStats { runs, ns })
     }
 
     fn since(self, before: ProgramStats) -> ProgramStats {
@@ -173,7 +174,7 @@ impl ProgramStats {
 impl Bench {
     fn start() -> io::Result<Bench> {
         let counting = RunTimeStats::start()?;
-        let empty = features::empty_program()?;
+        let empty = ProgramHandle::Kernel(features::empty_program()?);
         let begin = Instant::now();
         while begin.elapsed() < EMPTY_TIME {
             (0..BATCH).try_for_each(|_| attach::run_once(&empty))?;

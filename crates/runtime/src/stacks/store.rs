@@ -1,8 +1,8 @@
 //! Keeps the addresses of the stacks that programs store, since a full stack map reuses ids, and other values by number: names of
 //! GPU kernels, UUIDs of devices.
 
+use crate::map_handle::MapHandle;
 use std::collections::HashMap;
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Mutex;
 use wire::manifest::StackMap;
 use wire::unwind;
@@ -16,20 +16,20 @@ pub struct StackStore {
 #[derive(Debug, Default)]
 struct Inner {
     /// Stack maps with their declarations.
-    maps: Vec<(OwnedFd, StackMap)>,
+    maps: Vec<(MapHandle, StackMap)>,
     stacks: HashMap<(u32, u32), Vec<u64>>,
     /// The map of names of GPU kernels, and the size of a name in bytes.
-    kernels: Option<(OwnedFd, usize)>,
+    kernels: Option<(MapHandle, usize)>,
     kernel_names: HashMap<u64, Vec<u8>>,
     /// The map of GPU kernels that are identified by a host function.
-    places: Option<OwnedFd>,
+    places: Option<MapHandle>,
     /// The map of UUIDs of devices.
-    uuids: Option<OwnedFd>,
+    uuids: Option<MapHandle>,
 }
 
 impl StackStore {
     /// Adds the stack map with the next index.
-    pub(crate) fn add(&self, map: OwnedFd, declared: StackMap) {
+    pub(crate) fn add(&self, map: MapHandle, declared: StackMap) {
         self.lock().maps.push((map, declared));
     }
 
@@ -53,7 +53,7 @@ impl StackStore {
     }
 
     /// Sets the map from numbers of GPU kernels to names of `bytes` bytes.
-    pub(crate) fn add_kernels(&self, map: OwnedFd, bytes: usize) {
+    pub(crate) fn add_kernels(&self, map: MapHandle, bytes: usize) {
         self.lock().kernels = Some((map, bytes));
     }
 
@@ -70,7 +70,7 @@ impl StackStore {
     }
 
     /// Sets the map from numbers of GPU kernels to process and address of a host function.
-    pub(crate) fn add_places(&self, map: OwnedFd) {
+    pub(crate) fn add_places(&self, map: MapHandle) {
         self.lock().places = Some(map);
     }
 
@@ -85,7 +85,7 @@ impl StackStore {
     }
 
     /// Sets the map from numbers of devices to UUIDs.
-    pub(crate) fn add_uuids(&self, map: OwnedFd) {
+    pub(crate) fn add_uuids(&self, map: MapHandle) {
         self.lock().uuids = Some(map);
     }
 
@@ -103,15 +103,11 @@ impl StackStore {
 }
 
 /// Reads a value of a map with keys of 8 bytes; `value` has the value size of the map in whole words.
-fn read_value(map: &OwnedFd, id: u64, value: &mut [u8]) -> bool {
-    // SAFETY: key and value have the sizes of the map.
-    let result = unsafe {
-        libbpf_sys::bpf_map_lookup_elem(map.as_raw_fd(), (&raw const id).cast(), value.as_mut_ptr().cast())
-    };
-    result >= 0
+fn read_value(map: &MapHandle, id: u64, value: &mut [u8]) -> bool {
+    map.lookup(&id.to_ne_bytes(), value).is_ok()
 }
 
-fn read_text(map: &OwnedFd, bytes: usize, id: u64) -> Option<Vec<u8>> {
+fn read_text(map: &MapHandle, bytes: usize, id: u64) -> Option<Vec<u8>> {
     let mut text = vec![0u8; bytes.next_multiple_of(8)];
     let exists = read_value(map, id, &mut text);
     let end = text.iter().position(|byte| *byte == 0).unwrap_or(bytes);
@@ -119,20 +115,13 @@ fn read_text(map: &OwnedFd, bytes: usize, id: u64) -> Option<Vec<u8>> {
     exists.then_some(text)
 }
 
-fn read_stack(map: &OwnedFd, declared: &StackMap, id: u32) -> Vec<u64> {
+fn read_stack(map: &MapHandle, declared: &StackMap, id: u32) -> Vec<u64> {
     let head = if declared.walked { unwind::ADDRESSES_AT as usize / 8 } else { 0 };
-    let mut addresses = vec![0u64; head + declared.limit as usize];
-    // SAFETY: key and value have the sizes of the map.
-    let result = unsafe {
-        libbpf_sys::bpf_map_lookup_elem(
-            map.as_raw_fd(),
-            (&raw const id).cast(),
-            addresses.as_mut_ptr().cast(),
-        )
-    };
-    if result < 0 {
+    let mut bytes = vec![0; 8 * (head + declared.limit as usize)];
+    if map.lookup(&id.to_ne_bytes(), &mut bytes).is_err() {
         return Vec::new();
     }
+    let mut addresses = crate::read::maps::words(&bytes);
     addresses.drain(..head);
     let end = addresses.iter().position(|address| *address == 0).unwrap_or(addresses.len());
     addresses.truncate(end);

@@ -4,7 +4,7 @@
 
 use crate::kernel::sys;
 use crate::load::LoadedMap;
-use crate::read::maps;
+use crate::map_handle::{self, MapHandle};
 use libbpf_sys as bpf;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -47,9 +47,9 @@ impl UnwindMaps {
         let inner = create_table(chunks.len() as u32)?;
         for (index, chunk) in (0u32..).zip(chunks) {
             let bytes: Vec<u8> = chunk.iter().flat_map(|row| row.to_le_bytes()).collect();
-            maps::update(&inner, &index.to_le_bytes(), &bytes)?;
+            map_handle::update(&inner, &index.to_le_bytes(), &bytes)?;
         }
-        maps::update(&self.tables, &table.to_le_bytes(), &inner.as_raw_fd().to_le_bytes())?;
+        map_handle::update(&self.tables, &table.to_le_bytes(), &inner.as_raw_fd().to_le_bytes())?;
         Ok(chunks.len() * unwind::CHUNK_BYTES as usize)
     }
 
@@ -62,14 +62,14 @@ impl UnwindMaps {
         value[..4].copy_from_slice(&table.to_le_bytes());
         value[8..].copy_from_slice(&bias.to_le_bytes());
         blocks(start, end)
-            .try_for_each(|(start, bits)| maps::update(&self.mappings, &key(tgid, start, bits), &value))
+            .try_for_each(|(start, bits)| map_handle::update(&self.mappings, &key(tgid, start, bits), &value))
     }
 
     /// Removes addresses of a process.
     pub fn unmap(&self, tgid: u32, start: u64, end: u64) {
         for (start, bits) in blocks(start, end) {
             // Fails if another mapping has replaced it.
-            let _ = maps::delete(&self.mappings, &key(tgid, start, bits));
+            let _ = map_handle::delete(&self.mappings, &key(tgid, start, bits));
         }
     }
 
@@ -89,7 +89,7 @@ impl UnwindMaps {
             if got != 0 {
                 break;
             }
-            maps::delete(&self.unknown, &key)?;
+            map_handle::delete(&self.unknown, &key)?;
             found.push(u32::from_le_bytes(key));
         }
         found.sort_unstable();
@@ -117,7 +117,7 @@ pub(crate) fn create_tables() -> io::Result<LoadedMap> {
             &options,
         )
     })?;
-    Ok(LoadedMap { fd, max_entries: unwind::MAX_TABLES, value_size: 4 })
+    Ok(LoadedMap { handle: MapHandle::Kernel(fd), max_entries: unwind::MAX_TABLES, value_size: 4 })
 }
 
 fn create_table(chunks: u32) -> io::Result<OwnedFd> {
