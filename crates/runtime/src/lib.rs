@@ -13,6 +13,8 @@
 pub mod attach;
 mod control_cell;
 pub mod error;
+#[cfg(target_arch = "x86_64")]
+pub mod in_process;
 pub mod kernel;
 mod load;
 mod map_handle;

@@ -204,7 +204,7 @@ impl Child {
             // SAFETY: `pid` is a child of this process that has not been reaped.
             let reaped = unsafe { libc::waitpid(self.pid as i32, &mut status, 0) };
             if reaped == self.pid as i32 {
-                self.status = Some(ExitStatus::from_raw(status));
+                self.status = status_of_end(status);
             } else if io::Error::last_os_error().kind() != io::ErrorKind::Interrupted {
                 return Err(io::Error::last_os_error());
             }
@@ -218,7 +218,7 @@ impl Child {
         if self.status.is_none() {
             // SAFETY: as in `wait`.
             let reaped = unsafe { libc::waitpid(self.pid as i32, &mut status, libc::WNOHANG) };
-            self.status = (reaped == self.pid as i32).then(|| ExitStatus::from_raw(status));
+            self.status = if reaped == self.pid as i32 { status_of_end(status) } else { None };
         }
         self.status
     }
@@ -243,6 +243,12 @@ impl Drop for Child {
             let _ = self.wait();
         }
     }
+}
+
+/// The exit status, unless another thread of this process traces the child, whose stops waitpid(2) also reports.
+fn status_of_end(status: libc::c_int) -> Option<ExitStatus> {
+    let has_ended = libc::WIFEXITED(status) || libc::WIFSIGNALED(status);
+    has_ended.then(|| ExitStatus::from_raw(status))
 }
 
 /// Gives the process an empty input, a pipe for its output, and a process group; returns the reading end.

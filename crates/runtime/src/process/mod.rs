@@ -200,6 +200,25 @@ mod tests {
         assert!(!std::path::Path::new(&format!("/proc/{pid}/exe")).exists());
     }
 
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn a_program_that_is_stopped_by_ptrace_has_not_ended() {
+        use crate::in_process::{Stopped, Tracer};
+        let mut child =
+            Child::spawn(&Command { watch_mappings: false, ..command(&["sleep", "60"]) }).unwrap();
+        child.release().unwrap();
+        Tracer::run(|tracer| {
+            let stopped = Stopped::all(tracer, child.pid(), std::time::Duration::from_secs(5)).unwrap();
+            assert_eq!(child.try_wait(), None);
+            assert_eq!(stopped.threads(), [child.pid()]);
+        });
+        child.terminate();
+        assert_eq!(
+            std::os::unix::process::ExitStatusExt::signal(&child.wait().unwrap()),
+            Some(libc::SIGTERM)
+        );
+    }
+
     #[test]
     fn a_captured_program_has_no_input_and_its_output_is_received() {
         let script = "cat; echo out; echo err >&2";

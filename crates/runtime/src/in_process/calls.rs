@@ -1,0 +1,284 @@
+//! System calls by a stopped thread of another process.
+//!
+//! The thread executes a `syscall` instruction of the vdso. It stops at the begin and at the end of the call, so that no instruction of
+//! its own is executed. Signals are blocked meanwhile. Afterwards registers and blocked signals are restored, while the thread is in the
+//! same kind of stop as before: the kernel then restarts a system call in which the thread was interrupted.
+//!
+//! If this process is killed meanwhile, the kernel resumes the thread where it is. The thread then restores itself: after the call it
+//! executes rt_sigreturn(2) with a [`signal_frame`]. For the first call the frame is on its stack, and the code is found in the C
+//! library; for further calls both are in memory of ours.
+//!
+//! Single steps would be shorter by a stop, but SIGTRAP cannot be blocked: the kernel would reset the program's handler of it.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use memchr::memmem;
+
+use super::error::RemoteError;
+use super::maps::{MemoryRange, has_stack_below};
+use super::ptrace::{self, Registers, Stop};
+use super::signal_frame::signal_frame;
+use super::stopped::{Stopped, interrupt_and_resume, next_stop, status_field, wait_for_stop};
+use crate::kernel::sys;
+
+/// Longest time for one call.
+const LIMIT: Duration = Duration::from_secs(2);
+/// Bytes below the stack pointer that a function may use.
+const RED_ZONE: u64 = 128;
+/// Alignment of a frame.
+const FRAME_ALIGNMENT: u64 = 64;
+/// Largest size of code that is searched for instructions, in bytes.
+const MAX_CODE: u64 = 4 << 20;
+/// Selector of 64-bit code.
+const USER_CS: u64 = 0x33;
+/// `syscall`
+const SYSCALL: [u8; 2] = [0x0f, 0x05];
+
+/// Makes system calls by one stopped thread; on drop the thread is as before.
+#[derive(Debug)]
+pub struct RemoteCalls<'s> {
+    stopped: &'s Stopped<'s>,
+    tid: u32,
+    /// Address of the `syscall` instruction that is used, and the stack pointer for it.
+    instruction: u64,
+    stack: u64,
+    /// Those before [`RemoteCalls::use_code_at`].
+    first: (u64, u64),
+    registers: Registers,
+    mask: u64,
+    /// A SIGSTOP, which cannot be blocked, was taken from the thread.
+    took_stop: bool,
+    has_called: bool,
+    is_restored: bool,
+}
+
+impl<'s> RemoteCalls<'s> {
+    /// Prepares the first of the stopped threads. `own_filters`: number of seccomp filters of the process that are the caller's, and
+    /// permit the calls.
+    ///
+    /// # Errors
+    /// [`RemoteError::Filtered`] if the process has another seccomp filter that may not be suspended;
+    /// [`RemoteError::OtherMachine`], [`RemoteError::NoVdso`]. Then the thread is unchanged.
+    pub fn new(stopped: &'s Stopped<'s>, own_filters: u32) -> Result<RemoteCalls<'s>, RemoteError> {
+        let tid = stopped.threads()[0];
+        let registers = ptrace::registers(tid)?;
+        if registers.cs != USER_CS {
+            return Err(RemoteError::OtherMachine);
+        }
+        let maps = stopped.maps()?;
+        let vdso = syscall_in_vdso(stopped, &maps)?;
+        if is_filtered(stopped.pid(), tid, own_filters)? {
+            ptrace::suspend_seccomp(tid, true).map_err(|error| match error.raw_os_error() {
+                Some(libc::ESRCH) => RemoteError::Gone,
+                _ => RemoteError::Filtered,
+            })?;
+        }
+        let mask = ptrace::signal_mask(tid)?;
+        let (took_stop, has_called, is_restored) = (false, false, false);
+        let (instruction, stack) = (vdso, registers.rsp);
+        let first = (instruction, stack);
+        let mut calls = RemoteCalls {
+            stopped,
+            tid,
+            instruction,
+            stack,
+            first,
+            registers,
+            mask,
+            took_stop,
+            has_called,
+            is_restored,
+        };
+        calls.first = calls.restoring_stack(&maps)?.unwrap_or(first);
+        calls.use_first_code();
+        ptrace::set_signal_mask(tid, u64::MAX)?;
+        Ok(calls)
+    }
+
+    /// A frame on the thread's stack, and code that continues with it after a system call. `None` if it does not look like a
+    /// thread's stack, or the program has no such code.
+    fn restoring_stack(&self, maps: &[MemoryRange]) -> Result<Option<(u64, u64)>, RemoteError> {
+        let state = ptrace::extended_state(self.tid)?;
+        let frame_at = |size: usize| (self.registers.rsp - RED_ZONE - size as u64) & !(FRAME_ALIGNMENT - 1);
+        let size = signal_frame(0, &self.registers, self.mask, &state).len();
+        let at = frame_at(size);
+        if !has_stack_below(maps, self.registers.rsp, 2 * size as u64 + (64 << 10)) {
+            return Ok(None);
+        }
+        let Some([call, sigreturn]) = find_code(self.stopped, maps)? else { return Ok(None) };
+        let frame = signal_frame(at, &self.registers, self.mask, &state);
+        // `ret` takes the address of the code that makes the system call rt_sigreturn.
+        self.stopped.write(at - 8, &[&sigreturn.to_le_bytes()[..], &frame].concat())?;
+        Ok(Some((call, at - 8)))
+    }
+
+    /// The result of a system call.
+    ///
+    /// # Errors
+    /// [`RemoteError::Call`] with the error number of the call, [`RemoteError::Gone`] if the process is killed meanwhile.
+    pub fn call(&mut self, name: &'static str, number: i64, arguments: [u64; 6]) -> Result<u64, RemoteError> {
+        let [rdi, rsi, rdx, r10, r8, r9] = arguments;
+        let registers = Registers {
+            rip: self.instruction,
+            rsp: self.stack,
+            rax: number as u64,
+            // Not in a system call: nothing is restarted.
+            orig_rax: u64::MAX,
+            rdi,
+            rsi,
+            rdx,
+            r10,
+            r8,
+            r9,
+            // Another tracer must not patch the instruction to which the thread returns.
+            r15: self.registers.rip,
+            ..self.registers
+        };
+        self.has_called = true;
+        ptrace::set_registers(self.tid, &registers)?;
+        // Its begin and its end.
+        self.next_call_stop()?;
+        self.next_call_stop()?;
+        let result = ptrace::registers(self.tid)?.rax;
+        match result as i64 {
+            error @ -4095..0 => {
+                Err(RemoteError::Call { call: name, error: std::io::Error::from_raw_os_error(-error as i32) })
+            }
+            _ => Ok(result),
+        }
+    }
+
+    /// Makes further calls by code in the process itself. If this process is killed meanwhile, the thread continues there and
+    /// restores itself. `room`: address of executable memory that is not used otherwise until the last call, and its size. Returns the
+    /// number of used bytes; 0 if there is too little room.
+    ///
+    /// # Errors
+    /// The errors of [`Stopped::write`].
+    pub fn use_code_at(&mut self, room: u64, size: usize) -> Result<usize, RemoteError> {
+        let frame_at = (room + RESTORE.len() as u64).next_multiple_of(FRAME_ALIGNMENT);
+        let state = ptrace::extended_state(self.tid)?;
+        let frame = signal_frame(frame_at, &self.registers, self.mask, &state);
+        let mut bytes = RESTORE.to_vec();
+        // The displacement of `lea` is relative to the instruction after it.
+        let displacement = (frame_at - (room + LEA_END as u64)) as u32;
+        bytes[LEA_END - 4..LEA_END].copy_from_slice(&displacement.to_le_bytes());
+        bytes.resize((frame_at - room) as usize, 0);
+        bytes.extend(frame);
+        if bytes.len() > size {
+            return Ok(0);
+        }
+        self.stopped.write(room, &bytes)?;
+        (self.instruction, self.stack) = (room, self.registers.rsp);
+        Ok(bytes.len())
+    }
+
+    /// Makes further calls as before [`RemoteCalls::use_code_at`], so that the memory there may be unmapped.
+    pub fn use_first_code(&mut self) {
+        (self.instruction, self.stack) = self.first;
+    }
+
+    fn next_call_stop(&mut self) -> Result<(), RemoteError> {
+        let deadline = Instant::now() + LIMIT;
+        ptrace::resume_to_syscall(self.tid)?;
+        loop {
+            match next_stop(self.tid, deadline)?.ok_or(RemoteError::Gone)? {
+                Stop::SystemCall => return Ok(()),
+                Stop::Signal(signal) => self.took_stop |= signal == libc::SIGSTOP,
+                Stop::Interrupted => {}
+            }
+            ptrace::resume_to_syscall(self.tid)?;
+        }
+    }
+
+    /// Restores the thread.
+    ///
+    /// # Errors
+    /// [`RemoteError::Gone`] if the process was killed meanwhile.
+    pub fn finish(mut self) -> Result<(), RemoteError> {
+        self.restore()
+    }
+
+    fn restore(&mut self) -> Result<(), RemoteError> {
+        if std::mem::replace(&mut self.is_restored, true) {
+            return Ok(());
+        }
+        if self.has_called {
+            interrupt_and_resume(self.tid, 0)?;
+            if !wait_for_stop(self.tid, Instant::now() + LIMIT)? {
+                return Err(RemoteError::Gone);
+            }
+        }
+        // The thread can still restore its registers itself, but signals stay blocked when it has them.
+        ptrace::set_signal_mask(self.tid, self.mask)?;
+        ptrace::set_registers(self.tid, &self.registers)?;
+        ptrace::suspend_seccomp(self.tid, false)?;
+        if self.took_stop {
+            let (pid, tid) = (self.stopped.pid(), self.tid);
+            // SAFETY: no pointers.
+            sys::check(unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, libc::SIGSTOP) })?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for RemoteCalls<'_> {
+    fn drop(&mut self) {
+        // An error means that the process has ended.
+        let _ = self.restore();
+    }
+}
+
+/// A system call, then `mov $SYS_rt_sigreturn,%eax; lea frame(%rip),%rsp; syscall`.
+const RESTORE: [u8; 16] = [0x0f, 0x05, 0xb8, 15, 0, 0, 0, 0x48, 0x8d, 0x25, 0, 0, 0, 0, 0x0f, 0x05];
+/// End of `lea`.
+const LEA_END: usize = 14;
+
+fn syscall_in_vdso(stopped: &Stopped<'_>, maps: &[MemoryRange]) -> Result<u64, RemoteError> {
+    let vdso = &maps.iter().find(|map| map.name == "[vdso]").ok_or(RemoteError::NoVdso)?.range;
+    find(&contents(stopped, vdso)?, vdso.start, &SYSCALL).ok_or(RemoteError::NoVdso)
+}
+
+/// `syscall; ret`
+const SYSCALL_RET: [u8; 3] = [0x0f, 0x05, 0xc3];
+/// `mov $SYS_rt_sigreturn,%rax; syscall`: C libraries have this for returns from signal handlers.
+const SIGRETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
+
+/// Addresses of `syscall; ret` and of the code that makes the system call rt_sigreturn.
+fn find_code(stopped: &Stopped<'_>, maps: &[MemoryRange]) -> Result<Option<[u64; 2]>, RemoteError> {
+    let is_small = |map: &&MemoryRange| map.is_private_code && map.range.end - map.range.start <= MAX_CODE;
+    let mut code: Vec<&MemoryRange> = maps.iter().filter(is_small).collect();
+    code.sort_by_key(|map| {
+        !map.name.rsplit('/').next().is_some_and(|name| name.starts_with("lib") && name.contains("c.so"))
+    });
+    let (mut call, mut sigreturn) = (None, None);
+    for map in code {
+        let bytes = contents(stopped, &map.range)?;
+        call = call.or_else(|| find(&bytes, map.range.start, &SYSCALL_RET));
+        sigreturn = sigreturn.or_else(|| find(&bytes, map.range.start, &SIGRETURN));
+        if call.is_some() && sigreturn.is_some() {
+            break;
+        }
+    }
+    Ok(call.zip(sigreturn).map(|(call, sigreturn)| [call, sigreturn]))
+}
+
+fn contents(stopped: &Stopped<'_>, range: &Range<u64>) -> Result<Vec<u8>, RemoteError> {
+    let mut bytes = vec![0; (range.end - range.start) as usize];
+    stopped.read(range.start, &mut bytes)?;
+    Ok(bytes)
+}
+
+fn find(bytes: &[u8], start: u64, pattern: &[u8]) -> Option<u64> {
+    memmem::find(bytes, pattern).map(|at| start + at as u64)
+}
+
+/// Whether the thread has a seccomp filter that is not the caller's.
+fn is_filtered(pid: u32, tid: u32, own_filters: u32) -> Result<bool, RemoteError> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status"))?;
+    let number = |name| status_field(&status, name).and_then(|number| number.parse::<u32>().ok());
+    let mode = number("Seccomp:").unwrap_or(0);
+    // Kernels before 5.9 do not count them.
+    let filters = number("Seccomp_filters:").unwrap_or(u32::MAX);
+    Ok(mode != 0 && filters > own_filters)
+}

@@ -1,0 +1,64 @@
+//! Errors of controlling another process.
+
+use std::io;
+use thiserror::Error;
+
+/// The reason why a process cannot be controlled.
+#[derive(Debug, Error)]
+pub enum RemoteError {
+    /// It ended, or was killed meanwhile.
+    #[error("the process has ended")]
+    Gone,
+    /// Only one process may trace another one.
+    #[error("process {tracer} traces it already, such as a debugger or strace")]
+    Traced {
+        /// Id of the other tracer.
+        tracer: u32,
+    },
+    /// Another user's process, a process that is not dumpable, or Yama's `ptrace_scope`.
+    #[error(
+        "ptrace of the process is not permitted: needs CAP_SYS_PTRACE, or the same user and `ptrace_scope` 0"
+    )]
+    NotPermitted,
+    /// A thread waits in the kernel and cannot be interrupted.
+    #[error("thread {tid} did not stop in time")]
+    DidNotStop {
+        /// Id of the thread.
+        tid: u32,
+    },
+    /// A filter could kill the process for a system call that it does not expect.
+    #[error("the process has a seccomp filter; suspending the filter needs CAP_SYS_ADMIN")]
+    Filtered,
+    /// A thread executes 32-bit code.
+    #[error("the process executes 32-bit code")]
+    OtherMachine,
+    /// The vdso is switched off.
+    #[error("the process has no vdso")]
+    NoVdso,
+    /// A jump reaches 2 GiB.
+    #[error("the process has no free memory within 2 GiB of its code")]
+    NoRoom,
+    /// A system call of a stopped thread failed.
+    #[error("`{call}` in the process: {error}")]
+    Call {
+        /// Name of the system call.
+        call: &'static str,
+        /// Its error.
+        error: io::Error,
+    },
+    /// Another error of ptrace(2) or of the process's files in `/proc`.
+    #[error("controlling the process: {0}")]
+    System(#[source] io::Error),
+}
+
+impl From<io::Error> for RemoteError {
+    fn from(error: io::Error) -> RemoteError {
+        match error.raw_os_error() {
+            Some(libc::ESRCH) => RemoteError::Gone,
+            // `/proc/PID`
+            Some(libc::ENOENT) => RemoteError::Gone,
+            Some(libc::EPERM | libc::EACCES) => RemoteError::NotPermitted,
+            _ => RemoteError::System(error),
+        }
+    }
+}

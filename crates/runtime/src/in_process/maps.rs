@@ -1,0 +1,153 @@
+//! `/proc/PID/maps`: the memory of a process, and a gap near its code.
+
+use std::ops::Range;
+
+/// First address that programs may map, and end of the addresses.
+const LOWEST: u64 = 0x1_0000;
+const HIGHEST: u64 = 0x7fff_ffff_f000;
+/// Distance that a displacement of 32 bits reaches, with room for the size of an instruction.
+const REACH: u64 = (1 << 31) - (1 << 16);
+/// Distance from neighbours.
+const MARGIN: u64 = 64 << 10;
+/// Distance from the program, whose heap grows upwards.
+const HEAP_ROOM: u64 = 256 << 20;
+/// The kernel maps libraries above this address, programs below.
+const LIBRARIES: u64 = 0x7e00_0000_0000;
+const PAGE: u64 = 4096;
+
+/// A mapping of a process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MemoryRange {
+    /// Addresses.
+    pub range: Range<u64>,
+    /// Executable, and changes of the memory are not visible to others: `r-xp`.
+    pub is_private_code: bool,
+    /// May not be accessed at all: `---p`.
+    pub is_guard: bool,
+    /// Path of the file, or `[stack]`, `[vdso]` …; empty for anonymous memory.
+    pub name: String,
+}
+
+impl MemoryRange {
+    /// Parses the lines of `/proc/PID/maps`; lines of another form are left out.
+    pub fn parse(text: &str) -> Vec<MemoryRange> {
+        text.lines().filter_map(MemoryRange::of_line).collect()
+    }
+
+    /// `7f0000001000-7f0000002000 r-xp 00001000 08:01 123   /usr/lib/libc.so.6`
+    fn of_line(line: &str) -> Option<MemoryRange> {
+        let (addresses, rest) = line.split_once(' ')?;
+        let (start, end) = addresses.split_once('-')?;
+        let address = |text| u64::from_str_radix(text, 16).ok();
+        let mut fields = rest.splitn(5, ' ');
+        let access = fields.next()?.as_bytes();
+        Some(MemoryRange {
+            range: address(start)?..address(end)?,
+            is_private_code: access.get(2..4) == Some(b"xp"),
+            is_guard: access.starts_with(b"---"),
+            name: fields.nth(3).unwrap_or_default().trim_start().to_owned(),
+        })
+    }
+}
+
+/// Whether `size` bytes below the stack pointer belong to the stack of a thread. Coroutines may have small stacks next to other data;
+/// the stack of a thread is followed by a guard page, or is that of the first thread.
+pub(super) fn has_stack_below(maps: &[MemoryRange], pointer: u64, size: u64) -> bool {
+    let Some(at) = maps.iter().position(|map| map.range.contains(&pointer)) else { return false };
+    let stack = &maps[at];
+    let is_guarded = at
+        .checked_sub(1)
+        .is_some_and(|before| maps[before].is_guard && maps[before].range.end == stack.range.start);
+    (is_guarded || stack.name == "[stack]") && pointer - stack.range.start > size
+}
+
+/// Addresses for `size` bytes that are free and within reach of a jump from all of `near`, nearest first.
+pub(super) fn gaps(maps: &[MemoryRange], size: u64, near: &Range<u64>) -> Vec<u64> {
+    let ends = std::iter::once(0).chain(maps.iter().map(|map| map.range.end));
+    let next = maps.iter().map(|map| (map.range.start, map.name.as_str())).chain([(HIGHEST, "")]);
+    let mut found: Vec<u64> = ends.zip(next).filter_map(|(end, next)| place(end, next, size, near)).collect();
+    found.retain(|start| {
+        near.end.saturating_sub(*start) < REACH && (start + size).saturating_sub(near.start) < REACH
+    });
+    found.sort_by_key(|start| start.abs_diff(near.start));
+    found
+}
+
+/// The address nearest to the code in the gap from the end of a mapping to the start of the next one.
+fn place(end: u64, (next, name): (u64, &str), size: u64, near: &Range<u64>) -> Option<u64> {
+    // The stack grows into the gap below it.
+    if name == "[stack]" {
+        return None;
+    }
+    let room = if end < LIBRARIES { HEAP_ROOM } else { MARGIN };
+    let first = end.max(LOWEST).checked_add(room)?.next_multiple_of(PAGE);
+    let last = next.min(HIGHEST).checked_sub(size + MARGIN)? & !(PAGE - 1);
+    (first <= last).then(|| near.start.clamp(first, last))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MAPS: &str = "\
+00400000-00500000 r-xp 00000000 08:01 12 /bin/program with spaces
+00700000-00800000 rw-p 00000000 00:00 0 [heap]
+7f0000000000-7f0000100000 r-xs 00000000 08:01 13                         /lib/a.so
+7f0000400000-7f0000500000 rw-p 00000000 00:00 0 
+7f0010000000-7f0010100000 r-xp 00000000 08:01 14 /lib/b.so (deleted)
+7ffffff00000-7fffffff0000 rw-p 00000000 00:00 0 [stack]
+ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsyscall]
+no mapping
+";
+
+    #[test]
+    fn mappings_have_ranges_and_names() {
+        let maps = MemoryRange::parse(MAPS);
+        assert_eq!(maps.len(), 7);
+        assert_eq!((maps[0].range.clone(), maps[0].is_private_code), (0x40_0000..0x50_0000, true));
+        assert_eq!(maps[0].name, "/bin/program with spaces");
+        assert_eq!((maps[2].is_private_code, maps[2].is_guard), (false, false), "shared");
+        assert_eq!((maps[3].is_private_code, maps[3].name.as_str()), (false, ""));
+        assert_eq!(maps[4].name, "/lib/b.so (deleted)");
+    }
+
+    #[test]
+    fn a_gap_is_free_and_within_reach() {
+        let maps = MemoryRange::parse(MAPS);
+        let library = 0x7f00_1000_0000..0x7f00_1010_0000;
+        let found = gaps(&maps, 1 << 20, &library);
+        assert_eq!(
+            found,
+            [0x7f00_0fef_0000, 0x7f00_002f_0000, 0x7eff_ffef_0000],
+            "directly before the library, between and before the others"
+        );
+    }
+
+    #[test]
+    fn a_gap_must_be_large_enough() {
+        let maps = MemoryRange::parse(MAPS);
+        assert!(gaps(&maps, 3 << 30, &(0x7f00_1000_0000..0x7f00_1010_0000)).is_empty());
+        assert!(gaps(&maps, 1 << 20, &(0x40_0000..0x7f00_0000_0000)).is_empty(), "no place is near to both");
+    }
+
+    #[test]
+    fn only_stacks_of_threads_are_used() {
+        let stacks = "\
+7f0000000000-7f0000001000 ---p 00000000 00:00 0 
+7f0000001000-7f0000801000 rw-p 00000000 00:00 0 
+c000000000-c000400000 rw-p 00000000 00:00 0 
+7ffffff00000-7fffffff0000 rw-p 00000000 00:00 0 [stack]
+";
+        let maps = MemoryRange::parse(stacks);
+        let has = |pointer| has_stack_below(&maps, pointer, 0x4000);
+        assert!(has(0x7f00_0080_0000) && has(0x7fff_fffe_0000));
+        assert!(!has(0x7f00_0000_5000), "little is left");
+        assert!(!has(0xc0_0030_0000) && !has(0x1000), "a coroutine, and nothing");
+    }
+
+    #[test]
+    fn the_heap_may_grow() {
+        let maps = MemoryRange::parse(MAPS);
+        assert_eq!(gaps(&maps, 1 << 20, &(0x40_0000..0x50_0000)), [0x80_0000 + HEAP_ROOM]);
+    }
+}

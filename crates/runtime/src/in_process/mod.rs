@@ -1,0 +1,29 @@
+//! Control of another process by ptrace, without any code of ours in it beforehand: memory, code, and jumps to the code.
+//!
+//! ```text
+//! Tracer -> Stopped (threads) -> Region (memory, by system calls of a stopped thread) -> Patches (jumps)
+//! ```
+//!
+//! Everything is done by a thread of its own ([`Tracer::run`]). If that thread ends, for whatever reason, the kernel resumes all
+//! threads that it holds. The process may be killed at any time; then [`RemoteError::Gone`] is returned.
+//!
+//! What a traced process sees: a thread that sleeps in some system calls (`epoll_wait`, `nanosleep` …) is interrupted by a stop, as
+//! by a signal without a handler. The kernel restarts most of them; those that signal(7) lists under "stop signals" return EINTR.
+//!
+//! Not here: the contents of the region (`native`), which functions may be patched (`host::patch`).
+
+mod calls;
+mod error;
+mod maps;
+mod patches;
+mod ptrace;
+mod region;
+mod signal_frame;
+mod stopped;
+
+pub use calls::RemoteCalls;
+pub use error::RemoteError;
+pub use maps::MemoryRange;
+pub use patches::{Patch, PatchOutcome, Patches, Skipped};
+pub use region::{Region, RegionSize};
+pub use stopped::{Seized, Stopped, Tracer};

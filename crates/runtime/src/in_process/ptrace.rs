@@ -1,0 +1,141 @@
+//! The requests of ptrace(2). Only the thread that seized a thread may make them.
+
+use std::io;
+
+use crate::kernel::sys;
+
+/// Registers of a thread.
+pub type Registers = libc::user_regs_struct;
+
+/// Marks the stop of a system call: added to SIGTRAP.
+const SYSCALL_MARK: libc::c_int = 0x80;
+/// Note type of the floating point and vector registers.
+const NT_X86_XSTATE: usize = 0x202;
+
+/// The kind of a stop.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum Stop {
+    /// The effect of PTRACE_INTERRUPT, or of a stop signal.
+    Interrupted,
+    /// At the begin or end of a system call.
+    SystemCall,
+    /// A signal is about to be delivered.
+    Signal(libc::c_int),
+}
+
+/// A request whose arguments are numbers or pointers that are valid for the request.
+///
+/// # Safety
+/// `address` and `data` are what ptrace(2) demands.
+unsafe fn request(request: libc::c_uint, tid: u32, address: usize, data: usize) -> io::Result<()> {
+    // SAFETY: promised by the caller.
+    sys::check(unsafe { libc::ptrace(request as _, tid as libc::pid_t, address, data) }).map(drop)
+}
+
+/// Takes control of a thread, without a stop.
+pub(super) fn seize(tid: u32) -> io::Result<()> {
+    // SAFETY: options.
+    unsafe { request(libc::PTRACE_SEIZE as _, tid, 0, libc::PTRACE_O_TRACESYSGOOD as usize) }
+}
+
+/// Makes a thread stop.
+pub(super) fn interrupt(tid: u32) -> io::Result<()> {
+    // SAFETY: no pointers.
+    unsafe { request(libc::PTRACE_INTERRUPT as _, tid, 0, 0) }
+}
+
+/// Resumes a stopped thread and delivers a signal (0: none).
+pub(super) fn resume(tid: u32, signal: libc::c_int) -> io::Result<()> {
+    // SAFETY: a signal.
+    unsafe { request(libc::PTRACE_CONT as _, tid, 0, signal as usize) }
+}
+
+/// Resumes a stopped thread up to the begin or end of a system call.
+pub(super) fn resume_to_syscall(tid: u32) -> io::Result<()> {
+    // SAFETY: no pointers.
+    unsafe { request(libc::PTRACE_SYSCALL as _, tid, 0, 0) }
+}
+
+/// Resumes a stopped thread and gives it up.
+pub(super) fn detach(tid: u32) -> io::Result<()> {
+    // SAFETY: no pointers.
+    unsafe { request(libc::PTRACE_DETACH as _, tid, 0, 0) }
+}
+
+/// Whether the thread's seccomp filters are suspended while it is traced.
+pub(super) fn suspend_seccomp(tid: u32, suspended: bool) -> io::Result<()> {
+    let suspend = if suspended { libc::PTRACE_O_SUSPEND_SECCOMP as usize } else { 0 };
+    // SAFETY: options.
+    unsafe { request(libc::PTRACE_SETOPTIONS as _, tid, 0, libc::PTRACE_O_TRACESYSGOOD as usize | suspend) }
+}
+
+/// The kind of stop of a thread; ESRCH if the thread has not stopped.
+///
+/// Unlike waitid(2) this is correct also if another thread of this process waits for the process.
+pub(super) fn stop(tid: u32) -> io::Result<Stop> {
+    // SAFETY: all zero is valid for a struct of numbers.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    // SAFETY: room for the struct.
+    match unsafe { request(libc::PTRACE_GETSIGINFO as _, tid, 0, (&raw mut info).addr()) } {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => return Ok(Stop::Interrupted),
+        result => result?,
+    }
+    Ok(match (info.si_signo, info.si_code) {
+        (libc::SIGTRAP, code) if code == libc::SIGTRAP | SYSCALL_MARK => Stop::SystemCall,
+        (_, code) if code >> 8 == libc::PTRACE_EVENT_STOP => Stop::Interrupted,
+        (signal, _) => Stop::Signal(signal),
+    })
+}
+
+/// Whether a thread has ended. waitid(2) does not report the first thread before the tracer has reaped all others.
+pub(super) fn has_ended(tid: u32) -> bool {
+    let Ok(stat) = std::fs::read_to_string(format!("/proc/{tid}/stat")) else { return true };
+    // `12 (name) R …`, where the name may contain anything.
+    stat.rsplit_once(") ").is_none_or(|(_, fields)| fields.starts_with(['Z', 'X', 'x']))
+}
+
+/// Registers of a stopped thread.
+pub(super) fn registers(tid: u32) -> io::Result<Registers> {
+    // SAFETY: all zero is valid for a struct of numbers.
+    let mut registers: Registers = unsafe { std::mem::zeroed() };
+    // SAFETY: room for the struct.
+    unsafe { request(libc::PTRACE_GETREGS as _, tid, 0, (&raw mut registers).addr())? };
+    Ok(registers)
+}
+
+/// Sets the registers of a stopped thread.
+pub(super) fn set_registers(tid: u32, registers: &Registers) -> io::Result<()> {
+    // SAFETY: the struct, which the kernel reads.
+    unsafe { request(libc::PTRACE_SETREGS as _, tid, 0, (&raw const *registers).addr()) }
+}
+
+/// The blocked signals of a stopped thread, outside of a system call that changes them for a while.
+pub(super) fn signal_mask(tid: u32) -> io::Result<u64> {
+    let mut mask = 0u64;
+    // SAFETY: room for as many bytes.
+    unsafe { request(libc::PTRACE_GETSIGMASK as _, tid, size_of::<u64>(), (&raw mut mask).addr())? };
+    Ok(mask)
+}
+
+/// Sets the blocked signals of a stopped thread.
+pub(super) fn set_signal_mask(tid: u32, mask: u64) -> io::Result<()> {
+    // SAFETY: as many bytes.
+    unsafe { request(libc::PTRACE_SETSIGMASK as _, tid, size_of::<u64>(), (&raw const mask).addr()) }
+}
+
+/// The floating point and vector registers of a stopped thread, in the format of `XSAVE`.
+pub(super) fn extended_state(tid: u32) -> io::Result<Vec<u8>> {
+    // With AMX about 11 kB.
+    let mut bytes = vec![0u8; 1 << 16];
+    let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: bytes.len() };
+    // SAFETY: the kernel writes as many bytes as `part` has, and stores their number there.
+    unsafe { request(libc::PTRACE_GETREGSET as _, tid, NT_X86_XSTATE, (&raw mut part).addr())? };
+    bytes.truncate(part.iov_len);
+    Ok(bytes)
+}
+
+/// Writes a word to a stopped thread's memory, also where the memory is write-protected.
+pub(super) fn poke(tid: u32, address: u64, word: u64) -> io::Result<()> {
+    // SAFETY: an address in the other process, which the kernel checks.
+    unsafe { request(libc::PTRACE_POKEDATA as _, tid, address as usize, word as usize) }
+}

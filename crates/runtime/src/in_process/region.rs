@@ -1,0 +1,217 @@
+//! Memory of ours in another process: data that both share, and code near the code that it replaces.
+//!
+//! ```text
+//! base      a page of the process alone; in a child of fork(2) its bytes are zero
+//! base+4096 data, shared with this process
+//! ...       code, which the process cannot write
+//! ```
+//!
+//! The code is private anonymous memory, which is executable from the start and is written from outside: no seccomp listener of
+//! ours is asked about it, and no memory is writable and executable. The shared memory is a memfd that the process creates and closes. Its
+//! size is sealed, so that no access of either side can fail.
+
+use std::fs::File;
+use std::io;
+use std::ops::Range;
+use std::os::fd::AsFd;
+use std::sync::atomic::AtomicU64;
+
+use rustix::fs::SealFlags;
+
+use super::calls::RemoteCalls;
+use super::error::RemoteError;
+use super::maps::gaps;
+use super::stopped::Stopped;
+use crate::kernel::sys::MemoryMapping;
+
+const PAGE: u64 = 4096;
+/// Gaps that are tried: other threads may map memory meanwhile.
+const TRIES: usize = 8;
+/// Smallest size of the code: the registers of a thread are stored there while it makes system calls.
+const MIN_CODE: u64 = 16 << 10;
+const NAME: &[u8] = b"cudatrace\0";
+/// Flag of memfd_create(2) that `vm.memfd_noexec` may demand.
+const MFD_NOEXEC_SEAL: u64 = 8;
+
+/// Sizes in bytes; they are rounded up to pages.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct RegionSize {
+    /// Data, including the page of the process alone: two pages at least.
+    pub data: u64,
+    /// Code, which begins after the data.
+    pub code: u64,
+}
+
+impl RegionSize {
+    fn rounded(self) -> RegionSize {
+        RegionSize {
+            data: self.data.max(2 * PAGE).next_multiple_of(PAGE),
+            code: self.code.max(MIN_CODE).next_multiple_of(PAGE),
+        }
+    }
+}
+
+/// Memory of ours in another process, and the view of its data in this process.
+///
+/// It stays in the other process when this value is dropped: threads may be in its code.
+pub struct Region {
+    base: u64,
+    size: RegionSize,
+    memory: MemoryMapping,
+}
+
+impl Region {
+    /// Creates the memory within reach of a jump from and to all of `near`, by system calls of the first of the stopped threads.
+    /// `own_filters`: see [`RemoteCalls::new`].
+    ///
+    /// # Errors
+    /// [`RemoteError::NoRoom`], [`RemoteError::Call`], and the errors of [`RemoteCalls::new`]. The process is then as before.
+    pub fn create(
+        stopped: &Stopped<'_>,
+        near: Range<u64>,
+        size: RegionSize,
+        own_filters: u32,
+    ) -> Result<Region, RemoteError> {
+        let size = size.rounded();
+        let places = gaps(&stopped.maps()?, size.data + size.code, &near);
+        let mut calls = RemoteCalls::new(stopped, own_filters)?;
+        let mut setup = Setup { stopped, calls: &mut calls, size };
+        let base = setup.reserve(&places)?;
+        let (memory, used) = setup.fill(base).inspect_err(|_| setup.free(base))?;
+        calls.finish()?;
+        // The registers of the thread.
+        stopped.write(base + size.data, &vec![0; used])?;
+        Ok(Region { base, size, memory })
+    }
+
+    /// Address in the other process.
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// Sizes, in whole pages.
+    pub fn size(&self) -> RegionSize {
+        self.size
+    }
+
+    /// Addresses of the code in the other process.
+    pub fn code(&self) -> Range<u64> {
+        let start = self.base + self.size.data;
+        start..start + self.size.code
+    }
+
+    /// Writes code, or the page of the process alone, at an offset from the base.
+    ///
+    /// # Errors
+    /// The errors of [`Stopped::write`].
+    ///
+    /// # Panics
+    /// If the bytes are not all within the region.
+    pub fn write(&self, stopped: &Stopped<'_>, offset: u64, bytes: &[u8]) -> Result<(), RemoteError> {
+        assert!(offset + bytes.len() as u64 <= self.size.data + self.size.code, "within the region");
+        stopped.write(self.base + offset, bytes)
+    }
+
+    /// The shared data in this process, by offset from the base; the first page is not that of the other process. There are
+    /// `size().data` bytes, which the other process may change at any time.
+    pub fn data(&self) -> *mut u8 {
+        self.memory.bytes()
+    }
+
+    /// A word of the shared data, by offset from the base.
+    ///
+    /// # Panics
+    /// If the offset is not aligned, or not within the data.
+    pub fn word(&self, offset: u64) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(8) && offset + 8 <= self.size.data, "a word of the data");
+        // SAFETY: aligned, and within the mapping, which lives as long as `self`.
+        unsafe { AtomicU64::from_ptr(self.memory.bytes().add(offset as usize).cast()) }
+    }
+}
+
+impl std::fmt::Debug for Region {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Region").field("base", &self.base).field("size", &self.size).finish_non_exhaustive()
+    }
+}
+
+/// The system calls that create a region.
+struct Setup<'a, 's> {
+    stopped: &'a Stopped<'a>,
+    calls: &'a mut RemoteCalls<'s>,
+    size: RegionSize,
+}
+
+impl Setup<'_, '_> {
+    /// Maps the whole region as code.
+    fn reserve(&mut self, places: &[u64]) -> Result<u64, RemoteError> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+        let whole = self.size.data + self.size.code;
+        for place in places.iter().take(TRIES) {
+            let arguments = [*place, whole, READ | EXEC, flags as u64, u64::MAX, 0];
+            match self.calls.call("mmap", libc::SYS_mmap, arguments) {
+                Err(RemoteError::Call { error, .. }) if error.raw_os_error() == Some(libc::EEXIST) => {}
+                result => return result,
+            }
+        }
+        Err(RemoteError::NoRoom)
+    }
+
+    /// Shares the data with this process. Also returns the size of the code that was used.
+    fn fill(&mut self, base: u64) -> Result<(MemoryMapping, usize), RemoteError> {
+        let name = base + self.size.data + self.size.code - PAGE;
+        self.stopped.write(name, NAME)?;
+        let room = (self.size.code - PAGE) as usize;
+        let used = self.calls.use_code_at(base + self.size.data, room)?;
+        let fd = self.memfd_create(name)?;
+        let shared = self.share(base, fd);
+        let closed = self.calls.call("close", libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
+        let memory = shared?;
+        closed?;
+        Ok((memory, used))
+    }
+
+    fn memfd_create(&mut self, name: u64) -> Result<u64, RemoteError> {
+        let flags = u64::from(libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
+        let mut create =
+            |flags| self.calls.call("memfd_create", libc::SYS_memfd_create, [name, flags, 0, 0, 0, 0]);
+        match create(flags) {
+            Err(RemoteError::Call { error, .. }) if error.raw_os_error() == Some(libc::EACCES) => {
+                create(flags | MFD_NOEXEC_SEAL)
+            }
+            result => result,
+        }
+    }
+
+    fn share(&mut self, base: u64, fd: u64) -> Result<MemoryMapping, RemoteError> {
+        let path = self.stopped.file(&format!("fd/{fd}"));
+        let file = File::options().read(true).write(true).open(path)?;
+        let memory = sized(&file, self.size.data)?;
+        let (shared, flags) = (self.size.data - PAGE, libc::MAP_SHARED | libc::MAP_FIXED);
+        let arguments = [base + PAGE, shared, READ | WRITE, flags as u64, fd, PAGE];
+        self.calls.call("mmap", libc::SYS_mmap, arguments)?;
+        self.calls.call("mprotect", libc::SYS_mprotect, [base, PAGE, READ | WRITE, 0, 0, 0])?;
+        let advice = libc::MADV_WIPEONFORK as u64;
+        self.calls.call("madvise", libc::SYS_madvise, [base, PAGE, advice, 0, 0, 0])?;
+        Ok(memory)
+    }
+
+    /// Undoes a part.
+    fn free(&mut self, base: u64) {
+        // The code that makes the calls is part of it.
+        let whole = self.size.data + self.size.code;
+        self.calls.use_first_code();
+        let _ = self.calls.call("munmap", libc::SYS_munmap, [base, whole, 0, 0, 0, 0]);
+    }
+}
+
+const READ: u64 = libc::PROT_READ as u64;
+const WRITE: u64 = libc::PROT_WRITE as u64;
+const EXEC: u64 = libc::PROT_EXEC as u64;
+
+/// Gives the memfd its size for good, and maps it.
+fn sized(file: &File, size: u64) -> io::Result<MemoryMapping> {
+    file.set_len(size)?;
+    rustix::fs::fcntl_add_seals(file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    MemoryMapping::shared(file.as_fd(), 0, size as usize, true)
+}

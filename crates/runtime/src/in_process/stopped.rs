@@ -1,0 +1,310 @@
+//! A process whose threads have been stopped.
+
+use std::collections::HashSet;
+use std::fs::File;
+use std::io;
+use std::marker::PhantomData;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use super::error::RemoteError;
+use super::maps::MemoryRange;
+use super::ptrace::{self, Registers, Stop};
+
+/// Shortest and longest pause between two polls.
+const SHORTEST_PAUSE: Duration = Duration::from_micros(10);
+const LONGEST_PAUSE: Duration = Duration::from_millis(1);
+
+/// The right to trace, which only the thread has that [`Tracer::run`] starts.
+#[derive(Debug)]
+pub struct Tracer {
+    /// Requests are bound to the thread.
+    not_send: PhantomData<*const ()>,
+}
+
+impl Tracer {
+    /// Runs `work` on a thread of its own. When the thread ends, the kernel resumes all threads of other processes that are still
+    /// held, also those that have not stopped yet.
+    ///
+    /// # Panics
+    /// If `work` panics.
+    pub fn run<T: Send>(work: impl FnOnce(&Tracer) -> T + Send) -> T {
+        let run = || {
+            hurry();
+            work(&Tracer { not_send: PhantomData })
+        };
+        std::thread::scope(|scope| match scope.spawn(run).join() {
+            Ok(result) => result,
+            Err(panic) => std::panic::resume_unwind(panic),
+        })
+    }
+}
+
+/// Gives this thread precedence, if permitted: all threads of the traced process wait for it.
+fn hurry() {
+    let priority = libc::sched_param { sched_priority: 1 };
+    // SAFETY: a policy and its parameter; 0 is this thread.
+    unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, &priority) };
+}
+
+/// A thread that will stop as soon as it leaves the kernel.
+#[derive(Debug)]
+pub struct Seized<'t> {
+    pid: u32,
+    tid: u32,
+    tracer: PhantomData<&'t Tracer>,
+}
+
+impl<'t> Seized<'t> {
+    /// Takes control of a thread. A thread that waits for the answer of a seccomp listener goes on waiting, and stops after the
+    /// answer, before it executes an instruction.
+    ///
+    /// # Errors
+    /// [`RemoteError::Traced`], [`RemoteError::NotPermitted`], [`RemoteError::Gone`]
+    pub fn thread(_: &'t Tracer, pid: u32, tid: u32) -> Result<Seized<'t>, RemoteError> {
+        if !seize(pid, tid)? {
+            return Err(RemoteError::Gone);
+        }
+        Ok(Seized { pid, tid, tracer: PhantomData })
+    }
+
+    /// Waits until it has stopped.
+    ///
+    /// # Errors
+    /// [`RemoteError::DidNotStop`] after `limit`, [`RemoteError::Gone`]
+    pub fn stop(self, limit: Duration) -> Result<Stopped<'t>, RemoteError> {
+        let since = Instant::now();
+        let stopped = wait_for_stop(self.tid, since + limit)?;
+        Stopped::of(self.pid, if stopped { vec![self.tid] } else { Vec::new() }, since)
+    }
+}
+
+/// Stopped threads of a process; they are resumed on drop.
+#[derive(Debug)]
+pub struct Stopped<'t> {
+    pid: u32,
+    threads: Vec<u32>,
+    memory: File,
+    since: Instant,
+    tracer: PhantomData<&'t Tracer>,
+}
+
+impl<'t> Stopped<'t> {
+    /// Stops all threads of a process, including those that are born meanwhile.
+    ///
+    /// # Errors
+    /// [`RemoteError::DidNotStop`] after `limit`: a thread waits in a driver, or for a child of vfork(2). Then no thread is
+    /// stopped once the work of the [`Tracer`] has returned. [`RemoteError::Traced`], [`RemoteError::NotPermitted`],
+    /// [`RemoteError::Gone`]
+    pub fn all(_: &'t Tracer, pid: u32, limit: Duration) -> Result<Stopped<'t>, RemoteError> {
+        let since = Instant::now();
+        let (mut seen, mut stopped) = (HashSet::new(), Vec::new());
+        loop {
+            let new: Vec<u32> = tids(pid)?.into_iter().filter(|tid| seen.insert(*tid)).collect();
+            if new.is_empty() {
+                return Stopped::of(pid, stopped, since);
+            }
+            let mut seized = Vec::with_capacity(new.len());
+            for tid in new {
+                if seize(pid, tid)? {
+                    seized.push(tid);
+                }
+            }
+            for tid in seized {
+                if wait_for_stop(tid, since + limit)? {
+                    stopped.push(tid);
+                }
+            }
+        }
+    }
+
+    fn of(pid: u32, threads: Vec<u32>, since: Instant) -> Result<Stopped<'t>, RemoteError> {
+        if threads.is_empty() {
+            return Err(RemoteError::Gone);
+        }
+        // Opened now: an execve(2) before would have replaced the memory.
+        let path = format!("/proc/{pid}/task/{}/mem", threads[0]);
+        let memory = File::options().read(true).write(true).open(path)?;
+        Ok(Stopped { pid, threads, memory, since, tracer: PhantomData })
+    }
+
+    /// Id of the process.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// Ids of the stopped threads.
+    pub fn threads(&self) -> &[u32] {
+        &self.threads
+    }
+
+    /// Time since the first thread was asked to stop.
+    pub fn elapsed(&self) -> Duration {
+        self.since.elapsed()
+    }
+
+    /// Path of a file in `/proc`. The process's own folder has no memory and files once its first thread has ended.
+    pub(super) fn file(&self, name: &str) -> String {
+        format!("/proc/{}/task/{}/{name}", self.pid, self.threads[0])
+    }
+
+    /// The mappings of the process.
+    ///
+    /// # Errors
+    /// [`RemoteError::Gone`] if it has ended, the errors of reading `/proc/PID/maps`.
+    pub fn maps(&self) -> Result<Vec<MemoryRange>, RemoteError> {
+        let maps = MemoryRange::parse(&std::fs::read_to_string(self.file("maps"))?);
+        if maps.is_empty() { Err(RemoteError::Gone) } else { Ok(maps) }
+    }
+
+    /// Reads memory of the process.
+    ///
+    /// # Errors
+    /// EIO where nothing is mapped, [`RemoteError::Gone`].
+    pub fn read(&self, address: u64, bytes: &mut [u8]) -> Result<(), RemoteError> {
+        self.memory.read_exact_at(bytes, address).map_err(memory_error)
+    }
+
+    /// Writes memory of the process, also where it is write-protected.
+    ///
+    /// # Errors
+    /// EIO where nothing is mapped, [`RemoteError::Gone`].
+    pub fn write(&self, address: u64, bytes: &[u8]) -> Result<(), RemoteError> {
+        match self.memory.write_all_at(bytes, address) {
+            // Kernels with CONFIG_PROC_MEM_NO_FORCE refuse protected memory here, but permit it to ptrace.
+            Err(error) if error.raw_os_error() == Some(libc::EIO) => self.poke(address, bytes),
+            result => result.map_err(memory_error),
+        }
+    }
+
+    /// Writes memory word by word.
+    fn poke(&self, address: u64, bytes: &[u8]) -> Result<(), RemoteError> {
+        const WORD: u64 = size_of::<u64>() as u64;
+        let end = address + bytes.len() as u64;
+        let first = address / WORD * WORD;
+        let mut whole = vec![0; (end.next_multiple_of(WORD) - first) as usize];
+        self.read(first, &mut whole)?;
+        whole[(address - first) as usize..][..bytes.len()].copy_from_slice(bytes);
+        for (number, word) in (0..).zip(whole.as_chunks().0) {
+            ptrace::poke(self.threads[0], first + number * WORD, u64::from_le_bytes(*word))?;
+        }
+        Ok(())
+    }
+
+    /// Registers of a stopped thread.
+    ///
+    /// # Errors
+    /// [`RemoteError::Gone`] if it was killed meanwhile.
+    pub fn registers(&self, tid: u32) -> Result<Registers, RemoteError> {
+        Ok(ptrace::registers(tid)?)
+    }
+
+    /// Sets the registers of a stopped thread.
+    ///
+    /// # Errors
+    /// [`RemoteError::Gone`] if it was killed meanwhile.
+    pub fn set_registers(&self, tid: u32, registers: &Registers) -> Result<(), RemoteError> {
+        Ok(ptrace::set_registers(tid, registers)?)
+    }
+
+    /// Resumes the threads; returns the time for which the process was held.
+    pub fn resume(self) -> Duration {
+        let since = self.since;
+        drop(self);
+        since.elapsed()
+    }
+}
+
+impl Drop for Stopped<'_> {
+    fn drop(&mut self) {
+        // A thread that was killed cannot be detached.
+        self.threads.iter().for_each(|tid| drop(ptrace::detach(*tid)));
+    }
+}
+
+/// `/proc/PID/mem` has no bytes after the process has ended.
+fn memory_error(error: io::Error) -> RemoteError {
+    match error.kind() {
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::WriteZero => RemoteError::Gone,
+        _ => error.into(),
+    }
+}
+
+fn tids(pid: u32) -> Result<Vec<u32>, RemoteError> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/task"))?;
+    Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
+}
+
+/// Takes control of a thread and makes it stop; false if it has ended.
+fn seize(pid: u32, tid: u32) -> Result<bool, RemoteError> {
+    match ptrace::seize(tid) {
+        Ok(()) => match ptrace::interrupt(tid) {
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(false),
+            result => Ok(result.map(|()| true)?),
+        },
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(false),
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) => not_permitted(pid, tid),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The meaning of EPERM: the thread has ended (false), another tracer, or missing rights.
+fn not_permitted(pid: u32, tid: u32) -> Result<bool, RemoteError> {
+    let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")) else {
+        return Ok(false);
+    };
+    if status_field(&status, "State:").is_some_and(|state| state.starts_with(['Z', 'X'])) {
+        return Ok(false);
+    }
+    match status_field(&status, "TracerPid:").and_then(|tracer| tracer.parse().ok()) {
+        Some(tracer) if tracer != 0 => Err(RemoteError::Traced { tracer }),
+        _ => Err(RemoteError::NotPermitted),
+    }
+}
+
+/// The value of a line of `/proc/PID/status`.
+pub(super) fn status_field<'s>(status: &'s str, name: &str) -> Option<&'s str> {
+    status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
+}
+
+/// Waits until a seized thread has stopped; false if it has ended. A signal that comes first is delivered.
+pub(super) fn wait_for_stop(tid: u32, deadline: Instant) -> Result<bool, RemoteError> {
+    loop {
+        match next_stop(tid, deadline)? {
+            None => return Ok(false),
+            Some(Stop::Interrupted) => return Ok(true),
+            // The stop cancels the pending interrupt.
+            Some(Stop::Signal(signal)) => interrupt_and_resume(tid, signal)?,
+            Some(Stop::SystemCall) => interrupt_and_resume(tid, 0)?,
+        }
+    }
+}
+
+/// Resumes a thread that stops again before it executes an instruction of its own, or of the signal's handler.
+pub(super) fn interrupt_and_resume(tid: u32, signal: libc::c_int) -> Result<(), RemoteError> {
+    match ptrace::interrupt(tid).and_then(|()| ptrace::resume(tid, signal)) {
+        // It was killed.
+        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
+        result => Ok(result?),
+    }
+}
+
+/// Waits for the next stop of any kind; `None` if the thread has ended.
+pub(super) fn next_stop(tid: u32, deadline: Instant) -> Result<Option<Stop>, RemoteError> {
+    let mut polls = 0;
+    loop {
+        match ptrace::stop(tid) {
+            Ok(stop) => return Ok(Some(stop)),
+            Err(error) if error.raw_os_error() != Some(libc::ESRCH) => return Err(error.into()),
+            Err(_) if ptrace::has_ended(tid) => return Ok(None),
+            Err(_) if Instant::now() >= deadline => return Err(RemoteError::DidNotStop { tid }),
+            Err(_) => pause(&mut polls),
+        }
+    }
+}
+
+/// Pauses between two polls: longer and longer. The threads that are to stop need the CPU.
+fn pause(polls: &mut u32) {
+    *polls += 1;
+    std::thread::sleep(LONGEST_PAUSE.min(SHORTEST_PAUSE * *polls));
+}

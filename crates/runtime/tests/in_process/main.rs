@@ -1,0 +1,439 @@
+//! Control of programs that are compiled here: memory, patched functions, and what happens at the worst moment.
+#![cfg(target_arch = "x86_64")]
+
+mod target;
+
+use std::ops::Range;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::Command;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use runtime::in_process::{
+    Patch, PatchOutcome, Patches, Region, RegionSize, RemoteCalls, RemoteError, Seized, Skipped, Stopped,
+    Tracer,
+};
+use target::{FUNCTIONS, Target};
+
+const LIMIT: Duration = Duration::from_secs(5);
+const SIZE: RegionSize = RegionSize { data: 2 * PAGE, code: PAGE };
+const PAGE: u64 = 4096;
+/// Start of the counts in the data.
+const COUNTS: u64 = PAGE;
+
+fn region(stopped: &Stopped<'_>, target: &Target) -> Result<Region, RemoteError> {
+    Region::create(stopped, target.text(), SIZE, 0)
+}
+
+/// Patches of all functions with detours that count the calls, or with `count` = false only execute the moved instructions.
+fn patches(
+    stopped: &Stopped<'_>,
+    target: &Target,
+    region: &Region,
+    counts: bool,
+) -> Result<Patches, RemoteError> {
+    let mut at = region.size().data;
+    let mut list = Vec::new();
+    for (number, function) in (0..).zip(&FUNCTIONS) {
+        let address = target.address(function.name) + function.place;
+        let mut code = Vec::new();
+        if counts {
+            // lock incq count(%rip)
+            let next = region.base() + at + 8;
+            let count = (region.base() + COUNTS + 8 * number).wrapping_sub(next) as u32;
+            code = [&[0xf0, 0x48, 0xff, 0x05][..], &count.to_le_bytes()].concat();
+        }
+        let copy = region.base() + at + code.len() as u64;
+        let moved = native::site::moved(target.moved(function.name), address, copy).expect("within reach");
+        code.extend(&moved.code);
+        region.write(stopped, at, &code)?;
+        let jump = native::site::jump(address, region.base() + at).expect("within reach");
+        let moved = moved.starts.iter().map(|(from, to)| (*from, copy + u64::from(*to))).collect();
+        list.push(Patch { address, original: target.moved(function.name).to_vec(), jump, moved });
+        at = (at + code.len() as u64).next_multiple_of(16);
+    }
+    Ok(Patches::new(list))
+}
+
+/// A target with all functions patched.
+fn patched(target: &Target) -> (Region, Patches, PatchOutcome) {
+    Tracer::run(|tracer| {
+        let stopped = Stopped::all(tracer, target.pid(), LIMIT).expect("stopped");
+        let region = region(&stopped, target).expect("a region");
+        let mut patches = patches(&stopped, target, &region, true).expect("written");
+        let outcome = patches.write(&stopped).expect("patched");
+        (region, patches, outcome)
+    })
+}
+
+fn change(target: &Target, patches: &mut Patches, on: bool) -> Result<PatchOutcome, RemoteError> {
+    Tracer::run(|tracer| {
+        let stopped = Stopped::all(tracer, target.pid(), LIMIT)?;
+        if on { patches.write(&stopped) } else { patches.restore(&stopped) }
+    })
+}
+
+fn counts(region: &Region) -> Vec<u64> {
+    (0..FUNCTIONS.len() as u64).map(|at| region.word(COUNTS + 8 * at).load(Ordering::SeqCst)).collect()
+}
+
+#[test]
+fn calls_of_all_threads_are_counted_exactly() {
+    for (threads, calls) in [(1, 20_000), (8, 5_000), (64, 500)] {
+        let mut target = Target::start(&[threads, calls, 0], "");
+        let (region, mut patches, outcome) = patched(&target);
+        assert_eq!((outcome.changed, patches.written(), outcome.skipped.len()), (6, 6, 0));
+        target.line("go");
+        // The calls of `frame` and the others.
+        let report = target.end();
+        assert_eq!(report, format!("calls {} errors 0 interrupted 0 handled 0 trap 0", threads * calls));
+        assert_eq!(counts(&region), [threads * calls; 6]);
+        assert!(matches!(change(&target, &mut patches, false), Err(RemoteError::Gone)));
+    }
+}
+
+#[test]
+fn patches_come_and_go_under_load() {
+    for (threads, period_us, rounds) in [(1, 300, 100), (8, 250, 100), (64, 2000, 20)] {
+        let mut target = Target::start(&[threads, 0, period_us], "s");
+        target.expect("running");
+        let (region, mut patches, mut sum) = patched(&target);
+        let (mut held, mut searched) = (Duration::ZERO, 0);
+        for round in 0..rounds {
+            let start = Instant::now();
+            let outcome = change(&target, &mut patches, round % 2 == 1).expect("alive");
+            held = held.max(start.elapsed());
+            sum.moved_threads += outcome.moved_threads;
+            sum.changed += outcome.changed;
+            sum.skipped.extend(outcome.skipped);
+            searched = searched.max(outcome.searched);
+        }
+        let before = counts(&region);
+        assert!(before.iter().all(|count| *count > 0), "{before:?}");
+        assert!(sum.skipped.iter().all(|(_, why)| *why == Skipped::InUse), "{:?}", sum.skipped);
+        while patches.written() > 0 {
+            change(&target, &mut patches, false).expect("alive");
+        }
+        target.check_original();
+        let report = target.end();
+        assert!(report.contains(" errors 0 "), "{report}");
+        println!(
+            "{threads} threads, {rounds} rounds: {} changes, {} threads moved, {} functions put off, at most {held:?} and {searched} \
+             bytes of stacks; {report}",
+            sum.changed,
+            sum.moved_threads,
+            sum.skipped.len(),
+        );
+        assert!(sum.moved_threads > 0 || threads > 8, "a thread was in the middle of the instructions");
+    }
+}
+
+#[test]
+fn memory_is_shared_and_the_process_is_otherwise_as_before() {
+    let mut target = Target::start(&[2, 0, 500], "si");
+    target.expect("running");
+    let before = target.descriptors();
+    let region = Tracer::run(|tracer| {
+        let stopped = Stopped::all(tracer, target.pid(), LIMIT).expect("stopped");
+        let region = region(&stopped, &target).expect("a region");
+        let base = region.base();
+        // Both see the data; the first page belongs to the process alone.
+        region.word(COUNTS).store(0x1234, Ordering::SeqCst);
+        let mut word = [0; 8];
+        stopped.read(base + COUNTS, &mut word).expect("mapped");
+        assert_eq!(u64::from_le_bytes(word), 0x1234);
+        stopped.write(base + COUNTS + 8, &7u64.to_le_bytes()).expect("mapped");
+        assert_eq!(region.word(COUNTS + 8).load(Ordering::SeqCst), 7);
+        region.write(&stopped, 0, &[1]).expect("mapped");
+        assert_eq!(region.word(0).load(Ordering::SeqCst), 0);
+        // No trace of the registers.
+        let mut code = vec![1; region.size().code as usize - PAGE as usize];
+        stopped.read(region.code().start, &mut code).expect("mapped");
+        assert!(code.iter().all(|byte| *byte == 0));
+        assert!(region.code().end - target.text().start.min(base) < 1 << 31);
+        region
+    });
+    assert_eq!(target.descriptors(), before, "the memfd is closed");
+    let maps: Vec<String> = target.maps().lines().map(str::to_owned).collect();
+    let access = |at: u64| {
+        let line = maps.iter().find(|line| line.starts_with(&format!("{at:x}-"))).expect("mapped");
+        line.split(' ').nth(1).expect("access").to_owned()
+    };
+    let base = region.base();
+    assert_eq!([access(base), access(base + PAGE), access(region.code().start)], ["rw-p", "rw-s", "r-xp"]);
+    assert!(maps.iter().all(|line| !line.contains("rwx")));
+    // A child does not see the page, and runs without.
+    target.line(&format!("f {base:x}"));
+    target.expect("child 0");
+    let report = target.end();
+    assert!(report.contains(" errors 0 ") && report.ends_with("trap 1"), "SIGTRAP stays ignored: {report}");
+}
+
+#[test]
+fn a_thread_that_sleeps_in_a_system_call_goes_on_sleeping_after_calls() {
+    let mut target = Target::start(&[1, 0, 0], "s");
+    target.expect("running");
+    let threads = target.threads();
+    let mut calls = 0;
+    for round in 0..80 {
+        let tid = threads[round % threads.len()];
+        Tracer::run(|tracer| {
+            let seized = Seized::thread(tracer, target.pid(), tid).expect("alive");
+            let stopped = seized.stop(LIMIT).expect("stopped");
+            let mut remote = RemoteCalls::new(&stopped, 0).expect("prepared");
+            assert_eq!(
+                remote.call("getpid", libc::SYS_getpid, [0; 6]).expect("done"),
+                u64::from(target.pid())
+            );
+            assert_eq!(remote.call("gettid", libc::SYS_gettid, [0; 6]).expect("done"), u64::from(tid));
+            let error =
+                remote.call("close", libc::SYS_close, [9999, 0, 0, 0, 0, 0]).expect_err("no such file");
+            assert_eq!(error.to_string(), "`close` in the process: Bad file descriptor (os error 9)");
+            if round % 2 == 0 {
+                remote.finish().expect("alive");
+            }
+            calls += 3;
+        });
+    }
+    let report = target.end();
+    assert!(report.contains(" errors 0 "), "{report}");
+    println!("{calls} calls by {} threads; {report}", threads.len());
+}
+
+#[test]
+fn a_process_that_is_killed_is_an_error_and_keeps_its_exit_status() {
+    let mut ends = std::collections::BTreeMap::new();
+    for round in 0..60u64 {
+        let mut target = Target::start(&[1 + round % 8, 0, 200], "");
+        target.expect("running");
+        let pid = target.pid();
+        let killer = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_micros(round * 37 % 2500));
+            // SAFETY: no pointers.
+            unsafe { libc::kill(pid as i32, libc::SIGKILL) };
+        });
+        let start = Instant::now();
+        let result = Tracer::run(|tracer| -> Result<(), RemoteError> {
+            let stopped = Stopped::all(tracer, pid, LIMIT)?;
+            let region = region(&stopped, &target)?;
+            let mut patches = patches(&stopped, &target, &region, true)?;
+            loop {
+                patches.write(&stopped)?;
+                patches.restore(&stopped)?;
+            }
+        });
+        assert!(start.elapsed() < LIMIT, "no wait for a process that has ended");
+        *ends.entry(format!("{:?}", result.expect_err("killed"))).or_insert(0) += 1;
+        killer.join().expect("killed");
+        assert_eq!(target.wait().signal(), Some(libc::SIGKILL));
+    }
+    println!("{ends:?}");
+    let gone: u32 = ends.iter().filter(|(end, _)| end.starts_with("Gone")).map(|(_, count)| count).sum();
+    assert_eq!(gone, 60, "{ends:?}");
+}
+
+#[test]
+fn a_tracer_that_is_killed_leaves_a_process_that_goes_on() {
+    // A thread that restores itself cannot continue a sleep: nanosleep(2) returns EINTR then.
+    let mut target = Target::start(&[4, 0, 400], "se");
+    target.expect("running");
+    let mut patched = 0;
+    for round in 0..100u64 {
+        let mut tracer = Command::new(std::env::current_exe().expect("this program"));
+        tracer.args(["--exact", "tracer", "--ignored", "--nocapture"]).env("TRACED", target.described());
+        let mut tracer =
+            tracer.process_group(0).stdout(std::process::Stdio::null()).spawn().expect("started");
+        std::thread::sleep(Duration::from_micros(3000 + round * 397 % 12_000));
+        tracer.kill().expect("killed");
+        tracer.wait().expect("killed");
+        // What it has patched is restored as a new tracer would.
+        let result = Tracer::run(|tracer| {
+            let stopped = Stopped::all(tracer, target.pid(), LIMIT)?;
+            for function in &FUNCTIONS {
+                let at = target.address(function.name) + function.place;
+                let mut now = [0; 5];
+                stopped.read(at, &mut now).expect("mapped");
+                patched += u32::from(now[0] == 0xe9);
+                stopped.write(at, &target.moved(function.name)[..5]).expect("mapped");
+            }
+            Ok(())
+        });
+        if let Err(error) = result {
+            let _: RemoteError = error;
+            panic!("{error} in round {round}: {}", target.wait());
+        }
+    }
+    let report = target.end();
+    assert!(report.contains(" errors 0 "), "{report}");
+    println!("{patched} functions were patched when the tracer was killed; {report}");
+}
+
+/// Not a test: a test starts it as a program of its own, and kills it.
+#[test]
+#[ignore = "started by another test"]
+fn tracer() {
+    let target = Target::of_description(&std::env::var("TRACED").expect("set by the test that starts this"));
+    for tid in target.threads().into_iter().cycle() {
+        // Each thread makes the system calls once: it sleeps, or it computes.
+        Tracer::run(|tracer| {
+            let stopped = Seized::thread(tracer, target.pid(), tid)
+                .and_then(|seized| seized.stop(LIMIT))
+                .expect("alive");
+            region(&stopped, &target).expect("a region");
+        });
+        let (_region, mut patches, _) = patched(&target);
+        change(&target, &mut patches, false).expect("alive");
+    }
+}
+
+#[test]
+fn a_process_that_another_tracer_has_is_left_alone() {
+    let mut target = Target::start(&[2, 0, 0], "");
+    target.expect("running");
+    let pid = target.pid();
+    let error = Tracer::run(|first| {
+        let held = Stopped::all(first, pid, LIMIT).expect("stopped");
+        let error = Tracer::run(|second| Stopped::all(second, pid, LIMIT).expect_err("traced"));
+        assert!(held.threads().len() >= 2);
+        error
+    });
+    assert!(error.to_string().ends_with("traces it already, such as a debugger or strace"), "{error}");
+    assert!(target.end().contains(" errors 0 "));
+}
+
+/// Takes CAP_SYS_ADMIN from the calling thread.
+fn drop_sys_admin() {
+    let header = [0x2008_0522u32, 0];
+    let mut sets = [[0u32; 3]; 2];
+    // SAFETY: a header and the two sets of version 3.
+    unsafe {
+        assert_eq!(libc::syscall(libc::SYS_capget, header.as_ptr(), sets.as_mut_ptr()), 0);
+        sets[0][0] &= !(1 << 21);
+        assert_eq!(libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()), 0);
+    }
+}
+
+#[test]
+fn a_seccomp_filter_is_suspended_or_the_process_is_left_alone() {
+    let mut target = Target::start(&[2, 0, 300], "f");
+    target.expect("running");
+    let create = |own_filters, without_rights: bool| {
+        Tracer::run(|tracer| {
+            if without_rights {
+                drop_sys_admin();
+            }
+            let stopped = Stopped::all(tracer, target.pid(), LIMIT)?;
+            Region::create(&stopped, target.text(), SIZE, own_filters).map(drop)
+        })
+    };
+    assert!(matches!(create(0, true), Err(RemoteError::Filtered)));
+    create(0, false).expect("suspended");
+    // The filter is in force again: without the right to suspend it, memfd_create(2) kills.
+    assert!(matches!(create(1, true), Err(RemoteError::Gone)));
+    assert_eq!(target.wait().signal(), Some(libc::SIGSYS));
+}
+
+#[test]
+fn a_process_without_its_first_thread_can_be_patched() {
+    let mut target = Target::start(&[3, 0, 0], "l");
+    target.expect("running");
+    target.wait_for_state('Z');
+    let deadline = Instant::now() + LIMIT;
+    let (region, mut patches, outcome) = patched(&target);
+    assert_eq!(outcome.changed + outcome.skipped.len(), 6);
+    while counts(&region).iter().any(|count| *count < 10) {
+        change(&target, &mut patches, true).expect("alive");
+        assert!(Instant::now() < deadline, "{:?}", counts(&region));
+    }
+    assert!(target.end().contains(" errors 0 "));
+}
+
+#[test]
+fn a_process_that_is_stopped_by_a_signal_stays_stopped() {
+    let mut target = Target::start(&[2, 0, 0], "");
+    target.expect("running");
+    target.signal(libc::SIGSTOP);
+    target.wait_for_state('T');
+    let (region, _patches, outcome) = patched(&target);
+    assert_eq!(outcome.changed + outcome.skipped.len(), 6);
+    target.wait_for_state('T');
+    let before = counts(&region);
+    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!(counts(&region), before);
+    target.signal(libc::SIGCONT);
+    let deadline = Instant::now() + LIMIT;
+    while counts(&region).iter().sum::<u64>() < 100 {
+        assert!(Instant::now() < deadline, "it continues");
+        std::thread::yield_now();
+    }
+    assert!(target.end().contains(" errors 0 "));
+}
+
+#[test]
+fn a_breakpoint_of_a_debugger_is_neither_overwritten_nor_removed() {
+    let mut target = Target::start(&[1, 10, 0], "");
+    let at = target.address("frame") + 1;
+    let read = |stopped: &Stopped<'_>| {
+        let mut bytes = [0; 1];
+        stopped.read(at, &mut bytes).expect("mapped");
+        bytes[0]
+    };
+    let stop = |work: &mut (dyn FnMut(&Stopped<'_>) + Send)| {
+        Tracer::run(|tracer| work(&Stopped::all(tracer, target.pid(), LIMIT).expect("stopped")));
+    };
+    let mut patches = None;
+    stop(&mut |stopped| {
+        let region = region(stopped, &target).expect("a region");
+        let mut list = self::patches(stopped, &target, &region, true).expect("written");
+        stopped.write(at, &[0xcc]).expect("a breakpoint");
+        let outcome = list.write(stopped).expect("alive");
+        assert_eq!((outcome.changed, outcome.skipped), (5, vec![(0, Skipped::OtherBytes)]));
+        assert_eq!(read(stopped), 0xcc);
+        stopped.write(at, &[0x48]).expect("removed");
+        assert_eq!(list.write(stopped).expect("alive").changed, 1, "the others are patched already");
+        stopped.write(at, &[0xcc]).expect("a breakpoint on the jump");
+        let outcome = list.restore(stopped).expect("alive");
+        assert_eq!(
+            (outcome.changed, outcome.skipped, list.written()),
+            (5, vec![(0, Skipped::OtherBytes)], 1)
+        );
+        stopped.write(at, &[0xe9]).expect("removed");
+        assert_eq!(list.restore(stopped).expect("alive").changed, 1);
+        patches = Some(list);
+    });
+    target.check_original();
+    assert_eq!(patches.expect("set").written(), 0);
+    target.line("go");
+    assert!(target.end().contains("calls 10 errors 0 "));
+}
+
+#[test]
+fn code_that_others_see_is_not_patched() {
+    let target = Target::start(&[1, 10, 0], "");
+    Tracer::run(|tracer| {
+        let stopped = Stopped::all(tracer, target.pid(), LIMIT).expect("stopped");
+        let region = region(&stopped, &target).expect("a region");
+        let patch =
+            |address| Patch { address, original: vec![0; 5], jump: [0xe9, 0, 0, 0, 0], moved: Vec::new() };
+        let data = patch(region.base() + PAGE);
+        let nothing = patch(0x1000);
+        let edge = patch(region.code().end - 4);
+        let outcome = Patches::new(vec![data, nothing, edge]).write(&stopped).expect("alive");
+        assert_eq!(outcome.skipped, [0, 1, 2].map(|at| (at, Skipped::NoPrivateCode)));
+    });
+}
+
+#[test]
+fn there_must_be_room_near_the_code() {
+    let target = Target::start(&[1, 10, 0], "");
+    let text: Range<u64> = target.text();
+    let create = |near: Range<u64>, data| {
+        Tracer::run(|tracer| {
+            let stopped = Stopped::all(tracer, target.pid(), LIMIT).expect("stopped");
+            Region::create(&stopped, near, RegionSize { data, code: PAGE }, 0).map(drop)
+        })
+    };
+    assert!(matches!(create(text.clone(), 3 << 30), Err(RemoteError::NoRoom)));
+    assert!(matches!(create(0x1000..text.end, PAGE), Err(RemoteError::NoRoom)), "no place is near to both");
+    create(text, 64 << 20).expect("room");
+}
