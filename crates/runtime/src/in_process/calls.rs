@@ -43,7 +43,7 @@ pub struct RemoteCalls<'s> {
     /// Address of the `syscall` instruction that is used, and the stack pointer for it.
     instruction: u64,
     stack: u64,
-    /// Those before [`RemoteCalls::use_code_at`].
+    /// Both for the first call, before [`RemoteCalls::use_code_at`].
     first: (u64, u64),
     registers: Registers,
     mask: u64,

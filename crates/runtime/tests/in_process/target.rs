@@ -177,20 +177,20 @@ impl Target {
         }
     }
 
-    fn numbers_in(&self, folder: &str) -> Vec<u32> {
+    fn entries(&self, folder: &str) -> impl Iterator<Item = PathBuf> {
         let entries = fs::read_dir(format!("/proc/{}/{folder}", self.pid)).expect("alive");
-        let name = |entry: std::io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
-        let mut numbers: Vec<u32> = entries.filter_map(name).collect();
-        numbers.sort_unstable();
-        numbers
+        entries.map(|entry| entry.expect("alive").path())
     }
 
     pub fn threads(&self) -> Vec<u32> {
-        self.numbers_in("task")
+        let tid = |path: PathBuf| path.file_name()?.to_str()?.parse().ok();
+        self.entries("task").filter_map(tid).collect()
     }
 
-    pub fn descriptors(&self) -> Vec<u32> {
-        self.numbers_in("fd")
+    /// Its open files.
+    pub fn opened(&self) -> Vec<String> {
+        let links = self.entries("fd").filter_map(|path| fs::read_link(path).ok());
+        links.map(|link| link.to_string_lossy().into_owned()).collect()
     }
 
     /// Checks that no function is patched.
