@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use memchr::memmem;
 
+use super::critical_section::interrupted;
 use super::error::RemoteError;
 use super::maps::{MemoryRange, has_stack_below};
 use super::ptrace::{self, Registers, Stop};
@@ -75,6 +76,7 @@ impl<'s> RemoteCalls<'s> {
             })?;
         }
         let mask = ptrace::signal_mask(tid)?;
+        let registers = interrupted(stopped, tid, registers)?;
         let (took_stop, has_called, is_restored) = (false, false, false);
         let (instruction, stack) = (vdso, registers.rsp);
         let first = (instruction, stack);

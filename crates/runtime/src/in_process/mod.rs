@@ -13,6 +13,7 @@
 //! Not here: the contents of the region (`native`), which functions may be patched (`host::patch`).
 
 mod calls;
+mod critical_section;
 mod error;
 mod maps;
 mod patches;

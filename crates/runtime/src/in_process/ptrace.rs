@@ -9,6 +9,7 @@ pub type Registers = libc::user_regs_struct;
 
 /// Marks the stop of a system call: added to SIGTRAP.
 const SYSCALL_MARK: libc::c_int = 0x80;
+const PTRACE_GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
 /// Note type of the floating point and vector registers.
 const NT_X86_XSTATE: usize = 0x202;
 
@@ -132,6 +133,19 @@ pub(super) fn extended_state(tid: u32) -> io::Result<Vec<u8>> {
     unsafe { request(libc::PTRACE_GETREGSET as _, tid, NT_X86_XSTATE, (&raw mut part).addr())? };
     bytes.truncate(part.iov_len);
     Ok(bytes)
+}
+
+/// Address of the thread's `struct rseq`, if it has one.
+pub(super) fn rseq_area(tid: u32) -> io::Result<Option<u64>> {
+    // `struct ptrace_rseq_configuration`, which begins with the address.
+    let mut configuration = [0u64; 3];
+    let (request_number, size) = (PTRACE_GET_RSEQ_CONFIGURATION, size_of_val(&configuration));
+    // SAFETY: room for as many bytes.
+    match unsafe { request(request_number, tid, size, configuration.as_mut_ptr().addr()) } {
+        // Kernels without rseq(2).
+        Err(error) if error.raw_os_error() == Some(libc::EIO) => Ok(None),
+        result => result.map(|()| Some(configuration[0]).filter(|area| *area != 0)),
+    }
 }
 
 /// Writes a word to a stopped thread's memory, also where the memory is write-protected.

@@ -67,9 +67,19 @@ fn patched(target: &Target) -> (Region, Patches, PatchOutcome) {
 }
 
 fn change(target: &Target, patches: &mut Patches, on: bool) -> Result<PatchOutcome, RemoteError> {
+    timed_change(target, patches, on).map(|(outcome, _)| outcome)
+}
+
+/// Also returns the time for which the threads were held.
+fn timed_change(
+    target: &Target,
+    patches: &mut Patches,
+    on: bool,
+) -> Result<(PatchOutcome, Duration), RemoteError> {
     Tracer::run(|tracer| {
         let stopped = Stopped::all(tracer, target.pid(), LIMIT)?;
-        if on { patches.write(&stopped) } else { patches.restore(&stopped) }
+        let outcome = if on { patches.write(&stopped)? } else { patches.restore(&stopped)? };
+        Ok((outcome, stopped.resume()))
     })
 }
 
@@ -94,19 +104,24 @@ fn calls_of_all_threads_are_counted_exactly() {
 
 #[test]
 fn patches_come_and_go_under_load() {
+    let mut moved = 0;
     for (threads, period_us, rounds) in [(1, 300, 100), (8, 250, 100), (64, 2000, 20)] {
         let mut target = Target::start(&[threads, 0, period_us], "s");
         target.expect("running");
         let (region, mut patches, mut sum) = patched(&target);
         let (mut held, mut searched) = (Duration::ZERO, 0);
         for round in 0..rounds {
-            let start = Instant::now();
-            let outcome = change(&target, &mut patches, round % 2 == 1).expect("alive");
-            held = held.max(start.elapsed());
+            let (outcome, time) = timed_change(&target, &mut patches, round % 2 == 1).expect("alive");
+            held = held.max(time);
             sum.moved_threads += outcome.moved_threads;
             sum.changed += outcome.changed;
             sum.skipped.extend(outcome.skipped);
             searched = searched.max(outcome.searched);
+            // The program goes on meanwhile.
+            let (start, before) = (Instant::now(), counts(&region)[0]);
+            while patches.written() > 0 && counts(&region)[0] < before + 50 && start.elapsed() < LIMIT / 100 {
+                std::thread::yield_now();
+            }
         }
         // With many threads, one is always in a handler that returns to the middle of `slow`.
         let called = counts(&region).iter().filter(|count| **count > 0).count();
@@ -125,8 +140,9 @@ fn patches_come_and_go_under_load() {
             sum.moved_threads,
             sum.skipped.len(),
         );
-        assert!(sum.moved_threads > 0 || threads > 8, "a thread was in the middle of the instructions");
+        moved += sum.moved_threads;
     }
+    assert!(moved > 0, "a thread was in the middle of the instructions");
 }
 
 #[test]
@@ -201,6 +217,39 @@ fn a_thread_that_sleeps_in_a_system_call_goes_on_sleeping_after_calls() {
 }
 
 #[test]
+fn a_restartable_sequence_is_aborted_by_calls() {
+    let mut target = Target::start(&[1, 0, 0], "r");
+    target.expect("running");
+    let label = |name: &str| target.label(name);
+    let (Some(start), Some(end), Some(abort)) =
+        (label("sequence"), label("sequence_end"), label("sequence_abort"))
+    else {
+        eprintln!("skipped: the C library does not use rseq(2)");
+        return;
+    };
+    let mut aborted = 0;
+    let deadline = Instant::now() + LIMIT;
+    while aborted < 20 {
+        assert!(Instant::now() < deadline, "{aborted} times");
+        for tid in target.threads() {
+            Tracer::run(|tracer| {
+                let seized = Seized::thread(tracer, target.pid(), tid).expect("alive");
+                let stopped = seized.stop(LIMIT).expect("stopped");
+                let before = stopped.registers(tid).expect("stopped").rip;
+                let mut remote = RemoteCalls::new(&stopped, 0).expect("prepared");
+                remote.call("gettid", libc::SYS_gettid, [0; 6]).expect("done");
+                remote.finish().expect("alive");
+                let after = stopped.registers(tid).expect("stopped").rip;
+                let is_inside = (start..end).contains(&before);
+                assert_eq!(after, if is_inside { abort } else { before });
+                aborted += u32::from(is_inside);
+            });
+        }
+    }
+    assert!(target.end().contains(" errors 0 "));
+}
+
+#[test]
 fn a_process_that_is_killed_is_an_error_and_keeps_its_exit_status() {
     let mut ends = std::collections::BTreeMap::new();
     for round in 0..60u64 {
@@ -242,8 +291,15 @@ fn a_tracer_that_is_killed_leaves_a_process_that_goes_on() {
         let mut tracer = Command::new(std::env::current_exe().expect("this program"));
         tracer.args(["--exact", "tracer", "--ignored", "--nocapture"]).env("TRACED", target.described());
         let mut tracer =
-            tracer.process_group(0).stdout(std::process::Stdio::null()).spawn().expect("started");
-        std::thread::sleep(Duration::from_micros(3000 + round * 397 % 12_000));
+            tracer.process_group(0).stdout(std::process::Stdio::piped()).spawn().expect("started");
+        let mut line = String::new();
+        let output = tracer.stdout.take().expect("a pipe");
+        let mut output = std::io::BufReader::new(output);
+        while !line.contains("begins") {
+            line.clear();
+            std::io::BufRead::read_line(&mut output, &mut line).expect("a line");
+        }
+        std::thread::sleep(Duration::from_micros(round * 397 % 12_000));
         tracer.kill().expect("killed");
         tracer.wait().expect("killed");
         // What it has patched is restored as a new tracer would.
@@ -273,6 +329,7 @@ fn a_tracer_that_is_killed_leaves_a_process_that_goes_on() {
 #[ignore = "started by another test"]
 fn tracer() {
     let target = Target::of_description(&std::env::var("TRACED").expect("set by the test that starts this"));
+    println!("begins");
     for tid in target.threads().into_iter().cycle() {
         // Each thread makes the system calls once: it sleeps, or it computes.
         Tracer::run(|tracer| {
@@ -282,6 +339,7 @@ fn tracer() {
             region(&stopped, &target).expect("a region");
         });
         let (_region, mut patches, _) = patched(&target);
+        std::thread::sleep(Duration::from_millis(1));
         change(&target, &mut patches, false).expect("alive");
     }
 }

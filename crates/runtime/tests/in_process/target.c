@@ -1,7 +1,7 @@
 // The process that the tests of `in_process` control. It prints the addresses of its functions, then `ready`; each thread checks the
 // results of the functions. Arguments: number of threads, calls per thread (0: until input ends), period of a timer in us (0: none),
 // options: `s` sleepers, `e` all of them may return EINTR, not only epoll_wait, `f` a seccomp filter that kills for memfd_create,
-// `l` the first thread ends, `i` SIGTRAP is ignored. With a number of calls it waits for a line of input before the first one.
+// `l` the first thread ends, `r` a thread executes a restartable sequence, `i` SIGTRAP is ignored. With a number of calls it waits for a line of input before the first one.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/filter.h>
@@ -39,7 +39,7 @@ asm(".text\n"
 static long errors, calls, interrupted, handled, children;
 static volatile int stop;
 static long per_thread;
-static int sleepers, may_interrupt;
+static int sleepers, may_interrupt, restartable;
 
 static void check(long got, long expected, const char *what) {
     if (got == expected) return;
@@ -116,6 +116,24 @@ static void *sleeper(void *kind) {
     return 0;
 }
 
+// A restartable sequence, in which the thread is nearly always.
+extern const ptrdiff_t __rseq_offset __attribute__((weak));
+extern const char sequence[], sequence_end[], sequence_abort[];
+static struct { unsigned version, flags; unsigned long start, size, abort; } __attribute__((aligned(32))) section;
+static long aborts;
+static void *sequences(void *unused) {
+    if (!&__rseq_offset) return 0;
+    section.start = (long)sequence, section.size = sequence_end - sequence, section.abort = (long)sequence_abort;
+    volatile unsigned long *pointer = (void *)((char *)__builtin_thread_pointer() + __rseq_offset + 8);
+    while (!stop)
+        asm volatile(
+            "1: mov %1,%0\n"
+            ".globl sequence, sequence_end, sequence_abort\nsequence: mov $1000,%%ecx\n2: pause\n dec %%ecx\n jne 2b\nsequence_end: jmp 3f\n"
+            ".long 0x53053053\nsequence_abort: lock incq %2\n jmp 1b\n3:"
+            : "=m"(*pointer) : "r"(&section), "m"(aborts) : "ecx", "memory");
+    return 0;
+}
+
 static void filter(void) {
     struct sock_filter code[] = {
         {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(struct seccomp_data, nr)},
@@ -135,6 +153,7 @@ static void *main_work(void *options) {
         if (!fgets(line, sizeof line, stdin)) return 0;
     }
     for (n = 0; n < 4 * sleepers; n++) pthread_create(&threads[200 + n], 0, sleeper, (void *)(n % 4));
+    if (restartable) pthread_create(&threads[299], 0, sequences, 0);
     for (n = 1; n < number; n++) pthread_create(&threads[n], 0, work, (void *)n);
     if (per_thread) {
         work(0);
@@ -169,8 +188,10 @@ int main(int argc, char **argv) {
     long period = atol(argv[3]);
     const char *options = argc > 4 ? argv[4] : "";
     sleepers = strchr(options, 's') != 0;
+    restartable = strchr(options, 'r') != 0;
     may_interrupt = strchr(options, 'e') != 0;
     printf("frame %p\nitself %p\nbranch %p\npushes %p\nslow %p\ntable %p\n", frame, itself, branch, pushes, slow, table);
+    if (restartable && &__rseq_offset) printf("sequence %p\nsequence_end %p\nsequence_abort %p\n", sequence, sequence_end, sequence_abort);
     if (strchr(options, 'f')) filter();
     if (strchr(options, 'i')) signal(SIGTRAP, SIG_IGN);
     if (period) {

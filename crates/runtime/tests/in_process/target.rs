@@ -40,6 +40,14 @@ pub struct Target {
     child: Option<(Child, BufReader<ChildStdout>)>,
     /// Address of each function, and the instructions that give way.
     functions: BTreeMap<String, (u64, Vec<u8>)>,
+    /// Other addresses.
+    labels: BTreeMap<String, u64>,
+}
+
+/// `name 0x55551234`
+fn label(line: &str) -> (String, u64) {
+    let (name, address) = line.split_once(" 0x").expect("an address");
+    (name.to_owned(), u64::from_str_radix(address, 16).expect("hex"))
 }
 
 fn program() -> &'static PathBuf {
@@ -68,16 +76,24 @@ impl Target {
         for function in &FUNCTIONS {
             let mut line = String::new();
             output.read_line(&mut line).expect("a line");
-            let (name, address) = line.trim().split_once(" 0x").expect("an address");
+            let (name, address) = label(line.trim());
             assert_eq!(name, function.name);
-            let address = u64::from_str_radix(address, 16).expect("hex");
             let mut bytes = vec![0; function.len];
             memory.read_exact_at(&mut bytes, address + function.place).expect("mapped");
-            functions.insert(name.to_owned(), (address, bytes));
+            functions.insert(name, (address, bytes));
         }
-        let mut target = Target { pid, child: Some((child, output)), functions };
-        target.expect("ready");
-        target
+        let mut target = Target { pid, child: Some((child, output)), functions, labels: BTreeMap::new() };
+        loop {
+            match target.read().as_str() {
+                "ready" => return target,
+                line => target.labels.extend([label(line)]),
+            }
+        }
+    }
+
+    /// Another address in the program, if it has this label.
+    pub fn label(&self, name: &str) -> Option<u64> {
+        self.labels.get(name).copied()
     }
 
     pub fn pid(&self) -> u32 {
@@ -118,7 +134,7 @@ impl Target {
             let [name, address, hex] = word.split(':').collect::<Vec<_>>().try_into().expect("three parts");
             (name.to_owned(), (u64::from_str_radix(address, 16).expect("hex"), bytes(hex)))
         };
-        Target { pid, child: None, functions: words.map(function).collect() }
+        Target { pid, child: None, functions: words.map(function).collect(), labels: BTreeMap::new() }
     }
 
     /// Sends a line of input.
