@@ -94,6 +94,13 @@ pub struct Cli {
     #[arg(long, hide_short_help = true)]
     pub no_children: bool,
 
+    /// Run the script in the traced processes: fast probes, and no rights are needed
+    ///
+    /// Works for a command and for -p on x86-64. The functions are patched, with a jump to generated code. A script that needs the
+    /// kernel (its stacks, tracepoints, timers of samples) runs there instead, if that is permitted.
+    #[arg(long, hide_short_help = true)]
+    pub in_process: bool,
+
     /// Wait for libraries that are not loaded yet (default with -p or a command)
     #[arg(long, hide_short_help = true)]
     pub wait: bool,

@@ -10,6 +10,7 @@ use crate::trace::compiler::Compiler;
 use crate::trace::extender::Extender;
 use crate::trace::late_files::{HeldMappings, MappingReports};
 use crate::trace::overwritten_files::OverwriteWatch;
+use crate::trace::patch_sites::patch_site;
 use crate::trace::script_set::Scripts;
 use crate::trace::traced_processes::TargetEnd;
 use crate::trace::unmapped_files::UnmappedTargets;
@@ -20,9 +21,10 @@ use crate::{Failure, metrics, python, trace};
 use anyhow::Context;
 use host::{Machine, Scope};
 use lang::SessionState;
+use lang::catalog::FileId;
 use runtime::kernel::clock::{Epoch, SystemClock};
 use runtime::kernel::signals::StopSignals;
-use runtime::process::{Child, Command, FileState, MappingWatch};
+use runtime::process::{Child, Command, FileState, MappingWatch, Reported};
 use runtime::read::event_loop::Watch;
 use runtime::{AttachOptions, Control, LoadedScript, Session};
 use std::ffi::OsString;
@@ -62,6 +64,36 @@ pub fn run_scripts(
     messages: &Messages,
     recording: Option<RecordingOutputs>,
 ) -> Result<u8, Failure> {
+    let mut recording = recording;
+    if cli.in_process {
+        setup::check_in_process(cli).map_err(Failure::wrong)?;
+        match run_where(scripts.clone(), cli, messages, &mut recording, true)? {
+            Ran::Done(status) => return Ok(status),
+            Ran::NeedsKernel(reason) => messages.note(&format!("{reason}; it runs in the kernel instead")),
+        }
+    }
+    match run_where(scripts, cli, messages, &mut recording, false)? {
+        Ran::Done(status) => Ok(status),
+        Ran::NeedsKernel(reason) => Err(Failure::loading(anyhow::anyhow!(reason))),
+    }
+}
+
+/// The end of a run.
+enum Ran {
+    /// The exit status.
+    Done(u8),
+    /// It did not begin: the scripts cannot run in the traced processes, for this reason.
+    NeedsKernel(String),
+}
+
+/// Runs the scripts in the traced processes or in the kernel. `recording` is taken when the run begins.
+fn run_where(
+    scripts: Vec<Script>,
+    cli: &Cli,
+    messages: &Messages,
+    recording: &mut Option<RecordingOutputs>,
+    in_process: bool,
+) -> Result<Ran, Failure> {
     let start = Instant::now();
     let argv = setup::command(cli).map_err(Failure::wrong)?;
     let pids = setup::pids(cli).map_err(Failure::wrong)?;
@@ -72,30 +104,36 @@ pub fn run_scripts(
         ..Scope::default()
     })
     .with_kernel(&crate::kernel_catalog::RunningKernel)
+    .with_probes_at_starts(in_process)
     .with_progress(messages.search_progress());
     let mut compilers = check(scripts, &machine, cli, messages).map_err(Failure::wrong)?;
     if cli.check {
         if cli.debug.iter().any(|stage| !matches!(stage, Stage::Ast | Stage::Hir)) {
             messages.warning("--check stops before code generation: --dry-run shows these stages");
         }
-        return Ok(0);
+        return Ok(Ran::Done(0));
     }
-    let kernel = setup::kernel(cli)?;
+    let kernel = if in_process { setup::no_kernel() } else { setup::kernel(cli)? };
     let traced = pids.len() + usize::from(argv.is_some());
-    let by_link = cli.no_children
-        && traced == 1
-        && compilers.iter().all(Compiler::runs_by_calls_alone)
-        && setup::link_filters(&kernel);
+    // Programs run in no other process than the traced ones.
+    let by_link = in_process
+        || cli.no_children
+            && traced == 1
+            && compilers.iter().all(Compiler::runs_by_calls_alone)
+            && setup::link_filters(&kernel);
     let modules = compile(&mut compilers, &kernel.features, by_link).map_err(Failure::wrong)?;
     if let Some(path) = &cli.emit {
         let objects = compilers.iter().map(Compiler::heading).zip(&modules);
-        return emit(path, objects, messages).map(|()| 0).map_err(Failure::wrong);
+        return emit(path, objects, messages).map(|()| Ran::Done(0)).map_err(Failure::wrong);
+    }
+    if let Some(reason) = in_process.then(|| modules.iter().find_map(runtime::why_not_in_process)).flatten() {
+        return Ok(Ran::NeedsKernel(reason));
     }
     let bytes: usize = modules.iter().map(|module| module.elf.len()).sum();
     messages.detail(|| format!("compiled after {:?}: {bytes} bytes of object", start.elapsed()));
     let features = kernel.features;
-    let job = Job { cli, messages, machine: &machine, features, argv, pids, by_link, start };
-    job.run(compilers, &modules, recording)
+    let job = Job { cli, messages, machine: &machine, features, argv, pids, by_link, in_process, start };
+    job.run(compilers, &modules, recording.take()).map(Ran::Done)
 }
 
 /// Parses and checks the scripts; each gets the state of the previous ones.
@@ -174,6 +212,8 @@ struct Job<'a> {
     pids: Vec<u32>,
     /// True if the links filter by process.
     by_link: bool,
+    /// True if the programs run in the traced processes.
+    in_process: bool,
     start: Instant,
 }
 
@@ -208,7 +248,9 @@ impl<'a> Job<'a> {
         }
         let link_pid = self.link_pid(child.as_ref());
         let files = |id: u32| self.open_path(id);
-        let options = AttachOptions { files: &files, link_pid, stop: Some(&outputs.signals) };
+        let patch = |file: u32, offset: u64| patch_site(self.machine, FileId(file), offset);
+        let options =
+            AttachOptions { files: &files, link_pid, stop: Some(&outputs.signals), patch: Some(&patch) };
         let attached = loaded.attach(&options);
         let mut session = attached.map_err(|error| exit_status::not_attached(error, &outputs.signals))?;
         self.attached(&session);
@@ -218,6 +260,7 @@ impl<'a> Job<'a> {
         let scripts = Scripts::new(first, self.machine, self.messages, self.features, link_pid);
         let extender = Extender::new(&scripts, self.machine, &names, unwinder, self.messages);
         self.join(&mut session, &extender, compilers, &modules[1..])?;
+        self.patch_running(&mut session)?;
         if let (None, Some(maps)) = (extender.unwinder(), session.unwind_maps()) {
             extender.walk_stacks(maps).start_with(&to_unwind);
         }
@@ -312,7 +355,8 @@ impl<'a> Job<'a> {
         let child = child.map(Child::pid);
         let pids = self.pids.iter().copied().chain(child).collect();
         let options = runtime::Options { pids, child, ..Default::default() };
-        let loaded = LoadedScript::load(compiled, &options).map_err(Failure::loading)?;
+        let load = if self.in_process { LoadedScript::load_in_process } else { LoadedScript::load };
+        let loaded = load(compiled, &options).map_err(Failure::loading)?;
         self.messages.detail(|| format!("loaded after {:?}", self.start.elapsed()));
         Ok(loaded)
     }
@@ -338,6 +382,16 @@ impl<'a> Job<'a> {
     ) -> Result<(), Failure> {
         for ((number, compiler), module) in (1..).zip(compilers).zip(modules) {
             extender.scripts.add_compiled(session, number, compiler, module).map_err(Failure::loading)?;
+        }
+        Ok(())
+    }
+
+    /// Patches the processes of `-p`, if the programs run there.
+    fn patch_running(&self, session: &mut Session) -> Result<(), Failure> {
+        for pid in self.pids.iter().filter(|_| self.in_process && !self.cli.dry_run) {
+            let patched = session.patch_running(*pid).with_context(|| format!("process {pid}"));
+            let patched = patched.map_err(Failure::loading)?;
+            self.messages.detail(|| format!("process {pid}: {patched} functions patched"));
         }
         Ok(())
     }
@@ -400,7 +454,7 @@ impl<'a> Job<'a> {
     }
 
     fn open_path(&self, id: u32) -> PathBuf {
-        self.machine.open_path(lang::catalog::FileId(id)).to_path_buf()
+        self.machine.open_path(FileId(id)).to_path_buf()
     }
 
     /// Starts the command, which is held until it is released.
@@ -411,9 +465,13 @@ impl<'a> Job<'a> {
             files.iter().filter_map(|file| FileState::of(self.machine.open_path(file.id)).ok()).collect();
         self.warn_of_command(&argv);
         let (user, watch_ends) = (self.cli.user.clone(), prints_symbols(manifest));
-        let every_mapping = trace::walks_stacks(manifest);
+        let reported = match trace::walks_stacks(manifest) {
+            _ if self.in_process => Reported::All,
+            true => Reported::Fixed,
+            false => Reported::New,
+        };
         let command =
-            Command { argv, user, watch_mappings: true, watch_ends, known, every_mapping, captured: false };
+            Command { argv, user, watch_mappings: true, watch_ends, known, reported, captured: false };
         let child = Child::spawn(&command).map_err(Failure::wrong)?;
         process_facts::expect(child.pid(), &command.argv);
         if let Some(error) = &child.unwatched {

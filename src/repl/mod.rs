@@ -81,7 +81,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     let loaded = LoadedScript::load(&compiled, &options).map_err(Failure::loading)?;
     let files = |_| PathBuf::new();
     let mut session = loaded
-        .attach(&AttachOptions { files: &files, link_pid: None, stop: None })
+        .attach(&AttachOptions { files: &files, link_pid: None, stop: None, patch: None })
         .map_err(Failure::loading)?;
 
     let epoch = Epoch::new(&SystemClock);

@@ -9,7 +9,7 @@ use crate::trace::{exit_status, setup, traced_processes, walks_stacks};
 use anyhow::{Context, Result, anyhow, bail};
 use host::{Scope, process};
 use runtime::Session;
-use runtime::process::{Child, Command, FileState};
+use runtime::process::{Child, Command, FileState, Reported};
 use runtime::read::event_loop::{Next, Watch};
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -82,7 +82,7 @@ impl Program {
             watch_mappings: true,
             watch_ends: true,
             known,
-            every_mapping: walks_stacks(session.manifest()),
+            reported: if walks_stacks(session.manifest()) { Reported::Fixed } else { Reported::New },
             captured: true,
         };
         let mut child = Child::spawn(&command)?;

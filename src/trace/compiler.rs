@@ -314,6 +314,7 @@ impl<'a> Compiler<'a> {
         let traced = !by_link && !self.machine.scope().is_system_wide();
         let follows = base.is_some_and(|base| base.internal_maps.iter().any(|map| map == PIDS_MAP));
         let namespace = process::own_pid_namespace().filter(|namespace| !namespace.is_initial_pid());
+        let namespace = namespace.filter(|_| *features != Features::IN_PROCESS);
         let options = codegen::Options {
             arch: if cfg!(target_arch = "aarch64") { Arch::Aarch64 } else { Arch::X86_64 },
             pid_filter: traced,

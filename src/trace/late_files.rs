@@ -99,6 +99,26 @@ impl<'a> HeldMappings<'a> {
         }
     }
 
+    /// Lets the thread map the file and patches its process before the file's first call, if the programs run there.
+    fn patch(&mut self, mapping: &Mapping, session: &mut Session) -> std::io::Result<()> {
+        let pid = host::process::tgid(mapping.tid).unwrap_or(mapping.tid);
+        let mut answered = Ok(());
+        let mappings = &mut self.mappings;
+        let patched = session.patch_held(pid, mapping.tid, || answered = mappings.answer());
+        match patched {
+            Ok(0) => {}
+            Ok(patched) => self.extender.messages.detail(|| {
+                format!(
+                    "process {pid}: {patched} functions patched when it mapped {}",
+                    mapping.shown.display()
+                )
+            }),
+            Err(runtime::in_process::RemoteError::Gone) => {}
+            Err(error) => self.extender.messages.lost(&format!("process {pid} is not traced: {error}")),
+        }
+        answered
+    }
+
     /// Releases the thread. `elapsed` excludes the time for which it was held. If several threads were held at the
     /// same time, each delay counts from the previous release.
     fn release(&mut self, session: &Session) -> std::io::Result<()> {
@@ -120,6 +140,11 @@ impl Watch for HeldMappings<'_> {
             Ok(Some(Query::Maps(mapping))) => {
                 self.consider(&mapping, session);
                 self.prepare_stacks(&mapping);
+                if session.is_in_process() {
+                    let patched = self.patch(&mapping, session);
+                    self.report_late();
+                    return if patched.is_ok() { Next::Continue } else { Next::Remove };
+                }
             }
             Ok(Some(Query::Executes(program))) => self.consider_program(&program, session),
             Ok(Some(Query::InstallsListener(tid))) => {

@@ -6,6 +6,7 @@ pub mod exit_status;
 pub mod extender;
 pub mod late_files;
 pub mod overwritten_files;
+pub mod patch_sites;
 pub mod script_set;
 pub mod setup;
 pub mod traced_processes;

@@ -1,6 +1,7 @@
 //! The scripts of a session. Each is compiled to modules: one when it joins, one per file that appears later.
 
 use super::compiler::Compiler;
+use super::patch_sites::patch_site;
 use super::watched_files::WatchedFiles;
 use crate::console::Messages;
 use anyhow::Result;
@@ -85,7 +86,9 @@ impl<'a> Scripts<'a> {
     /// attached.
     fn join(&self, session: &mut Session, compiled: &CompiledScript, known: SessionState) -> Result<Module> {
         let files = |id: u32| self.machine.open_path(FileId(id)).into();
-        let options = AttachOptions { files: &files, link_pid: self.link_pid, stop: None };
+        let patch = |file: u32, offset: u64| patch_site(self.machine, FileId(file), offset);
+        let options =
+            AttachOptions { files: &files, link_pid: self.link_pid, stop: None, patch: Some(&patch) };
         let failed_before = session.failures().len();
         self.watch_files(session);
         let joined = session.extend(compiled, &options);

@@ -95,6 +95,25 @@ pub fn link_filters(kernel: &Kernel) -> bool {
     kernel.uprobe_multi_pid || !kernel.features.uprobe_multi
 }
 
+/// Refuses `--in-process` without a process.
+pub fn check_in_process(cli: &Cli) -> anyhow::Result<()> {
+    if !cfg!(target_arch = "x86_64") {
+        return Err(anyhow!("--in-process works on x86-64 only"));
+    }
+    if cli.pids.is_empty() && command(cli)?.is_none() {
+        return Err(anyhow!("--in-process needs a command or -p: other processes are not touched"));
+    }
+    match cli.no_children {
+        true => Err(anyhow!("--in-process traces children too: leave out --no-children")),
+        false => Ok(()),
+    }
+}
+
+/// What programs in the traced processes may use.
+pub fn no_kernel() -> Kernel {
+    Kernel { features: Features::IN_PROCESS, uprobe_multi_pid: true }
+}
+
 /// Features of the kernel. Writing an object needs no rights: it is then compiled for a current kernel.
 pub fn kernel(cli: &Cli) -> Result<Kernel, Failure> {
     let mut kernel = match Kernel::probe() {

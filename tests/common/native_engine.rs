@@ -23,6 +23,8 @@ pub struct NativeEngine {
     contents: Vec<(u64, Vec<u8>)>,
     region: *mut u8,
     size: usize,
+    /// Each has an address of its own, which does not change.
+    #[allow(clippy::vec_box, reason = "programs keep the addresses")]
     cookies: Vec<Box<u64>>,
     rng: Rng,
     signals: Vec<Signal>,

@@ -184,6 +184,8 @@ pub struct Machine {
     adding: Mutex<()>,
     /// Queries to the kernel.
     kernel: Option<&'static dyn Kernel>,
+    /// True if probes are at the first instructions of functions.
+    at_starts: bool,
     /// Starts the progress display of a search by pattern.
     start_progress: Option<fn() -> Progress>,
     /// Files of the targets that were found.
@@ -199,6 +201,7 @@ impl Machine {
             directory,
             files: FrozenVec::new(),
             kernel: None,
+            at_starts: false,
             start_progress: None,
             adding: Mutex::default(),
             found: Mutex::default(),
@@ -208,6 +211,16 @@ impl Machine {
     /// The same catalog with the kernel's tracepoints and types.
     pub fn with_kernel(self, kernel: &'static dyn Kernel) -> Machine {
         Machine { kernel: Some(kernel), ..self }
+    }
+
+    /// The same catalog, with probes at the first instructions of functions, if `at_starts`: jumps need no cheap instruction.
+    pub fn with_probes_at_starts(self, at_starts: bool) -> Machine {
+        Machine { at_starts, ..self }
+    }
+
+    /// The library of CUDA that a file is, with its major version.
+    pub fn library(&self, file: FileId) -> Option<(Library, u32)> {
+        self.file(file).library()
     }
 
     /// The same catalog with a progress display for searches by pattern.
@@ -616,11 +629,17 @@ impl Catalog for Machine {
     }
 
     fn entry_place(&self, file: FileId, offset: u64) -> Place {
-        place(self.file(file), offset, prologue::entry_place)
+        match self.at_starts {
+            true => Place { offset, stack_shift: 0 },
+            false => place(self.file(file), offset, prologue::entry_place),
+        }
     }
 
     fn return_place(&self, file: FileId, offset: u64) -> Place {
-        place(self.file(file), offset, prologue::return_place)
+        match self.at_starts {
+            true => Place { offset, stack_shift: 0 },
+            false => place(self.file(file), offset, prologue::return_place),
+        }
     }
 
     fn landing(&self, file: FileId, function: Option<u64>, offset: u64) -> Landing {

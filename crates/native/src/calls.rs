@@ -27,6 +27,7 @@ const REPLACED: &[u32] = &[5, 7, 14, 15, 16, 42, 67, 80, 109, 112, 114, 117, 118
 
 const CLOCK_MONOTONIC: u64 = 1;
 const CLOCK_BOOTTIME: u64 = 7;
+const SYS_GETPID: u64 = 39;
 const SYS_GETTID: u64 = 186;
 const SYS_GETUID: u64 = 102;
 const SYS_GETGID: u64 = 104;
@@ -86,7 +87,7 @@ fn of_process(at: &mut Translator, process: &Process, number: u32) -> bool {
         15 => user_and_group(at.asm),
         16 => call(at, function::GET_COMM),
         112 | 114 => {
-            at.asm.load(Width::W32, CPU, Mem::Region(layout::TGID));
+            process_id(at.asm);
             call(at, if number == 112 { function::READ_USER } else { function::READ_USER_STRING });
         }
         _ => return false,
@@ -192,9 +193,26 @@ fn process_and_thread(asm: &mut Assembler, thread: ThreadId) {
             asm.syscall();
         }
     }
+    asm.mov(false, Reg::RDX, Reg::RAX);
+    process_id(asm);
+    asm.mov(true, Reg::RAX, CPU);
+    asm.shift(crate::x86::Shift::Left, true, Reg::RAX, 32);
+    asm.alu(Op::Or, true, Reg::RAX, Reg::RDX);
+}
+
+/// r9 = tgid; keeps rdi, rsi, rdx, rcx and r8. A child of `fork` asks once and stores the answer.
+fn process_id(asm: &mut Assembler) {
+    let known = asm.label();
     asm.load(Width::W32, CPU, Mem::Region(layout::TGID));
-    asm.shift(crate::x86::Shift::Left, true, CPU, 32);
-    asm.alu(Op::Or, true, Reg::RAX, CPU);
+    asm.test(false, CPU, CPU);
+    asm.jcc(Cond::NotEqual, known);
+    asm.push(Reg::RCX);
+    asm.mov_imm(Reg::RAX, SYS_GETPID);
+    asm.syscall();
+    asm.pop(Reg::RCX);
+    asm.store(Width::W32, Mem::Region(layout::TGID), Reg::RAX);
+    asm.mov(false, CPU, Reg::RAX);
+    asm.bind(known);
 }
 
 /// rax = gid << 32 | uid

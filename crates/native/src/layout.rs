@@ -15,9 +15,7 @@ use crate::object::{MapDef, MapKind, Object};
 /// Size of a page in bytes.
 pub const PAGE: u64 = 4096;
 
-/// u32 among the process's own words: 0 while the detours pass by.
-pub const ACTIVE: u64 = 0;
-/// u32: the process's id, in the tracer's pid namespace.
+/// u32: the process's id, in the tracer's pid namespace; 0 in a child of `fork`, which then asks for its id.
 pub const TGID: u64 = 8;
 /// u32: number of the CPU, for [`crate::CpuNumber::Word`].
 pub const CPU: u64 = 16;
@@ -28,6 +26,8 @@ pub const REPLACED: u64 = 64;
 pub const SHARED: u64 = PAGE;
 /// u64: which of two [clocks](CLOCK_SIZE) is valid: the tracer fills in the other one, then switches.
 pub const CLOCK_NUMBER: u64 = SHARED;
+/// u32: 0 while the detours of all processes pass by.
+pub const ACTIVE: u64 = SHARED + 16;
 /// u64: ns by which the boot clock is ahead of the monotonic clock.
 pub const BOOT_AHEAD: u64 = SHARED + 8;
 /// The clocks.

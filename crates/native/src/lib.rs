@@ -130,23 +130,6 @@ impl Image {
     }
 }
 
-impl Image {
-    /// Adds the code that calls a set of programs, given by their symbols, in the order in which they run.
-    ///
-    /// # Panics
-    /// If there is no function with such a symbol, or there are more than 31 programs.
-    pub fn add_dispatch(&mut self, programs: &[(&str, program::Side)]) -> program::Dispatch {
-        let place = |(symbol, side): &(&str, program::Side)| {
-            (self.function(symbol).expect("a function of the object"), *side)
-        };
-        let programs: Vec<_> = programs.iter().map(place).collect();
-        let mut asm = Assembler::new(self.end());
-        let dispatch = program::dispatch(&mut asm, &programs);
-        self.code.extend(asm.finish());
-        dispatch
-    }
-}
-
 /// Translates an object, whose data have places in a layout. The code is for an offset in the region, a multiple of 16.
 pub fn translate(
     object: &Object,

@@ -115,7 +115,7 @@ fn stack(offset: i32) -> Mem {
 ///
 /// # Panics
 /// If there are more than 31 programs: each has a bit in a mask.
-pub fn dispatch(asm: &mut Assembler, programs: &[(u64, Side)]) -> Dispatch {
+fn dispatch(asm: &mut Assembler, programs: &[(u64, Side)]) -> Dispatch {
     assert!(programs.len() < 32, "a function with {} programs", programs.len());
     let sessions = programs.iter().filter(|(_, side)| *side == Side::Session).count() as i32;
     let has_return = programs.iter().any(|(_, side)| *side != Side::Entry);
@@ -124,6 +124,13 @@ pub fn dispatch(asm: &mut Assembler, programs: &[(u64, Side)]) -> Dispatch {
     let enter = dispatch.side(asm, false);
     let leave = has_return.then(|| dispatch.side(asm, true));
     Dispatch { enter, leave, words: dispatch.words, programs: programs.len() }
+}
+
+/// The same as code for an offset in the region.
+pub fn dispatch_at(start: u64, programs: &[(u64, Side)]) -> (Dispatch, Vec<u8>) {
+    let mut asm = Assembler::new(start);
+    let dispatch = dispatch(&mut asm, programs);
+    (dispatch, asm.finish())
 }
 
 struct Dispatcher<'a> {

@@ -10,7 +10,7 @@ use std::process::Command;
 use host::ElfFile;
 use host::patch::{Body, PatchPlace, patch_place};
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
-use native::program::{Side, Site};
+use native::program::{Side, Site, dispatch_at};
 use native::site::{jump, moved};
 use native::x86::Reg;
 use native::{CpuNumber, Environment, Layout, Placement, Process, ThreadId, TimeSource, layout};
@@ -482,13 +482,14 @@ fn image(script: &str) -> (native::Image, Layout, Placement, Vec<(String, Side)>
 /// Patches the functions with detours to the programs of [`SCRIPT`].
 fn patch_with_programs(functions: &[Function], base: u64, entry_only: bool) -> Maps {
     const STACK_WORDS: u32 = 16;
-    let (mut image, layout, placement, mut programs) = image(SCRIPT);
+    let (image, layout, placement, mut programs) = image(SCRIPT);
     let sides: BTreeSet<Side> = programs.iter().map(|(_, side)| *side).collect();
     assert_eq!(sides.len(), 3, "{programs:?}");
     programs.retain(|(_, side)| !entry_only || *side == Side::Entry);
-    let named: Vec<_> = programs.iter().map(|(symbol, side)| (symbol.as_str(), *side)).collect();
-    let dispatch = image.add_dispatch(&named);
-    let start = image.end().next_multiple_of(16);
+    let named: Vec<_> =
+        programs.iter().map(|(symbol, side)| (image.function(symbol).expect("a program"), *side)).collect();
+    let (dispatch, code) = dispatch_at(image.end().next_multiple_of(16), &named);
+    let start = (image.end().next_multiple_of(16) + code.len() as u64).next_multiple_of(16);
     let size = start as usize + functions.len() * 384;
     let (hint, flags) =
         ((base - (1 << 29)) & !0xfff, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
@@ -502,6 +503,7 @@ fn patch_with_programs(functions: &[Function], base: u64, entry_only: bool) -> M
         write(bytes, region + offset);
     }
     write(&image.code, region + image.start);
+    write(&code, region + image.end().next_multiple_of(16));
     write(&1u32.to_le_bytes(), region + layout::ACTIVE);
     let (mut next, mut jumps) = (start, vec![]);
     for (number, function) in functions.iter().enumerate() {

@@ -110,6 +110,12 @@ pub enum LoadError {
         /// Tail of the verifier's log.
         log: String,
     },
+    /// The script needs what only the kernel has, although it was to run in the traced processes.
+    #[error("the script cannot run in the traced process: {reason}")]
+    NotInProcess {
+        /// What it needs.
+        reason: String,
+    },
     /// The ring buffer or a control map could not be set up.
     #[error("{what}: {errno}{}", hint(errno))]
     Setup {

@@ -36,6 +36,7 @@ pub use kernel::inotify::{WatchedFile, WriteWatch, Written};
 pub use kernel::sys::{exit_status, pidfd_open, raise_file_limit};
 pub use module::{AttachOptions, Files, Module, ModuleId, ModulePart};
 pub use read::event_loop::{Control, Ending, Joining, Next, Reason, Watch};
-pub use session::{LoadedScript, Options, Session};
+pub use session::{LoadedScript, Options, Session, why_not_in_process};
 pub use stacks::store::StackStore;
 pub use stacks::unwind_maps::UnwindMaps;
+pub use user_space::{PatchSite, PatchSites};

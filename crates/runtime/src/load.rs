@@ -22,7 +22,7 @@ use wire::map::DIRECT_PREFIX;
 const LOG_LINES: usize = 24;
 
 /// Default number of counters reserved for modules that extend the session.
-const SPARE_COUNTERS: u32 = 1024;
+pub const SPARE_COUNTERS: u32 = 1024;
 
 /// A map of a session.
 #[derive(Debug)]
@@ -61,6 +61,17 @@ impl LoadedProgram {
 }
 
 impl ProgramHandle {
+    /// Another handle of the same program.
+    ///
+    /// # Errors
+    /// EMFILE
+    pub fn try_clone(&self) -> io::Result<ProgramHandle> {
+        Ok(match self {
+            ProgramHandle::Kernel(fd) => ProgramHandle::Kernel(fd.try_clone()?),
+            ProgramHandle::Process(program) => ProgramHandle::Process(program.clone()),
+        })
+    }
+
     /// The descriptor of a BPF program.
     ///
     /// # Errors

@@ -11,9 +11,10 @@
 
 use crate::attach::detach::PendingDetach;
 use crate::attach::link::Link;
-use crate::attach::{self, Attacher, detach};
+use crate::attach::{self, AttachResult, Attacher, detach};
 use crate::control_cell::ControlCell;
 use crate::error::{AttachError, LoadError, SiteFailure};
+use crate::in_process::RemoteError;
 use crate::kernel::clock::{Clock, SystemClock};
 use crate::kernel::inotify::WriteWatch;
 use crate::kernel::signals::Arrivals;
@@ -27,6 +28,7 @@ use crate::read::{losses, maps, ring};
 use crate::run_stats::{self, AttachedProgram, Runs};
 use crate::stacks::store::StackStore;
 use crate::stacks::unwind_maps::{self, UnwindMaps};
+use crate::user_space::{self, UserSpace};
 use libbpf_sys as bpf;
 use report::{Loss, Snapshot};
 use std::cmp::Reverse;
@@ -61,6 +63,8 @@ pub(crate) struct Core {
     pub cpus: usize,
     shared: HashMap<String, LoadedMap>,
     stacks: Arc<StackStore>,
+    /// `Some` if the programs run in the traced processes.
+    user: Option<UserSpace>,
 }
 
 /// An END program that has not run yet.
@@ -128,6 +132,7 @@ impl LoadedScript {
             cpus: sys::possible_cpus().map_err(setup("cannot count the CPUs"))?,
             shared: HashMap::from([(manifest::RING_MAP.to_owned(), ring_map)]),
             stacks: Arc::new(StackStore::default()),
+            user: None,
         };
         core.create_unwind_tables(&compiled.manifest)?;
         let objects = load::load_first(compiled, &core.shared, options.spare_counters)?;
@@ -141,6 +146,34 @@ impl LoadedScript {
         };
         options.pids.iter().try_for_each(enter)?;
         Ok(loaded)
+    }
+
+    /// Prepares a script whose programs run in the traced processes. Needs no rights.
+    ///
+    /// # Errors
+    /// [`LoadError::NotInProcess`] if a program needs what only the kernel has.
+    pub fn load_in_process(compiled: &CompiledScript, options: &Options) -> Result<LoadedScript, LoadError> {
+        in_process_only(&compiled.manifest)?;
+        let cpus = sys::possible_cpus().map_err(setup("cannot count the CPUs"))?;
+        let spare = if options.spare_counters == 0 { load::SPARE_COUNTERS } else { options.spare_counters };
+        let sizes = (cpus as u32, ring_size(&compiled.manifest, options), spare);
+        let (user, objects) = UserSpace::load(compiled, sizes)?;
+        let ring = match user.ring() {
+            Some((memory, place)) => Ring::in_memory(memory, place),
+            None => Ring::empty(),
+        };
+        let mut core = Core {
+            manifest: compiled.manifest.clone(),
+            scripts: Vec::new(),
+            ring,
+            cpus,
+            shared: HashMap::new(),
+            stacks: Arc::new(StackStore::default()),
+            user: Some(user),
+        };
+        let programs = core.adopt(objects)?;
+        core.init_control_cell(options.child)?;
+        Ok(LoadedScript { core, programs })
     }
 
     /// Traces a process.
@@ -185,7 +218,13 @@ impl Session {
         check_extends(&self.core.manifest, &compiled.manifest)?;
         self.core.check_counters(&compiled.manifest)?;
         self.core.create_unwind_tables(&compiled.manifest)?;
-        let objects = load::load(compiled, &self.core.shared)?;
+        let objects = match &mut self.core.user {
+            Some(user) => {
+                in_process_only(&compiled.manifest)?;
+                user.extend(compiled)?
+            }
+            None => load::load(compiled, &self.core.shared)?,
+        };
         self.core.manifest = compiled.manifest.clone();
         let programs = self.core.adopt(objects)?;
         let before = self.attached;
@@ -353,9 +392,44 @@ impl Session {
         Ok(writes.fd())
     }
 
+    /// Patches a process that runs, for a session whose programs run there; returns the number of patched functions.
+    ///
+    /// # Errors
+    /// [`RemoteError`]
+    pub fn patch_running(&mut self, pid: u32) -> Result<usize, RemoteError> {
+        self.core.user.as_mut().map_or(Ok(0), |user| user.patch_running(pid))
+    }
+
+    /// The same for a process one of whose threads is held while it maps a file. `release` lets it go on, and is called in any case.
+    ///
+    /// # Errors
+    /// [`RemoteError`]
+    pub fn patch_held(
+        &mut self,
+        pid: u32,
+        tid: u32,
+        release: impl FnOnce() + Send,
+    ) -> Result<usize, RemoteError> {
+        match &mut self.core.user {
+            Some(user) => user.patch_held(pid, tid, release),
+            None => {
+                release();
+                Ok(0)
+            }
+        }
+    }
+
+    /// Whether the programs run in the traced processes.
+    pub fn is_in_process(&self) -> bool {
+        self.core.user.is_some()
+    }
+
     /// Silences and detaches all programs.
     pub(crate) fn detach(&mut self) -> PendingDetach {
         self.core.silence_programs();
+        if let Some(user) = &mut self.core.user {
+            user.detach();
+        }
         let mut links = std::mem::take(&mut self.links);
         links.extend(self.writes.take().map(|writes| Link::of_nothing(writes.into_fd())));
         detach::in_background(links)
@@ -382,7 +456,10 @@ impl Session {
         options: &AttachOptions<'_>,
     ) -> Result<(), AttachError> {
         let manifest = &self.core.manifest;
-        let made = Attacher { options, manifest }.attach(program, &loaded)?;
+        let made = match &mut self.core.user {
+            Some(user) => attach_in_process(user, manifest, program, options, &mut self.timers, &loaded)?,
+            None => Attacher { options, manifest }.attach(program, &loaded)?,
+        };
         let refused = |what| move |errno| attach::probe_error(manifest, program, what, errno);
         let module = ModuleId(self.modules);
         self.links.extend(made.links.into_iter().map(|link| link.with_module(module)));
@@ -529,6 +606,13 @@ impl Core {
         control.set(&words).map_err(setup("the control map cannot be written"))
     }
 
+    /// Keeps the clock of programs in processes right.
+    pub fn tick(&mut self) {
+        if let Some(user) = &mut self.user {
+            user.tick();
+        }
+    }
+
     /// Subtracts the time since `then_ns` from `elapsed`.
     pub fn stop_clock_at(&self, then_ns: u64) -> io::Result<()> {
         let Some(control) = self.control() else { return Ok(()) };
@@ -602,6 +686,60 @@ impl Core {
     }
 }
 
+/// The reason why a script cannot run in the traced processes; `None` if it can.
+pub fn why_not_in_process(compiled: &CompiledScript) -> Option<String> {
+    in_process_only(&compiled.manifest)
+        .and_then(|()| user_space::check(compiled))
+        .err()
+        .map(|error| error.to_string())
+}
+
+/// Refuses programs that only the kernel can run.
+fn in_process_only(manifest: &Manifest) -> Result<(), LoadError> {
+    let refused = manifest.programs.iter().find(|program| match &program.attach {
+        Attach::Functions { hook, .. } => hook.is_in_kernel(),
+        Attach::Event(trigger) => !matches!(
+            trigger,
+            Trigger::Begin | Trigger::End | Trigger::Interval { .. } | Trigger::Signal { .. }
+        ),
+        Attach::Follow { .. } => true,
+    });
+    let reason = refused.map(|program| format!("`{}` is an event of the kernel", program.text));
+    reason.map_or(Ok(()), |reason| Err(LoadError::NotInProcess { reason }))
+}
+
+/// Adds a program to the user space of a session.
+fn attach_in_process(
+    user: &mut UserSpace,
+    manifest: &Manifest,
+    program: &Program,
+    options: &AttachOptions<'_>,
+    timers: &mut Vec<TimerProgram>,
+    loaded: &LoadedProgram,
+) -> Result<AttachResult, AttachError> {
+    let mut result = AttachResult::default();
+    match &program.attach {
+        Attach::Functions { side, sites, .. } => {
+            let nowhere = |_: u32, _: u64| Err("no information about the function".to_owned());
+            let patch = options.patch.unwrap_or(&nowhere);
+            let refused = user.add_probe(program, (*side, sites), (options.files, patch));
+            result.attached = sites.len() - refused.len();
+            result.failures =
+                refused.into_iter().map(|one| user_space::failure(manifest, one, options.files)).collect();
+        }
+        Attach::Event(Trigger::Interval { period_ns }) => {
+            let failed = |errno| attach::probe_error(manifest, program, "the timer cannot be created", errno);
+            let timer = sys::timer(*period_ns);
+            let made =
+                timer.and_then(|timer| Ok(TimerProgram { timer, program: loaded.handle.try_clone()? }));
+            timers.push(made.map_err(failed)?);
+            result.attached = 1;
+        }
+        _ => result.attached = 1,
+    }
+    Ok(result)
+}
+
 fn check_extends(before: &Manifest, after: &Manifest) -> Result<(), LoadError> {
     let lengths = |m: &Manifest| {
         let names = m.names.funcs.len() + m.names.apis.len() + m.names.probes.len();
@@ -659,6 +797,7 @@ impl Session {
             cpus: sys::possible_cpus().expect("sysfs"),
             shared: HashMap::new(),
             stacks: Arc::new(StackStore::default()),
+            user: None,
         };
         let programs =
             core.adopt(Objects { programs: programs(core.ring.fd().expect("a ring in the kernel")), maps })?;

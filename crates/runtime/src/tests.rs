@@ -174,7 +174,7 @@ fn own_file(_: u32) -> PathBuf {
 
 fn only_us() -> AttachOptions<'static> {
     let files: &'static Files<'static> = &own_file;
-    AttachOptions { files, link_pid: Some(std::process::id()), stop: None }
+    AttachOptions { files, link_pid: Some(std::process::id()), stop: None, patch: None }
 }
 
 /// Sink that keeps a short form of the output.
@@ -357,7 +357,8 @@ fn nothing_attached_is_an_error_that_names_the_clause() {
     let Some(_alone) = alone() else { return };
     let attach = vec![uprobes(Side::Entry, vec![site(probed_one, PRINT, 1, 0)])];
     let programs = |ring| vec![load(KPROBE, MULTI, &writes(ring, RecordSource::Cookie))];
-    let nowhere = AttachOptions { files: &|_| "/nowhere/libcuda.so.1".into(), link_pid: None, stop: None };
+    let nowhere =
+        AttachOptions { files: &|_| "/nowhere/libcuda.so.1".into(), link_pid: None, stop: None, patch: None };
     let error =
         Session::for_test(manifest(attach), HashMap::new(), programs, &nowhere).err().expect("no file");
     let text = error.to_string();

@@ -24,6 +24,10 @@ pub struct MemoryRange {
     pub is_private_code: bool,
     /// May not be accessed at all: `---p`.
     pub is_guard: bool,
+    /// Offset in the file of the first byte.
+    pub offset: u64,
+    /// Number of the file's inode; 0: anonymous memory.
+    pub inode: u64,
     /// Path of the file, or `[stack]`, `[vdso]` …; empty for anonymous memory.
     pub name: String,
 }
@@ -41,11 +45,15 @@ impl MemoryRange {
         let address = |text| u64::from_str_radix(text, 16).ok();
         let mut fields = rest.splitn(5, ' ');
         let access = fields.next()?.as_bytes();
+        let offset = address(fields.next()?)?;
+        let inode = fields.nth(1)?.parse().ok()?;
         Some(MemoryRange {
             range: address(start)?..address(end)?,
             is_private_code: access.get(2..4) == Some(b"xp"),
             is_guard: access.starts_with(b"---"),
-            name: fields.nth(3).unwrap_or_default().trim_start().to_owned(),
+            offset,
+            inode,
+            name: fields.next().unwrap_or_default().trim_start().to_owned(),
         })
     }
 }

@@ -7,22 +7,24 @@
 //! ```
 //!
 //! The code is private anonymous memory, which is executable from the start and is written from outside: no seccomp listener of
-//! ours is asked about it, and no memory is writable and executable. The shared memory is a memfd that the process creates and closes. Its
-//! size is sealed, so that no access of either side can fail.
+//! ours is asked about it, and no memory is writable and executable. The shared memory is a memfd that the process creates, or that it
+//! receives, and closes. Its size is sealed, so that no access of either side can fail.
 
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::atomic::AtomicU64;
 
 use rustix::fs::SealFlags;
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use rustix::process::PidfdGetfdFlags;
 
 use super::calls::RemoteCalls;
 use super::error::RemoteError;
 use super::maps::gaps;
 use super::stopped::Stopped;
-use crate::kernel::sys::MemoryMapping;
+use crate::kernel::sys::{self, MemoryMapping};
 
 const PAGE: u64 = 4096;
 /// Gaps that are tried: other threads may map memory meanwhile.
@@ -30,6 +32,8 @@ const TRIES: usize = 8;
 /// Smallest size of the code: the registers of a thread are stored there while it makes system calls.
 const MIN_CODE: u64 = 16 << 10;
 const NAME: &[u8] = b"cudatrace\0";
+/// Bytes of the process's own page that are used to receive a descriptor.
+const SCRATCH: usize = 128;
 /// Flag of memfd_create(2) that `vm.memfd_noexec` may demand.
 const MFD_NOEXEC_SEAL: u64 = 8;
 
@@ -57,7 +61,7 @@ impl RegionSize {
 pub struct Region {
     base: u64,
     size: RegionSize,
-    memory: MemoryMapping,
+    memory: Option<MemoryMapping>,
 }
 
 impl Region {
@@ -72,12 +76,36 @@ impl Region {
         size: RegionSize,
         own_filters: u32,
     ) -> Result<Region, RemoteError> {
+        Region::with(stopped, near, size, own_filters, None)
+    }
+
+    /// The same, with data that this process has already: a sealed memfd of `size.data` bytes.
+    ///
+    /// # Errors
+    /// As for [`Region::create`], and EPERM or EMFILE if the descriptor cannot be passed on.
+    pub fn sharing(
+        stopped: &Stopped<'_>,
+        near: Range<u64>,
+        size: RegionSize,
+        own_filters: u32,
+        data: BorrowedFd<'_>,
+    ) -> Result<Region, RemoteError> {
+        Region::with(stopped, near, size, own_filters, Some(data))
+    }
+
+    fn with(
+        stopped: &Stopped<'_>,
+        near: Range<u64>,
+        size: RegionSize,
+        own_filters: u32,
+        data: Option<BorrowedFd<'_>>,
+    ) -> Result<Region, RemoteError> {
         let size = size.rounded();
         let places = gaps(&stopped.maps()?, size.data + size.code, &near);
         let mut calls = RemoteCalls::new(stopped, own_filters)?;
         let mut setup = Setup { stopped, calls: &mut calls, size };
         let base = setup.reserve(&places)?;
-        let (memory, used) = setup.fill(base).inspect_err(|_| setup.free(base))?;
+        let (memory, used) = setup.fill(base, data).inspect_err(|_| setup.free(base))?;
         calls.finish()?;
         // The registers of the thread.
         stopped.write(base + size.data, &vec![0; used])?;
@@ -114,8 +142,11 @@ impl Region {
 
     /// The shared data in this process, by offset from the base; the first page is not that of the other process. There are
     /// `size().data` bytes, which the other process may change at any time.
+    ///
+    /// # Panics
+    /// If the region was created with data that this process has already.
     pub fn data(&self) -> *mut u8 {
-        self.memory.bytes()
+        self.memory.as_ref().expect("memory of the region's own").bytes()
     }
 
     /// A word of the shared data, by offset from the base.
@@ -125,7 +156,7 @@ impl Region {
     pub fn word(&self, offset: u64) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8) && offset + 8 <= self.size.data, "a word of the data");
         // SAFETY: aligned, and within the mapping, which lives as long as `self`.
-        unsafe { AtomicU64::from_ptr(self.memory.bytes().add(offset as usize).cast()) }
+        unsafe { AtomicU64::from_ptr(self.data().add(offset as usize).cast()) }
     }
 }
 
@@ -158,13 +189,23 @@ impl Setup<'_, '_> {
     }
 
     /// Shares the data with this process. Also returns the size of the code that was used.
-    fn fill(&mut self, base: u64) -> Result<(MemoryMapping, usize), RemoteError> {
+    fn fill(
+        &mut self,
+        base: u64,
+        data: Option<BorrowedFd<'_>>,
+    ) -> Result<(Option<MemoryMapping>, usize), RemoteError> {
         let name = base + self.size.data + self.size.code - PAGE;
-        self.stopped.write(name, NAME)?;
         let room = (self.size.code - PAGE) as usize;
         let used = self.calls.use_code_at(base + self.size.data, room)?;
-        let fd = self.memfd_create(name)?;
-        let shared = self.share(base, fd);
+        self.calls.call("mprotect", libc::SYS_mprotect, [base, PAGE, READ | WRITE, 0, 0, 0])?;
+        let fd = match data {
+            Some(data) => self.open(name, data).or_else(|_| self.receive(base, data))?,
+            None => {
+                self.stopped.write(name, NAME)?;
+                self.memfd_create(name)?
+            }
+        };
+        let shared = self.share(base, fd, data.is_none());
         let closed = self.calls.call("close", libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
         let memory = shared?;
         closed?;
@@ -183,14 +224,79 @@ impl Setup<'_, '_> {
         }
     }
 
-    fn share(&mut self, base: u64, fd: u64) -> Result<MemoryMapping, RemoteError> {
-        let path = self.stopped.file(&format!("fd/{fd}"));
-        let file = File::options().read(true).write(true).open(path)?;
-        let memory = sized(&file, self.size.data)?;
+    /// Opens a descriptor of this process by its path. Fails in another pid namespace, and if this process has more rights.
+    fn open(&mut self, path_at: u64, data: BorrowedFd<'_>) -> Result<u64, RemoteError> {
+        let path = format!("/proc/{}/fd/{}\0", std::process::id(), data.as_raw_fd());
+        self.stopped.write(path_at, path.as_bytes())?;
+        let flags = (libc::O_RDWR | libc::O_CLOEXEC) as u64;
+        let fd =
+            self.calls.call("openat", libc::SYS_openat, [libc::AT_FDCWD as u64, path_at, flags, 0, 0, 0])?;
+        let theirs = rustix::fs::stat(self.stopped.file(&format!("fd/{fd}"))).map_err(io::Error::from)?;
+        let ours = rustix::fs::fstat(data).map_err(io::Error::from)?;
+        if (theirs.st_dev, theirs.st_ino) == (ours.st_dev, ours.st_ino) {
+            return Ok(fd);
+        }
+        // The number is that of another process in its namespace.
+        self.calls.call("close", libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;
+        Err(io::Error::from_raw_os_error(libc::ESRCH).into())
+    }
+
+    /// Receives a descriptor through a socket whose other end this process takes.
+    fn receive(&mut self, scratch: u64, data: BorrowedFd<'_>) -> Result<u64, RemoteError> {
+        let kind = (libc::SOCK_DGRAM | libc::SOCK_CLOEXEC) as u64;
+        let pair = [libc::AF_UNIX as u64, kind, 0, scratch, 0, 0];
+        self.calls.call("socketpair", libc::SYS_socketpair, pair)?;
+        let mut ends = [0; 8];
+        self.stopped.read(scratch, &mut ends)?;
+        let [first, second] =
+            [0, 4].map(|at| u32::from_ne_bytes(ends[at..at + 4].try_into().expect("4 bytes")));
+        let received = self.send(second, data).and_then(|()| self.receive_from(scratch, first));
+        for end in [first, second] {
+            self.calls.call("close", libc::SYS_close, [end.into(), 0, 0, 0, 0, 0])?;
+        }
+        self.stopped.write(scratch, &[0; SCRATCH])?;
+        received
+    }
+
+    /// Sends a descriptor from the end of a socket pair in the other process.
+    fn send(&self, end: u32, data: BorrowedFd<'_>) -> Result<(), RemoteError> {
+        let process = sys::pidfd_open(self.stopped.pid())?;
+        let flags = PidfdGetfdFlags::empty();
+        let socket = rustix::process::pidfd_getfd(&process, end as i32, flags).map_err(io::Error::from)?;
+        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut ancillary = SendAncillaryBuffer::new(&mut space);
+        let fds = [data];
+        ancillary.push(SendAncillaryMessage::ScmRights(&fds));
+        let text = [io::IoSlice::new(&[1])];
+        rustix::net::sendmsg(&socket, &text, &mut ancillary, SendFlags::NOSIGNAL).map_err(io::Error::from)?;
+        Ok(())
+    }
+
+    fn receive_from(&mut self, scratch: u64, end: u32) -> Result<u64, RemoteError> {
+        // struct msghdr, struct iovec, a byte, and the control message with the descriptor
+        let (vector, byte, control) = (scratch + 64, scratch + 80, scratch + 96);
+        let words = [0, 0, vector, 1, control, 24, 0, 0, byte, 1];
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+        self.stopped.write(scratch, &bytes)?;
+        let flags = (libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT) as u64;
+        self.calls.call("recvmsg", libc::SYS_recvmsg, [end.into(), scratch, flags, 0, 0, 0])?;
+        let mut fd = [0; 4];
+        self.stopped.read(control + 16, &mut fd)?;
+        Ok(u32::from_ne_bytes(fd).into())
+    }
+
+    /// Maps the shared data. `is_new`: it gets its size, and a view in this process.
+    fn share(&mut self, base: u64, fd: u64, is_new: bool) -> Result<Option<MemoryMapping>, RemoteError> {
+        let memory = if is_new {
+            let path = self.stopped.file(&format!("fd/{fd}"));
+            let file = File::options().read(true).write(true).open(path)?;
+            Some(sized(&file, self.size.data)?)
+        } else {
+            None
+        };
         let (shared, flags) = (self.size.data - PAGE, libc::MAP_SHARED | libc::MAP_FIXED);
         let arguments = [base + PAGE, shared, READ | WRITE, flags as u64, fd, PAGE];
         self.calls.call("mmap", libc::SYS_mmap, arguments)?;
-        self.calls.call("mprotect", libc::SYS_mprotect, [base, PAGE, READ | WRITE, 0, 0, 0])?;
         let advice = libc::MADV_WIPEONFORK as u64;
         self.calls.call("madvise", libc::SYS_madvise, [base, PAGE, advice, 0, 0, 0])?;
         Ok(memory)

@@ -14,6 +14,18 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use thiserror::Error;
 
+/// Which mappings of files by a started program and its children are reported.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Reported {
+    /// The first of each file that is not known.
+    #[default]
+    New,
+    /// Those, and each one to a fixed address.
+    Fixed,
+    /// Each one.
+    All,
+}
+
 /// A program to start.
 #[derive(Clone, Debug, Default)]
 pub struct Command {
@@ -30,8 +42,8 @@ pub struct Command {
     /// True to separate it from the terminal: its input is empty, [`Child::output`] receives stdout and stderr, and Ctrl-C
     /// does not reach it.
     pub captured: bool,
-    /// True to report each mapping of a file to a fixed address, not only the first mapping of the file.
-    pub every_mapping: bool,
+    /// Which mappings are reported.
+    pub reported: Reported,
 }
 
 /// Why a program was not started.
@@ -142,7 +154,7 @@ impl Child {
             return Err(io::Error::other("/proc is not mounted"));
         }
         let listener = server_handle::descriptor_of(self.pidfd.as_fd(), listener)?;
-        let shared = Arc::new(SharedState::new(&command.known, command.every_mapping, self.pid)?);
+        let shared = Arc::new(SharedState::new(&command.known, command.reported, self.pid)?);
         self.mappings = Some(Mappings::start(listener, Arc::clone(&shared))?);
         self.shared = Some(shared);
         Ok(())

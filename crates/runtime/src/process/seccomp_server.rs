@@ -210,7 +210,7 @@ impl SeccompServer {
     /// Queries the tracer about a file unless it is known. Other threads that map the file wait for the same answer.
     fn query_file(&self, file: &FileState, query: QueryMessage, limit: Limit) {
         // Addresses that the kernel chooses are not known yet.
-        let is_every = query.range.is_some() && self.shared.reports_every_mapping();
+        let is_every = self.shared.reports_again(query.range.is_some());
         let is_known = self.shared.mark(file);
         if !is_every && (is_known || lock(&self.queried).contains(file)) {
             return;

@@ -3,6 +3,7 @@
 //!
 //! It is a memfd of 64-bit words, because the server is another program image that inherits only descriptors.
 
+use super::child::Reported;
 use crate::kernel::sys;
 use rustix::fs::{AtFlags, FileType, MemfdFlags, StatxFlags};
 use std::collections::HashMap;
@@ -68,7 +69,7 @@ const WORD: usize = size_of::<u64>();
 /// Indices of the words of the header.
 const LATE: usize = 0;
 const FILES: usize = 1;
-const EVERY: usize = 2;
+const REPORTED: usize = 2;
 const HELD: usize = 3;
 const HEADER: usize = 4;
 const FIRST_FILE: usize = HEADER + SLOTS * REQUEST;
@@ -85,12 +86,12 @@ pub(super) struct SharedState {
 unsafe impl Sync for SharedState {}
 
 impl SharedState {
-    /// Creates the memory in the tracer; no file is marked. `every`: each mapping of a file is reported. `held`: the process
+    /// Creates the memory in the tracer; no file is marked. `reported`: see [`Reported`]. `held`: the process
     /// that has not become its program yet.
     ///
     /// # Errors
     /// The errors of memfd_create(2), ftruncate(2) and mmap(2).
-    pub(super) fn new(files: &[FileState], every: bool, held: u32) -> io::Result<SharedState> {
+    pub(super) fn new(files: &[FileState], reported: Reported, held: u32) -> io::Result<SharedState> {
         let fd = rustix::fs::memfd_create(c"ct-seccomp", MemfdFlags::CLOEXEC)?;
         let words = FIRST_FILE + files.len() * FILE;
         rustix::fs::ftruncate(&fd, (words * WORD) as u64)?;
@@ -102,7 +103,7 @@ impl SharedState {
             }
         }
         shared.word(FILES).store(files.len() as u64, Ordering::Relaxed);
-        shared.word(EVERY).store(every.into(), Ordering::Relaxed);
+        shared.word(REPORTED).store(reported as u64, Ordering::Relaxed);
         shared.word(HELD).store(held.into(), Ordering::Relaxed);
         shared.index = shared.files();
         Ok(shared)
@@ -143,9 +144,10 @@ impl SharedState {
         self.fd.as_fd()
     }
 
-    /// Whether each mapping of a file is reported, not only the first.
-    pub(super) fn reports_every_mapping(&self) -> bool {
-        self.word(EVERY).load(Ordering::Relaxed) != 0
+    /// Whether a mapping of a file is reported even if it is known. `is_fixed`: to a fixed address.
+    pub(super) fn reports_again(&self, is_fixed: bool) -> bool {
+        let reported = self.word(REPORTED).load(Ordering::Relaxed);
+        reported == Reported::All as u64 || is_fixed && reported == Reported::Fixed as u64
     }
 
     /// The process that has not become its program yet.

@@ -179,6 +179,7 @@ impl Session {
             if maps_signal.as_ref().is_some_and(|signal| signal.take() > 0) {
                 self.emit_maps(emitter)?;
             }
+            self.core.tick();
             let drained = self.core.drain(emitter, BATCH)?;
             if let Some(code) = emitter.exit {
                 return Ok(Reason::Exit(code));

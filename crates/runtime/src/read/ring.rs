@@ -44,6 +44,8 @@ enum Place {
     },
     /// The memory of a session. Its reader sets what it has read to zero, because a writer takes room before it writes the header.
     Process { memory: Arc<SessionMemory>, map: MapPlace },
+    /// Nowhere: nothing is ever written.
+    Nowhere { position: AtomicUsize },
 }
 
 /// A ring buffer.
@@ -77,6 +79,11 @@ impl Ring {
         Ring::at(Place::Process { memory, map }, size)
     }
 
+    /// The ring buffer of a session that writes no records.
+    pub fn empty() -> Ring {
+        Ring::at(Place::Nowhere { position: AtomicUsize::new(0) }, 8)
+    }
+
     fn at(place: Place, size: u32) -> Ring {
         let mut ring = Ring { place, size: size as usize, position: 0, last: 0, wrapped: Vec::new() };
         ring.position = ring.consumer_position().load(Ordering::Acquire);
@@ -89,7 +96,7 @@ impl Ring {
     pub fn fd(&self) -> Option<RawFd> {
         match &self.place {
             Place::Kernel { fd, .. } => Some(fd.as_raw_fd()),
-            Place::Process { .. } => None,
+            Place::Process { .. } | Place::Nowhere { .. } => None,
         }
     }
 
@@ -97,6 +104,7 @@ impl Ring {
         let word = match &self.place {
             Place::Kernel { consumer, .. } => consumer.bytes(),
             Place::Process { memory, map } => memory.at(map.description + RING_CONSUMED),
+            Place::Nowhere { position } => return position,
         };
         // SAFETY: a word of memory that lives as long as `self`; only this process writes it.
         unsafe { &*word.cast::<AtomicUsize>() }
@@ -106,6 +114,7 @@ impl Ring {
         let word = match &self.place {
             Place::Kernel { producer, .. } => producer.bytes(),
             Place::Process { memory, map } => memory.at(map.description),
+            Place::Nowhere { position } => return position,
         };
         // SAFETY: a word of memory that lives as long as `self`; the writers change it.
         unsafe { &*word.cast::<AtomicUsize>() }
@@ -116,6 +125,7 @@ impl Ring {
             // SAFETY: the mapping has a page and `size` bytes.
             Place::Kernel { producer, page, .. } => unsafe { producer.bytes().add(*page) },
             Place::Process { memory, map } => memory.at(map.cells),
+            Place::Nowhere { .. } => std::ptr::null(),
         }
     }
 

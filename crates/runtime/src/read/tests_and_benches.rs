@@ -17,7 +17,6 @@ use report::test_results::{Step, TestResult};
 use report::{Names, Output, Sink};
 use std::cell::RefCell;
 use std::io::{self, Write};
-use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 use wire::Manifest;

@@ -2,18 +2,44 @@
 //!
 //! ```text
 //! CompiledScript -> native::translate -> SessionMemory (maps, the tracer's code) -> SharedMap, SharedProgram, SharedClock
+//!                                     -> TracedProcess (its code, detours, jumps)
 //! ```
 //!
-//! Not here: how code gets into a process (`in_process`), what the code is (`native`).
+//! Not here: control of a process (`in_process`), what the code is (`native`).
 
 mod clock;
 mod map;
 mod memory;
+mod processes;
 
 pub use map::SharedMap;
 pub use memory::{PlaceError, SessionMemory};
+pub use processes::PatchSite;
 
+use crate::error::{LoadError, SiteFailure};
+use crate::in_process::{RemoteError, Seized, Stopped, Tracer};
+use crate::load::{LoadedMap, LoadedProgram, Objects, ProgramHandle};
+use crate::map_handle::MapHandle;
+use clock::SharedClock;
+use memory::PlacedModule;
+use native::object::Object;
+use native::program::Side;
+use processes::{ProbedFile, TracedProcess, UserProbe};
+use std::collections::{BTreeMap, HashMap};
+use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use wire::counter::{COUNTERS_MAP, FAILURES_MAP};
+use wire::manifest::{self, CompiledScript, Program, Site};
+
+/// Longest wait for the threads of a process to stop.
+const STOP_LIMIT: Duration = Duration::from_secs(2);
+/// Attempts to patch functions that threads are about to return to.
+const ATTEMPTS: usize = 20;
+/// Pause between them.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// A program in the memory of a session, for the tracer's own runs.
 #[derive(Clone, Debug)]
@@ -27,4 +53,221 @@ impl SharedProgram {
     pub fn run(&self) {
         self.memory.run(self.entry);
     }
+}
+
+/// Finds how a function gives way to a jump, by the file's id and the offset of its first instruction. The error is a text.
+pub type PatchSites<'a> = dyn Fn(u32, u64) -> Result<PatchSite, String> + 'a;
+
+/// The part of a session that is in user space.
+pub(crate) struct UserSpace {
+    memory: Arc<SessionMemory>,
+    clock: SharedClock,
+    modules: Vec<PlacedModule>,
+    probes: Vec<UserProbe>,
+    files: BTreeMap<u32, ProbedFile>,
+    processes: HashMap<u32, TracedProcess>,
+}
+
+impl UserSpace {
+    /// Loads the first object of a session.
+    pub fn load(
+        compiled: &CompiledScript,
+        (cpus, ring_bytes, spare_counters): (u32, u32, u32),
+    ) -> Result<(UserSpace, Objects), LoadError> {
+        let mut object = parse(compiled)?;
+        for map in &mut object.maps {
+            match map.name.as_str() {
+                manifest::RING_MAP => map.max_entries = ring_bytes,
+                COUNTERS_MAP => map.max_entries += spare_counters,
+                FAILURES_MAP => map.value_size += 8 * spare_counters,
+                _ => {}
+            }
+        }
+        let (memory, module) = SessionMemory::new(object, cpus)?;
+        let memory = Arc::new(memory);
+        let clock = SharedClock::start(Arc::clone(&memory));
+        let objects = objects(&memory, &module, compiled);
+        let (modules, probes, files, processes) = (vec![module], vec![], BTreeMap::new(), HashMap::new());
+        Ok((UserSpace { memory, clock, modules, probes, files, processes }, objects))
+    }
+
+    /// Loads a module that extends the session.
+    pub fn extend(&mut self, compiled: &CompiledScript) -> Result<Objects, LoadError> {
+        let module = self.memory.extend(parse(compiled)?)?;
+        let objects = objects(&self.memory, &module, compiled);
+        self.modules.push(module);
+        Ok(objects)
+    }
+
+    /// The ring buffer; a script that prints nothing has none.
+    pub fn ring(&self) -> Option<(Arc<SessionMemory>, native::layout::MapPlace)> {
+        let place = self.memory.layout().map(manifest::RING_MAP)?.clone();
+        Some((Arc::clone(&self.memory), place))
+    }
+
+    /// Adds a program of the last module at functions; returns those that cannot be patched.
+    pub fn add_probe(
+        &mut self,
+        program: &Program,
+        (side, sites): (manifest::Side, &[Site]),
+        (path, patch): (&dyn Fn(u32) -> PathBuf, &PatchSites<'_>),
+    ) -> Vec<(Site, io::Error)> {
+        let side = match side {
+            manifest::Side::Entry => Side::Entry,
+            manifest::Side::Return => Side::Return,
+            manifest::Side::Session => Side::Session,
+        };
+        let (mut added, mut refused) = (vec![], vec![]);
+        for site in sites {
+            let file = self
+                .files
+                .entry(site.file)
+                .or_insert_with(|| ProbedFile { path: path(site.file), functions: BTreeMap::new() });
+            let found = match file.functions.get(&site.offset) {
+                Some(known) => Ok(known.clone()),
+                None => patch(site.file, site.offset),
+            };
+            let found = found.and_then(|found| match (side, found.stack_words) {
+                (Side::Return | Side::Session, None) => Err(UNKNOWN_ARGUMENTS.to_owned()),
+                _ => Ok(found),
+            });
+            match found {
+                Ok(found) => {
+                    file.functions.insert(site.offset, found);
+                    added.push((site.file, site.offset, site.cookie));
+                }
+                Err(reason) => refused.push((site.clone(), io::Error::other(reason))),
+            }
+        }
+        let (module, symbol) = (self.modules.len() - 1, program.symbol.clone());
+        self.probes.push(UserProbe { module, symbol, side, sites: added });
+        refused
+    }
+
+    /// Patches a running process: all its threads are stopped meanwhile.
+    ///
+    /// # Errors
+    /// [`RemoteError`]
+    pub fn patch_running(&mut self, pid: u32) -> Result<usize, RemoteError> {
+        Tracer::run(|tracer| {
+            let mut patched = 0;
+            for _ in 0..ATTEMPTS {
+                let stopped = Stopped::all(tracer, pid, STOP_LIMIT)?;
+                let report = self.patch(&stopped, 0)?;
+                patched += report.patched;
+                if report.skipped.is_empty() {
+                    break;
+                }
+                stopped.resume();
+                std::thread::sleep(PAUSE);
+            }
+            Ok(patched)
+        })
+    }
+
+    /// Patches a process one of whose threads is held in the system call that maps a file: `release` lets it go on.
+    ///
+    /// # Errors
+    /// [`RemoteError`]; `release` was called.
+    pub fn patch_held(
+        &mut self,
+        pid: u32,
+        tid: u32,
+        release: impl FnOnce() + Send,
+    ) -> Result<usize, RemoteError> {
+        Tracer::run(|tracer| {
+            let seized = Seized::thread(tracer, pid, tid);
+            release();
+            let mut stopped = seized?.stop(STOP_LIMIT)?;
+            // Other threads may run in files that are mapped already.
+            if std::fs::read_dir(format!("/proc/{pid}/task"))?.count() > 1 {
+                stopped.resume();
+                stopped = Stopped::all(tracer, pid, STOP_LIMIT)?;
+            }
+            Ok(self.patch(&stopped, 1)?.patched)
+        })
+    }
+
+    fn patch(
+        &mut self,
+        stopped: &Stopped<'_>,
+        own_filters: u32,
+    ) -> Result<processes::PatchReport, RemoteError> {
+        let Some(near) = processes::mapped(&self.files, stopped)? else { return Ok(Default::default()) };
+        let pid = stopped.pid();
+        // After an execve the old region is gone.
+        if self.processes.get(&pid).is_none_or(|process| !process.is_there(stopped)) {
+            let process = TracedProcess::start(stopped, &self.memory, near, own_filters)?;
+            self.processes.insert(pid, process);
+        }
+        let process = self.processes.get_mut(&pid).expect("just inserted");
+        process.patch(stopped, &self.memory, (&self.modules, &self.probes, &self.files))
+    }
+
+    /// Makes all detours pass by and restores the functions of the processes that still run.
+    pub fn detach(&mut self) {
+        self.memory.word32(native::layout::ACTIVE).store(0, Ordering::Release);
+        for (pid, mut process) in self.processes.drain() {
+            let restore = |tracer: &Tracer| {
+                let stopped = Stopped::all(tracer, pid, STOP_LIMIT)?;
+                if process.is_there(&stopped) { process.restore(&stopped) } else { Ok(()) }
+            };
+            // A process that has ended needs nothing; another one keeps jumps that pass by.
+            let _ = Tracer::run(restore);
+        }
+    }
+
+    /// Keeps the clock of the programs right; called at least once in a second.
+    pub fn tick(&mut self) {
+        self.clock.tick();
+    }
+}
+
+/// Why a return cannot be probed.
+const UNKNOWN_ARGUMENTS: &str = "a return probe in the process needs to know the function's arguments";
+
+/// Checks that all programs of a script have a translation.
+pub(crate) fn check(compiled: &CompiledScript) -> Result<(), LoadError> {
+    SessionMemory::new(parse(compiled)?, 1).map(drop)?;
+    Ok(())
+}
+
+fn parse(compiled: &CompiledScript) -> Result<Object, LoadError> {
+    Object::parse(&compiled.elf).map_err(|error| LoadError::Object { reason: error.to_string() })
+}
+
+impl From<PlaceError> for LoadError {
+    fn from(error: PlaceError) -> LoadError {
+        LoadError::NotInProcess { reason: error.to_string() }
+    }
+}
+
+/// Maps and programs of a module as a session knows them.
+fn objects(memory: &Arc<SessionMemory>, module: &PlacedModule, compiled: &CompiledScript) -> Objects {
+    let layout = memory.layout();
+    let maps = module.placement.maps.iter().map(|map| {
+        let place = layout.maps[*map].clone();
+        let (max_entries, value_size) = (place.def.max_entries, place.def.value_size);
+        let name = place.def.name.clone();
+        let handle = MapHandle::Process(SharedMap::new(Arc::clone(memory), place));
+        (name, LoadedMap { handle, max_entries, value_size })
+    });
+    let program = |program: &Program| {
+        let entry = module.image.function(&program.symbol).expect("the object has the program");
+        let shared = SharedProgram { memory: Arc::clone(memory), entry };
+        LoadedProgram { handle: ProgramHandle::Process(shared), attach_type: 0 }
+    };
+    Objects { programs: compiled.manifest.programs.iter().map(program).collect(), maps: maps.collect() }
+}
+
+/// The failure of a site, for messages.
+pub(crate) fn failure(
+    manifest: &wire::Manifest,
+    (site, errno): (Site, io::Error),
+    path: &dyn Fn(u32) -> PathBuf,
+) -> SiteFailure {
+    let shown = manifest.files.iter().find(|file| file.id == site.file).map(|file| PathBuf::from(&file.path));
+    let path = shown.unwrap_or_else(|| path(site.file));
+    let probe = manifest.names.probes.get(site.probe as usize).cloned().unwrap_or_default();
+    SiteFailure { probe, position: Some((path, site.offset)), errno }
 }

@@ -1,0 +1,301 @@
+//! The traced processes of a session: their regions, code and jumps.
+//!
+//! A process gets a region when it first maps a file with probes. Each time that more files are mapped, their functions are patched.
+
+use super::memory::{PlacedModule, SessionMemory};
+use crate::in_process::{MemoryRange, Patch, Patches, Region, RegionSize, RemoteError, Skipped, Stopped};
+use native::layout;
+use native::program::{Dispatch, Side, Site};
+use native::x86::Reg;
+use native::{CpuNumber, Environment, Image, Process, ThreadId, TimeSource};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+/// How a function gives way to a jump, from its file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PatchSite {
+    /// Offset of the jump in the file.
+    pub offset: u64,
+    /// The whole instructions that it overwrites.
+    pub original: Vec<u8>,
+    /// Number of the register that the function pushes directly before.
+    pub pushed: u8,
+    /// Words of its arguments that are on the stack, at most; `None`: unknown.
+    pub stack_words: Option<u32>,
+}
+
+/// A program of a module at the functions of a file.
+#[derive(Clone, Debug)]
+pub struct UserProbe {
+    /// Index of the module.
+    pub module: usize,
+    /// Symbol in the object.
+    pub symbol: String,
+    /// When it runs.
+    pub side: Side,
+    /// Functions: file and offset of the first instruction, and cookie.
+    pub sites: Vec<(u32, u64, u64)>,
+}
+
+/// A file with probed functions.
+#[derive(Clone, Debug)]
+pub struct ProbedFile {
+    /// Path that this process can open.
+    pub path: PathBuf,
+    /// Functions by the offset of their first instruction.
+    pub functions: BTreeMap<u64, PatchSite>,
+}
+
+/// A process with a region.
+#[derive(Debug)]
+pub struct TracedProcess {
+    region: Region,
+    environment: Environment,
+    /// Images by the index of their module.
+    images: Vec<Image>,
+    dispatches: HashMap<Vec<(usize, String, Side)>, Dispatch>,
+    /// Offset in the region of the next free byte of code.
+    code_end: u64,
+    /// The functions that are patched: file, offset.
+    done: BTreeSet<(u32, u64)>,
+    patches: Vec<Patches>,
+}
+
+/// Result of patching.
+#[derive(Clone, Debug, Default)]
+pub struct PatchReport {
+    /// Number of functions that were patched.
+    pub patched: usize,
+    /// Functions that were left out.
+    pub skipped: Vec<(u32, u64, Skipped)>,
+}
+
+/// Distance of two detours in bytes.
+const ALIGNMENT: u64 = 16;
+/// Offset of the thread's id from its control block, in glibc for x86-64. It is used only if the id of a stopped thread is there.
+const GLIBC_TID: i32 = 0x2d0;
+
+impl TracedProcess {
+    /// Creates the region of a process near these addresses, and puts the modules into it.
+    pub fn start(
+        stopped: &Stopped<'_>,
+        memory: &SessionMemory,
+        near: Range<u64>,
+        own_filters: u32,
+    ) -> Result<TracedProcess, RemoteError> {
+        let size = RegionSize { data: memory.data_size(), code: super::memory::CODE_ROOM };
+        let region = Region::sharing(stopped, near, size, own_filters, memory.file())?;
+        region.write(stopped, layout::TGID, &stopped.pid().to_le_bytes())?;
+        let environment = environment(stopped, memory.cpus())?;
+        let (images, dispatches, code_end) = (vec![], HashMap::new(), memory.data_size());
+        Ok(TracedProcess {
+            region,
+            environment,
+            images,
+            dispatches,
+            code_end,
+            done: BTreeSet::new(),
+            patches: vec![],
+        })
+    }
+
+    /// Patches the probed functions that are mapped and not patched yet.
+    pub fn patch(
+        &mut self,
+        stopped: &Stopped<'_>,
+        memory: &SessionMemory,
+        (modules, probes, files): (&[PlacedModule], &[UserProbe], &BTreeMap<u32, ProbedFile>),
+    ) -> Result<PatchReport, RemoteError> {
+        self.add_images(stopped, memory, modules)?;
+        let maps = stopped.maps()?;
+        let inodes: BTreeMap<u32, u64> = files.iter().map(|(id, file)| (*id, file.inode())).collect();
+        let mut list = vec![];
+        let mut keys = vec![];
+        for ((file, function), programs) in functions(probes) {
+            let Some(probed) = files.get(&file) else { continue };
+            let Some(site) = probed.functions.get(&function) else { continue };
+            let Some(base) = base(&maps, inodes[&file], site.offset) else { continue };
+            if !self.done.insert((file, function)) {
+                continue;
+            }
+            let patch = self.detour(stopped, &programs, base.wrapping_add(function), base, site)?;
+            let Some(patch) = patch else { continue };
+            list.push(patch);
+            keys.push((file, function));
+        }
+        let mut patches = Patches::new(list);
+        let outcome = patches.write(stopped)?;
+        self.patches.push(patches);
+        let skipped = outcome.skipped.iter().map(|(at, why)| (keys[*at].0, keys[*at].1, *why)).collect();
+        Ok(PatchReport { patched: outcome.changed, skipped })
+    }
+
+    /// Whether the process still has the region: an execve(2) takes it away.
+    pub fn is_there(&self, stopped: &Stopped<'_>) -> bool {
+        let base = self.region.base();
+        stopped.maps().is_ok_and(|maps| maps.iter().any(|map| map.range.start == base))
+    }
+
+    /// Restores the functions.
+    pub fn restore(&mut self, stopped: &Stopped<'_>) -> Result<(), RemoteError> {
+        for patches in &mut self.patches {
+            patches.restore(stopped)?;
+        }
+        Ok(())
+    }
+
+    fn add_images(
+        &mut self,
+        stopped: &Stopped<'_>,
+        memory: &SessionMemory,
+        modules: &[PlacedModule],
+    ) -> Result<(), RemoteError> {
+        let layout = memory.layout();
+        for module in &modules[self.images.len()..] {
+            let start = self.code_end.next_multiple_of(ALIGNMENT);
+            let image =
+                native::translate(&module.object, &layout, &module.placement, &self.environment, start)
+                    .expect("it was translated for the tracer");
+            self.write(stopped, start, &image.code)?;
+            self.images.push(image);
+        }
+        Ok(())
+    }
+
+    /// Writes code and moves the end of the code behind it.
+    fn write(&mut self, stopped: &Stopped<'_>, offset: u64, code: &[u8]) -> Result<(), RemoteError> {
+        let end = offset + code.len() as u64;
+        let size = self.region.size();
+        if end > size.data + size.code {
+            return Err(RemoteError::NoRoom);
+        }
+        self.region.write(stopped, offset, code)?;
+        self.code_end = end;
+        Ok(())
+    }
+
+    /// Writes the detour of a function; returns its patch. `None`: the moved instructions do not reach what they refer to.
+    fn detour(
+        &mut self,
+        stopped: &Stopped<'_>,
+        programs: &[ProgramAt],
+        address: u64,
+        base: u64,
+        site: &PatchSite,
+    ) -> Result<Option<Patch>, RemoteError> {
+        let dispatch = self.dispatch(stopped, programs)?;
+        let at = self.code_end.next_multiple_of(ALIGNMENT);
+        let described = Site {
+            address,
+            pushed: Reg(site.pushed),
+            stack_words: site.stack_words.unwrap_or(0),
+            cookies: programs.iter().map(|program| program.cookie).collect(),
+        };
+        let region = self.region.base();
+        let detour = dispatch.detour(&described, at, region);
+        let (place, moved_to) = (base.wrapping_add(site.offset), region + at + detour.bytes.len() as u64);
+        let (Ok(moved), Ok(jump)) = (
+            native::site::moved(&site.original, place, moved_to),
+            native::site::jump(place, region + at + detour.entry),
+        ) else {
+            return Ok(None);
+        };
+        self.write(stopped, at, &[detour.bytes, moved.code.clone()].concat())?;
+        let moved = moved.starts.iter().map(|(from, to)| (*from, moved_to + u64::from(*to))).collect();
+        Ok(Some(Patch { address: place, original: site.original.clone(), jump, moved }))
+    }
+
+    fn dispatch(&mut self, stopped: &Stopped<'_>, programs: &[ProgramAt]) -> Result<Dispatch, RemoteError> {
+        let key: Vec<_> = programs.iter().map(|at| (at.module, at.symbol.clone(), at.side)).collect();
+        if let Some(dispatch) = self.dispatches.get(&key) {
+            return Ok(dispatch.clone());
+        }
+        let entry = |(module, symbol, side): &(usize, String, Side)| {
+            let image = &self.images[*module];
+            (image.function(symbol).expect("a program of the module"), *side)
+        };
+        let entries: Vec<_> = key.iter().map(entry).collect();
+        let start = self.code_end.next_multiple_of(ALIGNMENT);
+        let (dispatch, code) = native::program::dispatch_at(start, &entries);
+        self.write(stopped, start, &code)?;
+        self.dispatches.insert(key, dispatch.clone());
+        Ok(dispatch)
+    }
+}
+
+/// A program at a function.
+struct ProgramAt {
+    module: usize,
+    symbol: String,
+    side: Side,
+    cookie: u64,
+}
+
+/// The programs of each function, in the order of the script.
+fn functions(probes: &[UserProbe]) -> BTreeMap<(u32, u64), Vec<ProgramAt>> {
+    let mut functions: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for probe in probes {
+        for (file, offset, cookie) in &probe.sites {
+            let programs = functions.entry((*file, *offset)).or_default();
+            let (module, symbol, side) = (probe.module, probe.symbol.clone(), probe.side);
+            programs.push(ProgramAt { module, symbol, side, cookie: *cookie });
+        }
+    }
+    functions
+}
+
+/// Address at which the first byte of a file would be if the part with `offset` began there; `None` if that part is not mapped.
+fn base(maps: &[MemoryRange], inode: u64, offset: u64) -> Option<u64> {
+    let part = maps.iter().find(|map| {
+        let size = map.range.end - map.range.start;
+        map.is_private_code && map.inode == inode && (map.offset..map.offset + size).contains(&offset)
+    })?;
+    Some(part.range.start.wrapping_sub(part.offset))
+}
+
+impl ProbedFile {
+    /// Number of the inode; 0 if the file does not exist any more.
+    fn inode(&self) -> u64 {
+        std::fs::metadata(&self.path).map_or(0, |file| file.ino())
+    }
+
+    /// Addresses of the functions in a process that has mapped them.
+    fn addresses(&self, maps: &[MemoryRange]) -> Option<Range<u64>> {
+        let inode = self.inode();
+        let address = |site: &PatchSite| Some(base(maps, inode, site.offset)?.wrapping_add(site.offset));
+        let first = self.functions.values().next().and_then(address)?;
+        let last = self.functions.values().next_back().and_then(address)?;
+        Some(first.min(last)..first.max(last) + 1)
+    }
+}
+
+/// The addresses of all probed functions that a process has mapped; `None` if there are none.
+pub fn mapped(
+    files: &BTreeMap<u32, ProbedFile>,
+    stopped: &Stopped<'_>,
+) -> Result<Option<Range<u64>>, RemoteError> {
+    let maps = stopped.maps()?;
+    let all = files.values().filter_map(|file| file.addresses(&maps));
+    Ok(all.reduce(|one, other| one.start.min(other.start)..one.end.max(other.end)))
+}
+
+/// How code of the process finds the CPU, the thread and the time.
+fn environment(stopped: &Stopped<'_>, cpus: u32) -> Result<Environment, RemoteError> {
+    let tid = stopped.threads()[0];
+    let block = stopped.registers(tid)?.fs_base;
+    let mut stored = [0; 4];
+    let is_stored = stopped.read(block.wrapping_add(GLIBC_TID as u64), &mut stored).is_ok()
+        && block != 0
+        && u32::from_le_bytes(stored) == tid;
+    let thread = if is_stored { ThreadId::Stored(GLIBC_TID) } else { ThreadId::Asked };
+    let cpu = if has_rdpid() { CpuNumber::Rdpid } else { CpuNumber::Segment };
+    let time = if super::clock::is_counter_steady() { TimeSource::Counter } else { TimeSource::Asked };
+    Ok(Environment::Process(Process { cpus, cpu, thread, time }))
+}
+
+/// CPUID.(EAX=7):ECX bit 22
+fn has_rdpid() -> bool {
+    std::arch::x86_64::__cpuid(0).eax >= 7 && std::arch::x86_64::__cpuid_count(7, 0).ecx >> 22 & 1 == 1
+}
