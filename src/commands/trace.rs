@@ -10,7 +10,7 @@ use crate::trace::compiler::Compiler;
 use crate::trace::extender::Extender;
 use crate::trace::late_files::{HeldMappings, MappingReports};
 use crate::trace::overwritten_files::OverwriteWatch;
-use crate::trace::patch_sites::patch_site;
+use crate::trace::patch_sites::{self, patch_site};
 use crate::trace::script_set::Scripts;
 use crate::trace::traced_processes::TargetEnd;
 use crate::trace::unmapped_files::UnmappedTargets;
@@ -26,7 +26,7 @@ use runtime::kernel::clock::{Epoch, SystemClock};
 use runtime::kernel::signals::StopSignals;
 use runtime::process::{Child, Command, FileState, MappingWatch, Reported};
 use runtime::read::event_loop::Watch;
-use runtime::{AttachOptions, Control, LoadedScript, Session};
+use runtime::{AttachOptions, Control, Kernel, LoadedScript, Session};
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 use std::os::fd::OwnedFd;
@@ -126,7 +126,7 @@ fn run_where(
         let objects = compilers.iter().map(Compiler::heading).zip(&modules);
         return emit(path, objects, messages).map(|()| Ran::Done(0)).map_err(Failure::wrong);
     }
-    if let Some(reason) = in_process.then(|| modules.iter().find_map(runtime::why_not_in_process)).flatten() {
+    if let Some(reason) = in_process.then(|| why_not_in_process(&machine, &modules)).flatten() {
         return Ok(Ran::NeedsKernel(reason));
     }
     let bytes: usize = modules.iter().map(|module| module.elf.len()).sum();
@@ -165,6 +165,19 @@ fn compile(
         modules.push(compiler.compile(features, by_link, before)?);
     }
     Ok(modules)
+}
+
+/// Why the kernel must run the scripts. A function that cannot be patched is no reason without the right to use the kernel: it is
+/// left out then.
+fn why_not_in_process(machine: &Machine, modules: &[CompiledScript]) -> Option<String> {
+    if let Some(reason) = modules.iter().find_map(runtime::why_not_in_process) {
+        return Some(reason);
+    }
+    let refused: Vec<String> =
+        modules.iter().flat_map(|module| patch_sites::refused(machine, &module.manifest)).collect();
+    let first = refused.first().filter(|_| Kernel::probe().is_ok())?;
+    let more = if refused.len() > 1 { format!(", and {} more", refused.len() - 1) } else { String::new() };
+    Some(format!("{first}{more}"))
 }
 
 /// Writes the objects of the scripts; several scripts go to separate files: `x.kernels.o`.

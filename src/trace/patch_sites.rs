@@ -3,7 +3,9 @@
 use cuda::{Signature, TypeId};
 use host::Machine;
 use lang::catalog::{Catalog, FileId};
-use runtime::PatchSite;
+use runtime::{PatchSite, UNKNOWN_ARGUMENTS};
+use wire::Manifest;
+use wire::manifest::{Attach, Side};
 
 /// How the function whose first instruction is at an offset of a file gives way to a jump. The error is a text.
 pub fn patch_site(machine: &Machine, file: FileId, offset: u64) -> Result<PatchSite, String> {
@@ -17,6 +19,27 @@ pub fn patch_site(machine: &Machine, file: FileId, offset: u64) -> Result<PatchS
         pushed: place.pushed,
         stack_words: signature(machine, file, offset).map(stack_words),
     })
+}
+
+/// Functions of a module that cannot be probed in the process, each with the reason.
+pub fn refused(machine: &Machine, manifest: &Manifest) -> Vec<String> {
+    let mut texts = Vec::new();
+    for program in &manifest.programs {
+        let Attach::Functions { side, sites, .. } = &program.attach else { continue };
+        for site in sites {
+            let found = patch_site(machine, FileId(site.file), site.offset);
+            let why = match found {
+                Err(reason) => reason,
+                Ok(PatchSite { stack_words: None, .. }) if *side != Side::Entry => {
+                    UNKNOWN_ARGUMENTS.to_owned()
+                }
+                Ok(_) => continue,
+            };
+            let probe = manifest.names.probes.get(site.probe as usize).map_or("a function", String::as_str);
+            texts.push(format!("`{probe}` cannot be patched: {why}"));
+        }
+    }
+    texts
 }
 
 /// The signature of a function of CUDA.

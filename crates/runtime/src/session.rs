@@ -726,6 +726,11 @@ fn attach_in_process(
             result.attached = sites.len() - refused.len();
             result.failures =
                 refused.into_iter().map(|one| user_space::failure(manifest, one, options.files)).collect();
+            if result.attached == 0 && !result.failures.is_empty() {
+                let (text, place) = (program.text.clone(), manifest.line_of(program.place));
+                let first = result.failures.remove(0);
+                return Err(AttachError::Nothing { text, place, count: sites.len(), first });
+            }
         }
         Attach::Event(Trigger::Interval { period_ns }) => {
             let failed = |errno| attach::probe_error(manifest, program, "the timer cannot be created", errno);

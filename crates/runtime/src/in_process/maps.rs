@@ -9,6 +9,8 @@ const HIGHEST: u64 = 0x7fff_ffff_f000;
 const REACH: u64 = (1 << 31) - (1 << 16);
 /// Distance from neighbours.
 const MARGIN: u64 = 64 << 10;
+/// Distance from the stack of the first thread.
+const STACK_ROOM: u64 = 128 << 20;
 /// Distance from the program, whose heap grows upwards.
 const HEAP_ROOM: u64 = 256 << 20;
 /// The kernel maps libraries above this address, programs below.
@@ -83,13 +85,11 @@ pub(super) fn gaps(maps: &[MemoryRange], size: u64, near: &Range<u64>) -> Vec<u6
 
 /// The address nearest to the code in the gap from the end of a mapping to the start of the next one.
 fn place(end: u64, (next, name): (u64, &str), size: u64, near: &Range<u64>) -> Option<u64> {
-    // The stack grows into the gap below it.
-    if name == "[stack]" {
-        return None;
-    }
+    // The stack grows into the gap below it. A process may have reserved all of the memory below its libraries.
+    let below = if name == "[stack]" { STACK_ROOM } else { MARGIN };
     let room = if end < LIBRARIES { HEAP_ROOM } else { MARGIN };
     let first = end.max(LOWEST).checked_add(room)?.next_multiple_of(PAGE);
-    let last = next.min(HIGHEST).checked_sub(size + MARGIN)? & !(PAGE - 1);
+    let last = next.min(HIGHEST).checked_sub(size + below)? & !(PAGE - 1);
     (first <= last).then(|| near.start.clamp(first, last))
 }
 
@@ -126,8 +126,8 @@ no mapping
         let found = gaps(&maps, 1 << 20, &library);
         assert_eq!(
             found,
-            [0x7f00_0fef_0000, 0x7f00_002f_0000, 0x7eff_ffef_0000],
-            "directly before the library, between and before the others"
+            [0x7f00_0fef_0000, 0x7f00_1011_0000, 0x7f00_002f_0000, 0x7eff_ffef_0000],
+            "directly before the library, behind it, between and before the others"
         );
     }
 

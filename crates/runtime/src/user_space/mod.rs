@@ -223,8 +223,8 @@ impl UserSpace {
     }
 }
 
-/// Why a return cannot be probed.
-const UNKNOWN_ARGUMENTS: &str = "a return probe in the process needs to know the function's arguments";
+/// Why a return cannot be probed: the call is wrapped, with a copy of the arguments on the stack.
+pub const UNKNOWN_ARGUMENTS: &str = "for its return the function's arguments must be known";
 
 /// Checks that all programs of a script have a translation.
 pub(crate) fn check(compiled: &CompiledScript) -> Result<(), LoadError> {
