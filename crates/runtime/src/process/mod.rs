@@ -200,6 +200,42 @@ mod tests {
         assert!(!std::path::Path::new(&format!("/proc/{pid}/exe")).exists());
     }
 
+    /// Before any code of the library runs, there is memory near it. Nobody asks about that memory: the filter is ours.
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn a_program_is_stopped_as_soon_as_it_has_mapped_a_library() {
+        use crate::in_process::{Region, RegionSize, RemoteError, Seized, Tracer};
+        const LIMIT: std::time::Duration = std::time::Duration::from_secs(4);
+        let mut child = Child::spawn(&command(&["sh", "-c", "ls / >/dev/null; exit 5"])).unwrap();
+        let Some(mut mappings) = child.mappings.take() else {
+            eprintln!("skipped: {:?}", child.unwatched);
+            return;
+        };
+        child.release().unwrap();
+        let mut held = 0;
+        while let Some(query) = mappings.next().unwrap() {
+            let Query::Maps(mapping) = query else {
+                mappings.answer().unwrap();
+                continue;
+            };
+            let size = RegionSize { data: 8192, code: 8192 };
+            Tracer::run(|tracer| -> Result<(), RemoteError> {
+                let seized = Seized::thread(tracer, mapping.tid, mapping.tid)?;
+                mappings.answer()?;
+                let stopped = seized.stop(LIMIT)?;
+                let mapped = stopped.registers(mapping.tid)?.rax;
+                let maps = stopped.maps()?;
+                let library = maps.iter().find(|map| map.range.start == mapped).expect("mapped");
+                assert!(library.is_private_code && mapping.shown.ends_with(&library.name), "{library:?}");
+                Region::create(&stopped, library.range.clone(), size, 1).map(drop)
+            })
+            .unwrap();
+            held += 1;
+        }
+        assert!(held > 0);
+        assert_eq!((mappings.late(), child.wait().unwrap().code()), (0, Some(5)));
+    }
+
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn a_program_that_is_stopped_by_ptrace_has_not_ended() {
