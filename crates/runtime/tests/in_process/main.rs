@@ -3,7 +3,11 @@
 
 mod target;
 
+use std::ffi::CString;
+use std::fs::File;
+use std::io::Read;
 use std::ops::Range;
+use std::os::fd::FromRawFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::Command;
 use std::sync::atomic::Ordering;
@@ -494,4 +498,101 @@ fn there_must_be_room_near_the_code() {
     assert!(matches!(create(text.clone(), 3 << 30), Err(RemoteError::NoRoom)));
     assert!(matches!(create(0x1000..text.end, PAGE), Err(RemoteError::NoRoom)), "no place is near to both");
     create(text, 64 << 20).expect("room");
+}
+
+#[test]
+fn a_thread_that_does_not_stop_leaves_the_process_running() {
+    let mut target = Target::start(&[3, 0, 0], "v");
+    target.expect("running");
+    let mut late = 0;
+    let deadline = Instant::now() + LIMIT;
+    while late < 5 {
+        assert!(Instant::now() < deadline, "{late} times");
+        let result = Tracer::run(|tracer| {
+            Stopped::all(tracer, target.pid(), Duration::from_millis(20))
+                .map(|stopped| stopped.threads().len())
+        });
+        match result {
+            Err(RemoteError::DidNotStop { tid }) => late += u32::from(target.threads().contains(&tid)),
+            other => drop(other.expect("alive")),
+        }
+        assert!(target.status().contains("TracerPid:\t0"));
+    }
+    assert!(target.end().contains(" errors 0 "));
+}
+
+/// Makes the calling thread that of another user, without any capability.
+fn become_user(user: u32) {
+    // SAFETY: no pointers. Other than the C library's function, the system call concerns one thread.
+    unsafe {
+        assert_eq!(libc::syscall(libc::SYS_setresgid, user, user, user), 0);
+        assert_eq!(libc::syscall(libc::SYS_setresuid, user, user, user), 0);
+    }
+}
+
+#[test]
+fn a_user_without_rights_controls_their_own_programs() {
+    const NOBODY: u32 = 65534;
+    let mut target = Target::start_as(NOBODY, &[4, 3000, 0], "s");
+    let (region, mut patches) = Tracer::run(|tracer| {
+        become_user(NOBODY);
+        let stopped = Stopped::all(tracer, target.pid(), LIMIT).expect("stopped");
+        let region = region(&stopped, &target).expect("a region");
+        let mut patches = patches(&stopped, &target, &region, true).expect("written");
+        assert_eq!(patches.write(&stopped).expect("patched").changed, 6);
+        (region, patches)
+    });
+    target.line("go");
+    assert!(target.end().contains("calls 12000 errors 0 "));
+    assert_eq!(counts(&region), [12_000; 6]);
+    assert!(matches!(change(&target, &mut patches, false), Err(RemoteError::Gone)));
+    // The programs of others are out of reach.
+    let other = Target::start(&[1, 1, 0], "");
+    let error = Tracer::run(|tracer| {
+        become_user(NOBODY);
+        Stopped::all(tracer, other.pid(), LIMIT).expect_err("not permitted")
+    });
+    assert!(matches!(error, RemoteError::NotPermitted), "{error}");
+}
+
+/// A uprobe of the kernel that counts how often the first thread of the target reaches an address.
+fn uprobe(target: &Target, address: u64) -> Option<File> {
+    let kind =
+        std::fs::read_to_string("/sys/bus/event_source/devices/uprobe/type").ok()?.trim().parse().ok()?;
+    let (file, offset) = target.place_in_file(address);
+    let path = CString::new(file.to_str()?).ok()?;
+    let mut attr = libbpf_sys::perf_event_attr { type_: kind, ..Default::default() };
+    attr.size = size_of_val(&attr) as u32;
+    attr.__bindgen_anon_3.config1 = path.as_ptr() as u64;
+    attr.__bindgen_anon_4.config2 = offset;
+    // SAFETY: `attr` is complete and contains its size.
+    let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, &raw const attr, target.pid(), -1, -1, 0) };
+    // SAFETY: a new descriptor.
+    (fd >= 0).then(|| unsafe { File::from_raw_fd(fd as i32) })
+}
+
+#[test]
+fn a_uprobe_and_a_patch_on_one_function_both_count() {
+    for uprobe_first in [true, false] {
+        let mut target = Target::start(&[1, 2000, 0], "");
+        let probes = || ["frame", "slow"].map(|name| uprobe(&target, target.address(name)));
+        let before = if uprobe_first { probes() } else { [None, None] };
+        let (region, mut patches, outcome) = patched(&target);
+        assert_eq!(outcome.changed, 6, "{:?}", outcome.skipped);
+        let after = if uprobe_first { before } else { probes() };
+        let [Some(mut first), Some(mut second)] = after else {
+            eprintln!("skipped: no uprobes");
+            return;
+        };
+        target.line("go");
+        assert!(target.end().contains("calls 2000 errors 0 "));
+        assert_eq!(counts(&region), [2000; 6]);
+        let read = |probe: &mut File| {
+            let mut count = [0; 8];
+            probe.read_exact(&mut count).expect("a count");
+            u64::from_ne_bytes(count)
+        };
+        assert_eq!([read(&mut first), read(&mut second)], [2000; 2]);
+        assert!(matches!(change(&target, &mut patches, false), Err(RemoteError::Gone)));
+    }
 }

@@ -1,7 +1,8 @@
 // The process that the tests of `in_process` control. It prints the addresses of its functions, then `ready`; each thread checks the
 // results of the functions. Arguments: number of threads, calls per thread (0: until input ends), period of a timer in us (0: none),
 // options: `s` sleepers, `e` all of them may return EINTR, not only epoll_wait, `f` a seccomp filter that kills for memfd_create,
-// `l` the first thread ends, `r` a thread executes a restartable sequence, `i` SIGTRAP is ignored. With a number of calls it waits for a line of input before the first one.
+// `l` the first thread ends, `r` a thread executes a restartable sequence,
+// `v` a thread calls vfork(2), `i` SIGTRAP is ignored. With a number of calls it waits for a line of input before the first one.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/filter.h>
@@ -39,7 +40,7 @@ asm(".text\n"
 static long errors, calls, interrupted, handled, children;
 static volatile int stop;
 static long per_thread;
-static int sleepers, may_interrupt, restartable;
+static int sleepers, may_interrupt, restartable, vforks;
 
 static void check(long got, long expected, const char *what) {
     if (got == expected) return;
@@ -134,6 +135,19 @@ static void *sequences(void *unused) {
     return 0;
 }
 
+// A thread that waits for a child which uses its memory does not stop.
+static void *parent(void *unused) {
+    while (!stop) {
+        if (!vfork()) {
+            struct timespec time = {0, 200000000};
+            nanosleep(&time, 0);
+            _exit(0);
+        }
+        while (waitpid(-1, 0, __WNOTHREAD) < 0 && errno == EINTR) {}
+    }
+    return 0;
+}
+
 static void filter(void) {
     struct sock_filter code[] = {
         {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(struct seccomp_data, nr)},
@@ -145,6 +159,10 @@ static void filter(void) {
     if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) || syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &program)) abort();
 }
 
+static void start(pthread_t *thread, void *(*run)(void *), void *argument) {
+    if (pthread_create(thread, 0, run, argument)) abort();
+}
+
 static void *main_work(void *options) {
     pthread_t threads[300];
     char line[100];
@@ -152,15 +170,16 @@ static void *main_work(void *options) {
     if (per_thread) {
         if (!fgets(line, sizeof line, stdin)) return 0;
     }
-    for (n = 0; n < 4 * sleepers; n++) pthread_create(&threads[200 + n], 0, sleeper, (void *)(n % 4));
-    if (restartable) pthread_create(&threads[299], 0, sequences, 0);
-    for (n = 1; n < number; n++) pthread_create(&threads[n], 0, work, (void *)n);
+    for (n = 0; n < 4 * sleepers; n++) start(&threads[200 + n], sleeper, (void *)(n % 4));
+    if (vforks) start(&threads[298], parent, 0);
+    if (restartable) start(&threads[299], sequences, 0);
+    for (n = 1; n < number; n++) start(&threads[n], work, (void *)n);
     if (per_thread) {
         work(0);
     } else {
         puts("running");
         fflush(stdout);
-        pthread_create(&threads[0], 0, work, 0);
+        start(&threads[0], work, 0);
         while (fgets(line, sizeof line, stdin)) {
             if (line[0] != 'f') continue;
             // A child has no probes; it tells what its page contains.
@@ -188,6 +207,7 @@ int main(int argc, char **argv) {
     long period = atol(argv[3]);
     const char *options = argc > 4 ? argv[4] : "";
     sleepers = strchr(options, 's') != 0;
+    vforks = strchr(options, 'v') != 0;
     restartable = strchr(options, 'r') != 0;
     may_interrupt = strchr(options, 'e') != 0;
     printf("frame %p\nitself %p\nbranch %p\npushes %p\nslow %p\ntable %p\n", frame, itself, branch, pushes, slow, table);

@@ -5,6 +5,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
@@ -50,15 +51,24 @@ fn label(line: &str) -> (String, u64) {
     (name.to_owned(), u64::from_str_radix(address, 16).expect("hex"))
 }
 
+/// The memory of a process, whose first thread may have ended.
+fn memory_of(pid: u32) -> File {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("alive").map(|task| task.expect("a thread"));
+    tasks.filter_map(|task| File::open(task.path().join("mem")).ok()).next().expect("its memory")
+}
+
 fn program() -> &'static PathBuf {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
     PROGRAM.get_or_init(|| {
-        let program =
-            PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("target-{}", std::process::id()));
+        let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+        let program = folder.join("in-process-target");
+        let new = folder.join(format!("in-process-target-{}", std::process::id()));
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/in_process/target.c");
         let flags = ["-O0", "-w", "-fno-omit-frame-pointer", "-fcf-protection=none", "-pthread", "-o"];
-        let status = Command::new("gcc").args(flags).arg(&program).arg(source).status();
+        let status = Command::new("gcc").args(flags).arg(&new).arg(source).status();
         assert!(status.expect("gcc").success());
+        // Another run of the tests may use the program.
+        fs::rename(&new, &program).expect("renamed");
         program
     })
 }
@@ -66,12 +76,21 @@ fn program() -> &'static PathBuf {
 impl Target {
     /// Starts the program and waits until it is ready.
     pub fn start(numbers: &[u64; 3], options: &str) -> Target {
+        Target::start_by(Command::new(program()), numbers, options)
+    }
+
+    /// The same, as another user.
+    pub fn start_as(user: u32, numbers: &[u64; 3], options: &str) -> Target {
         let mut command = Command::new(program());
+        command.uid(user).gid(user);
+        Target::start_by(command, numbers, options)
+    }
+
+    fn start_by(mut command: Command, numbers: &[u64; 3], options: &str) -> Target {
         command.args(numbers.map(|number| number.to_string())).arg(options);
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("started");
         let mut output = BufReader::new(child.stdout.take().expect("a pipe"));
         let pid = child.id();
-        let memory = File::open(format!("/proc/{pid}/mem")).expect("its memory");
         let mut functions = BTreeMap::new();
         for function in &FUNCTIONS {
             let mut line = String::new();
@@ -79,7 +98,7 @@ impl Target {
             let (name, address) = label(line.trim());
             assert_eq!(name, function.name);
             let mut bytes = vec![0; function.len];
-            memory.read_exact_at(&mut bytes, address + function.place).expect("mapped");
+            memory_of(pid).read_exact_at(&mut bytes, address + function.place).expect("mapped");
             functions.insert(name, (address, bytes));
         }
         let mut target = Target { pid, child: Some((child, output)), functions, labels: BTreeMap::new() };
@@ -172,6 +191,19 @@ impl Target {
         assert_eq!(unsafe { libc::kill(self.pid as i32, signal) }, 0);
     }
 
+    /// The file of the program, and the offset of an address there.
+    pub fn place_in_file(&self, address: u64) -> (PathBuf, u64) {
+        let maps = self.maps();
+        let place = |line: &str| {
+            let (range, rest) = line.split_once(' ')?;
+            let (start, end) = range.split_once('-')?;
+            let hex = |text| u64::from_str_radix(text, 16).ok();
+            let range = hex(start)?..hex(end)?;
+            range.contains(&address).then_some(address - range.start + hex(rest.split(' ').nth(1)?)?)
+        };
+        (program().clone(), maps.lines().find_map(place).expect("mapped"))
+    }
+
     fn file(&self, name: &str) -> String {
         fs::read_to_string(format!("/proc/{}/{name}", self.pid)).expect("alive")
     }
@@ -211,7 +243,7 @@ impl Target {
 
     /// Checks that no function is patched.
     pub fn check_original(&self) {
-        let memory = File::open(format!("/proc/{}/mem", self.pid)).expect("its memory");
+        let memory = memory_of(self.pid);
         for function in &FUNCTIONS {
             let (address, original) = &self.functions[function.name];
             let mut now = vec![0; function.len];
