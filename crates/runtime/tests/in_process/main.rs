@@ -596,3 +596,35 @@ fn a_uprobe_and_a_patch_on_one_function_both_count() {
         assert!(matches!(change(&target, &mut patches, false), Err(RemoteError::Gone)));
     }
 }
+
+/// A debugger that comes later sees the jump as an instruction, and steps over it.
+#[test]
+fn breakpoints_of_a_debugger_on_patched_functions_are_reached() {
+    let mut target = Target::start(&[2, 0, 0], "");
+    target.expect("running");
+    let (region, mut patches, _) = patched(&target);
+    let mut gdb = Command::new("gdb");
+    gdb.args(["-nx", "-batch", "-p", &target.pid().to_string()]);
+    for name in ["frame", "pushes", "slow"] {
+        for command in [&format!("break {name}"), "continue", "continue", "delete"] {
+            gdb.args(["-ex", command]);
+        }
+    }
+    let output = match gdb.args(["-ex", "detach"]).output() {
+        Ok(output) => String::from_utf8_lossy(&output.stdout).into_owned(),
+        Err(error) => {
+            eprintln!("skipped: gdb: {error}");
+            return;
+        }
+    };
+    assert_eq!(output.matches("hit Breakpoint").count(), 6, "{output}");
+    let before = counts(&region)[0];
+    while counts(&region)[0] < before + 100 {
+        std::thread::yield_now();
+    }
+    while patches.written() > 0 {
+        change(&target, &mut patches, false).expect("alive");
+    }
+    target.check_original();
+    assert!(target.end().contains(" errors 0 "));
+}
