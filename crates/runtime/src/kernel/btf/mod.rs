@@ -9,7 +9,8 @@ mod type_index;
 
 use crate::kernel::sys::MemoryMapping;
 use format::{
-    Head, KIND_FUNC, KIND_STRUCT, offset_of_string, sections, string, types, types_and_tails, word,
+    Head, KIND_FUNC, KIND_STRUCT, KIND_TYPEDEF, offset_of_string, sections, string, text, types,
+    types_and_tails, word,
 };
 pub use spell::variable;
 use std::collections::HashSet;
@@ -236,16 +237,55 @@ fn function_params(btf: &[u8], name: &str) -> Option<u32> {
 /// By the empty function of the tracepoint or, on older kernels, the one that calls programs. The first parameter of each
 /// belongs to the tracepoint.
 fn tracepoint_args(btf: &[u8], name: &str) -> Option<Vec<TracepointArg>> {
+    let all = TypeIndex::of(btf)?;
+    let function = ["__probestub_", CALLER]
+        .iter()
+        .find_map(|prefix| function_named(all.data, all.strings, &format!("{prefix}{name}")));
+    let args = match function {
+        Some((_, function)) => parameters(&all, function.type_id)?,
+        None => args_of_class(&all, name)?,
+    };
+    Some(args.into_iter().map(|(name, ty)| TracepointArg { name, kind: arg_kind(&all, ty) }).collect())
+}
+
+/// The function that calls the programs of a tracepoint or, on older kernels, of a class of tracepoints.
+const CALLER: &str = "__bpf_trace_";
+
+/// Arguments of an event that shares the function of its class, `__bpf_trace_softirq`. The typedef of the event has the types of the
+/// arguments without names, and nothing refers to the class. The names are those of the class with these types that is
+/// called most alike; a class without a common word counts only if no other has the types.
+fn args_of_class(all: &TypeIndex<'_>, event: &str) -> Option<Vec<(String, u32)>> {
+    let typedef = offset_of_string(all.strings, &format!("btf_trace_{event}"))?;
+    let typedef = types(all.data).find(|head| head.name == typedef && head.kind() == KIND_TYPEDEF)?;
+    let (pointer, _) = all.at(typedef.type_id)?;
+    let args = parameters(all, pointer.type_id)?;
+    let types_of = |args: &[(String, u32)]| args.iter().map(|(_, ty)| *ty).collect::<Vec<u32>>();
+    let mut classes: Vec<(usize, Vec<(String, u32)>)> = types(all.data)
+        .filter(|head| head.kind() == KIND_FUNC)
+        .filter_map(|head| Some((text(all.strings, head.name)?.strip_prefix(CALLER)?, head.type_id)))
+        .filter_map(|(class, id)| Some((common_words(class, event), parameters(all, id)?)))
+        .filter(|(_, of_class)| types_of(of_class) == types_of(&args))
+        .collect();
+    classes.sort_by_key(|(common, _)| std::cmp::Reverse(*common));
+    match classes.first() {
+        Some((common, _)) if *common > 0 || classes.len() == 1 => Some(classes.swap_remove(0).1),
+        _ => Some((0..).zip(args).map(|(n, (_, ty))| (format!("arg{n}"), ty)).collect()),
+    }
+}
+
+/// How many words both names begin with: 2 of `mm_vmscan_wakeup` and `mm_vmscan_write`.
+fn common_words(one: &str, other: &str) -> usize {
+    one.split('_').zip(other.split('_')).take_while(|(one, other)| one == other).count()
+}
+
+/// Names and types of the parameters of a prototype, without the first.
+fn parameters(all: &TypeIndex<'_>, prototype: u32) -> Option<Vec<(String, u32)>> {
     /// A parameter: name, type.
     const PARAMETER: usize = 8;
-    let all = TypeIndex::of(btf)?;
-    let (_, function) = ["__probestub_", "__bpf_trace_"]
-        .iter()
-        .find_map(|prefix| function_named(all.data, all.strings, &format!("{prefix}{name}")))?;
-    let (prototype, tail) = all.at(function.type_id)?;
+    let (prototype, tail) = all.at(prototype)?;
     let parameter = |n: usize| {
         let (name, ty) = (word(all.data, tail + PARAMETER * n)?, word(all.data, tail + PARAMETER * n + 4)?);
-        Some(TracepointArg { name: string(all.strings, name)?, kind: arg_kind(&all, ty) })
+        Some((string(all.strings, name)?, ty))
     };
     (1..prototype.members() as usize).map(parameter).collect()
 }
@@ -321,6 +361,33 @@ mod tests {
         ];
         assert_eq!(tracepoint_args(&btf, "t").as_deref(), Some(&expected[..]));
         assert_eq!(tracepoint_args(&btf, "u"), None);
+    }
+
+    /// `softirq_entry` and `timer_init` of classes that others share their types with.
+    #[test]
+    fn an_event_without_a_function_has_the_arguments_of_its_class() {
+        let strings = b"\0u32\0__bpf_trace_clock\0__bpf_trace_softirq\0rate\0vec_nr\0btf_trace_softirq_entry\0btf_trace_user\0";
+        let at = |name: &str| offset_of_string(strings, name).unwrap();
+        let mut types: Vec<u32> = vec![1, 1 << 24, 4, 32]; // 1: u32
+        types.extend([0, 2 << 24, 0]); // 2: void *
+        for name in ["rate", "vec_nr"] {
+            types.extend([0, 13 << 24 | 2, 0, 0, 2, at(name), 1]); // 3, 4: prototypes of the classes
+        }
+        types.extend([at("__bpf_trace_clock"), 12 << 24, 3]); // 5
+        types.extend([at("__bpf_trace_softirq"), 12 << 24, 4]); // 6
+        types.extend([0, 13 << 24 | 2, 0, 0, 2, 0, 1]); // 7: prototype of the events
+        types.extend([0, 2 << 24, 7]); // 8: pointer to it
+        types.extend([at("btf_trace_softirq_entry"), 8 << 24, 8]);
+        types.extend([at("btf_trace_user"), 8 << 24, 8]);
+        let btf = file(strings, &types);
+        let names = |event| {
+            tracepoint_args(&btf, event)
+                .map(|args| args.into_iter().map(|arg| (arg.name, arg.kind)).collect::<Vec<_>>())
+        };
+        let kind = TracepointArgKind::Int { bytes: 4, signed: false };
+        assert_eq!(names("softirq_entry"), Some(vec![("vec_nr".into(), kind.clone())]));
+        assert_eq!(names("user"), Some(vec![("arg0".into(), kind)]), "two classes, neither is named alike");
+        assert_eq!(names("softirq_exit"), None);
     }
 
     #[test]
