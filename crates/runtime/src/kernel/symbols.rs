@@ -1,7 +1,7 @@
 //! The functions of the kernel and its modules, and those that its function tracer reaches.
 //!
 //! Sources: `/proc/kallsyms`; `available_filter_functions` in tracefs, whose names are those of functions compiled with a call for the
-//! tracer. Without permission to read it, all functions count as reached.
+//! tracer, one name per function: `__do_sys_getpid`, not `__x64_sys_getpid`. Without permission to read it, all functions count as reached.
 
 use crate::kernel::{btf, tracefs};
 use std::collections::HashSet;
@@ -88,7 +88,13 @@ fn parse(text: &'static str, traced: &Traced) -> Vec<KernelFunction> {
             traceable: traced.has(name, module),
         })
     };
-    text.lines().filter_map(function).collect()
+    let mut all: Vec<KernelFunction> = text.lines().filter_map(function).collect();
+    let reached: HashSet<u64> =
+        all.iter().filter(|function| function.traceable).map(|function| function.address).collect();
+    for function in &mut all {
+        function.traceable |= function.address != 0 && reached.contains(&function.address);
+    }
+    all
 }
 
 /// The functions at which trampolines can be: reached by the tracer, and described by BTF; sorted, read once.
@@ -124,6 +130,14 @@ mod tests {
             found,
             [("vfs_read", "vmlinux", true), ("rm_ioctl", "nvidia", false), ("nvidia_open", "nvidia", true)]
         );
+    }
+
+    #[test]
+    fn names_of_one_function_are_reached_if_one_is() {
+        let traced = Traced::These(traced_functions("__do_sys_getpid\n"));
+        let text = "a0 T __x64_sys_getpid\na0 t __do_sys_getpid\nb0 T other\n";
+        let reached: Vec<_> = parse(text, &traced).into_iter().map(|f| (f.name, f.traceable)).collect();
+        assert_eq!(reached, [("__x64_sys_getpid", true), ("__do_sys_getpid", true), ("other", false)]);
     }
 
     #[test]
