@@ -152,7 +152,8 @@ pub fn cudatrace() -> Command {
 }
 
 /// Makes a command see other character devices in `/proc/devices`: drivers of NVIDIA that this machine lacks, with the major
-/// number of devices that it has.
+/// number of devices that it has. It sees no function of the kernel, so that ioctls are observed at the system call even where
+/// the driver's functions could be probed: the devices are not those of the driver.
 pub fn with_devices(command: &mut Command, drivers: &[(&str, u32)]) {
     let rows: String = drivers.iter().map(|(name, major)| format!("{major:3} {name}\n")).collect();
     let name: String = drivers.iter().map(|(name, major)| format!("-{name}-{major}")).collect();
@@ -167,6 +168,7 @@ pub fn with_devices(command: &mut Command, drivers: &[(&str, u32)]) {
             libc::unshare(libc::CLONE_NEWNS) == 0
                 && mount_flags(c"none", c"/", libc::MS_REC | libc::MS_PRIVATE)
                 && mount_flags(&path, c"/proc/devices", libc::MS_BIND)
+                && mount_flags(c"/dev/null", c"/proc/kallsyms", libc::MS_BIND)
         };
         if done { Ok(()) } else { Err(std::io::Error::last_os_error()) }
     };
