@@ -9,6 +9,7 @@
 # CASES: only the cases whose name contains this; a shell pattern (`memleak`, `scripts: *stacks`).
 # KERNEL_DIR: a directory with further kernels, one file `vmlinuz-NAME` each. Only these are booted if no NAME is given.
 # COMMAND: a script for busybox's shell that each machine runs in this directory instead of the cases; its output is printed.
+# CLOCK=instructions: machines with one CPU, whose clock advances by 1 ns per instruction, for a COMMAND that measures.
 # CUDATRACE_KERNEL_SECONDS: longest time without a further verdict (300). The machine is then ended, the current case has no
 # verdict, and a new machine runs the cases after it.
 set -euo pipefail
@@ -19,6 +20,7 @@ table=tests/kernels/kernels.txt
 directory=${KERNEL_DIR:-}
 pattern=${CASES:-}
 command=${COMMAND:-}
+clock=${CLOCK:-}
 silence=${CUDATRACE_KERNEL_SECONDS:-300}
 # How often progress is told, in seconds.
 report_every=60
@@ -239,7 +241,9 @@ start_machine() {
     { cat "$work/initramfs.gz"; write_order "$name" "$cases"; } >"$dir/initrd"
     : >"$dir/runner.log"
     # Without cx16: qemu 7.2 spoils the flags behind a cmpxchg16b now and then, and the kernel dies in its allocator.
-    qemu-system-x86_64 -accel tcg,thread=multi -cpu max,-cx16 -smp 2 -m 1536 -nodefaults -display none -no-reboot \
+    local cpus=(-accel "tcg,thread=multi" -smp 2)
+    [ "$clock" != instructions ] || cpus=(-accel "tcg,thread=single" -smp 1 -icount "shift=0,sleep=off")
+    qemu-system-x86_64 "${cpus[@]}" -cpu max,-cx16 -m 1536 -nodefaults -display none -no-reboot \
         -serial "file:$dir/console.log" -serial "file:$dir/runner.log" -kernel "$dir/vmlinuz" -initrd "$dir/initrd" \
         -append "console=ttyS0 quiet panic=-1 oops=panic" </dev/null &
     machine=$!
