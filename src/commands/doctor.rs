@@ -124,7 +124,7 @@ fn features(features: &Features) -> Vec<Row> {
             "6.6",
             "one perf event for each function: slower to attach and detach",
         ),
-        ("sessions", features.uprobe_session, "6.13", "entry and return are paired through a hash"),
+        ("sessions", features.uprobe_session, "6.13", "entry and return are two programs"),
         ("loops", features.bpf_loop, "5.17", "only short loops, and stacks by frame pointers"),
         ("per-CPU lookup", features.percpu_lookup, "5.19", "aggregations cannot be read inside a script"),
         (

@@ -1,9 +1,10 @@
 //! Pairs the entry of a call with its return: values of the entry that the body uses are saved there and loaded at the return.
 //!
 //! With sessions one program runs on both sides and has 8 bytes per call. One value fits there. Several are in a cell of an
-//! array; the 8 bytes hold its index and the mark of its owner. Without sessions there are two programs
-//! and a hash keyed by thread, stack pointer and function. The stack pointer distinguishes nested calls. A depth
+//! array; the 8 bytes hold its index and the mark of its owner. Without sessions there are two programs, which find the cell by
+//! the mark: a number for thread, stack pointer and function. The stack pointer distinguishes nested calls. A depth
 //! counter would be wrong after a longjmp or a missed return. The function distinguishes tail calls, which share a stack pointer.
+//! A BPF hash map instead of the array would take 1 300 instructions per call, as much as the probes themselves.
 //!
 //! Conditions of the predicate that need only the entry are tested there. If one fails, nothing is saved, and a session does not
 //! trap the return.
@@ -13,14 +14,14 @@
 use super::abi;
 use super::body::Body;
 use super::cookie_layout::CookieLayout;
-use super::module::{BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_LRU_HASH, Cx};
+use super::module::{BPF_MAP_TYPE_ARRAY, Cx};
 use super::operations::Operations;
 use super::place::Place;
 use super::prologue::{Entry, Pro};
 use super::side::Parts;
 use super::walk;
 use crate::bpf::helper::Helper;
-use crate::ir::{AtomicOp, Bin, Cmp, MapDef, MapRef, Operand, VReg, Width};
+use crate::ir::{AtomicOp, Bin, BlockId, Cmp, MapDef, MapRef, Operand, VReg, Width};
 use crate::merge::reads_alike;
 use lang::Span;
 use lang::hir::visit::{direct, inner, operands};
@@ -30,13 +31,11 @@ use wire::manifest::Side;
 
 /// Number of cells for pending calls, a power of two.
 const SLOTS: u32 = 1 << SLOT_BITS;
-const SLOT_BITS: i64 = 13;
+const SLOT_BITS: i64 = 14;
 /// Mask of the low bits of a cell's mark: the number of the cell, from 1.
 const MARK_INDEX: i64 = (1 << (SLOT_BITS + 1)) - 1;
 /// Number of cells that a call tries.
-const SLOT_TRIES: u32 = 4;
-/// Capacity in calls of the hash without sessions; if it is full, the least recently used call is evicted.
-const CALLS: u32 = 1 << 14;
+const SLOT_TRIES: u32 = 8;
 /// Odd multipliers that spread thread, stack pointer and function over the mark (from the golden ratio and pi).
 const MIX: [i64; 3] = [0x9e37_79b9_7f4a_7c15_u64 as i64, 0x2436_0d1d_4d2a_3b05, 0x13198a2e_03707345];
 
@@ -216,19 +215,24 @@ impl<'p> Cx<'p> {
         }
     }
 
-    /// Declares an internal map whose name is unique among the modules of the session.
-    fn own_map(&mut self, stem: &str, kind: u32, key_size: u32, value_size: u32, max_entries: u32) -> MapRef {
-        let name = format!("{stem}{}", self.manifest.internal_maps.len());
-        self.internal_map(MapDef { name, kind, key_size, value_size, max_entries, flags: 0, direct: false })
+    /// The array of cells for pending calls: the mark of the owner, 0 in a free cell, and the saved values. Its name is unique
+    /// among the modules of the session.
+    fn cells(&mut self, plan: &Plan) -> MapRef {
+        self.internal_map(MapDef {
+            name: format!("ct_slots{}", self.manifest.internal_maps.len()),
+            kind: BPF_MAP_TYPE_ARRAY,
+            key_size: 4,
+            value_size: 8 * (1 + plan.saved.len() as u32),
+            max_entries: SLOTS,
+            flags: 0,
+            direct: false,
+        })
     }
 
     fn session(&mut self, plan: &Plan<'p>, sites: &[Site]) {
         let probe = plan.probe;
         let layout = CookieLayout::new(probe, &self.program.names, plan.tracked.then_some(NameKind::Func));
-        let slots = (plan.saved.len() > 1).then(|| {
-            let bytes = 8 * (1 + plan.saved.len() as u32);
-            self.own_map("ct_slots", BPF_MAP_TYPE_ARRAY, 4, bytes, SLOTS)
-        });
+        let slots = (plan.saved.len() > 1).then(|| self.cells(plan));
         let (_, section, attach) = self.at_functions(probe, Side::Session, sites, &layout);
         let mut body = self.begin(probe, "session", &section, attach);
         body.cookie = layout;
@@ -265,8 +269,7 @@ impl<'p> Cx<'p> {
     fn two_programs(&mut self, plan: &Plan<'p>, sites: &[Site]) {
         let probe = plan.probe;
         let layout = CookieLayout::new(probe, &self.program.names, Some(NameKind::Func));
-        let bytes = 8 * plan.saved.len().max(1) as u32;
-        let calls = self.own_map("ct_calls", BPF_MAP_TYPE_LRU_HASH, CALL_KEY, bytes, CALLS);
+        let slots = self.cells(plan);
 
         let (_, section, attach) = self.at_functions(probe, Side::Entry, sites, &layout);
         let mut body = self.begin(probe, "entry", &section, attach);
@@ -275,7 +278,7 @@ impl<'p> Cx<'p> {
         body.side(Parts {
             before: &mut |_, _| {},
             predicate: plan.at_entry.clone(),
-            body: &mut |body| body.save_in_hash(plan, calls),
+            body: &mut |body| body.save_by_mark(plan, slots),
             skipped: 0,
             refused: 0,
             filtered: body.cx.is_filtered(probe),
@@ -288,7 +291,7 @@ impl<'p> Cx<'p> {
         body.cookie = layout;
         body.new_side(Entry::Saved(plan.saved.clone()));
         body.side(Parts {
-            before: &mut |body, skip| body.restore_from_hash(plan, calls, skip),
+            before: &mut |body, skip| body.restore_by_mark(plan, slots, skip),
             predicate: plan.at_return.clone(),
             body: &mut |body| body.statements(&probe.body),
             skipped: 0,
@@ -300,8 +303,21 @@ impl<'p> Cx<'p> {
     }
 }
 
-/// Size of the key of the hash in bytes: thread, stack pointer at entry, function.
-const CALL_KEY: u32 = 24;
+/// A cell, and the mark by which a call owns it.
+struct Owned {
+    cell: VReg,
+    mark: VReg,
+}
+
+/// What is needed to compute the cells in which the values of a call may be.
+struct Tries {
+    /// Number of the first cell.
+    first: VReg,
+    /// Mark of the call, without the number of a cell.
+    call: VReg,
+    /// For the key of a cell.
+    key: Place,
+}
 
 impl Body<'_, '_> {
     /// A value of the current call at its entry.
@@ -322,7 +338,7 @@ impl Body<'_, '_> {
     }
 
     /// Branches to the entry block or the return block of a session program, and returns both.
-    pub(super) fn session_sides(&mut self) -> [crate::ir::BlockId; 2] {
+    pub(super) fn session_sides(&mut self) -> [BlockId; 2] {
         let is_return = self.session_kfunc("bpf_session_is_return");
         // The result is a bool: kernel functions leave the upper bits of the register undefined.
         let is_return = self.b().extend(is_return, Width::B8, false);
@@ -352,43 +368,80 @@ impl Body<'_, '_> {
     }
 
     fn save_in_slot(&mut self, plan: &Plan, slots: MapRef) {
-        let mark_here = self.call_mark();
-        let (mark, cell, got) = (self.b().vreg(), self.b().vreg(), self.b().block());
-        let key = self.temp(4);
-        let first = self.b().bin(Bin::Shr, mark_here, 64 - SLOT_BITS);
-        // A copy, so that the register in which the mark was computed is dead in the loop.
-        let mark_here = self.b().copy(mark_here);
-        self.counted_loop(SLOT_TRIES, |body, attempt| {
-            let next = body.b().block();
-            let b = body.b();
-            let index = b.bin(Bin::Add, first, attempt);
-            let index = b.bin(Bin::And, index, i64::from(SLOTS - 1));
-            let number = b.bin(Bin::Add, index, 1);
-            let own = b.bin(Bin::And, mark_here, !MARK_INDEX);
-            let own = b.bin(Bin::Or, own, number);
-            b.set(mark, own);
-            body.store(key, Width::B32, index);
-            let found = body.lookup_raw(slots, key);
-            body.go_on_unless(Cmp::Eq, found, 0, next);
-            body.b().set(cell, found);
-            body.claim_slot(found, own, got, next);
-            body.b().switch_to(next);
-        });
-        self.take_over_slot(slots, first, mark_here, key, (mark, cell));
-        self.b().jump(got);
-        self.b().switch_to(got);
+        let function = self.register("pc");
+        let owned = self.own_cell(slots, function);
         let cookie = self.session_kfunc("bpf_session_cookie");
-        self.b().store(cookie, 0, Width::B64, mark);
+        self.b().store(cookie, 0, Width::B64, owned.mark);
+        self.save_values(plan, &owned);
+    }
+
+    fn save_by_mark(&mut self, plan: &Plan, slots: MapRef) {
+        self.count(CounterKind::Entered(plan.probe.clause));
+        let function = self.name(NameKind::Func);
+        let function = self.b().copy(function);
+        let owned = self.own_cell(slots, function);
+        self.save_values(plan, &owned);
+    }
+
+    fn save_values(&mut self, plan: &Plan, owned: &Owned) {
         self.begin_call(plan);
         for (at, value) in plan.saved.iter().enumerate() {
             let value = self.entry_value(value);
-            self.b().store(cell, 8 * (at as i16 + 1), Width::B64, value);
+            self.b().store(owned.cell, 8 * (at as i16 + 1), Width::B64, value);
         }
+    }
+
+    /// The cell that this call owns from now on.
+    fn own_cell(&mut self, slots: MapRef, function: VReg) -> Owned {
+        let got = self.b().block();
+        let (owned, tries) = self.try_slots(slots, function, |body, owned, next| {
+            body.claim_slot(owned.cell, owned.mark, got, next);
+        });
+        self.take_over_slot(slots, tries, &owned);
+        self.b().jump(got);
+        self.b().switch_to(got);
+        owned
+    }
+
+    /// Tries the cells in which the values of this call may be: `test` jumps to its last argument or leaves the loop.
+    fn try_slots(
+        &mut self,
+        slots: MapRef,
+        function: VReg,
+        mut test: impl FnMut(&mut Self, &Owned, BlockId),
+    ) -> (Owned, Tries) {
+        let call = self.call_mark(function);
+        let owned = Owned { mark: self.b().vreg(), cell: self.b().vreg() };
+        let key = self.temp(4);
+        let first = self.b().bin(Bin::Shr, call, 64 - SLOT_BITS);
+        // A copy, so that the register in which the mark was computed is dead in the loop.
+        let call = self.b().copy(call);
+        self.counted_loop(SLOT_TRIES, |body, attempt| {
+            let next = body.b().block();
+            let index = body.b().bin(Bin::Add, first, attempt);
+            let index = body.b().bin(Bin::And, index, i64::from(SLOTS - 1));
+            body.mark_of_cell(owned.mark, call, index);
+            body.store(key, Width::B32, index);
+            let found = body.lookup_raw(slots, key);
+            body.go_on_unless(Cmp::Eq, found, 0, next);
+            body.b().set(owned.cell, found);
+            test(body, &owned, next);
+            body.b().switch_to(next);
+        });
+        (owned, Tries { first, call, key })
+    }
+
+    /// Sets `mark` to that of a call in the cell with this number.
+    fn mark_of_cell(&mut self, mark: VReg, call: VReg, index: VReg) {
+        let number = self.b().bin(Bin::Add, index, 1);
+        let own = self.b().bin(Bin::And, call, !MARK_INDEX);
+        let own = self.b().bin(Bin::Or, own, number);
+        self.b().set(mark, own);
     }
 
     /// Claims a cell that is free, or that has the mark of this call since an earlier call with this mark never
     /// returned.
-    fn claim_slot(&mut self, cell: VReg, own: VReg, got: crate::ir::BlockId, next: crate::ir::BlockId) {
+    fn claim_slot(&mut self, cell: VReg, own: VReg, got: BlockId, next: BlockId) {
         let free = self.b().block();
         let owner = self.b().load(cell, 0, Width::B64, false);
         self.b().branch(Cmp::Eq, owner, own, got, free);
@@ -400,37 +453,26 @@ impl Body<'_, '_> {
 
     /// Takes the first cell over from its owner. In most cases the owner's thread has ended. If the owner does
     /// return, its mark has changed and it counts as unpaired.
-    fn take_over_slot(
-        &mut self,
-        slots: MapRef,
-        index: VReg,
-        mark_here: VReg,
-        key: Place,
-        (mark, cell): (VReg, VReg),
-    ) {
+    fn take_over_slot(&mut self, slots: MapRef, tries: Tries, owned: &Owned) {
         let [missing, there] = std::array::from_fn(|_| self.b().block());
-        let number = self.b().bin(Bin::Add, index, 1);
-        let own = self.b().bin(Bin::And, mark_here, !MARK_INDEX);
-        let own = self.b().bin(Bin::Or, own, number);
-        self.b().set(mark, own);
-        self.store(key, Width::B32, index);
-        let found = self.lookup_raw(slots, key);
+        self.mark_of_cell(owned.mark, tries.call, tries.first);
+        self.store(tries.key, Width::B32, tries.first);
+        let found = self.lookup_raw(slots, tries.key);
         self.b().branch(Cmp::Ne, found, 0, there, missing);
         self.b().switch_to(missing);
         self.count(CounterKind::NoCallSlot);
         let refused = self.refused;
         self.b().jump(refused);
         self.b().switch_to(there);
-        self.b().set(cell, found);
-        self.b().atomic_fetch(AtomicOp::Xchg, found, 0, own);
+        self.b().set(owned.cell, found);
+        self.b().atomic_fetch(AtomicOp::Xchg, found, 0, owned.mark);
     }
 
     /// A number for (thread, stack pointer, function). Two pending calls have the same number with a probability
-    /// of 2^-50.
-    fn call_mark(&mut self) -> VReg {
+    /// of 2^-49.
+    fn call_mark(&mut self, function: VReg) -> VReg {
         let thread = self.host_thread();
-        let sp = self.entry_sp();
-        let function = self.register("pc");
+        let sp = self.frame_of_call();
         let b = self.b();
         let mark = b.bin(Bin::Mul, thread, MIX[0]);
         for (part, factor) in [(sp, MIX[1]), (function, MIX[2])] {
@@ -451,22 +493,47 @@ impl Body<'_, '_> {
         }
     }
 
-    fn restore_in_session(&mut self, plan: &Plan, slots: Option<MapRef>, skip: crate::ir::BlockId) {
+    fn restore_in_session(&mut self, plan: &Plan, slots: Option<MapRef>, skip: BlockId) {
         let now = self.now_if_timed(plan);
         self.end_call(plan);
         if let Some(slots) = slots {
-            let (cell, mark) = self.find_slot(plan, slots, skip);
-            self.give_values(plan, Place::behind(cell).plus(8), now);
-            // Another call may have taken over the cell, and overwritten the values.
-            let zero = self.b().copy(0);
-            let owner = self.b().cmpxchg(cell, 0, mark, zero);
-            let lost = self.b().cold_block();
-            self.go_on_unless(Cmp::Ne, owner, mark, lost);
-            self.no_entry(plan, lost, skip);
+            let owned = self.find_slot(plan, slots, skip);
+            self.take_values(plan, &owned, now, skip);
         } else if !plan.saved.is_empty() {
             let cookie = self.session_kfunc("bpf_session_cookie");
             self.give_values(plan, Place::behind(cookie), now);
         }
+        self.count(CounterKind::Returned(plan.probe.clause));
+    }
+
+    /// Loads the values of a cell, and frees it.
+    fn take_values(&mut self, plan: &Plan, owned: &Owned, now: Option<VReg>, skip: BlockId) {
+        self.give_values(plan, Place::behind(owned.cell).plus(8), now);
+        // Another call may have taken over the cell, and overwritten the values.
+        let zero = self.b().copy(0);
+        let owner = self.b().cmpxchg(owned.cell, 0, owned.mark, zero);
+        let lost = self.b().cold_block();
+        self.go_on_unless(Cmp::Ne, owner, owned.mark, lost);
+        self.no_entry(plan, lost, skip);
+    }
+
+    fn restore_by_mark(&mut self, plan: &Plan, slots: MapRef, skip: BlockId) {
+        let now = self.now_if_timed(plan);
+        self.end_call(plan);
+        let function = self.name(NameKind::Func);
+        let function = self.b().copy(function);
+        let got = self.b().block();
+        let (owned, ..) = self.try_slots(slots, function, |body, owned, next| {
+            let owner = body.b().load(owned.cell, 0, Width::B64, false);
+            body.b().branch(Cmp::Eq, owner, owned.mark, got, next);
+        });
+        // If a predicate was tested at the entry, it failed there most likely, which is not an error.
+        if plan.at_entry.is_empty() {
+            self.count(CounterKind::NoEntry(plan.probe.clause));
+        }
+        self.b().jump(skip);
+        self.b().switch_to(got);
+        self.take_values(plan, &owned, now, skip);
         self.count(CounterKind::Returned(plan.probe.clause));
     }
 
@@ -491,7 +558,7 @@ impl Body<'_, '_> {
     }
 
     /// The cell that the session cookie refers to, if it still has the mark of this call.
-    fn find_slot(&mut self, plan: &Plan, slots: MapRef, skip: crate::ir::BlockId) -> (VReg, VReg) {
+    fn find_slot(&mut self, plan: &Plan, slots: MapRef, skip: BlockId) -> Owned {
         let cookie = self.session_kfunc("bpf_session_cookie");
         let mark = self.b().load(cookie, 0, Width::B64, false);
         let number = self.b().bin(Bin::And, mark, MARK_INDEX);
@@ -504,11 +571,11 @@ impl Body<'_, '_> {
         let owner = self.b().load(cell, 0, Width::B64, false);
         self.go_on_unless(Cmp::Ne, owner, mark, lost);
         self.no_entry(plan, lost, skip);
-        (cell, mark)
+        Owned { cell, mark }
     }
 
     /// Emits the block for returns without a known entry.
-    fn no_entry(&mut self, plan: &Plan, lost: crate::ir::BlockId, skip: crate::ir::BlockId) {
+    fn no_entry(&mut self, plan: &Plan, lost: BlockId, skip: BlockId) {
         let found = self.b().block();
         self.b().jump(found);
         self.b().switch_to(lost);
@@ -530,62 +597,17 @@ impl Body<'_, '_> {
     }
 
     /// A number by which the pending calls of a thread differ: the stack pointer at entry. A trampoline has the same context at the
-    /// entry and the return of a call, on the stack of the thread.
+    /// entry and the return of a call, on the stack of the thread. The verifier forbids arithmetic on its address, but not on the
+    /// lower half.
     fn frame_of_call(&mut self) -> VReg {
         match &self.probe.attach {
-            attach if attach.hook() == Some(Hook::Trampoline) => self.pro(Pro::Ctx),
+            attach if attach.hook() == Some(Hook::Trampoline) => {
+                let ctx = self.pro(Pro::Ctx);
+                self.b().extend(ctx, Width::B32, false)
+            }
             // Saved values belong to the return side.
             _ if matches!(self.entry, Entry::Saved(_)) => self.sp_at_entry_of_this(),
             _ => self.entry_sp(),
         }
-    }
-
-    fn call_key(&mut self, sp: VReg) -> Place {
-        let thread = self.host_thread();
-        let function = self.name(NameKind::Func);
-        let key = self.temp(CALL_KEY);
-        self.store(key, Width::B64, thread);
-        self.store(key.plus(8), Width::B64, sp);
-        self.store(key.plus(16), Width::B64, function);
-        key
-    }
-
-    fn save_in_hash(&mut self, plan: &Plan, calls: MapRef) {
-        self.count(CounterKind::Entered(plan.probe.clause));
-        self.begin_call(plan);
-        let sp = self.frame_of_call();
-        let key = self.call_key(sp);
-        let values = self.temp(8 * plan.saved.len().max(1) as u32);
-        self.store(values, Width::B64, 0);
-        for (at, value) in plan.saved.iter().enumerate() {
-            let value = self.entry_value(value);
-            self.store(values.plus(8 * at as u32), Width::B64, value);
-        }
-        let (key, values) = (self.pointer(key), self.pointer(values));
-        let map = self.b().map_addr(calls);
-        let args = [map.into(), key.into(), values.into(), 0.into()];
-        let failed = self.b().call(Helper::MapUpdateElem, &args);
-        self.count_if(Cmp::Ne, failed, 0, CounterKind::NoCallSlot);
-    }
-
-    fn restore_from_hash(&mut self, plan: &Plan, calls: MapRef, skip: crate::ir::BlockId) {
-        let now = self.now_if_timed(plan);
-        self.end_call(plan);
-        let sp = self.frame_of_call();
-        let key = self.call_key(sp);
-        let cell = self.lookup_raw(calls, key);
-        if plan.at_entry.is_empty() {
-            let lost = self.b().cold_block();
-            self.go_on_unless(Cmp::Eq, cell, 0, lost);
-            self.no_entry(plan, lost, skip);
-        } else {
-            // Most likely the predicate failed at the entry, which is not an error.
-            self.go_on_unless(Cmp::Eq, cell, 0, skip);
-        }
-        self.give_values(plan, Place::behind(cell), now);
-        let key = self.pointer(key);
-        let map = self.b().map_addr(calls);
-        self.b().call_void(Helper::MapDeleteElem, &[map.into(), key.into()]);
-        self.count(CounterKind::Returned(plan.probe.clause));
     }
 }
