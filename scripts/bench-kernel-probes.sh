@@ -16,11 +16,11 @@ cases() {
 kprobe, empty|kprobe:F { }||
 kprobe, count()|kprobe:F { @ = count() }|kprobe, empty|1.05
 kprobe and kretprobe, empty|kprobe:F { } kretprobe:F { }||
-kretprobe, hist(duration)|kretprobe:F { @ = hist(duration) }|kprobe and kretprobe, empty|1.15
+kretprobe, hist(duration)|kretprobe:F { @ = hist(duration) }|kprobe and kretprobe, empty|1.30
 fentry, empty|fentry:F { }||
 fentry, count()|fentry:F { @ = count() }|fentry, empty|1.05
 fentry and fexit, empty|fentry:F { } fexit:F { }||
-fexit, hist(duration)|fexit:F { @ = hist(duration) }|fentry and fexit, empty|1.15
+fexit, hist(duration)|fexit:F { @ = hist(duration) }|fentry and fexit, empty|1.45
 EOF
 }
 
