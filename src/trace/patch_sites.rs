@@ -7,6 +7,9 @@ use runtime::{PatchSite, UNKNOWN_ARGUMENTS};
 use wire::Manifest;
 use wire::manifest::{Attach, Side};
 
+/// More than any function of CUDA's libraries has: the few without a known signature are not documented.
+const MAX_STACK_WORDS: u32 = 32;
+
 /// How the function whose first instruction is at an offset of a file gives way to a jump. The error is a text.
 pub fn patch_site(machine: &Machine, file: FileId, offset: u64) -> Result<PatchSite, String> {
     if machine.functions(file).iter().all(|function| function.offset != offset) {
@@ -16,8 +19,12 @@ pub fn patch_site(machine: &Machine, file: FileId, offset: u64) -> Result<PatchS
     Ok(PatchSite {
         offset: offset + place.bytes,
         original: original.to_vec(),
-        pushed: place.pushed,
-        stack_words: signature(machine, file, offset).map(stack_words),
+        first: machine.code(file, offset + place.bytes - u64::from(place.first), place.first.into()).to_vec(),
+        undo: place.undo,
+        stack_words: match signature(machine, file, offset) {
+            Some(signature) => Some(stack_words(signature)),
+            None => machine.library(file).map(|_| MAX_STACK_WORDS),
+        },
     })
 }
 

@@ -30,7 +30,7 @@ use crate::devices;
 use crate::dwarf::{Debug, symbols_beside};
 use crate::elf::{ElfError, ElfFile, Functions};
 use crate::identity::Identity;
-use crate::patch::{self, PatchPlace, Refusal};
+use crate::patch::{self, Author, PatchPlace, Refusal};
 use crate::process::{self, Mapping};
 use crate::prologue::{self, Body, CodePosition};
 use crate::search::folders::View;
@@ -218,6 +218,11 @@ impl Machine {
         Machine { at_starts, ..self }
     }
 
+    /// Bytes of a file's code.
+    pub fn code(&self, file: FileId, offset: u64, len: u64) -> &[u8] {
+        self.file(file).elf.code(offset, len)
+    }
+
     /// The library of CUDA that a file is, with its major version.
     pub fn library(&self, file: FileId) -> Option<(Library, u32)> {
         self.file(file).library()
@@ -272,7 +277,8 @@ impl Machine {
         if !taken.elf.is_x86_64() {
             return Err(Refusal::Undecodable);
         }
-        let place = patch::patch_place(Body::of(&taken.elf, taken.functions(), offset, u64::MAX))?;
+        let author = if taken.library().is_some() { Author::Compiler } else { Author::Unknown };
+        let place = patch::patch_place(Body::of(&taken.elf, taken.functions(), offset, u64::MAX), author)?;
         Ok((place, taken.elf.code(offset + place.bytes, place.len.into())))
     }
 

@@ -4,8 +4,9 @@
 //! endbr64; push %rbp; mov %rsp,%rbp; sub $16,%rsp      endbr64; push %rbp; jmp probe; (2 bytes left)
 //! ```
 //!
-//! The jump is located after the first `push`. The kernel emulates a `push` that has a uprobe and continues after it, so that both
-//! kinds of probe may be on one function. The whole instructions that the jump overwrites are executed elsewhere. They are
+//! The jump is located after the first instruction. The kernel executes an instruction that has a uprobe elsewhere and continues after
+//! it, so that both kinds of probe may be on one function. The first instruction is executed again, in front of the moved ones: it is
+//! a `push` or `sub $n,%rsp`, which the probe undoes, or one that has the same effect twice. The whole instructions that the jump overwrites are executed elsewhere. They are
 //! straight-line code, and nothing but the instruction before them may lead to them:
 //!
 //! - no branch of the function leads to them, and no jump table may;
@@ -23,6 +24,7 @@ use iced_x86::{
 
 pub use crate::branches::Body;
 use crate::branches::{self, ENDBR64, Indirect, Obstacle, decoder, ends_flow, is_push};
+use crate::prologue::is_argument;
 
 /// Size of the jump in bytes.
 pub const JUMP: u64 = 5;
@@ -36,8 +38,10 @@ pub struct PatchPlace {
     pub bytes: u64,
     /// Bytes of the whole instructions that the jump overwrites, at least 5.
     pub len: u8,
-    /// Number of the register that the function pushes before: 0 is `%rax`, 15 is `%r15`.
-    pub pushed: u8,
+    /// Size of the first instruction, which is directly before the jump, in bytes.
+    pub first: u8,
+    /// Bytes by which it lowers the stack pointer.
+    pub undo: u32,
 }
 
 /// The reason why a function cannot be patched.
@@ -47,8 +51,8 @@ pub enum Refusal {
     UnknownSize,
     /// A function of more than a megabyte.
     TooLarge,
-    /// `sub $24,%rsp`
-    NoPush,
+    /// `add %rdi,%rax`: it cannot be executed twice, or changes an argument.
+    First,
     /// `push %rbx; ret`, and other code follows.
     TooShort,
     /// Data between the instructions, or instructions that are not known here.
@@ -74,7 +78,7 @@ impl fmt::Display for Refusal {
         f.write_str(match self {
             Refusal::UnknownSize => "its size is not known",
             Refusal::TooLarge => "it is too large to be searched for branches",
-            Refusal::NoPush => "it does not begin with a `push`",
+            Refusal::First => "its first instruction cannot be executed twice",
             Refusal::TooShort => "it is shorter than a jump",
             Refusal::Undecodable => "it contains bytes that are no known instructions",
             Refusal::Branch => "it branches to one of its first instructions",
@@ -101,15 +105,25 @@ impl From<Obstacle> for Refusal {
     }
 }
 
+/// Who has written the code of a file.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Author {
+    /// A compiler: functions are entered at their start only.
+    Compiler,
+    /// Perhaps a person: `mempcpy` of glibc jumps to the second instruction of `memcpy`. No one does so behind a `push`, or a `sub`
+    /// from the stack pointer.
+    Unknown,
+}
+
 /// The place of a jump in the function.
 ///
 /// # Errors
 /// A [`Refusal`] if the function cannot be patched safely.
-pub fn patch_place(body: Body<'_>) -> Result<PatchPlace, Refusal> {
+pub fn patch_place(body: Body<'_>, author: Author) -> Result<PatchPlace, Refusal> {
     if body.size == 0 {
         return Err(Refusal::UnknownSize);
     }
-    let (start, pushed) = after_push(body)?;
+    let (start, undo) = after_first(body, author)?;
     let (end, last) = overwritten(body, start)?;
     let indirect = match last {
         last if last <= frame_set_up(body, start) => Indirect::Harmless,
@@ -118,22 +132,66 @@ pub fn patch_place(body: Body<'_>) -> Result<PatchPlace, Refusal> {
     };
     branches::search(body, 1..end, indirect)?;
     let len = u8::try_from(end - start).map_err(|_| Refusal::Undecodable)?;
-    Ok(PatchPlace { bytes: start, len, pushed })
+    let landing_pad = if body.code.starts_with(&ENDBR64) { ENDBR64.len() as u64 } else { 0 };
+    Ok(PatchPlace { bytes: start, len, first: (start - landing_pad) as u8, undo })
 }
 
-/// The position after the first `push`, and the number of the pushed register.
-fn after_push(body: Body<'_>) -> Result<(u64, u8), Refusal> {
+/// The position after the first instruction, and the bytes by which it lowers the stack pointer.
+fn after_first(body: Body<'_>, author: Author) -> Result<(u64, u32), Refusal> {
     let mut decoder = decoder(body.code, 0);
     let mut first = decoder.decode();
     if first.code() == Code::Endbr64 {
         first = decoder.decode();
     }
-    match first {
-        _ if first.is_invalid() => Err(Refusal::Undecodable),
-        _ if !is_push(&first) => Err(Refusal::NoPush),
-        _ if first.next_ip() > body.end() => Err(Refusal::TooShort),
-        _ => Ok((first.next_ip(), first.op0_register().number() as u8)),
+    if first.is_invalid() {
+        return Err(Refusal::Undecodable);
     }
+    check_movable(&first)?;
+    let undo = if is_push(&first) { Some(8) } else { reserved(&first) };
+    let twice = || author == Author::Compiler && has_same_effect_twice(&first);
+    match undo.or_else(|| twice().then_some(0)) {
+        None => Err(Refusal::First),
+        Some(_) if first.next_ip() > body.end() => Err(Refusal::TooShort),
+        Some(undo) => Ok((first.next_ip(), undo)),
+    }
+}
+
+/// Bytes that `sub $n,%rsp` reserves.
+fn reserved(instruction: &Instruction) -> Option<u32> {
+    let is_constant = matches!(instruction.op1_kind(), OpKind::Immediate8to64 | OpKind::Immediate32to64);
+    let is_sub = instruction.mnemonic() == Mnemonic::Sub && instruction.op0_register() == Register::RSP;
+    (is_sub && is_constant).then(|| u32::try_from(instruction.immediate(1) as i64).ok())?
+}
+
+/// Whether an instruction can be executed a second time directly after the first time, and changes no argument: what it writes are
+/// registers that it does not read.
+fn has_same_effect_twice(instruction: &Instruction) -> bool {
+    if instruction.flow_control() != FlowControl::Next
+        || instruction.is_stack_instruction()
+        || instruction.has_lock_prefix()
+    {
+        return false;
+    }
+    let mut info = InstructionInfoFactory::new();
+    let used = info.info(instruction);
+    let registers = used.used_registers();
+    let of = |wanted: fn(OpAccess) -> bool| {
+        registers.iter().filter(move |used| wanted(used.access())).map(|used| used.register().full_register())
+    };
+    let written: Vec<Register> = of(writes).collect();
+    let harmless =
+        |register: &Register| register.is_gpr() && *register != Register::RSP && !is_argument(*register);
+    written.iter().all(harmless)
+        && of(reads).all(|register| !written.contains(&register))
+        && used.used_memory().iter().all(|memory| !writes(memory.access()))
+}
+
+fn writes(access: OpAccess) -> bool {
+    !matches!(access, OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess)
+}
+
+fn reads(access: OpAccess) -> bool {
+    !matches!(access, OpAccess::None | OpAccess::Write | OpAccess::CondWrite | OpAccess::NoMemAccess)
 }
 
 /// End of the instructions from `start` that a jump overwrites, and the position of the last one.
@@ -214,12 +272,7 @@ fn frame_set_up(body: Body<'_>, start: u64) -> u64 {
             last = instruction.ip();
         }
         let used = info.info(&instruction);
-        let written = used.used_registers().iter().filter(|used| {
-            !matches!(
-                used.access(),
-                OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess
-            )
-        });
+        let written = used.used_registers().iter().filter(|used| writes(used.access()));
         changed.extend(written.map(|used| used.register().full_register()));
     }
     last

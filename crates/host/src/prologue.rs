@@ -123,7 +123,7 @@ fn writes(access: OpAccess) -> bool {
 }
 
 /// Whether the System V ABI passes arguments in the register; `%al`, the number of vector registers, is excluded.
-fn is_argument(register: Register) -> bool {
+pub(crate) fn is_argument(register: Register) -> bool {
     let vector = register.is_vector_register() && register.number() < 8;
     let integer = matches!(
         register.full_register(),

@@ -78,9 +78,9 @@ pub struct Dispatch {
 pub struct Site {
     /// Address of its first instruction.
     pub address: u64,
-    /// The register that it pushes before the jump. The detour undoes the push, and does it again in front of the moved
-    /// instructions.
-    pub pushed: Reg,
+    /// Bytes by which its first instruction, which precedes the jump, has lowered the stack pointer. The detour undoes that; the moved
+    /// instructions begin with the first one.
+    pub undo: u32,
     /// Words of arguments on the stack.
     pub stack_words: u32,
     /// Cookies of the programs, in the order of the dispatch.
@@ -261,7 +261,9 @@ impl Dispatch {
         }
         let entry = asm.here() - at;
         let moved = asm.label();
-        asm.lea(Reg::RSP, stack(8));
+        if site.undo > 0 {
+            asm.lea(Reg::RSP, stack(site.undo as i32));
+        }
         asm.alu_mem_imm(Op::Cmp, false, Mem::Region(layout::ACTIVE), 0);
         asm.jcc(Cond::Equal, moved);
         let below = 8 * (self.words - 1);
@@ -275,7 +277,6 @@ impl Dispatch {
             Some(leave) => self.through_call(&mut asm, site, leave, moved),
         }
         asm.bind(moved);
-        asm.push(site.pushed);
         Detour { bytes: asm.finish(), entry }
     }
 

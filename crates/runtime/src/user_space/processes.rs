@@ -6,7 +6,6 @@ use super::memory::{PlacedModule, SessionMemory};
 use crate::in_process::{MemoryRange, Patch, Patches, Region, RegionSize, RemoteError, Skipped, Stopped};
 use native::layout;
 use native::program::{Dispatch, Side, Site};
-use native::x86::Reg;
 use native::{CpuNumber, Environment, Image, Process, ThreadId, TimeSource};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
@@ -20,8 +19,10 @@ pub struct PatchSite {
     pub offset: u64,
     /// The whole instructions that it overwrites.
     pub original: Vec<u8>,
-    /// Number of the register that the function pushes directly before.
-    pub pushed: u8,
+    /// The first instruction of the function, which is directly before the jump.
+    pub first: Vec<u8>,
+    /// Bytes by which the first instruction lowers the stack pointer.
+    pub undo: u32,
     /// Words of its arguments that are on the stack, at most; `None`: unknown.
     pub stack_words: Option<u32>,
 }
@@ -189,21 +190,26 @@ impl TracedProcess {
         let at = self.code_end.next_multiple_of(ALIGNMENT);
         let described = Site {
             address,
-            pushed: Reg(site.pushed),
+            undo: site.undo,
             stack_words: site.stack_words.unwrap_or(0),
             cookies: programs.iter().map(|program| program.cookie).collect(),
         };
         let region = self.region.base();
         let detour = dispatch.detour(&described, at, region);
         let (place, moved_to) = (base.wrapping_add(site.offset), region + at + detour.bytes.len() as u64);
+        let instructions = [site.first.as_slice(), &site.original].concat();
+        let before = site.first.len() as u64;
         let (Ok(moved), Ok(jump)) = (
-            native::site::moved(&site.original, place, moved_to),
+            native::site::moved(&instructions, place - before, moved_to),
             native::site::jump(place, region + at + detour.entry),
         ) else {
             return Ok(None);
         };
         self.write(stopped, at, &[detour.bytes, moved.code.clone()].concat())?;
-        let moved = moved.starts.iter().map(|(from, to)| (*from, moved_to + u64::from(*to))).collect();
+        let in_original = |(from, to): &(u8, u8)| {
+            Some((u64::from(*from).checked_sub(before)? as u8, moved_to + u64::from(*to)))
+        };
+        let moved = moved.starts.iter().filter_map(in_original).collect();
         Ok(Some(Patch { address: place, original: site.original.clone(), jump, moved }))
     }
 
