@@ -1,7 +1,8 @@
 //! The functions of the kernel and its modules, and those that its function tracer reaches.
 //!
 //! Sources: `/proc/kallsyms`; `available_filter_functions` in tracefs, whose names are those of functions compiled with a call for the
-//! tracer, one name per function: `__do_sys_getpid`, not `__x64_sys_getpid`. Without permission to read it, all functions count as reached.
+//! tracer, one name per function: `__do_sys_getpid`, not `__x64_sys_getpid`. Several functions may have one name, so on Linux 6.5 and
+//! later `available_filter_functions_addrs` is read instead. Without permission to read them, all functions count as reached.
 
 use crate::kernel::{btf, tracefs};
 use std::collections::HashSet;
@@ -23,8 +24,13 @@ pub fn functions() -> Result<&'static [KernelFunction], String> {
 fn read() -> Result<Vec<KernelFunction>, String> {
     let text =
         std::fs::read_to_string(KALLSYMS).map_err(|error| format!("`{KALLSYMS}` cannot be read: {error}"))?;
-    let traced = match tracefs::read("available_filter_functions") {
-        Ok(text) => Traced::These(traced_functions(text.leak())),
+    let listed = match tracefs::read("available_filter_functions_addrs") {
+        Ok(text) => Ok(Traced::Sites(traced_sites(&text))),
+        Err(_) => tracefs::read("available_filter_functions")
+            .map(|text| Traced::Names(traced_functions(text.leak()))),
+    };
+    let traced = match listed {
+        Ok(traced) => traced,
         Err(error) if error.kind() == io::ErrorKind::NotFound => Traced::None,
         Err(_) => Traced::Unknown,
     };
@@ -41,7 +47,9 @@ fn read() -> Result<Vec<KernelFunction>, String> {
 /// The functions that the tracer reaches.
 enum Traced {
     /// Name and module of each.
-    These(HashSet<(&'static str, &'static str)>),
+    Names(HashSet<(&'static str, &'static str)>),
+    /// Addresses of their calls for the tracer, sorted.
+    Sites(Vec<u64>),
     /// The kernel has no function tracer.
     None,
     /// The list cannot be read.
@@ -49,13 +57,29 @@ enum Traced {
 }
 
 impl Traced {
-    fn has(&self, name: &'static str, module: &'static str) -> bool {
+    fn has(&self, name: &'static str, module: &'static str, address: u64) -> bool {
         match self {
-            Traced::These(all) => all.contains(&(name, module)),
+            Traced::Names(all) => all.contains(&(name, module)),
+            Traced::Sites(all) => {
+                let next = all.get(all.partition_point(|&site| site < address));
+                next.is_some_and(|site| site - address < CALL_WITHIN)
+            }
             Traced::None => false,
             Traced::Unknown => true,
         }
     }
+}
+
+/// Bytes from the start of a function in which its call for the tracer begins: after an `endbr64`, or two instructions on arm64.
+/// Functions are aligned to as many bytes.
+const CALL_WITHIN: u64 = 16;
+
+/// `ffffffff81000004 vfs_read`
+fn traced_sites(text: &str) -> Vec<u64> {
+    let site = |line: &str| u64::from_str_radix(line.split_once(' ')?.0, 16).ok();
+    let mut sites: Vec<u64> = text.lines().filter_map(site).collect();
+    sites.sort_unstable();
+    sites
 }
 
 /// `vfs_read`, `nvidia_open [nvidia]`
@@ -85,7 +109,7 @@ fn parse(text: &'static str, traced: &Traced) -> Vec<KernelFunction> {
             name,
             module,
             address,
-            traceable: traced.has(name, module),
+            traceable: traced.has(name, module, address),
         })
     };
     let mut all: Vec<KernelFunction> = text.lines().filter_map(function).collect();
@@ -121,7 +145,7 @@ mod tests {
 
     #[test]
     fn functions_of_the_kernel_and_of_modules() {
-        let traced = Traced::These(traced_functions("vfs_read\nnvidia_open [nvidia]\n"));
+        let traced = Traced::Names(traced_functions("vfs_read\nnvidia_open [nvidia]\n"));
         let text = "ffffffff81000000 T vfs_read\nffffffff81000100 d jiffies\nffffffff81000200 t rm_ioctl\t[nvidia]\n\
                     ffffffff81000300 t nvidia_open\t[nvidia]\nffffffff81000400 t bpf_prog_1\t[bpf]\n";
         let found: Vec<_> =
@@ -134,10 +158,18 @@ mod tests {
 
     #[test]
     fn names_of_one_function_are_reached_if_one_is() {
-        let traced = Traced::These(traced_functions("__do_sys_getpid\n"));
+        let traced = Traced::Names(traced_functions("__do_sys_getpid\n"));
         let text = "a0 T __x64_sys_getpid\na0 t __do_sys_getpid\nb0 T other\n";
         let reached: Vec<_> = parse(text, &traced).into_iter().map(|f| (f.name, f.traceable)).collect();
         assert_eq!(reached, [("__x64_sys_getpid", true), ("__do_sys_getpid", true), ("other", false)]);
+    }
+
+    #[test]
+    fn of_two_functions_with_one_name_one_may_be_reached() {
+        let traced = Traced::Sites(traced_sites("a4 alloc_page\nc0 free_page [nvidia]\n"));
+        let text = "90 t alloc_page\na0 t alloc_page\nb0 T last\nc0 t free_page\t[nvidia]\nd0 T end\n";
+        let reached: Vec<_> = parse(text, &traced).into_iter().map(|f| (f.address, f.traceable)).collect();
+        assert_eq!(reached, [(0x90, false), (0xa0, true), (0xb0, false), (0xc0, true), (0xd0, false)]);
     }
 
     #[test]
