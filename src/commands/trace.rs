@@ -173,11 +173,8 @@ fn why_not_in_process(machine: &Machine, modules: &[CompiledScript]) -> Option<S
     if let Some(reason) = modules.iter().find_map(runtime::why_not_in_process) {
         return Some(reason);
     }
-    let refused: Vec<String> =
-        modules.iter().flat_map(|module| patch_sites::refused(machine, &module.manifest)).collect();
-    let first = refused.first().filter(|_| Kernel::probe().is_ok())?;
-    let more = if refused.len() > 1 { format!(", and {} more", refused.len() - 1) } else { String::new() };
-    Some(format!("{first}{more}"))
+    let why = modules.iter().find_map(|module| patch_sites::why_kernel(machine, &module.manifest));
+    why.filter(|_| Kernel::probe().is_ok())
 }
 
 /// Writes the objects of the scripts; several scripts go to separate files: `x.kernels.o`.

@@ -5,7 +5,7 @@ use host::Machine;
 use lang::catalog::{Catalog, FileId};
 use runtime::{PatchSite, UNKNOWN_ARGUMENTS};
 use wire::Manifest;
-use wire::manifest::{Attach, Side};
+use wire::manifest::{Attach, Program, Side, Site};
 
 /// More than any function of CUDA's libraries has: the few without a known signature are not documented.
 const MAX_STACK_WORDS: u32 = 32;
@@ -28,25 +28,29 @@ pub fn patch_site(machine: &Machine, file: FileId, offset: u64) -> Result<PatchS
     })
 }
 
-/// Functions of a module that cannot be probed in the process, each with the reason.
-pub fn refused(machine: &Machine, manifest: &Manifest) -> Vec<String> {
-    let mut texts = Vec::new();
-    for program in &manifest.programs {
-        let Attach::Functions { side, sites, .. } = &program.attach else { continue };
-        for site in sites {
-            let found = patch_site(machine, FileId(site.file), site.offset);
-            let why = match found {
-                Err(reason) => reason,
-                Ok(PatchSite { stack_words: None, .. }) if *side != Side::Entry => {
-                    UNKNOWN_ARGUMENTS.to_owned()
-                }
-                Ok(_) => continue,
-            };
-            let probe = manifest.names.probes.get(site.probe as usize).map_or("a function", String::as_str);
-            texts.push(format!("`{probe}` cannot be patched: {why}"));
-        }
+/// Why a program of a module cannot do without the functions that cannot be patched; `None` if it can: of many functions a few are
+/// left out.
+pub fn why_kernel(machine: &Machine, manifest: &Manifest) -> Option<String> {
+    let refused = |program: &Program| {
+        let Attach::Functions { side, sites, .. } = &program.attach else { return None };
+        let mut reasons = sites.iter().filter_map(|site| Some((site, why_not(machine, site, *side)?)));
+        let (first, why) = reasons.next()?;
+        let count = 1 + reasons.count();
+        let probe = manifest.names.probes.get(first.probe as usize).map_or("a function", String::as_str);
+        (count * FEW > sites.len()).then(|| format!("`{probe}` cannot be patched: {why}"))
+    };
+    manifest.programs.iter().find_map(refused)
+}
+
+/// One function of so many may be left out.
+const FEW: usize = 20;
+
+fn why_not(machine: &Machine, site: &Site, side: Side) -> Option<String> {
+    match patch_site(machine, FileId(site.file), site.offset) {
+        Err(reason) => Some(reason),
+        Ok(PatchSite { stack_words: None, .. }) if side != Side::Entry => Some(UNKNOWN_ARGUMENTS.to_owned()),
+        Ok(_) => None,
     }
-    texts
 }
 
 /// The signature of a function of CUDA.

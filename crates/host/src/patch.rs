@@ -110,8 +110,7 @@ impl From<Obstacle> for Refusal {
 pub enum Author {
     /// A compiler: functions are entered at their start only.
     Compiler,
-    /// Perhaps a person: `mempcpy` of glibc jumps to the second instruction of `memcpy`. No one does so behind a `push`, or a `sub`
-    /// from the stack pointer.
+    /// Perhaps a person: `mempcpy` of glibc jumps to the second instruction of `memcpy`. Only a first `push` is accepted then.
     Unknown,
 }
 
@@ -147,9 +146,12 @@ fn after_first(body: Body<'_>, author: Author) -> Result<(u64, u32), Refusal> {
         return Err(Refusal::Undecodable);
     }
     check_movable(&first)?;
-    let undo = if is_push(&first) { Some(8) } else { reserved(&first) };
-    let twice = || author == Author::Compiler && has_same_effect_twice(&first);
-    match undo.or_else(|| twice().then_some(0)) {
+    let undo = match author {
+        _ if is_push(&first) => Some(8),
+        Author::Compiler => reserved(&first).or_else(|| has_same_effect_twice(&first).then_some(0)),
+        Author::Unknown => None,
+    };
+    match undo {
         None => Err(Refusal::First),
         Some(_) if first.next_ip() > body.end() => Err(Refusal::TooShort),
         Some(undo) => Ok((first.next_ip(), undo)),

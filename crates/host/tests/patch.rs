@@ -62,7 +62,8 @@ fn the_first_instruction_may_be_undone_or_executed_twice() {
         assert_eq!(after(first), twice(first), "{text}");
     }
     let unknown = |first: &[u8]| patch_place(body(&[first, &MOV, &RET].concat()), Author::Unknown);
-    assert_eq!(unknown(&SUB), after(&SUB));
+    assert_eq!(unknown(&SUB), Err(Refusal::First));
+    assert_eq!(unknown(&PUSH), at(1, 5, 1));
     assert_eq!(unknown(&MOV), Err(Refusal::First), "code of a person may jump behind it");
     let refused: [(&str, &[u8]); 8] = [
         ("add $1,%rax", &[0x48, 0x83, 0xc0, 0x01]),
