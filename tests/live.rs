@@ -26,6 +26,9 @@
 //! `CUDATRACE_LIVE_CASES=FILE:FILE` selects other files, `CUDATRACE_LIVE_ORDER=FILE` of their cases those whose
 //! names are the lines of this file, `CUDATRACE_LIVE_SECONDS` is the time limit of a case, `CUDATRACE_LIVE_LOG=FILE` gets each
 //! failure at once: all for `scripts/test-kernels.sh`, which runs this program on other kernels in a slow machine.
+//!
+//! `CUDATRACE_LIVE_IN_PROCESS=1` adds `--in-process` to each case that starts a program: the output must be the same. What cannot run
+//! there runs in the kernel.
 
 mod common;
 
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
     }
     let trials = cases()
         .into_iter()
+        .filter(|case| !in_process() || case.last("RUN").is_some())
         .map(|case| {
             let name = case.name.clone();
             Trial::test(name, move || run(&case).inspect_err(|failed| log(&case, failed)))
@@ -80,6 +84,11 @@ fn main() -> ExitCode {
         })
         .collect();
     libtest_mimic::run(&arguments, trials).exit_code()
+}
+
+/// Whether programs are traced without the kernel where that is possible.
+fn in_process() -> bool {
+    std::env::var_os("CUDATRACE_LIVE_IN_PROCESS").is_some()
 }
 
 fn cases() -> Vec<Case> {
@@ -182,6 +191,9 @@ fn trace(case: &Case) -> Result<Output, Failed> {
         command.arg("-e").arg(fill(script));
     }
     if let Some(program) = case.last("RUN") {
+        if in_process() && case.all("ARGS").all(|args| !args.contains("--no-children")) {
+            command.arg("--in-process");
+        }
         command.arg("--").args(shell_words::split(&fill(program)).map_err(|e| e.to_string())?);
     }
     finish(command)

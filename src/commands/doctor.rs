@@ -8,10 +8,12 @@ use host::{Kernel, Machine, Scope};
 use lang::Catalog;
 use lang::hir::Hook;
 use runtime::FeatureError;
+use runtime::in_process::{Stopped, Tracer};
 use runtime::process::{Child, Command};
 use std::fs;
 use std::io::Write;
 use std::path::Path;
+use std::time::Duration;
 use wire::Features;
 
 /// A property of the machine, and its state.
@@ -36,6 +38,7 @@ pub fn run(format: Format) -> Result<u8> {
         }
         Err(error) => rows.push(("tracing", format!("no: {}", reason(&error)))),
     }
+    rows.push(("--in-process", in_process()));
     rows.extend(libraries());
     rows.push(("python", python()));
     let mut out = std::io::stdout().lock();
@@ -96,6 +99,31 @@ fn started_programs() -> String {
             }
         },
         Err(error) => error.to_string(),
+    }
+}
+
+/// Whether scripts can run in the traced processes. Stops a program, which is never released.
+fn in_process() -> String {
+    if !cfg!(target_arch = "x86_64") {
+        return "no: on x86-64 only".into();
+    }
+    let command = Command { argv: vec!["true".into()], watch_mappings: true, ..Command::default() };
+    let child = match Child::spawn(&command) {
+        Ok(child) => child,
+        Err(error) => return format!("no: {error}"),
+    };
+    let (pid, limit) = (child.pid(), Duration::from_secs(1));
+    let stopped = Tracer::run(|tracer| Stopped::all(tracer, pid, limit).map(drop));
+    if let Err(error) = stopped {
+        return format!("no: {error}");
+    }
+    let scope = fs::read_to_string("/proc/sys/kernel/yama/ptrace_scope").unwrap_or_default();
+    match (&child.unwatched, scope.trim()) {
+        (Some(error), _) => format!("with -p only: started programs cannot be held: {error}"),
+        (None, "" | "0") => "yes, for commands and -p; needs no rights".into(),
+        (None, scope) => {
+            format!("yes, for commands; -p needs CAP_SYS_PTRACE (kernel.yama.ptrace_scope is {scope})")
+        }
     }
 }
 

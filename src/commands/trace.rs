@@ -19,6 +19,7 @@ use crate::trace::unwinder::Unwinder;
 use crate::trace::{exit_status, setup, traced_processes};
 use crate::{Failure, metrics, python, trace};
 use anyhow::Context;
+use cuda::Library;
 use host::{Machine, Scope};
 use lang::SessionState;
 use lang::catalog::FileId;
@@ -126,7 +127,7 @@ fn run_where(
         let objects = compilers.iter().map(Compiler::heading).zip(&modules);
         return emit(path, objects, messages).map(|()| Ran::Done(0)).map_err(Failure::wrong);
     }
-    if let Some(reason) = in_process.then(|| why_not_in_process(&machine, &modules)).flatten() {
+    if let Some(reason) = in_process.then(|| why_not_in_process(&machine, &compilers, &modules)).flatten() {
         return Ok(Ran::NeedsKernel(reason));
     }
     let bytes: usize = modules.iter().map(|module| module.elf.len()).sum();
@@ -169,11 +170,19 @@ fn compile(
 
 /// Why the kernel must run the scripts. A function that cannot be patched is no reason without the right to use the kernel: it is
 /// left out then.
-fn why_not_in_process(machine: &Machine, modules: &[CompiledScript]) -> Option<String> {
+fn why_not_in_process(
+    machine: &Machine,
+    compilers: &[Compiler],
+    modules: &[CompiledScript],
+) -> Option<String> {
     if let Some(reason) = modules.iter().find_map(runtime::why_not_in_process) {
         return Some(reason);
     }
-    let why = modules.iter().find_map(|module| patch_sites::why_kernel(machine, &module.manifest));
+    let unknown = |target: &&str| Library::from_alias(target).is_none();
+    let late = compilers.iter().flat_map(Compiler::waits_for).find(unknown);
+    let late = late.map(|target| format!("`{target}` is not loaded yet, so its functions are not known"));
+    let why = || modules.iter().find_map(|module| patch_sites::why_kernel(machine, &module.manifest));
+    let why = late.or_else(why);
     why.filter(|_| Kernel::probe().is_ok())
 }
 

@@ -100,8 +100,7 @@ impl<'a> HeldMappings<'a> {
     }
 
     /// Lets the thread map the file and patches its process before the file's first call, if the programs run there.
-    fn patch(&mut self, mapping: &Mapping, session: &mut Session) -> std::io::Result<()> {
-        let pid = host::process::tgid(mapping.tid).unwrap_or(mapping.tid);
+    fn patch(&mut self, pid: u32, mapping: &Mapping, session: &mut Session) -> std::io::Result<()> {
         let mut answered = Ok(());
         let mappings = &mut self.mappings;
         let patched = session.patch_held(pid, mapping.tid, || answered = mappings.answer());
@@ -140,8 +139,9 @@ impl Watch for HeldMappings<'_> {
             Ok(Some(Query::Maps(mapping))) => {
                 self.consider(&mapping, session);
                 self.prepare_stacks(&mapping);
-                if session.is_in_process() {
-                    let patched = self.patch(&mapping, session);
+                let pid = host::process::tgid(mapping.tid).unwrap_or(mapping.tid);
+                if session.must_patch(pid, mapping.identity().1) {
+                    let patched = self.patch(pid, &mapping, session);
                     self.report_late();
                     return if patched.is_ok() { Next::Continue } else { Next::Remove };
                 }

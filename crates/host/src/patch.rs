@@ -10,7 +10,8 @@
 //! straight-line code, and nothing but the instruction before them may lead to them:
 //!
 //! - no branch of the function leads to them, and no jump table may;
-//! - none of them leaves an address of itself behind (calls, system calls), or cannot be executed elsewhere (`loop`);
+//! - none of them leaves an address of itself behind (system calls, and calls other than a last direct one), or cannot be executed
+//!   elsewhere (`loop`);
 //! - they belong to the function, or are padding after it.
 //!
 //! Not here: the moved instructions (`native::site`), writing (`runtime`). A refused function is probed by the kernel.
@@ -63,7 +64,7 @@ pub enum Refusal {
     JumpTable,
     /// Jumps to many places outside of the function.
     TooManyParts,
-    /// `push %rbx; call f`
+    /// `push %rbx; call *%rax`
     Call,
     /// `push %rbx; mov $39,%eax; syscall`
     SystemCall,
@@ -207,7 +208,12 @@ fn overwritten(body: Body<'_>, start: u64) -> Result<(u64, u64), Refusal> {
             return Ok((after_padding(body, end..start + JUMP)?, last));
         }
         let instruction = decoder.decode();
-        check_movable(&instruction)?;
+        // A call returns behind the overwritten instructions if it is the last one.
+        let returns_behind =
+            instruction.code() == Code::Call_rel32_64 && instruction.next_ip() >= start + JUMP;
+        if !returns_behind {
+            check_movable(&instruction)?;
+        }
         if instruction.next_ip() > body.end() {
             return Err(Refusal::TooShort);
         }

@@ -161,7 +161,10 @@ fn a_jump_table_may_lead_to_what_follows_the_frame_set_up() {
 
 #[test]
 fn instructions_that_leave_their_address_behind_stay() {
-    assert_eq!(place(&[&PUSH, &[0xe8, 0, 0, 0, 0], &RET]), Err(Refusal::Call));
+    let call = [0xe8, 0, 0, 0, 0];
+    assert_eq!(place(&[&PUSH, &call, &RET]), at(1, 5, 1));
+    assert_eq!(place(&[&PUSH, &FRAME, &call, &RET]), at(1, 8, 1));
+    assert_eq!(place(&[&call, &PUSH, &FRAME, &RET]), Err(Refusal::Call));
     assert_eq!(place(&[&PUSH, &FRAME, &[0xff, 0xd0], &RET]), Err(Refusal::Call));
     assert_eq!(place(&[&PUSH, &FRAME, &[0x0f, 0x05], &RET]), Err(Refusal::SystemCall));
     assert_eq!(place(&[&PUSH, &FRAME, &[0xcd, 0x80], &RET]), Err(Refusal::SystemCall));

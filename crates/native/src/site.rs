@@ -25,7 +25,7 @@ pub enum MoveError {
         /// Address of the bytes.
         at: u64,
     },
-    /// `call`, `loop`, `xbegin`, or a branch to one of the moved instructions.
+    /// `call` that is not the last one, `loop`, `xbegin`, or a branch to one of the moved instructions.
     #[error("the instruction at {at:#x} cannot be moved")]
     Unmovable {
         /// Address of the instruction.
@@ -125,6 +125,9 @@ impl Original<'_> {
             | FlowControl::Return
             | FlowControl::IndirectBranch
             | FlowControl::Exception => self.copied(at, displaced),
+            FlowControl::Call if instruction.is_call_near() && instruction.next_ip() == self.range.1 => {
+                self.call(at)
+            }
             // Padding after the function.
             FlowControl::Interrupt if instruction.mnemonic() == Mnemonic::Int3 => self.copied(at, displaced),
             _ => Err(self.unmovable()),
@@ -149,6 +152,18 @@ impl Original<'_> {
         }
         let next = at.wrapping_add((opcode.len() + 4) as u64);
         Ok([opcode, &displacement(at, next, target)?].concat())
+    }
+
+    /// A call that returns to the instruction after the original one, not to the copy: `push end(%rip); jmp target; end: .quad`. So
+    /// unwinders know the caller.
+    fn call(&self, at: u64) -> Result<Vec<u8>, MoveError> {
+        let push = [0xff, 0x35, JUMP as u8, 0, 0, 0];
+        let target = self.instruction.near_branch_target();
+        if (self.range.0..self.range.1).contains(&target) {
+            return Err(self.unmovable());
+        }
+        let jump = jump(at.wrapping_add(push.len() as u64), target)?;
+        Ok([&push[..], &jump, &self.range.1.to_le_bytes()].concat())
     }
 
     /// The bytes, with a displacement relative to `%rip` adjusted.
@@ -247,6 +262,17 @@ mod tests {
     }
 
     #[test]
+    fn a_call_returns_to_the_original_code() {
+        // nop; call +0x100
+        let moved = moved(&[0x90, 0xe8, 0, 1, 0, 0], FROM, TO).expect("movable");
+        let (code, end) = moved.code.split_at(12);
+        let target = FROM + 6 + 0x100;
+        let meant = [(Mnemonic::Nop, None), (Mnemonic::Push, Some(TO + 12)), (Mnemonic::Jmp, Some(target))];
+        assert_eq!(decoded(code, TO), meant);
+        assert_eq!(end[..8], (FROM + 6).to_le_bytes());
+    }
+
+    #[test]
     fn a_reference_to_the_function_itself_keeps_the_original_address() {
         // lea FROM(%rip),%rax
         let code = [0x48, 0x8d, 0x05, 0xf9, 0xff, 0xff, 0xff];
@@ -265,7 +291,8 @@ mod tests {
     #[test]
     fn instructions_with_another_effect_elsewhere_are_refused() {
         for code in [
-            &[0xe8, 0, 0, 0, 0][..],               // call
+            &[0xe8, 0, 0, 0, 0, 0x90][..],         // call, and not the last one
+            &[0xe8, 0xfb, 0xff, 0xff, 0xff],       // a call of itself
             &[0xff, 0xd0],                         // call *%rax
             &[0x0f, 0x05],                         // syscall
             &[0xcd, 0x80],                         // int $0x80
@@ -309,7 +336,8 @@ mod tests {
                 bytes.push((state >> 33) as u8);
             }
             if let Ok(moved) = moved(&bytes, FROM, TO) {
-                let before = decoded(&bytes, FROM);
+                let mut before = decoded(&bytes, FROM);
+                before.pop_if(|(last, _)| *last == Mnemonic::Call);
                 assert_eq!(decoded(&moved.code, TO)[..before.len()], before, "{bytes:02x?}");
             }
         }

@@ -356,6 +356,13 @@ fn memory_that_is_not_there_is_an_error() {
         assert_eq!((word.run(&mut words), words[1]), (-14, 0), "{bad:#x}");
     }
     let text = Region::new(&code(114, 16), vec![]);
+    let mut words = [c"hi".as_ptr() as u64, u64::MAX, u64::MAX];
+    assert_eq!(text.run(&mut words), 3);
+    assert_eq!(
+        words[1..],
+        [u64::from_le_bytes(*b"hi\0\xff\xff\xff\xff\xff"), u64::MAX],
+        "what follows stays"
+    );
     let mut words = [c"hello".as_ptr() as u64, 0, 0];
     assert_eq!(text.run(&mut words), 6);
     assert_eq!(&words[1].to_le_bytes()[..6], b"hello\0");

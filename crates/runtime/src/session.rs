@@ -419,6 +419,11 @@ impl Session {
         }
     }
 
+    /// Whether a process that maps a file, given by its inode, must be patched before it goes on.
+    pub fn must_patch(&self, pid: u32, inode: u64) -> bool {
+        self.core.user.as_ref().is_some_and(|user| user.concerns(pid, inode))
+    }
+
     /// Whether the programs run in the traced processes.
     pub fn is_in_process(&self) -> bool {
         self.core.user.is_some()

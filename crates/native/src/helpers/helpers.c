@@ -495,23 +495,27 @@ EXPORT i64 read_user(u8 *to, u64 size, const u8 *from, u64 a, u64 b, u32 tgid) {
     return -EFAULT;
 }
 
-/* Reads up to the end of a page at a time: what follows the text need not be there. */
+/* Reads parts that end with a page: what follows the text need not be there. As in the kernel, the bytes of the buffer behind the text
+ * stay as they are. */
 EXPORT i64 read_user_string(u8 *to, u64 size, const u8 *from, u64 a, u64 b, u32 tgid) {
+    u8 part[256];
     u64 length = 0;
     if (!size)
         return 0;
     while (length < size) {
-        u64 part = 4096 - ((u64)(from + length) & 4095);
-        if (part > size - length)
-            part = size - length;
-        if (!read_checked(to + length, part, from + length, tgid)) {
+        u64 count = 4096 - ((u64)(from + length) & 4095);
+        if (count > sizeof part)
+            count = sizeof part;
+        if (count > size - length)
+            count = size - length;
+        if (!read_checked(part, count, from + length, tgid)) {
             for (u64 i = 0; i < size; i++)
                 to[i] = 0;
             return -EFAULT;
         }
-        for (u64 end = length + part; length < end; length++)
-            if (!to[length])
-                return length + 1;
+        for (u64 i = 0; i < count; i++)
+            if (!(to[length++] = part[i]))
+                return length;
     }
     to[size - 1] = 0;
     return size;

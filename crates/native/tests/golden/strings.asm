@@ -1,4 +1,4 @@
-uprobe0: 121 instructions
+uprobe0: 129 instructions
 4868000  push rbx
 4868001  push r13
 4868003  push r14
@@ -9,7 +9,7 @@ uprobe0: 121 instructions
 4868010  lea rdi,[867100h]
 4868017  mov rdi,[rdi+8]
 486801b  cmp rdi,0
-486801f  jne 0000000004868203h
+486801f  jne 000000000486821Eh
 4868025  mov eax,fs:[0FFFFFFFFFFFFFF64h]
 486802d  cmp eax,4
 4868030  sbb r11d,r11d
@@ -17,7 +17,7 @@ uprobe0: 121 instructions
 4868036  mov r13,rax
 4868039  mov r14d,0
 486803f  cmp r14,4
-4868043  jae 00000000048681E9h
+4868043  jae 0000000004868204h
 4868049  mov rax,r13
 486804c  and rax,0Fh
 4868050  mov [rbp-8],eax
@@ -34,12 +34,12 @@ uprobe0: 121 instructions
 4868082  xor eax,eax
 4868084  mov rdi,rax
 4868087  cmp rdi,0
-486808b  je 00000000048681DCh
+486808b  je 00000000048681F7h
 4868091  mov esi,1
 4868096  mov eax,0
 486809b  lock cmpxchg [rdi],rsi
 48680a0  cmp rax,0
-48680a4  jne 00000000048681DCh
+48680a4  jne 00000000048681F7h
 48680aa  mov r13,rdi
 48680ad  add r13,8
 48680b1  mov r14,r13
@@ -60,64 +60,72 @@ uprobe0: 121 instructions
 48680f1  mov esi,400h
 48680f6  mov rdx,rbx
 48680f9  mov r9d,[8]
-4868100  call read_user_string
-4868105  cmp rax,0
-4868109  jge 000000000486811Fh
-486810f  lea rdi,[8671C0h]
-4868116  mov esi,1
-486811b  lock add [rdi],rsi
-486811f  lea rdi,[1080h]
-4868126  mov rsi,r14
-4868129  mov r9d,fs:[0FFFFFFFFFFFFFF64h]
-4868132  cmp r9d,4
-4868136  sbb r11d,r11d
-4868139  and r9d,r11d
-486813c  call map_lookup
-4868141  mov rdi,rax
-4868144  cmp rax,0
-4868148  jne 00000000048681ABh
-486814e  lea rdi,[1080h]
-4868155  mov rsi,r14
-4868158  lea rdx,[867200h]
-486815f  mov ecx,1
-4868164  mov r9d,fs:[0FFFFFFFFFFFFFF64h]
-486816d  cmp r9d,4
-4868171  sbb r11d,r11d
-4868174  and r9d,r11d
-4868177  call map_update
-486817c  lea rdi,[1080h]
-4868183  mov rsi,r14
-4868186  mov r9d,fs:[0FFFFFFFFFFFFFF64h]
-486818f  cmp r9d,4
-4868193  sbb r11d,r11d
-4868196  and r9d,r11d
-4868199  call map_lookup
-486819e  mov rdi,rax
-48681a1  cmp rax,0
-48681a5  je 00000000048681B9h
-48681ab  mov esi,1
-48681b0  lock add [rdi],rsi
-48681b4  jmp 00000000048681C9h
-48681b9  lea rdi,[8671C8h]
-48681c0  mov esi,1
-48681c5  lock add [rdi],rsi
-48681c9  mov edi,0
-48681ce  xchg [r14-8],rdi
-48681d2  mov eax,0
-48681d7  jmp 0000000004868208h
-48681dc  add r13,4
-48681e0  add r14,1
-48681e4  jmp 000000000486803Fh
-48681e9  lea rdi,[8671D0h]
-48681f0  mov esi,1
-48681f5  lock add [rdi],rsi
-48681f9  mov eax,0
-48681fe  jmp 0000000004868208h
-4868203  mov eax,0
-4868208  add rsp,8
-486820c  pop rbp
-486820d  pop r14
-486820f  pop r13
-4868211  pop rbx
-4868212  ret
+4868100  test r9d,r9d
+4868103  jne 000000000486811Bh
+4868109  push rcx
+486810a  mov eax,27h
+486810f  syscall
+4868111  pop rcx
+4868112  mov [8],eax
+4868118  mov r9d,eax
+486811b  call read_user_string
+4868120  cmp rax,0
+4868124  jge 000000000486813Ah
+486812a  lea rdi,[8671C0h]
+4868131  mov esi,1
+4868136  lock add [rdi],rsi
+486813a  lea rdi,[1080h]
+4868141  mov rsi,r14
+4868144  mov r9d,fs:[0FFFFFFFFFFFFFF64h]
+486814d  cmp r9d,4
+4868151  sbb r11d,r11d
+4868154  and r9d,r11d
+4868157  call map_lookup
+486815c  mov rdi,rax
+486815f  cmp rax,0
+4868163  jne 00000000048681C6h
+4868169  lea rdi,[1080h]
+4868170  mov rsi,r14
+4868173  lea rdx,[867200h]
+486817a  mov ecx,1
+486817f  mov r9d,fs:[0FFFFFFFFFFFFFF64h]
+4868188  cmp r9d,4
+486818c  sbb r11d,r11d
+486818f  and r9d,r11d
+4868192  call map_update
+4868197  lea rdi,[1080h]
+486819e  mov rsi,r14
+48681a1  mov r9d,fs:[0FFFFFFFFFFFFFF64h]
+48681aa  cmp r9d,4
+48681ae  sbb r11d,r11d
+48681b1  and r9d,r11d
+48681b4  call map_lookup
+48681b9  mov rdi,rax
+48681bc  cmp rax,0
+48681c0  je 00000000048681D4h
+48681c6  mov esi,1
+48681cb  lock add [rdi],rsi
+48681cf  jmp 00000000048681E4h
+48681d4  lea rdi,[8671C8h]
+48681db  mov esi,1
+48681e0  lock add [rdi],rsi
+48681e4  mov edi,0
+48681e9  xchg [r14-8],rdi
+48681ed  mov eax,0
+48681f2  jmp 0000000004868223h
+48681f7  add r13,4
+48681fb  add r14,1
+48681ff  jmp 000000000486803Fh
+4868204  lea rdi,[8671D0h]
+486820b  mov esi,1
+4868210  lock add [rdi],rsi
+4868214  mov eax,0
+4868219  jmp 0000000004868223h
+486821e  mov eax,0
+4868223  add rsp,8
+4868227  pop rbp
+4868228  pop r14
+486822a  pop r13
+486822c  pop rbx
+486822d  ret
 

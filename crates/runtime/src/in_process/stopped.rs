@@ -118,6 +118,28 @@ impl<'t> Stopped<'t> {
         }
     }
 
+    /// Stops the other threads of the process, too, including those that are born meanwhile.
+    ///
+    /// # Errors
+    /// As for [`Stopped::all`]
+    pub fn with_others(mut self, limit: Duration) -> Result<Stopped<'t>, RemoteError> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let mut new = tids(self.pid)?;
+            new.retain(|tid| !self.threads.contains(tid));
+            let mut stopped = Vec::new();
+            for tid in new {
+                if seize(self.pid, tid)? && wait_for_stop(tid, deadline)? {
+                    stopped.push(tid);
+                }
+            }
+            if stopped.is_empty() {
+                return Ok(self);
+            }
+            self.threads.append(&mut stopped);
+        }
+    }
+
     fn of(pid: u32, threads: Vec<u32>, since: Instant) -> Result<Stopped<'t>, RemoteError> {
         if threads.is_empty() {
             return Err(RemoteError::Gone);

@@ -27,6 +27,7 @@ use native::program::Side;
 use processes::{ProbedFile, TracedProcess, UserProbe};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,6 +39,8 @@ use wire::manifest::{self, CompiledScript, Program, Site};
 const STOP_LIMIT: Duration = Duration::from_secs(2);
 /// Attempts to patch functions that threads are about to return to.
 const ATTEMPTS: usize = 20;
+/// Number of processes from which on those that have ended are forgotten.
+const MANY: usize = 64;
 /// Pause between them.
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -139,8 +142,8 @@ impl UserSpace {
                 Err(reason) => refused.push((site.clone(), io::Error::other(reason))),
             }
         }
-        let (module, symbol) = (self.modules.len() - 1, program.symbol.clone());
-        self.probes.push(UserProbe { module, symbol, side, sites: added });
+        let (module, clause, symbol) = (self.modules.len() - 1, program.clause, program.symbol.clone());
+        self.probes.push(UserProbe { module, clause, symbol, side, sites: added });
         refused
     }
 
@@ -178,14 +181,17 @@ impl UserSpace {
         Tracer::run(|tracer| {
             let seized = Seized::thread(tracer, pid, tid);
             release();
-            let mut stopped = seized?.stop(STOP_LIMIT)?;
             // Other threads may run in files that are mapped already.
-            if std::fs::read_dir(format!("/proc/{pid}/task"))?.count() > 1 {
-                stopped.resume();
-                stopped = Stopped::all(tracer, pid, STOP_LIMIT)?;
-            }
+            let stopped = seized?.stop(STOP_LIMIT)?.with_others(STOP_LIMIT)?;
             Ok(self.patch(&stopped, 1)?.patched)
         })
+    }
+
+    /// Whether a process that maps a file must be patched: the file has probes, or the program itself has.
+    pub fn concerns(&self, pid: u32, inode: u64) -> bool {
+        let has_probes = |inode: u64| self.files.values().any(|file| file.inode() == inode);
+        let program = || std::fs::metadata(format!("/proc/{pid}/exe")).map_or(0, |file| file.ino());
+        has_probes(inode) || !self.processes.contains_key(&pid) && has_probes(program())
     }
 
     fn patch(
@@ -197,6 +203,9 @@ impl UserSpace {
         let pid = stopped.pid();
         // After an execve the old region is gone.
         if self.processes.get(&pid).is_none_or(|process| !process.is_there(stopped)) {
+            if self.processes.len() > MANY {
+                self.processes.retain(|pid, _| std::path::Path::new(&format!("/proc/{pid}")).exists());
+            }
             let process = TracedProcess::start(stopped, &self.memory, near, own_filters)?;
             self.processes.insert(pid, process);
         }

@@ -32,6 +32,8 @@ pub struct PatchSite {
 pub struct UserProbe {
     /// Index of the module.
     pub module: usize,
+    /// Index of the clause.
+    pub clause: u32,
     /// Symbol in the object.
     pub symbol: String,
     /// When it runs.
@@ -59,6 +61,8 @@ pub struct TracedProcess {
     dispatches: HashMap<Vec<(usize, String, Side)>, Dispatch>,
     /// Offset in the region of the next free byte of code.
     code_end: u64,
+    /// Addresses of the files.
+    bases: BTreeMap<u32, u64>,
     /// The functions that are patched: file, offset.
     done: BTreeSet<(u32, u64)>,
     patches: Vec<Patches>,
@@ -97,6 +101,7 @@ impl TracedProcess {
             images,
             dispatches,
             code_end,
+            bases: BTreeMap::new(),
             done: BTreeSet::new(),
             patches: vec![],
         })
@@ -118,6 +123,10 @@ impl TracedProcess {
             let Some(probed) = files.get(&file) else { continue };
             let Some(site) = probed.functions.get(&function) else { continue };
             let Some(base) = base(&maps, inodes[&file], site.offset) else { continue };
+            // A file may be unmapped and mapped again elsewhere.
+            if self.bases.insert(file, base).is_some_and(|before| before != base) {
+                self.done.retain(|(other, _)| *other != file);
+            }
             if !self.done.insert((file, function)) {
                 continue;
             }
@@ -242,6 +251,8 @@ struct ProgramAt {
 /// The programs of each function, in the order of the script.
 fn functions(probes: &[UserProbe]) -> BTreeMap<(u32, u64), Vec<ProgramAt>> {
     let mut functions: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    let mut probes: Vec<&UserProbe> = probes.iter().collect();
+    probes.sort_by_key(|probe| probe.clause);
     for probe in probes {
         for (file, offset, cookie) in &probe.sites {
             let programs = functions.entry((*file, *offset)).or_default();
@@ -263,7 +274,7 @@ fn base(maps: &[MemoryRange], inode: u64, offset: u64) -> Option<u64> {
 
 impl ProbedFile {
     /// Number of the inode; 0 if the file does not exist any more.
-    fn inode(&self) -> u64 {
+    pub fn inode(&self) -> u64 {
         std::fs::metadata(&self.path).map_or(0, |file| file.ino())
     }
 
