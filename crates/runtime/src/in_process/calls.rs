@@ -18,9 +18,9 @@ use memchr::memmem;
 use super::critical_section::interrupted;
 use super::error::RemoteError;
 use super::maps::{MemoryRange, has_stack_below};
-use super::ptrace::{self, Registers, Stop};
+use super::ptrace::{self, Registers, Stop, field};
 use super::signal_frame::signal_frame;
-use super::stopped::{Stopped, interrupt_and_resume, next_stop, status_field, wait_for_stop};
+use super::stopped::{Stopped, interrupt_and_resume, next_stop, wait_for_stop};
 use crate::kernel::sys;
 
 /// Longest time for one call.
@@ -31,6 +31,8 @@ const RED_ZONE: u64 = 128;
 const FRAME_ALIGNMENT: u64 = 64;
 /// Largest size of code that is searched for instructions, in bytes.
 const MAX_CODE: u64 = 4 << 20;
+/// Largest number of mappings that are searched.
+const MAX_SEARCHED: usize = 64;
 /// Selector of 64-bit code.
 const USER_CS: u64 = 0x33;
 /// `syscall`
@@ -254,7 +256,7 @@ fn find_code(stopped: &Stopped<'_>, maps: &[MemoryRange]) -> Result<Option<[u64;
         !map.name.rsplit('/').next().is_some_and(|name| name.starts_with("lib") && name.contains("c.so"))
     });
     let (mut call, mut sigreturn) = (None, None);
-    for map in code {
+    for map in code.into_iter().take(MAX_SEARCHED) {
         let bytes = contents(stopped, &map.range)?;
         call = call.or_else(|| find(&bytes, map.range.start, &SYSCALL_RET));
         sigreturn = sigreturn.or_else(|| find(&bytes, map.range.start, &SIGRETURN));
@@ -278,7 +280,7 @@ fn find(bytes: &[u8], start: u64, pattern: &[u8]) -> Option<u64> {
 /// Whether the thread has a seccomp filter that is not the caller's.
 fn is_filtered(pid: u32, tid: u32, own_filters: u32) -> Result<bool, RemoteError> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status"))?;
-    let number = |name| status_field(&status, name).and_then(|number| number.parse::<u32>().ok());
+    let number = |name| field(&status, name).and_then(|number| number.parse::<u32>().ok());
     let mode = number("Seccomp:").unwrap_or(0);
     // Kernels before 5.9 do not count them.
     let filters = number("Seccomp_filters:").unwrap_or(u32::MAX);

@@ -6,8 +6,8 @@ use thiserror::Error;
 /// The reason why a process cannot be controlled.
 #[derive(Debug, Error)]
 pub enum RemoteError {
-    /// It ended, or was killed meanwhile.
-    #[error("the process has ended")]
+    /// It ended, was killed, or executed another program meanwhile.
+    #[error("the process has ended, or executes another program")]
     Gone,
     /// Only one process may trace another one.
     #[error("process {tracer} traces it already, such as a debugger or strace")]

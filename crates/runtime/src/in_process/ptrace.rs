@@ -88,11 +88,28 @@ pub(super) fn stop(tid: u32) -> io::Result<Stop> {
     })
 }
 
-/// Whether a thread has ended. waitid(2) does not report the first thread before the tracer has reaped all others.
-pub(super) fn has_ended(tid: u32) -> bool {
-    let Ok(stat) = std::fs::read_to_string(format!("/proc/{tid}/stat")) else { return true };
-    // `12 (name) R …`, where the name may contain anything.
-    stat.rsplit_once(") ").is_none_or(|(_, fields)| fields.starts_with(['Z', 'X', 'x']))
+/// Whether a thread is traced no longer: it has ended, or another one has taken its place by execve(2). waitid(2) does not report the
+/// first thread before all others are freed.
+pub(super) fn is_lost(tid: u32) -> bool {
+    let Ok(status) = std::fs::read_to_string(format!("/proc/{tid}/status")) else { return true };
+    let has_ended = field(&status, "State:").is_none_or(|state| state.starts_with(['Z', 'X']));
+    has_ended || field(&status, "TracerPid:") == Some("0")
+}
+
+/// The value of a line of `/proc/PID/status`.
+pub(super) fn field<'s>(status: &'s str, name: &str) -> Option<&'s str> {
+    status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
+}
+
+/// Frees a seized thread that has ended. Any thread of this process may do this. Returns false if there is nothing to free.
+pub(super) fn reap(tid: u32) -> bool {
+    // SAFETY: all zero is valid for a struct of numbers.
+    let mut info: libc::siginfo_t = unsafe { std::mem::zeroed() };
+    let flags = libc::WEXITED | libc::WNOHANG | libc::__WALL;
+    // SAFETY: room for the struct.
+    let result = unsafe { libc::waitid(libc::P_PID, tid, &raw mut info, flags) };
+    // SAFETY: the kernel has filled in this part, or it is zero.
+    result == 0 && unsafe { info.si_pid() } != 0
 }
 
 /// Registers of a stopped thread.

@@ -5,19 +5,28 @@ use std::fs::File;
 use std::io;
 use std::marker::PhantomData;
 use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use super::error::RemoteError;
 use super::maps::MemoryRange;
-use super::ptrace::{self, Registers, Stop};
+use super::ptrace::{self, Registers, Stop, field};
 
 /// Shortest and longest pause between two polls.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(1);
 
+/// Further attempts to seize a thread.
+const EXECVE_TRIES: u32 = 3;
+
+/// Time after which threads that have ended are freed.
+const REAP_PERIOD: Duration = Duration::from_millis(5);
+
 /// The right to trace, which only the thread has that [`Tracer::run`] starts.
 #[derive(Debug)]
 pub struct Tracer {
+    /// Seized threads, except the first of each process.
+    seized: Arc<Mutex<Vec<u32>>>,
     /// Requests are bound to the thread.
     not_send: PhantomData<*const ()>,
 }
@@ -26,18 +35,69 @@ impl Tracer {
     /// Runs `work` on a thread of its own. When the thread ends, the kernel resumes all threads of other processes that are still
     /// held, also those that have not stopped yet.
     ///
+    /// Meanwhile the calling thread frees seized threads that have ended: an execve(2) of another thread waits for that, and the
+    /// next PTRACE_SEIZE would wait for the execve(2).
+    ///
     /// # Panics
     /// If `work` panics.
     pub fn run<T: Send>(work: impl FnOnce(&Tracer) -> T + Send) -> T {
-        let run = || {
+        let seized = Arc::new(Mutex::new(Vec::new()));
+        let (done, is_done) = mpsc::channel::<()>();
+        let of_thread = Arc::clone(&seized);
+        let run = move || {
+            // Dropped at the end, also by a panic.
+            let _done = done;
             hurry();
-            work(&Tracer { not_send: PhantomData })
+            work(&Tracer { seized: of_thread, not_send: PhantomData })
         };
-        std::thread::scope(|scope| match scope.spawn(run).join() {
-            Ok(result) => result,
-            Err(panic) => std::panic::resume_unwind(panic),
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(run);
+            while is_done.recv_timeout(REAP_PERIOD) == Err(mpsc::RecvTimeoutError::Timeout) {
+                lock(&seized).retain(|tid| !ptrace::reap(*tid));
+            }
+            match thread.join() {
+                Ok(result) => result,
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
         })
     }
+
+    /// Takes control of a thread and makes it stop; false if it has ended.
+    fn seize(&self, pid: u32, tid: u32) -> Result<bool, RemoteError> {
+        // Another thread may take the place of the first one by execve(2) between the error and the search for its reason.
+        for _ in 0..EXECVE_TRIES {
+            match self.try_to_seize(pid, tid) {
+                Err(RemoteError::NotPermitted) => std::thread::sleep(LONGEST_PAUSE),
+                result => return result,
+            }
+        }
+        self.try_to_seize(pid, tid)
+    }
+
+    fn try_to_seize(&self, pid: u32, tid: u32) -> Result<bool, RemoteError> {
+        let seized = ptrace::seize(tid);
+        if seized.is_ok() && tid != pid {
+            lock(&self.seized).push(tid);
+        }
+        match seized.and_then(|()| ptrace::interrupt(tid)) {
+            Ok(()) => Ok(true),
+            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(false),
+            Err(error) if error.raw_os_error() == Some(libc::EPERM) => not_permitted(pid, tid),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn detach(&self, threads: &[u32]) {
+        // Afterwards the number may become that of a child of this process.
+        let detached: HashSet<&u32> = threads.iter().collect();
+        lock(&self.seized).retain(|tid| !detached.contains(tid));
+        // A thread that was killed cannot be detached.
+        threads.iter().for_each(|tid| drop(ptrace::detach(*tid)));
+    }
+}
+
+fn lock(seized: &Mutex<Vec<u32>>) -> MutexGuard<'_, Vec<u32>> {
+    seized.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Gives this thread precedence, if permitted: all threads of the traced process wait for it.
@@ -52,7 +112,7 @@ fn hurry() {
 pub struct Seized<'t> {
     pid: u32,
     tid: u32,
-    tracer: PhantomData<&'t Tracer>,
+    tracer: &'t Tracer,
 }
 
 impl<'t> Seized<'t> {
@@ -61,11 +121,11 @@ impl<'t> Seized<'t> {
     ///
     /// # Errors
     /// [`RemoteError::Traced`], [`RemoteError::NotPermitted`], [`RemoteError::Gone`]
-    pub fn thread(_: &'t Tracer, pid: u32, tid: u32) -> Result<Seized<'t>, RemoteError> {
-        if !seize(pid, tid)? {
+    pub fn thread(tracer: &'t Tracer, pid: u32, tid: u32) -> Result<Seized<'t>, RemoteError> {
+        if !tracer.seize(pid, tid)? {
             return Err(RemoteError::Gone);
         }
-        Ok(Seized { pid, tid, tracer: PhantomData })
+        Ok(Seized { pid, tid, tracer })
     }
 
     /// Waits until it has stopped.
@@ -75,7 +135,7 @@ impl<'t> Seized<'t> {
     pub fn stop(self, limit: Duration) -> Result<Stopped<'t>, RemoteError> {
         let since = Instant::now();
         let stopped = wait_for_stop(self.tid, since + limit)?;
-        Stopped::of(self.pid, if stopped { vec![self.tid] } else { Vec::new() }, since)
+        Stopped::of(self.tracer, self.pid, if stopped { vec![self.tid] } else { Vec::new() }, since)
     }
 }
 
@@ -86,7 +146,7 @@ pub struct Stopped<'t> {
     threads: Vec<u32>,
     memory: File,
     since: Instant,
-    tracer: PhantomData<&'t Tracer>,
+    tracer: &'t Tracer,
 }
 
 impl<'t> Stopped<'t> {
@@ -96,26 +156,10 @@ impl<'t> Stopped<'t> {
     /// [`RemoteError::DidNotStop`] after `limit`: a thread waits in a driver, or for a child of vfork(2). Then no thread is
     /// stopped once the work of the [`Tracer`] has returned. [`RemoteError::Traced`], [`RemoteError::NotPermitted`],
     /// [`RemoteError::Gone`]
-    pub fn all(_: &'t Tracer, pid: u32, limit: Duration) -> Result<Stopped<'t>, RemoteError> {
+    pub fn all(tracer: &'t Tracer, pid: u32, limit: Duration) -> Result<Stopped<'t>, RemoteError> {
         let since = Instant::now();
-        let (mut seen, mut stopped) = (HashSet::new(), Vec::new());
-        loop {
-            let new: Vec<u32> = tids(pid)?.into_iter().filter(|tid| seen.insert(*tid)).collect();
-            if new.is_empty() {
-                return Stopped::of(pid, stopped, since);
-            }
-            let mut seized = Vec::with_capacity(new.len());
-            for tid in new {
-                if seize(pid, tid)? {
-                    seized.push(tid);
-                }
-            }
-            for tid in seized {
-                if wait_for_stop(tid, since + limit)? {
-                    stopped.push(tid);
-                }
-            }
-        }
+        let threads = stop_all(tracer, pid, Vec::new(), limit)?;
+        Stopped::of(tracer, pid, threads, since)
     }
 
     /// Stops the other threads of the process, too, including those that are born meanwhile.
@@ -123,31 +167,24 @@ impl<'t> Stopped<'t> {
     /// # Errors
     /// As for [`Stopped::all`]
     pub fn with_others(mut self, limit: Duration) -> Result<Stopped<'t>, RemoteError> {
-        let deadline = Instant::now() + limit;
-        loop {
-            let mut new = tids(self.pid)?;
-            new.retain(|tid| !self.threads.contains(tid));
-            let mut stopped = Vec::new();
-            for tid in new {
-                if seize(self.pid, tid)? && wait_for_stop(tid, deadline)? {
-                    stopped.push(tid);
-                }
-            }
-            if stopped.is_empty() {
-                return Ok(self);
-            }
-            self.threads.append(&mut stopped);
-        }
+        let threads = std::mem::take(&mut self.threads);
+        self.threads = stop_all(self.tracer, self.pid, threads, limit)?;
+        if self.threads.is_empty() { Err(RemoteError::Gone) } else { Ok(self) }
     }
 
-    fn of(pid: u32, threads: Vec<u32>, since: Instant) -> Result<Stopped<'t>, RemoteError> {
+    fn of(
+        tracer: &'t Tracer,
+        pid: u32,
+        threads: Vec<u32>,
+        since: Instant,
+    ) -> Result<Stopped<'t>, RemoteError> {
         if threads.is_empty() {
             return Err(RemoteError::Gone);
         }
         // Opened now: an execve(2) before would have replaced the memory.
         let path = format!("/proc/{pid}/task/{}/mem", threads[0]);
         let memory = File::options().read(true).write(true).open(path)?;
-        Ok(Stopped { pid, threads, memory, since, tracer: PhantomData })
+        Ok(Stopped { pid, threads, memory, since, tracer })
     }
 
     /// Id of the process.
@@ -239,8 +276,41 @@ impl<'t> Stopped<'t> {
 
 impl Drop for Stopped<'_> {
     fn drop(&mut self) {
-        // A thread that was killed cannot be detached.
-        self.threads.iter().for_each(|tid| drop(ptrace::detach(*tid)));
+        self.tracer.detach(&self.threads);
+    }
+}
+
+/// Stops all threads of a process but those that are stopped already.
+fn stop_all(
+    tracer: &Tracer,
+    pid: u32,
+    mut stopped: Vec<u32>,
+    limit: Duration,
+) -> Result<Vec<u32>, RemoteError> {
+    let deadline = Instant::now() + limit;
+    loop {
+        let known: HashSet<u32> = stopped.iter().copied().collect();
+        let new: Vec<u32> = tids(pid)?.into_iter().filter(|tid| !known.contains(tid)).collect();
+        let mut seized = Vec::with_capacity(new.len());
+        for tid in new {
+            if tracer.seize(pid, tid)? {
+                seized.push(tid);
+            }
+        }
+        for tid in &seized {
+            if wait_for_stop(*tid, deadline)? {
+                stopped.push(*tid);
+            }
+        }
+        // A thread that was not seized yet may have executed another program, and have the number of the first thread.
+        let before = stopped.len();
+        stopped.retain(|tid| ptrace::stop(*tid).is_ok());
+        if seized.is_empty() && stopped.len() == before {
+            return Ok(stopped);
+        }
+        if Instant::now() > deadline {
+            return Err(RemoteError::DidNotStop { tid: pid });
+        }
     }
 }
 
@@ -257,39 +327,25 @@ fn tids(pid: u32) -> Result<Vec<u32>, RemoteError> {
     Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
 }
 
-/// Takes control of a thread and makes it stop; false if it has ended.
-fn seize(pid: u32, tid: u32) -> Result<bool, RemoteError> {
-    match ptrace::seize(tid) {
-        Ok(()) => match ptrace::interrupt(tid) {
-            Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(false),
-            result => Ok(result.map(|()| true)?),
-        },
-        Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(false),
-        Err(error) if error.raw_os_error() == Some(libc::EPERM) => not_permitted(pid, tid),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// The meaning of EPERM: the thread has ended (false), another tracer, or missing rights.
+/// The meaning of EPERM: the thread has ended (false), it was seized under its number before execve(2), it has another tracer, or
+/// rights are missing.
 fn not_permitted(pid: u32, tid: u32) -> Result<bool, RemoteError> {
     let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")) else {
         return Ok(false);
     };
-    if status_field(&status, "State:").is_some_and(|state| state.starts_with(['Z', 'X'])) {
+    if field(&status, "State:").is_some_and(|state| state.starts_with(['Z', 'X'])) {
         return Ok(false);
     }
-    match status_field(&status, "TracerPid:").and_then(|tracer| tracer.parse().ok()) {
+    match field(&status, "TracerPid:").and_then(|tracer| tracer.parse().ok()) {
+        Some(tracer) if tracer == rustix::thread::gettid().as_raw_nonzero().get() as u32 => {
+            Ok(ptrace::interrupt(tid).map(|()| true)?)
+        }
         Some(tracer) if tracer != 0 => Err(RemoteError::Traced { tracer }),
         _ => Err(RemoteError::NotPermitted),
     }
 }
 
-/// The value of a line of `/proc/PID/status`.
-pub(super) fn status_field<'s>(status: &'s str, name: &str) -> Option<&'s str> {
-    status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
-}
-
-/// Waits until a seized thread has stopped; false if it has ended. A signal that comes first is delivered.
+/// Waits until a seized thread has stopped; false if it is traced no longer. A signal that comes first is delivered.
 pub(super) fn wait_for_stop(tid: u32, deadline: Instant) -> Result<bool, RemoteError> {
     loop {
         match next_stop(tid, deadline)? {
@@ -311,14 +367,14 @@ pub(super) fn interrupt_and_resume(tid: u32, signal: libc::c_int) -> Result<(), 
     }
 }
 
-/// Waits for the next stop of any kind; `None` if the thread has ended.
+/// Waits for the next stop of any kind; `None` if the thread is traced no longer.
 pub(super) fn next_stop(tid: u32, deadline: Instant) -> Result<Option<Stop>, RemoteError> {
     let mut polls = 0;
     loop {
         match ptrace::stop(tid) {
             Ok(stop) => return Ok(Some(stop)),
             Err(error) if error.raw_os_error() != Some(libc::ESRCH) => return Err(error.into()),
-            Err(_) if ptrace::has_ended(tid) => return Ok(None),
+            Err(_) if ptrace::is_lost(tid) => return Ok(None),
             Err(_) if Instant::now() >= deadline => return Err(RemoteError::DidNotStop { tid }),
             Err(_) => pause(&mut polls),
         }

@@ -341,6 +341,9 @@ fn tracer() {
                 .and_then(|seized| seized.stop(LIMIT))
                 .expect("alive");
             region(&stopped, &target).expect("a region");
+            let stopped = stopped.with_others(LIMIT).expect("alive");
+            assert_eq!(stopped.threads().len(), target.threads().len());
+            assert_eq!(stopped.threads()[0], tid);
         });
         let (_region, mut patches, _) = patched(&target);
         std::thread::sleep(Duration::from_millis(1));
@@ -627,4 +630,33 @@ fn breakpoints_of_a_debugger_on_patched_functions_are_reached() {
     }
     target.check_original();
     assert!(target.end().contains(" errors 0 "));
+}
+
+#[test]
+fn a_process_that_executes_programs_all_the_time_goes_on() {
+    let mut target = Target::start(&[4, 0, 0], "x");
+    target.expect("running");
+    let mut results = std::collections::BTreeMap::new();
+    let start = Instant::now();
+    while start.elapsed() < Duration::from_secs(3) {
+        let result = Tracer::run(|tracer| {
+            let stopped = Stopped::all(tracer, target.pid(), Duration::from_secs(1))?;
+            // The new program has the functions elsewhere.
+            let maps = stopped.maps()?;
+            let code = maps.iter().find(|map| map.is_private_code).expect("code").range.clone();
+            Region::create(&stopped, code, SIZE, 0).map(drop)
+        });
+        let result = result.map_err(|error: RemoteError| error.to_string());
+        *results.entry(format!("{result:?}")).or_insert(0) += 1;
+        assert_eq!(target.try_wait(), None);
+    }
+    println!("{results:?}");
+    assert!(results["Ok(())"] > 20, "{results:?}");
+    assert!(!results.keys().any(|result| result.contains("in time")), "{results:?}");
+    // The first thread has ended while another one takes its place.
+    let deadline = Instant::now() + LIMIT;
+    while target.status().contains("State:\tZ") {
+        assert!(Instant::now() < deadline, "{}", target.status());
+    }
+    assert!(target.status().contains("TracerPid:\t0"));
 }

@@ -2,7 +2,7 @@
 // results of the functions. Arguments: number of threads, calls per thread (0: until input ends), period of a timer in us (0: none),
 // options: `s` sleepers, `e` all of them may return EINTR, not only epoll_wait, `f` a seccomp filter that kills for memfd_create,
 // `l` the first thread ends, `r` a thread executes a restartable sequence,
-// `v` a thread calls vfork(2), `i` SIGTRAP is ignored. With a number of calls it waits for a line of input before the first one.
+// `v` a thread calls vfork(2), `x` another thread calls execve(2) again and again, `i` SIGTRAP is ignored. With a number of calls it waits for a line of input before the first one.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/filter.h>
@@ -40,7 +40,7 @@ asm(".text\n"
 static long errors, calls, interrupted, handled, children;
 static volatile int stop;
 static long per_thread;
-static int sleepers, may_interrupt, restartable, vforks;
+static int sleepers, may_interrupt, restartable, vforks, executes;
 
 static void check(long got, long expected, const char *what) {
     if (got == expected) return;
@@ -148,6 +148,16 @@ static void *parent(void *unused) {
     return 0;
 }
 
+// The program begins again, by a thread that is not the first.
+static char **arguments;
+static void *again(void *unused) {
+    struct timespec time = {0, 3000000};
+    nanosleep(&time, 0);
+    setenv("AGAIN", "1", 1);
+    if (!stop) execv("/proc/self/exe", arguments);
+    return 0;
+}
+
 static void filter(void) {
     struct sock_filter code[] = {
         {BPF_LD | BPF_W | BPF_ABS, 0, 0, offsetof(struct seccomp_data, nr)},
@@ -180,6 +190,8 @@ static void *main_work(void *options) {
         puts("running");
         fflush(stdout);
         start(&threads[0], work, 0);
+        // All other threads are there.
+        if (executes) start(&threads[297], again, 0);
         while (fgets(line, sizeof line, stdin)) {
             if (line[0] != 'f') continue;
             // A child has no probes; it tells what its page contains.
@@ -207,6 +219,9 @@ int main(int argc, char **argv) {
     long period = atol(argv[3]);
     const char *options = argc > 4 ? argv[4] : "";
     sleepers = strchr(options, 's') != 0;
+    executes = strchr(options, 'x') != 0;
+    arguments = argv;
+    if (getenv("AGAIN")) stdout = fopen("/dev/null", "w");
     vforks = strchr(options, 'v') != 0;
     restartable = strchr(options, 'r') != 0;
     may_interrupt = strchr(options, 'e') != 0;

@@ -186,6 +186,11 @@ impl Target {
         self.child.as_mut().expect("our child").0.wait().expect("our child")
     }
 
+    /// Its exit status, if it has ended.
+    pub fn try_wait(&mut self) -> Option<ExitStatus> {
+        self.child.as_mut().expect("our child").0.try_wait().expect("our child")
+    }
+
     pub fn signal(&self, signal: i32) {
         // SAFETY: no pointers.
         assert_eq!(unsafe { libc::kill(self.pid as i32, signal) }, 0);
