@@ -1,7 +1,9 @@
 //! Messages on standard error: diagnostics of the compiler, notes, errors. Output of the script is written elsewhere.
 
 use crate::cli::{Cli, Color};
+use lang::diagnostics::wording::listed;
 use lang::{Diagnostics, Severity, Source};
+use runtime::SiteFailure;
 use std::cell::RefCell;
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
@@ -12,6 +14,9 @@ use std::time::{Duration, Instant};
 
 /// Largest number of messages about a script that are printed.
 const SHOWN: usize = 20;
+
+/// Largest number of refused attach points that a message names.
+const MOST_REFUSED: usize = 4;
 
 /// Printer of messages.
 pub struct Messages {
@@ -146,13 +151,29 @@ impl Messages {
         self.print(&format!("{on}warning{off}: {text}\n"));
     }
 
-    /// Prints that the kernel refused an attach point, whose calls are not traced.
-    pub fn not_attached(&self, failure: &runtime::SiteFailure) {
-        let position = failure
-            .position
-            .as_ref()
-            .map_or(String::new(), |(path, offset)| format!(" at {offset:#x} in {}", path.display()));
-        self.lost(&format!("cannot attach {}{position}: {}", failure.probe, failure.why()));
+    /// Prints the attach points that the kernel refused, whose calls are not traced; those with the same reason together.
+    pub fn not_attached(&self, failures: &[SiteFailure]) {
+        let mut by_reason: Vec<(String, Vec<&SiteFailure>)> = Vec::new();
+        for failure in failures {
+            let reason = failure.why();
+            match by_reason.iter_mut().find(|(known, _)| *known == reason) {
+                Some((_, same)) => same.push(failure),
+                None => by_reason.push((reason, vec![failure])),
+            }
+        }
+        for (reason, same) in by_reason {
+            let text = match same[..] {
+                [SiteFailure { probe, position: Some((path, offset)), .. }] => {
+                    format!("{probe} at {offset:#x} in {}", path.display())
+                }
+                [SiteFailure { probe, .. }] => probe.clone(),
+                _ => {
+                    let names = same.iter().map(|failure| failure.probe.as_str());
+                    format!("{} probes ({})", same.len(), listed(names, MOST_REFUSED))
+                }
+            };
+            self.lost(&format!("cannot attach {text}: {reason}"));
+        }
     }
 
     /// Prints progress, unless disabled.

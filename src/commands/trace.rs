@@ -515,7 +515,7 @@ impl<'a> Job<'a> {
     }
 
     fn attached(&self, session: &Session) {
-        session.failures().iter().for_each(|failure| self.messages.not_attached(failure));
+        self.messages.not_attached(session.failures());
         self.messages.detail(|| format!("attached after {:?}", self.start.elapsed()));
     }
 

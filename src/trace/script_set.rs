@@ -92,7 +92,7 @@ impl<'a> Scripts<'a> {
         let failed_before = session.failures().len();
         self.watch_files(session);
         let joined = session.extend(compiled, &options);
-        session.failures()[failed_before..].iter().for_each(|failure| self.messages.not_attached(failure));
+        self.messages.not_attached(&session.failures()[failed_before..]);
         if joined.is_ok() || *session.manifest() == compiled.manifest {
             *self.known.borrow_mut() = known;
         }

@@ -177,7 +177,7 @@ pub enum AttachError {
         /// Number of attach points.
         count: usize,
         /// The first failure.
-        first: SiteFailure,
+        first: Box<SiteFailure>,
     },
     /// A timer or a tracepoint could not be attached.
     #[error("`{text}` ({place}) could not be attached: {what}: {errno}{}", hint(errno))]
@@ -210,7 +210,26 @@ pub struct SiteFailure {
     /// Displayed path of the file, and offset in it; `None` at a function of the kernel.
     pub position: Option<(PathBuf, u64)>,
     /// Error of the kernel.
-    pub errno: io::Error,
+    pub error: SiteError,
+}
+
+/// The kernel's reason for refusing an attach point.
+#[derive(Debug)]
+pub enum SiteError {
+    /// A failed system call.
+    Errno(io::Error),
+    /// The verifier's message about a function at which no program can be loaded.
+    Verifier(String),
+}
+
+impl SiteError {
+    /// The number of the error, if it has one.
+    pub fn raw_os_error(&self) -> Option<i32> {
+        match self {
+            SiteError::Errno(errno) => errno.raw_os_error(),
+            SiteError::Verifier(_) => None,
+        }
+    }
 }
 
 impl fmt::Display for SiteFailure {
@@ -228,9 +247,20 @@ impl fmt::Display for SiteFailure {
 const UNSUPPORTED: i32 = 524;
 
 impl SiteFailure {
+    /// The probe and its position, which both programs of a call have.
+    pub(crate) fn key(&self) -> (String, u64) {
+        (self.probe.clone(), self.position.as_ref().map_or(0, |(_, offset)| *offset))
+    }
+
     /// The error as text.
     pub fn why(&self) -> String {
-        match self.errno.raw_os_error() {
+        let errno = match &self.error {
+            SiteError::Errno(errno) => errno,
+            SiteError::Verifier(message) => {
+                return format!("the kernel refuses it: {message}");
+            }
+        };
+        match errno.raw_os_error() {
             Some(UNSUPPORTED) if self.position.is_none() => {
                 "the kernel cannot pass on its arguments, which are too many or structs: use a `kprobe`"
                     .into()
@@ -244,7 +274,7 @@ impl SiteFailure {
                 "the kernel forbids probes on this function (`notrace`, or on the blacklist of kprobes)"
                     .into()
             }
-            _ => self.errno.to_string(),
+            _ => errno.to_string(),
         }
     }
 }
@@ -258,7 +288,7 @@ mod tests {
         let errno = io::Error::from_raw_os_error(UNSUPPORTED);
         let probe = "uretprobe:libc:pthread_spin_lock".to_owned();
         let position = Some(("/lib/libc.so.6".into(), 0x8ff70));
-        let failure = SiteFailure { probe, position, errno };
+        let failure = SiteFailure { probe, position, error: SiteError::Errno(errno) };
         let text = failure.to_string();
         assert!(text.contains("on this instruction") && !text.contains("524"), "{text}");
     }

@@ -83,12 +83,14 @@ impl ProgramHandle {
         }
     }
 }
+/// A program, or the kernel's reason why no program can be at its function.
+pub type LoadedOrRefused = Result<LoadedProgram, String>;
 
 /// Programs and maps of a loaded object.
 #[derive(Debug, Default)]
 pub struct Objects {
     /// Programs in the order of the manifest.
-    pub programs: Vec<LoadedProgram>,
+    pub programs: Vec<LoadedOrRefused>,
     /// Maps by their names in the object.
     pub maps: HashMap<String, LoadedMap>,
 }
@@ -108,10 +110,45 @@ pub fn load_first(
     check_version(&compiled.manifest)?;
     let _lock = CAPTURE_LOCK.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let log = LibbpfLog::capture();
-    let open = open(compiled, shared, spare_counters)
-        .map_err(|error| refusal(&compiled.manifest, &log.text(), &error))?;
-    let object = open.load().map_err(|error| refusal(&compiled.manifest, &log.text(), &error))?;
-    collect(&object, &compiled.manifest, shared)
+    let why = |error| refusal(&compiled.manifest, &log.text(), &error);
+    let mut refused = HashMap::new();
+    let loaded = open(compiled, shared, spare_counters).map_err(why)?.load();
+    let object = match loaded.map_err(why) {
+        Ok(object) => object,
+        Err(error) => {
+            let mut again = open(compiled, shared, spare_counters).map_err(why)?;
+            refused = leave_out_refused(&mut again, &error);
+            if refused.is_empty() {
+                return Err(error);
+            }
+            again.load().map_err(why)?
+        }
+    };
+    collect(&object, &compiled.manifest, shared, refused)
+}
+
+/// Leaves out the programs at functions of the kernel that it refuses, if an object does not load because of such a program:
+/// patterns match functions whose arguments the kernel cannot pass on. Returns the kernel's reasons by program.
+fn leave_out_refused(open: &mut OpenObject, error: &LoadError) -> HashMap<String, String> {
+    let LoadError::Refused { symbol, .. } = error else { return HashMap::new() };
+    let is_trampoline = |section: &OsStr| {
+        ["fentry/", "fexit/"].iter().any(|kind| section.to_string_lossy().starts_with(kind))
+    };
+    let at_function =
+        open.progs().any(|program| program.name() == symbol.as_str() && is_trampoline(program.section()));
+    if !at_function {
+        return HashMap::new();
+    }
+    let mut refused = HashMap::new();
+    for mut program in open.progs_mut() {
+        if is_trampoline(program.section())
+            && let Some(reason) = features::refusal_of_trampoline(&program.section().to_string_lossy())
+        {
+            program.set_autoload(false);
+            refused.insert(program.name().to_string_lossy().into_owned(), reason);
+        }
+    }
+    refused
 }
 
 fn check_version(manifest: &Manifest) -> Result<(), LoadError> {
@@ -156,6 +193,7 @@ fn collect(
     object: &libbpf_rs::Object,
     manifest: &Manifest,
     shared: &HashMap<String, LoadedMap>,
+    mut refused: HashMap<String, String>,
 ) -> Result<Objects, LoadError> {
     let mut objects = Objects::default();
     let setup = |errno| LoadError::Setup { what: "cannot duplicate a descriptor", errno };
@@ -168,13 +206,17 @@ fn collect(
         }
     }
     for Program { symbol, .. } in &manifest.programs {
+        if let Some(reason) = refused.remove(symbol) {
+            objects.programs.push(Err(reason));
+            continue;
+        }
         let missing = || LoadError::Missing { what: "program", symbol: symbol.clone() };
         let program = object.progs().find(|program| program.name() == symbol.as_str()).ok_or_else(missing)?;
         let fd = program.as_fd().try_clone_to_owned().map_err(setup)?;
         // SAFETY: the object of the program outlives the call.
         let attach_type =
             unsafe { bpf::bpf_program__expected_attach_type(program.as_libbpf_object().as_ptr()) };
-        objects.programs.push(LoadedProgram { handle: ProgramHandle::Kernel(fd), attach_type });
+        objects.programs.push(Ok(LoadedProgram { handle: ProgramHandle::Kernel(fd), attach_type }));
     }
     Ok(objects)
 }
@@ -297,6 +339,7 @@ mod tests {
             place: manifest::Place { line: 3, ..Default::default() },
             text,
             attach,
+            auxiliary: false,
         };
         let manifest = Manifest { programs: vec![program], ..Manifest::default() };
         let error = refused(&manifest, "probe0".into(), LOG, io::Error::from_raw_os_error(libc::EACCES));

@@ -19,7 +19,7 @@ use crate::kernel::clock::{Clock, SystemClock};
 use crate::kernel::inotify::WriteWatch;
 use crate::kernel::signals::Arrivals;
 use crate::kernel::{clock, features, sys};
-use crate::load::{self, LoadedMap, LoadedProgram, Objects, ProgramHandle};
+use crate::load::{self, LoadedMap, LoadedOrRefused, LoadedProgram, Objects, ProgramHandle};
 use crate::map_handle::MapHandle;
 use crate::module::{AttachOptions, Module, ModuleId, ModulePart};
 use crate::read::maps::ScriptMap;
@@ -32,7 +32,7 @@ use crate::user_space::{self, UserSpace};
 use libbpf_sys as bpf;
 use report::{Loss, Snapshot};
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
@@ -40,6 +40,7 @@ use wire::Manifest;
 use wire::counter::{COUNTERS_MAP, Counter, CounterKind, FAILURES_MAP};
 use wire::manifest::{self, Attach, CompiledScript, EventKind, Program};
 use wire::trigger::{Environment, TestKind, Trigger};
+use wire::types::MissingProbes;
 
 /// How to load.
 #[derive(Clone, Debug, Default)]
@@ -98,7 +99,7 @@ pub(crate) struct TestProgram {
 /// A loaded script. Nothing is attached, so no program runs.
 pub struct LoadedScript {
     core: Core,
-    programs: Vec<LoadedProgram>,
+    programs: Vec<LoadedOrRefused>,
 }
 
 /// An attached script. Dropping it detaches.
@@ -442,14 +443,24 @@ impl Session {
 
     fn attach_all(
         &mut self,
-        programs: Vec<LoadedProgram>,
+        programs: Vec<LoadedOrRefused>,
         options: &AttachOptions<'_>,
     ) -> Result<(), AttachError> {
         let described = self.core.manifest.programs.clone();
-        let mut pairs: Vec<(&Program, LoadedProgram)> = described.iter().zip(programs).collect();
+        let mut pairs: Vec<(&Program, LoadedOrRefused)> = described.iter().zip(programs).collect();
         pairs.sort_by_key(|(program, _)| order(program));
+        let mut clauses: BTreeMap<u32, AttachedClause> = BTreeMap::new();
         for (program, loaded) in pairs {
-            self.attach_one(program, loaded, options)?;
+            let (attached, failures) = self.attach_one(program, loaded, options)?;
+            clauses.entry(program.clause).or_default().add(program, attached, failures);
+        }
+        let missing = self.core.manifest.missing_probes;
+        for clause in clauses.into_values() {
+            match missing {
+                MissingProbes::Ignore => {}
+                MissingProbes::Error if clause.is_missing() => return Err(clause.error(&self.core.manifest)),
+                MissingProbes::Error | MissingProbes::Warn => self.failures.extend(clause.failures),
+            }
         }
         Ok(())
     }
@@ -457,22 +468,26 @@ impl Session {
     fn attach_one(
         &mut self,
         program: &Program,
-        loaded: LoadedProgram,
+        loaded: LoadedOrRefused,
         options: &AttachOptions<'_>,
-    ) -> Result<(), AttachError> {
+    ) -> Result<(usize, Vec<SiteFailure>), AttachError> {
         let manifest = &self.core.manifest;
-        let made = match &mut self.core.user {
-            Some(user) => attach_in_process(user, manifest, program, options, &mut self.timers, &loaded)?,
-            None => Attacher { options, manifest }.attach(program, &loaded)?,
+        let made = match (&mut self.core.user, &loaded) {
+            (Some(user), Ok(loaded)) => {
+                attach_in_process(user, manifest, program, options, &mut self.timers, loaded)?
+            }
+            _ => Attacher { options, manifest }.attach(program, &loaded)?,
         };
         let refused = |what| move |errno| attach::probe_error(manifest, program, what, errno);
         let module = ModuleId(self.modules);
         self.links.extend(made.links.into_iter().map(|link| link.with_module(module)));
-        self.failures.extend(made.failures);
-        self.attached += made.attached;
+        if !program.auxiliary {
+            self.attached += made.attached;
+        }
         if made.stopped {
             return Err(AttachError::Stopped { attached: self.attached });
         }
+        let Ok(loaded) = loaded else { return Ok((0, made.failures)) };
         match program.attach {
             Attach::Event(Trigger::Begin) => {
                 // BEGIN's `elapsed` must not be later than that of any probe.
@@ -502,7 +517,41 @@ impl Session {
                 self.programs.push(AttachedProgram { module, clause, text, program: loaded.handle });
             }
         }
-        Ok(())
+        Ok((made.attached, made.failures))
+    }
+}
+
+/// What was attached of a clause.
+#[derive(Default)]
+struct AttachedClause {
+    /// Number of sites of the programs with its body, or of all if the clause is generated.
+    attached: usize,
+    has_body: bool,
+    failures: Vec<SiteFailure>,
+    text: String,
+    place: manifest::Place,
+}
+
+impl AttachedClause {
+    /// Adds the result of a program. Both sides of a call fail alike: only one failure is kept.
+    fn add(&mut self, program: &Program, attached: usize, failures: Vec<SiteFailure>) {
+        match (self.has_body, program.auxiliary) {
+            (true, true) => {}
+            (false, false) => (self.has_body, self.attached) = (true, attached),
+            _ => self.attached += attached,
+        }
+        let known: HashSet<(String, u64)> = self.failures.iter().map(SiteFailure::key).collect();
+        self.failures.extend(failures.into_iter().filter(|failure| !known.contains(&failure.key())));
+        (self.text, self.place) = (program.text.clone(), program.place);
+    }
+
+    fn is_missing(&self) -> bool {
+        self.attached == 0 && !self.failures.is_empty()
+    }
+
+    fn error(mut self, manifest: &Manifest) -> AttachError {
+        let (count, place) = (self.failures.len(), manifest.line_of(self.place));
+        AttachError::Nothing { text: self.text, place, count, first: Box::new(self.failures.remove(0)) }
     }
 }
 
@@ -561,7 +610,7 @@ impl Core {
     }
 
     /// Adds the maps and stack maps of a loaded module to the session. Returns the module's programs.
-    fn adopt(&mut self, objects: Objects) -> Result<Vec<LoadedProgram>, LoadError> {
+    fn adopt(&mut self, objects: Objects) -> Result<Vec<LoadedOrRefused>, LoadError> {
         let manifest = &self.manifest;
         let ours = [manifest::PIDS_MAP, manifest::CONTROL_MAP, COUNTERS_MAP, FAILURES_MAP];
         let named = manifest.maps.iter().map(|map| map.symbol.as_str());
@@ -731,11 +780,6 @@ fn attach_in_process(
             result.attached = sites.len() - refused.len();
             result.failures =
                 refused.into_iter().map(|one| user_space::failure(manifest, one, options.files)).collect();
-            if result.attached == 0 && !result.failures.is_empty() {
-                let (text, place) = (program.text.clone(), manifest.line_of(program.place));
-                let first = result.failures.remove(0);
-                return Err(AttachError::Nothing { text, place, count: sites.len(), first });
-            }
         }
         Attach::Event(Trigger::Interval { period_ns }) => {
             let failed = |errno| attach::probe_error(manifest, program, "the timer cannot be created", errno);
@@ -809,8 +853,8 @@ impl Session {
             stacks: Arc::new(StackStore::default()),
             user: None,
         };
-        let programs =
-            core.adopt(Objects { programs: programs(core.ring.fd().expect("a ring in the kernel")), maps })?;
+        let programs = programs(core.ring.fd().expect("a ring in the kernel")).into_iter().map(Ok).collect();
+        let programs = core.adopt(Objects { programs, maps })?;
         core.init_control_cell(None)?;
         LoadedScript { core, programs }.attach(options)
     }

@@ -21,6 +21,7 @@ use wire::decode::Value;
 use wire::layout::Record;
 use wire::manifest::{Attach, Event, EventKind, Manifest, Place, Program, Side, Site};
 use wire::trigger::{PerfCounter, Trigger};
+use wire::types::MissingProbes;
 use wire::types::Type;
 
 /// Index of the event whose record is printed.
@@ -145,6 +146,7 @@ fn program(attach: Attach) -> Program {
         place: Place { line: 3, ..Place::default() },
         text: "the clause".into(),
         attach,
+        auxiliary: false,
     }
 }
 
@@ -476,6 +478,36 @@ fn many_single_uprobes_are_silenced_and_closed_in_the_background() {
     let mut cell = [0; wire::manifest::CONTROL_SIZE as usize];
     crate::map_handle::lookup(&ours, &[0; 4], &mut cell).expect("cell");
     assert_eq!(cell[wire::manifest::CONTROL_EXITED as usize], 1);
+}
+
+#[test]
+fn refused_functions_are_an_error_a_warning_or_ignored() {
+    let Some(_alone) = alone() else { return };
+    let bad = Site { file: 0, offset: u64::MAX >> 1, cookie: 0, probe: 1, semaphore: 0 };
+    // `None`: the clause could not be attached. Otherwise the numbers of attached and of reported functions.
+    let attach = |sides: [&Site; 2], missing| {
+        let [entry, at_return] = sides.map(|site| vec![site.clone()]);
+        let mut manifest = manifest(vec![uprobes(Side::Entry, entry), uprobes(Side::Return, at_return)]);
+        manifest.programs[0].auxiliary = true;
+        manifest.missing_probes = missing;
+        let programs = |ring| {
+            vec![
+                load(KPROBE, 0, &writes(ring, RecordSource::Cookie)),
+                load(KPROBE, 0, &writes(ring, RecordSource::Cookie)),
+            ]
+        };
+        match Session::for_test(manifest, HashMap::new(), programs, &only_us()) {
+            Ok(session) => Some((session.attached(), session.failures().len())),
+            Err(AttachError::Nothing { count: 1, .. }) => None,
+            Err(error) => panic!("{error}"),
+        }
+    };
+    let good = site(probed_one, PRINT, 7, 0);
+    assert_eq!(attach([&bad, &bad], MissingProbes::Error), None);
+    assert_eq!(attach([&bad, &bad], MissingProbes::Warn), Some((0, 1)), "both sides fail alike");
+    assert_eq!(attach([&bad, &bad], MissingProbes::Ignore), Some((0, 0)));
+    assert_eq!(attach([&good, &bad], MissingProbes::Error), None, "the body never runs");
+    assert_eq!(attach([&good, &good], MissingProbes::Error), Some((1, 0)));
 }
 
 #[test]

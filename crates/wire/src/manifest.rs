@@ -10,7 +10,7 @@ use crate::layout::Record;
 use crate::map::Map;
 pub use crate::place::{Place, SourceFile};
 use crate::trigger::Trigger;
-use crate::types::NameKind;
+use crate::types::{MissingProbes, NameKind};
 use serde::{Deserialize, Serialize};
 
 /// Tracepoint of new tasks. Children are added before any probe of the script can run in them.
@@ -126,6 +126,9 @@ pub struct Manifest {
     /// True if stacks have source lines and inlined functions.
     #[serde(default)]
     pub source_lines: bool,
+    /// What happens if the kernel refuses all attach points of a clause of this module.
+    #[serde(default)]
+    pub missing_probes: MissingProbes,
     /// Largest number of bytes that `cat` prints of a file.
     pub cat_bytes: u32,
     /// Text after a truncated string.
@@ -202,6 +205,10 @@ pub struct Program {
     pub text: String,
     /// Attach point.
     pub attach: Attach,
+    /// True for the side of a call that only stores or removes values for the side with the body, and for clauses that the
+    /// script does not contain.
+    #[serde(default)]
+    pub auxiliary: bool,
 }
 
 /// The probe list of a clause.

@@ -29,6 +29,18 @@ pub enum StackMode {
     BuildId,
 }
 
+/// The treatment of a clause without attach points.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum MissingProbes {
+    /// The script is rejected.
+    #[default]
+    Error,
+    /// A warning.
+    Warn,
+    /// The clause is skipped silently.
+    Ignore,
+}
+
 /// The type of a value. In memory values are little endian, with the size and alignment of [`Type::size`] and
 /// [`Type::align`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

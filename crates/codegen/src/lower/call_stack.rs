@@ -80,7 +80,7 @@ impl<'p> Cx<'p> {
         body.tracked_side(probe, shift);
         body.finish();
         let (word, section, attach) = self.at_functions(probe, Side::Return, sites, &layout);
-        let mut body = self.begin(probe, word, &section, attach);
+        let mut body = self.begin_auxiliary(probe, word, &section, attach);
         body.cookie = layout;
         body.leaving_side(true);
         body.finish();
@@ -115,6 +115,7 @@ impl<'p> Cx<'p> {
             place: manifest::Place::default(),
             text: format!("rawtracepoint:{event}"),
             attach: attach.clone(),
+            auxiliary: true,
         });
         let info = ProgramInfo { clause: super::follow_processes::NO_CLAUSE, attach };
         let kind = FuncKind::Program { section: "raw_tp".into(), info };

@@ -272,7 +272,7 @@ impl<'p> Cx<'p> {
         let slots = self.cells(plan);
 
         let (_, section, attach) = self.at_functions(probe, Side::Entry, sites, &layout);
-        let mut body = self.begin(probe, "entry", &section, attach);
+        let mut body = self.begin_auxiliary(probe, "entry", &section, attach);
         body.cookie = layout.clone();
         body.new_side(Entry::Direct { shift: sites[0].place.stack_shift });
         body.side(Parts {

@@ -34,6 +34,7 @@ impl Cx<'_> {
             place: manifest::Place::default(),
             text: format!("tracepoint:{tracepoint}"),
             attach: attach.clone(),
+            auxiliary: true,
         });
         let info = ProgramInfo { clause: NO_CLAUSE, attach };
         let kind = FuncKind::Program { section: "tracepoint".into(), info };

@@ -292,6 +292,7 @@ fn start_manifest(program: &Program, src: &Source, options: &Options) -> Manifes
     }
     manifest.mangled |= !program.config.demangle;
     manifest.source_lines |= program.config.source_lines;
+    manifest.missing_probes = program.config.missing_probes;
     manifest.cat_bytes = program.config.max_cat_bytes;
     manifest.truncation_trailer = program.config.str_trunc_trailer.clone();
     manifest.ring_bytes = program.config.ring_bytes;

@@ -11,6 +11,7 @@ use super::{abi, entry_return, walk};
 use crate::bpf::helper::Helper;
 use crate::ir::build::Builder;
 use crate::ir::{BlockId, Cmp, FuncKind, ProgramInfo, Width};
+use lang::Span;
 use lang::hir::{Attach, Environment, Expr, ExprKind, Hook, Probe, Signature, Site, Stmt, StmtKind, Trigger};
 use wire::Features;
 use wire::manifest::{self, Side};
@@ -150,6 +151,21 @@ impl<'p> Cx<'p> {
             && !(is_of_kernel && self.program.config.events_of_all)
     }
 
+    /// Starts the program of a call's side without the body.
+    pub(super) fn begin_auxiliary<'c>(
+        &'c mut self,
+        probe: &'p Probe,
+        word: &str,
+        section: &str,
+        attach: manifest::Attach,
+    ) -> Body<'c, 'p> {
+        let body = self.begin(probe, word, section, attach);
+        if let Some(program) = body.cx.manifest.programs.last_mut() {
+            program.auxiliary = true;
+        }
+        body
+    }
+
     /// Starts a program, whose name has its index in the manifest, and adds it to the manifest.
     pub(super) fn begin<'c>(
         &'c mut self,
@@ -166,6 +182,7 @@ impl<'p> Cx<'p> {
             place,
             text: self.src.slice(probe.span).to_owned(),
             attach: attach.clone(),
+            auxiliary: probe.span == Span::default(),
         });
         let info = ProgramInfo { clause: probe.clause, attach: without_sites(attach) };
         let kind = FuncKind::Program { section: section.to_owned(), info };

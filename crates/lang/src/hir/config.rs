@@ -1,6 +1,6 @@
 //! Settings of a script.
 
-use wire::types::StackMode;
+use wire::types::{MissingProbes, StackMode};
 
 /// Settings that affect the generated code or the output.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,18 +31,6 @@ pub struct Config {
     pub source_lines: bool,
     /// Ring buffer size in bytes, a power of two and a multiple of the page size; 0: chosen by the runtime.
     pub ring_bytes: u32,
-}
-
-/// The treatment of a probe without attach points.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub enum MissingProbes {
-    /// The script is rejected.
-    #[default]
-    Error,
-    /// A warning.
-    Warn,
-    /// The probe is skipped silently.
-    Ignore,
 }
 
 impl Default for Config {

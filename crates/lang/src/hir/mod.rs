@@ -18,7 +18,7 @@ pub mod visit;
 use crate::catalog::{File, FileId, Place};
 use crate::source::span::Span;
 pub use crate::syntax::ast::BinaryOp;
-pub use config::{Config, MissingProbes};
+pub use config::Config;
 pub use effects::Effects;
 pub use map::{Map, MapId, MapValue};
 pub use tree::{
@@ -30,7 +30,7 @@ pub use wire::hook::Hook;
 pub use wire::manifest::{Directive, Export, Hidden, Message, Metric, MetricKind, Names, Piece};
 pub use wire::map::{Agg, Keeps};
 pub use wire::trigger::{Environment, PerfCounter, TestKind, Trigger};
-pub use wire::types::{Lookup, NameKind, StackMode};
+pub use wire::types::{Lookup, MissingProbes, NameKind, StackMode};
 
 /// A checked script.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -9,7 +9,7 @@
 use crate::attach::link::{Link, MultiSites, link_kprobes, link_multi, link_perf_event, link_trampoline};
 use crate::attach::perf_pmu::{KPROBE, ProbePmu, UPROBE};
 use crate::attach::{AttachLock, AttachResult, Attacher, perf_uprobe, probe_error};
-use crate::error::{AttachError, SiteFailure};
+use crate::error::{AttachError, SiteError, SiteFailure};
 use crate::kernel::signals::StopSignals;
 use crate::kernel::sys;
 use crate::load::LoadedProgram;
@@ -47,12 +47,21 @@ impl Attacher<'_> {
                 return Err(probe_error(self.manifest, program, what, errno));
             }
         }
-        if result.attached == 0 && !result.failures.is_empty() && !result.stopped {
-            let (text, place) = (program.text.clone(), self.manifest.line_of(program.place));
-            let (count, first) = (sites.len(), result.failures.remove(0));
-            return Err(AttachError::Nothing { text, place, count, first });
-        }
         Ok(result)
+    }
+
+    /// The failures of the functions of a program that was not loaded.
+    pub(super) fn refused(&self, sites: &[Site], reason: &str) -> AttachResult {
+        let failure = |site: &Site| SiteFailure {
+            probe: self.probe_name(site),
+            position: None,
+            error: SiteError::Verifier(reason.to_owned()),
+        };
+        AttachResult { failures: sites.iter().map(failure).collect(), ..AttachResult::default() }
+    }
+
+    fn probe_name(&self, site: &Site) -> String {
+        self.manifest.names.probes.get(site.probe as usize).cloned().unwrap_or_default()
     }
 }
 
@@ -201,16 +210,13 @@ impl SiteBatch<'_> {
 
     fn add_failures(&self, sites: &[&Site], errno: &io::Error, result: &mut AttachResult) {
         let path = self.shown_path();
-        let names = &self.attacher.manifest.names.probes;
-        result.failures.extend(
-            sites.iter().map(|site| SiteFailure {
-                probe: names.get(site.probe as usize).cloned().unwrap_or_default(),
-                position: path.clone().map(|path| (path, site.offset)),
-                errno: errno
-                    .raw_os_error()
-                    .map_or_else(|| io::ErrorKind::Other.into(), io::Error::from_raw_os_error),
-            }),
-        );
+        let errno =
+            || errno.raw_os_error().map_or_else(|| io::ErrorKind::Other.into(), io::Error::from_raw_os_error);
+        result.failures.extend(sites.iter().map(|site| SiteFailure {
+            probe: self.attacher.probe_name(site),
+            position: path.clone().map(|path| (path, site.offset)),
+            error: SiteError::Errno(errno()),
+        }));
     }
 
     /// The path of the file, as shown.

@@ -1,9 +1,9 @@
 //! Attaches programs to functions, timers, counters and tracepoints.
 //!
 //! The program's section, chosen by the compiler, decides whether functions share a link. A function that the kernel refuses is
-//! reported and skipped, and the rest of its clause runs. A clause of which nothing is attached is an error.
+//! skipped, and the rest of its clause runs.
 //!
-//! Not here: resolution of functions (`host`), the order of clauses (`session`).
+//! Not here: resolution of functions (`host`), the order of clauses, clauses of which nothing is attached (`session`).
 
 pub(crate) mod detach;
 mod functions;
@@ -15,7 +15,7 @@ use crate::attach::link::{Link, link_perf_event};
 use crate::attach::perf_uprobe::AttachLock;
 use crate::error::{AttachError, SiteFailure};
 use crate::kernel::sys;
-use crate::load::{LoadedProgram, ProgramHandle};
+use crate::load::{LoadedOrRefused, LoadedProgram, ProgramHandle};
 use crate::module::{AttachOptions, ModuleId};
 use libbpf_sys as bpf;
 use std::ffi::CString;
@@ -42,7 +42,7 @@ impl AttachResult {
     /// The error if the limit of open files was reached. It is no property of a function, and a skipped function would look like
     /// one that is never called, so the whole clause fails.
     fn file_limit_error(&self) -> Option<io::Error> {
-        let last = self.failures.last()?.errno.raw_os_error()?;
+        let last = self.failures.last()?.error.raw_os_error()?;
         matches!(last, libc::EMFILE | libc::ENFILE).then(|| io::Error::from_raw_os_error(last))
     }
 }
@@ -57,7 +57,12 @@ pub struct Attacher<'a> {
 
 impl Attacher<'_> {
     /// Attaches one program. BEGIN, END, signals, tests and benches have nothing to attach to.
-    pub fn attach(&self, program: &Program, loaded: &LoadedProgram) -> Result<AttachResult, AttachError> {
+    pub fn attach(&self, program: &Program, loaded: &LoadedOrRefused) -> Result<AttachResult, AttachError> {
+        let loaded = match (loaded, &program.attach) {
+            (Ok(loaded), _) => loaded,
+            (Err(reason), Attach::Functions { sites, .. }) => return Ok(self.refused(sites, reason)),
+            (Err(_), _) => return Ok(AttachResult::default()),
+        };
         match &program.attach {
             Attach::Event(trigger) => self.event(program, loaded, trigger),
             Attach::Functions { hook, side, sites } => self.functions(program, loaded, (*hook, *side), sites),

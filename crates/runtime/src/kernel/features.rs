@@ -7,6 +7,7 @@ use crate::attach::perf_pmu::KPROBE;
 use crate::error::FeatureError;
 use crate::kernel::{btf, sys};
 use libbpf_sys as bpf;
+use std::borrow::Cow;
 use std::ffi::c_char;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -155,8 +156,7 @@ fn has_helper(helper: bpf::bpf_func_id) -> bool {
     if load(&call, Kind { log: &mut log, ..Kind::default() }).is_ok() {
         return true;
     }
-    let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
-    let log = String::from_utf8_lossy(&log[..end]);
+    let log = text_of(&log);
     // The log is empty if the call did not reach the verifier.
     !log.is_empty()
         && !["invalid func ", "unknown func ", "cannot use helper"]
@@ -222,6 +222,44 @@ fn load_trampoline() -> Result<(), String> {
         Err(Some(libc::EPERM | libc::EACCES)) => Err("it refuses their programs to this user".into()),
         Err(_) => Err("they need Linux 5.17 on this architecture".into()),
     }
+}
+
+/// Whether the kernel refuses programs at a function, which is described by a program's section: `fentry/nvidia:nvidia_open`.
+/// Returns the kernel's reason. An empty program is loaded and not attached.
+pub(crate) fn refusal_of_trampoline(section: &str) -> Option<String> {
+    let (kind, function) = section.split_once('/')?;
+    let (module, function) = function.split_once(':')?;
+    let object = match module {
+        wire::kernel_function::VMLINUX => None,
+        _ => Some(btf::module_object(module).ok()?),
+    };
+    let mut log = [0u8; 4096];
+    let opts = bpf::bpf_prog_load_opts {
+        sz: size_of::<bpf::bpf_prog_load_opts>() as u64,
+        attempts: 1,
+        expected_attach_type: if kind == "fexit" { bpf::BPF_TRACE_FEXIT } else { bpf::BPF_TRACE_FENTRY },
+        attach_btf_id: btf::module_function_id(module, function)?,
+        attach_btf_obj_fd: object.as_ref().map_or(0, |object| object.as_raw_fd() as u32),
+        log_level: 1,
+        log_size: log.len() as u32,
+        log_buf: log.as_mut_ptr().cast::<c_char>(),
+        ..Default::default()
+    };
+    let error = load_as(bpf::BPF_PROG_TYPE_TRACING, &EXIT, opts).err()?;
+    let log = text_of(&log);
+    // After the reason, newer kernels print statistics.
+    let reason = log.lines().find(|line| !line.trim().is_empty() && !line.starts_with("processed "));
+    // Without the name, functions that are refused for one reason have the same text.
+    let unnamed = |reason: &str| {
+        reason.trim().trim_end_matches('.').replacen(&format!("The function {function}"), "a function", 1)
+    };
+    Some(reason.map_or_else(|| error.to_string(), unnamed))
+}
+
+/// The text before the first NUL.
+fn text_of(log: &[u8]) -> Cow<'_, str> {
+    let end = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
+    String::from_utf8_lossy(&log[..end])
 }
 
 fn is_locked_down() -> bool {

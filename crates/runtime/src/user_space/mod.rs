@@ -16,7 +16,7 @@ pub use map::SharedMap;
 pub use memory::{PlaceError, SessionMemory};
 pub use processes::PatchSite;
 
-use crate::error::{LoadError, SiteFailure};
+use crate::error::{LoadError, SiteError, SiteFailure};
 use crate::in_process::{RemoteError, Seized, Stopped, Tracer};
 use crate::load::{LoadedMap, LoadedProgram, Objects, ProgramHandle};
 use crate::map_handle::MapHandle;
@@ -264,7 +264,7 @@ fn objects(memory: &Arc<SessionMemory>, module: &PlacedModule, compiled: &Compil
     let program = |program: &Program| {
         let entry = module.image.function(&program.symbol).expect("the object has the program");
         let shared = SharedProgram { memory: Arc::clone(memory), entry };
-        LoadedProgram { handle: ProgramHandle::Process(shared), attach_type: 0 }
+        Ok(LoadedProgram { handle: ProgramHandle::Process(shared), attach_type: 0 })
     };
     Objects { programs: compiled.manifest.programs.iter().map(program).collect(), maps: maps.collect() }
 }
@@ -278,5 +278,5 @@ pub(crate) fn failure(
     let shown = manifest.files.iter().find(|file| file.id == site.file).map(|file| PathBuf::from(&file.path));
     let path = shown.unwrap_or_else(|| path(site.file));
     let probe = manifest.names.probes.get(site.probe as usize).cloned().unwrap_or_default();
-    SiteFailure { probe, position: Some((path, site.offset)), errno }
+    SiteFailure { probe, position: Some((path, site.offset)), error: SiteError::Errno(errno) }
 }

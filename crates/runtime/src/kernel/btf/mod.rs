@@ -7,15 +7,17 @@ mod format;
 mod spell;
 mod type_index;
 
-use crate::kernel::sys::MemoryMapping;
+use crate::kernel::sys::{self, MemoryMapping};
 use format::{
     Head, KIND_FUNC, KIND_STRUCT, KIND_TYPEDEF, offset_of_string, sections, string, text, types,
     types_and_tails, word,
 };
+use libbpf_sys as bpf;
 pub use spell::variable;
 use std::collections::HashSet;
 use std::fs::File;
-use std::os::fd::AsFd;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use type_index::TypeIndex;
 pub use type_index::{Field, Kind, Type};
@@ -93,6 +95,43 @@ pub struct Function {
 pub fn kernel_function(module: &str, name: &str) -> Option<Function> {
     let number = module_number(module);
     module_index(number)?.function(name, |id| u64::from(number) << 32 | u64::from(id))
+}
+
+/// Id of a function in the BTF of the kernel or of a module.
+pub(crate) fn module_function_id(module: &str, name: &str) -> Option<u32> {
+    module_index(module_number(module))?.function_id(name)
+}
+
+/// The kernel's object with the BTF of a module.
+///
+/// # Errors
+/// No module with BTF has this name, or the kernel does not permit to list its objects.
+pub(crate) fn module_object(module: &str) -> io::Result<OwnedFd> {
+    let mut id = 0;
+    loop {
+        // SAFETY: the kernel writes one number.
+        sys::check_libbpf(unsafe { bpf::bpf_btf_get_next_id(id, &mut id) })?;
+        // SAFETY: takes a number.
+        let object = sys::owned_libbpf(unsafe { bpf::bpf_btf_get_fd_by_id(id) })?;
+        if object_name(&object)? == module.as_bytes() {
+            return Ok(object);
+        }
+    }
+}
+
+fn object_name(object: &OwnedFd) -> io::Result<Vec<u8>> {
+    // MODULE_NAME_LEN
+    let mut name = [0u8; 64];
+    let mut info = bpf::bpf_btf_info {
+        name: name.as_mut_ptr() as u64,
+        name_len: name.len() as u32,
+        ..bpf::bpf_btf_info::default()
+    };
+    let mut size = size_of::<bpf::bpf_btf_info>() as u32;
+    // SAFETY: the kernel writes no more than `size` bytes, and `name_len` bytes at `name`.
+    sys::check_libbpf(unsafe { bpf::bpf_btf_get_info_by_fd(object.as_raw_fd(), &mut info, &mut size) })?;
+    let end = name.iter().position(|&byte| byte == 0).unwrap_or(name.len());
+    Ok(name[..end].to_vec())
 }
 
 /// Id in the kernel's BTF of the struct, union or enum of this name.

@@ -30,7 +30,7 @@ pub(crate) struct TypeIndex<'b> {
     pub(crate) strings: &'b [u8],
     /// Type `n + 1`, and the offset of its variable part.
     types: Vec<(Head, usize)>,
-    /// Prototypes of functions by name.
+    /// Ids of functions by name.
     functions: OnceLock<HashMap<&'b str, u32>>,
 }
 
@@ -51,11 +51,8 @@ impl<'b> TypeIndex<'b> {
     /// The declaration of a function; `number` converts ids of types.
     pub fn function(&self, name: &str, number: impl Fn(u32) -> u64) -> Option<Function> {
         const PARAMETER: usize = 8;
-        let functions = self.functions.get_or_init(|| {
-            let all = self.types.iter().map(|(head, _)| head).filter(|head| head.kind() == KIND_FUNC);
-            all.filter_map(|head| Some((text(self.strings, head.name)?, head.type_id))).collect()
-        });
-        let (prototype, tail) = self.at(*functions.get(name)?)?;
+        let (function, _) = self.at(self.function_id(name)?)?;
+        let (prototype, tail) = self.at(function.type_id)?;
         let parameter = |n: usize| {
             let (name, ty) =
                 (word(self.data, tail + PARAMETER * n)?, word(self.data, tail + PARAMETER * n + 4)?);
@@ -76,6 +73,15 @@ impl<'b> TypeIndex<'b> {
             params: params.map(|(name, ty)| (name, number(ty))).collect(),
             ret: Some(prototype.type_id).filter(|&id| id != 0).map(number),
         })
+    }
+
+    /// Id of a function.
+    pub fn function_id(&self, name: &str) -> Option<u32> {
+        let functions = self.functions.get_or_init(|| {
+            let all = (1..).zip(&self.types).filter(|(_, (head, _))| head.kind() == KIND_FUNC);
+            all.filter_map(|(id, (head, _))| Some((text(self.strings, head.name)?, id))).collect()
+        });
+        functions.get(name).copied()
     }
 
     /// The struct, union or enum of this name.
