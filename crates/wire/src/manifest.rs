@@ -382,6 +382,8 @@ pub enum Hidden {
     Start,
     /// Start given by the script, ns of the boot clock.
     BootStart,
+    /// Start of an event that encloses later calls of its thread, ns of the monotonic clock.
+    EventStart,
     /// Duration of the call, ns.
     Duration,
     /// Start of the enclosing traced call on the same thread, ns of the monotonic clock; 0 if there is none.

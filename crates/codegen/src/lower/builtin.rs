@@ -46,6 +46,14 @@ pub(super) trait Builtins: Operations {
             },
             Builtin::ByteSwap => self.byte_swap(&args[0]).into(),
             Builtin::PopCount => self.pop_count(&args[0]).into(),
+            Builtin::BeginEvent => {
+                let name = self.scalar(&args[0]);
+                self.begin_event(name).into()
+            }
+            Builtin::EndEvent => {
+                self.end_event();
+                0.into()
+            }
             Builtin::Comm | Builtin::StrConcat | Builtin::ToLower | Builtin::ToUpper | Builtin::Usym => {
                 unreachable!("not a scalar: {id:?}")
             }

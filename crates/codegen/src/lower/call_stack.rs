@@ -12,7 +12,8 @@
 //! use its start. Each program has a bit in `seen`. A program that finds its bit set ran before, at a call that never
 //! returned. Only the thread itself writes its stack.
 //!
-//! A probe that is no tracked call, such as one on a system call, reads the stack without changing it.
+//! A probe that is no tracked call, such as one on a system call, reads the stack without changing it. An event of the kernel
+//! with a span, such as an ioctl, is a call on the stack from its beginning to its end.
 //!
 //! The stack of a thread is removed when the thread ends ([`Cx::forget_stacks`]).
 
@@ -28,7 +29,7 @@ use crate::bpf::helper::Helper;
 use crate::ir::build::Builder;
 use crate::ir::{Bin, Cmp, FuncKind, MapDef, MapRef, Operand, ProgramInfo, VReg, Width};
 use lang::Span;
-use lang::hir::{Around, Attach, Expr, ExprKind, Hook, NameKind, Probe, Site, Trigger};
+use lang::hir::{Around, Attach, Builtin, Expr, ExprKind, Hook, NameKind, Probe, Site, Trigger};
 use wire::CounterKind;
 use wire::manifest::{self, Side};
 
@@ -42,6 +43,9 @@ const LIMIT: i64 = ROOM - 1;
 const ROOM: i64 = 128;
 /// Bytes that contain the kernel's stack of a thread, which is aligned to its size: 16 KiB, or 32 KiB with KASAN.
 const KERNEL_STACK: i64 = 1 << 16;
+/// The number by which an event of the kernel, such as an ioctl, is on the stack: above functions of the kernel, below the
+/// addresses of the program's stack.
+const EVENT: i64 = KERNEL_STACK;
 /// Offset of the number of calls.
 const CALLS: i16 = 0;
 /// Offset of the result of a search.
@@ -260,14 +264,60 @@ impl<'p> Body<'_, 'p> {
         }
     }
 
+    /// Pushes an event of the kernel, whose name has the number `func`. Returns its start time.
+    pub(super) fn begin_event(&mut self, func: Operand) -> VReg {
+        let start = self.b().vreg();
+        let [full, outside] = std::array::from_fn(|_| self.b().cold_block());
+        let [there, after] = std::array::from_fn(|_| self.b().block());
+        let stack = self.stack_of_thread(outside);
+        let nesting = self.b().copy(EVENT);
+        let depth = self.calls_above(stack, nesting);
+        self.b().branch(Cmp::Uge, depth, LIMIT, full, there);
+
+        self.b().switch_to(there);
+        let call = self.call_at(stack, depth);
+        let b = self.b();
+        let now = b.call(Helper::KtimeGetNs, &[]);
+        b.set(start, now);
+        b.store(call, SP, Width::B64, EVENT);
+        b.store(call, START, Width::B64, now);
+        b.store(call, SEEN, Width::B32, 0);
+        b.store(call, FUNC, Width::B32, func);
+        // The last store: a timer may interrupt the program and read the stack.
+        let depth_and_this = b.bin(Bin::Add, depth, 1);
+        b.store(stack, CALLS, Width::B32, depth_and_this);
+        b.jump(after);
+
+        self.b().switch_to(full);
+        self.count(CounterKind::NoRoomAround);
+        self.b().jump(outside);
+        self.b().switch_to(outside);
+        let now = self.b().call(Helper::KtimeGetNs, &[]);
+        self.b().set(start, now);
+        self.b().jump(after);
+        self.b().switch_to(after);
+        start
+    }
+
+    /// Removes the event of the kernel, and calls in it whose return was missed.
+    pub(super) fn end_event(&mut self) {
+        let after = self.b().block();
+        let stack = self.known_stack(after);
+        let nesting = self.b().copy(EVENT);
+        let depth = self.calls_above(stack, nesting);
+        let calls = self.b().load(stack, CALLS, Width::B32, false);
+        self.go_on_unless(Cmp::Ule, calls, depth, after);
+        self.b().store(stack, CALLS, Width::B32, depth);
+        self.b().fall_into(after);
+    }
+
     /// Start time of the innermost enclosing tracked call, or 0 if there is none; for probes that are not on the
     /// stack themselves.
     pub(super) fn start_around(&mut self) -> VReg {
         let start = self.b().copy(0);
         let none = self.b().block();
         let stack = self.known_stack(none);
-        let sp = self.sp_here();
-        let depth = self.calls_above(stack, sp);
+        let depth = self.depth_here(stack);
         self.go_on_unless(Cmp::Ult, depth, 1, none);
         let last = self.b().bin(Bin::Sub, depth, 1);
         let call = self.call_at(stack, last);
@@ -295,16 +345,46 @@ impl<'p> Body<'_, 'p> {
         }
     }
 
-    /// The stack pointer of the traced program; enclosing calls have higher ones.
-    fn sp_here(&mut self) -> VReg {
-        match self.probe.attach {
+    /// Number of calls that enclose a probe which is not on the stack itself.
+    fn depth_here(&mut self, stack: VReg) -> VReg {
+        let nesting = match self.probe.attach {
+            // The event encloses all but its own span.
+            _ if self.ends_event() => self.b().copy(EVENT),
             Attach::Entry(..) => self.nesting(Side::Entry),
             Attach::Return(..) => self.nesting(Side::Return),
-            Attach::Event(_) => {
-                let (regs, sp) = (self.kernel_entry_regs(), self.machine().sp);
-                self.b().load(regs, sp, Width::B64, false)
-            }
-        }
+            Attach::Event(_) => return self.depth_of_tracepoint(stack),
+        };
+        self.calls_above(stack, nesting)
+    }
+
+    /// Number of calls that enclose a tracepoint: those above the stack pointer of the traced program. All calls if the last one
+    /// is in the kernel, as the tracepoint then is in it.
+    fn depth_of_tracepoint(&mut self, stack: VReg) -> VReg {
+        let depth = self.b().vreg();
+        let [of_program, last_in_kernel, after] = std::array::from_fn(|_| self.b().block());
+        let calls = self.b().load(stack, CALLS, Width::B32, false);
+        self.b().set(depth, calls);
+        self.go_on_unless(Cmp::Ult, calls, 1, of_program);
+        let last = self.b().bin(Bin::Sub, calls, 1);
+        let call = self.call_at(stack, last);
+        let nesting = self.b().load(call, SP, Width::B64, false);
+        self.b().branch(Cmp::Ule, nesting, EVENT, last_in_kernel, of_program);
+
+        self.b().switch_to(of_program);
+        let (regs, sp) = (self.kernel_entry_regs(), self.machine().sp);
+        let sp = self.b().load(regs, sp, Width::B64, false);
+        let above = self.calls_above(stack, sp);
+        self.b().set(depth, above);
+        self.b().jump(after);
+        self.b().switch_to(last_in_kernel);
+        self.b().jump(after);
+        self.b().switch_to(after);
+        depth
+    }
+
+    /// Whether the probe removes an event of the kernel from the stack.
+    fn ends_event(&self) -> bool {
+        uses(self.probe, Builtin::EndEvent)
     }
 
     /// Address of the thread's call stack, which is created at the thread's first call. Jumps to `outside` if the
@@ -458,6 +538,17 @@ impl<'p> Body<'_, 'p> {
             self.give(Pro::Around(*around), *reg);
         }
     }
+}
+
+/// Whether the probe pushes an event of the kernel.
+pub(super) fn begins_event(probe: &Probe) -> bool {
+    uses(probe, Builtin::BeginEvent)
+}
+
+fn uses(probe: &Probe, builtin: Builtin) -> bool {
+    let mut found = false;
+    walk::each_of(probe, &mut |e| found |= matches!(e.kind, ExprKind::Builtin(used, _) if used == builtin));
+    found
 }
 
 /// Value for a call without an enclosing call.

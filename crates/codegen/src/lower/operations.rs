@@ -43,6 +43,10 @@ pub(super) trait Operations: Sized {
     fn control_word(&mut self, offset: u32) -> VReg;
     /// `tgid << 32 | tid` in the initial pid namespace.
     fn host_thread(&mut self) -> VReg;
+    /// Pushes an event of the kernel onto the thread's stack of calls; returns its start.
+    fn begin_event(&mut self, name: Operand) -> VReg;
+    /// Removes that event.
+    fn end_event(&mut self);
     /// The value of a scalar.
     fn scalar(&mut self, expr: &Expr) -> Operand;
     /// The location of a value that is not a scalar.
@@ -92,6 +96,14 @@ pub(super) trait Operations: Sized {
 impl Operations for Body<'_, '_> {
     fn b(&mut self) -> &mut Builder {
         Body::b(self)
+    }
+
+    fn begin_event(&mut self, name: Operand) -> VReg {
+        Body::begin_event(self, name)
+    }
+
+    fn end_event(&mut self) {
+        Body::end_event(self);
     }
 
     fn options(&self) -> &Options {

@@ -17,7 +17,7 @@ pub mod posix;
 pub mod probe_context;
 pub(crate) mod row;
 mod signal;
-mod spans;
+pub(crate) mod spans;
 pub mod table;
 mod text;
 mod usdt_args;

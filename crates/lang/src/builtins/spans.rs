@@ -10,6 +10,9 @@ use crate::syntax::ast;
 use crate::types::is_scalar;
 use Check::Action;
 
+/// `@begun(start)`: marks the start of a span as that of an event, see [`Builtin::BeginEvent`].
+pub const BEGUN: &str = "@begun";
+
 /// The key of a span's start time.
 const START: &str = "start";
 
@@ -119,10 +122,15 @@ impl dyn Args + '_ {
     fn span_times(&mut self, given: &ExportArgs, span: Span) -> Option<Vec<(Hidden, Expr)>> {
         let given = given.named.iter().find(|(key, _)| key.node == START);
         if let Some((_, start)) = given {
+            let is_event = matches!(&start.kind, ast::ExprKind::Call { name, .. } if name.node == BEGUN);
+            let (hidden, clock) = match is_event {
+                true => (Hidden::EventStart, Builtin::Monotonic),
+                false => (Hidden::BootStart, Builtin::Nsecs),
+            };
             let start = convert(self.number(start, "the start of a span"), &Type::U64);
-            let now = expr(ExprKind::Builtin(Builtin::Nsecs, Vec::new()), Type::U64, span);
+            let now = expr(ExprKind::Builtin(clock, Vec::new()), Type::U64, span);
             let duration = binary(BinaryOp::Sub, now, start.clone(), Type::U64, span);
-            return Some(vec![(Hidden::BootStart, start), (Hidden::Duration, duration)]);
+            return Some(vec![(hidden, start), (Hidden::Duration, duration)]);
         }
         if self.scene().probe.at != At::Return {
             let message = "a span needs the return of a call, and this probe is not at a return";
@@ -140,7 +148,7 @@ impl dyn Args + '_ {
     /// The enclosing call: the parent of spans and instants. [`crate::check::passes::unique_spans`] replaces the parent of
     /// instants whose own call has a span.
     fn parent(&self, what: Export, hidden: &[(Hidden, Expr)], span: Span) -> Option<(Hidden, Expr)> {
-        let is_call = hidden.iter().any(|(kind, _)| *kind == Hidden::Start);
+        let is_call = hidden.iter().any(|(kind, _)| matches!(kind, Hidden::Start | Hidden::EventStart));
         let is_nested = match (what, self.scene().probe.at) {
             (Export::Span, At::Record) => true,
             (Export::Instant, At::Entry | At::Return | At::Record | At::Sample) => true,

@@ -1,9 +1,10 @@
 //! Functions that `expand` inserts and scripts cannot name: `@kernel_short(id)`, `@text_hash(text)`.
 
 use crate::builtins::args::Args;
+use crate::builtins::spans::BEGUN;
 use crate::check::Checker;
 use crate::hir::make::{convert, expr, int, is_unknown, unknown};
-use crate::hir::{Builtin, Expr, ExprKind, Lookup, Type};
+use crate::hir::{Builtin, Expr, ExprKind, Lookup, NameKind, Type};
 use crate::source::span::Span;
 use crate::syntax::ast;
 use wire::map::KERNEL_TEXTS;
@@ -31,6 +32,16 @@ impl Checker<'_> {
         {
             return self.device(name, &String::from_utf8_lossy(device), span);
         }
+        if let ast::ExprKind::Str(event) = &arg.kind
+            && name == "@begin_event"
+        {
+            let name = self.names().intern(NameKind::Func, &String::from_utf8_lossy(event));
+            let number = int(i64::from(name.0), Type::U64, span);
+            return expr(ExprKind::Builtin(Builtin::BeginEvent, vec![number]), Type::U64, span);
+        }
+        if name == "@end_event" {
+            return expr(ExprKind::Builtin(Builtin::EndEvent, Vec::new()), Type::U64, span);
+        }
         let value = self.expr(arg);
         if is_unknown(&value) {
             return unknown(span);
@@ -44,6 +55,7 @@ impl Checker<'_> {
                 let base = Box::new(convert(value, &Type::U64));
                 expr(ExprKind::ReadStr { base, limit: None }, Type::Str(NAME_BYTES), span)
             }
+            None if name == BEGUN => convert(value, &Type::U64),
             None => expr(ExprKind::Builtin(Builtin::StrHash, vec![value]), Type::U64, span),
         }
     }

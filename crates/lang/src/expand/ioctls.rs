@@ -6,7 +6,7 @@
 //!
 //! tracepoint:syscalls:sys_enter_ioctl / (args.cmd >> 8 & 255) == 70 / {
 //!     if (the file of the descriptor is a device of the driver) {
-//!         $call = (start = nsecs, ioctl = ..., arg = args.arg, ...);
+//!         $call = (start = nsecs(monotonic), ioctl = ..., ...);
 //!         if ($call.ioctl == 0x462a) { @__ioctl_7[tid] = $call }
 //!     }
 //! }
@@ -205,13 +205,15 @@ impl Expansion<'_> {
     fn of_probe(&mut self, clause: &Clause, spec: &ProbeSpec, mut probe: IoctlProbe) -> Vec<Item> {
         self.leave_out(clause, &mut probe);
         let mut own = clause.clone();
-        let mut replace = Replace { probe: &probe, count: 0, is_named: false, diags: self.diags };
+        let mut replace =
+            Replace { probe: &probe, count: 0, is_named: false, spans: false, diags: self.diags };
         visit::clause(&mut own, &mut replace);
+        let spans = replace.spans;
         let never = own.predicate.clone().filter(|condition| const_eval::truth(condition) == Some(false));
         let body = body_of(own);
         let mut items = Vec::new();
         for hook in HOOKS {
-            for mut made in template(&script_text(hook, &probe, spec.span), spec.span) {
+            for mut made in template(&script_text(hook, &probe, spec.span, spans), spec.span) {
                 if fill(&mut made.body, &body) {
                     made.predicate = never.clone().or(made.predicate);
                     made.probes[0] = hidden(&made.probes[0], hook, spec, &self.others);
@@ -299,8 +301,12 @@ fn is_common(name: &str) -> bool {
     name == STATUS || COMMON.iter().any(|arg| arg.name == name)
 }
 
-/// The clauses of a hook for an attach point. The statement `__body()` stands for the body.
-fn script_text(hook: &IoctlHook, probe: &IoctlProbe, span: Span) -> String {
+/// The record of a call whose span begins now.
+const STARTED_CALL: &str = "(start = __begin_event(\"ioctl\"), ioctl = $call.ioctl, arg = $call.arg, \
+                            arg_size = $call.arg_size, minor = $call.minor)";
+
+/// The clauses of a hook for an attach point, whose body has `spans`. The statement `__body()` stands for the body.
+fn script_text(hook: &IoctlHook, probe: &IoctlProbe, span: Span, spans: bool) -> String {
     let IoctlProbe { device, start, .. } = *probe;
     let (before, after) = hook.around;
     let before = before.replace("DRIVER", device.name);
@@ -311,14 +317,20 @@ fn script_text(hook: &IoctlHook, probe: &IoctlProbe, span: Span) -> String {
     let is_loaded = format!("__device_major(\"{}\") != 0", device.name);
     let condition =
         format!("{is_loaded} && {} && {}", command_condition(hook, probe), (hook.condition)(device));
-    let then = if start { "__body();".into() } else { format!("{map}[tid] = $call;") };
+    // The spans of calls within the ioctl are in its span.
+    let (stored, end) = match spans {
+        true => (STARTED_CALL, "$ended = __end_event(0);"),
+        false => ("$call", ""),
+    };
+    let then = if start { "__body();".into() } else { format!("{map}[tid] = {stored};") };
     let mut text =
         format!("{enter} / {condition} / {{ {before} {call} if ({is_one}) {{ {then} }} {after} }}");
     if !start {
         let retval = hook.retval;
         let _ = write!(
             text,
-            " {exit} / {is_loaded} && has_key({map}, tid) / {{ $call = {map}[tid]; delete({map}, tid); $duration = nsecs - $call.start; \
+            " {exit} / {is_loaded} && has_key({map}, tid) / {{ $call = {map}[tid]; delete({map}, tid); {end} \
+             $duration = nsecs(monotonic) - $call.start; \
              $retval = (int64){retval}; __body(); }}"
         );
     }
@@ -348,7 +360,7 @@ fn call_text(hook: &IoctlHook, device: &Device) -> String {
         }
     };
     decode
-        + "$call = (start = nsecs, ioctl = $ioctl, arg = $arg, arg_size = $size, minor = (uint64)($device & 0xfffff));"
+        + "$call = (start = nsecs(monotonic), ioctl = $ioctl, arg = $arg, arg_size = $size, minor = (uint64)($device & 0xfffff));"
 }
 
 /// A condition on the command, which is cheap and rules out most ioctls of other devices.
@@ -477,6 +489,8 @@ struct Replace<'p, 'd> {
     count: u32,
     /// True within `args.NAME`.
     is_named: bool,
+    /// True if the clause has spans of the ioctl.
+    spans: bool,
     diags: &'d mut Diagnostics,
 }
 
@@ -526,7 +540,7 @@ impl Replace<'_, '_> {
     /// `span(key = value)`: the span of the ioctl, from its start, with its name.
     fn span(&mut self, e: &mut Expr) {
         let span = e.span;
-        let start = self.parsed("$call.start", span);
+        let start = self.parsed("__begun($call.start)", span);
         let name = self.parsed(COMMON[0].value, span);
         let ExprKind::Call { args, .. } = &mut e.kind else { return };
         if !matches!(args.last(), Some(Expr { kind: ExprKind::Record(_), .. })) {
@@ -537,6 +551,7 @@ impl Replace<'_, '_> {
         }
         let Some(Expr { kind: ExprKind::Record(members), .. }) = args.last_mut() else { return };
         if !members.iter().any(|(key, _)| key.node == "start") {
+            self.spans = true;
             members.push((Spanned { node: "start".into(), span }, start));
         }
     }

@@ -1,6 +1,6 @@
 //! Side effects of expressions: which ones may be removed, repeated or moved.
 
-use crate::hir::tree::{Expr, ExprKind};
+use crate::hir::tree::{Builtin as B, Expr, ExprKind};
 use crate::hir::visit;
 use crate::syntax::ast::BinaryOp;
 
@@ -11,7 +11,7 @@ pub enum Effects {
     Invariant,
     /// The value may differ between positions in the body, or a failed evaluation increments a counter.
     Varies,
-    /// Changes a map or a variable: evaluated exactly once, even if the value is unused.
+    /// Changes a map, a variable or the thread's stack of calls: evaluated exactly once, even if the value is unused.
     Changes,
 }
 
@@ -35,6 +35,7 @@ impl ExprKind {
         use ExprKind::*;
         match self {
             UpdateMap { .. } | UpdateVar { .. } | Delete { .. } | Block { .. } => Effects::Changes,
+            Builtin(B::BeginEvent | B::EndEvent, _) => Effects::Changes,
             // A division by zero increments a counter.
             Binary { op: BinaryOp::Div | BinaryOp::Rem, .. } => Effects::Varies,
             Int(_)

@@ -134,6 +134,11 @@ pub enum Builtin {
     PopCount,
     /// `usym(a)` of a uint64.
     Usym,
+    /// Pushes an event of the kernel, such as an ioctl, onto the thread's stack of calls: later calls, spans and instants of the
+    /// thread are in it. The argument is the number of its name. Returns its start in ns of the monotonic clock, uint64.
+    BeginEvent,
+    /// Removes that event from the stack; 0, uint64.
+    EndEvent,
 }
 
 impl Builtin {
@@ -171,6 +176,8 @@ impl Builtin {
             Builtin::ByteSwap => "bswap",
             Builtin::PopCount => "popcount",
             Builtin::Usym => "usym",
+            Builtin::BeginEvent => "begin_event",
+            Builtin::EndEvent => "end_event",
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Visitors of the checked program: the direct subexpressions of every expression and statement, by reference and mutably.
 
-use crate::hir::{Around, Attach, Expr, ExprKind, Probe, Program, Stmt, StmtKind};
+use crate::hir::{Around, Attach, Builtin, Expr, ExprKind, Probe, Program, Stmt, StmtKind};
 
 /// Defines the traversals of a borrowed or mutably borrowed (`mut`) tree.
 macro_rules! walks {
@@ -156,15 +156,19 @@ pub fn visit_expr<'e>(expr: &'e Expr, see: &mut dyn FnMut(&'e Expr)) {
 impl Program {
     /// Whether the calls of a probe are pushed onto their thread's stack of calls. This holds for calls that are
     /// spans. If a clause uses enclosing calls, it also holds for all calls probed at return and for those of that
-    /// clause.
+    /// clause. The end of an event is no call: the event itself is on the stack.
     pub fn is_tracked(&self, probe: &Probe) -> bool {
-        let (mut names, mut sends) = (false, false);
+        let (mut names, mut sends, mut ends) = (false, false, false);
         let mut see = |e: &Expr| match e.kind {
             ExprKind::Around(Around::Depth | Around::Func { .. }) => names = true,
             ExprKind::Started => sends = true,
+            ExprKind::Builtin(Builtin::EndEvent, _) => ends = true,
             _ => {}
         };
         visit_probe(probe, &mut see);
+        if ends && !names {
+            return false;
+        }
         match probe.attach {
             Attach::Return(..) => sends || self.tracks_calls,
             Attach::Entry(..) => sends || self.tracks_calls && names,

@@ -88,7 +88,8 @@ pub fn resolve<'a>(
     let clauses: Vec<(&ast::Clause, Usage)> = clauses.collect();
     let defined = use_in_defines(script);
     let uses_enclosing = defined.is_some() || clauses.iter().any(|(_, usage)| usage.enclosing.is_some());
-    let sends_calls = clauses.iter().any(|(clause, usage)| usage.result && clause.probes.iter().any(returns));
+    let sends_calls =
+        clauses.iter().any(|(clause, usage)| usage.result && clause.probes.iter().any(has_spans));
     let mut found = Vec::new();
     let mut count = 0;
     for (index, (clause, usage)) in clauses.into_iter().enumerate() {
@@ -165,9 +166,9 @@ pub fn test_kind(spec: &ast::ProbeSpec) -> Option<TestKind> {
     }
 }
 
-/// Whether calls return at the attach point.
-fn returns(spec: &ast::ProbeSpec) -> bool {
-    matches!(providers::find(&spec.provider.node), ProviderMatch::Known(row) if row.is_at_return())
+/// Whether `span()` at the attach point is the span of a call or of an ioctl, which enclose others.
+fn has_spans(spec: &ast::ProbeSpec) -> bool {
+    matches!(providers::find(&spec.provider.node), ProviderMatch::Known(row) if row.has_spans())
 }
 
 /// The first use of enclosing calls in a `#define`, which any clause may use.

@@ -113,6 +113,11 @@ impl Provider {
         )
     }
 
+    /// Whether `span()` is the span of a call or of an ioctl.
+    pub(super) fn has_spans(&self) -> bool {
+        self.is_at_return() || matches!(self.parts, Parts::Ioctl)
+    }
+
     /// Whether the body of an attach point takes part in a run; `name` is the part after the provider.
     pub(super) fn is_in_run(&self, run: &Run, name: &str) -> bool {
         match (run, self.runs) {

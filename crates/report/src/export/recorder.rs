@@ -218,7 +218,10 @@ impl Recorder {
         let suspended = self.run.suspended_ns;
         let start = match exported.number(Hidden::BootStart) {
             Some(boot) => boot.saturating_sub(suspended),
-            None => exported.number(Hidden::Start).unwrap_or(0),
+            None => [Hidden::Start, Hidden::EventStart]
+                .into_iter()
+                .find_map(|kind| exported.number(kind))
+                .unwrap_or(0),
         };
         let result = exported.hidden(Hidden::Result).map(|value| self.data(context, value));
         let status = match &result {

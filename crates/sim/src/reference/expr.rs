@@ -198,7 +198,9 @@ impl Meaning<'_> {
             Builtin::Elapsed => moment.time_ns.wrapping_sub(self.start_ns) as i64,
             Builtin::Jiffies => moment.jiffies() as i64,
             Builtin::Rand => i64::from(self.rng.bits() as u32),
-            Builtin::Task | Builtin::FunctionAddress => panic!("worlds have no kernel"),
+            Builtin::Task | Builtin::FunctionAddress | Builtin::BeginEvent | Builtin::EndEvent => {
+                panic!("worlds have no kernel")
+            }
             Builtin::Comm => return Val::Str(moment.comm.as_bytes().to_vec()),
             Builtin::StrConcat => return Val::Str([values[0].text(), values[1].text()].concat()),
             Builtin::ToLower => return Val::Str(values[0].text().to_ascii_lowercase()),
