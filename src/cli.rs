@@ -338,7 +338,7 @@ pub struct ReportOptions {
     #[arg(long)]
     pub open: bool,
 
-    /// Print one table as comma-separated values: functions, kernels, ioctls, copies, memory or errors; `-f json` prints all of them
+    /// Print one table as comma-separated values: functions, kernels, ioctls, driver_functions, copies, memory or errors; `-f json` prints all of them
     #[arg(long, value_name = "TABLE")]
     pub csv: Option<String>,
 }

@@ -248,6 +248,92 @@ fn the_kernel_side_is_recorded_by_name() {
     assert!(stderr.contains("ioctls        8"), "{stderr}");
 }
 
+/// A recording of a machine whose kernel has kprobes: an allocation, its ioctl, a function of the kernel driver.
+#[test]
+fn functions_of_the_kernel_driver_have_a_table() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (recording, page) = (path("t.jsonl"), path("t.html"));
+    let mut lines = String::from("{\"type\":\"run\",\"format\":1,\"boot_ns\":0,\"wall_ns\":\"0\"}\n");
+    lines += "{\"type\":\"schema\",\"id\":0,\"fields\":[[\"category\",\"string\"]]}\n";
+    for (id, name, (start, ns), category) in [
+        (3, "nv_work", (30, 10), "nvidia_driver"),
+        (2, "NV_ESC_RM_ALLOC", (20, 40), "nvidia_ioctl"),
+        (1, "cuMemAlloc_v2", (10, 100), ""),
+    ] {
+        let args = match category {
+            "" => String::new(),
+            _ => format!(",\"schema\":0,\"args\":{{\"category\":\"{category}\"}}"),
+        };
+        let (parent, site) =
+            (if id == 1 { 0 } else { id - 1 }, format!("\"func\":\"{name}\",\"api\":\"{name}\""));
+        lines += &format!(
+            "{{\"type\":\"span\",\"ts\":{start},\"dur\":{ns},\"pid\":1,\"tid\":1,\"name\":\"{name}\",{site},\"id\":\"{id:#x}\",\"parent\":\"{parent:#x}\",\"status\":\"ok\"{args}}}\n"
+        );
+    }
+    std::fs::write(&recording, lines).unwrap();
+    let report = cudatrace(&["report", &recording, "--html", &page]);
+    assert!(report.status.success(), "{}", text(&report.stderr));
+    let short = text(&cudatrace(&["report", &recording]).stdout);
+    for line in
+        [r"(?m)^API calls +1 driver, 0 runtime$", r"(?m)^ioctls +1, 40 ns$", r"(?m)^kernel driver +1, 10 ns$"]
+    {
+        assert!(Regex::new(line).unwrap().is_match(&short), "{line} in {short}");
+    }
+    let rows = |table: &str| text(&cudatrace(&["report", &recording, "--csv", table]).stdout);
+    let row =
+        |table: &str| rows(table).lines().nth(1).unwrap().split(',').take(5).collect::<Vec<_>>().join(",");
+    assert_eq!(row("functions"), "cuMemAlloc_v2,1,100.0,100,60", "without the ioctl");
+    assert_eq!(row("ioctls"), "NV_ESC_RM_ALLOC,1,100.0,40,30", "without the function");
+    assert_eq!(row("driver_functions"), "nv_work,1,100.0,10,10");
+    let html = std::fs::read_to_string(&page).unwrap();
+    assert!(html.contains("\"driver_functions\":[[\"nv_work\",1,10,10,"), "the table's data");
+    let Some(log) = browse(&page, include_str!("record/driver.js")) else { return };
+    assert_eq!(log.get("error"), None);
+    assert_eq!(log["driver"], "functions of the kernel driver: nv_work");
+}
+
+#[test]
+fn events_within_an_ioctl_are_in_its_span() {
+    if !can_trace() {
+        return;
+    }
+    let ask = "
+import fcntl, time
+file = open('/dev/null')
+end = time.monotonic() + 2
+while time.monotonic() < end:
+    try: fcntl.ioctl(file, 0x30000001)
+    except OSError: pass";
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("t.jsonl");
+    let mut trace = common::cudatrace();
+    common::with_devices(&mut trace, &[("nvidia", 195), ("nvidia-uvm", 1)]);
+    let script = "ioctl:nvidia-uvm:* { span() } profile:hz:997 { event(\"sample\") }";
+    let export = format!("jsonl={}", file.display());
+    let done = trace.args(["-e", script, "--export", &export, "--", "python3", "-c", ask]).output().unwrap();
+    assert!(done.status.success(), "{}", common::stderr(&done));
+    let lines = lines(&file);
+    let of = |name| lines.iter().filter(move |line| line["name"] == name);
+    let spans: HashMap<&str, &Value> =
+        of("UVM_INITIALIZE").map(|span| (span["id"].as_str().unwrap(), span)).collect();
+    let ns = |line: &Value, key: &str| line[key].as_u64().unwrap();
+    let (mut inside, mut outside) = (0, 0);
+    for sample in of("sample") {
+        match sample["parent"].as_str().unwrap() {
+            "0x0" => outside += 1,
+            parent => {
+                // Records of many ioctls may be lost.
+                let Some(span) = spans.get(parent) else { continue };
+                inside += 1;
+                let (start, at) = (ns(span, "ts"), ns(sample, "ts"));
+                assert!((start..=start + ns(span, "dur")).contains(&at), "{sample} is not in {span}");
+            }
+        }
+    }
+    assert!(inside > 0 && outside > 0, "{inside} samples in ioctls, {outside} outside");
+}
+
 #[test]
 fn files_that_a_process_opened_before_are_known() {
     if !can_trace() {

@@ -25,7 +25,8 @@ enum Cell {
 }
 
 /// The names of all tables.
-pub const NAMES: [&str; 6] = ["functions", "kernels", "ioctls", "copies", "memory", "errors"];
+pub const NAMES: [&str; 7] =
+    ["functions", "kernels", "ioctls", "driver_functions", "copies", "memory", "errors"];
 
 /// Columns of tables of calls.
 const CALLS: &[&str] = &[
@@ -61,13 +62,14 @@ pub fn tables(summary: &Summary) -> Vec<Table> {
         table(NAMES[0], CALLS, calls(by_time(&summary.functions))),
         table(NAMES[1], CALLS, calls(by_time(&summary.kernels))),
         table(NAMES[2], CALLS, calls(by_time(&summary.ioctls))),
-        table(NAMES[3], &["direction", "copies", "bytes", "total_ns"], copies.collect()),
+        table(NAMES[3], CALLS, calls(by_time(&summary.driver_functions))),
+        table(NAMES[4], &["direction", "copies", "bytes", "total_ns"], copies.collect()),
         table(
-            NAMES[4],
+            NAMES[5],
             &["kind", "allocations", "bytes", "total_ns", "peak_bytes", "bytes_left"],
             memory.collect(),
         ),
-        table(NAMES[5], &["function", "result", "count"], errors.collect()),
+        table(NAMES[6], &["function", "result", "count"], errors.collect()),
     ]
 }
 

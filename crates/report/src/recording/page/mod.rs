@@ -244,6 +244,8 @@ impl Page {
         stats(out, by_time(&summary.kernels));
         out.push_str(",\"ioctls\":");
         stats(out, by_time(&summary.ioctls));
+        out.push_str(",\"driver_functions\":");
+        stats(out, by_time(&summary.driver_functions));
         out.push_str(",\"copies\":");
         json::list(out, summary.copies.iter(), |out, (way, moved)| {
             out.push('[');

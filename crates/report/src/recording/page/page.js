@@ -675,6 +675,10 @@ head();
 stats("functions", "function", DATA.functions);
 stats("kernels", "kernel (host time of its launches)", DATA.kernels);
 if (DATA.ioctls.length) { $("functions").append(element("h2", "ioctls of the driver")); stats("functions", "ioctl", DATA.ioctls); }
+if (DATA.driver_functions.length) {
+  $("functions").append(element("h2", "functions of the kernel driver"));
+  stats("functions", "function", DATA.driver_functions);
+}
 memory();
 errors();
 for (const view of VIEWS) $("tab-" + view).onclick = () => show(view);
