@@ -38,7 +38,7 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 use wire::Manifest;
 use wire::counter::{COUNTERS_MAP, Counter, CounterKind, FAILURES_MAP};
-use wire::manifest::{self, Attach, CompiledScript, EventKind, Program};
+use wire::manifest::{self, Attach, CompiledScript, EventKind, Program, Side};
 use wire::trigger::{Environment, TestKind, Trigger};
 use wire::types::MissingProbes;
 
@@ -66,6 +66,8 @@ pub(crate) struct Core {
     stacks: Arc<StackStore>,
     /// `Some` if the programs run in the traced processes.
     user: Option<UserSpace>,
+    /// By counter: calls that entered before the program at their return was attached. They do not count as running.
+    entered_early: Vec<u64>,
 }
 
 /// An END program that has not run yet.
@@ -134,6 +136,7 @@ impl LoadedScript {
             shared: HashMap::from([(manifest::RING_MAP.to_owned(), ring_map)]),
             stacks: Arc::new(StackStore::default()),
             user: None,
+            entered_early: Vec::new(),
         };
         core.create_unwind_tables(&compiled.manifest)?;
         let objects = load::load_first(compiled, &core.shared, options.spare_counters)?;
@@ -170,6 +173,7 @@ impl LoadedScript {
             cpus,
             shared: HashMap::new(),
             stacks: Arc::new(StackStore::default()),
+            entered_early: Vec::new(),
             user: Some(user),
         };
         let programs = core.adopt(objects)?;
@@ -454,6 +458,7 @@ impl Session {
             let (attached, failures) = self.attach_one(program, loaded, options)?;
             clauses.entry(program.clause).or_default().add(program, attached, failures);
         }
+        self.core.find_entered_early(&described);
         let missing = self.core.manifest.missing_probes;
         for clause in clauses.into_values() {
             match missing {
@@ -716,8 +721,41 @@ impl Core {
         if manifest.counters.len() <= room { Ok(()) } else { Err(LoadError::NoCounters { room }) }
     }
 
+    /// Records the calls that have entered so far, of clauses with a program at each side: the one at the entry is attached first.
+    /// The tracer itself makes calls in between, such as reading files.
+    fn find_entered_early(&mut self, attached: &[Program]) {
+        let has_both = |clause: u32| {
+            let is_one_side = |program: &&Program| {
+                matches!(program.attach, Attach::Functions { side: Side::Entry | Side::Return, .. })
+            };
+            attached
+                .iter()
+                .any(|program| program.clause == clause && program.auxiliary && is_one_side(&program))
+        };
+        let open =
+            self.all_counters().map(|counts| losses::losses(&self.manifest, &counts)).unwrap_or_default();
+        // Counters of earlier modules keep their numbers.
+        for at in self.entered_early.len()..self.manifest.counters.len() {
+            let counter = &self.manifest.counters[at];
+            let is_early = matches!(counter.kind, CounterKind::Entered(clause) if has_both(clause));
+            let of = |loss: &&Loss| loss.kind == counter.kind && loss.place == counter.place;
+            let early = open.iter().find(of).map_or(0, |loss| loss.count);
+            self.entered_early.push(if is_early { early } else { 0 });
+        }
+    }
+
     /// Counters of all modules, summed over CPUs, in the order of the manifest.
     pub fn counters(&self) -> io::Result<Vec<u64>> {
+        let early = self.entered_early.iter().chain(std::iter::repeat(&0));
+        Ok(self
+            .all_counters()?
+            .into_iter()
+            .zip(early)
+            .map(|(count, early)| count.saturating_sub(*early))
+            .collect())
+    }
+
+    fn all_counters(&self) -> io::Result<Vec<u64>> {
         let failures = self.failures()?;
         let frequent = self.shared.get(COUNTERS_MAP);
         let read = |(index, counter): (usize, &Counter)| match frequent {
@@ -852,6 +890,7 @@ impl Session {
             shared: HashMap::new(),
             stacks: Arc::new(StackStore::default()),
             user: None,
+            entered_early: Vec::new(),
         };
         let programs = programs(core.ring.fd().expect("a ring in the kernel")).into_iter().map(Ok).collect();
         let programs = core.adopt(Objects { programs, maps })?;
