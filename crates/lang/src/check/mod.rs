@@ -491,7 +491,7 @@ impl<'a> Checker<'a> {
 
     /// Drops errors about unknown types if another error may be their cause.
     fn drop_consequences(&mut self) {
-        if self.diags.list.iter().any(explains_empty_maps) {
+        if self.has_earlier_errors || self.diags.list.iter().any(explains_empty_maps) {
             self.diags.list.retain(|d| d.code != UNTYPED);
         }
     }

@@ -33,6 +33,8 @@ pub struct Diagnostic {
     pub message: String,
     /// Position.
     pub span: Span,
+    /// Other positions with the same cause.
+    pub also: Vec<Span>,
     /// Label under the carets; may be empty.
     pub label: String,
     /// Further facts.
@@ -42,6 +44,15 @@ pub struct Diagnostic {
 }
 
 impl Diagnostic {
+    fn has_text_of(&self, other: &Diagnostic) -> bool {
+        self.severity == other.severity
+            && self.code == other.code
+            && self.message == other.message
+            && self.label == other.label
+            && self.notes == other.notes
+            && self.help == other.help
+    }
+
     /// Sets the label under the carets.
     pub fn label(&mut self, text: impl Into<String>) -> &mut Diagnostic {
         self.label = text.into();
@@ -101,6 +112,15 @@ impl Diagnostics {
         self.list.last_mut().expect("just pushed")
     }
 
+    /// Adds a diagnostic whose cause may be independent of its position: if one has the same text, it gets the position.
+    pub fn push_once(&mut self, finding: Diagnostic) {
+        match self.list.iter_mut().find(|known| known.has_text_of(&finding)) {
+            Some(known) if known.span == finding.span || known.also.contains(&finding.span) => {}
+            Some(known) => known.also.push(finding.span),
+            None => drop(self.push(finding)),
+        }
+    }
+
     /// Similar names for suggestions, unless there are already too many diagnostics to render.
     pub fn similar<'n>(&self, name: &str, candidates: impl IntoIterator<Item = &'n str>) -> Vec<String> {
         match self.are_many() {
@@ -127,7 +147,7 @@ impl Diagnostics {
         message: String,
     ) -> &mut Diagnostic {
         let (label, notes, help) = (String::new(), Vec::new(), Vec::new());
-        self.push(Diagnostic { severity, code, message, span, label, notes, help })
+        self.push(Diagnostic { severity, code, message, span, also: Vec::new(), label, notes, help })
     }
 }
 

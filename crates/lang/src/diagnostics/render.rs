@@ -18,7 +18,10 @@ use annotate_snippets::renderer::DecorStyle;
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 
 use crate::diagnostics::{DRAWN, Diagnostic, Severity};
-use crate::source::span::Source;
+use crate::source::span::{Source, Span};
+
+/// Largest number of other positions that a diagnostic shows.
+const MOST_POSITIONS: usize = 4;
 
 /// All diagnostics as text, separated by blank lines, with a newline at the end; empty for none. Beyond the limit
 /// only their number is shown.
@@ -47,6 +50,9 @@ fn draw(diag: &Diagnostic, src: &Source, renderer: &Renderer) -> String {
         .path(visible(&src.file_at(diag.span.start).name))
         .annotation(mark);
     let mut group: Group = level.primary_title(visible(&diag.message)).id(diag.code).element(snippet);
+    if !diag.also.is_empty() {
+        group = group.element(Level::NOTE.message(visible(&other_positions(diag, src)).into_owned()));
+    }
     for note in &diag.notes {
         group = group.element(Level::NOTE.message(visible(note)));
     }
@@ -54,6 +60,20 @@ fn draw(diag: &Diagnostic, src: &Source, renderer: &Renderer) -> String {
         group = group.element(Level::HELP.message(visible(help)));
     }
     renderer.render(&[group]) + "\n"
+}
+
+/// `also at leak.ct:3:1, leak.ct:9:1 and 2 more`
+fn other_positions(diag: &Diagnostic, src: &Source) -> String {
+    let position = |span: &Span| {
+        let (line, column) = src.line_column(span.start);
+        format!("{}:{line}:{column}", src.file_at(span.start).name)
+    };
+    let shown: Vec<String> = diag.also.iter().take(MOST_POSITIONS).map(position).collect();
+    let more = match diag.also.len().saturating_sub(MOST_POSITIONS) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("also at {}{more}", shown.join(", "))
 }
 
 /// The lines around a diagnostic, so that only a part of a long script is rendered.
@@ -111,7 +131,6 @@ fn symbol(c: char) -> Option<char> {
 mod tests {
     use super::*;
     use crate::diagnostics::Diagnostics;
-    use crate::source::span::Span;
 
     fn drawn(text: &str, span: Range<usize>) -> String {
         let mut diags = Diagnostics::default();

@@ -133,7 +133,7 @@ impl<'a, 'b> Finder<'a, 'b> {
                 diagnostic.code = "W0154";
             }
             diagnostic.severity = severity;
-            self.diags.push(diagnostic);
+            self.diags.push_once(diagnostic);
         }
     }
 

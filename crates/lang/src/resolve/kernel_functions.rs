@@ -165,10 +165,11 @@ impl Finder<'_, '_> {
         } else {
             help.push("use `tracepoint:CATEGORY:EVENT` for events of the kernel; `cudatrace -l 'tracepoint:*:*'` lists them".into());
         }
+        let [entry, at_return] = [false, true].map(|returns| wanted.hook.probe_type(returns));
         finding(
             "E0118",
             wanted.at,
-            format!("this kernel has no `{}` probes: {reason}", wanted.kind()),
+            format!("this kernel has neither `{entry}` nor `{at_return}` probes: {reason}"),
             "",
             help,
         )

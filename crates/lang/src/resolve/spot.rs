@@ -73,7 +73,16 @@ pub(super) fn finding(
     help: Vec<String>,
 ) -> Box<Diagnostic> {
     let (label, notes) = (label.to_string(), Vec::new());
-    Box::new(Diagnostic { severity: Severity::Error, code, message, span, label, notes, help })
+    Box::new(Diagnostic {
+        severity: Severity::Error,
+        code,
+        message,
+        span,
+        also: Vec::new(),
+        label,
+        notes,
+        help,
+    })
 }
 
 pub(super) fn wrong<T>(
