@@ -33,6 +33,14 @@ fn golden_files() {
     }));
 }
 
+#[test]
+fn bundled_scripts_are_formatted() {
+    for path in files("scripts", "ct") {
+        let script = std::fs::read_to_string(&path).unwrap();
+        assert!(formatted(&script).unwrap() == script, "cudatrace fmt {}", path.display());
+    }
+}
+
 /// The scripts of the repository: files, the parts above `====` in golden files, and those in the manual.
 fn scripts() -> Vec<String> {
     let mut scripts = Vec::new();
