@@ -71,6 +71,9 @@ impl Checker<'_> {
 
     /// Fits the parts of a key to a map.
     pub fn key_of(&mut self, map: MapId, parts: Vec<Expr>, span: Span) -> Option<Vec<Expr>> {
+        let part_type = |at: usize| self.maps[map.0 as usize].key_types(&self.types)?.get(at).cloned();
+        let parts = parts.into_iter().enumerate();
+        let parts: Vec<Expr> = parts.map(|(at, part)| self.symbol_for(part, || part_type(at))).collect();
         let types = &self.types;
         let state = &mut self.maps[map.0 as usize];
         let taken = state.key.change(types, |slots| {
@@ -152,11 +155,11 @@ impl Checker<'_> {
         }
         let value = self.expr(value);
         let (map, key) = self.cell(name, keys, span)?;
-        let value = self.symbol_for(map, value);
+        let value = self.symbol_for(value, || self.maps[map.0 as usize].read_type(&self.types));
         let register = self.is_register(&value);
         self.widen_cells((map, name), &value, "a value", span, |slot, types| {
             slot.note_register(&value, register);
-            slot.take(&value, types)
+            slot.take_or_symbol(&value, types)
         })?;
         let ty = self.maps[map.0 as usize].read_type(&self.types)?;
         self.warn_sign(&value, &ty, &format!("@{name}"));
@@ -164,11 +167,12 @@ impl Checker<'_> {
         Some(StmtKind::SetMap { map, key, value: convert(value, &ty) })
     }
 
-    /// `func` of a function of the kernel is a symbol as `ksym` returns it, if the map holds those.
-    fn symbol_for(&self, map: MapId, value: Expr) -> Expr {
+    /// `func` of a function of the kernel is a symbol as `ksym` returns it, if the map or variable holds those.
+    pub fn symbol_for(&self, value: Expr, held: impl FnOnce() -> Option<Type>) -> Expr {
         let symbol = Type::Lookup(Lookup::Ksym);
         let is_function = value.kind == ExprKind::Name(NameKind::Func) && self.context.kernel_pointers;
-        if !is_function || self.maps[map.0 as usize].read_type(&self.types).as_ref() != Some(&symbol) {
+        // A type that is read is a reason to check the body again when it widens.
+        if !is_function || held() != Some(symbol.clone()) {
             return value;
         }
         let address = expr(ExprKind::Builtin(Builtin::FunctionAddress, Vec::new()), Type::I64, value.span);
@@ -412,7 +416,8 @@ impl Checker<'_> {
 
 /// Widens the parts of a key; returns the first mismatch.
 fn take_all(slots: &mut [Slot], parts: &[Expr], types: &Types) -> Option<(usize, Mismatch)> {
-    let taken: Vec<_> = slots.iter_mut().zip(parts).map(|(slot, part)| slot.take(part, types)).collect();
+    let taken: Vec<_> =
+        slots.iter_mut().zip(parts).map(|(slot, part)| slot.take_or_symbol(part, types)).collect();
     taken.into_iter().enumerate().find_map(|(at, taken)| Some((at, taken.err()?)))
 }
 

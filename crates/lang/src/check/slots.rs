@@ -5,7 +5,7 @@
 
 use crate::check::tracked::{Observable, TrackedFact};
 use crate::hir::make::literal;
-use crate::hir::{Agg, Expr, Map, MapValue, Metric, Type};
+use crate::hir::{Agg, Expr, Lookup, Map, MapValue, Metric, NameKind, Type};
 use crate::source::span::Span;
 use crate::types::{Types, int_holds};
 
@@ -57,6 +57,15 @@ impl Slot {
     /// All values are registers of unknown type, or literals.
     pub fn is_register(&self) -> bool {
         self.registers == (true, false) && !self.wide && !self.fixed
+    }
+
+    /// Takes a value whose users convert `func` to a symbol in the next round, if other values are symbols of `ksym`.
+    pub fn take_or_symbol(&mut self, value: &Expr, types: &Types) -> Result<(), Mismatch> {
+        let symbol = Type::Lookup(Lookup::Ksym);
+        if !self.fixed && self.typed == Some(Type::Name(NameKind::Func)) && value.ty == symbol {
+            self.typed = Some(symbol);
+        }
+        self.take(value, types)
     }
 
     /// Takes a value: widens, or returns the type that does not fit.

@@ -8,7 +8,7 @@ use crate::check::Checker;
 use crate::check::slots::Slot;
 use crate::hir::const_eval::truth;
 use crate::hir::make::{convert, expr, is_unknown};
-use crate::hir::{BinaryOp, Effects, Expr, ExprKind, MapId, Stmt, StmtKind, Type, VarId, Yields};
+use crate::hir::{BinaryOp, Effects, Expr, ExprKind, MapId, NameKind, Stmt, StmtKind, Type, VarId, Yields};
 use crate::limits;
 use crate::source::span::Span;
 use crate::syntax::ast;
@@ -261,11 +261,18 @@ impl Checker<'_> {
 
     fn set_var(&mut self, id: VarId, value: Expr) -> Option<StmtKind> {
         self.scope.set(id);
+        let value = match value.kind {
+            ExprKind::Name(NameKind::Func) => {
+                let held = self.scope.var(id).slot.get().ty(&self.types);
+                self.symbol_for(value, || held)
+            }
+            _ => value,
+        };
         let register = self.is_register(&value);
         let types = &self.types;
         let taken = self.scope.var(id).slot.change(types, |slot| {
             slot.note_register(&value, register);
-            slot.take(&value, types)
+            slot.take_or_symbol(&value, types)
         });
         if let Err(mismatch) = taken {
             let name = format!("${}", self.scope.var(id).name);
