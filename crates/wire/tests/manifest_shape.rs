@@ -5,7 +5,7 @@ use std::path::Path;
 use wire::manifest::{self, Attach, EventKind, Export, Hidden, Manifest, Message, MetricKind, Piece, Side};
 use wire::map::{Agg, Keeps, MapValue, Storage};
 use wire::trigger::{TestKind, Trigger};
-use wire::types::{Lookup, StackMode};
+use wire::types::{Lookup, MissingProbes, StackMode};
 use wire::{CounterKind, Hook, NameKind, Type};
 
 /// Fields and variants of all types of a manifest.
@@ -20,6 +20,7 @@ fn shape() -> Registry {
         NameKind,
         Lookup,
         StackMode,
+        MissingProbes,
         Agg,
         Keeps,
         MapValue,
