@@ -183,7 +183,7 @@ impl UserSpace {
             release();
             // Other threads may run in files that are mapped already.
             let stopped = seized?.stop(STOP_LIMIT)?.with_others(STOP_LIMIT)?;
-            Ok(self.patch(&stopped, 1)?.patched)
+            Ok(self.patch(&stopped, own_filters() + 1)?.patched)
         })
     }
 
@@ -234,6 +234,13 @@ impl UserSpace {
 
 /// Why a return cannot be probed: the call is wrapped, with a copy of the arguments on the stack.
 pub const UNKNOWN_ARGUMENTS: &str = "for its return the function's arguments must be known";
+
+/// Number of seccomp filters of this process, such as that of a container. A program that it has started has inherited them.
+fn own_filters() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let count = status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"));
+    count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+}
 
 /// Checks that all programs of a script have a translation.
 pub(crate) fn check(compiled: &CompiledScript) -> Result<(), LoadError> {

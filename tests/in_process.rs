@@ -1,0 +1,254 @@
+//! Scripts that run in the traced process (`--in-process`): without rights, exactly, and without harm, whatever happens to the tracer.
+
+mod common;
+
+use common::{Running, can_trace, cudatrace, example, examples, program, stderr, stdout, text, wait_for};
+use std::fs;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+/// User and group without any rights.
+const NOBODY: u32 = 65534;
+
+/// A folder that everybody can read, with cudatrace and the examples.
+fn public() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let open =
+        |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    open(folder.path());
+    let binary = folder.path().join("cudatrace");
+    fs::copy(env!("CARGO_BIN_EXE_cudatrace"), &binary).expect("copied");
+    open(&binary);
+    for entry in fs::read_dir(examples()).expect("the examples are built").flatten() {
+        if entry.path().is_file() {
+            let copy = folder.path().join(entry.file_name());
+            fs::copy(entry.path(), &copy).expect("copied");
+            open(&copy);
+        }
+    }
+    (folder, binary)
+}
+
+/// Runs cudatrace as a user without rights, with the filter of a container: no BPF, no perf events.
+fn as_nobody(folder: &Path, binary: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(binary);
+    command.args(args).current_dir(folder).env("LD_LIBRARY_PATH", folder).env("CUDASIM_FAST", "1");
+    command.stdin(Stdio::null()).gid(NOBODY).uid(NOBODY);
+    // SAFETY: only system calls.
+    unsafe { command.pre_exec(refuse_the_kernel) };
+    command.output().expect("cudatrace starts")
+}
+
+/// Makes bpf and perf_event_open fail with EPERM for this process and its children.
+fn refuse_the_kernel() -> std::io::Result<()> {
+    let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let is = |number: libc::c_long, jt: u8, jf: u8| libc::sock_filter {
+        code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16,
+        jt,
+        jf,
+        k: number as u32,
+    };
+    let filter = [
+        statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
+        is(libc::SYS_bpf, 1, 0),
+        is(libc::SYS_perf_event_open, 0, 1),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32),
+        statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_ptr().cast_mut() };
+    // SAFETY: a filter that outlives the call.
+    let done = unsafe {
+        libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+            && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program) == 0
+    };
+    if done { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+}
+
+/// The lines `count NAME N` of a workload.
+fn truth(output: &str) -> Vec<(String, String)> {
+    let words = output.lines().filter_map(|line| line.strip_prefix("count ")?.split_once(' '));
+    words.map(|(name, count)| (name.to_owned(), count.to_owned())).collect()
+}
+
+#[test]
+fn a_user_without_rights_counts_every_call() {
+    if !can_trace() {
+        return;
+    }
+    let (folder, binary) = public();
+    let script = "uprobe:libcuda:cu* { @entry[func] = count() } uretprobe:libcuda:cu* { @return[func] = count(); @spent = max(duration) }";
+    let output = as_nobody(
+        folder.path(),
+        &binary,
+        &["--in-process", "-e", script, "--", "./workload_driver", "--threads", "4"],
+    );
+    let said = stdout(&output);
+    assert!(output.status.success(), "{said}{}", stderr(&output));
+    let truth = truth(&said);
+    assert!(truth.len() > 20, "{said}{}", stderr(&output));
+    for (name, count) in truth {
+        for side in ["entry", "return"] {
+            let line = format!("@{side}[{name}]: {count}");
+            assert!(said.lines().any(|said| said == line), "{line}: {said}{}", stderr(&output));
+        }
+    }
+}
+
+#[test]
+fn a_bundled_script_needs_no_rights() {
+    if !can_trace() {
+        return;
+    }
+    let (folder, binary) = public();
+    let output = as_nobody(folder.path(), &binary, &["--in-process", "kernels", "--", "./workload_driver"]);
+    let said = stdout(&output);
+    assert!(output.status.success() && said.contains("vector_add"), "{said}{}", stderr(&output));
+}
+
+#[test]
+fn without_rights_the_kernel_cannot_help() {
+    if !can_trace() {
+        return;
+    }
+    let (folder, binary) = public();
+    let script = "uprobe:libcuda:cuInit { @[kstack] = count() }";
+    let output =
+        as_nobody(folder.path(), &binary, &["--in-process", "-e", script, "--", "./workload_driver"]);
+    let said = stderr(&output);
+    assert!(!output.status.success() && said.contains("only the kernel has"), "{said}");
+}
+
+/// The workload that calls a function of the driver for a long time.
+fn busy() -> Running {
+    let mut command = Command::new(example("workload_driver"));
+    command.args(["--threads", "4", "--calls", "2000000000", "--call", "device"]);
+    command.env("LD_LIBRARY_PATH", examples());
+    Running::start(&mut command)
+}
+
+/// The text of libcuda in a process.
+fn text_of_libcuda(pid: u32) -> Vec<u8> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("it runs");
+    let line = maps.lines().find(|line| line.contains("r-xp") && line.contains("libcuda")).expect("mapped");
+    let (start, end) =
+        line.split_whitespace().next().and_then(|range| range.split_once('-')).expect("a range");
+    let [start, end] = [start, end].map(|at| u64::from_str_radix(at, 16).expect("an address"));
+    let mut bytes = vec![0; (end - start) as usize];
+    let memory = fs::File::open(format!("/proc/{pid}/mem")).expect("it runs");
+    memory.read_exact_at(&mut bytes, start).expect("readable");
+    bytes
+}
+
+fn has_libcuda(pid: u32) -> bool {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    maps.contains("libcuda")
+        && fs::read_dir(format!("/proc/{pid}/task")).is_ok_and(|threads| threads.count() > 4)
+}
+
+#[test]
+fn detaching_restores_every_byte() {
+    if !can_trace() {
+        return;
+    }
+    let busy = busy();
+    wait_for("its threads", || has_libcuda(busy.pid()));
+    let before = text_of_libcuda(busy.pid());
+    for _ in 0..5 {
+        let script = "uretprobe:libcuda:cu* { @ = count() } interval:ms:200 { exit() }";
+        let output = cudatrace()
+            .args(["--in-process", "-e", script, "-p", &busy.pid().to_string()])
+            .output()
+            .expect("cudatrace starts");
+        let said = stdout(&output);
+        let count = said.lines().find_map(|line| line.strip_prefix("@: ")?.parse::<u64>().ok());
+        assert!(count.is_some_and(|count| count > 10_000), "{said}{}", stderr(&output));
+        assert!(text_of_libcuda(busy.pid()) == before, "the text differs");
+    }
+}
+
+#[test]
+fn a_tracer_that_is_killed_leaves_a_program_that_runs() {
+    if !can_trace() {
+        return;
+    }
+    for round in 0..12u64 {
+        let mut command = Command::new(example("workload_driver"));
+        command.args(["--threads", "4", "--calls", "3000000", "--call", "device"]);
+        command.env("LD_LIBRARY_PATH", examples()).stdout(Stdio::piped());
+        let workload = command.spawn().expect("it starts");
+        wait_for("its threads", || has_libcuda(workload.id()) || is_over(workload.id()));
+        let script = "uretprobe:libcuda:cu* { @[func] = hist(duration) }";
+        let mut tracer = cudatrace()
+            .args(["--in-process", "-e", script, "-p", &workload.id().to_string()])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("cudatrace starts");
+        std::thread::sleep(std::time::Duration::from_millis(20 * round));
+        tracer.kill().expect("it runs");
+        tracer.wait().expect("killed");
+        let output = workload.wait_with_output().expect("it ends");
+        let said = stdout(&output);
+        assert!(
+            output.status.success() && said.contains("== end =="),
+            "round {round}: {:?} {said}",
+            output.status
+        );
+    }
+}
+
+fn is_over(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with('Z'))
+}
+
+#[test]
+fn children_are_traced_and_have_their_own_ids() {
+    if !can_trace() {
+        return;
+    }
+    let script = "uprobe:libcuda:cuMemAlloc* { @[pid] = count(); @all = count() }";
+    let traced = |in_process: &[&str]| {
+        let output = cudatrace()
+            .args(in_process)
+            .args(["-e", script, "--", &example("fork_workload")])
+            .output()
+            .expect("cudatrace starts");
+        let said = stdout(&output);
+        assert!(output.status.success(), "{said}{}", stderr(&output));
+        let all = said.lines().find(|line| line.starts_with("@all")).map(str::to_owned);
+        (all, said.lines().filter(|line| line.starts_with("@[")).count())
+    };
+    let kernel = traced(&[]);
+    assert!(kernel.0.is_some());
+    assert_eq!(traced(&["--in-process"]), kernel);
+}
+
+#[test]
+fn a_library_that_is_opened_again_elsewhere_is_patched_again() {
+    let Some((loader, library)) = common::loader_and_library() else { return };
+    let script = format!("uprobe:{}:traced_work {{ @ = count() }}", text(&library));
+    for how in ["again", "all"] {
+        let output = cudatrace()
+            .args(["--in-process", "-e", &script, "--", text(&loader), how, text(&library)])
+            .output()
+            .expect("cudatrace starts");
+        let wanted = if how == "again" { "@: 1000" } else { "@: 100" };
+        let said = stdout(&output);
+        assert!(said.lines().any(|line| line == wanted), "{how}: {said}{}", stderr(&output));
+    }
+}
+
+#[test]
+fn exceptions_pass_functions_with_entry_probes() {
+    let (true, Some(throws)) = (can_trace(), program("throws.cpp", &[])) else { return };
+    let script = format!("uprobe:{}:* {{ @ = count() }}", text(&throws));
+    let plain = Command::new(&throws).output().expect("it starts");
+    let output = cudatrace()
+        .args(["--in-process", "-e", &script, "--", text(&throws)])
+        .output()
+        .expect("cudatrace starts");
+    assert_eq!(output.status.code(), plain.status.code(), "{}", stderr(&output));
+}
