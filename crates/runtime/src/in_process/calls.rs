@@ -31,6 +31,8 @@ const RED_ZONE: u64 = 128;
 const FRAME_ALIGNMENT: u64 = 64;
 /// Largest size of code that is searched for instructions, in bytes.
 const MAX_CODE: u64 = 4 << 20;
+/// Size in bytes of the parts in which it is read.
+const CHUNK: u64 = 128 << 10;
 /// Largest number of mappings that are searched.
 const MAX_SEARCHED: usize = 64;
 /// Selector of 64-bit code.
@@ -255,16 +257,21 @@ fn find_code(stopped: &Stopped<'_>, maps: &[MemoryRange]) -> Result<Option<[u64;
     code.sort_by_key(|map| {
         !map.name.rsplit('/').next().is_some_and(|name| name.starts_with("lib") && name.contains("c.so"))
     });
-    let (mut call, mut sigreturn) = (None, None);
+    let mut found = [None; 2];
     for map in code.into_iter().take(MAX_SEARCHED) {
-        let bytes = contents(stopped, &map.range)?;
-        call = call.or_else(|| find(&bytes, map.range.start, &SYSCALL_RET));
-        sigreturn = sigreturn.or_else(|| find(&bytes, map.range.start, &SIGRETURN));
-        if call.is_some() && sigreturn.is_some() {
-            break;
+        for start in map.range.clone().step_by(CHUNK as usize) {
+            // The code may lie across the end of a chunk.
+            let end = map.range.end.min(start + CHUNK + SIGRETURN.len() as u64);
+            let bytes = contents(stopped, &(start..end))?;
+            for (found, code) in found.iter_mut().zip([&SYSCALL_RET[..], &SIGRETURN]) {
+                *found = found.or_else(|| find(&bytes, start, code));
+            }
+            if let [Some(call), Some(sigreturn)] = found {
+                return Ok(Some([call, sigreturn]));
+            }
         }
     }
-    Ok(call.zip(sigreturn).map(|(call, sigreturn)| [call, sigreturn]))
+    Ok(None)
 }
 
 fn contents(stopped: &Stopped<'_>, range: &Range<u64>) -> Result<Vec<u8>, RemoteError> {

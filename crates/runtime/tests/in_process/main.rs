@@ -109,7 +109,7 @@ fn calls_of_all_threads_are_counted_exactly() {
 #[test]
 fn patches_come_and_go_under_load() {
     let mut moved = 0;
-    for (threads, period_us, rounds) in [(1, 300, 100), (8, 250, 100), (64, 2000, 20)] {
+    for (threads, period_us, rounds) in [(1, 300, 200), (8, 250, 200), (64, 2000, 40)] {
         let mut target = Target::start(&[threads, 0, period_us], "s");
         target.expect("running");
         let (region, mut patches, mut sum) = patched(&target);
