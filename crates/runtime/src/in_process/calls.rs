@@ -27,6 +27,8 @@ use crate::kernel::sys;
 const LIMIT: Duration = Duration::from_secs(2);
 /// Bytes below the stack pointer that a function may use.
 const RED_ZONE: u64 = 128;
+/// Smallest part of a stack that must be free, in bytes.
+const MIN_STACK: u64 = 64 << 10;
 /// Alignment of a frame.
 const FRAME_ALIGNMENT: u64 = 64;
 /// Largest size of code that is searched for instructions, in bytes.
@@ -109,7 +111,8 @@ impl<'s> RemoteCalls<'s> {
         let frame_at = |size: usize| (self.registers.rsp - RED_ZONE - size as u64) & !(FRAME_ALIGNMENT - 1);
         let size = signal_frame(0, &self.registers, self.mask, &state).len();
         let at = frame_at(size);
-        if !has_stack_below(maps, self.registers.rsp, 2 * size as u64 + (64 << 10)) {
+        let (stack, control_block) = (self.registers.rsp, self.registers.fs_base);
+        if !has_stack_below(maps, stack, control_block, 2 * size as u64 + MIN_STACK) {
             return Ok(None);
         }
         let Some([call, sigreturn]) = find_code(self.stopped, maps)? else { return Ok(None) };

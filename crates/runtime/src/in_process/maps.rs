@@ -7,6 +7,8 @@ const LOWEST: u64 = 0x1_0000;
 const HIGHEST: u64 = 0x7fff_ffff_f000;
 /// Distance that a displacement of 32 bits reaches, with room for the size of an instruction.
 const REACH: u64 = (1 << 31) - (1 << 16);
+/// Largest size of a guard in front of a stack.
+const MAX_GUARD: u64 = 1 << 20;
 /// Distance from neighbours.
 const MARGIN: u64 = 64 << 10;
 /// Distance from the stack of the first thread.
@@ -60,15 +62,20 @@ impl MemoryRange {
     }
 }
 
-/// Whether `size` bytes below the stack pointer belong to the stack of a thread. Coroutines may have small stacks next to other data;
-/// the stack of a thread is followed by a guard page, or is that of the first thread.
-pub(super) fn has_stack_below(maps: &[MemoryRange], pointer: u64, size: u64) -> bool {
+/// Whether `size` bytes below the stack pointer belong to the stack of a thread. Coroutines may have small stacks next to other data.
+///
+/// The stack of the first thread has a name. C libraries put the control block of another thread, whose address is `control_block`, at
+/// the end of its stack, and a guard in front of it. The heap of Go has large mappings without access in front of it.
+pub(super) fn has_stack_below(maps: &[MemoryRange], pointer: u64, control_block: u64, size: u64) -> bool {
     let Some(at) = maps.iter().position(|map| map.range.contains(&pointer)) else { return false };
     let stack = &maps[at];
-    let is_guarded = at
-        .checked_sub(1)
-        .is_some_and(|before| maps[before].is_guard && maps[before].range.end == stack.range.start);
-    (is_guarded || stack.name == "[stack]") && pointer - stack.range.start > size
+    let is_guard = |map: &MemoryRange| {
+        map.is_guard && map.range.end == stack.range.start && map.range.end - map.range.start <= MAX_GUARD
+    };
+    let is_of_library = (stack.name.is_empty() || stack.name.contains("stack"))
+        && (pointer..stack.range.end).contains(&control_block)
+        && at.checked_sub(1).is_some_and(|before| is_guard(&maps[before]));
+    (stack.name == "[stack]" || is_of_library) && pointer - stack.range.start > size
 }
 
 /// Addresses for `size` bytes that are free and within reach of a jump from all of `near`, nearest first.
@@ -141,16 +148,22 @@ no mapping
     #[test]
     fn only_stacks_of_threads_are_used() {
         let stacks = "\
+c000000000-c000400000 rw-p 00000000 00:00 0 
+c000400000-c004000000 ---p 00000000 00:00 0 
+c004000000-c004400000 rw-p 00000000 00:00 0 
 7f0000000000-7f0000001000 ---p 00000000 00:00 0 
 7f0000001000-7f0000801000 rw-p 00000000 00:00 0 
-c000000000-c000400000 rw-p 00000000 00:00 0 
-7ffffff00000-7fffffff0000 rw-p 00000000 00:00 0 [stack]
+7f0001000000-7f0001001000 ---p 00000000 00:00 0 
+7f0001001000-7f0001801000 rw-p 00000000 00:00 0                          [anon: Go: heap]
+7ffffff00000-7fffffff0000 rw-p 00000000 00:00 0                          [stack]
 ";
         let maps = MemoryRange::parse(stacks);
-        let has = |pointer| has_stack_below(&maps, pointer, 0x4000);
-        assert!(has(0x7f00_0080_0000) && has(0x7fff_fffe_0000));
-        assert!(!has(0x7f00_0000_5000), "little is left");
-        assert!(!has(0xc0_0030_0000) && !has(0x1000), "a coroutine, and nothing");
+        let has = |pointer, control_block| has_stack_below(&maps, pointer, control_block, 0x4000);
+        assert!(has(0x7f00_0080_0000, 0x7f00_0080_0700) && has(0x7fff_fffe_0000, 0x1234));
+        assert!(!has(0x7f00_0000_5000, 0x7f00_0080_0700), "little is left");
+        assert!(!has(0x7f00_0070_0000, 0x7f00_0060_0000), "the control block is not behind it");
+        assert!(!has(0xc0_0420_0000, 0xc0_0430_0000) && !has(0x7f00_0170_0000, 0x7f00_0178_0000), "a heap");
+        assert!(!has(0xc0_0030_0000, 0xc0_0031_0000) && !has(0x1000, 0x2000), "no guard, and nothing");
     }
 
     #[test]

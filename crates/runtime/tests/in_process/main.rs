@@ -221,6 +221,21 @@ fn a_thread_that_sleeps_in_a_system_call_goes_on_sleeping_after_calls() {
 }
 
 #[test]
+fn nothing_is_written_below_the_stack_of_a_coroutine() {
+    let mut target = Target::start(&[1, 0, 0], "c");
+    target.expect("running");
+    for _ in 0..10 {
+        for tid in target.threads() {
+            Tracer::run(|tracer| {
+                let seized = Seized::thread(tracer, target.pid(), tid).expect("alive");
+                region(&seized.stop(LIMIT).expect("stopped"), &target).expect("a region");
+            });
+        }
+    }
+    assert!(target.end().contains(" errors 0 "));
+}
+
+#[test]
 fn a_restartable_sequence_is_aborted_by_calls() {
     let mut target = Target::start(&[1, 0, 0], "r");
     target.expect("running");

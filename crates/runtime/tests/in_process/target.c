@@ -2,7 +2,7 @@
 // results of the functions. Arguments: number of threads, calls per thread (0: until input ends), period of a timer in us (0: none),
 // options: `s` sleepers, `e` all of them may return EINTR, not only epoll_wait, `f` a seccomp filter that kills for memfd_create,
 // `l` the first thread ends, `r` a thread executes a restartable sequence,
-// `v` a thread calls vfork(2), `x` another thread calls execve(2) again and again, `i` SIGTRAP is ignored. With a number of calls it waits for a line of input before the first one.
+// `v` a thread calls vfork(2), `c` a thread uses the stack of a coroutine, `x` another thread calls execve(2) again and again, `i` SIGTRAP is ignored. With a number of calls it waits for a line of input before the first one.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <linux/filter.h>
@@ -20,6 +20,7 @@
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <time.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 __attribute__((noinline)) long identity(long x) { return x; }
@@ -40,7 +41,7 @@ asm(".text\n"
 static long errors, calls, interrupted, handled, children;
 static volatile int stop;
 static long per_thread;
-static int sleepers, may_interrupt, restartable, vforks, executes;
+static int sleepers, may_interrupt, restartable, vforks, executes, coroutine_runs;
 
 static void check(long got, long expected, const char *what) {
     if (got == expected) return;
@@ -135,6 +136,20 @@ static void *sequences(void *unused) {
     return 0;
 }
 
+// A thread on a coroutine's small stack, next to other data.
+static struct { char other[1 << 18], stack[2048]; } coroutine_area;
+static void coroutine(void) { work((void *)9); }
+static void *coroutines(void *unused) {
+    static ucontext_t own, other;
+    memset(coroutine_area.other, 0x5a, sizeof coroutine_area.other);
+    getcontext(&other);
+    other.uc_stack.ss_sp = coroutine_area.stack, other.uc_stack.ss_size = sizeof coroutine_area.stack, other.uc_link = &own;
+    makecontext(&other, coroutine, 0);
+    swapcontext(&own, &other);
+    for (size_t i = 0; i < sizeof coroutine_area.other; i++) check(coroutine_area.other[i], 0x5a, "memory below a coroutine's stack");
+    return 0;
+}
+
 // A thread that waits for a child which uses its memory does not stop.
 static void *parent(void *unused) {
     while (!stop) {
@@ -181,6 +196,7 @@ static void *main_work(void *options) {
         if (!fgets(line, sizeof line, stdin)) return 0;
     }
     for (n = 0; n < 4 * sleepers; n++) start(&threads[200 + n], sleeper, (void *)(n % 4));
+    if (coroutine_runs) start(&threads[296], coroutines, 0);
     if (vforks) start(&threads[298], parent, 0);
     if (restartable) start(&threads[299], sequences, 0);
     for (n = 1; n < number; n++) start(&threads[n], work, (void *)n);
@@ -206,6 +222,7 @@ static void *main_work(void *options) {
         pthread_join(threads[0], 0);
     }
     for (n = 1; n < number; n++) pthread_join(threads[n], 0);
+    if (coroutine_runs) pthread_join(threads[296], 0);
     struct sigaction action;
     sigaction(SIGTRAP, 0, &action);
     printf("calls %ld errors %ld interrupted %ld handled %ld trap %d\n", calls, errors, interrupted, handled, action.sa_handler == SIG_IGN);
@@ -222,6 +239,7 @@ int main(int argc, char **argv) {
     executes = strchr(options, 'x') != 0;
     arguments = argv;
     if (getenv("AGAIN")) stdout = fopen("/dev/null", "w");
+    coroutine_runs = strchr(options, 'c') != 0;
     vforks = strchr(options, 'v') != 0;
     restartable = strchr(options, 'r') != 0;
     may_interrupt = strchr(options, 'e') != 0;
