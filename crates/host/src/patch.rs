@@ -106,7 +106,7 @@ impl From<Obstacle> for Refusal {
     }
 }
 
-/// Who has written the code of a file.
+/// The author of the code of a file.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Author {
     /// A compiler: functions are entered at their start only.

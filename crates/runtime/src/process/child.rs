@@ -20,7 +20,7 @@ pub enum Reported {
     /// The first of each file that is not known.
     #[default]
     New,
-    /// Those, and each one to a fixed address.
+    /// Also each one to a fixed address.
     Fixed,
     /// Each one.
     All,
