@@ -136,6 +136,7 @@ fn help(subcommand: Subcommand) -> Help {
             words: usize::MAX,
             options: &[
                 "pids",
+                "in_process",
                 "no_children",
                 "command",
                 "wait",

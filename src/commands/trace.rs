@@ -66,35 +66,50 @@ pub fn run_scripts(
     recording: Option<RecordingOutputs>,
 ) -> Result<u8, Failure> {
     let mut recording = recording;
-    if cli.in_process {
-        setup::check_in_process(cli).map_err(Failure::wrong)?;
-        match run_where(scripts.clone(), cli, messages, &mut recording, true)? {
+    let mut place = if cli.in_process { Place::Process } else { Place::Unsaid };
+    loop {
+        match run_where(scripts.clone(), cli, messages, &mut recording, place)? {
             Ran::Done(status) => return Ok(status),
-            Ran::NeedsKernel(reason) => messages.note(&format!("{reason}; it runs in the kernel instead")),
+            Ran::Asks => place = Place::Process,
+            Ran::NeedsKernel(reason) => {
+                messages.note(&format!("{reason}; it runs in the kernel instead"));
+                place = Place::Kernel;
+            }
         }
     }
-    match run_where(scripts, cli, messages, &mut recording, false)? {
-        Ran::Done(status) => Ok(status),
-        Ran::NeedsKernel(reason) => Err(Failure::loading(anyhow::anyhow!(reason))),
-    }
+}
+
+/// Where scripts run.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+enum Place {
+    /// In the kernel, unless a script asks for the traced processes.
+    Unsaid,
+    Kernel,
+    Process,
 }
 
 /// The end of a run.
 enum Ran {
     /// The exit status.
     Done(u8),
+    /// It did not begin: a script asks to run in the traced processes.
+    Asks,
     /// It did not begin: the scripts cannot run in the traced processes, for this reason.
     NeedsKernel(String),
 }
 
-/// Runs the scripts in the traced processes or in the kernel. `recording` is taken when the run begins.
+/// Runs the scripts at a place. `recording` is taken when the run begins.
 fn run_where(
     scripts: Vec<Script>,
     cli: &Cli,
     messages: &Messages,
     recording: &mut Option<RecordingOutputs>,
-    in_process: bool,
+    place: Place,
 ) -> Result<Ran, Failure> {
+    let in_process = place == Place::Process;
+    if in_process {
+        setup::check_in_process(cli).map_err(Failure::wrong)?;
+    }
     let start = Instant::now();
     let argv = setup::command(cli).map_err(Failure::wrong)?;
     let pids = setup::pids(cli).map_err(Failure::wrong)?;
@@ -108,6 +123,9 @@ fn run_where(
     .with_probes_at_starts(in_process)
     .with_progress(messages.search_progress());
     let mut compilers = check(scripts, &machine, cli, messages).map_err(Failure::wrong)?;
+    if place == Place::Unsaid && compilers.iter().any(Compiler::asks_for_process) {
+        return Ok(Ran::Asks);
+    }
     if cli.check {
         if cli.debug.iter().any(|stage| !matches!(stage, Stage::Ast | Stage::Hir)) {
             messages.warning("--check stops before code generation: --dry-run shows these stages");

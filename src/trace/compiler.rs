@@ -303,6 +303,11 @@ impl<'a> Compiler<'a> {
             .collect()
     }
 
+    /// Whether the script asks to run in the traced processes.
+    pub fn asks_for_process(&self) -> bool {
+        self.checked.as_ref().is_some_and(|checked| checked.program.config.in_process)
+    }
+
     /// Generates code for this kernel, optionally as a module of a running session. Only calls in the machine's
     /// scope are traced; with `by_link`, the links filter them.
     pub fn compile(

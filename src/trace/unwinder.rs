@@ -409,7 +409,7 @@ impl Compiler<'_> {
             return None;
         }
         if !cfg!(target_arch = "x86_64") || !features.bpf_loop || !features.btf {
-            if !self.was_compiled() {
+            if !self.was_compiled() && *features != wire::Features::IN_PROCESS {
                 self.messages().note(
                     "stacks are walked by frame pointers, which most libraries lack: unwind tables need x86-64, \
                      bpf_loop (Linux 5.17) and kernel BTF",

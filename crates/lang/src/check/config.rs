@@ -75,6 +75,7 @@ static KEYS: &[(&str, Set, Get)] = &[
         |c, v| named(v, KERNEL_EVENTS).map(|all| c.events_of_all = all),
         |c| Word(name_of(c.events_of_all, KERNEL_EVENTS)),
     ),
+    ("in_process", |c, v| switch(v).map(|on| c.in_process = on), |c| Switch(c.in_process)),
     (
         "max_probes",
         |c, v| number(v, 1, 1 << 30).map(|n| c.max_probes = Some(n)),

@@ -23,6 +23,8 @@ pub struct Config {
     pub missing_probes: MissingProbes,
     /// `kernel_events`: programs of events other than calls also run in processes that are not traced, default false.
     pub events_of_all: bool,
+    /// `in_process`: the script runs in the traced processes where it can, default false.
+    pub in_process: bool,
     /// `max_probes`: maximum number of attach points; unlimited by default.
     pub max_probes: Option<u32>,
     /// `cpp_demangle`: symbols of C++ and Rust are printed demangled, default true.
@@ -45,6 +47,7 @@ impl Default for Config {
             max_loop_iterations: 1 << 20,
             missing_probes: MissingProbes::default(),
             events_of_all: false,
+            in_process: false,
             max_probes: None,
             demangle: true,
             source_lines: false,
