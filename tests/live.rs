@@ -88,8 +88,10 @@ fn main() -> ExitCode {
 
 /// Whether programs are traced without the kernel where that is possible.
 fn in_process() -> bool {
-    std::env::var_os("CUDATRACE_LIVE_IN_PROCESS").is_some()
+    std::env::var_os(IN_PROCESS).is_some()
 }
+
+const IN_PROCESS: &str = "CUDATRACE_LIVE_IN_PROCESS";
 
 fn cases() -> Vec<Case> {
     let mut cases: Vec<Case> = files().iter().flat_map(|file| parse(file)).collect();
@@ -176,6 +178,8 @@ fn trace(case: &Case) -> Result<Output, Failed> {
     let pid = before.as_ref().map_or(String::new(), |running| running.pid().to_string());
     let fill = |text: &str| fill(text).replace("{pid}", &pid);
     let mut command = common::cudatrace();
+    // Its name is similar to that of a setting.
+    command.env_remove(IN_PROCESS);
     for pair in case.all("ENV") {
         let (name, value) = pair.split_once('=').ok_or("ENV wants NAME=VALUE")?;
         command.env(name, fill(value));

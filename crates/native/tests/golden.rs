@@ -13,6 +13,9 @@ use std::ops::Range;
 use std::path::Path;
 use wire::Features;
 
+/// Start of the code. That of a session depends on the room for modules.
+const CODE: u64 = 1 << 28;
+
 fn image(script: &str) -> Image {
     let src = Source::new("golden.ct", script);
     let program = agree::check(&src, &TestCatalog::of_cuda()).expect("a valid script");
@@ -27,7 +30,7 @@ fn image(script: &str) -> Image {
     };
     let (layout, placement) = Layout::new(&object, 4);
     let environment = Environment::Process(process);
-    native::translate(&object, &layout, &placement, &environment, layout.code)
+    native::translate(&object, &layout, &placement, &environment, CODE)
         .expect("a script that can run in a process")
 }
 

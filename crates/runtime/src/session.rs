@@ -796,7 +796,10 @@ fn in_process_only(manifest: &Manifest) -> Result<(), LoadError> {
         ),
         Attach::Follow { .. } => true,
     });
-    let reason = refused.map(|program| format!("`{}` is an event of the kernel", program.text));
+    let reason = refused.map(|program| match program.text.as_str() {
+        "" => "it follows events of the kernel".to_owned(),
+        text => format!("`{text}` is an event of the kernel"),
+    });
     reason.map_or(Ok(()), |reason| Err(LoadError::NotInProcess { reason }))
 }
 

@@ -1,44 +1,44 @@
 uprobe0: 42 instructions
-440d000  push rbp
-440d001  mov rbp,rsp
-440d004  sub rsp,10h
-440d008  lea rsi,[40C100h]
-440d00f  mov rsi,[rsi+8]
-440d013  cmp rsi,0
-440d017  jne 000000000440D0B2h
-440d01d  mov rax,[rdi+0A8h]
-440d024  mov [rbp-8],eax
-440d027  lea rdi,[1080h]
-440d02e  mov rsi,rbp
-440d031  add rsi,0FFFFFFFFFFFFFFF8h
-440d035  mov eax,[rsi]
-440d037  cmp eax,100h
-440d03d  jae 000000000440D076h
-440d043  imul rax,8
-440d04a  mov r9d,fs:[0FFFFFFFFFFFFFF64h]
-440d053  cmp r9d,4
-440d057  sbb r11d,r11d
-440d05a  and r9d,r11d
-440d05d  imul r9,800h
-440d064  add rax,r9
-440d067  lea r11,[1100h]
-440d06e  add rax,r11
-440d071  jmp 000000000440D078h
-440d076  xor eax,eax
-440d078  mov rdi,rax
-440d07b  cmp rax,0
-440d07f  je 000000000440D098h
-440d085  mov esi,1
-440d08a  lock add [rdi],rsi
-440d08e  mov eax,0
-440d093  jmp 000000000440D0B7h
-440d098  lea rdi,[40C1C0h]
-440d09f  mov esi,1
-440d0a4  lock add [rdi],rsi
-440d0a8  mov eax,0
-440d0ad  jmp 000000000440D0B7h
-440d0b2  mov eax,0
-440d0b7  add rsp,10h
-440d0bb  pop rbp
-440d0bc  ret
+10000000  push rbp
+10000001  mov rbp,rsp
+10000004  sub rsp,10h
+10000008  lea rsi,[40C100h]
+1000000f  mov rsi,[rsi+8]
+10000013  cmp rsi,0
+10000017  jne 00000000100000B2h
+1000001d  mov rax,[rdi+0A8h]
+10000024  mov [rbp-8],eax
+10000027  lea rdi,[1080h]
+1000002e  mov rsi,rbp
+10000031  add rsi,0FFFFFFFFFFFFFFF8h
+10000035  mov eax,[rsi]
+10000037  cmp eax,100h
+1000003d  jae 0000000010000076h
+10000043  imul rax,8
+1000004a  mov r9d,fs:[0FFFFFFFFFFFFFF64h]
+10000053  cmp r9d,4
+10000057  sbb r11d,r11d
+1000005a  and r9d,r11d
+1000005d  imul r9,800h
+10000064  add rax,r9
+10000067  lea r11,[1100h]
+1000006e  add rax,r11
+10000071  jmp 0000000010000078h
+10000076  xor eax,eax
+10000078  mov rdi,rax
+1000007b  cmp rax,0
+1000007f  je 0000000010000098h
+10000085  mov esi,1
+1000008a  lock add [rdi],rsi
+1000008e  mov eax,0
+10000093  jmp 00000000100000B7h
+10000098  lea rdi,[40C1C0h]
+1000009f  mov esi,1
+100000a4  lock add [rdi],rsi
+100000a8  mov eax,0
+100000ad  jmp 00000000100000B7h
+100000b2  mov eax,0
+100000b7  add rsp,10h
+100000bb  pop rbp
+100000bc  ret
 

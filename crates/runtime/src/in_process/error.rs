@@ -32,6 +32,9 @@ pub enum RemoteError {
     /// A thread executes 32-bit code.
     #[error("the process executes 32-bit code")]
     OtherMachine,
+    /// `x86_Thread_features: shstk`
+    #[error("the process has shadow stacks, which forbid moved calls")]
+    ShadowStacks,
     /// The vdso is switched off.
     #[error("the process has no vdso")]
     NoVdso,

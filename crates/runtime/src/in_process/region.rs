@@ -112,6 +112,17 @@ impl Region {
         Ok(Region { base, size, memory })
     }
 
+    /// Takes the memory away, by a system call of the first of the stopped threads. No thread may be in the code.
+    ///
+    /// # Errors
+    /// As for [`Region::create`]
+    pub fn remove(&self, stopped: &Stopped<'_>, own_filters: u32) -> Result<(), RemoteError> {
+        let mut calls = RemoteCalls::new(stopped, own_filters)?;
+        let whole = self.size.data + self.size.code;
+        calls.call("munmap", libc::SYS_munmap, [self.base, whole, 0, 0, 0, 0])?;
+        calls.finish()
+    }
+
     /// Address in the other process.
     pub fn base(&self) -> u64 {
         self.base

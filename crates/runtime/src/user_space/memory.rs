@@ -19,8 +19,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// Room for code in bytes.
-pub const CODE_ROOM: u64 = 64 << 20;
+/// Room for code in bytes: some twenty thousand functions.
+pub const CODE_ROOM: u64 = 8 << 20;
 /// Names of the helpers that the tracer calls.
 const LOOKUP: &str = "map_lookup";
 const UPDATE: &str = "map_update";

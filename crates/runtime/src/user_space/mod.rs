@@ -41,6 +41,8 @@ const STOP_LIMIT: Duration = Duration::from_secs(2);
 const ATTEMPTS: usize = 20;
 /// Number of processes from which on those that have ended are forgotten.
 const MANY: usize = 64;
+/// Attempts to find that no thread is in the region; a thread that waits in a call that was probed stays longer.
+const LEAVING: usize = 3;
 /// Pause between them.
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -203,10 +205,11 @@ impl UserSpace {
         let pid = stopped.pid();
         // After an execve the old region is gone.
         if self.processes.get(&pid).is_none_or(|process| !process.is_there(stopped)) {
+            let functions = self.files.values().map(|file| file.functions.len()).sum();
             if self.processes.len() > MANY {
                 self.processes.retain(|pid, _| std::path::Path::new(&format!("/proc/{pid}")).exists());
             }
-            let process = TracedProcess::start(stopped, &self.memory, near, own_filters)?;
+            let process = TracedProcess::start(stopped, &self.memory, near, functions, own_filters)?;
             self.processes.insert(pid, process);
         }
         let process = self.processes.get_mut(&pid).expect("just inserted");
@@ -217,12 +220,8 @@ impl UserSpace {
     pub fn detach(&mut self) {
         self.memory.word32(native::layout::ACTIVE).store(0, Ordering::Release);
         for (pid, mut process) in self.processes.drain() {
-            let restore = |tracer: &Tracer| {
-                let stopped = Stopped::all(tracer, pid, STOP_LIMIT)?;
-                if process.is_there(&stopped) { process.restore(&stopped) } else { Ok(()) }
-            };
             // A process that has ended needs nothing; another one keeps jumps that pass by.
-            let _ = Tracer::run(restore);
+            let _ = Tracer::run(|tracer| leave(tracer, pid, &mut process));
         }
     }
 
@@ -230,6 +229,25 @@ impl UserSpace {
     pub fn tick(&mut self) {
         self.clock.tick();
     }
+}
+
+/// Restores a process and takes its region away. Threads that are in the region get some time to leave it.
+fn leave(tracer: &Tracer, pid: u32, process: &mut TracedProcess) -> Result<(), RemoteError> {
+    let stopped = Stopped::all(tracer, pid, STOP_LIMIT)?;
+    if !process.is_there(&stopped) || !process.restore(&stopped)? {
+        return Ok(());
+    }
+    let mut is_gone = process.remove(&stopped, own_filters() + 1)?;
+    stopped.resume();
+    for _ in 0..LEAVING {
+        if is_gone {
+            break;
+        }
+        std::thread::sleep(PAUSE);
+        let stopped = Stopped::all(tracer, pid, STOP_LIMIT)?;
+        is_gone = process.remove(&stopped, own_filters() + 1)?;
+    }
+    Ok(())
 }
 
 /// Why a return cannot be probed: the call is wrapped, with a copy of the arguments on the stack.

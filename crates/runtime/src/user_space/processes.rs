@@ -77,6 +77,12 @@ pub struct PatchReport {
     pub skipped: Vec<(u32, u64, Skipped)>,
 }
 
+/// Room for the programs, and for the functions of libraries that are mapped later, in bytes.
+const CODE: u64 = 2 << 20;
+/// Largest size of a detour in bytes, with many programs.
+const DETOUR: u64 = 512;
+/// Largest stack that is searched, in bytes.
+const MAX_STACK: u64 = 64 << 20;
 /// Distance of two detours in bytes.
 const ALIGNMENT: u64 = 16;
 /// Offset of the thread's id from its control block, in glibc for x86-64. It is used only if the id of a stopped thread is there.
@@ -88,9 +94,14 @@ impl TracedProcess {
         stopped: &Stopped<'_>,
         memory: &SessionMemory,
         near: Range<u64>,
+        functions: usize,
         own_filters: u32,
     ) -> Result<TracedProcess, RemoteError> {
-        let size = RegionSize { data: memory.data_size(), code: super::memory::CODE_ROOM };
+        if has_shadow_stacks(stopped.pid()) {
+            return Err(RemoteError::ShadowStacks);
+        }
+        let code = CODE + functions as u64 * DETOUR;
+        let size = RegionSize { data: memory.data_size(), code };
         let region = Region::sharing(stopped, near, size, own_filters, memory.file())?;
         region.write(stopped, layout::TGID, &stopped.pid().to_le_bytes())?;
         let environment = environment(stopped, memory.cpus())?;
@@ -148,12 +159,52 @@ impl TracedProcess {
         stopped.maps().is_ok_and(|maps| maps.iter().any(|map| map.range.start == base))
     }
 
-    /// Restores the functions.
-    pub fn restore(&mut self, stopped: &Stopped<'_>) -> Result<(), RemoteError> {
+    /// Restores the functions; returns whether all of them have their own instructions again.
+    pub fn restore(&mut self, stopped: &Stopped<'_>) -> Result<bool, RemoteError> {
+        let mut is_whole = true;
         for patches in &mut self.patches {
-            patches.restore(stopped)?;
+            is_whole &= patches.restore(stopped)?.skipped.is_empty();
         }
-        Ok(())
+        Ok(is_whole)
+    }
+
+    /// Takes the region away if no thread can return there; returns whether it did.
+    pub fn remove(&self, stopped: &Stopped<'_>, own_filters: u32) -> Result<bool, RemoteError> {
+        let is_free = !self.is_in_use(stopped)?;
+        if is_free {
+            self.region.remove(stopped, own_filters)?;
+        }
+        Ok(is_free)
+    }
+
+    /// Whether a thread is in the code of the region, or a word of its stack leads there.
+    fn is_in_use(&self, stopped: &Stopped<'_>) -> Result<bool, RemoteError> {
+        let (code, maps) = (self.region.code(), stopped.maps()?);
+        for tid in stopped.threads() {
+            let registers = stopped.registers(*tid)?;
+            let stack = maps.iter().find(|map| map.range.contains(&registers.rsp));
+            let Some(stack) = stack else { return Ok(true) };
+            // The stack of a thread ends at its control block; other memory may follow directly.
+            let block = registers.fs_base;
+            let end = if stack.range.contains(&block) && block > registers.rsp {
+                block & !7
+            } else {
+                stack.range.end
+            };
+            // What is below the stack pointer are remains of calls that have returned.
+            let first = registers.rsp & !7;
+            if code.contains(&registers.rip) || end - first > MAX_STACK {
+                return Ok(true);
+            }
+            let mut words = vec![0; (end - first) as usize];
+            stopped.read(first, &mut words)?;
+            let leads_there =
+                |word: &[u8]| code.contains(&u64::from_le_bytes(word.try_into().expect("8 bytes")));
+            if words.chunks_exact(8).any(leads_there) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     fn add_images(
@@ -310,6 +361,13 @@ fn environment(stopped: &Stopped<'_>, cpus: u32) -> Result<Environment, RemoteEr
     let cpu = if has_rdpid() { CpuNumber::Rdpid } else { CpuNumber::Segment };
     let time = if super::clock::is_counter_steady() { TimeSource::Counter } else { TimeSource::Asked };
     Ok(Environment::Process(Process { cpus, cpu, thread, time }))
+}
+
+/// Whether the processor checks return addresses against a second stack: moved calls return elsewhere than they were called.
+fn has_shadow_stacks(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let features = status.lines().find_map(|line| line.strip_prefix("x86_Thread_features:"));
+    features.is_some_and(|features| features.contains("shstk"))
 }
 
 /// CPUID.(EAX=7):ECX bit 22
