@@ -23,6 +23,9 @@ OTHERS = {
     "an empty probe at each launch": ["-e", "uprobe:libcuda:cuLaunchKernel* { }"],
     "a histogram by function of every call": ["-e", EVERY_CALL],
     "record": ["record", "--out", "/tmp/price"],
+    "in the process: a count of every call": ["--in-process", "-e", "uprobe:libcuda:cu* { @[func] = count() }"],
+    "in the process: a histogram of every call": ["--in-process", "-e", EVERY_CALL],
+    "in the process: record": ["record", "--in-process", "--out", "/tmp/price"],
     "metrics --devices": ["metrics", "--devices"],
 }
 WINDOW = 500  # operations that are timed together

@@ -19,7 +19,7 @@
 
 use super::body::Body;
 use super::cookie_layout::CookieLayout;
-use super::module::{BPF_MAP_TYPE_HASH, Cx};
+use super::module::{BPF_MAP_TYPE_HASH, BPF_MAP_TYPE_LRU_HASH, Cx};
 use super::operations::Operations;
 use super::prologue::Entry;
 use super::prologue::Pro;
@@ -30,8 +30,8 @@ use crate::ir::build::Builder;
 use crate::ir::{Bin, Cmp, FuncKind, MapDef, MapRef, Operand, ProgramInfo, VReg, Width};
 use lang::Span;
 use lang::hir::{Around, Attach, Builtin, Expr, ExprKind, Hook, NameKind, Probe, Site, Trigger};
-use wire::CounterKind;
 use wire::manifest::{self, Side};
+use wire::{CounterKind, Features};
 
 /// Name of the map of call stacks, which all objects of a session share.
 const MAP: &str = "ct_around";
@@ -94,7 +94,7 @@ impl<'p> Cx<'p> {
         let flags = self.allocating();
         self.internal_map(MapDef {
             name: MAP.into(),
-            kind: BPF_MAP_TYPE_HASH,
+            kind: if self.runs_in_process() { BPF_MAP_TYPE_LRU_HASH } else { BPF_MAP_TYPE_HASH },
             key_size: 8,
             value_size: (i64::from(HEAD) + ROOM * CALL) as u32,
             max_entries: THREADS,
@@ -103,9 +103,15 @@ impl<'p> Cx<'p> {
         })
     }
 
-    /// Adds the program that deletes the call stack of a thread when the thread ends.
+    /// Whether no program runs in the kernel: nothing tells that a thread has ended.
+    fn runs_in_process(&self) -> bool {
+        self.options.features == Features::IN_PROCESS
+    }
+
+    /// Adds the program that deletes the call stack of a thread when the thread ends. In the process the stack that was unused for
+    /// the longest time gives way.
     pub(super) fn forget_stacks(&mut self) {
-        if self.manifest.internal_maps.iter().any(|known| known == MAP) {
+        if self.runs_in_process() || self.manifest.internal_maps.iter().any(|known| known == MAP) {
             return;
         }
         let stacks = self.around_map();
