@@ -45,7 +45,7 @@ pub const SPARE: u32 = 64;
 const END: u32 = 0x8000_0000;
 
 /// Room for the data of later modules in bytes. Pages that nobody writes to take no memory.
-const ROOM: u64 = 2 << 20;
+const ROOM: u64 = 16 << 20;
 
 /// Where things lie; see the module documentation.
 #[derive(Clone, Debug, Default)]

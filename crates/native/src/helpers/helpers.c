@@ -285,18 +285,13 @@ EXPORT void *map_lookup_percpu(struct map *map, const u8 *key, u32 cpu) {
 }
 
 static i64 update_entry(struct map *map, const u8 *key, const u8 *value, u64 flags, u32 hash, u32 cpu) {
-    struct entry *entry = find(map, key, hash);
-    /* A word is replaced in one store; a larger value by a new entry, so that nobody reads half of it. */
+    /* A word is replaced in one store; a larger value by a new entry, so that nobody reads half of it. The lock keeps the entry from
+     * being deleted and used for another key meanwhile. */
     int in_place = map->cpus > 1 || map->value_size <= 8;
-    if (entry && in_place && flags != 1) {
-        copy(value_of(map, entry, cpu), value, map->value_size);
-        use(map, entry);
-        return 0;
-    }
     struct bucket *bucket = bucket_of(map, hash);
     if (!lock(bucket))
         return -EBUSY;
-    entry = find(map, key, hash);
+    struct entry *entry = find(map, key, hash);
     i64 result;
     if (entry && flags == 1)
         result = -EEXIST;
@@ -304,6 +299,7 @@ static i64 update_entry(struct map *map, const u8 *key, const u8 *value, u64 fla
         result = -ENOENT;
     else if (entry && in_place) {
         copy(value_of(map, entry, cpu), value, map->value_size);
+        use(map, entry);
         result = 0;
     } else
         result = put(map, bucket, entry, key, hash, value, cpu);
