@@ -303,3 +303,24 @@ fn names_are_those_of_the_kernel() {
     assert_eq!(kernel.len(), 3, "{kernel:?}");
     assert_eq!(in_process, kernel);
 }
+
+#[test]
+fn a_recording_is_that_of_the_kernel() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let recorded = |options: &[&str]| {
+        let mut command = cudatrace();
+        command.arg("record").args(options).args(["--out", text(folder.path()), "--"]);
+        let run = command.args([&example("workload_habits"), "leaks"]).output().expect("cudatrace starts");
+        let said = stderr(&run);
+        assert!(run.status.success() && !said.contains("instead"), "{said}");
+        let counts =
+            |line: &&str| ["API calls", "allocations", "transfers"].iter().any(|word| line.starts_with(word));
+        said.lines().filter(counts).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let kernel = recorded(&[]);
+    assert_eq!(kernel.len(), 3, "{kernel:?}");
+    assert_eq!(recorded(&["--in-process"]), kernel);
+}

@@ -79,7 +79,11 @@ impl SessionMemory {
     ///
     /// # Errors
     /// The object needs what only the kernel has, or there is no memory.
-    pub fn new(object: Object, known: &[Object], cpus: u32) -> Result<(SessionMemory, PlacedModule), PlaceError> {
+    pub fn new(
+        object: Object,
+        known: &[Object],
+        cpus: u32,
+    ) -> Result<(SessionMemory, PlacedModule), PlaceError> {
         let (layout, placement) = Layout::with_room(&object, known, cpus);
         let data = layout.code;
         let file = rustix::fs::memfd_create(
