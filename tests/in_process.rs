@@ -247,6 +247,35 @@ fn a_library_that_is_opened_again_elsewhere_is_patched_again() {
 }
 
 #[test]
+fn a_library_that_a_running_process_opens_later_is_patched() {
+    if !can_trace() {
+        return;
+    }
+    // As a user: the kernel tells nothing about mappings then.
+    let (folder, binary) = public();
+    let late = || {
+        let mut command = Command::new(folder.path().join("late_dlopen"));
+        command.args([text(&folder.path().join("libhammer.so")), "hammer_push", "400000000", "3000"]);
+        Running::start(command.gid(NOBODY).uid(NOBODY))
+    };
+    for script in
+        ["uprobe:libhammer:hammer_push { @ = count() }", "uprobe:./libhammer.so:hammer_push { @ = count() }"]
+    {
+        let mut running = late();
+        let pid = running.pid().to_string();
+        let output = as_nobody(folder.path(), &binary, &["--in-process", "-e", script, "-p", &pid]);
+        running.ended();
+        let said = stdout(&output);
+        assert!(
+            said.lines().any(|line| line.starts_with("@: ") && line != "@: 0"),
+            "{said}{}",
+            stderr(&output)
+        );
+        assert!(!stderr(&output).contains("was not traced"), "{}", stderr(&output));
+    }
+}
+
+#[test]
 fn exceptions_pass_functions_with_entry_probes() {
     let (true, Some(throws)) = (can_trace(), program("throws.cpp", &[])) else { return };
     let script = format!("uprobe:{}:* {{ @ = count() }}", text(&throws));
