@@ -353,3 +353,16 @@ fn a_recording_is_that_of_the_kernel() {
     assert_eq!(kernel.len(), 3, "{kernel:?}");
     assert_eq!(recorded(&["--in-process"]), kernel);
 }
+
+#[test]
+fn the_end_of_a_forked_child_is_noticed() {
+    let (true, Some(forks)) = (can_trace(), program("forks.c", &["-O1"])) else { return };
+    let script = format!(
+        "uprobe:{}:work {{ @calls[pid == cpid] = count() }}
+        tracepoint:sched:sched_process_exit / pid == tid / {{ @ended = count() }}",
+        text(&forks)
+    );
+    let [in_process, kernel] = both_ways(&script, &[text(&forks)]);
+    assert!(kernel.iter().any(|line| line.ends_with("ended: 4")), "{kernel:?}");
+    assert_eq!(in_process, kernel);
+}

@@ -7,6 +7,7 @@ use crate::export::{self, ExportSummary, Exports, FlushOn, Observer};
 use crate::script::{self, Script};
 use crate::symbolize::{MachineNames, process_facts};
 use crate::trace::compiler::Compiler;
+use crate::trace::descendants::Descendants;
 use crate::trace::extender::Extender;
 use crate::trace::late_files::{HeldMappings, MappingReports};
 use crate::trace::mapping_scans::MappingScans;
@@ -607,6 +608,13 @@ impl<'a> Job<'a> {
         let is_held = mappings.is_some() && self.pids.is_empty();
         if self.in_process && !is_held {
             watches.extend(self.scans(started, extender));
+        }
+        if session.watches_ends() {
+            let pids = self.pids.iter().copied().chain(started).collect();
+            let family = Descendants::new(pids).map(|family| Box::new(family) as Box<dyn Watch>);
+            watches.extend(family.inspect_err(|error| {
+                self.messages.warning(&format!("the end of forked processes is not noticed: {error}"));
+            }));
         }
         match MappingWatch::start() {
             // The processes are scanned, or held.

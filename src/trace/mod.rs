@@ -1,6 +1,7 @@
 //! Parts of a run: the compiler with this machine's catalog, libraries that are mapped later, and unwind tables.
 
 pub mod compiler;
+pub mod descendants;
 pub mod ended_processes;
 pub mod exit_status;
 pub mod extender;

@@ -1,0 +1,38 @@
+//! Children that a traced process forks, for scripts in the processes that wait for their end: a fork makes no mapping at which it would be
+//! noticed.
+
+use crate::timer::Timer;
+use host::process;
+use runtime::Session;
+use runtime::read::event_loop::{Next, Watch};
+use std::io;
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+/// Pause between two looks. A child that ends sooner has hardly begun to work with CUDA, which takes longer.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Looks for new descendants of processes.
+pub struct Descendants {
+    timer: Timer,
+    pids: Vec<u32>,
+}
+
+impl Descendants {
+    /// Watches these processes.
+    pub fn new(pids: Vec<u32>) -> io::Result<Descendants> {
+        Ok(Descendants { timer: Timer::new(PAUSE, PAUSE)?, pids })
+    }
+}
+
+impl Watch for Descendants {
+    fn fd(&self) -> RawFd {
+        self.timer.fd()
+    }
+
+    fn ready(&mut self, session: &mut Session) -> Next {
+        self.timer.take();
+        process::with_descendants(&self.pids).into_iter().for_each(|pid| session.meet(pid));
+        Next::Continue
+    }
+}
