@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Running, can_trace, cudatrace, example, stderr, stdout};
+use common::{Running, can_trace, cudatrace, example, program, stderr, stdout, text};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -352,4 +352,28 @@ fn to_print_a_call_is_no_call_that_is_printed() {
         assert!(text.lines().any(|pid| *pid == writer.id().to_string()), "{probe}: {text}");
     }
     writer.kill().and_then(|()| writer.wait()).expect("ours");
+}
+
+#[test]
+fn return_probes_leave_alone_what_is_jumped_to() {
+    let (true, Some(program)) = (can_trace(), program("jumped_to.c", &["-O2"])) else { return };
+    let plain = Command::new(&program).args(["a", "b"]).output().expect("it starts");
+    assert!(stdout(&plain).starts_with("argc 3 last b sum "), "{}", stdout(&plain));
+    for script in
+        ["uretprobe:PROGRAM:* { @[func] = count() }", "uprobe:PROGRAM:* { @[func, call_depth] = count() }"]
+    {
+        let script = script.replace("PROGRAM", text(&program));
+        let traced =
+            cudatrace().args(["-e", &script, "--", text(&program), "a", "b"]).output().expect("it starts");
+        let said = stdout(&traced);
+        assert!(said.starts_with(&stdout(&plain)), "{script}: {said}{}", stderr(&traced));
+        assert!(said.contains("@[twice") && !said.contains(".cold") && !said.contains("_start"), "{said}");
+    }
+    let script = format!("uretprobe:{}:_start {{ exit() }}", text(&program));
+    let refused = cudatrace().args(["-e", &script, "--", text(&program)]).output().expect("it starts");
+    assert!(
+        !refused.status.success() && stderr(&refused).contains("does not return"),
+        "{}",
+        stderr(&refused)
+    );
 }

@@ -11,6 +11,7 @@ use crate::resolve::cuda_libraries::{expected, library_by_name, library_of};
 use crate::resolve::declaration::FunctionDeclaration;
 use crate::resolve::finder::{EVERYTHING, Finder, FunctionFacts};
 use crate::resolve::function_spec::FunctionSpec;
+use crate::resolve::jump_targets;
 use crate::resolve::missing_functions::{no_line, no_lines};
 use crate::resolve::pattern::{FunctionPattern, NamePattern};
 use crate::resolve::provider::Provider;
@@ -87,7 +88,8 @@ impl<'a> Finder<'a, '_> {
             FunctionPattern::Address(address) => self.at_address(wanted, file, *address),
             FunctionPattern::Line { source, line } => self.at_line(wanted, file, source, *line),
             FunctionPattern::Named { name, version, offset } => {
-                let mut matched = self.matching(file, name, version.as_deref());
+                let mut matched = self.matching(file, name, version.as_deref(), self.has_return(wanted));
+                self.refuse_jump_targets(wanted, &matched)?;
                 // An old version, which new programs do not call: the loader selects their function.
                 let is_old = |f: &Function| {
                     f.version.is_some() && self.setting.catalog.is_indirect(file.id, wanted.written)
@@ -113,6 +115,7 @@ impl<'a> Finder<'a, '_> {
         file: &File,
         name: &NamePattern,
         version: Option<&str>,
+        has_return: bool,
     ) -> Vec<(&'a Function, &'a str)> {
         let catalog = self.setting.catalog;
         let known = || Symbols::new(catalog.functions(file.id));
@@ -125,10 +128,31 @@ impl<'a> Finder<'a, '_> {
             .starting(name.beginning())
             .filter(|f| version.is_none_or(|wanted| f.version.as_deref() == Some(wanted)))
             .filter_map(|f| {
-                let matches = |symbol: &&String| name.matches(library, symbol, |other| symbols.has(other));
+                let matches = |symbol: &&String| {
+                    name.matches(library, symbol, |other| symbols.has(other))
+                        && !jump_targets::is_skipped(name, symbol, has_return)
+                };
                 f.names.iter().find(matches).map(|symbol| (f, symbol.as_str()))
             })
             .collect()
+    }
+
+    /// Whether the clause has a program at the return of the function.
+    fn has_return(&self, wanted: &FunctionSpec) -> bool {
+        wanted.returns || self.enclosing.named.is_some() || self.enclosing.parent
+    }
+
+    /// Refuses the return of code to which the program jumps: it would change a value of the program.
+    fn refuse_jump_targets(&self, wanted: &FunctionSpec, matched: &[(&Function, &str)]) -> Result<(), Miss> {
+        let at_entry = wanted.is_at_entry() && self.has_return(wanted);
+        let Some((_, symbol)) =
+            matched.iter().find(|(_, symbol)| at_entry && jump_targets::is_jumped_to(symbol))
+        else {
+            return Ok(());
+        };
+        let message = format!("`{symbol}` does not return: the program jumps to it, and does not call it");
+        let help = vec!["use a `uprobe` without the enclosing calls".to_owned()];
+        wrong("E0103", wanted.at, message, "", help)
     }
 
     fn spot(
@@ -139,7 +163,7 @@ impl<'a> Finder<'a, '_> {
         symbol: &'a str,
         offset: u64,
     ) -> Spot {
-        let one_place = wanted.returns || self.enclosing.named.is_some() || self.enclosing.parent;
+        let one_place = self.has_return(wanted);
         let place = match (offset, one_place) {
             (0, at_return) => self.place(file.id, function.offset, at_return),
             (offset, _) => Place { offset: function.offset + offset, stack_shift: 0 },
