@@ -7,7 +7,11 @@
 
 use std::ops::Range;
 
-use iced_x86::{Code, Decoder, DecoderOptions, FlowControl, Instruction, OpKind, Register};
+use iced_x86::{
+    Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess, OpKind,
+    Register,
+};
+use std::collections::BTreeSet;
 
 use crate::elf::{ElfFile, Functions};
 
@@ -16,7 +20,9 @@ const MAX_BODY: u64 = 1 << 20;
 /// Largest number of instructions that are searched in a part outside the function (cold code).
 const MAX_FRAGMENT: usize = 256;
 /// Largest number of such parts.
-const MAX_FRAGMENTS: usize = 64;
+const MAX_FRAGMENTS: usize = 1024;
+/// Largest distance in instructions between a jump by a register and the instruction that has set the register.
+const MAX_BACK: usize = 32;
 
 pub(crate) const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 
@@ -68,6 +74,8 @@ pub(crate) enum Indirect {
     Harmless,
     /// Jumps without `notrack` are tail calls: compilers that emit `endbr64` mark jump tables with `notrack`.
     HarmlessUnmarked,
+    /// A jump table may have an entry for the head of a loop. A jump by a pointer that was loaded without an index is a tail call.
+    SuspectTables,
     /// Any indirect jump may use a jump table with an entry for the head of a loop.
     Suspect,
 }
@@ -95,8 +103,12 @@ pub(crate) fn search(body: Body<'_>, range: Range<u64>, indirect: Indirect) -> R
         return Err(Obstacle::TooLarge);
     }
     let code = body.known_code().filter(|code| !code.is_empty()).ok_or(Obstacle::UnknownSize)?;
-    let mut search = Search { body, range, indirect, pending: Vec::new(), seen: Vec::new() };
-    decoder(code, 0).into_iter().try_for_each(|instruction| search.check(&instruction))?;
+    let mut search = Search { body, range, indirect, pending: Vec::new(), seen: BTreeSet::new() };
+    let mut decoded = Vec::with_capacity(code.len() / 4);
+    for instruction in decoder(code, 0) {
+        search.check(&instruction, &decoded)?;
+        decoded.push(instruction);
+    }
     search.check_outside()
 }
 
@@ -106,7 +118,7 @@ struct Search<'a> {
     indirect: Indirect,
     /// Targets outside the function that are still to be searched.
     pending: Vec<u64>,
-    seen: Vec<u64>,
+    seen: BTreeSet<u64>,
 }
 
 impl<'a> Search<'a> {
@@ -119,7 +131,7 @@ impl<'a> Search<'a> {
             if self.seen.len() == MAX_FRAGMENTS {
                 return Err(Obstacle::TooManyParts);
             }
-            self.seen.push(target);
+            self.seen.insert(target);
             // The target is outside of the given code: in another section of the file, such as the PLT.
             let Some(code) = self.code_at(target) else { continue };
             for instruction in decoder(code, target).into_iter().take(MAX_FRAGMENT) {
@@ -128,7 +140,7 @@ impl<'a> Search<'a> {
                     break;
                 }
                 if instruction.flow_control() != FlowControl::IndirectBranch {
-                    self.check(&instruction)?;
+                    self.check(&instruction, &[])?;
                 }
                 if ends_flow(&instruction) {
                     break;
@@ -149,12 +161,12 @@ impl<'a> Search<'a> {
     }
 
     /// Whether the instruction does not jump into the range, as far as can be determined.
-    fn check(&mut self, instruction: &Instruction) -> Result<(), Obstacle> {
+    fn check(&mut self, instruction: &Instruction, before: &[Instruction]) -> Result<(), Obstacle> {
         if instruction.is_invalid() {
             return Err(Obstacle::Undecodable);
         }
         match instruction.flow_control() {
-            FlowControl::IndirectBranch if self.is_suspect(instruction) => Err(Obstacle::JumpTable),
+            FlowControl::IndirectBranch if self.is_suspect(instruction, before) => Err(Obstacle::JumpTable),
             FlowControl::UnconditionalBranch
             | FlowControl::ConditionalBranch
             | FlowControl::Call
@@ -167,10 +179,11 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn is_suspect(&self, instruction: &Instruction) -> bool {
+    fn is_suspect(&self, instruction: &Instruction, before: &[Instruction]) -> bool {
         match self.indirect {
             Indirect::Harmless => false,
             Indirect::HarmlessUnmarked => has_notrack(instruction),
+            Indirect::SuspectTables => !is_by_pointer(instruction, before),
             // A single pointer is no table.
             Indirect::Suspect => !instruction.is_ip_rel_memory_operand(),
         }
@@ -192,6 +205,32 @@ fn is_near(instruction: &Instruction) -> bool {
 
 fn has_notrack(instruction: &Instruction) -> bool {
     instruction.segment_prefix() == Register::DS
+}
+
+/// Whether a jump leads to where a single pointer points: `jmp *16(%rax)`, or `mov (%rdi),%rax; ...; jmp *%rax`. To a place in a table lead
+/// `jmp *table(,%rax,8)` and `movslq (%rdx,%rax,4),%rax; add %rdx,%rax; jmp *%rax`.
+fn is_by_pointer(jump: &Instruction, before: &[Instruction]) -> bool {
+    if jump.op0_kind() == OpKind::Memory {
+        return jump.memory_index() == Register::None;
+    }
+    let register = jump.op0_register().full_register();
+    let mut info = InstructionInfoFactory::new();
+    let mut sets_register = |instruction: &&Instruction| {
+        let used = info.info(instruction);
+        used.used_registers()
+            .iter()
+            .any(|used| used.register().full_register() == register && is_write(used.access()))
+    };
+    let set = before.iter().rev().take(MAX_BACK).find(|instruction| sets_register(instruction));
+    set.is_some_and(|set| {
+        set.code() == Code::Mov_r64_rm64
+            && set.op1_kind() == OpKind::Memory
+            && set.memory_index() == Register::None
+    })
+}
+
+fn is_write(access: OpAccess) -> bool {
+    !matches!(access, OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess)
 }
 
 /// Whether the next instruction is not executed after this one.

@@ -128,6 +128,7 @@ pub fn patch_place(body: Body<'_>, author: Author) -> Result<PatchPlace, Refusal
     let indirect = match last {
         last if last <= frame_set_up(body, start) => Indirect::Harmless,
         _ if body.code.starts_with(&ENDBR64) => Indirect::HarmlessUnmarked,
+        _ if author == Author::Compiler => Indirect::SuspectTables,
         _ => Indirect::Suspect,
     };
     branches::search(body, 1..end, indirect)?;

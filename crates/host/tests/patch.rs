@@ -160,6 +160,32 @@ fn a_jump_table_may_lead_to_what_follows_the_frame_set_up() {
 }
 
 #[test]
+fn a_tail_call_by_a_pointer_uses_no_table() {
+    let (load, jump) = ([0x48, 0x8b, 0x47, 0x10], [0xff, 0xe0]);
+    let functions: [(&str, &[&[u8]]); 2] = [
+        ("mov 16(%rdi),%rax; nop; jmp *%rax", &[&PUSH, &load, &[0x90], &jump]),
+        ("mov 16(%rdi),%rax; nop; jmp *16(%rax)", &[&PUSH, &load, &[0x90], &[0xff, 0x60, 0x10]]),
+    ];
+    let tables: [(&str, &[&[u8]]); 3] = [
+        ("jmp *(%rdx,%rax,8)", &[&PUSH, &load, &[0x90], &[0xff, 0x24, 0xc2]]),
+        ("mov (%rdx,%rax,8),%rax; jmp *%rax", &[&PUSH, &load, &MOV, &[0x48, 0x8b, 0x04, 0xc2], &jump]),
+        (
+            "movslq (%rdx,%rax,4),%rax; add %rdx,%rax; jmp *%rax",
+            &[&PUSH, &load, &MOV, &[0x48, 0x63, 0x04, 0x82], &[0x48, 0x01, 0xd0], &jump],
+        ),
+    ];
+    for (text, parts) in functions {
+        assert_eq!(place(parts), at(1, 5, 1), "{text}");
+    }
+    for (text, parts) in tables {
+        assert_eq!(place(parts), Err(Refusal::JumpTable), "{text}");
+    }
+    // A person may write a loop whose head is in a table of one entry.
+    let by_person = patch_place(body(&functions[1].1.concat()), Author::Unknown);
+    assert_eq!(by_person, Err(Refusal::JumpTable));
+}
+
+#[test]
 fn instructions_that_leave_their_address_behind_stay() {
     let call = [0xe8, 0, 0, 0, 0];
     assert_eq!(place(&[&PUSH, &call, &RET]), at(1, 5, 1));
@@ -184,13 +210,14 @@ fn instructions_that_cannot_be_executed_elsewhere_stay() {
 
 #[test]
 fn a_function_that_jumps_to_many_places_is_refused() {
+    const PLACES: usize = 1025;
     let mut code = [&PUSH[..], &MOV].concat();
-    let size = code.len() + 6 * 65;
-    for n in 0..65usize {
+    let size = code.len() + 6 * PLACES;
+    for n in 0..PLACES {
         code.extend([0x0f, 0x85]);
         code.extend(((size + n) as i32 - code.len() as i32 - 4).to_le_bytes());
     }
-    code.extend([0xc3; 65]);
+    code.extend([0xc3; PLACES]);
     assert_eq!(
         patch_place(Body { size: size as u64, ..body(&code) }, Author::Compiler),
         Err(Refusal::TooManyParts)
