@@ -140,7 +140,7 @@ impl Watch for HeldMappings<'_> {
                 self.consider(&mapping, session);
                 self.prepare_stacks(&mapping);
                 let pid = host::process::tgid(mapping.tid).unwrap_or(mapping.tid);
-                if session.must_patch(pid, mapping.identity().1) {
+                if session.must_patch(pid, mapping.identity().1, &mapping.shown) {
                     let patched = self.patch(pid, &mapping, session);
                     self.report_late();
                     return if patched.is_ok() { Next::Continue } else { Next::Remove };

@@ -13,6 +13,7 @@ mod calls;
 pub mod layout;
 pub mod object;
 pub mod program;
+pub mod returns;
 pub mod site;
 mod translate;
 pub mod x86;

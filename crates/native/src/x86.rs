@@ -371,6 +371,18 @@ impl Assembler {
         self.raw(&(distance as i32).to_le_bytes());
     }
 
+    /// `jmp` to code at an offset in the region.
+    pub fn jmp_region(&mut self, target: u64) {
+        self.raw(&[0xe9]);
+        let distance = target as i64 - (self.here() as i64 + 4);
+        self.raw(&(distance as i32).to_le_bytes());
+    }
+
+    /// `jmp [memory]`
+    pub fn jmp_mem(&mut self, target: Mem) {
+        self.op(Opcode { bytes: &[0xff], width: Width::W32, immediate: 0 }, 4, Rm::Mem(target));
+    }
+
     /// `call [memory]`
     pub fn call_mem(&mut self, target: Mem) {
         self.op(Opcode { bytes: &[0xff], width: Width::W32, immediate: 0 }, 2, Rm::Mem(target));

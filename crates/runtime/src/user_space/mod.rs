@@ -14,6 +14,7 @@ mod processes;
 
 pub use map::SharedMap;
 pub use memory::{PlaceError, SessionMemory};
+pub use native::returns::Hook as UnwinderHook;
 pub use processes::PatchSite;
 
 use crate::error::{LoadError, SiteError, SiteFailure};
@@ -28,7 +29,7 @@ use processes::{ProbedFile, TracedProcess, UserProbe};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -63,6 +64,18 @@ impl SharedProgram {
 /// Finds how a function gives way to a jump, by the file's id and the offset of its first instruction. The error is a text.
 pub type PatchSites<'a> = dyn Fn(u32, u64) -> Result<PatchSite, String> + 'a;
 
+/// Finds the functions of a file by which unwinders find tables, and how they give way to jumps.
+pub type UnwinderSites = fn(&Path) -> Vec<(UnwinderHook, PatchSite)>;
+
+/// How functions give way to jumps.
+#[derive(Copy, Clone)]
+pub struct Patching<'a> {
+    /// The functions of the script.
+    pub functions: &'a PatchSites<'a>,
+    /// Those of unwinders.
+    pub unwinder: UnwinderSites,
+}
+
 /// The part of a session that is in user space.
 pub(crate) struct UserSpace {
     memory: Arc<SessionMemory>,
@@ -71,6 +84,7 @@ pub(crate) struct UserSpace {
     probes: Vec<UserProbe>,
     files: BTreeMap<u32, ProbedFile>,
     processes: HashMap<u32, TracedProcess>,
+    unwinder: UnwinderSites,
 }
 
 impl UserSpace {
@@ -93,7 +107,8 @@ impl UserSpace {
         let clock = SharedClock::start(Arc::clone(&memory));
         let objects = objects(&memory, &module, compiled);
         let (modules, probes, files, processes) = (vec![module], vec![], BTreeMap::new(), HashMap::new());
-        Ok((UserSpace { memory, clock, modules, probes, files, processes }, objects))
+        let unwinder: UnwinderSites = |_| vec![];
+        Ok((UserSpace { memory, clock, modules, probes, files, processes, unwinder }, objects))
     }
 
     /// Loads a module that extends the session.
@@ -115,8 +130,9 @@ impl UserSpace {
         &mut self,
         program: &Program,
         (side, sites): (manifest::Side, &[Site]),
-        (path, patch): (&dyn Fn(u32) -> PathBuf, &PatchSites<'_>),
+        (path, patch): (&dyn Fn(u32) -> PathBuf, Patching<'_>),
     ) -> Vec<(Site, io::Error)> {
+        self.unwinder = patch.unwinder;
         let side = match side {
             manifest::Side::Entry => Side::Entry,
             manifest::Side::Return => Side::Return,
@@ -130,10 +146,10 @@ impl UserSpace {
                 .or_insert_with(|| ProbedFile { path: path(site.file), functions: BTreeMap::new() });
             let found = match file.functions.get(&site.offset) {
                 Some(known) => Ok(known.clone()),
-                None => patch(site.file, site.offset),
+                None => (patch.functions)(site.file, site.offset),
             };
-            let found = found.and_then(|found| match (side, found.stack_words) {
-                (Side::Return | Side::Session, None) => Err(UNKNOWN_ARGUMENTS.to_owned()),
+            let found = found.and_then(|found| match (side, found.no_return) {
+                (Side::Return | Side::Session, Some(reason)) => Err(reason.to_owned()),
                 _ => Ok(found),
             });
             match found {
@@ -189,8 +205,13 @@ impl UserSpace {
         })
     }
 
-    /// Whether a process that maps a file must be patched: the file has probes, or the program itself has.
-    pub fn concerns(&self, pid: u32, inode: u64) -> bool {
+    /// Whether a process that maps a file must be patched: the file has probes, or the program itself has, or exceptions could pass a
+    /// traced call as soon as the file is there.
+    pub fn concerns(&self, pid: u32, inode: u64, path: &Path) -> bool {
+        let process = self.processes.get(&pid);
+        if process.is_some_and(|process| process.traces_returns() && processes::may_unwind(path)) {
+            return true;
+        }
         let has_probes = |inode: u64| self.files.values().any(|file| file.inode() == inode);
         let program = || std::fs::metadata(format!("/proc/{pid}/exe")).map_or(0, |file| file.ino());
         has_probes(inode) || !self.processes.contains_key(&pid) && has_probes(program())
@@ -213,7 +234,9 @@ impl UserSpace {
             self.processes.insert(pid, process);
         }
         let process = self.processes.get_mut(&pid).expect("just inserted");
-        process.patch(stopped, &self.memory, (&self.modules, &self.probes, &self.files))
+        let report = process.patch(stopped, &self.memory, (&self.modules, &self.probes, &self.files))?;
+        process.hook_unwinders(stopped, self.unwinder, own_filters)?;
+        Ok(report)
     }
 
     /// Makes all detours pass by and restores the functions of the processes that still run.
@@ -223,6 +246,11 @@ impl UserSpace {
             // A process that has ended needs nothing; another one keeps jumps that pass by.
             let _ = Tracer::run(|tracer| leave(tracer, pid, &mut process));
         }
+    }
+
+    /// Number of calls whose return was not traced.
+    pub fn lost_returns(&self) -> u64 {
+        self.memory.word(native::layout::LOST_RETURNS).load(Ordering::Relaxed)
     }
 
     /// Keeps the clock of the programs right; called at least once in a second.
@@ -249,9 +277,6 @@ fn leave(tracer: &Tracer, pid: u32, process: &mut TracedProcess) -> Result<(), R
     }
     Ok(())
 }
-
-/// Why a return cannot be probed: the call is wrapped, with a copy of the arguments on the stack.
-pub const UNKNOWN_ARGUMENTS: &str = "for its return the function's arguments must be known";
 
 /// Number of seccomp filters of this process, such as that of a container. A program that it has started has inherited them.
 fn own_filters() -> u32 {
