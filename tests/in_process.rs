@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Running, can_trace, cudatrace, example, examples, program, stderr, stdout, text, wait_for};
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
@@ -97,14 +98,19 @@ fn a_user_without_rights_counts_every_call() {
 }
 
 #[test]
-fn a_bundled_script_needs_no_rights() {
+fn bundled_scripts_need_no_rights() {
     if !can_trace() {
         return;
     }
     let (folder, binary) = public();
-    let output = as_nobody(folder.path(), &binary, &["--in-process", "kernels", "--", "./workload_driver"]);
-    let said = stdout(&output);
-    assert!(output.status.success() && said.contains("vector_add"), "{said}{}", stderr(&output));
+    // `memleak` walks stacks, asks for names and waits for the end of processes.
+    for (script, program, shown) in
+        [("kernels", "./workload_driver", "vector_add"), ("memleak", "./workload_habits", "Never freed: ")]
+    {
+        let output = as_nobody(folder.path(), &binary, &["--in-process", script, "--", program]);
+        let said = stdout(&output);
+        assert!(output.status.success() && said.contains(shown), "{script}: {said}{}", stderr(&output));
+    }
 }
 
 #[test]
@@ -242,13 +248,125 @@ fn a_library_that_is_opened_again_elsewhere_is_patched_again() {
 }
 
 #[test]
-fn exceptions_pass_functions_with_entry_probes() {
+fn exceptions_pass_probed_functions() {
     let (true, Some(throws)) = (can_trace(), program("throws.cpp", &[])) else { return };
-    let script = format!("uprobe:{}:* {{ @ = count() }}", text(&throws));
-    let plain = Command::new(&throws).output().expect("it starts");
-    let output = cudatrace()
-        .args(["--in-process", "-e", &script, "--", text(&throws)])
-        .output()
-        .expect("cudatrace starts");
-    assert_eq!(output.status.code(), plain.status.code(), "{}", stderr(&output));
+    for probe in ["uprobe", "uretprobe"] {
+        let script = format!("{probe}:{}:traced_call,{probe}:{0}:main {{ @ = count() }}", text(&throws));
+        let output = cudatrace()
+            .args(["--in-process", "-e", &script, "--", text(&throws)])
+            .output()
+            .expect("cudatrace starts");
+        let said = stderr(&output);
+        assert!(output.status.success() && !said.contains("instead"), "{said}");
+        // Only `main` returns.
+        let wanted = if probe == "uprobe" { "@: 101" } else { "@: 1" };
+        assert!(stdout(&output).lines().any(|line| line == wanted), "{probe}: {}{said}", stdout(&output));
+    }
+}
+
+/// Each function begins with an instruction that gives way to a jump.
+const FRAME_POINTERS: &str = "-fno-omit-frame-pointer";
+
+#[test]
+fn calls_may_end_in_any_way() {
+    let (true, Some(returns)) = (can_trace(), program("returns.cpp", &[FRAME_POINTERS])) else { return };
+    let script = format!(
+        "uprobe:{0}:traced_* {{ @entry[func] = count() }}
+        uretprobe:{0}:traced_* {{ @return[func] = count(); @spent = max(duration) }}",
+        text(&returns)
+    );
+    let output = tempfile::NamedTempFile::new().expect("a file");
+    let mut command = cudatrace();
+    command.args(["--in-process", "-o", text(output.path()), "-e", &script, "--", text(&returns)]);
+    let run = command.output().expect("cudatrace starts");
+    let (truth, said) = (stdout(&run), stderr(&run));
+    assert!(run.status.success() && !said.contains("instead") && !said.contains("lost"), "{said}");
+    let printed = fs::read_to_string(output.path()).expect("written");
+    let counts = |text: &str| -> BTreeSet<String> {
+        let lines = text.lines().filter(|line| line.starts_with("@entry") || line.starts_with("@return"));
+        lines.map(str::to_owned).collect()
+    };
+    assert!(counts(&truth).len() > 20, "{truth}");
+    assert_eq!(counts(&printed), counts(&truth));
+}
+
+#[test]
+fn tracing_may_end_while_calls_run() {
+    let (true, Some(returns)) = (can_trace(), program("returns.cpp", &[FRAME_POINTERS])) else { return };
+    let mut running = Running::start(Command::new(&returns).arg("1000000"));
+    let script =
+        format!("uretprobe:{}:traced_* {{ @[func] = count() }} interval:ms:100 {{ exit() }}", text(&returns));
+    let pid = running.pid().to_string();
+    let mut sessions = 0;
+    for session in 0..10 {
+        let run = cudatrace().args(["--in-process", "-e", &script, "-p", &pid]).output();
+        // It ends if anything goes wrong in it.
+        if !running.runs() {
+            panic!("session {session}: {} {:?}", running.ended().0, running.lines());
+        }
+        sessions += usize::from(stdout(&run.expect("cudatrace starts")).contains("@[traced_"));
+    }
+    // A session cannot begin while the program waits for a child of vfork.
+    assert!(sessions > 3, "{sessions} sessions");
+}
+
+#[test]
+fn returns_of_any_library_are_those_of_the_kernel() {
+    if !can_trace() {
+        return;
+    }
+    let names = ["malloc", "realloc", "fputs_unlocked", "fclose", "setlocale", "textdomain"];
+    let probes = names.map(|name| format!("uretprobe:libc:{name}")).join(",");
+    let script =
+        format!("{probes} {{ @[func, retval != 0] = count(); @spent[func, duration > 0] = count() }}");
+    let [in_process, kernel] = both_ways(&script, &["/usr/bin/seq", "--format=%.3g", "1", "300"]);
+    assert!(kernel.len() >= 2 * names.len(), "{kernel:?}");
+    assert_eq!(in_process, kernel);
+}
+
+/// The output of a script for a program, in the traced process and by the kernel: maps without their order.
+fn both_ways(script: &str, program: &[&str]) -> [Vec<String>; 2] {
+    [&["--in-process"][..], &[]].map(|options| {
+        let output = tempfile::NamedTempFile::new().expect("a file");
+        let mut command = cudatrace();
+        command.args(options).args(["-o", text(output.path()), "-e", script, "--"]).args(program);
+        let run = command.output().expect("cudatrace starts");
+        let said = stderr(&run);
+        assert!(run.status.success() && !said.contains("instead"), "{said}");
+        // Calls of addresses without symbols differ by the place of the program.
+        let printed = fs::read_to_string(output.path()).expect("written");
+        let mut entries: Vec<String> =
+            printed.split("\n@").map(|entry| entry.trim().trim_start_matches('@').to_owned()).collect();
+        entries.sort();
+        entries
+    })
+}
+
+#[test]
+fn stacks_are_those_of_the_kernel() {
+    if !can_trace() {
+        return;
+    }
+    // Wrapped calls within wrapped calls: the runtime calls the driver.
+    let script = "uprobe:libcuda:cu*, uprobe:cudart:cuda* { @entry[func, ustack] = count() }
+        uretprobe:libcuda:cu*, uretprobe:cudart:cuda* { @return[func, ustack(4)] = count() }";
+    // The static runtime is far from the driver: each has a region near to it.
+    for program in ["workload_runtime13", "workload_runtime_static"] {
+        let [in_process, kernel] = both_ways(script, &[&example(program), "--threads", "2"]);
+        assert!(kernel.iter().any(|entry| entry.contains("main")), "{kernel:?}");
+        assert_eq!(in_process, kernel, "{program}");
+    }
+}
+
+#[test]
+fn names_are_those_of_the_kernel() {
+    let (true, Some(names)) = (can_trace(), program("names.c", &[])) else { return };
+    let script = format!(
+        "uprobe:{}:named {{ @[comm, comm(process), comm(program)] = count() }}
+        tracepoint:sched:sched_process_exit / pid == tid && pid != cpid / {{ @ended = count() }}",
+        text(&names)
+    );
+    let [in_process, kernel] = both_ways(&script, &[text(&names)]);
+    assert_eq!(kernel.len(), 3, "{kernel:?}");
+    assert_eq!(in_process, kernel);
 }

@@ -3,6 +3,7 @@
 use host::patch::{Author, Body, patch_place};
 use host::{ElfFile, Machine};
 use lang::catalog::{Catalog, FileId};
+use lang::syntax::glob::glob;
 use runtime::{PatchSite, UnwinderHook};
 use std::path::Path;
 use wire::Manifest;
@@ -28,7 +29,8 @@ pub fn unwinder_sites(path: &Path) -> Vec<(UnwinderHook, PatchSite)> {
     let Ok(elf) = ElfFile::open(path) else { return vec![] };
     let functions = elf.functions();
     let site = |(hook, symbol): (UnwinderHook, &str)| {
-        let function = functions.list.iter().find(|function| function.names.iter().any(|name| &**name == symbol))?;
+        let function =
+            functions.list.iter().find(|function| function.names.iter().any(|name| &**name == symbol))?;
         let body = Body::of(&elf, &functions, function.offset, u64::MAX);
         let place = patch_place(body, Author::Compiler).ok()?;
         let at = function.offset + place.bytes;
@@ -39,14 +41,47 @@ pub fn unwinder_sites(path: &Path) -> Vec<(UnwinderHook, PatchSite)> {
     UnwinderHook::ALL.into_iter().filter_map(site).collect()
 }
 
-/// Functions that look up their caller by the return address: the library from which `dlsym(RTLD_NEXT, …)` searches, for example.
-const USES_RETURN_ADDRESS: [&str; 6] = ["dlopen", "dlmopen", "dlsym", "dlvsym", "mcount", "_mcount"];
+/// Functions whose return cannot be traced, with the reason.
+const NO_RETURN: [(&[&str], &str); 3] = [
+    (
+        // `dlsym(RTLD_NEXT, ...)`, for example, searches the libraries after that of its caller.
+        &["dlopen", "dlmopen", "dlsym", "dlvsym", "mcount", "_mcount", "__fentry__"],
+        "it looks up its caller by the return address, which a probe of the return replaces",
+    ),
+    (
+        // The program may keep the replaced address for longer than it is traced.
+        &[
+            "setjmp",
+            "_setjmp",
+            "__sigsetjmp",
+            "getcontext",
+            "swapcontext",
+            "vfork",
+            "__vfork",
+            "__libc_vfork",
+        ],
+        "it may return more than once",
+    ),
+    (
+        &[
+            "_start",
+            "_dl_start",
+            "_dl_runtime_resolve*",
+            "_dl_tlsdesc_*",
+            "__restore_rt",
+            "*.cold",
+            "*.cold.*",
+        ],
+        "it is not called, so it has no return address",
+    ),
+];
 
 fn no_return(machine: &Machine, file: FileId, offset: u64) -> Option<&'static str> {
     let functions = machine.functions(file);
     let function = functions.iter().find(|function| function.offset == offset)?;
-    let names = function.names.iter().any(|name| USES_RETURN_ADDRESS.contains(&&**name));
-    names.then_some("it looks up its caller by the return address, which a probe of the return replaces")
+    let is_one_of =
+        |patterns: &[&str]| function.names.iter().any(|name| patterns.iter().any(|one| glob(one, name)));
+    NO_RETURN.iter().find(|(patterns, _)| is_one_of(patterns)).map(|(_, reason)| *reason)
 }
 
 /// Why a program of a module cannot do without the functions that cannot be patched; `None` if it can: of many functions a few are

@@ -16,6 +16,7 @@ pub mod program;
 pub mod returns;
 pub mod site;
 mod translate;
+pub mod unwind;
 pub mod x86;
 
 pub use layout::{Layout, Placement};
@@ -41,6 +42,8 @@ pub enum ThreadId {
     Stored(i32),
     /// The system call `gettid`.
     Asked,
+    /// The word at [`layout::TID`]: the tracer runs programs on behalf of others.
+    Word,
 }
 
 /// How the time is found.
@@ -63,6 +66,17 @@ pub struct Process {
     pub thread: ThreadId,
     /// How it finds the time.
     pub time: TimeSource,
+    /// What stack walks read; `None`: there are no tables.
+    pub unwind: Option<Unwind>,
+}
+
+/// What stack walks read.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Unwind {
+    /// Address of the [tables](unwind).
+    pub tables: u64,
+    /// Offset in the region of the memory for [`returns`], which is zero if no return is traced.
+    pub returns: u64,
 }
 
 /// What helpers that ask for the process or the time do.

@@ -152,18 +152,18 @@ fn dispatch(asm: &mut Assembler, programs: &[(u64, Side)], returns: Option<&Retu
     let has_return = programs.iter().any(|(_, side)| *side != Side::Entry);
     // The record, and for a return the mask, the sessions, and the addresses of the stub and of the moved instructions.
     let words = if has_return { 4 + sessions } else { 1 };
-    let dispatch = Dispatcher { programs, words: words | 1, returns: has_return.then(|| returns.expect("memory for returns")) };
+    let dispatch = Dispatcher {
+        programs,
+        words: words | 1,
+        returns: has_return.then(|| returns.expect("memory for returns")),
+    };
     let enter = dispatch.enter(asm);
     let leave = dispatch.returns.map(|returns| dispatch.leave(asm, returns));
     Dispatch { enter, leave, words: dispatch.words, programs: programs.len(), sessions }
 }
 
 /// The same as code for an offset in the region. `returns` is needed if a program runs at the return.
-pub fn dispatch_at(
-    start: u64,
-    programs: &[(u64, Side)],
-    returns: Option<&Returns>,
-) -> (Dispatch, Vec<u8>) {
+pub fn dispatch_at(start: u64, programs: &[(u64, Side)], returns: Option<&Returns>) -> (Dispatch, Vec<u8>) {
     let mut asm = Assembler::new(start);
     let dispatch = dispatch(&mut asm, programs, returns);
     (dispatch, asm.finish())

@@ -1,6 +1,7 @@
 //! How the returns of functions are traced.
 //!
 //! ```text
+//! header:  "ctstubs1", distance of the addresses
 //! stub 0:  call *-16(%rsp); push $0; jmp leave      addresses[0]: where calls with this stub return to
 //! stub 1:  call *-16(%rsp); push $1; jmp leave      addresses[1]
 //! ```
@@ -12,6 +13,7 @@
 //! What the programs keep from the entry to the return is in slots, see `helpers.c`. Stubs are code; addresses and slots are memory of the
 //! process alone, which a child of `fork` inherits.
 //!
+//! Our own stack walks look up the addresses of stubs that they meet, those of other sessions by the header (`find_rule` of `helpers.c`).
 //! Unwinders find the frames of the stubs by a table, which a [`Hook`] presents to them: a library that unwinds
 //! asks `_Unwind_Find_FDE` or `_dl_find_object` for the table of an address.
 
@@ -21,11 +23,14 @@ use crate::layout;
 use crate::program;
 use crate::x86::{Assembler, Cond, Mem, Op, Reg, Width};
 
-/// Bytes of a stub, and of it up to the end of its call.
+/// Bytes of a stub.
 const STUB: u64 = 16;
-const AFTER_CALL: u8 = 4;
 /// Offset in a stub of its jump, before which it has pushed its number.
 const AFTER_PUSH: u8 = 9;
+/// The first word of the header.
+const HEADER_MAGIC: [u8; 8] = *b"ctstubs1";
+/// Offset in the area of the addresses.
+const ADDRESSES: u64 = layout::PAGE;
 /// Bytes of an address, and of a slot.
 const ADDRESS: u64 = 8;
 const SLOT: u64 = 64;
@@ -42,7 +47,9 @@ const MIN_STUBS: u64 = 1 << 12;
 const MAX_STUBS: u64 = 1 << 16;
 
 /// Offset in the area of a u64: calls whose slot another call has taken, since the call had been left.
-pub const REPLACED: u64 = 64;
+const REPLACED: u64 = 64;
+/// Bits of a slot's first word: the place of the return address on the stack.
+const PLACE: u64 = 0xffff_ffff_fff8;
 
 /// Where the memory for returns is, and the code that uses it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,12 +85,12 @@ impl ReturnsSize {
 
     /// Bytes of memory of the process alone.
     pub fn area(self) -> u64 {
-        layout::PAGE + self.stubs * ADDRESS + SLOTS * (SLOT + MORE)
+        ADDRESSES + self.stubs * ADDRESS + SLOTS * (SLOT + MORE)
     }
 
     /// Offsets in the area.
     fn slots(self) -> u64 {
-        layout::PAGE + self.stubs * ADDRESS
+        ADDRESSES + self.stubs * ADDRESS
     }
 }
 
@@ -100,6 +107,8 @@ impl Returns {
         let mut asm = Assembler::new(start);
         let (leave, left) = program::leave(&mut asm, helper(function::CALL_RETURNS), area);
         asm.align(STUB);
+        let addresses = area + ADDRESSES - asm.here();
+        asm.raw(&[HEADER_MAGIC, addresses.to_le_bytes()].concat());
         let stubs = asm.here();
         for number in 0..size.stubs {
             // The word is that before the place of the return address, which is popped.
@@ -108,7 +117,8 @@ impl Returns {
             asm.jmp_region(leave);
             asm.align(STUB);
         }
-        let returns = Returns { size, area, enters: helper(function::CALL_ENTERS), stubs, left, table: asm.here() };
+        let returns =
+            Returns { size, area, enters: helper(function::CALL_ENTERS), stubs, left, table: asm.here() };
         asm.raw(&returns.unwind_table(region));
         (returns, asm.finish())
     }
@@ -119,15 +129,8 @@ impl Returns {
         let slots = self.size.slots();
         let masks = (self.size.stubs - 1) | (SLOTS - 1) << 32;
         let more = slots + SLOTS * SLOT;
-        let words = [
-            relative(self.stubs),
-            layout::PAGE,
-            slots,
-            more,
-            MORE,
-            relative(layout::LOST_RETURNS),
-            masks,
-        ];
+        let words =
+            [relative(self.stubs), ADDRESSES, slots, more, MORE, relative(layout::LOST_RETURNS), masks];
         words.into_iter().flat_map(u64::to_le_bytes).collect()
     }
 
@@ -151,18 +154,11 @@ impl Returns {
         self.stubs + STUB * self.size.stubs
     }
 
-    /// Running calls: the place on the stack of the return address, and the offset in the region of the address that is there while the
-    /// function runs. `area`: the memory, at least its slots.
-    pub fn running(&self, area: &[u8]) -> Vec<(u64, u64)> {
-        let slots = area.get(self.size.slots() as usize..).unwrap_or_default();
-        let slots = slots.chunks_exact(SLOT as usize).take(SLOTS as usize);
-        let word = |slot: &[u8], at: usize| u64::from_le_bytes(slot[at..at + 8].try_into().expect("8 bytes"));
-        let call = |slot: &[u8]| {
-            let place = word(slot, 0) & 0xffff_ffff_fff8;
-            let stub = u64::from(word(slot, 8) as u32);
-            (place != 0).then(|| (place, self.stubs + STUB * stub + u64::from(AFTER_CALL)))
-        };
-        slots.filter_map(call).collect()
+    /// Whether calls have slots, or had slots that others have taken before they returned. `area`: the memory, at least its slots.
+    pub fn has_calls(&self, area: &[u8]) -> bool {
+        let word = |at: u64| u64::from_le_bytes(area[at as usize..][..8].try_into().expect("8 bytes"));
+        let place = |slot: u64| word(self.size.slots() + SLOT * slot) & PLACE;
+        word(REPLACED) > 0 || (0..SLOTS).any(|slot| place(slot) != 0)
     }
 
     /// Bytes of the area up to the end of the slots.
@@ -209,7 +205,7 @@ impl Returns {
         expression.extend(address(self.stubs));
         expression.extend([dwarf::MINUS, dwarf::literal(4), dwarf::SHR, dwarf::literal(3), dwarf::SHL]);
         expression.push(dwarf::ADDRESS);
-        expression.extend(address(self.area + layout::PAGE));
+        expression.extend(address(self.area + ADDRESSES));
         expression.push(dwarf::PLUS);
         expression
     }
@@ -221,7 +217,8 @@ impl Returns {
 /// One byte is added, and subtracted in the rule of the stack pointer. libgcc identifies a frame by the address of the frame that it has
 /// called: a stub without a word of its own would be taken for its caller.
 fn frame_address() -> Vec<u8> {
-    let is_pushed = [dwarf::RIP, 0, dwarf::literal(STUB as u8 - 1), dwarf::AND, dwarf::literal(AFTER_PUSH), dwarf::EQ];
+    let is_pushed =
+        [dwarf::RIP, 0, dwarf::literal(STUB as u8 - 1), dwarf::AND, dwarf::literal(AFTER_PUSH), dwarf::EQ];
     let bytes = [dwarf::literal(3), dwarf::SHL, dwarf::PLUS, dwarf::literal(1), dwarf::PLUS];
     [&[dwarf::RSP, 0][..], &is_pushed, &bytes].concat()
 }

@@ -12,6 +12,9 @@
 //! The state is in scratch memory, whose values the verifier does not track, so that it verifies one iteration only. Parameters
 //! of a walk are part of the state, so that all walks of a module share one callback.
 //!
+//! In the traced process a function of ours finds the rule, and another one reads the stack by pages, since each read of memory that
+//! may not be there is a system call. Return addresses that we have replaced are found on the way.
+//!
 //! Not here: the format of the tables (`wire::unwind`), and filling them.
 
 use super::body::{Body, Fun};
@@ -115,11 +118,23 @@ impl Walk {
     fn word(self, word: Word) -> Place {
         self.at.plus(8 * word as u32)
     }
+
+    /// Where parts of the stack are kept, in the traced process.
+    fn buffer(self) -> Place {
+        self.at.plus(Walk::BYTES)
+    }
 }
 
 impl Cx<'_> {
     /// Declares the maps that the runtime fills, also for a module without stack walks.
     pub(super) fn unwind_maps(&mut self) {
+        if self.runs_in_process() {
+            // The tables are no map, but the runtime looks for the name.
+            if !self.manifest.internal_maps.iter().any(|known| known == unwind::TABLES_MAP) {
+                self.manifest.internal_maps.push(unwind::TABLES_MAP.into());
+            }
+            return;
+        }
         self.tables_map();
         self.mappings_map();
         self.unknown_map();
@@ -182,8 +197,12 @@ impl Body<'_, '_> {
     }
 
     fn walk_stack(&mut self, limit: u32) -> Walk {
-        let walk = Walk { at: self.scratch_temp(Walk::BYTES) };
-        self.zero(walk.at, Walk::BYTES);
+        let (buffer, head) = match self.cx.runs_in_process() {
+            true => (unwind::READ_BUFFER, unwind::READ_BUFFER_HEAD),
+            false => (0, 0),
+        };
+        let walk = Walk { at: self.scratch_temp(Walk::BYTES + buffer) };
+        self.zero(walk.at, Walk::BYTES + head);
         self.put(walk, Word::Limit, i64::from(limit));
         let thread = self.pro(Pro::Thread);
         let process = self.b().bin(Bin::Shr, thread, 32);
@@ -222,9 +241,15 @@ impl Body<'_, '_> {
         self.store(walk.word(word), Width::B64, value);
     }
 
-    /// Loads the word at a user address; jumps to `failed` if it cannot be read.
+    /// Loads the word at an address of the stack; jumps to `failed` if it cannot be read.
     fn peek(&mut self, walk: Walk, address: impl Into<Operand>, failed: BlockId) -> VReg {
-        self.peek_by(Helper::ProbeReadUser, walk, address, failed)
+        if !self.cx.runs_in_process() {
+            return self.peek_by(Helper::ProbeReadUser, walk, address, failed);
+        }
+        let (buffer, to) = (self.pointer(walk.buffer()), self.pointer(walk.word(Word::Read)));
+        let error = self.b().kfunc(unwind::READ_STACK, &[buffer.into(), address.into(), to.into()]);
+        self.go_on_unless(Cmp::Ne, error, 0, failed);
+        self.get(walk, Word::Read)
     }
 
     fn peek_by(&mut self, read: Helper, walk: Walk, address: impl Into<Operand>, failed: BlockId) -> VReg {
@@ -319,14 +344,20 @@ impl Body<'_, '_> {
 
     /// One iteration: records the address, finds its rule, and steps to the caller.
     fn frame_of(&mut self, walk: Walk, stop: BlockId, next: BlockId) {
-        let ip = self.get(walk, Word::Ip);
-        self.go_on_unless(Cmp::Eq, ip, 0, stop);
-        self.note_address(walk, ip);
-        let back = self.get(walk, Word::Back);
-        let pc = self.b().bin(Bin::Sub, ip, back);
+        let given = self.get(walk, Word::Ip);
+        self.go_on_unless(Cmp::Eq, given, 0, stop);
         let rule = self.b().copy(0);
         let [apply, unknown] = std::array::from_fn(|_| self.b().block());
-        self.find_rule(walk, pc, rule, unknown);
+        let ip = match self.cx.runs_in_process() {
+            true => self.find_rule_in_process(walk, rule),
+            false => given,
+        };
+        self.note_address(walk, ip);
+        if !self.cx.runs_in_process() {
+            let back = self.get(walk, Word::Back);
+            let pc = self.b().bin(Bin::Sub, ip, back);
+            self.find_rule(walk, pc, rule, unknown);
+        }
         self.go_on_unless(Cmp::Ne, rule, i64::from(kind::UNKNOWN), apply);
         self.b().fall_into(unknown);
         self.guess_rule(walk, ip, rule, apply, stop);
@@ -334,6 +365,21 @@ impl Body<'_, '_> {
         self.apply_rule(walk, rule, stop);
         self.restore_replaced(walk);
         self.b().jump(next);
+    }
+
+    /// Sets `rule`, and returns the address of the program: that on the stack may have been replaced.
+    fn find_rule_in_process(&mut self, walk: Walk, rule: VReg) -> VReg {
+        let [unmapped, known] = std::array::from_fn(|_| self.b().block());
+        let at = self.pointer(walk.word(Word::Ip));
+        let (back, process) = (self.get(walk, Word::Back), self.get(walk, Word::Process));
+        let found = self.b().kfunc(unwind::FIND_RULE, &[at.into(), back.into(), process.into()]);
+        self.b().branch(Cmp::Test, found, unwind::UNMAPPED as i64, unmapped, known);
+        self.b().switch_to(unmapped);
+        self.put(walk, Word::Unknown, 1);
+        self.b().fall_into(known);
+        let low = self.b().bin(Bin::And, found, i64::from(u32::MAX));
+        self.b().set(rule, low);
+        self.get(walk, Word::Ip)
     }
 
     fn note_address(&mut self, walk: Walk, ip: VReg) {
@@ -477,7 +523,7 @@ impl Body<'_, '_> {
     /// Sets the rule if the next instructions are the end of a function.
     fn ends_soon(&mut self, walk: Walk, ip: VReg, rule: VReg, apply: BlockId, other: BlockId) {
         let [pops, not_pops, adds] = std::array::from_fn(|_| self.b().block());
-        let code = self.peek(walk, ip, other);
+        let code = self.peek_by(Helper::ProbeReadUser, walk, ip, other);
         let low = self.b().bin(Bin::And, code, 0xffff);
         self.b().branch(Cmp::Eq, low, POP_RET, pops, not_pops);
         self.b().switch_to(pops);

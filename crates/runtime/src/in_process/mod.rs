@@ -24,7 +24,7 @@ mod stopped;
 
 pub use calls::RemoteCalls;
 pub use error::RemoteError;
-pub use maps::MemoryRange;
+pub use maps::{MemoryRange, is_near};
 pub use patches::{Patch, PatchOutcome, Patches, Skipped};
-pub use region::{Region, RegionSize};
+pub use region::{Region, RegionSize, SharedFile};
 pub use stopped::{Seized, Stopped, Tracer};

@@ -71,6 +71,16 @@ pub struct Region {
     base: u64,
     size: RegionSize,
     memory: Option<MemoryMapping>,
+    tables: Option<Range<u64>>,
+}
+
+/// A sealed memfd of this process, and its size in bytes.
+#[derive(Copy, Clone, Debug)]
+pub struct SharedFile<'a> {
+    /// The descriptor.
+    pub file: BorrowedFd<'a>,
+    /// Size in bytes.
+    pub size: u64,
 }
 
 impl Region {
@@ -85,10 +95,11 @@ impl Region {
         size: RegionSize,
         own_filters: u32,
     ) -> Result<Region, RemoteError> {
-        Region::with(stopped, near, size, own_filters, None)
+        Region::with(stopped, near, size, own_filters, (None, None))
     }
 
-    /// The same, with data that this process has already: a sealed memfd of `size.data` bytes.
+    /// The same, with data that this process has already: a sealed memfd of `size.data` bytes. `tables` is mapped elsewhere, and
+    /// the process can only read it.
     ///
     /// # Errors
     /// As for [`Region::create`], and EPERM or EMFILE if the descriptor cannot be passed on.
@@ -98,8 +109,9 @@ impl Region {
         size: RegionSize,
         own_filters: u32,
         data: BorrowedFd<'_>,
+        tables: Option<SharedFile<'_>>,
     ) -> Result<Region, RemoteError> {
-        Region::with(stopped, near, size, own_filters, Some(data))
+        Region::with(stopped, near, size, own_filters, (Some(data), tables))
     }
 
     /// Code only, for jumps that lead further away.
@@ -117,7 +129,7 @@ impl Region {
         let mut calls = RemoteCalls::new(stopped, own_filters)?;
         let base = Setup { stopped, calls: &mut calls, size }.reserve(&places)?;
         calls.finish()?;
-        Ok(Region { base, size, memory: None })
+        Ok(Region { base, size, memory: None, tables: None })
     }
 
     fn with(
@@ -125,7 +137,7 @@ impl Region {
         near: Range<u64>,
         size: RegionSize,
         own_filters: u32,
-        data: Option<BorrowedFd<'_>>,
+        (data, tables): (Option<BorrowedFd<'_>>, Option<SharedFile<'_>>),
     ) -> Result<Region, RemoteError> {
         let size = size.rounded();
         let places = gaps(&stopped.maps()?, size.whole(), &near);
@@ -133,10 +145,12 @@ impl Region {
         let mut setup = Setup { stopped, calls: &mut calls, size };
         let base = setup.reserve(&places)?;
         let (memory, used) = setup.fill(base, data).inspect_err(|_| setup.free(base))?;
+        let tables = tables.map(|tables| setup.add_tables(base, tables)).transpose();
+        let tables = tables.inspect_err(|_| setup.free(base))?;
         calls.finish()?;
         // The registers of the thread.
         stopped.write(base + size.data, &vec![0; used])?;
-        Ok(Region { base, size, memory })
+        Ok(Region { base, size, memory, tables })
     }
 
     /// Takes the memory away, by a system call of the first of the stopped threads. No thread may be in the code.
@@ -146,8 +160,17 @@ impl Region {
     pub fn remove(&self, stopped: &Stopped<'_>, own_filters: u32) -> Result<(), RemoteError> {
         let mut calls = RemoteCalls::new(stopped, own_filters)?;
         let whole = self.size.whole();
+        if let Some(tables) = &self.tables {
+            let size = tables.end - tables.start;
+            calls.call("munmap", libc::SYS_munmap, [tables.start, size, 0, 0, 0, 0])?;
+        }
         calls.call("munmap", libc::SYS_munmap, [self.base, whole, 0, 0, 0, 0])?;
         calls.finish()
+    }
+
+    /// Addresses of the tables in the other process.
+    pub fn tables(&self) -> Option<&Range<u64>> {
+        self.tables.as_ref()
     }
 
     /// Address in the other process.
@@ -158,6 +181,11 @@ impl Region {
     /// Sizes, in whole pages.
     pub fn size(&self) -> RegionSize {
         self.size
+    }
+
+    /// Addresses in the other process.
+    pub fn range(&self) -> Range<u64> {
+        self.base..self.base + self.size.data + self.size.code
     }
 
     /// Addresses of the code in the other process.
@@ -241,7 +269,7 @@ impl Setup<'_, '_> {
             self.calls.call("mprotect", libc::SYS_mprotect, [own, self.size.own, READ | WRITE, 0, 0, 0])?;
         }
         let fd = match data {
-            Some(data) => self.open(name, data).or_else(|_| self.receive(base, data))?,
+            Some(data) => self.descriptor(base, data)?,
             None => {
                 self.stopped.write(name, NAME)?;
                 self.memfd_create(name)?
@@ -252,6 +280,22 @@ impl Setup<'_, '_> {
         let memory = shared?;
         closed?;
         Ok((memory, used))
+    }
+
+    /// Maps a file anywhere, for reading.
+    fn add_tables(&mut self, base: u64, tables: SharedFile<'_>) -> Result<Range<u64>, RemoteError> {
+        let fd = self.descriptor(base, tables.file)?;
+        let flags = (libc::MAP_SHARED | libc::MAP_NORESERVE) as u64;
+        let mapped = self.calls.call("mmap", libc::SYS_mmap, [0, tables.size, READ, flags, fd, 0]);
+        self.calls.call("close", libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;
+        let start = mapped?;
+        Ok(start..start + tables.size)
+    }
+
+    /// A descriptor of this process in the other one.
+    fn descriptor(&mut self, base: u64, ours: BorrowedFd<'_>) -> Result<u64, RemoteError> {
+        let name = base + self.size.data + self.size.code - PAGE;
+        self.open(name, ours).or_else(|_| self.receive(base, ours))
     }
 
     fn memfd_create(&mut self, name: u64) -> Result<u64, RemoteError> {

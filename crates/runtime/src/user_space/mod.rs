@@ -10,24 +10,31 @@
 mod clock;
 mod map;
 mod memory;
+mod names;
+mod process_ends;
 mod processes;
+mod unwind_memory;
 
 pub use map::SharedMap;
 pub use memory::{PlaceError, SessionMemory};
 pub use native::returns::Hook as UnwinderHook;
 pub use processes::PatchSite;
+pub use unwind_memory::UnwindMemory;
 
 use crate::error::{LoadError, SiteError, SiteFailure};
 use crate::in_process::{RemoteError, Seized, Stopped, Tracer};
 use crate::load::{LoadedMap, LoadedProgram, Objects, ProgramHandle};
 use crate::map_handle::MapHandle;
+use crate::stacks::unwind_maps::UnwindMaps;
 use clock::SharedClock;
 use memory::PlacedModule;
 use native::object::Object;
 use native::program::Side;
+use process_ends::ProcessEnds;
 use processes::{ProbedFile, TracedProcess, UserProbe};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::os::fd::RawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -79,21 +86,26 @@ pub struct Patching<'a> {
 /// The part of a session that is in user space.
 pub(crate) struct UserSpace {
     memory: Arc<SessionMemory>,
+    /// Unwind tables, if programs walk stacks.
+    unwind: Option<Arc<UnwindMemory>>,
     clock: SharedClock,
     modules: Vec<PlacedModule>,
     probes: Vec<UserProbe>,
     files: BTreeMap<u32, ProbedFile>,
-    processes: HashMap<u32, TracedProcess>,
+    ends: ProcessEnds,
+    /// By process id: a region each for functions that are near to each other.
+    processes: HashMap<u32, Vec<TracedProcess>>,
     unwinder: UnwinderSites,
 }
 
 impl UserSpace {
-    /// Loads the first object of a session.
+    /// Loads the first object of a session, and reserves room for the others.
     pub fn load(
-        compiled: &CompiledScript,
+        (compiled, others): (&CompiledScript, &[CompiledScript]),
         (cpus, ring_bytes, spare_counters): (u32, u32, u32),
     ) -> Result<(UserSpace, Objects), LoadError> {
         let mut object = parse(compiled)?;
+        let others = others.iter().map(parse).collect::<Result<Vec<Object>, _>>()?;
         for map in &mut object.maps {
             match map.name.as_str() {
                 manifest::RING_MAP => map.max_entries = ring_bytes,
@@ -102,17 +114,36 @@ impl UserSpace {
                 _ => {}
             }
         }
-        let (memory, module) = SessionMemory::new(object, cpus)?;
+        let (memory, module) = SessionMemory::new(object, &others, cpus)?;
         let memory = Arc::new(memory);
         let clock = SharedClock::start(Arc::clone(&memory));
         let objects = objects(&memory, &module, compiled);
         let (modules, probes, files, processes) = (vec![module], vec![], BTreeMap::new(), HashMap::new());
+        let (unwind, ends) = (None, ProcessEnds::default());
         let unwinder: UnwinderSites = |_| vec![];
-        Ok((UserSpace { memory, clock, modules, probes, files, processes, unwinder }, objects))
+        let mut user = UserSpace { memory, unwind, clock, modules, probes, files, ends, processes, unwinder };
+        user.create_unwind_memory(compiled)?;
+        Ok((user, objects))
+    }
+
+    fn create_unwind_memory(&mut self, compiled: &CompiledScript) -> Result<(), LoadError> {
+        let is_needed = compiled.manifest.internal_maps.iter().any(|map| map == wire::unwind::TABLES_MAP);
+        if is_needed && self.unwind.is_none() {
+            let memory = UnwindMemory::new().map_err(PlaceError::Memory)?;
+            self.unwind = Some(Arc::new(memory));
+        }
+        Ok(())
+    }
+
+    /// What the programs that walk stacks read, if there are any.
+    pub fn unwind_maps(&self) -> Option<UnwindMaps> {
+        let tables = self.unwind.as_ref()?;
+        Some(UnwindMaps::in_process(Arc::clone(tables), Arc::clone(&self.memory)))
     }
 
     /// Loads a module that extends the session.
     pub fn extend(&mut self, compiled: &CompiledScript) -> Result<Objects, LoadError> {
+        self.create_unwind_memory(compiled)?;
         let module = self.memory.extend(parse(compiled)?)?;
         let objects = objects(&self.memory, &module, compiled);
         self.modules.push(module);
@@ -123,6 +154,33 @@ impl UserSpace {
     pub fn ring(&self) -> Option<(Arc<SessionMemory>, native::layout::MapPlace)> {
         let place = self.memory.layout().map(manifest::RING_MAP)?.clone();
         Some((Arc::clone(&self.memory), place))
+    }
+
+    /// Adds a program that runs when a traced process ends.
+    pub fn add_process_end(&mut self, program: &ProgramHandle) {
+        if let ProgramHandle::Process(program) = program {
+            self.ends.add(program.entry);
+        }
+    }
+
+    /// Takes note of a process of the traced command, whether it calls probed functions or not.
+    pub fn meet(&mut self, pid: u32) {
+        self.ends.watch(pid);
+    }
+
+    /// Whether programs run when a process ends.
+    pub fn watches_ends(&self) -> bool {
+        self.ends.are_watched()
+    }
+
+    /// Descriptors that are readable when a process has ended, for [`UserSpace::serve_ends`].
+    pub fn end_fds(&self) -> impl Iterator<Item = RawFd> {
+        self.ends.fds()
+    }
+
+    /// Runs the programs for the processes that have ended.
+    pub fn serve_ends(&mut self) -> io::Result<()> {
+        self.ends.serve(&self.memory)
     }
 
     /// Adds a program of the last module at functions; returns those that cannot be patched.
@@ -208,8 +266,8 @@ impl UserSpace {
     /// Whether a process that maps a file must be patched: the file has probes, or the program itself has, or exceptions could pass a
     /// traced call as soon as the file is there.
     pub fn concerns(&self, pid: u32, inode: u64, path: &Path) -> bool {
-        let process = self.processes.get(&pid);
-        if process.is_some_and(|process| process.traces_returns() && processes::may_unwind(path)) {
+        let mut regions = self.processes.get(&pid).into_iter().flatten();
+        if regions.any(TracedProcess::traces_returns) && processes::may_unwind(path) {
             return true;
         }
         let has_probes = |inode: u64| self.files.values().any(|file| file.inode() == inode);
@@ -222,29 +280,44 @@ impl UserSpace {
         stopped: &Stopped<'_>,
         own_filters: u32,
     ) -> Result<processes::PatchReport, RemoteError> {
-        let Some(near) = processes::mapped(&self.files, stopped)? else { return Ok(Default::default()) };
-        let pid = stopped.pid();
-        // After an execve the old region is gone.
-        if self.processes.get(&pid).is_none_or(|process| !process.is_there(stopped)) {
-            let functions = self.files.values().map(|file| file.functions.len()).sum();
-            if self.processes.len() > MANY {
-                self.processes.retain(|pid, _| std::path::Path::new(&format!("/proc/{pid}")).exists());
-            }
-            let process = TracedProcess::start(stopped, &self.memory, near, functions, own_filters)?;
-            self.processes.insert(pid, process);
+        let ranges = processes::mapped(&self.files, stopped)?;
+        let mut report = processes::PatchReport::default();
+        if ranges.is_empty() {
+            return Ok(report);
         }
-        let process = self.processes.get_mut(&pid).expect("just inserted");
-        let report = process.patch(stopped, &self.memory, (&self.modules, &self.probes, &self.files))?;
-        process.hook_unwinders(stopped, self.unwinder, own_filters)?;
+        let pid = stopped.pid();
+        self.ends.watch(pid);
+        let functions = self.files.values().map(|file| file.functions.len()).sum();
+        if self.processes.len() > MANY {
+            self.processes.retain(|pid, _| std::path::Path::new(&format!("/proc/{pid}")).exists());
+        }
+        let regions = self.processes.entry(pid).or_default();
+        // After an execve the old regions are gone.
+        regions.retain(|process| process.is_there(stopped));
+        for near in ranges {
+            if !regions.iter().any(|process| process.is_near(&near)) {
+                let shared = (&*self.memory, self.unwind.as_deref());
+                regions.push(TracedProcess::start(stopped, shared, near, functions, own_filters)?);
+            }
+        }
+        for process in regions {
+            let further = process.patch(stopped, &self.memory, (&self.modules, &self.probes, &self.files))?;
+            process.hook_unwinders(stopped, self.unwinder, own_filters)?;
+            report.patched += further.patched;
+            report.skipped.extend(further.skipped);
+        }
         Ok(report)
     }
 
     /// Makes all detours pass by and restores the functions of the processes that still run.
     pub fn detach(&mut self) {
         self.memory.word32(native::layout::ACTIVE).store(0, Ordering::Release);
-        for (pid, mut process) in self.processes.drain() {
-            // A process that has ended needs nothing; another one keeps jumps that pass by.
-            let _ = Tracer::run(|tracer| leave(tracer, pid, &mut process));
+        for (pid, mut regions) in self.processes.drain() {
+            // The last hook of an unwinder's function leads to the one before.
+            for process in regions.iter_mut().rev() {
+                // A process that has ended needs nothing; another one keeps jumps that pass by.
+                let _ = Tracer::run(|tracer| leave(tracer, pid, process));
+            }
         }
     }
 
@@ -253,9 +326,12 @@ impl UserSpace {
         self.memory.word(native::layout::LOST_RETURNS).load(Ordering::Relaxed)
     }
 
-    /// Keeps the clock of the programs right; called at least once in a second.
+    /// Keeps the clock and the names that programs read right; called at least once in a second.
     pub fn tick(&mut self) {
-        self.clock.tick();
+        if self.clock.tick() {
+            self.processes.values_mut().flatten().for_each(TracedProcess::update_names);
+            self.ends.update_names();
+        }
     }
 }
 
@@ -287,7 +363,7 @@ fn own_filters() -> u32 {
 
 /// Checks that all programs of a script have a translation.
 pub(crate) fn check(compiled: &CompiledScript) -> Result<(), LoadError> {
-    SessionMemory::new(parse(compiled)?, 1).map(drop)?;
+    SessionMemory::new(parse(compiled)?, &[], 1).map(drop)?;
     Ok(())
 }
 

@@ -3,11 +3,15 @@
 //! A process gets a region when it first maps a file with probes. Each time that more files are mapped, their functions are patched.
 
 use super::memory::{PlacedModule, SessionMemory};
-use crate::in_process::{MemoryRange, Patch, Patches, Region, RegionSize, RemoteError, Skipped, Stopped};
+use super::names::Names;
+use super::unwind_memory::UnwindMemory;
+use crate::in_process::{
+    MemoryRange, Patch, Patches, Region, RegionSize, RemoteError, SharedFile, Skipped, Stopped, is_near,
+};
 use native::layout;
 use native::program::{Dispatch, Side, Site};
 use native::returns::{Hook, Returns, ReturnsSize};
-use native::{CpuNumber, Environment, Image, Process, ThreadId, TimeSource};
+use native::{CpuNumber, Environment, Image, Process, ThreadId, TimeSource, Unwind};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
@@ -52,10 +56,11 @@ pub struct ProbedFile {
     pub functions: BTreeMap<u64, PatchSite>,
 }
 
-/// A process with a region.
+/// A process with a region near functions of its. It has several if its files are far from each other.
 #[derive(Debug)]
 pub struct TracedProcess {
     region: Region,
+    names: Names,
     environment: Environment,
     /// Images by the index of their module.
     images: Vec<Image>,
@@ -94,6 +99,8 @@ const DETOUR: u64 = 512;
 const MAX_STACK: u64 = 64 << 20;
 /// Distance of two detours in bytes.
 const ALIGNMENT: u64 = 16;
+/// Size of the memory in which functions share a region: half of what a jump reaches, since the region must lie near to all.
+const JOINED: u64 = 1 << 30;
 /// Offset of the thread's id from its control block, in glibc for x86-64. It is used only if the id of a stopped thread is there.
 const GLIBC_TID: i32 = 0x2d0;
 
@@ -101,7 +108,7 @@ impl TracedProcess {
     /// Creates the region of a process near these addresses, and puts the modules into it.
     pub fn start(
         stopped: &Stopped<'_>,
-        memory: &SessionMemory,
+        (memory, unwind): (&SessionMemory, Option<&UnwindMemory>),
         near: Range<u64>,
         functions: usize,
         own_filters: u32,
@@ -112,12 +119,15 @@ impl TracedProcess {
         let returns_size = ReturnsSize::of(functions);
         let code = CODE + functions as u64 * DETOUR + returns_size.code();
         let size = RegionSize { data: memory.data_size(), code, own: returns_size.area() };
-        let region = Region::sharing(stopped, near, size, own_filters, memory.file())?;
+        let tables = unwind.map(|memory| SharedFile { file: memory.file(), size: native::unwind::SIZE });
+        let region = Region::sharing(stopped, near, size, own_filters, memory.file(), tables)?;
         region.write(stopped, layout::TGID, &stopped.pid().to_le_bytes())?;
-        let environment = environment(stopped, memory.cpus())?;
-        let (images, dispatches, code_end) = (vec![], HashMap::new(), memory.data_size());
+        let names = Names::start(stopped, region.code().start)?;
+        let environment = environment(stopped, memory.cpus(), &region)?;
+        let (images, dispatches, code_end) = (vec![], HashMap::new(), memory.data_size() + layout::NAMES);
         Ok(TracedProcess {
             region,
+            names,
             environment,
             images,
             dispatches,
@@ -154,6 +164,10 @@ impl TracedProcess {
             let Some(probed) = files.get(&file) else { continue };
             let Some(site) = probed.functions.get(&function) else { continue };
             let Some(base) = base(&maps, inodes[&file], site.offset) else { continue };
+            let place = base.wrapping_add(site.offset);
+            if !is_near(&self.region.range(), &(place..place + 1)) {
+                continue;
+            }
             // A file may be unmapped and mapped again elsewhere.
             if self.bases.insert(file, base).is_some_and(|before| before != base) {
                 self.done.retain(|(other, _)| *other != file);
@@ -161,9 +175,7 @@ impl TracedProcess {
             if !self.done.insert((file, function)) {
                 continue;
             }
-            let patch = self.detour(stopped, &programs, base.wrapping_add(function), base, site)?;
-            let Some(patch) = patch else { continue };
-            list.push(patch);
+            list.push(self.detour(stopped, &programs, base.wrapping_add(function), base, site)?);
             keys.push((file, function));
         }
         let mut patches = Patches::new(list);
@@ -173,10 +185,20 @@ impl TracedProcess {
         Ok(PatchReport { patched: outcome.changed, skipped })
     }
 
+    /// Whether jumps lead from these addresses to the region.
+    pub fn is_near(&self, functions: &Range<u64>) -> bool {
+        is_near(&self.region.range(), functions)
+    }
+
     /// Whether the process still has the region: an execve(2) takes it away.
     pub fn is_there(&self, stopped: &Stopped<'_>) -> bool {
         let base = self.region.base();
         stopped.maps().is_ok_and(|maps| maps.iter().any(|map| map.range.start == base))
+    }
+
+    /// Keeps the names right that programs read.
+    pub fn update_names(&mut self) {
+        self.names.update();
     }
 
     /// Restores the functions; returns whether all of them have their own instructions again.
@@ -207,7 +229,7 @@ impl TracedProcess {
 
     /// Whether a thread is in the code of the region, or a word of its stack leads there.
     fn is_in_use(&self, stopped: &Stopped<'_>) -> Result<bool, RemoteError> {
-        if self.will_return(stopped)? {
+        if self.may_return(stopped)? {
             return Ok(true);
         }
         let (code, maps) = (self.region.code(), stopped.maps()?);
@@ -231,8 +253,7 @@ impl TracedProcess {
             }
             let mut words = vec![0; (end - first) as usize];
             stopped.read(first, &mut words)?;
-            let leads_there =
-                |word: &[u8]| code.contains(&u64::from_le_bytes(word.try_into().expect("8 bytes")));
+            let leads_there = |word: &[u8]| is_code(u64::from_le_bytes(word.try_into().expect("8 bytes")));
             if words.chunks_exact(8).any(leads_there) {
                 return Ok(true);
             }
@@ -270,7 +291,7 @@ impl TracedProcess {
         Ok(())
     }
 
-    /// Writes the detour of a function; returns its patch. `None`: the moved instructions do not reach what they refer to.
+    /// Writes the detour of a function; returns its patch.
     fn detour(
         &mut self,
         stopped: &Stopped<'_>,
@@ -278,7 +299,7 @@ impl TracedProcess {
         address: u64,
         base: u64,
         site: &PatchSite,
-    ) -> Result<Option<Patch>, RemoteError> {
+    ) -> Result<Patch, RemoteError> {
         let dispatch = self.dispatch(stopped, programs)?;
         let at = self.code_end.next_multiple_of(ALIGNMENT);
         let described = Site {
@@ -295,14 +316,15 @@ impl TracedProcess {
             native::site::moved(&instructions, place - before, moved_to),
             native::site::jump(place, region + at + detour.entry),
         ) else {
-            return Ok(None);
+            // What the instructions refer to is too far away.
+            return Err(RemoteError::NoRoom);
         };
         self.write(stopped, at, &[detour.bytes, moved.code.clone()].concat())?;
         let in_original = |(from, to): &(u8, u8)| {
             Some((u64::from(*from).checked_sub(before)? as u8, moved_to + u64::from(*to)))
         };
         let moved = moved.starts.iter().filter_map(in_original).collect();
-        Ok(Some(Patch { address: place, original: site.original.clone(), jump, moved }))
+        Ok(Patch { address: place, original: site.original.clone(), jump, moved })
     }
 
     fn dispatch(&mut self, stopped: &Stopped<'_>, programs: &[ProgramAt]) -> Result<Dispatch, RemoteError> {
@@ -332,8 +354,7 @@ impl TracedProcess {
         let size = self.region.size();
         let (start, area) = (self.code_end.next_multiple_of(ALIGNMENT), size.data + size.code);
         let image = self.images.first().expect("the programs of the dispatch are there");
-        let (returns, code) =
-            Returns::generate(self.returns_size, (start, area), image, self.region.base());
+        let (returns, code) = Returns::generate(self.returns_size, (start, area), image, self.region.base());
         self.write(stopped, start, &code)?;
         self.region.write(stopped, area, &returns.contents())?;
         self.returns = Some(returns.clone());
@@ -411,19 +432,13 @@ impl TracedProcess {
         Ok(Some(Patch { address, original, jump, moved }))
     }
 
-    /// Whether a call will return to the code of the region, also on the stack of a coroutine; or whether some may, which are not known any
-    /// more: the place of their return address was used by another call.
-    fn will_return(&self, stopped: &Stopped<'_>) -> Result<bool, RemoteError> {
+    /// Whether a call may return to the code of the region. A call that has a slot may have been left, but its stack may also have been
+    /// copied, as some coroutines do. Where another call has taken its slot, nothing tells.
+    fn may_return(&self, stopped: &Stopped<'_>) -> Result<bool, RemoteError> {
         let Some(returns) = &self.returns else { return Ok(false) };
-        let base = self.region.base();
         let mut area = vec![0; returns.slots_end() as usize];
-        stopped.read(base + returns.area(), &mut area)?;
-        let replaced = area[native::returns::REPLACED as usize..][..8].try_into().map_or(0, u64::from_le_bytes);
-        let is_running = |(place, address): (u64, u64)| {
-            let mut word = [0; 8];
-            stopped.read(place, &mut word).is_ok() && u64::from_le_bytes(word) == base + address
-        };
-        Ok(replaced > 0 || returns.running(&area).into_iter().any(is_running))
+        stopped.read(self.region.base() + returns.area(), &mut area)?;
+        Ok(returns.has_calls(&area))
     }
 }
 
@@ -493,18 +508,26 @@ impl ProbedFile {
     }
 }
 
-/// The addresses of all probed functions that a process has mapped; `None` if there are none.
+/// The addresses of the probed functions that a process has mapped. Files near to each other are one range.
 pub fn mapped(
     files: &BTreeMap<u32, ProbedFile>,
     stopped: &Stopped<'_>,
-) -> Result<Option<Range<u64>>, RemoteError> {
+) -> Result<Vec<Range<u64>>, RemoteError> {
     let maps = stopped.maps()?;
-    let all = files.values().filter_map(|file| file.addresses(&maps));
-    Ok(all.reduce(|one, other| one.start.min(other.start)..one.end.max(other.end)))
+    let mut all: Vec<Range<u64>> = files.values().filter_map(|file| file.addresses(&maps)).collect();
+    all.sort_by_key(|range| range.start);
+    let mut joined: Vec<Range<u64>> = vec![];
+    for range in all {
+        match joined.last_mut() {
+            Some(last) if range.end - last.start < JOINED => last.end = last.end.max(range.end),
+            _ => joined.push(range),
+        }
+    }
+    Ok(joined)
 }
 
 /// How code of the process finds the CPU, the thread and the time.
-fn environment(stopped: &Stopped<'_>, cpus: u32) -> Result<Environment, RemoteError> {
+fn environment(stopped: &Stopped<'_>, cpus: u32, region: &Region) -> Result<Environment, RemoteError> {
     let tid = stopped.threads()[0];
     let block = stopped.registers(tid)?.fs_base;
     let mut stored = [0; 4];
@@ -514,7 +537,9 @@ fn environment(stopped: &Stopped<'_>, cpus: u32) -> Result<Environment, RemoteEr
     let thread = if is_stored { ThreadId::Stored(GLIBC_TID) } else { ThreadId::Asked };
     let cpu = if has_rdpid() { CpuNumber::Rdpid } else { CpuNumber::Segment };
     let time = if super::clock::is_counter_steady() { TimeSource::Counter } else { TimeSource::Asked };
-    Ok(Environment::Process(Process { cpus, cpu, thread, time }))
+    let returns = region.size().data + region.size().code;
+    let unwind = region.tables().map(|tables| Unwind { tables: tables.start, returns });
+    Ok(Environment::Process(Process { cpus, cpu, thread, time, unwind }))
 }
 
 /// Whether the processor checks return addresses against a second stack: moved calls return elsewhere than they were called.
