@@ -248,6 +248,35 @@ fn a_library_that_is_opened_again_elsewhere_is_patched_again() {
 }
 
 #[test]
+fn a_library_that_a_running_process_opens_later_is_patched() {
+    if !can_trace() {
+        return;
+    }
+    // As a user: the kernel tells nothing about mappings then.
+    let (folder, binary) = public();
+    let late = || {
+        let mut command = Command::new(folder.path().join("late_dlopen"));
+        command.args([text(&folder.path().join("libhammer.so")), "hammer_push", "400000000", "3000"]);
+        Running::start(command.gid(NOBODY).uid(NOBODY))
+    };
+    for script in
+        ["uprobe:libhammer:hammer_push { @ = count() }", "uprobe:./libhammer.so:hammer_push { @ = count() }"]
+    {
+        let mut running = late();
+        let pid = running.pid().to_string();
+        let output = as_nobody(folder.path(), &binary, &["--in-process", "-e", script, "-p", &pid]);
+        running.ended();
+        let said = stdout(&output);
+        assert!(
+            said.lines().any(|line| line.starts_with("@: ") && line != "@: 0"),
+            "{said}{}",
+            stderr(&output)
+        );
+        assert!(!stderr(&output).contains("was not traced"), "{}", stderr(&output));
+    }
+}
+
+#[test]
 fn exceptions_pass_probed_functions() {
     let (true, Some(throws)) = (can_trace(), program("throws.cpp", &[])) else { return };
     for probe in ["uprobe", "uretprobe"] {
@@ -369,4 +398,25 @@ fn names_are_those_of_the_kernel() {
     let [in_process, kernel] = both_ways(&script, &[text(&names)]);
     assert_eq!(kernel.len(), 3, "{kernel:?}");
     assert_eq!(in_process, kernel);
+}
+
+#[test]
+fn a_recording_is_that_of_the_kernel() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let recorded = |options: &[&str]| {
+        let mut command = cudatrace();
+        command.arg("record").args(options).args(["--out", text(folder.path()), "--"]);
+        let run = command.args([&example("workload_habits"), "leaks"]).output().expect("cudatrace starts");
+        let said = stderr(&run);
+        assert!(run.status.success() && !said.contains("instead"), "{said}");
+        let counts =
+            |line: &&str| ["API calls", "allocations", "transfers"].iter().any(|word| line.starts_with(word));
+        said.lines().filter(counts).map(str::to_owned).collect::<Vec<_>>()
+    };
+    let kernel = recorded(&[]);
+    assert_eq!(kernel.len(), 3, "{kernel:?}");
+    assert_eq!(recorded(&["--in-process"]), kernel);
 }

@@ -18,6 +18,7 @@ import time
 NAMES = """bandwidth calls churn doublefree errors events graphs kernels latency launchgap memcpy memleak memory metrics
 modules oom silent streams summary sync top""".split()
 EVERY_CALL = "uretprobe:libcuda:cu*, uretprobe:libcudart:cuda* { @[func] = hist(duration) }"
+STACKS = "uprobe:libcuda:cu* { @[func, ustack(16)] = count() }"
 OTHERS = {
     "memleak kernels bandwidth at once": ["memleak", "kernels", "bandwidth"],
     "an empty probe at each launch": ["-e", "uprobe:libcuda:cuLaunchKernel* { }"],
@@ -26,6 +27,10 @@ OTHERS = {
     "in the process: a count of every call": ["--in-process", "-e", "uprobe:libcuda:cu* { @[func] = count() }"],
     "in the process: a histogram of every call": ["--in-process", "-e", EVERY_CALL],
     "in the process: record": ["record", "--in-process", "--out", "/tmp/price"],
+    "call stacks of every call": ["-e", STACKS],
+    "in the process: call stacks of every call": ["--in-process", "-e", STACKS],
+    "in the process: memleak": ["--in-process", "memleak"],
+    "in the process: metrics": ["--in-process", "metrics"],
     "metrics --devices": ["metrics", "--devices"],
 }
 WINDOW = 500  # operations that are timed together

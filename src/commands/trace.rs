@@ -9,6 +9,7 @@ use crate::symbolize::{MachineNames, process_facts};
 use crate::trace::compiler::Compiler;
 use crate::trace::extender::Extender;
 use crate::trace::late_files::{HeldMappings, MappingReports};
+use crate::trace::mapping_scans::MappingScans;
 use crate::trace::overwritten_files::OverwriteWatch;
 use crate::trace::patch_sites::{self, patch_site, unwinder_sites};
 use crate::trace::script_set::Scripts;
@@ -27,7 +28,7 @@ use runtime::kernel::clock::{Epoch, SystemClock};
 use runtime::kernel::signals::StopSignals;
 use runtime::process::{Child, Command, FileState, MappingWatch, Reported};
 use runtime::read::event_loop::Watch;
-use runtime::{AttachOptions, Control, Kernel, LoadedScript, Patching, Session};
+use runtime::{AttachOptions, Control, Kernel, LoadedScript, Patched, Patching, Session};
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 use std::os::fd::OwnedFd;
@@ -67,13 +68,17 @@ pub fn run_scripts(
 ) -> Result<u8, Failure> {
     let mut recording = recording;
     let mut place = if cli.in_process { Place::Process } else { Place::Unsaid };
+    let mut why_kernel = None;
     loop {
         match run_where(scripts.clone(), cli, messages, &mut recording, place)? {
-            Ran::Done(status) => return Ok(status),
+            Ran::Done(status) => {
+                why_kernel.inspect(|reason| messages.note(&format!("Traced by the kernel: {reason}")));
+                return Ok(status);
+            }
             Ran::Asks => place = Place::Process,
             Ran::NeedsKernel(reason) => {
                 messages.note(&format!("{reason}; it runs in the kernel instead"));
-                place = Place::Kernel;
+                (place, why_kernel) = (Place::Kernel, Some(reason));
             }
         }
     }
@@ -150,6 +155,9 @@ fn run_where(
     }
     let bytes: usize = modules.iter().map(|module| module.elf.len()).sum();
     messages.detail(|| format!("compiled after {:?}: {bytes} bytes of object", start.elapsed()));
+    if in_process {
+        modules.iter().for_each(|module| list_places(module, messages));
+    }
     let features = kernel.features;
     let job = Job { cli, messages, machine: &machine, features, argv, pids, by_link, in_process, start };
     job.run(compilers, &modules, recording.take()).map(Ran::Done)
@@ -202,6 +210,30 @@ fn why_not_in_process(
     let why = || modules.iter().find_map(|module| patch_sites::why_kernel(machine, &module.manifest));
     let why = late.or_else(why);
     why.filter(|_| Kernel::probe().is_ok())
+}
+
+/// Says of each clause where it runs.
+fn list_places(module: &CompiledScript, messages: &Messages) {
+    for program in module.manifest.programs.iter().filter(|program| !program.auxiliary) {
+        let place = match &program.attach {
+            Attach::Functions { sites, .. } => {
+                format!("in the traced process, at {}", functions(sites.len()))
+            }
+            Attach::ProcessEnd => "in cudatrace, at the end of a traced process".to_owned(),
+            Attach::Event(_) | Attach::Follow { .. } => "in cudatrace".to_owned(),
+        };
+        messages.detail(|| format!("`{}` runs {place}", program.text));
+    }
+}
+
+/// The line about functions that were traced without the kernel.
+fn where_it_ran(patched: Patched) -> String {
+    let (count, all) = (patched.processes, functions(patched.functions));
+    format!("Traced {all} in {count} process{}, without the kernel", if count == 1 { "" } else { "es" })
+}
+
+fn functions(count: usize) -> String {
+    format!("{count} function{}", if count == 1 { "" } else { "s" })
 }
 
 /// Writes the objects of the scripts; several scripts go to separate files: `x.kernels.o`.
@@ -346,11 +378,14 @@ impl<'a> Job<'a> {
         }
         names.report_cut_stacks(self.messages);
         exit_status::report_survivors(&ending, &session, &self.pids, self.messages);
-        let attached = session.attached();
+        let (attached, patched) = (session.attached(), session.patched());
         drop(session);
         let was_silent = sink.was_silent();
         let lost = sink.close(self.messages, &|| signals.is_waiting());
         let saw_all_mappings = !extender.may_miss_mappings() && child.as_ref().is_none_or(Child::is_watched);
+        if let Some(patched) = patched {
+            self.messages.note(&where_it_ran(patched));
+        }
         let is_explained = scripts.report_missing(saw_all_mappings)
             | unmapped.report(&ending, child.as_ref(), &extender, self.messages);
         let prints_maps = all.print_maps_on_exit && all.metrics.iter().all(|metric| !metric.declared);
@@ -568,9 +603,15 @@ impl<'a> Job<'a> {
         session: &mut Session,
     ) -> Vec<Box<dyn Watch + 'w>> {
         let mut watches: Vec<Box<dyn Watch + 'w>> = Vec::new();
+        let started = child.as_ref().map(|child| child.pid());
         let mappings = child.and_then(|child| child.mappings.take());
         let is_held = mappings.is_some() && self.pids.is_empty();
+        if self.in_process && !is_held {
+            watches.extend(self.scans(started, extender));
+        }
         match MappingWatch::start() {
+            // The processes are scanned, or held.
+            _ if self.in_process => {}
             Ok(watch) if is_held => watches.push(Box::new(MappingReports::beside(watch, extender))),
             Ok(watch) => watches.push(Box::new(MappingReports::new(watch, extender))),
             // Files that are mapped executable are still reported.
@@ -596,6 +637,21 @@ impl<'a> Job<'a> {
             }
         }
         watches
+    }
+}
+
+impl<'a> Job<'a> {
+    /// Looks for libraries that the traced processes load later, if the programs run there.
+    fn scans<'w>(&self, started: Option<u32>, extender: &'w Extender<'w>) -> Option<Box<dyn Watch + 'w>> {
+        let pids: Vec<u32> = self.pids.iter().copied().chain(started).collect();
+        match MappingScans::new(&pids, extender) {
+            Ok(scans) => Some(Box::new(scans)),
+            Err(error) => {
+                extender.miss_mappings();
+                self.messages.warning(&format!("libraries that processes load later are missed: {error}"));
+                None
+            }
+        }
     }
 }
 

@@ -5,6 +5,7 @@ pub mod ended_processes;
 pub mod exit_status;
 pub mod extender;
 pub mod late_files;
+pub mod mapping_scans;
 pub mod overwritten_files;
 pub mod patch_sites;
 pub mod script_set;

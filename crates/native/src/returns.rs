@@ -41,9 +41,9 @@ const MAX_SESSIONS: u64 = 31;
 const MORE: u64 = 8 * (MAX_SESSIONS - SLOT_SESSIONS);
 /// Number of slots: calls that are running at the same time, in all threads.
 const SLOTS: u64 = 1 << 14;
-/// Return addresses per function, on average, and bounds of their number.
-const PER_FUNCTION: u64 = 32;
-const MIN_STUBS: u64 = 1 << 12;
+/// Return addresses per function, on average, and bounds of their number. The stubs are memory of the process.
+const PER_FUNCTION: u64 = 16;
+const MIN_STUBS: u64 = 1 << 13;
 const MAX_STUBS: u64 = 1 << 16;
 
 /// Offset in the area of a u64: calls whose slot another call has taken, since the call had been left.
@@ -356,7 +356,7 @@ mod tests {
     #[test]
     fn numbers_of_stubs_are_bounded() {
         assert_eq!(ReturnsSize::of(0).stubs, MIN_STUBS);
-        assert_eq!(ReturnsSize::of(700).stubs, 1 << 15);
+        assert_eq!(ReturnsSize::of(700).stubs, 1 << 14);
         assert_eq!(ReturnsSize::of(1 << 20).stubs, MAX_STUBS);
     }
 }

@@ -28,7 +28,7 @@ use crate::read::{losses, maps, ring};
 use crate::run_stats::{self, AttachedProgram, Runs};
 use crate::stacks::store::StackStore;
 use crate::stacks::unwind_maps::{self, UnwindMaps};
-use crate::user_space::{self, Patching, UserSpace};
+use crate::user_space::{self, Patched, Patching, UserSpace};
 use libbpf_sys as bpf;
 use report::{Loss, Snapshot};
 use std::cmp::Reverse;
@@ -444,6 +444,11 @@ impl Session {
     /// Whether the programs run in the traced processes, and some of them when a process ends.
     pub fn watches_ends(&self) -> bool {
         self.core.user.as_ref().is_some_and(UserSpace::watches_ends)
+    }
+
+    /// What was patched so far, if the programs run in the traced processes.
+    pub fn patched(&self) -> Option<Patched> {
+        self.core.user.as_ref().map(UserSpace::patched)
     }
 
     /// Whether the programs run in the traced processes.

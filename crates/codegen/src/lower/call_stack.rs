@@ -358,6 +358,8 @@ impl<'p> Body<'_, 'p> {
             _ if self.ends_event() => self.b().copy(EVENT),
             Attach::Entry(..) => self.nesting(Side::Entry),
             Attach::Return(..) => self.nesting(Side::Return),
+            // It is the end of the process.
+            Attach::Event(_) if self.cx.runs_in_process() => return self.b().copy(0),
             Attach::Event(_) => return self.depth_of_tracepoint(stack),
         };
         self.calls_above(stack, nesting)

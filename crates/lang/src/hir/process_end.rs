@@ -49,7 +49,6 @@ fn is_of_task(kind: &ExprKind) -> bool {
         | ExprKind::RecordBytes { .. }
         | ExprKind::Arg(_)
         | ExprKind::Reg(_)
-        | ExprKind::Around(_)
         | ExprKind::Kernel(_)
         | ExprKind::Load { .. }
         | ExprKind::ReadStr { .. }

@@ -68,6 +68,15 @@ impl SharedProgram {
     }
 }
 
+/// What was patched during a session.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Patched {
+    /// Number of processes.
+    pub processes: usize,
+    /// Number of functions, those of all processes added.
+    pub functions: usize,
+}
+
 /// Finds how a function gives way to a jump, by the file's id and the offset of its first instruction. The error is a text.
 pub type PatchSites<'a> = dyn Fn(u32, u64) -> Result<PatchSite, String> + 'a;
 
@@ -93,6 +102,8 @@ pub(crate) struct UserSpace {
     probes: Vec<UserProbe>,
     files: BTreeMap<u32, ProbedFile>,
     ends: ProcessEnds,
+    /// What was patched so far.
+    patched: Patched,
     /// By process id: a region each for functions that are near to each other.
     processes: HashMap<u32, Vec<TracedProcess>>,
     unwinder: UnwinderSites,
@@ -120,8 +131,9 @@ impl UserSpace {
         let objects = objects(&memory, &module, compiled);
         let (modules, probes, files, processes) = (vec![module], vec![], BTreeMap::new(), HashMap::new());
         let (unwind, ends) = (None, ProcessEnds::default());
-        let unwinder: UnwinderSites = |_| vec![];
-        let mut user = UserSpace { memory, unwind, clock, modules, probes, files, ends, processes, unwinder };
+        let (patched, unwinder): (_, UnwinderSites) = (Patched::default(), |_| vec![]);
+        let mut user =
+            UserSpace { memory, unwind, clock, modules, probes, files, ends, patched, processes, unwinder };
         user.create_unwind_memory(compiled)?;
         Ok((user, objects))
     }
@@ -291,6 +303,7 @@ impl UserSpace {
         if self.processes.len() > MANY {
             self.processes.retain(|pid, _| std::path::Path::new(&format!("/proc/{pid}")).exists());
         }
+        self.patched.processes += usize::from(!self.processes.contains_key(&pid));
         let regions = self.processes.entry(pid).or_default();
         // After an execve the old regions are gone.
         regions.retain(|process| process.is_there(stopped));
@@ -306,7 +319,13 @@ impl UserSpace {
             report.patched += further.patched;
             report.skipped.extend(further.skipped);
         }
+        self.patched.functions += report.patched;
         Ok(report)
+    }
+
+    /// What was patched so far.
+    pub fn patched(&self) -> Patched {
+        self.patched
     }
 
     /// Makes all detours pass by and restores the functions of the processes that still run.
