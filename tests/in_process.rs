@@ -376,7 +376,7 @@ fn stacks_are_those_of_the_kernel() {
     if !can_trace() {
         return;
     }
-    // Wrapped calls within wrapped calls: the runtime calls the driver.
+    // Traced returns within calls whose returns are traced: the runtime calls the driver.
     let script = "uprobe:libcuda:cu*, uprobe:cudart:cuda* { @entry[func, ustack] = count() }
         uretprobe:libcuda:cu*, uretprobe:cudart:cuda* { @return[func, ustack(4)] = count() }";
     // The static runtime is far from the driver: each has a region near to it.

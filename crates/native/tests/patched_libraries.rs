@@ -99,7 +99,7 @@ struct Case {
     compiler: [&'static str; 2],
     /// Number of patched functions that the workload calls at least.
     at_least: usize,
-    /// Which programs run: exceptions do not pass a call that a program has wrapped.
+    /// Which programs run: exceptions pass a traced return only where the unwinder is patched, which this test does not do.
     programs: &'static str,
 }
 
