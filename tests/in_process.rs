@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Running, can_trace, cudatrace, example, examples, program, stderr, stdout, text, wait_for};
+use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::process::CommandExt;
@@ -276,15 +277,80 @@ fn a_library_that_a_running_process_opens_later_is_patched() {
 }
 
 #[test]
-fn exceptions_pass_functions_with_entry_probes() {
+fn exceptions_pass_probed_functions() {
     let (true, Some(throws)) = (can_trace(), program("throws.cpp", &[])) else { return };
-    let script = format!("uprobe:{}:* {{ @ = count() }}", text(&throws));
-    let plain = Command::new(&throws).output().expect("it starts");
-    let output = cudatrace()
-        .args(["--in-process", "-e", &script, "--", text(&throws)])
-        .output()
-        .expect("cudatrace starts");
-    assert_eq!(output.status.code(), plain.status.code(), "{}", stderr(&output));
+    for probe in ["uprobe", "uretprobe"] {
+        let script = format!("{probe}:{}:traced_call,{probe}:{0}:main {{ @ = count() }}", text(&throws));
+        let output = cudatrace()
+            .args(["--in-process", "-e", &script, "--", text(&throws)])
+            .output()
+            .expect("cudatrace starts");
+        let said = stderr(&output);
+        assert!(output.status.success() && !said.contains("instead"), "{said}");
+        // Only `main` returns.
+        let wanted = if probe == "uprobe" { "@: 101" } else { "@: 1" };
+        assert!(stdout(&output).lines().any(|line| line == wanted), "{probe}: {}{said}", stdout(&output));
+    }
+}
+
+/// Each function begins with an instruction that gives way to a jump.
+const FRAME_POINTERS: &str = "-fno-omit-frame-pointer";
+
+#[test]
+fn calls_may_end_in_any_way() {
+    let (true, Some(returns)) = (can_trace(), program("returns.cpp", &[FRAME_POINTERS])) else { return };
+    let script = format!(
+        "uprobe:{0}:traced_* {{ @entry[func] = count() }}
+        uretprobe:{0}:traced_* {{ @return[func] = count(); @spent = max(duration) }}",
+        text(&returns)
+    );
+    let output = tempfile::NamedTempFile::new().expect("a file");
+    let mut command = cudatrace();
+    command.args(["--in-process", "-o", text(output.path()), "-e", &script, "--", text(&returns)]);
+    let run = command.output().expect("cudatrace starts");
+    let (truth, said) = (stdout(&run), stderr(&run));
+    assert!(run.status.success() && !said.contains("instead") && !said.contains("lost"), "{said}");
+    let printed = fs::read_to_string(output.path()).expect("written");
+    let counts = |text: &str| -> BTreeSet<String> {
+        let lines = text.lines().filter(|line| line.starts_with("@entry") || line.starts_with("@return"));
+        lines.map(str::to_owned).collect()
+    };
+    assert!(counts(&truth).len() > 20, "{truth}");
+    assert_eq!(counts(&printed), counts(&truth));
+}
+
+#[test]
+fn tracing_may_end_while_calls_run() {
+    let (true, Some(returns)) = (can_trace(), program("returns.cpp", &[FRAME_POINTERS])) else { return };
+    let mut running = Running::start(Command::new(&returns).arg("1000000"));
+    let script =
+        format!("uretprobe:{}:traced_* {{ @[func] = count() }} interval:ms:100 {{ exit() }}", text(&returns));
+    let pid = running.pid().to_string();
+    let mut sessions = 0;
+    for session in 0..10 {
+        let run = cudatrace().args(["--in-process", "-e", &script, "-p", &pid]).output();
+        // It ends if anything goes wrong in it.
+        if !running.runs() {
+            panic!("session {session}: {} {:?}", running.ended().0, running.lines());
+        }
+        sessions += usize::from(stdout(&run.expect("cudatrace starts")).contains("@[traced_"));
+    }
+    // A session cannot begin while the program waits for a child of vfork.
+    assert!(sessions > 3, "{sessions} sessions");
+}
+
+#[test]
+fn returns_of_any_library_are_those_of_the_kernel() {
+    if !can_trace() {
+        return;
+    }
+    let names = ["malloc", "realloc", "fputs_unlocked", "fclose", "setlocale", "textdomain"];
+    let probes = names.map(|name| format!("uretprobe:libc:{name}")).join(",");
+    let script =
+        format!("{probes} {{ @[func, retval != 0] = count(); @spent[func, duration > 0] = count() }}");
+    let [in_process, kernel] = both_ways(&script, &["/usr/bin/seq", "--format=%.3g", "1", "300"]);
+    assert!(kernel.len() >= 2 * names.len(), "{kernel:?}");
+    assert_eq!(in_process, kernel);
 }
 
 /// The output of a script for a program, in the traced process and by the kernel: maps without their order.
@@ -298,7 +364,8 @@ fn both_ways(script: &str, program: &[&str]) -> [Vec<String>; 2] {
         assert!(run.status.success() && !said.contains("instead"), "{said}");
         // Calls of addresses without symbols differ by the place of the program.
         let printed = fs::read_to_string(output.path()).expect("written");
-        let mut entries: Vec<String> = printed.split("\n@").map(|entry| entry.trim().to_owned()).collect();
+        let mut entries: Vec<String> =
+            printed.split("\n@").map(|entry| entry.trim().trim_start_matches('@').to_owned()).collect();
         entries.sort();
         entries
     })
@@ -309,7 +376,7 @@ fn stacks_are_those_of_the_kernel() {
     if !can_trace() {
         return;
     }
-    // Wrapped calls within wrapped calls: the runtime calls the driver.
+    // Traced returns within calls whose returns are traced: the runtime calls the driver.
     let script = "uprobe:libcuda:cu*, uprobe:cudart:cuda* { @entry[func, ustack] = count() }
         uretprobe:libcuda:cu*, uretprobe:cudart:cuda* { @return[func, ustack(4)] = count() }";
     // The static runtime is far from the driver: each has a region near to it.

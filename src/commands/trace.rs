@@ -12,7 +12,7 @@ use crate::trace::extender::Extender;
 use crate::trace::late_files::{HeldMappings, MappingReports};
 use crate::trace::mapping_scans::MappingScans;
 use crate::trace::overwritten_files::OverwriteWatch;
-use crate::trace::patch_sites::{self, patch_site};
+use crate::trace::patch_sites::{self, patch_site, unwinder_sites};
 use crate::trace::script_set::Scripts;
 use crate::trace::traced_processes::TargetEnd;
 use crate::trace::unmapped_files::UnmappedTargets;
@@ -29,7 +29,7 @@ use runtime::kernel::clock::{Epoch, SystemClock};
 use runtime::kernel::signals::StopSignals;
 use runtime::process::{Child, Command, FileState, MappingWatch, Reported};
 use runtime::read::event_loop::Watch;
-use runtime::{AttachOptions, Control, Kernel, LoadedScript, Patched, Session};
+use runtime::{AttachOptions, Control, Kernel, LoadedScript, Patched, Patching, Session};
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 use std::os::fd::OwnedFd;
@@ -318,9 +318,10 @@ impl<'a> Job<'a> {
         }
         let link_pid = self.link_pid(child.as_ref());
         let files = |id: u32| self.open_path(id);
-        let patch = |file: u32, offset: u64| patch_site(self.machine, FileId(file), offset);
+        let functions = |file: u32, offset: u64| patch_site(self.machine, FileId(file), offset);
+        let patch = Patching { functions: &functions, unwinder: unwinder_sites };
         let options =
-            AttachOptions { files: &files, link_pid, stop: Some(&outputs.signals), patch: Some(&patch) };
+            AttachOptions { files: &files, link_pid, stop: Some(&outputs.signals), patch: Some(patch) };
         let attached = loaded.attach(&options);
         let mut session = attached.map_err(|error| exit_status::not_attached(error, &outputs.signals))?;
         self.attached(&session);

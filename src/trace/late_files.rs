@@ -141,7 +141,7 @@ impl Watch for HeldMappings<'_> {
                 self.prepare_stacks(&mapping);
                 let pid = host::process::tgid(mapping.tid).unwrap_or(mapping.tid);
                 session.meet(pid);
-                if session.must_patch(pid, mapping.identity().1) {
+                if session.must_patch(pid, mapping.identity().1, &mapping.shown) {
                     let patched = self.patch(pid, &mapping, session);
                     self.report_late();
                     return if patched.is_ok() { Next::Continue } else { Next::Remove };

@@ -61,7 +61,8 @@ impl<'a> MappingScans<'a> {
             let when = format!("mapped by process {pid}");
             self.extender.scripts.extend(session, Path::new(&open), shown, &when);
         }
-        if new.iter().any(|mapping| session.must_patch(pid, mapping.inode)) {
+        let path = |mapping: &Mapping| mapping.name.path().unwrap_or(Path::new("")).to_owned();
+        if new.iter().any(|mapping| session.must_patch(pid, mapping.inode, &path(mapping))) {
             self.patch(pid, session);
         }
         let more = session.attached().saturating_sub(before);

@@ -1,14 +1,13 @@
 //! How functions give way to jumps, for programs that run in the traced processes.
 
-use cuda::{Signature, TypeId};
-use host::Machine;
+use host::patch::{Author, Body, patch_place};
+use host::{ElfFile, Machine};
 use lang::catalog::{Catalog, FileId};
-use runtime::{PatchSite, UNKNOWN_ARGUMENTS};
+use lang::syntax::glob::glob;
+use runtime::{PatchSite, UnwinderHook};
+use std::path::Path;
 use wire::Manifest;
 use wire::manifest::{Attach, Program, Side, Site};
-
-/// More than any function of CUDA's libraries has: the few without a known signature are not documented.
-const MAX_STACK_WORDS: u32 = 32;
 
 /// How the function whose first instruction is at an offset of a file gives way to a jump. The error is a text.
 pub fn patch_site(machine: &Machine, file: FileId, offset: u64) -> Result<PatchSite, String> {
@@ -21,11 +20,68 @@ pub fn patch_site(machine: &Machine, file: FileId, offset: u64) -> Result<PatchS
         original: original.to_vec(),
         first: machine.code(file, offset + place.bytes - u64::from(place.first), place.first.into()).to_vec(),
         undo: place.undo,
-        stack_words: match signature(machine, file, offset) {
-            Some(signature) => Some(stack_words(signature)),
-            None => machine.library(file).map(|_| MAX_STACK_WORDS),
-        },
+        no_return: no_return(machine, file, offset),
     })
+}
+
+/// The functions of a file by which unwinders find tables, and how they give way to jumps.
+pub fn unwinder_sites(path: &Path) -> Vec<(UnwinderHook, PatchSite)> {
+    let Ok(elf) = ElfFile::open(path) else { return vec![] };
+    let functions = elf.functions();
+    let site = |(hook, symbol): (UnwinderHook, &str)| {
+        let function =
+            functions.list.iter().find(|function| function.names.iter().any(|name| &**name == symbol))?;
+        let body = Body::of(&elf, &functions, function.offset, u64::MAX);
+        let place = patch_place(body, Author::Compiler).ok()?;
+        let at = function.offset + place.bytes;
+        let original = elf.code(at, place.len.into()).to_vec();
+        let first = elf.code(at - u64::from(place.first), place.first.into()).to_vec();
+        Some((hook, PatchSite { offset: at, original, first, undo: place.undo, no_return: None }))
+    };
+    UnwinderHook::ALL.into_iter().filter_map(site).collect()
+}
+
+/// Functions whose return cannot be traced, with the reason.
+const NO_RETURN: [(&[&str], &str); 3] = [
+    (
+        // `dlsym(RTLD_NEXT, ...)`, for example, searches the libraries after that of its caller.
+        &["dlopen", "dlmopen", "dlsym", "dlvsym", "mcount", "_mcount", "__fentry__"],
+        "it looks up its caller by the return address, which a probe of the return replaces",
+    ),
+    (
+        // The program may keep the replaced address for longer than it is traced.
+        &[
+            "setjmp",
+            "_setjmp",
+            "__sigsetjmp",
+            "getcontext",
+            "swapcontext",
+            "vfork",
+            "__vfork",
+            "__libc_vfork",
+        ],
+        "it may return more than once",
+    ),
+    (
+        &[
+            "_start",
+            "_dl_start",
+            "_dl_runtime_resolve*",
+            "_dl_tlsdesc_*",
+            "__restore_rt",
+            "*.cold",
+            "*.cold.*",
+        ],
+        "it is not called, so it has no return address",
+    ),
+];
+
+fn no_return(machine: &Machine, file: FileId, offset: u64) -> Option<&'static str> {
+    let functions = machine.functions(file);
+    let function = functions.iter().find(|function| function.offset == offset)?;
+    let is_one_of =
+        |patterns: &[&str]| function.names.iter().any(|name| patterns.iter().any(|one| glob(one, name)));
+    NO_RETURN.iter().find(|(patterns, _)| is_one_of(patterns)).map(|(_, reason)| *reason)
 }
 
 /// Why a program of a module cannot do without the functions that cannot be patched; `None` if it can: of many functions a few are
@@ -48,42 +104,7 @@ const FEW: usize = 20;
 fn why_not(machine: &Machine, site: &Site, side: Side) -> Option<String> {
     match patch_site(machine, FileId(site.file), site.offset) {
         Err(reason) => Some(reason),
-        Ok(PatchSite { stack_words: None, .. }) if side != Side::Entry => Some(UNKNOWN_ARGUMENTS.to_owned()),
+        Ok(PatchSite { no_return: Some(reason), .. }) if side != Side::Entry => Some(reason.to_owned()),
         Ok(_) => None,
-    }
-}
-
-/// The signature of a function of CUDA.
-fn signature(machine: &Machine, file: FileId, offset: u64) -> Option<&'static Signature> {
-    let (library, major) = machine.library(file)?;
-    let functions = machine.functions(file);
-    let function = functions.iter().find(|function| function.offset == offset)?;
-    function.names.iter().find_map(|name| cuda::signature(library, major, name))
-}
-
-/// Words of a function's arguments that may be on the stack: structs of more than two words, and what exceeds six registers.
-/// A struct of two words that does not fit leaves one register empty.
-fn stack_words(signature: &Signature) -> u32 {
-    let words = |ty: TypeId| ty.size().unwrap_or(0).div_ceil(8);
-    let all: Vec<u32> = signature.params.iter().map(|param| words(param.ty)).collect();
-    let large: u32 = all.iter().filter(|words| **words > 2).sum();
-    let small: u32 = all.iter().filter(|words| **words <= 2).sum();
-    let empty = u32::from(all.contains(&2));
-    large + (small + empty).saturating_sub(6)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use cuda::Library;
-
-    #[test]
-    fn arguments_beyond_six_words_are_on_the_stack() {
-        let words = |name| stack_words(cuda::signature(Library::Driver, 0, name).expect("a function"));
-        assert_eq!(words("cuInit"), 0);
-        assert_eq!(words("cuMemAlloc_v2"), 0);
-        assert_eq!(words("cuLaunchKernel"), 5);
-        // A handle of 64 bytes by value.
-        assert_eq!(words("cuIpcOpenMemHandle_v2"), 8);
     }
 }

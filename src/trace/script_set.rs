@@ -1,14 +1,14 @@
 //! The scripts of a session. Each is compiled to modules: one when it joins, one per file that appears later.
 
 use super::compiler::Compiler;
-use super::patch_sites::patch_site;
+use super::patch_sites::{patch_site, unwinder_sites};
 use super::watched_files::WatchedFiles;
 use crate::console::Messages;
 use anyhow::Result;
 use host::Machine;
 use lang::SessionState;
 use lang::catalog::FileId;
-use runtime::{AttachOptions, Module, ModuleId, ModulePart, Session};
+use runtime::{AttachOptions, Module, ModuleId, ModulePart, Patching, Session};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -86,9 +86,10 @@ impl<'a> Scripts<'a> {
     /// attached.
     fn join(&self, session: &mut Session, compiled: &CompiledScript, known: SessionState) -> Result<Module> {
         let files = |id: u32| self.machine.open_path(FileId(id)).into();
-        let patch = |file: u32, offset: u64| patch_site(self.machine, FileId(file), offset);
+        let functions = |file: u32, offset: u64| patch_site(self.machine, FileId(file), offset);
+        let patch = Patching { functions: &functions, unwinder: unwinder_sites };
         let options =
-            AttachOptions { files: &files, link_pid: self.link_pid, stop: None, patch: Some(&patch) };
+            AttachOptions { files: &files, link_pid: self.link_pid, stop: None, patch: Some(patch) };
         let failed_before = session.failures().len();
         self.watch_files(session);
         let joined = session.extend(compiled, &options);

@@ -133,10 +133,9 @@ fn find_rule(at: &mut Translator) {
         Environment::Replaced { .. } => None,
     };
     let Some(unwind) = unwind else { return at.asm.mov_imm(Reg::RAX, 0) };
-    at.asm.mov_imm(Reg::RDX, unwind.tables);
-    at.asm.lea(Reg::RCX, Mem::Region(layout::UNKNOWN));
-    at.asm.mov_imm(Reg::R8, unwind.code);
-    at.asm.mov_imm(Reg::R9, unwind.code_end);
+    at.asm.mov_imm(Reg::RCX, unwind.tables);
+    at.asm.lea(Reg::R8, Mem::Region(layout::UNKNOWN));
+    at.asm.lea(Reg::R9, Mem::Region(unwind.returns));
     call(at, function::FIND_RULE);
 }
 

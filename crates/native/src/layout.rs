@@ -6,6 +6,7 @@
 //! SHARED   words that the tracer writes: clock
 //! ...      maps, each with its description (`struct map`, `struct ring` of helpers.c), and constants; then room for more modules
 //! code     generated code, the helpers, the detours of the functions
+//! ...      memory of the process alone for its returns (`returns.rs`), which a child of `fork` inherits
 //! ```
 //!
 //! A module that extends a session uses the session's maps of the same names.
@@ -32,6 +33,8 @@ pub const CLOCK_NUMBER: u64 = SHARED;
 pub const ACTIVE: u64 = SHARED + 16;
 /// u64: ns by which the boot clock is ahead of the monotonic clock.
 pub const BOOT_AHEAD: u64 = SHARED + 8;
+/// u64: number of calls whose return was not traced, since there was no room.
+pub const LOST_RETURNS: u64 = SHARED + 24;
 /// The clocks.
 pub const CLOCKS: u64 = SHARED + 64;
 /// Size of a clock in bytes: u64 ns per tick of the time stamp counter, times 2^32; u64 monotonic ns at tick 0.

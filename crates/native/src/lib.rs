@@ -13,6 +13,7 @@ mod calls;
 pub mod layout;
 pub mod object;
 pub mod program;
+pub mod returns;
 pub mod site;
 mod translate;
 pub mod unwind;
@@ -74,10 +75,8 @@ pub struct Process {
 pub struct Unwind {
     /// Address of the [tables](unwind).
     pub tables: u64,
-    /// Address of the region's code.
-    pub code: u64,
-    /// Address of its end.
-    pub code_end: u64,
+    /// Offset in the region of the memory for [`returns`], which is zero if no return is traced.
+    pub returns: u64,
 }
 
 /// What helpers that ask for the process or the time do.

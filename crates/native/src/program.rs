@@ -1,20 +1,22 @@
 //! How the code of a traced function reaches the programs of a script.
 //!
 //! ```text
-//! function: push %rbx; jmp detour          detour: undo the push; call enter; copy stack arguments; call moved; call leave; ret
-//!                                          moved:  push %rbx; instructions that gave way to the jump; jmp back
+//! function: push %rbx; jmp detour     detour: undo the push; call enter; is the return traced? jmp stub; or moved
+//!                                     moved:  push %rbx; instructions that gave way to the jump; jmp back
+//!                                     stub:   call moved; push number; jmp leave       (`returns`)
+//!                                     leave:  find the call; jmp to the return side; ret
 //! ```
 //!
-//! A [`Dispatch`] is the code that a set of programs shares: `enter` and `leave` store the registers as the context of the programs and
-//! call these one after the other. A detour is the code of one function. In front of it lies its record: the function's address, and
-//! the cookies of the programs.
+//! A [`Dispatch`] is the code that a set of programs shares: its two sides store the registers as the context of the programs and call
+//! these one after the other. A detour is the code of one function. In front of it lies its record, see [`Record`].
 //!
 //! All general registers are kept, also those that a C function may overwrite: callers within a library rely on what they know about
 //! a function (`-fipa-ra` of GCC). Vector registers are never used.
 
 use crate::layout;
+use crate::returns::Returns;
 use crate::translate::AUX;
-use crate::x86::{Assembler, Cond, Label, Mem, Op, Reg, Width};
+use crate::x86::{Assembler, Cond, Mem, Op, Reg, Width};
 
 /// Size of `struct pt_regs` in bytes.
 pub const REGISTERS: i32 = 168;
@@ -68,9 +70,10 @@ pub struct Dispatch {
     enter: u64,
     /// Offset in the region of the return's code, if a program runs there.
     leave: Option<u64>,
-    /// Number of words on the stack meanwhile, always odd, see [`side`].
+    /// Number of words on the stack meanwhile, always odd, see [`FRAME`].
     words: i32,
     programs: usize,
+    sessions: i32,
 }
 
 /// A function as its detour must know it.
@@ -81,8 +84,6 @@ pub struct Site {
     /// Bytes by which its first instruction, which precedes the jump, has lowered the stack pointer. The detour undoes that; the moved
     /// instructions begin with the first one.
     pub undo: u32,
-    /// Words of arguments on the stack.
-    pub stack_words: u32,
     /// Cookies of the programs, in the order of the dispatch.
     pub cookies: Vec<u64>,
 }
@@ -96,17 +97,45 @@ pub struct Detour {
     pub entry: u64,
 }
 
-/// Bits of the number behind a call of ours that tell it from other code, see `helpers.c`.
-const MARK: i32 = 0x7ac0_0000;
-/// Bytes of a dispatch's frame: the context, and what aligns the stack to 16 at the call of a program.
+/// Largest number of programs at one function: each has a bit in a mask.
+const MAX_PROGRAMS: usize = 31;
+
+/// Size of the context, and what aligns the stack to 16 at the call of a program. The stack while the programs of a side run:
+///
+/// ```text
+/// rsp -> context, padding (FRAME bytes)
+///        return address into the detour, at the entry; at the return nothing
+///        address of the record, mask of the programs that want the return, words of the sessions
+///        address of the stub, 0 if no program wants the return; address of the moved instructions
+///        return address of the function
+/// ```
 const FRAME: i32 = SIZE + 8;
-/// Offsets from the stack pointer of a dispatch, above its frame and its return address.
 const RECORD: i32 = FRAME + 8;
 const MASK: i32 = RECORD + 8;
 const SESSIONS: i32 = MASK + 8;
-/// Offsets in a record.
-const ADDRESS: i32 = 8;
-const COOKIES: i32 = 16;
+/// Words at the return, where the code does not know the function.
+const MAX_WORDS: i32 = 2 + MAX_PROGRAMS as i32;
+/// Offsets from the place of the return address.
+const MOVED_WORD: i32 = -8;
+const STUB_WORD: i32 = -16;
+
+/// What is known about a function: words in front of its detour, whose offsets these are. The cookies of the programs follow.
+struct Record;
+
+#[allow(dead_code, reason = "the first word and the last one are used by helpers.c")]
+impl Record {
+    /// Address of the record itself: the detour pushes it.
+    const SELF: i32 = 0;
+    /// Address of the function.
+    const ADDRESS: i32 = 8;
+    /// Address of its moved instructions.
+    const MOVED: i32 = 16;
+    /// Address of the dispatch's return side.
+    const LEAVE: i32 = 24;
+    /// Number of sessions.
+    const SESSIONS: i32 = 32;
+    const COOKIES: i32 = 40;
+}
 
 /// A place at a distance from the stack pointer.
 fn stack(offset: i32) -> Mem {
@@ -117,53 +146,133 @@ fn stack(offset: i32) -> Mem {
 ///
 /// # Panics
 /// If there are more than 31 programs: each has a bit in a mask.
-fn dispatch(asm: &mut Assembler, programs: &[(u64, Side)]) -> Dispatch {
-    assert!(programs.len() < 32, "a function with {} programs", programs.len());
+fn dispatch(asm: &mut Assembler, programs: &[(u64, Side)], returns: Option<&Returns>) -> Dispatch {
+    assert!(programs.len() <= MAX_PROGRAMS, "a function with {} programs", programs.len());
     let sessions = programs.iter().filter(|(_, side)| *side == Side::Session).count() as i32;
     let has_return = programs.iter().any(|(_, side)| *side != Side::Entry);
-    let words = if has_return { 2 + sessions } else { 1 };
-    let dispatch = Dispatcher { programs, words: words | 1, has_return };
-    let enter = dispatch.side(asm, false);
-    let leave = has_return.then(|| dispatch.side(asm, true));
-    Dispatch { enter, leave, words: dispatch.words, programs: programs.len() }
+    // The record, and for a return the mask, the sessions, and the addresses of the stub and of the moved instructions.
+    let words = if has_return { 4 + sessions } else { 1 };
+    let dispatch = Dispatcher {
+        programs,
+        words: words | 1,
+        returns: has_return.then(|| returns.expect("memory for returns")),
+    };
+    let enter = dispatch.enter(asm);
+    let leave = dispatch.returns.map(|returns| dispatch.leave(asm, returns));
+    Dispatch { enter, leave, words: dispatch.words, programs: programs.len(), sessions }
 }
 
-/// The same as code for an offset in the region.
-pub fn dispatch_at(start: u64, programs: &[(u64, Side)]) -> (Dispatch, Vec<u8>) {
+/// The same as code for an offset in the region. `returns` is needed if a program runs at the return.
+pub fn dispatch_at(start: u64, programs: &[(u64, Side)], returns: Option<&Returns>) -> (Dispatch, Vec<u8>) {
     let mut asm = Assembler::new(start);
-    let dispatch = dispatch(&mut asm, programs);
+    let dispatch = dispatch(&mut asm, programs, returns);
     (dispatch, asm.finish())
+}
+
+/// Stores the registers in the context.
+fn store_registers(asm: &mut Assembler) {
+    for (offset, reg) in VOLATILE.into_iter().chain(KEPT) {
+        asm.store(Width::W64, stack(offset), reg);
+    }
+    for (offset, value) in CONSTANTS {
+        asm.store_imm(Width::W64, stack(offset), value);
+    }
+}
+
+/// Loads the registers that programs overwrite.
+fn load_registers(asm: &mut Assembler) {
+    for (offset, reg) in VOLATILE {
+        asm.load(Width::W64, reg, stack(offset));
+    }
+}
+
+/// Generates the code to which stubs jump, for all functions; returns its offset, and the offset of its end, to which the return side of a
+/// dispatch jumps. `returned`: offset of the helper `call_returns`, `area`: offset of its memory.
+///
+/// The place of the return address is at the stack pointer.
+pub(crate) fn leave(asm: &mut Assembler, returned: u64, area: u64) -> (u64, u64) {
+    asm.align(16);
+    let start = asm.here();
+    let place = RECORD + 8 * MAX_WORDS;
+    asm.lea(Reg::RSP, stack(-place));
+    store_registers(asm);
+    asm.lea(Reg::RDI, Mem::Region(area));
+    asm.lea(Reg::RSI, stack(place));
+    asm.lea(Reg::RDX, stack(RECORD));
+    asm.call_region(returned);
+    let end = asm.label();
+    asm.test(true, Reg::RAX, Reg::RAX);
+    asm.jcc(Cond::Equal, end);
+    // The return address is popped, and is where the program goes on.
+    asm.lea(AUX, stack(place + 8));
+    asm.store(Width::W64, stack(RSP), AUX);
+    asm.load(Width::W64, AUX, stack(place));
+    asm.store(Width::W64, stack(RIP), AUX);
+    asm.jmp_mem(Mem::At(Reg::RAX, Record::LEAVE));
+    asm.bind(end);
+    let end = asm.here();
+    load_registers(asm);
+    asm.lea(Reg::RSP, stack(place));
+    asm.ret();
+    (start, end)
 }
 
 struct Dispatcher<'a> {
     programs: &'a [(u64, Side)],
     words: i32,
-    has_return: bool,
+    /// If a program runs at the return.
+    returns: Option<&'a Returns>,
 }
 
 impl Dispatcher<'_> {
-    /// Generates one side; returns its offset in the region.
-    ///
-    /// ```text
-    /// rsp -> context, padding (FRAME bytes)
-    ///        return address into the detour
-    ///        address of the record, mask of the programs that want the return, words of the sessions
-    ///        return address of the function
-    /// ```
-    fn side(&self, asm: &mut Assembler, is_return: bool) -> u64 {
+    /// Generates the entry side; returns its offset in the region. At its end the flags tell whether there is a stub.
+    fn enter(&self, asm: &mut Assembler) -> u64 {
         asm.align(16);
         let start = asm.here();
+        let place = RECORD + 8 * self.words;
         asm.lea(Reg::RSP, stack(-FRAME));
-        for (offset, reg) in VOLATILE.into_iter().chain(KEPT) {
-            asm.store(Width::W64, stack(offset), reg);
-        }
-        for (offset, value) in CONSTANTS {
-            asm.store_imm(Width::W64, stack(offset), value);
-        }
-        self.position(asm, is_return);
-        if self.has_return && !is_return {
+        store_registers(asm);
+        asm.lea(AUX, stack(place));
+        asm.store(Width::W64, stack(RSP), AUX);
+        asm.load(Width::W64, AUX, stack(RECORD));
+        asm.load(Width::W64, AUX, Mem::At(AUX, Record::ADDRESS));
+        asm.store(Width::W64, stack(RIP), AUX);
+        if self.returns.is_some() {
             asm.store_imm(Width::W64, stack(MASK), 0);
         }
+        self.run(asm, false);
+        if let Some(returns) = self.returns {
+            let no_return = asm.label();
+            asm.load(Width::W64, Reg::RAX, stack(MASK));
+            asm.test(true, Reg::RAX, Reg::RAX);
+            asm.jcc(Cond::Equal, no_return);
+            asm.lea(Reg::RDI, Mem::Region(returns.area()));
+            asm.lea(Reg::RSI, stack(place));
+            asm.lea(Reg::RDX, stack(RECORD));
+            asm.call_region(returns.enters());
+            asm.load(Width::W64, AUX, stack(RECORD));
+            asm.load(Width::W64, AUX, Mem::At(AUX, Record::MOVED));
+            asm.store(Width::W64, stack(place + MOVED_WORD), AUX);
+            asm.bind(no_return);
+            asm.store(Width::W64, stack(place + STUB_WORD), Reg::RAX);
+            asm.test(true, Reg::RAX, Reg::RAX);
+        }
+        load_registers(asm);
+        asm.lea(Reg::RSP, stack(FRAME));
+        asm.ret();
+        start
+    }
+
+    /// Generates the return side, which [`leave`] reaches with the same frame.
+    fn leave(&self, asm: &mut Assembler, returns: &Returns) -> u64 {
+        asm.align(16);
+        let start = asm.here();
+        self.run(asm, true);
+        asm.jmp_region(returns.left());
+        start
+    }
+
+    fn run(&self, asm: &mut Assembler, is_return: bool) {
         let mut session = 0;
         for (number, (program, kind)) in self.programs.iter().enumerate() {
             let run = Run { number: number as i32, program: *program, session, is_return };
@@ -177,31 +286,6 @@ impl Dispatcher<'_> {
             }
             session += i32::from(*kind == Side::Session);
         }
-        if self.has_return && !is_return {
-            // The detour looks at the flags.
-            asm.alu_mem_imm(Op::Cmp, true, stack(MASK), 0);
-        }
-        for (offset, reg) in VOLATILE {
-            asm.load(Width::W64, reg, stack(offset));
-        }
-        asm.lea(Reg::RSP, stack(FRAME));
-        asm.ret();
-        start
-    }
-
-    /// Stores the stack pointer and the instruction pointer. At the return the function's return address is popped, and is where
-    /// the program goes on.
-    fn position(&self, asm: &mut Assembler, is_return: bool) {
-        let caller = RECORD + 8 * self.words;
-        asm.lea(AUX, stack(if is_return { caller + 8 } else { caller }));
-        asm.store(Width::W64, stack(RSP), AUX);
-        if is_return {
-            asm.load(Width::W64, AUX, stack(caller));
-        } else {
-            asm.load(Width::W64, AUX, stack(RECORD));
-            asm.load(Width::W64, AUX, Mem::At(AUX, ADDRESS));
-        }
-        asm.store(Width::W64, stack(RIP), AUX);
     }
 }
 
@@ -217,7 +301,7 @@ struct Run {
 impl Run {
     fn call(&self, asm: &mut Assembler) {
         asm.load(Width::W64, AUX, stack(RECORD));
-        asm.load(Width::W64, AUX, Mem::At(AUX, COOKIES + 8 * self.number));
+        asm.load(Width::W64, AUX, Mem::At(AUX, Record::COOKIES + 8 * self.number));
         asm.store(Width::W64, stack(COOKIE), AUX);
         asm.mov(true, Reg::RDI, Reg::RSP);
         asm.call_region(self.program);
@@ -257,11 +341,19 @@ impl Dispatch {
     /// The detour of a function, for an offset in the region of a process whose region begins at `region`.
     pub fn detour(&self, site: &Site, at: u64, region: u64) -> Detour {
         assert_eq!(site.cookies.len(), self.programs, "a cookie for each program");
-        let mut asm = Assembler::new(at);
-        for word in [region + at, site.address].into_iter().chain(site.cookies.iter().copied()) {
-            asm.raw(&word.to_le_bytes());
-        }
-        let entry = asm.here() - at;
+        let mut code = Assembler::new(at + Record::COOKIES as u64 + 8 * self.programs as u64);
+        let entry = code.here() - at;
+        self.code(&mut code, site, at);
+        let moved = region + code.here();
+        let leave = self.leave.map_or(0, |leave| region + leave);
+        let record = [region + at, site.address, moved, leave, self.sessions as u64];
+        let words = record.into_iter().chain(site.cookies.iter().copied());
+        let mut bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+        bytes.extend(code.finish());
+        Detour { bytes, entry }
+    }
+
+    fn code(&self, asm: &mut Assembler, site: &Site, record: u64) {
         let moved = asm.label();
         if site.undo > 0 {
             asm.lea(Reg::RSP, stack(site.undo as i32));
@@ -272,35 +364,16 @@ impl Dispatch {
         if below > 0 {
             asm.lea(Reg::RSP, stack(-below));
         }
-        asm.push_mem(Mem::Region(at));
+        asm.push_mem(Mem::Region(record));
         asm.call_region(self.enter);
-        match self.leave {
-            None => asm.lea(Reg::RSP, stack(8 * self.words)),
-            Some(leave) => self.through_call(&mut asm, site, leave, moved),
+        asm.lea(Reg::RSP, stack(8 * self.words));
+        if self.leave.is_some() {
+            asm.jcc(Cond::Equal, moved);
+            // The stub's call stores its return address where the function's is. Signal handlers leave the words below alone: they
+            // are in the red zone.
+            asm.lea(Reg::RSP, stack(8));
+            asm.jmp_mem(stack(STUB_WORD - 8));
         }
         asm.bind(moved);
-        Detour { bytes: asm.finish(), entry }
-    }
-
-    /// Calls the function with a copy of its stack arguments, if a program wants its return.
-    fn through_call(&self, asm: &mut Assembler, site: &Site, leave: u64, moved: Label) {
-        let skipped = asm.label();
-        asm.jcc(Cond::Equal, skipped);
-        // An even number keeps the alignment. The arguments lie above the function's return address.
-        let copied = site.stack_words.next_multiple_of(2) as i32;
-        for _ in 0..copied {
-            asm.push_mem(stack(8 * (self.words + copied)));
-        }
-        asm.call(moved);
-        // Stack walks learn from it where the function's return address is.
-        asm.marker(MARK | (8 * (copied + self.words + 1)));
-        if copied > 0 {
-            asm.lea(Reg::RSP, stack(8 * copied));
-        }
-        asm.call_region(leave);
-        asm.lea(Reg::RSP, stack(8 * self.words));
-        asm.ret();
-        asm.bind(skipped);
-        asm.lea(Reg::RSP, stack(8 * self.words));
     }
 }

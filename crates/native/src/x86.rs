@@ -228,12 +228,6 @@ impl Assembler {
         self.raw(&value.to_le_bytes()[..immediate]);
     }
 
-    /// `nopl value(%rax)`
-    pub fn marker(&mut self, value: i32) {
-        self.raw(&[0x0f, 0x1f, 0x80]);
-        self.raw(&value.to_le_bytes());
-    }
-
     /// `lea dst, [memory]`
     pub fn lea(&mut self, dst: Reg, memory: Mem) {
         self.op(opcode(&[0x8d], true), dst.0, Rm::Mem(memory));
@@ -375,6 +369,18 @@ impl Assembler {
         self.raw(&[0xe8]);
         let distance = target as i64 - (self.here() as i64 + 4);
         self.raw(&(distance as i32).to_le_bytes());
+    }
+
+    /// `jmp` to code at an offset in the region.
+    pub fn jmp_region(&mut self, target: u64) {
+        self.raw(&[0xe9]);
+        let distance = target as i64 - (self.here() as i64 + 4);
+        self.raw(&(distance as i32).to_le_bytes());
+    }
+
+    /// `jmp [memory]`
+    pub fn jmp_mem(&mut self, target: Mem) {
+        self.op(Opcode { bytes: &[0xff], width: Width::W32, immediate: 0 }, 4, Rm::Mem(target));
     }
 
     /// `call [memory]`

@@ -11,6 +11,7 @@ use host::ElfFile;
 use host::patch::{Author, Body, PatchPlace, patch_place};
 use iced_x86::{Decoder, DecoderOptions, Instruction, Mnemonic};
 use native::program::{Side, Site, dispatch_at};
+use native::returns::{Returns, ReturnsSize};
 use native::site::{jump, moved};
 use native::{CpuNumber, Environment, Layout, Placement, Process, ThreadId, TimeSource, layout};
 
@@ -98,7 +99,7 @@ struct Case {
     compiler: [&'static str; 2],
     /// Number of patched functions that the workload calls at least.
     at_least: usize,
-    /// Which programs run: exceptions do not pass a call that a program has wrapped.
+    /// Which programs run: exceptions pass a traced return only where the unwinder is patched, which this test does not do.
     programs: &'static str,
 }
 
@@ -475,6 +476,9 @@ const SCRIPT: &str = "
     uretprobe:libcuda:cuMemAlloc_v2 { @returns = count(); @odd = sum(retval & 1) }";
 
 const CPUS: u32 = 4;
+/// Room for a dispatch, and for a detour, in bytes.
+const DISPATCH: u64 = 4096;
+const DETOUR: u64 = 384;
 
 fn image(script: &str) -> (native::Image, Layout, Placement, Vec<(String, Side)>) {
     let src = lang::Source::new("test.ct", script);
@@ -504,21 +508,26 @@ fn image(script: &str) -> (native::Image, Layout, Placement, Vec<(String, Side)>
 
 /// Patches the functions with detours to the programs of [`SCRIPT`].
 fn patch_with_programs(functions: &[Function], base: u64, entry_only: bool) -> Maps {
-    const STACK_WORDS: u32 = 16;
     let (image, layout, placement, mut programs) = image(SCRIPT);
     let sides: BTreeSet<Side> = programs.iter().map(|(_, side)| *side).collect();
     assert_eq!(sides.len(), 3, "{programs:?}");
     programs.retain(|(_, side)| !entry_only || *side == Side::Entry);
     let named: Vec<_> =
         programs.iter().map(|(symbol, side)| (image.function(symbol).expect("a program"), *side)).collect();
-    let (dispatch, code) = dispatch_at(image.end().next_multiple_of(16), &named);
-    let start = (image.end().next_multiple_of(16) + code.len() as u64).next_multiple_of(16);
-    let size = start as usize + functions.len() * 384;
+    let size = ReturnsSize::of(functions.len());
+    let room = size.code() + DISPATCH + functions.len() as u64 * DETOUR;
+    let area = (image.end() + room).next_multiple_of(layout::PAGE);
+    let whole = (area + size.area()) as usize;
     let (hint, flags) =
         ((base - (1 << 29)) & !0xfff, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
     let protection = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
     // SAFETY: a new mapping.
-    let region = unsafe { libc::mmap(hint as *mut c_void, size, protection, flags, -1, 0) } as u64;
+    let region = unsafe { libc::mmap(hint as *mut c_void, whole, protection, flags, -1, 0) } as u64;
+    let returns_at = image.end().next_multiple_of(16);
+    let (returns, returns_code) = Returns::generate(size, (returns_at, area), &image, region);
+    let dispatch_start = (returns_at + returns_code.len() as u64).next_multiple_of(16);
+    let (dispatch, code) = dispatch_at(dispatch_start, &named, Some(&returns));
+    let start = (dispatch_start + code.len() as u64).next_multiple_of(16);
     assert!(region.abs_diff(base) < 1 << 30, "memory near the library");
     let memory = File::options().write(true).open("/proc/self/mem").expect("own memory");
     let write = |bytes: &[u8], at: u64| memory.write_all_at(bytes, at).expect("written");
@@ -526,7 +535,9 @@ fn patch_with_programs(functions: &[Function], base: u64, entry_only: bool) -> M
         write(bytes, region + offset);
     }
     write(&image.code, region + image.start);
-    write(&code, region + image.end().next_multiple_of(16));
+    write(&returns_code, region + returns_at);
+    write(&returns.contents(), region + area);
+    write(&code, region + dispatch_start);
     write(&1u32.to_le_bytes(), region + layout::ACTIVE);
     let (mut next, mut jumps) = (start, vec![]);
     for (number, function) in functions.iter().enumerate() {
@@ -534,8 +545,7 @@ fn patch_with_programs(functions: &[Function], base: u64, entry_only: bool) -> M
         // The cookie is the number of the function, as far as the map has cells.
         let cookies = vec![number as u64 % 20; programs.len()];
         let undo = function.place.undo;
-        let detour =
-            dispatch.detour(&Site { address, undo, stack_words: STACK_WORDS, cookies }, next, region);
+        let detour = dispatch.detour(&Site { address, undo, cookies }, next, region);
         let place = address + function.place.bytes;
         write(&detour.bytes, region + next);
         let end = next + detour.bytes.len() as u64;
@@ -545,7 +555,7 @@ fn patch_with_programs(functions: &[Function], base: u64, entry_only: bool) -> M
         write(&moved, region + end);
         jumps.push((place, region + next + detour.entry));
         next = (end + moved.len() as u64).next_multiple_of(8);
-        assert!(next < size as u64);
+        assert!(next < area);
     }
     for (place, to) in jumps {
         write(&jump(place, to).expect("within reach"), place);

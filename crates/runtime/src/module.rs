@@ -2,7 +2,7 @@
 //! the probes of a library that is mapped later, is another module.
 
 use crate::kernel::signals::StopSignals;
-use crate::user_space::PatchSites;
+use crate::user_space::Patching;
 use std::path::PathBuf;
 
 /// Returns the path of a file, given by its id in the manifest. This process can open the path: `/proc/self/fd/7`.
@@ -18,7 +18,7 @@ pub struct AttachOptions<'a> {
     /// Signals that interrupt attaching.
     pub stop: Option<&'a StopSignals>,
     /// How functions give way to jumps, for a session whose programs run in the traced processes.
-    pub patch: Option<&'a PatchSites<'a>>,
+    pub patch: Option<Patching<'a>>,
 }
 
 /// Number of a module: 0 is the script of [`crate::LoadedScript::attach`], the others are from [`crate::Session::extend`].

@@ -28,13 +28,14 @@ use crate::read::{losses, maps, ring};
 use crate::run_stats::{self, AttachedProgram, Runs};
 use crate::stacks::store::StackStore;
 use crate::stacks::unwind_maps::{self, UnwindMaps};
-use crate::user_space::{self, Patched, UserSpace};
+use crate::user_space::{self, Patched, Patching, UserSpace};
 use libbpf_sys as bpf;
 use report::{Loss, Snapshot};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
+use std::path::Path;
 use std::sync::Arc;
 use wire::Manifest;
 use wire::counter::{COUNTERS_MAP, Counter, CounterKind, FAILURES_MAP};
@@ -365,8 +366,7 @@ impl Session {
 
     /// Losses and errors so far, as reported at the end of a run. Calls that are still running count as not returned.
     pub fn losses(&self) -> io::Result<Vec<Loss>> {
-        let counts = self.core.counters()?;
-        Ok(losses::losses(&self.core.manifest, &counts))
+        self.core.losses()
     }
 
     /// Number of records so far for which the ring buffer had no room; 0 if the counters cannot be read.
@@ -429,9 +429,9 @@ impl Session {
         }
     }
 
-    /// Whether a process that maps a file, given by its inode, must be patched before it goes on.
-    pub fn must_patch(&self, pid: u32, inode: u64) -> bool {
-        self.core.user.as_ref().is_some_and(|user| user.concerns(pid, inode))
+    /// Whether a process that maps a file, given by its inode and path, must be patched before it goes on.
+    pub fn must_patch(&self, pid: u32, inode: u64, path: &Path) -> bool {
+        self.core.user.as_ref().is_some_and(|user| user.concerns(pid, inode, path))
     }
 
     /// Takes note of a process of the traced command, whose end a script may wait for.
@@ -779,6 +779,14 @@ impl Core {
         }
     }
 
+    /// Losses and errors so far, as reported at the end of a run.
+    pub fn losses(&self) -> io::Result<Vec<Loss>> {
+        let mut losses = losses::losses(&self.manifest, &self.counters()?);
+        let lost_returns = self.user.as_ref().map_or(0, UserSpace::lost_returns);
+        losses.extend(losses::lost_returns(lost_returns));
+        Ok(losses)
+    }
+
     /// Counters of all modules, summed over CPUs, in the order of the manifest.
     pub fn counters(&self) -> io::Result<Vec<u64>> {
         let early = self.entered_early.iter().chain(std::iter::repeat(&0));
@@ -852,7 +860,7 @@ fn attach_in_process(
     match &program.attach {
         Attach::Functions { side, sites, .. } => {
             let nowhere = |_: u32, _: u64| Err("no information about the function".to_owned());
-            let patch = options.patch.unwrap_or(&nowhere);
+            let patch = options.patch.unwrap_or(Patching { functions: &nowhere, unwinder: |_| vec![] });
             let refused = user.add_probe(program, (*side, sites), (options.files, patch));
             result.attached = sites.len() - refused.len();
             result.failures =

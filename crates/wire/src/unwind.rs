@@ -24,10 +24,9 @@ pub const MAPPINGS_MAP: &str = "ct_mappings";
 /// Name of the map `u32 tgid -> u32`: processes with an unknown mapping.
 pub const UNKNOWN_MAP: &str = "ct_unknown";
 
-/// Kernel function of programs in the traced process: `(address, tgid)`; returns the rule, with [`HIDDEN`] or [`UNMAPPED`].
+/// Kernel function of programs in the traced process: `(u64 *ip, back, tgid)`; returns the rule, or [`UNMAPPED`]. Replaces an address that
+/// cudatrace has put on the stack by that of the program.
 pub const FIND_RULE: &str = "ct_find_rule";
-/// Bit of an answer: the frame is one of cudatrace's own, around a probed call.
-pub const HIDDEN: u64 = 1 << 32;
 /// Bit of an answer: the mappings of the process are not known.
 pub const UNMAPPED: u64 = 1 << 33;
 /// Kernel function of programs in the traced process: `(buffer of READ_BUFFER bytes, address, u64 *result)`; returns 0 or an error.

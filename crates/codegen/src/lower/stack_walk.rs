@@ -13,7 +13,7 @@
 //! of a walk are part of the state, so that all walks of a module share one callback.
 //!
 //! In the traced process a function of ours finds the rule, and another one reads the stack by pages, since each read of memory that
-//! may not be there is a system call. Frames of ours, around probed calls, are left out.
+//! may not be there is a system call. Return addresses that we have replaced are found on the way.
 //!
 //! Not here: the format of the tables (`wire::unwind`), and filling them.
 
@@ -46,8 +46,6 @@ const TRIES: u32 = 4;
 const REPLACED: u32 = 4;
 /// Largest distance of a plausible frame pointer from the stack pointer, in bytes.
 const LARGEST_FRAME: i64 = 1 << 24;
-/// Frames of ours that a stack may have beyond its limit, in the traced process.
-const HIDDEN_FRAMES: u32 = 16;
 /// Odd multiplier of the hash of a stack (from the golden ratio).
 const MIX: i64 = 0x9e37_79b9_7f4a_7c15_u64 as i64;
 /// Bits of a saved code segment in user mode.
@@ -199,9 +197,9 @@ impl Body<'_, '_> {
     }
 
     fn walk_stack(&mut self, limit: u32) -> Walk {
-        let (buffer, head, hidden) = match self.cx.runs_in_process() {
-            true => (unwind::READ_BUFFER, unwind::READ_BUFFER_HEAD, HIDDEN_FRAMES),
-            false => (0, 0, 0),
+        let (buffer, head) = match self.cx.runs_in_process() {
+            true => (unwind::READ_BUFFER, unwind::READ_BUFFER_HEAD),
+            false => (0, 0),
         };
         let walk = Walk { at: self.scratch_temp(Walk::BYTES + buffer) };
         self.zero(walk.at, Walk::BYTES + head);
@@ -217,8 +215,7 @@ impl Body<'_, '_> {
         let slot = self.b().func_mut().slot(8, 8);
         let given = self.b().slot_addr(slot);
         self.b().store(given, 0, Width::B64, state);
-        let frames = i64::from(limit + hidden);
-        self.b().call_void(Helper::Loop, &[frames.into(), callback.into(), given.into(), 0.into()]);
+        self.b().call_void(Helper::Loop, &[i64::from(limit).into(), callback.into(), given.into(), 0.into()]);
         walk
     }
 
@@ -347,19 +344,19 @@ impl Body<'_, '_> {
 
     /// One iteration: records the address, finds its rule, and steps to the caller.
     fn frame_of(&mut self, walk: Walk, stop: BlockId, next: BlockId) {
-        let ip = self.get(walk, Word::Ip);
-        self.go_on_unless(Cmp::Eq, ip, 0, stop);
-        let in_process = self.cx.runs_in_process();
-        if !in_process {
-            self.note_address(walk, ip);
-        }
-        let back = self.get(walk, Word::Back);
-        let pc = self.b().bin(Bin::Sub, ip, back);
+        let given = self.get(walk, Word::Ip);
+        self.go_on_unless(Cmp::Eq, given, 0, stop);
         let rule = self.b().copy(0);
         let [apply, unknown] = std::array::from_fn(|_| self.b().block());
-        match in_process {
-            true => self.note_unless_hidden(walk, [ip, pc], rule, stop),
-            false => self.find_rule(walk, pc, rule, unknown),
+        let ip = match self.cx.runs_in_process() {
+            true => self.find_rule_in_process(walk, rule),
+            false => given,
+        };
+        self.note_address(walk, ip);
+        if !self.cx.runs_in_process() {
+            let back = self.get(walk, Word::Back);
+            let pc = self.b().bin(Bin::Sub, ip, back);
+            self.find_rule(walk, pc, rule, unknown);
         }
         self.go_on_unless(Cmp::Ne, rule, i64::from(kind::UNKNOWN), apply);
         self.b().fall_into(unknown);
@@ -370,23 +367,19 @@ impl Body<'_, '_> {
         self.b().jump(next);
     }
 
-    /// Sets `rule`, and records the address, unless the frame is one of ours.
-    fn note_unless_hidden(&mut self, walk: Walk, [ip, pc]: [VReg; 2], rule: VReg, stop: BlockId) {
-        let [noted, shown, unmapped, known] = std::array::from_fn(|_| self.b().block());
-        let (count, limit) = (self.get(walk, Word::Count), self.get(walk, Word::Limit));
-        self.go_on_unless(Cmp::Uge, count, limit, stop);
-        let process = self.get(walk, Word::Process);
-        let found = self.b().kfunc(unwind::FIND_RULE, &[pc.into(), process.into()]);
-        self.b().branch(Cmp::Test, found, unwind::HIDDEN as i64, noted, shown);
-        self.b().switch_to(shown);
-        self.note_address(walk, ip);
-        self.b().fall_into(noted);
+    /// Sets `rule`, and returns the address of the program: that on the stack may have been replaced.
+    fn find_rule_in_process(&mut self, walk: Walk, rule: VReg) -> VReg {
+        let [unmapped, known] = std::array::from_fn(|_| self.b().block());
+        let at = self.pointer(walk.word(Word::Ip));
+        let (back, process) = (self.get(walk, Word::Back), self.get(walk, Word::Process));
+        let found = self.b().kfunc(unwind::FIND_RULE, &[at.into(), back.into(), process.into()]);
         self.b().branch(Cmp::Test, found, unwind::UNMAPPED as i64, unmapped, known);
         self.b().switch_to(unmapped);
         self.put(walk, Word::Unknown, 1);
         self.b().fall_into(known);
         let low = self.b().bin(Bin::And, found, i64::from(u32::MAX));
         self.b().set(rule, low);
+        self.get(walk, Word::Ip)
     }
 
     fn note_address(&mut self, walk: Walk, ip: VReg) {

@@ -517,6 +517,193 @@ EXPORT i64 read_user_string(u8 *to, u64 size, const u8 *from, u64 a, u64 b, u32 
     return size;
 }
 
+/* Calls whose return is traced. The return address of a call is replaced by a stub. There is one stub per return address, and no stub is
+ * ever used for another one: whatever happens to a call (longjmp, exceptions, coroutines, vfork), the stub leads back. What the
+ * programs keep from the entry to the return is in a slot. A slot that is lost costs an event and nothing else.
+ *
+ * Slots are found by the place of the return address on the stack: no other running call has the same, whatever thread it belongs to.
+ * A call that was left by longjmp or an exception leaves its slot behind. The next call with that place takes it; or a call that finds
+ * no free slot, if the stub's address is not at that place any more. See `returns.rs`, which describes the same structures. */
+#define STUB_SIZE 16
+#define AFTER_CALL 4  /* a stub begins with a call: the address that is on the stack */
+#define STUB_CALL 0xf02454ffu /* call *-16(%rsp) */
+#define STUB_PUSH 0x68        /* push of 32 bits */
+#define ADDRESS_PROBES 16
+#define SLOT_PROBES 8
+#define CHECKS 2
+#define SLOT_SESSIONS 5
+#define MAX_TAIL_CALLS 8
+
+struct returns {
+    u64 stubs;     /* offsets relative to this structure */
+    u64 addresses; /* u64 per stub: its return address; 0: the stub is free */
+    u64 slots;
+    u64 more;      /* sessions that do not fit in the slots */
+    u64 more_size; /* bytes of them per slot */
+    u64 lost;      /* u64: calls without a slot */
+    u32 address_mask, slot_mask;
+    u64 hand;      /* which slots are examined next */
+    u64 replaced;  /* slots that were taken from calls that had been left */
+};
+
+/* In front of the first stub, for stack walks of other sessions. */
+struct stubs_header { u64 magic, addresses; /* relative to the header */ };
+#define STUBS_MAGIC 0x3173627574737463ul /* "ctstubs1" */
+
+struct slot {
+    u64 place; /* bits 48 to 63: a version; then the place of the return address, 0: free; bit 0: in preparation */
+    u32 stub, mask;
+    u64 record;
+    u64 sessions[SLOT_SESSIONS];
+};
+
+/* The frame of a dispatch, and the record of a function, as far as they are used here. */
+struct words { u64 record, mask, sessions[]; };
+struct record { u64 self, address, moved, leave, sessions; };
+
+#define PLACE 0xfffffffffff8ul
+#define PREPARED 1ul
+#define VERSION (1ul << 48)
+#define NO_STUB ~0u
+
+static u64 *address_of(struct returns *returns, u32 stub) { return (u64 *)((u8 *)returns + returns->addresses) + stub; }
+static u64 stub_address(struct returns *returns, u32 stub) { return (u64)returns + returns->stubs + (u64)stub * STUB_SIZE; }
+static struct slot *slot_at(struct returns *returns, u64 place, u32 probe) {
+    /* Neighbours on a stack are neighbours here, and stacks are apart. */
+    u64 number = (place >> 4) + (place >> 18) * 0x9e37;
+    return (struct slot *)((u8 *)returns + returns->slots) + ((number + probe) & returns->slot_mask);
+}
+
+/* The stub to whose call an address on the stack belongs; NO_STUB: it is an address of the program. */
+static u32 stub_at(struct returns *returns, u64 address) {
+    u64 offset = address - stub_address(returns, 0) - AFTER_CALL;
+    int is_stub = offset <= (u64)returns->address_mask * STUB_SIZE && offset % STUB_SIZE == 0;
+    return is_stub ? offset / STUB_SIZE : NO_STUB;
+}
+
+static u32 stub_for(struct returns *returns, u64 address) {
+    u32 hash = (address * 0x9e3779b97f4a7c15ul) >> 40;
+    for (u32 probe = 0; probe < ADDRESS_PROBES; probe++) {
+        u32 stub = (hash + probe) & returns->address_mask;
+        u64 *cell = address_of(returns, stub);
+        u64 known = __atomic_load_n(cell, __ATOMIC_RELAXED);
+        if (!known && __atomic_compare_exchange_n(cell, &known, address, 0, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+            return stub;
+        if (known == address)
+            return stub;
+    }
+    return NO_STUB;
+}
+
+/* Number of calls that ended with a jump to another traced function, as an address on the stack shows. */
+static u32 tail_calls(struct returns *returns, u64 address) {
+    u32 count = 0;
+    for (u32 stub; count <= MAX_TAIL_CALLS && (stub = stub_at(returns, address)) != NO_STUB; count++)
+        address = *address_of(returns, stub);
+    return count;
+}
+
+/* Whether the call of a slot has been left: neither the stub's address is on the stack, nor what is there directly before and after. */
+static int is_left(struct returns *returns, u64 place, u32 stub) {
+    u64 word;
+    struct { void *at; u64 size; } local = {&word, 8}, remote = {(void *)place, 8};
+    u32 self = system_call(39, 0, 0, 0, 0, 0, 0); /* getpid */
+    /* The stack of a thread that has ended may not be there. */
+    if (system_call(310, self, (long)&local, 1, (long)&remote, 1, 0) != 8)
+        return 1;
+    for (u32 count = 0; count <= MAX_TAIL_CALLS; count++) {
+        u32 next = stub_at(returns, word);
+        if (word == stub || next == stub || word == *address_of(returns, stub))
+            return 0;
+        if (next == NO_STUB)
+            return 1;
+        word = *address_of(returns, next);
+    }
+    return 0;
+}
+
+static int take_slot(struct slot *slot, u64 word, u64 place) {
+    u64 taken = ((word & ~(VERSION - 1)) + VERSION) | place | PREPARED;
+    return __atomic_compare_exchange_n(&slot->place, &word, taken, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED);
+}
+
+/* A slot for a call, in preparation. `replaces`: no other call with this place is running. */
+static struct slot *slot_for(struct returns *returns, u64 place, int replaces) {
+    for (u32 probe = 0; probe < SLOT_PROBES; probe++) {
+        struct slot *slot = slot_at(returns, place, probe);
+        u64 word = __atomic_load_n(&slot->place, __ATOMIC_RELAXED), known = word & (VERSION - 1);
+        if (known && !(replaces && (known & PLACE) == place))
+            continue;
+        if (take_slot(slot, word, place)) {
+            if (known)
+                __atomic_fetch_add(&returns->replaced, 1, __ATOMIC_RELAXED);
+            return slot;
+        }
+    }
+    u64 hand = __atomic_fetch_add(&returns->hand, CHECKS, __ATOMIC_RELAXED);
+    for (u32 check = 0; check < CHECKS; check++) {
+        struct slot *slot = slot_at(returns, place, (hand + check) % SLOT_PROBES);
+        u64 word = __atomic_load_n(&slot->place, __ATOMIC_ACQUIRE);
+        if (word & PREPARED || !is_left(returns, word & PLACE, __atomic_load_n(&slot->stub, __ATOMIC_RELAXED)))
+            continue;
+        if (take_slot(slot, word, place)) {
+            __atomic_fetch_add(&returns->replaced, 1, __ATOMIC_RELAXED);
+            return slot;
+        }
+    }
+    return NULL;
+}
+
+static u64 *session_of(struct returns *returns, struct slot *slot, u64 number) {
+    if (number < SLOT_SESSIONS)
+        return &slot->sessions[number];
+    u64 index = slot - (struct slot *)((u8 *)returns + returns->slots);
+    return (u64 *)((u8 *)returns + returns->more + index * returns->more_size) + number - SLOT_SESSIONS;
+}
+
+/* Remembers a call, whose return address is at `at`, and returns the stub that executes it; 0 if there is no room. */
+EXPORT u64 call_enters(struct returns *returns, u64 *at, struct words *words) {
+    u64 place = (u64)at & (VERSION - 1), address = *at;
+    struct record *record = (struct record *)words->record;
+    u32 above = tail_calls(returns, address);
+    u32 stub = above <= MAX_TAIL_CALLS && !((u64)at & 7) ? stub_for(returns, address) : NO_STUB;
+    struct slot *slot = stub != NO_STUB ? slot_for(returns, place, above == 0) : NULL;
+    if (!slot) {
+        __atomic_fetch_add((u64 *)((u8 *)returns + returns->lost), 1, __ATOMIC_RELAXED);
+        return 0;
+    }
+    slot->mask = words->mask;
+    slot->record = words->record;
+    for (u64 number = 0; number < record->sessions; number++)
+        *session_of(returns, slot, number) = words->sessions[number];
+    __atomic_store_n(&slot->stub, stub, __ATOMIC_RELAXED);
+    __atomic_store_n(&slot->place, slot->place & ~PREPARED, __ATOMIC_RELEASE);
+    return stub_address(returns, stub);
+}
+
+/* A call has returned to a stub, whose number is at the place of the return address. Restores the address, and returns the record of
+ * the function; 0 if the call's slot was lost. */
+EXPORT u64 call_returns(struct returns *returns, u64 *at, struct words *words) {
+    u64 place = (u64)at & (VERSION - 1);
+    u32 stub = *at;
+    *at = *address_of(returns, stub);
+    for (u32 probe = 0; probe < SLOT_PROBES; probe++) {
+        struct slot *slot = slot_at(returns, place, probe);
+        u64 word = __atomic_load_n(&slot->place, __ATOMIC_RELAXED);
+        if ((word & (VERSION - 1)) != place || slot->stub != stub)
+            continue;
+        struct record *record = (struct record *)slot->record;
+        words->record = slot->record;
+        words->mask = slot->mask;
+        for (u64 number = 0; number < record->sessions; number++)
+            words->sessions[number] = *session_of(returns, slot, number);
+        __atomic_store_n(&slot->place, word & ~(VERSION - 1), __ATOMIC_RELEASE);
+        return words->record;
+    }
+    __atomic_fetch_add((u64 *)((u8 *)returns + returns->lost), 1, __ATOMIC_RELAXED);
+    return 0;
+}
+
 /* Reads a word of the stack for a walk, which goes upwards. What was read is kept in `buffer` up to the end of its page: a walk takes
  * a system call for each page instead of one for each word. */
 struct read_buffer {
@@ -554,11 +741,9 @@ struct area {
 
 #define UNWIND_SIZE (512ul << 20)
 /* `wire::unwind` */
-#define HIDDEN (1ul << 32)
 #define UNMAPPED (1ul << 33)
-enum { NO_RULE = 0, UNSUPPORTED = 2, FROM_SP = 3, OFFSET_AT = 12 };
+#define NO_RULE 0ul
 #define UNKNOWN_IDS 64
-#define MARK 0x7ac00000u
 
 /* Number of the first `count` words, `stride` words apart, that are at most `limit`, in ascending order. */
 static u64 at_most(const u64 *words, u64 count, u64 stride, u64 limit, u64 mask) {
@@ -598,30 +783,45 @@ static u64 rule_of(const struct unwind *tables, u32 tgid, u64 address) {
     return last ? row[last - 1] & 0xffffffff : NO_RULE;
 }
 
-/* The rule of a call of ours, from the instruction behind it: `nopl MARK + frame(%rax)`, see `program.rs`. */
-static u64 rule_of_call(const u8 *next) {
-    u32 frame = *(const u32 *)(next + 3) ^ MARK;
-    if (next[0] != 0x0f || next[1] != 0x1f || next[2] != 0x80 || frame >> 18)
-        return UNSUPPORTED;
-    return HIDDEN | FROM_SP | (u64)frame << OFFSET_AT;
-}
-
-EXPORT u64 find_rule(u64 address, u32 tgid, const struct unwind *tables, u32 *unknown, u64 code, u64 code_end) {
-    u8 next[8];
-    if (address >= code && address < code_end - 16)
-        return rule_of_call((const u8 *)address + 1);
+/* A rule that was not read while the tracer wrote. */
+static u64 consistent_rule(const struct unwind *tables, u32 tgid, u64 address) {
     for (int attempt = 0; attempt < 8; attempt++) {
         u64 sequence = __atomic_load_n(&tables->sequence, __ATOMIC_ACQUIRE);
         u64 rule = rule_of(tables, tgid, address);
         __atomic_thread_fence(__ATOMIC_ACQUIRE);
-        if (sequence & 1 || __atomic_load_n(&tables->sequence, __ATOMIC_RELAXED) != sequence)
-            continue;
-        /* It may be code of ours elsewhere in the process. */
-        if (!(u32)rule && read_checked(next, 7, (const u8 *)address + 1, tgid) && rule_of_call(next) != UNSUPPORTED)
-            return rule_of_call(next);
-        if (rule & UNMAPPED)
-            __atomic_store_n(&unknown[tgid % UNKNOWN_IDS], tgid, __ATOMIC_RELAXED);
-        return rule;
+        if (!(sequence & 1) && __atomic_load_n(&tables->sequence, __ATOMIC_RELAXED) == sequence)
+            return rule;
     }
     return NO_RULE;
+}
+
+/* The return address of a call through a stub of another region: of another session, or of functions far away. 0: it is none. */
+static u64 replaced_elsewhere(u64 address, u32 tgid) {
+    struct __attribute__((packed)) { u32 call; u8 push; u32 number; } stub;
+    struct stubs_header header;
+    u64 start = address - AFTER_CALL, original;
+    if (!read_checked((u8 *)&stub, sizeof stub, (const u8 *)start, tgid) || stub.call != STUB_CALL || stub.push != STUB_PUSH)
+        return 0;
+    u64 header_at = start - (u64)stub.number * STUB_SIZE - sizeof header;
+    if (!read_checked((u8 *)&header, sizeof header, (const u8 *)header_at, tgid) || header.magic != STUBS_MAGIC)
+        return 0;
+    u64 cell = header_at + header.addresses + 8ul * stub.number;
+    return read_checked((u8 *)&original, sizeof original, (const u8 *)cell, tgid) ? original : 0;
+}
+
+/* Finds the rule of a frame, whose instruction pointer is at `ip`: an address of the program replaces that of a stub. The rule is that of
+ * the instruction `back` bytes before. */
+EXPORT u64 find_rule(u64 *ip, u64 back, u32 tgid, const struct unwind *tables, u32 *unknown, struct returns *returns) {
+    for (u32 count = 0;; count++) {
+        for (u32 stub, calls = 0; calls <= MAX_TAIL_CALLS && (stub = stub_at(returns, *ip)) != NO_STUB; calls++)
+            *ip = *address_of(returns, stub);
+        u64 rule = consistent_rule(tables, tgid, *ip - back);
+        u64 original = (u32)rule || count == MAX_TAIL_CALLS ? 0 : replaced_elsewhere(*ip, tgid);
+        if (!original) {
+            if (rule & UNMAPPED)
+                __atomic_store_n(&unknown[tgid % UNKNOWN_IDS], tgid, __ATOMIC_RELAXED);
+            return rule;
+        }
+        *ip = original;
+    }
 }

@@ -4,6 +4,7 @@
 //! base      a page of the process alone; in a child of fork(2) its bytes are zero
 //! base+4096 data, shared with this process
 //! ...       code, which the process cannot write
+//! ...       data of the process alone, which a child of fork(2) inherits
 //! ```
 //!
 //! The code is private anonymous memory, which is executable from the start and is written from outside: no seccomp listener of
@@ -44,6 +45,8 @@ pub struct RegionSize {
     pub data: u64,
     /// Code, which begins after the data.
     pub code: u64,
+    /// Further data of the process alone, after the code; a child inherits them.
+    pub own: u64,
 }
 
 impl RegionSize {
@@ -51,7 +54,13 @@ impl RegionSize {
         RegionSize {
             data: self.data.max(2 * PAGE).next_multiple_of(PAGE),
             code: self.code.max(MIN_CODE).next_multiple_of(PAGE),
+            own: self.own.next_multiple_of(PAGE),
         }
+    }
+
+    /// Size of the region.
+    fn whole(self) -> u64 {
+        self.data + self.code + self.own
     }
 }
 
@@ -105,6 +114,24 @@ impl Region {
         Region::with(stopped, near, size, own_filters, (Some(data), tables))
     }
 
+    /// Code only, for jumps that lead further away.
+    ///
+    /// # Errors
+    /// As for [`Region::create`]
+    pub fn of_code(
+        stopped: &Stopped<'_>,
+        near: Range<u64>,
+        code: u64,
+        own_filters: u32,
+    ) -> Result<Region, RemoteError> {
+        let size = RegionSize { data: 0, code: code.next_multiple_of(PAGE), own: 0 };
+        let places = gaps(&stopped.maps()?, size.whole(), &near);
+        let mut calls = RemoteCalls::new(stopped, own_filters)?;
+        let base = Setup { stopped, calls: &mut calls, size }.reserve(&places)?;
+        calls.finish()?;
+        Ok(Region { base, size, memory: None, tables: None })
+    }
+
     fn with(
         stopped: &Stopped<'_>,
         near: Range<u64>,
@@ -113,7 +140,7 @@ impl Region {
         (data, tables): (Option<BorrowedFd<'_>>, Option<SharedFile<'_>>),
     ) -> Result<Region, RemoteError> {
         let size = size.rounded();
-        let places = gaps(&stopped.maps()?, size.data + size.code, &near);
+        let places = gaps(&stopped.maps()?, size.whole(), &near);
         let mut calls = RemoteCalls::new(stopped, own_filters)?;
         let mut setup = Setup { stopped, calls: &mut calls, size };
         let base = setup.reserve(&places)?;
@@ -132,7 +159,7 @@ impl Region {
     /// As for [`Region::create`]
     pub fn remove(&self, stopped: &Stopped<'_>, own_filters: u32) -> Result<(), RemoteError> {
         let mut calls = RemoteCalls::new(stopped, own_filters)?;
-        let whole = self.size.data + self.size.code;
+        let whole = self.size.whole();
         if let Some(tables) = &self.tables {
             let size = tables.end - tables.start;
             calls.call("munmap", libc::SYS_munmap, [tables.start, size, 0, 0, 0, 0])?;
@@ -167,7 +194,7 @@ impl Region {
         start..start + self.size.code
     }
 
-    /// Writes code, or the page of the process alone, at an offset from the base.
+    /// Writes code, or data of the process alone, at an offset from the base.
     ///
     /// # Errors
     /// The errors of [`Stopped::write`].
@@ -175,7 +202,7 @@ impl Region {
     /// # Panics
     /// If the bytes are not all within the region.
     pub fn write(&self, stopped: &Stopped<'_>, offset: u64, bytes: &[u8]) -> Result<(), RemoteError> {
-        assert!(offset + bytes.len() as u64 <= self.size.data + self.size.code, "within the region");
+        assert!(offset + bytes.len() as u64 <= self.size.whole(), "within the region");
         stopped.write(self.base + offset, bytes)
     }
 
@@ -216,7 +243,7 @@ impl Setup<'_, '_> {
     /// Maps the whole region as code.
     fn reserve(&mut self, places: &[u64]) -> Result<u64, RemoteError> {
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
-        let whole = self.size.data + self.size.code;
+        let whole = self.size.whole();
         for place in places.iter().take(TRIES) {
             let arguments = [*place, whole, READ | EXEC, flags as u64, u64::MAX, 0];
             match self.calls.call("mmap", libc::SYS_mmap, arguments) {
@@ -237,6 +264,10 @@ impl Setup<'_, '_> {
         let room = (self.size.code - PAGE) as usize;
         let used = self.calls.use_code_at(base + self.size.data, room)?;
         self.calls.call("mprotect", libc::SYS_mprotect, [base, PAGE, READ | WRITE, 0, 0, 0])?;
+        if self.size.own > 0 {
+            let own = base + self.size.data + self.size.code;
+            self.calls.call("mprotect", libc::SYS_mprotect, [own, self.size.own, READ | WRITE, 0, 0, 0])?;
+        }
         let fd = match data {
             Some(data) => self.descriptor(base, data)?,
             None => {
@@ -360,7 +391,7 @@ impl Setup<'_, '_> {
     /// Undoes a part.
     fn free(&mut self, base: u64) {
         // The code that makes the calls is part of it.
-        let whole = self.size.data + self.size.code;
+        let whole = self.size.whole();
         self.calls.use_first_code();
         let _ = self.calls.call("munmap", libc::SYS_munmap, [base, whole, 0, 0, 0, 0]);
     }

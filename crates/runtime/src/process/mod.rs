@@ -218,7 +218,7 @@ mod tests {
                 mappings.answer().unwrap();
                 continue;
             };
-            let size = RegionSize { data: 8192, code: 8192 };
+            let size = RegionSize { data: 8192, code: 8192, own: 0 };
             Tracer::run(|tracer| -> Result<(), RemoteError> {
                 let seized = Seized::thread(tracer, mapping.tid, mapping.tid)?;
                 mappings.answer()?;

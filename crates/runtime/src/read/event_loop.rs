@@ -11,7 +11,6 @@ use crate::attach::detach::{DetachSummary, PendingDetach};
 use crate::kernel::clock::{Clock, SystemClock};
 use crate::kernel::signals::{Arrivals, StopSignals};
 use crate::kernel::sys;
-use crate::read::losses::losses;
 use crate::read::records::{Emitter, Failure, WRITE_TIMEOUT};
 use crate::session::{Session, SignalProgram, TimerProgram};
 use report::{Cell, Names, Output, Sink};
@@ -339,8 +338,8 @@ impl Session {
         }
         self.emit_maps(emitter)?;
         let core = &self.core;
-        let counts = core.counters().map_err(Failure::Kernel)?;
-        emitter.emit(&core.manifest, &Output::Losses(losses(&core.manifest, &counts)))?;
+        let losses = core.losses().map_err(Failure::Kernel)?;
+        emitter.emit(&core.manifest, &Output::Losses(losses))?;
         emitter.sink.flush().map_err(Failure::Sink)
     }
 

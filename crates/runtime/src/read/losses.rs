@@ -25,6 +25,11 @@ pub(crate) fn losses(manifest: &Manifest, counts: &[u64]) -> Vec<Loss> {
     counted.clone().map(loss).filter(|loss| loss.count > 0).collect()
 }
 
+/// The loss of calls in a traced process whose return was not traced: there was no room, or their frame was overwritten.
+pub(crate) fn lost_returns(count: u64) -> Option<Loss> {
+    (count > 0).then(|| Loss { kind: CounterKind::NoCallSlot, count, place: Place::default() })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -17,6 +17,7 @@ mod unwind_memory;
 
 pub use map::SharedMap;
 pub use memory::{PlaceError, SessionMemory};
+pub use native::returns::Hook as UnwinderHook;
 pub use processes::PatchSite;
 pub use unwind_memory::UnwindMemory;
 
@@ -35,7 +36,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::io;
 use std::os::fd::RawFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -79,6 +80,18 @@ pub struct Patched {
 /// Finds how a function gives way to a jump, by the file's id and the offset of its first instruction. The error is a text.
 pub type PatchSites<'a> = dyn Fn(u32, u64) -> Result<PatchSite, String> + 'a;
 
+/// Finds the functions of a file by which unwinders find tables, and how they give way to jumps.
+pub type UnwinderSites = fn(&Path) -> Vec<(UnwinderHook, PatchSite)>;
+
+/// How functions give way to jumps.
+#[derive(Copy, Clone)]
+pub struct Patching<'a> {
+    /// The functions of the script.
+    pub functions: &'a PatchSites<'a>,
+    /// Those of unwinders.
+    pub unwinder: UnwinderSites,
+}
+
 /// The part of a session that is in user space.
 pub(crate) struct UserSpace {
     memory: Arc<SessionMemory>,
@@ -93,6 +106,7 @@ pub(crate) struct UserSpace {
     patched: Patched,
     /// By process id: a region each for functions that are near to each other.
     processes: HashMap<u32, Vec<TracedProcess>>,
+    unwinder: UnwinderSites,
 }
 
 impl UserSpace {
@@ -117,8 +131,9 @@ impl UserSpace {
         let objects = objects(&memory, &module, compiled);
         let (modules, probes, files, processes) = (vec![module], vec![], BTreeMap::new(), HashMap::new());
         let (unwind, ends) = (None, ProcessEnds::default());
-        let patched = Patched::default();
-        let mut user = UserSpace { memory, unwind, clock, modules, probes, files, ends, patched, processes };
+        let (patched, unwinder): (_, UnwinderSites) = (Patched::default(), |_| vec![]);
+        let mut user =
+            UserSpace { memory, unwind, clock, modules, probes, files, ends, patched, processes, unwinder };
         user.create_unwind_memory(compiled)?;
         Ok((user, objects))
     }
@@ -185,8 +200,9 @@ impl UserSpace {
         &mut self,
         program: &Program,
         (side, sites): (manifest::Side, &[Site]),
-        (path, patch): (&dyn Fn(u32) -> PathBuf, &PatchSites<'_>),
+        (path, patch): (&dyn Fn(u32) -> PathBuf, Patching<'_>),
     ) -> Vec<(Site, io::Error)> {
+        self.unwinder = patch.unwinder;
         let side = match side {
             manifest::Side::Entry => Side::Entry,
             manifest::Side::Return => Side::Return,
@@ -200,10 +216,10 @@ impl UserSpace {
                 .or_insert_with(|| ProbedFile { path: path(site.file), functions: BTreeMap::new() });
             let found = match file.functions.get(&site.offset) {
                 Some(known) => Ok(known.clone()),
-                None => patch(site.file, site.offset),
+                None => (patch.functions)(site.file, site.offset),
             };
-            let found = found.and_then(|found| match (side, found.stack_words) {
-                (Side::Return | Side::Session, None) => Err(UNKNOWN_ARGUMENTS.to_owned()),
+            let found = found.and_then(|found| match (side, found.no_return) {
+                (Side::Return | Side::Session, Some(reason)) => Err(reason.to_owned()),
                 _ => Ok(found),
             });
             match found {
@@ -259,8 +275,13 @@ impl UserSpace {
         })
     }
 
-    /// Whether a process that maps a file must be patched: the file has probes, or the program itself has.
-    pub fn concerns(&self, pid: u32, inode: u64) -> bool {
+    /// Whether a process that maps a file must be patched: the file has probes, or the program itself has, or exceptions could pass a
+    /// traced call as soon as the file is there.
+    pub fn concerns(&self, pid: u32, inode: u64, path: &Path) -> bool {
+        let mut regions = self.processes.get(&pid).into_iter().flatten();
+        if regions.any(TracedProcess::traces_returns) && processes::may_unwind(path) {
+            return true;
+        }
         let has_probes = |inode: u64| self.files.values().any(|file| file.inode() == inode);
         let program = || std::fs::metadata(format!("/proc/{pid}/exe")).map_or(0, |file| file.ino());
         has_probes(inode) || !self.processes.contains_key(&pid) && has_probes(program())
@@ -294,6 +315,7 @@ impl UserSpace {
         }
         for process in regions {
             let further = process.patch(stopped, &self.memory, (&self.modules, &self.probes, &self.files))?;
+            process.hook_unwinders(stopped, self.unwinder, own_filters)?;
             report.patched += further.patched;
             report.skipped.extend(further.skipped);
         }
@@ -310,11 +332,17 @@ impl UserSpace {
     pub fn detach(&mut self) {
         self.memory.word32(native::layout::ACTIVE).store(0, Ordering::Release);
         for (pid, mut regions) in self.processes.drain() {
-            for process in &mut regions {
+            // The last hook of an unwinder's function leads to the one before.
+            for process in regions.iter_mut().rev() {
                 // A process that has ended needs nothing; another one keeps jumps that pass by.
                 let _ = Tracer::run(|tracer| leave(tracer, pid, process));
             }
         }
+    }
+
+    /// Number of calls whose return was not traced.
+    pub fn lost_returns(&self) -> u64 {
+        self.memory.word(native::layout::LOST_RETURNS).load(Ordering::Relaxed)
     }
 
     /// Keeps the clock and the names that programs read right; called at least once in a second.
@@ -344,9 +372,6 @@ fn leave(tracer: &Tracer, pid: u32, process: &mut TracedProcess) -> Result<(), R
     }
     Ok(())
 }
-
-/// Why a return cannot be probed: the call is wrapped, with a copy of the arguments on the stack.
-pub const UNKNOWN_ARGUMENTS: &str = "for its return the function's arguments must be known";
 
 /// Number of seccomp filters of this process, such as that of a container. A program that it has started has inherited them.
 fn own_filters() -> u32 {

@@ -10,11 +10,12 @@ use crate::in_process::{
 };
 use native::layout;
 use native::program::{Dispatch, Side, Site};
+use native::returns::{Hook, Returns, ReturnsSize};
 use native::{CpuNumber, Environment, Image, Process, ThreadId, TimeSource, Unwind};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// How a function gives way to a jump, from its file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,8 +28,8 @@ pub struct PatchSite {
     pub first: Vec<u8>,
     /// Bytes by which the first instruction lowers the stack pointer.
     pub undo: u32,
-    /// Words of its arguments that are on the stack, at most; `None`: unknown.
-    pub stack_words: Option<u32>,
+    /// Why its return cannot be traced.
+    pub no_return: Option<&'static str>,
 }
 
 /// A program of a module at the functions of a file.
@@ -71,6 +72,14 @@ pub struct TracedProcess {
     /// The functions that are patched: file, offset.
     done: BTreeSet<(u32, u64)>,
     patches: Vec<Patches>,
+    returns_size: ReturnsSize,
+    /// If a function's return is traced.
+    returns: Option<Returns>,
+    /// Jumps in functions of unwinders, and the code near them to which they lead.
+    hooks: Vec<Patches>,
+    outposts: Vec<Region>,
+    /// Files that were searched for these functions: inode, address.
+    searched: BTreeSet<(u64, u64)>,
 }
 
 /// Result of patching.
@@ -107,8 +116,9 @@ impl TracedProcess {
         if has_shadow_stacks(stopped.pid()) {
             return Err(RemoteError::ShadowStacks);
         }
-        let code = CODE + functions as u64 * DETOUR;
-        let size = RegionSize { data: memory.data_size(), code };
+        let returns_size = ReturnsSize::of(functions);
+        let code = CODE + functions as u64 * DETOUR + returns_size.code();
+        let size = RegionSize { data: memory.data_size(), code, own: returns_size.area() };
         let tables = unwind.map(|memory| SharedFile { file: memory.file(), size: native::unwind::SIZE });
         let region = Region::sharing(stopped, near, size, own_filters, memory.file(), tables)?;
         region.write(stopped, layout::TGID, &stopped.pid().to_le_bytes())?;
@@ -125,7 +135,17 @@ impl TracedProcess {
             bases: BTreeMap::new(),
             done: BTreeSet::new(),
             patches: vec![],
+            returns_size,
+            returns: None,
+            hooks: vec![],
+            outposts: vec![],
+            searched: BTreeSet::new(),
         })
+    }
+
+    /// Whether the process has calls whose return is traced.
+    pub fn traces_returns(&self) -> bool {
+        self.returns.is_some()
     }
 
     /// Patches the probed functions that are mapped and not patched yet.
@@ -190,18 +210,31 @@ impl TracedProcess {
         Ok(is_whole)
     }
 
-    /// Takes the region away if no thread can return there; returns whether it did.
-    pub fn remove(&self, stopped: &Stopped<'_>, own_filters: u32) -> Result<bool, RemoteError> {
-        let is_free = !self.is_in_use(stopped)?;
-        if is_free {
-            self.region.remove(stopped, own_filters)?;
+    /// Takes the region away if no thread can return there; returns whether it did. Until then exceptions may pass its frames, so
+    /// unwinders find them.
+    pub fn remove(&mut self, stopped: &Stopped<'_>, own_filters: u32) -> Result<bool, RemoteError> {
+        if self.is_in_use(stopped)? {
+            return Ok(false);
         }
-        Ok(is_free)
+        for hooks in &mut self.hooks {
+            if !hooks.restore(stopped)?.skipped.is_empty() {
+                return Ok(false);
+            }
+        }
+        for region in std::iter::once(&self.region).chain(&self.outposts) {
+            region.remove(stopped, own_filters)?;
+        }
+        Ok(true)
     }
 
     /// Whether a thread is in the code of the region, or a word of its stack leads there.
     fn is_in_use(&self, stopped: &Stopped<'_>) -> Result<bool, RemoteError> {
+        if self.may_return(stopped)? {
+            return Ok(true);
+        }
         let (code, maps) = (self.region.code(), stopped.maps()?);
+        let is_code =
+            |address| code.contains(&address) || self.outposts.iter().any(|at| at.code().contains(&address));
         for tid in stopped.threads() {
             let registers = stopped.registers(*tid)?;
             let stack = maps.iter().find(|map| map.range.contains(&registers.rsp));
@@ -215,13 +248,12 @@ impl TracedProcess {
             };
             // What is below the stack pointer are remains of calls that have returned.
             let first = registers.rsp & !7;
-            if code.contains(&registers.rip) || end - first > MAX_STACK {
+            if is_code(registers.rip) || end - first > MAX_STACK {
                 return Ok(true);
             }
             let mut words = vec![0; (end - first) as usize];
             stopped.read(first, &mut words)?;
-            let leads_there =
-                |word: &[u8]| code.contains(&u64::from_le_bytes(word.try_into().expect("8 bytes")));
+            let leads_there = |word: &[u8]| is_code(u64::from_le_bytes(word.try_into().expect("8 bytes")));
             if words.chunks_exact(8).any(leads_there) {
                 return Ok(true);
             }
@@ -273,7 +305,6 @@ impl TracedProcess {
         let described = Site {
             address,
             undo: site.undo,
-            stack_words: site.stack_words.unwrap_or(0),
             cookies: programs.iter().map(|program| program.cookie).collect(),
         };
         let region = self.region.base();
@@ -306,12 +337,127 @@ impl TracedProcess {
             (image.function(symbol).expect("a program of the module"), *side)
         };
         let entries: Vec<_> = key.iter().map(entry).collect();
+        let has_return = key.iter().any(|(_, _, side)| *side != Side::Entry);
+        let returns = if has_return { Some(self.returns(stopped)?) } else { None };
         let start = self.code_end.next_multiple_of(ALIGNMENT);
-        let (dispatch, code) = native::program::dispatch_at(start, &entries);
+        let (dispatch, code) = native::program::dispatch_at(start, &entries, returns.as_ref());
         self.write(stopped, start, &code)?;
         self.dispatches.insert(key, dispatch.clone());
         Ok(dispatch)
     }
+
+    /// The code and the memory for returns.
+    fn returns(&mut self, stopped: &Stopped<'_>) -> Result<Returns, RemoteError> {
+        if let Some(returns) = &self.returns {
+            return Ok(returns.clone());
+        }
+        let size = self.region.size();
+        let (start, area) = (self.code_end.next_multiple_of(ALIGNMENT), size.data + size.code);
+        let image = self.images.first().expect("the programs of the dispatch are there");
+        let (returns, code) = Returns::generate(self.returns_size, (start, area), image, self.region.base());
+        self.write(stopped, start, &code)?;
+        self.region.write(stopped, area, &returns.contents())?;
+        self.returns = Some(returns.clone());
+        Ok(returns)
+    }
+
+    /// Lets the unwinders that the process has mapped find the frames of calls whose return is traced. A function of another shape than
+    /// the known ones stays as it is: exceptions do not pass traced calls then.
+    pub fn hook_unwinders(
+        &mut self,
+        stopped: &Stopped<'_>,
+        sites: super::UnwinderSites,
+        own_filters: u32,
+    ) -> Result<(), RemoteError> {
+        let Some(returns) = self.returns.clone() else { return Ok(()) };
+        let mut list = vec![];
+        for map in stopped.maps()? {
+            let is_program = map.name == program(stopped.pid());
+            let is_new = map.is_private_code && (is_program || may_unwind(Path::new(&map.name)));
+            if !is_new || !self.searched.insert((map.inode, map.range.start)) {
+                continue;
+            }
+            // The file as the process sees it.
+            let path = PathBuf::from(format!("/proc/{}/root{}", stopped.pid(), map.name));
+            if std::fs::metadata(&path).map_or(0, |file| file.ino()) != map.inode {
+                continue;
+            }
+            for (hook, site) in sites(&path) {
+                let size = map.range.end - map.range.start;
+                if (map.offset..map.offset + size).contains(&site.offset) {
+                    let address = map.range.start + (site.offset - map.offset);
+                    list.extend(self.hook(stopped, &returns, (hook, address, &site), own_filters)?);
+                }
+            }
+        }
+        let mut hooks = Patches::new(list);
+        hooks.write(stopped)?;
+        self.hooks.push(hooks);
+        Ok(())
+    }
+
+    /// Writes the detour of a function of an unwinder; returns its patch.
+    fn hook(
+        &mut self,
+        stopped: &Stopped<'_>,
+        returns: &Returns,
+        (hook, address, site): (Hook, u64, &PatchSite),
+        own_filters: u32,
+    ) -> Result<Option<Patch>, RemoteError> {
+        let mut original = site.original.clone();
+        stopped.read(address, &mut original)?;
+        // A jump of an earlier session: a child of `fork` has inherited it, with the code to which it leads.
+        let is_jump =
+            original.first() == Some(&JUMP) && original.get(JUMP_SIZE..) == site.original.get(JUMP_SIZE..);
+        if !is_jump {
+            original.clone_from(&site.original);
+        }
+        let instructions = if is_jump { &original[..JUMP_SIZE] } else { &original };
+        // The region is near the script's functions. A program and its libraries are far from each other.
+        let near = address..address + 1;
+        let outpost = Region::of_code(stopped, near, OUTPOST, own_filters)?;
+        let at = self.code_end.next_multiple_of(ALIGNMENT);
+        let entry = native::returns::far_jump(self.region.base() + at);
+        let moved_to = outpost.base() + entry.len() as u64;
+        let (Ok(moved), Ok(jump)) = (
+            native::site::moved(instructions, address, moved_to),
+            native::site::jump(address, outpost.base()),
+        ) else {
+            return Ok(None);
+        };
+        outpost.write(stopped, 0, &[entry, moved.code.clone()].concat())?;
+        self.write(stopped, at, &hook.detour(returns, at, site.undo, moved_to))?;
+        self.outposts.push(outpost);
+        let moved = moved.starts.iter().map(|(from, to)| (*from, moved_to + u64::from(*to))).collect();
+        Ok(Some(Patch { address, original, jump, moved }))
+    }
+
+    /// Whether a call may return to the code of the region. A call that has a slot may have been left, but its stack may also have been
+    /// copied, as some coroutines do. Where another call has taken its slot, nothing tells.
+    fn may_return(&self, stopped: &Stopped<'_>) -> Result<bool, RemoteError> {
+        let Some(returns) = &self.returns else { return Ok(false) };
+        let mut area = vec![0; returns.slots_end() as usize];
+        stopped.read(self.region.base() + returns.area(), &mut area)?;
+        Ok(returns.has_calls(&area))
+    }
+}
+
+/// Size of the code near a function of an unwinder, in bytes.
+const OUTPOST: u64 = 128;
+/// `jmp` with a displacement of 32 bits, and its size.
+const JUMP: u8 = 0xe9;
+const JUMP_SIZE: usize = native::site::JUMP;
+
+/// Path of the program that a process executes.
+fn program(pid: u32) -> String {
+    let path = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    path.to_string_lossy().into_owned()
+}
+
+/// Whether a library, by its name, has functions by which unwinders find tables: the C library, and libgcc.
+pub fn may_unwind(library: &Path) -> bool {
+    let name = library.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    ["libc.so", "libc-2", "libgcc_s"].iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// A program at a function.
@@ -391,9 +537,8 @@ fn environment(stopped: &Stopped<'_>, cpus: u32, region: &Region) -> Result<Envi
     let thread = if is_stored { ThreadId::Stored(GLIBC_TID) } else { ThreadId::Asked };
     let cpu = if has_rdpid() { CpuNumber::Rdpid } else { CpuNumber::Segment };
     let time = if super::clock::is_counter_steady() { TimeSource::Counter } else { TimeSource::Asked };
-    let code = region.code();
-    let unwind =
-        region.tables().map(|tables| Unwind { tables: tables.start, code: code.start, code_end: code.end });
+    let returns = region.size().data + region.size().code;
+    let unwind = region.tables().map(|tables| Unwind { tables: tables.start, returns });
     Ok(Environment::Process(Process { cpus, cpu, thread, time, unwind }))
 }
 

@@ -20,7 +20,7 @@ use runtime::in_process::{
 use target::{FUNCTIONS, Target};
 
 const LIMIT: Duration = Duration::from_secs(5);
-const SIZE: RegionSize = RegionSize { data: 2 * PAGE, code: PAGE };
+const SIZE: RegionSize = RegionSize { data: 2 * PAGE, code: PAGE, own: PAGE };
 const PAGE: u64 = 4096;
 /// Start of the counts in the data.
 const COUNTS: u64 = PAGE;
@@ -510,7 +510,7 @@ fn there_must_be_room_near_the_code() {
     let create = |near: Range<u64>, data| {
         Tracer::run(|tracer| {
             let stopped = Stopped::all(tracer, target.pid(), LIMIT).expect("stopped");
-            Region::create(&stopped, near, RegionSize { data, code: PAGE }, 0).map(drop)
+            Region::create(&stopped, near, RegionSize { data, code: PAGE, own: 0 }, 0).map(drop)
         })
     };
     assert!(matches!(create(text.clone(), 3 << 30), Err(RemoteError::NoRoom)));
