@@ -428,7 +428,16 @@ impl<'a> Job<'a> {
         for pid in self.pids.iter().filter(|_| self.in_process && !self.cli.dry_run) {
             let patched = session.patch_running(*pid).with_context(|| format!("process {pid}"));
             let patched = patched.map_err(Failure::loading)?;
-            self.messages.detail(|| format!("process {pid}: {patched} functions patched"));
+            self.messages.detail(|| format!("process {pid}: {} functions patched", patched.patched));
+            for (count, why) in [
+                (patched.in_use(), "their first instructions are in use"),
+                (patched.changed(), "another tool has changed their code"),
+            ] {
+                if count > 0 {
+                    self.messages
+                        .lost(&format!("process {pid}: functions are not traced, since {why}: {count}"));
+                }
+            }
         }
         Ok(())
     }

@@ -94,6 +94,10 @@ pub struct Detour {
     pub bytes: Vec<u8>,
     /// Offset in `bytes` to which the function jumps.
     pub entry: u64,
+    /// Offset in `bytes` from which on the code uses no data of the region, except by [`Dispatch::leave`].
+    pub entered: u64,
+    /// Offset in `bytes` to which the wrapped function returns.
+    pub returns: Option<u64>,
 }
 
 /// Bytes of a dispatch's frame: the context, and what aligns the stack to 16 at the call of a program.
@@ -264,7 +268,7 @@ impl Dispatch {
         if site.undo > 0 {
             asm.lea(Reg::RSP, stack(site.undo as i32));
         }
-        asm.alu_mem_imm(Op::Cmp, false, Mem::Region(layout::ACTIVE), 0);
+        asm.test_mem_imm(false, Mem::Region(layout::ACTIVE), layout::ACTIVE_THREAD as i32);
         asm.jcc(Cond::Equal, moved);
         let below = 8 * (self.words - 1);
         if below > 0 {
@@ -272,16 +276,25 @@ impl Dispatch {
         }
         asm.push_mem(Mem::Region(at));
         asm.call_region(self.enter);
+        let entered = asm.here() - at;
+        let mut returns = None;
         match self.leave {
             None => asm.lea(Reg::RSP, stack(8 * self.words)),
-            Some(leave) => self.through_call(&mut asm, site, leave, moved),
+            Some(leave) => returns = Some(self.through_call(&mut asm, site, leave, moved) - at),
         }
         asm.bind(moved);
-        Detour { bytes: asm.finish(), entry }
+        Detour { bytes: asm.finish(), entry, entered, returns }
     }
 
-    /// Calls the function with a copy of its stack arguments, if a program wants its return.
-    fn through_call(&self, asm: &mut Assembler, site: &Site, leave: u64, moved: Label) {
+    /// Offset in the region of the code of returns, if there is any. After a `ret` was written there, running calls return without a
+    /// program.
+    pub fn leave(&self) -> Option<u64> {
+        self.leave
+    }
+
+    /// Calls the function with a copy of its stack arguments, if a program wants its return. Returns the offset in the region to which
+    /// the function returns.
+    fn through_call(&self, asm: &mut Assembler, site: &Site, leave: u64, moved: Label) -> u64 {
         let skipped = asm.label();
         asm.jcc(Cond::Equal, skipped);
         // An even number keeps the alignment. The arguments lie above the function's return address.
@@ -290,6 +303,7 @@ impl Dispatch {
             asm.push_mem(stack(8 * (self.words + copied)));
         }
         asm.call(moved);
+        let returns = asm.here();
         if copied > 0 {
             asm.lea(Reg::RSP, stack(8 * copied));
         }
@@ -298,5 +312,6 @@ impl Dispatch {
         asm.ret();
         asm.bind(skipped);
         asm.lea(Reg::RSP, stack(8 * self.words));
+        returns
     }
 }

@@ -15,6 +15,12 @@ pub enum RemoteError {
         /// Id of the other tracer.
         tracer: u32,
     },
+    /// Another session has changed the same functions.
+    #[error("another cudatrace traces the same functions (thread {tracer})")]
+    Patched {
+        /// Id of a thread of the other cudatrace, in its pid namespace.
+        tracer: u32,
+    },
     /// Another user's process, a process that is not dumpable, or Yama's `ptrace_scope`.
     #[error(
         "ptrace of the process is not permitted: needs CAP_SYS_PTRACE, or the same user and `ptrace_scope` 0"

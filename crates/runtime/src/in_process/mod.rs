@@ -15,15 +15,18 @@
 mod calls;
 mod critical_section;
 mod error;
+mod journal;
 mod maps;
 mod patches;
 mod ptrace;
 mod region;
 mod signal_frame;
+mod stacks;
 mod stopped;
 
 pub use calls::RemoteCalls;
 pub use error::RemoteError;
+pub use journal::{ENTRY as JOURNAL_ENTRY, Entry, Left, Remains};
 pub use maps::MemoryRange;
 pub use patches::{Patch, PatchOutcome, Patches, Skipped};
 pub use region::{Region, RegionSize};

@@ -22,6 +22,7 @@ use rustix::process::PidfdGetfdFlags;
 
 use super::calls::RemoteCalls;
 use super::error::RemoteError;
+use super::journal::{Entry, Header};
 use super::maps::gaps;
 use super::stopped::Stopped;
 use crate::kernel::sys::{self, MemoryMapping};
@@ -61,6 +62,7 @@ impl RegionSize {
 pub struct Region {
     base: u64,
     size: RegionSize,
+    header: Header,
     memory: Option<MemoryMapping>,
 }
 
@@ -105,11 +107,13 @@ impl Region {
         let mut calls = RemoteCalls::new(stopped, own_filters)?;
         let mut setup = Setup { stopped, calls: &mut calls, size };
         let base = setup.reserve(&places)?;
+        let header = Header { base, data: size.data, code: size.code, used: 0, entries: 0, is_small: false };
+        header.write(stopped).inspect_err(|_| setup.free(base))?;
         let (memory, used) = setup.fill(base, data).inspect_err(|_| setup.free(base))?;
         calls.finish()?;
         // The registers of the thread.
         stopped.write(base + size.data, &vec![0; used])?;
-        Ok(Region { base, size, memory })
+        Ok(Region { base, size, header, memory })
     }
 
     /// Takes the memory away, by a system call of the first of the stopped threads. No thread may be in the code.
@@ -137,6 +141,19 @@ impl Region {
     pub fn code(&self) -> Range<u64> {
         let start = self.base + self.size.data;
         start..start + self.size.code
+    }
+
+    /// Room for code in bytes: what entries of the journal do not need.
+    pub fn room(&self) -> u64 {
+        self.header.room()
+    }
+
+    /// Stores in the process what is about to be changed there. `used`: size of the code that is used now.
+    ///
+    /// # Errors
+    /// [`RemoteError::NoRoom`], and the errors of [`Stopped::write`].
+    pub fn record(&mut self, stopped: &Stopped<'_>, used: u64, entries: &[Entry]) -> Result<(), RemoteError> {
+        self.header.add(stopped, used, entries)
     }
 
     /// Writes code, or the page of the process alone, at an offset from the base.

@@ -8,19 +8,21 @@
 //! Not here: control of a process (`in_process`), what the code is (`native`).
 
 mod clock;
+mod lease;
 mod map;
 mod memory;
 mod processes;
 
 pub use map::SharedMap;
 pub use memory::{PlaceError, SessionMemory};
-pub use processes::PatchSite;
+pub use processes::{PatchReport, PatchSite};
 
 use crate::error::{LoadError, SiteError, SiteFailure};
-use crate::in_process::{RemoteError, Seized, Stopped, Tracer};
+use crate::in_process::{Left, Remains, RemoteError, Seized, Stopped, Tracer};
 use crate::load::{LoadedMap, LoadedProgram, Objects, ProgramHandle};
 use crate::map_handle::MapHandle;
 use clock::SharedClock;
+use lease::Lease;
 use memory::PlacedModule;
 use native::object::Object;
 use native::program::Side;
@@ -30,7 +32,6 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use wire::counter::{COUNTERS_MAP, FAILURES_MAP};
 use wire::manifest::{self, CompiledScript, Program, Site};
@@ -41,10 +42,12 @@ const STOP_LIMIT: Duration = Duration::from_secs(2);
 const ATTEMPTS: usize = 20;
 /// Number of processes from which on those that have ended are forgotten.
 const MANY: usize = 64;
-/// Attempts to find that no thread is in the region; a thread that waits in a call that was probed stays longer.
-const LEAVING: usize = 3;
-/// Pause between them.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(5);
+/// Attempts to find that no thread is in the region, with longer and longer pauses.
+const LEAVING: u32 = 6;
+/// The same for calls that were probed: a thread may wait there for a long time.
+const RETURNING: u32 = 3;
 
 /// A program in the memory of a session, for the tracer's own runs.
 #[derive(Clone, Debug)]
@@ -66,6 +69,7 @@ pub type PatchSites<'a> = dyn Fn(u32, u64) -> Result<PatchSite, String> + 'a;
 /// The part of a session that is in user space.
 pub(crate) struct UserSpace {
     memory: Arc<SessionMemory>,
+    lease: Option<Lease>,
     clock: SharedClock,
     modules: Vec<PlacedModule>,
     probes: Vec<UserProbe>,
@@ -91,9 +95,10 @@ impl UserSpace {
         let (memory, module) = SessionMemory::new(object, cpus)?;
         let memory = Arc::new(memory);
         let clock = SharedClock::start(Arc::clone(&memory));
+        let lease = Some(Lease::start(Arc::clone(&memory)).map_err(PlaceError::Memory)?);
         let objects = objects(&memory, &module, compiled);
         let (modules, probes, files, processes) = (vec![module], vec![], BTreeMap::new(), HashMap::new());
-        Ok((UserSpace { memory, clock, modules, probes, files, processes }, objects))
+        Ok((UserSpace { memory, lease, clock, modules, probes, files, processes }, objects))
     }
 
     /// Loads a module that extends the session.
@@ -153,20 +158,20 @@ impl UserSpace {
     ///
     /// # Errors
     /// [`RemoteError`]
-    pub fn patch_running(&mut self, pid: u32) -> Result<usize, RemoteError> {
+    pub fn patch_running(&mut self, pid: u32) -> Result<PatchReport, RemoteError> {
         Tracer::run(|tracer| {
-            let mut patched = 0;
+            let mut all = PatchReport::default();
             for _ in 0..ATTEMPTS {
                 let stopped = Stopped::all(tracer, pid, STOP_LIMIT)?;
                 let report = self.patch(&stopped, 0)?;
-                patched += report.patched;
-                if report.skipped.is_empty() {
+                all = PatchReport { patched: all.patched + report.patched, ..report };
+                if all.in_use() == 0 {
                     break;
                 }
                 stopped.resume();
                 std::thread::sleep(PAUSE);
             }
-            Ok(patched)
+            Ok(all)
         })
     }
 
@@ -196,15 +201,12 @@ impl UserSpace {
         has_probes(inode) || !self.processes.contains_key(&pid) && has_probes(program())
     }
 
-    fn patch(
-        &mut self,
-        stopped: &Stopped<'_>,
-        own_filters: u32,
-    ) -> Result<processes::PatchReport, RemoteError> {
+    fn patch(&mut self, stopped: &Stopped<'_>, own_filters: u32) -> Result<PatchReport, RemoteError> {
         let Some(near) = processes::mapped(&self.files, stopped)? else { return Ok(Default::default()) };
         let pid = stopped.pid();
         // After an execve the old region is gone.
         if self.processes.get(&pid).is_none_or(|process| !process.is_there(stopped)) {
+            self.settle(stopped, own_filters)?;
             let functions = self.files.values().map(|file| file.functions.len()).sum();
             if self.processes.len() > MANY {
                 self.processes.retain(|pid, _| std::path::Path::new(&format!("/proc/{pid}")).exists());
@@ -216,12 +218,32 @@ impl UserSpace {
         process.patch(stopped, &self.memory, (&self.modules, &self.probes, &self.files))
     }
 
+    /// Undoes what sessions before have left in a process.
+    ///
+    /// # Errors
+    /// [`RemoteError::Patched`] if one of them goes on, with the same functions.
+    fn settle(&self, stopped: &Stopped<'_>, own_filters: u32) -> Result<(), RemoteError> {
+        let maps = stopped.maps()?;
+        for remains in Remains::find(stopped, &maps)? {
+            match remains.tracer(stopped)? {
+                None => drop(remains.remove(stopped, own_filters, true)?),
+                // A child of a traced process has the region of this session.
+                Some(_) if remains.inode() == Some(self.memory.inode()) => {}
+                Some(tracer) if processes::have_jumps(&self.files, &maps, &remains) => {
+                    return Err(RemoteError::Patched { tracer });
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Makes all detours pass by and restores the functions of the processes that still run.
     pub fn detach(&mut self) {
-        self.memory.word32(native::layout::ACTIVE).store(0, Ordering::Release);
-        for (pid, mut process) in self.processes.drain() {
+        self.lease = None;
+        for (pid, process) in self.processes.drain() {
             // A process that has ended needs nothing; another one keeps jumps that pass by.
-            let _ = Tracer::run(|tracer| leave(tracer, pid, &mut process));
+            let _ = Tracer::run(move |tracer| leave(tracer, pid, &process));
         }
     }
 
@@ -231,21 +253,25 @@ impl UserSpace {
     }
 }
 
-/// Restores a process and takes its region away. Threads that are in the region get some time to leave it.
-fn leave(tracer: &Tracer, pid: u32, process: &mut TracedProcess) -> Result<(), RemoteError> {
-    let stopped = Stopped::all(tracer, pid, STOP_LIMIT)?;
-    if !process.is_there(&stopped) || !process.restore(&stopped)? {
-        return Ok(());
-    }
-    let mut is_gone = process.remove(&stopped, own_filters() + 1)?;
-    stopped.resume();
-    for _ in 0..LEAVING {
-        if is_gone {
+/// Restores a process and takes its regions away. Threads that are in a region get some time to leave it.
+fn leave(tracer: &Tracer, pid: u32, process: &TracedProcess) -> Result<(), RemoteError> {
+    for attempt in 0..=LEAVING {
+        let stopped = Stopped::all(tracer, pid, STOP_LIMIT)?;
+        if !process.is_there(&stopped) {
             break;
         }
-        std::thread::sleep(PAUSE);
-        let stopped = Stopped::all(tracer, pid, STOP_LIMIT)?;
-        is_gone = process.remove(&stopped, own_filters() + 1)?;
+        let mut left = false;
+        for remains in Remains::find(&stopped, &stopped.maps()?)? {
+            if remains.tracer(&stopped)?.is_none() {
+                let removed = remains.remove(&stopped, own_filters() + 1, attempt >= RETURNING)?;
+                left |= removed != Left::Nothing;
+            }
+        }
+        stopped.resume();
+        if !left {
+            break;
+        }
+        std::thread::sleep(PAUSE * 2u32.pow(attempt));
     }
     Ok(())
 }

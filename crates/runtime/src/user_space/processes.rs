@@ -3,7 +3,10 @@
 //! A process gets a region when it first maps a file with probes. Each time that more files are mapped, their functions are patched.
 
 use super::memory::{PlacedModule, SessionMemory};
-use crate::in_process::{MemoryRange, Patch, Patches, Region, RegionSize, RemoteError, Skipped, Stopped};
+use crate::in_process::{
+    Entry, JOURNAL_ENTRY, MemoryRange, Patch, Patches, Region, RegionSize, Remains, RemoteError, Skipped,
+    Stopped,
+};
 use native::layout;
 use native::program::{Dispatch, Side, Site};
 use native::{CpuNumber, Environment, Image, Process, ThreadId, TimeSource};
@@ -55,17 +58,22 @@ pub struct ProbedFile {
 #[derive(Debug)]
 pub struct TracedProcess {
     region: Region,
+    /// Of the shared memory.
+    inode: u64,
     environment: Environment,
     /// Images by the index of their module.
     images: Vec<Image>,
     dispatches: HashMap<Vec<(usize, String, Side)>, Dispatch>,
+    /// Code of returns that the journal does not have yet.
+    leaves: Vec<Entry>,
     /// Offset in the region of the next free byte of code.
     code_end: u64,
     /// Addresses of the files.
     bases: BTreeMap<u32, u64>,
     /// The functions that are patched: file, offset.
     done: BTreeSet<(u32, u64)>,
-    patches: Vec<Patches>,
+    /// With the functions: file, offset.
+    patches: Vec<(Patches, Vec<(u32, u64)>)>,
 }
 
 /// Result of patching.
@@ -77,12 +85,26 @@ pub struct PatchReport {
     pub skipped: Vec<(u32, u64, Skipped)>,
 }
 
+impl PatchReport {
+    fn count(&self, why: Skipped) -> usize {
+        self.skipped.iter().filter(|(_, _, skipped)| *skipped == why).count()
+    }
+
+    /// Number of functions into which a thread is about to return.
+    pub fn in_use(&self) -> usize {
+        self.count(Skipped::InUse)
+    }
+
+    /// Number of functions whose code another tool has changed.
+    pub fn changed(&self) -> usize {
+        self.count(Skipped::OtherBytes)
+    }
+}
+
 /// Room for the programs, and for the functions of libraries that are mapped later, in bytes.
 const CODE: u64 = 2 << 20;
 /// Largest size of a detour in bytes, with many programs.
 const DETOUR: u64 = 512;
-/// Largest stack that is searched, in bytes.
-const MAX_STACK: u64 = 64 << 20;
 /// Distance of two detours in bytes.
 const ALIGNMENT: u64 = 16;
 /// Offset of the thread's id from its control block, in glibc for x86-64. It is used only if the id of a stopped thread is there.
@@ -100,7 +122,7 @@ impl TracedProcess {
         if has_shadow_stacks(stopped.pid()) {
             return Err(RemoteError::ShadowStacks);
         }
-        let code = CODE + functions as u64 * DETOUR;
+        let code = CODE + functions as u64 * (DETOUR + JOURNAL_ENTRY);
         let size = RegionSize { data: memory.data_size(), code };
         let region = Region::sharing(stopped, near, size, own_filters, memory.file())?;
         region.write(stopped, layout::TGID, &stopped.pid().to_le_bytes())?;
@@ -108,9 +130,11 @@ impl TracedProcess {
         let (images, dispatches, code_end) = (vec![], HashMap::new(), memory.data_size());
         Ok(TracedProcess {
             region,
+            inode: memory.inode(),
             environment,
             images,
             dispatches,
+            leaves: vec![],
             code_end,
             bases: BTreeMap::new(),
             done: BTreeSet::new(),
@@ -130,6 +154,7 @@ impl TracedProcess {
         let inodes: BTreeMap<u32, u64> = files.iter().map(|(id, file)| (*id, file.inode())).collect();
         let mut list = vec![];
         let mut keys = vec![];
+        let mut entries = vec![];
         for ((file, function), programs) in functions(probes) {
             let Some(probed) = files.get(&file) else { continue };
             let Some(site) = probed.functions.get(&function) else { continue };
@@ -142,69 +167,34 @@ impl TracedProcess {
                 continue;
             }
             let patch = self.detour(stopped, &programs, base.wrapping_add(function), base, site)?;
-            let Some(patch) = patch else { continue };
+            let Some((patch, entry)) = patch else { continue };
             list.push(patch);
+            entries.push(entry);
             keys.push((file, function));
         }
-        let mut patches = Patches::new(list);
-        let outcome = patches.write(stopped)?;
-        self.patches.push(patches);
-        let skipped = outcome.skipped.iter().map(|(at, why)| (keys[*at].0, keys[*at].1, *why)).collect();
-        Ok(PatchReport { patched: outcome.changed, skipped })
+        entries.append(&mut self.leaves);
+        let used = self.code_end - self.region.size().data;
+        self.region.record(stopped, used, &entries)?;
+        self.patches.push((Patches::new(list), keys));
+        let mut report = PatchReport::default();
+        // Also those that were in use the last time.
+        for (patches, keys) in &mut self.patches {
+            if patches.written() < keys.len() {
+                let outcome = patches.write(stopped)?;
+                report.patched += outcome.changed;
+                report
+                    .skipped
+                    .extend(outcome.skipped.iter().map(|(at, why)| (keys[*at].0, keys[*at].1, *why)));
+            }
+        }
+        Ok(report)
     }
 
     /// Whether the process still has the region: an execve(2) takes it away.
     pub fn is_there(&self, stopped: &Stopped<'_>) -> bool {
-        let base = self.region.base();
-        stopped.maps().is_ok_and(|maps| maps.iter().any(|map| map.range.start == base))
-    }
-
-    /// Restores the functions; returns whether all of them have their own instructions again.
-    pub fn restore(&mut self, stopped: &Stopped<'_>) -> Result<bool, RemoteError> {
-        let mut is_whole = true;
-        for patches in &mut self.patches {
-            is_whole &= patches.restore(stopped)?.skipped.is_empty();
-        }
-        Ok(is_whole)
-    }
-
-    /// Takes the region away if no thread can return there; returns whether it did.
-    pub fn remove(&self, stopped: &Stopped<'_>, own_filters: u32) -> Result<bool, RemoteError> {
-        let is_free = !self.is_in_use(stopped)?;
-        if is_free {
-            self.region.remove(stopped, own_filters)?;
-        }
-        Ok(is_free)
-    }
-
-    /// Whether a thread is in the code of the region, or a word of its stack leads there.
-    fn is_in_use(&self, stopped: &Stopped<'_>) -> Result<bool, RemoteError> {
-        let (code, maps) = (self.region.code(), stopped.maps()?);
-        for tid in stopped.threads() {
-            let registers = stopped.registers(*tid)?;
-            let stack = maps.iter().find(|map| map.range.contains(&registers.rsp));
-            let Some(stack) = stack else { return Ok(true) };
-            // The stack of a thread ends at its control block; other memory may follow directly.
-            let block = registers.fs_base;
-            let end = if stack.range.contains(&block) && block > registers.rsp {
-                block & !7
-            } else {
-                stack.range.end
-            };
-            // What is below the stack pointer are remains of calls that have returned.
-            let first = registers.rsp & !7;
-            if code.contains(&registers.rip) || end - first > MAX_STACK {
-                return Ok(true);
-            }
-            let mut words = vec![0; (end - first) as usize];
-            stopped.read(first, &mut words)?;
-            let leads_there =
-                |word: &[u8]| code.contains(&u64::from_le_bytes(word.try_into().expect("8 bytes")));
-            if words.chunks_exact(8).any(leads_there) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        let data = self.region.base() + layout::PAGE;
+        let is_data = |map: &MemoryRange| map.range.start == data && map.inode == self.inode;
+        stopped.maps().is_ok_and(|maps| maps.iter().any(is_data))
     }
 
     fn add_images(
@@ -229,7 +219,7 @@ impl TracedProcess {
     fn write(&mut self, stopped: &Stopped<'_>, offset: u64, code: &[u8]) -> Result<(), RemoteError> {
         let end = offset + code.len() as u64;
         let size = self.region.size();
-        if end > size.data + size.code {
+        if end > size.data + self.region.room() {
             return Err(RemoteError::NoRoom);
         }
         self.region.write(stopped, offset, code)?;
@@ -237,7 +227,7 @@ impl TracedProcess {
         Ok(())
     }
 
-    /// Writes the detour of a function; returns its patch. `None`: the moved instructions do not reach what they refer to.
+    /// Writes the detour of a function; returns its patch, and what the journal records of it. `None`: the moved instructions do not reach what they refer to.
     fn detour(
         &mut self,
         stopped: &Stopped<'_>,
@@ -245,7 +235,7 @@ impl TracedProcess {
         address: u64,
         base: u64,
         site: &PatchSite,
-    ) -> Result<Option<Patch>, RemoteError> {
+    ) -> Result<Option<(Patch, Entry)>, RemoteError> {
         let dispatch = self.dispatch(stopped, programs)?;
         let at = self.code_end.next_multiple_of(ALIGNMENT);
         let described = Site {
@@ -270,7 +260,15 @@ impl TracedProcess {
             Some((u64::from(*from).checked_sub(before)? as u8, moved_to + u64::from(*to)))
         };
         let moved = moved.starts.iter().filter_map(in_original).collect();
-        Ok(Some(Patch { address: place, original: site.original.clone(), jump, moved }))
+        let entry = Entry::Jump {
+            address: place,
+            original: site.original[..jump.len()].try_into().expect("room for a jump"),
+            jump,
+            detour: region + at + detour.entry..region + self.code_end,
+            entered: region + at + detour.entered,
+            returns: detour.returns.map_or(0, |returns| region + at + returns),
+        };
+        Ok(Some((Patch { address: place, original: site.original.clone(), jump, moved }, entry)))
     }
 
     fn dispatch(&mut self, stopped: &Stopped<'_>, programs: &[ProgramAt]) -> Result<Dispatch, RemoteError> {
@@ -286,6 +284,7 @@ impl TracedProcess {
         let start = self.code_end.next_multiple_of(ALIGNMENT);
         let (dispatch, code) = native::program::dispatch_at(start, &entries);
         self.write(stopped, start, &code)?;
+        self.leaves.extend(dispatch.leave().map(|leave| Entry::Leave(self.region.base() + leave)));
         self.dispatches.insert(key, dispatch.clone());
         Ok(dispatch)
     }
@@ -347,6 +346,18 @@ pub fn mapped(
     let maps = stopped.maps()?;
     let all = files.values().filter_map(|file| file.addresses(&maps));
     Ok(all.reduce(|one, other| one.start.min(other.start)..one.end.max(other.end)))
+}
+
+/// Whether the jumps of another session are where functions of these files are.
+pub fn have_jumps(files: &BTreeMap<u32, ProbedFile>, maps: &[MemoryRange], remains: &Remains) -> bool {
+    let jumps: BTreeSet<u64> = remains.jumps().collect();
+    let has_jump = |inode: u64, site: &PatchSite| {
+        base(maps, inode, site.offset).is_some_and(|base| jumps.contains(&base.wrapping_add(site.offset)))
+    };
+    files.values().any(|file| {
+        let inode = file.inode();
+        file.functions.values().any(|site| has_jump(inode, site))
+    })
 }
 
 /// How code of the process finds the CPU, the thread and the time.
