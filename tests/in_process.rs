@@ -252,3 +252,207 @@ fn exceptions_pass_functions_with_entry_probes() {
         .expect("cudatrace starts");
     assert_eq!(output.status.code(), plain.status.code(), "{}", stderr(&output));
 }
+
+/// Mappings of ours in a process: files, and memory with code of no file.
+fn traces(pid: u32) -> Vec<String> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("it runs");
+    let is_ours = |line: &&str| {
+        line.contains("cudatrace")
+            || line.split_whitespace().nth(1) == Some("r-xp") && line.split_whitespace().count() == 5
+    };
+    maps.lines().filter(is_ours).map(str::to_owned).collect()
+}
+
+/// Addresses of the mappings of ours, in bytes.
+fn size_of_traces(pid: u32) -> u64 {
+    let size = |line: &String| {
+        let (start, end) = line.split_whitespace().next()?.split_once('-')?;
+        Some(u64::from_str_radix(end, 16).ok()? - u64::from_str_radix(start, 16).ok()?)
+    };
+    traces(pid).iter().filter_map(size).sum()
+}
+
+/// A process whose input is ours.
+struct Piped {
+    child: std::process::Child,
+    output: std::io::BufReader<std::process::ChildStdout>,
+}
+
+impl Piped {
+    fn start(command: &mut Command) -> Piped {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+        let output = std::io::BufReader::new(child.stdout.take().expect("piped"));
+        Piped { child, output }
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut self.output, &mut line).expect("text");
+        line.trim_end().to_owned()
+    }
+
+    fn write(&mut self, line: &str) {
+        let input = self.child.stdin.as_mut().expect("piped");
+        std::io::Write::write_all(input, line.as_bytes()).expect("it reads");
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Piped {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Attaches to a process until its probes are there.
+fn attached(script: &str, pid: u32) -> Running {
+    let script =
+        format!("BEGIN {{ printf(\"begun\\n\") }} interval:ms:10 {{ printf(\"attached\\n\") }} {script}");
+    let mut command = cudatrace();
+    command.args(["--in-process", "-e", &script, "-p", &pid.to_string()]);
+    let mut tracer = Running::start(&mut command);
+    tracer.wait_for_line("attached");
+    tracer
+}
+
+/// Attaches to a process and detaches.
+fn attach_and_detach(script: &str, pid: u32) -> Output {
+    let script = format!("{script} interval:ms:20 {{ exit() }}");
+    let output = cudatrace()
+        .args(["--in-process", "-q", "-e", &script, "-p", &pid.to_string()])
+        .output()
+        .expect("cudatrace starts");
+    assert!(output.status.success(), "{}{}", stdout(&output), stderr(&output));
+    output
+}
+
+#[test]
+fn a_call_that_outlives_the_session_returns() {
+    let built = || program("waits.c", &[]).zip(program("waits.c", &["-shared", "-fPIC", "-DDRIVER"]));
+    let (true, Some((waits, driver))) = (can_trace(), built()) else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let library = folder.path().join("libcuda.so.1");
+    fs::copy(driver, &library).expect("copied");
+    let script = format!("uretprobe:{}:cuCtxSynchronize {{ @ = max(duration) }}", text(&library));
+    for how in ["plain", "own-handler", "handler", "coroutine"] {
+        for killed in [false, true] {
+            let mut waiting = Piped::start(Command::new(&waits).args([text(&library), how]));
+            assert_eq!(waiting.line(), "ready");
+            let mut tracer = attached(&script, waiting.pid());
+            waiting.write("\n");
+            assert_eq!(waiting.line(), "inside", "{how}");
+            tracer.signal(if killed { libc::SIGKILL } else { libc::SIGINT });
+            tracer.ended();
+            if killed {
+                attach_and_detach(&script, waiting.pid());
+            }
+            let kept = size_of_traces(waiting.pid());
+            assert!(kept > 0 && kept < 512 << 10, "{how}: {kept} bytes: {:?}", traces(waiting.pid()));
+            waiting.write("\n");
+            assert_eq!(waiting.line(), "result 700", "{how}, killed: {killed}");
+        }
+    }
+}
+
+#[test]
+fn another_session_on_the_same_functions_is_refused() {
+    if !can_trace() {
+        return;
+    }
+    let busy = busy();
+    wait_for("its threads", || has_libcuda(busy.pid()));
+    let mut first = attached("uprobe:libcuda:cu* { @ = count() }", busy.pid());
+    let script = "uretprobe:libcuda:cuCtxGetDevice { @ = count() } interval:ms:50 { exit() }";
+    let second = cudatrace()
+        .args(["--in-process", "-e", script, "-p", &busy.pid().to_string()])
+        .output()
+        .expect("cudatrace starts");
+    let said = stderr(&second);
+    assert!(
+        !second.status.success() && said.contains("another cudatrace traces the same functions"),
+        "{said}"
+    );
+    first.signal(libc::SIGINT);
+    first.ended();
+    let lines = first.lines();
+    let count = lines.iter().find_map(|line| line.strip_prefix("@: ")?.parse::<u64>().ok());
+    assert!(count.is_some_and(|count| count > 10_000), "{lines:?}");
+    attach_and_detach(script, busy.pid());
+    assert_eq!(traces(busy.pid()), [""; 0]);
+}
+
+/// Random numbers (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % end
+    }
+}
+
+/// `SOAK_CYCLES=1000 cargo test --test in_process soak` takes about ten minutes.
+#[test]
+fn soak_sessions_come_and_go() {
+    let (true, Some(soak)) = (can_trace(), program("soak.c", &[])) else { return };
+    let cycles = common::number("SOAK_CYCLES").unwrap_or(30);
+    let seed = common::number("SOAK_SEED").unwrap_or(1);
+    let mut random = Random(seed);
+    let mut command = Command::new(soak);
+    command.arg("16").env("LD_LIBRARY_PATH", examples()).env("CUDASIM_FAST", "1");
+    let mut program = Piped::start(&mut command);
+    assert_eq!(program.line(), "running");
+    let before = text_of_libcuda(program.pid());
+    let scripts = [
+        "uprobe:libcuda:cu* { @[func] = count() }",
+        "uretprobe:libcuda:cu* { @[func] = hist(duration) }",
+        "uprobe:libcuda:cu* { @[arg0 & 1023] = count() } uretprobe:libcuda:cu* /retval != 0/ { @failed = count() }",
+        "uprobe:libcuda:cuMem*,uprobe:libcuda:cuDevice* { printf(\"%d %d\\n\", arg0, arg1) }",
+        "uretprobe:libcuda:cuDriverGetVersion { @ = count() }",
+    ];
+    let (mut killed, mut restored) = (0, 0);
+    for cycle in 0..cycles {
+        let script = scripts[random.below(scripts.len() as u64) as usize];
+        let script = format!("{script} interval:ms:{} {{ exit() }}", 5 + random.below(100));
+        let mut command = cudatrace();
+        command.args(["--in-process", "-q", "-e", &script, "-p", &program.pid().to_string()]);
+        let mut tracer = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
+        if random.below(4) == 0 {
+            // Starting takes longer than attaching: few moments before it are of interest.
+            std::thread::sleep(std::time::Duration::from_micros(random.below(900_000)));
+            let _ = tracer.kill();
+            killed += 1;
+        }
+        let output = tracer.wait_with_output().expect("it ends");
+        assert!(
+            program.child.try_wait().expect("ours").is_none(),
+            "SOAK_SEED={seed}: the program ended in cycle {cycle}"
+        );
+        if output.status.success() {
+            assert!(text_of_libcuda(program.pid()) == before, "cycle {cycle}: the text differs");
+            restored += 1;
+        } else {
+            use std::os::unix::process::ExitStatusExt;
+            assert_eq!(output.status.signal(), Some(libc::SIGKILL), "{}", stderr(&output));
+        }
+    }
+    attach_and_detach(scripts[0], program.pid());
+    let left = size_of_traces(program.pid());
+    println!(
+        "{cycles} sessions, {killed} killed, {restored} detached; {left} bytes left: {:?}",
+        traces(program.pid())
+    );
+    assert!(left <= cycles << 10 | 1 << 20, "{left} bytes left: {:?}", traces(program.pid()));
+    assert!(text_of_libcuda(program.pid()) == before, "the text differs at the end");
+    drop(program.child.stdin.take());
+    let end = program.line();
+    assert!(end.starts_with("calls ") && end.ends_with(" errors 0"), "{end}");
+    assert!(program.child.wait().expect("ours").success(), "{end}");
+}
