@@ -97,14 +97,19 @@ fn a_user_without_rights_counts_every_call() {
 }
 
 #[test]
-fn a_bundled_script_needs_no_rights() {
+fn bundled_scripts_need_no_rights() {
     if !can_trace() {
         return;
     }
     let (folder, binary) = public();
-    let output = as_nobody(folder.path(), &binary, &["--in-process", "kernels", "--", "./workload_driver"]);
-    let said = stdout(&output);
-    assert!(output.status.success() && said.contains("vector_add"), "{said}{}", stderr(&output));
+    // `memleak` walks stacks, asks for names and waits for the end of processes.
+    for (script, program, shown) in
+        [("kernels", "./workload_driver", "vector_add"), ("memleak", "./workload_habits", "Never freed: ")]
+    {
+        let output = as_nobody(folder.path(), &binary, &["--in-process", script, "--", program]);
+        let said = stdout(&output);
+        assert!(output.status.success() && said.contains(shown), "{script}: {said}{}", stderr(&output));
+    }
 }
 
 #[test]
@@ -455,4 +460,50 @@ fn soak_sessions_come_and_go() {
     let end = program.line();
     assert!(end.starts_with("calls ") && end.ends_with(" errors 0"), "{end}");
     assert!(program.child.wait().expect("ours").success(), "{end}");
+}
+
+/// The output of a script for a program, in the traced process and by the kernel: maps without their order.
+fn both_ways(script: &str, program: &[&str]) -> [Vec<String>; 2] {
+    [&["--in-process"][..], &[]].map(|options| {
+        let output = tempfile::NamedTempFile::new().expect("a file");
+        let mut command = cudatrace();
+        command.args(options).args(["-o", text(output.path()), "-e", script, "--"]).args(program);
+        let run = command.output().expect("cudatrace starts");
+        let said = stderr(&run);
+        assert!(run.status.success() && !said.contains("instead"), "{said}");
+        // Calls of addresses without symbols differ by the place of the program.
+        let printed = fs::read_to_string(output.path()).expect("written");
+        let mut entries: Vec<String> = printed.split("\n@").map(|entry| entry.trim().to_owned()).collect();
+        entries.sort();
+        entries
+    })
+}
+
+#[test]
+fn stacks_are_those_of_the_kernel() {
+    if !can_trace() {
+        return;
+    }
+    // Wrapped calls within wrapped calls: the runtime calls the driver.
+    let script = "uprobe:libcuda:cu*, uprobe:cudart:cuda* { @entry[func, ustack] = count() }
+        uretprobe:libcuda:cu*, uretprobe:cudart:cuda* { @return[func, ustack(4)] = count() }";
+    // The static runtime is far from the driver: each has a region near to it.
+    for program in ["workload_runtime13", "workload_runtime_static"] {
+        let [in_process, kernel] = both_ways(script, &[&example(program), "--threads", "2"]);
+        assert!(kernel.iter().any(|entry| entry.contains("main")), "{kernel:?}");
+        assert_eq!(in_process, kernel, "{program}");
+    }
+}
+
+#[test]
+fn names_are_those_of_the_kernel() {
+    let (true, Some(names)) = (can_trace(), program("names.c", &[])) else { return };
+    let script = format!(
+        "uprobe:{}:named {{ @[comm, comm(process), comm(program)] = count() }}
+        tracepoint:sched:sched_process_exit / pid == tid && pid != cpid / {{ @ended = count() }}",
+        text(&names)
+    );
+    let [in_process, kernel] = both_ways(&script, &[text(&names)]);
+    assert_eq!(kernel.len(), 3, "{kernel:?}");
+    assert_eq!(in_process, kernel);
 }

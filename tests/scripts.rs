@@ -92,7 +92,7 @@ fn alike(text: &str) -> String {
 }
 
 #[test]
-fn two_runs_of_a_workload_print_the_same_rows_in_the_same_order() {
+fn runs_of_a_workload_print_the_same_rows_in_the_same_order() {
     if !can_trace() {
         return;
     }
@@ -100,9 +100,11 @@ fn two_runs_of_a_workload_print_the_same_rows_in_the_same_order() {
     for script in
         ["doublefree", "errors", "graphs", "kernels", "memcpy", "memleak", "nccl", "oom", "silent", "streams"]
     {
-        let [first, second] = [(), ()].map(|()| alike(&printed(script, &[])));
+        let [first, second, in_process] =
+            [&[][..], &[], &["--in-process"]].map(|options| alike(&printed(script, options)));
         assert!(!first.is_empty(), "{script} prints nothing");
         assert_eq!(first, second, "{script}");
+        assert_eq!(first, in_process, "{script} in the process");
         assert!(!first.starts_with('\n'), "{script} begins with an empty line");
         assert!(!first.ends_with("\n\n"), "{script} ends with an empty line: {first}");
     }

@@ -278,7 +278,7 @@ impl<'a> Job<'a> {
         let mut outputs = self.outputs(all, recording)?;
         let mut child = self.spawn(all)?;
         let to_unwind = self.to_unwind(&compilers);
-        let loaded = self.load(&modules[0], child.as_ref())?;
+        let loaded = self.load(&modules, child.as_ref())?;
         let unwinder = loaded.unwind_maps().map(|maps| Unwinder::new(maps, self.messages));
         if let Some(unwinder) = &unwinder {
             unwinder.start_with(&to_unwind);
@@ -388,12 +388,15 @@ impl<'a> Job<'a> {
     }
 
     /// Loads the first script. It filters by the processes that are known now.
-    fn load(&self, compiled: &CompiledScript, child: Option<&Child>) -> Result<LoadedScript, Failure> {
+    fn load(&self, modules: &[CompiledScript], child: Option<&Child>) -> Result<LoadedScript, Failure> {
         let child = child.map(Child::pid);
         let pids = self.pids.iter().copied().chain(child).collect();
         let options = runtime::Options { pids, child, ..Default::default() };
-        let load = if self.in_process { LoadedScript::load_in_process } else { LoadedScript::load };
-        let loaded = load(compiled, &options).map_err(Failure::loading)?;
+        let loaded = match self.in_process {
+            true => LoadedScript::load_in_process(modules, &options),
+            false => LoadedScript::load(&modules[0], &options),
+        };
+        let loaded = loaded.map_err(Failure::loading)?;
         self.messages.detail(|| format!("loaded after {:?}", self.start.elapsed()));
         Ok(loaded)
     }

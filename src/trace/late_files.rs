@@ -140,13 +140,17 @@ impl Watch for HeldMappings<'_> {
                 self.consider(&mapping, session);
                 self.prepare_stacks(&mapping);
                 let pid = host::process::tgid(mapping.tid).unwrap_or(mapping.tid);
+                session.meet(pid);
                 if session.must_patch(pid, mapping.identity().1) {
                     let patched = self.patch(pid, &mapping, session);
                     self.report_late();
                     return if patched.is_ok() { Next::Continue } else { Next::Remove };
                 }
             }
-            Ok(Some(Query::Executes(program))) => self.consider_program(&program, session),
+            Ok(Some(Query::Executes(program))) => {
+                session.meet(host::process::tgid(program.tid).unwrap_or(program.tid));
+                self.consider_program(&program, session);
+            }
             Ok(Some(Query::InstallsListener(tid))) => {
                 self.warn_of_seccomp(tid, "a seccomp listener of its own");
             }

@@ -408,8 +408,11 @@ impl Compiler<'_> {
         if !self.mentions_user_stacks() {
             return None;
         }
+        if *features == wire::Features::IN_PROCESS {
+            return Some(codegen::Unwind { returns: None });
+        }
         if !cfg!(target_arch = "x86_64") || !features.bpf_loop || !features.btf {
-            if !self.was_compiled() && *features != wire::Features::IN_PROCESS {
+            if !self.was_compiled() {
                 self.messages().note(
                     "stacks are walked by frame pointers, which most libraries lack: unwind tables need x86-64, \
                      bpf_loop (Linux 5.17) and kernel BTF",

@@ -557,10 +557,15 @@ impl Machine {
 
 impl Catalog for Machine {
     fn tracepoint(&self, category: &str, event: &str) -> Result<Tracepoint, String> {
-        self.kernel.map_or_else(
+        let found = self.kernel.map_or_else(
             || Err("the tracepoints of the kernel are not available".into()),
             |kernel| kernel.tracepoint(category, event),
-        )
+        );
+        // The tracer notices itself when traced processes end; only the fields of the record need the kernel.
+        match self.runs_in_process() && (category, event) == ("sched", "sched_process_exit") {
+            true => found.or_else(|_| Ok(Tracepoint::default())),
+            false => found,
+        }
     }
 
     fn tracepoints(&self) -> Vec<(String, String)> {
@@ -588,6 +593,10 @@ impl Catalog for Machine {
 
     fn trampoline_functions(&self) -> &[KernelFunction] {
         self.kernel.map_or(&[], Kernel::trampoline_functions)
+    }
+
+    fn runs_in_process(&self) -> bool {
+        self.at_starts
     }
 
     fn kernel_field(&self, of: &str, field: &str) -> Option<u32> {

@@ -40,6 +40,13 @@ pub fn kfunc(at: &mut Translator, name: &str) -> bool {
         "bpf_preempt_disable" | "bpf_preempt_enable" => {}
         "bpf_session_is_return" => at.asm.load(Width::W32, Reg::RAX, context(program::IS_RETURN)),
         "bpf_session_cookie" => at.asm.load(Width::W64, Reg::RAX, context(program::SESSION)),
+        wire::features::PROGRAM_NAME => program_name(at),
+        wire::features::PROCESS_NAME => process_name(at),
+        wire::unwind::FIND_RULE => find_rule(at),
+        wire::unwind::READ_STACK => {
+            process_id(at.asm);
+            call(at, function::READ_STACK);
+        }
         _ => return false,
     }
     true
@@ -85,6 +92,10 @@ fn of_process(at: &mut Translator, process: &Process, number: u32) -> bool {
         125 => asked_time(at, CLOCK_BOOTTIME),
         14 => process_and_thread(at.asm, process.thread),
         15 => user_and_group(at.asm),
+        16 if process.thread == ThreadId::Word => {
+            process_name(at);
+            at.asm.mov_imm(Reg::RAX, 0);
+        }
         16 => call(at, function::GET_COMM),
         112 | 114 => {
             process_id(at.asm);
@@ -93,6 +104,40 @@ fn of_process(at: &mut Translator, process: &Process, number: u32) -> bool {
         _ => return false,
     }
     true
+}
+
+/// Copies the name of the executed file.
+fn program_name(at: &mut Translator) {
+    let name = at.context.layout.code;
+    for offset in (0..layout::PROGRAM_NAME_SIZE).step_by(8) {
+        at.asm.load(Width::W64, AUX, Mem::Region(name + offset));
+        at.asm.store(Width::W64, Mem::At(Reg::RDI, offset as i32), AUX);
+    }
+}
+
+/// Copies the name of the process.
+fn process_name(at: &mut Translator) {
+    let names = at.context.layout.code;
+    at.asm.lea(Reg::RSI, Mem::Region(names + layout::PROCESS_NAMES));
+    at.asm.alu_load(Op::Add, true, Reg::RSI, Mem::Region(names + layout::PROCESS_NAME_NUMBER));
+    for offset in (0..layout::PROCESS_NAME_SIZE as i32).step_by(8) {
+        at.asm.load(Width::W64, AUX, Mem::At(Reg::RSI, offset));
+        at.asm.store(Width::W64, Mem::At(Reg::RDI, offset), AUX);
+    }
+}
+
+/// Looks for the unwind rule of an address.
+fn find_rule(at: &mut Translator) {
+    let unwind = match at.context.environment {
+        Environment::Process(process) => process.unwind,
+        Environment::Replaced { .. } => None,
+    };
+    let Some(unwind) = unwind else { return at.asm.mov_imm(Reg::RAX, 0) };
+    at.asm.mov_imm(Reg::RDX, unwind.tables);
+    at.asm.lea(Reg::RCX, Mem::Region(layout::UNKNOWN));
+    at.asm.mov_imm(Reg::R8, unwind.code);
+    at.asm.mov_imm(Reg::R9, unwind.code_end);
+    call(at, function::FIND_RULE);
 }
 
 fn call(at: &mut Translator, function: usize) {
@@ -192,6 +237,7 @@ fn process_and_thread(asm: &mut Assembler, thread: ThreadId) {
             asm.mov_imm(Reg::RAX, SYS_GETTID);
             asm.syscall();
         }
+        ThreadId::Word => asm.load(Width::W32, Reg::RAX, Mem::Region(layout::TID)),
     }
     asm.mov(false, Reg::RDX, Reg::RAX);
     process_id(asm);

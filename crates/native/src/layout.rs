@@ -17,6 +17,8 @@ pub const PAGE: u64 = 4096;
 
 /// u32: the process's id, in the tracer's pid namespace; 0 in a child of `fork`, which then asks for its id.
 pub const TGID: u64 = 8;
+/// u32: the thread's id, for [`crate::ThreadId::Word`].
+pub const TID: u64 = 12;
 /// u32: number of the CPU, for [`crate::CpuNumber::Word`].
 pub const CPU: u64 = 16;
 /// Addresses of functions by the number of the helper that they replace, for [`crate::Environment::Replaced`].
@@ -36,8 +38,12 @@ pub const BOOT_AHEAD: u64 = SHARED + 8;
 pub const CLOCKS: u64 = SHARED + 64;
 /// Size of a clock in bytes: u64 ns per tick of the time stamp counter, times 2^32; u64 monotonic ns at tick 0.
 pub const CLOCK_SIZE: u64 = 16;
+/// u32 ids of processes in which a stack walk met code that no [mapping](crate::unwind) covers; the tracer takes them away.
+pub const UNKNOWN: u64 = SHARED + 128;
+/// Number of such ids, a power of two; a process has its place.
+pub const UNKNOWN_IDS: u64 = 64;
 /// End of the words.
-const MAPS: u64 = SHARED + 128;
+const MAPS: u64 = UNKNOWN + 4 * UNKNOWN_IDS;
 
 /// Size of a description in bytes.
 const DESCRIPTION: u64 = 128;
@@ -45,6 +51,18 @@ const DESCRIPTION: u64 = 128;
 pub const SPARE: u32 = 64;
 /// Marks the end of a chain, together with the number of its bucket.
 const END: u32 = 0x8000_0000;
+
+/// Bytes at the start of the code for names, which a child of `fork` has, too: that of the executed file with zeros behind it; u64: which
+/// of two names of the process is valid, 0 or [`PROCESS_NAME_SIZE`]; these two.
+pub const NAMES: u64 = 128;
+/// Size of the name of the executed file in bytes.
+pub const PROGRAM_NAME_SIZE: u64 = 64;
+/// Offset in [`NAMES`] of the number of the process's name.
+pub const PROCESS_NAME_NUMBER: u64 = PROGRAM_NAME_SIZE;
+/// Offset in [`NAMES`] of the process's names.
+pub const PROCESS_NAMES: u64 = PROCESS_NAME_NUMBER + 8;
+/// Size of a name of a process in bytes, as the kernel has it.
+pub const PROCESS_NAME_SIZE: u64 = 16;
 
 /// Room for the data of later modules in bytes. Pages that nobody writes to take no memory.
 const ROOM: u64 = 16 << 20;
@@ -110,9 +128,16 @@ fn round8(size: u32) -> u64 {
 impl Layout {
     /// A layout for a session that begins with an object, on a machine with this number of possible CPUs.
     pub fn new(object: &Object, cpus: u32) -> (Layout, Placement) {
+        Layout::with_room(object, &[], cpus)
+    }
+
+    /// The same, with room for modules that are known to extend it.
+    pub fn with_room(object: &Object, known: &[Object], cpus: u32) -> (Layout, Placement) {
         let mut layout = Layout { cpus, next: MAPS, ..Layout::default() };
         let placement = layout.place(object);
-        layout.code = layout.next.next_multiple_of(PAGE) + ROOM;
+        let mut extended = layout.clone();
+        known.iter().for_each(|object| drop(extended.place(object)));
+        layout.code = extended.next.next_multiple_of(PAGE) + ROOM;
         (layout, placement)
     }
 

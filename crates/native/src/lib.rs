@@ -15,6 +15,7 @@ pub mod object;
 pub mod program;
 pub mod site;
 mod translate;
+pub mod unwind;
 pub mod x86;
 
 pub use layout::{Layout, Placement};
@@ -40,6 +41,8 @@ pub enum ThreadId {
     Stored(i32),
     /// The system call `gettid`.
     Asked,
+    /// The word at [`layout::TID`]: the tracer runs programs on behalf of others.
+    Word,
 }
 
 /// How the time is found.
@@ -62,6 +65,19 @@ pub struct Process {
     pub thread: ThreadId,
     /// How it finds the time.
     pub time: TimeSource,
+    /// What stack walks read; `None`: there are no tables.
+    pub unwind: Option<Unwind>,
+}
+
+/// What stack walks read.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Unwind {
+    /// Address of the [tables](unwind).
+    pub tables: u64,
+    /// Address of the region's code.
+    pub code: u64,
+    /// Address of its end.
+    pub code_end: u64,
 }
 
 /// What helpers that ask for the process or the time do.

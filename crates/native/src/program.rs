@@ -100,6 +100,8 @@ pub struct Detour {
     pub returns: Option<u64>,
 }
 
+/// Bits of the number behind a call of ours that tell it from other code, see `helpers.c`.
+const MARK: i32 = 0x7ac0_0000;
 /// Bytes of a dispatch's frame: the context, and what aligns the stack to 16 at the call of a program.
 const FRAME: i32 = SIZE + 8;
 /// Offsets from the stack pointer of a dispatch, above its frame and its return address.
@@ -304,6 +306,8 @@ impl Dispatch {
         }
         asm.call(moved);
         let returns = asm.here();
+        // Stack walks learn from it where the function's return address is.
+        asm.marker(MARK | (8 * (copied + self.words + 1)));
         if copied > 0 {
             asm.lea(Reg::RSP, stack(8 * copied));
         }

@@ -228,6 +228,12 @@ impl Assembler {
         self.raw(&value.to_le_bytes()[..immediate]);
     }
 
+    /// `nopl value(%rax)`
+    pub fn marker(&mut self, value: i32) {
+        self.raw(&[0x0f, 0x1f, 0x80]);
+        self.raw(&value.to_le_bytes());
+    }
+
     /// `lea dst, [memory]`
     pub fn lea(&mut self, dst: Reg, memory: Mem) {
         self.op(opcode(&[0x8d], true), dst.0, Rm::Mem(memory));

@@ -27,6 +27,7 @@ fn image(script: &str) -> Image {
         cpu: CpuNumber::Rseq(-160),
         thread: ThreadId::Stored(720),
         time: TimeSource::Counter,
+        unwind: None,
     };
     let (layout, placement) = Layout::new(&object, 4);
     let environment = Environment::Process(process);

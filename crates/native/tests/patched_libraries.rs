@@ -482,8 +482,13 @@ fn image(script: &str) -> (native::Image, Layout, Placement, Vec<(String, Side)>
     let options = codegen::Options::new(wire::Features::IN_PROCESS, CPUS);
     let compiled = codegen::compile(&program, &src, &options).expect("a script that compiles");
     let object = sim::session::parse(&compiled).expect("an object that was just written");
-    let process =
-        Process { cpus: CPUS, cpu: CpuNumber::Segment, thread: ThreadId::Asked, time: TimeSource::Counter };
+    let process = Process {
+        cpus: CPUS,
+        cpu: CpuNumber::Segment,
+        thread: ThreadId::Asked,
+        time: TimeSource::Counter,
+        unwind: None,
+    };
     let (layout, placement) = Layout::new(&object, CPUS);
     let environment = Environment::Process(process);
     let image = native::translate(&object, &layout, &placement, &environment, layout.code)

@@ -20,8 +20,13 @@ unsafe impl Sync for Region {}
 
 impl Region {
     fn new(code: &[Insn], maps: Vec<MapDef>) -> Region {
-        let process =
-            Process { cpus: 4, cpu: CpuNumber::Segment, thread: ThreadId::Asked, time: TimeSource::Counter };
+        let process = Process {
+            cpus: 4,
+            cpu: CpuNumber::Segment,
+            thread: ThreadId::Asked,
+            time: TimeSource::Counter,
+            unwind: None,
+        };
         let object = Object::of_code(code, maps);
         let (layout, placement) = Layout::new(&object, process.cpus);
         let environment = Environment::Process(process);

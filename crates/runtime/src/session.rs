@@ -152,16 +152,21 @@ impl LoadedScript {
         Ok(loaded)
     }
 
-    /// Prepares a script whose programs run in the traced processes. Needs no rights.
+    /// Prepares the first of several scripts whose programs run in the traced processes. Needs no rights. The other ones get room and
+    /// are loaded later.
     ///
     /// # Errors
     /// [`LoadError::NotInProcess`] if a program needs what only the kernel has.
-    pub fn load_in_process(compiled: &CompiledScript, options: &Options) -> Result<LoadedScript, LoadError> {
+    ///
+    /// # Panics
+    /// If there is no script.
+    pub fn load_in_process(scripts: &[CompiledScript], options: &Options) -> Result<LoadedScript, LoadError> {
+        let (compiled, others) = scripts.split_first().expect("a script");
         in_process_only(&compiled.manifest)?;
         let cpus = sys::possible_cpus().map_err(setup("cannot count the CPUs"))?;
         let spare = if options.spare_counters == 0 { load::SPARE_COUNTERS } else { options.spare_counters };
         let sizes = (cpus as u32, ring_size(&compiled.manifest, options), spare);
-        let (user, objects) = UserSpace::load(compiled, sizes)?;
+        let (user, objects) = UserSpace::load((compiled, others), sizes)?;
         let ring = match user.ring() {
             Some((memory, place)) => Ring::in_memory(memory, place),
             None => Ring::empty(),
@@ -429,6 +434,18 @@ impl Session {
         self.core.user.as_ref().is_some_and(|user| user.concerns(pid, inode))
     }
 
+    /// Takes note of a process of the traced command, whose end a script may wait for.
+    pub fn meet(&mut self, pid: u32) {
+        if let Some(user) = &mut self.core.user {
+            user.meet(pid);
+        }
+    }
+
+    /// Whether the programs run in the traced processes, and some of them when a process ends.
+    pub fn watches_ends(&self) -> bool {
+        self.core.user.as_ref().is_some_and(UserSpace::watches_ends)
+    }
+
     /// Whether the programs run in the traced processes.
     pub fn is_in_process(&self) -> bool {
         self.core.user.is_some()
@@ -517,7 +534,7 @@ impl Session {
                 self.tests.push(TestProgram { kind, name: name.clone(), program: loaded.handle });
             }
             Attach::Follow { .. } => {}
-            Attach::Functions { .. } | Attach::Event(_) => {
+            Attach::Functions { .. } | Attach::ProcessEnd | Attach::Event(_) => {
                 let (clause, text) = (program.clause, program.text.clone());
                 self.programs.push(AttachedProgram { module, clause, text, program: loaded.handle });
             }
@@ -576,7 +593,7 @@ fn order(program: &Program) -> (u8, Reverse<u32>) {
     match &program.attach {
         Attach::Follow { tracepoint } if tracepoint == wire::manifest::TASK_ENDS => (3, any),
         Attach::Follow { .. } => (0, any),
-        Attach::Functions { .. } => (2, clause),
+        Attach::Functions { .. } | Attach::ProcessEnd => (2, clause),
         Attach::Event(Trigger::Begin) => (1, any),
         // The kernel runs the event that was opened last first, except clocks, which have one timer per event.
         Attach::Event(Trigger::Profile { counter, .. })
@@ -596,7 +613,7 @@ impl Core {
     /// Creates the map of unwind tables if this module is the first that needs it.
     fn create_unwind_tables(&mut self, manifest: &Manifest) -> Result<(), LoadError> {
         let name = wire::unwind::TABLES_MAP;
-        let is_needed = manifest.internal_maps.iter().any(|map| map == name);
+        let is_needed = self.user.is_none() && manifest.internal_maps.iter().any(|map| map == name);
         if is_needed && !self.shared.contains_key(name) {
             let tables =
                 unwind_maps::create_tables().map_err(setup("the map of unwind tables cannot be created"))?;
@@ -606,8 +623,11 @@ impl Core {
     }
 
     fn unwind_maps(&self) -> Option<UnwindMaps> {
+        if let Some(user) = &self.user {
+            return user.unwind_maps();
+        }
         let map = |name: &str| self.shared.get(name)?.handle.fd()?.try_clone().ok();
-        Some(UnwindMaps::new(
+        Some(UnwindMaps::in_kernel(
             map(wire::unwind::TABLES_MAP)?,
             map(wire::unwind::MAPPINGS_MAP)?,
             map(wire::unwind::UNKNOWN_MAP)?,
@@ -663,6 +683,16 @@ impl Core {
             (manifest::CONTROL_CHILD, u64::from(child.unwrap_or(0))),
         ];
         control.set(&words).map_err(setup("the control map cannot be written"))
+    }
+
+    /// Descriptors that are readable when a traced process has ended.
+    pub fn end_fds(&self) -> impl Iterator<Item = RawFd> {
+        self.user.iter().flat_map(UserSpace::end_fds)
+    }
+
+    /// Runs the programs for the traced processes that have ended.
+    pub fn serve_ends(&mut self) -> io::Result<()> {
+        self.user.as_mut().map_or(Ok(()), UserSpace::serve_ends)
     }
 
     /// Keeps the clock of programs in processes right.
@@ -794,6 +824,7 @@ fn in_process_only(manifest: &Manifest) -> Result<(), LoadError> {
             trigger,
             Trigger::Begin | Trigger::End | Trigger::Interval { .. } | Trigger::Signal { .. }
         ),
+        Attach::ProcessEnd => false,
         Attach::Follow { .. } => true,
     });
     let reason = refused.map(|program| match program.text.as_str() {
@@ -821,6 +852,10 @@ fn attach_in_process(
             result.attached = sites.len() - refused.len();
             result.failures =
                 refused.into_iter().map(|one| user_space::failure(manifest, one, options.files)).collect();
+        }
+        Attach::ProcessEnd => {
+            user.add_process_end(&loaded.handle);
+            result.attached = 1;
         }
         Attach::Event(Trigger::Interval { period_ns }) => {
             let failed = |errno| attach::probe_error(manifest, program, "the timer cannot be created", errno);

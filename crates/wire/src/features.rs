@@ -2,6 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
+/// Kernel function of programs in the traced process: `(64 bytes of memory)`; stores the name of the executed file, with zeros behind it.
+pub const PROGRAM_NAME: &str = "ct_program_name";
+/// The same, with 16 bytes: stores the name of the process, which is that of its main thread.
+pub const PROCESS_NAME: &str = "ct_process_name";
+
 /// Kernel features that change the generated code or how it is attached.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Features {

@@ -19,7 +19,7 @@ pub const TASK_BEGINS: &str = "task:task_newtask";
 pub const TASK_ENDS: &str = "sched:sched_process_exit";
 
 /// Version of this format; a reader refuses other versions.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;
 /// ELF section with the manifest as JSON.
 pub const SECTION: &str = ".cudatrace";
 /// Name of the ring buffer's map.
@@ -236,6 +236,8 @@ pub enum Attach {
         /// The functions.
         sites: Vec<Site>,
     },
+    /// The end of a process: the tracer runs the program when it notices it, if programs run in the traced processes.
+    ProcessEnd,
     /// A tracepoint of new or ending tasks, which maintains [`PIDS_MAP`].
     Follow {
         /// [`TASK_BEGINS`] or [`TASK_ENDS`]

@@ -12,6 +12,8 @@
 //! `u32 prefix length, u32 tgid, u64 address (big endian)` and the value `u32 table, u32 0, u64 bias`. The address in the file
 //! is the address in memory minus the bias. Table 0 does not exist: it means code without a table.
 //!
+//! A program that runs in the traced process asks [`FIND_RULE`] instead, which reads tables in shared memory.
+//!
 //! A saved stack is `u64 hash, u64 addresses[limit]`, padded with zeros. A last address from [`STOPPED`] on is the reason why the
 //! walk ended early.
 
@@ -21,6 +23,20 @@ pub const TABLES_MAP: &str = "ct_tables";
 pub const MAPPINGS_MAP: &str = "ct_mappings";
 /// Name of the map `u32 tgid -> u32`: processes with an unknown mapping.
 pub const UNKNOWN_MAP: &str = "ct_unknown";
+
+/// Kernel function of programs in the traced process: `(address, tgid)`; returns the rule, with [`HIDDEN`] or [`UNMAPPED`].
+pub const FIND_RULE: &str = "ct_find_rule";
+/// Bit of an answer: the frame is one of cudatrace's own, around a probed call.
+pub const HIDDEN: u64 = 1 << 32;
+/// Bit of an answer: the mappings of the process are not known.
+pub const UNMAPPED: u64 = 1 << 33;
+/// Kernel function of programs in the traced process: `(buffer of READ_BUFFER bytes, address, u64 *result)`; returns 0 or an error.
+/// Reads a word of the stack, by pages, which it keeps in the buffer.
+pub const READ_STACK: &str = "ct_read_stack";
+/// Size of the buffer in bytes: the addresses that it holds, first and behind the last, and a page.
+pub const READ_BUFFER: u32 = READ_BUFFER_HEAD + 4096;
+/// Size of its head in bytes, which is zero at the start.
+pub const READ_BUFFER_HEAD: u32 = 16;
 
 /// Largest number of tables, including the table that never exists.
 pub const MAX_TABLES: u32 = 1 << 13;

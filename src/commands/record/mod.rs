@@ -59,8 +59,10 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         }),
     };
     let mut text = SCRIPT.to_owned();
-    // Tracepoints require read access to tracefs, and the kernel; without them, calls are still recorded.
-    if !cli.in_process && runtime::kernel::tracefs::tracepoint_format("sched", "sched_process_exit").is_ok() {
+    // Tracepoints require read access to tracefs; without them, calls are still recorded.
+    let has_tracepoint =
+        || runtime::kernel::tracefs::tracepoint_format("sched", "sched_process_exit").is_ok();
+    if cli.in_process || has_tracepoint() {
         text += PROCESS_END;
     }
     if cli.record.kernel {

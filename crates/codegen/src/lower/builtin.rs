@@ -54,9 +54,13 @@ pub(super) trait Builtins: Operations {
                 self.end_event();
                 0.into()
             }
-            Builtin::Comm | Builtin::StrConcat | Builtin::ToLower | Builtin::ToUpper | Builtin::Usym => {
-                unreachable!("not a scalar: {id:?}")
-            }
+            Builtin::Comm
+            | Builtin::Program
+            | Builtin::ProcessName
+            | Builtin::StrConcat
+            | Builtin::ToLower
+            | Builtin::ToUpper
+            | Builtin::Usym => unreachable!("not a scalar: {id:?}"),
         }
     }
 
@@ -64,12 +68,20 @@ pub(super) trait Builtins: Operations {
     fn store_builtin(&mut self, id: Builtin, args: &[Expr], to: Place, size: u32) {
         match id {
             Builtin::Comm => self.store_comm(to, size),
+            Builtin::Program => self.store_name(wire::features::PROGRAM_NAME, to),
+            Builtin::ProcessName => self.store_name(wire::features::PROCESS_NAME, to),
             Builtin::StrConcat => self.concat(&args[0], &args[1], to, size),
             Builtin::ToLower => self.change_case(&args[0], false, to, size),
             Builtin::ToUpper => self.change_case(&args[0], true, to, size),
             Builtin::Usym => self.store_usym(&args[0], to),
             _ => unreachable!("a scalar: {id:?}"),
         }
+    }
+
+    /// Stores a name that the traced process has in its memory.
+    fn store_name(&mut self, function: &'static str, to: Place) {
+        let at = self.pointer(to);
+        self.b().kfunc(function, &[at.into()]);
     }
 
     fn high_word(&mut self, pair: impl FnOnce(&mut Self) -> VReg) -> Operand {

@@ -104,7 +104,7 @@ impl<'p> Cx<'p> {
     }
 
     /// Whether no program runs in the kernel: nothing tells that a thread has ended.
-    fn runs_in_process(&self) -> bool {
+    pub(super) fn runs_in_process(&self) -> bool {
         self.options.features == Features::IN_PROCESS
     }
 

@@ -22,7 +22,10 @@ impl<'p> Cx<'p> {
         match &probe.attach {
             Attach::Event(trigger) => {
                 let (word, section) = (trigger.word(), trigger.environment().section());
-                let attach = manifest::Attach::Event(trigger.clone());
+                let attach = match self.runs_in_process() && probe.is_process_end() {
+                    true => manifest::Attach::ProcessEnd,
+                    false => manifest::Attach::Event(trigger.clone()),
+                };
                 self.simple_program(probe, word, section, attach, CookieLayout::default(), 0);
             }
             Attach::Entry(_, sites) => {

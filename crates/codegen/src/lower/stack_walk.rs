@@ -12,6 +12,9 @@
 //! The state is in scratch memory, whose values the verifier does not track, so that it verifies one iteration only. Parameters
 //! of a walk are part of the state, so that all walks of a module share one callback.
 //!
+//! In the traced process a function of ours finds the rule, and another one reads the stack by pages, since each read of memory that
+//! may not be there is a system call. Frames of ours, around probed calls, are left out.
+//!
 //! Not here: the format of the tables (`wire::unwind`), and filling them.
 
 use super::body::{Body, Fun};
@@ -43,6 +46,8 @@ const TRIES: u32 = 4;
 const REPLACED: u32 = 4;
 /// Largest distance of a plausible frame pointer from the stack pointer, in bytes.
 const LARGEST_FRAME: i64 = 1 << 24;
+/// Frames of ours that a stack may have beyond its limit, in the traced process.
+const HIDDEN_FRAMES: u32 = 16;
 /// Odd multiplier of the hash of a stack (from the golden ratio).
 const MIX: i64 = 0x9e37_79b9_7f4a_7c15_u64 as i64;
 /// Bits of a saved code segment in user mode.
@@ -115,11 +120,23 @@ impl Walk {
     fn word(self, word: Word) -> Place {
         self.at.plus(8 * word as u32)
     }
+
+    /// Where parts of the stack are kept, in the traced process.
+    fn buffer(self) -> Place {
+        self.at.plus(Walk::BYTES)
+    }
 }
 
 impl Cx<'_> {
     /// Declares the maps that the runtime fills, also for a module without stack walks.
     pub(super) fn unwind_maps(&mut self) {
+        if self.runs_in_process() {
+            // The tables are no map, but the runtime looks for the name.
+            if !self.manifest.internal_maps.iter().any(|known| known == unwind::TABLES_MAP) {
+                self.manifest.internal_maps.push(unwind::TABLES_MAP.into());
+            }
+            return;
+        }
         self.tables_map();
         self.mappings_map();
         self.unknown_map();
@@ -182,8 +199,12 @@ impl Body<'_, '_> {
     }
 
     fn walk_stack(&mut self, limit: u32) -> Walk {
-        let walk = Walk { at: self.scratch_temp(Walk::BYTES) };
-        self.zero(walk.at, Walk::BYTES);
+        let (buffer, head, hidden) = match self.cx.runs_in_process() {
+            true => (unwind::READ_BUFFER, unwind::READ_BUFFER_HEAD, HIDDEN_FRAMES),
+            false => (0, 0, 0),
+        };
+        let walk = Walk { at: self.scratch_temp(Walk::BYTES + buffer) };
+        self.zero(walk.at, Walk::BYTES + head);
         self.put(walk, Word::Limit, i64::from(limit));
         let thread = self.pro(Pro::Thread);
         let process = self.b().bin(Bin::Shr, thread, 32);
@@ -196,7 +217,8 @@ impl Body<'_, '_> {
         let slot = self.b().func_mut().slot(8, 8);
         let given = self.b().slot_addr(slot);
         self.b().store(given, 0, Width::B64, state);
-        self.b().call_void(Helper::Loop, &[i64::from(limit).into(), callback.into(), given.into(), 0.into()]);
+        let frames = i64::from(limit + hidden);
+        self.b().call_void(Helper::Loop, &[frames.into(), callback.into(), given.into(), 0.into()]);
         walk
     }
 
@@ -222,9 +244,15 @@ impl Body<'_, '_> {
         self.store(walk.word(word), Width::B64, value);
     }
 
-    /// Loads the word at a user address; jumps to `failed` if it cannot be read.
+    /// Loads the word at an address of the stack; jumps to `failed` if it cannot be read.
     fn peek(&mut self, walk: Walk, address: impl Into<Operand>, failed: BlockId) -> VReg {
-        self.peek_by(Helper::ProbeReadUser, walk, address, failed)
+        if !self.cx.runs_in_process() {
+            return self.peek_by(Helper::ProbeReadUser, walk, address, failed);
+        }
+        let (buffer, to) = (self.pointer(walk.buffer()), self.pointer(walk.word(Word::Read)));
+        let error = self.b().kfunc(unwind::READ_STACK, &[buffer.into(), address.into(), to.into()]);
+        self.go_on_unless(Cmp::Ne, error, 0, failed);
+        self.get(walk, Word::Read)
     }
 
     fn peek_by(&mut self, read: Helper, walk: Walk, address: impl Into<Operand>, failed: BlockId) -> VReg {
@@ -321,12 +349,18 @@ impl Body<'_, '_> {
     fn frame_of(&mut self, walk: Walk, stop: BlockId, next: BlockId) {
         let ip = self.get(walk, Word::Ip);
         self.go_on_unless(Cmp::Eq, ip, 0, stop);
-        self.note_address(walk, ip);
+        let in_process = self.cx.runs_in_process();
+        if !in_process {
+            self.note_address(walk, ip);
+        }
         let back = self.get(walk, Word::Back);
         let pc = self.b().bin(Bin::Sub, ip, back);
         let rule = self.b().copy(0);
         let [apply, unknown] = std::array::from_fn(|_| self.b().block());
-        self.find_rule(walk, pc, rule, unknown);
+        match in_process {
+            true => self.note_unless_hidden(walk, [ip, pc], rule, stop),
+            false => self.find_rule(walk, pc, rule, unknown),
+        }
         self.go_on_unless(Cmp::Ne, rule, i64::from(kind::UNKNOWN), apply);
         self.b().fall_into(unknown);
         self.guess_rule(walk, ip, rule, apply, stop);
@@ -334,6 +368,25 @@ impl Body<'_, '_> {
         self.apply_rule(walk, rule, stop);
         self.restore_replaced(walk);
         self.b().jump(next);
+    }
+
+    /// Sets `rule`, and records the address, unless the frame is one of ours.
+    fn note_unless_hidden(&mut self, walk: Walk, [ip, pc]: [VReg; 2], rule: VReg, stop: BlockId) {
+        let [noted, shown, unmapped, known] = std::array::from_fn(|_| self.b().block());
+        let (count, limit) = (self.get(walk, Word::Count), self.get(walk, Word::Limit));
+        self.go_on_unless(Cmp::Uge, count, limit, stop);
+        let process = self.get(walk, Word::Process);
+        let found = self.b().kfunc(unwind::FIND_RULE, &[pc.into(), process.into()]);
+        self.b().branch(Cmp::Test, found, unwind::HIDDEN as i64, noted, shown);
+        self.b().switch_to(shown);
+        self.note_address(walk, ip);
+        self.b().fall_into(noted);
+        self.b().branch(Cmp::Test, found, unwind::UNMAPPED as i64, unmapped, known);
+        self.b().switch_to(unmapped);
+        self.put(walk, Word::Unknown, 1);
+        self.b().fall_into(known);
+        let low = self.b().bin(Bin::And, found, i64::from(u32::MAX));
+        self.b().set(rule, low);
     }
 
     fn note_address(&mut self, walk: Walk, ip: VReg) {
@@ -477,7 +530,7 @@ impl Body<'_, '_> {
     /// Sets the rule if the next instructions are the end of a function.
     fn ends_soon(&mut self, walk: Walk, ip: VReg, rule: VReg, apply: BlockId, other: BlockId) {
         let [pops, not_pops, adds] = std::array::from_fn(|_| self.b().block());
-        let code = self.peek(walk, ip, other);
+        let code = self.peek_by(Helper::ProbeReadUser, walk, ip, other);
         let low = self.b().bin(Bin::And, code, 0xffff);
         self.b().branch(Cmp::Eq, low, POP_RET, pops, not_pops);
         self.b().switch_to(pops);

@@ -490,6 +490,9 @@ impl dyn Args + '_ {
 
     /// `comm(process)`; without BTF, the name of the thread.
     pub fn process_comm(&mut self, span: Span) -> Expr {
+        if self.scene().catalog.runs_in_process() {
+            return expr(ExprKind::Builtin(Builtin::ProcessName, Vec::new()), Type::Str(16), span);
+        }
         match self.task_field(this_task(span), "group_leader", "comm", span) {
             Some((leader, field)) => comm_at(address(leader, field.into()), span),
             None => self.ident("comm", span),
@@ -499,6 +502,9 @@ impl dyn Args + '_ {
     /// `comm(program)`; without BTF, the name of the process.
     fn program_name(&mut self, span: Span) -> Expr {
         const NAME: &str = "str(curtask->mm->exe_file->f_path.dentry->d_name.name, 64)";
+        if self.scene().catalog.runs_in_process() {
+            return expr(ExprKind::Builtin(Builtin::Program, Vec::new()), Type::Str(64), span);
+        }
         match self.kernel_struct("task_struct") {
             Some(_) => self.expr(&expression(NAME, span)),
             None => self.process_comm(span),

@@ -298,6 +298,11 @@ pub trait Catalog {
     /// Offset of a field in a struct of the kernel, in bytes: `("task_struct", "real_parent")`.
     fn kernel_field(&self, of: &str, field: &str) -> Option<u32>;
 
+    /// Whether programs run in the traced processes, without the kernel.
+    fn runs_in_process(&self) -> bool {
+        false
+    }
+
     /// The driver of the character devices with this name, `nvidia-uvm`; `None` if no such driver is loaded.
     fn device(&self, name: &str) -> Option<DeviceDriver>;
 

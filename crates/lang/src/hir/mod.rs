@@ -11,6 +11,7 @@ mod effects;
 pub(crate) mod make;
 mod map;
 pub mod print;
+mod process_end;
 mod tree;
 mod types;
 pub mod visit;

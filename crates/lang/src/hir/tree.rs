@@ -88,6 +88,10 @@ pub enum Builtin {
     Gid,
     /// `comm`: the name of the thread, a Str of 16 bytes.
     Comm,
+    /// `comm(program)` of a script that runs in the traced process: the name of the executed file, a Str of 64 bytes.
+    Program,
+    /// Name of the process, of programs in the traced process, str_t[16].
+    ProcessName,
     /// `cgroup`: uint64.
     Cgroup,
     /// `curtask`: the address of the kernel's `task_struct`, uint64.
@@ -153,6 +157,8 @@ impl Builtin {
             Builtin::Uid => "uid",
             Builtin::Gid => "gid",
             Builtin::Comm => "comm",
+            Builtin::Program => "comm(program)",
+            Builtin::ProcessName => "comm(process)",
             Builtin::Cgroup => "cgroup",
             Builtin::Task => "curtask",
             Builtin::Context => "ctx",

@@ -516,3 +516,112 @@ EXPORT i64 read_user_string(u8 *to, u64 size, const u8 *from, u64 a, u64 b, u32 
     to[size - 1] = 0;
     return size;
 }
+
+/* Reads a word of the stack for a walk, which goes upwards. What was read is kept in `buffer` up to the end of its page: a walk takes
+ * a system call for each page instead of one for each word. */
+struct read_buffer {
+    u64 start, end;
+    u8 bytes[4096];
+};
+
+EXPORT i64 read_stack(struct read_buffer *buffer, u64 address, u64 *to, u64 a, u64 b, u32 tgid) {
+    u64 behind = (address | 4095) + 1;
+    if (address < buffer->start || address + 8 > buffer->end) {
+        if (behind - address < 8)
+            return read_checked((u8 *)to, 8, (const u8 *)address, tgid) ? 0 : -EFAULT;
+        buffer->start = buffer->end = 0;
+        if (!read_checked(buffer->bytes, behind - address, (const u8 *)address, tgid))
+            return -EFAULT;
+        buffer->start = address;
+        buffer->end = behind;
+    }
+    *to = *(u64 *)(buffer->bytes + (address - buffer->start));
+    return 0;
+}
+
+/* Unwind tables; see `unwind.rs`. */
+struct unwind {
+    u64 sequence;
+    u32 processes, unused[13];
+    struct { u32 tgid, areas; u64 at; } process[4096];
+    struct { u64 at, rows; } table[8192];
+};
+
+struct area {
+    u64 start, end, bias;
+    u32 table, unused;
+};
+
+#define UNWIND_SIZE (512ul << 20)
+/* `wire::unwind` */
+#define HIDDEN (1ul << 32)
+#define UNMAPPED (1ul << 33)
+enum { NO_RULE = 0, UNSUPPORTED = 2, FROM_SP = 3, OFFSET_AT = 12 };
+#define UNKNOWN_IDS 64
+#define MARK 0x7ac00000u
+
+/* Number of the first `count` words, `stride` words apart, that are at most `limit`, in ascending order. */
+static u64 at_most(const u64 *words, u64 count, u64 stride, u64 limit, u64 mask) {
+    u64 low = 0, high = count;
+    while (low < high) {
+        u64 middle = (low + high) / 2;
+        if ((words[middle * stride] & mask) <= limit)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static const void *part(const struct unwind *tables, u64 at, u64 count, u64 size) {
+    return at <= UNWIND_SIZE && count <= (UNWIND_SIZE - at) / size ? (const u8 *)tables + at : NULL;
+}
+
+/* The rule of an address as the tables are now, or UNMAPPED. */
+static u64 rule_of(const struct unwind *tables, u32 tgid, u64 address) {
+    u64 count = tables->processes <= 4096 ? tables->processes : 0;
+    u64 number = at_most((const u64 *)tables->process, count, 2, tgid, 0xffffffff);
+    if (!number || tables->process[number - 1].tgid != tgid)
+        return UNMAPPED;
+    u64 areas = tables->process[number - 1].areas;
+    const struct area *area = part(tables, tables->process[number - 1].at, areas, sizeof *area);
+    u64 before = area ? at_most(&area->start, areas, sizeof *area / 8, address, ~0ul) : 0;
+    if (!before || address >= area[before - 1].end)
+        return UNMAPPED;
+    area += before - 1;
+    u64 in_file = address - area->bias;
+    if (!area->table || area->table >= 8192 || in_file >= 0xffffffff)
+        return NO_RULE;
+    u64 rows = tables->table[area->table].rows;
+    const u64 *row = part(tables, tables->table[area->table].at, rows, sizeof *row);
+    u64 last = row ? at_most(row, rows, 1, in_file << 32 | 0xffffffff, ~0ul) : 0;
+    return last ? row[last - 1] & 0xffffffff : NO_RULE;
+}
+
+/* The rule of a call of ours, from the instruction behind it: `nopl MARK + frame(%rax)`, see `program.rs`. */
+static u64 rule_of_call(const u8 *next) {
+    u32 frame = *(const u32 *)(next + 3) ^ MARK;
+    if (next[0] != 0x0f || next[1] != 0x1f || next[2] != 0x80 || frame >> 18)
+        return UNSUPPORTED;
+    return HIDDEN | FROM_SP | (u64)frame << OFFSET_AT;
+}
+
+EXPORT u64 find_rule(u64 address, u32 tgid, const struct unwind *tables, u32 *unknown, u64 code, u64 code_end) {
+    u8 next[8];
+    if (address >= code && address < code_end - 16)
+        return rule_of_call((const u8 *)address + 1);
+    for (int attempt = 0; attempt < 8; attempt++) {
+        u64 sequence = __atomic_load_n(&tables->sequence, __ATOMIC_ACQUIRE);
+        u64 rule = rule_of(tables, tgid, address);
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+        if (sequence & 1 || __atomic_load_n(&tables->sequence, __ATOMIC_RELAXED) != sequence)
+            continue;
+        /* It may be code of ours elsewhere in the process. */
+        if (!(u32)rule && read_checked(next, 7, (const u8 *)address + 1, tgid) && rule_of_call(next) != UNSUPPORTED)
+            return rule_of_call(next);
+        if (rule & UNMAPPED)
+            __atomic_store_n(&unknown[tgid % UNKNOWN_IDS], tgid, __ATOMIC_RELAXED);
+        return rule;
+    }
+    return NO_RULE;
+}

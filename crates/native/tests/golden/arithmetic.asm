@@ -72,7 +72,7 @@ uprobe0_loop0: 135 instructions
 10000100  xor rdi,rsi
 10000103  sub rdi,rsi
 10000106  mov [rbp-8],rdi
-1000010a  lea rdi,[1080h]
+1000010a  lea rdi,[1180h]
 10000111  mov rsi,rbp
 10000114  add rsi,0FFFFFFFFFFFFFFF0h
 10000118  mov r9d,fs:[0FFFFFFFFFFFFFF64h]
@@ -83,7 +83,7 @@ uprobe0_loop0: 135 instructions
 10000130  mov rdi,rax
 10000133  cmp rax,0
 10000137  jne 00000000100001A2h
-1000013d  lea rdi,[1080h]
+1000013d  lea rdi,[1180h]
 10000144  mov rsi,rbp
 10000147  add rsi,0FFFFFFFFFFFFFFF0h
 1000014b  lea rdx,[43A200h]
@@ -93,7 +93,7 @@ uprobe0_loop0: 135 instructions
 10000164  sbb r11d,r11d
 10000167  and r9d,r11d
 1000016a  call map_update
-1000016f  lea rdi,[1080h]
+1000016f  lea rdi,[1180h]
 10000176  mov rsi,rbp
 10000179  add rsi,0FFFFFFFFFFFFFFF0h
 1000017d  mov r9d,fs:[0FFFFFFFFFFFFFF64h]
@@ -158,14 +158,14 @@ uprobe0: 75 instructions
 10000269  mov rax,r13
 1000026c  and rax,0Fh
 10000270  mov [rbp-8],eax
-10000273  lea rdi,[31B00h]
+10000273  lea rdi,[31C00h]
 1000027a  mov rsi,rbp
 1000027d  add rsi,0FFFFFFFFFFFFFFF8h
 10000281  mov eax,[rsi]
 10000283  cmp eax,10h
 10000286  jae 00000000100002A2h
 1000028c  imul rax,10h
-10000293  lea r11,[31B80h]
+10000293  lea r11,[31C80h]
 1000029a  add rax,r11
 1000029d  jmp 00000000100002A4h
 100002a2  xor eax,eax

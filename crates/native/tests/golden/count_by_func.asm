@@ -8,7 +8,7 @@ uprobe0: 42 instructions
 10000017  jne 00000000100000B2h
 1000001d  mov rax,[rdi+0A8h]
 10000024  mov [rbp-8],eax
-10000027  lea rdi,[1080h]
+10000027  lea rdi,[1180h]
 1000002e  mov rsi,rbp
 10000031  add rsi,0FFFFFFFFFFFFFFF8h
 10000035  mov eax,[rsi]
@@ -21,7 +21,7 @@ uprobe0: 42 instructions
 1000005a  and r9d,r11d
 1000005d  imul r9,800h
 10000064  add rax,r9
-10000067  lea r11,[1100h]
+10000067  lea r11,[1200h]
 1000006e  add rax,r11
 10000071  jmp 0000000010000078h
 10000076  xor eax,eax

@@ -23,7 +23,7 @@ uprobe0: 149 instructions
 10000056  add rax,[r11+8]
 1000005a  add rax,[1008h]
 10000061  mov [rbp-10h],rax
-10000065  lea rdi,[1080h]
+10000065  lea rdi,[1180h]
 1000006c  mov rsi,rbp
 1000006f  add rsi,0FFFFFFFFFFFFFFF8h
 10000073  mov rdx,rbp
@@ -41,7 +41,7 @@ uprobe0: 149 instructions
 100000ad  lock add [rdi],rsi
 100000b1  mov rdi,[rbx+68h]
 100000b5  mov [rbp-8],rdi
-100000b9  lea rdi,[1080h]
+100000b9  lea rdi,[1180h]
 100000c0  mov rsi,rbp
 100000c3  add rsi,0FFFFFFFFFFFFFFF8h
 100000c7  mov r9d,fs:[0FFFFFFFFFFFFFF64h]
@@ -53,7 +53,7 @@ uprobe0: 149 instructions
 100000e3  je 0000000010000155h
 100000e9  mov edi,1
 100000ee  mov [rbp-8],edi
-100000f1  lea rdi,[29A80h]
+100000f1  lea rdi,[29B80h]
 100000f8  mov rsi,rbp
 100000fb  add rsi,0FFFFFFFFFFFFFFF8h
 100000ff  mov eax,[rsi]
@@ -66,7 +66,7 @@ uprobe0: 149 instructions
 10000124  and r9d,r11d
 10000127  imul r9,2000h
 1000012e  add rax,r9
-10000131  lea r11,[29B00h]
+10000131  lea r11,[29C00h]
 10000138  add rax,r11
 1000013b  jmp 0000000010000142h
 10000140  xor eax,eax
@@ -77,7 +77,7 @@ uprobe0: 149 instructions
 10000155  mov edi,0
 1000015a  mov [rbp-10h],edi
 1000015d  mov rbx,[rbx+68h]
-10000161  lea rdi,[29900h]
+10000161  lea rdi,[29A00h]
 10000168  mov rsi,rbp
 1000016b  add rsi,0FFFFFFFFFFFFFFF0h
 1000016f  mov eax,[rsi]
@@ -90,7 +90,7 @@ uprobe0: 149 instructions
 10000191  and r9d,r11d
 10000194  imul r9,40h
 1000019b  add rax,r9
-1000019e  lea r11,[29980h]
+1000019e  lea r11,[29A80h]
 100001a5  add rax,r11
 100001a8  jmp 00000000100001AFh
 100001ad  xor eax,eax

@@ -15,7 +15,7 @@ session0: 176 instructions
 10000034  jne 00000000100000EAh
 1000003a  mov edi,0
 1000003f  mov [rbp-8],edi
-10000042  lea rdi,[83100h]
+10000042  lea rdi,[83200h]
 10000049  mov rsi,rbp
 1000004c  add rsi,0FFFFFFFFFFFFFFF8h
 10000050  mov eax,[rsi]
@@ -28,7 +28,7 @@ session0: 176 instructions
 10000075  and r9d,r11d
 10000078  imul r9,2000h
 1000007f  add rax,r9
-10000082  lea r11,[83180h]
+10000082  lea r11,[83280h]
 10000089  add rax,r11
 1000008c  jmp 0000000010000093h
 10000091  xor eax,eax
@@ -77,7 +77,7 @@ session0: 176 instructions
 1000014d  sub r13,rdi
 10000150  mov edi,1
 10000155  mov [rbp-8],edi
-10000158  lea rdi,[83100h]
+10000158  lea rdi,[83200h]
 1000015f  mov rsi,rbp
 10000162  add rsi,0FFFFFFFFFFFFFFF8h
 10000166  mov eax,[rsi]
@@ -90,7 +90,7 @@ session0: 176 instructions
 1000018b  and r9d,r11d
 1000018e  imul r9,2000h
 10000195  add rax,r9
-10000198  lea r11,[83180h]
+10000198  lea r11,[83280h]
 1000019f  add rax,r11
 100001a2  jmp 00000000100001A9h
 100001a7  xor eax,eax
@@ -101,7 +101,7 @@ session0: 176 instructions
 100001bc  mov rdi,rbx
 100001bf  mov rax,[rdi+0A8h]
 100001c6  mov [rbp-8],eax
-100001c9  lea rdi,[1080h]
+100001c9  lea rdi,[1180h]
 100001d0  mov rsi,rbp
 100001d3  add rsi,0FFFFFFFFFFFFFFF8h
 100001d7  mov eax,[rsi]
@@ -114,7 +114,7 @@ session0: 176 instructions
 100001fc  and r9d,r11d
 100001ff  imul r9,20800h
 10000206  add rax,r9
-10000209  lea r11,[1100h]
+10000209  lea r11,[1200h]
 10000210  add rax,r11
 10000213  jmp 000000001000021Ah
 10000218  xor eax,eax

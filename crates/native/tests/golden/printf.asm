@@ -22,7 +22,7 @@ uprobe0: 69 instructions
 1000004c  shl rax,20h
 10000050  or rax,rdx
 10000053  mov r13,rax
-10000056  lea rdi,[1080h]
+10000056  lea rdi,[1180h]
 1000005d  mov esi,28h
 10000062  mov edx,0
 10000067  call ring_reserve

@@ -21,14 +21,14 @@ uprobe0: 129 instructions
 10000049  mov rax,r13
 1000004c  and rax,0Fh
 10000050  mov [rbp-8],eax
-10000053  lea rdi,[45A100h]
+10000053  lea rdi,[45A200h]
 1000005a  mov rsi,rbp
 1000005d  add rsi,0FFFFFFFFFFFFFFF8h
 10000061  mov eax,[rsi]
 10000063  cmp eax,10h
 10000066  jae 0000000010000082h
 1000006c  imul rax,418h
-10000073  lea r11,[45A180h]
+10000073  lea r11,[45A280h]
 1000007a  add rax,r11
 1000007d  jmp 0000000010000084h
 10000082  xor eax,eax
@@ -74,7 +74,7 @@ uprobe0: 129 instructions
 1000012a  lea rdi,[8671C0h]
 10000131  mov esi,1
 10000136  lock add [rdi],rsi
-1000013a  lea rdi,[1080h]
+1000013a  lea rdi,[1180h]
 10000141  mov rsi,r14
 10000144  mov r9d,fs:[0FFFFFFFFFFFFFF64h]
 1000014d  cmp r9d,4
@@ -84,7 +84,7 @@ uprobe0: 129 instructions
 1000015c  mov rdi,rax
 1000015f  cmp rax,0
 10000163  jne 00000000100001C6h
-10000169  lea rdi,[1080h]
+10000169  lea rdi,[1180h]
 10000170  mov rsi,r14
 10000173  lea rdx,[867200h]
 1000017a  mov ecx,1
@@ -93,7 +93,7 @@ uprobe0: 129 instructions
 1000018c  sbb r11d,r11d
 1000018f  and r9d,r11d
 10000192  call map_update
-10000197  lea rdi,[1080h]
+10000197  lea rdi,[1180h]
 1000019e  mov rsi,r14
 100001a1  mov r9d,fs:[0FFFFFFFFFFFFFF64h]
 100001aa  cmp r9d,4

@@ -9,7 +9,7 @@
 //! The header is written as soon as the memory is reserved, an entry before the jump that it describes. So whatever happens to the
 //! tracer, the journal describes all jumps. A tracer that is alive is recognised by the word [`ACTIVE`] of the shared data.
 //!
-//! A region that threads return to cannot be taken away. Its data, which are its largest part, can: calls that are running return
+//! A region that threads return to cannot be taken away. Its data and tables, which are its largest part, can: calls that are running return
 //! without a program, and other code that uses data is not entered any more. The rest is freed by a later session.
 
 use std::collections::HashSet;
@@ -103,6 +103,8 @@ pub(super) struct Header {
     pub entries: u64,
     /// The data and the unused part have been taken away.
     pub is_small: bool,
+    /// Address of the tables; 0: none.
+    pub tables: u64,
 }
 
 impl Header {
@@ -115,8 +117,8 @@ impl Header {
     }
 
     pub(super) fn write(&self, stopped: &Stopped<'_>) -> Result<(), RemoteError> {
-        let words =
-            [self.base, self.data, self.code, self.used, self.entries, u64::from(self.is_small), 0, MAGIC];
+        let is_small = u64::from(self.is_small);
+        let words = [self.base, self.data, self.code, self.used, self.entries, is_small, self.tables, MAGIC];
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         stopped.write(self.end() - HEADER, &bytes)
     }
@@ -146,10 +148,11 @@ impl Header {
     }
 
     fn of_words(words: [u64; 8]) -> Option<Header> {
-        let [base, data, code, used, entries, small, _, magic] = words;
+        let [base, data, code, used, entries, small, tables, magic] = words;
         let sizes = [base, data, code].iter().try_fold(0u64, |sum, part| sum.checked_add(*part));
         let fits = sizes.is_some() && used <= code && entries < code / ENTRY;
-        (magic == MAGIC && fits).then_some(Header { base, data, code, used, entries, is_small: small != 0 })
+        let is_small = small != 0;
+        (magic == MAGIC && fits).then_some(Header { base, data, code, used, entries, is_small, tables })
     }
 }
 
@@ -160,6 +163,8 @@ pub struct Remains {
     entries: Vec<Entry>,
     /// Inode of the shared data, if these are mapped.
     data: Option<u64>,
+    /// Addresses of the tables, if these are mapped.
+    tables: Option<Range<u64>>,
 }
 
 /// What is left of a region.
@@ -191,8 +196,11 @@ impl Remains {
             let entries = words(stopped, header.first_entry(), header.entries)?;
             let entries = entries.into_iter().rev().filter_map(Entry::of_words).collect();
             let data = header.base + PAGE..header.base + header.data;
-            let data = maps.iter().find(|map| map.range == data && map.name.starts_with(DATA_NAME));
-            found.push(Remains { header, entries, data: data.map(|data| data.inode) });
+            let mut shared = maps.iter().filter(|map| map.name.starts_with(DATA_NAME));
+            let tables = shared.clone().find(|map| map.range.start == header.tables);
+            let tables = tables.map(|map| map.range.clone());
+            let data = shared.find(|map| map.range == data).map(|map| map.inode);
+            found.push(Remains { header, entries, data, tables });
         }
         Ok(found)
     }
@@ -292,9 +300,14 @@ impl Remains {
         if self.data.is_some() {
             unmap(&mut calls, &(self.header.base..self.header.base + self.header.data))?;
         }
+        self.unmap_tables(&mut calls)?;
         unmap(&mut calls, &(small[0].end..small[1].start))?;
         calls.finish()?;
         Header { is_small: true, ..self.header.clone() }.write(stopped)
+    }
+
+    fn unmap_tables(&self, calls: &mut RemoteCalls<'_>) -> Result<(), RemoteError> {
+        self.tables.iter().try_for_each(|tables| unmap(calls, tables))
     }
 
     /// The used code, and the journal.
@@ -315,6 +328,7 @@ impl Remains {
         // A region that is not complete has code in the place of the data.
         let has_all = self.data.is_some() || is_one(&(self.header.base + PAGE..code.end));
         let mut calls = RemoteCalls::new(stopped, own_filters)?;
+        self.unmap_tables(&mut calls)?;
         if is_small {
             // The journal last: a tracer that is killed in between leaves something that can be found.
             for range in self.small() {

@@ -96,11 +96,14 @@ pub(super) fn gaps(maps: &[MemoryRange], size: u64, near: &Range<u64>) -> Vec<u6
     let ends = std::iter::once(0).chain(maps.iter().map(|map| map.range.end));
     let next = maps.iter().map(|map| (map.range.start, map.name.as_str())).chain([(HIGHEST, "")]);
     let mut found: Vec<u64> = ends.zip(next).filter_map(|(end, next)| place(end, next, size, near)).collect();
-    found.retain(|start| {
-        near.end.saturating_sub(*start) < REACH && (start + size).saturating_sub(near.start) < REACH
-    });
+    found.retain(|start| is_near(&(*start..start + size), near));
     found.sort_by_key(|start| start.abs_diff(near.start));
     found
+}
+
+/// Whether jumps reach from all of one range to all of the other one, and back.
+pub fn is_near(one: &Range<u64>, other: &Range<u64>) -> bool {
+    other.end.saturating_sub(one.start) < REACH && one.end.saturating_sub(other.start) < REACH
 }
 
 /// The address nearest to the code in the gap from the end of a mapping to the start of the next one.

@@ -64,6 +64,16 @@ pub struct Region {
     size: RegionSize,
     header: Header,
     memory: Option<MemoryMapping>,
+    tables: Option<Range<u64>>,
+}
+
+/// A sealed memfd of this process, and its size in bytes.
+#[derive(Copy, Clone, Debug)]
+pub struct SharedFile<'a> {
+    /// The descriptor.
+    pub file: BorrowedFd<'a>,
+    /// Size in bytes.
+    pub size: u64,
 }
 
 impl Region {
@@ -78,10 +88,11 @@ impl Region {
         size: RegionSize,
         own_filters: u32,
     ) -> Result<Region, RemoteError> {
-        Region::with(stopped, near, size, own_filters, None)
+        Region::with(stopped, near, size, own_filters, (None, None))
     }
 
-    /// The same, with data that this process has already: a sealed memfd of `size.data` bytes.
+    /// The same, with data that this process has already: a sealed memfd of `size.data` bytes. `tables` is mapped elsewhere, and
+    /// the process can only read it.
     ///
     /// # Errors
     /// As for [`Region::create`], and EPERM or EMFILE if the descriptor cannot be passed on.
@@ -91,8 +102,9 @@ impl Region {
         size: RegionSize,
         own_filters: u32,
         data: BorrowedFd<'_>,
+        tables: Option<SharedFile<'_>>,
     ) -> Result<Region, RemoteError> {
-        Region::with(stopped, near, size, own_filters, Some(data))
+        Region::with(stopped, near, size, own_filters, (Some(data), tables))
     }
 
     fn with(
@@ -100,20 +112,28 @@ impl Region {
         near: Range<u64>,
         size: RegionSize,
         own_filters: u32,
-        data: Option<BorrowedFd<'_>>,
+        (data, tables): (Option<BorrowedFd<'_>>, Option<SharedFile<'_>>),
     ) -> Result<Region, RemoteError> {
         let size = size.rounded();
         let places = gaps(&stopped.maps()?, size.data + size.code, &near);
         let mut calls = RemoteCalls::new(stopped, own_filters)?;
         let mut setup = Setup { stopped, calls: &mut calls, size };
         let base = setup.reserve(&places)?;
-        let header = Header { base, data: size.data, code: size.code, used: 0, entries: 0, is_small: false };
+        let (data_size, code) = (size.data, size.code);
+        let mut header =
+            Header { base, data: data_size, code, used: 0, entries: 0, is_small: false, tables: 0 };
         header.write(stopped).inspect_err(|_| setup.free(base))?;
         let (memory, used) = setup.fill(base, data).inspect_err(|_| setup.free(base))?;
+        let tables = tables.map(|tables| setup.add_tables(base, tables)).transpose();
+        let tables = tables.inspect_err(|_| setup.free(base))?;
+        if let Some(tables) = &tables {
+            header.tables = tables.start;
+            header.write(stopped)?;
+        }
         calls.finish()?;
         // The registers of the thread.
         stopped.write(base + size.data, &vec![0; used])?;
-        Ok(Region { base, size, header, memory })
+        Ok(Region { base, size, header, memory, tables })
     }
 
     /// Takes the memory away, by a system call of the first of the stopped threads. No thread may be in the code.
@@ -123,8 +143,17 @@ impl Region {
     pub fn remove(&self, stopped: &Stopped<'_>, own_filters: u32) -> Result<(), RemoteError> {
         let mut calls = RemoteCalls::new(stopped, own_filters)?;
         let whole = self.size.data + self.size.code;
+        if let Some(tables) = &self.tables {
+            let size = tables.end - tables.start;
+            calls.call("munmap", libc::SYS_munmap, [tables.start, size, 0, 0, 0, 0])?;
+        }
         calls.call("munmap", libc::SYS_munmap, [self.base, whole, 0, 0, 0, 0])?;
         calls.finish()
+    }
+
+    /// Addresses of the tables in the other process.
+    pub fn tables(&self) -> Option<&Range<u64>> {
+        self.tables.as_ref()
     }
 
     /// Address in the other process.
@@ -135,6 +164,11 @@ impl Region {
     /// Sizes, in whole pages.
     pub fn size(&self) -> RegionSize {
         self.size
+    }
+
+    /// Addresses in the other process.
+    pub fn range(&self) -> Range<u64> {
+        self.base..self.base + self.size.data + self.size.code
     }
 
     /// Addresses of the code in the other process.
@@ -227,7 +261,7 @@ impl Setup<'_, '_> {
         let used = self.calls.use_code_at(base + self.size.data, room)?;
         self.calls.call("mprotect", libc::SYS_mprotect, [base, PAGE, READ | WRITE, 0, 0, 0])?;
         let fd = match data {
-            Some(data) => self.open(name, data).or_else(|_| self.receive(base, data))?,
+            Some(data) => self.descriptor(base, data)?,
             None => {
                 self.stopped.write(name, NAME)?;
                 self.memfd_create(name)?
@@ -238,6 +272,22 @@ impl Setup<'_, '_> {
         let memory = shared?;
         closed?;
         Ok((memory, used))
+    }
+
+    /// Maps a file anywhere, for reading.
+    fn add_tables(&mut self, base: u64, tables: SharedFile<'_>) -> Result<Range<u64>, RemoteError> {
+        let fd = self.descriptor(base, tables.file)?;
+        let flags = (libc::MAP_SHARED | libc::MAP_NORESERVE) as u64;
+        let mapped = self.calls.call("mmap", libc::SYS_mmap, [0, tables.size, READ, flags, fd, 0]);
+        self.calls.call("close", libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;
+        let start = mapped?;
+        Ok(start..start + tables.size)
+    }
+
+    /// A descriptor of this process in the other one.
+    fn descriptor(&mut self, base: u64, ours: BorrowedFd<'_>) -> Result<u64, RemoteError> {
+        let name = base + self.size.data + self.size.code - PAGE;
+        self.open(name, ours).or_else(|_| self.receive(base, ours))
     }
 
     fn memfd_create(&mut self, name: u64) -> Result<u64, RemoteError> {

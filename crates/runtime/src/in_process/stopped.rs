@@ -236,6 +236,14 @@ impl<'t> Stopped<'t> {
         }
     }
 
+    /// The memory, for when the process runs again. It is that of the program that runs now: after an execve(2), writes fail.
+    ///
+    /// # Errors
+    /// EMFILE
+    pub fn memory(&self) -> Result<File, RemoteError> {
+        self.memory.try_clone().map_err(memory_error)
+    }
+
     /// Writes memory word by word.
     fn poke(&self, address: u64, bytes: &[u8]) -> Result<(), RemoteError> {
         const WORD: u64 = size_of::<u64>() as u64;

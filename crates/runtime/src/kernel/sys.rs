@@ -122,6 +122,7 @@ pub fn readable(fd: RawFd) -> libc::pollfd {
 }
 
 /// A mapping of a descriptor, unmapped on drop.
+#[derive(Debug)]
 pub struct MemoryMapping {
     address: *mut c_void,
     len: usize,

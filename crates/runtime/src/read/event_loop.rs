@@ -131,6 +131,7 @@ impl Session {
             true => self.read(&mut emitter, &mut control),
             false => self.run_tests(&mut emitter, &control),
         };
+        let read = read.and_then(|reason| self.core.serve_ends().map(|()| reason).map_err(Failure::Kernel));
         let reason = read.unwrap_or_else(Reason::from);
         let ended_ns = SystemClock.boot_ns();
         let detaching = self.detach();
@@ -222,6 +223,8 @@ impl Session {
         fds.extend(self.signal_programs.iter().map(|program| sys::readable(program.signal.fd())));
         fds.extend(self.timers.iter().map(|timer| sys::readable(timer.timer.as_raw_fd())));
         fds.push(sys::readable(maps_signal));
+        let others = fds.len();
+        fds.extend(self.core.end_fds().map(sys::readable));
         if sys::poll(&mut fds, pause_ms.unwrap_or(-1)).map_err(Failure::Kernel)? == 0 {
             return Ok(None);
         }
@@ -233,6 +236,9 @@ impl Session {
                 interrupted();
             }
             return Ok(Some(Reason::Signal(signal)));
+        }
+        if fds[others..].iter().any(|fd| fd.revents != 0) {
+            self.core.serve_ends().map_err(Failure::Kernel)?;
         }
         self.serve_signals().map_err(Failure::Kernel)?;
         self.serve_timers().map_err(Failure::Kernel)?;

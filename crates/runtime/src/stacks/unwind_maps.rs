@@ -1,13 +1,16 @@
-//! Maps that programs read when they walk a stack: unwind tables, and the address ranges of processes that the tables cover.
+//! What programs read when they walk a stack: unwind tables, and the address ranges of processes that the tables cover. These are maps of
+//! the kernel, or memory that the traced processes share with the tracer.
 //!
 //! Not here: contents of a table (`wire::unwind`), choice of files and processes (`src/trace/unwinder.rs`).
 
 use crate::kernel::sys;
 use crate::load::LoadedMap;
 use crate::map_handle::{self, MapHandle};
+use crate::user_space::{SessionMemory, UnwindMemory};
 use libbpf_sys as bpf;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::Arc;
 use wire::unwind;
 
 /// `BPF_F_INNER_MAP`: tables may have another number of chunks than the template.
@@ -16,18 +19,35 @@ const BPF_F_INNER_MAP: u32 = 1 << 12;
 /// Largest number of processes that are removed per call.
 const UNKNOWN_LIMIT: usize = 1 << 10;
 
-/// Maps of the programs that walk stacks.
+/// What the programs that walk stacks read.
 #[derive(Debug)]
 pub struct UnwindMaps {
-    tables: OwnedFd,
-    mappings: OwnedFd,
-    unknown: OwnedFd,
+    place: Place,
     used: u32,
 }
 
+#[derive(Debug)]
+enum Place {
+    Kernel(KernelMaps),
+    Process { tables: Arc<UnwindMemory>, session: Arc<SessionMemory> },
+}
+
+#[derive(Debug)]
+struct KernelMaps {
+    tables: OwnedFd,
+    mappings: OwnedFd,
+    unknown: OwnedFd,
+}
+
 impl UnwindMaps {
-    pub(crate) fn new(tables: OwnedFd, mappings: OwnedFd, unknown: OwnedFd) -> UnwindMaps {
-        UnwindMaps { tables, mappings, unknown, used: 1 }
+    /// Maps of the kernel.
+    pub(crate) fn in_kernel(tables: OwnedFd, mappings: OwnedFd, unknown: OwnedFd) -> UnwindMaps {
+        UnwindMaps { place: Place::Kernel(KernelMaps { tables, mappings, unknown }), used: 1 }
+    }
+
+    /// Memory of a session.
+    pub(crate) fn in_process(tables: Arc<UnwindMemory>, session: Arc<SessionMemory>) -> UnwindMaps {
+        UnwindMaps { place: Place::Process { tables, session }, used: 1 }
     }
 
     /// Reserves the number of a table, which is filled later. `None` if there is no room.
@@ -44,6 +64,48 @@ impl UnwindMaps {
     /// # Errors
     /// The errors of bpf(2), such as ENOMEM.
     pub fn fill(&self, table: u32, chunks: &[Vec<u64>]) -> io::Result<usize> {
+        match &self.place {
+            Place::Kernel(maps) => maps.fill(table, chunks),
+            Place::Process { tables, .. } => tables.fill(table, chunks),
+        }
+    }
+
+    /// Records that a table covers addresses `start..end` of a process, which are `bias` above those in the file.
+    ///
+    /// # Errors
+    /// The errors of bpf(2), such as too many mappings.
+    pub fn map(&self, tgid: u32, start: u64, end: u64, table: u32, bias: u64) -> io::Result<()> {
+        match &self.place {
+            Place::Kernel(maps) => maps.map(tgid, start, end, table, bias),
+            Place::Process { tables, .. } => tables.map(tgid, start, end, table, bias),
+        }
+    }
+
+    /// Removes addresses of a process.
+    pub fn unmap(&self, tgid: u32, start: u64, end: u64) {
+        match &self.place {
+            Place::Kernel(maps) => maps.unmap(tgid, start, end),
+            Place::Process { tables, .. } => tables.unmap(tgid, start, end),
+        }
+    }
+
+    /// Processes in whose stacks programs found an unknown mapping since the last call.
+    ///
+    /// # Errors
+    /// The errors of bpf(2).
+    pub fn take_unknown(&self) -> io::Result<Vec<u32>> {
+        let mut found = match &self.place {
+            Place::Kernel(maps) => maps.take_unknown()?,
+            Place::Process { session, .. } => session.take_unknown(),
+        };
+        found.sort_unstable();
+        found.dedup();
+        Ok(found)
+    }
+}
+
+impl KernelMaps {
+    fn fill(&self, table: u32, chunks: &[Vec<u64>]) -> io::Result<usize> {
         let inner = create_table(chunks.len() as u32)?;
         for (index, chunk) in (0u32..).zip(chunks) {
             let bytes: Vec<u8> = chunk.iter().flat_map(|row| row.to_le_bytes()).collect();
@@ -53,11 +115,7 @@ impl UnwindMaps {
         Ok(chunks.len() * unwind::CHUNK_BYTES as usize)
     }
 
-    /// Records that a table covers addresses `start..end` of a process, which are `bias` above those in the file.
-    ///
-    /// # Errors
-    /// The errors of bpf(2), such as too many mappings.
-    pub fn map(&self, tgid: u32, start: u64, end: u64, table: u32, bias: u64) -> io::Result<()> {
+    fn map(&self, tgid: u32, start: u64, end: u64, table: u32, bias: u64) -> io::Result<()> {
         let mut value = [0; unwind::MAPPING_VALUE as usize];
         value[..4].copy_from_slice(&table.to_le_bytes());
         value[8..].copy_from_slice(&bias.to_le_bytes());
@@ -65,19 +123,14 @@ impl UnwindMaps {
             .try_for_each(|(start, bits)| map_handle::update(&self.mappings, &key(tgid, start, bits), &value))
     }
 
-    /// Removes addresses of a process.
-    pub fn unmap(&self, tgid: u32, start: u64, end: u64) {
+    fn unmap(&self, tgid: u32, start: u64, end: u64) {
         for (start, bits) in blocks(start, end) {
             // Fails if another mapping has replaced it.
             let _ = map_handle::delete(&self.mappings, &key(tgid, start, bits));
         }
     }
 
-    /// Processes in whose stacks programs found an unknown mapping since the last call.
-    ///
-    /// # Errors
-    /// The errors of bpf(2).
-    pub fn take_unknown(&self) -> io::Result<Vec<u32>> {
+    fn take_unknown(&self) -> io::Result<Vec<u32>> {
         let mut found = Vec::new();
         let mut key = [0u8; 4];
         // Limited, because programs may add processes as fast as they are removed.
@@ -92,8 +145,6 @@ impl UnwindMaps {
             map_handle::delete(&self.unknown, &key)?;
             found.push(u32::from_le_bytes(key));
         }
-        found.sort_unstable();
-        found.dedup();
         Ok(found)
     }
 }

@@ -68,10 +68,10 @@ impl SharedClock {
         clock
     }
 
-    /// Corrects the clock if it is time to.
-    pub fn tick(&mut self) {
+    /// Corrects the clock if it is time to, and returns whether it was: a second after the last time.
+    pub fn tick(&mut self) -> bool {
         if self.corrected.elapsed() < PERIOD {
-            return;
+            return false;
         }
         let now = read();
         let shown = self.rate.ns(now.ticks);
@@ -87,6 +87,7 @@ impl SharedClock {
         let ahead = SystemClock.boot_ns().wrapping_sub(SystemClock.monotonic_ns());
         self.memory.word(layout::BOOT_AHEAD).store(ahead, Ordering::Relaxed);
         self.corrected = Instant::now();
+        true
     }
 
     fn publish(&self, rate: Rate) {

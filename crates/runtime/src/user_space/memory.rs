@@ -8,6 +8,7 @@
 //! code for the tracer               code for the process, detours
 //! ```
 
+use super::names;
 use native::layout::{self, MapPlace};
 use native::object::Object;
 use native::{
@@ -17,7 +18,7 @@ use std::ffi::c_void;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Room for code in bytes: some twenty thousand functions.
 pub const CODE_ROOM: u64 = 8 << 20;
@@ -67,18 +68,23 @@ fn own_environment(cpus: u32) -> Environment {
     Environment::Process(Process {
         cpus,
         cpu: CpuNumber::Segment,
-        thread: ThreadId::Asked,
+        thread: ThreadId::Word,
         time: TimeSource::Asked,
+        unwind: None,
     })
 }
 
 impl SessionMemory {
-    /// Creates the memory of a session that begins with an object.
+    /// Creates the memory of a session that begins with an object; `known` are objects that will extend it.
     ///
     /// # Errors
     /// The object needs what only the kernel has, or there is no memory.
-    pub fn new(object: Object, cpus: u32) -> Result<(SessionMemory, PlacedModule), PlaceError> {
-        let (layout, placement) = Layout::new(&object, cpus);
+    pub fn new(
+        object: Object,
+        known: &[Object],
+        cpus: u32,
+    ) -> Result<(SessionMemory, PlacedModule), PlaceError> {
+        let (layout, placement) = Layout::with_room(&object, known, cpus);
         let data = layout.code;
         let file = rustix::fs::memfd_create(
             "cudatrace",
@@ -90,9 +96,10 @@ impl SessionMemory {
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
             .map_err(io::Error::from)?;
         let base = map(&file, data)?;
-        let state = Mutex::new(State { layout, code_end: data, helpers: vec![] });
+        let state = Mutex::new(State { layout, code_end: data + layout::NAMES, helpers: vec![] });
         let memory = SessionMemory { base, file, data, cpus, state };
-        memory.word32(layout::TGID).store(std::process::id(), std::sync::atomic::Ordering::Relaxed);
+        memory.word32(layout::TGID).store(std::process::id(), Ordering::Relaxed);
+        memory.write_code(data, &names::of(std::process::id()))?;
         let module = memory.add(object, placement)?;
         Ok((memory, module))
     }
@@ -203,8 +210,28 @@ impl SessionMemory {
         }
     }
 
-    /// Runs a program in this process, with a context of zeros.
+    /// Runs programs on behalf of a process that has ended and had these [names](layout::NAMES).
+    ///
+    /// # Errors
+    /// mprotect(2) fails; the programs have not run.
+    pub fn run_for(&self, entries: impl Iterator<Item = u64>, pid: u32, names: &[u8]) -> io::Result<()> {
+        self.write_code(self.data, names)?;
+        let own = self.word32(layout::TGID).swap(pid, Ordering::Relaxed);
+        self.word32(layout::TID).store(pid, Ordering::Relaxed);
+        entries.for_each(|entry| _ = self.enter(entry));
+        self.word32(layout::TGID).store(own, Ordering::Relaxed);
+        self.write_code(self.data, &names::of(own))
+    }
+
+    /// Runs a program in this process.
     pub fn run(&self, entry: u64) -> u64 {
+        self.word32(layout::TID)
+            .store(rustix::thread::gettid().as_raw_nonzero().get() as u32, Ordering::Relaxed);
+        self.enter(entry)
+    }
+
+    /// Runs a program with a context of zeros.
+    fn enter(&self, entry: u64) -> u64 {
         let mut context = [0u64; program::SIZE as usize / 8];
         self.call(entry, [context.as_mut_ptr() as u64, 0, 0, 0, 0, 0])
     }
@@ -238,6 +265,12 @@ impl SessionMemory {
         let [key, value] = [key.as_ptr() as u64, value.as_ptr() as u64];
         let arguments = [self.at(map.description) as u64, key, value, 0, 0, u64::from(cpu)];
         result(self.call(self.helper(UPDATE), arguments))
+    }
+
+    /// Processes in whose stacks programs found an unknown mapping since the last call.
+    pub fn take_unknown(&self) -> Vec<u32> {
+        let words = (0..layout::UNKNOWN_IDS).map(|index| self.word32(layout::UNKNOWN + 4 * index));
+        words.map(|word| word.swap(0, Ordering::Relaxed)).filter(|tgid| *tgid != 0).collect()
     }
 
     /// Deletes a key.

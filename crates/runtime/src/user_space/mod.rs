@@ -11,24 +11,31 @@ mod clock;
 mod lease;
 mod map;
 mod memory;
+mod names;
+mod process_ends;
 mod processes;
+mod unwind_memory;
 
 pub use map::SharedMap;
 pub use memory::{PlaceError, SessionMemory};
 pub use processes::{PatchReport, PatchSite};
+pub use unwind_memory::UnwindMemory;
 
 use crate::error::{LoadError, SiteError, SiteFailure};
 use crate::in_process::{Left, Remains, RemoteError, Seized, Stopped, Tracer};
 use crate::load::{LoadedMap, LoadedProgram, Objects, ProgramHandle};
 use crate::map_handle::MapHandle;
+use crate::stacks::unwind_maps::UnwindMaps;
 use clock::SharedClock;
 use lease::Lease;
 use memory::PlacedModule;
 use native::object::Object;
 use native::program::Side;
+use process_ends::ProcessEnds;
 use processes::{ProbedFile, TracedProcess, UserProbe};
 use std::collections::{BTreeMap, HashMap};
 use std::io;
+use std::os::fd::RawFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -70,20 +77,25 @@ pub type PatchSites<'a> = dyn Fn(u32, u64) -> Result<PatchSite, String> + 'a;
 pub(crate) struct UserSpace {
     memory: Arc<SessionMemory>,
     lease: Option<Lease>,
+    /// Unwind tables, if programs walk stacks.
+    unwind: Option<Arc<UnwindMemory>>,
     clock: SharedClock,
     modules: Vec<PlacedModule>,
     probes: Vec<UserProbe>,
     files: BTreeMap<u32, ProbedFile>,
-    processes: HashMap<u32, TracedProcess>,
+    ends: ProcessEnds,
+    /// By process id: a region each for functions that are near to each other.
+    processes: HashMap<u32, Vec<TracedProcess>>,
 }
 
 impl UserSpace {
-    /// Loads the first object of a session.
+    /// Loads the first object of a session, and reserves room for the others.
     pub fn load(
-        compiled: &CompiledScript,
+        (compiled, others): (&CompiledScript, &[CompiledScript]),
         (cpus, ring_bytes, spare_counters): (u32, u32, u32),
     ) -> Result<(UserSpace, Objects), LoadError> {
         let mut object = parse(compiled)?;
+        let others = others.iter().map(parse).collect::<Result<Vec<Object>, _>>()?;
         for map in &mut object.maps {
             match map.name.as_str() {
                 manifest::RING_MAP => map.max_entries = ring_bytes,
@@ -92,17 +104,36 @@ impl UserSpace {
                 _ => {}
             }
         }
-        let (memory, module) = SessionMemory::new(object, cpus)?;
+        let (memory, module) = SessionMemory::new(object, &others, cpus)?;
         let memory = Arc::new(memory);
         let clock = SharedClock::start(Arc::clone(&memory));
         let lease = Some(Lease::start(Arc::clone(&memory)).map_err(PlaceError::Memory)?);
         let objects = objects(&memory, &module, compiled);
         let (modules, probes, files, processes) = (vec![module], vec![], BTreeMap::new(), HashMap::new());
-        Ok((UserSpace { memory, lease, clock, modules, probes, files, processes }, objects))
+        let (unwind, ends) = (None, ProcessEnds::default());
+        let mut user = UserSpace { memory, lease, unwind, clock, modules, probes, files, ends, processes };
+        user.create_unwind_memory(compiled)?;
+        Ok((user, objects))
+    }
+
+    fn create_unwind_memory(&mut self, compiled: &CompiledScript) -> Result<(), LoadError> {
+        let is_needed = compiled.manifest.internal_maps.iter().any(|map| map == wire::unwind::TABLES_MAP);
+        if is_needed && self.unwind.is_none() {
+            let memory = UnwindMemory::new().map_err(PlaceError::Memory)?;
+            self.unwind = Some(Arc::new(memory));
+        }
+        Ok(())
+    }
+
+    /// What the programs that walk stacks read, if there are any.
+    pub fn unwind_maps(&self) -> Option<UnwindMaps> {
+        let tables = self.unwind.as_ref()?;
+        Some(UnwindMaps::in_process(Arc::clone(tables), Arc::clone(&self.memory)))
     }
 
     /// Loads a module that extends the session.
     pub fn extend(&mut self, compiled: &CompiledScript) -> Result<Objects, LoadError> {
+        self.create_unwind_memory(compiled)?;
         let module = self.memory.extend(parse(compiled)?)?;
         let objects = objects(&self.memory, &module, compiled);
         self.modules.push(module);
@@ -113,6 +144,33 @@ impl UserSpace {
     pub fn ring(&self) -> Option<(Arc<SessionMemory>, native::layout::MapPlace)> {
         let place = self.memory.layout().map(manifest::RING_MAP)?.clone();
         Some((Arc::clone(&self.memory), place))
+    }
+
+    /// Adds a program that runs when a traced process ends.
+    pub fn add_process_end(&mut self, program: &ProgramHandle) {
+        if let ProgramHandle::Process(program) = program {
+            self.ends.add(program.entry);
+        }
+    }
+
+    /// Takes note of a process of the traced command, whether it calls probed functions or not.
+    pub fn meet(&mut self, pid: u32) {
+        self.ends.watch(pid);
+    }
+
+    /// Whether programs run when a process ends.
+    pub fn watches_ends(&self) -> bool {
+        self.ends.are_watched()
+    }
+
+    /// Descriptors that are readable when a process has ended, for [`UserSpace::serve_ends`].
+    pub fn end_fds(&self) -> impl Iterator<Item = RawFd> {
+        self.ends.fds()
+    }
+
+    /// Runs the programs for the processes that have ended.
+    pub fn serve_ends(&mut self) -> io::Result<()> {
+        self.ends.serve(&self.memory)
     }
 
     /// Adds a program of the last module at functions; returns those that cannot be patched.
@@ -202,20 +260,42 @@ impl UserSpace {
     }
 
     fn patch(&mut self, stopped: &Stopped<'_>, own_filters: u32) -> Result<PatchReport, RemoteError> {
-        let Some(near) = processes::mapped(&self.files, stopped)? else { return Ok(Default::default()) };
-        let pid = stopped.pid();
-        // After an execve the old region is gone.
-        if self.processes.get(&pid).is_none_or(|process| !process.is_there(stopped)) {
-            self.settle(stopped, own_filters)?;
-            let functions = self.files.values().map(|file| file.functions.len()).sum();
-            if self.processes.len() > MANY {
-                self.processes.retain(|pid, _| std::path::Path::new(&format!("/proc/{pid}")).exists());
-            }
-            let process = TracedProcess::start(stopped, &self.memory, near, functions, own_filters)?;
-            self.processes.insert(pid, process);
+        let ranges = processes::mapped(&self.files, stopped)?;
+        let mut report = PatchReport::default();
+        if ranges.is_empty() {
+            return Ok(report);
         }
-        let process = self.processes.get_mut(&pid).expect("just inserted");
-        process.patch(stopped, &self.memory, (&self.modules, &self.probes, &self.files))
+        let pid = stopped.pid();
+        self.ends.watch(pid);
+        self.forget_regions(stopped);
+        if !self.processes.contains_key(&pid) {
+            self.settle(stopped, own_filters)?;
+        }
+        let functions = self.files.values().map(|file| file.functions.len()).sum();
+        let regions = self.processes.entry(pid).or_default();
+        for near in ranges {
+            if !regions.iter().any(|process| process.is_near(&near)) {
+                let shared = (&*self.memory, self.unwind.as_deref());
+                regions.push(TracedProcess::start(stopped, shared, near, functions, own_filters)?);
+            }
+        }
+        for process in regions {
+            let further = process.patch(stopped, &self.memory, (&self.modules, &self.probes, &self.files))?;
+            report.patched += further.patched;
+            report.skipped.extend(further.skipped);
+        }
+        Ok(report)
+    }
+
+    /// Forgets regions that an execve has taken away, and those of ended processes if there are many.
+    fn forget_regions(&mut self, stopped: &Stopped<'_>) {
+        if self.processes.len() > MANY {
+            self.processes.retain(|pid, _| std::path::Path::new(&format!("/proc/{pid}")).exists());
+        }
+        if let Some(regions) = self.processes.get_mut(&stopped.pid()) {
+            regions.retain(|process| process.is_there(stopped));
+        }
+        self.processes.retain(|_, regions| !regions.is_empty());
     }
 
     /// Undoes what sessions before have left in a process.
@@ -241,23 +321,26 @@ impl UserSpace {
     /// Makes all detours pass by and restores the functions of the processes that still run.
     pub fn detach(&mut self) {
         self.lease = None;
-        for (pid, process) in self.processes.drain() {
+        for (pid, regions) in self.processes.drain() {
             // A process that has ended needs nothing; another one keeps jumps that pass by.
-            let _ = Tracer::run(move |tracer| leave(tracer, pid, &process));
+            let _ = Tracer::run(move |tracer| leave(tracer, pid, &regions));
         }
     }
 
-    /// Keeps the clock of the programs right; called at least once in a second.
+    /// Keeps the clock and the names that programs read right; called at least once in a second.
     pub fn tick(&mut self) {
-        self.clock.tick();
+        if self.clock.tick() {
+            self.processes.values_mut().flatten().for_each(TracedProcess::update_names);
+            self.ends.update_names();
+        }
     }
 }
 
 /// Restores a process and takes its regions away. Threads that are in a region get some time to leave it.
-fn leave(tracer: &Tracer, pid: u32, process: &TracedProcess) -> Result<(), RemoteError> {
+fn leave(tracer: &Tracer, pid: u32, regions: &[TracedProcess]) -> Result<(), RemoteError> {
     for attempt in 0..=LEAVING {
         let stopped = Stopped::all(tracer, pid, STOP_LIMIT)?;
-        if !process.is_there(&stopped) {
+        if !regions.iter().any(|process| process.is_there(&stopped)) {
             break;
         }
         let mut left = false;
@@ -288,7 +371,7 @@ fn own_filters() -> u32 {
 
 /// Checks that all programs of a script have a translation.
 pub(crate) fn check(compiled: &CompiledScript) -> Result<(), LoadError> {
-    SessionMemory::new(parse(compiled)?, 1).map(drop)?;
+    SessionMemory::new(parse(compiled)?, &[], 1).map(drop)?;
     Ok(())
 }
 

@@ -3,13 +3,15 @@
 //! A process gets a region when it first maps a file with probes. Each time that more files are mapped, their functions are patched.
 
 use super::memory::{PlacedModule, SessionMemory};
+use super::names::Names;
+use super::unwind_memory::UnwindMemory;
 use crate::in_process::{
-    Entry, JOURNAL_ENTRY, MemoryRange, Patch, Patches, Region, RegionSize, Remains, RemoteError, Skipped,
-    Stopped,
+    Entry, JOURNAL_ENTRY, MemoryRange, Patch, Patches, Region, RegionSize, Remains, RemoteError, SharedFile,
+    Skipped, Stopped, is_near,
 };
 use native::layout;
 use native::program::{Dispatch, Side, Site};
-use native::{CpuNumber, Environment, Image, Process, ThreadId, TimeSource};
+use native::{CpuNumber, Environment, Image, Process, ThreadId, TimeSource, Unwind};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
@@ -54,12 +56,13 @@ pub struct ProbedFile {
     pub functions: BTreeMap<u64, PatchSite>,
 }
 
-/// A process with a region.
+/// A process with a region near functions of its. It has several if its files are far from each other.
 #[derive(Debug)]
 pub struct TracedProcess {
     region: Region,
     /// Of the shared memory.
     inode: u64,
+    names: Names,
     environment: Environment,
     /// Images by the index of their module.
     images: Vec<Image>,
@@ -107,6 +110,8 @@ const CODE: u64 = 2 << 20;
 const DETOUR: u64 = 512;
 /// Distance of two detours in bytes.
 const ALIGNMENT: u64 = 16;
+/// Size of the memory in which functions share a region: half of what a jump reaches, since the region must lie near to all.
+const JOINED: u64 = 1 << 30;
 /// Offset of the thread's id from its control block, in glibc for x86-64. It is used only if the id of a stopped thread is there.
 const GLIBC_TID: i32 = 0x2d0;
 
@@ -114,7 +119,7 @@ impl TracedProcess {
     /// Creates the region of a process near these addresses, and puts the modules into it.
     pub fn start(
         stopped: &Stopped<'_>,
-        memory: &SessionMemory,
+        (memory, unwind): (&SessionMemory, Option<&UnwindMemory>),
         near: Range<u64>,
         functions: usize,
         own_filters: u32,
@@ -124,13 +129,16 @@ impl TracedProcess {
         }
         let code = CODE + functions as u64 * (DETOUR + JOURNAL_ENTRY);
         let size = RegionSize { data: memory.data_size(), code };
-        let region = Region::sharing(stopped, near, size, own_filters, memory.file())?;
+        let tables = unwind.map(|memory| SharedFile { file: memory.file(), size: native::unwind::SIZE });
+        let region = Region::sharing(stopped, near, size, own_filters, memory.file(), tables)?;
         region.write(stopped, layout::TGID, &stopped.pid().to_le_bytes())?;
-        let environment = environment(stopped, memory.cpus())?;
-        let (images, dispatches, code_end) = (vec![], HashMap::new(), memory.data_size());
+        let names = Names::start(stopped, region.code().start)?;
+        let environment = environment(stopped, memory.cpus(), &region)?;
+        let (images, dispatches, code_end) = (vec![], HashMap::new(), memory.data_size() + layout::NAMES);
         Ok(TracedProcess {
             region,
             inode: memory.inode(),
+            names,
             environment,
             images,
             dispatches,
@@ -159,6 +167,10 @@ impl TracedProcess {
             let Some(probed) = files.get(&file) else { continue };
             let Some(site) = probed.functions.get(&function) else { continue };
             let Some(base) = base(&maps, inodes[&file], site.offset) else { continue };
+            let place = base.wrapping_add(site.offset);
+            if !is_near(&self.region.range(), &(place..place + 1)) {
+                continue;
+            }
             // A file may be unmapped and mapped again elsewhere.
             if self.bases.insert(file, base).is_some_and(|before| before != base) {
                 self.done.retain(|(other, _)| *other != file);
@@ -166,8 +178,7 @@ impl TracedProcess {
             if !self.done.insert((file, function)) {
                 continue;
             }
-            let patch = self.detour(stopped, &programs, base.wrapping_add(function), base, site)?;
-            let Some((patch, entry)) = patch else { continue };
+            let (patch, entry) = self.detour(stopped, &programs, base.wrapping_add(function), base, site)?;
             list.push(patch);
             entries.push(entry);
             keys.push((file, function));
@@ -190,11 +201,21 @@ impl TracedProcess {
         Ok(report)
     }
 
+    /// Whether jumps lead from these addresses to the region.
+    pub fn is_near(&self, functions: &Range<u64>) -> bool {
+        is_near(&self.region.range(), functions)
+    }
+
     /// Whether the process still has the region: an execve(2) takes it away.
     pub fn is_there(&self, stopped: &Stopped<'_>) -> bool {
         let data = self.region.base() + layout::PAGE;
         let is_data = |map: &MemoryRange| map.range.start == data && map.inode == self.inode;
         stopped.maps().is_ok_and(|maps| maps.iter().any(is_data))
+    }
+
+    /// Keeps the names right that programs read.
+    pub fn update_names(&mut self) {
+        self.names.update();
     }
 
     fn add_images(
@@ -227,7 +248,7 @@ impl TracedProcess {
         Ok(())
     }
 
-    /// Writes the detour of a function; returns its patch, and what the journal records of it. `None`: the moved instructions do not reach what they refer to.
+    /// Writes the detour of a function; returns its patch, and what the journal records of it.
     fn detour(
         &mut self,
         stopped: &Stopped<'_>,
@@ -235,7 +256,7 @@ impl TracedProcess {
         address: u64,
         base: u64,
         site: &PatchSite,
-    ) -> Result<Option<(Patch, Entry)>, RemoteError> {
+    ) -> Result<(Patch, Entry), RemoteError> {
         let dispatch = self.dispatch(stopped, programs)?;
         let at = self.code_end.next_multiple_of(ALIGNMENT);
         let described = Site {
@@ -253,7 +274,8 @@ impl TracedProcess {
             native::site::moved(&instructions, place - before, moved_to),
             native::site::jump(place, region + at + detour.entry),
         ) else {
-            return Ok(None);
+            // What the instructions refer to is too far away.
+            return Err(RemoteError::NoRoom);
         };
         self.write(stopped, at, &[detour.bytes, moved.code.clone()].concat())?;
         let in_original = |(from, to): &(u8, u8)| {
@@ -268,7 +290,7 @@ impl TracedProcess {
             entered: region + at + detour.entered,
             returns: detour.returns.map_or(0, |returns| region + at + returns),
         };
-        Ok(Some((Patch { address: place, original: site.original.clone(), jump, moved }, entry)))
+        Ok((Patch { address: place, original: site.original.clone(), jump, moved }, entry))
     }
 
     fn dispatch(&mut self, stopped: &Stopped<'_>, programs: &[ProgramAt]) -> Result<Dispatch, RemoteError> {
@@ -338,14 +360,22 @@ impl ProbedFile {
     }
 }
 
-/// The addresses of all probed functions that a process has mapped; `None` if there are none.
+/// The addresses of the probed functions that a process has mapped. Files near to each other are one range.
 pub fn mapped(
     files: &BTreeMap<u32, ProbedFile>,
     stopped: &Stopped<'_>,
-) -> Result<Option<Range<u64>>, RemoteError> {
+) -> Result<Vec<Range<u64>>, RemoteError> {
     let maps = stopped.maps()?;
-    let all = files.values().filter_map(|file| file.addresses(&maps));
-    Ok(all.reduce(|one, other| one.start.min(other.start)..one.end.max(other.end)))
+    let mut all: Vec<Range<u64>> = files.values().filter_map(|file| file.addresses(&maps)).collect();
+    all.sort_by_key(|range| range.start);
+    let mut joined: Vec<Range<u64>> = vec![];
+    for range in all {
+        match joined.last_mut() {
+            Some(last) if range.end - last.start < JOINED => last.end = last.end.max(range.end),
+            _ => joined.push(range),
+        }
+    }
+    Ok(joined)
 }
 
 /// Whether the jumps of another session are where functions of these files are.
@@ -361,7 +391,7 @@ pub fn have_jumps(files: &BTreeMap<u32, ProbedFile>, maps: &[MemoryRange], remai
 }
 
 /// How code of the process finds the CPU, the thread and the time.
-fn environment(stopped: &Stopped<'_>, cpus: u32) -> Result<Environment, RemoteError> {
+fn environment(stopped: &Stopped<'_>, cpus: u32, region: &Region) -> Result<Environment, RemoteError> {
     let tid = stopped.threads()[0];
     let block = stopped.registers(tid)?.fs_base;
     let mut stored = [0; 4];
@@ -371,7 +401,10 @@ fn environment(stopped: &Stopped<'_>, cpus: u32) -> Result<Environment, RemoteEr
     let thread = if is_stored { ThreadId::Stored(GLIBC_TID) } else { ThreadId::Asked };
     let cpu = if has_rdpid() { CpuNumber::Rdpid } else { CpuNumber::Segment };
     let time = if super::clock::is_counter_steady() { TimeSource::Counter } else { TimeSource::Asked };
-    Ok(Environment::Process(Process { cpus, cpu, thread, time }))
+    let code = region.code();
+    let unwind =
+        region.tables().map(|tables| Unwind { tables: tables.start, code: code.start, code_end: code.end });
+    Ok(Environment::Process(Process { cpus, cpu, thread, time, unwind }))
 }
 
 /// Whether the processor checks return addresses against a second stack: moved calls return elsewhere than they were called.

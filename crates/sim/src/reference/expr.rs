@@ -198,7 +198,12 @@ impl Meaning<'_> {
             Builtin::Elapsed => moment.time_ns.wrapping_sub(self.start_ns) as i64,
             Builtin::Jiffies => moment.jiffies() as i64,
             Builtin::Rand => i64::from(self.rng.bits() as u32),
-            Builtin::Task | Builtin::FunctionAddress | Builtin::BeginEvent | Builtin::EndEvent => {
+            Builtin::Task
+            | Builtin::Program
+            | Builtin::ProcessName
+            | Builtin::FunctionAddress
+            | Builtin::BeginEvent
+            | Builtin::EndEvent => {
                 panic!("worlds have no kernel")
             }
             Builtin::Comm => return Val::Str(moment.comm.as_bytes().to_vec()),
