@@ -125,11 +125,19 @@ fn without_rights_the_kernel_cannot_help() {
     assert!(!output.status.success() && said.contains("only the kernel has"), "{said}");
 }
 
-/// The workload that calls a function of the driver for a long time.
-fn busy() -> Running {
+/// A folder with a driver of its own. The kernel writes the breakpoints of other tests into all processes that have mapped the driver
+/// of the examples; and its return probes kill programs whose signal handlers run on a stack of their own.
+fn own_driver() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::copy(examples().join("libcuda.so.1"), folder.path().join("libcuda.so.1")).expect("copied");
+    folder
+}
+
+/// The workload that calls a function of the driver in this folder for a long time.
+fn busy(driver: &Path) -> Running {
     let mut command = Command::new(example("workload_driver"));
     command.args(["--threads", "4", "--calls", "2000000000", "--call", "device"]);
-    command.env("LD_LIBRARY_PATH", examples());
+    command.env("LD_LIBRARY_PATH", driver);
     Running::start(&mut command)
 }
 
@@ -157,7 +165,8 @@ fn detaching_restores_every_byte() {
     if !can_trace() {
         return;
     }
-    let busy = busy();
+    let driver = own_driver();
+    let busy = busy(driver.path());
     wait_for("its threads", || has_libcuda(busy.pid()));
     let before = text_of_libcuda(busy.pid());
     for _ in 0..5 {
@@ -368,7 +377,8 @@ fn another_session_on_the_same_functions_is_refused() {
     if !can_trace() {
         return;
     }
-    let busy = busy();
+    let driver = own_driver();
+    let busy = busy(driver.path());
     wait_for("its threads", || has_libcuda(busy.pid()));
     let mut first = attached("uprobe:libcuda:cu* { @ = count() }", busy.pid());
     let script = "uretprobe:libcuda:cuCtxGetDevice { @ = count() } interval:ms:50 { exit() }";
@@ -403,63 +413,135 @@ impl Random {
     }
 }
 
+/// A program with many threads in all states that a tracer may meet, see `soak.c`.
+struct Soak {
+    program: Piped,
+    text: Vec<u8>,
+    files: usize,
+}
+
+impl Soak {
+    fn start(path: &Path, driver: &Path) -> Soak {
+        let mut command = Command::new(path);
+        command.arg("16").env("LD_LIBRARY_PATH", driver).env("CUDASIM_FAST", "1");
+        let mut program = Piped::start(&mut command);
+        assert_eq!(program.line(), "running");
+        let (text, files) = (text_of_libcuda(program.pid()), open_files(program.pid()));
+        Soak { program, text, files }
+    }
+
+    /// Number of calls of `cuDeviceGetAttribute` so far, after which there are none before [`Soak::go_on`].
+    fn rest(&mut self) -> u64 {
+        self.program.write("rest\n");
+        let line = self.program.line();
+        line.strip_prefix("calls ").and_then(|count| count.parse().ok()).expect("a number")
+    }
+
+    fn go_on(&mut self) {
+        self.program.write("go on\n");
+    }
+
+    fn assert_runs(&mut self, cycle: &str) {
+        let ended = self.program.child.try_wait().expect("ours");
+        assert_eq!(ended, None, "{cycle}: the program ended");
+    }
+
+    fn assert_has_its_text(&self, cycle: &str) {
+        assert!(text_of_libcuda(self.program.pid()) == self.text, "{cycle}: the text differs");
+    }
+
+    /// Nothing of the sessions is left but pages to which threads still return.
+    fn assert_is_clean(&self, sessions: u64) {
+        let pid = self.program.pid();
+        let left = size_of_traces(pid);
+        assert!(left <= sessions << 10 | 1 << 20, "{left} bytes left: {:?}", traces(pid));
+        assert_eq!(open_files(pid), self.files);
+        self.assert_has_its_text("at the end");
+    }
+
+    fn end(mut self) {
+        drop(self.program.child.stdin.take());
+        let end = self.program.line();
+        assert!(end.starts_with("calls ") && end.ends_with(" errors 0"), "{end}");
+        assert!(self.program.child.wait().expect("ours").success(), "{end}");
+    }
+}
+
+fn open_files(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs").count()
+}
+
+const SOAK_SCRIPTS: [&str; 7] = [
+    "uprobe:libcuda:cu* { @[func] = count() }",
+    "uretprobe:libcuda:cu* { @[func] = hist(duration) }",
+    "uprobe:libcuda:cu* { @[arg0 & 1023] = count() } uretprobe:libcuda:cu* /retval != 0/ { @failed = count() }",
+    "uprobe:libcuda:cuMem*,uprobe:libcuda:cuDevice* { printf(\"%d %d\\n\", arg0, arg1) }",
+    "uretprobe:libcuda:cuDriverGetVersion { @ = count() }",
+    "uprobe:libcuda:cuMem* { @[ustack(8)] = count() }",
+    "uretprobe:libcuda:cuMem* { @[ustack, func] = hist(duration) }",
+];
+
 /// `SOAK_CYCLES=1000 cargo test --test in_process soak` takes about ten minutes.
 #[test]
 fn soak_sessions_come_and_go() {
-    let (true, Some(soak)) = (can_trace(), program("soak.c", &[])) else { return };
-    let cycles = common::number("SOAK_CYCLES").unwrap_or(30);
+    let (true, Some(path)) = (can_trace(), program("soak.c", &[])) else { return };
+    let cycles = common::number("SOAK_CYCLES").unwrap_or(24);
     let seed = common::number("SOAK_SEED").unwrap_or(1);
     let mut random = Random(seed);
-    let mut command = Command::new(soak);
-    command.arg("16").env("LD_LIBRARY_PATH", examples()).env("CUDASIM_FAST", "1");
-    let mut program = Piped::start(&mut command);
-    assert_eq!(program.line(), "running");
-    let before = text_of_libcuda(program.pid());
-    let scripts = [
-        "uprobe:libcuda:cu* { @[func] = count() }",
-        "uretprobe:libcuda:cu* { @[func] = hist(duration) }",
-        "uprobe:libcuda:cu* { @[arg0 & 1023] = count() } uretprobe:libcuda:cu* /retval != 0/ { @failed = count() }",
-        "uprobe:libcuda:cuMem*,uprobe:libcuda:cuDevice* { printf(\"%d %d\\n\", arg0, arg1) }",
-        "uretprobe:libcuda:cuDriverGetVersion { @ = count() }",
-    ];
-    let (mut killed, mut restored) = (0, 0);
+    let driver = own_driver();
+    let mut soak = Soak::start(&path, driver.path());
     for cycle in 0..cycles {
-        let script = scripts[random.below(scripts.len() as u64) as usize];
-        let script = format!("{script} interval:ms:{} {{ exit() }}", 5 + random.below(100));
-        let mut command = cudatrace();
-        command.args(["--in-process", "-q", "-e", &script, "-p", &program.pid().to_string()]);
-        let mut tracer = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
-        if random.below(4) == 0 {
-            // Starting takes longer than attaching: few moments before it are of interest.
-            std::thread::sleep(std::time::Duration::from_micros(random.below(900_000)));
-            let _ = tracer.kill();
-            killed += 1;
+        let name = format!("SOAK_SEED={seed}, cycle {cycle}");
+        match random.below(4) {
+            0 => soak_killed(&mut soak, &mut random),
+            1 => soak_exact(&mut soak, &mut random, &name),
+            _ => soak_detached(&mut soak, &mut random, &name),
         }
-        let output = tracer.wait_with_output().expect("it ends");
-        assert!(
-            program.child.try_wait().expect("ours").is_none(),
-            "SOAK_SEED={seed}: the program ended in cycle {cycle}"
-        );
-        if output.status.success() {
-            assert!(text_of_libcuda(program.pid()) == before, "cycle {cycle}: the text differs");
-            restored += 1;
-        } else {
-            use std::os::unix::process::ExitStatusExt;
-            assert_eq!(output.status.signal(), Some(libc::SIGKILL), "{}", stderr(&output));
-        }
+        soak.assert_runs(&name);
     }
-    attach_and_detach(scripts[0], program.pid());
-    let left = size_of_traces(program.pid());
-    println!(
-        "{cycles} sessions, {killed} killed, {restored} detached; {left} bytes left: {:?}",
-        traces(program.pid())
-    );
-    assert!(left <= cycles << 10 | 1 << 20, "{left} bytes left: {:?}", traces(program.pid()));
-    assert!(text_of_libcuda(program.pid()) == before, "the text differs at the end");
-    drop(program.child.stdin.take());
-    let end = program.line();
-    assert!(end.starts_with("calls ") && end.ends_with(" errors 0"), "{end}");
-    assert!(program.child.wait().expect("ours").success(), "{end}");
+    attach_and_detach(SOAK_SCRIPTS[0], soak.program.pid());
+    soak.assert_is_clean(cycles);
+    soak.end();
+}
+
+fn soak_session(soak: &Soak, random: &mut Random) -> Command {
+    let script = SOAK_SCRIPTS[random.below(SOAK_SCRIPTS.len() as u64) as usize];
+    let script = format!("{script} interval:ms:{} {{ exit() }}", 5 + random.below(100));
+    let mut command = cudatrace();
+    command.args(["--in-process", "-q", "-e", &script, "-p", &soak.program.pid().to_string()]);
+    command
+}
+
+fn soak_detached(soak: &mut Soak, random: &mut Random, cycle: &str) {
+    let output = soak_session(soak, random).output().expect("cudatrace starts");
+    assert!(output.status.success(), "{cycle}: {}", stderr(&output));
+    soak.assert_runs(cycle);
+    soak.assert_has_its_text(cycle);
+}
+
+/// A tracer that is killed at any moment from its start to its end.
+fn soak_killed(soak: &mut Soak, random: &mut Random) {
+    let mut command = soak_session(soak, random);
+    let mut tracer = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+    std::thread::sleep(std::time::Duration::from_micros(random.below(400_000)));
+    let _ = tracer.kill();
+    tracer.wait().expect("it ends");
+}
+
+/// The calls of a session at whose begin and end no thread is within a call.
+fn soak_exact(soak: &mut Soak, random: &mut Random, cycle: &str) {
+    let side = ["uprobe", "uretprobe"][random.below(2) as usize];
+    let script = format!("{side}:libcuda:cuDeviceGetAttribute {{ @calls = count(); @[tid] = count() }}");
+    let before = soak.rest();
+    let tracer = attached(&script, soak.program.pid());
+    soak.go_on();
+    std::thread::sleep(std::time::Duration::from_millis(random.below(50)));
+    let calls = soak.rest() - before;
+    tracer.signal(libc::SIGINT);
+    let lines = tracer.lines();
+    let wanted = format!("@calls: {calls}");
+    assert!(lines.contains(&wanted), "{cycle}: not {wanted}: {lines:?}");
+    soak.go_on();
 }
 
 /// The output of a script for a program, in the traced process and by the kernel: maps without their order.

@@ -1,7 +1,8 @@
 // Calls functions of the driver from many threads in all states that a tracer may meet when it comes or goes: hot, asleep within and
 // between calls, in signal handlers on the thread's own or on another stack, with remains of earlier calls on the stack.
 //
-// soak [THREADS]   runs until its input ends, then prints `calls N signals N errors N`
+// soak [THREADS]   runs until its input ends, then prints `calls N signals N errors N`. After a line of input no thread is within a
+//                  call, and it prints `calls N`: of cuDeviceGetAttribute. After the next line it goes on.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -34,7 +35,8 @@ static int driver_version, warp_size;
 static char device_name[64];
 static void *context;
 static atomic_ulong calls, signals, errors;
-static atomic_bool over;
+static atomic_bool over, at_rest;
+static atomic_long resting;
 
 static void expect(int holds) {
     if (!holds) atomic_fetch_add(&errors, 1);
@@ -45,13 +47,27 @@ static void sleep_us(long us) {
     while (nanosleep(&left, &left) && errno == EINTR) {}
 }
 
+static int get_warp_size(void) {
+    int value = 0;
+    expect(!attribute(&value, 10, 0) && value == warp_size);
+    atomic_fetch_add(&calls, 1);
+    return value;
+}
+
 static void handler(int signal) {
     int before = errno, value = 0;
     (void)signal;
+    if (atomic_load(&at_rest)) return;
     expect(!version(&value) && value == driver_version);
     if (atomic_fetch_add(&signals, 1) % 64 == 0) sleep_us(3000);
-    expect(!attribute(&value, 10, 0) && value == warp_size);
+    get_warp_size();
     errno = before;
+}
+
+static void rest(void) {
+    atomic_fetch_add(&resting, 1);
+    while (atomic_load(&at_rest)) sleep_us(100);
+    atomic_fetch_sub(&resting, 1);
 }
 
 // A frame with room that nobody writes to: what earlier calls left there stays.
@@ -67,7 +83,7 @@ static __attribute__((noinline)) int remains(int depth) {
 
 static void *run(void *number) {
     long id = (long)number;
-    unsigned long mine = 0, random = id * 2654435761u + 1, memory = 0;
+    unsigned long random = id * 2654435761u + 1, memory = 0;
     char sent[256], received[256], text[64];
     if (id % 2) {
         stack_t stack = {.ss_sp = mmap(0, 1 << 16, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), .ss_size = 1 << 16};
@@ -80,16 +96,13 @@ static void *run(void *number) {
     if (timer_create(CLOCK_MONOTONIC, &event, &timer) || timer_settime(timer, 0, &period, 0)) abort();
     expect(!set(context) && !allocate(&memory, sizeof sent));
     while (!atomic_load(&over)) {
+        if (atomic_load(&at_rest)) rest();
         random = random * 6364136223846793005u + 1442695040888963407u;
         memset(sent, (int)(random >> 40), sizeof sent);
         expect(!upload(memory, sent, sizeof sent) && !download(received, memory, sizeof sent));
         expect(!memcmp(sent, received, sizeof sent));
-        for (int i = 0; i < 200; i++) {
-            int value = 0;
-            expect(!attribute(&value, 10, 0) && value == warp_size);
-        }
+        for (int i = 0; i < 200; i++) get_warp_size();
         expect(!name(text, sizeof text, 0) && !strcmp(text, device_name));
-        mine += 203;
         switch (random >> 60) {
         case 0: expect(remains((random >> 50) % 6) >= driver_version); break;
         case 1: expect(!synchronize()); break;
@@ -99,7 +112,6 @@ static void *run(void *number) {
     }
     timer_delete(timer);
     expect(!release(memory));
-    atomic_fetch_add(&calls, mine);
     return 0;
 }
 
@@ -121,7 +133,13 @@ int main(int argc, char **argv) {
     puts("running");
     fflush(stdout);
     char line[16];
-    while (read(0, line, sizeof line) > 0) {}
+    while (fgets(line, sizeof line, stdin)) {
+        atomic_store(&at_rest, !at_rest);
+        while (atomic_load(&resting) != (at_rest ? threads : 0)) sleep_us(50);
+        if (!at_rest) continue;
+        printf("calls %lu\n", calls);
+        fflush(stdout);
+    }
     atomic_store(&over, 1);
     for (long i = 0; i < threads; i++) pthread_join(list[i], 0);
     printf("calls %lu signals %lu errors %lu\n", calls, signals, errors);
