@@ -267,6 +267,59 @@ fn exceptions_pass_functions_with_entry_probes() {
     assert_eq!(output.status.code(), plain.status.code(), "{}", stderr(&output));
 }
 
+/// Runs a script on `wild.c` in this sandbox, for one round of calls. Returns the output of the script and of the program.
+fn in_sandbox(wild: &Path, mode: &str, script: &str) -> (Vec<String>, String) {
+    let mut program = Piped::start(Command::new(wild).arg(mode));
+    assert_eq!(program.line(), "ready");
+    let script = format!("interval:ms:10 {{ printf(\"attached\\n\") }} {script}");
+    let mut command = cudatrace();
+    command.args(["--in-process", "-e", &script, "-p", &program.pid().to_string()]);
+    let mut tracer = Running::start(&mut command);
+    wait_for("the tracer", || tracer.has_printed("attached") || !tracer.runs());
+    program.write("\n");
+    drop(program.child.stdin.take());
+    let end = program.line();
+    (tracer.lines(), end)
+}
+
+#[test]
+fn no_program_ends_by_a_bad_address_or_its_sandbox() {
+    let (true, Some(wild)) = (can_trace(), program("wild.c", &[])) else { return };
+    bad_addresses_and_stacks_are_no_faults(&wild);
+    a_process_that_system_calls_would_kill_is_left_alone(&wild);
+}
+
+fn bad_addresses_and_stacks_are_no_faults(wild: &Path) {
+    let script = format!(
+        "uprobe:{}:wild {{ @word = sum(*(uint64*)arg0 & 1); @text[str(arg0)] = count(); @bytes[buf(arg0, 16)] = count();
+            @stack[ustack] = count(); @calls = count() }}",
+        text(wild)
+    );
+    // In the second sandbox the kernel refuses to read any address.
+    for mode in ["plain", "errno"] {
+        let (lines, end) = in_sandbox(wild, mode, &script);
+        assert_eq!(end, "done 45", "{mode}: {lines:?}");
+        assert!(lines.iter().any(|line| line == "@calls: 45"), "{mode}: {lines:?}");
+        assert!(lines.iter().any(|line| line.contains("reads of the program's memory failed")), "{lines:?}");
+        let has_text = lines.iter().any(|line| line == "@text[text]: 3");
+        assert_eq!(has_text, mode == "plain", "{mode}: {lines:?}");
+    }
+}
+
+fn a_process_that_system_calls_would_kill_is_left_alone(wild: &Path) {
+    let script = format!("uprobe:{}:wild {{ @[str(arg0)] = count() }}", text(wild));
+    for (mode, calls, reason) in [
+        ("kill", "done 45", "a seccomp filter of the process may kill it"),
+        ("thread", "done 45", "a seccomp filter of the process may kill it"),
+        ("strict", "done 30", "a seccomp filter of the process may kill it"),
+        ("dispatch", "done 45", "handles system calls itself"),
+    ] {
+        let (lines, end) = in_sandbox(wild, mode, &script);
+        assert!(lines.iter().any(|line| line.contains(reason)), "{mode}: {lines:?}");
+        assert_eq!(end, calls, "{mode}");
+    }
+}
+
 /// Mappings of ours in a process: files, and memory with code of no file.
 fn traces(pid: u32) -> Vec<String> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("it runs");

@@ -432,15 +432,7 @@ impl<'a> Job<'a> {
             let patched = session.patch_running(*pid).with_context(|| format!("process {pid}"));
             let patched = patched.map_err(Failure::loading)?;
             self.messages.detail(|| format!("process {pid}: {} functions patched", patched.patched));
-            for (count, why) in [
-                (patched.in_use(), "their first instructions are in use"),
-                (patched.changed(), "another tool has changed their code"),
-            ] {
-                if count > 0 {
-                    self.messages
-                        .lost(&format!("process {pid}: functions are not traced, since {why}: {count}"));
-                }
-            }
+            self.messages.not_patched(*pid, &patched);
         }
         Ok(())
     }

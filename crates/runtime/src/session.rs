@@ -410,7 +410,7 @@ impl Session {
         self.core.user.as_mut().map_or(Ok(PatchReport::default()), |user| user.patch_running(pid))
     }
 
-    /// The same, without a report, for a process one of whose threads is held while it maps a file. `release` lets it go on, and is called in any case.
+    /// The same for a process one of whose threads is held while it maps a file. `release` lets it go on, and is called in any case.
     ///
     /// # Errors
     /// [`RemoteError`]
@@ -419,12 +419,12 @@ impl Session {
         pid: u32,
         tid: u32,
         release: impl FnOnce() + Send,
-    ) -> Result<usize, RemoteError> {
+    ) -> Result<PatchReport, RemoteError> {
         match &mut self.core.user {
             Some(user) => user.patch_held(pid, tid, release),
             None => {
                 release();
-                Ok(0)
+                Ok(PatchReport::default())
             }
         }
     }

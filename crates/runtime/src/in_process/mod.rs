@@ -20,6 +20,7 @@ mod maps;
 mod patches;
 mod ptrace;
 mod region;
+pub mod seccomp;
 mod signal_frame;
 mod stacks;
 mod stopped;

@@ -242,13 +242,13 @@ impl UserSpace {
         pid: u32,
         tid: u32,
         release: impl FnOnce() + Send,
-    ) -> Result<usize, RemoteError> {
+    ) -> Result<PatchReport, RemoteError> {
         Tracer::run(|tracer| {
             let seized = Seized::thread(tracer, pid, tid);
             release();
             // Other threads may run in files that are mapped already.
             let stopped = seized?.stop(STOP_LIMIT)?.with_others(STOP_LIMIT)?;
-            Ok(self.patch(&stopped, own_filters() + 1)?.patched)
+            self.patch(&stopped, own_filters() + 1)
         })
     }
 

@@ -7,7 +7,7 @@ use super::names::Names;
 use super::unwind_memory::UnwindMemory;
 use crate::in_process::{
     Entry, JOURNAL_ENTRY, MemoryRange, Patch, Patches, Region, RegionSize, Remains, RemoteError, SharedFile,
-    Skipped, Stopped, is_near,
+    Skipped, Stopped, is_near, seccomp,
 };
 use native::layout;
 use native::program::{Dispatch, Side, Site};
@@ -127,6 +127,7 @@ impl TracedProcess {
         if has_shadow_stacks(stopped.pid()) {
             return Err(RemoteError::ShadowStacks);
         }
+        seccomp::check(stopped, own_filters)?;
         let code = CODE + functions as u64 * (DETOUR + JOURNAL_ENTRY);
         let size = RegionSize { data: memory.data_size(), code };
         let tables = unwind.map(|memory| SharedFile { file: memory.file(), size: native::unwind::SIZE });
