@@ -267,6 +267,20 @@ fn exceptions_pass_functions_with_entry_probes() {
     assert_eq!(output.status.code(), plain.status.code(), "{}", stderr(&output));
 }
 
+#[test]
+fn go_code_with_its_small_stacks_is_left_to_the_kernel() {
+    let (true, Some(path)) = (can_trace(), program("go_text.c", &[])) else { return };
+    for function in ["of_go", "of_c"] {
+        let script = format!("uprobe:{}:{function} {{ @ = count() }}", text(&path));
+        let mut command = cudatrace();
+        let output =
+            command.args(["--in-process", "-e", &script, "--", text(&path)]).output().expect("it starts");
+        let (printed, said) = (stdout(&output), stderr(&output));
+        assert!(printed.contains("@: 1"), "{printed}{said}");
+        assert_eq!(said.contains("it is Go code, whose stacks are too small"), function == "of_go", "{said}");
+    }
+}
+
 /// Runs a script on `wild.c` in this sandbox, for one round of calls. Returns the output of the script and of the program.
 fn in_sandbox(wild: &Path, mode: &str, script: &str) -> (Vec<String>, String) {
     let mut program = Piped::start(Command::new(wild).arg(mode));
