@@ -278,7 +278,7 @@ impl<'a> Job<'a> {
         let mut outputs = self.outputs(all, recording)?;
         let mut child = self.spawn(all)?;
         let to_unwind = self.to_unwind(&compilers);
-        let loaded = self.load(&modules, child.as_ref())?;
+        let loaded = self.load(modules, child.as_ref())?;
         let unwinder = loaded.unwind_maps().map(|maps| Unwinder::new(maps, self.messages));
         if let Some(unwinder) = &unwinder {
             unwinder.start_with(&to_unwind);

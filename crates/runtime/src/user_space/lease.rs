@@ -39,7 +39,7 @@ impl Lease {
         let (ready, is_ready) = mpsc::channel();
         let shared = Arc::clone(&memory);
         let work = move || {
-            let _list = hold(&shared);
+            hold(&shared);
             let _ = ready.send(());
             let _ = ends.recv();
         };
