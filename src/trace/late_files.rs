@@ -294,6 +294,10 @@ impl MappingReports<'_> {
     /// Loads the unwind table of newly mapped code, if stacks are walked.
     fn add_code(&self, mapped: &MappingEvent, session: &Session, any: bool) {
         let Some(unwinder) = self.extender.unwinder() else { return };
+        // A held program has its tables before the code runs. Those of other programs take seconds, in which it is not answered.
+        if self.is_held && session.is_in_process() {
+            return;
+        }
         if unwinder.has_process(mapped.pid) || !any && session.is_traced(mapped.pid) {
             unwinder.add_mapping(mapped);
             self.extender.names.outdate(mapped.pid);
