@@ -3,7 +3,7 @@
 use crate::cli::{Cli, Color};
 use lang::diagnostics::wording::listed;
 use lang::{Diagnostics, Severity, Source};
-use runtime::SiteFailure;
+use runtime::{PatchReport, SiteFailure};
 use std::cell::RefCell;
 use std::io::{IsTerminal, Write};
 use std::sync::Arc;
@@ -149,6 +149,18 @@ impl Messages {
     pub fn lost(&self, text: &str) {
         let (on, off) = if self.color { ("\x1b[1;33m", "\x1b[0m") } else { ("", "") };
         self.print(&format!("{on}warning{off}: {text}\n"));
+    }
+
+    /// Prints how many functions of a process could not be patched, whose calls are not traced.
+    pub fn not_patched(&self, pid: u32, report: &PatchReport) {
+        for (count, why) in [
+            (report.in_use(), "their first instructions are in use"),
+            (report.changed(), "another tool has changed their code"),
+        ] {
+            if count > 0 {
+                self.lost(&format!("process {pid}: functions are not traced, since {why}: {count}"));
+            }
+        }
     }
 
     /// Prints the attach points that the kernel refused, whose calls are not traced; those with the same reason together.

@@ -126,11 +126,19 @@ fn without_rights_the_kernel_cannot_help() {
     assert!(!output.status.success() && said.contains("only the kernel has"), "{said}");
 }
 
-/// The workload that calls a function of the driver for a long time.
-fn busy() -> Running {
+/// A folder with a driver of its own. The kernel writes the breakpoints of other tests into all processes that have mapped the driver
+/// of the examples; and its return probes kill programs whose signal handlers run on a stack of their own.
+fn own_driver() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().expect("a folder");
+    fs::copy(examples().join("libcuda.so.1"), folder.path().join("libcuda.so.1")).expect("copied");
+    folder
+}
+
+/// The workload that calls a function of the driver in this folder for a long time.
+fn busy(driver: &Path) -> Running {
     let mut command = Command::new(example("workload_driver"));
     command.args(["--threads", "4", "--calls", "2000000000", "--call", "device"]);
-    command.env("LD_LIBRARY_PATH", examples());
+    command.env("LD_LIBRARY_PATH", driver);
     Running::start(&mut command)
 }
 
@@ -158,7 +166,8 @@ fn detaching_restores_every_byte() {
     if !can_trace() {
         return;
     }
-    let busy = busy();
+    let driver = own_driver();
+    let busy = busy(driver.path());
     wait_for("its threads", || has_libcuda(busy.pid()));
     let before = text_of_libcuda(busy.pid());
     for _ in 0..5 {
@@ -351,6 +360,351 @@ fn returns_of_any_library_are_those_of_the_kernel() {
     let [in_process, kernel] = both_ways(&script, &["/usr/bin/seq", "--format=%.3g", "1", "300"]);
     assert!(kernel.len() >= 2 * names.len(), "{kernel:?}");
     assert_eq!(in_process, kernel);
+}
+
+#[test]
+fn go_code_with_its_small_stacks_is_left_to_the_kernel() {
+    let (true, Some(path)) = (can_trace(), program("go_text.c", &[])) else { return };
+    for function in ["of_go", "of_c"] {
+        let script = format!("uprobe:{}:{function} {{ @ = count() }}", text(&path));
+        let mut command = cudatrace();
+        let output =
+            command.args(["--in-process", "-e", &script, "--", text(&path)]).output().expect("it starts");
+        let (printed, said) = (stdout(&output), stderr(&output));
+        assert!(printed.contains("@: 1"), "{printed}{said}");
+        assert_eq!(said.contains("it is Go code, whose stacks are too small"), function == "of_go", "{said}");
+    }
+}
+
+/// Runs a script on `wild.c` in this sandbox, for one round of calls. Returns the output of the script and of the program.
+fn in_sandbox(wild: &Path, mode: &str, script: &str) -> (Vec<String>, String) {
+    let mut program = Piped::start(Command::new(wild).arg(mode));
+    assert_eq!(program.line(), "ready");
+    let script = format!("interval:ms:10 {{ printf(\"attached\\n\") }} {script}");
+    let mut command = cudatrace();
+    command.args(["--in-process", "-e", &script, "-p", &program.pid().to_string()]);
+    let mut tracer = Running::start(&mut command);
+    wait_for("the tracer", || tracer.has_printed("attached") || !tracer.runs());
+    program.write("\n");
+    drop(program.child.stdin.take());
+    let end = program.line();
+    (tracer.lines(), end)
+}
+
+#[test]
+fn no_program_ends_by_a_bad_address_or_its_sandbox() {
+    let (true, Some(wild)) = (can_trace(), program("wild.c", &[])) else { return };
+    bad_addresses_and_stacks_are_no_faults(&wild);
+    a_process_that_system_calls_would_kill_is_left_alone(&wild);
+}
+
+fn bad_addresses_and_stacks_are_no_faults(wild: &Path) {
+    let script = format!(
+        "uprobe:{}:wild {{ @word = sum(*(uint64*)arg0 & 1); @text[str(arg0)] = count(); @bytes[buf(arg0, 16)] = count();
+            @stack[ustack] = count(); @calls = count() }}",
+        text(wild)
+    );
+    // In the second sandbox the kernel refuses to read any address.
+    for mode in ["plain", "errno"] {
+        let (lines, end) = in_sandbox(wild, mode, &script);
+        assert_eq!(end, "done 45", "{mode}: {lines:?}");
+        assert!(lines.iter().any(|line| line == "@calls: 45"), "{mode}: {lines:?}");
+        assert!(lines.iter().any(|line| line.contains("reads of the program's memory failed")), "{lines:?}");
+        let has_text = lines.iter().any(|line| line == "@text[text]: 3");
+        assert_eq!(has_text, mode == "plain", "{mode}: {lines:?}");
+    }
+}
+
+fn a_process_that_system_calls_would_kill_is_left_alone(wild: &Path) {
+    let script = format!("uprobe:{}:wild {{ @[str(arg0)] = count() }}", text(wild));
+    for (mode, calls, reason) in [
+        ("kill", "done 45", "a seccomp filter of the process may kill it"),
+        ("thread", "done 45", "a seccomp filter of the process may kill it"),
+        ("strict", "done 30", "a seccomp filter of the process may kill it"),
+        ("dispatch", "done 45", "handles system calls itself"),
+    ] {
+        let (lines, end) = in_sandbox(wild, mode, &script);
+        assert!(lines.iter().any(|line| line.contains(reason)), "{mode}: {lines:?}");
+        assert_eq!(end, calls, "{mode}");
+    }
+}
+
+/// Mappings of ours in a process: files, and memory with code of no file.
+fn traces(pid: u32) -> Vec<String> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("it runs");
+    let is_ours = |line: &&str| {
+        line.contains("cudatrace")
+            || line.split_whitespace().nth(1) == Some("r-xp") && line.split_whitespace().count() == 5
+    };
+    maps.lines().filter(is_ours).map(str::to_owned).collect()
+}
+
+/// Addresses of the mappings of ours, in bytes.
+fn size_of_traces(pid: u32) -> u64 {
+    let size = |line: &String| {
+        let (start, end) = line.split_whitespace().next()?.split_once('-')?;
+        Some(u64::from_str_radix(end, 16).ok()? - u64::from_str_radix(start, 16).ok()?)
+    };
+    traces(pid).iter().filter_map(size).sum()
+}
+
+/// A process whose input is ours.
+struct Piped {
+    child: std::process::Child,
+    output: std::io::BufReader<std::process::ChildStdout>,
+}
+
+impl Piped {
+    fn start(command: &mut Command) -> Piped {
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
+        let output = std::io::BufReader::new(child.stdout.take().expect("piped"));
+        Piped { child, output }
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut self.output, &mut line).expect("text");
+        line.trim_end().to_owned()
+    }
+
+    fn write(&mut self, line: &str) {
+        let input = self.child.stdin.as_mut().expect("piped");
+        std::io::Write::write_all(input, line.as_bytes()).expect("it reads");
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+impl Drop for Piped {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Attaches to a process until its probes are there.
+fn attached(script: &str, pid: u32) -> Running {
+    let script =
+        format!("BEGIN {{ printf(\"begun\\n\") }} interval:ms:10 {{ printf(\"attached\\n\") }} {script}");
+    let mut command = cudatrace();
+    command.args(["--in-process", "-e", &script, "-p", &pid.to_string()]);
+    let mut tracer = Running::start(&mut command);
+    tracer.wait_for_line("attached");
+    tracer
+}
+
+/// Attaches to a process and detaches.
+fn attach_and_detach(script: &str, pid: u32) -> Output {
+    let script = format!("{script} interval:ms:20 {{ exit() }}");
+    let output = cudatrace()
+        .args(["--in-process", "-q", "-e", &script, "-p", &pid.to_string()])
+        .output()
+        .expect("cudatrace starts");
+    assert!(output.status.success(), "{}{}", stdout(&output), stderr(&output));
+    output
+}
+
+#[test]
+fn a_call_that_outlives_the_session_returns() {
+    let built = || program("waits.c", &[]).zip(program("waits.c", &["-shared", "-fPIC", "-DDRIVER"]));
+    let (true, Some((waits, driver))) = (can_trace(), built()) else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let library = folder.path().join("libcuda.so.1");
+    fs::copy(driver, &library).expect("copied");
+    let script = format!("uretprobe:{}:cuCtxSynchronize {{ @ = max(duration) }}", text(&library));
+    for how in ["plain", "own-handler", "handler", "coroutine"] {
+        for killed in [false, true] {
+            let mut waiting = Piped::start(Command::new(&waits).args([text(&library), how]));
+            assert_eq!(waiting.line(), "ready");
+            let mut tracer = attached(&script, waiting.pid());
+            waiting.write("\n");
+            assert_eq!(waiting.line(), "inside", "{how}");
+            tracer.signal(if killed { libc::SIGKILL } else { libc::SIGINT });
+            tracer.ended();
+            if killed {
+                attach_and_detach(&script, waiting.pid());
+            }
+            assert!(!traces(waiting.pid()).is_empty(), "{how}: the call returns there");
+            waiting.write("\n");
+            assert_eq!(waiting.line(), "result 700", "{how}, killed: {killed}");
+            attach_and_detach(&script, waiting.pid());
+            assert_eq!(traces(waiting.pid()), [""; 0], "{how}, killed: {killed}");
+        }
+    }
+}
+
+#[test]
+fn another_session_on_the_same_functions_is_refused() {
+    if !can_trace() {
+        return;
+    }
+    let driver = own_driver();
+    let busy = busy(driver.path());
+    wait_for("its threads", || has_libcuda(busy.pid()));
+    let mut first = attached("uprobe:libcuda:cu* { @ = count() }", busy.pid());
+    let script = "uretprobe:libcuda:cuCtxGetDevice { @ = count() } interval:ms:50 { exit() }";
+    let second = cudatrace()
+        .args(["--in-process", "-e", script, "-p", &busy.pid().to_string()])
+        .output()
+        .expect("cudatrace starts");
+    let said = stderr(&second);
+    assert!(
+        !second.status.success() && said.contains("another cudatrace traces the same functions"),
+        "{said}"
+    );
+    first.signal(libc::SIGINT);
+    first.ended();
+    let lines = first.lines();
+    let count = lines.iter().find_map(|line| line.strip_prefix("@: ")?.parse::<u64>().ok());
+    assert!(count.is_some_and(|count| count > 10_000), "{lines:?}");
+    attach_and_detach(script, busy.pid());
+    assert_eq!(traces(busy.pid()), [""; 0]);
+}
+
+/// Random numbers (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % end
+    }
+}
+
+/// A program with many threads in all states that a tracer may meet, see `soak.c`.
+struct Soak {
+    program: Piped,
+    text: Vec<u8>,
+    files: usize,
+}
+
+impl Soak {
+    fn start(path: &Path, driver: &Path) -> Soak {
+        let mut command = Command::new(path);
+        command.arg("16").env("LD_LIBRARY_PATH", driver).env("CUDASIM_FAST", "1");
+        let mut program = Piped::start(&mut command);
+        assert_eq!(program.line(), "running");
+        let (text, files) = (text_of_libcuda(program.pid()), open_files(program.pid()));
+        Soak { program, text, files }
+    }
+
+    /// Number of calls of `cuDeviceGetAttribute` so far, after which there are none before [`Soak::go_on`].
+    fn rest(&mut self) -> u64 {
+        self.program.write("rest\n");
+        let line = self.program.line();
+        line.strip_prefix("calls ").and_then(|count| count.parse().ok()).expect("a number")
+    }
+
+    fn go_on(&mut self) {
+        self.program.write("go on\n");
+    }
+
+    fn assert_runs(&mut self, cycle: &str) {
+        let ended = self.program.child.try_wait().expect("ours");
+        assert_eq!(ended, None, "{cycle}: the program ended");
+    }
+
+    fn assert_has_its_text(&self, cycle: &str) {
+        assert!(text_of_libcuda(self.program.pid()) == self.text, "{cycle}: the text differs");
+    }
+
+    /// Nothing of the sessions is left but pages to which threads still return.
+    fn assert_is_clean(&self, sessions: u64) {
+        let pid = self.program.pid();
+        let left = size_of_traces(pid);
+        assert!(left <= sessions << 10 | 1 << 20, "{left} bytes left: {:?}", traces(pid));
+        assert_eq!(open_files(pid), self.files);
+        self.assert_has_its_text("at the end");
+    }
+
+    fn end(mut self) {
+        drop(self.program.child.stdin.take());
+        let end = self.program.line();
+        assert!(end.starts_with("calls ") && end.ends_with(" errors 0"), "{end}");
+        assert!(self.program.child.wait().expect("ours").success(), "{end}");
+    }
+}
+
+fn open_files(pid: u32) -> usize {
+    fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs").count()
+}
+
+const SOAK_SCRIPTS: [&str; 7] = [
+    "uprobe:libcuda:cu* { @[func] = count() }",
+    "uretprobe:libcuda:cu* { @[func] = hist(duration) }",
+    "uprobe:libcuda:cu* { @[arg0 & 1023] = count() } uretprobe:libcuda:cu* /retval != 0/ { @failed = count() }",
+    "uprobe:libcuda:cuMem*,uprobe:libcuda:cuDevice* { printf(\"%d %d\\n\", arg0, arg1) }",
+    "uretprobe:libcuda:cuDriverGetVersion { @ = count() }",
+    "uprobe:libcuda:cuMem* { @[ustack(8)] = count() }",
+    "uretprobe:libcuda:cuMem* { @[ustack, func] = hist(duration) }",
+];
+
+/// `SOAK_CYCLES=1000 cargo test --test in_process soak` takes about ten minutes.
+#[test]
+fn soak_sessions_come_and_go() {
+    let (true, Some(path)) = (can_trace(), program("soak.c", &[])) else { return };
+    let cycles = common::number("SOAK_CYCLES").unwrap_or(24);
+    let seed = common::number("SOAK_SEED").unwrap_or(1);
+    let mut random = Random(seed);
+    let driver = own_driver();
+    let mut soak = Soak::start(&path, driver.path());
+    for cycle in 0..cycles {
+        let name = format!("SOAK_SEED={seed}, cycle {cycle}");
+        match random.below(4) {
+            0 => soak_killed(&mut soak, &mut random),
+            1 => soak_exact(&mut soak, &mut random, &name),
+            _ => soak_detached(&mut soak, &mut random, &name),
+        }
+        soak.assert_runs(&name);
+    }
+    attach_and_detach(SOAK_SCRIPTS[0], soak.program.pid());
+    soak.assert_is_clean(cycles);
+    soak.end();
+}
+
+fn soak_session(soak: &Soak, random: &mut Random) -> Command {
+    let script = SOAK_SCRIPTS[random.below(SOAK_SCRIPTS.len() as u64) as usize];
+    let script = format!("{script} interval:ms:{} {{ exit() }}", 5 + random.below(100));
+    let mut command = cudatrace();
+    command.args(["--in-process", "-q", "-e", &script, "-p", &soak.program.pid().to_string()]);
+    command
+}
+
+fn soak_detached(soak: &mut Soak, random: &mut Random, cycle: &str) {
+    let output = soak_session(soak, random).output().expect("cudatrace starts");
+    assert!(output.status.success(), "{cycle}: {}", stderr(&output));
+    soak.assert_runs(cycle);
+    soak.assert_has_its_text(cycle);
+}
+
+/// A tracer that is killed at any moment from its start to its end.
+fn soak_killed(soak: &mut Soak, random: &mut Random) {
+    let mut command = soak_session(soak, random);
+    let mut tracer = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+    std::thread::sleep(std::time::Duration::from_micros(random.below(400_000)));
+    let _ = tracer.kill();
+    tracer.wait().expect("it ends");
+}
+
+/// The calls of a session at whose begin and end no thread is within a call.
+fn soak_exact(soak: &mut Soak, random: &mut Random, cycle: &str) {
+    let side = ["uprobe", "uretprobe"][random.below(2) as usize];
+    let script = format!("{side}:libcuda:cuDeviceGetAttribute {{ @calls = count(); @[tid] = count() }}");
+    let before = soak.rest();
+    let tracer = attached(&script, soak.program.pid());
+    soak.go_on();
+    std::thread::sleep(std::time::Duration::from_millis(random.below(50)));
+    let calls = soak.rest() - before;
+    tracer.signal(libc::SIGINT);
+    let lines = tracer.lines();
+    let wanted = format!("@calls: {calls}");
+    assert!(lines.contains(&wanted), "{cycle}: not {wanted}: {lines:?}");
+    soak.go_on();
 }
 
 /// The output of a script for a program, in the traced process and by the kernel: maps without their order.

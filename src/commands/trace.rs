@@ -25,6 +25,7 @@ use cuda::Library;
 use host::{Machine, Scope};
 use lang::SessionState;
 use lang::catalog::FileId;
+use runtime::in_process::RemoteError;
 use runtime::kernel::clock::{Epoch, SystemClock};
 use runtime::kernel::signals::StopSignals;
 use runtime::process::{Child, Command, FileState, MappingWatch, Reported};
@@ -466,9 +467,13 @@ impl<'a> Job<'a> {
     /// Patches the processes of `-p`, if the programs run there.
     fn patch_running(&self, session: &mut Session) -> Result<(), Failure> {
         for pid in self.pids.iter().filter(|_| self.in_process && !self.cli.dry_run) {
-            let patched = session.patch_running(*pid).with_context(|| format!("process {pid}"));
-            let patched = patched.map_err(Failure::loading)?;
-            self.messages.detail(|| format!("process {pid}: {patched} functions patched"));
+            let patched = match session.patch_running(*pid) {
+                // A child of the processes that the user has named may end at any time.
+                Err(RemoteError::Gone) if !self.cli.pids.contains(pid) => continue,
+                patched => patched.with_context(|| format!("process {pid}")).map_err(Failure::loading)?,
+            };
+            self.messages.detail(|| format!("process {pid}: {} functions patched", patched.patched));
+            self.messages.not_patched(*pid, &patched);
         }
         Ok(())
     }

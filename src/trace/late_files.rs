@@ -105,13 +105,13 @@ impl<'a> HeldMappings<'a> {
         let mappings = &mut self.mappings;
         let patched = session.patch_held(pid, mapping.tid, || answered = mappings.answer());
         match patched {
-            Ok(0) => {}
-            Ok(patched) => self.extender.messages.detail(|| {
-                format!(
-                    "process {pid}: {patched} functions patched when it mapped {}",
-                    mapping.shown.display()
-                )
-            }),
+            Ok(report) => {
+                self.extender.messages.detail(|| {
+                    let (patched, file) = (report.patched, mapping.shown.display());
+                    format!("process {pid}: {patched} functions patched when it mapped {file}")
+                });
+                self.extender.messages.not_patched(pid, &report);
+            }
             Err(runtime::in_process::RemoteError::Gone) => {}
             Err(error) => self.extender.messages.lost(&format!("process {pid} is not traced: {error}")),
         }
@@ -294,6 +294,10 @@ impl MappingReports<'_> {
     /// Loads the unwind table of newly mapped code, if stacks are walked.
     fn add_code(&self, mapped: &MappingEvent, session: &Session, any: bool) {
         let Some(unwinder) = self.extender.unwinder() else { return };
+        // A held program has its tables before the code runs. Those of other programs take seconds, in which it is not answered.
+        if self.is_held && session.is_in_process() {
+            return;
+        }
         if unwinder.has_process(mapped.pid) || !any && session.is_traced(mapped.pid) {
             unwinder.add_mapping(mapped);
             self.extender.names.outdate(mapped.pid);

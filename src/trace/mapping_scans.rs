@@ -74,10 +74,12 @@ impl<'a> MappingScans<'a> {
 
     fn patch(&self, pid: u32, session: &mut Session) {
         match session.patch_running(pid) {
-            Ok(0) | Err(RemoteError::Gone) => {}
-            Ok(patched) => {
-                self.extender.messages.detail(|| format!("process {pid}: {patched} functions patched"))
+            Ok(report) => {
+                let patched = report.patched;
+                self.extender.messages.detail(|| format!("process {pid}: {patched} functions patched"));
+                self.extender.messages.not_patched(pid, &report);
             }
+            Err(RemoteError::Gone) => {}
             Err(error) => {
                 self.extender.miss_mappings();
                 self.extender

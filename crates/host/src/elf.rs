@@ -310,6 +310,16 @@ impl ElfFile {
         [".gopclntab", ".go.buildinfo"].iter().any(|name| self.section(name).is_some())
     }
 
+    /// Whether the code at an offset is that of the Go compiler. C code that is linked into the file runs on other stacks.
+    pub fn is_go_code(&self, offset: u64) -> bool {
+        let bound = |name| self.symbol_of(name).map(|(address, _)| address);
+        let is_within = |address| match (bound("runtime.text"), bound("runtime.etext")) {
+            (Some(start), Some(end)) => (start..end).contains(&address),
+            _ => true,
+        };
+        self.is_go() && self.code_address(offset).is_none_or(is_within)
+    }
+
     /// Whether the file contains GPU code of `nvcc`.
     pub fn has_gpu_code(&self) -> bool {
         [".nv_fatbin", ".nvFatBinSegment"].iter().any(|name| self.section(name).is_some())

@@ -277,6 +277,9 @@ impl Machine {
         if !taken.elf.is_x86_64() {
             return Err(Refusal::Undecodable);
         }
+        if taken.elf.is_go_code(offset) {
+            return Err(Refusal::GoStack);
+        }
         let author = if taken.library().is_some() { Author::Compiler } else { Author::Unknown };
         let place = patch::patch_place(Body::of(&taken.elf, taken.functions(), offset, u64::MAX), author)?;
         Ok((place, taken.elf.code(offset + place.bytes, place.len.into())))

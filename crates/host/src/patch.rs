@@ -70,6 +70,8 @@ pub enum Refusal {
     SystemCall,
     /// `endbr64` after the first instruction: an indirect jump leads there.
     LandingPad,
+    /// Stacks of goroutines are too small for the frames of probes.
+    GoStack,
     /// `loop`, `jrcxz`, `xbegin` and memory operands relative to `%eip`.
     Unmovable,
 }
@@ -88,6 +90,7 @@ impl fmt::Display for Refusal {
             Refusal::Call => "one of its first instructions is a call",
             Refusal::SystemCall => "one of its first instructions is a system call",
             Refusal::LandingPad => "an indirect jump may lead to one of its first instructions",
+            Refusal::GoStack => "it is Go code, whose stacks are too small",
             Refusal::Unmovable => "one of its first instructions cannot be moved",
         })
     }

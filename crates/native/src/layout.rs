@@ -29,8 +29,10 @@ pub const REPLACED: u64 = 64;
 pub const SHARED: u64 = PAGE;
 /// u64: which of two [clocks](CLOCK_SIZE) is valid: the tracer fills in the other one, then switches.
 pub const CLOCK_NUMBER: u64 = SHARED;
-/// u32: 0 while the detours of all processes pass by.
+/// u32: a word as of a robust futex. [`ACTIVE_THREAD`]: id of a thread of the tracer; 0 while the detours of all processes pass by.
 pub const ACTIVE: u64 = SHARED + 16;
+/// The bits of [`ACTIVE`] that the kernel clears when the thread ends: `FUTEX_TID_MASK`.
+pub const ACTIVE_THREAD: u32 = 0x3fff_ffff;
 /// u64: ns by which the boot clock is ahead of the monotonic clock.
 pub const BOOT_AHEAD: u64 = SHARED + 8;
 /// u64: number of calls whose return was not traced, since there was no room.

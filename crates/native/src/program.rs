@@ -358,7 +358,7 @@ impl Dispatch {
         if site.undo > 0 {
             asm.lea(Reg::RSP, stack(site.undo as i32));
         }
-        asm.alu_mem_imm(Op::Cmp, false, Mem::Region(layout::ACTIVE), 0);
+        asm.test_mem_imm(false, Mem::Region(layout::ACTIVE), layout::ACTIVE_THREAD as i32);
         asm.jcc(Cond::Equal, moved);
         let below = 8 * (self.words - 1);
         if below > 0 {

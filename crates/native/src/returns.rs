@@ -22,6 +22,7 @@ use crate::calls::function;
 use crate::layout;
 use crate::program;
 use crate::x86::{Assembler, Cond, Mem, Op, Reg, Width};
+use std::ops::Range;
 
 /// Bytes of a stub.
 const STUB: u64 = 16;
@@ -154,16 +155,9 @@ impl Returns {
         self.stubs + STUB * self.size.stubs
     }
 
-    /// Whether calls have slots, or had slots that others have taken before they returned. `area`: the memory, at least its slots.
-    pub fn has_calls(&self, area: &[u8]) -> bool {
-        let word = |at: u64| u64::from_le_bytes(area[at as usize..][..8].try_into().expect("8 bytes"));
-        let place = |slot: u64| word(self.size.slots() + SLOT * slot) & PLACE;
-        word(REPLACED) > 0 || (0..SLOTS).any(|slot| place(slot) != 0)
-    }
-
-    /// Bytes of the area up to the end of the slots.
-    pub fn slots_end(&self) -> u64 {
-        self.size.slots() + SLOTS * SLOT
+    /// Offsets of the slots in the area.
+    pub fn slots(&self) -> Range<u64> {
+        self.size.slots()..self.size.slots() + SLOTS * SLOT
     }
 
     /// `.eh_frame` of the stubs and, in front of it, its index as in `.eh_frame_hdr`.
@@ -221,6 +215,17 @@ fn frame_address() -> Vec<u8> {
         [dwarf::RIP, 0, dwarf::literal(STUB as u8 - 1), dwarf::AND, dwarf::literal(AFTER_PUSH), dwarf::EQ];
     let bytes = [dwarf::literal(3), dwarf::SHL, dwarf::PLUS, dwarf::literal(1), dwarf::PLUS];
     [&[dwarf::RSP, 0][..], &is_pushed, &bytes].concat()
+}
+
+/// Whether calls have slots, or had slots that others have taken before they returned. `area`: the memory, at least up to the end of its
+/// slots.
+///
+/// A call that has a slot may have been left, but its stack may also have been copied, as some coroutines do. Where another call has
+/// taken its slot, nothing tells.
+pub fn has_calls(area: &[u8], slots: &Range<u64>) -> bool {
+    let word = |at: u64| u64::from_le_bytes(area[at as usize..][..8].try_into().expect("8 bytes"));
+    let mut places = slots.clone().step_by(SLOT as usize).map(|slot| word(slot) & PLACE);
+    word(REPLACED) > 0 || places.any(|place| place != 0)
 }
 
 /// Size of the index in front of the table.

@@ -280,6 +280,12 @@ impl Assembler {
         self.raw(&value.to_le_bytes());
     }
 
+    /// `test [memory], value`
+    pub fn test_mem_imm(&mut self, wide: bool, to: Mem, value: i32) {
+        self.op(Opcode { bytes: &[0xf7], width: width(wide), immediate: 4 }, 0, Rm::Mem(to));
+        self.raw(&value.to_le_bytes());
+    }
+
     /// `neg dst`
     pub fn neg(&mut self, wide: bool, dst: Reg) {
         self.op(opcode(&[0xf7], wide), 3, Rm::Reg(dst));

@@ -39,4 +39,4 @@ pub use read::event_loop::{Control, Ending, Joining, Next, Reason, Watch};
 pub use session::{LoadedScript, Options, Session, why_not_in_process};
 pub use stacks::store::StackStore;
 pub use stacks::unwind_maps::UnwindMaps;
-pub use user_space::{PatchSite, PatchSites, Patched, Patching, UnwinderHook};
+pub use user_space::{PatchReport, PatchSite, PatchSites, Patched, Patching, UnwinderHook};

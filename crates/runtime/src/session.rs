@@ -28,7 +28,7 @@ use crate::read::{losses, maps, ring};
 use crate::run_stats::{self, AttachedProgram, Runs};
 use crate::stacks::store::StackStore;
 use crate::stacks::unwind_maps::{self, UnwindMaps};
-use crate::user_space::{self, Patched, Patching, UserSpace};
+use crate::user_space::{self, PatchReport, Patched, Patching, UserSpace};
 use libbpf_sys as bpf;
 use report::{Loss, Snapshot};
 use std::cmp::Reverse;
@@ -406,8 +406,8 @@ impl Session {
     ///
     /// # Errors
     /// [`RemoteError`]
-    pub fn patch_running(&mut self, pid: u32) -> Result<usize, RemoteError> {
-        self.core.user.as_mut().map_or(Ok(0), |user| user.patch_running(pid))
+    pub fn patch_running(&mut self, pid: u32) -> Result<PatchReport, RemoteError> {
+        self.core.user.as_mut().map_or(Ok(PatchReport::default()), |user| user.patch_running(pid))
     }
 
     /// The same for a process one of whose threads is held while it maps a file. `release` lets it go on, and is called in any case.
@@ -419,12 +419,12 @@ impl Session {
         pid: u32,
         tid: u32,
         release: impl FnOnce() + Send,
-    ) -> Result<usize, RemoteError> {
+    ) -> Result<PatchReport, RemoteError> {
         match &mut self.core.user {
             Some(user) => user.patch_held(pid, tid, release),
             None => {
                 release();
-                Ok(0)
+                Ok(PatchReport::default())
             }
         }
     }

@@ -15,6 +15,12 @@ pub enum RemoteError {
         /// Id of the other tracer.
         tracer: u32,
     },
+    /// Another session has changed the same functions.
+    #[error("another cudatrace traces the same functions (thread {tracer})")]
+    Patched {
+        /// Id of a thread of the other cudatrace, in its pid namespace.
+        tracer: u32,
+    },
     /// Another user's process, a process that is not dumpable, or Yama's `ptrace_scope`.
     #[error(
         "ptrace of the process is not permitted: needs CAP_SYS_PTRACE, or the same user and `ptrace_scope` 0"
@@ -27,8 +33,17 @@ pub enum RemoteError {
         tid: u32,
     },
     /// A filter could kill the process for a system call that it does not expect.
-    #[error("the process has a seccomp filter; suspending the filter needs CAP_SYS_ADMIN")]
+    #[error("the process has a seccomp filter; reading and suspending the filter needs CAP_SYS_ADMIN")]
     Filtered,
+    /// The programs make system calls.
+    #[error("a seccomp filter of the process may kill it for a system call of the probes (`{call}`)")]
+    KillsCalls {
+        /// Name of such a system call.
+        call: &'static str,
+    },
+    /// `PR_SET_SYSCALL_USER_DISPATCH`
+    #[error("the process handles system calls itself, as emulators do")]
+    DispatchesCalls,
     /// A thread executes 32-bit code.
     #[error("the process executes 32-bit code")]
     OtherMachine,

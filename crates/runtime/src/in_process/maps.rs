@@ -26,6 +26,8 @@ pub struct MemoryRange {
     pub range: Range<u64>,
     /// Executable, and changes of the memory are not visible to others: `r-xp`.
     pub is_private_code: bool,
+    /// May be written to.
+    pub is_writable: bool,
     /// May not be accessed at all: `---p`.
     pub is_guard: bool,
     /// Offset in the file of the first byte.
@@ -42,6 +44,16 @@ impl MemoryRange {
         text.lines().filter_map(MemoryRange::of_line).collect()
     }
 
+    /// Whether it looks like a stack: memory of the process alone, directly after a small guard.
+    pub(super) fn is_stack_behind(&self, guard: &MemoryRange) -> bool {
+        let is_small = guard.range.end - guard.range.start <= MAX_GUARD;
+        guard.is_guard
+            && is_small
+            && guard.range.end == self.range.start
+            && self.inode == 0
+            && self.is_writable
+    }
+
     /// `7f0000001000-7f0000002000 r-xp 00001000 08:01 123   /usr/lib/libc.so.6`
     fn of_line(line: &str) -> Option<MemoryRange> {
         let (addresses, rest) = line.split_once(' ')?;
@@ -54,6 +66,7 @@ impl MemoryRange {
         Some(MemoryRange {
             range: address(start)?..address(end)?,
             is_private_code: access.get(2..4) == Some(b"xp"),
+            is_writable: access.get(1) == Some(&b'w'),
             is_guard: access.starts_with(b"---"),
             offset,
             inode,

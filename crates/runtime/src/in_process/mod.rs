@@ -15,15 +15,19 @@
 mod calls;
 mod critical_section;
 mod error;
+mod journal;
 mod maps;
 mod patches;
 mod ptrace;
 mod region;
+pub mod seccomp;
 mod signal_frame;
+mod stacks;
 mod stopped;
 
 pub use calls::RemoteCalls;
 pub use error::RemoteError;
+pub use journal::{ENTRY as JOURNAL_ENTRY, Entry, Jump, Remains};
 pub use maps::{MemoryRange, is_near};
 pub use patches::{Patch, PatchOutcome, Patches, Skipped};
 pub use region::{Region, RegionSize, SharedFile};

@@ -10,7 +10,7 @@ use super::maps::MemoryRange;
 use super::stopped::Stopped;
 
 /// Size of a jump in bytes.
-const JUMP: usize = 5;
+pub(super) const JUMP: usize = 5;
 /// Bytes below the stack pointer that a function may use.
 const RED_ZONE: u64 = 128;
 /// Largest part of a stack that is searched, in bytes.
@@ -186,6 +186,24 @@ impl Patches {
         }
         Ok(moved)
     }
+}
+
+/// Restores the bytes that a jump has replaced; true if the jump is not there any more. Another tool may have overwritten a byte of it
+/// for a while.
+pub(super) fn restore(
+    stopped: &Stopped<'_>,
+    address: u64,
+    jump: &[u8; JUMP],
+    original: &[u8; JUMP],
+) -> Result<bool, RemoteError> {
+    let mut now = [0; JUMP];
+    stopped.read(address, &mut now)?;
+    if now == *jump {
+        stopped.write(address, original)?;
+        return Ok(true);
+    }
+    let same = now.iter().zip(jump).filter(|(now, jump)| now == jump).count();
+    Ok(now == *original || same < JUMP - 1)
 }
 
 /// The reason why a jump cannot be written here at all.

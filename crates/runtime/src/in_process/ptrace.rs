@@ -9,6 +9,8 @@ pub type Registers = libc::user_regs_struct;
 
 /// Marks the stop of a system call: added to SIGTRAP.
 const SYSCALL_MARK: libc::c_int = 0x80;
+const PTRACE_SECCOMP_GET_FILTER: libc::c_uint = 0x420c;
+const PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG: libc::c_uint = 0x4211;
 const PTRACE_GET_RSEQ_CONFIGURATION: libc::c_uint = 0x420f;
 /// Note type of the floating point and vector registers.
 const NT_X86_XSTATE: usize = 0x202;
@@ -68,6 +70,38 @@ pub(super) fn suspend_seccomp(tid: u32, suspended: bool) -> io::Result<()> {
     let suspend = if suspended { libc::PTRACE_O_SUSPEND_SECCOMP as usize } else { 0 };
     // SAFETY: options.
     unsafe { request(libc::PTRACE_SETOPTIONS as _, tid, 0, libc::PTRACE_O_TRACESYSGOOD as usize | suspend) }
+}
+
+/// Whether system calls of a stopped thread raise SIGSYS, for emulators (`PR_SET_SYSCALL_USER_DISPATCH`). False before Linux 6.4.
+pub(super) fn dispatches_system_calls(tid: u32) -> io::Result<bool> {
+    // `struct ptrace_sud_config`, which begins with the mode.
+    let mut configuration = [0u64; 4];
+    let (size, to) = (size_of_val(&configuration), configuration.as_mut_ptr().addr());
+    // SAFETY: room for as many bytes.
+    match unsafe { request(PTRACE_GET_SYSCALL_USER_DISPATCH_CONFIG, tid, size, to) } {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL)) => Ok(false),
+        result => result.map(|()| configuration[0] != 0),
+    }
+}
+
+/// The seccomp filters of a stopped thread. EACCES without CAP_SYS_ADMIN, or if the caller has filters itself.
+pub(super) fn seccomp_filters(tid: u32) -> io::Result<Vec<Vec<libc::sock_filter>>> {
+    let mut filters = Vec::new();
+    loop {
+        let read = |data: usize| {
+            // SAFETY: no address, or room for the filter, whose length the kernel has returned.
+            sys::check(unsafe {
+                libc::ptrace(PTRACE_SECCOMP_GET_FILTER as _, tid as libc::pid_t, filters.len(), data)
+            })
+        };
+        let count = match read(0) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOENT) => return Ok(filters),
+            result => result?,
+        };
+        let mut filter = vec![libc::sock_filter { code: 0, jt: 0, jf: 0, k: 0 }; count as usize];
+        read(filter.as_mut_ptr().addr())?;
+        filters.push(filter);
+    }
 }
 
 /// The kind of stop of a thread; ESRCH if the thread has not stopped.

@@ -23,6 +23,7 @@ use rustix::process::PidfdGetfdFlags;
 
 use super::calls::RemoteCalls;
 use super::error::RemoteError;
+use super::journal::{Entry, Header};
 use super::maps::gaps;
 use super::stopped::Stopped;
 use crate::kernel::sys::{self, MemoryMapping};
@@ -70,6 +71,7 @@ impl RegionSize {
 pub struct Region {
     base: u64,
     size: RegionSize,
+    header: Header,
     memory: Option<MemoryMapping>,
     tables: Option<Range<u64>>,
 }
@@ -114,22 +116,17 @@ impl Region {
         Region::with(stopped, near, size, own_filters, (Some(data), tables))
     }
 
-    /// Code only, for jumps that lead further away.
+    /// Maps a page of code near another one, for jumps that lead further away; returns its address.
     ///
     /// # Errors
     /// As for [`Region::create`]
-    pub fn of_code(
-        stopped: &Stopped<'_>,
-        near: Range<u64>,
-        code: u64,
-        own_filters: u32,
-    ) -> Result<Region, RemoteError> {
-        let size = RegionSize { data: 0, code: code.next_multiple_of(PAGE), own: 0 };
+    pub fn outpost(stopped: &Stopped<'_>, near: Range<u64>, own_filters: u32) -> Result<u64, RemoteError> {
+        let size = RegionSize { data: 0, code: PAGE, own: 0 };
         let places = gaps(&stopped.maps()?, size.whole(), &near);
         let mut calls = RemoteCalls::new(stopped, own_filters)?;
         let base = Setup { stopped, calls: &mut calls, size }.reserve(&places)?;
         calls.finish()?;
-        Ok(Region { base, size, memory: None, tables: None })
+        Ok(base)
     }
 
     fn with(
@@ -144,13 +141,21 @@ impl Region {
         let mut calls = RemoteCalls::new(stopped, own_filters)?;
         let mut setup = Setup { stopped, calls: &mut calls, size };
         let base = setup.reserve(&places)?;
+        let (data_size, code) = (size.data, size.code);
+        let mut header =
+            Header { base, data: data_size, code, used: 0, entries: 0, own: size.own, tables: 0 };
+        header.write(stopped).inspect_err(|_| setup.free(base))?;
         let (memory, used) = setup.fill(base, data).inspect_err(|_| setup.free(base))?;
         let tables = tables.map(|tables| setup.add_tables(base, tables)).transpose();
         let tables = tables.inspect_err(|_| setup.free(base))?;
+        if let Some(tables) = &tables {
+            header.tables = tables.start;
+            header.write(stopped)?;
+        }
         calls.finish()?;
         // The registers of the thread.
         stopped.write(base + size.data, &vec![0; used])?;
-        Ok(Region { base, size, memory, tables })
+        Ok(Region { base, size, header, memory, tables })
     }
 
     /// Takes the memory away, by a system call of the first of the stopped threads. No thread may be in the code.
@@ -192,6 +197,19 @@ impl Region {
     pub fn code(&self) -> Range<u64> {
         let start = self.base + self.size.data;
         start..start + self.size.code
+    }
+
+    /// Room for code in bytes: what entries of the journal do not need.
+    pub fn room(&self) -> u64 {
+        self.header.room()
+    }
+
+    /// Stores in the process what is about to be changed there. `used`: size of the code that is used now.
+    ///
+    /// # Errors
+    /// [`RemoteError::NoRoom`], and the errors of [`Stopped::write`].
+    pub fn record(&mut self, stopped: &Stopped<'_>, used: u64, entries: &[Entry]) -> Result<(), RemoteError> {
+        self.header.add(stopped, used, entries)
     }
 
     /// Writes code, or data of the process alone, at an offset from the base.

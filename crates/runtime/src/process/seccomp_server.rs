@@ -218,13 +218,20 @@ impl SeccompServer {
         let mut tracer = lock(&self.tracer);
         if is_known || lock(&self.queried).contains(file) {
             if is_every {
-                let until = limit.until.min(Instant::now() + RANGE_TIMEOUT);
-                tracer.query(query, Limit { until, ..limit });
+                tracer.query(query, self.limit_of_known_file(limit));
             }
             return;
         }
         tracer.query(query, limit);
         lock(&self.queried).insert(*file);
+    }
+
+    /// Time limit of a further mapping of a known file. A process that is to be patched must not go on before.
+    fn limit_of_known_file(&self, limit: Limit) -> Limit {
+        if self.shared.reports_all() {
+            return limit;
+        }
+        Limit { until: limit.until.min(Instant::now() + RANGE_TIMEOUT), ..limit }
     }
 
     /// Lets the system call continue. False if its thread was killed, or the request was already answered.

@@ -147,7 +147,12 @@ impl SharedState {
     /// Whether a mapping of a file is reported even if it is known. `is_fixed`: to a fixed address.
     pub(super) fn reports_again(&self, is_fixed: bool) -> bool {
         let reported = self.word(REPORTED).load(Ordering::Relaxed);
-        reported == Reported::All as u64 || is_fixed && reported == Reported::Fixed as u64
+        self.reports_all() || is_fixed && reported == Reported::Fixed as u64
+    }
+
+    /// Whether every mapping is reported.
+    pub(super) fn reports_all(&self) -> bool {
+        self.word(REPORTED).load(Ordering::Relaxed) == Reported::All as u64
     }
 
     /// The process that has not become its program yet.

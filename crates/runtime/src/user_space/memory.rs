@@ -98,7 +98,6 @@ impl SessionMemory {
         let base = map(&file, data)?;
         let state = Mutex::new(State { layout, code_end: data + layout::NAMES, helpers: vec![] });
         let memory = SessionMemory { base, file, data, cpus, state };
-        memory.word32(layout::ACTIVE).store(1, Ordering::Relaxed);
         memory.word32(layout::TGID).store(std::process::id(), Ordering::Relaxed);
         memory.write_code(data, &names::of(std::process::id()))?;
         let module = memory.add(object, placement)?;
@@ -148,6 +147,11 @@ impl SessionMemory {
     /// Size of the data in bytes.
     pub fn data_size(&self) -> u64 {
         self.data
+    }
+
+    /// Number of the inode of the shared memory.
+    pub fn inode(&self) -> u64 {
+        rustix::fs::fstat(&self.file).map_or(0, |file| file.st_ino)
     }
 
     /// The shared memory.

@@ -8,6 +8,7 @@
 //! Not here: control of a process (`in_process`), what the code is (`native`).
 
 mod clock;
+mod lease;
 mod map;
 mod memory;
 mod names;
@@ -18,15 +19,16 @@ mod unwind_memory;
 pub use map::SharedMap;
 pub use memory::{PlaceError, SessionMemory};
 pub use native::returns::Hook as UnwinderHook;
-pub use processes::PatchSite;
+pub use processes::{PatchReport, PatchSite};
 pub use unwind_memory::UnwindMemory;
 
 use crate::error::{LoadError, SiteError, SiteFailure};
-use crate::in_process::{RemoteError, Seized, Stopped, Tracer};
+use crate::in_process::{Remains, RemoteError, Seized, Stopped, Tracer};
 use crate::load::{LoadedMap, LoadedProgram, Objects, ProgramHandle};
 use crate::map_handle::MapHandle;
 use crate::stacks::unwind_maps::UnwindMaps;
 use clock::SharedClock;
+use lease::Lease;
 use memory::PlacedModule;
 use native::object::Object;
 use native::program::Side;
@@ -49,10 +51,10 @@ const STOP_LIMIT: Duration = Duration::from_secs(2);
 const ATTEMPTS: usize = 20;
 /// Number of processes from which on those that have ended are forgotten.
 const MANY: usize = 64;
-/// Attempts to find that no thread is in the region; a thread that waits in a call that was probed stays longer.
-const LEAVING: usize = 3;
-/// Pause between them.
+/// Pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(5);
+/// Attempts to find that no thread is in the region, with longer and longer pauses.
+const LEAVING: u32 = 6;
 
 /// A program in the memory of a session, for the tracer's own runs.
 #[derive(Clone, Debug)]
@@ -95,6 +97,7 @@ pub struct Patching<'a> {
 /// The part of a session that is in user space.
 pub(crate) struct UserSpace {
     memory: Arc<SessionMemory>,
+    lease: Option<Lease>,
     /// Unwind tables, if programs walk stacks.
     unwind: Option<Arc<UnwindMemory>>,
     clock: SharedClock,
@@ -128,12 +131,24 @@ impl UserSpace {
         let (memory, module) = SessionMemory::new(object, &others, cpus)?;
         let memory = Arc::new(memory);
         let clock = SharedClock::start(Arc::clone(&memory));
+        let lease = Some(Lease::start(Arc::clone(&memory)).map_err(PlaceError::Memory)?);
         let objects = objects(&memory, &module, compiled);
         let (modules, probes, files, processes) = (vec![module], vec![], BTreeMap::new(), HashMap::new());
         let (unwind, ends) = (None, ProcessEnds::default());
         let (patched, unwinder): (_, UnwinderSites) = (Patched::default(), |_| vec![]);
-        let mut user =
-            UserSpace { memory, unwind, clock, modules, probes, files, ends, patched, processes, unwinder };
+        let mut user = UserSpace {
+            memory,
+            lease,
+            unwind,
+            clock,
+            modules,
+            probes,
+            files,
+            ends,
+            patched,
+            processes,
+            unwinder,
+        };
         user.create_unwind_memory(compiled)?;
         Ok((user, objects))
     }
@@ -239,20 +254,20 @@ impl UserSpace {
     ///
     /// # Errors
     /// [`RemoteError`]
-    pub fn patch_running(&mut self, pid: u32) -> Result<usize, RemoteError> {
+    pub fn patch_running(&mut self, pid: u32) -> Result<PatchReport, RemoteError> {
         Tracer::run(|tracer| {
-            let mut patched = 0;
+            let mut all = PatchReport::default();
             for _ in 0..ATTEMPTS {
                 let stopped = Stopped::all(tracer, pid, STOP_LIMIT)?;
                 let report = self.patch(&stopped, 0)?;
-                patched += report.patched;
-                if report.skipped.is_empty() {
+                all = PatchReport { patched: all.patched + report.patched, ..report };
+                if all.in_use() == 0 {
                     break;
                 }
                 stopped.resume();
                 std::thread::sleep(PAUSE);
             }
-            Ok(patched)
+            Ok(all)
         })
     }
 
@@ -265,13 +280,13 @@ impl UserSpace {
         pid: u32,
         tid: u32,
         release: impl FnOnce() + Send,
-    ) -> Result<usize, RemoteError> {
+    ) -> Result<PatchReport, RemoteError> {
         Tracer::run(|tracer| {
             let seized = Seized::thread(tracer, pid, tid);
             release();
             // Other threads may run in files that are mapped already.
             let stopped = seized?.stop(STOP_LIMIT)?.with_others(STOP_LIMIT)?;
-            Ok(self.patch(&stopped, own_filters() + 1)?.patched)
+            self.patch(&stopped, own_filters() + 1)
         })
     }
 
@@ -287,26 +302,21 @@ impl UserSpace {
         has_probes(inode) || !self.processes.contains_key(&pid) && has_probes(program())
     }
 
-    fn patch(
-        &mut self,
-        stopped: &Stopped<'_>,
-        own_filters: u32,
-    ) -> Result<processes::PatchReport, RemoteError> {
+    fn patch(&mut self, stopped: &Stopped<'_>, own_filters: u32) -> Result<PatchReport, RemoteError> {
         let ranges = processes::mapped(&self.files, stopped)?;
-        let mut report = processes::PatchReport::default();
+        let mut report = PatchReport::default();
         if ranges.is_empty() {
             return Ok(report);
         }
         let pid = stopped.pid();
         self.ends.watch(pid);
-        let functions = self.files.values().map(|file| file.functions.len()).sum();
-        if self.processes.len() > MANY {
-            self.processes.retain(|pid, _| std::path::Path::new(&format!("/proc/{pid}")).exists());
+        self.forget_regions(stopped);
+        if !self.processes.contains_key(&pid) {
+            self.settle(stopped, own_filters)?;
         }
         self.patched.processes += usize::from(!self.processes.contains_key(&pid));
+        let functions = self.files.values().map(|file| file.functions.len()).sum();
         let regions = self.processes.entry(pid).or_default();
-        // After an execve the old regions are gone.
-        regions.retain(|process| process.is_there(stopped));
         for near in ranges {
             if !regions.iter().any(|process| process.is_near(&near)) {
                 let shared = (&*self.memory, self.unwind.as_deref());
@@ -328,15 +338,43 @@ impl UserSpace {
         self.patched
     }
 
+    /// Forgets regions that an execve has taken away, and those of ended processes if there are many.
+    fn forget_regions(&mut self, stopped: &Stopped<'_>) {
+        if self.processes.len() > MANY {
+            self.processes.retain(|pid, _| std::path::Path::new(&format!("/proc/{pid}")).exists());
+        }
+        if let Some(regions) = self.processes.get_mut(&stopped.pid()) {
+            regions.retain(|process| process.is_there(stopped));
+        }
+        self.processes.retain(|_, regions| !regions.is_empty());
+    }
+
+    /// Undoes what sessions before have left in a process.
+    ///
+    /// # Errors
+    /// [`RemoteError::Patched`] if one of them goes on, with the same functions.
+    fn settle(&self, stopped: &Stopped<'_>, own_filters: u32) -> Result<(), RemoteError> {
+        let maps = stopped.maps()?;
+        for remains in Remains::find(stopped, &maps)? {
+            match remains.tracer(stopped)? {
+                None => _ = remains.remove(stopped, own_filters)?,
+                // A child of a traced process has the region of this session.
+                Some(_) if remains.inode() == Some(self.memory.inode()) => {}
+                Some(tracer) if processes::have_jumps(&self.files, &maps, &remains) => {
+                    return Err(RemoteError::Patched { tracer });
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+
     /// Makes all detours pass by and restores the functions of the processes that still run.
     pub fn detach(&mut self) {
-        self.memory.word32(native::layout::ACTIVE).store(0, Ordering::Release);
-        for (pid, mut regions) in self.processes.drain() {
-            // The last hook of an unwinder's function leads to the one before.
-            for process in regions.iter_mut().rev() {
-                // A process that has ended needs nothing; another one keeps jumps that pass by.
-                let _ = Tracer::run(|tracer| leave(tracer, pid, process));
-            }
+        self.lease = None;
+        for (pid, regions) in self.processes.drain() {
+            // A process that has ended needs nothing; another one keeps jumps that pass by.
+            let _ = Tracer::run(move |tracer| leave(tracer, pid, &regions));
         }
     }
 
@@ -354,21 +392,24 @@ impl UserSpace {
     }
 }
 
-/// Restores a process and takes its region away. Threads that are in the region get some time to leave it.
-fn leave(tracer: &Tracer, pid: u32, process: &mut TracedProcess) -> Result<(), RemoteError> {
-    let stopped = Stopped::all(tracer, pid, STOP_LIMIT)?;
-    if !process.is_there(&stopped) || !process.restore(&stopped)? {
-        return Ok(());
-    }
-    let mut is_gone = process.remove(&stopped, own_filters() + 1)?;
-    stopped.resume();
-    for _ in 0..LEAVING {
-        if is_gone {
+/// Restores a process and takes its regions away. Threads that are in a region get some time to leave it.
+fn leave(tracer: &Tracer, pid: u32, regions: &[TracedProcess]) -> Result<(), RemoteError> {
+    for attempt in 0..=LEAVING {
+        let stopped = Stopped::all(tracer, pid, STOP_LIMIT)?;
+        if !regions.iter().any(|process| process.is_there(&stopped)) {
             break;
         }
-        std::thread::sleep(PAUSE);
-        let stopped = Stopped::all(tracer, pid, STOP_LIMIT)?;
-        is_gone = process.remove(&stopped, own_filters() + 1)?;
+        let mut left = false;
+        for remains in Remains::find(&stopped, &stopped.maps()?)? {
+            if remains.tracer(&stopped)?.is_none() {
+                left |= !remains.remove(&stopped, own_filters() + 1)?;
+            }
+        }
+        stopped.resume();
+        if !left {
+            break;
+        }
+        std::thread::sleep(PAUSE * 2u32.pow(attempt));
     }
     Ok(())
 }

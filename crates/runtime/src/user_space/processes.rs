@@ -6,7 +6,8 @@ use super::memory::{PlacedModule, SessionMemory};
 use super::names::Names;
 use super::unwind_memory::UnwindMemory;
 use crate::in_process::{
-    MemoryRange, Patch, Patches, Region, RegionSize, RemoteError, SharedFile, Skipped, Stopped, is_near,
+    Entry, JOURNAL_ENTRY, Jump, MemoryRange, Patch, Patches, Region, RegionSize, Remains, RemoteError,
+    SharedFile, Skipped, Stopped, is_near, seccomp,
 };
 use native::layout;
 use native::program::{Dispatch, Side, Site};
@@ -60,6 +61,8 @@ pub struct ProbedFile {
 #[derive(Debug)]
 pub struct TracedProcess {
     region: Region,
+    /// Of the shared memory.
+    inode: u64,
     names: Names,
     environment: Environment,
     /// Images by the index of their module.
@@ -71,14 +74,12 @@ pub struct TracedProcess {
     bases: BTreeMap<u32, u64>,
     /// The functions that are patched: file, offset.
     done: BTreeSet<(u32, u64)>,
-    patches: Vec<Patches>,
+    /// With the functions: file, offset.
+    patches: Vec<(Patches, Vec<(u32, u64)>)>,
     returns_size: ReturnsSize,
     /// If a function's return is traced.
     returns: Option<Returns>,
-    /// Jumps in functions of unwinders, and the code near them to which they lead.
-    hooks: Vec<Patches>,
-    outposts: Vec<Region>,
-    /// Files that were searched for these functions: inode, address.
+    /// Files that were searched for functions of unwinders: inode, address.
     searched: BTreeSet<(u64, u64)>,
 }
 
@@ -91,12 +92,26 @@ pub struct PatchReport {
     pub skipped: Vec<(u32, u64, Skipped)>,
 }
 
+impl PatchReport {
+    fn count(&self, why: Skipped) -> usize {
+        self.skipped.iter().filter(|(_, _, skipped)| *skipped == why).count()
+    }
+
+    /// Number of functions into which a thread is about to return.
+    pub fn in_use(&self) -> usize {
+        self.count(Skipped::InUse)
+    }
+
+    /// Number of functions whose code another tool has changed.
+    pub fn changed(&self) -> usize {
+        self.count(Skipped::OtherBytes)
+    }
+}
+
 /// Room for the programs, and for the functions of libraries that are mapped later, in bytes.
 const CODE: u64 = 2 << 20;
 /// Largest size of a detour in bytes, with many programs.
 const DETOUR: u64 = 512;
-/// Largest stack that is searched, in bytes.
-const MAX_STACK: u64 = 64 << 20;
 /// Distance of two detours in bytes.
 const ALIGNMENT: u64 = 16;
 /// Size of the memory in which functions share a region: half of what a jump reaches, since the region must lie near to all.
@@ -116,8 +131,9 @@ impl TracedProcess {
         if has_shadow_stacks(stopped.pid()) {
             return Err(RemoteError::ShadowStacks);
         }
+        seccomp::check(stopped, own_filters)?;
         let returns_size = ReturnsSize::of(functions);
-        let code = CODE + functions as u64 * DETOUR + returns_size.code();
+        let code = CODE + functions as u64 * (DETOUR + JOURNAL_ENTRY) + returns_size.code();
         let size = RegionSize { data: memory.data_size(), code, own: returns_size.area() };
         let tables = unwind.map(|memory| SharedFile { file: memory.file(), size: native::unwind::SIZE });
         let region = Region::sharing(stopped, near, size, own_filters, memory.file(), tables)?;
@@ -127,6 +143,7 @@ impl TracedProcess {
         let (images, dispatches, code_end) = (vec![], HashMap::new(), memory.data_size() + layout::NAMES);
         Ok(TracedProcess {
             region,
+            inode: memory.inode(),
             names,
             environment,
             images,
@@ -137,8 +154,6 @@ impl TracedProcess {
             patches: vec![],
             returns_size,
             returns: None,
-            hooks: vec![],
-            outposts: vec![],
             searched: BTreeSet::new(),
         })
     }
@@ -160,6 +175,7 @@ impl TracedProcess {
         let inodes: BTreeMap<u32, u64> = files.iter().map(|(id, file)| (*id, file.inode())).collect();
         let mut list = vec![];
         let mut keys = vec![];
+        let mut entries = vec![];
         for ((file, function), programs) in functions(probes) {
             let Some(probed) = files.get(&file) else { continue };
             let Some(site) = probed.functions.get(&function) else { continue };
@@ -175,14 +191,25 @@ impl TracedProcess {
             if !self.done.insert((file, function)) {
                 continue;
             }
-            list.push(self.detour(stopped, &programs, base.wrapping_add(function), base, site)?);
+            let (patch, entry) = self.detour(stopped, &programs, base.wrapping_add(function), base, site)?;
+            list.push(patch);
+            entries.push(entry);
             keys.push((file, function));
         }
-        let mut patches = Patches::new(list);
-        let outcome = patches.write(stopped)?;
-        self.patches.push(patches);
-        let skipped = outcome.skipped.iter().map(|(at, why)| (keys[*at].0, keys[*at].1, *why)).collect();
-        Ok(PatchReport { patched: outcome.changed, skipped })
+        self.record(stopped, &entries)?;
+        self.patches.push((Patches::new(list), keys));
+        let mut report = PatchReport::default();
+        // Also those that were in use the last time.
+        for (patches, keys) in &mut self.patches {
+            if patches.written() < keys.len() {
+                let outcome = patches.write(stopped)?;
+                report.patched += outcome.changed;
+                report
+                    .skipped
+                    .extend(outcome.skipped.iter().map(|(at, why)| (keys[*at].0, keys[*at].1, *why)));
+            }
+        }
+        Ok(report)
     }
 
     /// Whether jumps lead from these addresses to the region.
@@ -192,73 +219,14 @@ impl TracedProcess {
 
     /// Whether the process still has the region: an execve(2) takes it away.
     pub fn is_there(&self, stopped: &Stopped<'_>) -> bool {
-        let base = self.region.base();
-        stopped.maps().is_ok_and(|maps| maps.iter().any(|map| map.range.start == base))
+        let data = self.region.base() + layout::PAGE;
+        let is_data = |map: &MemoryRange| map.range.start == data && map.inode == self.inode;
+        stopped.maps().is_ok_and(|maps| maps.iter().any(is_data))
     }
 
     /// Keeps the names right that programs read.
     pub fn update_names(&mut self) {
         self.names.update();
-    }
-
-    /// Restores the functions; returns whether all of them have their own instructions again.
-    pub fn restore(&mut self, stopped: &Stopped<'_>) -> Result<bool, RemoteError> {
-        let mut is_whole = true;
-        for patches in &mut self.patches {
-            is_whole &= patches.restore(stopped)?.skipped.is_empty();
-        }
-        Ok(is_whole)
-    }
-
-    /// Takes the region away if no thread can return there; returns whether it did. Until then exceptions may pass its frames, so
-    /// unwinders find them.
-    pub fn remove(&mut self, stopped: &Stopped<'_>, own_filters: u32) -> Result<bool, RemoteError> {
-        if self.is_in_use(stopped)? {
-            return Ok(false);
-        }
-        for hooks in &mut self.hooks {
-            if !hooks.restore(stopped)?.skipped.is_empty() {
-                return Ok(false);
-            }
-        }
-        for region in std::iter::once(&self.region).chain(&self.outposts) {
-            region.remove(stopped, own_filters)?;
-        }
-        Ok(true)
-    }
-
-    /// Whether a thread is in the code of the region, or a word of its stack leads there.
-    fn is_in_use(&self, stopped: &Stopped<'_>) -> Result<bool, RemoteError> {
-        if self.may_return(stopped)? {
-            return Ok(true);
-        }
-        let (code, maps) = (self.region.code(), stopped.maps()?);
-        let is_code =
-            |address| code.contains(&address) || self.outposts.iter().any(|at| at.code().contains(&address));
-        for tid in stopped.threads() {
-            let registers = stopped.registers(*tid)?;
-            let stack = maps.iter().find(|map| map.range.contains(&registers.rsp));
-            let Some(stack) = stack else { return Ok(true) };
-            // The stack of a thread ends at its control block; other memory may follow directly.
-            let block = registers.fs_base;
-            let end = if stack.range.contains(&block) && block > registers.rsp {
-                block & !7
-            } else {
-                stack.range.end
-            };
-            // What is below the stack pointer are remains of calls that have returned.
-            let first = registers.rsp & !7;
-            if is_code(registers.rip) || end - first > MAX_STACK {
-                return Ok(true);
-            }
-            let mut words = vec![0; (end - first) as usize];
-            stopped.read(first, &mut words)?;
-            let leads_there = |word: &[u8]| is_code(u64::from_le_bytes(word.try_into().expect("8 bytes")));
-            if words.chunks_exact(8).any(leads_there) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
     }
 
     fn add_images(
@@ -279,11 +247,17 @@ impl TracedProcess {
         Ok(())
     }
 
+    /// Stores in the process what is about to be changed there.
+    fn record(&mut self, stopped: &Stopped<'_>, entries: &[Entry]) -> Result<(), RemoteError> {
+        let used = self.code_end - self.region.size().data;
+        self.region.record(stopped, used, entries)
+    }
+
     /// Writes code and moves the end of the code behind it.
     fn write(&mut self, stopped: &Stopped<'_>, offset: u64, code: &[u8]) -> Result<(), RemoteError> {
         let end = offset + code.len() as u64;
         let size = self.region.size();
-        if end > size.data + size.code {
+        if end > size.data + self.region.room() {
             return Err(RemoteError::NoRoom);
         }
         self.region.write(stopped, offset, code)?;
@@ -291,7 +265,7 @@ impl TracedProcess {
         Ok(())
     }
 
-    /// Writes the detour of a function; returns its patch.
+    /// Writes the detour of a function; returns its patch, and what the journal records of it.
     fn detour(
         &mut self,
         stopped: &Stopped<'_>,
@@ -299,7 +273,7 @@ impl TracedProcess {
         address: u64,
         base: u64,
         site: &PatchSite,
-    ) -> Result<Patch, RemoteError> {
+    ) -> Result<(Patch, Entry), RemoteError> {
         let dispatch = self.dispatch(stopped, programs)?;
         let at = self.code_end.next_multiple_of(ALIGNMENT);
         let described = Site {
@@ -324,7 +298,9 @@ impl TracedProcess {
             Some((u64::from(*from).checked_sub(before)? as u8, moved_to + u64::from(*to)))
         };
         let moved = moved.starts.iter().filter_map(in_original).collect();
-        Ok(Patch { address: place, original: site.original.clone(), jump, moved })
+        let patch = Patch { address: place, original: site.original.clone(), jump, moved };
+        let entry = Entry::Jump(recorded(&patch));
+        Ok((patch, entry))
     }
 
     fn dispatch(&mut self, stopped: &Stopped<'_>, programs: &[ProgramAt]) -> Result<Dispatch, RemoteError> {
@@ -357,6 +333,7 @@ impl TracedProcess {
         let (returns, code) = Returns::generate(self.returns_size, (start, area), image, self.region.base());
         self.write(stopped, start, &code)?;
         self.region.write(stopped, area, &returns.contents())?;
+        self.record(stopped, &[Entry::Returns { area: self.region.base() + area, slots: returns.slots() }])?;
         self.returns = Some(returns.clone());
         Ok(returns)
     }
@@ -390,9 +367,9 @@ impl TracedProcess {
                 }
             }
         }
-        let mut hooks = Patches::new(list);
-        hooks.write(stopped)?;
-        self.hooks.push(hooks);
+        let entries: Vec<Entry> = list.iter().map(|hook| Entry::Hook(recorded(hook))).collect();
+        self.record(stopped, &entries)?;
+        Patches::new(list).write(stopped)?;
         Ok(())
     }
 
@@ -415,38 +392,32 @@ impl TracedProcess {
         let instructions = if is_jump { &original[..JUMP_SIZE] } else { &original };
         // The region is near the script's functions. A program and its libraries are far from each other.
         let near = address..address + 1;
-        let outpost = Region::of_code(stopped, near, OUTPOST, own_filters)?;
+        let outpost = Region::outpost(stopped, near, own_filters)?;
+        self.record(stopped, &[Entry::Outpost(outpost)])?;
         let at = self.code_end.next_multiple_of(ALIGNMENT);
         let entry = native::returns::far_jump(self.region.base() + at);
-        let moved_to = outpost.base() + entry.len() as u64;
-        let (Ok(moved), Ok(jump)) = (
-            native::site::moved(instructions, address, moved_to),
-            native::site::jump(address, outpost.base()),
-        ) else {
+        let moved_to = outpost + entry.len() as u64;
+        let (Ok(moved), Ok(jump)) =
+            (native::site::moved(instructions, address, moved_to), native::site::jump(address, outpost))
+        else {
             return Ok(None);
         };
-        outpost.write(stopped, 0, &[entry, moved.code.clone()].concat())?;
+        stopped.write(outpost, &[entry, moved.code.clone()].concat())?;
         self.write(stopped, at, &hook.detour(returns, at, site.undo, moved_to))?;
-        self.outposts.push(outpost);
         let moved = moved.starts.iter().map(|(from, to)| (*from, moved_to + u64::from(*to))).collect();
         Ok(Some(Patch { address, original, jump, moved }))
     }
-
-    /// Whether a call may return to the code of the region. A call that has a slot may have been left, but its stack may also have been
-    /// copied, as some coroutines do. Where another call has taken its slot, nothing tells.
-    fn may_return(&self, stopped: &Stopped<'_>) -> Result<bool, RemoteError> {
-        let Some(returns) = &self.returns else { return Ok(false) };
-        let mut area = vec![0; returns.slots_end() as usize];
-        stopped.read(self.region.base() + returns.area(), &mut area)?;
-        Ok(returns.has_calls(&area))
-    }
 }
 
-/// Size of the code near a function of an unwinder, in bytes.
-const OUTPOST: u64 = 128;
 /// `jmp` with a displacement of 32 bits, and its size.
 const JUMP: u8 = 0xe9;
 const JUMP_SIZE: usize = native::site::JUMP;
+
+/// A patch as the journal has it.
+fn recorded(patch: &Patch) -> Jump {
+    let original = patch.original[..JUMP_SIZE].try_into().expect("room for a jump");
+    Jump { address: patch.address, original, jump: patch.jump }
+}
 
 /// Path of the program that a process executes.
 fn program(pid: u32) -> String {
@@ -524,6 +495,18 @@ pub fn mapped(
         }
     }
     Ok(joined)
+}
+
+/// Whether the jumps of another session are where functions of these files are.
+pub fn have_jumps(files: &BTreeMap<u32, ProbedFile>, maps: &[MemoryRange], remains: &Remains) -> bool {
+    let jumps: BTreeSet<u64> = remains.jumps().collect();
+    let has_jump = |inode: u64, site: &PatchSite| {
+        base(maps, inode, site.offset).is_some_and(|base| jumps.contains(&base.wrapping_add(site.offset)))
+    };
+    files.values().any(|file| {
+        let inode = file.inode();
+        file.functions.values().any(|site| has_jump(inode, site))
+    })
 }
 
 /// How code of the process finds the CPU, the thread and the time.

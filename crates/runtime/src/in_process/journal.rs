@@ -1,0 +1,324 @@
+//! What a session has changed in a process, stored in the process: another session can undo it if the tracer was killed, or if threads
+//! were still in the code when the session ended.
+//!
+//! ```text
+//! base            data               used       first entry     end
+//! | page | shared data | code ........|  (unused)  | entries, header |
+//! ```
+//!
+//! The header is written as soon as the memory is reserved, an entry before the jump that it describes. So whatever happens to the
+//! tracer, the journal describes all jumps. A tracer that is alive is recognised by the word [`ACTIVE`] of the shared data.
+//!
+//! A region to which a thread or a call returns cannot be taken away. A later session frees it.
+
+use std::ops::Range;
+
+use native::layout::{ACTIVE, ACTIVE_THREAD};
+
+use super::calls::RemoteCalls;
+use super::error::RemoteError;
+use super::maps::MemoryRange;
+use super::patches::{JUMP, restore};
+use super::stacks::uses;
+use super::stopped::Stopped;
+
+const PAGE: u64 = 4096;
+/// Marks a header; changes with its format.
+const MAGIC: u64 = u64::from_le_bytes(*b"cudatr01");
+/// Size of the header in bytes.
+const HEADER: u64 = 64;
+/// Size of an entry in bytes.
+pub const ENTRY: u64 = 64;
+/// Name of the shared data in `/proc/PID/maps`.
+const DATA_NAME: &str = "/memfd:cudatrace";
+/// What a session has changed in a process. All addresses are those of the process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Entry {
+    /// A patched function.
+    Jump(Jump),
+    /// A patched function of an unwinder, which finds the frames of calls whose return is traced.
+    Hook(Jump),
+    /// A page of code elsewhere.
+    Outpost(u64),
+    /// Memory for calls whose return is traced (`native::returns`).
+    Returns {
+        /// Address.
+        area: u64,
+        /// Offsets of the slots of running calls.
+        slots: Range<u64>,
+    },
+}
+
+/// A jump that has replaced instructions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Jump {
+    /// Address.
+    pub address: u64,
+    /// The bytes that it has replaced.
+    pub original: [u8; JUMP],
+    /// The jump.
+    pub jump: [u8; JUMP],
+}
+
+impl Jump {
+    fn words(&self, kind: u64) -> [u64; 8] {
+        let word = |b: &[u8; JUMP]| u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], 0, 0, 0]);
+        [kind, self.address, word(&self.original), word(&self.jump), 0, 0, 0, 0]
+    }
+
+    fn of_words(address: u64, original: u64, jump: u64) -> Jump {
+        let bytes = |word: u64| word.to_le_bytes()[..JUMP].try_into().expect("5 bytes");
+        Jump { address, original: bytes(original), jump: bytes(jump) }
+    }
+
+    /// Restores the instructions; returns whether they are there. The file may not be mapped any more.
+    fn restore(&self, stopped: &Stopped<'_>, maps: &[MemoryRange]) -> Result<bool, RemoteError> {
+        let is_code = |map: &MemoryRange| map.is_private_code && map.range.contains(&self.address);
+        Ok(!maps.iter().any(is_code) || restore(stopped, self.address, &self.jump, &self.original)?)
+    }
+}
+
+impl Entry {
+    fn to_bytes(&self) -> Vec<u8> {
+        let words = match self {
+            Entry::Jump(jump) => jump.words(1),
+            Entry::Hook(jump) => jump.words(2),
+            Entry::Outpost(address) => [3, *address, 0, 0, 0, 0, 0, 0],
+            Entry::Returns { area, slots } => [4, *area, slots.start, slots.end, 0, 0, 0, 0],
+        };
+        words.iter().flat_map(|word| word.to_le_bytes()).collect()
+    }
+
+    fn of_words(words: [u64; 8]) -> Option<Entry> {
+        match words {
+            [1, address, original, jump, ..] => Some(Entry::Jump(Jump::of_words(address, original, jump))),
+            [2, address, original, jump, ..] => Some(Entry::Hook(Jump::of_words(address, original, jump))),
+            [3, address, ..] => Some(Entry::Outpost(address)),
+            [4, area, start, end, ..] => Some(Entry::Returns { area, slots: start..end }),
+            _ => None,
+        }
+    }
+}
+
+/// Header of a region.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub base: u64,
+    /// Sizes in bytes.
+    pub data: u64,
+    pub code: u64,
+    /// Size of the code that is used.
+    pub used: u64,
+    /// Number of entries.
+    pub entries: u64,
+    /// Size of the process's own data after the code.
+    pub own: u64,
+    /// Address of the tables; 0: none.
+    pub tables: u64,
+}
+
+impl Header {
+    fn end(&self) -> u64 {
+        self.base + self.data + self.code
+    }
+
+    fn first_entry(&self) -> u64 {
+        self.end() - HEADER - self.entries * ENTRY
+    }
+
+    pub(super) fn write(&self, stopped: &Stopped<'_>) -> Result<(), RemoteError> {
+        let words = [self.base, self.data, self.code, self.used, self.entries, self.own, self.tables, MAGIC];
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        stopped.write(self.end() - HEADER, &bytes)
+    }
+
+    /// Adds entries, then changes the header. `used`: size of the code that is used now.
+    pub(super) fn add(
+        &mut self,
+        stopped: &Stopped<'_>,
+        used: u64,
+        entries: &[Entry],
+    ) -> Result<(), RemoteError> {
+        let added = Header { entries: self.entries + entries.len() as u64, used, ..self.clone() };
+        if added.first_entry() < self.base + self.data + used {
+            return Err(RemoteError::NoRoom);
+        }
+        // Entry 0 is directly in front of the header.
+        let bytes: Vec<u8> = entries.iter().rev().flat_map(Entry::to_bytes).collect();
+        stopped.write(added.first_entry(), &bytes)?;
+        added.write(stopped)?;
+        *self = added;
+        Ok(())
+    }
+
+    /// Room for code.
+    pub(super) fn room(&self) -> u64 {
+        self.first_entry() - self.base - self.data
+    }
+
+    fn of_words(words: [u64; 8]) -> Option<Header> {
+        let [base, data, code, used, entries, own, tables, magic] = words;
+        let sizes = [base, data, code, own].iter().try_fold(0u64, |sum, part| sum.checked_add(*part));
+        let fits = sizes.is_some() && used <= code && entries < code / ENTRY;
+        (magic == MAGIC && fits).then_some(Header { base, data, code, used, entries, own, tables })
+    }
+}
+
+/// A region in a process, of this session or of another one.
+#[derive(Debug)]
+pub struct Remains {
+    header: Header,
+    entries: Vec<Entry>,
+    /// Inode of the shared data, if these are mapped.
+    data: Option<u64>,
+    /// Addresses of the tables, if these are mapped.
+    tables: Option<Range<u64>>,
+}
+
+impl Remains {
+    /// Finds the regions in a process.
+    ///
+    /// # Errors
+    /// The errors of reading its memory.
+    pub fn find(stopped: &Stopped<'_>, maps: &[MemoryRange]) -> Result<Vec<Remains>, RemoteError> {
+        let mut found = Vec::new();
+        let may_be = |map: &&MemoryRange| map.is_private_code && map.inode == 0 && map.name.is_empty();
+        for map in maps.iter().filter(may_be) {
+            let Some(header) = Header::of_words(words(stopped, map.range.end - HEADER, 1)?[0]) else {
+                continue;
+            };
+            if header.end() != map.range.end {
+                continue;
+            }
+            let entries = words(stopped, header.first_entry(), header.entries)?;
+            let entries = entries.into_iter().rev().filter_map(Entry::of_words).collect();
+            let data = header.base + PAGE..header.base + header.data;
+            let mut shared = maps.iter().filter(|map| map.name.starts_with(DATA_NAME));
+            let tables = shared.clone().find(|map| map.range.start == header.tables);
+            let tables = tables.map(|map| map.range.clone());
+            let data = shared.find(|map| map.range == data).map(|map| map.inode);
+            found.push(Remains { header, entries, data, tables });
+        }
+        Ok(found)
+    }
+
+    /// Id of a thread of the tracer, in the tracer's pid namespace; `None` if the session is over.
+    ///
+    /// # Errors
+    /// The errors of reading the process's memory.
+    pub fn tracer(&self, stopped: &Stopped<'_>) -> Result<Option<u32>, RemoteError> {
+        let mut word = [0; 4];
+        // Without data it is not complete: its tracer would still hold the threads.
+        if self.data.is_some() {
+            stopped.read(self.header.base + ACTIVE, &mut word)?;
+        }
+        Ok(Some(u32::from_le_bytes(word) & ACTIVE_THREAD).filter(|thread| *thread != 0))
+    }
+
+    /// Inode of the shared data, if these are mapped.
+    pub fn inode(&self) -> Option<u64> {
+        self.data
+    }
+
+    /// Addresses of the jumps in probed functions.
+    pub fn jumps(&self) -> impl Iterator<Item = u64> {
+        self.entries.iter().filter_map(|entry| match entry {
+            Entry::Jump(jump) => Some(jump.address),
+            _ => None,
+        })
+    }
+
+    /// Restores the functions of a session that is over, and frees its memory unless a thread or a call returns there; returns whether
+    /// it is free. Until then exceptions may pass its frames, so that unwinders find them.
+    ///
+    /// # Errors
+    /// The errors of [`RemoteCalls::new`] and of the memory of the process.
+    pub fn remove(&self, stopped: &Stopped<'_>, own_filters: u32) -> Result<bool, RemoteError> {
+        let maps = stopped.maps()?;
+        let mut is_whole = true;
+        for entry in &self.entries {
+            if let Entry::Jump(jump) = entry {
+                is_whole &= jump.restore(stopped, &maps)?;
+            }
+        }
+        if !is_whole || self.is_in_use(stopped, &maps)? {
+            return Ok(false);
+        }
+        for entry in &self.entries {
+            if let Entry::Hook(hook) = entry {
+                is_whole &= hook.restore(stopped, &maps)?;
+            }
+        }
+        if is_whole {
+            self.free(stopped, &maps, own_filters)?;
+        }
+        Ok(is_whole)
+    }
+
+    /// Whether a thread is in the code, now or after a signal handler, or a call may return there. Its other code calls nothing outside, so
+    /// other words on stacks are remains.
+    fn is_in_use(&self, stopped: &Stopped<'_>, maps: &[MemoryRange]) -> Result<bool, RemoteError> {
+        let is_used = |code: &Range<u64>| {
+            let uses = uses(stopped, maps, code)?;
+            Ok(uses.is_none_or(|uses| !uses.continues.is_empty()))
+        };
+        for entry in &self.entries {
+            let is_used = match entry {
+                Entry::Returns { area, slots } => {
+                    let mut memory = vec![0; slots.end as usize];
+                    stopped.read(*area, &mut memory)?;
+                    native::returns::has_calls(&memory, slots)
+                }
+                Entry::Outpost(address) => is_used(&(*address..address + PAGE))?,
+                Entry::Jump(_) | Entry::Hook(_) => false,
+            };
+            if is_used {
+                return Ok(true);
+            }
+        }
+        is_used(&self.code())
+    }
+
+    fn code(&self) -> Range<u64> {
+        let start = self.header.base + self.header.data;
+        start..start + self.header.code
+    }
+
+    /// Takes everything away.
+    fn free(&self, stopped: &Stopped<'_>, maps: &[MemoryRange], own_filters: u32) -> Result<(), RemoteError> {
+        let code = self.code();
+        let is_one = |range: &Range<u64>| {
+            maps.iter().any(|map| map.range.start <= range.start && range.end <= map.range.end)
+        };
+        // A region that is not complete has code in the place of the data.
+        let has_all = self.data.is_some() || is_one(&(self.header.base + PAGE..code.end));
+        let start = if has_all { self.header.base } else { code.start };
+        let mut calls = RemoteCalls::new(stopped, own_filters)?;
+        if let Some(tables) = &self.tables {
+            unmap(&mut calls, tables)?;
+        }
+        for entry in &self.entries {
+            if let Entry::Outpost(address) = entry {
+                unmap(&mut calls, &(*address..address + PAGE))?;
+            }
+        }
+        unmap(&mut calls, &(start..code.end + self.header.own))?;
+        calls.finish()
+    }
+}
+
+fn unmap(calls: &mut RemoteCalls<'_>, range: &Range<u64>) -> Result<(), RemoteError> {
+    if range.is_empty() {
+        return Ok(());
+    }
+    calls.call("munmap", libc::SYS_munmap, [range.start, range.end - range.start, 0, 0, 0, 0])?;
+    Ok(())
+}
+
+/// Reads groups of 8 words.
+fn words(stopped: &Stopped<'_>, address: u64, groups: u64) -> Result<Vec<[u64; 8]>, RemoteError> {
+    let mut bytes = vec![0; (groups * 64) as usize];
+    stopped.read(address, &mut bytes)?;
+    let words: Vec<u64> = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+    Ok(words.as_chunks().0.to_vec())
+}

@@ -1,0 +1,203 @@
+//! Whether a process may make the system calls of the programs in it: seccomp filters, and system calls that it handles itself.
+//!
+//! A filter may kill the process for a call that it does not expect. An error number instead is harmless: what the program reads is
+//! missing then. Filters are read (PTRACE_SECCOMP_GET_FILTER) and run here for each of the calls.
+//!
+//! Not here: the calls that a tracer makes by a stopped thread. Filters are suspended for those, see `calls`.
+
+use super::error::RemoteError;
+use super::ptrace::{self, field};
+use super::stopped::Stopped;
+
+/// `AUDIT_ARCH_X86_64`
+const MACHINE: u32 = 0xc000_003e;
+const PR_GET_NAME: u64 = 16;
+const CLOCKS: [libc::clockid_t; 2] = [libc::CLOCK_MONOTONIC, libc::CLOCK_BOOTTIME];
+/// `SECCOMP_RET_ACTION_FULL`
+const ACTION: u32 = 0xffff_0000;
+/// Actions that do no harm.
+const HARMLESS: [u32; 3] = [libc::SECCOMP_RET_ALLOW, libc::SECCOMP_RET_LOG, libc::SECCOMP_RET_ERRNO];
+/// Words of scratch memory of a filter.
+const SCRATCH: usize = 16;
+/// Size of `struct seccomp_data` in words: number, machine, instruction pointer, 6 arguments.
+const DATA: usize = 16;
+
+/// Checks that no filter harms the process for a call of `helpers.c` or of generated code. `own_filters`: number of filters of the
+/// process that are the caller's.
+///
+/// # Errors
+/// [`RemoteError::KillsCalls`] if it may, [`RemoteError::Filtered`] if that cannot be found out, [`RemoteError::DispatchesCalls`]
+pub fn check(stopped: &Stopped<'_>, own_filters: u32) -> Result<(), RemoteError> {
+    let calls = calls(stopped.pid());
+    stopped.threads().iter().try_for_each(|tid| check_thread(stopped.pid(), *tid, own_filters, &calls))
+}
+
+fn check_thread(pid: u32, tid: u32, own_filters: u32, calls: &[CallData]) -> Result<(), RemoteError> {
+    if ptrace::dispatches_system_calls(tid)? {
+        return Err(RemoteError::DispatchesCalls);
+    }
+    let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status"))?;
+    let number = |name| field(&status, name).and_then(|number| number.parse::<u32>().ok());
+    match number("Seccomp:") {
+        None | Some(0) => return Ok(()),
+        Some(libc::SECCOMP_MODE_STRICT) => return Err(RemoteError::KillsCalls { call: calls[0].0 }),
+        Some(_) => {}
+    }
+    // Kernels before 5.9 do not count them.
+    if number("Seccomp_filters:").is_some_and(|filters| filters <= own_filters) {
+        return Ok(());
+    }
+    let filters = ptrace::seccomp_filters(tid).map_err(|error| match error.raw_os_error() {
+        Some(libc::ESRCH) => RemoteError::Gone,
+        _ => RemoteError::Filtered,
+    })?;
+    let harms = |data: &[u32; DATA]| filters.iter().any(|filter| is_harmful(run(filter, data)));
+    match calls.iter().find(|(_, data)| harms(data)) {
+        Some((call, _)) => Err(RemoteError::KillsCalls { call }),
+        None => Ok(()),
+    }
+}
+
+/// Name of a call, and what filters see of it.
+type CallData = (&'static str, [u32; DATA]);
+
+/// The calls, as filters see them. Pointers are zero: a filter cannot read what they lead to.
+fn calls(pid: u32) -> Vec<CallData> {
+    let call = |name, number: i64, arguments: &[u64]| {
+        let mut data = [0; DATA];
+        (data[0], data[1]) = (number as u32, MACHINE);
+        for (argument, words) in arguments.iter().zip(data[4..].as_chunks_mut::<2>().0) {
+            *words = [*argument as u32, (*argument >> 32) as u32];
+        }
+        (name, data)
+    };
+    let mut calls = vec![
+        call("process_vm_readv", libc::SYS_process_vm_readv, &[pid.into(), 0, 1, 0, 1]),
+        call("sched_yield", libc::SYS_sched_yield, &[]),
+        call("gettid", libc::SYS_gettid, &[]),
+        call("getpid", libc::SYS_getpid, &[]),
+        call("prctl", libc::SYS_prctl, &[PR_GET_NAME]),
+        call("getuid", libc::SYS_getuid, &[]),
+        call("getgid", libc::SYS_getgid, &[]),
+    ];
+    calls.extend(CLOCKS.map(|clock| call("clock_gettime", libc::SYS_clock_gettime, &[clock as u64])));
+    calls
+}
+
+/// An unknown result is one that the kernel would not have accepted.
+fn is_harmful(result: Option<u32>) -> bool {
+    result.is_none_or(|result| !HARMLESS.contains(&(result & ACTION)))
+}
+
+/// Runs a filter, which is classic BPF. `None`: an instruction that filters do not have.
+fn run(filter: &[libc::sock_filter], data: &[u32; DATA]) -> Option<u32> {
+    let (mut a, mut x, mut scratch) = (0u32, 0u32, [0u32; SCRATCH]);
+    let mut at = 0;
+    loop {
+        let instruction = filter.get(at)?;
+        at += 1;
+        let (code, k) = (u32::from(instruction.code), instruction.k);
+        let cell = k as usize;
+        let operand = if code & libc::BPF_X == 0 { k } else { x };
+        match code & 7 {
+            libc::BPF_LD | libc::BPF_LDX => {
+                let value = match code & 0xe0 {
+                    libc::BPF_IMM => k,
+                    libc::BPF_ABS => *data.get(cell / 4)?,
+                    libc::BPF_MEM => *scratch.get(cell)?,
+                    libc::BPF_LEN => size_of_val(data) as u32,
+                    _ => return None,
+                };
+                if code & 7 == libc::BPF_LD { a = value } else { x = value }
+            }
+            libc::BPF_ST => *scratch.get_mut(cell)? = a,
+            libc::BPF_STX => *scratch.get_mut(cell)? = x,
+            libc::BPF_ALU => a = calculate(code & 0xf0, a, operand)?,
+            libc::BPF_JMP if code & 0xf0 == libc::BPF_JA => at += cell,
+            libc::BPF_JMP => {
+                let holds = match code & 0xf0 {
+                    libc::BPF_JEQ => a == operand,
+                    libc::BPF_JGT => a > operand,
+                    libc::BPF_JGE => a >= operand,
+                    libc::BPF_JSET => a & operand != 0,
+                    _ => return None,
+                };
+                at += usize::from(if holds { instruction.jt } else { instruction.jf });
+            }
+            libc::BPF_RET => return Some(if code & 0x18 == libc::BPF_A { a } else { k }),
+            _ if code & 0xf8 == libc::BPF_TAX => x = a,
+            _ => a = x,
+        }
+    }
+}
+
+fn calculate(operation: u32, a: u32, b: u32) -> Option<u32> {
+    Some(match operation {
+        libc::BPF_ADD => a.wrapping_add(b),
+        libc::BPF_SUB => a.wrapping_sub(b),
+        libc::BPF_MUL => a.wrapping_mul(b),
+        libc::BPF_DIV => a.checked_div(b)?,
+        libc::BPF_AND => a & b,
+        libc::BPF_OR => a | b,
+        libc::BPF_XOR => a ^ b,
+        libc::BPF_LSH => a.wrapping_shl(b),
+        libc::BPF_RSH => a.wrapping_shr(b),
+        libc::BPF_NEG => a.wrapping_neg(),
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn statement(code: u32, k: u32) -> libc::sock_filter {
+        libc::sock_filter { code: code as u16, jt: 0, jf: 0, k }
+    }
+
+    fn killed_for(number: i64, action: u32) -> Vec<libc::sock_filter> {
+        let is = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+        vec![
+            statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
+            libc::sock_filter { code: is, jt: 0, jf: 1, k: number as u32 },
+            statement(libc::BPF_RET | libc::BPF_K, action),
+            statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
+        ]
+    }
+
+    fn harmful(filter: &[libc::sock_filter]) -> Vec<&'static str> {
+        let calls = calls(1);
+        calls.into_iter().filter(|(_, data)| is_harmful(run(filter, data))).map(|(call, _)| call).collect()
+    }
+
+    #[test]
+    fn a_filter_harms_by_the_calls_that_it_kills_for() {
+        assert_eq!(harmful(&killed_for(libc::SYS_gettid, libc::SECCOMP_RET_KILL_PROCESS)), ["gettid"]);
+        assert_eq!(harmful(&killed_for(libc::SYS_prctl, libc::SECCOMP_RET_TRAP)), ["prctl"]);
+        assert_eq!(harmful(&killed_for(libc::SYS_prctl, libc::SECCOMP_RET_ERRNO | 1)), [""; 0]);
+        assert_eq!(harmful(&killed_for(libc::SYS_read, libc::SECCOMP_RET_KILL_THREAD)), [""; 0]);
+    }
+
+    #[test]
+    fn arguments_are_seen_through_all_kinds_of_instructions() {
+        // Kills for PR_GET_NAME as the low half of the first argument, by way of scratch memory and X.
+        let filter = [
+            statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0),
+            statement(libc::BPF_ALU | libc::BPF_XOR | libc::BPF_K, libc::SYS_prctl as u32),
+            statement(libc::BPF_ST, 3),
+            statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 16),
+            statement(libc::BPF_MISC | libc::BPF_TAX, 0),
+            statement(libc::BPF_LD | libc::BPF_MEM, 3),
+            statement(libc::BPF_ALU | libc::BPF_ADD | libc::BPF_X, 0),
+            libc::sock_filter {
+                code: (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16,
+                jt: 0,
+                jf: 1,
+                k: PR_GET_NAME as u32,
+            },
+            statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_KILL_THREAD),
+            statement(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW),
+        ];
+        assert_eq!(harmful(&filter), ["prctl"]);
+    }
+}

@@ -1,0 +1,80 @@
+//! Switches the detours of all processes off when the tracer ends, also if it is killed.
+//!
+//! The word `ACTIVE` of the shared memory holds the id of a thread that does nothing else. The thread has the word in its list of robust
+//! futexes (set_robust_list(2)): when it ends, for whatever reason, the kernel clears the id. So no program runs after the death of its
+//! tracer, and a later session sees that the tracer is gone.
+
+use super::memory::SessionMemory;
+use native::layout;
+use std::io;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
+
+/// `struct robust_list_head`, with the only element of the list.
+#[repr(C)]
+struct RobustList {
+    first: *const RobustList,
+    /// Distance of the word from the element.
+    offset: isize,
+    pending: *const RobustList,
+    /// The element: a pointer to the next one, which is the head.
+    element: *const RobustList,
+}
+
+/// Keeps the detours switched on until it is dropped.
+#[derive(Debug)]
+pub struct Lease {
+    memory: Arc<SessionMemory>,
+    thread: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
+}
+
+impl Lease {
+    /// Switches the detours on.
+    ///
+    /// # Errors
+    /// There is no thread.
+    pub fn start(memory: Arc<SessionMemory>) -> io::Result<Lease> {
+        let (end, ends) = mpsc::channel::<()>();
+        let (ready, is_ready) = mpsc::channel();
+        let shared = Arc::clone(&memory);
+        let work = move || {
+            hold(&shared);
+            let _ = ready.send(());
+            let _ = ends.recv();
+        };
+        let thread = std::thread::Builder::new().name("lease".into()).spawn(work)?;
+        is_ready.recv().map_err(io::Error::other)?;
+        Ok(Lease { memory, thread: Some((end, thread)) })
+    }
+}
+
+/// Makes the word that of the calling thread. The kernel reads the list when the thread ends.
+fn hold(memory: &SessionMemory) {
+    let word = memory.word32(layout::ACTIVE);
+    // Never freed: the kernel reads it after the last function of the thread has returned.
+    let list: &mut RobustList = Box::leak(Box::new(RobustList {
+        first: std::ptr::null(),
+        offset: 0,
+        pending: std::ptr::null(),
+        element: std::ptr::null(),
+    }));
+    let head: *const RobustList = &raw const *list;
+    let element: *const RobustList = (&raw const list.element).cast();
+    (list.first, list.element) = (element, head);
+    list.offset = word.as_ptr().addr().wrapping_sub(element.addr()).cast_signed();
+    word.store(rustix::thread::gettid().as_raw_nonzero().get() as u32, Ordering::Release);
+    // SAFETY: a list that lives as long as the process, and a word that outlives the thread. If the call fails, nothing but this
+    // value's drop clears the word.
+    unsafe { libc::syscall(libc::SYS_set_robust_list, head, 3 * size_of::<usize>()) };
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.memory.word32(layout::ACTIVE).store(0, Ordering::Release);
+        if let Some((end, thread)) = self.thread.take() {
+            drop(end);
+            let _ = thread.join();
+        }
+    }
+}
