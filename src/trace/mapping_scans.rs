@@ -35,19 +35,26 @@ impl<'a> MappingScans<'a> {
         Ok(MappingScans { timer, next: Instant::now(), pids: pids.to_vec(), seen, extender })
     }
 
-    fn scan(&mut self, session: &mut Session) {
+    /// Returns the time that the search for new mappings has taken, without what was done for them.
+    fn scan(&mut self, session: &mut Session) -> Duration {
+        let mut searched = Duration::ZERO;
+        let start = Instant::now();
         let pids = process::with_descendants(&self.pids);
         self.seen.retain(|pid, _| pids.contains(pid));
+        searched += start.elapsed();
         for pid in pids {
+            let start = Instant::now();
             let mapped = executable(pid);
             let seen = self.seen.insert(pid, places(&mapped)).unwrap_or_default();
             let new = mapped.iter().filter(|mapping| !seen.contains(&(mapping.start, mapping.inode)));
             let new: Vec<&Mapping> = new.collect();
+            searched += start.elapsed();
             if !new.is_empty() {
                 session.meet(pid);
                 self.consider(pid, &new, session);
             }
         }
+        searched
     }
 
     fn consider(&self, pid: u32, new: &[&Mapping], session: &mut Session) {
@@ -116,8 +123,7 @@ impl Watch for MappingScans<'_> {
         self.timer.take();
         let start = Instant::now();
         if start >= self.next {
-            self.scan(session);
-            self.next = start + start.elapsed() * SHARE;
+            self.next = start + self.scan(session) * SHARE;
         }
         Next::Continue
     }

@@ -22,6 +22,8 @@ pub const TGID: u64 = 8;
 pub const TID: u64 = 12;
 /// u32: number of the CPU, for [`crate::CpuNumber::Word`].
 pub const CPU: u64 = 16;
+/// u32: a number by which helpers distinguish the threads of this process from those of others.
+pub const NUMBER: u64 = 24;
 /// Addresses of functions by the number of the helper that they replace, for [`crate::Environment::Replaced`].
 pub const REPLACED: u64 = 64;
 
@@ -229,7 +231,8 @@ impl MapPlace {
         let words = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
         if self.def.kind == MapKind::Ring {
             let size = u64::from(self.def.max_entries);
-            return vec![(self.description, words(&[0, size, self.cells - self.description]))];
+            let description = [0, size, self.cells - self.description, 0, self.description];
+            return vec![(self.description, words(&description))];
         }
         let pair = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
         let is_hash = self.bucket_count > 0;
@@ -252,6 +255,9 @@ impl MapPlace {
             0,
             0,
             pair(self.bucket_count.saturating_sub(1), SPARE),
+            0,
+            0,
+            self.description,
         ]);
         let buckets = (0..self.bucket_count).flat_map(|number| pair(END | number, 0).to_le_bytes()).collect();
         let mut contents = vec![(self.description, description)];

@@ -141,6 +141,9 @@ fn words(manifest: &Manifest, loss: &Loss) -> String {
         CounterKind::MissingKey(id) => {
             format!("{} of `@{}` found no such key", many("delete", "deletes"), map(*id))
         }
+        CounterKind::Unfinished => {
+            format!("lost {}: the process ended in the middle of it", many("event", "events"))
+        }
         CounterKind::UnsentSignal => format!("{} not sent", many("signal was", "signals were")),
     }
 }

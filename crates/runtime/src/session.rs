@@ -784,6 +784,7 @@ impl Core {
         let mut losses = losses::losses(&self.manifest, &self.counters()?);
         let lost_returns = self.user.as_ref().map_or(0, UserSpace::lost_returns);
         losses.extend(losses::lost_returns(lost_returns));
+        losses.extend(losses::unfinished(self.ring.unfinished()));
         Ok(losses)
     }
 

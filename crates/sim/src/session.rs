@@ -515,6 +515,7 @@ fn loss(manifest: &Manifest, kind: &CounterKind) -> Option<Loss> {
         CounterKind::Entered(_) | CounterKind::Returned(_) | CounterKind::NoEntry(_) => return None,
         kind @ (CounterKind::LostEvent(_)
         | CounterKind::UnsentSignal
+        | CounterKind::Unfinished
         | CounterKind::NoScratch
         | CounterKind::NoCallSlot
         | CounterKind::NoRoomAround

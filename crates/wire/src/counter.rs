@@ -55,6 +55,8 @@ pub enum CounterKind {
     MissingKey(u32),
     /// Signals that the kernel did not send.
     UnsentSignal,
+    /// Records that a traced process had not finished when it ended.
+    Unfinished,
 }
 
 impl CounterKind {

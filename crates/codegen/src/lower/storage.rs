@@ -18,13 +18,19 @@ use wire::CounterKind;
 const INLINE_BYTES: u32 = 128;
 /// Number of cells that a body tries.
 const SCRATCH_TRIES: u32 = 4;
+/// The same in the traced process, and the number of cells: threads are preempted there while they hold one.
+const SCRATCH_TRIES_OF_THREADS: u32 = 16;
+const SCRATCH_CELLS_OF_THREADS: u32 = 128;
 /// Size of the header of a scratch cell in bytes: the word that marks it as taken.
 const SCRATCH_HEAD: i64 = 8;
 
 impl Cx<'_> {
     /// Declares the scratch map; the size of its cells is set at the end.
     fn scratch_map(&mut self) -> crate::ir::MapRef {
-        let entries = (2 * self.options.cpus).next_power_of_two().max(16);
+        let entries = match self.runs_in_process() {
+            true => SCRATCH_CELLS_OF_THREADS,
+            false => (2 * self.options.cpus).next_power_of_two().max(16),
+        };
         self.internal_map(MapDef {
             name: self.scratch_map.clone(),
             kind: BPF_MAP_TYPE_ARRAY,
@@ -325,9 +331,12 @@ impl Body<'_, '_> {
         let entries = self.cx.module.maps[map.0 as usize].max_entries;
         let slot = self.b().func_mut().slot(4, 4);
         let (cell, got) = (self.b().vreg(), self.b().block());
-        let cpu = self.b().call(Helper::GetSmpProcessorId, &[]);
-        let index = self.b().copy(cpu);
-        self.counted_loop(SCRATCH_TRIES, |body, _| {
+        let (tries, start) = match self.cx.runs_in_process() {
+            true => (SCRATCH_TRIES_OF_THREADS, self.b().call(Helper::GetCurrentPidTgid, &[])),
+            false => (SCRATCH_TRIES, self.b().call(Helper::GetSmpProcessorId, &[])),
+        };
+        let index = self.b().copy(start);
+        self.counted_loop(tries, |body, _| {
             let [next, there] = std::array::from_fn(|_| body.b().block());
             let b = body.b();
             let at = b.bin(Bin::And, index, i64::from(entries - 1));
@@ -342,7 +351,7 @@ impl Body<'_, '_> {
             b.set(cell, found);
             b.branch(Cmp::Ne, old, 0, next, got);
             b.switch_to(next);
-            b.update(Bin::Add, index, i64::from(entries / SCRATCH_TRIES));
+            b.update(Bin::Add, index, i64::from(entries / tries));
         });
         self.count(CounterKind::NoScratch);
         let leave = self.without_scratch;

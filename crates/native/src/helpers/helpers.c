@@ -30,6 +30,8 @@ struct map {
     u32 spare;    /* entries beyond `max_entries`, for replacing */
     u64 uses;     /* number of uses of entries so far, if the least recently used one is evicted */
     u32 hand;     /* where the search for an entry to evict goes on */
+    u32 stuck;    /* owner of a chain who did not come back */
+    u64 place;    /* offset in the region */
 };
 
 /* A chain of entries ends with the number of its bucket, so that a reader notices that an entry was moved to another chain. */
@@ -130,28 +132,45 @@ static long system_call(long number, long a, long b, long c, long d, long e, lon
     return result;
 }
 
-/* A number of the running thread, from the address of its thread control block. */
-static u32 this_thread(void) {
+/* Words of the process alone, at the start of the region; see `layout.rs`. In a child of fork(2) they are zero. */
+struct own { u64 unused; u32 tgid, tid, cpu, unused2, number; };
+
+static struct own *own_of(void *description, u64 place) { return (struct own *)((u8 *)description - place); }
+
+/* A number of the running thread, from the address of its thread control block. A child of fork(2) has the same address, so processes
+ * draw a number. */
+static u32 this_thread(struct own *own) {
     u64 block;
     asm("mov %%fs:0, %0" : "=r"(block));
-    return (u32)(block >> 4) | 1;
+    u32 number = __atomic_load_n(&own->number, __ATOMIC_RELAXED);
+    if (!number) {
+        number = (u32)(__builtin_ia32_rdtsc() * 0x9e3779b9u) | 1;
+        __atomic_store_n(&own->number, number, __ATOMIC_RELAXED);
+    }
+    return ((u32)(block >> 4) ^ number << 1) | 1;
 }
 
+#define PATIENCE 20000
+#define LITTLE_PATIENCE 200
+
 /* Locks a chain. False if this thread holds it, whom a signal has interrupted, or if the holder does not come back: it may have left
- * by a longjmp from a signal handler. */
-static int lock(struct bucket *bucket) {
-    u32 me = this_thread();
-    for (int attempt = 0; attempt < 20000; attempt++) {
-        u32 owner = 0;
+ * by a longjmp from a signal handler, or its process was killed. For him nobody waits long again. */
+static int lock(struct map *map, struct bucket *bucket) {
+    u32 me = this_thread(own_of(map, map->place)), owner = 0;
+    for (int attempt = 0; attempt < PATIENCE; attempt++) {
+        owner = 0;
         if (__atomic_compare_exchange_n(&bucket->owner, &owner, me, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
             return 1;
         if (owner == me)
+            return 0;
+        if (attempt > LITTLE_PATIENCE && owner == __atomic_load_n(&map->stuck, __ATOMIC_RELAXED))
             return 0;
         if (attempt < 100)
             __builtin_ia32_pause();
         else
             system_call(24, 0, 0, 0, 0, 0, 0); /* sched_yield */
     }
+    __atomic_store_n(&map->stuck, owner, __ATOMIC_RELAXED);
     return 0;
 }
 
@@ -217,7 +236,7 @@ static void evict(struct map *map) {
         return;
     u32 hash = oldest->hash, victim = index_of(map, oldest);
     struct bucket *bucket = bucket_of(map, hash);
-    if (!lock(bucket))
+    if (!lock(map, bucket))
         return;
     /* Somebody else may have removed it meanwhile. */
     u32 index = bucket->first;
@@ -289,7 +308,7 @@ static i64 update_entry(struct map *map, const u8 *key, const u8 *value, u64 fla
      * being deleted and used for another key meanwhile. */
     int in_place = map->cpus > 1 || map->value_size <= 8;
     struct bucket *bucket = bucket_of(map, hash);
-    if (!lock(bucket))
+    if (!lock(map, bucket))
         return -EBUSY;
     struct entry *entry = find(map, key, hash);
     i64 result;
@@ -336,7 +355,7 @@ EXPORT i64 map_delete(struct map *map, const u8 *key) {
     struct bucket *bucket = bucket_of(map, hash);
     if (!find(map, key, hash))
         return -ENOENT;
-    if (!lock(bucket))
+    if (!lock(map, bucket))
         return -EBUSY;
     struct entry *entry = find(map, key, hash);
     if (entry) {
@@ -394,7 +413,8 @@ EXPORT i64 repeat(u64 count, body *run, u64 data, u64 flags) {
  * read to zero, so that a header of zero is one that is not written yet. A record never wraps: a discarded one fills the end. */
 struct ring {
     u64 produced, size, data, lost;
-    u64 unused[4];
+    u64 place; /* offset in the region */
+    u64 unused[3];
     u64 consumed; /* the reader's, on a cache line of its own */
 };
 
@@ -406,6 +426,7 @@ EXPORT void *ring_reserve(struct ring *ring, u64 size, u64 flags) {
     u64 need = (size + 15) & ~7ul;
     u64 head = __atomic_load_n(&ring->produced, __ATOMIC_RELAXED);
     u64 rest;
+    u8 *data = (u8 *)ring + ring->data;
     if (flags || need > ring->size)
         return NULL;
     do {
@@ -413,12 +434,16 @@ EXPORT void *ring_reserve(struct ring *ring, u64 size, u64 flags) {
         rest = need > to_end ? to_end : 0;
         if (head + rest + need - __atomic_load_n(&ring->consumed, __ATOMIC_ACQUIRE) > ring->size)
             return NULL;
+        /* A page fault takes long enough for the thread to be killed in it: not between taking the room and writing the size. */
+        (void)*(volatile u64 *)(data + (head & (ring->size - 1)));
+        (void)*(volatile u64 *)(data + ((head + rest) & (ring->size - 1)));
     } while (!__atomic_compare_exchange_n(&ring->produced, &head, head + rest + need, 1, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED));
-    u8 *data = (u8 *)ring + ring->data;
     if (rest)
         __atomic_store_n((u64 *)(data + (head & (ring->size - 1))), (u32)(rest - 8) | DISCARD, __ATOMIC_RELEASE);
     u8 *header = data + ((head + rest) & (ring->size - 1));
-    __atomic_store_n((u64 *)header, (u32)size | BUSY, __ATOMIC_RELAXED);
+    /* The reader passes over what a process has not finished when it ended. */
+    u64 tgid = own_of(ring, ring->place)->tgid;
+    __atomic_store_n((u64 *)header, (u32)size | BUSY | tgid << 32, __ATOMIC_RELAXED);
     return header + 8;
 }
 

@@ -44,7 +44,7 @@ uprobe0_loop0: 135 instructions
 10000097  xor rdi,rdx
 1000009a  sub rdi,rdx
 1000009d  jmp 00000000100000B7h
-100000a2  lea rdi,[43A1C8h]
+100000a2  lea rdi,[43B1C8h]
 100000a9  mov esi,1
 100000ae  lock add [rdi],rsi
 100000b2  mov edi,1
@@ -86,7 +86,7 @@ uprobe0_loop0: 135 instructions
 1000013d  lea rdi,[1180h]
 10000144  mov rsi,rbp
 10000147  add rsi,0FFFFFFFFFFFFFFF0h
-1000014b  lea rdx,[43A200h]
+1000014b  lea rdx,[43B200h]
 10000152  mov ecx,1
 10000157  mov r9d,fs:[0FFFFFFFFFFFFFF64h]
 10000160  cmp r9d,4
@@ -107,7 +107,7 @@ uprobe0_loop0: 135 instructions
 100001a2  mov esi,1
 100001a7  lock add [rdi],rsi
 100001ab  jmp 00000000100001C0h
-100001b0  lea rdi,[43A1D0h]
+100001b0  lea rdi,[43B1D0h]
 100001b7  mov esi,1
 100001bc  lock add [rdi],rsi
 100001c0  mov rdi,[rbx+8]
@@ -126,7 +126,7 @@ uprobe0_loop0: 135 instructions
 100001ed  mov [rsi],rdi
 100001f0  mov eax,0
 100001f5  jmp 000000001000020Fh
-100001fa  lea rdi,[43A1C0h]
+100001fa  lea rdi,[43B1C0h]
 10000201  mov esi,1
 10000206  lock add [rdi],rsi
 1000020a  mov eax,1
@@ -135,7 +135,7 @@ uprobe0_loop0: 135 instructions
 10000214  pop rbx
 10000215  ret
 
-uprobe0: 75 instructions
+uprobe0: 85 instructions
 10000220  push rbx
 10000221  push r13
 10000223  push r14
@@ -143,72 +143,82 @@ uprobe0: 75 instructions
 10000226  mov rbp,rsp
 10000229  sub rsp,18h
 1000022d  mov rbx,rdi
-10000230  lea rdi,[43A100h]
+10000230  lea rdi,[43B100h]
 10000237  mov rdi,[rdi+8]
 1000023b  cmp rdi,0
-1000023f  jne 0000000010000345h
-10000245  mov eax,fs:[0FFFFFFFFFFFFFF64h]
-1000024d  cmp eax,4
-10000250  sbb r11d,r11d
-10000253  and eax,r11d
-10000256  mov r13,rax
-10000259  mov r14d,0
-1000025f  cmp r14,4
-10000263  jae 000000001000032Bh
-10000269  mov rax,r13
-1000026c  and rax,0Fh
-10000270  mov [rbp-8],eax
-10000273  lea rdi,[31C00h]
-1000027a  mov rsi,rbp
-1000027d  add rsi,0FFFFFFFFFFFFFFF8h
-10000281  mov eax,[rsi]
-10000283  cmp eax,10h
-10000286  jae 00000000100002A2h
-1000028c  imul rax,10h
-10000293  lea r11,[31C80h]
-1000029a  add rax,r11
-1000029d  jmp 00000000100002A4h
-100002a2  xor eax,eax
-100002a4  mov rdi,rax
-100002a7  cmp rdi,0
-100002ab  je 000000001000031Eh
-100002b1  mov esi,1
-100002b6  mov eax,0
-100002bb  lock cmpxchg [rdi],rsi
-100002c0  cmp rax,0
-100002c4  jne 000000001000031Eh
-100002ca  mov r13,rdi
-100002cd  add r13,8
-100002d1  mov edi,0
-100002d6  mov [r13],rdi
-100002da  mov [rbp-18h],rdi
-100002de  mov [rbp-10h],r13
-100002e2  mov [rbp-8],rbx
-100002e6  mov rdi,[rbx+68h]
-100002ea  mov [r13],rdi
-100002ee  mov edi,100001h
-100002f3  lea rsi,[10000000h]
-100002fa  mov rdx,rbp
-100002fd  add rdx,0FFFFFFFFFFFFFFE8h
-10000301  mov ecx,0
-10000306  call repeat
-1000030b  mov edi,0
-10000310  xchg [r13-8],rdi
-10000314  mov eax,0
-10000319  jmp 000000001000034Ah
-1000031e  add r13,4
-10000322  add r14,1
-10000326  jmp 000000001000025Fh
-1000032b  lea rdi,[43A1D8h]
-10000332  mov esi,1
-10000337  lock add [rdi],rsi
-1000033b  mov eax,0
-10000340  jmp 000000001000034Ah
-10000345  mov eax,0
-1000034a  add rsp,18h
-1000034e  pop rbp
-1000034f  pop r14
-10000351  pop r13
-10000353  pop rbx
-10000354  ret
+1000023f  jne 000000001000036Dh
+10000245  mov eax,fs:[2D0h]
+1000024d  mov edx,eax
+1000024f  mov r9d,[8]
+10000256  test r9d,r9d
+10000259  jne 0000000010000271h
+1000025f  push rcx
+10000260  mov eax,27h
+10000265  syscall
+10000267  pop rcx
+10000268  mov [8],eax
+1000026e  mov r9d,eax
+10000271  mov rax,r9
+10000274  shl rax,20h
+10000278  or rax,rdx
+1000027b  mov r13,rax
+1000027e  mov r14d,0
+10000284  cmp r14,10h
+10000288  jae 0000000010000353h
+1000028e  mov rax,r13
+10000291  and rax,7Fh
+10000295  mov [rbp-8],eax
+10000298  lea rdi,[31C00h]
+1000029f  mov rsi,rbp
+100002a2  add rsi,0FFFFFFFFFFFFFFF8h
+100002a6  mov eax,[rsi]
+100002a8  cmp eax,80h
+100002ae  jae 00000000100002CAh
+100002b4  imul rax,10h
+100002bb  lea r11,[31C80h]
+100002c2  add rax,r11
+100002c5  jmp 00000000100002CCh
+100002ca  xor eax,eax
+100002cc  mov rdi,rax
+100002cf  cmp rdi,0
+100002d3  je 0000000010000346h
+100002d9  mov esi,1
+100002de  mov eax,0
+100002e3  lock cmpxchg [rdi],rsi
+100002e8  cmp rax,0
+100002ec  jne 0000000010000346h
+100002f2  mov r13,rdi
+100002f5  add r13,8
+100002f9  mov edi,0
+100002fe  mov [r13],rdi
+10000302  mov [rbp-18h],rdi
+10000306  mov [rbp-10h],r13
+1000030a  mov [rbp-8],rbx
+1000030e  mov rdi,[rbx+68h]
+10000312  mov [r13],rdi
+10000316  mov edi,100001h
+1000031b  lea rsi,[10000000h]
+10000322  mov rdx,rbp
+10000325  add rdx,0FFFFFFFFFFFFFFE8h
+10000329  mov ecx,0
+1000032e  call repeat
+10000333  mov edi,0
+10000338  xchg [r13-8],rdi
+1000033c  mov eax,0
+10000341  jmp 0000000010000372h
+10000346  add r13,8
+1000034a  add r14,1
+1000034e  jmp 0000000010000284h
+10000353  lea rdi,[43B1D8h]
+1000035a  mov esi,1
+1000035f  lock add [rdi],rsi
+10000363  mov eax,0
+10000368  jmp 0000000010000372h
+1000036d  mov eax,0
+10000372  add rsp,18h
+10000376  pop rbp
+10000377  pop r14
+10000379  pop r13
+1000037b  pop rbx
+1000037c  ret
 

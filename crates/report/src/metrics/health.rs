@@ -213,6 +213,7 @@ fn word(kind: &CounterKind) -> &'static str {
         CounterKind::NoRoomAround => "no_room_around",
         CounterKind::NoEntry(_) => "return_without_entry",
         CounterKind::UnsentSignal => "unsent_signal",
+        CounterKind::Unfinished => "unfinished",
         CounterKind::LostEvent(_) | CounterKind::Entered(_) | CounterKind::Returned(_) => "other",
     }
 }

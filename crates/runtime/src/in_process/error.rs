@@ -50,6 +50,11 @@ pub enum RemoteError {
     /// `x86_Thread_features: shstk`
     #[error("the process has shadow stacks, which forbid moved calls")]
     ShadowStacks,
+    /// The process is in a container, and the tracer is not in the same one.
+    #[error(
+        "the process is in another pid namespace, where ids mean other processes: trace it from there, or by the kernel"
+    )]
+    OtherNamespace,
     /// The vdso is switched off.
     #[error("the process has no vdso")]
     NoVdso,

@@ -322,7 +322,10 @@ impl Session {
             if matches!(ending.reason, Reason::Exit(_)) {
                 ending.after_exit += self.core.discard();
             }
-            if !self.core.ring.is_being_written() || start.elapsed() > WRITE_TIMEOUT {
+            if !self.core.ring.is_being_written() {
+                return Ok(());
+            }
+            if start.elapsed() > WRITE_TIMEOUT && !self.core.ring.give_up_next() {
                 return Ok(());
             }
             std::thread::yield_now();

@@ -30,6 +30,11 @@ pub(crate) fn lost_returns(count: u64) -> Option<Loss> {
     (count > 0).then(|| Loss { kind: CounterKind::NoCallSlot, count, place: Place::default() })
 }
 
+/// The loss of records that traced processes had not finished when they ended.
+pub(crate) fn unfinished(count: u64) -> Option<Loss> {
+    (count > 0).then(|| Loss { kind: CounterKind::Unfinished, count, place: Place::default() })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -14,6 +14,7 @@ use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering, fence};
+use std::time::{Duration, Instant};
 
 /// Default size in bytes: a third of a second at half a million printfs per second.
 pub const DEFAULT_BYTES: u32 = 8 << 20;
@@ -21,6 +22,8 @@ pub const DEFAULT_BYTES: u32 = 8 << 20;
 const BUSY_BIT: u32 = 1 << 31;
 const DISCARD_BIT: u32 = 1 << 30;
 const HEADER: usize = 8;
+/// Time after which a record that is not complete is suspicious.
+const LOOK_AFTER: Duration = Duration::from_millis(2);
 
 /// Result of a read.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -57,6 +60,12 @@ pub struct Ring {
     /// Start of the last record read.
     last: usize,
     wrapped: Vec<u8>,
+    /// Position of a record that is not complete, and when it was found.
+    incomplete: Option<(usize, Instant)>,
+    /// The process that was last found to have ended.
+    ended: Option<u32>,
+    /// Number of records that processes had not finished when they ended.
+    unfinished: u64,
 }
 
 /// Rounds up to a size that the kernel accepts: a power of two of at least a page.
@@ -85,7 +94,16 @@ impl Ring {
     }
 
     fn at(place: Place, size: u32) -> Ring {
-        let mut ring = Ring { place, size: size as usize, position: 0, last: 0, wrapped: Vec::new() };
+        let mut ring = Ring {
+            place,
+            size: size as usize,
+            position: 0,
+            last: 0,
+            wrapped: Vec::new(),
+            incomplete: None,
+            ended: None,
+            unfinished: 0,
+        };
         ring.position = ring.consumer_position().load(Ordering::Acquire);
         ring.last = ring.position;
         ring
@@ -142,6 +160,9 @@ impl Ring {
         while result.records < limit && self.position < end {
             let header = self.header(self.position);
             if !is_written(header) {
+                if self.pass_unfinished(header) {
+                    continue;
+                }
                 break;
             }
             let len = (header & !DISCARD_BIT) as usize;
@@ -158,6 +179,57 @@ impl Ring {
             }
         }
         result
+    }
+
+    /// Passes over the next record if its process has ended before it was complete: no other record would be read any more.
+    fn pass_unfinished(&mut self, header: u32) -> bool {
+        let Some(pid) = self.writer(self.position).filter(|_| header != 0) else { return false };
+        if self.ended != Some(pid) {
+            let (at, since) = self.incomplete.unwrap_or((usize::MAX, Instant::now()));
+            if at != self.position {
+                self.incomplete = Some((self.position, Instant::now()));
+                return false;
+            }
+            if since.elapsed() < LOOK_AFTER || !has_ended(pid) {
+                return false;
+            }
+            self.ended = Some(pid);
+        }
+        // It may have been completed before the process ended.
+        if is_written(self.header(self.position)) {
+            return true;
+        }
+        self.pass(header);
+        true
+    }
+
+    fn pass(&mut self, header: u32) {
+        let len = (header & !(BUSY_BIT | DISCARD_BIT)) as usize;
+        self.position += (HEADER + len).next_multiple_of(HEADER);
+        self.unfinished += 1;
+    }
+
+    /// Passes over the next record at the end of a session, whoever writes it; returns whether others may follow.
+    pub fn give_up_next(&mut self) -> bool {
+        let is_next = self.position < self.producer_position().load(Ordering::Acquire);
+        let header = self.header(self.position);
+        if !is_next || is_written(header) || !matches!(self.place, Place::Process { .. }) {
+            return false;
+        }
+        self.pass(header);
+        // A writer that has not even stored the size hides what follows.
+        header != 0
+    }
+
+    /// Process that writes a record, if it has told.
+    fn writer(&self, position: usize) -> Option<u32> {
+        let Place::Process { .. } = &self.place else { return None };
+        Some(self.header(position + size_of::<u32>())).filter(|pid| *pid != 0)
+    }
+
+    /// Number of records that traced processes had not finished when they ended.
+    pub fn unfinished(&self) -> u64 {
+        self.unfinished
     }
 
     /// The bytes of a record, which are copied to `spare` if they wrap around.
@@ -200,6 +272,12 @@ impl Ring {
         self.position < self.producer_position().load(Ordering::Acquire)
             && is_written(self.header(self.position))
     }
+}
+
+/// Whether a process has ended, reaped or not.
+fn has_ended(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with(['Z', 'X']))
 }
 
 /// Whether the header is that of a record that is complete. A header of zero was not written yet.

@@ -22,6 +22,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// Room for code in bytes: some twenty thousand functions.
 pub const CODE_ROOM: u64 = 8 << 20;
+/// Largest size of the data in bytes: code refers to them relative to itself, and a region needs as much memory near the program.
+const MAX_DATA: u64 = 1 << 30;
 /// Names of the helpers that the tracer calls.
 const LOOKUP: &str = "map_lookup";
 const UPDATE: &str = "map_update";
@@ -86,6 +88,9 @@ impl SessionMemory {
     ) -> Result<(SessionMemory, PlacedModule), PlaceError> {
         let (layout, placement) = Layout::with_room(&object, known, cpus);
         let data = layout.code;
+        if data > MAX_DATA {
+            return Err(PlaceError::TooLarge { bytes: data });
+        }
         let file = rustix::fs::memfd_create(
             "cudatrace",
             rustix::fs::MemfdFlags::CLOEXEC | rustix::fs::MemfdFlags::ALLOW_SEALING,
@@ -333,6 +338,12 @@ pub enum PlaceError {
     /// More modules than the region has room for.
     #[error("the shared memory has no room for more probes")]
     NoRoom,
+    /// More data than code can refer to.
+    #[error("its maps take {} MiB, and code reaches {} MiB", bytes >> 20, MAX_DATA >> 20)]
+    TooLarge {
+        /// Size of the data.
+        bytes: u64,
+    },
     /// No memory.
     #[error("shared memory cannot be created: {0}")]
     Memory(#[from] io::Error),

@@ -131,6 +131,9 @@ impl TracedProcess {
         if has_shadow_stacks(stopped.pid()) {
             return Err(RemoteError::ShadowStacks);
         }
+        if !has_our_ids(stopped.pid()) {
+            return Err(RemoteError::OtherNamespace);
+        }
         seccomp::check(stopped, own_filters)?;
         let returns_size = ReturnsSize::of(functions);
         let code = CODE + functions as u64 * (DETOUR + JOURNAL_ENTRY) + returns_size.code();
@@ -523,6 +526,12 @@ fn environment(stopped: &Stopped<'_>, cpus: u32, region: &Region) -> Result<Envi
     let returns = region.size().data + region.size().code;
     let unwind = region.tables().map(|tables| Unwind { tables: tables.start, returns });
     Ok(Environment::Process(Process { cpus, cpu, thread, time, unwind }))
+}
+
+/// Whether system calls of the process know processes by the same ids as those of this process.
+fn has_our_ids(pid: u32) -> bool {
+    let namespace = |of: &str| std::fs::read_link(format!("/proc/{of}/ns/pid")).ok();
+    namespace(&pid.to_string()) == namespace("self")
 }
 
 /// Whether the processor checks return addresses against a second stack: moved calls return elsewhere than they were called.
