@@ -190,7 +190,7 @@ fn a_tracer_that_is_killed_leaves_a_program_that_runs() {
     }
     for round in 0..12u64 {
         let mut command = Command::new(example("workload_driver"));
-        command.args(["--threads", "4", "--calls", "3000000", "--call", "device"]);
+        command.args(["--threads", "4", "--calls", "1000000", "--call", "device"]);
         command.env("LD_LIBRARY_PATH", examples()).stdout(Stdio::piped());
         let workload = command.spawn().expect("it starts");
         wait_for("its threads", || has_libcuda(workload.id()) || is_over(workload.id()));
