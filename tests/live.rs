@@ -10,6 +10,7 @@
 //! BEFORE   5 {examples}/hammer --threads 4
 //! EXPECT   this exact line is printed
 //! MATCH    a line matches this regular expression
+//! KERNEL   why only the kernel gives this result; not run with `CUDATRACE_LIVE_IN_PROCESS`
 //! ABSENT   no line, of messages neither, matches this one
 //! MESSAGE  a line on standard error matches this one
 //! TRUTH    count {0} {1} => @[{0}]: {1}
@@ -76,7 +77,7 @@ fn main() -> ExitCode {
     }
     let trials = cases()
         .into_iter()
-        .filter(|case| !in_process() || case.last("RUN").is_some())
+        .filter(|case| !in_process() || case.last("RUN").is_some() && case.last("KERNEL").is_none())
         .map(|case| {
             let name = case.name.clone();
             Trial::test(name, move || run(&case).inspect_err(|failed| log(&case, failed)))
@@ -91,8 +92,8 @@ fn in_process() -> bool {
     std::env::var_os(IN_PROCESS).is_some()
 }
 
-/// The end of the message that says why a script cannot run in the traced process.
-const IN_THE_KERNEL: &str = "; it runs in the kernel instead";
+/// Parts of the messages that say why a script cannot run in the traced process.
+const IN_THE_KERNEL: [&str; 2] = ["; it runs in the kernel instead", "Traced by the kernel: "];
 
 const IN_PROCESS: &str = "CUDATRACE_LIVE_IN_PROCESS";
 
@@ -145,7 +146,7 @@ fn parse(file: &Path) -> Vec<Case> {
 fn run(case: &Case) -> Result<(), Failed> {
     let known = [
         "ARGS", "SCRIPT", "RUN", "EXPECT", "MATCH", "ABSENT", "MESSAGE", "TRUTH", "STATUS", "ENV", "BEFORE",
-        "DEVICES",
+        "DEVICES", "KERNEL",
     ];
     if let Some((key, _)) = case.directives.iter().find(|(key, _)| !known.contains(&key.as_str())) {
         return Err(format!("unknown directive {key}").into());
@@ -262,7 +263,8 @@ fn verdict(case: &Case, stdout: &str, stderr: &str, status: Option<i32>) -> Resu
         }
     }
     for pattern in case.all("ABSENT") {
-        let said = stderr.lines().filter(|line| !(in_process() && line.ends_with(IN_THE_KERNEL)));
+        let is_reason = |line: &&str| IN_THE_KERNEL.iter().any(|part| line.contains(part));
+        let said = stderr.lines().filter(|line| !(in_process() && is_reason(line)));
         if let Some(line) = stdout.lines().chain(said).find(|line| regex(pattern).is_match(line)) {
             return Err(format!("`{line}` matches ABSENT `{pattern}`"));
         }
