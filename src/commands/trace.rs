@@ -623,8 +623,8 @@ impl<'a> Job<'a> {
             }));
         }
         match MappingWatch::start() {
-            // The processes are scanned, or held.
-            _ if self.in_process => {}
+            // The processes are scanned.
+            _ if self.in_process && !is_held => {}
             Ok(watch) if is_held => watches.push(Box::new(MappingReports::beside(watch, extender))),
             Ok(watch) => watches.push(Box::new(MappingReports::new(watch, extender))),
             // Files that are mapped executable are still reported.

@@ -202,6 +202,12 @@ impl<'a> MappingReports<'a> {
     }
 
     fn consider(&mut self, mapped: &MappingEvent, session: &mut Session) {
+        // Programs in traced processes get their probes while these are held. Stacks need the address that the kernel has chosen.
+        if session.is_in_process() {
+            return if session.is_traced(mapped.pid) {
+                self.add_code(mapped, session, false)
+            };
+        }
         let any = self.sees_all_processes();
         // A held program is handled when it is held, and other programs are not traced then.
         if self.is_held && !any && !session.is_traced(mapped.pid) {
@@ -294,10 +300,6 @@ impl MappingReports<'_> {
     /// Loads the unwind table of newly mapped code, if stacks are walked.
     fn add_code(&self, mapped: &MappingEvent, session: &Session, any: bool) {
         let Some(unwinder) = self.extender.unwinder() else { return };
-        // A held program has its tables before the code runs. Those of other programs take seconds, in which it is not answered.
-        if self.is_held && session.is_in_process() {
-            return;
-        }
         if unwinder.has_process(mapped.pid) || !any && session.is_traced(mapped.pid) {
             unwinder.add_mapping(mapped);
             self.extender.names.outdate(mapped.pid);

@@ -322,6 +322,9 @@ impl Session {
     /// Whether a process is traced, followed children included. Without a pid filter all processes are traced. In a pid
     /// namespace, followed children have other numbers in the kernel and are not found.
     pub fn is_traced(&self, tgid: u32) -> bool {
+        if let Some(user) = &self.core.user {
+            return user.is_met(tgid);
+        }
         let Some(pids) = self.core.pids() else { return true };
         pids.lookup(&tgid.to_le_bytes(), &mut [0; 8]).is_ok()
     }

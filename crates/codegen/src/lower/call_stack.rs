@@ -358,8 +358,10 @@ impl<'p> Body<'_, 'p> {
             _ if self.ends_event() => self.b().copy(EVENT),
             Attach::Entry(..) => self.nesting(Side::Entry),
             Attach::Return(..) => self.nesting(Side::Return),
-            // It is the end of the process.
-            Attach::Event(_) if self.cx.runs_in_process() => return self.b().copy(0),
+            // The tracer runs it, when no call is left.
+            Attach::Event(_) if self.cx.runs_in_process() && self.probe.is_process_end() => {
+                return self.b().copy(0);
+            }
             Attach::Event(_) => return self.depth_of_tracepoint(stack),
         };
         self.calls_above(stack, nesting)

@@ -34,7 +34,7 @@ use native::object::Object;
 use native::program::Side;
 use process_ends::ProcessEnds;
 use processes::{ProbedFile, TracedProcess, UserProbe};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::os::fd::RawFd;
 use std::os::unix::fs::MetadataExt;
@@ -105,6 +105,8 @@ pub(crate) struct UserSpace {
     probes: Vec<UserProbe>,
     files: BTreeMap<u32, ProbedFile>,
     ends: ProcessEnds,
+    /// Processes of the traced command.
+    met: HashSet<u32>,
     /// What was patched so far.
     patched: Patched,
     /// By process id: a region each for functions that are near to each other.
@@ -145,6 +147,7 @@ impl UserSpace {
             probes,
             files,
             ends,
+            met: HashSet::new(),
             patched,
             processes,
             unwinder,
@@ -192,7 +195,13 @@ impl UserSpace {
 
     /// Takes note of a process of the traced command, whether it calls probed functions or not.
     pub fn meet(&mut self, pid: u32) {
+        self.met.insert(pid);
         self.ends.watch(pid);
+    }
+
+    /// Whether the process is traced, or may be.
+    pub fn is_met(&self, pid: u32) -> bool {
+        self.met.contains(&pid) || self.processes.contains_key(&pid)
     }
 
     /// Whether programs run when a process ends.
