@@ -90,7 +90,7 @@ pub type UnwinderSites = fn(&Path) -> Vec<(UnwinderHook, PatchSite)>;
 pub struct Patching<'a> {
     /// The functions of the script.
     pub functions: &'a PatchSites<'a>,
-    /// Those of unwinders.
+    /// Finds the functions of unwinders.
     pub unwinder: UnwinderSites,
 }
 

@@ -61,7 +61,7 @@ pub struct ProbedFile {
 #[derive(Debug)]
 pub struct TracedProcess {
     region: Region,
-    /// Of the shared memory.
+    /// Inode of the shared memory.
     inode: u64,
     names: Names,
     environment: Environment,
