@@ -7,6 +7,7 @@ use serde_json::Value;
 use std::collections::HashMap;
 use std::io::Read;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 const THREADS: u64 = 2;
@@ -31,8 +32,15 @@ fn total(value: &Value) -> i64 {
     }
 }
 
+/// Keeps floods apart: one takes all of the machine.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[test]
 fn what_intervals_print_and_empty_adds_up_to_the_calls() {
+    let _alone = alone();
     if !can_trace() {
         return;
     }
@@ -73,6 +81,7 @@ fn what_intervals_print_and_empty_adds_up_to_the_calls() {
 
 #[test]
 fn what_a_slow_reader_gets_and_what_was_lost_add_up_to_the_calls() {
+    let _alone = alone();
     if !can_trace() {
         return;
     }
@@ -120,6 +129,7 @@ fn held(pid: u32) -> (u64, usize) {
 
 #[test]
 fn processes_that_have_ended_leave_nothing_in_the_tracer() {
+    let _alone = alone();
     if !can_trace() {
         return;
     }
