@@ -2,7 +2,8 @@
 
 use host::patch::{Author, Body, patch_place};
 use host::{ElfFile, Machine};
-use lang::catalog::{Catalog, FileId};
+use lang::catalog::FileId;
+use lang::resolve::jump_targets::is_jumped_to;
 use lang::syntax::glob::glob;
 use runtime::{PatchSite, UnwinderHook};
 use std::path::Path;
@@ -11,16 +12,16 @@ use wire::manifest::{Attach, Program, Side, Site};
 
 /// How the function whose first instruction is at an offset of a file gives way to a jump. The error is a text.
 pub fn patch_site(machine: &Machine, file: FileId, offset: u64) -> Result<PatchSite, String> {
-    if machine.functions(file).iter().all(|function| function.offset != offset) {
+    let Some(function) = machine.function_at(file, offset) else {
         return Err("only the kernel can probe within a function".into());
-    }
+    };
     let (place, original) = machine.patch_place(file, offset).map_err(|refusal| refusal.to_string())?;
     Ok(PatchSite {
         offset: offset + place.bytes,
         original: original.to_vec(),
         first: machine.code(file, offset + place.bytes - u64::from(place.first), place.first.into()).to_vec(),
         undo: place.undo,
-        no_return: no_return(machine, file, offset),
+        no_return: no_return(&function.names),
     })
 }
 
@@ -62,26 +63,14 @@ const NO_RETURN: [(&[&str], &str); 3] = [
         ],
         "it may return more than once",
     ),
-    (
-        &[
-            "_start",
-            "_dl_start",
-            "_dl_runtime_resolve*",
-            "_dl_tlsdesc_*",
-            "__restore_rt",
-            "*.cold",
-            "*.cold.*",
-        ],
-        "it is not called, so it has no return address",
-    ),
+    (&["_dl_start", "_dl_tlsdesc_*", "*.cold.*"], NOT_CALLED),
 ];
+const NOT_CALLED: &str = "it is not called, so it has no return address";
 
-fn no_return(machine: &Machine, file: FileId, offset: u64) -> Option<&'static str> {
-    let functions = machine.functions(file);
-    let function = functions.iter().find(|function| function.offset == offset)?;
-    let is_one_of =
-        |patterns: &[&str]| function.names.iter().any(|name| patterns.iter().any(|one| glob(one, name)));
-    NO_RETURN.iter().find(|(patterns, _)| is_one_of(patterns)).map(|(_, reason)| *reason)
+fn no_return(names: &[String]) -> Option<&'static str> {
+    let is_one_of = |patterns: &[&str]| names.iter().any(|name| patterns.iter().any(|one| glob(one, name)));
+    let found = NO_RETURN.iter().find(|(patterns, _)| is_one_of(patterns)).map(|(_, reason)| *reason);
+    found.or_else(|| names.iter().any(|name| is_jumped_to(name)).then_some(NOT_CALLED))
 }
 
 /// Why a program of a module cannot do without the functions that cannot be patched; `None` if it can: of many functions a few are

@@ -11,7 +11,7 @@ use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, OpAccess, OpKind,
     Register,
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 
 use crate::elf::{ElfFile, Functions};
 
@@ -103,11 +103,12 @@ pub(crate) fn search(body: Body<'_>, range: Range<u64>, indirect: Indirect) -> R
         return Err(Obstacle::TooLarge);
     }
     let code = body.known_code().filter(|code| !code.is_empty()).ok_or(Obstacle::UnknownSize)?;
-    let mut search = Search { body, range, indirect, pending: Vec::new(), seen: BTreeSet::new() };
-    let mut decoded = Vec::with_capacity(code.len() / 4);
+    let (pending, seen, recent) = (Vec::new(), BTreeSet::new(), VecDeque::with_capacity(MAX_BACK));
+    let mut search = Search { body, range, indirect, pending, seen, recent };
     for instruction in decoder(code, 0) {
-        search.check(&instruction, &decoded)?;
-        decoded.push(instruction);
+        search.check(&instruction)?;
+        search.recent.truncate(MAX_BACK - 1);
+        search.recent.push_front(instruction);
     }
     search.check_outside()
 }
@@ -119,6 +120,8 @@ struct Search<'a> {
     /// Targets outside the function that are still to be searched.
     pending: Vec<u64>,
     seen: BTreeSet<u64>,
+    /// The instructions before the current one, the last one first.
+    recent: VecDeque<Instruction>,
 }
 
 impl<'a> Search<'a> {
@@ -140,7 +143,7 @@ impl<'a> Search<'a> {
                     break;
                 }
                 if instruction.flow_control() != FlowControl::IndirectBranch {
-                    self.check(&instruction, &[])?;
+                    self.check(&instruction)?;
                 }
                 if ends_flow(&instruction) {
                     break;
@@ -161,12 +164,12 @@ impl<'a> Search<'a> {
     }
 
     /// Whether the instruction does not jump into the range, as far as can be determined.
-    fn check(&mut self, instruction: &Instruction, before: &[Instruction]) -> Result<(), Obstacle> {
+    fn check(&mut self, instruction: &Instruction) -> Result<(), Obstacle> {
         if instruction.is_invalid() {
             return Err(Obstacle::Undecodable);
         }
         match instruction.flow_control() {
-            FlowControl::IndirectBranch if self.is_suspect(instruction, before) => Err(Obstacle::JumpTable),
+            FlowControl::IndirectBranch if self.is_suspect(instruction) => Err(Obstacle::JumpTable),
             FlowControl::UnconditionalBranch
             | FlowControl::ConditionalBranch
             | FlowControl::Call
@@ -179,11 +182,11 @@ impl<'a> Search<'a> {
         }
     }
 
-    fn is_suspect(&self, instruction: &Instruction, before: &[Instruction]) -> bool {
+    fn is_suspect(&self, instruction: &Instruction) -> bool {
         match self.indirect {
             Indirect::Harmless => false,
             Indirect::HarmlessUnmarked => has_notrack(instruction),
-            Indirect::SuspectTables => !is_by_pointer(instruction, before),
+            Indirect::SuspectTables => !is_by_pointer(instruction, &self.recent),
             // A single pointer is no table.
             Indirect::Suspect => !instruction.is_ip_rel_memory_operand(),
         }
@@ -209,7 +212,7 @@ fn has_notrack(instruction: &Instruction) -> bool {
 
 /// Whether a jump leads to where a single pointer points: `jmp *16(%rax)`, or `mov (%rdi),%rax; ...; jmp *%rax`. To a place in a table lead
 /// `jmp *table(,%rax,8)` and `movslq (%rdx,%rax,4),%rax; add %rdx,%rax; jmp *%rax`.
-fn is_by_pointer(jump: &Instruction, before: &[Instruction]) -> bool {
+fn is_by_pointer(jump: &Instruction, before: &VecDeque<Instruction>) -> bool {
     if jump.op0_kind() == OpKind::Memory {
         return jump.memory_index() == Register::None;
     }
@@ -219,9 +222,9 @@ fn is_by_pointer(jump: &Instruction, before: &[Instruction]) -> bool {
         let used = info.info(instruction);
         used.used_registers()
             .iter()
-            .any(|used| used.register().full_register() == register && is_write(used.access()))
+            .any(|used| used.register().full_register() == register && writes(used.access()))
     };
-    let set = before.iter().rev().take(MAX_BACK).find(|instruction| sets_register(instruction));
+    let set = before.iter().find(|instruction| sets_register(instruction));
     set.is_some_and(|set| {
         set.code() == Code::Mov_r64_rm64
             && set.op1_kind() == OpKind::Memory
@@ -229,7 +232,8 @@ fn is_by_pointer(jump: &Instruction, before: &[Instruction]) -> bool {
     })
 }
 
-fn is_write(access: OpAccess) -> bool {
+/// Whether an instruction with this access to an operand changes it.
+pub(crate) fn writes(access: OpAccess) -> bool {
     !matches!(access, OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess)
 }
 

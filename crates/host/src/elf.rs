@@ -146,14 +146,24 @@ pub struct Functions {
     pub list: Vec<Function>,
     /// File offset and size in bytes (0: unknown), sorted by offset.
     extents: Vec<(u64, u64)>,
+    /// For each of these the index in `list`.
+    indices: Vec<usize>,
 }
 
 impl Functions {
     /// Size in bytes of the function at a file offset; 0 if the size is unknown, `None` if no function starts
     /// there.
     pub fn size_at(&self, offset: u64) -> Option<u64> {
-        let at = self.extents.binary_search_by_key(&offset, |extent| extent.0).ok()?;
-        Some(self.extents[at].1)
+        Some(self.extents[self.number(offset)?].1)
+    }
+
+    /// The function that starts at a file offset.
+    pub fn at(&self, offset: u64) -> Option<&Function> {
+        Some(&self.list[self.indices[self.number(offset)?]])
+    }
+
+    fn number(&self, offset: u64) -> Option<usize> {
+        self.extents.binary_search_by_key(&offset, |extent| extent.0).ok()
     }
 
     /// Start and size of the function that contains an offset, if known.
@@ -440,6 +450,8 @@ impl ElfFile {
             found.list.push(function(same_place));
         }
         found.list.sort_unstable_by(|a, b| (&a.names[0], a.offset).cmp(&(&b.names[0], b.offset)));
+        found.indices = (0..found.list.len()).collect();
+        found.indices.sort_unstable_by_key(|index| found.list[*index].offset);
         found
     }
 

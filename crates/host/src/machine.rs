@@ -136,6 +136,8 @@ struct TargetFile {
     elf: ElfFile,
     library: OnceLock<Option<(Library, u32)>>,
     functions: OnceLock<Functions>,
+    /// By offset of the function: a search decodes all of it, and each clause asks.
+    patch_places: Mutex<HashMap<u64, Result<PatchPlace, Refusal>>>,
     markers: OnceLock<Vec<Marker>>,
     debug: OnceLock<Result<Debug, Absent>>,
 }
@@ -281,8 +283,16 @@ impl Machine {
             return Err(Refusal::GoStack);
         }
         let author = if taken.library().is_some() { Author::Compiler } else { Author::Unknown };
-        let place = patch::patch_place(Body::of(&taken.elf, taken.functions(), offset, u64::MAX), author)?;
+        let body = || Body::of(&taken.elf, taken.functions(), offset, u64::MAX);
+        let mut known = taken.patch_places.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = *known.entry(offset).or_insert_with(|| patch::patch_place(body(), author));
+        let place = place?;
         Ok((place, taken.elf.code(offset + place.bytes, place.len.into())))
+    }
+
+    /// The function that starts at an offset.
+    pub fn function_at(&self, file: FileId, offset: u64) -> Option<&Function> {
+        self.file(file).functions().at(offset)
     }
 
     /// Size in bytes of the function at an offset; 0 if unknown.
@@ -412,6 +422,7 @@ impl Machine {
             elf,
             library: OnceLock::new(),
             functions: OnceLock::new(),
+            patch_places: Mutex::default(),
             markers: OnceLock::new(),
             debug: OnceLock::new(),
         }));
@@ -565,7 +576,7 @@ impl Catalog for Machine {
             |kernel| kernel.tracepoint(category, event),
         );
         // The tracer notices itself when traced processes end; only the fields of the record need the kernel.
-        match self.runs_in_process() && (category, event) == ("sched", "sched_process_exit") {
+        match self.runs_in_process() && wire::manifest::is_task_end(category, event) {
             true => found.or_else(|_| Ok(Tracepoint::default())),
             false => found,
         }

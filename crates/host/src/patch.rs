@@ -24,7 +24,7 @@ use iced_x86::{
 };
 
 pub use crate::branches::Body;
-use crate::branches::{self, ENDBR64, Indirect, Obstacle, decoder, ends_flow, is_push};
+use crate::branches::{self, ENDBR64, Indirect, Obstacle, decoder, ends_flow, is_push, writes};
 use crate::prologue::is_argument;
 
 /// Size of the jump in bytes.
@@ -191,10 +191,6 @@ fn has_same_effect_twice(instruction: &Instruction) -> bool {
     written.iter().all(harmless)
         && of(reads).all(|register| !written.contains(&register))
         && used.used_memory().iter().all(|memory| !writes(memory.access()))
-}
-
-fn writes(access: OpAccess) -> bool {
-    !matches!(access, OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess)
 }
 
 fn reads(access: OpAccess) -> bool {

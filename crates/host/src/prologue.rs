@@ -15,12 +15,12 @@
 //! Not here: reading the file (`elf`); other instruction sets, whose probes stay at the first instruction.
 
 use iced_x86::{
-    Code, FlowControl, Instruction, InstructionInfoFactory, MemorySize, Mnemonic, OpAccess, OpKind, Register,
+    Code, FlowControl, Instruction, InstructionInfoFactory, MemorySize, Mnemonic, OpKind, Register,
     UsedMemory,
 };
 
 pub use crate::branches::Body;
-use crate::branches::{ENDBR64, Indirect, decoder, is_push, search};
+use crate::branches::{ENDBR64, Indirect, decoder, is_push, search, writes};
 
 /// Largest distance in bytes by which an entry probe is moved.
 const MAX_MOVE: u64 = 64;
@@ -116,10 +116,6 @@ fn keeps_arguments(instruction: &Instruction, info: &mut InstructionInfoFactory,
         used.used_registers().iter().all(|used| !writes(used.access()) || !is_argument(used.register()));
     registers_kept
         && used.used_memory().iter().all(|used| !writes(used.access()) || is_local(used, stack_shift))
-}
-
-fn writes(access: OpAccess) -> bool {
-    !matches!(access, OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess)
 }
 
 /// Whether the System V ABI passes arguments in the register; `%al`, the number of vector registers, is excluded.

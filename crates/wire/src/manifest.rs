@@ -18,6 +18,11 @@ pub const TASK_BEGINS: &str = "task:task_newtask";
 /// Tracepoint of ending tasks. The script's probes run before the process is removed.
 pub const TASK_ENDS: &str = "sched:sched_process_exit";
 
+/// Whether a tracepoint is [`TASK_ENDS`].
+pub fn is_task_end(category: &str, event: &str) -> bool {
+    TASK_ENDS.split_once(':') == Some((category, event))
+}
+
 /// Version of this format; a reader refuses other versions.
 pub const VERSION: u32 = 13;
 /// ELF section with the manifest as JSON.

@@ -9,7 +9,7 @@ impl Probe {
     /// times and values of the script only.
     pub fn is_process_end(&self) -> bool {
         let is_task_end = matches!(&self.attach, Attach::Event(Trigger::Tracepoint { category, event })
-            if category == "sched" && event == "sched_process_exit");
+            if wire::manifest::is_task_end(category, event));
         let mut needs_task = false;
         visit_probe(self, &mut |e| needs_task |= is_of_task(&e.kind));
         is_task_end && self.predicate.as_ref().is_some_and(is_main_thread) && !needs_task

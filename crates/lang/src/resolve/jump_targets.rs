@@ -22,7 +22,7 @@ fn is_cold_part(symbol: &str) -> bool {
 }
 
 /// Whether code with this name is entered by jumps.
-pub(super) fn is_jumped_to(symbol: &str) -> bool {
+pub fn is_jumped_to(symbol: &str) -> bool {
     is_cold_part(symbol)
         || ENTRIES.contains(&symbol)
         || BEGINNINGS.iter().any(|beginning| symbol.starts_with(beginning))

@@ -16,7 +16,7 @@ mod functions;
 pub mod grouping;
 pub mod interner;
 mod ioctl_probes;
-mod jump_targets;
+pub mod jump_targets;
 mod kernel_functions;
 mod missing_functions;
 mod operation_probes;
