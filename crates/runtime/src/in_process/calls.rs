@@ -18,7 +18,8 @@ use memchr::memmem;
 use super::critical_section::interrupted;
 use super::error::RemoteError;
 use super::maps::{MemoryRange, has_stack_below};
-use super::ptrace::{self, Registers, Stop, field};
+use super::ptrace::{self, Registers, Stop};
+use super::seccomp;
 use super::signal_frame::signal_frame;
 use super::stopped::{Stopped, interrupt_and_resume, next_stop, wait_for_stop};
 use crate::kernel::sys;
@@ -120,6 +121,15 @@ impl<'s> RemoteCalls<'s> {
         // `ret` takes the address of the code that makes the system call rt_sigreturn.
         self.stopped.write(at - 8, &[&sigreturn.to_le_bytes()[..], &frame].concat())?;
         Ok(Some((call, at - 8)))
+    }
+
+    /// Takes a mapping away.
+    ///
+    /// # Errors
+    /// As for [`RemoteCalls::call`]
+    pub(super) fn unmap(&mut self, range: &Range<u64>) -> Result<(), RemoteError> {
+        let arguments = [range.start, range.end - range.start, 0, 0, 0, 0];
+        self.call("munmap", libc::SYS_munmap, arguments).map(drop)
     }
 
     /// The result of a system call.
@@ -289,10 +299,6 @@ fn find(bytes: &[u8], start: u64, pattern: &[u8]) -> Option<u64> {
 
 /// Whether the thread has a seccomp filter that is not the caller's.
 fn is_filtered(pid: u32, tid: u32, own_filters: u32) -> Result<bool, RemoteError> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status"))?;
-    let number = |name| field(&status, name).and_then(|number| number.parse::<u32>().ok());
-    let mode = number("Seccomp:").unwrap_or(0);
-    // Kernels before 5.9 do not count them.
-    let filters = number("Seccomp_filters:").unwrap_or(u32::MAX);
+    let (mode, filters) = seccomp::mode_and_filters(pid, tid)?;
     Ok(mode != 0 && filters > own_filters)
 }

@@ -14,12 +14,13 @@
 use std::ops::Range;
 
 use native::layout::{ACTIVE, ACTIVE_THREAD};
+use native::site::JUMP;
 
 use super::calls::RemoteCalls;
 use super::error::RemoteError;
 use super::maps::MemoryRange;
-use super::patches::{JUMP, restore};
-use super::stacks::uses;
+use super::patches::restore;
+use super::stacks::may_continue;
 use super::stopped::Stopped;
 
 const PAGE: u64 = 4096;
@@ -31,6 +32,7 @@ const HEADER: u64 = 64;
 pub const ENTRY: u64 = 64;
 /// Name of the shared data in `/proc/PID/maps`.
 const DATA_NAME: &str = "/memfd:cudatrace";
+
 /// What a session has changed in a process. All addresses are those of the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
@@ -118,8 +120,14 @@ pub(super) struct Header {
 }
 
 impl Header {
-    fn end(&self) -> u64 {
-        self.base + self.data + self.code
+    /// Addresses of the code.
+    pub(super) fn code(&self) -> Range<u64> {
+        let start = self.base + self.data;
+        start..start + self.code
+    }
+
+    pub(super) fn end(&self) -> u64 {
+        self.code().end
     }
 
     fn first_entry(&self) -> u64 {
@@ -258,35 +266,30 @@ impl Remains {
     /// Whether a thread is in the code, now or after a signal handler, or a call may return there. Its other code calls nothing outside, so
     /// other words on stacks are remains.
     fn is_in_use(&self, stopped: &Stopped<'_>, maps: &[MemoryRange]) -> Result<bool, RemoteError> {
-        let is_used = |code: &Range<u64>| {
-            let uses = uses(stopped, maps, code)?;
-            Ok(uses.is_none_or(|uses| !uses.continues.is_empty()))
-        };
         for entry in &self.entries {
-            let is_used = match entry {
-                Entry::Returns { area, slots } => {
-                    let mut memory = vec![0; slots.end as usize];
-                    stopped.read(*area, &mut memory)?;
-                    native::returns::has_calls(&memory, slots)
+            if let Entry::Returns { area, slots } = entry {
+                let mut memory = vec![0; slots.end as usize];
+                stopped.read(*area, &mut memory)?;
+                if native::returns::has_calls(&memory, slots) {
+                    return Ok(true);
                 }
-                Entry::Outpost(address) => is_used(&(*address..address + PAGE))?,
-                Entry::Jump(_) | Entry::Hook(_) => false,
-            };
-            if is_used {
-                return Ok(true);
             }
         }
-        is_used(&self.code())
+        let code: Vec<Range<u64>> = self.outposts().chain([self.header.code()]).collect();
+        may_continue(stopped, maps, &code)
     }
 
-    fn code(&self) -> Range<u64> {
-        let start = self.header.base + self.header.data;
-        start..start + self.header.code
+    /// The pages of code elsewhere.
+    fn outposts(&self) -> impl Iterator<Item = Range<u64>> {
+        self.entries.iter().filter_map(|entry| match entry {
+            Entry::Outpost(address) => Some(*address..address + PAGE),
+            _ => None,
+        })
     }
 
     /// Takes everything away.
     fn free(&self, stopped: &Stopped<'_>, maps: &[MemoryRange], own_filters: u32) -> Result<(), RemoteError> {
-        let code = self.code();
+        let code = self.header.code();
         let is_one = |range: &Range<u64>| {
             maps.iter().any(|map| map.range.start <= range.start && range.end <= map.range.end)
         };
@@ -294,25 +297,12 @@ impl Remains {
         let has_all = self.data.is_some() || is_one(&(self.header.base + PAGE..code.end));
         let start = if has_all { self.header.base } else { code.start };
         let mut calls = RemoteCalls::new(stopped, own_filters)?;
-        if let Some(tables) = &self.tables {
-            unmap(&mut calls, tables)?;
+        let whole = start..code.end + self.header.own;
+        for range in self.tables.clone().into_iter().chain(self.outposts()).chain([whole]) {
+            calls.unmap(&range)?;
         }
-        for entry in &self.entries {
-            if let Entry::Outpost(address) = entry {
-                unmap(&mut calls, &(*address..address + PAGE))?;
-            }
-        }
-        unmap(&mut calls, &(start..code.end + self.header.own))?;
         calls.finish()
     }
-}
-
-fn unmap(calls: &mut RemoteCalls<'_>, range: &Range<u64>) -> Result<(), RemoteError> {
-    if range.is_empty() {
-        return Ok(());
-    }
-    calls.call("munmap", libc::SYS_munmap, [range.start, range.end - range.start, 0, 0, 0, 0])?;
-    Ok(())
 }
 
 /// Reads groups of 8 words.

@@ -30,5 +30,6 @@ pub use error::RemoteError;
 pub use journal::{ENTRY as JOURNAL_ENTRY, Entry, Jump, Remains};
 pub use maps::{MemoryRange, is_near};
 pub use patches::{Patch, PatchOutcome, Patches, Skipped};
+pub(crate) use ptrace::field;
 pub use region::{Region, RegionSize, SharedFile};
 pub use stopped::{Seized, Stopped, Tracer};

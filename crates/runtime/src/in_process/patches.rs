@@ -8,9 +8,8 @@ use std::ops::Range;
 use super::error::RemoteError;
 use super::maps::MemoryRange;
 use super::stopped::Stopped;
+use native::site::JUMP;
 
-/// Size of a jump in bytes.
-pub(super) const JUMP: usize = 5;
 /// Bytes below the stack pointer that a function may use.
 const RED_ZONE: u64 = 128;
 /// Largest part of a stack that is searched, in bytes.

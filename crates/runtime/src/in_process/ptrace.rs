@@ -131,7 +131,7 @@ pub(super) fn is_lost(tid: u32) -> bool {
 }
 
 /// The value of a line of `/proc/PID/status`.
-pub(super) fn field<'s>(status: &'s str, name: &str) -> Option<&'s str> {
+pub(crate) fn field<'s>(status: &'s str, name: &str) -> Option<&'s str> {
     status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 

@@ -69,8 +69,6 @@ impl RegionSize {
 ///
 /// It stays in the other process when this value is dropped: threads may be in its code.
 pub struct Region {
-    base: u64,
-    size: RegionSize,
     header: Header,
     memory: Option<MemoryMapping>,
     tables: Option<Range<u64>>,
@@ -141,9 +139,8 @@ impl Region {
         let mut calls = RemoteCalls::new(stopped, own_filters)?;
         let mut setup = Setup { stopped, calls: &mut calls, size };
         let base = setup.reserve(&places)?;
-        let (data_size, code) = (size.data, size.code);
-        let mut header =
-            Header { base, data: data_size, code, used: 0, entries: 0, own: size.own, tables: 0 };
+        let RegionSize { data: data_size, code, own } = size;
+        let mut header = Header { base, data: data_size, code, used: 0, entries: 0, own, tables: 0 };
         header.write(stopped).inspect_err(|_| setup.free(base))?;
         let (memory, used) = setup.fill(base, data).inspect_err(|_| setup.free(base))?;
         let tables = tables.map(|tables| setup.add_tables(base, tables)).transpose();
@@ -155,22 +152,7 @@ impl Region {
         calls.finish()?;
         // The registers of the thread.
         stopped.write(base + size.data, &vec![0; used])?;
-        Ok(Region { base, size, header, memory, tables })
-    }
-
-    /// Takes the memory away, by a system call of the first of the stopped threads. No thread may be in the code.
-    ///
-    /// # Errors
-    /// As for [`Region::create`]
-    pub fn remove(&self, stopped: &Stopped<'_>, own_filters: u32) -> Result<(), RemoteError> {
-        let mut calls = RemoteCalls::new(stopped, own_filters)?;
-        let whole = self.size.whole();
-        if let Some(tables) = &self.tables {
-            let size = tables.end - tables.start;
-            calls.call("munmap", libc::SYS_munmap, [tables.start, size, 0, 0, 0, 0])?;
-        }
-        calls.call("munmap", libc::SYS_munmap, [self.base, whole, 0, 0, 0, 0])?;
-        calls.finish()
+        Ok(Region { header, memory, tables })
     }
 
     /// Addresses of the tables in the other process.
@@ -180,23 +162,23 @@ impl Region {
 
     /// Address in the other process.
     pub fn base(&self) -> u64 {
-        self.base
+        self.header.base
     }
 
     /// Sizes, in whole pages.
     pub fn size(&self) -> RegionSize {
-        self.size
+        let Header { data, code, own, .. } = self.header;
+        RegionSize { data, code, own }
     }
 
     /// Addresses in the other process.
     pub fn range(&self) -> Range<u64> {
-        self.base..self.base + self.size.data + self.size.code
+        self.header.base..self.header.end()
     }
 
     /// Addresses of the code in the other process.
     pub fn code(&self) -> Range<u64> {
-        let start = self.base + self.size.data;
-        start..start + self.size.code
+        self.header.code()
     }
 
     /// Room for code in bytes: what entries of the journal do not need.
@@ -220,8 +202,8 @@ impl Region {
     /// # Panics
     /// If the bytes are not all within the region.
     pub fn write(&self, stopped: &Stopped<'_>, offset: u64, bytes: &[u8]) -> Result<(), RemoteError> {
-        assert!(offset + bytes.len() as u64 <= self.size.whole(), "within the region");
-        stopped.write(self.base + offset, bytes)
+        assert!(offset + bytes.len() as u64 <= self.size().whole(), "within the region");
+        stopped.write(self.base() + offset, bytes)
     }
 
     /// The shared data in this process, by offset from the base; the first page is not that of the other process. There are
@@ -238,7 +220,7 @@ impl Region {
     /// # Panics
     /// If the offset is not aligned, or not within the data.
     pub fn word(&self, offset: u64) -> &AtomicU64 {
-        assert!(offset.is_multiple_of(8) && offset + 8 <= self.size.data, "a word of the data");
+        assert!(offset.is_multiple_of(8) && offset + 8 <= self.header.data, "a word of the data");
         // SAFETY: aligned, and within the mapping, which lives as long as `self`.
         unsafe { AtomicU64::from_ptr(self.data().add(offset as usize).cast()) }
     }
@@ -246,7 +228,7 @@ impl Region {
 
 impl std::fmt::Debug for Region {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Region").field("base", &self.base).field("size", &self.size).finish_non_exhaustive()
+        f.debug_struct("Region").field("header", &self.header).finish_non_exhaustive()
     }
 }
 
@@ -411,7 +393,7 @@ impl Setup<'_, '_> {
         // The code that makes the calls is part of it.
         let whole = self.size.whole();
         self.calls.use_first_code();
-        let _ = self.calls.call("munmap", libc::SYS_munmap, [base, whole, 0, 0, 0, 0]);
+        let _ = self.calls.unmap(&(base..base + whole));
     }
 }
 

@@ -8,6 +8,7 @@
 use super::error::RemoteError;
 use super::ptrace::{self, field};
 use super::stopped::Stopped;
+use std::io;
 
 /// `AUDIT_ARCH_X86_64`
 const MACHINE: u32 = 0xc000_003e;
@@ -36,16 +37,11 @@ fn check_thread(pid: u32, tid: u32, own_filters: u32, calls: &[CallData]) -> Res
     if ptrace::dispatches_system_calls(tid)? {
         return Err(RemoteError::DispatchesCalls);
     }
-    let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status"))?;
-    let number = |name| field(&status, name).and_then(|number| number.parse::<u32>().ok());
-    match number("Seccomp:") {
-        None | Some(0) => return Ok(()),
-        Some(libc::SECCOMP_MODE_STRICT) => return Err(RemoteError::KillsCalls { call: calls[0].0 }),
-        Some(_) => {}
-    }
-    // Kernels before 5.9 do not count them.
-    if number("Seccomp_filters:").is_some_and(|filters| filters <= own_filters) {
-        return Ok(());
+    match mode_and_filters(pid, tid)? {
+        (libc::SECCOMP_MODE_DISABLED, _) => return Ok(()),
+        (libc::SECCOMP_MODE_STRICT, _) => return Err(RemoteError::KillsCalls { call: calls[0].0 }),
+        (_, filters) if filters <= own_filters => return Ok(()),
+        _ => {}
     }
     let filters = ptrace::seccomp_filters(tid).map_err(|error| match error.raw_os_error() {
         Some(libc::ESRCH) => RemoteError::Gone,
@@ -56,6 +52,22 @@ fn check_thread(pid: u32, tid: u32, own_filters: u32, calls: &[CallData]) -> Res
         Some((call, _)) => Err(RemoteError::KillsCalls { call }),
         None => Ok(()),
     }
+}
+
+/// Mode of a thread (`SECCOMP_MODE_*`), and number of its filters: all that there could be before Linux 5.9, which does not count them.
+pub(super) fn mode_and_filters(pid: u32, tid: u32) -> io::Result<(u32, u32)> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status"))?;
+    let number = |name| field(&status, name).and_then(|number| number.parse().ok());
+    Ok((
+        number("Seccomp:").unwrap_or(libc::SECCOMP_MODE_DISABLED),
+        number("Seccomp_filters:").unwrap_or(u32::MAX),
+    ))
+}
+
+/// Number of filters of this process, such as that of a container. A program that it has started has inherited them.
+pub fn own_filters() -> u32 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    field(&status, "Seccomp_filters:").and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
 /// Name of a call, and what filters see of it.

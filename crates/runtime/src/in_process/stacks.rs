@@ -1,10 +1,9 @@
-//! The words on the stacks of stopped threads that lead into a range of code.
+//! Whether stopped threads continue in ranges of code, now or after a signal handler.
 //!
 //! A signal handler may run on another stack, or in the middle of the stack of the thread: the stack pointer of the interrupted code is
 //! in the frame that the kernel has stored. Such frames are recognised by the selectors in them, and that stack is searched, too.
 //! Stacks of coroutines that wait belong to no thread. They are found if a guard lies in front of them, as with thread stacks.
 
-use std::collections::HashSet;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
@@ -24,45 +23,36 @@ const SELECTORS_MASK: u64 = 0xffff_0000_0000_ffff;
 /// `present` and `swapped` in an entry of `/proc/PID/pagemap`.
 const HAS_CONTENTS: u64 = 3 << 62;
 
-/// What leads into a range of code.
-#[derive(Debug, Default)]
-pub(super) struct Uses {
-    /// Addresses at which threads continue, now or after a signal handler.
-    pub continues: HashSet<u64>,
-    /// Other words, such as return addresses. They may be remains of calls that are over.
-    pub words: HashSet<u64>,
-}
-
-/// Searches the stacks of a process, all of whose threads are stopped. `None` if one of them is too large, or unknown.
-pub(super) fn uses(
+/// Searches the stacks of a process, all of whose threads are stopped. True if a thread continues in one of the ranges, or if a stack
+/// is too large, or unknown.
+pub(super) fn may_continue(
     stopped: &Stopped<'_>,
     maps: &[MemoryRange],
-    code: &Range<u64>,
-) -> Result<Option<Uses>, RemoteError> {
-    let mut search = Search { stopped, maps, code, uses: Uses::default(), searched: Vec::new() };
+    code: &[Range<u64>],
+) -> Result<bool, RemoteError> {
+    let mut search = Search { stopped, maps, code, continues: false, searched: Vec::new() };
     for tid in stopped.threads() {
         let registers = stopped.registers(*tid)?;
         search.continues_at(registers.rip);
         if !search.stack(registers.rsp, registers.fs_base)? {
-            return Ok(None);
+            return Ok(true);
         }
     }
-    Ok(search.stacks_without_thread()?.then_some(search.uses))
+    Ok(!search.stacks_without_thread()? || search.continues)
 }
 
 struct Search<'a> {
     stopped: &'a Stopped<'a>,
     maps: &'a [MemoryRange],
-    code: &'a Range<u64>,
-    uses: Uses,
+    code: &'a [Range<u64>],
+    /// Whether a thread continues in the code.
+    continues: bool,
     searched: Vec<Range<u64>>,
 }
 
 impl Search<'_> {
     fn continues_at(&mut self, address: u64) {
-        if self.code.contains(&address) {
-            self.uses.continues.insert(address);
-        }
+        self.continues |= self.code.iter().any(|code| code.contains(&address));
     }
 
     fn mapping(&self, address: u64) -> Option<Range<u64>> {
@@ -103,9 +93,6 @@ impl Search<'_> {
         // The order in a frame: stack pointer, instruction pointer, flags, selectors.
         let mut before = [0; 3];
         for word in words {
-            if self.code.contains(&word) {
-                self.uses.words.insert(word);
-            }
             if word & SELECTORS_MASK == SELECTORS {
                 let [pointer, address, _] = before;
                 self.continues_at(address);

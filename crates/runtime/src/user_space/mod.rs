@@ -8,6 +8,7 @@
 //! Not here: control of a process (`in_process`), what the code is (`native`).
 
 mod clock;
+mod environment;
 mod lease;
 mod map;
 mod memory;
@@ -15,6 +16,7 @@ mod names;
 mod process_ends;
 mod processes;
 mod unwind_memory;
+mod unwinder_hooks;
 
 pub use map::SharedMap;
 pub use memory::{PlaceError, SessionMemory};
@@ -23,6 +25,7 @@ pub use processes::{PatchReport, PatchSite};
 pub use unwind_memory::UnwindMemory;
 
 use crate::error::{LoadError, SiteError, SiteFailure};
+use crate::in_process::seccomp::own_filters;
 use crate::in_process::{Remains, RemoteError, Seized, Stopped, Tracer};
 use crate::load::{LoadedMap, LoadedProgram, Objects, ProgramHandle};
 use crate::map_handle::MapHandle;
@@ -303,7 +306,7 @@ impl UserSpace {
     /// traced call as soon as the file is there.
     pub fn concerns(&self, pid: u32, inode: u64, path: &Path) -> bool {
         let mut regions = self.processes.get(&pid).into_iter().flatten();
-        if regions.any(TracedProcess::traces_returns) && processes::may_unwind(path) {
+        if regions.any(TracedProcess::traces_returns) && unwinder_hooks::may_unwind(path) {
             return true;
         }
         let has_probes = |inode: u64| self.files.values().any(|file| file.inode() == inode);
@@ -421,13 +424,6 @@ fn leave(tracer: &Tracer, pid: u32, regions: &[TracedProcess]) -> Result<(), Rem
         std::thread::sleep(PAUSE * 2u32.pow(attempt));
     }
     Ok(())
-}
-
-/// Number of seccomp filters of this process, such as that of a container. A program that it has started has inherited them.
-fn own_filters() -> u32 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let count = status.lines().find_map(|line| line.strip_prefix("Seccomp_filters:"));
-    count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
 }
 
 /// Checks that all programs of a script have a translation.

@@ -1,22 +1,26 @@
 //! The traced processes of a session: their regions, code and jumps.
 //!
 //! A process gets a region when it first maps a file with probes. Each time that more files are mapped, their functions are patched.
+//!
+//! Not here: whether a process may have a region (`environment`), exceptions through traced calls (`unwinder_hooks`).
 
+use super::environment;
 use super::memory::{PlacedModule, SessionMemory};
 use super::names::Names;
 use super::unwind_memory::UnwindMemory;
 use crate::in_process::{
     Entry, JOURNAL_ENTRY, Jump, MemoryRange, Patch, Patches, Region, RegionSize, Remains, RemoteError,
-    SharedFile, Skipped, Stopped, is_near, seccomp,
+    SharedFile, Skipped, Stopped, is_near,
 };
 use native::layout;
 use native::program::{Dispatch, Side, Site};
-use native::returns::{Hook, Returns, ReturnsSize};
-use native::{CpuNumber, Environment, Image, Process, ThreadId, TimeSource, Unwind};
+use native::returns::{Returns, ReturnsSize};
+use native::site::JUMP;
+use native::{Environment, Image};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// How a function gives way to a jump, from its file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +64,7 @@ pub struct ProbedFile {
 /// A process with a region near functions of its. It has several if its files are far from each other.
 #[derive(Debug)]
 pub struct TracedProcess {
-    region: Region,
+    pub(super) region: Region,
     /// Inode of the shared memory.
     inode: u64,
     names: Names,
@@ -69,7 +73,7 @@ pub struct TracedProcess {
     images: Vec<Image>,
     dispatches: HashMap<Vec<(usize, String, Side)>, Dispatch>,
     /// Offset in the region of the next free byte of code.
-    code_end: u64,
+    pub(super) code_end: u64,
     /// Addresses of the files.
     bases: BTreeMap<u32, u64>,
     /// The functions that are patched: file, offset.
@@ -78,9 +82,9 @@ pub struct TracedProcess {
     patches: Vec<(Patches, Vec<(u32, u64)>)>,
     returns_size: ReturnsSize,
     /// If a function's return is traced.
-    returns: Option<Returns>,
+    pub(super) returns: Option<Returns>,
     /// Files that were searched for functions of unwinders: inode, address.
-    searched: BTreeSet<(u64, u64)>,
+    pub(super) searched: BTreeSet<(u64, u64)>,
 }
 
 /// Result of patching.
@@ -113,11 +117,9 @@ const CODE: u64 = 2 << 20;
 /// Largest size of a detour in bytes, with many programs.
 const DETOUR: u64 = 512;
 /// Distance of two detours in bytes.
-const ALIGNMENT: u64 = 16;
+pub(super) const ALIGNMENT: u64 = 16;
 /// Size of the memory in which functions share a region: half of what a jump reaches, since the region must lie near to all.
 const JOINED: u64 = 1 << 30;
-/// Offset of the thread's id from its control block, in glibc for x86-64. It is used only if the id of a stopped thread is there.
-const GLIBC_TID: i32 = 0x2d0;
 
 impl TracedProcess {
     /// Creates the region of a process near these addresses, and puts the modules into it.
@@ -128,13 +130,7 @@ impl TracedProcess {
         functions: usize,
         own_filters: u32,
     ) -> Result<TracedProcess, RemoteError> {
-        if has_shadow_stacks(stopped.pid()) {
-            return Err(RemoteError::ShadowStacks);
-        }
-        if !has_our_ids(stopped.pid()) {
-            return Err(RemoteError::OtherNamespace);
-        }
-        seccomp::check(stopped, own_filters)?;
+        environment::check(stopped, own_filters)?;
         let returns_size = ReturnsSize::of(functions);
         let code = CODE + functions as u64 * (DETOUR + JOURNAL_ENTRY) + returns_size.code();
         let size = RegionSize { data: memory.data_size(), code, own: returns_size.area() };
@@ -142,7 +138,7 @@ impl TracedProcess {
         let region = Region::sharing(stopped, near, size, own_filters, memory.file(), tables)?;
         region.write(stopped, layout::TGID, &stopped.pid().to_le_bytes())?;
         let names = Names::start(stopped, region.code().start)?;
-        let environment = environment(stopped, memory.cpus(), &region)?;
+        let environment = environment::find(stopped, memory.cpus(), &region)?;
         let (images, dispatches, code_end) = (vec![], HashMap::new(), memory.data_size() + layout::NAMES);
         Ok(TracedProcess {
             region,
@@ -251,13 +247,18 @@ impl TracedProcess {
     }
 
     /// Stores in the process what is about to be changed there.
-    fn record(&mut self, stopped: &Stopped<'_>, entries: &[Entry]) -> Result<(), RemoteError> {
+    pub(super) fn record(&mut self, stopped: &Stopped<'_>, entries: &[Entry]) -> Result<(), RemoteError> {
         let used = self.code_end - self.region.size().data;
         self.region.record(stopped, used, entries)
     }
 
     /// Writes code and moves the end of the code behind it.
-    fn write(&mut self, stopped: &Stopped<'_>, offset: u64, code: &[u8]) -> Result<(), RemoteError> {
+    pub(super) fn write(
+        &mut self,
+        stopped: &Stopped<'_>,
+        offset: u64,
+        code: &[u8],
+    ) -> Result<(), RemoteError> {
         let end = offset + code.len() as u64;
         let size = self.region.size();
         if end > size.data + self.region.room() {
@@ -340,98 +341,12 @@ impl TracedProcess {
         self.returns = Some(returns.clone());
         Ok(returns)
     }
-
-    /// Lets the unwinders that the process has mapped find the frames of calls whose return is traced. A function of another shape than
-    /// the known ones stays as it is: exceptions do not pass traced calls then.
-    pub fn hook_unwinders(
-        &mut self,
-        stopped: &Stopped<'_>,
-        sites: super::UnwinderSites,
-        own_filters: u32,
-    ) -> Result<(), RemoteError> {
-        let Some(returns) = self.returns.clone() else { return Ok(()) };
-        let mut list = vec![];
-        for map in stopped.maps()? {
-            let is_program = map.name == program(stopped.pid());
-            let is_new = map.is_private_code && (is_program || may_unwind(Path::new(&map.name)));
-            if !is_new || !self.searched.insert((map.inode, map.range.start)) {
-                continue;
-            }
-            // The file as the process sees it.
-            let path = PathBuf::from(format!("/proc/{}/root{}", stopped.pid(), map.name));
-            if std::fs::metadata(&path).map_or(0, |file| file.ino()) != map.inode {
-                continue;
-            }
-            for (hook, site) in sites(&path) {
-                let size = map.range.end - map.range.start;
-                if (map.offset..map.offset + size).contains(&site.offset) {
-                    let address = map.range.start + (site.offset - map.offset);
-                    list.extend(self.hook(stopped, &returns, (hook, address, &site), own_filters)?);
-                }
-            }
-        }
-        let entries: Vec<Entry> = list.iter().map(|hook| Entry::Hook(recorded(hook))).collect();
-        self.record(stopped, &entries)?;
-        Patches::new(list).write(stopped)?;
-        Ok(())
-    }
-
-    /// Writes the detour of a function of an unwinder; returns its patch.
-    fn hook(
-        &mut self,
-        stopped: &Stopped<'_>,
-        returns: &Returns,
-        (hook, address, site): (Hook, u64, &PatchSite),
-        own_filters: u32,
-    ) -> Result<Option<Patch>, RemoteError> {
-        let mut original = site.original.clone();
-        stopped.read(address, &mut original)?;
-        // A jump of an earlier session: a child of `fork` has inherited it, with the code to which it leads.
-        let is_jump =
-            original.first() == Some(&JUMP) && original.get(JUMP_SIZE..) == site.original.get(JUMP_SIZE..);
-        if !is_jump {
-            original.clone_from(&site.original);
-        }
-        let instructions = if is_jump { &original[..JUMP_SIZE] } else { &original };
-        // The region is near the script's functions. A program and its libraries are far from each other.
-        let near = address..address + 1;
-        let outpost = Region::outpost(stopped, near, own_filters)?;
-        self.record(stopped, &[Entry::Outpost(outpost)])?;
-        let at = self.code_end.next_multiple_of(ALIGNMENT);
-        let entry = native::returns::far_jump(self.region.base() + at);
-        let moved_to = outpost + entry.len() as u64;
-        let (Ok(moved), Ok(jump)) =
-            (native::site::moved(instructions, address, moved_to), native::site::jump(address, outpost))
-        else {
-            return Ok(None);
-        };
-        stopped.write(outpost, &[entry, moved.code.clone()].concat())?;
-        self.write(stopped, at, &hook.detour(returns, at, site.undo, moved_to))?;
-        let moved = moved.starts.iter().map(|(from, to)| (*from, moved_to + u64::from(*to))).collect();
-        Ok(Some(Patch { address, original, jump, moved }))
-    }
 }
-
-/// `jmp` with a displacement of 32 bits, and its size.
-const JUMP: u8 = 0xe9;
-const JUMP_SIZE: usize = native::site::JUMP;
 
 /// A patch as the journal has it.
-fn recorded(patch: &Patch) -> Jump {
-    let original = patch.original[..JUMP_SIZE].try_into().expect("room for a jump");
+pub(super) fn recorded(patch: &Patch) -> Jump {
+    let original = patch.original[..JUMP].try_into().expect("room for a jump");
     Jump { address: patch.address, original, jump: patch.jump }
-}
-
-/// Path of the program that a process executes.
-fn program(pid: u32) -> String {
-    let path = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-    path.to_string_lossy().into_owned()
-}
-
-/// Whether a library, by its name, has functions by which unwinders find tables: the C library, and libgcc.
-pub fn may_unwind(library: &Path) -> bool {
-    let name = library.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    ["libc.so", "libc-2", "libgcc_s"].iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// A program at a function.
@@ -510,38 +425,4 @@ pub fn have_jumps(files: &BTreeMap<u32, ProbedFile>, maps: &[MemoryRange], remai
         let inode = file.inode();
         file.functions.values().any(|site| has_jump(inode, site))
     })
-}
-
-/// How code of the process finds the CPU, the thread and the time.
-fn environment(stopped: &Stopped<'_>, cpus: u32, region: &Region) -> Result<Environment, RemoteError> {
-    let tid = stopped.threads()[0];
-    let block = stopped.registers(tid)?.fs_base;
-    let mut stored = [0; 4];
-    let is_stored = stopped.read(block.wrapping_add(GLIBC_TID as u64), &mut stored).is_ok()
-        && block != 0
-        && u32::from_le_bytes(stored) == tid;
-    let thread = if is_stored { ThreadId::Stored(GLIBC_TID) } else { ThreadId::Asked };
-    let cpu = if has_rdpid() { CpuNumber::Rdpid } else { CpuNumber::Segment };
-    let time = if super::clock::is_counter_steady() { TimeSource::Counter } else { TimeSource::Asked };
-    let returns = region.size().data + region.size().code;
-    let unwind = region.tables().map(|tables| Unwind { tables: tables.start, returns });
-    Ok(Environment::Process(Process { cpus, cpu, thread, time, unwind }))
-}
-
-/// Whether system calls of the process know processes by the same ids as those of this process.
-fn has_our_ids(pid: u32) -> bool {
-    let namespace = |of: &str| std::fs::read_link(format!("/proc/{of}/ns/pid")).ok();
-    namespace(&pid.to_string()) == namespace("self")
-}
-
-/// Whether the processor checks return addresses against a second stack: moved calls return elsewhere than they were called.
-fn has_shadow_stacks(pid: u32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    let features = status.lines().find_map(|line| line.strip_prefix("x86_Thread_features:"));
-    features.is_some_and(|features| features.contains("shstk"))
-}
-
-/// CPUID.(EAX=7):ECX bit 22
-fn has_rdpid() -> bool {
-    std::arch::x86_64::__cpuid(0).eax >= 7 && std::arch::x86_64::__cpuid_count(7, 0).ecx >> 22 & 1 == 1
 }
