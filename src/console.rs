@@ -151,8 +151,9 @@ impl Messages {
         self.print(&format!("{on}warning{off}: {text}\n"));
     }
 
-    /// Prints how many functions of a process could not be patched, whose calls are not traced.
-    pub fn not_patched(&self, pid: u32, report: &PatchReport) {
+    /// Prints how many functions of a process were patched, and how many could not be, whose calls are not traced.
+    pub fn patched(&self, pid: u32, report: &PatchReport) {
+        self.detail(|| format!("process {pid}: {} functions patched", report.patched));
         for (count, why) in [
             (report.in_use(), "their first instructions are in use"),
             (report.changed(), "another tool has changed their code"),

@@ -5,7 +5,7 @@ use rustix::time::{
 };
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A timer whose descriptor is readable after each period.
 pub struct Timer(OwnedFd);
@@ -21,13 +21,45 @@ impl Timer {
         Ok(Timer(timer))
     }
 
+    /// Descriptor to wait for.
+    pub fn fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
     /// Consumes the ticks so far, if any.
     pub fn take(&self) {
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
     }
+}
+
+/// A timer for work that takes at most a share of the time, however long it takes.
+pub struct PacedTimer {
+    timer: Timer,
+    next: Instant,
+}
+
+/// Divisor of the share.
+const SHARE: u32 = 50;
+
+impl PacedTimer {
+    /// Creates a timer that ticks after each pause, or less often.
+    pub fn new(pause: Duration) -> io::Result<PacedTimer> {
+        Ok(PacedTimer { timer: Timer::new(pause, pause)?, next: Instant::now() })
+    }
+
+    /// Consumes a tick. Returns the time if the work is due.
+    pub fn due(&self) -> Option<Instant> {
+        self.timer.take();
+        Some(Instant::now()).filter(|now| *now >= self.next)
+    }
+
+    /// Sets the time from which on the work is due again. It has begun at `start` and taken this long.
+    pub fn rest(&mut self, start: Instant, taken: Duration) {
+        self.next = start + taken * SHARE;
+    }
 
     /// Descriptor to wait for.
     pub fn fd(&self) -> RawFd {
-        self.0.as_raw_fd()
+        self.timer.fd()
     }
 }

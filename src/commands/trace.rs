@@ -472,8 +472,7 @@ impl<'a> Job<'a> {
                 Err(RemoteError::Gone) if !self.cli.pids.contains(pid) => continue,
                 patched => patched.with_context(|| format!("process {pid}")).map_err(Failure::loading)?,
             };
-            self.messages.detail(|| format!("process {pid}: {} functions patched", patched.patched));
-            self.messages.not_patched(*pid, &patched);
+            self.messages.patched(*pid, &patched);
         }
         Ok(())
     }
@@ -612,26 +611,23 @@ impl<'a> Job<'a> {
         let started = child.as_ref().map(|child| child.pid());
         let mappings = child.and_then(|child| child.mappings.take());
         let is_held = mappings.is_some() && self.pids.is_empty();
-        if self.in_process && !is_held {
-            watches.extend(self.scans(started, extender));
-        }
-        if session.watches_ends() {
-            let pids = self.pids.iter().copied().chain(started).collect();
-            let family = Descendants::new(pids).map(|family| Box::new(family) as Box<dyn Watch>);
-            watches.extend(family.inspect_err(|error| {
-                self.messages.warning(&format!("the end of forked processes is not noticed: {error}"));
-            }));
-        }
-        match MappingWatch::start() {
-            // The processes are scanned.
-            _ if self.in_process && !is_held => {}
-            Ok(watch) if is_held => watches.push(Box::new(MappingReports::beside(watch, extender))),
-            Ok(watch) => watches.push(Box::new(MappingReports::new(watch, extender))),
+        let pids: Vec<u32> = self.pids.iter().copied().chain(started).collect();
+        match self.mapping_watch(is_held, &pids, extender) {
+            Ok(watch) => watches.push(watch),
             // Files that are mapped executable are still reported.
             Err(_) if is_held => {}
             Err(error) => {
                 extender.miss_mappings();
                 self.messages.warning(&format!("libraries that processes load later are missed: {error}"));
+            }
+        }
+        // Scans of mappings see forked processes, too.
+        if is_held && session.watches_ends() {
+            match Descendants::new(pids) {
+                Ok(family) => watches.push(Box::new(family)),
+                Err(error) => {
+                    self.messages.warning(&format!("the end of forked processes is not noticed: {error}"));
+                }
             }
         }
         match OverwriteWatch::new(extender, session) {
@@ -651,20 +647,19 @@ impl<'a> Job<'a> {
         }
         watches
     }
-}
 
-impl<'a> Job<'a> {
-    /// Looks for libraries that the traced processes load later, if the programs run there.
-    fn scans<'w>(&self, started: Option<u32>, extender: &'w Extender<'w>) -> Option<Box<dyn Watch + 'w>> {
-        let pids: Vec<u32> = self.pids.iter().copied().chain(started).collect();
-        match MappingScans::new(&pids, extender) {
-            Ok(scans) => Some(Box::new(scans)),
-            Err(error) => {
-                extender.miss_mappings();
-                self.messages.warning(&format!("libraries that processes load later are missed: {error}"));
-                None
-            }
-        }
+    /// The source of reports on libraries that are loaded later. A process that programs run in is held meanwhile, or looked at.
+    fn mapping_watch<'w>(
+        &self,
+        is_held: bool,
+        pids: &[u32],
+        extender: &'w Extender<'w>,
+    ) -> io::Result<Box<dyn Watch + 'w>> {
+        Ok(match (is_held, self.in_process) {
+            (true, _) => Box::new(MappingReports::beside(MappingWatch::start()?, extender)),
+            (false, true) => Box::new(MappingScans::new(pids, extender)?),
+            (false, false) => Box::new(MappingReports::new(MappingWatch::start()?, extender)),
+        })
     }
 }
 

@@ -1,30 +1,27 @@
 //! Maps by process (`let @m = processhash(N)`): deletes the keys of processes that have ended.
 
-use crate::timer::Timer;
+use crate::timer::PacedTimer;
 use host::process;
 use runtime::Session;
 use runtime::read::event_loop::{Next, Watch};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::RawFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Shortest pause between two scans.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Divisor of the share of time that scans take.
-const SHARE: u32 = 50;
 
 /// Deletes keys of ended processes.
 pub struct EndedProcesses {
-    timer: Timer,
-    next: Instant,
+    timer: PacedTimer,
     /// Start times of the processes that had keys at the last scan.
     started: HashMap<u32, u64>,
 }
 
 impl EndedProcesses {
     pub fn new() -> io::Result<EndedProcesses> {
-        Ok(EndedProcesses { timer: Timer::new(PAUSE, PAUSE)?, next: Instant::now(), started: HashMap::new() })
+        Ok(EndedProcesses { timer: PacedTimer::new(PAUSE)?, started: HashMap::new() })
     }
 
     fn delete(&mut self, session: &Session) {
@@ -51,11 +48,9 @@ impl Watch for EndedProcesses {
     }
 
     fn ready(&mut self, session: &mut Session) -> Next {
-        self.timer.take();
-        let start = Instant::now();
-        if start >= self.next {
+        if let Some(start) = self.timer.due() {
             self.delete(session);
-            self.next = start + start.elapsed() * SHARE;
+            self.timer.rest(start, start.elapsed());
         }
         Next::Continue
     }

@@ -106,11 +106,8 @@ impl<'a> HeldMappings<'a> {
         let patched = session.patch_held(pid, mapping.tid, || answered = mappings.answer());
         match patched {
             Ok(report) => {
-                self.extender.messages.detail(|| {
-                    let (patched, file) = (report.patched, mapping.shown.display());
-                    format!("process {pid}: {patched} functions patched when it mapped {file}")
-                });
-                self.extender.messages.not_patched(pid, &report);
+                self.extender.messages.detail(|| format!("process {pid} maps {}", mapping.shown.display()));
+                self.extender.messages.patched(pid, &report);
             }
             Err(runtime::in_process::RemoteError::Gone) => {}
             Err(error) => self.extender.messages.lost(&format!("process {pid} is not traced: {error}")),

@@ -1,7 +1,7 @@
 //! Libraries that running processes map while a script runs in them. The processes are looked at from time to time, which needs no rights.
 
 use super::extender::Extender;
-use crate::timer::Timer;
+use crate::timer::PacedTimer;
 use host::process::{self, Mapping};
 use runtime::Session;
 use runtime::in_process::RemoteError;
@@ -14,13 +14,10 @@ use std::time::{Duration, Instant};
 
 /// Shortest pause between two scans.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Divisor of the share of time that scans take.
-const SHARE: u32 = 50;
 
 /// Looks for new mappings of processes and their descendants.
 pub struct MappingScans<'a> {
-    timer: Timer,
-    next: Instant,
+    timer: PacedTimer,
     pids: Vec<u32>,
     /// By process: first addresses and inodes of executable mappings at the last scan.
     seen: BTreeMap<u32, BTreeSet<(u64, u64)>>,
@@ -31,17 +28,15 @@ impl<'a> MappingScans<'a> {
     /// Watches processes, whose present mappings are patched already.
     pub fn new(pids: &[u32], extender: &'a Extender<'a>) -> io::Result<MappingScans<'a>> {
         let seen = pids.iter().map(|pid| (*pid, places(&executable(*pid)))).collect();
-        let timer = Timer::new(PAUSE, PAUSE)?;
-        Ok(MappingScans { timer, next: Instant::now(), pids: pids.to_vec(), seen, extender })
+        Ok(MappingScans { timer: PacedTimer::new(PAUSE)?, pids: pids.to_vec(), seen, extender })
     }
 
     /// Returns the time that the search for new mappings has taken, without what was done for them.
     fn scan(&mut self, session: &mut Session) -> Duration {
-        let mut searched = Duration::ZERO;
         let start = Instant::now();
         let pids = process::with_descendants(&self.pids);
         self.seen.retain(|pid, _| pids.contains(pid));
-        searched += start.elapsed();
+        let mut searched = start.elapsed();
         for pid in pids {
             let start = Instant::now();
             let mapped = executable(pid);
@@ -68,7 +63,7 @@ impl<'a> MappingScans<'a> {
             let when = format!("mapped by process {pid}");
             self.extender.scripts.extend(session, Path::new(&open), shown, &when);
         }
-        let path = |mapping: &Mapping| mapping.name.path().unwrap_or(Path::new("")).to_owned();
+        let path = |mapping: &&Mapping| mapping.name.path().unwrap_or(Path::new("")).to_owned();
         if new.iter().any(|mapping| session.must_patch(pid, mapping.inode, &path(mapping))) {
             self.patch(pid, session);
         }
@@ -81,11 +76,7 @@ impl<'a> MappingScans<'a> {
 
     fn patch(&self, pid: u32, session: &mut Session) {
         match session.patch_running(pid) {
-            Ok(report) => {
-                let patched = report.patched;
-                self.extender.messages.detail(|| format!("process {pid}: {patched} functions patched"));
-                self.extender.messages.not_patched(pid, &report);
-            }
+            Ok(report) => self.extender.messages.patched(pid, &report),
             Err(RemoteError::Gone) => {}
             Err(error) => {
                 self.extender.miss_mappings();
@@ -120,10 +111,9 @@ impl Watch for MappingScans<'_> {
     }
 
     fn ready(&mut self, session: &mut Session) -> Next {
-        self.timer.take();
-        let start = Instant::now();
-        if start >= self.next {
-            self.next = start + self.scan(session) * SHARE;
+        if let Some(start) = self.timer.due() {
+            let searched = self.scan(session);
+            self.timer.rest(start, searched);
         }
         Next::Continue
     }
