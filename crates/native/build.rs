@@ -1,5 +1,5 @@
-//! Compiles `src/helpers/helpers.c` and takes its machine code out of the result: `helpers.bin`, and `helpers.rs` with the offsets of
-//! its functions.
+//! Compiles `src/helpers/helpers.c`, which includes the other files there, and takes its machine code out of the result: `helpers.bin`,
+//! and `helpers.rs` with the offsets of its functions.
 
 use goblin::elf::Elf;
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ const FLAGS: &[&str] = &[
 ];
 
 fn main() {
-    println!("cargo:rerun-if-changed={SOURCE}");
+    println!("cargo:rerun-if-changed=src/helpers");
     println!("cargo:rerun-if-changed=build.rs");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let library = out.join("helpers.so");

@@ -18,7 +18,7 @@ pub mod function {
     include!(concat!(env!("OUT_DIR"), "/helpers.rs"));
 }
 
-/// The flags of a record's header, see `helpers.c`.
+/// The flags of a record's header, see `ring.c`.
 const BUSY: u32 = 0x8000_0000;
 const DISCARD: u32 = 0x4000_0000;
 

@@ -4,7 +4,7 @@
 //! ```text
 //! 0        words of the process alone; a child of `fork` finds zeros there
 //! SHARED   words that the tracer writes: clock
-//! ...      maps, each with its description (`struct map`, `struct ring` of helpers.c), and constants; then room for more modules
+//! ...      maps, each with its description (`struct map` of maps.c, `struct ring` of ring.c), and constants; then room for more modules
 //! code     generated code, the helpers, the detours of the functions
 //! ...      memory of the process alone for its returns (`returns.rs`), which a child of `fork` inherits
 //! ```

@@ -10,10 +10,10 @@
 //! function expects it, with its arguments. A stub belongs to one return address for good, so that a call returns correctly whatever has
 //! happened meanwhile: stacks may be left, copied and resumed by other threads, and a `vfork` returns twice.
 //!
-//! What the programs keep from the entry to the return is in slots, see `helpers.c`. Stubs are code; addresses and slots are memory of the
+//! What the programs keep from the entry to the return is in slots, see `returns.c`. Stubs are code; addresses and slots are memory of the
 //! process alone, which a child of `fork` inherits.
 //!
-//! Our own stack walks look up the addresses of stubs that they meet, those of other sessions by the header (`find_rule` of `helpers.c`).
+//! Our own stack walks look up the addresses of stubs that they meet, those of other sessions by the header (`find_rule` of `stacks.c`).
 //! Unwinders find the frames of the stubs by a table, which a [`Hook`] presents to them: a library that unwinds
 //! asks `_Unwind_Find_FDE` or `_dl_find_object` for the table of an address.
 
@@ -124,7 +124,7 @@ impl Returns {
         (returns, asm.finish())
     }
 
-    /// Contents of the area at the start: `struct returns` of `helpers.c`.
+    /// Contents of the area at the start: `struct returns` of `returns.c`.
     pub fn contents(&self) -> Vec<u8> {
         let relative = |offset: u64| offset.wrapping_sub(self.area);
         let slots = self.size.slots();

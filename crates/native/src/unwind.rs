@@ -1,5 +1,5 @@
 //! Unwind tables for programs in the traced processes: memory that the tracer writes and the processes read (`find_rule` of
-//! `helpers.c`).
+//! `stacks.c`).
 //!
 //! ```text
 //! 0          u64 sequence, odd while the tracer writes; u32 number of processes

@@ -23,7 +23,7 @@ const SCRATCH: usize = 16;
 /// Size of `struct seccomp_data` in words: number, machine, instruction pointer, 6 arguments.
 const DATA: usize = 16;
 
-/// Checks that no filter harms the process for a call of `helpers.c` or of generated code. `own_filters`: number of filters of the
+/// Checks that no filter harms the process for a call of the helpers (`native`) or of generated code. `own_filters`: number of filters of the
 /// process that are the caller's.
 ///
 /// # Errors

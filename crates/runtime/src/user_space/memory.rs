@@ -49,7 +49,7 @@ struct State {
 }
 
 // SAFETY: the region belongs to the process, not to a thread. Programs and the tracer access shared words by atomics, the rest under
-// the rules of the maps (see `helpers.c` in `native`).
+// the rules of the maps (see `maps.c` in `native`).
 unsafe impl Send for SessionMemory {}
 // SAFETY: as above.
 unsafe impl Sync for SessionMemory {}

@@ -1,0 +1,372 @@
+/* Maps: arrays, hashes, and those that evict what was unused for the longest time. */
+
+enum { ARRAY = 2, PERCPU_ARRAY = 6, LRU_HASH = 9, LRU_PERCPU_HASH = 10 };
+
+/* Offsets are relative to the map itself. */
+struct map {
+    u32 kind, key_size, value_size, max_entries;
+    u32 stride;   /* bytes from one entry or cell to the next */
+    u32 cpus;     /* cells per entry */
+    u64 cells;    /* offset of the cells of an array, or of the entries of a hash */
+    u64 buckets;  /* offset of the buckets of a hash */
+    u64 cpu_size; /* bytes from one CPU's cells of an array to the next CPU's */
+    u64 free;     /* top of the stack of free entries: index + 1 in the low half, a version in the high half */
+    u32 fresh;    /* entries from this index on were never used */
+    u32 used;
+    u32 mask;     /* number of buckets, a power of two, minus one */
+    u32 spare;    /* entries beyond `max_entries`, for replacing */
+    u64 uses;     /* number of uses of entries so far, if the least recently used one is evicted */
+    u32 hand;     /* where the search for an entry to evict goes on */
+    u32 stuck;    /* owner of a chain who did not come back */
+    u64 place;    /* offset in the region */
+};
+
+/* A chain of entries ends with the number of its bucket, so that a reader notices that an entry was moved to another chain. */
+#define END 0x80000000u
+
+struct bucket {
+    u32 first; /* index of an entry, or END and the bucket's number */
+    u32 owner; /* thread that changes the chain; 0: none */
+};
+
+struct entry {
+    u32 next, hash;
+    u64 used; /* the map's `uses` at the last use; 0: the entry is free */
+    u8 key[];
+};
+
+static u8 *at(struct map *map, u64 offset) { return (u8 *)map + offset; }
+static u32 round8(u32 size) { return (size + 7) & ~7u; }
+static struct entry *entry_at(struct map *map, u32 index) {
+    return (struct entry *)(at(map, map->cells) + (u64)index * map->stride);
+}
+static u8 *value_of(struct map *map, struct entry *entry, u32 cpu) {
+    return entry->key + round8(map->key_size) + (map->cpus > 1 ? (u64)cpu * round8(map->value_size) : 0);
+}
+
+static int equal(const u8 *a, const u8 *b, u32 size) {
+    u32 i = 0;
+    for (; i + 8 <= size; i += 8)
+        if (*(const u64 *)(a + i) != *(const u64 *)(b + i))
+            return 0;
+    for (; i < size; i++)
+        if (a[i] != b[i])
+            return 0;
+    return 1;
+}
+
+static u32 hash_of(const u8 *key, u32 size) {
+    u64 hash = 0x9e3779b97f4a7c15ul ^ size;
+    u32 i = 0;
+    for (; i + 8 <= size; i += 8) {
+        hash = (hash ^ *(const u64 *)(key + i)) * 0xff51afd7ed558ccdul;
+        hash ^= hash >> 32;
+    }
+    for (; i < size; i++)
+        hash = (hash ^ key[i]) * 0x100000001b3ul;
+    hash ^= hash >> 29;
+    hash *= 0xc4ceb9fe1a85ec53ul;
+    return hash >> 32;
+}
+
+static struct bucket *bucket_of(struct map *map, u32 hash) {
+    return (struct bucket *)at(map, map->buckets) + (hash & map->mask);
+}
+
+/* The entry of a key. Takes no lock: where a chain leads into another one, which an entry that was freed and used again causes, it
+ * begins anew. */
+static struct entry *find(struct map *map, const u8 *key, u32 hash) {
+    struct bucket *bucket = bucket_of(map, hash);
+    for (int attempt = 0; attempt < 64; attempt++) {
+        u32 index = __atomic_load_n(&bucket->first, __ATOMIC_ACQUIRE);
+        for (u32 steps = 0; !(index & END) && steps <= map->max_entries; steps++) {
+            struct entry *entry = entry_at(map, index);
+            if (entry->hash == hash && equal(entry->key, key, map->key_size))
+                return entry;
+            index = __atomic_load_n(&entry->next, __ATOMIC_ACQUIRE);
+        }
+        if (index == (END | (hash & map->mask)))
+            return NULL;
+    }
+    return NULL;
+}
+
+static int evicts(struct map *map) { return map->kind == LRU_HASH || map->kind == LRU_PERCPU_HASH; }
+
+static void use(struct map *map, struct entry *entry) {
+    u64 now = __atomic_load_n(&map->uses, __ATOMIC_RELAXED) + 1;
+    __atomic_store_n(&map->uses, now, __ATOMIC_RELAXED);
+    __atomic_store_n(&entry->used, now, __ATOMIC_RELAXED);
+}
+
+/* A number of the running thread, from the address of its thread control block. A child of fork(2) has the same address, so processes
+ * draw a number. */
+static u32 this_thread(struct own *own) {
+    u64 block;
+    asm("mov %%fs:0, %0" : "=r"(block));
+    u32 number = __atomic_load_n(&own->number, __ATOMIC_RELAXED);
+    if (!number) {
+        number = (u32)(__builtin_ia32_rdtsc() * 0x9e3779b9u) | 1;
+        __atomic_store_n(&own->number, number, __ATOMIC_RELAXED);
+    }
+    return ((u32)(block >> 4) ^ number << 1) | 1;
+}
+
+#define PATIENCE 20000
+#define LITTLE_PATIENCE 200
+
+/* Locks a chain. False if this thread holds it, whom a signal has interrupted, or if the holder does not come back: it may have left
+ * by a longjmp from a signal handler, or its process was killed. For him nobody waits long again. */
+static int lock(struct map *map, struct bucket *bucket) {
+    u32 me = this_thread(own_of(map, map->place)), owner = 0;
+    for (int attempt = 0; attempt < PATIENCE; attempt++) {
+        owner = 0;
+        if (__atomic_compare_exchange_n(&bucket->owner, &owner, me, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
+            return 1;
+        if (owner == me)
+            return 0;
+        if (attempt > LITTLE_PATIENCE && owner == __atomic_load_n(&map->stuck, __ATOMIC_RELAXED))
+            return 0;
+        if (attempt < 100)
+            __builtin_ia32_pause();
+        else
+            system_call(SYS_SCHED_YIELD, 0, 0, 0, 0, 0, 0);
+    }
+    __atomic_store_n(&map->stuck, owner, __ATOMIC_RELAXED);
+    return 0;
+}
+
+static void unlock(struct bucket *bucket) { __atomic_store_n(&bucket->owner, 0, __ATOMIC_RELEASE); }
+
+/* Takes an entry that is not in use; NULL if there is none. */
+static struct entry *take(struct map *map, u32 *index) {
+    u64 top = __atomic_load_n(&map->free, __ATOMIC_ACQUIRE);
+    while ((u32)top != 0) {
+        *index = (u32)top - 1;
+        u32 below = __atomic_load_n(&entry_at(map, *index)->next, __ATOMIC_RELAXED) & ~END;
+        u64 changed = ((top >> 32) + 1) << 32 | below;
+        if (__atomic_compare_exchange_n(&map->free, &top, changed, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+            return entry_at(map, *index);
+    }
+    if (__atomic_load_n(&map->fresh, __ATOMIC_RELAXED) >= map->max_entries + map->spare)
+        return NULL;
+    *index = __atomic_fetch_add(&map->fresh, 1, __ATOMIC_RELAXED);
+    return *index < map->max_entries + map->spare ? entry_at(map, *index) : NULL;
+}
+
+static void give_back(struct map *map, struct entry *entry, u32 index) {
+    __atomic_store_n(&entry->used, 0, __ATOMIC_RELAXED);
+    u64 top = __atomic_load_n(&map->free, __ATOMIC_ACQUIRE);
+    u64 changed;
+    do {
+        /* A reader that stands on this entry takes it for the end of another chain. */
+        __atomic_store_n(&entry->next, END | (u32)top, __ATOMIC_RELEASE);
+        changed = ((top >> 32) + 1) << 32 | (index + 1);
+    } while (!__atomic_compare_exchange_n(&map->free, &top, changed, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
+}
+
+/* Removes an entry from its locked chain. */
+static void unlink_entry(struct map *map, struct bucket *bucket, u32 index) {
+    u32 *link = &bucket->first;
+    while (*link != index)
+        link = &entry_at(map, *link)->next;
+    __atomic_store_n(link, entry_at(map, index)->next, __ATOMIC_RELEASE);
+}
+
+static u32 index_of(struct map *map, struct entry *entry) {
+    return ((u8 *)entry - at(map, map->cells)) / map->stride;
+}
+
+/* Entries that are compared to find one to evict. A map with fewer evicts the least recently used one, a larger map one of the least
+ * recently used. */
+#define COMPARED 64
+
+static void evict(struct map *map) {
+    u32 entries = map->max_entries + map->spare;
+    u32 compared = map->max_entries <= COMPARED ? entries : COMPARED;
+    struct entry *oldest = NULL;
+    u64 least = ~0ul;
+    for (u32 step = 0; step < entries && (step < compared || !oldest); step++) {
+        u32 hand = __atomic_load_n(&map->hand, __ATOMIC_RELAXED);
+        __atomic_store_n(&map->hand, hand + 1 < entries ? hand + 1 : 0, __ATOMIC_RELAXED);
+        struct entry *entry = entry_at(map, hand < entries ? hand : 0);
+        u64 used = __atomic_load_n(&entry->used, __ATOMIC_RELAXED);
+        if (used && used < least)
+            least = used, oldest = entry;
+    }
+    if (!oldest)
+        return;
+    u32 hash = oldest->hash, victim = index_of(map, oldest);
+    struct bucket *bucket = bucket_of(map, hash);
+    if (!lock(map, bucket))
+        return;
+    /* Somebody else may have removed it meanwhile. */
+    u32 index = bucket->first;
+    while (!(index & END) && index != victim)
+        index = entry_at(map, index)->next;
+    if (index == victim) {
+        unlink_entry(map, bucket, victim);
+        give_back(map, oldest, victim);
+        __atomic_fetch_sub(&map->used, 1, __ATOMIC_RELAXED);
+    }
+    unlock(bucket);
+}
+
+/* Puts a key into a locked chain, in front of `old`, which it replaces. */
+static i64 put(struct map *map, struct bucket *bucket, struct entry *old, const u8 *key, u32 hash, const u8 *value, u32 cpu) {
+    if (!old && __atomic_fetch_add(&map->used, 1, __ATOMIC_RELAXED) >= map->max_entries) {
+        __atomic_fetch_sub(&map->used, 1, __ATOMIC_RELAXED);
+        return -E2BIG;
+    }
+    u32 index;
+    struct entry *entry = take(map, &index);
+    if (!entry) {
+        if (!old)
+            __atomic_fetch_sub(&map->used, 1, __ATOMIC_RELAXED);
+        return -E2BIG;
+    }
+    entry->hash = hash;
+    copy(entry->key, key, map->key_size);
+    for (u32 other = 0; map->cpus > 1 && other < map->cpus; other++)
+        for (u32 i = 0; i < round8(map->value_size); i += 8)
+            *(u64 *)(value_of(map, entry, other) + i) = 0;
+    copy(value_of(map, entry, cpu), value, map->value_size);
+    use(map, entry);
+    __atomic_store_n(&entry->next, bucket->first, __ATOMIC_RELEASE);
+    __atomic_store_n(&bucket->first, index, __ATOMIC_RELEASE);
+    if (old) {
+        u32 replaced = index_of(map, old);
+        unlink_entry(map, bucket, replaced);
+        give_back(map, old, replaced);
+    }
+    return 0;
+}
+
+static int is_array(struct map *map) { return map->kind == ARRAY || map->kind == PERCPU_ARRAY; }
+
+static u8 *cell_of(struct map *map, u32 index, u32 cpu) {
+    if (index >= map->max_entries)
+        return NULL;
+    return at(map, map->cells) + (u64)index * map->stride + (map->cpus > 1 ? cpu * map->cpu_size : 0);
+}
+
+EXPORT void *map_lookup(struct map *map, const u8 *key, u64 a, u64 b, u64 c, u32 cpu) {
+    if (is_array(map))
+        return cell_of(map, *(const u32 *)key, cpu);
+    struct entry *entry = find(map, key, hash_of(key, map->key_size));
+    if (!entry)
+        return NULL;
+    if (evicts(map))
+        use(map, entry);
+    return value_of(map, entry, cpu);
+}
+
+EXPORT void *map_lookup_percpu(struct map *map, const u8 *key, u32 cpu) {
+    return cpu < map->cpus ? map_lookup(map, key, 0, 0, 0, cpu) : NULL;
+}
+
+static i64 update_entry(struct map *map, const u8 *key, const u8 *value, u64 flags, u32 hash, u32 cpu) {
+    /* A word is replaced in one store; a larger value by a new entry, so that nobody reads half of it. The lock keeps the entry from
+     * being deleted and used for another key meanwhile. */
+    int in_place = map->cpus > 1 || map->value_size <= 8;
+    struct bucket *bucket = bucket_of(map, hash);
+    if (!lock(map, bucket))
+        return -EBUSY;
+    struct entry *entry = find(map, key, hash);
+    i64 result;
+    if (entry && flags == 1)
+        result = -EEXIST;
+    else if (!entry && flags == 2)
+        result = -ENOENT;
+    else if (entry && in_place) {
+        copy(value_of(map, entry, cpu), value, map->value_size);
+        use(map, entry);
+        result = 0;
+    } else
+        result = put(map, bucket, entry, key, hash, value, cpu);
+    unlock(bucket);
+    return result;
+}
+
+/* flags: BPF_ANY 0, BPF_NOEXIST 1, BPF_EXIST 2 */
+EXPORT i64 map_update(struct map *map, const u8 *key, const u8 *value, u64 flags, u64 a, u32 cpu) {
+    if (flags > 2)
+        return -EINVAL;
+    if (is_array(map)) {
+        u8 *cell = cell_of(map, *(const u32 *)key, cpu);
+        if (!cell)
+            return -E2BIG;
+        if (flags == 1)
+            return -EEXIST;
+        copy(cell, value, map->value_size);
+        return 0;
+    }
+    u32 hash = hash_of(key, map->key_size);
+    i64 result = update_entry(map, key, value, flags, hash, cpu);
+    for (int attempt = 0; attempt < 8 && result == -E2BIG && evicts(map); attempt++) {
+        evict(map);
+        result = update_entry(map, key, value, flags, hash, cpu);
+    }
+    return result;
+}
+
+EXPORT i64 map_delete(struct map *map, const u8 *key) {
+    if (is_array(map))
+        return -EINVAL;
+    u32 hash = hash_of(key, map->key_size);
+    struct bucket *bucket = bucket_of(map, hash);
+    if (!find(map, key, hash))
+        return -ENOENT;
+    if (!lock(map, bucket))
+        return -EBUSY;
+    struct entry *entry = find(map, key, hash);
+    if (entry) {
+        u32 index = index_of(map, entry);
+        unlink_entry(map, bucket, index);
+        give_back(map, entry, index);
+        __atomic_fetch_sub(&map->used, 1, __ATOMIC_RELAXED);
+    }
+    unlock(bucket);
+    return entry ? 0 : -ENOENT;
+}
+
+typedef u64 visitor(struct map *map, const u8 *key, u8 *value, u64 data);
+
+EXPORT i64 for_each(struct map *map, visitor *visit, u64 data, u64 flags, u64 a, u32 cpu) {
+    i64 visited = 0;
+    if (flags)
+        return -EINVAL;
+    if (is_array(map)) {
+        for (u32 index = 0; index < map->max_entries; index++) {
+            visited++;
+            if (visit(map, (const u8 *)&index, cell_of(map, index, cpu), data))
+                break;
+        }
+        return visited;
+    }
+    for (u32 number = 0; number <= map->mask; number++) {
+        struct bucket *bucket = (struct bucket *)at(map, map->buckets) + number;
+        u32 index = __atomic_load_n(&bucket->first, __ATOMIC_ACQUIRE);
+        for (u32 steps = 0; !(index & END) && steps <= map->max_entries; steps++) {
+            struct entry *entry = entry_at(map, index);
+            index = __atomic_load_n(&entry->next, __ATOMIC_ACQUIRE);
+            visited++;
+            if (visit(map, entry->key, value_of(map, entry, cpu), data))
+                return visited;
+        }
+    }
+    return visited;
+}
+
+typedef u64 body(u64 index, u64 data);
+
+EXPORT i64 repeat(u64 count, body *run, u64 data, u64 flags) {
+    if (flags)
+        return -EINVAL;
+    if (count > 8 << 20)
+        return -E2BIG;
+    for (u64 index = 0; index < count; index++)
+        if (run(index, data))
+            return index + 1;
+    return count;
+}

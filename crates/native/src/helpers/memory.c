@@ -1,0 +1,84 @@
+/* Memory of the code and of the traced process, its clocks and names. */
+
+/* Memory of the generated code itself: maps, records, its stack. */
+EXPORT i64 read_own(u8 *to, u64 size, const u8 *from) {
+    copy(to, from, size);
+    return 0;
+}
+
+EXPORT i64 read_own_string(u8 *to, u64 size, const u8 *from) {
+    if (!size)
+        return 0;
+    u64 length = 0;
+    while (length < size - 1 && from[length])
+        to[length] = from[length], length++;
+    to[length] = 0;
+    return length + 1;
+}
+
+EXPORT u64 clock_ns(u64 clock) {
+    struct { u64 seconds, ns; } time = {0, 0};
+    system_call(SYS_CLOCK_GETTIME, clock, (long)&time, 0, 0, 0, 0);
+    return time.seconds * 1000000000ul + time.ns;
+}
+
+EXPORT i64 get_comm(u8 *to, u64 size) {
+    u8 name[16] = {0};
+    u64 i;
+    system_call(SYS_PRCTL, PR_GET_NAME, (long)name, 0, 0, 0, 0);
+    for (i = 0; i < size && i < sizeof name; i++)
+        to[i] = name[i];
+    for (; i < size; i++)
+        to[i] = 0;
+    return 0;
+}
+
+/* The frames of the detour and of the dispatch lie above this one, at least this many bytes: the stack is there. */
+#define FRAMES_ABOVE 256
+
+/* Reads memory of the process that may not be there: the kernel answers with an error where a load would be a fault. Arguments of the
+ * traced function are on the stack, on pages that are there. */
+static int read_checked(u8 *to, u64 size, const u8 *from, u32 tgid) {
+    u64 here = (u64)__builtin_frame_address(0);
+    u64 end = (here + FRAMES_ABOVE) | 4095;
+    if ((u64)from > here && (u64)from <= end && size <= end - (u64)from + 1) {
+        copy(to, from, size);
+        return 1;
+    }
+    struct { const void *at; u64 size; } local = {to, size}, remote = {from, size};
+    return system_call(SYS_PROCESS_VM_READV, tgid, (long)&local, 1, (long)&remote, 1, 0) == (long)size;
+}
+
+EXPORT i64 read_user(u8 *to, u64 size, const u8 *from, u64 a, u64 b, u32 tgid) {
+    if (!size || read_checked(to, size, from, tgid))
+        return 0;
+    for (u64 i = 0; i < size; i++)
+        to[i] = 0;
+    return -EFAULT;
+}
+
+/* Reads parts that end with a page: what follows the text need not be there. As in the kernel, the bytes of the buffer behind the text
+ * stay as they are. */
+EXPORT i64 read_user_string(u8 *to, u64 size, const u8 *from, u64 a, u64 b, u32 tgid) {
+    u8 part[256];
+    u64 length = 0;
+    if (!size)
+        return 0;
+    while (length < size) {
+        u64 count = 4096 - ((u64)(from + length) & 4095);
+        if (count > sizeof part)
+            count = sizeof part;
+        if (count > size - length)
+            count = size - length;
+        if (!read_checked(part, count, from + length, tgid)) {
+            for (u64 i = 0; i < size; i++)
+                to[i] = 0;
+            return -EFAULT;
+        }
+        for (u64 i = 0; i < count; i++)
+            if (!(to[length++] = part[i]))
+                return length;
+    }
+    to[size - 1] = 0;
+    return size;
+}

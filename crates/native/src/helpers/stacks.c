@@ -1,0 +1,123 @@
+/* Walks of the stack: what is on it, and the rules of the unwind tables. */
+
+/* Reads a word of the stack for a walk, which goes upwards. What was read is kept in `buffer` up to the end of its page: a walk takes
+ * a system call for each page instead of one for each word. */
+struct read_buffer {
+    u64 start, end;
+    u8 bytes[4096];
+};
+
+EXPORT i64 read_stack(struct read_buffer *buffer, u64 address, u64 *to, u64 a, u64 b, u32 tgid) {
+    u64 behind = (address | 4095) + 1;
+    if (address < buffer->start || address + 8 > buffer->end) {
+        if (behind - address < 8)
+            return read_checked((u8 *)to, 8, (const u8 *)address, tgid) ? 0 : -EFAULT;
+        buffer->start = buffer->end = 0;
+        if (!read_checked(buffer->bytes, behind - address, (const u8 *)address, tgid))
+            return -EFAULT;
+        buffer->start = address;
+        buffer->end = behind;
+    }
+    *to = *(u64 *)(buffer->bytes + (address - buffer->start));
+    return 0;
+}
+
+/* Unwind tables; see `unwind.rs`. */
+struct unwind {
+    u64 sequence;
+    u32 processes, unused[13];
+    struct { u32 tgid, areas; u64 at; } process[4096];
+    struct { u64 at, rows; } table[8192];
+};
+
+struct area {
+    u64 start, end, bias;
+    u32 table, unused;
+};
+
+#define UNWIND_SIZE (512ul << 20)
+/* `wire::unwind` */
+#define UNMAPPED (1ul << 33)
+#define NO_RULE 0ul
+#define UNKNOWN_IDS 64
+
+/* Number of the first `count` words, `stride` words apart, that are at most `limit`, in ascending order. */
+static u64 at_most(const u64 *words, u64 count, u64 stride, u64 limit, u64 mask) {
+    u64 low = 0, high = count;
+    while (low < high) {
+        u64 middle = (low + high) / 2;
+        if ((words[middle * stride] & mask) <= limit)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static const void *part(const struct unwind *tables, u64 at, u64 count, u64 size) {
+    return at <= UNWIND_SIZE && count <= (UNWIND_SIZE - at) / size ? (const u8 *)tables + at : NULL;
+}
+
+/* The rule of an address as the tables are now, or UNMAPPED. */
+static u64 rule_of(const struct unwind *tables, u32 tgid, u64 address) {
+    u64 count = tables->processes <= 4096 ? tables->processes : 0;
+    u64 number = at_most((const u64 *)tables->process, count, 2, tgid, 0xffffffff);
+    if (!number || tables->process[number - 1].tgid != tgid)
+        return UNMAPPED;
+    u64 areas = tables->process[number - 1].areas;
+    const struct area *area = part(tables, tables->process[number - 1].at, areas, sizeof *area);
+    u64 before = area ? at_most(&area->start, areas, sizeof *area / 8, address, ~0ul) : 0;
+    if (!before || address >= area[before - 1].end)
+        return UNMAPPED;
+    area += before - 1;
+    u64 in_file = address - area->bias;
+    if (!area->table || area->table >= 8192 || in_file >= 0xffffffff)
+        return NO_RULE;
+    u64 rows = tables->table[area->table].rows;
+    const u64 *row = part(tables, tables->table[area->table].at, rows, sizeof *row);
+    u64 last = row ? at_most(row, rows, 1, in_file << 32 | 0xffffffff, ~0ul) : 0;
+    return last ? row[last - 1] & 0xffffffff : NO_RULE;
+}
+
+/* A rule that was not read while the tracer wrote. */
+static u64 consistent_rule(const struct unwind *tables, u32 tgid, u64 address) {
+    for (int attempt = 0; attempt < 8; attempt++) {
+        u64 sequence = __atomic_load_n(&tables->sequence, __ATOMIC_ACQUIRE);
+        u64 rule = rule_of(tables, tgid, address);
+        __atomic_thread_fence(__ATOMIC_ACQUIRE);
+        if (!(sequence & 1) && __atomic_load_n(&tables->sequence, __ATOMIC_RELAXED) == sequence)
+            return rule;
+    }
+    return NO_RULE;
+}
+
+/* The return address of a call through a stub of another region: of another session, or of functions far away. 0: it is none. */
+static u64 replaced_elsewhere(u64 address, u32 tgid) {
+    struct __attribute__((packed)) { u32 call; u8 push; u32 number; } stub;
+    struct stubs_header header;
+    u64 start = address - AFTER_CALL, original;
+    if (!read_checked((u8 *)&stub, sizeof stub, (const u8 *)start, tgid) || stub.call != STUB_CALL || stub.push != STUB_PUSH)
+        return 0;
+    u64 header_at = start - (u64)stub.number * STUB_SIZE - sizeof header;
+    if (!read_checked((u8 *)&header, sizeof header, (const u8 *)header_at, tgid) || header.magic != STUBS_MAGIC)
+        return 0;
+    u64 cell = header_at + header.addresses + 8ul * stub.number;
+    return read_checked((u8 *)&original, sizeof original, (const u8 *)cell, tgid) ? original : 0;
+}
+
+/* Finds the rule of a frame, whose instruction pointer is at `ip`: an address of the program replaces that of a stub. The rule is that of
+ * the instruction `back` bytes before. */
+EXPORT u64 find_rule(u64 *ip, u64 back, u32 tgid, const struct unwind *tables, u32 *unknown, struct returns *returns) {
+    for (u32 count = 0;; count++) {
+        for (u32 stub, calls = 0; calls <= MAX_TAIL_CALLS && (stub = stub_at(returns, *ip)) != NO_STUB; calls++)
+            *ip = *address_of(returns, stub);
+        u64 rule = consistent_rule(tables, tgid, *ip - back);
+        u64 original = (u32)rule || count == MAX_TAIL_CALLS ? 0 : replaced_elsewhere(*ip, tgid);
+        if (!original) {
+            if (rule & UNMAPPED)
+                __atomic_store_n(&unknown[tgid % UNKNOWN_IDS], tgid, __ATOMIC_RELAXED);
+            return rule;
+        }
+        *ip = original;
+    }
+}
