@@ -6,7 +6,7 @@
 //!
 //! If this process is killed meanwhile, the kernel resumes the thread where it is. The thread then restores itself: after the call it
 //! executes rt_sigreturn(2) with a [`signal_frame`]. For the first call the frame is on its stack, and the code is found in the C
-//! library; for further calls both are in memory of ours.
+//! library; for further calls both are in memory of ours, with code that first closes the descriptor that the thread has for us.
 //!
 //! Single steps would be shorter by a stop, but SIGTRAP cannot be blocked: the kernel would reset the program's handler of it.
 
@@ -53,6 +53,8 @@ pub struct RemoteCalls<'s> {
     stack: u64,
     /// Both for the first call, before [`RemoteCalls::use_code_at`].
     first: (u64, u64),
+    /// Address of the code of [`RemoteCalls::use_code_at`].
+    code: Option<u64>,
     registers: Registers,
     mask: u64,
     /// A SIGSTOP, which cannot be blocked, was taken from the thread.
@@ -93,6 +95,7 @@ impl<'s> RemoteCalls<'s> {
             instruction,
             stack,
             first,
+            code: None,
             registers,
             mask,
             took_stop,
@@ -137,9 +140,52 @@ impl<'s> RemoteCalls<'s> {
     /// # Errors
     /// [`RemoteError::Call`] with the error number of the call, [`RemoteError::Gone`] if the process is killed meanwhile.
     pub fn call(&mut self, name: &'static str, number: i64, arguments: [u64; 6]) -> Result<u64, RemoteError> {
+        self.call_from(self.instruction, name, number, arguments)
+    }
+
+    /// The result of a system call that returns a descriptor. Until [`RemoteCalls::close`] the thread closes it if this process is
+    /// killed.
+    ///
+    /// # Errors
+    /// As for [`RemoteCalls::call`]
+    pub(super) fn descriptor(
+        &mut self,
+        name: &'static str,
+        number: i64,
+        arguments: [u64; 6],
+    ) -> Result<u64, RemoteError> {
+        let from = self.code.map_or(self.instruction, |code| code + OPEN_AT);
+        let fd = self.call_from(from, name, number, arguments)?;
+        self.hold(fd as u32)?;
+        Ok(fd)
+    }
+
+    /// Closes a descriptor.
+    ///
+    /// # Errors
+    /// As for [`RemoteCalls::call`]
+    pub(super) fn close(&mut self, fd: u64) -> Result<(), RemoteError> {
+        self.hold(fd as u32)?;
+        let from = self.code.map_or(self.instruction, |code| code + CLOSE_AT);
+        self.call_from(from, "close", libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;
+        self.hold(NO_DESCRIPTOR)
+    }
+
+    /// The descriptor that the thread closes if this process is killed.
+    fn hold(&self, fd: u32) -> Result<(), RemoteError> {
+        self.code.map_or(Ok(()), |code| self.stopped.write(code + DESCRIPTOR_AT, &fd.to_le_bytes()))
+    }
+
+    fn call_from(
+        &mut self,
+        from: u64,
+        name: &'static str,
+        number: i64,
+        arguments: [u64; 6],
+    ) -> Result<u64, RemoteError> {
         let [rdi, rsi, rdx, r10, r8, r9] = arguments;
         let registers = Registers {
-            rip: self.instruction,
+            rip: from,
             rsp: self.stack,
             rax: number as u64,
             // Not in a system call: nothing is restarted.
@@ -180,21 +226,22 @@ impl<'s> RemoteCalls<'s> {
         let frame = signal_frame(frame_at, &self.registers, self.mask, &state);
         let mut bytes = RESTORE.to_vec();
         // The displacement of `lea` is relative to the instruction after it.
-        let displacement = (frame_at - (room + LEA_END as u64)) as u32;
-        bytes[LEA_END - 4..LEA_END].copy_from_slice(&displacement.to_le_bytes());
+        let displacement = (frame_at - (room + FRAME_AT + 4)) as u32;
+        bytes[FRAME_AT as usize..][..4].copy_from_slice(&displacement.to_le_bytes());
         bytes.resize((frame_at - room) as usize, 0);
         bytes.extend(frame);
         if bytes.len() > size {
             return Ok(0);
         }
         self.stopped.write(room, &bytes)?;
-        (self.instruction, self.stack) = (room, self.registers.rsp);
+        (self.instruction, self.stack, self.code) = (room + CALL_AT, self.registers.rsp, Some(room));
         Ok(bytes.len())
     }
 
     /// Makes further calls as before [`RemoteCalls::use_code_at`], so that the memory there may be unmapped.
     pub fn use_first_code(&mut self) {
         (self.instruction, self.stack) = self.first;
+        self.code = None;
     }
 
     fn next_call_stop(&mut self) -> Result<(), RemoteError> {
@@ -248,10 +295,25 @@ impl Drop for RemoteCalls<'_> {
     }
 }
 
-/// A system call, then `mov $SYS_rt_sigreturn,%eax; lea frame(%rip),%rsp; syscall`.
-const RESTORE: [u8; 16] = [0x0f, 0x05, 0xb8, 15, 0, 0, 0, 0x48, 0x8d, 0x25, 0, 0, 0, 0, 0x0f, 0x05];
-/// End of `lea`.
-const LEA_END: usize = 14;
+/// Makes a system call, closes a descriptor, and restores the thread.
+const RESTORE: [u8; 34] = [
+    // open: syscall; mov %eax,%edi; jmp close
+    0x0f, 0x05, 0x89, 0xc7, 0xeb, 0x07, //
+    // call: syscall; mov $descriptor,%edi
+    0x0f, 0x05, 0xbf, 0xff, 0xff, 0xff, 0xff, //
+    // close: mov $SYS_close,%eax; syscall
+    0xb8, 3, 0, 0, 0, 0x0f, 0x05, //
+    // mov $SYS_rt_sigreturn,%eax; lea frame(%rip),%rsp; syscall
+    0xb8, 15, 0, 0, 0, 0x48, 0x8d, 0x25, 0, 0, 0, 0, 0x0f, 0x05,
+];
+/// Offsets of its parts.
+const OPEN_AT: u64 = 0;
+const CALL_AT: u64 = 6;
+const DESCRIPTOR_AT: u64 = 9;
+const CLOSE_AT: u64 = 13;
+const FRAME_AT: u64 = 28;
+/// Closing it has no effect.
+const NO_DESCRIPTOR: u32 = u32::MAX;
 
 fn syscall_in_vdso(stopped: &Stopped<'_>, maps: &[MemoryRange]) -> Result<u64, RemoteError> {
     let vdso = &maps.iter().find(|map| map.name == "[vdso]").ok_or(RemoteError::NoVdso)?.range;

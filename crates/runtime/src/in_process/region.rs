@@ -276,7 +276,7 @@ impl Setup<'_, '_> {
             }
         };
         let shared = self.share(base, fd, data.is_none());
-        let closed = self.calls.call("close", libc::SYS_close, [fd, 0, 0, 0, 0, 0]);
+        let closed = self.calls.close(fd);
         let memory = shared?;
         closed?;
         Ok((memory, used))
@@ -287,7 +287,7 @@ impl Setup<'_, '_> {
         let fd = self.descriptor(base, tables.file)?;
         let flags = (libc::MAP_SHARED | libc::MAP_NORESERVE) as u64;
         let mapped = self.calls.call("mmap", libc::SYS_mmap, [0, tables.size, READ, flags, fd, 0]);
-        self.calls.call("close", libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;
+        self.calls.close(fd)?;
         let start = mapped?;
         Ok(start..start + tables.size)
     }
@@ -301,7 +301,7 @@ impl Setup<'_, '_> {
     fn memfd_create(&mut self, name: u64) -> Result<u64, RemoteError> {
         let flags = u64::from(libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
         let mut create =
-            |flags| self.calls.call("memfd_create", libc::SYS_memfd_create, [name, flags, 0, 0, 0, 0]);
+            |flags| self.calls.descriptor("memfd_create", libc::SYS_memfd_create, [name, flags, 0, 0, 0, 0]);
         match create(flags) {
             Err(RemoteError::Call { error, .. }) if error.raw_os_error() == Some(libc::EACCES) => {
                 create(flags | MFD_NOEXEC_SEAL)
@@ -315,15 +315,18 @@ impl Setup<'_, '_> {
         let path = format!("/proc/{}/fd/{}\0", std::process::id(), data.as_raw_fd());
         self.stopped.write(path_at, path.as_bytes())?;
         let flags = (libc::O_RDWR | libc::O_CLOEXEC) as u64;
-        let fd =
-            self.calls.call("openat", libc::SYS_openat, [libc::AT_FDCWD as u64, path_at, flags, 0, 0, 0])?;
+        let fd = self.calls.descriptor(
+            "openat",
+            libc::SYS_openat,
+            [libc::AT_FDCWD as u64, path_at, flags, 0, 0, 0],
+        )?;
         let theirs = rustix::fs::stat(self.stopped.file(&format!("fd/{fd}"))).map_err(io::Error::from)?;
         let ours = rustix::fs::fstat(data).map_err(io::Error::from)?;
         if (theirs.st_dev, theirs.st_ino) == (ours.st_dev, ours.st_ino) {
             return Ok(fd);
         }
         // The number is that of another process in its namespace.
-        self.calls.call("close", libc::SYS_close, [fd, 0, 0, 0, 0, 0])?;
+        self.calls.close(fd)?;
         Err(io::Error::from_raw_os_error(libc::ESRCH).into())
     }
 
@@ -338,7 +341,7 @@ impl Setup<'_, '_> {
             [0, 4].map(|at| u32::from_ne_bytes(ends[at..at + 4].try_into().expect("4 bytes")));
         let received = self.send(second, data).and_then(|()| self.receive_from(scratch, first));
         for end in [first, second] {
-            self.calls.call("close", libc::SYS_close, [end.into(), 0, 0, 0, 0, 0])?;
+            self.calls.close(end.into())?;
         }
         self.stopped.write(scratch, &[0; SCRATCH])?;
         received

@@ -338,6 +338,8 @@ fn a_tracer_that_is_killed_leaves_a_process_that_goes_on() {
             panic!("{error} in round {round}: {}", target.wait());
         }
     }
+    let left = target.opened().into_iter().filter(|file| file.contains("cudatrace")).count();
+    assert_eq!(left, 0, "open files of tracers");
     let report = target.end();
     assert!(report.contains(" errors 0 "), "{report}");
     println!("{patched} functions were patched when the tracer was killed; {report}");
