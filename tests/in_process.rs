@@ -265,7 +265,7 @@ fn a_library_that_a_running_process_opens_later_is_patched() {
     let (folder, binary) = public();
     let late = || {
         let mut command = Command::new(folder.path().join("late_dlopen"));
-        command.args([text(&folder.path().join("libhammer.so")), "hammer_push", "400000000", "3000"]);
+        command.args([text(&folder.path().join("libhammer.so")), "hammer_push", "40000000000", "3000"]);
         Running::start(command.gid(NOBODY).uid(NOBODY))
     };
     for script in
@@ -273,7 +273,9 @@ fn a_library_that_a_running_process_opens_later_is_patched() {
     {
         let mut running = late();
         let pid = running.pid().to_string();
-        let output = as_nobody(folder.path(), &binary, &["--in-process", "-e", script, "-p", &pid]);
+        let script = format!("{script} interval:ms:100 /@ > 0/ {{ exit() }}");
+        let output = as_nobody(folder.path(), &binary, &["--in-process", "-e", &script, "-p", &pid]);
+        running.signal(libc::SIGKILL);
         running.ended();
         let said = stdout(&output);
         assert!(
@@ -705,6 +707,60 @@ fn soak_exact(soak: &mut Soak, random: &mut Random, cycle: &str) {
     let wanted = format!("@calls: {calls}");
     assert!(lines.contains(&wanted), "{cycle}: not {wanted}: {lines:?}");
     soak.go_on();
+}
+
+#[test]
+fn clauses_that_need_the_kernel_run_there_and_the_others_in_the_process() {
+    if !can_trace() {
+        return;
+    }
+    let driver = own_driver();
+    let path = format!("LD_LIBRARY_PATH={}", text(driver.path()));
+    let workload = example("workload_driver");
+    let program = ["env", &path, &workload, "--threads", "2", "--calls", "100", "--call", "device"];
+    let exit = "tracepoint:syscalls:sys_enter_exit_group / comm == \"workload_driver\" /";
+    let counts = "uprobe:libcuda:cu* { @[func] = count() }";
+    let cases = [
+        // Both print, both count failures of functions.
+        format!("{counts} {exit} {{ @ends = count(); printf(\"ends\\n\") }} END {{ printf(\"end\\n\") }}"),
+        format!("{counts} uprobe:libcuda:cuMemAlloc_v2 {{ @k[kstack(1)] = count() }}"),
+        // Only one side walks user stacks.
+        format!("uprobe:libcuda:cuMemFree_v2 {{ @u[ustack(2)] = count() }} {exit} {{ @ends = count() }}"),
+        format!(
+            "uprobe:libcuda:cuMemFree_v2 {{ @u[ustack(2)] = count() }} uprobe:libcuda:cuInit {{ @k[kstack(1), ustack(2)] = count() }} {counts}"
+        ),
+        // Calls and names of kernels, in maps that clauses share.
+        format!(
+            "uretprobe:libcuda:cuLaunchKernel {{ @n[kernel_name(args.f)] = count() }} {exit} {{ @ends = count() }} \
+             uprobe:libcuda:cuMemFree_v2 {{ @k[kstack(1), args.dptr != 0] = count() }} {counts}"
+        ),
+        // The library is not found before the program maps it.
+        format!("uprobe:libcuda:cuInit {{ @s = count() }} {counts} {exit} {{ @s = count() }}"),
+        // Either side ends the run.
+        format!("{counts} {exit} {{ exit() }}"),
+    ];
+    for script in &cases {
+        let [here, kernel] = both_ways(script, &program);
+        assert_eq!(here, kernel, "{script}");
+    }
+    let shared = "uprobe:libcuda:cuInit { @s = count() } uprobe:libcuda:cuMemFree_v2 { @f = count() }";
+    let script = format!("{shared} {exit} {{ @s = count() }}");
+    let run = cudatrace()
+        .env("LD_LIBRARY_PATH", driver.path())
+        .args(["--in-process", "-v", "-e", &script, "--"])
+        .args(&program[2..])
+        .output()
+        .expect("cudatrace starts");
+    let said = stderr(&run);
+    let lines = [
+        "`uprobe:libcuda:cuMemFree_v2` runs in the traced process, at 1 function",
+        "`uprobe:libcuda:cuInit` runs in the kernel: it shares `@s` with `tracepoint:syscalls:sys_enter_exit_group`",
+        "Traced 1 function in 1 process, without the kernel; 2 clauses in the kernel: \
+         `tracepoint:syscalls:sys_enter_exit_group` is an event of the kernel",
+    ];
+    for line in lines {
+        assert!(said.lines().any(|said| said == line), "not `{line}`: {said}");
+    }
 }
 
 /// The output of a script for a program, in the traced process and by the kernel: maps without their order.

@@ -42,7 +42,7 @@ impl Clauses {
     /// Errors of the script are reported here; the result is then [`ReportedError`].
     pub fn add(&self, repl: &Repl, session: &mut Session, script: Script, from: usize) -> Result<u32> {
         repl.machine.refresh();
-        let mut compiler = Compiler::new(script, repl.machine, repl.cli, repl.messages);
+        let mut compiler = Compiler::new(script, (repl.machine, false), repl.cli, repl.messages);
         compiler.front(repl.scripts.session_state()).map_err(|_| ReportedError)?;
         let own = compiler.source().files()[0].end;
         let written = compiler.written();
@@ -83,7 +83,7 @@ impl Clauses {
         let clause = format!("{}BEGIN {{\n{statements}\n}}", self.typed.borrow());
         let script = Script::alone(Source::new("repl", clause), &[]);
         let script = script::import(script, repl.messages).map_err(|_| ReportedError)?;
-        let mut compiler = Compiler::new(script, repl.machine, repl.cli, repl.messages);
+        let mut compiler = Compiler::new(script, (repl.machine, false), repl.cli, repl.messages);
         compiler.front(repl.scripts.session_state()).map_err(|_| ReportedError)?;
         self.scripts.set(self.scripts.get() + 1);
         repl.scripts.add(session, self.scripts.get(), compiler)?;

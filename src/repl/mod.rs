@@ -74,7 +74,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         .context("cannot catch signals")
         .map_err(Failure::loading)?;
 
-    let mut empty = Compiler::new(Script::empty("repl"), &machine, cli, messages);
+    let mut empty = Compiler::new(Script::empty("repl"), (&machine, false), cli, messages);
     empty.front(SessionState::default()).map_err(Failure::wrong)?;
     let compiled = empty.compile(&kernel.features, false, None).map_err(Failure::wrong)?;
     let options = runtime::Options { pids, spare_counters: SPARE_COUNTERS, ..Default::default() };

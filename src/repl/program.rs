@@ -200,7 +200,8 @@ impl Repl<'_> {
         if follows || self.machine.scope().is_system_wide() {
             return Ok(());
         }
-        let mut follower = Compiler::new(Script::empty("repl"), self.machine, self.cli, self.messages);
+        let mut follower =
+            Compiler::new(Script::empty("repl"), (self.machine, false), self.cli, self.messages);
         follower.front(self.scripts.session_state())?;
         self.scripts.add(session, FOLLOWER, follower).map(drop)
     }

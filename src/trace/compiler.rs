@@ -45,14 +45,68 @@ pub struct Compiler<'a> {
     /// Later files that it could not be attached to. The reason was reported.
     refused: Vec<FileId>,
     options: Option<codegen::Options>,
+    /// True if it is compiled for the traced processes.
+    in_process: bool,
+    /// Set if a part of it runs in the kernel and a part in the traced processes.
+    part: Option<codegen::Part>,
 }
 
 impl<'a> Compiler<'a> {
-    /// Creates the compiler; nothing is compiled yet.
-    pub fn new(script: Script, machine: &'a Machine, cli: &'a Cli, messages: &'a Messages) -> Compiler<'a> {
+    /// Creates the compiler; nothing is compiled yet. `in_process`: for the traced processes.
+    pub fn new(
+        script: Script,
+        (machine, in_process): (&'a Machine, bool),
+        cli: &'a Cli,
+        messages: &'a Messages,
+    ) -> Compiler<'a> {
         let (ast, disabled, files) = (ast::Script::default(), HashSet::new(), HashSet::new());
         let (begun, checked, options, refused) = (false, None, None, Vec::new());
-        Compiler { script, machine, cli, messages, ast, disabled, begun, checked, files, refused, options }
+        Compiler {
+            script,
+            machine,
+            cli,
+            messages,
+            ast,
+            disabled,
+            begun,
+            checked,
+            files,
+            refused,
+            options,
+            in_process,
+            part: None,
+        }
+    }
+
+    /// Leaves the other clauses of the division to the compiler that is returned, which is for the kernel. `known`: the state of the
+    /// session.
+    ///
+    /// # Errors
+    /// The clauses are no script for the kernel; the reasons were reported.
+    pub fn divide(&mut self, part: codegen::Part, known: SessionState) -> Result<Compiler<'a>> {
+        let mut other = Compiler::new(self.script.clone(), (self.machine, false), self.cli, self.messages);
+        (other.ast, other.files) = (self.ast.clone(), self.files.clone());
+        other.checked = Some(other.check_parts(&other.remaining(), &other.front_options(known, None))?);
+        (other.part, self.part) = (Some(part.clone()), Some(part));
+        Ok(other)
+    }
+
+    /// Checks a script, for the place where it runs; reports errors only.
+    fn check_parts(&self, script: &ast::Script, options: &lang::Options) -> Result<Checked> {
+        let mut diags = Diagnostics::default();
+        self.machine.put_probes_at_starts(self.in_process);
+        let checked = lang::check(script, self.source(), options, self.machine, &mut diags);
+        checked.filter(|_| !diags.has_errors()).ok_or_else(|| {
+            self.messages.diagnostics(&diags, self.source());
+            wrong(&diags)
+        })
+    }
+
+    /// The probes of a clause as written.
+    pub fn text_of(&self, clause: &ast::Clause) -> String {
+        let (first, last) = (clause.probes.first(), clause.probes.last());
+        let range = first.zip(last).map(|(first, last)| Span { end: last.span.end, ..first.span });
+        range.map_or_else(String::new, |span| self.source().slice(span).to_owned())
     }
 
     /// Text of the script and its imports.
@@ -63,6 +117,15 @@ impl<'a> Compiler<'a> {
     /// Name of the script in the output among several scripts; empty for a single script.
     pub fn heading(&self) -> &str {
         &self.script.heading
+    }
+
+    /// Name of the object among several: that of the script, and the place of a part.
+    pub fn object_name(&self) -> String {
+        match (self.part.is_some() && !self.in_process, self.heading()) {
+            (false, script) => script.to_owned(),
+            (true, "") => "kernel".to_owned(),
+            (true, script) => format!("{script}.kernel"),
+        }
     }
 
     /// Whether code was generated before.
@@ -152,6 +215,7 @@ impl<'a> Compiler<'a> {
 
     fn check(&mut self, known: SessionState, mut diags: Diagnostics) -> Result<()> {
         let options = self.front_options(known, None);
+        self.machine.put_probes_at_starts(self.in_process);
         let checked = lang::check(&self.remaining(), self.source(), &options, self.machine, &mut diags);
         if let Some(checked) = checked.as_ref().filter(|_| !self.waits()) {
             let mut needed = checked.pending.iter().filter(|pending| pending.needed);
@@ -287,6 +351,11 @@ impl<'a> Compiler<'a> {
         }
     }
 
+    /// Whether functions of libraries that no process has mapped yet may be probed later.
+    pub fn has_pending(&self) -> bool {
+        self.checked.as_ref().is_some_and(|checked| !checked.pending.is_empty())
+    }
+
     /// Targets that no process has mapped yet, if the script has no other functions to probe.
     pub fn waits_for(&self) -> Vec<&str> {
         let Some(checked) = &self.checked else { return Vec::new() };
@@ -309,8 +378,27 @@ impl<'a> Compiler<'a> {
     }
 
     /// Generates code for this kernel, optionally as a module of a running session. Only calls in the machine's
-    /// scope are traced; with `by_link`, the links filter them.
+    /// scope are traced; with `by_link`, the links filter them. Prints the stages that the user wants to see.
     pub fn compile(
+        &mut self,
+        features: &Features,
+        by_link: bool,
+        base: Option<&Manifest>,
+    ) -> Result<CompiledScript> {
+        let compiled = self.generate(features, by_link, base)?;
+        if let (Some(options), Some(checked)) = (&self.options, &self.checked) {
+            for (stage, _) in STAGES.iter().filter(|(_, named)| self.dumps(*named)) {
+                print!("{}", codegen::dump(&checked.program, self.source(), options, *stage)?);
+            }
+        }
+        if self.dumps(Stage::Manifest) {
+            println!("{}", serde_json::to_string_pretty(&compiled.manifest)?);
+        }
+        Ok(compiled)
+    }
+
+    /// As [`Compiler::compile`], without a print.
+    pub fn generate(
         &mut self,
         features: &Features,
         by_link: bool,
@@ -331,17 +419,12 @@ impl<'a> Compiler<'a> {
             base: base.cloned(),
             sums: self.cli.export.iter().any(|request| request.kind.metrics),
             self_describing: self.cli.emit.is_some(),
+            part: self.part.clone(),
             ..codegen::Options::new(*features, cpus())
         };
         let checked = self.checked.as_ref().ok_or_else(|| anyhow!("the script was not checked"))?;
-        for (stage, _) in STAGES.iter().filter(|(_, named)| self.dumps(*named)) {
-            print!("{}", codegen::dump(&checked.program, self.source(), &options, *stage)?);
-        }
         let compiled = codegen::compile(&checked.program, self.source(), &options)?;
         self.refuse_returns_of_go(&compiled.manifest)?;
-        if self.dumps(Stage::Manifest) {
-            println!("{}", serde_json::to_string_pretty(&compiled.manifest)?);
-        }
         self.options = Some(options);
         Ok(compiled)
     }
@@ -432,17 +515,12 @@ impl<'a> Compiler<'a> {
         base: &Manifest,
         known: SessionState,
     ) -> Result<Option<CompiledScript>> {
-        let mut diags = Diagnostics::default();
         let front = self.front_options(known, Some(vec![file]));
-        let checked = lang::check(&self.remaining(), self.source(), &front, self.machine, &mut diags);
-        let Some(checked) = checked.filter(|_| !diags.has_errors()) else {
-            self.messages.diagnostics(&diags, self.source());
-            return Err(wrong(&diags));
-        };
-        if checked.program.probes.is_empty() {
+        let checked = self.check_parts(&self.remaining(), &front)?;
+        let options = self.options.clone().ok_or_else(|| anyhow!("the script was not compiled"))?;
+        if !checked.program.probes.iter().any(|probe| options.has_clause(probe.clause)) {
             return Ok(None);
         }
-        let options = self.options.clone().ok_or_else(|| anyhow!("the script was not compiled"))?;
         let options = codegen::Options { base: Some(base.clone()), follow: None, ..options };
         let compiled = codegen::compile(&checked.program, self.source(), &options)?;
         self.refuse_returns_of_go(&compiled.manifest)?;

@@ -9,6 +9,7 @@ pub mod late_files;
 pub mod mapping_scans;
 pub mod overwritten_files;
 pub mod patch_sites;
+pub mod places;
 pub mod script_set;
 pub mod setup;
 pub mod traced_processes;

@@ -73,18 +73,17 @@ fn no_return(names: &[String]) -> Option<&'static str> {
     found.or_else(|| names.iter().any(|name| is_jumped_to(name)).then_some(NOT_CALLED))
 }
 
-/// Why a program of a module cannot do without the functions that cannot be patched; `None` if it can: of many functions a few are
-/// left out.
-pub fn why_kernel(machine: &Machine, manifest: &Manifest) -> Option<String> {
-    let refused = |program: &Program| {
-        let Attach::Functions { side, sites, .. } = &program.attach else { return None };
-        let mut reasons = sites.iter().filter_map(|site| Some((site, why_not(machine, site, *side)?)));
-        let (first, why) = reasons.next()?;
-        let count = 1 + reasons.count();
-        let probe = manifest.names.probes.get(first.probe as usize).map_or("a function", String::as_str);
-        (count * FEW > sites.len()).then(|| format!("`{probe}` cannot be patched: {why}"))
-    };
-    manifest.programs.iter().find_map(refused)
+/// Why a program cannot do without the functions that cannot be patched; `None` if it can: of many functions a few are left out.
+pub fn why_kernel(machine: &Machine, manifest: &Manifest, program: &Program) -> Option<String> {
+    let Attach::Functions { side, sites, hook } = &program.attach else { return None };
+    if hook.is_in_kernel() {
+        return None;
+    }
+    let mut reasons = sites.iter().filter_map(|site| Some((site, why_not(machine, site, *side)?)));
+    let (first, why) = reasons.next()?;
+    let count = 1 + reasons.count();
+    let probe = manifest.names.probes.get(first.probe as usize).map_or("a function", String::as_str);
+    (count * FEW > sites.len()).then(|| format!("`{probe}` cannot be patched: {why}"))
 }
 
 /// One function of so many may be left out.

@@ -109,11 +109,6 @@ pub fn check_in_process(cli: &Cli) -> anyhow::Result<()> {
     }
 }
 
-/// What programs in the traced processes may use.
-pub fn no_kernel() -> Kernel {
-    Kernel { features: Features::IN_PROCESS, uprobe_multi_pid: true }
-}
-
 /// Features of the kernel. Writing an object needs no rights: it is then compiled for a current kernel.
 pub fn kernel(cli: &Cli) -> Result<Kernel, Failure> {
     let mut kernel = match Kernel::probe() {

@@ -16,7 +16,7 @@ pub mod opt;
 mod options;
 
 pub use bpf::code::AsmError as Error;
-pub use options::{Arch, Follow, Options, Passes, ReturnChain, Unwind};
+pub use options::{Arch, Follow, Options, Part, Passes, ReturnChain, Unwind};
 
 use bpf::{disasm, object};
 use lang::{Source, hir};
@@ -75,7 +75,8 @@ fn stages(
     share: StackShare,
     observe: Observer<'_>,
 ) -> Result<CompiledScript, Error> {
-    let probes = merge::merge(program, options.optimise);
+    let mut probes = merge::merge(program, options.optimise);
+    probes.retain(|probe| options.has_clause(probe.clause));
     let (mut module, manifest) = lower::lower(program, &probes, src, options, share);
     observe(Stage::Ir, &|| module.to_string());
     bpf::link::check_size(&module)?;

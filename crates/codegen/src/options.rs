@@ -1,5 +1,6 @@
 //! Machine, kernel and session that a script is compiled for.
 
+use std::collections::BTreeSet;
 use wire::Features;
 
 /// Architecture of the probed functions.
@@ -34,6 +35,8 @@ pub struct Options {
     pub pid_namespace: Option<(u64, u64)>,
     /// Optimisations that run.
     pub optimise: Passes,
+    /// The division of the script; `None`: the object has all of it.
+    pub part: Option<Part>,
     /// Name of the script in the output among several scripts; empty for a single script.
     pub script: String,
     /// Manifest of the running session that this module extends.
@@ -59,12 +62,48 @@ impl Options {
             unwind: None,
             pid_namespace: None,
             optimise: Passes::All,
+            part: None,
             script: String::new(),
             base: None,
             sums: false,
             self_describing: false,
         }
     }
+
+    /// Whether the object has this clause.
+    pub fn has_clause(&self, clause: u32) -> bool {
+        self.part.as_ref().is_none_or(|part| part.kernel.contains(&clause) != self.in_process())
+    }
+
+    /// Whether the object has this map, by its name.
+    pub fn has_map(&self, name: &str) -> bool {
+        self.part.as_ref().is_none_or(|part| part.process_maps.contains(name) == self.in_process())
+    }
+
+    /// Whether programs of the object use stacks of this kind, if any do.
+    pub fn has_stacks(&self, user: bool) -> bool {
+        let is_in_kernel = |part: &Part| !user || part.kernel_walks;
+        self.part.as_ref().is_none_or(|part| is_in_kernel(part) != self.in_process())
+    }
+
+    /// Whether the programs run in the traced processes.
+    pub fn in_process(&self) -> bool {
+        self.features == Features::IN_PROCESS
+    }
+}
+
+/// How a script is divided into clauses that run in the kernel and clauses that run in the traced processes. Each place has an object of its
+/// own; all maps are in both manifests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Part {
+    /// Numbers of the clauses in the kernel.
+    pub kernel: BTreeSet<u32>,
+    /// Names of the maps that the traced processes have.
+    pub process_maps: BTreeSet<String>,
+    /// Whether programs in the kernel can look up cells of other CPUs.
+    pub percpu_lookup: bool,
+    /// Whether the clauses that walk user stacks are in the kernel.
+    pub kernel_walks: bool,
 }
 
 /// Offsets of fields of the tracepoints, in bytes from the start of the record.

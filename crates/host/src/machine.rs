@@ -187,7 +187,7 @@ pub struct Machine {
     /// Queries to the kernel.
     kernel: Option<&'static dyn Kernel>,
     /// True if probes are at the first instructions of functions.
-    at_starts: bool,
+    at_starts: AtomicBool,
     /// Starts the progress display of a search by pattern.
     start_progress: Option<fn() -> Progress>,
     /// Files of the targets that were found.
@@ -203,7 +203,7 @@ impl Machine {
             directory,
             files: FrozenVec::new(),
             kernel: None,
-            at_starts: false,
+            at_starts: AtomicBool::new(false),
             start_progress: None,
             adding: Mutex::default(),
             found: Mutex::default(),
@@ -215,9 +215,10 @@ impl Machine {
         Machine { kernel: Some(kernel), ..self }
     }
 
-    /// The same catalog, with probes at the first instructions of functions, if `at_starts`: jumps need no cheap instruction.
-    pub fn with_probes_at_starts(self, at_starts: bool) -> Machine {
-        Machine { at_starts, ..self }
+    /// Whether probes are at the first instructions of functions from now on, for programs in the traced processes: jumps need no cheap
+    /// instruction.
+    pub fn put_probes_at_starts(&self, at_starts: bool) {
+        self.at_starts.store(at_starts, Ordering::Relaxed);
     }
 
     /// Bytes of a file's code.
@@ -610,7 +611,7 @@ impl Catalog for Machine {
     }
 
     fn runs_in_process(&self) -> bool {
-        self.at_starts
+        self.at_starts.load(Ordering::Relaxed)
     }
 
     fn kernel_field(&self, of: &str, field: &str) -> Option<u32> {
@@ -658,14 +659,14 @@ impl Catalog for Machine {
     }
 
     fn entry_place(&self, file: FileId, offset: u64) -> Place {
-        match self.at_starts {
+        match self.runs_in_process() {
             true => Place { offset, stack_shift: 0 },
             false => place(self.file(file), offset, prologue::entry_place),
         }
     }
 
     fn return_place(&self, file: FileId, offset: u64) -> Place {
-        match self.at_starts {
+        match self.runs_in_process() {
             true => Place { offset, stack_shift: 0 },
             false => place(self.file(file), offset, prologue::return_place),
         }

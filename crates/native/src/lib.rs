@@ -15,6 +15,7 @@ pub mod object;
 pub mod program;
 pub mod returns;
 pub mod site;
+pub mod survey;
 mod translate;
 pub mod unwind;
 pub mod x86;
@@ -145,6 +146,17 @@ impl Image {
     }
 }
 
+fn context<'a>(
+    object: &'a Object,
+    (layout, placement): (&'a Layout, &'a Placement),
+    environment: &'a Environment,
+    asm: &mut Assembler,
+) -> translate::Context<'a> {
+    let functions = object.functions.iter().map(|_| asm.label()).collect();
+    let helpers = calls::function::ALL.iter().map(|_| asm.label()).collect();
+    translate::Context { object, layout, placement, environment, helpers, functions }
+}
+
 /// Translates an object, whose data have places in a layout. The code is for an offset in the region, a multiple of 16.
 pub fn translate(
     object: &Object,
@@ -158,9 +170,7 @@ pub fn translate(
         return Err(Unsupported::Map(map.def.name.clone()));
     }
     let mut asm = Assembler::new(start);
-    let functions: Vec<Label> = object.functions.iter().map(|_| asm.label()).collect();
-    let helpers: Vec<Label> = calls::function::ALL.iter().map(|_| asm.label()).collect();
-    let context = translate::Context { object, layout, placement, environment, helpers, functions };
+    let context = context(object, (layout, placement), environment, &mut asm);
     for number in 0..object.functions.len() {
         translate::function(&context, &mut asm, number)?;
     }

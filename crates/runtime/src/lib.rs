@@ -23,6 +23,7 @@ pub mod process;
 pub mod read;
 pub mod run_stats;
 pub mod session;
+mod session_core;
 pub mod stacks;
 #[cfg(test)]
 mod tests;
@@ -36,7 +37,8 @@ pub use kernel::inotify::{WatchedFile, WriteWatch, Written};
 pub use kernel::sys::{exit_status, pidfd_open, raise_file_limit};
 pub use module::{AttachOptions, Files, Module, ModuleId, ModulePart};
 pub use read::event_loop::{Control, Ending, Joining, Next, Reason, Watch};
-pub use session::{LoadedScript, Options, Session, why_not_in_process};
+pub use session::{LoadedScript, Options, Session};
 pub use stacks::store::StackStore;
 pub use stacks::unwind_maps::UnwindMaps;
+pub use user_space::placement::{ClauseNeeds, Shared, needs, why_not_in_process};
 pub use user_space::{PatchReport, PatchSite, PatchSites, Patched, Patching, UnwinderHook};

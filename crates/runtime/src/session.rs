@@ -7,39 +7,34 @@
 //! Session::run           reads until the end (`read::event_loop`)
 //! ```
 //!
-//! Not here: how an object is loaded (`load`), how one program is attached (`attach`), how links are closed (`attach::detach`).
+//! Not here: maps and ring buffers (`session_core`), how an object is loaded (`load`), how one program is attached (`attach`), how links are closed (`attach::detach`).
 
 use crate::attach::detach::PendingDetach;
 use crate::attach::link::Link;
-use crate::attach::{self, AttachResult, Attacher, detach};
-use crate::control_cell::ControlCell;
+use crate::attach::{self, Attacher, detach};
 use crate::error::{AttachError, LoadError, SiteFailure};
 use crate::in_process::RemoteError;
 use crate::kernel::clock::{Clock, SystemClock};
 use crate::kernel::inotify::WriteWatch;
 use crate::kernel::signals::Arrivals;
-use crate::kernel::{clock, features, sys};
-use crate::load::{self, LoadedMap, LoadedOrRefused, LoadedProgram, Objects, ProgramHandle};
-use crate::map_handle::MapHandle;
+use crate::load::{LoadedOrRefused, LoadedProgram, ProgramHandle};
 use crate::module::{AttachOptions, Module, ModuleId, ModulePart};
-use crate::read::maps::ScriptMap;
-use crate::read::ring::Ring;
-use crate::read::{losses, maps, ring};
 use crate::run_stats::{self, AttachedProgram, Runs};
+use crate::session_core::Core;
 use crate::stacks::store::StackStore;
-use crate::stacks::unwind_maps::{self, UnwindMaps};
-use crate::user_space::{self, PatchReport, Patched, Patching, UserSpace};
+use crate::stacks::unwind_maps::UnwindMaps;
+use crate::user_space::{PatchReport, Patched, UserSpace, placement};
 use libbpf_sys as bpf;
 use report::{Loss, Snapshot};
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::Arc;
 use wire::Manifest;
-use wire::counter::{COUNTERS_MAP, Counter, CounterKind, FAILURES_MAP};
-use wire::manifest::{self, Attach, CompiledScript, EventKind, Program, Side};
+use wire::counter::CounterKind;
+use wire::manifest::{self, Attach, CompiledScript, Program};
 use wire::trigger::{Environment, TestKind, Trigger};
 use wire::types::MissingProbes;
 
@@ -55,20 +50,6 @@ pub struct Options {
     pub spare_counters: u32,
     /// The process that the tracer started, for `cpid`.
     pub child: Option<u32>,
-}
-
-/// Maps and ring buffer of a session, independent of the attached programs.
-pub(crate) struct Core {
-    pub manifest: Manifest,
-    pub scripts: Vec<ScriptMap>,
-    pub ring: Ring,
-    pub cpus: usize,
-    shared: HashMap<String, LoadedMap>,
-    stacks: Arc<StackStore>,
-    /// `Some` if the programs run in the traced processes.
-    user: Option<UserSpace>,
-    /// By counter: calls that entered before the program at their return was attached. They do not count as running.
-    entered_early: Vec<u64>,
 }
 
 /// An END program that has not run yet.
@@ -123,67 +104,24 @@ pub struct Session {
 
 impl LoadedScript {
     /// Loads a script.
-    pub fn load(compiled: &CompiledScript, options: &Options) -> Result<LoadedScript, LoadError> {
-        sys::raise_memlock_limit();
-        let (ring_map, ring_size) = create_ring(ring_size(&compiled.manifest, options))?;
-        let ring_fd = ring_map.try_clone().map_err(setup("cannot duplicate a descriptor"))?;
-        let ring_map =
-            LoadedMap { handle: MapHandle::Kernel(ring_map), max_entries: ring_size, value_size: 0 };
-        let mut core = Core {
-            manifest: compiled.manifest.clone(),
-            scripts: Vec::new(),
-            ring: Ring::new(ring_fd, ring_size).map_err(setup("the ring buffer cannot be mapped"))?,
-            cpus: sys::possible_cpus().map_err(setup("cannot count the CPUs"))?,
-            shared: HashMap::from([(manifest::RING_MAP.to_owned(), ring_map)]),
-            stacks: Arc::new(StackStore::default()),
-            user: None,
-            entered_early: Vec::new(),
-        };
-        core.create_unwind_tables(&compiled.manifest)?;
-        let objects = load::load_first(compiled, &core.shared, options.spare_counters)?;
-        let programs = core.adopt(objects)?;
-        core.init_control_cell(options.child)?;
-        let loaded = LoadedScript { core, programs };
-        let enter = |pid: &u32| {
-            // The started program has one thread, which is held; other processes start and end threads at any time.
-            let threads = if options.child == Some(*pid) { 1 } else { manifest::UNCOUNTED };
-            loaded.core.trace(*pid, threads).map_err(setup("the traced processes cannot be recorded"))
-        };
-        options.pids.iter().try_for_each(enter)?;
-        Ok(loaded)
-    }
-
-    /// Prepares the first of several scripts whose programs run in the traced processes. Needs no rights. The other ones get room and
-    /// are loaded later.
     ///
     /// # Errors
-    /// [`LoadError::NotInProcess`] if a program needs what only the kernel has.
+    /// [`LoadError`]
+    pub fn load(compiled: &CompiledScript, options: &Options) -> Result<LoadedScript, LoadError> {
+        LoadedScript::load_before(compiled, &[], options)
+    }
+
+    /// Loads a script. The traced processes get room for the modules that follow, which are loaded later.
     ///
-    /// # Panics
-    /// If there is no script.
-    pub fn load_in_process(scripts: &[CompiledScript], options: &Options) -> Result<LoadedScript, LoadError> {
-        let (compiled, others) = scripts.split_first().expect("a script");
-        in_process_only(&compiled.manifest)?;
-        let cpus = sys::possible_cpus().map_err(setup("cannot count the CPUs"))?;
-        let spare = if options.spare_counters == 0 { load::SPARE_COUNTERS } else { options.spare_counters };
-        let sizes = (cpus as u32, ring_size(&compiled.manifest, options), spare);
-        let (user, objects) = UserSpace::load((compiled, others), sizes)?;
-        let ring = match user.ring() {
-            Some((memory, place)) => Ring::in_memory(memory, place),
-            None => Ring::empty(),
-        };
-        let mut core = Core {
-            manifest: compiled.manifest.clone(),
-            scripts: Vec::new(),
-            ring,
-            cpus,
-            shared: HashMap::new(),
-            stacks: Arc::new(StackStore::default()),
-            entered_early: Vec::new(),
-            user: Some(user),
-        };
-        let programs = core.adopt(objects)?;
-        core.init_control_cell(options.child)?;
+    /// # Errors
+    /// [`LoadError`]
+    pub fn load_before(
+        compiled: &CompiledScript,
+        later: &[CompiledScript],
+        options: &Options,
+    ) -> Result<LoadedScript, LoadError> {
+        let mut core = Core::new(options)?;
+        let programs = core.add(compiled, later)?;
         Ok(LoadedScript { core, programs })
     }
 
@@ -227,17 +165,7 @@ impl Session {
         options: &AttachOptions<'_>,
     ) -> Result<Module, AttachError> {
         check_extends(&self.core.manifest, &compiled.manifest)?;
-        self.core.check_counters(&compiled.manifest)?;
-        self.core.create_unwind_tables(&compiled.manifest)?;
-        let objects = match &mut self.core.user {
-            Some(user) => {
-                in_process_only(&compiled.manifest)?;
-                user.extend(compiled)?
-            }
-            None => load::load(compiled, &self.core.shared)?,
-        };
-        self.core.manifest = compiled.manifest.clone();
-        let programs = self.core.adopt(objects)?;
+        let programs = self.core.add(compiled, &[])?;
         let before = self.attached;
         self.modules += 1;
         let id = ModuleId(self.modules);
@@ -308,9 +236,7 @@ impl Session {
 
     /// Traces a process that the tracer has started, and stores its id as `cpid`.
     pub fn trace_child(&self, pid: u32) -> io::Result<()> {
-        if let Some(control) = self.core.control() {
-            control.set(&[(manifest::CONTROL_CHILD, pid.into())])?;
-        }
+        self.core.set_control(&[(manifest::CONTROL_CHILD, pid.into())])?;
         self.core.trace(pid, 1)
     }
 
@@ -322,11 +248,9 @@ impl Session {
     /// Whether a process is traced, followed children included. Without a pid filter all processes are traced. In a pid
     /// namespace, followed children have other numbers in the kernel and are not found.
     pub fn is_traced(&self, tgid: u32) -> bool {
-        if let Some(user) = &self.core.user {
-            return user.is_met(tgid);
-        }
-        let Some(pids) = self.core.pids() else { return true };
-        pids.lookup(&tgid.to_le_bytes(), &mut [0; 8]).is_ok()
+        let is_met = self.core.user.as_ref().is_some_and(|user| user.is_met(tgid));
+        let Some(pids) = self.core.pids() else { return is_met || self.core.user.is_none() };
+        is_met || pids.lookup(&tgid.to_le_bytes(), &mut [0; 8]).is_ok()
     }
 
     /// Traced processes, followed children included, by the kernel's numbers. Empty without a pid filter.
@@ -385,8 +309,7 @@ impl Session {
     /// Sets the zero of `elapsed` to now.
     pub fn restart_clock(&self) {
         let now = SystemClock.boot_ns();
-        let set =
-            self.core.control().map_or(Ok(()), |control| control.set(&[(manifest::CONTROL_START, now)]));
+        let set = self.core.set_control(&[(manifest::CONTROL_START, now)]);
         debug_assert!(set.is_ok(), "the cell of an array can always be written: {set:?}");
     }
 
@@ -503,8 +426,8 @@ impl Session {
     ) -> Result<(usize, Vec<SiteFailure>), AttachError> {
         let manifest = &self.core.manifest;
         let made = match (&mut self.core.user, &loaded) {
-            (Some(user), Ok(loaded)) => {
-                attach_in_process(user, manifest, program, options, &mut self.timers, loaded)?
+            (Some(user), Ok(loaded @ LoadedProgram { handle: ProgramHandle::Process(_), .. })) => {
+                placement::attach(user, manifest, program, options, &mut self.timers, loaded)?
             }
             _ => Attacher { options, manifest }.attach(program, &loaded)?,
         };
@@ -617,276 +540,6 @@ fn order(program: &Program) -> (u8, Reverse<u32>) {
     }
 }
 
-impl Core {
-    /// Creates the map of unwind tables if this module is the first that needs it.
-    fn create_unwind_tables(&mut self, manifest: &Manifest) -> Result<(), LoadError> {
-        let name = wire::unwind::TABLES_MAP;
-        let is_needed = self.user.is_none() && manifest.internal_maps.iter().any(|map| map == name);
-        if is_needed && !self.shared.contains_key(name) {
-            let tables =
-                unwind_maps::create_tables().map_err(setup("the map of unwind tables cannot be created"))?;
-            self.shared.insert(name.to_owned(), tables);
-        }
-        Ok(())
-    }
-
-    fn unwind_maps(&self) -> Option<UnwindMaps> {
-        if let Some(user) = &self.user {
-            return user.unwind_maps();
-        }
-        let map = |name: &str| self.shared.get(name)?.handle.fd()?.try_clone().ok();
-        Some(UnwindMaps::in_kernel(
-            map(wire::unwind::TABLES_MAP)?,
-            map(wire::unwind::MAPPINGS_MAP)?,
-            map(wire::unwind::UNKNOWN_MAP)?,
-        ))
-    }
-
-    /// Adds the maps and stack maps of a loaded module to the session. Returns the module's programs.
-    fn adopt(&mut self, objects: Objects) -> Result<Vec<LoadedOrRefused>, LoadError> {
-        let manifest = &self.manifest;
-        let ours = [manifest::PIDS_MAP, manifest::CONTROL_MAP, COUNTERS_MAP, FAILURES_MAP];
-        let named = manifest.maps.iter().map(|map| map.symbol.as_str());
-        let named = named.chain(manifest.stacks.iter().map(|stack| stack.symbol.as_str()));
-        let named: Vec<&str> =
-            named.chain(manifest.internal_maps.iter().map(String::as_str)).chain(ours).collect();
-        // Constant data is not shared between modules.
-        let shared = objects.maps.into_iter().filter(|(name, _)| named.contains(&name.as_str()));
-        self.shared.extend(shared);
-        for map in &self.manifest.maps[self.scripts.len()..] {
-            let (handle, max_entries) = self.duplicate(&map.symbol)?;
-            if map.name == wire::map::KERNEL_TEXTS {
-                let names = self.duplicate(&map.symbol)?.0;
-                self.stacks.add_kernels(names, map.value_size() as usize);
-            }
-            if map.name == wire::map::KERNEL_PLACES {
-                self.stacks.add_places(self.duplicate(&map.symbol)?.0);
-            }
-            if map.name == wire::map::DEVICE_UUIDS {
-                self.stacks.add_uuids(self.duplicate(&map.symbol)?.0);
-            }
-            self.scripts.push(ScriptMap::new(handle, map.clone(), self.cpus, max_entries));
-        }
-        for map in &self.manifest.read {
-            self.scripts.get(*map as usize).into_iter().for_each(ScriptMap::set_read_by_programs);
-        }
-        for stack in &self.manifest.stacks[self.stacks.len()..] {
-            self.stacks.add(self.duplicate(&stack.symbol)?.0, stack.clone());
-        }
-        Ok(objects.programs)
-    }
-
-    fn duplicate(&self, symbol: &str) -> Result<(MapHandle, u32), LoadError> {
-        let missing = || LoadError::Missing { what: "map", symbol: symbol.to_owned() };
-        let map = self.shared.get(symbol).ok_or_else(missing)?;
-        Ok((map.handle.try_clone().map_err(setup("cannot duplicate a descriptor"))?, map.max_entries))
-    }
-
-    /// Writes the values of the control cell that do not change during a run.
-    fn init_control_cell(&self, child: Option<u32>) -> Result<(), LoadError> {
-        let Some(control) = self.control() else { return Ok(()) };
-        let words = [
-            (manifest::CONTROL_START, SystemClock.boot_ns()),
-            (manifest::CONTROL_TAI, clock::tai_ahead_ns(&SystemClock) as u64),
-            (manifest::CONTROL_CHILD, u64::from(child.unwrap_or(0))),
-        ];
-        control.set(&words).map_err(setup("the control map cannot be written"))
-    }
-
-    /// Descriptors that are readable when a traced process has ended.
-    pub fn end_fds(&self) -> impl Iterator<Item = RawFd> {
-        self.user.iter().flat_map(UserSpace::end_fds)
-    }
-
-    /// Runs the programs for the traced processes that have ended.
-    pub fn serve_ends(&mut self) -> io::Result<()> {
-        self.user.as_mut().map_or(Ok(()), UserSpace::serve_ends)
-    }
-
-    /// Keeps the clock of programs in processes right.
-    pub fn tick(&mut self) {
-        if let Some(user) = &mut self.user {
-            user.tick();
-        }
-    }
-
-    /// Subtracts the time since `then_ns` from `elapsed`.
-    pub fn stop_clock_at(&self, then_ns: u64) -> io::Result<()> {
-        let Some(control) = self.control() else { return Ok(()) };
-        let late = SystemClock.boot_ns().saturating_sub(then_ns);
-        control.set(&[(manifest::CONTROL_START, control.start_ns()? + late)])
-    }
-
-    /// Makes the programs of probes return at once from now on.
-    fn silence_programs(&self) {
-        let silenced = self.control().map_or(Ok(()), |control| control.stop());
-        debug_assert!(silenced.is_ok(), "the cell of an array can always be written: {silenced:?}");
-    }
-
-    /// The code of an `exit()` whose record was lost or has not been read yet.
-    pub fn exit_code(&self) -> io::Result<Option<i64>> {
-        let can_exit = self.manifest.events.iter().any(|event| event.kind == EventKind::Exit);
-        self.control().filter(|_| can_exit).map_or(Ok(None), |control| control.exit_code())
-    }
-
-    pub(crate) fn control(&self) -> Option<ControlCell<'_>> {
-        self.shared.get(manifest::CONTROL_MAP).map(|map| ControlCell(&map.handle))
-    }
-
-    fn pids(&self) -> Option<&MapHandle> {
-        self.shared.get(manifest::PIDS_MAP).map(|map| &map.handle)
-    }
-
-    /// Adds a process to the set of traced processes. Without a pid filter there is no such map and nothing to do.
-    fn trace(&self, tgid: u32, threads: u64) -> io::Result<()> {
-        let enter = |pids: &MapHandle| pids.update(&tgid.to_le_bytes(), &threads.to_le_bytes());
-        self.pids().map_or(Ok(()), enter)
-    }
-
-    pub fn script_map(&self, map: u32) -> io::Result<&ScriptMap> {
-        self.scripts.get(map as usize).ok_or_else(|| io::Error::other(format!("no map with index {map}")))
-    }
-
-    pub fn snapshot(&self, map: u32, top: u32, div: u32) -> io::Result<Snapshot> {
-        self.script_map(map)?.snapshot(map, top, div)
-    }
-
-    /// Refuses a module whose counters do not fit into the counter maps: programs would not count them, without an error.
-    fn check_counters(&self, manifest: &Manifest) -> Result<(), LoadError> {
-        let frequent = self.shared.get(COUNTERS_MAP).map(|map| map.max_entries);
-        let failures = self.shared.get(FAILURES_MAP).map(|map| map.value_size / 8);
-        let room = frequent.into_iter().chain(failures).min().map_or(usize::MAX, |room| room as usize);
-        if manifest.counters.len() <= room { Ok(()) } else { Err(LoadError::NoCounters { room }) }
-    }
-
-    /// Records the calls that have entered so far, of clauses with a program at each side: the one at the entry is attached first.
-    /// The tracer itself makes calls in between, such as reading files.
-    fn find_entered_early(&mut self, attached: &[Program]) {
-        let has_both = |clause: u32| {
-            let is_one_side = |program: &&Program| {
-                matches!(program.attach, Attach::Functions { side: Side::Entry | Side::Return, .. })
-            };
-            attached
-                .iter()
-                .any(|program| program.clause == clause && program.auxiliary && is_one_side(&program))
-        };
-        let open =
-            self.all_counters().map(|counts| losses::losses(&self.manifest, &counts)).unwrap_or_default();
-        // Counters of earlier modules keep their numbers.
-        for at in self.entered_early.len()..self.manifest.counters.len() {
-            let counter = &self.manifest.counters[at];
-            let is_early = matches!(counter.kind, CounterKind::Entered(clause) if has_both(clause));
-            let of = |loss: &&Loss| loss.kind == counter.kind && loss.place == counter.place;
-            let early = open.iter().find(of).map_or(0, |loss| loss.count);
-            self.entered_early.push(if is_early { early } else { 0 });
-        }
-    }
-
-    /// Losses and errors so far, as reported at the end of a run.
-    pub fn losses(&self) -> io::Result<Vec<Loss>> {
-        let mut losses = losses::losses(&self.manifest, &self.counters()?);
-        let lost_returns = self.user.as_ref().map_or(0, UserSpace::lost_returns);
-        losses.extend(losses::lost_returns(lost_returns));
-        losses.extend(losses::unfinished(self.ring.unfinished()));
-        Ok(losses)
-    }
-
-    /// Counters of all modules, summed over CPUs, in the order of the manifest.
-    pub fn counters(&self) -> io::Result<Vec<u64>> {
-        let early = self.entered_early.iter().chain(std::iter::repeat(&0));
-        Ok(self
-            .all_counters()?
-            .into_iter()
-            .zip(early)
-            .map(|(count, early)| count.saturating_sub(*early))
-            .collect())
-    }
-
-    fn all_counters(&self) -> io::Result<Vec<u64>> {
-        let failures = self.failures()?;
-        let frequent = self.shared.get(COUNTERS_MAP);
-        let read = |(index, counter): (usize, &Counter)| match frequent {
-            Some(map) if counter.kind.is_frequent() => {
-                let mut row = vec![0; 8 * self.cpus];
-                map.handle.lookup(&(index as u32).to_le_bytes(), &mut row)?;
-                Ok(maps::words(&row).into_iter().sum())
-            }
-            _ => Ok(failures.get(index).copied().unwrap_or(0)),
-        };
-        self.manifest.counters.iter().enumerate().map(read).collect()
-    }
-
-    /// Counters of failures, by their index in the manifest.
-    fn failures(&self) -> io::Result<Vec<u64>> {
-        let Some(map) = self.shared.get(FAILURES_MAP) else { return Ok(Vec::new()) };
-        let mut value = vec![0; map.value_size as usize];
-        map.handle.lookup(&[0; 4], &mut value)?;
-        Ok(maps::words(&value))
-    }
-}
-
-/// The reason why a script cannot run in the traced processes; `None` if it can.
-pub fn why_not_in_process(compiled: &CompiledScript) -> Option<String> {
-    in_process_only(&compiled.manifest)
-        .and_then(|()| user_space::check(compiled))
-        .err()
-        .map(|error| error.to_string())
-}
-
-/// Refuses programs that only the kernel can run.
-fn in_process_only(manifest: &Manifest) -> Result<(), LoadError> {
-    let refused = manifest.programs.iter().find(|program| match &program.attach {
-        Attach::Functions { hook, .. } => hook.is_in_kernel(),
-        Attach::Event(trigger) => !matches!(
-            trigger,
-            Trigger::Begin | Trigger::End | Trigger::Interval { .. } | Trigger::Signal { .. }
-        ),
-        Attach::ProcessEnd => false,
-        Attach::Follow { .. } => true,
-    });
-    let reason = refused.map(|program| match program.text.as_str() {
-        "" => "it follows events of the kernel".to_owned(),
-        text => format!("`{text}` is an event of the kernel"),
-    });
-    reason.map_or(Ok(()), |reason| Err(LoadError::NotInProcess { reason }))
-}
-
-/// Adds a program to the user space of a session.
-fn attach_in_process(
-    user: &mut UserSpace,
-    manifest: &Manifest,
-    program: &Program,
-    options: &AttachOptions<'_>,
-    timers: &mut Vec<TimerProgram>,
-    loaded: &LoadedProgram,
-) -> Result<AttachResult, AttachError> {
-    let mut result = AttachResult::default();
-    match &program.attach {
-        Attach::Functions { side, sites, .. } => {
-            let nowhere = |_: u32, _: u64| Err("no information about the function".to_owned());
-            let patch = options.patch.unwrap_or(Patching { functions: &nowhere, unwinder: |_| vec![] });
-            let refused = user.add_probe(program, (*side, sites), (options.files, patch));
-            result.attached = sites.len() - refused.len();
-            result.failures =
-                refused.into_iter().map(|one| user_space::failure(manifest, one, options.files)).collect();
-        }
-        Attach::ProcessEnd => {
-            user.add_process_end(&loaded.handle);
-            result.attached = 1;
-        }
-        Attach::Event(Trigger::Interval { period_ns }) => {
-            let failed = |errno| attach::probe_error(manifest, program, "the timer cannot be created", errno);
-            let timer = sys::timer(*period_ns);
-            let made =
-                timer.and_then(|timer| Ok(TimerProgram { timer, program: loaded.handle.try_clone()? }));
-            timers.push(made.map_err(failed)?);
-            result.attached = 1;
-        }
-        _ => result.attached = 1,
-    }
-    Ok(result)
-}
-
 fn check_extends(before: &Manifest, after: &Manifest) -> Result<(), LoadError> {
     let lengths = |m: &Manifest| {
         let names = m.names.funcs.len() + m.names.apis.len() + m.names.probes.len();
@@ -900,56 +553,16 @@ fn check_extends(before: &Manifest, after: &Manifest) -> Result<(), LoadError> {
     }
 }
 
-fn setup(what: &'static str) -> impl Fn(io::Error) -> LoadError {
-    move |errno| match errno.raw_os_error() {
-        Some(libc::EPERM) => features::explain(errno).into(),
-        _ => LoadError::Setup { what, errno },
-    }
-}
-
-fn ring_size(manifest: &Manifest, options: &Options) -> u32 {
-    let bytes = [options.ring_bytes, manifest.ring_bytes].into_iter().find(|bytes| *bytes != 0);
-    ring::round_size(bytes.unwrap_or(ring::DEFAULT_BYTES))
-}
-
-/// Creates the ring buffer. Halves the size until the kernel has memory for it.
-fn create_ring(mut size: u32) -> Result<(OwnedFd, u32), LoadError> {
-    loop {
-        // SAFETY: numbers and a C string.
-        let made = sys::owned_libbpf(unsafe {
-            bpf::bpf_map_create(bpf::BPF_MAP_TYPE_RINGBUF, c"ct_ring".as_ptr(), 0, 0, size, std::ptr::null())
-        });
-        match made {
-            Ok(fd) => return Ok((fd, size)),
-            Err(error) if error.raw_os_error() == Some(libc::ENOMEM) && size > 1 << 16 => size /= 2,
-            Err(error) => return Err(setup("the ring buffer cannot be created")(error)),
-        }
-    }
-}
-
 #[cfg(test)]
 impl Session {
     /// Creates a session around programs that a test loads itself. `programs` receives the ring buffer's descriptor.
     pub(crate) fn for_test(
         manifest: Manifest,
-        maps: HashMap<String, LoadedMap>,
+        maps: std::collections::HashMap<String, crate::load::LoadedMap>,
         programs: impl FnOnce(std::os::fd::RawFd) -> Vec<LoadedProgram>,
         options: &AttachOptions<'_>,
     ) -> Result<Session, AttachError> {
-        let (ring, size) = create_ring(ring::DEFAULT_BYTES)?;
-        let mut core = Core {
-            manifest,
-            scripts: Vec::new(),
-            ring: Ring::new(ring, size).expect("ring"),
-            cpus: sys::possible_cpus().expect("sysfs"),
-            shared: HashMap::new(),
-            stacks: Arc::new(StackStore::default()),
-            user: None,
-            entered_early: Vec::new(),
-        };
-        let programs = programs(core.ring.fd().expect("a ring in the kernel")).into_iter().map(Ok).collect();
-        let programs = core.adopt(Objects { programs, maps })?;
-        core.init_control_cell(None)?;
+        let (core, programs) = Core::for_test(manifest, maps, programs)?;
         LoadedScript { core, programs }.attach(options)
     }
 }

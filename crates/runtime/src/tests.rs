@@ -305,7 +305,7 @@ fn begin_comes_first_then_calls_then_end_and_an_invalid_attach_point_is_named() 
     let start = std::time::Instant::now();
     let mut is_recorded = || {
         probed_one(1);
-        session.core.ring.read(10, |_| std::ops::ControlFlow::Continue(())).records > 0
+        session.core.rings.read(10, |_| std::ops::ControlFlow::Continue(())).records > 0
     };
     while is_recorded() {
         assert!(start.elapsed().as_secs() < 30, "detached");
@@ -436,13 +436,13 @@ fn records_that_wrap_around_the_ring_arrive_whole_and_in_order() {
         for _ in 0..100 {
             black_box(probed_one(1));
         }
-        session.core.ring.read(usize::MAX, |record| {
+        session.core.rings.read(usize::MAX, |record| {
             let header = wire::decode::header(record).expect("whole");
             assert!(record.len() == 32 && record[24..] == [7, 0, 0, 0, 0, 0, 0, 0] && header.time_ns >= last);
             (last, seen) = (header.time_ns, seen + 1);
             std::ops::ControlFlow::Continue(())
         });
-        session.core.ring.release(round % 2 == 0);
+        session.core.rings.release(round % 2 == 0);
     }
     assert_eq!(seen, calls / 100 * 100);
 }

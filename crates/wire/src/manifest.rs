@@ -99,8 +99,14 @@ pub struct Manifest {
     pub maps: Vec<Map>,
     /// Stack maps; the index is that in [`crate::Type::Stack`].
     pub stacks: Vec<StackMap>,
-    /// Internal maps of the object (scratch, call slots), for completeness.
+    /// Internal maps of the objects that run where this one does (scratch, call slots).
     pub internal_maps: Vec<String>,
+    /// True if the programs of this module run in the traced processes.
+    #[serde(default)]
+    pub in_process: bool,
+    /// Internal maps of the objects that run at the other place.
+    #[serde(default)]
+    pub internal_maps_elsewhere: Vec<String>,
     /// Kinds of records; the index is the event id.
     pub events: Vec<Event>,
     /// Counters; the index is that in the maps of counters.

@@ -30,8 +30,8 @@ use crate::ir::build::Builder;
 use crate::ir::{Bin, Cmp, FuncKind, MapDef, MapRef, Operand, ProgramInfo, VReg, Width};
 use lang::Span;
 use lang::hir::{Around, Attach, Builtin, Expr, ExprKind, Hook, NameKind, Probe, Site, Trigger};
+use wire::CounterKind;
 use wire::manifest::{self, Side};
-use wire::{CounterKind, Features};
 
 /// Name of the map of call stacks, which all objects of a session share.
 const MAP: &str = "ct_around";
@@ -103,9 +103,9 @@ impl<'p> Cx<'p> {
         })
     }
 
-    /// Whether no program runs in the kernel: nothing tells that a thread has ended.
+    /// Whether the programs run in the traced processes: nothing tells them that a thread has ended.
     pub(super) fn runs_in_process(&self) -> bool {
-        self.options.features == Features::IN_PROCESS
+        self.options.in_process()
     }
 
     /// Adds the program that deletes the call stack of a thread when the thread ends. In the process the stack that was unused for

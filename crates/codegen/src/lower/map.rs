@@ -31,6 +31,9 @@ const STACKS: u32 = 1 << 14;
 /// Attempts of a compare-exchange before the update is dropped and counted.
 const EXCHANGE_TRIES: u32 = 64;
 
+/// A map that no program of the module uses.
+const ELSEWHERE: MapRef = MapRef(u32::MAX);
+
 /// Use of a map by the script, as far as it determines the storage.
 #[derive(Default)]
 struct Usage {
@@ -70,7 +73,7 @@ impl Usage {
 }
 
 impl Cx<'_> {
-    /// Declares all maps of the script; the maps of a running session keep their definitions.
+    /// Declares the maps of the script, unless they are elsewhere; the maps of a running session keep their definitions.
     pub(super) fn declare_maps(&mut self) {
         for (at, usage) in Usage::of_all(self.program).iter().enumerate() {
             if at == self.manifest.maps.len() {
@@ -80,7 +83,12 @@ impl Cx<'_> {
             if (usage.walked || usage.read) && !self.manifest.read.contains(&(at as u32)) {
                 self.manifest.read.push(at as u32);
             }
-            let def = self.map_def(&self.manifest.maps[at]);
+            let map = &self.manifest.maps[at];
+            if !self.options.has_map(&map.name) {
+                self.maps.push(ELSEWHERE);
+                continue;
+            }
+            let def = self.map_def(map);
             self.module.maps.push(def);
             self.maps.push(MapRef(self.module.maps.len() as u32 - 1));
         }
@@ -102,8 +110,9 @@ impl Cx<'_> {
     /// Selects the storage. Aggregations have a cell on each CPU. On a kernel without lookups on other CPUs, an
     /// aggregation that a program reads has one shared cell, with the same result.
     fn with_storage(&self, map: Map, declared: &hir::Map, usage: &Usage) -> Map {
-        let shared =
-            matches!(map.value, MapValue::Plain(_)) || usage.read && !self.options.features.percpu_lookup;
+        let has_lookup = self.options.features.percpu_lookup
+            && self.options.part.as_ref().is_none_or(|part| part.percpu_lookup);
+        let shared = matches!(map.value, MapValue::Plain(_)) || usage.read && !has_lookup;
         let array = if shared { Storage::Array } else { Storage::PerCpuArray };
         let hash = match (shared, declared.evicts) {
             (true, false) => Storage::Hash,

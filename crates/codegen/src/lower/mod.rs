@@ -71,7 +71,7 @@ pub fn lower<'p>(
     if options.pid_filter {
         cx.follow_programs();
     }
-    if program.probes.iter().any(|probe| program.is_tracked(probe) || call_stack::begins_event(probe)) {
+    if probes.iter().any(|probe| program.is_tracked(probe) || call_stack::begins_event(probe)) {
         cx.forget_stacks();
     }
     probes.iter().for_each(|probe| cx.probe(probe));

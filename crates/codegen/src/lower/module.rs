@@ -228,9 +228,12 @@ impl<'p> Cx<'p> {
     /// Declares all stack maps. A stack may occur only in the key of a map, without a statement that declares its
     /// stack map.
     pub fn all_stack_maps(&mut self) {
-        let known = self.options.base.as_ref().map_or(0, |base| base.stacks.len());
-        let new: Vec<_> =
-            self.manifest.stacks[known..].iter().map(|stack| (stack.user, stack.limit)).collect();
+        // The modules before may have left those of the other place to this one.
+        let is_part = self.options.part.is_some();
+        let known = self.options.base.as_ref().filter(|_| !is_part).map_or(0, |base| base.stacks.len());
+        let new = self.manifest.stacks[known..].iter();
+        let new = new.filter(|stack| self.options.has_stacks(stack.user));
+        let new: Vec<_> = new.map(|stack| (stack.user, stack.limit)).collect();
         for (user, limit) in new {
             self.stack_map_ref(user, limit);
         }
@@ -256,7 +259,7 @@ impl<'p> Cx<'p> {
         if self.options.pid_filter {
             self.pids();
         }
-        if self.options.unwind.is_some() {
+        if self.options.unwind.is_some() && self.options.has_stacks(true) {
             self.unwind_maps();
         }
         self.size_counters();
@@ -267,6 +270,10 @@ impl<'p> Cx<'p> {
 
 fn start_manifest(program: &Program, src: &Source, options: &Options) -> Manifest {
     let mut manifest = options.base.clone().unwrap_or_default();
+    if manifest.in_process != options.in_process() {
+        manifest.in_process = options.in_process();
+        std::mem::swap(&mut manifest.internal_maps, &mut manifest.internal_maps_elsewhere);
+    }
     manifest.version = manifest::VERSION;
     let source = manifest::SourceFile { script: options.script.clone(), file: src.name.clone() };
     index_or_push(&mut manifest.sources, source);

@@ -24,9 +24,10 @@ pub mod template;
 
 use crate::diagnostics::Diagnostics;
 use crate::syntax::FindBuiltin;
-use crate::syntax::ast::{Expr, ExprKind, Script};
+use crate::syntax::ast::{Clause, Expr, ExprKind, Name, Script};
 use crate::syntax::visit::{Preorder, look};
 use options::OptionValue;
+use std::collections::BTreeSet;
 
 /// Expands a script; `given` are its options on the command line.
 pub fn expand(
@@ -46,6 +47,25 @@ pub fn expand(
     shared_stacks::measure(&mut script);
     shared_stacks::share(&mut script);
     script
+}
+
+/// Names of the maps in a clause.
+pub fn maps_of(clause: &Clause) -> BTreeSet<String> {
+    struct Names(BTreeSet<String>);
+    impl look::Visit for Names {
+        fn before_expr(&mut self, e: &Expr) {
+            if let ExprKind::Map { name, .. } = &e.kind {
+                self.0.insert(name.clone());
+            }
+        }
+
+        fn map(&mut self, name: &Name) {
+            self.0.insert(name.node.clone());
+        }
+    }
+    let mut names = Names(BTreeSet::new());
+    look::clause(clause, &mut names);
+    names.0
 }
 
 /// Whether an expanded script uses user stacks.

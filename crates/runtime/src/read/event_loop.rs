@@ -185,8 +185,8 @@ impl Session {
                 return Ok(Reason::Exit(code));
             }
             let busy = drained.records >= BUSY_RECORDS;
-            self.core.ring.release(busy);
-            if !busy && self.core.ring.has_more() {
+            self.core.rings.release(busy);
+            if !busy && self.core.rings.have_more() {
                 continue;
             }
             // An exit() whose record was lost ends the run too, and no record would wake the reader.
@@ -213,10 +213,10 @@ impl Session {
         pause_ms: Option<i32>,
     ) -> Result<Option<Reason>, Failure> {
         control.watches.append(&mut control.joining.borrow_mut());
-        let ring = if pause_ms.is_some() { None } else { self.core.ring.fd() };
-        let pause_ms = pause_ms.or(self.core.ring.fd().is_none().then_some(LOOK_EVERY_MS));
+        let looks = pause_ms.is_none();
+        let pause_ms = pause_ms.or((!self.core.rings.wake()).then_some(LOOK_EVERY_MS));
         let signals = control.signals.map_or(-1, StopSignals::fd);
-        let mut fds = vec![sys::readable(ring.unwrap_or(-1)), sys::readable(signals)];
+        let mut fds = vec![sys::readable(signals)];
         fds.extend(control.targets.iter().map(|target| sys::readable(target.as_raw_fd())));
         fds.extend(control.watches.iter().map(|watch| sys::readable(watch.fd())));
         fds.extend(self.signal_programs.iter().map(|program| sys::readable(program.signal.fd())));
@@ -224,11 +224,13 @@ impl Session {
         fds.push(sys::readable(maps_signal));
         let others = fds.len();
         fds.extend(self.core.end_fds().map(sys::readable));
+        let rings = fds.len();
+        fds.extend(self.core.rings.fds().filter(|_| looks).map(sys::readable));
         if sys::poll(&mut fds, pause_ms.unwrap_or(-1)).map_err(Failure::Kernel)? == 0 {
             return Ok(None);
         }
-        let ready: Vec<bool> = fds[2..].iter().map(|fd| fd.revents != 0).collect();
-        if fds[1].revents != 0
+        let ready: Vec<bool> = fds[1..].iter().map(|fd| fd.revents != 0).collect();
+        if fds[0].revents != 0
             && let Some(signal) = control.signals.and_then(StopSignals::take)
         {
             if let (libc::SIGINT, Some(interrupted)) = (signal, control.on_interrupt) {
@@ -236,7 +238,7 @@ impl Session {
             }
             return Ok(Some(Reason::Signal(signal)));
         }
-        if fds[others..].iter().any(|fd| fd.revents != 0) {
+        if fds[others..rings].iter().any(|fd| fd.revents != 0) {
             self.core.serve_ends().map_err(Failure::Kernel)?;
         }
         self.serve_signals().map_err(Failure::Kernel)?;
@@ -293,14 +295,14 @@ impl Session {
         self.drain_queue(emitter, ending)?;
         ending.detached = detaching.wait(DETACH_TIMEOUT);
         self.drain_queue(emitter, ending)?;
-        self.core.ring.release(false);
+        self.core.rings.release(false);
         self.core.stop_clock_at(ended_ns).map_err(Failure::Kernel)?;
         // Commands of END always run.
         (emitter.signals, emitter.interrupted) = (None, false);
         for end in std::mem::take(&mut self.end_programs) {
             attach::run_once(&end.program).map_err(Failure::Kernel)?;
             self.core.drain(emitter, usize::MAX)?;
-            self.core.ring.release(false);
+            self.core.rings.release(false);
         }
         // `exit()` in END: its code is used unless another `exit()` ended the run.
         if let (Some(code), false) = (emitter.exit, matches!(ending.reason, Reason::Exit(_))) {
@@ -322,10 +324,10 @@ impl Session {
             if matches!(ending.reason, Reason::Exit(_)) {
                 ending.after_exit += self.core.discard();
             }
-            if !self.core.ring.is_being_written() {
+            if !self.core.rings.are_being_written() {
                 return Ok(());
             }
-            if start.elapsed() > WRITE_TIMEOUT && !self.core.ring.give_up_next() {
+            if start.elapsed() > WRITE_TIMEOUT && !self.core.rings.give_up_next() {
                 return Ok(());
             }
             std::thread::yield_now();

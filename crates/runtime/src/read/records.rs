@@ -8,7 +8,7 @@ use crate::read::cat_system;
 use crate::read::maps::ScriptMap;
 use crate::read::ring::ReadResult;
 use crate::read::sorted_rows::{Row, SortedRows};
-use crate::session::Core;
+use crate::session_core::Core;
 use report::table::Table;
 use report::value::Context;
 use report::{Cell, Names, Output, Sink, map_order};
@@ -160,9 +160,9 @@ impl Core {
     /// Emits up to `limit` records, until an `exit()` or a failure.
     pub(super) fn drain(&mut self, emitter: &mut Emitter<'_>, limit: usize) -> Result<ReadResult, Failure> {
         let mut failure = None;
-        let Core { ring, manifest, scripts, .. } = self;
+        let Core { rings, manifest, scripts, .. } = self;
         let reader = Reader { manifest, scripts };
-        let drained = ring.read(limit, |record| match reader.record(emitter, record) {
+        let drained = rings.read(limit, |record| match reader.record(emitter, record) {
             Ok(()) if emitter.exit.is_some() => ControlFlow::Break(()),
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => {
@@ -178,7 +178,7 @@ impl Core {
         let start = Instant::now();
         while emitter.exit.is_none() && start.elapsed() < WRITE_TIMEOUT {
             self.drain(emitter, usize::MAX)?;
-            self.ring.release(false);
+            self.rings.release(false);
             std::thread::yield_now();
         }
         Ok(emitter.exit.take().unwrap_or(code))
@@ -186,7 +186,7 @@ impl Core {
 
     /// Discards the queued records; returns their number.
     pub(super) fn discard(&mut self) -> u64 {
-        self.ring.read(usize::MAX, |_| ControlFlow::Continue(())).records as u64
+        self.rings.read(usize::MAX, |_| ControlFlow::Continue(())).records as u64
     }
 }
 

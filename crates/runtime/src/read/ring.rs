@@ -274,6 +274,65 @@ impl Ring {
     }
 }
 
+/// The ring buffers of a session: one for each place where programs run. The order of records is that of each buffer.
+#[derive(Default)]
+pub struct Rings(Vec<Ring>);
+
+impl Rings {
+    /// Adds the buffer of a further place.
+    pub fn add(&mut self, ring: Ring) {
+        self.0.push(ring);
+    }
+
+    /// As [`Ring::read`], for each.
+    pub fn read(&mut self, limit: usize, mut handle: impl FnMut(&[u8]) -> ControlFlow<()>) -> ReadResult {
+        let mut all = ReadResult::default();
+        for ring in &mut self.0 {
+            let one = ring.read(limit - all.records, &mut handle);
+            all = ReadResult { records: all.records + one.records, stopped: one.stopped };
+            if all.stopped {
+                break;
+            }
+        }
+        all
+    }
+
+    /// Descriptors as of [`Ring::fd`].
+    pub fn fds(&self) -> impl Iterator<Item = RawFd> {
+        self.0.iter().filter_map(Ring::fd)
+    }
+
+    /// Whether all have descriptors.
+    pub fn wake(&self) -> bool {
+        self.0.iter().all(|ring| ring.fd().is_some())
+    }
+
+    /// As [`Ring::release`].
+    pub fn release(&mut self, busy: bool) {
+        self.0.iter_mut().for_each(|ring| ring.release(busy));
+    }
+
+    /// As [`Ring::has_more`].
+    pub fn have_more(&self) -> bool {
+        self.0.iter().any(Ring::has_more)
+    }
+
+    /// As [`Ring::is_being_written`].
+    pub fn are_being_written(&self) -> bool {
+        self.0.iter().any(Ring::is_being_written)
+    }
+
+    /// As [`Ring::give_up_next`].
+    pub fn give_up_next(&mut self) -> bool {
+        self.0.iter_mut().fold(false, |more, ring| ring.give_up_next() | more)
+    }
+
+    /// As [`Ring::unfinished`].
+    pub fn unfinished(&self) -> u64 {
+        self.0.iter().map(Ring::unfinished).sum()
+    }
+}
+
 /// Whether a process has ended, reaped or not.
 fn has_ended(pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();

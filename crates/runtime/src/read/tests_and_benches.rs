@@ -10,7 +10,8 @@ use crate::kernel::features;
 use crate::kernel::signals::StopSignals;
 use crate::load::ProgramHandle;
 use crate::run_stats::RunTimeStats;
-use crate::session::{Core, Session, TestProgram};
+use crate::session::{Session, TestProgram};
+use crate::session_core::Core;
 use crate::{attach, run_stats};
 use report::sink::TextSink;
 use report::test_results::{Step, TestResult};
@@ -84,8 +85,9 @@ impl Core {
         self.drain(&mut emitter, usize::MAX)?;
         emitter.emit_rest(&self.manifest)?;
         let exited = emitter.exit.take();
-        self.ring.release(false);
-        let returned = self.control().map_or(Ok(0), |cell| cell.returned()).map_err(Failure::Kernel)?;
+        self.rings.release(false);
+        let returned =
+            self.controls().next().map_or(Ok(0), |cell| cell.returned()).map_err(Failure::Kernel)?;
         // The exit code must not end END or the next test.
         self.reset_test()?;
         let passed = returned == 0 && exited.unwrap_or(0) == 0 && !output.error;
@@ -93,7 +95,7 @@ impl Core {
     }
 
     fn reset_test(&self) -> Result<(), Failure> {
-        self.control().map_or(Ok(()), |cell| cell.reset_test()).map_err(Failure::Kernel)
+        self.controls().try_for_each(|cell| cell.reset_test()).map_err(Failure::Kernel)
     }
 }
 
@@ -197,7 +199,7 @@ impl Bench {
             (0..BATCH).try_for_each(|_| attach::run_once(&test.program)).map_err(Failure::Kernel)?;
             // The output is not needed, and a full ring would change the duration.
             core.discard();
-            core.ring.release(false);
+            core.rings.release(false);
             Ok(())
         };
         run(core)?;

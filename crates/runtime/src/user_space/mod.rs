@@ -13,6 +13,7 @@ mod lease;
 mod map;
 mod memory;
 mod names;
+pub(crate) mod placement;
 mod process_ends;
 mod processes;
 mod unwind_memory;

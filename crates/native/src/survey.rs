@@ -1,0 +1,79 @@
+//! What single programs of an object use, to decide where each of them can run.
+
+use crate::layout::{Layout, Placement};
+use crate::object::{Object, Reference};
+use crate::x86::Assembler;
+use crate::{CpuNumber, Environment, Process, ThreadId, TimeSource, Unsupported, context, translate};
+use std::collections::BTreeSet;
+
+/// An object whose programs are looked at.
+#[derive(Debug)]
+pub struct Survey<'o> {
+    object: &'o Object,
+    layout: Layout,
+    placement: Placement,
+}
+
+/// What a program and the functions that it calls use.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// Names of maps.
+    pub maps: BTreeSet<String>,
+    /// What cannot be translated.
+    pub unsupported: Option<Unsupported>,
+}
+
+impl<'o> Survey<'o> {
+    /// Prepares an object.
+    pub fn new(object: &'o Object) -> Survey<'o> {
+        let (layout, placement) = Layout::new(object, 1);
+        Survey { object, layout, placement }
+    }
+
+    /// What a program uses, by its symbol.
+    pub fn of(&self, symbol: &str) -> Needs {
+        let mut needs = Needs::default();
+        for number in self.reachable(symbol) {
+            for reference in self.object.functions[number].references.values() {
+                let (Reference::Map(map) | Reference::Value { map, .. }) = reference else { continue };
+                let place = &self.layout.maps[self.placement.maps[*map]];
+                needs.maps.insert(place.def.name.clone());
+                if !place.is_supported() {
+                    needs.unsupported = Some(Unsupported::Map(place.def.name.clone()));
+                }
+            }
+            let translated = self.translate(number);
+            needs.unsupported = needs.unsupported.or(translated.err());
+        }
+        needs
+    }
+
+    /// Numbers of the functions that a program calls, and its own.
+    fn reachable(&self, symbol: &str) -> BTreeSet<usize> {
+        let mut found = BTreeSet::new();
+        let mut next: Vec<usize> = self.object.function(symbol).into_iter().collect();
+        while let Some(number) = next.pop() {
+            if found.insert(number) {
+                let callees = self.object.functions[number].references.values();
+                next.extend(callees.filter_map(|reference| match reference {
+                    Reference::Function(number) => Some(*number),
+                    _ => None,
+                }));
+            }
+        }
+        found
+    }
+
+    fn translate(&self, number: usize) -> Result<(), Unsupported> {
+        let environment = Environment::Process(Process {
+            cpus: 1,
+            cpu: CpuNumber::Segment,
+            thread: ThreadId::Word,
+            time: TimeSource::Asked,
+            unwind: None,
+        });
+        let mut asm = Assembler::new(0);
+        let context = context(self.object, (&self.layout, &self.placement), &environment, &mut asm);
+        translate::function(&context, &mut asm, number)
+    }
+}

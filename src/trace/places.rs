@@ -1,0 +1,147 @@
+//! Where the clauses of scripts run with `--in-process`: what only the kernel can run goes there, with all clauses that share a map or other
+//! state with it. The others run in the traced processes.
+
+use super::compiler::Compiler;
+use super::patch_sites;
+use crate::console::Messages;
+use anyhow::Result;
+use host::Machine;
+use lang::expand::maps_of;
+use runtime::{ClauseNeeds, Shared};
+use std::collections::{BTreeMap, BTreeSet};
+use wire::manifest::{Attach, CompiledScript};
+
+/// A clause: number of its script, and its own.
+type Clause = (usize, u32);
+
+/// Where the clauses run.
+#[derive(Debug, Default)]
+pub struct Places {
+    all: BTreeMap<Clause, ClauseNeeds>,
+    /// Clauses that run in the kernel, with the reasons.
+    kernel: BTreeMap<Clause, String>,
+    /// Clauses with functions to probe.
+    calls: BTreeSet<Clause>,
+}
+
+impl Places {
+    /// Decides for scripts that were compiled for the traced processes. `patches`: a function that cannot be patched is a reason for
+    /// the kernel.
+    ///
+    /// # Errors
+    /// An object cannot be read.
+    pub fn of(
+        machine: &Machine,
+        compilers: &[Compiler<'_>],
+        modules: &[CompiledScript],
+        patches: bool,
+    ) -> Result<Places> {
+        let mut places = Places::default();
+        for (script, (compiler, module)) in compilers.iter().zip(modules).enumerate() {
+            let needs = runtime::needs(module)?;
+            places.all.extend(needs.into_iter().map(|(number, needs)| ((script, number), needs)));
+            for program in &module.manifest.programs {
+                let clause = (script, program.clause);
+                if matches!(program.attach, Attach::Functions { .. }) {
+                    places.calls.insert(clause);
+                }
+                let reason = || patch_sites::why_kernel(machine, &module.manifest, program);
+                if let Some(reason) = patches.then(reason).flatten() {
+                    places.kernel.insert(clause, reason);
+                }
+            }
+            places.add_waiting(script, compiler);
+        }
+        let given =
+            places.all.iter().filter_map(|(clause, needs)| Some((*clause, needs.why_kernel.clone()?)));
+        places.kernel.extend(given.collect::<Vec<_>>());
+        places.join();
+        Ok(places)
+    }
+
+    /// Adds the clauses of libraries that are not loaded yet.
+    fn add_waiting(&mut self, script: usize, compiler: &Compiler<'_>) {
+        for (clause, number) in compiler.clauses().zip(0..).filter(|_| compiler.has_pending()) {
+            if let std::collections::btree_map::Entry::Vacant(place) = self.all.entry((script, number)) {
+                let shares = maps_of(clause).into_iter().map(Shared::Map).collect();
+                let text = compiler.text_of(clause);
+                place.insert(ClauseNeeds { text, why_kernel: None, shares });
+                self.calls.insert((script, number));
+            }
+        }
+    }
+
+    /// Adds the clauses that share something with those in the kernel.
+    fn join(&mut self) {
+        let mut new: Vec<Clause> = self.kernel.keys().copied().collect();
+        while let Some(in_kernel) = new.pop() {
+            let with = &self.all[&in_kernel];
+            for (clause, needs) in &self.all {
+                let shared = needs.shares.intersection(&with.shares).next();
+                if let (Some(what), false) = (shared, self.kernel.contains_key(clause)) {
+                    self.kernel.insert(*clause, format!("it shares {what} with `{}`", with.text));
+                    new.push(*clause);
+                }
+            }
+        }
+    }
+
+    /// The reason why the kernel runs everything; `None` if a part that has probes of functions runs in the traced processes.
+    pub fn all_in_kernel(&self) -> Option<&str> {
+        let reason = self.reasons().next()?.1;
+        let remains = self.calls.iter().any(|clause| !self.kernel.contains_key(clause));
+        (!remains).then_some(reason)
+    }
+
+    /// Whether some clauses run in the kernel.
+    pub fn need_kernel(&self) -> bool {
+        !self.kernel.is_empty()
+    }
+
+    /// Clauses in the kernel: text, reason. Those that do not merely share something come first.
+    pub fn reasons(&self) -> impl Iterator<Item = (&str, &str)> {
+        let mut all: Vec<(&Clause, &String)> = self.kernel.iter().collect();
+        all.sort_by_key(|(_, reason)| reason.starts_with("it shares"));
+        all.into_iter().map(|(clause, reason)| (self.all[clause].text.as_str(), reason.as_str()))
+    }
+
+    /// Says why there is something for the kernel to run.
+    pub fn explain_kernel(&self, messages: &Messages) {
+        self.reasons()
+            .take(1)
+            .for_each(|(_, reason)| messages.note(&format!("{reason}; the kernel must run it")));
+    }
+
+    /// Says of each clause in the kernel why it is there.
+    pub fn list_kernel(&self, messages: &Messages) {
+        for (text, reason) in self.reasons() {
+            messages.detail(|| format!("`{text}` runs in the kernel: {reason}"));
+        }
+    }
+
+    /// What runs in the kernel, in a few words.
+    pub fn in_kernel(&self) -> Option<String> {
+        let (count, (_, reason)) = (self.kernel.len(), self.reasons().next()?);
+        let clauses = if count == 1 { "a clause".to_owned() } else { format!("{count} clauses") };
+        Some(format!("{clauses} in the kernel: {reason}"))
+    }
+
+    /// The division of a script.
+    pub fn part(&self, script: usize, percpu_lookup: bool) -> codegen::Part {
+        let in_kernel = self.kernel.keys().filter(|(of, _)| *of == script);
+        let elsewhere = self.all.iter().filter(|(clause, _)| !self.kernel.contains_key(clause));
+        codegen::Part {
+            kernel: in_kernel.map(|(_, clause)| *clause).collect(),
+            process_maps: elsewhere.flat_map(|(_, needs)| &needs.shares).filter_map(name_of_map).collect(),
+            percpu_lookup,
+            kernel_walks: self.kernel.keys().any(|clause| self.all[clause].walks_stacks()),
+        }
+    }
+}
+
+fn name_of_map(shared: &Shared) -> Option<String> {
+    match shared {
+        Shared::Map(name) => Some(name.clone()),
+        Shared::UnwindTables | Shared::Calls => None,
+    }
+}
