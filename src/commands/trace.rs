@@ -6,6 +6,7 @@ use crate::export::kinds::ExportRequest;
 use crate::export::{self, ExportSummary, Exports, FlushOn, Observer};
 use crate::script::{self, Script};
 use crate::symbolize::{MachineNames, process_facts};
+use crate::trace::compiled::{self, Compiled};
 use crate::trace::compiler::Compiler;
 use crate::trace::descendants::Descendants;
 use crate::trace::extender::Extender;
@@ -13,7 +14,6 @@ use crate::trace::late_files::{HeldMappings, MappingReports};
 use crate::trace::mapping_scans::MappingScans;
 use crate::trace::overwritten_files::OverwriteWatch;
 use crate::trace::patch_sites::{patch_site, unwinder_sites};
-use crate::trace::places::Places;
 use crate::trace::script_set::Scripts;
 use crate::trace::traced_processes::TargetEnd;
 use crate::trace::unmapped_files::UnmappedTargets;
@@ -22,20 +22,18 @@ use crate::trace::unwinder::Unwinder;
 use crate::trace::{exit_status, setup, traced_processes};
 use crate::{Failure, metrics, python, trace};
 use anyhow::Context;
-use cuda::Library;
 use host::{Machine, Scope};
-use lang::SessionState;
 use lang::catalog::FileId;
 use runtime::in_process::RemoteError;
 use runtime::kernel::clock::{Epoch, SystemClock};
 use runtime::kernel::signals::StopSignals;
 use runtime::process::{Child, Command, FileState, MappingWatch, Reported};
 use runtime::read::event_loop::Watch;
-use runtime::{AttachOptions, Control, Kernel, LoadedScript, Patched, Patching, Session};
+use runtime::{AttachOptions, Control, LoadedScript, Patching, Session};
 use std::ffi::OsString;
 use std::io::{self, IsTerminal};
 use std::os::fd::OwnedFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
 use wire::manifest::{Attach, CompiledScript, Event, EventKind, Message};
@@ -129,7 +127,8 @@ fn run_where(
     })
     .with_kernel(&crate::kernel_catalog::RunningKernel)
     .with_progress(messages.search_progress());
-    let mut compilers = check(scripts, (&machine, in_process), cli, messages).map_err(Failure::wrong)?;
+    let mut compilers =
+        compiled::check(scripts, (&machine, in_process), cli, messages).map_err(Failure::wrong)?;
     if place == Place::Unsaid && compilers.iter().any(Compiler::asks_for_process) {
         return Ok(Ran::Asks);
     }
@@ -140,8 +139,8 @@ fn run_where(
         return Ok(Ran::Done(0));
     }
     let compiled = match in_process {
-        true => compile_for_processes(&machine, &mut compilers, (cli, messages))?,
-        false => Ok(compile_for_kernel(&mut compilers, cli, pids.len() + usize::from(argv.is_some()))?),
+        true => compiled::for_processes(&machine, &mut compilers, (cli, messages))?,
+        false => Ok(compiled::for_kernel(&mut compilers, cli, pids.len() + usize::from(argv.is_some()))?),
     };
     let compiled = match compiled {
         Ok(compiled) => compiled,
@@ -150,7 +149,7 @@ fn run_where(
     let Compiled { modules, .. } = &compiled;
     if let Some(path) = &cli.emit {
         let objects = compilers.iter().map(Compiler::object_name).zip(modules);
-        return emit(path, objects, messages).map(|()| Ran::Done(0)).map_err(Failure::wrong);
+        return compiled::emit(path, objects, messages).map(|()| Ran::Done(0)).map_err(Failure::wrong);
     }
     let bytes: usize = modules.iter().map(|module| module.elf.len()).sum();
     messages.detail(|| format!("compiled after {:?}: {bytes} bytes of object", start.elapsed()));
@@ -158,168 +157,6 @@ fn run_where(
     let job =
         Job { cli, messages, machine: &machine, features, argv, pids, by_link, in_process, in_kernel, start };
     job.run(compilers, &modules, recording.take()).map(Ran::Done)
-}
-
-/// Compiled scripts.
-struct Compiled {
-    /// Those for the traced processes come first.
-    modules: Vec<CompiledScript>,
-    features: Features,
-    /// True if the links filter by process.
-    by_link: bool,
-    /// What runs in the kernel while the rest runs in the traced processes: a line for the end.
-    in_kernel: Option<String>,
-}
-
-/// Compiles scripts for the kernel. `traced`: number of processes that the user has named.
-fn compile_for_kernel(compilers: &mut [Compiler], cli: &Cli, traced: usize) -> Result<Compiled, Failure> {
-    let kernel = setup::kernel(cli)?;
-    let by_link = cli.no_children
-        && traced == 1
-        && compilers.iter().all(Compiler::runs_by_calls_alone)
-        && setup::link_filters(&kernel);
-    let modules = compile(compilers, &kernel.features, by_link, None).map_err(Failure::wrong)?;
-    Ok(Compiled { modules, features: kernel.features, by_link, in_kernel: None })
-}
-
-/// Compiles scripts for the traced processes, and for the kernel what cannot run there. The inner error is the reason why the kernel must
-/// run all of it. A function that cannot be patched is no reason without the right to use the kernel: it is left out then.
-fn compile_for_processes<'a>(
-    machine: &Machine,
-    compilers: &mut Vec<Compiler<'a>>,
-    (cli, messages): (&Cli, &Messages),
-) -> Result<Result<Compiled, String>, Failure> {
-    let has_rights = Kernel::probe().is_ok();
-    let unknown = |target: &&str| Library::from_alias(target).is_none();
-    if let Some(target) = compilers.iter().flat_map(Compiler::waits_for).find(unknown).filter(|_| has_rights)
-    {
-        return Ok(Err(format!("`{target}` is not loaded yet, so its functions are not known")));
-    }
-    let features = Features::IN_PROCESS;
-    let whole = modules_of(compilers, None, |compiler, base| compiler.generate(&features, true, base));
-    let whole = whole.map_err(Failure::wrong)?;
-    let places = Places::of(machine, compilers, &whole, has_rights).map_err(Failure::wrong)?;
-    if let Some(reason) = places.all_in_kernel() {
-        return Ok(Err(reason.to_owned()));
-    }
-    let mut for_kernel = Vec::new();
-    let mut kernel_features = features;
-    if places.need_kernel() {
-        let kernel = setup::kernel(cli).inspect_err(|_| places.explain_kernel(messages))?;
-        kernel_features = kernel.features;
-        let mut known = compilers.last().map_or_else(SessionState::default, Compiler::session_state);
-        for (number, compiler) in compilers.iter_mut().enumerate() {
-            let part = places.part(number, kernel_features.percpu_lookup);
-            let has_kernel_part = !part.kernel.is_empty();
-            let other = compiler.divide(part, known.clone()).map_err(Failure::wrong)?;
-            if has_kernel_part {
-                known = other.session_state();
-                for_kernel.push(other);
-            }
-        }
-    }
-    let mut modules = compile(compilers, &features, true, None).map_err(Failure::wrong)?;
-    if let Some(reason) = modules.iter().find_map(runtime::why_not_in_process) {
-        return Ok(Err(reason));
-    }
-    modules.iter().for_each(|module| list_places(module, messages));
-    let base = modules.last().map(|module| &module.manifest);
-    let further = compile(&mut for_kernel, &kernel_features, false, base).map_err(Failure::wrong)?;
-    places.list_kernel(messages);
-    modules.extend(further);
-    compilers.append(&mut for_kernel);
-    Ok(Ok(Compiled { modules, features, by_link: true, in_kernel: places.in_kernel() }))
-}
-
-/// Parses and checks the scripts; each gets the state of the previous ones.
-fn check<'a>(
-    scripts: Vec<Script>,
-    place: (&'a Machine, bool),
-    cli: &'a Cli,
-    messages: &'a Messages,
-) -> anyhow::Result<Vec<Compiler<'a>>> {
-    let mut compilers: Vec<Compiler> = Vec::new();
-    for script in scripts {
-        let mut compiler = Compiler::new(script, place, cli, messages);
-        let known = compilers.last().map_or_else(SessionState::default, Compiler::session_state);
-        compiler.front(known)?;
-        compilers.push(compiler);
-    }
-    Ok(compilers)
-}
-
-/// Compiles a module of each script, based on the previous modules; `base` is the manifest of the first of these.
-fn compile(
-    compilers: &mut [Compiler],
-    features: &Features,
-    by_link: bool,
-    base: Option<&Manifest>,
-) -> anyhow::Result<Vec<CompiledScript>> {
-    modules_of(compilers, base, |compiler, base| compiler.compile(features, by_link, base))
-}
-
-fn modules_of<'a>(
-    compilers: &mut [Compiler<'a>],
-    base: Option<&Manifest>,
-    mut compile: impl FnMut(&mut Compiler<'a>, Option<&Manifest>) -> anyhow::Result<CompiledScript>,
-) -> anyhow::Result<Vec<CompiledScript>> {
-    let mut modules: Vec<CompiledScript> = Vec::new();
-    for compiler in compilers {
-        let before = modules.last().map(|module| &module.manifest).or(base);
-        modules.push(compile(compiler, before)?);
-    }
-    Ok(modules)
-}
-
-/// Says of each clause where it runs.
-fn list_places(module: &CompiledScript, messages: &Messages) {
-    for program in module.manifest.programs.iter().filter(|program| !program.auxiliary) {
-        let place = match &program.attach {
-            Attach::Functions { sites, .. } => {
-                format!("in the traced process, at {}", functions(sites.len()))
-            }
-            Attach::ProcessEnd => "in cudatrace, at the end of a traced process".to_owned(),
-            Attach::Event(_) | Attach::Follow { .. } => "in cudatrace".to_owned(),
-        };
-        messages.detail(|| format!("`{}` runs {place}", program.text));
-    }
-}
-
-/// The line about functions that were traced without the kernel, and about what the kernel has traced.
-fn where_it_ran(patched: Patched, in_kernel: Option<&str>) -> String {
-    let (count, all) = (patched.processes, functions(patched.functions));
-    let es = if count == 1 { "" } else { "es" };
-    let kernel = in_kernel.map_or_else(String::new, |clauses| format!("; {clauses}"));
-    format!("Traced {all} in {count} process{es}, without the kernel{kernel}")
-}
-
-fn functions(count: usize) -> String {
-    format!("{count} function{}", if count == 1 { "" } else { "s" })
-}
-
-/// Writes the objects of the scripts; several scripts go to separate files: `x.kernels.o`.
-fn emit<'m>(
-    path: &Path,
-    objects: impl Iterator<Item = (String, &'m CompiledScript)>,
-    messages: &Messages,
-) -> anyhow::Result<()> {
-    for (heading, compiled) in objects {
-        let to = if heading.is_empty() { path.to_owned() } else { beside(path, &heading) };
-        std::fs::write(&to, &compiled.elf).with_context(|| to.display().to_string())?;
-        if !heading.is_empty() {
-            messages.note(&format!("wrote {}", to.display()));
-        }
-    }
-    Ok(())
-}
-
-/// The file for the object of script `kernels`: `x.kernels.o`.
-fn beside(path: &Path, heading: &str) -> PathBuf {
-    let word = heading.trim_start_matches('-');
-    match path.extension() {
-        Some(extension) => path.with_extension(format!("{word}.{}", extension.display())),
-        None => path.with_extension(word),
-    }
 }
 
 /// bpftrace's test runner sets this variable and waits for a line with this text after the probes are attached.
@@ -447,7 +284,7 @@ impl<'a> Job<'a> {
         let lost = sink.close(self.messages, &|| signals.is_waiting());
         let saw_all_mappings = !extender.may_miss_mappings() && child.as_ref().is_none_or(Child::is_watched);
         if let Some(patched) = patched {
-            self.messages.note(&where_it_ran(patched, self.in_kernel.as_deref()));
+            self.messages.note(&compiled::where_it_ran(patched, self.in_kernel.as_deref()));
         }
         let is_explained = scripts.report_missing(saw_all_mappings)
             | unmapped.report(&ending, child.as_ref(), &extender, self.messages);
@@ -761,17 +598,4 @@ fn prints_symbols(manifest: &Manifest) -> bool {
     let in_values =
         manifest.maps.iter().any(|map| matches!(&map.value, wire::map::MapValue::Plain(ty) if has_usym(ty)));
     in_keys || in_values || manifest.stacks.iter().any(|stack| stack.user)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn objects_of_several_scripts_lie_beside_each_other() {
-        let beside = |path: &str, heading| beside(Path::new(path), heading).display().to_string();
-        assert_eq!(beside("/tmp/x.o", "kernels"), "/tmp/x.kernels.o");
-        assert_eq!(beside("/tmp/x", "kernels2"), "/tmp/x.kernels2");
-        assert_eq!(beside("x.o", "-e"), "x.e.o");
-    }
 }

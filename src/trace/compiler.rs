@@ -78,17 +78,20 @@ impl<'a> Compiler<'a> {
         }
     }
 
-    /// Leaves the other clauses of the division to the compiler that is returned, which is for the kernel. `known`: the state of the
-    /// session.
+    /// Leaves the clauses that the division has in the kernel, if any, to the compiler that is returned. `known`: the state of the session.
     ///
     /// # Errors
     /// The clauses are no script for the kernel; the reasons were reported.
-    pub fn divide(&mut self, part: codegen::Part, known: SessionState) -> Result<Compiler<'a>> {
+    pub fn divide(&mut self, part: codegen::Part, known: SessionState) -> Result<Option<Compiler<'a>>> {
+        self.part = Some(part.clone());
+        if part.kernel.is_empty() {
+            return Ok(None);
+        }
         let mut other = Compiler::new(self.script.clone(), (self.machine, false), self.cli, self.messages);
         (other.ast, other.files) = (self.ast.clone(), self.files.clone());
         other.checked = Some(other.check_parts(&other.remaining(), &other.front_options(known, None))?);
-        (other.part, self.part) = (Some(part.clone()), Some(part));
-        Ok(other)
+        other.part = Some(part);
+        Ok(Some(other))
     }
 
     /// Checks a script, for the place where it runs; reports errors only.

@@ -1,5 +1,6 @@
 //! Parts of a run: the compiler with this machine's catalog, libraries that are mapped later, and unwind tables.
 
+pub mod compiled;
 pub mod compiler;
 pub mod descendants;
 pub mod ended_processes;

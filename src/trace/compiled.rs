@@ -1,0 +1,206 @@
+//! The scripts of a run, compiled for the places where they run.
+//!
+//! ```text
+//! check -> for_kernel
+//!       -> for_processes -> Places (which clauses need the kernel) -> a module of each script for each place
+//! ```
+
+use super::compiler::Compiler;
+use super::places::Places;
+use super::setup;
+use crate::Failure;
+use crate::cli::Cli;
+use crate::console::Messages;
+use crate::script::Script;
+use anyhow::Context;
+use cuda::Library;
+use host::Machine;
+use lang::SessionState;
+use runtime::{Kernel, Patched};
+use std::path::{Path, PathBuf};
+use wire::manifest::{Attach, CompiledScript};
+use wire::{Features, Manifest};
+
+/// Compiled scripts.
+pub struct Compiled {
+    /// Those for the traced processes come first.
+    pub modules: Vec<CompiledScript>,
+    /// What the kernel, or code in the traced processes, can do.
+    pub features: Features,
+    /// True if the links filter by process.
+    pub by_link: bool,
+    /// What runs in the kernel while the rest runs in the traced processes: a line for the end.
+    pub in_kernel: Option<String>,
+}
+
+/// Compiles scripts for the kernel. `traced`: number of processes that the user has named.
+pub fn for_kernel(compilers: &mut [Compiler], cli: &Cli, traced: usize) -> Result<Compiled, Failure> {
+    let kernel = setup::kernel(cli)?;
+    let by_link = cli.no_children
+        && traced == 1
+        && compilers.iter().all(Compiler::runs_by_calls_alone)
+        && setup::link_filters(&kernel);
+    let modules = compile(compilers, &kernel.features, by_link, None).map_err(Failure::wrong)?;
+    Ok(Compiled { modules, features: kernel.features, by_link, in_kernel: None })
+}
+
+/// Compiles scripts for the traced processes, and for the kernel what cannot run there. The inner error is the reason why the kernel must
+/// run all of it. A function that cannot be patched is no reason without the right to use the kernel: it is left out then.
+pub fn for_processes<'a>(
+    machine: &Machine,
+    compilers: &mut Vec<Compiler<'a>>,
+    (cli, messages): (&Cli, &Messages),
+) -> Result<Result<Compiled, String>, Failure> {
+    let has_rights = Kernel::probe().is_ok();
+    let unknown = |target: &&str| Library::from_alias(target).is_none();
+    if let Some(target) = compilers.iter().flat_map(Compiler::waits_for).find(unknown).filter(|_| has_rights)
+    {
+        return Ok(Err(format!("`{target}` is not loaded yet, so its functions are not known")));
+    }
+    let features = Features::IN_PROCESS;
+    let whole = modules_of(compilers, None, |compiler, base| compiler.generate(&features, true, base));
+    let whole = whole.map_err(Failure::wrong)?;
+    let places = Places::of(machine, compilers, &whole, has_rights).map_err(Failure::wrong)?;
+    if let Some(reason) = places.all_in_kernel() {
+        return Ok(Err(reason.to_owned()));
+    }
+    let mut for_kernel = Vec::new();
+    let mut kernel_features = features;
+    if places.need_kernel() {
+        let kernel = setup::kernel(cli).inspect_err(|_| places.explain_kernel(messages))?;
+        kernel_features = kernel.features;
+        for_kernel = divide(compilers, &places, kernel_features.percpu_lookup).map_err(Failure::wrong)?;
+    }
+    let mut modules = compile(compilers, &features, true, None).map_err(Failure::wrong)?;
+    if let Some(reason) = modules.iter().find_map(runtime::why_not_in_process) {
+        return Ok(Err(reason));
+    }
+    modules.iter().for_each(|module| list_places(module, messages));
+    let base = modules.last().map(|module| &module.manifest);
+    let further = compile(&mut for_kernel, &kernel_features, false, base).map_err(Failure::wrong)?;
+    places.list_kernel(messages);
+    modules.extend(further);
+    compilers.append(&mut for_kernel);
+    Ok(Ok(Compiled { modules, features, by_link: true, in_kernel: places.in_kernel() }))
+}
+
+/// Divides the scripts; returns compilers for the parts in the kernel.
+fn divide<'a>(
+    compilers: &mut [Compiler<'a>],
+    places: &Places,
+    percpu_lookup: bool,
+) -> anyhow::Result<Vec<Compiler<'a>>> {
+    let mut for_kernel = Vec::new();
+    let mut known = compilers.last().map_or_else(SessionState::default, Compiler::session_state);
+    for (number, compiler) in compilers.iter_mut().enumerate() {
+        if let Some(other) = compiler.divide(places.part(number, percpu_lookup), known.clone())? {
+            known = other.session_state();
+            for_kernel.push(other);
+        }
+    }
+    Ok(for_kernel)
+}
+
+/// Parses and checks the scripts; each gets the state of the previous ones.
+pub fn check<'a>(
+    scripts: Vec<Script>,
+    place: (&'a Machine, bool),
+    cli: &'a Cli,
+    messages: &'a Messages,
+) -> anyhow::Result<Vec<Compiler<'a>>> {
+    let mut compilers: Vec<Compiler> = Vec::new();
+    for script in scripts {
+        let mut compiler = Compiler::new(script, place, cli, messages);
+        let known = compilers.last().map_or_else(SessionState::default, Compiler::session_state);
+        compiler.front(known)?;
+        compilers.push(compiler);
+    }
+    Ok(compilers)
+}
+
+/// Compiles a module of each script, based on the previous modules; `base` is the manifest of the first of these.
+fn compile(
+    compilers: &mut [Compiler],
+    features: &Features,
+    by_link: bool,
+    base: Option<&Manifest>,
+) -> anyhow::Result<Vec<CompiledScript>> {
+    modules_of(compilers, base, |compiler, base| compiler.compile(features, by_link, base))
+}
+
+fn modules_of<'a>(
+    compilers: &mut [Compiler<'a>],
+    base: Option<&Manifest>,
+    mut compile: impl FnMut(&mut Compiler<'a>, Option<&Manifest>) -> anyhow::Result<CompiledScript>,
+) -> anyhow::Result<Vec<CompiledScript>> {
+    let mut modules: Vec<CompiledScript> = Vec::new();
+    for compiler in compilers {
+        let before = modules.last().map(|module| &module.manifest).or(base);
+        modules.push(compile(compiler, before)?);
+    }
+    Ok(modules)
+}
+
+/// Says of each clause where it runs.
+fn list_places(module: &CompiledScript, messages: &Messages) {
+    for program in module.manifest.programs.iter().filter(|program| !program.auxiliary) {
+        let place = match &program.attach {
+            Attach::Functions { sites, .. } => {
+                format!("in the traced process, at {}", functions(sites.len()))
+            }
+            Attach::ProcessEnd => "in cudatrace, at the end of a traced process".to_owned(),
+            Attach::Event(_) | Attach::Follow { .. } => "in cudatrace".to_owned(),
+        };
+        messages.detail(|| format!("`{}` runs {place}", program.text));
+    }
+}
+
+/// The line about functions that were traced without the kernel, and about what the kernel has traced.
+pub fn where_it_ran(patched: Patched, in_kernel: Option<&str>) -> String {
+    let (count, all) = (patched.processes, functions(patched.functions));
+    let es = if count == 1 { "" } else { "es" };
+    let kernel = in_kernel.map_or_else(String::new, |clauses| format!("; {clauses}"));
+    format!("Traced {all} in {count} process{es}, without the kernel{kernel}")
+}
+
+fn functions(count: usize) -> String {
+    format!("{count} function{}", if count == 1 { "" } else { "s" })
+}
+
+/// Writes the objects of the scripts; several scripts go to separate files: `x.kernels.o`.
+pub fn emit<'m>(
+    path: &Path,
+    objects: impl Iterator<Item = (String, &'m CompiledScript)>,
+    messages: &Messages,
+) -> anyhow::Result<()> {
+    for (heading, compiled) in objects {
+        let to = if heading.is_empty() { path.to_owned() } else { beside(path, &heading) };
+        std::fs::write(&to, &compiled.elf).with_context(|| to.display().to_string())?;
+        if !heading.is_empty() {
+            messages.note(&format!("wrote {}", to.display()));
+        }
+    }
+    Ok(())
+}
+
+/// The file for the object of script `kernels`: `x.kernels.o`.
+fn beside(path: &Path, heading: &str) -> PathBuf {
+    let word = heading.trim_start_matches('-');
+    match path.extension() {
+        Some(extension) => path.with_extension(format!("{word}.{}", extension.display())),
+        None => path.with_extension(word),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn objects_of_several_scripts_lie_beside_each_other() {
+        let beside = |path: &str, heading| beside(Path::new(path), heading).display().to_string();
+        assert_eq!(beside("/tmp/x.o", "kernels"), "/tmp/x.kernels.o");
+        assert_eq!(beside("/tmp/x", "kernels2"), "/tmp/x.kernels2");
+        assert_eq!(beside("x.o", "-e"), "x.e.o");
+    }
+}
