@@ -23,7 +23,7 @@ use wire::{Features, Manifest};
 
 /// Compiled scripts.
 pub struct Compiled {
-    /// Those for the traced processes come first.
+    /// Modules; those for the traced processes come first.
     pub modules: Vec<CompiledScript>,
     /// What the kernel, or code in the traced processes, can do.
     pub features: Features,
