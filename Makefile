@@ -6,7 +6,7 @@ SEEDS  ?= 0 5000
 
 PREFIX ?= /usr/local
 
-.PHONY: install demo test test-kernels test-bpftrace growth agree verify check bless bench deps build examples clean
+.PHONY: install demo test test-kernels test-bpftrace test-survival growth agree verify check bless bench deps build examples clean
 
 build: deps              ## the release binary
 	$(CARGO) build --release --quiet
@@ -30,6 +30,9 @@ test-kernels: build examples  ## the live tests on other kernels, in qemu; KERNE
 
 test-bpftrace:           ## bpftrace's own programs: BPFTRACE=FOLDER is its source tree, or a folder of .bt files
 	python3 scripts/test-bpftrace.py --cudatrace $(BINARY) $(BPFTRACE)
+
+test-survival:           ## tests of CPython, OpenSSL, libstdc++ with their library traced in the process, as root: SUITES="python openssl" for some
+	bash scripts/test-survival.sh $(SUITES)
 
 growth:                  ## how the time for scripts of a megabyte grows
 	GROWTH_BYTES=1000000 $(CARGO) test --release -p lang --test growth

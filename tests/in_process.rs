@@ -2,7 +2,9 @@
 
 mod common;
 
-use common::{Running, can_trace, cudatrace, example, examples, program, stderr, stdout, text, wait_for};
+use common::{
+    Running, can_trace, cudatrace, example, examples, program, skip, stderr, stdout, text, wait_for,
+};
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -842,4 +844,57 @@ fn the_end_of_a_forked_child_is_noticed() {
     let [in_process, kernel] = both_ways(&script, &[text(&forks)]);
     assert!(kernel.iter().any(|line| line.ends_with("ended: 4")), "{kernel:?}");
     assert_eq!(in_process, kernel);
+}
+
+/// A control group with a limit of memory, which is removed on drop. `None` where groups cannot be made.
+struct MemoryLimit(PathBuf);
+
+impl MemoryLimit {
+    fn of(megabytes: u64) -> Option<MemoryLimit> {
+        let name = format!("cudatrace-{}", std::process::id());
+        for (root, file) in
+            [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")]
+        {
+            let group = MemoryLimit(Path::new(root).join(&name));
+            let is_made = fs::create_dir(&group.0).is_ok();
+            if is_made && fs::write(group.0.join(file), (megabytes << 20).to_string()).is_ok() {
+                return Some(group);
+            }
+        }
+        skip("no control group with a limit of memory can be made");
+        None
+    }
+
+    /// A command for a program in the group.
+    fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo $$ >\"$0\" && exec \"$@\""]).arg(self.0.join("cgroup.procs")).arg(program);
+        command
+    }
+}
+
+impl Drop for MemoryLimit {
+    fn drop(&mut self) {
+        // It is busy until its last process has been freed.
+        wait_for("the end of its processes", || fs::remove_dir(&self.0).is_ok() || !self.0.exists());
+    }
+}
+
+#[test]
+fn maps_do_not_count_against_the_memory_limit_of_a_container() {
+    let Some(limited) = can_trace().then(|| program("limited.c", &["-fno-omit-frame-pointer"])).flatten()
+    else {
+        return;
+    };
+    let Some(limit) = MemoryLimit::of(10) else { return };
+    let mut process = Running::start(limit.command(&limited).args(["8", "4"]));
+    process.wait_for_line("ready");
+    let path = text(&limited);
+    // With two CPUs the maps have 9 MB.
+    let script = format!(
+        "uprobe:{path}:limited {{ @entry[arg0] = hist(arg0) }} uretprobe:{path}:limited {{ @return[arg0] = hist(duration) }}"
+    );
+    let _tracer = attached(&script, process.pid());
+    let lines = process.lines();
+    assert!(lines.iter().any(|line| line == "fine"), "{lines:?}");
 }

@@ -184,6 +184,11 @@ impl Layout {
         at
     }
 
+    /// Offset after the data of the modules that were added.
+    pub fn data_end(&self) -> u64 {
+        self.next
+    }
+
     /// A map by its symbol.
     pub fn map(&self, name: &str) -> Option<&MapPlace> {
         self.maps.iter().find(|map| map.def.name == name)

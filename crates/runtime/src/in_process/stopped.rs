@@ -87,12 +87,15 @@ impl Tracer {
         }
     }
 
-    fn detach(&self, threads: &[u32]) {
+    /// Resumes threads of a process. Its first thread is the last one: a debugger that attaches begins there, and must find that none of
+    /// the others is traced any more.
+    fn detach(&self, pid: u32, threads: &[u32]) {
         // Afterwards the number may become that of a child of this process.
         let detached: HashSet<&u32> = threads.iter().collect();
         lock(&self.seized).retain(|tid| !detached.contains(tid));
+        let others = threads.iter().filter(|tid| **tid != pid);
         // A thread that was killed cannot be detached.
-        threads.iter().for_each(|tid| drop(ptrace::detach(*tid)));
+        others.chain(threads.iter().filter(|tid| **tid == pid)).for_each(|tid| drop(ptrace::detach(*tid)));
     }
 }
 
@@ -284,7 +287,7 @@ impl<'t> Stopped<'t> {
 
 impl Drop for Stopped<'_> {
     fn drop(&mut self) {
-        self.tracer.detach(&self.threads);
+        self.tracer.detach(self.pid, &self.threads);
     }
 }
 

@@ -24,6 +24,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub const CODE_ROOM: u64 = 8 << 20;
 /// Largest size of the data in bytes: code refers to them relative to itself, and a region needs as much memory near the program.
 const MAX_DATA: u64 = 1 << 30;
+/// Largest size in bytes of the data that [`SessionMemory::allocate`] allocates. All maps of usual scripts are smaller.
+const MAX_ALLOCATED: u64 = 32 << 20;
 /// Names of the helpers that the tracer calls.
 const LOOKUP: &str = "map_lookup";
 const UPDATE: &str = "map_update";
@@ -137,6 +139,14 @@ impl SessionMemory {
 
     fn state(&self) -> std::sync::MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
+    /// Allocates the memory of the maps. A page counts against the memory limit of the control group whose process allocates it: without
+    /// this, that is the traced process which writes there first, and it could be killed.
+    pub fn allocate(&self) {
+        let size = self.state().layout.data_end().min(MAX_ALLOCATED);
+        // Without it, pages are allocated when they are written to.
+        let _ = rustix::fs::fallocate(&self.file, rustix::fs::FallocateFlags::empty(), 0, size);
     }
 
     /// The layout as far as modules have been added.

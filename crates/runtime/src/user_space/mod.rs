@@ -268,6 +268,10 @@ impl UserSpace {
     /// # Errors
     /// [`RemoteError`]
     pub fn patch_running(&mut self, pid: u32) -> Result<PatchReport, RemoteError> {
+        // In the same group the limit is the same.
+        if control_groups(pid) != control_groups(std::process::id()) {
+            self.memory.allocate();
+        }
         Tracer::run(|tracer| {
             let mut all = PatchReport::default();
             for _ in 0..ATTEMPTS {
@@ -403,6 +407,11 @@ impl UserSpace {
             self.ends.update_names();
         }
     }
+}
+
+/// The control groups of a process, one per line.
+fn control_groups(pid: u32) -> String {
+    std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default()
 }
 
 /// Restores a process and takes its regions away. Threads that are in a region get some time to leave it.

@@ -383,6 +383,45 @@ fn a_process_that_another_tracer_has_is_left_alone() {
     assert!(target.end().contains(" errors 0 "));
 }
 
+/// Attaches to threads of a process as debuggers do: to its first one as soon as that is possible, then to the others.
+fn attach_as_debugger(first: u32, others: &[u32]) {
+    // SAFETY: no pointers.
+    let seize = |tid: u32| unsafe { libc::ptrace(libc::PTRACE_SEIZE, tid as libc::pid_t, 0, 0) };
+    while seize(first) != 0 {}
+    for tid in others {
+        assert_eq!(seize(*tid), 0, "{tid}: {}", std::io::Error::last_os_error());
+    }
+}
+
+#[test]
+fn a_debugger_gets_all_threads_or_none() {
+    let mut target = Target::start(&[100, 0, 0], "");
+    target.expect("running");
+    // The debugger and the tracer need the CPUs.
+    target.signal(libc::SIGSTOP);
+    target.wait_for_state('T');
+    let pid = target.pid();
+    let mut others = target.threads();
+    others.retain(|tid| *tid != pid);
+    // Those that were stopped last come first.
+    others.sort_unstable_by_key(|tid| std::cmp::Reverse(*tid));
+    let (mut attached, deadline) = (0, Instant::now() + 6 * LIMIT);
+    while attached < 60 {
+        assert!(Instant::now() < deadline, "attached {attached} times");
+        std::thread::scope(|scope| {
+            let tracer =
+                scope.spawn(|| Tracer::run(|tracer| Stopped::all(tracer, pid, LIMIT).map(Stopped::resume)));
+            // Its end detaches it.
+            let debugger = scope.spawn(|| attach_as_debugger(pid, &others));
+            let is_stopped = tracer.join().expect("no panic").is_ok();
+            debugger.join().expect("no thread was traced");
+            attached += u32::from(is_stopped);
+        });
+    }
+    target.signal(libc::SIGCONT);
+    assert!(target.end().contains(" errors 0 "));
+}
+
 /// Takes CAP_SYS_ADMIN from the calling thread.
 fn drop_sys_admin() {
     let header = [0x2008_0522u32, 0];
