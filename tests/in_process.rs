@@ -429,6 +429,44 @@ fn a_process_that_system_calls_would_kill_is_left_alone(wild: &Path) {
     }
 }
 
+/// The script for `sandbox.c`: its programs make all system calls that programs make.
+fn sandbox_script(sandbox: &Path) -> String {
+    format!(
+        "uretprobe:{0}:work,uretprobe:{0}:around {{ @calls[func, str(retval)] = count(); @ids[pid == cpid, uid] = count() }}",
+        text(sandbox)
+    )
+}
+
+#[test]
+fn a_program_that_enters_a_sandbox_goes_on() {
+    let (true, Some(sandbox)) = (can_trace(), program("sandbox.c", &[])) else { return };
+    let (folder, binary) = public();
+    let copy = folder.path().join("sandbox");
+    fs::copy(&sandbox, &copy).expect("copied");
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let script = sandbox_script(&copy);
+    for (mode, has_rights, reason) in [
+        ("prctl", true, "may kill it for a system call of the probes (`process_vm_readv`)"),
+        ("seccomp", true, "may kill it for a system call of the probes (`process_vm_readv`)"),
+        ("tsync", true, "may kill it for a system call of the probes (`process_vm_readv`)"),
+        ("harmless", true, ""),
+        ("tsync", false, "needs CAP_SYS_ADMIN"),
+        ("harmless", false, "needs CAP_SYS_ADMIN"),
+    ] {
+        let args = ["--in-process", "-e", &script, "--", text(&copy), mode];
+        let output = match has_rights {
+            true => cudatrace().args(args).output().expect("cudatrace starts"),
+            false => as_nobody(folder.path(), &binary, &args),
+        };
+        let (printed, said) = (stdout(&output), stderr(&output));
+        assert!(output.status.success() && printed.contains("done 30"), "{mode}: {printed}{said}");
+        assert!(printed.contains("@calls[work, text]: "), "{mode}: {printed}{said}");
+        assert_eq!(printed.contains("@calls[around, harmless]: 1"), reason.is_empty(), "{mode}: {printed}");
+        let is_left = said.contains("is not traced any more") && said.contains(reason);
+        assert_eq!(is_left, !reason.is_empty(), "{mode}: {said}");
+    }
+}
+
 /// Mappings of ours in a process: files, and memory with code of no file.
 fn traces(pid: u32) -> Vec<String> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("it runs");
@@ -532,6 +570,48 @@ fn a_call_that_outlives_the_session_returns() {
             attach_and_detach(&script, waiting.pid());
             assert_eq!(traces(waiting.pid()), [""; 0], "{how}, killed: {killed}");
         }
+    }
+}
+
+#[test]
+fn a_sandbox_does_not_end_a_program_that_was_left() {
+    let (true, Some(sandbox)) = (can_trace(), program("sandbox.c", &[])) else { return };
+    let script = sandbox_script(&sandbox);
+    for signal in [libc::SIGINT, libc::SIGKILL] {
+        let mut program = Piped::start(Command::new(&sandbox).args(["tsync", "waits"]));
+        assert_eq!(program.line(), "ready");
+        let mut tracer = attached(&script, program.pid());
+        program.write("\n");
+        assert_eq!(program.line(), "inside");
+        tracer.signal(signal);
+        tracer.ended();
+        program.write("\n\n");
+        assert_eq!([program.line(), program.line()], ["sandboxed", "done 30"], "signal {signal}");
+    }
+}
+
+#[test]
+fn detaching_does_not_end_a_program_in_a_sandbox() {
+    let (true, Some(sandbox)) = (can_trace(), program("sandbox.c", &[])) else { return };
+    let (folder, binary) = public();
+    // Programs that make no system calls.
+    let script = format!("uretprobe:{0}:work,uretprobe:{0}:around {{ @ = count() }}", text(&sandbox));
+    for user in [0, NOBODY] {
+        let mut command = Command::new(&sandbox);
+        let mut program = Piped::start(command.args(["tsync", "waits"]).uid(user).gid(user));
+        assert_eq!(program.line(), "ready");
+        let pid = program.pid().to_string();
+        let script = format!("interval:ms:10 {{ printf(\"attached\\n\") }} {script}");
+        let mut command = Command::new(&binary);
+        command.args(["--in-process", "-e", &script, "-p", &pid]).current_dir(folder.path());
+        let mut tracer = Running::start(command.uid(user).gid(user));
+        tracer.wait_for_line("attached");
+        program.write("\n\n");
+        assert_eq!([program.line(), program.line()], ["inside", "sandboxed"]);
+        tracer.signal(libc::SIGINT);
+        tracer.ended();
+        program.write("\n");
+        assert_eq!(program.line(), "done 30", "user {user}");
     }
 }
 

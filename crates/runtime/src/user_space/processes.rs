@@ -67,6 +67,8 @@ pub struct TracedProcess {
     pub(super) region: Region,
     /// Inode of the shared memory.
     inode: u64,
+    /// Number of seccomp filters of the process that are the tracer's.
+    own_filters: u32,
     names: Names,
     environment: Environment,
     /// Images by the index of their module.
@@ -143,6 +145,7 @@ impl TracedProcess {
         Ok(TracedProcess {
             region,
             inode: memory.inode(),
+            own_filters,
             names,
             environment,
             images,
@@ -160,6 +163,11 @@ impl TracedProcess {
     /// Whether the process has calls whose return is traced.
     pub fn traces_returns(&self) -> bool {
         self.returns.is_some()
+    }
+
+    /// Number of seccomp filters of a process that are the tracer's.
+    pub fn own_filters(regions: &[TracedProcess]) -> u32 {
+        regions.iter().map(|region| region.own_filters).max().unwrap_or(0)
     }
 
     /// Patches the probed functions that are mapped and not patched yet.
