@@ -241,19 +241,51 @@ fn children_are_traced_and_have_their_own_ids() {
     assert_eq!(traced(&["--in-process"]), kernel);
 }
 
-#[test]
-fn a_library_that_is_opened_again_elsewhere_is_patched_again() {
-    let Some((loader, library)) = common::loader_and_library() else { return };
+/// A program that opens libraries, and a library whose function can be patched, with a script for it.
+fn loader_and_patchable_library() -> Option<(PathBuf, PathBuf, String)> {
+    let library = || program("work.c", &["-shared", "-fPIC", "-DPUSHES"]);
+    let (loader, library) = can_trace().then(|| program("libraries.c", &[]).zip(library())).flatten()?;
     let script = format!("uprobe:{}:traced_work {{ @ = count() }}", text(&library));
-    for how in ["again", "all"] {
+    Some((loader, library, script))
+}
+
+#[test]
+fn a_library_that_is_opened_again_is_patched_again() {
+    let Some((loader, library, script)) = loader_and_patchable_library() else { return };
+    for (how, wanted) in [("again", "@: 1000"), ("all", "@: 100")] {
         let output = cudatrace()
             .args(["--in-process", "-e", &script, "--", text(&loader), how, text(&library)])
             .output()
             .expect("cudatrace starts");
-        let wanted = if how == "again" { "@: 1000" } else { "@: 100" };
-        let said = stdout(&output);
-        assert!(said.lines().any(|line| line == wanted), "{how}: {said}{}", stderr(&output));
+        let (printed, said) = (stdout(&output), stderr(&output));
+        assert!(printed.lines().any(|line| line == wanted), "{how}: {printed}{said}");
+        assert!(said.contains("without the kernel"), "{how}: {said}");
     }
+}
+
+#[test]
+fn a_running_process_opens_a_library_again_at_the_same_address() {
+    let Some((loader, library, script)) = loader_and_patchable_library() else { return };
+    let mut loading = Piped::start(Command::new(&loader).args(["place", text(&library)]));
+    let tracer = attached(&script, loading.pid());
+    let places = [(); 3].map(|()| {
+        loading.write("\n");
+        loading.line()
+    });
+    assert!(places.iter().all(|place| *place == places[0]), "{places:?}");
+    let lines = tracer.lines();
+    assert!(lines.iter().any(|line| line == "@: 300"), "{lines:?}");
+}
+
+#[test]
+fn all_copies_of_a_library_are_patched() {
+    let Some((loader, library, script)) = loader_and_patchable_library() else { return };
+    let mut loading = Piped::start(Command::new(&loader).args(["copies", text(&library)]));
+    assert_eq!(loading.line(), "ready");
+    let tracer = attached(&script, loading.pid());
+    loading.write("\n");
+    let lines = tracer.lines();
+    assert!(lines.iter().any(|line| line == "@: 300"), "{lines:?}");
 }
 
 #[test]

@@ -457,6 +457,11 @@ impl Session {
         self.core.user.as_ref().is_some_and(|user| user.concerns(pid, inode, path))
     }
 
+    /// Whether a process that was patched has mapped a file again at the same address, so that it must be patched again.
+    pub fn has_lost_jumps(&self, pid: u32) -> bool {
+        self.core.user.as_ref().is_some_and(|user| user.has_lost_jumps(pid))
+    }
+
     /// Takes note of a process of the traced command, whose end a script may wait for.
     pub fn meet(&mut self, pid: u32) {
         if let Some(user) = &mut self.core.user {

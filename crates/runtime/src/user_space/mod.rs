@@ -356,6 +356,11 @@ impl UserSpace {
         MemoryRange::parse(&maps).iter().any(|map| map.inode == inode && map.name.starts_with(MEMORY_NAME))
     }
 
+    /// Whether a process has mapped a file again where it was, without the jumps.
+    pub fn has_lost_jumps(&self, pid: u32) -> bool {
+        self.processes.get(&pid).into_iter().flatten().any(TracedProcess::has_lost_jumps)
+    }
+
     /// Whether a process that maps a file must be patched: the file has probes, or the program itself has, or exceptions could pass a
     /// traced call as soon as the file is there.
     pub fn concerns(&self, pid: u32, inode: u64, path: &Path) -> bool {
