@@ -458,6 +458,14 @@ impl UserSpace {
         }
     }
 
+    /// Number of updates of a map, given by its symbol, that found a lock whose owner did not give it back.
+    pub fn refused_updates(&self, symbol: &str) -> u64 {
+        let layout = self.memory.layout();
+        let hash = layout.map(symbol).filter(|map| map.bucket_count > 0);
+        let refused = |map: &native::layout::MapPlace| map.description + native::layout::HASH_REFUSED;
+        hash.map_or(0, |map| self.memory.word(refused(map)).load(Ordering::Relaxed))
+    }
+
     /// Number of calls whose return was not traced.
     pub fn lost_returns(&self) -> u64 {
         self.memory.word(native::layout::LOST_RETURNS).load(Ordering::Relaxed)

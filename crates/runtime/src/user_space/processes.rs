@@ -16,7 +16,7 @@ use native::layout;
 use native::program::{Dispatch, Side, Site};
 use native::returns::{Returns, ReturnsSize};
 use native::site::JUMP;
-use native::{Environment, Image};
+use native::{Environment, Image, Process, ThreadId};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::ops::Range;
@@ -147,6 +147,9 @@ impl TracedProcess {
         region.write(stopped, layout::TGID, &stopped.pid().to_le_bytes())?;
         let names = Names::start(stopped, region.code().start)?;
         let environment = environment::find(stopped, memory.cpus(), &region)?;
+        if let Environment::Process(Process { thread: ThreadId::Stored(offset), .. }) = environment {
+            region.write(stopped, layout::THREAD_AT, &offset.to_le_bytes())?;
+        }
         let (images, dispatches, code_end) = (vec![], HashMap::new(), memory.data_size() + layout::NAMES);
         Ok(TracedProcess {
             region,
