@@ -648,6 +648,33 @@ fn detaching_does_not_end_a_program_in_a_sandbox() {
 }
 
 #[test]
+fn a_child_has_the_patches_of_its_parent_and_no_others() {
+    let (true, Some(children)) = (can_trace(), program("children.c", &[])) else { return };
+    let script = format!("uprobe:{}:work {{ @ = count() }}", text(&children));
+    for (how, line) in [("fork", "called"), ("vfork", "ended")] {
+        let mut parent = Piped::start(Command::new(&children).arg(how));
+        assert_eq!(parent.line(), "ready");
+        let mut tracer = attached(&script, parent.pid());
+        let before = traces(parent.pid());
+        parent.write("\n");
+        assert_eq!(parent.line(), line);
+        assert_eq!(traces(parent.pid()), before, "{how}");
+        let list = format!("/proc/{0}/task/{0}/children", parent.pid());
+        let child: Option<u32> = fs::read_to_string(list).ok().and_then(|pid| pid.trim().parse().ok());
+        assert_eq!(child.is_some(), how == "fork");
+        assert!(child.is_none_or(|child| traces(child) == before), "{how}");
+        tracer.signal(libc::SIGINT);
+        tracer.ended();
+        let lines = tracer.lines();
+        assert!(lines.iter().any(|line| line == "@: 30"), "{how}: {lines:?}");
+        assert!(!lines.iter().any(|line| line.contains("another tool")), "{how}: {lines:?}");
+        for pid in child.into_iter().chain([parent.pid()]) {
+            assert_eq!(traces(pid), [""; 0], "{how}");
+        }
+    }
+}
+
+#[test]
 fn another_session_on_the_same_functions_is_refused() {
     if !can_trace() {
         return;

@@ -37,7 +37,7 @@ use native::object::Object;
 use native::program::Side;
 use process_ends::ProcessEnds;
 use processes::{ProbedFile, TracedProcess, UserProbe};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 use std::os::fd::RawFd;
 use std::os::unix::fs::MetadataExt;
@@ -118,6 +118,8 @@ pub(crate) struct UserSpace {
     processes: HashMap<u32, Vec<TracedProcess>>,
     /// Processes whose functions were restored before the end of the session.
     left: HashSet<u32>,
+    /// Processes that have a region and jumps from their parent, with the number of their seccomp filters that are the tracer's.
+    heirs: HashMap<u32, u32>,
     unwinder: UnwinderSites,
 }
 
@@ -158,6 +160,7 @@ impl UserSpace {
             patched,
             processes,
             left: HashSet::new(),
+            heirs: HashMap::new(),
             unwinder,
         };
         user.create_unwind_memory(compiled)?;
@@ -378,16 +381,28 @@ impl UserSpace {
     }
 
     fn patch(&mut self, stopped: &Stopped<'_>, own_filters: u32) -> Result<PatchReport, RemoteError> {
-        let ranges = processes::mapped(&self.files, stopped)?;
         let mut report = PatchReport::default();
-        if ranges.is_empty() {
+        if processes::mapped(&self.files, stopped, &BTreeSet::new())?.is_empty() {
             return Ok(report);
         }
         let pid = stopped.pid();
         self.ends.watch(pid);
         self.forget_regions(stopped);
+        let mut inherited = BTreeSet::new();
         if !self.processes.contains_key(&pid) {
             self.settle(stopped, own_filters)?;
+            for remains in ours(stopped, self.memory.inode())? {
+                // It is traced like its parent, whose memory it has until it executes a program.
+                if remains.is_borrowed(stopped)? {
+                    return Ok(report);
+                }
+                self.heirs.insert(pid, own_filters);
+                inherited.extend(remains.jumps());
+            }
+        }
+        let ranges = processes::mapped(&self.files, stopped, &inherited)?;
+        if ranges.is_empty() {
+            return Ok(report);
         }
         self.patched.processes += usize::from(!self.processes.contains_key(&pid));
         let functions = self.files.values().map(|file| file.functions.len()).sum();
@@ -395,7 +410,9 @@ impl UserSpace {
         for near in ranges {
             if !regions.iter().any(|process| process.is_near(&near)) {
                 let shared = (&*self.memory, self.unwind.as_deref());
-                regions.push(TracedProcess::start(stopped, shared, near, functions, own_filters)?);
+                let mut process = TracedProcess::start(stopped, shared, near, functions, own_filters)?;
+                process.inherited.clone_from(&inherited);
+                regions.push(process);
             }
         }
         for process in regions {
@@ -420,6 +437,9 @@ impl UserSpace {
         }
         if self.left.len() > MANY {
             self.left.retain(|pid| exists(*pid));
+        }
+        if self.heirs.len() > MANY {
+            self.heirs.retain(|pid, _| exists(*pid));
         }
         if let Some(regions) = self.processes.get_mut(&stopped.pid()) {
             regions.retain(|process| process.is_there(stopped));
@@ -452,7 +472,8 @@ impl UserSpace {
         self.lease = None;
         let left = self.left.drain().map(|pid| (pid, own_filters() + 1));
         let traced = self.processes.drain().map(|(pid, regions)| (pid, TracedProcess::own_filters(&regions)));
-        for (pid, own_filters) in left.chain(traced) {
+        let traced: HashMap<u32, u32> = self.heirs.drain().chain(left).chain(traced).collect();
+        for (pid, own_filters) in traced {
             // A process that has ended needs nothing; another one keeps jumps that pass by.
             let _ = Tracer::run(move |tracer| leave(tracer, pid, own_filters));
         }

@@ -79,6 +79,8 @@ pub struct TracedProcess {
     dispatches: HashMap<Vec<(usize, String, Side)>, Dispatch>,
     /// Offset in the region of the next free byte of code.
     pub(super) code_end: u64,
+    /// Addresses of jumps that the process has from its parent.
+    pub(super) inherited: BTreeSet<u64>,
     /// The functions that have patches.
     done: BTreeSet<Place>,
     patches: Vec<(Patches, Vec<Place>)>,
@@ -161,6 +163,7 @@ impl TracedProcess {
             images,
             dispatches,
             code_end,
+            inherited: BTreeSet::new(),
             done: BTreeSet::new(),
             patches: vec![],
             hooks: vec![],
@@ -196,7 +199,7 @@ impl TracedProcess {
             let Some(site) = probed.functions.get(&function) else { continue };
             for base in bases(&maps, inodes[&file], site.offset) {
                 let (key, place) = ((file, function, base), base.wrapping_add(site.offset));
-                if !is_near(&self.region.range(), &(place..place + 1)) {
+                if self.inherited.contains(&place) || !is_near(&self.region.range(), &(place..place + 1)) {
                     continue;
                 }
                 mapped.insert(key);
@@ -410,12 +413,15 @@ impl ProbedFile {
         std::fs::metadata(&self.path).map_or(0, |file| file.ino())
     }
 
-    /// Addresses of the functions in a process, for each time that it has mapped them.
-    fn addresses(&self, maps: &[MemoryRange]) -> Vec<Range<u64>> {
+    /// Addresses of the functions in a process, for each time that it has mapped them and not inherited all their jumps.
+    fn addresses(&self, maps: &[MemoryRange], inherited: &BTreeSet<u64>) -> Vec<Range<u64>> {
         let inode = self.inode();
         let sites = self.functions.values().next().zip(self.functions.values().next_back());
         let Some((first, last)) = sites else { return vec![] };
         let range = |base: u64| {
+            if self.functions.values().all(|site| inherited.contains(&base.wrapping_add(site.offset))) {
+                return None;
+            }
             let address = |base: u64, site: &PatchSite| base.wrapping_add(site.offset);
             // The same one of several copies.
             let of_last = bases(maps, inode, last.offset).min_by_key(|other| other.abs_diff(base))?;
@@ -426,13 +432,14 @@ impl ProbedFile {
     }
 }
 
-/// The addresses of the probed functions that a process has mapped. Files near to each other are one range.
+/// The addresses of the probed functions that a process has mapped, except for files whose jumps are all inherited. Files near to each other are one range.
 pub fn mapped(
     files: &BTreeMap<u32, ProbedFile>,
     stopped: &Stopped<'_>,
+    inherited: &BTreeSet<u64>,
 ) -> Result<Vec<Range<u64>>, RemoteError> {
     let maps = stopped.maps()?;
-    let mut all: Vec<Range<u64>> = files.values().flat_map(|file| file.addresses(&maps)).collect();
+    let mut all: Vec<Range<u64>> = files.values().flat_map(|file| file.addresses(&maps, inherited)).collect();
     all.sort_by_key(|range| range.start);
     let mut joined: Vec<Range<u64>> = vec![];
     for range in all {
