@@ -650,8 +650,8 @@ fn detaching_does_not_end_a_program_in_a_sandbox() {
 #[test]
 fn a_child_has_the_patches_of_its_parent_and_no_others() {
     let (true, Some(children)) = (can_trace(), program("children.c", &[])) else { return };
-    let script = format!("uprobe:{}:work {{ @ = count() }}", text(&children));
-    for (how, line) in [("fork", "called"), ("vfork", "ended")] {
+    let script = format!("uprobe:{}:work {{ @[comm(process) == \"renamed\"] = count() }}", text(&children));
+    for (how, line, count) in [("fork", "called", "@[true]: 30"), ("vfork", "ended", "@[false]: 30")] {
         let mut parent = Piped::start(Command::new(&children).arg(how));
         assert_eq!(parent.line(), "ready");
         let mut tracer = attached(&script, parent.pid());
@@ -666,7 +666,7 @@ fn a_child_has_the_patches_of_its_parent_and_no_others() {
         tracer.signal(libc::SIGINT);
         tracer.ended();
         let lines = tracer.lines();
-        assert!(lines.iter().any(|line| line == "@: 30"), "{how}: {lines:?}");
+        assert!(lines.iter().any(|line| line == count), "{how}: {lines:?}");
         assert!(!lines.iter().any(|line| line.contains("another tool")), "{how}: {lines:?}");
         for pid in child.into_iter().chain([parent.pid()]) {
             assert_eq!(traces(pid), [""; 0], "{how}");

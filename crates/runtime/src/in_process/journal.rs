@@ -236,6 +236,11 @@ impl Remains {
         Ok(![0, stopped.pid()].contains(&u32::from_le_bytes(word)))
     }
 
+    /// Address of the code.
+    pub fn code_start(&self) -> u64 {
+        self.header.code().start
+    }
+
     /// Inode of the shared data, if these are mapped.
     pub fn inode(&self) -> Option<u64> {
         self.data

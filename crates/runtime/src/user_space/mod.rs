@@ -33,6 +33,7 @@ use crate::stacks::unwind_maps::UnwindMaps;
 use clock::SharedClock;
 use lease::Lease;
 use memory::PlacedModule;
+use names::Names;
 use native::object::Object;
 use native::program::Side;
 use process_ends::ProcessEnds;
@@ -99,6 +100,14 @@ pub struct Patching<'a> {
     pub unwinder: UnwinderSites,
 }
 
+/// A process that has a region from its parent.
+struct Heir {
+    /// Number of its seccomp filters that are the tracer's.
+    own_filters: u32,
+    /// Its names, which each region has.
+    names: Vec<Names>,
+}
+
 /// The part of a session that is in user space.
 pub(crate) struct UserSpace {
     memory: Arc<SessionMemory>,
@@ -118,8 +127,8 @@ pub(crate) struct UserSpace {
     processes: HashMap<u32, Vec<TracedProcess>>,
     /// Processes whose functions were restored before the end of the session.
     left: HashSet<u32>,
-    /// Processes that have a region and jumps from their parent, with the number of their seccomp filters that are the tracer's.
-    heirs: HashMap<u32, u32>,
+    /// Processes that have a region and jumps from their parent.
+    heirs: HashMap<u32, Heir>,
     unwinder: UnwinderSites,
 }
 
@@ -391,12 +400,15 @@ impl UserSpace {
         let mut inherited = BTreeSet::new();
         if !self.processes.contains_key(&pid) {
             self.settle(stopped, own_filters)?;
+            self.heirs.remove(&pid);
             for remains in ours(stopped, self.memory.inode())? {
                 // It is traced like its parent, whose memory it has until it executes a program.
                 if remains.is_borrowed(stopped)? {
                     return Ok(report);
                 }
-                self.heirs.insert(pid, own_filters);
+                let names = Names::start(stopped, remains.code_start())?;
+                let heir = self.heirs.entry(pid).or_insert_with(|| Heir { own_filters, names: vec![] });
+                heir.names.push(names);
                 inherited.extend(remains.jumps());
             }
         }
@@ -472,7 +484,8 @@ impl UserSpace {
         self.lease = None;
         let left = self.left.drain().map(|pid| (pid, own_filters() + 1));
         let traced = self.processes.drain().map(|(pid, regions)| (pid, TracedProcess::own_filters(&regions)));
-        let traced: HashMap<u32, u32> = self.heirs.drain().chain(left).chain(traced).collect();
+        let heirs = self.heirs.drain().map(|(pid, heir)| (pid, heir.own_filters));
+        let traced: HashMap<u32, u32> = heirs.chain(left).chain(traced).collect();
         for (pid, own_filters) in traced {
             // A process that has ended needs nothing; another one keeps jumps that pass by.
             let _ = Tracer::run(move |tracer| leave(tracer, pid, own_filters));
@@ -496,6 +509,7 @@ impl UserSpace {
     pub fn tick(&mut self) {
         if self.clock.tick() {
             self.processes.values_mut().flatten().for_each(TracedProcess::update_names);
+            self.heirs.values_mut().flat_map(|heir| &mut heir.names).for_each(Names::update);
             self.ends.update_names();
         }
     }
