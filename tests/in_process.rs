@@ -243,19 +243,51 @@ fn children_are_traced_and_have_their_own_ids() {
     assert_eq!(traced(&["--in-process"]), kernel);
 }
 
-#[test]
-fn a_library_that_is_opened_again_elsewhere_is_patched_again() {
-    let Some((loader, library)) = common::loader_and_library() else { return };
+/// A program that opens libraries, and a library whose function can be patched, with a script for it.
+fn loader_and_patchable_library() -> Option<(PathBuf, PathBuf, String)> {
+    let library = || program("work.c", &["-shared", "-fPIC", "-DPUSHES"]);
+    let (loader, library) = can_trace().then(|| program("libraries.c", &[]).zip(library())).flatten()?;
     let script = format!("uprobe:{}:traced_work {{ @ = count() }}", text(&library));
-    for how in ["again", "all"] {
+    Some((loader, library, script))
+}
+
+#[test]
+fn a_library_that_is_opened_again_is_patched_again() {
+    let Some((loader, library, script)) = loader_and_patchable_library() else { return };
+    for (how, wanted) in [("again", "@: 1000"), ("all", "@: 100")] {
         let output = cudatrace()
             .args(["--in-process", "-e", &script, "--", text(&loader), how, text(&library)])
             .output()
             .expect("cudatrace starts");
-        let wanted = if how == "again" { "@: 1000" } else { "@: 100" };
-        let said = stdout(&output);
-        assert!(said.lines().any(|line| line == wanted), "{how}: {said}{}", stderr(&output));
+        let (printed, said) = (stdout(&output), stderr(&output));
+        assert!(printed.lines().any(|line| line == wanted), "{how}: {printed}{said}");
+        assert!(said.contains("without the kernel"), "{how}: {said}");
     }
+}
+
+#[test]
+fn a_running_process_opens_a_library_again_at_the_same_address() {
+    let Some((loader, library, script)) = loader_and_patchable_library() else { return };
+    let mut loading = Piped::start(Command::new(&loader).args(["place", text(&library)]));
+    let tracer = attached(&script, loading.pid());
+    let places = [(); 3].map(|()| {
+        loading.write("\n");
+        loading.line()
+    });
+    assert!(places.iter().all(|place| *place == places[0]), "{places:?}");
+    let lines = tracer.lines();
+    assert!(lines.iter().any(|line| line == "@: 300"), "{lines:?}");
+}
+
+#[test]
+fn all_copies_of_a_library_are_patched() {
+    let Some((loader, library, script)) = loader_and_patchable_library() else { return };
+    let mut loading = Piped::start(Command::new(&loader).args(["copies", text(&library)]));
+    assert_eq!(loading.line(), "ready");
+    let tracer = attached(&script, loading.pid());
+    loading.write("\n");
+    let lines = tracer.lines();
+    assert!(lines.iter().any(|line| line == "@: 300"), "{lines:?}");
 }
 
 #[test]
@@ -433,6 +465,44 @@ fn a_process_that_system_calls_would_kill_is_left_alone(wild: &Path) {
     }
 }
 
+/// The script for `sandbox.c`: its programs make all system calls that programs make.
+fn sandbox_script(sandbox: &Path) -> String {
+    format!(
+        "uretprobe:{0}:work,uretprobe:{0}:around {{ @calls[func, str(retval)] = count(); @ids[pid == cpid, uid] = count() }}",
+        text(sandbox)
+    )
+}
+
+#[test]
+fn a_program_that_enters_a_sandbox_goes_on() {
+    let (true, Some(sandbox)) = (can_trace(), program("sandbox.c", &[])) else { return };
+    let (folder, binary) = public();
+    let copy = folder.path().join("sandbox");
+    fs::copy(&sandbox, &copy).expect("copied");
+    fs::set_permissions(&copy, fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let script = sandbox_script(&copy);
+    for (mode, has_rights, reason) in [
+        ("prctl", true, "may kill it for a system call of the probes (`process_vm_readv`)"),
+        ("seccomp", true, "may kill it for a system call of the probes (`process_vm_readv`)"),
+        ("tsync", true, "may kill it for a system call of the probes (`process_vm_readv`)"),
+        ("harmless", true, ""),
+        ("tsync", false, "needs CAP_SYS_ADMIN"),
+        ("harmless", false, "needs CAP_SYS_ADMIN"),
+    ] {
+        let args = ["--in-process", "-e", &script, "--", text(&copy), mode];
+        let output = match has_rights {
+            true => cudatrace().args(args).output().expect("cudatrace starts"),
+            false => as_nobody(folder.path(), &binary, &args),
+        };
+        let (printed, said) = (stdout(&output), stderr(&output));
+        assert!(output.status.success() && printed.contains("done 30"), "{mode}: {printed}{said}");
+        assert!(printed.contains("@calls[work, text]: "), "{mode}: {printed}{said}");
+        assert_eq!(printed.contains("@calls[around, harmless]: 1"), reason.is_empty(), "{mode}: {printed}");
+        let is_left = said.contains("is not traced any more") && said.contains(reason);
+        assert_eq!(is_left, !reason.is_empty(), "{mode}: {said}");
+    }
+}
+
 /// Mappings of ours in a process: files, and memory with code of no file.
 fn traces(pid: u32) -> Vec<String> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("it runs");
@@ -535,6 +605,75 @@ fn a_call_that_outlives_the_session_returns() {
             assert_eq!(waiting.line(), "result 700", "{how}, killed: {killed}");
             attach_and_detach(&script, waiting.pid());
             assert_eq!(traces(waiting.pid()), [""; 0], "{how}, killed: {killed}");
+        }
+    }
+}
+
+#[test]
+fn a_sandbox_does_not_end_a_program_that_was_left() {
+    let (true, Some(sandbox)) = (can_trace(), program("sandbox.c", &[])) else { return };
+    let script = sandbox_script(&sandbox);
+    for signal in [libc::SIGINT, libc::SIGKILL] {
+        let mut program = Piped::start(Command::new(&sandbox).args(["tsync", "waits"]));
+        assert_eq!(program.line(), "ready");
+        let mut tracer = attached(&script, program.pid());
+        program.write("\n");
+        assert_eq!(program.line(), "inside");
+        tracer.signal(signal);
+        tracer.ended();
+        program.write("\n\n");
+        assert_eq!([program.line(), program.line()], ["sandboxed", "done 30"], "signal {signal}");
+    }
+}
+
+#[test]
+fn detaching_does_not_end_a_program_in_a_sandbox() {
+    let (true, Some(sandbox)) = (can_trace(), program("sandbox.c", &[])) else { return };
+    let (folder, binary) = public();
+    // Programs that make no system calls.
+    let script = format!("uretprobe:{0}:work,uretprobe:{0}:around {{ @ = count() }}", text(&sandbox));
+    for user in [0, NOBODY] {
+        let mut command = Command::new(&sandbox);
+        let mut program = Piped::start(command.args(["tsync", "waits"]).uid(user).gid(user));
+        assert_eq!(program.line(), "ready");
+        let pid = program.pid().to_string();
+        let script = format!("interval:ms:10 {{ printf(\"attached\\n\") }} {script}");
+        let mut command = Command::new(&binary);
+        command.args(["--in-process", "-e", &script, "-p", &pid]).current_dir(folder.path());
+        let mut tracer = Running::start(command.uid(user).gid(user));
+        tracer.wait_for_line("attached");
+        program.write("\n\n");
+        assert_eq!([program.line(), program.line()], ["inside", "sandboxed"]);
+        tracer.signal(libc::SIGINT);
+        tracer.ended();
+        program.write("\n");
+        assert_eq!(program.line(), "done 30", "user {user}");
+    }
+}
+
+#[test]
+fn a_child_has_the_patches_of_its_parent_and_no_others() {
+    let (true, Some(children)) = (can_trace(), program("children.c", &[])) else { return };
+    let script = format!("uprobe:{}:work {{ @[comm(process) == \"renamed\"] = count() }}", text(&children));
+    for (how, line, count) in [("fork", "called", "@[true]: 30"), ("vfork", "ended", "@[false]: 30")] {
+        let mut parent = Piped::start(Command::new(&children).arg(how));
+        assert_eq!(parent.line(), "ready");
+        let mut tracer = attached(&script, parent.pid());
+        let before = traces(parent.pid());
+        parent.write("\n");
+        assert_eq!(parent.line(), line);
+        assert_eq!(traces(parent.pid()), before, "{how}");
+        let list = format!("/proc/{0}/task/{0}/children", parent.pid());
+        let child: Option<u32> = fs::read_to_string(list).ok().and_then(|pid| pid.trim().parse().ok());
+        assert_eq!(child.is_some(), how == "fork");
+        assert!(child.is_none_or(|child| traces(child) == before), "{how}");
+        tracer.signal(libc::SIGINT);
+        tracer.ended();
+        let lines = tracer.lines();
+        assert!(lines.iter().any(|line| line == count), "{how}: {lines:?}");
+        assert!(!lines.iter().any(|line| line.contains("another tool")), "{how}: {lines:?}");
+        for pid in child.into_iter().chain([parent.pid()]) {
+            assert_eq!(traces(pid), [""; 0], "{how}");
         }
     }
 }

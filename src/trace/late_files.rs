@@ -4,6 +4,7 @@
 use super::extender::Extender;
 use host::{Identity, process, untrusted_file};
 use runtime::Session;
+use runtime::in_process::RemoteError;
 use runtime::kernel::clock::{Clock, SystemClock};
 use runtime::process::{MappedInode, Mapping, MappingEvent, MappingWatch, Mappings, Query};
 use runtime::read::event_loop::{Next, Watch};
@@ -109,8 +110,26 @@ impl<'a> HeldMappings<'a> {
                 self.extender.messages.detail(|| format!("process {pid} maps {}", mapping.shown.display()));
                 self.extender.messages.patched(pid, &report);
             }
-            Err(runtime::in_process::RemoteError::Gone) => {}
+            Err(RemoteError::Gone) => {}
             Err(error) => self.extender.messages.lost(&format!("process {pid} is not traced: {error}")),
+        }
+        answered
+    }
+
+    /// Lets the thread install a seccomp filter. Its process is left alone from then on if the programs in it could be killed.
+    fn install_filter(&mut self, tid: u32, session: &mut Session) -> std::io::Result<()> {
+        let mut answered = Ok(());
+        let mappings = &mut self.mappings;
+        let pid = host::process::tgid(tid).unwrap_or(tid);
+        let messages = self.extender.messages;
+        match session.install_filter(pid, tid, || answered = mappings.answer()) {
+            Ok(None) | Err(RemoteError::Gone) => {}
+            Ok(Some(reason)) => messages.lost(&format!(
+                "process {pid} is not traced any more, since it has installed a seccomp filter: {reason}"
+            )),
+            Err(error) => messages.lost(&format!(
+                "process {pid} installs a seccomp filter, and its probes could not be taken off: {error}"
+            )),
         }
         answered
     }
@@ -150,6 +169,11 @@ impl Watch for HeldMappings<'_> {
             }
             Ok(Some(Query::InstallsListener(tid))) => {
                 self.warn_of_seccomp(tid, "a seccomp listener of its own");
+            }
+            Ok(Some(Query::InstallsFilter(tid))) => {
+                let answered = self.install_filter(tid, session);
+                self.report_late();
+                return if answered.is_ok() { Next::Continue } else { Next::Remove };
             }
             Ok(Some(Query::EntersStrictMode(tid))) => self.warn_of_seccomp(tid, "seccomp's strict mode"),
             Ok(Some(Query::Ends(tid))) => self.keep_symbols(tid),

@@ -48,6 +48,9 @@ impl<'a> MappingScans<'a> {
                 session.meet(pid);
                 self.consider(pid, &new, session);
             }
+            if session.has_lost_jumps(pid) {
+                self.patch(pid, session);
+            }
         }
         searched
     }

@@ -1,6 +1,8 @@
 // Opens libraries as programs with plug-ins do, and calls `traced_work` of each a hundred times.
 //
 // libraries again FILE              ten times, closed between
+// libraries place FILE              three times at the same address, each time when a line is read, and closed between
+// libraries copies FILE             three times in namespaces of their own; calls them when a line is read
 // libraries all FILE...             all of them at the same time
 // libraries deleted FILE            deletes it when it is open
 // libraries renamed FILE OTHER      renames another over it when it is open, and opens that
@@ -71,11 +73,34 @@ static void overwrite(const char *path, const char *other) {
     if (truncate(path, size)) exit(1);
 }
 
+// Prints where the library is.
+static void use_when_told(const char *path) {
+    getchar();
+    void *library = dlopen(path, RTLD_NOW);
+    printf("%p\n", dlsym(library, "traced_work"));
+    // Long enough for a tracer that looks from time to time.
+    usleep(500000);
+    dlclose(use(path)), dlclose(library);
+}
+
+static void use_copies(const char *path) {
+    long (*work[3])(long);
+    for (int i = 0; i < 3; i++) work[i] = (long (*)(long))dlsym(dlmopen(LM_ID_NEWLM, path, RTLD_NOW), "traced_work");
+    puts("ready"), getchar();
+    for (int i = 0; i < 300; i++)
+        if (work[i % 3](i) != i + 1) exit(1);
+}
+
 int main(int argc, char **argv) {
+    setlinebuf(stdout);
     if (argc < 3) return 2;
     const char *mode = argv[1], *path = argv[2];
     if (!strcmp(mode, "again"))
         for (int i = 0; i < 10; i++) dlclose(use(path));
+    else if (!strcmp(mode, "place"))
+        for (int i = 0; i < 3; i++) use_when_told(path);
+    else if (!strcmp(mode, "copies"))
+        use_copies(path);
     else if (!strcmp(mode, "all"))
         for (int i = 2; i < argc; i++) use(argv[i]);
     else if (!strcmp(mode, "threads"))

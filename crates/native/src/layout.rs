@@ -22,6 +22,8 @@ pub const TGID: u64 = 8;
 pub const TID: u64 = 12;
 /// u32: number of the CPU, for [`crate::CpuNumber::Word`].
 pub const CPU: u64 = 16;
+/// u32: offset of a thread's id from its thread control block; 0: it is not known.
+pub const THREAD_AT: u64 = 20;
 /// u32: a number by which helpers distinguish the threads of this process from those of others.
 pub const NUMBER: u64 = 24;
 /// Addresses of functions by the number of the helper that they replace, for [`crate::Environment::Replaced`].
@@ -105,7 +107,7 @@ pub struct MapPlace {
     pub description: u64,
     /// Offset of the cells, of the entries, or of a ring buffer's data.
     pub cells: u64,
-    /// Offset of a hash's buckets: u32 first entry or end, u32 owner.
+    /// Offset of a hash's buckets: u32 first entry or end, u32 unused, u64 owner.
     pub buckets: u64,
     /// Number of buckets.
     pub bucket_count: u32,
@@ -119,6 +121,12 @@ pub struct MapPlace {
 
 /// Offset of a u32 in the description of a hash: entries from this index on were never used.
 pub const HASH_FRESH: u64 = 56;
+/// Offset of a u64 in the description of a hash: updates that failed since another one did not end.
+pub const HASH_REFUSED: u64 = 104;
+/// Size of a bucket in bytes.
+pub const BUCKET: u64 = 16;
+/// Offset of the owner in a bucket.
+pub const BUCKET_OWNER: u64 = 8;
 /// Offset of a u64 in an entry of a hash: 0 if the entry is free.
 pub const ENTRY_USED: u64 = 8;
 /// Offset of the key in an entry of a hash: behind u32 next entry, u32 hash, u64 last use.
@@ -218,7 +226,7 @@ impl MapPlace {
                 place.stride = ENTRY_KEY + round8(def.key_size) + round8(def.value_size) * u64::from(cpus);
                 place.cells = take(place.stride * u64::from(def.max_entries + SPARE), 64);
                 place.bucket_count = def.max_entries.max(1).next_power_of_two();
-                place.buckets = take(8 * u64::from(place.bucket_count), 64);
+                place.buckets = take(BUCKET * u64::from(place.bucket_count), 64);
             }
             MapKind::Ring => place.cells = take(u64::from(def.max_entries), PAGE),
             MapKind::StackTrace => {}
@@ -264,7 +272,8 @@ impl MapPlace {
             0,
             self.description,
         ]);
-        let buckets = (0..self.bucket_count).flat_map(|number| pair(END | number, 0).to_le_bytes()).collect();
+        let bucket = |number: u32| words(&[pair(END | number, 0), 0]);
+        let buckets = (0..self.bucket_count).flat_map(bucket).collect();
         let mut contents = vec![(self.description, description)];
         contents.extend(is_hash.then_some((self.buckets, buckets)));
         contents

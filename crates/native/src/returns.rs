@@ -47,6 +47,8 @@ const PER_FUNCTION: u64 = 16;
 const MIN_STUBS: u64 = 1 << 13;
 const MAX_STUBS: u64 = 1 << 16;
 
+/// Offset in the area of a u64: if it is not 0, no program runs at a return any more.
+pub const SILENT: u64 = 56;
 /// Offset in the area of a u64: calls whose slot another call has taken, since the call had been left.
 const REPLACED: u64 = 64;
 /// Bits of a slot's first word: the place of the return address on the stack.
@@ -130,8 +132,8 @@ impl Returns {
         let slots = self.size.slots();
         let masks = (self.size.stubs - 1) | (SLOTS - 1) << 32;
         let more = slots + SLOTS * SLOT;
-        let words =
-            [relative(self.stubs), ADDRESSES, slots, more, MORE, relative(layout::LOST_RETURNS), masks];
+        let (lost, active) = (relative(layout::LOST_RETURNS), relative(layout::ACTIVE));
+        let words = [relative(self.stubs), ADDRESSES, slots, more, MORE, lost, masks, 0, 0, 0, active];
         words.into_iter().flat_map(u64::to_le_bytes).collect()
     }
 

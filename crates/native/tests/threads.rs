@@ -1,6 +1,6 @@
 //! Maps and the ring buffer under threads, signals and full memory: machine code that a process would run, in the test's process.
 
-use native::layout::{self, ENTRY_KEY, Layout, RING_CONSUMED};
+use native::layout::{self, BUCKET, BUCKET_OWNER, ENTRY_KEY, HASH_REFUSED, Layout, RING_CONSUMED};
 use native::object::{Insn, MapDef, MapKind, Object};
 use native::{CpuNumber, Environment, Image, Process, ThreadId, TimeSource};
 use std::ptr;
@@ -79,7 +79,7 @@ impl Region {
         let map = &self.layout.maps[0];
         let mut entries = vec![];
         for bucket in 0..map.bucket_count {
-            let mut index = self.half(map.buckets + 8 * u64::from(bucket)).load(Ordering::Acquire);
+            let mut index = self.half(map.buckets + BUCKET * u64::from(bucket)).load(Ordering::Acquire);
             while index & END == 0 {
                 let entry = map.cells + u64::from(index) * map.stride;
                 let read = |at| self.word(entry + at).load(Ordering::Relaxed);
@@ -247,6 +247,59 @@ fn a_map_that_evicts_keeps_its_size() {
     assert!((96..=100).contains(&entries.len()), "{} keys", entries.len());
     // A single thread always finds a place.
     assert!((0..1000).all(|key| region.run(&mut [1 << 40 | key, key]) == 0));
+}
+
+/// Owner of a lock: a thread of a process.
+fn owner(pid: u32) -> u64 {
+    u64::from(pid) << 32 | 5
+}
+
+/// Updates the only key of a map while an ended process holds the lock: it was about to remove the value that it had replaced.
+fn update_after_the_end_of(pid: u32, region: &Region) {
+    let map = &region.layout.maps[0];
+    let lock = region.word(map.buckets + BUCKET_OWNER);
+    let (first, second) = (map.cells, map.cells + map.stride);
+    for offset in (4..map.stride).step_by(4) {
+        region
+            .half(second + offset)
+            .store(region.half(first + offset).load(Ordering::Relaxed), Ordering::Relaxed);
+    }
+    region.half(second).store(END, Ordering::Relaxed);
+    region.half(first).store(1, Ordering::Relaxed);
+    region.half(map.buckets).store(0, Ordering::Relaxed);
+    lock.store(owner(pid), Ordering::Relaxed);
+    assert_eq!(region.run(&mut [7, 2, 0, 0]), 0);
+    assert_eq!((region.entries(), lock.load(Ordering::Relaxed)), (vec![(7, 2)], 0));
+    assert_eq!(region.word(map.description + HASH_REFUSED).load(Ordering::Relaxed), 0);
+}
+
+#[test]
+fn the_lock_of_a_process_that_was_killed_is_taken_over() {
+    let region = Region::new(&by_choice(), vec![hash(MapKind::Hash, 8, 1)]);
+    assert_eq!(region.run(&mut [7, 1, 0, 0]), 0);
+    let mut killed = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
+    killed.kill().expect("it runs");
+    let pid = killed.id();
+    // SAFETY: all zero is valid for a struct of numbers; the kernel fills it in. The process stays.
+    unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        assert_eq!(libc::waitid(libc::P_PID, pid, &mut info, libc::WEXITED | libc::WNOWAIT), 0);
+    }
+    update_after_the_end_of(pid, &region);
+    killed.wait().expect("a child");
+    update_after_the_end_of(pid, &region);
+}
+
+#[test]
+fn an_update_that_does_not_end_is_waited_for_once() {
+    let region = Region::new(&by_choice(), vec![hash(MapKind::Hash, 8, 1)]);
+    let map = &region.layout.maps[0];
+    let lock = region.word(map.buckets + BUCKET_OWNER);
+    lock.store(owner(std::process::id()), Ordering::Relaxed);
+    for refused in 1..100 {
+        assert_eq!(region.run(&mut [7, 1, 0, 0]), -16);
+        assert_eq!(region.word(map.description + HASH_REFUSED).load(Ordering::Relaxed), refused);
+    }
 }
 
 /// Takes the record, checks that it is whole, and gives its place back.

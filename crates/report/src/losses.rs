@@ -104,6 +104,13 @@ fn words(manifest: &Manifest, loss: &Loss) -> String {
                  raise `max_map_keys`"
             )
         }
+        CounterKind::MapLocked(id) => format!(
+            "{} of `@{}` {} lost: a thread that was updating such a key did not go on (its process is stopped, or its signal handler has \
+             left by a longjmp)",
+            many("update", "updates"),
+            map(*id),
+            if count == 1 { "was" } else { "were" },
+        ),
         CounterKind::UserRead => {
             format!("{} of the program's memory failed, and gave 0 or \"\"", many("read", "reads"))
         }

@@ -355,9 +355,34 @@ impl Session {
         }
     }
 
+    /// Lets a thread that is held install a seccomp filter; returns the reason if its process is not traced any more then. `release` is
+    /// called in any case.
+    ///
+    /// # Errors
+    /// [`RemoteError`]
+    pub fn install_filter(
+        &mut self,
+        pid: u32,
+        tid: u32,
+        release: impl FnOnce() + Send,
+    ) -> Result<Option<RemoteError>, RemoteError> {
+        match &mut self.core.user {
+            Some(user) => user.install_filter(pid, tid, release),
+            None => {
+                release();
+                Ok(None)
+            }
+        }
+    }
+
     /// Whether a process that maps a file, given by its inode and path, must be patched before it goes on.
     pub fn must_patch(&self, pid: u32, inode: u64, path: &Path) -> bool {
         self.core.user.as_ref().is_some_and(|user| user.concerns(pid, inode, path))
+    }
+
+    /// Whether a process that was patched has mapped a file again at the same address, so that it must be patched again.
+    pub fn has_lost_jumps(&self, pid: u32) -> bool {
+        self.core.user.as_ref().is_some_and(|user| user.has_lost_jumps(pid))
     }
 
     /// Takes note of a process of the traced command, whose end a script may wait for.

@@ -319,6 +319,10 @@ impl Core {
     /// Losses and errors so far, as reported at the end of a run.
     pub fn losses(&self) -> io::Result<Vec<Loss>> {
         let mut losses = losses::losses(&self.manifest, &self.counters()?);
+        if let Some(user) = &self.user {
+            let symbol = |map: u32| self.manifest.maps.get(map as usize).map_or("", |map| &map.symbol);
+            losses = losses::separate_locked(losses, |map| user.refused_updates(symbol(map)));
+        }
         let lost_returns = self.user.as_ref().map_or(0, UserSpace::lost_returns);
         losses.extend(losses::lost_returns(lost_returns));
         losses.extend(losses::unfinished(self.rings.unfinished()));

@@ -57,6 +57,8 @@ pub enum CounterKind {
     UnsentSignal,
     /// Records that a traced process had not finished when it ended.
     Unfinished,
+    /// Updates of this map, in a traced process, that failed because a lock was not given back.
+    MapLocked(u32),
 }
 
 impl CounterKind {

@@ -13,7 +13,7 @@ typedef long i64;
 #define EXPORT __attribute__((visibility("default")))
 #define NULL ((void *)0)
 
-enum { ENOENT = 2, E2BIG = 7, EAGAIN = 11, EFAULT = 14, EBUSY = 16, EEXIST = 17, EINVAL = 22 };
+enum { ENOENT = 2, ESRCH = 3, E2BIG = 7, EAGAIN = 11, EFAULT = 14, EBUSY = 16, EEXIST = 17, EINVAL = 22 };
 
 enum { SYS_SCHED_YIELD = 24, SYS_GETPID = 39, SYS_PRCTL = 157, SYS_CLOCK_GETTIME = 228, SYS_PROCESS_VM_READV = 310 };
 enum { PR_GET_NAME = 16 };
@@ -39,7 +39,7 @@ static long system_call(long number, long a, long b, long c, long d, long e, lon
 }
 
 /* Words of the process alone, at the start of the region; see `layout.rs`. In a child of fork(2) they are zero. */
-struct own { u64 unused; u32 tgid, tid, cpu, unused2, number; };
+struct own { u64 unused; u32 tgid, tid, cpu, thread_at, number; };
 
 static struct own *own_of(void *description, u64 place) { return (struct own *)((u8 *)description - place); }
 

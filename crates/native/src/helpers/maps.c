@@ -17,8 +17,10 @@ struct map {
     u32 spare;    /* entries beyond `max_entries`, for replacing */
     u64 uses;     /* number of uses of entries so far, if the least recently used one is evicted */
     u32 hand;     /* where the search for an entry to evict goes on */
-    u32 stuck;    /* owner of a chain who did not come back */
+    u32 unused;
     u64 place;    /* offset in the region */
+    u64 stuck;    /* owner of a chain who did not come back */
+    u64 refused;  /* updates that failed since their chain was locked */
 };
 
 /* A chain of entries ends with the number of its bucket, so that a reader notices that an entry was moved to another chain. */
@@ -26,7 +28,8 @@ struct map {
 
 struct bucket {
     u32 first; /* index of an entry, or END and the bucket's number */
-    u32 owner; /* thread that changes the chain; 0: none */
+    u32 unused;
+    u64 owner; /* thread that changes the chain, see `this_thread`; 0: none */
 };
 
 struct entry {
@@ -99,9 +102,9 @@ static void use(struct map *map, struct entry *entry) {
     __atomic_store_n(&entry->used, now, __ATOMIC_RELAXED);
 }
 
-/* A number of the running thread, from the address of its thread control block. A child of fork(2) has the same address, so processes
- * draw a number. */
-static u32 this_thread(struct own *own) {
+/* The running thread: its id in the high half, as far as it is known without a system call; otherwise that of its process. The low half is a
+ * number made from the address of its thread control block. A child of fork(2) has the same address, so processes draw a number. */
+static u64 this_thread(struct own *own) {
     u64 block;
     asm("mov %%fs:0, %0" : "=r"(block));
     u32 number = __atomic_load_n(&own->number, __ATOMIC_RELAXED);
@@ -109,24 +112,45 @@ static u32 this_thread(struct own *own) {
         number = (u32)(__builtin_ia32_rdtsc() * 0x9e3779b9u) | 1;
         __atomic_store_n(&own->number, number, __ATOMIC_RELAXED);
     }
-    return ((u32)(block >> 4) ^ number << 1) | 1;
+    u32 id = own->tgid;
+    if (own->thread_at)
+        asm("movl %%fs:(%1), %0" : "=r"(id) : "r"((u64)own->thread_at));
+    else if (!id)
+        own->tgid = id = system_call(SYS_GETPID, 0, 0, 0, 0, 0, 0);
+    return (u64)id << 32 | ((u32)(block >> 4) ^ number << 1) | 1;
 }
 
-#define PATIENCE 20000
+/* Whether a thread has ended. The memory of one that has is not there, also before its parent has waited for it. */
+static int has_ended(u64 thread) {
+    u8 byte;
+    struct { const void *at; u64 size; } local = {&byte, 1}, remote = {NULL, 1};
+    return system_call(SYS_PROCESS_VM_READV, thread >> 32, (long)&local, 1, (long)&remote, 1, 0) == -ESRCH;
+}
+
+static void repair(struct map *map, struct bucket *bucket);
+
+#define PATIENCE 100000
 #define LITTLE_PATIENCE 200
 
-/* Locks a chain. False if this thread holds it, whom a signal has interrupted, or if the holder does not come back: it may have left
- * by a longjmp from a signal handler, or its process was killed. For him nobody waits long again. */
+/* Locks a chain. The lock of a thread that was killed is taken over. False if this thread holds it, whom a signal has interrupted, or if
+ * the holder does not come back: it may have left by a longjmp from a signal handler, or is stopped. For him nobody waits long again. */
 static int lock(struct map *map, struct bucket *bucket) {
-    u32 me = this_thread(own_of(map, map->place)), owner = 0;
-    for (int attempt = 0; attempt < PATIENCE; attempt++) {
+    u64 me = this_thread(own_of(map, map->place)), owner = 0;
+    for (int attempt = 1; attempt <= PATIENCE; attempt++) {
         owner = 0;
         if (__atomic_compare_exchange_n(&bucket->owner, &owner, me, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
             return 1;
         if (owner == me)
             return 0;
-        if (attempt > LITTLE_PATIENCE && owner == __atomic_load_n(&map->stuck, __ATOMIC_RELAXED))
-            return 0;
+        if (attempt % LITTLE_PATIENCE == 0) {
+            if (has_ended(owner) &&
+                __atomic_compare_exchange_n(&bucket->owner, &owner, me, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
+                repair(map, bucket);
+                return 1;
+            }
+            if (owner == __atomic_load_n(&map->stuck, __ATOMIC_RELAXED))
+                return 0;
+        }
         if (attempt < 100)
             __builtin_ia32_pause();
         else
@@ -168,13 +192,30 @@ static void give_back(struct map *map, struct entry *entry, u32 index) {
 /* Removes an entry from its locked chain. */
 static void unlink_entry(struct map *map, struct bucket *bucket, u32 index) {
     u32 *link = &bucket->first;
-    while (*link != index)
+    while (*link != index && !(*link & END))
         link = &entry_at(map, *link)->next;
-    __atomic_store_n(link, entry_at(map, index)->next, __ATOMIC_RELEASE);
+    if (*link == index)
+        __atomic_store_n(link, entry_at(map, index)->next, __ATOMIC_RELEASE);
 }
 
 static u32 index_of(struct map *map, struct entry *entry) {
     return ((u8 *)entry - at(map, map->cells)) / map->stride;
+}
+
+/* Removes what a thread that was killed in an update has left in a locked chain: a value beside the one that was to replace it. An entry that
+ * the thread had taken, and that is in no chain, is lost. */
+static void repair(struct map *map, struct bucket *bucket) {
+    for (u32 index = bucket->first; !(index & END); index = entry_at(map, index)->next) {
+        struct entry *entry = entry_at(map, index);
+        for (u32 other = entry->next, next; !(other & END); other = next) {
+            struct entry *later = entry_at(map, other);
+            next = later->next;
+            if (later->hash == entry->hash && equal(later->key, entry->key, map->key_size)) {
+                unlink_entry(map, bucket, other);
+                give_back(map, later, other);
+            }
+        }
+    }
 }
 
 /* Entries that are compared to find one to evict. A map with fewer evicts the least recently used one, a larger map one of the least
@@ -270,8 +311,10 @@ static i64 update_entry(struct map *map, const u8 *key, const u8 *value, u64 fla
      * being deleted and used for another key meanwhile. */
     int in_place = map->cpus > 1 || map->value_size <= 8;
     struct bucket *bucket = bucket_of(map, hash);
-    if (!lock(map, bucket))
+    if (!lock(map, bucket)) {
+        __atomic_fetch_add(&map->refused, 1, __ATOMIC_RELAXED);
         return -EBUSY;
+    }
     struct entry *entry = find(map, key, hash);
     i64 result;
     if (entry && flags == 1)

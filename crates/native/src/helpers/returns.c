@@ -14,6 +14,7 @@
 #define CHECKS 2
 #define SLOT_SESSIONS 5
 #define MAX_TAIL_CALLS 8
+#define ACTIVE_THREAD 0x3fffffffu
 
 struct returns {
     u64 stubs;     /* offsets relative to this structure */
@@ -23,8 +24,10 @@ struct returns {
     u64 more_size; /* bytes of them per slot */
     u64 lost;      /* u64: calls without a slot */
     u32 address_mask, slot_mask;
-    u64 hand;      /* which slots are examined next */
+    u64 silent;    /* not 0: no program runs at a return any more */
     u64 replaced;  /* slots that were taken from calls that had been left */
+    u64 hand;      /* which slots are examined next */
+    u64 active;    /* u32: see `ACTIVE` of `layout.rs` */
 };
 
 /* In front of the first stub, for stack walks of other sessions. */
@@ -161,8 +164,14 @@ EXPORT u64 call_enters(struct returns *returns, u64 *at, struct words *words) {
     return stub_address(returns, stub);
 }
 
+/* Whether programs may run at a return: they may make system calls, which the process may have forbidden since its tracer left it. */
+static int runs_programs(struct returns *returns) {
+    u32 active = __atomic_load_n((u32 *)((u8 *)returns + returns->active), __ATOMIC_RELAXED);
+    return active & ACTIVE_THREAD && !__atomic_load_n(&returns->silent, __ATOMIC_RELAXED);
+}
+
 /* A call has returned to a stub, whose number is at the place of the return address. Restores the address, and returns the record of
- * the function; 0 if the call's slot was lost. */
+ * the function; 0 if the call's slot was lost, or if no program is to run. */
 EXPORT u64 call_returns(struct returns *returns, u64 *at, struct words *words) {
     u64 place = (u64)at & (VERSION - 1);
     u32 stub = *at;
@@ -178,7 +187,7 @@ EXPORT u64 call_returns(struct returns *returns, u64 *at, struct words *words) {
         for (u64 number = 0; number < record->sessions; number++)
             words->sessions[number] = *session_of(returns, slot, number);
         __atomic_store_n(&slot->place, word & ~(VERSION - 1), __ATOMIC_RELEASE);
-        return words->record;
+        return runs_programs(returns) ? words->record : 0;
     }
     __atomic_fetch_add((u64 *)((u8 *)returns + returns->lost), 1, __ATOMIC_RELAXED);
     return 0;

@@ -44,7 +44,7 @@ uprobe0_loop0: 135 instructions
 10000097  xor rdi,rdx
 1000009a  sub rdi,rdx
 1000009d  jmp 00000000100000B7h
-100000a2  lea rdi,[43B1C8h]
+100000a2  lea rdi,[4431C8h]
 100000a9  mov esi,1
 100000ae  lock add [rdi],rsi
 100000b2  mov edi,1
@@ -86,7 +86,7 @@ uprobe0_loop0: 135 instructions
 1000013d  lea rdi,[1180h]
 10000144  mov rsi,rbp
 10000147  add rsi,0FFFFFFFFFFFFFFF0h
-1000014b  lea rdx,[43B200h]
+1000014b  lea rdx,[443200h]
 10000152  mov ecx,1
 10000157  mov r9d,fs:[0FFFFFFFFFFFFFF64h]
 10000160  cmp r9d,4
@@ -107,7 +107,7 @@ uprobe0_loop0: 135 instructions
 100001a2  mov esi,1
 100001a7  lock add [rdi],rsi
 100001ab  jmp 00000000100001C0h
-100001b0  lea rdi,[43B1D0h]
+100001b0  lea rdi,[4431D0h]
 100001b7  mov esi,1
 100001bc  lock add [rdi],rsi
 100001c0  mov rdi,[rbx+8]
@@ -126,7 +126,7 @@ uprobe0_loop0: 135 instructions
 100001ed  mov [rsi],rdi
 100001f0  mov eax,0
 100001f5  jmp 000000001000020Fh
-100001fa  lea rdi,[43B1C0h]
+100001fa  lea rdi,[4431C0h]
 10000201  mov esi,1
 10000206  lock add [rdi],rsi
 1000020a  mov eax,1
@@ -143,7 +143,7 @@ uprobe0: 85 instructions
 10000226  mov rbp,rsp
 10000229  sub rsp,18h
 1000022d  mov rbx,rdi
-10000230  lea rdi,[43B100h]
+10000230  lea rdi,[443100h]
 10000237  mov rdi,[rdi+8]
 1000023b  cmp rdi,0
 1000023f  jne 000000001000036Dh
@@ -168,14 +168,14 @@ uprobe0: 85 instructions
 1000028e  mov rax,r13
 10000291  and rax,7Fh
 10000295  mov [rbp-8],eax
-10000298  lea rdi,[31C00h]
+10000298  lea rdi,[39C00h]
 1000029f  mov rsi,rbp
 100002a2  add rsi,0FFFFFFFFFFFFFFF8h
 100002a6  mov eax,[rsi]
 100002a8  cmp eax,80h
 100002ae  jae 00000000100002CAh
 100002b4  imul rax,10h
-100002bb  lea r11,[31C80h]
+100002bb  lea r11,[39C80h]
 100002c2  add rax,r11
 100002c5  jmp 00000000100002CCh
 100002ca  xor eax,eax
@@ -209,7 +209,7 @@ uprobe0: 85 instructions
 10000346  add r13,8
 1000034a  add r14,1
 1000034e  jmp 0000000010000284h
-10000353  lea rdi,[43B1D8h]
+10000353  lea rdi,[4431D8h]
 1000035a  mov esi,1
 1000035f  lock add [rdi],rsi
 10000363  mov eax,0

@@ -4,7 +4,7 @@ uprobe0: 149 instructions
 10000002  mov rbp,rsp
 10000005  sub rsp,18h
 10000009  mov rbx,rdi
-1000000c  lea rdi,[432080h]
+1000000c  lea rdi,[43A080h]
 10000013  mov rdi,[rdi+8]
 10000017  cmp rdi,0
 1000001b  jne 000000001000028Fh
@@ -36,7 +36,7 @@ uprobe0: 149 instructions
 10000092  call map_update
 10000097  cmp rax,0
 1000009b  je 00000000100000B1h
-100000a1  lea rdi,[432140h]
+100000a1  lea rdi,[43A140h]
 100000a8  mov esi,1
 100000ad  lock add [rdi],rsi
 100000b1  mov rdi,[rbx+68h]
@@ -53,7 +53,7 @@ uprobe0: 149 instructions
 100000e3  je 0000000010000155h
 100000e9  mov edi,1
 100000ee  mov [rbp-8],edi
-100000f1  lea rdi,[29B80h]
+100000f1  lea rdi,[31B80h]
 100000f8  mov rsi,rbp
 100000fb  add rsi,0FFFFFFFFFFFFFFF8h
 100000ff  mov eax,[rsi]
@@ -66,7 +66,7 @@ uprobe0: 149 instructions
 10000124  and r9d,r11d
 10000127  imul r9,2000h
 1000012e  add rax,r9
-10000131  lea r11,[29C00h]
+10000131  lea r11,[31C00h]
 10000138  add rax,r11
 1000013b  jmp 0000000010000142h
 10000140  xor eax,eax
@@ -77,7 +77,7 @@ uprobe0: 149 instructions
 10000155  mov edi,0
 1000015a  mov [rbp-10h],edi
 1000015d  mov rbx,[rbx+68h]
-10000161  lea rdi,[29A00h]
+10000161  lea rdi,[31A00h]
 10000168  mov rsi,rbp
 1000016b  add rsi,0FFFFFFFFFFFFFFF0h
 1000016f  mov eax,[rsi]
@@ -90,7 +90,7 @@ uprobe0: 149 instructions
 10000191  and r9d,r11d
 10000194  imul r9,40h
 1000019b  add rax,r9
-1000019e  lea r11,[29A80h]
+1000019e  lea r11,[31A80h]
 100001a5  add rax,r11
 100001a8  jmp 00000000100001AFh
 100001ad  xor eax,eax
@@ -116,7 +116,7 @@ uprobe0: 149 instructions
 10000200  jge 000000001000021Fh
 10000206  add rdx,1
 1000020a  jmp 00000000100001DEh
-1000020f  lea rsi,[432150h]
+1000020f  lea rsi,[43A150h]
 10000216  mov edx,1
 1000021b  lock add [rsi],rdx
 1000021f  mov esi,1
@@ -138,7 +138,7 @@ uprobe0: 149 instructions
 10000267  jmp 0000000010000294h
 1000026c  add rdx,1
 10000270  jmp 000000001000023Ah
-10000275  lea rdi,[432150h]
+10000275  lea rdi,[43A150h]
 1000027c  mov esi,1
 10000281  lock add [rdi],rsi
 10000285  mov eax,0

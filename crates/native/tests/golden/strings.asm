@@ -6,7 +6,7 @@ uprobe0: 139 instructions
 10000006  mov rbp,rsp
 10000009  sub rsp,8
 1000000d  mov rbx,rdi
-10000010  lea rdi,[883100h]
+10000010  lea rdi,[88B100h]
 10000017  mov rdi,[rdi+8]
 1000001b  cmp rdi,0
 1000001f  jne 0000000010000246h
@@ -31,14 +31,14 @@ uprobe0: 139 instructions
 1000006e  mov rax,r13
 10000071  and rax,7Fh
 10000075  mov [rbp-8],eax
-10000078  lea rdi,[45A200h]
+10000078  lea rdi,[462200h]
 1000007f  mov rsi,rbp
 10000082  add rsi,0FFFFFFFFFFFFFFF8h
 10000086  mov eax,[rsi]
 10000088  cmp eax,80h
 1000008e  jae 00000000100000AAh
 10000094  imul rax,418h
-1000009b  lea r11,[45A280h]
+1000009b  lea r11,[462280h]
 100000a2  add rax,r11
 100000a5  jmp 00000000100000ACh
 100000aa  xor eax,eax
@@ -63,7 +63,7 @@ uprobe0: 139 instructions
 100000fa  mov rdi,r13
 100000fd  add rdi,10h
 10000101  mov esi,400h
-10000106  lea rdx,[883200h]
+10000106  lea rdx,[88B200h]
 1000010d  call read_own
 10000112  add r13,10h
 10000116  mov rdi,r13
@@ -81,7 +81,7 @@ uprobe0: 139 instructions
 10000143  call read_user_string
 10000148  cmp rax,0
 1000014c  jge 0000000010000162h
-10000152  lea rdi,[8831C0h]
+10000152  lea rdi,[88B1C0h]
 10000159  mov esi,1
 1000015e  lock add [rdi],rsi
 10000162  lea rdi,[1180h]
@@ -96,7 +96,7 @@ uprobe0: 139 instructions
 1000018b  jne 00000000100001EEh
 10000191  lea rdi,[1180h]
 10000198  mov rsi,r14
-1000019b  lea rdx,[883200h]
+1000019b  lea rdx,[88B200h]
 100001a2  mov ecx,1
 100001a7  mov r9d,fs:[0FFFFFFFFFFFFFF64h]
 100001b0  cmp r9d,4
@@ -116,7 +116,7 @@ uprobe0: 139 instructions
 100001ee  mov esi,1
 100001f3  lock add [rdi],rsi
 100001f7  jmp 000000001000020Ch
-100001fc  lea rdi,[8831C8h]
+100001fc  lea rdi,[88B1C8h]
 10000203  mov esi,1
 10000208  lock add [rdi],rsi
 1000020c  mov edi,0
@@ -126,7 +126,7 @@ uprobe0: 139 instructions
 1000021f  add r13,8
 10000223  add r14,1
 10000227  jmp 0000000010000064h
-1000022c  lea rdi,[8831D0h]
+1000022c  lea rdi,[88B1D0h]
 10000233  mov esi,1
 10000238  lock add [rdi],rsi
 1000023c  mov eax,0

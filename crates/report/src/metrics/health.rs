@@ -192,7 +192,7 @@ fn add(points: &mut Vec<Point>, labels: Labels, count: u64) {
 
 fn labels(manifest: &Manifest, kind: &CounterKind) -> Labels {
     let mut labels = label("kind", word(kind));
-    if let CounterKind::MapFull(id) | CounterKind::MissingKey(id) = kind {
+    if let CounterKind::MapFull(id) | CounterKind::MapLocked(id) | CounterKind::MissingKey(id) = kind {
         let name = manifest.maps.get(*id as usize).map_or("", |map| map.name.as_str());
         labels.extend(label("map", &format!("@{name}")));
     }
@@ -202,6 +202,7 @@ fn labels(manifest: &Manifest, kind: &CounterKind) -> Labels {
 fn word(kind: &CounterKind) -> &'static str {
     match kind {
         CounterKind::MapFull(_) => "map_full",
+        CounterKind::MapLocked(_) => "map_locked",
         CounterKind::MissingKey(_) => "missing_key",
         CounterKind::UserRead => "user_read",
         CounterKind::DivisionByZero => "division_by_zero",

@@ -13,7 +13,8 @@
 
 use std::ops::Range;
 
-use native::layout::{ACTIVE, ACTIVE_THREAD};
+use native::layout::{ACTIVE, ACTIVE_THREAD, TGID};
+use native::returns::SILENT;
 use native::site::JUMP;
 
 use super::calls::RemoteCalls;
@@ -223,6 +224,23 @@ impl Remains {
         Ok(Some(u32::from_le_bytes(word) & ACTIVE_THREAD).filter(|thread| *thread != 0))
     }
 
+    /// Whether the memory of the process is that of another process, which it will leave by execve(2): a child of vfork(2) or
+    /// posix_spawn(3).
+    ///
+    /// # Errors
+    /// The errors of reading the memory of the process.
+    pub fn is_borrowed(&self, stopped: &Stopped<'_>) -> Result<bool, RemoteError> {
+        let mut word = [0; 4];
+        stopped.read(self.header.base + TGID, &mut word)?;
+        // A child of fork(2) has zero there before it has its own number.
+        Ok(![0, stopped.pid()].contains(&u32::from_le_bytes(word)))
+    }
+
+    /// Address of the code.
+    pub fn code_start(&self) -> u64 {
+        self.header.code().start
+    }
+
     /// Inode of the shared data, if these are mapped.
     pub fn inode(&self) -> Option<u64> {
         self.data
@@ -244,6 +262,7 @@ impl Remains {
     pub fn remove(&self, stopped: &Stopped<'_>, own_filters: u32) -> Result<bool, RemoteError> {
         let maps = stopped.maps()?;
         let mut is_whole = true;
+        self.silence(stopped)?;
         for entry in &self.entries {
             if let Entry::Jump(jump) = entry {
                 is_whole &= jump.restore(stopped, &maps)?;
@@ -261,6 +280,24 @@ impl Remains {
             self.free(stopped, &maps, own_filters)?;
         }
         Ok(is_whole)
+    }
+
+    /// Keeps programs from running when calls return.
+    fn silence(&self, stopped: &Stopped<'_>) -> Result<(), RemoteError> {
+        for entry in &self.entries {
+            if let Entry::Returns { area, .. } = entry {
+                stopped.write(area + SILENT, &1u64.to_le_bytes())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a thread is in the code.
+    ///
+    /// # Errors
+    /// The errors of reading the memory of the process.
+    pub fn has_threads(&self, stopped: &Stopped<'_>) -> Result<bool, RemoteError> {
+        may_continue(stopped, &stopped.maps()?, &[self.header.code()])
     }
 
     /// Whether a thread is in the code, now or after a signal handler, or a call may return there. Its other code calls nothing outside, so

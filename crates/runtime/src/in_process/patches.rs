@@ -3,7 +3,9 @@
 //! No thread may continue in the middle of the overwritten instructions. A thread that has stopped there continues in their copy. A
 //! signal handler may return there: stacks are searched for such addresses, and a function that is found is left out for this time.
 
+use std::fs::File;
 use std::ops::Range;
+use std::os::unix::fs::FileExt;
 
 use super::error::RemoteError;
 use super::maps::MemoryRange;
@@ -98,24 +100,63 @@ impl Patches {
     /// # Errors
     /// [`RemoteError::Gone`] if the process is killed meanwhile; the errors of reading and writing its memory.
     pub fn write(&mut self, stopped: &Stopped<'_>) -> Result<PatchOutcome, RemoteError> {
+        self.write_where(stopped, |_| true)
+    }
+
+    /// Writes the jumps that are not there: not written yet, or gone with a file that was unmapped and mapped again. `is_mapped`:
+    /// whether the file of a patch is mapped, by the index of the patch; others stay as they are.
+    ///
+    /// # Errors
+    /// As for [`Patches::write`].
+    pub fn write_again(
+        &mut self,
+        stopped: &Stopped<'_>,
+        is_mapped: impl Fn(usize) -> bool,
+    ) -> Result<PatchOutcome, RemoteError> {
+        for (at, patch) in self.list.iter().enumerate() {
+            self.written[at] &=
+                is_mapped(at) && !is_original(patch, |address, bytes| stopped.read(address, bytes));
+        }
+        self.write_where(stopped, is_mapped)
+    }
+
+    /// Whether a jump was written.
+    pub fn is_written(&self, at: usize) -> bool {
+        self.written[at]
+    }
+
+    /// Whether a jump that was written is gone, by the memory of the process, which may run.
+    pub fn is_gone(&self, at: usize, memory: &File) -> bool {
+        self.written[at] && is_original(&self.list[at], |address, bytes| memory.read_exact_at(bytes, address))
+    }
+
+    fn write_where(
+        &mut self,
+        stopped: &Stopped<'_>,
+        is_wanted: impl Fn(usize) -> bool,
+    ) -> Result<PatchOutcome, RemoteError> {
+        let is_new = |at: usize, written: &[bool]| !written[at] && is_wanted(at);
+        if !(0..self.list.len()).any(|at| is_new(at, &self.written)) {
+            return Ok(PatchOutcome::default());
+        }
         let maps = stopped.maps()?;
         let mut outcome = PatchOutcome::default();
         let mut skipped: Vec<Option<Skipped>> = Vec::with_capacity(self.list.len());
-        for (patch, written) in self.list.iter().zip(&self.written) {
-            skipped.push(if *written { None } else { unfit(stopped, &maps, patch)? });
+        for (at, patch) in self.list.iter().enumerate() {
+            skipped.push(if is_new(at, &self.written) { unfit(stopped, &maps, patch)? } else { None });
         }
         for at in self.in_use(stopped, &maps, &mut outcome)? {
             skipped[at].get_or_insert(Skipped::InUse);
         }
         let new: Vec<usize> =
-            (0..self.list.len()).filter(|at| !self.written[*at] && skipped[*at].is_none()).collect();
+            (0..self.list.len()).filter(|at| is_new(*at, &self.written) && skipped[*at].is_none()).collect();
         outcome.moved_threads = self.move_threads(stopped, &new)?;
         for at in new {
             stopped.write(self.list[at].address, &self.list[at].jump)?;
             self.written[at] = true;
             outcome.changed += 1;
         }
-        let left_out = skipped.into_iter().enumerate().filter(|(at, _)| !self.written[*at]);
+        let left_out = skipped.into_iter().enumerate().filter(|(at, _)| is_new(*at, &self.written));
         outcome.skipped = left_out.filter_map(|(at, why)| Some((at, why?))).collect();
         Ok(outcome)
     }
@@ -203,6 +244,12 @@ pub(super) fn restore(
     }
     let same = now.iter().zip(jump).filter(|(now, jump)| now == jump).count();
     Ok(now == *original || same < JUMP - 1)
+}
+
+/// Whether the memory has the instructions that a jump had replaced.
+fn is_original<E>(patch: &Patch, read: impl Fn(u64, &mut [u8]) -> Result<(), E>) -> bool {
+    let mut now = vec![0; patch.original.len()];
+    read(patch.address, &mut now).is_ok() && now == patch.original
 }
 
 /// The reason why a jump cannot be written here at all.

@@ -85,6 +85,8 @@ fn calls(pid: u32) -> Vec<CallData> {
     };
     let mut calls = vec![
         call("process_vm_readv", libc::SYS_process_vm_readv, &[pid.into(), 0, 1, 0, 1]),
+        // The owner of a lock may be another process.
+        call("process_vm_readv", libc::SYS_process_vm_readv, &[1, 0, 1, 0, 1]),
         call("sched_yield", libc::SYS_sched_yield, &[]),
         call("gettid", libc::SYS_gettid, &[]),
         call("getpid", libc::SYS_getpid, &[]),

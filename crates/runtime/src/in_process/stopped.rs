@@ -140,12 +140,36 @@ impl<'t> Seized<'t> {
         let stopped = wait_for_stop(self.tid, since + limit)?;
         Stopped::of(self.tracer, self.pid, if stopped { vec![self.tid] } else { Vec::new() }, since)
     }
+
+    /// Stops the other threads of the process, of which there may be none, while this one waits in its system call.
+    ///
+    /// # Errors
+    /// As for [`Stopped::all`]
+    pub fn others(&self, limit: Duration) -> Result<Stopped<'t>, RemoteError> {
+        let since = Instant::now();
+        let threads = stop_all(self.tracer, self.pid, (Vec::new(), Some(self.tid)), limit)?;
+        Stopped::with_leader(self.tracer, self.pid, (self.tid, threads), since)
+    }
+
+    /// Waits until this thread has stopped like the others.
+    ///
+    /// # Errors
+    /// As for [`Seized::stop`]
+    pub fn join(self, mut others: Stopped<'t>, limit: Duration) -> Result<Stopped<'t>, RemoteError> {
+        if !wait_for_stop(self.tid, Instant::now() + limit)? {
+            return Err(RemoteError::Gone);
+        }
+        others.threads.insert(0, self.tid);
+        Ok(others)
+    }
 }
 
 /// Stopped threads of a process; they are resumed on drop.
 #[derive(Debug)]
 pub struct Stopped<'t> {
     pid: u32,
+    /// The thread by whose folder in `/proc` the process is reached.
+    leader: u32,
     threads: Vec<u32>,
     memory: File,
     since: Instant,
@@ -161,7 +185,7 @@ impl<'t> Stopped<'t> {
     /// [`RemoteError::Gone`]
     pub fn all(tracer: &'t Tracer, pid: u32, limit: Duration) -> Result<Stopped<'t>, RemoteError> {
         let since = Instant::now();
-        let threads = stop_all(tracer, pid, Vec::new(), limit)?;
+        let threads = stop_all(tracer, pid, (Vec::new(), None), limit)?;
         Stopped::of(tracer, pid, threads, since)
     }
 
@@ -171,7 +195,7 @@ impl<'t> Stopped<'t> {
     /// As for [`Stopped::all`]
     pub fn with_others(mut self, limit: Duration) -> Result<Stopped<'t>, RemoteError> {
         let threads = std::mem::take(&mut self.threads);
-        self.threads = stop_all(self.tracer, self.pid, threads, limit)?;
+        self.threads = stop_all(self.tracer, self.pid, (threads, None), limit)?;
         if self.threads.is_empty() { Err(RemoteError::Gone) } else { Ok(self) }
     }
 
@@ -181,13 +205,25 @@ impl<'t> Stopped<'t> {
         threads: Vec<u32>,
         since: Instant,
     ) -> Result<Stopped<'t>, RemoteError> {
-        if threads.is_empty() {
-            return Err(RemoteError::Gone);
-        }
+        let leader = *threads.first().ok_or(RemoteError::Gone)?;
+        Stopped::with_leader(tracer, pid, (leader, threads), since)
+    }
+
+    fn with_leader(
+        tracer: &'t Tracer,
+        pid: u32,
+        (leader, threads): (u32, Vec<u32>),
+        since: Instant,
+    ) -> Result<Stopped<'t>, RemoteError> {
         // Opened now: an execve(2) before would have replaced the memory.
-        let path = format!("/proc/{pid}/task/{}/mem", threads[0]);
-        let memory = File::options().read(true).write(true).open(path)?;
-        Ok(Stopped { pid, threads, memory, since, tracer })
+        let path = format!("/proc/{pid}/task/{leader}/mem");
+        match File::options().read(true).write(true).open(path) {
+            Ok(memory) => Ok(Stopped { pid, leader, threads, memory, since, tracer }),
+            Err(error) => {
+                tracer.detach(pid, &threads);
+                Err(error.into())
+            }
+        }
     }
 
     /// Id of the process.
@@ -207,7 +243,7 @@ impl<'t> Stopped<'t> {
 
     /// Path of a file in `/proc`. The process's own folder has no memory and files once its first thread has ended.
     pub(super) fn file(&self, name: &str) -> String {
-        format!("/proc/{}/task/{}/{name}", self.pid, self.threads[0])
+        format!("/proc/{}/task/{}/{name}", self.pid, self.leader)
     }
 
     /// The mappings of the process.
@@ -291,16 +327,16 @@ impl Drop for Stopped<'_> {
     }
 }
 
-/// Stops all threads of a process but those that are stopped already.
+/// Stops all threads of a process but those that are stopped already, and one that is left out.
 fn stop_all(
     tracer: &Tracer,
     pid: u32,
-    mut stopped: Vec<u32>,
+    (mut stopped, left_out): (Vec<u32>, Option<u32>),
     limit: Duration,
 ) -> Result<Vec<u32>, RemoteError> {
     let deadline = Instant::now() + limit;
     loop {
-        let known: HashSet<u32> = stopped.iter().copied().collect();
+        let known: HashSet<u32> = stopped.iter().copied().chain(left_out).collect();
         let new: Vec<u32> = tids(pid)?.into_iter().filter(|tid| !known.contains(tid)).collect();
         let mut seized = Vec::with_capacity(new.len());
         for tid in new {

@@ -22,7 +22,7 @@ pub enum Reported {
     New,
     /// Also each one to a fixed address.
     Fixed,
-    /// Each one.
+    /// Each one, and each further seccomp filter.
     All,
 }
 
@@ -108,6 +108,7 @@ impl Child {
             ignores_children: signals::reset_sigchld(),
             watch: command.watch_mappings,
             ends: command.watch_ends,
+            filters: command.reported == Reported::All,
             identity,
             gate: gate_in,
             gate_writer: gate.as_raw_fd(),
@@ -276,6 +277,7 @@ struct Hold {
     ignores_children: bool,
     watch: bool,
     ends: bool,
+    filters: bool,
     identity: Option<User>,
     gate: PipeReader,
     /// The tracer's end of the gate, which fork has duplicated.
@@ -316,7 +318,7 @@ impl Hold {
                 libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
             }
         }
-        match seccomp_filter::install(self.ends) {
+        match seccomp_filter::install(self.ends, self.filters) {
             Ok(listener) => listener.into_raw_fd(),
             Err(error) => -error.raw_os_error().unwrap_or(libc::EINVAL),
         }

@@ -48,6 +48,8 @@ pub enum Query {
     Ends(u32),
     /// It installs a seccomp listener, which the kernel refuses while ours exists.
     InstallsListener(u32),
+    /// It installs another seccomp filter, or uses seccomp in another way.
+    InstallsFilter(u32),
     /// It enters seccomp's strict mode, which the kernel refuses while our filter exists.
     EntersStrictMode(u32),
 }
@@ -73,6 +75,7 @@ pub(super) const ENDS: u32 = 2;
 pub(super) const LISTENER: u32 = 3;
 pub(super) const STRICT: u32 = 4;
 pub(super) const PROTECTS: u32 = 5;
+pub(super) const FILTER: u32 = 6;
 
 impl QueryMessage {
     pub fn encode(&self) -> [u8; SIZE] {

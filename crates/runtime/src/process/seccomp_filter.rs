@@ -1,5 +1,5 @@
 //! The seccomp filter of a traced program. It reports executable mappings of files, executed programs, memory that is made
-//! executable, uses of seccomp that fail because of this filter, and optionally the ends of processes.
+//! executable, uses of seccomp that fail because of this filter, and optionally further filters and the ends of processes.
 
 use crate::kernel::sys;
 use std::io;
@@ -71,8 +71,9 @@ const NOTIFY: u8 = 27;
 const ALLOW: u8 = 28;
 
 /// Except for mmap, mprotect, prctl and seccomp the number of the system call decides, so that the kernel caches "allow".
-/// `also` is always reported, `protect` if it makes memory executable.
-const fn filter(also: u32, protect: [u32; 2]) -> [libc::sock_filter; ALLOW as usize + 1] {
+/// `also` is always reported, `protect` if it makes memory executable, `filters`: each use of seccomp.
+const fn filter(also: u32, protect: [u32; 2], filters: bool) -> [libc::sock_filter; ALLOW as usize + 1] {
+    let other_seccomp = if filters { NOTIFY } else { ALLOW };
     [
         statement(LOAD, DATA_ARCH),
         branch(1, IF_EQUAL, AUDIT_ARCH, 2, COMPAT),
@@ -94,9 +95,9 @@ const fn filter(also: u32, protect: [u32; 2]) -> [libc::sock_filter; ALLOW as us
         statement(LOAD, ARG_OPTION),
         branch(18, IF_EQUAL, libc::PR_SET_SECCOMP as u32, 19, ALLOW),
         statement(LOAD, ARG_MODE),
-        branch(20, IF_EQUAL, libc::SECCOMP_MODE_STRICT, NOTIFY, ALLOW),
+        branch(20, IF_EQUAL, libc::SECCOMP_MODE_STRICT, NOTIFY, other_seccomp),
         statement(LOAD, ARG_SECCOMP_FLAGS),
-        branch(22, IF_SET, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER as u32, NOTIFY, ALLOW),
+        branch(22, IF_SET, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER as u32, NOTIFY, other_seccomp),
         branch(COMPAT, IF_EQUAL, compat::AUDIT_ARCH, 24, ALLOW),
         statement(LOAD, DATA_NR),
         branch(25, IF_EQUAL, compat::EXECVE, NOTIFY, 26),
@@ -129,6 +130,8 @@ pub(super) enum Call {
     Ends,
     /// Installs a filter with a listener.
     InstallsListener,
+    /// Installs another filter, or uses seccomp in another way.
+    InstallsFilter,
     /// Enters seccomp's strict mode.
     EntersStrictMode,
 }
@@ -148,27 +151,30 @@ impl Call {
             }
             libc::SYS_execve => here(call.args[0]),
             libc::SYS_execveat => there(),
-            libc::SYS_seccomp => Call::InstallsListener,
-            libc::SYS_prctl => Call::EntersStrictMode,
+            libc::SYS_seccomp if call.args[1] & libc::SECCOMP_FILTER_FLAG_NEW_LISTENER != 0 => {
+                Call::InstallsListener
+            }
+            libc::SYS_prctl if call.args[1] as u32 == libc::SECCOMP_MODE_STRICT => Call::EntersStrictMode,
+            libc::SYS_seccomp | libc::SYS_prctl => Call::InstallsFilter,
             _ => Call::Ends,
         }
     }
 }
 
-/// Installs the filter for this process and its future children; returns the listener. `ends`: report exit_group(2) too.
-/// Makes only system calls, so it may run between fork and exec.
+/// Installs the filter for this process and its future children; returns the listener. `ends`: report exit_group(2) too. `filters`:
+/// report further filters, too. Makes only system calls, so it may run between fork and exec.
 ///
 /// # Errors
 /// The errors of seccomp(2): EBUSY if there is another listener, EACCES without CAP_SYS_ADMIN and `no_new_privs`.
-pub fn install(ends: bool) -> io::Result<OwnedFd> {
+pub fn install(ends: bool, filters: bool) -> io::Result<OwnedFd> {
     let also = if ends { libc::SYS_exit_group as u32 } else { NO_CALL };
     let base = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
     // A signal must not make mmap fail with EINTR.
     let uninterrupted = base | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
     let protect = [libc::SYS_mprotect as u32, libc::SYS_pkey_mprotect as u32];
-    seccomp(uninterrupted, &filter(also, protect)).or_else(|error| match error.raw_os_error() {
+    seccomp(uninterrupted, &filter(also, protect, filters)).or_else(|error| match error.raw_os_error() {
         // Kernels before 5.19 lack the flag. JIT compilers call mprotect often and are interrupted often.
-        Some(libc::EINVAL) => seccomp(base, &filter(also, [NO_CALL; 2])),
+        Some(libc::EINVAL) => seccomp(base, &filter(also, [NO_CALL; 2], filters)),
         _ => Err(error),
     })
 }

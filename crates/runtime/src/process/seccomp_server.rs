@@ -7,7 +7,9 @@
 //!
 //! Not here: which system calls are reported (`seccomp_filter`), the tracer's side (`server_handle`).
 
-use super::query::{ENDS, EXECUTES, LISTENER, MAPS, MappedRange, PROTECTS, QueryMessage, SIZE, STRICT};
+use super::query::{
+    ENDS, EXECUTES, FILTER, LISTENER, MAPS, MappedRange, PROTECTS, QueryMessage, SIZE, STRICT,
+};
 use super::seccomp_filter::Call;
 use super::shared_memory::{FileState, SLOTS, SharedState};
 use super::{exec_target, mprotect};
@@ -162,6 +164,7 @@ impl SeccompServer {
             Call::Executes { directory, address } => self.executes(tid, directory, address, limit),
             Call::Ends => notify(ENDS),
             Call::InstallsListener => notify(LISTENER),
+            Call::InstallsFilter => notify(FILTER),
             Call::EntersStrictMode => notify(STRICT),
         }
     }

@@ -6,7 +6,7 @@
 //!
 //! Not here: how a request is answered (`seccomp_server`).
 
-use super::query::{ENDS, EXECUTES, LISTENER, Mapping, PROTECTS, Query, QueryMessage, SIZE, STRICT};
+use super::query::{ENDS, EXECUTES, FILTER, LISTENER, Mapping, PROTECTS, Query, QueryMessage, SIZE, STRICT};
 use super::seccomp_server;
 use super::shared_memory::{FileState, SharedState};
 use crate::kernel::sys;
@@ -87,6 +87,7 @@ impl Mappings {
         let holder = match kind {
             ENDS => return Some(Query::Ends(tid)),
             LISTENER => return Some(Query::InstallsListener(tid)),
+            FILTER => return Some(Query::InstallsFilter(tid)),
             STRICT => return Some(Query::EntersStrictMode(tid)),
             EXECUTES | PROTECTS => self.server,
             _ => tid,

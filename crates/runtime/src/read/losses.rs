@@ -1,6 +1,7 @@
 //! Counters of a session that are not zero: lost events, failed reads, calls without a return.
 
 use report::Loss;
+use std::collections::BTreeMap;
 use wire::manifest::Place;
 use wire::{CounterKind, Manifest};
 
@@ -25,6 +26,21 @@ pub(crate) fn losses(manifest: &Manifest, counts: &[u64]) -> Vec<Loss> {
     counted.clone().map(loss).filter(|loss| loss.count > 0).collect()
 }
 
+/// Separates updates of locked maps from those of full maps, which programs count alike. `refused`: number of updates that found a map
+/// locked, by the id of the map.
+pub(crate) fn separate_locked(losses: Vec<Loss>, refused: impl Fn(u32) -> u64) -> Vec<Loss> {
+    let mut left: BTreeMap<u32, u64> = BTreeMap::new();
+    let separate = |loss: Loss| {
+        let CounterKind::MapFull(map) = loss.kind else { return [loss.clone(), Loss { count: 0, ..loss }] };
+        let left = left.entry(map).or_insert_with(|| refused(map));
+        let count = loss.count.min(*left);
+        *left -= count;
+        let locked = Loss { kind: CounterKind::MapLocked(map), count, ..loss.clone() };
+        [Loss { count: loss.count - count, ..loss }, locked]
+    };
+    losses.into_iter().flat_map(separate).filter(|loss| loss.count > 0).collect()
+}
+
 /// The loss of calls in a traced process whose return was not traced: there was no room, or their frame was overwritten.
 pub(crate) fn lost_returns(count: u64) -> Option<Loss> {
     (count > 0).then(|| Loss { kind: CounterKind::NoCallSlot, count, place: Place::default() })
@@ -39,6 +55,26 @@ pub(crate) fn unfinished(count: u64) -> Option<Loss> {
 mod tests {
     use super::*;
     use wire::Counter;
+
+    #[test]
+    fn updates_of_a_locked_map_are_not_those_of_a_full_one() {
+        let loss = |kind, count| Loss { kind, count, place: Place::default() };
+        let counted = vec![
+            loss(CounterKind::MapFull(0), 3),
+            loss(CounterKind::MapFull(1), 2),
+            loss(CounterKind::UserRead, 4),
+            loss(CounterKind::MapFull(0), 3),
+        ];
+        let separated = separate_locked(counted, |map| if map == 0 { 4 } else { 0 });
+        let wanted = [
+            loss(CounterKind::MapLocked(0), 3),
+            loss(CounterKind::MapFull(1), 2),
+            loss(CounterKind::UserRead, 4),
+            loss(CounterKind::MapFull(0), 2),
+            loss(CounterKind::MapLocked(0), 1),
+        ];
+        assert_eq!(separated, wanted);
+    }
 
     #[test]
     fn calls_that_have_not_returned_are_counted_per_script() {

@@ -2,6 +2,7 @@
 
 use super::memory::SessionMemory;
 use native::layout::{self, ENTRY_KEY, ENTRY_USED, HASH_FRESH, MapPlace};
+use std::collections::HashSet;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -69,7 +70,9 @@ impl SharedMap {
             self.memory.read(at + ENTRY_KEY, &mut key);
             (self.memory.word(at + ENTRY_USED).load(Ordering::Acquire) != 0).then_some(key)
         };
-        entries.filter_map(key).collect()
+        // An update that a kill has interrupted may have left an entry of the same key.
+        let mut seen = HashSet::new();
+        entries.filter_map(key).filter(|key| seen.insert(key.clone())).collect()
     }
 }
 

@@ -26,19 +26,20 @@ pub use processes::{PatchReport, PatchSite};
 pub use unwind_memory::UnwindMemory;
 
 use crate::error::{LoadError, SiteError, SiteFailure};
-use crate::in_process::seccomp::own_filters;
-use crate::in_process::{Remains, RemoteError, Seized, Stopped, Tracer};
+use crate::in_process::seccomp::{self, own_filters};
+use crate::in_process::{MemoryRange, Remains, RemoteError, Seized, Stopped, Tracer};
 use crate::load::{LoadedMap, LoadedProgram, Objects, ProgramHandle};
 use crate::map_handle::MapHandle;
 use crate::stacks::unwind_maps::UnwindMaps;
 use clock::SharedClock;
 use lease::Lease;
 use memory::PlacedModule;
+use names::Names;
 use native::object::Object;
 use native::program::Side;
 use process_ends::ProcessEnds;
 use processes::{ProbedFile, TracedProcess, UserProbe};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 use std::os::fd::RawFd;
 use std::os::unix::fs::MetadataExt;
@@ -59,6 +60,8 @@ const MANY: usize = 64;
 const PAUSE: Duration = Duration::from_millis(5);
 /// Attempts to find that no thread is in the region, with longer and longer pauses.
 const LEAVING: u32 = 6;
+/// Name of the shared memory in `/proc/PID/maps`.
+const MEMORY_NAME: &str = "/memfd:cudatrace";
 
 /// A program in the memory of a session, for the tracer's own runs.
 #[derive(Clone, Debug)]
@@ -98,6 +101,14 @@ pub struct Patching<'a> {
     pub unwinder: UnwinderSites,
 }
 
+/// A process that has a region from its parent.
+struct Heir {
+    /// Number of its seccomp filters that are the tracer's.
+    own_filters: u32,
+    /// Its names, which each region has.
+    names: Vec<Names>,
+}
+
 /// The part of a session that is in user space.
 pub(crate) struct UserSpace {
     memory: Arc<SessionMemory>,
@@ -115,6 +126,10 @@ pub(crate) struct UserSpace {
     patched: Patched,
     /// By process id: a region each for functions that are near to each other.
     processes: HashMap<u32, Vec<TracedProcess>>,
+    /// Processes whose functions were restored before the end of the session.
+    left: HashSet<u32>,
+    /// Processes that have a region and jumps from their parent.
+    heirs: HashMap<u32, Heir>,
     unwinder: UnwinderSites,
 }
 
@@ -154,6 +169,8 @@ impl UserSpace {
             met: HashSet::new(),
             patched,
             processes,
+            left: HashSet::new(),
+            heirs: HashMap::new(),
             unwinder,
         };
         user.create_unwind_memory(compiled)?;
@@ -307,9 +324,67 @@ impl UserSpace {
         })
     }
 
+    /// Lets a thread that is held install a seccomp filter. If programs in the process could be killed then, or if the tracer could not
+    /// control the process any more, its functions are restored before any thread goes on; the reason is returned.
+    ///
+    /// # Errors
+    /// [`RemoteError`]; `release` was called.
+    pub fn install_filter(
+        &mut self,
+        pid: u32,
+        tid: u32,
+        release: impl FnOnce() + Send,
+    ) -> Result<Option<RemoteError>, RemoteError> {
+        if !self.has_memory(pid) {
+            release();
+            return Ok(None);
+        }
+        let inode = self.memory.inode();
+        let why = Tracer::run(|tracer| {
+            let seized = Seized::thread(tracer, pid, tid);
+            let others = seized.as_ref().map(|seized| others_outside(seized, inode));
+            release();
+            let stopped = match others {
+                Ok(others) => seized?.join(others?, STOP_LIMIT)?,
+                Err(_) => return seized.map(|_| None),
+            };
+            let own_filters = own_filters() + 1;
+            let Err(why) = seccomp::check(&stopped, own_filters) else { return Ok(None) };
+            let mut restored = None;
+            for remains in ours(&stopped, inode)? {
+                if !remains.is_borrowed(&stopped)? {
+                    remove(&remains, &stopped, own_filters)?;
+                    restored = Some(());
+                }
+            }
+            Ok(restored.map(|()| why))
+        })?;
+        if why.is_some() {
+            self.processes.remove(&pid);
+            self.left.insert(pid);
+        }
+        Ok(why)
+    }
+
+    /// Whether a process has a region of this session, maybe from its parent.
+    fn has_memory(&self, pid: u32) -> bool {
+        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let inode = self.memory.inode();
+        MemoryRange::parse(&maps).iter().any(|map| map.inode == inode && map.name.starts_with(MEMORY_NAME))
+    }
+
+    /// Whether a process has mapped a file again where it was, without the jumps.
+    pub fn has_lost_jumps(&self, pid: u32) -> bool {
+        self.processes.get(&pid).into_iter().flatten().any(TracedProcess::has_lost_jumps)
+    }
+
     /// Whether a process that maps a file must be patched: the file has probes, or the program itself has, or exceptions could pass a
     /// traced call as soon as the file is there.
     pub fn concerns(&self, pid: u32, inode: u64, path: &Path) -> bool {
+        // Its seccomp filter is there for good.
+        if self.left.contains(&pid) {
+            return false;
+        }
         let mut regions = self.processes.get(&pid).into_iter().flatten();
         if regions.any(TracedProcess::traces_returns) && unwinder_hooks::may_unwind(path) {
             return true;
@@ -320,16 +395,31 @@ impl UserSpace {
     }
 
     fn patch(&mut self, stopped: &Stopped<'_>, own_filters: u32) -> Result<PatchReport, RemoteError> {
-        let ranges = processes::mapped(&self.files, stopped)?;
         let mut report = PatchReport::default();
-        if ranges.is_empty() {
+        if processes::mapped(&self.files, stopped, &BTreeSet::new())?.is_empty() {
             return Ok(report);
         }
         let pid = stopped.pid();
         self.ends.watch(pid);
         self.forget_regions(stopped);
+        let mut inherited = BTreeSet::new();
         if !self.processes.contains_key(&pid) {
             self.settle(stopped, own_filters)?;
+            self.heirs.remove(&pid);
+            for remains in ours(stopped, self.memory.inode())? {
+                // It is traced like its parent, whose memory it has until it executes a program.
+                if remains.is_borrowed(stopped)? {
+                    return Ok(report);
+                }
+                let names = Names::start(stopped, remains.code_start())?;
+                let heir = self.heirs.entry(pid).or_insert_with(|| Heir { own_filters, names: vec![] });
+                heir.names.push(names);
+                inherited.extend(remains.jumps());
+            }
+        }
+        let ranges = processes::mapped(&self.files, stopped, &inherited)?;
+        if ranges.is_empty() {
+            return Ok(report);
         }
         self.patched.processes += usize::from(!self.processes.contains_key(&pid));
         let functions = self.files.values().map(|file| file.functions.len()).sum();
@@ -337,7 +427,9 @@ impl UserSpace {
         for near in ranges {
             if !regions.iter().any(|process| process.is_near(&near)) {
                 let shared = (&*self.memory, self.unwind.as_deref());
-                regions.push(TracedProcess::start(stopped, shared, near, functions, own_filters)?);
+                let mut process = TracedProcess::start(stopped, shared, near, functions, own_filters)?;
+                process.inherited.clone_from(&inherited);
+                regions.push(process);
             }
         }
         for process in regions {
@@ -358,7 +450,13 @@ impl UserSpace {
     /// Forgets regions that an execve has taken away, and those of ended processes if there are many.
     fn forget_regions(&mut self, stopped: &Stopped<'_>) {
         if self.processes.len() > MANY {
-            self.processes.retain(|pid, _| std::path::Path::new(&format!("/proc/{pid}")).exists());
+            self.processes.retain(|pid, _| exists(*pid));
+        }
+        if self.left.len() > MANY {
+            self.left.retain(|pid| exists(*pid));
+        }
+        if self.heirs.len() > MANY {
+            self.heirs.retain(|pid, _| exists(*pid));
         }
         if let Some(regions) = self.processes.get_mut(&stopped.pid()) {
             regions.retain(|process| process.is_there(stopped));
@@ -389,10 +487,22 @@ impl UserSpace {
     /// Makes all detours pass by and restores the functions of the processes that still run.
     pub fn detach(&mut self) {
         self.lease = None;
-        for (pid, regions) in self.processes.drain() {
+        let left = self.left.drain().map(|pid| (pid, own_filters() + 1));
+        let traced = self.processes.drain().map(|(pid, regions)| (pid, TracedProcess::own_filters(&regions)));
+        let heirs = self.heirs.drain().map(|(pid, heir)| (pid, heir.own_filters));
+        let traced: HashMap<u32, u32> = heirs.chain(left).chain(traced).collect();
+        for (pid, own_filters) in traced {
             // A process that has ended needs nothing; another one keeps jumps that pass by.
-            let _ = Tracer::run(move |tracer| leave(tracer, pid, &regions));
+            let _ = Tracer::run(move |tracer| leave(tracer, pid, own_filters));
         }
+    }
+
+    /// Number of updates of a map, given by its symbol, that found a lock whose owner did not give it back.
+    pub fn refused_updates(&self, symbol: &str) -> u64 {
+        let layout = self.memory.layout();
+        let hash = layout.map(symbol).filter(|map| map.bucket_count > 0);
+        let refused = |map: &native::layout::MapPlace| map.description + native::layout::HASH_REFUSED;
+        hash.map_or(0, |map| self.memory.word(refused(map)).load(Ordering::Relaxed))
     }
 
     /// Number of calls whose return was not traced.
@@ -404,6 +514,7 @@ impl UserSpace {
     pub fn tick(&mut self) {
         if self.clock.tick() {
             self.processes.values_mut().flatten().for_each(TracedProcess::update_names);
+            self.heirs.values_mut().flat_map(|heir| &mut heir.names).for_each(Names::update);
             self.ends.update_names();
         }
     }
@@ -414,17 +525,18 @@ fn control_groups(pid: u32) -> String {
     std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default()
 }
 
+fn exists(pid: u32) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
+}
+
 /// Restores a process and takes its regions away. Threads that are in a region get some time to leave it.
-fn leave(tracer: &Tracer, pid: u32, regions: &[TracedProcess]) -> Result<(), RemoteError> {
+fn leave(tracer: &Tracer, pid: u32, own_filters: u32) -> Result<(), RemoteError> {
     for attempt in 0..=LEAVING {
         let stopped = Stopped::all(tracer, pid, STOP_LIMIT)?;
-        if !regions.iter().any(|process| process.is_there(&stopped)) {
-            break;
-        }
         let mut left = false;
         for remains in Remains::find(&stopped, &stopped.maps()?)? {
             if remains.tracer(&stopped)?.is_none() {
-                left |= !remains.remove(&stopped, own_filters() + 1)?;
+                left |= !remove(&remains, &stopped, own_filters)?;
             }
         }
         stopped.resume();
@@ -434,6 +546,39 @@ fn leave(tracer: &Tracer, pid: u32, regions: &[TracedProcess]) -> Result<(), Rem
         std::thread::sleep(PAUSE * 2u32.pow(attempt));
     }
     Ok(())
+}
+
+/// Restores functions and frees a region, if it is not in use and no seccomp filter forbids the calls for that.
+fn remove(remains: &Remains, stopped: &Stopped<'_>, own_filters: u32) -> Result<bool, RemoteError> {
+    match remains.remove(stopped, own_filters) {
+        Err(RemoteError::Filtered) => Ok(true),
+        result => result,
+    }
+}
+
+/// The regions of a session in a process, by the inode of its shared memory.
+fn ours(stopped: &Stopped<'_>, inode: u64) -> Result<Vec<Remains>, RemoteError> {
+    let mut remains = Remains::find(stopped, &stopped.maps()?)?;
+    remains.retain(|remains| remains.inode() == Some(inode));
+    Ok(remains)
+}
+
+/// Stops the other threads of a process, none of them in a region of the session, where it could be about to make a system call.
+fn others_outside<'t>(seized: &Seized<'t>, inode: u64) -> Result<Stopped<'t>, RemoteError> {
+    let mut attempt = 0;
+    loop {
+        let others = seized.others(STOP_LIMIT)?;
+        let mut inside = false;
+        for remains in ours(&others, inode)? {
+            inside |= remains.has_threads(&others)?;
+        }
+        if !inside || attempt == LEAVING {
+            return Ok(others);
+        }
+        others.resume();
+        std::thread::sleep(PAUSE * 2u32.pow(attempt));
+        attempt += 1;
+    }
 }
 
 /// Checks that all programs of a script have a translation.

@@ -16,8 +16,9 @@ use native::layout;
 use native::program::{Dispatch, Side, Site};
 use native::returns::{Returns, ReturnsSize};
 use native::site::JUMP;
-use native::{Environment, Image};
+use native::{Environment, Image, Process, ThreadId};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
@@ -67,25 +68,34 @@ pub struct TracedProcess {
     pub(super) region: Region,
     /// Inode of the shared memory.
     inode: u64,
+    /// Number of seccomp filters of the process that are the tracer's.
+    own_filters: u32,
     names: Names,
+    /// Memory of the program that runs now.
+    memory: File,
     environment: Environment,
     /// Images by the index of their module.
     images: Vec<Image>,
     dispatches: HashMap<Vec<(usize, String, Side)>, Dispatch>,
     /// Offset in the region of the next free byte of code.
     pub(super) code_end: u64,
-    /// Addresses of the files.
-    bases: BTreeMap<u32, u64>,
-    /// The functions that are patched: file, offset.
-    done: BTreeSet<(u32, u64)>,
-    /// With the functions: file, offset.
-    patches: Vec<(Patches, Vec<(u32, u64)>)>,
+    /// Addresses of jumps that the process has from its parent.
+    pub(super) inherited: BTreeSet<u64>,
+    /// The functions that have patches.
+    done: BTreeSet<Place>,
+    patches: Vec<(Patches, Vec<Place>)>,
+    /// Patches of unwinders, with the mapping: inode, address.
+    pub(super) hooks: Vec<(Patches, (u64, u64))>,
     returns_size: ReturnsSize,
     /// If a function's return is traced.
     pub(super) returns: Option<Returns>,
     /// Files that were searched for functions of unwinders: inode, address.
     pub(super) searched: BTreeSet<(u64, u64)>,
 }
+
+/// A function in a process: file, offset in the file, and the address at which the first byte of the file would be. A file may be mapped
+/// several times.
+type Place = (u32, u64, u64);
 
 /// Result of patching.
 #[derive(Clone, Debug, Default)]
@@ -139,18 +149,24 @@ impl TracedProcess {
         region.write(stopped, layout::TGID, &stopped.pid().to_le_bytes())?;
         let names = Names::start(stopped, region.code().start)?;
         let environment = environment::find(stopped, memory.cpus(), &region)?;
+        if let Environment::Process(Process { thread: ThreadId::Stored(offset), .. }) = environment {
+            region.write(stopped, layout::THREAD_AT, &offset.to_le_bytes())?;
+        }
         let (images, dispatches, code_end) = (vec![], HashMap::new(), memory.data_size() + layout::NAMES);
         Ok(TracedProcess {
             region,
             inode: memory.inode(),
+            own_filters,
             names,
+            memory: stopped.memory()?,
             environment,
             images,
             dispatches,
             code_end,
-            bases: BTreeMap::new(),
+            inherited: BTreeSet::new(),
             done: BTreeSet::new(),
             patches: vec![],
+            hooks: vec![],
             returns_size,
             returns: None,
             searched: BTreeSet::new(),
@@ -160,6 +176,11 @@ impl TracedProcess {
     /// Whether the process has calls whose return is traced.
     pub fn traces_returns(&self) -> bool {
         self.returns.is_some()
+    }
+
+    /// Number of seccomp filters of a process that are the tracer's.
+    pub fn own_filters(regions: &[TracedProcess]) -> u32 {
+        regions.iter().map(|region| region.own_filters).max().unwrap_or(0)
     }
 
     /// Patches the probed functions that are mapped and not patched yet.
@@ -172,43 +193,48 @@ impl TracedProcess {
         self.add_images(stopped, memory, modules)?;
         let maps = stopped.maps()?;
         let inodes: BTreeMap<u32, u64> = files.iter().map(|(id, file)| (*id, file.inode())).collect();
-        let mut list = vec![];
-        let mut keys = vec![];
-        let mut entries = vec![];
+        let (mut mapped, mut keys, mut list, mut entries) = (BTreeSet::new(), vec![], vec![], vec![]);
         for ((file, function), programs) in functions(probes) {
             let Some(probed) = files.get(&file) else { continue };
             let Some(site) = probed.functions.get(&function) else { continue };
-            let Some(base) = base(&maps, inodes[&file], site.offset) else { continue };
-            let place = base.wrapping_add(site.offset);
-            if !is_near(&self.region.range(), &(place..place + 1)) {
-                continue;
+            for base in bases(&maps, inodes[&file], site.offset) {
+                let (key, place) = ((file, function, base), base.wrapping_add(site.offset));
+                if self.inherited.contains(&place) || !is_near(&self.region.range(), &(place..place + 1)) {
+                    continue;
+                }
+                mapped.insert(key);
+                if self.done.insert(key) {
+                    let address = base.wrapping_add(function);
+                    let (patch, entry) = self.detour(stopped, &programs, address, base, site)?;
+                    list.push(patch);
+                    entries.push(entry);
+                    keys.push(key);
+                }
             }
-            // A file may be unmapped and mapped again elsewhere.
-            if self.bases.insert(file, base).is_some_and(|before| before != base) {
-                self.done.retain(|(other, _)| *other != file);
-            }
-            if !self.done.insert((file, function)) {
-                continue;
-            }
-            let (patch, entry) = self.detour(stopped, &programs, base.wrapping_add(function), base, site)?;
-            list.push(patch);
-            entries.push(entry);
-            keys.push((file, function));
         }
         self.record(stopped, &entries)?;
         self.patches.push((Patches::new(list), keys));
         let mut report = PatchReport::default();
-        // Also those that were in use the last time.
+        // Also those that were in use the last time, and those of files that were unmapped and mapped again.
         for (patches, keys) in &mut self.patches {
-            if patches.written() < keys.len() {
-                let outcome = patches.write(stopped)?;
-                report.patched += outcome.changed;
-                report
-                    .skipped
-                    .extend(outcome.skipped.iter().map(|(at, why)| (keys[*at].0, keys[*at].1, *why)));
-            }
+            let outcome = patches.write_again(stopped, |at| mapped.contains(&keys[at]))?;
+            report.patched += outcome.changed;
+            let skipped = outcome.skipped.iter().map(|(at, why)| (keys[*at].0, keys[*at].1, *why));
+            report.skipped.extend(skipped);
         }
         Ok(report)
+    }
+
+    /// Whether a file was unmapped and mapped again at the same address, with its functions as they are in the file. The process may run.
+    pub fn has_lost_jumps(&self) -> bool {
+        let mut seen = BTreeSet::new();
+        // One function of each file.
+        let mut is_lost = |patches: &Patches, at: usize, (file, _, base): Place| {
+            patches.is_written(at) && seen.insert((file, base)) && patches.is_gone(at, &self.memory)
+        };
+        let mut lists = self.patches.iter();
+        lists.any(|(patches, keys)| (0..).zip(keys).any(|(at, key)| is_lost(patches, at, *key)))
+            || self.hooks.iter().any(|(patches, _)| patches.is_gone(0, &self.memory))
     }
 
     /// Whether jumps lead from these addresses to the region.
@@ -372,13 +398,13 @@ fn functions(probes: &[UserProbe]) -> BTreeMap<(u32, u64), Vec<ProgramAt>> {
     functions
 }
 
-/// Address at which the first byte of a file would be if the part with `offset` began there; `None` if that part is not mapped.
-fn base(maps: &[MemoryRange], inode: u64, offset: u64) -> Option<u64> {
-    let part = maps.iter().find(|map| {
+/// Addresses at which the first byte of a file would be if the part with `offset` began there: one for each mapping of that part.
+fn bases(maps: &[MemoryRange], inode: u64, offset: u64) -> impl Iterator<Item = u64> {
+    let parts = maps.iter().filter(move |map| {
         let size = map.range.end - map.range.start;
         map.is_private_code && map.inode == inode && (map.offset..map.offset + size).contains(&offset)
-    })?;
-    Some(part.range.start.wrapping_sub(part.offset))
+    });
+    parts.map(|part| part.range.start.wrapping_sub(part.offset))
 }
 
 impl ProbedFile {
@@ -387,23 +413,33 @@ impl ProbedFile {
         std::fs::metadata(&self.path).map_or(0, |file| file.ino())
     }
 
-    /// Addresses of the functions in a process that has mapped them.
-    fn addresses(&self, maps: &[MemoryRange]) -> Option<Range<u64>> {
+    /// Addresses of the functions in a process, for each time that it has mapped them and not inherited all their jumps.
+    fn addresses(&self, maps: &[MemoryRange], inherited: &BTreeSet<u64>) -> Vec<Range<u64>> {
         let inode = self.inode();
-        let address = |site: &PatchSite| Some(base(maps, inode, site.offset)?.wrapping_add(site.offset));
-        let first = self.functions.values().next().and_then(address)?;
-        let last = self.functions.values().next_back().and_then(address)?;
-        Some(first.min(last)..first.max(last) + 1)
+        let sites = self.functions.values().next().zip(self.functions.values().next_back());
+        let Some((first, last)) = sites else { return vec![] };
+        let range = |base: u64| {
+            if self.functions.values().all(|site| inherited.contains(&base.wrapping_add(site.offset))) {
+                return None;
+            }
+            let address = |base: u64, site: &PatchSite| base.wrapping_add(site.offset);
+            // The same one of several copies.
+            let of_last = bases(maps, inode, last.offset).min_by_key(|other| other.abs_diff(base))?;
+            let (first, last) = (address(base, first), address(of_last, last));
+            Some(first.min(last)..first.max(last) + 1)
+        };
+        bases(maps, inode, first.offset).filter_map(range).collect()
     }
 }
 
-/// The addresses of the probed functions that a process has mapped. Files near to each other are one range.
+/// The addresses of the probed functions that a process has mapped, except for files whose jumps are all inherited. Files near to each other are one range.
 pub fn mapped(
     files: &BTreeMap<u32, ProbedFile>,
     stopped: &Stopped<'_>,
+    inherited: &BTreeSet<u64>,
 ) -> Result<Vec<Range<u64>>, RemoteError> {
     let maps = stopped.maps()?;
-    let mut all: Vec<Range<u64>> = files.values().filter_map(|file| file.addresses(&maps)).collect();
+    let mut all: Vec<Range<u64>> = files.values().flat_map(|file| file.addresses(&maps, inherited)).collect();
     all.sort_by_key(|range| range.start);
     let mut joined: Vec<Range<u64>> = vec![];
     for range in all {
@@ -419,7 +455,7 @@ pub fn mapped(
 pub fn have_jumps(files: &BTreeMap<u32, ProbedFile>, maps: &[MemoryRange], remains: &Remains) -> bool {
     let jumps: BTreeSet<u64> = remains.jumps().collect();
     let has_jump = |inode: u64, site: &PatchSite| {
-        base(maps, inode, site.offset).is_some_and(|base| jumps.contains(&base.wrapping_add(site.offset)))
+        bases(maps, inode, site.offset).any(|base| jumps.contains(&base.wrapping_add(site.offset)))
     };
     files.values().any(|file| {
         let inode = file.inode();

@@ -22,7 +22,12 @@ impl TracedProcess {
     ) -> Result<(), RemoteError> {
         let Some(returns) = self.returns.clone() else { return Ok(()) };
         let mut list = vec![];
-        for map in stopped.maps()? {
+        let maps = stopped.maps()?;
+        for (patches, mapping) in &mut self.hooks {
+            let is_mapped = maps.iter().any(|map| (map.inode, map.range.start) == *mapping);
+            patches.write_again(stopped, |_| is_mapped)?;
+        }
+        for map in maps {
             let is_program = map.name == program(stopped.pid());
             let is_new = map.is_private_code && (is_program || may_unwind(Path::new(&map.name)));
             if !is_new || !self.searched.insert((map.inode, map.range.start)) {
@@ -37,13 +42,18 @@ impl TracedProcess {
                 let size = map.range.end - map.range.start;
                 if (map.offset..map.offset + size).contains(&site.offset) {
                     let address = map.range.start + (site.offset - map.offset);
-                    list.extend(self.hook(stopped, &returns, (hook, address, &site), own_filters)?);
+                    let patch = self.hook(stopped, &returns, (hook, address, &site), own_filters)?;
+                    list.extend(patch.map(|patch| (patch, (map.inode, map.range.start))));
                 }
             }
         }
-        let entries: Vec<Entry> = list.iter().map(|hook| Entry::Hook(recorded(hook))).collect();
+        let entries: Vec<Entry> = list.iter().map(|(hook, _)| Entry::Hook(recorded(hook))).collect();
         self.record(stopped, &entries)?;
-        Patches::new(list).write(stopped)?;
+        for (patch, mapping) in list {
+            let mut patches = Patches::new(vec![patch]);
+            patches.write(stopped)?;
+            self.hooks.push((patches, mapping));
+        }
         Ok(())
     }
 
