@@ -706,6 +706,32 @@ fn another_session_on_the_same_functions_is_refused() {
     assert_eq!(traces(busy.pid()), [""; 0]);
 }
 
+#[test]
+fn a_process_that_a_debugger_holds_at_the_end_keeps_jumps_and_is_named() {
+    if !can_trace() {
+        return;
+    }
+    let driver = own_driver();
+    let busy = busy(driver.path());
+    wait_for("its threads", || has_libcuda(busy.pid()));
+    let tracer = attached("uprobe:libcuda:cu* { @ = count() }", busy.pid());
+    let pid = busy.pid() as i32;
+    // SAFETY: numbers. The thread runs on; another tracer cannot seize it.
+    assert_eq!(unsafe { libc::ptrace(libc::PTRACE_SEIZE, pid, 0, 0) }, 0);
+    tracer.signal(libc::SIGINT);
+    let said = tracer.lines().join("\n");
+    let warning = format!("process {pid} keeps the jumps of the probes, which pass by now: process ");
+    assert!(said.contains(&warning) && said.contains("traces it already"), "{said}");
+    // SAFETY: numbers, and a place for the status. A thread must be stopped to be given up.
+    unsafe {
+        libc::ptrace(libc::PTRACE_INTERRUPT, pid, 0, 0);
+        libc::waitpid(pid, std::ptr::null_mut(), libc::__WALL);
+        libc::ptrace(libc::PTRACE_DETACH, pid, 0, 0);
+    }
+    attach_and_detach("uprobe:libcuda:cuInit { @ = count() }", busy.pid());
+    assert_eq!(traces(busy.pid()), [""; 0]);
+}
+
 /// Random numbers (splitmix64).
 struct Random(u64);
 

@@ -278,6 +278,11 @@ impl<'a> Job<'a> {
         }
         names.report_cut_stacks(self.messages);
         exit_status::report_survivors(&ending, &session, &self.pids, self.messages);
+        for (pid, reason) in session.kept_jumps() {
+            self.messages.warning(&format!(
+                "process {pid} keeps the jumps of the probes, which pass by now: {reason}; the next `--in-process -p {pid}` removes them"
+            ));
+        }
         let (attached, patched) = (session.attached(), session.patched());
         drop(session);
         let was_silent = sink.was_silent();

@@ -40,6 +40,8 @@ pub struct Compiler<'a> {
     /// True if it was attached before, so BEGIN has run.
     begun: bool,
     checked: Option<Checked>,
+    /// Warnings about it.
+    warnings: Vec<lang::Diagnostic>,
     /// Files that existed when it was compiled.
     files: HashSet<FileId>,
     /// Later files that it could not be attached to. The reason was reported.
@@ -70,6 +72,7 @@ impl<'a> Compiler<'a> {
             disabled,
             begun,
             checked,
+            warnings: Vec::new(),
             files,
             refused,
             options,
@@ -89,20 +92,34 @@ impl<'a> Compiler<'a> {
         }
         let mut other = Compiler::new(self.script.clone(), (self.machine, false), self.cli, self.messages);
         (other.ast, other.files) = (self.ast.clone(), self.files.clone());
-        other.checked = Some(other.check_parts(&other.remaining(), &other.front_options(known, None))?);
-        other.part = Some(part);
+        let (checked, mut diags) =
+            other.check_again(&other.remaining(), &other.front_options(known, None))?;
+        let spans: Vec<Span> = (0..)
+            .zip(other.clauses())
+            .filter(|(number, _)| part.kernel.contains(number))
+            .map(|(_, clause)| clause.span)
+            .collect();
+        let is_new = |found: &lang::Diagnostic| {
+            let is_within = |span: &Span| span.start <= found.span.start && found.span.end <= span.end;
+            spans.iter().any(is_within) && !self.warnings.contains(found)
+        };
+        diags.list.retain(is_new);
+        self.messages.diagnostics(&diags, self.source());
+        (other.checked, other.part) = (Some(checked), Some(part));
         Ok(Some(other))
     }
 
-    /// Checks a script, for the place where it runs; reports errors only.
-    fn check_parts(&self, script: &ast::Script, options: &lang::Options) -> Result<Checked> {
+    /// Checks a script, for the place where it runs; reports errors. Also returns the warnings.
+    fn check_again(&self, script: &ast::Script, options: &lang::Options) -> Result<(Checked, Diagnostics)> {
         let mut diags = Diagnostics::default();
         self.machine.put_probes_at_starts(self.in_process);
-        let checked = lang::check(script, self.source(), options, self.machine, &mut diags);
-        checked.filter(|_| !diags.has_errors()).ok_or_else(|| {
-            self.messages.diagnostics(&diags, self.source());
-            wrong(&diags)
-        })
+        match lang::check(script, self.source(), options, self.machine, &mut diags) {
+            Some(checked) if !diags.has_errors() => Ok((checked, diags)),
+            _ => {
+                self.messages.diagnostics(&diags, self.source());
+                Err(wrong(&diags))
+            }
+        }
     }
 
     /// The probes of a clause as written.
@@ -238,7 +255,7 @@ impl<'a> Compiler<'a> {
         self.files_taken();
         self.report_pending(&checked);
         self.files = self.machine.files_taken().into_iter().map(|file| file.id).collect();
-        self.checked = Some(checked);
+        (self.checked, self.warnings) = (Some(checked), diags.list);
         Ok(())
     }
 
@@ -519,7 +536,7 @@ impl<'a> Compiler<'a> {
         known: SessionState,
     ) -> Result<Option<CompiledScript>> {
         let front = self.front_options(known, Some(vec![file]));
-        let checked = self.check_parts(&self.remaining(), &front)?;
+        let (checked, _) = self.check_again(&self.remaining(), &front)?;
         let options = self.options.clone().ok_or_else(|| anyhow!("the script was not compiled"))?;
         if !checked.program.probes.iter().any(|probe| options.has_clause(probe.clause)) {
             return Ok(None);

@@ -397,6 +397,12 @@ impl Session {
         self.core.user.as_ref().is_some_and(UserSpace::watches_ends)
     }
 
+    /// After the end: processes that keep jumps, which pass by, with the reason.
+    pub fn kept_jumps(&self) -> impl Iterator<Item = (u32, String)> {
+        let kept = self.core.user.iter().flat_map(UserSpace::kept);
+        kept.map(|(pid, reason)| (*pid, reason.to_string()))
+    }
+
     /// What was patched so far, if the programs run in the traced processes.
     pub fn patched(&self) -> Option<Patched> {
         self.core.user.as_ref().map(UserSpace::patched)

@@ -75,7 +75,10 @@ impl<'a> Finder<'a, '_> {
             spots.extend(found);
         }
         match spots.is_empty() {
-            false => Ok(unsafe_returns::skip(spots, wanted.by_name(), wanted.at, self.diags)),
+            false => {
+                let how = (wanted.by_name(), self.setting.catalog.runs_in_process());
+                Ok(unsafe_returns::skip(spots, how, wanted.at, self.diags))
+            }
             true if self.setting.only_files.is_some() => Err(Miss::Silent),
             // A driver may lack functions of an operation; similar names are of no use.
             true if wanted.operation.is_some() => Err(Miss::Silent),

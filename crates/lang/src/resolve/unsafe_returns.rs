@@ -13,62 +13,80 @@ use crate::diagnostics::wording::listed;
 use crate::resolve::spot::Spot;
 use crate::source::span::Span;
 
-/// Functions, and the effect of a return probe on programs that call them.
-static FUNCTIONS: &[(&[&str], &str)] = &[
-    (
-        &["dlsym", "dlvsym"],
-        "in a traced program `RTLD_NEXT`, with which wrappers find the wrapped function, has no result",
-    ),
-    (&["dlopen", "dlmopen"], "a traced program does not search the paths of the calling library"),
-    (
-        &["setjmp", "_setjmp", "sigsetjmp", "__sigsetjmp", "getcontext"],
-        "a traced program is killed when it returns to that point",
-    ),
-    (
-        &[
+/// Functions that read their return address.
+struct Readers {
+    names: &'static [&'static str],
+    /// The effect of a return probe on programs that call them.
+    effect: &'static str,
+    /// True if a return probe in the traced process has no effect on them: frames of its calls are found by unwinders.
+    harmless_in_process: bool,
+}
+
+static READERS: &[Readers] = &[
+    Readers {
+        names: &["dlsym", "dlvsym"],
+        effect: "in a traced program `RTLD_NEXT`, with which wrappers find the wrapped function, has no result",
+        harmless_in_process: false,
+    },
+    Readers {
+        names: &["dlopen", "dlmopen"],
+        effect: "a traced program does not search the paths of the calling library",
+        harmless_in_process: false,
+    },
+    Readers {
+        names: &["setjmp", "_setjmp", "sigsetjmp", "__sigsetjmp", "getcontext"],
+        effect: "a traced program is killed when it returns to that point",
+        harmless_in_process: false,
+    },
+    Readers {
+        names: &[
             "__cxa_throw",
             "__cxa_rethrow",
             "_Unwind_RaiseException",
             "_Unwind_Resume",
             "_Unwind_Resume_or_Rethrow",
         ],
-        "any exception ends a traced program, since no handler is found",
-    ),
-    (
-        &["backtrace", "_Unwind_Backtrace", "_Unwind_ForcedUnwind"],
-        "in a traced program stacks end at the probed function",
-    ),
+        effect: "any exception ends a traced program, since no handler is found",
+        harmless_in_process: true,
+    },
+    Readers {
+        names: &["backtrace", "_Unwind_Backtrace", "_Unwind_ForcedUnwind"],
+        effect: "in a traced program stacks end at the probed function",
+        harmless_in_process: true,
+    },
 ];
 
-fn effect(symbol: &str) -> Option<&'static str> {
-    FUNCTIONS.iter().find(|(names, _)| names.contains(&symbol)).map(|(_, effect)| *effect)
+/// The effect of a return probe at a spot.
+fn effect_at(spot: &Spot, in_process: bool) -> Option<&'static str> {
+    let Spot::Call(call) = spot else { return None };
+    let readers = READERS.iter().find(|readers| readers.names.contains(&call.symbol.as_str()))?;
+    (call.returns && !(in_process && readers.harmless_in_process)).then_some(readers.effect)
 }
 
-fn effect_at(spot: &Spot) -> Option<&'static str> {
-    match spot {
-        Spot::Call(call) if call.returns => effect(&call.symbol),
-        _ => None,
-    }
-}
-
-/// Skips such functions among those that a pattern matches, unless none would be left; with `named`, only warns.
-pub(super) fn skip(spots: Vec<Spot>, named: bool, at: Span, diags: &mut Diagnostics) -> Vec<Spot> {
-    let Some(effect) = spots.iter().find_map(effect_at) else { return spots };
-    if named || spots.iter().all(|spot| effect_at(spot).is_some()) {
-        let names = listed(spots.iter().filter(|spot| effect_at(spot).is_some()).filter_map(symbol), 5);
+/// Skips such functions among those that a pattern matches, unless none would be left; with `named`, only warns. `in_process`: the probes are
+/// to be in the traced processes.
+pub(super) fn skip(
+    spots: Vec<Spot>,
+    (named, in_process): (bool, bool),
+    at: Span,
+    diags: &mut Diagnostics,
+) -> Vec<Spot> {
+    let effect_of = |spot: &Spot| effect_at(spot, in_process);
+    let Some(effect) = spots.iter().find_map(effect_of) else { return spots };
+    let odd = spots.iter().filter(|spot| effect_of(spot).is_some());
+    let (count, names) = (odd.clone().count(), listed(odd.filter_map(symbol), 5));
+    if named || count == spots.len() {
         let message = format!("a return probe changes the return address of {names}, which reads it");
         diags.warning("W0155", at, message).note(effect);
         return spots;
     }
-    let (odd, left): (Vec<Spot>, Vec<Spot>) = spots.into_iter().partition(|spot| effect_at(spot).is_some());
-    let names = listed(odd.iter().filter_map(symbol), 5);
-    let why = match odd.len() {
+    let why = match count {
         1 => "1 function is skipped, since it reads its return address".to_owned(),
         many => format!("{many} functions are skipped, since they read their return addresses"),
     };
     let message = format!("{why}: {names}");
     diags.warning("W0155", at, message).note("a return probe changes that address, and programs would fail");
-    left
+    spots.into_iter().filter(|spot| effect_of(spot).is_none()).collect()
 }
 
 fn symbol(spot: &Spot) -> Option<&str> {

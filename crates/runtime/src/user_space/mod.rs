@@ -130,6 +130,8 @@ pub(crate) struct UserSpace {
     left: HashSet<u32>,
     /// Processes that have a region and jumps from their parent.
     heirs: HashMap<u32, Heir>,
+    /// Processes that could not be restored at the end, with the reason.
+    kept: Vec<(u32, RemoteError)>,
     unwinder: UnwinderSites,
 }
 
@@ -171,6 +173,7 @@ impl UserSpace {
             processes,
             left: HashSet::new(),
             heirs: HashMap::new(),
+            kept: vec![],
             unwinder,
         };
         user.create_unwind_memory(compiled)?;
@@ -492,9 +495,16 @@ impl UserSpace {
         let heirs = self.heirs.drain().map(|(pid, heir)| (pid, heir.own_filters));
         let traced: HashMap<u32, u32> = heirs.chain(left).chain(traced).collect();
         for (pid, own_filters) in traced {
-            // A process that has ended needs nothing; another one keeps jumps that pass by.
-            let _ = Tracer::run(move |tracer| leave(tracer, pid, own_filters));
+            match Tracer::run(move |tracer| leave(tracer, pid, own_filters)) {
+                Ok(()) | Err(RemoteError::Gone) => {}
+                Err(error) => self.kept.push((pid, error)),
+            }
         }
+    }
+
+    /// Processes that keep their jumps, which pass by, with the reason.
+    pub fn kept(&self) -> &[(u32, RemoteError)] {
+        &self.kept
     }
 
     /// Number of updates of a map, given by its symbol, that found a lock whose owner did not give it back.

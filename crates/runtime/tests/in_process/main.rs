@@ -403,7 +403,7 @@ fn a_debugger_gets_all_threads_or_none() {
     let pid = target.pid();
     let mut others = target.threads();
     others.retain(|tid| *tid != pid);
-    // Those that were stopped last come first.
+    // Threads that were stopped last come first.
     others.sort_unstable_by_key(|tid| std::cmp::Reverse(*tid));
     let (mut attached, deadline) = (0, Instant::now() + 6 * LIMIT);
     while attached < 60 {
