@@ -28,7 +28,6 @@ const REPLACED: &[u32] = &[5, 7, 14, 15, 16, 42, 67, 80, 109, 112, 114, 117, 118
 const CLOCK_MONOTONIC: u64 = 1;
 const CLOCK_BOOTTIME: u64 = 7;
 const SYS_GETPID: u64 = 39;
-const SYS_GETTID: u64 = 186;
 const SYS_GETUID: u64 = 102;
 const SYS_GETGID: u64 = 104;
 
@@ -90,7 +89,7 @@ fn of_process(at: &mut Translator, process: &Process, number: u32) -> bool {
         125 if process.time == TimeSource::Counter => time(at.asm, true),
         5 => asked_time(at, CLOCK_MONOTONIC),
         125 => asked_time(at, CLOCK_BOOTTIME),
-        14 => process_and_thread(at.asm, process.thread),
+        14 => process_and_thread(at, process.thread),
         15 => user_and_group(at.asm),
         16 if process.thread == ThreadId::Word => {
             process_name(at);
@@ -229,15 +228,17 @@ fn asked_time(at: &mut Translator, clock: u64) {
 }
 
 /// rax = tgid << 32 | tid
-fn process_and_thread(asm: &mut Assembler, thread: ThreadId) {
+fn process_and_thread(at: &mut Translator, thread: ThreadId) {
     match thread {
-        ThreadId::Stored(offset) => asm.load(Width::W32, Reg::RAX, Mem::Thread(offset)),
-        ThreadId::Asked => {
-            asm.mov_imm(Reg::RAX, SYS_GETTID);
-            asm.syscall();
+        ThreadId::Stored(offset) => at.asm.load(Width::W32, Reg::RAX, Mem::Thread(offset)),
+        ThreadId::Asked { reads_base } => {
+            at.asm.lea(Reg::RDI, Mem::Region(0));
+            at.asm.mov_imm(Reg::RSI, u64::from(reads_base));
+            call(at, function::THREAD_ID);
         }
-        ThreadId::Word => asm.load(Width::W32, Reg::RAX, Mem::Region(layout::TID)),
+        ThreadId::Word => at.asm.load(Width::W32, Reg::RAX, Mem::Region(layout::TID)),
     }
+    let asm = &mut *at.asm;
     asm.mov(false, Reg::RDX, Reg::RAX);
     process_id(asm);
     asm.mov(true, Reg::RAX, CPU);

@@ -41,8 +41,11 @@ pub enum CpuNumber {
 pub enum ThreadId {
     /// A 32-bit word at this offset from the thread control block.
     Stored(i32),
-    /// The system call `gettid`.
-    Asked,
+    /// The system call `gettid`, until the id is found where glibc stores it.
+    Asked {
+        /// Whether the address of the thread control block may be read by RDFSBASE.
+        reads_base: bool,
+    },
     /// The word at [`layout::TID`]: the tracer runs programs on behalf of others.
     Word,
 }

@@ -489,7 +489,7 @@ fn image(script: &str) -> (native::Image, Layout, Placement, Vec<(String, Side)>
     let process = Process {
         cpus: CPUS,
         cpu: CpuNumber::Segment,
-        thread: ThreadId::Asked,
+        thread: ThreadId::Asked { reads_base: true },
         time: TimeSource::Counter,
         unwind: None,
     };

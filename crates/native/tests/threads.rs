@@ -23,7 +23,7 @@ impl Region {
         let process = Process {
             cpus: 4,
             cpu: CpuNumber::Segment,
-            thread: ThreadId::Asked,
+            thread: ThreadId::Asked { reads_base: true },
             time: TimeSource::Counter,
             unwind: None,
         };

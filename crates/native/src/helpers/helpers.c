@@ -15,7 +15,7 @@ typedef long i64;
 
 enum { ENOENT = 2, ESRCH = 3, E2BIG = 7, EAGAIN = 11, EFAULT = 14, EBUSY = 16, EEXIST = 17, EINVAL = 22 };
 
-enum { SYS_SCHED_YIELD = 24, SYS_GETPID = 39, SYS_PRCTL = 157, SYS_CLOCK_GETTIME = 228, SYS_PROCESS_VM_READV = 310 };
+enum { SYS_SCHED_YIELD = 24, SYS_GETPID = 39, SYS_PRCTL = 157, SYS_GETTID = 186, SYS_CLOCK_GETTIME = 228, SYS_PROCESS_VM_READV = 310 };
 enum { PR_GET_NAME = 16 };
 
 static void copy(u8 *to, const u8 *from, u64 size) {

@@ -16,6 +16,27 @@ EXPORT i64 read_own_string(u8 *to, u64 size, const u8 *from) {
     return length + 1;
 }
 
+/* Offset of the thread's id from its control block in glibc. */
+enum { GLIBC_TID = 0x2d0 };
+
+/* The id of this thread. A system call, until the id is found where glibc has it: while the program is still being loaded, there is no
+ * control block. `reads_base`: the processor and the kernel have rdfsbase. */
+EXPORT u64 thread_id(struct own *own, u64 reads_base) {
+    u32 id;
+    if (own->thread_at) {
+        asm("movl %%fs:(%1), %0" : "=r"(id) : "r"((u64)own->thread_at));
+        return id;
+    }
+    id = system_call(SYS_GETTID, 0, 0, 0, 0, 0, 0);
+    u64 block = 0;
+    if (reads_base)
+        asm volatile("rdfsbase %0" : "=r"(block));
+    /* The block of another C library may be smaller, and the page behind it need not exist. */
+    if (block && (block & 4095) + GLIBC_TID < 4096 && *(volatile u32 *)(block + GLIBC_TID) == id)
+        own->thread_at = GLIBC_TID;
+    return id;
+}
+
 EXPORT u64 clock_ns(u64 clock) {
     struct { u64 seconds, ns; } time = {0, 0};
     system_call(SYS_CLOCK_GETTIME, clock, (long)&time, 0, 0, 0, 0);

@@ -28,7 +28,8 @@ pub fn find(stopped: &Stopped<'_>, cpus: u32, region: &Region) -> Result<Environ
     let is_stored = stopped.read(block.wrapping_add(GLIBC_TID as u64), &mut stored).is_ok()
         && block != 0
         && u32::from_le_bytes(stored) == tid;
-    let thread = if is_stored { ThreadId::Stored(GLIBC_TID) } else { ThreadId::Asked };
+    let thread =
+        if is_stored { ThreadId::Stored(GLIBC_TID) } else { ThreadId::Asked { reads_base: has_rdfsbase() } };
     let cpu = if has_rdpid() { CpuNumber::Rdpid } else { CpuNumber::Segment };
     let time = if super::clock::is_counter_steady() { TimeSource::Counter } else { TimeSource::Asked };
     let returns = region.size().data + region.size().code;
@@ -46,6 +47,13 @@ fn has_our_ids(pid: u32) -> bool {
 fn has_shadow_stacks(pid: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     field(&status, "x86_Thread_features:").is_some_and(|features| features.contains("shstk"))
+}
+
+/// Whether the kernel permits RDFSBASE.
+fn has_rdfsbase() -> bool {
+    const FSGSBASE: u64 = 1 << 1;
+    // SAFETY: no preconditions.
+    unsafe { libc::getauxval(libc::AT_HWCAP2) & FSGSBASE != 0 }
 }
 
 /// CPUID.(EAX=7):ECX bit 22
