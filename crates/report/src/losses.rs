@@ -151,6 +151,10 @@ fn words(manifest: &Manifest, loss: &Loss) -> String {
         CounterKind::Unfinished => {
             format!("lost {}: the process ended in the middle of it", many("event", "events"))
         }
+        CounterKind::Missed => format!(
+            "up to {} missed: the kernel runs no program of a tracepoint while its CPU is in another program or in an operation on a map",
+            many("event was", "events were")
+        ),
         CounterKind::UnsentSignal => format!("{} not sent", many("signal was", "signals were")),
     }
 }

@@ -62,11 +62,24 @@ pub(crate) fn runs_by_clause(programs: &[AttachedProgram]) -> io::Result<Vec<Run
     Ok(all)
 }
 
+/// Number of events at which the kernel did not run one of the programs. Linux before 6.7 does not count those of tracepoints.
+pub(crate) fn missed(programs: &[AttachedProgram]) -> u64 {
+    let count = |attached: &AttachedProgram| match &attached.program {
+        ProgramHandle::Kernel(program) => info(program).map_or(0, |info| info.recursion_misses),
+        ProgramHandle::Process(_) => 0,
+    };
+    programs.iter().map(count).sum()
+}
+
 /// Number of runs of a program, and its run time in ns.
 pub(crate) fn read_program_stats(program: &OwnedFd) -> io::Result<(u64, u64)> {
+    info(program).map(|info| (info.run_cnt, info.run_time_ns))
+}
+
+fn info(program: &OwnedFd) -> io::Result<bpf::bpf_prog_info> {
     let mut info = bpf::bpf_prog_info::default();
     let mut size = size_of::<bpf::bpf_prog_info>() as u32;
     // SAFETY: the kernel writes no more than `size` bytes, and follows no pointer of a structure of zeros.
     sys::check_libbpf(unsafe { bpf::bpf_prog_get_info_by_fd(program.as_raw_fd(), &mut info, &mut size) })?;
-    Ok((info.run_cnt, info.run_time_ns))
+    Ok(info)
 }

@@ -19,6 +19,7 @@ use crate::kernel::inotify::WriteWatch;
 use crate::kernel::signals::Arrivals;
 use crate::load::{LoadedOrRefused, LoadedProgram, ProgramHandle};
 use crate::module::{AttachOptions, Module, ModuleId, ModulePart};
+use crate::read::losses;
 use crate::run_stats::{self, AttachedProgram, Runs};
 use crate::session_core::Core;
 use crate::stacks::store::StackStore;
@@ -293,7 +294,9 @@ impl Session {
 
     /// Losses and errors so far, as reported at the end of a run. Calls that are still running count as not returned.
     pub fn losses(&self) -> io::Result<Vec<Loss>> {
-        self.core.losses()
+        let mut losses = self.core.losses()?;
+        losses.extend(losses::missed(run_stats::missed(&self.programs)));
+        Ok(losses)
     }
 
     /// Number of records so far for which the ring buffer had no room; 0 if the counters cannot be read.

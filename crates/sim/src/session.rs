@@ -516,6 +516,7 @@ fn loss(manifest: &Manifest, kind: &CounterKind) -> Option<Loss> {
         kind @ (CounterKind::LostEvent(_)
         | CounterKind::UnsentSignal
         | CounterKind::Unfinished
+        | CounterKind::Missed
         | CounterKind::MapLocked(_)
         | CounterKind::NoScratch
         | CounterKind::NoCallSlot

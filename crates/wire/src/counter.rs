@@ -57,6 +57,9 @@ pub enum CounterKind {
     UnsentSignal,
     /// Records that a traced process had not finished when it ended.
     Unfinished,
+    /// Events at which the kernel did not run a program, since another one or an operation on a map was under way on the CPU. Those of processes
+    /// that are not traced count, too.
+    Missed,
     /// Updates of this map, in a traced process, that failed because a lock was not given back.
     MapLocked(u32),
 }

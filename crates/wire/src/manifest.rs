@@ -24,7 +24,7 @@ pub fn is_task_end(category: &str, event: &str) -> bool {
 }
 
 /// Version of this format; a reader refuses other versions.
-pub const VERSION: u32 = 14;
+pub const VERSION: u32 = 15;
 /// ELF section with the manifest as JSON.
 pub const SECTION: &str = ".cudatrace";
 /// Name of the ring buffer's map.

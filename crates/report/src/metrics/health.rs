@@ -215,6 +215,7 @@ fn word(kind: &CounterKind) -> &'static str {
         CounterKind::NoEntry(_) => "return_without_entry",
         CounterKind::UnsentSignal => "unsent_signal",
         CounterKind::Unfinished => "unfinished",
+        CounterKind::Missed => "missed",
         CounterKind::LostEvent(_) | CounterKind::Entered(_) | CounterKind::Returned(_) => "other",
     }
 }

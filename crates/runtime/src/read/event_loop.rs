@@ -342,9 +342,8 @@ impl Session {
             emitter.emit(&core.manifest, &Output::End)?;
         }
         self.emit_maps(emitter)?;
-        let core = &self.core;
-        let losses = core.losses().map_err(Failure::Kernel)?;
-        emitter.emit(&core.manifest, &Output::Losses(losses))?;
+        let losses = self.losses().map_err(Failure::Kernel)?;
+        emitter.emit(&self.core.manifest, &Output::Losses(losses))?;
         emitter.sink.flush().map_err(Failure::Sink)
     }
 

@@ -51,6 +51,11 @@ pub(crate) fn unfinished(count: u64) -> Option<Loss> {
     (count > 0).then(|| Loss { kind: CounterKind::Unfinished, count, place: Place::default() })
 }
 
+/// Events at which the kernel did not run a program.
+pub(crate) fn missed(count: u64) -> Option<Loss> {
+    (count > 0).then(|| Loss { kind: CounterKind::Missed, count, place: Place::default() })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
