@@ -59,28 +59,34 @@ pub fn for_processes<'a>(
     }
     let features = Features::IN_PROCESS;
     let whole = modules_of(compilers, None, |compiler, base| compiler.generate(&features, true, base));
-    let whole = whole.map_err(Failure::wrong)?;
+    // An error comes after the stages up to it.
+    let whole = whole.or_else(|_| compile(compilers, &features, true, None)).map_err(Failure::wrong)?;
     let places = Places::of(machine, compilers, &whole, has_rights).map_err(Failure::wrong)?;
     if let Some(reason) = places.all_in_kernel() {
         return Ok(Err(reason.to_owned()));
     }
-    let mut for_kernel = Vec::new();
-    let mut kernel_features = features;
-    if places.need_kernel() {
-        let kernel = setup::kernel(cli).inspect_err(|_| places.explain_kernel(messages))?;
-        kernel_features = kernel.features;
-        for_kernel = divide(compilers, &places, kernel_features.percpu_lookup).map_err(Failure::wrong)?;
-    }
-    let mut modules = compile(compilers, &features, true, None).map_err(Failure::wrong)?;
+    let (mut modules, further) = match places.need_kernel() {
+        false => {
+            let mut all = compilers.iter().zip(&whole);
+            all.try_for_each(|(compiler, module)| compiler.print(module)).map_err(Failure::wrong)?;
+            (whole, Vec::new())
+        }
+        true => {
+            let kernel = setup::kernel(cli).inspect_err(|_| places.explain_kernel(messages))?.features;
+            let mut others = divide(compilers, &places, kernel.percpu_lookup).map_err(Failure::wrong)?;
+            let modules = compile(compilers, &features, true, None).map_err(Failure::wrong)?;
+            let base = modules.last().map(|module| &module.manifest);
+            let further = compile(&mut others, &kernel, false, base).map_err(Failure::wrong)?;
+            compilers.append(&mut others);
+            (modules, further)
+        }
+    };
     if let Some(reason) = modules.iter().find_map(runtime::why_not_in_process) {
         return Ok(Err(reason));
     }
     modules.iter().for_each(|module| list_places(module, messages));
-    let base = modules.last().map(|module| &module.manifest);
-    let further = compile(&mut for_kernel, &kernel_features, false, base).map_err(Failure::wrong)?;
     places.list_kernel(messages);
     modules.extend(further);
-    compilers.append(&mut for_kernel);
     Ok(Ok(Compiled { modules, features, by_link: true, in_kernel: places.in_kernel() }))
 }
 

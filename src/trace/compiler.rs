@@ -405,16 +405,17 @@ impl<'a> Compiler<'a> {
         by_link: bool,
         base: Option<&Manifest>,
     ) -> Result<CompiledScript> {
-        let compiled = self.generate(features, by_link, base)?;
-        if let (Some(options), Some(checked)) = (&self.options, &self.checked) {
-            for (stage, _) in STAGES.iter().filter(|(_, named)| self.dumps(*named)) {
-                print!("{}", codegen::dump(&checked.program, self.source(), options, *stage)?);
-            }
-        }
-        if self.dumps(Stage::Manifest) {
-            println!("{}", serde_json::to_string_pretty(&compiled.manifest)?);
-        }
+        let options = self.codegen_options(features, by_link, base);
+        self.print_stages(&options)?;
+        let compiled = self.generate_with(options)?;
+        self.print_manifest(&compiled.manifest)?;
         Ok(compiled)
+    }
+
+    /// Prints what [`Compiler::compile`] would print of the last generated code.
+    pub fn print(&self, compiled: &CompiledScript) -> Result<()> {
+        self.options.as_ref().map_or(Ok(()), |options| self.print_stages(options))?;
+        self.print_manifest(&compiled.manifest)
     }
 
     /// As [`Compiler::compile`], without a print.
@@ -424,11 +425,45 @@ impl<'a> Compiler<'a> {
         by_link: bool,
         base: Option<&Manifest>,
     ) -> Result<CompiledScript> {
+        self.generate_with(self.codegen_options(features, by_link, base))
+    }
+
+    fn generate_with(&mut self, options: codegen::Options) -> Result<CompiledScript> {
+        let compiled = codegen::compile(&self.checked()?.program, self.source(), &options)?;
+        self.refuse_returns_of_go(&compiled.manifest)?;
+        self.options = Some(options);
+        Ok(compiled)
+    }
+
+    fn checked(&self) -> Result<&Checked> {
+        self.checked.as_ref().ok_or_else(|| anyhow!("the script was not checked"))
+    }
+
+    fn print_stages(&self, options: &codegen::Options) -> Result<()> {
+        for (stage, _) in STAGES.iter().filter(|(_, named)| self.dumps(*named)) {
+            print!("{}", codegen::dump(&self.checked()?.program, self.source(), options, *stage)?);
+        }
+        Ok(())
+    }
+
+    fn print_manifest(&self, manifest: &Manifest) -> Result<()> {
+        if self.dumps(Stage::Manifest) {
+            println!("{}", serde_json::to_string_pretty(manifest)?);
+        }
+        Ok(())
+    }
+
+    fn codegen_options(
+        &self,
+        features: &Features,
+        by_link: bool,
+        base: Option<&Manifest>,
+    ) -> codegen::Options {
         let traced = !by_link && !self.machine.scope().is_system_wide();
         let follows = base.is_some_and(|base| base.internal_maps.iter().any(|map| map == PIDS_MAP));
         let namespace = process::own_pid_namespace().filter(|namespace| !namespace.is_initial_pid());
         let namespace = namespace.filter(|_| *features != Features::IN_PROCESS);
-        let options = codegen::Options {
+        codegen::Options {
             arch: if cfg!(target_arch = "aarch64") { Arch::Aarch64 } else { Arch::X86_64 },
             pid_filter: traced,
             own_process: self.probes_own_files().then(std::process::id),
@@ -441,12 +476,7 @@ impl<'a> Compiler<'a> {
             self_describing: self.cli.emit.is_some(),
             part: self.part.clone(),
             ..codegen::Options::new(*features, cpus())
-        };
-        let checked = self.checked.as_ref().ok_or_else(|| anyhow!("the script was not checked"))?;
-        let compiled = codegen::compile(&checked.program, self.source(), &options)?;
-        self.refuse_returns_of_go(&compiled.manifest)?;
-        self.options = Some(options);
-        Ok(compiled)
+        }
     }
 
     /// Whether every process is traced and this process has mapped a probed file, such as libc.

@@ -231,9 +231,9 @@ fn asked_time(at: &mut Translator, clock: u64) {
 fn process_and_thread(at: &mut Translator, thread: ThreadId) {
     match thread {
         ThreadId::Stored(offset) => at.asm.load(Width::W32, Reg::RAX, Mem::Thread(offset)),
-        ThreadId::Asked { reads_base } => {
+        ThreadId::Asked { expected_at } => {
             at.asm.lea(Reg::RDI, Mem::Region(0));
-            at.asm.mov_imm(Reg::RSI, u64::from(reads_base));
+            at.asm.mov_imm(Reg::RSI, expected_at.into());
             call(at, function::THREAD_ID);
         }
         ThreadId::Word => at.asm.load(Width::W32, Reg::RAX, Mem::Region(layout::TID)),

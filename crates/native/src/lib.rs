@@ -41,10 +41,10 @@ pub enum CpuNumber {
 pub enum ThreadId {
     /// A 32-bit word at this offset from the thread control block.
     Stored(i32),
-    /// The system call `gettid`, until the id is found where glibc stores it.
+    /// The system call `gettid`, until the id is found in the thread control block.
     Asked {
-        /// Whether the address of the thread control block may be read by RDFSBASE.
-        reads_base: bool,
+        /// Offset at which it is looked for, by RDFSBASE; 0: it is not looked for.
+        expected_at: u32,
     },
     /// The word at [`layout::TID`]: the tracer runs programs on behalf of others.
     Word,

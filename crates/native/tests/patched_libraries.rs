@@ -489,7 +489,7 @@ fn image(script: &str) -> (native::Image, Layout, Placement, Vec<(String, Side)>
     let process = Process {
         cpus: CPUS,
         cpu: CpuNumber::Segment,
-        thread: ThreadId::Asked { reads_base: true },
+        thread: ThreadId::Asked { expected_at: 0x2d0 },
         time: TimeSource::Counter,
         unwind: None,
     };

@@ -23,7 +23,7 @@ impl Region {
         let process = Process {
             cpus: 4,
             cpu: CpuNumber::Segment,
-            thread: ThreadId::Asked { reads_base: true },
+            thread: ThreadId::Asked { expected_at: 0x2d0 },
             time: TimeSource::Counter,
             unwind: None,
         };

@@ -41,6 +41,14 @@ static long system_call(long number, long a, long b, long c, long d, long e, lon
 /* Words of the process alone, at the start of the region; see `layout.rs`. In a child of fork(2) they are zero. */
 struct own { u64 unused; u32 tgid, tid, cpu, thread_at, number; };
 
+/* The id of this thread from its control block, if its place is known; otherwise 0. */
+static u32 stored_thread_id(const struct own *own) {
+    u32 id = 0;
+    if (own->thread_at)
+        asm("movl %%fs:(%1), %0" : "=r"(id) : "r"((u64)own->thread_at));
+    return id;
+}
+
 static struct own *own_of(void *description, u64 place) { return (struct own *)((u8 *)description - place); }
 
 #include "maps.c"

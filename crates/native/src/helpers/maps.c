@@ -112,10 +112,10 @@ static u64 this_thread(struct own *own) {
         number = (u32)(__builtin_ia32_rdtsc() * 0x9e3779b9u) | 1;
         __atomic_store_n(&own->number, number, __ATOMIC_RELAXED);
     }
-    u32 id = own->tgid;
-    if (own->thread_at)
-        asm("movl %%fs:(%1), %0" : "=r"(id) : "r"((u64)own->thread_at));
-    else if (!id)
+    u32 id = stored_thread_id(own);
+    if (!id)
+        id = own->tgid;
+    if (!id)
         own->tgid = id = system_call(SYS_GETPID, 0, 0, 0, 0, 0, 0);
     return (u64)id << 32 | ((u32)(block >> 4) ^ number << 1) | 1;
 }

@@ -16,24 +16,19 @@ EXPORT i64 read_own_string(u8 *to, u64 size, const u8 *from) {
     return length + 1;
 }
 
-/* Offset of the thread's id from its control block in glibc. */
-enum { GLIBC_TID = 0x2d0 };
-
-/* The id of this thread. A system call, until the id is found where glibc has it: while the program is still being loaded, there is no
- * control block. `reads_base`: the processor and the kernel have rdfsbase. */
-EXPORT u64 thread_id(struct own *own, u64 reads_base) {
-    u32 id;
-    if (own->thread_at) {
-        asm("movl %%fs:(%1), %0" : "=r"(id) : "r"((u64)own->thread_at));
+/* The id of this thread. A system call, until the id is found at `expected_at` of the thread control block, as in glibc: while the program is
+ * still being loaded, there is no block. 0: it is not looked for. */
+EXPORT u64 thread_id(struct own *own, u64 expected_at) {
+    u32 id = stored_thread_id(own);
+    if (id)
         return id;
-    }
     id = system_call(SYS_GETTID, 0, 0, 0, 0, 0, 0);
     u64 block = 0;
-    if (reads_base)
+    if (expected_at)
         asm volatile("rdfsbase %0" : "=r"(block));
     /* The block of another C library may be smaller, and the page behind it need not exist. */
-    if (block && (block & 4095) + GLIBC_TID < 4096 && *(volatile u32 *)(block + GLIBC_TID) == id)
-        own->thread_at = GLIBC_TID;
+    if (block && (block & 4095) + expected_at < 4096 && *(volatile u32 *)(block + expected_at) == id)
+        own->thread_at = expected_at;
     return id;
 }
 

@@ -32,7 +32,7 @@ const HEADER: u64 = 64;
 /// Size of an entry in bytes.
 pub const ENTRY: u64 = 64;
 /// Name of the shared data in `/proc/PID/maps`.
-const DATA_NAME: &str = "/memfd:cudatrace";
+pub const DATA_NAME: &str = "/memfd:cudatrace";
 
 /// What a session has changed in a process. All addresses are those of the process.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -27,6 +27,7 @@ mod stopped;
 
 pub use calls::RemoteCalls;
 pub use error::RemoteError;
+pub(crate) use journal::DATA_NAME;
 pub use journal::{ENTRY as JOURNAL_ENTRY, Entry, Jump, Remains};
 pub use maps::{MemoryRange, is_near};
 pub use patches::{Patch, PatchOutcome, Patches, Skipped};

@@ -28,8 +28,11 @@ pub fn find(stopped: &Stopped<'_>, cpus: u32, region: &Region) -> Result<Environ
     let is_stored = stopped.read(block.wrapping_add(GLIBC_TID as u64), &mut stored).is_ok()
         && block != 0
         && u32::from_le_bytes(stored) == tid;
-    let thread =
-        if is_stored { ThreadId::Stored(GLIBC_TID) } else { ThreadId::Asked { reads_base: has_rdfsbase() } };
+    let thread = if is_stored {
+        ThreadId::Stored(GLIBC_TID)
+    } else {
+        ThreadId::Asked { expected_at: if has_rdfsbase() { GLIBC_TID as u32 } else { 0 } }
+    };
     let cpu = if has_rdpid() { CpuNumber::Rdpid } else { CpuNumber::Segment };
     let time = if super::clock::is_counter_steady() { TimeSource::Counter } else { TimeSource::Asked };
     let returns = region.size().data + region.size().code;

@@ -27,7 +27,7 @@ pub use unwind_memory::UnwindMemory;
 
 use crate::error::{LoadError, SiteError, SiteFailure};
 use crate::in_process::seccomp::{self, own_filters};
-use crate::in_process::{MemoryRange, Remains, RemoteError, Seized, Stopped, Tracer};
+use crate::in_process::{DATA_NAME, MemoryRange, Remains, RemoteError, Seized, Stopped, Tracer};
 use crate::load::{LoadedMap, LoadedProgram, Objects, ProgramHandle};
 use crate::map_handle::MapHandle;
 use crate::stacks::unwind_maps::UnwindMaps;
@@ -60,8 +60,6 @@ const MANY: usize = 64;
 const PAUSE: Duration = Duration::from_millis(5);
 /// Attempts to find that no thread is in the region, with longer and longer pauses.
 const LEAVING: u32 = 6;
-/// Name of the shared memory in `/proc/PID/maps`.
-const MEMORY_NAME: &str = "/memfd:cudatrace";
 
 /// A program in the memory of a session, for the tracer's own runs.
 #[derive(Clone, Debug)]
@@ -373,7 +371,7 @@ impl UserSpace {
     fn has_memory(&self, pid: u32) -> bool {
         let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
         let inode = self.memory.inode();
-        MemoryRange::parse(&maps).iter().any(|map| map.inode == inode && map.name.starts_with(MEMORY_NAME))
+        MemoryRange::parse(&maps).iter().any(|map| map.inode == inode && map.name.starts_with(DATA_NAME))
     }
 
     /// Whether a process has mapped a file again where it was, without the jumps.
