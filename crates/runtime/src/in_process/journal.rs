@@ -6,7 +6,7 @@
 //! | page | shared data | code ........|  (unused)  | entries, header |
 //! ```
 //!
-//! The header is written as soon as the memory is reserved, an entry before the jump that it describes. So whatever happens to the
+//! A header is written as soon as the first page is reserved, an entry before the jump that it describes. So whatever happens to the
 //! tracer, the journal describes all jumps. A tracer that is alive is recognised by the word [`ACTIVE`] of the shared data.
 //!
 //! A region to which a thread or a call returns cannot be taken away. A later session frees it.
@@ -135,10 +135,25 @@ impl Header {
         self.end() - HEADER - self.entries * ENTRY
     }
 
+    /// Addresses of all but the tables and the outposts.
+    pub(super) fn whole(&self) -> Range<u64> {
+        self.base..self.end() + self.own
+    }
+
     pub(super) fn write(&self, stopped: &Stopped<'_>) -> Result<(), RemoteError> {
+        self.write_at_end(stopped, self.end())
+    }
+
+    /// Writes the header at the end of other memory.
+    pub(super) fn write_at_end(&self, stopped: &Stopped<'_>, end: u64) -> Result<(), RemoteError> {
         let words = [self.base, self.data, self.code, self.used, self.entries, self.own, self.tables, MAGIC];
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-        stopped.write(self.end() - HEADER, &bytes)
+        stopped.write(end - HEADER, &bytes)
+    }
+
+    /// Undoes [`Header::write_at_end`] in new memory.
+    pub(super) fn clear_at_end(stopped: &Stopped<'_>, end: u64) -> Result<(), RemoteError> {
+        stopped.write(end - HEADER, &[0; HEADER as usize])
     }
 
     /// Adds entries, then changes the header. `used`: size of the code that is used now.
@@ -196,7 +211,8 @@ impl Remains {
             let Some(header) = Header::of_words(words(stopped, map.range.end - HEADER, 1)?[0]) else {
                 continue;
             };
-            if header.end() != map.range.end {
+            // As long as it is not complete, the process's own data are code too.
+            if ![header.end(), header.whole().end].contains(&map.range.end) {
                 continue;
             }
             let entries = words(stopped, header.first_entry(), header.entries)?;
@@ -326,16 +342,15 @@ impl Remains {
 
     /// Takes everything away.
     fn free(&self, stopped: &Stopped<'_>, maps: &[MemoryRange], own_filters: u32) -> Result<(), RemoteError> {
-        let code = self.header.code();
+        let whole = self.header.whole();
         let is_one = |range: &Range<u64>| {
             maps.iter().any(|map| map.range.start <= range.start && range.end <= map.range.end)
         };
-        // A region that is not complete has code in the place of the data.
-        let has_all = self.data.is_some() || is_one(&(self.header.base + PAGE..code.end));
-        let start = if has_all { self.header.base } else { code.start };
+        // One that is not complete has code in the place of all data, or there is only its last page.
+        let has_all = self.data.is_some() || is_one(&(self.header.base + PAGE..whole.end));
+        let start = if has_all { whole.start } else { whole.end - PAGE };
         let mut calls = RemoteCalls::new(stopped, own_filters)?;
-        let whole = start..code.end + self.header.own;
-        for range in self.tables.clone().into_iter().chain(self.outposts()).chain([whole]) {
+        for range in self.tables.clone().into_iter().chain(self.outposts()).chain([start..whole.end]) {
             calls.unmap(&range)?;
         }
         calls.finish()

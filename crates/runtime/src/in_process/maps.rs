@@ -93,10 +93,16 @@ pub(super) fn has_stack_below(maps: &[MemoryRange], pointer: u64, control_block:
 
 /// Addresses for `size` bytes that are free and within reach of a jump from all of `near`, nearest first.
 pub(super) fn gaps(maps: &[MemoryRange], size: u64, near: &Range<u64>) -> Vec<u64> {
+    let mut found = all_gaps(maps, size, near);
+    found.retain(|start| is_near(&(*start..start + size), near));
+    found
+}
+
+/// Addresses for `size` bytes that are free, nearest first.
+pub(super) fn all_gaps(maps: &[MemoryRange], size: u64, near: &Range<u64>) -> Vec<u64> {
     let ends = std::iter::once(0).chain(maps.iter().map(|map| map.range.end));
     let next = maps.iter().map(|map| (map.range.start, map.name.as_str())).chain([(HIGHEST, "")]);
     let mut found: Vec<u64> = ends.zip(next).filter_map(|(end, next)| place(end, next, size, near)).collect();
-    found.retain(|start| is_near(&(*start..start + size), near));
     found.sort_by_key(|start| start.abs_diff(near.start));
     found
 }

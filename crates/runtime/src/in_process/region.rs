@@ -7,6 +7,9 @@
 //! ...       data of the process alone, which a child of fork(2) inherits
 //! ```
 //!
+//! The last page is mapped first and gets a header of the journal before there is more: if this process is killed between these two
+//! steps, one page is left in the other process. A later session finds all else by the header.
+//!
 //! The code is private anonymous memory, which is executable from the start and is written from outside: no seccomp listener of
 //! ours is asked about it, and no memory is writable and executable. The shared memory is a memfd that the process creates, or that it
 //! receives, and closes. Its size is sealed, so that no access of either side can fail.
@@ -24,7 +27,7 @@ use rustix::process::PidfdGetfdFlags;
 use super::calls::RemoteCalls;
 use super::error::RemoteError;
 use super::journal::{Entry, Header};
-use super::maps::gaps;
+use super::maps::{all_gaps, gaps};
 use super::stopped::Stopped;
 use crate::kernel::sys::{self, MemoryMapping};
 
@@ -122,7 +125,9 @@ impl Region {
         let size = RegionSize { data: 0, code: PAGE, own: 0 };
         let places = gaps(&stopped.maps()?, size.whole(), &near);
         let mut calls = RemoteCalls::new(stopped, own_filters)?;
-        let base = Setup { stopped, calls: &mut calls, size }.reserve(&places)?;
+        let setup = &mut Setup { stopped, calls: &mut calls, size };
+        let base =
+            setup.first_free(&places, |setup, place| setup.map(place..place + PAGE).map(|()| place))?;
         calls.finish()?;
         Ok(base)
     }
@@ -138,20 +143,12 @@ impl Region {
         let places = gaps(&stopped.maps()?, size.whole(), &near);
         let mut calls = RemoteCalls::new(stopped, own_filters)?;
         let mut setup = Setup { stopped, calls: &mut calls, size };
-        let base = setup.reserve(&places)?;
-        let RegionSize { data: data_size, code, own } = size;
-        let mut header = Header { base, data: data_size, code, used: 0, entries: 0, own, tables: 0 };
-        header.write(stopped).inspect_err(|_| setup.free(base))?;
-        let (memory, used) = setup.fill(base, data).inspect_err(|_| setup.free(base))?;
-        let tables = tables.map(|tables| setup.add_tables(base, tables)).transpose();
-        let tables = tables.inspect_err(|_| setup.free(base))?;
-        if let Some(tables) = &tables {
-            header.tables = tables.start;
-            header.write(stopped)?;
-        }
+        let mut header = setup.first_free(&places, Setup::reserve)?;
+        let filled = setup.fill(&mut header, data, tables);
+        let (memory, used, tables) = filled.inspect_err(|_| setup.free(&header))?;
         calls.finish()?;
         // The registers of the thread.
-        stopped.write(base + size.data, &vec![0; used])?;
+        stopped.write(header.code().start, &vec![0; used])?;
         Ok(Region { header, memory, tables })
     }
 
@@ -232,6 +229,9 @@ impl std::fmt::Debug for Region {
     }
 }
 
+/// The view of the data in this process, the size of code that was used, and the tables in the other process.
+type Filled = (Option<MemoryMapping>, usize, Option<Range<u64>>);
+
 /// The system calls that create a region.
 struct Setup<'a, 's> {
     stopped: &'a Stopped<'a>,
@@ -240,13 +240,14 @@ struct Setup<'a, 's> {
 }
 
 impl Setup<'_, '_> {
-    /// Maps the whole region as code.
-    fn reserve(&mut self, places: &[u64]) -> Result<u64, RemoteError> {
-        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
-        let whole = self.size.whole();
+    /// What succeeds at the first of these places: other processes with the same memory may map something there meanwhile.
+    fn first_free<T>(
+        &mut self,
+        places: &[u64],
+        mut try_at: impl FnMut(&mut Self, u64) -> Result<T, RemoteError>,
+    ) -> Result<T, RemoteError> {
         for place in places.iter().take(TRIES) {
-            let arguments = [*place, whole, READ | EXEC, flags as u64, u64::MAX, 0];
-            match self.calls.call("mmap", libc::SYS_mmap, arguments) {
+            match try_at(self, *place) {
                 Err(RemoteError::Call { error, .. }) if error.raw_os_error() == Some(libc::EEXIST) => {}
                 result => return result,
             }
@@ -254,20 +255,61 @@ impl Setup<'_, '_> {
         Err(RemoteError::NoRoom)
     }
 
-    /// Shares the data with this process. Also returns the size of the code that was used.
+    /// Maps the whole region as code, with a header.
+    fn reserve(&mut self, base: u64) -> Result<Header, RemoteError> {
+        let RegionSize { data, code, own } = self.size;
+        let header = Header { base, data, code, used: 0, entries: 0, own, tables: 0 };
+        let whole = header.whole();
+        let page = whole.end - PAGE..whole.end;
+        self.map(page.clone())?;
+        let unmap = |setup: &mut Self| setup.calls.unmap(&page);
+        header.write_at_end(self.stopped, whole.end).inspect_err(|_| drop(unmap(self)))?;
+        self.map(base..page.start).inspect_err(|_| drop(unmap(self)))?;
+        header.write(self.stopped).inspect_err(|_| self.free(&header))?;
+        Ok(header)
+    }
+
+    /// Maps code.
+    fn map(&mut self, range: Range<u64>) -> Result<(), RemoteError> {
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+        let arguments = [range.start, range.end - range.start, READ | EXEC, flags as u64, u64::MAX, 0];
+        self.calls.call("mmap", libc::SYS_mmap, arguments).map(drop)
+    }
+
+    /// Makes the region what it is to be. Also returns the size of the code that was used, and the place of the tables.
     fn fill(
+        &mut self,
+        header: &mut Header,
+        data: Option<BorrowedFd<'_>>,
+        tables: Option<SharedFile<'_>>,
+    ) -> Result<Filled, RemoteError> {
+        let room = (self.size.code - PAGE) as usize;
+        let used = self.calls.use_code_at(header.code().start, room)?;
+        let memory = self.add_data(header.base, data)?;
+        // Not before there are data: the region is then known to be complete.
+        self.add_own(header)?;
+        let tables = tables.map(|tables| self.add_tables(header, tables)).transpose()?;
+        Ok((memory, used, tables))
+    }
+
+    /// Makes data of the code after the header's page.
+    fn add_own(&mut self, header: &Header) -> Result<(), RemoteError> {
+        let (own, end) = (header.end(), header.whole().end);
+        if own < end {
+            self.calls.call("mprotect", libc::SYS_mprotect, [own, end - own, READ | WRITE, 0, 0, 0])?;
+            Header::clear_at_end(self.stopped, end)?;
+        }
+        Ok(())
+    }
+
+    /// Shares the data with this process.
+    fn add_data(
         &mut self,
         base: u64,
         data: Option<BorrowedFd<'_>>,
-    ) -> Result<(Option<MemoryMapping>, usize), RemoteError> {
+    ) -> Result<Option<MemoryMapping>, RemoteError> {
         let name = base + self.size.data + self.size.code - PAGE;
-        let room = (self.size.code - PAGE) as usize;
-        let used = self.calls.use_code_at(base + self.size.data, room)?;
         self.calls.call("mprotect", libc::SYS_mprotect, [base, PAGE, READ | WRITE, 0, 0, 0])?;
-        if self.size.own > 0 {
-            let own = base + self.size.data + self.size.code;
-            self.calls.call("mprotect", libc::SYS_mprotect, [own, self.size.own, READ | WRITE, 0, 0, 0])?;
-        }
         let fd = match data {
             Some(data) => self.descriptor(base, data)?,
             None => {
@@ -279,14 +321,20 @@ impl Setup<'_, '_> {
         let closed = self.calls.close(fd);
         let memory = shared?;
         closed?;
-        Ok((memory, used))
+        Ok(memory)
     }
 
-    /// Maps a file anywhere, for reading.
-    fn add_tables(&mut self, base: u64, tables: SharedFile<'_>) -> Result<Range<u64>, RemoteError> {
-        let fd = self.descriptor(base, tables.file)?;
-        let flags = (libc::MAP_SHARED | libc::MAP_NORESERVE) as u64;
-        let mapped = self.calls.call("mmap", libc::SYS_mmap, [0, tables.size, READ, flags, fd, 0]);
+    /// Maps a file, for reading, at an address that the header has before.
+    fn add_tables(&mut self, header: &mut Header, tables: SharedFile<'_>) -> Result<Range<u64>, RemoteError> {
+        let places = all_gaps(&self.stopped.maps()?, tables.size, &header.whole());
+        let fd = self.descriptor(header.base, tables.file)?;
+        let mapped = self.first_free(&places, |setup, place| {
+            header.tables = place;
+            header.write(setup.stopped)?;
+            let flags = libc::MAP_SHARED | libc::MAP_NORESERVE | libc::MAP_FIXED_NOREPLACE;
+            let arguments = [place, tables.size, READ, flags as u64, fd, 0];
+            setup.calls.call("mmap", libc::SYS_mmap, arguments)
+        });
         self.calls.close(fd)?;
         let start = mapped?;
         Ok(start..start + tables.size)
@@ -391,12 +439,11 @@ impl Setup<'_, '_> {
         Ok(memory)
     }
 
-    /// Undoes a part.
-    fn free(&mut self, base: u64) {
+    /// Undoes what is mapped but the tables, whose mapping is the last step.
+    fn free(&mut self, header: &Header) {
         // The code that makes the calls is part of it.
-        let whole = self.size.whole();
         self.calls.use_first_code();
-        let _ = self.calls.unmap(&(base..base + whole));
+        let _ = self.calls.unmap(&header.whole());
     }
 }
 
