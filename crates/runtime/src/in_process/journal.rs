@@ -350,7 +350,9 @@ impl Remains {
         let has_all = self.data.is_some() || is_one(&(self.header.base + PAGE..whole.end));
         let start = if has_all { whole.start } else { whole.end - PAGE };
         let mut calls = RemoteCalls::new(stopped, own_filters)?;
-        for range in self.tables.clone().into_iter().chain(self.outposts()).chain([start..whole.end]) {
+        for range in
+            self.tables.clone().into_iter().chain(self.outposts()).chain(std::iter::once(start..whole.end))
+        {
             calls.unmap(&range)?;
         }
         calls.finish()
