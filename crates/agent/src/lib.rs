@@ -1,3 +1,30 @@
-//! The library that is loaded into a traced process for the times of its GPU, and the layout of its records.
+//! The library that is loaded into a traced process for the times of its GPU (`src/library`), and what it shares with the tracer.
 
+pub mod message;
 pub mod record;
+
+#[allow(missing_docs)]
+mod places {
+    include!(concat!(env!("OUT_DIR"), "/places.rs"));
+}
+
+/// Address of `int cudatrace_attach(int socket)` in the library.
+pub use places::ATTACH;
+
+/// The library, an ELF file.
+static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.so"));
+
+/// The library for a tracer: process `pid`, which listens at the abstract Unix socket `name`.
+///
+/// # Panics
+/// If the name has more than 56 bytes.
+pub fn library(pid: u32, name: &str) -> Vec<u8> {
+    let mut bytes = LIBRARY.to_vec();
+    let mut address = message::Address { pid, length: name.len() as u32, name: [0; 56] };
+    address.name[..name.len()].copy_from_slice(name.as_bytes());
+    let written = &mut bytes[places::WRITTEN_AT..][..size_of::<message::Address>()];
+    written[..4].copy_from_slice(&address.pid.to_ne_bytes());
+    written[4..8].copy_from_slice(&address.length.to_ne_bytes());
+    written[8..].copy_from_slice(&address.name);
+    bytes
+}

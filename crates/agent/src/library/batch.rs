@@ -1,0 +1,88 @@
+//! Batches of records, and the functions on which the tracer has probes.
+
+use core::arch::naked_asm;
+use core::cell::UnsafeCell;
+use core::ptr::addr_of_mut;
+
+use crate::record::{KINDS, Kind, Record};
+
+/// Records of one kind that are sorted together.
+const MOST: usize = 16 << 10;
+/// Records of one call: the program of a probe is not interrupted meanwhile.
+const CALL: usize = 256;
+
+// The functions do nothing. They begin as functions of compilers do: probes are cheapest there, and a jump has room.
+macro_rules! probed {
+    ($($name:ident)*) => {
+        $(
+            #[unsafe(no_mangle)]
+            #[unsafe(naked)]
+            extern "C" fn $name(_records: *const Record, _count: u64) {
+                naked_asm!("push rbp", "mov rbp, rsp", "nop dword ptr [rax + rax]", "pop rbp", "ret")
+            }
+        )*
+
+        /// By [`Kind`].
+        const PROBED: [extern "C" fn(*const Record, u64); KINDS] = [$($name),*];
+    };
+}
+
+probed! {
+    cudatrace_gpu_kernel
+    cudatrace_gpu_memcpy
+    cudatrace_gpu_memset
+    cudatrace_gpu_graph
+    cudatrace_gpu_sync
+    cudatrace_gpu_overhead
+    cudatrace_gpu_idle
+}
+
+/// The records that wait for their call.
+pub struct Batches {
+    counts: [usize; KINDS],
+    /// Records by kind that were passed on.
+    pub passed: [u64; KINDS],
+}
+
+struct Memory(UnsafeCell<[[Record; MOST]; KINDS]>);
+
+// SAFETY: only the agent's thread has `Batches`.
+unsafe impl Sync for Memory {}
+
+/// All zeros, so that it takes room only as it is used.
+static MEMORY: Memory = Memory(UnsafeCell::new([const { [crate::activity::NOTHING; MOST] }; KINDS]));
+
+impl Batches {
+    pub fn new() -> Batches {
+        Batches { counts: [0; KINDS], passed: [0; KINDS] }
+    }
+
+    pub fn add(&mut self, kind: Kind, record: Record) {
+        let at = kind as usize;
+        if self.counts[at] == MOST {
+            self.pass_on(at);
+        }
+        records(at)[self.counts[at]] = record;
+        self.counts[at] += 1;
+    }
+
+    /// Passes on all records.
+    pub fn flush(&mut self) {
+        (0..KINDS).for_each(|kind| self.pass_on(kind));
+    }
+
+    fn pass_on(&mut self, kind: usize) {
+        let count = core::mem::take(&mut self.counts[kind]);
+        let sorted = &mut records(kind)[..count];
+        sorted.sort_unstable_by_key(|record| record.start);
+        for batch in sorted.chunks(CALL) {
+            PROBED[kind](batch.as_ptr(), batch.len() as u64);
+        }
+        self.passed[kind] += count as u64;
+    }
+}
+
+fn records(kind: usize) -> &'static mut [Record; MOST] {
+    // SAFETY: only the agent's thread has `Batches`, and no two of these live at once.
+    unsafe { &mut *addr_of_mut!((*MEMORY.0.get())[kind]) }
+}

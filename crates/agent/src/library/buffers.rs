@@ -1,0 +1,119 @@
+//! Buffers for CUPTI's records. CUPTI asks for one on a thread of the program, and returns it from any thread: both callbacks only set
+//! bits. The agent's thread reads the returned ones, clears them and makes them free.
+
+use core::ffi::c_void;
+use core::ptr::null_mut;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
+
+use crate::sys;
+
+/// Size of a buffer in bytes: some 4500 kernels.
+const SIZE: usize = 1 << 20;
+/// Number of buffers. Since CUDA 13 each thread that launches has one of its own.
+const COUNT: usize = 512;
+const WORDS: usize = COUNT / 64;
+
+/// Memory of all buffers, which takes room as buffers are used.
+static MEMORY: AtomicPtr<u8> = AtomicPtr::new(null_mut());
+/// A bit per buffer that nobody has.
+static FREE: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
+/// A bit per buffer that CUPTI has returned.
+static RETURNED: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
+/// Of a returned buffer, the used bytes, the context and the stream.
+static USED: [AtomicUsize; COUNT] = [const { AtomicUsize::new(0) }; COUNT];
+static CONTEXT: [AtomicPtr<c_void>; COUNT] = [const { AtomicPtr::new(null_mut()) }; COUNT];
+static STREAM: [AtomicU32; COUNT] = [const { AtomicU32::new(0) }; COUNT];
+/// Requests without an answer: CUPTI has dropped records, which it counts.
+pub static REFUSED: AtomicU64 = AtomicU64::new(0);
+
+/// Reserves the memory. False if there is none.
+pub fn create() -> bool {
+    if !MEMORY.load(Acquire).is_null() {
+        return true;
+    }
+    let Some(memory) = sys::memory(SIZE * COUNT) else { return false };
+    MEMORY.store(memory, Release);
+    FREE.iter().for_each(|word| word.store(u64::MAX, Release));
+    true
+}
+
+/// CUPTI asks for a buffer.
+pub extern "C" fn request(buffer: *mut *mut u8, size: *mut usize, records: *mut usize) {
+    let taken = take(&FREE);
+    let at = match taken {
+        // SAFETY: within the memory.
+        Some(number) => unsafe { MEMORY.load(Acquire).add(number * SIZE) },
+        None => {
+            REFUSED.fetch_add(1, Relaxed);
+            null_mut()
+        }
+    };
+    // SAFETY: CUPTI's variables.
+    unsafe {
+        *buffer = at;
+        *size = if at.is_null() { 0 } else { SIZE };
+        *records = 0;
+    }
+}
+
+/// CUPTI returns a buffer.
+pub extern "C" fn completed(context: *mut c_void, stream: u32, buffer: *mut u8, _: usize, used: usize) {
+    let offset = (buffer as usize).wrapping_sub(MEMORY.load(Acquire) as usize);
+    let number = offset / SIZE;
+    if buffer.is_null() || number >= COUNT {
+        return;
+    }
+    CONTEXT[number].store(context, Relaxed);
+    STREAM[number].store(stream, Relaxed);
+    USED[number].store(used, Relaxed);
+    put(&RETURNED, number);
+}
+
+/// A buffer that CUPTI has returned. It is free again when this is dropped.
+pub struct Returned {
+    number: usize,
+    pub bytes: *mut u8,
+    pub used: usize,
+    pub context: *mut c_void,
+    pub stream: u32,
+}
+
+/// The next one, in no particular order.
+pub fn returned() -> Option<Returned> {
+    let number = take(&RETURNED)?;
+    Some(Returned {
+        number,
+        // SAFETY: within the memory.
+        bytes: unsafe { MEMORY.load(Acquire).add(number * SIZE) },
+        used: USED[number].load(Relaxed).min(SIZE),
+        context: CONTEXT[number].load(Relaxed),
+        stream: STREAM[number].load(Relaxed),
+    })
+}
+
+impl Drop for Returned {
+    fn drop(&mut self) {
+        // SAFETY: this buffer is nobody else's.
+        unsafe { self.bytes.write_bytes(0, self.used) };
+        put(&FREE, self.number);
+    }
+}
+
+/// Takes a bit.
+fn take(bits: &[AtomicU64; WORDS]) -> Option<usize> {
+    bits.iter().enumerate().find_map(|(at, word)| {
+        let mut seen = word.load(Acquire);
+        while seen != 0 {
+            match word.compare_exchange_weak(seen, seen & (seen - 1), AcqRel, Acquire) {
+                Ok(_) => return Some(at * 64 + seen.trailing_zeros() as usize),
+                Err(now) => seen = now,
+            }
+        }
+        None
+    })
+}
+
+fn put(bits: &[AtomicU64; WORDS], number: usize) {
+    bits[number / 64].fetch_or(1 << (number % 64), Release);
+}

@@ -1,0 +1,261 @@
+//! The collection of records, from the tracer's request to its end: one thread of the agent.
+
+use core::cell::UnsafeCell;
+use core::ffi::{c_int, c_void};
+use core::ptr::null_mut;
+use core::sync::atomic::AtomicU32;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+use crate::activity::Activity;
+use crate::batch::Batches;
+use crate::clock::Clock;
+use crate::cupti::{Cupti, SUCCESS, Subscriber, kind};
+use crate::message::{Report, Request, State};
+use crate::record::Kind;
+use crate::sys::{self, Descriptor};
+use crate::{api_exit, buffers};
+
+/// Milliseconds that the driver's `cuInit` waits for the tracer's request.
+const PATIENCE: c_int = 2000;
+/// Oldest CUPTI that can be ended while graphs exist: that of CUDA 12.4.
+const CAN_FINALIZE: u32 = 22;
+const EBUSY: c_int = 16;
+const ENOMEM: c_int = 12;
+
+/// CUPTI's kinds of records for ours.
+const KINDS: [(Kind, &[u32]); 6] = [
+    (Kind::Kernel, &[kind::CONCURRENT_KERNEL]),
+    (Kind::Memcpy, &[kind::MEMCPY, kind::MEMCPY2]),
+    (Kind::Memset, &[kind::MEMSET]),
+    (Kind::Graph, &[kind::GRAPH_TRACE]),
+    (Kind::Sync, &[kind::SYNCHRONIZATION]),
+    (Kind::Overhead, &[kind::OVERHEAD]),
+];
+
+/// Milliseconds that the end of the process waits for the last records.
+const LAST_RECORDS: i64 = 1000;
+
+/// Process in which a collection runs; 0: none. A child of fork(2) has no thread of the agent.
+static RUNS_IN: AtomicU32 = AtomicU32::new(0);
+/// Its socket.
+static SOCKET: AtomicU32 = AtomicU32::new(0);
+/// 1 as soon as the process exits.
+static EXITS: AtomicU32 = AtomicU32::new(0);
+/// 1 as soon as the handler for the end of the process is registered.
+static HAS_HANDLER: AtomicU32 = AtomicU32::new(0);
+
+struct Shared(UnsafeCell<Option<Collection>>);
+// SAFETY: the thread that starts the collection writes it before the agent's thread exists, which has it afterwards.
+unsafe impl Sync for Shared {}
+static COLLECTION: Shared = Shared(UnsafeCell::new(None));
+
+/// A running collection.
+struct Collection {
+    socket: Descriptor,
+    cupti: Option<(Cupti, Subscriber)>,
+    kinds: u32,
+    flush_ms: c_int,
+    report: Report,
+}
+
+/// Starts a collection with its thread. `now`: the calling thread of the program sets CUPTI up, so that it sees all that the program does
+/// afterwards. Returns 0, or an error number.
+pub fn start(socket: Descriptor, now: bool) -> c_int {
+    // SAFETY: no arguments.
+    let pid = unsafe { sys::getpid() } as u32;
+    let before = RUNS_IN.load(Acquire);
+    if api_exit::is_pending()
+        || before == pid
+        || RUNS_IN.compare_exchange(before, pid, AcqRel, Acquire).is_err()
+    {
+        socket.close();
+        return EBUSY;
+    }
+    SOCKET.store(socket.0 as u32, Release);
+    if HAS_HANDLER.swap(1, AcqRel) == 0 {
+        // SAFETY: a function that lives as long as the process: this library is never unloaded.
+        unsafe { sys::__cxa_atexit(at_exit, null_mut(), null_mut()) };
+    }
+    let mut collection =
+        Collection { socket, cupti: None, kinds: 0, flush_ms: 0, report: Report::default() };
+    if now {
+        collection.set_up();
+    }
+    // SAFETY: no other thread has it, see `Shared`.
+    unsafe { *COLLECTION.0.get() = Some(collection) };
+    if !start_thread() {
+        socket.close();
+        RUNS_IN.store(0, Release);
+        return ENOMEM;
+    }
+    0
+}
+
+/// Passes on the last records before the process ends.
+extern "C" fn at_exit(_: *mut c_void) {
+    // SAFETY: no arguments.
+    let pid = unsafe { sys::getpid() } as u32;
+    if RUNS_IN.load(Acquire) != pid {
+        return;
+    }
+    EXITS.store(1, Release);
+    // SAFETY: the agent's socket; the agent's thread notices it.
+    unsafe { sys::shutdown(SOCKET.load(Acquire) as c_int, sys::SHUT_RD) };
+    for _ in 0..LAST_RECORDS {
+        if RUNS_IN.load(Acquire) != pid {
+            return;
+        }
+        sys::sleep(1);
+    }
+}
+
+/// Starts the agent's thread, which gets no signals of the program.
+fn start_thread() -> bool {
+    let (all, mut before, mut thread) = ([u64::MAX; 16], [0u64; 16], 0);
+    // SAFETY: valid pointers, and a function that lives as long as the library.
+    unsafe {
+        sys::pthread_sigmask(sys::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
+        let result = sys::pthread_create(&raw mut thread, core::ptr::null(), run, null_mut());
+        sys::pthread_sigmask(sys::SIG_SETMASK, before.as_ptr(), null_mut());
+        result == 0 && sys::pthread_detach(thread) == 0
+    }
+}
+
+extern "C" fn run(_: *mut c_void) -> *mut c_void {
+    // SAFETY: a name that ends with zero.
+    unsafe { sys::prctl(sys::PR_SET_NAME, c"cudatrace-gpu".as_ptr(), 0, 0, 0) };
+    // SAFETY: see `Shared`.
+    if let Some(mut collection) = unsafe { (*COLLECTION.0.get()).take() } {
+        if collection.flush_ms == 0 {
+            collection.set_up();
+        }
+        collection.collect();
+        collection.socket.close();
+    }
+    RUNS_IN.store(0, Release);
+    null_mut()
+}
+
+impl Collection {
+    /// Waits for the request and enables its kinds.
+    fn set_up(&mut self) {
+        let request = match self.socket.wait(PATIENCE) {
+            true => self.socket.receive(),
+            false => None,
+        };
+        let Some(request) = request else { return };
+        self.flush_ms = request.flush_ms.clamp(1, 10_000) as c_int;
+        match self.enable(&request) {
+            Ok(()) => self.report.state = State::Collects as u32,
+            Err(state) => {
+                self.report.state = state as u32;
+                self.end();
+            }
+        }
+        self.socket.send(&self.report);
+    }
+
+    fn enable(&mut self, request: &Request) -> Result<(), State> {
+        let cupti = Cupti::load(&request.paths).ok_or(State::NoCupti)?;
+        self.report.version = cupti.version();
+        let subscriber = cupti.subscribe(api_exit::callback).map_err(|status| self.refused(0, status))?;
+        self.cupti = Some((cupti, subscriber));
+        if !buffers::create() {
+            return Err(self.refused(0, 0));
+        }
+        let status = cupti.register(buffers::request, buffers::completed);
+        if status != SUCCESS {
+            return Err(self.refused(0, status));
+        }
+        for (ours, theirs) in KINDS {
+            if request.kinds & 1 << ours as u32 == 0 {
+                continue;
+            }
+            for kind in theirs {
+                match cupti.enable(*kind) {
+                    SUCCESS => {}
+                    // Copies between devices are not to be had on all machines.
+                    _ if *kind == kind::MEMCPY2 => {}
+                    status => return Err(self.refused(*kind, status)),
+                }
+            }
+            self.kinds |= 1 << ours as u32;
+        }
+        Ok(())
+    }
+
+    fn refused(&mut self, kind: u32, status: u32) -> State {
+        (self.report.kind, self.report.status) = (kind, status);
+        State::Refused
+    }
+
+    /// Passes records on until the tracer ends, or asks for the end by a message.
+    fn collect(&mut self) {
+        let Some((cupti, _)) = self.cupti else { return };
+        let (mut clock, mut batches) = (Clock::new(), Batches::new());
+        let mut is_over = false;
+        while !is_over {
+            is_over = self.socket.wait(self.flush_ms);
+            if is_over {
+                self.disable(cupti);
+            }
+            cupti.flush(is_over);
+            clock.update();
+            self.drain(cupti, &clock, &mut batches);
+            batches.flush();
+            self.report.passed = batches.passed;
+            self.report.clock_steps = clock.steps;
+            self.report.refused = buffers::REFUSED.load(Relaxed);
+            if !is_over {
+                self.socket.send(&self.report);
+            }
+        }
+        self.report.state = match self.end() {
+            true => State::Ended,
+            false => State::EndsLater,
+        } as u32;
+        self.socket.send(&self.report);
+    }
+
+    /// Reads all buffers that CUPTI has returned.
+    fn drain(&mut self, cupti: Cupti, clock: &Clock, batches: &mut Batches) {
+        while let Some(buffer) = buffers::returned() {
+            let mut at = core::ptr::null();
+            while let Some(next) = cupti.next(buffer.bytes, buffer.used, at) {
+                at = next;
+                // SAFETY: CUPTI's record, in a buffer that stays until the end of this loop.
+                match unsafe { Activity::new(at) }.record(clock) {
+                    Some((kind, record)) if record.end != 0 => batches.add(kind, record),
+                    Some(_) => self.report.without_time += 1,
+                    None => {}
+                }
+            }
+            self.report.dropped += cupti.dropped(buffer.context, buffer.stream);
+        }
+        self.report.dropped += cupti.dropped(null_mut(), 0);
+    }
+
+    fn disable(&mut self, cupti: Cupti) {
+        for (ours, theirs) in KINDS {
+            if self.kinds & 1 << ours as u32 != 0 {
+                theirs.iter().for_each(|kind| {
+                    cupti.disable(*kind);
+                });
+            }
+        }
+        self.kinds = 0;
+    }
+
+    /// Ends CUPTI; returns whether it has ended.
+    fn end(&mut self) -> bool {
+        let Some((cupti, subscriber)) = self.cupti.take() else { return true };
+        self.disable(cupti);
+        if EXITS.load(Acquire) != 0 {
+            return true;
+        }
+        if self.report.version < CAN_FINALIZE {
+            return cupti.unsubscribe(subscriber) == SUCCESS;
+        }
+        api_exit::finalize(cupti, subscriber)
+    }
+}

@@ -1,0 +1,204 @@
+//! CUPTI: its functions as far as they are used, found by name at run time. The names and numbers are those of NVIDIA's CUPTI
+//! documentation; they are the same in the releases 11.7 to 13.5.
+
+use core::ffi::{c_char, c_int, c_void};
+use core::mem::transmute_copy;
+
+use crate::sys;
+
+/// `CUptiResult`
+pub type Status = u32;
+pub const SUCCESS: Status = 0;
+
+/// `CUpti_ActivityKind`
+pub mod kind {
+    pub const MEMCPY: u32 = 1;
+    pub const MEMSET: u32 = 2;
+    pub const KERNEL: u32 = 3;
+    pub const CONCURRENT_KERNEL: u32 = 10;
+    pub const OVERHEAD: u32 = 17;
+    pub const MEMCPY2: u32 = 22;
+    pub const SYNCHRONIZATION: u32 = 38;
+    pub const GRAPH_TRACE: u32 = 51;
+}
+
+/// `CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER`
+const ZEROED_BUFFERS: u32 = 5;
+/// `CUPTI_CB_DOMAIN_DRIVER_API`
+pub const DRIVER_API: u32 = 1;
+/// `CUPTI_API_EXIT`
+pub const EXIT: u32 = 1;
+
+/// `CUpti_CallbackData`, as far as it is used.
+#[repr(C)]
+pub struct CallbackData {
+    pub site: u32,
+    pub function: *const c_char,
+}
+
+/// `CUpti_CallbackFunc`
+pub type Callback = extern "C" fn(data: *mut c_void, domain: u32, number: u32, call: *const CallbackData);
+/// `CUpti_BuffersCallbackRequestFunc`
+pub type RequestBuffer = extern "C" fn(buffer: *mut *mut u8, size: *mut usize, records: *mut usize);
+/// `CUpti_BuffersCallbackCompleteFunc`
+pub type BufferCompleted =
+    extern "C" fn(context: *mut c_void, stream: u32, buffer: *mut u8, size: usize, used: usize);
+
+/// A list of functions, each with the name in CUPTI and its type.
+macro_rules! functions {
+    ($($field:ident: $name:literal fn($($arg:ty),*);)*) => {
+        /// The functions of a loaded CUPTI.
+        #[derive(Copy, Clone)]
+        pub struct Cupti {
+            $($field: unsafe extern "C" fn($($arg),*) -> Status,)*
+        }
+
+        impl Cupti {
+            /// The functions of a library; `None` if it lacks one.
+            fn of(library: *mut c_void) -> Option<Cupti> {
+                Some(Cupti { $($field: {
+                    // SAFETY: the name ends with zero.
+                    let address = unsafe { sys::dlsym(library, concat!($name, "\0").as_ptr().cast()) };
+                    if address.is_null() {
+                        return None;
+                    }
+                    // SAFETY: the documented type of this function.
+                    unsafe { transmute_copy(&address) }
+                },)* })
+            }
+        }
+    };
+}
+
+functions! {
+    get_version: "cuptiGetVersion" fn(*mut u32);
+    subscribe: "cuptiSubscribe" fn(*mut *mut c_void, Callback, *mut c_void);
+    unsubscribe: "cuptiUnsubscribe" fn(*mut c_void);
+    enable_domain: "cuptiEnableDomain" fn(u32, *mut c_void, u32);
+    enable: "cuptiActivityEnable" fn(u32);
+    disable: "cuptiActivityDisable" fn(u32);
+    register: "cuptiActivityRegisterCallbacks" fn(RequestBuffer, BufferCompleted);
+    next_record: "cuptiActivityGetNextRecord" fn(*mut u8, usize, *mut *const u8);
+    dropped: "cuptiActivityGetNumDroppedRecords" fn(*mut c_void, u32, *mut usize);
+    flush: "cuptiActivityFlushAll" fn(u32);
+    set_attribute: "cuptiActivitySetAttribute" fn(u32, *mut usize, *mut c_void);
+    finalize: "cuptiFinalize" fn();
+}
+
+impl Cupti {
+    /// The library that the process has, else the first of these paths that can be loaded. The list is text, its parts end with zero.
+    pub fn load(paths: &[u8]) -> Option<Cupti> {
+        loaded().or_else(|| {
+            paths.split_inclusive(|byte| *byte == 0).filter(|path| path.ends_with(&[0])).find_map(|path| {
+                // SAFETY: the path ends with zero.
+                let library = unsafe { sys::dlopen(path.as_ptr().cast(), sys::RTLD_LAZY) };
+                if library.is_null() { None } else { Cupti::of(library) }
+            })
+        })
+    }
+
+    /// `CUPTI_API_VERSION`
+    pub fn version(&self) -> u32 {
+        let mut version = 0;
+        // SAFETY: a valid pointer.
+        unsafe { (self.get_version)(&raw mut version) };
+        version
+    }
+
+    pub fn subscribe(&self, callback: Callback) -> Result<Subscriber, Status> {
+        let mut subscriber = core::ptr::null_mut();
+        // SAFETY: a valid pointer, and a callback that lives as long as the library.
+        let status = unsafe { (self.subscribe)(&raw mut subscriber, callback, core::ptr::null_mut()) };
+        if status == SUCCESS { Ok(Subscriber(subscriber)) } else { Err(status) }
+    }
+
+    pub fn unsubscribe(&self, subscriber: Subscriber) -> Status {
+        // SAFETY: a subscriber.
+        unsafe { (self.unsubscribe)(subscriber.0) }
+    }
+
+    /// Calls back at all functions of a domain.
+    pub fn call_back_at(&self, subscriber: Subscriber, domain: u32) -> Status {
+        // SAFETY: a subscriber.
+        unsafe { (self.enable_domain)(1, subscriber.0, domain) }
+    }
+
+    /// The callbacks from which buffers come. These are zero when CUPTI gets them, so that it need not clear them on threads of the
+    /// program.
+    pub fn register(&self, request: RequestBuffer, completed: BufferCompleted) -> Status {
+        let (mut size, mut on) = (1, 1u8);
+        // SAFETY: a byte and its size; callbacks that live as long as the library.
+        unsafe {
+            (self.set_attribute)(ZEROED_BUFFERS, &raw mut size, (&raw mut on).cast());
+            (self.register)(request, completed)
+        }
+    }
+
+    pub fn enable(&self, kind: u32) -> Status {
+        // SAFETY: no pointers.
+        unsafe { (self.enable)(kind) }
+    }
+
+    pub fn disable(&self, kind: u32) -> Status {
+        // SAFETY: no pointers.
+        unsafe { (self.disable)(kind) }
+    }
+
+    /// Makes CUPTI pass on the buffers whose records are complete; `all`: also the others.
+    pub fn flush(&self, all: bool) -> Status {
+        // SAFETY: no pointers.
+        unsafe { (self.flush)(u32::from(all)) }
+    }
+
+    /// Ends CUPTI in this process; only at the exit of a call of the driver.
+    pub fn finalize(&self) -> Status {
+        // SAFETY: no pointers.
+        unsafe { (self.finalize)() }
+    }
+
+    /// Number of records that were dropped since the last query.
+    pub fn dropped(&self, context: *mut c_void, stream: u32) -> u64 {
+        let mut dropped = 0;
+        // SAFETY: a valid pointer, and a context that CUPTI has passed, or none.
+        let status = unsafe { (self.dropped)(context, stream, &raw mut dropped) };
+        if status == SUCCESS { dropped as u64 } else { 0 }
+    }
+
+    /// The record after this one in the used part of a buffer; the first one if it is null.
+    pub fn next(&self, buffer: *mut u8, used: usize, record: *const u8) -> Option<*const u8> {
+        let mut record = record;
+        // SAFETY: a buffer that CUPTI has filled, and a record in it.
+        let status = unsafe { (self.next_record)(buffer, used, &raw mut record) };
+        (status == SUCCESS && !record.is_null()).then_some(record)
+    }
+}
+
+/// `CUpti_SubscriberHandle`
+#[derive(Copy, Clone)]
+pub struct Subscriber(pub *mut c_void);
+
+/// The CUPTI that the process has loaded.
+fn loaded() -> Option<Cupti> {
+    extern "C" fn see(object: *const sys::LoadedObject, _: usize, found: *mut c_void) -> c_int {
+        // SAFETY: of the C library's walk.
+        let name = unsafe { (*object).name };
+        if name.is_null() || !is_cupti(name) {
+            return 0;
+        }
+        // SAFETY: the `found` of the call below, and a name that ends with zero.
+        unsafe { *found.cast::<*mut c_void>() = sys::dlopen(name, sys::RTLD_LAZY | sys::RTLD_NOLOAD) };
+        1
+    }
+    let mut library: *mut c_void = core::ptr::null_mut();
+    // SAFETY: `see` writes to `library`.
+    unsafe { sys::dl_iterate_phdr(see, (&raw mut library).cast()) };
+    if library.is_null() { None } else { Cupti::of(library) }
+}
+
+/// Whether the last part of a path begins with `libcupti.so`.
+fn is_cupti(name: *const c_char) -> bool {
+    // SAFETY: the name ends with zero.
+    let path = unsafe { core::ffi::CStr::from_ptr(name) }.to_bytes();
+    let file = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    file.starts_with(b"libcupti.so")
+}

@@ -1,0 +1,62 @@
+//! The library that is loaded into a traced process. It collects the records of CUPTI (NVIDIA's library for tools), which it finds in
+//! the process or at a path from the tracer, and passes them in batches to empty functions, on which the tracer has probes.
+//!
+//! There are two ways in: the driver loads the library by `CUDA_INJECTION64_PATH` and calls [`InitializeInjection`]; or the tracer makes a
+//! thread load it and call [`cudatrace_attach`]. Both start one thread, which holds a socket to the tracer and ends when the tracer does.
+//!
+//! The library uses neither Rust's standard library nor its allocator, and its symbols of the C library have no version: it runs with
+//! any C library that the process has.
+
+#![no_std]
+#![allow(non_upper_case_globals, non_snake_case)]
+
+#[path = "../message.rs"]
+mod message;
+#[path = "../record.rs"]
+mod record;
+
+mod activity;
+mod api_exit;
+mod batch;
+mod buffers;
+mod clock;
+mod collection;
+mod cupti;
+mod sys;
+mod tracer;
+
+use core::ffi::c_int;
+
+/// Where the tracer listens, which writes it into the file before a process loads it.
+#[unsafe(no_mangle)]
+#[used]
+pub static cudatrace_tracer: tracer::Written = tracer::Written::NONE;
+
+/// Called by the driver in `cuInit`.
+///
+/// # Safety
+/// The caller is the driver.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn InitializeInjection() -> c_int {
+    tracer::load_next();
+    if let Some(socket) = tracer::connect(&cudatrace_tracer) {
+        collection::start(socket, true);
+    }
+    1
+}
+
+/// Called by a thread that the tracer controls. `socket` is connected to the tracer. Returns 0, or an error number.
+///
+/// # Safety
+/// The caller owns `socket`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn cudatrace_attach(socket: c_int) -> c_int {
+    collection::start(sys::Descriptor(socket), false)
+}
+
+/// Never called: nothing here panics on purpose, and a panic must not unwind into CUPTI.
+#[panic_handler]
+fn panic(_: &core::panic::PanicInfo<'_>) -> ! {
+    // SAFETY: no arguments.
+    unsafe { sys::abort() }
+}

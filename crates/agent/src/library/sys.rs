@@ -1,0 +1,137 @@
+//! The C library.
+
+use core::ffi::{c_char, c_int, c_long, c_short, c_uint, c_void};
+
+#[repr(C)]
+#[derive(Copy, Clone, Default)]
+pub struct Timespec {
+    pub seconds: i64,
+    pub nanoseconds: i64,
+}
+
+#[repr(C)]
+pub struct PollFd {
+    pub fd: c_int,
+    pub events: c_short,
+    pub revents: c_short,
+}
+
+/// `struct sockaddr_un`
+#[repr(C)]
+#[derive(Copy, Clone)]
+pub struct SocketAddress {
+    pub family: u16,
+    pub path: [u8; 108],
+}
+
+/// `struct ucred`
+#[repr(C)]
+#[derive(Copy, Clone, Default)]
+pub struct Credentials {
+    pub pid: i32,
+    pub uid: u32,
+    pub gid: u32,
+}
+
+/// `struct dl_phdr_info`, as far as it is used.
+#[repr(C)]
+pub struct LoadedObject {
+    pub address: usize,
+    pub name: *const c_char,
+}
+
+pub type Thread = usize;
+
+unsafe extern "C" {
+    pub fn abort() -> !;
+    pub fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void;
+    pub fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
+    pub fn dl_iterate_phdr(
+        see: extern "C" fn(*const LoadedObject, usize, *mut c_void) -> c_int,
+        data: *mut c_void,
+    ) -> c_int;
+    pub fn pthread_create(
+        thread: *mut Thread,
+        attributes: *const c_void,
+        start: extern "C" fn(*mut c_void) -> *mut c_void,
+        argument: *mut c_void,
+    ) -> c_int;
+    pub fn pthread_detach(thread: Thread) -> c_int;
+    pub fn pthread_sigmask(how: c_int, set: *const u64, old: *mut u64) -> c_int;
+    pub fn poll(fds: *mut PollFd, count: usize, milliseconds: c_int) -> c_int;
+    pub fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int;
+    pub fn connect(fd: c_int, address: *const SocketAddress, length: c_uint) -> c_int;
+    pub fn getsockopt(
+        fd: c_int,
+        level: c_int,
+        option: c_int,
+        value: *mut Credentials,
+        length: *mut c_uint,
+    ) -> c_int;
+    pub fn send(fd: c_int, bytes: *const u8, length: usize, flags: c_int) -> isize;
+    pub fn recv(fd: c_int, bytes: *mut u8, length: usize, flags: c_int) -> isize;
+    pub fn shutdown(fd: c_int, how: c_int) -> c_int;
+    pub fn close(fd: c_int) -> c_int;
+    pub fn getpid() -> c_int;
+    pub fn __cxa_atexit(
+        handler: extern "C" fn(*mut c_void),
+        argument: *mut c_void,
+        library: *mut c_void,
+    ) -> c_int;
+    pub fn clock_gettime(clock: c_int, time: *mut Timespec) -> c_int;
+    pub fn nanosleep(time: *const Timespec, left: *mut Timespec) -> c_int;
+    pub fn mmap(
+        address: *mut c_void,
+        length: usize,
+        access: c_int,
+        flags: c_int,
+        fd: c_int,
+        offset: i64,
+    ) -> *mut c_void;
+    pub fn getenv(name: *const c_char) -> *const c_char;
+    pub fn prctl(option: c_int, argument: *const c_char, a: c_long, b: c_long, c: c_long) -> c_int;
+}
+
+pub const RTLD_LAZY: c_int = 1;
+pub const RTLD_NOLOAD: c_int = 4;
+pub const POLLIN: c_short = 1;
+pub const CLOCK_REALTIME: c_int = 0;
+pub const CLOCK_MONOTONIC: c_int = 1;
+pub const SIG_BLOCK: c_int = 0;
+pub const SIG_SETMASK: c_int = 2;
+pub const PR_SET_NAME: c_int = 15;
+pub const AF_UNIX: c_int = 1;
+pub const SOCK_SEQPACKET_CLOEXEC: c_int = 5 | 0o2000000;
+pub const SOL_SOCKET: c_int = 1;
+pub const SO_PEERCRED: c_int = 17;
+pub const SHUT_RD: c_int = 0;
+pub const MSG_NOSIGNAL: c_int = 0x4000;
+const PROT_READ_WRITE: c_int = 3;
+const MAP_PRIVATE_ANONYMOUS_NORESERVE: c_int = 0x2 | 0x20 | 0x4000;
+
+/// An open descriptor.
+#[derive(Copy, Clone)]
+pub struct Descriptor(pub c_int);
+
+/// Memory of zeros, which takes room when it is written; `None` if there is none.
+pub fn memory(length: usize) -> Option<*mut u8> {
+    // SAFETY: new memory.
+    let at = unsafe {
+        mmap(core::ptr::null_mut(), length, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS_NORESERVE, -1, 0)
+    };
+    (at as isize != -1).then_some(at.cast())
+}
+
+/// Nanoseconds of a clock.
+pub fn now(clock: c_int) -> u64 {
+    let mut time = Timespec::default();
+    // SAFETY: a valid pointer.
+    unsafe { clock_gettime(clock, &raw mut time) };
+    time.seconds as u64 * 1_000_000_000 + time.nanoseconds as u64
+}
+
+pub fn sleep(milliseconds: i64) {
+    let time = Timespec { seconds: milliseconds / 1000, nanoseconds: milliseconds % 1000 * 1_000_000 };
+    // SAFETY: valid pointers.
+    unsafe { nanosleep(&raw const time, core::ptr::null_mut()) };
+}

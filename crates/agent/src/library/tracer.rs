@@ -1,0 +1,112 @@
+//! The socket to the tracer, and the injected library of another tool.
+
+use core::cell::UnsafeCell;
+use core::ffi::{CStr, c_int};
+use core::mem::transmute;
+
+pub use crate::message::Address;
+use crate::message::{Report, Request};
+use crate::sys::{self, Credentials, Descriptor, PollFd, SocketAddress};
+
+/// The address that the tracer has written into the file.
+#[repr(transparent)]
+pub struct Written(UnsafeCell<Address>);
+
+// SAFETY: never written by this process.
+unsafe impl Sync for Written {}
+
+impl Written {
+    pub const NONE: Written = Written(UnsafeCell::new(Address { pid: 0, length: 0, name: *b"no tracer: the file is written before it is loaded......" }));
+
+    fn get(&self) -> Address {
+        // SAFETY: never written by this process; the compiler must not use the value that it knows.
+        unsafe { self.0.get().read_volatile() }
+    }
+}
+
+/// Names the library that the program had asked for.
+const NEXT: &CStr = c"CUDATRACE_NEXT_INJECTION64_PATH";
+
+/// Loads the library that the program had asked for before the tracer's was put in its place.
+pub fn load_next() {
+    // SAFETY: names that end with zero; the function is the one that the driver would call.
+    unsafe {
+        let path = sys::getenv(NEXT.as_ptr());
+        if path.is_null() {
+            return;
+        }
+        let library = sys::dlopen(path, sys::RTLD_LAZY);
+        let initialize = match library.is_null() {
+            true => return,
+            false => sys::dlsym(library, c"InitializeInjection".as_ptr()),
+        };
+        if !initialize.is_null() {
+            let initialize: extern "C" fn() -> c_int = transmute(initialize);
+            initialize();
+        }
+    }
+}
+
+/// Connects to the tracer; `None` if it is gone.
+pub fn connect(written: &Written) -> Option<Descriptor> {
+    let address = written.get();
+    let length = (address.length as usize).min(address.name.len());
+    if address.pid == 0 || length == 0 {
+        return None;
+    }
+    let mut to = SocketAddress { family: sys::AF_UNIX as u16, path: [0; 108] };
+    // An abstract name begins with zero.
+    to.path[1..=length].copy_from_slice(&address.name[..length]);
+    // SAFETY: valid pointers.
+    let fd = unsafe { sys::socket(sys::AF_UNIX, sys::SOCK_SEQPACKET_CLOEXEC, 0) };
+    if fd < 0 {
+        return None;
+    }
+    let socket = Descriptor(fd);
+    // SAFETY: valid pointers.
+    let connected = unsafe { sys::connect(fd, &raw const to, 3 + length as u32) } == 0;
+    if connected && socket.peer() == address.pid {
+        return Some(socket);
+    }
+    socket.close();
+    None
+}
+
+impl Descriptor {
+    /// The process at the other end.
+    fn peer(self) -> u32 {
+        let (mut peer, mut size) = (Credentials::default(), size_of::<Credentials>() as u32);
+        // SAFETY: valid pointers.
+        unsafe {
+            sys::getsockopt(self.0, sys::SOL_SOCKET, sys::SO_PEERCRED, &raw mut peer, &raw mut size);
+        }
+        peer.pid as u32
+    }
+
+    pub fn close(self) {
+        // SAFETY: the descriptor is the agent's.
+        unsafe { sys::close(self.0) };
+    }
+
+    /// Waits for a message, or the end of the tracer.
+    pub fn wait(self, milliseconds: c_int) -> bool {
+        let mut poll = PollFd { fd: self.0, events: sys::POLLIN, revents: 0 };
+        // SAFETY: a valid pointer.
+        unsafe { sys::poll(&raw mut poll, 1, milliseconds) > 0 }
+    }
+
+    /// The tracer's request; `None` if it has ended.
+    pub fn receive(self) -> Option<Request> {
+        let mut request = Request { kinds: 0, flush_ms: 0, paths: [0; crate::message::PATHS] };
+        let size = size_of::<Request>();
+        // SAFETY: the request has no invalid values.
+        let got = unsafe { sys::recv(self.0, (&raw mut request).cast(), size, 0) };
+        (got == size as isize).then_some(request)
+    }
+
+    pub fn send(self, report: &Report) {
+        let size = size_of::<Report>();
+        // SAFETY: a valid pointer. If the tracer has ended, nobody misses the report.
+        unsafe { sys::send(self.0, core::ptr::from_ref(report).cast(), size, sys::MSG_NOSIGNAL) };
+    }
+}
