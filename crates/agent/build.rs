@@ -46,7 +46,8 @@ fn places(elf: &Elf<'_>) -> String {
     };
     let segment = |address: u64| {
         let holds = |segment: &&goblin::elf::ProgramHeader| segment.vm_range().contains(&(address as usize));
-        let segment = elf.program_headers.iter().find(|s| s.p_type == goblin::elf::program_header::PT_LOAD && holds(s));
+        let segment =
+            elf.program_headers.iter().find(|s| s.p_type == goblin::elf::program_header::PT_LOAD && holds(s));
         segment.unwrap_or_else(|| panic!("no segment has {address:#x}"))
     };
     let written = address("cudatrace_tracer");

@@ -14,6 +14,8 @@ pub mod attach;
 mod control_cell;
 pub mod error;
 #[cfg(target_arch = "x86_64")]
+pub mod gpu_agent;
+#[cfg(target_arch = "x86_64")]
 pub mod in_process;
 pub mod kernel;
 mod load;

@@ -26,10 +26,14 @@ use crate::kernel::sys;
 
 /// Longest time for one call.
 const LIMIT: Duration = Duration::from_secs(2);
+/// `eflags.DF`
+const DIRECTION: u64 = 1 << 10;
 /// Bytes below the stack pointer that a function may use.
 const RED_ZONE: u64 = 128;
 /// Smallest part of a stack that must be free, in bytes.
 const MIN_STACK: u64 = 64 << 10;
+/// Room for a text, in bytes.
+const TEXT: u64 = 64;
 /// Alignment of a frame.
 const FRAME_ALIGNMENT: u64 = 64;
 /// Largest size of code that is searched for instructions, in bytes.
@@ -57,9 +61,13 @@ pub struct RemoteCalls<'s> {
     code: Option<u64>,
     registers: Registers,
     mask: u64,
+    /// Floating point and vector registers, which functions change.
+    vectors: Option<Vec<u8>>,
     /// A SIGSTOP, which cannot be blocked, was taken from the thread.
     took_stop: bool,
     has_called: bool,
+    /// A function has been called and has not returned: the thread will restore itself.
+    is_in_function: bool,
     is_restored: bool,
 }
 
@@ -98,8 +106,10 @@ impl<'s> RemoteCalls<'s> {
             code: None,
             registers,
             mask,
+            vectors: None,
             took_stop,
             has_called,
+            is_in_function: false,
             is_restored,
         };
         calls.first = calls.restoring_stack(&maps)?.unwrap_or(first);
@@ -112,7 +122,7 @@ impl<'s> RemoteCalls<'s> {
     /// thread's stack, or the program has no such code.
     fn restoring_stack(&self, maps: &[MemoryRange]) -> Result<Option<(u64, u64)>, RemoteError> {
         let state = ptrace::extended_state(self.tid)?;
-        let frame_at = |size: usize| (self.registers.rsp - RED_ZONE - size as u64) & !(FRAME_ALIGNMENT - 1);
+        let frame_at = |size: usize| (self.text_at() - size as u64) & !(FRAME_ALIGNMENT - 1);
         let size = signal_frame(0, &self.registers, self.mask, &state).len();
         let at = frame_at(size);
         let (stack, control_block) = (self.registers.rsp, self.registers.fs_base);
@@ -124,6 +134,28 @@ impl<'s> RemoteCalls<'s> {
         // `ret` takes the address of the code that makes the system call rt_sigreturn.
         self.stopped.write(at - 8, &[&sigreturn.to_le_bytes()[..], &frame].concat())?;
         Ok(Some((call, at - 8)))
+    }
+
+    /// The process, with the thread that makes the calls.
+    pub(super) fn stopped(&self) -> &'s Stopped<'s> {
+        self.stopped
+    }
+
+    /// The stack on which the thread makes calls, and below which it may be used; `None` without the frame by which it can restore itself.
+    pub(super) fn restoring_stack_at(&self) -> Option<u64> {
+        let (_, stack) = self.first;
+        (stack != self.registers.rsp).then_some(stack)
+    }
+
+    /// Stores a text of up to [`TEXT`] bytes that functions may read; returns its address.
+    pub(super) fn text(&self, text: &[u8]) -> Result<u64, RemoteError> {
+        assert!(text.len() as u64 <= TEXT, "a short text");
+        self.stopped.write(self.text_at(), text)?;
+        Ok(self.text_at())
+    }
+
+    fn text_at(&self) -> u64 {
+        self.registers.rsp - RED_ZONE - TEXT
     }
 
     /// Takes a mapping away.
@@ -176,6 +208,58 @@ impl<'s> RemoteCalls<'s> {
         self.code.map_or(Ok(()), |code| self.stopped.write(code + DESCRIPTOR_AT, &fd.to_le_bytes()))
     }
 
+    /// Calls a function of the process on the thread's stack, while the other threads run.
+    ///
+    /// # Errors
+    /// [`RemoteError::DidNotStop`] if it does not return in time: the thread then restores itself when it does, and makes no more calls.
+    /// [`RemoteError::Gone`], and [`RemoteError::NoStack`] if the stack does not look like one.
+    pub(super) fn call_function(
+        &mut self,
+        function: u64,
+        [rdi, rsi]: [u64; 2],
+        limit: Duration,
+    ) -> Result<(), RemoteError> {
+        // The word there is the return address: of the code that restores the thread.
+        let stack = self.restoring_stack_at().ok_or(RemoteError::NoStack)?;
+        let registers = Registers {
+            rip: function,
+            rsp: stack,
+            rax: 0,
+            orig_rax: u64::MAX,
+            rdi,
+            rsi,
+            rbp: 0,
+            eflags: self.registers.eflags & !DIRECTION,
+            ..self.registers
+        };
+        if self.vectors.is_none() {
+            self.vectors = Some(ptrace::extended_state(self.tid)?);
+        }
+        (self.has_called, self.is_in_function) = (true, true);
+        ptrace::set_registers(self.tid, &registers)?;
+        let deadline = Instant::now() + limit;
+        loop {
+            // The begin of a system call of the function, or of the one that restores the thread.
+            self.next_call_stop(deadline)?;
+            let at = ptrace::registers(self.tid)?;
+            let restores = at.orig_rax == libc::SYS_rt_sigreturn as u64;
+            if restores {
+                // The call is skipped, so that the thread stays here.
+                ptrace::set_registers(self.tid, &Registers { orig_rax: u64::MAX, ..at })?;
+            }
+            self.next_call_stop(deadline)?;
+            if restores {
+                self.is_in_function = false;
+                return Ok(());
+            }
+        }
+    }
+
+    /// Whether the thread is in a function that has not returned in time.
+    pub(super) fn is_in_function(&self) -> bool {
+        self.is_in_function
+    }
+
     fn call_from(
         &mut self,
         from: u64,
@@ -202,9 +286,10 @@ impl<'s> RemoteCalls<'s> {
         };
         self.has_called = true;
         ptrace::set_registers(self.tid, &registers)?;
+        let deadline = Instant::now() + LIMIT;
         // Its begin and its end.
-        self.next_call_stop()?;
-        self.next_call_stop()?;
+        self.next_call_stop(deadline)?;
+        self.next_call_stop(deadline)?;
         let result = ptrace::registers(self.tid)?.rax;
         match result as i64 {
             error @ -4095..0 => {
@@ -244,8 +329,7 @@ impl<'s> RemoteCalls<'s> {
         self.code = None;
     }
 
-    fn next_call_stop(&mut self) -> Result<(), RemoteError> {
-        let deadline = Instant::now() + LIMIT;
+    fn next_call_stop(&mut self, deadline: Instant) -> Result<(), RemoteError> {
         ptrace::resume_to_syscall(self.tid)?;
         loop {
             match next_stop(self.tid, deadline)?.ok_or(RemoteError::Gone)? {
@@ -266,7 +350,7 @@ impl<'s> RemoteCalls<'s> {
     }
 
     fn restore(&mut self) -> Result<(), RemoteError> {
-        if std::mem::replace(&mut self.is_restored, true) {
+        if std::mem::replace(&mut self.is_restored, true) || self.is_in_function {
             return Ok(());
         }
         if self.has_called {
@@ -277,6 +361,9 @@ impl<'s> RemoteCalls<'s> {
         }
         // The thread can still restore its registers itself, but signals stay blocked when it has them.
         ptrace::set_signal_mask(self.tid, self.mask)?;
+        if let Some(vectors) = &self.vectors {
+            ptrace::set_extended_state(self.tid, vectors)?;
+        }
         ptrace::set_registers(self.tid, &self.registers)?;
         ptrace::suspend_seccomp(self.tid, false)?;
         if self.took_stop {

@@ -55,6 +55,15 @@ pub enum RemoteError {
         "the process is in another pid namespace, where ids mean other processes: trace it from there, or by the kernel"
     )]
     OtherNamespace,
+    /// The stack pointer is not in a stack with room.
+    #[error("no thread of the process has a stack of the usual form")]
+    NoStack,
+    /// All threads run, or wait for locks.
+    #[error("no thread of the process waits in a system call in which it can be used")]
+    NoThread,
+    /// The loader refused, or another thread holds its lock.
+    #[error("the process did not load the library")]
+    NotLoaded,
     /// The vdso is switched off.
     #[error("the process has no vdso")]
     NoVdso,

@@ -14,7 +14,9 @@
 
 mod calls;
 mod critical_section;
+mod descriptors;
 mod error;
+mod injection;
 mod journal;
 mod maps;
 mod patches;
@@ -27,6 +29,7 @@ mod stopped;
 
 pub use calls::RemoteCalls;
 pub use error::RemoteError;
+pub use injection::Injection;
 pub(crate) use journal::DATA_NAME;
 pub use journal::{ENTRY as JOURNAL_ENTRY, Entry, Jump, Remains};
 pub use maps::{MemoryRange, is_near};

@@ -17,19 +17,17 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::AtomicU64;
 
 use rustix::fs::SealFlags;
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
-use rustix::process::PidfdGetfdFlags;
 
 use super::calls::RemoteCalls;
 use super::error::RemoteError;
 use super::journal::{Entry, Header};
 use super::maps::{all_gaps, gaps};
 use super::stopped::Stopped;
-use crate::kernel::sys::{self, MemoryMapping};
+use crate::kernel::sys::MemoryMapping;
 
 const PAGE: u64 = 4096;
 /// Gaps that are tried: other threads may map memory meanwhile.
@@ -37,8 +35,6 @@ const TRIES: usize = 8;
 /// Smallest size of the code: the registers of a thread are stored there while it makes system calls.
 const MIN_CODE: u64 = 16 << 10;
 const NAME: &[u8] = b"cudatrace\0";
-/// Bytes of the process's own page that are used to receive a descriptor.
-const SCRATCH: usize = 128;
 /// Flag of memfd_create(2) that `vm.memfd_noexec` may demand.
 const MFD_NOEXEC_SEAL: u64 = 8;
 
@@ -311,7 +307,7 @@ impl Setup<'_, '_> {
         let name = base + self.size.data + self.size.code - PAGE;
         self.calls.call("mprotect", libc::SYS_mprotect, [base, PAGE, READ | WRITE, 0, 0, 0])?;
         let fd = match data {
-            Some(data) => self.descriptor(base, data)?,
+            Some(data) => self.calls.pass(base, data)?,
             None => {
                 self.stopped.write(name, NAME)?;
                 self.memfd_create(name)?
@@ -327,7 +323,7 @@ impl Setup<'_, '_> {
     /// Maps a file, for reading, at an address that the header has before.
     fn add_tables(&mut self, header: &mut Header, tables: SharedFile<'_>) -> Result<Range<u64>, RemoteError> {
         let places = all_gaps(&self.stopped.maps()?, tables.size, &header.whole());
-        let fd = self.descriptor(header.base, tables.file)?;
+        let fd = self.calls.pass(header.base, tables.file)?;
         let mapped = self.first_free(&places, |setup, place| {
             header.tables = place;
             header.write(setup.stopped)?;
@@ -340,12 +336,6 @@ impl Setup<'_, '_> {
         Ok(start..start + tables.size)
     }
 
-    /// A descriptor of this process in the other one.
-    fn descriptor(&mut self, base: u64, ours: BorrowedFd<'_>) -> Result<u64, RemoteError> {
-        let name = base + self.size.data + self.size.code - PAGE;
-        self.open(name, ours).or_else(|_| self.receive(base, ours))
-    }
-
     fn memfd_create(&mut self, name: u64) -> Result<u64, RemoteError> {
         let flags = u64::from(libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
         let mut create =
@@ -356,70 +346,6 @@ impl Setup<'_, '_> {
             }
             result => result,
         }
-    }
-
-    /// Opens a descriptor of this process by its path. Fails in another pid namespace, and if this process has more rights.
-    fn open(&mut self, path_at: u64, data: BorrowedFd<'_>) -> Result<u64, RemoteError> {
-        let path = format!("/proc/{}/fd/{}\0", std::process::id(), data.as_raw_fd());
-        self.stopped.write(path_at, path.as_bytes())?;
-        let flags = (libc::O_RDWR | libc::O_CLOEXEC) as u64;
-        let fd = self.calls.descriptor(
-            "openat",
-            libc::SYS_openat,
-            [libc::AT_FDCWD as u64, path_at, flags, 0, 0, 0],
-        )?;
-        let theirs = rustix::fs::stat(self.stopped.file(&format!("fd/{fd}"))).map_err(io::Error::from)?;
-        let ours = rustix::fs::fstat(data).map_err(io::Error::from)?;
-        if (theirs.st_dev, theirs.st_ino) == (ours.st_dev, ours.st_ino) {
-            return Ok(fd);
-        }
-        // The number is that of another process in its namespace.
-        self.calls.close(fd)?;
-        Err(io::Error::from_raw_os_error(libc::ESRCH).into())
-    }
-
-    /// Receives a descriptor through a socket whose other end this process takes.
-    fn receive(&mut self, scratch: u64, data: BorrowedFd<'_>) -> Result<u64, RemoteError> {
-        let kind = (libc::SOCK_DGRAM | libc::SOCK_CLOEXEC) as u64;
-        let pair = [libc::AF_UNIX as u64, kind, 0, scratch, 0, 0];
-        self.calls.call("socketpair", libc::SYS_socketpair, pair)?;
-        let mut ends = [0; 8];
-        self.stopped.read(scratch, &mut ends)?;
-        let [first, second] =
-            [0, 4].map(|at| u32::from_ne_bytes(ends[at..at + 4].try_into().expect("4 bytes")));
-        let received = self.send(second, data).and_then(|()| self.receive_from(scratch, first));
-        for end in [first, second] {
-            self.calls.close(end.into())?;
-        }
-        self.stopped.write(scratch, &[0; SCRATCH])?;
-        received
-    }
-
-    /// Sends a descriptor from the end of a socket pair in the other process.
-    fn send(&self, end: u32, data: BorrowedFd<'_>) -> Result<(), RemoteError> {
-        let process = sys::pidfd_open(self.stopped.pid())?;
-        let flags = PidfdGetfdFlags::empty();
-        let socket = rustix::process::pidfd_getfd(&process, end as i32, flags).map_err(io::Error::from)?;
-        let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        let fds = [data];
-        ancillary.push(SendAncillaryMessage::ScmRights(&fds));
-        let text = [io::IoSlice::new(&[1])];
-        rustix::net::sendmsg(&socket, &text, &mut ancillary, SendFlags::NOSIGNAL).map_err(io::Error::from)?;
-        Ok(())
-    }
-
-    fn receive_from(&mut self, scratch: u64, end: u32) -> Result<u64, RemoteError> {
-        // struct msghdr, struct iovec, a byte, and the control message with the descriptor
-        let (vector, byte, control) = (scratch + 64, scratch + 80, scratch + 96);
-        let words = [0, 0, vector, 1, control, 24, 0, 0, byte, 1];
-        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-        self.stopped.write(scratch, &bytes)?;
-        let flags = (libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT) as u64;
-        self.calls.call("recvmsg", libc::SYS_recvmsg, [end.into(), scratch, flags, 0, 0, 0])?;
-        let mut fd = [0; 4];
-        self.stopped.read(control + 16, &mut fd)?;
-        Ok(u32::from_ne_bytes(fd).into())
     }
 
     /// Maps the shared data. `is_new`: it gets its size, and a view in this process.

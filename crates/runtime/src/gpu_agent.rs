@@ -1,0 +1,182 @@
+//! The agent for the times of the GPU (crate `agent`): its file, which processes load, and the sockets to the processes that have.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::path::PathBuf;
+
+use agent::message::{PATHS, Request};
+pub use agent::message::{Report, State};
+pub use agent::record::KINDS;
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+
+use crate::in_process::{Injection, RemoteError};
+
+/// Smallest number of the file's descriptor: processes that outlive the tracer look for it under the number of the tracer, where another
+/// process might have a file with a common number.
+const HIGH: i32 = 941;
+/// Sockets that wait to be accepted.
+const BACKLOG: i32 = 128;
+
+/// The agent's file, in memory, and the socket at which the tracer waits for processes that have loaded it.
+#[derive(Debug)]
+pub struct AgentFile {
+    file: OwnedFd,
+    listener: OwnedFd,
+}
+
+impl AgentFile {
+    /// Creates both.
+    ///
+    /// # Errors
+    /// Those of memfd_create(2) and of the socket.
+    pub fn create() -> io::Result<AgentFile> {
+        let pid = std::process::id();
+        let mut random = [0u8; 8];
+        // SAFETY: room for as many bytes.
+        unsafe { libc::getrandom(random.as_mut_ptr().cast(), random.len(), 0) };
+        // No other user can take the name beforehand.
+        let name = format!("cudatrace-gpu-{pid}-{:016x}", u64::from_ne_bytes(random));
+        let kind = SocketType::SEQPACKET;
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let listener = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
+        rustix::net::bind(&listener, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
+        rustix::net::listen(&listener, BACKLOG)?;
+        let file = memory_file(&agent::library(pid, &name))?;
+        Ok(AgentFile { file, listener })
+    }
+
+    /// The file's path for processes that may open files of this one.
+    pub fn path(&self) -> PathBuf {
+        format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into()
+    }
+
+    /// A descriptor that is readable when a process waits.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+
+    /// The next process that has loaded the agent; `None` if none waits.
+    ///
+    /// # Errors
+    /// Those of accept(2).
+    pub fn accept(&self) -> io::Result<Option<AgentSocket>> {
+        match rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
+            Err(rustix::io::Errno::AGAIN) => Ok(None),
+            Err(error) => Err(error.into()),
+            Ok(socket) => AgentSocket::new(socket).map(Some),
+        }
+    }
+
+    /// Loads the agent into a process that runs. `dlopen`: address of the function there.
+    ///
+    /// # Errors
+    /// Those of [`Injection::load`].
+    pub fn inject(&self, pid: u32, dlopen: u64) -> Result<AgentSocket, RemoteError> {
+        let injection = Injection { library: self.file.as_fd(), dlopen, attach: agent::ATTACH };
+        let socket = injection.load(pid)?;
+        rustix::io::ioctl_fionbio(&socket, true).map_err(io::Error::from)?;
+        Ok(AgentSocket { socket, pid })
+    }
+}
+
+/// A file in memory that nobody can change.
+fn memory_file(bytes: &[u8]) -> io::Result<OwnedFd> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let create = |flags| rustix::fs::memfd_create(c"cudatrace-gpu", flags);
+    // Kernels before 6.3 do not know the flag, which `vm.memfd_noexec` of later ones may demand.
+    let file = create(flags | MemfdFlags::EXEC).or_else(|_| create(flags))?;
+    let mut file = File::from(file);
+    file.write_all(bytes)?;
+    rustix::fs::fcntl_add_seals(
+        &file,
+        SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL,
+    )?;
+    // SAFETY: `fcntl` returns a new descriptor.
+    let high = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, HIGH) };
+    match high {
+        // There may be a limit on their number.
+        ..0 => Ok(file.into()),
+        // SAFETY: the descriptor is new.
+        _ => Ok(unsafe { OwnedFd::from_raw_fd(high) }),
+    }
+}
+
+/// The socket to the agent of a process.
+#[derive(Debug)]
+pub struct AgentSocket {
+    socket: OwnedFd,
+    pid: u32,
+}
+
+/// What has come from an agent.
+#[derive(Clone, Debug)]
+pub enum Received {
+    /// A report.
+    Report(Report),
+    /// Nothing yet.
+    Nothing,
+    /// The process has ended, or executes another program.
+    End,
+}
+
+impl AgentSocket {
+    fn new(socket: OwnedFd) -> io::Result<AgentSocket> {
+        let peer = rustix::net::sockopt::socket_peercred(&socket)?;
+        Ok(AgentSocket { pid: peer.pid.as_raw_nonzero().get() as u32, socket })
+    }
+
+    /// The process.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// A descriptor that is readable when a report has come.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+
+    /// Asks for records of these kinds, a bit per kind, every so many milliseconds. `paths`: where CUPTI may be, for a process that has not
+    /// loaded it.
+    ///
+    /// # Errors
+    /// EPIPE if the process has ended.
+    pub fn request(&self, kinds: u32, flush_ms: u32, paths: &[PathBuf]) -> io::Result<()> {
+        let mut request = Request { kinds, flush_ms, paths: [0; PATHS] };
+        let mut used = 0;
+        for path in paths {
+            let bytes = path.as_os_str().as_encoded_bytes();
+            // The last byte stays zero.
+            if used + bytes.len() + 1 < PATHS {
+                request.paths[used..][..bytes.len()].copy_from_slice(bytes);
+                used += bytes.len() + 1;
+            }
+        }
+        // SAFETY: a struct of numbers without padding.
+        let bytes =
+            unsafe { std::slice::from_raw_parts((&raw const request).cast::<u8>(), size_of::<Request>()) };
+        rustix::net::send(&self.socket, bytes, SendFlags::NOSIGNAL)?;
+        Ok(())
+    }
+
+    /// Asks for the end. The last records come before the last report.
+    pub fn end(&self) {
+        // An agent that has ended needs no request.
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write);
+    }
+
+    /// The next report.
+    pub fn receive(&self) -> Received {
+        let mut bytes = [MaybeUninit::<u8>::zeroed(); size_of::<Report>()];
+        match rustix::net::recv(&self.socket, &mut bytes[..], RecvFlags::DONTWAIT) {
+            // SAFETY: the struct consists of numbers; the bytes are initialised.
+            Ok((_, size)) if size == size_of::<Report>() => {
+                Received::Report(unsafe { bytes.as_ptr().cast::<Report>().read_unaligned() })
+            }
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Received::Nothing,
+            _ => Received::End,
+        }
+    }
+}
