@@ -9,6 +9,7 @@
 #include "sim.h"
 
 enum { MAX_DEPTH = 16, PRIORITY_LOW = 0, PRIORITY_HIGH = -5 };
+enum { LEGACY_ID = 7, PER_THREAD_ID = 8 }; /* of streams; those that programs create have larger ones */
 
 static atomic_bool initialised, shut_down;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -56,7 +57,7 @@ CUresult need_context(struct context **out) {
 }
 
 void context_wait(struct context *context) {
-    wait_until_ns(atomic_load(&context->ready_at));
+    gpu_wait(atomic_load(&context->ready_at));
 }
 
 static CUresult context_new(struct context **out, CUdevice device, unsigned flags, unsigned version) {
@@ -67,6 +68,8 @@ static CUresult context_new(struct context **out, CUdevice device, unsigned flag
     context->version = version;
     stream_init(&context->legacy, context, CU_STREAM_DEFAULT, PRIORITY_LOW);
     stream_init(&context->per_thread, context, CU_STREAM_DEFAULT, PRIORITY_LOW);
+    context->legacy.id = LEGACY_ID;
+    context->per_thread.id = PER_THREAD_ID;
     live_contexts++;
     kernel_driver_new_context(context);
     spend_ns(NS_CONTEXT);
@@ -108,6 +111,7 @@ CUresult SIM(cuInit)(unsigned flags) {
     if (atomic_exchange(&initialised, true)) return need_init();
     atexit(shut_down_driver);
     spend_ns(NS_CONTEXT);
+    inject();
     return CUDA_SUCCESS;
 }
 
@@ -281,7 +285,9 @@ CUresult SIM(cuCtxGetId)(CUcontext handle, unsigned long long *out) {
 CUresult SIM(cuCtxSynchronize_v2)(CUcontext handle) {
     struct context *context;
     TRY(context_of(handle, &context));
+    uint64_t start = watched_now_ns();
     context_wait(context);
+    if (start) observe_wait(WAIT_CONTEXT, context, (uint32_t)OBSERVED_NONE, (uint32_t)OBSERVED_NONE, (struct span){start, now_ns()});
     return atomic_load(&context->broken);
 }
 

@@ -14,7 +14,7 @@ static CUresult copy_row(void *to, const void *from, size_t bytes, CUstream stre
     if (!bytes) return CUDA_SUCCESS;
     if (!to || !from) return CUDA_ERROR_INVALID_VALUE;
     struct region target = {to, bytes, bytes}, source = {(char *)(uintptr_t)from, bytes, bytes};
-    struct work work = {.kind = WORK_COPY, .copy = {target, source, bytes, 1, 1}};
+    struct work work = {.kind = WORK_COPY, .copy = {.to = target, .from = source, .width = bytes, .height = 1, .depth = 1}};
     spend_ns(wait ? NS_COPY : NS_SUBMIT);
     return stream_submit(stream, &work, wait);
 }
@@ -61,17 +61,33 @@ CUresult SIM(cuMemcpy)(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
     return copy_row(DEVICE(to), DEVICE(from), bytes, NULL, true);
 }
 CUresult SIM(cuMemcpyAsync)(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
-    return copy_row(DEVICE(to), DEVICE(from), bytes, stream, false);
+    OBSERVED(306, copy_row(DEVICE(to), DEVICE(from), bytes, stream, false));
 }
-/* One device: a peer is itself. */
+CUresult SIM(cuMemcpyAsync_ptsz)(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
+    OBSERVED(418, copy_row(DEVICE(to), DEVICE(from), bytes, stream, false));
+}
+
+/* All devices share one memory: a copy between them is one within it. */
+static CUresult between(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t bytes,
+                        CUstream stream) {
+    struct context *context, *target = (struct context *)to_context, *source = (struct context *)from_context;
+    if (bad(to, bytes) || bad(from, bytes)) return CUDA_ERROR_INVALID_VALUE;
+    TRY(need_context(&context));
+    if (!object_is(target, CONTEXT)) target = context;
+    if (!object_is(source, CONTEXT)) source = context;
+    if (!bytes) return CUDA_SUCCESS;
+    struct work work = {.kind = WORK_COPY, .copy = {{DEVICE(to), bytes, bytes}, {DEVICE(from), bytes, bytes}, bytes, 1, 1, true,
+                        source->device, target->device, source->head.serial, target->head.serial}};
+    spend_ns(NS_SUBMIT);
+    return stream_submit(stream, &work, false);
+}
+
 CUresult SIM(cuMemcpyPeer)(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context, size_t bytes) {
-    (void)to_context, (void)from_context;
-    return inside_device(to, from, bytes, NULL);
+    return between(to, to_context, from, from_context, bytes, NULL);
 }
 CUresult SIM(cuMemcpyPeerAsync)(CUdeviceptr to, CUcontext to_context, CUdeviceptr from, CUcontext from_context,
                                 size_t bytes, CUstream stream) {
-    (void)to_context, (void)from_context;
-    return inside_device(to, from, bytes, stream);
+    return between(to, to_context, from, from_context, bytes, stream);
 }
 
 /* ---- arrays, by byte offset ---- */
@@ -208,12 +224,16 @@ CUresult SIM(cuMemcpy3DAsync_v2)(const CUDA_MEMCPY3D *p, CUstream stream) {
 
 /* ---- many at once ---- */
 
+static CUresult copy_rows(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, size_t count, CUstream stream) {
+    for (size_t i = 0; i < count; i++) TRY(copy_row(DEVICE(to[i]), DEVICE(from[i]), bytes[i], stream, false));
+    return CUDA_SUCCESS;
+}
+
 CUresult SIM(cuMemcpyBatchAsync_v2)(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, size_t count, void *attributes,
                                     size_t *attribute_of, size_t attribute_count, CUstream stream) {
     (void)attributes, (void)attribute_of, (void)attribute_count;
     if (!to || !from || !bytes || !count) return CUDA_ERROR_INVALID_VALUE;
-    for (size_t i = 0; i < count; i++) TRY(copy_row(DEVICE(to[i]), DEVICE(from[i]), bytes[i], stream, false));
-    return CUDA_SUCCESS;
+    OBSERVED(0, copy_rows(to, from, bytes, count, stream));
 }
 
 CUresult SIM(cuMemcpyBatchAsync)(CUdeviceptr *to, CUdeviceptr *from, size_t *bytes, size_t count, void *attributes,

@@ -54,13 +54,16 @@ CUresult SIM(cuEventRecord)(CUevent handle, CUstream on) {
 CUresult SIM(cuEventQuery)(CUevent handle) {
     struct event *event;
     TRY(event_of(handle, &event));
-    return event->at > now_ns() ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+    return gpu_is_done(event->at) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult SIM(cuEventSynchronize)(CUevent handle) {
     struct event *event;
     TRY(event_of(handle, &event));
-    wait_until_ns(event->at);
+    uint64_t start = watched_now_ns();
+    gpu_wait(event->at);
+    struct span span = {start, start ? now_ns() : 0};
+    if (start) observe_wait(WAIT_EVENT, context_current(), (uint32_t)OBSERVED_NONE, event->head.serial, span);
     return CUDA_SUCCESS;
 }
 
@@ -70,7 +73,7 @@ CUresult SIM(cuEventElapsedTime_v2)(float *ms, CUevent start, CUevent end) {
     TRY(event_of(end, &to));
     if (!ms) return CUDA_ERROR_INVALID_VALUE;
     if (!from->at || !to->at || ((from->flags | to->flags) & CU_EVENT_DISABLE_TIMING)) return CUDA_ERROR_INVALID_HANDLE;
-    if (to->at > now_ns()) return CUDA_ERROR_NOT_READY;
+    if (!gpu_is_done(to->at)) return CUDA_ERROR_NOT_READY;
     *ms = (float)((double)(int64_t)(to->at - from->at) / 1e6);
     return CUDA_SUCCESS;
 }
@@ -86,7 +89,9 @@ CUresult SIM(cuStreamWaitEvent)(CUstream handle, CUevent on, unsigned flags) {
         capture_join(event->captured, stream);
         return CUDA_SUCCESS;
     }
+    uint64_t start = watched_now_ns();
     uint64_t at = event->at, seen = atomic_load(&stream->ready_at);
     while (seen < at && !atomic_compare_exchange_weak(&stream->ready_at, &seen, at)) continue;
+    if (start) observe_wait(WAIT_STREAM_FOR_EVENT, stream->context, stream->id, event->head.serial, (struct span){start, now_ns()});
     return CUDA_SUCCESS;
 }

@@ -26,6 +26,7 @@ struct graph_exec {
     size_t count;
     struct work *work;
     struct node **nodes; /* whose work that is: only compared with */
+    uint32_t *ids;       /* of the nodes */
 };
 
 struct graph *graph_new(void) {
@@ -193,11 +194,13 @@ CUresult SIM(cuGraphGetNodes)(CUgraph handle, CUgraphNode *out, size_t *count) {
 static bool take_work(struct graph_exec *exec, const struct graph *g) {
     exec->work = calloc(g->count + 1, sizeof *exec->work);
     exec->nodes = calloc(g->count + 1, sizeof *exec->nodes);
-    if (!exec->work || !exec->nodes) return false;
+    exec->ids = calloc(g->count + 1, sizeof *exec->ids);
+    if (!exec->work || !exec->nodes || !exec->ids) return false;
     exec->count = g->count;
     for (size_t i = 0; i < g->count; i++) {
         exec->work[i] = g->nodes[i]->work;
         exec->nodes[i] = g->nodes[i];
+        exec->ids[i] = g->nodes[i]->head.serial;
     }
     return true;
 }
@@ -227,12 +230,34 @@ static CUresult exec_of(CUgraphExec handle, struct graph_exec **out) {
     return object_is(handle, GRAPH_EXEC) ? CUDA_SUCCESS : CUDA_ERROR_INVALID_VALUE;
 }
 
-CUresult SIM(cuGraphLaunch)(CUgraphExec handle, CUstream stream) {
+/* The ids of nodes are unique in the process; those of an instance's are the graph's in the upper half and the node's. */
+static struct node_id node_id(const struct graph_exec *exec, size_t i) {
+    return (struct node_id){exec->head.serial, (uint64_t)exec->head.serial << 32 | exec->ids[i]};
+}
+
+static CUresult launch(CUgraphExec handle, CUstream stream) {
     struct graph_exec *exec;
+    struct stream *s;
+    struct span whole = {0, 0}, span;
     TRY(exec_of(handle, &exec));
+    TRY(stream_of(stream, &s));
     spend_ns(NS_LAUNCH);
-    for (size_t i = 0; i < exec->count; i++) TRY(stream_submit(stream, &exec->work[i], false));
+    for (size_t i = 0; i < exec->count; i++) {
+        struct node_id id = node_id(exec, i);
+        TRY(stream_submit_node(stream, &exec->work[i], &id, &span));
+        if (span.start && !whole.start) whole.start = span.start;
+        if (span.end) whole.end = span.end;
+    }
+    if (whole.start && gpu_is_watched()) observe_graph(s, exec->head.serial, whole);
     return CUDA_SUCCESS;
+}
+
+CUresult SIM(cuGraphLaunch)(CUgraphExec handle, CUstream stream) {
+    OBSERVED(514, launch(handle, stream));
+}
+
+CUresult SIM(cuGraphLaunch_ptsz)(CUgraphExec handle, CUstream stream) {
+    OBSERVED(515, launch(handle, stream));
 }
 
 CUresult SIM(cuGraphExecKernelNodeSetParams_v2)(CUgraphExec handle, CUgraphNode node,
@@ -257,6 +282,7 @@ static CUresult update(CUgraphExec handle, CUgraph graph) {
         if (g->nodes[i]->work.kind != exec->work[i].kind) return CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE;
     free(exec->work);
     free(exec->nodes);
+    free(exec->ids);
     return take_work(exec, g) ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
 }
 
@@ -283,6 +309,7 @@ CUresult SIM(cuGraphExecDestroy)(CUgraphExec handle) {
     TRY(exec_of(handle, &exec));
     free(exec->work);
     free(exec->nodes);
+    free(exec->ids);
     object_delete(exec);
     linger();
     return CUDA_SUCCESS;

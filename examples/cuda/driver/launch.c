@@ -37,7 +37,7 @@ CUresult launch_prepare(struct kernel_launch *out, const void *handle, const uns
     struct function *f;
     TRY(function_of(handle, &f));
     if (!shape_ok(grid, block) || (params && extra) || (int)shared > f->max_dynamic_shared) return CUDA_ERROR_INVALID_VALUE;
-    *out = (struct kernel_launch){.function = f->function};
+    *out = (struct kernel_launch){.function = f->function, .shared = shared};
     memcpy(out->grid, grid, sizeof out->grid);
     memcpy(out->block, block, sizeof out->block);
     const struct builtin *body = f->body;
@@ -49,28 +49,40 @@ CUresult launch_prepare(struct kernel_launch *out, const void *handle, const uns
 }
 
 static CUresult launch(const void *handle, const unsigned grid[3], const unsigned block[3], unsigned shared,
-                       CUstream stream, void **params, void **extra) {
+                       CUstream stream, void **params, void **extra, bool cooperative) {
     struct context *context;
     struct work work = {.kind = WORK_KERNEL};
     TRY(need_context(&context));
     spend_ns(NS_LAUNCH);
     TRY(launch_prepare(&work.kernel, handle, grid, block, shared, params, extra));
+    work.kernel.cooperative = cooperative;
     return stream_submit(stream, &work, false);
 }
 
-CUresult SIM(cuLaunchKernel)(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                             unsigned shared, CUstream stream, void **params, void **extra) {
-    return launch(f, (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, shared, stream, params, extra);
-}
-
-CUresult SIM(cuLaunchCooperativeKernel)(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by,
-                                        unsigned bz, unsigned shared, CUstream stream, void **params) {
-    return launch(f, (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, shared, stream, params, NULL);
-}
-
+/* The forms for the stream of the thread do the same here, under numbers of their own. */
+#define LAUNCH_KERNEL(name, number)                                                                                         \
+    CUresult SIM(name)(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,          \
+                       unsigned shared, CUstream stream, void **params, void **extra) {                                     \
+        unsigned grid[] = {gx, gy, gz}, block[] = {bx, by, bz};                                                             \
+        OBSERVED(number, launch(f, grid, block, shared, stream, params, extra, false));                                     \
+    }
+#define LAUNCH_COOPERATIVE(name, number)                                                                                    \
+    CUresult SIM(name)(CUfunction f, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,          \
+                       unsigned shared, CUstream stream, void **params) {                                                   \
+        unsigned grid[] = {gx, gy, gz}, block[] = {bx, by, bz};                                                             \
+        OBSERVED(number, launch(f, grid, block, shared, stream, params, NULL, true));                                       \
+    }
 /* Attributes (clusters, priorities) change where a kernel runs, not what it computes. */
-CUresult SIM(cuLaunchKernelEx)(const CUlaunchConfig *c, CUfunction f, void **params, void **extra) {
-    if (!c) return CUDA_ERROR_INVALID_VALUE;
-    unsigned grid[] = {c->gridDimX, c->gridDimY, c->gridDimZ}, block[] = {c->blockDimX, c->blockDimY, c->blockDimZ};
-    return launch(f, grid, block, c->sharedMemBytes, c->hStream, params, extra);
-}
+#define LAUNCH_EX(name, number)                                                                                             \
+    CUresult SIM(name)(const CUlaunchConfig *c, CUfunction f, void **params, void **extra) {                                \
+        if (!c) return CUDA_ERROR_INVALID_VALUE;                                                                            \
+        unsigned grid[] = {c->gridDimX, c->gridDimY, c->gridDimZ}, block[] = {c->blockDimX, c->blockDimY, c->blockDimZ};    \
+        OBSERVED(number, launch(f, grid, block, c->sharedMemBytes, c->hStream, params, extra, false));                      \
+    }
+
+LAUNCH_KERNEL(cuLaunchKernel, 307)
+LAUNCH_KERNEL(cuLaunchKernel_ptsz, 442)
+LAUNCH_COOPERATIVE(cuLaunchCooperativeKernel, 477)
+LAUNCH_COOPERATIVE(cuLaunchCooperativeKernel_ptsz, 478)
+LAUNCH_EX(cuLaunchKernelEx, 652)
+LAUNCH_EX(cuLaunchKernelEx_ptsz, 653)

@@ -194,6 +194,17 @@ static bool registered(const void *pointer) {
     return found;
 }
 
+enum memory_kind memory_kind_of(const void *pointer) {
+    void *start;
+    uint64_t size;
+    unsigned tag;
+    if (!arena_find(device_arena(), pointer, &start, &size, &tag)) {
+        if (mapped_range((CUdeviceptr)(uintptr_t)pointer, 1)) return MEMORY_DEVICE;
+        return pinned(pointer) || registered(pointer) ? MEMORY_PINNED : MEMORY_PAGEABLE;
+    }
+    return tag == TAG_MANAGED ? MEMORY_MANAGED : tag == TAG_ARRAY ? MEMORY_ARRAY : MEMORY_DEVICE;
+}
+
 CUresult SIM(cuMemHostRegister_v2)(void *pointer, size_t bytes, unsigned flags) {
     struct context *context;
     (void)flags;

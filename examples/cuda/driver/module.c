@@ -349,7 +349,7 @@ CUresult SIM(cuFuncGetModule)(CUmodule *out, CUfunction handle) {
 
 /* By CUfunction_attribute: threads in a block, shared, const, local bytes, registers, PTX and binary version, ... */
 CUresult SIM(cuFuncGetAttribute)(int *out, int attribute, CUfunction handle) {
-    static const int VALUES[] = {1024, 0, 0, 0, 16, 64, 90, 0};
+    static const int VALUES[] = {1024, 0, 0, 0, KERNEL_REGISTERS, 64, 90, 0};
     struct function *f;
     TRY(function_of(handle, &f));
     if (!out || attribute < 0 || attribute > 15) return CUDA_ERROR_INVALID_VALUE;

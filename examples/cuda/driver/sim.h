@@ -10,7 +10,7 @@
  * object.c    handles that can be checked, so that a stale or made-up one gives an error and not a crash
  * context.c   who is current on a thread        stream.c, event.c, graph.c   order and capture of work
  * memory.c, pool.c, array.c, vmm.c, copy.c, fill.c     memory                       module.c, launch.c, kernels.c  code
- * ioctl.c     calls of the kernel driver
+ * ioctl.c     calls of the kernel driver          inject.c, observe.c, truth.c     tools, what they observe, totals to compare
  */
 #ifndef SIM_H
 #define SIM_H
@@ -20,6 +20,7 @@
 #include <stdint.h>
 
 #include "../include/cuda_types.h"
+#include "observe.h"
 
 #define SIM(name) sim_##name
 #define TRY(call)                 \
@@ -33,12 +34,15 @@ enum { SIM_CUDA_VERSION = 13000 };
 
 /* ---- time.c: all times in nanoseconds of CLOCK_MONOTONIC ---- */
 enum { NS_ALLOC = 10000, NS_FREE = 6000, NS_HOST_ALLOC = 40000, NS_LAUNCH = 3000, NS_COPY = 4000, NS_SUBMIT = 1500 };
+enum { NS_START = 2000 }; /* from the submission to the start on an idle GPU */
 enum { NS_CREATE = 4000, NS_LOAD = 200000, NS_CONTEXT = 2000000 };
 uint64_t now_ns(void);
 void linger(void);                 /* before the return of a call that gives something back */
 void spend_ns(uint64_t ns);        /* keeps this thread busy that long; nothing with CUDASIM_FAST=1 */
 void wait_until_ns(uint64_t then); /* blocks until the clock says `then` */
 bool sim_is_fast(void);
+void gpu_wait(uint64_t then);      /* for work of the GPU: with CUDASIM_FAST=1 the host does not wait for it */
+bool gpu_is_done(uint64_t then);
 uint64_t env_bytes(const char *name, uint64_t otherwise); /* "64M", "2G", plain bytes */
 
 /* ---- arena.c ---- */
@@ -67,6 +71,7 @@ const char *intern(const char *text, size_t length); /* lives as long as the pro
 struct stream {
     struct object head;
     struct context *context;
+    uint32_t id;               /* in its context, for tools */
     _Atomic uint64_t ready_at; /* when the work queued so far will be done */
     unsigned flags;
     int priority;
@@ -101,6 +106,7 @@ bool device_range(CUdeviceptr start, uint64_t bytes); /* wholly inside one live 
 CUresult device_alloc(CUdeviceptr *out, uint64_t bytes, unsigned tag);
 bool device_free(void *start, int tag); /* like arena_free */
 bool mapped_range(CUdeviceptr start, uint64_t bytes); /* vmm.c: wholly inside one mapping? */
+enum memory_kind memory_kind_of(const void *pointer);
 void memory_reset(void); /* what happens to device memory when the context goes */
 
 /* ---- array.c ---- */
@@ -112,10 +118,11 @@ struct array {
 };
 
 /* ---- work: what a stream does, a graph records and the simulated GPU executes ---- */
-enum { MAX_KERNEL_ARGS = 8 };
+enum { MAX_KERNEL_ARGS = 8, KERNEL_REGISTERS = 16 };
 struct kernel_launch {
     struct function *function;
-    unsigned grid[3], block[3];
+    unsigned grid[3], block[3], shared;
+    bool cooperative;
     uint64_t args[MAX_KERNEL_ARGS]; /* each argument's bytes, from the low end */
 };
 struct region {
@@ -125,6 +132,9 @@ struct region {
 struct copy {
     struct region to, from;
     uint64_t width, height, depth;
+    bool peer; /* the next fields are set */
+    CUdevice from_device, to_device;
+    uint32_t from_context, to_context;
 };
 struct fill {
     struct region to;
@@ -148,6 +158,13 @@ struct work {
 };
 CUresult work_run(const struct work *work);         /* really does it, on this thread */
 uint64_t work_cost_ns(const struct work *work);     /* what the simulated GPU takes for it */
+struct span {
+    uint64_t start, end; /* both 0: not known */
+};
+struct node_id {
+    uint32_t graph; /* the instance's */
+    uint64_t node;
+};
 
 /* ---- ioctl.c: where there is no kernel driver, these do nothing and succeed ---- */
 void kernel_driver_open(void);
@@ -166,6 +183,7 @@ void kernel_driver_gpu_faults(void);
 /* ---- stream.c ---- */
 CUresult stream_of(CUstream handle, struct stream **out); /* 0, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD or a handle */
 CUresult stream_submit(CUstream handle, const struct work *work, bool wait);
+CUresult stream_submit_node(CUstream handle, const struct work *work, const struct node_id *node, struct span *span);
 void stream_init(struct stream *stream, struct context *context, unsigned flags, int priority);
 
 /* ---- module.c, launch.c, kernels.c ---- */
@@ -188,6 +206,36 @@ const struct builtin *builtin_find(const char *mangled);
 CUresult function_of(const void *handle, struct function **out); /* a CUfunction, or a CUkernel cast to one */
 CUresult launch_prepare(struct kernel_launch *out, const void *handle, const unsigned grid[3], const unsigned block[3],
                         unsigned shared, void **params, void **extra);
+
+/* ---- inject.c, observe.c, truth.c ---- */
+void inject(void);
+extern atomic_bool gpu_watched; /* by an observer, or for the totals */
+static inline bool gpu_is_watched(void) {
+    return __builtin_expect(atomic_load_explicit(&gpu_watched, memory_order_relaxed), false);
+}
+static inline uint64_t watched_now_ns(void) { /* 0: nobody needs to know */
+    return gpu_is_watched() ? now_ns() : 0;
+}
+struct call {
+    struct observed_call seen;
+    uint32_t outer; /* correlation id of the call that this one is nested in */
+    bool entered;
+};
+void call_enter(struct call *call, uint32_t number, const char *name);
+CUresult call_leave(struct call *call, CUresult result);
+/* The body of an observed SIM function: `number` is CUPTI's, 0 where it is not known. */
+#define OBSERVED(number, body)                                              \
+    do {                                                                    \
+        if (!gpu_is_watched()) return body;                                 \
+        struct call observed_;                                              \
+        call_enter(&observed_, number, __func__ + sizeof "sim_" - 1);       \
+        return call_leave(&observed_, body);                                \
+    } while (0)
+void observe_work(const struct stream *s, const struct work *work, struct span span, bool is_async, const struct node_id *node);
+void observe_graph(const struct stream *s, uint32_t graph, struct span span);
+void observe_wait(enum wait_kind kind, const struct context *context, uint32_t stream, uint32_t event, struct span span);
+bool truth_begin(void);
+void truth_add(const struct observed_work *work);
 
 /* ---- graph.c ---- */
 struct graph *graph_new(void);

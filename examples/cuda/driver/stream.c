@@ -2,7 +2,8 @@
  * Streams. Work runs at once on the submitting thread; what a stream keeps is the moment when a GPU would be done with it.
  *
  * So results are never late, order within a thread is program order, and a query or a wait sees the time that the work
- * would take. The default stream waits for the others and they for it, unless they were made non-blocking. The `_ptsz`
+ * would take. Work in one stream never overlaps. With CUDASIM_FAST=1 there is a time line only while something observes it, and
+ * no query or wait sees it. The default stream waits for the others and they for it, unless they were made non-blocking. The `_ptsz`
  * forms share the legacy default stream here: they differ only in what stream 0 means.
  */
 #include <pthread.h>
@@ -10,7 +11,11 @@
 
 #include "sim.h"
 
+enum { FIRST_ID = 13 };
+
 void stream_init(struct stream *stream, struct context *context, unsigned flags, int priority) {
+    static atomic_uint last = FIRST_ID - 1;
+    stream->id = atomic_fetch_add(&last, 1) + 1;
     stream->context = context;
     stream->flags = flags;
     stream->priority = priority;
@@ -33,29 +38,49 @@ static void raise_to(_Atomic uint64_t *at, uint64_t value) {
 }
 
 /* When the stream could begin something new. */
-static uint64_t begins_at(const struct stream *s) {
-    uint64_t ready = atomic_load(&s->ready_at), now = now_ns();
+static uint64_t begins_at(const struct stream *s, uint64_t ready) {
+    uint64_t soon = now_ns() + NS_START;
     bool blocking = !(s->flags & CU_STREAM_NON_BLOCKING);
     uint64_t other = s == &s->context->legacy ? s->context->ready_at : blocking ? s->context->legacy.ready_at : 0;
     if (ready < other) ready = other;
-    return ready < now ? now : ready;
+    return ready < soon ? soon : ready;
 }
 
-static void account(struct stream *s, uint64_t cost) {
-    if (!cost) return;
-    uint64_t done = begins_at(s) + cost;
-    raise_to(&s->ready_at, done);
-    raise_to(&s->context->ready_at, done);
+/* The stream's next `cost` nanoseconds. */
+static struct span occupy(struct stream *s, uint64_t cost) {
+    uint64_t ready = atomic_load(&s->ready_at), start;
+    do start = begins_at(s, ready);
+    while (!atomic_compare_exchange_weak(&s->ready_at, &ready, start + cost));
+    raise_to(&s->context->ready_at, start + cost);
+    return (struct span){start, start + cost};
+}
+
+static struct span run(struct stream *s, const struct work *work, bool is_async, const struct node_id *node) {
+    struct span span = {0, 0};
+    CUresult result = work_run(work);
+    bool watched = gpu_is_watched();
+    uint64_t cost = sim_is_fast() && !watched ? 0 : work_cost_ns(work);
+    if (cost) span = occupy(s, cost);
+    if (watched) observe_work(s, work, span, is_async, node);
+    if (result) atomic_store(&s->context->broken, result); /* reported by the next call, as for a real kernel */
+    return span;
 }
 
 CUresult stream_submit(CUstream handle, const struct work *work, bool wait) {
     struct stream *s;
     TRY(stream_of(handle, &s));
     if (s->capture) return wait ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT : graph_append(s->capture, work, NULL);
-    CUresult result = work_run(work);
-    account(s, work_cost_ns(work));
-    if (result) atomic_store(&s->context->broken, result); /* reported by the next call, as for a real kernel */
-    if (wait) wait_until_ns(s->ready_at);
+    run(s, work, !wait, NULL);
+    if (wait) gpu_wait(s->ready_at);
+    return CUDA_SUCCESS;
+}
+
+CUresult stream_submit_node(CUstream handle, const struct work *work, const struct node_id *node, struct span *span) {
+    struct stream *s;
+    *span = (struct span){0, 0};
+    TRY(stream_of(handle, &s));
+    if (s->capture) return graph_append(s->capture, work, NULL);
+    *span = run(s, work, true, node);
     return CUDA_SUCCESS;
 }
 
@@ -92,14 +117,16 @@ CUresult SIM(cuStreamSynchronize)(CUstream handle) {
     struct stream *s;
     TRY(stream_of(handle, &s));
     if (s->capture) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
-    wait_until_ns(s == &s->context->legacy ? s->context->ready_at : s->ready_at);
+    uint64_t start = watched_now_ns();
+    gpu_wait(s == &s->context->legacy ? s->context->ready_at : s->ready_at);
+    if (start) observe_wait(WAIT_STREAM, s->context, s->id, (uint32_t)OBSERVED_NONE, (struct span){start, now_ns()});
     return atomic_load(&s->context->broken);
 }
 
 CUresult SIM(cuStreamQuery)(CUstream handle) {
     struct stream *s;
     TRY(stream_of(handle, &s));
-    return s->ready_at > now_ns() ? CUDA_ERROR_NOT_READY : CUDA_SUCCESS;
+    return gpu_is_done(s->ready_at) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 
 CUresult SIM(cuStreamGetFlags)(CUstream handle, unsigned *out) {
@@ -138,7 +165,7 @@ CUresult SIM(cuStreamGetId)(CUstream handle, unsigned long long *out) {
     struct stream *s;
     TRY(stream_of(handle, &s));
     if (!out) return CUDA_ERROR_INVALID_VALUE;
-    *out = s->head.serial;
+    *out = s->id;
     return CUDA_SUCCESS;
 }
 

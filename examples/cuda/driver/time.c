@@ -47,6 +47,14 @@ void wait_until_ns(uint64_t then) {
     while (now_ns() < then) sched_yield();
 }
 
+void gpu_wait(uint64_t then) {
+    if (!fast) wait_until_ns(then);
+}
+
+bool gpu_is_done(uint64_t then) {
+    return fast || then <= now_ns();
+}
+
 void linger(void) {
     if (linger_ns) wait_until_ns(now_ns() + linger_ns);
 }
