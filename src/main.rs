@@ -7,6 +7,7 @@ mod commands;
 mod console;
 mod export;
 mod function_list;
+mod gpu;
 mod imports;
 mod kernel_catalog;
 mod metrics;

@@ -4,7 +4,7 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::{Duration, Instant};
 
 /// A timer whose descriptor is readable after each period.
@@ -61,5 +61,11 @@ impl PacedTimer {
     /// Descriptor to wait for.
     pub fn fd(&self) -> RawFd {
         self.timer.fd()
+    }
+}
+
+impl AsFd for PacedTimer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.timer.0.as_fd()
     }
 }

@@ -20,10 +20,11 @@ use crate::trace::unmapped_files::UnmappedTargets;
 use crate::trace::unwind_updater::UnwindUpdater;
 use crate::trace::unwinder::Unwinder;
 use crate::trace::{exit_status, setup, traced_processes};
-use crate::{Failure, metrics, python, trace};
+use crate::{Failure, gpu, metrics, python, trace};
 use anyhow::Context;
 use host::{Machine, Scope};
 use lang::catalog::FileId;
+use runtime::gpu_agent::AgentFile;
 use runtime::in_process::RemoteError;
 use runtime::kernel::clock::{Epoch, SystemClock};
 use runtime::kernel::signals::StopSignals;
@@ -127,6 +128,7 @@ fn run_where(
     })
     .with_kernel(&crate::kernel_catalog::RunningKernel)
     .with_progress(messages.search_progress());
+    let agent = gpu::offer_agent(&machine, messages);
     let mut compilers =
         compiled::check(scripts, (&machine, in_process), cli, messages).map_err(Failure::wrong)?;
     if place == Place::Unsaid && compilers.iter().any(Compiler::asks_for_process) {
@@ -154,8 +156,24 @@ fn run_where(
     let bytes: usize = modules.iter().map(|module| module.elf.len()).sum();
     messages.detail(|| format!("compiled after {:?}: {bytes} bytes of object", start.elapsed()));
     let Compiled { modules, features, by_link, in_kernel } = compiled;
-    let job =
-        Job { cli, messages, machine: &machine, features, argv, pids, by_link, in_process, in_kernel, start };
+    let gpu_kinds = modules.iter().fold(0, |kinds, module| kinds | module.manifest.gpu_kinds);
+    if gpu_kinds != 0 && argv.is_none() && pids.is_empty() {
+        return Err(Failure::wrong(gpu::no_process()));
+    }
+    let agent = agent.as_ref().filter(|_| gpu_kinds != 0).map(|file| (file, gpu_kinds));
+    let job = Job {
+        cli,
+        messages,
+        machine: &machine,
+        agent,
+        features,
+        argv,
+        pids,
+        by_link,
+        in_process,
+        in_kernel,
+        start,
+    };
     job.run(compilers, &modules, recording.take()).map(Ran::Done)
 }
 
@@ -174,6 +192,8 @@ struct Job<'a> {
     cli: &'a Cli,
     messages: &'a Messages,
     machine: &'a Machine,
+    /// The agent for records of GPUs and their kinds, if a script has probes for them.
+    agent: Option<(&'a AgentFile, u32)>,
     features: Features,
     argv: Option<Vec<OsString>>,
     pids: Vec<u32>,
@@ -209,6 +229,7 @@ impl<'a> Job<'a> {
         let all = &modules[modules.len() - 1].manifest;
         let mut outputs = self.outputs(all, recording)?;
         let mut child = self.spawn(all)?;
+        let gpu_reports = gpu::Reports::default();
         let to_unwind = self.to_unwind(&compilers);
         let loaded = self.load(modules, child.as_ref())?;
         let unwinder = loaded.unwind_maps().map(|maps| Unwinder::new(maps, self.messages));
@@ -246,6 +267,7 @@ impl<'a> Job<'a> {
         let mut watches = measuring.map_err(Failure::loading)?;
         watches.extend(outputs.watches().map_err(Failure::loading)?);
         watches.extend(self.ends().map_err(Failure::wrong)?);
+        watches.extend(self.agents(&gpu_reports)?);
         session.restart_clock();
         self.print_targets(child.as_ref(), modules);
         self.release(child.as_mut(), &extender)?;
@@ -275,6 +297,9 @@ impl<'a> Job<'a> {
         let ending = session.run(&mut sink, &names, control);
         if let Some(exported) = &exported {
             exported.finish(&session);
+        }
+        if self.agent.is_some() {
+            gpu_reports.print(self.messages);
         }
         names.report_cut_stacks(self.messages);
         exit_status::report_survivors(&ending, &session, &self.pids, self.messages);
@@ -379,6 +404,19 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
+    /// The agents for records of GPUs; the processes of `-p` have loaded theirs.
+    fn agents<'w>(&self, reports: &'w gpu::Reports) -> Result<Option<Box<dyn Watch + 'w>>, Failure>
+    where
+        'a: 'w,
+    {
+        let Some((file, kinds)) = self.agent else { return Ok(None) };
+        self.messages.note("The GPU's records need a library in the traced process, which is loaded now");
+        let agents = gpu::Agents::new(file, kinds, &self.pids, (reports, self.messages));
+        let mut agents = agents.map_err(|error| Failure::loading(error.into()))?;
+        agents.load_into_running().map_err(Failure::loading)?;
+        Ok(Some(Box::new(agents)))
+    }
+
     /// Prints the traced processes and how the trace ends, unless the user has only given a command.
     fn print_targets(&self, child: Option<&Child>, modules: &[CompiledScript]) {
         let pids = &self.cli.pids;
@@ -453,8 +491,9 @@ impl<'a> Job<'a> {
             true => Reported::Fixed,
             false => Reported::New,
         };
+        let environment = self.agent.map_or_else(Vec::new, |(file, _)| gpu::Agents::environment(file));
         let command =
-            Command { argv, user, watch_mappings: true, watch_ends, known, reported, captured: false };
+            Command { argv, environment, user, watch_mappings: true, watch_ends, known, reported, captured: false };
         let child = Child::spawn(&command).map_err(Failure::wrong)?;
         process_facts::expect(child.pid(), &command.argv);
         if let Some(error) = &child.unwatched {

@@ -1,7 +1,7 @@
 //! Messages between the agent and the tracer, one per packet of a socket.
 
 /// Largest size of the list of paths in a [`Request`].
-pub const PATHS: usize = 4000;
+pub const PATHS: usize = 3988;
 
 /// What the tracer asks for.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -11,6 +11,8 @@ pub struct Request {
     pub kinds: u32,
     /// Milliseconds between two flushes of CUPTI's buffers.
     pub flush_ms: u32,
+    /// 1: records have the time and the thread of their launch, which costs a callback at each.
+    pub launches: u32,
     /// Paths of CUPTI for a process that has not loaded it, the best one first; each ends with zero.
     pub paths: [u8; PATHS],
 }

@@ -111,6 +111,17 @@ pub struct AgentSocket {
     pid: u32,
 }
 
+/// What an agent is asked for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Kinds of records, a bit per kind.
+    pub kinds: u32,
+    /// Milliseconds between two batches.
+    pub flush_ms: u32,
+    /// True for the time and the thread of launches.
+    pub launches: bool,
+}
+
 /// What has come from an agent.
 #[derive(Clone, Debug)]
 pub enum Received {
@@ -138,13 +149,14 @@ impl AgentSocket {
         self.socket.as_fd()
     }
 
-    /// Asks for records of these kinds, a bit per kind, every so many milliseconds. `paths`: where CUPTI may be, for a process that has not
+    /// Asks for records. `paths`: where CUPTI may be, for a process that has not
     /// loaded it.
     ///
     /// # Errors
     /// EPIPE if the process has ended.
-    pub fn request(&self, kinds: u32, flush_ms: u32, paths: &[PathBuf]) -> io::Result<()> {
-        let mut request = Request { kinds, flush_ms, paths: [0; PATHS] };
+    pub fn request(&self, wanted: Wanted, paths: &[PathBuf]) -> io::Result<()> {
+        let Wanted { kinds, flush_ms, launches } = wanted;
+        let mut request = Request { kinds, flush_ms, launches: launches.into(), paths: [0; PATHS] };
         let mut used = 0;
         for path in paths {
             let bytes = path.as_os_str().as_encoded_bytes();

@@ -1,11 +1,10 @@
 //! The end of CUPTI in a process, which NVIDIA permits at the exit of a call of the driver: the next call ends it, whenever that is.
 
 use core::cell::UnsafeCell;
-use core::ffi::c_void;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
-use crate::cupti::{CallbackData, Cupti, DRIVER_API, EXIT, SUCCESS, Subscriber};
+use crate::cupti::{Cupti, DRIVER_API, SUCCESS, Subscriber};
 use crate::sys;
 
 unsafe extern "C" { fn printf(f: *const core::ffi::c_char, ...) -> i32; }
@@ -28,16 +27,12 @@ pub fn is_pending() -> bool {
     ![RUNS, ENDED].contains(&STATE.load(Acquire))
 }
 
-/// CUPTI calls this at the begin and at the exit of calls, after [`finalize`].
-pub extern "C" fn callback(_: *mut c_void, domain: u32, _: u32, call: *const CallbackData) {
-    // SAFETY: CUPTI's, in this domain.
-    if domain != DRIVER_API || call.is_null() || unsafe { (*call).site } != EXIT {
-        return;
-    }
+/// Called at the exit of calls of the driver.
+pub fn exited() {
     if STATE.compare_exchange(ENDS, BEING_ENDED, AcqRel, Acquire).is_ok() {
         // SAFETY: see `Ending`.
         if let Some(cupti) = unsafe { *ENDING.0.get() } {
-            let t0 = sys::now(1); let st = cupti.finalize(); let t1 = sys::now(1); unsafe { printf(c"finalize %u took %llu us site %u\n".as_ptr(), st, (t1 - t0) / 1000, 1u32) };
+            cupti.finalize();
         }
         STATE.store(ENDED, Release);
     }

@@ -9,11 +9,11 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::activity::Activity;
 use crate::batch::Batches;
 use crate::clock::Clock;
-use crate::cupti::{Cupti, SUCCESS, Subscriber, kind};
+use crate::cupti::{CallbackData, Cupti, DRIVER_API, ENTER, SUCCESS, Subscriber, kind};
 use crate::message::{Report, Request, State};
 use crate::record::Kind;
 use crate::sys::{self, Descriptor};
-use crate::{api_exit, buffers};
+use crate::{api_exit, buffers, launches};
 
 /// Milliseconds that the driver's `cuInit` waits for the tracer's request.
 const PATIENCE: c_int = 2000;
@@ -54,6 +54,8 @@ struct Collection {
     socket: Descriptor,
     cupti: Option<(Cupti, Subscriber)>,
     kinds: u32,
+    /// Launches are noted.
+    launches: bool,
     flush_ms: c_int,
     report: Report,
 }
@@ -77,7 +79,7 @@ pub fn start(socket: Descriptor, now: bool) -> c_int {
         unsafe { sys::__cxa_atexit(at_exit, null_mut(), null_mut()) };
     }
     let mut collection =
-        Collection { socket, cupti: None, kinds: 0, flush_ms: 0, report: Report::default() };
+        Collection { socket, cupti: None, kinds: 0, launches: false, flush_ms: 0, report: Report::default() };
     if now {
         collection.set_up();
     }
@@ -89,6 +91,19 @@ pub fn start(socket: Descriptor, now: bool) -> c_int {
         return ENOMEM;
     }
     0
+}
+
+/// CUPTI calls this at the begin and at the exit of calls of the driver: of launches, and of all calls when CUPTI is to end.
+extern "C" fn called_back(_: *mut c_void, domain: u32, _: u32, call: *const CallbackData) {
+    if domain != DRIVER_API || call.is_null() {
+        return;
+    }
+    // SAFETY: CUPTI's, in this domain.
+    let call = unsafe { &*call };
+    match call.site {
+        ENTER => launches::note(call.correlation),
+        _ => api_exit::exited(),
+    }
 }
 
 /// Passes on the last records before the process ends.
@@ -158,7 +173,7 @@ impl Collection {
     fn enable(&mut self, request: &Request) -> Result<(), State> {
         let cupti = Cupti::load(&request.paths).ok_or(State::NoCupti)?;
         self.report.version = cupti.version();
-        let subscriber = cupti.subscribe(api_exit::callback).map_err(|status| self.refused(0, status))?;
+        let subscriber = cupti.subscribe(called_back).map_err(|status| self.refused(0, status))?;
         self.cupti = Some((cupti, subscriber));
         if !buffers::create() {
             return Err(self.refused(0, 0));
@@ -180,6 +195,10 @@ impl Collection {
                 }
             }
             self.kinds |= 1 << ours as u32;
+        }
+        if request.launches != 0 && launches::create() {
+            cupti.call_back_at_functions(subscriber, &launches::FUNCTIONS, true);
+            self.launches = true;
         }
         Ok(())
     }
@@ -225,7 +244,12 @@ impl Collection {
                 at = next;
                 // SAFETY: CUPTI's record, in a buffer that stays until the end of this loop.
                 match unsafe { Activity::new(at) }.record(clock) {
-                    Some((kind, record)) if record.end != 0 => batches.add(kind, record),
+                    Some((kind, mut record)) if record.end != 0 => {
+                        if self.launches {
+                            launches::add(&mut record);
+                        }
+                        batches.add(kind, record);
+                    }
                     Some(_) => self.report.without_time += 1,
                     None => {}
                 }
@@ -250,6 +274,9 @@ impl Collection {
     fn end(&mut self) -> bool {
         let Some((cupti, subscriber)) = self.cupti.take() else { return true };
         self.disable(cupti);
+        if self.launches {
+            cupti.call_back_at_functions(subscriber, &launches::FUNCTIONS, false);
+        }
         if EXITS.load(Acquire) != 0 {
             return true;
         }

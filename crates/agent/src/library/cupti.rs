@@ -26,14 +26,24 @@ pub mod kind {
 const ZEROED_BUFFERS: u32 = 5;
 /// `CUPTI_CB_DOMAIN_DRIVER_API`
 pub const DRIVER_API: u32 = 1;
-/// `CUPTI_API_EXIT`
+/// `CUPTI_API_ENTER`, `CUPTI_API_EXIT`
+pub const ENTER: u32 = 0;
 pub const EXIT: u32 = 1;
+/// Numbers of functions end before this one.
+const FUNCTIONS: u32 = 2000;
 
-/// `CUpti_CallbackData`, as far as it is used.
+/// `CUpti_CallbackData`
 #[repr(C)]
 pub struct CallbackData {
     pub site: u32,
-    pub function: *const c_char,
+    function: *const c_char,
+    arguments: *const c_void,
+    result: *const c_void,
+    symbol: *const c_char,
+    context: *const c_void,
+    context_id: u32,
+    data: *mut u64,
+    pub correlation: u32,
 }
 
 /// `CUpti_CallbackFunc`
@@ -75,6 +85,8 @@ functions! {
     subscribe: "cuptiSubscribe" fn(*mut *mut c_void, Callback, *mut c_void);
     unsubscribe: "cuptiUnsubscribe" fn(*mut c_void);
     enable_domain: "cuptiEnableDomain" fn(u32, *mut c_void, u32);
+    enable_callback: "cuptiEnableCallback" fn(u32, *mut c_void, u32, u32);
+    callback_name: "cuptiGetCallbackName" fn(u32, u32, *mut *const c_char);
     enable: "cuptiActivityEnable" fn(u32);
     disable: "cuptiActivityDisable" fn(u32);
     register: "cuptiActivityRegisterCallbacks" fn(RequestBuffer, BufferCompleted);
@@ -121,6 +133,24 @@ impl Cupti {
     pub fn call_back_at(&self, subscriber: Subscriber, domain: u32) -> Status {
         // SAFETY: a subscriber.
         unsafe { (self.enable_domain)(1, subscriber.0, domain) }
+    }
+
+    /// Calls back at the functions of the driver whose names begin so; `on`: or no more.
+    pub fn call_back_at_functions(&self, subscriber: Subscriber, prefixes: &[&[u8]], on: bool) {
+        for number in 1..FUNCTIONS {
+            let mut name = core::ptr::null();
+            // SAFETY: a valid pointer.
+            let status = unsafe { (self.callback_name)(DRIVER_API, number, &raw mut name) };
+            if status != SUCCESS || name.is_null() {
+                continue;
+            }
+            // SAFETY: CUPTI's name, which ends with zero.
+            let name = unsafe { core::ffi::CStr::from_ptr(name) }.to_bytes();
+            if prefixes.iter().any(|prefix| name.starts_with(prefix)) {
+                // SAFETY: a subscriber.
+                unsafe { (self.enable_callback)(u32::from(on), subscriber.0, DRIVER_API, number) };
+            }
+        }
     }
 
     /// The callbacks from which buffers come. These are zero when CUPTI gets them, so that it need not clear them on threads of the

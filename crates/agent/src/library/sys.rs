@@ -73,6 +73,7 @@ unsafe extern "C" {
     pub fn shutdown(fd: c_int, how: c_int) -> c_int;
     pub fn close(fd: c_int) -> c_int;
     pub fn getpid() -> c_int;
+    fn syscall(number: c_long, ...) -> c_long;
     pub fn __cxa_atexit(
         handler: extern "C" fn(*mut c_void),
         argument: *mut c_void,
@@ -128,6 +129,13 @@ pub fn now(clock: c_int) -> u64 {
     // SAFETY: a valid pointer.
     unsafe { clock_gettime(clock, &raw mut time) };
     time.seconds as u64 * 1_000_000_000 + time.nanoseconds as u64
+}
+
+/// The id of this thread.
+pub fn gettid() -> u32 {
+    const SYS_GETTID: c_long = 186;
+    // SAFETY: no arguments.
+    unsafe { syscall(SYS_GETTID) as u32 }
 }
 
 pub fn sleep(milliseconds: i64) {

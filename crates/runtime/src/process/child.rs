@@ -31,6 +31,8 @@ pub enum Reported {
 pub struct Command {
     /// Program, which is searched on PATH, and its arguments; not empty.
     pub argv: Vec<OsString>,
+    /// Variables of its environment, in addition to those of the tracer.
+    pub environment: Vec<(OsString, OsString)>,
     /// User to run it as; `None`: the tracer's.
     pub user: Option<String>,
     /// True to report the files that it maps; see [`Child::mappings`].
@@ -99,7 +101,7 @@ impl Child {
         let (gate_in, gate) = io::pipe()?;
         let (mut hello, hello_out) = io::pipe()?;
         let mut process = std::process::Command::new(&command.argv[0]);
-        process.args(&command.argv[1..]);
+        process.args(&command.argv[1..]).envs(command.environment.iter().cloned());
         if let Some(user) = &identity {
             process.env("HOME", &user.home).env("USER", &user.name).env("LOGNAME", &user.name);
         }

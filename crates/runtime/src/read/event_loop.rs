@@ -31,6 +31,9 @@ const PAUSE_MS: i32 = 2;
 const LOOK_EVERY_MS: i32 = 10;
 /// Longest time between flushes of the sink.
 const FLUSH_EVERY: Duration = Duration::from_millis(100);
+/// Longest wait for the last events of watches, and the pause between two looks.
+const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
+const FINISH_PAUSE: Duration = Duration::from_millis(1);
 /// Longest wait for the probes to be removed. After it only the grace period of the kernel continues (see `detach`).
 const DETACH_TIMEOUT: Duration = Duration::from_millis(10);
 
@@ -51,6 +54,10 @@ pub trait Watch {
     fn fd(&self) -> RawFd;
     /// Handles it.
     fn ready(&mut self, session: &mut Session) -> Next;
+    /// The run is about to end: makes the last events happen that programs are to see. Called until it returns true, or for some time.
+    fn finish(&mut self) -> bool {
+        true
+    }
 }
 
 /// Conditions that end a run, and descriptors to poll.
@@ -130,7 +137,11 @@ impl Session {
             true => self.read(&mut emitter, &mut control),
             false => self.run_tests(&mut emitter, &control),
         };
-        let read = read.and_then(|reason| self.core.serve_ends().map(|()| reason).map_err(Failure::Kernel));
+        let read = read.and_then(|reason| {
+            self.finish_watches(&mut emitter, &mut control.watches)?;
+            self.core.serve_ends().map_err(Failure::Kernel)?;
+            Ok(reason)
+        });
         let reason = read.unwrap_or_else(Reason::from);
         let ended_ns = SystemClock.boot_ns();
         let detaching = self.detach();
@@ -251,6 +262,24 @@ impl Session {
         let before = control.targets.len();
         control.targets.retain(|_| !ended.next().copied().unwrap_or(false));
         Ok((before > 0 && control.targets.is_empty()).then_some(Reason::TargetsEnded))
+    }
+
+    /// Waits for the last events of the watches, and reads what programs write for them.
+    fn finish_watches(
+        &mut self,
+        emitter: &mut Emitter<'_>,
+        watches: &mut [Box<dyn Watch + '_>],
+    ) -> Result<(), Failure> {
+        let start = Instant::now();
+        while !watches.iter_mut().fold(true, |done, watch| watch.finish() && done) {
+            if start.elapsed() > FINISH_TIMEOUT {
+                break;
+            }
+            self.core.drain(emitter, BATCH)?;
+            self.core.rings.release(false);
+            std::thread::sleep(FINISH_PAUSE);
+        }
+        Ok(())
     }
 
     /// Runs the programs of the signals that have arrived.

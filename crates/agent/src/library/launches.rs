@@ -1,0 +1,90 @@
+//! When and by which thread work was launched: a note at the begin of each launching call, by its correlation id, which the records of
+//! the work have.
+//!
+//! A note is a store to a table, without locks, system calls or memory of its own. There is room for the launches whose records
+//! have not come yet; a note that was overwritten is recognised, and its record has no launch.
+
+use core::arch::asm;
+use core::ptr::null_mut;
+use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+
+use crate::record::Record;
+use crate::sys;
+
+/// Functions of the driver that launch work.
+pub const FUNCTIONS: [&[u8]; 4] = [b"cuLaunch", b"cuGraphLaunch", b"cuMemcpy", b"cuMemset"];
+
+/// Number of notes; a power of two.
+const NOTES: usize = 1 << 18;
+/// Offset of a thread's id from its control block in glibc, 2.4 to 2.43.
+const GLIBC_TID: usize = 720;
+
+/// A note.
+#[derive(Default)]
+struct Note {
+    /// Nanoseconds of CLOCK_MONOTONIC.
+    time: AtomicU64,
+    /// Correlation id, and above it the thread.
+    who: AtomicU64,
+}
+
+/// The table, which takes room as it is used.
+static NOTED: AtomicPtr<Note> = AtomicPtr::new(null_mut());
+/// Whether the C library stores the id of a thread where glibc does: 1 yes, 2 no.
+static STORES_TID: AtomicU32 = AtomicU32::new(0);
+
+/// Reserves the table. False if there is no memory.
+pub fn create() -> bool {
+    if NOTED.load(Acquire).is_null() {
+        let Some(memory) = sys::memory(NOTES * size_of::<Note>()) else { return false };
+        NOTED.store(memory.cast(), Release);
+    }
+    let is_stored = stored_tid() == sys::gettid();
+    STORES_TID.store(if is_stored { 1 } else { 2 }, Release);
+    true
+}
+
+/// Notes the launch that begins in this thread now.
+pub fn note(correlation: u32) {
+    let Some(note) = at(correlation) else { return };
+    let tid = if STORES_TID.load(Relaxed) == 1 { stored_tid() } else { sys::gettid() };
+    // The time of one launch must not be taken for that of another.
+    note.who.store(0, Release);
+    note.time.store(sys::now(sys::CLOCK_MONOTONIC), Release);
+    note.who.store(u64::from(tid) << 32 | u64::from(correlation), Release);
+}
+
+/// Adds the launch of a record, if it was noted.
+pub fn add(record: &mut Record) {
+    let correlation = record.corr as u32;
+    let Some(note) = at(correlation).filter(|_| correlation != 0) else { return };
+    let who = note.who.load(Acquire);
+    let time = note.time.load(Acquire);
+    if who as u32 == correlation && note.who.load(Acquire) == who {
+        (record.launch, record.tid) = (time, (who >> 32) as u32);
+    }
+}
+
+fn at(correlation: u32) -> Option<&'static Note> {
+    let noted = NOTED.load(Acquire);
+    // SAFETY: within the table, whose bytes are valid notes and stay.
+    (!noted.is_null()).then(|| unsafe { &*noted.add(correlation as usize % NOTES) })
+}
+
+/// The id of this thread where glibc stores it.
+fn stored_tid() -> u32 {
+    let tid: u32;
+    // SAFETY: reads the thread's control block, which is larger in all C libraries for x86-64.
+    unsafe {
+        asm!(
+            "mov {block}, fs:[0x10]",
+            "mov {tid:e}, [{block} + {offset}]",
+            block = out(reg) _,
+            tid = out(reg) tid,
+            offset = const GLIBC_TID,
+            options(nostack, readonly, preserves_flags),
+        );
+    }
+    tid
+}

@@ -1,0 +1,226 @@
+//! The agents in the traced processes: loads them, asks for records, and reports what they say.
+//!
+//! A started command loads the agent itself: the driver opens the file that a variable of the environment names. A process of `-p` is made
+//! to load it as soon as it has the driver.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::anyhow;
+use host::ElfFile;
+use host::process::{self, Mapping};
+use runtime::Session;
+use runtime::gpu_agent::{AgentFile, AgentSocket, KINDS, Received};
+use runtime::in_process::RemoteError;
+use runtime::read::event_loop::{Next, Watch};
+use rustix::event::epoll;
+
+use super::cupti;
+use super::reports::Reports;
+use crate::console::Messages;
+use crate::timer::PacedTimer;
+
+/// The driver loads this file.
+const INJECTION: &str = "CUDA_INJECTION64_PATH";
+/// The agent loads this one then: what the user had asked for.
+const NEXT_INJECTION: &str = "CUDATRACE_NEXT_INJECTION64_PATH";
+/// Time between two flushes of CUPTI's buffers.
+const FLUSH_MS: u32 = 100;
+/// Pause between two searches for processes that have loaded the driver.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Files of C libraries with `dlopen`.
+const LOADERS: [&str; 3] = ["libc.so.6", "libdl.so.2", "ld-musl-"];
+
+/// The agents of all traced processes.
+pub struct Agents<'a> {
+    file: &'a AgentFile,
+    messages: &'a Messages,
+    /// Kinds of records, a bit per kind.
+    kinds: u32,
+    events: OwnedFd,
+    sockets: BTreeMap<u32, AgentSocket>,
+    reports: &'a Reports,
+    /// Processes of `-p`, and the search for what they load.
+    pids: Vec<u32>,
+    search: Option<PacedTimer>,
+    /// Processes that were made to load the agent, or cannot.
+    tried: BTreeSet<u32>,
+    is_ending: bool,
+}
+
+/// Marks of descriptors in the set; agents have their process.
+const LISTENER: u64 = u64::MAX;
+const SEARCH: u64 = u64::MAX - 1;
+
+impl<'a> Agents<'a> {
+    /// Waits for agents, and finds processes of `pids` and their children that have loaded the driver.
+    pub fn new(
+        file: &'a AgentFile,
+        kinds: u32,
+        pids: &[u32],
+        (reports, messages): (&'a Reports, &'a Messages),
+    ) -> io::Result<Agents<'a>> {
+        let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        watch(&events, file.as_fd(), LISTENER)?;
+        let search = if pids.is_empty() { None } else { Some(PacedTimer::new(PAUSE)?) };
+        if let Some(timer) = &search {
+            watch(&events, timer.as_fd(), SEARCH)?;
+        }
+        let (sockets, tried, pids) = (BTreeMap::new(), BTreeSet::new(), pids.to_vec());
+        Ok(Agents { file, messages, kinds, events, sockets, reports, pids, search, tried, is_ending: false })
+    }
+
+    /// Variables of the environment by which a started command loads the agent.
+    pub fn environment(file: &AgentFile) -> Vec<(OsString, OsString)> {
+        let mut variables = vec![(INJECTION.into(), file.path().into_os_string())];
+        variables.extend(std::env::var_os(INJECTION).map(|path| (NEXT_INJECTION.into(), path)));
+        variables
+    }
+
+    /// Makes the processes of `-p` load the agent that have the driver.
+    pub fn load_into_running(&mut self) -> anyhow::Result<()> {
+        for pid in process::with_descendants(&self.pids) {
+            if !has_driver(pid) || !self.tried.insert(pid) {
+                continue;
+            }
+            match self.load_into(pid) {
+                Err(error) if self.pids.contains(&pid) => {
+                    return Err(error.context(format!("process {pid}")));
+                }
+                Err(error) => self.messages.warning(&format!("no GPU records of process {pid}: {error}")),
+                Ok(()) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Looks for processes that have loaded the driver meanwhile.
+    fn search(&mut self) {
+        let Some(start) = self.search.as_ref().and_then(PacedTimer::due) else { return };
+        if let Err(error) = self.load_into_running() {
+            self.messages.lost(&format!("no GPU records: {error:#}"));
+        }
+        if let Some(timer) = &mut self.search {
+            timer.rest(start, start.elapsed());
+        }
+    }
+
+    fn load_into(&mut self, pid: u32) -> anyhow::Result<()> {
+        let dlopen = dlopen_in(pid)?;
+        match self.file.inject(pid, dlopen) {
+            // It has ended.
+            Err(RemoteError::Gone) => Ok(()),
+            Err(error) => Err(anyhow!("cannot load the library that reads GPU records: {error}")),
+            Ok(socket) => Ok(self.meet(socket)?),
+        }
+    }
+
+    /// Asks a new agent for records.
+    fn meet(&mut self, socket: AgentSocket) -> io::Result<()> {
+        let pid = socket.pid();
+        self.tried.insert(pid);
+        socket.request(self.kinds, FLUSH_MS, &cupti::paths(pid))?;
+        watch(&self.events, socket.as_fd(), pid.into())?;
+        self.messages.detail(|| format!("process {pid}: loaded the agent for GPU records"));
+        self.sockets.insert(pid, socket);
+        Ok(())
+    }
+
+    fn accept(&mut self) {
+        while let Ok(Some(socket)) = self.file.accept() {
+            let pid = socket.pid();
+            // One that ends meanwhile needs no message.
+            if let Err(error) = self.meet(socket) {
+                self.messages.detail(|| format!("process {pid}: {error}"));
+            }
+        }
+    }
+
+    /// Reads the reports of a process.
+    fn receive(&mut self, pid: u32) {
+        let Some(socket) = self.sockets.get(&pid) else { return };
+        loop {
+            match socket.receive() {
+                Received::Nothing => return,
+                Received::Report(report) => self.reports.take(pid, report, self.messages),
+                Received::End => break,
+            }
+        }
+        self.reports.end(pid);
+        // Its descriptor leaves the set when it is closed.
+        self.sockets.remove(&pid);
+    }
+}
+
+/// Adds a descriptor to a set.
+fn watch(events: &OwnedFd, fd: BorrowedFd<'_>, mark: u64) -> io::Result<()> {
+    Ok(epoll::add(events, fd, epoll::EventData::new_u64(mark), epoll::EventFlags::IN)?)
+}
+
+/// Whether a process has loaded CUDA's driver.
+fn has_driver(pid: u32) -> bool {
+    file_with(pid, &["libcuda.so"]).is_some()
+}
+
+/// The first mapping of a file whose name begins so.
+fn file_with(pid: u32, names: &[&str]) -> Option<Mapping> {
+    process::mappings(pid).into_iter().find(|mapping| {
+        let file = mapping.name.path().and_then(Path::file_name);
+        file.is_some_and(|file| names.iter().any(|name| file.to_string_lossy().starts_with(name)))
+    })
+}
+
+/// Address of `dlopen` in a process.
+fn dlopen_in(pid: u32) -> anyhow::Result<u64> {
+    LOADERS
+        .iter()
+        .find_map(|loader| {
+            let mapping = file_with(pid, &[loader]).filter(|mapping| mapping.offset == 0)?;
+            let mut path = process::root_prefix(pid).into_os_string();
+            path.push(mapping.name.path()?);
+            let elf = ElfFile::open(&mapping.link(pid)).or_else(|_| ElfFile::open(Path::new(&path))).ok()?;
+            let (address, _) = elf.symbol_of("dlopen")?;
+            Some(mapping.start + address)
+        })
+        .ok_or_else(|| anyhow!("the program has no `dlopen`, since it is linked statically: no library can be loaded into it"))
+}
+
+impl Watch for Agents<'_> {
+    fn fd(&self) -> RawFd {
+        self.events.as_raw_fd()
+    }
+
+    fn ready(&mut self, _: &mut Session) -> Next {
+        let mut ready = Vec::with_capacity(64);
+        let now = rustix::event::Timespec::default();
+        let room = rustix::buffer::spare_capacity(&mut ready);
+        if epoll::wait(&self.events, room, Some(&now)).is_err() {
+            return Next::Continue;
+        }
+        for event in ready {
+            let event: epoll::Event = event;
+            match event.data.u64() {
+                LISTENER => self.accept(),
+                SEARCH => self.search(),
+                pid => self.receive(pid as u32),
+            }
+        }
+        Next::Continue
+    }
+
+    fn finish(&mut self) -> bool {
+        self.accept();
+        if !std::mem::replace(&mut self.is_ending, true) {
+            self.sockets.values().for_each(AgentSocket::end);
+        }
+        let pids: Vec<u32> = self.sockets.keys().copied().collect();
+        pids.into_iter().for_each(|pid| self.receive(pid));
+        self.sockets.is_empty()
+    }
+}
+
+const _: () = assert!(KINDS <= 32);

@@ -1,0 +1,33 @@
+//! Times of the GPU: the agents in the traced processes, what they say, and where they find CUPTI.
+
+mod agents;
+mod cupti;
+mod reports;
+
+use std::path::Path;
+
+use anyhow::anyhow;
+use host::Machine;
+use runtime::gpu_agent::AgentFile;
+
+use crate::console::Messages;
+
+pub use agents::Agents;
+pub use reports::Reports;
+
+/// Creates the agent's file, which the functions of `gpu:` probes are in.
+pub fn offer_agent(machine: &Machine, messages: &Messages) -> Option<AgentFile> {
+    let offer = || -> anyhow::Result<AgentFile> {
+        let file = AgentFile::create()?;
+        machine.set_agent(&file.path(), Path::new("cudatrace-gpu"))?;
+        Ok(file)
+    };
+    offer().inspect_err(|error| messages.detail(|| format!("no probes of GPUs: {error:#}"))).ok()
+}
+
+/// The error of a script for all processes.
+pub fn no_process() -> anyhow::Error {
+    anyhow!(
+        "`gpu:` probes load a library into the traced process, so they need one: `-p PID`, or a command after `--`"
+    )
+}

@@ -1,0 +1,103 @@
+//! What the agents say: which times are exact, and what was lost.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+
+use runtime::gpu_agent::{Report, State};
+
+use super::cupti::release;
+use crate::console::Messages;
+
+/// `CUPTI_ERROR_NOT_INITIALIZED`
+const NOT_INITIALIZED: u32 = 15;
+/// `CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED`
+const MULTIPLE_SUBSCRIBERS: u32 = 39;
+
+/// The last report of each process, and whether the process has ended its agent, or itself.
+#[derive(Default)]
+pub struct Reports(RefCell<BTreeMap<u32, (Report, bool)>>);
+
+impl Reports {
+    /// Takes a report; the first one of a process tells whether records come.
+    pub(super) fn take(&self, pid: u32, report: Report, messages: &Messages) {
+        if self.0.borrow_mut().insert(pid, (report, false)).is_some() {
+            return;
+        }
+        let release = release(report.version);
+        match is(&report, State::NoCupti) || is(&report, State::Refused) {
+            true => messages.lost(&why_none(pid, &release, &report)),
+            false => messages.detail(|| format!("process {pid}: GPU records by {release}")),
+        }
+    }
+
+    /// The agent of a process has ended.
+    pub(super) fn end(&self, pid: u32) {
+        self.0.borrow_mut().entry(pid).or_default().1 = true;
+    }
+
+    /// Prints what was collected, and all that was lost.
+    pub fn print(&self, messages: &Messages) {
+        let all = self.0.borrow();
+        if all.is_empty() {
+            return messages
+                .warning("no process loaded CUDA's driver while it was traced, so there are no GPU records");
+        }
+        let reports = || all.values().map(|(report, _)| report);
+        let exact: Vec<&Report> = reports().filter(|report| has_records(report)).collect();
+        let releases: BTreeSet<String> = exact.iter().map(|report| release(report.version)).collect();
+        if !exact.is_empty() {
+            let records: u64 = exact.iter().flat_map(|report| report.passed).sum();
+            let releases: Vec<String> = releases.into_iter().collect();
+            let processes = if exact.len() == 1 { "process" } else { "processes" };
+            messages.note(&format!(
+                "GPU times are exact ({}): {records} records of {} {processes}",
+                releases.join(", "),
+                exact.len()
+            ));
+        }
+        let losses: [(fn(&Report) -> u64, &str); 4] = [
+            (|report| report.dropped, "GPU records were dropped by CUPTI"),
+            (|report| report.refused, "times CUPTI got no buffer, and dropped records"),
+            (|report| report.without_time, "GPU records had no time, and were left out"),
+            (|report| report.clock_steps, "times the wall clock was set: GPU times are wrong around that"),
+        ];
+        for (count, what) in losses {
+            let count: u64 = reports().map(count).sum();
+            if count > 0 {
+                messages.lost(&format!("{count} {what}"));
+            }
+        }
+        let early = all.iter().filter(|(_, (report, ended))| *ended && is(report, State::Collects));
+        for (pid, _) in early {
+            messages.lost(&format!("process {pid} was ended from outside: its last GPU records may be missing"));
+        }
+    }
+}
+
+fn is(report: &Report, state: State) -> bool {
+    report.state == state as u32
+}
+
+fn has_records(report: &Report) -> bool {
+    report.state >= State::Collects as u32
+}
+
+/// Why there are no records of a process.
+fn why_none(pid: u32, release: &str, report: &Report) -> String {
+    match (report.status, report.kind) {
+        _ if is(report, State::NoCupti) => format!(
+            "process {pid} has no CUPTI, which GPU records need: install it with CUDA's toolkit or by `pip install nvidia-cuda-cupti`, \
+             and put its folder into LD_LIBRARY_PATH"
+        ),
+        (MULTIPLE_SUBSCRIBERS, _) => format!(
+            "no GPU records of process {pid}: another tool uses CUPTI there, such as torch.profiler, Nsight or a debugger"
+        ),
+        (NOT_INITIALIZED, _) => format!(
+            "no GPU records of process {pid}: its driver is older than {release}; put the folder of an older one into LD_LIBRARY_PATH"
+        ),
+        (status, 0) => format!("no GPU records of process {pid}: {release} refuses with error {status}"),
+        (status, kind) => format!(
+            "no GPU records of process {pid}: {release} refuses `CUpti_ActivityKind` {kind} with error {status}"
+        ),
+    }
+}
