@@ -1,5 +1,6 @@
 //! `cudatrace -l PATTERN`: lists attach points, with `-v` the parameters of functions; `-l 'struct NAME'` prints a struct of the kernel.
 
+pub mod gpu;
 pub mod ioctls;
 mod structs;
 
@@ -205,6 +206,9 @@ fn list(
     if let ProviderMatch::Known(Provider { parts: Parts::DriverEvent, .. }) = provider(pattern) {
         return list_driver_events(pattern.split_once(':').map_or("*", |(_, name)| name), verbose);
     }
+    if let Some(kind) = gpu::kind(pattern) {
+        return gpu::list(kind, verbose);
+    }
     if let Some((device, name)) = ioctls::split(pattern) {
         return ioctls::list(device, name, verbose);
     }
@@ -258,6 +262,7 @@ fn list_all(
         others = events
             .chain(raw)
             .chain(ioctls::all())
+            .chain(gpu::all())
             .chain(PROVIDERS.iter().flat_map(timed))
             .filter(fits)
             .collect();

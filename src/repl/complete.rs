@@ -4,6 +4,7 @@ use super::commands::{self, ArgumentKind};
 use crate::bundled::SCRIPTS;
 use crate::function_list;
 use cuda::Library;
+use cuda::gpu::{KINDS, RecordKind};
 use cuda::ioctls::{DEVICES, Device};
 use cuda::operations::Api;
 use lang::builtins::{posix, table};
@@ -11,6 +12,7 @@ use lang::catalog::{Catalog, KernelFunction, Tracepoint};
 use lang::expand::ioctls;
 use lang::resolve::declaration::FunctionDeclaration;
 use lang::resolve::providers::{self, PROVIDERS, Parts, ProviderMatch};
+use lang::resolve::tracepoint::glob;
 use lang::syntax::parse::tokens;
 use lang::syntax::parse::tokens::{Kind, Token};
 use std::collections::BTreeSet;
@@ -182,6 +184,7 @@ fn second_words(provider: &str, facts: &Facts) -> Vec<String> {
             operations.map(|operation| operation.name.to_owned()).collect()
         }
         Parts::Ioctl => DEVICES.iter().map(|device| format!("{}:", device.name)).collect(),
+        Parts::Gpu => KINDS.iter().map(|kind| kind.name.to_owned()).collect(),
         Parts::RawTracepoint => facts.catalog.raw_tracepoints(),
         Parts::Tracepoint => {
             facts.catalog.tracepoints().into_iter().map(|(category, _)| format!("{category}:")).collect()
@@ -336,6 +339,10 @@ fn arguments_of(spec: &str, facts: &Facts) -> Vec<String> {
             let common = ioctls::COMMON.iter().map(|arg| arg.name);
             own.chain(common).map(str::to_owned).collect()
         }
+        Parts::Gpu => {
+            let kinds = KINDS.iter().filter(|kind| glob(first, kind.name));
+            kinds.flat_map(RecordKind::args).map(|arg| arg.name.to_owned()).collect()
+        }
         Parts::Operation => {
             let operation = Api::of(provider).and_then(|api| api.operation(first));
             operation
@@ -374,7 +381,7 @@ mod tests {
     impl Catalog for Driver {
         lang::lacks!(later_files, indirect_functions, instructions, code_addresses, code_offsets, variables);
         lang::lacks!(debug_information, source_lines, kernel_types, kernel_fields, kernel_functions);
-        lang::lacks!(cgroups, records, devices);
+        lang::lacks!(cgroups, records, devices, agent);
 
         fn files(&self, target: &str) -> Result<Vec<File>, TargetError> {
             let library = Some((Library::Driver, 0));
@@ -450,6 +457,8 @@ mod tests {
             completed("ioctl:nvidia:RM_CONTROL { @[args.c")
                 .contains(&"ioctl:nvidia:RM_CONTROL { @[args.cmd".into())
         );
+        assert_eq!(completed("gpu:memc"), ["gpu:memcpy"]);
+        assert_eq!(completed("gpu:graph { @ = sum(args.du"), ["gpu:graph { @ = sum(args.duration"]);
         assert_eq!(completed("self:signal:SIGUSR1"), ["self:signal:SIGUSR1"]);
         assert_eq!(completed("self:").len(), 2);
         assert_eq!(completed("usdt:li"), ["usdt:libcuda:"]);

@@ -5,6 +5,7 @@ use crate::commands::{explain, list, script_help};
 use crate::console::Messages;
 use crate::{bundled, cli, script};
 use anyhow::{Result, anyhow};
+use cuda::gpu::RecordKind;
 use cuda::ioctls::Device;
 use cuda::operations::{APIS, Api};
 use cuda::{Library, Signature};
@@ -114,9 +115,14 @@ fn word(topic: &str) -> Option<String> {
     }
 }
 
-/// `cuda:alloc`, `ioctl:nvidia:NV_ESC_RM_ALLOC`
+/// `cuda:alloc`, `gpu:kernel`, `ioctl:nvidia:NV_ESC_RM_ALLOC`
 fn operation(topic: &str) -> Option<String> {
     let (provider, name) = topic.split_once(':')?;
+    if let Some(kind) = list::gpu::kind(topic) {
+        let lines = list::gpu::description(RecordKind::of(kind)?);
+        let lines: String = lines.iter().map(|line| format!("    {line}\n")).collect();
+        return Some(format!("{topic}\n{lines}"));
+    }
     if let Some((device, name)) = list::ioctls::split(topic) {
         let device = Device::of(device)?;
         let ioctl = device.ioctls.iter().find(|ioctl| ioctl.name == name)?;

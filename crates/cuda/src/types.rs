@@ -5,7 +5,7 @@
 //! `cudaDeviceProp_12`, `cudaDeviceProp_11`). Types are interned: equal C types have equal [`TypeId`]s.
 
 use crate::api::defs;
-use crate::ioctls;
+use crate::{gpu, ioctls};
 
 /// An interned type: see [`ty`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -140,15 +140,22 @@ impl TypeId {
 /// The type with an id.
 pub fn ty(id: TypeId) -> &'static Type {
     let at = usize::from(id.0);
-    defs::TYPES.get(at).unwrap_or_else(|| &DRIVER_TYPES[at - defs::TYPES.len()])
+    defs::TYPES.get(at).unwrap_or_else(|| &MORE_TYPES[at - defs::TYPES.len()])
 }
 
-/// The enums of the kernel driver's ioctls, whose ids follow those of the CUDA tables.
-static DRIVER_TYPES: [Type; ioctls::ENUM_NAMES.len()] = {
+/// Names of the enums of ioctls and of records of the GPU, whose ids follow those of the CUDA tables.
+const MORE_NAMES: [&str; ioctls::ENUM_NAMES.len() + gpu::ENUM_NAMES.len()] = {
+    let [a, b, c, d] = ioctls::ENUM_NAMES;
+    let [e, f, g, h] = gpu::ENUM_NAMES;
+    [a, b, c, d, e, f, g, h]
+};
+
+/// The types of [`MORE_NAMES`].
+static MORE_TYPES: [Type; MORE_NAMES.len()] = {
     const fn named(at: usize) -> Type {
-        Type { c_name: ioctls::ENUM_NAMES[at], kind: Kind::Enum(EnumId((defs::ENUMS.len() + at) as u16)) }
+        Type { c_name: MORE_NAMES[at], kind: Kind::Enum(EnumId((defs::ENUMS.len() + at) as u16)) }
     }
-    [named(0), named(1), named(2), named(3)]
+    [named(0), named(1), named(2), named(3), named(4), named(5), named(6), named(7)]
 };
 
 /// The struct with an id.
@@ -159,16 +166,18 @@ pub fn struct_def(id: StructId) -> &'static Struct {
 /// The enum with an id.
 pub fn enum_def(id: EnumId) -> &'static Enum {
     let at = usize::from(id.0);
-    defs::ENUMS.get(at).unwrap_or_else(|| &ioctls::ENUMS[at - defs::ENUMS.len()])
+    let of_gpu = || &gpu::ENUMS[at - defs::ENUMS.len() - ioctls::ENUM_NAMES.len()];
+    let more = || ioctls::ENUMS.get(at - defs::ENUMS.len()).unwrap_or_else(of_gpu);
+    defs::ENUMS.get(at).unwrap_or_else(more)
 }
 
 /// The type that a script names in a cast: a typedef, struct, enum or fundamental type (`CUdeviceptr`,
 /// `unsigned int`). `struct NAME` and tags such as `CUlaunchConfig_st` are also accepted.
 pub fn find_type(c_name: &str) -> Option<TypeId> {
     let name = c_name.strip_prefix("struct ").unwrap_or(c_name);
-    let of_driver = || ioctls::ENUM_NAMES.iter().position(|known| *known == name);
+    let more = || MORE_NAMES.iter().position(|known| *known == name);
     let found = lookup(defs::NAMES, name).map(|at| defs::NAMES[at].1);
-    found.or_else(|| Some(TypeId((defs::TYPES.len() + of_driver()?) as u16)))
+    found.or_else(|| Some(TypeId((defs::TYPES.len() + more()?) as u16)))
 }
 
 /// The struct or union of this name, with or without `_st`.

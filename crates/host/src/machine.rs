@@ -188,6 +188,8 @@ pub struct Machine {
     kernel: Option<&'static dyn Kernel>,
     /// True if probes are at the first instructions of functions.
     at_starts: AtomicBool,
+    /// The library for the records of GPUs.
+    agent: OnceLock<FileId>,
     /// Starts the progress display of a search by pattern.
     start_progress: Option<fn() -> Progress>,
     /// Files of the targets that were found.
@@ -204,6 +206,7 @@ impl Machine {
             files: FrozenVec::new(),
             kernel: None,
             at_starts: AtomicBool::new(false),
+            agent: OnceLock::new(),
             start_progress: None,
             adding: Mutex::default(),
             found: Mutex::default(),
@@ -219,6 +222,16 @@ impl Machine {
     /// instruction.
     pub fn put_probes_at_starts(&self, at_starts: bool) {
         self.at_starts.store(at_starts, Ordering::Relaxed);
+    }
+
+    /// Sets the library that is loaded into traced processes for the records of their GPUs, once: an ELF file, which messages name
+    /// `shown_path`.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn set_agent(&self, open_path: &Path, shown_path: &Path) -> Result<FileId, ElfError> {
+        let file = self.add_file(open_path, shown_path, "the agent of cudatrace")?;
+        Ok(*self.agent.get_or_init(|| file))
     }
 
     /// Bytes of a file's code.
@@ -756,6 +769,10 @@ impl Catalog for Machine {
         // The id of a cgroup2 directory is its inode number.
         let is_cgroup = Path::new(path).join("cgroup.controllers").exists();
         std::fs::metadata(path).ok().filter(|_| is_cgroup).map(|metadata| metadata.ino())
+    }
+
+    fn agent(&self) -> Option<File> {
+        self.agent.get().map(|file| self.describe(*file))
     }
 
     fn device(&self, name: &str) -> Option<DeviceDriver> {

@@ -81,6 +81,15 @@ static LIBRARIES: &[Library] = &[
         None,
     ),
     (&["./recurse"], "/home/me/recurse", None, "traced_recurse", None),
+    // No target: the last file is the agent.
+    (
+        &[],
+        "/usr/lib/libcudatrace_agent.so",
+        None,
+        "cudatrace_gpu_graph cudatrace_gpu_idle cudatrace_gpu_kernel cudatrace_gpu_memcpy cudatrace_gpu_memset \
+         cudatrace_gpu_overhead cudatrace_gpu_sync",
+        None,
+    ),
 ];
 
 struct Machine(Vec<Vec<Function>>, Vec<Marker>);
@@ -106,6 +115,11 @@ impl Catalog for Machine {
 
     fn device(&self, _: &str) -> Option<DeviceDriver> {
         Some(DeviceDriver { major: 195, release: Some(580) })
+    }
+
+    fn agent(&self) -> Option<File> {
+        let (_, path, library, ..) = *LIBRARIES.last()?;
+        Some(File { id: FileId(LIBRARIES.len() as u32 - 1), path: path.into(), library })
     }
 
     fn cgroup_id(&self, path: &str) -> Option<u64> {

@@ -16,7 +16,16 @@ struct Kernel(&'static [KernelFunction]);
 
 impl Catalog for Kernel {
     lang::lacks!(later_files, indirect_functions, markers, instructions, code_addresses, code_offsets);
-    lang::lacks!(variables, debug_information, source_lines, kernel_types, kernel_fields, cgroups, devices);
+    lang::lacks!(
+        variables,
+        debug_information,
+        source_lines,
+        kernel_types,
+        kernel_fields,
+        cgroups,
+        devices,
+        agent
+    );
     lang::lacks!(records, tracepoints, known_targets);
 
     fn files(&self, _: &str) -> Result<Vec<File>, TargetError> {

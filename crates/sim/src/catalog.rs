@@ -1,4 +1,4 @@
-//! A catalog of two small libraries for tests: functions of the driver and runtime API, in files that do not exist.
+//! A catalog of two small libraries and the agent for tests: functions of the driver and runtime API, in files that do not exist.
 //!
 //! Functions are [`SPACING`] bytes apart. Every third begins with an `endbr64` (probes are 4 bytes further), every third with a
 //! `push`, after which entry probes are placed (1 byte further, with the stack 8 bytes lower).
@@ -9,6 +9,8 @@ use lang::catalog::{Catalog, File, FileId, Function, Place, TargetError};
 /// Distance between functions in bytes.
 pub const SPACING: u64 = 0x40;
 const FIRST: u64 = 0x1000;
+/// Id of the agent.
+const AGENT: u32 = 2;
 
 /// Functions of `libcuda`, in order of their addresses.
 const DRIVER: &[&str] = &[
@@ -47,11 +49,11 @@ pub fn covers(function: u64, offset: u64) -> bool {
     (function..function + SPACING).contains(&offset)
 }
 
-/// A catalog with two CUDA libraries; see the module documentation.
+/// A catalog with two CUDA libraries and the agent; see the module documentation.
 #[derive(Debug)]
 pub struct TestCatalog {
     files: [File; 2],
-    functions: [Vec<Function>; 2],
+    functions: [Vec<Function>; 3],
 }
 
 fn functions(names: &[&str]) -> Vec<Function> {
@@ -66,7 +68,8 @@ fn functions(names: &[&str]) -> Vec<Function> {
 impl TestCatalog {
     /// The catalog whose targets `libcuda` and `libcudart` are `files`, with ids 0 and 1.
     pub fn new(files: [File; 2]) -> TestCatalog {
-        TestCatalog { files, functions: [functions(DRIVER), functions(RUNTIME)] }
+        let agent: Vec<&str> = cuda::gpu::KINDS.iter().map(|kind| kind.function).collect();
+        TestCatalog { files, functions: [functions(DRIVER), functions(RUNTIME), functions(&agent)] }
     }
 
     /// A catalog with a driver and a runtime of CUDA 12.
@@ -88,6 +91,13 @@ impl TestCatalog {
             self.functions[file as usize].iter().map(move |f| Callee { file, function: f.offset })
         };
         of(0).chain(of(1)).collect()
+    }
+
+    /// The agent's function for a kind of records.
+    pub fn agent_function(&self, kind: &str) -> Callee {
+        let is_its = |f: &&Function| f.names[0] == format!("cudatrace_gpu_{kind}");
+        let function = self.functions[AGENT as usize].iter().find(is_its).expect("a kind of records");
+        Callee { file: AGENT, function: function.offset }
     }
 }
 
@@ -114,6 +124,10 @@ impl Catalog for TestCatalog {
 
     fn offset_to_address(&self, _file: FileId, offset: u64) -> Option<u64> {
         Some(offset)
+    }
+
+    fn agent(&self) -> Option<File> {
+        Some(File { id: FileId(AGENT), path: "/usr/lib/libcudatrace_agent.so".into(), library: None })
     }
 
     fn cgroup_id(&self, path: &str) -> Option<u64> {

@@ -24,7 +24,7 @@ pub fn is_task_end(category: &str, event: &str) -> bool {
 }
 
 /// Version of this format; a reader refuses other versions.
-pub const VERSION: u32 = 15;
+pub const VERSION: u32 = 16;
 /// ELF section with the manifest as JSON.
 pub const SECTION: &str = ".cudatrace";
 /// Name of the ring buffer's map.
@@ -124,6 +124,10 @@ pub struct Manifest {
     /// Maps that programs also read or delete keys from; only the runtime reads the other maps.
     #[serde(default)]
     pub read: Vec<u32>,
+    /// Kinds of records of GPUs that the programs of this module need from the agent in the traced processes: bit N for kind
+    /// number N.
+    #[serde(default)]
+    pub gpu_kinds: u32,
     /// True if programs ignore calls of processes that are not in [`PIDS_MAP`].
     pub pid_filter: bool,
     /// True if the maps are printed at the end.

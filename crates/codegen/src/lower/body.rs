@@ -64,12 +64,31 @@ pub(super) struct Body<'c, 'p> {
     pub refused: BlockId,
     /// Start time of the current call, if it is on the thread's stack of calls.
     pub started: Option<VReg>,
+    /// The loop over the records of a batch, if the body is in one.
+    pub record: Option<RecordLoop>,
     /// In a loop that contains loops: location of the number of iterations that these have left.
     pub iterations_left: Option<Place>,
 }
 
 /// Offset in the frame of the word that is set if `return` or `exit` ran in a callback.
 pub(super) const FRAME_LEFT: u32 = 0;
+
+/// Value of the word: the clause has been left.
+pub(super) const LEFT_CLAUSE: i64 = 1;
+
+/// Value of the word: the work on the current record has ended, by `return` in a loop.
+pub(super) const LEFT_RECORD: i64 = 2;
+
+/// The iteration over the records of a batch.
+#[derive(Copy, Clone)]
+pub(super) struct RecordLoop {
+    /// Number of the current function, a callback, among [`Body::fns`].
+    pub level: usize,
+    /// Index of the record, in that function.
+    pub index: VReg,
+    /// Block that goes on with the next record.
+    pub next: BlockId,
+}
 
 impl Fun {
     pub fn new(mut b: Builder, budget: u32) -> Fun {
@@ -110,6 +129,7 @@ impl<'c, 'p> Body<'c, 'p> {
             without_scratch: BlockId(0),
             refused: BlockId(0),
             started: None,
+            record: None,
             iterations_left: None,
         }
     }
@@ -212,12 +232,13 @@ impl<'c, 'p> Body<'c, 'p> {
 
     /// Whether the body of the probe has loops that become callbacks.
     pub fn has_loops(&self) -> bool {
-        walk::any_stmt(&self.probe.body, &mut |stmt| match &stmt.kind {
-            StmtKind::ForMap { .. } | StmtKind::While { .. } => true,
-            StmtKind::ForRange { start, end, body, .. } => {
-                super::loop_shape::short_range(start, end, body).is_none()
-            }
-            _ => false,
-        })
+        self.probe.records.is_some()
+            || walk::any_stmt(&self.probe.body, &mut |stmt| match &stmt.kind {
+                StmtKind::ForMap { .. } | StmtKind::While { .. } => true,
+                StmtKind::ForRange { start, end, body, .. } => {
+                    super::loop_shape::short_range(start, end, body).is_none()
+                }
+                _ => false,
+            })
     }
 }

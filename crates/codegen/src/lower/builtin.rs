@@ -54,6 +54,7 @@ pub(super) trait Builtins: Operations {
                 self.end_event();
                 0.into()
             }
+            Builtin::RecordAddress => self.record_address().into(),
             Builtin::Comm
             | Builtin::Program
             | Builtin::ProcessName

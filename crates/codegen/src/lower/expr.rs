@@ -111,7 +111,7 @@ impl Body<'_, '_> {
     /// `$x = value`
     pub(super) fn set_variable(&mut self, var: VarId, value: &Expr) {
         match self.homes[var.0 as usize] {
-            Home::Memory(place) if !is_scalar(&value.ty) => self.assign(place, value),
+            Home::Memory(place) if !is_scalar(&value.ty) => self.assign(var, place, value),
             _ => {
                 let value = self.scalar(value);
                 self.set_scalar_variable(var, value);
@@ -119,10 +119,10 @@ impl Body<'_, '_> {
         }
     }
 
-    /// Stores an aggregate in a variable that its value may be computed from.
-    fn assign(&mut self, place: Place, value: &Expr) {
-        let reads_variable = super::walk::any(value, &mut |e| matches!(e.kind, ExprKind::Var(_)));
-        if !reads_variable {
+    /// Stores an aggregate in a variable that its value may be computed from. The address of memory is computed before it is read.
+    fn assign(&mut self, var: VarId, place: Place, value: &Expr) {
+        let is_read = super::walk::any(value, &mut |e| e.kind == ExprKind::Var(var));
+        if !is_read || matches!(value.kind, ExprKind::Load { .. }) {
             return self.store_value(value, place);
         }
         let size = self.cx.size(&value.ty);

@@ -19,6 +19,11 @@ pub(super) fn is_loop(stmt: &Stmt) -> bool {
     matches!(stmt.kind, ForRange { .. } | ForMap { .. } | While { .. } | Unroll { .. })
 }
 
+/// Whether an `exit` in the loop may leave the clause.
+pub(super) fn may_exit(body: &[Stmt]) -> bool {
+    walk::any_stmt(body, &mut |stmt| matches!(stmt.kind, StmtKind::Exit { .. }))
+}
+
 /// Whether a `return` or `exit` in the loop may leave the clause.
 pub(super) fn may_leave(body: &[Stmt]) -> bool {
     walk::any_stmt(body, &mut |stmt| matches!(stmt.kind, StmtKind::Return(_) | StmtKind::Exit { .. }))

@@ -4,8 +4,8 @@
 //! A callback accesses the variables of the body in scratch memory, through the frame. It returns 1 to stop; `return` and `exit`
 //! in it also set a word of the frame.
 
-use super::body::{Body, FRAME_LEFT, Fun};
-use super::loop_shape::{is_loop, may_leave, short_range};
+use super::body::{Body, FRAME_LEFT, Fun, LEFT_CLAUSE, RecordLoop};
+use super::loop_shape::{is_loop, may_exit, may_leave, short_range};
 use super::module::{BPF_MAP_TYPE_ARRAY, Cx};
 use super::operations::Operations;
 use super::place::{Base, Home, Place, is_scalar};
@@ -13,7 +13,7 @@ use super::walk;
 use crate::bpf::helper::Helper;
 use crate::ir::build::Builder;
 use crate::ir::{Bin, BlockId, Cmp, FuncKind, FuncRef, MapDef, MapRef, Operand, VReg, Width};
-use lang::hir::{Config, Expr, MapId, Stmt, StmtKind, Type, VarId};
+use lang::hir::{Config, Expr, ExprKind, MapId, Stmt, StmtKind, Type, VarId};
 use wire::{CounterKind, layout};
 
 /// `BPF_MAX_LOOPS`
@@ -256,13 +256,53 @@ impl<'p> Body<'_, 'p> {
         self.for_each(map, callback, frame.into());
     }
 
-    /// After a loop: returns if `return` or `exit` ran in it.
+    /// After a loop: returns if `return` or `exit` ran in it. At the end of the work on a record, goes on with the next one.
     fn leave_if_left(&mut self, leaves: bool) {
-        if leaves {
-            let left = self.load(Place { base: Base::Frame, off: FRAME_LEFT as i32 }, Width::B64, false);
-            let to = self.fun().leave;
-            self.go_on_unless(Cmp::Ne, left, 0, to);
+        if !leaves {
+            return;
         }
+        let word = Place { base: Base::Frame, off: FRAME_LEFT as i32 };
+        let left = self.load(word, Width::B64, false);
+        let to = self.fun().leave;
+        let level = self.fns.len();
+        let Some(record) = self.record.filter(|record| record.level == level) else {
+            return self.go_on_unless(Cmp::Ne, left, 0, to);
+        };
+        let [left_record, ended] = std::array::from_fn(|_| self.b().cold_block());
+        self.go_on_unless(Cmp::Ne, left, 0, ended);
+        let after = self.b().block();
+        self.b().jump(after);
+        self.b().switch_to(ended);
+        self.b().branch(Cmp::Eq, left, LEFT_CLAUSE, to, left_record);
+        self.b().switch_to(left_record);
+        self.store(word, Width::B64, 0);
+        self.b().jump(record.next);
+        self.b().switch_to(after);
+    }
+
+    /// The body of a probe that gets a batch of records: runs for each of them.
+    pub(super) fn for_records(&mut self, body: &'p [Stmt]) {
+        let count = Expr { kind: ExprKind::Arg(1), ty: Type::I64, span: self.span };
+        let count = self.scalar(&count);
+        let iterations = self.iterations(0.into(), count);
+        self.nest(body, |lower, left| {
+            lower.repeat(iterations.into(), may_exit(body), |lower, index, stop, next| {
+                lower.spend_iteration(left, stop);
+                lower.record = Some(RecordLoop { level: lower.fns.len(), index, next });
+                lower.iteration(body, stop, next);
+                lower.record = None;
+            });
+        });
+    }
+
+    /// Address of the current record, which the expansion uses at the beginning of the body only.
+    pub(super) fn record_address(&mut self) -> VReg {
+        let record = self.record.expect("a body that runs for records");
+        let bytes = self.probe.records.expect("a body that runs for records").bytes;
+        let first = Expr { kind: ExprKind::Arg(0), ty: Type::I64, span: self.span };
+        let first = self.scalar(&first);
+        let offset = self.b().bin(Bin::Mul, record.index, i64::from(bytes));
+        self.b().bin(Bin::Add, offset, first)
     }
 
     /// `for ($kv : @m)`

@@ -75,5 +75,7 @@ pub fn lower<'p>(
         cx.forget_stacks();
     }
     probes.iter().for_each(|probe| cx.probe(probe));
+    let kinds = probes.iter().filter_map(|probe| probe.records).fold(0, |kinds, of| kinds | 1 << of.kind);
+    cx.manifest.gpu_kinds = kinds;
     cx.finish()
 }

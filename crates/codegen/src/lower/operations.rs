@@ -47,6 +47,8 @@ pub(super) trait Operations: Sized {
     fn begin_event(&mut self, name: Operand) -> VReg;
     /// Removes that event.
     fn end_event(&mut self);
+    /// Address of the current record of a batch.
+    fn record_address(&mut self) -> VReg;
     /// The value of a scalar.
     fn scalar(&mut self, expr: &Expr) -> Operand;
     /// The location of a value that is not a scalar.
@@ -104,6 +106,10 @@ impl Operations for Body<'_, '_> {
 
     fn end_event(&mut self) {
         Body::end_event(self);
+    }
+
+    fn record_address(&mut self) -> VReg {
+        Body::record_address(self)
     }
 
     fn options(&self) -> &Options {

@@ -138,7 +138,10 @@ impl<'p> Cx<'p> {
         body.side(Parts {
             before: &mut |_, _| {},
             predicate: probe.predicate.iter().collect(),
-            body: &mut |body| body.statements(&probe.body),
+            body: &mut |body| match probe.records {
+                Some(_) => body.for_records(&probe.body),
+                None => body.statements(&probe.body),
+            },
             skipped: 0,
             refused: 0,
             filtered: body.cx.is_filtered(probe),

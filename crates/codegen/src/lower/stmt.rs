@@ -1,6 +1,6 @@
 //! Statements.
 
-use super::body::{Body, FRAME_LEFT};
+use super::body::{Body, FRAME_LEFT, LEFT_CLAUSE, LEFT_RECORD};
 use super::event;
 use super::operations::Operations;
 use super::place::{Base, Place};
@@ -97,14 +97,18 @@ impl<'p> Body<'_, 'p> {
             let cell = self.control_cell();
             self.b().store(cell, CONTROL_RETURNED as i16, Width::B64, value);
         }
-        self.leave();
+        match self.record {
+            None => self.leave(LEFT_CLAUSE),
+            Some(record) if record.level == self.fns.len() => self.b().jump(record.next),
+            Some(_) => self.leave(LEFT_RECORD),
+        }
     }
 
-    /// `return`: a callback also sets the word in the frame, which the program tests.
-    fn leave(&mut self) {
+    /// Leaves the current function: a callback also sets the word in the frame, which the functions around it test.
+    fn leave(&mut self, left: i64) {
         if !self.in_program() {
-            let left = Place { base: Base::Frame, off: FRAME_LEFT as i32 };
-            self.store(left, Width::B64, 1);
+            let place = Place { base: Base::Frame, off: FRAME_LEFT as i32 };
+            self.store(place, Width::B64, left);
         }
         let to = self.fun().leave;
         self.b().jump(to);
@@ -126,7 +130,7 @@ impl<'p> Body<'_, 'p> {
         }
         self.number_event(EventKind::Exit, code, value);
         self.b().fall_into(after);
-        self.leave();
+        self.leave(LEFT_CLAUSE);
     }
 
     /// `signal(n)`

@@ -84,7 +84,9 @@ fn frame(probe: &Probe) -> Option<(Probe, Member<'_>)> {
     }
     let (predicate, body) = (probe.predicate.clone(), probe.body.clone());
     let (span, signature, cases) = (probe.span, None, vec![]);
-    let mut frame = Probe { clause: 0, span, attach, signature, cases, vars: vec![], predicate, body };
+    let records = probe.records;
+    let mut frame =
+        Probe { clause: 0, span, attach, signature, cases, records, vars: vec![], predicate, body };
     let (vars, in_statements) = variables::in_order(&mut frame, &probe.vars);
     // Variables of inserted lookups have a number in their names.
     let nameless = |var: &Var| Var { name: String::new(), ty: var.ty.clone() };

@@ -1,12 +1,14 @@
 //! The probe that a body runs at: its kind, its sites, and what the body can see of the call or record.
 
 use crate::catalog::MarkerArg;
+use crate::expand::gpu::{PROVIDER, kind_of};
 use crate::expand::operations;
 use crate::hir::{Environment, Hook, NameId, NameKind, Signature, Site, Trigger};
 use crate::resolve::ResolvedClause;
 use crate::resolve::declaration::FunctionDeclaration;
 use crate::resolve::grouping::ProgramGroup;
 use crate::resolve::spot::EventSpot;
+use cuda::gpu;
 use cuda::operations::Operation;
 
 /// The probes in which a built-in may be used.
@@ -59,6 +61,8 @@ pub(crate) struct ProbeContext {
     pub kernel_pointers: bool,
     /// The operation that the clause is a part of: `cuda:alloc`.
     pub operation: Option<&'static Operation>,
+    /// The kind of records that the body runs for, at batches of them.
+    pub gpu: Option<&'static gpu::RecordKind>,
     /// A raw tracepoint, whose values also have numbers.
     pub raw: bool,
     /// Arguments of a USDT marker.
@@ -80,9 +84,11 @@ pub(crate) struct ProbeContext {
 impl ProbeContext {
     /// The context of one of a clause's bodies.
     pub fn new(clause: &ResolvedClause, group: &ProgramGroup) -> ProbeContext {
+        let gpu = clause.clause.probes.iter().find_map(kind_of);
         let mut context = ProbeContext {
             clause_sites: clause.groups.iter().flat_map(ProgramGroup::sites).cloned().collect(),
-            probe_type: probe_type(group),
+            probe_type: if gpu.is_some() { PROVIDER } else { probe_type(group) },
+            gpu,
             operation: clause.clause.probes.iter().find_map(operations::of_spec).map(|probe| probe.operation),
             ..ProbeContext::default()
         };

@@ -303,6 +303,9 @@ pub trait Catalog {
         false
     }
 
+    /// The library that is loaded into traced processes for the records of their GPUs; `None` if there is none.
+    fn agent(&self) -> Option<File>;
+
     /// The driver of the character devices with this name, `nvidia-uvm`; `None` if no such driver is loaded.
     fn device(&self, name: &str) -> Option<DeviceDriver>;
 
@@ -319,7 +322,12 @@ macro_rules! lacks {
     (@ all_but_functions) => {
         $crate::lacks!(later_files, indirect_functions, markers, instructions, code_addresses, code_offsets);
         $crate::lacks!(variables, debug_information, source_lines, kernel_types, kernel_fields, cgroups, records, tracepoints, kernel_functions);
-        $crate::lacks!(devices, known_targets);
+        $crate::lacks!(agent, devices, known_targets);
+    };
+    (@ agent) => {
+        fn agent(&self) -> Option<$crate::catalog::File> {
+            None
+        }
     };
     (@ later_files) => {
         fn files_among(&self, _: &str, _: &[$crate::catalog::FileId]) -> Vec<$crate::catalog::File> {

@@ -39,6 +39,9 @@ impl Checker<'_> {
             let number = int(i64::from(name.0), Type::U64, span);
             return expr(ExprKind::Builtin(Builtin::BeginEvent, vec![number]), Type::U64, span);
         }
+        if name == "@record" {
+            return expr(ExprKind::Builtin(Builtin::RecordAddress, Vec::new()), Type::U64, span);
+        }
         if name == "@end_event" {
             return expr(ExprKind::Builtin(Builtin::EndEvent, Vec::new()), Type::U64, span);
         }

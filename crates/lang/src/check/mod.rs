@@ -27,6 +27,7 @@ mod temporaries;
 mod tracked;
 mod type_names;
 pub(crate) mod variables;
+mod words;
 
 pub use crate::builtins::address::registers;
 use crate::builtins::args::Args;
@@ -42,7 +43,7 @@ use crate::diagnostics::suggest::similar;
 use crate::diagnostics::{Diagnostic, Diagnostics, Severity};
 use crate::expand::macros::written;
 use crate::expand::options::OptionValue;
-use crate::hir::{self, Attach, Config, Hook, Map, MapId, MapValue, Names, Probe, Program};
+use crate::hir::{self, Attach, Config, Hook, Map, MapId, MapValue, Names, Probe, Program, Records};
 use crate::limits;
 use crate::resolve::grouping::{Layout, ProgramGroup};
 use crate::resolve::interner::Interner;
@@ -52,6 +53,7 @@ use crate::source::span::{Source, Span};
 use crate::syntax::ast;
 use crate::syntax::ast::{Item, Labels, Script};
 use crate::types::Types;
+use cuda::gpu::RECORD_BYTES;
 
 /// A variable of unknown type.
 const UNTYPED: &str = "E0205";
@@ -515,7 +517,8 @@ impl<'a> Checker<'a> {
         };
         let span = probe_list(clause.clause);
         let (clause, cases) = (clause.index, Vec::new());
-        Probe { clause, span, attach, signature, cases, vars, predicate, body }
+        let records = self.context.gpu.map(|kind| Records { kind: kind.number(), bytes: RECORD_BYTES });
+        Probe { clause, span, attach, signature, cases, records, vars, predicate, body }
     }
 
     /// Files whose types a body may name: those of its attach points, or all of the script's.

@@ -172,6 +172,9 @@ impl Checker<'_> {
         if let Some(settled) = self.args().compare_looked_up(op, &lhs, &rhs, span) {
             return settled;
         }
+        if let Some(settled) = self.compare_word(op, &lhs, &rhs, span) {
+            return settled;
+        }
         let equality = matches!(op, BinaryOp::Eq | BinaryOp::Ne);
         let (lhs, rhs) = match (&lhs.ty, &rhs.ty) {
             (a, Type::Str(_)) if is_kernel_name(a) => (self.kernel_text(lhs), rhs),

@@ -191,9 +191,9 @@ impl Checker<'_> {
         }
     }
 
-    /// `let $x;` resets the variable on each iteration; outside of loops variables are zero anyway.
+    /// `let $x;` resets the variable on each iteration, and for each record; outside of loops variables are zero anyway.
     fn zeroed(&mut self, var: VarId, span: Span) -> Option<StmtKind> {
-        let is_repeated = self.scope.loops > 0 || self.scope.in_value;
+        let is_repeated = self.scope.loops > 0 || self.scope.in_value || self.context.gpu.is_some();
         let ty = self.scope.var(var).slot.get().ty(&self.types).filter(|_| is_repeated)?;
         Some(StmtKind::SetVar { var, value: expr(ExprKind::Zero, ty, span) })
     }

@@ -10,6 +10,7 @@ use crate::check::Checker;
 use crate::check::config::{STACK_MODES, stack_mode};
 use crate::check::slots::ValueState;
 use crate::diagnostics::wording::did_you_mean;
+use crate::expand::gpu::PROVIDER;
 use crate::hir::make::with_names;
 use crate::hir::make::{convert, expr, int, unknown};
 use crate::hir::{Expr, ExprKind, StackMode, Type};
@@ -21,10 +22,30 @@ use crate::source::span::Span;
 use crate::syntax::ast;
 use crate::syntax::visit::Measure;
 use crate::types::is_scalar;
+use cuda::gpu;
 use std::sync::Arc;
 
 /// Upper bound of `#define` expansions in one use.
 const MAX_EXPANSIONS: usize = 10_000;
+
+/// Built-ins that have no meaning at a record of a GPU, and what they would be.
+static OF_LAUNCH: &[(&[&str], &str)] = &[
+    (&["tid"], "the thread that launched the work"),
+    (&["ustack", "kstack", "usermode"], "the stack of the call that launched the work"),
+    (&["func", "api"], "the call that launched the work"),
+    (
+        &["argN", "sargN", "args", "reg", "ctx"],
+        "an argument or a register of the call that launched the work",
+    ),
+    (&["retval"], "the result of the call that launched the work"),
+    (&["duration"], "the time of the call that launched the work"),
+    (&["call_depth", "outermost", "parent_func"], "a call around the one that launched the work"),
+    (&["cpu", "numaid"], "the processor of the call that launched the work"),
+    (
+        &["device", "chosen_device", "device_name", "device_uuid", "device_pci", "context"],
+        "that of the thread which launched the work",
+    ),
+];
 
 /// The outermost `#define` around a point.
 pub(super) struct DefineExpansion {
@@ -183,6 +204,12 @@ impl<'a> Checker<'a> {
 
     /// Reports a built-in that is not available in this probe.
     pub fn allowed(&mut self, builtin: &BuiltinSpec, name: &str, span: Span) -> bool {
+        if let Some(kind) = self.context.gpu
+            && let Some((_, meaning)) = OF_LAUNCH.iter().find(|(names, _)| names.contains(&builtin.name))
+        {
+            self.of_launch(kind, name, meaning, span);
+            return false;
+        }
         if self.context.at.allows(builtin.allowed) {
             return true;
         }
@@ -204,6 +231,20 @@ impl<'a> Checker<'a> {
         };
         self.error("E0211", span, message).help(help);
         false
+    }
+
+    /// Reports a built-in of the launching call in a probe at records of a GPU.
+    fn of_launch(&mut self, kind: &gpu::RecordKind, name: &str, meaning: &str, span: Span) {
+        let at = format!("{PROVIDER}:{}", kind.name);
+        let error =
+            self.error("E0244", span, format!("`{name}` is not known in `{at}`: it would be {meaning}"));
+        if kind.arg(name).is_some() {
+            error.help(format!("the record has `args.{name}`"));
+        } else {
+            error.help(format!(
+                "`cudatrace -lv {at}` lists what the record has: `args.duration`, `args.device` ..."
+            ));
+        }
     }
 
     /// The value is a whole register without a declared type: `arg0`, `retval`, `reg("ax")`, or a copy of one. If the

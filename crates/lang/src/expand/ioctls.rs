@@ -32,7 +32,7 @@ use crate::diagnostics::wording::{did_you_mean, listed};
 use crate::expand::const_eval;
 use crate::expand::ioctl_hooks::{HOOKS, IoctlHook};
 pub use crate::expand::operations::START;
-use crate::expand::template::{SetSpan, parsed};
+use crate::expand::template::{SetSpan, body_of, parsed, used_arguments};
 use crate::source::span::{Source, Span, Spanned};
 use crate::syntax::ast::{
     Block, Clause, Expr, ExprKind, Item, Name, ProbeSpec, Script, SpecPart, Stmt, StmtKind,
@@ -40,7 +40,6 @@ use crate::syntax::ast::{
 use crate::syntax::glob::glob;
 use crate::syntax::parse::parse;
 use crate::syntax::visit::change::{self as visit, Visit};
-use crate::syntax::visit::{Preorder, look};
 
 /// The provider of these attach points.
 pub const PROVIDER: &str = "ioctl";
@@ -271,31 +270,6 @@ const MOST_NAMES: usize = 4;
 
 /// Largest number of ioctls whose numbers are compared before the file of the descriptor is.
 const MOST_NUMBERS: usize = 6;
-
-/// The body of a clause as one statement, its predicate as a condition.
-fn body_of(clause: Clause) -> Stmt {
-    let Clause { predicate, body, span, .. } = clause;
-    let kind = match predicate {
-        Some(cond) => StmtKind::If { cond, then: body, otherwise: None },
-        None => StmtKind::Block(body),
-    };
-    Stmt { kind, span }
-}
-
-/// The arguments that a clause uses, with their first positions.
-fn used_arguments(clause: &Clause) -> Vec<(String, Span)> {
-    let mut used: Vec<(String, Span)> = Vec::new();
-    let see = |e: &Expr| {
-        if let ExprKind::Field { base, name, .. } = &e.kind
-            && base.is_args()
-            && !used.iter().any(|(known, _)| *known == name.node)
-        {
-            used.push((name.node.clone(), name.span));
-        }
-    };
-    look::clause(clause, &mut Preorder(see));
-    used
-}
 
 fn is_common(name: &str) -> bool {
     name == STATUS || COMMON.iter().any(|arg| arg.name == name)

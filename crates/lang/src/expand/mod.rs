@@ -10,6 +10,7 @@
 
 mod const_eval;
 mod durations;
+pub mod gpu;
 pub mod import;
 pub mod ioctl_hooks;
 pub mod ioctls;
@@ -42,6 +43,7 @@ pub fn expand(
     prelude::allocations(&mut script);
     operations::expand(&mut script, diags);
     ioctls::expand(&mut script, diags);
+    gpu::expand(&mut script, diags);
     prelude::kernel_names(&mut script);
     prelude::devices(&mut script);
     shared_stacks::measure(&mut script);

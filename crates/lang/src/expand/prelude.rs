@@ -18,6 +18,7 @@ use cuda::prelude::{self, Prelude};
 use rustc_hash::FxHashMap;
 
 use crate::diagnostics::Diagnostics;
+use crate::expand::gpu::is_gpu;
 use crate::expand::macros::{Expander, Macros, definitions};
 use crate::expand::template::SetSpan;
 use crate::source::span::{Source, Span};
@@ -31,12 +32,13 @@ pub(crate) fn allocations(script: &mut Script) {
     insert(script, &prelude::ALLOCATIONS, &[], |_| true);
 }
 
-/// `kernel_name(handle)`
+/// `kernel_name(handle)`; at records of a GPU the address of the name is known, and no clause of a query is needed.
 pub(crate) fn kernel_names(script: &mut Script) {
     let probes = probes_with(script, "kernel_name");
+    let handles = (!probes.is_empty() || define_calls(script, "kernel_name")).then_some("handles");
     let host = probes.iter().any(|probe| !is_of_driver(probe)).then_some("host");
     let graph = probes.iter().any(is_of_graph).then_some("graph");
-    let options: Vec<&str> = host.into_iter().chain(graph).collect();
+    let options: Vec<&str> = handles.into_iter().chain(host).chain(graph).collect();
     insert(script, &prelude::KERNEL_NAMES, &options, |_| true);
 }
 
@@ -59,15 +61,27 @@ fn probes_with(script: &Script, function: &str) -> Vec<ProbeSpec> {
     for item in &script.items {
         let Item::Clause(clause) = item else { continue };
         let mut calls = false;
-        let see = |e: &Expr| {
-            calls |= matches!(&e.kind, ExprKind::Call { name, .. } if name.node == function);
-        };
-        look::clause(clause, &mut Preorder(see));
+        look::clause(clause, &mut Preorder(|e: &Expr| calls |= is_call_of(e, function)));
         if calls {
             probes.extend(clause.probes.iter().filter(|probe| is_call(probe)).cloned());
         }
     }
     probes
+}
+
+/// Whether a `#define` calls a function.
+fn define_calls(script: &Script, function: &str) -> bool {
+    let mut calls = false;
+    for item in &script.items {
+        if let Item::Define { value, .. } = item {
+            look::expr(value, &mut Preorder(|e: &Expr| calls |= is_call_of(e, function)));
+        }
+    }
+    calls
+}
+
+fn is_call_of(e: &Expr, function: &str) -> bool {
+    matches!(&e.kind, ExprKind::Call { name, .. } if name.node == function)
 }
 
 /// Whether an attach point is a call of a traced process. In other clauses uses are left for the checker.
@@ -114,7 +128,8 @@ fn insert(
     options: &[&'static str],
     enters: fn(&Expr) -> bool,
 ) {
-    let mut uses = Uses { names: names(prelude), enters, found: Vec::new(), expander: None };
+    let (found, at_records, expander) = Default::default();
+    let mut uses = Uses { names: names(prelude), enters, found, at_records, expander };
     visit_calls(script, &mut uses);
     if uses.found.is_empty() {
         return;
@@ -132,14 +147,16 @@ fn insert(
     script.items.extend(added.script.items);
 }
 
-/// Visits bodies and conditions of clauses at calls, and constants.
-fn visit_calls(script: &mut Script, visit: &mut impl Visit) {
+/// Visits bodies and conditions of clauses at calls and at records of a GPU, and constants.
+fn visit_calls(script: &mut Script, visit: &mut Uses) {
     for item in &mut script.items {
+        visit.at_records = false;
         match item {
             Item::Clause(clause)
-                if clause.probes.iter().any(is_call)
+                if clause.probes.iter().any(|probe| is_call(probe) || is_gpu(probe))
                     && clause.predicate.as_ref().is_none_or(|condition| visit.enters(condition)) =>
             {
+                visit.at_records = clause.probes.iter().all(is_gpu);
                 visit::clause(clause, visit);
             }
             Item::Define { value, .. } => visit::expr(value, visit),
@@ -158,6 +175,8 @@ struct Uses<'m, 'd> {
     names: Vec<&'static str>,
     enters: fn(&Expr) -> bool,
     found: Vec<&'static str>,
+    /// In a clause at records of a GPU, where `__recorded_NAME` replaces `NAME`.
+    at_records: bool,
     expander: Option<Expander<'m, 'd>>,
 }
 
@@ -169,9 +188,12 @@ impl Uses<'_, '_> {
     /// The macro and the arguments: `kernel_name(h, full)` is `__kernel_name_full(h)`.
     fn of<'e>(&self, e: &'e Expr) -> Option<(&'static str, &'e [Expr])> {
         let (name, args) = called(e)?;
-        let name = self.name(name).filter(|name| !name.starts_with("__"))?;
+        let name = match self.at_records {
+            true => self.name(&format!("__recorded_{name}"))?,
+            false => self.name(name).filter(|name| !name.starts_with("__"))?,
+        };
         if let [args @ .., Expr { kind: ExprKind::Ident(word), .. }] = args
-            && let Some(form) = self.name(&format!("__{name}_{word}"))
+            && let Some(form) = self.name(&format!("__{}_{word}", name.trim_start_matches("__")))
         {
             return Some((form, args));
         }
@@ -373,6 +395,15 @@ mod tests {
             "uprobe:libcudart:cudaLaunchKernel, ur:libcuda:cuGraph* { @[kernel_name(arg0)] = count() }",
         );
         assert!(others.iter().all(|other| all.contains(other)), "{all}");
+    }
+
+    #[test]
+    fn names_of_records_need_no_queries() {
+        let queries = |text: &str| text.contains("\"cuModuleGetFunction\"");
+        let records = inserted("gpu:kernel { @[kernel_name(1), kernel_name(2, full)] = count() }");
+        assert!(!queries(&records) && records.contains("@kernel_full("), "{records}");
+        let both = inserted("gpu:kernel, cuda:launch { @[kernel_name(1)] = count() }");
+        assert!(queries(&both), "{both}");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Templates: expressions that a table has as text, such as the arguments of operations.
+//! Templates: expressions that a table has as text, such as the arguments of operations; and what clauses made of them have of the
+//! script's.
 
 use std::cell::RefCell;
 
@@ -9,6 +10,7 @@ use crate::source::span::{Source, Span};
 use crate::syntax::ast::{Block, Clause, Expr, ExprKind, Item, Name, Stmt, StmtKind, TypeName};
 use crate::syntax::parse::parse;
 use crate::syntax::visit::change::{self as visit, Visit};
+use crate::syntax::visit::{Preorder, look};
 
 /// Renames the variables of an expression, so that they differ from those of other expressions.
 pub(crate) struct RenameVariables {
@@ -62,6 +64,31 @@ pub(super) fn parsed(text: &str) -> Expr {
         unreachable!("`{text}` is no expression");
     };
     value
+}
+
+/// The body of a clause as one statement, its predicate as a condition.
+pub(super) fn body_of(clause: Clause) -> Stmt {
+    let Clause { predicate, body, span, .. } = clause;
+    let kind = match predicate {
+        Some(cond) => StmtKind::If { cond, then: body, otherwise: None },
+        None => StmtKind::Block(body),
+    };
+    Stmt { kind, span }
+}
+
+/// The arguments that a clause uses, with their first positions.
+pub(super) fn used_arguments(clause: &Clause) -> Vec<(String, Span)> {
+    let mut used: Vec<(String, Span)> = Vec::new();
+    let see = |e: &Expr| {
+        if let ExprKind::Field { base, name, .. } = &e.kind
+            && base.is_args()
+            && !used.iter().any(|(known, _)| *known == name.node)
+        {
+            used.push((name.node.clone(), name.span));
+        }
+    };
+    look::clause(clause, &mut Preorder(see));
+    used
 }
 
 /// Gives all parts one position.

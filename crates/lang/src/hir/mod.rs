@@ -98,12 +98,24 @@ pub struct Probe {
     /// The signatures by [`Site::case`], if `merge` has combined several probes. Empty: all sites have
     /// [`Probe::signature`].
     pub cases: Vec<Option<Signature>>,
+    /// The function gets a batch of records, and the body runs for each of them: `return` ends the work on one record, and
+    /// [`Builtin::RecordAddress`] is its address. Otherwise `None`.
+    pub records: Option<Records>,
     /// Scratch variables; each has one type and is zero until assigned.
     pub vars: Vec<Var>,
     /// Condition for running the body, of type `Bool` or an integer.
     pub predicate: Option<Expr>,
     /// The body.
     pub body: Vec<Stmt>,
+}
+
+/// The batch of records that a function gets: its first argument is their address, the second their number.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Records {
+    /// Number of the kind of records.
+    pub kind: u8,
+    /// Size of a record in bytes.
+    pub bytes: u32,
 }
 
 /// A scratch variable.

@@ -78,6 +78,9 @@ impl<'a> Printer<'a> {
                 signature.params.iter().map(|p| format!("{} {}", self.ty(&p.ty), p.name)).collect();
             self.line(1, format!("signature ({}) {}", params.join(", "), self.ty(&signature.ret)));
         }
+        if let Some(records) = probe.records {
+            self.line(1, format!("records of kind {}, {} bytes each", records.kind, records.bytes));
+        }
         for var in &probe.vars {
             self.line(1, format!("var ${}: {}", var.name, self.ty(&var.ty)));
         }

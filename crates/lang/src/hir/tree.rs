@@ -143,6 +143,8 @@ pub enum Builtin {
     BeginEvent,
     /// Removes that event from the stack; 0, uint64.
     EndEvent,
+    /// Address of the current record of a batch, uint64. Only in probes with [`Records`](crate::hir::Records).
+    RecordAddress,
 }
 
 impl Builtin {
@@ -184,6 +186,7 @@ impl Builtin {
             Builtin::Usym => "usym",
             Builtin::BeginEvent => "begin_event",
             Builtin::EndEvent => "end_event",
+            Builtin::RecordAddress => "record",
         }
     }
 }

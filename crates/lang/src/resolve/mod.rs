@@ -13,6 +13,7 @@ mod driver_events;
 mod finder;
 mod function_spec;
 mod functions;
+mod gpu_probes;
 pub mod grouping;
 pub mod interner;
 mod ioctl_probes;

@@ -58,6 +58,8 @@ pub enum Parts {
     Marker,
     /// A device and the name of an ioctl, which may be a pattern.
     Ioctl,
+    /// A kind of records of a GPU, which may be a pattern.
+    Gpu,
 }
 
 /// The runs in which bodies run.
@@ -83,7 +85,8 @@ impl Provider {
             | Parts::RawTracepoint
             | Parts::KernelFunction { .. }
             | Parts::DriverEvent
-            | Parts::Ioctl => false,
+            | Parts::Ioctl
+            | Parts::Gpu => false,
         }
     }
 
@@ -98,7 +101,8 @@ impl Provider {
             | Parts::DriverEvent
             | Parts::Operation
             | Parts::Marker
-            | Parts::Ioctl => true,
+            | Parts::Ioctl
+            | Parts::Gpu => true,
         }
     }
 

@@ -69,6 +69,14 @@ pub static PROVIDERS: &[Provider] = &[
         resolve: |finder, spec, row| finder.operation(spec, row),
     },
     Provider {
+        names: &["gpu"],
+        form: "gpu:KIND",
+        doc: "after a GPU has done something: `kernel`, `memcpy`, `graph`, `idle` ...; loads a library into the traced process",
+        parts: Parts::Gpu,
+        runs: Runs::Traces,
+        resolve: |finder, spec, row| finder.gpu(spec, row),
+    },
+    Provider {
         names: &["kprobe", "k"],
         form: "kprobe:FUNCTION",
         doc: "when a function of the Linux kernel is called; `kprobe:MODULE:FUNCTION`, `kprobe:FUNCTION+OFFSET`",

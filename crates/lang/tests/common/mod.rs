@@ -43,6 +43,10 @@ const LIBRARIES: &[Library] = &[
     ),
 ];
 
+/// Symbols of the agent, whose id follows those of the libraries. It is older than `gpu:idle`.
+const AGENT: &str = "cudatrace_gpu_graph cudatrace_gpu_kernel cudatrace_gpu_memcpy cudatrace_gpu_memset cudatrace_gpu_overhead \
+                     cudatrace_gpu_sync";
+
 /// Functions of the kernel, sorted by name.
 const KERNEL_FUNCTIONS: &[KernelFunction] = &[
     kernel_function("__pfx_vfs_read", VMLINUX, 0xffff_ffff_8100_0ff0, false),
@@ -73,9 +77,15 @@ pub struct Machine {
 
 impl Machine {
     pub fn new() -> Machine {
-        let functions = LIBRARIES.iter().map(|(.., symbols)| functions(symbols)).collect();
+        let functions =
+            LIBRARIES.iter().map(|(.., symbols)| functions(symbols)).chain([functions(AGENT)]).collect();
         Machine { functions, markers: record::markers() }
     }
+}
+
+/// Name of a file in scripts.
+fn name_of(file: FileId) -> &'static str {
+    LIBRARIES.get(file.0 as usize).map_or("the agent", |library| library.0)
 }
 
 fn functions(symbols: &str) -> Vec<Function> {
@@ -98,6 +108,11 @@ impl Catalog for Machine {
         let mut files = self.files(target).unwrap_or_default();
         files.retain(|file| among.contains(&file.id));
         files
+    }
+
+    fn agent(&self) -> Option<File> {
+        let id = FileId(LIBRARIES.len() as u32);
+        Some(File { id, path: "/usr/lib/libcudatrace_agent.so".into(), library: None })
     }
 
     fn cgroup_id(&self, path: &str) -> Option<u64> {
@@ -183,7 +198,7 @@ impl Catalog for Machine {
 
     /// Only the program has markers.
     fn markers(&self, file: FileId) -> &[Marker] {
-        if LIBRARIES[file.0 as usize].0 == "./app" { &self.markers } else { &[] }
+        if name_of(file) == "./app" { &self.markers } else { &[] }
     }
 
     /// Only the program has debug information.
@@ -191,7 +206,7 @@ impl Catalog for Machine {
         if file == KERNEL {
             return declared::kernel_function(symbol);
         }
-        match LIBRARIES[file.0 as usize].0 {
+        match name_of(file) {
             "./app" => declared::function(file, symbol),
             _ => Err(Absent::NoInformation { looked_for: Vec::new() }),
         }
@@ -199,7 +214,7 @@ impl Catalog for Machine {
 
     /// The program is compiled from `src/main.c`, whose line 7 is in two functions.
     fn source_lines(&self, file: FileId, source: &str) -> Result<Vec<(u64, u64)>, Absent> {
-        match (LIBRARIES[file.0 as usize].0, source) {
+        match (name_of(file), source) {
             ("./app", "main.c" | "src/main.c") => {
                 Ok(vec![(5, 0x1010), (7, 0x1020), (7, 0x1120), (12, 0x1030)])
             }
@@ -216,7 +231,7 @@ impl Catalog for Machine {
         if file == KERNEL {
             return None;
         }
-        (LIBRARIES[file.0 as usize].0 == "./app").then(|| declared::named(file, name))?
+        (name_of(file) == "./app").then(|| declared::named(file, name))?
     }
 
     /// Entry probes move by the length of a `push`, return probes do not move.

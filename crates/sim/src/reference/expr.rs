@@ -187,6 +187,7 @@ impl Meaning<'_> {
             Builtin::Cgroup => moment.cgroup as i64,
             // The value of the address is arbitrary, but not zero.
             Builtin::Context => 1,
+            Builtin::RecordAddress => run.record as i64,
             Builtin::Cpu => i64::from(moment.cpu),
             Builtin::Cpus => i64::from(self.cpus),
             Builtin::NumaNode => i64::from(moment.numa_node()),

@@ -13,8 +13,9 @@ mod value;
 use crate::outcome::{Loss, Outcome, Output, What};
 use crate::rng::Rng;
 use crate::world::{self, Memory, Moment, Regs, World};
-use lang::hir::{Attach, Expr, ExprKind, MapId, NameId, Probe, Program, Site, Trigger, visit};
+use lang::hir::{Attach, Expr, ExprKind, MapId, NameId, Probe, Program, Records, Site, Trigger, visit};
 use std::collections::HashMap;
+use stmt::Flow;
 use store::Table;
 use value::Val;
 
@@ -81,6 +82,8 @@ struct Run<'p> {
     /// The enclosing tracked calls, outermost first.
     around: Vec<TrackedCall>,
     vars: Vec<Val>,
+    /// Address of the current record, in a body that runs for a batch of them.
+    record: u64,
     /// Actions for the reader.
     queue: Vec<Later>,
     /// Return value of a test.
@@ -184,16 +187,30 @@ impl<'a> Meaning<'a> {
         }
         let vars = probe.vars.iter().map(|var| Val::zero(&var.ty, self.program)).collect();
         let around = self.around(moment, &regs, &probe.attach);
-        let mut run = Run { probe, moment, site, regs, entered, around, vars, queue: vec![], returned: 0 };
+        let (record, queue, returned) = Default::default();
+        let mut run = Run { probe, moment, site, regs, entered, around, vars, record, queue, returned };
         let wanted = probe.predicate.as_ref().is_none_or(|p| self.eval(&mut run, p).truth());
-        if wanted {
-            self.block(&mut run, &probe.body);
+        match probe.records {
+            _ if !wanted => {}
+            Some(records) => self.records(&mut run, records),
+            None => drop(self.block(&mut run, &probe.body)),
         }
         if matches!(probe.attach, Attach::Event(Trigger::Test { .. })) {
             self.outcome.returned.push(run.returned);
         }
         for later in std::mem::take(&mut run.queue) {
             self.read(moment, later);
+        }
+    }
+
+    /// Runs the body for each record of a batch.
+    fn records(&mut self, run: &mut Run, records: Records) {
+        let [first, count] = [world::Reg::Di, world::Reg::Si].map(|reg| run.regs.get(reg));
+        for index in 0..count {
+            run.record = first.wrapping_add(index.wrapping_mul(records.bytes.into()));
+            if self.block(run, &run.probe.body) == Flow::Exit {
+                break;
+            }
         }
     }
 

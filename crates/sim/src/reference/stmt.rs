@@ -15,8 +15,10 @@ pub enum Flow {
     Break,
     /// Begin the next round.
     Continue,
-    /// Leave the clause.
+    /// Leave the clause; in the work on a record, leave that.
     Leave,
+    /// Leave the clause, and end the program.
+    Exit,
 }
 
 impl Meaning<'_> {
@@ -66,7 +68,7 @@ impl Meaning<'_> {
             StmtKind::Exit { code } => {
                 let code = self.eval(run, code).num();
                 run.queue.push(Later::Emit(What::Exit(code)));
-                return Flow::Leave;
+                return Flow::Exit;
             }
             StmtKind::Message { what, format, args } => {
                 let values = self.formatted(run, args);
@@ -132,7 +134,7 @@ impl Meaning<'_> {
             }
             match self.block(run, body) {
                 Flow::Break => return Flow::Next,
-                Flow::Leave => return Flow::Leave,
+                left @ (Flow::Leave | Flow::Exit) => return left,
                 Flow::Next | Flow::Continue => {}
             }
         }
@@ -152,7 +154,7 @@ impl Meaning<'_> {
             }
             match self.block(run, body) {
                 Flow::Break => break,
-                Flow::Leave => return Flow::Leave,
+                left @ (Flow::Leave | Flow::Exit) => return left,
                 Flow::Next | Flow::Continue => {}
             }
         }
@@ -167,7 +169,7 @@ impl Meaning<'_> {
             run.vars[var.0 as usize] = Val::Tuple(vec![key, value]);
             match self.block(run, body) {
                 Flow::Break => break,
-                Flow::Leave => return Flow::Leave,
+                left @ (Flow::Leave | Flow::Exit) => return left,
                 Flow::Next | Flow::Continue => {}
             }
         }

@@ -242,6 +242,15 @@ pub const TYPES: &[Code] = &[
         repaired: "uretprobe:libcuda:cuInit { span() }",
     },
     Code {
+        code: "E0244",
+        title: "a value of the launching call at a record of a GPU",
+        explanation: "A `gpu:` probe runs after the work is done, in another thread than the one that launched it. \
+                      Thread, stack, arguments and other values of the launching call are not known there. `args` has \
+                      the values of the record: `args.duration`, `args.device`, `args.stream`.",
+        example: "gpu:kernel { @ = hist(duration) }",
+        repaired: "gpu:kernel { @ = hist(args.duration) }",
+    },
+    Code {
         code: "W0251",
         title: "signed and unsigned numbers are mixed",
         explanation: "An int64 cannot hold the upper half of the values of a uint64. They are shown as negative numbers.",

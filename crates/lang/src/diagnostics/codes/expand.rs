@@ -79,10 +79,11 @@ pub const EXPANSION: &[Code] = &[
     },
     Code {
         code: "E0040",
-        title: "an operation or ioctl without such an argument, or without it at this time",
+        title: "an operation, ioctl or record without such an argument, or without it at this time",
         explanation: "Each operation of CUDA has its own arguments, the same for all functions that perform it, and so \
-                      has each ioctl of the driver. Results of the call are known only when it returns. `cudatrace -l \
-                      -v 'cuda:*'` and `cudatrace -l -v 'ioctl:*'` list the arguments.",
+                      has each ioctl of the driver, and each kind of records of a GPU. Results of the call are known only \
+                      when it returns. `cudatrace -l -v 'cuda:*'`, and the same for `ioctl:*` and `gpu:*`, lists the \
+                      arguments.",
         example: "cuda:alloc { @ = sum(args.byte) }",
         repaired: "cuda:alloc { @ = sum(args.bytes) }",
     },
@@ -103,5 +104,13 @@ pub const EXPANSION: &[Code] = &[
                       each ioctl leave none out.",
         example: "ioctl:nvidia:RM_ALLOC* { @[args.params_size] = count() }",
         repaired: "ioctl:nvidia:RM_ALLOC { @[args.params_size] = count() }",
+    },
+    Code {
+        code: "W0043",
+        title: "kinds of records without an argument of the clause",
+        explanation: "A pattern such as `gpu:*` selects the kinds of records that have all arguments of the clause; the \
+                      others are left out. `cudatrace -l -v 'gpu:*'` lists the arguments of each kind.",
+        example: "gpu:mem* { @[args.direction] = sum(args.bytes) }",
+        repaired: "gpu:memcpy { @[args.direction] = sum(args.bytes) }",
     },
 ];

@@ -261,6 +261,24 @@ pub const PROBES: &[Code] = &[
         repaired: "ioctl:nvidia:RM_ALLOC { @ = count() }",
     },
     Code {
+        code: "E0128",
+        title: "no library for the records of a GPU",
+        explanation: "What a GPU does is recorded by a library of cudatrace, which is loaded into the traced process for \
+                      `gpu:` probes. This build, or this way of tracing, has none. `missing_probes = \"warn\"` in the \
+                      `config` block makes the error a warning.",
+        example: "gpu:idle { @ = count() }",
+        repaired: "gpu:kernel { @ = count() }",
+    },
+    Code {
+        code: "E0129",
+        title: "no such records of a GPU",
+        explanation: "What a GPU did is written `gpu:KIND`: `gpu:kernel`, `gpu:memcpy`, `gpu:memset`, `gpu:graph`, \
+                      `gpu:sync`, `gpu:overhead`, `gpu:idle`; `*` matches anything. `cudatrace -l -v 'gpu:*'` lists the \
+                      kinds with their arguments.",
+        example: "gpu:kernels { @ = count() }",
+        repaired: "gpu:kernel { @ = count() }",
+    },
+    Code {
         code: "E0112",
         title: "no such tracepoint",
         explanation: "A tracepoint is written `tracepoint:CATEGORY:EVENT`, where `*` matches anything. `cudatrace -l \

@@ -39,6 +39,7 @@ pub(crate) const PROVIDERS: &[&str] = &[
     "uretprobe",
     "ur",
     "usdt",
+    "gpu",
     "ioctl",
     "interval",
     "i",

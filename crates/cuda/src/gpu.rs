@@ -1,0 +1,346 @@
+//! What a GPU did: the kinds of records that the agent in a traced process passes to probes, and their arguments in scripts.
+//!
+//! ```text
+//! gpu:kernel   cudatrace_gpu_kernel(records, count)   args.duration = end - start, args.device at 64 ...
+//! ```
+//!
+//! All kinds have one layout, `record.rs` of the crate `agent`. Not here: the loop over a batch (`lang::expand::gpu`).
+
+use crate::types::Enum;
+
+/// A kind of records.
+#[derive(Debug)]
+pub struct RecordKind {
+    /// `kernel`
+    pub name: &'static str,
+    /// Description in listings.
+    pub doc: &'static str,
+    /// Function of the agent that is called with a batch: its first argument is the address of the records, its second their
+    /// number.
+    pub function: &'static str,
+    /// Arguments in the order of listings, in addition to [`COMMON`].
+    own: &'static [Argument],
+}
+
+/// An argument of `gpu:` probes.
+#[derive(Debug)]
+pub struct Argument {
+    /// `duration`
+    pub name: &'static str,
+    /// Type in scripts.
+    pub ty: &'static str,
+    /// Description in listings.
+    pub doc: &'static str,
+    /// Expression for the value; `$r` is the record.
+    pub value: &'static str,
+}
+
+/// A member of a record.
+#[derive(Clone, Copy, Debug)]
+pub struct Member {
+    /// `start`
+    pub name: &'static str,
+    /// Offset in bytes.
+    pub offset: u32,
+    /// Size in bytes: an unsigned number.
+    pub bytes: u32,
+}
+
+/// Size of a record in bytes.
+pub const RECORD_BYTES: u32 = 128;
+
+/// Kinds in the order of their numbers.
+pub static KINDS: &[RecordKind] = &[
+    RecordKind {
+        name: "kernel",
+        doc: "a kernel ran",
+        function: "cudatrace_gpu_kernel",
+        own: &[
+            arg(
+                "kernel",
+                "uint64",
+                "the kernel, for `kernel_name()`: address of its mangled name",
+                "$r.kernel",
+            ),
+            STREAM,
+            arg("grid", "x, y, z", "blocks", "(x = $r.grid_x, y = $r.grid_y, z = $r.grid_z)"),
+            arg("block", "x, y, z", "threads of a block", "(x = $r.block_x, y = $r.block_y, z = $r.block_z)"),
+            arg("registers", "uint32", "registers of a thread", "$r.registers"),
+            arg("shared", "uint32", "shared memory of a block, bytes", "$r.shared"),
+            GRAPH,
+            NODE,
+            CORR,
+            DELAY,
+        ],
+    },
+    RecordKind {
+        name: "memcpy",
+        doc: "memory was copied",
+        function: "cudatrace_gpu_memcpy",
+        own: &[
+            arg("bytes", "uint64", "bytes copied", "$r.bytes"),
+            arg(
+                "direction",
+                "string",
+                "`HtoD`, `DtoH`, `DtoD`, `HtoH`, `PtoP`; with arrays `HtoA`, `AtoH`, `AtoA`, `AtoD`, `DtoA`; `any` if it is not known",
+                DIRECTION,
+            ),
+            arg("src_kind", "enum gpu_memory", "memory of the source", "(enum gpu_memory)$r.src_kind"),
+            arg("dst_kind", "enum gpu_memory", "memory of the destination", "(enum gpu_memory)$r.dst_kind"),
+            arg("async", "bool", "whether the call returned before the work was done", "$r.is_async != 0"),
+            arg("src_device", "uint32", "device of the source, for copies between devices", "$r.src_device"),
+            arg("dst_device", "uint32", "device of the destination, in the same form", "$r.dst_device"),
+            STREAM,
+            GRAPH,
+            NODE,
+            CORR,
+            DELAY,
+        ],
+    },
+    RecordKind {
+        name: "memset",
+        doc: "memory was filled",
+        function: "cudatrace_gpu_memset",
+        own: &[
+            arg("bytes", "uint64", "bytes filled", "$r.bytes"),
+            arg("value", "uint32", "value that is repeated", "$r.value"),
+            arg("memory_kind", "enum gpu_memory", "the memory", "(enum gpu_memory)$r.src_kind"),
+            STREAM,
+            GRAPH,
+            NODE,
+            CORR,
+            DELAY,
+        ],
+    },
+    RecordKind {
+        name: "graph",
+        doc: "a graph ran, as a whole",
+        function: "cudatrace_gpu_graph",
+        own: &[GRAPH, STREAM, CORR, DELAY],
+    },
+    RecordKind {
+        name: "sync",
+        doc: "the host, or a stream, waited for the GPU",
+        function: "cudatrace_gpu_sync",
+        own: &[
+            arg("type", "enum gpu_sync", "what waited for what", "(enum gpu_sync)$r.what"),
+            STREAM,
+            arg("event", "uint32", "id of the event that was waited for", "$r.value"),
+            CORR,
+        ],
+    },
+    RecordKind {
+        name: "overhead",
+        doc: "the driver, or the collection of these records, took time",
+        function: "cudatrace_gpu_overhead",
+        own: &[arg("kind", "enum gpu_overhead", "what took the time", "(enum gpu_overhead)$r.value")],
+    },
+    RecordKind {
+        name: "idle",
+        doc: "a device did nothing, between two of its records",
+        function: "cudatrace_gpu_idle",
+        own: &[arg("cause", "enum gpu_idle", "the probable cause", "(enum gpu_idle)$r.what")],
+    },
+];
+
+/// Arguments of all kinds.
+pub static COMMON: &[Argument] = &[
+    arg("duration", "uint64", "how long it took, ns", "$r.end - $r.start"),
+    arg("start", "uint64", "when it began, ns of the clock of `nsecs(monotonic)`", "$r.start"),
+    arg("end", "uint64", "when it ended, in the same form", "$r.end"),
+    arg("device", "uint32", "CUDA's number of the device in this process", "$r.device"),
+    arg("context", "uint32", "id of the context", "$r.context"),
+];
+
+const STREAM: Argument = arg("stream", "uint64", "id of the stream", "$r.stream");
+const GRAPH: Argument = arg("graph", "uint32", "id of the graph; 0: none", "$r.graph");
+const NODE: Argument = arg("node", "uint64", "id of the node of the graph; 0: none", "$r.node");
+const CORR: Argument = arg("corr", "uint64", "correlation id of the launching call", "$r.corr");
+const DELAY: Argument = arg(
+    "delay",
+    "int64",
+    "time from the launching call to the start, ns; -1 if it is not known",
+    "$r.launch == 0 ? (int64)-1 : (int64)($r.start - $r.launch)",
+);
+const DIRECTION: &str = "$r.what == 1 ? \"HtoD\" : $r.what == 2 ? \"DtoH\" : $r.what == 8 ? \"DtoD\" : $r.what == 10 ? \"PtoP\" \
+                         : $r.what == 9 ? \"HtoH\" : $r.what == 3 ? \"HtoA\" : $r.what == 4 ? \"AtoH\" : $r.what == 5 ? \"AtoA\" \
+                         : $r.what == 6 ? \"AtoD\" : $r.what == 7 ? \"DtoA\" : \"any\"";
+
+const fn arg(name: &'static str, ty: &'static str, doc: &'static str, value: &'static str) -> Argument {
+    Argument { name, ty, doc, value }
+}
+
+/// Members of a record in order.
+pub static MEMBERS: &[Member] = &[
+    member("start", 0, 8),
+    member("end", 8, 8),
+    member("kernel", 16, 8),
+    member("bytes", 24, 8),
+    member("stream", 32, 8),
+    member("node", 40, 8),
+    member("corr", 48, 8),
+    member("launch", 56, 8),
+    member("device", 64, 4),
+    member("context", 68, 4),
+    member("graph", 72, 4),
+    member("registers", 76, 4),
+    member("grid_x", 80, 4),
+    member("grid_y", 84, 4),
+    member("grid_z", 88, 4),
+    member("block_x", 92, 4),
+    member("block_y", 96, 4),
+    member("block_z", 100, 4),
+    member("shared", 104, 4),
+    member("src_kind", 108, 1),
+    member("dst_kind", 109, 1),
+    member("what", 110, 1),
+    member("is_async", 111, 1),
+    member("value", 112, 4),
+    member("src_device", 116, 4),
+    member("dst_device", 120, 4),
+];
+
+const fn member(name: &'static str, offset: u32, bytes: u32) -> Member {
+    Member { name, offset, bytes }
+}
+
+impl RecordKind {
+    /// The kind of this name.
+    pub fn of(name: &str) -> Option<&'static RecordKind> {
+        KINDS.iter().find(|kind| kind.name == name)
+    }
+
+    /// Its number: its position in [`KINDS`].
+    pub fn number(&self) -> u8 {
+        KINDS.iter().position(|kind| kind.name == self.name).expect("a row of the table") as u8
+    }
+
+    /// All arguments, in the order of listings.
+    pub fn args(&self) -> impl Iterator<Item = &'static Argument> {
+        COMMON.iter().chain(self.own)
+    }
+
+    /// The argument of this name.
+    pub fn arg(&self, name: &str) -> Option<&'static Argument> {
+        self.args().find(|arg| arg.name == name)
+    }
+}
+
+/// Enums of arguments. Their constants are compared in quotes, since words like `device` have other meanings in scripts.
+pub(crate) static ENUMS: [Enum; 4] = [
+    Enum {
+        name: "gpu_memory",
+        signed: false,
+        variants: &[
+            ("unknown", 0),
+            ("pageable", 1),
+            ("pinned", 2),
+            ("device", 3),
+            ("array", 4),
+            ("managed", 5),
+            ("device_static", 6),
+            ("managed_static", 7),
+        ],
+    },
+    Enum {
+        name: "gpu_sync",
+        signed: false,
+        variants: &[
+            ("unknown", 0),
+            ("event_synchronize", 1),
+            ("stream_wait_event", 2),
+            ("stream_synchronize", 3),
+            ("context_synchronize", 4),
+        ],
+    },
+    Enum {
+        name: "gpu_overhead",
+        signed: false,
+        variants: &[
+            ("unknown", 0),
+            ("driver_compiler", 1),
+            ("buffer_flush", 1 << 16),
+            ("instrumentation", 2 << 16),
+            ("resource", 3 << 16),
+            ("runtime_triggered_module_loading", 4 << 16),
+            ("lazy_function_loading", 5 << 16),
+            ("command_buffer_full", 6 << 16),
+            ("activity_buffer_request", 7 << 16),
+            ("uvm_activity_init", 8 << 16),
+        ],
+    },
+    Enum {
+        name: "gpu_idle",
+        signed: false,
+        variants: &[("unknown", 0), ("host_late", 1), ("host_waited", 2), ("copy", 3), ("nothing_asked", 4)],
+    },
+];
+
+/// The constants of an enum of records.
+pub fn words(of: &str) -> Option<&'static [(&'static str, i64)]> {
+    ENUMS.iter().find(|def| def.name == of).map(|def| def.variants)
+}
+
+/// Names of [`ENUMS`].
+pub(crate) const ENUM_NAMES: [&str; 4] = ["gpu_memory", "gpu_sync", "gpu_overhead", "gpu_idle"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use agent::record::Record;
+    use std::mem::offset_of;
+
+    #[test]
+    fn members_are_where_the_agent_has_them() {
+        let known = [
+            ("start", offset_of!(Record, start)),
+            ("end", offset_of!(Record, end)),
+            ("kernel", offset_of!(Record, kernel)),
+            ("bytes", offset_of!(Record, bytes)),
+            ("stream", offset_of!(Record, stream)),
+            ("node", offset_of!(Record, node)),
+            ("corr", offset_of!(Record, corr)),
+            ("launch", offset_of!(Record, launch)),
+            ("device", offset_of!(Record, device)),
+            ("context", offset_of!(Record, context)),
+            ("graph", offset_of!(Record, graph)),
+            ("registers", offset_of!(Record, registers)),
+            ("grid_x", offset_of!(Record, grid)),
+            ("block_x", offset_of!(Record, block)),
+            ("shared", offset_of!(Record, shared)),
+            ("src_kind", offset_of!(Record, src_kind)),
+            ("dst_kind", offset_of!(Record, dst_kind)),
+            ("what", offset_of!(Record, what)),
+            ("is_async", offset_of!(Record, is_async)),
+            ("value", offset_of!(Record, value)),
+            ("src_device", offset_of!(Record, src_device)),
+            ("dst_device", offset_of!(Record, dst_device)),
+        ];
+        for (name, offset) in known {
+            let member = MEMBERS.iter().find(|member| member.name == name).unwrap();
+            assert_eq!(member.offset as usize, offset, "{name}");
+        }
+        let packed = |pair: &[Member]| pair[0].offset + pair[0].bytes == pair[1].offset;
+        assert!(MEMBERS.windows(2).all(packed));
+        assert_eq!((RECORD_BYTES as usize, KINDS.len()), (agent::record::SIZE, agent::record::KINDS));
+    }
+
+    #[test]
+    fn kinds_have_the_agents_numbers_and_functions() {
+        use agent::record::Kind as Number;
+        let numbers = [
+            (Number::Kernel, "kernel"),
+            (Number::Memcpy, "memcpy"),
+            (Number::Memset, "memset"),
+            (Number::Graph, "graph"),
+            (Number::Sync, "sync"),
+            (Number::Overhead, "overhead"),
+            (Number::Idle, "idle"),
+        ];
+        for (number, name) in numbers {
+            let kind = RecordKind::of(name).unwrap();
+            assert_eq!((kind.number(), kind.function), (number as u8, &*format!("cudatrace_gpu_{name}")));
+        }
+        assert_eq!(ENUMS.each_ref().map(|def| def.name), ENUM_NAMES);
+    }
+}

@@ -1,0 +1,283 @@
+//! What a GPU did: expands a clause of `gpu:kernel` to a body for one record of a batch, which reads the part of the record that
+//! it uses.
+//!
+//! ```text
+//! gpu:kernel / args.device == 0 / { @ = hist(args.duration) }
+//!
+//! struct __gpu_0_68 { uint64 start; uint64 end; ... uint32 device; };
+//! gpu:kernel { $r = *(struct __gpu_0_68 *)@record(0); if ($r.device == 0) { @ = hist($r.end - $r.start) } }
+//! ```
+//!
+//! The checker and the code generator run the body for each record ([`crate::hir::Records`]). The kinds of records and their arguments
+//! are in `cuda::gpu`.
+
+use std::fmt::Write;
+
+use cuda::gpu::{Argument, KINDS, MEMBERS, Member, RecordKind};
+
+use crate::diagnostics::Diagnostics;
+use crate::diagnostics::suggest::similar;
+use crate::diagnostics::wording::{did_you_mean, listed};
+use crate::expand::const_eval;
+use crate::expand::template::{RenameVariables, SetSpan, body_of, expression, used_arguments};
+use crate::source::span::{Source, Span, Spanned};
+use crate::syntax::ast::{Clause, Expr, ExprKind, Item, ProbeSpec, Script, SpecPart, Stmt, StmtKind};
+use crate::syntax::glob::glob;
+use crate::syntax::parse::parse;
+use crate::syntax::visit::change::{self as visit, Visit};
+use crate::syntax::visit::{Preorder, look};
+
+/// The provider of these attach points.
+pub const PROVIDER: &str = "gpu";
+
+/// Suffix of the variable with the record, which scripts cannot name.
+const HIDDEN: &str = "gpu";
+
+/// The kinds of records of an attach point; none for other attach points, and invalid ones.
+pub fn kinds_of(spec: &ProbeSpec) -> Vec<&'static RecordKind> {
+    match pattern_of(spec) {
+        Some(pattern) => KINDS.iter().filter(|kind| glob(pattern, kind.name)).collect(),
+        None => Vec::new(),
+    }
+}
+
+/// The kind of records of an attach point without pattern.
+pub fn kind_of(spec: &ProbeSpec) -> Option<&'static RecordKind> {
+    pattern_of(spec).and_then(RecordKind::of)
+}
+
+fn pattern_of(spec: &ProbeSpec) -> Option<&str> {
+    match &spec.parts[..] {
+        [Spanned { node: SpecPart::Text(text), .. }] if is_gpu(spec) => Some(text),
+        _ => None,
+    }
+}
+
+/// `gpu:...`
+pub fn is_gpu(spec: &ProbeSpec) -> bool {
+    spec.provider.node.eq_ignore_ascii_case(PROVIDER)
+}
+
+/// Gives each kind of records of a script a clause of its own.
+pub(crate) fn expand(script: &mut Script, diags: &mut Diagnostics) {
+    let mut expansion = Expansion { declared: Vec::new(), diags };
+    let items = std::mem::take(&mut script.items);
+    script.items = items.into_iter().flat_map(|item| expansion.item(item)).collect();
+    let declarations = expansion.declared.iter().flat_map(|part| part.declaration());
+    script.items.extend(declarations);
+}
+
+struct Expansion<'d> {
+    /// Parts of records that bodies read.
+    declared: Vec<Part>,
+    diags: &'d mut Diagnostics,
+}
+
+impl Expansion<'_> {
+    fn item(&mut self, item: Item) -> Vec<Item> {
+        let Item::Clause(mut clause) = item else { return vec![item] };
+        let mut all: Vec<(ProbeSpec, &RecordKind)> = Vec::new();
+        let mut others = Vec::new();
+        for spec in std::mem::take(&mut clause.probes) {
+            let kinds = self.with_arguments(&clause, &spec);
+            for kind in &kinds {
+                if !all.iter().any(|(_, known)| known.name == kind.name) {
+                    all.push((of_kind(&spec, kind), kind));
+                }
+            }
+            if kinds.is_empty() {
+                others.push(spec);
+            }
+        }
+        let made: Vec<Clause> =
+            all.into_iter().map(|(spec, kind)| self.of_kind(&clause, spec, kind)).collect();
+        clause.probes = others;
+        let rest = Some(clause).filter(|clause| !clause.probes.is_empty());
+        made.into_iter().chain(rest).map(Item::Clause).collect()
+    }
+
+    /// The kinds of an attach point; of those that a pattern matches the ones that have all arguments of the clause.
+    fn with_arguments(&mut self, clause: &Clause, spec: &ProbeSpec) -> Vec<&'static RecordKind> {
+        let mut kinds = kinds_of(spec);
+        if kinds.len() < 2 {
+            return kinds;
+        }
+        for (name, span) in used_arguments(clause) {
+            let lacks = |kind: &&'static RecordKind| kind.arg(&name).is_none();
+            let without: Vec<&str> = kinds.iter().copied().filter(lacks).map(|kind| kind.name).collect();
+            if !without.is_empty() && without.len() < kinds.len() {
+                let names = listed(without.iter().copied(), KINDS.len());
+                let message = format!("kinds of records without an argument `{name}` are left out: {names}");
+                self.diags.warning("W0043", span, message);
+                kinds.retain(|kind| !lacks(kind));
+            }
+        }
+        kinds
+    }
+
+    fn of_kind(&mut self, clause: &Clause, spec: ProbeSpec, kind: &'static RecordKind) -> Clause {
+        let mut own = clause.clone();
+        let mut replace = Replace { kind, is_named: false, diags: self.diags };
+        visit::clause(&mut own, &mut replace);
+        let never = own.predicate.clone().filter(|condition| const_eval::truth(condition) == Some(false));
+        let part = Part::of(&own);
+        let (name, span, mut body) = (own.name.clone(), own.span, own.body.clone());
+        body.stmts = part.iter().map(|part| part.reads(span)).collect();
+        body.stmts.push(body_of(own));
+        if let Some(part) = part.filter(|part| !self.declared.contains(part)) {
+            self.declared.push(part);
+        }
+        Clause { name, probes: vec![spec], predicate: never, body, span }
+    }
+}
+
+/// The attach point of one kind, at the position of the script's.
+fn of_kind(spec: &ProbeSpec, kind: &RecordKind) -> ProbeSpec {
+    let mut spec = spec.clone();
+    spec.parts[0].node = SpecPart::Text(kind.name.into());
+    spec
+}
+
+/// A part of a record: from one member to another.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Part {
+    /// Index of the first member.
+    first: usize,
+    /// Index of the last member.
+    last: usize,
+}
+
+impl Part {
+    /// The smallest part with all members that a clause uses; `None` if it uses none.
+    fn of(clause: &Clause) -> Option<Part> {
+        let mut used: Vec<usize> = Vec::new();
+        let see = |e: &Expr| {
+            if let ExprKind::Field { base, name, .. } = &e.kind
+                && matches!(&base.kind, ExprKind::Var(var) if is_record(var))
+            {
+                used.extend(MEMBERS.iter().position(|member| member.name == name.node));
+            }
+        };
+        look::clause(clause, &mut Preorder(see));
+        Some(Part { first: *used.iter().min()?, last: *used.iter().max()? })
+    }
+
+    fn members(self) -> &'static [Member] {
+        &MEMBERS[self.first..=self.last]
+    }
+
+    fn start(self) -> u32 {
+        MEMBERS[self.first].offset
+    }
+
+    fn end(self) -> u32 {
+        let last = MEMBERS[self.last];
+        last.offset + last.bytes
+    }
+
+    fn name(self) -> String {
+        format!("__gpu_{}_{}", self.start(), self.end())
+    }
+
+    /// The declaration of a struct with this part.
+    fn declaration(self) -> Vec<Item> {
+        let mut text = format!("struct {} {{", self.name());
+        for member in self.members() {
+            let _ = write!(text, " uint{} {};", 8 * member.bytes, member.name);
+        }
+        text.push_str(" };");
+        let source = Source::new(PROVIDER, text);
+        let script = parse(&source, &[], |_| None, &mut Diagnostics::default());
+        let mut items = script.map(|script| script.items).unwrap_or_default();
+        for item in &mut items {
+            if let Item::Declaration(declaration) = item {
+                declaration.span = Span::default();
+            }
+        }
+        items
+    }
+
+    /// `$r = *(struct __gpu_0_24 *)@record(0)`
+    fn reads(self, span: Span) -> Stmt {
+        let text = format!("*(struct {} *)(__record(0) + {})", self.name(), self.start());
+        let mut value = expression(&text, span);
+        visit::expr(
+            &mut value,
+            &mut visit::Exprs(|e: &mut Expr| {
+                if let ExprKind::Call { name, .. } = &mut e.kind {
+                    name.node = name.node.replace("__", "@");
+                }
+            }),
+        );
+        let target = Expr { kind: ExprKind::Var(format!("r@{HIDDEN}")), span };
+        Stmt { kind: StmtKind::Assign { target, op: None, value }, span }
+    }
+}
+
+fn is_record(var: &str) -> bool {
+    var.strip_prefix("r@") == Some(HIDDEN)
+}
+
+/// Replaces the arguments of a kind of records by expressions of the record.
+struct Replace<'d> {
+    kind: &'static RecordKind,
+    /// True within `args.NAME`.
+    is_named: bool,
+    diags: &'d mut Diagnostics,
+}
+
+impl Visit for Replace<'_> {
+    fn before_expr(&mut self, e: &Expr) {
+        if !e.is_args() {
+            self.is_named = matches!(&e.kind, ExprKind::Field { base, .. } if base.is_args());
+        }
+    }
+
+    fn expr(&mut self, e: &mut Expr) {
+        let value = match &e.kind {
+            ExprKind::Field { base, name, .. } if base.is_args() => match self.kind.arg(&name.node) {
+                Some(arg) => value(arg.value, e.span),
+                None => {
+                    self.no_argument(&name.node, name.span);
+                    expression("0", e.span)
+                }
+            },
+            ExprKind::Ident(name) if name == "args" => match std::mem::take(&mut self.is_named) {
+                true => return,
+                false => value(&all_arguments(self.kind), e.span),
+            },
+            _ => return,
+        };
+        e.kind = value.kind;
+    }
+}
+
+impl Replace<'_> {
+    fn no_argument(&mut self, name: &str, span: Span) {
+        let known = || self.kind.args().map(|arg| arg.name);
+        let help = match &did_you_mean(&similar(name, known()))[..] {
+            [] => {
+                let names: Vec<String> = known().map(|name| format!("`{name}`")).collect();
+                vec![format!("it has {}", names.join(", "))]
+            }
+            near => near.to_vec(),
+        };
+        let message = format!("`{PROVIDER}:{}` has no argument `{name}`", self.kind.name);
+        self.diags.error("E0040", span, message).help.extend(help);
+    }
+}
+
+/// A value of a record.
+fn value(text: &str, span: Span) -> Expr {
+    let mut value = expression(text, span);
+    visit::expr(&mut value, &mut RenameVariables { suffix: HIDDEN.into() });
+    visit::expr(&mut value, &mut SetSpan(span));
+    value
+}
+
+/// The value of `args`: a record of all arguments.
+fn all_arguments(kind: &RecordKind) -> String {
+    let part = |arg: &Argument| format!("{} = {}", arg.name, arg.value);
+    let parts: Vec<String> = kind.args().map(part).collect();
+    format!("({})", parts.join(", "))
+}

@@ -1,0 +1,43 @@
+//! `-l 'gpu:*'`: kinds of records of GPUs, from the table; with `-v` their arguments.
+
+use super::ListEntry;
+use anyhow::{Result, bail};
+use cuda::gpu::{KINDS, RecordKind};
+use lang::expand::gpu::PROVIDER;
+use lang::resolve::tracepoint::glob;
+
+/// The kind of `gpu:mem*`; `*` for `gpu`.
+pub fn kind(pattern: &str) -> Option<&str> {
+    let (provider, kind) = pattern.split_once(':').unwrap_or((pattern, "*"));
+    provider.eq_ignore_ascii_case(PROVIDER).then_some(kind)
+}
+
+pub(super) fn list(pattern: &str, verbose: bool) -> Result<Vec<ListEntry>> {
+    let found = KINDS.iter().filter(|kind| glob(pattern, kind.name));
+    let listed: Vec<ListEntry> = found
+        .map(|kind| ListEntry {
+            name: written(kind),
+            details: if verbose { description(kind) } else { Vec::new() },
+        })
+        .collect();
+    if listed.is_empty() {
+        bail!("no kind of records matches `{PROVIDER}:{pattern}`; `{PROVIDER}:*` lists all");
+    }
+    Ok(listed)
+}
+
+/// All kinds.
+pub fn all() -> impl Iterator<Item = String> {
+    KINDS.iter().map(written)
+}
+
+/// When the probe runs, and its arguments as declarations.
+pub fn description(kind: &RecordKind) -> Vec<String> {
+    let mut lines = vec![kind.doc.to_owned()];
+    lines.extend(kind.args().map(|arg| format!("{} {}: {}", arg.ty, arg.name, arg.doc)));
+    lines
+}
+
+fn written(kind: &RecordKind) -> String {
+    format!("{PROVIDER}:{}", kind.name)
+}
