@@ -9,7 +9,7 @@ build=$1
 here=$(dirname "$0")
 failed=0
 out=$(mktemp)
-trap 'rm -f "$out" "$out.list"' EXIT
+trap 'rm -f "$out" "$out.list" "$out.truth"' EXIT
 
 ok() { echo "ok      $1"; }
 bad() { echo "FAILED  $1"; failed=1; }
@@ -60,6 +60,18 @@ done
 run "destructors find the driver shut down" "$build/workload_habits" at_exit
 run "the driver's own tests" env CUDASIM_MEMORY=64M CUDASIM_FAST=1 "$build/driver_test"
 cat "$out"
+
+for library in libcupti.so.12 libcupti.so.13; do
+    readelf -d "$build/$library" | grep -q "SONAME.*\[$library\]" && nm -D --with-symbol-versions "$build/$library" | grep -q " cuptiSubscribe@@$library$"
+    verdict $? "$library has its SONAME and its version"
+done
+run "libcupti's own tests" "$build/cupti_test"
+cat "$out"
+rm -f "$out.truth"
+run "libcupti's records add up" env CUPTI_MAJOR=12 CUDASIM_GPU_TRUTH="$out.truth" "$build/cupti_test" totals
+sort "$out" > "$out.list"
+sort "$out.truth" | cmp - "$out.list"
+verdict $? "  to the totals that the driver keeps"
 
 # ---- the workloads ----
 run "workload_driver" "$build/workload_driver" --threads 3 --iterations 5

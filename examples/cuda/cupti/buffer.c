@@ -172,9 +172,9 @@ uint8_t *record_begin(uint32_t kind, struct lane **out) {
     }
     pthread_mutex_lock(&lane->lock);
     struct buffer *b = lane->current;
-    while (b && !has_room(b, bytes)) b = buffer_change(lane, bytes);
     if (!b) b = buffer_change(lane, bytes);
-    if (b && has_room(b, bytes)) return take_room(b, bytes);
+    while (b && !has_room(b, bytes)) b = buffer_change(lane, bytes); /* others may have filled it meanwhile */
+    if (b) return take_room(b, bytes);
     pthread_mutex_unlock(&lane->lock);
     record_drop();
     return NULL;
