@@ -412,7 +412,7 @@ impl<'a> Job<'a> {
         let Some((file, kinds)) = self.agent else { return Ok(None) };
         self.messages.note("The GPU's records need a library in the traced process, which is loaded now");
         let agents = gpu::Agents::new(file, kinds, &self.pids, (reports, self.messages));
-        let mut agents = agents.map_err(|error| Failure::loading(error.into()))?;
+        let mut agents = agents.map_err(Failure::loading)?;
         agents.load_into_running().map_err(Failure::loading)?;
         Ok(Some(Box::new(agents)))
     }

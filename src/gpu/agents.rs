@@ -14,7 +14,7 @@ use anyhow::anyhow;
 use host::ElfFile;
 use host::process::{self, Mapping};
 use runtime::Session;
-use runtime::gpu_agent::{AgentFile, AgentSocket, KINDS, Received};
+use runtime::gpu_agent::{AgentFile, AgentSocket, KINDS, Received, Wanted};
 use runtime::in_process::RemoteError;
 use runtime::read::event_loop::{Next, Watch};
 use rustix::event::epoll;
@@ -123,7 +123,8 @@ impl<'a> Agents<'a> {
     fn meet(&mut self, socket: AgentSocket) -> io::Result<()> {
         let pid = socket.pid();
         self.tried.insert(pid);
-        socket.request(self.kinds, FLUSH_MS, &cupti::paths(pid))?;
+        let wanted = Wanted { kinds: self.kinds, flush_ms: FLUSH_MS, launches: true };
+        socket.request(wanted, &cupti::paths(pid))?;
         watch(&self.events, socket.as_fd(), pid.into())?;
         self.messages.detail(|| format!("process {pid}: loaded the agent for GPU records"));
         self.sockets.insert(pid, socket);

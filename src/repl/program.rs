@@ -78,6 +78,7 @@ impl Program {
         let user = repl.cli.user.clone();
         let command = Command {
             argv: argv.clone(),
+            environment: Vec::new(),
             user,
             watch_mappings: true,
             watch_ends: true,
