@@ -1,8 +1,9 @@
 /*
  * The subscriber, and its callbacks at the entry and exit of the driver's functions.
  *
- * Only functions whose number is known have callbacks (../driver: launches, launches of graphs, cuMemcpyAsync). Other domains than the driver's are accepted
- * and have none. There is one subscriber; a second one gets error 39, and with CUPTISIM_BUSY=1 the first one too.
+ * Only functions whose number is known have callbacks (../driver: launches, launches of graphs, cuMemcpyAsync). Other domains
+ * than the driver's are accepted and have none. There is one subscriber; a second one gets error 39, and with CUPTISIM_BUSY=1
+ * the first one too.
  */
 #include <sched.h>
 #include <stdio.h>
