@@ -166,7 +166,9 @@ static void flush(unsigned flag) {
 
 static size_t count(uint32_t kind) {
     size_t found = 0;
+    pthread_mutex_lock(&records_lock); /* the worker may be adding some */
     for (size_t i = 0; i < record_count; i++) found += records[i].kind == kind;
+    pthread_mutex_unlock(&records_lock);
     return found;
 }
 
@@ -365,7 +367,7 @@ static void worker(void) {
     for (int i = 0; i < 9; i++) launch(fast_kernel, 1, streams[0]);
     EXPECT(requests == 3);
     OK(cuCtxSynchronize());
-    for (int i = 0; i < 1000 && __atomic_load_n(&record_count, __ATOMIC_SEQ_CST) < 8; i++) usleep(1000);
+    for (int i = 0; i < 1000 && count(CUPTI_ACTIVITY_KIND_KERNEL) < 8; i++) usleep(1000);
     EXPECT(count(CUPTI_ACTIVITY_KIND_KERNEL) == 8);
     flush(0);
     EXPECT(record_count == 9);

@@ -29,8 +29,8 @@ struct lane {
     atomic_bool taken;
 };
 
-static CUpti_BuffersCallbackRequestFunc request;
-static CUpti_BuffersCallbackCompleteFunc complete;
+static _Atomic(CUpti_BuffersCallbackRequestFunc) request;
+static _Atomic(CUpti_BuffersCallbackCompleteFunc) complete;
 static atomic_size_t dropped;
 static _Thread_local bool in_buffer_callback;
 
@@ -95,13 +95,14 @@ void record_drop(void) {
 static struct buffer *buffer_new(struct overhead *cost) {
     enum { OVERHEAD_BUFFER_REQUEST = 7 << 16 };
     struct buffer *b = calloc(1, sizeof *b);
-    if (!b || !request) {
+    CUpti_BuffersCallbackRequestFunc function = request;
+    if (!b || !function) {
         free(b);
         return NULL;
     }
     *cost = (struct overhead){OVERHEAD_BUFFER_REQUEST, (uint32_t)gettid(), now_ns(), 0};
     in_buffer_callback = true;
-    request(&b->data, &b->size, &b->most_records);
+    function(&b->data, &b->size, &b->most_records);
     in_buffer_callback = false;
     if (!b->data || !b->size || (uintptr_t)b->data % 8) { /* records are aligned to 8 bytes */
         free(b);
@@ -194,10 +195,11 @@ void record_end(struct lane *lane, uint64_t complete_at) {
 /* ---- delivery ---- */
 
 static void deliver(struct buffer *list) {
+    CUpti_BuffersCallbackCompleteFunc function = complete;
     for (struct buffer *b = list, *next; b; b = next) {
         next = b->next;
         in_buffer_callback = true;
-        if (complete) complete(NULL, 0, b->data, b->size, b->used);
+        if (function) function(NULL, 0, b->data, b->size, b->used);
         in_buffer_callback = false;
         free(b);
     }

@@ -53,7 +53,7 @@ static void call_tool(struct observed_call *call, unsigned site) {
     leaving = outer;
 }
 
-/* `running` is raised before the second look at `enabled`: who clears that and then waits for 0 sees no callback begin. */
+/* `running` is raised before the second look at `enabled`: a thread that clears that and waits for 0 sees no callback begin. */
 void call_entered(struct observed_call *call) {
     if (!is_enabled(call->number)) return;
     atomic_fetch_add(&running, 1);

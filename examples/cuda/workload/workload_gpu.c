@@ -172,7 +172,7 @@ static void keep_the_rate(struct lane *l) {
     l->next_launch_ns += 1000000000u / (uint64_t)options.rate;
 }
 
-/* `sum` grows without end and nobody reads it. */
+/* `sum` grows without end and is not read. */
 static void launch(struct lane *l, int kernel, CUstream stream) {
     float one = 1;
     int n = N;
