@@ -72,6 +72,7 @@ run "libcupti's records add up" env CUPTI_MAJOR=12 CUDASIM_GPU_TRUTH="$out.truth
 sort "$out" > "$out.list"
 sort "$out.truth" | cmp - "$out.list"
 verdict $? "  to the totals that the driver keeps"
+rm -f "$out.truth"
 
 # ---- the workloads ----
 run "workload_driver" "$build/workload_driver" --threads 3 --iterations 5
@@ -108,6 +109,13 @@ run "workload_runtime12, a tight loop of launches" env CUDASIM_FAST=1 "$build/wo
     --calls 20000 --call launch --no-errors
 says "count cudaLaunchKernel 80000"
 says "launches fill 80000"
+
+run "workload_gpu" env CUDASIM_GPU_TRUTH="$out.truth" "$build/workload_gpu" --threads 3 --graphs 5 --gap 1
+says "gpu graph 60"
+says "gpu gap 12 us 12000"
+grep '^gpu' "$out" | grep -v '^gpu gap' | LC_ALL=C sort > "$out.list"
+sed 's/ count / /; s/ total .*//; s/^/gpu /' "$out.truth" | LC_ALL=C sort | cmp - "$out.list"
+verdict $? "  prints what the driver did"
 
 run "managed memory" "$build/workload_habits" managed
 says "planted managed cpu_faults 33"

@@ -166,7 +166,9 @@ static void flush(unsigned flag) {
 
 static size_t count(uint32_t kind) {
     size_t found = 0;
+    pthread_mutex_lock(&records_lock); /* the worker may be adding some */
     for (size_t i = 0; i < record_count; i++) found += records[i].kind == kind;
+    pthread_mutex_unlock(&records_lock);
     return found;
 }
 
@@ -365,7 +367,7 @@ static void worker(void) {
     for (int i = 0; i < 9; i++) launch(fast_kernel, 1, streams[0]);
     EXPECT(requests == 3);
     OK(cuCtxSynchronize());
-    for (int i = 0; i < 1000 && __atomic_load_n(&record_count, __ATOMIC_SEQ_CST) < 8; i++) usleep(1000);
+    for (int i = 0; i < 1000 && count(CUPTI_ACTIVITY_KIND_KERNEL) < 8; i++) usleep(1000);
     EXPECT(count(CUPTI_ACTIVITY_KIND_KERNEL) == 8);
     flush(0);
     EXPECT(record_count == 9);
@@ -708,6 +710,15 @@ static void no_correlation(void) {
     EXPECT(record_count == 2 && records[0].correlation == 0 && records[1].correlation != 0);
 }
 
+static void no_times(void) {
+    begin();
+    TRACE(CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+    for (int i = 0; i < 9; i++) launch(fast_kernel, 1, NULL);
+    flush(1);
+    EXPECT(record_count == 9);
+    for (size_t i = 0; i < record_count; i++) EXPECT((records[i].start == 0) == (i % 3 == 2) && (records[i].end == 0) == (i % 3 == 2));
+}
+
 /* A buffer that is said to be zeroed is not cleared. */
 static void zeroed(void) {
     size_t size = 1;
@@ -871,6 +882,7 @@ static const struct test {
     {"finalize_under_load", "CUDASIM_FAST=1", finalize_under_load, "the end while other threads launch"},
     {"graphs", NULL, graphs, "graphs by node and as a whole"},
     {"no_correlation", "CUPTISIM_NO_CORR=1", no_correlation, "no correlation ids without callbacks"},
+    {"no_times", "CUPTISIM_NO_TIMES=3", no_times, "times that are not known"},
     {"zeroed", NULL, zeroed, "a buffer that is said to be zeroed is not cleared"},
     {"speed", "CUDASIM_FAST=1", speed, "half a million records"},
     {"threads", "CUDASIM_FAST=1", threads, "64 threads launch"},

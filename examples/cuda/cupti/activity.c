@@ -16,7 +16,7 @@ static atomic_bool graph_level;
 /* 0 bytes: such an attribute is not simulated. Only 5 and 9 have an effect. */
 static const size_t ATTRIBUTE_BYTES[ATTRIBUTES] = {[0] = 8, [2] = 8, [5] = 1, [6] = 8, [8] = 1, [9] = 1};
 static _Atomic uint64_t attributes[ATTRIBUTES];
-static bool per_thread_chosen;
+static atomic_bool per_thread_chosen;
 
 static void attributes_reset(void) {
     static const uint64_t DEFAULTS[ATTRIBUTES] = {[0] = 3 << 20, [2] = 250, [6] = 3};

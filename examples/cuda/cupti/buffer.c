@@ -3,7 +3,8 @@
  * them are complete, that is when the simulated GPU's time has come to their ends.
  *
  * A lane is what fills one buffer at a time: one for the process, or one per thread (attribute 9). Full buffers go to the worker
- * thread, the latest first, since the order is no promise. A flush delivers what is complete, on its own thread; a forced one delivers all.
+ * thread, the latest first, since the order is no promise. A flush delivers what is complete, on its own thread; a forced one
+ * delivers all.
  *
  * CUPTISIM_DROP=N: every Nth record is dropped and counted.
  */
@@ -28,8 +29,8 @@ struct lane {
     atomic_bool taken;
 };
 
-static CUpti_BuffersCallbackRequestFunc request;
-static CUpti_BuffersCallbackCompleteFunc complete;
+static _Atomic(CUpti_BuffersCallbackRequestFunc) request;
+static _Atomic(CUpti_BuffersCallbackCompleteFunc) complete;
 static atomic_size_t dropped;
 static _Thread_local bool in_buffer_callback;
 
@@ -46,6 +47,10 @@ static pthread_t worker;
 static bool worker_runs, worker_ends;
 static uint32_t period_ms;
 static pthread_mutex_t delivery = PTHREAD_MUTEX_INITIALIZER; /* held while buffers are delivered */
+
+bool in_callback_of_buffers(void) {
+    return in_buffer_callback;
+}
 
 static void lane_release(void *lane) {
     atomic_store(&((struct lane *)lane)->taken, false);
@@ -90,15 +95,16 @@ void record_drop(void) {
 static struct buffer *buffer_new(struct overhead *cost) {
     enum { OVERHEAD_BUFFER_REQUEST = 7 << 16 };
     struct buffer *b = calloc(1, sizeof *b);
-    if (!b || !request) {
+    CUpti_BuffersCallbackRequestFunc function = request;
+    if (!b || !function) {
         free(b);
         return NULL;
     }
     *cost = (struct overhead){OVERHEAD_BUFFER_REQUEST, (uint32_t)gettid(), now_ns(), 0};
     in_buffer_callback = true;
-    request(&b->data, &b->size, &b->most_records);
+    function(&b->data, &b->size, &b->most_records);
     in_buffer_callback = false;
-    if (!b->data || !b->size || (uintptr_t)b->data % 8) {
+    if (!b->data || !b->size || (uintptr_t)b->data % 8) { /* records are aligned to 8 bytes */
         free(b);
         return NULL;
     }
@@ -189,10 +195,11 @@ void record_end(struct lane *lane, uint64_t complete_at) {
 /* ---- delivery ---- */
 
 static void deliver(struct buffer *list) {
+    CUpti_BuffersCallbackCompleteFunc function = complete;
     for (struct buffer *b = list, *next; b; b = next) {
         next = b->next;
         in_buffer_callback = true;
-        if (complete) complete(NULL, 0, b->data, b->size, b->used);
+        if (function) function(NULL, 0, b->data, b->size, b->used);
         in_buffer_callback = false;
         free(b);
     }
@@ -328,13 +335,14 @@ static void forget(struct buffer **list) {
 }
 
 /* A buffer's memory is the tool's: what was not flushed is neither delivered nor freed. */
-CUptiResult buffers_end(void) {
+void buffers_end(void) {
     pthread_mutex_lock(&full_lock);
     bool ran = worker_runs;
     worker_ends = true;
     pthread_cond_signal(&full_changed);
     pthread_mutex_unlock(&full_lock);
     if (ran) pthread_join(worker, NULL);
+    pthread_mutex_lock(&delivery); /* a flush of another thread goes on until the tool has its buffers */
     pthread_mutex_lock(&full_lock);
     worker_runs = worker_ends = false;
     period_ms = 0;
@@ -342,6 +350,7 @@ CUptiResult buffers_end(void) {
     complete = NULL;
     forget(&full);
     pthread_mutex_unlock(&full_lock);
+    pthread_mutex_unlock(&delivery);
     for (struct lane *lane = atomic_load(&lanes); lane; lane = lane->next) {
         pthread_mutex_lock(&lane->lock);
         forget(&lane->current);
@@ -349,5 +358,4 @@ CUptiResult buffers_end(void) {
         pthread_mutex_unlock(&lane->lock);
     }
     atomic_store(&dropped, 0);
-    return CUPTI_SUCCESS;
 }

@@ -1,8 +1,9 @@
 /*
  * The subscriber, and its callbacks at the entry and exit of the driver's functions.
  *
- * Only functions whose number is known have callbacks (../driver: launches, launches of graphs, cuMemcpyAsync). Other domains than the driver's are accepted
- * and have none. There is one subscriber; a second one gets error 39, and with CUPTISIM_BUSY=1 the first one too.
+ * Only functions whose number is known have callbacks (../driver: launches, launches of graphs, cuMemcpyAsync). Other domains
+ * than the driver's are accepted and have none. There is one subscriber; a second one gets error 39, and with CUPTISIM_BUSY=1
+ * the first one too.
  */
 #include <sched.h>
 #include <stdio.h>
@@ -52,7 +53,7 @@ static void call_tool(struct observed_call *call, unsigned site) {
     leaving = outer;
 }
 
-/* `running` is raised before the second look at `enabled`: who clears that and then waits for 0 sees no callback begin. */
+/* `running` is raised before the second look at `enabled`: a thread that clears that and waits for 0 sees no callback begin. */
 void call_entered(struct observed_call *call) {
     if (!is_enabled(call->number)) return;
     atomic_fetch_add(&running, 1);

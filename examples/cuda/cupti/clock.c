@@ -1,5 +1,6 @@
 /*
- * Timestamps: CLOCK_REALTIME, as of the real library. The simulated GPU's times are CLOCK_MONOTONIC plus the distance of the clocks.
+ * Timestamps: CLOCK_REALTIME, as of the real library. They are the simulated GPU's times, which are CLOCK_MONOTONIC, plus the
+ * distance of the clocks.
  *
  * CUPTISIM_CLOCK_STEP=NS: after the first flush all timestamps are NS later, as after a step of the wall clock.
  */

@@ -1,8 +1,8 @@
 /*
  * Prototypes of the functions of the simulated libcupti, under the names of the real one, and the numbers that they use.
  *
- * Written from facts (names, argument orders, numbers, sizes), not from NVIDIA's headers. Records are read by offset: the layouts are
- * those of CUDA 11.7 to 13.5, which only grow (release.c has the sizes, record.c the offsets).
+ * Written from facts (names, argument orders, numbers, sizes), not from NVIDIA's headers. Records are read by offset: the
+ * layouts are those of CUDA 11.7 to 13.5, which only grow (release.c has the sizes, record.c the offsets).
  */
 #ifndef CUPTI_H
 #define CUPTI_H
@@ -75,7 +75,8 @@ CUptiResult cuptiGetVersion(uint32_t *version);
 CUptiResult cuptiGetResultString(CUptiResult result, const char **text);
 CUptiResult cuptiGetTimestamp(uint64_t *timestamp);
 CUptiResult cuptiSubscribe(CUpti_SubscriberHandle *subscriber, CUpti_CallbackFunc callback, void *userdata);
-CUptiResult cuptiSubscribe_v2(CUpti_SubscriberHandle *subscriber, CUpti_CallbackFunc callback, void *userdata, CUpti_SubscriberParams *params);
+CUptiResult cuptiSubscribe_v2(CUpti_SubscriberHandle *subscriber, CUpti_CallbackFunc callback, void *userdata,
+                              CUpti_SubscriberParams *params);
 CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle subscriber);
 CUptiResult cuptiEnableCallback(uint32_t enable, CUpti_SubscriberHandle subscriber, unsigned domain, uint32_t cbid);
 CUptiResult cuptiEnableDomain(uint32_t enable, CUpti_SubscriberHandle subscriber, unsigned domain);

@@ -75,6 +75,7 @@ struct lane;
 uint8_t *record_begin(uint32_t kind, struct lane **lane);
 void record_end(struct lane *lane, uint64_t complete_at);
 void record_drop(void);
-CUptiResult buffers_end(void);
+bool in_callback_of_buffers(void);
+void buffers_end(void);
 
 #endif

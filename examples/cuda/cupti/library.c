@@ -40,15 +40,16 @@ void observe_driver(bool wanted) {
 }
 
 /*
- * Ends everything; the library can be used again after it. The real one must be called at the exit of a call, on pain of undefined
- * behaviour; this one returns CUPTI_ERROR_INVALID_OPERATION elsewhere. Records that were not flushed are lost, with
- * the buffers that they are in.
+ * Ends everything; the library can be used again after it. The real function must be called at the exit of a call and is
+ * undefined elsewhere; this one returns CUPTI_ERROR_INVALID_OPERATION there. Records that were not flushed are lost, with the
+ * buffers that they are in.
  */
 EXPORTED CUptiResult cuptiFinalize(void) {
     TRY(ready());
-    if (!at_exit_site()) return CUPTI_ERROR_INVALID_OPERATION;
+    if (!at_exit_site() || in_callback_of_buffers()) return CUPTI_ERROR_INVALID_OPERATION;
     observe_driver(false);
     callbacks_end();
     activity_end();
-    return buffers_end();
+    buffers_end();
+    return CUPTI_SUCCESS;
 }

@@ -1,10 +1,11 @@
 /*
  * The layouts of records, by offset. A field beyond the record's size in the simulated release is not written.
  *
- * Fields that are 0 for most records (of graphs) are only written where they are not: a buffer that its tool claimed to be zeroed, and
- * is not, shows in them.
+ * Fields that are 0 for most records (of graphs) are only written where they are not: a buffer that its tool claimed to be
+ * zeroed, and is not, shows in them.
  *
- * CUPTISIM_NO_CORR=1: correlation ids are 0 while no callback is enabled.
+ * CUPTISIM_NO_CORR=1: correlation ids are 0 while no callback is enabled. CUPTISIM_NO_TIMES=N: every Nth kernel has start and
+ * end 0, by which the real library marks times that it does not know.
  */
 #include <string.h>
 #include <unistd.h>
@@ -33,9 +34,11 @@ static void put64(struct writer w, size_t at, uint64_t value) {
 }
 
 static bool no_correlation;
+static uint64_t no_times_every;
 
 __attribute__((constructor)) static void read_environment(void) {
     no_correlation = env_number("CUPTISIM_NO_CORR");
+    no_times_every = env_number("CUPTISIM_NO_TIMES");
 }
 
 static uint32_t correlation_of(const struct observed_work *work) {
@@ -61,15 +64,18 @@ static void put_node(struct writer w, size_t node_at, size_t graph_at, const str
 
 static void write_kernel(struct writer w, const struct observed_work *work) {
     static _Atomic uint64_t last;
+    uint64_t grid_id = atomic_fetch_add(&last, 1) + 1;
+    bool known = !no_times_every || grid_id % no_times_every;
     put16(w, 6, (uint16_t)work->kernel.registers);
-    put_span(w, 16, work);
-    put64(w, 32, timestamp_of(work->end)); /* completed */
+    put64(w, 16, known ? timestamp_of(work->start) : 0);
+    put64(w, 24, known ? timestamp_of(work->end) : 0);
+    put64(w, 32, known ? timestamp_of(work->end) : 0); /* completed */
     put_place(w, 40, work);
     put(w, 52, work->kernel.grid, sizeof work->kernel.grid);
     put(w, 64, work->kernel.block, sizeof work->kernel.block);
     put32(w, 80, work->kernel.shared);
     put32(w, 92, correlation_of(work));
-    put64(w, 96, atomic_fetch_add(&last, 1) + 1); /* grid id */
+    put64(w, 96, grid_id);
     put64(w, 104, (uintptr_t)work->kernel.name);
     put8(w, 136, work->kernel.cooperative);
     put32(w, 140, work->kernel.shared);

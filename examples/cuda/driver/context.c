@@ -287,7 +287,8 @@ CUresult SIM(cuCtxSynchronize_v2)(CUcontext handle) {
     TRY(context_of(handle, &context));
     uint64_t start = watched_now_ns();
     context_wait(context);
-    if (start) observe_wait(WAIT_CONTEXT, context, (uint32_t)OBSERVED_NONE, (uint32_t)OBSERVED_NONE, (struct span){start, now_ns()});
+    struct span span = {start, start ? now_ns() : 0};
+    if (start) observe_wait(WAIT_CONTEXT, context, (uint32_t)OBSERVED_NONE, (uint32_t)OBSERVED_NONE, span);
     return atomic_load(&context->broken);
 }
 

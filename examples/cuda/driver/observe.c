@@ -2,7 +2,7 @@
  * What the simulated GPU does is passed on here: to an observer (observe.h) and to the totals (truth.c).
  *
  * Calls get their correlation ids here. A piece of work has the id of the call that the thread is in, or one of its own where
- * that call is not among the observed ones. While nobody observes, the price is one load and one branch.
+ * that call is not among the observed ones. Without an observer the price is one load and one branch.
  */
 #include <string.h>
 

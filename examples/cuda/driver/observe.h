@@ -77,7 +77,7 @@ struct observer {
 #define OBSERVER_TABLE_ID "cudasim-observer" /* 16 bytes */
 struct observer_table {
     uint64_t size;
-    void (*set)(const struct observer *observer); /* NULL: nobody observes; its memory must stay */
+    void (*set)(const struct observer *observer); /* NULL: none; its memory must stay */
 };
 
 #endif

@@ -213,7 +213,7 @@ extern atomic_bool gpu_watched; /* by an observer, or for the totals */
 static inline bool gpu_is_watched(void) {
     return __builtin_expect(atomic_load_explicit(&gpu_watched, memory_order_relaxed), false);
 }
-static inline uint64_t watched_now_ns(void) { /* 0: nobody needs to know */
+static inline uint64_t watched_now_ns(void) { /* 0: not needed */
     return gpu_is_watched() ? now_ns() : 0;
 }
 struct call {

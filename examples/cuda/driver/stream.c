@@ -2,9 +2,9 @@
  * Streams. Work runs at once on the submitting thread; what a stream keeps is the moment when a GPU would be done with it.
  *
  * So results are never late, order within a thread is program order, and a query or a wait sees the time that the work
- * would take. Work in one stream never overlaps. With CUDASIM_FAST=1 there is a time line only while something observes it, and
- * no query or wait sees it. The default stream waits for the others and they for it, unless they were made non-blocking. The `_ptsz`
- * forms share the legacy default stream here: they differ only in what stream 0 means.
+ * would take. Work in one stream never overlaps. With CUDASIM_FAST=1 there is a time line only while something observes it,
+ * and no query or wait sees it. The default stream waits for the others and they for it, unless they were made non-blocking.
+ * The `_ptsz` forms share the legacy default stream here: they differ only in what stream 0 means.
  */
 #include <pthread.h>
 #include <string.h>

@@ -8,8 +8,8 @@
  *     graph count 3 total 30720
  *     sync stream count 7 total 123456
  *
- * `graph_kernel`, `graph_memcpy` and `graph_memset` are the parts of these that graphs launched. Totals are in nanoseconds: of GPU time
- * for work, which does not depend on the host, and of host time for waits.
+ * `graph_kernel`, `graph_memcpy` and `graph_memset` are the parts of these that graphs launched. Totals are in nanoseconds: of
+ * GPU time for work, which does not depend on the host, and of host time for waits.
  */
 #include <pthread.h>
 #include <stdio.h>

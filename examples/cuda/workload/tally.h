@@ -2,7 +2,7 @@
  * Ground truth: a workload counts its own calls, failures, launches and bytes, and prints them at the end. C and C++.
  *
  * Before including, define CALLS(F) (F(name) for each function that is called), RESULTS_FILE and SUCCESS. A call is written
- * CALL(name, arguments...). Each thread counts for itself; tally_merge adds it to the total.
+ * CALL(name, arguments...). TALLY_MORE may name a function that prints lines of its own. Each thread counts for itself; tally_merge adds it to the total.
  *
  *     == counts ==
  *     count cuMemAlloc_v2 123
@@ -95,6 +95,9 @@ static inline void tally_print(void) {
                (unsigned long long)total.failed[i].count);
     for (int i = 0; i < KERNEL_COUNT; i++) printf("launches %s %llu\n", kernels[i], (unsigned long long)total.launches[i]);
     for (int i = 0; i < BYTES_COUNT; i++) printf("bytes %s %llu\n", bytes[i], (unsigned long long)total.bytes[i]);
+#ifdef TALLY_MORE
+    TALLY_MORE();
+#endif
     printf("bytes leaked %llu\n== end ==\n", (unsigned long long)(total.bytes[BYTES_allocated] - total.bytes[BYTES_freed]));
 }
 
