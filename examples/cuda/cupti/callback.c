@@ -152,3 +152,25 @@ EXPORTED CUptiResult cuptiEnableDomain(uint32_t enable, CUpti_SubscriberHandle h
     changed();
     return CUPTI_SUCCESS;
 }
+
+/* The functions that have callbacks. */
+static const struct {
+    uint32_t number;
+    const char *name;
+} functions[] = {
+    {306, "cuMemcpyAsync"},        {307, "cuLaunchKernel"},          {418, "cuMemcpyAsync_ptsz"},
+    {442, "cuLaunchKernel_ptsz"},  {477, "cuLaunchCooperativeKernel"}, {478, "cuLaunchCooperativeKernel_ptsz"},
+    {514, "cuGraphLaunch"},        {515, "cuGraphLaunch_ptsz"},      {652, "cuLaunchKernelEx"},
+    {653, "cuLaunchKernelEx_ptsz"},
+};
+
+EXPORTED CUptiResult cuptiGetCallbackName(unsigned domain, uint32_t number, const char **name) {
+    TRY(ready());
+    if (!name) return CUPTI_ERROR_INVALID_PARAMETER;
+    for (size_t i = 0; domain == CUPTI_CB_DOMAIN_DRIVER_API && i < sizeof functions / sizeof *functions; i++)
+        if (functions[i].number == number) {
+            *name = functions[i].name;
+            return CUPTI_SUCCESS;
+        }
+    return CUPTI_ERROR_INVALID_PARAMETER;
+}

@@ -80,6 +80,7 @@ CUptiResult cuptiSubscribe_v2(CUpti_SubscriberHandle *subscriber, CUpti_Callback
 CUptiResult cuptiUnsubscribe(CUpti_SubscriberHandle subscriber);
 CUptiResult cuptiEnableCallback(uint32_t enable, CUpti_SubscriberHandle subscriber, unsigned domain, uint32_t cbid);
 CUptiResult cuptiEnableDomain(uint32_t enable, CUpti_SubscriberHandle subscriber, unsigned domain);
+CUptiResult cuptiGetCallbackName(unsigned domain, uint32_t cbid, const char **name);
 CUptiResult cuptiFinalize(void);
 CUptiResult cuptiActivityEnable(unsigned kind);
 CUptiResult cuptiActivityDisable(unsigned kind);
