@@ -38,6 +38,16 @@ pub fn create() -> bool {
     true
 }
 
+/// Gives the memory back, when CUPTI has no buffer any more.
+pub fn release() {
+    let memory = MEMORY.load(Acquire);
+    if !memory.is_null() {
+        RETURNED.iter().for_each(|word| word.store(0, Release));
+        FREE.iter().for_each(|word| word.store(u64::MAX, Release));
+        sys::release(memory, SIZE * COUNT);
+    }
+}
+
 /// CUPTI asks for a buffer.
 pub extern "C" fn request(buffer: *mut *mut u8, size: *mut usize, records: *mut usize) {
     let taken = take(&FREE);

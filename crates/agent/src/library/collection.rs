@@ -233,6 +233,9 @@ impl Collection {
             true => State::Ended,
             false => State::EndsLater,
         } as u32;
+        if self.report.state == State::Ended as u32 && self.report.version >= CAN_FINALIZE {
+            buffers::release();
+        }
         self.socket.send(&self.report);
     }
 

@@ -89,6 +89,7 @@ unsafe extern "C" {
         fd: c_int,
         offset: i64,
     ) -> *mut c_void;
+    fn madvise(address: *mut c_void, length: usize, advice: c_int) -> c_int;
     pub fn getenv(name: *const c_char) -> *const c_char;
     pub fn prctl(option: c_int, argument: *const c_char, a: c_long, b: c_long, c: c_long) -> c_int;
 }
@@ -121,6 +122,13 @@ pub fn memory(length: usize) -> Option<*mut u8> {
         mmap(core::ptr::null_mut(), length, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS_NORESERVE, -1, 0)
     };
     (at as isize != -1).then_some(at.cast())
+}
+
+/// Makes memory of [`memory`] take no room; it is zero again.
+pub fn release(address: *mut u8, length: usize) {
+    const MADV_DONTNEED: c_int = 4;
+    // SAFETY: the caller's memory.
+    unsafe { madvise(address.cast(), length, MADV_DONTNEED) };
 }
 
 /// Nanoseconds of a clock.

@@ -110,7 +110,7 @@ impl Injection<'_> {
         socket: u64,
     ) -> Result<(), RemoteError> {
         let fd = calls.pass(scratch, self.library)?;
-        let path = format!("/proc/self/fd/{fd}\0");
+        let path = new_path(fd);
         // Behind the stack of the function: it is read while the function runs.
         let name = calls.text(path.as_bytes())?;
         calls.call_function(self.dlopen, [name, NOW], FUNCTION).map_err(late)?;
@@ -121,6 +121,16 @@ impl Injection<'_> {
         calls.close(fd)?;
         calls.call_function(base + self.attach, [socket, 0], FUNCTION).map_err(late)
     }
+}
+
+/// A path of a descriptor that no library was loaded by yet: the loader takes an equal path for the library that it has.
+fn new_path(fd: u64) -> String {
+    let mut random = [0u8; 2];
+    // SAFETY: room for as many bytes.
+    unsafe { libc::getrandom(random.as_mut_ptr().cast(), random.len(), 0) };
+    let bits = u16::from_ne_bytes(random);
+    let same: String = (0..16).map(|bit| if bits >> bit & 1 == 1 { "/." } else { "/" }).collect();
+    format!("/proc/self/fd{same}/{fd}\0")
 }
 
 /// The error of a function that has not returned in time.
