@@ -137,8 +137,7 @@ fn start_thread() -> bool {
 }
 
 extern "C" fn run(_: *mut c_void) -> *mut c_void {
-    // SAFETY: a name that ends with zero.
-    unsafe { sys::prctl(sys::PR_SET_NAME, c"cudatrace-gpu".as_ptr(), 0, 0, 0) };
+    take_name_of_process();
     // SAFETY: see `Shared`.
     if let Some(mut collection) = unsafe { (*COLLECTION.0.get()).take() } {
         if collection.flush_ms == 0 {
@@ -149,6 +148,22 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
     }
     RUNS_IN.store(0, Release);
     null_mut()
+}
+
+/// Gives this thread the name of the process, which probes see as that of the record's process.
+fn take_name_of_process() {
+    let mut name = [0u8; 16];
+    // SAFETY: texts that end with zero, and room for as many bytes.
+    unsafe {
+        let fd = sys::open(c"/proc/self/comm".as_ptr(), sys::O_CLOEXEC);
+        let length = sys::read(fd, name.as_mut_ptr(), name.len() - 1);
+        sys::close(fd);
+        if let Ok(length @ 1..) = usize::try_from(length) {
+            // The line end.
+            name[length - 1] = 0;
+            sys::prctl(sys::PR_SET_NAME, name.as_ptr().cast(), 0, 0, 0);
+        }
+    }
 }
 
 impl Collection {

@@ -70,6 +70,8 @@ unsafe extern "C" {
     ) -> c_int;
     pub fn send(fd: c_int, bytes: *const u8, length: usize, flags: c_int) -> isize;
     pub fn recv(fd: c_int, bytes: *mut u8, length: usize, flags: c_int) -> isize;
+    pub fn open(path: *const c_char, flags: c_int, ...) -> c_int;
+    pub fn read(fd: c_int, bytes: *mut u8, length: usize) -> isize;
     pub fn shutdown(fd: c_int, how: c_int) -> c_int;
     pub fn close(fd: c_int) -> c_int;
     pub fn getpid() -> c_int;
@@ -106,6 +108,7 @@ pub const AF_UNIX: c_int = 1;
 pub const SOCK_SEQPACKET_CLOEXEC: c_int = 5 | 0o2000000;
 pub const SOL_SOCKET: c_int = 1;
 pub const SO_PEERCRED: c_int = 17;
+pub const O_CLOEXEC: c_int = 0o2000000;
 pub const SHUT_RD: c_int = 0;
 pub const MSG_NOSIGNAL: c_int = 0x4000;
 const PROT_READ_WRITE: c_int = 3;
