@@ -492,8 +492,16 @@ impl<'a> Job<'a> {
             false => Reported::New,
         };
         let environment = self.agent.map_or_else(Vec::new, |(file, _)| gpu::Agents::environment(file));
-        let command =
-            Command { argv, environment, user, watch_mappings: true, watch_ends, known, reported, captured: false };
+        let command = Command {
+            argv,
+            environment,
+            user,
+            watch_mappings: true,
+            watch_ends,
+            known,
+            reported,
+            captured: false,
+        };
         let child = Child::spawn(&command).map_err(Failure::wrong)?;
         process_facts::expect(child.pid(), &command.argv);
         if let Some(error) = &child.unwatched {

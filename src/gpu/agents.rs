@@ -187,7 +187,11 @@ fn dlopen_in(pid: u32) -> anyhow::Result<u64> {
             let (address, _) = elf.symbol_of("dlopen")?;
             Some(mapping.start + address)
         })
-        .ok_or_else(|| anyhow!("the program has no `dlopen`, since it is linked statically: no library can be loaded into it"))
+        .ok_or_else(|| {
+            anyhow!(
+                "the program has no `dlopen`, since it is linked statically: no library can be loaded into it"
+            )
+        })
 }
 
 impl Watch for Agents<'_> {

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use host::process::{self, Mapping};
 
 /// Folders of CUPTI, relative to that of the runtime or of the driver: of wheels, and of NVIDIA's toolkit.
-const BESIDE: [&str; 5] = ["", "../../cuda_cupti/lib", "../extras/CUPTI/lib64", "../../extras/CUPTI/lib64", "../../cupti/lib"];
+const BESIDE: [&str; 5] =
+    ["", "../../cuda_cupti/lib", "../extras/CUPTI/lib64", "../../extras/CUPTI/lib64", "../../cupti/lib"];
 /// Folders of NVIDIA's toolkit.
 const INSTALLED: [&str; 3] = [
     "/usr/local/cuda/extras/CUPTI/lib64",
@@ -13,8 +14,7 @@ const INSTALLED: [&str; 3] = [
     "/usr/lib/x86_64-linux-gnu",
 ];
 /// File names by the major version of CUDA, the newest first.
-const NAMES: [(u32, &str); 3] =
-    [(13, "libcupti.so.13"), (12, "libcupti.so.12"), (11, "libcupti.so.11.8")];
+const NAMES: [(u32, &str); 3] = [(13, "libcupti.so.13"), (12, "libcupti.so.12"), (11, "libcupti.so.11.8")];
 
 /// Paths at which a process may find CUPTI, the best one first: of the same major version as its runtime, beside that.
 pub fn paths(pid: u32) -> Vec<PathBuf> {

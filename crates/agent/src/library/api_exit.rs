@@ -7,7 +7,6 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use crate::cupti::{Cupti, DRIVER_API, SUCCESS, Subscriber};
 use crate::sys;
 
-unsafe extern "C" { fn printf(f: *const core::ffi::c_char, ...) -> i32; }
 /// Milliseconds to wait for a call of the driver.
 const PATIENCE: i64 = 5000;
 
@@ -43,8 +42,7 @@ pub fn finalize(cupti: Cupti, subscriber: Subscriber) -> bool {
     // SAFETY: no callback reads it in this state.
     unsafe { *ENDING.0.get() = Some(cupti) };
     STATE.store(ENDS, Release);
- unsafe { printf(c"ending\n".as_ptr()) };
-   if cupti.call_back_at(subscriber, DRIVER_API) != SUCCESS {
+    if cupti.call_back_at(subscriber, DRIVER_API) != SUCCESS {
         STATE.store(ENDED, Release);
         return cupti.unsubscribe(subscriber) == SUCCESS;
     }

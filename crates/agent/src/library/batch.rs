@@ -39,6 +39,8 @@ probed! {
 
 /// The records that wait for their call.
 pub struct Batches {
+    /// Kinds that have probes, a bit per kind.
+    kinds: u32,
     counts: [usize; KINDS],
     /// Records by kind that were passed on.
     pub passed: [u64; KINDS],
@@ -53,12 +55,15 @@ unsafe impl Sync for Memory {}
 static MEMORY: Memory = Memory(UnsafeCell::new([const { [crate::activity::NOTHING; MOST] }; KINDS]));
 
 impl Batches {
-    pub fn new() -> Batches {
-        Batches { counts: [0; KINDS], passed: [0; KINDS] }
+    pub fn new(kinds: u32) -> Batches {
+        Batches { kinds, counts: [0; KINDS], passed: [0; KINDS] }
     }
 
     pub fn add(&mut self, kind: Kind, record: Record) {
         let at = kind as usize;
+        if self.kinds & 1 << at == 0 {
+            return;
+        }
         if self.counts[at] == MOST {
             self.pass_on(at);
         }

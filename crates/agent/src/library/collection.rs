@@ -9,6 +9,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::activity::Activity;
 use crate::batch::Batches;
 use crate::clock::Clock;
+use crate::idle::{HOLD, Idle};
 use crate::cupti::{CallbackData, Cupti, DRIVER_API, ENTER, SUCCESS, Subscriber, kind};
 use crate::message::{Report, Request, State};
 use crate::record::Kind;
@@ -23,7 +24,9 @@ const EBUSY: c_int = 16;
 const ENOMEM: c_int = 12;
 
 /// CUPTI's kinds of records for ours.
-const KINDS: [(Kind, &[u32]); 6] = [
+const KINDS: [(Kind, &[u32]); 7] = [
+    // What idle times are between, and their causes.
+    (Kind::Idle, &[kind::CONCURRENT_KERNEL, kind::MEMCPY, kind::SYNCHRONIZATION]),
     (Kind::Kernel, &[kind::CONCURRENT_KERNEL]),
     (Kind::Memcpy, &[kind::MEMCPY, kind::MEMCPY2]),
     (Kind::Memset, &[kind::MEMSET]),
@@ -226,7 +229,12 @@ impl Collection {
     /// Passes records on until the tracer ends, or asks for the end by a message.
     fn collect(&mut self) {
         let Some((cupti, _)) = self.cupti else { return };
-        let (mut clock, mut batches) = (Clock::new(), Batches::new());
+        let (mut clock, mut batches) = (Clock::new(), Batches::new(self.kinds));
+        let mut idle = match self.kinds & 1 << Kind::Idle as u32 {
+            0 => None,
+            // SAFETY: new memory.
+            _ => sys::memory(Idle::MEMORY).map(|memory| unsafe { Idle::new(memory) }),
+        };
         let mut is_over = false;
         while !is_over {
             is_over = self.socket.wait(self.flush_ms);
@@ -235,7 +243,12 @@ impl Collection {
             }
             cupti.flush(is_over);
             clock.update();
-            self.drain(cupti, &clock, &mut batches);
+            self.drain(cupti, &clock, &mut batches, &mut idle);
+            if let Some(idle) = &mut idle {
+                let now = sys::now(sys::CLOCK_MONOTONIC);
+                let until = if is_over { u64::MAX } else { now.saturating_sub(HOLD) };
+                idle.take_before(until, &mut |record| batches.add(Kind::Idle, record));
+            }
             batches.flush();
             self.report.passed = batches.passed;
             self.report.clock_steps = clock.steps;
@@ -255,7 +268,7 @@ impl Collection {
     }
 
     /// Reads all buffers that CUPTI has returned.
-    fn drain(&mut self, cupti: Cupti, clock: &Clock, batches: &mut Batches) {
+    fn drain(&mut self, cupti: Cupti, clock: &Clock, batches: &mut Batches, idle: &mut Option<Idle>) {
         while let Some(buffer) = buffers::returned() {
             let mut at = core::ptr::null();
             while let Some(next) = cupti.next(buffer.bytes, buffer.used, at) {
@@ -265,6 +278,9 @@ impl Collection {
                     Some((kind, mut record)) if record.end != 0 => {
                         if self.launches {
                             launches::add(&mut record);
+                        }
+                        if let Some(idle) = idle {
+                            idle.add(kind, record, &mut |record| batches.add(Kind::Idle, record));
                         }
                         batches.add(kind, record);
                     }
@@ -278,8 +294,9 @@ impl Collection {
     }
 
     fn disable(&mut self, cupti: Cupti) {
+        let all = self.kinds;
         for (ours, theirs) in KINDS {
-            if self.kinds & 1 << ours as u32 != 0 {
+            if all & 1 << ours as u32 != 0 {
                 theirs.iter().for_each(|kind| {
                     cupti.disable(*kind);
                 });

@@ -22,6 +22,7 @@ mod buffers;
 mod clock;
 mod collection;
 mod cupti;
+mod idle;
 mod launches;
 mod sys;
 mod tracer;

@@ -1,0 +1,54 @@
+#!/bin/sh
+# `gpu:` probes on a real GPU, with PyTorch: the times against CUDA events and torch.profiler, attaching to a running job, and the price.
+# Usage: examples/pytorch/gpu.sh CUDATRACE PYTHON [truth] [late] [price]
+set -u
+tool=$1 python=$2
+shift 2
+here=$(dirname "$0")
+work="$python $here/gpu_work.py"
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+
+truth() {
+    echo "== truth: 100 products of matrices, by CUDA events and by gpu:kernel"
+    $tool -q -e 'gpu:kernel { @count[kernel_name(args.kernel, full)] = count(); @us[kernel_name(args.kernel, full)] = sum(args.duration) }' \
+        -o "$out/maps" -- $work truth
+    grep gemm "$out/maps"
+    echo "== the same work by torch.profiler"
+    $work profiled 2>/dev/null | sort -k3 -n | tail -8
+    echo "== all kernels by gpu:kernel"
+    cut -c1-150 "$out/maps"
+    $tool gpu -- $work truth
+    $tool copies -- $work truth | head -6
+    $tool delay --hists=1 -- $work truth | head -12
+}
+
+late() {
+    echo "== late: a job that runs, twice; the longest operation of each second"
+    $work loop 14 > "$out/loop" &
+    job=$!
+    while ! grep -q running "$out/loop"; do sleep 0.2; done
+    sleep 2
+    for round in 1 2; do
+        date +"attached %S.%N"
+        $tool -e 'gpu:kernel { @n = count(); if (@first == 0) { @first = 1; printf("first record after %d ms\n", elapsed / 1000000) } }
+            interval:s:2 { exit() }' -p $job
+        date +"detached %S.%N"
+        sleep 1
+    done
+    wait $job
+    cat "$out/loop"
+}
+
+price() {
+    echo "== price: us of an operation, of a graph's replay, of a training step; rounds of all ways in turn"
+    for round in 1 2 3 4; do
+        echo "nothing          $($work price)"
+        echo "count            $($tool -q -e 'gpu:kernel { @ = count() }' -o "$out/x" -- $work price)"
+        echo "gpu              $($tool -q gpu -o "$out/x" -- $work price)"
+        echo "gpu, in process  $($tool -q --in-process gpu -o "$out/x" -- $work price)"
+        echo "graphs as one    $($tool -q -e 'gpu:graph { @ = hist(args.duration) }' -o "$out/x" -- $work price)"
+    done
+}
+
+for part in ${*:-truth late price}; do $part; done
