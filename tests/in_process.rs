@@ -911,7 +911,8 @@ fn clauses_that_need_the_kernel_run_there_and_the_others_in_the_process() {
         assert_eq!(here, kernel, "{script}");
     }
     let shared = "uprobe:libcuda:cuInit { @s = count() } uprobe:libcuda:cuMemFree_v2 { @f = count() }";
-    let script = format!("{shared} {exit} {{ @s = count() }}");
+    let at_return = "uretprobe:libcuda:cuMemAlloc_v2 { @s = count() }";
+    let script = format!("{shared} {at_return} {exit} {{ @s = count() }}");
     let run = cudatrace()
         .env("LD_LIBRARY_PATH", driver.path())
         .args(["--in-process", "-v", "-e", &script, "--"])
@@ -922,7 +923,9 @@ fn clauses_that_need_the_kernel_run_there_and_the_others_in_the_process() {
     let lines = [
         "`uprobe:libcuda:cuMemFree_v2` runs in the traced process, at 1 function",
         "`uprobe:libcuda:cuInit` runs in the kernel: it shares `@s` with `tracepoint:syscalls:sys_enter_exit_group`",
-        "Traced 1 function in 1 process, without the kernel; 2 clauses in the kernel: \
+        "`uretprobe:libcuda:cuMemAlloc_v2` runs in the kernel: it shares `@s` with `tracepoint:syscalls:sys_enter_exit_group`; a C++ exception \
+         that passes a call whose return the kernel probes ends the program",
+        "Traced 1 function in 1 process, without the kernel; 3 clauses in the kernel: \
          `tracepoint:syscalls:sys_enter_exit_group` is an event of the kernel",
     ];
     for line in lines {

@@ -165,7 +165,12 @@ fn a_missing_process_is_reported() {
     gone.wait().expect("ended");
     let output = run(&["-p", &gone.id().to_string(), "-e", "uprobe:libhammer:hammer_push { @ = count() }"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(stderr(&output).contains(&format!("no process {}", gone.id())), "{}", stderr(&output));
+    let said = stderr(&output);
+    for part in
+        [&format!("error: no process {}\n", gone.id()), "\n  = help: `pgrep -f NAME` lists the processes"]
+    {
+        assert!(said.contains(part), "`{part}`: {said}");
+    }
 }
 
 #[test]

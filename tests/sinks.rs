@@ -467,6 +467,37 @@ fn every_export_holds_fifty_thousand_spans() {
     assert_eq!(text("folded").lines().count(), 1, "one thread is named as the other");
 }
 
+/// Waits for the beginning of another write, and kills the tracer in the middle of it.
+#[test]
+fn a_trace_of_a_tracer_that_is_killed_while_it_writes_can_be_read() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a directory");
+    let script = format!("uretprobe:{}:hammer_push {{ span() }}", example("libhammer.so"));
+    let calls = ["--function", "push", "--threads", "1", "--calls", "20000000"];
+    for run in 0..10 {
+        let path = folder.path().join(format!("{run}.json"));
+        let mut command = cudatrace();
+        command.args(["--in-process", "-e", &script, "--export", &format!("chrome={}", path.display())]);
+        command.arg("--").arg(example("hammer")).args(calls);
+        let mut trace = Running::start(&mut command);
+        let size = || std::fs::metadata(&path).map_or(0, |file| file.len());
+        for _ in 0..=run {
+            let (before, begun) = (size(), Instant::now());
+            while size() == before && begun.elapsed() < Duration::from_secs(30) {
+                std::hint::spin_loop();
+            }
+        }
+        trace.signal(libc::SIGKILL);
+        trace.ended();
+        let text = std::fs::read_to_string(&path).expect("there");
+        if let Err(error) = serde_json::from_str::<Value>(&text) {
+            panic!("run {run}, {} bytes: {error}", text.len());
+        }
+    }
+}
+
 /// Only the contents of the files after a second count.
 #[test]
 fn files_of_a_tracer_that_is_killed_can_be_read() {

@@ -1,5 +1,6 @@
 //! Export to files: numbered when they rotate, compressed if the name ends in `.gz`. `-` is standard output.
 
+use super::complete_file::CompleteFile;
 use anyhow::{Result, anyhow};
 use flate2::Compression;
 use flate2::read::MultiGzDecoder;
@@ -9,7 +10,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -248,9 +249,7 @@ impl Destination {
         let buffered = |file| BufWriter::with_capacity(capacity, file);
         let out: Box<dyn Write + Send> = match self.is_compressed() {
             true => Box::new(GzEncoder::new(buffered(file), Compression::fast())),
-            false if can_be_whole && !self.is_stdout() => {
-                Box::new(CompleteFile { file, buffer: Vec::new(), capacity, at: 0, end, is_closed: false })
-            }
+            false if can_be_whole && !self.is_stdout() => Box::new(CompleteFile::new(file, capacity, end)),
             false => Box::new(buffered(file)),
         };
         Ok(Box::new(CountingWriter { out, offered: self.offered.clone(), arrived: self.arrived.clone() }))
@@ -308,56 +307,6 @@ impl Destination {
     }
 }
 
-/// A file that is valid at any time: the end of its format follows its contents, and the next rows overwrite it.
-struct CompleteFile {
-    file: CountedFile,
-    buffer: Vec<u8>,
-    capacity: usize,
-    /// Offset of the next row.
-    at: u64,
-    end: &'static [u8],
-    /// True if the format has written its own end.
-    is_closed: bool,
-}
-
-impl CompleteFile {
-    fn write_out(&mut self) -> io::Result<()> {
-        let parts = self.buffer.len();
-        if !self.is_closed {
-            self.buffer.extend_from_slice(self.end);
-        }
-        let mut written = 0;
-        while written < self.buffer.len() {
-            let more = match self.file.file.write_at(&self.buffer[written..], self.at + written as u64) {
-                Ok(0) => Err(io::ErrorKind::WriteZero.into()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                more => more,
-            }?;
-            self.file.count(more.min(parts.saturating_sub(written)));
-            written += more;
-        }
-        self.at += parts as u64;
-        self.buffer.clear();
-        Ok(())
-    }
-}
-
-impl Write for CompleteFile {
-    /// Accepts all bytes, so that the file never contains a part of a row.
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.is_closed |= bytes == self.end;
-        self.buffer.extend_from_slice(bytes);
-        if self.buffer.len() >= self.capacity {
-            self.write_out()?;
-        }
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.write_out()
-    }
-}
-
 /// Creates a file that must not exist, and its folder.
 fn create_new(path: &Path) -> io::Result<File> {
     path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
@@ -401,8 +350,8 @@ impl Write for CountingWriter {
 }
 
 /// File that counts written bytes.
-struct CountedFile {
-    file: File,
+pub(super) struct CountedFile {
+    pub(super) file: File,
     size: Arc<AtomicU64>,
     total: Arc<AtomicU64>,
     /// Counter of arrived bytes, if there is no compression in between.
@@ -410,7 +359,8 @@ struct CountedFile {
 }
 
 impl CountedFile {
-    fn count(&self, written: usize) {
+    /// Counts written bytes.
+    pub(super) fn count(&self, written: usize) {
         let counts = [&self.size, &self.total].into_iter().chain(&self.arrived);
         counts.for_each(|count| _ = count.fetch_add(written as u64, Ordering::Relaxed));
     }

@@ -9,6 +9,7 @@
 //! export with a message and has no other effect. The kinds are listed in `kinds`.
 
 mod channel;
+mod complete_file;
 mod file;
 pub mod kinds;
 pub(crate) mod otlp;

@@ -7,9 +7,14 @@ use crate::console::Messages;
 use anyhow::Result;
 use host::Machine;
 use lang::expand::maps_of;
+use lang::resolve::providers::{self, ProviderMatch};
 use runtime::{ClauseNeeds, Shared};
 use std::collections::{BTreeMap, BTreeSet};
-use wire::manifest::{Attach, CompiledScript};
+use wire::manifest::{Attach, CompiledScript, Side};
+
+/// What the kernel's return probes do and those in the process do not.
+const RISK_OF_RETURNS: &str =
+    "; a C++ exception that passes a call whose return the kernel probes ends the program";
 
 /// A clause: number of its script, and its own.
 type Clause = (usize, u32);
@@ -22,6 +27,8 @@ pub struct Places {
     kernel: BTreeMap<Clause, String>,
     /// Clauses with functions to probe.
     calls: BTreeSet<Clause>,
+    /// Clauses that probe returns of functions.
+    returns: BTreeSet<Clause>,
 }
 
 impl Places {
@@ -42,8 +49,11 @@ impl Places {
             places.all.extend(needs.into_iter().map(|(number, needs)| ((script, number), needs)));
             for program in &module.manifest.programs {
                 let clause = (script, program.clause);
-                if matches!(program.attach, Attach::Functions { .. }) {
+                if let Attach::Functions { side, hook, .. } = &program.attach {
                     places.calls.insert(clause);
+                    if *side != Side::Entry && !hook.is_in_kernel() {
+                        places.returns.insert(clause);
+                    }
                 }
                 let reason = || patch_sites::why_kernel(machine, &module.manifest, program);
                 if let Some(reason) = patches.then(reason).flatten() {
@@ -67,6 +77,9 @@ impl Places {
                 let text = compiler.text_of(clause);
                 place.insert(ClauseNeeds { text, why_kernel: None, shares });
                 self.calls.insert((script, number));
+                if clause.probes.iter().any(|probe| is_return_probe(&probe.provider.node)) {
+                    self.returns.insert((script, number));
+                }
             }
         }
     }
@@ -100,9 +113,14 @@ impl Places {
 
     /// Clauses in the kernel: text, reason. Those that do not merely share something come first.
     pub fn reasons(&self) -> impl Iterator<Item = (&str, &str)> {
-        let mut all: Vec<(&Clause, &String)> = self.kernel.iter().collect();
+        self.sorted().into_iter().map(|(clause, reason)| (self.all[clause].text.as_str(), reason))
+    }
+
+    fn sorted(&self) -> Vec<(&Clause, &str)> {
+        let mut all: Vec<(&Clause, &str)> =
+            self.kernel.iter().map(|(clause, reason)| (clause, reason.as_str())).collect();
         all.sort_by_key(|(_, reason)| reason.starts_with("it shares"));
-        all.into_iter().map(|(clause, reason)| (self.all[clause].text.as_str(), reason.as_str()))
+        all
     }
 
     /// Says why there is something for the kernel to run.
@@ -112,10 +130,12 @@ impl Places {
             .for_each(|(_, reason)| messages.note(&format!("{reason}; the kernel must run it")));
     }
 
-    /// Says of each clause in the kernel why it is there.
+    /// Prints for each clause in the kernel why it is there.
     pub fn list_kernel(&self, messages: &Messages) {
-        for (text, reason) in self.reasons() {
-            messages.detail(|| format!("`{text}` runs in the kernel: {reason}"));
+        for (clause, reason) in self.sorted() {
+            let text = &self.all[clause].text;
+            let risk = if self.returns.contains(clause) { RISK_OF_RETURNS } else { "" };
+            messages.detail(|| format!("`{text}` runs in the kernel: {reason}{risk}"));
         }
     }
 
@@ -137,6 +157,11 @@ impl Places {
             kernel_walks: self.kernel.keys().any(|clause| self.all[clause].walks_stacks()),
         }
     }
+}
+
+/// Whether a provider as written probes the return of functions.
+fn is_return_probe(provider: &str) -> bool {
+    matches!(providers::find(provider), ProviderMatch::Known(row) if row.names.contains(&"uretprobe"))
 }
 
 fn name_of_map(shared: &Shared) -> Option<String> {

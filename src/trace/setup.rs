@@ -64,7 +64,10 @@ pub fn pids(cli: &Cli) -> anyhow::Result<Vec<u32>> {
 /// Checks that a number is that of a process that can be traced.
 pub fn check_process(pid: u32) -> anyhow::Result<()> {
     if !process::is_alive(pid) {
-        return Err(anyhow!("no process {pid}"));
+        return Err(anyhow!(
+            "no process {pid}\n  = help: `pgrep -f NAME` lists the processes whose command contains NAME; ids within a container differ from those \
+             outside"
+        ));
     }
     if let Some(whole) = process::tgid(pid).filter(|&whole| whole != pid) {
         return Err(anyhow!(

@@ -37,6 +37,21 @@ pub fn near(catalog: &dyn Catalog, category: &str, event: &str, diags: &Diagnost
     diags.similar(&format!("{category}:{event}"), all.iter().map(String::as_str))
 }
 
+/// What to do about a missing tracepoint: similar names, or a pattern that lists what there is.
+fn help(near: &[String], pattern: Option<String>) -> Vec<String> {
+    match (did_you_mean(near), pattern) {
+        (help, Some(pattern)) if help.is_empty() => vec![format!("`cudatrace -l '{pattern}'` lists them")],
+        (help, _) => help,
+    }
+}
+
+/// A pattern for the tracepoints of a category, or for all if it has none; `None` if none can be listed.
+fn pattern_of(catalog: &dyn Catalog, category: &str) -> Option<String> {
+    let all = catalog.tracepoints();
+    let is_known = all.iter().any(|(known, _)| glob(category, known));
+    (!all.is_empty()).then(|| format!("tracepoint:{}:*", if is_known { category } else { "*" }))
+}
+
 /// Tracepoints with this event, in any category.
 pub fn of_event(catalog: &dyn Catalog, event: &str, diags: &Diagnostics) -> Vec<String> {
     if diags.are_many() {
@@ -97,7 +112,8 @@ impl Finder<'_, '_> {
                 let reason = missing.err().unwrap_or_else(|| "none matches".into());
                 let near = near(self.setting.catalog, category, event, self.diags);
                 let message = format!("no tracepoint `{category}:{event}`: {reason}");
-                let mut finding = finding("E0112", spec.span, message, "", did_you_mean(&near));
+                let help = help(&near, pattern_of(self.setting.catalog, category));
+                let mut finding = finding("E0112", spec.span, message, "", help);
                 if let Some(of_driver) = cuda::kernel_driver::tracepoint(category, event) {
                     finding.notes.push(of_driver.exists.into());
                     finding.help = vec![of_driver.instead.into()];
@@ -142,7 +158,10 @@ impl Finder<'_, '_> {
         let all = self.setting.catalog.raw_tracepoints();
         let help = match all.iter().any(|known| known == event) {
             true => vec![format!("write `{}:{event}`", spec.provider.node)],
-            false => did_you_mean(&self.diags.similar(event, all.iter().map(String::as_str))),
+            false => help(
+                &self.diags.similar(event, all.iter().map(String::as_str)),
+                (!all.is_empty()).then(|| "rawtracepoint:*".into()),
+            ),
         };
         let message = format!("no raw tracepoint `{event}`: {reason}");
         Err(Miss::Absent(finding("E0112", spec.span, message, "", help)))

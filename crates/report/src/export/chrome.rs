@@ -59,6 +59,8 @@ impl<W: Write + Send> Chrome<W> {
         json::string(&mut head, &run.host);
         head.push_str("},\n\"traceEvents\": [");
         out.write_all(head.as_bytes())?;
+        // A file is valid from its start.
+        out.flush()?;
         let last_ns = run.start_ns;
         let (threads, processes) = (HashMap::new(), HashSet::new());
         Ok(Chrome { out, run, base_ns, row: String::new(), rows: 0, threads, processes, last_ns })
