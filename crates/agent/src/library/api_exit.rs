@@ -8,7 +8,7 @@ use crate::cupti::{Cupti, DRIVER_API, SUCCESS, Subscriber};
 use crate::sys;
 
 /// Milliseconds to wait for a call of the driver.
-const PATIENCE: i64 = 5000;
+const PATIENCE: i64 = 1500;
 
 const RUNS: u32 = 0;
 const ENDS: u32 = 1;
