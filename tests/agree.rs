@@ -54,9 +54,18 @@ fn found(src: &Source, seed: u64, steps: usize, variants: &[Variant]) -> Vec<Dis
         Ok(program) => program,
         Err(findings) => return vec![Disagreement::Wrong(findings)],
     };
-    let world = World::random(seed, &catalog.callees(), steps);
+    let world = world(src, &catalog, seed, steps);
     let wrong = |variant: &Variant| agree::compare(&program, src, &world, variant).err();
     variants.iter().filter_map(wrong).collect()
+}
+
+/// A random world. If the script has probes at records of GPUs, processes pass batches of them.
+fn world(src: &Source, catalog: &TestCatalog, seed: u64, steps: usize) -> World {
+    let mut world = World::random(seed, &catalog.callees(), steps);
+    if src.text.contains("gpu:") {
+        world.pass_records(&catalog.agent_functions(), seed);
+    }
+    world
 }
 
 /// Scripts that need what only the kernel has: its stacks, and the task.
@@ -66,7 +75,7 @@ const KERNEL_ONLY: [&str; 3] = ["parents.ct", "rows.ct", "stacks.ct"];
 fn in_process(src: &Source, seed: u64, steps: usize) -> Result<bool, Disagreement> {
     let catalog = TestCatalog::of_cuda();
     let program = agree::check(src, &catalog).map_err(Disagreement::Wrong)?;
-    let world = World::random(seed, &catalog.callees(), steps);
+    let world = world(src, &catalog, seed, steps);
     for passes in [Passes::None, Passes::All] {
         let (name, features) = (format!("in the process, {passes:?}"), Features::IN_PROCESS);
         let variant = Variant { name, features, passes, pid_filter: false, sums: true };
@@ -112,6 +121,33 @@ fn scripts_do_the_same_in_the_process() {
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
+}
+
+/// The scripts at records of GPUs are about something: each of their maps gets entries, and an `exit` ends the world.
+#[test]
+fn records_reach_scripts_in_each_way() {
+    let catalog = TestCatalog::of_cuda();
+    let kinds_of = [
+        ("gpu_exit.ct", 0b101),
+        ("gpu_names.ct", 0b101),
+        ("gpu_records.ct", 0b111_1111),
+        ("gpu_return.ct", 0b11),
+    ];
+    for (name, kinds) in kinds_of {
+        let path = scripts().into_iter().find(|path| path.ends_with(name)).expect("a script");
+        let src = Source::new(name, std::fs::read_to_string(path).expect("a readable script"));
+        let program = agree::check(&src, &catalog).unwrap();
+        let world = world(&src, &catalog, 11, STEPS);
+        let variant = &variants()[0];
+        let outcome = agree::meant(&program, &world, variant);
+        let own = outcome.maps.iter().filter(|(name, _)| !name.starts_with("__"));
+        let empty = own.filter(|(_, entries)| entries.is_empty()).map(|(name, _)| name);
+        assert_eq!(empty.collect::<Vec<_>>(), [""; 0], "{name}");
+        assert_eq!(outcome.exit.is_some(), name == "gpu_exit.ct", "{name}");
+        let compiled =
+            agree::compile(&program, &src, &world, variant).unwrap_or_else(|e| panic!("{}", e.text()));
+        assert_eq!(compiled.manifest.gpu_kinds, kinds, "{name}");
+    }
 }
 
 /// A clause in which this number of values is live at once.

@@ -141,6 +141,24 @@ fn null_test(elf: &[u8]) -> usize {
 }
 
 #[test]
+fn bodies_that_run_for_records_are_accepted() {
+    if !can_load() {
+        return;
+    }
+    let _alone = alone();
+    let catalog = TestCatalog::of_cuda();
+    for name in ["gpu_exit.ct", "gpu_names.ct", "gpu_records.ct", "gpu_return.ct"] {
+        let path = format!("{}/tests/agree/{name}", env!("CARGO_MANIFEST_DIR"));
+        let src = Source::new(name, std::fs::read_to_string(path).expect("a readable script"));
+        let program = agree::check(&src, &catalog).unwrap_or_else(|findings| panic!("{findings}"));
+        for (kernel, features) in kernels() {
+            load(&compile(&program, &src, features))
+                .unwrap_or_else(|error| panic!("{name}, {kernel}: {error}"));
+        }
+    }
+}
+
+#[test]
 fn a_refused_program_is_reported_as_a_bug_with_its_position() {
     if !can_load() {
         return;

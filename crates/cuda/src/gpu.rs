@@ -18,6 +18,8 @@ pub struct RecordKind {
     /// Function of the agent that is called with a batch: its first argument is the address of the records, its second their
     /// number.
     pub function: &'static str,
+    /// Operation of CUDA whose calls launch the work.
+    pub launched_by: Option<&'static str>,
     /// Arguments in the order of listings, in addition to [`COMMON`].
     own: &'static [Argument],
 }
@@ -55,6 +57,7 @@ pub static KINDS: &[RecordKind] = &[
         name: "kernel",
         doc: "a kernel ran",
         function: "cudatrace_gpu_kernel",
+        launched_by: Some("cuda:launch"),
         own: &[
             arg(
                 "kernel",
@@ -77,6 +80,7 @@ pub static KINDS: &[RecordKind] = &[
         name: "memcpy",
         doc: "memory was copied",
         function: "cudatrace_gpu_memcpy",
+        launched_by: Some("cuda:memcpy"),
         own: &[
             arg("bytes", "uint64", "bytes copied", "$r.bytes"),
             arg(
@@ -101,6 +105,7 @@ pub static KINDS: &[RecordKind] = &[
         name: "memset",
         doc: "memory was filled",
         function: "cudatrace_gpu_memset",
+        launched_by: Some("cuda:memset"),
         own: &[
             arg("bytes", "uint64", "bytes filled", "$r.bytes"),
             arg("value", "uint32", "value that is repeated", "$r.value"),
@@ -116,12 +121,14 @@ pub static KINDS: &[RecordKind] = &[
         name: "graph",
         doc: "a graph ran, as a whole",
         function: "cudatrace_gpu_graph",
+        launched_by: Some("cuda:graph"),
         own: &[GRAPH, STREAM, CORR, DELAY],
     },
     RecordKind {
         name: "sync",
         doc: "the host, or a stream, waited for the GPU",
         function: "cudatrace_gpu_sync",
+        launched_by: Some("cuda:sync"),
         own: &[
             arg("type", "enum gpu_sync", "what waited for what", "(enum gpu_sync)$r.what"),
             STREAM,
@@ -133,19 +140,21 @@ pub static KINDS: &[RecordKind] = &[
         name: "overhead",
         doc: "the driver, or the collection of these records, took time",
         function: "cudatrace_gpu_overhead",
+        launched_by: None,
         own: &[arg("kind", "enum gpu_overhead", "what took the time", "(enum gpu_overhead)$r.value")],
     },
     RecordKind {
         name: "idle",
         doc: "a device did nothing, between two of its records",
         function: "cudatrace_gpu_idle",
+        launched_by: None,
         own: &[arg("cause", "enum gpu_idle", "the probable cause", "(enum gpu_idle)$r.what")],
     },
 ];
 
 /// Arguments of all kinds.
 pub static COMMON: &[Argument] = &[
-    arg("duration", "uint64", "how long it took, ns", "$r.end - $r.start"),
+    arg("duration", "uint64", "how long it took, ns", "(uint64)($r.end - $r.start)"),
     arg("start", "uint64", "when it began, ns of the clock of `nsecs(monotonic)`", "$r.start"),
     arg("end", "uint64", "when it ended, in the same form", "$r.end"),
     arg("device", "uint32", "CUDA's number of the device in this process", "$r.device"),
@@ -204,6 +213,20 @@ const fn member(name: &'static str, offset: u32, bytes: u32) -> Member {
     Member { name, offset, bytes }
 }
 
+impl Argument {
+    /// Description in listings, with the values of an enum.
+    pub fn description(&self) -> String {
+        let words = self.ty.strip_prefix("enum ").and_then(words).unwrap_or_default();
+        match words {
+            [] => self.doc.to_owned(),
+            words => {
+                let names: Vec<String> = words.iter().map(|(name, _)| format!("`{name}`")).collect();
+                format!("{}: {}", self.doc, names.join(", "))
+            }
+        }
+    }
+}
+
 impl RecordKind {
     /// The kind of this name.
     pub fn of(name: &str) -> Option<&'static RecordKind> {
@@ -218,6 +241,11 @@ impl RecordKind {
     /// All arguments, in the order of listings.
     pub fn args(&self) -> impl Iterator<Item = &'static Argument> {
         COMMON.iter().chain(self.own)
+    }
+
+    /// Arguments that not all kinds have.
+    pub fn own_args(&self) -> &'static [Argument] {
+        self.own
     }
 
     /// The argument of this name.

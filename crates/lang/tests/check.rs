@@ -71,6 +71,18 @@ fn another_script_may_declare_other_types_by_names_of_a_running_program() {
 }
 
 #[test]
+fn clauses_at_records_of_gpus_are_added_to_a_running_program() {
+    let script =
+        "gpu:kernel { @ = sum(args.duration); @memory = args.graph; } gpu:memcpy { @kind = args.src_kind }";
+    let options = Options { known: Some(SessionState::of(&program(script))), ..Options::default() };
+    let (checked, diags) = compile(script, &options);
+    let probes = checked.unwrap_or_else(|| panic!("{:?}", diags.list)).program.probes;
+    assert!(diags.list.is_empty(), "{:?}", diags.list);
+    let kinds: Vec<_> = probes.iter().map(|probe| probe.records.map(|records| records.kind)).collect();
+    assert_eq!(kinds, [Some(0), Some(1)]);
+}
+
+#[test]
 fn late_libraries_get_only_their_calls() {
     let script =
         "BEGIN { @ = count() } uprobe:*:cudaMalloc { @ = count() } uprobe:libnccl:ncclSend { @ = count() }";

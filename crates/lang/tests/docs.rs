@@ -394,6 +394,7 @@ fn tables_are_those_of_the_sources() {
         ("actions", builtins(Kind::Action)),
         ("aggregations", builtins(Kind::Aggregation)),
         ("limits", limits_table()),
+        ("records", records_table()),
         ("absent probes", absent_probes()),
         ("absent built-ins", absent_builtins()),
     ];
@@ -427,6 +428,18 @@ fn builtins(kind: Kind) -> String {
         [format!("`{}`", builtin.signature), format!("{}<br>`{}`", builtin.doc, builtin.example)]
     };
     table(["written", "is"], table::all().filter(|builtin| builtin.kind == kind).map(row))
+}
+
+/// Each kind of records of a GPU, and its arguments.
+fn records_table() -> String {
+    let arg = |arg: &cuda::gpu::Argument| format!("`{}` {}", arg.name, arg.description());
+    let row = |kind: &cuda::gpu::RecordKind| {
+        let args: Vec<String> = kind.own_args().iter().map(arg).collect();
+        [format!("`gpu:{}`<br>{}", kind.name, kind.doc), args.join("<br>")]
+    };
+    let all: Vec<String> = cuda::gpu::COMMON.iter().map(arg).collect();
+    let common = [["all".to_string(), all.join("<br>")]];
+    table(["kind", "`args.`"], common.into_iter().chain(cuda::gpu::KINDS.iter().map(row)))
 }
 
 fn limits_table() -> String {

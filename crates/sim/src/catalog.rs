@@ -93,11 +93,10 @@ impl TestCatalog {
         of(0).chain(of(1)).collect()
     }
 
-    /// The agent's function for a kind of records.
-    pub fn agent_function(&self, kind: &str) -> Callee {
-        let is_its = |f: &&Function| f.names[0] == format!("cudatrace_gpu_{kind}");
-        let function = self.functions[AGENT as usize].iter().find(is_its).expect("a kind of records");
-        Callee { file: AGENT, function: function.offset }
+    /// The functions that the agent calls with batches of records.
+    pub fn agent_functions(&self) -> Vec<Callee> {
+        let of_agent = self.functions[AGENT as usize].iter();
+        of_agent.map(|f| Callee { file: AGENT, function: f.offset }).collect()
     }
 }
 

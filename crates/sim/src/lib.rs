@@ -18,6 +18,7 @@ pub mod generate;
 pub mod machine;
 pub mod outcome;
 mod recency;
+mod records;
 pub mod reference;
 pub mod rng;
 mod series;

@@ -395,7 +395,7 @@ impl Export {
 /// A value of an exported record that the compiler adds.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Hidden {
-    /// Start of the call, ns of the monotonic clock.
+    /// Start of the call, or of the work of a GPU, ns of the monotonic clock.
     Start,
     /// Start given by the script, ns of the boot clock.
     BootStart,

@@ -34,7 +34,7 @@ pub fn all() -> impl Iterator<Item = String> {
 /// When the probe runs, and its arguments as declarations.
 pub fn description(kind: &RecordKind) -> Vec<String> {
     let mut lines = vec![kind.doc.to_owned()];
-    lines.extend(kind.args().map(|arg| format!("{} {}: {}", arg.ty, arg.name, arg.doc)));
+    lines.extend(kind.args().map(|arg| format!("{} {}: {}", arg.ty, arg.name, arg.description())));
     lines
 }
 

@@ -13,6 +13,9 @@ use Check::Action;
 /// `@begun(start)`: marks the start of a span as that of an event, see [`Builtin::BeginEvent`].
 pub const BEGUN: &str = "@begun";
 
+/// `@recorded(start, end)`: the times of the work of a GPU.
+pub const RECORDED: &str = "@recorded";
+
 /// The key of a span's start time.
 const START: &str = "start";
 
@@ -42,7 +45,7 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         (0, 2),
         "span([\"name\"][, key = value, ...])",
         "records the call as a span for `--export`: start, duration, thread, enclosing traced call, status; the default name is the function's. \
-         Outside of return probes, the span lasts from `start = `, a value of `nsecs`, to now",
+         At records of a GPU, its work. In other probes, the span lasts from `start = `, a value of `nsecs`, to now",
         "uretprobe:libcuda:cuMemAlloc { span(bytes = args.bytesize) }",
     )),
     call(
@@ -121,6 +124,13 @@ impl dyn Args + '_ {
     /// Start and duration: of the call, or from `start = ` to now.
     fn span_times(&mut self, given: &ExportArgs, span: Span) -> Option<Vec<(Hidden, Expr)>> {
         let given = given.named.iter().find(|(key, _)| key.node == START);
+        if let Some((_, ast::Expr { kind: ast::ExprKind::Call { name, args }, .. })) = given
+            && name.node == RECORDED
+        {
+            let [start, end] = [&args[0], &args[1]].map(|time| self.expr(time));
+            let duration = binary(BinaryOp::Sub, end, start.clone(), Type::U64, span);
+            return Some(vec![(Hidden::Start, start), (Hidden::Duration, duration)]);
+        }
         if let Some((_, start)) = given {
             let is_event = matches!(&start.kind, ast::ExprKind::Call { name, .. } if name.node == BEGUN);
             let (hidden, clock) = match is_event {
@@ -155,7 +165,9 @@ impl dyn Args + '_ {
             _ => is_call,
         };
         let parent = || (Hidden::ParentStart, expr(ExprKind::Around(Around::Start), Type::U64, span));
-        (is_nested && self.scene().sends_calls).then(parent)
+        // A GPU works in no call of a thread.
+        let is_of_thread = self.scene().probe.gpu.is_none();
+        (is_nested && is_of_thread && self.scene().sends_calls).then(parent)
     }
 
     /// The call's result, if its type is an enum of results.
@@ -170,7 +182,7 @@ impl dyn Args + '_ {
     fn default_attributes(&mut self, span: Span) -> Vec<(Hidden, Expr)> {
         let name = |kind| expr(ExprKind::Name(kind), Type::Name(kind), span);
         let mut attributes = match self.scene().probe.at {
-            At::Entry | At::Return => {
+            At::Entry | At::Return if self.scene().probe.gpu.is_none() => {
                 vec![(Hidden::Func, name(NameKind::Func)), (Hidden::Api, name(NameKind::Api))]
             }
             _ => Vec::new(),

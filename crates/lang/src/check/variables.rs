@@ -240,11 +240,11 @@ impl<'a> Checker<'a> {
             self.error("E0244", span, format!("`{name}` is not known in `{at}`: it would be {meaning}"));
         if kind.arg(name).is_some() {
             error.help(format!("the record has `args.{name}`"));
-        } else {
-            error.help(format!(
-                "`cudatrace -lv {at}` lists what the record has: `args.duration`, `args.device` ..."
-            ));
+            return;
         }
+        error.help(format!("the record has `args.duration`, `args.device` ...: `cudatrace -lv {at}`"));
+        let at_call = |operation| format!("a probe at `{operation}` has it, at the call");
+        error.help.extend(kind.launched_by.map(at_call));
     }
 
     /// The value is a whole register without a declared type: `arg0`, `retval`, `reg("ax")`, or a copy of one. If the

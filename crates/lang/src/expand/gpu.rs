@@ -201,14 +201,7 @@ impl Part {
     fn reads(self, span: Span) -> Stmt {
         let text = format!("*(struct {} *)(__record(0) + {})", self.name(), self.start());
         let mut value = expression(&text, span);
-        visit::expr(
-            &mut value,
-            &mut visit::Exprs(|e: &mut Expr| {
-                if let ExprKind::Call { name, .. } = &mut e.kind {
-                    name.node = name.node.replace("__", "@");
-                }
-            }),
-        );
+        hide_calls(&mut value);
         let target = Expr { kind: ExprKind::Var(format!("r@{HIDDEN}")), span };
         Stmt { kind: StmtKind::Assign { target, op: None, value }, span }
     }
@@ -246,6 +239,7 @@ impl Visit for Replace<'_> {
                 true => return,
                 false => value(&all_arguments(self.kind), e.span),
             },
+            ExprKind::Call { name, .. } if name.node == "span" => return self.span(e),
             _ => return,
         };
         e.kind = value.kind;
@@ -253,6 +247,28 @@ impl Visit for Replace<'_> {
 }
 
 impl Replace<'_> {
+    /// `span(key = value)`: the work from its start to its end, with the name of the kernel or of the kind.
+    fn span(&self, e: &mut Expr) {
+        let span = e.span;
+        let ExprKind::Call { args, .. } = &mut e.kind else { return };
+        if !matches!(args.last(), Some(Expr { kind: ExprKind::Record(_), .. })) {
+            args.push(Expr { kind: ExprKind::Record(Vec::new()), span });
+        }
+        if args.len() == 1 {
+            let text = match self.kind.arg("kernel") {
+                Some(kernel) => format!("kernel_name({})", kernel.value),
+                None => format!("\"{}\"", self.kind.name),
+            };
+            args.insert(0, value(&text, span));
+        }
+        let Some(Expr { kind: ExprKind::Record(members), .. }) = args.last_mut() else { return };
+        if !members.iter().any(|(key, _)| key.node == "start") {
+            let mut times = value("__recorded($r.start, $r.end)", span);
+            hide_calls(&mut times);
+            members.push((Spanned { node: "start".into(), span }, times));
+        }
+    }
+
     fn no_argument(&mut self, name: &str, span: Span) {
         let known = || self.kind.args().map(|arg| arg.name);
         let help = match &did_you_mean(&similar(name, known()))[..] {
@@ -265,6 +281,18 @@ impl Replace<'_> {
         let message = format!("`{PROVIDER}:{}` has no argument `{name}`", self.kind.name);
         self.diags.error("E0040", span, message).help.extend(help);
     }
+}
+
+/// Replaces `__f(x)` by `@f(x)`, which scripts cannot call.
+fn hide_calls(e: &mut Expr) {
+    let mut rename = visit::Exprs(|e: &mut Expr| {
+        if let ExprKind::Call { name, .. } = &mut e.kind
+            && let Some(hidden) = name.node.strip_prefix("__")
+        {
+            name.node = format!("@{hidden}");
+        }
+    });
+    visit::expr(e, &mut rename);
 }
 
 /// A value of a record.
@@ -280,4 +308,80 @@ fn all_arguments(kind: &RecordKind) -> String {
     let part = |arg: &Argument| format!("{} = {}", arg.name, arg.value);
     let parts: Vec<String> = kind.args().map(part).collect();
     format!("({})", parts.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The expanded text of a script, and the messages.
+    fn expanded(script: &str) -> (String, Vec<String>) {
+        let mut diags = Diagnostics::default();
+        let mut script = crate::parse(&Source::new("t.ct", script), &[], &mut diags).unwrap();
+        expand(&mut script, &mut diags);
+        let messages = diags.list.iter().map(|found| format!("{} {}", found.code, found.message)).collect();
+        (crate::syntax::print::print(&script), messages)
+    }
+
+    #[test]
+    fn all_arguments_of_all_kinds_can_be_read() {
+        for kind in KINDS {
+            let (text, messages) = expanded(&format!("gpu:{} {{ print(args) }}", kind.name));
+            assert_eq!(messages, [""; 0], "{text}");
+            for arg in kind.args() {
+                let (text, messages) = expanded(&format!("gpu:{} {{ print(args.{}) }}", kind.name, arg.name));
+                assert_eq!(messages, [""; 0], "{text}");
+                assert!(text.contains("@record(0)"), "{text}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_used_part_of_a_record_is_read_at_once() {
+        let (text, _) = expanded("gpu:kernel / args.device == 1 / { @[args.grid.y] = count() }");
+        assert_eq!(text.matches("@record(0)").count(), 1, "{text}");
+        // From `device` at 64 to `grid.z` at 88.
+        assert!(text.contains("(struct __gpu_64_92 *)(@record(0) + 64)"), "{text}");
+        assert!(text.contains("struct __gpu_64_92 {"), "{text}");
+        let (text, _) = expanded("gpu:kernel { @ = count() }");
+        assert!(!text.contains("@record") && !text.contains("struct"), "{text}");
+    }
+
+    #[test]
+    fn parts_are_declared_once() {
+        let (text, _) =
+            expanded("gpu:kernel { @a = sum(args.duration) } gpu:mem* { @b = sum(args.duration) }");
+        assert_eq!(text.matches("struct __gpu_0_16 {").count(), 1, "{text}");
+        assert_eq!(text.matches("@record(0)").count(), 3, "{text}");
+    }
+
+    #[test]
+    fn a_kind_of_several_patterns_is_observed_once() {
+        let (text, messages) = expanded("gpu:mem*, gpu:memset, BEGIN, GPU:memcpy { @ = count() }");
+        assert_eq!(messages, [""; 0], "{text}");
+        for kind in ["gpu:memcpy {", "gpu:memset {", "BEGIN {"] {
+            assert_eq!(text.matches(kind).count(), 1, "{kind} {text}");
+        }
+    }
+
+    #[test]
+    fn kinds_without_an_argument_are_left_out_of_patterns() {
+        let (text, messages) = expanded("gpu:* { @ = sum(args.bytes) }");
+        let left = "W0043 kinds of records without an argument `bytes` are left out: `kernel`, `graph`, `sync`, `overhead`, `idle`";
+        assert_eq!(messages, [left], "{text}");
+        let (text, messages) = expanded("gpu:memcpy, gpu:graph { @ = sum(args.bytes) }");
+        assert_eq!(messages, ["E0040 `gpu:graph` has no argument `bytes`"], "{text}");
+        let (_, messages) = expanded("gpu:mem* { @ = sum(args.byte) }");
+        assert_eq!(messages, ["E0040 `gpu:memcpy` has no argument `byte`"]);
+    }
+
+    #[test]
+    fn a_span_is_the_work_with_the_name_of_the_kernel() {
+        let (text, _) = expanded("gpu:kernel { span(grid = args.grid.x) }");
+        assert!(text.contains("span(kernel_name(") && text.contains("start = @recorded("), "{text}");
+        let (text, _) = expanded("gpu:graph { span() }");
+        assert!(text.contains("span(\"graph\","), "{text}");
+        let (text, _) = expanded("gpu:graph { span(\"mine\", start = 7) }");
+        assert!(text.contains("start = 7") && !text.contains("@recorded"), "{text}");
+    }
 }
