@@ -14,10 +14,11 @@ use anyhow::anyhow;
 use host::ElfFile;
 use host::process::{self, Mapping};
 use runtime::Session;
-use runtime::gpu_agent::{AgentFile, AgentSocket, KINDS, Received, Wanted};
+use runtime::gpu_agent::{AgentFile, AgentSocket, IDLE, Received, Wanted};
 use runtime::in_process::RemoteError;
 use runtime::read::event_loop::{Next, Watch};
 use rustix::event::epoll;
+use wire::manifest::GPU_LAUNCHES;
 
 use super::cupti;
 use super::reports::Reports;
@@ -39,7 +40,7 @@ const LOADERS: [&str; 3] = ["libc.so.6", "libdl.so.2", "ld-musl-"];
 pub struct Agents<'a> {
     file: &'a AgentFile,
     messages: &'a Messages,
-    /// Kinds of records, a bit per kind.
+    /// Kinds of records, a bit per kind, and [`GPU_LAUNCHES`].
     kinds: u32,
     events: OwnedFd,
     sockets: BTreeMap<u32, AgentSocket>,
@@ -123,7 +124,9 @@ impl<'a> Agents<'a> {
     fn meet(&mut self, socket: AgentSocket) -> io::Result<()> {
         let pid = socket.pid();
         self.tried.insert(pid);
-        let wanted = Wanted { kinds: self.kinds, flush_ms: FLUSH_MS, launches: true };
+        // The cause of idle time depends on the launch after it.
+        let launches = self.kinds & (GPU_LAUNCHES | 1 << IDLE) != 0;
+        let wanted = Wanted { kinds: self.kinds & !GPU_LAUNCHES, flush_ms: FLUSH_MS, launches };
         socket.request(wanted, &cupti::paths(pid))?;
         watch(&self.events, socket.as_fd(), pid.into())?;
         self.messages.detail(|| format!("process {pid}: loaded the agent for GPU records"));
@@ -227,5 +230,3 @@ impl Watch for Agents<'_> {
         self.sockets.is_empty()
     }
 }
-
-const _: () = assert!(KINDS <= 32);

@@ -145,10 +145,20 @@ pub static KINDS: &[RecordKind] = &[
     },
     RecordKind {
         name: "idle",
-        doc: "a device did nothing, between two of its records",
+        doc: "no kernel ran on a device, between two kernels",
         function: "cudatrace_gpu_idle",
         launched_by: None,
-        own: &[arg("cause", "enum gpu_idle", "the probable cause", "(enum gpu_idle)$r.what")],
+        own: &[
+            arg("cause", "enum gpu_idle", "the probable cause", "(enum gpu_idle)$r.what"),
+            arg(
+                "kernel",
+                "uint64",
+                "the kernel that ran next, for `kernel_name()`; 0 for a graph",
+                "$r.kernel",
+            ),
+            STREAM,
+            CORR,
+        ],
     },
 ];
 

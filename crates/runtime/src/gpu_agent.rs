@@ -8,7 +8,8 @@ use std::path::PathBuf;
 
 use agent::message::{PATHS, Request};
 pub use agent::message::{Report, State};
-pub use agent::record::KINDS;
+/// Number of the kind of idle times.
+pub const IDLE: u32 = agent::record::Kind::Idle as u32;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 

@@ -124,7 +124,10 @@ impl Idle {
     /// Why nothing ran from the end of the last kernel to the start of this one.
     fn cause(&self, device: Device, next: &Record) -> Cause {
         let start = device.end;
-        let waited = |(begin, end): &(u64, u64)| *begin <= start && start <= *end + RETURN && *end != 0;
+        // And launched soon afterwards.
+        let waited = |(begin, end): &(u64, u64)| {
+            *begin <= start && start <= *end + RETURN && *end != 0 && next.launch < *end + LATE
+        };
         if device.copied > (next.start - start) / 2 {
             Cause::Copy
         } else if self.waits.iter().any(waited) {
@@ -171,6 +174,9 @@ mod tests {
         assert_eq!(idle(&late), [(20, 5 * MS, Cause::NothingAsked as u8)]);
         let waited = [(K, MS, 2 * MS, 5), (Kind::Sync, 1, 2 * MS, 0), (K, 3 * MS, 4 * MS, 5 * MS / 2)];
         assert_eq!(idle(&waited), [(2 * MS, 3 * MS, Cause::HostWaited as u8)]);
+        // The host waited, and then did something else.
+        let slept = [(K, MS, 2 * MS, 5), (Kind::Sync, 1, 2 * MS, 0), (K, 30 * MS, 31 * MS, 29 * MS)];
+        assert_eq!(idle(&slept), [(2 * MS, 30 * MS, Cause::NothingAsked as u8)]);
         let copied = [(K, 10, 20, 5), (K, 100, 110, 90), (Kind::Memcpy, 25, 80, 6)];
         assert_eq!(idle(&copied), [(20, 100, Cause::Copy as u8)]);
     }

@@ -56,7 +56,7 @@ use lang::Source;
 use lang::hir::{Probe, Program};
 use module::Cx;
 use std::borrow::Cow;
-use wire::manifest::Manifest;
+use wire::manifest::{GPU_LAUNCHES, Manifest};
 
 /// Lowers the probes of a checked program, merged or not. The manifest begins with the contents of `options.base`.
 pub fn lower<'p>(
@@ -76,6 +76,7 @@ pub fn lower<'p>(
     }
     probes.iter().for_each(|probe| cx.probe(probe));
     let kinds = probes.iter().filter_map(|probe| probe.records).fold(0, |kinds, of| kinds | 1 << of.kind);
-    cx.manifest.gpu_kinds = kinds;
+    let launches = if program.gpu_launches && kinds != 0 { GPU_LAUNCHES } else { 0 };
+    cx.manifest.gpu_kinds = kinds | launches;
     cx.finish()
 }

@@ -266,6 +266,7 @@ pub(crate) struct Checker<'a> {
     /// Maps that are declared as metrics, and the names of the metrics.
     metric_names: (FxHashSet<String>, FxHashSet<String>),
     labels: Labels,
+    gpu_launches: bool,
     /// As [`ast::Script::given`].
     pub(crate) given: Vec<Span>,
     pub maps: Vec<MapState>,
@@ -316,6 +317,7 @@ impl<'a> Checker<'a> {
             metrics,
             metric_names: Default::default(),
             labels: Labels::new(),
+            gpu_launches: false,
             given: Vec::new(),
             maps,
             map_ids: FxHashMap::default(),
@@ -338,6 +340,7 @@ impl<'a> Checker<'a> {
 
     fn top_level(&mut self, script: &'a Script, diags: &mut Diagnostics) {
         self.labels.clone_from(&script.labels);
+        self.gpu_launches = script.gpu_launches;
         self.given.clone_from(&script.given);
         // A struct that the script names without a declaration may be one of the kernel's.
         self.types.visible_files.push(KERNEL);
@@ -644,7 +647,9 @@ impl<'a> Checker<'a> {
         let names = self.names.into_names();
         let (files, config) = (resolved.files, self.config);
         let tracks_calls = resolved.uses_enclosing;
-        let program = Program { enums, structs, maps, files, names, probes, config, tracks_calls };
+        let gpu_launches = self.gpu_launches;
+        let program =
+            Program { enums, structs, maps, files, names, probes, config, tracks_calls, gpu_launches };
         Checked { program, pending: resolved.pending }
     }
 

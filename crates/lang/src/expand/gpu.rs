@@ -60,9 +60,10 @@ pub fn is_gpu(spec: &ProbeSpec) -> bool {
 
 /// Gives each kind of records of a script a clause of its own.
 pub(crate) fn expand(script: &mut Script, diags: &mut Diagnostics) {
-    let mut expansion = Expansion { declared: Vec::new(), diags };
+    let mut expansion = Expansion { declared: Vec::new(), launches: false, diags };
     let items = std::mem::take(&mut script.items);
     script.items = items.into_iter().flat_map(|item| expansion.item(item)).collect();
+    script.gpu_launches = expansion.launches;
     let declarations = expansion.declared.iter().flat_map(|part| part.declaration());
     script.items.extend(declarations);
 }
@@ -70,6 +71,8 @@ pub(crate) fn expand(script: &mut Script, diags: &mut Diagnostics) {
 struct Expansion<'d> {
     /// Parts of records that bodies read.
     declared: Vec<Part>,
+    /// Whether one reads what is known of the launching call.
+    launches: bool,
     diags: &'d mut Diagnostics,
 }
 
@@ -120,7 +123,9 @@ impl Expansion<'_> {
         let mut replace = Replace { kind, is_named: false, diags: self.diags };
         visit::clause(&mut own, &mut replace);
         let never = own.predicate.clone().filter(|condition| const_eval::truth(condition) == Some(false));
-        let part = Part::of(&own);
+        let used = used_members(&own);
+        self.launches |= used.iter().any(|member| LAUNCH.contains(&MEMBERS[*member].name));
+        let part = Part::of(&used);
         let (name, span, mut body) = (own.name.clone(), own.span, own.body.clone());
         body.stmts = part.iter().map(|part| part.reads(span)).collect();
         body.stmts.push(body_of(own));
@@ -148,17 +153,8 @@ struct Part {
 }
 
 impl Part {
-    /// The smallest part with all members that a clause uses; `None` if it uses none.
-    fn of(clause: &Clause) -> Option<Part> {
-        let mut used: Vec<usize> = Vec::new();
-        let see = |e: &Expr| {
-            if let ExprKind::Field { base, name, .. } = &e.kind
-                && matches!(&base.kind, ExprKind::Var(var) if is_record(var))
-            {
-                used.extend(MEMBERS.iter().position(|member| member.name == name.node));
-            }
-        };
-        look::clause(clause, &mut Preorder(see));
+    /// The smallest part with all these members; `None` if there are none.
+    fn of(used: &[usize]) -> Option<Part> {
         Some(Part { first: *used.iter().min()?, last: *used.iter().max()? })
     }
 
@@ -205,6 +201,23 @@ impl Part {
         let target = Expr { kind: ExprKind::Var(format!("r@{HIDDEN}")), span };
         Stmt { kind: StmtKind::Assign { target, op: None, value }, span }
     }
+}
+
+/// Members that only records have whose launch was noted.
+const LAUNCH: [&str; 2] = ["launch", "tid"];
+
+/// Indices of the members that a clause uses.
+fn used_members(clause: &Clause) -> Vec<usize> {
+    let mut used = Vec::new();
+    let see = |e: &Expr| {
+        if let ExprKind::Field { base, name, .. } = &e.kind
+            && matches!(&base.kind, ExprKind::Var(var) if is_record(var))
+        {
+            used.extend(MEMBERS.iter().position(|member| member.name == name.node));
+        }
+    };
+    look::clause(clause, &mut Preorder(see));
+    used
 }
 
 fn is_record(var: &str) -> bool {
