@@ -55,14 +55,17 @@ impl Reports {
                 exact.len()
             ));
         }
-        let losses: [(fn(&Report) -> u64, &str); 4] = [
-            (|report| report.dropped, "GPU records were dropped by CUPTI"),
-            (|report| report.refused, "times CUPTI got no buffer, and dropped records"),
-            (|report| report.without_time, "GPU records had no time, and were left out"),
-            (|report| report.clock_steps, "times the wall clock was set: GPU times are wrong around that"),
+        let total = |count: fn(&Report) -> u64| -> u64 { reports().map(count).sum() };
+        let losses = [
+            (total(|report| report.dropped), "GPU records were dropped by CUPTI"),
+            (total(|report| report.refused), "times CUPTI got no buffer, and dropped records"),
+            (total(|report| report.without_time), "GPU records had no time, and were left out"),
+            (
+                total(|report| report.clock_steps),
+                "times the wall clock was set: GPU times are wrong around that",
+            ),
         ];
         for (count, what) in losses {
-            let count: u64 = reports().map(count).sum();
             if count > 0 {
                 messages.lost(&format!("{count} {what}"));
             }

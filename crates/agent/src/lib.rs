@@ -8,21 +8,6 @@ mod places {
     include!(concat!(env!("OUT_DIR"), "/places.rs"));
 }
 
-#[cfg(test)]
-#[allow(dead_code)]
-#[path = "library"]
-mod library {
-    pub mod activity;
-    pub mod buffers;
-    pub mod clock;
-    pub mod cupti;
-    pub mod idle;
-    pub mod sys;
-}
-// As in the library.
-#[cfg(test)]
-use library::{activity, clock, cupti, sys};
-
 /// Address of `int cudatrace_attach(int socket)` in the library.
 pub use places::ATTACH;
 
@@ -43,3 +28,18 @@ pub fn library(pid: u32, name: &str) -> Vec<u8> {
     written[8..].copy_from_slice(&address.name);
     bytes
 }
+
+#[cfg(test)]
+#[allow(dead_code)]
+#[path = "library"]
+mod library {
+    pub mod activity;
+    pub mod buffers;
+    pub mod clock;
+    pub mod cupti;
+    pub mod idle;
+    pub mod sys;
+}
+// As in the library.
+#[cfg(test)]
+use library::{activity, clock, cupti, sys};

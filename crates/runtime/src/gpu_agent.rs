@@ -32,7 +32,7 @@ impl AgentFile {
     /// Creates both.
     ///
     /// # Errors
-    /// Those of memfd_create(2) and of the socket.
+    /// The errors of memfd_create(2) and of the socket.
     pub fn create() -> io::Result<AgentFile> {
         let pid = std::process::id();
         let mut random = [0u8; 8];
@@ -62,7 +62,7 @@ impl AgentFile {
     /// The next process that has loaded the agent; `None` if none waits.
     ///
     /// # Errors
-    /// Those of accept(2).
+    /// The errors of accept(2).
     pub fn accept(&self) -> io::Result<Option<AgentSocket>> {
         match rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
             Err(rustix::io::Errno::AGAIN) => Ok(None),
@@ -74,7 +74,7 @@ impl AgentFile {
     /// Loads the agent into a process that runs. `dlopen`: address of the function there.
     ///
     /// # Errors
-    /// Those of [`Injection::load`].
+    /// The errors of [`Injection::load`].
     pub fn inject(&self, pid: u32, dlopen: u64) -> Result<AgentSocket, RemoteError> {
         let injection = Injection { library: self.file.as_fd(), dlopen, attach: agent::ATTACH };
         let socket = injection.load(pid)?;

@@ -271,15 +271,16 @@ impl Session {
         watches: &mut [Box<dyn Watch + '_>],
     ) -> Result<(), Failure> {
         let start = Instant::now();
-        while !watches.iter_mut().fold(true, |done, watch| watch.finish() && done) {
-            if start.elapsed() > FINISH_TIMEOUT {
-                break;
+        loop {
+            let mut done = true;
+            watches.iter_mut().for_each(|watch| done &= watch.finish());
+            if done || start.elapsed() > FINISH_TIMEOUT {
+                return Ok(());
             }
             self.core.drain(emitter, BATCH)?;
             self.core.rings.release(false);
             std::thread::sleep(FINISH_PAUSE);
         }
-        Ok(())
     }
 
     /// Runs the programs of the signals that have arrived.
