@@ -3,6 +3,10 @@
 pub mod message;
 pub mod record;
 
+// As in the library.
+#[cfg(test)]
+use library::{activity, clock, cupti, sys};
+
 #[allow(missing_docs)]
 mod places {
     include!(concat!(env!("OUT_DIR"), "/places.rs"));
@@ -40,6 +44,3 @@ mod library {
     pub mod idle;
     pub mod sys;
 }
-// As in the library.
-#[cfg(test)]
-use library::{activity, clock, cupti, sys};

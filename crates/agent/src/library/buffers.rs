@@ -20,7 +20,7 @@ static MEMORY: AtomicPtr<u8> = AtomicPtr::new(null_mut());
 static FREE: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
 /// A bit per buffer that CUPTI has returned.
 static RETURNED: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
-/// Of a returned buffer, the used bytes, the context and the stream.
+/// The used bytes, the context and the stream of a returned buffer.
 static USED: [AtomicUsize; COUNT] = [const { AtomicUsize::new(0) }; COUNT];
 static CONTEXT: [AtomicPtr<c_void>; COUNT] = [const { AtomicPtr::new(null_mut()) }; COUNT];
 static STREAM: [AtomicU32; COUNT] = [const { AtomicU32::new(0) }; COUNT];
