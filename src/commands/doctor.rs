@@ -39,6 +39,7 @@ pub fn run(format: Format) -> Result<u8> {
         Err(error) => rows.push(("tracing", format!("no: {}", reason(&error)))),
     }
     rows.push(("--in-process", in_process()));
+    rows.push(("gpu: probes", crate::gpu::state()));
     rows.extend(libraries());
     rows.push(("python", python()));
     let mut out = std::io::stdout().lock();

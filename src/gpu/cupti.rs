@@ -43,6 +43,27 @@ pub fn paths(pid: u32) -> Vec<PathBuf> {
     found.filter(exists).chain(bare).collect()
 }
 
+/// A CUPTI of this machine for programs that bring none, as far as it is at one of the usual places.
+pub fn installed() -> Option<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name);
+    let mut folders: Vec<PathBuf> =
+        variable("LD_LIBRARY_PATH").iter().flat_map(std::env::split_paths).collect();
+    for prefix in ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(variable).map(PathBuf::from) {
+        folders.push(prefix.join("lib"));
+        folders.extend(of_wheels(&prefix));
+    }
+    folders.extend(INSTALLED.map(PathBuf::from));
+    let names = NAMES.map(|(_, name)| name);
+    folders.iter().flat_map(|folder| names.map(|name| folder.join(name))).find(|path| path.exists())
+}
+
+/// Folders of NVIDIA's wheels in an environment of Python.
+fn of_wheels(prefix: &Path) -> Vec<PathBuf> {
+    let pythons = std::fs::read_dir(prefix.join("lib")).into_iter().flatten().flatten();
+    let nvidia = pythons.map(|python| python.path().join("site-packages/nvidia"));
+    nvidia.flat_map(|nvidia| ["cu13/lib", "cuda_cupti/lib"].map(|lib| nvidia.join(lib))).collect()
+}
+
 /// `13` of `libcudart.so.13`
 fn major(path: &Path) -> Option<u32> {
     let name = path.file_name()?.to_str()?;

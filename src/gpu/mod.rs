@@ -15,6 +15,17 @@ use crate::console::Messages;
 pub use agents::Agents;
 pub use reports::Reports;
 
+/// Whether `gpu:` probes work here, for `doctor`.
+pub fn state() -> String {
+    if !cfg!(target_arch = "x86_64") {
+        return "no: on x86-64 only".into();
+    }
+    match cupti::installed() {
+        Some(path) => format!("yes, by the CUPTI that a program has loaded, else by {}", path.display()),
+        None => "in programs that have loaded CUPTI, as PyTorch does; for others put its folder into LD_LIBRARY_PATH".into(),
+    }
+}
+
 /// Creates the agent's file, which the functions of `gpu:` probes are in.
 pub fn offer_agent(machine: &Machine, messages: &Messages) -> Option<AgentFile> {
     let offer = || -> anyhow::Result<AgentFile> {

@@ -72,8 +72,9 @@ impl Reports {
         }
         let early = all.iter().filter(|(_, (report, ended))| *ended && is(report, State::Collects));
         for (pid, _) in early {
-            messages
-                .lost(&format!("process {pid} was ended from outside: its last GPU records may be missing"));
+            messages.lost(&format!(
+                "process {pid} was killed, or executed another program: its last GPU records may be missing"
+            ));
         }
     }
 }
