@@ -33,6 +33,11 @@ impl Script {
         name.is_some_and(|script| self.source.text.starts_with(script.text))
     }
 
+    /// Whether it may have `gpu:` probes: comments count.
+    pub fn may_probe_gpus(&self) -> bool {
+        self.source.text.to_lowercase().contains("gpu:")
+    }
+
     /// Name on the command line.
     fn word(&self) -> &str {
         match self.source.name.as_str() {

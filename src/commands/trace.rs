@@ -128,7 +128,10 @@ fn run_where(
     })
     .with_kernel(&crate::kernel_catalog::RunningKernel)
     .with_progress(messages.search_progress());
-    let agent = gpu::offer_agent(&machine, messages);
+    let agent = match scripts.iter().any(Script::may_probe_gpus) {
+        true => gpu::offer_agent(&machine, cli.user.is_some(), messages),
+        false => None,
+    };
     let mut compilers =
         compiled::check(scripts, (&machine, in_process), cli, messages).map_err(Failure::wrong)?;
     if place == Place::Unsaid && compilers.iter().any(Compiler::asks_for_process) {

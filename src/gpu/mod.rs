@@ -26,10 +26,10 @@ pub fn state() -> String {
     }
 }
 
-/// Creates the agent's file, which the functions of `gpu:` probes are in.
-pub fn offer_agent(machine: &Machine, messages: &Messages) -> Option<AgentFile> {
+/// Creates the agent's file, which the functions of `gpu:` probes are in. `for_others`: the command runs as another user.
+pub fn offer_agent(machine: &Machine, for_others: bool, messages: &Messages) -> Option<AgentFile> {
     let offer = || -> anyhow::Result<AgentFile> {
-        let file = AgentFile::create()?;
+        let file = AgentFile::create(for_others)?;
         machine.set_agent(&file.path(), Path::new("cudatrace-gpu"))?;
         Ok(file)
     };

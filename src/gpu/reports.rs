@@ -39,8 +39,10 @@ impl Reports {
     pub fn print(&self, messages: &Messages) {
         let all = self.0.borrow();
         if all.is_empty() {
-            return messages
-                .warning("no process loaded CUDA's driver while it was traced, so there are no GPU records");
+            return messages.warning(
+                "no GPU records: no process has initialised CUDA while it was traced; if one has, but as another user or in a container, \
+                 trace it with `-p PID`",
+            );
         }
         let reports = || all.values().map(|(report, _)| report);
         let exact: Vec<&Report> = reports().filter(|report| has_records(report)).collect();

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 
 use agent::message::{PATHS, Request};
@@ -21,19 +22,21 @@ const HIGH: i32 = 941;
 /// Sockets that wait to be accepted.
 const BACKLOG: i32 = 128;
 
-/// The agent's file, in memory, and the socket at which the tracer waits for processes that have loaded it.
+/// The agent's file, and the socket at which the tracer waits for processes that have loaded it.
 #[derive(Debug)]
 pub struct AgentFile {
     file: OwnedFd,
     listener: OwnedFd,
+    /// The file's path, if it is not only in memory; it is removed on drop.
+    path: Option<PathBuf>,
 }
 
 impl AgentFile {
-    /// Creates both.
+    /// Creates both. `for_others`: also for processes of other users, which cannot open what is only in memory.
     ///
     /// # Errors
-    /// The errors of memfd_create(2) and of the socket.
-    pub fn create() -> io::Result<AgentFile> {
+    /// The errors of memfd_create(2), of the folders for temporary files, and of the socket.
+    pub fn create(for_others: bool) -> io::Result<AgentFile> {
         let pid = std::process::id();
         let mut random = [0u8; 8];
         // SAFETY: room for as many bytes.
@@ -45,13 +48,20 @@ impl AgentFile {
         let listener = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
         rustix::net::bind(&listener, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
         rustix::net::listen(&listener, BACKLOG)?;
-        let file = memory_file(&agent::library(pid, &name))?;
-        Ok(AgentFile { file, listener })
+        let library = agent::library(pid, &name);
+        let (file, path) = match for_others {
+            true => {
+                temporary_file(&format!(".{name}.so"), &library).map(|(file, path)| (file, Some(path)))?
+            }
+            false => (memory_file(&library)?, None),
+        };
+        Ok(AgentFile { file, listener, path })
     }
 
-    /// The file's path for processes that may open files of this one.
+    /// The file's path for other processes.
     pub fn path(&self) -> PathBuf {
-        format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into()
+        let in_memory = || format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into();
+        self.path.clone().unwrap_or_else(in_memory)
     }
 
     /// A descriptor that is readable when a process waits.
@@ -81,6 +91,41 @@ impl AgentFile {
         rustix::io::ioctl_fionbio(&socket, true).map_err(io::Error::from)?;
         Ok(AgentSocket { socket, pid })
     }
+}
+
+impl Drop for AgentFile {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            // Somebody may have removed it.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+/// Creates a file that all users can read and execute, in a folder where programs can be.
+fn temporary_file(name: &str, bytes: &[u8]) -> io::Result<(OwnedFd, PathBuf)> {
+    let mut last = io::ErrorKind::NotFound.into();
+    for folder in [std::env::temp_dir(), "/tmp".into(), "/var/tmp".into(), "/dev/shm".into()] {
+        let forbids = rustix::fs::statvfs(&folder)
+            .is_ok_and(|found| found.f_flag.contains(rustix::fs::StatVfsMountFlags::NOEXEC));
+        if forbids {
+            continue;
+        }
+        let path = folder.join(name);
+        // A new file: no link of another user is followed.
+        let options = File::options().read(true).write(true).create_new(true).mode(0o755).open(&path);
+        let written = options.and_then(|mut file| {
+            file.write_all(bytes)?;
+            // Whatever the umask is. Nobody can execute a file that is open for writing.
+            file.set_permissions(std::fs::Permissions::from_mode(0o755))?;
+            File::open(&path)
+        });
+        match written {
+            Ok(file) => return Ok((file.into(), path)),
+            Err(error) => last = error,
+        }
+    }
+    Err(last)
 }
 
 /// A file in memory that nobody can change.
@@ -191,5 +236,29 @@ impl AgentSocket {
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Received::Nothing,
             _ => Received::End,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_file_for_other_users_can_be_executed_and_is_removed() {
+        let agent = AgentFile::create(true).expect("a folder for temporary files");
+        let path = agent.path();
+        let found = std::fs::metadata(&path).expect("it exists");
+        assert_eq!((found.permissions().mode() & 0o777, found.is_file()), (0o755, true));
+        drop(agent);
+        assert!(!path.exists(), "{}", path.display());
+    }
+
+    #[test]
+    fn a_file_in_memory_is_opened_by_its_path_and_cannot_be_changed() {
+        let agent = AgentFile::create(false).expect("memory");
+        let bytes = std::fs::read(agent.path()).expect("this process may open it");
+        assert!(bytes.starts_with(b"\x7fELF"));
+        let opened = File::options().write(true).open(agent.path());
+        assert!(opened.and_then(|mut file| file.write_all(b"x")).is_err(), "it is sealed");
     }
 }
