@@ -19,6 +19,7 @@ use sim::catalog::TestCatalog;
 use sim::generate;
 use std::path::PathBuf;
 use wire::Features;
+use wire::manifest::GPU_LAUNCHES;
 
 /// Number of steps of a world for a handwritten script.
 const STEPS: usize = 400;
