@@ -14,6 +14,7 @@ use std::os::unix::fs::FileExt;
 use std::ptr::{self, NonNull};
 
 /// Pages are 4 KiB or a power of two times as large.
+const SMALLEST_PAGE: usize = 4 << 10;
 const LARGEST_PAGE: u64 = 64 << 10;
 /// Size of the blanks that are written at once.
 const BLANKS: usize = 64 << 10;
@@ -50,12 +51,23 @@ impl CompleteFile {
         if !self.is_closed {
             self.buffer.extend_from_slice(self.end);
         }
-        let written = self.extend_to(self.at + self.buffer.len() as u64).and_then(|()| self.replace_end());
+        let written = match self.size == 0 && self.buffer.len() <= SMALLEST_PAGE {
+            // The first rows: a kill between blanks and rows would leave only blanks.
+            true => self.begin(),
+            false => self.extend_to(self.at + self.buffer.len() as u64).and_then(|()| self.replace_end()),
+        };
         self.buffer.truncate(rows);
         written?;
         self.file.count(rows);
         self.at += rows as u64;
         self.buffer.clear();
+        Ok(())
+    }
+
+    /// Writes the first rows by one write(2) within a page, which no signal divides.
+    fn begin(&mut self) -> io::Result<()> {
+        self.file.file.write_all_at(&self.buffer, 0)?;
+        self.size = self.buffer.len() as u64;
         Ok(())
     }
 
