@@ -520,6 +520,10 @@ fn files_of_a_tracer_that_is_killed_can_be_read() {
     let has_calls = |path: &Path| std::fs::read_to_string(path).is_ok_and(|text| text.contains("cuInit"));
     // Calls never pause as long as an idle export waits.
     wait_for("calls in both files", || has_calls(&chrome) && has_calls(&recording));
+    // The text of a call may come with the next flush.
+    let has_text =
+        || std::fs::read_to_string(&recording).is_ok_and(|text| text.contains("\"type\":\"printf\""));
+    wait_for("a text in the recording", has_text);
     trace.signal(libc::SIGKILL);
     trace.ended();
     let whole: Value =
