@@ -16,10 +16,12 @@ use std::fmt::Write;
 use cuda::gpu::{Argument, KINDS, MEMBERS, Member, RecordKind};
 
 use crate::diagnostics::Diagnostics;
-use crate::diagnostics::suggest::similar;
-use crate::diagnostics::wording::{did_you_mean, listed};
+use crate::diagnostics::wording::listed;
 use crate::expand::const_eval;
-use crate::expand::template::{RenameVariables, SetSpan, body_of, expression, used_arguments};
+use crate::expand::template::{
+    ArgsUse, ArgsUses, RenameVariables, SetSpan, body_of, complete_span, expression, is_span, no_argument,
+    used_arguments,
+};
 use crate::source::span::{Source, Span, Spanned};
 use crate::syntax::ast::{Clause, Expr, ExprKind, Item, ProbeSpec, Script, SpecPart, Stmt, StmtKind};
 use crate::syntax::glob::glob;
@@ -120,7 +122,7 @@ impl Expansion<'_> {
 
     fn of_kind(&mut self, clause: &Clause, spec: ProbeSpec, kind: &'static RecordKind) -> Clause {
         let mut own = clause.clone();
-        let mut replace = Replace { kind, is_named: false, diags: self.diags };
+        let mut replace = Replace { kind, uses: ArgsUses::default(), diags: self.diags };
         visit::clause(&mut own, &mut replace);
         let never = own.predicate.clone().filter(|condition| const_eval::truth(condition) == Some(false));
         let used = used_members(&own);
@@ -227,33 +229,28 @@ fn is_record(var: &str) -> bool {
 /// Replaces the arguments of a kind of records by expressions of the record.
 struct Replace<'d> {
     kind: &'static RecordKind,
-    /// True within `args.NAME`.
-    is_named: bool,
+    uses: ArgsUses,
     diags: &'d mut Diagnostics,
 }
 
 impl Visit for Replace<'_> {
     fn before_expr(&mut self, e: &Expr) {
-        if !e.is_args() {
-            self.is_named = matches!(&e.kind, ExprKind::Field { base, .. } if base.is_args());
-        }
+        self.uses.before(e);
     }
 
     fn expr(&mut self, e: &mut Expr) {
-        let value = match &e.kind {
-            ExprKind::Field { base, name, .. } if base.is_args() => match self.kind.arg(&name.node) {
+        let value = match self.uses.of(e) {
+            Some(ArgsUse::Named(name)) => match self.kind.arg(&name.node) {
                 Some(arg) => value(arg.value, e.span),
                 None => {
-                    self.no_argument(&name.node, name.span);
+                    let known: Vec<&str> = self.kind.args().map(|arg| arg.name).collect();
+                    no_argument(self.diags, &format!("{PROVIDER}:{}", self.kind.name), name, &known);
                     expression("0", e.span)
                 }
             },
-            ExprKind::Ident(name) if name == "args" => match std::mem::take(&mut self.is_named) {
-                true => return,
-                false => value(&all_arguments(self.kind), e.span),
-            },
-            ExprKind::Call { name, .. } if name.node == "span" => return self.span(e),
-            _ => return,
+            Some(ArgsUse::All) => value(&all_arguments(self.kind), e.span),
+            None if is_span(e) => return self.span(e),
+            None => return,
         };
         e.kind = value.kind;
     }
@@ -262,37 +259,13 @@ impl Visit for Replace<'_> {
 impl Replace<'_> {
     /// `span(key = value)`: the work from its start to its end, with the name of the kernel or of the kind.
     fn span(&self, e: &mut Expr) {
-        let span = e.span;
-        let ExprKind::Call { args, .. } = &mut e.kind else { return };
-        if !matches!(args.last(), Some(Expr { kind: ExprKind::Record(_), .. })) {
-            args.push(Expr { kind: ExprKind::Record(Vec::new()), span });
-        }
-        if args.len() == 1 {
-            let text = match self.kind.arg("kernel") {
-                Some(kernel) => format!("kernel_name({})", kernel.value),
-                None => format!("\"{}\"", self.kind.name),
-            };
-            args.insert(0, value(&text, span));
-        }
-        let Some(Expr { kind: ExprKind::Record(members), .. }) = args.last_mut() else { return };
-        if !members.iter().any(|(key, _)| key.node == "start") {
-            let mut times = value("__recorded($r.start, $r.end)", span);
-            hide_calls(&mut times);
-            members.push((Spanned { node: "start".into(), span }, times));
-        }
-    }
-
-    fn no_argument(&mut self, name: &str, span: Span) {
-        let known = || self.kind.args().map(|arg| arg.name);
-        let help = match &did_you_mean(&similar(name, known()))[..] {
-            [] => {
-                let names: Vec<String> = known().map(|name| format!("`{name}`")).collect();
-                vec![format!("it has {}", names.join(", "))]
-            }
-            near => near.to_vec(),
+        let name = match self.kind.arg("kernel") {
+            Some(kernel) => format!("kernel_name({})", kernel.value),
+            None => format!("\"{}\"", self.kind.name),
         };
-        let message = format!("`{PROVIDER}:{}` has no argument `{name}`", self.kind.name);
-        self.diags.error("E0040", span, message).help.extend(help);
+        let mut times = value("__recorded($r.start, $r.end)", e.span);
+        hide_calls(&mut times);
+        complete_span(e, value(&name, e.span), times);
     }
 }
 

@@ -27,12 +27,13 @@ use std::fmt::Write;
 use cuda::ioctls::{Device, Field, Ioctl, Kind};
 
 use crate::diagnostics::Diagnostics;
-use crate::diagnostics::suggest::similar;
-use crate::diagnostics::wording::{did_you_mean, listed};
+use crate::diagnostics::wording::listed;
 use crate::expand::const_eval;
 use crate::expand::ioctl_hooks::{HOOKS, IoctlHook};
 pub use crate::expand::operations::START;
-use crate::expand::template::{SetSpan, body_of, parsed, used_arguments};
+use crate::expand::template::{
+    ArgsUse, ArgsUses, SetSpan, body_of, complete_span, is_span, no_argument, parsed, used_arguments,
+};
 use crate::source::span::{Source, Span, Spanned};
 use crate::syntax::ast::{
     Block, Clause, Expr, ExprKind, Item, Name, ProbeSpec, Script, SpecPart, Stmt, StmtKind,
@@ -205,7 +206,7 @@ impl Expansion<'_> {
         self.leave_out(clause, &mut probe);
         let mut own = clause.clone();
         let mut replace =
-            Replace { probe: &probe, count: 0, is_named: false, spans: false, diags: self.diags };
+            Replace { probe: &probe, count: 0, uses: ArgsUses::default(), spans: false, diags: self.diags };
         visit::clause(&mut own, &mut replace);
         let spans = replace.spans;
         let never = own.predicate.clone().filter(|condition| const_eval::truth(condition) == Some(false));
@@ -461,8 +462,7 @@ struct Replace<'p, 'd> {
     probe: &'p IoctlProbe,
     /// Number of replaced values.
     count: u32,
-    /// True within `args.NAME`.
-    is_named: bool,
+    uses: ArgsUses,
     /// True if the clause has spans of the ioctl.
     spans: bool,
     diags: &'d mut Diagnostics,
@@ -470,25 +470,20 @@ struct Replace<'p, 'd> {
 
 impl Visit for Replace<'_, '_> {
     fn before_expr(&mut self, e: &Expr) {
-        if !e.is_args() {
-            self.is_named = matches!(&e.kind, ExprKind::Field { base, .. } if base.is_args());
-        }
+        self.uses.before(e);
     }
 
     fn expr(&mut self, e: &mut Expr) {
-        let text = match &e.kind {
-            ExprKind::Field { base, name, .. } if base.is_args() => self.argument(name),
-            ExprKind::Ident(name) if name == "args" => match std::mem::take(&mut self.is_named) {
-                true => return,
-                false => self.all_arguments(),
-            },
-            ExprKind::Ident(name) if name == "retval" || name == "duration" => {
+        let text = match (self.uses.of(e), &e.kind) {
+            (Some(ArgsUse::Named(name)), _) => self.argument(name),
+            (Some(ArgsUse::All), _) => self.all_arguments(),
+            (None, ExprKind::Ident(name)) if name == "retval" || name == "duration" => {
                 if self.probe.start {
                     return self.too_early(name, e.span);
                 }
                 format!("${name}")
             }
-            ExprKind::Call { name, .. } if name.node == "span" && !self.probe.start => return self.span(e),
+            _ if is_span(e) && !self.probe.start => return self.span(e),
             _ => return,
         };
         e.kind = self.parsed(&text, e.span).kind;
@@ -516,18 +511,7 @@ impl Replace<'_, '_> {
         let span = e.span;
         let start = self.parsed("__begun($call.start)", span);
         let name = self.parsed(COMMON[0].value, span);
-        let ExprKind::Call { args, .. } = &mut e.kind else { return };
-        if !matches!(args.last(), Some(Expr { kind: ExprKind::Record(_), .. })) {
-            args.push(Expr { kind: ExprKind::Record(Vec::new()), span });
-        }
-        if args.len() == 1 {
-            args.insert(0, name);
-        }
-        let Some(Expr { kind: ExprKind::Record(members), .. }) = args.last_mut() else { return };
-        if !members.iter().any(|(key, _)| key.node == "start") {
-            self.spans = true;
-            members.push((Spanned { node: "start".into(), span }, start));
-        }
+        self.spans |= complete_span(e, name, start);
     }
 
     /// The value of `args.NAME`.
@@ -544,13 +528,7 @@ impl Replace<'_, '_> {
             return self.field(&name.node);
         }
         let known = self.known_names();
-        let near = similar(&name.node, known.iter().copied());
-        let help = match did_you_mean(&near) {
-            help if help.is_empty() => vec![format!("it has {}", quoted(&known))],
-            help => help,
-        };
-        let message = format!("`{}` has no argument `{}`", self.probe.name, name.node);
-        self.diags.error("E0040", name.span, message).help.extend(help);
+        no_argument(self.diags, &self.probe.name, name, &known);
         "0".into()
     }
 
@@ -677,11 +655,6 @@ pub fn type_name(kind: Kind) -> &'static str {
         Kind::Uuid => "buf",
         Kind::Text(_) => "string",
     }
-}
-
-fn quoted(names: &[&str]) -> String {
-    let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-    names.join(", ")
 }
 
 #[cfg(test)]

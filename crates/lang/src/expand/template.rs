@@ -6,7 +6,9 @@ use std::cell::RefCell;
 use rustc_hash::FxHashMap;
 
 use crate::diagnostics::Diagnostics;
-use crate::source::span::{Source, Span};
+use crate::diagnostics::suggest::similar;
+use crate::diagnostics::wording::did_you_mean;
+use crate::source::span::{Source, Span, Spanned};
 use crate::syntax::ast::{Block, Clause, Expr, ExprKind, Item, Name, Stmt, StmtKind, TypeName};
 use crate::syntax::parse::parse;
 use crate::syntax::visit::change::{self as visit, Visit};
@@ -89,6 +91,77 @@ pub(super) fn used_arguments(clause: &Clause) -> Vec<(String, Span)> {
     };
     look::clause(clause, &mut Preorder(see));
     used
+}
+
+/// A use of the arguments of a probe.
+pub(crate) enum ArgsUse<'e> {
+    /// `args.NAME`
+    Named(&'e Name),
+    /// `args`
+    All,
+}
+
+/// Finds the uses of arguments in expressions that are visited, parts first.
+#[derive(Default)]
+pub(crate) struct ArgsUses {
+    /// True within `args.NAME`.
+    is_named: bool,
+}
+
+impl ArgsUses {
+    /// To be called before the parts of an expression are visited.
+    pub(crate) fn before(&mut self, e: &Expr) {
+        if !e.is_args() {
+            self.is_named = matches!(&e.kind, ExprKind::Field { base, .. } if base.is_args());
+        }
+    }
+
+    /// The use that an expression is, after its parts were visited.
+    pub(crate) fn of<'e>(&mut self, e: &'e Expr) -> Option<ArgsUse<'e>> {
+        match &e.kind {
+            ExprKind::Field { base, name, .. } if base.is_args() => Some(ArgsUse::Named(name)),
+            ExprKind::Ident(name) if name == "args" => {
+                (!std::mem::take(&mut self.is_named)).then_some(ArgsUse::All)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// `span(...)`
+pub(crate) fn is_span(e: &Expr) -> bool {
+    matches!(&e.kind, ExprKind::Call { name, .. } if name.node == "span")
+}
+
+/// Adds what a call of `span` lacks: the name, and the member `start`. Returns whether the start was added.
+pub(crate) fn complete_span(e: &mut Expr, name: Expr, start: Expr) -> bool {
+    let span = e.span;
+    let ExprKind::Call { args, .. } = &mut e.kind else { return false };
+    if !matches!(args.last(), Some(Expr { kind: ExprKind::Record(_), .. })) {
+        args.push(Expr { kind: ExprKind::Record(Vec::new()), span });
+    }
+    if args.len() == 1 {
+        args.insert(0, name);
+    }
+    let Some(Expr { kind: ExprKind::Record(members), .. }) = args.last_mut() else { return false };
+    let lacks = !members.iter().any(|(key, _)| key.node == "start");
+    if lacks {
+        members.push((Spanned { node: "start".into(), span }, start));
+    }
+    lacks
+}
+
+/// Reports an argument that a probe does not have.
+pub(crate) fn no_argument(diags: &mut Diagnostics, probe: &str, name: &Name, known: &[&str]) {
+    let help = match &did_you_mean(&similar(&name.node, known.iter().copied()))[..] {
+        [] => {
+            let names: Vec<String> = known.iter().map(|name| format!("`{name}`")).collect();
+            vec![format!("it has {}", names.join(", "))]
+        }
+        near => near.to_vec(),
+    };
+    let message = format!("`{probe}` has no argument `{}`", name.node);
+    diags.error("E0040", name.span, message).help.extend(help);
 }
 
 /// Gives all parts one position.
