@@ -20,7 +20,6 @@ const FLAGS: &[&str] = &[
     "-Clink-arg=-nostdlib",
     "-Clink-arg=-Wl,-soname,libcudatrace_gpu.so",
     "-Clink-arg=-Wl,--defsym=rust_eh_personality=0",
-    "-Adead_code",
 ];
 
 fn main() {

@@ -5,7 +5,7 @@ pub mod record;
 
 // As in the library.
 #[cfg(test)]
-use library::{activity, clock, cupti, sys};
+use library::*;
 
 #[allow(missing_docs)]
 mod places {
@@ -33,14 +33,20 @@ pub fn library(pid: u32, name: &str) -> Vec<u8> {
     bytes
 }
 
+/// The library's files, for their tests and for lints.
 #[cfg(test)]
 #[allow(dead_code)]
 #[path = "library"]
 mod library {
     pub mod activity;
+    pub mod api_exit;
+    pub mod batch;
     pub mod buffers;
     pub mod clock;
+    pub mod collection;
     pub mod cupti;
     pub mod idle;
+    pub mod launches;
     pub mod sys;
+    pub mod tracer;
 }

@@ -57,9 +57,6 @@ pub struct Report {
     pub clock_steps: u64,
 }
 
-/// Name of the variable of the agent's file with the tracer's address.
-pub const ADDRESS: &str = "cudatrace_tracer";
-
 /// Where the tracer listens.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(C)]

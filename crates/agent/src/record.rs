@@ -25,7 +25,7 @@ pub enum Kind {
 pub const KINDS: usize = 7;
 
 /// What the GPU did once. Times are in nanoseconds of CLOCK_MONOTONIC.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Record {
     /// When it began.

@@ -49,7 +49,7 @@ impl Activity {
             grid: [52, 56, 60].map(|at| self.u32(at)),
             block: [64, 68, 72].map(|at| self.u32(at)),
             shared: self.u32(76).wrapping_add(self.u32(80)),
-            ..NOTHING
+            ..Record::default()
         }
     }
 
@@ -105,7 +105,7 @@ impl Activity {
             device: self.u32(32),
             context: self.u32(36),
             stream: self.u32(40).into(),
-            ..NOTHING
+            ..Record::default()
         }
     }
 
@@ -118,7 +118,7 @@ impl Activity {
             graph: self.u32(28),
             context: self.u32(32),
             stream: self.u32(36).into(),
-            ..NOTHING
+            ..Record::default()
         }
     }
 
@@ -131,12 +131,12 @@ impl Activity {
             context: self.u32(28),
             stream: self.u32(32).into(),
             value: self.u32(36),
-            ..NOTHING
+            ..Record::default()
         }
     }
 
     fn overhead(self) -> Record {
-        Record { value: self.u32(4), start: self.u64(24), end: self.u64(32), ..NOTHING }
+        Record { value: self.u32(4), start: self.u64(24), end: self.u64(32), ..Record::default() }
     }
 
     fn u8(self, at: usize) -> u8 {
@@ -160,30 +160,3 @@ impl Activity {
         unsafe { self.0.add(at).cast::<T>().read_unaligned() }
     }
 }
-
-/// A record without values.
-pub const NOTHING: Record = Record {
-    start: 0,
-    end: 0,
-    kernel: 0,
-    bytes: 0,
-    stream: 0,
-    node: 0,
-    corr: 0,
-    launch: 0,
-    device: 0,
-    context: 0,
-    graph: 0,
-    registers: 0,
-    grid: [0; 3],
-    block: [0; 3],
-    shared: 0,
-    src_kind: 0,
-    dst_kind: 0,
-    what: 0,
-    is_async: 0,
-    value: 0,
-    src_device: 0,
-    dst_device: 0,
-    tid: 0,
-};

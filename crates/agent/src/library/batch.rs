@@ -1,10 +1,9 @@
 //! Batches of records, and the functions on which the tracer has probes.
 
 use core::arch::naked_asm;
-use core::cell::UnsafeCell;
-use core::ptr::addr_of_mut;
 
 use crate::record::{KINDS, Kind, Record};
+use crate::sys::Reserved;
 
 /// Records of one kind that are sorted together.
 const MOST: usize = 16 << 10;
@@ -46,13 +45,18 @@ pub struct Batches {
     pub passed: [u64; KINDS],
 }
 
-struct Memory(UnsafeCell<[[Record; MOST]; KINDS]>);
+/// Memory for these.
+static MEMORY: Reserved<[Record; MOST]> = Reserved::of(KINDS);
 
-// SAFETY: only the agent's thread has `Batches`.
-unsafe impl Sync for Memory {}
+/// Reserves the memory. False if there is none.
+pub fn create() -> bool {
+    MEMORY.reserve()
+}
 
-/// All zeros, so that it takes room only as it is used.
-static MEMORY: Memory = Memory(UnsafeCell::new([const { [crate::activity::NOTHING; MOST] }; KINDS]));
+/// Gives the memory back.
+pub fn release() {
+    MEMORY.release();
+}
 
 impl Batches {
     pub fn new(kinds: u32) -> Batches {
@@ -88,6 +92,6 @@ impl Batches {
 }
 
 fn records(kind: usize) -> &'static mut [Record; MOST] {
-    // SAFETY: only the agent's thread has `Batches`, and no two of these live at once.
-    unsafe { &mut *addr_of_mut!((*MEMORY.0.get())[kind]) }
+    // SAFETY: reserved by `create`; only the agent's thread has `Batches`, and no two of these live at once.
+    unsafe { &mut *MEMORY.first().add(kind) }
 }

@@ -6,7 +6,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
-use crate::sys;
+use crate::sys::Reserved;
 
 /// Size of a buffer in bytes: some 4500 kernels.
 const SIZE: usize = 1 << 20;
@@ -14,8 +14,8 @@ const SIZE: usize = 1 << 20;
 const COUNT: usize = 512;
 const WORDS: usize = COUNT / 64;
 
-/// Memory of all buffers, which takes room as buffers are used.
-static MEMORY: AtomicPtr<u8> = AtomicPtr::new(null_mut());
+/// Memory of all buffers.
+static MEMORY: Reserved<u8> = Reserved::of(SIZE * COUNT);
 /// A bit per buffer that nobody has.
 static FREE: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
 /// A bit per buffer that CUPTI has returned.
@@ -29,23 +29,18 @@ pub static REFUSED: AtomicU64 = AtomicU64::new(0);
 
 /// Reserves the memory. False if there is none.
 pub fn create() -> bool {
-    if !MEMORY.load(Acquire).is_null() {
-        return true;
+    let is_new = MEMORY.first().is_null();
+    if is_new && MEMORY.reserve() {
+        FREE.iter().for_each(|word| word.store(u64::MAX, Release));
     }
-    let Some(memory) = sys::memory(SIZE * COUNT) else { return false };
-    MEMORY.store(memory, Release);
-    FREE.iter().for_each(|word| word.store(u64::MAX, Release));
-    true
+    !MEMORY.first().is_null()
 }
 
 /// Gives the memory back, when CUPTI has no buffer any more.
 pub fn release() {
-    let memory = MEMORY.load(Acquire);
-    if !memory.is_null() {
-        RETURNED.iter().for_each(|word| word.store(0, Release));
-        FREE.iter().for_each(|word| word.store(u64::MAX, Release));
-        sys::release(memory, SIZE * COUNT);
-    }
+    RETURNED.iter().for_each(|word| word.store(0, Release));
+    FREE.iter().for_each(|word| word.store(u64::MAX, Release));
+    MEMORY.release();
 }
 
 /// CUPTI asks for a buffer.
@@ -53,7 +48,7 @@ pub extern "C" fn request(buffer: *mut *mut u8, size: *mut usize, records: *mut 
     let taken = take(&FREE);
     let at = match taken {
         // SAFETY: within the memory.
-        Some(number) => unsafe { MEMORY.load(Acquire).add(number * SIZE) },
+        Some(number) => unsafe { MEMORY.first().add(number * SIZE) },
         None => {
             REFUSED.fetch_add(1, Relaxed);
             null_mut()
@@ -69,7 +64,7 @@ pub extern "C" fn request(buffer: *mut *mut u8, size: *mut usize, records: *mut 
 
 /// CUPTI returns a buffer.
 pub extern "C" fn completed(context: *mut c_void, stream: u32, buffer: *mut u8, _: usize, used: usize) {
-    let offset = (buffer as usize).wrapping_sub(MEMORY.load(Acquire) as usize);
+    let offset = (buffer as usize).wrapping_sub(MEMORY.first() as usize);
     let number = offset / SIZE;
     if buffer.is_null() || number >= COUNT {
         return;
@@ -95,7 +90,7 @@ pub fn returned() -> Option<Returned> {
     Some(Returned {
         number,
         // SAFETY: within the memory.
-        bytes: unsafe { MEMORY.load(Acquire).add(number * SIZE) },
+        bytes: unsafe { MEMORY.first().add(number * SIZE) },
         used: USED[number].load(Relaxed).min(SIZE),
         context: CONTEXT[number].load(Relaxed),
         stream: STREAM[number].load(Relaxed),

@@ -9,12 +9,12 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::activity::Activity;
 use crate::batch::Batches;
 use crate::clock::Clock;
-use crate::idle::{HOLD, Idle};
 use crate::cupti::{CallbackData, Cupti, DRIVER_API, ENTER, SUCCESS, Subscriber, kind};
+use crate::idle::{HOLD, Idle};
 use crate::message::{Report, Request, State};
 use crate::record::Kind;
 use crate::sys::{self, Descriptor};
-use crate::{api_exit, buffers, launches};
+use crate::{api_exit, batch, buffers, launches};
 
 /// Milliseconds that the driver's `cuInit` waits for the tracer's request.
 const PATIENCE: c_int = 2000;
@@ -193,7 +193,7 @@ impl Collection {
         self.report.version = cupti.version();
         let subscriber = cupti.subscribe(called_back).map_err(|status| self.refused(0, status))?;
         self.cupti = Some((cupti, subscriber));
-        if !buffers::create() {
+        if !buffers::create() || !batch::create() {
             return Err(self.refused(0, 0));
         }
         let status = cupti.register(buffers::request, buffers::completed);
@@ -232,8 +232,8 @@ impl Collection {
         let (mut clock, mut batches) = (Clock::new(), Batches::new(self.kinds));
         let mut idle = match self.kinds & 1 << Kind::Idle as u32 {
             0 => None,
-            // SAFETY: new memory.
-            _ => sys::memory(Idle::MEMORY).map(|memory| unsafe { Idle::new(memory) }),
+            // SAFETY: one collection runs at a time.
+            _ => unsafe { Idle::new() },
         };
         let mut is_over = false;
         while !is_over {
@@ -263,6 +263,8 @@ impl Collection {
         } as u32;
         if self.report.state == State::Ended as u32 && self.report.version >= CAN_FINALIZE {
             buffers::release();
+            launches::release();
+            batch::release();
         }
         self.socket.send(&self.report);
     }

@@ -26,9 +26,8 @@ pub mod kind {
 const ZEROED_BUFFERS: u32 = 5;
 /// `CUPTI_CB_DOMAIN_DRIVER_API`
 pub const DRIVER_API: u32 = 1;
-/// `CUPTI_API_ENTER`, `CUPTI_API_EXIT`
+/// `CUPTI_API_ENTER`
 pub const ENTER: u32 = 0;
-pub const EXIT: u32 = 1;
 /// Numbers of functions end before this one.
 const FUNCTIONS: u32 = 2000;
 

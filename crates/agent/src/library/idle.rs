@@ -4,6 +4,7 @@
 //! begin: a kernel that takes longer, beside others, may seem to be idle time.
 
 use crate::record::{Kind, Record};
+use crate::sys::Reserved;
 
 /// Nanoseconds for which records wait.
 pub const HOLD: u64 = 500_000_000;
@@ -37,6 +38,9 @@ pub enum Cause {
 /// A record that waits.
 type Waiting = (Kind, Record);
 
+/// Memory for those.
+static MEMORY: Reserved<Waiting> = Reserved::of(MOST);
+
 /// The idle times of all devices.
 pub struct Idle {
     waiting: &'static mut [Waiting],
@@ -57,19 +61,19 @@ struct Device {
 }
 
 impl Idle {
-    /// Uses memory of zeros for the records that wait.
+    /// `None` if there is no memory.
     ///
     /// # Safety
-    /// The memory is nobody else's and stays.
-    pub unsafe fn new(memory: *mut u8) -> Idle {
-        // SAFETY: promised by the caller; zeros are a valid kind and record.
-        let waiting = unsafe { core::slice::from_raw_parts_mut(memory.cast::<Waiting>(), MOST) };
+    /// There is one of these values at a time.
+    pub unsafe fn new() -> Option<Idle> {
+        if !MEMORY.reserve() {
+            return None;
+        }
+        // SAFETY: no other value has it, as the caller promises; zeros are a valid kind and record.
+        let waiting = unsafe { core::slice::from_raw_parts_mut(MEMORY.first(), MOST) };
         let (devices, waits) = ([Device::default(); DEVICES], [(0, 0); WAITS]);
-        Idle { waiting, count: 0, devices, waits, next_wait: 0 }
+        Some(Idle { waiting, count: 0, devices, waits, next_wait: 0 })
     }
-
-    /// Bytes of memory for [`Idle::new`].
-    pub const MEMORY: usize = MOST * size_of::<Waiting>();
 
     /// Adds a record. `found` gets idle times if there is no room.
     pub fn add(&mut self, kind: Kind, record: Record, found: &mut impl FnMut(Record)) {
@@ -142,20 +146,35 @@ impl Idle {
     }
 }
 
+/// The memory takes no room afterwards.
+impl Drop for Idle {
+    fn drop(&mut self) {
+        MEMORY.release();
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
     use super::*;
-    use crate::activity::NOTHING;
+
+    /// There is one `Idle` at a time.
+    static ONE: Mutex<()> = Mutex::new(());
 
     /// The idle times of these records, given in this order: start, end, cause.
     fn idle(records: &[(Kind, u64, u64, u64)]) -> Vec<(u64, u64, u8)> {
-        let mut memory = vec![0u64; Idle::MEMORY / 8];
-        // SAFETY: the memory outlives the value.
-        let mut idle = unsafe { Idle::new(memory.as_mut_ptr().cast()) };
+        let _one = ONE.lock().unwrap();
+        // SAFETY: see `ONE`.
+        let mut idle = unsafe { Idle::new() }.expect("memory");
         let mut found = Vec::new();
         let mut see = |record: Record| found.push((record.start, record.end, record.what));
         for (kind, start, end, launch) in records {
-            idle.add(*kind, Record { start: *start, end: *end, launch: *launch, ..NOTHING }, &mut see);
+            idle.add(
+                *kind,
+                Record { start: *start, end: *end, launch: *launch, ..Record::default() },
+                &mut see,
+            );
         }
         idle.take_before(u64::MAX, &mut see);
         found

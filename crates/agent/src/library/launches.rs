@@ -5,12 +5,11 @@
 //! have not come yet; a note that was overwritten is recognised, and its record has no launch.
 
 use core::arch::asm;
-use core::ptr::null_mut;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::record::Record;
-use crate::sys;
+use crate::sys::{self, Reserved};
 
 /// Functions of the driver that launch work.
 pub const FUNCTIONS: [&[u8]; 4] = [b"cuLaunch", b"cuGraphLaunch", b"cuMemcpy", b"cuMemset"];
@@ -29,20 +28,21 @@ struct Note {
     who: AtomicU64,
 }
 
-/// The table, which takes room as it is used.
-static NOTED: AtomicPtr<Note> = AtomicPtr::new(null_mut());
+/// The table.
+static NOTED: Reserved<Note> = Reserved::of(NOTES);
 /// Whether the C library stores the id of a thread where glibc does: 1 yes, 2 no.
 static STORES_TID: AtomicU32 = AtomicU32::new(0);
 
 /// Reserves the table. False if there is no memory.
 pub fn create() -> bool {
-    if NOTED.load(Acquire).is_null() {
-        let Some(memory) = sys::memory(NOTES * size_of::<Note>()) else { return false };
-        NOTED.store(memory.cast(), Release);
-    }
     let is_stored = stored_tid() == sys::gettid();
     STORES_TID.store(if is_stored { 1 } else { 2 }, Release);
-    true
+    NOTED.reserve()
+}
+
+/// Gives the memory back, when no launch is noted any more.
+pub fn release() {
+    NOTED.release();
 }
 
 /// Notes the launch that begins in this thread now.
@@ -67,7 +67,7 @@ pub fn add(record: &mut Record) {
 }
 
 fn at(correlation: u32) -> Option<&'static Note> {
-    let noted = NOTED.load(Acquire);
+    let noted = NOTED.first();
     // SAFETY: within the table, whose bytes are valid notes and stay.
     (!noted.is_null()).then(|| unsafe { &*noted.add(correlation as usize % NOTES) })
 }

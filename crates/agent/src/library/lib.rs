@@ -32,7 +32,7 @@ use core::ffi::c_int;
 /// Where the tracer listens, which writes it into the file before a process loads it.
 #[unsafe(no_mangle)]
 #[used]
-pub static cudatrace_tracer: tracer::Written = tracer::Written::NONE;
+pub static cudatrace_tracer: tracer::Written = tracer::Written::none();
 
 /// Called by the driver in `cuInit`.
 ///

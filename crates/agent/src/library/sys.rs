@@ -1,6 +1,9 @@
 //! The C library.
 
 use core::ffi::{c_char, c_int, c_long, c_short, c_uint, c_void};
+use core::ptr::null_mut;
+use core::sync::atomic::AtomicPtr;
+use core::sync::atomic::Ordering::{Acquire, Release};
 
 #[repr(C)]
 #[derive(Copy, Clone, Default)]
@@ -118,20 +121,50 @@ const MAP_PRIVATE_ANONYMOUS_NORESERVE: c_int = 0x2 | 0x20 | 0x4000;
 #[derive(Copy, Clone)]
 pub struct Descriptor(pub c_int);
 
-/// Memory of zeros, which takes room when it is written; `None` if there is none.
-pub fn memory(length: usize) -> Option<*mut u8> {
-    // SAFETY: new memory.
-    let at = unsafe {
-        mmap(core::ptr::null_mut(), length, PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS_NORESERVE, -1, 0)
-    };
-    (at as isize != -1).then_some(at.cast())
+/// Memory of zeros for values of a type, which takes room as it is written. It is reserved once in a process.
+pub struct Reserved<T> {
+    first: AtomicPtr<T>,
+    count: usize,
 }
 
-/// Makes memory of [`memory`] take no room; it is zero again.
-pub fn release(address: *mut u8, length: usize) {
-    const MADV_DONTNEED: c_int = 4;
-    // SAFETY: the caller's memory.
-    unsafe { madvise(address.cast(), length, MADV_DONTNEED) };
+impl<T> Reserved<T> {
+    /// Memory for so many values, for which zeros are valid; not reserved yet.
+    pub const fn of(count: usize) -> Reserved<T> {
+        Reserved { first: AtomicPtr::new(null_mut()), count }
+    }
+
+    /// Reserves it, unless it is. False if there is no memory.
+    pub fn reserve(&self) -> bool {
+        if !self.first().is_null() {
+            return true;
+        }
+        // SAFETY: new memory.
+        let at =
+            unsafe { mmap(null_mut(), self.size(), PROT_READ_WRITE, MAP_PRIVATE_ANONYMOUS_NORESERVE, -1, 0) };
+        if at as isize == -1 {
+            return false;
+        }
+        self.first.store(at.cast(), Release);
+        true
+    }
+
+    /// The first value; null if the memory is not reserved.
+    pub fn first(&self) -> *mut T {
+        self.first.load(Acquire)
+    }
+
+    /// Makes it take no room; it is zero again.
+    pub fn release(&self) {
+        const MADV_DONTNEED: c_int = 4;
+        if !self.first().is_null() {
+            // SAFETY: this memory, whose zeros are valid.
+            unsafe { madvise(self.first().cast(), self.size(), MADV_DONTNEED) };
+        }
+    }
+
+    fn size(&self) -> usize {
+        self.count * size_of::<T>()
+    }
 }
 
 /// Nanoseconds of a clock.

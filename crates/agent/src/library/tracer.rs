@@ -16,7 +16,14 @@ pub struct Written(UnsafeCell<Address>);
 unsafe impl Sync for Written {}
 
 impl Written {
-    pub const NONE: Written = Written(UnsafeCell::new(Address { pid: 0, length: 0, name: *b"no tracer: the file is written before it is loaded......" }));
+    /// No address.
+    pub const fn none() -> Written {
+        Written(UnsafeCell::new(Address {
+            pid: 0,
+            length: 0,
+            name: *b"no tracer: the file is written before it is loaded......",
+        }))
+    }
 
     fn get(&self) -> Address {
         // SAFETY: never written by this process; the compiler must not use the value that it knows.
