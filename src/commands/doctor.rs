@@ -39,8 +39,9 @@ pub fn run(format: Format) -> Result<u8> {
         Err(error) => rows.push(("tracing", format!("no: {}", reason(&error)))),
     }
     rows.push(("--in-process", in_process()));
-    rows.push(("gpu: probes", crate::gpu::state()));
-    rows.extend(libraries());
+    let machine = Machine::new(Scope::default());
+    rows.push(("gpu: probes", crate::gpu::state(&machine)));
+    rows.extend(libraries(&machine));
     rows.push(("python", python()));
     let mut out = std::io::stdout().lock();
     match format {
@@ -177,8 +178,7 @@ fn features(features: &Features) -> Vec<Row> {
     rows
 }
 
-fn libraries() -> Vec<Row> {
-    let machine = Machine::new(Scope::default());
+fn libraries(machine: &Machine) -> Vec<Row> {
     let found = |library: &'static str| match machine.files(library) {
         Ok(files) => files
             .into_iter()

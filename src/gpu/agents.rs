@@ -7,12 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::anyhow;
 use host::ElfFile;
-use host::process::{self, Mapping};
+use host::process;
 use runtime::Session;
 use runtime::gpu_agent::{AgentFile, AgentSocket, IDLE, Received, Wanted};
 use runtime::in_process::RemoteError;
@@ -85,9 +84,10 @@ impl<'a> Agents<'a> {
     /// Makes the processes of `-p` load the agent that have the driver.
     pub fn load_into_running(&mut self) -> anyhow::Result<()> {
         for pid in process::with_descendants(&self.pids) {
-            if !has_driver(pid) || !self.tried.insert(pid) {
+            if self.tried.contains(&pid) || !has_driver(pid) {
                 continue;
             }
+            self.tried.insert(pid);
             match self.load_into(pid) {
                 Err(error) if self.pids.contains(&pid) => {
                     return Err(error.context(format!("process {pid}")));
@@ -167,34 +167,24 @@ fn watch(events: &OwnedFd, fd: BorrowedFd<'_>, mark: u64) -> io::Result<()> {
 
 /// Whether a process has loaded CUDA's driver.
 fn has_driver(pid: u32) -> bool {
-    file_with(pid, &["libcuda.so"]).is_some()
-}
-
-/// The first mapping of a file whose name begins so.
-fn file_with(pid: u32, names: &[&str]) -> Option<Mapping> {
-    process::mappings(pid).into_iter().find(|mapping| {
-        let file = mapping.name.path().and_then(Path::file_name);
-        file.is_some_and(|file| names.iter().any(|name| file.to_string_lossy().starts_with(name)))
-    })
+    cupti::file_with(&process::mappings(pid), "libcuda.so").is_some()
 }
 
 /// Address of `dlopen` in a process.
 fn dlopen_in(pid: u32) -> anyhow::Result<u64> {
-    LOADERS
-        .iter()
-        .find_map(|loader| {
-            let mapping = file_with(pid, &[loader]).filter(|mapping| mapping.offset == 0)?;
-            let mut path = process::root_prefix(pid).into_os_string();
-            path.push(mapping.name.path()?);
-            let elf = ElfFile::open(&mapping.link(pid)).or_else(|_| ElfFile::open(Path::new(&path))).ok()?;
-            let (address, _) = elf.symbol_of("dlopen")?;
-            Some(mapping.start + address)
-        })
-        .ok_or_else(|| {
-            anyhow!(
-                "the program has no `dlopen`, since it is linked statically: no library can be loaded into it"
-            )
-        })
+    let mappings = process::mappings(pid);
+    let address = |loader: &&str| {
+        let mapping = cupti::file_with(&mappings, loader).filter(|mapping| mapping.offset == 0)?;
+        let path = process::open_path(pid, mapping.name.path()?);
+        let elf = ElfFile::open(&mapping.link(pid)).or_else(|_| ElfFile::open(&path)).ok()?;
+        let (address, _) = elf.symbol_of("dlopen")?;
+        Some(mapping.start + address)
+    };
+    LOADERS.iter().find_map(address).ok_or_else(|| {
+        anyhow!(
+            "the program has no `dlopen`, since it is linked statically: no library can be loaded into it"
+        )
+    })
 }
 
 impl Watch for Agents<'_> {

@@ -19,11 +19,7 @@ const NAMES: [(u32, &str); 3] = [(13, "libcupti.so.13"), (12, "libcupti.so.12"),
 /// Paths at which a process may find CUPTI, the best one first: of the same major version as its runtime, beside that.
 pub fn paths(pid: u32) -> Vec<PathBuf> {
     let mappings = process::mappings(pid);
-    let named = |mapping: &&Mapping, name: &str| {
-        let file = mapping.name.path().and_then(Path::file_name);
-        file.is_some_and(|file| file.to_string_lossy().starts_with(name))
-    };
-    let of = |name| mappings.iter().find(|mapping| named(mapping, name)).and_then(|found| found.name.path());
+    let of = |name| file_with(&mappings, name).and_then(|found| found.name.path());
     let runtime = of("libcudart.so");
     let major = runtime.and_then(major);
     let folders = [runtime, of("libcuda.so")].into_iter().flatten().filter_map(Path::parent);
@@ -31,37 +27,19 @@ pub fn paths(pid: u32) -> Vec<PathBuf> {
     let folders: Vec<PathBuf> = beside.chain(INSTALLED.map(PathBuf::from)).collect();
     let mut names = NAMES;
     names.sort_by_key(|(of, _)| Some(*of) != major);
-    let root = process::root_prefix(pid);
-    let exists = |path: &PathBuf| {
-        let mut seen = root.clone().into_os_string();
-        seen.push(path);
-        Path::new(&seen).exists()
-    };
+    let exists = |path: &PathBuf| process::open_path(pid, path).exists();
     let found = names.iter().flat_map(|(_, name)| folders.iter().map(move |folder| folder.join(name)));
     // The loader looks for bare names in the folders that the process has set.
     let bare = names.iter().map(|(_, name)| PathBuf::from(name));
     found.filter(exists).chain(bare).collect()
 }
 
-/// A CUPTI of this machine for programs that bring none, as far as it is at one of the usual places.
-pub fn installed() -> Option<PathBuf> {
-    let variable = |name: &str| std::env::var_os(name);
-    let mut folders: Vec<PathBuf> =
-        variable("LD_LIBRARY_PATH").iter().flat_map(std::env::split_paths).collect();
-    for prefix in ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(variable).map(PathBuf::from) {
-        folders.push(prefix.join("lib"));
-        folders.extend(of_wheels(&prefix));
-    }
-    folders.extend(INSTALLED.map(PathBuf::from));
-    let names = NAMES.map(|(_, name)| name);
-    folders.iter().flat_map(|folder| names.map(|name| folder.join(name))).find(|path| path.exists())
-}
-
-/// Folders of NVIDIA's wheels in an environment of Python.
-fn of_wheels(prefix: &Path) -> Vec<PathBuf> {
-    let pythons = std::fs::read_dir(prefix.join("lib")).into_iter().flatten().flatten();
-    let nvidia = pythons.map(|python| python.path().join("site-packages/nvidia"));
-    nvidia.flat_map(|nvidia| ["cu13/lib", "cuda_cupti/lib"].map(|lib| nvidia.join(lib))).collect()
+/// The first mapping of a file whose name begins so.
+pub(super) fn file_with<'m>(mappings: &'m [Mapping], name: &str) -> Option<&'m Mapping> {
+    mappings.iter().find(|mapping| {
+        let file = mapping.name.path().and_then(Path::file_name);
+        file.is_some_and(|file| file.to_string_lossy().starts_with(name))
+    })
 }
 
 /// `13` of `libcudart.so.13`

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use anyhow::anyhow;
 use host::Machine;
+use lang::Catalog;
 use runtime::gpu_agent::AgentFile;
 
 use crate::console::Messages;
@@ -16,12 +17,12 @@ pub use agents::Agents;
 pub use reports::Reports;
 
 /// Whether `gpu:` probes work here, for `doctor`.
-pub fn state() -> String {
+pub fn state(machine: &Machine) -> String {
     if !cfg!(target_arch = "x86_64") {
         return "no: on x86-64 only".into();
     }
-    match cupti::installed() {
-        Some(path) => format!("yes, by the CUPTI that a program has loaded, else by {}", path.display()),
+    match machine.files("libcupti").ok().and_then(|files| files.into_iter().next_back()) {
+        Some(file) => format!("yes, by the CUPTI that a program has loaded, else by {}", file.path),
         None => "in programs that have loaded CUPTI, as PyTorch does; for others put its folder into LD_LIBRARY_PATH".into(),
     }
 }

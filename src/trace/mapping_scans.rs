@@ -61,10 +61,8 @@ impl<'a> MappingScans<'a> {
             let Some(shown) = mapping.name.path() else { continue };
             let (major, minor) = mapping.device;
             self.extender.record_mapping((libc::makedev(major, minor), mapping.inode));
-            let mut open = process::root_prefix(pid).into_os_string();
-            open.push(shown);
             let when = format!("mapped by process {pid}");
-            self.extender.scripts.extend(session, Path::new(&open), shown, &when);
+            self.extender.scripts.extend(session, &process::open_path(pid, shown), shown, &when);
         }
         let path = |mapping: &&Mapping| mapping.name.path().unwrap_or(Path::new("")).to_owned();
         if new.iter().any(|mapping| session.must_patch(pid, mapping.inode, &path(mapping))) {

@@ -276,6 +276,13 @@ pub fn root_prefix(pid: u32) -> PathBuf {
     }
 }
 
+/// A path of the process as this process opens it.
+pub fn open_path(pid: u32, path: &Path) -> PathBuf {
+    let mut open = root_prefix(pid).into_os_string();
+    open.push(path);
+    open.into()
+}
+
 /// A namespace: device and inode of its file.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Namespace {

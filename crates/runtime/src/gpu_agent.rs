@@ -3,22 +3,21 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 
 use agent::message::{PATHS, Request};
 pub use agent::message::{Report, State};
-/// Number of the kind of idle times.
-pub const IDLE: u32 = agent::record::Kind::Idle as u32;
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::in_process::{Injection, RemoteError};
+use crate::kernel::sys;
 
-/// Smallest number of the file's descriptor: processes that outlive the tracer look for it under the number of the tracer, where another
-/// process might have a file with a common number.
-const HIGH: i32 = 941;
+/// Number of the kind of idle times.
+pub const IDLE: u32 = agent::record::Kind::Idle as u32;
+
 /// Sockets that wait to be accepted.
 const BACKLOG: i32 = 128;
 
@@ -38,11 +37,8 @@ impl AgentFile {
     /// The errors of memfd_create(2), of the folders for temporary files, and of the socket.
     pub fn create(for_others: bool) -> io::Result<AgentFile> {
         let pid = std::process::id();
-        let mut random = [0u8; 8];
-        // SAFETY: room for as many bytes.
-        unsafe { libc::getrandom(random.as_mut_ptr().cast(), random.len(), 0) };
         // No other user can take the name beforehand.
-        let name = format!("cudatrace-gpu-{pid}-{:016x}", u64::from_ne_bytes(random));
+        let name = format!("cudatrace-gpu-{pid}-{:016x}", sys::random());
         let kind = SocketType::SEQPACKET;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
@@ -140,14 +136,9 @@ fn memory_file(bytes: &[u8]) -> io::Result<OwnedFd> {
         &file,
         SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL,
     )?;
-    // SAFETY: `fcntl` returns a new descriptor.
-    let high = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_DUPFD_CLOEXEC, HIGH) };
-    match high {
-        // There may be a limit on their number.
-        ..0 => Ok(file.into()),
-        // SAFETY: the descriptor is new.
-        _ => Ok(unsafe { OwnedFd::from_raw_fd(high) }),
-    }
+    // Processes that outlive the tracer look for it under the number of the tracer, where another process might have a file with a low
+    // number.
+    Ok(sys::out_of_the_way(file.into()))
 }
 
 /// The socket to the agent of a process.
@@ -195,8 +186,7 @@ impl AgentSocket {
         self.socket.as_fd()
     }
 
-    /// Asks for records. `paths`: where CUPTI may be, for a process that has not
-    /// loaded it.
+    /// Asks for records. `paths`: where CUPTI may be, for a process that has not loaded it.
     ///
     /// # Errors
     /// EPIPE if the process has ended.

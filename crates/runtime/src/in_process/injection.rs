@@ -11,8 +11,9 @@ use std::time::{Duration, Instant};
 
 use super::calls::RemoteCalls;
 use super::error::RemoteError;
-use super::ptrace::field;
+use super::ptrace::has_shadow_stacks;
 use super::stopped::{Seized, Stopped, Tracer};
+use crate::kernel::sys;
 
 /// Longest time to look for a thread.
 const SEARCH: Duration = Duration::from_secs(3);
@@ -67,8 +68,7 @@ impl Injection<'_> {
     /// # Errors
     /// [`RemoteError`]; the process is then as before, unless it loads the library later, which then does nothing.
     pub fn load(&self, pid: u32) -> Result<OwnedFd, RemoteError> {
-        let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-        if field(&status, "x86_Thread_features:").is_some_and(|features| features.contains("shstk")) {
+        if has_shadow_stacks(pid) {
             return Err(RemoteError::ShadowStacks);
         }
         Tracer::run(|tracer| {
@@ -125,10 +125,7 @@ impl Injection<'_> {
 
 /// A path of a descriptor that no library was loaded by yet: the loader takes an equal path for the library that it has.
 fn new_path(fd: u64) -> String {
-    let mut random = [0u8; 2];
-    // SAFETY: room for as many bytes.
-    unsafe { libc::getrandom(random.as_mut_ptr().cast(), random.len(), 0) };
-    let bits = u16::from_ne_bytes(random);
+    let bits = sys::random();
     let same: String = (0..16).map(|bit| if bits >> bit & 1 == 1 { "/." } else { "/" }).collect();
     format!("/proc/self/fd{same}/{fd}\0")
 }

@@ -34,6 +34,6 @@ pub(crate) use journal::DATA_NAME;
 pub use journal::{ENTRY as JOURNAL_ENTRY, Entry, Jump, Remains};
 pub use maps::{MemoryRange, is_near};
 pub use patches::{Patch, PatchOutcome, Patches, Skipped};
-pub(crate) use ptrace::field;
+pub(crate) use ptrace::has_shadow_stacks;
 pub use region::{Region, RegionSize, SharedFile};
 pub use stopped::{Seized, Stopped, Tracer};

@@ -135,6 +135,12 @@ pub(crate) fn field<'s>(status: &'s str, name: &str) -> Option<&'s str> {
     status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
+/// Whether the processor checks return addresses against a second stack: moved calls return elsewhere than they were called.
+pub(crate) fn has_shadow_stacks(pid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    field(&status, "x86_Thread_features:").is_some_and(|features| features.contains("shstk"))
+}
+
 /// Frees a seized thread that has ended. Any thread of this process may do this. Returns false if there is nothing to free.
 pub(super) fn reap(tid: u32) -> bool {
     // SAFETY: all zero is valid for a struct of numbers.

@@ -35,6 +35,14 @@ pub fn owned_libbpf(fd: c_int) -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// A random number; 0 if the kernel has none.
+pub fn random() -> u64 {
+    let mut bytes = [0u8; 8];
+    // SAFETY: room for as many bytes.
+    unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    u64::from_ne_bytes(bytes)
+}
+
 /// Moves a descriptor to a number above 1023 if possible: select(2), which line editors use, supports only smaller numbers.
 pub fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
     rustix::io::fcntl_dupfd_cloexec(&fd, libc::FD_SETSIZE as RawFd).unwrap_or(fd)

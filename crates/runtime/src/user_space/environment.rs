@@ -1,6 +1,6 @@
 //! What a process offers to code of ours: whether it may run there at all, and how it finds the CPU, the thread and the time.
 
-use crate::in_process::{Region, RemoteError, Stopped, field, seccomp};
+use crate::in_process::{Region, RemoteError, Stopped, has_shadow_stacks, seccomp};
 use native::{CpuNumber, Environment, Process, ThreadId, TimeSource, Unwind};
 
 /// Offset of the thread's id from its control block, in glibc for x86-64. It is used only if the id of a stopped thread is there.
@@ -44,12 +44,6 @@ pub fn find(stopped: &Stopped<'_>, cpus: u32, region: &Region) -> Result<Environ
 fn has_our_ids(pid: u32) -> bool {
     let namespace = |of: &str| std::fs::read_link(format!("/proc/{of}/ns/pid")).ok();
     namespace(&pid.to_string()) == namespace("self")
-}
-
-/// Whether the processor checks return addresses against a second stack: moved calls return elsewhere than they were called.
-fn has_shadow_stacks(pid: u32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-    field(&status, "x86_Thread_features:").is_some_and(|features| features.contains("shstk"))
 }
 
 /// Whether the kernel permits RDFSBASE.
