@@ -5,6 +5,7 @@
  * functions but cuptiGetVersion and cuptiGetResultString return error 15. So do they with a driver that is not the simulated one.
  */
 #include <dlfcn.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,7 +18,15 @@ uint64_t env_number(const char *name) {
     return value ? strtoull(value, NULL, 0) : 0;
 }
 
+/* The real library must not be called after its own handler of exit(3), which it registers when it is first used. */
+static atomic_bool over;
+
+static void end_of_process(void) {
+    over = true;
+}
+
 static void find_driver(void) {
+    atexit(end_of_process);
     CUuuid id;
     const void *table;
     void *library = dlopen("libcuda.so.1", RTLD_NOW);
@@ -30,6 +39,10 @@ static void find_driver(void) {
 
 CUptiResult ready(void) {
     static pthread_once_t once = PTHREAD_ONCE_INIT;
+    if (over) {
+        fputs("libcupti: called after its end\n", stderr);
+        abort();
+    }
     pthread_once(&once, find_driver);
     return driver ? CUPTI_SUCCESS : CUPTI_ERROR_NOT_INITIALIZED;
 }

@@ -77,10 +77,6 @@ pub fn start(socket: Descriptor, now: bool) -> c_int {
         return EBUSY;
     }
     SOCKET.store(socket.0 as u32, Release);
-    if HAS_HANDLER.swap(1, AcqRel) == 0 {
-        // SAFETY: a function that lives as long as the process: this library is never unloaded.
-        unsafe { sys::__cxa_atexit(at_exit, null_mut(), null_mut()) };
-    }
     let mut collection =
         Collection { socket, cupti: None, kinds: 0, launches: false, flush_ms: 0, report: Report::default() };
     if now {
@@ -106,6 +102,15 @@ extern "C" fn called_back(_: *mut c_void, domain: u32, _: u32, call: *const Call
     match call.site {
         ENTER => launches::note(call.correlation),
         _ => api_exit::exited(),
+    }
+}
+
+/// Registers the handler for the end of the process. Handlers are called in the reverse order: so this is done when CUPTI, which may have
+/// been loaded just now, has registered its own, after which it must not be called.
+fn handle_exit() {
+    if HAS_HANDLER.swap(1, AcqRel) == 0 {
+        // SAFETY: a function that lives as long as the process: this library is never unloaded.
+        unsafe { sys::__cxa_atexit(at_exit, null_mut(), null_mut()) };
     }
 }
 
@@ -179,7 +184,10 @@ impl Collection {
         let Some(request) = request else { return };
         self.flush_ms = request.flush_ms.clamp(1, 10_000) as c_int;
         match self.enable(&request) {
-            Ok(()) => self.report.state = State::Collects as u32,
+            Ok(()) => {
+                self.report.state = State::Collects as u32;
+                handle_exit();
+            }
             Err(state) => {
                 self.report.state = state as u32;
                 self.end();
