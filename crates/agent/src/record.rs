@@ -19,10 +19,13 @@ pub enum Kind {
     Overhead,
     /// `cudatrace_gpu_idle`: time in which a device did nothing.
     Idle,
+    /// `cudatrace_gpu_launch`: a call that launches work, or waits for it, begins. The function is called by its thread, with one
+    /// record, which has the launch and the names alone.
+    Launch,
 }
 
 /// Number of kinds.
-pub const KINDS: usize = 7;
+pub const KINDS: usize = 8;
 
 /// What the GPU did once. Times are in nanoseconds of CLOCK_MONOTONIC.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
@@ -44,6 +47,8 @@ pub struct Record {
     pub corr: u64,
     /// Begin of the launching call; 0: not known.
     pub launch: u64,
+    /// Address of the name of the launching function, which ends with a zero byte; 0: not known.
+    pub func: u64,
     /// Ordinal of the device.
     pub device: u32,
     /// Id of the context.
@@ -79,4 +84,4 @@ pub struct Record {
 /// Size of a [`Record`] in bytes.
 pub const SIZE: usize = size_of::<Record>();
 
-const _: () = assert!(SIZE == 128);
+const _: () = assert!(SIZE == 136);

@@ -18,8 +18,8 @@ pub struct RecordKind {
     /// Function of the agent that is called with a batch: its first argument is the address of the records, its second their
     /// number.
     pub function: &'static str,
-    /// Operation of CUDA whose calls launch the work.
-    pub launched_by: Option<&'static str>,
+    /// Operations of CUDA whose calls launch the work, the common one first.
+    pub launched_by: &'static [&'static str],
     /// Arguments in the order of listings, in addition to [`COMMON`].
     own: &'static [Argument],
 }
@@ -49,7 +49,7 @@ pub struct Member {
 }
 
 /// Size of a record in bytes.
-pub const RECORD_BYTES: u32 = 128;
+pub const RECORD_BYTES: u32 = 136;
 
 /// Kinds in the order of their numbers.
 pub static KINDS: &[RecordKind] = &[
@@ -57,7 +57,7 @@ pub static KINDS: &[RecordKind] = &[
         name: "kernel",
         doc: "a kernel ran",
         function: "cudatrace_gpu_kernel",
-        launched_by: Some("cuda:launch"),
+        launched_by: &["cuda:launch"],
         own: &[
             arg(
                 "kernel",
@@ -80,7 +80,7 @@ pub static KINDS: &[RecordKind] = &[
         name: "memcpy",
         doc: "memory was copied",
         function: "cudatrace_gpu_memcpy",
-        launched_by: Some("cuda:memcpy"),
+        launched_by: &["cuda:memcpy", "cuda:launch"],
         own: &[
             arg("bytes", "uint64", "bytes copied", "$r.bytes"),
             arg(
@@ -105,7 +105,7 @@ pub static KINDS: &[RecordKind] = &[
         name: "memset",
         doc: "memory was filled",
         function: "cudatrace_gpu_memset",
-        launched_by: Some("cuda:memset"),
+        launched_by: &["cuda:memset", "cuda:launch"],
         own: &[
             arg("bytes", "uint64", "bytes filled", "$r.bytes"),
             arg("value", "uint32", "value that is repeated", "$r.value"),
@@ -121,14 +121,14 @@ pub static KINDS: &[RecordKind] = &[
         name: "graph",
         doc: "a graph ran, as a whole",
         function: "cudatrace_gpu_graph",
-        launched_by: Some("cuda:graph"),
+        launched_by: &["cuda:launch"],
         own: &[GRAPH, STREAM, CORR, DELAY],
     },
     RecordKind {
         name: "sync",
         doc: "the host, or a stream, waited for the GPU",
         function: "cudatrace_gpu_sync",
-        launched_by: Some("cuda:sync"),
+        launched_by: &["cuda:sync"],
         own: &[
             arg("type", "enum gpu_sync", "what waited for what", "(enum gpu_sync)$r.what"),
             STREAM,
@@ -140,14 +140,14 @@ pub static KINDS: &[RecordKind] = &[
         name: "overhead",
         doc: "the driver, or the collection of these records, took time",
         function: "cudatrace_gpu_overhead",
-        launched_by: None,
+        launched_by: &[],
         own: &[arg("kind", "enum gpu_overhead", "what took the time", "(enum gpu_overhead)$r.value")],
     },
     RecordKind {
         name: "idle",
         doc: "no kernel ran on a device, between two kernels",
         function: "cudatrace_gpu_idle",
-        launched_by: None,
+        launched_by: &["cuda:launch"],
         own: &[
             arg("cause", "enum gpu_idle", "the probable cause", "(enum gpu_idle)$r.what"),
             arg(
@@ -161,6 +161,15 @@ pub static KINDS: &[RecordKind] = &[
         ],
     },
 ];
+
+/// A launch, or a wait, that begins: the agent calls the function in the thread that launches. Only for clauses that the compiler adds.
+pub static LAUNCH: RecordKind = RecordKind {
+    name: "__launch",
+    doc: "work is launched, or waited for",
+    function: "cudatrace_gpu_launch",
+    launched_by: &[],
+    own: &[CORR],
+};
 
 /// Arguments of all kinds.
 pub static COMMON: &[Argument] = &[
@@ -199,24 +208,26 @@ pub static MEMBERS: &[Member] = &[
     member("node", 40, 8),
     member("corr", 48, 8),
     member("launch", 56, 8),
-    member("device", 64, 4),
-    member("context", 68, 4),
-    member("graph", 72, 4),
-    member("registers", 76, 4),
-    member("grid_x", 80, 4),
-    member("grid_y", 84, 4),
-    member("grid_z", 88, 4),
-    member("block_x", 92, 4),
-    member("block_y", 96, 4),
-    member("block_z", 100, 4),
-    member("shared", 104, 4),
-    member("src_kind", 108, 1),
-    member("dst_kind", 109, 1),
-    member("what", 110, 1),
-    member("is_async", 111, 1),
-    member("value", 112, 4),
-    member("src_device", 116, 4),
-    member("dst_device", 120, 4),
+    member("func", 64, 8),
+    member("device", 72, 4),
+    member("context", 76, 4),
+    member("graph", 80, 4),
+    member("registers", 84, 4),
+    member("grid_x", 88, 4),
+    member("grid_y", 92, 4),
+    member("grid_z", 96, 4),
+    member("block_x", 100, 4),
+    member("block_y", 104, 4),
+    member("block_z", 108, 4),
+    member("shared", 112, 4),
+    member("src_kind", 116, 1),
+    member("dst_kind", 117, 1),
+    member("what", 118, 1),
+    member("is_async", 119, 1),
+    member("value", 120, 4),
+    member("src_device", 124, 4),
+    member("dst_device", 128, 4),
+    member("tid", 132, 4),
 ];
 
 const fn member(name: &'static str, offset: u32, bytes: u32) -> Member {
@@ -240,12 +251,12 @@ impl Argument {
 impl RecordKind {
     /// The kind of this name.
     pub fn of(name: &str) -> Option<&'static RecordKind> {
-        KINDS.iter().find(|kind| kind.name == name)
+        KINDS.iter().chain([&LAUNCH]).find(|kind| kind.name == name)
     }
 
-    /// Its number: its position in [`KINDS`].
+    /// Its number: its position in [`KINDS`], or after them.
     pub fn number(&self) -> u8 {
-        KINDS.iter().position(|kind| kind.name == self.name).expect("a row of the table") as u8
+        KINDS.iter().position(|kind| kind.name == self.name).unwrap_or(KINDS.len()) as u8
     }
 
     /// All arguments, in the order of listings.
@@ -353,6 +364,8 @@ mod tests {
             ("value", offset_of!(Record, value)),
             ("src_device", offset_of!(Record, src_device)),
             ("dst_device", offset_of!(Record, dst_device)),
+            ("tid", offset_of!(Record, tid)),
+            ("func", offset_of!(Record, func)),
         ];
         for (name, offset) in known {
             let member = MEMBERS.iter().find(|member| member.name == name).unwrap();
@@ -360,7 +373,7 @@ mod tests {
         }
         let packed = |pair: &[Member]| pair[0].offset + pair[0].bytes == pair[1].offset;
         assert!(MEMBERS.windows(2).all(packed));
-        assert_eq!((RECORD_BYTES as usize, KINDS.len()), (agent::record::SIZE, agent::record::KINDS));
+        assert_eq!((RECORD_BYTES as usize, KINDS.len() + 1), (agent::record::SIZE, agent::record::KINDS));
     }
 
     #[test]
@@ -374,10 +387,12 @@ mod tests {
             (Number::Sync, "sync"),
             (Number::Overhead, "overhead"),
             (Number::Idle, "idle"),
+            (Number::Launch, "__launch"),
         ];
         for (number, name) in numbers {
             let kind = RecordKind::of(name).unwrap();
-            assert_eq!((kind.number(), kind.function), (number as u8, &*format!("cudatrace_gpu_{name}")));
+            let function = format!("cudatrace_gpu_{}", name.trim_start_matches('_'));
+            assert_eq!((kind.number(), kind.function), (number as u8, &*function));
         }
         assert_eq!(ENUMS.each_ref().map(|def| def.name), ENUM_NAMES);
     }

@@ -34,6 +34,7 @@ probed! {
     cudatrace_gpu_sync
     cudatrace_gpu_overhead
     cudatrace_gpu_idle
+    cudatrace_gpu_launch
 }
 
 /// The records that wait for their call.
@@ -56,6 +57,11 @@ pub fn create() -> bool {
 /// Gives the memory back.
 pub fn release() {
     MEMORY.release();
+}
+
+/// Passes on a launch, in the thread that launches.
+pub fn launched(record: &Record) {
+    PROBED[Kind::Launch as usize](record, 1);
 }
 
 impl Batches {

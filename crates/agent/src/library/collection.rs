@@ -24,7 +24,7 @@ const EBUSY: c_int = 16;
 const ENOMEM: c_int = 12;
 
 /// CUPTI's kinds of records for ours.
-const KINDS: [(Kind, &[u32]); 7] = [
+const KINDS: [(Kind, &[u32]); 8] = [
     // What idle times are between, and their causes.
     (Kind::Idle, &[kind::CONCURRENT_KERNEL, kind::MEMCPY, kind::SYNCHRONIZATION]),
     (Kind::Kernel, &[kind::CONCURRENT_KERNEL]),
@@ -33,6 +33,8 @@ const KINDS: [(Kind, &[u32]); 7] = [
     (Kind::Graph, &[kind::GRAPH_TRACE]),
     (Kind::Sync, &[kind::SYNCHRONIZATION]),
     (Kind::Overhead, &[kind::OVERHEAD]),
+    // From callbacks.
+    (Kind::Launch, &[]),
 ];
 
 /// Milliseconds that the end of the process waits for the last records.
@@ -100,7 +102,7 @@ extern "C" fn called_back(_: *mut c_void, domain: u32, _: u32, call: *const Call
     // SAFETY: CUPTI's, in this domain.
     let call = unsafe { &*call };
     match call.site {
-        ENTER => launches::note(call.correlation),
+        ENTER => launches::note(call.correlation, call.function.addr() as u64),
         _ => api_exit::exited(),
     }
 }
@@ -222,8 +224,12 @@ impl Collection {
             }
             self.kinds |= 1 << ours as u32;
         }
-        if request.launches != 0 && launches::create() {
+        let asks_for = |kind| request.kinds & 1 << kind as u32 != 0;
+        if request.launches != 0 && launches::create(asks_for(Kind::Launch)) {
             cupti.call_back_at_functions(subscriber, &launches::FUNCTIONS, true);
+            if asks_for(Kind::Sync) {
+                cupti.call_back_at_functions(subscriber, &launches::WAITS, true);
+            }
             self.launches = true;
         }
         Ok(())
@@ -321,6 +327,7 @@ impl Collection {
         self.disable(cupti);
         if self.launches {
             cupti.call_back_at_functions(subscriber, &launches::FUNCTIONS, false);
+            cupti.call_back_at_functions(subscriber, &launches::WAITS, false);
         }
         if EXITS.load(Acquire) != 0 {
             return true;

@@ -35,7 +35,7 @@ const FUNCTIONS: u32 = 2000;
 #[repr(C)]
 pub struct CallbackData {
     pub site: u32,
-    function: *const c_char,
+    pub function: *const c_char,
     arguments: *const c_void,
     result: *const c_void,
     symbol: *const c_char,

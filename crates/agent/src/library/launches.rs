@@ -8,11 +8,15 @@ use core::arch::asm;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
+use crate::batch;
 use crate::record::Record;
 use crate::sys::{self, Reserved};
 
-/// Functions of the driver that launch work.
+/// Functions of the driver that launch work, by the begins of their names.
 pub const FUNCTIONS: [&[u8]; 4] = [b"cuLaunch", b"cuGraphLaunch", b"cuMemcpy", b"cuMemset"];
+/// Those that wait for work.
+pub const WAITS: [&[u8]; 4] =
+    [b"cuStreamSynchronize", b"cuStreamWaitEvent", b"cuEventSynchronize", b"cuCtxSynchronize"];
 
 /// Number of notes; a power of two.
 const NOTES: usize = 1 << 18;
@@ -26,15 +30,20 @@ struct Note {
     time: AtomicU64,
     /// Correlation id, and above it the thread.
     who: AtomicU64,
+    /// Address of the function's name.
+    func: AtomicU64,
 }
 
 /// The table.
 static NOTED: Reserved<Note> = Reserved::of(NOTES);
+/// 1: launches are passed on when they begin.
+static PASSES_ON: AtomicU32 = AtomicU32::new(0);
 /// Whether the C library stores the id of a thread where glibc does: 1 yes, 2 no.
 static STORES_TID: AtomicU32 = AtomicU32::new(0);
 
-/// Reserves the table. False if there is no memory.
-pub fn create() -> bool {
+/// Reserves the table. `pass_on`: launches are also passed on when they begin. False if there is no memory.
+pub fn create(pass_on: bool) -> bool {
+    PASSES_ON.store(pass_on.into(), Release);
     let is_stored = stored_tid() == sys::gettid();
     STORES_TID.store(if is_stored { 1 } else { 2 }, Release);
     NOTED.reserve()
@@ -45,14 +54,27 @@ pub fn release() {
     NOTED.release();
 }
 
-/// Notes the launch that begins in this thread now.
-pub fn note(correlation: u32) {
+/// Notes the launch that begins in this thread now, by the function of this name.
+pub fn note(correlation: u32, func: u64) {
     let Some(note) = at(correlation) else { return };
     let tid = if STORES_TID.load(Relaxed) == 1 { stored_tid() } else { sys::gettid() };
     // The time of one launch must not be taken for that of another.
     note.who.store(0, Release);
-    note.time.store(sys::now(sys::CLOCK_MONOTONIC), Release);
+    let launch = sys::now(sys::CLOCK_MONOTONIC);
+    note.time.store(launch, Release);
+    note.func.store(func, Release);
     note.who.store(u64::from(tid) << 32 | u64::from(correlation), Release);
+    if PASSES_ON.load(Relaxed) == 1 {
+        batch::launched(&Record {
+            start: launch,
+            end: launch,
+            launch,
+            tid,
+            func,
+            corr: correlation.into(),
+            ..Record::default()
+        });
+    }
 }
 
 /// Adds the launch of a record, if it was noted.
@@ -60,9 +82,9 @@ pub fn add(record: &mut Record) {
     let correlation = record.corr as u32;
     let Some(note) = at(correlation).filter(|_| correlation != 0) else { return };
     let who = note.who.load(Acquire);
-    let time = note.time.load(Acquire);
+    let (time, func) = (note.time.load(Acquire), note.func.load(Acquire));
     if who as u32 == correlation && note.who.load(Acquire) == who {
-        (record.launch, record.tid) = (time, (who >> 32) as u32);
+        (record.launch, record.func, record.tid) = (time, func, (who >> 32) as u32);
     }
 }
 

@@ -204,7 +204,10 @@ impl<'a> Checker<'a> {
 
     /// Reports a built-in that is not available in this probe.
     pub fn allowed(&mut self, builtin: &BuiltinSpec, name: &str, span: Span) -> bool {
+        // Stacks were replaced by those of launches, but for those that an option excludes, and those of a `#define`.
+        let is_left = builtin.name != "ustack" || self.expansion.is_some();
         if let Some(kind) = self.context.gpu
+            && (is_left || kind.launched_by.is_empty())
             && let Some((_, meaning)) = OF_LAUNCH.iter().find(|(names, _)| names.contains(&builtin.name))
         {
             self.of_launch(kind, name, meaning, span);
@@ -244,7 +247,7 @@ impl<'a> Checker<'a> {
         }
         error.help(format!("the record has `args.duration`, `args.device` ...: `cudatrace -lv {at}`"));
         let at_call = |operation| format!("a probe at `{operation}` has it, at the call");
-        error.help.extend(kind.launched_by.map(at_call));
+        error.help.extend(kind.launched_by.first().map(at_call));
     }
 
     /// The value is a whole register without a declared type: `arg0`, `retval`, `reg("ax")`, or a copy of one. If the

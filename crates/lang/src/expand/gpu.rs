@@ -13,19 +13,18 @@
 
 use std::fmt::Write;
 
-use cuda::gpu::{Argument, KINDS, MEMBERS, Member, RecordKind};
+use cuda::gpu::{Argument, KINDS, LAUNCH, MEMBERS, Member, RecordKind};
 
 use crate::diagnostics::Diagnostics;
 use crate::diagnostics::wording::listed;
 use crate::expand::const_eval;
 use crate::expand::template::{
-    ArgsUse, ArgsUses, RenameVariables, SetSpan, body_of, complete_span, expression, is_span, no_argument,
-    used_arguments,
+    ArgsUse, ArgsUses, RenameVariables, SetSpan, added, body_of, complete_span, expression, is_span,
+    no_argument, used_arguments,
 };
-use crate::source::span::{Source, Span, Spanned};
+use crate::source::span::{Span, Spanned};
 use crate::syntax::ast::{Clause, Expr, ExprKind, Item, ProbeSpec, Script, SpecPart, Stmt, StmtKind};
 use crate::syntax::glob::glob;
-use crate::syntax::parse::parse;
 use crate::syntax::visit::change::{self as visit, Visit};
 use crate::syntax::visit::{Preorder, look};
 
@@ -38,6 +37,7 @@ const HIDDEN: &str = "gpu";
 /// The kinds of records of an attach point; none for other attach points, and invalid ones.
 pub fn kinds_of(spec: &ProbeSpec) -> Vec<&'static RecordKind> {
     match pattern_of(spec) {
+        Some(pattern) if pattern == LAUNCH.name => vec![&LAUNCH],
         Some(pattern) => KINDS.iter().filter(|kind| glob(pattern, kind.name)).collect(),
         None => Vec::new(),
     }
@@ -126,7 +126,8 @@ impl Expansion<'_> {
         visit::clause(&mut own, &mut replace);
         let never = own.predicate.clone().filter(|condition| const_eval::truth(condition) == Some(false));
         let used = used_members(&own);
-        self.launches |= used.iter().any(|member| LAUNCH.contains(&MEMBERS[*member].name));
+        let reads_launch = used.iter().any(|member| OF_LAUNCH.contains(&MEMBERS[*member].name));
+        self.launches |= reads_launch || kind.name == LAUNCH.name;
         let part = Part::of(&used);
         let (name, span, mut body) = (own.name.clone(), own.span, own.body.clone());
         body.stmts = part.iter().map(|part| part.reads(span)).collect();
@@ -184,15 +185,7 @@ impl Part {
             let _ = write!(text, " uint{} {};", 8 * member.bytes, member.name);
         }
         text.push_str(" };");
-        let source = Source::new(PROVIDER, text);
-        let script = parse(&source, &[], |_| None, &mut Diagnostics::default());
-        let mut items = script.map(|script| script.items).unwrap_or_default();
-        for item in &mut items {
-            if let Item::Declaration(declaration) = item {
-                declaration.span = Span::default();
-            }
-        }
-        items
+        added(&text, Span::default())
     }
 
     /// `$r = *(struct __gpu_0_24 *)@record(0)`
@@ -206,7 +199,7 @@ impl Part {
 }
 
 /// Members that only records have whose launch was noted.
-const LAUNCH: [&str; 2] = ["launch", "tid"];
+const OF_LAUNCH: [&str; 3] = ["launch", "func", "tid"];
 
 /// Indices of the members that a clause uses.
 fn used_members(clause: &Clause) -> Vec<usize> {
@@ -250,13 +243,29 @@ impl Visit for Replace<'_> {
             },
             Some(ArgsUse::All) => value(&all_arguments(self.kind), e.span),
             None if is_span(e) => return self.span(e),
-            None => return,
+            None => match self.of_launch(e) {
+                Some(value) => value,
+                None => return,
+            },
         };
         e.kind = value.kind;
     }
 }
 
 impl Replace<'_> {
+    /// The value of a built-in that means the launching call; `None` for other expressions.
+    fn of_launch(&self, e: &Expr) -> Option<Expr> {
+        let ExprKind::Ident(name) = &e.kind else { return None };
+        self.kind.arg("corr")?;
+        let text = match name.as_str() {
+            "corr" => "$r.corr",
+            "tid" => "$r.tid",
+            "func" => "str((uint8 *)$r.func)",
+            _ => return None,
+        };
+        Some(value(text, e.span))
+    }
+
     /// `span(key = value)`: the work from its start to its end, with the name of the kernel or of the kind.
     fn span(&self, e: &mut Expr) {
         let name = match self.kind.arg("kernel") {
@@ -303,7 +312,7 @@ mod tests {
     /// The expanded text of a script, and the messages.
     fn expanded(script: &str) -> (String, Vec<String>) {
         let mut diags = Diagnostics::default();
-        let mut script = crate::parse(&Source::new("t.ct", script), &[], &mut diags).unwrap();
+        let mut script = crate::parse(&crate::Source::new("t.ct", script), &[], &mut diags).unwrap();
         expand(&mut script, &mut diags);
         let messages = diags.list.iter().map(|found| format!("{} {}", found.code, found.message)).collect();
         (crate::syntax::print::print(&script), messages)
@@ -326,9 +335,9 @@ mod tests {
     fn the_used_part_of_a_record_is_read_at_once() {
         let (text, _) = expanded("gpu:kernel / args.device == 1 / { @[args.grid.y] = count() }");
         assert_eq!(text.matches("@record(0)").count(), 1, "{text}");
-        // From `device` at 64 to `grid.z` at 88.
-        assert!(text.contains("(struct __gpu_64_92 *)(@record(0) + 64)"), "{text}");
-        assert!(text.contains("struct __gpu_64_92 {"), "{text}");
+        // From `device` at 72 to `grid.z` at 96.
+        assert!(text.contains("(struct __gpu_72_100 *)(@record(0) + 72)"), "{text}");
+        assert!(text.contains("struct __gpu_72_100 {"), "{text}");
         let (text, _) = expanded("gpu:kernel { @ = count() }");
         assert!(!text.contains("@record") && !text.contains("struct"), "{text}");
     }

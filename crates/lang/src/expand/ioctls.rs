@@ -32,14 +32,13 @@ use crate::expand::const_eval;
 use crate::expand::ioctl_hooks::{HOOKS, IoctlHook};
 pub use crate::expand::operations::START;
 use crate::expand::template::{
-    ArgsUse, ArgsUses, SetSpan, body_of, complete_span, is_span, no_argument, parsed, used_arguments,
+    ArgsUse, ArgsUses, SetSpan, body_of, complete_span, is_span, items, no_argument, parsed, used_arguments,
 };
-use crate::source::span::{Source, Span, Spanned};
+use crate::source::span::{Span, Spanned};
 use crate::syntax::ast::{
     Block, Clause, Expr, ExprKind, Item, Name, ProbeSpec, Script, SpecPart, Stmt, StmtKind,
 };
 use crate::syntax::glob::glob;
-use crate::syntax::parse::parse;
 use crate::syntax::visit::change::{self as visit, Visit};
 
 /// The provider of these attach points.
@@ -372,15 +371,9 @@ fn any_of(value: &str, numbers: impl Iterator<Item = u32>) -> String {
 
 /// Parses the clauses of a hook. They and their parts have one position.
 fn template(text: &str, span: Span) -> Vec<Clause> {
-    let source = Source::new("ioctls", text);
-    let mut script = parse(&source, &[], |_| None, &mut Diagnostics::default())
-        .unwrap_or_else(|| unreachable!("`{text}` is a script"));
-    visit::script(&mut script, &mut Hide { count: 0 });
-    let clauses = script.items.into_iter().filter_map(|item| match item {
-        Item::Clause(mut clause) => {
-            visit::clause(&mut clause, &mut SetSpan(span));
-            Some(clause)
-        }
+    let items = items(text, span, &mut Hide { count: 0 });
+    let clauses = items.into_iter().filter_map(|item| match item {
+        Item::Clause(clause) => Some(clause),
         _ => None,
     });
     clauses.collect()
@@ -666,7 +659,7 @@ mod tests {
     /// The clauses of a script for the best hook, and the messages.
     fn expanded(script: &str) -> (String, Vec<String>) {
         let mut diags = Diagnostics::default();
-        let mut script = crate::parse(&Source::new("t.ct", script), &[], &mut diags).unwrap();
+        let mut script = crate::parse(&crate::Source::new("t.ct", script), &[], &mut diags).unwrap();
         expand(&mut script, &mut diags);
         script.items.retain(|item| match item {
             Item::Clause(clause) => clause

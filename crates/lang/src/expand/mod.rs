@@ -11,6 +11,7 @@
 mod const_eval;
 mod durations;
 pub mod gpu;
+mod gpu_launches;
 pub mod import;
 pub mod ioctl_hooks;
 pub mod ioctls;
@@ -41,6 +42,7 @@ pub fn expand(
     options::expand(&mut script, given, diags);
     script.labels = key_labels::find(&script);
     prelude::allocations(&mut script);
+    gpu_launches::expand(&mut script);
     operations::expand(&mut script, diags);
     ioctls::expand(&mut script, diags);
     gpu::expand(&mut script, diags);

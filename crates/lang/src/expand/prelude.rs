@@ -20,7 +20,7 @@ use rustc_hash::FxHashMap;
 use crate::diagnostics::Diagnostics;
 use crate::expand::gpu::is_gpu;
 use crate::expand::macros::{Expander, Macros, definitions};
-use crate::expand::template::SetSpan;
+use crate::expand::template::{SetSpan, remove_spans};
 use crate::source::span::{Source, Span};
 use crate::syntax::ast::{BinaryOp, Expr, ExprKind, Item, ProbeSpec, Script, Stmt, StmtKind, text};
 use crate::syntax::parse::parse;
@@ -339,22 +339,6 @@ thread_local! {
 fn parsed(prelude: &'static Prelude) -> Rc<Definitions> {
     let read = || Rc::new(Definitions::read(prelude));
     PARSED.with_borrow_mut(|parsed| parsed.entry(prelude.name).or_insert_with(read).clone())
-}
-
-fn remove_spans(item: &mut Item) {
-    match item {
-        Item::Clause(clause) => {
-            clause.span = Span::default();
-            clause.body.span = Span::default();
-            for spec in &mut clause.probes {
-                spec.span = Span::default();
-                spec.provider.span = Span::default();
-                spec.parts.iter_mut().for_each(|part| part.span = Span::default());
-            }
-        }
-        Item::MapDecl { name, kind, .. } => (name.span, kind.span) = (Span::default(), Span::default()),
-        _ => {}
-    }
 }
 
 #[cfg(test)]

@@ -68,6 +68,42 @@ pub(super) fn parsed(text: &str) -> Expr {
     value
 }
 
+/// Parses clauses and declarations; `change` sees them, and then all their parts get a position of the script.
+pub(super) fn items(text: &str, span: Span, change: &mut dyn Visit) -> Vec<Item> {
+    let source = Source::new("template", text);
+    let mut script = parse(&source, &[], |_| None, &mut Diagnostics::default())
+        .unwrap_or_else(|| unreachable!("`{text}` is a script"));
+    visit::script(&mut script, change);
+    visit::script(&mut script, &mut SetSpan(span));
+    script.items
+}
+
+/// Clauses and declarations that a script does not have itself; the parts of bodies get a position of the script.
+pub(super) fn added(text: &str, span: Span) -> Vec<Item> {
+    let mut added = items(text, span, &mut visit::Exprs(|_: &mut Expr| {}));
+    added.iter_mut().for_each(remove_spans);
+    added
+}
+
+/// Makes a clause or a declaration one that the script does not have: no message points to it, and listings omit it. The parts of bodies
+/// keep their positions.
+pub(super) fn remove_spans(item: &mut Item) {
+    match item {
+        Item::Clause(clause) => {
+            clause.span = Span::default();
+            clause.body.span = Span::default();
+            for spec in &mut clause.probes {
+                spec.span = Span::default();
+                spec.provider.span = Span::default();
+                spec.parts.iter_mut().for_each(|part| part.span = Span::default());
+            }
+        }
+        Item::Declaration(declaration) => declaration.span = Span::default(),
+        Item::MapDecl { name, kind, .. } => (name.span, kind.span) = (Span::default(), Span::default()),
+        _ => {}
+    }
+}
+
 /// The body of a clause as one statement, its predicate as a condition.
 pub(super) fn body_of(clause: Clause) -> Stmt {
     let Clause { predicate, body, span, .. } = clause;

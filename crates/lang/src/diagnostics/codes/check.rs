@@ -245,8 +245,9 @@ pub const TYPES: &[Code] = &[
         code: "E0244",
         title: "a value of the launching call at a record of a GPU",
         explanation: "A `gpu:` probe runs after the work is done, in another thread than the one that launched it. \
-                      Thread, stack, arguments and other values of the launching call are not known there. `args` has \
-                      the values of the record: `args.duration`, `args.device`, `args.stream`.",
+                      `tid`, `func` and `ustack` are those of the launching call; its arguments and other values are not known. \
+                      `args` has the values of the record: `args.duration`, `args.device`, `args.stream`. A clause of \
+                      `cuda:launch` can keep values in a map by `corr`, for the record to find.",
         example: "gpu:kernel { @ = hist(duration) }",
         repaired: "gpu:kernel { @ = hist(args.duration) }",
     },

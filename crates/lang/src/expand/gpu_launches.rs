@@ -1,0 +1,171 @@
+//! What records of a GPU and the calls that launched the work know of each other, by their correlation id.
+//!
+//! ```text
+//! cuda:launch { @step[corr] = $step }
+//! gpu:kernel { @[ustack(5)] = sum(args.duration) }
+//!
+//! gpu:__launch { @__launch_corr[tid] = corr }
+//! cuda:launch { @step[@__launch_corr[tid]] = $step }
+//!
+//! cuda:launch:start { @__launch_at_ustack_5[tid] = ustack(5) }
+//! gpu:__launch { @__launch_ustack_5[pid, corr] = @__launch_at_ustack_5[tid] }
+//! gpu:kernel { @[@__launch_ustack_5[pid, args.corr]] = sum(args.duration) }
+//! ```
+//!
+//! The call's entry keeps its stack for the thread, and the launch in it, at which the id is known, gives it to the id. Runs before the
+//! operations and the records of GPUs are expanded.
+
+use std::collections::BTreeSet;
+
+use cuda::gpu::{KINDS, LAUNCH};
+
+use crate::expand::const_eval;
+use crate::expand::gpu::{PROVIDER, is_gpu, kinds_of};
+use crate::expand::operations::{self, OperationProbe};
+use crate::expand::template::{added, expression};
+use crate::source::span::{Span, Spanned};
+use crate::syntax::ast::{Clause, Expr, ExprKind, Item, ProbeSpec, Script};
+use crate::syntax::print::print_expr;
+use crate::syntax::visit::change::{self as visit, Visit};
+
+/// Threads that launch at once.
+const THREADS: u32 = 16_384;
+/// Launches whose records have not come.
+const RECORDS: u32 = 262_144;
+
+/// Joins the records of a script to the launching calls.
+pub(crate) fn expand(script: &mut Script) {
+    let items = std::mem::take(&mut script.items);
+    script.items = items.into_iter().flat_map(apart).collect();
+    let (mut stacks, mut id_use) = (Vec::new(), None);
+    for item in &mut script.items {
+        let Item::Clause(clause) = item else { continue };
+        if clause.probes.iter().all(launches) {
+            let used = read_id_of_thread(clause);
+            id_use = id_use.or(used);
+        } else if clause.probes.iter().all(is_gpu) {
+            read_stacks_of_launches(clause, &mut stacks);
+        }
+    }
+    script.items.extend(id_use.map(id_of_thread).into_iter().flatten());
+    script.items.extend(stacks.iter().flat_map(LaunchStack::clauses));
+}
+
+/// Gives the attach points at records of a GPU a clause of their own.
+fn apart(item: Item) -> Vec<Item> {
+    let Item::Clause(mut clause) = item else { return vec![item] };
+    let (records, others): (Vec<ProbeSpec>, _) =
+        std::mem::take(&mut clause.probes).into_iter().partition(is_gpu);
+    let with = |probes| Item::Clause(Clause { probes, ..clause.clone() });
+    match (records.is_empty(), others.is_empty()) {
+        (false, false) => vec![with(records), with(others)],
+        _ => vec![with(if records.is_empty() { others } else { records })],
+    }
+}
+
+/// Whether a probe is at the return of a call of the driver that launches work.
+fn launches(spec: &ProbeSpec) -> bool {
+    let Some(OperationProbe { api, operation, start: false }) = operations::of_spec(spec) else {
+        return false;
+    };
+    let name = format!("{}:{}", api.provider, operation.name);
+    KINDS.iter().any(|kind| kind.launched_by.contains(&&*name))
+}
+
+/// Replaces `corr` by the last id of the thread. Returns the position of a use.
+fn read_id_of_thread(clause: &mut Clause) -> Option<Span> {
+    let mut found = None;
+    let mut replace = visit::Exprs(|e: &mut Expr| {
+        if matches!(&e.kind, ExprKind::Ident(name) if name == "corr") {
+            found = Some(e.span);
+            *e = expression("@__launch_corr[tid]", e.span);
+        }
+    });
+    visit::clause(clause, &mut replace);
+    found
+}
+
+/// The clause that stores the last id of each thread.
+fn id_of_thread(span: Span) -> Vec<Item> {
+    let launch = LAUNCH.name;
+    let text = format!(
+        "let @__launch_corr = lruhash({THREADS}); {PROVIDER}:{launch} {{ @__launch_corr[tid] = corr; }}"
+    );
+    added(&text, span)
+}
+
+/// A stack of launching calls, or its length, that a script uses.
+struct LaunchStack {
+    /// `ustack_5`
+    name: String,
+    /// `ustack(5)`
+    walk: Expr,
+    /// Operations whose calls may have launched the work.
+    calls: BTreeSet<&'static str>,
+}
+
+impl LaunchStack {
+    /// The clauses and maps of a stack.
+    fn clauses(&self) -> Vec<Item> {
+        let LaunchStack { name, walk, calls } = self;
+        let launch = LAUNCH.name;
+        let calls: Vec<String> = calls.iter().map(|call| format!("{call}:{}", operations::START)).collect();
+        let calls = calls.join(", ");
+        let text = format!(
+            "let @__launch_at_{name} = lruhash({THREADS}); let @__launch_{name} = lruhash({RECORDS}); \
+             {calls} {{ @__launch_at_{name}[tid] = {}; }} \
+             {PROVIDER}:{launch} {{ @__launch_{name}[pid, corr] = @__launch_at_{name}[tid]; }}",
+            print_expr(walk),
+        );
+        added(&text, walk.span)
+    }
+}
+
+/// Replaces the stacks of a clause at records by those of their launches.
+fn read_stacks_of_launches(clause: &mut Clause, stacks: &mut Vec<LaunchStack>) {
+    let kinds = clause.probes.iter().flat_map(kinds_of);
+    let calls: BTreeSet<&'static str> = kinds.flat_map(|kind| kind.launched_by).copied().collect();
+    if calls.is_empty() {
+        return;
+    }
+    visit::clause(clause, &mut ReadStacks { calls, stacks });
+}
+
+/// Replaces stacks, but not where an option of the script excludes them: probes are dear.
+struct ReadStacks<'s> {
+    calls: BTreeSet<&'static str>,
+    stacks: &'s mut Vec<LaunchStack>,
+}
+
+impl Visit for ReadStacks<'_> {
+    fn enters(&self, condition: &Expr) -> bool {
+        const_eval::truth(condition) != Some(false)
+    }
+
+    fn expr(&mut self, e: &mut Expr) {
+        let Some(walk) = walk_of(e, self.stacks) else { return };
+        let text = print_expr(&walk);
+        let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
+        let name = words.collect::<Vec<_>>().join("_");
+        *e = expression(&format!("@__launch_{name}[pid, args.corr]"), e.span);
+        match self.stacks.iter_mut().find(|known| known.name == name) {
+            Some(known) => known.calls.extend(&self.calls),
+            None => self.stacks.push(LaunchStack { name, walk, calls: self.calls.clone() }),
+        }
+    }
+}
+
+/// The walk that an expression is, `ustack(5)` or the length of that, whose own expression is replaced already.
+fn walk_of(e: &Expr, stacks: &[LaunchStack]) -> Option<Expr> {
+    match &e.kind {
+        ExprKind::Ident(name) if name == "ustack" => Some(e.clone()),
+        ExprKind::Call { name, .. } if name.node == "ustack" => Some(e.clone()),
+        ExprKind::Call { name, args } if name.node == "len" => {
+            let [Expr { kind: ExprKind::Map { name: map, .. }, .. }] = &args[..] else { return None };
+            let known = stacks.iter().find(|known| map.strip_prefix("__launch_") == Some(&known.name))?;
+            let len = Spanned { node: "len".to_owned(), span: name.span };
+            Some(Expr { kind: ExprKind::Call { name: len, args: vec![known.walk.clone()] }, span: e.span })
+        }
+        _ => None,
+    }
+}
