@@ -1,6 +1,6 @@
 #!/bin/sh
 # `gpu:` probes on a real GPU, with PyTorch: the times against CUDA events and torch.profiler, attaching to a running job, and the price.
-# Usage: examples/pytorch/gpu.sh CUDATRACE PYTHON [truth] [late] [price]
+# Usage: examples/pytorch/gpu.sh CUDATRACE PYTHON [truth] [late] [price] [joins]
 set -u
 tool=$1 python=$2
 shift 2
@@ -51,4 +51,24 @@ price() {
     done
 }
 
-for part in ${*:-truth late price}; do $part; done
+joins() {
+    echo "== joins: what records know of their launch"
+    $tool -e 'cuda:launch { @of[corr] = tid; @launches = count() }
+        gpu:kernel { @kernels[func, tid == pid] = count(); if ((uint64)@of[corr] == tid) { @same = count() } else { @other = count() } }
+        gpu:mem* { @copies[probe, func] = count() } gpu:sync { @waits[args.type, func] = count() } END { clear(@of) }' -- $work truth
+    $tool -e 'gpu:kernel { @ns[ustack(6)] = sum(args.duration); if (len(ustack) > 6) { @deep = count() } else { @flat = count() } }
+        gpu:memcpy { @copied[ustack(3)] = sum(args.bytes) }' -- $work truth
+    $tool idle --sites --top=3 -- $work truth
+    echo "== price of joins: us"
+    for round in 1 2 3; do
+        echo "nothing             $($work price)"
+        echo "count               $($tool -q -e 'gpu:kernel { @ = count() }' -o "$out/x" -- $work price)"
+        echo "tid, func           $($tool -q -e 'gpu:kernel { @[tid, func] = count() }' -o "$out/x" -- $work price)"
+        echo "corr                $($tool -q -e 'cuda:launch { @of[corr] = nsecs } gpu:kernel { @ = count(); delete(@of, corr) }' -o "$out/x" -- $work price)"
+        echo "corr, in process    $($tool -q --in-process -e 'cuda:launch { @of[corr] = nsecs } gpu:kernel { @ = count(); delete(@of, corr) }' -o "$out/x" -- $work price)"
+        echo "ustack(16)          $($tool -q -e 'gpu:kernel { @[ustack(16)] = count() }' -o "$out/x" -- $work price)"
+        echo "ustack, in process  $($tool -q --in-process -e 'gpu:kernel { @[ustack(16)] = count() }' -o "$out/x" -- $work price)"
+    done
+}
+
+for part in ${*:-truth late price joins}; do $part; done

@@ -1,7 +1,7 @@
 /*
  * The subscriber, and its callbacks at the entry and exit of the driver's functions.
  *
- * Only functions whose number is known have callbacks (../driver: launches, launches of graphs, cuMemcpyAsync). Other domains
+ * Only functions whose number is known have callbacks (../driver: launches, launches of graphs, copies of rows). Other domains
  * than the driver's are accepted and have none. There is one subscriber; a second one gets error 39, and with CUPTISIM_BUSY=1
  * the first one too.
  */
@@ -158,7 +158,10 @@ static const struct {
     uint32_t number;
     const char *name;
 } functions[] = {
-    {306, "cuMemcpyAsync"},        {307, "cuLaunchKernel"},          {418, "cuMemcpyAsync_ptsz"},
+    {276, "cuMemcpyHtoD_v2"},      {277, "cuMemcpyHtoDAsync_v2"},    {278, "cuMemcpyDtoH_v2"},
+    {279, "cuMemcpyDtoHAsync_v2"}, {280, "cuMemcpyDtoD_v2"},         {281, "cuMemcpyDtoDAsync_v2"},
+    {305, "cuMemcpy"},             {306, "cuMemcpyAsync"},           {307, "cuLaunchKernel"},
+    {418, "cuMemcpyAsync_ptsz"},
     {442, "cuLaunchKernel_ptsz"},  {477, "cuLaunchCooperativeKernel"}, {478, "cuLaunchCooperativeKernel_ptsz"},
     {514, "cuGraphLaunch"},        {515, "cuGraphLaunch_ptsz"},      {652, "cuLaunchKernelEx"},
     {653, "cuLaunchKernelEx_ptsz"},

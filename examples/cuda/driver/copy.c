@@ -39,26 +39,26 @@ static CUresult inside_device(CUdeviceptr to, CUdeviceptr from, size_t bytes, CU
 }
 
 CUresult SIM(cuMemcpyHtoD_v2)(CUdeviceptr to, const void *from, size_t bytes) {
-    return to_device(to, from, bytes, NULL, true);
+    OBSERVED(276, to_device(to, from, bytes, NULL, true));
 }
 CUresult SIM(cuMemcpyHtoDAsync_v2)(CUdeviceptr to, const void *from, size_t bytes, CUstream stream) {
-    return to_device(to, from, bytes, stream, false);
+    OBSERVED(277, to_device(to, from, bytes, stream, false));
 }
 CUresult SIM(cuMemcpyDtoH_v2)(void *to, CUdeviceptr from, size_t bytes) {
-    return to_host(to, from, bytes, NULL, true);
+    OBSERVED(278, to_host(to, from, bytes, NULL, true));
 }
 CUresult SIM(cuMemcpyDtoHAsync_v2)(void *to, CUdeviceptr from, size_t bytes, CUstream stream) {
-    return to_host(to, from, bytes, stream, false);
+    OBSERVED(279, to_host(to, from, bytes, stream, false));
 }
 CUresult SIM(cuMemcpyDtoD_v2)(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
-    return inside_device(to, from, bytes, NULL);
+    OBSERVED(280, inside_device(to, from, bytes, NULL));
 }
 CUresult SIM(cuMemcpyDtoDAsync_v2)(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
-    return inside_device(to, from, bytes, stream);
+    OBSERVED(281, inside_device(to, from, bytes, stream));
 }
 /* Unified addressing: each side may be host or device memory. */
 CUresult SIM(cuMemcpy)(CUdeviceptr to, CUdeviceptr from, size_t bytes) {
-    return copy_row(DEVICE(to), DEVICE(from), bytes, NULL, true);
+    OBSERVED(305, copy_row(DEVICE(to), DEVICE(from), bytes, NULL, true));
 }
 CUresult SIM(cuMemcpyAsync)(CUdeviceptr to, CUdeviceptr from, size_t bytes, CUstream stream) {
     OBSERVED(306, copy_row(DEVICE(to), DEVICE(from), bytes, stream, false));

@@ -260,7 +260,7 @@ impl Replace<'_> {
         let text = match name.as_str() {
             "corr" => "$r.corr",
             "tid" => "$r.tid",
-            "func" => "str((uint8 *)$r.func)",
+            "func" => "$r.func == 0 ? \"\" : str((uint8 *)$r.func)",
             _ => return None,
         };
         Some(value(text, e.span))
