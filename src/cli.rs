@@ -305,6 +305,10 @@ pub struct RecordOptions {
     #[arg(long)]
     pub kernel: bool,
 
+    /// Also record the work of the GPU: kernels, copies and fills; loads a library into the program
+    #[arg(long)]
+    pub gpu: bool,
+
     /// The directory of the recording (default: traces)
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -338,7 +342,7 @@ pub struct ReportOptions {
     #[arg(long)]
     pub open: bool,
 
-    /// Print one table as comma-separated values: functions, kernels, ioctls, driver_functions, copies, memory or errors; `-f json` prints all of them
+    /// Print one table as comma-separated values: functions, kernels, ioctls, driver_functions, copies, memory, errors, gpu_kernels or gpu_copies; `-f json` prints all of them
     #[arg(long, value_name = "TABLE")]
     pub csv: Option<String>,
 }

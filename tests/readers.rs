@@ -1,4 +1,4 @@
-//! Exports and examples, as read by other programs: PyTorch's trace analysis (`pip install HolisticTraceAnalysis psutil`),
+//! Exports and examples, as read by other programs: PyTorch's trace analysis (`pip install HolisticTraceAnalysis psutil networkx`),
 //! Perfetto's own messages (`pip install perfetto`), Kubernetes' schemas (`pip install kubernetes-validate`). What is not installed
 //! is skipped.
 
@@ -68,6 +68,39 @@ assert set(rows['s_cat']) == {'cuda_driver'}, set(rows['s_cat'])
 for name, count in rows['s_name'].value_counts().items(): print(name, count)";
     if let Some(said) = read("hta.common.trace", program, &file) {
         assert_counts(&said, &counts);
+    }
+}
+
+#[test]
+fn pytorchs_trace_analysis_joins_kernels_to_their_launches() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a directory");
+    let file = folder.path().join("trace.json.gz");
+    let mut command = common::cudatrace();
+    command.args(["record", "-q", "--gpu", "--export", &format!("chrome={}", file.display()), "--"]);
+    command.args([&common::example("workload_gpu"), "--threads", "1", "--kernels", "30", "--graphs", "1"]);
+    let output = command.output().expect("it runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let program = "
+import logging, os, sys
+logging.disable(logging.CRITICAL)
+from hta.trace_analysis import TraceAnalysis
+analysis = TraceAnalysis(trace_files={0: sys.argv[1]}, trace_dir=os.path.dirname(sys.argv[1]))
+rows = analysis.t.get_trace(0)
+work = rows[rows['stream'] >= 0]
+names = analysis.t.symbol_table.get_sym_table()
+kernels = work[work['cat'].map(lambda cat: names[cat]) == 'kernel']
+launched = kernels[kernels['index_correlation'] > 0]
+assert len(kernels) > 100 and len(launched) == len(kernels), (len(kernels), len(launched))
+launches = {names[rows.loc[at, 'name']] for at in launched['index_correlation']}
+assert launches == {'cuLaunchKernel', 'cuGraphLaunch'}, launches
+busy = analysis.get_temporal_breakdown(visualize=False)
+assert 0 < busy.loc[0, 'compute_time(us)'] < busy.loc[0, 'kernel_time(us)'], busy
+print(len(kernels), 'kernels')";
+    if let Some(said) = read("hta.trace_analysis", program, &file) {
+        assert!(said.contains("kernels"), "{said}");
     }
 }
 

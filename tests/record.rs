@@ -229,6 +229,56 @@ fn browse(page: &str, steps: &str) -> Option<HashMap<String, String>> {
     Some(steps.map(|(step, how)| (step.to_owned(), how.to_owned())).collect())
 }
 
+/// Kernels of the GPU by name, as the simulated driver counts them.
+fn ran(stdout: &str) -> HashMap<String, u64> {
+    let line = Regex::new(r"(?m)^kernel (\S+) count (\d+) total \d+$").unwrap();
+    line.captures_iter(stdout).map(|found| (found[1].to_owned(), found[2].parse().unwrap())).collect()
+}
+
+#[test]
+fn the_work_of_the_gpu_is_recorded_with_its_launches() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let truth = tempfile::NamedTempFile::new().unwrap();
+    let variable = format!("CUDASIM_GPU_TRUTH={}", truth.path().display());
+    let workload = example("workload_gpu");
+    let program = ["env", &variable, &*workload, "--threads", "2", "--kernels", "30", "--graphs", "2"];
+    let (file, _, said) = recorded(folder.path(), &["--gpu"], &program);
+    assert!(said.contains("GPU times are exact") && said.contains("GPU 0 busy for "), "{said}");
+    let lines = lines(&file);
+    let spans = || lines.iter().filter(|line| line["type"] == "span");
+    let calls: HashMap<&str, &Value> = spans().map(|span| (span["id"].as_str().unwrap(), span)).collect();
+    let mut kernels: HashMap<String, u64> = HashMap::new();
+    for kernel in spans().filter(|span| span["probe"] == "gpu:kernel") {
+        *kernels.entry(kernel["name"].as_str().unwrap().to_owned()).or_default() += 1;
+        let launch = calls[kernel["launch"].as_str().expect("its launch is known")];
+        let is_graph = kernel["args"]["graph"] != 0;
+        assert_eq!(launch["api"], if is_graph { "cuGraphLaunch" } else { "cuLaunchKernel" }, "{kernel}");
+        assert!(is_graph || launch["args"]["kernel"] == kernel["name"], "{launch} {kernel}");
+        assert!(launch["ts"].as_u64() < kernel["ts"].as_u64(), "{launch} {kernel}");
+        let stream = format!("GPU 0 stream {}", kernel["args"]["stream"]);
+        assert_eq!((&kernel["comm"], &kernel["pid"]), (&stream.into(), &launch["pid"]));
+    }
+    let known = ran(&std::fs::read_to_string(truth.path()).unwrap());
+    assert_eq!(kernels.values().sum::<u64>(), known.values().sum::<u64>(), "{kernels:?} {known:?}");
+    assert!(
+        known.iter().all(|(name, count)| kernels.iter().any(|(short, n)| name.contains(short) && n == count))
+    );
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let page = path("t.html");
+    let report = cudatrace(&["report", file.to_str().unwrap(), "--html", &page]);
+    assert!(report.status.success(), "{}", text(&report.stderr));
+    let tables = text(&cudatrace(&["report", file.to_str().unwrap()]).stdout);
+    assert!(tables.contains("KERNEL (time on the GPU)") && tables.contains("GPU 0 stream "), "{tables}");
+    let Some(log) = browse(&page, include_str!("record/gpu.js")) else { return };
+    assert_eq!(log.get("error"), None);
+    for step in ["told", "arrived", "same kernel", "returned", "table", "card"] {
+        assert_eq!(log[step], "true", "{step}");
+    }
+}
+
 #[test]
 fn the_kernel_side_is_recorded_by_name() {
     if !can_trace() {

@@ -171,6 +171,9 @@ pub static LAUNCH: RecordKind = RecordKind {
     own: &[CORR],
 };
 
+/// Operations whose calls have a correlation id that scripts can read.
+pub const LAUNCHING: [&str; 4] = ["cuda:launch", "cuda:memcpy", "cuda:memset", "cuda:graph"];
+
 /// Arguments of all kinds.
 pub static COMMON: &[Argument] = &[
     arg("duration", "uint64", "how long it took, ns", "(uint64)($r.end - $r.start)"),

@@ -70,6 +70,7 @@ fn call(tid: u32, func: &str, (start, ns): (u64, u64), parent: Option<u64>) -> R
         parent_id: parent.map_or(0, id),
         status,
         result: Some(result),
+        launch_id: 0,
     };
     let site = Site {
         func: func.into(),

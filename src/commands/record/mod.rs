@@ -1,6 +1,7 @@
 //! `cudatrace record`: records every CUDA call of a program to a file, with a live line and a summary at the end.
 //!
-//! Runs a built-in script: `span()` for all calls, with more attributes for some. `--kernel` adds the ioctls of NVIDIA's driver.
+//! Runs a built-in script: `span()` for all calls, with more attributes for some. `--kernel` adds the ioctls of NVIDIA's driver,
+//! `--gpu` the work of the GPU.
 //! With `--export`, the recording is written there, and not to the default file.
 
 use crate::Failure;
@@ -28,6 +29,9 @@ use std::time::{Duration, Instant};
 const SCRIPT: &str = include_str!("record.ct");
 const PROCESS_END: &str = include_str!("process_end.ct");
 const KERNEL: &str = include_str!("kernel.ct");
+const GPU: &str = include_str!("gpu.ct");
+/// Where a span of [`SCRIPT`] tells the correlation id of its launch.
+const CORR: &str = " /*corr*/";
 /// Default folder of recordings.
 pub const FOLDER: &str = "traces";
 /// Period of the live line.
@@ -58,7 +62,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
             Ok(Box::new(LiveLine::new(shown, summaries, show)?) as Box<dyn Watch>)
         }),
     };
-    let mut text = SCRIPT.to_owned();
+    let mut text = SCRIPT.replace(CORR, if cli.record.gpu { ", corr = corr" } else { "" });
     // Tracepoints require read access to tracefs; without them, calls are still recorded.
     let has_tracepoint =
         || runtime::kernel::tracefs::tracepoint_format("sched", "sched_process_exit").is_ok();
@@ -67,6 +71,9 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     }
     if cli.record.kernel {
         text += KERNEL;
+    }
+    if cli.record.gpu {
+        text += GPU;
     }
     let script = Script::alone(Source::new("record", text), &[]);
     let script = script::import(script, messages).map_err(Failure::wrong)?;

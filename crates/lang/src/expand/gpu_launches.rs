@@ -17,7 +17,7 @@
 
 use std::collections::BTreeSet;
 
-use cuda::gpu::{KINDS, LAUNCH};
+use cuda::gpu::{LAUNCH, LAUNCHING};
 
 use crate::expand::const_eval;
 use crate::expand::gpu::{PROVIDER, is_gpu, kinds_of};
@@ -69,7 +69,7 @@ fn launches(spec: &ProbeSpec) -> bool {
         return false;
     };
     let name = format!("{}:{}", api.provider, operation.name);
-    KINDS.iter().any(|kind| kind.launched_by.contains(&&*name))
+    LAUNCHING.contains(&&*name)
 }
 
 /// Replaces `corr` by the last id of the thread. Returns the position of a use.

@@ -5,16 +5,18 @@
 //! - Times are microseconds with three decimals since a base that all ranks and runs share, so that these rows and those of a torch
 //!   profile can be merged into one list.
 //! - A call is one `X` row with its own `correlation`; the enclosing call is in `parent_correlation`.
-//! - There are no rows of the GPU: calls on the host do not show its time, and readers compute idle time from such rows. For the
-//!   same reason the argument `stream`, which marks work on the GPU for readers, is named `cuda_stream`.
+//! - Work of a GPU has rows only if a script records it (`gpu:kernel`): in the process of the device and the thread of the stream, with
+//!   the `correlation` of the call that launched it, and an arrow from there.
+//! - In calls the argument `stream`, which marks work on the GPU for readers, is named `cuda_stream`.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
+use foldhash::{HashMap, HashSet};
 
-use super::record::{Data, Kind, Record, Span, Status, Table, Thread};
+use super::record::{Data, GpuStream, Kind, Record, Span, Status, Table, Thread};
 use super::{End, Exporter, Run, json};
 
 /// Length of three months of std::chrono in seconds. The base time of kineto is a multiple of it since 1970.
@@ -25,6 +27,9 @@ const SERIES: usize = 32;
 pub const END: &[u8] = b"\n]}\n";
 /// Largest integer that a reader's double represents exactly, together with all smaller ones.
 const EXACT: u64 = (1 << 53) - 1;
+
+/// Place of a GPU's rows, after those of all processes, as kineto has it.
+const AFTER_HOST: u32 = 5_000_000;
 
 /// Correlation number of a call: the lower bits of its id.
 fn correlation(id: u64) -> u64 {
@@ -41,6 +46,8 @@ pub struct Chrome<W> {
     /// Threads by process and thread id, as they were last described.
     threads: HashMap<(u32, u32), Arc<Thread>>,
     processes: HashSet<u32>,
+    /// Numbers of the rows of streams, by process and thread id; those of further processes with the same stream differ from it.
+    streams: HashMap<(u32, u32), (u32, u32)>,
     last_ns: u64,
 }
 
@@ -62,8 +69,8 @@ impl<W: Write + Send> Chrome<W> {
         // A file is valid from its start.
         out.flush()?;
         let last_ns = run.start_ns;
-        let (threads, processes) = (HashMap::new(), HashSet::new());
-        Ok(Chrome { out, run, base_ns, row: String::new(), rows: 0, threads, processes, last_ns })
+        let (threads, processes, streams) = Default::default();
+        Ok(Chrome { out, run, base_ns, row: String::new(), rows: 0, threads, processes, streams, last_ns })
     }
 
     /// Converts a boot-clock time to microseconds since the base time.
@@ -73,8 +80,14 @@ impl<W: Write + Send> Chrome<W> {
 
     /// Begins a row: `{"ph":...` up to its thread.
     fn begin(&mut self, phase: char, record: &Record) {
-        let ids = record.thread.as_ref().map_or((0, 0), |thread| (thread.pid, thread.tid));
+        let ids = self.ids(record);
         self.begin_at(phase, record.time_ns, ids);
+    }
+
+    /// Process and thread of a row.
+    fn ids(&self, record: &Record) -> (u32, u32) {
+        let ids = record.thread.as_ref().map_or((0, 0), |thread| (thread.pid, thread.tid));
+        self.streams.get(&ids).copied().unwrap_or(ids)
     }
 
     fn begin_at(&mut self, phase: char, boot_ns: u64, (pid, tid): (u32, u32)) {
@@ -120,12 +133,15 @@ impl<W: Write + Send> Chrome<W> {
     fn span(&mut self, record: &Record, span: &Span) -> io::Result<()> {
         self.begin('X', record);
         self.micros("dur", Micros(span.duration_ns));
-        self.named(category(record), &record.name);
+        self.named(category(record), &name(record));
         if span.status == Status::Error {
             self.row.push_str(", \"cname\": \"terrible\"");
         }
         self.row.push_str(", \"args\": {\"correlation\": ");
-        json::digits(&mut self.row, correlation(span.span_id));
+        // Work of a GPU has that of its launch.
+        let is_work = record.gpu_kind().is_some();
+        let id = if is_work { span.launch_id } else { span.span_id };
+        json::digits(&mut self.row, correlation(id));
         self.parent(span.parent_id);
         if let Some(result) = &span.result {
             let key = if span.status == Status::Error { "error" } else { "result" };
@@ -133,6 +149,22 @@ impl<W: Write + Send> Chrome<W> {
         }
         self.args(record);
         self.row.push('}');
+        self.end_row()?;
+        match is_work {
+            true if span.launch_id != 0 => self.arrow('f', record, span.launch_id),
+            false if record.field("corr").is_some() => self.arrow('s', record, span.span_id),
+            _ => Ok(()),
+        }
+    }
+
+    /// The begin (`s`) or the end (`f`) of an arrow from a call to the work that it launched.
+    fn arrow(&mut self, phase: char, record: &Record, launch: u64) -> io::Result<()> {
+        self.begin(phase, record);
+        self.number("id", correlation(launch));
+        self.named("ac2g", "ac2g");
+        if phase == 'f' {
+            self.row.push_str(", \"bp\": \"e\"");
+        }
         self.end_row()
     }
 
@@ -143,8 +175,9 @@ impl<W: Write + Send> Chrome<W> {
     }
 
     fn args(&mut self, record: &Record) {
+        let is_work = record.gpu_kind().is_some();
         for (name, value) in record.fields.iter() {
-            self.arg(arg_name(name), value);
+            self.arg(if is_work { name } else { arg_name(name) }, value);
         }
     }
 
@@ -223,6 +256,9 @@ impl<W: Write + Send> Chrome<W> {
             return Ok(());
         }
         self.threads.insert((*pid, *tid), thread.clone());
+        if let Some(stream) = GpuStream::of_tid(*tid) {
+            return self.introduce_stream(thread, stream);
+        }
         if self.processes.insert(*pid) {
             self.metadata("process_name", *pid, 0, &format!("\"name\": {}", quoted(program)))?;
             self.metadata("process_labels", *pid, 0, "\"labels\": \"CPU\"")?;
@@ -231,6 +267,27 @@ impl<W: Write + Send> Chrome<W> {
         let name = if comm.is_empty() { format!("thread {tid}") } else { format!("thread {tid} ({comm})") };
         self.metadata("thread_name", *pid, *tid, &format!("\"name\": {}", quoted(&name)))?;
         self.metadata("thread_sort_index", *pid, *tid, &format!("\"sort_index\": {tid}"))
+    }
+
+    /// The row of a stream: device and stream are process and thread, as in kineto.
+    fn introduce_stream(&mut self, thread: &Thread, stream: GpuStream) -> io::Result<()> {
+        let GpuStream { device, stream: number } = stream;
+        let is_taken = self.streams.values().any(|ids| *ids == (device, number));
+        let row = if is_taken { thread.pid << 8 | number & 0xff } else { number };
+        self.streams.insert((thread.pid, thread.tid), (device, row));
+        if self.processes.insert(device) {
+            self.metadata("process_name", device, 0, &format!("\"name\": {}", quoted(&thread.program)))?;
+            self.metadata("process_labels", device, 0, &format!("\"labels\": \"GPU {device}\""))?;
+            self.metadata(
+                "process_sort_index",
+                device,
+                0,
+                &format!("\"sort_index\": {}", AFTER_HOST + device),
+            )?;
+        }
+        let of = if is_taken { format!(" of process {}", thread.pid) } else { String::new() };
+        self.metadata("thread_name", device, row, &format!("\"name\": \"stream {number}{of}\""))?;
+        self.metadata("thread_sort_index", device, row, &format!("\"sort_index\": {row}"))
     }
 
     fn metadata(&mut self, what: &str, pid: u32, tid: u32, args: &str) -> io::Result<()> {
@@ -284,6 +341,14 @@ pub(super) fn category(record: &Record) -> &str {
     if let Some(Data::Text(category)) = record.field("category") {
         return category;
     }
+    match record.gpu_kind() {
+        Some("kernel") => return "kernel",
+        Some("memcpy") => return "gpu_memcpy",
+        Some("memset") => return "gpu_memset",
+        Some("sync") => return "cuda_sync",
+        Some("overhead") => return "overhead",
+        _ => {}
+    }
     let func = &*record.site.func;
     if func.starts_with("cuda") {
         "cuda_runtime"
@@ -291,6 +356,22 @@ pub(super) fn category(record: &Record) -> &str {
         "cuda_driver"
     } else {
         "cudatrace"
+    }
+}
+
+/// Name of a row: that of kineto for copies and fills, by which readers know them.
+fn name(record: &Record) -> Cow<'_, str> {
+    let label = |field: &str| record.field(field).map(Data::label).unwrap_or_default();
+    let word = |field: &str| {
+        let word = label(field);
+        word[..1.min(word.len())].to_uppercase() + word.get(1..).unwrap_or_default()
+    };
+    match record.gpu_kind() {
+        Some("memcpy") => {
+            format!("Memcpy {} ({} -> {})", label("direction"), word("from"), word("to")).into()
+        }
+        Some("memset") => "Memset (Device)".into(),
+        _ => Cow::Borrowed(&record.name),
     }
 }
 

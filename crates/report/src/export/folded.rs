@@ -194,7 +194,8 @@ mod tests {
     }
 
     fn span(name: &str, duration_ns: u64, frames: &[&str]) -> Record {
-        let span = Span { duration_ns, span_id: 1, parent_id: 0, status: Status::Ok, result: None };
+        let span =
+            Span { duration_ns, span_id: 1, parent_id: 0, status: Status::Ok, result: None, launch_id: 0 };
         record(name, Kind::Span(span), vec![("stack".into(), stack(frames))])
     }
 
@@ -224,7 +225,7 @@ mod tests {
     }
 
     fn call(name: &str, duration_ns: u64, span_id: u64, parent_id: u64) -> Record {
-        let span = Span { duration_ns, span_id, parent_id, status: Status::Ok, result: None };
+        let span = Span { duration_ns, span_id, parent_id, status: Status::Ok, result: None, launch_id: 0 };
         record(name, Kind::Span(span), vec![])
     }
 

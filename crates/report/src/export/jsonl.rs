@@ -242,6 +242,10 @@ fn write_span(line: &mut String, span: &Span) {
     json::hex(line, span.span_id);
     line.push_str(",\"parent\":");
     json::hex(line, span.parent_id);
+    if span.launch_id != 0 {
+        line.push_str(",\"launch\":");
+        json::hex(line, span.launch_id);
+    }
     line.push_str(",\"status\":\"");
     line.push_str(match span.status {
         Status::Unset => "unset",

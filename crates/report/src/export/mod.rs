@@ -21,7 +21,8 @@ use std::io;
 use crate::metrics::Family;
 
 pub use record::{
-    Data, Enumerator, FieldNames, Fields, Kind, Record, Row, Site, Span, Status, Table, Text, Thread, WAITED,
+    Data, Enumerator, FieldNames, Fields, GpuStream, Kind, Record, Row, Site, Span, Status, Table, Text,
+    Thread, WAITED,
 };
 pub use recorder::Recorder;
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
-use super::record::{Data, Kind, Record, Span, Status, Thread};
+use super::record::{Data, GpuStream, Kind, Record, Span, Status, Thread};
 use super::{End, Exporter, Run};
 use crate::Frame;
 
@@ -71,6 +71,8 @@ mod field {
         pub const TRACK: u32 = 11;
         pub const NAME: u32 = 23;
         pub const COUNTER: u32 = 30;
+        pub const FLOW: u32 = 47;
+        pub const END_OF_FLOW: u32 = 48;
         pub const CALLSTACK: u32 = 55;
         pub const CALLSTACK_NUMBER: u32 = 56;
         pub const FRAME: u32 = 1;
@@ -120,6 +122,11 @@ impl Message {
         self.varint(u64::from(field) << 3 | 2);
         self.varint(bytes.len() as u64);
         self.0.extend_from_slice(bytes);
+    }
+
+    fn fixed(&mut self, field: u32, value: u64) {
+        self.varint(u64::from(field) << 3 | 1);
+        self.0.extend_from_slice(&value.to_le_bytes());
     }
 
     fn text(&mut self, field: u32, text: &str) {
@@ -369,6 +376,9 @@ impl<W: Write + Send> Perfetto<W> {
             packet.message(field::packet::TRACK_DESCRIPTOR, |descriptor| {
                 descriptor.uint(field::descriptor::UUID, track);
                 descriptor.uint(field::descriptor::PARENT, process_track(*pid));
+                if GpuStream::of_tid(*tid).is_some() {
+                    return descriptor.text(field::descriptor::NAME, comm);
+                }
                 descriptor.message(field::descriptor::THREAD, |thread| {
                     thread.uint(field::descriptor::THREAD_PID, u64::from(*pid));
                     thread.uint(field::descriptor::THREAD_TID, u64::from(*tid));
@@ -382,6 +392,12 @@ impl<W: Write + Send> Perfetto<W> {
     fn span(&mut self, record: &Record, span: &Span, track: u64) -> io::Result<()> {
         self.event(record.time_ns, BEGIN, track, |event, interned| {
             named(event, record, interned);
+            // An arrow from a call to the work that it launched.
+            if span.launch_id != 0 {
+                event.fixed(field::event::END_OF_FLOW, span.launch_id);
+            } else if record.gpu_kind().is_none() && record.field("corr").is_some() {
+                event.fixed(field::event::FLOW, span.span_id);
+            }
             annotate(event, "span_id", &Data::Handle(span.span_id), interned);
             parent(event, span.parent_id, interned);
             if let Some(result) = &span.result {

@@ -71,6 +71,8 @@ pub struct Span {
     pub status: Status,
     /// Result, for functions of known APIs.
     pub result: Option<Data>,
+    /// For work of a GPU: id of the call that launched it; 0 if it is not known.
+    pub launch_id: u64,
 }
 
 impl Span {
@@ -122,7 +124,7 @@ impl Text {
     }
 }
 
-/// A thread.
+/// A thread; for work of a GPU a stream of a device, whose number is above those of threads ([`GpuStream`]).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Thread {
     /// Process id.
@@ -133,6 +135,40 @@ pub struct Thread {
     pub comm: Arc<str>,
     /// File name of the program that the process runs; if unknown, the name of the thread.
     pub program: Arc<str>,
+}
+
+/// A stream of a device, as a number of a thread.
+///
+/// ```text
+/// bit 30: 1   bits 16 to 29: device   bits 0 to 15: stream
+/// ```
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct GpuStream {
+    /// CUDA's number of the device in the process.
+    pub device: u32,
+    /// Number of the stream.
+    pub stream: u32,
+}
+
+impl GpuStream {
+    /// Threads have smaller numbers: at most 2^22.
+    const MARK: u32 = 1 << 30;
+
+    /// The number of a thread for the stream.
+    pub fn tid(self) -> u32 {
+        GpuStream::MARK | (self.device & 0x3fff) << 16 | self.stream & 0xffff
+    }
+
+    /// The stream of a number; `None` for those of threads.
+    pub fn of_tid(tid: u32) -> Option<GpuStream> {
+        (tid & GpuStream::MARK != 0).then_some(GpuStream { device: tid >> 16 & 0x3fff, stream: tid & 0xffff })
+    }
+}
+
+impl std::fmt::Display for GpuStream {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "GPU {} stream {}", self.device, self.stream)
+    }
 }
 
 /// An attach point.
@@ -264,6 +300,16 @@ impl Data {
 }
 
 impl Record {
+    /// The kind of a record of a GPU, `kernel` of `gpu:kernel`; `None` for others.
+    pub fn gpu_kind(&self) -> Option<&str> {
+        self.site.probe.strip_prefix("gpu:")
+    }
+
+    /// The stream that did the work; `None` for calls, and if the script does not tell device and stream.
+    pub fn gpu_stream(&self) -> Option<GpuStream> {
+        self.thread.as_ref().and_then(|thread| GpuStream::of_tid(thread.tid))
+    }
+
     /// The value of a field.
     pub fn field(&self, name: &str) -> Option<&Data> {
         let at = self.fields.names().iter().position(|known| &**known == name)?;

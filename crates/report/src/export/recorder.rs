@@ -12,8 +12,8 @@ use wire::{Manifest, NameKind, Value};
 
 use super::Run;
 use super::record::{
-    Data, Enumerator, FieldNames, Fields, Kind, Record, Row, Site, Span, Status, Table, Text, Thread, WAITED,
-    status_of,
+    Data, Enumerator, FieldNames, Fields, GpuStream, Kind, Record, Row, Site, Span, Status, Table, Text,
+    Thread, WAITED, status_of,
 };
 use crate::losses::findings;
 use crate::map_order::{shown, wide};
@@ -24,6 +24,10 @@ use crate::{Cell, Frame, Output, Snapshot, hist};
 
 /// Largest size of a table of shared objects; if it is full, it is cleared.
 const SHARED: usize = 8192;
+/// Value of spans by which calls and work of a GPU find each other.
+const CORR: &str = "corr";
+/// Number of launches that are kept for their work.
+const LAUNCHES: usize = 1 << 17;
 /// Placeholder for the id of a name that a record lacks.
 const NO_NAME: u32 = u32::MAX;
 
@@ -40,6 +44,8 @@ pub struct Recorder {
     enumerators: HashMap<(u32, i64), Arc<Enumerator>>,
     /// Statements by event.
     statements: HashMap<u32, Rc<Statement>>,
+    /// Calls that launched work of a GPU: process, correlation id and id of the call, at the correlation id's last bits.
+    launches: Vec<(u32, u64, u64)>,
     none: Arc<str>,
     last_ns: u64,
 }
@@ -63,6 +69,7 @@ impl Recorder {
             threads: HashMap::new(),
             enumerators: HashMap::new(),
             statements: HashMap::new(),
+            launches: Vec::new(),
             none: "".into(),
             last_ns: 0,
         }
@@ -176,6 +183,7 @@ impl Recorder {
         let statement = Statement {
             name: exported.name.map(|name| self.shared(name.as_bytes())),
             keys: exported.keys.iter().map(|key| self.shared(key.as_bytes())).collect(),
+            corr: exported.keys.iter().position(|key| *key == CORR),
         };
         keep(&mut self.statements, event, Rc::new(statement))
     }
@@ -189,7 +197,8 @@ impl Recorder {
             _ => self.thread(context, header, b""),
         };
         let name = self.name(context, exported, &statement, &site);
-        let values = exported.own().iter().map(|value| self.data(context, value)).collect();
+        let values: Vec<Data> = exported.own().iter().map(|value| self.data(context, value)).collect();
+        let corr = statement.corr.and_then(|at| values.get(at)?.number()).unwrap_or(0) as u64;
         let fields = Fields::new(&statement.keys, values);
         let (kind, time_ns) = match exported.what {
             Export::Instant => {
@@ -203,8 +212,54 @@ impl Recorder {
             Export::Span => self.span(context, header, exported, &site),
         };
         let mut record = Record { kind, time_ns, thread: Some(thread), site, name, fields };
-        leave_wait_out(context, header.tid, &mut record);
+        match record.gpu_kind() {
+            Some(_) => self.join(&mut record, corr),
+            None => {
+                leave_wait_out(context, header.tid, &mut record);
+                self.keep_launch(&record, corr);
+            }
+        }
         record
+    }
+
+    /// Keeps which call has a correlation id.
+    fn keep_launch(&mut self, record: &Record, corr: u64) {
+        let (Kind::Span(span), Some(thread), 1..) = (&record.kind, &record.thread, corr) else { return };
+        if self.launches.is_empty() {
+            self.launches = vec![(0, 0, 0); LAUNCHES];
+        }
+        self.launches[corr as usize % LAUNCHES] = (thread.pid, corr, span.span_id);
+    }
+
+    /// Moves work of a GPU to its stream, and names the call that launched it.
+    fn join(&mut self, record: &mut Record, corr: u64) {
+        let number = |name: &str| Some(record.field(name)?.number()? as u32);
+        let (device, stream, thread) = (number("device"), number("stream"), record.thread.clone());
+        let (Some(thread), Kind::Span(span)) = (thread, &mut record.kind) else { return };
+        let place = corr as usize % LAUNCHES;
+        if let Some((pid, known, call)) = self.launches.get(place)
+            && (*pid, *known) == (thread.pid, corr)
+        {
+            span.launch_id = *call;
+        }
+        if let (Some(device), Some(stream)) = (device, stream) {
+            let stream = GpuStream { device, stream };
+            span.span_id = self.run.span_id(thread.pid, stream.tid(), record.time_ns);
+            record.thread = Some(self.stream(&thread, stream));
+        }
+    }
+
+    /// The thread that stands for a stream.
+    fn stream(&mut self, of: &Thread, stream: GpuStream) -> Arc<Thread> {
+        let (pid, tid) = (of.pid, stream.tid());
+        let key = (pid, tid, false);
+        if let Some(known) = self.threads.get(&key)
+            && known.program == of.program
+        {
+            return known.clone();
+        }
+        let comm = self.shared(stream.to_string().as_bytes());
+        keep(&mut self.threads, key, Arc::new(Thread { pid, tid, comm, program: of.program.clone() }))
     }
 
     /// A call, and its start time.
@@ -232,7 +287,10 @@ impl Recorder {
         // A parent cannot begin after the call.
         let parent_id = self.call_id(header, exported.parent_start().filter(|parent| *parent < start));
         let duration_ns = exported.number(Hidden::Duration).unwrap_or(0);
-        (Kind::Span(Span { duration_ns, span_id, parent_id, status, result }), start + suspended)
+        (
+            Kind::Span(Span { duration_ns, span_id, parent_id, status, result, launch_id: 0 }),
+            start + suspended,
+        )
     }
 
     /// The name from the script, otherwise that of the function.
@@ -422,6 +480,8 @@ struct Statement {
     name: Option<Arc<str>>,
     /// Names of the values from the script.
     keys: FieldNames,
+    /// The value that is a correlation id of CUPTI.
+    corr: Option<usize>,
 }
 
 #[cfg(test)]
@@ -471,7 +531,14 @@ mod tests {
         let manifest = Manifest::default();
         let context = Context { manifest: &manifest, names: &DelayedThread, verbatim: false };
         let call = |tid: u32, time_ns: u64, duration_ns: u64| {
-            let span = Span { duration_ns, span_id: 1, parent_id: 0, status: Status::Ok, result: None };
+            let span = Span {
+                duration_ns,
+                span_id: 1,
+                parent_id: 0,
+                status: Status::Ok,
+                result: None,
+                launch_id: 0,
+            };
             let mut record = Record {
                 kind: Kind::Span(span),
                 time_ns,

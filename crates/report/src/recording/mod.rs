@@ -314,6 +314,7 @@ impl Lines {
             parent_id: hex(&json["parent"]).unwrap_or(0),
             status,
             result,
+            launch_id: hex(&json["launch"]).unwrap_or(0),
         })
     }
 

@@ -38,6 +38,8 @@ pub const PROCESS_END: &str = "process end";
 
 /// Largest number of kinds of errors in the report at the end.
 const ERRORS: usize = 10;
+/// Kernels of the GPU in the report at the end.
+const KERNELS: usize = 5;
 
 /// Number of buckets for each power of two: a percentile is at most a sixteenth too large.
 const PARTS: u64 = 16;
@@ -216,6 +218,35 @@ pub struct Summary {
     inside: HashMap<(u32, u32), Vec<Inside>>,
     /// Boot-clock ranges in which the tracer delayed a thread.
     waits: Vec<(u64, u64)>,
+    /// Kernels on the GPU by name, and graphs that ran as a whole.
+    pub gpu_kernels: HashMap<Arc<str>, Stat>,
+    /// Copies on the GPU by direction; their time is that of the copy.
+    pub gpu_copies: BTreeMap<Arc<str>, CopyStat>,
+    /// Use of devices by their kernels.
+    pub gpus: BTreeMap<u32, GpuUse>,
+}
+
+/// How much kernels used a device.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct GpuUse {
+    /// Start of the first kernel, and end of the last one, boot-clock ns.
+    pub window: (u64, u64),
+    /// Time in that in which at least one kernel ran, in ns.
+    pub busy_ns: u64,
+}
+
+impl GpuUse {
+    /// Adds a kernel. Kernels come nearly in the order of their start.
+    fn add(&mut self, start: u64, end: u64) {
+        let (first, last) = if self.window == (0, 0) { (start, start) } else { self.window };
+        self.busy_ns += end.saturating_sub(start.max(last));
+        self.window = (first.min(start), last.max(end));
+    }
+
+    /// Share of the window in which kernels ran, in percent.
+    pub fn percent(&self) -> u64 {
+        self.busy_ns * 100 / (self.window.1 - self.window.0).max(1)
+    }
 }
 
 /// Class of a call of the driver, which determines its colour and its share of time.
@@ -233,6 +264,8 @@ pub enum Class {
     Kernel,
     /// A call of the runtime.
     Runtime,
+    /// A kernel or graph on the GPU.
+    Gpu,
     /// Anything else.
     #[default]
     Other,
@@ -240,8 +273,16 @@ pub enum Class {
 
 impl Class {
     /// All classes.
-    pub const ALL: [Class; 7] =
-        [Class::Launch, Class::Copy, Class::Memory, Class::Wait, Class::Kernel, Class::Runtime, Class::Other];
+    pub const ALL: [Class; 8] = [
+        Class::Launch,
+        Class::Copy,
+        Class::Memory,
+        Class::Wait,
+        Class::Kernel,
+        Class::Runtime,
+        Class::Other,
+        Class::Gpu,
+    ];
 
     /// One letter.
     pub fn letter(self) -> char {
@@ -252,6 +293,7 @@ impl Class {
             Class::Wait => 'W',
             Class::Kernel => 'K',
             Class::Runtime => 'R',
+            Class::Gpu => 'G',
             Class::Other => 'o',
         }
     }
@@ -265,6 +307,7 @@ impl Class {
             Class::Wait => "wait",
             Class::Kernel => "ioctl",
             Class::Runtime => "runtime call",
+            Class::Gpu => "kernel on the GPU",
             Class::Other => "other",
         }
     }
@@ -300,6 +343,12 @@ pub fn class_of(record: &Record) -> Class {
     if matches!(record.field("category"), Some(Data::Text(category)) if category.starts_with("nvidia")) {
         return Class::Kernel;
     }
+    match record.gpu_kind() {
+        Some("memcpy" | "memset") => return Class::Copy,
+        Some("sync") => return Class::Wait,
+        Some(_) => return Class::Gpu,
+        None => {}
+    }
     match operation(&record.site.api) {
         Some("launch") => Class::Launch,
         Some("alloc" | "free") => Class::Memory,
@@ -328,6 +377,10 @@ impl Summary {
         let (first, last) = self.window.unwrap_or((u64::MAX, 0));
         let end = record.time_ns + span.duration_ns;
         self.window = Some((first.min(record.time_ns), last.max(end)));
+        if let Some(kind) = record.gpu_kind() {
+            self.gpu_work(record, span, kind);
+            return span.duration_ns;
+        }
         if let Some(thread) = &record.thread {
             let known = self.threads.entry((thread.pid, thread.tid)).or_insert_with(|| thread.comm.clone());
             if !thread.comm.is_empty() && !Arc::ptr_eq(known, &thread.comm) {
@@ -355,6 +408,30 @@ impl Summary {
         self.calls = (self.calls.0 + u64::from(is_runtime), self.calls.1 + u64::from(is_driver));
         self.operation(record, span, took);
         took.self_ns
+    }
+
+    fn gpu_work(&mut self, record: &Record, span: &Span, kind: &str) {
+        let took = Took { ns: span.duration_ns, self_ns: span.duration_ns, failed: false };
+        match kind {
+            "kernel" | "graph" => {
+                self.gpu_kernels.entry(record.name.clone()).or_default().add(took);
+                if let Some(stream) = record.gpu_stream() {
+                    let end = record.time_ns + span.duration_ns;
+                    self.gpus.entry(stream.device).or_default().add(record.time_ns, end);
+                }
+            }
+            "memcpy" => {
+                let direction = match record.field("direction") {
+                    Some(Data::Text(direction)) => direction.clone(),
+                    _ => "any".into(),
+                };
+                let moved = self.gpu_copies.entry(direction).or_default();
+                moved.count += 1;
+                moved.bytes += record.field("bytes").and_then(Data::number).unwrap_or(0).max(0) as u64;
+                moved.ns += span.duration_ns;
+            }
+            _ => {}
+        }
     }
 
     /// Frees the memory of a process that has ended.
@@ -519,6 +596,7 @@ impl Summary {
         lines.add("launches", format!("{} of {kernels}{graphs}{failed}", self.launches()));
         lines.add("allocations", self.short_of_memory());
         lines.add("transfers", self.short_of_copies());
+        self.short_of_gpus(&mut lines);
         self.short_of_errors(&mut lines);
         self.short_of_kernel(&mut lines);
         lines.0
@@ -550,6 +628,29 @@ impl Summary {
         let ways: Vec<String> = self.copies.iter().map(way).collect();
         let ways = if ways.is_empty() { String::new() } else { format!(": {}", ways.join(", ")) };
         format!("{transfers}, {}{ways}", size(bytes))
+    }
+
+    /// What the GPU did: its use, the kernels with the most time, the rates of copies.
+    fn short_of_gpus(&self, lines: &mut Lines) {
+        if self.gpu_kernels.is_empty() && self.gpu_copies.is_empty() {
+            return;
+        }
+        let (count, ns) =
+            self.gpu_kernels.values().fold((0, 0), |(n, ns), stat| (n + stat.count, ns + stat.total_ns));
+        let used = |(device, of): (&u32, &GpuUse)| format!("; GPU {device} busy for {} %", of.percent());
+        let used: String = self.gpus.iter().map(used).collect();
+        lines.add("on the GPU", format!("{} in {}{used}", many(count, "kernel"), time(ns)));
+        for (name, stat) in by_time(&self.gpu_kernels).into_iter().take(KERNELS) {
+            let percent = stat.total_ns * 100 / ns.max(1);
+            lines.row(name, format!("{:>8} {:>10} {percent:>4} %", stat.count, time(stat.total_ns)));
+        }
+        for (way, moved) in &self.gpu_copies {
+            let rate = (u128::from(moved.bytes) * 1_000_000_000 / u128::from(moved.ns.max(1))) as u64;
+            lines.row(
+                way,
+                format!("{:>8} {:>10} {}, {}/s", moved.count, time(moved.ns), size(moved.bytes), size(rate)),
+            );
+        }
     }
 
     /// Errors, the most frequent first.

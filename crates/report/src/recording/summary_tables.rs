@@ -3,10 +3,12 @@
 //! A CSV table has the columns of its JSON objects, in the same order. Times are in ns. `time_percent` is the share of a function's
 //! self time (`self_ns`) in the self time of all functions, so that driver calls within runtime calls do not count twice.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use crate::export::json;
-use crate::recording::summary::{Stat, Summary, by_time, cut, time};
+use crate::recording::summary::{CopyStat, Stat, Summary, by_time, cut, time};
 use crate::value::escape;
 
 /// A table of a summary.
@@ -25,8 +27,17 @@ enum Cell {
 }
 
 /// The names of all tables.
-pub const NAMES: [&str; 7] =
-    ["functions", "kernels", "ioctls", "driver_functions", "copies", "memory", "errors"];
+pub const NAMES: [&str; 9] = [
+    "functions",
+    "kernels",
+    "ioctls",
+    "driver_functions",
+    "copies",
+    "memory",
+    "errors",
+    "gpu_kernels",
+    "gpu_copies",
+];
 
 /// Columns of tables of calls.
 const CALLS: &[&str] = &[
@@ -44,13 +55,19 @@ const CALLS: &[&str] = &[
     "errors",
 ];
 
+/// Columns of tables of copies.
+const COPIES: &[&str] = &["direction", "copies", "bytes", "total_ns"];
+
 /// All tables, in the order of [`NAMES`].
 pub fn tables(summary: &Summary) -> Vec<Table> {
     let text = |text: &str| Cell::Text(text.to_owned());
     let table = |name, columns, rows| Table { name, columns, rows };
-    let copies = summary.copies.iter().map(|(way, moved)| {
-        vec![text(way), Cell::Number(moved.count), Cell::Number(moved.bytes), Cell::Number(moved.ns)]
-    });
+    let copies = |copies: &BTreeMap<Arc<str>, CopyStat>| {
+        let row = |(way, moved): (&Arc<str>, &CopyStat)| {
+            vec![text(way), Cell::Number(moved.count), Cell::Number(moved.bytes), Cell::Number(moved.ns)]
+        };
+        copies.iter().map(row).collect::<Vec<_>>()
+    };
     let memory = summary.memory.iter().map(|(kind, memory)| {
         let numbers = [memory.count, memory.bytes, memory.ns, memory.peak, memory.left];
         [text(kind)].into_iter().chain(numbers.map(Cell::Number)).collect()
@@ -63,13 +80,15 @@ pub fn tables(summary: &Summary) -> Vec<Table> {
         table(NAMES[1], CALLS, calls(by_time(&summary.kernels))),
         table(NAMES[2], CALLS, calls(by_time(&summary.ioctls))),
         table(NAMES[3], CALLS, calls(by_time(&summary.driver_functions))),
-        table(NAMES[4], &["direction", "copies", "bytes", "total_ns"], copies.collect()),
+        table(NAMES[4], COPIES, copies(&summary.copies)),
         table(
             NAMES[5],
             &["kind", "allocations", "bytes", "total_ns", "peak_bytes", "bytes_left"],
             memory.collect(),
         ),
         table(NAMES[6], &["function", "result", "count"], errors.collect()),
+        table(NAMES[7], CALLS, calls(by_time(&summary.gpu_kernels))),
+        table(NAMES[8], COPIES, copies(&summary.gpu_copies)),
     ]
 }
 
@@ -150,6 +169,7 @@ impl Summary {
             let s = if graphs == 1 { "" } else { "es" };
             let _ = writeln!(out, "({graphs} graph launch{s}: `cudatrace graphs` shows what they run)");
         }
+        table(&mut out, "KERNEL (time on the GPU)", &by_time(&self.gpu_kernels), size);
         out
     }
 }

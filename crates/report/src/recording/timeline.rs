@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use crate::export::{Kind, Record};
+use crate::export::{GpuStream, Kind, Record};
 use crate::recording::summary::{Class, class_of, cut, time};
 
 /// Number of time slices; at least half of them are used. A row has fewer columns, which merge several slices.
@@ -117,7 +117,10 @@ impl Timeline {
                     letter(&slices[from.min(SLICES)..to.min(SLICES)], self.slice_ns)
                 })
                 .collect();
-            let _ = writeln!(out, "{name:<15} {:<15} |{row}|", format!("{pid}/{tid}"));
+            // A stream of a GPU has its name.
+            let ids =
+                if GpuStream::of_tid(*tid).is_some() { format!("{pid}") } else { format!("{pid}/{tid}") };
+            let _ = writeln!(out, "{name:<15} {ids:<15} |{row}|");
         }
         if left_out > 0 {
             let _ = writeln!(out, "... and {left_out} less busy threads");

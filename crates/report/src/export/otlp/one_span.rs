@@ -11,7 +11,7 @@ use opentelemetry_proto::tonic::trace::v1::{
 use super::traces::Link;
 use super::{array, attribute};
 use crate::Frame;
-use crate::export::{Data, Record, Site, Span, Status, Thread, WAITED};
+use crate::export::{Data, GpuStream, Record, Site, Span, Status, Thread, WAITED};
 use crate::recording::summary::is_informative;
 
 /// Names of keys in scripts, and the corresponding names of OpenTelemetry's conventions.
@@ -123,7 +123,9 @@ fn attributes(record: &Record, call: Option<&Span>) -> Vec<KeyValue> {
 }
 
 pub(crate) fn of_thread(thread: &Thread, each: Each) {
-    each("thread.id", Value::Int(thread.tid.into()));
+    if GpuStream::of_tid(thread.tid).is_none() {
+        each("thread.id", Value::Int(thread.tid.into()));
+    }
     if !thread.comm.is_empty() {
         each("thread.name", Value::Text(&thread.comm));
     }

@@ -16,7 +16,7 @@ use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as O
 use prost::Message;
 
 use super::one_span::OneSpan;
-use super::traces::{Parent, Per, Root, Sampler, Traces};
+use super::traces::{Link, Parent, Per, Root, Sampler, Traces};
 use super::{Attributes, Encoding, Request, SCHEMA, Signal, json, resource, scope};
 use crate::export::{Data, Kind, Record, Run};
 
@@ -46,10 +46,14 @@ pub struct Batch {
     /// Attributes of processes, with their program.
     known: HashMap<u32, (Arc<str>, Attributes)>,
     texts: json::Texts,
+    /// Calls that launched work of a GPU, with their trace, at the last bits of the call's id.
+    launches: Vec<Link>,
     spans: u64,
     bytes: usize,
 }
 
+/// Number of launches that are kept for their work.
+const LAUNCHES: usize = 1 << 16;
 /// Largest number of processes whose attributes are kept.
 const KNOWN_PROCESSES: usize = 4096;
 
@@ -96,8 +100,8 @@ impl Batch {
     /// Creates an empty batch for a run.
     pub fn new(run: Arc<Run>, settings: Settings) -> Batch {
         let traces = Traces::new(run.clone(), settings.per.clone(), settings.sampler, settings.parent);
-        let (by_process, known, texts, spans, bytes) = Default::default();
-        Batch { run, settings, traces, by_process, known, texts, spans, bytes }
+        let (by_process, known, texts, launches, spans, bytes) = Default::default();
+        Batch { run, settings, traces, by_process, known, texts, launches, spans, bytes }
     }
 
     /// Number of spans that are in no request yet.
@@ -136,8 +140,25 @@ impl Batch {
             None => (0, "".into()),
         };
         let (trace_id, end_ns) = (trace.id, start_ns + duration_ns);
-        let span = OneSpan { record, call, trace_id, span_id, parent_id, start_ns, end_ns, links: &[] };
+        let launch = self.launch(record, trace_id);
+        let links = launch.as_slice();
+        let span = OneSpan { record, call, trace_id, span_id, parent_id, start_ns, end_ns, links };
         self.put(pid, program, &span);
+    }
+
+    /// The call that launched work of a GPU: a link, and no parent, since it ended before, perhaps in an earlier trace. Keeps such calls.
+    fn launch(&mut self, record: &Record, trace_id: u128) -> Option<Link> {
+        let span = record.span()?;
+        let place = |id: u64| id as usize % LAUNCHES;
+        if record.gpu_kind().is_none() {
+            if record.field("corr").is_some() {
+                self.launches.resize(LAUNCHES, (0, 0));
+                self.launches[place(span.span_id)] = (trace_id, span.span_id);
+            }
+            return None;
+        }
+        let known = self.launches.get(place(span.launch_id));
+        known.copied().filter(|(_, call)| *call == span.launch_id && *call != 0)
     }
 
     /// Ends the traces that are over at a boot-clock time; with the largest time all of them.
@@ -279,6 +300,7 @@ mod tests {
             parent_id,
             status,
             result: Some(Data::Enum(result.into())),
+            launch_id: 0,
         })
     }
 

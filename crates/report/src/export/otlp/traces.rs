@@ -270,7 +270,7 @@ mod tests {
     use crate::export::{Fields, Span, Status, Thread};
 
     fn call(time_ns: u64, duration_ns: u64, (span_id, parent_id): (u64, u64)) -> Record {
-        let span = Span { duration_ns, span_id, parent_id, status: Status::Ok, result: None };
+        let span = Span { duration_ns, span_id, parent_id, status: Status::Ok, result: None, launch_id: 0 };
         let thread = Thread { pid: 7, tid: 7, comm: "a".into(), program: "app".into() };
         Record {
             kind: Kind::Span(span),

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use crate::export::{Data, Kind, Record, Status, Thread, json};
+use crate::export::{Data, Kind, Record, Span, Status, Thread, json};
 use crate::recording::summary::{
     Class, PROCESS_END, Stat, Summary, by_time, class_of, is_graph, is_informative, memory_kind,
 };
@@ -37,6 +37,8 @@ struct PageSpan {
     failed: bool,
     /// Number of the launched kernel's name, otherwise of the span's name.
     label: u32,
+    /// Number that a call and the work of a GPU that it launched share; 0: none.
+    pair: u32,
     details: String,
 }
 
@@ -54,6 +56,8 @@ pub struct Page {
     memory: BTreeMap<Arc<str>, Curve>,
     /// Allocated blocks by process and address: bytes and kind.
     blocks: HashMap<(u32, u64), (u64, Arc<str>)>,
+    /// Numbers of the calls that launched work of a GPU, by their ids.
+    pairs: HashMap<u64, u32>,
 }
 
 /// A thread in the page: process, thread, the thread's name and the program's.
@@ -105,12 +109,22 @@ impl Page {
             class,
             failed: span.status == Status::Error,
             label: self.name(kernel),
+            pair: self.pair(record, span),
             details: details(record),
         };
         self.spans.push(Reverse(shown));
         if self.spans.len() > SPANS {
             self.spans.pop();
         }
+    }
+
+    fn pair(&mut self, record: &Record, span: &Span) -> u32 {
+        let call = if record.gpu_kind().is_some() { span.launch_id } else { span.span_id };
+        if call == 0 || record.field("corr").is_none() {
+            return 0;
+        }
+        let next = self.pairs.len() as u32 + 1;
+        *self.pairs.entry(call).or_insert(next)
     }
 
     fn name(&mut self, name: &Arc<str>) -> u32 {
@@ -219,19 +233,22 @@ impl Page {
         out.push('}');
     }
 
-    /// Start, duration, thread, name, class (plus 8 if it failed), details, and the label if it differs from the
-    /// name.
+    /// Start, duration, thread, name, class (plus 8 if it failed), details, the label if it differs from the name, and the pair if there
+    /// is one.
     fn spans_by_start(&self, out: &mut String, first: u64) {
         let mut spans: Vec<&PageSpan> = self.spans.iter().map(|Reverse(shown)| shown).collect();
         spans.sort_by_key(|shown| (shown.thread, shown.start_ns, Reverse(shown.duration_ns)));
         out.push_str(",\"spans\":");
         json::list(out, spans.into_iter(), |out, shown| {
-            let PageSpan { duration_ns, start_ns, thread, name, class, failed, label, details } = shown;
+            let PageSpan { duration_ns, start_ns, thread, name, class, failed, label, pair, details } = shown;
             let class = class + 8 * u8::from(*failed);
             let _ = write!(out, "[{},{duration_ns},{thread},{name},{class},", start_ns.saturating_sub(first));
             json::string(out, details);
-            if label != name {
+            if label != name || *pair != 0 {
                 let _ = write!(out, ",{label}");
+            }
+            if *pair != 0 {
+                let _ = write!(out, ",{pair}");
             }
             out.push(']');
         });
@@ -242,6 +259,12 @@ impl Page {
         stats(out, by_time(&summary.functions));
         out.push_str(",\"kernels\":");
         stats(out, by_time(&summary.kernels));
+        out.push_str(",\"gpu_kernels\":");
+        stats(out, by_time(&summary.gpu_kernels));
+        out.push_str(",\"gpus\":");
+        json::list(out, summary.gpus.iter(), |out, (device, used)| {
+            let _ = write!(out, "[{device},{}]", used.percent());
+        });
         out.push_str(",\"ioctls\":");
         stats(out, by_time(&summary.ioctls));
         out.push_str(",\"driver_functions\":");

@@ -1,10 +1,12 @@
 "use strict";
 const $ = (id) => document.getElementById(id);
-const COLORS = ["#4e79d8", "#e08a2c", "#3f9e6c", "#8c6bc4", "#7a8793", "#5fb3c4", "#a9b4bf"];
+const COLORS = ["#4e79d8", "#e08a2c", "#3f9e6c", "#8c6bc4", "#7a8793", "#5fb3c4", "#a9b4bf", "#76a03a"];
 // What is written on a colour.
-const INKS = ["#fff", "#1c1206", "#fff", "#fff", "#fff", "#06202a", "#11181f"];
+const INKS = ["#fff", "#1c1206", "#fff", "#fff", "#fff", "#06202a", "#11181f", "#141d06"];
 const FAILED = "#d64541";
-const [START, LENGTH, THREAD, NAME, CLASS, TEXT, LABEL] = [0, 1, 2, 3, 4, 5, 6];
+const [START, LENGTH, THREAD, NAME, CLASS, TEXT, LABEL, PAIR] = [0, 1, 2, 3, 4, 5, 6, 7];
+// A stream of a GPU has a number above those of threads.
+const STREAMS = 2 ** 30, who = ([pid, tid, comm]) => (tid >= STREAMS ? `${comm} of ${pid}` : `${comm} ${pid}/${tid}`);
 // What is written on a call: of a launch the kernel.
 const label = (span) => DATA.names[span[LABEL] ?? span[NAME]];
 
@@ -52,6 +54,7 @@ function head() {
     ["API calls", count(DATA.calls[1]), `driver, ${count(DATA.calls[0])} runtime`],
     ["launches", count(DATA.launches), many(DATA.kernels.length, "kernel") + (DATA.graphs ? `, ${many(DATA.graphs, "graph launch").replace("launchs", "launches")}` : "") + (DATA.failed_launches ? `, ${count(DATA.failed_launches)} failed` : "")],
     ...DATA.kinds.map(([kind, n, bytes, peak]) => [`${kind} memory`, size(bytes), `in ${count(n)}, at most ${size(peak)}`]),
+    ...DATA.gpus.map(([device, percent]) => [`GPU ${device}`, `${percent} %`, "of its time kernels ran"]),
     ["copied", size(copied), DATA.copies.map((row) => row[0]).join(" ")],
     ["errors", count(failed), DATA.after_shutdown ? `and ${many(DATA.after_shutdown, "call")} at exit, after the driver had shut down` : ""],
   ];
@@ -241,7 +244,7 @@ const timeline = (() => {
     lane.spans.push(span);
   });
   // A process's main thread has the smallest number.
-  for (const lane of lanes) lane.words = `${lane.thread[3]} ${lane.thread[2]} ${lane.thread[0]}/${lane.thread[1]}`;
+  for (const lane of lanes) lane.words = `${lane.thread[3]} ${who(lane.thread)}`;
   const used = lanes.filter((lane) => lane.spans.length).sort((a, b) => a.thread[0] - b.thread[0] || a.thread[1] - b.thread[1]);
   const LEAST = 50;
   let [from, to] = [0, Math.max(DATA.length, LEAST)], selected = null, query = null, marked = null, width = 100, tall = 100;
@@ -347,6 +350,7 @@ const timeline = (() => {
     const [upper, lower] = [box.scrollTop + AXIS, box.scrollTop + tall];
     for (const group of groups) if (group.y < lower && group.y + GROUP > upper) drawGroup(g, group);
     for (const lane of used) if (!lane.hidden && lane.y < lower && lane.y + HEAD + lane.depth * ROW > upper) drawLane(g, lane);
+    drawArrows(g);
     g.restore();
     if (marked) {
       g.fillStyle = style("--mark");
@@ -367,8 +371,7 @@ const timeline = (() => {
 
   function drawLane(g, lane) {
     g.fillStyle = style("--soft");
-    const [pid, tid, comm] = lane.thread;
-    g.fillText(`${comm} ${pid}/${tid}`, 4, lane.y + 12);
+    g.fillText(who(lane.thread), 4, lane.y + 12);
     const last = [];
     for (let at = firstIn(lane); at < lane.spans.length; at++) {
       const span = lane.spans[at];
@@ -438,18 +441,43 @@ const timeline = (() => {
     selected = span;
     const details = $("details");
     if (!span) { marked = null; details.replaceChildren(element("em", IDLE)); return draw(); }
-    const [pid, tid, comm] = DATA.threads[span[THREAD]];
     const name = element("b", DATA.names[span[NAME]]);
     marked = null;
     if (span[CLASS] >= 8) name.className = "failed";
-    const where = ` took ${time(span[LENGTH])} at ${moment(span[START], 1e3)} in ${comm} ${pid}/${tid} (${DATA.classes[span[CLASS] % 8]})`;
+    const where = ` took ${time(span[LENGTH])} at ${moment(span[START], 1e3)} in ${who(DATA.threads[span[THREAD]])} (${DATA.classes[span[CLASS] % 8]})`;
     details.replaceChildren(name, label(span) === DATA.names[span[NAME]] ? "" : ` ${label(span)}`, where, element("br"), span[TEXT]);
+    const [partner] = partners(span);
+    if (partner) {
+      const text = isWork(span) ? `launched ${time(span[START] - partner[START])} before` : `ran ${time(partner[START] - span[START])} later, for ${time(partner[LENGTH])}`;
+      const button = element("button", text, { title: "Show it (g)" });
+      button.onclick = () => select(partner, true);
+      details.append(" ", button);
+    }
     const end = span[START] + span[LENGTH];
     if (follow) reveal(span);
     if (follow && (span[START] < from || end > to)) {
       const length = Math.max(to - from, span[LENGTH] * 1.5), middle = span[START] + span[LENGTH] / 2;
       view(middle - length / 2, middle + length / 2);
     } else draw();
+  }
+
+  // Calls and the work of a GPU that they launched: each leads to the other.
+  const pairs = Map.groupBy(DATA.spans.filter((span) => span[PAIR]), (span) => span[PAIR]);
+  const isWork = (span) => DATA.threads[span[THREAD]][1] >= STREAMS;
+  const partners = (span) => (pairs.get(span[PAIR]) ?? []).filter((other) => isWork(other) !== isWork(span));
+  function drawArrows(g) {
+    if (!selected) return;
+    g.strokeStyle = g.fillStyle = style("--front");
+    for (const other of partners(selected)) {
+      const [call, work] = isWork(selected) ? [other, selected] : [selected, other];
+      const place = (span) => lanes[span[THREAD]].y + HEAD + (span.depth + 0.5) * ROW - 1;
+      if (lanes[call[THREAD]].hidden || lanes[work[THREAD]].hidden) continue;
+      const [left, top, right, bottom] = [x(call[START]), place(call), x(work[START]), place(work)];
+      g.beginPath(); g.moveTo(left, top);
+      g.bezierCurveTo((left + right) / 2, top, (left + right) / 2, bottom, right, bottom);
+      g.stroke();
+      g.beginPath(); g.moveTo(right, bottom); g.lineTo(right - 7, bottom - 4); g.lineTo(right - 7, bottom + 4); g.fill();
+    }
   }
 
   // Scrolls to the row of a call where threads are many.
@@ -463,6 +491,8 @@ const timeline = (() => {
     const top = lane.y + HEAD + span.depth * ROW;
     if (top < box.scrollTop + AXIS || top + ROW > box.scrollTop + tall) box.scrollTop = Math.max(lane.y - AXIS - GROUP, 0);
   }
+
+  const cross = () => { const [partner] = selected ? partners(selected) : []; if (partner) select(partner, true); };
 
   // The call around the selected one, or the first in it.
   function nest(direction) {
@@ -624,7 +654,7 @@ const timeline = (() => {
   $("details").replaceChildren(element("em", IDLE));
   const fill = () => marked ? view(...marked) : selected && view(selected[START] - selected[LENGTH] * 0.1, selected[START] + selected[LENGTH] * 1.1);
   const scroll = (pages) => box.scrollBy(0, pages * (tall - AXIS - ROW));
-  return { resize, zoom, move, scroll, step, nest, find, select, choose: (at) => DATA.spans[at] && select(DATA.spans[at], true), search, fill, markArea, look: view, all: () => view(0, all), view: () => [from, to], selected: () => selected };
+  return { resize, zoom, move, scroll, step, nest, cross, find, select, choose: (at) => DATA.spans[at] && select(DATA.spans[at], true), search, fill, markArea, look: view, all: () => view(0, all), view: () => [from, to], selected: () => selected };
 })();
 
 // ---- keys
@@ -636,7 +666,7 @@ const KEYS = {
   "-": () => timeline.zoom(1 / 0.7), s: () => timeline.zoom(1 / 0.7),
   ArrowUp: () => timeline.nest(-1), ArrowDown: () => timeline.nest(1),
   PageUp: () => timeline.scroll(-1), PageDown: () => timeline.scroll(1),
-  0: timeline.all, n: () => timeline.step(1), p: () => timeline.step(-1), f: timeline.fill,
+  0: timeline.all, n: () => timeline.step(1), p: () => timeline.step(-1), f: timeline.fill, g: timeline.cross,
 };
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey) return;
@@ -673,6 +703,7 @@ document.addEventListener("keydown", (event) => {
 
 head();
 stats("functions", "function", DATA.functions);
+if (DATA.gpu_kernels.length) stats("kernels", "kernel (time on the GPU)", DATA.gpu_kernels);
 stats("kernels", "kernel (host time of its launches)", DATA.kernels);
 if (DATA.ioctls.length) { $("functions").append(element("h2", "ioctls of the driver")); stats("functions", "ioctl", DATA.ioctls); }
 if (DATA.driver_functions.length) {
