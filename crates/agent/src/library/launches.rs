@@ -14,7 +14,7 @@ use crate::sys::{self, Reserved};
 
 /// Functions of the driver that launch work, by the begins of their names.
 pub const FUNCTIONS: [&[u8]; 4] = [b"cuLaunch", b"cuGraphLaunch", b"cuMemcpy", b"cuMemset"];
-/// Those that wait for work.
+/// Functions that wait for work.
 pub const WAITS: [&[u8]; 4] =
     [b"cuStreamSynchronize", b"cuStreamWaitEvent", b"cuEventSynchronize", b"cuCtxSynchronize"];
 
