@@ -451,7 +451,7 @@ static void subscribers(void) {
 static void busy(void) {
     CUpti_SubscriberHandle s;
     FAILS(CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED, CUPTI(cuptiSubscribe)(&s, no_callback, NULL));
-    holder("another tool");
+    holder("simulated profiler");
 }
 
 static void too_new(void) {

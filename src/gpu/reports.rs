@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use runtime::gpu_agent::{Report, State};
 
-use super::cupti::release;
+use super::cupti::{fault, release};
 use crate::console::Messages;
 
 /// `CUPTI_ERROR_NOT_INITIALIZED`
@@ -27,6 +27,11 @@ impl Reports {
         match is(&report, State::NoCupti) || is(&report, State::Refused) {
             true => messages.lost(&why_none(pid, &release, &report)),
             false => messages.detail(|| format!("process {pid}: GPU records by {release}")),
+        }
+        if let Some(fault) = fault(report.version) {
+            messages.warning(&format!(
+                "process {pid} has {release}, which {fault}; a newer one can be put into LD_LIBRARY_PATH"
+            ));
         }
     }
 
@@ -96,9 +101,13 @@ fn why_none(pid: u32, release: &str, report: &Report) -> String {
             "process {pid} has no CUPTI, which GPU records need: install it with CUDA's toolkit or by `pip install nvidia-cuda-cupti`, \
              and put its folder into LD_LIBRARY_PATH"
         ),
-        (MULTIPLE_SUBSCRIBERS, _) => format!(
-            "no GPU records of process {pid}: another tool uses CUPTI there, such as torch.profiler, Nsight or a debugger"
-        ),
+        (MULTIPLE_SUBSCRIBERS, _) => {
+            let holder = match report.holder.split(|byte| *byte == 0).next() {
+                Some(name @ [_, ..]) => format!("`{}`", String::from_utf8_lossy(name)),
+                _ => "such as torch.profiler, Nsight or a debugger".into(),
+            };
+            format!("no GPU records of process {pid}: another tool uses CUPTI there, {holder}")
+        }
         (NOT_INITIALIZED, _) => format!(
             "no GPU records of process {pid}: its driver is older than {release}; put the folder of an older one into LD_LIBRARY_PATH"
         ),

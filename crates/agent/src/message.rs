@@ -33,6 +33,9 @@ pub enum State {
     EndsLater,
 }
 
+/// Room for the name of a tool.
+pub const NAME: usize = 32;
+
 /// What the agent reports.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
@@ -55,6 +58,8 @@ pub struct Report {
     pub without_time: u64,
     /// Times that the wall clock was set: records in flight then have wrong times.
     pub clock_steps: u64,
+    /// The tool that has CUPTI, if that refused because of it and tells; ends with zero.
+    pub holder: [u8; NAME],
 }
 
 /// Where the tracer listens.

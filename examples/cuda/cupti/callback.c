@@ -112,7 +112,7 @@ EXPORTED CUptiResult cuptiSubscribe_v2(CUpti_SubscriberHandle *out, CUpti_Callba
     if (!out || !callback || !params || params->structSize < sizeof *params) return CUPTI_ERROR_INVALID_PARAMETER;
     CUptiResult result = subscribe(out, callback, userdata, params->subscriberName);
     if (result && params->oldSubscriberName && params->oldSubscriberSize)
-        snprintf(params->oldSubscriberName, params->oldSubscriberSize, "%s", subscriber.active ? subscriber.name : "another tool");
+        snprintf(params->oldSubscriberName, params->oldSubscriberSize, "%s", subscriber.active ? subscriber.name : "simulated profiler");
     return result;
 }
 #endif

@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::activity::Activity;
 use crate::batch::Batches;
 use crate::clock::Clock;
-use crate::cupti::{CallbackData, Cupti, DRIVER_API, ENTER, SUCCESS, Subscriber, kind};
+use crate::cupti::{CallbackData, Cupti, DRIVER_API, ENTER, MULTIPLE_SUBSCRIBERS, SUCCESS, Subscriber, kind};
 use crate::idle::{HOLD, Idle};
 use crate::message::{Report, Request, State};
 use crate::record::Kind;
@@ -201,7 +201,12 @@ impl Collection {
     fn enable(&mut self, request: &Request) -> Result<(), State> {
         let cupti = Cupti::load(&request.paths).ok_or(State::NoCupti)?;
         self.report.version = cupti.version();
-        let subscriber = cupti.subscribe(called_back).map_err(|status| self.refused(0, status))?;
+        let subscriber = cupti.subscribe(called_back).map_err(|status| {
+            if status == MULTIPLE_SUBSCRIBERS {
+                cupti.holder(called_back, &mut self.report.holder);
+            }
+            self.refused(0, status)
+        })?;
         self.cupti = Some((cupti, subscriber));
         if !buffers::create() || !batch::create() {
             return Err(self.refused(0, 0));

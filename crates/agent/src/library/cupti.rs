@@ -4,11 +4,14 @@
 use core::ffi::{c_char, c_int, c_void};
 use core::mem::transmute_copy;
 
+use crate::message::NAME;
 use crate::sys;
 
 /// `CUptiResult`
 pub type Status = u32;
 pub const SUCCESS: Status = 0;
+/// `CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED`
+pub const MULTIPLE_SUBSCRIBERS: Status = 39;
 
 /// `CUpti_ActivityKind`
 pub mod kind {
@@ -53,19 +56,38 @@ pub type RequestBuffer = extern "C" fn(buffer: *mut *mut u8, size: *mut usize, r
 pub type BufferCompleted =
     extern "C" fn(context: *mut c_void, stream: u32, buffer: *mut u8, size: usize, used: usize);
 
+/// `CUpti_SubscriberParams`
+#[repr(C)]
+struct SubscriberParams {
+    size: usize,
+    name: *const c_char,
+    old_name: *mut u8,
+    old_size: usize,
+}
+
+/// The type of `cuptiSubscribe_v2`.
+type SubscribeV2 =
+    unsafe extern "C" fn(*mut *mut c_void, Callback, *mut c_void, *mut SubscriberParams) -> Status;
+
 /// A list of functions, each with the name in CUPTI and its type.
 macro_rules! functions {
     ($($field:ident: $name:literal fn($($arg:ty),*);)*) => {
         /// The functions of a loaded CUPTI.
         #[derive(Copy, Clone)]
         pub struct Cupti {
+            /// `cuptiSubscribe_v2`, of 13.0 and later.
+            subscribe_v2: Option<SubscribeV2>,
             $($field: unsafe extern "C" fn($($arg),*) -> Status,)*
         }
 
         impl Cupti {
             /// The functions of a library; `None` if it lacks one.
             fn of(library: *mut c_void) -> Option<Cupti> {
-                Some(Cupti { $($field: {
+                // SAFETY: the name ends with zero.
+                let subscribe_v2 = unsafe { sys::dlsym(library, c"cuptiSubscribe_v2".as_ptr()) };
+                // SAFETY: the documented type of this function.
+                let subscribe_v2 = (!subscribe_v2.is_null()).then(|| unsafe { transmute_copy(&subscribe_v2) });
+                Some(Cupti { subscribe_v2, $($field: {
                     // SAFETY: the name ends with zero.
                     let address = unsafe { sys::dlsym(library, concat!($name, "\0").as_ptr().cast()) };
                     if address.is_null() {
@@ -121,6 +143,26 @@ impl Cupti {
         // SAFETY: a valid pointer, and a callback that lives as long as the library.
         let status = unsafe { (self.subscribe)(&raw mut subscriber, callback, core::ptr::null_mut()) };
         if status == SUCCESS { Ok(Subscriber(subscriber)) } else { Err(status) }
+    }
+
+    /// Asks which tool has the subscription, after another one was refused.
+    pub fn holder(&self, callback: Callback, name: &mut [u8; NAME]) {
+        let Some(subscribe) = self.subscribe_v2 else { return };
+        let mut subscriber = core::ptr::null_mut();
+        let mut params = SubscriberParams {
+            size: size_of::<SubscriberParams>(),
+            name: c"cudatrace".as_ptr(),
+            old_name: name.as_mut_ptr(),
+            old_size: NAME,
+        };
+        // SAFETY: valid pointers, and a callback that lives as long as the library.
+        let status =
+            unsafe { subscribe(&raw mut subscriber, callback, core::ptr::null_mut(), &raw mut params) };
+        name[NAME - 1] = 0;
+        if status == SUCCESS {
+            // The tool has just ended.
+            self.unsubscribe(Subscriber(subscriber));
+        }
     }
 
     pub fn unsubscribe(&self, subscriber: Subscriber) -> Status {
