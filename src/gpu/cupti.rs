@@ -73,7 +73,7 @@ pub fn fault(version: u32) -> Option<&'static str> {
     match version {
         // 0: there is none.
         0 => None,
-        ..22 => Some("cannot be ended while graphs exist, so that a small price stays after the trace"),
+        1..22 => Some("cannot be ended while graphs exist, so that a small price stays after the trace"),
         130_000 => Some("can crash programs that use NVTX"),
         130_200..130_300 => Some("slows programs down more with each call"),
         _ => None,
