@@ -494,7 +494,8 @@ impl<'a> Job<'a> {
             true => Reported::Fixed,
             false => Reported::New,
         };
-        let environment = self.agent.map_or_else(Vec::new, |(file, _)| gpu::Agents::environment(file));
+        let environment = |(file, kinds)| gpu::Agents::environment(file, kinds, self.messages);
+        let environment = self.agent.map_or_else(Vec::new, environment);
         let command = Command {
             argv,
             environment,

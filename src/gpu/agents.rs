@@ -17,7 +17,7 @@ use runtime::gpu_agent::{AgentFile, AgentSocket, IDLE, Received, Wanted};
 use runtime::in_process::RemoteError;
 use runtime::read::event_loop::{Next, Watch};
 use rustix::event::epoll;
-use wire::manifest::GPU_LAUNCHES;
+use wire::manifest::{GPU_LAUNCHES, GPU_RANGES};
 
 use super::cupti;
 use super::reports::Reports;
@@ -28,6 +28,8 @@ use crate::timer::PacedTimer;
 const INJECTION: &str = "CUDA_INJECTION64_PATH";
 /// The agent loads this one then: what the user had asked for.
 const NEXT_INJECTION: &str = "CUDATRACE_NEXT_INJECTION64_PATH";
+/// Libraries with NVTX load this file at their first call.
+const RANGES: &str = "NVTX_INJECTION64_PATH";
 /// Time between two flushes of CUPTI's buffers.
 const FLUSH_MS: u32 = 100;
 /// Pause between two searches for processes that have loaded the driver.
@@ -39,7 +41,7 @@ const LOADERS: [&str; 3] = ["libc.so.6", "libdl.so.2", "ld-musl-"];
 pub struct Agents<'a> {
     file: &'a AgentFile,
     messages: &'a Messages,
-    /// Kinds of records, a bit per kind, and [`GPU_LAUNCHES`].
+    /// Kinds of records, a bit per kind, with [`GPU_LAUNCHES`] and [`GPU_RANGES`].
     kinds: u32,
     events: OwnedFd,
     sockets: BTreeMap<u32, AgentSocket>,
@@ -70,14 +72,28 @@ impl<'a> Agents<'a> {
         if let Some(timer) = &search {
             watch(&events, timer.as_fd(), SEARCH)?;
         }
+        if kinds & GPU_RANGES != 0 && !pids.is_empty() {
+            messages.warning(
+                "`nvtx` stays empty in processes of -p: NVTX looks for a tool at its first call; start the program with cudatrace",
+            );
+        }
         let (sockets, tried, pids) = (BTreeMap::new(), BTreeSet::new(), pids.to_vec());
         Ok(Agents { file, messages, kinds, events, sockets, reports, pids, search, tried, is_ending: false })
     }
 
     /// Variables of the environment by which a started command loads the agent.
-    pub fn environment(file: &AgentFile) -> Vec<(OsString, OsString)> {
-        let mut variables = vec![(INJECTION.into(), file.path().into_os_string())];
+    pub fn environment(file: &AgentFile, kinds: u32, messages: &Messages) -> Vec<(OsString, OsString)> {
+        let path = file.path().into_os_string();
+        let mut variables = vec![(INJECTION.into(), path.clone())];
         variables.extend(std::env::var_os(INJECTION).map(|path| (NEXT_INJECTION.into(), path)));
+        match std::env::var_os(RANGES) {
+            _ if kinds & GPU_RANGES == 0 => {}
+            None => variables.push((RANGES.into(), path)),
+            Some(other) => messages.warning(&format!(
+                "`nvtx` stays empty: {RANGES} names another tool, `{}`",
+                other.to_string_lossy()
+            )),
+        }
         variables
     }
 
@@ -126,7 +142,8 @@ impl<'a> Agents<'a> {
         self.tried.insert(pid);
         // The cause of idle time depends on the launch after it.
         let launches = self.kinds & (GPU_LAUNCHES | 1 << IDLE) != 0;
-        let wanted = Wanted { kinds: self.kinds & !GPU_LAUNCHES, flush_ms: FLUSH_MS, launches };
+        let wanted =
+            Wanted { kinds: self.kinds & !(GPU_LAUNCHES | GPU_RANGES), flush_ms: FLUSH_MS, launches };
         socket.request(wanted, &cupti::paths(pid))?;
         watch(&self.events, socket.as_fd(), pid.into())?;
         self.messages.detail(|| format!("process {pid}: loaded the agent for GPU records"));

@@ -47,6 +47,7 @@ mod library {
     pub mod cupti;
     pub mod idle;
     pub mod launches;
+    pub mod ranges;
     pub mod sys;
     pub mod tracer;
 }

@@ -49,6 +49,8 @@ pub struct Record {
     pub launch: u64,
     /// Address of the name of the launching function, which ends with a zero byte; 0: not known.
     pub func: u64,
+    /// Address of the name of the range of NVTX around the launching call, which ends with a zero byte; 0: none.
+    pub range: u64,
     /// Ordinal of the device.
     pub device: u32,
     /// Id of the context.
@@ -84,4 +86,4 @@ pub struct Record {
 /// Size of a [`Record`] in bytes.
 pub const SIZE: usize = size_of::<Record>();
 
-const _: () = assert!(SIZE == 136);
+const _: () = assert!(SIZE == 144);

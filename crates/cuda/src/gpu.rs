@@ -49,7 +49,7 @@ pub struct Member {
 }
 
 /// Size of a record in bytes.
-pub const RECORD_BYTES: u32 = 136;
+pub const RECORD_BYTES: u32 = 144;
 
 /// Kinds in the order of their numbers.
 pub static KINDS: &[RecordKind] = &[
@@ -212,25 +212,26 @@ pub static MEMBERS: &[Member] = &[
     member("corr", 48, 8),
     member("launch", 56, 8),
     member("func", 64, 8),
-    member("device", 72, 4),
-    member("context", 76, 4),
-    member("graph", 80, 4),
-    member("registers", 84, 4),
-    member("grid_x", 88, 4),
-    member("grid_y", 92, 4),
-    member("grid_z", 96, 4),
-    member("block_x", 100, 4),
-    member("block_y", 104, 4),
-    member("block_z", 108, 4),
-    member("shared", 112, 4),
-    member("src_kind", 116, 1),
-    member("dst_kind", 117, 1),
-    member("what", 118, 1),
-    member("is_async", 119, 1),
-    member("value", 120, 4),
-    member("src_device", 124, 4),
-    member("dst_device", 128, 4),
-    member("tid", 132, 4),
+    member("range", 72, 8),
+    member("device", 80, 4),
+    member("context", 84, 4),
+    member("graph", 88, 4),
+    member("registers", 92, 4),
+    member("grid_x", 96, 4),
+    member("grid_y", 100, 4),
+    member("grid_z", 104, 4),
+    member("block_x", 108, 4),
+    member("block_y", 112, 4),
+    member("block_z", 116, 4),
+    member("shared", 120, 4),
+    member("src_kind", 124, 1),
+    member("dst_kind", 125, 1),
+    member("what", 126, 1),
+    member("is_async", 127, 1),
+    member("value", 128, 4),
+    member("src_device", 132, 4),
+    member("dst_device", 136, 4),
+    member("tid", 140, 4),
 ];
 
 const fn member(name: &'static str, offset: u32, bytes: u32) -> Member {
@@ -369,6 +370,7 @@ mod tests {
             ("dst_device", offset_of!(Record, dst_device)),
             ("tid", offset_of!(Record, tid)),
             ("func", offset_of!(Record, func)),
+            ("range", offset_of!(Record, range)),
         ];
         for (name, offset) in known {
             let member = MEMBERS.iter().find(|member| member.name == name).unwrap();

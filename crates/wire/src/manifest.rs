@@ -27,6 +27,8 @@ pub fn is_task_end(category: &str, event: &str) -> bool {
 pub const VERSION: u32 = 16;
 /// Bit of [`Manifest::gpu_kinds`]: the records need the time and the thread of the call that launched the work.
 pub const GPU_LAUNCHES: u32 = 1 << 31;
+/// Bit of [`Manifest::gpu_kinds`]: the records need the range of NVTX around that call.
+pub const GPU_RANGES: u32 = 1 << 30;
 /// ELF section with the manifest as JSON.
 pub const SECTION: &str = ".cudatrace";
 /// Name of the ring buffer's map.
@@ -127,7 +129,7 @@ pub struct Manifest {
     #[serde(default)]
     pub read: Vec<u32>,
     /// Kinds of records of GPUs that the programs of this module need from the agent in the traced processes: bit N for kind
-    /// number N, and [`GPU_LAUNCHES`].
+    /// number N, and [`GPU_LAUNCHES`], [`GPU_RANGES`].
     #[serde(default)]
     pub gpu_kinds: u32,
     /// True if programs ignore calls of processes that are not in [`PIDS_MAP`].

@@ -16,6 +16,7 @@
  *     gpu gap 4 us 20000                 gaps, each of at least that long; other threads may fill them
  */
 #include "../include/cuda_driver.h"
+#include "../include/ranges.h"
 #include "ptx.h"
 
 #define CALLS(F)                                                                                                      \
@@ -34,7 +35,7 @@ static void print_gpu(void);
 /* ---- the command line ---- */
 
 static struct {
-    long threads, streams, kernels, copies, graphs, nodes, rounds, gap, rate;
+    long threads, streams, kernels, copies, graphs, nodes, rounds, gap, rate, ranges;
     double seconds;
 } options = {.threads = 1, .streams = 2, .kernels = 10, .copies = 4, .graphs = 2, .nodes = 4, .rounds = 4};
 
@@ -52,6 +53,7 @@ static const struct option {
     {"--rounds", &options.rounds, 0, 1 << 30, "rounds of each thread (4)"},
     {"--gap", &options.gap, 0, 60000, "ms of a gap after each round (0)"},
     {"--rate", &options.rate, 0, 1 << 30, "most launches a second of each thread; 0: no limit (0)"},
+    {"--ranges", &options.ranges, 0, 1, "1: with ranges of NVTX around rounds and their parts (0)"},
 };
 enum { OPTION_COUNT = sizeof OPTIONS / sizeof *OPTIONS };
 
@@ -312,15 +314,31 @@ static void check_result(struct lane *l) {
     expect((const float *)(const void *)l->host, N, 1, "fill");
 }
 
+static void enter(const char *name) {
+    if (options.ranges) range_push(name);
+}
+
+static void leave(void) {
+    if (options.ranges) range_pop();
+}
+
+static void in_range(const char *name, void (*part)(struct lane *), struct lane *l) {
+    enter(name);
+    part(l);
+    leave();
+}
+
 static void *thread_main(void *unused) {
     struct lane lane = {0};
     MUST(cuCtxSetCurrent, context);
     lane_open(&lane);
     for (long i = 0; end_ns ? clock_ns() < end_ns : i < options.rounds; i++) {
-        launch_kernels(&lane);
-        copy_and_fill(&lane);
-        launch_graphs(&lane);
+        enter("round");
+        in_range("kernels", launch_kernels, &lane);
+        in_range("copies", copy_and_fill, &lane);
+        in_range("graphs", launch_graphs, &lane);
         wait_for_all(&lane);
+        leave();
         gap();
     }
     check_result(&lane);

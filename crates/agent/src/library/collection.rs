@@ -14,7 +14,7 @@ use crate::idle::{HOLD, Idle};
 use crate::message::{Report, Request, State};
 use crate::record::Kind;
 use crate::sys::{self, Descriptor};
-use crate::{api_exit, batch, buffers, launches};
+use crate::{api_exit, batch, buffers, launches, ranges};
 
 /// Milliseconds that the driver's `cuInit` waits for the tracer's request.
 const PATIENCE: c_int = 2000;
@@ -276,6 +276,7 @@ impl Collection {
                 self.socket.send(&self.report);
             }
         }
+        ranges::unhook();
         self.report.state = match self.end() {
             true => State::Ended,
             false => State::EndsLater,

@@ -8,9 +8,9 @@ use core::arch::asm;
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU32, AtomicU64};
 
-use crate::batch;
 use crate::record::Record;
 use crate::sys::{self, Reserved};
+use crate::{batch, ranges};
 
 /// Functions of the driver that launch work, by the begins of their names.
 pub const FUNCTIONS: [&[u8]; 4] = [b"cuLaunch", b"cuGraphLaunch", b"cuMemcpy", b"cuMemset"];
@@ -32,20 +32,20 @@ struct Note {
     who: AtomicU64,
     /// Address of the function's name.
     func: AtomicU64,
+    /// Address of the name of the thread's range of NVTX; 0: none.
+    range: AtomicU64,
 }
 
 /// The table.
 static NOTED: Reserved<Note> = Reserved::of(NOTES);
 /// 1: launches are passed on when they begin.
 static PASSES_ON: AtomicU32 = AtomicU32::new(0);
-/// Whether the C library stores the id of a thread where glibc does: 1 yes, 2 no.
+/// Whether the C library stores the id of a thread where glibc does: 0 not known yet, 1 yes, 2 no.
 static STORES_TID: AtomicU32 = AtomicU32::new(0);
 
 /// Reserves the table. `pass_on`: launches are also passed on when they begin. False if there is no memory.
 pub fn create(pass_on: bool) -> bool {
     PASSES_ON.store(pass_on.into(), Release);
-    let is_stored = stored_tid() == sys::gettid();
-    STORES_TID.store(if is_stored { 1 } else { 2 }, Release);
     NOTED.reserve()
 }
 
@@ -57,12 +57,14 @@ pub fn release() {
 /// Notes the launch that begins in this thread now, by the function of this name.
 pub fn note(correlation: u32, func: u64) {
     let Some(note) = at(correlation) else { return };
-    let tid = if STORES_TID.load(Relaxed) == 1 { stored_tid() } else { sys::gettid() };
+    let tid = tid();
+    let range = ranges::current(tid);
     // The time of one launch must not be taken for that of another.
     note.who.store(0, Release);
     let launch = sys::now(sys::CLOCK_MONOTONIC);
     note.time.store(launch, Release);
     note.func.store(func, Release);
+    note.range.store(range, Release);
     note.who.store(u64::from(tid) << 32 | u64::from(correlation), Release);
     if PASSES_ON.load(Relaxed) == 1 {
         batch::launched(&Record {
@@ -71,6 +73,7 @@ pub fn note(correlation: u32, func: u64) {
             launch,
             tid,
             func,
+            range,
             corr: correlation.into(),
             ..Record::default()
         });
@@ -82,9 +85,9 @@ pub fn add(record: &mut Record) {
     let correlation = record.corr as u32;
     let Some(note) = at(correlation).filter(|_| correlation != 0) else { return };
     let who = note.who.load(Acquire);
-    let (time, func) = (note.time.load(Acquire), note.func.load(Acquire));
+    let (time, func, range) = (note.time.load(Acquire), note.func.load(Acquire), note.range.load(Acquire));
     if who as u32 == correlation && note.who.load(Acquire) == who {
-        (record.launch, record.func, record.tid) = (time, func, (who >> 32) as u32);
+        (record.launch, record.func, record.range, record.tid) = (time, func, range, (who >> 32) as u32);
     }
 }
 
@@ -92,6 +95,19 @@ fn at(correlation: u32) -> Option<&'static Note> {
     let noted = NOTED.first();
     // SAFETY: within the table, whose bytes are valid notes and stay.
     (!noted.is_null()).then(|| unsafe { &*noted.add(correlation as usize % NOTES) })
+}
+
+/// The id of this thread.
+pub fn tid() -> u32 {
+    match STORES_TID.load(Relaxed) {
+        1 => stored_tid(),
+        2 => sys::gettid(),
+        _ => {
+            let is_stored = stored_tid() == sys::gettid();
+            STORES_TID.store(if is_stored { 1 } else { 2 }, Release);
+            sys::gettid()
+        }
+    }
 }
 
 /// The id of this thread where glibc stores it.

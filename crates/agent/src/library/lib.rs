@@ -1,6 +1,8 @@
 //! The library that is loaded into a traced process. It collects the records of CUPTI (NVIDIA's library for tools), which it finds in
 //! the process or at a path from the tracer, and passes them in batches to empty functions, on which the tracer has probes.
 //!
+//! Ranges of NVTX come by functions of their own ([`ranges`]).
+//!
 //! There are two ways in: the driver loads the library by `CUDA_INJECTION64_PATH` and calls [`InitializeInjection`]; or the tracer makes a
 //! thread load it and call [`cudatrace_attach`]. Both start one thread, which holds a socket to the tracer and ends when the tracer does.
 //!
@@ -24,6 +26,7 @@ mod collection;
 mod cupti;
 mod idle;
 mod launches;
+mod ranges;
 mod sys;
 mod tracer;
 
@@ -45,6 +48,16 @@ pub unsafe extern "C" fn InitializeInjection() -> c_int {
         collection::start(socket, true);
     }
     1
+}
+
+/// Called by each library of the program that uses NVTX, at its first call: see [`ranges`].
+///
+/// # Safety
+/// The caller is NVTX.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn InitializeInjectionNvtx2(get: ranges::GetTable) -> c_int {
+    // SAFETY: as the caller promises.
+    unsafe { ranges::hook(get) }
 }
 
 /// Called by a thread that the tracer controls. `socket` is connected to the tracer. Returns 0, or an error number.

@@ -56,7 +56,7 @@ use lang::Source;
 use lang::hir::{Probe, Program};
 use module::Cx;
 use std::borrow::Cow;
-use wire::manifest::{GPU_LAUNCHES, Manifest};
+use wire::manifest::Manifest;
 
 /// Lowers the probes of a checked program, merged or not. The manifest begins with the contents of `options.base`.
 pub fn lower<'p>(
@@ -76,7 +76,6 @@ pub fn lower<'p>(
     }
     probes.iter().for_each(|probe| cx.probe(probe));
     let kinds = probes.iter().filter_map(|probe| probe.records).fold(0, |kinds, of| kinds | 1 << of.kind);
-    let launches = if program.gpu_launches && kinds != 0 { GPU_LAUNCHES } else { 0 };
-    cx.manifest.gpu_kinds = kinds | launches;
+    cx.manifest.gpu_kinds = if kinds == 0 { 0 } else { kinds | program.gpu_joins };
     cx.finish()
 }

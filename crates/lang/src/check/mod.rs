@@ -266,7 +266,7 @@ pub(crate) struct Checker<'a> {
     /// Maps that are declared as metrics, and the names of the metrics.
     metric_names: (FxHashSet<String>, FxHashSet<String>),
     labels: Labels,
-    gpu_launches: bool,
+    gpu_joins: u32,
     /// As [`ast::Script::given`].
     pub(crate) given: Vec<Span>,
     pub maps: Vec<MapState>,
@@ -317,7 +317,7 @@ impl<'a> Checker<'a> {
             metrics,
             metric_names: Default::default(),
             labels: Labels::new(),
-            gpu_launches: false,
+            gpu_joins: 0,
             given: Vec::new(),
             maps,
             map_ids: FxHashMap::default(),
@@ -340,7 +340,7 @@ impl<'a> Checker<'a> {
 
     fn top_level(&mut self, script: &'a Script, diags: &mut Diagnostics) {
         self.labels.clone_from(&script.labels);
-        self.gpu_launches = script.gpu_launches;
+        self.gpu_joins = script.gpu_joins;
         self.given.clone_from(&script.given);
         // A struct that the script names without a declaration may be one of the kernel's.
         self.types.visible_files.push(KERNEL);
@@ -647,9 +647,8 @@ impl<'a> Checker<'a> {
         let names = self.names.into_names();
         let (files, config) = (resolved.files, self.config);
         let tracks_calls = resolved.uses_enclosing;
-        let gpu_launches = self.gpu_launches;
-        let program =
-            Program { enums, structs, maps, files, names, probes, config, tracks_calls, gpu_launches };
+        let gpu_joins = self.gpu_joins;
+        let program = Program { enums, structs, maps, files, names, probes, config, tracks_calls, gpu_joins };
         Checked { program, pending: resolved.pending }
     }
 

@@ -15,6 +15,8 @@ use std::fmt::Write;
 
 use cuda::gpu::{Argument, KINDS, LAUNCH, MEMBERS, Member, RecordKind};
 
+use wire::manifest::{GPU_LAUNCHES, GPU_RANGES};
+
 use crate::diagnostics::Diagnostics;
 use crate::diagnostics::wording::listed;
 use crate::expand::const_eval;
@@ -62,10 +64,10 @@ pub fn is_gpu(spec: &ProbeSpec) -> bool {
 
 /// Gives each kind of records of a script a clause of its own.
 pub(crate) fn expand(script: &mut Script, diags: &mut Diagnostics) {
-    let mut expansion = Expansion { declared: Vec::new(), launches: false, diags };
+    let mut expansion = Expansion { declared: Vec::new(), joins: 0, diags };
     let items = std::mem::take(&mut script.items);
     script.items = items.into_iter().flat_map(|item| expansion.item(item)).collect();
-    script.gpu_launches = expansion.launches;
+    script.gpu_joins = expansion.joins;
     let declarations = expansion.declared.iter().flat_map(|part| part.declaration());
     script.items.extend(declarations);
 }
@@ -73,8 +75,8 @@ pub(crate) fn expand(script: &mut Script, diags: &mut Diagnostics) {
 struct Expansion<'d> {
     /// Parts of records that bodies read.
     declared: Vec<Part>,
-    /// Whether one reads what is known of the launching call.
-    launches: bool,
+    /// What bodies read of the launching call: [`GPU_LAUNCHES`] and [`GPU_RANGES`].
+    joins: u32,
     diags: &'d mut Diagnostics,
 }
 
@@ -126,8 +128,13 @@ impl Expansion<'_> {
         visit::clause(&mut own, &mut replace);
         let never = own.predicate.clone().filter(|condition| const_eval::truth(condition) == Some(false));
         let used = used_members(&own);
-        let reads_launch = used.iter().any(|member| OF_LAUNCH.contains(&MEMBERS[*member].name));
-        self.launches |= reads_launch || kind.name == LAUNCH.name;
+        let reads = |name: &&str| used.iter().any(|member| MEMBERS[*member].name == *name);
+        if OF_LAUNCH.iter().any(reads) || kind.name == LAUNCH.name {
+            self.joins |= GPU_LAUNCHES;
+        }
+        if reads(&RANGE) {
+            self.joins |= GPU_RANGES;
+        }
         let part = Part::of(&used);
         let (name, span, mut body) = (own.name.clone(), own.span, own.body.clone());
         body.stmts = part.iter().map(|part| part.reads(span)).collect();
@@ -199,7 +206,9 @@ impl Part {
 }
 
 /// Members that only records have whose launch was noted.
-const OF_LAUNCH: [&str; 3] = ["launch", "func", "tid"];
+const OF_LAUNCH: [&str; 4] = ["launch", "func", RANGE, "tid"];
+/// Member with the range of NVTX around the launch.
+const RANGE: &str = "range";
 
 /// Indices of the members that a clause uses.
 fn used_members(clause: &Clause) -> Vec<usize> {
@@ -260,6 +269,7 @@ impl Replace<'_> {
         let text = match name.as_str() {
             "corr" => "$r.corr",
             "tid" => "$r.tid",
+            "nvtx" => "$r.range == 0 ? \"\" : str((uint8 *)$r.range)",
             "func" => "$r.func == 0 ? \"\" : str((uint8 *)$r.func)",
             _ => return None,
         };

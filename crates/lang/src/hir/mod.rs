@@ -53,8 +53,8 @@ pub struct Program {
     /// True if a clause uses enclosing calls. All calls seen by return probes are then pushed onto their thread's
     /// stack of calls, see [`Around`].
     pub tracks_calls: bool,
-    /// Whether records of GPUs need the call that launched the work.
-    pub gpu_launches: bool,
+    /// What records of GPUs need of the call that launched the work: bits of [`wire::manifest`].
+    pub gpu_joins: u32,
 }
 
 /// Parameters and result of a probed function, as used by the body.

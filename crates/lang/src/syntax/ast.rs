@@ -15,8 +15,8 @@ pub struct Script {
     pub items: Vec<Item>,
     /// Names of the parts of maps' keys, set by expansion.
     pub labels: Labels,
-    /// Whether records of GPUs need the call that launched the work; set by the expansion.
-    pub gpu_launches: bool,
+    /// What records of GPUs need of the call that launched the work, bits of [`wire::manifest`]; set by the expansion.
+    pub gpu_joins: u32,
     /// Positions of texts from the command line, set by expansion.
     pub given: Vec<Span>,
 }

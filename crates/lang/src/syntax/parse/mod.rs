@@ -82,7 +82,7 @@ fn read<'d>(
     let items = files.flat_map(|file| parse_file(src, file, params, builtins, diags)).collect();
     let new = &mut diags.list[errors_before..];
     new.sort_by_key(|diag| diag.span.start);
-    (Script { items, labels: Labels::new(), gpu_launches: false, given: Vec::new() }, new)
+    (Script { items, labels: Labels::new(), gpu_joins: 0, given: Vec::new() }, new)
 }
 
 /// The items of one file of the source.

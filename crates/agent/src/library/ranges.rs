@@ -1,0 +1,347 @@
+//! Ranges of NVTX, which a program pushes and pops around parts of its work: the innermost range of each thread, so that a launch can be
+//! told its range.
+//!
+//! NVTX is a header: each library of the program that uses it loads the file of `NVTX_INJECTION64_PATH` at its first call, calls
+//! [`InitializeInjectionNvtx2`](crate::InitializeInjectionNvtx2), and calls then what that has put into its table. Names and numbers are
+//! those of nvtxDetail/nvtxTypes.h of NVTX 3.
+
+use core::cell::UnsafeCell;
+use core::ffi::{c_char, c_int, c_uint, c_void};
+use core::ptr::{null, null_mut};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+
+use crate::launches;
+use crate::sys::Reserved;
+
+/// Size of a name with the zero byte that ends it; longer ones are cut.
+const NAME: usize = 64;
+/// Different names that are kept.
+const NAMES: usize = 1 << 13;
+/// Threads whose ranges are kept.
+const THREADS: usize = 1 << 12;
+/// Ranges in each other that are kept for a thread.
+const DEPTH: usize = 14;
+/// Places at which a name or a thread is looked for.
+const TRIES: usize = 64;
+/// Libraries whose tables are cleared at the end.
+const TABLES: usize = 64;
+/// The name of ranges that had no room.
+const OTHERS: &[u8] = b"[other ranges]\0";
+
+/// A name. It is never removed: records and the program keep its address.
+struct Name {
+    /// 0: none, 1: it is being written.
+    hash: AtomicU64,
+    bytes: UnsafeCell<[u8; NAME]>,
+}
+
+/// The ranges of a thread.
+struct Thread {
+    /// 0: none.
+    tid: AtomicU32,
+    depth: AtomicU32,
+    names: [AtomicU64; DEPTH],
+}
+
+static NAMED: Reserved<Name> = Reserved::of(NAMES);
+static THREADED: Reserved<Thread> = Reserved::of(THREADS);
+/// Functions by which the libraries with NVTX give their tables.
+static GETTERS: [AtomicPtr<c_void>; TABLES] = [const { AtomicPtr::new(null_mut()) }; TABLES];
+
+/// `NvtxGetExportTableFunc_t`
+pub type GetTable = unsafe extern "C" fn(id: u32) -> *const Callbacks;
+
+/// `NvtxExportTableCallbacks`
+#[repr(C)]
+pub struct Callbacks {
+    size: usize,
+    functions:
+        unsafe extern "C" fn(module: u32, table: *mut *const *mut *const c_void, size: *mut c_uint) -> c_int,
+}
+
+/// `NVTX_ETID_CALLBACKS`
+const CALLBACKS: u32 = 1;
+/// `NVTX_CB_MODULE_CORE` and `NVTX_CB_MODULE_CORE2`
+const MODULES: [u32; 2] = [1, 5];
+
+/// Module, number and function of what is called.
+fn functions() -> [(u32, usize, *const c_void); 8] {
+    [
+        (1, 8, push as *const c_void),
+        (1, 9, push_text as *const c_void),
+        (1, 10, push_wide_text as *const c_void),
+        (1, 11, pop as *const c_void),
+        (5, 4, push_in_domain as *const c_void),
+        (5, 5, pop_in_domain as *const c_void),
+        (5, 10, register_text as *const c_void),
+        (5, 11, register_wide_text as *const c_void),
+    ]
+}
+
+/// Puts the functions into the table of a library. Returns 1 if that has worked.
+///
+/// # Safety
+/// The function is NVTX's.
+pub unsafe fn hook(get: GetTable) -> c_int {
+    if !NAMED.reserve() || !THREADED.reserve() {
+        return 0;
+    }
+    let is_hooked = set(get, true);
+    let free = |place: &&AtomicPtr<c_void>| {
+        place.compare_exchange(null_mut(), get as *mut c_void, AcqRel, Acquire).is_ok()
+    };
+    GETTERS.iter().find(free);
+    c_int::from(is_hooked)
+}
+
+/// Takes the functions out of all tables, so that ranges cost nothing any more.
+pub fn unhook() {
+    for getter in &GETTERS {
+        let get = getter.swap(null_mut(), AcqRel);
+        if !get.is_null() {
+            // SAFETY: it was stored by `hook`.
+            set(unsafe { core::mem::transmute::<*mut c_void, GetTable>(get) }, false);
+        }
+    }
+}
+
+/// Writes the functions of a table, or null. False if the library has no table.
+fn set(get: GetTable, on: bool) -> bool {
+    // SAFETY: NVTX's function and structs; its table has pointers to the pointers that it calls.
+    unsafe {
+        let callbacks = get(CALLBACKS);
+        if callbacks.is_null() {
+            return false;
+        }
+        for module in MODULES {
+            let (mut table, mut size) = (null(), 0);
+            if ((*callbacks).functions)(module, &raw mut table, &raw mut size) == 0 {
+                continue;
+            }
+            let own = functions().into_iter().filter(|(of, ..)| *of == module);
+            for (_, number, function) in own.filter(|(_, number, _)| *number < size as usize) {
+                let place: *mut *const c_void = *table.add(number);
+                if !place.is_null() {
+                    place.write_volatile(if on { function } else { null() });
+                }
+            }
+        }
+    }
+    true
+}
+
+/// Address of the name of this thread's innermost range; 0: none.
+pub fn current(tid: u32) -> u64 {
+    let Some(thread) = thread(tid, false) else { return 0 };
+    match thread.depth.load(Relaxed) as usize {
+        0 => 0,
+        depth => thread.names[depth.min(DEPTH) - 1].load(Relaxed),
+    }
+}
+
+/// `nvtxEventAttributes_t`, as far as it is used.
+#[repr(C)]
+struct Attributes {
+    unused: [u64; 4],
+    kind: u32,
+    message: *const c_void,
+}
+
+/// `NVTX_MESSAGE_TYPE_ASCII`
+const TEXT: u32 = 1;
+/// `NVTX_MESSAGE_TYPE_UNICODE`
+const WIDE_TEXT: u32 = 2;
+/// `NVTX_MESSAGE_TYPE_REGISTERED`
+const REGISTERED: u32 = 3;
+
+extern "C" fn push(attributes: *const Attributes) -> c_int {
+    if attributes.is_null() {
+        return begin(OTHERS.as_ptr());
+    }
+    // SAFETY: the program's struct, whose first version has these members.
+    let (kind, message) = unsafe { ((*attributes).kind, (*attributes).message) };
+    begin(match kind {
+        TEXT => name(message.cast::<u8>()),
+        WIDE_TEXT => wide_name(message.cast()),
+        REGISTERED => message.cast(),
+        _ => OTHERS.as_ptr(),
+    })
+}
+
+extern "C" fn push_text(text: *const c_char) -> c_int {
+    begin(name(text.cast()))
+}
+
+extern "C" fn push_wide_text(text: *const u32) -> c_int {
+    begin(wide_name(text))
+}
+
+extern "C" fn push_in_domain(_: *const c_void, attributes: *const Attributes) -> c_int {
+    push(attributes)
+}
+
+extern "C" fn pop_in_domain(_: *const c_void) -> c_int {
+    pop()
+}
+
+/// The handle of a text is the address of its name.
+extern "C" fn register_text(_: *const c_void, text: *const c_char) -> *const u8 {
+    name(text.cast())
+}
+
+extern "C" fn register_wide_text(_: *const c_void, text: *const u32) -> *const u8 {
+    wide_name(text)
+}
+
+/// Begins a range of this thread; returns how many are around it.
+fn begin(name: *const u8) -> c_int {
+    let Some(thread) = thread(launches::tid(), true) else { return 0 };
+    let depth = thread.depth.load(Relaxed);
+    if let Some(place) = thread.names.get(depth as usize) {
+        place.store(name.addr() as u64, Relaxed);
+    }
+    thread.depth.store(depth.saturating_add(1), Relaxed);
+    depth as c_int
+}
+
+/// Ends a range of this thread; returns how many are around it, or -1 if there was none.
+extern "C" fn pop() -> c_int {
+    let Some(thread) = thread(launches::tid(), false) else { return -1 };
+    match thread.depth.load(Relaxed) {
+        0 => -1,
+        depth => {
+            thread.depth.store(depth - 1, Relaxed);
+            depth as c_int - 1
+        }
+    }
+}
+
+/// The ranges of a thread; `add`: with a place for a new thread.
+fn thread(tid: u32, add: bool) -> Option<&'static Thread> {
+    let first = THREADED.first();
+    if first.is_null() {
+        return None;
+    }
+    let start = tid.wrapping_mul(0x9e37_79b1) as usize;
+    for at in (start..).take(TRIES) {
+        // SAFETY: within the memory, whose zeros are valid.
+        let thread = unsafe { &*first.add(at % THREADS) };
+        match thread.tid.load(Acquire) {
+            known if known == tid => return Some(thread),
+            0 if add && thread.tid.compare_exchange(0, tid, AcqRel, Acquire).is_ok() => return Some(thread),
+            0 if !add => return None,
+            _ => {}
+        }
+    }
+    None
+}
+
+/// The kept name for a text that ends with zero.
+fn name(text: *const u8) -> *const u8 {
+    let mut bytes = [0; NAME];
+    if !text.is_null() {
+        for (at, byte) in bytes[..NAME - 1].iter_mut().enumerate() {
+            // SAFETY: the zero was not reached yet.
+            *byte = unsafe { text.add(at).read() };
+            if *byte == 0 {
+                break;
+            }
+        }
+    }
+    keep(&bytes)
+}
+
+/// The kept name for a text of wide characters; what is not ASCII becomes a question mark.
+fn wide_name(text: *const u32) -> *const u8 {
+    let mut bytes = [0; NAME];
+    if !text.is_null() {
+        for (at, byte) in bytes[..NAME - 1].iter_mut().enumerate() {
+            // SAFETY: the zero was not reached yet.
+            let wide = unsafe { text.add(at).read() };
+            *byte = u8::try_from(wide).ok().filter(u8::is_ascii).unwrap_or(b'?');
+            if wide == 0 {
+                break;
+            }
+        }
+    }
+    keep(&bytes)
+}
+
+/// The kept name with these bytes.
+fn keep(bytes: &[u8; NAME]) -> *const u8 {
+    const WRITES: u64 = 1;
+    let first = NAMED.first();
+    if first.is_null() {
+        return OTHERS.as_ptr();
+    }
+    let hash = hash(bytes);
+    for at in (hash as usize..).take(TRIES) {
+        // SAFETY: within the memory, whose zeros are valid.
+        let name = unsafe { &*first.add(at % NAMES) };
+        let found = name.hash.load(Acquire);
+        if found == hash {
+            return name.bytes.get().cast();
+        }
+        if found == 0 && name.hash.compare_exchange(0, WRITES, AcqRel, Acquire).is_ok() {
+            // SAFETY: nobody else has it before the hash is there.
+            unsafe { *name.bytes.get() = *bytes };
+            name.hash.store(hash, Release);
+            return name.bytes.get().cast();
+        }
+    }
+    OTHERS.as_ptr()
+}
+
+/// FNV-1a, but neither 0 nor 1.
+fn hash(bytes: &[u8; NAME]) -> u64 {
+    let text = bytes.iter().take_while(|byte| **byte != 0);
+    let hash = text.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    hash.max(2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::ffi::CStr;
+
+    fn text(name: *const u8) -> &'static str {
+        // SAFETY: a kept name, which ends with zero.
+        unsafe { CStr::from_ptr(name.cast()) }.to_str().unwrap()
+    }
+
+    #[test]
+    fn the_innermost_range_of_a_thread_is_known_however_deep_it_is() {
+        assert!(NAMED.reserve() && THREADED.reserve());
+        let me = launches::tid();
+        assert_eq!((current(me), pop()), (0, -1));
+        assert_eq!(push_text(c"step".as_ptr()), 0);
+        assert_eq!(push_text(c"forward".as_ptr()), 1);
+        let name = |of: u64| text(core::ptr::with_exposed_provenance(of as usize));
+        assert_eq!(name(current(me)), "forward");
+        for depth in 2..40 {
+            assert_eq!(push_text(c"deep".as_ptr()), depth);
+        }
+        assert_eq!(name(current(me)), "deep");
+        for depth in (2..40).rev() {
+            assert_eq!(pop(), depth);
+        }
+        assert_eq!((name(current(me)), pop(), name(current(me)), pop()), ("forward", 1, "step", 0));
+        assert_eq!(current(me), 0);
+        std::thread::spawn(move || assert_eq!(current(launches::tid()), 0)).join().unwrap();
+    }
+
+    #[test]
+    fn names_are_kept_once_cut_and_come_from_all_kinds_of_text() {
+        assert!(NAMED.reserve());
+        assert_eq!(name(c"a range".as_ptr().cast()), name(c"a range".as_ptr().cast()));
+        let wide: Vec<u32> = "a range ü\0".chars().map(u32::from).collect();
+        assert_eq!(text(wide_name(wide.as_ptr())), "a range ?");
+        let long = "x".repeat(200) + "\0";
+        assert_eq!(text(name(long.as_ptr())), "x".repeat(63));
+        let handle = register_text(core::ptr::null(), c"registered".as_ptr());
+        assert_eq!(text(handle), "registered");
+    }
+}
