@@ -72,17 +72,34 @@ fn launches(spec: &ProbeSpec) -> bool {
     LAUNCHING.contains(&&*name)
 }
 
-/// Replaces `corr` by the last id of the thread. Returns the position of a use.
+/// Replaces `corr` by the last id of the thread. Returns the position of a use; where an option of the script excludes it, there is none, and
+/// the id is 0.
 fn read_id_of_thread(clause: &mut Clause) -> Option<Span> {
-    let mut found = None;
-    let mut replace = visit::Exprs(|e: &mut Expr| {
+    let mut used = ReadId { value: "@__launch_corr[tid]", enters_all: false, found: None };
+    visit::clause(clause, &mut used);
+    visit::clause(clause, &mut ReadId { value: "(uint64)0", enters_all: true, found: None });
+    used.found
+}
+
+/// Replaces `corr`.
+struct ReadId {
+    value: &'static str,
+    /// Also where it is never read.
+    enters_all: bool,
+    found: Option<Span>,
+}
+
+impl Visit for ReadId {
+    fn enters(&self, condition: &Expr) -> bool {
+        self.enters_all || const_eval::truth(condition) != Some(false)
+    }
+
+    fn expr(&mut self, e: &mut Expr) {
         if matches!(&e.kind, ExprKind::Ident(name) if name == "corr") {
-            found = Some(e.span);
-            *e = expression("@__launch_corr[tid]", e.span);
+            self.found = Some(e.span);
+            *e = expression(self.value, e.span);
         }
-    });
-    visit::clause(clause, &mut replace);
-    found
+    }
 }
 
 /// The clause that stores the last id of each thread.
