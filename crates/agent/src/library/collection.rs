@@ -37,6 +37,8 @@ const KINDS: [(Kind, &[u32]); 8] = [
     (Kind::Launch, &[]),
 ];
 
+/// Milliseconds after which the calls have returned whose work has been done.
+const RETURNS: i64 = 2;
 /// Milliseconds that the end of the process waits for the last records.
 const LAST_RECORDS: i64 = 1000;
 
@@ -58,7 +60,10 @@ static COLLECTION: Shared = Shared(UnsafeCell::new(None));
 struct Collection {
     socket: Descriptor,
     cupti: Option<(Cupti, Subscriber)>,
+    /// Kinds of records that are enabled.
     kinds: u32,
+    /// Kinds of records that the tracer has asked for.
+    asked: u32,
     /// Launches are noted.
     launches: bool,
     flush_ms: c_int,
@@ -79,8 +84,15 @@ pub fn start(socket: Descriptor, now: bool) -> c_int {
         return EBUSY;
     }
     SOCKET.store(socket.0 as u32, Release);
-    let mut collection =
-        Collection { socket, cupti: None, kinds: 0, launches: false, flush_ms: 0, report: Report::default() };
+    let mut collection = Collection {
+        socket,
+        cupti: None,
+        kinds: 0,
+        asked: 0,
+        launches: false,
+        flush_ms: 0,
+        report: Report::default(),
+    };
     if now {
         collection.set_up();
     }
@@ -185,6 +197,7 @@ impl Collection {
         };
         let Some(request) = request else { return };
         self.flush_ms = request.flush_ms.clamp(1, 10_000) as c_int;
+        self.asked = request.kinds;
         match self.enable(&request) {
             Ok(()) => {
                 self.report.state = State::Collects as u32;
@@ -229,15 +242,19 @@ impl Collection {
             }
             self.kinds |= 1 << ours as u32;
         }
-        let asks_for = |kind| request.kinds & 1 << kind as u32 != 0;
-        if request.launches != 0 && launches::create(asks_for(Kind::Launch)) {
+        if request.launches != 0 && launches::create(self.asks_for(Kind::Launch)) {
             cupti.call_back_at_functions(subscriber, &launches::FUNCTIONS, true);
-            if asks_for(Kind::Sync) {
+            if self.asks_for(Kind::Sync) {
                 cupti.call_back_at_functions(subscriber, &launches::WAITS, true);
             }
             self.launches = true;
         }
         Ok(())
+    }
+
+    /// Whether records of this kind are passed on.
+    fn asks_for(&self, kind: Kind) -> bool {
+        self.asked & 1 << kind as u32 != 0
     }
 
     fn refused(&mut self, kind: u32, status: u32) -> State {
@@ -263,6 +280,10 @@ impl Collection {
             cupti.flush(is_over);
             clock.update();
             self.drain(cupti, &clock, &mut batches, &mut idle);
+            if self.asks_for(Kind::Launch) {
+                // Scripts keep values of a call when it returns, which may be after its work.
+                sys::sleep(RETURNS);
+            }
             if let Some(idle) = &mut idle {
                 let now = sys::now(sys::CLOCK_MONOTONIC);
                 let until = if is_over { u64::MAX } else { now.saturating_sub(HOLD) };

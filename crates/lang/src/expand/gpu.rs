@@ -345,9 +345,9 @@ mod tests {
     fn the_used_part_of_a_record_is_read_at_once() {
         let (text, _) = expanded("gpu:kernel / args.device == 1 / { @[args.grid.y] = count() }");
         assert_eq!(text.matches("@record(0)").count(), 1, "{text}");
-        // From `device` at 72 to `grid.z` at 96.
-        assert!(text.contains("(struct __gpu_72_100 *)(@record(0) + 72)"), "{text}");
-        assert!(text.contains("struct __gpu_72_100 {"), "{text}");
+        // From `device` at 80 to `grid.z` at 104.
+        assert!(text.contains("(struct __gpu_80_108 *)(@record(0) + 80)"), "{text}");
+        assert!(text.contains("struct __gpu_80_108 {"), "{text}");
         let (text, _) = expanded("gpu:kernel { @ = count() }");
         assert!(!text.contains("@record") && !text.contains("struct"), "{text}");
     }
