@@ -23,7 +23,7 @@ impl Finder<'_, '_> {
             let message = format!("`{PROVIDER}:` probes need the agent, which is not available here");
             return absent(
                 message,
-                "`cuda:launch` and the other `cuda:` probes trace the calls of the process",
+                "the prompt has none: give the script to `cudatrace -e`, or as a file, with `-p PID` or a command; it is for x86-64",
             );
         };
         let functions = self.setting.catalog.functions(file.id);
