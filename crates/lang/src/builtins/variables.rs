@@ -219,6 +219,25 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         "uretprobe:libcudart:*, uretprobe:libcuda:* { @[func, call_depth] = count() }",
     ),
     variable(
+        |c, f| {
+            c.of_launch(
+                f,
+                "and in clauses at `cuda:launch`, `cuda:graph`, `cuda:memcpy` and `cuda:memset` alone",
+            )
+        },
+        "corr",
+        "id of the call that launched the work of a GPU, uint64: in `gpu:` probes, and in `cuda:launch`, `cuda:graph`, `cuda:memcpy`, `cuda:memset`",
+        Anywhere,
+        "cuda:launch { @by[corr] = comm } gpu:kernel { @ns[@by[corr]] = sum(args.duration) }",
+    ),
+    variable(
+        |c, f| c.of_launch(f, "of programs that cudatrace starts"),
+        "nvtx",
+        "innermost NVTX range around the call that launched the work of a GPU; empty without one. Only in `gpu:` probes, of started programs",
+        Anywhere,
+        "gpu:kernel { @ns[nvtx] = sum(args.duration) }",
+    ),
+    variable(
         |c, f| c.outermost(f),
         "outermost",
         "whether no traced call of this thread encloses this one, bool",
@@ -421,6 +440,14 @@ impl dyn Args + '_ {
         }
     }
 
+    /// Reports a value of a launch where it has no meaning: elsewhere the expansion has replaced it.
+    pub fn of_launch(&mut self, call: &Call, further: &str) -> Expr {
+        let message = format!("`{}` is only available in `gpu:` probes {further}", call.name);
+        self.error("E0211", call.span, message).help("a map carries a value from one probe to another");
+        unknown(call.span)
+    }
+
+    /// The result, with the type that the function returns.
     pub fn retval(&mut self, span: Span) -> Expr {
         let signature = self.scene().probe.signature.as_ref();
         let named = signature.and_then(|signature| signature.named);
