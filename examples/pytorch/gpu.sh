@@ -1,6 +1,6 @@
 #!/bin/sh
 # `gpu:` probes on a real GPU, with PyTorch: the times against CUDA events and torch.profiler, attaching to a running job, and the price.
-# Usage: examples/pytorch/gpu.sh CUDATRACE PYTHON [truth] [late] [price] [joins]
+# Usage: examples/pytorch/gpu.sh CUDATRACE PYTHON [truth] [late] [price] [joins] [ranges] [record]
 set -u
 tool=$1 python=$2
 shift 2
@@ -71,4 +71,27 @@ joins() {
     done
 }
 
-for part in ${*:-truth late price joins}; do $part; done
+ranges() {
+    echo "== ranges: training steps; a backward launches in a thread of its own, which has no range"
+    $tool nvtx --kernels --top=8 -- $work ranges
+}
+
+record() {
+    echo "== record: rows of the GPU, with arrows from the launches; the price of a training step"
+    $tool record --gpu --export jsonl="$out/r.jsonl" --export chrome="$out/r.json" --export perfetto="$out/r.pftrace" -- $work truth
+    $tool report "$out/r.jsonl" --html "$out/r.html"
+    $python - "$out/r.json" << 'END'
+import json, sys
+rows = json.load(open(sys.argv[1]))["traceEvents"]
+calls = {row["args"]["correlation"] for row in rows if row.get("cat") == "cuda_driver"}
+kernels = [row for row in rows if row.get("cat") == "kernel"]
+print(len(kernels), "kernels,", sum(row["args"]["correlation"] in calls for row in kernels), "with their launch")
+END
+    for round in 1 2 3; do
+        echo "nothing       $($work price)"
+        echo "record        $($tool -q record --export jsonl=/dev/null -- $work price)"
+        echo "record --gpu  $($tool -q record --gpu --export jsonl=/dev/null -- $work price)"
+    done
+}
+
+for part in ${*:-truth late price joins ranges record}; do $part; done

@@ -1,8 +1,9 @@
-"""Work on the GPU whose times are known: python3 gpu_work.py truth | profiled | loop SECONDS | price
+"""Work on the GPU whose times are known: python3 gpu_work.py truth | profiled | loop SECONDS | price | ranges
 
 truth     prints what CUDA events around each of its matrix products measure
 profiled  the same work under torch.profiler, whose kernels it prints: `kernel COUNT TOTAL_US NAME`
 loop      small operations for so many seconds; prints the longest of each second
+ranges    training steps with NVTX ranges; prints the time of each range by CUDA events
 price     the time of one small operation, of a replay of a graph, and of a training step, in us
 """
 
@@ -68,6 +69,35 @@ def loop(seconds):
     print("launched", launched)
 
 
+def ranges():
+    model = torch.nn.Sequential(*[torch.nn.Linear(4096, 4096) for _ in range(4)]).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    data = torch.randn(1024, 4096, device="cuda")
+    times = {}
+
+    def in_range(name, part):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.nvtx.range_push(name)
+        begin.record()
+        result = part()
+        end.record()
+        torch.cuda.nvtx.range_pop()
+        times.setdefault(name, []).append((begin, end))
+        return result
+
+    for step in range(60):
+        if step == 10:
+            torch.cuda.synchronize()
+            times.clear()
+        loss = in_range("forward", lambda: model(data).square().mean())
+        in_range("backward", loss.backward)
+        in_range("optimizer", optimizer.step)
+        optimizer.zero_grad()
+    torch.cuda.synchronize()
+    for name, pairs in times.items():
+        print(f"range {name} {sum(begin.elapsed_time(end) for begin, end in pairs) * 1e3:.0f} us in the last 50 steps")
+
+
 def best(run, count, rounds):
     times = []
     for _ in range(rounds):
@@ -117,4 +147,4 @@ if __name__ == "__main__":
     elif what == "loop":
         loop(float(sys.argv[2]))
     else:
-        {"profiled": profiled, "price": price}[what]()
+        {"profiled": profiled, "price": price, "ranges": ranges}[what]()
