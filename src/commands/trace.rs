@@ -270,7 +270,12 @@ impl<'a> Job<'a> {
         let mut watches = measuring.map_err(Failure::loading)?;
         watches.extend(outputs.watches().map_err(Failure::loading)?);
         watches.extend(self.ends().map_err(Failure::wrong)?);
-        watches.extend(self.agents(&gpu_reports)?);
+        if let Some(mut agents) = self.agents(&gpu_reports)? {
+            // Those of `-p` have been loaded just now.
+            self.patch_running(&mut session)?;
+            agents.begin().map_err(Failure::loading)?;
+            watches.push(Box::new(agents));
+        }
         session.restart_clock();
         self.print_targets(child.as_ref(), modules);
         self.release(child.as_mut(), &extender)?;
@@ -408,7 +413,7 @@ impl<'a> Job<'a> {
     }
 
     /// The agents for records of GPUs; the processes of `-p` have loaded theirs.
-    fn agents<'w>(&self, reports: &'w gpu::Reports) -> Result<Option<Box<dyn Watch + 'w>>, Failure>
+    fn agents<'w>(&self, reports: &'w gpu::Reports) -> Result<Option<gpu::Agents<'w>>, Failure>
     where
         'a: 'w,
     {
@@ -417,7 +422,7 @@ impl<'a> Job<'a> {
         let agents = gpu::Agents::new(file, kinds, &self.pids, (reports, self.messages));
         let mut agents = agents.map_err(Failure::loading)?;
         agents.load_into_running().map_err(Failure::loading)?;
-        Ok(Some(Box::new(agents)))
+        Ok(Some(agents))
     }
 
     /// Prints the traced processes and how the trace ends, unless the user has only given a command.

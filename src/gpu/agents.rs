@@ -51,6 +51,8 @@ pub struct Agents<'a> {
     search: Option<PacedTimer>,
     /// Processes that were made to load the agent, or cannot.
     tried: BTreeSet<u32>,
+    /// Agents are asked for records as soon as they are there.
+    has_begun: bool,
     is_ending: bool,
 }
 
@@ -78,7 +80,7 @@ impl<'a> Agents<'a> {
             );
         }
         let (sockets, tried, pids) = (BTreeMap::new(), BTreeSet::new(), pids.to_vec());
-        Ok(Agents { file, messages, kinds, events, sockets, reports, pids, search, tried, is_ending: false })
+        Ok(Agents { file, messages, kinds, events, sockets, reports, pids, search, tried, has_begun: false, is_ending: false })
     }
 
     /// Variables of the environment by which a started command loads the agent.
@@ -136,19 +138,40 @@ impl<'a> Agents<'a> {
         }
     }
 
-    /// Asks a new agent for records.
+    /// Keeps a new agent, and asks it for records unless [`Agents::begin`] will.
     fn meet(&mut self, socket: AgentSocket) -> io::Result<()> {
         let pid = socket.pid();
         self.tried.insert(pid);
-        // The cause of idle time depends on the launch after it.
-        let launches = self.kinds & (GPU_LAUNCHES | 1 << IDLE) != 0;
-        let wanted =
-            Wanted { kinds: self.kinds & !(GPU_LAUNCHES | GPU_RANGES), flush_ms: FLUSH_MS, launches };
-        socket.request(wanted, &cupti::paths(pid))?;
+        if self.has_begun {
+            self.ask(&socket)?;
+        }
         watch(&self.events, socket.as_fd(), pid.into())?;
         self.messages.detail(|| format!("process {pid}: loaded the agent for GPU records"));
         self.sockets.insert(pid, socket);
         Ok(())
+    }
+
+    /// Asks the agents for records that were loaded so far, whose functions are probed now.
+    ///
+    /// # Errors
+    /// An agent cannot be asked. That of a process that has ended needs not be.
+    pub fn begin(&mut self) -> io::Result<()> {
+        self.has_begun = true;
+        for socket in self.sockets.values() {
+            match self.ask(socket) {
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+                asked => asked?,
+            }
+        }
+        Ok(())
+    }
+
+    fn ask(&self, socket: &AgentSocket) -> io::Result<()> {
+        // The cause of idle time depends on the launch after it.
+        let launches = self.kinds & (GPU_LAUNCHES | 1 << IDLE) != 0;
+        let wanted =
+            Wanted { kinds: self.kinds & !(GPU_LAUNCHES | GPU_RANGES), flush_ms: FLUSH_MS, launches };
+        socket.request(wanted, &cupti::paths(socket.pid()))
     }
 
     fn accept(&mut self) {
