@@ -80,7 +80,19 @@ impl<'a> Agents<'a> {
             );
         }
         let (sockets, tried, pids) = (BTreeMap::new(), BTreeSet::new(), pids.to_vec());
-        Ok(Agents { file, messages, kinds, events, sockets, reports, pids, search, tried, has_begun: false, is_ending: false })
+        Ok(Agents {
+            file,
+            messages,
+            kinds,
+            events,
+            sockets,
+            reports,
+            pids,
+            search,
+            tried,
+            has_begun: false,
+            is_ending: false,
+        })
     }
 
     /// Variables of the environment by which a started command loads the agent.

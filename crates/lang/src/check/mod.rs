@@ -34,6 +34,7 @@ use crate::builtins::args::Args;
 use crate::check::passes::{dead_clauses, unique_spans};
 
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeSet;
 
 use crate::builtins::probe_context::{At, ProbeContext};
 use crate::catalog::{Catalog, FileId, KERNEL};
@@ -42,6 +43,7 @@ use crate::check::slots::{MapState, ValueState};
 use crate::diagnostics::suggest::similar;
 use crate::diagnostics::{Diagnostic, Diagnostics, Severity};
 use crate::expand::macros::written;
+use crate::expand::maps_of;
 use crate::expand::options::OptionValue;
 use crate::hir::{self, Attach, Config, Hook, Map, MapId, MapValue, Names, Probe, Program, Records};
 use crate::limits;
@@ -51,7 +53,7 @@ use crate::resolve::setting::{PendingTarget, Run, Setting};
 use crate::resolve::{self, ResolvedClause, ResolvedScript};
 use crate::source::span::{Source, Span};
 use crate::syntax::ast;
-use crate::syntax::ast::{Item, Labels, Script};
+use crate::syntax::ast::{Clause, Item, Labels, Script};
 use crate::types::Types;
 use cuda::gpu::RECORD_BYTES;
 
@@ -168,7 +170,11 @@ fn check_in(
     checker.top_level(script, diags);
     let mut probes = checker.rounds(&resolved, order, diags);
     unique_spans::dedup(&mut probes);
-    dead_clauses::remove(&mut probes);
+    let elsewhere = match options.only_files {
+        Some(_) => checker.maps_of_clauses(script),
+        None => FxHashSet::default(),
+    };
+    dead_clauses::remove(&mut probes, &elsewhere);
     (errors_before || !diags.has_errors()).then(|| checker.finish(probes, resolved))
 }
 
@@ -336,6 +342,26 @@ impl<'a> Checker<'a> {
     fn add_session_maps(&mut self, maps: &[Map]) {
         self.maps = maps.iter().map(MapState::of_session).collect();
         self.map_ids = maps.iter().map(|map| map.name.clone()).zip((0..).map(MapId)).collect();
+    }
+
+    /// The maps of all clauses of the source, also of those without attach points in this module, directly or through inserted clauses.
+    fn maps_of_clauses(&self, script: &Script) -> FxHashSet<MapId> {
+        let clauses = script.items.iter().filter_map(|item| match item {
+            Item::Clause(clause) => Some(clause),
+            _ => None,
+        });
+        let (written, inserted): (Vec<&Clause>, Vec<&Clause>) =
+            clauses.partition(|clause| clause.span != Span::default());
+        let mut used: BTreeSet<String> = written.into_iter().flat_map(maps_of).collect();
+        let inserted: Vec<BTreeSet<String>> = inserted.into_iter().map(maps_of).collect();
+        let mut known = 0;
+        while known < used.len() {
+            known = used.len();
+            let reached = inserted.iter().filter(|maps| !maps.is_disjoint(&used));
+            let reached: Vec<String> = reached.flatten().cloned().collect();
+            used.extend(reached);
+        }
+        used.iter().filter_map(|name| self.map_ids.get(name).copied()).collect()
     }
 
     fn top_level(&mut self, script: &'a Script, diags: &mut Diagnostics) {

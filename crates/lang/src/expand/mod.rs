@@ -53,10 +53,14 @@ pub fn expand(
     script
 }
 
-/// Names of the maps in a clause.
+/// Names of the maps that a clause may use: not those in branches that are never taken.
 pub fn maps_of(clause: &Clause) -> BTreeSet<String> {
     struct Names(BTreeSet<String>);
     impl look::Visit for Names {
+        fn enters(&self, condition: &Expr) -> bool {
+            const_eval::truth(condition) != Some(false)
+        }
+
         fn before_expr(&mut self, e: &Expr) {
             if let ExprKind::Map { name, .. } = &e.kind {
                 self.0.insert(name.clone());
@@ -68,7 +72,9 @@ pub fn maps_of(clause: &Clause) -> BTreeSet<String> {
         }
     }
     let mut names = Names(BTreeSet::new());
-    look::clause(clause, &mut names);
+    if clause.predicate.as_ref().and_then(const_eval::truth) != Some(false) {
+        look::clause(clause, &mut names);
+    }
     names.0
 }
 

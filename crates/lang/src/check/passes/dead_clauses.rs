@@ -16,14 +16,15 @@ use crate::hir::{Attach, ExprKind, MapId, Probe, Stmt, StmtKind, Trigger};
 use crate::source::span::Span;
 use rustc_hash::FxHashSet;
 
-/// Empties branches that are never taken and removes dead clauses. If all clauses of the source are dead, all are kept.
-pub fn remove(probes: &mut Vec<Probe>) {
+/// Empties branches that are never taken and removes dead clauses. If all clauses of the source are dead, all are kept. `elsewhere`: maps
+/// that clauses use whose attach points are in other modules.
+pub fn remove(probes: &mut Vec<Probe>, elsewhere: &FxHashSet<MapId>) {
     probes.iter_mut().flat_map(|probe| &mut probe.body).for_each(empty_untaken);
     if probes.iter().filter(|probe| is_written(probe)).all(is_dead) {
         return;
     }
     probes.retain(|probe| !is_dead(probe));
-    let live = live_maps(probes);
+    let live = live_maps(probes, elsewhere);
     probes.retain(|probe| is_written(probe) || maps(probe).iter().any(|map| live.contains(map)));
 }
 
@@ -60,10 +61,11 @@ fn does_nothing(stmt: &Stmt) -> bool {
 }
 
 /// Maps that the script's clauses use, directly or through inserted clauses.
-fn live_maps(probes: &[Probe]) -> FxHashSet<MapId> {
+fn live_maps(probes: &[Probe], elsewhere: &FxHashSet<MapId>) -> FxHashSet<MapId> {
     let (written, collectors): (Vec<&Probe>, Vec<&Probe>) =
         probes.iter().partition(|probe| is_written(probe));
-    let mut live: FxHashSet<MapId> = written.into_iter().flat_map(maps).collect();
+    let mut live: FxHashSet<MapId> =
+        written.into_iter().flat_map(maps).chain(elsewhere.iter().copied()).collect();
     let collectors: Vec<Vec<MapId>> = collectors.into_iter().map(maps).collect();
     let mut known = 0;
     while known < live.len() {
