@@ -35,7 +35,9 @@ impl Script {
 
     /// Whether it may have `gpu:` probes: comments count.
     pub fn may_probe_gpus(&self) -> bool {
-        self.source.text.to_lowercase().contains("gpu:")
+        let text = self.source.text.to_lowercase();
+        // `corr` in `cuda:launch` comes from the library that `gpu:` probes need.
+        text.contains("gpu:") || text.contains("corr")
     }
 
     /// Name on the command line.

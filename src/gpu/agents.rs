@@ -13,7 +13,7 @@ use anyhow::anyhow;
 use host::ElfFile;
 use host::process;
 use runtime::Session;
-use runtime::gpu_agent::{AgentFile, AgentSocket, IDLE, Received, Wanted};
+use runtime::gpu_agent::{AgentFile, AgentSocket, GRAPH, IDLE, KERNEL, Received, Wanted};
 use runtime::in_process::RemoteError;
 use runtime::read::event_loop::{Next, Watch};
 use rustix::event::epoll;
@@ -73,6 +73,9 @@ impl<'a> Agents<'a> {
         let search = if pids.is_empty() { None } else { Some(PacedTimer::new(PAUSE)?) };
         if let Some(timer) = &search {
             watch(&events, timer.as_fd(), SEARCH)?;
+        }
+        if kinds & 1 << GRAPH != 0 && kinds & 1 << KERNEL != 0 {
+            messages.warning("kernels of graphs have no records of their own while graphs are traced as a whole (`gpu:graph`)");
         }
         if kinds & GPU_RANGES != 0 && !pids.is_empty() {
             messages.warning(

@@ -15,6 +15,10 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFla
 use crate::in_process::{Injection, RemoteError};
 use crate::kernel::sys;
 
+/// Number of the kind of kernels.
+pub const KERNEL: u32 = agent::record::Kind::Kernel as u32;
+/// Number of the kind of graphs as a whole.
+pub const GRAPH: u32 = agent::record::Kind::Graph as u32;
 /// Number of the kind of idle times.
 pub const IDLE: u32 = agent::record::Kind::Idle as u32;
 

@@ -228,7 +228,7 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         "corr",
         "id of the call that launched the work of a GPU, uint64: in `gpu:` probes, and in `cuda:launch`, `cuda:graph`, `cuda:memcpy`, `cuda:memset`",
         Anywhere,
-        "cuda:launch { @by[corr] = comm } gpu:kernel { @ns[@by[corr]] = sum(args.duration) }",
+        "cuda:launch { @by[pid, corr] = comm } gpu:kernel { @ns[@by[pid, corr]] = sum(args.duration) }",
     ),
     variable(
         |c, f| c.of_launch(f, "of programs that cudatrace starts"),

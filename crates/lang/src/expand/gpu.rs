@@ -268,7 +268,8 @@ impl Replace<'_> {
         self.kind.arg("corr")?;
         let text = match name.as_str() {
             "corr" => "$r.corr",
-            "tid" => "$r.tid",
+            // At the launch this is the thread: its own number, also in a container.
+            "tid" if self.kind.name != LAUNCH.name => "$r.tid",
             "nvtx" => "$r.range == 0 ? \"\" : str((uint8 *)$r.range)",
             "func" => "$r.func == 0 ? \"\" : str((uint8 *)$r.func)",
             _ => return None,

@@ -4,12 +4,13 @@
 //! cuda:launch { @step[corr] = $step }
 //! gpu:kernel { @[ustack(5)] = sum(args.duration) }
 //!
+//! cuda:launch:start { @__launch_corr[tid] = 0 }
 //! gpu:__launch { @__launch_corr[tid] = corr }
 //! cuda:launch { @step[@__launch_corr[tid]] = $step }
 //!
-//! cuda:launch:start { @__launch_at_ustack_5[tid] = ustack(5) }
-//! gpu:__launch { @__launch_ustack_5[pid, corr] = @__launch_at_ustack_5[tid] }
-//! gpu:kernel { @[@__launch_ustack_5[pid, args.corr]] = sum(args.duration) }
+//! cuda:launch:start { @__launch_at_ustack__5[tid] = ustack(5) }
+//! gpu:__launch { @__launch_ustack__5[pid, corr] = @__launch_at_ustack__5[tid] }
+//! gpu:kernel { @[@__launch_ustack__5[pid, args.corr]] = sum(args.duration) }
 //! ```
 //!
 //! The call's entry keeps its stack for the thread, and the launch in it, at which the id is known, gives it to the id. Runs before the
@@ -25,7 +26,7 @@ use crate::expand::operations::{self, OperationProbe};
 use crate::expand::template::{added, expression};
 use crate::source::span::{Span, Spanned};
 use crate::syntax::ast::{Clause, Expr, ExprKind, Item, ProbeSpec, Script};
-use crate::syntax::print::print_expr;
+use crate::syntax::print::{print_expr, spec};
 use crate::syntax::visit::change::{self as visit, Visit};
 
 /// Threads that launch at once.
@@ -37,17 +38,19 @@ const RECORDS: u32 = 262_144;
 pub(crate) fn expand(script: &mut Script) {
     let items = std::mem::take(&mut script.items);
     script.items = items.into_iter().flat_map(apart).collect();
-    let (mut stacks, mut id_use) = (Vec::new(), None);
+    let (mut stacks, mut id_use, mut calls) = (Vec::new(), None, BTreeSet::new());
     for item in &mut script.items {
         let Item::Clause(clause) = item else { continue };
         if clause.probes.iter().all(launches) {
-            let used = read_id_of_thread(clause);
-            id_use = id_use.or(used);
+            if let Some(span) = read_id_of_thread(clause) {
+                id_use.get_or_insert(span);
+                calls.extend(clause.probes.iter().map(|probe| start_of(&spec(probe))));
+            }
         } else if clause.probes.iter().all(is_gpu) {
             read_stacks_of_launches(clause, &mut stacks);
         }
     }
-    script.items.extend(id_use.map(id_of_thread).into_iter().flatten());
+    script.items.extend(id_use.map(|span| id_of_thread(&calls, span)).into_iter().flatten());
     script.items.extend(stacks.iter().flat_map(LaunchStack::clauses));
 }
 
@@ -72,7 +75,7 @@ fn launches(spec: &ProbeSpec) -> bool {
     LAUNCHING.contains(&&*name)
 }
 
-/// Replaces `corr` by the last id of the thread. Returns the position of a use; where an option of the script excludes it, there is none, and
+/// Replaces `corr` by the id of the launch in the call. Returns the position of a use; where an option of the script excludes it, there is none, and
 /// the id is 0.
 fn read_id_of_thread(clause: &mut Clause) -> Option<Span> {
     let mut used = ReadId { value: "@__launch_corr[tid]", enters_all: false, found: None };
@@ -102,18 +105,28 @@ impl Visit for ReadId {
     }
 }
 
-/// The clause that stores the last id of each thread.
-fn id_of_thread(span: Span) -> Vec<Item> {
-    let launch = LAUNCH.name;
+/// The entry of an operation.
+fn start_of(operation: &str) -> String {
+    format!("{operation}:{}", operations::START)
+}
+
+/// The clauses that store the id of the launch in each thread's call; 0 until there is one.
+fn id_of_thread(calls: &BTreeSet<String>, span: Span) -> Vec<Item> {
+    let (launch, calls) = (LAUNCH.name, listed(calls));
     let text = format!(
-        "let @__launch_corr = lruhash({THREADS}); {PROVIDER}:{launch} {{ @__launch_corr[tid] = corr; }}"
+        "let @__launch_corr = lruhash({THREADS}); {calls} {{ @__launch_corr[tid] = 0; }} \
+         {PROVIDER}:{launch} {{ @__launch_corr[tid] = corr; }}"
     );
     added(&text, span)
 }
 
+fn listed(calls: &BTreeSet<String>) -> String {
+    calls.iter().map(String::as_str).collect::<Vec<_>>().join(", ")
+}
+
 /// A stack of launching calls, or its length, that a script uses.
 struct LaunchStack {
-    /// `ustack_5`
+    /// `ustack__5`
     name: String,
     /// `ustack(5)`
     walk: Expr,
@@ -126,8 +139,7 @@ impl LaunchStack {
     fn clauses(&self) -> Vec<Item> {
         let LaunchStack { name, walk, calls } = self;
         let launch = LAUNCH.name;
-        let calls: Vec<String> = calls.iter().map(|call| format!("{call}:{}", operations::START)).collect();
-        let calls = calls.join(", ");
+        let calls = listed(&calls.iter().map(|call| start_of(call)).collect());
         let text = format!(
             "let @__launch_at_{name} = lruhash({THREADS}); let @__launch_{name} = lruhash({RECORDS}); \
              {calls} {{ @__launch_at_{name}[tid] = {}; }} \
@@ -161,15 +173,27 @@ impl Visit for ReadStacks<'_> {
 
     fn expr(&mut self, e: &mut Expr) {
         let Some(walk) = walk_of(e, self.stacks) else { return };
-        let text = print_expr(&walk);
-        let words = text.split(|c: char| !c.is_alphanumeric()).filter(|word| !word.is_empty());
-        let name = words.collect::<Vec<_>>().join("_");
+        let name = name_of(&walk);
         *e = expression(&format!("@__launch_{name}[pid, args.corr]"), e.span);
         match self.stacks.iter_mut().find(|known| known.name == name) {
             Some(known) => known.calls.extend(&self.calls),
             None => self.stacks.push(LaunchStack { name, walk, calls: self.calls.clone() }),
         }
     }
+}
+
+/// A name for maps, `ustack__perf__5`, which is the same for the same walk in all scripts: they share the maps.
+fn name_of(walk: &Expr) -> String {
+    let mut name = String::new();
+    for c in print_expr(walk).chars() {
+        match c {
+            c if c.is_ascii_alphanumeric() || c == '_' => name.push(c),
+            '(' | ',' => name.push_str("__"),
+            ')' | ' ' => {}
+            c => name.push_str(&format!("_{:x}_", u32::from(c))),
+        }
+    }
+    name
 }
 
 /// The walk that an expression is, `ustack(5)` or the length of that, whose own expression is replaced already.

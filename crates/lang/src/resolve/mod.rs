@@ -133,7 +133,9 @@ fn spots(finder: &mut Finder, clause: &ast::Clause) -> Vec<Spot> {
     }
     finder.report_absent(!spots.is_empty());
     finder.mark_needed(&spots);
-    spots.retain(|spot| finder.passes_filter(spot));
+    // Clauses that the expansion has added are no choice of the user's.
+    let is_written = clause.span != Span::default();
+    spots.retain(|spot| !is_written || finder.passes_filter(spot));
     once_each(spots)
 }
 

@@ -12,6 +12,7 @@ pub mod json;
 pub mod jsonl;
 pub mod otlp;
 pub mod perfetto;
+pub(crate) mod recent;
 mod record;
 mod recorder;
 pub(crate) mod text_cache;

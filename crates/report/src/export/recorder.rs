@@ -11,6 +11,7 @@ use wire::map::{Agg, MapValue};
 use wire::{Manifest, NameKind, Value};
 
 use super::Run;
+use super::recent::Recent;
 use super::record::{
     Data, Enumerator, FieldNames, Fields, GpuStream, Kind, Record, Row, Site, Span, Status, Table, Text,
     Thread, WAITED, status_of,
@@ -44,8 +45,8 @@ pub struct Recorder {
     enumerators: HashMap<(u32, i64), Arc<Enumerator>>,
     /// Statements by event.
     statements: HashMap<u32, Rc<Statement>>,
-    /// Calls that launched work of a GPU: process, correlation id and id of the call, at the correlation id's last bits.
-    launches: Vec<(u32, u64, u64)>,
+    /// Ids of calls that launched work of a GPU, by process and correlation id.
+    launches: Recent<(u32, u64), u64, LAUNCHES>,
     none: Arc<str>,
     last_ns: u64,
 }
@@ -69,7 +70,7 @@ impl Recorder {
             threads: HashMap::new(),
             enumerators: HashMap::new(),
             statements: HashMap::new(),
-            launches: Vec::new(),
+            launches: Recent::default(),
             none: "".into(),
             last_ns: 0,
         }
@@ -225,10 +226,7 @@ impl Recorder {
     /// Keeps which call has a correlation id.
     fn keep_launch(&mut self, record: &Record, corr: u64) {
         let (Kind::Span(span), Some(thread), 1..) = (&record.kind, &record.thread, corr) else { return };
-        if self.launches.is_empty() {
-            self.launches = vec![(0, 0, 0); LAUNCHES];
-        }
-        self.launches[corr as usize % LAUNCHES] = (thread.pid, corr, span.span_id);
+        self.launches.insert((thread.pid, corr), span.span_id);
     }
 
     /// Moves work of a GPU to its stream, and names the call that launched it.
@@ -236,12 +234,7 @@ impl Recorder {
         let number = |name: &str| Some(record.field(name)?.number()? as u32);
         let (device, stream, thread) = (number("device"), number("stream"), record.thread.clone());
         let (Some(thread), Kind::Span(span)) = (thread, &mut record.kind) else { return };
-        let place = corr as usize % LAUNCHES;
-        if let Some((pid, known, call)) = self.launches.get(place)
-            && (*pid, *known) == (thread.pid, corr)
-        {
-            span.launch_id = *call;
-        }
+        span.launch_id = self.launches.get(&(thread.pid, corr)).unwrap_or(0);
         if let (Some(device), Some(stream)) = (device, stream) {
             let stream = GpuStream { device, stream };
             span.span_id = self.run.span_id(thread.pid, stream.tid(), record.time_ns);

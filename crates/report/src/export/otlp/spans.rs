@@ -18,6 +18,7 @@ use prost::Message;
 use super::one_span::OneSpan;
 use super::traces::{Link, Parent, Per, Root, Sampler, Traces};
 use super::{Attributes, Encoding, Request, SCHEMA, Signal, json, resource, scope};
+use crate::export::recent::Recent;
 use crate::export::{Data, Kind, Record, Run};
 
 /// Settings for all requests of a run.
@@ -46,14 +47,14 @@ pub struct Batch {
     /// Attributes of processes, with their program.
     known: HashMap<u32, (Arc<str>, Attributes)>,
     texts: json::Texts,
-    /// Calls that launched work of a GPU, with their trace, at the last bits of the call's id.
-    launches: Vec<Link>,
+    /// Traces of calls that launched work of a GPU, by the call's id.
+    launches: Recent<u64, u128, LAUNCHES>,
     spans: u64,
     bytes: usize,
 }
 
 /// Number of launches that are kept for their work.
-const LAUNCHES: usize = 1 << 16;
+const LAUNCHES: usize = 1 << 17;
 /// Largest number of processes whose attributes are kept.
 const KNOWN_PROCESSES: usize = 4096;
 
@@ -149,16 +150,13 @@ impl Batch {
     /// The call that launched work of a GPU: a link, and no parent, since it ended before, perhaps in an earlier trace. Keeps such calls.
     fn launch(&mut self, record: &Record, trace_id: u128) -> Option<Link> {
         let span = record.span()?;
-        let place = |id: u64| id as usize % LAUNCHES;
         if record.gpu_kind().is_none() {
             if record.field("corr").is_some() {
-                self.launches.resize(LAUNCHES, (0, 0));
-                self.launches[place(span.span_id)] = (trace_id, span.span_id);
+                self.launches.insert(span.span_id, trace_id);
             }
             return None;
         }
-        let known = self.launches.get(place(span.launch_id));
-        known.copied().filter(|(_, call)| *call == span.launch_id && *call != 0)
+        Some((self.launches.get(&span.launch_id)?, span.launch_id))
     }
 
     /// Ends the traces that are over at a boot-clock time; with the largest time all of them.
