@@ -271,7 +271,7 @@ impl<'a> Job<'a> {
         watches.extend(outputs.watches().map_err(Failure::loading)?);
         watches.extend(self.ends().map_err(Failure::wrong)?);
         if let Some(mut agents) = self.agents(&gpu_reports)? {
-            // Those of `-p` have been loaded just now.
+            // Agents of `-p` have been loaded just now.
             self.patch_running(&mut session)?;
             agents.begin().map_err(Failure::loading)?;
             watches.push(Box::new(agents));

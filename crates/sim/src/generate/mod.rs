@@ -223,6 +223,8 @@ mod tests {
         ("curtask", "nor tasks"),
         ("ppid", "nor tasks"),
         ("pcomm", "nor tasks"),
+        ("corr", "only beside records of GPUs, which have scripts of their own"),
+        ("nvtx", "only at records of GPUs"),
         ("ctx", "an address that differs between the interpreter and the machine"),
     ];
 
