@@ -75,8 +75,8 @@ fn launches(spec: &ProbeSpec) -> bool {
     LAUNCHING.contains(&&*name)
 }
 
-/// Replaces `corr` by the id of the launch in the call. Returns the position of a use; where an option of the script excludes it, there is none, and
-/// the id is 0.
+/// Replaces `corr` by the id of the launch in the call. Returns the position of a use; where an option of the script excludes it, there is
+/// none, and the id is 0.
 fn read_id_of_thread(clause: &mut Clause) -> Option<Span> {
     let mut used = ReadId { value: "@__launch_corr[tid]", enters_all: false, found: None };
     visit::clause(clause, &mut used);
