@@ -52,7 +52,7 @@ fn what_intervals_print_and_empty_adds_up_to_the_calls() {
             @count = count(); @keyed[arg0 % 8] = count(); @zeroed[arg0 % 8] = count(); @passing[arg0 / 4000] = count();
             @sum = sum(3); @stats[pid] = stats(2); @hist = hist(arg0 % 100); @lhist = lhist(arg0 % 100, 0, 100, 10);
         }
-        interval:ms:50 {
+        interval:ms:20 {
             print(@count); clear(@count); print(@keyed); clear(@keyed); print(@zeroed); zero(@zeroed);
             print(@passing); clear(@passing); print(@sum); print(@stats); clear(@sum); clear(@stats);
             print(@hist); clear(@hist); print(@lhist); zero(@lhist);
