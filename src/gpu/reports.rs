@@ -13,14 +13,28 @@ const NOT_INITIALIZED: u32 = 15;
 /// `CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED`
 const MULTIPLE_SUBSCRIBERS: u32 = 39;
 
-/// The last report of each process, and whether the process has ended its agent, or itself.
+/// The last reports of all agents. A process that executes another program has an agent for each.
 #[derive(Default)]
-pub struct Reports(RefCell<BTreeMap<u32, (Report, bool)>>);
+pub struct Reports(RefCell<All>);
+
+#[derive(Default)]
+struct All {
+    /// By process.
+    running: BTreeMap<u32, Report>,
+    /// Of agents that have ended, or whose process has, with the process.
+    ended: Vec<(u32, Report)>,
+}
+
+impl All {
+    fn each(&self) -> impl Iterator<Item = &Report> {
+        self.running.values().chain(self.ended.iter().map(|(_, report)| report))
+    }
+}
 
 impl Reports {
     /// Takes a report; the first one of a process tells whether records come.
     pub(super) fn take(&self, pid: u32, report: Report, messages: &Messages) {
-        if self.0.borrow_mut().insert(pid, (report, false)).is_some() {
+        if self.0.borrow_mut().running.insert(pid, report).is_some() {
             return;
         }
         let release = release(report.version);
@@ -37,20 +51,21 @@ impl Reports {
 
     /// The agent of a process has ended.
     pub(super) fn end(&self, pid: u32) {
-        self.0.borrow_mut().entry(pid).or_default().1 = true;
+        let mut all = self.0.borrow_mut();
+        let last = all.running.remove(&pid).unwrap_or_default();
+        all.ended.push((pid, last));
     }
 
     /// Prints what was collected, and all that was lost.
     pub fn print(&self, messages: &Messages) {
         let all = self.0.borrow();
-        if all.is_empty() {
+        if all.each().next().is_none() {
             return messages.warning(
                 "no GPU records: no process has initialised CUDA while it was traced; if one has, but as another user or in a container, \
                  trace it with `-p PID`",
             );
         }
-        let reports = || all.values().map(|(report, _)| report);
-        let exact: Vec<&Report> = reports().filter(|report| has_records(report)).collect();
+        let exact: Vec<&Report> = all.each().filter(|report| has_records(report)).collect();
         let releases: BTreeSet<String> = exact.iter().map(|report| release(report.version)).collect();
         if !exact.is_empty() {
             let records: u64 = exact.iter().flat_map(|report| report.passed).sum();
@@ -62,7 +77,7 @@ impl Reports {
                 exact.len()
             ));
         }
-        let total = |count: fn(&Report) -> u64| -> u64 { reports().map(count).sum() };
+        let total = |count: fn(&Report) -> u64| -> u64 { all.each().map(count).sum() };
         let losses = [
             (total(|report| report.dropped), "GPU records were dropped by CUPTI"),
             (total(|report| report.refused), "times CUPTI got no buffer, and dropped records"),
@@ -77,7 +92,7 @@ impl Reports {
                 messages.lost(&format!("{count} {what}"));
             }
         }
-        let early = all.iter().filter(|(_, (report, ended))| *ended && is(report, State::Collects));
+        let early = all.ended.iter().filter(|(_, report)| is(report, State::Collects));
         for (pid, _) in early {
             messages.lost(&format!(
                 "process {pid} was killed, or executed another program: its last GPU records may be missing"
@@ -115,5 +130,23 @@ fn why_none(pid: u32, release: &str, report: &Report) -> String {
         (status, kind) => format!(
             "no GPU records of process {pid}: {release} refuses `CUpti_ActivityKind` {kind} with error {status}"
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_executes_another_program_counts_for_both() {
+        let reports = Reports::default();
+        let report = |passed| Report { state: State::Collects as u32, passed, ..Report::default() };
+        for passed in [[3, 0, 0, 0, 0, 0, 0, 0], [4, 0, 0, 0, 0, 0, 0, 0]] {
+            reports.0.borrow_mut().running.insert(7, report(passed));
+            reports.end(7);
+        }
+        let all = reports.0.borrow();
+        assert_eq!(all.each().flat_map(|report| report.passed).sum::<u64>(), 7);
+        assert_eq!((all.running.len(), all.ended.len()), (0, 2));
     }
 }
