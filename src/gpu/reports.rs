@@ -19,9 +19,9 @@ pub struct Reports(RefCell<All>);
 
 #[derive(Default)]
 struct All {
-    /// By process.
+    /// Reports of agents that run, by process.
     running: BTreeMap<u32, Report>,
-    /// Of agents that have ended, or whose process has, with the process.
+    /// Reports of agents that have ended, or whose process has, with the process.
     ended: Vec<(u32, Report)>,
 }
 
