@@ -3,31 +3,71 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use runtime::gpu_agent::{Report, State};
+use runtime::gpu_agent::{MULTIPLE_SUBSCRIBERS, Report, State};
 
 use super::cupti::{fault, release};
 use crate::console::Messages;
 
 /// `CUPTI_ERROR_NOT_INITIALIZED`
 const NOT_INITIALIZED: u32 = 15;
-/// `CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED`
-const MULTIPLE_SUBSCRIBERS: u32 = 39;
 
-/// The last reports of all agents. A process that executes another program has an agent for each.
+/// What all agents have reported. A process that executes another program has an agent for each.
 #[derive(Default)]
 pub struct Reports(RefCell<All>);
 
 #[derive(Default)]
 struct All {
-    /// Reports of agents that run, by process.
+    /// Last reports of agents that run, by process.
     running: BTreeMap<u32, Report>,
-    /// Reports of agents that have ended, or whose process has, with the process.
-    ended: Vec<(u32, Report)>,
+    /// Totals of agents that have ended, or whose process has: there may be any number of them.
+    ended: Totals,
+    /// Processes that ended before their agent did.
+    early: Vec<u32>,
+}
+
+/// Totals of reports.
+#[derive(Clone, Default)]
+struct Totals {
+    reports: u64,
+    /// Processes with records.
+    exact: u64,
+    releases: BTreeSet<String>,
+    records: u64,
+    dropped: u64,
+    refused: u64,
+    without_time: u64,
+    clock_steps: u64,
+}
+
+impl Totals {
+    fn add(&mut self, report: &Report) {
+        self.reports += 1;
+        if has_records(report) {
+            self.exact += 1;
+            self.releases.insert(release(report.version));
+            self.records += report.passed.iter().sum::<u64>();
+        }
+        self.dropped += report.dropped;
+        self.refused += report.refused;
+        self.without_time += report.without_time;
+        self.clock_steps += report.clock_steps;
+    }
 }
 
 impl All {
-    fn each(&self) -> impl Iterator<Item = &Report> {
-        self.running.values().chain(self.ended.iter().map(|(_, report)| report))
+    fn totals(&self) -> Totals {
+        let mut totals = self.ended.clone();
+        self.running.values().for_each(|report| totals.add(report));
+        totals
+    }
+
+    /// The agent of a process has ended.
+    fn end(&mut self, pid: u32) {
+        let last = self.running.remove(&pid).unwrap_or_default();
+        self.ended.add(&last);
+        if is(&last, State::Collects) {
+            self.early.push(pid);
+        }
     }
 }
 
@@ -51,49 +91,41 @@ impl Reports {
 
     /// The agent of a process has ended.
     pub(super) fn end(&self, pid: u32) {
-        let mut all = self.0.borrow_mut();
-        let last = all.running.remove(&pid).unwrap_or_default();
-        all.ended.push((pid, last));
+        self.0.borrow_mut().end(pid);
     }
 
     /// Prints what was collected, and all that was lost.
     pub fn print(&self, messages: &Messages) {
         let all = self.0.borrow();
-        if all.each().next().is_none() {
+        let totals = all.totals();
+        if totals.reports == 0 {
             return messages.warning(
                 "no GPU records: no process has initialised CUDA while it was traced; if one has, but as another user or in a container, \
                  trace it with `-p PID`",
             );
         }
-        let exact: Vec<&Report> = all.each().filter(|report| has_records(report)).collect();
-        let releases: BTreeSet<String> = exact.iter().map(|report| release(report.version)).collect();
-        if !exact.is_empty() {
-            let records: u64 = exact.iter().flat_map(|report| report.passed).sum();
-            let releases: Vec<String> = releases.into_iter().collect();
-            let processes = if exact.len() == 1 { "process" } else { "processes" };
+        if totals.exact > 0 {
+            let releases: Vec<String> = totals.releases.into_iter().collect();
+            let processes = if totals.exact == 1 { "process" } else { "processes" };
             messages.note(&format!(
-                "GPU times are exact ({}): {records} records of {} {processes}",
+                "GPU times are exact ({}): {} records of {} {processes}",
                 releases.join(", "),
-                exact.len()
+                totals.records,
+                totals.exact
             ));
         }
-        let total = |count: fn(&Report) -> u64| -> u64 { all.each().map(count).sum() };
         let losses = [
-            (total(|report| report.dropped), "GPU records were dropped by CUPTI"),
-            (total(|report| report.refused), "times CUPTI got no buffer, and dropped records"),
-            (total(|report| report.without_time), "GPU records had no time, and were left out"),
-            (
-                total(|report| report.clock_steps),
-                "times the wall clock was set: GPU times are wrong around that",
-            ),
+            (totals.dropped, "GPU records were dropped by CUPTI"),
+            (totals.refused, "times CUPTI got no buffer, and dropped records"),
+            (totals.without_time, "GPU records had no time, and were left out"),
+            (totals.clock_steps, "times the wall clock was set: GPU times are wrong around that"),
         ];
         for (count, what) in losses {
             if count > 0 {
                 messages.lost(&format!("{count} {what}"));
             }
         }
-        let early = all.ended.iter().filter(|(_, report)| is(report, State::Collects));
-        for (pid, _) in early {
+        for pid in &all.early {
             messages.lost(&format!(
                 "process {pid} was killed, or executed another program: its last GPU records may be missing"
             ));
@@ -146,7 +178,8 @@ mod tests {
             reports.end(7);
         }
         let all = reports.0.borrow();
-        assert_eq!(all.each().flat_map(|report| report.passed).sum::<u64>(), 7);
-        assert_eq!((all.running.len(), all.ended.len()), (0, 2));
+        let totals = all.totals();
+        assert_eq!((totals.records, totals.exact, totals.reports), (7, 2, 2));
+        assert_eq!((all.running.len(), &all.early[..]), (0, &[7, 7][..]));
     }
 }

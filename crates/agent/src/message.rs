@@ -33,6 +33,9 @@ pub enum State {
     EndsLater,
 }
 
+/// `CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED`: another tool has CUPTI.
+pub const MULTIPLE_SUBSCRIBERS: u32 = 39;
+
 /// Room for the name of a tool.
 pub const NAME: usize = 32;
 

@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 
+pub use agent::message::{MULTIPLE_SUBSCRIBERS, Report, State};
 use agent::message::{PATHS, Request};
-pub use agent::message::{Report, State};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 

@@ -9,9 +9,10 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use crate::activity::Activity;
 use crate::batch::Batches;
 use crate::clock::Clock;
-use crate::cupti::{CallbackData, Cupti, DRIVER_API, ENTER, MULTIPLE_SUBSCRIBERS, SUCCESS, Subscriber, kind};
+use crate::cupti::{CallbackData, Cupti, DRIVER_API, ENTER, SUCCESS, Subscriber, kind};
 use crate::idle::{HOLD, Idle};
-use crate::message::{Report, Request, State};
+use crate::launches::FUNCTIONS;
+use crate::message::{MULTIPLE_SUBSCRIBERS, Report, Request, State};
 use crate::record::Kind;
 use crate::sys::{self, Descriptor};
 use crate::{api_exit, batch, buffers, launches, ranges};
@@ -60,10 +61,7 @@ static COLLECTION: Shared = Shared(UnsafeCell::new(None));
 struct Collection {
     socket: Descriptor,
     cupti: Option<(Cupti, Subscriber)>,
-    /// Kinds of records that are enabled.
     kinds: u32,
-    /// Kinds of records that the tracer has asked for.
-    asked: u32,
     /// Launches are noted.
     launches: bool,
     flush_ms: c_int,
@@ -84,15 +82,8 @@ pub fn start(socket: Descriptor, now: bool) -> c_int {
         return EBUSY;
     }
     SOCKET.store(socket.0 as u32, Release);
-    let mut collection = Collection {
-        socket,
-        cupti: None,
-        kinds: 0,
-        asked: 0,
-        launches: false,
-        flush_ms: 0,
-        report: Report::default(),
-    };
+    let mut collection =
+        Collection { socket, cupti: None, kinds: 0, launches: false, flush_ms: 0, report: Report::default() };
     if now {
         collection.set_up();
     }
@@ -197,7 +188,6 @@ impl Collection {
         };
         let Some(request) = request else { return };
         self.flush_ms = request.flush_ms.clamp(1, 10_000) as c_int;
-        self.asked = request.kinds;
         match self.enable(&request) {
             Ok(()) => {
                 self.report.state = State::Collects as u32;
@@ -242,19 +232,17 @@ impl Collection {
             }
             self.kinds |= 1 << ours as u32;
         }
-        if request.launches != 0 && launches::create(self.asks_for(Kind::Launch)) {
-            cupti.call_back_at_functions(subscriber, &launches::FUNCTIONS, true);
-            if self.asks_for(Kind::Sync) {
-                cupti.call_back_at_functions(subscriber, &launches::WAITS, true);
-            }
+        if request.launches != 0 && launches::create(self.collects(Kind::Launch)) {
+            let count = if self.collects(Kind::Sync) { FUNCTIONS.len() } else { launches::LAUNCHING };
+            cupti.call_back_at_functions(subscriber, &FUNCTIONS[..count], true);
             self.launches = true;
         }
         Ok(())
     }
 
-    /// Whether records of this kind are passed on.
-    fn asks_for(&self, kind: Kind) -> bool {
-        self.asked & 1 << kind as u32 != 0
+    /// Whether records of this kind are enabled.
+    fn collects(&self, kind: Kind) -> bool {
+        self.kinds & 1 << kind as u32 != 0
     }
 
     fn refused(&mut self, kind: u32, status: u32) -> State {
@@ -266,10 +254,11 @@ impl Collection {
     fn collect(&mut self) {
         let Some((cupti, _)) = self.cupti else { return };
         let (mut clock, mut batches) = (Clock::new(), Batches::new(self.kinds));
-        let mut idle = match self.kinds & 1 << Kind::Idle as u32 {
-            0 => None,
+        let passes_launches = self.collects(Kind::Launch);
+        let mut idle = match self.collects(Kind::Idle) {
+            false => None,
             // SAFETY: one collection runs at a time.
-            _ => unsafe { Idle::new() },
+            true => unsafe { Idle::new() },
         };
         let mut is_over = false;
         while !is_over {
@@ -280,7 +269,7 @@ impl Collection {
             cupti.flush(is_over);
             clock.update();
             self.drain(cupti, &clock, &mut batches, &mut idle);
-            if self.asks_for(Kind::Launch) {
+            if passes_launches {
                 // Scripts keep values of a call when it returns, which may be after its work.
                 sys::sleep(RETURNS);
             }
@@ -353,8 +342,7 @@ impl Collection {
         let Some((cupti, subscriber)) = self.cupti.take() else { return true };
         self.disable(cupti);
         if self.launches {
-            cupti.call_back_at_functions(subscriber, &launches::FUNCTIONS, false);
-            cupti.call_back_at_functions(subscriber, &launches::WAITS, false);
+            cupti.call_back_at_functions(subscriber, &FUNCTIONS, false);
         }
         if EXITS.load(Acquire) != 0 {
             return true;

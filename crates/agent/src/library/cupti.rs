@@ -10,8 +10,6 @@ use crate::sys;
 /// `CUptiResult`
 pub type Status = u32;
 pub const SUCCESS: Status = 0;
-/// `CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED`
-pub const MULTIPLE_SUBSCRIBERS: Status = 39;
 
 /// `CUpti_ActivityKind`
 pub mod kind {

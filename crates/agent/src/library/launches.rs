@@ -12,11 +12,19 @@ use crate::record::Record;
 use crate::sys::{self, Reserved};
 use crate::{batch, ranges};
 
-/// Functions of the driver that launch work, by the begins of their names.
-pub const FUNCTIONS: [&[u8]; 4] = [b"cuLaunch", b"cuGraphLaunch", b"cuMemcpy", b"cuMemset"];
-/// Functions that wait for work.
-pub const WAITS: [&[u8]; 4] =
-    [b"cuStreamSynchronize", b"cuStreamWaitEvent", b"cuEventSynchronize", b"cuCtxSynchronize"];
+/// Functions of the driver that launch work, or wait for it, by the begins of their names.
+pub const FUNCTIONS: [&[u8]; 8] = [
+    b"cuLaunch",
+    b"cuGraphLaunch",
+    b"cuMemcpy",
+    b"cuMemset",
+    b"cuStreamSynchronize",
+    b"cuStreamWaitEvent",
+    b"cuEventSynchronize",
+    b"cuCtxSynchronize",
+];
+/// How many of these launch work.
+pub const LAUNCHING: usize = 4;
 
 /// Number of notes; a power of two.
 const NOTES: usize = 1 << 18;

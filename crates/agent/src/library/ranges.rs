@@ -224,7 +224,7 @@ fn thread(tid: u32, add: bool) -> Option<&'static Thread> {
         return None;
     }
     let start = tid.wrapping_mul(0x9e37_79b1) as usize;
-    for at in (start..).take(TRIES) {
+    for at in (0..TRIES).map(|more| start.wrapping_add(more)) {
         // SAFETY: within the memory, whose zeros are valid.
         let thread = unsafe { &*first.add(at % THREADS) };
         match thread.tid.load(Acquire) {
@@ -276,7 +276,7 @@ fn keep(bytes: &[u8; NAME]) -> *const u8 {
         return OTHERS.as_ptr();
     }
     let hash = hash(bytes);
-    for at in (hash as usize..).take(TRIES) {
+    for at in (0..TRIES).map(|more| (hash as usize).wrapping_add(more)) {
         // SAFETY: within the memory, whose zeros are valid.
         let name = unsafe { &*first.add(at % NAMES) };
         let found = name.hash.load(Acquire);

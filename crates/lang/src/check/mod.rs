@@ -31,10 +31,10 @@ mod words;
 
 pub use crate::builtins::address::registers;
 use crate::builtins::args::Args;
+use crate::check::passes::dead_clauses::ClauseMaps;
 use crate::check::passes::{dead_clauses, unique_spans};
 
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::collections::BTreeSet;
 
 use crate::builtins::probe_context::{At, ProbeContext};
 use crate::catalog::{Catalog, FileId, KERNEL};
@@ -53,7 +53,7 @@ use crate::resolve::setting::{PendingTarget, Run, Setting};
 use crate::resolve::{self, ResolvedClause, ResolvedScript};
 use crate::source::span::{Source, Span};
 use crate::syntax::ast;
-use crate::syntax::ast::{Clause, Item, Labels, Script};
+use crate::syntax::ast::{Item, Labels, Script};
 use crate::types::Types;
 use cuda::gpu::RECORD_BYTES;
 
@@ -170,11 +170,8 @@ fn check_in(
     checker.top_level(script, diags);
     let mut probes = checker.rounds(&resolved, order, diags);
     unique_spans::dedup(&mut probes);
-    let elsewhere = match options.only_files {
-        Some(_) => checker.maps_of_clauses(script),
-        None => FxHashSet::default(),
-    };
-    dead_clauses::remove(&mut probes, &elsewhere);
+    let elsewhere = options.only_files.as_ref().map(|_| checker.maps_of_clauses(script));
+    dead_clauses::remove(&mut probes, elsewhere.unwrap_or_default());
     (errors_before || !diags.has_errors()).then(|| checker.finish(probes, resolved))
 }
 
@@ -344,24 +341,18 @@ impl<'a> Checker<'a> {
         self.map_ids = maps.iter().map(|map| map.name.clone()).zip((0..).map(MapId)).collect();
     }
 
-    /// The maps of all clauses of the source, also of those without attach points in this module, directly or through inserted clauses.
-    fn maps_of_clauses(&self, script: &Script) -> FxHashSet<MapId> {
-        let clauses = script.items.iter().filter_map(|item| match item {
-            Item::Clause(clause) => Some(clause),
-            _ => None,
-        });
-        let (written, inserted): (Vec<&Clause>, Vec<&Clause>) =
-            clauses.partition(|clause| clause.span != Span::default());
-        let mut used: BTreeSet<String> = written.into_iter().flat_map(maps_of).collect();
-        let inserted: Vec<BTreeSet<String>> = inserted.into_iter().map(maps_of).collect();
-        let mut known = 0;
-        while known < used.len() {
-            known = used.len();
-            let reached = inserted.iter().filter(|maps| !maps.is_disjoint(&used));
-            let reached: Vec<String> = reached.flatten().cloned().collect();
-            used.extend(reached);
+    /// The maps of all clauses, also of those without attach points in this module.
+    fn maps_of_clauses(&self, script: &Script) -> ClauseMaps {
+        let mut found = ClauseMaps::default();
+        for item in &script.items {
+            let Item::Clause(clause) = item else { continue };
+            let maps = maps_of(clause).into_iter().filter_map(|name| self.map_ids.get(&name).copied());
+            match clause.span == Span::default() {
+                true => found.inserted.push(maps.collect()),
+                false => found.written.extend(maps),
+            }
         }
-        used.iter().filter_map(|name| self.map_ids.get(name).copied()).collect()
+        found
     }
 
     fn top_level(&mut self, script: &'a Script, diags: &mut Diagnostics) {

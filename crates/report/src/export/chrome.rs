@@ -150,10 +150,9 @@ impl<W: Write + Send> Chrome<W> {
         self.args(record);
         self.row.push('}');
         self.end_row()?;
-        match is_work {
-            true if span.launch_id != 0 => self.arrow('f', record, span.launch_id),
-            false if record.field("corr").is_some() => self.arrow('s', record, span.span_id),
-            _ => Ok(()),
+        match record.launch() {
+            Some(launch) => self.arrow(if is_work { 'f' } else { 's' }, record, launch),
+            None => Ok(()),
         }
     }
 

@@ -393,10 +393,9 @@ impl<W: Write + Send> Perfetto<W> {
         self.event(record.time_ns, BEGIN, track, |event, interned| {
             named(event, record, interned);
             // An arrow from a call to the work that it launched.
-            if span.launch_id != 0 {
-                event.fixed(field::event::END_OF_FLOW, span.launch_id);
-            } else if record.gpu_kind().is_none() && record.field("corr").is_some() {
-                event.fixed(field::event::FLOW, span.span_id);
+            if let Some(launch) = record.launch() {
+                let is_work = record.gpu_kind().is_some();
+                event.fixed(if is_work { field::event::END_OF_FLOW } else { field::event::FLOW }, launch);
             }
             annotate(event, "span_id", &Data::Handle(span.span_id), interned);
             parent(event, span.parent_id, interned);

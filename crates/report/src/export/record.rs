@@ -26,6 +26,9 @@ pub struct Record {
 /// ns before the call's time; the duration does not include it.
 pub const WAITED: &str = "cudatrace_wait_ns";
 
+/// Value of spans by which calls and work of a GPU find each other: CUPTI's correlation id.
+pub const CORR: &str = "corr";
+
 /// Names of values, shared by all records of one statement.
 pub type FieldNames = Arc<[Arc<str>]>;
 
@@ -303,6 +306,15 @@ impl Record {
     /// The kind of a record of a GPU, `kernel` of `gpu:kernel`; `None` for others.
     pub fn gpu_kind(&self) -> Option<&str> {
         self.site.probe.strip_prefix("gpu:")
+    }
+
+    /// The id of the call that launched work: for the work, and for the call itself if it tells its correlation id. Both are joined by it.
+    pub fn launch(&self) -> Option<u64> {
+        let span = self.span()?;
+        match self.gpu_kind() {
+            Some(_) => Some(span.launch_id).filter(|id| *id != 0),
+            None => self.field(CORR).map(|_| span.span_id),
+        }
     }
 
     /// The stream that did the work; `None` for calls, and if the script does not tell device and stream.

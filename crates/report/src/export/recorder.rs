@@ -13,8 +13,8 @@ use wire::{Manifest, NameKind, Value};
 use super::Run;
 use super::recent::Recent;
 use super::record::{
-    Data, Enumerator, FieldNames, Fields, GpuStream, Kind, Record, Row, Site, Span, Status, Table, Text,
-    Thread, WAITED, status_of,
+    CORR, Data, Enumerator, FieldNames, Fields, GpuStream, Kind, Record, Row, Site, Span, Status, Table,
+    Text, Thread, WAITED, status_of,
 };
 use crate::losses::findings;
 use crate::map_order::{shown, wide};
@@ -25,8 +25,6 @@ use crate::{Cell, Frame, Output, Snapshot, hist};
 
 /// Largest size of a table of shared objects; if it is full, it is cleared.
 const SHARED: usize = 8192;
-/// Value of spans by which calls and work of a GPU find each other.
-const CORR: &str = "corr";
 /// Number of launches that are kept for their work.
 const LAUNCHES: usize = 1 << 17;
 /// Placeholder for the id of a name that a record lacks.

@@ -157,6 +157,18 @@ pub struct CopyStat {
     pub ns: u64,
 }
 
+/// Adds a copy, or the call that makes it, which took this many ns.
+fn add_copy(copies: &mut BTreeMap<Arc<str>, CopyStat>, record: &Record, ns: u64) {
+    let direction = match record.field("direction") {
+        Some(Data::Text(direction)) => direction.clone(),
+        _ => "any".into(),
+    };
+    let moved = copies.entry(direction).or_default();
+    moved.count += 1;
+    moved.bytes += record.field("bytes").and_then(Data::number).unwrap_or(0).max(0) as u64;
+    moved.ns += ns;
+}
+
 /// Statistics of one kind of memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Memory {
@@ -420,16 +432,7 @@ impl Summary {
                     self.gpus.entry(stream.device).or_default().add(record.time_ns, end);
                 }
             }
-            "memcpy" => {
-                let direction = match record.field("direction") {
-                    Some(Data::Text(direction)) => direction.clone(),
-                    _ => "any".into(),
-                };
-                let moved = self.gpu_copies.entry(direction).or_default();
-                moved.count += 1;
-                moved.bytes += record.field("bytes").and_then(Data::number).unwrap_or(0).max(0) as u64;
-                moved.ns += span.duration_ns;
-            }
+            "memcpy" => add_copy(&mut self.gpu_copies, record, span.duration_ns),
             _ => {}
         }
     }
@@ -513,16 +516,7 @@ impl Summary {
                 self.frees += 1;
                 self.free(pid, number("ptr"));
             }
-            Some("memcpy") if works => {
-                let direction = match record.field("direction") {
-                    Some(Data::Text(direction)) => direction.clone(),
-                    _ => "any".into(),
-                };
-                let moved = self.copies.entry(direction).or_default();
-                moved.count += 1;
-                moved.bytes += number("bytes");
-                moved.ns += took.ns;
-            }
+            Some("memcpy") if works => add_copy(&mut self.copies, record, took.ns),
             _ => {}
         }
     }

@@ -17,8 +17,8 @@ use crate::source::span::Span;
 use rustc_hash::FxHashSet;
 
 /// Empties branches that are never taken and removes dead clauses. If all clauses of the source are dead, all are kept. `elsewhere`: maps
-/// that clauses use whose attach points are in other modules.
-pub fn remove(probes: &mut Vec<Probe>, elsewhere: &FxHashSet<MapId>) {
+/// of clauses whose attach points may be in other modules.
+pub fn remove(probes: &mut Vec<Probe>, elsewhere: ClauseMaps) {
     probes.iter_mut().flat_map(|probe| &mut probe.body).for_each(empty_untaken);
     if probes.iter().filter(|probe| is_written(probe)).all(is_dead) {
         return;
@@ -26,6 +26,15 @@ pub fn remove(probes: &mut Vec<Probe>, elsewhere: &FxHashSet<MapId>) {
     probes.retain(|probe| !is_dead(probe));
     let live = live_maps(probes, elsewhere);
     probes.retain(|probe| is_written(probe) || maps(probe).iter().any(|map| live.contains(map)));
+}
+
+/// Maps of clauses, which may have no probe in this module.
+#[derive(Default)]
+pub struct ClauseMaps {
+    /// Maps of the clauses in the source.
+    pub written: Vec<MapId>,
+    /// Maps of each clause that the expansion has added.
+    pub inserted: Vec<Vec<MapId>>,
 }
 
 /// Whether the probe is in the source; expansions have no span.
@@ -61,12 +70,11 @@ fn does_nothing(stmt: &Stmt) -> bool {
 }
 
 /// Maps that the script's clauses use, directly or through inserted clauses.
-fn live_maps(probes: &[Probe], elsewhere: &FxHashSet<MapId>) -> FxHashSet<MapId> {
+fn live_maps(probes: &[Probe], elsewhere: ClauseMaps) -> FxHashSet<MapId> {
     let (written, collectors): (Vec<&Probe>, Vec<&Probe>) =
         probes.iter().partition(|probe| is_written(probe));
-    let mut live: FxHashSet<MapId> =
-        written.into_iter().flat_map(maps).chain(elsewhere.iter().copied()).collect();
-    let collectors: Vec<Vec<MapId>> = collectors.into_iter().map(maps).collect();
+    let mut live: FxHashSet<MapId> = written.into_iter().flat_map(maps).chain(elsewhere.written).collect();
+    let collectors: Vec<Vec<MapId>> = collectors.into_iter().map(maps).chain(elsewhere.inserted).collect();
     let mut known = 0;
     while known < live.len() {
         known = live.len();

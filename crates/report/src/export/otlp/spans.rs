@@ -149,14 +149,12 @@ impl Batch {
 
     /// The call that launched work of a GPU: a link, and no parent, since it ended before, perhaps in an earlier trace. Keeps such calls.
     fn launch(&mut self, record: &Record, trace_id: u128) -> Option<Link> {
-        let span = record.span()?;
+        let call = record.launch()?;
         if record.gpu_kind().is_none() {
-            if record.field("corr").is_some() {
-                self.launches.insert(span.span_id, trace_id);
-            }
+            self.launches.insert(call, trace_id);
             return None;
         }
-        Some((self.launches.get(&span.launch_id)?, span.launch_id))
+        Some((self.launches.get(&call)?, call))
     }
 
     /// Ends the traces that are over at a boot-clock time; with the largest time all of them.

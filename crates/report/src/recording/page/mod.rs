@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BinaryHeap, HashMap};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use crate::export::{Data, Kind, Record, Span, Status, Thread, json};
+use crate::export::{Data, Kind, Record, Status, Thread, json};
 use crate::recording::summary::{
     Class, PROCESS_END, Stat, Summary, by_time, class_of, is_graph, is_informative, memory_kind,
 };
@@ -109,7 +109,7 @@ impl Page {
             class,
             failed: span.status == Status::Error,
             label: self.name(kernel),
-            pair: self.pair(record, span),
+            pair: self.pair(record),
             details: details(record),
         };
         self.spans.push(Reverse(shown));
@@ -118,11 +118,8 @@ impl Page {
         }
     }
 
-    fn pair(&mut self, record: &Record, span: &Span) -> u32 {
-        let call = if record.gpu_kind().is_some() { span.launch_id } else { span.span_id };
-        if call == 0 || record.field("corr").is_none() {
-            return 0;
-        }
+    fn pair(&mut self, record: &Record) -> u32 {
+        let Some(call) = record.launch() else { return 0 };
         let next = self.pairs.len() as u32 + 1;
         *self.pairs.entry(call).or_insert(next)
     }
