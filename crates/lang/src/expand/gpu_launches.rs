@@ -28,6 +28,7 @@ use crate::source::span::{Span, Spanned};
 use crate::syntax::ast::{Clause, Expr, ExprKind, Item, ProbeSpec, Script};
 use crate::syntax::print::{print_expr, spec};
 use crate::syntax::visit::change::{self as visit, Visit};
+use crate::syntax::visit::{Preorder, look};
 
 /// Threads that launch at once.
 const THREADS: u32 = 16_384;
@@ -182,6 +183,18 @@ impl Visit for ReadStacks<'_> {
     }
 }
 
+/// Whether an argument of a stack reads the record, a variable or a map.
+fn reads_record(arg: &Expr) -> bool {
+    let mut reads = false;
+    look::expr(
+        arg,
+        &mut Preorder(|e: &Expr| {
+            reads |= e.is_args() || matches!(e.kind, ExprKind::Var(_) | ExprKind::Map { .. });
+        }),
+    );
+    reads
+}
+
 /// A name for maps, `ustack__perf__5`, which is the same for the same walk in all scripts: they share the maps.
 fn name_of(walk: &Expr) -> String {
     let mut name = String::new();
@@ -200,7 +213,10 @@ fn name_of(walk: &Expr) -> String {
 fn walk_of(e: &Expr, stacks: &[LaunchStack]) -> Option<Expr> {
     match &e.kind {
         ExprKind::Ident(name) if name == "ustack" => Some(e.clone()),
-        ExprKind::Call { name, .. } if name.node == "ustack" => Some(e.clone()),
+        // What is no constant is left for the checker, at its place.
+        ExprKind::Call { name, args } if name.node == "ustack" && !args.iter().any(reads_record) => {
+            Some(e.clone())
+        }
         ExprKind::Call { name, args } if name.node == "len" => {
             let [Expr { kind: ExprKind::Map { name: map, .. }, .. }] = &args[..] else { return None };
             let known = stacks.iter().find(|known| map.strip_prefix("__launch_") == Some(&known.name))?;
