@@ -83,7 +83,10 @@ pub fn why_kernel(machine: &Machine, manifest: &Manifest, program: &Program) -> 
     let (first, why) = reasons.next()?;
     let count = 1 + reasons.count();
     let probe = manifest.names.probes.get(first.probe as usize).map_or("a function", String::as_str);
-    (count * FEW > sites.len()).then(|| format!("`{probe}` cannot be patched: {why}"))
+    (count * FEW > sites.len()).then(|| match sites.len() {
+        1 => format!("`{probe}` cannot be patched: {why}"),
+        all => format!("{count} of {all} functions cannot be patched, as `{probe}`: {why}"),
+    })
 }
 
 /// One function of so many may be left out.
