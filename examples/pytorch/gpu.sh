@@ -1,6 +1,6 @@
 #!/bin/sh
 # `gpu:` probes on a real GPU, with PyTorch: the times against CUDA events and torch.profiler, attaching to a running job, and the price.
-# Usage: examples/pytorch/gpu.sh CUDATRACE PYTHON [truth] [late] [price] [joins] [ranges] [record]
+# Usage: examples/pytorch/gpu.sh CUDATRACE PYTHON [truth] [late] [price] [joins] [ranges] [record] [bare] [detached] [held] [sampled]
 set -u
 tool=$1 python=$2
 shift 2
@@ -94,4 +94,51 @@ END
     done
 }
 
-for part in ${*:-truth late price joins ranges record}; do $part; done
+bare() {
+    echo "== bare: the price beside that of CUPTI alone with the same kind of records, and of torch.profiler; us"
+    gcc -O2 -shared -fPIC "$here/bare_cupti.c" -o "$out/bare.so" -ldl
+    BARE_CUPTI=$($python -c 'import glob, sysconfig; print(glob.glob(sysconfig.get_paths()["purelib"] + "/nvidia/**/libcupti.so.1[23]", recursive=True)[0])')
+    export BARE_CUPTI
+    for round in 1 2 3 4; do
+        echo "nothing          $($work price)"
+        echo "CUPTI alone      $(CUDA_INJECTION64_PATH="$out/bare.so" $work price 2>/dev/null)"
+        echo "count            $($tool -q -e 'gpu:kernel { @ = count() }' -o "$out/x" -- $work price)"
+        echo "gpu              $($tool -q gpu -o "$out/x" -- $work price)"
+        echo "torch.profiler   $($work profiled_price 2>/dev/null)"
+    done
+    CUDA_INJECTION64_PATH="$out/bare.so" $work price
+}
+
+detached() {
+    echo "== detached: a job before, during and after a trace; launches in each second"
+    $work loop 24 > "$out/loop" &
+    job=$!
+    while ! grep -q running "$out/loop"; do sleep 0.2; done
+    sleep 7
+    $tool -q -e 'gpu:kernel { @n = count() } interval:s:7 { exit() }' -p $job
+    wait $job
+    cat "$out/loop"
+}
+
+held() {
+    echo "== held: torch.profiler has CUPTI, and keeps it"
+    $work held > "$out/held" &
+    job=$!
+    while ! grep -q profiling "$out/held"; do sleep 0.2; done
+    $tool -e 'gpu:kernel { @n = count() } interval:s:2 { exit() }' -p $job
+    wait $job
+    cat "$out/held"
+}
+
+sampled() {
+    echo "== sampled: the same work with CUPTI, and without it"
+    for how in "" held; do
+        $work steady $how > "$out/steady" &
+        job=$!
+        while ! grep -q running "$out/steady"; do sleep 0.2; done
+        timeout -s INT 7 $tool --in-process gpu -p $job
+        wait $job
+    done
+}
+
+for part in ${*:-truth late price joins ranges record bare detached held sampled}; do $part; done

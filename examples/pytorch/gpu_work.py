@@ -1,10 +1,12 @@
-"""Work on the GPU whose times are known: python3 gpu_work.py truth | profiled | loop SECONDS | price | ranges
+"""Work on the GPU whose times are known: python3 gpu_work.py truth | profiled | loop SECONDS | price | profiled_price | held | steady [held] | ranges
 
 truth     prints what CUDA events around each of its matrix products measure
 profiled  the same work under torch.profiler, whose kernels it prints: `kernel COUNT TOTAL_US NAME`
+held      small operations under torch.profiler for some seconds
+steady    products of matrices, and small operations with and without work before them, for ten seconds; held: torch.profiler has CUPTI
 loop      small operations for so many seconds; prints the longest of each second
 ranges    training steps with NVTX ranges; prints the time of each range by CUDA events
-price     the time of one small operation, of a replay of a graph, and of a training step, in us
+price     the time of one small operation, of a replay of a graph, and of a training step, in us; profiled_price: under torch.profiler
 """
 
 import sys
@@ -65,8 +67,45 @@ def loop(seconds):
             launched += 1
             if launched % 1000 == 0:
                 torch.cuda.synchronize()
-        print(f"longest {longest * 1e3:.2f} ms", flush=True)
+        print(f"longest {longest * 1e3:.2f} ms, launched {launched}", flush=True)
     print("launched", launched)
+
+
+def held():
+    from torch.profiler import ProfilerActivity, profile
+
+    x = torch.zeros(1024, device="cuda")
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        print("profiling", flush=True)
+        end = time.perf_counter() + 6
+        while time.perf_counter() < end:
+            x.add_(1)
+            torch.cuda.synchronize()
+    print(len(profiler.events()), "events of the profiler")
+
+
+def steady(is_held):
+    from torch.profiler import ProfilerActivity, profile
+
+    if is_held:
+        with profile(activities=[ProfilerActivity.CUDA]):
+            torch.zeros(16, device="cuda").add_(1)
+            torch.cuda.synchronize()
+    a, b = matrices()
+    x = torch.zeros(1024, device="cuda")
+    y = torch.zeros(64 << 20, device="cuda")
+    print("running", flush=True)
+    end = time.perf_counter() + 10
+    while time.perf_counter() < end:
+        a @ b
+        for _ in range(20):
+            torch.softmax(a, 1)
+            y.mul_(1.5)
+        torch.cuda.synchronize()
+        for _ in range(100):
+            x.add_(1)
+            time.sleep(2e-5)
+        torch.cuda.synchronize()
 
 
 def ranges():
@@ -108,6 +147,13 @@ def best(run, count, rounds):
     return sorted(times)[rounds // 4]
 
 
+def profiled_price():
+    from torch.profiler import ProfilerActivity, profile
+
+    with profile(activities=[ProfilerActivity.CUDA]):
+        price()
+
+
 def price():
     x = torch.zeros(1024, device="cuda")
 
@@ -146,5 +192,7 @@ if __name__ == "__main__":
         print(f"events {work():.1f} us")
     elif what == "loop":
         loop(float(sys.argv[2]))
+    elif what == "steady":
+        steady("held" in sys.argv)
     else:
-        {"profiled": profiled, "price": price, "ranges": ranges}[what]()
+        {"profiled": profiled, "price": price, "profiled_price": profiled_price, "ranges": ranges, "held": held}[what]()

@@ -13,7 +13,7 @@ use crate::trace::extender::Extender;
 use crate::trace::late_files::{HeldMappings, MappingReports};
 use crate::trace::mapping_scans::MappingScans;
 use crate::trace::overwritten_files::OverwriteWatch;
-use crate::trace::patch_sites::{patch_site, unwinder_sites};
+use crate::trace::patch_sites::{launch_sites, patch_site, unwinder_sites};
 use crate::trace::script_set::Scripts;
 use crate::trace::traced_processes::TargetEnd;
 use crate::trace::unmapped_files::UnmappedTargets;
@@ -23,8 +23,9 @@ use crate::trace::{exit_status, setup, traced_processes};
 use crate::{Failure, gpu, metrics, python, trace};
 use anyhow::Context;
 use host::{Machine, Scope};
+use lang::Catalog;
 use lang::catalog::FileId;
-use runtime::gpu_agent::AgentFile;
+use runtime::gpu_agent::{AgentFile, KERNEL};
 use runtime::in_process::RemoteError;
 use runtime::kernel::clock::{Epoch, SystemClock};
 use runtime::kernel::signals::StopSignals;
@@ -254,6 +255,7 @@ impl<'a> Job<'a> {
         let scripts = Scripts::new(first, self.machine, self.messages, self.features, link_pid);
         let extender = Extender::new(&scripts, self.machine, &names, unwinder, self.messages);
         self.join(&mut session, &extender, compilers, &modules[1..])?;
+        self.replace_launches(&mut session);
         self.patch_running(&mut session)?;
         if let (None, Some(maps)) = (extender.unwinder(), session.unwind_maps()) {
             extender.walk_stacks(maps).start_with(&to_unwind);
@@ -273,7 +275,7 @@ impl<'a> Job<'a> {
         if let Some(mut agents) = self.agents(&gpu_reports)? {
             // Agents of `-p` have been loaded just now.
             self.patch_running(&mut session)?;
-            agents.begin().map_err(Failure::loading)?;
+            agents.begin(&session).map_err(Failure::loading)?;
             watches.push(Box::new(agents));
         }
         session.restart_clock();
@@ -412,6 +414,17 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
+    /// Lets agents measure kernels where CUPTI cannot.
+    fn replace_launches(&self, session: &mut Session) {
+        if self.agent.is_none_or(|(_, kinds)| kinds & 1 << KERNEL == 0) || !session.is_in_process() {
+            return;
+        }
+        for driver in self.machine.files("libcuda").unwrap_or_default() {
+            let sites = launch_sites(self.machine, driver.id);
+            session.replace_launches(driver.id.0, self.open_path(driver.id.0), sites);
+        }
+    }
+
     /// The agents for records of GPUs; the processes of `-p` have loaded theirs.
     fn agents<'w>(&self, reports: &'w gpu::Reports) -> Result<Option<gpu::Agents<'w>>, Failure>
     where
@@ -421,7 +434,7 @@ impl<'a> Job<'a> {
         self.messages.note("The GPU's records need a library in the traced process, which is loaded now");
         let agents = gpu::Agents::new(file, kinds, &self.pids, (reports, self.messages));
         let mut agents = agents.map_err(Failure::loading)?;
-        agents.load_into_running().map_err(Failure::loading)?;
+        agents.load_into_running(None).map_err(Failure::loading)?;
         Ok(Some(agents))
     }
 

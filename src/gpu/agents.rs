@@ -115,13 +115,13 @@ impl<'a> Agents<'a> {
     }
 
     /// Makes the processes of `-p` load the agent that have the driver.
-    pub fn load_into_running(&mut self) -> anyhow::Result<()> {
+    pub fn load_into_running(&mut self, session: Option<&Session>) -> anyhow::Result<()> {
         for pid in process::with_descendants(&self.pids) {
             if self.tried.contains(&pid) || !has_driver(pid) {
                 continue;
             }
             self.tried.insert(pid);
-            match self.load_into(pid) {
+            match self.load_into(pid, session) {
                 Err(error) if self.pids.contains(&pid) => {
                     return Err(error.context(format!("process {pid}")));
                 }
@@ -133,9 +133,9 @@ impl<'a> Agents<'a> {
     }
 
     /// Looks for processes that have loaded the driver meanwhile.
-    fn search(&mut self) {
+    fn search(&mut self, session: &Session) {
         let Some(start) = self.search.as_ref().and_then(PacedTimer::due) else { return };
-        if let Err(error) = self.load_into_running() {
+        if let Err(error) = self.load_into_running(Some(session)) {
             self.messages.lost(&format!("no GPU records: {error:#}"));
         }
         if let Some(timer) = &mut self.search {
@@ -143,22 +143,22 @@ impl<'a> Agents<'a> {
         }
     }
 
-    fn load_into(&mut self, pid: u32) -> anyhow::Result<()> {
+    fn load_into(&mut self, pid: u32, session: Option<&Session>) -> anyhow::Result<()> {
         let dlopen = dlopen_in(pid)?;
         match self.file.inject(pid, dlopen) {
             // It has ended.
             Err(RemoteError::Gone) => Ok(()),
             Err(error) => Err(anyhow!("cannot load the library that reads GPU records: {error}")),
-            Ok(socket) => Ok(self.meet(socket)?),
+            Ok(socket) => Ok(self.meet(socket, session)?),
         }
     }
 
     /// Keeps a new agent, and asks it for records unless [`Agents::begin`] will.
-    fn meet(&mut self, socket: AgentSocket) -> io::Result<()> {
+    fn meet(&mut self, socket: AgentSocket, session: Option<&Session>) -> io::Result<()> {
         let pid = socket.pid();
         self.tried.insert(pid);
-        if self.has_begun {
-            self.ask(&socket)?;
+        if let Some(session) = session.filter(|_| self.has_begun) {
+            self.ask(&socket, session)?;
         }
         watch(&self.events, socket.as_fd(), pid.into())?;
         self.messages.detail(|| format!("process {pid}: loaded the agent for GPU records"));
@@ -170,10 +170,10 @@ impl<'a> Agents<'a> {
     ///
     /// # Errors
     /// An agent cannot be asked. That of a process that has ended needs not be.
-    pub fn begin(&mut self) -> io::Result<()> {
+    pub fn begin(&mut self, session: &Session) -> io::Result<()> {
         self.has_begun = true;
         for socket in self.sockets.values() {
-            match self.ask(socket) {
+            match self.ask(socket, session) {
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
                 asked => asked?,
             }
@@ -181,19 +181,23 @@ impl<'a> Agents<'a> {
         Ok(())
     }
 
-    fn ask(&self, socket: &AgentSocket) -> io::Result<()> {
+    fn ask(&self, socket: &AgentSocket, session: &Session) -> io::Result<()> {
         // The cause of idle time depends on the launch after it.
         let launches = self.kinds & (GPU_LAUNCHES | 1 << IDLE) != 0;
-        let wanted =
-            Wanted { kinds: self.kinds & !(GPU_LAUNCHES | GPU_RANGES), flush_ms: FLUSH_MS, launches };
+        let wanted = Wanted {
+            kinds: self.kinds & !(GPU_LAUNCHES | GPU_RANGES),
+            flush_ms: FLUSH_MS,
+            launches,
+            replaced: session.launches(socket.pid()).unwrap_or(0),
+        };
         socket.request(wanted, &cupti::paths(socket.pid()))
     }
 
-    fn accept(&mut self) {
+    fn accept(&mut self, session: Option<&Session>) {
         while let Ok(Some(socket)) = self.file.accept() {
             let pid = socket.pid();
             // One that ends meanwhile needs no message.
-            if let Err(error) = self.meet(socket) {
+            if let Err(error) = self.meet(socket, session) {
                 self.messages.detail(|| format!("process {pid}: {error}"));
             }
         }
@@ -247,7 +251,7 @@ impl Watch for Agents<'_> {
         self.events.as_raw_fd()
     }
 
-    fn ready(&mut self, _: &mut Session) -> Next {
+    fn ready(&mut self, session: &mut Session) -> Next {
         let mut ready = Vec::with_capacity(64);
         let now = rustix::event::Timespec::default();
         let room = rustix::buffer::spare_capacity(&mut ready);
@@ -257,8 +261,8 @@ impl Watch for Agents<'_> {
         for event in ready {
             let event: epoll::Event = event;
             match event.data.u64() {
-                LISTENER => self.accept(),
-                SEARCH => self.search(),
+                LISTENER => self.accept(Some(session)),
+                SEARCH => self.search(session),
                 pid => self.receive(pid as u32),
             }
         }
@@ -266,7 +270,7 @@ impl Watch for Agents<'_> {
     }
 
     fn finish(&mut self) -> bool {
-        self.accept();
+        self.accept(None);
         if !std::mem::replace(&mut self.is_ending, true) {
             self.sockets.values().for_each(AgentSocket::end);
         }

@@ -3,9 +3,10 @@
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
+use host::process;
 use runtime::gpu_agent::{MULTIPLE_SUBSCRIBERS, Report, State};
 
-use super::cupti::{fault, release};
+use super::cupti::{fault, file_with, release};
 use crate::console::Messages;
 
 /// `CUPTI_ERROR_NOT_INITIALIZED`
@@ -29,10 +30,14 @@ struct All {
 #[derive(Clone, Default)]
 struct Totals {
     reports: u64,
-    /// Processes with records.
+    /// Processes with all records.
     exact: u64,
     releases: BTreeSet<String>,
     records: u64,
+    /// Processes whose kernels are sampled.
+    sampled: u64,
+    samples: u64,
+    not_measured: u64,
     dropped: u64,
     refused: u64,
     without_time: u64,
@@ -42,10 +47,15 @@ struct Totals {
 impl Totals {
     fn add(&mut self, report: &Report) {
         self.reports += 1;
-        if has_records(report) {
+        let records = report.passed.iter().sum::<u64>();
+        if report.every > 0 {
+            self.sampled += 1;
+            self.samples += records;
+            self.not_measured += u64::from(report.not_measured);
+        } else if has_records(report) {
             self.exact += 1;
             self.releases.insert(release(report.version));
-            self.records += report.passed.iter().sum::<u64>();
+            self.records += records;
         }
         self.dropped += report.dropped;
         self.refused += report.refused;
@@ -65,7 +75,7 @@ impl All {
     fn end(&mut self, pid: u32) {
         let last = self.running.remove(&pid).unwrap_or_default();
         self.ended.add(&last);
-        if is(&last, State::Collects) {
+        if is(&last, State::Collects) || is(&last, State::Samples) {
             self.early.push(pid);
         }
     }
@@ -78,9 +88,17 @@ impl Reports {
             return;
         }
         let release = release(report.version);
-        match is(&report, State::NoCupti) || is(&report, State::Refused) {
-            true => messages.lost(&why_none(pid, &release, &report)),
-            false => messages.detail(|| format!("process {pid}: GPU records by {release}")),
+        match has_records(&report) {
+            false => messages.lost(&format!(
+                "no GPU records of process {pid}: {}; with `--in-process` times of kernels are sampled",
+                why_none(&release, pid, &report)
+            )),
+            true if report.every > 0 => messages.warning(&format!(
+                "GPU times of process {pid} are sampled, one of {} launches: {}",
+                report.every,
+                why_none(&release, pid, &report)
+            )),
+            true => messages.detail(|| format!("process {pid}: GPU records by {release}")),
         }
         if let Some(fault) = fault(report.version) {
             messages.warning(&format!(
@@ -114,7 +132,15 @@ impl Reports {
                 totals.exact
             ));
         }
+        if totals.sampled > 0 {
+            let processes = if totals.sampled == 1 { "process" } else { "processes" };
+            messages.note(&format!(
+                "GPU times are sampled: {} kernels of {} {processes}, between events that the driver recorded around their launch",
+                totals.samples, totals.sampled
+            ));
+        }
         let losses = [
+            (totals.not_measured, "launches could not be measured"),
             (totals.dropped, "GPU records were dropped by CUPTI"),
             (totals.refused, "times CUPTI got no buffer, and dropped records"),
             (totals.without_time, "GPU records had no time, and were left out"),
@@ -141,29 +167,44 @@ fn has_records(report: &Report) -> bool {
     report.state >= State::Collects as u32
 }
 
-/// Why there are no records of a process.
-fn why_none(pid: u32, release: &str, report: &Report) -> String {
+/// Why CUPTI gives no records of a process.
+fn why_none(release: &str, pid: u32, report: &Report) -> String {
     match (report.status, report.kind) {
-        _ if is(report, State::NoCupti) => format!(
-            "process {pid} has no CUPTI, which GPU records need: install it with CUDA's toolkit or by `pip install nvidia-cuda-cupti`, \
-             and put its folder into LD_LIBRARY_PATH"
-        ),
-        (MULTIPLE_SUBSCRIBERS, _) => {
-            let holder = match report.holder.split(|byte| *byte == 0).next() {
-                Some(name @ [_, ..]) => format!("`{}`", String::from_utf8_lossy(name)),
-                _ => "such as torch.profiler, Nsight or a debugger".into(),
-            };
-            format!("no GPU records of process {pid}: another tool uses CUPTI there, {holder}")
+        _ if report.version == 0 => "it has no CUPTI: install it with CUDA's toolkit or by `pip install nvidia-cuda-cupti`, and put its folder into \
+                   LD_LIBRARY_PATH"
+            .to_owned(),
+        (MULTIPLE_SUBSCRIBERS, _) => format!("another tool uses CUPTI there, {}", holder(pid, report)),
+        (NOT_INITIALIZED, _) => {
+            format!("its driver is older than {release}; put the folder of an older one into LD_LIBRARY_PATH")
         }
-        (NOT_INITIALIZED, _) => format!(
-            "no GPU records of process {pid}: its driver is older than {release}; put the folder of an older one into LD_LIBRARY_PATH"
-        ),
-        (status, 0) => format!("no GPU records of process {pid}: {release} refuses with error {status}"),
-        (status, kind) => format!(
-            "no GPU records of process {pid}: {release} refuses `CUpti_ActivityKind` {kind} with error {status}"
-        ),
+        (0, _) => "no memory is left".to_owned(),
+        (status, 0) => format!("{release} refuses with error {status}"),
+        (status, kind) => format!("{release} refuses `CUpti_ActivityKind` {kind} with error {status}"),
     }
 }
+
+/// Libraries that use CUPTI, by the begin of their names.
+const TOOLS: [(&str, &str); 5] = [
+    ("libToolsInjection", "Nsight Systems"),
+    ("libnsys", "Nsight Systems"),
+    ("libtorch_cpu", "probably torch.profiler, which keeps it when it has ended"),
+    ("libjax", "probably JAX's profiler"),
+    ("libtensorflow", "probably TensorFlow's profiler"),
+];
+
+/// Which tool has CUPTI: its name if CUPTI knows it, else by what the process has loaded.
+fn holder(pid: u32, report: &Report) -> String {
+    let name = report.holder.split(|byte| *byte == 0).next().unwrap_or_default();
+    if !name.is_empty() && !name.windows(UNNAMED.len()).any(|part| part == UNNAMED) {
+        return format!("`{}`", String::from_utf8_lossy(name));
+    }
+    let mappings = process::mappings(pid);
+    let tool = TOOLS.iter().find(|(library, _)| file_with(&mappings, library).is_some());
+    tool.map_or("such as torch.profiler, Nsight or a debugger", |(_, tool)| tool).to_owned()
+}
+
+/// What CUPTI calls a tool that has given no name.
+const UNNAMED: &[u8] = b"not provided";
 
 #[cfg(test)]
 mod tests {

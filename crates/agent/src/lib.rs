@@ -48,6 +48,7 @@ mod library {
     pub mod idle;
     pub mod launches;
     pub mod ranges;
+    pub mod sampling;
     pub mod sys;
     pub mod tracer;
 }

@@ -1,7 +1,11 @@
 //! Messages between the agent and the tracer, one per packet of a socket.
 
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
+
 /// Largest size of the list of paths in a [`Request`].
-pub const PATHS: usize = 3988;
+pub const PATHS: usize = 3976;
+/// One of so many launches is measured where CUPTI cannot be used.
+pub const EVERY: u32 = 100;
 
 /// What the tracer asks for.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -13,6 +17,10 @@ pub struct Request {
     pub flush_ms: u32,
     /// 1: records have the time and the thread of their launch, which costs a callback at each.
     pub launches: u32,
+    /// Without CUPTI one of so many launches is measured.
+    pub every: u32,
+    /// Address of the words by which the agent replaces launches, see [`Launches`]; 0: it cannot.
+    pub replaced: u64,
     /// Paths of CUPTI for a process that has not loaded it, the best one first; each ends with zero.
     pub paths: [u8; PATHS],
 }
@@ -27,10 +35,34 @@ pub enum State {
     Refused,
     /// Records come.
     Collects,
+    /// Records come, of one in some launches, which two events of the driver have measured.
+    Samples,
     /// It has ended, and CUPTI with it.
     Ended,
     /// It has ended. CUPTI ends with the next call of the driver.
     EndsLater,
+}
+
+/// Words that detours of functions of the driver read: one in some launches is replaced by what the agent calls then.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Launches {
+    /// Each launch counts it down; the one that finds 1 is replaced.
+    pub countdown: AtomicI32,
+    /// Replaced launches that are running.
+    pub running: AtomicU32,
+    /// `cuLaunchKernel`, `cuLaunchKernelEx`, each also in the form for the stream of the thread.
+    pub functions: [Function; 4],
+}
+
+/// A function that launches kernels.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Function {
+    /// What is called in its place; 0: nothing.
+    pub replacement: AtomicU64,
+    /// Where the function itself goes on.
+    pub original: AtomicU64,
 }
 
 /// `CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED`: another tool has CUPTI.
@@ -51,6 +83,10 @@ pub struct Report {
     pub version: u32,
     /// Kind of CUPTI's records that it refused.
     pub kind: u32,
+    /// Records are of one in so many launches; 0: of all.
+    pub every: u32,
+    /// Launches whose turn it was and that could not be measured: there was no place, or the driver refused.
+    pub not_measured: u32,
     /// Records that were passed to probes, by [`crate::record::Kind`].
     pub passed: [u64; crate::record::KINDS],
     /// Records that CUPTI dropped.

@@ -86,6 +86,8 @@ pub struct Site {
     pub undo: u32,
     /// Cookies of the programs, in the order of the dispatch.
     pub cookies: Vec<u64>,
+    /// Number of the launching function that it is, see [`layout::Launches`].
+    pub launches: Option<u64>,
 }
 
 /// The code of one function. The moved instructions follow it.
@@ -337,6 +339,33 @@ impl Run {
     }
 }
 
+/// Generates a jump to the replacement of a launching function, for one in some launches. At the entry of a function rax is free, since
+/// none of these has a variable number of arguments.
+fn replace_one_in_some(asm: &mut Assembler, function: u64) {
+    use layout::Launches;
+    let original = asm.label();
+    let replacement = Mem::Region(Launches::replacement(function));
+    asm.load(Width::W64, Reg::RAX, replacement);
+    asm.test(true, Reg::RAX, Reg::RAX);
+    asm.jcc(Cond::Equal, original);
+    asm.mov_imm(Reg::RAX, u64::from(u32::MAX));
+    asm.lock_xadd(false, Mem::Region(Launches::COUNTDOWN), Reg::RAX);
+    asm.alu_imm(Op::Cmp, false, Reg::RAX, 1);
+    asm.jcc(Cond::NotEqual, original);
+    // Counted before it is left: the region stays until the replacement has come back.
+    asm.mov_imm(Reg::RAX, 1);
+    asm.lock_alu(Op::Add, false, Mem::Region(Launches::RUNNING), Reg::RAX);
+    asm.load(Width::W64, Reg::RAX, replacement);
+    asm.test(true, Reg::RAX, Reg::RAX);
+    let gone = asm.label();
+    asm.jcc(Cond::Equal, gone);
+    asm.jmp_reg(Reg::RAX);
+    asm.bind(gone);
+    asm.mov_imm(Reg::RAX, u64::from(u32::MAX));
+    asm.lock_alu(Op::Add, false, Mem::Region(Launches::RUNNING), Reg::RAX);
+    asm.bind(original);
+}
+
 impl Dispatch {
     /// The detour of a function, for an offset in the region of a process whose region begins at `region`.
     pub fn detour(&self, site: &Site, at: u64, region: u64) -> Detour {
@@ -345,6 +374,9 @@ impl Dispatch {
         let entry = code.here() - at;
         self.code(&mut code, site, at);
         let moved = region + code.here();
+        if let Some(function) = site.launches {
+            replace_one_in_some(&mut code, function);
+        }
         let leave = self.leave.map_or(0, |leave| region + leave);
         let record = [region + at, site.address, moved, leave, self.sessions as u64];
         let words = record.into_iter().chain(site.cookies.iter().copied());

@@ -389,6 +389,11 @@ impl Assembler {
         self.op(Opcode { bytes: &[0xff], width: Width::W32, immediate: 0 }, 4, Rm::Mem(target));
     }
 
+    /// `jmp target`
+    pub fn jmp_reg(&mut self, target: Reg) {
+        self.op(Opcode { bytes: &[0xff], width: Width::W32, immediate: 0 }, 4, Rm::Reg(target));
+    }
+
     /// `call [memory]`
     pub fn call_mem(&mut self, target: Mem) {
         self.op(Opcode { bytes: &[0xff], width: Width::W32, immediate: 0 }, 2, Rm::Mem(target));

@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 
+use agent::message::{EVERY, PATHS, Request};
 pub use agent::message::{MULTIPLE_SUBSCRIBERS, Report, State};
-use agent::message::{PATHS, Request};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -161,6 +161,8 @@ pub struct Wanted {
     pub flush_ms: u32,
     /// True for the time and the thread of launches.
     pub launches: bool,
+    /// Address in the process of the words by which the agent replaces launches, to measure kernels without CUPTI; 0: none.
+    pub replaced: u64,
 }
 
 /// What has come from an agent.
@@ -195,8 +197,9 @@ impl AgentSocket {
     /// # Errors
     /// EPIPE if the process has ended.
     pub fn request(&self, wanted: Wanted, paths: &[PathBuf]) -> io::Result<()> {
-        let Wanted { kinds, flush_ms, launches } = wanted;
-        let mut request = Request { kinds, flush_ms, launches: launches.into(), paths: [0; PATHS] };
+        let Wanted { kinds, flush_ms, launches, replaced } = wanted;
+        let mut request =
+            Request { kinds, flush_ms, launches: launches.into(), every: EVERY, replaced, paths: [0; PATHS] };
         let mut used = 0;
         for path in paths {
             let bytes = path.as_os_str().as_encoded_bytes();

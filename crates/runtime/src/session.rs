@@ -24,14 +24,14 @@ use crate::run_stats::{self, AttachedProgram, Runs};
 use crate::session_core::Core;
 use crate::stacks::store::StackStore;
 use crate::stacks::unwind_maps::UnwindMaps;
-use crate::user_space::{PatchReport, Patched, UserSpace, placement};
+use crate::user_space::{LaunchSite, PatchReport, Patched, UserSpace, placement};
 use libbpf_sys as bpf;
 use report::{Loss, Snapshot};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::os::fd::{OwnedFd, RawFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use wire::Manifest;
 use wire::counter::CounterKind;
@@ -386,6 +386,18 @@ impl Session {
     /// Whether a process that was patched has mapped a file again at the same address, so that it must be patched again.
     pub fn has_lost_jumps(&self, pid: u32) -> bool {
         self.core.user.as_ref().is_some_and(|user| user.has_lost_jumps(pid))
+    }
+
+    /// Lets agents replace launches of kernels in processes by these functions of a file, if programs run in the processes.
+    pub fn replace_launches(&mut self, file: u32, path: PathBuf, sites: Vec<LaunchSite>) {
+        if let Some(user) = &mut self.core.user {
+            user.replace_launches(file, path, sites);
+        }
+    }
+
+    /// Address in a process of the words by which its agent replaces launches; `None` if it cannot.
+    pub fn launches(&self, pid: u32) -> Option<u64> {
+        self.core.user.as_ref()?.launches(pid)
     }
 
     /// Takes note of a process of the traced command, whose end a script may wait for.

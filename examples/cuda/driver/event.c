@@ -54,6 +54,7 @@ CUresult SIM(cuEventRecord)(CUevent handle, CUstream on) {
 CUresult SIM(cuEventQuery)(CUevent handle) {
     struct event *event;
     TRY(event_of(handle, &event));
+    if (capture_forbids_queries()) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     return gpu_is_done(event->at) ? CUDA_SUCCESS : CUDA_ERROR_NOT_READY;
 }
 

@@ -15,7 +15,7 @@ use crate::launches::FUNCTIONS;
 use crate::message::{MULTIPLE_SUBSCRIBERS, Report, Request, State};
 use crate::record::Kind;
 use crate::sys::{self, Descriptor};
-use crate::{api_exit, batch, buffers, launches, ranges};
+use crate::{api_exit, batch, buffers, launches, ranges, sampling};
 
 /// Milliseconds that the driver's `cuInit` waits for the tracer's request.
 const PATIENCE: c_int = 2000;
@@ -196,6 +196,11 @@ impl Collection {
             Err(state) => {
                 self.report.state = state as u32;
                 self.end();
+                if self.samples(&request) {
+                    self.report.state = State::Samples as u32;
+                    self.report.every = request.every;
+                    handle_exit();
+                }
             }
         }
         self.socket.send(&self.report);
@@ -240,6 +245,17 @@ impl Collection {
         Ok(())
     }
 
+    /// Measures some launches, where CUPTI is not to be had; whether that is possible.
+    fn samples(&mut self, request: &Request) -> bool {
+        let kernels = 1 << Kind::Kernel as u32;
+        let can = request.kinds & kernels != 0 && request.every > 0 && batch::create();
+        if can && sampling::start(request.replaced, request.every) {
+            self.kinds = kernels;
+            return true;
+        }
+        false
+    }
+
     /// Whether records of this kind are enabled.
     fn collects(&self, kind: Kind) -> bool {
         self.kinds & 1 << kind as u32 != 0
@@ -252,7 +268,35 @@ impl Collection {
 
     /// Passes records on until the tracer ends, or asks for the end by a message.
     fn collect(&mut self) {
-        let Some((cupti, _)) = self.cupti else { return };
+        match self.cupti {
+            Some((cupti, _)) => self.collect_all(cupti),
+            None if self.report.every > 0 => self.collect_samples(),
+            None => {}
+        }
+    }
+
+    /// Passes on the launches that were measured.
+    fn collect_samples(&mut self) {
+        sampling::enter_thread();
+        let mut batches = Batches::new(self.kinds);
+        let mut is_over = false;
+        while !is_over {
+            is_over = self.socket.wait(self.flush_ms);
+            if is_over {
+                sampling::stop();
+            }
+            sampling::take(&mut |record| batches.add(Kind::Kernel, record));
+            batches.flush();
+            self.report.passed = batches.passed;
+            self.report.not_measured = sampling::NOT_MEASURED.load(Relaxed);
+            if is_over {
+                self.report.state = State::Ended as u32;
+            }
+            self.socket.send(&self.report);
+        }
+    }
+
+    fn collect_all(&mut self, cupti: Cupti) {
         let (mut clock, mut batches) = (Clock::new(), Batches::new(self.kinds));
         let passes_launches = self.collects(Kind::Launch);
         let mut idle = match self.collects(Kind::Idle) {

@@ -1,6 +1,8 @@
 //! The library that is loaded into a traced process. It collects the records of CUPTI (NVIDIA's library for tools), which it finds in
 //! the process or at a path from the tracer, and passes them in batches to empty functions, on which the tracer has probes.
 //!
+//! Where CUPTI cannot be used, it measures some launches itself ([`sampling`]), if the tracer has prepared that.
+//!
 //! Ranges of NVTX come by functions of their own ([`ranges`]).
 //!
 //! There are two ways in: the driver loads the library by `CUDA_INJECTION64_PATH` and calls [`InitializeInjection`]; or the tracer makes a
@@ -27,6 +29,7 @@ mod cupti;
 mod idle;
 mod launches;
 mod ranges;
+mod sampling;
 mod sys;
 mod tracer;
 

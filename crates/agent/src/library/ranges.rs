@@ -9,7 +9,7 @@ use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::ptr::{null, null_mut};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+use core::sync::atomic::{AtomicPtr, AtomicU64};
 
 use crate::launches;
 use crate::sys::Reserved;
@@ -38,11 +38,13 @@ struct Name {
 
 /// The ranges of a thread.
 struct Thread {
-    /// 0: none.
-    tid: AtomicU32,
-    depth: AtomicU32,
+    /// Id of the thread, and below it the number of its ranges; 0: none. Without ranges another thread may take the place, as threads end.
+    state: AtomicU64,
     names: [AtomicU64; DEPTH],
 }
+
+/// The bits of [`Thread::state`] that have the number of ranges.
+const DEPTH_BITS: u32 = 32;
 
 static NAMED: Reserved<Name> = Reserved::of(NAMES);
 static THREADED: Reserved<Thread> = Reserved::of(THREADS);
@@ -133,10 +135,9 @@ fn set(get: GetTable, on: bool) -> bool {
 
 /// Address of the name of this thread's innermost range; 0: none.
 pub fn current(tid: u32) -> u64 {
-    let Some(thread) = thread(tid, false) else { return 0 };
-    match thread.depth.load(Relaxed) as usize {
-        0 => 0,
-        depth => thread.names[depth.min(DEPTH) - 1].load(Relaxed),
+    match find(tid) {
+        Some((_, 0)) | None => 0,
+        Some((thread, depth)) => thread.names[(depth as usize).min(DEPTH) - 1].load(Relaxed),
     }
 }
 
@@ -196,45 +197,71 @@ extern "C" fn register_wide_text(_: *const c_void, text: *const u32) -> *const u
 
 /// Begins a range of this thread; returns how many are around it.
 fn begin(name: *const u8) -> c_int {
-    let Some(thread) = thread(launches::tid(), true) else { return 0 };
-    let depth = thread.depth.load(Relaxed);
+    let tid = launches::tid();
+    let Some((thread, depth)) =
+        find(tid).and_then(|(thread, depth)| enter(thread, tid, depth)).or_else(|| take(tid))
+    else {
+        return 0;
+    };
     if let Some(place) = thread.names.get(depth as usize) {
         place.store(name.addr() as u64, Relaxed);
     }
-    thread.depth.store(depth.saturating_add(1), Relaxed);
     depth as c_int
+}
+
+/// Counts a range more, unless another thread has just taken the place.
+fn enter(thread: &'static Thread, tid: u32, depth: u32) -> Option<(&'static Thread, u32)> {
+    let change = thread.state.compare_exchange(state(tid, depth), state(tid, depth + 1), AcqRel, Relaxed);
+    change.is_ok().then_some((thread, depth))
 }
 
 /// Ends a range of this thread; returns how many are around it, or -1 if there was none.
 extern "C" fn pop() -> c_int {
-    let Some(thread) = thread(launches::tid(), false) else { return -1 };
-    match thread.depth.load(Relaxed) {
-        0 => -1,
-        depth => {
-            thread.depth.store(depth - 1, Relaxed);
+    let tid = launches::tid();
+    match find(tid) {
+        Some((_, 0)) | None => -1,
+        Some((thread, depth)) => {
+            thread.state.store(state(tid, depth - 1), Release);
             depth as c_int - 1
         }
     }
 }
 
-/// The ranges of a thread; `add`: with a place for a new thread.
-fn thread(tid: u32, add: bool) -> Option<&'static Thread> {
+fn state(tid: u32, depth: u32) -> u64 {
+    u64::from(tid) << DEPTH_BITS | u64::from(depth)
+}
+
+/// The places at which the ranges of a thread may be.
+fn places(tid: u32) -> impl Iterator<Item = &'static Thread> {
     let first = THREADED.first();
-    if first.is_null() {
-        return None;
-    }
     let start = tid.wrapping_mul(0x9e37_79b1) as usize;
-    for at in (0..TRIES).map(|more| start.wrapping_add(more)) {
-        // SAFETY: within the memory, whose zeros are valid.
-        let thread = unsafe { &*first.add(at % THREADS) };
-        match thread.tid.load(Acquire) {
-            known if known == tid => return Some(thread),
-            0 if add && thread.tid.compare_exchange(0, tid, AcqRel, Acquire).is_ok() => return Some(thread),
-            0 if !add => return None,
+    let count = if first.is_null() { 0 } else { TRIES };
+    // SAFETY: within the memory, whose zeros are valid.
+    (0..count).map(move |more| unsafe { &*first.add(start.wrapping_add(more) % THREADS) })
+}
+
+/// The ranges of a thread, and their number.
+fn find(tid: u32) -> Option<(&'static Thread, u32)> {
+    for thread in places(tid) {
+        match thread.state.load(Acquire) {
+            0 => return None,
+            known if (known >> DEPTH_BITS) as u32 == tid => return Some((thread, known as u32)),
             _ => {}
         }
     }
     None
+}
+
+/// Takes a place for the first range of a thread.
+fn take(tid: u32) -> Option<(&'static Thread, u32)> {
+    let mut places = places(tid);
+    places
+        .find(|thread| {
+            let before = thread.state.load(Acquire);
+            let has_ranges = before as u32 != 0;
+            !has_ranges && thread.state.compare_exchange(before, state(tid, 1), AcqRel, Acquire).is_ok()
+        })
+        .map(|thread| (thread, 0))
 }
 
 /// The kept name for a text that ends with zero.
@@ -331,6 +358,19 @@ mod tests {
         assert_eq!((name(current(me)), pop(), name(current(me)), pop()), ("forward", 1, "step", 0));
         assert_eq!(current(me), 0);
         std::thread::spawn(move || assert_eq!(current(launches::tid()), 0)).join().unwrap();
+    }
+
+    #[test]
+    fn threads_that_have_ended_leave_their_place_to_others() {
+        assert!(NAMED.reserve() && THREADED.reserve());
+        for _ in 0..3 * THREADS {
+            let in_range = || {
+                assert_eq!(push_text(c"short".as_ptr()), 0);
+                assert_ne!(current(launches::tid()), 0);
+                assert_eq!(pop(), 0);
+            };
+            std::thread::spawn(in_range).join().unwrap();
+        }
     }
 
     #[test]

@@ -104,7 +104,14 @@ impl Descriptor {
 
     /// The tracer's request; `None` if it has ended.
     pub fn receive(self) -> Option<Request> {
-        let mut request = Request { kinds: 0, flush_ms: 0, launches: 0, paths: [0; crate::message::PATHS] };
+        let mut request = Request {
+            kinds: 0,
+            flush_ms: 0,
+            launches: 0,
+            every: 0,
+            replaced: 0,
+            paths: [0; crate::message::PATHS],
+        };
         let size = size_of::<Request>();
         // SAFETY: the request has no invalid values.
         let got = unsafe { sys::recv(self.0, (&raw mut request).cast(), size, 0) };

@@ -13,7 +13,7 @@
 
 use std::ops::Range;
 
-use native::layout::{ACTIVE, ACTIVE_THREAD, TGID};
+use native::layout::{ACTIVE, ACTIVE_THREAD, Launches, TGID};
 use native::returns::SILENT;
 use native::site::JUMP;
 
@@ -319,6 +319,11 @@ impl Remains {
     /// Whether a thread is in the code, now or after a signal handler, or a call may return there. Its other code calls nothing outside, so
     /// other words on stacks are remains.
     fn is_in_use(&self, stopped: &Stopped<'_>, maps: &[MemoryRange]) -> Result<bool, RemoteError> {
+        let mut launches = [0; 4];
+        stopped.read(self.header.base + Launches::RUNNING, &mut launches)?;
+        if launches != [0; 4] {
+            return Ok(true);
+        }
         for entry in &self.entries {
             if let Entry::Returns { area, slots } = entry {
                 let mut memory = vec![0; slots.end as usize];

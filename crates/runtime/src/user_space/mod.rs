@@ -22,7 +22,7 @@ mod unwinder_hooks;
 pub use map::SharedMap;
 pub use memory::{PlaceError, SessionMemory};
 pub use native::returns::Hook as UnwinderHook;
-pub use processes::{PatchReport, PatchSite};
+pub use processes::{LaunchSite, PatchReport, PatchSite};
 pub use unwind_memory::UnwindMemory;
 
 use crate::error::{LoadError, SiteError, SiteFailure};
@@ -256,10 +256,7 @@ impl UserSpace {
         };
         let (mut added, mut refused) = (vec![], vec![]);
         for site in sites {
-            let file = self
-                .files
-                .entry(site.file)
-                .or_insert_with(|| ProbedFile { path: path(site.file), functions: BTreeMap::new() });
+            let file = self.files.entry(site.file).or_insert_with(|| ProbedFile::new(path(site.file)));
             let found = match file.functions.get(&site.offset) {
                 Some(known) => Ok(known.clone()),
                 None => (patch.functions)(site.file, site.offset),
@@ -279,6 +276,20 @@ impl UserSpace {
         let (module, clause, symbol) = (self.modules.len() - 1, program.clause, program.symbol.clone());
         self.probes.push(UserProbe { module, clause, symbol, side, sites: added });
         refused
+    }
+
+    /// Lets agents replace launches of kernels by these functions of a file, which may have programs, too. `file`: the id of the file.
+    pub fn replace_launches(&mut self, file: u32, path: PathBuf, sites: Vec<LaunchSite>) {
+        let file = self.files.entry(file).or_insert_with(|| ProbedFile::new(path));
+        for LaunchSite { function, offset, patch } in sites {
+            file.functions.entry(offset).or_insert(patch);
+            file.launches.insert(offset, function);
+        }
+    }
+
+    /// Address in a process of the words by which its agent replaces launches, `native::layout::Launches`.
+    pub fn launches(&self, pid: u32) -> Option<u64> {
+        self.processes.get(&pid)?.iter().find_map(TracedProcess::launches)
     }
 
     /// Patches a running process: all its threads are stopped meanwhile.

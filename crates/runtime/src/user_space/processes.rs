@@ -12,7 +12,7 @@ use crate::in_process::{
     Entry, JOURNAL_ENTRY, Jump, MemoryRange, Patch, Patches, Region, RegionSize, Remains, RemoteError,
     SharedFile, Skipped, Stopped, is_near,
 };
-use native::layout;
+use native::layout::{self, Launches};
 use native::program::{Dispatch, Side, Site};
 use native::returns::{Returns, ReturnsSize};
 use native::site::JUMP;
@@ -38,6 +38,17 @@ pub struct PatchSite {
     pub no_return: Option<&'static str>,
 }
 
+/// A function that launches kernels, which an agent can replace: its number there, and how it gives way to a jump.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaunchSite {
+    /// Number of the function for the agent.
+    pub function: u64,
+    /// Offset of its first instruction in the file.
+    pub offset: u64,
+    /// Its jump.
+    pub patch: PatchSite,
+}
+
 /// A program of a module at the functions of a file.
 #[derive(Clone, Debug)]
 pub struct UserProbe {
@@ -60,6 +71,8 @@ pub struct ProbedFile {
     pub path: PathBuf,
     /// Functions by the offset of their first instruction.
     pub functions: BTreeMap<u64, PatchSite>,
+    /// Numbers of those that launch kernels, by the same offset, if an agent may replace them.
+    pub launches: BTreeMap<u64, u64>,
 }
 
 /// A process with a region near functions of its. It has several if its files are far from each other.
@@ -91,6 +104,8 @@ pub struct TracedProcess {
     pub(super) returns: Option<Returns>,
     /// Files that were searched for functions of unwinders: inode, address.
     pub(super) searched: BTreeSet<(u64, u64)>,
+    /// Whether functions that launch kernels are patched.
+    has_launches: bool,
 }
 
 /// A function in a process: file, offset in the file, and the address at which the first byte of the file would be. A file may be mapped
@@ -170,7 +185,13 @@ impl TracedProcess {
             returns_size,
             returns: None,
             searched: BTreeSet::new(),
+            has_launches: false,
         })
+    }
+
+    /// Address of the words by which an agent replaces launches of kernels.
+    pub fn launches(&self) -> Option<u64> {
+        self.has_launches.then(|| self.region.base() + layout::LAUNCHES)
     }
 
     /// Whether the process has calls whose return is traced.
@@ -194,7 +215,7 @@ impl TracedProcess {
         let maps = stopped.maps()?;
         let inodes: BTreeMap<u32, u64> = files.iter().map(|(id, file)| (*id, file.inode())).collect();
         let (mut mapped, mut keys, mut list, mut entries) = (BTreeSet::new(), vec![], vec![], vec![]);
-        for ((file, function), programs) in functions(probes) {
+        for ((file, function), programs) in functions(probes, files) {
             let Some(probed) = files.get(&file) else { continue };
             let Some(site) = probed.functions.get(&function) else { continue };
             for base in bases(&maps, inodes[&file], site.offset) {
@@ -205,7 +226,8 @@ impl TracedProcess {
                 mapped.insert(key);
                 if self.done.insert(key) {
                     let address = base.wrapping_add(function);
-                    let (patch, entry) = self.detour(stopped, &programs, address, base, site)?;
+                    let launches = probed.launches.get(&function).copied();
+                    let (patch, entry) = self.detour(stopped, (&programs, launches), address, base, site)?;
                     list.push(patch);
                     entries.push(entry);
                     keys.push(key);
@@ -299,7 +321,7 @@ impl TracedProcess {
     fn detour(
         &mut self,
         stopped: &Stopped<'_>,
-        programs: &[ProgramAt],
+        (programs, launches): (&[ProgramAt], Option<u64>),
         address: u64,
         base: u64,
         site: &PatchSite,
@@ -310,6 +332,7 @@ impl TracedProcess {
             address,
             undo: site.undo,
             cookies: programs.iter().map(|program| program.cookie).collect(),
+            launches,
         };
         let region = self.region.base();
         let detour = dispatch.detour(&described, at, region);
@@ -324,6 +347,10 @@ impl TracedProcess {
             return Err(RemoteError::NoRoom);
         };
         self.write(stopped, at, &[detour.bytes, moved.code.clone()].concat())?;
+        if let Some(function) = launches {
+            self.region.write(stopped, Launches::original(function), &moved_to.to_le_bytes())?;
+            self.has_launches = true;
+        }
         let in_original = |(from, to): &(u8, u8)| {
             Some((u64::from(*from).checked_sub(before)? as u8, moved_to + u64::from(*to)))
         };
@@ -383,8 +410,11 @@ struct ProgramAt {
     cookie: u64,
 }
 
-/// The programs of each function, in the order of the script.
-fn functions(probes: &[UserProbe]) -> BTreeMap<(u32, u64), Vec<ProgramAt>> {
+/// The programs of each function, in the order of the script. Functions that launch kernels may have none.
+fn functions(
+    probes: &[UserProbe],
+    files: &BTreeMap<u32, ProbedFile>,
+) -> BTreeMap<(u32, u64), Vec<ProgramAt>> {
     let mut functions: BTreeMap<_, Vec<_>> = BTreeMap::new();
     let mut probes: Vec<&UserProbe> = probes.iter().collect();
     probes.sort_by_key(|probe| probe.clause);
@@ -393,6 +423,11 @@ fn functions(probes: &[UserProbe]) -> BTreeMap<(u32, u64), Vec<ProgramAt>> {
             let programs = functions.entry((*file, *offset)).or_default();
             let (module, symbol, side) = (probe.module, probe.symbol.clone(), probe.side);
             programs.push(ProgramAt { module, symbol, side, cookie: *cookie });
+        }
+    }
+    for (id, file) in files {
+        for offset in file.launches.keys() {
+            functions.entry((*id, *offset)).or_default();
         }
     }
     functions
@@ -408,6 +443,11 @@ fn bases(maps: &[MemoryRange], inode: u64, offset: u64) -> impl Iterator<Item = 
 }
 
 impl ProbedFile {
+    /// A file of which no function is probed yet.
+    pub fn new(path: PathBuf) -> ProbedFile {
+        ProbedFile { path, functions: BTreeMap::new(), launches: BTreeMap::new() }
+    }
+
     /// Number of the inode; 0 if the file does not exist any more.
     pub fn inode(&self) -> u64 {
         std::fs::metadata(&self.path).map_or(0, |file| file.ino())
