@@ -47,7 +47,7 @@ macro_rules! driver {
         }
 
         impl Driver {
-            /// Those of the loaded driver; `None` if it lacks one.
+            /// The functions of the loaded driver; `None` if it lacks one.
             fn loaded() -> Option<Driver> {
                 // SAFETY: names that end with zero; the documented types of these functions.
                 unsafe {
