@@ -287,6 +287,7 @@ fn begin_relaxed(driver: &Driver, launch: &Launch) -> Option<&'static mut Sample
         grid: launch.grid,
         block: launch.block,
         shared: launch.shared,
+        value: EVERY.load(Relaxed),
         func: NAMES[launch.by].as_ptr().addr() as u64,
         range: ranges::current(tid),
         tid,
