@@ -82,6 +82,7 @@ static CUptiResult check(unsigned kind) {
 
 EXPORTED CUptiResult cuptiActivityEnable(unsigned kind) {
     TRY(check(kind));
+    if (kind == env_number("CUPTISIM_REFUSES")) return CUPTI_ERROR_NOT_SUPPORTED;
     if (kind == CUPTI_ACTIVITY_KIND_GRAPH_TRACE) atomic_store(&graph_level, true);
     atomic_fetch_or(&enabled, 1ull << kind);
     observe_driver(true);

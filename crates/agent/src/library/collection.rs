@@ -195,7 +195,7 @@ impl Collection {
             }
             Err(state) => {
                 self.report.state = state as u32;
-                self.end();
+                self.give_up();
                 if self.samples(&request) {
                     self.report.state = State::Samples as u32;
                     self.report.every = request.every;
@@ -379,6 +379,15 @@ impl Collection {
             }
         }
         self.kinds = 0;
+    }
+
+    /// Leaves CUPTI, which has refused something. There is nothing to end: so the program, whose `cuInit` this may be, does not wait for a call
+    /// at whose exit it could be ended.
+    fn give_up(&mut self) {
+        if let Some((cupti, subscriber)) = self.cupti.take() {
+            self.disable(cupti);
+            cupti.unsubscribe(subscriber);
+        }
     }
 
     /// Ends CUPTI; returns whether it has ended.

@@ -13,6 +13,7 @@ mod lease;
 mod map;
 mod memory;
 mod names;
+mod patching;
 pub(crate) mod placement;
 mod process_ends;
 mod processes;
@@ -26,8 +27,7 @@ pub use processes::{LaunchSite, PatchReport, PatchSite};
 pub use unwind_memory::UnwindMemory;
 
 use crate::error::{LoadError, SiteError, SiteFailure};
-use crate::in_process::seccomp::{self, own_filters};
-use crate::in_process::{DATA_NAME, MemoryRange, Remains, RemoteError, Seized, Stopped, Tracer};
+use crate::in_process::RemoteError;
 use crate::load::{LoadedMap, LoadedProgram, Objects, ProgramHandle};
 use crate::map_handle::MapHandle;
 use crate::stacks::unwind_maps::UnwindMaps;
@@ -39,27 +39,14 @@ use native::object::Object;
 use native::program::Side;
 use process_ends::ProcessEnds;
 use processes::{ProbedFile, TracedProcess, UserProbe};
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::os::fd::RawFd;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 use wire::counter::{COUNTERS_MAP, FAILURES_MAP};
 use wire::manifest::{self, CompiledScript, Program, Site};
-
-/// Longest wait for the threads of a process to stop.
-const STOP_LIMIT: Duration = Duration::from_secs(2);
-/// Attempts to patch functions that threads are about to return to.
-const ATTEMPTS: usize = 20;
-/// Number of processes from which on those that have ended are forgotten.
-const MANY: usize = 64;
-/// Pause between two attempts.
-const PAUSE: Duration = Duration::from_millis(5);
-/// Attempts to find that no thread is in the region, with longer and longer pauses.
-const LEAVING: u32 = 6;
 
 /// A program in the memory of a session, for the tracer's own runs.
 #[derive(Clone, Debug)]
@@ -292,223 +279,9 @@ impl UserSpace {
         self.processes.get(&pid)?.iter().find_map(TracedProcess::launches)
     }
 
-    /// Patches a running process: all its threads are stopped meanwhile.
-    ///
-    /// # Errors
-    /// [`RemoteError`]
-    pub fn patch_running(&mut self, pid: u32) -> Result<PatchReport, RemoteError> {
-        // In the same group the limit is the same.
-        if control_groups(pid) != control_groups(std::process::id()) {
-            self.memory.allocate();
-        }
-        Tracer::run(|tracer| {
-            let mut all = PatchReport::default();
-            for _ in 0..ATTEMPTS {
-                let stopped = Stopped::all(tracer, pid, STOP_LIMIT)?;
-                let report = self.patch(&stopped, 0)?;
-                all = PatchReport { patched: all.patched + report.patched, ..report };
-                if all.in_use() == 0 {
-                    break;
-                }
-                stopped.resume();
-                std::thread::sleep(PAUSE);
-            }
-            Ok(all)
-        })
-    }
-
-    /// Patches a process one of whose threads is held in the system call that maps a file: `release` lets it go on.
-    ///
-    /// # Errors
-    /// [`RemoteError`]; `release` was called.
-    pub fn patch_held(
-        &mut self,
-        pid: u32,
-        tid: u32,
-        release: impl FnOnce() + Send,
-    ) -> Result<PatchReport, RemoteError> {
-        Tracer::run(|tracer| {
-            let seized = Seized::thread(tracer, pid, tid);
-            release();
-            // Other threads may run in files that are mapped already.
-            let stopped = seized?.stop(STOP_LIMIT)?.with_others(STOP_LIMIT)?;
-            self.patch(&stopped, own_filters() + 1)
-        })
-    }
-
-    /// Lets a thread that is held install a seccomp filter. If programs in the process could be killed then, or if the tracer could not
-    /// control the process any more, its functions are restored before any thread goes on; the reason is returned.
-    ///
-    /// # Errors
-    /// [`RemoteError`]; `release` was called.
-    pub fn install_filter(
-        &mut self,
-        pid: u32,
-        tid: u32,
-        release: impl FnOnce() + Send,
-    ) -> Result<Option<RemoteError>, RemoteError> {
-        if !self.has_memory(pid) {
-            release();
-            return Ok(None);
-        }
-        let inode = self.memory.inode();
-        let why = Tracer::run(|tracer| {
-            let seized = Seized::thread(tracer, pid, tid);
-            let others = seized.as_ref().map(|seized| others_outside(seized, inode));
-            release();
-            let stopped = match others {
-                Ok(others) => seized?.join(others?, STOP_LIMIT)?,
-                Err(_) => return seized.map(|_| None),
-            };
-            let own_filters = own_filters() + 1;
-            let Err(why) = seccomp::check(&stopped, own_filters) else { return Ok(None) };
-            let mut restored = None;
-            for remains in ours(&stopped, inode)? {
-                if !remains.is_borrowed(&stopped)? {
-                    remove(&remains, &stopped, own_filters)?;
-                    restored = Some(());
-                }
-            }
-            Ok(restored.map(|()| why))
-        })?;
-        if why.is_some() {
-            self.processes.remove(&pid);
-            self.left.insert(pid);
-        }
-        Ok(why)
-    }
-
-    /// Whether a process has a region of this session, maybe from its parent.
-    fn has_memory(&self, pid: u32) -> bool {
-        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-        let inode = self.memory.inode();
-        MemoryRange::parse(&maps).iter().any(|map| map.inode == inode && map.name.starts_with(DATA_NAME))
-    }
-
-    /// Whether a process has mapped a file again where it was, without the jumps.
-    pub fn has_lost_jumps(&self, pid: u32) -> bool {
-        self.processes.get(&pid).into_iter().flatten().any(TracedProcess::has_lost_jumps)
-    }
-
-    /// Whether a process that maps a file must be patched: the file has probes, or the program itself has, or exceptions could pass a
-    /// traced call as soon as the file is there.
-    pub fn concerns(&self, pid: u32, inode: u64, path: &Path) -> bool {
-        // Its seccomp filter is there for good.
-        if self.left.contains(&pid) {
-            return false;
-        }
-        let mut regions = self.processes.get(&pid).into_iter().flatten();
-        if regions.any(TracedProcess::traces_returns) && unwinder_hooks::may_unwind(path) {
-            return true;
-        }
-        let has_probes = |inode: u64| self.files.values().any(|file| file.inode() == inode);
-        let program = || std::fs::metadata(format!("/proc/{pid}/exe")).map_or(0, |file| file.ino());
-        has_probes(inode) || !self.processes.contains_key(&pid) && has_probes(program())
-    }
-
-    fn patch(&mut self, stopped: &Stopped<'_>, own_filters: u32) -> Result<PatchReport, RemoteError> {
-        let mut report = PatchReport::default();
-        if processes::mapped(&self.files, stopped, &BTreeSet::new())?.is_empty() {
-            return Ok(report);
-        }
-        let pid = stopped.pid();
-        self.ends.watch(pid);
-        self.forget_regions(stopped);
-        let mut inherited = BTreeSet::new();
-        if !self.processes.contains_key(&pid) {
-            self.settle(stopped, own_filters)?;
-            self.heirs.remove(&pid);
-            for remains in ours(stopped, self.memory.inode())? {
-                // It is traced like its parent, whose memory it has until it executes a program.
-                if remains.is_borrowed(stopped)? {
-                    return Ok(report);
-                }
-                let names = Names::start(stopped, remains.code_start())?;
-                let heir = self.heirs.entry(pid).or_insert_with(|| Heir { own_filters, names: vec![] });
-                heir.names.push(names);
-                inherited.extend(remains.jumps());
-            }
-        }
-        let ranges = processes::mapped(&self.files, stopped, &inherited)?;
-        if ranges.is_empty() {
-            return Ok(report);
-        }
-        self.patched.processes += usize::from(!self.processes.contains_key(&pid));
-        let functions = self.files.values().map(|file| file.functions.len()).sum();
-        let regions = self.processes.entry(pid).or_default();
-        for near in ranges {
-            if !regions.iter().any(|process| process.is_near(&near)) {
-                let shared = (&*self.memory, self.unwind.as_deref());
-                let mut process = TracedProcess::start(stopped, shared, near, functions, own_filters)?;
-                process.inherited.clone_from(&inherited);
-                regions.push(process);
-            }
-        }
-        for process in regions {
-            let further = process.patch(stopped, &self.memory, (&self.modules, &self.probes, &self.files))?;
-            process.hook_unwinders(stopped, self.unwinder, own_filters)?;
-            report.patched += further.patched;
-            report.skipped.extend(further.skipped);
-        }
-        self.patched.functions += report.patched;
-        Ok(report)
-    }
-
     /// What was patched so far.
     pub fn patched(&self) -> Patched {
         self.patched
-    }
-
-    /// Forgets regions that an execve has taken away, and those of ended processes if there are many.
-    fn forget_regions(&mut self, stopped: &Stopped<'_>) {
-        if self.processes.len() > MANY {
-            self.processes.retain(|pid, _| exists(*pid));
-        }
-        if self.left.len() > MANY {
-            self.left.retain(|pid| exists(*pid));
-        }
-        if self.heirs.len() > MANY {
-            self.heirs.retain(|pid, _| exists(*pid));
-        }
-        if let Some(regions) = self.processes.get_mut(&stopped.pid()) {
-            regions.retain(|process| process.is_there(stopped));
-        }
-        self.processes.retain(|_, regions| !regions.is_empty());
-    }
-
-    /// Undoes what sessions before have left in a process.
-    ///
-    /// # Errors
-    /// [`RemoteError::Patched`] if one of them goes on, with the same functions.
-    fn settle(&self, stopped: &Stopped<'_>, own_filters: u32) -> Result<(), RemoteError> {
-        let maps = stopped.maps()?;
-        for remains in Remains::find(stopped, &maps)? {
-            match remains.tracer(stopped)? {
-                None => _ = remains.remove(stopped, own_filters)?,
-                // A child of a traced process has the region of this session.
-                Some(_) if remains.inode() == Some(self.memory.inode()) => {}
-                Some(tracer) if processes::have_jumps(&self.files, &maps, &remains) => {
-                    return Err(RemoteError::Patched { tracer });
-                }
-                Some(_) => {}
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes all detours pass by and restores the functions of the processes that still run.
-    pub fn detach(&mut self) {
-        self.lease = None;
-        let left = self.left.drain().map(|pid| (pid, own_filters() + 1));
-        let traced = self.processes.drain().map(|(pid, regions)| (pid, TracedProcess::own_filters(&regions)));
-        let heirs = self.heirs.drain().map(|(pid, heir)| (pid, heir.own_filters));
-        let traced: HashMap<u32, u32> = heirs.chain(left).chain(traced).collect();
-        for (pid, own_filters) in traced {
-            match Tracer::run(move |tracer| leave(tracer, pid, own_filters)) {
-                Ok(()) | Err(RemoteError::Gone) => {}
-                Err(error) => self.kept.push((pid, error)),
-            }
-        }
     }
 
     /// Processes that keep their jumps, which pass by, with the reason.
@@ -536,67 +309,6 @@ impl UserSpace {
             self.heirs.values_mut().flat_map(|heir| &mut heir.names).for_each(Names::update);
             self.ends.update_names();
         }
-    }
-}
-
-/// The control groups of a process, one per line.
-fn control_groups(pid: u32) -> String {
-    std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default()
-}
-
-fn exists(pid: u32) -> bool {
-    Path::new(&format!("/proc/{pid}")).exists()
-}
-
-/// Restores a process and takes its regions away. Threads that are in a region get some time to leave it.
-fn leave(tracer: &Tracer, pid: u32, own_filters: u32) -> Result<(), RemoteError> {
-    for attempt in 0..=LEAVING {
-        let stopped = Stopped::all(tracer, pid, STOP_LIMIT)?;
-        let mut left = false;
-        for remains in Remains::find(&stopped, &stopped.maps()?)? {
-            if remains.tracer(&stopped)?.is_none() {
-                left |= !remove(&remains, &stopped, own_filters)?;
-            }
-        }
-        stopped.resume();
-        if !left {
-            break;
-        }
-        std::thread::sleep(PAUSE * 2u32.pow(attempt));
-    }
-    Ok(())
-}
-
-/// Restores functions and frees a region, if it is not in use and no seccomp filter forbids the calls for that.
-fn remove(remains: &Remains, stopped: &Stopped<'_>, own_filters: u32) -> Result<bool, RemoteError> {
-    match remains.remove(stopped, own_filters) {
-        Err(RemoteError::Filtered) => Ok(true),
-        result => result,
-    }
-}
-
-/// The regions of a session in a process, by the inode of its shared memory.
-fn ours(stopped: &Stopped<'_>, inode: u64) -> Result<Vec<Remains>, RemoteError> {
-    let mut remains = Remains::find(stopped, &stopped.maps()?)?;
-    remains.retain(|remains| remains.inode() == Some(inode));
-    Ok(remains)
-}
-
-/// Stops the other threads of a process, none of them in a region of the session, where it could be about to make a system call.
-fn others_outside<'t>(seized: &Seized<'t>, inode: u64) -> Result<Stopped<'t>, RemoteError> {
-    let mut attempt = 0;
-    loop {
-        let others = seized.others(STOP_LIMIT)?;
-        let mut inside = false;
-        for remains in ours(&others, inode)? {
-            inside |= remains.has_threads(&others)?;
-        }
-        if !inside || attempt == LEAVING {
-            return Ok(others);
-        }
-        others.resume();
-        std::thread::sleep(PAUSE * 2u32.pow(attempt));
-        attempt += 1;
     }
 }
 
