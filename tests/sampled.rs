@@ -151,3 +151,70 @@ fn a_tracer_that_is_killed_leaves_a_program_that_can_be_traced_again() {
     assert!(stderr(&output).contains("GPU times are sampled"), "{}", stderr(&output));
     assert!(busy.runs());
 }
+
+/// What a script that counts samples prints about a workload.
+fn counted(command: &[&str]) -> (u64, String) {
+    let mut tracer = cudatrace();
+    tracer.args(["--in-process", "-e", "gpu:kernel { @ = count() }", "--"]).args(command);
+    let output = tracer.env("CUPTISIM_BUSY", "1").output().unwrap();
+    let said = stdout(&output) + &stderr(&output);
+    assert!(output.status.success(), "{said}");
+    let count = said.lines().find_map(|line| line.strip_prefix("@: ")?.parse().ok());
+    (count.unwrap_or_else(|| panic!("{said}")), said)
+}
+
+#[test]
+fn events_end_with_their_context_and_what_they_have_measured_is_kept() {
+    if !can_trace() {
+        return;
+    }
+    let (count, said) = counted(&[&example("workload_contexts"), "40", "500"]);
+    // One in 100 of 20 000 launches.
+    assert!((140..270).contains(&count), "{said}");
+    assert!(!said.contains("could not be measured"), "{said}");
+}
+
+#[test]
+fn children_of_fork_are_sampled_like_their_parent() {
+    if !can_trace() {
+        return;
+    }
+    let (count, said) = counted(&[&example("workload_contexts"), "10", "500", "3"]);
+    assert!((140..270).contains(&count), "{said}");
+    assert!(said.contains("kernels of 4 processes"), "{said}");
+}
+
+#[test]
+fn a_driver_that_nobody_knew_is_sampled_too() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    for library in ["libcuda.so.1", "libcupti.so.13"] {
+        fs::copy(examples().join(library), folder.path().join(library)).unwrap();
+    }
+    let workload = example("workload_contexts");
+    let script = format!("LD_LIBRARY_PATH={} exec {workload} 20 500", folder.path().display());
+    let (count, said) = counted(&["sh", "-c", &script]);
+    assert!((60..150).contains(&count), "{said}");
+}
+
+#[test]
+fn a_recording_estimates_from_samples() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = cudatrace();
+    command.args(["--in-process", "record", "--gpu", "--", &example("workload_contexts"), "20", "500"]);
+    command.current_dir(folder.path()).env("CUPTISIM_BUSY", "1");
+    let output = command.output().unwrap();
+    let (said, messages) = (stdout(&output), stderr(&output));
+    assert!(output.status.success(), "{said}{messages}");
+    let line = messages.lines().find_map(|line| line.strip_prefix("on the GPU")).expect(&messages);
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let [kernels, _, _, _, _, "estimated", "from", samples, ..] = words[..] else { panic!("{line}") };
+    let samples: u64 = samples.parse().expect(line);
+    assert_eq!(kernels.parse(), Ok(100 * samples), "{line}");
+    assert!((60..150).contains(&samples), "{line}");
+}

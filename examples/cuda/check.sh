@@ -110,6 +110,7 @@ run "workload_runtime12, a tight loop of launches" env CUDASIM_FAST=1 "$build/wo
 says "count cudaLaunchKernel 80000"
 says "launches fill 80000"
 
+run "workload_contexts" "$build/workload_contexts" 3 100 1
 run "workload_gpu" env CUDASIM_GPU_TRUTH="$out.truth" "$build/workload_gpu" --threads 3 --graphs 5 --gap 1
 says "gpu graph 60"
 says "gpu gap 12 us 12000"

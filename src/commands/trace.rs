@@ -13,7 +13,7 @@ use crate::trace::extender::Extender;
 use crate::trace::late_files::{HeldMappings, MappingReports};
 use crate::trace::mapping_scans::MappingScans;
 use crate::trace::overwritten_files::OverwriteWatch;
-use crate::trace::patch_sites::{launch_sites, patch_site, unwinder_sites};
+use crate::trace::patch_sites::{patch_site, unwinder_sites};
 use crate::trace::script_set::Scripts;
 use crate::trace::traced_processes::TargetEnd;
 use crate::trace::unmapped_files::UnmappedTargets;
@@ -23,7 +23,6 @@ use crate::trace::{exit_status, setup, traced_processes};
 use crate::{Failure, gpu, metrics, python, trace};
 use anyhow::Context;
 use host::{Machine, Scope};
-use lang::Catalog;
 use lang::catalog::FileId;
 use runtime::gpu_agent::{AgentFile, KERNEL};
 use runtime::in_process::RemoteError;
@@ -255,7 +254,9 @@ impl<'a> Job<'a> {
         let scripts = Scripts::new(first, self.machine, self.messages, self.features, link_pid);
         let extender = Extender::new(&scripts, self.machine, &names, unwinder, self.messages);
         self.join(&mut session, &extender, compilers, &modules[1..])?;
-        self.replace_launches(&mut session);
+        if self.samples(&session) {
+            scripts.replace_launches(&mut session);
+        }
         self.patch_running(&mut session)?;
         if let (None, Some(maps)) = (extender.unwinder(), session.unwind_maps()) {
             extender.walk_stacks(maps).start_with(&to_unwind);
@@ -414,15 +415,9 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    /// Lets agents measure kernels where CUPTI cannot.
-    fn replace_launches(&self, session: &mut Session) {
-        if self.agent.is_none_or(|(_, kinds)| kinds & 1 << KERNEL == 0) || !session.is_in_process() {
-            return;
-        }
-        for driver in self.machine.files("libcuda").unwrap_or_default() {
-            let sites = launch_sites(self.machine, driver.id);
-            session.replace_launches(driver.id.0, self.open_path(driver.id.0), sites);
-        }
+    /// Whether agents measure kernels where CUPTI cannot.
+    fn samples(&self, session: &Session) -> bool {
+        session.is_in_process() && self.agent.is_some_and(|(_, kinds)| kinds & 1 << KERNEL != 0)
     }
 
     /// The agents for records of GPUs; the processes of `-p` have loaded theirs.
@@ -432,7 +427,7 @@ impl<'a> Job<'a> {
     {
         let Some((file, kinds)) = self.agent else { return Ok(None) };
         self.messages.note("The GPU's records need a library of cudatrace in the traced process: it is loaded beside CUDA's driver");
-        let agents = gpu::Agents::new(file, kinds, &self.pids, (reports, self.messages));
+        let agents = gpu::Agents::new(file, (kinds, self.in_process), &self.pids, (reports, self.messages));
         let mut agents = agents.map_err(Failure::loading)?;
         agents.load_into_running(None).map_err(Failure::loading)?;
         Ok(Some(agents))

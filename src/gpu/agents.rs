@@ -20,7 +20,7 @@ use rustix::event::epoll;
 use wire::manifest::{GPU_LAUNCHES, GPU_RANGES};
 
 use super::cupti;
-use super::reports::Reports;
+use super::reports::{Asked, Reports};
 use crate::console::Messages;
 use crate::timer::PacedTimer;
 
@@ -43,6 +43,7 @@ pub struct Agents<'a> {
     messages: &'a Messages,
     /// Kinds of records, a bit per kind, with [`GPU_LAUNCHES`] and [`GPU_RANGES`].
     kinds: u32,
+    in_process: bool,
     events: OwnedFd,
     sockets: BTreeMap<u32, AgentSocket>,
     reports: &'a Reports,
@@ -61,10 +62,10 @@ const LISTENER: u64 = u64::MAX;
 const SEARCH: u64 = u64::MAX - 1;
 
 impl<'a> Agents<'a> {
-    /// Waits for agents, and finds processes of `pids` and their children that have loaded the driver.
+    /// Waits for agents, and finds processes of `pids` and their children that have loaded the driver. `in_process`: programs run there.
     pub fn new(
         file: &'a AgentFile,
-        kinds: u32,
+        (kinds, in_process): (u32, bool),
         pids: &[u32],
         (reports, messages): (&'a Reports, &'a Messages),
     ) -> io::Result<Agents<'a>> {
@@ -87,6 +88,7 @@ impl<'a> Agents<'a> {
             file,
             messages,
             kinds,
+            in_process,
             events,
             sockets,
             reports,
@@ -181,16 +183,28 @@ impl<'a> Agents<'a> {
         Ok(())
     }
 
+    /// Kinds of records, a bit per kind.
+    fn records(&self) -> u32 {
+        self.kinds & !(GPU_LAUNCHES | GPU_RANGES)
+    }
+
     fn ask(&self, socket: &AgentSocket, session: &Session) -> io::Result<()> {
         // The cause of idle time depends on the launch after it.
         let launches = self.kinds & (GPU_LAUNCHES | 1 << IDLE) != 0;
         let wanted = Wanted {
-            kinds: self.kinds & !(GPU_LAUNCHES | GPU_RANGES),
+            kinds: self.records(),
             flush_ms: FLUSH_MS,
             launches,
-            replaced: session.launches(socket.pid()).unwrap_or(0),
+            replaced: session.launches(socket.pid()),
         };
         socket.request(wanted, &cupti::paths(socket.pid()))
+    }
+
+    fn give_places(&self, pid: u32, words: u64, session: &Session) {
+        match session.give_places(pid, words) {
+            Err(RemoteError::Gone) | Ok(()) => {}
+            Err(error) => self.messages.lost(&format!("kernels of process {pid} are not sampled: {error}")),
+        }
     }
 
     fn accept(&mut self, session: Option<&Session>) {
@@ -203,14 +217,20 @@ impl<'a> Agents<'a> {
         }
     }
 
-    /// Reads the reports of a process.
-    fn receive(&mut self, pid: u32) {
+    /// Reads the reports of a process. With a session an agent that can take the place of functions does so from its first report on.
+    fn receive(&mut self, pid: u32, session: Option<&Session>) {
         let Some(socket) = self.sockets.get(&pid) else { return };
+        let asked = Asked { kinds: self.records(), in_process: self.in_process };
         loop {
-            match socket.receive() {
+            let report = match socket.receive() {
                 Received::Nothing => return,
-                Received::Report(report) => self.reports.take(pid, report, self.messages),
+                Received::Report(report) => report,
                 Received::End => break,
+            };
+            let is_first = self.reports.take(pid, report, asked, self.messages);
+            if is_first && let Some(session) = session.filter(|_| report.words != 0) {
+                self.give_places(pid, report.words, session);
+                socket.acknowledge();
             }
         }
         self.reports.end(pid);
@@ -263,7 +283,7 @@ impl Watch for Agents<'_> {
             match event.data.u64() {
                 LISTENER => self.accept(Some(session)),
                 SEARCH => self.search(session),
-                pid => self.receive(pid as u32),
+                pid => self.receive(pid as u32, Some(session)),
             }
         }
         Next::Continue
@@ -275,7 +295,7 @@ impl Watch for Agents<'_> {
             self.sockets.values().for_each(AgentSocket::end);
         }
         let pids: Vec<u32> = self.sockets.keys().copied().collect();
-        pids.into_iter().for_each(|pid| self.receive(pid));
+        pids.into_iter().for_each(|pid| self.receive(pid, None));
         self.sockets.is_empty()
     }
 }

@@ -4,13 +4,40 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use host::process;
-use runtime::gpu_agent::{MULTIPLE_SUBSCRIBERS, Report, State};
+use runtime::gpu_agent::{KERNEL, MULTIPLE_SUBSCRIBERS, Report, State};
 
 use super::cupti::{fault, file_with, release};
 use crate::console::Messages;
 
 /// `CUPTI_ERROR_NOT_INITIALIZED`
 const NOT_INITIALIZED: u32 = 15;
+
+/// What agents are asked for.
+#[derive(Copy, Clone)]
+pub(super) struct Asked {
+    /// Kinds of records, a bit per kind.
+    pub kinds: u32,
+    /// Whether programs run in the traced processes, so that kernels can be sampled.
+    pub in_process: bool,
+}
+
+impl Asked {
+    /// What remains without CUPTI.
+    fn way_out(self) -> &'static str {
+        match (self.kinds & 1 << KERNEL != 0, self.in_process) {
+            (false, _) => "",
+            (true, false) => "; with `--in-process` times of kernels are sampled",
+            (true, true) => {
+                "; and its kernels cannot be sampled, since its driver's functions cannot be patched"
+            }
+        }
+    }
+
+    /// What samples do not have.
+    fn others(self) -> &'static str {
+        if self.kinds & !(1 << KERNEL) == 0 { "" } else { ", and there are no other records than of kernels" }
+    }
+}
 
 /// What all agents have reported. A process that executes another program has an agent for each.
 #[derive(Default)]
@@ -82,22 +109,25 @@ impl All {
 }
 
 impl Reports {
-    /// Takes a report; the first one of a process tells whether records come.
-    pub(super) fn take(&self, pid: u32, report: Report, messages: &Messages) {
+    /// Takes a report; returns whether it is the first one of a process, which tells whether records come.
+    pub(super) fn take(&self, pid: u32, report: Report, asked: Asked, messages: &Messages) -> bool {
         if self.0.borrow_mut().running.insert(pid, report).is_some() {
-            return;
+            return false;
         }
         let release = release(report.version);
+        let why = || why_none(&release, pid, &report);
         match has_records(&report) {
-            false => messages.lost(&format!(
-                "no GPU records of process {pid}: {}; with `--in-process` times of kernels are sampled",
-                why_none(&release, pid, &report)
-            )),
-            true if report.every > 0 => messages.warning(&format!(
-                "GPU times of process {pid} are sampled, one of {} launches: {}",
-                report.every,
-                why_none(&release, pid, &report)
-            )),
+            false => {
+                let way_out = asked.way_out();
+                messages.lost(&format!("no GPU records of process {pid}: {}{way_out}", why()));
+            }
+            true if report.every > 0 => {
+                let (every, others) = (report.every, asked.others());
+                messages.warning(&format!(
+                    "GPU times of process {pid} are sampled, one of {every} launches{others}: {}",
+                    why()
+                ));
+            }
             true => messages.detail(|| format!("process {pid}: GPU records by {release}")),
         }
         if let Some(fault) = fault(report.version) {
@@ -105,6 +135,7 @@ impl Reports {
                 "process {pid} has {release}, which {fault}; a newer one can be put into LD_LIBRARY_PATH"
             ));
         }
+        true
     }
 
     /// The agent of a process has ended.

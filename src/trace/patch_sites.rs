@@ -6,6 +6,7 @@ use lang::Catalog;
 use lang::catalog::{FileId, Function};
 use lang::resolve::jump_targets::is_jumped_to;
 use lang::syntax::glob::glob;
+use runtime::gpu_agent::REPLACED;
 use runtime::{LaunchSite, PatchSite, UnwinderHook};
 use std::path::Path;
 use wire::Manifest;
@@ -26,15 +27,11 @@ pub fn patch_site(machine: &Machine, file: FileId, offset: u64) -> Result<PatchS
     })
 }
 
-/// Functions of the driver that launch kernels, in the order of the agent's numbers.
-const LAUNCHES: [&str; 4] =
-    ["cuLaunchKernel", "cuLaunchKernel_ptsz", "cuLaunchKernelEx", "cuLaunchKernelEx_ptsz"];
-
-/// The functions of the driver that launch kernels, and how they give way to jumps. One that cannot is left out.
+/// The functions of the driver whose place an agent can take, and how they give way to jumps. One that cannot is left out.
 pub fn launch_sites(machine: &Machine, driver: FileId) -> Vec<LaunchSite> {
     let functions = machine.functions(driver).iter();
     let site = |function: &Function| {
-        let number = LAUNCHES.iter().position(|name| function.names.iter().any(|own| own == name))?;
+        let number = REPLACED.iter().position(|name| function.names.iter().any(|own| own == name))?;
         let patch = patch_site(machine, driver, function.offset).ok()?;
         Some(LaunchSite { function: number as u64, offset: function.offset, patch })
     };

@@ -1,21 +1,23 @@
 //! The scripts of a session. Each is compiled to modules: one when it joins, one per file that appears later.
 
 use super::compiler::Compiler;
-use super::patch_sites::{patch_site, unwinder_sites};
+use super::patch_sites::{launch_sites, patch_site, unwinder_sites};
 use super::watched_files::WatchedFiles;
 use crate::console::Messages;
 use anyhow::Result;
 use host::Machine;
-use lang::SessionState;
 use lang::catalog::FileId;
+use lang::{Catalog, SessionState};
 use runtime::{AttachOptions, Module, ModuleId, ModulePart, Patching, Session};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use wire::Features;
 use wire::manifest::CompiledScript;
 
+/// Target of CUDA's driver.
+const DRIVER: &str = "libcuda";
 /// Timeout for the kernel to remove probes from an overwritten file. A thread waits meanwhile.
 const OVERWRITTEN_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -30,6 +32,8 @@ pub struct Scripts<'a> {
     known: RefCell<SessionState>,
     /// Files that could not be traced, with the reason.
     untraced: RefCell<BTreeMap<PathBuf, String>>,
+    /// Whether agents may take the place of functions of CUDA's driver.
+    replaces_launches: Cell<bool>,
     /// Files that are watched for being overwritten.
     pub watched: WatchedFiles,
 }
@@ -51,8 +55,18 @@ impl<'a> Scripts<'a> {
         let known = RefCell::new(first.session_state());
         let first = AttachedScript { compiler: first, modules: vec![ModuleId::default()] };
         let attached = RefCell::new(BTreeMap::from([(0, first)]));
-        let (untraced, watched) = Default::default();
-        Scripts { machine, messages, features, link_pid, attached, known, untraced, watched }
+        let (untraced, replaces_launches, watched) = Default::default();
+        Scripts {
+            machine,
+            messages,
+            features,
+            link_pid,
+            attached,
+            known,
+            untraced,
+            replaces_launches,
+            watched,
+        }
     }
 
     /// The state that a further script needs.
@@ -164,9 +178,28 @@ impl<'a> Scripts<'a> {
         parts.try_for_each(|part| session.run_end_programs(part))
     }
 
+    /// Lets agents take the place of functions of CUDA's driver, to measure kernels where CUPTI cannot.
+    pub fn replace_launches(&self, session: &mut Session) {
+        self.replaces_launches.set(true);
+        for driver in self.machine.files(DRIVER).unwrap_or_default() {
+            self.replace_launches_of(driver.id, session);
+        }
+    }
+
+    fn replace_launches_of(&self, driver: FileId, session: &mut Session) {
+        let sites = launch_sites(self.machine, driver);
+        session.replace_launches(driver.0, self.machine.open_path(driver).into(), sites);
+    }
+
     /// Attaches the scripts to a later file, if its name matches a target; reports the result. `open` is its path
     /// for opening.
     pub fn extend(&self, session: &mut Session, open: &Path, shown: &Path, when: &str) {
+        if self.replaces_launches.get()
+            && self.machine.matches(DRIVER, shown)
+            && let Ok(driver) = self.machine.add_file(open, shown, when)
+        {
+            self.replace_launches_of(driver, session);
+        }
         if self.may_probe(shown) {
             self.extend_by_content(session, open, shown, when);
         }

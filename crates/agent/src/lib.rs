@@ -45,9 +45,11 @@ mod library {
     pub mod clock;
     pub mod collection;
     pub mod cupti;
+    pub mod driver;
     pub mod idle;
     pub mod launches;
     pub mod ranges;
+    pub mod replacements;
     pub mod sampling;
     pub mod sys;
     pub mod tracer;

@@ -1,9 +1,10 @@
-//! Messages between the agent and the tracer, one per packet of a socket.
+//! Messages between the agent and the tracer, one per packet of a socket: a request, reports, and one byte of the tracer when it has led calls to
+//! the agent's [`Words`].
 
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
 /// Largest size of the list of paths in a [`Request`].
-pub const PATHS: usize = 3976;
+pub const PATHS: usize = 3880;
 /// One of so many launches is measured where CUPTI cannot be used.
 pub const EVERY: u32 = 100;
 
@@ -19,8 +20,10 @@ pub struct Request {
     pub launches: u32,
     /// Without CUPTI one of so many launches is measured.
     pub every: u32,
-    /// Address of the words by which the agent replaces launches, see [`Launches`]; 0: it cannot.
-    pub replaced: u64,
+    /// Address of a u32 from which the agent subtracts one for each call whose place it has taken, see [`Words`]; 0: it can take no place.
+    pub running: u64,
+    /// Where the functions themselves go on, in the order of [`REPLACED`]; 0: one whose place it cannot take.
+    pub originals: [u64; FUNCTIONS],
     /// Paths of CUPTI for a process that has not loaded it, the best one first; each ends with zero.
     pub paths: [u8; PATHS],
 }
@@ -43,26 +46,39 @@ pub enum State {
     EndsLater,
 }
 
-/// Words that detours of functions of the driver read: one in some launches is replaced by what the agent calls then.
-#[derive(Debug)]
-#[repr(C)]
-pub struct Launches {
-    /// Each launch counts it down; the one that finds 1 is replaced.
-    pub countdown: AtomicI32,
-    /// Replaced launches that are running.
-    pub running: AtomicU32,
-    /// `cuLaunchKernel`, `cuLaunchKernelEx`, each also in the form for the stream of the thread.
-    pub functions: [Function; 4],
-}
+/// Functions of the driver whose place the agent can take, in the order of their numbers. The first four launch kernels, the others end
+/// contexts.
+pub const REPLACED: [&str; FUNCTIONS] = [
+    "cuLaunchKernel",
+    "cuLaunchKernel_ptsz",
+    "cuLaunchKernelEx",
+    "cuLaunchKernelEx_ptsz",
+    "cuCtxDestroy_v2",
+    "cuDevicePrimaryCtxRelease_v2",
+    "cuDevicePrimaryCtxReset_v2",
+    "cuCtxDestroy",
+    "cuDevicePrimaryCtxRelease",
+    "cuDevicePrimaryCtxReset",
+    "cuCtxDetach",
+    "cuGreenCtxDestroy",
+];
+/// How many these are.
+pub const FUNCTIONS: usize = 12;
+/// How many of them launch kernels.
+pub const LAUNCHING: usize = 4;
+/// Numbers of functions without which the agent takes no place: events must not outlive their context.
+pub const NEEDED: [usize; 4] = [0, 4, 5, 6];
 
-/// A function that launches kernels.
+/// Words of the agent that detours of these functions read.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Function {
-    /// What is called in its place; 0: nothing.
-    pub replacement: AtomicU64,
-    /// Where the function itself goes on.
-    pub original: AtomicU64,
+pub struct Words {
+    /// Each launch counts it down; the agent takes the place of the one that finds 1.
+    pub countdown: AtomicI32,
+    /// Calls of the agent in place of functions that are running.
+    pub inside: AtomicU32,
+    /// What is called in place of a function; 0: nothing.
+    pub replacements: [AtomicU64; FUNCTIONS],
 }
 
 /// `CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED`: another tool has CUPTI.
@@ -87,6 +103,8 @@ pub struct Report {
     pub every: u32,
     /// Launches whose turn it was and that could not be measured: there was no place, or the driver refused.
     pub not_measured: u32,
+    /// Address of the agent's [`Words`], if it is to take the place of functions.
+    pub words: u64,
     /// Records that were passed to probes, by [`crate::record::Kind`].
     pub passed: [u64; crate::record::KINDS],
     /// Records that CUPTI dropped.

@@ -26,7 +26,7 @@ pub const CPU: u64 = 16;
 pub const THREAD_AT: u64 = 20;
 /// u32: a number by which helpers distinguish the threads of this process from those of others.
 pub const NUMBER: u64 = 24;
-/// Launches that are replaced, see [`Launches`].
+/// Where the words of [`Launches`] are.
 pub const LAUNCHES: u64 = 3072;
 /// Addresses of functions by the number of the helper that they replace, for [`crate::Environment::Replaced`].
 pub const REPLACED: u64 = 64;
@@ -76,26 +76,23 @@ pub const PROCESS_NAME_SIZE: u64 = 16;
 /// Room for the data of later modules in bytes. Pages that nobody writes to take no memory.
 const ROOM: u64 = 16 << 20;
 
-/// Offsets of the words by which an agent in the process replaces one in some launches of kernels. A child of `fork`, which has no agent,
-/// finds zeros.
+/// How an agent in the process takes the place of functions of the driver: for one in some launches of kernels, and for all calls that end a
+/// context. A child of `fork`, which has no agent, finds zeros.
 pub struct Launches;
 
 impl Launches {
-    /// i32 that each launch counts down; the one that finds 1 is replaced.
-    pub const COUNTDOWN: u64 = LAUNCHES;
-    /// u32: replaced launches that are running.
-    pub const RUNNING: u64 = LAUNCHES + 4;
-    /// Number of functions.
-    pub const COUNT: u64 = 4;
+    /// u64: address of the agent's words; 0: it takes no place.
+    pub const WORDS: u64 = LAUNCHES;
+    /// u32: calls whose place was taken and that have not returned: the region stays until then.
+    pub const RUNNING: u64 = LAUNCHES + 8;
+    /// Number of functions that launch kernels; the others end contexts.
+    pub const LAUNCHING: u64 = 4;
+    /// Offset in the agent's words of an i32 that each launch counts down; the agent takes the place of the one that finds 1.
+    pub const COUNTDOWN: i32 = 0;
 
-    /// u64: what is called in place of a function; 0: nothing.
-    pub const fn replacement(function: u64) -> u64 {
-        LAUNCHES + 8 + 16 * function
-    }
-
-    /// u64: address at which the function itself goes on.
-    pub const fn original(function: u64) -> u64 {
-        LAUNCHES + 16 + 16 * function
+    /// Offset in the agent's words of a u64: what is called in place of a function; 0: nothing.
+    pub const fn replacement(function: u64) -> i32 {
+        8 + 8 * function as i32
     }
 }
 

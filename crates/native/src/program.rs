@@ -86,7 +86,7 @@ pub struct Site {
     pub undo: u32,
     /// Cookies of the programs, in the order of the dispatch.
     pub cookies: Vec<u64>,
-    /// Number of the launching function that it is, see [`layout::Launches`].
+    /// Its number, if an agent may take its place, see [`layout::Launches`].
     pub launches: Option<u64>,
 }
 
@@ -339,30 +339,26 @@ impl Run {
     }
 }
 
-/// Generates a jump to the replacement of a launching function, for one in some launches. At the entry of a function rax is free, since
-/// none of these has a variable number of arguments.
-fn replace_one_in_some(asm: &mut Assembler, function: u64) {
+/// Generates a jump to what takes the place of a function of the driver. At the entry of a function rax is free, since none of these has a
+/// variable number of arguments.
+fn give_place(asm: &mut Assembler, function: u64) {
     use layout::Launches;
-    let original = asm.label();
-    let replacement = Mem::Region(Launches::replacement(function));
-    asm.load(Width::W64, Reg::RAX, replacement);
+    let (original, gone) = (asm.label(), asm.label());
+    asm.load(Width::W64, Reg::RAX, Mem::Region(Launches::WORDS));
     asm.test(true, Reg::RAX, Reg::RAX);
     asm.jcc(Cond::Equal, original);
-    asm.mov_imm(Reg::RAX, u64::from(u32::MAX));
-    asm.lock_xadd(false, Mem::Region(Launches::COUNTDOWN), Reg::RAX);
-    asm.alu_imm(Op::Cmp, false, Reg::RAX, 1);
-    asm.jcc(Cond::NotEqual, original);
-    // Counted before it is left: the region stays until the replacement has come back.
-    asm.mov_imm(Reg::RAX, 1);
-    asm.lock_alu(Op::Add, false, Mem::Region(Launches::RUNNING), Reg::RAX);
-    asm.load(Width::W64, Reg::RAX, replacement);
+    if function < Launches::LAUNCHING {
+        asm.lock_alu_imm(Op::Sub, false, Mem::At(Reg::RAX, Launches::COUNTDOWN), 1);
+        asm.jcc(Cond::NotEqual, original);
+    }
+    // Counted before the region is left.
+    asm.lock_alu_imm(Op::Add, false, Mem::Region(Launches::RUNNING), 1);
+    asm.load(Width::W64, Reg::RAX, Mem::At(Reg::RAX, Launches::replacement(function)));
     asm.test(true, Reg::RAX, Reg::RAX);
-    let gone = asm.label();
     asm.jcc(Cond::Equal, gone);
     asm.jmp_reg(Reg::RAX);
     asm.bind(gone);
-    asm.mov_imm(Reg::RAX, u64::from(u32::MAX));
-    asm.lock_alu(Op::Add, false, Mem::Region(Launches::RUNNING), Reg::RAX);
+    asm.lock_alu_imm(Op::Sub, false, Mem::Region(Launches::RUNNING), 1);
     asm.bind(original);
 }
 
@@ -375,7 +371,7 @@ impl Dispatch {
         self.code(&mut code, site, at);
         let moved = region + code.here();
         if let Some(function) = site.launches {
-            replace_one_in_some(&mut code, function);
+            give_place(&mut code, function);
         }
         let leave = self.leave.map_or(0, |leave| region + leave);
         let record = [region + at, site.address, moved, leave, self.sessions as u64];

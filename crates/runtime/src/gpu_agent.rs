@@ -7,13 +7,14 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 
-use agent::message::{EVERY, PATHS, Request};
-pub use agent::message::{MULTIPLE_SUBSCRIBERS, Report, State};
+use agent::message::{EVERY, FUNCTIONS, PATHS, Request};
+pub use agent::message::{MULTIPLE_SUBSCRIBERS, REPLACED, Report, State};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::in_process::{Injection, RemoteError};
 use crate::kernel::sys;
+use crate::user_space::LaunchWords;
 
 /// Number of the kind of kernels.
 pub const KERNEL: u32 = agent::record::Kind::Kernel as u32;
@@ -161,8 +162,8 @@ pub struct Wanted {
     pub flush_ms: u32,
     /// True for the time and the thread of launches.
     pub launches: bool,
-    /// Address in the process of the words by which the agent replaces launches, to measure kernels without CUPTI; 0: none.
-    pub replaced: u64,
+    /// The functions of the process whose place the agent can take, to measure kernels without CUPTI.
+    pub replaced: Option<LaunchWords>,
 }
 
 /// What has come from an agent.
@@ -198,8 +199,11 @@ impl AgentSocket {
     /// EPIPE if the process has ended.
     pub fn request(&self, wanted: Wanted, paths: &[PathBuf]) -> io::Result<()> {
         let Wanted { kinds, flush_ms, launches, replaced } = wanted;
+        let (running, originals) =
+            replaced.map_or((0, [0; FUNCTIONS]), |words| (words.running(), words.originals));
+        let (launches, every, paths_of_cupti) = (launches.into(), EVERY, [0; PATHS]);
         let mut request =
-            Request { kinds, flush_ms, launches: launches.into(), every: EVERY, replaced, paths: [0; PATHS] };
+            Request { kinds, flush_ms, launches, every, running, originals, paths: paths_of_cupti };
         let mut used = 0;
         for path in paths {
             let bytes = path.as_os_str().as_encoded_bytes();
@@ -214,6 +218,12 @@ impl AgentSocket {
             unsafe { std::slice::from_raw_parts((&raw const request).cast::<u8>(), size_of::<Request>()) };
         rustix::net::send(&self.socket, bytes, SendFlags::NOSIGNAL)?;
         Ok(())
+    }
+
+    /// Lets an agent go on that waits until calls lead to its words.
+    pub fn acknowledge(&self) {
+        // An agent that has ended waits no more.
+        let _ = rustix::net::send(&self.socket, &[1], SendFlags::NOSIGNAL);
     }
 
     /// Asks for the end. The last records come before the last report.

@@ -43,4 +43,6 @@ pub use session::{LoadedScript, Options, Session};
 pub use stacks::store::StackStore;
 pub use stacks::unwind_maps::UnwindMaps;
 pub use user_space::placement::{ClauseNeeds, Shared, needs, why_not_in_process};
-pub use user_space::{LaunchSite, PatchReport, PatchSite, PatchSites, Patched, Patching, UnwinderHook};
+pub use user_space::{
+    LaunchSite, LaunchWords, PatchReport, PatchSite, PatchSites, Patched, Patching, UnwinderHook,
+};

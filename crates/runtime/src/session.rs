@@ -24,7 +24,7 @@ use crate::run_stats::{self, AttachedProgram, Runs};
 use crate::session_core::Core;
 use crate::stacks::store::StackStore;
 use crate::stacks::unwind_maps::UnwindMaps;
-use crate::user_space::{LaunchSite, PatchReport, Patched, UserSpace, placement};
+use crate::user_space::{LaunchSite, LaunchWords, PatchReport, Patched, UserSpace, placement};
 use libbpf_sys as bpf;
 use report::{Loss, Snapshot};
 use std::cmp::Reverse;
@@ -388,15 +388,23 @@ impl Session {
         self.core.user.as_ref().is_some_and(|user| user.has_lost_jumps(pid))
     }
 
-    /// Lets agents replace launches of kernels in processes by these functions of a file, if programs run in the processes.
+    /// Lets agents in processes take the place of these functions of a file, if programs run in the processes.
     pub fn replace_launches(&mut self, file: u32, path: PathBuf, sites: Vec<LaunchSite>) {
         if let Some(user) = &mut self.core.user {
             user.replace_launches(file, path, sites);
         }
     }
 
-    /// Address in a process of the words by which its agent replaces launches; `None` if it cannot.
-    pub fn launches(&self, pid: u32) -> Option<u64> {
+    /// Lets the agent of a process take the place of these functions, by its words at an address.
+    ///
+    /// # Errors
+    /// [`RemoteError`]
+    pub fn give_places(&self, pid: u32, words: u64) -> Result<(), RemoteError> {
+        self.core.user.as_ref().map_or(Ok(()), |user| user.give_places(pid, words))
+    }
+
+    /// The functions of a process whose place its agent can take; `None` if there are none.
+    pub fn launches(&self, pid: u32) -> Option<LaunchWords> {
         self.core.user.as_ref()?.launches(pid)
     }
 

@@ -12,12 +12,12 @@ use crate::clock::Clock;
 use crate::cupti::{CallbackData, Cupti, DRIVER_API, ENTER, SUCCESS, Subscriber, kind};
 use crate::idle::{HOLD, Idle};
 use crate::launches::FUNCTIONS;
-use crate::message::{MULTIPLE_SUBSCRIBERS, Report, Request, State};
+use crate::message::{MULTIPLE_SUBSCRIBERS, NEEDED, Report, Request, State};
 use crate::record::Kind;
 use crate::sys::{self, Descriptor};
-use crate::{api_exit, batch, buffers, launches, ranges, sampling};
+use crate::{api_exit, batch, buffers, launches, ranges, replacements, sampling};
 
-/// Milliseconds that the driver's `cuInit` waits for the tracer's request.
+/// Milliseconds that the driver's `cuInit` waits for the tracer's request, and for its acknowledgement of samples.
 const PATIENCE: c_int = 2000;
 /// Oldest CUPTI that can be ended while graphs exist: that of CUDA 12.4.
 const CAN_FINALIZE: u32 = 22;
@@ -204,6 +204,10 @@ impl Collection {
             }
         }
         self.socket.send(&self.report);
+        if self.report.words != 0 {
+            // The tracer leads calls to the words, before the program goes on.
+            self.socket.is_over(PATIENCE);
+        }
     }
 
     fn enable(&mut self, request: &Request) -> Result<(), State> {
@@ -248,12 +252,15 @@ impl Collection {
     /// Measures some launches, where CUPTI is not to be had; whether that is possible.
     fn samples(&mut self, request: &Request) -> bool {
         let kernels = 1 << Kind::Kernel as u32;
-        let can = request.kinds & kernels != 0 && request.every > 0 && batch::create();
-        if can && sampling::start(request.replaced, request.every) {
-            self.kinds = kernels;
-            return true;
+        let has_places =
+            request.running != 0 && NEEDED.iter().all(|function| request.originals[*function] != 0);
+        let can = request.kinds & kernels != 0 && request.every > 0 && has_places;
+        if !can || !batch::create() || !sampling::start() {
+            return false;
         }
-        false
+        self.kinds = kernels;
+        self.report.words = replacements::start(request.running, &request.originals, request.every);
+        true
     }
 
     /// Whether records of this kind are enabled.
@@ -277,23 +284,26 @@ impl Collection {
 
     /// Passes on the launches that were measured.
     fn collect_samples(&mut self) {
-        sampling::enter_thread();
         let mut batches = Batches::new(self.kinds);
         let mut is_over = false;
         while !is_over {
-            is_over = self.socket.wait(self.flush_ms);
+            is_over = self.socket.is_over(self.flush_ms);
             if is_over {
-                sampling::stop();
+                replacements::stop();
+                sampling::forget_all();
             }
             sampling::take(&mut |record| batches.add(Kind::Kernel, record));
             batches.flush();
             self.report.passed = batches.passed;
             self.report.not_measured = sampling::NOT_MEASURED.load(Relaxed);
-            if is_over {
-                self.report.state = State::Ended as u32;
+            if !is_over {
+                self.socket.send(&self.report);
             }
-            self.socket.send(&self.report);
         }
+        ranges::unhook();
+        batch::release();
+        self.report.state = State::Ended as u32;
+        self.socket.send(&self.report);
     }
 
     fn collect_all(&mut self, cupti: Cupti) {

@@ -113,6 +113,7 @@ pub const SOL_SOCKET: c_int = 1;
 pub const SO_PEERCRED: c_int = 17;
 pub const O_CLOEXEC: c_int = 0o2000000;
 pub const SHUT_RD: c_int = 0;
+pub const MSG_DONTWAIT: c_int = 0x40;
 pub const MSG_NOSIGNAL: c_int = 0x4000;
 const PROT_READ_WRITE: c_int = 3;
 const MAP_PRIVATE_ANONYMOUS_NORESERVE: c_int = 0x2 | 0x20 | 0x4000;

@@ -109,13 +109,21 @@ impl Descriptor {
             flush_ms: 0,
             launches: 0,
             every: 0,
-            replaced: 0,
+            running: 0,
+            originals: [0; crate::message::FUNCTIONS],
             paths: [0; crate::message::PATHS],
         };
         let size = size_of::<Request>();
         // SAFETY: the request has no invalid values.
         let got = unsafe { sys::recv(self.0, (&raw mut request).cast(), size, 0) };
         (got == size as isize).then_some(request)
+    }
+
+    /// Waits for the end of the tracer, or of its wish for records. Anything that it sends meanwhile is an acknowledgement, and ends the wait.
+    pub fn is_over(self, milliseconds: c_int) -> bool {
+        let mut byte = 0u8;
+        // SAFETY: a valid pointer.
+        self.wait(milliseconds) && unsafe { sys::recv(self.0, &raw mut byte, 1, sys::MSG_DONTWAIT) } <= 0
     }
 
     pub fn send(self, report: &Report) {

@@ -73,11 +73,17 @@ impl Default for Stat {
 }
 
 impl Stat {
-    fn add(&mut self, Took { ns, self_ns, failed }: Took) {
-        self.count += 1;
-        self.total_ns += ns;
-        self.self_ns += self_ns;
-        self.squares = self.squares.saturating_add(u128::from(ns).pow(2));
+    fn add(&mut self, took: Took) {
+        self.add_samples(took, 1);
+    }
+
+    /// Adds one that stands for so many.
+    fn add_samples(&mut self, Took { ns, self_ns, failed }: Took, weight: u32) {
+        let times = |ns: u64| ns.saturating_mul(weight.into());
+        self.count += u64::from(weight);
+        self.total_ns = self.total_ns.saturating_add(times(ns));
+        self.self_ns = self.self_ns.saturating_add(times(self_ns));
+        self.squares = self.squares.saturating_add(u128::from(ns).pow(2).saturating_mul(weight.into()));
         self.min_ns = self.min_ns.min(ns);
         self.max_ns = self.max_ns.max(ns);
         self.errors += u64::from(failed);
@@ -85,7 +91,7 @@ impl Stat {
         if at >= self.buckets.len() {
             self.buckets.resize(at + 1, 0);
         }
-        self.buckets[at] += 1;
+        self.buckets[at] = self.buckets[at].saturating_add(weight);
     }
 
     /// A percentile in ns, rounded up to the end of its bucket.
@@ -232,6 +238,8 @@ pub struct Summary {
     waits: Vec<(u64, u64)>,
     /// Kernels on the GPU by name, and graphs that ran as a whole.
     pub gpu_kernels: HashMap<Arc<str>, Stat>,
+    /// Kernels whose times are samples.
+    pub gpu_samples: u64,
     /// Copies on the GPU by direction; their time is that of the copy.
     pub gpu_copies: BTreeMap<Arc<str>, CopyStat>,
     /// Use of devices by their kernels.
@@ -248,16 +256,21 @@ pub struct GpuUse {
 }
 
 impl GpuUse {
-    /// Adds a kernel. Kernels come nearly in the order of their start.
-    fn add(&mut self, start: u64, end: u64) {
+    /// Adds a kernel, which stands for so many. Kernels come nearly in the order of their start.
+    fn add(&mut self, start: u64, end: u64, weight: u32) {
         let (first, last) = if self.window == (0, 0) { (start, start) } else { self.window };
-        self.busy_ns += end.saturating_sub(start.max(last));
+        let busy = match weight {
+            0 | 1 => end.saturating_sub(start.max(last)),
+            _ => end.saturating_sub(start).saturating_mul(weight.into()),
+        };
+        self.busy_ns = self.busy_ns.saturating_add(busy);
         self.window = (first.min(start), last.max(end));
     }
 
     /// Share of the window in which kernels ran, in percent.
     pub fn percent(&self) -> u64 {
-        self.busy_ns * 100 / (self.window.1 - self.window.0).max(1)
+        // Samples may overlap.
+        (self.busy_ns.saturating_mul(100) / (self.window.1 - self.window.0).max(1)).min(100)
     }
 }
 
@@ -426,10 +439,12 @@ impl Summary {
         let took = Took { ns: span.duration_ns, self_ns: span.duration_ns, failed: false };
         match kind {
             "kernel" | "graph" => {
-                self.gpu_kernels.entry(record.name.clone()).or_default().add(took);
+                let weight = record.weight();
+                self.gpu_samples += u64::from(weight > 1);
+                self.gpu_kernels.entry(record.name.clone()).or_default().add_samples(took, weight);
                 if let Some(stream) = record.gpu_stream() {
                     let end = record.time_ns + span.duration_ns;
-                    self.gpus.entry(stream.device).or_default().add(record.time_ns, end);
+                    self.gpus.entry(stream.device).or_default().add(record.time_ns, end, weight);
                 }
             }
             "memcpy" => add_copy(&mut self.gpu_copies, record, span.duration_ns),
@@ -633,7 +648,11 @@ impl Summary {
             self.gpu_kernels.values().fold((0, 0), |(n, ns), stat| (n + stat.count, ns + stat.total_ns));
         let used = |(device, of): (&u32, &GpuUse)| format!("; GPU {device} busy for {} %", of.percent());
         let used: String = self.gpus.iter().map(used).collect();
-        lines.add("on the GPU", format!("{} in {}{used}", many(count, "kernel"), time(ns)));
+        let estimated = match self.gpu_samples {
+            0 => String::new(),
+            samples => format!(", estimated from {}", many(samples, "sample")),
+        };
+        lines.add("on the GPU", format!("{} in {}{estimated}{used}", many(count, "kernel"), time(ns)));
         for (name, stat) in by_time(&self.gpu_kernels).into_iter().take(KERNELS) {
             let percent = stat.total_ns * 100 / ns.max(1);
             lines.row(name, format!("{:>8} {:>10} {percent:>4} %", stat.count, time(stat.total_ns)));

@@ -252,6 +252,11 @@ impl Remains {
         Ok(![0, stopped.pid()].contains(&u32::from_le_bytes(word)))
     }
 
+    /// Address of the region.
+    pub fn base(&self) -> u64 {
+        self.header.base
+    }
+
     /// Address of the code.
     pub fn code_start(&self) -> u64 {
         self.header.code().start
@@ -319,9 +324,12 @@ impl Remains {
     /// Whether a thread is in the code, now or after a signal handler, or a call may return there. Its other code calls nothing outside, so
     /// other words on stacks are remains.
     fn is_in_use(&self, stopped: &Stopped<'_>, maps: &[MemoryRange]) -> Result<bool, RemoteError> {
-        let mut launches = [0; 4];
-        stopped.read(self.header.base + Launches::RUNNING, &mut launches)?;
-        if launches != [0; 4] {
+        let mut replaced = [0; 4];
+        // Only a complete one has these words.
+        if self.data.is_some() {
+            stopped.read(self.header.base + Launches::RUNNING, &mut replaced)?;
+        }
+        if replaced != [0; 4] {
             return Ok(true);
         }
         for entry in &self.entries {

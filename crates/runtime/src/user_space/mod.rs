@@ -23,7 +23,7 @@ mod unwinder_hooks;
 pub use map::SharedMap;
 pub use memory::{PlaceError, SessionMemory};
 pub use native::returns::Hook as UnwinderHook;
-pub use processes::{LaunchSite, PatchReport, PatchSite};
+pub use processes::{LaunchSite, LaunchWords, PatchReport, PatchSite};
 pub use unwind_memory::UnwindMemory;
 
 use crate::error::{LoadError, SiteError, SiteFailure};
@@ -92,6 +92,8 @@ struct Heir {
     own_filters: u32,
     /// Its names, which each region has.
     names: Vec<Names>,
+    /// Addresses of the regions.
+    regions: Vec<u64>,
 }
 
 /// The part of a session that is in user space.
@@ -115,6 +117,8 @@ pub(crate) struct UserSpace {
     left: HashSet<u32>,
     /// Processes that have a region and jumps from their parent.
     heirs: HashMap<u32, Heir>,
+    /// The functions whose place agents can take, by the region: children of `fork` have those of their parent.
+    launches: HashMap<u64, LaunchWords>,
     /// Processes that could not be restored at the end, with the reason.
     kept: Vec<(u32, RemoteError)>,
     unwinder: UnwinderSites,
@@ -158,6 +162,7 @@ impl UserSpace {
             processes,
             left: HashSet::new(),
             heirs: HashMap::new(),
+            launches: HashMap::new(),
             kept: vec![],
             unwinder,
         };
@@ -255,6 +260,7 @@ impl UserSpace {
             match found {
                 Ok(found) => {
                     file.functions.insert(site.offset, found);
+                    file.probed.insert(site.offset);
                     added.push((site.file, site.offset, site.cookie));
                 }
                 Err(reason) => refused.push((site.clone(), io::Error::other(reason))),
@@ -265,7 +271,7 @@ impl UserSpace {
         refused
     }
 
-    /// Lets agents replace launches of kernels by these functions of a file, which may have programs, too. `file`: the id of the file.
+    /// Lets agents take the place of these functions of a file, which may have programs, too. `file`: the id of the file.
     pub fn replace_launches(&mut self, file: u32, path: PathBuf, sites: Vec<LaunchSite>) {
         let file = self.files.entry(file).or_insert_with(|| ProbedFile::new(path));
         for LaunchSite { function, offset, patch } in sites {
@@ -274,9 +280,12 @@ impl UserSpace {
         }
     }
 
-    /// Address in a process of the words by which its agent replaces launches, `native::layout::Launches`.
-    pub fn launches(&self, pid: u32) -> Option<u64> {
-        self.processes.get(&pid)?.iter().find_map(TracedProcess::launches)
+    /// The functions of a process whose place its agent can take.
+    pub fn launches(&self, pid: u32) -> Option<LaunchWords> {
+        let own =
+            self.processes.get(&pid).and_then(|regions| regions.iter().find_map(TracedProcess::launches));
+        let of_parent = |heir: &Heir| heir.regions.iter().find_map(|base| self.launches.get(base)).copied();
+        own.or_else(|| self.heirs.get(&pid).and_then(of_parent))
     }
 
     /// What was patched so far.

@@ -12,6 +12,7 @@ use crate::in_process::{
     Entry, JOURNAL_ENTRY, Jump, MemoryRange, Patch, Patches, Region, RegionSize, Remains, RemoteError,
     SharedFile, Skipped, Stopped, is_near,
 };
+use agent::message::FUNCTIONS as LAUNCH_FUNCTIONS;
 use native::layout::{self, Launches};
 use native::program::{Dispatch, Side, Site};
 use native::returns::{Returns, ReturnsSize};
@@ -38,7 +39,30 @@ pub struct PatchSite {
     pub no_return: Option<&'static str>,
 }
 
-/// A function that launches kernels, which an agent can replace: its number there, and how it gives way to a jump.
+/// The functions whose place an agent can take in a process.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct LaunchWords {
+    /// Where the address of the agent's words is to be, `native::layout::Launches::WORDS`.
+    pub at: u64,
+    /// Where the functions themselves go on, by their number; 0: it is not there.
+    pub originals: [u64; LAUNCH_FUNCTIONS],
+}
+
+const _: () = assert!(Launches::LAUNCHING == agent::message::LAUNCHING as u64, "the same functions launch");
+
+impl LaunchWords {
+    /// Address of the u32 that counts calls whose place was taken.
+    pub fn running(&self) -> u64 {
+        self.region() + Launches::RUNNING
+    }
+
+    /// Address of the region.
+    pub fn region(&self) -> u64 {
+        self.at - Launches::WORDS
+    }
+}
+
+/// A function of the driver whose place an agent can take: its number there, and how it gives way to a jump.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaunchSite {
     /// Number of the function for the agent.
@@ -71,7 +95,9 @@ pub struct ProbedFile {
     pub path: PathBuf,
     /// Functions by the offset of their first instruction.
     pub functions: BTreeMap<u64, PatchSite>,
-    /// Numbers of those that launch kernels, by the same offset, if an agent may replace them.
+    /// Offsets of functions that have programs.
+    pub probed: BTreeSet<u64>,
+    /// Numbers of those whose place an agent can take, by the same offset.
     pub launches: BTreeMap<u64, u64>,
 }
 
@@ -104,8 +130,8 @@ pub struct TracedProcess {
     pub(super) returns: Option<Returns>,
     /// Files that were searched for functions of unwinders: inode, address.
     pub(super) searched: BTreeSet<(u64, u64)>,
-    /// Whether functions that launch kernels are patched.
-    has_launches: bool,
+    /// The functions whose place an agent can take.
+    launches: LaunchWords,
 }
 
 /// A function in a process: file, offset in the file, and the address at which the first byte of the file would be. A file may be mapped
@@ -185,13 +211,13 @@ impl TracedProcess {
             returns_size,
             returns: None,
             searched: BTreeSet::new(),
-            has_launches: false,
+            launches: LaunchWords::default(),
         })
     }
 
-    /// Address of the words by which an agent replaces launches of kernels.
-    pub fn launches(&self) -> Option<u64> {
-        self.has_launches.then(|| self.region.base() + layout::LAUNCHES)
+    /// The functions whose place an agent can take, if there are any.
+    pub fn launches(&self) -> Option<LaunchWords> {
+        Some(self.launches).filter(|launches| launches.at != 0)
     }
 
     /// Whether the process has calls whose return is traced.
@@ -242,7 +268,11 @@ impl TracedProcess {
             let outcome = patches.write_again(stopped, |at| mapped.contains(&keys[at]))?;
             report.patched += outcome.changed;
             let skipped = outcome.skipped.iter().map(|(at, why)| (keys[*at].0, keys[*at].1, *why));
-            report.skipped.extend(skipped);
+            // One that another session has is not missed.
+            let is_missed = |(file, function, _): &(u32, u64, Skipped)| {
+                files.get(file).is_none_or(|file| !file.is_for_agents(*function))
+            };
+            report.skipped.extend(skipped.filter(is_missed));
         }
         Ok(report)
     }
@@ -348,8 +378,8 @@ impl TracedProcess {
         };
         self.write(stopped, at, &[detour.bytes, moved.code.clone()].concat())?;
         if let Some(function) = launches {
-            self.region.write(stopped, Launches::original(function), &moved_to.to_le_bytes())?;
-            self.has_launches = true;
+            self.launches.at = region + Launches::WORDS;
+            self.launches.originals[function as usize] = moved_to;
         }
         let in_original = |(from, to): &(u8, u8)| {
             Some((u64::from(*from).checked_sub(before)? as u8, moved_to + u64::from(*to)))
@@ -445,7 +475,12 @@ fn bases(maps: &[MemoryRange], inode: u64, offset: u64) -> impl Iterator<Item = 
 impl ProbedFile {
     /// A file of which no function is probed yet.
     pub fn new(path: PathBuf) -> ProbedFile {
-        ProbedFile { path, functions: BTreeMap::new(), launches: BTreeMap::new() }
+        ProbedFile { path, functions: BTreeMap::new(), probed: BTreeSet::new(), launches: BTreeMap::new() }
+    }
+
+    /// Whether a function has no programs, and is patched for agents alone.
+    fn is_for_agents(&self, offset: u64) -> bool {
+        self.launches.contains_key(&offset) && !self.probed.contains(&offset)
     }
 
     /// Number of the inode; 0 if the file does not exist any more.
@@ -499,6 +534,7 @@ pub fn have_jumps(files: &BTreeMap<u32, ProbedFile>, maps: &[MemoryRange], remai
     };
     files.values().any(|file| {
         let inode = file.inode();
-        file.functions.values().any(|site| has_jump(inode, site))
+        let mut probed = file.functions.iter().filter(|(offset, _)| !file.is_for_agents(**offset));
+        probed.any(|(_, site)| has_jump(inode, site))
     })
 }
