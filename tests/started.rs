@@ -519,3 +519,19 @@ fn the_time_for_which_a_program_is_held_until_stacks_can_be_walked_is_not_elapse
     // Reading its unwind table takes a hundred times longer than the program takes to start.
     assert!(times.is_some_and(|(own, all)| own * 4 < all), "{said}{}", stderr(&output));
 }
+
+#[test]
+fn a_tracer_that_is_traced_leaves_the_times_of_the_gpu_to_the_first_one() {
+    if !can_trace() {
+        return;
+    }
+    let tracer = cudatrace();
+    let mut command = cudatrace();
+    command.args(["-q", "-e", "gpu:kernel { @outer = count() }", "--"]).arg(tracer.get_program());
+    command.args(["-e", "gpu:kernel { @inner = count() }", "--", &example("workload_contexts"), "2", "500"]);
+    let output = command.output().unwrap();
+    let (said, messages) = (stdout(&output), stderr(&output));
+    assert!(output.status.success(), "{said}{messages}");
+    assert!(said.contains("@outer: 1000\n"), "{said}{messages}");
+    assert!(messages.contains("another tool uses CUPTI there"), "{messages}");
+}

@@ -26,8 +26,6 @@ use crate::timer::PacedTimer;
 
 /// The driver loads this file.
 const INJECTION: &str = "CUDA_INJECTION64_PATH";
-/// The agent loads this one then: what the user had asked for.
-const NEXT_INJECTION: &str = "CUDATRACE_NEXT_INJECTION64_PATH";
 /// Libraries with NVTX load this file at their first call.
 const RANGES: &str = "NVTX_INJECTION64_PATH";
 /// Time between two flushes of CUPTI's buffers.
@@ -104,7 +102,8 @@ impl<'a> Agents<'a> {
     pub fn environment(file: &AgentFile, kinds: u32, messages: &Messages) -> Vec<(OsString, OsString)> {
         let path = file.path().into_os_string();
         let mut variables = vec![(INJECTION.into(), path.clone())];
-        variables.extend(std::env::var_os(INJECTION).map(|path| (NEXT_INJECTION.into(), path)));
+        // The agent loads then what the user had asked for.
+        variables.extend(std::env::var_os(INJECTION).map(|path| (file.next_variable().into(), path)));
         match std::env::var_os(RANGES) {
             _ if kinds & GPU_RANGES == 0 => {}
             None => variables.push((RANGES.into(), path)),

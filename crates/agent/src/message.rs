@@ -119,6 +119,10 @@ pub struct Report {
     pub holder: [u8; NAME],
 }
 
+/// Begin of the name of the variable with the library that the program had asked for; the tracer's name follows, since a tracer may be
+/// traced, too.
+pub const NEXT: &str = "CUDATRACE_NEXT_";
+
 /// Where the tracer listens.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(C)]
@@ -127,6 +131,6 @@ pub struct Address {
     pub pid: u32,
     /// Length of the name in bytes.
     pub length: u32,
-    /// Abstract name of a Unix socket.
+    /// Abstract name of a Unix socket, of letters, digits and underscores.
     pub name: [u8; 56],
 }

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 
-use agent::message::{EVERY, FUNCTIONS, PATHS, Request};
+use agent::message::{EVERY, FUNCTIONS, NEXT, PATHS, Request};
 pub use agent::message::{MULTIPLE_SUBSCRIBERS, REPLACED, Report, State};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
@@ -33,6 +33,8 @@ pub struct AgentFile {
     listener: OwnedFd,
     /// The file's path, if it is not only in memory; it is removed on drop.
     path: Option<PathBuf>,
+    /// Name of the socket.
+    name: String,
 }
 
 impl AgentFile {
@@ -43,7 +45,7 @@ impl AgentFile {
     pub fn create(for_others: bool) -> io::Result<AgentFile> {
         let pid = std::process::id();
         // No other user can take the name beforehand.
-        let name = format!("cudatrace-gpu-{pid}-{:016x}", sys::random());
+        let name = format!("cudatrace_gpu_{pid}_{:016x}", sys::random());
         let kind = SocketType::SEQPACKET;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
@@ -56,13 +58,18 @@ impl AgentFile {
             }
             false => (memory_file(&library)?, None),
         };
-        Ok(AgentFile { file, listener, path })
+        Ok(AgentFile { file, listener, path, name })
     }
 
     /// The file's path for other processes.
     pub fn path(&self) -> PathBuf {
         let in_memory = || format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into();
         self.path.clone().unwrap_or_else(in_memory)
+    }
+
+    /// The variable of the environment that names the library that a program asks for, which the agent loads then.
+    pub fn next_variable(&self) -> String {
+        NEXT.to_owned() + &self.name
     }
 
     /// A descriptor that is readable when a process waits.

@@ -48,7 +48,7 @@ pub static cudatrace_tracer: tracer::Written = tracer::Written::none();
 /// The caller is the driver.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn InitializeInjection() -> c_int {
-    tracer::load_next();
+    tracer::load_next(&cudatrace_tracer);
     if let Some(socket) = tracer::connect(&cudatrace_tracer) {
         collection::start(socket, true);
     }

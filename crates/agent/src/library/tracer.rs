@@ -1,12 +1,15 @@
 //! The socket to the tracer, and the injected library of another tool.
 
 use core::cell::UnsafeCell;
-use core::ffi::{CStr, c_int};
+use core::ffi::c_int;
 use core::mem::transmute;
 
 pub use crate::message::Address;
-use crate::message::{Report, Request};
+use crate::message::{NEXT, Report, Request};
 use crate::sys::{self, Credentials, Descriptor, PollFd, SocketAddress};
+
+/// Room for the tracer's name.
+const NAME: usize = 56;
 
 /// The address that the tracer has written into the file.
 #[repr(transparent)]
@@ -31,14 +34,12 @@ impl Written {
     }
 }
 
-/// Names the library that the program had asked for.
-const NEXT: &CStr = c"CUDATRACE_NEXT_INJECTION64_PATH";
-
 /// Loads the library that the program had asked for before the tracer's was put in its place.
-pub fn load_next() {
+pub fn load_next(written: &Written) {
+    let variable = variable(&written.get());
     // SAFETY: names that end with zero; the function is the one that the driver would call.
     unsafe {
-        let path = sys::getenv(NEXT.as_ptr());
+        let path = sys::getenv(variable.as_ptr().cast());
         if path.is_null() {
             return;
         }
@@ -52,6 +53,15 @@ pub fn load_next() {
             initialize();
         }
     }
+}
+
+/// Name of the variable that names this library; it ends with zero.
+fn variable(address: &Address) -> [u8; NEXT.len() + NAME + 1] {
+    let mut variable = [0; NEXT.len() + NAME + 1];
+    variable[..NEXT.len()].copy_from_slice(NEXT.as_bytes());
+    let length = (address.length as usize).min(NAME);
+    variable[NEXT.len()..][..length].copy_from_slice(&address.name[..length]);
+    variable
 }
 
 /// Connects to the tracer; `None` if it is gone.
