@@ -53,6 +53,7 @@ fn samples_have_the_times_of_the_gpu_and_no_capture_is_spoiled() {
     let mut command = cudatrace();
     command.args(["--in-process", "-e", script, "--", &example("workload_gpu")]);
     command.args(["--threads", "8", "--kernels", "2000", "--graphs", "4", "--rounds", "2"]);
+    command.args(["--global-captures", "1"]);
     command.env("CUPTISIM_BUSY", "1").env("CUDASIM_GPU_TRUTH", &kept);
     let output = command.output().unwrap();
     let (said, messages) = (stdout(&output), stderr(&output));

@@ -35,7 +35,7 @@ static void print_gpu(void);
 /* ---- the command line ---- */
 
 static struct {
-    long threads, streams, kernels, copies, graphs, nodes, rounds, gap, rate, ranges;
+    long threads, streams, kernels, copies, graphs, nodes, rounds, gap, rate, ranges, global;
     double seconds;
 } options = {.threads = 1, .streams = 2, .kernels = 10, .copies = 4, .graphs = 2, .nodes = 4, .rounds = 4};
 
@@ -53,6 +53,7 @@ static const struct option {
     {"--rounds", &options.rounds, 0, 1 << 30, "rounds of each thread (4)"},
     {"--gap", &options.gap, 0, 60000, "ms of a gap after each round (0)"},
     {"--rate", &options.rate, 0, 1 << 30, "most launches a second of each thread; 0: no limit (0)"},
+    {"--global-captures", &options.global, 0, 1, "1: captures that calls of other threads spoil, as those of --threads may on a real GPU (0)"},
     {"--ranges", &options.ranges, 0, 1, "1: with ranges of NVTX around rounds and their parts (0)"},
 };
 enum { OPTION_COUNT = sizeof OPTIONS / sizeof *OPTIONS };
@@ -194,7 +195,8 @@ static CUstream stream_for(const struct lane *l, long i) {
 }
 
 static void capture(struct lane *l) {
-    MUST(cuStreamBeginCapture_v2, l->streams[0], 0);
+    /* CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, or GLOBAL */
+    MUST(cuStreamBeginCapture_v2, l->streams[0], options.global ? 0 : 1);
     for (long i = 0; i < options.nodes; i++) launch(l, (int)(i % KERNEL_COUNT), l->streams[0]);
     MUST(cuStreamEndCapture, l->streams[0], &l->graph);
     MUST(cuGraphInstantiateWithFlags, &l->exec, l->graph, 0);
