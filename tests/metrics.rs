@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{Running, can_trace, cudatrace, example, wait_for};
+use common::{Running, can_trace, cudatrace, example, examples, wait_for};
 use serde_json::Value;
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -104,6 +104,37 @@ fn text_is_what_the_reader_accepts() {
     let (head, _) =
         request(traced.port, "POST /metrics HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n");
     assert!(head.starts_with("HTTP/1.1 405"), "{head}");
+}
+
+#[test]
+fn the_use_of_the_gpu_by_a_process_comes_from_nvml() {
+    if !can_trace() {
+        return;
+    }
+    let mut command = cudatrace();
+    command.args(["metrics", "--export", "openmetrics=0", "--", &example("workload_gpu"), "--seconds", "30"]);
+    command.env("LD_LIBRARY_PATH", examples());
+    let mut trace = Running::start(&mut command);
+    wait_for("the address", || trace.has_printed("metrics at http://"));
+    let port = port_of(&trace);
+    let mut body = String::new();
+    wait_for("a sample", || {
+        body = request(port, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n").1;
+        body.contains("gpu_cuda_process_utilization_ratio{")
+    });
+    let of_workload = |name: &str| {
+        let line = body.lines().find(|line| line.starts_with(&format!("{name}{{process_pid=\"")));
+        let line = line.unwrap_or_else(|| panic!("no {name}: {body}"));
+        assert!(
+            line.contains("process_executable_name=\"workload_gpu\",cuda_device_uuid=\"GPU-4355"),
+            "{line}"
+        );
+        line.rsplit_once(' ').map(|(_, value)| value.to_owned())
+    };
+    assert_eq!(of_workload("gpu_cuda_process_utilization_ratio").as_deref(), Some("0.42"));
+    assert_eq!(of_workload("gpu_cuda_process_memory_utilization_ratio").as_deref(), Some("0.17"));
+    // Other processes with the driver are not traced.
+    assert_eq!(body.matches("gpu_cuda_process_utilization_ratio{").count(), 1, "{body}");
 }
 
 #[test]

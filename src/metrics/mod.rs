@@ -10,6 +10,7 @@ mod own;
 mod requests;
 mod scrapes;
 pub mod server;
+mod utilization;
 
 use crate::cli::Cli;
 use crate::console::Messages;
@@ -32,6 +33,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use utilization::Utilization;
 
 /// Shortest interval between two readings of the maps, for all clients together.
 const FRESH: Duration = Duration::from_millis(100);
@@ -51,6 +53,8 @@ pub struct Collector<'a> {
     scripts: &'a Scripts<'a>,
     metrics: Metrics,
     dropped: DropCounts,
+    /// Use of the GPUs, as long as a thread can be had.
+    utilization: Option<Utilization>,
     /// While it exists, the kernel measures the runs of programs.
     counting: Option<RunTimeStats>,
 }
@@ -64,6 +68,7 @@ impl<'a> Collector<'a> {
             scripts,
             metrics: Metrics::default(),
             dropped,
+            utilization: Utilization::start().ok(),
             counting: RunTimeStats::start().ok(),
         }
     }
@@ -74,6 +79,9 @@ impl<'a> Collector<'a> {
             Ok(families) => (families, None),
             Err(error) => (Vec::new(), Some(error.to_string().into())),
         };
+        if let Some(utilization) = &self.utilization {
+            families.extend(utilization.families(self.names, |pid| session.is_traced(pid)));
+        }
         let health = self.health(session);
         families.extend(health.families(session.manifest()));
         let has_probes = !session.manifest().programs.is_empty();

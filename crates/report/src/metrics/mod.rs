@@ -23,7 +23,7 @@ mod series_limit;
 
 pub use births::Births;
 pub use health::Health;
-pub use processes::{Device, Life, Process, by_process};
+pub use processes::{Device, Life, Process, by_process, labels_of_process};
 
 use std::collections::{HashMap, HashSet};
 

@@ -91,6 +91,13 @@ fn pid(part: &Value) -> Option<u32> {
     }
 }
 
+/// The labels of a process, with its id.
+pub fn labels_of_process(names: &dyn Names, id: u32) -> Labels {
+    let Process { program, place, .. } = names.process(id);
+    let program = program.map(|name| (PROGRAM.to_owned(), escape(name.as_bytes())));
+    [(PID.to_owned(), id.to_string())].into_iter().chain(program).chain(place).collect()
+}
+
 /// The labels of a key's parts, and the state of its process.
 pub(crate) fn labels(context: Context<'_>, parts: Vec<(String, &Value)>) -> (Labels, Life) {
     let id = parts.iter().find_map(|(name, part)| pid(part).filter(|_| is_process(name)));
