@@ -80,9 +80,74 @@ pub fn fault(version: u32) -> Option<&'static str> {
     }
 }
 
+/// Version of an installed CUPTI, from the package that it is in: of a wheel (`nvidia_cuda_cupti-13.0.85.dist-info` beside it), else of the
+/// toolkit (`/usr/local/cuda-13.0/...`), without the last number. It is not loaded: it may belong to another user's process.
+pub fn installed_version(file: &Path) -> Option<String> {
+    let file = std::fs::canonicalize(file).ok()?;
+    let of_wheel =
+        |folder: &Path| std::fs::read_dir(folder).ok()?.flatten().find_map(|entry| wheel(&entry.file_name()));
+    let of_toolkit = |part: std::path::Component<'_>| {
+        let version = part.as_os_str().to_str()?.strip_prefix("cuda-")?;
+        version.starts_with(|c: char| c.is_ascii_digit()).then(|| version.to_owned())
+    };
+    let folders = file.ancestors().skip(1).take(4);
+    folders
+        .filter(|folder| folder.ends_with("site-packages"))
+        .find_map(of_wheel)
+        .or_else(|| file.components().find_map(of_toolkit))
+}
+
+/// `13.0.85` of `nvidia_cuda_cupti-13.0.85.dist-info` and `nvidia_cuda_cupti_cu12-12.8.90.dist-info`
+fn wheel(name: &std::ffi::OsStr) -> Option<String> {
+    let name = name.to_str()?.strip_prefix("nvidia_cuda_cupti")?.strip_suffix(".dist-info")?;
+    Some(name.split_once('-')?.1.to_owned())
+}
+
+/// The `CUPTI_API_VERSION` of a package's version, as far as faults depend on it.
+pub fn api_version(version: &str) -> u32 {
+    let mut numbers = version.split('.').map(|number| number.parse().unwrap_or(0));
+    // Without the last number it may be the newest one.
+    let [major, minor, patch] = [0, 0, u32::MAX].map(|unknown| numbers.next().unwrap_or(unknown));
+    match (major, minor) {
+        // The first release of 13.0 is 13.0.48, the second 13.0.85.
+        (13.., _) => major * 10_000 + minor * 100 + u32::from(patch > 48),
+        // That of 12.4 is 12.4.99.
+        (12, 5..) => 24,
+        (12, 4) if patch > 99 => 22,
+        (12, 4) => 21,
+        (1.., _) => 18,
+        (0, _) => 0,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn versions_of_packages_tell_their_faults() {
+        let fault = |version| fault(api_version(version));
+        assert_eq!(["13.0.85", "13.0", "13.1", "12.8.90", "12.4.127"].map(fault), [None; 5]);
+        assert_eq!(fault("13.0.48"), Some("can crash programs that use NVTX"));
+        assert_eq!(fault("13.2.23"), Some("slows programs down more with each call"));
+        assert!(fault("12.4.99").is_some() && fault("11.8.87").is_some());
+    }
+
+    #[test]
+    fn the_version_is_that_of_the_package_around_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let packages = folder.path().join("site-packages");
+        std::fs::create_dir_all(packages.join("nvidia/cu13/lib")).unwrap();
+        let file = packages.join("nvidia/cu13/lib/libcupti.so.13");
+        std::fs::write(&file, "").unwrap();
+        assert_eq!(installed_version(&file), None);
+        std::fs::create_dir(packages.join("nvidia_cuda_cupti-13.0.85.dist-info")).unwrap();
+        assert_eq!(installed_version(&file).as_deref(), Some("13.0.85"));
+        let toolkit = folder.path().join("cuda-12.6/extras/CUPTI/lib64");
+        std::fs::create_dir_all(&toolkit).unwrap();
+        std::fs::write(toolkit.join("libcupti.so.12"), "").unwrap();
+        assert_eq!(installed_version(&toolkit.join("libcupti.so.12")).as_deref(), Some("12.6"));
+    }
 
     #[test]
     fn versions_are_named_as_releases() {

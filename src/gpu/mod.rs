@@ -22,7 +22,13 @@ pub fn state(machine: &Machine) -> String {
         return "no: on x86-64 only".into();
     }
     match machine.files("libcupti").ok().and_then(|files| files.into_iter().next_back()) {
-        Some(file) => format!("yes, by the CUPTI that a program has loaded, else by {}", file.path),
+        Some(file) => {
+            let version = cupti::installed_version(Path::new(&file.path));
+            let fault = version.as_deref().and_then(|version| cupti::fault(cupti::api_version(version)));
+            let version = version.map(|version| format!(" ({version})")).unwrap_or_default();
+            let fault = fault.map(|fault| format!(", which {fault}")).unwrap_or_default();
+            format!("yes, by the CUPTI that a program has loaded, else by {}{version}{fault}", file.path)
+        }
         None => "in programs that have loaded CUPTI, as PyTorch does; for others put its folder into LD_LIBRARY_PATH".into(),
     }
 }
