@@ -2,6 +2,7 @@
 
 mod agents;
 mod cupti;
+mod nvml;
 mod reports;
 
 use std::path::Path;
@@ -14,6 +15,7 @@ use runtime::gpu_agent::AgentFile;
 use crate::console::Messages;
 
 pub use agents::Agents;
+pub use nvml::{Samples, Used, Utilization};
 pub use reports::Reports;
 
 /// Whether `gpu:` probes work here, for `doctor`.

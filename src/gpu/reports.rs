@@ -7,6 +7,7 @@ use host::process;
 use runtime::gpu_agent::{KERNEL, MULTIPLE_SUBSCRIBERS, Report, State};
 
 use super::cupti::{fault, file_with, release};
+use super::nvml::Utilization;
 use crate::console::Messages;
 
 /// `CUPTI_ERROR_NOT_INITIALIZED`
@@ -41,7 +42,16 @@ impl Asked {
 
 /// What all agents have reported. A process that executes another program has an agent for each.
 #[derive(Default)]
-pub struct Reports(RefCell<All>);
+pub struct Reports {
+    all: RefCell<All>,
+    estimate: RefCell<Option<Estimate>>,
+}
+
+/// What is known of processes without records.
+struct Estimate {
+    utilization: Utilization,
+    pids: Vec<u32>,
+}
 
 #[derive(Default)]
 struct All {
@@ -111,7 +121,7 @@ impl All {
 impl Reports {
     /// Takes a report; returns whether it is the first one of a process, which tells whether records come.
     pub(super) fn take(&self, pid: u32, report: Report, asked: Asked, messages: &Messages) -> bool {
-        if self.0.borrow_mut().running.insert(pid, report).is_some() {
+        if self.all.borrow_mut().running.insert(pid, report).is_some() {
             return false;
         }
         let release = release(report.version);
@@ -119,6 +129,7 @@ impl Reports {
         match has_records(&report) {
             false => {
                 let way_out = asked.way_out();
+                self.estimate(pid);
                 messages.lost(&format!("no GPU records of process {pid}: {}{way_out}", why()));
             }
             true if report.every > 0 => {
@@ -138,14 +149,23 @@ impl Reports {
         true
     }
 
+    /// Lets NVML sample the use of the GPUs by a process.
+    fn estimate(&self, pid: u32) {
+        let mut estimate = self.estimate.borrow_mut();
+        if estimate.is_none() {
+            *estimate = Utilization::start().ok().map(|utilization| Estimate { utilization, pids: vec![] });
+        }
+        estimate.iter_mut().for_each(|estimate| estimate.pids.push(pid));
+    }
+
     /// The agent of a process has ended.
     pub(super) fn end(&self, pid: u32) {
-        self.0.borrow_mut().end(pid);
+        self.all.borrow_mut().end(pid);
     }
 
     /// Prints what was collected, and all that was lost.
     pub fn print(&self, messages: &Messages) {
-        let all = self.0.borrow();
+        let all = self.all.borrow();
         let totals = all.totals();
         if totals.reports == 0 {
             return messages.warning(
@@ -169,6 +189,15 @@ impl Reports {
                 "GPU times are sampled: {} kernels of {} {processes}, between events that the driver recorded around their launch",
                 totals.samples, totals.sampled
             ));
+        }
+        for Estimate { utilization, pids } in self.estimate.borrow().iter() {
+            for (pid, (uuid, percent)) in
+                pids.iter().flat_map(|pid| utilization.mean(*pid).into_iter().map(move |used| (pid, used)))
+            {
+                messages.note(&format!(
+                    "an estimate by NVML: kernels of process {pid} ran for {percent} % of the time on {uuid}"
+                ));
+            }
         }
         let losses = [
             (totals.not_measured, "launches could not be measured"),
@@ -246,10 +275,10 @@ mod tests {
         let reports = Reports::default();
         let report = |passed| Report { state: State::Collects as u32, passed, ..Report::default() };
         for passed in [[3, 0, 0, 0, 0, 0, 0, 0], [4, 0, 0, 0, 0, 0, 0, 0]] {
-            reports.0.borrow_mut().running.insert(7, report(passed));
+            reports.all.borrow_mut().running.insert(7, report(passed));
             reports.end(7);
         }
-        let all = reports.0.borrow();
+        let all = reports.all.borrow();
         let totals = all.totals();
         assert_eq!((totals.records, totals.exact, totals.reports), (7, 2, 2));
         assert_eq!((all.running.len(), &all.early[..]), (0, &[7, 7][..]));

@@ -15,6 +15,7 @@ mod utilization;
 use crate::cli::Cli;
 use crate::console::Messages;
 use crate::export::{self, Exports, MetricsQueue};
+use crate::gpu::Utilization;
 use crate::symbolize::MachineNames;
 use crate::timer::Timer;
 use crate::trace::script_set::Scripts;
@@ -33,7 +34,6 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use utilization::Utilization;
 
 /// Shortest interval between two readings of the maps, for all clients together.
 const FRESH: Duration = Duration::from_millis(100);
@@ -80,7 +80,8 @@ impl<'a> Collector<'a> {
             Err(error) => (Vec::new(), Some(error.to_string().into())),
         };
         if let Some(utilization) = &self.utilization {
-            families.extend(utilization.families(self.names, |pid| session.is_traced(pid)));
+            let is_traced = |pid| session.is_traced(pid);
+            families.extend(utilization::families(&utilization.latest(), self.names, is_traced));
         }
         let health = self.health(session);
         families.extend(health.families(session.manifest()));

@@ -1,0 +1,153 @@
+//! How much each process uses the GPUs, as NVML (NVIDIA's library for monitoring) samples it: no library in the process is needed, and work
+//! that began before the trace counts.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use nvml_wrapper::struct_wrappers::device::ProcessUtilizationSample;
+use nvml_wrapper::{Device, Nvml};
+
+/// Period of the queries. NVML keeps samples of some seconds.
+const PERIOD: Duration = Duration::from_secs(1);
+
+/// Use of a device by a process, in percent.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Used {
+    /// Share of the time in which a kernel of the process ran.
+    pub compute: u32,
+    /// Share of the time in which it read or wrote the device's memory.
+    pub memory: u32,
+}
+
+/// The samples of a period, by process and UUID of the device.
+pub type Samples = BTreeMap<(u32, Arc<str>), Used>;
+
+/// A thread asks NVML as long as this exists.
+pub struct Utilization(Arc<Mutex<Sampled>>);
+
+#[derive(Default)]
+struct Sampled {
+    latest: Samples,
+    /// Sums of all periods, in percent of a period.
+    sums: BTreeMap<(u32, Arc<str>), u64>,
+    /// Number of periods.
+    periods: u64,
+}
+
+impl Utilization {
+    /// Starts the thread. Without NVML there are no samples.
+    ///
+    /// # Errors
+    /// The errors of pthread_create(3).
+    pub fn start() -> std::io::Result<Utilization> {
+        let sampled = Arc::new(Mutex::new(Sampled::default()));
+        let weak = Arc::downgrade(&sampled);
+        let ask = move || {
+            let Ok(nvml) = Nvml::init() else { return };
+            let mut devices = devices(&nvml);
+            while let Some(sampled) = weak.upgrade() {
+                let latest = devices.iter_mut().flat_map(Watched::latest).collect();
+                sampled.lock().unwrap_or_else(PoisonError::into_inner).add(latest);
+                drop(sampled);
+                std::thread::sleep(PERIOD);
+            }
+        };
+        std::thread::Builder::new().name("ct-nvml".into()).spawn(ask)?;
+        Ok(Utilization(sampled))
+    }
+
+    /// The samples of the last second.
+    pub fn latest(&self) -> Samples {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).latest.clone()
+    }
+
+    /// How much a process used each device on average since the start, in percent.
+    pub fn mean(&self, pid: u32) -> Vec<(Arc<str>, u64)> {
+        let sampled = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_process = sampled.sums.iter().filter(|((of, _), _)| *of == pid);
+        of_process.map(|((_, uuid), sum)| (uuid.clone(), sum / sampled.periods.max(1))).collect()
+    }
+}
+
+impl Sampled {
+    fn add(&mut self, latest: Samples) {
+        for (whose, used) in &latest {
+            *self.sums.entry(whose.clone()).or_default() += u64::from(used.compute);
+        }
+        self.periods += 1;
+        self.latest = latest;
+    }
+}
+
+/// A device that is watched.
+struct Watched<'n> {
+    device: Device<'n>,
+    /// `GPU-6ea58346-...`
+    uuid: Arc<str>,
+    /// Time of the last sample, as NVML tells it.
+    seen: u64,
+}
+
+fn devices(nvml: &Nvml) -> Vec<Watched<'_>> {
+    let watched = |number| {
+        let device = nvml.device_by_index(number).ok()?;
+        let uuid = device.uuid().ok()?.into();
+        Some(Watched { device, uuid, seen: 0 })
+    };
+    (0..nvml.device_count().unwrap_or(0)).filter_map(watched).collect()
+}
+
+impl Watched<'_> {
+    /// What was sampled since the last time.
+    fn latest(&mut self) -> Samples {
+        // That no process has used it is an error, too; parts of a device (MIG) have no samples.
+        let samples = self.device.process_utilization_stats(self.seen).unwrap_or_default();
+        self.seen = samples.iter().map(|sample| sample.timestamp).fold(self.seen, u64::max);
+        means(&samples).into_iter().map(|(pid, used)| ((pid, self.uuid.clone()), used)).collect()
+    }
+}
+
+/// The mean of the samples of each process.
+fn means(samples: &[ProcessUtilizationSample]) -> BTreeMap<u32, Used> {
+    let mut sums = BTreeMap::<u32, (u32, Used)>::new();
+    for sample in samples {
+        let (count, sum) = sums.entry(sample.pid).or_default();
+        *count += 1;
+        // NVML has been seen to give more than 100.
+        sum.compute += sample.sm_util.min(100);
+        sum.memory += sample.mem_util.min(100);
+    }
+    let mean = |(count, sum): (u32, Used)| Used { compute: sum.compute / count, memory: sum.memory / count };
+    sums.into_iter().map(|(pid, sum)| (pid, mean(sum))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_of_a_process_are_averaged_and_at_most_all_of_the_time() {
+        let sample = |pid, sm_util, mem_util| ProcessUtilizationSample {
+            pid,
+            sm_util,
+            mem_util,
+            timestamp: 0,
+            enc_util: 0,
+            dec_util: 0,
+        };
+        let means = means(&[sample(7, 30, 10), sample(8, 4_000_000, 0), sample(7, 50, 20)]);
+        let used = |compute, memory| Used { compute, memory };
+        assert_eq!(means, BTreeMap::from([(7, used(40, 15)), (8, used(100, 0))]));
+    }
+
+    #[test]
+    fn a_process_without_a_sample_did_nothing_in_that_period() {
+        let (mut sampled, uuid) = (Sampled::default(), Arc::<str>::from("GPU-1"));
+        sampled.add(Samples::from([((7, uuid.clone()), Used { compute: 60, memory: 0 })]));
+        sampled.add(Samples::new());
+        let used = Utilization(Arc::new(Mutex::new(sampled)));
+        assert_eq!((used.mean(7), used.mean(8)), (vec![(uuid, 30)], vec![]));
+        assert!(used.latest().is_empty());
+    }
+}
