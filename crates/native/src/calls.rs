@@ -43,6 +43,7 @@ pub fn kfunc(at: &mut Translator, name: &str) -> bool {
         wire::features::PROCESS_NAME => process_name(at),
         wire::unwind::FIND_RULE => find_rule(at),
         wire::unwind::READ_STACK => {
+            at.asm.lea(Reg::RCX, Mem::Region(0));
             process_id(at.asm);
             call(at, function::READ_STACK);
         }

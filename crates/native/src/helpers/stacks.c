@@ -1,5 +1,43 @@
 /* Walks of the stack: what is on it, and the rules of the unwind tables. */
 
+/* The kernel keeps so many bytes below the end of the first thread's stack free of other mappings: who is there has that stack, and all of it
+ * is mapped up to its end. */
+#define FIRST_STACK (8ul << 20)
+/* glibc puts a thread's control block on top of the memory of its stack; behind the block is the rest of its last page, or two. */
+#define BEHIND_BLOCK 8192
+/* In `stack_at`: this C library does not tell. */
+#define NOWHERE 1
+
+/* Whether the words are the address and the size of memory of a stack with this control block on top. */
+static int is_stack_of(const u64 *words, u64 block) {
+    u64 start = words[0], size = words[1], end = start + size;
+    return !((start | size) & 4095) && size && start < block && block < end && end - block <= BEHIND_BLOCK;
+}
+
+/* Where the words are that tell a thread's stack, from its control block on: found once, on the page of the block. */
+static u32 stack_at(struct own *own, u64 block) {
+    u32 at = own->stack_at, end = 4096 - (block & 4095);
+    for (u32 tried = 8; !at && tried + 16 <= end; tried += 8)
+        if (is_stack_of((const u64 *)(block + tried), block))
+            at = tried;
+    return own->stack_at = at ? at : NOWHERE;
+}
+
+/* The end of what is surely mapped above `here` on this thread's stack; 0: not known, as on the stack of a coroutine. */
+static u64 end_of_stack(struct own *own, u64 here) {
+    u64 block;
+    if (here < own->stack_end && own->stack_end - here <= FIRST_STACK)
+        return own->stack_end;
+    u32 id = stored_thread_id(own);
+    /* The first thread's stack is not the C library's. */
+    if (!id || id == own->tgid)
+        return 0;
+    asm("movq %%fs:0, %0" : "=r"(block));
+    u32 at = stack_at(own, block);
+    const u64 *words = (const u64 *)(block + at);
+    return at != NOWHERE && is_stack_of(words, block) && words[0] <= here && here < block ? block : 0;
+}
+
 /* Reads a word of the stack for a walk, which goes upwards. What was read is kept in `buffer` up to the end of its page: a walk takes
  * a system call for each page instead of one for each word. */
 struct read_buffer {
@@ -7,7 +45,12 @@ struct read_buffer {
     u8 bytes[4096];
 };
 
-EXPORT i64 read_stack(struct read_buffer *buffer, u64 address, u64 *to, u64 a, u64 b, u32 tgid) {
+EXPORT i64 read_stack(struct read_buffer *buffer, u64 address, u64 *to, struct own *own, u64 b, u32 tgid) {
+    u64 here = (u64)__builtin_frame_address(0), stack_end = end_of_stack(own, here);
+    if (stack_end && address > here && address <= stack_end - 8) {
+        *to = *(u64 *)address;
+        return 0;
+    }
     u64 behind = (address | 4095) + 1;
     if (address < buffer->start || address + 8 > buffer->end) {
         if (behind - address < 8)

@@ -188,6 +188,9 @@ impl TracedProcess {
         let tables = unwind.map(|memory| SharedFile { file: memory.file(), size: native::unwind::SIZE });
         let region = Region::sharing(stopped, near, size, own_filters, memory.file(), tables)?;
         region.write(stopped, layout::TGID, &stopped.pid().to_le_bytes())?;
+        if let Some(stack) = stopped.maps()?.iter().find(|map| map.name == "[stack]") {
+            region.write(stopped, layout::STACK_END, &stack.range.end.to_le_bytes())?;
+        }
         let names = Names::start(stopped, region.code().start)?;
         let environment = environment::find(stopped, memory.cpus(), &region)?;
         if let Environment::Process(Process { thread: ThreadId::Stored(offset), .. }) = environment {
