@@ -5,8 +5,8 @@ use core::arch::naked_asm;
 use crate::record::{KINDS, Kind, Record};
 use crate::sys::Reserved;
 
-/// Records of one kind that are sorted together.
-const MOST: usize = 16 << 10;
+/// Records of one kind that are sorted together: those of a flush, however many threads they come from. Memory is taken as they come.
+const MOST: usize = 128 << 10;
 /// Records of one call: the program of a probe is not interrupted meanwhile.
 const CALL: usize = 256;
 
