@@ -262,6 +262,40 @@ fn a_pipe_of_commands_runs_to_its_end() {
 }
 
 #[test]
+fn records_of_a_gpu_come_of_a_program_that_runs_already_and_of_one_that_is_started() {
+    if !can_trace() {
+        return;
+    }
+    let workload = example("workload_gpu");
+    let mut terminal = Terminal::start(&[]);
+    terminal.enters("gpu:kernel { @kernels = count() }");
+    terminal.sees("`:run COMMAND` starts");
+    let mut running = Running::start(Command::new(&workload).args(["--seconds", "60"]));
+    terminal.enters(&format!(":pid {}", running.pid()));
+    let sees_records = |terminal: &mut Terminal, script: &str| {
+        terminal.enters(&format!("interval:ms:100 {script}"));
+        terminal.sees("records!");
+        terminal.interrupts();
+    };
+    sees_records(&mut terminal, "{ if ((uint64)@kernels > 100) { printf(\"%s!\\n\", \"records\") } }");
+    // Of another kind: the agent is loaded again.
+    terminal.enters("gpu:memcpy { @copies[tid == pid] = count() }");
+    sees_records(&mut terminal, "{ if (len(@copies) > 0) { printf(\"%s!\\n\", \"records\") } }");
+    assert!(running.runs());
+    drop(running);
+    terminal.sees("has ended");
+    terminal.enters(":clear @kernels");
+    terminal.enters(&format!(":run {workload} --kernels 10 --graphs 0 --rounds 7"));
+    terminal.enters(":wait");
+    terminal.sees("has ended with status 0");
+    terminal.enters("quit");
+    // Ten of each round, and one of the graph.
+    terminal.sees("@kernels: 71");
+    terminal.sees("GPU times are exact");
+    assert_eq!(terminal.ends(), 0);
+}
+
+#[test]
 fn the_end_does_not_wait_for_single_uprobes_that_were_dropped() {
     if !can_trace() {
         return;

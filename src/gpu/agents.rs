@@ -50,6 +50,8 @@ pub struct Agents<'a> {
     search: Option<PacedTimer>,
     /// Processes that were made to load the agent, or cannot.
     tried: BTreeSet<u32>,
+    /// Processes whose agent was asked to end, and is loaded again then.
+    again: BTreeSet<u32>,
     /// Agents are asked for records as soon as they are there.
     has_begun: bool,
     is_ending: bool,
@@ -69,10 +71,6 @@ impl<'a> Agents<'a> {
     ) -> io::Result<Agents<'a>> {
         let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         watch(&events, file.as_fd(), LISTENER)?;
-        let search = if pids.is_empty() { None } else { Some(PacedTimer::new(PAUSE)?) };
-        if let Some(timer) = &search {
-            watch(&events, timer.as_fd(), SEARCH)?;
-        }
         if kinds & 1 << GRAPH != 0 && kinds & 1 << KERNEL != 0 {
             messages.warning("kernels of graphs have no records of their own while graphs are traced as a whole (`gpu:graph`)");
         }
@@ -81,8 +79,8 @@ impl<'a> Agents<'a> {
                 "`nvtx` stays empty in processes of -p: NVTX looks for a tool at its first call; start the program with cudatrace",
             );
         }
-        let (sockets, tried, pids) = (BTreeMap::new(), BTreeSet::new(), pids.to_vec());
-        Ok(Agents {
+        let (sockets, tried, again) = Default::default();
+        let mut agents = Agents {
             file,
             messages,
             kinds,
@@ -90,12 +88,38 @@ impl<'a> Agents<'a> {
             events,
             sockets,
             reports,
-            pids,
-            search,
+            pids: vec![],
+            search: None,
             tried,
+            again,
             has_begun: false,
             is_ending: false,
-        })
+        };
+        agents.search_in(pids)?;
+        Ok(agents)
+    }
+
+    /// Looks for these processes and their children, which have not loaded the agent by themselves. Agents of others end.
+    ///
+    /// # Errors
+    /// The errors of timerfd_create(2).
+    pub fn search_in(&mut self, pids: &[u32]) -> io::Result<()> {
+        self.pids = pids.to_vec();
+        if self.search.is_none() && !pids.is_empty() {
+            let timer = PacedTimer::new(PAUSE)?;
+            watch(&self.events, timer.as_fd(), SEARCH)?;
+            self.search = Some(timer);
+        }
+        let all = process::with_descendants(pids);
+        self.sockets.iter().filter(|(pid, _)| !all.contains(pid)).for_each(|(_, socket)| socket.end());
+        Ok(())
+    }
+
+    /// Asks for further kinds of records: the agents end, and are loaded again.
+    pub fn want(&mut self, kinds: u32) {
+        self.kinds |= kinds;
+        self.sockets.values().for_each(AgentSocket::end);
+        self.again.extend(self.sockets.keys());
     }
 
     /// Variables of the environment by which a started command loads the agent.
@@ -233,6 +257,9 @@ impl<'a> Agents<'a> {
             }
         }
         self.reports.end(pid);
+        if self.again.remove(&pid) {
+            self.tried.remove(&pid);
+        }
         // Its descriptor leaves the set when it is closed.
         self.sockets.remove(&pid);
     }

@@ -75,6 +75,7 @@ impl Clauses {
             self.enter(repl, clause);
         }
         repl.learn_maps(session.manifest());
+        repl.gpu.take_records(repl, session)?;
         Ok(count)
     }
 

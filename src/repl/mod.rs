@@ -11,6 +11,7 @@ mod clauses;
 pub mod commands;
 pub mod complete;
 mod edit;
+mod gpu;
 mod help;
 mod input;
 mod inputs;
@@ -35,6 +36,7 @@ use crate::trace::{exit_status, setup};
 use crate::{Failure, metrics};
 use anyhow::{Context, Result};
 use complete::Facts;
+use gpu::Gpu;
 use host::{Machine, Scope};
 use inputs::{Input, Inputs};
 use lang::SessionState;
@@ -67,6 +69,8 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         ..Scope::default()
     };
     let machine = Arc::new(Machine::new(scope).with_kernel(&crate::kernel_catalog::RunningKernel));
+    let agent = crate::gpu::offer_agent(&machine, cli.user.is_some(), messages);
+    let gpu_reports = crate::gpu::Reports::default();
     let kernel = setup::kernel(cli)?;
     // Signals are set before threads start. Ctrl-C does not end a session at a prompt.
     let terminal = io::stdin().is_terminal() && io::stdout().is_terminal();
@@ -112,6 +116,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         maps,
         joining: Rc::clone(&joining),
         clauses: Clauses::default(),
+        gpu: Gpu::new(agent.as_ref(), &gpu_reports),
         program: Program::named(argv),
         waiting: Cell::new(false),
         ending: Cell::new(false),
@@ -130,6 +135,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         exported.finish(&session);
     }
     drop(session);
+    repl.gpu.print(&repl);
     sink.close(messages, &|| false);
     let status = exit_status::status(&ending, None, messages);
     repl.output.end();

@@ -78,7 +78,7 @@ impl Program {
         let user = repl.cli.user.clone();
         let command = Command {
             argv: argv.clone(),
-            environment: Vec::new(),
+            environment: repl.gpu.environment(repl),
             user,
             watch_mappings: true,
             watch_ends: true,
@@ -89,6 +89,7 @@ impl Program {
         let mut child = Child::spawn(&command)?;
         process_facts::expect(child.pid(), &argv);
         session.trace_child(child.pid())?;
+        repl.gpu.started(child.pid())?;
         let mappings = child.mappings.take();
         if let Some(error) = &child.unwatched {
             repl.messages.warning(&format!(
@@ -128,6 +129,7 @@ impl Program {
         self.retarget(repl, session, all.clone(), None)?;
         all.iter().try_for_each(|pid| session.trace_pid(*pid))?;
         repl.extender.unwinder().inspect(|unwinder| unwinder.start_with(&all));
+        repl.gpu.retarget(session, &pids)?;
         self.watch_pids(repl, &pids)
     }
 

@@ -1,5 +1,6 @@
 //! State of a session at the prompt, and its output. Clauses and the traced program add their operations in their own files.
 
+use super::gpu::Gpu;
 use super::inputs::Inputs;
 use super::screen::Screen;
 use crate::cli::Cli;
@@ -39,6 +40,7 @@ pub struct Repl<'a> {
     pub(super) maps: Arc<Mutex<Vec<String>>>,
     pub(super) joining: Joining<'a>,
     pub(super) clauses: Clauses,
+    pub(super) gpu: Gpu<'a>,
     pub(super) program: Program,
     /// True during `:wait`: the next command waits for the end of the program.
     pub(super) waiting: Cell<bool>,

@@ -21,10 +21,7 @@ impl Finder<'_, '_> {
         };
         let Some(file) = self.setting.catalog.agent() else {
             let message = format!("`{PROVIDER}:` probes need the agent, which is not available here");
-            return absent(
-                message,
-                "the prompt has none: give the script to `cudatrace -e`, or as a file, with `-p PID` or a command; it is for x86-64",
-            );
+            return absent(message, "it is for x86-64, and needs memory for its file: `-v` has the reason");
         };
         let functions = self.setting.catalog.functions(file.id);
         let is_named = |name: &String| name == kind.function;

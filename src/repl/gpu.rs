@@ -1,0 +1,97 @@
+//! Records of GPUs at the prompt: agents are loaded as soon as a clause needs records, and loaded again if a later one needs more kinds.
+
+use super::session::Repl;
+use crate::gpu::{Agents, Reports};
+use anyhow::{Context, Result};
+use runtime::Session;
+use runtime::gpu_agent::AgentFile;
+use runtime::read::event_loop::{Next, Watch};
+use std::cell::{Cell, RefCell};
+use std::ffi::OsString;
+use std::os::fd::RawFd;
+use std::rc::Rc;
+
+/// The agents of the session.
+pub struct Gpu<'a> {
+    file: Option<&'a AgentFile>,
+    reports: &'a Reports,
+    /// Kinds of records that clauses have needed so far, as in [`Agents`].
+    kinds: Cell<u32>,
+    agents: RefCell<Option<Rc<RefCell<Agents<'a>>>>>,
+}
+
+impl<'a> Gpu<'a> {
+    /// No agents yet. Without the file there never are.
+    pub fn new(file: Option<&'a AgentFile>, reports: &'a Reports) -> Gpu<'a> {
+        Gpu { file, reports, kinds: Cell::new(0), agents: RefCell::default() }
+    }
+
+    /// Variables of the environment by which a program loads the agent, if records are needed.
+    pub fn environment(&self, repl: &Repl) -> Vec<(OsString, OsString)> {
+        let file = self.file.filter(|_| self.kinds.get() != 0);
+        file.map_or_else(Vec::new, |file| Agents::environment(file, self.kinds.get(), repl.messages))
+    }
+
+    /// Loads agents into these processes, if records are needed; those of others end.
+    pub fn retarget(&self, session: &Session, pids: &[u32]) -> Result<()> {
+        let Some(agents) = &*self.agents.borrow() else { return Ok(()) };
+        let mut agents = agents.borrow_mut();
+        agents.search_in(pids)?;
+        agents.load_into_running(Some(session))
+    }
+
+    /// Takes the records that clauses need now. The session's last module is that of the last clause.
+    pub fn take_records(&self, repl: &Repl<'a>, session: &Session) -> Result<()> {
+        let kinds = session.manifest().gpu_kinds;
+        let Some(file) = self.file.filter(|_| kinds & !self.kinds.get() != 0) else { return Ok(()) };
+        self.kinds.set(self.kinds.get() | kinds);
+        if let Some(agents) = &*self.agents.borrow() {
+            agents.borrow_mut().want(kinds);
+            return Ok(());
+        }
+        repl.messages.note("The GPU's records need a library of cudatrace in the traced process: it is loaded beside CUDA's driver");
+        let mut pids = repl.machine.scope().pids.clone();
+        pids.extend(repl.program.pid());
+        if pids.is_empty() {
+            repl.messages.note("records come of a program that `:run COMMAND` starts, or of processes that `:pid PID` selects");
+        }
+        let mut agents = Agents::new(file, (kinds, false), &pids, (self.reports, repl.messages))
+            .context("cannot wait for the agents of processes")?;
+        agents.begin(session)?;
+        let loaded = agents.load_into_running(Some(session));
+        let agents = Rc::new(RefCell::new(agents));
+        repl.joining.borrow_mut().push(Box::new(AgentsWatch(Rc::clone(&agents))));
+        *self.agents.borrow_mut() = Some(agents);
+        loaded
+    }
+
+    /// Lets the agents of a program that was started be found, when they are loaded again.
+    pub fn started(&self, pid: u32) -> Result<()> {
+        let Some(agents) = &*self.agents.borrow() else { return Ok(()) };
+        Ok(agents.borrow_mut().search_in(&[pid])?)
+    }
+
+    /// Reports what was collected.
+    pub fn print(&self, repl: &Repl) {
+        if self.agents.borrow().is_some() {
+            self.reports.print(repl.messages);
+        }
+    }
+}
+
+/// Watches the agents.
+struct AgentsWatch<'a>(Rc<RefCell<Agents<'a>>>);
+
+impl Watch for AgentsWatch<'_> {
+    fn fd(&self) -> RawFd {
+        self.0.borrow().fd()
+    }
+
+    fn ready(&mut self, session: &mut Session) -> Next {
+        self.0.borrow_mut().ready(session)
+    }
+
+    fn finish(&mut self) -> bool {
+        self.0.borrow_mut().finish()
+    }
+}
