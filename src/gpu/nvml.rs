@@ -29,10 +29,20 @@ pub struct Utilization(Arc<Mutex<Sampled>>);
 #[derive(Default)]
 struct Sampled {
     latest: Samples,
-    /// Sums of all periods, in percent of a period.
-    sums: BTreeMap<(u32, Arc<str>), u64>,
+    /// Sums of all periods.
+    sums: BTreeMap<(u32, Arc<str>), Sum>,
     /// Number of periods.
     periods: u64,
+}
+
+/// Use of a device by a process.
+#[derive(Copy, Clone)]
+struct Sum {
+    /// In percent of a period.
+    percent: u64,
+    /// Numbers of the first and of the last period in which there was any: the process may have begun and ended between others.
+    first: u64,
+    last: u64,
 }
 
 impl Utilization {
@@ -62,18 +72,21 @@ impl Utilization {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).latest.clone()
     }
 
-    /// How much a process used each device on average since the start, in percent.
+    /// How much a process used each device on average from the first period to the last one in which it did, in percent.
     pub fn mean(&self, pid: u32) -> Vec<(Arc<str>, u64)> {
         let sampled = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let of_process = sampled.sums.iter().filter(|((of, _), _)| *of == pid);
-        of_process.map(|((_, uuid), sum)| (uuid.clone(), sum / sampled.periods.max(1))).collect()
+        of_process.map(|((_, uuid), sum)| (uuid.clone(), sum.percent / (sum.last - sum.first + 1))).collect()
     }
 }
 
 impl Sampled {
     fn add(&mut self, latest: Samples) {
         for (whose, used) in &latest {
-            *self.sums.entry(whose.clone()).or_default() += u64::from(used.compute);
+            let begun = Sum { percent: 0, first: self.periods, last: self.periods };
+            let sum = self.sums.entry(whose.clone()).or_insert(begun);
+            sum.percent += u64::from(used.compute);
+            sum.last = self.periods;
         }
         self.periods += 1;
         self.latest = latest;
@@ -142,12 +155,14 @@ mod tests {
     }
 
     #[test]
-    fn a_process_without_a_sample_did_nothing_in_that_period() {
+    fn a_process_without_a_sample_did_nothing_in_that_period_while_it_ran() {
         let (mut sampled, uuid) = (Sampled::default(), Arc::<str>::from("GPU-1"));
-        sampled.add(Samples::from([((7, uuid.clone()), Used { compute: 60, memory: 0 })]));
-        sampled.add(Samples::new());
-        let used = Utilization(Arc::new(Mutex::new(sampled)));
-        assert_eq!((used.mean(7), used.mean(8)), (vec![(uuid, 30)], vec![]));
-        assert!(used.latest().is_empty());
+        let used = |compute| Samples::from([((7, uuid.clone()), Used { compute, memory: 0 })]);
+        [Samples::new(), used(60), Samples::new(), used(30), Samples::new()]
+            .into_iter()
+            .for_each(|of_period| sampled.add(of_period));
+        let utilization = Utilization(Arc::new(Mutex::new(sampled)));
+        assert_eq!((utilization.mean(7), utilization.mean(8)), (vec![(uuid, 30)], vec![]));
+        assert!(utilization.latest().is_empty());
     }
 }

@@ -50,7 +50,7 @@ pub struct Reports {
 /// What is known of processes without records.
 struct Estimate {
     utilization: Utilization,
-    pids: Vec<u32>,
+    pids: BTreeSet<u32>,
 }
 
 #[derive(Default)]
@@ -153,9 +153,10 @@ impl Reports {
     fn estimate(&self, pid: u32) {
         let mut estimate = self.estimate.borrow_mut();
         if estimate.is_none() {
-            *estimate = Utilization::start().ok().map(|utilization| Estimate { utilization, pids: vec![] });
+            *estimate =
+                Utilization::start().ok().map(|utilization| Estimate { utilization, pids: BTreeSet::new() });
         }
-        estimate.iter_mut().for_each(|estimate| estimate.pids.push(pid));
+        estimate.iter_mut().for_each(|estimate| _ = estimate.pids.insert(pid));
     }
 
     /// The agent of a process has ended.

@@ -48,6 +48,7 @@ mod library {
     pub mod driver;
     pub mod idle;
     pub mod launches;
+    pub mod names;
     pub mod ranges;
     pub mod replacements;
     pub mod sampling;

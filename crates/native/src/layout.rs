@@ -28,8 +28,8 @@ pub const THREAD_AT: u64 = 20;
 pub const NUMBER: u64 = 24;
 /// u32: offset from a thread control block of the address and the size of the thread's stack; 0: it is not known.
 pub const STACK_AT: u64 = 28;
-/// u64: end of the stack of the process's first thread; 0: it is not known.
-pub const STACK_END: u64 = 32;
+/// Two u64: from where to where there is the stack of the process's first thread, or nothing; 0: it is not known.
+pub const FIRST_STACK: u64 = 32;
 /// Where the words of [`Launches`] are.
 pub const LAUNCHES: u64 = 3072;
 /// Addresses of functions by the number of the helper that they replace, for [`crate::Environment::Replaced`].

@@ -290,7 +290,7 @@ impl Collection {
             is_over = self.socket.is_over(self.flush_ms);
             if is_over {
                 replacements::stop();
-                sampling::forget_all();
+                sampling::forget(null_mut());
             }
             sampling::take(&mut |record| batches.add(Kind::Kernel, record));
             batches.flush();

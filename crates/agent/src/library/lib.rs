@@ -29,6 +29,7 @@ mod cupti;
 mod driver;
 mod idle;
 mod launches;
+mod names;
 mod ranges;
 mod replacements;
 mod sampling;

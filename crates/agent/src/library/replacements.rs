@@ -213,10 +213,13 @@ extern "C" fn launch_ex<const BY: usize>(
 
 type EndContext = unsafe extern "C" fn(*mut c_void) -> c_int;
 
-/// In place of a function that may end a context; its argument is one, or a device.
+/// Functions whose argument is a context; that of the others is a device, or something with a context of its own.
+const TAKE_CONTEXT: [usize; 3] = [4, 7, 10];
+
+/// In place of a function that may end a context.
 extern "C" fn end_context<const BY: usize>(of: *mut c_void) -> Status {
     in_place(|| {
-        sampling::forget_all();
+        sampling::forget(if TAKE_CONTEXT.contains(&BY) { of } else { null_mut() });
         // SAFETY: the function that was called, with its argument.
         unsafe {
             let original: EndContext = transmute_copy(&original(BY));

@@ -12,6 +12,7 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::driver::{Driver, Events, NOT_READY, SUCCESS, Status};
 use crate::launches;
+use crate::names;
 use crate::ranges;
 use crate::record::Record;
 use crate::replacements::{Launch, NAMES};
@@ -71,7 +72,7 @@ pub static NOT_MEASURED: AtomicU32 = AtomicU32::new(0);
 /// Prepares for launches of this process. False if that is impossible.
 pub fn start() -> bool {
     let Some(driver) = Driver::loaded() else { return false };
-    if !MEASURED.reserve() || !DRIVER.reserve() {
+    if !MEASURED.reserve() || !DRIVER.reserve() || !names::create() {
         return false;
     }
     // Zeros; a child of fork(2) has no contexts of its parent.
@@ -115,14 +116,14 @@ pub fn take(pass_on: &mut dyn FnMut(Record)) {
     }
 }
 
-/// Destroys all events, which must not outlive their context. Launches whose work is not done are not measured.
-pub fn forget_all() {
+/// Destroys the events of a context, which they must not outlive; null: of all. Launches whose work is not done are not measured.
+pub fn forget(context: *mut c_void) {
     if OF.load(Acquire) != pid() {
         return;
     }
     let driver = driver();
     let mode = driver.relax();
-    samples().for_each(|sample| sample.forget(driver));
+    samples().for_each(|sample| sample.forget(driver, context));
     mode.inspect(|mode| driver.restore(*mode));
 }
 
@@ -156,7 +157,17 @@ fn begin_relaxed(driver: &Driver, launch: &Launch) -> Option<&'static Sample> {
     let (context, device) = driver.current()?;
     let first = NEXT.fetch_add(1, Relaxed) as usize % (SAMPLES - TRIES);
     let mut tried = samples().skip(first).take(TRIES);
-    let Some(sample) = tried.find(|sample| sample.take(state::FREE, state::LAUNCHES)) else {
+    // Before it counts as one that launches, it has no events of a context that might end now.
+    let prepare = |sample: &&Sample| {
+        sample.claim(state::FREE).is_some_and(|measurement| {
+            if measurement.context != context {
+                measurement.forget(driver);
+            }
+            sample.leave(state::LAUNCHES);
+            true
+        })
+    };
+    let Some(sample) = tried.find(prepare) else {
         NOT_MEASURED.fetch_add(1, Relaxed);
         return None;
     };
@@ -171,7 +182,7 @@ fn begin_relaxed(driver: &Driver, launch: &Launch) -> Option<&'static Sample> {
     let tid = launches::tid();
     measurement.record = Record {
         start: now(CLOCK_MONOTONIC),
-        kernel: driver.name(launch.kernel).addr() as u64,
+        kernel: names::keep(driver.name(launch.kernel)).addr() as u64,
         stream: launch.stream.addr() as u64,
         device,
         grid: launch.grid,
@@ -211,45 +222,33 @@ pub fn finish(sample: &'static Sample, launch: &Launch, status: Status) {
 }
 
 impl Sample {
-    /// Changes the state; false if it is another one.
-    fn take(&self, from: u32, to: u32) -> bool {
-        self.state.compare_exchange(from, to, AcqRel, Relaxed).is_ok()
-    }
-
     /// Takes the sample in a state.
     #[allow(clippy::mut_from_ref)]
     fn claim(&self, from: u32) -> Option<&mut Measurement> {
+        let is_mine = self.state.compare_exchange(from, state::READ, AcqRel, Relaxed).is_ok();
         // SAFETY: only one thread gets it, until it leaves it.
-        self.take(from, state::READ).then(|| unsafe { &mut *self.measurement.get() })
+        is_mine.then(|| unsafe { &mut *self.measurement.get() })
     }
 
     fn leave(&self, to: u32) {
         self.state.store(to, Release);
     }
 
-    /// Destroys the events, and reads them before if that is possible.
-    fn forget(&self, driver: &Driver) {
+    /// Destroys the events of a context, or of all, and reads them before if that is possible.
+    fn forget(&self, driver: &Driver, context: *mut c_void) {
+        const WITH_EVENTS: [u32; 3] = [state::RUNS, state::DONE, state::FREE];
         for _ in 0..PATIENCE {
-            let next = if let Some(measurement) = self.claim(state::RUNS) {
-                let next = measurement.settle(driver);
-                NOT_MEASURED.fetch_add(u32::from(next == state::RUNS), Relaxed);
-                measurement.forget(driver);
-                if next == state::DONE { next } else { state::FREE }
-            } else if let Some(measurement) = self.claim(state::DONE) {
-                measurement.forget(driver);
-                state::DONE
-            } else if let Some(measurement) = self.claim(state::FREE) {
-                measurement.forget(driver);
-                state::FREE
-            } else if self.state.load(Acquire) == state::LAUNCHES {
+            let claim = |from: &u32| Some((*from, self.claim(*from)?));
+            if let Some((from, measurement)) = WITH_EVENTS.iter().find_map(claim) {
+                let is_other = !context.is_null() && measurement.context != context;
+                return self.leave(if is_other { from } else { measurement.give_up(driver, from) });
+            }
+            if self.state.load(Acquire) == state::LAUNCHES {
                 // A launch in a context that is not the one that ends.
                 return;
-            } else {
-                // The agent's thread looks at it just now.
-                sys::sleep(1);
-                continue;
-            };
-            return self.leave(next);
+            }
+            // The agent's thread looks at it just now.
+            sys::sleep(1);
         }
     }
 }
@@ -258,7 +257,6 @@ impl Measurement {
     /// Records the first event, of this context. False if the driver refuses.
     fn begin(&mut self, driver: &Driver, context: *mut c_void, stream: *mut c_void) -> bool {
         if self.context != context {
-            self.forget(driver);
             let Some(events) = driver.create_events() else { return false };
             (self.context, self.events) = (context, events);
         }
@@ -312,6 +310,17 @@ impl Measurement {
         }
         NOT_MEASURED.fetch_add(1, Relaxed);
         state::FREE
+    }
+
+    /// Destroys the events of a sample in a state. Returns the next state.
+    fn give_up(&mut self, driver: &Driver, from: u32) -> u32 {
+        let next = if from == state::RUNS { self.settle(driver) } else { from };
+        self.forget(driver);
+        if next == state::RUNS {
+            NOT_MEASURED.fetch_add(1, Relaxed);
+            return state::FREE;
+        }
+        next
     }
 
     /// Destroys the events.

@@ -513,6 +513,9 @@ impl Body<'_, '_> {
         self.b().set(rule, i64::from(AT_ENTRY.encode()));
         self.b().jump(apply);
         self.b().switch_to(later);
+        if self.cx.runs_in_process() {
+            self.store(walk.buffer().plus(unwind::HAS_GUESSED), Width::B64, 1);
+        }
         let other = self.b().block();
         self.ends_soon(walk, ip, rule, apply, other);
         self.b().switch_to(other);

@@ -39,7 +39,7 @@ static long system_call(long number, long a, long b, long c, long d, long e, lon
 }
 
 /* Words of the process alone, at the start of the region; see `layout.rs`. In a child of fork(2) they are zero. */
-struct own { u64 unused; u32 tgid, tid, cpu, thread_at, number, stack_at; u64 stack_end; };
+struct own { u64 unused; u32 tgid, tid, cpu, thread_at, number, stack_at; u64 stack_start, stack_end; };
 
 /* The id of this thread from its control block, if its place is known; otherwise 0. */
 static u32 stored_thread_id(const struct own *own) {

@@ -1,52 +1,72 @@
 /* Walks of the stack: what is on it, and the rules of the unwind tables. */
 
-/* The kernel keeps so many bytes below the end of the first thread's stack free of other mappings: who is there has that stack, and all of it
- * is mapped up to its end. */
-#define FIRST_STACK (8ul << 20)
 /* glibc puts a thread's control block on top of the memory of its stack; behind the block is the rest of its last page, or two. */
 #define BEHIND_BLOCK 8192
+/* Size of a control block, as far as it is searched. */
+#define BLOCK 2304
+/* A stack is not larger. */
+#define LARGEST_STACK (1ul << 32)
 /* In `stack_at`: this C library does not tell. */
 #define NOWHERE 1
 
-/* Whether the words are the address and the size of memory of a stack with this control block on top. */
-static int is_stack_of(const u64 *words, u64 block) {
-    u64 start = words[0], size = words[1], end = start + size;
+/* Whether a stack of this address and size has this control block on top. */
+static int is_stack_of(u64 start, u64 size, u64 block) {
+    u64 end = start + size;
     return !((start | size) & 4095) && size && start < block && block < end && end - block <= BEHIND_BLOCK;
 }
 
-/* Where the words are that tell a thread's stack, from its control block on: found once, on the page of the block. */
-static u32 stack_at(struct own *own, u64 block) {
-    u32 at = own->stack_at, end = 4096 - (block & 4095);
-    for (u32 tried = 8; !at && tried + 16 <= end; tried += 8)
-        if (is_stack_of((const u64 *)(block + tried), block))
-            at = tried;
-    return own->stack_at = at ? at : NOWHERE;
+/* What a walk has read. */
+struct read_buffer {
+    u64 start, end, has_guessed;
+    u64 words[512];
+};
+
+/* Where the words are that tell a thread's stack, from its control block on. They are looked for once. */
+static u32 stack_at(struct own *own, u64 block, struct read_buffer *buffer, u32 tgid) {
+    const u64 *words = buffer->words;
+    u32 at = own->stack_at;
+    if (at)
+        return at;
+    at = NOWHERE;
+    buffer->start = buffer->end = 0;
+    if (read_checked((u8 *)words, BLOCK, (const u8 *)block, tgid))
+        for (u32 i = 1; i + 1 < BLOCK / 8 && at == NOWHERE; i++)
+            if (is_stack_of(words[i], words[i + 1], block))
+                at = 8 * i;
+    return own->stack_at = at;
+}
+
+/* A word of this thread's control block. */
+static u64 block_word(u64 at) {
+    u64 word;
+    asm("movq %%fs:(%1), %0" : "=r"(word) : "r"(at));
+    return word;
 }
 
 /* The end of what is surely mapped above `here` on this thread's stack; 0: not known, as on the stack of a coroutine. */
-static u64 end_of_stack(struct own *own, u64 here) {
-    u64 block;
-    if (here < own->stack_end && own->stack_end - here <= FIRST_STACK)
+static u64 end_of_stack(struct own *own, u64 here, struct read_buffer *buffer, u32 tgid) {
+    if (here > own->stack_start && here < own->stack_end)
         return own->stack_end;
     u32 id = stored_thread_id(own);
     /* The first thread's stack is not the C library's. */
     if (!id || id == own->tgid)
         return 0;
-    asm("movq %%fs:0, %0" : "=r"(block));
-    u32 at = stack_at(own, block);
-    const u64 *words = (const u64 *)(block + at);
-    return at != NOWHERE && is_stack_of(words, block) && words[0] <= here && here < block ? block : 0;
+    /* A control block begins with its address, and has it in its third word. Memory of another kind is not followed. */
+    u64 block = block_word(0);
+    if (block != block_word(16) || block <= here || block - here > LARGEST_STACK)
+        return 0;
+    u32 at = stack_at(own, block, buffer, tgid);
+    if (at == NOWHERE)
+        return 0;
+    u64 start = block_word(at);
+    return is_stack_of(start, block_word(at + 8), block) && start <= here ? block : 0;
 }
 
-/* Reads a word of the stack for a walk, which goes upwards. What was read is kept in `buffer` up to the end of its page: a walk takes
- * a system call for each page instead of one for each word. */
-struct read_buffer {
-    u64 start, end;
-    u8 bytes[4096];
-};
-
+/* Reads a word of the stack for a walk, which goes upwards. On the stack of a thread a load does, as long as frames are found by tables:
+ * what a guess leads to may be no stack. Elsewhere the kernel answers with an error where a load would be a fault, and what was read is kept in
+ * `buffer` up to the end of its page: a walk takes a system call for each page instead of one for each word. */
 EXPORT i64 read_stack(struct read_buffer *buffer, u64 address, u64 *to, struct own *own, u64 b, u32 tgid) {
-    u64 here = (u64)__builtin_frame_address(0), stack_end = end_of_stack(own, here);
+    u64 here = (u64)__builtin_frame_address(0), stack_end = buffer->has_guessed ? 0 : end_of_stack(own, here, buffer, tgid);
     if (stack_end && address > here && address <= stack_end - 8) {
         *to = *(u64 *)address;
         return 0;
@@ -56,12 +76,12 @@ EXPORT i64 read_stack(struct read_buffer *buffer, u64 address, u64 *to, struct o
         if (behind - address < 8)
             return read_checked((u8 *)to, 8, (const u8 *)address, tgid) ? 0 : -EFAULT;
         buffer->start = buffer->end = 0;
-        if (!read_checked(buffer->bytes, behind - address, (const u8 *)address, tgid))
+        if (!read_checked((u8 *)buffer->words, behind - address, (const u8 *)address, tgid))
             return -EFAULT;
         buffer->start = address;
         buffer->end = behind;
     }
-    *to = *(u64 *)(buffer->bytes + (address - buffer->start));
+    *to = *(u64 *)((u8 *)buffer->words + (address - buffer->start));
     return 0;
 }
 

@@ -130,8 +130,21 @@ pub struct TracedProcess {
     pub(super) returns: Option<Returns>,
     /// Files that were searched for functions of unwinders: inode, address.
     pub(super) searched: BTreeSet<(u64, u64)>,
-    /// The functions whose place an agent can take.
+    /// Functions whose place an agent could take.
+    places: Vec<AgentPlace>,
+    /// Those of them whose jump is written.
     launches: LaunchWords,
+}
+
+/// A function whose place an agent can take as soon as its jump is written.
+#[derive(Copy, Clone, Debug)]
+struct AgentPlace {
+    /// Number of the function.
+    function: usize,
+    /// Where it goes on itself.
+    original: u64,
+    /// Its patch: number of the list in [`TracedProcess::patches`], and of the patch in that.
+    patch: (usize, usize),
 }
 
 /// A function in a process: file, offset in the file, and the address at which the first byte of the file would be. A file may be mapped
@@ -188,8 +201,9 @@ impl TracedProcess {
         let tables = unwind.map(|memory| SharedFile { file: memory.file(), size: native::unwind::SIZE });
         let region = Region::sharing(stopped, near, size, own_filters, memory.file(), tables)?;
         region.write(stopped, layout::TGID, &stopped.pid().to_le_bytes())?;
-        if let Some(stack) = stopped.maps()?.iter().find(|map| map.name == "[stack]") {
-            region.write(stopped, layout::STACK_END, &stack.range.end.to_le_bytes())?;
+        if let Some(stack) = first_stack(&stopped.maps()?) {
+            let words = [stack.start.to_le_bytes(), stack.end.to_le_bytes()].concat();
+            region.write(stopped, layout::FIRST_STACK, &words)?;
         }
         let names = Names::start(stopped, region.code().start)?;
         let environment = environment::find(stopped, memory.cpus(), &region)?;
@@ -214,6 +228,7 @@ impl TracedProcess {
             returns_size,
             returns: None,
             searched: BTreeSet::new(),
+            places: vec![],
             launches: LaunchWords::default(),
         })
     }
@@ -256,7 +271,15 @@ impl TracedProcess {
                 if self.done.insert(key) {
                     let address = base.wrapping_add(function);
                     let launches = probed.launches.get(&function).copied();
-                    let (patch, entry) = self.detour(stopped, (&programs, launches), address, base, site)?;
+                    let (patch, entry, original) =
+                        self.detour(stopped, (&programs, launches), address, base, site)?;
+                    let function = launches.map(|function| function as usize);
+                    let patch_at = (self.patches.len(), list.len());
+                    self.places.extend(function.map(|function| AgentPlace {
+                        function,
+                        original,
+                        patch: patch_at,
+                    }));
                     list.push(patch);
                     entries.push(entry);
                     keys.push(key);
@@ -277,7 +300,19 @@ impl TracedProcess {
             };
             report.skipped.extend(skipped.filter(is_missed));
         }
+        self.give_places();
         Ok(report)
+    }
+
+    /// Lets an agent take the place of the functions whose jump is written. What another session has, for example, is not.
+    fn give_places(&mut self) {
+        let TracedProcess { places, patches, region, .. } = self;
+        let is_written = |place: &&AgentPlace| patches[place.patch.0].0.is_written(place.patch.1);
+        self.launches = LaunchWords::default();
+        for place in places.iter().filter(is_written) {
+            self.launches.at = region.base() + Launches::WORDS;
+            self.launches.originals[place.function] = place.original;
+        }
     }
 
     /// Whether a file was unmapped and mapped again at the same address, with its functions as they are in the file. The process may run.
@@ -350,7 +385,7 @@ impl TracedProcess {
         Ok(())
     }
 
-    /// Writes the detour of a function; returns its patch, and what the journal records of it.
+    /// Writes the detour of a function; returns its patch, what the journal records of it, and where the function itself goes on.
     fn detour(
         &mut self,
         stopped: &Stopped<'_>,
@@ -358,7 +393,7 @@ impl TracedProcess {
         address: u64,
         base: u64,
         site: &PatchSite,
-    ) -> Result<(Patch, Entry), RemoteError> {
+    ) -> Result<(Patch, Entry, u64), RemoteError> {
         let dispatch = self.dispatch(stopped, programs)?;
         let at = self.code_end.next_multiple_of(ALIGNMENT);
         let described = Site {
@@ -380,17 +415,13 @@ impl TracedProcess {
             return Err(RemoteError::NoRoom);
         };
         self.write(stopped, at, &[detour.bytes, moved.code.clone()].concat())?;
-        if let Some(function) = launches {
-            self.launches.at = region + Launches::WORDS;
-            self.launches.originals[function as usize] = moved_to;
-        }
         let in_original = |(from, to): &(u8, u8)| {
             Some((u64::from(*from).checked_sub(before)? as u8, moved_to + u64::from(*to)))
         };
         let moved = moved.starts.iter().filter_map(in_original).collect();
         let patch = Patch { address: place, original: site.original.clone(), jump, moved };
         let entry = Entry::Jump(recorded(&patch));
-        Ok((patch, entry))
+        Ok((patch, entry, moved_to))
     }
 
     fn dispatch(&mut self, stopped: &Stopped<'_>, programs: &[ProgramAt]) -> Result<Dispatch, RemoteError> {
@@ -427,6 +458,16 @@ impl TracedProcess {
         self.returns = Some(returns.clone());
         Ok(returns)
     }
+}
+
+/// Addresses that belong to the first thread's stack or to nothing. It grows down; the kernel keeps much more than this free below its end, unless
+/// a program asks for a mapping there.
+fn first_stack(maps: &[MemoryRange]) -> Option<Range<u64>> {
+    const LARGEST: u64 = 8 << 20;
+    let at = maps.iter().position(|map| map.name == "[stack]")?;
+    let below = at.checked_sub(1).map_or(0, |below| maps[below].range.end);
+    let end = maps[at].range.end;
+    Some(below.max(end.saturating_sub(LARGEST))..end)
 }
 
 /// A patch as the journal has it.
