@@ -132,7 +132,7 @@ pub struct TracedProcess {
     pub(super) searched: BTreeSet<(u64, u64)>,
     /// Functions whose place an agent could take.
     places: Vec<AgentPlace>,
-    /// Those of them whose jump is written.
+    /// Functions whose place it can take, since their jump is written.
     launches: LaunchWords,
 }
 
