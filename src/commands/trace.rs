@@ -426,7 +426,6 @@ impl<'a> Job<'a> {
         'a: 'w,
     {
         let Some((file, kinds)) = self.agent else { return Ok(None) };
-        self.messages.note("The GPU's records need a library of cudatrace in the traced process: it is loaded beside CUDA's driver");
         let agents = gpu::Agents::new(file, (kinds, self.in_process), &self.pids, (reports, self.messages));
         let mut agents = agents.map_err(Failure::loading)?;
         agents.load_into_running(None).map_err(Failure::loading)?;

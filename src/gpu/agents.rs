@@ -71,6 +71,7 @@ impl<'a> Agents<'a> {
     ) -> io::Result<Agents<'a>> {
         let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         watch(&events, file.as_fd(), LISTENER)?;
+        messages.note("The GPU's records need a library of cudatrace in the traced process: it is loaded beside CUDA's driver");
         if kinds & 1 << GRAPH != 0 && kinds & 1 << KERNEL != 0 {
             messages.warning("kernels of graphs have no records of their own while graphs are traced as a whole (`gpu:graph`)");
         }

@@ -49,14 +49,13 @@ impl<'a> Gpu<'a> {
             agents.borrow_mut().want(kinds);
             return Ok(());
         }
-        repl.messages.note("The GPU's records need a library of cudatrace in the traced process: it is loaded beside CUDA's driver");
         let mut pids = repl.machine.scope().pids.clone();
         pids.extend(repl.program.pid());
+        let mut agents = Agents::new(file, (kinds, false), &pids, (self.reports, repl.messages))
+            .context("cannot wait for the agents of processes")?;
         if pids.is_empty() {
             repl.messages.note("records come of a program that `:run COMMAND` starts, or of processes that `:pid PID` selects");
         }
-        let mut agents = Agents::new(file, (kinds, false), &pids, (self.reports, repl.messages))
-            .context("cannot wait for the agents of processes")?;
         agents.begin(session)?;
         let loaded = agents.load_into_running(Some(session));
         let agents = Rc::new(RefCell::new(agents));

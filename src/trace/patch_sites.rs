@@ -31,7 +31,9 @@ pub fn patch_site(machine: &Machine, file: FileId, offset: u64) -> Result<PatchS
 pub fn launch_sites(machine: &Machine, driver: FileId) -> Vec<LaunchSite> {
     let functions = machine.functions(driver).iter();
     let site = |function: &Function| {
-        let number = REPLACED.iter().position(|name| function.names.iter().any(|own| own == name))?;
+        let number = REPLACED
+            .iter()
+            .position(|of| function.names.iter().any(|own| own.as_bytes() == of.name.to_bytes()))?;
         let patch = patch_site(machine, driver, function.offset).ok()?;
         Some(LaunchSite { function: number as u64, offset: function.offset, patch })
     };

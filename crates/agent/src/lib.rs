@@ -24,7 +24,7 @@ static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.so"));
 /// If the name has more than 56 bytes.
 pub fn library(pid: u32, name: &str) -> Vec<u8> {
     let mut bytes = LIBRARY.to_vec();
-    let mut address = message::Address { pid, length: name.len() as u32, name: [0; 56] };
+    let mut address = message::Address { pid, length: name.len() as u32, name: [0; message::TRACER_NAME] };
     address.name[..name.len()].copy_from_slice(name.as_bytes());
     let written = &mut bytes[places::WRITTEN_AT..][..size_of::<message::Address>()];
     written[..4].copy_from_slice(&address.pid.to_ne_bytes());

@@ -1,6 +1,7 @@
 //! Messages between the agent and the tracer, one per packet of a socket: a request, reports, and one byte of the tracer when it has led calls to
 //! the agent's [`Words`].
 
+use core::ffi::CStr;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 
 /// Largest size of the list of paths in a [`Request`].
@@ -46,28 +47,40 @@ pub enum State {
     EndsLater,
 }
 
-/// Functions of the driver whose place the agent can take, in the order of their numbers. The first four launch kernels, the others end
-/// contexts.
-pub const REPLACED: [&str; FUNCTIONS] = [
-    "cuLaunchKernel",
-    "cuLaunchKernel_ptsz",
-    "cuLaunchKernelEx",
-    "cuLaunchKernelEx_ptsz",
-    "cuCtxDestroy_v2",
-    "cuDevicePrimaryCtxRelease_v2",
-    "cuDevicePrimaryCtxReset_v2",
-    "cuCtxDestroy",
-    "cuDevicePrimaryCtxRelease",
-    "cuDevicePrimaryCtxReset",
-    "cuCtxDetach",
-    "cuGreenCtxDestroy",
+/// A function of the driver whose place the agent can take.
+#[derive(Copy, Clone, Debug)]
+pub struct Replaced {
+    /// Its name.
+    pub name: &'static CStr,
+    /// Without it the agent takes no place: events must not outlive their context.
+    pub is_needed: bool,
+    /// Its argument is the context that ends.
+    pub takes_context: bool,
+}
+
+/// These functions, in the order of their numbers. The first ones launch kernels, the others end contexts.
+pub const REPLACED: [Replaced; FUNCTIONS] = [
+    function(c"cuLaunchKernel", true, false),
+    function(c"cuLaunchKernel_ptsz", false, false),
+    function(c"cuLaunchKernelEx", false, false),
+    function(c"cuLaunchKernelEx_ptsz", false, false),
+    function(c"cuCtxDestroy_v2", true, true),
+    function(c"cuDevicePrimaryCtxRelease_v2", true, false),
+    function(c"cuDevicePrimaryCtxReset_v2", true, false),
+    function(c"cuCtxDestroy", false, true),
+    function(c"cuDevicePrimaryCtxRelease", false, false),
+    function(c"cuDevicePrimaryCtxReset", false, false),
+    function(c"cuCtxDetach", false, true),
+    function(c"cuGreenCtxDestroy", false, false),
 ];
 /// How many these are.
 pub const FUNCTIONS: usize = 12;
 /// How many of them launch kernels.
 pub const LAUNCHING: usize = 4;
-/// Numbers of functions without which the agent takes no place: events must not outlive their context.
-pub const NEEDED: [usize; 4] = [0, 4, 5, 6];
+
+const fn function(name: &'static CStr, is_needed: bool, takes_context: bool) -> Replaced {
+    Replaced { name, is_needed, takes_context }
+}
 
 /// Words of the agent that detours of these functions read.
 #[derive(Debug)]
@@ -123,6 +136,9 @@ pub struct Report {
 /// traced, too.
 pub const NEXT: &str = "CUDATRACE_NEXT_";
 
+/// Room for the tracer's name.
+pub const TRACER_NAME: usize = 56;
+
 /// Where the tracer listens.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(C)]
@@ -132,5 +148,5 @@ pub struct Address {
     /// Length of the name in bytes.
     pub length: u32,
     /// Abstract name of a Unix socket, of letters, digits and underscores.
-    pub name: [u8; 56],
+    pub name: [u8; TRACER_NAME],
 }

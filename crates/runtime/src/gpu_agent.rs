@@ -208,9 +208,15 @@ impl AgentSocket {
         let Wanted { kinds, flush_ms, launches, replaced } = wanted;
         let (running, originals) =
             replaced.map_or((0, [0; FUNCTIONS]), |words| (words.running(), words.originals));
-        let (launches, every, paths_of_cupti) = (launches.into(), EVERY, [0; PATHS]);
-        let mut request =
-            Request { kinds, flush_ms, launches, every, running, originals, paths: paths_of_cupti };
+        let mut request = Request {
+            kinds,
+            flush_ms,
+            launches: launches.into(),
+            every: EVERY,
+            running,
+            originals,
+            paths: [0; PATHS],
+        };
         let mut used = 0;
         for path in paths {
             let bytes = path.as_os_str().as_encoded_bytes();

@@ -12,7 +12,7 @@ use crate::clock::Clock;
 use crate::cupti::{CallbackData, Cupti, DRIVER_API, ENTER, SUCCESS, Subscriber, kind};
 use crate::idle::{HOLD, Idle};
 use crate::launches::FUNCTIONS;
-use crate::message::{MULTIPLE_SUBSCRIBERS, NEEDED, Report, Request, State};
+use crate::message::{MULTIPLE_SUBSCRIBERS, REPLACED, Report, Request, State};
 use crate::record::Kind;
 use crate::sys::{self, Descriptor};
 use crate::{api_exit, batch, buffers, launches, ranges, replacements, sampling};
@@ -252,8 +252,8 @@ impl Collection {
     /// Measures some launches, where CUPTI is not to be had; whether that is possible.
     fn samples(&mut self, request: &Request) -> bool {
         let kernels = 1 << Kind::Kernel as u32;
-        let has_places =
-            request.running != 0 && NEEDED.iter().all(|function| request.originals[*function] != 0);
+        let mut places = REPLACED.iter().zip(request.originals);
+        let has_places = request.running != 0 && places.all(|(function, at)| at != 0 || !function.is_needed);
         let can = request.kinds & kernels != 0 && request.every > 0 && has_places;
         if !can || !batch::create() || !sampling::start() {
             return false;

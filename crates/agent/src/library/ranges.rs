@@ -5,13 +5,13 @@
 //! [`InitializeInjectionNvtx2`](crate::InitializeInjectionNvtx2), and calls then what that has put into its table. Names and numbers are
 //! those of nvtxDetail/nvtxTypes.h of NVTX 3.
 
-use core::cell::UnsafeCell;
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::ptr::{null, null_mut};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU64};
 
 use crate::launches;
+use crate::names::Kept;
 use crate::sys::Reserved;
 
 /// Size of a name with the zero byte that ends it; longer ones are cut.
@@ -22,19 +22,12 @@ const NAMES: usize = 1 << 13;
 const THREADS: usize = 1 << 12;
 /// Ranges in each other that are kept for a thread.
 const DEPTH: usize = 14;
-/// Places at which a name or a thread is looked for.
+/// Places at which a thread is looked for.
 const TRIES: usize = 64;
 /// Libraries whose tables are cleared at the end.
 const TABLES: usize = 64;
 /// The name of ranges that had no room.
 const OTHERS: &[u8] = b"[other ranges]\0";
-
-/// A name. It is never removed: records and the program keep its address.
-struct Name {
-    /// 0: none, 1: it is being written.
-    hash: AtomicU64,
-    bytes: UnsafeCell<[u8; NAME]>,
-}
 
 /// The ranges of a thread.
 struct Thread {
@@ -46,7 +39,7 @@ struct Thread {
 /// The bits of [`Thread::state`] that have the number of ranges.
 const DEPTH_BITS: u32 = 32;
 
-static NAMED: Reserved<Name> = Reserved::of(NAMES);
+static NAMED: Kept<NAME> = Kept::of(NAMES);
 static THREADED: Reserved<Thread> = Reserved::of(THREADS);
 /// Functions by which the libraries with NVTX give their tables.
 static GETTERS: [AtomicPtr<c_void>; TABLES] = [const { AtomicPtr::new(null_mut()) }; TABLES];
@@ -264,19 +257,10 @@ fn take(tid: u32) -> Option<(&'static Thread, u32)> {
         .map(|thread| (thread, 0))
 }
 
-/// The kept name for a text that ends with zero.
+/// The kept name for a text that ends with zero; for null an empty one.
 fn name(text: *const u8) -> *const u8 {
-    let mut bytes = [0; NAME];
-    if !text.is_null() {
-        for (at, byte) in bytes[..NAME - 1].iter_mut().enumerate() {
-            // SAFETY: the zero was not reached yet.
-            *byte = unsafe { text.add(at).read() };
-            if *byte == 0 {
-                break;
-            }
-        }
-    }
-    keep(&bytes)
+    let text = if text.is_null() { c"".as_ptr() } else { text.cast() };
+    NAMED.keep(text).unwrap_or(OTHERS.as_ptr())
 }
 
 /// The kept name for a text of wide characters; what is not ASCII becomes a question mark.
@@ -292,41 +276,7 @@ fn wide_name(text: *const u32) -> *const u8 {
             }
         }
     }
-    keep(&bytes)
-}
-
-/// The kept name with these bytes.
-fn keep(bytes: &[u8; NAME]) -> *const u8 {
-    const WRITES: u64 = 1;
-    let first = NAMED.first();
-    if first.is_null() {
-        return OTHERS.as_ptr();
-    }
-    let hash = hash(bytes);
-    for at in (0..TRIES).map(|more| (hash as usize).wrapping_add(more)) {
-        // SAFETY: within the memory, whose zeros are valid.
-        let name = unsafe { &*first.add(at % NAMES) };
-        let found = name.hash.load(Acquire);
-        if found == hash {
-            return name.bytes.get().cast();
-        }
-        if found == 0 && name.hash.compare_exchange(0, WRITES, AcqRel, Acquire).is_ok() {
-            // SAFETY: nobody else has it before the hash is there.
-            unsafe { *name.bytes.get() = *bytes };
-            name.hash.store(hash, Release);
-            return name.bytes.get().cast();
-        }
-    }
-    OTHERS.as_ptr()
-}
-
-/// FNV-1a, but neither 0 nor 1.
-fn hash(bytes: &[u8; NAME]) -> u64 {
-    let text = bytes.iter().take_while(|byte| **byte != 0);
-    let hash = text.fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    });
-    hash.max(2)
+    name(bytes.as_ptr())
 }
 
 #[cfg(test)]

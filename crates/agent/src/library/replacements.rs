@@ -7,14 +7,14 @@
 //!
 //! The detours are the tracer's. They read the words here, so that the agent can end without the tracer.
 
-use core::ffi::{CStr, c_int, c_uint, c_void};
+use core::ffi::{c_int, c_uint, c_void};
 use core::mem::transmute_copy;
 use core::ptr::{null_mut, with_exposed_provenance, without_provenance_mut};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 
 use crate::driver::Status;
-use crate::message::{FUNCTIONS, LAUNCHING, Words};
+use crate::message::{FUNCTIONS, REPLACED, Words};
 use crate::sampling;
 use crate::sys;
 
@@ -35,9 +35,6 @@ static RUNNING: AtomicPtr<AtomicU32> = AtomicPtr::new(null_mut());
 /// One of so many launches is measured.
 static EVERY: AtomicU32 = AtomicU32::new(1);
 
-/// The names of those that launch, by their number.
-pub const NAMES: [&CStr; LAUNCHING] =
-    [c"cuLaunchKernel", c"cuLaunchKernel_ptsz", c"cuLaunchKernelEx", c"cuLaunchKernelEx_ptsz"];
 const REPLACEMENTS: [*const (); FUNCTIONS] = [
     launch::<0> as *const (),
     launch::<1> as *const (),
@@ -213,13 +210,10 @@ extern "C" fn launch_ex<const BY: usize>(
 
 type EndContext = unsafe extern "C" fn(*mut c_void) -> c_int;
 
-/// Functions whose argument is a context; that of the others is a device, or something with a context of its own.
-const TAKE_CONTEXT: [usize; 3] = [4, 7, 10];
-
 /// In place of a function that may end a context.
 extern "C" fn end_context<const BY: usize>(of: *mut c_void) -> Status {
     in_place(|| {
-        sampling::forget(if TAKE_CONTEXT.contains(&BY) { of } else { null_mut() });
+        sampling::forget(if REPLACED[BY].takes_context { of } else { null_mut() });
         // SAFETY: the function that was called, with its argument.
         unsafe {
             let original: EndContext = transmute_copy(&original(BY));

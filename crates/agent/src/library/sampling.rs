@@ -12,10 +12,11 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::driver::{Driver, Events, NOT_READY, SUCCESS, Status};
 use crate::launches;
-use crate::names;
+use crate::message::REPLACED;
+use crate::names::KERNELS;
 use crate::ranges;
 use crate::record::Record;
-use crate::replacements::{Launch, NAMES};
+use crate::replacements::Launch;
 use crate::sys::{self, CLOCK_MONOTONIC, Reserved, now};
 
 /// Launches that are measured at the same time.
@@ -72,7 +73,7 @@ pub static NOT_MEASURED: AtomicU32 = AtomicU32::new(0);
 /// Prepares for launches of this process. False if that is impossible.
 pub fn start() -> bool {
     let Some(driver) = Driver::loaded() else { return false };
-    if !MEASURED.reserve() || !DRIVER.reserve() || !names::create() {
+    if !MEASURED.reserve() || !DRIVER.reserve() || !KERNELS.reserve() {
         return false;
     }
     // Zeros; a child of fork(2) has no contexts of its parent.
@@ -182,19 +183,24 @@ fn begin_relaxed(driver: &Driver, launch: &Launch) -> Option<&'static Sample> {
     let tid = launches::tid();
     measurement.record = Record {
         start: now(CLOCK_MONOTONIC),
-        kernel: names::keep(driver.name(launch.kernel)).addr() as u64,
+        kernel: kept_name(driver, launch.kernel),
         stream: launch.stream.addr() as u64,
         device,
         grid: launch.grid,
         block: launch.block,
         shared: launch.shared,
         value: launch.every,
-        func: NAMES[launch.by].as_ptr().addr() as u64,
+        func: REPLACED[launch.by].name.as_ptr().addr() as u64,
         range: ranges::current(tid),
         tid,
         ..Record::default()
     };
     Some(sample)
+}
+
+/// Address of the name of what is launched; 0 if it is not known.
+fn kept_name(driver: &Driver, kernel: *mut c_void) -> u64 {
+    KERNELS.keep(driver.name(kernel)).map_or(0, |name| name.addr() as u64)
 }
 
 /// Records the event after a launch.

@@ -5,11 +5,8 @@ use core::ffi::c_int;
 use core::mem::transmute;
 
 pub use crate::message::Address;
-use crate::message::{NEXT, Report, Request};
+use crate::message::{NEXT, Report, Request, TRACER_NAME};
 use crate::sys::{self, Credentials, Descriptor, PollFd, SocketAddress};
-
-/// Room for the tracer's name.
-const NAME: usize = 56;
 
 /// The address that the tracer has written into the file.
 #[repr(transparent)]
@@ -56,10 +53,10 @@ pub fn load_next(written: &Written) {
 }
 
 /// Name of the variable that names this library; it ends with zero.
-fn variable(address: &Address) -> [u8; NEXT.len() + NAME + 1] {
-    let mut variable = [0; NEXT.len() + NAME + 1];
+fn variable(address: &Address) -> [u8; NEXT.len() + TRACER_NAME + 1] {
+    let mut variable = [0; NEXT.len() + TRACER_NAME + 1];
     variable[..NEXT.len()].copy_from_slice(NEXT.as_bytes());
-    let length = (address.length as usize).min(NAME);
+    let length = (address.length as usize).min(TRACER_NAME);
     variable[NEXT.len()..][..length].copy_from_slice(&address.name[..length]);
     variable
 }
