@@ -535,3 +535,23 @@ fn a_tracer_that_is_traced_leaves_the_times_of_the_gpu_to_the_first_one() {
     assert!(said.contains("@outer: 1000\n"), "{said}{messages}");
     assert!(messages.contains("another tool uses CUPTI there"), "{messages}");
 }
+
+#[test]
+fn programs_that_exit_while_the_agent_sets_cupti_up_end_as_without_us() {
+    if !can_trace() {
+        return;
+    }
+    let workload = example("workload_gpu");
+    for seconds in ["0.3", "0.5", "0.7"] {
+        let script =
+            "gpu:kernel { @n = count() } gpu:memcpy { @copies = count() } gpu:sync { @waits = count() }";
+        let mut command = cudatrace();
+        command.env("CUPTISIM_SLOW", "100").args(["-e", script, "--", "env", "-u", "CUDA_INJECTION64_PATH"]);
+        command.args([&workload, "--rate", "500", "--farewell", "300", "--seconds", seconds]);
+        let output = command.output().unwrap();
+        let (said, messages) = (stdout(&output), stderr(&output));
+        assert!(output.status.success(), "{said}{messages}");
+        assert!(said.contains("== end ==\n") && said.contains("@n: "), "{said}{messages}");
+        assert!(!messages.contains("called after its end"), "{messages}");
+    }
+}

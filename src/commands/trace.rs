@@ -273,7 +273,7 @@ impl<'a> Job<'a> {
         let mut watches = measuring.map_err(Failure::loading)?;
         watches.extend(outputs.watches().map_err(Failure::loading)?);
         watches.extend(self.ends().map_err(Failure::wrong)?);
-        if let Some(mut agents) = self.agents(&gpu_reports)? {
+        if let Some(mut agents) = self.agents(&gpu_reports, child.as_ref())? {
             // Agents of `-p` have been loaded just now.
             self.patch_running(&mut session)?;
             agents.begin(&session).map_err(Failure::loading)?;
@@ -421,13 +421,18 @@ impl<'a> Job<'a> {
     }
 
     /// The agents for records of GPUs; the processes of `-p` have loaded theirs.
-    fn agents<'w>(&self, reports: &'w gpu::Reports) -> Result<Option<gpu::Agents<'w>>, Failure>
+    fn agents<'w>(
+        &self,
+        reports: &'w gpu::Reports,
+        child: Option<&Child>,
+    ) -> Result<Option<gpu::Agents<'w>>, Failure>
     where
         'a: 'w,
     {
         let Some((file, kinds)) = self.agent else { return Ok(None) };
-        let agents = gpu::Agents::new(file, (kinds, self.in_process), &self.pids, (reports, self.messages));
+        let agents = gpu::Agents::new(file, (kinds, self.in_process), (reports, self.messages));
         let mut agents = agents.map_err(Failure::loading)?;
+        agents.search_in(&self.pids, child.map(Child::pid));
         agents.load_into_running(None).map_err(Failure::loading)?;
         Ok(Some(agents))
     }

@@ -1,17 +1,18 @@
 //! The agents in the traced processes: loads them, asks for records, and reports what they say.
 //!
-//! A started command loads the agent itself: the driver opens the file that a variable of the environment names. A process of `-p` is made
-//! to load it as soon as it has the driver.
+//! A started command loads the agent itself: the driver opens the file that a variable of the environment names. Processes of `-p`, and those
+//! of the command without the variable, are made to load it as soon as they have the driver.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
-use std::io;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
+use std::{fs, io};
 
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 use host::ElfFile;
-use host::process;
+use host::process::{self, Program};
 use runtime::Session;
 use runtime::gpu_agent::{AgentFile, AgentSocket, GRAPH, IDLE, KERNEL, Received, Wanted};
 use runtime::in_process::RemoteError;
@@ -45,16 +46,33 @@ pub struct Agents<'a> {
     events: OwnedFd,
     sockets: BTreeMap<u32, AgentSocket>,
     reports: &'a Reports,
-    /// Processes of `-p`, and the search for what they load.
+    /// Processes of `-p`, and the started command.
     pids: Vec<u32>,
-    search: Option<PacedTimer>,
-    /// Processes that were made to load the agent, or cannot.
-    tried: BTreeSet<u32>,
+    command: Option<u32>,
+    /// When what they and their children load is looked for.
+    search: PacedTimer,
+    /// Programs that have loaded the agent, or cannot.
+    tried: BTreeSet<Program>,
     /// Processes whose agent was asked to end, and is loaded again then.
     again: BTreeSet<u32>,
     /// Agents are asked for records as soon as they are there.
     has_begun: bool,
     is_ending: bool,
+    /// An agent has come too late for NVTX.
+    misses_ranges: bool,
+}
+
+/// How a process gets the agent.
+#[derive(PartialEq, Eq)]
+enum Way {
+    /// It has not loaded the driver.
+    NoneYet,
+    /// The driver loads the agent.
+    ByItself,
+    /// It is made to load the agent.
+    ByUs,
+    /// Not at all: it loads this file instead, which might not work beside the agent.
+    Taken(OsString),
 }
 
 /// Marks of descriptors in the set; agents have their process.
@@ -62,26 +80,22 @@ const LISTENER: u64 = u64::MAX;
 const SEARCH: u64 = u64::MAX - 1;
 
 impl<'a> Agents<'a> {
-    /// Waits for agents, and finds processes of `pids` and their children that have loaded the driver. `in_process`: programs run there.
+    /// Waits for agents. `in_process`: programs run in the processes of the agents.
     pub fn new(
         file: &'a AgentFile,
         (kinds, in_process): (u32, bool),
-        pids: &[u32],
         (reports, messages): (&'a Reports, &'a Messages),
     ) -> io::Result<Agents<'a>> {
         let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let search = PacedTimer::new(PAUSE)?;
         watch(&events, file.as_fd(), LISTENER)?;
+        watch(&events, search.as_fd(), SEARCH)?;
         messages.note("The GPU's records need a library of cudatrace in the traced process: it is loaded beside CUDA's driver");
         if kinds & 1 << GRAPH != 0 && kinds & 1 << KERNEL != 0 {
             messages.warning("kernels of graphs have no records of their own while graphs are traced as a whole (`gpu:graph`)");
         }
-        if kinds & GPU_RANGES != 0 && !pids.is_empty() {
-            messages.warning(
-                "`nvtx` stays empty in processes of -p: NVTX looks for a tool at its first call; start the program with cudatrace",
-            );
-        }
-        let (sockets, tried, again) = Default::default();
-        let mut agents = Agents {
+        let (pids, sockets, tried, again) = Default::default();
+        Ok(Agents {
             file,
             messages,
             kinds,
@@ -89,31 +103,24 @@ impl<'a> Agents<'a> {
             events,
             sockets,
             reports,
-            pids: vec![],
-            search: None,
+            pids,
+            command: None,
+            search,
             tried,
             again,
             has_begun: false,
             is_ending: false,
-        };
-        agents.search_in(pids)?;
-        Ok(agents)
+            misses_ranges: false,
+        })
     }
 
-    /// Looks for these processes and their children, which have not loaded the agent by themselves. Agents of others end.
-    ///
-    /// # Errors
-    /// The errors of timerfd_create(2).
-    pub fn search_in(&mut self, pids: &[u32]) -> io::Result<()> {
+    /// Looks for the driver in these processes of `-p`, in the command, and in their children. Agents of others end.
+    pub fn search_in(&mut self, pids: &[u32], command: Option<u32>) {
         self.pids = pids.to_vec();
-        if self.search.is_none() && !pids.is_empty() {
-            let timer = PacedTimer::new(PAUSE)?;
-            watch(&self.events, timer.as_fd(), SEARCH)?;
-            self.search = Some(timer);
-        }
-        let all = process::with_descendants(pids);
+        self.command = command;
+        let roots: Vec<u32> = pids.iter().copied().chain(command).collect();
+        let all = process::with_descendants(&roots);
         self.sockets.iter().filter(|(pid, _)| !all.contains(pid)).for_each(|(_, socket)| socket.end());
-        Ok(())
     }
 
     /// Asks for further kinds of records: the agents end, and are loaded again.
@@ -140,49 +147,121 @@ impl<'a> Agents<'a> {
         variables
     }
 
-    /// Makes the processes of `-p` load the agent that have the driver.
+    /// Makes the processes load the agent that have the driver, unless they load it themselves.
+    ///
+    /// # Errors
+    /// A process of `-p` cannot load it.
     pub fn load_into_running(&mut self, session: Option<&Session>) -> anyhow::Result<()> {
-        for pid in process::with_descendants(&self.pids) {
-            if self.tried.contains(&pid) || !has_driver(pid) {
+        let found = self.find();
+        self.load_into_all(found, session)
+    }
+
+    /// Programs that are to be loaded into; whether they were started by the tracer, and have lost its variables.
+    fn find(&mut self) -> Vec<(u32, bool)> {
+        let started = process::with_descendants(self.command.as_slice());
+        let others = process::with_descendants(&self.pids).into_iter().filter(|pid| !started.contains(pid));
+        let all: Vec<u32> = started.iter().copied().chain(others).collect();
+        self.tried.retain(|program| all.contains(&program.pid));
+        let mut found = Vec::new();
+        for program in all.into_iter().filter_map(Program::of) {
+            let pid = program.pid;
+            let is_started = started.contains(&pid) && !self.again.contains(&pid);
+            if self.tried.contains(&program) {
                 continue;
             }
-            self.tried.insert(pid);
-            match self.load_into(pid, session) {
-                Err(error) if self.pids.contains(&pid) => {
-                    return Err(error.context(format!("process {pid}")));
-                }
-                Err(error) => self.messages.warning(&format!("no GPU records of process {pid}: {error}")),
-                Ok(()) => {}
+            let way = self.way_into(pid, is_started);
+            if way != Way::NoneYet {
+                self.tried.insert(program);
+            }
+            match way {
+                Way::NoneYet | Way::ByItself => {}
+                Way::ByUs => found.push((pid, is_started)),
+                Way::Taken(other) => self.messages.warning(&format!(
+                    "no GPU records of process {pid}: its {INJECTION} names another tool, `{}`; `-p {pid}` reads them beside it",
+                    other.to_string_lossy()
+                )),
+            }
+        }
+        found
+    }
+
+    fn load_into_all(&mut self, found: Vec<(u32, bool)>, session: Option<&Session>) -> anyhow::Result<()> {
+        for (pid, has_lost_variables) in found {
+            if self.load_into(pid, session)? && has_lost_variables {
+                self.messages.warning(&format!(
+                    "the first GPU records of process {pid} are missing: it was started without {INJECTION}, or could not open its file"
+                ));
             }
         }
         Ok(())
     }
 
-    /// Looks for processes that have loaded the driver meanwhile.
-    fn search(&mut self, session: &Session) {
-        let Some(start) = self.search.as_ref().and_then(PacedTimer::due) else { return };
-        if let Err(error) = self.load_into_running(Some(session)) {
-            self.messages.lost(&format!("no GPU records: {error:#}"));
-        }
-        if let Some(timer) = &mut self.search {
-            timer.rest(start, start.elapsed());
+    /// How a process gets the agent. `is_started`: it is the command or a child of it, whose environment has the variables, unless they
+    /// were removed.
+    fn way_into(&self, pid: u32, is_started: bool) -> Way {
+        let environment = if is_started { process::environment(pid) } else { HashMap::new() };
+        let is_named = self.is_named_in(&environment);
+        match environment.get(OsStr::new(INJECTION)) {
+            Some(_) if is_named && can_open(pid, self.file) => Way::ByItself,
+            _ if !has_driver(pid) => Way::NoneYet,
+            Some(other) if !is_named => Way::Taken(other.clone()),
+            _ => Way::ByUs,
         }
     }
 
-    fn load_into(&mut self, pid: u32, session: Option<&Session>) -> anyhow::Result<()> {
-        let dlopen = dlopen_in(pid)?;
-        match self.file.inject(pid, dlopen) {
+    /// Whether the driver finds the agent's path in an environment, or the agent of another tracer, which was named in its place.
+    fn is_named_in(&self, environment: &HashMap<OsString, OsString>) -> bool {
+        let path = self.file.path();
+        environment.iter().any(|(name, value)| name != RANGES && *value == *path)
+    }
+
+    /// Looks for processes that have loaded the driver meanwhile.
+    fn search(&mut self, session: &Session) {
+        let Some(start) = self.search.due() else { return };
+        let found = self.find();
+        self.search.rest(start, start.elapsed());
+        if let Err(error) = self.load_into_all(found, Some(session)) {
+            self.messages.lost(&format!("no GPU records: {error:#}"));
+        }
+    }
+
+    /// Makes a process load the agent; returns whether it did. Only those that the user has named must.
+    fn load_into(&mut self, pid: u32, session: Option<&Session>) -> anyhow::Result<bool> {
+        let load = || {
+            let dlopen = dlopen_in(pid)?;
+            let loaded = self.file.inject(pid, dlopen);
+            loaded.context("cannot load the library that reads GPU records")
+        };
+        match load() {
             // It has ended.
-            Err(RemoteError::Gone) => Ok(()),
-            Err(error) => Err(anyhow!("cannot load the library that reads GPU records: {error}")),
-            Ok(socket) => Ok(self.meet(socket, session)?),
+            Err(error) if matches!(error.downcast_ref(), Some(RemoteError::Gone)) => Ok(false),
+            Err(error) if self.pids.contains(&pid) => Err(error.context(format!("process {pid}"))),
+            Err(error) => {
+                self.messages.warning(&format!("no GPU records of process {pid}: {error:#}"));
+                Ok(false)
+            }
+            Ok(socket) => {
+                self.miss_ranges(pid);
+                self.meet(socket, session)?;
+                Ok(true)
+            }
+        }
+    }
+
+    /// NVTX looks for a tool at the first call of a process.
+    fn miss_ranges(&mut self, pid: u32) {
+        if self.kinds & GPU_RANGES != 0 && !std::mem::replace(&mut self.misses_ranges, true) {
+            self.messages.warning(&format!(
+                "`nvtx` stays empty in processes such as {pid}: NVTX looks for a tool at its first call, in {RANGES}, which only programs \
+                 have that cudatrace starts"
+            ));
         }
     }
 
     /// Keeps a new agent, and asks it for records unless [`Agents::begin`] will.
     fn meet(&mut self, socket: AgentSocket, session: Option<&Session>) -> io::Result<()> {
         let pid = socket.pid();
-        self.tried.insert(pid);
+        self.tried.extend(Program::of(pid));
         if let Some(session) = session.filter(|_| self.has_begun) {
             self.ask(&socket, session)?;
         }
@@ -195,14 +274,11 @@ impl<'a> Agents<'a> {
     /// Asks the agents for records that were loaded so far, whose functions are probed now.
     ///
     /// # Errors
-    /// An agent cannot be asked. That of a process that has ended needs not be.
+    /// An agent cannot be asked.
     pub fn begin(&mut self, session: &Session) -> io::Result<()> {
         self.has_begun = true;
         for socket in self.sockets.values() {
-            match self.ask(socket, session) {
-                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-                asked => asked?,
-            }
+            self.ask(socket, session)?;
         }
         Ok(())
     }
@@ -212,6 +288,7 @@ impl<'a> Agents<'a> {
         self.kinds & !(GPU_LAUNCHES | GPU_RANGES)
     }
 
+    /// Asks an agent for records. That of a process that has ended needs not be asked.
     fn ask(&self, socket: &AgentSocket, session: &Session) -> io::Result<()> {
         // The cause of idle time depends on the launch after it.
         let launches = self.kinds & (GPU_LAUNCHES | 1 << IDLE) != 0;
@@ -221,7 +298,10 @@ impl<'a> Agents<'a> {
             launches,
             replaced: session.launches(socket.pid()),
         };
-        socket.request(wanted, &cupti::paths(socket.pid()))
+        match socket.request(wanted, &cupti::paths(socket.pid())) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            asked => asked,
+        }
     }
 
     fn give_places(&self, pid: u32, words: u64, session: &Session) {
@@ -258,8 +338,8 @@ impl<'a> Agents<'a> {
             }
         }
         self.reports.end(pid);
-        if self.again.remove(&pid) {
-            self.tried.remove(&pid);
+        if self.again.contains(&pid) {
+            self.tried.retain(|program| program.pid != pid);
         }
         // Its descriptor leaves the set when it is closed.
         self.sockets.remove(&pid);
@@ -271,14 +351,27 @@ fn watch(events: &OwnedFd, fd: BorrowedFd<'_>, mark: u64) -> io::Result<()> {
     Ok(epoll::add(events, fd, epoll::EventData::new_u64(mark), epoll::EventFlags::IN)?)
 }
 
-/// Whether a process has loaded CUDA's driver.
+/// Whether a process can open the agent's file by its path: it sees it, and may open what is only in memory.
+fn can_open(pid: u32, file: &AgentFile) -> bool {
+    let seen = fs::metadata(process::open_path(pid, &file.path()));
+    let owner = fs::metadata(format!("/proc/{pid}")).map(|its| its.uid());
+    let may = !file.is_in_memory()
+        || owner.is_ok_and(|uid| [0, rustix::process::geteuid().as_raw()].contains(&uid));
+    may && seen.is_ok_and(|seen| file.is(&seen))
+}
+
+/// Whether a process has loaded CUDA's driver, and not just reads the file, as the tracer does.
 fn has_driver(pid: u32) -> bool {
-    cupti::file_with(&process::mappings(pid), "libcuda.so").is_some()
+    let mappings = process::mappings(pid);
+    mappings.iter().any(|mapping| mapping.executable && cupti::is_of_file(mapping, "libcuda.so"))
 }
 
 /// Address of `dlopen` in a process.
 fn dlopen_in(pid: u32) -> anyhow::Result<u64> {
     let mappings = process::mappings(pid);
+    if mappings.is_empty() {
+        return Err(RemoteError::Gone.into());
+    }
     let address = |loader: &&str| {
         let mapping = cupti::file_with(&mappings, loader).filter(|mapping| mapping.offset == 0)?;
         let path = process::open_path(pid, mapping.name.path()?);

@@ -36,10 +36,13 @@ pub fn paths(pid: u32) -> Vec<PathBuf> {
 
 /// The first mapping of a file whose name begins so.
 pub(super) fn file_with<'m>(mappings: &'m [Mapping], name: &str) -> Option<&'m Mapping> {
-    mappings.iter().find(|mapping| {
-        let file = mapping.name.path().and_then(Path::file_name);
-        file.is_some_and(|file| file.to_string_lossy().starts_with(name))
-    })
+    mappings.iter().find(|mapping| is_of_file(mapping, name))
+}
+
+/// Whether a mapping is of a file whose name begins so.
+pub(super) fn is_of_file(mapping: &Mapping, name: &str) -> bool {
+    let file = mapping.name.path().and_then(Path::file_name);
+    file.is_some_and(|file| file.to_string_lossy().starts_with(name))
 }
 
 /// `13` of `libcudart.so.13`

@@ -170,8 +170,8 @@ impl Reports {
         let totals = all.totals();
         if totals.reports == 0 {
             return messages.warning(
-                "no GPU records: no process has initialised CUDA while it was traced; if one has, but as another user or in a container, \
-                 trace it with `-p PID`",
+                "no GPU records: no process has initialised CUDA while it was traced; one that a container or a service has started \
+                 is traced with `-p PID`",
             );
         }
         if totals.exact > 0 {

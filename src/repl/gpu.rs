@@ -36,7 +36,7 @@ impl<'a> Gpu<'a> {
     pub fn retarget(&self, session: &Session, pids: &[u32]) -> Result<()> {
         let Some(agents) = &*self.agents.borrow() else { return Ok(()) };
         let mut agents = agents.borrow_mut();
-        agents.search_in(pids)?;
+        agents.search_in(pids, None);
         agents.load_into_running(Some(session))
     }
 
@@ -49,11 +49,11 @@ impl<'a> Gpu<'a> {
             agents.borrow_mut().want(kinds);
             return Ok(());
         }
-        let mut pids = repl.machine.scope().pids.clone();
-        pids.extend(repl.program.pid());
-        let mut agents = Agents::new(file, (kinds, false), &pids, (self.reports, repl.messages))
+        let (pids, program) = (repl.machine.scope().pids.clone(), repl.program.pid());
+        let mut agents = Agents::new(file, (kinds, false), (self.reports, repl.messages))
             .context("cannot wait for the agents of processes")?;
-        if pids.is_empty() {
+        agents.search_in(&pids, program);
+        if pids.is_empty() && program.is_none() {
             repl.messages.note("records come of a program that `:run COMMAND` starts, or of processes that `:pid PID` selects");
         }
         agents.begin(session)?;
@@ -64,10 +64,11 @@ impl<'a> Gpu<'a> {
         loaded
     }
 
-    /// Lets the agents of a program that was started be found, when they are loaded again.
-    pub fn started(&self, pid: u32) -> Result<()> {
-        let Some(agents) = &*self.agents.borrow() else { return Ok(()) };
-        Ok(agents.borrow_mut().search_in(&[pid])?)
+    /// Lets the processes of a program that was started be found which do not load the agent themselves, or load it again.
+    pub fn started(&self, pid: u32) {
+        if let Some(agents) = &*self.agents.borrow() {
+            agents.borrow_mut().search_in(&[], Some(pid));
+        }
     }
 
     /// Reports what was collected.

@@ -89,7 +89,7 @@ impl Program {
         let mut child = Child::spawn(&command)?;
         process_facts::expect(child.pid(), &argv);
         session.trace_child(child.pid())?;
-        repl.gpu.started(child.pid())?;
+        repl.gpu.started(child.pid());
         let mappings = child.mappings.take();
         if let Some(error) = &child.unwatched {
             repl.messages.warning(&format!(

@@ -161,6 +161,22 @@ pub fn started(pid: u32) -> Option<u64> {
     (!has_ended).then_some(fields.started)
 }
 
+/// The program that a process executes: another one after exec, and in another process that is given the number later.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Program {
+    /// The process.
+    pub pid: u32,
+    started: u64,
+    start_code: u64,
+}
+
+impl Program {
+    /// The program of a process that exists.
+    pub fn of(pid: u32) -> Option<Program> {
+        stat_fields(pid).map(|StatFields { started, start_code, .. }| Program { pid, started, start_code })
+    }
+}
+
 /// Whether it is a kernel thread.
 pub fn is_of_kernel(pid: u32) -> bool {
     stat_fields(pid).is_some_and(|fields| fields.flags & KERNEL_THREAD != 0)
@@ -176,6 +192,9 @@ pub fn children(pid: u32) -> Vec<u32> {
 
 /// `pids` and all their descendants, in ascending order.
 pub fn with_descendants(pids: &[u32]) -> Vec<u32> {
+    if pids.is_empty() {
+        return Vec::new();
+    }
     let parents: Vec<(u32, u32)> =
         all_pids().into_iter().filter_map(|pid| Some((pid, stat_fields(pid)?.parent))).collect();
     let mut family = pids.to_vec();

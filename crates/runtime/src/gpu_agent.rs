@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 
 use agent::message::{EVERY, FUNCTIONS, NEXT, PATHS, Request};
@@ -65,6 +65,17 @@ impl AgentFile {
     pub fn path(&self) -> PathBuf {
         let in_memory = || format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd()).into();
         self.path.clone().unwrap_or_else(in_memory)
+    }
+
+    /// Whether only processes of the tracer's user, and of root, can open it.
+    pub fn is_in_memory(&self) -> bool {
+        self.path.is_none()
+    }
+
+    /// Whether it is the file that was found.
+    pub fn is(&self, found: &std::fs::Metadata) -> bool {
+        let own = rustix::fs::fstat(&self.file);
+        own.is_ok_and(|own| (own.st_dev, own.st_ino) == (found.dev(), found.ino()))
     }
 
     /// The variable of the environment that names the library that a program asks for, which the agent loads then.

@@ -5,6 +5,7 @@
  * have none until cuptiFinalize, as in the real library.
  */
 #include <string.h>
+#include <unistd.h>
 
 #include "cuptisim.h"
 
@@ -82,6 +83,7 @@ static CUptiResult check(unsigned kind) {
 
 EXPORTED CUptiResult cuptiActivityEnable(unsigned kind) {
     TRY(check(kind));
+    usleep(1000 * (useconds_t)env_number("CUPTISIM_SLOW"));
     if (kind == env_number("CUPTISIM_REFUSES")) return CUPTI_ERROR_NOT_SUPPORTED;
     if (kind == CUPTI_ACTIVITY_KIND_GRAPH_TRACE) atomic_store(&graph_level, true);
     atomic_fetch_or(&enabled, 1ull << kind);

@@ -35,7 +35,7 @@ static void print_gpu(void);
 /* ---- the command line ---- */
 
 static struct {
-    long threads, streams, kernels, copies, graphs, nodes, rounds, gap, rate, ranges, global;
+    long threads, streams, kernels, copies, graphs, nodes, rounds, gap, rate, ranges, global, farewell;
     double seconds;
 } options = {.threads = 1, .streams = 2, .kernels = 10, .copies = 4, .graphs = 2, .nodes = 4, .rounds = 4};
 
@@ -54,6 +54,7 @@ static const struct option {
     {"--gap", &options.gap, 0, 60000, "ms of a gap after each round (0)"},
     {"--rate", &options.rate, 0, 1 << 30, "most launches a second of each thread; 0: no limit (0)"},
     {"--global-captures", &options.global, 0, 1, "1: captures that calls of other threads spoil, as those of --threads may on a real GPU (0)"},
+    {"--farewell", &options.farewell, 0, 60000, "ms that a handler takes at the exit (0)"},
     {"--ranges", &options.ranges, 0, 1, "1: with ranges of NVTX around rounds and their parts (0)"},
 };
 enum { OPTION_COUNT = sizeof OPTIONS / sizeof *OPTIONS };
@@ -367,8 +368,13 @@ static void tear_down(void) {
     MUST(cuDevicePrimaryCtxRelease_v2, 0);
 }
 
+static void say_farewell(void) {
+    usleep((useconds_t)options.farewell * 1000);
+}
+
 int main(int argc, char **argv) {
     parse_options(argc, argv);
+    atexit(say_farewell);
     set_up();
     uint64_t start = clock_ns();
     if (options.seconds > 0) end_ns = start + (uint64_t)(options.seconds * 1e9);

@@ -49,8 +49,6 @@ static RUNS_IN: AtomicU32 = AtomicU32::new(0);
 static SOCKET: AtomicU32 = AtomicU32::new(0);
 /// 1 as soon as the process exits.
 static EXITS: AtomicU32 = AtomicU32::new(0);
-/// 1 as soon as the handler for the end of the process is registered.
-static HAS_HANDLER: AtomicU32 = AtomicU32::new(0);
 
 struct Shared(UnsafeCell<Option<Collection>>);
 // SAFETY: the thread that starts the collection writes it before the agent's thread exists, which has it afterwards.
@@ -75,6 +73,7 @@ pub fn start(socket: Descriptor, now: bool) -> c_int {
     let pid = unsafe { sys::getpid() } as u32;
     let before = RUNS_IN.load(Acquire);
     if api_exit::is_pending()
+        || exits()
         || before == pid
         || RUNS_IN.compare_exchange(before, pid, AcqRel, Acquire).is_err()
     {
@@ -110,23 +109,26 @@ extern "C" fn called_back(_: *mut c_void, domain: u32, _: u32, call: *const Call
     }
 }
 
-/// Registers the handler for the end of the process. Handlers are called in the reverse order: so this is done when CUPTI, which may have
-/// been loaded just now, has registered its own, after which it must not be called.
+/// Registers a handler for the end of the process. Handlers are called in the reverse order, and after its own CUPTI must not be called. So
+/// one is registered whenever CUPTI may have registered its own; and one before, by which a thread that sets CUPTI up learns of an end in
+/// the middle of that.
 fn handle_exit() {
-    if HAS_HANDLER.swap(1, AcqRel) == 0 {
-        // SAFETY: a function that lives as long as the process: this library is never unloaded.
-        unsafe { sys::__cxa_atexit(at_exit, null_mut(), null_mut()) };
-    }
+    // SAFETY: a function that lives as long as the process: this library is never unloaded.
+    unsafe { sys::__cxa_atexit(at_exit, null_mut(), null_mut()) };
+}
+
+/// Whether the process exits.
+fn exits() -> bool {
+    EXITS.load(Acquire) != 0
 }
 
 /// Passes on the last records before the process ends.
 extern "C" fn at_exit(_: *mut c_void) {
     // SAFETY: no arguments.
     let pid = unsafe { sys::getpid() } as u32;
-    if RUNS_IN.load(Acquire) != pid {
+    if EXITS.swap(1, AcqRel) != 0 || RUNS_IN.load(Acquire) != pid {
         return;
     }
-    EXITS.store(1, Release);
     // SAFETY: the agent's socket; the agent's thread notices it.
     unsafe { sys::shutdown(SOCKET.load(Acquire) as c_int, sys::SHUT_RD) };
     for _ in 0..LAST_RECORDS {
@@ -188,10 +190,16 @@ impl Collection {
         };
         let Some(request) = request else { return };
         self.flush_ms = request.flush_ms.clamp(1, 10_000) as c_int;
+        handle_exit();
         match self.enable(&request) {
             Ok(()) => {
                 self.report.state = State::Collects as u32;
                 handle_exit();
+            }
+            // CUPTI must not be called any more.
+            Err(_) if exits() => {
+                self.cupti = None;
+                return;
             }
             Err(state) => {
                 self.report.state = state as u32;
@@ -213,6 +221,7 @@ impl Collection {
     fn enable(&mut self, request: &Request) -> Result<(), State> {
         let cupti = Cupti::load(&request.paths).ok_or(State::NoCupti)?;
         self.report.version = cupti.version();
+        self.go_on()?;
         let subscriber = cupti.subscribe(called_back).map_err(|status| {
             if status == MULTIPLE_SUBSCRIBERS {
                 cupti.holder(called_back, &mut self.report.holder);
@@ -220,9 +229,11 @@ impl Collection {
             self.refused(0, status)
         })?;
         self.cupti = Some((cupti, subscriber));
+        handle_exit();
         if !buffers::create() || !batch::create() {
             return Err(self.refused(0, 0));
         }
+        self.go_on()?;
         let status = cupti.register(buffers::request, buffers::completed);
         if status != SUCCESS {
             return Err(self.refused(0, status));
@@ -232,6 +243,7 @@ impl Collection {
                 continue;
             }
             for kind in theirs {
+                self.go_on()?;
                 match cupti.enable(*kind) {
                     SUCCESS => {}
                     // Copies between devices are not to be had on all machines.
@@ -241,12 +253,18 @@ impl Collection {
             }
             self.kinds |= 1 << ours as u32;
         }
+        self.go_on()?;
         if request.launches != 0 && launches::create(self.collects(Kind::Launch)) {
             let count = if self.collects(Kind::Sync) { FUNCTIONS.len() } else { launches::LAUNCHING };
             cupti.call_back_at_functions(subscriber, &FUNCTIONS[..count], true);
             self.launches = true;
         }
         Ok(())
+    }
+
+    /// Nothing more is set up in a process that exits.
+    fn go_on(&self) -> Result<(), State> {
+        if exits() { Err(State::Ended) } else { Ok(()) }
     }
 
     /// Measures some launches, where CUPTI is not to be had; whether that is possible.
@@ -407,7 +425,7 @@ impl Collection {
         if self.launches {
             cupti.call_back_at_functions(subscriber, &FUNCTIONS, false);
         }
-        if EXITS.load(Acquire) != 0 {
+        if exits() {
             return true;
         }
         if self.report.version < CAN_FINALIZE {
