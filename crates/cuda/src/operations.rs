@@ -208,6 +208,7 @@ pub static COMMON: &[Argument] = &[
         "result of the call; a clause that uses it also gets failed calls",
     ),
     at_return("duration", "nanoseconds", "duration", "time in the call, ns"),
+    at_return("start", "uint64", "started", "when the call began, ns of the clock of `nsecs(monotonic)`"),
 ];
 
 const ASYNC: Argument = arg("async", "bool", "false", "the call does not wait for completion");

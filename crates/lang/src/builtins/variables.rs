@@ -212,6 +212,13 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         "uretprobe:libcuda:cuMem* { @[func] = hist(duration) }",
     ),
     variable(
+        |_, f| f.value(ExprKind::Started, Type::U64),
+        "started",
+        "time at which this call began, ns of the clock of `nsecs(monotonic)`, uint64",
+        Returns,
+        "uretprobe:libcuda:cuMemFree { @idle = hist(started - @last[tid]); @last[tid] = nsecs(monotonic) }",
+    ),
+    variable(
         |_, f| f.value(ExprKind::Around(Around::Depth), Type::U64),
         "call_depth",
         "number of enclosing traced calls of this thread, uint64",
