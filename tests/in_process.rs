@@ -342,6 +342,32 @@ fn exceptions_pass_probed_functions() {
 const FRAME_POINTERS: &str = "-fno-omit-frame-pointer";
 
 #[test]
+fn a_program_that_maps_no_library_is_patched_before_it_runs() {
+    if !can_trace() {
+        return;
+    }
+    for way in ["-static", "-static-pie"] {
+        let Some(throws) = program("throws.cpp", &[way]) else { continue };
+        let script = format!(
+            "uprobe:{0}:traced_call {{ @in = count(); @at[ustack(1)] = count() }} uretprobe:{0}:traced_call {{ @out = count() }}",
+            text(&throws)
+        );
+        // A shell and a program that executes another one, too.
+        for command in [&["sh", "-c", "$0; exec $0", text(&throws)][..], &["env", text(&throws)]] {
+            let output =
+                cudatrace().args(["--in-process", "-e", &script, "--"]).args(command).output().unwrap();
+            let (said, messages) = (stdout(&output), stderr(&output));
+            let runs = if command[0] == "sh" { 2 } else { 1 };
+            assert!(output.status.success(), "{way}: {said}{messages}");
+            assert!(said.contains(&format!("@in: {}\n", 100 * runs)), "{way}: {said}{messages}");
+            let stacks = said.matches("traced_call+0\n]: 100\n").count();
+            assert_eq!(stacks, runs, "{way}: {said}{messages}");
+            assert!(messages.contains("without the kernel\n"), "{way}: {messages}");
+        }
+    }
+}
+
+#[test]
 fn calls_may_end_in_any_way() {
     let (true, Some(returns)) = (can_trace(), program("returns.cpp", &[FRAME_POINTERS])) else { return };
     let script = format!(

@@ -51,7 +51,8 @@ pub struct Server {
 impl Server {
     /// Listens on `PORT`, `HOST` or `HOST:PORT`; by default on loopback and port 9464.
     pub fn bind(address: &str) -> Result<Server> {
-        let addresses = parse(address).with_context(|| format!("`{address}` is no address"))?;
+        let addresses = parse(address)
+            .with_context(|| format!("`{address}` is no address: expected PORT, HOST or HOST:PORT"))?;
         let listener = TcpListener::bind(&*addresses)
             .with_context(|| format!("openmetrics={address}: cannot listen there"))?;
         listener.set_nonblocking(true)?;

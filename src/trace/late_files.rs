@@ -100,6 +100,18 @@ impl<'a> HeldMappings<'a> {
         }
     }
 
+    /// Patches the process of a thread and lets the thread go on; `None` if the process needs not be patched.
+    fn patch_if_concerned(&mut self, mapping: &Mapping, session: &mut Session) -> Option<Next> {
+        let pid = host::process::tgid(mapping.tid).unwrap_or(mapping.tid);
+        session.meet(pid);
+        if !session.must_patch(pid, mapping.identity().1, &mapping.shown) {
+            return None;
+        }
+        let patched = self.patch(pid, mapping, session);
+        self.report_late();
+        Some(if patched.is_ok() { Next::Continue } else { Next::Remove })
+    }
+
     /// Lets the thread map the file and patches its process before the file's first call, if the programs run there.
     fn patch(&mut self, pid: u32, mapping: &Mapping, session: &mut Session) -> std::io::Result<()> {
         let mut answered = Ok(());
@@ -155,12 +167,13 @@ impl Watch for HeldMappings<'_> {
             Ok(Some(Query::Maps(mapping))) => {
                 self.consider(&mapping, session);
                 self.prepare_stacks(&mapping);
-                let pid = host::process::tgid(mapping.tid).unwrap_or(mapping.tid);
-                session.meet(pid);
-                if session.must_patch(pid, mapping.identity().1, &mapping.shown) {
-                    let patched = self.patch(pid, &mapping, session);
-                    self.report_late();
-                    return if patched.is_ok() { Next::Continue } else { Next::Remove };
+                if let Some(next) = self.patch_if_concerned(&mapping, session) {
+                    return next;
+                }
+            }
+            Ok(Some(Query::Begins(program))) => {
+                if let Some(next) = self.patch_if_concerned(&program, session) {
+                    return next;
                 }
             }
             Ok(Some(Query::Executes(program))) => {

@@ -22,7 +22,7 @@ pub enum Reported {
     New,
     /// Also each one to a fixed address.
     Fixed,
-    /// Each one, and each further seccomp filter.
+    /// Each one, each further seccomp filter, and the begin of each program that has no loader.
     All,
 }
 
@@ -110,7 +110,7 @@ impl Child {
             ignores_children: signals::reset_sigchld(),
             watch: command.watch_mappings,
             ends: command.watch_ends,
-            filters: command.reported == Reported::All,
+            patched: command.reported == Reported::All,
             identity,
             gate: gate_in,
             gate_writer: gate.as_raw_fd(),
@@ -279,7 +279,7 @@ struct Hold {
     ignores_children: bool,
     watch: bool,
     ends: bool,
-    filters: bool,
+    patched: bool,
     identity: Option<User>,
     gate: PipeReader,
     /// The tracer's end of the gate, which fork has duplicated.
@@ -320,7 +320,7 @@ impl Hold {
                 libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
             }
         }
-        match seccomp_filter::install(self.ends, self.filters) {
+        match seccomp_filter::install(self.ends, self.patched) {
             Ok(listener) => listener.into_raw_fd(),
             Err(error) => -error.raw_os_error().unwrap_or(libc::EINVAL),
         }

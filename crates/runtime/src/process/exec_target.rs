@@ -103,6 +103,11 @@ pub(super) fn loader(tid: u32, program: &File) -> Option<File> {
     None
 }
 
+/// Whether the program that a thread executes has a dynamic loader.
+pub(super) fn has_loader(tid: u32) -> bool {
+    File::open(format!("/proc/{tid}/exe")).is_ok_and(|program| loader(tid, &program).is_some())
+}
+
 const PT_INTERP: u32 = 3;
 
 fn long(bytes: &[u8], at: usize) -> u64 {

@@ -44,6 +44,8 @@ pub enum Query {
     Maps(Mapping),
     /// It executes a program, which can be opened until the answer.
     Executes(Mapping),
+    /// A program without a loader begins, which maps no library at which it would be noticed.
+    Begins(Mapping),
     /// It ends its process; the last chance to read the mappings. By thread.
     Ends(u32),
     /// It installs a seccomp listener, which the kernel refuses while ours exists.
@@ -59,7 +61,7 @@ pub(super) struct QueryMessage {
     /// [`MAPS`] …
     pub kind: u32,
     pub tid: u32,
-    /// Descriptor of the file: of the thread for [`MAPS`], otherwise of the server.
+    /// Descriptor of the file: of the thread for [`MAPS`], of the server for [`EXECUTES`] and [`PROTECTS`].
     pub fd: u32,
     pub range: Option<MappedRange>,
     /// Boot-clock time since which the thread is held; 0: it is not.
@@ -76,6 +78,7 @@ pub(super) const LISTENER: u32 = 3;
 pub(super) const STRICT: u32 = 4;
 pub(super) const PROTECTS: u32 = 5;
 pub(super) const FILTER: u32 = 6;
+pub(super) const BEGINS: u32 = 7;
 
 impl QueryMessage {
     pub fn encode(&self) -> [u8; SIZE] {

@@ -1,5 +1,6 @@
 //! The seccomp filter of a traced program. It reports executable mappings of files, executed programs, memory that is made
-//! executable, uses of seccomp that fail because of this filter, and optionally further filters and the ends of processes.
+//! executable, uses of seccomp that fail because of this filter, and optionally further filters, the begin of programs and the ends of
+//! processes.
 
 use crate::kernel::sys;
 use std::io;
@@ -37,6 +38,12 @@ const RETURN: u32 = libc::BPF_RET | libc::BPF_K;
 /// No system call has this number.
 const NO_CALL: u32 = u32::MAX;
 
+/// By this system call a program, or its loader, sets its thread pointer as one of the first.
+#[cfg(target_arch = "x86_64")]
+const BEGIN: u32 = libc::SYS_arch_prctl as u32;
+#[cfg(target_arch = "aarch64")]
+const BEGIN: u32 = NO_CALL;
+
 /// System calls of 32-bit programs, which may execute 64-bit programs.
 #[cfg(target_arch = "x86_64")]
 mod compat {
@@ -62,46 +69,47 @@ const fn branch(at: u8, code: u32, k: u32, yes: u8, no: u8) -> libc::sock_filter
 }
 
 /// Positions in the filter.
-const MMAP: u8 = 11;
-const PROTECT: u8 = 15;
-const PRCTL: u8 = 17;
-const SECCOMP: u8 = 21;
-const COMPAT: u8 = 23;
-const NOTIFY: u8 = 27;
-const ALLOW: u8 = 28;
+const MMAP: u8 = 12;
+const PROTECT: u8 = 16;
+const PRCTL: u8 = 18;
+const SECCOMP: u8 = 22;
+const COMPAT: u8 = 24;
+const NOTIFY: u8 = 28;
+const ALLOW: u8 = 29;
 
 /// Except for mmap, mprotect, prctl and seccomp the number of the system call decides, so that the kernel caches "allow".
-/// `also` is always reported, `protect` if it makes memory executable, `filters`: each use of seccomp.
-const fn filter(also: u32, protect: [u32; 2], filters: bool) -> [libc::sock_filter; ALLOW as usize + 1] {
+/// `also` are always reported, `protect` if it makes memory executable, `filters`: each use of seccomp.
+const fn filter(also: [u32; 2], protect: [u32; 2], filters: bool) -> [libc::sock_filter; ALLOW as usize + 1] {
     let other_seccomp = if filters { NOTIFY } else { ALLOW };
     [
         statement(LOAD, DATA_ARCH),
         branch(1, IF_EQUAL, AUDIT_ARCH, 2, COMPAT),
         statement(LOAD, DATA_NR),
-        branch(3, IF_EQUAL, also, NOTIFY, 4),
-        branch(4, IF_EQUAL, libc::SYS_execve as u32, NOTIFY, 5),
-        branch(5, IF_EQUAL, libc::SYS_execveat as u32, NOTIFY, 6),
-        branch(6, IF_EQUAL, libc::SYS_mmap as u32, MMAP, 7),
-        branch(7, IF_EQUAL, protect[0], PROTECT, 8),
-        branch(8, IF_EQUAL, protect[1], PROTECT, 9),
-        branch(9, IF_EQUAL, libc::SYS_prctl as u32, PRCTL, 10),
-        branch(10, IF_EQUAL, libc::SYS_seccomp as u32, SECCOMP, ALLOW),
+        branch(3, IF_EQUAL, also[0], NOTIFY, 4),
+        branch(4, IF_EQUAL, also[1], NOTIFY, 5),
+        branch(5, IF_EQUAL, libc::SYS_execve as u32, NOTIFY, 6),
+        branch(6, IF_EQUAL, libc::SYS_execveat as u32, NOTIFY, 7),
+        branch(7, IF_EQUAL, libc::SYS_mmap as u32, MMAP, 8),
+        branch(8, IF_EQUAL, protect[0], PROTECT, 9),
+        branch(9, IF_EQUAL, protect[1], PROTECT, 10),
+        branch(10, IF_EQUAL, libc::SYS_prctl as u32, PRCTL, 11),
+        branch(11, IF_EQUAL, libc::SYS_seccomp as u32, SECCOMP, ALLOW),
         statement(LOAD, ARG_PROT),
-        branch(12, IF_SET, libc::PROT_EXEC as u32, 13, ALLOW),
+        branch(13, IF_SET, libc::PROT_EXEC as u32, 14, ALLOW),
         statement(LOAD, ARG_FLAGS),
-        branch(14, IF_SET, libc::MAP_ANONYMOUS as u32, ALLOW, NOTIFY),
+        branch(15, IF_SET, libc::MAP_ANONYMOUS as u32, ALLOW, NOTIFY),
         statement(LOAD, ARG_PROT),
-        branch(16, IF_SET, libc::PROT_EXEC as u32, NOTIFY, ALLOW),
+        branch(17, IF_SET, libc::PROT_EXEC as u32, NOTIFY, ALLOW),
         statement(LOAD, ARG_OPTION),
-        branch(18, IF_EQUAL, libc::PR_SET_SECCOMP as u32, 19, ALLOW),
+        branch(19, IF_EQUAL, libc::PR_SET_SECCOMP as u32, 20, ALLOW),
         statement(LOAD, ARG_MODE),
-        branch(20, IF_EQUAL, libc::SECCOMP_MODE_STRICT, NOTIFY, other_seccomp),
+        branch(21, IF_EQUAL, libc::SECCOMP_MODE_STRICT, NOTIFY, other_seccomp),
         statement(LOAD, ARG_SECCOMP_FLAGS),
-        branch(22, IF_SET, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER as u32, NOTIFY, other_seccomp),
-        branch(COMPAT, IF_EQUAL, compat::AUDIT_ARCH, 24, ALLOW),
+        branch(23, IF_SET, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER as u32, NOTIFY, other_seccomp),
+        branch(COMPAT, IF_EQUAL, compat::AUDIT_ARCH, 25, ALLOW),
         statement(LOAD, DATA_NR),
-        branch(25, IF_EQUAL, compat::EXECVE, NOTIFY, 26),
-        branch(26, IF_EQUAL, compat::EXECVEAT, NOTIFY, ALLOW),
+        branch(26, IF_EQUAL, compat::EXECVE, NOTIFY, 27),
+        branch(27, IF_EQUAL, compat::EXECVEAT, NOTIFY, ALLOW),
         statement(RETURN, libc::SECCOMP_RET_USER_NOTIF),
         statement(RETURN, libc::SECCOMP_RET_ALLOW),
     ]
@@ -126,6 +134,8 @@ pub(super) enum Call {
         /// Address of the path in the process.
         address: u64,
     },
+    /// Sets the thread pointer: a program begins.
+    Begins,
     /// Ends the process.
     Ends,
     /// Installs a filter with a listener.
@@ -156,25 +166,27 @@ impl Call {
             }
             libc::SYS_prctl if call.args[1] as u32 == libc::SECCOMP_MODE_STRICT => Call::EntersStrictMode,
             libc::SYS_seccomp | libc::SYS_prctl => Call::InstallsFilter,
+            number if number as u32 == BEGIN => Call::Begins,
             _ => Call::Ends,
         }
     }
 }
 
-/// Installs the filter for this process and its future children; returns the listener. `ends`: report exit_group(2) too. `filters`:
-/// report further filters, too. Makes only system calls, so it may run between fork and exec.
+/// Installs the filter for this process and its future children; returns the listener. `ends`: report exit_group(2) too. `patched`:
+/// report further filters and the begin of programs, too. Makes only system calls, so it may run between fork and exec.
 ///
 /// # Errors
 /// The errors of seccomp(2): EBUSY if there is another listener, EACCES without CAP_SYS_ADMIN and `no_new_privs`.
-pub fn install(ends: bool, filters: bool) -> io::Result<OwnedFd> {
-    let also = if ends { libc::SYS_exit_group as u32 } else { NO_CALL };
+pub fn install(ends: bool, patched: bool) -> io::Result<OwnedFd> {
+    let also =
+        [if ends { libc::SYS_exit_group as u32 } else { NO_CALL }, if patched { BEGIN } else { NO_CALL }];
     let base = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
     // A signal must not make mmap fail with EINTR.
     let uninterrupted = base | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
     let protect = [libc::SYS_mprotect as u32, libc::SYS_pkey_mprotect as u32];
-    seccomp(uninterrupted, &filter(also, protect, filters)).or_else(|error| match error.raw_os_error() {
+    seccomp(uninterrupted, &filter(also, protect, patched)).or_else(|error| match error.raw_os_error() {
         // Kernels before 5.19 lack the flag. JIT compilers call mprotect often and are interrupted often.
-        Some(libc::EINVAL) => seccomp(base, &filter(also, [NO_CALL; 2], filters)),
+        Some(libc::EINVAL) => seccomp(base, &filter(also, [NO_CALL; 2], patched)),
         _ => Err(error),
     })
 }

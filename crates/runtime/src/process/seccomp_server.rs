@@ -8,7 +8,7 @@
 //! Not here: which system calls are reported (`seccomp_filter`), the tracer's side (`server_handle`).
 
 use super::query::{
-    ENDS, EXECUTES, FILTER, LISTENER, MAPS, MappedRange, PROTECTS, QueryMessage, SIZE, STRICT,
+    BEGINS, ENDS, EXECUTES, FILTER, LISTENER, MAPS, MappedRange, PROTECTS, QueryMessage, SIZE, STRICT,
 };
 use super::seccomp_filter::Call;
 use super::shared_memory::{FileState, SLOTS, SharedState};
@@ -162,6 +162,8 @@ impl SeccompServer {
             Call::Maps => self.maps(request, limit),
             Call::Protects { start, len } => self.protects(tid, pages(start, len), limit),
             Call::Executes { directory, address } => self.executes(tid, directory, address, limit),
+            Call::Begins if exec_target::has_loader(tid) => {}
+            Call::Begins => notify(BEGINS),
             Call::Ends => notify(ENDS),
             Call::InstallsListener => notify(LISTENER),
             Call::InstallsFilter => notify(FILTER),

@@ -6,7 +6,9 @@
 //!
 //! Not here: how a request is answered (`seccomp_server`).
 
-use super::query::{ENDS, EXECUTES, FILTER, LISTENER, Mapping, PROTECTS, Query, QueryMessage, SIZE, STRICT};
+use super::query::{
+    BEGINS, ENDS, EXECUTES, FILTER, LISTENER, Mapping, PROTECTS, Query, QueryMessage, SIZE, STRICT,
+};
 use super::seccomp_server;
 use super::shared_memory::{FileState, SharedState};
 use crate::kernel::sys;
@@ -84,19 +86,24 @@ impl Mappings {
 
     /// The query of a message; `None` if its thread is no longer held.
     fn query(&self, &QueryMessage { kind, tid, fd, range, .. }: &QueryMessage) -> Option<Query> {
-        let holder = match kind {
+        let file = match kind {
             ENDS => return Some(Query::Ends(tid)),
             LISTENER => return Some(Query::InstallsListener(tid)),
             FILTER => return Some(Query::InstallsFilter(tid)),
             STRICT => return Some(Query::EntersStrictMode(tid)),
-            EXECUTES | PROTECTS => self.server,
-            _ => tid,
+            BEGINS => format!("{tid}/exe"),
+            EXECUTES | PROTECTS => format!("{}/fd/{fd}", self.server),
+            _ => format!("{tid}/fd/{fd}"),
         };
-        let open = PathBuf::from(format!("/proc/{holder}/fd/{fd}"));
+        let open = PathBuf::from(format!("/proc/{file}"));
         // Fails if the thread was killed or has continued, and if the server has ended: then there is nothing to attach.
         let (state, shown) = (FileState::of(&open).ok()?, without_mark(std::fs::read_link(&open).ok()?));
         let mapping = Mapping { tid, state, open, shown, range };
-        Some(if kind == EXECUTES { Query::Executes(mapping) } else { Query::Maps(mapping) })
+        Some(match kind {
+            BEGINS => Query::Begins(mapping),
+            EXECUTES => Query::Executes(mapping),
+            _ => Query::Maps(mapping),
+        })
     }
 
     /// Boot-clock time since which the thread of the last query is held; `None` if it has continued, because the tracer was

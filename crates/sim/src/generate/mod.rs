@@ -195,7 +195,9 @@ impl Maker {
             _ if self.probe.is_operation() && may_fail => "args.bytes".into(),
             _ if self.probe.is_operation() => (*self.rng.pick(&["duration", "started"])).into(),
             Side::Entry => format!("arg{}", self.rng.below(8)),
-            Side::Return => (*self.rng.pick(&["duration", "started", "arg0", "arg1", "(uint64)retval"])).into(),
+            Side::Return => {
+                (*self.rng.pick(&["duration", "started", "arg0", "arg1", "(uint64)retval"])).into()
+            }
         }
     }
 }

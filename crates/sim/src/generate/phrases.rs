@@ -145,7 +145,12 @@ const KEY: Table = Table { letter: 'k', leaves: &[(1, "", "(`i0` & 7)")], deep: 
 /// An address that may be mapped.
 const ADDRESS: Table = Table {
     letter: 'p',
-    leaves: &[(1, "t", "nsecs"), (1, "a", "arg`0..4`"), (1, "od", "args.bytes"), (1, "or", "`duration started`")],
+    leaves: &[
+        (1, "t", "nsecs"),
+        (1, "a", "arg`0..4`"),
+        (1, "od", "args.bytes"),
+        (1, "or", "`duration started`"),
+    ],
     deep: &[],
 };
 
