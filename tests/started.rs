@@ -3,8 +3,8 @@
 mod common;
 
 use common::{
-    Running, can_trace, cudatrace, example, exported, loader_and_library, program, skip, stderr, stdout,
-    text, wait_for,
+    Running, can_trace, cudatrace, example, examples, exported, loader_and_library, missing, program, skip,
+    stderr, stdout, text, wait_for,
 };
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -554,4 +554,37 @@ fn programs_that_exit_while_the_agent_sets_cupti_up_end_as_without_us() {
         assert!(said.contains("== end ==\n") && said.contains("@n: "), "{said}{messages}");
         assert!(!messages.contains("called after its end"), "{messages}");
     }
+}
+
+#[test]
+fn a_thread_that_loads_libraries_does_not_wait_for_the_agent() {
+    if !can_trace() {
+        return;
+    }
+    if Command::new("python3").arg("--version").output().is_err() {
+        return missing("python3 is not installed");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let program = format!(
+        "import ctypes, shutil, threading, time
+driver = ctypes.CDLL('{0}/libcuda.so.1'); driver.cuInit(0)
+threading.Thread(target=lambda: time.sleep(2)).start()
+longest = 0
+for i in range(300):
+    path = '{1}/%d.so' % i
+    shutil.copy('{0}/libhammer.so', path)
+    start = time.time()
+    ctypes.CDLL(path)
+    longest = max(longest, time.time() - start)
+print('longest', int(longest))",
+        examples().display(),
+        folder.path().display()
+    );
+    let mut command = cudatrace();
+    command.args(["-e", "gpu:memset { @ = count() }", "--", "env", "-u", "CUDA_INJECTION64_PATH"]);
+    let output = command.args(["python3", "-c", &program]).output().unwrap();
+    let (said, messages) = (stdout(&output), stderr(&output));
+    assert!(said.contains("longest 0\n"), "{said}{messages}");
+    assert!(messages.contains("may be missing: it was started without"), "{messages}");
+    assert!(!messages.contains("waited for seconds"), "{messages}");
 }

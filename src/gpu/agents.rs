@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use std::{fs, io};
 
@@ -14,10 +15,10 @@ use anyhow::{Context, anyhow};
 use host::ElfFile;
 use host::process::{self, Program};
 use runtime::Session;
-use runtime::gpu_agent::{AgentFile, AgentSocket, GRAPH, IDLE, KERNEL, Received, Wanted};
-use runtime::in_process::RemoteError;
+use runtime::gpu_agent::{AgentFile, AgentSocket, GRAPH, IDLE, Injector, KERNEL, Received, Wanted};
+use runtime::in_process::{RemoteError, seccomp};
 use runtime::read::event_loop::{Next, Watch};
-use rustix::event::epoll;
+use rustix::event::{EventfdFlags, epoll, eventfd};
 use wire::manifest::{GPU_LAUNCHES, GPU_RANGES};
 
 use super::cupti;
@@ -51,13 +52,13 @@ pub struct Agents<'a> {
     command: Option<u32>,
     /// When what they and their children load is looked for.
     search: PacedTimer,
+    loaded: Loading,
     /// Programs that have loaded the agent, or cannot.
     tried: BTreeSet<Program>,
     /// Processes whose agent was asked to end, and is loaded again then.
     again: BTreeSet<u32>,
     /// Agents are asked for records as soon as they are there.
     has_begun: bool,
-    is_ending: bool,
     /// An agent has come too late for NVTX.
     misses_ranges: bool,
 }
@@ -67,17 +68,79 @@ pub struct Agents<'a> {
 enum Way {
     /// It has not loaded the driver.
     NoneYet,
-    /// The driver loads the agent.
+    /// The driver loads the agent; or it needs none.
     ByItself,
     /// It is made to load the agent.
     ByUs,
-    /// Not at all: it loads this file instead, which might not work beside the agent.
-    Taken(OsString),
+    /// Not at all, for this reason.
+    Not(String),
+}
+
+/// A process that is to be made to load the agent.
+#[derive(Copy, Clone)]
+struct Found {
+    pid: u32,
+    /// It is a child of the command, and has lost the variables.
+    is_started: bool,
+}
+
+/// A process that has loaded the agent, or could not.
+struct Loaded {
+    found: Found,
+    socket: anyhow::Result<AgentSocket>,
+}
+
+/// The threads that load agents, and what they have done.
+struct Loading {
+    sender: Sender,
+    receiver: mpsc::Receiver<Loaded>,
+    /// Number of processes that are being loaded into.
+    expected: usize,
+}
+
+/// Passes on what a thread has done.
+#[derive(Clone)]
+struct Sender {
+    loaded: mpsc::Sender<Loaded>,
+    /// Readable when something was sent.
+    event: Arc<OwnedFd>,
+}
+
+impl Sender {
+    fn send(&self, loaded: Loaded) {
+        // Without a receiver the tracer ends, and so does the agent.
+        let _ = self.loaded.send(loaded);
+        let _ = rustix::io::write(&self.event, &1u64.to_ne_bytes());
+    }
+}
+
+impl Loading {
+    fn new() -> io::Result<Loading> {
+        let (loaded, receiver) = mpsc::channel();
+        let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        Ok(Loading { sender: Sender { loaded, event }, receiver, expected: 0 })
+    }
+
+    fn next(&mut self) -> Option<Loaded> {
+        let _ = rustix::io::read(&self.sender.event, &mut [0u8; 8]);
+        let loaded = self.receiver.try_recv().ok()?;
+        self.expected -= 1;
+        Some(loaded)
+    }
+}
+
+/// Makes a process load the agent.
+fn load(injector: &Injector, found: Found) -> Loaded {
+    let socket = dlopen_in(found.pid).and_then(|dlopen| {
+        injector.inject(found.pid, dlopen).context("cannot load the library that reads GPU records")
+    });
+    Loaded { found, socket }
 }
 
 /// Marks of descriptors in the set; agents have their process.
 const LISTENER: u64 = u64::MAX;
 const SEARCH: u64 = u64::MAX - 1;
+const LOADED: u64 = u64::MAX - 2;
 
 impl<'a> Agents<'a> {
     /// Waits for agents. `in_process`: programs run in the processes of the agents.
@@ -90,6 +153,8 @@ impl<'a> Agents<'a> {
         let search = PacedTimer::new(PAUSE)?;
         watch(&events, file.as_fd(), LISTENER)?;
         watch(&events, search.as_fd(), SEARCH)?;
+        let loaded = Loading::new()?;
+        watch(&events, loaded.sender.event.as_fd(), LOADED)?;
         messages.note("The GPU's records need a library of cudatrace in the traced process: it is loaded beside CUDA's driver");
         if kinds & 1 << GRAPH != 0 && kinds & 1 << KERNEL != 0 {
             messages.warning("kernels of graphs have no records of their own while graphs are traced as a whole (`gpu:graph`)");
@@ -106,10 +171,10 @@ impl<'a> Agents<'a> {
             pids,
             command: None,
             search,
+            loaded,
             tried,
             again,
             has_begun: false,
-            is_ending: false,
             misses_ranges: false,
         })
     }
@@ -152,12 +217,17 @@ impl<'a> Agents<'a> {
     /// # Errors
     /// A process of `-p` cannot load it.
     pub fn load_into_running(&mut self, session: Option<&Session>) -> anyhow::Result<()> {
-        let found = self.find();
-        self.load_into_all(found, session)
+        for found in self.find() {
+            match found.is_started {
+                true => self.start_to_load(found)?,
+                false => self.take_loaded(load(&self.file.injector()?, found), session)?,
+            }
+        }
+        Ok(())
     }
 
-    /// Programs that are to be loaded into; whether they were started by the tracer, and have lost its variables.
-    fn find(&mut self) -> Vec<(u32, bool)> {
+    /// Programs that are to be loaded into.
+    fn find(&mut self) -> Vec<Found> {
         let started = process::with_descendants(self.command.as_slice());
         let others = process::with_descendants(&self.pids).into_iter().filter(|pid| !started.contains(pid));
         let all: Vec<u32> = started.iter().copied().chain(others).collect();
@@ -169,42 +239,40 @@ impl<'a> Agents<'a> {
             if self.tried.contains(&program) {
                 continue;
             }
-            let way = self.way_into(pid, is_started);
+            let way = self.way_into(program, is_started);
             if way != Way::NoneYet {
                 self.tried.insert(program);
             }
             match way {
                 Way::NoneYet | Way::ByItself => {}
-                Way::ByUs => found.push((pid, is_started)),
-                Way::Taken(other) => self.messages.warning(&format!(
-                    "no GPU records of process {pid}: its {INJECTION} names another tool, `{}`; `-p {pid}` reads them beside it",
-                    other.to_string_lossy()
-                )),
+                Way::ByUs => found.push(Found { pid, is_started }),
+                Way::Not(why) => self.reports.explain(pid, &why, self.messages),
             }
         }
         found
     }
 
-    fn load_into_all(&mut self, found: Vec<(u32, bool)>, session: Option<&Session>) -> anyhow::Result<()> {
-        for (pid, has_lost_variables) in found {
-            if self.load_into(pid, session)? && has_lost_variables {
-                self.messages.warning(&format!(
-                    "the first GPU records of process {pid} are missing: it was started without {INJECTION}, or could not open its file"
-                ));
-            }
-        }
-        Ok(())
-    }
-
     /// How a process gets the agent. `is_started`: it is the command or a child of it, whose environment has the variables, unless they
     /// were removed.
-    fn way_into(&self, pid: u32, is_started: bool) -> Way {
+    fn way_into(&self, program: Program, is_started: bool) -> Way {
+        let pid = program.pid;
         let environment = if is_started { process::environment(pid) } else { HashMap::new() };
         let is_named = self.is_named_in(&environment);
-        match environment.get(OsStr::new(INJECTION)) {
+        match environment.get(OsStr::new(INJECTION)).filter(|path| !path.is_empty()) {
             Some(_) if is_named && can_open(pid, self.file) => Way::ByItself,
             _ if !has_driver(pid) => Way::NoneYet,
-            Some(other) if !is_named => Way::Taken(other.clone()),
+            // It cannot use CUDA.
+            _ if !self.pids.contains(&pid) && program.forked_from().is_some_and(uses_gpu) => Way::ByItself,
+            Some(other) if !is_named => Way::Not(format!(
+                "its {INJECTION} names another tool, `{}`; `-p {pid}` reads them beside it",
+                other.to_string_lossy()
+            )),
+            _ if is_started && self.in_process => {
+                Way::Not(format!("it was started without {INJECTION}, which `--in-process` needs"))
+            }
+            _ if is_started && seccomp::filters(pid) > seccomp::own_filters() + 1 => Way::Not(format!(
+                "it was started without {INJECTION}, and its seccomp filter could stop the library that reads them"
+            )),
             _ => Way::ByUs,
         }
     }
@@ -216,36 +284,52 @@ impl<'a> Agents<'a> {
     }
 
     /// Looks for processes that have loaded the driver meanwhile.
-    fn search(&mut self, session: &Session) {
+    fn search(&mut self) {
         let Some(start) = self.search.due() else { return };
         let found = self.find();
         self.search.rest(start, start.elapsed());
-        if let Err(error) = self.load_into_all(found, Some(session)) {
-            self.messages.lost(&format!("no GPU records: {error:#}"));
+        if let Err(error) = found.into_iter().try_for_each(|found| self.start_to_load(found)) {
+            self.messages.lost(&format!("no GPU records: {error}"));
         }
     }
 
-    /// Makes a process load the agent; returns whether it did. Only those that the user has named must.
-    fn load_into(&mut self, pid: u32, session: Option<&Session>) -> anyhow::Result<bool> {
-        let load = || {
-            let dlopen = dlopen_in(pid)?;
-            let loaded = self.file.inject(pid, dlopen);
-            loaded.context("cannot load the library that reads GPU records")
-        };
-        match load() {
-            // It has ended.
-            Err(error) if matches!(error.downcast_ref(), Some(RemoteError::Gone)) => Ok(false),
-            Err(error) if self.pids.contains(&pid) => Err(error.context(format!("process {pid}"))),
-            Err(error) => {
-                self.messages.warning(&format!("no GPU records of process {pid}: {error:#}"));
-                Ok(false)
+    /// Makes a process load the agent, in a thread: that takes a while, and its threads may wait for the tracer meanwhile, with the loader's
+    /// lock.
+    fn start_to_load(&mut self, found: Found) -> io::Result<()> {
+        let (injector, sender) = (self.file.injector()?, self.loaded.sender.clone());
+        std::thread::Builder::new().spawn(move || sender.send(load(&injector, found)))?;
+        self.loaded.expected += 1;
+        Ok(())
+    }
+
+    /// Takes the agents that were loaded meanwhile.
+    fn take_all_loaded(&mut self, session: Option<&Session>) {
+        while let Some(loaded) = self.loaded.next() {
+            if let Err(error) = self.take_loaded(loaded, session) {
+                self.messages.lost(&format!("no GPU records: {error:#}"));
             }
+        }
+    }
+
+    /// Takes an agent that was loaded. Only processes that the user has named must have one.
+    fn take_loaded(&mut self, loaded: Loaded, session: Option<&Session>) -> anyhow::Result<()> {
+        let Found { pid, is_started } = loaded.found;
+        match loaded.socket {
+            // It has ended.
+            Err(error) if matches!(error.downcast_ref(), Some(RemoteError::Gone)) => {}
+            Err(error) if self.pids.contains(&pid) => return Err(error.context(format!("process {pid}"))),
+            Err(error) => self.reports.explain(pid, &format!("{error:#}"), self.messages),
             Ok(socket) => {
                 self.miss_ranges(pid);
                 self.meet(socket, session)?;
-                Ok(true)
+                if is_started {
+                    self.messages.warning(&format!(
+                        "the first GPU records of process {pid} may be missing: it was started without {INJECTION}, or could not open its file"
+                    ));
+                }
             }
         }
+        Ok(())
     }
 
     /// NVTX looks for a tool at the first call of a process.
@@ -360,6 +444,13 @@ fn can_open(pid: u32, file: &AgentFile) -> bool {
     may && seen.is_ok_and(|seen| file.is(&seen))
 }
 
+/// Whether a process has opened a GPU of NVIDIA's: it has initialised CUDA, which its children cannot use then.
+fn uses_gpu(pid: u32) -> bool {
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let mut files = descriptors.filter_map(|descriptor| fs::read_link(descriptor.path()).ok());
+    files.any(|file| file.to_string_lossy().starts_with("/dev/nvidia"))
+}
+
 /// Whether a process has loaded CUDA's driver, and not just reads the file, as the tracer does.
 fn has_driver(pid: u32) -> bool {
     let mappings = process::mappings(pid);
@@ -402,7 +493,8 @@ impl Watch for Agents<'_> {
             let event: epoll::Event = event;
             match event.data.u64() {
                 LISTENER => self.accept(Some(session)),
-                SEARCH => self.search(session),
+                SEARCH => self.search(),
+                LOADED => self.take_all_loaded(Some(session)),
                 pid => self.receive(pid as u32, Some(session)),
             }
         }
@@ -411,11 +503,10 @@ impl Watch for Agents<'_> {
 
     fn finish(&mut self) -> bool {
         self.accept(None);
-        if !std::mem::replace(&mut self.is_ending, true) {
-            self.sockets.values().for_each(AgentSocket::end);
-        }
+        self.take_all_loaded(None);
+        self.sockets.values().for_each(AgentSocket::end);
         let pids: Vec<u32> = self.sockets.keys().copied().collect();
         pids.into_iter().for_each(|pid| self.receive(pid, None));
-        self.sockets.is_empty()
+        self.sockets.is_empty() && self.loaded.expected == 0
     }
 }

@@ -1,6 +1,6 @@
 //! What the agents say: which times are exact, and what was lost.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 
 use host::process;
@@ -44,6 +44,8 @@ impl Asked {
 #[derive(Default)]
 pub struct Reports {
     all: RefCell<All>,
+    /// A message tells why a process has no records.
+    is_explained: Cell<bool>,
     estimate: RefCell<Option<Estimate>>,
 }
 
@@ -159,6 +161,12 @@ impl Reports {
         estimate.iter_mut().for_each(|estimate| _ = estimate.pids.insert(pid));
     }
 
+    /// Tells why a process has no agent.
+    pub(super) fn explain(&self, pid: u32, why: &str, messages: &Messages) {
+        self.is_explained.set(true);
+        messages.warning(&format!("no GPU records of process {pid}: {why}"));
+    }
+
     /// The agent of a process has ended.
     pub(super) fn end(&self, pid: u32) {
         self.all.borrow_mut().end(pid);
@@ -168,10 +176,13 @@ impl Reports {
     pub fn print(&self, messages: &Messages) {
         let all = self.all.borrow();
         let totals = all.totals();
+        if totals.reports == 0 && self.is_explained.get() {
+            return;
+        }
         if totals.reports == 0 {
             return messages.warning(
-                "no GPU records: no process has initialised CUDA while it was traced; one that a container or a service has started \
-                 is traced with `-p PID`",
+                "no GPU records: no process that is traced has initialised CUDA, or only for an instant; one that a container or a service \
+                 has started, or a shell in the background, is traced with `-p PID`",
             );
         }
         if totals.exact > 0 {

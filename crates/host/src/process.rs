@@ -167,13 +167,21 @@ pub struct Program {
     /// The process.
     pub pid: u32,
     started: u64,
-    start_code: u64,
+    /// Addresses of its code and environment.
+    places: [u64; 2],
 }
 
 impl Program {
     /// The program of a process that exists.
     pub fn of(pid: u32) -> Option<Program> {
-        stat_fields(pid).map(|StatFields { started, start_code, .. }| Program { pid, started, start_code })
+        let StatFields { started, start_code, start_environment, .. } = stat_fields(pid)?;
+        Some(Program { pid, started, places: [start_code, start_environment] })
+    }
+
+    /// The parent process, if it executes the same program: the process was forked, and has executed no program since.
+    pub fn forked_from(self) -> Option<u32> {
+        let parent = stat_fields(self.pid)?.parent;
+        (self.places[0] != 0 && Program::of(parent)?.places == self.places).then_some(parent)
     }
 }
 
@@ -218,6 +226,7 @@ struct StatFields {
     threads: u32,
     started: u64,
     start_code: u64,
+    start_environment: u64,
     exit_code: Option<i32>,
 }
 
@@ -229,7 +238,8 @@ fn stat_fields(pid: u32) -> Option<StatFields> {
     let text = fs::read(format!("/proc/{pid}/stat")).ok()?;
     let behind = memchr::memrchr(b')', &text)?;
     let mut fields = std::str::from_utf8(text.get(behind + 1..)?).ok()?.split_ascii_whitespace();
-    // proc(5): state is field 3, parent 4, flags 9, threads 20, start time 22, start of the code 26, exit code 52.
+    // proc(5): state is field 3, parent 4, flags 9, threads 20, start time 22, start of the code 26 and of the environment 50, exit
+    // code 52.
     Some(StatFields {
         state: fields.next()?.chars().next()?,
         parent: fields.next()?.parse().ok()?,
@@ -237,7 +247,8 @@ fn stat_fields(pid: u32) -> Option<StatFields> {
         threads: fields.nth(10)?.parse().ok()?,
         started: fields.nth(1)?.parse().ok()?,
         start_code: fields.nth(3)?.parse().ok()?,
-        exit_code: fields.nth(25).and_then(|code| code.parse().ok()),
+        start_environment: fields.nth(23).and_then(|address| address.parse().ok()).unwrap_or(0),
+        exit_code: fields.nth(1).and_then(|code| code.parse().ok()),
     })
 }
 
@@ -349,6 +360,29 @@ fn namespace_at(path: &str) -> Option<Namespace> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_forked_process_executes_the_program_of_its_parent_until_it_executes_another_one() {
+        let script = "(while :; do read line; done) <&0 & sleep 60 & wait";
+        let mut shell = std::process::Command::new("sh");
+        let mut shell =
+            shell.args(["-c", script]).stdin(std::process::Stdio::piped()).spawn().expect("a shell");
+        let pid = shell.id();
+        let find = || {
+            let all = children(pid).into_iter();
+            let (forked, other): (Vec<u32>, _) =
+                all.partition(|child| Program::of(*child).and_then(Program::forked_from) == Some(pid));
+            (forked.len(), other.iter().filter(|child| comm(**child).as_deref() == Some("sleep")).count())
+        };
+        let found = (0..500).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            find() == (1, 1)
+        });
+        let all = with_descendants(&[pid]);
+        all.iter().for_each(|pid| drop(std::process::Command::new("kill").arg(pid.to_string()).status()));
+        shell.wait().expect("it ends");
+        assert!(found, "{:?}", find());
+    }
 
     #[test]
     fn a_line_of_maps_is_read() {

@@ -100,12 +100,26 @@ impl AgentFile {
         }
     }
 
+    /// What loads the agent into processes that run, from any thread.
+    ///
+    /// # Errors
+    /// There are too many open files.
+    pub fn injector(&self) -> io::Result<Injector> {
+        self.file.try_clone().map(Injector)
+    }
+}
+
+/// Loads the agent into processes.
+#[derive(Debug)]
+pub struct Injector(OwnedFd);
+
+impl Injector {
     /// Loads the agent into a process that runs. `dlopen`: address of the function there.
     ///
     /// # Errors
     /// The errors of [`Injection::load`].
     pub fn inject(&self, pid: u32, dlopen: u64) -> Result<AgentSocket, RemoteError> {
-        let injection = Injection { library: self.file.as_fd(), dlopen, attach: agent::ATTACH };
+        let injection = Injection { library: self.0.as_fd(), dlopen, attach: agent::ATTACH };
         let socket = injection.load(pid)?;
         rustix::io::ioctl_fionbio(&socket, true).map_err(io::Error::from)?;
         Ok(AgentSocket { socket, pid })

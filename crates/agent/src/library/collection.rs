@@ -126,7 +126,8 @@ fn exits() -> bool {
 extern "C" fn at_exit(_: *mut c_void) {
     // SAFETY: no arguments.
     let pid = unsafe { sys::getpid() } as u32;
-    if EXITS.swap(1, AcqRel) != 0 || RUNS_IN.load(Acquire) != pid {
+    // A child of vfork(2) has the memory of its parent.
+    if RUNS_IN.load(Acquire) != pid || EXITS.swap(1, AcqRel) != 0 {
         return;
     }
     // SAFETY: the agent's socket; the agent's thread notices it.

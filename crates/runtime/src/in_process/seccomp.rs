@@ -64,6 +64,14 @@ pub(super) fn mode_and_filters(pid: u32, tid: u32) -> io::Result<(u32, u32)> {
     ))
 }
 
+/// Number of filters of a process; 0 if it has ended.
+pub fn filters(pid: u32) -> u32 {
+    match mode_and_filters(pid, pid) {
+        Ok((mode, filters)) if mode != libc::SECCOMP_MODE_DISABLED => filters,
+        _ => 0,
+    }
+}
+
 /// Number of filters of this process, such as that of a container. A program that it has started has inherited them.
 pub fn own_filters() -> u32 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
