@@ -342,6 +342,26 @@ fn exceptions_pass_probed_functions() {
 const FRAME_POINTERS: &str = "-fno-omit-frame-pointer";
 
 #[test]
+fn stacks_follow_the_library_that_is_at_an_address_now() {
+    let flags = ["-shared", "-fPIC", "-fomit-frame-pointer"];
+    let library = |frame| program("replaces.c", &[&flags[..], &[frame]].concat());
+    let (true, Some(replaces)) = (can_trace(), program("replaces.c", &["-fno-omit-frame-pointer"])) else {
+        return;
+    };
+    let (Some(small), Some(large)) = (library("-DFRAME=400"), library("-DFRAME=800")) else { return };
+    let script = format!("uprobe:{}:traced_call {{ @[ustack(3)] = count(); @n = count() }}", text(&replaces));
+    let mut command = cudatrace();
+    command.args(["--in-process", "-e", &script, "--", text(&replaces), text(&small), text(&large)]);
+    let output = command.output().unwrap();
+    let (said, messages) = (stdout(&output), stderr(&output));
+    assert!(said.contains("moved 0\n") && said.contains("@n: 2000\n"), "{said}{messages}");
+    assert!(messages.contains("without the kernel\n"), "{messages}");
+    // One stack: the addresses in both libraries are the same, and only the sizes of their frames differ.
+    let frames = |name: &str| said.lines().filter(|line| line.trim_start().starts_with(name)).count();
+    assert_eq!((frames("traced_call+"), frames("main+")), (1, 1), "{said}{messages}");
+}
+
+#[test]
 fn a_program_that_maps_no_library_is_patched_before_it_runs() {
     if !can_trace() {
         return;

@@ -30,8 +30,9 @@ const STUB: u64 = 16;
 const AFTER_PUSH: u8 = 9;
 /// The first word of the header.
 const HEADER_MAGIC: [u8; 8] = *b"ctstubs1";
-/// Offset in the area of the addresses.
-const ADDRESSES: u64 = layout::PAGE;
+/// Offset in the area of the unwind rules that were found lately, see `stacks.c`, and of the addresses, which follow.
+const RULES: u64 = layout::PAGE;
+const ADDRESSES: u64 = RULES + 512 * 16;
 /// Bytes of an address, and of a slot.
 const ADDRESS: u64 = 8;
 const SLOT: u64 = 64;

@@ -154,6 +154,27 @@ static u64 consistent_rule(const struct unwind *tables, u32 tgid, u64 address) {
     return NO_RULE;
 }
 
+/* Rules that were found lately: stacks repeat, and the tables are large and far from the processor. All threads use them, without locks: the
+ * first word is that of the address and the second one together, so that halves of two writers are no rule. */
+#define RULES_AT 4096
+#define RULE_BITS 9
+struct kept_rule { u64 check, sequence_and_rule; };
+
+static u64 kept_rule(struct returns *returns, const struct unwind *tables, u32 tgid, u64 address) {
+    u64 sequence = __atomic_load_n(&tables->sequence, __ATOMIC_ACQUIRE), key = address ^ (u64)tgid << 47;
+    struct kept_rule *kept = (struct kept_rule *)((u8 *)returns + RULES_AT) + (address * 0x9e3779b97f4a7c15ul >> (64 - RULE_BITS));
+    u64 value = __atomic_load_n(&kept->sequence_and_rule, __ATOMIC_RELAXED);
+    if ((__atomic_load_n(&kept->check, __ATOMIC_RELAXED) ^ value) == key && value >> 32 == (u32)sequence)
+        return (u32)value;
+    u64 rule = consistent_rule(tables, tgid, address);
+    if (rule != NO_RULE && !(rule >> 32) && !(sequence & 1)) {
+        value = sequence << 32 | rule;
+        __atomic_store_n(&kept->sequence_and_rule, value, __ATOMIC_RELAXED);
+        __atomic_store_n(&kept->check, value ^ key, __ATOMIC_RELAXED);
+    }
+    return rule;
+}
+
 /* The return address of a call through a stub of another region: of another session, or of functions far away. 0: it is none. */
 static u64 replaced_elsewhere(u64 address, u32 tgid) {
     struct __attribute__((packed)) { u32 call; u8 push; u32 number; } stub;
@@ -174,7 +195,7 @@ EXPORT u64 find_rule(u64 *ip, u64 back, u32 tgid, const struct unwind *tables, u
     for (u32 count = 0;; count++) {
         for (u32 stub, calls = 0; calls <= MAX_TAIL_CALLS && (stub = stub_at(returns, *ip)) != NO_STUB; calls++)
             *ip = *address_of(returns, stub);
-        u64 rule = consistent_rule(tables, tgid, *ip - back);
+        u64 rule = kept_rule(returns, tables, tgid, *ip - back);
         u64 original = (u32)rule || count == MAX_TAIL_CALLS ? 0 : replaced_elsewhere(*ip, tgid);
         if (!original) {
             if (rule & UNMAPPED)
