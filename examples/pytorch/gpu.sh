@@ -1,6 +1,7 @@
 #!/bin/sh
 # `gpu:` probes on a real GPU, with PyTorch: the times against CUDA events and torch.profiler, attaching to a running job, and the price.
-# Usage: examples/pytorch/gpu.sh CUDATRACE PYTHON [truth] [late] [price] [joins] [ranges] [record] [bare] [detached] [held] [sampled]
+# Usage: examples/pytorch/gpu.sh CUDATRACE PYTHON [truth] [late] [price] [joins] [ranges] [record] [bare] [detached] [held] [sampled] [children]
+#        [prompt] [threads]
 set -u
 tool=$1 python=$2
 shift 2
@@ -141,4 +142,46 @@ sampled() {
     done
 }
 
-for part in ${*:-truth late price joins ranges record bare detached held sampled}; do $part; done
+children() {
+    echo "== children: one without the variable; workers that are forked, of a job that runs and of one that is started"
+    $tool -e 'gpu:kernel { @n = count() }' -- env -u CUDA_INJECTION64_PATH $work loop 5 | tail -3
+    $work workers > "$out/workers" &
+    job=$!
+    while ! grep -q running "$out/workers"; do sleep 0.2; done
+    timeout -s INT 6 $tool -v -e 'gpu:kernel { @n = count() }' -p $job 2>&1 | grep -v compiled
+    wait $job
+    echo "exit status $?"
+    cat "$out/workers"
+    $tool -e 'gpu:kernel { @n = count() }' -- env -u CUDA_INJECTION64_PATH $work workers
+}
+
+prompt() {
+    echo "== prompt: a job is chosen, then a clause needs another kind of records"
+    $work loop 14 > "$out/loop" &
+    job=$!
+    while ! grep -q running "$out/loop"; do sleep 0.2; done
+    {
+        echo 'gpu:kernel { @n = count(); @us = avg(args.duration / 1000) }'
+        echo ":pid $job"
+        sleep 2
+        echo '@n'
+        echo 'gpu:sync { @waits[args.type] = count() }'
+        sleep 2
+        echo '@n'
+        echo '@waits'
+        sleep 1
+    } | $tool
+    wait $job
+    cat "$out/loop"
+}
+
+threads() {
+    echo "== threads: eight launch; busy and idle times add up (needs \`make -C examples/cuda gpu\`)"
+    for round in 1 2; do
+        for script in gpu idle; do
+            $tool $script -- "$here/../build/gpu/workload_gpu" --threads 8 --kernels 2000 --graphs 4 --rounds 5 | grep -E "busy for|IDLE" -A2
+        done
+    done
+}
+
+for part in ${*:-truth late price joins ranges record bare detached held sampled children prompt threads}; do $part; done

@@ -1,10 +1,11 @@
-"""Work on the GPU whose times are known: python3 gpu_work.py truth | profiled | loop SECONDS | price | profiled_price | held | steady [held] | ranges
+"""Work on the GPU whose times are known: python3 gpu_work.py truth | profiled | loop SECONDS | price | profiled_price | held | steady [held] | ranges | workers
 
 truth     prints what CUDA events around each of its matrix products measure
 profiled  the same work under torch.profiler, whose kernels it prints: `kernel COUNT TOTAL_US NAME`
 held      small operations under torch.profiler for some seconds
 steady    products of matrices, and small operations with and without work before them, for ten seconds; held: torch.profiler has CUPTI
 loop      small operations for so many seconds; prints the longest of each second
+workers   epochs whose data four forked workers load, for ten seconds; prints how many
 ranges    training steps with NVTX ranges; prints the time of each range by CUDA events
 price     the time of one small operation, of a replay of a graph, and of a training step, in us; profiled_price: under torch.profiler
 """
@@ -108,6 +109,27 @@ def steady(is_held):
         torch.cuda.synchronize()
 
 
+class Samples(torch.utils.data.Dataset):
+    def __len__(self):
+        return 256
+
+    def __getitem__(self, index):
+        return torch.full((512,), float(index))
+
+
+def workers():
+    """The workers are forked from a process that uses CUDA, so they cannot."""
+    weights = torch.randn(512, 512, device="cuda")
+    loader = torch.utils.data.DataLoader(Samples(), batch_size=32, num_workers=4)
+    print("running", flush=True)
+    end, epochs = time.perf_counter() + 10, 0
+    while time.perf_counter() < end:
+        for batch in loader:
+            (batch.cuda() @ weights).sum().item()
+        epochs += 1
+    print("epochs", epochs)
+
+
 def ranges():
     model = torch.nn.Sequential(*[torch.nn.Linear(4096, 4096) for _ in range(4)]).cuda()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -195,4 +217,4 @@ if __name__ == "__main__":
     elif what == "steady":
         steady("held" in sys.argv)
     else:
-        {"profiled": profiled, "price": price, "profiled_price": profiled_price, "ranges": ranges, "held": held}[what]()
+        {"profiled": profiled, "price": price, "profiled_price": profiled_price, "ranges": ranges, "held": held, "workers": workers}[what]()
