@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
 use std::{fs, io};
@@ -96,6 +98,8 @@ struct Loading {
     receiver: mpsc::Receiver<Loaded>,
     /// Number of processes that are being loaded into.
     expected: usize,
+    /// No process is loaded into any more.
+    is_over: Arc<AtomicBool>,
 }
 
 /// Passes on what a thread has done.
@@ -118,7 +122,7 @@ impl Loading {
     fn new() -> io::Result<Loading> {
         let (loaded, receiver) = mpsc::channel();
         let event = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-        Ok(Loading { sender: Sender { loaded, event }, receiver, expected: 0 })
+        Ok(Loading { sender: Sender { loaded, event }, receiver, expected: 0, is_over: Arc::default() })
     }
 
     fn next(&mut self) -> Option<Loaded> {
@@ -130,9 +134,9 @@ impl Loading {
 }
 
 /// Makes a process load the agent.
-fn load(injector: &Injector, found: Found) -> Loaded {
+fn load(injector: &Injector, found: Found, is_over: &AtomicBool) -> Loaded {
     let socket = dlopen_in(found.pid).and_then(|dlopen| {
-        injector.inject(found.pid, dlopen).context("cannot load the library that reads GPU records")
+        injector.inject(found.pid, dlopen, is_over).context("cannot load the library that reads GPU records")
     });
     Loaded { found, socket }
 }
@@ -220,7 +224,10 @@ impl<'a> Agents<'a> {
         for found in self.find() {
             match found.is_started {
                 true => self.start_to_load(found)?,
-                false => self.take_loaded(load(&self.file.injector()?, found), session)?,
+                false => {
+                    let loaded = load(&self.file.injector()?, found, &self.loaded.is_over);
+                    self.take_loaded(loaded, session)?;
+                }
             }
         }
         Ok(())
@@ -261,8 +268,8 @@ impl<'a> Agents<'a> {
         match environment.get(OsStr::new(INJECTION)).filter(|path| !path.is_empty()) {
             Some(_) if is_named && can_open(pid, self.file) => Way::ByItself,
             _ if !has_driver(pid) => Way::NoneYet,
-            // It cannot use CUDA.
-            _ if !self.pids.contains(&pid) && program.forked_from().is_some_and(uses_gpu) => Way::ByItself,
+            _ if !self.pids.contains(&pid) && shares_memory(program) => Way::NoneYet,
+            _ if !self.pids.contains(&pid) && self.is_useless_fork(program) => Way::ByItself,
             Some(other) if !is_named => Way::Not(format!(
                 "its {INJECTION} names another tool, `{}`; `-p {pid}` reads them beside it",
                 other.to_string_lossy()
@@ -275,6 +282,15 @@ impl<'a> Agents<'a> {
             )),
             _ => Way::ByUs,
         }
+    }
+
+    /// Whether a process was forked from one that uses CUDA, which does not work in it.
+    fn is_useless_fork(&self, program: Program) -> bool {
+        let Some(parent) = program.forked_from().filter(|parent| uses_cuda(*parent)) else { return false };
+        self.messages.detail(|| {
+            format!("process {} is a fork of {parent}, which uses CUDA, and gets no agent", program.pid)
+        });
+        true
     }
 
     /// Whether the driver finds the agent's path in an environment, or the agent of another tracer, which was named in its place.
@@ -297,7 +313,8 @@ impl<'a> Agents<'a> {
     /// lock.
     fn start_to_load(&mut self, found: Found) -> io::Result<()> {
         let (injector, sender) = (self.file.injector()?, self.loaded.sender.clone());
-        std::thread::Builder::new().spawn(move || sender.send(load(&injector, found)))?;
+        let is_over = Arc::clone(&self.loaded.is_over);
+        std::thread::Builder::new().spawn(move || sender.send(load(&injector, found, &is_over)))?;
         self.loaded.expected += 1;
         Ok(())
     }
@@ -444,11 +461,16 @@ fn can_open(pid: u32, file: &AgentFile) -> bool {
     may && seen.is_ok_and(|seen| file.is(&seen))
 }
 
-/// Whether a process has opened a GPU of NVIDIA's: it has initialised CUDA, which its children cannot use then.
-fn uses_gpu(pid: u32) -> bool {
+/// Whether a process has the memory of its parent, until it executes a program.
+fn shares_memory(program: Program) -> bool {
+    program.forked_from().is_some_and(|parent| process::share_memory(program.pid, parent))
+}
+
+/// Whether a process has initialised CUDA, which opens this device, as NVML does not.
+fn uses_cuda(pid: u32) -> bool {
     let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let mut files = descriptors.filter_map(|descriptor| fs::read_link(descriptor.path()).ok());
-    files.any(|file| file.to_string_lossy().starts_with("/dev/nvidia"))
+    files.any(|file| file == Path::new("/dev/nvidia-uvm"))
 }
 
 /// Whether a process has loaded CUDA's driver, and not just reads the file, as the tracer does.
@@ -503,6 +525,7 @@ impl Watch for Agents<'_> {
 
     fn finish(&mut self) -> bool {
         self.accept(None);
+        self.loaded.is_over.store(true, Ordering::Relaxed);
         self.take_all_loaded(None);
         self.sockets.values().for_each(AgentSocket::end);
         let pids: Vec<u32> = self.sockets.keys().copied().collect();

@@ -79,7 +79,7 @@ static void use_when_told(const char *path) {
     void *library = dlopen(path, RTLD_NOW);
     printf("%p\n", dlsym(library, "traced_work"));
     // Long enough for a tracer that looks from time to time.
-    usleep(500000);
+    usleep(1500000);
     dlclose(use(path)), dlclose(library);
 }
 

@@ -185,6 +185,13 @@ impl Program {
     }
 }
 
+/// Whether two processes have the same memory, as a child of vfork(2) has that of its parent; false if that cannot be found out.
+pub fn share_memory(one: u32, other: u32) -> bool {
+    const VM: libc::c_int = 1;
+    // SAFETY: the system call only compares what these processes have.
+    unsafe { libc::syscall(libc::SYS_kcmp, one, other, VM, 0, 0) == 0 }
+}
+
 /// Whether it is a kernel thread.
 pub fn is_of_kernel(pid: u32) -> bool {
     stat_fields(pid).is_some_and(|fields| fields.flags & KERNEL_THREAD != 0)

@@ -6,6 +6,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 
 use agent::message::{EVERY, FUNCTIONS, NEXT, PATHS, Request};
 pub use agent::message::{MULTIPLE_SUBSCRIBERS, REPLACED, Report, State};
@@ -105,21 +106,24 @@ impl AgentFile {
     /// # Errors
     /// There are too many open files.
     pub fn injector(&self) -> io::Result<Injector> {
-        self.file.try_clone().map(Injector)
+        Ok(Injector { library: self.file.try_clone()? })
     }
 }
 
 /// Loads the agent into processes.
 #[derive(Debug)]
-pub struct Injector(OwnedFd);
+pub struct Injector {
+    library: OwnedFd,
+}
 
 impl Injector {
-    /// Loads the agent into a process that runs. `dlopen`: address of the function there.
+    /// Loads the agent into a process that runs. `dlopen`: address of the function there. `is_over`: set when no thread is to be looked for
+    /// any more that can call it.
     ///
     /// # Errors
     /// The errors of [`Injection::load`].
-    pub fn inject(&self, pid: u32, dlopen: u64) -> Result<AgentSocket, RemoteError> {
-        let injection = Injection { library: self.0.as_fd(), dlopen, attach: agent::ATTACH };
+    pub fn inject(&self, pid: u32, dlopen: u64, is_over: &AtomicBool) -> Result<AgentSocket, RemoteError> {
+        let injection = Injection { library: self.library.as_fd(), dlopen, attach: agent::ATTACH, is_over };
         let socket = injection.load(pid)?;
         rustix::io::ioctl_fionbio(&socket, true).map_err(io::Error::from)?;
         Ok(AgentSocket { socket, pid })

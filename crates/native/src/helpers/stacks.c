@@ -161,7 +161,7 @@ static u64 consistent_rule(const struct unwind *tables, u32 tgid, u64 address) {
 struct kept_rule { u64 check, sequence_and_rule; };
 
 static u64 kept_rule(struct returns *returns, const struct unwind *tables, u32 tgid, u64 address) {
-    u64 sequence = __atomic_load_n(&tables->sequence, __ATOMIC_ACQUIRE), key = address ^ (u64)tgid << 47;
+    u64 sequence = __atomic_load_n(&tables->sequence, __ATOMIC_ACQUIRE), key = address ^ tgid * 0x9e3779b97f4a7c15ul;
     struct kept_rule *kept = (struct kept_rule *)((u8 *)returns + RULES_AT) + (address * 0x9e3779b97f4a7c15ul >> (64 - RULE_BITS));
     u64 value = __atomic_load_n(&kept->sequence_and_rule, __ATOMIC_RELAXED);
     if ((__atomic_load_n(&kept->check, __ATOMIC_RELAXED) ^ value) == key && value >> 32 == (u32)sequence)

@@ -7,6 +7,7 @@
 
 use std::fs;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::calls::RemoteCalls;
@@ -17,7 +18,9 @@ use crate::kernel::sys;
 
 /// Longest time to look for a thread.
 const SEARCH: Duration = Duration::from_secs(3);
+/// Shortest and longest pause between two looks.
 const PAUSE: Duration = Duration::from_millis(2);
+const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// Longest time for a thread to stop.
 const STOP: Duration = Duration::from_millis(500);
 /// Longest time of a function: another thread may be loading a large library.
@@ -36,6 +39,8 @@ pub struct Injection<'a> {
     pub dlopen: u64,
     /// Address in the library of a function that gets a socket: `int f(int)`.
     pub attach: u64,
+    /// Set when no thread is to be looked for any more.
+    pub is_over: &'a AtomicBool,
 }
 
 /// System calls in which a thread waits for something outside the process: `poll`, `select`, `nanosleep`, `accept`, `read` …
@@ -71,22 +76,21 @@ impl Injection<'_> {
         if has_shadow_stacks(pid) {
             return Err(RemoteError::ShadowStacks);
         }
-        Tracer::run(|tracer| {
-            let deadline = Instant::now() + SEARCH;
-            loop {
-                for tid in waiting_threads(pid)? {
-                    match self.load_by(tracer, pid, tid) {
-                        // It ended, or its stack is unusual: another thread may do.
-                        Err(RemoteError::NoStack | RemoteError::Gone | RemoteError::DidNotStop { .. }) => {}
-                        result => return result,
-                    }
+        let (deadline, mut pause) = (Instant::now() + SEARCH, PAUSE);
+        loop {
+            for tid in waiting_threads(pid)? {
+                match Tracer::run(|tracer| self.load_by(tracer, pid, tid)) {
+                    // It ended, or its stack is unusual: another thread may do.
+                    Err(RemoteError::NoStack | RemoteError::Gone | RemoteError::DidNotStop { .. }) => {}
+                    result => return result,
                 }
-                if Instant::now() > deadline {
-                    return Err(RemoteError::NoThread);
-                }
-                std::thread::sleep(PAUSE);
             }
-        })
+            if Instant::now() > deadline || self.is_over.load(Ordering::Relaxed) {
+                return Err(RemoteError::NoThread);
+            }
+            std::thread::sleep(pause);
+            pause = LONGEST_PAUSE.min(pause * 2);
+        }
     }
 
     fn load_by(&self, tracer: &Tracer, pid: u32, tid: u32) -> Result<OwnedFd, RemoteError> {
@@ -139,6 +143,9 @@ fn late(error: RemoteError) -> RemoteError {
 }
 
 /// The threads of a process that wait in one of these system calls, the safest first.
+///
+/// # Errors
+/// [`RemoteError::Gone`] if no thread runs any more.
 fn waiting_threads(pid: u32) -> Result<Vec<u32>, RemoteError> {
     let rank = |tid: u32| {
         let text = fs::read_to_string(format!("/proc/{pid}/task/{tid}/syscall")).ok()?;
@@ -147,7 +154,17 @@ fn waiting_threads(pid: u32) -> Result<Vec<u32>, RemoteError> {
     };
     let tids = fs::read_dir(format!("/proc/{pid}/task"))?;
     let tids = tids.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    let mut found: Vec<(usize, u32)> = tids.filter_map(|tid| Some((rank(tid)?, tid))).collect();
+    let tids: Vec<u32> = tids.filter(|tid| !has_ended(pid, *tid)).collect();
+    if tids.is_empty() {
+        return Err(RemoteError::Gone);
+    }
+    let mut found: Vec<(usize, u32)> = tids.into_iter().filter_map(|tid| Some((rank(tid)?, tid))).collect();
     found.sort_unstable();
     Ok(found.into_iter().map(|(_, tid)| tid).collect())
+}
+
+/// Whether a thread has ended; its parent may not have waited for it yet.
+fn has_ended(pid: u32, tid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, fields)| fields.starts_with(['Z', 'X']))
 }

@@ -58,7 +58,10 @@ mod compat {
     pub const EXECVEAT: u32 = 387;
 }
 
-/// First and second argument of prctl(2); `flags` of seccomp(2).
+/// First argument of arch_prctl(2) by which it sets the thread pointer: `ARCH_SET_FS`.
+const SET_THREAD_POINTER: u32 = 0x1002;
+
+/// First and second argument of prctl(2), the first one of arch_prctl(2); `flags` of seccomp(2).
 const ARG_OPTION: u32 = data_arg(0);
 const ARG_MODE: u32 = data_arg(1);
 const ARG_SECCOMP_FLAGS: u32 = data_arg(1);
@@ -73,20 +76,25 @@ const MMAP: u8 = 12;
 const PROTECT: u8 = 16;
 const PRCTL: u8 = 18;
 const SECCOMP: u8 = 22;
-const COMPAT: u8 = 24;
-const NOTIFY: u8 = 28;
-const ALLOW: u8 = 29;
+const BEGINS: u8 = 24;
+const COMPAT: u8 = 26;
+const NOTIFY: u8 = 30;
+const ALLOW: u8 = 31;
 
-/// Except for mmap, mprotect, prctl and seccomp the number of the system call decides, so that the kernel caches "allow".
-/// `also` are always reported, `protect` if it makes memory executable, `filters`: each use of seccomp.
-const fn filter(also: [u32; 2], protect: [u32; 2], filters: bool) -> [libc::sock_filter; ALLOW as usize + 1] {
+/// Except for mmap, mprotect, prctl, seccomp and `begin` the number of the system call decides, so that the kernel caches "allow".
+/// `end` is always reported, `begin` if it sets the thread pointer, `protect` if it makes memory executable, `filters`: each use of seccomp.
+const fn filter(
+    [end, begin]: [u32; 2],
+    protect: [u32; 2],
+    filters: bool,
+) -> [libc::sock_filter; ALLOW as usize + 1] {
     let other_seccomp = if filters { NOTIFY } else { ALLOW };
     [
         statement(LOAD, DATA_ARCH),
         branch(1, IF_EQUAL, AUDIT_ARCH, 2, COMPAT),
         statement(LOAD, DATA_NR),
-        branch(3, IF_EQUAL, also[0], NOTIFY, 4),
-        branch(4, IF_EQUAL, also[1], NOTIFY, 5),
+        branch(3, IF_EQUAL, end, NOTIFY, 4),
+        branch(4, IF_EQUAL, begin, BEGINS, 5),
         branch(5, IF_EQUAL, libc::SYS_execve as u32, NOTIFY, 6),
         branch(6, IF_EQUAL, libc::SYS_execveat as u32, NOTIFY, 7),
         branch(7, IF_EQUAL, libc::SYS_mmap as u32, MMAP, 8),
@@ -106,10 +114,12 @@ const fn filter(also: [u32; 2], protect: [u32; 2], filters: bool) -> [libc::sock
         branch(21, IF_EQUAL, libc::SECCOMP_MODE_STRICT, NOTIFY, other_seccomp),
         statement(LOAD, ARG_SECCOMP_FLAGS),
         branch(23, IF_SET, libc::SECCOMP_FILTER_FLAG_NEW_LISTENER as u32, NOTIFY, other_seccomp),
-        branch(COMPAT, IF_EQUAL, compat::AUDIT_ARCH, 25, ALLOW),
+        statement(LOAD, ARG_OPTION),
+        branch(25, IF_EQUAL, SET_THREAD_POINTER, NOTIFY, ALLOW),
+        branch(COMPAT, IF_EQUAL, compat::AUDIT_ARCH, 27, ALLOW),
         statement(LOAD, DATA_NR),
-        branch(26, IF_EQUAL, compat::EXECVE, NOTIFY, 27),
-        branch(27, IF_EQUAL, compat::EXECVEAT, NOTIFY, ALLOW),
+        branch(28, IF_EQUAL, compat::EXECVE, NOTIFY, 29),
+        branch(29, IF_EQUAL, compat::EXECVEAT, NOTIFY, ALLOW),
         statement(RETURN, libc::SECCOMP_RET_USER_NOTIF),
         statement(RETURN, libc::SECCOMP_RET_ALLOW),
     ]
@@ -178,16 +188,18 @@ impl Call {
 /// # Errors
 /// The errors of seccomp(2): EBUSY if there is another listener, EACCES without CAP_SYS_ADMIN and `no_new_privs`.
 pub fn install(ends: bool, patched: bool) -> io::Result<OwnedFd> {
-    let also =
+    let ends_and_begins =
         [if ends { libc::SYS_exit_group as u32 } else { NO_CALL }, if patched { BEGIN } else { NO_CALL }];
     let base = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
     // A signal must not make mmap fail with EINTR.
     let uninterrupted = base | libc::SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV;
     let protect = [libc::SYS_mprotect as u32, libc::SYS_pkey_mprotect as u32];
-    seccomp(uninterrupted, &filter(also, protect, patched)).or_else(|error| match error.raw_os_error() {
-        // Kernels before 5.19 lack the flag. JIT compilers call mprotect often and are interrupted often.
-        Some(libc::EINVAL) => seccomp(base, &filter(also, [NO_CALL; 2], patched)),
-        _ => Err(error),
+    seccomp(uninterrupted, &filter(ends_and_begins, protect, patched)).or_else(|error| {
+        match error.raw_os_error() {
+            // Kernels before 5.19 lack the flag. JIT compilers call mprotect often and are interrupted often.
+            Some(libc::EINVAL) => seccomp(base, &filter(ends_and_begins, [NO_CALL; 2], patched)),
+            _ => Err(error),
+        }
     })
 }
 
