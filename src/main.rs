@@ -10,6 +10,7 @@ mod function_list;
 mod gpu;
 mod imports;
 mod kernel_catalog;
+mod mailbox;
 mod metrics;
 mod python;
 mod repl;

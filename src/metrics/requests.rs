@@ -1,11 +1,10 @@
 //! Requests of metrics by the threads of servers, to the thread that reads events.
 
+use crate::mailbox::{Mailbox, Post};
 use report::metrics::Family;
-use rustix::event::{EventfdFlags, eventfd};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
-use std::sync::mpsc::{self, Receiver, Sender};
 use tokio::sync::oneshot;
 
 /// The families at one time.
@@ -21,46 +20,34 @@ pub struct MetricsSnapshot {
 
 /// Requests the families of the run from another thread.
 #[derive(Clone, Debug)]
-pub struct SnapshotClient {
-    bell: Arc<OwnedFd>,
-    requests: Sender<oneshot::Sender<MetricsSnapshot>>,
-}
+pub struct SnapshotClient(Post<oneshot::Sender<MetricsSnapshot>>);
 
 impl SnapshotClient {
     /// The families, or `None` if the run has ended.
     pub async fn request(&self) -> Option<MetricsSnapshot> {
         let (answer, answered) = oneshot::channel();
-        self.requests.send(answer).ok()?;
-        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+        self.0.send(answer).ok()?;
         answered.await.ok()
     }
 }
 
 /// Requests for the thread of the run.
-pub struct SnapshotRequests {
-    bell: Arc<OwnedFd>,
-    requests: Receiver<oneshot::Sender<MetricsSnapshot>>,
-}
+pub struct SnapshotRequests(Mailbox<oneshot::Sender<MetricsSnapshot>>);
 
 /// Creates a channel for requests.
 pub fn channel() -> io::Result<(SnapshotClient, SnapshotRequests)> {
-    let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
-    let (sender, receiver) = mpsc::channel();
-    Ok((
-        SnapshotClient { bell: Arc::clone(&bell), requests: sender },
-        SnapshotRequests { bell, requests: receiver },
-    ))
+    let (post, mailbox) = Mailbox::new()?;
+    Ok((SnapshotClient(post), SnapshotRequests(mailbox)))
 }
 
 impl SnapshotRequests {
     /// Descriptor that is readable when there are requests.
     pub fn fd(&self) -> RawFd {
-        self.bell.as_raw_fd()
+        self.0.as_fd().as_raw_fd()
     }
 
     /// Takes the requests that have arrived.
     pub fn take(&self) -> impl Iterator<Item = oneshot::Sender<MetricsSnapshot>> {
-        let _ = rustix::io::read(&self.bell, &mut [0u8; 8]);
-        self.requests.try_iter()
+        std::iter::from_fn(|| self.0.take())
     }
 }

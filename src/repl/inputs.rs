@@ -1,10 +1,9 @@
-//! The channel from the thread that reads input to the session, which it wakes through a file descriptor.
+//! The channel from the thread that reads input to the session.
 
-use rustix::event::{EventfdFlags, eventfd};
+use crate::mailbox::{Mailbox, Post};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::mpsc::Sender;
 
 /// Input of the user.
 #[derive(Debug, PartialEq, Eq)]
@@ -19,8 +18,7 @@ pub enum Input {
 
 /// The session's end of the channel.
 pub struct Inputs {
-    typed: Receiver<Input>,
-    wake: Arc<OwnedFd>,
+    typed: Mailbox<Input>,
     /// A pipe waits for the end of the last command; a terminal does not.
     next: Option<Sender<()>>,
 }
@@ -28,14 +26,12 @@ pub struct Inputs {
 impl Inputs {
     /// Descriptor that is readable when there is input.
     pub fn fd(&self) -> RawFd {
-        self.wake.as_raw_fd()
+        self.typed.as_fd().as_raw_fd()
     }
 
     /// The next input.
     pub fn take(&self) -> Option<Input> {
-        // An eventfd in semaphore mode counts down by one.
-        let _ = rustix::io::read(&self.wake, &mut [0u8; 8]);
-        self.typed.try_recv().ok()
+        self.typed.take()
     }
 
     /// Marks the last input as processed.
@@ -47,23 +43,17 @@ impl Inputs {
 }
 
 /// The input thread's end of the channel.
-pub struct InputSender {
-    typed: Sender<Input>,
-    wake: Arc<OwnedFd>,
-}
+pub struct InputSender(Post<Input>);
 
 impl InputSender {
     /// Sends input and wakes the session.
     pub fn send(&self, input: Input) {
-        let _ = self.typed.send(input);
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        let _ = self.0.send(input);
     }
 }
 
 /// Creates the channel; `next` is notified when an input was processed.
 pub fn connect(next: Option<Sender<()>>) -> io::Result<(InputSender, Inputs)> {
-    let wake =
-        Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE)?);
-    let (sender, receiver) = channel();
-    Ok((InputSender { typed: sender, wake: Arc::clone(&wake) }, Inputs { typed: receiver, wake, next }))
+    let (post, typed) = Mailbox::new()?;
+    Ok((InputSender(post), Inputs { typed, next }))
 }
