@@ -1,7 +1,9 @@
-//! Times of the GPU: the agents in the traced processes, what they say, and where they find CUPTI.
+//! Times of the GPU: the agents in the traced processes, how they get there, what they say, and where they find CUPTI.
 
 mod agents;
+mod candidates;
 mod cupti;
+mod loading;
 mod nvml;
 mod reports;
 

@@ -9,7 +9,7 @@ use super::compiler::Compiler;
 use crate::console::Messages;
 use anyhow::{Context, Result};
 use host::eh_frame::{Segments, Source};
-use host::process::{self, Mapping, MappingName};
+use host::process::{self, Mapping, MappingName, Program};
 use runtime::UnwindMaps;
 use runtime::process::{FileState, MappedRange, MappingEvent};
 use std::cell::RefCell;
@@ -60,8 +60,8 @@ struct Area {
 
 #[derive(Default)]
 struct ProcessAreas {
-    /// Start address of the code, which distinguishes the programs that a process runs.
-    start_code: u64,
+    /// What it ran when it was read.
+    program: Option<Program>,
     /// Areas by start address; they do not overlap.
     areas: BTreeMap<u64, Area>,
     /// Number of areas when all were read.
@@ -251,8 +251,8 @@ impl Inner {
 
     /// Whether the process was read and has not started another program since.
     fn runs_as_known(&self, pid: u32) -> bool {
-        let known = self.processes.get(&pid).map(|process| process.start_code);
-        known.is_some() && known == process::start_code(pid)
+        let known = self.processes.get(&pid).and_then(|process| process.program);
+        known.is_some() && known == Program::of(pid)
     }
 
     fn read_mappings(&mut self, pid: u32, messages: &Messages) -> Result<()> {
@@ -266,8 +266,8 @@ impl Inner {
             self.add_mapping(pid, mapping, messages)?;
         }
         if !now.is_empty() {
-            let start_code = process::start_code(pid).unwrap_or(0);
-            self.processes.insert(pid, ProcessAreas { start_code, read: now.len(), areas: now });
+            let program = Program::of(pid);
+            self.processes.insert(pid, ProcessAreas { program, read: now.len(), areas: now });
         }
         Ok(())
     }

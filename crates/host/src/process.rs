@@ -259,12 +259,6 @@ fn stat_fields(pid: u32) -> Option<StatFields> {
     })
 }
 
-/// Start address of the code of the running program, which most likely differs in another program. 0 without the
-/// right to read it.
-pub fn start_code(pid: u32) -> Option<u64> {
-    stat_fields(pid).map(|fields| fields.start_code)
-}
-
 /// The process that a thread belongs to.
 pub fn tgid(tid: u32) -> Option<u32> {
     let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
@@ -434,7 +428,7 @@ mod tests {
         assert!(children(own).contains(&child.id()));
         assert!(with_descendants(&[own]).contains(&child.id()));
         assert!(is_alive(child.id()) && !is_of_kernel(child.id()));
-        assert!(start_code(child.id()).is_some_and(|at| at > 0));
+        assert!(Program::of(child.id()).is_some_and(|program| program.places.iter().all(|at| *at > 0)));
         assert_eq!(root_prefix(child.id()), PathBuf::new());
         assert_eq!(pid_namespace(child.id()), own_pid_namespace());
         child.kill().expect("killed");

@@ -122,6 +122,11 @@ fn exits() -> bool {
     EXITS.load(Acquire) != 0
 }
 
+/// Nothing more is set up in a process that exits.
+fn go_on() -> Result<(), State> {
+    if exits() { Err(State::Ended) } else { Ok(()) }
+}
+
 /// Passes on the last records before the process ends.
 extern "C" fn at_exit(_: *mut c_void) {
     // SAFETY: no arguments.
@@ -222,7 +227,7 @@ impl Collection {
     fn enable(&mut self, request: &Request) -> Result<(), State> {
         let cupti = Cupti::load(&request.paths).ok_or(State::NoCupti)?;
         self.report.version = cupti.version();
-        self.go_on()?;
+        go_on()?;
         let subscriber = cupti.subscribe(called_back).map_err(|status| {
             if status == MULTIPLE_SUBSCRIBERS {
                 cupti.holder(called_back, &mut self.report.holder);
@@ -234,7 +239,7 @@ impl Collection {
         if !buffers::create() || !batch::create() {
             return Err(self.refused(0, 0));
         }
-        self.go_on()?;
+        go_on()?;
         let status = cupti.register(buffers::request, buffers::completed);
         if status != SUCCESS {
             return Err(self.refused(0, status));
@@ -244,7 +249,7 @@ impl Collection {
                 continue;
             }
             for kind in theirs {
-                self.go_on()?;
+                go_on()?;
                 match cupti.enable(*kind) {
                     SUCCESS => {}
                     // Copies between devices are not to be had on all machines.
@@ -254,18 +259,13 @@ impl Collection {
             }
             self.kinds |= 1 << ours as u32;
         }
-        self.go_on()?;
+        go_on()?;
         if request.launches != 0 && launches::create(self.collects(Kind::Launch)) {
             let count = if self.collects(Kind::Sync) { FUNCTIONS.len() } else { launches::LAUNCHING };
             cupti.call_back_at_functions(subscriber, &FUNCTIONS[..count], true);
             self.launches = true;
         }
         Ok(())
-    }
-
-    /// Nothing more is set up in a process that exits.
-    fn go_on(&self) -> Result<(), State> {
-        if exits() { Err(State::Ended) } else { Ok(()) }
     }
 
     /// Measures some launches, where CUPTI is not to be had; whether that is possible.

@@ -86,7 +86,7 @@ impl<'s> RemoteCalls<'s> {
         }
         let maps = stopped.maps()?;
         let vdso = syscall_in_vdso(stopped, &maps)?;
-        if is_filtered(stopped.pid(), tid, own_filters)? {
+        if seccomp::is_filtered(stopped.pid(), tid, own_filters)? {
             ptrace::suspend_seccomp(tid, true).map_err(|error| match error.raw_os_error() {
                 Some(libc::ESRCH) => RemoteError::Gone,
                 _ => RemoteError::Filtered,
@@ -444,10 +444,4 @@ fn contents(stopped: &Stopped<'_>, range: &Range<u64>) -> Result<Vec<u8>, Remote
 
 fn find(bytes: &[u8], start: u64, pattern: &[u8]) -> Option<u64> {
     memmem::find(bytes, pattern).map(|at| start + at as u64)
-}
-
-/// Whether the thread has a seccomp filter that is not the caller's.
-fn is_filtered(pid: u32, tid: u32, own_filters: u32) -> Result<bool, RemoteError> {
-    let (mode, filters) = seccomp::mode_and_filters(pid, tid)?;
-    Ok(mode != 0 && filters > own_filters)
 }

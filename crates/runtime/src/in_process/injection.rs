@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use super::calls::RemoteCalls;
 use super::error::RemoteError;
 use super::ptrace::has_shadow_stacks;
-use super::stopped::{Seized, Stopped, Tracer};
+use super::stopped::{Seized, Stopped, Tracer, tids};
 use crate::kernel::sys;
 
 /// Longest time to look for a thread.
@@ -152,19 +152,11 @@ fn waiting_threads(pid: u32) -> Result<Vec<u32>, RemoteError> {
         let number: i64 = text.split(' ').next()?.parse().ok()?;
         WAITS.iter().position(|wait| *wait == number)
     };
-    let tids = fs::read_dir(format!("/proc/{pid}/task"))?;
-    let tids = tids.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
-    let tids: Vec<u32> = tids.filter(|tid| !has_ended(pid, *tid)).collect();
-    if tids.is_empty() {
+    let tids = tids(pid)?;
+    if tids.iter().all(|tid| sys::has_ended(*tid)) {
         return Err(RemoteError::Gone);
     }
     let mut found: Vec<(usize, u32)> = tids.into_iter().filter_map(|tid| Some((rank(tid)?, tid))).collect();
     found.sort_unstable();
     Ok(found.into_iter().map(|(_, tid)| tid).collect())
-}
-
-/// Whether a thread has ended; its parent may not have waited for it yet.
-fn has_ended(pid: u32, tid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_none_or(|(_, fields)| fields.starts_with(['Z', 'X']))
 }

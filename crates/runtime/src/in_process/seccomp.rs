@@ -55,7 +55,7 @@ fn check_thread(pid: u32, tid: u32, own_filters: u32, calls: &[CallData]) -> Res
 }
 
 /// Mode of a thread (`SECCOMP_MODE_*`), and number of its filters: all that there could be before Linux 5.9, which does not count them.
-pub(super) fn mode_and_filters(pid: u32, tid: u32) -> io::Result<(u32, u32)> {
+fn mode_and_filters(pid: u32, tid: u32) -> io::Result<(u32, u32)> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status"))?;
     let number = |name| field(&status, name).and_then(|number| number.parse().ok());
     Ok((
@@ -64,12 +64,13 @@ pub(super) fn mode_and_filters(pid: u32, tid: u32) -> io::Result<(u32, u32)> {
     ))
 }
 
-/// Number of filters of a process; 0 if it has ended.
-pub fn filters(pid: u32) -> u32 {
-    match mode_and_filters(pid, pid) {
-        Ok((mode, filters)) if mode != libc::SECCOMP_MODE_DISABLED => filters,
-        _ => 0,
-    }
+/// Whether a thread has more filters than those of the caller.
+///
+/// # Errors
+/// It has ended.
+pub fn is_filtered(pid: u32, tid: u32, own_filters: u32) -> io::Result<bool> {
+    let (mode, filters) = mode_and_filters(pid, tid)?;
+    Ok(mode != libc::SECCOMP_MODE_DISABLED && filters > own_filters)
 }
 
 /// Number of filters of this process, such as that of a container. A program that it has started has inherited them.

@@ -369,7 +369,8 @@ fn memory_error(error: io::Error) -> RemoteError {
     }
 }
 
-fn tids(pid: u32) -> Result<Vec<u32>, RemoteError> {
+/// The threads of a process.
+pub(super) fn tids(pid: u32) -> Result<Vec<u32>, RemoteError> {
     let entries = std::fs::read_dir(format!("/proc/{pid}/task"))?;
     Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
 }

@@ -70,6 +70,12 @@ pub fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
     Ok(rustix::process::pidfd_open(pid, PidfdFlags::empty())?)
 }
 
+/// Whether a thread, or the first thread of a process, has ended, reaped or not.
+pub fn has_ended(tid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{tid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with(['Z', 'X']))
+}
+
 /// Exit status of a process that its parent has reaped, if the kernel keeps it (6.15 and later).
 pub fn exit_status(pidfd: &impl AsRawFd) -> Option<ExitStatus> {
     // SAFETY: all zero is valid for a struct of numbers.

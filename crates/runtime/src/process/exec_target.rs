@@ -83,6 +83,11 @@ fn in_root(root: &Path, path: &Path) -> io::Result<File> {
 
 /// Opens the dynamic loader of a program, which the kernel maps with it.
 pub(super) fn loader(tid: u32, program: &File) -> Option<File> {
+    find(tid, libc::AT_FDCWD, &loader_path(program)?).ok()
+}
+
+/// Path of the dynamic loader of a program, which it names.
+fn loader_path(program: &File) -> Option<PathBuf> {
     const HEADER: usize = 64;
     const SEGMENT: usize = 56;
     let mut header = [0; HEADER];
@@ -97,7 +102,7 @@ pub(super) fn loader(tid: u32, program: &File) -> Option<File> {
             let mut path = vec![0; long(&segment, 32).min(libc::PATH_MAX as u64) as usize];
             program.read_exact_at(&mut path, long(&segment, 8)).ok()?;
             let path = path.split(|byte| *byte == 0).next()?;
-            return find(tid, libc::AT_FDCWD, Path::new(OsStr::from_bytes(path))).ok();
+            return Some(OsStr::from_bytes(path).into());
         }
     }
     None
@@ -105,7 +110,7 @@ pub(super) fn loader(tid: u32, program: &File) -> Option<File> {
 
 /// Whether the program that a thread executes has a dynamic loader.
 pub(super) fn has_loader(tid: u32) -> bool {
-    File::open(format!("/proc/{tid}/exe")).is_ok_and(|program| loader(tid, &program).is_some())
+    File::open(format!("/proc/{tid}/exe")).is_ok_and(|program| loader_path(&program).is_some())
 }
 
 const PT_INTERP: u32 = 3;

@@ -6,7 +6,7 @@
 //!
 //! Layout: kernel/bpf/ringbuf.c. Not here: what a record means (`records`), when to look (`event_loop`).
 
-use crate::kernel::sys::MemoryMapping;
+use crate::kernel::sys::{self, MemoryMapping};
 use crate::user_space::SessionMemory;
 use native::layout::{MapPlace, RING_CONSUMED};
 use std::io;
@@ -190,7 +190,7 @@ impl Ring {
                 self.incomplete = Some((self.position, Instant::now()));
                 return false;
             }
-            if since.elapsed() < LOOK_AFTER || !has_ended(pid) {
+            if since.elapsed() < LOOK_AFTER || !sys::has_ended(pid) {
                 return false;
             }
             self.ended = Some(pid);
@@ -331,12 +331,6 @@ impl Rings {
     pub fn unfinished(&self) -> u64 {
         self.0.iter().map(Ring::unfinished).sum()
     }
-}
-
-/// Whether a process has ended, reaped or not.
-fn has_ended(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with(['Z', 'X']))
 }
 
 /// Whether the header is that of a record that is complete. A header of zero was not written yet.

@@ -1,0 +1,191 @@
+//! The processes that are made to load the agent: those of `-p` and their children, and children of the command that do not load it themselves.
+
+use std::collections::{BTreeSet, HashMap};
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use host::process::{self, Program};
+use runtime::gpu_agent::AgentFile;
+use runtime::in_process::seccomp;
+
+use super::cupti;
+use super::reports::Reports;
+use crate::console::Messages;
+
+/// The driver loads this file.
+pub const INJECTION: &str = "CUDA_INJECTION64_PATH";
+/// Libraries with NVTX load this file at their first call.
+pub const RANGES: &str = "NVTX_INJECTION64_PATH";
+
+/// The processes in question.
+pub struct Candidates<'a> {
+    file: &'a AgentFile,
+    in_process: bool,
+    /// Processes of `-p`, and the started command.
+    pids: Vec<u32>,
+    command: Option<u32>,
+    /// Programs that have loaded the agent, or cannot.
+    tried: BTreeSet<Program>,
+    /// Processes whose agent was asked to end, and is loaded again then.
+    again: BTreeSet<u32>,
+}
+
+/// A process that is to be made to load the agent.
+#[derive(Copy, Clone)]
+pub struct Found {
+    pub pid: u32,
+    /// It is a child of the command, and has lost the variables.
+    pub is_started: bool,
+}
+
+/// How a process gets the agent.
+#[derive(PartialEq, Eq)]
+enum Way {
+    /// It has not loaded the driver.
+    NoneYet,
+    /// The driver loads the agent; or it needs none.
+    ByItself,
+    /// It is made to load the agent.
+    ByUs,
+    /// Not at all, for this reason.
+    Not(String),
+}
+
+impl<'a> Candidates<'a> {
+    /// No processes yet. `in_process`: programs run in them.
+    pub fn new(file: &'a AgentFile, in_process: bool) -> Candidates<'a> {
+        let (pids, tried, again) = Default::default();
+        Candidates { file, in_process, pids, command: None, tried, again }
+    }
+
+    /// Looks in these processes of `-p`, the command, and their children from now on; returns all of them.
+    pub fn choose(&mut self, pids: &[u32], command: Option<u32>) -> Vec<u32> {
+        self.pids = pids.to_vec();
+        self.command = command;
+        let roots: Vec<u32> = pids.iter().copied().chain(command).collect();
+        process::with_descendants(&roots)
+    }
+
+    /// Whether the user has named a process, which must have an agent.
+    pub fn must_have(&self, pid: u32) -> bool {
+        self.pids.contains(&pid)
+    }
+
+    /// A process has loaded the agent.
+    pub fn has_agent(&mut self, pid: u32) {
+        self.tried.extend(Program::of(pid));
+    }
+
+    /// The agents of these processes were asked to end, and are loaded again then.
+    pub fn load_again<'p>(&mut self, pids: impl Iterator<Item = &'p u32>) {
+        self.again.extend(pids);
+    }
+
+    /// The agent of a process has ended.
+    pub fn has_lost_agent(&mut self, pid: u32) {
+        if self.again.contains(&pid) {
+            self.tried.retain(|program| program.pid != pid);
+        }
+    }
+
+    /// Programs that are to be loaded into.
+    pub fn find(&mut self, reports: &Reports, messages: &Messages) -> Vec<Found> {
+        let started = process::with_descendants(self.command.as_slice());
+        let others = process::with_descendants(&self.pids).into_iter().filter(|pid| !started.contains(pid));
+        let all: Vec<u32> = started.iter().copied().chain(others).collect();
+        self.tried.retain(|program| all.contains(&program.pid));
+        let mut found = Vec::new();
+        for program in all.into_iter().filter_map(Program::of) {
+            let pid = program.pid;
+            let is_started = started.contains(&pid) && !self.again.contains(&pid);
+            if self.tried.contains(&program) {
+                continue;
+            }
+            let way = self.way_into(program, is_started, messages);
+            if way != Way::NoneYet {
+                self.tried.insert(program);
+            }
+            match way {
+                Way::NoneYet | Way::ByItself => {}
+                Way::ByUs => found.push(Found { pid, is_started }),
+                Way::Not(why) => reports.explain(pid, &why, messages),
+            }
+        }
+        found
+    }
+
+    /// How a process gets the agent. `is_started`: it is the command or a child of it, whose environment has the variables, unless they
+    /// were removed.
+    fn way_into(&self, program: Program, is_started: bool, messages: &Messages) -> Way {
+        let pid = program.pid;
+        let environment = if is_started { process::environment(pid) } else { HashMap::new() };
+        let injected = environment.get(OsStr::new(INJECTION)).filter(|path| !path.is_empty());
+        let is_named = self.is_named_in(&environment);
+        if injected.is_some() && is_named && can_open(pid, self.file) {
+            return Way::ByItself;
+        }
+        if !has_driver(pid) {
+            return Way::NoneYet;
+        }
+        if let Some(parent) = program.forked_from().filter(|_| !self.must_have(pid)) {
+            // It has the memory of its parent until it executes a program.
+            if process::share_memory(pid, parent) {
+                return Way::NoneYet;
+            }
+            if uses_cuda(parent) {
+                messages.detail(|| {
+                    format!("process {pid} is a fork of {parent}, which uses CUDA, and gets no agent")
+                });
+                return Way::ByItself;
+            }
+        }
+        match injected.filter(|_| !is_named) {
+            Some(other) => Way::Not(format!(
+                "its {INJECTION} names another tool, `{}`; `-p {pid}` reads them beside it",
+                other.to_string_lossy()
+            )),
+            None if is_started && self.in_process => {
+                Way::Not(format!("it was started without {INJECTION}, which `--in-process` needs"))
+            }
+            None if is_started && is_filtered(pid) => Way::Not(format!(
+                "it was started without {INJECTION}, and its seccomp filter could stop the library that reads them"
+            )),
+            None => Way::ByUs,
+        }
+    }
+
+    /// Whether the driver finds the agent's path in an environment, or the agent of another tracer, which was named in its place.
+    fn is_named_in(&self, environment: &HashMap<OsString, OsString>) -> bool {
+        let path = self.file.path();
+        environment.iter().any(|(name, value)| name != RANGES && *value == *path)
+    }
+}
+
+/// Whether a process can open the agent's file by its path: it sees it, and may open what is only in memory.
+fn can_open(pid: u32, file: &AgentFile) -> bool {
+    let seen = fs::metadata(process::open_path(pid, &file.path()));
+    let owner = fs::metadata(format!("/proc/{pid}")).map(|its| its.uid());
+    let may = !file.is_in_memory()
+        || owner.is_ok_and(|uid| [0, rustix::process::geteuid().as_raw()].contains(&uid));
+    may && seen.is_ok_and(|seen| file.is(&seen))
+}
+
+/// Whether a process has initialised CUDA, which opens this device, as NVML does not.
+fn uses_cuda(pid: u32) -> bool {
+    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let mut files = descriptors.filter_map(|descriptor| fs::read_link(descriptor.path()).ok());
+    files.any(|file| file == Path::new("/dev/nvidia-uvm"))
+}
+
+/// Whether a process has further seccomp filters than that of the tracer for what it starts.
+fn is_filtered(pid: u32) -> bool {
+    seccomp::is_filtered(pid, pid, seccomp::own_filters() + 1).unwrap_or(false)
+}
+
+/// Whether a process has loaded CUDA's driver, and not just reads the file, as the tracer does.
+fn has_driver(pid: u32) -> bool {
+    let mappings = process::mappings(pid);
+    mappings.iter().any(|mapping| mapping.executable && cupti::is_of_file(mapping, "libcuda.so"))
+}
