@@ -1,4 +1,4 @@
-//! Programs that cudatrace starts run as without it: they are not broken, ended or held for long. All their calls are traced.
+//! Programs that cudatrace starts, or loads its agent into, run as without it: they are not broken, ended or held for long. All their calls are traced.
 
 mod common;
 
@@ -554,6 +554,53 @@ fn programs_that_exit_while_the_agent_sets_cupti_up_end_as_without_us() {
         assert!(said.contains("== end ==\n") && said.contains("@n: "), "{said}{messages}");
         assert!(!messages.contains("called after its end"), "{messages}");
     }
+}
+
+/// CUPTI holds a lock of the loader while it is set up and while it ends, which a child of fork would never see released.
+#[test]
+fn forks_of_a_program_can_load_libraries_while_the_agent_comes_and_goes() {
+    if !can_trace() {
+        return;
+    }
+    if Command::new("python3").arg("--version").output().is_err() {
+        return missing("python3 is not installed");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let stop = folder.path().join("stop");
+    let program = format!(
+        "import ctypes, os, signal, threading, time
+driver = ctypes.CDLL('{0}/libcuda.so.1'); driver.cuInit(0)
+context = ctypes.c_void_p(); driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0); driver.cuCtxSetCurrent(context)
+memory = ctypes.c_uint64(); driver.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(4096))
+threading.Thread(target=lambda: time.sleep(1000), daemon=True).start()
+forks = 0
+print('ready', flush=True)
+while not os.path.exists('{1}'):
+    driver.cuMemcpyDtoD_v2(memory, memory, ctypes.c_size_t(64))
+    child = os.fork()
+    if child == 0:
+        signal.alarm(5)
+        ctypes.CDLL('{0}/liblate.so')
+        os._exit(0)
+    forks += 1
+    status = os.waitpid(child, 0)[1]
+    if status: print('status', status); break
+print('forks', forks)",
+        examples().display(),
+        text(&stop)
+    );
+    let mut job = Running::start(Command::new("python3").args(["-c", &program]).env("CUPTISIM_SLOW", "30"));
+    job.wait_for_line("ready");
+    for _ in 0..3 {
+        let script =
+            "gpu:kernel { @n = count() } gpu:memcpy { @copies = count() } interval:ms:500 { exit() }";
+        let output = cudatrace().args(["-e", script, "-p", &job.pid().to_string()]).output().unwrap();
+        let messages = stderr(&output);
+        assert!(output.status.success() && messages.contains("GPU times are exact"), "{messages}");
+    }
+    std::fs::write(&stop, "").unwrap();
+    job.wait_for_line("forks");
+    assert!(!job.has_printed("status"), "a child ended by a signal, since it waited for the loader");
 }
 
 #[test]

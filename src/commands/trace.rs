@@ -432,7 +432,7 @@ impl<'a> Job<'a> {
         let Some((file, kinds)) = self.agent else { return Ok(None) };
         let agents = gpu::Agents::new(file, (kinds, self.in_process), (reports, self.messages));
         let mut agents = agents.map_err(Failure::loading)?;
-        agents.search_in(&self.pids, child.map(Child::pid));
+        agents.search_in(&self.cli.pids, child.map(Child::pid));
         agents.load_into_running(None).map_err(Failure::loading)?;
         Ok(Some(agents))
     }

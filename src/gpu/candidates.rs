@@ -4,7 +4,6 @@ use std::collections::{BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 
 use host::process::{self, Program};
 use runtime::gpu_agent::AgentFile;
@@ -172,11 +171,15 @@ fn can_open(pid: u32, file: &AgentFile) -> bool {
     may && seen.is_ok_and(|seen| file.is(&seen))
 }
 
-/// Whether a process has initialised CUDA, which opens this device, as NVML does not.
+/// Whether a process has initialised CUDA. Driver 580 maps registers of the GPU then, which NVML does not do, though it opens the same devices.
 fn uses_cuda(pid: u32) -> bool {
-    let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-    let mut files = descriptors.filter_map(|descriptor| fs::read_link(descriptor.path()).ok());
-    files.any(|file| file == Path::new("/dev/nvidia-uvm"))
+    process::mappings(pid).iter().filter_map(|mapping| mapping.name.path()?.to_str()).any(is_gpu)
+}
+
+/// Whether a file is the device of one GPU: `/dev/nvidia0`.
+fn is_gpu(path: &str) -> bool {
+    path.strip_prefix("/dev/nvidia")
+        .is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 /// Whether a process has further seccomp filters than that of the tracer for what it starts.

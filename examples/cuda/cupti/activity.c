@@ -4,6 +4,8 @@
  * Graphs: by default each node has a record. With GRAPH_TRACE enabled, a launch has one record as a whole; from then on, nodes
  * have none until cuptiFinalize, as in the real library.
  */
+#define _GNU_SOURCE
+#include <link.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -81,9 +83,19 @@ static CUptiResult check(unsigned kind) {
     return record_size(kind) ? CUPTI_SUCCESS : CUPTI_ERROR_NOT_SUPPORTED;
 }
 
+static int wait_once(struct dl_phdr_info *info, size_t size, void *data) {
+    (void)info, (void)size, (void)data;
+    usleep(1000 * (useconds_t)env_number("CUPTISIM_SLOW"));
+    return 1;
+}
+
+void work_slowly(void) {
+    dl_iterate_phdr(wait_once, NULL);
+}
+
 EXPORTED CUptiResult cuptiActivityEnable(unsigned kind) {
     TRY(check(kind));
-    usleep(1000 * (useconds_t)env_number("CUPTISIM_SLOW"));
+    work_slowly();
     if (kind == env_number("CUPTISIM_REFUSES")) return CUPTI_ERROR_NOT_SUPPORTED;
     if (kind == CUPTI_ACTIVITY_KIND_GRAPH_TRACE) atomic_store(&graph_level, true);
     atomic_fetch_or(&enabled, 1ull << kind);

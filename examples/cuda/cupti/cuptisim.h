@@ -59,6 +59,8 @@ void work_observed(const struct observed_work *work);
 bool kinds_enabled(void);
 bool kind_enabled(uint32_t kind);
 void activity_end(void);
+/* CUPTISIM_SLOW, with a lock of the loader that fork does not reset in the child. */
+void work_slowly(void);
 uint64_t attribute(unsigned number);
 
 /* ---- record.c ---- */

@@ -60,6 +60,7 @@ void observe_driver(bool wanted) {
 EXPORTED CUptiResult cuptiFinalize(void) {
     TRY(ready());
     if (!at_exit_site() || in_callback_of_buffers()) return CUPTI_ERROR_INVALID_OPERATION;
+    work_slowly();
     observe_driver(false);
     callbacks_end();
     activity_end();

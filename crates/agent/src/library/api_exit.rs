@@ -5,6 +5,7 @@ use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 use crate::cupti::{Cupti, DRIVER_API, SUCCESS, Subscriber};
+use crate::forks::NoForks;
 use crate::sys;
 
 /// Milliseconds to wait for a call of the driver.
@@ -28,13 +29,19 @@ pub fn is_pending() -> bool {
 
 /// Called at the exit of calls of the driver.
 pub fn exited() {
-    if STATE.compare_exchange(ENDS, BEING_ENDED, AcqRel, Acquire).is_ok() {
-        // SAFETY: see `Ending`.
-        if let Some(cupti) = unsafe { *ENDING.0.get() } {
-            cupti.finalize();
-        }
-        STATE.store(ENDED, Release);
+    if STATE.compare_exchange(ENDS, BEING_ENDED, AcqRel, Acquire).is_err() {
+        return;
     }
+    let Some(_no_forks) = NoForks::try_begin() else {
+        // The fork may wait for a lock of CUPTI's that this call holds.
+        STATE.store(ENDS, Release);
+        return;
+    };
+    // SAFETY: see `Ending`.
+    if let Some(cupti) = unsafe { *ENDING.0.get() } {
+        cupti.finalize();
+    }
+    STATE.store(ENDED, Release);
 }
 
 /// Ends CUPTI at the exit of the next call of the driver. Returns whether there was one soon.

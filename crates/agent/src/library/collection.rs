@@ -10,6 +10,7 @@ use crate::activity::Activity;
 use crate::batch::Batches;
 use crate::clock::Clock;
 use crate::cupti::{CallbackData, Cupti, DRIVER_API, ENTER, SUCCESS, Subscriber, kind};
+use crate::forks::NoForks;
 use crate::idle::{HOLD, Idle};
 use crate::launches::FUNCTIONS;
 use crate::message::{MULTIPLE_SUBSCRIBERS, REPLACED, Report, Request, State};
@@ -196,6 +197,7 @@ impl Collection {
         };
         let Some(request) = request else { return };
         self.flush_ms = request.flush_ms.clamp(1, 10_000) as c_int;
+        let no_forks = NoForks::begin();
         handle_exit();
         match self.enable(&request) {
             Ok(()) => {
@@ -217,6 +219,7 @@ impl Collection {
                 }
             }
         }
+        drop(no_forks);
         self.socket.send(&self.report);
         if self.report.words != 0 {
             // The tracer leads calls to the words, before the program goes on.
@@ -337,6 +340,7 @@ impl Collection {
         while !is_over {
             is_over = self.socket.wait(self.flush_ms);
             if is_over {
+                let _no_forks = NoForks::begin();
                 self.disable(cupti);
             }
             cupti.flush(is_over);

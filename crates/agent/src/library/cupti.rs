@@ -31,6 +31,8 @@ pub const DRIVER_API: u32 = 1;
 pub const ENTER: u32 = 0;
 /// Numbers of functions end before this one.
 const FUNCTIONS: u32 = 2000;
+/// `PATH_MAX`
+const PATH: usize = 4096;
 
 /// `CUpti_CallbackData`
 #[repr(C)]
@@ -248,19 +250,32 @@ pub struct Subscriber(pub *mut c_void);
 
 /// The CUPTI that the process has loaded.
 fn loaded() -> Option<Cupti> {
+    // The name is copied: other threads may unload the library after the walk, and in the walk, which has a lock of the loader, it cannot be
+    // opened.
     extern "C" fn see(object: *const sys::LoadedObject, _: usize, found: *mut c_void) -> c_int {
         // SAFETY: of the C library's walk.
         let name = unsafe { (*object).name };
         if name.is_null() || !is_cupti(name) {
             return 0;
         }
-        // SAFETY: the `found` of the call below, and a name that ends with zero.
-        unsafe { *found.cast::<*mut c_void>() = sys::dlopen(name, sys::RTLD_LAZY | sys::RTLD_NOLOAD) };
+        // SAFETY: the name ends with zero, and `found` is that of the call below.
+        let (name, path) = unsafe {
+            (core::ffi::CStr::from_ptr(name).to_bytes_with_nul(), &mut *found.cast::<[u8; PATH]>())
+        };
+        if let Some(path) = path.get_mut(..name.len()) {
+            path.copy_from_slice(name);
+        }
         1
     }
-    let mut library: *mut c_void = core::ptr::null_mut();
-    // SAFETY: `see` writes to `library`.
-    unsafe { sys::dl_iterate_phdr(see, (&raw mut library).cast()) };
+    let mut path = [0; PATH];
+    // SAFETY: `see` writes to `path`, which ends with zero; it is empty if there is none.
+    let library = unsafe {
+        sys::dl_iterate_phdr(see, (&raw mut path).cast());
+        match path[0] {
+            0 => return None,
+            _ => sys::dlopen(path.as_ptr().cast(), sys::RTLD_LAZY | sys::RTLD_NOLOAD),
+        }
+    };
     if library.is_null() { None } else { Cupti::of(library) }
 }
 

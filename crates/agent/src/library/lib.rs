@@ -27,6 +27,7 @@ mod clock;
 mod collection;
 mod cupti;
 mod driver;
+mod forks;
 mod idle;
 mod launches;
 mod names;
@@ -36,7 +37,10 @@ mod sampling;
 mod sys;
 mod tracer;
 
-use core::ffi::c_int;
+use core::ffi::{CStr, c_int};
+
+/// The name by which the loader knows this library, as `build.rs` gives it.
+const SONAME: &CStr = c"libcudatrace_gpu.so";
 
 /// Where the tracer listens, which writes it into the file before a process loads it.
 #[unsafe(no_mangle)]
