@@ -46,6 +46,7 @@ mod library {
     pub mod collection;
     pub mod cupti;
     pub mod driver;
+    pub mod forks;
     pub mod idle;
     pub mod launches;
     pub mod names;

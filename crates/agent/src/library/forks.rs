@@ -10,6 +10,8 @@ use core::sync::atomic::{AtomicPtr, AtomicU32};
 
 use crate::sys;
 
+/// The name by which the loader knows this library, as `build.rs` gives it.
+const SONAME: &CStr = c"libcudatrace_gpu.so";
 /// Longest time that the one waits for the other, in ms: a lock of the program may be held meanwhile.
 const PATIENCE: u32 = 1000;
 
@@ -36,7 +38,7 @@ fn forks() -> &'static Forks {
     if FOUND.load(SeqCst).is_null() {
         // SAFETY: texts that end with zero, and a library that is loaded.
         let first = unsafe {
-            match sys::dlopen(crate::SONAME.as_ptr(), sys::RTLD_LAZY | sys::RTLD_NOLOAD) {
+            match sys::dlopen(SONAME.as_ptr(), sys::RTLD_LAZY | sys::RTLD_NOLOAD) {
                 library if library.is_null() => null_mut(),
                 library => sys::dlsym(library, c"cudatrace_forks".as_ptr()),
             }

@@ -37,10 +37,7 @@ mod sampling;
 mod sys;
 mod tracer;
 
-use core::ffi::{CStr, c_int};
-
-/// The name by which the loader knows this library, as `build.rs` gives it.
-const SONAME: &CStr = c"libcudatrace_gpu.so";
+use core::ffi::c_int;
 
 /// Where the tracer listens, which writes it into the file before a process loads it.
 #[unsafe(no_mangle)]
