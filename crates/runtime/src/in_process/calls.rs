@@ -33,7 +33,7 @@ const RED_ZONE: u64 = 128;
 /// Smallest part of a stack that must be free, in bytes.
 const MIN_STACK: u64 = 64 << 10;
 /// Room for a text, in bytes.
-const TEXT: u64 = 64;
+const TEXT: u64 = 128;
 /// Alignment of a frame.
 const FRAME_ALIGNMENT: u64 = 64;
 /// Largest size of code that is searched for instructions, in bytes.
@@ -69,6 +69,32 @@ pub struct RemoteCalls<'s> {
     /// A function has been called and has not returned: the thread will restore itself.
     is_in_function: bool,
     is_restored: bool,
+}
+
+/// How long a function may take.
+pub(super) struct Patience<'p, 't> {
+    deadline: Instant,
+    /// From when no other thread is stopped.
+    limit: Duration,
+    others: &'p mut Option<Stopped<'t>>,
+}
+
+impl<'p, 't> Patience<'p, 't> {
+    /// `limit`, and `alone` before it if other threads are stopped.
+    pub(super) fn new(
+        others: &'p mut Option<Stopped<'t>>,
+        alone: Duration,
+        limit: Duration,
+    ) -> Patience<'p, 't> {
+        let first = if others.is_some() { alone } else { limit };
+        Patience { deadline: Instant::now() + first, limit, others }
+    }
+
+    /// False if they do.
+    fn let_others_go_on(&mut self) -> bool {
+        self.deadline = Instant::now() + self.limit;
+        self.others.take().is_some()
+    }
 }
 
 impl<'s> RemoteCalls<'s> {
@@ -208,7 +234,8 @@ impl<'s> RemoteCalls<'s> {
         self.code.map_or(Ok(()), |code| self.stopped.write(code + DESCRIPTOR_AT, &fd.to_le_bytes()))
     }
 
-    /// Calls a function of the process on the thread's stack, while the other threads run.
+    /// Calls a function of the process on the thread's stack, while the other threads run. Those that are stopped go on if it takes long: they may have
+    /// what it waits for.
     ///
     /// # Errors
     /// [`RemoteError::DidNotStop`] if it does not return in time: the thread then restores itself when it does, and makes no more calls.
@@ -217,7 +244,7 @@ impl<'s> RemoteCalls<'s> {
         &mut self,
         function: u64,
         [rdi, rsi]: [u64; 2],
-        limit: Duration,
+        mut patience: Patience<'_, '_>,
     ) -> Result<(), RemoteError> {
         // The word there is the return address: of the code that restores the thread.
         let stack = self.restoring_stack_at().ok_or(RemoteError::NoStack)?;
@@ -237,17 +264,16 @@ impl<'s> RemoteCalls<'s> {
         }
         (self.has_called, self.is_in_function) = (true, true);
         ptrace::set_registers(self.tid, &registers)?;
-        let deadline = Instant::now() + limit;
         loop {
             // The begin of a system call of the function, or of the one that restores the thread.
-            self.next_call_stop(deadline)?;
+            self.next_call_stop(&mut patience)?;
             let at = ptrace::registers(self.tid)?;
             let restores = at.orig_rax == libc::SYS_rt_sigreturn as u64;
             if restores {
                 // The call is skipped, so that the thread stays here.
                 ptrace::set_registers(self.tid, &Registers { orig_rax: u64::MAX, ..at })?;
             }
-            self.next_call_stop(deadline)?;
+            self.next_call_stop(&mut patience)?;
             if restores {
                 self.is_in_function = false;
                 return Ok(());
@@ -286,10 +312,11 @@ impl<'s> RemoteCalls<'s> {
         };
         self.has_called = true;
         ptrace::set_registers(self.tid, &registers)?;
-        let deadline = Instant::now() + LIMIT;
+        let mut none = None;
+        let mut patience = Patience::new(&mut none, LIMIT, LIMIT);
         // Its begin and its end.
-        self.next_call_stop(deadline)?;
-        self.next_call_stop(deadline)?;
+        self.next_call_stop(&mut patience)?;
+        self.next_call_stop(&mut patience)?;
         let result = ptrace::registers(self.tid)?.rax;
         match result as i64 {
             error @ -4095..0 => {
@@ -329,13 +356,16 @@ impl<'s> RemoteCalls<'s> {
         self.code = None;
     }
 
-    fn next_call_stop(&mut self, deadline: Instant) -> Result<(), RemoteError> {
+    fn next_call_stop(&mut self, patience: &mut Patience<'_, '_>) -> Result<(), RemoteError> {
         ptrace::resume_to_syscall(self.tid)?;
         loop {
-            match next_stop(self.tid, deadline)?.ok_or(RemoteError::Gone)? {
-                Stop::SystemCall => return Ok(()),
-                Stop::Signal(signal) => self.took_stop |= signal == libc::SIGSTOP,
-                Stop::Interrupted => {}
+            match next_stop(self.tid, patience.deadline) {
+                Err(RemoteError::DidNotStop { .. }) if patience.let_others_go_on() => continue,
+                stop => match stop?.ok_or(RemoteError::Gone)? {
+                    Stop::SystemCall => return Ok(()),
+                    Stop::Signal(signal) => self.took_stop |= signal == libc::SIGSTOP,
+                    Stop::Interrupted => {}
+                },
             }
             ptrace::resume_to_syscall(self.tid)?;
         }

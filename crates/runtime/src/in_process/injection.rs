@@ -1,7 +1,8 @@
 //! Loads a library into a process that runs: one of its threads calls the C library's `dlopen`.
 //!
-//! The thread must hold no lock that `dlopen` takes. So it is one that waits in the kernel for something outside the process. All others run
-//! meanwhile, and may hold the loader's lock for a while.
+//! The thread must hold no lock that `dlopen` takes. So it is one that waits in the kernel for something outside the process. All others are stopped
+//! meanwhile: a fork(2) would copy the loader's locks as they are, and the child would wait for them forever. If one of the others holds such
+//! a lock itself, `dlopen` does not return soon, and they go on.
 //!
 //! No file is needed in the process's file system: the thread receives the descriptor, and opens it by its name in `/proc`.
 
@@ -10,7 +11,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::calls::RemoteCalls;
+use super::calls::{Patience, RemoteCalls};
 use super::error::RemoteError;
 use super::ptrace::has_shadow_stacks;
 use super::stopped::{Seized, Stopped, Tracer, tids};
@@ -23,6 +24,8 @@ const PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// Longest time for a thread to stop.
 const STOP: Duration = Duration::from_millis(500);
+/// Longest time of a function while all other threads are stopped.
+const ALONE: Duration = Duration::from_millis(50);
 /// Longest time of a function: another thread may be loading a large library.
 const FUNCTION: Duration = Duration::from_secs(10);
 /// Room below the stack on which functions are called, for what system calls read and write.
@@ -79,7 +82,13 @@ impl Injection<'_> {
         let (deadline, mut pause) = (Instant::now() + SEARCH, PAUSE);
         loop {
             for tid in waiting_threads(pid)? {
-                match Tracer::run(|tracer| self.load_by(tracer, pid, tid)) {
+                let by = |is_alone| Tracer::run(|tracer| self.load_by(tracer, pid, tid, is_alone));
+                // A thread may be in a driver, or wait for a child of vfork(2).
+                let loaded = match by(true) {
+                    Err(RemoteError::DidNotStop { .. }) => by(false),
+                    loaded => loaded,
+                };
+                match loaded {
                     // It ended, or its stack is unusual: another thread may do.
                     Err(RemoteError::NoStack | RemoteError::Gone | RemoteError::DidNotStop { .. }) => {}
                     result => return result,
@@ -93,12 +102,15 @@ impl Injection<'_> {
         }
     }
 
-    fn load_by(&self, tracer: &Tracer, pid: u32, tid: u32) -> Result<OwnedFd, RemoteError> {
-        let stopped = Seized::thread(tracer, pid, tid)?.stop(STOP)?;
+    /// `is_alone`: all other threads are stopped.
+    fn load_by(&self, tracer: &Tracer, pid: u32, tid: u32, is_alone: bool) -> Result<OwnedFd, RemoteError> {
+        let seized = Seized::thread(tracer, pid, tid)?;
+        let mut others = if is_alone { Some(seized.others(STOP)?) } else { None };
+        let stopped = seized.stop(STOP)?;
         let mut calls = RemoteCalls::new(&stopped, 0)?;
         let scratch = calls.restoring_stack_at().ok_or(RemoteError::NoStack)? - SCRATCH;
         let (socket, end) = calls.socket_pair(scratch, libc::SOCK_SEQPACKET)?;
-        let attached = self.open(&stopped, &mut calls, scratch, socket);
+        let attached = self.open((&stopped, &mut others), &mut calls, scratch, socket);
         if attached.is_err() && !calls.is_in_function() {
             calls.close(socket)?;
         }
@@ -108,7 +120,7 @@ impl Injection<'_> {
 
     fn open(
         &self,
-        stopped: &Stopped<'_>,
+        (stopped, others): (&Stopped<'_>, &mut Option<Stopped<'_>>),
         calls: &mut RemoteCalls<'_>,
         scratch: u64,
         socket: u64,
@@ -117,20 +129,24 @@ impl Injection<'_> {
         let path = new_path(fd);
         // Behind the stack of the function: it is read while the function runs.
         let name = calls.text(path.as_bytes())?;
-        calls.call_function(self.dlopen, [name, NOW], FUNCTION).map_err(late)?;
+        calls
+            .call_function(self.dlopen, [name, NOW], Patience::new(others, ALONE, FUNCTION))
+            .map_err(late)?;
         let inode = rustix::fs::fstat(self.library).map_err(std::io::Error::from)?.st_ino;
         let maps = stopped.maps()?;
         let base = maps.iter().find(|map| map.inode == inode && map.offset == 0);
         let base = base.ok_or(RemoteError::NotLoaded)?.range.start;
         calls.close(fd)?;
-        calls.call_function(base + self.attach, [socket, 0], FUNCTION).map_err(late)
+        calls
+            .call_function(base + self.attach, [socket, 0], Patience::new(others, ALONE, FUNCTION))
+            .map_err(late)
     }
 }
 
 /// A path of a descriptor that no library was loaded by yet: the loader takes an equal path for the library that it has.
 fn new_path(fd: u64) -> String {
     let bits = sys::random();
-    let same: String = (0..16).map(|bit| if bits >> bit & 1 == 1 { "/." } else { "/" }).collect();
+    let same: String = (0..32).map(|bit| if bits >> bit & 1 == 1 { "/." } else { "/" }).collect();
     format!("/proc/self/fd{same}/{fd}\0")
 }
 
