@@ -1,10 +1,11 @@
-//! Programs that cudatrace starts, or loads its agent into, run as without it: they are not broken, ended or held for long. All their calls are traced.
+//! Programs that cudatrace starts, or loads its agent into, run as without it: they are not broken, ended or held for long. All their calls
+//! are traced.
 
 mod common;
 
 use common::{
-    Running, can_trace, cudatrace, example, examples, exported, loader_and_library, missing, program, skip,
-    stderr, stdout, text, wait_for,
+    Running, can_trace, cudatrace, example, examples, exported, has_installed, loader_and_library, program,
+    skip, stderr, stdout, text, wait_for,
 };
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -559,11 +560,8 @@ fn programs_that_exit_while_the_agent_sets_cupti_up_end_as_without_us() {
 /// CUPTI holds a lock of the loader while it is set up and while it ends, which a child of fork would never see released.
 #[test]
 fn forks_of_a_program_can_load_libraries_while_the_agent_comes_and_goes() {
-    if !can_trace() {
+    if !can_trace() || !has_installed("python3") {
         return;
-    }
-    if Command::new("python3").arg("--version").output().is_err() {
-        return missing("python3 is not installed");
     }
     let folder = tempfile::tempdir().unwrap();
     let stop = folder.path().join("stop");
@@ -605,11 +603,8 @@ print('forks', forks)",
 
 #[test]
 fn a_thread_that_loads_libraries_does_not_wait_for_the_agent() {
-    if !can_trace() {
+    if !can_trace() || !has_installed("python3") {
         return;
-    }
-    if Command::new("python3").arg("--version").output().is_err() {
-        return missing("python3 is not installed");
     }
     let folder = tempfile::tempdir().unwrap();
     let program = format!(

@@ -131,6 +131,15 @@ pub fn missing(what: &str) {
     eprintln!("skipped: {what}");
 }
 
+/// Whether a program is installed; reports it as missing if not.
+pub fn has_installed(program: &str) -> bool {
+    let is_there = Command::new(program).arg("--version").output().is_ok();
+    if !is_there {
+        missing(&format!("{program} is not installed"));
+    }
+    is_there
+}
+
 /// Whether a test that only loads programs can run; prints the reason if not.
 pub fn can_load() -> bool {
     is_root() || {

@@ -54,18 +54,16 @@ fn forks() -> &'static Forks {
 pub struct NoForks(());
 
 impl NoForks {
-    /// Waits for the forks under way.
-    pub fn begin() -> NoForks {
+    /// Waits for the forks under way. `None` if another thread keeps them waiting for long.
+    pub fn begin() -> Option<NoForks> {
         count();
         let no_forks = wait_for(NoForks::hold);
         wait_for(|| (forks().running.load(SeqCst) == 0).then_some(()));
-        // After that time two may hold forks.
-        no_forks.unwrap_or_else(|| NoForks(()))
+        no_forks
     }
 
     /// `None` if a fork is under way.
     pub fn try_begin() -> Option<NoForks> {
-        count();
         NoForks::hold().filter(|_| forks().running.load(SeqCst) == 0)
     }
 

@@ -32,6 +32,8 @@ const DIRECTION: u64 = 1 << 10;
 const RED_ZONE: u64 = 128;
 /// Smallest part of a stack that must be free, in bytes.
 const MIN_STACK: u64 = 64 << 10;
+/// Longest time of a function while other threads are stopped.
+pub(super) const ALONE: Duration = Duration::from_millis(50);
 /// Room for a text, in bytes.
 const TEXT: u64 = 128;
 /// Alignment of a frame.
@@ -69,32 +71,8 @@ pub struct RemoteCalls<'s> {
     /// A function has been called and has not returned: the thread will restore itself.
     is_in_function: bool,
     is_restored: bool,
-}
-
-/// How long a function may take.
-pub(super) struct Patience<'p, 't> {
-    deadline: Instant,
-    /// From when no other thread is stopped.
-    limit: Duration,
-    others: &'p mut Option<Stopped<'t>>,
-}
-
-impl<'p, 't> Patience<'p, 't> {
-    /// `limit`, and `alone` before it if other threads are stopped.
-    pub(super) fn new(
-        others: &'p mut Option<Stopped<'t>>,
-        alone: Duration,
-        limit: Duration,
-    ) -> Patience<'p, 't> {
-        let first = if others.is_some() { alone } else { limit };
-        Patience { deadline: Instant::now() + first, limit, others }
-    }
-
-    /// False if they do.
-    fn let_others_go_on(&mut self) -> bool {
-        self.deadline = Instant::now() + self.limit;
-        self.others.take().is_some()
-    }
+    /// Other threads of the process that are stopped.
+    others: Option<Stopped<'s>>,
 }
 
 impl<'s> RemoteCalls<'s> {
@@ -137,6 +115,7 @@ impl<'s> RemoteCalls<'s> {
             has_called,
             is_in_function: false,
             is_restored,
+            others: None,
         };
         calls.first = calls.restoring_stack(&maps)?.unwrap_or(first);
         calls.use_first_code();
@@ -234,8 +213,13 @@ impl<'s> RemoteCalls<'s> {
         self.code.map_or(Ok(()), |code| self.stopped.write(code + DESCRIPTOR_AT, &fd.to_le_bytes()))
     }
 
-    /// Calls a function of the process on the thread's stack, while the other threads run. Those that are stopped go on if it takes long: they may have
-    /// what it waits for.
+    /// Keeps other threads of the process stopped until a function takes long, else until the end of the calls.
+    pub(super) fn keep_stopped(&mut self, others: Option<Stopped<'s>>) {
+        self.others = others;
+    }
+
+    /// Calls a function of the process on the thread's stack, while the other threads run. Those that are stopped go on if it takes long: one
+    /// of them may have what it waits for.
     ///
     /// # Errors
     /// [`RemoteError::DidNotStop`] if it does not return in time: the thread then restores itself when it does, and makes no more calls.
@@ -244,7 +228,7 @@ impl<'s> RemoteCalls<'s> {
         &mut self,
         function: u64,
         [rdi, rsi]: [u64; 2],
-        mut patience: Patience<'_, '_>,
+        limit: Duration,
     ) -> Result<(), RemoteError> {
         // The word there is the return address: of the code that restores the thread.
         let stack = self.restoring_stack_at().ok_or(RemoteError::NoStack)?;
@@ -264,16 +248,18 @@ impl<'s> RemoteCalls<'s> {
         }
         (self.has_called, self.is_in_function) = (true, true);
         ptrace::set_registers(self.tid, &registers)?;
+        let now = Instant::now();
+        let deadlines = [now + ALONE, now + limit];
         loop {
             // The begin of a system call of the function, or of the one that restores the thread.
-            self.next_call_stop(&mut patience)?;
+            self.next_call_stop(deadlines)?;
             let at = ptrace::registers(self.tid)?;
             let restores = at.orig_rax == libc::SYS_rt_sigreturn as u64;
             if restores {
                 // The call is skipped, so that the thread stays here.
                 ptrace::set_registers(self.tid, &Registers { orig_rax: u64::MAX, ..at })?;
             }
-            self.next_call_stop(&mut patience)?;
+            self.next_call_stop(deadlines)?;
             if restores {
                 self.is_in_function = false;
                 return Ok(());
@@ -312,11 +298,10 @@ impl<'s> RemoteCalls<'s> {
         };
         self.has_called = true;
         ptrace::set_registers(self.tid, &registers)?;
-        let mut none = None;
-        let mut patience = Patience::new(&mut none, LIMIT, LIMIT);
+        let deadlines = [Instant::now() + LIMIT; 2];
         // Its begin and its end.
-        self.next_call_stop(&mut patience)?;
-        self.next_call_stop(&mut patience)?;
+        self.next_call_stop(deadlines)?;
+        self.next_call_stop(deadlines)?;
         let result = ptrace::registers(self.tid)?.rax;
         match result as i64 {
             error @ -4095..0 => {
@@ -356,11 +341,13 @@ impl<'s> RemoteCalls<'s> {
         self.code = None;
     }
 
-    fn next_call_stop(&mut self, patience: &mut Patience<'_, '_>) -> Result<(), RemoteError> {
+    /// Waits for the begin or the end of a system call. From the first deadline on other threads are not stopped any more.
+    fn next_call_stop(&mut self, [alone, last]: [Instant; 2]) -> Result<(), RemoteError> {
         ptrace::resume_to_syscall(self.tid)?;
         loop {
-            match next_stop(self.tid, patience.deadline) {
-                Err(RemoteError::DidNotStop { .. }) if patience.let_others_go_on() => continue,
+            let deadline = if self.others.is_some() { alone } else { last };
+            match next_stop(self.tid, deadline) {
+                Err(RemoteError::DidNotStop { .. }) if self.others.take().is_some() => continue,
                 stop => match stop?.ok_or(RemoteError::Gone)? {
                     Stop::SystemCall => return Ok(()),
                     Stop::Signal(signal) => self.took_stop |= signal == libc::SIGSTOP,

@@ -11,7 +11,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use super::calls::{Patience, RemoteCalls};
+use super::calls::{ALONE, RemoteCalls};
 use super::error::RemoteError;
 use super::ptrace::has_shadow_stacks;
 use super::stopped::{Seized, Stopped, Tracer, tids};
@@ -24,8 +24,6 @@ const PAUSE: Duration = Duration::from_millis(2);
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 /// Longest time for a thread to stop.
 const STOP: Duration = Duration::from_millis(500);
-/// Longest time of a function while all other threads are stopped.
-const ALONE: Duration = Duration::from_millis(50);
 /// Longest time of a function: another thread may be loading a large library.
 const FUNCTION: Duration = Duration::from_secs(10);
 /// Room below the stack on which functions are called, for what system calls read and write.
@@ -105,12 +103,13 @@ impl Injection<'_> {
     /// `is_alone`: all other threads are stopped.
     fn load_by(&self, tracer: &Tracer, pid: u32, tid: u32, is_alone: bool) -> Result<OwnedFd, RemoteError> {
         let seized = Seized::thread(tracer, pid, tid)?;
-        let mut others = if is_alone { Some(seized.others(STOP)?) } else { None };
+        let others = if is_alone { Some(seized.others(ALONE)?) } else { None };
         let stopped = seized.stop(STOP)?;
         let mut calls = RemoteCalls::new(&stopped, 0)?;
+        calls.keep_stopped(others);
         let scratch = calls.restoring_stack_at().ok_or(RemoteError::NoStack)? - SCRATCH;
         let (socket, end) = calls.socket_pair(scratch, libc::SOCK_SEQPACKET)?;
-        let attached = self.open((&stopped, &mut others), &mut calls, scratch, socket);
+        let attached = self.open(&stopped, &mut calls, scratch, socket);
         if attached.is_err() && !calls.is_in_function() {
             calls.close(socket)?;
         }
@@ -120,7 +119,7 @@ impl Injection<'_> {
 
     fn open(
         &self,
-        (stopped, others): (&Stopped<'_>, &mut Option<Stopped<'_>>),
+        stopped: &Stopped<'_>,
         calls: &mut RemoteCalls<'_>,
         scratch: u64,
         socket: u64,
@@ -129,17 +128,13 @@ impl Injection<'_> {
         let path = new_path(fd);
         // Behind the stack of the function: it is read while the function runs.
         let name = calls.text(path.as_bytes())?;
-        calls
-            .call_function(self.dlopen, [name, NOW], Patience::new(others, ALONE, FUNCTION))
-            .map_err(late)?;
+        calls.call_function(self.dlopen, [name, NOW], FUNCTION).map_err(late)?;
         let inode = rustix::fs::fstat(self.library).map_err(std::io::Error::from)?.st_ino;
         let maps = stopped.maps()?;
         let base = maps.iter().find(|map| map.inode == inode && map.offset == 0);
         let base = base.ok_or(RemoteError::NotLoaded)?.range.start;
         calls.close(fd)?;
-        calls
-            .call_function(base + self.attach, [socket, 0], Patience::new(others, ALONE, FUNCTION))
-            .map_err(late)
+        calls.call_function(base + self.attach, [socket, 0], FUNCTION).map_err(late)
     }
 }
 
