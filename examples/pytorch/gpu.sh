@@ -177,10 +177,31 @@ prompt() {
 
 threads() {
     echo "== threads: eight launch; busy and idle times add up (needs \`make -C examples/cuda gpu\`)"
+    eight="$here/../build/gpu/workload_gpu --threads 8 --kernels 2000 --graphs 4 --rounds 5"
     for round in 1 2; do
-        for script in gpu idle; do
-            $tool $script -- "$here/../build/gpu/workload_gpu" --threads 8 --kernels 2000 --graphs 4 --rounds 5 | grep -E "busy for|IDLE" -A2
-        done
+        $tool -q -e 'gpu:kernel { @ms_after_its_end = hist((nsecs(monotonic) - args.end) / 1000000) }' -- $eight | grep -A30 '^@'
+        $tool -e 'gpu:kernel { printf("kernel %d %d\n", args.start, args.end) } gpu:idle { printf("gap %d %d\n", args.start, args.end) }' \
+            -o "$out/records" -- $eight > /dev/null
+        $python - "$out/records" << 'END'
+import sys
+spans = {"kernel": [], "gap": []}
+for line in open(sys.argv[1]):
+    kind, *times = line.split()
+    spans.get(kind, []).append(tuple(map(int, times)))
+def covered(spans):
+    total, until = 0, 0
+    for start, end in spans:
+        total += max(end - max(start, until), 0)
+        until = max(until, end)
+    return total
+kernels, gaps = spans["kernel"], spans["gap"]
+run = max(end for _, end in kernels) - min(start for start, _ in kernels)
+late = sum(next[0] < last[0] for last, next in zip(kernels, kernels[1:]))
+print(f"{len(kernels)} kernels, {late} after one that began later; of {run / 1e6:.3f} ms busy {covered(sorted(kernels)) / 1e6:.3f}, "
+      f"in the order of records {covered(kernels) / 1e6:.3f}, idle {covered(sorted(gaps)) / 1e6:.3f} in {len(gaps)} gaps, "
+      f"either {covered(sorted(kernels + gaps)) / 1e6:.3f}")
+END
+        for script in gpu idle; do $tool -q $script -- $eight | grep -E "busy for|IDLE|RUN" -A2; done
     done
 }
 

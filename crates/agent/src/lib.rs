@@ -55,4 +55,5 @@ mod library {
     pub mod sampling;
     pub mod sys;
     pub mod tracer;
+    pub mod waiting;
 }

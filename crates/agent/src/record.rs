@@ -1,7 +1,8 @@
 //! The record of what a GPU did, as the agent in the traced process passes it to probes. All kinds have one layout.
 
 /// Function of the agent that is called with a batch of records of one kind: `void f(const Record *records, uint64_t count)`. The
-/// records are sorted by their start. The function is empty: a probe on it sees the batch.
+/// records, also those of the next calls, are sorted by their start, but for some that CUPTI returns a second late. The function is empty:
+/// a probe on it sees the batch.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Kind {

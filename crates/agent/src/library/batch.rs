@@ -5,8 +5,6 @@ use core::arch::naked_asm;
 use crate::record::{KINDS, Kind, Record};
 use crate::sys::Reserved;
 
-/// Records of one kind that are sorted together: those of a flush, however many threads they come from. Memory is taken as they come.
-const MOST: usize = 128 << 10;
 /// Records of one call: the program of a probe is not interrupted meanwhile.
 const CALL: usize = 256;
 
@@ -37,7 +35,7 @@ probed! {
     cudatrace_gpu_launch
 }
 
-/// The records that wait for their call.
+/// Records that wait for the call of their kind, in the order in which they are added.
 pub struct Batches {
     /// Kinds that have probes, a bit per kind.
     kinds: u32,
@@ -47,7 +45,7 @@ pub struct Batches {
 }
 
 /// Memory for these.
-static MEMORY: Reserved<[Record; MOST]> = Reserved::of(KINDS);
+static MEMORY: Reserved<[Record; CALL]> = Reserved::of(KINDS);
 
 /// Reserves the memory. False if there is none.
 pub fn create() -> bool {
@@ -74,11 +72,11 @@ impl Batches {
         if self.kinds & 1 << at == 0 {
             return;
         }
-        if self.counts[at] == MOST {
-            self.pass_on(at);
-        }
         records(at)[self.counts[at]] = record;
         self.counts[at] += 1;
+        if self.counts[at] == CALL {
+            self.pass_on(at);
+        }
     }
 
     /// Passes on all records.
@@ -88,16 +86,14 @@ impl Batches {
 
     fn pass_on(&mut self, kind: usize) {
         let count = core::mem::take(&mut self.counts[kind]);
-        let sorted = &mut records(kind)[..count];
-        sorted.sort_unstable_by_key(|record| record.start);
-        for batch in sorted.chunks(CALL) {
-            PROBED[kind](batch.as_ptr(), batch.len() as u64);
+        if count > 0 {
+            PROBED[kind](records(kind).as_ptr(), count as u64);
         }
         self.passed[kind] += count as u64;
     }
 }
 
-fn records(kind: usize) -> &'static mut [Record; MOST] {
+fn records(kind: usize) -> &'static mut [Record; CALL] {
     // SAFETY: reserved by `create`; only the agent's thread has `Batches`, and no two of these live at once.
     unsafe { &mut *MEMORY.first().add(kind) }
 }

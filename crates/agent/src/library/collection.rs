@@ -11,12 +11,13 @@ use crate::batch::Batches;
 use crate::clock::Clock;
 use crate::cupti::{CallbackData, Cupti, DRIVER_API, ENTER, SUCCESS, Subscriber, kind};
 use crate::forks::NoForks;
-use crate::idle::{HOLD, Idle};
+use crate::idle::Idle;
 use crate::launches::FUNCTIONS;
 use crate::message::{MULTIPLE_SUBSCRIBERS, REPLACED, Report, Request, State};
-use crate::record::Kind;
+use crate::record::{Kind, Record};
 use crate::sys::{self, Descriptor};
-use crate::{api_exit, batch, buffers, launches, ranges, replacements, sampling};
+use crate::waiting::{HOLD, Waiting};
+use crate::{api_exit, batch, buffers, launches, ranges, replacements, sampling, waiting};
 
 /// Milliseconds that the driver's `cuInit` waits for the tracer's request, and for its acknowledgement of samples.
 const PATIENCE: c_int = 2000;
@@ -239,7 +240,7 @@ impl Collection {
         })?;
         self.cupti = Some((cupti, subscriber));
         handle_exit();
-        if !buffers::create() || !batch::create() {
+        if !buffers::create() || !waiting::create() || !batch::create() {
             return Err(self.refused(0, 0));
         }
         go_on()?;
@@ -277,7 +278,7 @@ impl Collection {
         let mut places = REPLACED.iter().zip(request.originals);
         let has_places = request.running != 0 && places.all(|(function, at)| at != 0 || !function.is_needed);
         let can = request.kinds & kernels != 0 && request.every > 0 && has_places;
-        if !can || !batch::create() || !sampling::start() {
+        if !can || !waiting::create() || !batch::create() || !sampling::start() {
             return false;
         }
         self.kinds = kernels;
@@ -306,6 +307,8 @@ impl Collection {
 
     /// Passes on the launches that were measured.
     fn collect_samples(&mut self) {
+        // SAFETY: one collection runs at a time.
+        let mut waiting = unsafe { Waiting::new() };
         let mut batches = Batches::new(self.kinds);
         let mut is_over = false;
         while !is_over {
@@ -314,7 +317,9 @@ impl Collection {
                 replacements::stop();
                 sampling::forget(null_mut());
             }
-            sampling::take(&mut |record| batches.add(Kind::Kernel, record));
+            let mut pass_on = |kind, record| batches.add(kind, record);
+            sampling::take(&mut |record| waiting.add(Kind::Kernel, record, &mut pass_on));
+            waiting.take_before(u64::MAX, &mut pass_on);
             batches.flush();
             self.report.passed = batches.passed;
             self.report.not_measured = sampling::NOT_MEASURED.load(Relaxed);
@@ -331,11 +336,9 @@ impl Collection {
     fn collect_all(&mut self, cupti: Cupti) {
         let (mut clock, mut batches) = (Clock::new(), Batches::new(self.kinds));
         let passes_launches = self.collects(Kind::Launch);
-        let mut idle = match self.collects(Kind::Idle) {
-            false => None,
-            // SAFETY: one collection runs at a time.
-            true => unsafe { Idle::new() },
-        };
+        let mut idle = self.collects(Kind::Idle).then(Idle::new);
+        // SAFETY: one collection runs at a time.
+        let mut waiting = unsafe { Waiting::new() };
         let mut is_over = false;
         while !is_over {
             is_over = self.socket.wait(self.flush_ms);
@@ -345,16 +348,22 @@ impl Collection {
             }
             cupti.flush(is_over);
             clock.update();
-            self.drain(cupti, &clock, &mut batches, &mut idle);
+            let mut pass_on = |kind, record| {
+                if let Some(idle) = &mut idle {
+                    idle.take(kind, &record, &mut |idle| batches.add(Kind::Idle, idle));
+                }
+                batches.add(kind, record);
+            };
+            self.drain(cupti, &clock, &mut |kind, record| waiting.add(kind, record, &mut pass_on));
             if passes_launches {
                 // Scripts keep values of a call when it returns, which may be after its work.
                 sys::sleep(RETURNS);
             }
-            if let Some(idle) = &mut idle {
-                let now = sys::now(sys::CLOCK_MONOTONIC);
-                let until = if is_over { u64::MAX } else { now.saturating_sub(HOLD) };
-                idle.take_before(until, &mut |record| batches.add(Kind::Idle, record));
-            }
+            let until = match is_over {
+                true => u64::MAX,
+                false => buffers::first_asked().max(sys::now(sys::CLOCK_MONOTONIC).saturating_sub(HOLD)),
+            };
+            waiting.take_before(until, &mut pass_on);
             batches.flush();
             self.report.passed = batches.passed;
             self.report.clock_steps = clock.steps;
@@ -363,6 +372,7 @@ impl Collection {
                 self.socket.send(&self.report);
             }
         }
+        drop(waiting);
         ranges::unhook();
         self.report.state = match self.end() {
             true => State::Ended,
@@ -377,7 +387,7 @@ impl Collection {
     }
 
     /// Reads all buffers that CUPTI has returned.
-    fn drain(&mut self, cupti: Cupti, clock: &Clock, batches: &mut Batches, idle: &mut Option<Idle>) {
+    fn drain(&mut self, cupti: Cupti, clock: &Clock, see: &mut impl FnMut(Kind, Record)) {
         while let Some(buffer) = buffers::returned() {
             let mut at = core::ptr::null();
             while let Some(next) = cupti.next(buffer.bytes, buffer.used, at) {
@@ -388,10 +398,7 @@ impl Collection {
                         if self.launches {
                             launches::add(&mut record);
                         }
-                        if let Some(idle) = idle {
-                            idle.add(kind, record, &mut |record| batches.add(Kind::Idle, record));
-                        }
-                        batches.add(kind, record);
+                        see(kind, record);
                     }
                     Some(_) => self.report.without_time += 1,
                     None => {}

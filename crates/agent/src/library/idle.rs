@@ -1,15 +1,9 @@
 //! Times in which no kernel ran on a device, and their probable causes.
 //!
-//! Records come in no order, and that of a kernel comes after its end. So records wait for [`HOLD`] and are then taken in the order of their
-//! begin: a kernel that takes longer, beside others, may seem to be idle time.
+//! Records are taken in the order of their begin: of one that comes late, the time before may be taken for idle.
 
 use crate::record::{Kind, Record};
-use crate::sys::Reserved;
 
-/// Nanoseconds for which records wait.
-pub const HOLD: u64 = 500_000_000;
-/// Records that may wait; of more the oldest do not wait as long.
-const MOST: usize = 1 << 17;
 /// Devices, by ordinal.
 const DEVICES: usize = 32;
 /// Waits of the host that are remembered.
@@ -35,16 +29,8 @@ pub enum Cause {
     NothingAsked,
 }
 
-/// A record that waits.
-type Waiting = (Kind, Record);
-
-/// Memory for those.
-static MEMORY: Reserved<Waiting> = Reserved::of(MOST);
-
 /// The idle times of all devices.
 pub struct Idle {
-    waiting: &'static mut [Waiting],
-    count: usize,
     devices: [Device; DEVICES],
     /// Begin and end of the last waits of the host.
     waits: [(u64, u64); WAITS],
@@ -61,44 +47,12 @@ struct Device {
 }
 
 impl Idle {
-    /// `None` if there is no memory.
-    ///
-    /// # Safety
-    /// There is one of these values at a time.
-    pub unsafe fn new() -> Option<Idle> {
-        if !MEMORY.reserve() {
-            return None;
-        }
-        // SAFETY: no other value has it, as the caller promises; zeros are a valid kind and record.
-        let waiting = unsafe { core::slice::from_raw_parts_mut(MEMORY.first(), MOST) };
-        let (devices, waits) = ([Device::default(); DEVICES], [(0, 0); WAITS]);
-        Some(Idle { waiting, count: 0, devices, waits, next_wait: 0 })
+    pub fn new() -> Idle {
+        Idle { devices: [Device::default(); DEVICES], waits: [(0, 0); WAITS], next_wait: 0 }
     }
 
-    /// Adds a record. `found` gets idle times if there is no room.
-    pub fn add(&mut self, kind: Kind, record: Record, found: &mut impl FnMut(Record)) {
-        if self.count == MOST {
-            self.waiting.sort_unstable_by_key(|(_, record)| record.start);
-            let median = self.waiting[MOST / 2].1.start;
-            self.take_before(median, found);
-        }
-        self.waiting[self.count] = (kind, record);
-        self.count += 1;
-    }
-
-    /// Takes the records that began before a time.
-    pub fn take_before(&mut self, time: u64, found: &mut impl FnMut(Record)) {
-        self.waiting[..self.count].sort_unstable_by_key(|(_, record)| record.start);
-        let taken = self.waiting[..self.count].partition_point(|(_, record)| record.start < time);
-        for at in 0..taken {
-            let (kind, record) = self.waiting[at];
-            self.take(kind, &record, found);
-        }
-        self.waiting.copy_within(taken..self.count, 0);
-        self.count -= taken;
-    }
-
-    fn take(&mut self, kind: Kind, record: &Record, found: &mut impl FnMut(Record)) {
+    /// Takes the next record. `found` gets the idle time that has ended.
+    pub fn take(&mut self, kind: Kind, record: &Record, found: &mut impl FnMut(Record)) {
         match kind {
             Kind::Sync => {
                 self.waits[self.next_wait % WAITS] = (record.start, record.end);
@@ -146,37 +100,19 @@ impl Idle {
     }
 }
 
-/// The memory takes no room afterwards.
-impl Drop for Idle {
-    fn drop(&mut self) {
-        MEMORY.release();
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
-
     use super::*;
 
-    /// There is one `Idle` at a time.
-    static ONE: Mutex<()> = Mutex::new(());
-
-    /// The idle times of these records, given in this order: start, end, cause.
+    /// The idle times of these records: start, end, cause.
     fn idle(records: &[(Kind, u64, u64, u64)]) -> Vec<(u64, u64, u8)> {
-        let _one = ONE.lock().unwrap();
-        // SAFETY: see `ONE`.
-        let mut idle = unsafe { Idle::new() }.expect("memory");
-        let mut found = Vec::new();
-        let mut see = |record: Record| found.push((record.start, record.end, record.what));
+        let mut records = records.to_vec();
+        records.sort_by_key(|(_, start, ..)| *start);
+        let (mut idle, mut found) = (Idle::new(), Vec::new());
         for (kind, start, end, launch) in records {
-            idle.add(
-                *kind,
-                Record { start: *start, end: *end, launch: *launch, ..Record::default() },
-                &mut see,
-            );
+            let record = Record { start, end, launch, ..Record::default() };
+            idle.take(kind, &record, &mut |idle| found.push((idle.start, idle.end, idle.what)));
         }
-        idle.take_before(u64::MAX, &mut see);
         found
     }
 
@@ -185,8 +121,8 @@ mod tests {
 
     #[test]
     fn gaps_have_causes() {
-        // In any order of records, kernels that overlap leave no gap.
-        assert_eq!(idle(&[(K, 30, 50, 5), (K, 10, 40, 5), (K, 50, 60, 5)]), []);
+        // Kernels that overlap leave no gap.
+        assert_eq!(idle(&[(K, 10, 40, 5), (K, 20, 30, 5), (K, 30, 50, 5), (K, 50, 60, 5)]), []);
         assert_eq!(idle(&[(K, 10, 20, 5), (K, 40, 50, 15)]), [(20, 40, Cause::Unknown as u8)]);
         assert_eq!(idle(&[(K, 10, 20, 5), (K, 40, 50, 35)]), [(20, 40, Cause::HostLate as u8)]);
         let late = [(K, 10, 20, 5), (K, 5 * MS, 6 * MS, 4 * MS)];
@@ -198,13 +134,5 @@ mod tests {
         assert_eq!(idle(&slept), [(2 * MS, 30 * MS, Cause::NothingAsked as u8)]);
         let copied = [(K, 10, 20, 5), (K, 100, 110, 90), (Kind::Memcpy, 25, 80, 6)];
         assert_eq!(idle(&copied), [(20, 100, Cause::Copy as u8)]);
-    }
-
-    #[test]
-    fn more_records_than_there_is_room_for_are_taken_earlier() {
-        let many: Vec<_> = (0..MOST as u64 * 2).map(|at| (K, at * 10, at * 10 + 9, at * 10)).collect();
-        let found = idle(&many);
-        assert_eq!(found.len() as u64, MOST as u64 * 2 - 1);
-        assert!(found.windows(2).all(|pair| pair[0].1 <= pair[1].0));
     }
 }

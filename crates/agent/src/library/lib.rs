@@ -36,6 +36,7 @@ mod replacements;
 mod sampling;
 mod sys;
 mod tracer;
+mod waiting;
 
 use core::ffi::c_int;
 
