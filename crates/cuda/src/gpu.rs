@@ -331,7 +331,14 @@ pub(crate) static ENUMS: [Enum; 4] = [
     Enum {
         name: "gpu_idle",
         signed: false,
-        variants: &[("unknown", 0), ("host_late", 1), ("host_waited", 2), ("copy", 3), ("nothing_asked", 4)],
+        variants: &[
+            ("unknown", 0),
+            ("host_late", 1),
+            ("host_waited", 2),
+            ("copy", 3),
+            ("nothing_asked", 4),
+            ("queued", 5),
+        ],
     },
 ];
 

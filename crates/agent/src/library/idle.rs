@@ -17,7 +17,7 @@ const LATE: u64 = 1_000_000;
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Cause {
-    /// The work was launched before, but did not start: it waited for another stream, or for the device.
+    /// It is not known when the work was launched.
     Unknown,
     /// It was launched soon after the idle time had begun.
     HostLate,
@@ -27,6 +27,8 @@ pub enum Cause {
     Copy,
     /// It was launched long after.
     NothingAsked,
+    /// It was launched before: it waited for the device, as each kernel in a queue does for some microseconds, or for another stream.
+    Queued,
 }
 
 /// The idle times of all devices.
@@ -88,10 +90,12 @@ impl Idle {
         };
         if device.copied > (next.start - start) / 2 {
             Cause::Copy
+        } else if next.launch == 0 {
+            Cause::Unknown
+        } else if next.launch < start {
+            Cause::Queued
         } else if self.waits.iter().any(waited) {
             Cause::HostWaited
-        } else if next.launch < start {
-            Cause::Unknown
         } else if next.launch - start < LATE {
             Cause::HostLate
         } else {
@@ -123,7 +127,11 @@ mod tests {
     fn gaps_have_causes() {
         // Kernels that overlap leave no gap.
         assert_eq!(idle(&[(K, 10, 40, 5), (K, 20, 30, 5), (K, 30, 50, 5), (K, 50, 60, 5)]), []);
-        assert_eq!(idle(&[(K, 10, 20, 5), (K, 40, 50, 15)]), [(20, 40, Cause::Unknown as u8)]);
+        assert_eq!(idle(&[(K, 10, 20, 5), (K, 40, 50, 0)]), [(20, 40, Cause::Unknown as u8)]);
+        assert_eq!(idle(&[(K, 10, 20, 5), (K, 40, 50, 15)]), [(20, 40, Cause::Queued as u8)]);
+        // However long the host waits for it.
+        let waits = [(Kind::Sync, 8, 60, 0), (K, 10, 20, 5), (K, 40, 50, 15)];
+        assert_eq!(idle(&waits), [(20, 40, Cause::Queued as u8)]);
         assert_eq!(idle(&[(K, 10, 20, 5), (K, 40, 50, 35)]), [(20, 40, Cause::HostLate as u8)]);
         let late = [(K, 10, 20, 5), (K, 5 * MS, 6 * MS, 4 * MS)];
         assert_eq!(idle(&late), [(20, 5 * MS, Cause::NothingAsked as u8)]);
