@@ -59,7 +59,9 @@ pub enum RemoteError {
     #[error("no thread of the process has a stack of the usual form")]
     NoStack,
     /// All threads run, or wait for locks.
-    #[error("no thread of the process waits in a system call in which it can be used")]
+    #[error(
+        "no thread of the process waits in a system call in which it can be used: try again, or start the program by `-- COMMAND`"
+    )]
     NoThread,
     /// The loader refused, or another thread holds its lock.
     #[error("the process did not load the library")]
