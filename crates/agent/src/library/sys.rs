@@ -3,7 +3,7 @@
 use core::ffi::{c_char, c_int, c_long, c_short, c_uint, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::AtomicPtr;
-use core::sync::atomic::Ordering::{Acquire, Release};
+use core::sync::atomic::Ordering::{AcqRel, Acquire};
 
 #[repr(C)]
 #[derive(Copy, Clone, Default)]
@@ -94,6 +94,7 @@ unsafe extern "C" {
         fd: c_int,
         offset: i64,
     ) -> *mut c_void;
+    fn munmap(address: *mut c_void, length: usize) -> c_int;
     fn madvise(address: *mut c_void, length: usize, advice: c_int) -> c_int;
     pub fn getenv(name: *const c_char) -> *const c_char;
     pub fn prctl(option: c_int, argument: *const c_char, a: c_long, b: c_long, c: c_long) -> c_int;
@@ -145,7 +146,11 @@ impl<T> Reserved<T> {
         if at as isize == -1 {
             return false;
         }
-        self.first.store(at.cast(), Release);
+        // Another thread was faster.
+        if self.first.compare_exchange(null_mut(), at.cast(), AcqRel, Acquire).is_err() {
+            // SAFETY: nobody knows of this memory.
+            unsafe { munmap(at, self.size()) };
+        }
         true
     }
 

@@ -41,18 +41,18 @@ impl Waiting {
         if self.count == MOST {
             let (_, median, _) =
                 self.records.select_nth_unstable_by_key(MOST / 2, |(_, record)| record.start);
-            let until = median.1.start + 1;
-            self.take_before(until, pass_on);
+            let until = median.1.start;
+            self.take(|start| start <= until, pass_on);
         }
         self.records[self.count] = (kind, record);
         self.count += 1;
     }
 
-    /// Takes the records that began before a time, the first one first.
-    pub fn take_before(&mut self, time: u64, pass_on: &mut impl FnMut(Kind, Record)) {
+    /// Takes the records whose begin is due, the first one first.
+    pub fn take(&mut self, is_due: impl Fn(u64) -> bool, pass_on: &mut impl FnMut(Kind, Record)) {
         let mut taken = 0;
         for at in 0..self.count {
-            if self.records[at].1.start < time {
+            if is_due(self.records[at].1.start) {
                 self.records.swap(at, taken);
                 taken += 1;
             }
@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn records_that_began_before_a_time_are_taken_in_order() {
+    fn records_that_are_due_are_taken_in_order() {
         let _one = ONE.lock().unwrap();
         let mut waiting = one();
         let mut seen = Vec::new();
@@ -99,9 +99,9 @@ mod tests {
         for (kind, start) in [(Kind::Kernel, 30), (Kind::Sync, 5), (Kind::Kernel, 20), (Kind::Memcpy, 10)] {
             waiting.add(kind, at(start), &mut see);
         }
-        waiting.take_before(20, &mut see);
+        waiting.take(|start| start < 20, &mut see);
         waiting.add(Kind::Kernel, at(25), &mut see);
-        waiting.take_before(u64::MAX, &mut see);
+        waiting.take(|_| true, &mut see);
         let (k, m, s) = (Kind::Kernel, Kind::Memcpy, Kind::Sync);
         assert_eq!(seen, [(s, 5), (m, 10), (k, 20), (k, 25), (k, 30)]);
     }
@@ -115,14 +115,14 @@ mod tests {
         for start in 0..count {
             waiting.add(Kind::Kernel, at(start), &mut |_, record| seen.push(record.start));
         }
-        waiting.take_before(u64::MAX, &mut |_, record| seen.push(record.start));
+        waiting.take(|_| true, &mut |_, record| seen.push(record.start));
         assert!(seen.into_iter().eq(0..count));
         // All of one time.
         let mut passed = 0;
         for _ in 0..count {
             waiting.add(Kind::Kernel, at(7), &mut |_, _| passed += 1);
         }
-        waiting.take_before(u64::MAX, &mut |_, _| passed += 1);
+        waiting.take(|_| true, &mut |_, _| passed += 1);
         assert_eq!(passed, count);
     }
 }
