@@ -81,6 +81,7 @@ struct Totals {
     refused: u64,
     without_time: u64,
     clock_steps: u64,
+    missed: u64,
 }
 
 impl Totals {
@@ -100,6 +101,7 @@ impl Totals {
         self.refused += report.refused;
         self.without_time += report.without_time;
         self.clock_steps += report.clock_steps;
+        self.missed += report.missed;
     }
 }
 
@@ -217,6 +219,7 @@ impl Reports {
             (totals.refused, "times CUPTI got no buffer, and dropped records"),
             (totals.without_time, "GPU records had no time, and were left out"),
             (totals.clock_steps, "times the wall clock was set: GPU times are wrong around that"),
+            (totals.missed, "kernels came so late that they were taken for idle time, which is too long"),
         ];
         for (count, what) in losses {
             if count > 0 {

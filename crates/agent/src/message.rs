@@ -128,6 +128,8 @@ pub struct Report {
     pub without_time: u64,
     /// Times that the wall clock was set: records in flight then have wrong times.
     pub clock_steps: u64,
+    /// Kernels that came so late that they were taken for idle time.
+    pub missed: u64,
     /// The tool that has CUPTI, if that refused because of it and tells; ends with zero.
     pub holder: [u8; NAME],
 }

@@ -366,6 +366,7 @@ impl Collection {
             batches.flush();
             self.report.passed = batches.passed;
             self.report.clock_steps = clock.steps;
+            self.report.missed = idle.as_ref().map_or(0, |idle| idle.missed);
             self.report.refused = buffers::REFUSED.load(Relaxed);
             if !is_over {
                 self.socket.send(&self.report);

@@ -12,6 +12,8 @@ const WAITS: usize = 64;
 const RETURN: u64 = 20_000;
 /// A host that launches later than this many nanoseconds after the end of the work before did something else.
 const LATE: u64 = 1_000_000;
+/// A kernel that comes so many nanoseconds after one that began later has been taken for idle time.
+const MISSED: u64 = 100_000_000;
 
 /// The cause of an idle time, by the numbers of `args.cause`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -37,11 +39,15 @@ pub struct Idle {
     /// Begin and end of the last waits of the host.
     waits: [(u64, u64); WAITS],
     next_wait: usize,
+    /// Kernels that came too late, so that idle times were found where they ran.
+    pub missed: u64,
 }
 
 /// What is known of a device.
 #[derive(Copy, Clone, Default)]
 struct Device {
+    /// Begin of the last kernel.
+    start: u64,
     /// End of the last kernel; 0: none yet.
     end: u64,
     /// Nanoseconds of copies since then.
@@ -50,7 +56,7 @@ struct Device {
 
 impl Idle {
     pub fn new() -> Idle {
-        Idle { devices: [Device::default(); DEVICES], waits: [(0, 0); WAITS], next_wait: 0 }
+        Idle { devices: [Device::default(); DEVICES], waits: [(0, 0); WAITS], next_wait: 0, missed: 0 }
     }
 
     /// Takes the next record. `found` gets the idle time that has ended.
@@ -72,9 +78,11 @@ impl Idle {
                     let (start, end) = (device.end, record.start);
                     found(Record { start, end, what, kernel: record.kernel, ..*record });
                 }
+                self.missed += u64::from(record.start + MISSED < device.start);
                 let device = &mut self.devices[record.device as usize];
+                device.start = device.start.max(record.start);
                 if record.end > device.end {
-                    *device = Device { end: record.end, copied: 0 };
+                    (device.end, device.copied) = (record.end, 0);
                 }
             }
             _ => {}
@@ -122,6 +130,16 @@ mod tests {
 
     const K: Kind = Kind::Kernel;
     const MS: u64 = 1_000_000;
+
+    #[test]
+    fn kernels_that_come_too_late_are_counted() {
+        let mut idle = Idle::new();
+        for (start, end) in [(10, 20), (500, 510), (30, 480), (900, 910), (890, 895)] {
+            let record = Record { start: start * MS, end: end * MS, ..Record::default() };
+            idle.take(K, &record, &mut |_| ());
+        }
+        assert_eq!(idle.missed, 1);
+    }
 
     #[test]
     fn gaps_have_causes() {
