@@ -82,15 +82,6 @@ pub extern "C" fn completed(context: *mut c_void, stream: u32, buffer: *mut u8, 
     put(&RETURNED, number);
 }
 
-/// A buffer that CUPTI has returned. It is free again when this is dropped.
-pub struct Returned {
-    number: usize,
-    pub bytes: *mut u8,
-    pub used: usize,
-    pub context: *mut c_void,
-    pub stream: u32,
-}
-
 /// When CUPTI asked for the first of the buffers that it has, or that were not read yet; now if there is none. In nanoseconds of CLOCK_MONOTONIC.
 pub fn first_asked() -> u64 {
     let mut first = sys::now(CLOCK_MONOTONIC);
@@ -102,6 +93,15 @@ pub fn first_asked() -> u64 {
         }
     }
     first
+}
+
+/// A buffer that CUPTI has returned. It is free again when this is dropped.
+pub struct Returned {
+    number: usize,
+    pub bytes: *mut u8,
+    pub used: usize,
+    pub context: *mut c_void,
+    pub stream: u32,
 }
 
 /// The next one, in no particular order.

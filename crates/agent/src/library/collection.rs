@@ -307,7 +307,7 @@ impl Collection {
 
     /// Passes on the launches that were measured.
     fn collect_samples(&mut self) {
-        // SAFETY: one collection runs at a time.
+        // SAFETY: created before, and one collection runs at a time.
         let mut waiting = unsafe { Waiting::new() };
         let mut batches = Batches::new(self.kinds);
         let mut is_over = false;
@@ -337,7 +337,7 @@ impl Collection {
         let (mut clock, mut batches) = (Clock::new(), Batches::new(self.kinds));
         let passes_launches = self.collects(Kind::Launch);
         let mut idle = self.collects(Kind::Idle).then(Idle::new);
-        // SAFETY: one collection runs at a time.
+        // SAFETY: created before, and one collection runs at a time.
         let mut waiting = unsafe { Waiting::new() };
         let mut is_over = false;
         while !is_over {
@@ -350,7 +350,7 @@ impl Collection {
             clock.update();
             let mut pass_on = |kind, record| {
                 if let Some(idle) = &mut idle {
-                    idle.take(kind, &record, &mut |idle| batches.add(Kind::Idle, idle));
+                    idle.take(kind, &record, &mut |gap| batches.add(Kind::Idle, gap));
                 }
                 batches.add(kind, record);
             };

@@ -256,7 +256,7 @@ impl<'s> RemoteCalls<'s> {
             let at = ptrace::registers(self.tid)?;
             let restores = at.orig_rax == libc::SYS_rt_sigreturn as u64;
             if restores {
-                // The call is skipped, so that the thread stays here. Left alone it makes the call again, from the instruction that says which.
+                // The call is skipped, and the thread stands before `SIGRETURN`: left alone it restores itself.
                 let rip = at.rip - SIGRETURN.len() as u64;
                 ptrace::set_registers(self.tid, &Registers { orig_rax: u64::MAX, rip, ..at })?;
             }
