@@ -254,6 +254,7 @@ impl<'a> Agents<'a> {
         loop {
             let report = match socket.receive() {
                 Received::Nothing => return,
+                Received::Hello => continue,
                 Received::Report(report) => report,
                 Received::End => break,
             };

@@ -1,4 +1,4 @@
-//! Messages between the agent and the tracer, one per packet of a socket: a request, reports, and one byte of the tracer when it has led calls to
+//! Messages between the agent and the tracer, one per packet of a socket: the agent's [`Hello`], a request, reports, and one byte of the tracer when it has led calls to
 //! the agent's [`Words`].
 
 use core::ffi::CStr;
@@ -8,6 +8,17 @@ use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
 pub const PATHS: usize = 3880;
 /// One of so many launches is measured where CUPTI cannot be used.
 pub const EVERY: u32 = 100;
+
+/// The first packet of an agent: it is there, and waits for its [`Request`].
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Hello {
+    /// [`HELLO`]
+    pub magic: u64,
+}
+
+/// Marks a [`Hello`].
+pub const HELLO: u64 = u64::from_le_bytes(*b"ctagent1");
 
 /// What the tracer asks for.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 
-use agent::message::{EVERY, FUNCTIONS, NEXT, PATHS, Request};
+use agent::message::{EVERY, FUNCTIONS, Hello, NEXT, PATHS, Request};
 pub use agent::message::{MULTIPLE_SUBSCRIBERS, REPLACED, Report, State};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
@@ -205,6 +205,8 @@ pub struct Wanted {
 /// What has come from an agent.
 #[derive(Clone, Debug)]
 pub enum Received {
+    /// The agent is there, and waits for its request.
+    Hello,
     /// A report.
     Report(Report),
     /// Nothing yet.
@@ -274,7 +276,7 @@ impl AgentSocket {
         let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Write);
     }
 
-    /// The next report.
+    /// The next message.
     pub fn receive(&self) -> Received {
         let mut bytes = [MaybeUninit::<u8>::zeroed(); size_of::<Report>()];
         match rustix::net::recv(&self.socket, &mut bytes[..], RecvFlags::DONTWAIT) {
@@ -282,6 +284,7 @@ impl AgentSocket {
             Ok((_, size)) if size == size_of::<Report>() => {
                 Received::Report(unsafe { bytes.as_ptr().cast::<Report>().read_unaligned() })
             }
+            Ok((_, size)) if size == size_of::<Hello>() => Received::Hello,
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Received::Nothing,
             _ => Received::End,
         }

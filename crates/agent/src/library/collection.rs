@@ -13,7 +13,7 @@ use crate::cupti::{CallbackData, Cupti, DRIVER_API, ENTER, SUCCESS, Subscriber, 
 use crate::forks::NoForks;
 use crate::idle::Idle;
 use crate::launches::FUNCTIONS;
-use crate::message::{MULTIPLE_SUBSCRIBERS, REPLACED, Report, Request, State};
+use crate::message::{HELLO, Hello, MULTIPLE_SUBSCRIBERS, REPLACED, Report, Request, State};
 use crate::record::{Kind, Record};
 use crate::sys::{self, Descriptor};
 use crate::waiting::{HOLD, Waiting};
@@ -83,6 +83,7 @@ pub fn start(socket: Descriptor, now: bool) -> c_int {
         return EBUSY;
     }
     SOCKET.store(socket.0 as u32, Release);
+    socket.send(&Hello { magic: HELLO });
     let mut collection =
         Collection { socket, cupti: None, kinds: 0, launches: false, flush_ms: 0, report: Report::default() };
     if now {

@@ -5,7 +5,7 @@ use core::ffi::c_int;
 use core::mem::transmute;
 
 pub use crate::message::Address;
-use crate::message::{NEXT, Report, Request, TRACER_NAME};
+use crate::message::{NEXT, Request, TRACER_NAME};
 use crate::sys::{self, Credentials, Descriptor, PollFd, SocketAddress};
 
 /// The address that the tracer has written into the file.
@@ -133,9 +133,10 @@ impl Descriptor {
         self.wait(milliseconds) && unsafe { sys::recv(self.0, &raw mut byte, 1, sys::MSG_DONTWAIT) } <= 0
     }
 
-    pub fn send(self, report: &Report) {
-        let size = size_of::<Report>();
-        // SAFETY: a valid pointer. If the tracer has ended, nobody misses the report.
-        unsafe { sys::send(self.0, core::ptr::from_ref(report).cast(), size, sys::MSG_NOSIGNAL) };
+    /// Sends a [`Hello`](crate::message::Hello) or a [`Report`](crate::message::Report): structs of numbers without padding.
+    pub fn send<Message>(self, message: &Message) {
+        let size = size_of::<Message>();
+        // SAFETY: a valid pointer. If the tracer has ended, nobody misses the message.
+        unsafe { sys::send(self.0, core::ptr::from_ref(message).cast(), size, sys::MSG_NOSIGNAL) };
     }
 }
