@@ -51,6 +51,5 @@ fn places(elf: &Elf<'_>) -> String {
     };
     let written = address("cudatrace_tracer");
     let at = written - segment(written).p_vaddr + segment(written).p_offset;
-    let attach = address("cudatrace_attach");
-    format!("pub const WRITTEN_AT: usize = {at:#x};\npub const ATTACH: u64 = {attach:#x};\n")
+    format!("pub const WRITTEN_AT: usize = {at:#x};\n")
 }

@@ -14,7 +14,7 @@ use crate::trace::late_files::{HeldMappings, MappingReports};
 use crate::trace::mapping_scans::MappingScans;
 use crate::trace::overwritten_files::OverwriteWatch;
 use crate::trace::patch_sites::{patch_site, unwinder_sites};
-use crate::trace::script_set::Scripts;
+use crate::trace::script_set::{AgentDetours, Scripts};
 use crate::trace::traced_processes::TargetEnd;
 use crate::trace::unmapped_files::UnmappedTargets;
 use crate::trace::unwind_updater::UnwindUpdater;
@@ -254,9 +254,8 @@ impl<'a> Job<'a> {
         let scripts = Scripts::new(first, self.machine, self.messages, self.features, link_pid);
         let extender = Extender::new(&scripts, self.machine, &names, unwinder, self.messages);
         self.join(&mut session, &extender, compilers, &modules[1..])?;
-        if self.samples(&session) {
-            scripts.replace_launches(&mut session);
-        }
+        let for_agents = self.for_agents(&session);
+        scripts.patch_for_agents(&mut session, for_agents);
         self.patch_running(&mut session)?;
         if let (None, Some(maps)) = (extender.unwinder(), session.unwind_maps()) {
             extender.walk_stacks(maps).start_with(&to_unwind);
@@ -274,9 +273,8 @@ impl<'a> Job<'a> {
         watches.extend(outputs.watches().map_err(Failure::loading)?);
         watches.extend(self.ends().map_err(Failure::wrong)?);
         if let Some(mut agents) = self.agents(&gpu_reports, child.as_ref())? {
-            // Agents of `-p` have been loaded just now.
-            self.patch_running(&mut session)?;
             agents.begin(&session).map_err(Failure::loading)?;
+            agents.load_into_running(&mut session).map_err(Failure::loading)?;
             watches.push(Box::new(agents));
         }
         session.restart_clock();
@@ -415,12 +413,15 @@ impl<'a> Job<'a> {
         Ok(())
     }
 
-    /// Whether agents measure kernels where CUPTI cannot.
-    fn samples(&self, session: &Session) -> bool {
-        session.is_in_process() && self.agent.is_some_and(|(_, kinds)| kinds & 1 << KERNEL != 0)
+    /// What the agents need, if programs run in the processes.
+    fn for_agents(&self, session: &Session) -> AgentDetours {
+        let Some((_, kinds)) = self.agent.filter(|_| session.is_in_process()) else {
+            return AgentDetours::default();
+        };
+        AgentDetours { launches: kinds & 1 << KERNEL != 0, gates: !self.cli.pids.is_empty() }
     }
 
-    /// The agents for records of GPUs; the processes of `-p` have loaded theirs.
+    /// The agents for records of GPUs.
     fn agents<'w>(
         &self,
         reports: &'w gpu::Reports,
@@ -430,10 +431,9 @@ impl<'a> Job<'a> {
         'a: 'w,
     {
         let Some((file, kinds)) = self.agent else { return Ok(None) };
-        let agents = gpu::Agents::new(file, (kinds, self.in_process), (reports, self.messages));
+        let agents = gpu::Agents::new(file, self.machine, (kinds, self.in_process), (reports, self.messages));
         let mut agents = agents.map_err(Failure::loading)?;
         agents.search_in(&self.cli.pids, child.map(Child::pid));
-        agents.load_into_running(None).map_err(Failure::loading)?;
         Ok(Some(agents))
     }
 

@@ -1,7 +1,8 @@
 //! The agents in the traced processes: loads them, asks for records, and reports what they say.
 //!
 //! A started command loads the agent itself: the driver opens the file that a variable of the environment names. Others are found
-//! (`candidates.rs`) and made to load it (`loading.rs`).
+//! (`candidates.rs`) and asked to load it at their next call of the driver (`loading.rs`). An agent that is there says so, and gets its
+//! request then.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -9,6 +10,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
+use anyhow::Context;
+use host::Machine;
+use host::process::Program;
 use runtime::Session;
 use runtime::gpu_agent::{AgentFile, AgentSocket, GRAPH, IDLE, KERNEL, Received, Wanted};
 use runtime::in_process::RemoteError;
@@ -18,7 +22,7 @@ use wire::manifest::{GPU_LAUNCHES, GPU_RANGES};
 
 use super::candidates::{Candidates, Found, INJECTION, RANGES};
 use super::cupti;
-use super::loading::{Loaded, Loading};
+use super::loading::{functions_of, gates_of};
 use super::reports::{Asked, Reports};
 use crate::console::Messages;
 use crate::timer::PacedTimer;
@@ -27,20 +31,39 @@ use crate::timer::PacedTimer;
 const FLUSH_MS: u32 = 100;
 /// Pause between two searches for processes that have loaded the driver.
 const PAUSE: Duration = Duration::from_millis(200);
+
+/// A process with a socket to its agent.
+struct Agent {
+    socket: AgentSocket,
+    state: AgentState,
+}
+
+/// Where an agent is.
+enum AgentState {
+    /// The process was asked to load it, and may have begun with that.
+    Requested { found: Found, program: Option<Program>, has_begun: bool },
+    /// The driver has loaded it, and it has not said so yet.
+    Connected,
+    /// It waits for its request, or has it.
+    Loaded,
+}
+
 /// The agents of all traced processes.
 pub struct Agents<'a> {
     file: &'a AgentFile,
+    machine: &'a Machine,
     messages: &'a Messages,
     /// Kinds of records, a bit per kind, with [`GPU_LAUNCHES`] and [`GPU_RANGES`].
     kinds: u32,
     in_process: bool,
     events: OwnedFd,
-    sockets: BTreeMap<u32, AgentSocket>,
+    agents: BTreeMap<u32, Agent>,
     reports: &'a Reports,
     candidates: Candidates<'a>,
     /// When candidates are looked for.
     search: PacedTimer,
-    loading: Loading,
+    /// Processes that are not traced any more, and were asked to load an agent.
+    unwanted: Vec<u32>,
     /// Agents are asked for records as soon as they are there.
     has_begun: bool,
     /// An agent has come too late for NVTX.
@@ -50,12 +73,12 @@ pub struct Agents<'a> {
 /// Marks of descriptors in the set; agents have their process.
 const LISTENER: u64 = u64::MAX;
 const SEARCH: u64 = u64::MAX - 1;
-const LOADED: u64 = u64::MAX - 2;
 
 impl<'a> Agents<'a> {
     /// Waits for agents. `in_process`: programs run in the processes of the agents.
     pub fn new(
         file: &'a AgentFile,
+        machine: &'a Machine,
         (kinds, in_process): (u32, bool),
         (reports, messages): (&'a Reports, &'a Messages),
     ) -> io::Result<Agents<'a>> {
@@ -63,23 +86,22 @@ impl<'a> Agents<'a> {
         let search = PacedTimer::new(PAUSE)?;
         watch(&events, file.as_fd(), LISTENER)?;
         watch(&events, search.as_fd(), SEARCH)?;
-        let loading = Loading::new()?;
-        watch(&events, loading.as_fd(), LOADED)?;
         messages.note("The GPU's records need a library of cudatrace in the traced process: it is loaded beside CUDA's driver");
         if kinds & 1 << GRAPH != 0 && kinds & 1 << KERNEL != 0 {
             messages.warning("kernels of graphs have no records of their own while graphs are traced as a whole (`gpu:graph`)");
         }
         Ok(Agents {
             file,
+            machine,
             messages,
             kinds,
             in_process,
             events,
-            sockets: BTreeMap::new(),
+            agents: BTreeMap::new(),
             reports,
             candidates: Candidates::new(file, in_process),
             search,
-            loading,
+            unwanted: vec![],
             has_begun: false,
             misses_ranges: false,
         })
@@ -88,14 +110,21 @@ impl<'a> Agents<'a> {
     /// Looks for the driver in these processes of `-p`, in the command, and in their children. Agents of others end.
     pub fn search_in(&mut self, pids: &[u32], command: Option<u32>) {
         let all = self.candidates.choose(pids, command);
-        self.sockets.iter().filter(|(pid, _)| !all.contains(pid)).for_each(|(_, socket)| socket.end());
+        for (pid, agent) in self.agents.iter().filter(|(pid, _)| !all.contains(pid)) {
+            match agent.state {
+                AgentState::Requested { .. } => self.unwanted.push(*pid),
+                AgentState::Connected | AgentState::Loaded => agent.socket.end(),
+            }
+        }
     }
 
     /// Asks for further kinds of records: the agents end, and are loaded again.
     pub fn want(&mut self, kinds: u32) {
         self.kinds |= kinds;
-        self.sockets.values().for_each(AgentSocket::end);
-        self.candidates.load_again(self.sockets.keys());
+        // The others have no request yet.
+        let loaded = self.agents.iter().filter(|(_, agent)| matches!(agent.state, AgentState::Loaded));
+        let loaded: Vec<u32> = loaded.inspect(|(_, agent)| agent.socket.end()).map(|(pid, _)| *pid).collect();
+        self.candidates.load_again(loaded.iter());
     }
 
     /// Variables of the environment by which a started command loads the agent.
@@ -115,63 +144,76 @@ impl<'a> Agents<'a> {
         variables
     }
 
-    /// Makes the processes load the agent that have the driver, unless they load it themselves.
+    /// Asks the processes to load the agent that have the driver, unless they load it themselves.
     ///
     /// # Errors
     /// A process of `-p` cannot load it.
-    pub fn load_into_running(&mut self, session: Option<&Session>) -> anyhow::Result<()> {
+    pub fn load_into_running(&mut self, session: &mut Session) -> anyhow::Result<()> {
         for found in self.candidates.find(self.reports, self.messages) {
-            match found.is_started {
-                true => self.loading.start(self.file, found)?,
-                false => {
-                    let loaded = self.loading.load(self.file, found)?;
-                    self.take_loaded(loaded, session)?;
-                }
-            }
+            self.request_from(found, session)?;
         }
         Ok(())
     }
 
     /// Looks for processes that have loaded the driver meanwhile.
-    fn search(&mut self) {
+    fn search(&mut self, session: &mut Session) {
         let Some(start) = self.search.due() else { return };
+        self.forget_gone(session);
         let found = self.candidates.find(self.reports, self.messages);
         self.search.rest(start, start.elapsed());
-        if let Err(error) = found.into_iter().try_for_each(|found| self.loading.start(self.file, found)) {
-            self.messages.lost(&format!("no GPU records: {error}"));
+        if let Err(error) = found.into_iter().try_for_each(|found| self.request_from(found, session)) {
+            self.messages.lost(&format!("no GPU records: {error:#}"));
         }
     }
 
-    /// Takes the agents that were loaded meanwhile.
-    fn take_all_loaded(&mut self, session: Option<&Session>) {
-        while let Some(loaded) = self.loading.next() {
-            if let Err(error) = self.take_loaded(loaded, session) {
-                self.messages.lost(&format!("no GPU records: {error:#}"));
+    /// Forgets processes that were asked to load an agent and have ended, or execute another program: a child of theirs may have the
+    /// socket. Takes the requests to those back that are not traced any more.
+    fn forget_gone(&mut self, session: &mut Session) {
+        for pid in std::mem::take(&mut self.unwanted) {
+            if let Some(Agent { state: AgentState::Requested { found, .. }, .. }) = self.agents.get(&pid) {
+                // An agent that comes nevertheless ends when it finds no tracer.
+                let _ = session.withdraw_agent(pid, found.is_started);
+                self.agents.remove(&pid);
+                self.candidates.try_again(pid);
             }
         }
+        self.agents.retain(|pid, agent| match &agent.state {
+            AgentState::Requested { program, .. } => Program::of(*pid) == *program,
+            AgentState::Connected | AgentState::Loaded => true,
+        });
     }
 
-    /// Takes an agent that was loaded. Only processes that the user has named must have one.
-    fn take_loaded(&mut self, loaded: Loaded, session: Option<&Session>) -> anyhow::Result<()> {
-        let Found { pid, is_started } = loaded.found;
-        match loaded.socket {
-            // It has ended.
-            Err(error) if matches!(error.downcast_ref(), Some(RemoteError::Gone)) => {}
-            Err(error) if self.candidates.must_have(pid) => {
-                return Err(error.context(format!("process {pid}")));
-            }
-            Err(error) => self.reports.explain(pid, &format!("{error:#}"), self.messages),
+    /// Asks a process to load the agent. Only processes that the user has named must be able to.
+    fn request_from(&mut self, found: Found, session: &mut Session) -> anyhow::Result<()> {
+        let pid = found.pid;
+        match self.try_to_request(found, session) {
             Ok(socket) => {
-                self.miss_ranges(pid);
-                self.meet(socket, session)?;
-                if is_started {
-                    self.messages.warning(&format!(
-                        "the first GPU records of process {pid} may be missing: it was started without {INJECTION}, or could not open its file"
-                    ));
-                }
+                let state = AgentState::Requested { found, program: Program::of(pid), has_begun: false };
+                self.messages.detail(|| {
+                    format!("process {pid} loads the agent for GPU records at its next call of the driver")
+                });
+                self.keep(socket, state)?;
             }
+            Err(error) => match error.downcast_ref() {
+                // It has ended.
+                Some(RemoteError::Gone) => {}
+                // It may be about to execute another program, or is still busy with an agent before.
+                Some(RemoteError::LoadsAlready) => self.candidates.try_again(pid),
+                _ if self.candidates.must_have(pid) => {
+                    return Err(error.context(format!("process {pid}")));
+                }
+                _ => self.reports.explain(pid, &format!("{error:#}"), self.messages),
+            },
         }
         Ok(())
+    }
+
+    fn try_to_request(&self, found: Found, session: &mut Session) -> anyhow::Result<AgentSocket> {
+        let Found { pid, is_started } = found;
+        let (functions, gates) = (functions_of(pid)?, gates_of(self.machine, pid)?);
+        let library = self.file.library(functions);
+        let requested = session.request_agent(pid, gates, &library, is_started);
+        requested.context("cannot load the library that reads GPU records")
     }
 
     /// NVTX looks for a tool at the first call of a process.
@@ -184,17 +226,45 @@ impl<'a> Agents<'a> {
         }
     }
 
-    /// Keeps a new agent, and asks it for records unless [`Agents::begin`] will.
-    fn meet(&mut self, socket: AgentSocket, session: Option<&Session>) -> io::Result<()> {
+    /// Waits for messages of an agent.
+    fn keep(&mut self, socket: AgentSocket, state: AgentState) -> io::Result<()> {
         let pid = socket.pid();
-        self.candidates.has_agent(pid);
-        if let Some(session) = session.filter(|_| self.has_begun) {
-            self.ask(&socket, session)?;
-        }
         watch(&self.events, socket.as_fd(), pid.into())?;
-        self.messages.detail(|| format!("process {pid}: loaded the agent for GPU records"));
-        self.sockets.insert(pid, socket);
+        self.agents.insert(pid, Agent { socket, state });
         Ok(())
+    }
+
+    /// An agent is there: asks it for records unless [`Agents::begin`] will. Its own functions have their probes before.
+    fn meet(&mut self, pid: u32, session: Option<&mut Session>) {
+        let Some(agent) = self.agents.get_mut(&pid) else { return };
+        let before = std::mem::replace(&mut agent.state, AgentState::Loaded);
+        self.candidates.has_agent(pid);
+        self.messages.detail(|| format!("process {pid}: loaded the agent for GPU records"));
+        if let AgentState::Requested { found, .. } = before {
+            self.miss_ranges(pid);
+            if found.is_started {
+                self.messages.warning(&format!(
+                    "the first GPU records of process {pid} may be missing: it was started without {INJECTION}, or could not open its file"
+                ));
+            }
+        }
+        let Some(session) = session else { return };
+        if let AgentState::Requested { found, .. } = before {
+            match session.meet_agent(pid, found.is_started) {
+                Ok(report) if self.in_process => self.messages.patched(pid, &report),
+                Ok(_) | Err(RemoteError::Gone) => {}
+                Err(error) => {
+                    self.messages
+                        .lost(&format!("the functions of process {pid} are not patched again: {error}"));
+                }
+            }
+        }
+        if self.has_begun
+            && let Some(agent) = self.agents.get(&pid)
+            && let Err(error) = self.ask(&agent.socket, session)
+        {
+            self.messages.detail(|| format!("process {pid}: {error}"));
+        }
     }
 
     /// Asks the agents for records that were loaded so far, whose functions are probed now.
@@ -203,8 +273,8 @@ impl<'a> Agents<'a> {
     /// An agent cannot be asked.
     pub fn begin(&mut self, session: &Session) -> io::Result<()> {
         self.has_begun = true;
-        for socket in self.sockets.values() {
-            self.ask(socket, session)?;
+        for agent in self.agents.values().filter(|agent| matches!(agent.state, AgentState::Loaded)) {
+            self.ask(&agent.socket, session)?;
         }
         Ok(())
     }
@@ -237,37 +307,75 @@ impl<'a> Agents<'a> {
         }
     }
 
-    fn accept(&mut self, session: Option<&Session>) {
+    fn accept(&mut self) {
         while let Ok(Some(socket)) = self.file.accept() {
             let pid = socket.pid();
             // One that ends meanwhile needs no message.
-            if let Err(error) = self.meet(socket, session) {
+            if let Err(error) = self.keep(socket, AgentState::Connected) {
                 self.messages.detail(|| format!("process {pid}: {error}"));
             }
         }
     }
 
-    /// Reads the reports of a process. With a session an agent that can take the place of functions does so from its first report on.
-    fn receive(&mut self, pid: u32, session: Option<&Session>) {
-        let Some(socket) = self.sockets.get(&pid) else { return };
+    /// Reads the messages of a process. With a session an agent that can take the place of functions does so from its first report on.
+    fn receive(&mut self, pid: u32, mut session: Option<&mut Session>) {
         let asked = Asked { kinds: self.records(), in_process: self.in_process };
-        loop {
-            let report = match socket.receive() {
+        while let Some(agent) = self.agents.get(&pid) {
+            let report = match agent.socket.receive() {
                 Received::Nothing => return,
-                Received::Hello => continue,
+                Received::Hello => {
+                    self.meet(pid, session.as_deref_mut());
+                    continue;
+                }
                 Received::Report(report) => report,
-                Received::End => break,
+                Received::End => return self.end(pid),
             };
             let is_first = self.reports.take(pid, report, asked, self.messages);
-            if is_first && let Some(session) = session.filter(|_| report.words != 0) {
+            if is_first && let Some(session) = session.as_deref().filter(|_| report.words != 0) {
                 self.give_places(pid, report.words, session);
-                socket.acknowledge();
+                agent.socket.acknowledge();
             }
         }
-        self.reports.end(pid);
-        self.candidates.has_lost_agent(pid);
-        // Its descriptor leaves the set when it is closed.
-        self.sockets.remove(&pid);
+    }
+
+    /// A process has closed its socket.
+    fn end(&mut self, pid: u32) {
+        // The descriptor leaves the set when it is closed.
+        match self.agents.remove(&pid).map(|agent| agent.state) {
+            Some(AgentState::Requested { program, .. }) => {
+                if program.is_some() && Program::of(pid) == program {
+                    let why = "it could not load the library that reads them, or has closed descriptors that it does not know";
+                    self.reports.explain(pid, why, self.messages);
+                }
+            }
+            Some(AgentState::Loaded) => {
+                self.reports.end(pid);
+                self.candidates.has_lost_agent(pid);
+            }
+            Some(AgentState::Connected) | None => {}
+        }
+    }
+
+    /// Takes requests back with which no call has begun.
+    fn withdraw(&mut self, session: &mut Session) {
+        let mut done = Vec::new();
+        for (pid, agent) in &mut self.agents {
+            let AgentState::Requested { found, has_begun, .. } = &mut agent.state else { continue };
+            if std::mem::replace(has_begun, true) {
+                continue;
+            }
+            match session.withdraw_agent(*pid, found.is_started) {
+                // A call has begun: its agent says so, or the socket is closed.
+                Ok(false) => {}
+                Ok(true) => {
+                    self.reports.explain_no_call(*pid, self.messages);
+                    done.push(*pid);
+                }
+                // They are taken back with the region.
+                Err(_) => done.push(*pid),
+            }
+        }
+        done.iter().for_each(|pid| _ = self.agents.remove(pid));
     }
 }
 
@@ -291,22 +399,22 @@ impl Watch for Agents<'_> {
         for event in ready {
             let event: epoll::Event = event;
             match event.data.u64() {
-                LISTENER => self.accept(Some(session)),
-                SEARCH => self.search(),
-                LOADED => self.take_all_loaded(Some(session)),
+                LISTENER => self.accept(),
+                SEARCH => self.search(session),
                 pid => self.receive(pid as u32, Some(session)),
             }
         }
         Next::Continue
     }
 
-    fn finish(&mut self) -> bool {
-        self.accept(None);
-        self.loading.stop();
-        self.take_all_loaded(None);
-        self.sockets.values().for_each(AgentSocket::end);
-        let pids: Vec<u32> = self.sockets.keys().copied().collect();
+    fn finish(&mut self, session: &mut Session) -> bool {
+        self.accept();
+        self.withdraw(session);
+        let loaded =
+            self.agents.values().filter(|agent| !matches!(agent.state, AgentState::Requested { .. }));
+        loaded.for_each(|agent| agent.socket.end());
+        let pids: Vec<u32> = self.agents.keys().copied().collect();
         pids.into_iter().for_each(|pid| self.receive(pid, None));
-        self.sockets.is_empty() && self.loading.is_idle()
+        self.agents.is_empty()
     }
 }

@@ -10,6 +10,7 @@ use runtime::gpu_agent::AgentFile;
 use runtime::in_process::seccomp;
 
 use super::cupti;
+use super::loading::DRIVER;
 use super::reports::Reports;
 use crate::console::Messages;
 
@@ -77,6 +78,11 @@ impl<'a> Candidates<'a> {
         self.tried.extend(Program::of(pid));
     }
 
+    /// A process is looked at again at the next search.
+    pub fn try_again(&mut self, pid: u32) {
+        self.tried.retain(|program| program.pid != pid);
+    }
+
     /// The agents of these processes were asked to end, and are loaded again then.
     pub fn load_again<'p>(&mut self, pids: impl Iterator<Item = &'p u32>) {
         self.again.extend(pids);
@@ -85,7 +91,7 @@ impl<'a> Candidates<'a> {
     /// The agent of a process has ended.
     pub fn has_lost_agent(&mut self, pid: u32) {
         if self.again.contains(&pid) {
-            self.tried.retain(|program| program.pid != pid);
+            self.try_again(pid);
         }
     }
 
@@ -190,5 +196,5 @@ fn is_filtered(pid: u32) -> bool {
 /// Whether a process has loaded CUDA's driver, and not just reads the file, as the tracer does.
 fn has_driver(pid: u32) -> bool {
     let mappings = process::mappings(pid);
-    mappings.iter().any(|mapping| mapping.executable && cupti::is_of_file(mapping, "libcuda.so"))
+    mappings.iter().any(|mapping| mapping.executable && cupti::is_of_file(mapping, DRIVER))
 }

@@ -1,121 +1,95 @@
-//! Makes processes load the agent, in threads beside the event loop: that takes a while, and threads of the process may wait for the tracer
-//! meanwhile, with the loader's lock.
+//! What a running process needs to load the agent: functions of its C library, and those of the driver by whose calls it begins.
 
-use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::path::PathBuf;
 
-use anyhow::{Context, anyhow};
-use host::ElfFile;
-use host::process;
-use runtime::gpu_agent::{AgentFile, AgentSocket, Injector};
+use anyhow::anyhow;
+use host::process::{self, Mapping};
+use host::{ElfFile, Machine};
+use runtime::FileFunctions;
+use runtime::gpu_agent::LoaderFunctions;
 use runtime::in_process::RemoteError;
 
-use super::candidates::Found;
 use super::cupti;
-use crate::mailbox::{Mailbox, Post};
+use crate::trace::patch_sites;
 
-/// Files of C libraries with `dlopen`.
-const LOADERS: [&str; 3] = ["libc.so.6", "libdl.so.2", "ld-musl-"];
+/// Files of C libraries, by the begin of their names: of glibc, since 2.34 in one file; of musl.
+const C_LIBRARIES: [&str; 5] = ["libc.so.6", "libpthread.so.0", "libdl.so.2", "ld-musl-", "libc.musl-"];
+const MUSL: [&str; 2] = ["ld-musl-", "libc.musl-"];
+/// The real-time signals that C libraries use themselves, as bits: 32 and 33 in glibc, in musl 34, too. A thread that blocks them makes
+/// `setuid` wait for ever.
+const OF_GLIBC: u64 = 3 << 31;
+const OF_MUSL: u64 = 7 << 31;
 
-/// A process that has loaded the agent, or could not.
-pub struct Loaded {
-    pub found: Found,
-    pub socket: anyhow::Result<AgentSocket>,
+/// A file that a process has mapped.
+struct LoadedFile {
+    elf: ElfFile,
+    start: u64,
+    is_c_library: bool,
 }
 
-/// The threads that load agents, and what they have done.
-pub struct Loading {
-    post: Post<Loaded>,
-    loaded: Mailbox<Loaded>,
-    /// Number of processes that are being loaded into.
-    expected: usize,
-    /// No process is loaded into any more.
-    is_over: Arc<AtomicBool>,
-}
-
-impl Loading {
-    /// No threads yet.
-    ///
-    /// # Errors
-    /// The errors of eventfd(2).
-    pub fn new() -> io::Result<Loading> {
-        let (post, loaded) = Mailbox::new()?;
-        Ok(Loading { post, loaded, expected: 0, is_over: Arc::default() })
+impl LoadedFile {
+    fn of(pid: u32, mapping: &Mapping) -> Option<LoadedFile> {
+        let path = process::open_path(pid, mapping.name.path()?);
+        let elf = ElfFile::open(&mapping.link(pid)).or_else(|_| ElfFile::open(&path)).ok()?;
+        let is_c_library = C_LIBRARIES.iter().any(|name| cupti::is_of_file(mapping, name));
+        Some(LoadedFile { elf, start: mapping.start, is_c_library })
     }
 
-    /// Makes a process load the agent, in a thread.
-    ///
-    /// # Errors
-    /// There are too many open files or threads.
-    pub fn start(&mut self, file: &AgentFile, found: Found) -> io::Result<()> {
-        let (injector, post) = (file.injector()?, self.post.clone());
-        let is_over = Arc::clone(&self.is_over);
-        // Without a receiver the tracer ends, and so does the agent.
-        let run = move || _ = post.send(load(&injector, found, &is_over));
-        std::thread::Builder::new().spawn(run)?;
-        self.expected += 1;
-        Ok(())
-    }
-
-    /// Makes a process load the agent, and waits for that.
-    ///
-    /// # Errors
-    /// There are too many open files.
-    pub fn load(&self, file: &AgentFile, found: Found) -> io::Result<Loaded> {
-        Ok(load(&file.injector()?, found, &self.is_over))
-    }
-
-    /// The next process that a thread has dealt with.
-    pub fn next(&mut self) -> Option<Loaded> {
-        let loaded = self.loaded.take()?;
-        self.expected -= 1;
-        Some(loaded)
-    }
-
-    /// Lets threads end that still look for a way into their process.
-    pub fn stop(&self) {
-        self.is_over.store(true, Ordering::Relaxed);
-    }
-
-    /// Whether no thread is at work.
-    pub fn is_idle(&self) -> bool {
-        self.expected == 0
+    /// Address of a function in the process.
+    fn address(&self, name: &str) -> Option<u64> {
+        Some(self.start.wrapping_sub(self.elf.first_address()).wrapping_add(self.elf.exported(name)?))
     }
 }
 
-impl AsFd for Loading {
-    /// Readable when there is a next one.
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.loaded.as_fd()
-    }
-}
-
-/// Makes a process load the agent.
-fn load(injector: &Injector, found: Found, is_over: &AtomicBool) -> Loaded {
-    let socket = dlopen_in(found.pid).and_then(|dlopen| {
-        injector.inject(found.pid, dlopen, is_over).context("cannot load the library that reads GPU records")
-    });
-    Loaded { found, socket }
-}
-
-/// Address of `dlopen` in a process.
-fn dlopen_in(pid: u32) -> anyhow::Result<u64> {
-    let mappings = process::mappings(pid);
+/// The functions of a process that load a library in a thread.
+pub fn functions_of(pid: u32) -> anyhow::Result<LoaderFunctions> {
+    let mut mappings = process::mappings(pid);
     if mappings.is_empty() {
         return Err(RemoteError::Gone.into());
     }
-    let address = |loader: &&str| {
-        let mapping = cupti::file_with(&mappings, loader).filter(|mapping| mapping.offset == 0)?;
-        let path = process::open_path(pid, mapping.name.path()?);
-        let elf = ElfFile::open(&mapping.link(pid)).or_else(|_| ElfFile::open(&path)).ok()?;
-        let (address, _) = elf.symbol_of("dlopen")?;
-        Some(mapping.start + address)
+    let is_musl = MUSL.iter().any(|name| cupti::file_with(&mappings, name).is_some());
+    mappings.retain(|mapping| mapping.offset == 0 && mapping.inode != 0);
+    // The program is first. Of the others those are higher that were loaded earlier.
+    let program = std::fs::read_link(format!("/proc/{pid}/exe")).ok();
+    mappings
+        .sort_by_key(|mapping| std::cmp::Reverse((mapping.name.path() == program.as_deref(), mapping.start)));
+    let files: Vec<LoadedFile> = mappings.iter().filter_map(|mapping| LoadedFile::of(pid, mapping)).collect();
+    let in_c_library =
+        |name: &str| files.iter().filter(|file| file.is_c_library).find_map(|file| file.address(name));
+    // A sanitizer, for example, has a function of its own in the place of the C library's.
+    let function = |name: &str| {
+        let others = files.iter().filter(|file| !file.is_c_library);
+        others.into_iter().find_map(|file| file.address(name)).or_else(|| in_c_library(name))
     };
-    LOADERS.iter().find_map(address).ok_or_else(|| {
+    let all = (|| {
+        Some(LoaderFunctions {
+            pthread_create: function("pthread_create")?,
+            pthread_detach: function("pthread_detach")?,
+            dlopen: in_c_library("dlopen")?,
+            dlsym: in_c_library("dlsym")?,
+            blocked: !if is_musl { OF_MUSL } else { OF_GLIBC },
+        })
+    })();
+    all.ok_or_else(|| {
         anyhow!(
             "the program has no `dlopen`, since it is linked statically: no library can be loaded into it"
         )
     })
 }
+
+/// The functions of a process's driver by whose calls it can be made to load the agent.
+pub fn gates_of(machine: &Machine, pid: u32) -> anyhow::Result<FileFunctions> {
+    let mappings = process::mappings(pid);
+    let driver = mappings.iter().find(|mapping| mapping.executable && cupti::is_of_file(mapping, DRIVER));
+    let (driver, shown) =
+        driver.and_then(|driver| Some((driver, driver.name.path()?))).ok_or(RemoteError::Gone)?;
+    let add = |open: PathBuf| machine.add_file(&open, shown, &format!("mapped by process {pid}"));
+    let file = match driver.name {
+        process::MappingName::Deleted(_) => add(driver.link(pid))?,
+        _ => add(process::open_path(pid, shown))?,
+    };
+    Ok(patch_sites::gates(machine, file))
+}
+
+/// Begin of the name of CUDA's driver.
+pub const DRIVER: &str = "libcuda.so";

@@ -169,6 +169,12 @@ impl Reports {
         messages.warning(&format!("no GPU records of process {pid}: {why}"));
     }
 
+    /// Tells that a process has no agent since it has not called the driver, which is no failure.
+    pub(super) fn explain_no_call(&self, pid: u32, messages: &Messages) {
+        self.is_explained.set(true);
+        messages.note(&format!("process {pid} made no call of CUDA's driver while it was traced"));
+    }
+
     /// The agent of a process has ended.
     pub(super) fn end(&self, pid: u32) {
         self.all.borrow_mut().end(pid);

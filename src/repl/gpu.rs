@@ -33,15 +33,15 @@ impl<'a> Gpu<'a> {
     }
 
     /// Loads agents into these processes, if records are needed; those of others end.
-    pub fn retarget(&self, session: &Session, pids: &[u32]) -> Result<()> {
+    pub fn retarget(&self, session: &mut Session, pids: &[u32]) -> Result<()> {
         let Some(agents) = &*self.agents.borrow() else { return Ok(()) };
         let mut agents = agents.borrow_mut();
         agents.search_in(pids, None);
-        agents.load_into_running(Some(session))
+        agents.load_into_running(session)
     }
 
     /// Takes the records that clauses need now. The session's last module is that of the last clause.
-    pub fn take_records(&self, repl: &Repl<'a>, session: &Session) -> Result<()> {
+    pub fn take_records(&self, repl: &Repl<'a>, session: &mut Session) -> Result<()> {
         let kinds = session.manifest().gpu_kinds;
         let Some(file) = self.file.filter(|_| kinds & !self.kinds.get() != 0) else { return Ok(()) };
         self.kinds.set(self.kinds.get() | kinds);
@@ -50,14 +50,14 @@ impl<'a> Gpu<'a> {
             return Ok(());
         }
         let (pids, program) = (repl.machine.scope().pids.clone(), repl.program.pid());
-        let mut agents = Agents::new(file, (kinds, false), (self.reports, repl.messages))
+        let mut agents = Agents::new(file, repl.machine, (kinds, false), (self.reports, repl.messages))
             .context("cannot wait for the agents of processes")?;
         agents.search_in(&pids, program);
         if pids.is_empty() && program.is_none() {
             repl.messages.note("records come of a program that `:run COMMAND` starts, or of processes that `:pid PID` selects");
         }
         agents.begin(session)?;
-        let loaded = agents.load_into_running(Some(session));
+        let loaded = agents.load_into_running(session);
         let agents = Rc::new(RefCell::new(agents));
         repl.joining.borrow_mut().push(Box::new(AgentsWatch(Rc::clone(&agents))));
         *self.agents.borrow_mut() = Some(agents);
@@ -91,7 +91,7 @@ impl Watch for AgentsWatch<'_> {
         self.0.borrow_mut().ready(session)
     }
 
-    fn finish(&mut self) -> bool {
-        self.0.borrow_mut().finish()
+    fn finish(&mut self, session: &mut Session) -> bool {
+        self.0.borrow_mut().finish(session)
     }
 }

@@ -1,5 +1,6 @@
 //! How functions give way to jumps, for programs that run in the traced processes.
 
+use cuda::gates::is_gate;
 use host::patch::{Author, Body, patch_place};
 use host::{ElfFile, Machine};
 use lang::Catalog;
@@ -7,7 +8,7 @@ use lang::catalog::{FileId, Function};
 use lang::resolve::jump_targets::is_jumped_to;
 use lang::syntax::glob::glob;
 use runtime::gpu_agent::REPLACED;
-use runtime::{LaunchSite, PatchSite, UnwinderHook};
+use runtime::{FileFunctions, FunctionSite, LaunchSite, PatchSite, UnwinderHook};
 use std::path::Path;
 use wire::Manifest;
 use wire::manifest::{Attach, Program, Side, Site};
@@ -34,10 +35,22 @@ pub fn launch_sites(machine: &Machine, driver: FileId) -> Vec<LaunchSite> {
         let number = REPLACED
             .iter()
             .position(|of| function.names.iter().any(|own| own.as_bytes() == of.name.to_bytes()))?;
-        let patch = patch_site(machine, driver, function.offset).ok()?;
-        Some(LaunchSite { function: number as u64, offset: function.offset, patch })
+        Some(LaunchSite { function: number as u64, site: function_site(machine, driver, function)? })
     };
     functions.filter_map(site).collect()
+}
+
+/// The functions of the driver by whose calls a process can be made to load the agent. One that cannot be patched is left out.
+pub fn gates(machine: &Machine, driver: FileId) -> FileFunctions {
+    let functions = machine.functions(driver).iter();
+    let gates = functions.filter(|function| function.names.iter().any(|name| is_gate(name)));
+    let sites = gates.filter_map(|function| function_site(machine, driver, function)).collect();
+    FileFunctions { file: driver.0, path: machine.open_path(driver).into(), sites }
+}
+
+fn function_site(machine: &Machine, file: FileId, function: &Function) -> Option<FunctionSite> {
+    let patch = patch_site(machine, file, function.offset).ok()?;
+    Some(FunctionSite { offset: function.offset, patch })
 }
 
 /// The functions of a file by which unwinders find tables, and how they give way to jumps.

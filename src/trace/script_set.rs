@@ -1,7 +1,7 @@
 //! The scripts of a session. Each is compiled to modules: one when it joins, one per file that appears later.
 
 use super::compiler::Compiler;
-use super::patch_sites::{launch_sites, patch_site, unwinder_sites};
+use super::patch_sites::{gates, launch_sites, patch_site, unwinder_sites};
 use super::watched_files::WatchedFiles;
 use crate::console::Messages;
 use anyhow::Result;
@@ -32,10 +32,18 @@ pub struct Scripts<'a> {
     known: RefCell<SessionState>,
     /// Files that could not be traced, with the reason.
     untraced: RefCell<BTreeMap<PathBuf, String>>,
-    /// Whether agents may take the place of functions of CUDA's driver.
-    replaces_launches: Cell<bool>,
+    for_agents: Cell<AgentDetours>,
     /// Files that are watched for being overwritten.
     pub watched: WatchedFiles,
+}
+
+/// What agents need functions of CUDA's driver to be patched for.
+#[derive(Copy, Clone, Debug, Default)]
+pub struct AgentDetours {
+    /// Agents take the place of functions, to measure kernels where CUPTI cannot.
+    pub launches: bool,
+    /// Processes that run are made to load them.
+    pub gates: bool,
 }
 
 struct AttachedScript<'a> {
@@ -55,18 +63,8 @@ impl<'a> Scripts<'a> {
         let known = RefCell::new(first.session_state());
         let first = AttachedScript { compiler: first, modules: vec![ModuleId::default()] };
         let attached = RefCell::new(BTreeMap::from([(0, first)]));
-        let (untraced, replaces_launches, watched) = Default::default();
-        Scripts {
-            machine,
-            messages,
-            features,
-            link_pid,
-            attached,
-            known,
-            untraced,
-            replaces_launches,
-            watched,
-        }
+        let (untraced, for_agents, watched) = Default::default();
+        Scripts { machine, messages, features, link_pid, attached, known, untraced, for_agents, watched }
     }
 
     /// The state that a further script needs.
@@ -178,27 +176,34 @@ impl<'a> Scripts<'a> {
         parts.try_for_each(|part| session.run_end_programs(part))
     }
 
-    /// Lets agents take the place of functions of CUDA's driver, to measure kernels where CUPTI cannot.
-    pub fn replace_launches(&self, session: &mut Session) {
-        self.replaces_launches.set(true);
+    /// Patches functions of CUDA's driver for agents, too, in processes that are patched from now on.
+    pub fn patch_for_agents(&self, session: &mut Session, detours: AgentDetours) {
+        self.for_agents.set(detours);
         for driver in self.machine.files(DRIVER).unwrap_or_default() {
-            self.replace_launches_of(driver.id, session);
+            self.patch_driver(driver.id, session);
         }
     }
 
-    fn replace_launches_of(&self, driver: FileId, session: &mut Session) {
-        let sites = launch_sites(self.machine, driver);
-        session.replace_launches(driver.0, self.machine.open_path(driver).into(), sites);
+    fn patch_driver(&self, driver: FileId, session: &mut Session) {
+        let AgentDetours { launches, gates: has_gates } = self.for_agents.get();
+        if launches {
+            let sites = launch_sites(self.machine, driver);
+            session.replace_launches(driver.0, self.machine.open_path(driver).into(), sites);
+        }
+        if has_gates {
+            session.add_gates(gates(self.machine, driver));
+        }
     }
 
     /// Attaches the scripts to a later file, if its name matches a target; reports the result. `open` is its path
     /// for opening.
     pub fn extend(&self, session: &mut Session, open: &Path, shown: &Path, when: &str) {
-        if self.replaces_launches.get()
+        let AgentDetours { launches, gates } = self.for_agents.get();
+        if (launches || gates)
             && self.machine.matches(DRIVER, shown)
             && let Ok(driver) = self.machine.add_file(open, shown, when)
         {
-            self.replace_launches_of(driver, session);
+            self.patch_driver(driver, session);
         }
         if self.may_probe(shown) {
             self.extend_by_content(session, open, shown, when);

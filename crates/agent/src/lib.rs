@@ -12,8 +12,8 @@ mod places {
     include!(concat!(env!("OUT_DIR"), "/places.rs"));
 }
 
-/// Address of `int cudatrace_attach(int socket)` in the library.
-pub use places::ATTACH;
+/// Name of `int cudatrace_attach(int socket)` in the library.
+pub const ATTACH: &str = "cudatrace_attach";
 
 /// The library, an ELF file.
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.so"));

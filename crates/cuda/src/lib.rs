@@ -17,6 +17,7 @@
 pub mod api;
 pub mod errors;
 pub mod family;
+pub mod gates;
 pub mod gpu;
 pub mod ioctls;
 pub mod kernel_driver;

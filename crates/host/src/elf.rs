@@ -422,6 +422,22 @@ impl ElfFile {
         })
     }
 
+    /// Virtual address of a function that other files of a process call by this name. Fast for files that do not contain the name.
+    pub fn exported(&self, name: &str) -> Option<u64> {
+        let table = self.dynamic_table()?;
+        memmem::find(table.strings, name.as_bytes())?;
+        let is_it = |raw: &RawSymbol| {
+            raw.section != 0 && raw.is_function() && c_string(table.strings, raw.name) == Some(name)
+        };
+        table.raw().map(|(_, raw)| raw).find(is_it).map(|raw| raw.value)
+    }
+
+    /// Virtual address of the first byte that is mapped: 0 in libraries and in most programs.
+    pub fn first_address(&self) -> u64 {
+        let loaded = self.segments.iter().find(|s| s.p_type == PT_LOAD);
+        loaded.map_or(0, |s| s.p_vaddr.wrapping_sub(s.p_offset))
+    }
+
     /// Virtual address of an offset in the code.
     pub fn code_address(&self, offset: u64) -> Option<u64> {
         let code = self.segments.iter().filter(|s| s.p_type == PT_LOAD && s.p_flags & PF_X != 0);

@@ -32,6 +32,10 @@ pub const STACK_AT: u64 = 28;
 pub const FIRST_STACK: u64 = 32;
 /// Where the words of [`Launches`] are.
 pub const LAUNCHES: u64 = 3072;
+/// Where the words of [`crate::load`] are.
+pub const LOAD: u64 = 3136;
+/// Room for what system calls of the tracer read and write, 128 bytes.
+pub const SCRATCH: u64 = 3584;
 /// Addresses of functions by the number of the helper that they replace, for [`crate::Environment::Replaced`].
 pub const REPLACED: u64 = 64;
 

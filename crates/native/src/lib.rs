@@ -11,6 +11,7 @@
 
 mod calls;
 pub mod layout;
+pub mod load;
 pub mod object;
 pub mod program;
 pub mod returns;

@@ -14,9 +14,10 @@
 //! a function (`-fipa-ra` of GCC). Vector registers are never used.
 
 use crate::layout;
+use crate::load;
 use crate::returns::Returns;
 use crate::translate::AUX;
-use crate::x86::{Assembler, Cond, Mem, Op, Reg, Width};
+use crate::x86::{Assembler, Cond, Label, Mem, Op, Reg, Width};
 
 /// Size of `struct pt_regs` in bytes.
 pub const REGISTERS: i32 = 168;
@@ -88,6 +89,8 @@ pub struct Site {
     pub cookies: Vec<u64>,
     /// Its number, if an agent may take its place, see [`layout::Launches`].
     pub launches: Option<u64>,
+    /// Offset in the region of the [gate](load) through which its calls pass.
+    pub gate: Option<u64>,
 }
 
 /// The code of one function. The moved instructions follow it.
@@ -388,6 +391,17 @@ impl Dispatch {
         }
         asm.test_mem_imm(false, Mem::Region(layout::ACTIVE), layout::ACTIVE_THREAD as i32);
         asm.jcc(Cond::Equal, moved);
+        if let Some(gate) = site.gate {
+            load::pass(asm, gate);
+        }
+        if self.programs > 0 {
+            self.run(asm, record, moved);
+        }
+        asm.bind(moved);
+    }
+
+    /// Generates the call of the programs.
+    fn run(&self, asm: &mut Assembler, record: u64, moved: Label) {
         let below = 8 * (self.words - 1);
         if below > 0 {
             asm.lea(Reg::RSP, stack(-below));
@@ -402,6 +416,5 @@ impl Dispatch {
             asm.lea(Reg::RSP, stack(8));
             asm.jmp_mem(stack(STUB_WORD - 8));
         }
-        asm.bind(moved);
     }
 }

@@ -6,16 +6,16 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
 
 use agent::message::{EVERY, FUNCTIONS, Hello, NEXT, PATHS, Request};
 pub use agent::message::{MULTIPLE_SUBSCRIBERS, REPLACED, Report, State};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
-use crate::in_process::{Injection, RemoteError};
+use crate::in_process::Library;
 use crate::kernel::sys;
 use crate::user_space::LaunchWords;
+pub use native::load::Functions as LoaderFunctions;
 
 /// Number of the kind of kernels.
 pub const KERNEL: u32 = agent::record::Kind::Kernel as u32;
@@ -101,32 +101,9 @@ impl AgentFile {
         }
     }
 
-    /// What loads the agent into processes that run, from any thread.
-    ///
-    /// # Errors
-    /// There are too many open files.
-    pub fn injector(&self) -> io::Result<Injector> {
-        Ok(Injector { library: self.file.try_clone()? })
-    }
-}
-
-/// Loads the agent into processes.
-#[derive(Debug)]
-pub struct Injector {
-    library: OwnedFd,
-}
-
-impl Injector {
-    /// Loads the agent into a process that runs. `dlopen`: address of the function there. `is_over`: set when no thread is to be looked for
-    /// any more that can call it.
-    ///
-    /// # Errors
-    /// The errors of [`Injection::load`].
-    pub fn inject(&self, pid: u32, dlopen: u64, is_over: &AtomicBool) -> Result<AgentSocket, RemoteError> {
-        let injection = Injection { library: self.library.as_fd(), dlopen, attach: agent::ATTACH, is_over };
-        let socket = injection.load(pid)?;
-        rustix::io::ioctl_fionbio(&socket, true).map_err(io::Error::from)?;
-        Ok(AgentSocket { socket, pid })
+    /// The library for a process that runs, with functions of that process that load it.
+    pub fn library(&self, functions: LoaderFunctions) -> Library<'_> {
+        Library { file: self.file.as_fd(), symbol: agent::ATTACH, functions }
     }
 }
 
@@ -219,6 +196,12 @@ impl AgentSocket {
     fn new(socket: OwnedFd) -> io::Result<AgentSocket> {
         let peer = rustix::net::sockopt::socket_peercred(&socket)?;
         Ok(AgentSocket { pid: peer.pid.as_raw_nonzero().get() as u32, socket })
+    }
+
+    /// The socket to a process that was asked to load the agent.
+    pub(crate) fn of(pid: u32, socket: OwnedFd) -> io::Result<AgentSocket> {
+        rustix::io::ioctl_fionbio(&socket, true)?;
+        Ok(AgentSocket { socket, pid })
     }
 
     /// The process.

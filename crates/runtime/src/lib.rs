@@ -44,5 +44,6 @@ pub use stacks::store::StackStore;
 pub use stacks::unwind_maps::UnwindMaps;
 pub use user_space::placement::{ClauseNeeds, Shared, needs, why_not_in_process};
 pub use user_space::{
-    LaunchSite, LaunchWords, PatchReport, PatchSite, PatchSites, Patched, Patching, UnwinderHook,
+    FileFunctions, FunctionSite, LaunchSite, LaunchWords, PatchReport, PatchSite, PatchSites, Patched,
+    Patching, UnwinderHook,
 };

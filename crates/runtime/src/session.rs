@@ -13,7 +13,8 @@ use crate::attach::detach::PendingDetach;
 use crate::attach::link::Link;
 use crate::attach::{self, Attacher, detach};
 use crate::error::{AttachError, LoadError, SiteFailure};
-use crate::in_process::RemoteError;
+use crate::gpu_agent::AgentSocket;
+use crate::in_process::{Library, RemoteError, seccomp};
 use crate::kernel::clock::{Clock, SystemClock};
 use crate::kernel::inotify::WriteWatch;
 use crate::kernel::signals::Arrivals;
@@ -24,7 +25,7 @@ use crate::run_stats::{self, AttachedProgram, Runs};
 use crate::session_core::Core;
 use crate::stacks::store::StackStore;
 use crate::stacks::unwind_maps::UnwindMaps;
-use crate::user_space::{LaunchSite, LaunchWords, PatchReport, Patched, UserSpace, placement};
+use crate::user_space::{FileFunctions, LaunchSite, LaunchWords, PatchReport, Patched, UserSpace, placement};
 use libbpf_sys as bpf;
 use report::{Loss, Snapshot};
 use std::cmp::Reverse;
@@ -408,6 +409,52 @@ impl Session {
         self.core.user.as_ref()?.launches(pid)
     }
 
+    /// Gives functions of a file gates, if programs run in the processes; for [`Session::request_agent`] later.
+    pub fn add_gates(&mut self, functions: FileFunctions) {
+        if let Some(user) = &mut self.core.user {
+            user.add_gates(functions);
+        }
+    }
+
+    /// Asks a process to load the agent at its next call of one of these functions. `is_started`: the tracer has started it.
+    ///
+    /// # Errors
+    /// [`RemoteError`]
+    pub fn request_agent(
+        &mut self,
+        pid: u32,
+        functions: FileFunctions,
+        library: &Library<'_>,
+        is_started: bool,
+    ) -> Result<AgentSocket, RemoteError> {
+        let gates = self.core.gates()?;
+        gates.add_gates(functions);
+        let socket = gates.request_load(pid, library, own_filters(is_started))?;
+        Ok(AgentSocket::of(pid, socket)?)
+    }
+
+    /// Takes the request back if no call has begun with it; returns whether it was taken back.
+    ///
+    /// # Errors
+    /// [`RemoteError`]
+    pub fn withdraw_agent(&mut self, pid: u32, is_started: bool) -> Result<bool, RemoteError> {
+        let mut all = self.core.patching();
+        all.try_fold(false, |done, user| Ok(done | user.withdraw_load(pid, own_filters(is_started))?))
+    }
+
+    /// A process has loaded the agent: its functions are restored, unless programs run there, whose functions in the agent are patched.
+    ///
+    /// # Errors
+    /// [`RemoteError`]
+    pub fn meet_agent(&mut self, pid: u32, is_started: bool) -> Result<PatchReport, RemoteError> {
+        if let Some(user) = &mut self.core.user {
+            return user.patch_running(pid);
+        }
+        let mut all = self.core.patching();
+        all.try_for_each(|user| user.leave_gates(pid, own_filters(is_started)))?;
+        Ok(PatchReport::default())
+    }
+
     /// Takes note of a process of the traced command, whose end a script may wait for.
     pub fn meet(&mut self, pid: u32) {
         if let Some(user) = &mut self.core.user {
@@ -421,9 +468,9 @@ impl Session {
     }
 
     /// After the end: processes that keep jumps, which pass by, with the reason.
-    pub fn kept_jumps(&self) -> impl Iterator<Item = (u32, String)> {
-        let kept = self.core.user.iter().flat_map(UserSpace::kept);
-        kept.map(|(pid, reason)| (*pid, reason.to_string()))
+    pub fn kept_jumps(&mut self) -> Vec<(u32, String)> {
+        let kept = self.core.patching().flat_map(|user| user.kept());
+        kept.map(|(pid, reason)| (*pid, reason.to_string())).collect()
     }
 
     /// What was patched so far, if the programs run in the traced processes.
@@ -439,9 +486,7 @@ impl Session {
     /// Silences and detaches all programs.
     pub(crate) fn detach(&mut self) -> PendingDetach {
         self.core.silence_programs();
-        if let Some(user) = &mut self.core.user {
-            user.detach();
-        }
+        self.core.patching().for_each(UserSpace::detach);
         let mut links = std::mem::take(&mut self.links);
         links.extend(self.writes.take().map(|writes| Link::of_nothing(writes.into_fd())));
         detach::in_background(links)
@@ -526,6 +571,11 @@ impl Session {
         }
         Ok((made.attached, made.failures))
     }
+}
+
+/// Number of seccomp filters of a process that are the tracer's.
+fn own_filters(is_started: bool) -> u32 {
+    if is_started { seccomp::own_filters() + 1 } else { 0 }
 }
 
 /// What was attached of a clause.

@@ -5,6 +5,7 @@
 
 use crate::control_cell::ControlCell;
 use crate::error::LoadError;
+use crate::in_process::RemoteError;
 use crate::kernel::clock::{self, Clock, SystemClock};
 use crate::kernel::{features, sys};
 use crate::load::{self, LoadedMap, LoadedOrRefused, Objects};
@@ -42,6 +43,8 @@ pub(crate) struct Core {
     shared: Maps,
     /// `Some` if programs run in the traced processes.
     pub user: Option<UserSpace>,
+    /// Gates of processes in which no programs run, if there are any.
+    gates: Option<UserSpace>,
     pub stacks: Arc<StackStore>,
     /// By counter: calls that entered before the program at their return was attached. They do not count as running.
     entered_early: Vec<u64>,
@@ -59,6 +62,7 @@ impl Core {
             kernel: None,
             shared: Maps::new(),
             user: None,
+            gates: None,
             stacks: Arc::default(),
             entered_early: Vec::new(),
         })
@@ -120,6 +124,19 @@ impl Core {
         }
         self.user = Some(user);
         Ok(objects)
+    }
+
+    /// What patches functions of processes that are to load the agent.
+    pub fn gates(&mut self) -> Result<&mut UserSpace, RemoteError> {
+        if self.user.is_none() && self.gates.is_none() {
+            self.gates = Some(UserSpace::for_gates(self.cpus as u32)?);
+        }
+        Ok(self.user.as_mut().or(self.gates.as_mut()).expect("just created"))
+    }
+
+    /// The parts of the session that have patched processes.
+    pub fn patching(&mut self) -> impl Iterator<Item = &mut UserSpace> {
+        self.user.iter_mut().chain(&mut self.gates)
     }
 
     /// Adds the processes that are to be traced from the start.

@@ -5,8 +5,8 @@
 //!
 //! Ranges of NVTX come by functions of their own ([`ranges`]).
 //!
-//! There are two ways in: the driver loads the library by `CUDA_INJECTION64_PATH` and calls [`InitializeInjection`]; or the tracer makes a
-//! thread load it and call [`cudatrace_attach`]. Both start one thread, which holds a socket to the tracer and ends when the tracer does.
+//! There are two ways in: the driver loads the library by `CUDA_INJECTION64_PATH` and calls [`InitializeInjection`]; or a
+//! thread that the tracer has started by a call of the program loads it and calls [`cudatrace_attach`]. Both start one thread, which holds a socket to the tracer and ends when the tracer does.
 //!
 //! The library uses neither Rust's standard library nor its allocator, and its symbols of the C library have no version: it runs with
 //! any C library that the process has.
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(get: ranges::GetTable) -> c_in
     unsafe { ranges::hook(get) }
 }
 
-/// Called by a thread that the tracer controls. `socket` is connected to the tracer. Returns 0, or an error number.
+/// Called by a thread that exists only for that. `socket` is connected to the tracer. Returns 0, or an error number.
 ///
 /// # Safety
 /// The caller owns `socket`.

@@ -56,3 +56,4 @@ static struct own *own_of(void *description, u64 place) { return (struct own *)(
 #include "memory.c"
 #include "returns.c"
 #include "stacks.c"
+#include "load.c"

@@ -9,6 +9,15 @@
 //! library; for further calls both are in memory of ours, with code that first closes the descriptor that the thread has for us.
 //!
 //! Single steps would be shorter by a stop, but SIGTRAP cannot be blocked: the kernel would reset the program's handler of it.
+//!
+//! The thread may have been stopped anywhere: in a function that holds a lock of the C library, or in a signal handler. So no function of
+//! the program is ever called. These are all calls, none of which takes a lock of the program, or waits for another thread of it:
+//!
+//! | call | for |
+//! |---|---|
+//! | mmap, mprotect, madvise, munmap, memfd_create | regions (`region`, `journal`) |
+//! | openat, of a path in `/proc`; socketpair, recvmsg with MSG_DONTWAIT, close | descriptors (`descriptors`) |
+//! | rt_sigreturn | the thread itself, if this process is killed |
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -26,16 +35,10 @@ use crate::kernel::sys;
 
 /// Longest time for one call.
 const LIMIT: Duration = Duration::from_secs(2);
-/// `eflags.DF`
-const DIRECTION: u64 = 1 << 10;
 /// Bytes below the stack pointer that a function may use.
 const RED_ZONE: u64 = 128;
 /// Smallest part of a stack that must be free, in bytes.
 const MIN_STACK: u64 = 64 << 10;
-/// Longest time of a function while other threads are stopped.
-pub(super) const ALONE: Duration = Duration::from_millis(50);
-/// Room for a text, in bytes.
-const TEXT: u64 = 128;
 /// Alignment of a frame.
 const FRAME_ALIGNMENT: u64 = 64;
 /// Largest size of code that is searched for instructions, in bytes.
@@ -63,16 +66,10 @@ pub struct RemoteCalls<'s> {
     code: Option<u64>,
     registers: Registers,
     mask: u64,
-    /// Floating point and vector registers, which functions change.
-    vectors: Option<Vec<u8>>,
     /// A SIGSTOP, which cannot be blocked, was taken from the thread.
     took_stop: bool,
     has_called: bool,
-    /// A function has been called and has not returned: the thread will restore itself.
-    is_in_function: bool,
     is_restored: bool,
-    /// Other threads of the process that are stopped.
-    others: Option<Stopped<'s>>,
 }
 
 impl<'s> RemoteCalls<'s> {
@@ -110,12 +107,9 @@ impl<'s> RemoteCalls<'s> {
             code: None,
             registers,
             mask,
-            vectors: None,
             took_stop,
             has_called,
-            is_in_function: false,
             is_restored,
-            others: None,
         };
         calls.first = calls.restoring_stack(&maps)?.unwrap_or(first);
         calls.use_first_code();
@@ -127,7 +121,7 @@ impl<'s> RemoteCalls<'s> {
     /// thread's stack, or the program has no such code.
     fn restoring_stack(&self, maps: &[MemoryRange]) -> Result<Option<(u64, u64)>, RemoteError> {
         let state = ptrace::extended_state(self.tid)?;
-        let frame_at = |size: usize| (self.text_at() - size as u64) & !(FRAME_ALIGNMENT - 1);
+        let frame_at = |size: usize| (self.registers.rsp - RED_ZONE - size as u64) & !(FRAME_ALIGNMENT - 1);
         let size = signal_frame(0, &self.registers, self.mask, &state).len();
         let at = frame_at(size);
         let (stack, control_block) = (self.registers.rsp, self.registers.fs_base);
@@ -144,23 +138,6 @@ impl<'s> RemoteCalls<'s> {
     /// The process, with the thread that makes the calls.
     pub(super) fn stopped(&self) -> &'s Stopped<'s> {
         self.stopped
-    }
-
-    /// The stack on which the thread makes calls, and below which it may be used; `None` without the frame by which it can restore itself.
-    pub(super) fn restoring_stack_at(&self) -> Option<u64> {
-        let (_, stack) = self.first;
-        (stack != self.registers.rsp).then_some(stack)
-    }
-
-    /// Stores a text of up to [`TEXT`] bytes that functions may read; returns its address.
-    pub(super) fn text(&self, text: &[u8]) -> Result<u64, RemoteError> {
-        assert!(text.len() as u64 <= TEXT, "a short text");
-        self.stopped.write(self.text_at(), text)?;
-        Ok(self.text_at())
-    }
-
-    fn text_at(&self) -> u64 {
-        self.registers.rsp - RED_ZONE - TEXT
     }
 
     /// Takes a mapping away.
@@ -213,66 +190,6 @@ impl<'s> RemoteCalls<'s> {
         self.code.map_or(Ok(()), |code| self.stopped.write(code + DESCRIPTOR_AT, &fd.to_le_bytes()))
     }
 
-    /// Keeps other threads of the process stopped until a function takes long, else until the end of the calls.
-    pub(super) fn keep_stopped(&mut self, others: Option<Stopped<'s>>) {
-        self.others = others;
-    }
-
-    /// Calls a function of the process on the thread's stack, while the other threads run. Those that are stopped go on if it takes long: one
-    /// of them may have what it waits for.
-    ///
-    /// # Errors
-    /// [`RemoteError::DidNotStop`] if it does not return in time: the thread then restores itself when it does, and makes no more calls.
-    /// [`RemoteError::Gone`], and [`RemoteError::NoStack`] if the stack does not look like one.
-    pub(super) fn call_function(
-        &mut self,
-        function: u64,
-        [rdi, rsi]: [u64; 2],
-        limit: Duration,
-    ) -> Result<(), RemoteError> {
-        // The word there is the return address: of the code that restores the thread.
-        let stack = self.restoring_stack_at().ok_or(RemoteError::NoStack)?;
-        let registers = Registers {
-            rip: function,
-            rsp: stack,
-            rax: 0,
-            orig_rax: u64::MAX,
-            rdi,
-            rsi,
-            rbp: 0,
-            eflags: self.registers.eflags & !DIRECTION,
-            ..self.registers
-        };
-        if self.vectors.is_none() {
-            self.vectors = Some(ptrace::extended_state(self.tid)?);
-        }
-        (self.has_called, self.is_in_function) = (true, true);
-        ptrace::set_registers(self.tid, &registers)?;
-        let now = Instant::now();
-        let deadlines = [now + ALONE, now + limit];
-        loop {
-            // The begin of a system call of the function, or of the one that restores the thread.
-            self.next_call_stop(deadlines)?;
-            let at = ptrace::registers(self.tid)?;
-            let restores = at.orig_rax == libc::SYS_rt_sigreturn as u64;
-            if restores {
-                // The call is skipped, and the thread stands before `SIGRETURN`: left alone it restores itself.
-                let rip = at.rip - SIGRETURN.len() as u64;
-                ptrace::set_registers(self.tid, &Registers { orig_rax: u64::MAX, rip, ..at })?;
-            }
-            self.next_call_stop(deadlines)?;
-            if restores {
-                self.is_in_function = false;
-                return Ok(());
-            }
-        }
-    }
-
-    /// Whether the thread is in a function that has not returned in time.
-    pub(super) fn is_in_function(&self) -> bool {
-        self.is_in_function
-    }
-
     fn call_from(
         &mut self,
         from: u64,
@@ -299,10 +216,10 @@ impl<'s> RemoteCalls<'s> {
         };
         self.has_called = true;
         ptrace::set_registers(self.tid, &registers)?;
-        let deadlines = [Instant::now() + LIMIT; 2];
+        let deadline = Instant::now() + LIMIT;
         // Its begin and its end.
-        self.next_call_stop(deadlines)?;
-        self.next_call_stop(deadlines)?;
+        self.next_call_stop(deadline)?;
+        self.next_call_stop(deadline)?;
         let result = ptrace::registers(self.tid)?.rax;
         match result as i64 {
             error @ -4095..0 => {
@@ -342,20 +259,15 @@ impl<'s> RemoteCalls<'s> {
         self.code = None;
     }
 
-    /// Waits for the begin or the end of a system call. From the first deadline on other threads are not stopped any more.
-    fn next_call_stop(&mut self, [alone, last]: [Instant; 2]) -> Result<(), RemoteError> {
-        ptrace::resume_to_syscall(self.tid)?;
+    /// Waits for the begin or the end of a system call.
+    fn next_call_stop(&mut self, deadline: Instant) -> Result<(), RemoteError> {
         loop {
-            let deadline = if self.others.is_some() { alone } else { last };
-            match next_stop(self.tid, deadline) {
-                Err(RemoteError::DidNotStop { .. }) if self.others.take().is_some() => continue,
-                stop => match stop?.ok_or(RemoteError::Gone)? {
-                    Stop::SystemCall => return Ok(()),
-                    Stop::Signal(signal) => self.took_stop |= signal == libc::SIGSTOP,
-                    Stop::Interrupted => {}
-                },
-            }
             ptrace::resume_to_syscall(self.tid)?;
+            match next_stop(self.tid, deadline)?.ok_or(RemoteError::Gone)? {
+                Stop::SystemCall => return Ok(()),
+                Stop::Signal(signal) => self.took_stop |= signal == libc::SIGSTOP,
+                Stop::Interrupted => {}
+            }
         }
     }
 
@@ -368,7 +280,7 @@ impl<'s> RemoteCalls<'s> {
     }
 
     fn restore(&mut self) -> Result<(), RemoteError> {
-        if std::mem::replace(&mut self.is_restored, true) || self.is_in_function {
+        if std::mem::replace(&mut self.is_restored, true) {
             return Ok(());
         }
         if self.has_called {
@@ -379,9 +291,6 @@ impl<'s> RemoteCalls<'s> {
         }
         // The thread can still restore its registers itself, but signals stay blocked when it has them.
         ptrace::set_signal_mask(self.tid, self.mask)?;
-        if let Some(vectors) = &self.vectors {
-            ptrace::set_extended_state(self.tid, vectors)?;
-        }
         ptrace::set_registers(self.tid, &self.registers)?;
         ptrace::suspend_seccomp(self.tid, false)?;
         if self.took_stop {

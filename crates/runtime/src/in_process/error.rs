@@ -55,17 +55,14 @@ pub enum RemoteError {
         "the process is in another pid namespace, where ids mean other processes: trace it from there, or by the kernel"
     )]
     OtherNamespace,
-    /// The stack pointer is not in a stack with room.
-    #[error("no thread of the process has a stack of the usual form")]
-    NoStack,
-    /// All threads run, or wait for locks.
+    /// Too short, or of another form than compilers make.
     #[error(
-        "no thread of the process waits in a system call in which it can be used: try again, or start the program by `-- COMMAND`"
+        "none of the functions of CUDA's driver in the process can be patched, by which it is made to load the library"
     )]
-    NoThread,
-    /// The loader refused, or another thread holds its lock.
-    #[error("the process did not load the library")]
-    NotLoaded,
+    NoGate,
+    /// A thread is about to load a library for a session before, or waits for the loader.
+    #[error("the process is still loading the library of another trace")]
+    LoadsAlready,
     /// The vdso is switched off.
     #[error("the process has no vdso")]
     NoVdso,

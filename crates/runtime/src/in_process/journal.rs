@@ -14,6 +14,7 @@
 use std::ops::Range;
 
 use native::layout::{ACTIVE, ACTIVE_THREAD, Launches, TGID};
+use native::load;
 use native::returns::SILENT;
 use native::site::JUMP;
 
@@ -76,8 +77,19 @@ impl Jump {
 
     /// Restores the instructions; returns whether they are there. The file may not be mapped any more.
     fn restore(&self, stopped: &Stopped<'_>, maps: &[MemoryRange]) -> Result<bool, RemoteError> {
-        let is_code = |map: &MemoryRange| map.is_private_code && map.range.contains(&self.address);
-        Ok(!maps.iter().any(is_code) || restore(stopped, self.address, &self.jump, &self.original)?)
+        Ok(!self.is_mapped(maps) || restore(stopped, self.address, &self.jump, &self.original)?)
+    }
+
+    fn is_mapped(&self, maps: &[MemoryRange]) -> bool {
+        maps.iter().any(|map| map.is_private_code && map.range.contains(&self.address))
+    }
+
+    fn is_written(&self, stopped: &Stopped<'_>, maps: &[MemoryRange]) -> Result<bool, RemoteError> {
+        let mut now = [0; JUMP];
+        if self.is_mapped(maps) {
+            stopped.read(self.address, &mut now)?;
+        }
+        Ok(now == self.jump)
     }
 }
 
@@ -262,6 +274,27 @@ impl Remains {
         self.header.code().start
     }
 
+    /// Addresses of the code that is not used yet.
+    pub(super) fn unused_code(&self) -> Range<u64> {
+        self.code_start() + self.header.used..self.header.first_entry()
+    }
+
+    /// Whether a probed function has its jump.
+    ///
+    /// # Errors
+    /// [`RemoteError::Gone`]
+    pub fn has_jump(&self, stopped: &Stopped<'_>) -> Result<bool, RemoteError> {
+        let maps = stopped.maps()?;
+        for entry in &self.entries {
+            if let Entry::Jump(jump) = entry
+                && jump.is_written(stopped, &maps)?
+            {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Inode of the shared data, if these are mapped.
     pub fn inode(&self) -> Option<u64> {
         self.data
@@ -284,6 +317,7 @@ impl Remains {
         let maps = stopped.maps()?;
         let mut is_whole = true;
         self.silence(stopped)?;
+        self.withdraw_load(stopped, own_filters)?;
         for entry in &self.entries {
             if let Entry::Jump(jump) = entry {
                 is_whole &= jump.restore(stopped, &maps)?;
@@ -324,13 +358,15 @@ impl Remains {
     /// Whether a thread is in the code, now or after a signal handler, or a call may return there. Its other code calls nothing outside, so
     /// other words on stacks are remains.
     fn is_in_use(&self, stopped: &Stopped<'_>, maps: &[MemoryRange]) -> Result<bool, RemoteError> {
-        let mut replaced = [0; 4];
-        // Only a complete one has these words.
-        if self.data.is_some() {
-            stopped.read(self.header.base + Launches::RUNNING, &mut replaced)?;
-        }
-        if replaced != [0; 4] {
-            return Ok(true);
+        for running in [Launches::RUNNING, load::RUNNING] {
+            let mut count = [0; 4];
+            // Only a complete one has these words.
+            if self.data.is_some() {
+                stopped.read(self.header.base + running, &mut count)?;
+            }
+            if count != [0; 4] {
+                return Ok(true);
+            }
         }
         for entry in &self.entries {
             if let Entry::Returns { area, slots } = entry {

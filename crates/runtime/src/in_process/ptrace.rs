@@ -192,13 +192,6 @@ pub(super) fn extended_state(tid: u32) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Sets the floating point and vector registers of a stopped thread, in the format of [`extended_state`].
-pub(super) fn set_extended_state(tid: u32, state: &[u8]) -> io::Result<()> {
-    let mut part = libc::iovec { iov_base: state.as_ptr().cast_mut().cast(), iov_len: state.len() };
-    // SAFETY: the kernel reads as many bytes as `part` has.
-    unsafe { request(libc::PTRACE_SETREGSET as _, tid, NT_X86_XSTATE, (&raw mut part).addr()) }
-}
-
 /// Address of the thread's `struct rseq`, if it has one.
 pub(super) fn rseq_area(tid: u32) -> io::Result<Option<u64>> {
     // `struct ptrace_rseq_configuration`, which begins with the address.

@@ -1,4 +1,4 @@
-//! Whether a process may make the system calls of the programs in it: seccomp filters, and system calls that it handles itself.
+//! Whether a process may make the system calls of the programs in it, or of the agent: seccomp filters, and system calls that it handles itself.
 //!
 //! A filter may kill the process for a call that it does not expect. An error number instead is harmless: what the program reads is
 //! missing then. Filters are read (PTRACE_SECCOMP_GET_FILTER) and run here for each of the calls.
@@ -23,13 +23,25 @@ const SCRATCH: usize = 16;
 /// Size of `struct seccomp_data` in words: number, machine, instruction pointer, 6 arguments.
 const DATA: usize = 16;
 
-/// Checks that no filter harms the process for a call of the helpers (`native`) or of generated code. `own_filters`: number of filters of the
+/// What makes system calls in a process.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Caller {
+    /// The helpers (`native`) and generated code.
+    Programs,
+    /// The gates (`native::load`), and the C library for them and for the agent.
+    Agent,
+}
+
+/// Checks that no filter harms the process for a call. `own_filters`: number of filters of the
 /// process that are the caller's.
 ///
 /// # Errors
 /// [`RemoteError::KillsCalls`] if it may, [`RemoteError::Filtered`] if that cannot be found out, [`RemoteError::DispatchesCalls`]
-pub fn check(stopped: &Stopped<'_>, own_filters: u32) -> Result<(), RemoteError> {
-    let calls = calls(stopped.pid());
+pub fn check(stopped: &Stopped<'_>, own_filters: u32, caller: Caller) -> Result<(), RemoteError> {
+    let calls = match caller {
+        Caller::Programs => calls(stopped.pid()),
+        Caller::Agent => AGENT_CALLS.map(|(name, number, arguments)| call(name, number, arguments)).to_vec(),
+    };
     stopped.threads().iter().try_for_each(|tid| check_thread(stopped.pid(), *tid, own_filters, &calls))
 }
 
@@ -82,16 +94,49 @@ pub fn own_filters() -> u32 {
 /// Name of a call, and what filters see of it.
 type CallData = (&'static str, [u32; DATA]);
 
-/// The calls, as filters see them. Pointers are zero: a filter cannot read what they lead to.
+/// A call, as filters see it. Pointers are zero: a filter cannot read what they lead to.
+fn call(name: &'static str, number: i64, arguments: &[u64]) -> CallData {
+    let mut data = [0; DATA];
+    (data[0], data[1]) = (number as u32, MACHINE);
+    for (argument, words) in arguments.iter().zip(data[4..].as_chunks_mut::<2>().0) {
+        *words = [*argument as u32, (*argument >> 32) as u32];
+    }
+    (name, data)
+}
+
+/// `CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS | CLONE_PARENT_SETTID |
+/// CLONE_CHILD_CLEARTID`, as in C libraries.
+const THREAD: u64 = 0x3d_0f00;
+const READ_WRITE: u64 = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+const READ_EXECUTE: u64 = (libc::PROT_READ | libc::PROT_EXEC) as u64;
+
+/// The calls for a thread of the C library that loads a library and waits for the tracer.
+const AGENT_CALLS: [(&str, i64, &[u64]); 21] = [
+    ("rt_sigprocmask", libc::SYS_rt_sigprocmask, &[libc::SIG_SETMASK as u64, 0, 0, 8]),
+    ("clone", libc::SYS_clone, &[THREAD]),
+    ("clone3", libc::SYS_clone3, &[0, 88]),
+    ("set_robust_list", libc::SYS_set_robust_list, &[0, 24]),
+    ("rseq", libc::SYS_rseq, &[0, 32]),
+    ("mmap", libc::SYS_mmap, &[0, 8 << 20, READ_WRITE, (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS) as u64]),
+    ("mmap", libc::SYS_mmap, &[0, 4096, READ_EXECUTE, libc::MAP_PRIVATE as u64, 3]),
+    ("munmap", libc::SYS_munmap, &[0, 4096]),
+    ("mprotect", libc::SYS_mprotect, &[0, 4096, READ_WRITE]),
+    ("openat", libc::SYS_openat, &[libc::AT_FDCWD as u64, 0, libc::O_CLOEXEC as u64]),
+    ("read", libc::SYS_read, &[3, 0, 832]),
+    ("pread64", libc::SYS_pread64, &[3, 0, 832]),
+    ("fstat", libc::SYS_fstat, &[3]),
+    ("newfstatat", libc::SYS_newfstatat, &[3]),
+    ("close", libc::SYS_close, &[3]),
+    ("shutdown", libc::SYS_shutdown, &[3, 2]),
+    ("futex", libc::SYS_futex, &[]),
+    ("poll", libc::SYS_poll, &[0, 1]),
+    ("recvfrom", libc::SYS_recvfrom, &[3]),
+    ("sendto", libc::SYS_sendto, &[3]),
+    ("exit", libc::SYS_exit, &[]),
+];
+
+/// The calls of programs.
 fn calls(pid: u32) -> Vec<CallData> {
-    let call = |name, number: i64, arguments: &[u64]| {
-        let mut data = [0; DATA];
-        (data[0], data[1]) = (number as u32, MACHINE);
-        for (argument, words) in arguments.iter().zip(data[4..].as_chunks_mut::<2>().0) {
-            *words = [*argument as u32, (*argument >> 32) as u32];
-        }
-        (name, data)
-    };
     let mut calls = vec![
         call("process_vm_readv", libc::SYS_process_vm_readv, &[pid.into(), 0, 1, 0, 1]),
         // The owner of a lock may be another process.

@@ -55,7 +55,7 @@ pub trait Watch {
     /// Handles it.
     fn ready(&mut self, session: &mut Session) -> Next;
     /// The run is about to end: makes the last events happen that programs are to see. Called until it returns true, or for some time.
-    fn finish(&mut self) -> bool {
+    fn finish(&mut self, _session: &mut Session) -> bool {
         true
     }
 }
@@ -273,7 +273,7 @@ impl Session {
         let start = Instant::now();
         loop {
             let mut done = true;
-            watches.iter_mut().for_each(|watch| done &= watch.finish());
+            watches.iter_mut().for_each(|watch| done &= watch.finish(self));
             if done || start.elapsed() > FINISH_TIMEOUT {
                 return Ok(());
             }

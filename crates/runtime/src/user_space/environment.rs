@@ -1,23 +1,27 @@
 //! What a process offers to code of ours: whether it may run there at all, and how it finds the CPU, the thread and the time.
 
-use crate::in_process::{Region, RemoteError, Stopped, has_shadow_stacks, seccomp};
+use crate::in_process::seccomp::{self, Caller};
+use crate::in_process::{Region, RemoteError, Stopped, has_shadow_stacks};
 use native::{CpuNumber, Environment, Process, ThreadId, TimeSource, Unwind};
 
 /// Offset of the thread's id from its control block, in glibc for x86-64. It is used only if the id of a stopped thread is there.
 const GLIBC_TID: i32 = 0x2d0;
 
-/// Checks that nothing of ours would harm the process, or give wrong results there.
+/// Checks that nothing of ours would harm the process, or give wrong results there. Without programs no process ids are used there.
 ///
 /// # Errors
 /// [`RemoteError::ShadowStacks`], [`RemoteError::OtherNamespace`], and those of [`seccomp::check`].
-pub fn check(stopped: &Stopped<'_>, own_filters: u32) -> Result<(), RemoteError> {
+pub fn check(stopped: &Stopped<'_>, own_filters: u32, has_programs: bool) -> Result<(), RemoteError> {
     if has_shadow_stacks(stopped.pid()) {
         return Err(RemoteError::ShadowStacks);
+    }
+    if !has_programs {
+        return Ok(());
     }
     if !has_our_ids(stopped.pid()) {
         return Err(RemoteError::OtherNamespace);
     }
-    seccomp::check(stopped, own_filters)
+    seccomp::check(stopped, own_filters, Caller::Programs)
 }
 
 /// How code of the process finds the CPU, the thread and the time.

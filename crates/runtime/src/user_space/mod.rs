@@ -9,6 +9,7 @@
 
 mod clock;
 mod environment;
+mod gates;
 mod lease;
 mod map;
 mod memory;
@@ -23,7 +24,7 @@ mod unwinder_hooks;
 pub use map::SharedMap;
 pub use memory::{PlaceError, SessionMemory};
 pub use native::returns::Hook as UnwinderHook;
-pub use processes::{LaunchSite, LaunchWords, PatchReport, PatchSite};
+pub use processes::{FileFunctions, FunctionSite, LaunchSite, LaunchWords, PatchReport, PatchSite};
 pub use unwind_memory::UnwindMemory;
 
 use crate::error::{LoadError, SiteError, SiteFailure};
@@ -113,12 +114,16 @@ pub(crate) struct UserSpace {
     patched: Patched,
     /// By process id: a region each for functions that are near to each other.
     processes: HashMap<u32, Vec<TracedProcess>>,
-    /// Processes whose functions were restored before the end of the session.
-    left: HashSet<u32>,
+    /// Processes whose functions were restored before the end of the session, with the number of their seccomp filters that are the tracer's.
+    left: HashMap<u32, u32>,
     /// Processes that have a region and jumps from their parent.
     heirs: HashMap<u32, Heir>,
     /// The functions whose place agents can take, by the region: children of `fork` have those of their parent.
     launches: HashMap<u64, LaunchWords>,
+    /// Addresses of the regions to which gates lead, those of children of `fork` included.
+    gates: HashSet<u64>,
+    /// False if there are gates only.
+    has_programs: bool,
     /// Processes that could not be restored at the end, with the reason.
     kept: Vec<(u32, RemoteError)>,
     unwinder: UnwinderSites,
@@ -140,15 +145,22 @@ impl UserSpace {
                 _ => {}
             }
         }
-        let (memory, module) = SessionMemory::new(object, &others, cpus)?;
+        let mut user = UserSpace::with(object, &others, cpus)?;
+        let objects = objects(&user.memory, &user.modules[0], compiled);
+        user.create_unwind_memory(compiled)?;
+        Ok((user, objects))
+    }
+
+    /// The memory of a session that begins with an object.
+    fn with(object: Object, others: &[Object], cpus: u32) -> Result<UserSpace, LoadError> {
+        let (memory, module) = SessionMemory::new(object, others, cpus)?;
         let memory = Arc::new(memory);
         let clock = SharedClock::start(Arc::clone(&memory));
         let lease = Some(Lease::start(Arc::clone(&memory)).map_err(PlaceError::Memory)?);
-        let objects = objects(&memory, &module, compiled);
         let (modules, probes, files, processes) = (vec![module], vec![], BTreeMap::new(), HashMap::new());
         let (unwind, ends) = (None, ProcessEnds::default());
         let (patched, unwinder): (_, UnwinderSites) = (Patched::default(), |_| vec![]);
-        let mut user = UserSpace {
+        Ok(UserSpace {
             memory,
             lease,
             unwind,
@@ -160,14 +172,14 @@ impl UserSpace {
             met: HashSet::new(),
             patched,
             processes,
-            left: HashSet::new(),
+            left: HashMap::new(),
             heirs: HashMap::new(),
             launches: HashMap::new(),
+            gates: HashSet::new(),
+            has_programs: true,
             kept: vec![],
             unwinder,
-        };
-        user.create_unwind_memory(compiled)?;
-        Ok((user, objects))
+        })
     }
 
     fn create_unwind_memory(&mut self, compiled: &CompiledScript) -> Result<(), LoadError> {
@@ -274,7 +286,7 @@ impl UserSpace {
     /// Lets agents take the place of these functions of a file, which may have programs, too. `file`: the id of the file.
     pub fn replace_launches(&mut self, file: u32, path: PathBuf, sites: Vec<LaunchSite>) {
         let file = self.files.entry(file).or_insert_with(|| ProbedFile::new(path));
-        for LaunchSite { function, offset, patch } in sites {
+        for LaunchSite { function, site: FunctionSite { offset, patch } } in sites {
             file.functions.entry(offset).or_insert(patch);
             file.launches.insert(offset, function);
         }
@@ -286,11 +298,6 @@ impl UserSpace {
             self.processes.get(&pid).and_then(|regions| regions.iter().find_map(TracedProcess::launches));
         let of_parent = |heir: &Heir| heir.regions.iter().find_map(|base| self.launches.get(base)).copied();
         own.or_else(|| self.heirs.get(&pid).and_then(of_parent))
-    }
-
-    /// What was patched so far.
-    pub fn patched(&self) -> Patched {
-        self.patched
     }
 
     /// Processes that keep their jumps, which pass by, with the reason.

@@ -6,7 +6,7 @@ use super::names::Names;
 use super::processes::{self, PatchReport, TracedProcess};
 use super::unwinder_hooks;
 use super::{Heir, UserSpace};
-use crate::in_process::seccomp::{self, own_filters};
+use crate::in_process::seccomp::{self, Caller, own_filters};
 use crate::in_process::{DATA_NAME, MemoryRange, Remains, RemoteError, Seized, Stopped, Tracer};
 use std::collections::{BTreeSet, HashMap};
 use std::os::unix::fs::MetadataExt;
@@ -14,13 +14,13 @@ use std::path::Path;
 use std::time::Duration;
 
 /// Longest wait for the threads of a process to stop.
-const STOP_LIMIT: Duration = Duration::from_secs(2);
+pub(super) const STOP_LIMIT: Duration = Duration::from_secs(2);
 /// Attempts to patch functions that threads are about to return to.
-const ATTEMPTS: usize = 20;
+pub(super) const ATTEMPTS: usize = 20;
 /// Number of processes from which on those that have ended are forgotten.
 const MANY: usize = 64;
 /// Pause between two attempts.
-const PAUSE: Duration = Duration::from_millis(5);
+pub(super) const PAUSE: Duration = Duration::from_millis(5);
 /// Attempts to find that no thread is in the region, with longer and longer pauses.
 const LEAVING: u32 = 6;
 
@@ -112,7 +112,7 @@ impl UserSpace {
                 Err(_) => return seized.map(|_| None),
             };
             let own_filters = own_filters() + 1;
-            let Err(why) = seccomp::check(&stopped, own_filters) else { return Ok(None) };
+            let Err(why) = seccomp::check(&stopped, own_filters, Caller::Programs) else { return Ok(None) };
             let mut restored = None;
             for remains in ours(&stopped, inode)? {
                 if !remains.is_borrowed(&stopped)? {
@@ -124,7 +124,7 @@ impl UserSpace {
         })?;
         if why.is_some() {
             self.processes.remove(&pid);
-            self.left.insert(pid);
+            self.left.insert(pid, own_filters() + 1);
         }
         Ok(why)
     }
@@ -145,7 +145,7 @@ impl UserSpace {
     /// traced call as soon as the file is there.
     pub fn concerns(&self, pid: u32, inode: u64, path: &Path) -> bool {
         // Its seccomp filter is there for good.
-        if self.left.contains(&pid) {
+        if self.left.contains_key(&pid) {
             return false;
         }
         let mut regions = self.processes.get(&pid).into_iter().flatten();
@@ -157,7 +157,11 @@ impl UserSpace {
         has_probes(inode) || !self.processes.contains_key(&pid) && has_probes(program())
     }
 
-    fn patch(&mut self, stopped: &Stopped<'_>, own_filters: u32) -> Result<PatchReport, RemoteError> {
+    pub(super) fn patch(
+        &mut self,
+        stopped: &Stopped<'_>,
+        own_filters: u32,
+    ) -> Result<PatchReport, RemoteError> {
         let mut report = PatchReport::default();
         if processes::mapped(&self.files, stopped, &BTreeSet::new())?.is_empty() {
             return Ok(report);
@@ -195,7 +199,8 @@ impl UserSpace {
         for near in ranges {
             if !regions.iter().any(|process| process.is_near(&near)) {
                 let shared = (&*self.memory, self.unwind.as_deref());
-                let mut process = TracedProcess::start(stopped, shared, near, functions, own_filters)?;
+                let mut process =
+                    TracedProcess::start(stopped, shared, near, functions, (own_filters, self.has_programs))?;
                 process.inherited.clone_from(&inherited);
                 regions.push(process);
             }
@@ -204,6 +209,7 @@ impl UserSpace {
             let further = process.patch(stopped, &self.memory, (&self.modules, &self.probes, &self.files))?;
             process.hook_unwinders(stopped, self.unwinder, own_filters)?;
             self.launches.extend(process.launches().map(|launches| (process.region.base(), launches)));
+            self.gates.extend(process.has_gate().then(|| process.region.base()));
             report.patched += further.patched;
             report.skipped.extend(further.skipped);
         }
@@ -217,7 +223,7 @@ impl UserSpace {
             self.processes.retain(|pid, _| exists(*pid));
         }
         if self.left.len() > MANY {
-            self.left.retain(|pid| exists(*pid));
+            self.left.retain(|pid, _| exists(*pid));
         }
         if self.heirs.len() > MANY {
             self.heirs.retain(|pid, _| exists(*pid));
@@ -251,13 +257,14 @@ impl UserSpace {
     /// Makes all detours pass by and restores the functions of the processes that still run.
     pub fn detach(&mut self) {
         self.lease = None;
-        let left = self.left.drain().map(|pid| (pid, own_filters() + 1));
+        let left = self.left.drain();
         let traced = self.processes.drain().map(|(pid, regions)| (pid, TracedProcess::own_filters(&regions)));
         let heirs = self.heirs.drain().map(|(pid, heir)| (pid, heir.own_filters));
         let traced: HashMap<u32, u32> = heirs.chain(left).chain(traced).collect();
         for (pid, own_filters) in traced {
-            match Tracer::run(move |tracer| leave(tracer, pid, own_filters)) {
-                Ok(()) | Err(RemoteError::Gone) => {}
+            let is_over = |remains: &Remains, stopped: &Stopped<'_>| Ok(remains.tracer(stopped)?.is_none());
+            match leave(pid, own_filters, LEAVING, is_over) {
+                Ok(_) | Err(RemoteError::Gone) => {}
                 Err(error) => self.kept.push((pid, error)),
             }
         }
@@ -273,23 +280,31 @@ fn exists(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}")).exists()
 }
 
-/// Restores a process and takes its regions away. Threads that are in a region get some time to leave it.
-fn leave(tracer: &Tracer, pid: u32, own_filters: u32) -> Result<(), RemoteError> {
-    for attempt in 0..=LEAVING {
-        let stopped = Stopped::all(tracer, pid, STOP_LIMIT)?;
-        let mut left = false;
-        for remains in Remains::find(&stopped, &stopped.maps()?)? {
-            if remains.tracer(&stopped)?.is_none() {
-                left |= !remove(&remains, &stopped, own_filters)?;
+/// Restores a process and takes its regions away that are not used any more; returns whether all are gone. Threads that are in a region get
+/// some time to leave it.
+pub(super) fn leave(
+    pid: u32,
+    own_filters: u32,
+    attempts: u32,
+    is_over: impl Fn(&Remains, &Stopped<'_>) -> Result<bool, RemoteError> + Sync,
+) -> Result<bool, RemoteError> {
+    Tracer::run(|tracer| {
+        for attempt in 0..=attempts {
+            let stopped = Stopped::all(tracer, pid, STOP_LIMIT)?;
+            let mut left = false;
+            for remains in Remains::find(&stopped, &stopped.maps()?)? {
+                if is_over(&remains, &stopped)? {
+                    left |= !remove(&remains, &stopped, own_filters)?;
+                }
             }
+            stopped.resume();
+            if !left {
+                return Ok(true);
+            }
+            std::thread::sleep(PAUSE * 2u32.pow(attempt));
         }
-        stopped.resume();
-        if !left {
-            break;
-        }
-        std::thread::sleep(PAUSE * 2u32.pow(attempt));
-    }
-    Ok(())
+        Ok(false)
+    })
 }
 
 /// Restores functions and frees a region, if it is not in use and no seccomp filter forbids the calls for that.
@@ -301,7 +316,7 @@ fn remove(remains: &Remains, stopped: &Stopped<'_>, own_filters: u32) -> Result<
 }
 
 /// The regions of a session in a process, by the inode of its shared memory.
-fn ours(stopped: &Stopped<'_>, inode: u64) -> Result<Vec<Remains>, RemoteError> {
+pub(super) fn ours(stopped: &Stopped<'_>, inode: u64) -> Result<Vec<Remains>, RemoteError> {
     let mut remains = Remains::find(stopped, &stopped.maps()?)?;
     remains.retain(|remains| remains.inode() == Some(inode));
     Ok(remains)

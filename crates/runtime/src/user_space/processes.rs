@@ -14,6 +14,7 @@ use crate::in_process::{
 };
 use agent::message::FUNCTIONS as LAUNCH_FUNCTIONS;
 use native::layout::{self, Launches};
+use native::load::VectorState;
 use native::program::{Dispatch, Side, Site};
 use native::returns::{Returns, ReturnsSize};
 use native::site::JUMP;
@@ -62,15 +63,33 @@ impl LaunchWords {
     }
 }
 
-/// A function of the driver whose place an agent can take: its number there, and how it gives way to a jump.
+/// A function of the driver, and how it gives way to a jump.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LaunchSite {
-    /// Number of the function for the agent.
-    pub function: u64,
+pub struct FunctionSite {
     /// Offset of its first instruction in the file.
     pub offset: u64,
     /// Its jump.
     pub patch: PatchSite,
+}
+
+/// Functions of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileFunctions {
+    /// Id of the file.
+    pub file: u32,
+    /// Path that this process can open.
+    pub path: PathBuf,
+    /// The functions.
+    pub sites: Vec<FunctionSite>,
+}
+
+/// A function of the driver whose place an agent can take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaunchSite {
+    /// Number of the function for the agent.
+    pub function: u64,
+    /// The function.
+    pub site: FunctionSite,
 }
 
 /// A program of a module at the functions of a file.
@@ -99,6 +118,8 @@ pub struct ProbedFile {
     pub probed: BTreeSet<u64>,
     /// Numbers of those whose place an agent can take, by the same offset.
     pub launches: BTreeMap<u64, u64>,
+    /// Offsets of those that have gates.
+    pub gates: BTreeSet<u64>,
 }
 
 /// A process with a region near functions of its. It has several if its files are far from each other.
@@ -134,6 +155,8 @@ pub struct TracedProcess {
     places: Vec<AgentPlace>,
     /// Functions whose place it can take, since their jump is written.
     launches: LaunchWords,
+    /// Offset in the region of the gate, if functions have one.
+    gate: Option<u64>,
 }
 
 /// A function whose place an agent can take as soon as its jump is written.
@@ -192,9 +215,9 @@ impl TracedProcess {
         (memory, unwind): (&SessionMemory, Option<&UnwindMemory>),
         near: Range<u64>,
         functions: usize,
-        own_filters: u32,
+        (own_filters, has_programs): (u32, bool),
     ) -> Result<TracedProcess, RemoteError> {
-        environment::check(stopped, own_filters)?;
+        environment::check(stopped, own_filters, has_programs)?;
         let returns_size = ReturnsSize::of(functions);
         let code = CODE + functions as u64 * (DETOUR + JOURNAL_ENTRY) + returns_size.code();
         let size = RegionSize { data: memory.data_size(), code, own: returns_size.area() };
@@ -230,7 +253,13 @@ impl TracedProcess {
             searched: BTreeSet::new(),
             places: vec![],
             launches: LaunchWords::default(),
+            gate: None,
         })
+    }
+
+    /// Whether functions have gates.
+    pub fn has_gate(&self) -> bool {
+        self.gate.is_some()
     }
 
     /// The functions whose place an agent can take, if there are any.
@@ -271,8 +300,12 @@ impl TracedProcess {
                 if self.done.insert(key) {
                     let address = base.wrapping_add(function);
                     let launches = probed.launches.get(&function).copied();
+                    let gate = match probed.gates.contains(&function) {
+                        true => Some(self.gate(stopped)?),
+                        false => None,
+                    };
                     let (patch, entry, original) =
-                        self.detour(stopped, (&programs, launches), address, base, site)?;
+                        self.detour(stopped, (&programs, launches, gate), address, base, site)?;
                     let function = launches.map(|function| function as usize);
                     let patch_at = (self.patches.len(), list.len());
                     self.places.extend(function.map(|function| AgentPlace {
@@ -296,7 +329,7 @@ impl TracedProcess {
             let skipped = outcome.skipped.iter().map(|(at, why)| (keys[*at].0, keys[*at].1, *why));
             // One that another session has is not missed.
             let is_missed = |(file, function, _): &(u32, u64, Skipped)| {
-                files.get(file).is_none_or(|file| !file.is_for_agents(*function))
+                files.get(file).is_none_or(|file| file.is_probed(*function))
             };
             report.skipped.extend(skipped.filter(is_missed));
         }
@@ -389,7 +422,7 @@ impl TracedProcess {
     fn detour(
         &mut self,
         stopped: &Stopped<'_>,
-        (programs, launches): (&[ProgramAt], Option<u64>),
+        (programs, launches, gate): (&[ProgramAt], Option<u64>, Option<u64>),
         address: u64,
         base: u64,
         site: &PatchSite,
@@ -401,6 +434,7 @@ impl TracedProcess {
             undo: site.undo,
             cookies: programs.iter().map(|program| program.cookie).collect(),
             launches,
+            gate,
         };
         let region = self.region.base();
         let detour = dispatch.detour(&described, at, region);
@@ -441,6 +475,20 @@ impl TracedProcess {
         self.write(stopped, start, &code)?;
         self.dispatches.insert(key, dispatch.clone());
         Ok(dispatch)
+    }
+
+    /// The code of the gate, of which the process has one.
+    fn gate(&mut self, stopped: &Stopped<'_>) -> Result<u64, RemoteError> {
+        if let Some(gate) = self.gate {
+            return Ok(gate);
+        }
+        let start = self.code_end.next_multiple_of(ALIGNMENT);
+        let image = self.images.first().expect("every session has a module");
+        let state = if is_x86_feature_detected!("xsave") { VectorState::Xsave } else { VectorState::Fxsave };
+        let code = native::load::gate(start, image, state);
+        self.write(stopped, start, &code)?;
+        self.gate = Some(start);
+        Ok(start)
     }
 
     /// The code and the memory for returns.
@@ -484,7 +532,7 @@ struct ProgramAt {
     cookie: u64,
 }
 
-/// The programs of each function, in the order of the script. Functions that launch kernels may have none.
+/// The programs of each function, in the order of the script. Functions that launch kernels, or have gates, may have none.
 fn functions(
     probes: &[UserProbe],
     files: &BTreeMap<u32, ProbedFile>,
@@ -500,7 +548,7 @@ fn functions(
         }
     }
     for (id, file) in files {
-        for offset in file.launches.keys() {
+        for offset in file.launches.keys().chain(&file.gates) {
             functions.entry((*id, *offset)).or_default();
         }
     }
@@ -519,12 +567,13 @@ fn bases(maps: &[MemoryRange], inode: u64, offset: u64) -> impl Iterator<Item = 
 impl ProbedFile {
     /// A file of which no function is probed yet.
     pub fn new(path: PathBuf) -> ProbedFile {
-        ProbedFile { path, functions: BTreeMap::new(), probed: BTreeSet::new(), launches: BTreeMap::new() }
+        let (functions, launches) = Default::default();
+        ProbedFile { path, functions, probed: BTreeSet::new(), launches, gates: BTreeSet::new() }
     }
 
-    /// Whether a function has no programs, and is patched for agents alone.
-    fn is_for_agents(&self, offset: u64) -> bool {
-        self.launches.contains_key(&offset) && !self.probed.contains(&offset)
+    /// Whether a function has programs. The others are patched for agents.
+    fn is_probed(&self, offset: u64) -> bool {
+        self.probed.contains(&offset)
     }
 
     /// Number of the inode; 0 if the file does not exist any more.
@@ -578,7 +627,7 @@ pub fn have_jumps(files: &BTreeMap<u32, ProbedFile>, maps: &[MemoryRange], remai
     };
     files.values().any(|file| {
         let inode = file.inode();
-        let mut probed = file.functions.iter().filter(|(offset, _)| !file.is_for_agents(**offset));
+        let mut probed = file.functions.iter().filter(|(offset, _)| file.is_probed(**offset));
         probed.any(|(_, site)| has_jump(inode, site))
     })
 }
