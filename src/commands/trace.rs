@@ -272,15 +272,17 @@ impl<'a> Job<'a> {
         let mut watches = measuring.map_err(Failure::loading)?;
         watches.extend(outputs.watches().map_err(Failure::loading)?);
         watches.extend(self.ends().map_err(Failure::wrong)?);
-        if let Some(mut agents) = self.agents(&gpu_reports, child.as_ref())? {
+        let mut agents = self.agents(&gpu_reports, child.as_ref())?;
+        if let Some(agents) = &mut agents {
             agents.begin(&session).map_err(Failure::loading)?;
             agents.load_into_running(&mut session).map_err(Failure::loading)?;
-            watches.push(Box::new(agents));
         }
         session.restart_clock();
         self.print_targets(child.as_ref(), modules);
         self.release(child.as_mut(), &extender)?;
         watches.extend(self.watches(child.as_mut(), &extender, &mut session));
+        // After that of held threads: one that has just been released can be stopped.
+        watches.extend(agents.map(|agents| Box::new(agents) as Box<dyn Watch>));
         if !all.by_process.is_empty() {
             watches.push(Box::new(trace::EndedProcesses::new().map_err(Failure::loading)?));
         }

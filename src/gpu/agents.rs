@@ -41,7 +41,7 @@ struct Agent {
 /// Where an agent is.
 enum AgentState {
     /// The process was asked to load it, and may have begun with that.
-    Requested { found: Found, program: Option<Program>, has_begun: bool },
+    Requested { found: Found, program: Option<Program> },
     /// The driver has loaded it, and it has not said so yet.
     Connected,
     /// It waits for its request, or has it.
@@ -188,7 +188,7 @@ impl<'a> Agents<'a> {
         let pid = found.pid;
         match self.try_to_request(found, session) {
             Ok(socket) => {
-                let state = AgentState::Requested { found, program: Program::of(pid), has_begun: false };
+                let state = AgentState::Requested { found, program: Program::of(pid) };
                 self.messages.detail(|| {
                     format!("process {pid} loads the agent for GPU records at its next call of the driver")
                 });
@@ -197,8 +197,9 @@ impl<'a> Agents<'a> {
             Err(error) => match error.downcast_ref() {
                 // It has ended.
                 Some(RemoteError::Gone) => {}
-                // It may be about to execute another program, or is still busy with an agent before.
+                // It is still busy with an agent before, or a thread waits for the tracer.
                 Some(RemoteError::LoadsAlready) => self.candidates.try_again(pid),
+                Some(RemoteError::DidNotStop { .. }) if found.is_started => self.candidates.try_again(pid),
                 _ if self.candidates.must_have(pid) => {
                     return Err(error.context(format!("process {pid}")));
                 }
@@ -323,6 +324,16 @@ impl<'a> Agents<'a> {
         while let Some(agent) = self.agents.get(&pid) {
             let report = match agent.socket.receive() {
                 Received::Nothing => return,
+                Received::Begins => {
+                    match (&mut session, &agent.state) {
+                        (Some(session), AgentState::Requested { found, .. }) => {
+                            session.load_agent(&agent.socket, found.is_started);
+                        }
+                        // Without a tracer it does not load the agent.
+                        _ => return self.end(pid),
+                    }
+                    continue;
+                }
                 Received::Hello => {
                     self.meet(pid, session.as_deref_mut());
                     continue;
@@ -356,26 +367,25 @@ impl<'a> Agents<'a> {
         }
     }
 
-    /// Takes requests back with which no call has begun.
+    /// Takes requests back. A thread that is about to load an agent does not find the tracer, and an agent that is there ends.
     fn withdraw(&mut self, session: &mut Session) {
-        let mut done = Vec::new();
-        for (pid, agent) in &mut self.agents {
-            let AgentState::Requested { found, has_begun, .. } = &mut agent.state else { continue };
-            if std::mem::replace(has_begun, true) {
-                continue;
+        let requested = self.agents.iter().filter_map(|(pid, agent)| match agent.state {
+            AgentState::Requested { found, .. } => Some((*pid, found)),
+            AgentState::Connected | AgentState::Loaded => None,
+        });
+        for (pid, found) in requested.collect::<Vec<(u32, Found)>>() {
+            match session.withdraw_agent(pid, found.is_started) {
+                Ok(true) => self.reports.explain_no_call(pid, self.messages),
+                Ok(false) => self.reports.explain(
+                    pid,
+                    "the trace has ended while the process loaded the library",
+                    self.messages,
+                ),
+                // It has ended, or its region is taken away later.
+                Err(_) => {}
             }
-            match session.withdraw_agent(*pid, found.is_started) {
-                // A call has begun: its agent says so, or the socket is closed.
-                Ok(false) => {}
-                Ok(true) => {
-                    self.reports.explain_no_call(*pid, self.messages);
-                    done.push(*pid);
-                }
-                // They are taken back with the region.
-                Err(_) => done.push(*pid),
-            }
+            self.agents.remove(&pid);
         }
-        done.iter().for_each(|pid| _ = self.agents.remove(pid));
     }
 }
 
@@ -409,12 +419,12 @@ impl Watch for Agents<'_> {
 
     fn finish(&mut self, session: &mut Session) -> bool {
         self.accept();
+        let pids: Vec<u32> = self.agents.keys().copied().collect();
+        pids.into_iter().for_each(|pid| self.receive(pid, None));
         self.withdraw(session);
         let loaded =
             self.agents.values().filter(|agent| !matches!(agent.state, AgentState::Requested { .. }));
         loaded.for_each(|agent| agent.socket.end());
-        let pids: Vec<u32> = self.agents.keys().copied().collect();
-        pids.into_iter().for_each(|pid| self.receive(pid, None));
         self.agents.is_empty()
     }
 }

@@ -3,11 +3,14 @@
 //! ```text
 //! detour:  ...; is ACTIVE set? is STATE asked? call gate; programs; moved instructions
 //! gate:    save all registers; begin_load: STATE asked -> claimed, pthread_create(run_load); restore; ret
-//! thread:  run_load: dlopen(path), close, dlsym(symbol), attach(socket)
+//! thread:  run_load: sends BEGINS, waits for a byte; dlopen(path), dlsym(symbol); sends LOADED; attach(socket)
 //! ```
 //!
 //! A thread at the entry of a function of the driver is in an ordinary call: it is in no function of the C library or its loader, so it
 //! may create a thread. That one waits for the loader's lock if it must. No thread of the program does.
+//!
+//! The tracer stops the other threads for a short time while the library is loaded: a child of `fork` has the loader's data as they are at that
+//! moment. Without a tracer nothing is loaded.
 //!
 //! The words are in the page of the process alone. A child of `fork` finds zeros: nothing is asked there.
 //!
@@ -28,6 +31,10 @@ pub const DESCRIPTORS: u64 = LOAD + 8;
 pub const FUNCTIONS: u64 = DESCRIPTORS + 2 * DESCRIPTOR;
 /// A value of [`STATE`].
 pub const ASKED: u32 = 1;
+/// Packets of the thread, of a byte: it is about to load the library, and it has loaded it.
+pub const BEGINS: u8 = 1;
+/// See [`BEGINS`].
+pub const LOADED: u8 = 2;
 /// Size of a descriptor's words in bytes.
 pub const DESCRIPTOR: u64 = 24;
 /// Sizes of the texts in bytes.

@@ -6,9 +6,11 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use agent::message::{EVERY, FUNCTIONS, Hello, NEXT, PATHS, Request};
 pub use agent::message::{MULTIPLE_SUBSCRIBERS, REPLACED, Report, State};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -16,6 +18,7 @@ use crate::in_process::Library;
 use crate::kernel::sys;
 use crate::user_space::LaunchWords;
 pub use native::load::Functions as LoaderFunctions;
+use native::load::{BEGINS, LOADED};
 
 /// Number of the kind of kernels.
 pub const KERNEL: u32 = agent::record::Kind::Kernel as u32;
@@ -184,6 +187,8 @@ pub struct Wanted {
 pub enum Received {
     /// The agent is there, and waits for its request.
     Hello,
+    /// A thread of the process is about to load the agent, see [`Session::load_agent`](crate::Session::load_agent).
+    Begins,
     /// A report.
     Report(Report),
     /// Nothing yet.
@@ -253,6 +258,15 @@ impl AgentSocket {
         let _ = rustix::net::send(&self.socket, &[1], SendFlags::NOSIGNAL);
     }
 
+    /// Lets the thread that is about to load the agent go on, and waits until it has.
+    pub(crate) fn let_load(&self, patience: Duration) {
+        self.acknowledge();
+        let mut readable = [PollFd::new(&self.socket, PollFlags::IN)];
+        let timeout = Timespec { tv_sec: 0, tv_nsec: patience.subsec_nanos().into() };
+        // It comes later if this fails.
+        let _ = rustix::event::poll(&mut readable, Some(&timeout));
+    }
+
     /// Asks for the end. The last records come before the last report.
     pub fn end(&self) {
         // An agent that has ended needs no request.
@@ -263,6 +277,9 @@ impl AgentSocket {
     pub fn receive(&self) -> Received {
         let mut bytes = [MaybeUninit::<u8>::zeroed(); size_of::<Report>()];
         match rustix::net::recv(&self.socket, &mut bytes[..], RecvFlags::DONTWAIT) {
+            // The other one comes if the threads of the program could not be held that long.
+            Ok(((&mut [BEGINS], _), _)) => Received::Begins,
+            Ok(((&mut [LOADED], _), _)) => self.receive(),
             // SAFETY: the struct consists of numbers; the bytes are initialised.
             Ok((_, size)) if size == size_of::<Report>() => {
                 Received::Report(unsafe { bytes.as_ptr().cast::<Report>().read_unaligned() })

@@ -14,7 +14,7 @@ use crate::attach::link::Link;
 use crate::attach::{self, Attacher, detach};
 use crate::error::{AttachError, LoadError, SiteFailure};
 use crate::gpu_agent::AgentSocket;
-use crate::in_process::{Library, RemoteError, seccomp};
+use crate::in_process::{Library, RemoteError};
 use crate::kernel::clock::{Clock, SystemClock};
 use crate::kernel::inotify::WriteWatch;
 use crate::kernel::signals::Arrivals;
@@ -25,7 +25,9 @@ use crate::run_stats::{self, AttachedProgram, Runs};
 use crate::session_core::Core;
 use crate::stacks::store::StackStore;
 use crate::stacks::unwind_maps::UnwindMaps;
-use crate::user_space::{FileFunctions, LaunchSite, LaunchWords, PatchReport, Patched, UserSpace, placement};
+use crate::user_space::{
+    Access, FileFunctions, LaunchSite, LaunchWords, PatchReport, Patched, UserSpace, placement,
+};
 use libbpf_sys as bpf;
 use report::{Loss, Snapshot};
 use std::cmp::Reverse;
@@ -34,6 +36,7 @@ use std::io;
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 use wire::Manifest;
 use wire::counter::CounterKind;
 use wire::manifest::{self, Attach, CompiledScript, Program};
@@ -429,8 +432,21 @@ impl Session {
     ) -> Result<AgentSocket, RemoteError> {
         let gates = self.core.gates()?;
         gates.add_gates(functions);
-        let socket = gates.request_load(pid, library, own_filters(is_started))?;
+        let socket = gates.request_load(pid, library, Access::new(is_started))?;
         Ok(AgentSocket::of(pid, socket)?)
+    }
+
+    /// Lets a thread of a process load the agent, as it has announced. The other threads are stopped until it has, or for a short time: one of
+    /// them may have a lock that it needs.
+    pub fn load_agent(&mut self, socket: &AgentSocket, is_started: bool) {
+        let load = || socket.let_load(ALONE);
+        let held = match self.core.gates() {
+            Ok(gates) => gates.hold_others(socket.pid(), Access::new(is_started), load),
+            Err(error) => Err(error),
+        };
+        if held.is_err() {
+            socket.acknowledge();
+        }
     }
 
     /// Takes the request back if no call has begun with it; returns whether it was taken back.
@@ -439,7 +455,7 @@ impl Session {
     /// [`RemoteError`]
     pub fn withdraw_agent(&mut self, pid: u32, is_started: bool) -> Result<bool, RemoteError> {
         let mut all = self.core.patching();
-        all.try_fold(false, |done, user| Ok(done | user.withdraw_load(pid, own_filters(is_started))?))
+        all.try_fold(false, |done, user| Ok(done | user.withdraw_load(pid, Access::new(is_started))?))
     }
 
     /// A process has loaded the agent: its functions are restored, unless programs run there, whose functions in the agent are patched.
@@ -450,8 +466,10 @@ impl Session {
         if let Some(user) = &mut self.core.user {
             return user.patch_running(pid);
         }
-        let mut all = self.core.patching();
-        all.try_for_each(|user| user.leave_gates(pid, own_filters(is_started)))?;
+        for user in self.core.patching() {
+            // Else they are restored at the end.
+            let _ = user.leave_gates(pid, Access::new(is_started));
+        }
         Ok(PatchReport::default())
     }
 
@@ -573,10 +591,8 @@ impl Session {
     }
 }
 
-/// Number of seccomp filters of a process that are the tracer's.
-fn own_filters(is_started: bool) -> u32 {
-    if is_started { seccomp::own_filters() + 1 } else { 0 }
-}
+/// Longest time for which other threads of a process are stopped while one loads the agent.
+const ALONE: Duration = Duration::from_millis(50);
 
 /// What was attached of a clause.
 #[derive(Default)]

@@ -1,8 +1,9 @@
 /* Loads a library into the process by a thread of its own; see `load.rs`, which describes the same words. */
 
-enum { SYS_CLOSE = 3, SYS_FSTAT = 5, SYS_RT_SIGPROCMASK = 14, SYS_SHUTDOWN = 48 };
-enum { SIG_SETMASK = 2, SHUT_RDWR = 2, RTLD_NOW = 2 };
+enum { SYS_CLOSE = 3, SYS_FSTAT = 5, SYS_RT_SIGPROCMASK = 14, SYS_SENDTO = 44, SYS_RECVFROM = 45, SYS_SHUTDOWN = 48 };
+enum { SIG_SETMASK = 2, SHUT_RDWR = 2, RTLD_NOW = 2, EINTR = 4, MSG_NOSIGNAL = 0x4000 };
 enum { ASKED = 1, CLAIMED = 2 };
+enum { BEGINS = 1, LOADED = 2 };
 
 struct descriptor { u64 number, device, inode; };
 
@@ -36,13 +37,29 @@ static void close_socket(const struct descriptor *socket) {
     close_descriptor(socket);
 }
 
+static void tell(const struct load *load, u8 what) {
+    system_call(SYS_SENDTO, load->socket.number, (long)&what, 1, MSG_NOSIGNAL, 0, 0);
+}
+
+/* Waits for the tracer, which stops the other threads. False if it has ended. */
+static int may_begin(const struct load *load) {
+    u8 answer;
+    long got;
+    tell(load, BEGINS);
+    do
+        got = system_call(SYS_RECVFROM, load->socket.number, (long)&answer, 1, 0, 0, 0);
+    while (got == -EINTR);
+    return got == 1;
+}
+
 /* A thread of the C library, which has blocked the program's signals. */
 EXPORT void *run_load(struct load *load) {
     int (*attach)(int) = NULL;
-    if (is_there(&load->library) && is_there(&load->socket)) {
+    if (is_there(&load->library) && is_there(&load->socket) && may_begin(load)) {
         void *library = load->dlopen(load->path, RTLD_NOW);
         if (library)
             attach = (int (*)(int))load->dlsym(library, load->symbol);
+        tell(load, LOADED);
     }
     close_descriptor(&load->library);
     if (attach)

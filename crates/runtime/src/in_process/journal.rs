@@ -274,6 +274,11 @@ impl Remains {
         self.header.code().start
     }
 
+    /// Addresses of the code.
+    pub fn code(&self) -> Range<u64> {
+        self.header.code()
+    }
+
     /// Addresses of the code that is not used yet.
     pub(super) fn unused_code(&self) -> Range<u64> {
         self.code_start() + self.header.used..self.header.first_entry()

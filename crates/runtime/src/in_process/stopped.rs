@@ -313,6 +313,13 @@ impl<'t> Stopped<'t> {
         Ok(ptrace::set_registers(tid, registers)?)
     }
 
+    /// Resumes some of the threads.
+    pub fn without(mut self, threads: &[u32]) -> Stopped<'t> {
+        self.threads.retain(|tid| !threads.contains(tid));
+        self.tracer.detach(self.pid, threads);
+        self
+    }
+
     /// Resumes the threads; returns the time for which the process was held.
     pub fn resume(self) -> Duration {
         let since = self.since;

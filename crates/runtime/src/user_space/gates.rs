@@ -6,14 +6,37 @@
 use super::patching::{ATTEMPTS, PAUSE, STOP_LIMIT, leave, ours};
 use super::processes::{FileFunctions, FunctionSite, ProbedFile};
 use super::{Patched, UserSpace};
-use crate::in_process::seccomp::{self, Caller};
+use crate::in_process::seccomp::{self, Caller, own_filters};
 use crate::in_process::{Library, Remains, RemoteError, Stopped, Tracer};
 use native::object::Object;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 
 /// Attempts to find that the thread that has loaded the library has left the region.
 const LEAVING: u32 = 2;
+
+/// Longest wait for the threads of a process to stop that the tracer has started: one of them may wait for the tracer.
+const STARTED_STOP_LIMIT: Duration = Duration::from_millis(30);
+
+/// How a process is controlled.
+#[derive(Copy, Clone, Debug)]
+pub struct Access {
+    /// Number of its seccomp filters that are the tracer's.
+    pub own_filters: u32,
+    /// Longest wait for its threads to stop.
+    pub stop_limit: Duration,
+}
+
+impl Access {
+    /// `is_started`: the tracer has started the process.
+    pub fn new(is_started: bool) -> Access {
+        match is_started {
+            true => Access { own_filters: own_filters() + 1, stop_limit: STARTED_STOP_LIMIT },
+            false => Access { own_filters: 0, stop_limit: STOP_LIMIT },
+        }
+    }
+}
 
 impl UserSpace {
     /// Memory without programs.
@@ -38,7 +61,6 @@ impl UserSpace {
     }
 
     /// Asks a process to load a library at its next call through a gate, see [`Remains::request_load`](crate::in_process::Remains).
-    /// `own_filters`: number of its seccomp filters that are the tracer's.
     ///
     /// # Errors
     /// [`RemoteError::NoGate`], those of patching the process, and those of the request.
@@ -46,18 +68,18 @@ impl UserSpace {
         &mut self,
         pid: u32,
         library: &Library<'_>,
-        own_filters: u32,
+        access: Access,
     ) -> Result<OwnedFd, RemoteError> {
         self.left.remove(&pid);
         Tracer::run(|tracer| {
             for _ in 0..ATTEMPTS {
-                let stopped = Stopped::all(tracer, pid, STOP_LIMIT)?;
-                seccomp::check(&stopped, own_filters, Caller::Agent)?;
-                self.patch(&stopped, own_filters)?;
+                let stopped = Stopped::all(tracer, pid, access.stop_limit)?;
+                seccomp::check(&stopped, access.own_filters, Caller::Agent)?;
+                self.patch(&stopped, access.own_filters)?;
                 for remains in ours(&stopped, self.memory.inode())? {
                     let is_gate = self.gates.contains(&remains.base()) && remains.has_jump(&stopped)?;
                     if is_gate && !remains.is_borrowed(&stopped)? {
-                        return remains.request_load(&stopped, library, own_filters);
+                        return remains.request_load(&stopped, library, access.own_filters);
                     }
                 }
                 // A thread may be about to return to the functions.
@@ -68,17 +90,46 @@ impl UserSpace {
         })
     }
 
+    /// Calls `load` while no thread of a process runs but the one that is about to load the library. So no thread forks meanwhile: the child
+    /// would have the loader's locks and data as they are then.
+    ///
+    /// # Errors
+    /// [`RemoteError`]; `load` was not called.
+    pub fn hold_others(
+        &self,
+        pid: u32,
+        access: Access,
+        load: impl FnOnce() + Send,
+    ) -> Result<(), RemoteError> {
+        let inode = self.memory.inode();
+        Tracer::run(|tracer| {
+            let stopped = Stopped::all(tracer, pid, access.stop_limit)?;
+            let regions = ours(&stopped, inode)?;
+            let mut in_region = Vec::new();
+            for tid in stopped.threads() {
+                let at = stopped.registers(*tid)?.rip;
+                if regions.iter().any(|region| region.code().contains(&at)) {
+                    in_region.push(*tid);
+                }
+            }
+            // That thread waits there. Others that are there do not fork.
+            let _others = stopped.without(&in_region);
+            load();
+            Ok(())
+        })
+    }
+
     /// Takes the request to a process back if no call has claimed it; returns whether it was taken back.
     ///
     /// # Errors
     /// [`RemoteError`]
-    pub fn withdraw_load(&self, pid: u32, own_filters: u32) -> Result<bool, RemoteError> {
+    pub fn withdraw_load(&self, pid: u32, access: Access) -> Result<bool, RemoteError> {
         let inode = self.memory.inode();
         Tracer::run(|tracer| {
-            let stopped = Stopped::all(tracer, pid, STOP_LIMIT)?;
+            let stopped = Stopped::all(tracer, pid, access.stop_limit)?;
             let mut is_withdrawn = false;
             for remains in ours(&stopped, inode)? {
-                is_withdrawn |= remains.withdraw_load(&stopped, own_filters)?;
+                is_withdrawn |= remains.withdraw_load(&stopped, access.own_filters)?;
             }
             Ok(is_withdrawn)
         })
@@ -88,17 +139,17 @@ impl UserSpace {
     ///
     /// # Errors
     /// [`RemoteError`]; the functions are restored at the end of the session then.
-    pub fn leave_gates(&mut self, pid: u32, own_filters: u32) -> Result<(), RemoteError> {
+    pub fn leave_gates(&mut self, pid: u32, access: Access) -> Result<(), RemoteError> {
         if self.has_programs {
             return Ok(());
         }
         let inode = self.memory.inode();
         let is_ours = |remains: &Remains, _: &Stopped<'_>| Ok(remains.inode() == Some(inode));
-        let is_gone = leave(pid, own_filters, LEAVING, is_ours)?;
+        let is_gone = leave(pid, access, LEAVING, is_ours)?;
         self.processes.remove(&pid);
         self.heirs.remove(&pid);
         if !is_gone {
-            self.left.insert(pid, own_filters);
+            self.left.insert(pid, access.own_filters);
         }
         Ok(())
     }

@@ -21,6 +21,7 @@ mod processes;
 mod unwind_memory;
 mod unwinder_hooks;
 
+pub(crate) use gates::Access;
 pub use map::SharedMap;
 pub use memory::{PlaceError, SessionMemory};
 pub use native::returns::Hook as UnwinderHook;

@@ -2,6 +2,7 @@
 //!
 //! A process is stopped meanwhile. Sessions before may have left something in it, and it may have jumps from its parent.
 
+use super::gates::Access;
 use super::names::Names;
 use super::processes::{self, PatchReport, TracedProcess};
 use super::unwinder_hooks;
@@ -263,7 +264,7 @@ impl UserSpace {
         let traced: HashMap<u32, u32> = heirs.chain(left).chain(traced).collect();
         for (pid, own_filters) in traced {
             let is_over = |remains: &Remains, stopped: &Stopped<'_>| Ok(remains.tracer(stopped)?.is_none());
-            match leave(pid, own_filters, LEAVING, is_over) {
+            match leave(pid, Access { own_filters, stop_limit: STOP_LIMIT }, LEAVING, is_over) {
                 Ok(_) | Err(RemoteError::Gone) => {}
                 Err(error) => self.kept.push((pid, error)),
             }
@@ -284,17 +285,17 @@ fn exists(pid: u32) -> bool {
 /// some time to leave it.
 pub(super) fn leave(
     pid: u32,
-    own_filters: u32,
+    access: Access,
     attempts: u32,
     is_over: impl Fn(&Remains, &Stopped<'_>) -> Result<bool, RemoteError> + Sync,
 ) -> Result<bool, RemoteError> {
     Tracer::run(|tracer| {
         for attempt in 0..=attempts {
-            let stopped = Stopped::all(tracer, pid, STOP_LIMIT)?;
+            let stopped = Stopped::all(tracer, pid, access.stop_limit)?;
             let mut left = false;
             for remains in Remains::find(&stopped, &stopped.maps()?)? {
                 if is_over(&remains, &stopped)? {
-                    left |= !remove(&remains, &stopped, own_filters)?;
+                    left |= !remove(&remains, &stopped, access.own_filters)?;
                 }
             }
             stopped.resume();
