@@ -26,6 +26,11 @@ impl Timer {
         self.0.as_raw_fd()
     }
 
+    /// Descriptor to wait for.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+
     /// Consumes the ticks so far, if any.
     pub fn take(&self) {
         let _ = rustix::io::read(&self.0, &mut [0u8; 8]);

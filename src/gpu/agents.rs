@@ -22,15 +22,17 @@ use wire::manifest::{GPU_LAUNCHES, GPU_RANGES};
 
 use super::candidates::{Candidates, Found, INJECTION, RANGES};
 use super::cupti;
-use super::loading::{functions_of, gates_of};
+use super::loading::Prepared;
 use super::reports::{Asked, Reports};
 use crate::console::Messages;
-use crate::timer::PacedTimer;
+use crate::timer::{PacedTimer, Timer};
 
 /// Time between two flushes of CUPTI's buffers.
 const FLUSH_MS: u32 = 100;
 /// Pause between two searches for processes that have loaded the driver.
 const PAUSE: Duration = Duration::from_millis(200);
+/// Pause between two attempts to stop a process.
+const RETRY_PAUSE: Duration = Duration::from_millis(10);
 
 /// A process with a socket to its agent.
 struct Agent {
@@ -62,6 +64,9 @@ pub struct Agents<'a> {
     candidates: Candidates<'a>,
     /// When candidates are looked for.
     search: PacedTimer,
+    /// Processes whose threads could not all be stopped, and when that is tried again.
+    not_stopped: Vec<Prepared>,
+    retry: Option<Timer>,
     /// Processes that are not traced any more, and were asked to load an agent.
     unwanted: Vec<u32>,
     /// Agents are asked for records as soon as they are there.
@@ -73,6 +78,7 @@ pub struct Agents<'a> {
 /// Marks of descriptors in the set; agents have their process.
 const LISTENER: u64 = u64::MAX;
 const SEARCH: u64 = u64::MAX - 1;
+const RETRY: u64 = u64::MAX - 2;
 
 impl<'a> Agents<'a> {
     /// Waits for agents. `in_process`: programs run in the processes of the agents.
@@ -101,6 +107,8 @@ impl<'a> Agents<'a> {
             reports,
             candidates: Candidates::new(file, in_process),
             search,
+            not_stopped: vec![],
+            retry: None,
             unwanted: vec![],
             has_begun: false,
             misses_ranges: false,
@@ -186,7 +194,31 @@ impl<'a> Agents<'a> {
     /// Asks a process to load the agent. Only processes that the user has named must be able to.
     fn request_from(&mut self, found: Found, session: &mut Session) -> anyhow::Result<()> {
         let pid = found.pid;
-        match self.try_to_request(found, session) {
+        let prepared = Prepared::new(self.machine, found);
+        match prepared.and_then(|prepared| self.request(prepared, session)) {
+            // It has ended.
+            Err(error) if matches!(error.downcast_ref(), Some(RemoteError::Gone)) => Ok(()),
+            Err(error) if self.candidates.must_have(pid) => Err(error.context(format!("process {pid}"))),
+            requested => {
+                self.explain(pid, requested);
+                Ok(())
+            }
+        }
+    }
+
+    fn explain(&self, pid: u32, requested: anyhow::Result<()>) {
+        match requested {
+            Err(error) if !matches!(error.downcast_ref(), Some(RemoteError::Gone)) => {
+                self.reports.explain(pid, &format!("{error:#}"), self.messages);
+            }
+            _ => {}
+        }
+    }
+
+    fn request(&mut self, prepared: Prepared, session: &mut Session) -> anyhow::Result<()> {
+        let found = prepared.found;
+        let pid = found.pid;
+        match prepared.request(self.file, session) {
             Ok(socket) => {
                 let state = AgentState::Requested { found, program: Program::of(pid) };
                 self.messages.detail(|| {
@@ -194,27 +226,35 @@ impl<'a> Agents<'a> {
                 });
                 self.keep(socket, state)?;
             }
-            Err(error) => match error.downcast_ref() {
-                // It has ended.
-                Some(RemoteError::Gone) => {}
-                // It is still busy with an agent before, or a thread waits for the tracer.
-                Some(RemoteError::LoadsAlready) => self.candidates.try_again(pid),
-                Some(RemoteError::DidNotStop { .. }) if found.is_started => self.candidates.try_again(pid),
-                _ if self.candidates.must_have(pid) => {
-                    return Err(error.context(format!("process {pid}")));
+            // It is still busy with an agent before.
+            Err(RemoteError::LoadsAlready) => self.candidates.try_again(pid),
+            // A thread waits for the tracer.
+            Err(RemoteError::DidNotStop { .. }) if found.is_started => {
+                if self.retry.is_none() {
+                    let timer = Timer::new(RETRY_PAUSE, RETRY_PAUSE)?;
+                    watch(&self.events, timer.as_fd(), RETRY)?;
+                    self.retry = Some(timer);
                 }
-                _ => self.reports.explain(pid, &format!("{error:#}"), self.messages),
-            },
+                self.not_stopped.push(prepared);
+            }
+            Err(error) => {
+                return Err(error).context("cannot load the library that reads GPU records");
+            }
         }
         Ok(())
     }
 
-    fn try_to_request(&self, found: Found, session: &mut Session) -> anyhow::Result<AgentSocket> {
-        let Found { pid, is_started } = found;
-        let (functions, gates) = (functions_of(pid)?, gates_of(self.machine, pid)?);
-        let library = self.file.library(functions);
-        let requested = session.request_agent(pid, gates, &library, is_started);
-        requested.context("cannot load the library that reads GPU records")
+    /// Looks again at processes one of whose threads has not stopped.
+    fn retry(&mut self, session: &mut Session) {
+        self.retry.iter().for_each(Timer::take);
+        for prepared in std::mem::take(&mut self.not_stopped) {
+            let Found { pid, .. } = prepared.found;
+            let requested = self.request(prepared, session);
+            self.explain(pid, requested);
+        }
+        if self.not_stopped.is_empty() {
+            self.retry = None;
+        }
     }
 
     /// NVTX looks for a tool at the first call of a process.
@@ -411,6 +451,7 @@ impl Watch for Agents<'_> {
             match event.data.u64() {
                 LISTENER => self.accept(),
                 SEARCH => self.search(session),
+                RETRY => self.retry(session),
                 pid => self.receive(pid as u32, Some(session)),
             }
         }

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use anyhow::anyhow;
 use host::process::{self, Mapping};
 use host::{ElfFile, Machine};
-use runtime::FileFunctions;
-use runtime::gpu_agent::LoaderFunctions;
+use runtime::gpu_agent::{AgentFile, AgentSocket, LoaderFunctions};
 use runtime::in_process::RemoteError;
+use runtime::{FileFunctions, Session};
 
+use super::candidates::Found;
 use super::cupti;
 use crate::trace::patch_sites;
 
@@ -19,6 +20,27 @@ const MUSL: [&str; 2] = ["ld-musl-", "libc.musl-"];
 /// `setuid` wait for ever.
 const OF_GLIBC: u64 = 3 << 31;
 const OF_MUSL: u64 = 7 << 31;
+
+/// What is needed for a request to a process to load the agent.
+pub struct Prepared {
+    pub found: Found,
+    functions: LoaderFunctions,
+    gates: FileFunctions,
+}
+
+impl Prepared {
+    /// Finds the functions of a process.
+    pub fn new(machine: &Machine, found: Found) -> anyhow::Result<Prepared> {
+        let (functions, gates) = (functions_of(found.pid)?, gates_of(machine, found.pid)?);
+        Ok(Prepared { found, functions, gates })
+    }
+
+    /// Asks the process to load the agent.
+    pub fn request(&self, file: &AgentFile, session: &mut Session) -> Result<AgentSocket, RemoteError> {
+        let Found { pid, is_started } = self.found;
+        session.request_agent(pid, self.gates.clone(), &file.library(self.functions), is_started)
+    }
+}
 
 /// A file that a process has mapped.
 struct LoadedFile {
@@ -42,7 +64,7 @@ impl LoadedFile {
 }
 
 /// The functions of a process that load a library in a thread.
-pub fn functions_of(pid: u32) -> anyhow::Result<LoaderFunctions> {
+fn functions_of(pid: u32) -> anyhow::Result<LoaderFunctions> {
     let mut mappings = process::mappings(pid);
     if mappings.is_empty() {
         return Err(RemoteError::Gone.into());
@@ -78,7 +100,7 @@ pub fn functions_of(pid: u32) -> anyhow::Result<LoaderFunctions> {
 }
 
 /// The functions of a process's driver by whose calls it can be made to load the agent.
-pub fn gates_of(machine: &Machine, pid: u32) -> anyhow::Result<FileFunctions> {
+fn gates_of(machine: &Machine, pid: u32) -> anyhow::Result<FileFunctions> {
     let mappings = process::mappings(pid);
     let driver = mappings.iter().find(|mapping| mapping.executable && cupti::is_of_file(mapping, DRIVER));
     let (driver, shown) =

@@ -17,7 +17,7 @@ use std::time::Duration;
 const LEAVING: u32 = 2;
 
 /// Longest wait for the threads of a process to stop that the tracer has started: one of them may wait for the tracer.
-const STARTED_STOP_LIMIT: Duration = Duration::from_millis(30);
+const STARTED_STOP_LIMIT: Duration = Duration::from_millis(10);
 
 /// How a process is controlled.
 #[derive(Copy, Clone, Debug)]
