@@ -323,15 +323,19 @@ impl TracedProcess {
         self.patches.push((Patches::new(list), keys));
         let mut report = PatchReport::default();
         // Also those that were in use the last time, and those of files that were unmapped and mapped again.
+        // The others are patched for agents: one that another session has is not missed.
+        let is_probed =
+            |file: u32, function: u64| files.get(&file).is_none_or(|file| file.is_probed(function));
         for (patches, keys) in &mut self.patches {
-            let outcome = patches.write_again(stopped, |at| mapped.contains(&keys[at]))?;
-            report.patched += outcome.changed;
-            let skipped = outcome.skipped.iter().map(|(at, why)| (keys[*at].0, keys[*at].1, *why));
-            // One that another session has is not missed.
-            let is_missed = |(file, function, _): &(u32, u64, Skipped)| {
-                files.get(file).is_none_or(|file| file.is_probed(*function))
+            let count = |patches: &Patches| {
+                let probed = keys.iter().enumerate().filter(|(_, key)| is_probed(key.0, key.1));
+                probed.filter(|(at, _)| patches.is_written(*at)).count()
             };
-            report.skipped.extend(skipped.filter(is_missed));
+            let before = count(patches);
+            let outcome = patches.write_again(stopped, |at| mapped.contains(&keys[at]))?;
+            report.patched += count(patches).saturating_sub(before);
+            let skipped = outcome.skipped.iter().map(|(at, why)| (keys[*at].0, keys[*at].1, *why));
+            report.skipped.extend(skipped.filter(|(file, function, _)| is_probed(*file, *function)));
         }
         self.give_places();
         Ok(report)
