@@ -71,6 +71,7 @@ impl UserSpace {
         access: Access,
     ) -> Result<OwnedFd, RemoteError> {
         self.left.remove(&pid);
+        let mut other = None;
         Tracer::run(|tracer| {
             for _ in 0..ATTEMPTS {
                 let stopped = Stopped::all(tracer, pid, access.stop_limit)?;
@@ -82,11 +83,12 @@ impl UserSpace {
                         return remains.request_load(&stopped, library, access.own_filters);
                     }
                 }
+                other = other_tracer(&stopped, self.memory.inode())?;
                 // A thread may be about to return to the functions.
                 stopped.resume();
                 std::thread::sleep(PAUSE);
             }
-            Err(RemoteError::NoGate)
+            Err(other.map_or(RemoteError::NoGate, |tracer| RemoteError::Patched { tracer }))
         })
     }
 
@@ -158,4 +160,16 @@ impl UserSpace {
     pub fn patched(&self) -> Patched {
         self.patched
     }
+}
+
+/// A thread of another session that has patched functions of the process, and goes on. Its gates, too, are restored when its agent is there.
+fn other_tracer(stopped: &Stopped<'_>, inode: u64) -> Result<Option<u32>, RemoteError> {
+    for remains in Remains::find(stopped, &stopped.maps()?)? {
+        if remains.inode() != Some(inode)
+            && let Some(tracer) = remains.tracer(stopped)?
+        {
+            return Ok(Some(tracer));
+        }
+    }
+    Ok(None)
 }
