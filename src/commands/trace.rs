@@ -188,9 +188,6 @@ fn notify() {
     println!("{NOTIFY}");
 }
 
-/// Exit status with `--fail-on-loss` if an export does not have all records.
-const LOST: u8 = 3;
-
 struct Job<'a> {
     cli: &'a Cli,
     messages: &'a Messages,
@@ -319,6 +316,7 @@ impl<'a> Job<'a> {
                 "process {pid} keeps the jumps of the probes, which pass by now: {reason}; the next `--in-process -p {pid}` removes them"
             ));
         }
+        exit_status::report_expelled(&session, self.messages);
         let (attached, patched) = (session.attached(), session.patched());
         drop(session);
         let was_silent = sink.was_silent();
@@ -334,7 +332,8 @@ impl<'a> Job<'a> {
             exit_status::report_no_output(&ending, attached, self.messages);
         }
         let status = exit_status::status(&ending, child.map(|child| (child, &signals)), self.messages)?;
-        Ok(if status == 0 && lost && self.cli.fail_on_loss { LOST } else { status })
+        let status = exit_status::of_results(status, &ending);
+        Ok(if status == 0 && lost && self.cli.fail_on_loss { crate::LOST } else { status })
     }
 
     /// Opens all outputs, so that errors are reported before anything is traced.
@@ -408,6 +407,10 @@ impl<'a> Job<'a> {
             let patched = match session.patch_running(*pid) {
                 // A child of the processes that the user has named may end at any time.
                 Err(RemoteError::Gone) if !self.cli.pids.contains(pid) => continue,
+                Err(error @ RemoteError::OtherOwner { .. }) => {
+                    self.messages.lost(&format!("process {pid} is not traced: {error}"));
+                    continue;
+                }
                 patched => patched.with_context(|| format!("process {pid}")).map_err(Failure::loading)?,
             };
             self.messages.patched(*pid, &patched);

@@ -134,11 +134,13 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     if let Some(exported) = &exported {
         exported.finish(&session);
     }
+    exit_status::report_expelled(&session, messages);
     drop(session);
     repl.gpu.print(&repl);
     sink.close(messages, &|| false);
     let status = exit_status::status(&ending, None, messages);
     repl.output.end();
+    let status = status.map(|status| exit_status::of_results(status, &ending));
     status.map(|status| if status == 0 && repl.failed.get() && !terminal { crate::WRONG } else { status })
 }
 

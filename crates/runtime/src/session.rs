@@ -426,6 +426,11 @@ impl Session {
         kept.map(|(pid, reason)| (*pid, reason.to_string()))
     }
 
+    /// Processes that are not traced any more since they have changed their rights, with how.
+    pub fn expelled(&self) -> impl Iterator<Item = &(u32, String)> {
+        self.core.user.iter().flat_map(UserSpace::expelled)
+    }
+
     /// What was patched so far, if the programs run in the traced processes.
     pub fn patched(&self) -> Option<Patched> {
         self.core.user.as_ref().map(UserSpace::patched)

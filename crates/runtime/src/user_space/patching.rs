@@ -3,6 +3,7 @@
 //! A process is stopped meanwhile. Sessions before may have left something in it, and it may have jumps from its parent.
 
 use super::names::Names;
+use super::owner::Owner;
 use super::processes::{self, PatchReport, TracedProcess};
 use super::unwinder_hooks;
 use super::{Heir, UserSpace};
@@ -163,6 +164,9 @@ impl UserSpace {
             return Ok(report);
         }
         let pid = stopped.pid();
+        self.owner
+            .admit(Owner::of(pid)?)
+            .map_err(|other| RemoteError::OtherOwner { how: other.to_string() })?;
         self.ends.watch(pid);
         self.forget_regions(stopped);
         let mut inherited = BTreeSet::new();
@@ -248,8 +252,54 @@ impl UserSpace {
         Ok(())
     }
 
+    /// Takes the memory away from processes that have other rights by now: since setuid(2), for example.
+    pub(super) fn expel_changed(&mut self) {
+        let of_traced =
+            |(pid, regions): (&u32, &Vec<TracedProcess>)| (*pid, TracedProcess::own_filters(regions));
+        let of_heir = |(pid, heir): (&u32, &Heir)| (*pid, heir.own_filters);
+        let all: Vec<(u32, u32)> =
+            self.processes.iter().map(of_traced).chain(self.heirs.iter().map(of_heir)).collect();
+        for (pid, own_filters) in all {
+            let Some(other) = self.owner.changed(pid) else { continue };
+            match self.expel(pid, own_filters) {
+                // It is tried again.
+                Err(RemoteError::DidNotStop { .. }) => {}
+                Ok(()) => self.forget(pid, format!("its rights have changed: {other}")),
+                // What it executes now has no memory of the session.
+                Err(RemoteError::Gone) => _ = self.processes.remove(&pid),
+                Err(error) => {
+                    let shares = "it still shares memory with the processes that are traced";
+                    self.forget(pid, format!("its rights have changed, and {shares}: {other}; {error}"));
+                }
+            }
+        }
+    }
+
+    /// Traces a process no more.
+    fn forget(&mut self, pid: u32, why: String) {
+        self.processes.remove(&pid);
+        self.heirs.remove(&pid);
+        self.left.insert(pid);
+        self.expelled.push((pid, why));
+    }
+
+    /// Puts memory of the process's own in the place of what it shares, and restores its functions. Programs that run there at this moment
+    /// find zeros.
+    fn expel(&self, pid: u32, own_filters: u32) -> Result<(), RemoteError> {
+        let inode = self.memory.inode();
+        Tracer::run(|tracer| {
+            let stopped = Stopped::all(tracer, pid, STOP_LIMIT)?;
+            for remains in ours(&stopped, inode)? {
+                remains.separate(&stopped, own_filters)?;
+                remove(&remains, &stopped, own_filters)?;
+            }
+            Ok(())
+        })
+    }
+
     /// Makes all detours pass by and restores the functions of the processes that still run.
     pub fn detach(&mut self) {
+        self.check_words();
         self.lease = None;
         let left = self.left.drain().map(|pid| (pid, own_filters() + 1));
         let traced = self.processes.drain().map(|(pid, regions)| (pid, TracedProcess::own_filters(&regions)));
