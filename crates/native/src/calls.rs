@@ -224,6 +224,8 @@ fn cell_of_array(asm: &mut Assembler, environment: &Environment, map: &MapPlace)
 /// Nanoseconds of the monotonic or the boot clock, from the time stamp counter.
 fn time(asm: &mut Assembler, boot: bool) {
     asm.load(Width::W64, AUX, Mem::Region(layout::CLOCK_NUMBER));
+    // Each traced process can write the word.
+    asm.alu_imm(Op::And, false, AUX, 1);
     asm.shift(crate::x86::Shift::Left, true, AUX, layout::CLOCK_SIZE.trailing_zeros() as u8);
     asm.lea(CPU, Mem::Region(layout::CLOCKS));
     asm.alu(Op::Add, true, AUX, CPU);

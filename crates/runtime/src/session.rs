@@ -378,6 +378,26 @@ impl Session {
         }
     }
 
+    /// Lets a thread that is held change the rights of its process: user, groups, capabilities. If they differ from those of the other
+    /// traced processes then, it is traced no more: see [`Session::expelled`]. `release` is called in any case.
+    ///
+    /// # Errors
+    /// [`RemoteError`]
+    pub fn change_rights(
+        &mut self,
+        pid: u32,
+        tid: u32,
+        release: impl FnOnce() + Send,
+    ) -> Result<(), RemoteError> {
+        match &mut self.core.user {
+            Some(user) => user.change_rights(pid, tid, release),
+            None => {
+                release();
+                Ok(())
+            }
+        }
+    }
+
     /// Whether a process that maps a file, given by its inode and path, must be patched before it goes on.
     pub fn must_patch(&self, pid: u32, inode: u64, path: &Path) -> bool {
         self.core.user.as_ref().is_some_and(|user| user.concerns(pid, inode, path))

@@ -1,11 +1,14 @@
 /*
  * scribbler SEED [WRITES [FILL]]: calls traced_work, and writes WRITES (10 000) words of its own choice into the memory that it shares with its
  * tracer, at places of its own choice. FILL sets all of the memory that is in use to a byte (0 to 255) first. Two threads call traced_work
- * meanwhile. It ends with status 0, whatever it has written: its own probes must not harm it either. It writes nothing if it shares none.
+ * meanwhile. It ends with status 0, whatever it has written: its own probes must not harm it either. It writes nothing if it shares none, and
+ * nothing more when the tracer has taken the memory away.
  */
 #include "cases.h"
 
 #include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -43,6 +46,16 @@ static void *work(void *thread) {
     return NULL;
 }
 
+static sigjmp_buf gone;
+
+static void fault(int signal, siginfo_t *info, void *context) {
+    (void)context;
+    uint64_t offset = (uint64_t)info->si_addr - (uint64_t)shared.start;
+    if (offset < 8 * shared.words) siglongjmp(gone, 1);
+    struct sigaction otherwise = {.sa_handler = SIG_DFL};
+    sigaction(signal, &otherwise, NULL);
+}
+
 static uint64_t value(uint64_t before) {
     switch (random_word() % 8) {
     case 0: return 0;
@@ -56,6 +69,16 @@ static uint64_t value(uint64_t before) {
     }
 }
 
+__attribute__((noinline)) static void scribble(long writes, long fill) {
+    uint64_t head = HEAD / 8 < shared.words ? HEAD / 8 : shared.words;
+    if (fill >= 0 && shared.words) memset((void *)shared.start, (int)fill, 8 * head);
+    for (long i = 0; i < writes && shared.words; i++) {
+        uint64_t at = random_word() % (random_word() % 8 ? head : shared.words);
+        shared.start[at] = value(shared.start[at]);
+        if (i % 64 == 63) sleep_us(1);
+    }
+}
+
 int main(int argc, char **argv) {
     long writes = number(argc, argv, 2, 10000), fill = number(argc, argv, 3, -1);
     state = number(argc, argv, 1, 1) * 0x9e3779b97f4a7c15ul | 1;
@@ -64,13 +87,9 @@ int main(int argc, char **argv) {
     pthread_t threads[2];
     for (long i = 0; i < 2; i++) pthread_create(&threads[i], NULL, work, (void *)i);
     sleep_us(20000);
-    uint64_t head = HEAD / 8 < shared.words ? HEAD / 8 : shared.words;
-    if (fill >= 0 && shared.words) memset((void *)shared.start, (int)fill, HEAD);
-    for (long i = 0; i < writes && shared.words; i++) {
-        uint64_t at = random_word() % (random_word() % 8 ? head : shared.words);
-        shared.start[at] = value(shared.start[at]);
-        if (i % 64 == 63) sleep_us(1);
-    }
+    struct sigaction caught = {.sa_sigaction = fault, .sa_flags = SA_SIGINFO | SA_NODEFER};
+    sigaction(SIGSEGV, &caught, NULL);
+    if (sigsetjmp(gone, 1) == 0) scribble(writes, fill);
     sleep_us(150000);
     done = 1;
     for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);

@@ -1,4 +1,4 @@
-uprobe0: 69 instructions
+uprobe0: 70 instructions
 10000100  push rbx
 10000101  push r13
 10000103  push r14
@@ -6,7 +6,7 @@ uprobe0: 69 instructions
 10000108  lea rdi,[40A000h]
 1000010f  mov rdi,[rdi+8]
 10000113  cmp rdi,0
-10000117  jne 0000000010000212h
+10000117  jne 0000000010000216h
 1000011d  mov eax,fs:[2D0h]
 10000125  mov edx,eax
 10000127  mov r9d,[8]
@@ -28,7 +28,7 @@ uprobe0: 69 instructions
 10000167  call ring_reserve
 1000016c  mov r14,rax
 1000016f  cmp r14,0
-10000173  je 00000000100001F8h
+10000173  je 00000000100001FCh
 10000179  mov edi,0
 1000017e  mov [r14],edi
 10000181  mov [r14+10h],r13
@@ -38,34 +38,35 @@ uprobe0: 69 instructions
 10000193  and eax,r11d
 10000196  mov [r14+4],eax
 1000019a  mov r11,[1000h]
-100001a1  shl r11,4
-100001a5  lea r9,[1040h]
-100001ac  add r11,r9
-100001af  rdtsc
-100001b1  shl rdx,20h
-100001b5  or rax,rdx
-100001b8  mul qword ptr [r11]
-100001bb  shrd rax,rdx,20h
-100001c0  add rax,[r11+8]
-100001c4  add rax,[1008h]
-100001cb  mov [r14+8],rax
-100001cf  mov rdi,[rbx+70h]
-100001d3  mov [r14+18h],rdi
-100001d7  mov rdi,[rbx+68h]
-100001db  mov [r14+20h],rdi
-100001df  mov rdi,r14
-100001e2  mov esi,0
-100001e7  and dword ptr [rdi-8],7FFFFFFFh
-100001ee  mov eax,0
-100001f3  jmp 0000000010000217h
-100001f8  lea rdi,[40A040h]
-100001ff  mov esi,1
-10000204  lock add [rdi],rsi
-10000208  mov eax,0
-1000020d  jmp 0000000010000217h
-10000212  mov eax,0
-10000217  pop r14
-10000219  pop r13
-1000021b  pop rbx
-1000021c  ret
+100001a1  and r11d,1
+100001a5  shl r11,4
+100001a9  lea r9,[1040h]
+100001b0  add r11,r9
+100001b3  rdtsc
+100001b5  shl rdx,20h
+100001b9  or rax,rdx
+100001bc  mul qword ptr [r11]
+100001bf  shrd rax,rdx,20h
+100001c4  add rax,[r11+8]
+100001c8  add rax,[1008h]
+100001cf  mov [r14+8],rax
+100001d3  mov rdi,[rbx+70h]
+100001d7  mov [r14+18h],rdi
+100001db  mov rdi,[rbx+68h]
+100001df  mov [r14+20h],rdi
+100001e3  mov rdi,r14
+100001e6  mov esi,0
+100001eb  and dword ptr [rdi-8],7FFFFFFFh
+100001f2  mov eax,0
+100001f7  jmp 000000001000021Bh
+100001fc  lea rdi,[40A040h]
+10000203  mov esi,1
+10000208  lock add [rdi],rsi
+1000020c  mov eax,0
+10000211  jmp 000000001000021Bh
+10000216  mov eax,0
+1000021b  pop r14
+1000021d  pop r13
+1000021f  pop rbx
+10000220  ret
 

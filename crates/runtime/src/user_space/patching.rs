@@ -261,7 +261,10 @@ impl UserSpace {
             self.processes.iter().map(of_traced).chain(self.heirs.iter().map(of_heir)).collect();
         for (pid, own_filters) in all {
             let Some(other) = self.owner.changed(pid) else { continue };
-            match self.expel(pid, own_filters) {
+            let inode = self.memory.inode();
+            let expelled =
+                Tracer::run(|tracer| expel(&Stopped::all(tracer, pid, STOP_LIMIT)?, inode, own_filters));
+            match expelled {
                 // It is tried again.
                 Err(RemoteError::DidNotStop { .. }) => {}
                 Ok(()) => self.forget(pid, format!("its rights have changed: {other}")),
@@ -275,26 +278,40 @@ impl UserSpace {
         }
     }
 
+    /// Lets a thread that is held change the rights of its process, and takes the memory away before any thread goes on if they are others then.
+    ///
+    /// # Errors
+    /// [`RemoteError`]; `release` was called.
+    pub fn change_rights(
+        &mut self,
+        pid: u32,
+        tid: u32,
+        release: impl FnOnce() + Send,
+    ) -> Result<(), RemoteError> {
+        if !self.has_memory(pid) {
+            release();
+            return Ok(());
+        }
+        let (inode, owner) = (self.memory.inode(), &self.owner);
+        let other = Tracer::run(|tracer| {
+            let seized = Seized::thread(tracer, pid, tid);
+            release();
+            let stopped = seized?.stop(STOP_LIMIT)?.with_others(STOP_LIMIT)?;
+            let Some(other) = owner.changed(pid) else { return Ok(None) };
+            expel(&stopped, inode, own_filters() + 1).map(|()| Some(other))
+        })?;
+        if let Some(other) = other {
+            self.forget(pid, format!("its rights have changed: {other}"));
+        }
+        Ok(())
+    }
+
     /// Traces a process no more.
     fn forget(&mut self, pid: u32, why: String) {
         self.processes.remove(&pid);
         self.heirs.remove(&pid);
         self.left.insert(pid);
         self.expelled.push((pid, why));
-    }
-
-    /// Puts memory of the process's own in the place of what it shares, and restores its functions. Programs that run there at this moment
-    /// find zeros.
-    fn expel(&self, pid: u32, own_filters: u32) -> Result<(), RemoteError> {
-        let inode = self.memory.inode();
-        Tracer::run(|tracer| {
-            let stopped = Stopped::all(tracer, pid, STOP_LIMIT)?;
-            for remains in ours(&stopped, inode)? {
-                remains.separate(&stopped, own_filters)?;
-                remove(&remains, &stopped, own_filters)?;
-            }
-            Ok(())
-        })
     }
 
     /// Makes all detours pass by and restores the functions of the processes that still run.
@@ -338,6 +355,16 @@ fn leave(tracer: &Tracer, pid: u32, own_filters: u32) -> Result<(), RemoteError>
             break;
         }
         std::thread::sleep(PAUSE * 2u32.pow(attempt));
+    }
+    Ok(())
+}
+
+/// Puts memory of the process's own in the place of what it shares, and restores its functions. Programs that run there at this moment
+/// find zeros.
+fn expel(stopped: &Stopped<'_>, inode: u64, own_filters: u32) -> Result<(), RemoteError> {
+    for remains in ours(stopped, inode)? {
+        remains.separate(stopped, own_filters)?;
+        remove(&remains, stopped, own_filters)?;
     }
     Ok(())
 }
