@@ -1,21 +1,23 @@
 /*
- * scribbler SEED [WRITES [FILL]]: calls traced_work, and writes WRITES (10 000) words of its own choice into the memory that it shares with its
+ * scribbler SEED [WRITES [FILL [SECONDS]]]: calls traced_work, and writes WRITES (10 000) words of its own choice into the memory that it shares with its
  * tracer, at places of its own choice. FILL sets all of the memory that is in use to a byte (0 to 255) first. Two threads call traced_work
  * meanwhile. It ends with status 0, whatever it has written: its own probes must not harm it either. It writes nothing if it shares none, and
- * nothing more when the tracer has taken the memory away.
+ * nothing more when the tracer has taken the memory away. It waits SECONDS (0) for the memory of a tracer that comes later.
  */
-#include "cases.h"
 
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* What is written most: the states and the begin of the maps. */
 #define HEAD (256 << 10)
 
-TRACED long traced_work(long a, long b) {
+__attribute__((noinline, noclone)) long traced_work(long a, long b) {
     volatile long sum = a;
     for (int i = 0; i < 4; i++) sum += b;
     return sum;
@@ -33,12 +35,12 @@ static uint64_t random_word(void) {
 static void find_shared(void) {
     char line[512];
     FILE *maps = fopen("/proc/self/maps", "r");
-    while (maps && fgets(line, sizeof line, maps)) {
+    while (maps != NULL && fgets(line, sizeof line, maps)) {
         uint64_t from, to;
         if (strstr(line, "memfd:cudatrace") && strstr(line, "rw-s") && sscanf(line, "%lx-%lx", &from, &to) == 2)
             shared.start = (void *)from, shared.words = (to - from) / 8;
     }
-    if (maps) fclose(maps);
+    if (maps != NULL) fclose(maps);
 }
 
 static void *work(void *thread) {
@@ -75,22 +77,27 @@ __attribute__((noinline)) static void scribble(long writes, long fill) {
     for (long i = 0; i < writes && shared.words; i++) {
         uint64_t at = random_word() % (random_word() % 8 ? head : shared.words);
         shared.start[at] = value(shared.start[at]);
-        if (i % 64 == 63) sleep_us(1);
+        if (i % 64 == 63) usleep(1);
     }
 }
 
 int main(int argc, char **argv) {
-    long writes = number(argc, argv, 2, 10000), fill = number(argc, argv, 3, -1);
-    state = number(argc, argv, 1, 1) * 0x9e3779b97f4a7c15ul | 1;
+    long writes = argc > 2 ? atol(argv[2]) : 10000, fill = argc > 3 ? atol(argv[3]) : -1;
+    state = atol(argv[1]) * 0x9e3779b97f4a7c15ul | 1;
     for (long i = 0; i < 300; i++) traced_work(i, i);
     find_shared();
+    for (long i = 0; i < 100 * (argc > 4 ? atol(argv[4]) : 0) && !shared.words; i++) {
+        traced_work(i % 300, 7);
+        usleep(10000);
+        find_shared();
+    }
     pthread_t threads[2];
     for (long i = 0; i < 2; i++) pthread_create(&threads[i], NULL, work, (void *)i);
-    sleep_us(20000);
+    usleep(20000);
     struct sigaction caught = {.sa_sigaction = fault, .sa_flags = SA_SIGINFO | SA_NODEFER};
     sigaction(SIGSEGV, &caught, NULL);
     if (sigsetjmp(gone, 1) == 0) scribble(writes, fill);
-    sleep_us(150000);
+    usleep(150000);
     done = 1;
     for (int i = 0; i < 2; i++) pthread_join(threads[i], NULL);
     return 0;
