@@ -121,7 +121,7 @@ pub(crate) struct UserSpace {
     owner: CommonOwner,
     /// Processes whose functions were restored before the end of the session.
     left: HashSet<u32>,
-    /// Those of them that have changed their rights, with how, or why they still share the memory.
+    /// Processes among these that have changed their rights, with how, or why they still share the memory.
     expelled: Vec<(u32, String)>,
     /// Processes that have a region and jumps from their parent.
     heirs: HashMap<u32, Heir>,

@@ -29,7 +29,7 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Those of a process.
+    /// Rights of a process.
     ///
     /// # Errors
     /// It has ended, or is hidden.
