@@ -18,6 +18,8 @@ mod patching;
 pub(crate) mod placement;
 mod process_ends;
 mod processes;
+#[cfg(test)]
+mod tests;
 mod untrusted;
 mod unwind_memory;
 mod unwinder_hooks;
