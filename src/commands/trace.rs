@@ -129,7 +129,7 @@ fn run_where(
     .with_kernel(&crate::kernel_catalog::RunningKernel)
     .with_progress(messages.search_progress());
     let agent = match scripts.iter().any(Script::may_probe_gpus) {
-        true => gpu::offer_agent(&machine, cli.user.is_some(), messages),
+        true => gpu::offer_agent(&machine, cli.user.as_deref(), messages),
         false => None,
     };
     let mut compilers =
@@ -333,6 +333,7 @@ impl<'a> Job<'a> {
         if was_silent && !is_explained && prints_maps {
             exit_status::report_no_output(&ending, attached, self.messages);
         }
+        let lost = lost | gpu_reports.are_damaged();
         let status = exit_status::status(&ending, child.map(|child| (child, &signals)), self.messages)?;
         Ok(if status == 0 && lost && self.cli.fail_on_loss { LOST } else { status })
     }

@@ -1,16 +1,24 @@
 //! The agent for the times of the GPU (crate `agent`): its file, which processes load, and the sockets to the processes that have.
+//!
+//! Nothing that a process sends is trusted: a [`Connection`] needs a proof, and reports are checked.
+
+mod checks;
+mod connection;
 
 use std::fs::File;
 use std::io::{self, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use agent::message::{EVERY, FUNCTIONS, NEXT, PATHS, Request};
 pub use agent::message::{MULTIPLE_SUBSCRIBERS, REPLACED, Report, State};
-use rustix::fs::{MemfdFlags, SealFlags};
+pub use checks::ReportError;
+use connection::Secret;
+pub use connection::{Connection, Proof};
+use rustix::fs::{MemfdFlags, SealFlags, Uid};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::in_process::{Injection, RemoteError};
@@ -36,14 +44,19 @@ pub struct AgentFile {
     path: Option<PathBuf>,
     /// Name of the socket.
     name: String,
+    /// What an agent must send first.
+    secret: Secret,
+    /// The user whose processes can open the file.
+    reader: u32,
 }
 
 impl AgentFile {
-    /// Creates both. `for_others`: also for processes of other users, which cannot open what is only in memory.
+    /// Creates both. `reader`: the user whose processes are to load it, if that is another one. What is only in memory can be opened by those
+    /// alone who could also read the tracer's memory.
     ///
     /// # Errors
     /// The errors of memfd_create(2), of the folders for temporary files, and of the socket.
-    pub fn create(for_others: bool) -> io::Result<AgentFile> {
+    pub fn create(reader: Option<u32>) -> io::Result<AgentFile> {
         let pid = std::process::id();
         // No other user can take the name beforehand.
         let name = format!("cudatrace_gpu_{pid}_{:016x}", sys::random());
@@ -52,14 +65,15 @@ impl AgentFile {
         let listener = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
         rustix::net::bind(&listener, &SocketAddrUnix::new_abstract_name(name.as_bytes())?)?;
         rustix::net::listen(&listener, BACKLOG)?;
-        let library = agent::library(pid, &name);
-        let (file, path) = match for_others {
-            true => {
-                temporary_file(&format!(".{name}.so"), &library).map(|(file, path)| (file, Some(path)))?
-            }
-            false => (memory_file(&library)?, None),
+        let secret = Secret::new()?;
+        let library = agent::library(pid, &name, secret.bytes());
+        let (file, path) = match reader {
+            Some(user) => temporary_file(&format!(".{name}.so"), &library, user)
+                .map(|(file, path)| (file, Some(path)))?,
+            None => (memory_file(&library)?, None),
         };
-        Ok(AgentFile { file, listener, path, name })
+        let reader = reader.unwrap_or_else(|| rustix::process::geteuid().as_raw());
+        Ok(AgentFile { file, listener, path, name, secret, reader })
     }
 
     /// The file's path for other processes.
@@ -68,9 +82,9 @@ impl AgentFile {
         self.path.clone().unwrap_or_else(in_memory)
     }
 
-    /// Whether only processes of the tracer's user, and of root, can open it.
-    pub fn is_in_memory(&self) -> bool {
-        self.path.is_none()
+    /// The user whose processes can open it, beside those of root.
+    pub fn reader(&self) -> u32 {
+        self.reader
     }
 
     /// Whether it is the file that was found.
@@ -89,16 +103,21 @@ impl AgentFile {
         self.listener.as_fd()
     }
 
-    /// The next process that has loaded the agent; `None` if none waits.
+    /// The next connection; `None` if none waits. Any process can make one.
     ///
     /// # Errors
     /// The errors of accept(2).
-    pub fn accept(&self) -> io::Result<Option<AgentSocket>> {
+    pub fn accept(&self) -> io::Result<Option<Connection>> {
         match rustix::net::accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
             Err(rustix::io::Errno::AGAIN) => Ok(None),
             Err(error) => Err(error.into()),
-            Ok(socket) => AgentSocket::new(socket).map(Some),
+            Ok(socket) => Connection::accepted(socket).map(Some),
         }
+    }
+
+    /// Reads the first packet of a connection.
+    pub fn prove(&self, connection: Connection) -> Proof {
+        connection.prove(&self.secret)
     }
 
     /// What loads the agent into processes that run, from any thread.
@@ -118,29 +137,26 @@ pub struct Injector {
 
 impl Injector {
     /// Loads the agent into a process that runs. `dlopen`: address of the function there. `is_over`: set when no thread is to be looked for
-    /// any more that can call it.
+    /// any more that can call it. The agent has sent its first packet when this returns.
     ///
     /// # Errors
     /// The errors of [`Injection::load`].
-    pub fn inject(&self, pid: u32, dlopen: u64, is_over: &AtomicBool) -> Result<AgentSocket, RemoteError> {
+    pub fn inject(&self, pid: u32, dlopen: u64, is_over: &AtomicBool) -> Result<Connection, RemoteError> {
         let injection = Injection { library: self.library.as_fd(), dlopen, attach: agent::ATTACH, is_over };
         let socket = injection.load(pid)?;
         rustix::io::ioctl_fionbio(&socket, true).map_err(io::Error::from)?;
-        Ok(AgentSocket { socket, pid })
+        Ok(Connection::to(pid, socket))
     }
 }
 
 impl Drop for AgentFile {
     fn drop(&mut self) {
-        if let Some(path) = &self.path {
-            // Somebody may have removed it.
-            let _ = std::fs::remove_file(path);
-        }
+        self.path.iter().for_each(|path| remove(path));
     }
 }
 
-/// Creates a file that all users can read and execute, in a folder where programs can be.
-fn temporary_file(name: &str, bytes: &[u8]) -> io::Result<(OwnedFd, PathBuf)> {
+/// Creates a file that a user can read and execute, and no other, in a folder where programs can be.
+fn temporary_file(name: &str, bytes: &[u8], user: u32) -> io::Result<(OwnedFd, PathBuf)> {
     let mut last = io::ErrorKind::NotFound.into();
     for folder in [std::env::temp_dir(), "/tmp".into(), "/var/tmp".into(), "/dev/shm".into()] {
         let forbids = rustix::fs::statvfs(&folder)
@@ -150,19 +166,34 @@ fn temporary_file(name: &str, bytes: &[u8]) -> io::Result<(OwnedFd, PathBuf)> {
         }
         let path = folder.join(name);
         // A new file: no link of another user is followed.
-        let options = File::options().read(true).write(true).create_new(true).mode(0o755).open(&path);
-        let written = options.and_then(|mut file| {
-            file.write_all(bytes)?;
-            // Whatever the umask is. Nobody can execute a file that is open for writing.
-            file.set_permissions(std::fs::Permissions::from_mode(0o755))?;
-            File::open(&path)
-        });
-        match written {
+        let created = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path);
+        match created.and_then(|file| fill(file, &path, bytes, user).inspect_err(|_| remove(&path))) {
             Ok(file) => return Ok((file.into(), path)),
             Err(error) => last = error,
         }
     }
     Err(last)
+}
+
+/// Writes a new file, and gives it to a user.
+fn fill(mut file: File, path: &Path, bytes: &[u8], user: u32) -> io::Result<File> {
+    file.write_all(bytes)?;
+    // Whatever the umask is.
+    file.set_permissions(std::fs::Permissions::from_mode(0o500))?;
+    // Nobody can execute a file that is open for writing.
+    let readable = File::open(path)?;
+    let [own, found] = [&file, &readable].map(|file| file.metadata().map(|its| (its.dev(), its.ino())));
+    if own? != found? {
+        return Err(io::Error::other(format!("{} was replaced", path.display())));
+    }
+    // The secret in it is for the user alone.
+    rustix::fs::fchown(&file, Some(Uid::from_raw(user)), None)?;
+    Ok(readable)
+}
+
+/// Removes a file, unless somebody has.
+fn remove(path: &Path) {
+    let _ = std::fs::remove_file(path);
 }
 
 /// A file in memory that nobody can change.
@@ -182,11 +213,14 @@ fn memory_file(bytes: &[u8]) -> io::Result<OwnedFd> {
     Ok(sys::out_of_the_way(file.into()))
 }
 
-/// The socket to the agent of a process.
+/// The socket to the agent of a process, which has proven that it is one.
 #[derive(Debug)]
 pub struct AgentSocket {
     socket: OwnedFd,
     pid: u32,
+    /// What it was last asked for.
+    wanted: Option<Wanted>,
+    last: Option<Report>,
 }
 
 /// What an agent is asked for.
@@ -205,8 +239,10 @@ pub struct Wanted {
 /// What has come from an agent.
 #[derive(Clone, Debug)]
 pub enum Received {
-    /// A report.
+    /// A report, which was checked.
     Report(Report),
+    /// What cannot come from an agent: the process is not to be trusted any more.
+    Wrong(ReportError),
     /// Nothing yet.
     Nothing,
     /// The process has ended, or executes another program.
@@ -214,9 +250,8 @@ pub enum Received {
 }
 
 impl AgentSocket {
-    fn new(socket: OwnedFd) -> io::Result<AgentSocket> {
-        let peer = rustix::net::sockopt::socket_peercred(&socket)?;
-        Ok(AgentSocket { pid: peer.pid.as_raw_nonzero().get() as u32, socket })
+    fn new(socket: OwnedFd, pid: u32) -> AgentSocket {
+        AgentSocket { socket, pid, wanted: None, last: None }
     }
 
     /// The process.
@@ -233,7 +268,8 @@ impl AgentSocket {
     ///
     /// # Errors
     /// EPIPE if the process has ended.
-    pub fn request(&self, wanted: Wanted, paths: &[PathBuf]) -> io::Result<()> {
+    pub fn request(&mut self, wanted: Wanted, paths: &[PathBuf]) -> io::Result<()> {
+        self.wanted = Some(wanted);
         let Wanted { kinds, flush_ms, launches, replaced } = wanted;
         let (running, originals) =
             replaced.map_or((0, [0; FUNCTIONS]), |words| (words.running(), words.originals));
@@ -275,16 +311,29 @@ impl AgentSocket {
     }
 
     /// The next report.
-    pub fn receive(&self) -> Received {
-        let mut bytes = [MaybeUninit::<u8>::zeroed(); size_of::<Report>()];
-        match rustix::net::recv(&self.socket, &mut bytes[..], RecvFlags::DONTWAIT) {
-            // SAFETY: the struct consists of numbers; the bytes are initialised.
-            Ok((_, size)) if size == size_of::<Report>() => {
-                Received::Report(unsafe { bytes.as_ptr().cast::<Report>().read_unaligned() })
-            }
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Received::Nothing,
-            _ => Received::End,
+    pub fn receive(&mut self) -> Received {
+        // One byte more than a report has: a longer packet is wrong.
+        let mut packet = [MaybeUninit::<u8>::uninit(); size_of::<Report>() + 1];
+        let bytes = match rustix::net::recv(&self.socket, &mut packet[..], RecvFlags::DONTWAIT) {
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Received::Nothing,
+            Ok(((bytes, _), _)) if !bytes.is_empty() => bytes,
+            _ => return Received::End,
+        };
+        match self.checked(bytes) {
+            Ok(report) => Received::Report(*self.last.insert(report)),
+            Err(error) => Received::Wrong(error),
         }
+    }
+
+    /// The report in a packet.
+    fn checked(&self, packet: &[u8]) -> Result<Report, ReportError> {
+        if packet.len() != size_of::<Report>() {
+            return Err(ReportError::Size(packet.len()));
+        }
+        // SAFETY: the struct consists of numbers, and the packet has its size.
+        let report = unsafe { packet.as_ptr().cast::<Report>().read_unaligned() };
+        let wanted = self.wanted.ok_or(ReportError::Early)?;
+        checks::check(&report, self.last.as_ref(), wanted).map(|()| report)
     }
 }
 
@@ -293,18 +342,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_file_for_other_users_can_be_executed_and_is_removed() {
-        let agent = AgentFile::create(true).expect("a folder for temporary files");
+    fn the_file_for_another_user_is_for_that_user_alone_and_is_removed() {
+        let own = rustix::process::geteuid().as_raw();
+        let user = if own == 0 { 65534 } else { own };
+        let agent = AgentFile::create(Some(user)).expect("a folder for temporary files");
         let path = agent.path();
         let found = std::fs::metadata(&path).expect("it exists");
-        assert_eq!((found.permissions().mode() & 0o777, found.is_file()), (0o755, true));
+        assert_eq!((found.permissions().mode() & 0o777, found.uid(), found.is_file()), (0o500, user, true));
+        assert_eq!((agent.reader(), agent.is(&found)), (user, true));
         drop(agent);
         assert!(!path.exists(), "{}", path.display());
     }
 
     #[test]
     fn a_file_in_memory_is_opened_by_its_path_and_cannot_be_changed() {
-        let agent = AgentFile::create(false).expect("memory");
+        let agent = AgentFile::create(None).expect("memory");
         let bytes = std::fs::read(agent.path()).expect("this process may open it");
         assert!(bytes.starts_with(b"\x7fELF"));
         let opened = File::options().write(true).open(agent.path());
