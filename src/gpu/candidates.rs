@@ -181,7 +181,7 @@ impl<'a> Candidates<'a> {
 /// Whether a process can open the agent's file by its path: it sees it, and is one of the user who may.
 fn can_open(pid: u32, file: &AgentFile) -> bool {
     let seen = fs::metadata(process::open_path(pid, &file.path()));
-    let may = process::file_user(pid).is_some_and(|user| [0, file.reader()].contains(&user));
+    let may = process::file_user(pid).is_some_and(|user| file.is_for(user));
     may && seen.is_ok_and(|seen| file.is(&seen))
 }
 

@@ -95,7 +95,10 @@ impl AsFd for Loading {
 /// Makes a process load the agent.
 fn load(injector: &Injector, found: Found, is_over: &AtomicBool) -> Loaded {
     let connection = dlopen_in(found.pid).and_then(|dlopen| {
-        injector.inject(found.pid, dlopen, is_over).context("cannot load the library that reads GPU records")
+        let user = process::file_user(found.pid).ok_or(RemoteError::Gone)?;
+        injector
+            .inject((found.pid, user), dlopen, is_over)
+            .context("cannot load the library that reads GPU records")
     });
     Loaded { found, connection }
 }

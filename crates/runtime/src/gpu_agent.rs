@@ -5,6 +5,7 @@
 mod checks;
 mod connection;
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Write};
 use std::mem::MaybeUninit;
@@ -12,6 +13,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex};
 
 use agent::message::{EVERY, FUNCTIONS, NEXT, PATHS, Request};
 pub use agent::message::{MULTIPLE_SUBSCRIBERS, REPLACED, Report, State};
@@ -46,8 +48,8 @@ pub struct AgentFile {
     name: String,
     /// What an agent must send first.
     secret: Secret,
-    /// The user whose processes can open the file.
-    reader: u32,
+    /// The users whose processes can open the file, beside those of root.
+    users: Arc<Mutex<BTreeSet<u32>>>,
 }
 
 impl AgentFile {
@@ -73,7 +75,8 @@ impl AgentFile {
             None => (memory_file(&library)?, None),
         };
         let reader = reader.unwrap_or_else(|| rustix::process::geteuid().as_raw());
-        Ok(AgentFile { file, listener, path, name, secret, reader })
+        let users = Arc::new(Mutex::new(BTreeSet::from([reader])));
+        Ok(AgentFile { file, listener, path, name, secret, users })
     }
 
     /// The file's path for other processes.
@@ -82,9 +85,9 @@ impl AgentFile {
         self.path.clone().unwrap_or_else(in_memory)
     }
 
-    /// The user whose processes can open it, beside those of root.
-    pub fn reader(&self) -> u32 {
-        self.reader
+    /// Whether processes of a user can open the file by its path.
+    pub fn is_for(&self, user: u32) -> bool {
+        user == 0 || self.users.lock().is_ok_and(|users| users.contains(&user))
     }
 
     /// Whether it is the file that was found.
@@ -125,7 +128,8 @@ impl AgentFile {
     /// # Errors
     /// There are too many open files.
     pub fn injector(&self) -> io::Result<Injector> {
-        Ok(Injector { library: self.file.try_clone()? })
+        let users = self.path.as_ref().map(|_| Arc::clone(&self.users));
+        Ok(Injector { library: self.file.try_clone()?, users })
     }
 }
 
@@ -133,20 +137,68 @@ impl AgentFile {
 #[derive(Debug)]
 pub struct Injector {
     library: OwnedFd,
+    /// The users who can open the library. `None`: a process can open it that has a descriptor of it.
+    users: Option<Arc<Mutex<BTreeSet<u32>>>>,
 }
 
 impl Injector {
-    /// Loads the agent into a process that runs. `dlopen`: address of the function there. `is_over`: set when no thread is to be looked for
-    /// any more that can call it. The agent has sent its first packet when this returns.
+    /// Loads the agent into a process that runs, of this user. `dlopen`: address of the function there. `is_over`: set when no thread is to be
+    /// looked for any more that can call it. The agent has sent its first packet when this returns.
     ///
     /// # Errors
     /// The errors of [`Injection::load`].
-    pub fn inject(&self, pid: u32, dlopen: u64, is_over: &AtomicBool) -> Result<Connection, RemoteError> {
+    pub fn inject(
+        &self,
+        (pid, user): (u32, u32),
+        dlopen: u64,
+        is_over: &AtomicBool,
+    ) -> Result<Connection, RemoteError> {
+        self.admit(user)?;
         let injection = Injection { library: self.library.as_fd(), dlopen, attach: agent::ATTACH, is_over };
         let socket = injection.load(pid)?;
         rustix::io::ioctl_fionbio(&socket, true).map_err(io::Error::from)?;
         Ok(Connection::to(pid, socket))
     }
+}
+
+impl Injector {
+    /// Lets a user open the library. That user's processes can read the secret in the traced process anyway.
+    fn admit(&self, user: u32) -> io::Result<()> {
+        let Some(users) = &self.users else { return Ok(()) };
+        let mut users = users.lock().map_err(|_| io::ErrorKind::Other)?;
+        if user != 0 && !users.contains(&user) {
+            let admitted: Vec<u32> = users.iter().copied().chain([user]).collect();
+            let list = access_list(&admitted);
+            rustix::fs::fsetxattr(
+                &self.library,
+                "system.posix_acl_access",
+                &list,
+                rustix::fs::XattrFlags::empty(),
+            )?;
+            users.insert(user);
+        }
+        Ok(())
+    }
+}
+
+/// An access list, as `struct posix_acl_xattr_header` has it, by which the owner and these users can read and execute a file.
+fn access_list(users: &[u32]) -> Vec<u8> {
+    const VERSION: u32 = 2;
+    const READ_EXECUTE: u16 = 5;
+    const ANYBODY: u32 = u32::MAX;
+    let entry = |(tag, rights, id): (u16, u16, u32)| {
+        [&tag.to_le_bytes()[..], &rights.to_le_bytes(), &id.to_le_bytes()].concat()
+    };
+    // The kernel needs them sorted by tag and id: owner, users, group, mask, others.
+    let mut ids = users.to_vec();
+    ids.sort_unstable();
+    let named = ids.into_iter().map(|id| (0x02, READ_EXECUTE, id));
+    let entries = std::iter::once((0x01, READ_EXECUTE, ANYBODY)).chain(named).chain([
+        (0x04, 0, ANYBODY),
+        (0x10, READ_EXECUTE, ANYBODY),
+        (0x20, 0, ANYBODY),
+    ]);
+    VERSION.to_le_bytes().into_iter().chain(entries.flat_map(entry)).collect()
 }
 
 impl Drop for AgentFile {
@@ -349,7 +401,14 @@ mod tests {
         let path = agent.path();
         let found = std::fs::metadata(&path).expect("it exists");
         assert_eq!((found.permissions().mode() & 0o777, found.uid(), found.is_file()), (0o500, user, true));
-        assert_eq!((agent.reader(), agent.is(&found)), (user, true));
+        assert!(agent.is(&found) && agent.is_for(user) && agent.is_for(0) && !agent.is_for(4242));
+        // A traced process may change its user. Some file systems have no such lists.
+        if agent.injector().expect("a descriptor").admit(4242).is_ok() {
+            let found = std::fs::metadata(&path).expect("it exists");
+            // The bits of the group are the mask of the list.
+            assert_eq!(found.permissions().mode() & 0o777, 0o550);
+            assert!(agent.is_for(user) && agent.is_for(4242) && !agent.is_for(4243));
+        }
         drop(agent);
         assert!(!path.exists(), "{}", path.display());
     }
