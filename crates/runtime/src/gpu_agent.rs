@@ -391,6 +391,8 @@ impl AgentSocket {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
 
     #[test]
@@ -411,6 +413,63 @@ mod tests {
         }
         drop(agent);
         assert!(!path.exists(), "{}", path.display());
+    }
+
+    /// Random packets, and reports with random words; `CUDATRACE_FUZZ_SECONDS` is the time that is tried.
+    #[test]
+    fn whatever_a_process_sends_is_a_right_report_or_an_error() {
+        let seconds = std::env::var("CUDATRACE_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
+        let limit = Duration::from_secs(seconds.unwrap_or(2));
+        let wanted = Wanted { kinds: 1 << KERNEL, flush_ms: 100, launches: false, replaced: None };
+        let (start, mut state) = (Instant::now(), 0x2545_f491_4f6c_dd1d_u64);
+        let mut random = move |below: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % below
+        };
+        let (mut taken, mut total) = (0, 0u64);
+        while start.elapsed() < limit {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
+            let (process, tracer) = pair.expect("a socket pair");
+            let mut agent = AgentSocket::new(tracer, 7);
+            agent.wanted = Some(wanted).filter(|_| random(20) > 0);
+            let mut last = Report::default();
+            for _ in 0..random(6) {
+                let version = [0, 28, 130_001, u32::MAX][random(4) as usize];
+                let mut report = Report { state: 3, version, passed: last.passed, ..last };
+                report.passed[0] += random(1 << 20);
+                // SAFETY: a struct of numbers without padding.
+                let bytes = unsafe {
+                    std::slice::from_raw_parts_mut((&raw mut report).cast::<u8>(), size_of::<Report>())
+                };
+                for _ in 0..random(3) {
+                    let at = random(bytes.len() as u64 / 8) as usize * 8;
+                    let word = [0, 1, 3, u64::MAX, 1 << 63, 1 << 47][random(6) as usize];
+                    bytes[at..at + 8].copy_from_slice(&u64::to_ne_bytes(word));
+                }
+                let length = if random(8) == 0 { random(2000) as usize } else { bytes.len() };
+                let packet: Vec<u8> =
+                    bytes.iter().copied().chain(std::iter::repeat(7)).take(length).collect();
+                rustix::net::send(&process, &packet, SendFlags::NOSIGNAL).expect("there is room");
+                match agent.receive() {
+                    Received::Report(report) => {
+                        let sum = report
+                            .passed
+                            .iter()
+                            .fold(0u64, |sum, count| sum.checked_add(*count).expect("no overflow"));
+                        assert!(report.passed[0] >= last.passed[0] && sum == report.passed[0]);
+                        assert!((1..=6).contains(&report.state) && report.words == 0 && report.every == 0);
+                        (taken, total) = (taken + 1, total.checked_add(sum).expect("no overflow"));
+                        last = report;
+                    }
+                    Received::Wrong(_) | Received::End => break,
+                    Received::Nothing => panic!("a packet was sent"),
+                }
+            }
+        }
+        assert!(taken > 0 && total > 0, "some reports are right");
     }
 
     #[test]
