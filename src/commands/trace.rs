@@ -191,6 +191,9 @@ fn notify() {
 /// Exit status with `--fail-on-loss` if an export does not have all records.
 const LOST: u8 = 3;
 
+/// Exit status if clauses for a library that was loaded later could not be loaded, as if it had been there at the start.
+const NOT_LOADED: u8 = 255;
+
 struct Job<'a> {
     cli: &'a Cli,
     messages: &'a Messages,
@@ -335,7 +338,11 @@ impl<'a> Job<'a> {
         }
         let lost = lost | gpu_reports.are_damaged();
         let status = exit_status::status(&ending, child.map(|child| (child, &signals)), self.messages)?;
-        Ok(if status == 0 && lost && self.cli.fail_on_loss { LOST } else { status })
+        Ok(match status {
+            0 if scripts.has_failed() => NOT_LOADED,
+            0 if lost && self.cli.fail_on_loss => LOST,
+            status => status,
+        })
     }
 
     /// Opens all outputs, so that errors are reported before anything is traced.
