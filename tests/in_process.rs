@@ -5,6 +5,8 @@ mod common;
 use common::{
     Running, can_trace, cudatrace, example, examples, program, skip, stderr, stdout, text, wait_for,
 };
+use native::Layout;
+use native::object::Object;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -249,6 +251,73 @@ fn loader_and_patchable_library() -> Option<(PathBuf, PathBuf, String)> {
     let (loader, library) = can_trace().then(|| program("libraries.c", &[]).zip(library())).flatten()?;
     let script = format!("uprobe:{}:traced_work {{ @ = count() }}", text(&library));
     Some((loader, library, script))
+}
+
+/// Bundled scripts with the largest maps.
+const LARGE: [&str; 10] =
+    ["memleak", "metrics", "oom", "calls", "churn", "doublefree", "errors", "pipeline", "streams", "summary"];
+
+#[test]
+fn bundled_scripts_have_room_when_the_driver_is_found_after_the_start() {
+    if !can_trace() {
+        return;
+    }
+    let workload = format!("LD_LIBRARY_PATH={} {}", examples().display(), example("workload_driver"));
+    for script in &LARGE[..3] {
+        let mut command = cudatrace();
+        command.env_remove("LD_LIBRARY_PATH").args(["--in-process", script, "--", "sh", "-c", &workload]);
+        let output = command.output().expect("cudatrace starts");
+        let said = stderr(&output);
+        assert!(output.status.success() && !said.contains("not traced"), "{script}: {said}");
+        let traced =
+            said.lines().find_map(|line| line.strip_prefix("Traced ")?.split(' ').next()?.parse().ok());
+        assert!(traced.is_some_and(|functions: u32| functions > 10), "{script}: {said}");
+    }
+}
+
+#[test]
+fn bundled_scripts_have_room_on_machines_with_many_processors() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let parse = |path: &Path| Object::parse(&fs::read(path).expect("it was written")).expect("an object");
+    let emit = |script: &str, folder_of_driver: &Path| {
+        let path = folder.path().join("object");
+        let mut command = cudatrace();
+        command.env("LD_LIBRARY_PATH", folder_of_driver);
+        let output = command.args(["--in-process", "--emit", text(&path), script, "--", "true"]).output();
+        let output = output.expect("cudatrace starts");
+        assert!(output.status.success(), "{script}: {}", stderr(&output));
+        parse(&path)
+    };
+    for script in LARGE {
+        let (before, whole) = (emit(script, folder.path()), emit(script, &examples()));
+        for processors in [1, 2, 64, 256, 1024] {
+            let (mut layout, _) = Layout::new(&before, processors);
+            let (needed, left) = layout.room_for(&whole);
+            let room = format!("{script}, {processors} processors: {needed} bytes, {left} are left");
+            assert!(layout.extend(&whole).is_some(), "{room}");
+        }
+    }
+}
+
+#[test]
+fn a_library_whose_probes_do_not_fit_is_an_error() {
+    if !can_trace() {
+        return;
+    }
+    let workload = format!("LD_LIBRARY_PATH={} {}", examples().display(), example("workload_driver"));
+    // Each keeps its argument until the return.
+    let clause = |n| format!("uretprobe:libcuda:cuInit {{ @[{n}] = arg0 + {n} + (uint64)retval }} ");
+    let script: String = (0..400).map(clause).collect();
+    let mut command = cudatrace();
+    command.env_remove("LD_LIBRARY_PATH").args(["--in-process", "-e", &script, "--", "sh", "-c", &workload]);
+    let output = command.output().expect("cudatrace starts");
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(255), "{said}");
+    let error = said.lines().find(|line| line.starts_with("error: ")).unwrap_or_default();
+    assert!(error.contains("libcuda.so.580.159.04: not traced: no room for the counters"), "{said}");
 }
 
 #[test]

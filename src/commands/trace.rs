@@ -129,7 +129,7 @@ fn run_where(
     .with_kernel(&crate::kernel_catalog::RunningKernel)
     .with_progress(messages.search_progress());
     let agent = match scripts.iter().any(Script::may_probe_gpus) {
-        true => gpu::offer_agent(&machine, cli.user.is_some(), messages),
+        true => gpu::offer_agent(&machine, cli.user.as_deref(), messages),
         false => None,
     };
     let mut compilers =
@@ -187,6 +187,9 @@ const NOTIFY: &str = "__BPFTRACE_NOTIFY_PROBES_ATTACHED";
 fn notify() {
     println!("{NOTIFY}");
 }
+
+/// Exit status if clauses for a library that was loaded later could not be loaded, as if it had been there at the start.
+const NOT_LOADED: u8 = 255;
 
 struct Job<'a> {
     cli: &'a Cli,
@@ -331,9 +334,14 @@ impl<'a> Job<'a> {
         if was_silent && !is_explained && prints_maps {
             exit_status::report_no_output(&ending, attached, self.messages);
         }
+        let lost = lost | gpu_reports.are_damaged();
         let status = exit_status::status(&ending, child.map(|child| (child, &signals)), self.messages)?;
         let status = exit_status::of_results(status, &ending);
-        Ok(if status == 0 && lost && self.cli.fail_on_loss { crate::LOST } else { status })
+        Ok(match status {
+            0 if scripts.has_failed() => NOT_LOADED,
+            0 if lost && self.cli.fail_on_loss => crate::LOST,
+            status => status,
+        })
     }
 
     /// Opens all outputs, so that errors are reported before anything is traced.

@@ -1,16 +1,20 @@
 //! The agents in the traced processes: loads them, asks for records, and reports what they say.
 //!
+//! Any local process can connect to the agents' socket. A connection of a process that is not traced is closed unread; others have to prove that they
+//! are those of agents, with the secret in the agent's file; and all reports are checked. A process can falsify its own records, and nothing else.
+//!
 //! A started command loads the agent itself: the driver opens the file that a variable of the environment names. Others are found
 //! (`candidates.rs`) and made to load it (`loading.rs`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
 
+use host::process::Program;
 use runtime::Session;
-use runtime::gpu_agent::{AgentFile, AgentSocket, GRAPH, IDLE, KERNEL, Received, Wanted};
+use runtime::gpu_agent::{AgentFile, AgentSocket, Connection, GRAPH, IDLE, KERNEL, Proof, Received, Wanted};
 use runtime::in_process::RemoteError;
 use runtime::read::event_loop::{Next, Watch};
 use rustix::event::epoll;
@@ -19,7 +23,8 @@ use wire::manifest::{GPU_LAUNCHES, GPU_RANGES};
 use super::candidates::{Candidates, Found, INJECTION, RANGES};
 use super::cupti;
 use super::loading::{Loaded, Loading};
-use super::reports::{Asked, Reports};
+use super::newcomers::Newcomers;
+use super::reports::{Asked, Refusal, Reports};
 use crate::console::Messages;
 use crate::timer::PacedTimer;
 
@@ -27,6 +32,9 @@ use crate::timer::PacedTimer;
 const FLUSH_MS: u32 = 100;
 /// Pause between two searches for processes that have loaded the driver.
 const PAUSE: Duration = Duration::from_millis(200);
+/// Connections that are accepted, and reports of a process that are read, before the rest of the tracer has its turn.
+const AT_ONCE: usize = 64;
+
 /// The agents of all traced processes.
 pub struct Agents<'a> {
     file: &'a AgentFile,
@@ -35,7 +43,10 @@ pub struct Agents<'a> {
     kinds: u32,
     in_process: bool,
     events: OwnedFd,
-    sockets: BTreeMap<u32, AgentSocket>,
+    sockets: BTreeMap<u32, Agent>,
+    newcomers: Newcomers,
+    /// Programs that have sent what no agent sends.
+    distrusted: BTreeSet<Program>,
     reports: &'a Reports,
     candidates: Candidates<'a>,
     /// When candidates are looked for.
@@ -47,7 +58,15 @@ pub struct Agents<'a> {
     misses_ranges: bool,
 }
 
-/// Marks of descriptors in the set; agents have their process.
+/// The agent of a process.
+struct Agent {
+    socket: AgentSocket,
+    /// The program of the process that has the agent; `None` if the process has ended.
+    program: Option<Program>,
+}
+
+/// Marks of descriptors in the set; agents have their process, which is smaller than the first newcomer.
+const NEWCOMERS: u64 = 1 << 32;
 const LISTENER: u64 = u64::MAX;
 const SEARCH: u64 = u64::MAX - 1;
 const LOADED: u64 = u64::MAX - 2;
@@ -76,6 +95,8 @@ impl<'a> Agents<'a> {
             in_process,
             events,
             sockets: BTreeMap::new(),
+            newcomers: Newcomers::new(NEWCOMERS),
+            distrusted: BTreeSet::new(),
             reports,
             candidates: Candidates::new(file, in_process),
             search,
@@ -88,13 +109,13 @@ impl<'a> Agents<'a> {
     /// Looks for the driver in these processes of `-p`, in the command, and in their children. Agents of others end.
     pub fn search_in(&mut self, pids: &[u32], command: Option<u32>) {
         let all = self.candidates.choose(pids, command);
-        self.sockets.iter().filter(|(pid, _)| !all.contains(pid)).for_each(|(_, socket)| socket.end());
+        self.sockets.iter().filter(|(pid, _)| !all.contains(pid)).for_each(|(_, agent)| agent.socket.end());
     }
 
     /// Asks for further kinds of records: the agents end, and are loaded again.
     pub fn want(&mut self, kinds: u32) {
         self.kinds |= kinds;
-        self.sockets.values().for_each(AgentSocket::end);
+        self.sockets.values().for_each(|agent| agent.socket.end());
         self.candidates.load_again(self.sockets.keys());
     }
 
@@ -132,8 +153,11 @@ impl<'a> Agents<'a> {
         Ok(())
     }
 
-    /// Looks for processes that have loaded the driver meanwhile.
+    /// Looks for processes that have loaded the driver meanwhile, and closes connections that have sent nothing.
     fn search(&mut self) {
+        for late in self.newcomers.late() {
+            self.reports.refuse(late.pid(), Refusal::NoProof, self.messages);
+        }
         let Some(start) = self.search.due() else { return };
         let found = self.candidates.find(self.reports, self.messages);
         self.search.rest(start, start.elapsed());
@@ -154,16 +178,16 @@ impl<'a> Agents<'a> {
     /// Takes an agent that was loaded. Only processes that the user has named must have one.
     fn take_loaded(&mut self, loaded: Loaded, session: Option<&Session>) -> anyhow::Result<()> {
         let Found { pid, is_started } = loaded.found;
-        match loaded.socket {
+        match loaded.connection {
             // It has ended.
             Err(error) if matches!(error.downcast_ref(), Some(RemoteError::Gone)) => {}
             Err(error) if self.candidates.must_have(pid) => {
                 return Err(error.context(format!("process {pid}")));
             }
             Err(error) => self.reports.explain(pid, &format!("{error:#}"), self.messages),
-            Ok(socket) => {
+            Ok(connection) => {
                 self.miss_ranges(pid);
-                self.meet(socket, session)?;
+                self.prove(connection, None, session)?;
                 if is_started {
                     self.messages.warning(&format!(
                         "the first GPU records of process {pid} may be missing: it was started without {INJECTION}, or could not open its file"
@@ -184,16 +208,51 @@ impl<'a> Agents<'a> {
         }
     }
 
+    /// Reads the first packet of a connection. `mark`: that of its descriptor, if that is in the set. Without the packet the connection waits.
+    fn prove(
+        &mut self,
+        connection: Connection,
+        mark: Option<u64>,
+        session: Option<&Session>,
+    ) -> io::Result<()> {
+        let pid = connection.pid();
+        match (self.file.prove(connection), mark) {
+            (Proof::Agent(socket), _) => return self.meet(socket, session),
+            (Proof::Wrong, _) => self.reports.refuse(pid, Refusal::NoProof, self.messages),
+            (Proof::Missing(connection), Some(mark)) => self.newcomers.put_back(mark, connection),
+            (Proof::Missing(connection), None) => {
+                let replaced = self.newcomers.add(connection, |fd, mark| watch(&self.events, fd, mark))?;
+                if let Some(replaced) = replaced {
+                    self.reports.refuse(replaced.pid(), Refusal::NoProof, self.messages);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Keeps a new agent, and asks it for records unless [`Agents::begin`] will.
-    fn meet(&mut self, socket: AgentSocket, session: Option<&Session>) -> io::Result<()> {
+    fn meet(&mut self, mut socket: AgentSocket, session: Option<&Session>) -> io::Result<()> {
         let pid = socket.pid();
+        let program = Program::of(pid);
+        // The end of the agent that the process had before an execve(2).
+        self.receive(pid, session);
+        let is_same = self.sockets.get(&pid).is_some_and(|earlier| earlier.program == program);
+        if is_same || program.is_some_and(|program| self.distrusted.contains(&program)) {
+            self.reports.refuse(Some(pid), Refusal::NotAgain, self.messages);
+            return Ok(());
+        }
+        // A child may have kept the socket of the earlier program open.
+        if self.sockets.contains_key(&pid) {
+            self.reports.end(pid);
+            self.lose(pid);
+        }
         self.candidates.has_agent(pid);
         if let Some(session) = session.filter(|_| self.has_begun) {
-            self.ask(&socket, session)?;
+            self.ask(&mut socket, session)?;
         }
         watch(&self.events, socket.as_fd(), pid.into())?;
         self.messages.detail(|| format!("process {pid}: loaded the agent for GPU records"));
-        self.sockets.insert(pid, socket);
+        self.sockets.insert(pid, Agent { socket, program });
         Ok(())
     }
 
@@ -203,10 +262,10 @@ impl<'a> Agents<'a> {
     /// An agent cannot be asked.
     pub fn begin(&mut self, session: &Session) -> io::Result<()> {
         self.has_begun = true;
-        for socket in self.sockets.values() {
-            self.ask(socket, session)?;
-        }
-        Ok(())
+        let mut agents = std::mem::take(&mut self.sockets);
+        let asked = agents.values_mut().try_for_each(|agent| self.ask(&mut agent.socket, session));
+        self.sockets = agents;
+        asked
     }
 
     /// Kinds of records, a bit per kind.
@@ -215,7 +274,7 @@ impl<'a> Agents<'a> {
     }
 
     /// Asks an agent for records. That of a process that has ended needs not be asked.
-    fn ask(&self, socket: &AgentSocket, session: &Session) -> io::Result<()> {
+    fn ask(&self, socket: &mut AgentSocket, session: &Session) -> io::Result<()> {
         // The cause of idle time depends on the launch after it.
         let launches = self.kinds & (GPU_LAUNCHES | 1 << IDLE) != 0;
         let wanted = Wanted {
@@ -237,42 +296,76 @@ impl<'a> Agents<'a> {
         }
     }
 
+    /// Accepts connections of traced processes, and closes others.
     fn accept(&mut self, session: Option<&Session>) {
-        while let Ok(Some(socket)) = self.file.accept() {
-            let pid = socket.pid();
-            // One that ends meanwhile needs no message.
-            if let Err(error) = self.meet(socket, session) {
-                self.messages.detail(|| format!("process {pid}: {error}"));
+        for _ in 0..AT_ONCE {
+            let Ok(Some(connection)) = self.file.accept() else { return };
+            let program = match connection.pid() {
+                None => None,
+                Some(pid) => match Program::of(pid) {
+                    // It has ended meanwhile.
+                    None => continue,
+                    program => program,
+                },
+            };
+            if !program.is_some_and(|program| self.candidates.expects(program)) {
+                self.reports.refuse(connection.pid(), Refusal::NotTraced, self.messages);
+                continue;
             }
+            self.prove_newcomer(connection, None, session);
+        }
+    }
+
+    /// Reads the first packet of a connection that was accepted.
+    fn prove_newcomer(&mut self, connection: Connection, mark: Option<u64>, session: Option<&Session>) {
+        let pid = connection.pid();
+        // A process that ends meanwhile needs no message.
+        if let Err(error) = self.prove(connection, mark, session) {
+            self.messages.detail(|| format!("process {}: {error}", pid.unwrap_or_default()));
         }
     }
 
     /// Reads the reports of a process. With a session an agent that can take the place of functions does so from its first report on.
     fn receive(&mut self, pid: u32, session: Option<&Session>) {
-        let Some(socket) = self.sockets.get(&pid) else { return };
         let asked = Asked { kinds: self.records(), in_process: self.in_process };
-        loop {
-            let report = match socket.receive() {
+        for _ in 0..AT_ONCE {
+            let Some(agent) = self.sockets.get_mut(&pid) else { return };
+            let report = match agent.socket.receive() {
                 Received::Nothing => return,
                 Received::Report(report) => report,
-                Received::End => break,
+                Received::Wrong(error) => {
+                    self.distrusted.extend(agent.program);
+                    self.reports.distrust(pid, error, self.messages);
+                    return self.lose(pid);
+                }
+                Received::End => {
+                    self.reports.end(pid);
+                    return self.lose(pid);
+                }
             };
             let is_first = self.reports.take(pid, report, asked, self.messages);
             if is_first && let Some(session) = session.filter(|_| report.words != 0) {
                 self.give_places(pid, report.words, session);
-                socket.acknowledge();
+                self.sockets.get(&pid).inspect(|agent| agent.socket.acknowledge());
             }
         }
-        self.reports.end(pid);
+    }
+
+    /// Closes the connection to the agent of a process.
+    fn lose(&mut self, pid: u32) {
         self.candidates.has_lost_agent(pid);
         // Its descriptor leaves the set when it is closed.
         self.sockets.remove(&pid);
     }
 }
 
-/// Adds a descriptor to a set.
+/// Adds a descriptor to a set, or changes its mark there.
 fn watch(events: &OwnedFd, fd: BorrowedFd<'_>, mark: u64) -> io::Result<()> {
-    Ok(epoll::add(events, fd, epoll::EventData::new_u64(mark), epoll::EventFlags::IN)?)
+    let (mark, flags) = (epoll::EventData::new_u64(mark), epoll::EventFlags::IN);
+    Ok(match epoll::add(events, fd, mark, flags) {
+        Err(rustix::io::Errno::EXIST) => epoll::modify(events, fd, mark, flags),
+        added => added,
+    }?)
 }
 
 impl Watch for Agents<'_> {
@@ -293,6 +386,11 @@ impl Watch for Agents<'_> {
                 LISTENER => self.accept(Some(session)),
                 SEARCH => self.search(),
                 LOADED => self.take_all_loaded(Some(session)),
+                mark @ NEWCOMERS.. => {
+                    if let Some(connection) = self.newcomers.take(mark) {
+                        self.prove_newcomer(connection, Some(mark), Some(session));
+                    }
+                }
                 pid => self.receive(pid as u32, Some(session)),
             }
         }
@@ -303,7 +401,7 @@ impl Watch for Agents<'_> {
         self.accept(None);
         self.loading.stop();
         self.take_all_loaded(None);
-        self.sockets.values().for_each(AgentSocket::end);
+        self.sockets.values().for_each(|agent| agent.socket.end());
         let pids: Vec<u32> = self.sockets.keys().copied().collect();
         pids.into_iter().for_each(|pid| self.receive(pid, None));
         self.sockets.is_empty() && self.loading.is_idle()

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anyhow::{Context, anyhow};
 use host::ElfFile;
 use host::process;
-use runtime::gpu_agent::{AgentFile, AgentSocket, Injector};
+use runtime::gpu_agent::{AgentFile, Connection, Injector};
 use runtime::in_process::RemoteError;
 
 use super::candidates::Found;
@@ -22,7 +22,7 @@ const LOADERS: [&str; 3] = ["libc.so.6", "libdl.so.2", "ld-musl-"];
 /// A process that has loaded the agent, or could not.
 pub struct Loaded {
     pub found: Found,
-    pub socket: anyhow::Result<AgentSocket>,
+    pub connection: anyhow::Result<Connection>,
 }
 
 /// The threads that load agents, and what they have done.
@@ -94,10 +94,13 @@ impl AsFd for Loading {
 
 /// Makes a process load the agent.
 fn load(injector: &Injector, found: Found, is_over: &AtomicBool) -> Loaded {
-    let socket = dlopen_in(found.pid).and_then(|dlopen| {
-        injector.inject(found.pid, dlopen, is_over).context("cannot load the library that reads GPU records")
+    let connection = dlopen_in(found.pid).and_then(|dlopen| {
+        let user = process::file_user(found.pid).ok_or(RemoteError::Gone)?;
+        injector
+            .inject((found.pid, user), dlopen, is_over)
+            .context("cannot load the library that reads GPU records")
     });
-    Loaded { found, socket }
+    Loaded { found, connection }
 }
 
 /// Address of `dlopen` in a process.

@@ -69,7 +69,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         ..Scope::default()
     };
     let machine = Arc::new(Machine::new(scope).with_kernel(&crate::kernel_catalog::RunningKernel));
-    let agent = crate::gpu::offer_agent(&machine, cli.user.is_some(), messages);
+    let agent = crate::gpu::offer_agent(&machine, cli.user.as_deref(), messages);
     let gpu_reports = crate::gpu::Reports::default();
     let kernel = setup::kernel(cli)?;
     // Signals are set before threads start. Ctrl-C does not end a session at a prompt.

@@ -8,7 +8,7 @@ use anyhow::Result;
 use host::Machine;
 use lang::catalog::FileId;
 use lang::{Catalog, SessionState};
-use runtime::{AttachOptions, Module, ModuleId, ModulePart, Patching, Session};
+use runtime::{AttachError, AttachOptions, Module, ModuleId, ModulePart, Patching, Session};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -32,6 +32,7 @@ pub struct Scripts<'a> {
     known: RefCell<SessionState>,
     /// Files that could not be traced, with the reason.
     untraced: RefCell<BTreeMap<PathBuf, String>>,
+    has_failed: Cell<bool>,
     /// Whether agents may take the place of functions of CUDA's driver.
     replaces_launches: Cell<bool>,
     /// Files that are watched for being overwritten.
@@ -55,7 +56,7 @@ impl<'a> Scripts<'a> {
         let known = RefCell::new(first.session_state());
         let first = AttachedScript { compiler: first, modules: vec![ModuleId::default()] };
         let attached = RefCell::new(BTreeMap::from([(0, first)]));
-        let (untraced, replaces_launches, watched) = Default::default();
+        let (untraced, has_failed, replaces_launches, watched) = Default::default();
         Scripts {
             machine,
             messages,
@@ -64,6 +65,7 @@ impl<'a> Scripts<'a> {
             attached,
             known,
             untraced,
+            has_failed,
             replaces_launches,
             watched,
         }
@@ -233,6 +235,11 @@ impl<'a> Scripts<'a> {
         self.watched.add_taken(self.machine, session);
     }
 
+    /// Whether the clauses for a library that was loaded later could not be loaded, which was reported as an error.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.get()
+    }
+
     /// Files that could not be traced, with the reason.
     pub fn untraced(&self) -> Vec<(PathBuf, String)> {
         self.untraced.borrow().clone().into_iter().collect()
@@ -288,7 +295,15 @@ impl<'a> Scripts<'a> {
                 format!("{}: {when}; {attached} probes attached in {:?}", shown.display(), start.elapsed())
             }),
             Err(error) => {
-                self.messages.warning(&format!("{}: not traced: {error:#}", shown.display()));
+                let error = error.context(format!("{}: not traced", shown.display()));
+                match error.downcast_ref() {
+                    // Else the end of the run would look as if the library had not been used.
+                    Some(AttachError::Load(_)) => {
+                        self.messages.error(&error);
+                        self.has_failed.set(true);
+                    }
+                    _ => self.messages.warning(&format!("{error:#}")),
+                }
                 self.untraced.borrow_mut().insert(shown.to_owned(), format!("{error:#}"));
             }
         }

@@ -90,8 +90,11 @@ pub const PROCESS_NAMES: u64 = PROCESS_NAME_NUMBER + 8;
 /// Size of a name of a process in bytes, as the kernel has it.
 pub const PROCESS_NAME_SIZE: u64 = 16;
 
-/// Room for the data of later modules in bytes. Pages that nobody writes to take no memory.
-const ROOM: u64 = 16 << 20;
+/// Room in bytes for the data of later modules, which may declare all maps of a script: also the largest ones of the compiler. Pages that
+/// nobody writes to take no memory.
+const ROOM: u64 = 96 << 20;
+/// The same for each possible CPU: maps have a value for each.
+const ROOM_PER_CPU: u64 = 1 << 20;
 
 /// How an agent in the process takes the place of functions of the driver: for one in some launches of kernels, and for all calls that end a
 /// context. A child of `fork`, which has no agent, finds zeros.
@@ -189,7 +192,7 @@ impl Layout {
         let placement = layout.place(object);
         let mut extended = layout.clone();
         known.iter().for_each(|object| drop(extended.place(object)));
-        layout.code = extended.next.next_multiple_of(PAGE) + ROOM;
+        layout.code = extended.next.next_multiple_of(PAGE) + ROOM + ROOM_PER_CPU * u64::from(cpus);
         (layout, placement)
     }
 
@@ -202,6 +205,13 @@ impl Layout {
             *self = extended;
             placement
         })
+    }
+
+    /// Size in bytes of the data of a module, and of the room that is left.
+    pub fn room_for(&self, object: &Object) -> (u64, u64) {
+        let mut extended = self.clone();
+        extended.place(object);
+        (extended.next - self.next, self.code.saturating_sub(self.next))
     }
 
     /// Places the maps of an object that are new.

@@ -117,7 +117,11 @@ impl SessionMemory {
     /// # Errors
     /// As for [`SessionMemory::new`].
     pub fn extend(&self, object: Object) -> Result<PlacedModule, PlaceError> {
-        let placement = self.state().layout.extend(&object).ok_or(PlaceError::NoRoom)?;
+        let extended = self.state().layout.extend(&object);
+        let placement = extended.ok_or_else(|| {
+            let (needed, left) = self.layout().room_for(&object);
+            PlaceError::NoRoom { needed, left }
+        })?;
         self.add(object, placement)
     }
 
@@ -126,8 +130,10 @@ impl SessionMemory {
         let start = state.code_end.next_multiple_of(layout::PAGE);
         let image =
             native::translate(&object, &state.layout, &placement, &own_environment(self.cpus), start)?;
-        if image.end() > self.data_size() + CODE_ROOM {
-            return Err(PlaceError::NoRoom);
+        let end = self.data_size() + CODE_ROOM;
+        if image.end() > end {
+            let (needed, left) = (image.end() - start, end - start.min(end));
+            return Err(PlaceError::NoRoom { needed, left });
         }
         for (offset, bytes) in &placement.contents {
             self.region.write(*offset, bytes);
@@ -331,8 +337,13 @@ pub enum PlaceError {
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
     /// More modules than the region has room for.
-    #[error("the shared memory has no room for more probes")]
-    NoRoom,
+    #[error("the maps and the code for a library that was loaded later need {} KiB of shared memory, and {} KiB are left", needed >> 10, left >> 10)]
+    NoRoom {
+        /// Bytes that are needed.
+        needed: u64,
+        /// Bytes that are left.
+        left: u64,
+    },
     /// More data than code can refer to.
     #[error("its maps take {} MiB, and code reaches {} MiB", bytes >> 20, MAX_DATA >> 20)]
     TooLarge {
