@@ -253,6 +253,25 @@ fn loader_and_patchable_library() -> Option<(PathBuf, PathBuf, String)> {
     Some((loader, library, script))
 }
 
+#[test]
+fn what_runs_in_the_kernel_beside_the_processes_sees_all_children() {
+    if !can_trace() {
+        return;
+    }
+    let script = "uprobe:libcuda:cuInit { @s[kstack(1)] = count(); @kernel = count() }
+                  uprobe:libcuda:cuInit { @process = count() }";
+    let workload = example("workload_driver");
+    let two = format!("{workload} & {workload}; wait");
+    let mut command = cudatrace();
+    let output = command.args(["--in-process", "-e", script, "--", "sh", "-c", &two]).output();
+    let output = output.expect("cudatrace starts");
+    let (printed, said) = (stdout(&output), stderr(&output));
+    assert!(said.contains("a clause in the kernel: only the kernel has its stacks"), "{said}");
+    for map in ["@kernel: 2", "@process: 2"] {
+        assert!(printed.lines().any(|line| line == map), "{map}: {printed}{said}");
+    }
+}
+
 /// Bundled scripts with the largest maps.
 const LARGE: [&str; 10] =
     ["memleak", "metrics", "oom", "calls", "churn", "doublefree", "errors", "pipeline", "streams", "summary"];

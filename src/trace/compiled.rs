@@ -87,7 +87,8 @@ pub fn for_processes<'a>(
     modules.iter().for_each(|module| list_places(module, messages));
     places.list_kernel(messages);
     modules.extend(further);
-    Ok(Ok(Compiled { modules, features, by_link: true, in_kernel: places.in_kernel() }))
+    // A link would leave the children out of what runs in the kernel: the programs filter there.
+    Ok(Ok(Compiled { modules, features, by_link: false, in_kernel: places.in_kernel() }))
 }
 
 /// Divides the scripts; returns compilers for the parts in the kernel.
