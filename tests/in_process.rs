@@ -254,6 +254,38 @@ fn loader_and_patchable_library() -> Option<(PathBuf, PathBuf, String)> {
 }
 
 #[test]
+fn a_few_functions_that_cannot_be_patched_send_no_return_probes_to_the_kernel() {
+    if !can_trace() {
+        return;
+    }
+    let Some(library) = program("odd.c", &["-O0", "-shared", "-fPIC"]) else { return };
+    let linked = ["-DMAIN", text(&library)];
+    let Some(main) = program("odd.c", &linked) else { return };
+    let run = |script: &str| {
+        let mut command = cudatrace();
+        command.args(["--in-process", "-e", &script.replace("LIBRARY", text(&library)), "--", text(&main)]);
+        let output = command.output().expect("cudatrace starts");
+        (stdout(&output), stderr(&output))
+    };
+    // Two of seventeen are left out, and named.
+    let (printed, said) = run("uretprobe:LIBRARY:odd_* { @ = count() }");
+    assert!(printed.lines().any(|line| line == "@: 15"), "{printed}{said}");
+    assert!(said.contains("Traced 15 functions in 1 process, without the kernel\n"), "{said}");
+    let names =
+        said.lines().find(|line| line.starts_with("warning: cannot attach 2 probes")).expect("a warning");
+    assert!(names.contains("odd_branch_1") && names.contains("odd_branch_2"), "{said}");
+    // Without returns the kernel is no risk, and nothing is left out.
+    let (printed, said) = run("uprobe:LIBRARY:odd_* { @ = count() }");
+    assert!(printed.lines().any(|line| line == "@: 17"), "{printed}{said}");
+    // Named alone, they can be traced nowhere else.
+    let (printed, said) =
+        run("uretprobe:LIBRARY:odd_branch_* { @ = count() } uprobe:LIBRARY:odd_plain_1 { @one = count() }");
+    assert!(printed.lines().any(|line| line == "@: 2"), "{printed}{said}");
+    let risk = "a C++ exception that passes a call whose return the kernel probes ends the program";
+    assert!(said.lines().any(|line| line.starts_with("warning: ") && line.contains(risk)), "{said}");
+}
+
+#[test]
 fn what_runs_in_the_kernel_beside_the_processes_sees_all_children() {
     if !can_trace() {
         return;

@@ -63,7 +63,7 @@ pub fn for_processes<'a>(
     let whole = whole.or_else(|_| compile(compilers, &features, true, None)).map_err(Failure::wrong)?;
     let places = Places::of(machine, compilers, &whole, has_rights).map_err(Failure::wrong)?;
     if let Some(reason) = places.all_in_kernel() {
-        return Ok(Err(reason.to_owned()));
+        return Ok(Err(reason));
     }
     let (mut modules, further) = match places.need_kernel() {
         false => {
