@@ -254,6 +254,24 @@ fn loader_and_patchable_library() -> Option<(PathBuf, PathBuf, String)> {
 }
 
 #[test]
+fn a_static_program_without_a_c_library_is_traced() {
+    let Some(program) =
+        program("bare.c", &["-O0", "-static", "-nostdlib", "-fno-stack-protector"]).filter(|_| can_trace())
+    else {
+        return;
+    };
+    let script = "uprobe:PROGRAM:bare_work { @in = count() } uretprobe:PROGRAM:bare_work { @out = count() }";
+    let script = script.replace("PROGRAM", text(&program));
+    let output = cudatrace().args(["--in-process", "-e", &script, "--", text(&program)]).output();
+    let output = output.expect("cudatrace starts");
+    let (printed, said) = (stdout(&output), stderr(&output));
+    for map in ["@in: 1000", "@out: 1000"] {
+        assert!(printed.lines().any(|line| line == map), "{map}: {printed}{said}");
+    }
+    assert!(output.status.success() && said.contains("Traced 1 function in 1 process"), "{said}");
+}
+
+#[test]
 fn a_few_functions_that_cannot_be_patched_send_no_return_probes_to_the_kernel() {
     if !can_trace() {
         return;
