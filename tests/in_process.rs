@@ -253,6 +253,75 @@ fn loader_and_patchable_library() -> Option<(PathBuf, PathBuf, String)> {
     Some((loader, library, script))
 }
 
+#[test]
+fn a_static_program_without_a_c_library_is_traced() {
+    let Some(program) =
+        program("bare.c", &["-O0", "-static", "-nostdlib", "-fno-stack-protector"]).filter(|_| can_trace())
+    else {
+        return;
+    };
+    let script = "uprobe:PROGRAM:bare_work { @in = count() } uretprobe:PROGRAM:bare_work { @out = count() }";
+    let script = script.replace("PROGRAM", text(&program));
+    let output = cudatrace().args(["--in-process", "-e", &script, "--", text(&program)]).output();
+    let output = output.expect("cudatrace starts");
+    let (printed, said) = (stdout(&output), stderr(&output));
+    for map in ["@in: 1000", "@out: 1000"] {
+        assert!(printed.lines().any(|line| line == map), "{map}: {printed}{said}");
+    }
+    assert!(output.status.success() && said.contains("Traced 1 function in 1 process"), "{said}");
+}
+
+#[test]
+fn a_few_functions_that_cannot_be_patched_send_no_return_probes_to_the_kernel() {
+    if !can_trace() {
+        return;
+    }
+    let Some(library) = program("odd.c", &["-O0", "-shared", "-fPIC"]) else { return };
+    let linked = ["-DMAIN", text(&library)];
+    let Some(main) = program("odd.c", &linked) else { return };
+    let run = |script: &str| {
+        let mut command = cudatrace();
+        command.args(["--in-process", "-e", &script.replace("LIBRARY", text(&library)), "--", text(&main)]);
+        let output = command.output().expect("cudatrace starts");
+        (stdout(&output), stderr(&output))
+    };
+    // Two of seventeen are left out, and named.
+    let (printed, said) = run("uretprobe:LIBRARY:odd_* { @ = count() }");
+    assert!(printed.lines().any(|line| line == "@: 15"), "{printed}{said}");
+    assert!(said.contains("Traced 15 functions in 1 process, without the kernel\n"), "{said}");
+    let names =
+        said.lines().find(|line| line.starts_with("warning: cannot attach 2 probes")).expect("a warning");
+    assert!(names.contains("odd_branch_1") && names.contains("odd_branch_2"), "{said}");
+    // Without returns the kernel is no risk, and nothing is left out.
+    let (printed, said) = run("uprobe:LIBRARY:odd_* { @ = count() }");
+    assert!(printed.lines().any(|line| line == "@: 17"), "{printed}{said}");
+    // Named alone, they can be traced nowhere else.
+    let (printed, said) =
+        run("uretprobe:LIBRARY:odd_branch_* { @ = count() } uprobe:LIBRARY:odd_plain_1 { @one = count() }");
+    assert!(printed.lines().any(|line| line == "@: 2"), "{printed}{said}");
+    let risk = "a C++ exception that passes a call whose return the kernel probes ends the program";
+    assert!(said.lines().any(|line| line.starts_with("warning: ") && line.contains(risk)), "{said}");
+}
+
+#[test]
+fn what_runs_in_the_kernel_beside_the_processes_sees_all_children() {
+    if !can_trace() {
+        return;
+    }
+    let script = "uprobe:libcuda:cuInit { @s[kstack(1)] = count(); @kernel = count() }
+                  uprobe:libcuda:cuInit { @process = count() }";
+    let workload = example("workload_driver");
+    let two = format!("{workload} & {workload}; wait");
+    let mut command = cudatrace();
+    let output = command.args(["--in-process", "-e", script, "--", "sh", "-c", &two]).output();
+    let output = output.expect("cudatrace starts");
+    let (printed, said) = (stdout(&output), stderr(&output));
+    assert!(said.contains("a clause in the kernel: only the kernel has its stacks"), "{said}");
+    for map in ["@kernel: 2", "@process: 2"] {
+        assert!(printed.lines().any(|line| line == map), "{map}: {printed}{said}");
+    }
+}
+
 /// Bundled scripts with the largest maps.
 const LARGE: [&str; 10] =
     ["memleak", "metrics", "oom", "calls", "churn", "doublefree", "errors", "pipeline", "streams", "summary"];

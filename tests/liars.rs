@@ -2,9 +2,10 @@
 
 mod common;
 
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Instant;
 
 use common::{can_trace, cudatrace, example, program, stderr, stdout, text};
@@ -16,13 +17,43 @@ const PARTS: [&str; 4] = ["PWNED", "root#", "\x1b", "\u{9b}"];
 const COUNT: &str = "gpu:kernel { @ = count() }";
 
 /// The program that lies, at a place that all users can reach.
-fn liar() -> Option<std::path::PathBuf> {
-    static COPIES: AtomicU32 = AtomicU32::new(0);
-    let built = program("liar.c", &["-fno-strict-aliasing"]).filter(|_| can_trace())?;
-    let number = COPIES.fetch_add(1, Ordering::Relaxed);
-    let copy = std::env::temp_dir().join(format!("cudatrace-liar-{}-{number}", std::process::id()));
-    std::fs::copy(built, &copy).expect("the folder for temporary files is writable");
-    Some(copy)
+struct Liar {
+    folder: tempfile::TempDir,
+}
+
+impl Liar {
+    /// `None` if it cannot be built, or nothing can be traced.
+    fn new() -> Option<Liar> {
+        let built = program("liar.c", &["-fno-strict-aliasing"]).filter(|_| can_trace())?;
+        let folder = tempfile::tempdir().expect("a folder");
+        let open = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(folder.path(), open).expect("it is ours");
+        std::fs::copy(built, folder.path().join("liar")).expect("copied");
+        Some(Liar { folder })
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("liar")
+    }
+
+    /// Runs it as a user beside a traced workload.
+    fn beside(&self, user: u32, arguments: [&str; 3]) -> (String, Output) {
+        let run = traced("1.5").spawn().expect("cudatrace starts");
+        let mut command = Command::new(self.path());
+        command.arg(run.id().to_string()).args(arguments).uid(user).gid(user);
+        let lied = command.output().expect("the liar starts");
+        (stdout(&lied), run.wait_with_output().expect("it ends"))
+    }
+
+    /// Runs it as a child of the traced command, beside the workload.
+    fn inside(&self, arguments: &str) -> Output {
+        let (path, workload) = (self.path(), example("workload_gpu"));
+        let both = format!(
+            "{} 0 {arguments} & {workload} --kernels 50 --graphs 0 --rate 2000 --seconds 1; wait",
+            text(&path)
+        );
+        cudatrace().args(["-e", COUNT, "--", "sh", "-c", &both]).output().expect("cudatrace starts")
+    }
 }
 
 /// A traced run of the workload, beside which others lie.
@@ -47,27 +78,13 @@ fn check(output: &Output) {
     assert!(!messages.contains("warning") && !PARTS.iter().any(|part| messages.contains(part)), "{messages}");
 }
 
-/// Runs the liar as a user beside a traced workload.
-fn lie(user: u32, arguments: [&str; 3]) -> (String, Output) {
-    let liar = liar().expect("built before");
-    let run = traced("1.5").spawn().expect("cudatrace starts");
-    let mut command = Command::new(&liar);
-    command.arg(run.id().to_string()).args(arguments).uid(user).gid(user);
-    let lied = command.output().expect("the liar starts");
-    let output = run.wait_with_output().expect("it ends");
-    let _ = std::fs::remove_file(liar);
-    (stdout(&lied), output)
-}
-
 const NOT_TRACED: &str = ", which is not traced, tried to speak for a traced one: refused\n";
 
 #[test]
 fn any_user_can_connect_and_is_refused() {
-    if liar().is_none() {
-        return;
-    }
+    let Some(liar) = Liar::new() else { return };
     for arguments in [["wrong", "escapes", "3"], ["none", "numbers", "3"], ["wrong", "random", "50"]] {
-        let (_, output) = lie(NOBODY, arguments);
+        let (_, output) = liar.beside(NOBODY, arguments);
         check(&output);
         // Told once.
         assert_eq!(stderr(&output).matches(NOT_TRACED).count(), 1, "{}", stderr(&output));
@@ -76,10 +93,8 @@ fn any_user_can_connect_and_is_refused() {
 
 #[test]
 fn the_right_secret_of_a_process_that_is_not_traced_is_refused() {
-    if liar().is_none() {
-        return;
-    }
-    let (sent, output) = lie(0, ["right", "escapes", "2"]);
+    let Some(liar) = Liar::new() else { return };
+    let (sent, output) = liar.beside(0, ["right", "escapes", "2"]);
     assert!(!sent.contains("no tracer"), "root can read the secret: {sent}");
     check(&output);
     assert_eq!(stderr(&output).matches(NOT_TRACED).count(), 1, "{}", stderr(&output));
@@ -87,33 +102,18 @@ fn the_right_secret_of_a_process_that_is_not_traced_is_refused() {
 
 #[test]
 fn a_flood_of_connections_keeps_no_agent_out() {
-    if liar().is_none() {
-        return;
-    }
-    let (_, output) = lie(NOBODY, ["none", "none", "20000"]);
+    let Some(liar) = Liar::new() else { return };
+    let (_, output) = liar.beside(NOBODY, ["none", "none", "20000"]);
     check(&output);
     let messages = stderr(&output);
     assert!(messages.contains(" connections of processes without an agent were refused\n"), "{messages}");
 }
 
-/// Runs the liar as a child of the traced command, beside the workload.
-fn lie_inside(arguments: &str) -> Output {
-    let liar = liar().expect("built before");
-    let (lie, workload) = (text(&liar), example("workload_gpu"));
-    let both =
-        format!("{lie} 0 {arguments} & {workload} --kernels 50 --graphs 0 --rate 2000 --seconds 1; wait");
-    let output = cudatrace().args(["-e", COUNT, "--", "sh", "-c", &both]).output().expect("cudatrace starts");
-    let _ = std::fs::remove_file(&liar);
-    output
-}
-
 #[test]
 fn a_traced_process_without_the_secret_is_refused() {
-    if liar().is_none() {
-        return;
-    }
+    let Some(liar) = Liar::new() else { return };
     for arguments in ["wrong escapes 3", "none numbers 3", "wrong random 100", "none none 500"] {
-        let output = lie_inside(arguments);
+        let output = liar.inside(arguments);
         check(&output);
         let messages = stderr(&output);
         let refused = "connected as an agent, without the secret of the agent: refused\n";
@@ -123,14 +123,12 @@ fn a_traced_process_without_the_secret_is_refused() {
 
 #[test]
 fn a_traced_process_that_sends_nonsense_is_not_trusted_and_harms_no_other() {
-    if liar().is_none() {
-        return;
-    }
+    let Some(liar) = Liar::new() else { return };
     for (arguments, what) in [
         ("right numbers 2", "a total of 9223372036854775808 after 0"),
         ("right falls 2", "a total of 0 after 1"),
     ] {
-        let output = lie_inside(arguments);
+        let output = liar.inside(arguments);
         let messages = stderr(&output);
         assert!(output.status.success(), "{messages}");
         let told =
@@ -142,10 +140,8 @@ fn a_traced_process_that_sends_nonsense_is_not_trusted_and_harms_no_other() {
 
 #[test]
 fn names_of_tools_do_not_control_the_terminal() {
-    if liar().is_none() {
-        return;
-    }
-    let output = lie_inside("right escapes");
+    let Some(liar) = Liar::new() else { return };
+    let output = liar.inside("right escapes");
     let messages = stderr(&output);
     assert!(output.status.success(), "{messages}");
     assert!(
@@ -157,14 +153,12 @@ fn names_of_tools_do_not_control_the_terminal() {
 
 #[test]
 fn random_reports_of_a_traced_process_end_nothing() {
-    if liar().is_none() {
-        return;
-    }
+    let Some(liar) = Liar::new() else { return };
     let start = Instant::now();
     let limit = common::number("CUDATRACE_FUZZ_SECONDS").unwrap_or(2);
     let mut seed = 1;
     while seed == 1 || start.elapsed().as_secs() < limit {
-        let output = lie_inside(&format!("right random {seed}"));
+        let output = liar.inside(&format!("right random {seed}"));
         let (out, messages) = (stdout(&output), stderr(&output));
         assert!(output.status.success(), "{seed}: {out}{messages}");
         assert!(out.contains("@: ") && !messages.contains("panicked"), "{seed}: {out}{messages}");

@@ -20,7 +20,7 @@ pub use agent::message::{MULTIPLE_SUBSCRIBERS, REPLACED, Report, State};
 pub use checks::ReportError;
 use connection::Secret;
 pub use connection::{Connection, Proof};
-use rustix::fs::{MemfdFlags, SealFlags, Uid};
+use rustix::fs::{FlockOperation, MemfdFlags, SealFlags, Uid};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::in_process::{Injection, RemoteError};
@@ -34,6 +34,8 @@ pub const GRAPH: u32 = agent::record::Kind::Graph as u32;
 /// Number of the kind of idle times.
 pub const IDLE: u32 = agent::record::Kind::Idle as u32;
 
+/// Begin of the names of sockets and files.
+const NAME: &str = "cudatrace_gpu_";
 /// Sockets that wait to be accepted.
 const BACKLOG: i32 = 128;
 
@@ -61,7 +63,7 @@ impl AgentFile {
     pub fn create(reader: Option<u32>) -> io::Result<AgentFile> {
         let pid = std::process::id();
         // No other user can take the name beforehand.
-        let name = format!("cudatrace_gpu_{pid}_{:016x}", sys::random());
+        let name = format!("{NAME}{pid}_{:016x}", sys::random());
         let kind = SocketType::SEQPACKET;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let listener = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
@@ -216,6 +218,7 @@ fn temporary_file(name: &str, bytes: &[u8], user: u32) -> io::Result<(OwnedFd, P
         if forbids {
             continue;
         }
+        remove_abandoned(&folder);
         let path = folder.join(name);
         // A new file: no link of another user is followed.
         let created = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path);
@@ -230,10 +233,12 @@ fn temporary_file(name: &str, bytes: &[u8], user: u32) -> io::Result<(OwnedFd, P
 /// Writes a new file, and gives it to a user.
 fn fill(mut file: File, path: &Path, bytes: &[u8], user: u32) -> io::Result<File> {
     file.write_all(bytes)?;
-    // Whatever the umask is.
-    file.set_permissions(std::fs::Permissions::from_mode(0o500))?;
     // Nobody can execute a file that is open for writing.
     let readable = File::open(path)?;
+    // Another tracer sees by the lock that this one lives, see `remove_abandoned`.
+    rustix::fs::flock(&readable, FlockOperation::NonBlockingLockShared)?;
+    // Whatever the umask is.
+    file.set_permissions(std::fs::Permissions::from_mode(0o500))?;
     let [own, found] = [&file, &readable].map(|file| file.metadata().map(|its| (its.dev(), its.ino())));
     if own? != found? {
         return Err(io::Error::other(format!("{} was replaced", path.display())));
@@ -241,6 +246,23 @@ fn fill(mut file: File, path: &Path, bytes: &[u8], user: u32) -> io::Result<File
     // The secret in it is for the user alone.
     rustix::fs::fchown(&file, Some(Uid::from_raw(user)), None)?;
     Ok(readable)
+}
+
+/// Removes the files of tracers that were killed: they are complete, and nobody holds their lock.
+fn remove_abandoned(folder: &Path) {
+    let is_ours = |name: &str| name.starts_with(&format!(".{NAME}")) && name.ends_with(".so");
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        if !entry.file_name().to_str().is_some_and(is_ours) {
+            continue;
+        }
+        let Ok(file) = File::options().read(true).custom_flags(flags).open(entry.path()) else { continue };
+        let is_complete =
+            file.metadata().is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o100 != 0);
+        if is_complete && rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            remove(&entry.path());
+        }
+    }
 }
 
 /// Removes a file, unless somebody has.
@@ -413,6 +435,23 @@ mod tests {
         }
         drop(agent);
         assert!(!path.exists(), "{}", path.display());
+    }
+
+    #[test]
+    fn files_of_tracers_that_were_killed_are_removed() {
+        let own = rustix::process::geteuid().as_raw();
+        let agent = AgentFile::create(Some(own)).expect("a folder for temporary files");
+        let folder = agent.path().parent().expect("a folder").to_owned();
+        let name = format!(".{NAME}killed_{}", std::process::id());
+        let [killed, begun, other] =
+            [".so", "_begun.so", ".txt"].map(|end| folder.join(format!("{name}{end}")));
+        for (path, mode) in [(&killed, 0o500), (&begun, 0o600), (&other, 0o500)] {
+            File::options().write(true).create_new(true).mode(mode).open(path).expect("it is new");
+        }
+        remove_abandoned(&folder);
+        let left = [&killed, &begun, &other, &agent.path()].map(|path| path.exists());
+        [begun, other].iter().for_each(|path| remove(path));
+        assert_eq!(left, [false, true, true, true]);
     }
 
     /// Random packets, and reports with random words; `CUDATRACE_FUZZ_SECONDS` is the time that is tried.
