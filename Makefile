@@ -3,10 +3,11 @@
 BINARY := target/release/cudatrace
 CARGO  ?= cargo
 SEEDS  ?= 0 5000
+SECONDS ?= 600
 
 PREFIX ?= /usr/local
 
-.PHONY: install demo test test-kernels test-bpftrace test-survival growth agree verify check bless bench deps build examples clean
+.PHONY: install demo test test-kernels test-bpftrace test-survival growth agree verify fuzz check bless bench deps build examples clean
 
 build: deps              ## the release binary
 	$(CARGO) build --release --quiet
@@ -42,6 +43,9 @@ agree:                   ## generated scripts, interpreted and compiled: SEEDS="
 
 verify: examples         ## generated scripts through this kernel's verifier, as root: SEEDS as above
 	VERIFY_SEED=$(word 1,$(SEEDS)) VERIFY_PROGRAMS=$(word 2,$(SEEDS)) $(CARGO) test --release --test verifier generated
+
+fuzz: examples           ## traced processes that lie, and damaged files and messages, as root: SECONDS for each (600)
+	CUDATRACE_FUZZ_SECONDS=$(SECONDS) $(CARGO) test --test hostile
 
 check:                   ## formatting and lints
 	$(CARGO) fmt --all -- --check

@@ -3,6 +3,7 @@
 use crate::cli::{Cli, Color};
 use lang::diagnostics::wording::listed;
 use lang::{Diagnostics, Severity, Source};
+use report::value::escape;
 use runtime::{PatchReport, SiteFailure};
 use std::cell::RefCell;
 use std::io::{IsTerminal, Write};
@@ -148,7 +149,7 @@ impl Messages {
     /// Prints a loss, even if messages are disabled.
     pub fn lost(&self, text: &str) {
         let (on, off) = if self.color { ("\x1b[1;33m", "\x1b[0m") } else { ("", "") };
-        self.print(&format!("{on}warning{off}: {text}\n"));
+        self.print(&format!("{on}warning{off}: {}\n", printable(text)));
     }
 
     /// Prints how many functions of a process were patched, and how many could not be, whose calls are not traced.
@@ -192,14 +193,14 @@ impl Messages {
     /// Prints progress, unless disabled.
     pub fn note(&self, text: &str) {
         if !self.quiet {
-            self.print(&format!("{text}\n"));
+            self.print(&format!("{}\n", printable(text)));
         }
     }
 
     /// Prints details for `-v`.
     pub fn detail(&self, text: impl FnOnce() -> String) {
         if self.verbose {
-            self.print(&format!("{}\n", text()));
+            self.print(&format!("{}\n", printable(&text())));
         }
     }
 
@@ -207,5 +208,22 @@ impl Messages {
     fn print(&self, text: &str) {
         let mut out = self.out.borrow_mut();
         let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    }
+}
+
+/// A message whose control characters do not reach the terminal: it may contain names of a traced process. Those are escaped where a line end
+/// in them could pass for another message.
+fn printable(text: &str) -> String {
+    let lines: Vec<String> = text.split('\n').map(|line| escape(line.as_bytes())).collect();
+    lines.join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_message_controls_the_terminal() {
+        assert_eq!(printable("a\x1b]0;x\x07\n\u{9b}2J ü µs"), "a\\x1b]0;x\\x07\n\\u009b2J ü µs");
     }
 }

@@ -31,6 +31,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Exit status for an error on the command line or in the script.
 pub const WRONG: u8 = 1;
+/// Exit status of a trace that has lost records, with `--fail-on-loss`, or whose results may be wrong.
+const LOST: u8 = 3;
 
 fn main() -> ExitCode {
     runtime::process::serve_if_seccomp_server();

@@ -5,6 +5,8 @@ mod common;
 use common::{
     Running, can_trace, cudatrace, example, examples, program, skip, stderr, stdout, text, wait_for,
 };
+use native::Layout;
+use native::object::Object;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -249,6 +251,142 @@ fn loader_and_patchable_library() -> Option<(PathBuf, PathBuf, String)> {
     let (loader, library) = can_trace().then(|| program("libraries.c", &[]).zip(library())).flatten()?;
     let script = format!("uprobe:{}:traced_work {{ @ = count() }}", text(&library));
     Some((loader, library, script))
+}
+
+#[test]
+fn a_static_program_without_a_c_library_is_traced() {
+    let Some(program) =
+        program("bare.c", &["-O0", "-static", "-nostdlib", "-fno-stack-protector"]).filter(|_| can_trace())
+    else {
+        return;
+    };
+    let script = "uprobe:PROGRAM:bare_work { @in = count() } uretprobe:PROGRAM:bare_work { @out = count() }";
+    let script = script.replace("PROGRAM", text(&program));
+    let output = cudatrace().args(["--in-process", "-e", &script, "--", text(&program)]).output();
+    let output = output.expect("cudatrace starts");
+    let (printed, said) = (stdout(&output), stderr(&output));
+    for map in ["@in: 1000", "@out: 1000"] {
+        assert!(printed.lines().any(|line| line == map), "{map}: {printed}{said}");
+    }
+    assert!(output.status.success() && said.contains("Traced 1 function in 1 process"), "{said}");
+}
+
+#[test]
+fn a_few_functions_that_cannot_be_patched_send_no_return_probes_to_the_kernel() {
+    if !can_trace() {
+        return;
+    }
+    let Some(library) = program("odd.c", &["-O0", "-shared", "-fPIC"]) else { return };
+    let linked = ["-DMAIN", text(&library)];
+    let Some(main) = program("odd.c", &linked) else { return };
+    let run = |script: &str| {
+        let mut command = cudatrace();
+        command.args(["--in-process", "-e", &script.replace("LIBRARY", text(&library)), "--", text(&main)]);
+        let output = command.output().expect("cudatrace starts");
+        (stdout(&output), stderr(&output))
+    };
+    // Two of seventeen are left out, and named.
+    let (printed, said) = run("uretprobe:LIBRARY:odd_* { @ = count() }");
+    assert!(printed.lines().any(|line| line == "@: 15"), "{printed}{said}");
+    assert!(said.contains("Traced 15 functions in 1 process, without the kernel\n"), "{said}");
+    let names =
+        said.lines().find(|line| line.starts_with("warning: cannot attach 2 probes")).expect("a warning");
+    assert!(names.contains("odd_branch_1") && names.contains("odd_branch_2"), "{said}");
+    // Without returns the kernel is no risk, and nothing is left out.
+    let (printed, said) = run("uprobe:LIBRARY:odd_* { @ = count() }");
+    assert!(printed.lines().any(|line| line == "@: 17"), "{printed}{said}");
+    // Named alone, they can be traced nowhere else.
+    let (printed, said) =
+        run("uretprobe:LIBRARY:odd_branch_* { @ = count() } uprobe:LIBRARY:odd_plain_1 { @one = count() }");
+    assert!(printed.lines().any(|line| line == "@: 2"), "{printed}{said}");
+    let risk = "a C++ exception that passes a call whose return the kernel probes ends the program";
+    assert!(said.lines().any(|line| line.starts_with("warning: ") && line.contains(risk)), "{said}");
+}
+
+#[test]
+fn what_runs_in_the_kernel_beside_the_processes_sees_all_children() {
+    if !can_trace() {
+        return;
+    }
+    let script = "uprobe:libcuda:cuInit { @s[kstack(1)] = count(); @kernel = count() }
+                  uprobe:libcuda:cuInit { @process = count() }";
+    let workload = example("workload_driver");
+    let two = format!("{workload} & {workload}; wait");
+    let mut command = cudatrace();
+    let output = command.args(["--in-process", "-e", script, "--", "sh", "-c", &two]).output();
+    let output = output.expect("cudatrace starts");
+    let (printed, said) = (stdout(&output), stderr(&output));
+    assert!(said.contains("a clause in the kernel: only the kernel has its stacks"), "{said}");
+    for map in ["@kernel: 2", "@process: 2"] {
+        assert!(printed.lines().any(|line| line == map), "{map}: {printed}{said}");
+    }
+}
+
+/// Bundled scripts with the largest maps.
+const LARGE: [&str; 10] =
+    ["memleak", "metrics", "oom", "calls", "churn", "doublefree", "errors", "pipeline", "streams", "summary"];
+
+#[test]
+fn bundled_scripts_have_room_when_the_driver_is_found_after_the_start() {
+    if !can_trace() {
+        return;
+    }
+    let workload = format!("LD_LIBRARY_PATH={} {}", examples().display(), example("workload_driver"));
+    for script in &LARGE[..3] {
+        let mut command = cudatrace();
+        command.env_remove("LD_LIBRARY_PATH").args(["--in-process", script, "--", "sh", "-c", &workload]);
+        let output = command.output().expect("cudatrace starts");
+        let said = stderr(&output);
+        assert!(output.status.success() && !said.contains("not traced"), "{script}: {said}");
+        let traced =
+            said.lines().find_map(|line| line.strip_prefix("Traced ")?.split(' ').next()?.parse().ok());
+        assert!(traced.is_some_and(|functions: u32| functions > 10), "{script}: {said}");
+    }
+}
+
+#[test]
+fn bundled_scripts_have_room_on_machines_with_many_processors() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let parse = |path: &Path| Object::parse(&fs::read(path).expect("it was written")).expect("an object");
+    let emit = |script: &str, folder_of_driver: &Path| {
+        let path = folder.path().join("object");
+        let mut command = cudatrace();
+        command.env("LD_LIBRARY_PATH", folder_of_driver);
+        let output = command.args(["--in-process", "--emit", text(&path), script, "--", "true"]).output();
+        let output = output.expect("cudatrace starts");
+        assert!(output.status.success(), "{script}: {}", stderr(&output));
+        parse(&path)
+    };
+    for script in LARGE {
+        let (before, whole) = (emit(script, folder.path()), emit(script, &examples()));
+        for processors in [1, 2, 64, 256, 1024] {
+            let (mut layout, _) = Layout::new(&before, processors);
+            let (needed, left) = layout.room_for(&whole);
+            let room = format!("{script}, {processors} processors: {needed} bytes, {left} are left");
+            assert!(layout.extend(&whole).is_some(), "{room}");
+        }
+    }
+}
+
+#[test]
+fn a_library_whose_probes_do_not_fit_is_an_error() {
+    if !can_trace() {
+        return;
+    }
+    let workload = format!("LD_LIBRARY_PATH={} {}", examples().display(), example("workload_driver"));
+    // Each keeps its argument until the return.
+    let clause = |n| format!("uretprobe:libcuda:cuInit {{ @[{n}] = arg0 + {n} + (uint64)retval }} ");
+    let script: String = (0..400).map(clause).collect();
+    let mut command = cudatrace();
+    command.env_remove("LD_LIBRARY_PATH").args(["--in-process", "-e", &script, "--", "sh", "-c", &workload]);
+    let output = command.output().expect("cudatrace starts");
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(255), "{said}");
+    let error = said.lines().find(|line| line.starts_with("error: ")).unwrap_or_default();
+    assert!(error.contains("libcuda.so.580.159.04: not traced: no room for the counters"), "{said}");
 }
 
 #[test]

@@ -129,7 +129,7 @@ fn run_where(
     .with_kernel(&crate::kernel_catalog::RunningKernel)
     .with_progress(messages.search_progress());
     let agent = match scripts.iter().any(Script::may_probe_gpus) {
-        true => gpu::offer_agent(&machine, cli.user.is_some(), messages),
+        true => gpu::offer_agent(&machine, cli.user.as_deref(), messages),
         false => None,
     };
     let mut compilers =
@@ -188,8 +188,8 @@ fn notify() {
     println!("{NOTIFY}");
 }
 
-/// Exit status with `--fail-on-loss` if an export does not have all records.
-const LOST: u8 = 3;
+/// Exit status if clauses for a library that was loaded later could not be loaded, as if it had been there at the start.
+const NOT_LOADED: u8 = 255;
 
 struct Job<'a> {
     cli: &'a Cli,
@@ -319,6 +319,7 @@ impl<'a> Job<'a> {
                 "process {pid} keeps the jumps of the probes, which pass by now: {reason}; the next `--in-process -p {pid}` removes them"
             ));
         }
+        exit_status::report_expelled(&session, self.messages);
         let (attached, patched) = (session.attached(), session.patched());
         drop(session);
         let was_silent = sink.was_silent();
@@ -333,8 +334,14 @@ impl<'a> Job<'a> {
         if was_silent && !is_explained && prints_maps {
             exit_status::report_no_output(&ending, attached, self.messages);
         }
+        let lost = lost | gpu_reports.are_damaged();
         let status = exit_status::status(&ending, child.map(|child| (child, &signals)), self.messages)?;
-        Ok(if status == 0 && lost && self.cli.fail_on_loss { LOST } else { status })
+        let status = exit_status::of_results(status, &ending);
+        Ok(match status {
+            0 if scripts.has_failed() => NOT_LOADED,
+            0 if lost && self.cli.fail_on_loss => crate::LOST,
+            status => status,
+        })
     }
 
     /// Opens all outputs, so that errors are reported before anything is traced.
@@ -408,6 +415,10 @@ impl<'a> Job<'a> {
             let patched = match session.patch_running(*pid) {
                 // A child of the processes that the user has named may end at any time.
                 Err(RemoteError::Gone) if !self.cli.pids.contains(pid) => continue,
+                Err(error @ RemoteError::OtherOwner { .. }) => {
+                    self.messages.lost(&format!("process {pid} is not traced: {error}"));
+                    continue;
+                }
                 patched => patched.with_context(|| format!("process {pid}")).map_err(Failure::loading)?,
             };
             self.messages.patched(*pid, &patched);

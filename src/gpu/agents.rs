@@ -1,10 +1,12 @@
 //! The agents in the traced processes: loads them, asks for records, and reports what they say.
 //!
+//! Any local process can connect to the agents' socket. A connection of a process that is not traced is closed unread; others have to prove that they
+//! are those of agents, with the secret in the agent's file; and all reports are checked. A process can falsify its own records, and nothing else.
+//!
 //! A started command loads the agent itself: the driver opens the file that a variable of the environment names. Others are found
-//! (`candidates.rs`) and asked to load it at their next call of the driver (`loading.rs`). An agent that is there says so, and gets its
-//! request then.
+//! (`candidates.rs`) and asked to load it at their next call of the driver (`loading.rs`). Such a process has a connection from the start.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -14,7 +16,7 @@ use anyhow::Context;
 use host::Machine;
 use host::process::Program;
 use runtime::Session;
-use runtime::gpu_agent::{AgentFile, AgentSocket, GRAPH, IDLE, KERNEL, Received, Wanted};
+use runtime::gpu_agent::{AgentFile, AgentSocket, Connection, GRAPH, IDLE, KERNEL, Proof, Received, Wanted};
 use runtime::in_process::RemoteError;
 use runtime::read::event_loop::{Next, Watch};
 use rustix::event::epoll;
@@ -23,7 +25,8 @@ use wire::manifest::{GPU_LAUNCHES, GPU_RANGES};
 use super::candidates::{Candidates, Found, INJECTION, RANGES};
 use super::cupti;
 use super::loading::Prepared;
-use super::reports::{Asked, Reports};
+use super::newcomers::Newcomers;
+use super::reports::{Asked, Refusal, Reports};
 use crate::console::Messages;
 use crate::timer::{PacedTimer, Timer};
 
@@ -33,22 +36,8 @@ const FLUSH_MS: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(200);
 /// Pause between two attempts to stop a process.
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
-
-/// A process with a socket to its agent.
-struct Agent {
-    socket: AgentSocket,
-    state: AgentState,
-}
-
-/// Where an agent is.
-enum AgentState {
-    /// The process was asked to load it, and may have begun with that.
-    Requested { found: Found, program: Option<Program> },
-    /// The driver has loaded it, and it has not said so yet.
-    Connected,
-    /// It waits for its request, or has it.
-    Loaded,
-}
+/// Connections that are accepted, and reports of a process that are read, before the rest of the tracer has its turn.
+const AT_ONCE: usize = 64;
 
 /// The agents of all traced processes.
 pub struct Agents<'a> {
@@ -59,23 +48,49 @@ pub struct Agents<'a> {
     kinds: u32,
     in_process: bool,
     events: OwnedFd,
-    agents: BTreeMap<u32, Agent>,
+    sockets: BTreeMap<u32, Agent>,
+    newcomers: Newcomers,
+    /// Programs that have sent what no agent sends.
+    distrusted: BTreeSet<Program>,
     reports: &'a Reports,
     candidates: Candidates<'a>,
     /// When candidates are looked for.
     search: PacedTimer,
+    /// Processes that were asked to load an agent.
+    requests: BTreeMap<u32, Request>,
     /// Processes whose threads could not all be stopped, and when that is tried again.
     not_stopped: Vec<Prepared>,
     retry: Option<Timer>,
-    /// Processes that are not traced any more, and were asked to load an agent.
-    unwanted: Vec<u32>,
     /// Agents are asked for records as soon as they are there.
     has_begun: bool,
     /// An agent has come too late for NVTX.
     misses_ranges: bool,
 }
 
-/// Marks of descriptors in the set; agents have their process.
+/// The agent of a process.
+struct Agent {
+    socket: AgentSocket,
+    /// The program of the process that has the agent; `None` if the process has ended.
+    program: Option<Program>,
+}
+
+/// Why a process has no agent that has begun to load it.
+const ENDED: &str = "the trace has ended while the process loaded the library";
+
+/// A request to a process to load an agent, which it may have begun with.
+struct Request {
+    connection: Connection,
+    found: Found,
+    /// The program of the process that was asked.
+    program: Option<Program>,
+    /// The process is traced no more.
+    is_unwanted: bool,
+}
+
+/// Marks of descriptors in the set; agents have their process, which is smaller than the first newcomer.
+const NEWCOMERS: u64 = 1 << 32;
+/// Requests have this and their process.
+const REQUESTS: u64 = 1 << 63;
 const LISTENER: u64 = u64::MAX;
 const SEARCH: u64 = u64::MAX - 1;
 const RETRY: u64 = u64::MAX - 2;
@@ -103,13 +118,15 @@ impl<'a> Agents<'a> {
             kinds,
             in_process,
             events,
-            agents: BTreeMap::new(),
+            sockets: BTreeMap::new(),
+            newcomers: Newcomers::new(NEWCOMERS),
+            distrusted: BTreeSet::new(),
             reports,
             candidates: Candidates::new(file, in_process),
             search,
+            requests: BTreeMap::new(),
             not_stopped: vec![],
             retry: None,
-            unwanted: vec![],
             has_begun: false,
             misses_ranges: false,
         })
@@ -118,21 +135,15 @@ impl<'a> Agents<'a> {
     /// Looks for the driver in these processes of `-p`, in the command, and in their children. Agents of others end.
     pub fn search_in(&mut self, pids: &[u32], command: Option<u32>) {
         let all = self.candidates.choose(pids, command);
-        for (pid, agent) in self.agents.iter().filter(|(pid, _)| !all.contains(pid)) {
-            match agent.state {
-                AgentState::Requested { .. } => self.unwanted.push(*pid),
-                AgentState::Connected | AgentState::Loaded => agent.socket.end(),
-            }
-        }
+        self.sockets.iter().filter(|(pid, _)| !all.contains(pid)).for_each(|(_, agent)| agent.socket.end());
+        self.requests.iter_mut().for_each(|(pid, request)| request.is_unwanted = !all.contains(pid));
     }
 
     /// Asks for further kinds of records: the agents end, and are loaded again.
     pub fn want(&mut self, kinds: u32) {
         self.kinds |= kinds;
-        // The others have no request yet.
-        let loaded = self.agents.iter().filter(|(_, agent)| matches!(agent.state, AgentState::Loaded));
-        let loaded: Vec<u32> = loaded.inspect(|(_, agent)| agent.socket.end()).map(|(pid, _)| *pid).collect();
-        self.candidates.load_again(loaded.iter());
+        self.sockets.values().for_each(|agent| agent.socket.end());
+        self.candidates.load_again(self.sockets.keys());
     }
 
     /// Variables of the environment by which a started command loads the agent.
@@ -163,10 +174,13 @@ impl<'a> Agents<'a> {
         Ok(())
     }
 
-    /// Looks for processes that have loaded the driver meanwhile.
+    /// Looks for processes that have loaded the driver meanwhile, and closes connections that have sent nothing.
     fn search(&mut self, session: &mut Session) {
+        for late in self.newcomers.late() {
+            self.reports.refuse(late.pid(), Refusal::NoProof, self.messages);
+        }
         let Some(start) = self.search.due() else { return };
-        self.forget_gone(session);
+        self.forget_requests(session);
         let found = self.candidates.find(self.reports, self.messages);
         self.search.rest(start, start.elapsed());
         if let Err(error) = found.into_iter().try_for_each(|found| self.request_from(found, session)) {
@@ -174,21 +188,15 @@ impl<'a> Agents<'a> {
         }
     }
 
-    /// Forgets processes that were asked to load an agent and have ended, or execute another program: a child of theirs may have the
-    /// socket. Takes the requests to those back that are not traced any more.
-    fn forget_gone(&mut self, session: &mut Session) {
-        for pid in std::mem::take(&mut self.unwanted) {
-            if let Some(Agent { state: AgentState::Requested { found, .. }, .. }) = self.agents.get(&pid) {
-                // An agent that comes nevertheless ends when it finds no tracer.
-                let _ = session.withdraw_agent(pid, found.is_started);
-                self.agents.remove(&pid);
-                self.candidates.try_again(pid);
-            }
+    /// Takes the requests to processes back that are not traced any more, and forgets those to processes that have ended, or execute another
+    /// program: a child of theirs may have the socket.
+    fn forget_requests(&mut self, session: &mut Session) {
+        for (pid, request) in self.requests.iter().filter(|(_, request)| request.is_unwanted) {
+            // Else the thread that loads the agent finds no tracer.
+            let _ = session.withdraw_agent(*pid, request.found.is_started);
+            self.candidates.try_again(*pid);
         }
-        self.agents.retain(|pid, agent| match &agent.state {
-            AgentState::Requested { program, .. } => Program::of(*pid) == *program,
-            AgentState::Connected | AgentState::Loaded => true,
-        });
+        self.requests.retain(|pid, request| !request.is_unwanted && Program::of(*pid) == request.program);
     }
 
     /// Asks a process to load the agent. Only processes that the user has named must be able to.
@@ -219,12 +227,13 @@ impl<'a> Agents<'a> {
         let found = prepared.found;
         let pid = found.pid;
         match prepared.request(self.file, session) {
-            Ok(socket) => {
-                let state = AgentState::Requested { found, program: Program::of(pid) };
+            Ok(connection) => {
+                watch(&self.events, connection.as_fd(), REQUESTS | u64::from(pid))?;
                 self.messages.detail(|| {
                     format!("process {pid} loads the agent for GPU records at its next call of the driver")
                 });
-                self.keep(socket, state)?;
+                let program = Program::of(pid);
+                self.requests.insert(pid, Request { connection, found, program, is_unwanted: false });
             }
             // It is still busy with an agent before.
             Err(RemoteError::LoadsAlready) => self.candidates.try_again(pid),
@@ -237,9 +246,7 @@ impl<'a> Agents<'a> {
                 }
                 self.not_stopped.push(prepared);
             }
-            Err(error) => {
-                return Err(error).context("cannot load the library that reads GPU records");
-            }
+            Err(error) => return Err(error).context("cannot load the library that reads GPU records"),
         }
         Ok(())
     }
@@ -257,6 +264,69 @@ impl<'a> Agents<'a> {
         }
     }
 
+    /// Reads the packets of a process that was asked to load the agent. Without a session it does not begin with that any more.
+    fn answer(&mut self, pid: u32, mut session: Option<&mut Session>) {
+        while let Some(Request { connection, found, program, is_unwanted }) = self.requests.remove(&pid) {
+            match self.file.prove(connection) {
+                Proof::Missing(connection) => {
+                    self.requests.insert(pid, Request { connection, found, program, is_unwanted });
+                    return;
+                }
+                Proof::Begins(connection) => match &mut session {
+                    Some(session) => {
+                        session.load_agent(pid, &connection, found.is_started);
+                        self.requests.insert(pid, Request { connection, found, program, is_unwanted });
+                    }
+                    None => self.reports.explain(pid, ENDED, self.messages),
+                },
+                Proof::Agent(socket) => self.meet_requested(found, socket, session.as_deref_mut()),
+                Proof::Wrong if program.is_some() && Program::of(pid) == program => {
+                    let why = "it could not load the library that reads them, or has closed descriptors that it does not know";
+                    self.reports.explain(pid, why, self.messages);
+                }
+                // It has ended.
+                Proof::Wrong => {}
+            }
+        }
+    }
+
+    /// A process that was asked to has loaded the agent. Its functions have their probes before it gets its request.
+    fn meet_requested(&mut self, found: Found, socket: AgentSocket, mut session: Option<&mut Session>) {
+        let Found { pid, is_started } = found;
+        self.miss_ranges(pid);
+        if is_started {
+            self.messages.warning(&format!(
+                "the first GPU records of process {pid} may be missing: it was started without {INJECTION}, or could not open its file"
+            ));
+        }
+        if let Some(session) = &mut session {
+            match session.meet_agent(pid, is_started) {
+                Ok(report) if self.in_process => self.messages.patched(pid, &report),
+                Ok(_) | Err(RemoteError::Gone) => {}
+                Err(error) => {
+                    self.messages
+                        .lost(&format!("the functions of process {pid} are not patched again: {error}"));
+                }
+            }
+        }
+        let met = self.meet(socket, session.as_deref());
+        if let Err(error) = met {
+            self.messages.detail(|| format!("process {pid}: {error}"));
+        }
+    }
+
+    /// Takes requests back at the end. A thread that is about to load an agent does not find the tracer, and an agent that is there ends.
+    fn withdraw(&mut self, session: &mut Session) {
+        for (pid, request) in std::mem::take(&mut self.requests) {
+            match session.withdraw_agent(pid, request.found.is_started) {
+                Ok(true) => self.reports.explain_no_call(pid, self.messages),
+                Ok(false) => self.reports.explain(pid, ENDED, self.messages),
+                // It has ended, or its region is taken away later.
+                Err(_) => {}
+            }
+        }
+    }
+
     /// NVTX looks for a tool at the first call of a process.
     fn miss_ranges(&mut self, pid: u32) {
         if self.kinds & GPU_RANGES != 0 && !std::mem::replace(&mut self.misses_ranges, true) {
@@ -267,45 +337,54 @@ impl<'a> Agents<'a> {
         }
     }
 
-    /// Waits for messages of an agent.
-    fn keep(&mut self, socket: AgentSocket, state: AgentState) -> io::Result<()> {
-        let pid = socket.pid();
-        watch(&self.events, socket.as_fd(), pid.into())?;
-        self.agents.insert(pid, Agent { socket, state });
-        Ok(())
-    }
-
-    /// An agent is there: asks it for records unless [`Agents::begin`] will. Its own functions have their probes before.
-    fn meet(&mut self, pid: u32, session: Option<&mut Session>) {
-        let Some(agent) = self.agents.get_mut(&pid) else { return };
-        let before = std::mem::replace(&mut agent.state, AgentState::Loaded);
-        self.candidates.has_agent(pid);
-        self.messages.detail(|| format!("process {pid}: loaded the agent for GPU records"));
-        if let AgentState::Requested { found, .. } = before {
-            self.miss_ranges(pid);
-            if found.is_started {
-                self.messages.warning(&format!(
-                    "the first GPU records of process {pid} may be missing: it was started without {INJECTION}, or could not open its file"
-                ));
+    /// Reads the first packet of a connection. `mark`: that of its descriptor, if that is in the set. Without the packet the connection waits.
+    fn prove(
+        &mut self,
+        connection: Connection,
+        mark: Option<u64>,
+        session: Option<&Session>,
+    ) -> io::Result<()> {
+        let pid = connection.pid();
+        match (self.file.prove(connection), mark) {
+            (Proof::Agent(socket), _) => return self.meet(socket, session),
+            (Proof::Wrong | Proof::Begins(_), _) => {
+                self.reports.refuse(pid, Refusal::NoProof, self.messages);
             }
-        }
-        let Some(session) = session else { return };
-        if let AgentState::Requested { found, .. } = before {
-            match session.meet_agent(pid, found.is_started) {
-                Ok(report) if self.in_process => self.messages.patched(pid, &report),
-                Ok(_) | Err(RemoteError::Gone) => {}
-                Err(error) => {
-                    self.messages
-                        .lost(&format!("the functions of process {pid} are not patched again: {error}"));
+            (Proof::Missing(connection), Some(mark)) => self.newcomers.put_back(mark, connection),
+            (Proof::Missing(connection), None) => {
+                let replaced = self.newcomers.add(connection, |fd, mark| watch(&self.events, fd, mark))?;
+                if let Some(replaced) = replaced {
+                    self.reports.refuse(replaced.pid(), Refusal::NoProof, self.messages);
                 }
             }
         }
-        if self.has_begun
-            && let Some(agent) = self.agents.get(&pid)
-            && let Err(error) = self.ask(&agent.socket, session)
-        {
-            self.messages.detail(|| format!("process {pid}: {error}"));
+        Ok(())
+    }
+
+    /// Keeps a new agent, and asks it for records unless [`Agents::begin`] will.
+    fn meet(&mut self, mut socket: AgentSocket, session: Option<&Session>) -> io::Result<()> {
+        let pid = socket.pid();
+        let program = Program::of(pid);
+        // The end of the agent that the process had before an execve(2).
+        self.receive(pid, session);
+        let is_same = self.sockets.get(&pid).is_some_and(|earlier| earlier.program == program);
+        if is_same || program.is_some_and(|program| self.distrusted.contains(&program)) {
+            self.reports.refuse(Some(pid), Refusal::NotAgain, self.messages);
+            return Ok(());
         }
+        // A child may have kept the socket of the earlier program open.
+        if self.sockets.contains_key(&pid) {
+            self.reports.end(pid);
+            self.lose(pid);
+        }
+        self.candidates.has_agent(pid);
+        if let Some(session) = session.filter(|_| self.has_begun) {
+            self.ask(&mut socket, session)?;
+        }
+        watch(&self.events, socket.as_fd(), pid.into())?;
+        self.messages.detail(|| format!("process {pid}: loaded the agent for GPU records"));
+        self.sockets.insert(pid, Agent { socket, program });
+        Ok(())
     }
 
     /// Asks the agents for records that were loaded so far, whose functions are probed now.
@@ -314,10 +393,10 @@ impl<'a> Agents<'a> {
     /// An agent cannot be asked.
     pub fn begin(&mut self, session: &Session) -> io::Result<()> {
         self.has_begun = true;
-        for agent in self.agents.values().filter(|agent| matches!(agent.state, AgentState::Loaded)) {
-            self.ask(&agent.socket, session)?;
-        }
-        Ok(())
+        let mut agents = std::mem::take(&mut self.sockets);
+        let asked = agents.values_mut().try_for_each(|agent| self.ask(&mut agent.socket, session));
+        self.sockets = agents;
+        asked
     }
 
     /// Kinds of records, a bit per kind.
@@ -326,7 +405,7 @@ impl<'a> Agents<'a> {
     }
 
     /// Asks an agent for records. That of a process that has ended needs not be asked.
-    fn ask(&self, socket: &AgentSocket, session: &Session) -> io::Result<()> {
+    fn ask(&self, socket: &mut AgentSocket, session: &Session) -> io::Result<()> {
         // The cause of idle time depends on the launch after it.
         let launches = self.kinds & (GPU_LAUNCHES | 1 << IDLE) != 0;
         let wanted = Wanted {
@@ -348,90 +427,76 @@ impl<'a> Agents<'a> {
         }
     }
 
-    fn accept(&mut self) {
-        while let Ok(Some(socket)) = self.file.accept() {
-            let pid = socket.pid();
-            // One that ends meanwhile needs no message.
-            if let Err(error) = self.keep(socket, AgentState::Connected) {
-                self.messages.detail(|| format!("process {pid}: {error}"));
+    /// Accepts connections of traced processes, and closes others.
+    fn accept(&mut self, session: Option<&Session>) {
+        for _ in 0..AT_ONCE {
+            let Ok(Some(connection)) = self.file.accept() else { return };
+            let program = match connection.pid() {
+                None => None,
+                Some(pid) => match Program::of(pid) {
+                    // It has ended meanwhile.
+                    None => continue,
+                    program => program,
+                },
+            };
+            if !program.is_some_and(|program| self.candidates.expects(program)) {
+                self.reports.refuse(connection.pid(), Refusal::NotTraced, self.messages);
+                continue;
             }
+            self.prove_newcomer(connection, None, session);
         }
     }
 
-    /// Reads the messages of a process. With a session an agent that can take the place of functions does so from its first report on.
-    fn receive(&mut self, pid: u32, mut session: Option<&mut Session>) {
+    /// Reads the first packet of a connection that was accepted.
+    fn prove_newcomer(&mut self, connection: Connection, mark: Option<u64>, session: Option<&Session>) {
+        let pid = connection.pid();
+        // A process that ends meanwhile needs no message.
+        if let Err(error) = self.prove(connection, mark, session) {
+            self.messages.detail(|| format!("process {}: {error}", pid.unwrap_or_default()));
+        }
+    }
+
+    /// Reads the reports of a process. With a session an agent that can take the place of functions does so from its first report on.
+    fn receive(&mut self, pid: u32, session: Option<&Session>) {
         let asked = Asked { kinds: self.records(), in_process: self.in_process };
-        while let Some(agent) = self.agents.get(&pid) {
+        for _ in 0..AT_ONCE {
+            let Some(agent) = self.sockets.get_mut(&pid) else { return };
             let report = match agent.socket.receive() {
                 Received::Nothing => return,
-                Received::Begins => {
-                    match (&mut session, &agent.state) {
-                        (Some(session), AgentState::Requested { found, .. }) => {
-                            session.load_agent(&agent.socket, found.is_started);
-                        }
-                        // Without a tracer it does not load the agent.
-                        _ => return self.end(pid),
-                    }
-                    continue;
-                }
-                Received::Hello => {
-                    self.meet(pid, session.as_deref_mut());
-                    continue;
-                }
                 Received::Report(report) => report,
-                Received::End => return self.end(pid),
+                Received::Wrong(error) => {
+                    self.distrusted.extend(agent.program);
+                    self.reports.distrust(pid, error, self.messages);
+                    return self.lose(pid);
+                }
+                Received::End => {
+                    self.reports.end(pid);
+                    return self.lose(pid);
+                }
             };
             let is_first = self.reports.take(pid, report, asked, self.messages);
-            if is_first && let Some(session) = session.as_deref().filter(|_| report.words != 0) {
+            if is_first && let Some(session) = session.filter(|_| report.words != 0) {
                 self.give_places(pid, report.words, session);
-                agent.socket.acknowledge();
+                self.sockets.get(&pid).inspect(|agent| agent.socket.acknowledge());
             }
         }
     }
 
-    /// A process has closed its socket.
-    fn end(&mut self, pid: u32) {
-        // The descriptor leaves the set when it is closed.
-        match self.agents.remove(&pid).map(|agent| agent.state) {
-            Some(AgentState::Requested { program, .. }) => {
-                if program.is_some() && Program::of(pid) == program {
-                    let why = "it could not load the library that reads them, or has closed descriptors that it does not know";
-                    self.reports.explain(pid, why, self.messages);
-                }
-            }
-            Some(AgentState::Loaded) => {
-                self.reports.end(pid);
-                self.candidates.has_lost_agent(pid);
-            }
-            Some(AgentState::Connected) | None => {}
-        }
-    }
-
-    /// Takes requests back. A thread that is about to load an agent does not find the tracer, and an agent that is there ends.
-    fn withdraw(&mut self, session: &mut Session) {
-        let requested = self.agents.iter().filter_map(|(pid, agent)| match agent.state {
-            AgentState::Requested { found, .. } => Some((*pid, found)),
-            AgentState::Connected | AgentState::Loaded => None,
-        });
-        for (pid, found) in requested.collect::<Vec<(u32, Found)>>() {
-            match session.withdraw_agent(pid, found.is_started) {
-                Ok(true) => self.reports.explain_no_call(pid, self.messages),
-                Ok(false) => self.reports.explain(
-                    pid,
-                    "the trace has ended while the process loaded the library",
-                    self.messages,
-                ),
-                // It has ended, or its region is taken away later.
-                Err(_) => {}
-            }
-            self.agents.remove(&pid);
-        }
+    /// Closes the connection to the agent of a process.
+    fn lose(&mut self, pid: u32) {
+        self.candidates.has_lost_agent(pid);
+        // Its descriptor leaves the set when it is closed.
+        self.sockets.remove(&pid);
     }
 }
 
-/// Adds a descriptor to a set.
+/// Adds a descriptor to a set, or changes its mark there.
 fn watch(events: &OwnedFd, fd: BorrowedFd<'_>, mark: u64) -> io::Result<()> {
-    Ok(epoll::add(events, fd, epoll::EventData::new_u64(mark), epoll::EventFlags::IN)?)
+    let (mark, flags) = (epoll::EventData::new_u64(mark), epoll::EventFlags::IN);
+    Ok(match epoll::add(events, fd, mark, flags) {
+        Err(rustix::io::Errno::EXIST) => epoll::modify(events, fd, mark, flags),
+        added => added,
+    }?)
 }
 
 impl Watch for Agents<'_> {
@@ -449,9 +514,15 @@ impl Watch for Agents<'_> {
         for event in ready {
             let event: epoll::Event = event;
             match event.data.u64() {
-                LISTENER => self.accept(),
+                LISTENER => self.accept(Some(session)),
                 SEARCH => self.search(session),
                 RETRY => self.retry(session),
+                mark @ REQUESTS.. => self.answer(mark as u32, Some(session)),
+                mark @ NEWCOMERS.. => {
+                    if let Some(connection) = self.newcomers.take(mark) {
+                        self.prove_newcomer(connection, Some(mark), Some(session));
+                    }
+                }
                 pid => self.receive(pid as u32, Some(session)),
             }
         }
@@ -459,13 +530,13 @@ impl Watch for Agents<'_> {
     }
 
     fn finish(&mut self, session: &mut Session) -> bool {
-        self.accept();
-        let pids: Vec<u32> = self.agents.keys().copied().collect();
-        pids.into_iter().for_each(|pid| self.receive(pid, None));
+        self.accept(None);
+        let requested: Vec<u32> = self.requests.keys().copied().collect();
+        requested.into_iter().for_each(|pid| self.answer(pid, None));
         self.withdraw(session);
-        let loaded =
-            self.agents.values().filter(|agent| !matches!(agent.state, AgentState::Requested { .. }));
-        loaded.for_each(|agent| agent.socket.end());
-        self.agents.is_empty()
+        self.sockets.values().for_each(|agent| agent.socket.end());
+        let pids: Vec<u32> = self.sockets.keys().copied().collect();
+        pids.into_iter().for_each(|pid| self.receive(pid, None));
+        self.sockets.is_empty()
     }
 }

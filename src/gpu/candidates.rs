@@ -3,9 +3,9 @@
 use std::collections::{BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::os::unix::fs::MetadataExt;
 
 use host::process::{self, Program};
+use report::value::escape;
 use runtime::gpu_agent::AgentFile;
 use runtime::in_process::seccomp;
 
@@ -30,6 +30,8 @@ pub struct Candidates<'a> {
     tried: BTreeSet<Program>,
     /// Processes whose agent was asked to end, and is loaded again then.
     again: BTreeSet<u32>,
+    /// Pid and start time of processes that were in the tree of the traced ones: daemons leave it.
+    family: BTreeSet<(u32, u64)>,
 }
 
 /// A process that is to be made to load the agent.
@@ -56,16 +58,28 @@ enum Way {
 impl<'a> Candidates<'a> {
     /// No processes yet. `in_process`: programs run in them.
     pub fn new(file: &'a AgentFile, in_process: bool) -> Candidates<'a> {
-        let (pids, tried, again) = Default::default();
-        Candidates { file, in_process, pids, command: None, tried, again }
+        let (pids, tried, again, family) = Default::default();
+        Candidates { file, in_process, pids, command: None, tried, again, family }
     }
 
     /// Looks in these processes of `-p`, the command, and their children from now on; returns all of them.
     pub fn choose(&mut self, pids: &[u32], command: Option<u32>) -> Vec<u32> {
         self.pids = pids.to_vec();
         self.command = command;
-        let roots: Vec<u32> = pids.iter().copied().chain(command).collect();
-        process::with_descendants(&roots)
+        self.family.clear();
+        process::with_descendants(&self.roots())
+    }
+
+    fn roots(&self) -> Vec<u32> {
+        self.pids.iter().copied().chain(self.command).collect()
+    }
+
+    /// Whether the agent of a process is expected to connect: it is in the tree of the traced ones, or was, or it was started with the
+    /// variable that names the agent. A process can claim the latter, but has to prove it.
+    pub fn expects(&self, program: Program) -> bool {
+        process::descends_from(program.pid, &self.roots())
+            || self.family.contains(&(program.pid, program.started()))
+            || self.is_named_in(&process::environment(program.pid))
     }
 
     /// Whether the user has named a process, which must have an agent.
@@ -101,9 +115,11 @@ impl<'a> Candidates<'a> {
         let others = process::with_descendants(&self.pids).into_iter().filter(|pid| !started.contains(pid));
         let all: Vec<u32> = started.iter().copied().chain(others).collect();
         self.tried.retain(|program| all.contains(&program.pid));
+        self.family.retain(|(pid, started)| process::started(*pid) == Some(*started));
         let mut found = Vec::new();
         for program in all.into_iter().filter_map(Program::of) {
             let pid = program.pid;
+            self.family.insert((pid, program.started()));
             let is_started = started.contains(&pid) && !self.again.contains(&pid);
             if self.tried.contains(&program) {
                 continue;
@@ -149,7 +165,7 @@ impl<'a> Candidates<'a> {
         match injected.filter(|_| !is_named) {
             Some(other) => Way::Not(format!(
                 "its {INJECTION} names another tool, `{}`; `-p {pid}` reads them beside it",
-                other.to_string_lossy()
+                escape(other.as_encoded_bytes())
             )),
             None if is_started && self.in_process => {
                 Way::Not(format!("it was started without {INJECTION}, which `--in-process` needs"))
@@ -168,12 +184,10 @@ impl<'a> Candidates<'a> {
     }
 }
 
-/// Whether a process can open the agent's file by its path: it sees it, and may open what is only in memory.
+/// Whether a process can open the agent's file by its path: it sees it, and is one of the user who may.
 fn can_open(pid: u32, file: &AgentFile) -> bool {
     let seen = fs::metadata(process::open_path(pid, &file.path()));
-    let owner = fs::metadata(format!("/proc/{pid}")).map(|its| its.uid());
-    let may = !file.is_in_memory()
-        || owner.is_ok_and(|uid| [0, rustix::process::geteuid().as_raw()].contains(&uid));
+    let may = process::file_user(pid).is_some_and(|user| file.is_for(user));
     may && seen.is_ok_and(|seen| file.is(&seen))
 }
 

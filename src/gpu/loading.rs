@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::anyhow;
 use host::process::{self, Mapping};
 use host::{ElfFile, Machine};
-use runtime::gpu_agent::{AgentFile, AgentSocket, LoaderFunctions};
+use runtime::gpu_agent::{AgentFile, Connection, LoaderFunctions};
 use runtime::in_process::RemoteError;
 use runtime::{FileFunctions, Session};
 
@@ -36,9 +36,11 @@ impl Prepared {
     }
 
     /// Asks the process to load the agent.
-    pub fn request(&self, file: &AgentFile, session: &mut Session) -> Result<AgentSocket, RemoteError> {
+    pub fn request(&self, file: &AgentFile, session: &mut Session) -> Result<Connection, RemoteError> {
         let Found { pid, is_started } = self.found;
-        session.request_agent(pid, self.gates.clone(), &file.library(self.functions), is_started)
+        let user = process::file_user(pid).ok_or(RemoteError::Gone)?;
+        let library = file.library(user, self.functions)?;
+        session.request_agent(pid, self.gates.clone(), &library, is_started)
     }
 }
 

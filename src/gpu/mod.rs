@@ -4,6 +4,7 @@ mod agents;
 mod candidates;
 mod cupti;
 mod loading;
+mod newcomers;
 mod nvml;
 mod reports;
 
@@ -13,6 +14,7 @@ use anyhow::anyhow;
 use host::Machine;
 use lang::Catalog;
 use runtime::gpu_agent::AgentFile;
+use runtime::process::user_id;
 
 use crate::console::Messages;
 
@@ -37,10 +39,13 @@ pub fn state(machine: &Machine) -> String {
     }
 }
 
-/// Creates the agent's file, which the functions of `gpu:` probes are in. `for_others`: the command runs as another user.
-pub fn offer_agent(machine: &Machine, for_others: bool, messages: &Messages) -> Option<AgentFile> {
+/// Creates the agent's file, which the functions of `gpu:` probes are in. `user`: the user as whom the command runs.
+pub fn offer_agent(machine: &Machine, user: Option<&str>, messages: &Messages) -> Option<AgentFile> {
+    let own = rustix::process::geteuid().as_raw();
+    // A user that does not exist is an error of the command.
+    let user = user.and_then(|name| user_id(name).ok()).filter(|user| ![0, own].contains(user));
     let offer = || -> anyhow::Result<AgentFile> {
-        let file = AgentFile::create(for_others)?;
+        let file = AgentFile::create(user)?;
         machine.set_agent(&file.path(), Path::new("cudatrace-gpu"))?;
         Ok(file)
     };

@@ -4,7 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 
 use host::process;
-use runtime::gpu_agent::{KERNEL, MULTIPLE_SUBSCRIBERS, Report, State};
+use report::value::escape;
+use runtime::gpu_agent::{KERNEL, MULTIPLE_SUBSCRIBERS, Report, ReportError, State};
 
 use super::cupti::{fault, file_with, release};
 use super::nvml::Utilization;
@@ -12,6 +13,11 @@ use crate::console::Messages;
 
 /// `CUPTI_ERROR_NOT_INITIALIZED`
 const NOT_INITIALIZED: u32 = 15;
+
+/// Number of releases of CUPTI that are named.
+const RELEASES: usize = 16;
+/// Number of refused processes that are named in messages.
+const NAMED: usize = 3;
 
 /// What agents are asked for.
 #[derive(Copy, Clone)]
@@ -47,6 +53,28 @@ pub struct Reports {
     /// A message tells why a process has no records.
     is_explained: Cell<bool>,
     estimate: RefCell<Option<Estimate>>,
+    /// An agent has reported what an agent cannot report.
+    are_damaged: Cell<bool>,
+    refused: RefCell<Refused>,
+}
+
+/// Connections that were refused.
+#[derive(Default)]
+struct Refused {
+    count: u64,
+    /// The first processes.
+    named: BTreeSet<Option<u32>>,
+}
+
+/// Why a connection is refused.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// Its process is not traced.
+    NotTraced,
+    /// Its process did not send the secret of the agent in time.
+    NoProof,
+    /// Its process has an agent already, or is not trusted any more.
+    NotAgain,
 }
 
 /// What is known of processes without records.
@@ -86,22 +114,26 @@ struct Totals {
 
 impl Totals {
     fn add(&mut self, report: &Report) {
-        self.reports += 1;
-        let records = report.passed.iter().sum::<u64>();
+        let add = |total: &mut u64, number: u64| *total = total.saturating_add(number);
+        add(&mut self.reports, 1);
+        let records = report.passed.iter().fold(0, |sum: u64, records| sum.saturating_add(*records));
         if report.every > 0 {
-            self.sampled += 1;
-            self.samples += records;
-            self.not_measured += u64::from(report.not_measured);
+            add(&mut self.sampled, 1);
+            add(&mut self.samples, records);
+            add(&mut self.not_measured, report.not_measured.into());
         } else if has_records(report) {
-            self.exact += 1;
-            self.releases.insert(release(report.version));
-            self.records += records;
+            add(&mut self.exact, 1);
+            // A traced process can claim any release.
+            if self.releases.len() < RELEASES {
+                self.releases.insert(release(report.version));
+            }
+            add(&mut self.records, records);
         }
-        self.dropped += report.dropped;
-        self.refused += report.refused;
-        self.without_time += report.without_time;
-        self.clock_steps += report.clock_steps;
-        self.missed += report.missed;
+        add(&mut self.dropped, report.dropped);
+        add(&mut self.refused, report.refused);
+        add(&mut self.without_time, report.without_time);
+        add(&mut self.clock_steps, report.clock_steps);
+        add(&mut self.missed, report.missed);
     }
 }
 
@@ -180,8 +212,51 @@ impl Reports {
         self.all.borrow_mut().end(pid);
     }
 
+    /// A process has sent what no agent sends. What it reported before still counts.
+    pub(super) fn distrust(&self, pid: u32, error: ReportError, messages: &Messages) {
+        self.are_damaged.set(true);
+        let mut all = self.all.borrow_mut();
+        let last = all.running.remove(&pid).unwrap_or_default();
+        all.ended.add(&last);
+        messages.lost(&format!(
+            "process {pid} sent {error} in place of its agent: its GPU records are not trusted from here on"
+        ));
+    }
+
+    /// Whether an agent has reported what an agent cannot report.
+    pub fn are_damaged(&self) -> bool {
+        self.are_damaged.get()
+    }
+
+    /// A connection was refused. `pid`: its process, if this pid namespace has it. The first ones are told.
+    pub(super) fn refuse(&self, pid: Option<u32>, why: Refusal, messages: &Messages) {
+        let mut refused = self.refused.borrow_mut();
+        refused.count += 1;
+        if refused.named.len() >= NAMED || !refused.named.insert(pid) {
+            return;
+        }
+        let process = match pid {
+            Some(pid) => format!("process {pid}"),
+            None => "a process of another pid namespace".to_owned(),
+        };
+        messages.note(&match why {
+            Refusal::NotTraced => {
+                format!("{process}, which is not traced, tried to speak for a traced one: refused")
+            }
+            Refusal::NoProof => {
+                format!("{process} connected as an agent, without the secret of the agent: refused")
+            }
+            Refusal::NotAgain => format!("{process} connected as an agent once more: refused"),
+        });
+    }
+
     /// Prints what was collected, and all that was lost.
     pub fn print(&self, messages: &Messages) {
+        let refused = self.refused.borrow();
+        if refused.count > refused.named.len() as u64 {
+            messages
+                .note(&format!("{} connections of processes without an agent were refused", refused.count));
+        }
         let all = self.all.borrow();
         let totals = all.totals();
         if totals.reports == 0 && self.is_explained.get() {
@@ -277,7 +352,7 @@ const TOOLS: [(&str, &str); 5] = [
 fn holder(pid: u32, report: &Report) -> String {
     let name = report.holder.split(|byte| *byte == 0).next().unwrap_or_default();
     if !name.is_empty() && !name.windows(UNNAMED.len()).any(|part| part == UNNAMED) {
-        return format!("`{}`", String::from_utf8_lossy(name));
+        return format!("`{}`", escape(name));
     }
     let mappings = process::mappings(pid);
     let tool = TOOLS.iter().find(|(library, _)| file_with(&mappings, library).is_some());

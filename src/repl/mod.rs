@@ -69,7 +69,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         ..Scope::default()
     };
     let machine = Arc::new(Machine::new(scope).with_kernel(&crate::kernel_catalog::RunningKernel));
-    let agent = crate::gpu::offer_agent(&machine, cli.user.is_some(), messages);
+    let agent = crate::gpu::offer_agent(&machine, cli.user.as_deref(), messages);
     let gpu_reports = crate::gpu::Reports::default();
     let kernel = setup::kernel(cli)?;
     // Signals are set before threads start. Ctrl-C does not end a session at a prompt.
@@ -134,11 +134,13 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     if let Some(exported) = &exported {
         exported.finish(&session);
     }
+    exit_status::report_expelled(&session, messages);
     drop(session);
     repl.gpu.print(&repl);
     sink.close(messages, &|| false);
     let status = exit_status::status(&ending, None, messages);
     repl.output.end();
+    let status = status.map(|status| exit_status::of_results(status, &ending));
     status.map(|status| if status == 0 && repl.failed.get() && !terminal { crate::WRONG } else { status })
 }
 

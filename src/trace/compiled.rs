@@ -63,7 +63,7 @@ pub fn for_processes<'a>(
     let whole = whole.or_else(|_| compile(compilers, &features, true, None)).map_err(Failure::wrong)?;
     let places = Places::of(machine, compilers, &whole, has_rights).map_err(Failure::wrong)?;
     if let Some(reason) = places.all_in_kernel() {
-        return Ok(Err(reason.to_owned()));
+        return Ok(Err(reason));
     }
     let (mut modules, further) = match places.need_kernel() {
         false => {
@@ -87,7 +87,8 @@ pub fn for_processes<'a>(
     modules.iter().for_each(|module| list_places(module, messages));
     places.list_kernel(messages);
     modules.extend(further);
-    Ok(Ok(Compiled { modules, features, by_link: true, in_kernel: places.in_kernel() }))
+    // A link would leave the children out of what runs in the kernel: the programs filter there.
+    Ok(Ok(Compiled { modules, features, by_link: false, in_kernel: places.in_kernel() }))
 }
 
 /// Divides the scripts; returns compilers for the parts in the kernel.

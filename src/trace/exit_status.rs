@@ -6,7 +6,7 @@ use anyhow::anyhow;
 use host::process;
 use runtime::kernel::signals::StopSignals;
 use runtime::process::Child;
-use runtime::{AttachError, Ending, Reason, Session};
+use runtime::{AttachError, DamagedMemory, Ending, Reason, Session};
 use std::io;
 use std::os::fd::AsRawFd;
 use std::os::unix::process::ExitStatusExt;
@@ -26,7 +26,9 @@ pub fn status(
     if ending.detached.left_behind && ending.detached.events > FEW_EVENTS {
         messages.note("this kernel removes uprobes one at a time: process `ct-detach` continues with that");
     }
-    if ending.unknown > 0 {
+    if let Some(memory) = &ending.damage {
+        messages.error(&damaged(memory));
+    } else if ending.unknown > 0 {
         messages.lost(&format!("{} records could not be read; this is a bug in cudatrace", ending.unknown));
     }
     if ending.after_exit > 0 {
@@ -51,6 +53,13 @@ pub fn status(
             let error = anyhow!("the kernel failed during the run: {error}");
             failed(Failure::loading(error), program, messages)
         }
+        Reason::Damaged => match program {
+            Some((child, signals)) => {
+                messages.note("the trace has ended; the program continues");
+                outlive(child, signals)
+            }
+            None => Ok(0),
+        },
         Reason::TargetsEnded => match program {
             Some((mut child, _)) => {
                 let status = child.wait().map_err(Failure::loading)?;
@@ -63,6 +72,35 @@ pub fn status(
         },
         Reason::TestsDone { failed } => Ok(u8::from(*failed > 0)),
         Reason::Signal(_) | Reason::Watch => Ok(0),
+    }
+}
+
+/// The error of memory that a traced process has damaged.
+fn damaged(memory: &DamagedMemory) -> anyhow::Error {
+    let pids: Vec<String> = memory.pids.iter().map(u32::to_string).collect();
+    let who = match &pids[..] {
+        [] => "a traced process has damaged the memory that it shared with cudatrace".to_owned(),
+        [pid] => format!("process {pid} has damaged the memory that it shares with cudatrace"),
+        [..] => format!(
+            "one of the processes {} has damaged the memory that they share with cudatrace",
+            pids.join(", ")
+        ),
+    };
+    anyhow!(
+        "{who}: {}. It is traced no more, and results may be wrong; without `--in-process` no memory is shared",
+        memory.damage
+    )
+}
+
+/// The exit status of a run whose results may be wrong: that of the program, if it has failed.
+pub fn of_results(status: u8, ending: &Ending) -> u8 {
+    if status == 0 && ending.damage.is_some() { crate::LOST } else { status }
+}
+
+/// Reports processes whose tracing ended early since they have other rights than the others by now.
+pub fn report_expelled(session: &Session, messages: &Messages) {
+    for (pid, how) in session.expelled() {
+        messages.lost(&format!("process {pid} was traced no more from some moment on: {how}"));
     }
 }
 

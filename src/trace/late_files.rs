@@ -146,6 +146,20 @@ impl<'a> HeldMappings<'a> {
         answered
     }
 
+    /// Lets the thread change the rights of its process, which loses the memory that it shares if they are others then.
+    fn change_rights(&mut self, tid: u32, session: &mut Session) -> std::io::Result<()> {
+        let mut answered = Ok(());
+        let mappings = &mut self.mappings;
+        let pid = host::process::tgid(tid).unwrap_or(tid);
+        match session.change_rights(pid, tid, || answered = mappings.answer()) {
+            Ok(()) | Err(RemoteError::Gone) => {}
+            Err(error) => self.extender.messages.lost(&format!(
+                "process {pid} changes its rights, and may still share memory with the processes that are traced: {error}"
+            )),
+        }
+        answered
+    }
+
     /// Releases the thread. `elapsed` excludes the time for which it was held. If several threads were held at the
     /// same time, each delay counts from the previous release.
     fn release(&mut self, session: &Session) -> std::io::Result<()> {
@@ -185,6 +199,11 @@ impl Watch for HeldMappings<'_> {
             }
             Ok(Some(Query::InstallsFilter(tid))) => {
                 let answered = self.install_filter(tid, session);
+                self.report_late();
+                return if answered.is_ok() { Next::Continue } else { Next::Remove };
+            }
+            Ok(Some(Query::ChangesRights(tid))) => {
+                let answered = self.change_rights(tid, session);
                 self.report_late();
                 return if answered.is_ok() { Next::Continue } else { Next::Remove };
             }

@@ -101,8 +101,14 @@ fn no_return(names: &[String]) -> Option<&'static str> {
     found.or_else(|| names.iter().any(|name| is_jumped_to(name)).then_some(NOT_CALLED))
 }
 
-/// Why a program cannot do without the functions that cannot be patched; `None` if it can: of many functions a few are left out.
-pub fn why_kernel(machine: &Machine, manifest: &Manifest, program: &Program) -> Option<String> {
+/// Why a program cannot do without the functions that cannot be patched; `None` if it can: of many functions a few are left out. More are left
+/// out of a clause that probes returns, since the kernel's return probes are a risk for the program.
+pub fn why_kernel(
+    machine: &Machine,
+    manifest: &Manifest,
+    program: &Program,
+    probes_returns: bool,
+) -> Option<String> {
     let Attach::Functions { side, sites, hook } = &program.attach else { return None };
     if hook.is_in_kernel() {
         return None;
@@ -111,13 +117,14 @@ pub fn why_kernel(machine: &Machine, manifest: &Manifest, program: &Program) -> 
     let (first, why) = reasons.next()?;
     let count = 1 + reasons.count();
     let probe = manifest.names.probes.get(first.probe as usize).map_or("a function", String::as_str);
-    (count * FEW > sites.len()).then(|| match sites.len() {
+    let left_out = if probes_returns { sites.len() / 2 } else { sites.len() / FEW };
+    (count > left_out).then(|| match sites.len() {
         1 => format!("`{probe}` cannot be patched: {why}"),
         all => format!("{count} of {all} functions cannot be patched, as `{probe}`: {why}"),
     })
 }
 
-/// One function of so many may be left out.
+/// One function of so many may be left out of a clause without returns.
 const FEW: usize = 20;
 
 fn why_not(machine: &Machine, site: &Site, side: Side) -> Option<String> {

@@ -48,14 +48,17 @@ impl Places {
             let needs = runtime::needs(module)?;
             places.all.extend(needs.into_iter().map(|(number, needs)| ((script, number), needs)));
             for program in &module.manifest.programs {
-                let clause = (script, program.clause);
                 if let Attach::Functions { side, hook, .. } = &program.attach {
-                    places.calls.insert(clause);
+                    places.calls.insert((script, program.clause));
                     if *side != Side::Entry && !hook.is_in_kernel() {
-                        places.returns.insert(clause);
+                        places.returns.insert((script, program.clause));
                     }
                 }
-                let reason = || patch_sites::why_kernel(machine, &module.manifest, program);
+            }
+            for program in &module.manifest.programs {
+                let clause = (script, program.clause);
+                let returns = places.returns.contains(&clause);
+                let reason = || patch_sites::why_kernel(machine, &module.manifest, program, returns);
                 if let Some(reason) = patches.then(reason).flatten() {
                     places.kernel.insert(clause, reason);
                 }
@@ -100,10 +103,11 @@ impl Places {
     }
 
     /// The reason why the kernel runs everything; `None` if a part that has probes of functions runs in the traced processes.
-    pub fn all_in_kernel(&self) -> Option<&str> {
+    pub fn all_in_kernel(&self) -> Option<String> {
         let reason = self.reasons().next()?.1;
         let remains = self.calls.iter().any(|clause| !self.kernel.contains_key(clause));
-        (!remains).then_some(reason)
+        let risk = if self.returns.is_empty() { "" } else { RISK_OF_RETURNS };
+        (!remains).then(|| format!("{reason}{risk}"))
     }
 
     /// Whether some clauses run in the kernel.
@@ -130,12 +134,16 @@ impl Places {
             .for_each(|(_, reason)| messages.note(&format!("{reason}; the kernel must run it")));
     }
 
-    /// Prints for each clause in the kernel why it is there.
+    /// Prints for each clause in the kernel why it is there; of those that probe returns, which is a risk, also without `-v`.
     pub fn list_kernel(&self, messages: &Messages) {
         for (clause, reason) in self.sorted() {
             let text = &self.all[clause].text;
-            let risk = if self.returns.contains(clause) { RISK_OF_RETURNS } else { "" };
-            messages.detail(|| format!("`{text}` runs in the kernel: {reason}{risk}"));
+            match self.returns.contains(clause) {
+                true => {
+                    messages.warning(&format!("`{text}` runs in the kernel: {reason}{RISK_OF_RETURNS}"));
+                }
+                false => messages.detail(|| format!("`{text}` runs in the kernel: {reason}")),
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use anyhow::Result;
 use host::Machine;
 use lang::catalog::FileId;
 use lang::{Catalog, SessionState};
-use runtime::{AttachOptions, Module, ModuleId, ModulePart, Patching, Session};
+use runtime::{AttachError, AttachOptions, Module, ModuleId, ModulePart, Patching, Session};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -32,6 +32,7 @@ pub struct Scripts<'a> {
     known: RefCell<SessionState>,
     /// Files that could not be traced, with the reason.
     untraced: RefCell<BTreeMap<PathBuf, String>>,
+    has_failed: Cell<bool>,
     for_agents: Cell<AgentDetours>,
     /// Files that are watched for being overwritten.
     pub watched: WatchedFiles,
@@ -63,8 +64,19 @@ impl<'a> Scripts<'a> {
         let known = RefCell::new(first.session_state());
         let first = AttachedScript { compiler: first, modules: vec![ModuleId::default()] };
         let attached = RefCell::new(BTreeMap::from([(0, first)]));
-        let (untraced, for_agents, watched) = Default::default();
-        Scripts { machine, messages, features, link_pid, attached, known, untraced, for_agents, watched }
+        let (untraced, has_failed, for_agents, watched) = Default::default();
+        Scripts {
+            machine,
+            messages,
+            features,
+            link_pid,
+            attached,
+            known,
+            untraced,
+            has_failed,
+            for_agents,
+            watched,
+        }
     }
 
     /// The state that a further script needs.
@@ -238,6 +250,11 @@ impl<'a> Scripts<'a> {
         self.watched.add_taken(self.machine, session);
     }
 
+    /// Whether the clauses for a library that was loaded later could not be loaded, which was reported as an error.
+    pub fn has_failed(&self) -> bool {
+        self.has_failed.get()
+    }
+
     /// Files that could not be traced, with the reason.
     pub fn untraced(&self) -> Vec<(PathBuf, String)> {
         self.untraced.borrow().clone().into_iter().collect()
@@ -293,7 +310,15 @@ impl<'a> Scripts<'a> {
                 format!("{}: {when}; {attached} probes attached in {:?}", shown.display(), start.elapsed())
             }),
             Err(error) => {
-                self.messages.warning(&format!("{}: not traced: {error:#}", shown.display()));
+                let error = error.context(format!("{}: not traced", shown.display()));
+                match error.downcast_ref() {
+                    // Else the end of the run would look as if the library had not been used.
+                    Some(AttachError::Load(_)) => {
+                        self.messages.error(&error);
+                        self.has_failed.set(true);
+                    }
+                    _ => self.messages.warning(&format!("{error:#}")),
+                }
                 self.untraced.borrow_mut().insert(shown.to_owned(), format!("{error:#}"));
             }
         }

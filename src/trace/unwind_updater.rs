@@ -29,8 +29,9 @@ impl<'a> UnwindUpdater<'a> {
         Ok(UnwindUpdater { timer, extender, ticks: 0 })
     }
 
-    fn tick(&mut self, unwinder: &Unwinder<'_>) {
-        for pid in unwinder.take_unknown() {
+    fn tick(&mut self, unwinder: &Unwinder<'_>, session: &Session) {
+        // A traced process that shares memory can name any process.
+        for pid in unwinder.take_unknown().into_iter().filter(|pid| session.is_traced(*pid)) {
             self.extender.names.remember(pid);
             unwinder.read_mappings(pid);
         }
@@ -47,10 +48,10 @@ impl Watch for UnwindUpdater<'_> {
         self.timer.fd()
     }
 
-    fn ready(&mut self, _: &mut Session) -> Next {
+    fn ready(&mut self, session: &mut Session) -> Next {
         self.timer.take();
         if let Some(unwinder) = self.extender.unwinder() {
-            self.tick(unwinder);
+            self.tick(unwinder, session);
         }
         Next::Continue
     }

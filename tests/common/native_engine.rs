@@ -1,6 +1,8 @@
 //! Runs the programs of an object as machine code in the test's own process, with helpers that answer for a simulated world.
 
-use native::layout::{self, ENTRY_KEY, ENTRY_USED, HASH_FRESH, Layout, MapPlace, RING_CONSUMED, SPARE};
+use native::layout::{
+    self, ENTRY_KEY, ENTRY_USED, HASH_FRESH, Layout, MapPlace, RING_CONSUMED, RING_PRODUCED, SPARE,
+};
 use native::object::MapKind;
 use native::{Environment, Image, Unsupported, program};
 use sim::World;
@@ -36,6 +38,8 @@ struct Running<'a> {
     rng: &'a mut Rng,
     signals: &'a mut Vec<Signal>,
     layout: &'a Layout,
+    /// Offsets of the descriptions of the maps.
+    descriptions: &'a [u64],
     region: *mut u8,
 }
 
@@ -102,7 +106,7 @@ impl NativeEngine {
 
     /// Offsets of the entries of a hash.
     fn entries(&self, map: &MapPlace) -> Vec<u64> {
-        let taken = self.half(map.description + HASH_FRESH).min(map.def.max_entries + SPARE);
+        let taken = self.half(map.state + HASH_FRESH).min(map.def.max_entries + SPARE);
         let all = (0..u64::from(taken)).map(|index| map.cells + index * map.stride);
         all.filter(|entry| self.word(entry + ENTRY_USED) != 0).collect()
     }
@@ -144,8 +148,9 @@ impl Engine for NativeEngine {
             context[program::IS_RETURN as usize / 8] = u64::from(is_return);
             context[program::SESSION as usize / 8] = cookie;
         }
-        let (region, layout) = (self.region, &self.layout);
-        let mut running = Running { hit, rng: &mut self.rng, signals: &mut self.signals, layout, region };
+        let (region, layout, descriptions) = (self.region, &self.layout, &self.image.descriptions);
+        let (rng, signals) = (&mut self.rng, &mut self.signals);
+        let mut running = Running { hit, rng, signals, layout, descriptions, region };
         RUNNING.set((&raw mut running).cast());
         // SAFETY: generated code that reads the context, and memory of the region.
         let result = unsafe {
@@ -191,9 +196,10 @@ impl Engine for NativeEngine {
             return self.zero(&map.def.name, 0);
         }
         let start = self.contents.clone();
-        for (offset, bytes) in start.iter().filter(|(at, _)| *at == map.description || *at == map.buckets) {
+        for (offset, bytes) in start.iter().filter(|(at, _)| *at == map.buckets) {
             self.write(*offset, bytes);
         }
+        self.write(map.state, &[0; layout::HASH_STATE as usize]);
     }
 
     fn zero(&mut self, map: &str, from: usize) {
@@ -209,9 +215,9 @@ impl Engine for NativeEngine {
     fn records(&mut self, ring: &str) -> Vec<Vec<u8>> {
         const DISCARD: u32 = 0x4000_0000;
         let Some(ring) = self.place(ring) else { return vec![] };
-        let (consumed, size) = (ring.description + RING_CONSUMED, u64::from(ring.def.max_entries));
+        let (consumed, size) = (ring.state + RING_CONSUMED, u64::from(ring.def.max_entries));
         let mut records = vec![];
-        while self.word(consumed) != self.word(ring.description) {
+        while self.word(consumed) != self.word(ring.state + RING_PRODUCED) {
             let position = self.word(consumed);
             let at = ring.cells + position % size;
             let header = self.half(at);
@@ -393,11 +399,11 @@ type Visitor = extern "sysv64" fn(u64, *const u8, *mut u8, u64) -> u64;
 extern "sysv64" fn for_each(map: u64, visit: Visitor, data: u64, _flags: u64) -> u64 {
     let running = running();
     let description = map - running.region as u64;
-    let places = &running.layout.maps;
-    let place = places.iter().find(|place| place.description == description).expect("a map").clone();
+    let number = running.descriptions.iter().position(|at| *at == description).expect("a map");
+    let place = running.layout.maps[number].clone();
     let (hit, region, layout) = (running.hit, running.region, running.layout);
     // A second view of the same memory; nothing else uses it while the loop looks for its next key.
-    let image = Image { start: 0, code: vec![], functions: vec![], helpers: vec![] };
+    let image = Image { start: 0, code: vec![], functions: vec![], helpers: vec![], descriptions: vec![] };
     let view = std::mem::ManuallyDrop::new(NativeEngine {
         image,
         layout: layout.clone(),

@@ -18,18 +18,21 @@ pub const ATTACH: &str = "cudatrace_attach";
 /// The library, an ELF file.
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/agent.so"));
 
-/// The library for a tracer: process `pid`, which listens at the abstract Unix socket `name`.
+/// The library for a tracer: process `pid`, which listens at the abstract Unix socket `name`, and accepts agents with this secret.
 ///
 /// # Panics
 /// If the name has more than 56 bytes.
-pub fn library(pid: u32, name: &str) -> Vec<u8> {
+pub fn library(pid: u32, name: &str, secret: &[u8; message::SECRET]) -> Vec<u8> {
+    const NAME_AT: usize = std::mem::offset_of!(message::Address, name);
+    const SECRET_AT: usize = std::mem::offset_of!(message::Address, secret);
+    assert!(name.len() <= message::TRACER_NAME, "`{name}` is too long");
     let mut bytes = LIBRARY.to_vec();
-    let mut address = message::Address { pid, length: name.len() as u32, name: [0; message::TRACER_NAME] };
-    address.name[..name.len()].copy_from_slice(name.as_bytes());
     let written = &mut bytes[places::WRITTEN_AT..][..size_of::<message::Address>()];
-    written[..4].copy_from_slice(&address.pid.to_ne_bytes());
-    written[4..8].copy_from_slice(&address.length.to_ne_bytes());
-    written[8..].copy_from_slice(&address.name);
+    written.fill(0);
+    written[..4].copy_from_slice(&pid.to_ne_bytes());
+    written[4..8].copy_from_slice(&(name.len() as u32).to_ne_bytes());
+    written[NAME_AT..][..name.len()].copy_from_slice(name.as_bytes());
+    written[SECRET_AT..].copy_from_slice(secret);
     bytes
 }
 

@@ -1,24 +1,26 @@
-//! Messages between the agent and the tracer, one per packet of a socket: the agent's [`Hello`], a request, reports, and one byte of the tracer when it has led calls to
-//! the agent's [`Words`].
+//! Messages between the agent and the tracer, one per packet of a socket: the agent's [`Hello`], the tracer's [`Request`], the agent's [`Report`]s, and
+//! one byte of the tracer when it has led calls to the agent's [`Words`].
+//!
+//! Any local process can connect to the tracer's socket. The tracer reads nothing else before a `Hello` with the right secret.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
+
+/// Size of a secret in bytes: nobody finds one by trying.
+pub const SECRET: usize = 16;
+
+/// The first packet of an agent.
+#[derive(Copy, Clone, PartialEq, Eq)]
+#[repr(C)]
+pub struct Hello {
+    /// That of the [`Address`].
+    pub secret: [u8; SECRET],
+}
 
 /// Largest size of the list of paths in a [`Request`].
 pub const PATHS: usize = 3880;
 /// One of so many launches is measured where CUPTI cannot be used.
 pub const EVERY: u32 = 100;
-
-/// The first packet of an agent: it is there, and waits for its [`Request`].
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-#[repr(C)]
-pub struct Hello {
-    /// [`HELLO`]
-    pub magic: u64,
-}
-
-/// Marks a [`Hello`].
-pub const HELLO: u64 = u64::from_le_bytes(*b"ctagent1");
 
 /// What the tracer asks for.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -153,7 +155,7 @@ pub const NEXT: &str = "CUDATRACE_NEXT_";
 pub const TRACER_NAME: usize = 56;
 
 /// Where the tracer listens.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+#[derive(Copy, Clone, PartialEq, Eq)]
 #[repr(C)]
 pub struct Address {
     /// Process of the tracer; 0: none.
@@ -162,4 +164,6 @@ pub struct Address {
     pub length: u32,
     /// Abstract name of a Unix socket, of letters, digits and underscores.
     pub name: [u8; TRACER_NAME],
+    /// Proves to the tracer that the process has loaded the library.
+    pub secret: [u8; SECRET],
 }

@@ -178,6 +178,11 @@ impl Program {
         Some(Program { pid, started, places: [start_code, start_environment] })
     }
 
+    /// Start time of the process, in clock ticks since boot. With the pid it identifies the process.
+    pub fn started(self) -> u64 {
+        self.started
+    }
+
     /// The parent process, if it executes the same program: the process was forked, and has executed no program since.
     pub fn forked_from(self) -> Option<u32> {
         let parent = stat_fields(self.pid)?.parent;
@@ -224,6 +229,24 @@ pub fn with_descendants(pids: &[u32]) -> Vec<u32> {
     family.sort_unstable();
     family.dedup();
     family
+}
+
+/// Whether a process is one of `roots`, or a descendant of one. Reads only its ancestors, however many processes there are.
+pub fn descends_from(pid: u32, roots: &[u32]) -> bool {
+    let parent = |pid: &u32| stat_fields(*pid).map(|fields| fields.parent).filter(|parent| *parent != 0);
+    // Parents change while they are read; the limit is that of a chain of processes.
+    std::iter::successors(Some(pid), parent).take(MOST_ANCESTORS).any(|pid| roots.contains(&pid))
+}
+
+/// Largest number of ancestors that are read.
+const MOST_ANCESTORS: usize = 1000;
+
+/// The user by whose rights a process opens files.
+pub fn file_user(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
+    // The real, effective, saved and file system user.
+    users.split_ascii_whitespace().nth(3)?.parse().ok()
 }
 
 struct StatFields {

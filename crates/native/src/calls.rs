@@ -25,6 +25,7 @@ const DISCARD: u32 = 0x4000_0000;
 /// Helpers with a place in the table at [`layout::REPLACED`]. A loop over a map is among them since its order is arbitrary.
 const REPLACED: &[u32] = &[5, 7, 14, 15, 16, 42, 67, 80, 109, 112, 114, 117, 118, 120, 125, 164];
 
+const EFAULT: i64 = 14;
 const CLOCK_MONOTONIC: u64 = 1;
 const CLOCK_BOOTTIME: u64 = 7;
 const SYS_GETPID: u64 = 39;
@@ -42,6 +43,7 @@ pub fn kfunc(at: &mut Translator, name: &str) -> bool {
         wire::features::PROGRAM_NAME => program_name(at),
         wire::features::PROCESS_NAME => process_name(at),
         wire::unwind::FIND_RULE => find_rule(at),
+        wire::unwind::READ_STACK if is_tracer(at) => at.asm.mov_imm(Reg::RAX, -EFAULT as u64),
         wire::unwind::READ_STACK => {
             at.asm.lea(Reg::RCX, Mem::Region(0));
             process_id(at.asm);
@@ -59,8 +61,8 @@ pub fn helper(at: &mut Translator, number: u32) -> bool {
         1 => lookup(at),
         2 => with_cpu(at, function::MAP_UPDATE),
         3 => with_cpu(at, function::MAP_DELETE),
-        113 => call(at, function::READ_OWN),
-        115 => call(at, function::READ_OWN_STRING),
+        113 => read_own(at, function::READ_OWN),
+        115 => read_own(at, function::READ_OWN_STRING),
         130 => call(at, function::RING_OUTPUT),
         131 => call(at, function::RING_RESERVE),
         132 => at.asm.alu_mem_imm(Op::And, false, Mem::At(Reg::RDI, -8), !BUSY as i32),
@@ -97,6 +99,7 @@ fn of_process(at: &mut Translator, process: &Process, number: u32) -> bool {
             at.asm.mov_imm(Reg::RAX, 0);
         }
         16 => call(at, function::GET_COMM),
+        112 | 114 if process.is_tracer() => call(at, function::READ_NOTHING),
         112 | 114 => {
             process_id(at.asm);
             call(at, if number == 112 { function::READ_USER } else { function::READ_USER_STRING });
@@ -137,6 +140,18 @@ fn find_rule(at: &mut Translator) {
     at.asm.lea(Reg::R8, Mem::Region(layout::UNKNOWN));
     at.asm.lea(Reg::R9, Mem::Region(unwind.returns));
     call(at, function::FIND_RULE);
+}
+
+/// Whether programs run in the tracer.
+fn is_tracer(at: &Translator) -> bool {
+    matches!(at.context.environment, Environment::Process(process) if process.is_tracer())
+}
+
+/// Reads memory of the region, or of the programs' stack.
+fn read_own(at: &mut Translator, function: usize) {
+    at.asm.lea(Reg::RCX, Mem::Region(0));
+    at.asm.lea_code(Reg::R8, at.context.end);
+    call(at, function);
 }
 
 fn call(at: &mut Translator, function: usize) {
@@ -209,6 +224,8 @@ fn cell_of_array(asm: &mut Assembler, environment: &Environment, map: &MapPlace)
 /// Nanoseconds of the monotonic or the boot clock, from the time stamp counter.
 fn time(asm: &mut Assembler, boot: bool) {
     asm.load(Width::W64, AUX, Mem::Region(layout::CLOCK_NUMBER));
+    // Each traced process can write the word.
+    asm.alu_imm(Op::And, false, AUX, 1);
     asm.shift(crate::x86::Shift::Left, true, AUX, layout::CLOCK_SIZE.trailing_zeros() as u8);
     asm.lea(CPU, Mem::Region(layout::CLOCKS));
     asm.alu(Op::Add, true, AUX, CPU);

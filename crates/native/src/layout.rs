@@ -4,14 +4,19 @@
 //! ```text
 //! 0        words of the process alone; a child of `fork` finds zeros there
 //! SHARED   words that the tracer writes: clock
-//! ...      maps, each with its description (`struct map` of maps.c, `struct ring` of ring.c), and constants; then room for more modules
-//! code     generated code, the helpers, the detours of the functions
+//! ...      maps; then room for those of more modules
+//! code     descriptions of the maps (`struct map` of maps.c, `struct ring` of ring.c), constants, generated code, the helpers, the detours
+//!          of the functions
 //! ...      memory of the process alone for its returns (`returns.rs`), which a child of `fork` inherits
 //! ```
+//!
+//! From `SHARED` to the code the memory is the same in all processes of a session and in the tracer, and any of them can write there at any
+//! time. So nothing in it says where something is, or how large: that is in the code.
 //!
 //! A module that extends a session uses the session's maps of the same names.
 
 use crate::object::{MapDef, MapKind, Object};
+use std::ops::Range;
 
 /// Size of a page in bytes.
 pub const PAGE: u64 = 4096;
@@ -36,8 +41,14 @@ pub const LAUNCHES: u64 = 3072;
 pub const LOAD: u64 = 3136;
 /// Room for what system calls of the tracer read and write, 128 bytes.
 pub const SCRATCH: u64 = 3584;
+/// u64: owner of a chain who did not give it back, see `maps.c`.
+pub const STUCK: u64 = 48;
+/// u64: end of the stack that programs use which run in the tracer; in a traced process 0.
+pub const FRAMES_END: u64 = 56;
+/// u32: not 0 if a helper has found that a map is not as its rules make it.
+pub const DAMAGED: u64 = 64;
 /// Addresses of functions by the number of the helper that they replace, for [`crate::Environment::Replaced`].
-pub const REPLACED: u64 = 64;
+pub const REPLACED: u64 = 128;
 
 /// Start of the words that the tracer writes.
 pub const SHARED: u64 = PAGE;
@@ -62,8 +73,10 @@ pub const UNKNOWN_IDS: u64 = 64;
 /// End of the words.
 const MAPS: u64 = UNKNOWN + 4 * UNKNOWN_IDS;
 
-/// Size of a description in bytes.
-const DESCRIPTION: u64 = 128;
+/// Size of the state of a hash in bytes.
+pub const HASH_STATE: u64 = 64;
+/// Size of the state of a ring buffer in bytes.
+const RING_STATE: u64 = 128;
 /// Entries of a hash beyond its largest number of keys: while a value is replaced, both are there.
 pub const SPARE: u32 = 64;
 /// Marks the end of a chain, together with the number of its bucket.
@@ -81,8 +94,11 @@ pub const PROCESS_NAMES: u64 = PROCESS_NAME_NUMBER + 8;
 /// Size of a name of a process in bytes, as the kernel has it.
 pub const PROCESS_NAME_SIZE: u64 = 16;
 
-/// Room for the data of later modules in bytes. Pages that nobody writes to take no memory.
-const ROOM: u64 = 16 << 20;
+/// Room in bytes for the data of later modules, which may declare all maps of a script: also the largest ones of the compiler. Pages that
+/// nobody writes to take no memory.
+const ROOM: u64 = 96 << 20;
+/// The same for each possible CPU: maps have a value for each.
+const ROOM_PER_CPU: u64 = 1 << 20;
 
 /// How an agent in the process takes the place of functions of the driver: for one in some launches of kernels, and for all calls that end a
 /// context. A child of `fork`, which has no agent, finds zeros.
@@ -122,8 +138,6 @@ pub struct Layout {
 pub struct Placement {
     /// By index in [`Object::maps`], the index in [`Layout::maps`].
     pub maps: Vec<usize>,
-    /// Offsets of constant sections, by index in [`Object::sections`].
-    pub constants: Vec<Option<u64>>,
     /// Contents at the start where they are not zero, by offset. Those of maps that were there before are not among them.
     pub contents: Vec<(u64, Vec<u8>)>,
 }
@@ -133,8 +147,8 @@ pub struct Placement {
 pub struct MapPlace {
     /// Definition.
     pub def: MapDef,
-    /// Offset of the description.
-    pub description: u64,
+    /// Offset of what changes of a hash or a ring buffer: `struct map_state`, `struct ring_state`.
+    pub state: u64,
     /// Offset of the cells, of the entries, or of a ring buffer's data.
     pub cells: u64,
     /// Offset of a hash's buckets: u32 first entry or end, u32 unused, u64 owner.
@@ -149,10 +163,10 @@ pub struct MapPlace {
     pub cpu_size: u64,
 }
 
-/// Offset of a u32 in the description of a hash: entries from this index on were never used.
-pub const HASH_FRESH: u64 = 56;
-/// Offset of a u64 in the description of a hash: updates that failed since another one did not end.
-pub const HASH_REFUSED: u64 = 104;
+/// Offset of a u32 in the state of a hash: entries from this index on were never used.
+pub const HASH_FRESH: u64 = 8;
+/// Offset of a u64 in the state of a hash: updates that failed since another one did not end.
+pub const HASH_REFUSED: u64 = 24;
 /// Size of a bucket in bytes.
 pub const BUCKET: u64 = 16;
 /// Offset of the owner in a bucket.
@@ -161,7 +175,9 @@ pub const BUCKET_OWNER: u64 = 8;
 pub const ENTRY_USED: u64 = 8;
 /// Offset of the key in an entry of a hash: behind u32 next entry, u32 hash, u64 last use.
 pub const ENTRY_KEY: u64 = 16;
-/// Offset of the reader's position in the description of a ring buffer.
+/// Offset of the writers' position in the state of a ring buffer.
+pub const RING_PRODUCED: u64 = 0;
+/// Offset of the reader's position in the state of a ring buffer.
 pub const RING_CONSUMED: u64 = 64;
 
 fn round8(size: u32) -> u64 {
@@ -180,7 +196,7 @@ impl Layout {
         let placement = layout.place(object);
         let mut extended = layout.clone();
         known.iter().for_each(|object| drop(extended.place(object)));
-        layout.code = extended.next.next_multiple_of(PAGE) + ROOM;
+        layout.code = extended.next.next_multiple_of(PAGE) + ROOM + ROOM_PER_CPU * u64::from(cpus);
         (layout, placement)
     }
 
@@ -195,7 +211,14 @@ impl Layout {
         })
     }
 
-    /// Places the constants of an object and the maps that are new.
+    /// Size in bytes of the data of a module, and of the room that is left.
+    pub fn room_for(&self, object: &Object) -> (u64, u64) {
+        let mut extended = self.clone();
+        extended.place(object);
+        (extended.next - self.next, self.code.saturating_sub(self.next))
+    }
+
+    /// Places the maps of an object that are new.
     fn place(&mut self, object: &Object) -> Placement {
         let mut placement = Placement::default();
         for def in &object.maps {
@@ -207,11 +230,6 @@ impl Layout {
             placement.contents.extend(map.contents());
             placement.maps.push(self.maps.len());
             self.maps.push(map);
-        }
-        for section in &object.sections {
-            let place = section.data.as_ref().map(|data| (self.take(data.len() as u64, 8), data.clone()));
-            placement.constants.push(place.as_ref().map(|(at, _)| *at));
-            placement.contents.extend(place);
         }
         placement
     }
@@ -235,11 +253,10 @@ impl Layout {
 
 impl MapPlace {
     fn new(def: &MapDef, cpus: u32, take: &mut impl FnMut(u64, u64) -> u64) -> MapPlace {
-        let description = take(DESCRIPTION, 64);
         let cpus = if def.kind.is_per_cpu() { cpus } else { 1 };
         let mut place = MapPlace {
             def: def.clone(),
-            description,
+            state: 0,
             cells: 0,
             buckets: 0,
             bucket_count: 0,
@@ -253,12 +270,16 @@ impl MapPlace {
                 place.cells = take(place.cpu_size * u64::from(cpus), 64);
             }
             MapKind::Hash | MapKind::PerCpuHash | MapKind::LruHash | MapKind::PerCpuLruHash => {
+                place.state = take(HASH_STATE, 64);
                 place.stride = ENTRY_KEY + round8(def.key_size) + round8(def.value_size) * u64::from(cpus);
                 place.cells = take(place.stride * u64::from(def.max_entries + SPARE), 64);
                 place.bucket_count = def.max_entries.max(1).next_power_of_two();
                 place.buckets = take(BUCKET * u64::from(place.bucket_count), 64);
             }
-            MapKind::Ring => place.cells = take(u64::from(def.max_entries), PAGE),
+            MapKind::Ring => {
+                place.state = take(RING_STATE, 64);
+                place.cells = take(u64::from(def.max_entries), PAGE);
+            }
             MapKind::StackTrace => {}
         }
         place
@@ -269,43 +290,58 @@ impl MapPlace {
         self.def.kind != MapKind::StackTrace
     }
 
-    /// Contents at the start.
-    fn contents(&self) -> Vec<(u64, Vec<u8>)> {
-        let words = |words: &[u64]| words.iter().flat_map(|word| word.to_le_bytes()).collect::<Vec<u8>>();
-        if self.def.kind == MapKind::Ring {
-            let size = u64::from(self.def.max_entries);
-            let description = [0, size, self.cells - self.description, 0, self.description];
-            return vec![(self.description, words(&description))];
-        }
+    /// Contents at the start: the ends of the chains of a hash.
+    fn contents(&self) -> Option<(u64, Vec<u8>)> {
+        let bucket = |number: u32| [u64::from(END | number), 0];
+        (self.bucket_count > 0).then(|| (self.buckets, bytes((0..self.bucket_count).flat_map(bucket))))
+    }
+
+    /// The description, for an offset in the region: `struct map` of maps.c, `struct ring` of ring.c.
+    pub(crate) fn description(&self, at: u64) -> Vec<u8> {
+        let from_here = |offset: u64| offset.wrapping_sub(at);
         let pair = |low: u32, high: u32| u64::from(high) << 32 | u64::from(low);
-        let is_hash = self.bucket_count > 0;
         let kind = match self.def.kind {
+            MapKind::Ring => {
+                let size = u64::from(self.def.max_entries);
+                return bytes([size, from_here(self.cells), from_here(self.state), from_here(0)]);
+            }
             MapKind::Hash => 1,
             MapKind::Array => 2,
             MapKind::PerCpuHash => 5,
             MapKind::PerCpuArray => 6,
             MapKind::LruHash => 9,
             MapKind::PerCpuLruHash => 10,
-            _ => 0,
+            MapKind::StackTrace => 0,
         };
-        let description = words(&[
+        bytes([
             pair(kind, self.def.key_size),
             pair(self.def.value_size, self.def.max_entries),
             pair(self.stride as u32, self.cpus),
-            self.cells.wrapping_sub(self.description),
-            self.buckets.wrapping_sub(self.description),
+            pair(self.bucket_count.saturating_sub(1), self.def.max_entries + SPARE),
+            from_here(self.cells),
+            from_here(self.buckets),
             self.cpu_size,
-            0,
-            0,
-            pair(self.bucket_count.saturating_sub(1), SPARE),
-            0,
-            0,
-            self.description,
-        ]);
-        let bucket = |number: u32| words(&[pair(END | number, 0), 0]);
-        let buckets = (0..self.bucket_count).flat_map(bucket).collect();
-        let mut contents = vec![(self.description, description)];
-        contents.extend(is_hash.then_some((self.buckets, buckets)));
-        contents
+            from_here(self.state),
+            from_here(0),
+        ])
     }
+
+    /// Size of a key in bytes.
+    pub fn key_bytes(&self) -> usize {
+        self.def.key_size as usize
+    }
+
+    /// Offsets of all its entries or cells.
+    pub fn memory(&self) -> Range<u64> {
+        let entries = match self.def.kind {
+            MapKind::Array | MapKind::PerCpuArray => self.cpu_size * u64::from(self.cpus),
+            MapKind::Ring => self.def.max_entries.into(),
+            _ => self.stride * u64::from(self.def.max_entries + SPARE),
+        };
+        self.cells..self.cells + entries
+    }
+}
+
+fn bytes(words: impl IntoIterator<Item = u64>) -> Vec<u8> {
+    words.into_iter().flat_map(u64::to_le_bytes).collect()
 }

@@ -75,6 +75,13 @@ pub struct Process {
     pub unwind: Option<Unwind>,
 }
 
+impl Process {
+    /// Whether this is the tracer, which runs programs on behalf of others: these must not read its memory.
+    fn is_tracer(&self) -> bool {
+        self.thread == ThreadId::Word
+    }
+}
+
 /// What stack walks read.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Unwind {
@@ -136,6 +143,8 @@ pub struct Image {
     pub functions: Vec<(String, u64)>,
     /// Compiled helpers behind them: name, offset in the region.
     pub helpers: Vec<(&'static str, u64)>,
+    /// Offsets in the region of the descriptions of the object's maps, by index in [`Object::maps`].
+    pub descriptions: Vec<u64>,
 }
 
 impl Image {
@@ -152,13 +161,14 @@ impl Image {
 
 fn context<'a>(
     object: &'a Object,
-    (layout, placement): (&'a Layout, &'a Placement),
+    (layout, placement, head): (&'a Layout, &'a Placement, &'a translate::Head),
     environment: &'a Environment,
     asm: &mut Assembler,
 ) -> translate::Context<'a> {
     let functions = object.functions.iter().map(|_| asm.label()).collect();
     let helpers = calls::function::ALL.iter().map(|_| asm.label()).collect();
-    translate::Context { object, layout, placement, environment, helpers, functions }
+    let end = asm.label();
+    translate::Context { object, layout, placement, head, environment, helpers, functions, end }
 }
 
 /// Translates an object, whose data have places in a layout. The code is for an offset in the region, a multiple of 16.
@@ -173,8 +183,10 @@ pub fn translate(
     if let Some(map) = maps.find(|map| !map.is_supported()) {
         return Err(Unsupported::Map(map.def.name.clone()));
     }
+    let head = translate::Head::new(object, layout, placement, start);
     let mut asm = Assembler::new(start);
-    let context = context(object, (layout, placement), environment, &mut asm);
+    asm.raw(&head.bytes);
+    let context = context(object, (layout, placement, &head), environment, &mut asm);
     for number in 0..object.functions.len() {
         translate::function(&context, &mut asm, number)?;
     }
@@ -183,11 +195,12 @@ pub fn translate(
         asm.bind_ahead(*label, offset);
     }
     asm.raw(calls::CODE);
+    asm.bind(context.end);
     let offset = |label: &Label| asm.offset(*label).expect("every label is bound");
     let names = object.functions.iter().map(|function| function.name.clone());
     let functions = names.zip(context.functions.iter().map(offset)).collect();
     let names = calls::function::ALL.iter().map(|(name, _)| *name);
     let helpers = names.zip(context.helpers.iter().map(offset)).collect();
     let code = asm.finish();
-    Ok(Image { start, code, functions, helpers })
+    Ok(Image { start, code, functions, helpers, descriptions: head.descriptions })
 }

@@ -226,9 +226,10 @@ fn frame_address() -> Vec<u8> {
 /// A call that has a slot may have been left, but its stack may also have been copied, as some coroutines do. Where another call has
 /// taken its slot, nothing tells.
 pub fn has_calls(area: &[u8], slots: &Range<u64>) -> bool {
-    let word = |at: u64| u64::from_le_bytes(area[at as usize..][..8].try_into().expect("8 bytes"));
-    let mut places = slots.clone().step_by(SLOT as usize).map(|slot| word(slot) & PLACE);
-    word(REPLACED) > 0 || places.any(|place| place != 0)
+    // The process may have written anything into a description of the memory: beyond it there is nothing.
+    let word = |at: u64| area.get(at as usize..)?.first_chunk().map(|bytes| u64::from_le_bytes(*bytes));
+    let mut places = slots.clone().step_by(SLOT as usize).filter_map(word).map(|slot| slot & PLACE);
+    word(REPLACED).is_some_and(|replaced| replaced > 0) || places.any(|place| place != 0)
 }
 
 /// Size of the index in front of the table.

@@ -72,8 +72,9 @@ impl<'o> Survey<'o> {
             time: TimeSource::Asked,
             unwind: None,
         });
+        let head = translate::Head::new(self.object, &self.layout, &self.placement, 0);
         let mut asm = Assembler::new(0);
-        let context = context(self.object, (&self.layout, &self.placement), &environment, &mut asm);
+        let context = context(self.object, (&self.layout, &self.placement, &head), &environment, &mut asm);
         translate::function(&context, &mut asm, number)
     }
 }

@@ -42,14 +42,53 @@ pub struct Context<'a> {
     pub object: &'a Object,
     /// Where maps lie.
     pub layout: &'a Layout,
-    /// Where the object's data lie.
+    /// Which of them are the object's.
     pub placement: &'a Placement,
+    /// What the code begins with.
+    pub head: &'a Head,
     /// What the helpers do.
     pub environment: &'a Environment,
     /// Starts of the compiled helpers, by [`calls::function`].
     pub helpers: Vec<Label>,
     /// Starts of the functions.
     pub functions: Vec<Label>,
+    /// End of the code.
+    pub end: Label,
+}
+
+/// What is in front of the functions: descriptions of the maps, and constants.
+#[derive(Clone, Debug, Default)]
+pub struct Head {
+    /// Offsets of the descriptions in the region, by index in [`Object::maps`].
+    pub descriptions: Vec<u64>,
+    /// Offsets of constant sections, by index in [`Object::sections`].
+    pub constants: Vec<Option<u64>>,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+}
+
+impl Head {
+    /// For code that begins at this offset in the region.
+    pub fn new(object: &Object, layout: &Layout, placement: &Placement, start: u64) -> Head {
+        let mut head = Head::default();
+        for map in &placement.maps {
+            let at = head.here(start);
+            head.descriptions.push(at);
+            head.bytes.extend(layout.maps[*map].description(at));
+        }
+        for section in &object.sections {
+            let at = head.here(start);
+            head.constants.push(section.data.as_ref().map(|_| at));
+            head.bytes.extend(section.data.iter().flatten());
+        }
+        head
+    }
+
+    /// Offset in the region of the next part.
+    fn here(&mut self, start: u64) -> u64 {
+        self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
+        start + self.bytes.len() as u64
+    }
 }
 
 impl Context<'_> {
@@ -205,13 +244,13 @@ impl Translator<'_, '_> {
             None => self.asm.mov_imm(dst, u64::from(insn.imm as u32) | u64::from(second.imm as u32) << 32),
             Some(Reference::Map(map)) => {
                 *known = Some(*map);
-                self.asm.lea(dst, Mem::Region(context.map(*map).description));
+                self.asm.lea(dst, Mem::Region(context.head.descriptions[*map]));
             }
             Some(Reference::Value { map, offset }) => {
                 self.asm.lea(dst, Mem::Region(context.map(*map).cells.wrapping_add(*offset)));
             }
             Some(Reference::Data { section, offset }) => {
-                let start = context.placement.constants[*section].unwrap_or_default();
+                let start = context.head.constants[*section].unwrap_or_default();
                 self.asm.lea(dst, Mem::Region(start.wrapping_add(*offset)));
             }
             Some(Reference::Function(function)) => {

@@ -1,6 +1,8 @@
 //! Maps and the ring buffer under threads, signals and full memory: machine code that a process would run, in the test's process.
 
-use native::layout::{self, BUCKET, BUCKET_OWNER, ENTRY_KEY, HASH_REFUSED, Layout, RING_CONSUMED};
+use native::layout::{
+    self, BUCKET, BUCKET_OWNER, ENTRY_KEY, HASH_REFUSED, Layout, RING_CONSUMED, RING_PRODUCED,
+};
 use native::object::{Insn, MapDef, MapKind, Object};
 use native::{CpuNumber, Environment, Image, Process, ThreadId, TimeSource};
 use std::ptr;
@@ -270,7 +272,7 @@ fn update_after_the_end_of(pid: u32, region: &Region) {
     lock.store(owner(pid), Ordering::Relaxed);
     assert_eq!(region.run(&mut [7, 2, 0, 0]), 0);
     assert_eq!((region.entries(), lock.load(Ordering::Relaxed)), (vec![(7, 2)], 0));
-    assert_eq!(region.word(map.description + HASH_REFUSED).load(Ordering::Relaxed), 0);
+    assert_eq!(region.word(map.state + HASH_REFUSED).load(Ordering::Relaxed), 0);
 }
 
 #[test]
@@ -298,15 +300,15 @@ fn an_update_that_does_not_end_is_waited_for_once() {
     lock.store(owner(std::process::id()), Ordering::Relaxed);
     for refused in 1..100 {
         assert_eq!(region.run(&mut [7, 1, 0, 0]), -16);
-        assert_eq!(region.word(map.description + HASH_REFUSED).load(Ordering::Relaxed), refused);
+        assert_eq!(region.word(map.state + HASH_REFUSED).load(Ordering::Relaxed), refused);
     }
 }
 
 /// Takes the record, checks that it is whole, and gives its place back.
 fn consume(region: &Region, place: &native::layout::MapPlace) -> Option<(u64, u64)> {
-    let consumed = region.word(place.description + RING_CONSUMED);
+    let consumed = region.word(place.state + RING_CONSUMED);
     let position = consumed.load(Ordering::Relaxed);
-    if region.word(place.description).load(Ordering::Acquire) == position {
+    if region.word(place.state + RING_PRODUCED).load(Ordering::Acquire) == position {
         return None;
     }
     let at = place.cells + position % u64::from(place.def.max_entries);

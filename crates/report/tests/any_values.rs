@@ -16,13 +16,16 @@ use report::export::folded::FoldedStacks;
 use report::export::jsonl::Jsonl;
 use report::export::perfetto::Perfetto;
 use report::export::{End, Exporter, Recorder, Run};
+use report::recording::summary::Summary;
+use report::recording::timeline::Timeline;
 use report::sink::{JsonSink, TextSink};
 use report::value::Context;
 use report::{Cell, Frame, Names, Output, Point, Sink, Snapshot};
+use wire::decode::Header;
 use wire::layout::Record;
-use wire::manifest::{Directive, Enum, Event, EventKind, Export, Message, Piece, Place, StackMap};
+use wire::manifest::{Directive, Enum, Event, EventKind, Export, Hidden, Message, Piece, Place, StackMap};
 use wire::map::{Agg, Keeps, Map, MapValue, Storage};
-use wire::types::{Lookup, Type};
+use wire::types::{Lookup, NameKind, Type};
 use wire::{Manifest, Value, decode};
 
 /// A machine that resolves few names.
@@ -109,7 +112,39 @@ fn events(numbers: &mut Numbers, types: &[Type]) -> Vec<Event> {
         },
     ];
     let event = |kind| Event { kind, record: Record::new(types.to_vec()), place: Place::default() };
-    kinds.into_iter().map(event).collect()
+    kinds.into_iter().map(event).chain([gpu_work()]).collect()
+}
+
+/// Types of a record of a GPU: start, duration, probe, correlation id, device, stream, weight.
+fn gpu_types() -> Vec<Type> {
+    let number = |bytes| Type::Int { bytes, signed: false };
+    vec![number(8), number(8), Type::Name(NameKind::Probe), number(8), number(4), number(8), number(4)]
+}
+
+/// What `record` writes for work of a GPU, all of which comes from the traced process.
+fn gpu_work() -> Event {
+    let kind = EventKind::Export {
+        what: Export::Span,
+        name: Some("kernel".into()),
+        hidden: vec![Hidden::Start, Hidden::Duration, Hidden::Probe],
+        keys: ["corr", "device", "stream", "weight"].map(String::from).to_vec(),
+    };
+    Event { kind, record: Record::new(gpu_types()), place: Place::default() }
+}
+
+/// The values of work of a GPU: extreme ones, of which the first name is the probe.
+fn gpu_values(numbers: &mut Numbers) -> Vec<Value> {
+    let extreme = |numbers: &mut Numbers| match numbers.below(4) {
+        0 => u64::MAX - numbers.below(9),
+        1 => 1 << 63,
+        2 => numbers.below(1 << 40),
+        _ => numbers.next(),
+    };
+    let value = |ty: &Type| match ty {
+        Type::Int { bytes, .. } => Value::Uint(extreme(numbers) >> (64 - 8 * u32::from(*bytes)), *bytes),
+        _ => Value::Name(NameKind::Probe, 0),
+    };
+    gpu_types().iter().map(value).collect()
 }
 
 fn aggregation(numbers: &mut Numbers) -> Agg {
@@ -160,9 +195,11 @@ fn manifest(numbers: &mut Numbers, types: &[Type], agg: &Agg) -> Manifest {
         storage: Storage::Hash,
         max_entries: 9,
     };
+    let names = wire::manifest::Names { probes: vec!["gpu:kernel".into()], ..Default::default() };
     Manifest {
         events: events(numbers, types),
         maps: vec![map("plain", MapValue::Plain(types[0].clone())), map("agg", MapValue::Agg(agg.clone()))],
+        names,
         enums: vec![Enum { name: "e".into(), variants: vec![("A".into(), 0)] }],
         stacks: vec![StackMap { symbol: "s".into(), user: true, limit: 4, walked: false }],
         ..Manifest::default()
@@ -196,6 +233,13 @@ fn outputs(numbers: &mut Numbers, manifest: &Manifest, types: &[Type], agg: &Agg
     for event in 0..manifest.events.len() as u32 + 1 {
         let mut header = decode::header(&numbers.bytes(64)).expect("enough bytes");
         header.event = event;
+        if event as usize + 1 == manifest.events.len() {
+            outputs.extend((0..20).map(|_| {
+                let header = Header { time_ns: header.time_ns >> numbers.below(64), ..header };
+                Output::Event { header, values: gpu_values(numbers), cell: None }
+            }));
+            continue;
+        }
         let entry = [None, Some(Cell::Plain(values(numbers, types).remove(0))), Some(cell(numbers, agg))];
         outputs.extend(entry.map(|cell| Output::Event { header, values: values(numbers, types), cell }));
     }
@@ -244,6 +288,12 @@ fn exported(manifest: &Manifest, outputs: &[Output], types: &[Type]) {
     let context = Context { manifest, names: &Nobody, verbatim: false };
     let mut records = Vec::new();
     outputs.iter().for_each(|output| recorder.records(context, output, &mut |record| records.push(record)));
+    let (mut summary, mut timeline) = (Summary::default(), Timeline::new(0));
+    records.iter().for_each(|record| {
+        summary.add(record);
+        timeline.add(record);
+    });
+    assert!(!summary.short().is_empty() && !timeline.draw(40, 4).is_empty());
     let mut bytes = Vec::new();
     let exporters: Vec<Box<dyn Exporter>> = vec![
         Box::new(Chrome::new(io::sink(), run.clone()).expect("begun")),

@@ -38,12 +38,12 @@ pub use kernel::features::Kernel;
 pub use kernel::inotify::{WatchedFile, WriteWatch, Written};
 pub use kernel::sys::{exit_status, pidfd_open, raise_file_limit};
 pub use module::{AttachOptions, Files, Module, ModuleId, ModulePart};
-pub use read::event_loop::{Control, Ending, Joining, Next, Reason, Watch};
+pub use read::event_loop::{Control, DamagedMemory, Ending, Joining, Next, Reason, Watch};
 pub use session::{LoadedScript, Options, Session};
 pub use stacks::store::StackStore;
 pub use stacks::unwind_maps::UnwindMaps;
 pub use user_space::placement::{ClauseNeeds, Shared, needs, why_not_in_process};
 pub use user_space::{
-    FileFunctions, FunctionSite, LaunchSite, LaunchWords, PatchReport, PatchSite, PatchSites, Patched,
-    Patching, UnwinderHook,
+    Damage, FileFunctions, FunctionSite, LaunchSite, LaunchWords, PatchReport, PatchSite, PatchSites,
+    Patched, Patching, UnwinderHook,
 };

@@ -84,6 +84,13 @@ impl MapHandle {
         }
     }
 
+    /// Checks what traced processes can have damaged.
+    pub fn check(&self) {
+        if let MapHandle::Process(map) = self {
+            map.check();
+        }
+    }
+
     /// All keys, which may change during the call.
     ///
     /// # Errors

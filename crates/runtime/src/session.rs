@@ -13,7 +13,7 @@ use crate::attach::detach::PendingDetach;
 use crate::attach::link::Link;
 use crate::attach::{self, Attacher, detach};
 use crate::error::{AttachError, LoadError, SiteFailure};
-use crate::gpu_agent::AgentSocket;
+use crate::gpu_agent::Connection;
 use crate::in_process::{Library, RemoteError};
 use crate::kernel::clock::{Clock, SystemClock};
 use crate::kernel::inotify::WriteWatch;
@@ -382,6 +382,26 @@ impl Session {
         }
     }
 
+    /// Lets a thread that is held change the rights of its process: user, groups, capabilities. If they differ from those of the other
+    /// traced processes then, it is traced no more: see [`Session::expelled`]. `release` is called in any case.
+    ///
+    /// # Errors
+    /// [`RemoteError`]
+    pub fn change_rights(
+        &mut self,
+        pid: u32,
+        tid: u32,
+        release: impl FnOnce() + Send,
+    ) -> Result<(), RemoteError> {
+        match &mut self.core.user {
+            Some(user) => user.change_rights(pid, tid, release),
+            None => {
+                release();
+                Ok(())
+            }
+        }
+    }
+
     /// Whether a process that maps a file, given by its inode and path, must be patched before it goes on.
     pub fn must_patch(&self, pid: u32, inode: u64, path: &Path) -> bool {
         self.core.user.as_ref().is_some_and(|user| user.concerns(pid, inode, path))
@@ -429,23 +449,24 @@ impl Session {
         functions: FileFunctions,
         library: &Library<'_>,
         is_started: bool,
-    ) -> Result<AgentSocket, RemoteError> {
+    ) -> Result<Connection, RemoteError> {
         let gates = self.core.gates()?;
         gates.add_gates(functions);
         let socket = gates.request_load(pid, library, Access::new(is_started))?;
-        Ok(AgentSocket::of(pid, socket)?)
+        rustix::io::ioctl_fionbio(&socket, true).map_err(io::Error::from)?;
+        Ok(Connection::to(pid, socket))
     }
 
     /// Lets a thread of a process load the agent, as it has announced. The other threads are stopped until it has, or for a short time: one of
     /// them may have a lock that it needs.
-    pub fn load_agent(&mut self, socket: &AgentSocket, is_started: bool) {
-        let load = || socket.let_load(ALONE);
+    pub fn load_agent(&mut self, pid: u32, connection: &Connection, is_started: bool) {
+        let load = || connection.let_load(ALONE);
         let held = match self.core.gates() {
-            Ok(gates) => gates.hold_others(socket.pid(), Access::new(is_started), load),
+            Ok(gates) => gates.hold_others(pid, Access::new(is_started), load),
             Err(error) => Err(error),
         };
         if held.is_err() {
-            socket.acknowledge();
+            connection.let_load(Duration::ZERO);
         }
     }
 
@@ -489,6 +510,11 @@ impl Session {
     pub fn kept_jumps(&mut self) -> Vec<(u32, String)> {
         let kept = self.core.patching().flat_map(|user| user.kept());
         kept.map(|(pid, reason)| (*pid, reason.to_string())).collect()
+    }
+
+    /// Processes that are not traced any more since they have changed their rights, with how.
+    pub fn expelled(&self) -> impl Iterator<Item = &(u32, String)> {
+        self.core.user.iter().flat_map(UserSpace::expelled)
     }
 
     /// What was patched so far, if the programs run in the traced processes.

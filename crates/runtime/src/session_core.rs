@@ -16,7 +16,7 @@ use crate::read::ring::{self, Ring, Rings};
 use crate::session::Options;
 use crate::stacks::store::StackStore;
 use crate::stacks::unwind_maps::{self, UnwindMaps};
-use crate::user_space::{UserSpace, placement};
+use crate::user_space::{Damage, UserSpace, placement};
 use libbpf_sys as bpf;
 use report::{Loss, Snapshot};
 use std::collections::HashMap;
@@ -236,6 +236,21 @@ impl Core {
         self.set_control(&words).map_err(setup("the control map cannot be written"))
     }
 
+    /// What a traced process has done to the memory that it shares with the tracer, if anything.
+    pub fn damage(&self) -> Option<Damage> {
+        self.user.as_ref()?.damage().cloned()
+    }
+
+    /// The processes that share memory with the tracer.
+    pub fn sharing(&self) -> Vec<u32> {
+        self.user.as_ref().map_or_else(Vec::new, UserSpace::sharing)
+    }
+
+    /// Checks the maps that traced processes can write, whose programs do not run any more.
+    pub fn check_maps(&self) {
+        self.shared.values().for_each(|map| map.handle.check());
+    }
+
     /// Writes words of all control cells.
     pub fn set_control(&self, words: &[(u32, u64)]) -> io::Result<()> {
         self.controls().try_for_each(|control| control.set(words))
@@ -261,8 +276,9 @@ impl Core {
     /// Subtracts the time since `then_ns` from `elapsed`.
     pub fn stop_clock_at(&self, then_ns: u64) -> io::Result<()> {
         let late = SystemClock.boot_ns().saturating_sub(then_ns);
-        self.controls()
-            .try_for_each(|control| control.set(&[(manifest::CONTROL_START, control.start_ns()? + late)]))
+        self.controls().try_for_each(|control| {
+            control.set(&[(manifest::CONTROL_START, control.start_ns()?.wrapping_add(late))])
+        })
     }
 
     /// Makes the programs of probes return at once from now on.
@@ -341,6 +357,10 @@ impl Core {
             losses = losses::separate_locked(losses, |map| user.refused_updates(symbol(map)));
         }
         let lost_returns = self.user.as_ref().map_or(0, UserSpace::lost_returns);
+        losses.extend(self.user.iter().flat_map(UserSpace::locked_changes).filter_map(|(symbol, count)| {
+            let map = self.manifest.maps.iter().position(|map| map.symbol == symbol)?;
+            Some(losses::locked(map as u32, count))
+        }));
         losses.extend(losses::lost_returns(lost_returns));
         losses.extend(losses::unfinished(self.rings.unfinished()));
         Ok(losses)
@@ -358,14 +378,14 @@ impl Core {
     }
 
     fn all_counters(&self) -> io::Result<Vec<u64>> {
-        let mut sums = vec![0; self.manifest.counters.len()];
+        let mut sums = vec![0u64; self.manifest.counters.len()];
         for maps in self.places() {
             let failures = failures(maps)?;
             for (index, (counter, sum)) in self.manifest.counters.iter().zip(&mut sums).enumerate() {
-                *sum += match maps.get(COUNTERS_MAP) {
+                *sum = sum.wrapping_add(match maps.get(COUNTERS_MAP) {
                     Some(map) if counter.kind.is_frequent() => self.frequent(map, index)?,
                     _ => failures.get(index).copied().unwrap_or(0),
-                };
+                });
             }
         }
         Ok(sums)
@@ -375,7 +395,8 @@ impl Core {
     fn frequent(&self, map: &LoadedMap, index: usize) -> io::Result<u64> {
         let mut row = vec![0; 8 * self.cpus];
         map.handle.lookup(&(index as u32).to_le_bytes(), &mut row)?;
-        Ok(maps::words(&row).into_iter().sum())
+        // A traced process may have written anything.
+        Ok(maps::words(&row).into_iter().fold(0, u64::wrapping_add))
     }
 }
 

@@ -13,7 +13,7 @@ use crate::cupti::{CallbackData, Cupti, DRIVER_API, ENTER, SUCCESS, Subscriber, 
 use crate::forks::NoForks;
 use crate::idle::Idle;
 use crate::launches::FUNCTIONS;
-use crate::message::{HELLO, Hello, MULTIPLE_SUBSCRIBERS, REPLACED, Report, Request, State};
+use crate::message::{Hello, MULTIPLE_SUBSCRIBERS, REPLACED, Report, Request, State};
 use crate::record::{Kind, Record};
 use crate::sys::{self, Descriptor};
 use crate::waiting::{HOLD, Waiting};
@@ -68,9 +68,9 @@ struct Collection {
     report: Report,
 }
 
-/// Starts a collection with its thread. `now`: the calling thread of the program sets CUPTI up, so that it sees all that the program does
-/// afterwards. Returns 0, or an error number.
-pub fn start(socket: Descriptor, now: bool) -> c_int {
+/// Starts a collection with its thread, after `hello`. `now`: the calling thread of the program sets CUPTI up, so that it sees all that the program
+/// does afterwards. Returns 0, or an error number.
+pub fn start(socket: Descriptor, hello: &Hello, now: bool) -> c_int {
     // SAFETY: no arguments.
     let pid = unsafe { sys::getpid() } as u32;
     let before = RUNS_IN.load(Acquire);
@@ -83,7 +83,7 @@ pub fn start(socket: Descriptor, now: bool) -> c_int {
         return EBUSY;
     }
     SOCKET.store(socket.0 as u32, Release);
-    socket.send(&Hello { magic: HELLO });
+    socket.send(hello);
     let mut collection =
         Collection { socket, cupti: None, kinds: 0, launches: false, flush_ms: 0, report: Report::default() };
     if now {

@@ -53,7 +53,7 @@ pub static cudatrace_tracer: tracer::Written = tracer::Written::none();
 pub unsafe extern "C" fn InitializeInjection() -> c_int {
     tracer::load_next(&cudatrace_tracer);
     if let Some(socket) = tracer::connect(&cudatrace_tracer) {
-        collection::start(socket, true);
+        collection::start(socket, &tracer::hello(&cudatrace_tracer), true);
     }
     1
 }
@@ -74,7 +74,7 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(get: ranges::GetTable) -> c_in
 /// The caller owns `socket`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudatrace_attach(socket: c_int) -> c_int {
-    collection::start(sys::Descriptor(socket), false)
+    collection::start(sys::Descriptor(socket), &tracer::hello(&cudatrace_tracer), false)
 }
 
 /// Never called: nothing here panics on purpose, and a panic must not unwind into CUPTI.

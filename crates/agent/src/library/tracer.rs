@@ -5,7 +5,7 @@ use core::ffi::c_int;
 use core::mem::transmute;
 
 pub use crate::message::Address;
-use crate::message::{NEXT, Request, TRACER_NAME};
+use crate::message::{Hello, NEXT, Report, Request, SECRET, TRACER_NAME};
 use crate::sys::{self, Credentials, Descriptor, PollFd, SocketAddress};
 
 /// The address that the tracer has written into the file.
@@ -22,6 +22,7 @@ impl Written {
             pid: 0,
             length: 0,
             name: *b"no tracer: the file is written before it is loaded......",
+            secret: [0; SECRET],
         }))
     }
 
@@ -29,6 +30,11 @@ impl Written {
         // SAFETY: never written by this process; the compiler must not use the value that it knows.
         unsafe { self.0.get().read_volatile() }
     }
+}
+
+/// The first packet for the tracer, which takes nothing else before.
+pub fn hello(written: &Written) -> Hello {
+    Hello { secret: written.get().secret }
 }
 
 /// Loads the library that the program had asked for before the tracer's was put in its place.
@@ -133,7 +139,7 @@ impl Descriptor {
         self.wait(milliseconds) && unsafe { sys::recv(self.0, &raw mut byte, 1, sys::MSG_DONTWAIT) } <= 0
     }
 
-    /// Sends a [`Hello`](crate::message::Hello) or a [`Report`](crate::message::Report): structs of numbers without padding.
+    /// Sends a [`Hello`] or a [`Report`]: structs of numbers without padding.
     pub fn send<Message>(self, message: &Message) {
         let size = size_of::<Message>();
         // SAFETY: a valid pointer. If the tracer has ended, nobody misses the message.

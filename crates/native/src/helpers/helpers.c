@@ -1,6 +1,6 @@
 /* The BPF helpers that are too long to be generated inline. The code runs in the traced process, within one of its calls: it is
  * position-independent, calls nothing, has no data of its own and uses general registers only. Maps lie in memory that the process
- * and the tracer share; see `layout.rs`, which describes the same structures.
+ * and the tracer share, with descriptions in the code; see `layout.rs`, which describes the same structures.
  *
  * The arguments are those of the BPF helper, then `cpu`. Errors are negative numbers, as in the kernel. The files below are included: the
  * helpers are one piece of code. */
@@ -39,7 +39,14 @@ static long system_call(long number, long a, long b, long c, long d, long e, lon
 }
 
 /* Words of the process alone, at the start of the region; see `layout.rs`. In a child of fork(2) they are zero. */
-struct own { u64 unused; u32 tgid, tid, cpu, thread_at, number, stack_at; u64 stack_start, stack_end; };
+struct own {
+    u64 unused;
+    u32 tgid, tid, cpu, thread_at, number, stack_at;
+    u64 stack_start, stack_end;
+    u64 stuck;      /* owner of a chain who did not come back */
+    u64 frames_end; /* in the tracer: end of the stack that its programs use; elsewhere 0 */
+    u32 damaged;    /* 1: a map is not as its rules make it */
+};
 
 /* The id of this thread from its control block, if its place is known; otherwise 0. */
 static u32 stored_thread_id(const struct own *own) {
@@ -49,7 +56,7 @@ static u32 stored_thread_id(const struct own *own) {
     return id;
 }
 
-static struct own *own_of(void *description, u64 place) { return (struct own *)((u8 *)description - place); }
+static struct own *own_of(void *description, u64 offset) { return (struct own *)((u8 *)description + offset); }
 
 #include "maps.c"
 #include "ring.c"

@@ -1,26 +1,35 @@
-/* Maps: arrays, hashes, and those that evict what was unused for the longest time. */
+/* Maps: arrays, hashes, and those that evict what was unused for the longest time.
+ *
+ * A map's description is part of the code, with all that says where the map is and how large it is. Everything else lies in memory that every
+ * traced process of the session can write at any time. So an index from there is loaded once and compared with its limit before it is
+ * used, and every loop over a chain ends by itself. A process that writes rubbish there gets wrong values, but no address outside of the
+ * map is read or written, by it, by others, or by the tracer. */
 
 enum { ARRAY = 2, PERCPU_ARRAY = 6, LRU_HASH = 9, LRU_PERCPU_HASH = 10 };
 
-/* Offsets are relative to the map itself. */
+/* Offsets are relative to the description itself. See `description` of `layout.rs`. */
 struct map {
     u32 kind, key_size, value_size, max_entries;
     u32 stride;   /* bytes from one entry or cell to the next */
     u32 cpus;     /* cells per entry */
+    u32 mask;     /* number of buckets, a power of two, minus one */
+    u32 entries;  /* entries of a hash: `max_entries`, and some for replacing */
     u64 cells;    /* offset of the cells of an array, or of the entries of a hash */
     u64 buckets;  /* offset of the buckets of a hash */
     u64 cpu_size; /* bytes from one CPU's cells of an array to the next CPU's */
-    u64 free;     /* top of the stack of free entries: index + 1 in the low half, a version in the high half */
-    u32 fresh;    /* entries from this index on were never used */
+    u64 state;    /* offset of the state of a hash */
+    u64 own;      /* offset of the region */
+};
+
+/* What changes of a hash. */
+struct map_state {
+    u64 free;    /* top of the stack of free entries: index + 1 in the low half, a version in the high half */
+    u32 fresh;   /* entries from this index on were never used */
     u32 used;
-    u32 mask;     /* number of buckets, a power of two, minus one */
-    u32 spare;    /* entries beyond `max_entries`, for replacing */
-    u64 uses;     /* number of uses of entries so far, if the least recently used one is evicted */
-    u32 hand;     /* where the search for an entry to evict goes on */
+    u64 uses;    /* number of uses of entries so far, if the least recently used one is evicted */
+    u64 refused; /* updates that failed since their chain was locked */
+    u32 hand;    /* where the search for an entry to evict goes on */
     u32 unused;
-    u64 place;    /* offset in the region */
-    u64 stuck;    /* owner of a chain who did not come back */
-    u64 refused;  /* updates that failed since their chain was locked */
 };
 
 /* A chain of entries ends with the number of its bucket, so that a reader notices that an entry was moved to another chain. */
@@ -39,6 +48,15 @@ struct entry {
 };
 
 static u8 *at(struct map *map, u64 offset) { return (u8 *)map + offset; }
+static struct map_state *state_of(struct map *map) { return (struct map_state *)at(map, map->state); }
+static u32 load(const u32 *word) { return __atomic_load_n(word, __ATOMIC_ACQUIRE); }
+
+/* Whether a link leads to an entry: otherwise the chain ends there, or is damaged. */
+static int is_entry(struct map *map, u32 index) { return index < map->entries; }
+
+/* A chain is not what the rules of this file make of it: something else has written there. The tracer looks at its own word. */
+static void note_damage(struct map *map) { own_of(map, map->own)->damaged = 1; }
+
 static u32 round8(u32 size) { return (size + 7) & ~7u; }
 static struct entry *entry_at(struct map *map, u32 index) {
     return (struct entry *)(at(map, map->cells) + (u64)index * map->stride);
@@ -81,12 +99,12 @@ static struct bucket *bucket_of(struct map *map, u32 hash) {
 static struct entry *find(struct map *map, const u8 *key, u32 hash) {
     struct bucket *bucket = bucket_of(map, hash);
     for (int attempt = 0; attempt < 64; attempt++) {
-        u32 index = __atomic_load_n(&bucket->first, __ATOMIC_ACQUIRE);
-        for (u32 steps = 0; !(index & END) && steps <= map->max_entries; steps++) {
+        u32 index = load(&bucket->first);
+        for (u32 steps = 0; is_entry(map, index) && steps < map->entries; steps++) {
             struct entry *entry = entry_at(map, index);
             if (entry->hash == hash && equal(entry->key, key, map->key_size))
                 return entry;
-            index = __atomic_load_n(&entry->next, __ATOMIC_ACQUIRE);
+            index = load(&entry->next);
         }
         if (index == (END | (hash & map->mask)))
             return NULL;
@@ -97,8 +115,9 @@ static struct entry *find(struct map *map, const u8 *key, u32 hash) {
 static int evicts(struct map *map) { return map->kind == LRU_HASH || map->kind == LRU_PERCPU_HASH; }
 
 static void use(struct map *map, struct entry *entry) {
-    u64 now = __atomic_load_n(&map->uses, __ATOMIC_RELAXED) + 1;
-    __atomic_store_n(&map->uses, now, __ATOMIC_RELAXED);
+    struct map_state *state = state_of(map);
+    u64 now = __atomic_load_n(&state->uses, __ATOMIC_RELAXED) + 1;
+    __atomic_store_n(&state->uses, now, __ATOMIC_RELAXED);
     __atomic_store_n(&entry->used, now, __ATOMIC_RELAXED);
 }
 
@@ -130,13 +149,18 @@ static int has_ended(u64 thread) {
 static void repair(struct map *map, struct bucket *bucket);
 
 #define PATIENCE 100000
+/* A process that holds all locks must not keep the tracer for long: this is some milliseconds. */
+#define PATIENCE_OF_TRACER 5000
 #define LITTLE_PATIENCE 200
 
 /* Locks a chain. The lock of a thread that was killed is taken over. False if this thread holds it, whom a signal has interrupted, or if
- * the holder does not come back: it may have left by a longjmp from a signal handler, or is stopped. For him nobody waits long again. */
+ * the holder does not come back: it may have left by a longjmp from a signal handler, or is stopped. For him this process does not wait
+ * long again. */
 static int lock(struct map *map, struct bucket *bucket) {
-    u64 me = this_thread(own_of(map, map->place)), owner = 0;
-    for (int attempt = 1; attempt <= PATIENCE; attempt++) {
+    struct own *own = own_of(map, map->own);
+    u64 me = this_thread(own), owner = 0;
+    int patience = own->frames_end ? PATIENCE_OF_TRACER : PATIENCE;
+    for (int attempt = 1; attempt <= patience; attempt++) {
         owner = 0;
         if (__atomic_compare_exchange_n(&bucket->owner, &owner, me, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
             return 1;
@@ -148,7 +172,7 @@ static int lock(struct map *map, struct bucket *bucket) {
                 repair(map, bucket);
                 return 1;
             }
-            if (owner == __atomic_load_n(&map->stuck, __ATOMIC_RELAXED))
+            if (owner == __atomic_load_n(&own->stuck, __ATOMIC_RELAXED))
                 return 0;
         }
         if (attempt < 100)
@@ -156,7 +180,7 @@ static int lock(struct map *map, struct bucket *bucket) {
         else
             system_call(SYS_SCHED_YIELD, 0, 0, 0, 0, 0, 0);
     }
-    __atomic_store_n(&map->stuck, owner, __ATOMIC_RELAXED);
+    __atomic_store_n(&own->stuck, owner, __ATOMIC_RELAXED);
     return 0;
 }
 
@@ -164,38 +188,60 @@ static void unlock(struct bucket *bucket) { __atomic_store_n(&bucket->owner, 0, 
 
 /* Takes an entry that is not in use; NULL if there is none. */
 static struct entry *take(struct map *map, u32 *index) {
-    u64 top = __atomic_load_n(&map->free, __ATOMIC_ACQUIRE);
+    struct map_state *state = state_of(map);
+    u64 top = __atomic_load_n(&state->free, __ATOMIC_ACQUIRE);
     while ((u32)top != 0) {
         *index = (u32)top - 1;
-        u32 below = __atomic_load_n(&entry_at(map, *index)->next, __ATOMIC_RELAXED) & ~END;
+        if (!is_entry(map, *index)) {
+            note_damage(map);
+            return NULL;
+        }
+        u32 below = load(&entry_at(map, *index)->next) & ~END;
         u64 changed = ((top >> 32) + 1) << 32 | below;
-        if (__atomic_compare_exchange_n(&map->free, &top, changed, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
+        if (__atomic_compare_exchange_n(&state->free, &top, changed, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
             return entry_at(map, *index);
     }
-    if (__atomic_load_n(&map->fresh, __ATOMIC_RELAXED) >= map->max_entries + map->spare)
+    if (__atomic_load_n(&state->fresh, __ATOMIC_RELAXED) >= map->entries)
         return NULL;
-    *index = __atomic_fetch_add(&map->fresh, 1, __ATOMIC_RELAXED);
-    return *index < map->max_entries + map->spare ? entry_at(map, *index) : NULL;
+    *index = __atomic_fetch_add(&state->fresh, 1, __ATOMIC_RELAXED);
+    return is_entry(map, *index) ? entry_at(map, *index) : NULL;
 }
 
 static void give_back(struct map *map, struct entry *entry, u32 index) {
+    struct map_state *state = state_of(map);
     __atomic_store_n(&entry->used, 0, __ATOMIC_RELAXED);
-    u64 top = __atomic_load_n(&map->free, __ATOMIC_ACQUIRE);
+    u64 top = __atomic_load_n(&state->free, __ATOMIC_ACQUIRE);
     u64 changed;
     do {
         /* A reader that stands on this entry takes it for the end of another chain. */
         __atomic_store_n(&entry->next, END | (u32)top, __ATOMIC_RELEASE);
         changed = ((top >> 32) + 1) << 32 | (index + 1);
-    } while (!__atomic_compare_exchange_n(&map->free, &top, changed, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
+    } while (!__atomic_compare_exchange_n(&state->free, &top, changed, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
+}
+
+/* The link of a locked chain that leads to an entry; NULL if the entry is not in the chain. */
+static u32 *link_to(struct map *map, struct bucket *bucket, u32 wanted) {
+    u32 *link = &bucket->first;
+    for (u32 steps = 0; steps <= map->entries; steps++) {
+        u32 index = load(link);
+        if (index == wanted)
+            return link;
+        if (!is_entry(map, index)) {
+            if (!(index & END))
+                note_damage(map);
+            return NULL;
+        }
+        link = &entry_at(map, index)->next;
+    }
+    note_damage(map);
+    return NULL;
 }
 
 /* Removes an entry from its locked chain. */
 static void unlink_entry(struct map *map, struct bucket *bucket, u32 index) {
-    u32 *link = &bucket->first;
-    while (*link != index && !(*link & END))
-        link = &entry_at(map, *link)->next;
-    if (*link == index)
-        __atomic_store_n(link, entry_at(map, index)->next, __ATOMIC_RELEASE);
+    u32 *link = link_to(map, bucket, index);
+    if (link)
+        __atomic_store_n(link, load(&entry_at(map, index)->next), __ATOMIC_RELEASE);
 }
 
 static u32 index_of(struct map *map, struct entry *entry) {
@@ -203,18 +249,23 @@ static u32 index_of(struct map *map, struct entry *entry) {
 }
 
 /* Removes what a thread that was killed in an update has left in a locked chain: a value beside the one that was to replace it. An entry that
- * the thread had taken, and that is in no chain, is lost. */
+ * the thread had taken, and that is in no chain, is lost. Chains are short: more pairs than entries are damage. */
 static void repair(struct map *map, struct bucket *bucket) {
-    for (u32 index = bucket->first; !(index & END); index = entry_at(map, index)->next) {
+    u32 pairs = 0;
+    for (u32 index = load(&bucket->first); is_entry(map, index); index = load(&entry_at(map, index)->next)) {
         struct entry *entry = entry_at(map, index);
-        for (u32 other = entry->next, next; !(other & END); other = next) {
+        for (u32 other = load(&entry->next), next; is_entry(map, other); other = next) {
             struct entry *later = entry_at(map, other);
-            next = later->next;
+            next = load(&later->next);
             if (later->hash == entry->hash && equal(later->key, entry->key, map->key_size)) {
                 unlink_entry(map, bucket, other);
                 give_back(map, later, other);
             }
+            if (++pairs > map->entries)
+                return note_damage(map);
         }
+        if (++pairs > map->entries)
+            return note_damage(map);
     }
 }
 
@@ -223,47 +274,44 @@ static void repair(struct map *map, struct bucket *bucket) {
 #define COMPARED 64
 
 static void evict(struct map *map) {
-    u32 entries = map->max_entries + map->spare;
-    u32 compared = map->max_entries <= COMPARED ? entries : COMPARED;
-    struct entry *oldest = NULL;
+    struct map_state *state = state_of(map);
+    u32 compared = map->max_entries <= COMPARED ? map->entries : COMPARED;
+    u32 victim = END;
     u64 least = ~0ul;
-    for (u32 step = 0; step < entries && (step < compared || !oldest); step++) {
-        u32 hand = __atomic_load_n(&map->hand, __ATOMIC_RELAXED);
-        __atomic_store_n(&map->hand, hand + 1 < entries ? hand + 1 : 0, __ATOMIC_RELAXED);
-        struct entry *entry = entry_at(map, hand < entries ? hand : 0);
-        u64 used = __atomic_load_n(&entry->used, __ATOMIC_RELAXED);
+    for (u32 step = 0; step < map->entries && (step < compared || victim == END); step++) {
+        u32 hand = __atomic_load_n(&state->hand, __ATOMIC_RELAXED);
+        __atomic_store_n(&state->hand, hand < map->entries - 1 ? hand + 1 : 0, __ATOMIC_RELAXED);
+        u32 index = is_entry(map, hand) ? hand : 0;
+        u64 used = __atomic_load_n(&entry_at(map, index)->used, __ATOMIC_RELAXED);
         if (used && used < least)
-            least = used, oldest = entry;
+            least = used, victim = index;
     }
-    if (!oldest)
+    if (victim == END)
         return;
-    u32 hash = oldest->hash, victim = index_of(map, oldest);
-    struct bucket *bucket = bucket_of(map, hash);
+    struct bucket *bucket = bucket_of(map, load(&entry_at(map, victim)->hash));
     if (!lock(map, bucket))
         return;
     /* Somebody else may have removed it meanwhile. */
-    u32 index = bucket->first;
-    while (!(index & END) && index != victim)
-        index = entry_at(map, index)->next;
-    if (index == victim) {
+    if (link_to(map, bucket, victim)) {
         unlink_entry(map, bucket, victim);
-        give_back(map, oldest, victim);
-        __atomic_fetch_sub(&map->used, 1, __ATOMIC_RELAXED);
+        give_back(map, entry_at(map, victim), victim);
+        __atomic_fetch_sub(&state->used, 1, __ATOMIC_RELAXED);
     }
     unlock(bucket);
 }
 
 /* Puts a key into a locked chain, in front of `old`, which it replaces. */
 static i64 put(struct map *map, struct bucket *bucket, struct entry *old, const u8 *key, u32 hash, const u8 *value, u32 cpu) {
-    if (!old && __atomic_fetch_add(&map->used, 1, __ATOMIC_RELAXED) >= map->max_entries) {
-        __atomic_fetch_sub(&map->used, 1, __ATOMIC_RELAXED);
+    struct map_state *state = state_of(map);
+    if (!old && __atomic_fetch_add(&state->used, 1, __ATOMIC_RELAXED) >= map->max_entries) {
+        __atomic_fetch_sub(&state->used, 1, __ATOMIC_RELAXED);
         return -E2BIG;
     }
     u32 index;
     struct entry *entry = take(map, &index);
     if (!entry) {
         if (!old)
-            __atomic_fetch_sub(&map->used, 1, __ATOMIC_RELAXED);
+            __atomic_fetch_sub(&state->used, 1, __ATOMIC_RELAXED);
         return -E2BIG;
     }
     entry->hash = hash;
@@ -273,7 +321,7 @@ static i64 put(struct map *map, struct bucket *bucket, struct entry *old, const 
             *(u64 *)(value_of(map, entry, other) + i) = 0;
     copy(value_of(map, entry, cpu), value, map->value_size);
     use(map, entry);
-    __atomic_store_n(&entry->next, bucket->first, __ATOMIC_RELEASE);
+    __atomic_store_n(&entry->next, load(&bucket->first), __ATOMIC_RELEASE);
     __atomic_store_n(&bucket->first, index, __ATOMIC_RELEASE);
     if (old) {
         u32 replaced = index_of(map, old);
@@ -312,7 +360,7 @@ static i64 update_entry(struct map *map, const u8 *key, const u8 *value, u64 fla
     int in_place = map->cpus > 1 || map->value_size <= 8;
     struct bucket *bucket = bucket_of(map, hash);
     if (!lock(map, bucket)) {
-        __atomic_fetch_add(&map->refused, 1, __ATOMIC_RELAXED);
+        __atomic_fetch_add(&state_of(map)->refused, 1, __ATOMIC_RELAXED);
         return -EBUSY;
     }
     struct entry *entry = find(map, key, hash);
@@ -367,7 +415,7 @@ EXPORT i64 map_delete(struct map *map, const u8 *key) {
         u32 index = index_of(map, entry);
         unlink_entry(map, bucket, index);
         give_back(map, entry, index);
-        __atomic_fetch_sub(&map->used, 1, __ATOMIC_RELAXED);
+        __atomic_fetch_sub(&state_of(map)->used, 1, __ATOMIC_RELAXED);
     }
     unlock(bucket);
     return entry ? 0 : -ENOENT;
@@ -389,11 +437,15 @@ EXPORT i64 for_each(struct map *map, visitor *visit, u64 data, u64 flags, u64 a,
     }
     for (u32 number = 0; number <= map->mask; number++) {
         struct bucket *bucket = (struct bucket *)at(map, map->buckets) + number;
-        u32 index = __atomic_load_n(&bucket->first, __ATOMIC_ACQUIRE);
-        for (u32 steps = 0; !(index & END) && steps <= map->max_entries; steps++) {
+        u32 index = load(&bucket->first);
+        while (is_entry(map, index)) {
             struct entry *entry = entry_at(map, index);
-            index = __atomic_load_n(&entry->next, __ATOMIC_ACQUIRE);
-            visited++;
+            index = load(&entry->next);
+            /* Entries that come and go meanwhile may be met again. */
+            if (++visited > 2l * map->entries) {
+                note_damage(map);
+                return visited;
+            }
             if (visit(map, entry->key, value_of(map, entry, cpu), data))
                 return visited;
         }

@@ -1,19 +1,53 @@
 /* Memory of the code and of the traced process, its clocks and names. */
 
+/* Bytes of stack above a helper's frame that hold the programs' own variables at most: eight functions of 512 bytes, and what lies between. */
+#define OWN_FRAMES 8192
+
+static void zero(u8 *to, u64 size) {
+    for (u64 i = 0; i < size; i++)
+        to[i] = 0;
+}
+
+/* Bytes from an address on that belong to the generated code: maps, records, constants, or variables of programs on the stack. All of these
+ * are there. An address that a script has made of a number is not followed: it may be that of anything. */
+static u64 own_bytes(const u8 *from, struct own *own, const u8 *region_end) {
+    u64 at = (u64)from, here = (u64)__builtin_frame_address(0);
+    u64 frames_end = own->frames_end ? own->frames_end : here + OWN_FRAMES;
+    if (at >= (u64)own && at < (u64)region_end)
+        return (u64)region_end - at;
+    return at > here && at < frames_end ? frames_end - at : 0;
+}
+
 /* Memory of the generated code itself: maps, records, its stack. */
-EXPORT i64 read_own(u8 *to, u64 size, const u8 *from) {
+EXPORT i64 read_own(u8 *to, u64 size, const u8 *from, struct own *own, const u8 *region_end) {
+    if (size > own_bytes(from, own, region_end)) {
+        zero(to, size);
+        return -EFAULT;
+    }
     copy(to, from, size);
     return 0;
 }
 
-EXPORT i64 read_own_string(u8 *to, u64 size, const u8 *from) {
+EXPORT i64 read_own_string(u8 *to, u64 size, const u8 *from, struct own *own, const u8 *region_end) {
+    u64 length = 0, most = own_bytes(from, own, region_end);
     if (!size)
         return 0;
-    u64 length = 0;
-    while (length < size - 1 && from[length])
-        to[length] = from[length], length++;
+    if (!most) {
+        zero(to, size);
+        return -EFAULT;
+    }
+    if (most > size - 1)
+        most = size - 1;
+    while (length < most && (to[length] = from[length]))
+        length++;
     to[length] = 0;
     return length + 1;
+}
+
+/* Memory of the process, for a program that runs in the tracer: it has none. */
+EXPORT i64 read_nothing(u8 *to, u64 size) {
+    zero(to, size);
+    return -EFAULT;
 }
 
 /* The id of this thread. A system call, until the id is found at `expected_at` of the thread control block, as in glibc: while the program is
@@ -68,8 +102,7 @@ static int read_checked(u8 *to, u64 size, const u8 *from, u32 tgid) {
 EXPORT i64 read_user(u8 *to, u64 size, const u8 *from, u64 a, u64 b, u32 tgid) {
     if (!size || read_checked(to, size, from, tgid))
         return 0;
-    for (u64 i = 0; i < size; i++)
-        to[i] = 0;
+    zero(to, size);
     return -EFAULT;
 }
 
@@ -87,8 +120,7 @@ EXPORT i64 read_user_string(u8 *to, u64 size, const u8 *from, u64 a, u64 b, u32 
         if (count > size - length)
             count = size - length;
         if (!read_checked(part, count, from + length, tgid)) {
-            for (u64 i = 0; i < size; i++)
-                to[i] = 0;
+            zero(to, size);
             return -EFAULT;
         }
         for (u64 i = 0; i < count; i++)

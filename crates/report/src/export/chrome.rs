@@ -363,7 +363,9 @@ fn name(record: &Record) -> Cow<'_, str> {
     let label = |field: &str| record.field(field).map(Data::label).unwrap_or_default();
     let word = |field: &str| {
         let word = label(field);
-        word[..1.min(word.len())].to_uppercase() + word.get(1..).unwrap_or_default()
+        let mut chars = word.chars();
+        let first: String = chars.next().into_iter().flat_map(char::to_uppercase).collect();
+        first + chars.as_str()
     };
     match record.gpu_kind() {
         Some("memcpy") => {

@@ -16,6 +16,8 @@ use crate::value::escape;
 const STACKS: usize = 1 << 20;
 /// Largest number of calls that have not returned but contain calls.
 const OPEN: usize = 1 << 16;
+/// Size in bytes from which on a line gets no further callers.
+const LONGEST: usize = 1 << 14;
 /// Line of the stacks beyond the limit.
 const OTHERS: &str = "[other stacks]";
 
@@ -61,16 +63,18 @@ impl<W: Write + Send> FoldedStacks<W> {
         let inside = self.inside.remove(&span.span_id).unwrap_or_default();
         let name = frame(&record.name);
         let own = u128::from(record.duration_ns().saturating_sub(inside.ns));
-        let below = inside.lines.into_iter().map(|(line, ns)| (format!("{name};{line}"), ns));
+        // Calls that are nested without end would make lines without end.
+        let put_below = |line: String| if line.len() < LONGEST { format!("{name};{line}") } else { line };
+        let below = inside.lines.into_iter().map(|(line, ns)| (put_below(line), ns));
         let lines = below.chain((own > 0).then(|| (name.clone(), own)));
         // Calls whose enclosing call is never recorded would accumulate, so their number is limited.
-        if span.parent_id == 0 || self.inside.len() >= OPEN {
+        if [0, span.span_id].contains(&span.parent_id) || self.inside.len() >= OPEN {
             let root = comm(record).map_or(String::new(), |comm| format!("{comm};"));
             lines.for_each(|(line, ns)| add(&mut self.calls, format!("{root}{line}"), ns));
             return;
         }
         let around = self.inside.entry(span.parent_id).or_default();
-        around.ns += record.duration_ns();
+        around.ns = around.ns.saturating_add(record.duration_ns());
         lines.for_each(|(line, ns)| add(&mut around.lines, line, ns));
     }
 

@@ -31,6 +31,9 @@ pub const CORR: &str = "corr";
 /// Name of the field with the number of launches that a record of a GPU stands for.
 pub const WEIGHT: &str = "weight";
 
+/// Largest time and duration in ns, 146 years. Traced processes write both, and so does whoever writes a recording; sums of two do not overflow.
+const LARGEST_NS: u64 = 1 << 62;
+
 /// Names of values, shared by all records of one statement.
 pub type FieldNames = Arc<[Arc<str>]>;
 
@@ -158,6 +161,19 @@ pub struct GpuStream {
 impl GpuStream {
     /// Threads have smaller numbers: at most 2^22.
     const MARK: u32 = 1 << 30;
+
+    /// Largest number of a device, and of a stream.
+    const LARGEST: (u32, u32) = (0x3fff, 0xffff);
+
+    /// A stream for all work of a process that is of more streams than are kept, or of a device with a number beyond sense.
+    pub fn other() -> GpuStream {
+        GpuStream { device: GpuStream::LARGEST.0, stream: GpuStream::LARGEST.1 }
+    }
+
+    /// Whether there is a number for the device.
+    pub fn is_known(self) -> bool {
+        self.device < GpuStream::LARGEST.0
+    }
 
     /// The number of a thread for the stream.
     pub fn tid(self) -> u32 {
@@ -305,6 +321,16 @@ impl Data {
 }
 
 impl Record {
+    /// The record with a time and a duration that can be added: others are those of no clock, such as the duration of work that ends
+    /// before it begins.
+    pub fn within_limits(mut self) -> Record {
+        self.time_ns = self.time_ns.min(LARGEST_NS);
+        if let Kind::Span(span) = &mut self.kind {
+            span.duration_ns = span.duration_ns.min(LARGEST_NS);
+        }
+        self
+    }
+
     /// The kind of a record of a GPU, `kernel` of `gpu:kernel`; `None` for others.
     pub fn gpu_kind(&self) -> Option<&str> {
         self.site.probe.strip_prefix("gpu:")

@@ -4,7 +4,7 @@ use std::hash::Hash;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use foldhash::{HashMap, HashMapExt};
+use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use wire::decode::Header;
 use wire::manifest::{Export, Hidden};
 use wire::map::{Agg, MapValue};
@@ -27,6 +27,8 @@ use crate::{Cell, Frame, Output, Snapshot, hist};
 const SHARED: usize = 8192;
 /// Number of launches that are kept for their work.
 const LAUNCHES: usize = 1 << 17;
+/// Number of streams of GPUs that are told apart.
+const STREAMS: usize = 4096;
 /// Placeholder for the id of a name that a record lacks.
 const NO_NAME: u32 = u32::MAX;
 
@@ -45,6 +47,8 @@ pub struct Recorder {
     statements: HashMap<u32, Rc<Statement>>,
     /// Ids of calls that launched work of a GPU, by process and correlation id.
     launches: Recent<(u32, u64), u64, LAUNCHES>,
+    /// Streams of GPUs, by process and number.
+    streams: HashSet<(u32, u32)>,
     none: Arc<str>,
     last_ns: u64,
 }
@@ -69,6 +73,7 @@ impl Recorder {
             enumerators: HashMap::new(),
             statements: HashMap::new(),
             launches: Recent::default(),
+            streams: HashSet::new(),
             none: "".into(),
             last_ns: 0,
         }
@@ -76,6 +81,7 @@ impl Recorder {
 
     /// Converts an output to records; most outputs make one. `context` is that of the session.
     pub fn records(&mut self, context: Context, output: &Output, each: &mut dyn FnMut(Record)) {
+        let mut each = |record: Record| each(record.within_limits());
         match output {
             Output::Attached { .. } | Output::Script(_) | Output::Tests(_) | Output::End => {}
             Output::Event { header, values, cell } => {
@@ -234,10 +240,21 @@ impl Recorder {
         let (Some(thread), Kind::Span(span)) = (thread, &mut record.kind) else { return };
         span.launch_id = self.launches.get(&(thread.pid, corr)).unwrap_or(0);
         if let (Some(device), Some(stream)) = (device, stream) {
-            let stream = GpuStream { device, stream };
+            let stream = self.known_stream(thread.pid, GpuStream { device, stream });
             span.span_id = self.run.span_id(thread.pid, stream.tid(), record.time_ns);
             record.thread = Some(self.stream(&thread, stream));
         }
+    }
+
+    /// The stream, or the one for all others: a process can write any number of streams and devices.
+    fn known_stream(&mut self, pid: u32, stream: GpuStream) -> GpuStream {
+        let key = (pid, stream.tid());
+        let is_new = !self.streams.contains(&key);
+        if !stream.is_known() || is_new && self.streams.len() >= STREAMS {
+            return GpuStream::other();
+        }
+        self.streams.insert(key);
+        stream
     }
 
     /// The thread that stands for a stream.
@@ -280,7 +297,7 @@ impl Recorder {
         let duration_ns = exported.number(Hidden::Duration).unwrap_or(0);
         (
             Kind::Span(Span { duration_ns, span_id, parent_id, status, result, launch_id: 0 }),
-            start + suspended,
+            start.saturating_add(suspended),
         )
     }
 
@@ -455,11 +472,12 @@ fn stack(context: Context, map: u32, id: u32, tgid: u32) -> Arc<[Frame]> {
 /// nested calls refer to.
 fn leave_wait_out(context: Context, tid: u32, record: &mut Record) {
     let Kind::Span(span) = &mut record.kind else { return };
-    let waited = context.names.waited_ns(tid, record.time_ns, record.time_ns + span.duration_ns);
+    let end = record.time_ns.saturating_add(span.duration_ns);
+    let waited = context.names.waited_ns(tid, record.time_ns, end);
     if waited == 0 {
         return;
     }
-    record.time_ns += waited;
+    record.time_ns = record.time_ns.saturating_add(waited);
     span.duration_ns -= waited.min(span.duration_ns);
     let own = record.fields.iter().map(|(name, value)| (name.clone(), value.clone()));
     record.fields = own.chain([(WAITED.into(), Data::Uint(waited))]).collect();

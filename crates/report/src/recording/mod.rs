@@ -153,7 +153,9 @@ fn first_line(line: &[u8]) -> Result<Run, NoRecording> {
     if format != u64::from(jsonl::FORMAT) {
         return Err(NoRecording::Format(format));
     }
-    let ns = |key: &str| integer(&json[key]).unwrap_or(0);
+    // Sums of these do not overflow.
+    let limits = i128::from(i64::MIN)..=i128::from(i64::MAX);
+    let ns = |key: &str| integer(&json[key]).filter(|ns| limits.contains(ns)).unwrap_or(0);
     let boot = ns("boot_ns");
     let words = json["command"].as_array().cloned().unwrap_or_default();
     Ok(Run {
@@ -277,7 +279,8 @@ impl Lines {
         };
         let site = self.sites.of(site);
         let (name, fields) = (self.member(&json, "name"), self.fields(&json));
-        Ok(Line::Record(Box::new(Record { kind, time_ns, thread, site, name, fields })))
+        let record = Record { kind, time_ns, thread, site, name, fields };
+        Ok(Line::Record(Box::new(record.within_limits())))
     }
 
     fn schema(&mut self, json: &Value) {

@@ -41,6 +41,12 @@ const ERRORS: usize = 10;
 /// Kernels of the GPU in the report at the end.
 const KERNELS: usize = 5;
 
+/// Names of kernels of the GPU that are told apart, which processes write as they like, and the name of further ones.
+const NAMES: usize = 1 << 16;
+const OTHERS: &str = "(other kernels)";
+/// Devices that are told apart.
+const DEVICES: usize = 1024;
+
 /// Number of buckets for each power of two: a percentile is at most a sixteenth too large.
 const PARTS: u64 = 16;
 
@@ -80,7 +86,7 @@ impl Stat {
     /// Adds one that stands for so many.
     fn add_samples(&mut self, Took { ns, self_ns, failed }: Took, weight: u32) {
         let times = |ns: u64| ns.saturating_mul(weight.into());
-        self.count += u64::from(weight);
+        add_to(&mut self.count, weight.into());
         self.total_ns = self.total_ns.saturating_add(times(ns));
         self.self_ns = self.self_ns.saturating_add(times(self_ns));
         self.squares = self.squares.saturating_add(u128::from(ns).pow(2).saturating_mul(weight.into()));
@@ -96,7 +102,7 @@ impl Stat {
 
     /// A percentile in ns, rounded up to the end of its bucket.
     pub fn percentile_ns(&self, percent: u64) -> u64 {
-        let wanted = (self.count * percent).div_ceil(100);
+        let wanted = self.count.saturating_mul(percent).div_ceil(100);
         let mut seen = 0;
         for (at, count) in self.buckets.iter().enumerate() {
             seen += u64::from(*count);
@@ -163,6 +169,21 @@ pub struct CopyStat {
     pub ns: u64,
 }
 
+/// Adds to a total. Traced processes write the numbers, so that their sum may not fit.
+fn add_to(total: &mut u64, number: u64) {
+    *total = total.saturating_add(number);
+}
+
+/// The sum of numbers of traced processes.
+pub(super) fn sum(numbers: impl Iterator<Item = u64>) -> u64 {
+    numbers.fold(0, u64::saturating_add)
+}
+
+/// A field that is a number of bytes, or an address.
+fn bytes_of(record: &Record, field: &str) -> u64 {
+    record.field(field).and_then(Data::number).map_or(0, |number| number.clamp(0, u64::MAX.into()) as u64)
+}
+
 /// Adds a copy, or the call that makes it, which took this many ns.
 fn add_copy(copies: &mut BTreeMap<Arc<str>, CopyStat>, record: &Record, ns: u64) {
     let direction = match record.field("direction") {
@@ -171,8 +192,8 @@ fn add_copy(copies: &mut BTreeMap<Arc<str>, CopyStat>, record: &Record, ns: u64)
     };
     let moved = copies.entry(direction).or_default();
     moved.count += 1;
-    moved.bytes += record.field("bytes").and_then(Data::number).unwrap_or(0).max(0) as u64;
-    moved.ns += ns;
+    add_to(&mut moved.bytes, bytes_of(record, "bytes"));
+    add_to(&mut moved.ns, ns);
 }
 
 /// Statistics of one kind of memory.
@@ -441,8 +462,13 @@ impl Summary {
             "kernel" | "graph" => {
                 let weight = record.weight();
                 self.gpu_samples += u64::from(weight > 1);
-                self.gpu_kernels.entry(record.name.clone()).or_default().add_samples(took, weight);
-                if let Some(stream) = record.gpu_stream() {
+                let is_full = self.gpu_kernels.len() >= NAMES && !self.gpu_kernels.contains_key(&record.name);
+                let name = if is_full { OTHERS.into() } else { record.name.clone() };
+                self.gpu_kernels.entry(name).or_default().add_samples(took, weight);
+                let stream = record
+                    .gpu_stream()
+                    .filter(|stream| self.gpus.len() < DEVICES || self.gpus.contains_key(&stream.device));
+                if let Some(stream) = stream {
                     let end = record.time_ns + span.duration_ns;
                     self.gpus.entry(stream.device).or_default().add(record.time_ns, end, weight);
                 }
@@ -459,7 +485,8 @@ impl Summary {
         self.blocks.retain(|(pid, _), (bytes, kind)| {
             if *pid == thread.pid {
                 self.ended_with += 1;
-                memory.entry(kind.clone()).or_default().live -= *bytes;
+                let memory = memory.entry(kind.clone()).or_default();
+                memory.live = memory.live.saturating_sub(*bytes);
             }
             *pid != thread.pid
         });
@@ -495,14 +522,14 @@ impl Summary {
                     open.last_mut().expect("it was pushed")
                 }
             };
-            around.ns += span.duration_ns;
+            add_to(&mut around.ns, span.duration_ns);
             around.failure = failure.or(around.failure.take());
         }
         Took { ns: span.duration_ns, self_ns: span.duration_ns.saturating_sub(own.ns), failed }
     }
 
     fn operation(&mut self, record: &Record, span: &Span, took: Took) {
-        let number = |name: &str| record.field(name).and_then(Data::number).unwrap_or(0).max(0) as u64;
+        let number = |name: &str| bytes_of(record, name);
         let pid = record.thread.as_ref().map_or(0, |thread| thread.pid);
         let works = span.works();
         match operation(&record.site.api) {
@@ -521,10 +548,9 @@ impl Summary {
                 self.blocks.insert((pid, number("ptr")), (bytes, kind.clone()));
                 let memory = self.memory.entry(kind).or_default();
                 memory.count += 1;
-                memory.bytes += bytes;
-                memory.ns += took.ns;
-                memory.live += bytes;
-                memory.left += bytes;
+                let all = [&mut memory.bytes, &mut memory.live, &mut memory.left];
+                all.into_iter().for_each(|total| add_to(total, bytes));
+                add_to(&mut memory.ns, took.ns);
                 memory.peak = memory.peak.max(memory.live);
             }
             Some("free") if works => {
@@ -539,8 +565,8 @@ impl Summary {
     fn free(&mut self, pid: u32, ptr: u64) {
         if let Some((bytes, kind)) = self.blocks.remove(&(pid, ptr)) {
             let memory = self.memory.entry(kind).or_default();
-            memory.live -= bytes;
-            memory.left -= bytes;
+            memory.live = memory.live.saturating_sub(bytes);
+            memory.left = memory.left.saturating_sub(bytes);
         }
     }
 
@@ -551,7 +577,7 @@ impl Summary {
 
     /// Number of successful kernel launches.
     pub fn launches(&self) -> u64 {
-        self.kernels.values().map(|stat| stat.count - stat.errors).sum()
+        sum(self.kernels.values().map(|stat| stat.count.saturating_sub(stat.errors)))
     }
 
     /// Number of failed kernel launches.
@@ -576,7 +602,7 @@ impl Summary {
         waits.sort_unstable();
         let (mut waited, mut until) = (0, first);
         for (from, to) in waits {
-            waited += to.saturating_sub(from.max(until));
+            add_to(&mut waited, to.saturating_sub(from.max(until)));
             until = until.max(to);
         }
         waited
@@ -618,7 +644,7 @@ impl Summary {
         };
         let kinds: Vec<String> = self.memory.iter().map(kind).collect();
         let count: u64 = self.memory.values().map(|memory| memory.count).sum();
-        let left: u64 = self.memory.values().map(|memory| memory.left).sum();
+        let left = sum(self.memory.values().map(|memory| memory.left));
         let kinds = if kinds.is_empty() { String::new() } else { format!(": {}", kinds.join(", ")) };
         format!(
             "{count}{kinds}; {}, {} left ({})",
@@ -630,7 +656,7 @@ impl Summary {
 
     fn short_of_copies(&self) -> String {
         let transfers: u64 = self.copies.values().map(|moved| moved.count).sum();
-        let bytes: u64 = self.copies.values().map(|moved| moved.bytes).sum();
+        let bytes = sum(self.copies.values().map(|moved| moved.bytes));
         let way = |(way, moved): (&Arc<str>, &CopyStat)| {
             format!("{} {} in {}", escape(way.as_bytes()), size(moved.bytes), moved.count)
         };
@@ -644,8 +670,8 @@ impl Summary {
         if self.gpu_kernels.is_empty() && self.gpu_copies.is_empty() {
             return;
         }
-        let (count, ns) =
-            self.gpu_kernels.values().fold((0, 0), |(n, ns), stat| (n + stat.count, ns + stat.total_ns));
+        let count = sum(self.gpu_kernels.values().map(|stat| stat.count));
+        let ns = sum(self.gpu_kernels.values().map(|stat| stat.total_ns));
         let used = |(device, of): (&u32, &GpuUse)| format!("; GPU {device} busy for {} %", of.percent());
         let used: String = self.gpus.iter().map(used).collect();
         let estimated = match self.gpu_samples {
@@ -654,11 +680,12 @@ impl Summary {
         };
         lines.add("on the GPU", format!("{} in {}{estimated}{used}", many(count, "kernel"), time(ns)));
         for (name, stat) in by_time(&self.gpu_kernels).into_iter().take(KERNELS) {
-            let percent = stat.total_ns * 100 / ns.max(1);
+            let percent = u128::from(stat.total_ns) * 100 / u128::from(ns.max(1));
             lines.row(name, format!("{:>8} {:>10} {percent:>4} %", stat.count, time(stat.total_ns)));
         }
         for (way, moved) in &self.gpu_copies {
-            let rate = (u128::from(moved.bytes) * 1_000_000_000 / u128::from(moved.ns.max(1))) as u64;
+            let rate = u128::from(moved.bytes) * 1_000_000_000 / u128::from(moved.ns.max(1));
+            let rate = u64::try_from(rate).unwrap_or(u64::MAX);
             lines.row(
                 way,
                 format!("{:>8} {:>10} {}, {}/s", moved.count, time(moved.ns), size(moved.bytes), size(rate)),
@@ -689,8 +716,8 @@ impl Summary {
             if of_kind.is_empty() {
                 continue;
             }
-            let (count, ns) =
-                of_kind.values().fold((0, 0), |(count, ns), stat| (count + stat.count, ns + stat.total_ns));
+            let count = sum(of_kind.values().map(|stat| stat.count));
+            let ns = sum(of_kind.values().map(|stat| stat.total_ns));
             lines.add(word, format!("{count}, {}", time(ns)));
             for (name, stat) in by_time(of_kind) {
                 lines.row(name, format!("{:>8} {:>10}", stat.count, time(stat.total_ns)));

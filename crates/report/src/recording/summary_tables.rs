@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use crate::export::json;
-use crate::recording::summary::{CopyStat, Stat, Summary, by_time, cut, time};
+use crate::recording::summary::{CopyStat, Stat, Summary, by_time, cut, sum, time};
 use crate::value::escape;
 
 /// A table of a summary.
@@ -93,7 +93,7 @@ pub fn tables(summary: &Summary) -> Vec<Table> {
 }
 
 fn calls(stats: Vec<(&str, &Stat)>) -> Vec<Vec<Cell>> {
-    let all: u64 = stats.iter().map(|(_, stat)| stat.self_ns).sum();
+    let all = sum(stats.iter().map(|(_, stat)| stat.self_ns));
     let row = |(name, stat): (&str, &Stat)| {
         let ns = [
             stat.total_ns,
@@ -188,7 +188,7 @@ fn table(out: &mut String, title: &str, stats: &[(&str, &Stat)], (rows, wide): (
     let _ = write!(out, "\n{:<wide$}", cut(title, wide));
     heads.iter().for_each(|head| _ = write!(out, " {head:>9}"));
     out.push('\n');
-    let all: u64 = stats.iter().map(|(_, stat)| stat.self_ns).sum();
+    let all = sum(stats.iter().map(|(_, stat)| stat.self_ns));
     for (name, stat) in stats.iter().take(rows) {
         let _ = write!(out, "{:<wide$}", escape(cut(name, wide).as_bytes()));
         let cells = [

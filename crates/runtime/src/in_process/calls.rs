@@ -342,7 +342,9 @@ const SIGRETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
 /// Addresses of `syscall; ret` and of the code that makes the system call rt_sigreturn.
 fn find_code(stopped: &Stopped<'_>, maps: &[MemoryRange]) -> Result<Option<[u64; 2]>, RemoteError> {
     let is_small = |map: &&MemoryRange| map.is_private_code && map.range.end - map.range.start <= MAX_CODE;
-    let mut code: Vec<&MemoryRange> = maps.iter().filter(is_small).collect();
+    // The page at this address is the kernel's, and cannot be read: small programs have no other code to search.
+    let is_own = |map: &&MemoryRange| map.name != "[vsyscall]";
+    let mut code: Vec<&MemoryRange> = maps.iter().filter(is_small).filter(is_own).collect();
     code.sort_by_key(|map| {
         !map.name.rsplit('/').next().is_some_and(|name| name.starts_with("lib") && name.contains("c.so"))
     });

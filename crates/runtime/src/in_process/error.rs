@@ -55,6 +55,15 @@ pub enum RemoteError {
         "the process is in another pid namespace, where ids mean other processes: trace it from there, or by the kernel"
     )]
     OtherNamespace,
+    /// Processes that share memory can read and write each other's values.
+    #[error(
+        "its rights are not those of the processes that are traced, and all of these share memory ({how}): trace it in a run of its own, or \
+         without `--in-process`"
+    )]
+    OtherOwner {
+        /// How they differ.
+        how: String,
+    },
     /// Too short, or of another form than compilers make.
     #[error(
         "none of the functions of CUDA's driver in the process can be patched, by which it is made to load the library"

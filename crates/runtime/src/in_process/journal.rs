@@ -10,6 +10,9 @@
 //! tracer, the journal describes all jumps. A tracer that is alive is recognised by the word [`ACTIVE`] of the shared data.
 //!
 //! A region to which a thread or a call returns cannot be taken away. A later session frees it.
+//!
+//! The process may have written anything there, also before a session comes for the first time. What is read is compared with the mappings
+//! and with the sizes that sessions use; what a false journal then does, it does to the process alone.
 
 use std::ops::Range;
 
@@ -32,6 +35,10 @@ const MAGIC: u64 = u64::from_le_bytes(*b"cudatr01");
 const HEADER: u64 = 64;
 /// Size of an entry in bytes.
 pub const ENTRY: u64 = 64;
+/// Most entries that are read: one for each patched function.
+const MAX_ENTRIES: u64 = 1 << 18;
+/// Largest memory for calls whose return is traced, in bytes.
+const MAX_RETURNS: u64 = 64 << 20;
 /// Name of the shared data in `/proc/PID/maps`.
 pub const DATA_NAME: &str = "/memfd:cudatrace";
 
@@ -108,8 +115,10 @@ impl Entry {
         match words {
             [1, address, original, jump, ..] => Some(Entry::Jump(Jump::of_words(address, original, jump))),
             [2, address, original, jump, ..] => Some(Entry::Hook(Jump::of_words(address, original, jump))),
-            [3, address, ..] => Some(Entry::Outpost(address)),
-            [4, area, start, end, ..] => Some(Entry::Returns { area, slots: start..end }),
+            [3, address, ..] if address <= u64::MAX - PAGE => Some(Entry::Outpost(address)),
+            [4, area, start, end, ..] if end <= MAX_RETURNS && area <= u64::MAX - MAX_RETURNS => {
+                Some(Entry::Returns { area, slots: start..end })
+            }
             _ => None,
         }
     }
@@ -195,7 +204,8 @@ impl Header {
     fn of_words(words: [u64; 8]) -> Option<Header> {
         let [base, data, code, used, entries, own, tables, magic] = words;
         let sizes = [base, data, code, own].iter().try_fold(0u64, |sum, part| sum.checked_add(*part));
-        let fits = sizes.is_some() && used <= code && entries < code / ENTRY;
+        let has_room = data >= 2 * PAGE && code >= PAGE && entries < (code / ENTRY).min(MAX_ENTRIES);
+        let fits = sizes.is_some() && used <= code && has_room;
         (magic == MAGIC && fits).then_some(Header { base, data, code, used, entries, own, tables })
     }
 }
@@ -224,7 +234,8 @@ impl Remains {
                 continue;
             };
             // As long as it is not complete, the process's own data are code too.
-            if ![header.end(), header.whole().end].contains(&map.range.end) {
+            let ends_here = [header.end(), header.whole().end].contains(&map.range.end);
+            if !ends_here || !map.range.contains(&header.first_entry()) {
                 continue;
             }
             let entries = words(stopped, header.first_entry(), header.entries)?;
@@ -311,6 +322,23 @@ impl Remains {
             Entry::Jump(jump) => Some(jump.address),
             _ => None,
         })
+    }
+
+    /// Puts empty memory of the process's own in the place of what it shares with others. Threads may be using it.
+    ///
+    /// # Errors
+    /// The errors of [`RemoteCalls::new`] and of mmap(2).
+    pub fn separate(&self, stopped: &Stopped<'_>, own_filters: u32) -> Result<(), RemoteError> {
+        let Header { base, data, .. } = self.header;
+        let access = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+        let shared = [Some(base + PAGE..base + data), self.tables.clone()];
+        let mut calls = RemoteCalls::new(stopped, own_filters)?;
+        for range in shared.into_iter().flatten() {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_FIXED;
+            let arguments = [range.start, range.end - range.start, access, flags as u64, u64::MAX, 0];
+            calls.call("mmap", libc::SYS_mmap, arguments)?;
+        }
+        calls.finish()
     }
 
     /// Restores the functions of a session that is over, and frees its memory unless a thread or a call returns there; returns whether

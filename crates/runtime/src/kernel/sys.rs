@@ -43,6 +43,26 @@ pub fn random() -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
+/// Fills a buffer of up to 256 bytes with random bytes.
+pub fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
+    // SAFETY: room for as many bytes.
+    let filled = check(unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) } as c_long)?;
+    if filled as usize == bytes.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+}
+
+/// The process at the other end of a Unix socket; `None` if it is in a pid namespace that this process does not see.
+pub fn peer_pid(socket: &impl AsRawFd) -> io::Result<Option<u32>> {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut size = size_of::<libc::ucred>() as libc::socklen_t;
+    let at = (&raw mut peer).cast();
+    // SAFETY: room for a struct of this size.
+    let result = unsafe {
+        libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_PEERCRED, at, &raw mut size)
+    };
+    check(result.into())?;
+    Ok(u32::try_from(peer.pid).ok().filter(|pid| *pid != 0))
+}
+
 /// Moves a descriptor to a number above 1023 if possible: select(2), which line editors use, supports only smaller numbers.
 pub fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
     rustix::io::fcntl_dupfd_cloexec(&fd, libc::FD_SETSIZE as RawFd).unwrap_or(fd)

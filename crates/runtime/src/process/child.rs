@@ -356,6 +356,14 @@ impl User {
     }
 }
 
+/// The number of a user.
+///
+/// # Errors
+/// [`SpawnError::NoUser`]
+pub fn user_id(name: &str) -> Result<u32, SpawnError> {
+    user(name).map(|user| user.uid)
+}
+
 fn user(name: &str) -> Result<User, SpawnError> {
     let no_user = || SpawnError::NoUser(name.to_string());
     let c_name = CString::new(name).map_err(|_| no_user())?;

@@ -18,7 +18,7 @@ mod seccomp_server;
 mod server_handle;
 mod shared_memory;
 
-pub use child::{Child, Command, Reported, SpawnError};
+pub use child::{Child, Command, Reported, SpawnError, user_id};
 pub use mapping_events::{MappedInode, MappingEvent, MappingWatch};
 pub use query::{MappedRange, Mapping, Query};
 pub use seccomp_server::serve_if_seccomp_server;

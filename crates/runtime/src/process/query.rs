@@ -54,6 +54,8 @@ pub enum Query {
     InstallsFilter(u32),
     /// It enters seccomp's strict mode, which the kernel refuses while our filter exists.
     EntersStrictMode(u32),
+    /// It changes the rights of its process: user, groups, capabilities, namespaces.
+    ChangesRights(u32),
 }
 
 /// A query as it is sent.
@@ -79,6 +81,7 @@ pub(super) const STRICT: u32 = 4;
 pub(super) const PROTECTS: u32 = 5;
 pub(super) const FILTER: u32 = 6;
 pub(super) const BEGINS: u32 = 7;
+pub(super) const RIGHTS: u32 = 8;
 
 impl QueryMessage {
     pub fn encode(&self) -> [u8; SIZE] {

@@ -1,6 +1,6 @@
 //! The seccomp filter of a traced program. It reports executable mappings of files, executed programs, memory that is made
-//! executable, uses of seccomp that fail because of this filter, and optionally further filters, the begin of programs and the ends of
-//! processes.
+//! executable, uses of seccomp that fail because of this filter, and optionally further filters, changes of rights, the begin of programs
+//! and the ends of processes.
 
 use crate::kernel::sys;
 use std::io;
@@ -58,6 +58,21 @@ mod compat {
     pub const EXECVEAT: u32 = 387;
 }
 
+/// System calls by which a process gets other rights than the processes with which it shares memory.
+const RIGHTS: [u32; 11] = [
+    libc::SYS_setuid as u32,
+    libc::SYS_setgid as u32,
+    libc::SYS_setreuid as u32,
+    libc::SYS_setregid as u32,
+    libc::SYS_setresuid as u32,
+    libc::SYS_setresgid as u32,
+    libc::SYS_setfsuid as u32,
+    libc::SYS_setfsgid as u32,
+    libc::SYS_capset as u32,
+    libc::SYS_unshare as u32,
+    libc::SYS_setns as u32,
+];
+
 /// First argument of arch_prctl(2) by which it sets the thread pointer: `ARCH_SET_FS`.
 const SET_THREAD_POINTER: u32 = 0x1002;
 
@@ -80,15 +95,39 @@ const BEGINS: u8 = 24;
 const COMPAT: u8 = 26;
 const NOTIFY: u8 = 30;
 const ALLOW: u8 = 31;
+/// The tests for [`RIGHTS`] and their results follow.
+const CHANGES: u8 = 32;
+const CHANGES_END: u8 = CHANGES + RIGHTS.len() as u8;
+/// Number of statements.
+const LENGTH: usize = CHANGES_END as usize + 2;
 
 /// Except for mmap, mprotect, prctl, seccomp and `begin` the number of the system call decides, so that the kernel caches "allow".
-/// `end` is always reported, `begin` if it sets the thread pointer, `protect` if it makes memory executable, `filters`: each use of seccomp.
-const fn filter(
+/// `end` is always reported, `begin` if it sets the thread pointer, `protect` if it makes memory executable, `patched`: each use of seccomp,
+/// and changes of rights.
+const fn filter([end, begin]: [u32; 2], protect: [u32; 2], patched: bool) -> [libc::sock_filter; LENGTH] {
+    let mut whole = [statement(RETURN, libc::SECCOMP_RET_ALLOW); LENGTH];
+    let first = first_part([end, begin], protect, patched);
+    let mut at = 0;
+    while at < first.len() {
+        whole[at] = first[at];
+        at += 1;
+    }
+    let mut at = CHANGES;
+    while at < CHANGES_END {
+        let otherwise = if at + 1 == CHANGES_END { CHANGES_END + 1 } else { at + 1 };
+        whole[at as usize] = branch(at, IF_EQUAL, RIGHTS[(at - CHANGES) as usize], CHANGES_END, otherwise);
+        at += 1;
+    }
+    whole[CHANGES_END as usize] = statement(RETURN, libc::SECCOMP_RET_USER_NOTIF);
+    whole
+}
+
+const fn first_part(
     [end, begin]: [u32; 2],
     protect: [u32; 2],
-    filters: bool,
+    patched: bool,
 ) -> [libc::sock_filter; ALLOW as usize + 1] {
-    let other_seccomp = if filters { NOTIFY } else { ALLOW };
+    let (other_seccomp, others) = if patched { (NOTIFY, CHANGES) } else { (ALLOW, ALLOW) };
     [
         statement(LOAD, DATA_ARCH),
         branch(1, IF_EQUAL, AUDIT_ARCH, 2, COMPAT),
@@ -101,7 +140,7 @@ const fn filter(
         branch(8, IF_EQUAL, protect[0], PROTECT, 9),
         branch(9, IF_EQUAL, protect[1], PROTECT, 10),
         branch(10, IF_EQUAL, libc::SYS_prctl as u32, PRCTL, 11),
-        branch(11, IF_EQUAL, libc::SYS_seccomp as u32, SECCOMP, ALLOW),
+        branch(11, IF_EQUAL, libc::SYS_seccomp as u32, SECCOMP, others),
         statement(LOAD, ARG_PROT),
         branch(13, IF_SET, libc::PROT_EXEC as u32, 14, ALLOW),
         statement(LOAD, ARG_FLAGS),
@@ -154,6 +193,8 @@ pub(super) enum Call {
     InstallsFilter,
     /// Enters seccomp's strict mode.
     EntersStrictMode,
+    /// Changes its user, a group, its capabilities or a namespace.
+    ChangesRights,
 }
 
 impl Call {
@@ -177,13 +218,14 @@ impl Call {
             libc::SYS_prctl if call.args[1] as u32 == libc::SECCOMP_MODE_STRICT => Call::EntersStrictMode,
             libc::SYS_seccomp | libc::SYS_prctl => Call::InstallsFilter,
             number if number as u32 == BEGIN => Call::Begins,
+            number if RIGHTS.contains(&(number as u32)) => Call::ChangesRights,
             _ => Call::Ends,
         }
     }
 }
 
 /// Installs the filter for this process and its future children; returns the listener. `ends`: report exit_group(2) too. `patched`:
-/// report further filters and the begin of programs, too. Makes only system calls, so it may run between fork and exec.
+/// report further filters, changes of rights and the begin of programs, too. Makes only system calls, so it may run between fork and exec.
 ///
 /// # Errors
 /// The errors of seccomp(2): EBUSY if there is another listener, EACCES without CAP_SYS_ADMIN and `no_new_privs`.

@@ -8,7 +8,7 @@
 //! Not here: which system calls are reported (`seccomp_filter`), the tracer's side (`server_handle`).
 
 use super::query::{
-    BEGINS, ENDS, EXECUTES, FILTER, LISTENER, MAPS, MappedRange, PROTECTS, QueryMessage, SIZE, STRICT,
+    BEGINS, ENDS, EXECUTES, FILTER, LISTENER, MAPS, MappedRange, PROTECTS, QueryMessage, RIGHTS, SIZE, STRICT,
 };
 use super::seccomp_filter::Call;
 use super::shared_memory::{FileState, SLOTS, SharedState};
@@ -168,6 +168,7 @@ impl SeccompServer {
             Call::InstallsListener => notify(LISTENER),
             Call::InstallsFilter => notify(FILTER),
             Call::EntersStrictMode => notify(STRICT),
+            Call::ChangesRights => notify(RIGHTS),
         }
     }
 

@@ -7,7 +7,7 @@
 //! Not here: how a request is answered (`seccomp_server`).
 
 use super::query::{
-    BEGINS, ENDS, EXECUTES, FILTER, LISTENER, Mapping, PROTECTS, Query, QueryMessage, SIZE, STRICT,
+    BEGINS, ENDS, EXECUTES, FILTER, LISTENER, Mapping, PROTECTS, Query, QueryMessage, RIGHTS, SIZE, STRICT,
 };
 use super::seccomp_server;
 use super::shared_memory::{FileState, SharedState};
@@ -91,6 +91,7 @@ impl Mappings {
             LISTENER => return Some(Query::InstallsListener(tid)),
             FILTER => return Some(Query::InstallsFilter(tid)),
             STRICT => return Some(Query::EntersStrictMode(tid)),
+            RIGHTS => return Some(Query::ChangesRights(tid)),
             BEGINS => format!("{tid}/exe"),
             EXECUTES | PROTECTS => format!("{}/fd/{fd}", self.server),
             _ => format!("{tid}/fd/{fd}"),

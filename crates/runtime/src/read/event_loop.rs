@@ -13,6 +13,7 @@ use crate::kernel::signals::{Arrivals, StopSignals};
 use crate::kernel::sys;
 use crate::read::records::{Emitter, Failure, WRITE_TIMEOUT};
 use crate::session::{Session, SignalProgram, TimerProgram};
+use crate::user_space::Damage;
 use report::{Cell, Names, Output, Sink};
 use std::cell::RefCell;
 use std::io;
@@ -102,6 +103,8 @@ pub enum Reason {
     Sink(io::Error),
     /// A system call failed.
     Kernel(io::Error),
+    /// A traced process has damaged the memory that it shares with the tracer: see [`Ending::damage`].
+    Damaged,
 }
 
 impl From<Failure> for Reason {
@@ -124,8 +127,19 @@ pub struct Ending {
     pub commands_skipped: u64,
     /// Number of records that are too short or have an unknown id; 0 unless there is a bug.
     pub unknown: u64,
+    /// What was damaged, if anything was: the results may be wrong.
+    pub damage: Option<DamagedMemory>,
     /// Result of detaching.
     pub detached: DetachSummary,
+}
+
+/// Memory that traced processes share with the tracer, and that one of them has damaged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DamagedMemory {
+    /// The check that has failed.
+    pub damage: Damage,
+    /// The processes that share it.
+    pub pids: Vec<u32>,
 }
 
 impl Session {
@@ -144,17 +158,21 @@ impl Session {
         });
         let reason = read.unwrap_or_else(Reason::from);
         let ended_ns = SystemClock.boot_ns();
+        // Afterwards it is not known any more which processes these were.
+        let sharing = self.core.sharing();
         let detaching = self.detach();
         emitter.interrupted |= matches!(reason, Reason::Signal(_));
         let (after_exit, commands_skipped, unknown) = (0, 0, 0);
-        let mut ending =
-            Ending { reason, after_exit, commands_skipped, unknown, detached: DetachSummary::default() };
+        let (damage, detached) = (None, DetachSummary::default());
+        let mut ending = Ending { reason, after_exit, commands_skipped, unknown, damage, detached };
         // A sink that has failed is not used again.
         if !matches!(ending.reason, Reason::Sink(_))
             && let Err(failure) = self.finish(&mut emitter, &mut ending, detaching, ended_ns)
         {
             ending.reason = failure.into();
         }
+        self.core.check_maps();
+        ending.damage = self.core.damage().map(|damage| DamagedMemory { damage, pids: sharing });
         ending.unknown = emitter.unknown;
         ending.commands_skipped = emitter.commands_skipped;
         ending
@@ -192,6 +210,9 @@ impl Session {
             }
             self.core.tick();
             let drained = self.core.drain(emitter, BATCH)?;
+            if self.core.damage().is_some() {
+                return Ok(Reason::Damaged);
+            }
             if let Some(code) = emitter.exit {
                 return Ok(Reason::Exit(code));
             }

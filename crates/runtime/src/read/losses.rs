@@ -13,7 +13,7 @@ pub(crate) fn losses(manifest: &Manifest, counts: &[u64]) -> Vec<Loss> {
         let same = |(counter, _): &(&wire::Counter, &u64)| {
             counter.kind == CounterKind::Returned(program) && counter.place == place
         };
-        counted.clone().filter(same).map(|(_, count)| *count).sum()
+        counted.clone().filter(same).fold(0, |sum, (_, count)| sum.wrapping_add(*count))
     };
     let loss = |(counter, count): (&wire::Counter, &u64)| {
         let count = match counter.kind {
@@ -39,6 +39,11 @@ pub(crate) fn separate_locked(losses: Vec<Loss>, refused: impl Fn(u32) -> u64) -
         [Loss { count: loss.count - count, ..loss }, locked]
     };
     losses.into_iter().flat_map(separate).filter(|loss| loss.count > 0).collect()
+}
+
+/// Updates and deletions of the tracer that found a map locked.
+pub(crate) fn locked(map: u32, count: u64) -> Loss {
+    Loss { kind: CounterKind::MapLocked(map), count, place: Place::default() }
 }
 
 /// The loss of calls in a traced process whose return was not traced: there was no room, or their frame was overwritten.

@@ -507,7 +507,7 @@ fn series(words: &[u64], interval: u64, count: u64, (keeps, signed): (Keeps, boo
         intervals.entry(one[0] - 1).or_default().push(&one[1..]);
     }
     let last = intervals.keys().next_back().copied().unwrap_or(0);
-    let shown = intervals.into_iter().filter(|(number, _)| number + count > last);
+    let shown = intervals.into_iter().filter(|(number, _)| number.saturating_add(count) > last);
     let value = |parts: Vec<&[u64]>| {
         let sum = |at: usize| parts.iter().fold(0u64, |sum, part| sum.wrapping_add(part[at]));
         match keeps {

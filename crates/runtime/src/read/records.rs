@@ -162,6 +162,7 @@ impl Core {
         let mut failure = None;
         let Core { rings, manifest, scripts, .. } = self;
         let reader = Reader { manifest, scripts };
+        let unknown = emitter.unknown;
         let drained = rings.read(limit, |record| match reader.record(emitter, record) {
             Ok(()) if emitter.exit.is_some() => ControlFlow::Break(()),
             Ok(()) => ControlFlow::Continue(()),
@@ -170,6 +171,11 @@ impl Core {
                 ControlFlow::Break(())
             }
         });
+        if emitter.unknown > unknown
+            && let Some(user) = &self.user
+        {
+            user.note_unknown_record();
+        }
         failure.map_or(Ok(drained), Err)
     }
 

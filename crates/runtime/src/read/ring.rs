@@ -4,11 +4,15 @@
 //! record at the consumer's position, so under load producers need no wake-up, and the reader polls after a pause. It maps the
 //! data once, not twice in a row: mapped pages count as resident, and the few records that wrap around are copied.
 //!
+//! A ring buffer in the memory of a session has the same format. Traced processes can write there what they like, so positions and lengths
+//! are compared with the size of the buffer, and a record is copied before it is passed on. The reader's position is its own: it is stored
+//! for the writers and never read.
+//!
 //! Layout: kernel/bpf/ringbuf.c. Not here: what a record means (`records`), when to look (`event_loop`).
 
 use crate::kernel::sys::{self, MemoryMapping};
-use crate::user_space::SessionMemory;
-use native::layout::{MapPlace, RING_CONSUMED};
+use crate::user_space::{Damage, SessionMemory};
+use native::layout::{MapPlace, RING_CONSUMED, RING_PRODUCED};
 use std::io;
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -36,30 +40,38 @@ pub struct ReadResult {
 
 /// Where a ring buffer is.
 enum Place {
-    /// A BPF map, mapped for reading.
-    Kernel {
-        fd: OwnedFd,
-        consumer: MemoryMapping,
-        /// The producer's page, followed by the data.
-        producer: MemoryMapping,
-        /// Size in bytes of the producer's page.
-        page: usize,
-    },
+    Kernel(KernelRing),
     /// The memory of a session. Its reader sets what it has read to zero, because a writer takes room before it writes the header.
-    Process { memory: Arc<SessionMemory>, map: MapPlace },
+    Process {
+        memory: Arc<SessionMemory>,
+        map: MapPlace,
+    },
     /// Nowhere: nothing is ever written.
-    Nowhere { position: AtomicUsize },
+    Nowhere,
+}
+
+/// A BPF map, mapped for reading.
+struct KernelRing {
+    fd: OwnedFd,
+    consumer: MemoryMapping,
+    /// The producer's page, followed by the data.
+    producer: MemoryMapping,
+    /// Size in bytes of the producer's page.
+    page: usize,
 }
 
 /// A ring buffer.
 pub struct Ring {
     place: Place,
     size: usize,
-    /// Start of the next record; the shared position may be smaller.
+    /// Start of the next record.
     position: usize,
+    /// The position that writers know; it may be smaller.
+    released: usize,
     /// Start of the last record read.
     last: usize,
-    wrapped: Vec<u8>,
+    /// A copy of a record.
+    copied: Vec<u8>,
     /// Position of a record that is not complete, and when it was found.
     incomplete: Option<(usize, Instant)>,
     /// The process that was last found to have ended.
@@ -79,7 +91,7 @@ impl Ring {
         let page = rustix::param::page_size();
         let consumer = MemoryMapping::shared(fd.as_fd(), 0, page, true)?;
         let producer = MemoryMapping::shared(fd.as_fd(), page, page + size as usize, false)?;
-        Ok(Ring::at(Place::Kernel { fd, consumer, producer, page }, size))
+        Ok(Ring::at(Place::Kernel(KernelRing { fd, consumer, producer, page }), size))
     }
 
     /// The ring buffer of a session whose programs run in traced processes.
@@ -90,7 +102,7 @@ impl Ring {
 
     /// The ring buffer of a session that writes no records.
     pub fn empty() -> Ring {
-        Ring::at(Place::Nowhere { position: AtomicUsize::new(0) }, 8)
+        Ring::at(Place::Nowhere, 8)
     }
 
     fn at(place: Place, size: u32) -> Ring {
@@ -98,14 +110,17 @@ impl Ring {
             place,
             size: size as usize,
             position: 0,
+            released: 0,
             last: 0,
-            wrapped: Vec::new(),
+            copied: Vec::new(),
             incomplete: None,
             ended: None,
             unfinished: 0,
         };
-        ring.position = ring.consumer_position().load(Ordering::Acquire);
-        ring.last = ring.position;
+        if let Place::Kernel(kernel) = &ring.place {
+            ring.position = kernel.consumer_position().load(Ordering::Acquire);
+        }
+        (ring.released, ring.last) = (ring.position, ring.position);
         ring
     }
 
@@ -113,67 +128,74 @@ impl Ring {
     /// reader must look from time to time.
     pub fn fd(&self) -> Option<RawFd> {
         match &self.place {
-            Place::Kernel { fd, .. } => Some(fd.as_raw_fd()),
-            Place::Process { .. } | Place::Nowhere { .. } => None,
+            Place::Kernel(kernel) => Some(kernel.fd.as_raw_fd()),
+            Place::Process { .. } | Place::Nowhere => None,
         }
     }
 
-    fn consumer_position(&self) -> &AtomicUsize {
-        let word = match &self.place {
-            Place::Kernel { consumer, .. } => consumer.bytes(),
-            Place::Process { memory, map } => memory.at(map.description + RING_CONSUMED),
-            Place::Nowhere { position } => return position,
-        };
-        // SAFETY: a word of memory that lives as long as `self`; only this process writes it.
-        unsafe { &*word.cast::<AtomicUsize>() }
-    }
-
-    fn producer_position(&self) -> &AtomicUsize {
-        let word = match &self.place {
-            Place::Kernel { producer, .. } => producer.bytes(),
-            Place::Process { memory, map } => memory.at(map.description),
-            Place::Nowhere { position } => return position,
-        };
-        // SAFETY: a word of memory that lives as long as `self`; the writers change it.
-        unsafe { &*word.cast::<AtomicUsize>() }
-    }
-
-    fn data(&self) -> *const u8 {
+    /// End of what was written so far. After damage nothing more is read.
+    fn end(&self) -> usize {
         match &self.place {
-            // SAFETY: the mapping has a page and `size` bytes.
-            Place::Kernel { producer, page, .. } => unsafe { producer.bytes().add(*page) },
-            Place::Process { memory, map } => memory.at(map.cells),
-            Place::Nowhere { .. } => std::ptr::null(),
+            Place::Kernel(kernel) => kernel.producer_position().load(Ordering::Acquire),
+            Place::Process { memory, .. } if memory.damage().is_some() => self.position,
+            Place::Process { memory, map } => {
+                let end = memory.word(map.state + RING_PRODUCED).load(Ordering::Acquire) as usize;
+                let fits = end.wrapping_sub(self.position) <= self.size && end.is_multiple_of(HEADER);
+                if fits { end } else { self.damaged(memory) }
+            }
+            Place::Nowhere => self.position,
         }
+    }
+
+    /// Notes that the buffer is damaged; returns the position, at which it ends from now on.
+    fn damaged(&self, memory: &SessionMemory) -> usize {
+        memory.untrusted().note(Damage::Ring);
+        self.position
     }
 
     fn header(&self, position: usize) -> u32 {
         let at = position & (self.size - 1);
-        // SAFETY: positions and the size are multiples of 8, so the word is within the data.
-        unsafe { (*self.data().add(at).cast::<AtomicU32>()).load(Ordering::Acquire) }
+        match &self.place {
+            Place::Kernel(kernel) => kernel.header(at),
+            Place::Process { memory, map } => memory.word32(map.cells + at as u64).load(Ordering::Acquire),
+            Place::Nowhere => 0,
+        }
+    }
+
+    /// Start of the record after that at the position; `None` if its length is more than was written.
+    fn after(&self, header: u32, end: usize) -> Option<usize> {
+        let len = (header & !(BUSY_BIT | DISCARD_BIT)) as usize;
+        let next = self.position + (HEADER + len).next_multiple_of(HEADER);
+        let fits = next - self.position <= end.wrapping_sub(self.position);
+        match &self.place {
+            Place::Process { memory, .. } if !fits => {
+                self.damaged(memory);
+                None
+            }
+            _ => Some(next),
+        }
     }
 
     /// Passes up to `limit` of the current records to `handle` in order, until it breaks.
     pub fn read(&mut self, limit: usize, mut handle: impl FnMut(&[u8]) -> ControlFlow<()>) -> ReadResult {
         let mut result = ReadResult::default();
-        let end = self.producer_position().load(Ordering::Acquire);
+        let end = self.end();
         while result.records < limit && self.position < end {
             let header = self.header(self.position);
             if !is_written(header) {
-                if self.pass_unfinished(header) {
+                if self.pass_unfinished(header, end) {
                     continue;
                 }
                 break;
             }
-            let len = (header & !DISCARD_BIT) as usize;
-            let start = self.position + HEADER;
-            self.last = self.position;
-            self.position += (HEADER + len).next_multiple_of(HEADER);
+            let Some(next) = self.after(header, end) else { break };
+            (self.last, self.position) = (self.position, next);
             if header & DISCARD_BIT != 0 {
                 continue;
             }
             result.records += 1;
-            if handle(Self::record(self.data(), self.size, start, len, &mut self.wrapped)).is_break() {
+            let len = header as usize;
+            if handle(self.record(self.last + HEADER, len)).is_break() {
                 result.stopped = true;
                 break;
             }
@@ -182,7 +204,7 @@ impl Ring {
     }
 
     /// Passes over the next record if its process has ended before it was complete: no other record would be read any more.
-    fn pass_unfinished(&mut self, header: u32) -> bool {
+    fn pass_unfinished(&mut self, header: u32, end: usize) -> bool {
         let Some(pid) = self.writer(self.position).filter(|_| header != 0) else { return false };
         if self.ended != Some(pid) {
             let (at, since) = self.incomplete.unwrap_or((usize::MAX, Instant::now()));
@@ -196,34 +218,32 @@ impl Ring {
             self.ended = Some(pid);
         }
         // It may have been completed before the process ended.
-        if is_written(self.header(self.position)) {
-            return true;
-        }
-        self.pass(header);
-        true
+        is_written(self.header(self.position)) || self.pass(header, end)
     }
 
-    fn pass(&mut self, header: u32) {
-        let len = (header & !(BUSY_BIT | DISCARD_BIT)) as usize;
-        self.position += (HEADER + len).next_multiple_of(HEADER);
+    /// Passes over a record that is not complete; false if its length cannot be.
+    fn pass(&mut self, header: u32, end: usize) -> bool {
+        let Some(next) = self.after(header, end) else { return false };
+        self.position = next;
         self.unfinished += 1;
+        true
     }
 
     /// Passes over the next record at the end of a session, whoever writes it; returns whether others may follow.
     pub fn give_up_next(&mut self) -> bool {
-        let is_next = self.position < self.producer_position().load(Ordering::Acquire);
+        let end = self.end();
         let header = self.header(self.position);
-        if !is_next || is_written(header) || !matches!(self.place, Place::Process { .. }) {
+        if self.position >= end || is_written(header) || !matches!(self.place, Place::Process { .. }) {
             return false;
         }
-        self.pass(header);
         // A writer that has not even stored the size hides what follows.
-        header != 0
+        self.pass(header, end) && header != 0
     }
 
     /// Process that writes a record, if it has told.
     fn writer(&self, position: usize) -> Option<u32> {
         let Place::Process { .. } = &self.place else { return None };
+        // A header is aligned, and does not wrap.
         Some(self.header(position + size_of::<u32>())).filter(|pid| *pid != 0)
     }
 
@@ -232,45 +252,96 @@ impl Ring {
         self.unfinished
     }
 
-    /// The bytes of a record, which are copied to `spare` if they wrap around.
-    fn record(data: *const u8, size: usize, start: usize, len: usize, spare: &mut Vec<u8>) -> &[u8] {
-        let at = start & (size - 1);
-        let first = len.min(size - at);
-        // SAFETY: both parts are within the data. The kernel does not write to a committed record before the consumer's
-        // position has passed it, which happens in `release`, after the last use of this slice.
-        let (head, tail) = unsafe {
-            (std::slice::from_raw_parts(data.add(at), first), std::slice::from_raw_parts(data, len - first))
-        };
-        if tail.is_empty() {
-            return head;
+    /// The bytes of a record, which are copied if they wrap around, or if a process could change them.
+    fn record(&mut self, start: usize, len: usize) -> &[u8] {
+        let at = start & (self.size - 1);
+        let first = len.min(self.size - at);
+        match &self.place {
+            Place::Kernel(kernel) => {
+                let (head, tail) = kernel.record(at, first, len);
+                if tail.is_empty() {
+                    return head;
+                }
+                self.copied.clear();
+                self.copied.extend_from_slice(head);
+                self.copied.extend_from_slice(tail);
+            }
+            Place::Process { memory, map } => {
+                self.copied.resize(len, 0);
+                let (head, tail) = self.copied.split_at_mut(first);
+                memory.untrusted().read(map.cells + at as u64, head);
+                memory.untrusted().read(map.cells, tail);
+            }
+            Place::Nowhere => self.copied.clear(),
         }
-        spare.clear();
-        spare.extend_from_slice(head);
-        spare.extend_from_slice(tail);
-        spare
+        &self.copied
     }
 
     /// Releases the records that were read. `busy` keeps the last one, so that producers do not wake the reader.
     pub fn release(&mut self, busy: bool) {
-        // Writers in a process wake nobody.
-        let position = if busy && self.fd().is_some() { self.last } else { self.position };
-        if let Place::Process { memory, map } = &self.place {
-            let from = self.consumer_position().load(Ordering::Relaxed);
-            empty(memory.at(map.cells), self.size, from..position);
+        match &self.place {
+            Place::Kernel(kernel) => {
+                let position = if busy { self.last } else { self.position };
+                kernel.consumer_position().store(position, Ordering::Release);
+                self.released = position;
+            }
+            // Writers in a process wake nobody.
+            Place::Process { memory, map } => {
+                let (start, len) = (self.released & (self.size - 1), self.position - self.released);
+                let first = len.min(self.size - start);
+                let cell = |at: usize| map.cells + at as u64;
+                memory.untrusted().clear(cell(start)..cell(start + first));
+                memory.untrusted().clear(cell(0)..cell(len - first));
+                memory.word(map.state + RING_CONSUMED).store(self.position as u64, Ordering::Release);
+                self.released = self.position;
+            }
+            Place::Nowhere => {}
         }
-        self.consumer_position().store(position, Ordering::Release);
     }
 
     /// Whether a program is writing a record; others may follow it.
     pub fn is_being_written(&self) -> bool {
-        self.position < self.producer_position().load(Ordering::Acquire)
+        self.position < self.end()
     }
 
     /// Whether there is a record after `release(false)`. A record that was committed before the release wakes no reader.
     pub fn has_more(&self) -> bool {
         fence(Ordering::SeqCst);
-        self.position < self.producer_position().load(Ordering::Acquire)
-            && is_written(self.header(self.position))
+        self.position < self.end() && is_written(self.header(self.position))
+    }
+}
+
+impl KernelRing {
+    fn consumer_position(&self) -> &AtomicUsize {
+        // SAFETY: a word of a mapping that lives as long as `self`; only this process writes it.
+        unsafe { &*self.consumer.bytes().cast::<AtomicUsize>() }
+    }
+
+    fn producer_position(&self) -> &AtomicUsize {
+        // SAFETY: a word of a mapping that lives as long as `self`; the kernel writes it.
+        unsafe { &*self.producer.bytes().cast::<AtomicUsize>() }
+    }
+
+    fn data(&self) -> *const u8 {
+        // SAFETY: the data follow the page in the mapping.
+        unsafe { self.producer.bytes().add(self.page) }
+    }
+
+    fn header(&self, at: usize) -> u32 {
+        // SAFETY: positions and the size are multiples of 8, so the word is within the data.
+        unsafe { (*self.data().add(at).cast::<AtomicU32>()).load(Ordering::Acquire) }
+    }
+
+    /// The parts of a record at an offset of the data: `first` bytes there, the rest at the begin.
+    fn record(&self, at: usize, first: usize, len: usize) -> (&[u8], &[u8]) {
+        // SAFETY: both parts are within the data. The kernel does not write to a committed record before the consumer's position has
+        // passed it, which happens in `release`, after the last use of these slices. No other process has the map.
+        unsafe {
+            (
+                std::slice::from_raw_parts(self.data().add(at), first),
+                std::slice::from_raw_parts(self.data(), len - first),
+            )
+        }
     }
 }
 
@@ -336,15 +407,4 @@ impl Rings {
 /// Whether the header is that of a record that is complete. A header of zero was not written yet.
 fn is_written(header: u32) -> bool {
     header != 0 && header & BUSY_BIT == 0
-}
-
-/// Sets the data between two positions to zero.
-fn empty(data: *mut u8, size: usize, positions: std::ops::Range<usize>) {
-    let (start, len) = (positions.start & (size - 1), positions.len());
-    let first = len.min(size - start);
-    // SAFETY: both parts are within the data, and no writer uses them before the reader's position has passed them.
-    unsafe {
-        std::ptr::write_bytes(data.add(start), 0, first);
-        std::ptr::write_bytes(data, 0, len - first);
-    }
 }

@@ -32,6 +32,8 @@ pub struct SharedClock {
     memory: Arc<SessionMemory>,
     first: Reading,
     rate: Rate,
+    /// The number that selects it.
+    number: u64,
     corrected: Instant,
 }
 
@@ -61,18 +63,20 @@ impl SharedClock {
         std::thread::sleep(FIRST);
         let now = read();
         let rate = Rate::through(scale(first, now), now.ticks, now.ns);
-        let clock = SharedClock { memory, first, rate, corrected: Instant::now() };
+        let mut clock = SharedClock { memory, first, rate, number: 0, corrected: Instant::now() };
         clock.publish(rate);
         let ahead = SystemClock.boot_ns().wrapping_sub(SystemClock.monotonic_ns());
         clock.memory.word(layout::BOOT_AHEAD).store(ahead, Ordering::Relaxed);
         clock
     }
 
-    /// Corrects the clock if it is time to, and returns whether it was: a second after the last time.
-    pub fn tick(&mut self) -> bool {
-        if self.corrected.elapsed() < PERIOD {
-            return false;
-        }
+    /// Whether it is time to correct the clock: a second after the last time.
+    pub fn is_due(&self) -> bool {
+        self.corrected.elapsed() >= PERIOD
+    }
+
+    /// Corrects the clock.
+    pub fn correct(&mut self) {
         let now = read();
         let shown = self.rate.ns(now.ticks);
         let true_scale = scale(self.first, now);
@@ -87,16 +91,21 @@ impl SharedClock {
         let ahead = SystemClock.boot_ns().wrapping_sub(SystemClock.monotonic_ns());
         self.memory.word(layout::BOOT_AHEAD).store(ahead, Ordering::Relaxed);
         self.corrected = Instant::now();
-        true
     }
 
-    fn publish(&self, rate: Rate) {
-        let number = self.memory.word(layout::CLOCK_NUMBER);
-        let other = 1 - (number.load(Ordering::Relaxed) & 1);
-        let at = layout::CLOCKS + other * layout::CLOCK_SIZE;
+    fn publish(&mut self, rate: Rate) {
+        self.number = 1 - self.number;
+        let at = layout::CLOCKS + self.number * layout::CLOCK_SIZE;
         self.memory.word(at).store(rate.scale, Ordering::Relaxed);
         self.memory.word(at + 8).store(rate.base, Ordering::Relaxed);
-        number.store(other, Ordering::Release);
+        self.memory.word(layout::CLOCK_NUMBER).store(self.number, Ordering::Release);
+    }
+
+    /// Whether the numbers are as they were written. Every traced process can write there.
+    pub fn is_as_published(&self) -> bool {
+        let at = layout::CLOCKS + self.number * layout::CLOCK_SIZE;
+        let words = [layout::CLOCK_NUMBER, at, at + 8].map(|at| self.memory.word(at).load(Ordering::Relaxed));
+        words == [self.number, self.rate.scale, self.rate.base]
     }
 }
 

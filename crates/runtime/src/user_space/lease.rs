@@ -26,6 +26,8 @@ struct RobustList {
 #[derive(Debug)]
 pub struct Lease {
     memory: Arc<SessionMemory>,
+    /// Id of the thread.
+    id: u32,
     thread: Option<(mpsc::Sender<()>, JoinHandle<()>)>,
 }
 
@@ -39,18 +41,22 @@ impl Lease {
         let (ready, is_ready) = mpsc::channel();
         let shared = Arc::clone(&memory);
         let work = move || {
-            hold(&shared);
-            let _ = ready.send(());
+            let _ = ready.send(hold(&shared));
             let _ = ends.recv();
         };
         let thread = std::thread::Builder::new().name("lease".into()).spawn(work)?;
-        is_ready.recv().map_err(io::Error::other)?;
-        Ok(Lease { memory, thread: Some((end, thread)) })
+        let id = is_ready.recv().map_err(io::Error::other)?;
+        Ok(Lease { memory, id, thread: Some((end, thread)) })
+    }
+
+    /// Whether the word is as this value has left it. Every traced process can write there.
+    pub fn holds(&self) -> bool {
+        self.memory.word32(layout::ACTIVE).load(Ordering::Acquire) == self.id
     }
 }
 
-/// Makes the word that of the calling thread. The kernel reads the list when the thread ends.
-fn hold(memory: &SessionMemory) {
+/// Makes the word that of the calling thread, whose id is returned. The kernel reads the list when the thread ends.
+fn hold(memory: &SessionMemory) -> u32 {
     let word = memory.word32(layout::ACTIVE);
     // Never freed: the kernel reads it after the last function of the thread has returned.
     let list: &mut RobustList = Box::leak(Box::new(RobustList {
@@ -63,10 +69,12 @@ fn hold(memory: &SessionMemory) {
     let element: *const RobustList = (&raw const list.element).cast();
     (list.first, list.element) = (element, head);
     list.offset = word.as_ptr().addr().wrapping_sub(element.addr()).cast_signed();
-    word.store(rustix::thread::gettid().as_raw_nonzero().get() as u32, Ordering::Release);
+    let id = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+    word.store(id, Ordering::Release);
     // SAFETY: a list that lives as long as the process, and a word that outlives the thread. If the call fails, nothing but this
     // value's drop clears the word.
     unsafe { libc::syscall(libc::SYS_set_robust_list, head, 3 * size_of::<usize>()) };
+    id
 }
 
 impl Drop for Lease {

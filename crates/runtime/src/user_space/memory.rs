@@ -1,6 +1,10 @@
 //! Memory that the tracer shares with the traced processes: maps, the ring buffer, clocks. The tracer's own view has the code of the
 //! programs, too: BEGIN, END and timers run there, and the helpers that look up, insert and delete keys.
 //!
+//! That code is as safe against the processes as what the kernel's verifier accepts: descriptions of maps and constants are a part of it, no
+//! value from the memory is an address, and an index is compared with its limit before it is used (`maps.c` in `native`). It reads no other
+//! memory of the tracer: what a script does with an address is an error there.
+//!
 //! ```text
 //! this process                      a traced process (`in_process::Region`)
 //! page of its own                   page of its own
@@ -9,14 +13,15 @@
 //! ```
 
 use super::names;
+use super::untrusted::{Damage, UntrustedMemory};
 use native::layout::{self, MapPlace};
 use native::object::Object;
 use native::{
     CpuNumber, Environment, Image, Layout, Placement, Process, ThreadId, TimeSource, Unsupported, program,
 };
-use std::ffi::c_void;
+use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -34,12 +39,22 @@ const DELETE: &str = "map_delete";
 /// The memory of a session in this process; see the module documentation.
 #[derive(Debug)]
 pub struct SessionMemory {
-    base: *mut u8,
-    file: OwnedFd,
-    /// Size of the data in bytes, which is also the offset of the code.
-    data: u64,
+    region: UntrustedMemory,
     cpus: u32,
     state: Mutex<State>,
+    /// Code of the region is running.
+    running: Mutex<()>,
+    /// Changes of the tracer that found a map locked, by the map's symbol.
+    locked: Mutex<BTreeMap<String, u64>>,
+}
+
+/// A map with its description, which is in the tracer's code.
+#[derive(Clone, Debug)]
+pub struct DescribedMap {
+    /// Where it is.
+    pub place: MapPlace,
+    /// Offset of the description.
+    pub description: u64,
 }
 
 #[derive(Debug)]
@@ -49,12 +64,6 @@ struct State {
     /// Addresses of the helpers, by name.
     helpers: Vec<(&'static str, u64)>,
 }
-
-// SAFETY: the region belongs to the process, not to a thread. Programs and the tracer access shared words by atomics, the rest under
-// the rules of the maps (see `maps.c` in `native`).
-unsafe impl Send for SessionMemory {}
-// SAFETY: as above.
-unsafe impl Sync for SessionMemory {}
 
 /// A module whose data and code for the tracer are in the memory of a session.
 #[derive(Debug)]
@@ -93,18 +102,10 @@ impl SessionMemory {
         if data > MAX_DATA {
             return Err(PlaceError::TooLarge { bytes: data });
         }
-        let file = rustix::fs::memfd_create(
-            "cudatrace",
-            rustix::fs::MemfdFlags::CLOEXEC | rustix::fs::MemfdFlags::ALLOW_SEALING,
-        )
-        .map_err(io::Error::from)?;
-        rustix::fs::ftruncate(&file, data).map_err(io::Error::from)?;
-        use rustix::fs::SealFlags;
-        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
-            .map_err(io::Error::from)?;
-        let base = map(&file, data)?;
+        let region = UntrustedMemory::new(data, CODE_ROOM)?;
         let state = Mutex::new(State { layout, code_end: data + layout::NAMES, helpers: vec![] });
-        let memory = SessionMemory { base, file, data, cpus, state };
+        let memory =
+            SessionMemory { region, cpus, state, running: Mutex::default(), locked: Mutex::default() };
         memory.word32(layout::TGID).store(std::process::id(), Ordering::Relaxed);
         memory.write_code(data, &names::of(std::process::id()))?;
         let module = memory.add(object, placement)?;
@@ -116,7 +117,11 @@ impl SessionMemory {
     /// # Errors
     /// As for [`SessionMemory::new`].
     pub fn extend(&self, object: Object) -> Result<PlacedModule, PlaceError> {
-        let placement = self.state().layout.extend(&object).ok_or(PlaceError::NoRoom)?;
+        let extended = self.state().layout.extend(&object);
+        let placement = extended.ok_or_else(|| {
+            let (needed, left) = self.layout().room_for(&object);
+            PlaceError::NoRoom { needed, left }
+        })?;
         self.add(object, placement)
     }
 
@@ -125,11 +130,13 @@ impl SessionMemory {
         let start = state.code_end.next_multiple_of(layout::PAGE);
         let image =
             native::translate(&object, &state.layout, &placement, &own_environment(self.cpus), start)?;
-        if image.end() > self.data + CODE_ROOM {
-            return Err(PlaceError::NoRoom);
+        let end = self.data_size() + CODE_ROOM;
+        if image.end() > end {
+            let (needed, left) = (image.end() - start, end - start.min(end));
+            return Err(PlaceError::NoRoom { needed, left });
         }
         for (offset, bytes) in &placement.contents {
-            self.write(*offset, bytes);
+            self.region.write(*offset, bytes);
         }
         self.write_code(start, &image.code)?;
         state.code_end = image.end();
@@ -146,7 +153,7 @@ impl SessionMemory {
     pub fn allocate(&self) {
         let size = self.state().layout.data_end().min(MAX_ALLOCATED);
         // Without it, pages are allocated when they are written to.
-        let _ = rustix::fs::fallocate(&self.file, rustix::fs::FallocateFlags::empty(), 0, size);
+        let _ = rustix::fs::fallocate(self.file(), rustix::fs::FallocateFlags::empty(), 0, size);
     }
 
     /// The layout as far as modules have been added.
@@ -161,65 +168,45 @@ impl SessionMemory {
 
     /// Size of the data in bytes.
     pub fn data_size(&self) -> u64 {
-        self.data
+        self.region.data_size()
     }
 
     /// Number of the inode of the shared memory.
     pub fn inode(&self) -> u64 {
-        rustix::fs::fstat(&self.file).map_or(0, |file| file.st_ino)
+        rustix::fs::fstat(self.file()).map_or(0, |file| file.st_ino)
     }
 
     /// The shared memory.
     pub fn file(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+        self.region.file()
     }
 
-    /// Address of the byte at an offset.
-    pub fn at(&self, offset: u64) -> *mut u8 {
-        assert!(offset <= self.data + CODE_ROOM, "within the region");
-        // SAFETY: within the mapping.
-        unsafe { self.base.add(offset as usize) }
+    /// The memory that the processes can write.
+    pub fn untrusted(&self) -> &UntrustedMemory {
+        &self.region
     }
 
     /// A word of the data.
     pub fn word(&self, offset: u64) -> &AtomicU64 {
-        assert!(offset.is_multiple_of(8) && offset + 8 <= self.data, "a word of the data");
-        // SAFETY: aligned and within the mapping, which lives as long as `self`.
-        unsafe { &*self.at(offset).cast() }
+        self.region.word(offset)
     }
 
     /// Half a word of the data.
     pub fn word32(&self, offset: u64) -> &AtomicU32 {
-        assert!(offset.is_multiple_of(4) && offset + 4 <= self.data, "half a word of the data");
-        // SAFETY: as in `word`.
-        unsafe { &*self.at(offset).cast() }
-    }
-
-    /// Writes data that no program uses at the same time.
-    pub fn write(&self, offset: u64, bytes: &[u8]) {
-        assert!(offset + bytes.len() as u64 <= self.data, "within the data");
-        // SAFETY: within the mapping; `bytes` is elsewhere.
-        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(offset), bytes.len()) }
-    }
-
-    /// Reads bytes, which programs may change at the same time.
-    pub fn read(&self, offset: u64, bytes: &mut [u8]) {
-        assert!(offset + bytes.len() as u64 <= self.data, "within the data");
-        // SAFETY: as in `write`.
-        unsafe { std::ptr::copy_nonoverlapping(self.at(offset), bytes.as_mut_ptr(), bytes.len()) }
+        self.region.word32(offset)
     }
 
     fn write_code(&self, offset: u64, code: &[u8]) -> io::Result<()> {
         let len = code.len().next_multiple_of(layout::PAGE as usize);
         self.protect(offset, len, libc::PROT_READ | libc::PROT_WRITE)?;
-        // SAFETY: pages of the region that are writable now and that no thread executes yet.
-        unsafe { std::ptr::copy_nonoverlapping(code.as_ptr(), self.at(offset), code.len()) };
+        // SAFETY: pages of the code, which no process has; they are writable now, and no thread executes them yet.
+        unsafe { std::ptr::copy_nonoverlapping(code.as_ptr(), self.region.address(offset), code.len()) };
         self.protect(offset, len, libc::PROT_READ | libc::PROT_EXEC)
     }
 
     fn protect(&self, offset: u64, len: usize, access: i32) -> io::Result<()> {
-        // SAFETY: pages of the region.
-        match unsafe { libc::mprotect(self.at(offset).cast(), len, access) } {
+        // SAFETY: pages of the code.
+        match unsafe { libc::mprotect(self.region.address(offset).cast(), len, access) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         }
@@ -230,12 +217,12 @@ impl SessionMemory {
     /// # Errors
     /// mprotect(2) fails; the programs have not run.
     pub fn run_for(&self, entries: impl Iterator<Item = u64>, pid: u32, names: &[u8]) -> io::Result<()> {
-        self.write_code(self.data, names)?;
+        self.write_code(self.data_size(), names)?;
         let own = self.word32(layout::TGID).swap(pid, Ordering::Relaxed);
         self.word32(layout::TID).store(pid, Ordering::Relaxed);
         entries.for_each(|entry| _ = self.enter(entry));
         self.word32(layout::TGID).store(own, Ordering::Relaxed);
-        self.write_code(self.data, &names::of(own))
+        self.write_code(self.data_size(), &names::of(own))
     }
 
     /// Runs a program in this process.
@@ -251,12 +238,20 @@ impl SessionMemory {
         self.call(entry, [context.as_mut_ptr() as u64, 0, 0, 0, 0, 0])
     }
 
-    /// Calls code of the region.
-    fn call(&self, entry: u64, a: [u64; 6]) -> u64 {
+    /// Calls code of the region. The programs' own variables are on the stack below the arguments.
+    fn call(&self, entry: u64, arguments: [u64; 6]) -> u64 {
         type Code = extern "sysv64" fn(u64, u64, u64, u64, u64, u64) -> u64;
-        // SAFETY: code that was translated from an object of the compiler, or a helper, with arguments as it expects them.
-        let code: Code = unsafe { std::mem::transmute(self.at(entry)) };
-        code(a[0], a[1], a[2], a[3], a[4], a[5])
+        // One at a time, since there is one word for the stack.
+        let _one = self.running.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        self.word(layout::FRAMES_END).store(arguments.as_ptr().addr() as u64, Ordering::Relaxed);
+        // SAFETY: code that was translated from an object of the compiler, or a helper, with arguments as it expects them. It is private
+        // memory of this process, and so is all that tells it where maps are. What the processes write into the maps meanwhile is
+        // data to it: see the module documentation.
+        let code: Code = unsafe { std::mem::transmute(self.region.address(entry)) };
+        let [a, b, c, d, e, f] = arguments;
+        let result = code(a, b, c, d, e, f);
+        std::hint::black_box(&arguments);
+        result
     }
 
     fn helper(&self, name: &str) -> u64 {
@@ -265,21 +260,51 @@ impl SessionMemory {
         found.expect("every image has the helpers").1
     }
 
-    /// The cell of a key on a CPU.
-    pub fn lookup(&self, map: &MapPlace, key: &[u8], cpu: u32) -> Option<u64> {
-        let arguments = [self.at(map.description) as u64, key.as_ptr() as u64, 0, 0, 0, u64::from(cpu)];
-        let cell = self.call(self.helper(LOOKUP), arguments);
-        (cell != 0).then(|| cell - self.base as u64)
+    /// The cell of a key on a CPU, as an offset.
+    pub fn lookup(&self, map: &DescribedMap, key: &[u8], cpu: u32) -> Option<u64> {
+        assert!(cpu < map.place.cpus && key.len() == map.place.key_bytes(), "a cell of the map");
+        let cell =
+            self.call(self.helper(LOOKUP), [self.of(map), key.as_ptr() as u64, 0, 0, 0, u64::from(cpu)]);
+        let found = (cell != 0).then(|| cell.wrapping_sub(self.region.address(0) as u64));
+        found.filter(|cell| {
+            let fits = map.place.memory().contains(cell);
+            if !fits {
+                self.region.note(Damage::Map);
+            }
+            fits
+        })
+    }
+
+    /// Address of the description of a map.
+    fn of(&self, map: &DescribedMap) -> u64 {
+        self.region.address(map.description) as u64
     }
 
     /// Inserts a key or replaces its value on a CPU.
     ///
     /// # Errors
     /// E2BIG, EBUSY
-    pub fn update(&self, map: &MapPlace, key: &[u8], value: &[u8], cpu: u32) -> io::Result<()> {
+    pub fn update(&self, map: &DescribedMap, key: &[u8], value: &[u8], cpu: u32) -> io::Result<()> {
+        let sizes = (map.place.key_bytes(), map.place.def.value_size as usize);
+        assert!(cpu < map.place.cpus && key.len() == sizes.0 && value.len() >= sizes.1, "a cell of the map");
         let [key, value] = [key.as_ptr() as u64, value.as_ptr() as u64];
-        let arguments = [self.at(map.description) as u64, key, value, 0, 0, u64::from(cpu)];
-        result(self.call(self.helper(UPDATE), arguments))
+        result(self.call(self.helper(UPDATE), [self.of(map), key, value, 0, 0, u64::from(cpu)]))
+    }
+
+    /// Counts a change of the tracer that found a map locked.
+    pub fn count_locked(&self, symbol: &str) {
+        let mut locked = self.locked.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        *locked.entry(symbol.to_owned()).or_default() += 1;
+    }
+
+    /// Changes of the tracer that found a map locked, by the map's symbol.
+    pub fn locked(&self) -> BTreeMap<String, u64> {
+        self.locked.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
+    }
+
+    /// What a process has done to the memory that no program does; `None` as far as is known.
+    pub fn damage(&self) -> Option<&Damage> {
+        self.region.damage()
     }
 
     /// Processes in whose stacks programs found an unknown mapping since the last call.
@@ -292,20 +317,9 @@ impl SessionMemory {
     ///
     /// # Errors
     /// ENOENT, EBUSY
-    pub fn delete(&self, map: &MapPlace, key: &[u8]) -> io::Result<()> {
-        result(
-            self.call(
-                self.helper(DELETE),
-                [self.at(map.description) as u64, key.as_ptr() as u64, 0, 0, 0, 0],
-            ),
-        )
-    }
-}
-
-impl Drop for SessionMemory {
-    fn drop(&mut self) {
-        // SAFETY: the region is this value's own, and nothing uses it any more.
-        unsafe { libc::munmap(self.base.cast(), (self.data + CODE_ROOM) as usize) };
+    pub fn delete(&self, map: &DescribedMap, key: &[u8]) -> io::Result<()> {
+        assert!(key.len() == map.place.key_bytes(), "a key of the map");
+        result(self.call(self.helper(DELETE), [self.of(map), key.as_ptr() as u64, 0, 0, 0, 0]))
     }
 }
 
@@ -316,29 +330,6 @@ fn result(value: u64) -> io::Result<()> {
     }
 }
 
-/// Maps the region: all of it first, then the shared data over a part.
-fn map(file: &OwnedFd, data: u64) -> io::Result<*mut u8> {
-    let (size, access) = ((data + CODE_ROOM) as usize, libc::PROT_READ | libc::PROT_WRITE);
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    let place = |at: *mut c_void, size, flags, fd, offset| {
-        // SAFETY: a new mapping, or a part of the one that was just made.
-        let mapped = unsafe { libc::mmap(at, size, access, flags, fd, offset) };
-        if mapped == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(mapped) }
-    };
-    let base = place(std::ptr::null_mut(), size, flags, -1, 0)?;
-    let page = layout::PAGE as usize;
-    // SAFETY: a page further in the mapping.
-    let shared = unsafe { base.cast::<u8>().add(page) };
-    place(
-        shared.cast(),
-        data as usize - page,
-        libc::MAP_SHARED | libc::MAP_FIXED,
-        file.as_raw_fd(),
-        page as libc::off_t,
-    )?;
-    Ok(base.cast())
-}
-
 /// The reason why an object cannot run in processes.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
@@ -346,8 +337,13 @@ pub enum PlaceError {
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
     /// More modules than the region has room for.
-    #[error("the shared memory has no room for more probes")]
-    NoRoom,
+    #[error("the maps and the code for a library that was loaded later need {} KiB of shared memory, and {} KiB are left", needed >> 10, left >> 10)]
+    NoRoom {
+        /// Bytes that are needed.
+        needed: u64,
+        /// Bytes that are left.
+        left: u64,
+    },
     /// More data than code can refer to.
     #[error("its maps take {} MiB, and code reaches {} MiB", bytes >> 20, MAX_DATA >> 20)]
     TooLarge {

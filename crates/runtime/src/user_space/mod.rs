@@ -14,10 +14,14 @@ mod lease;
 mod map;
 mod memory;
 mod names;
+mod owner;
 mod patching;
 pub(crate) mod placement;
 mod process_ends;
 mod processes;
+#[cfg(test)]
+mod tests;
+mod untrusted;
 mod unwind_memory;
 mod unwinder_hooks;
 
@@ -26,6 +30,7 @@ pub use map::SharedMap;
 pub use memory::{PlaceError, SessionMemory};
 pub use native::returns::Hook as UnwinderHook;
 pub use processes::{FileFunctions, FunctionSite, LaunchSite, LaunchWords, PatchReport, PatchSite};
+pub use untrusted::Damage;
 pub use unwind_memory::UnwindMemory;
 
 use crate::error::{LoadError, SiteError, SiteFailure};
@@ -35,13 +40,14 @@ use crate::map_handle::MapHandle;
 use crate::stacks::unwind_maps::UnwindMaps;
 use clock::SharedClock;
 use lease::Lease;
-use memory::PlacedModule;
+use memory::{DescribedMap, PlacedModule};
 use names::Names;
 use native::object::Object;
 use native::program::Side;
+use owner::CommonOwner;
 use process_ends::ProcessEnds;
 use processes::{ProbedFile, TracedProcess, UserProbe};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::io;
 use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
@@ -115,8 +121,12 @@ pub(crate) struct UserSpace {
     patched: Patched,
     /// By process id: a region each for functions that are near to each other.
     processes: HashMap<u32, Vec<TracedProcess>>,
+    /// The rights of all processes.
+    owner: CommonOwner,
     /// Processes whose functions were restored before the end of the session, with the number of their seccomp filters that are the tracer's.
     left: HashMap<u32, u32>,
+    /// Processes among these that have changed their rights, with how, or why they still share the memory.
+    expelled: Vec<(u32, String)>,
     /// Processes that have a region and jumps from their parent.
     heirs: HashMap<u32, Heir>,
     /// The functions whose place agents can take, by the region: children of `fork` have those of their parent.
@@ -173,7 +183,9 @@ impl UserSpace {
             met: HashSet::new(),
             patched,
             processes,
+            owner: CommonOwner::default(),
             left: HashMap::new(),
+            expelled: vec![],
             heirs: HashMap::new(),
             launches: HashMap::new(),
             gates: HashSet::new(),
@@ -228,7 +240,7 @@ impl UserSpace {
 
     /// Whether the process is traced, or may be.
     pub fn is_met(&self, pid: u32) -> bool {
-        self.met.contains(&pid) || self.processes.contains_key(&pid)
+        self.met.contains(&pid) || self.processes.contains_key(&pid) || self.heirs.contains_key(&pid)
     }
 
     /// Whether programs run when a process ends.
@@ -301,6 +313,32 @@ impl UserSpace {
         own.or_else(|| self.heirs.get(&pid).and_then(of_parent))
     }
 
+    /// Processes that are not traced any more since they have changed their rights, with how.
+    pub fn expelled(&self) -> &[(u32, String)] {
+        &self.expelled
+    }
+
+    /// What a process has done to the shared memory that no program does.
+    pub fn damage(&self) -> Option<&Damage> {
+        self.memory.damage()
+    }
+
+    /// The processes that share the memory.
+    pub fn sharing(&self) -> Vec<u32> {
+        let all: BTreeSet<u32> = self.processes.keys().chain(self.heirs.keys()).copied().collect();
+        all.into_iter().collect()
+    }
+
+    /// Changes of the tracer that found a map locked, by the map's symbol.
+    pub fn locked_changes(&self) -> BTreeMap<String, u64> {
+        self.memory.locked()
+    }
+
+    /// Notes that a record is of no kind that a program writes.
+    pub fn note_unknown_record(&self) {
+        self.memory.untrusted().note(Damage::Record);
+    }
+
     /// Processes that keep their jumps, which pass by, with the reason.
     pub fn kept(&self) -> &[(u32, RemoteError)] {
         &self.kept
@@ -310,7 +348,7 @@ impl UserSpace {
     pub fn refused_updates(&self, symbol: &str) -> u64 {
         let layout = self.memory.layout();
         let hash = layout.map(symbol).filter(|map| map.bucket_count > 0);
-        let refused = |map: &native::layout::MapPlace| map.description + native::layout::HASH_REFUSED;
+        let refused = |map: &native::layout::MapPlace| map.state + native::layout::HASH_REFUSED;
         hash.map_or(0, |map| self.memory.word(refused(map)).load(Ordering::Relaxed))
     }
 
@@ -319,12 +357,24 @@ impl UserSpace {
         self.memory.word(native::layout::LOST_RETURNS).load(Ordering::Relaxed)
     }
 
-    /// Keeps the clock and the names that programs read right; called at least once in a second.
+    /// Keeps the clock and the names that programs read right, and the memory with its owner; called at least once in a second.
     pub fn tick(&mut self) {
-        if self.clock.tick() {
-            self.processes.values_mut().flatten().for_each(TracedProcess::update_names);
-            self.heirs.values_mut().flat_map(|heir| &mut heir.names).for_each(Names::update);
-            self.ends.update_names();
+        if !self.clock.is_due() {
+            return;
+        }
+        self.check_words();
+        self.clock.correct();
+        self.expel_changed();
+        self.processes.values_mut().flatten().for_each(TracedProcess::update_names);
+        self.heirs.values_mut().flat_map(|heir| &mut heir.names).for_each(Names::update);
+        self.ends.update_names();
+    }
+
+    /// Checks that no process has switched the probes off, or changed the clock.
+    fn check_words(&self) {
+        let is_active = self.lease.as_ref().is_none_or(Lease::holds);
+        if !is_active || !self.clock.is_as_published() {
+            self.memory.untrusted().note(Damage::Words);
         }
     }
 }
@@ -348,11 +398,12 @@ impl From<PlaceError> for LoadError {
 /// Maps and programs of a module as a session knows them.
 fn objects(memory: &Arc<SessionMemory>, module: &PlacedModule, compiled: &CompiledScript) -> Objects {
     let layout = memory.layout();
-    let maps = module.placement.maps.iter().map(|map| {
+    let maps = module.placement.maps.iter().zip(&module.image.descriptions).map(|(map, description)| {
         let place = layout.maps[*map].clone();
         let (max_entries, value_size) = (place.def.max_entries, place.def.value_size);
         let name = place.def.name.clone();
-        let handle = MapHandle::Process(SharedMap::new(Arc::clone(memory), place));
+        let map = DescribedMap { place, description: *description };
+        let handle = MapHandle::Process(SharedMap::new(Arc::clone(memory), map));
         (name, LoadedMap { handle, max_entries, value_size })
     });
     let program = |program: &Program| {

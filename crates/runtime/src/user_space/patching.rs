@@ -4,6 +4,7 @@
 
 use super::gates::Access;
 use super::names::Names;
+use super::owner::Owner;
 use super::processes::{self, PatchReport, TracedProcess};
 use super::unwinder_hooks;
 use super::{Heir, UserSpace};
@@ -168,6 +169,11 @@ impl UserSpace {
             return Ok(report);
         }
         let pid = stopped.pid();
+        // Gates share no values of processes.
+        if self.has_programs {
+            let admitted = self.owner.admit(Owner::of(pid)?);
+            admitted.map_err(|other| RemoteError::OtherOwner { how: other.to_string() })?;
+        }
         self.ends.watch(pid);
         self.forget_regions(stopped);
         let mut inherited = BTreeSet::new();
@@ -255,8 +261,71 @@ impl UserSpace {
         Ok(())
     }
 
+    /// Takes the memory away from processes that have other rights by now: since setuid(2), for example.
+    pub(super) fn expel_changed(&mut self) {
+        let of_traced =
+            |(pid, regions): (&u32, &Vec<TracedProcess>)| (*pid, TracedProcess::own_filters(regions));
+        let of_heir = |(pid, heir): (&u32, &Heir)| (*pid, heir.own_filters);
+        let all: Vec<(u32, u32)> =
+            self.processes.iter().map(of_traced).chain(self.heirs.iter().map(of_heir)).collect();
+        for (pid, own_filters) in all {
+            let Some(other) = self.owner.changed(pid) else { continue };
+            let inode = self.memory.inode();
+            let expelled =
+                Tracer::run(|tracer| expel(&Stopped::all(tracer, pid, STOP_LIMIT)?, inode, own_filters));
+            match expelled {
+                // It is tried again.
+                Err(RemoteError::DidNotStop { .. }) => {}
+                Ok(()) => self.forget(pid, format!("its rights have changed: {other}")),
+                // What it executes now has no memory of the session.
+                Err(RemoteError::Gone) => _ = self.processes.remove(&pid),
+                Err(error) => {
+                    let shares = "it still shares memory with the processes that are traced";
+                    self.forget(pid, format!("its rights have changed, and {shares}: {other}; {error}"));
+                }
+            }
+        }
+    }
+
+    /// Lets a thread that is held change the rights of its process, and takes the memory away before any thread goes on if they are others then.
+    ///
+    /// # Errors
+    /// [`RemoteError`]; `release` was called.
+    pub fn change_rights(
+        &mut self,
+        pid: u32,
+        tid: u32,
+        release: impl FnOnce() + Send,
+    ) -> Result<(), RemoteError> {
+        if !self.has_memory(pid) {
+            release();
+            return Ok(());
+        }
+        let (inode, owner) = (self.memory.inode(), &self.owner);
+        let other = Tracer::run(|tracer| {
+            let seized = Seized::thread(tracer, pid, tid);
+            release();
+            let stopped = seized?.stop(STOP_LIMIT)?.with_others(STOP_LIMIT)?;
+            let Some(other) = owner.changed(pid) else { return Ok(None) };
+            expel(&stopped, inode, own_filters() + 1).map(|()| Some(other))
+        })?;
+        if let Some(other) = other {
+            self.forget(pid, format!("its rights have changed: {other}"));
+        }
+        Ok(())
+    }
+
+    /// Traces a process no more.
+    fn forget(&mut self, pid: u32, why: String) {
+        self.processes.remove(&pid);
+        self.heirs.remove(&pid);
+        self.left.insert(pid, own_filters() + 1);
+        self.expelled.push((pid, why));
+    }
+
     /// Makes all detours pass by and restores the functions of the processes that still run.
     pub fn detach(&mut self) {
+        self.check_words();
         self.lease = None;
         let left = self.left.drain();
         let traced = self.processes.drain().map(|(pid, regions)| (pid, TracedProcess::own_filters(&regions)));
@@ -306,6 +375,16 @@ pub(super) fn leave(
         }
         Ok(false)
     })
+}
+
+/// Puts memory of the process's own in the place of what it shares, and restores its functions. Programs that run there at this moment
+/// find zeros.
+fn expel(stopped: &Stopped<'_>, inode: u64, own_filters: u32) -> Result<(), RemoteError> {
+    for remains in ours(stopped, inode)? {
+        remains.separate(stopped, own_filters)?;
+        remove(&remains, stopped, own_filters)?;
+    }
+    Ok(())
 }
 
 /// Restores functions and frees a region, if it is not in use and no seccomp filter forbids the calls for that.

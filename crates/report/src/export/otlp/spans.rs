@@ -140,7 +140,7 @@ impl Batch {
             Some(thread) => (thread.pid, thread.program.clone()),
             None => (0, "".into()),
         };
-        let (trace_id, end_ns) = (trace.id, start_ns + duration_ns);
+        let (trace_id, end_ns) = (trace.id, start_ns.saturating_add(duration_ns));
         let launch = self.launch(record, trace_id);
         let links = launch.as_slice();
         let span = OneSpan { record, call, trace_id, span_id, parent_id, start_ns, end_ns, links };

@@ -159,7 +159,7 @@ impl Page {
         }
         if let Some(bytes) = number("bytes") {
             let kind = memory_kind(record);
-            self.memory.entry(kind.clone()).or_default().change(end, |live| live + bytes);
+            self.memory.entry(kind.clone()).or_default().change(end, |live| live.saturating_add(bytes));
             self.blocks.insert((pid, ptr), (bytes, kind));
         }
     }
