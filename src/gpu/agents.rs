@@ -279,7 +279,7 @@ impl<'a> Agents<'a> {
                     }
                     None => self.reports.explain(pid, ENDED, self.messages),
                 },
-                Proof::Agent(socket) => self.meet_requested(found, socket, session.as_deref_mut()),
+                Proof::Agent(socket) => self.meet_requested(found, *socket, session.as_deref_mut()),
                 Proof::Wrong if program.is_some() && Program::of(pid) == program => {
                     let why = "it could not load the library that reads them, or has closed descriptors that it does not know";
                     self.reports.explain(pid, why, self.messages);
@@ -346,7 +346,7 @@ impl<'a> Agents<'a> {
     ) -> io::Result<()> {
         let pid = connection.pid();
         match (self.file.prove(connection), mark) {
-            (Proof::Agent(socket), _) => return self.meet(socket, session),
+            (Proof::Agent(socket), _) => return self.meet(*socket, session),
             (Proof::Wrong | Proof::Begins(_), _) => {
                 self.reports.refuse(pid, Refusal::NoProof, self.messages);
             }

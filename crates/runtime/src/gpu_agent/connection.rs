@@ -69,7 +69,7 @@ pub struct Connection {
 #[derive(Debug)]
 pub enum Proof {
     /// The process has loaded the agent.
-    Agent(AgentSocket),
+    Agent(Box<AgentSocket>),
     /// There is no packet yet.
     Missing(Connection),
     /// A thread of the process is about to load the agent, see [`Session::load_agent`](crate::Session::load_agent).
@@ -124,7 +124,7 @@ impl Connection {
             // The thread goes on, whether the others could be held that long or not.
             Ok(((&mut [LOADED], _), _)) if self.is_request => self.prove(secret),
             Ok(((bytes, _), _)) if secret.is(bytes) => match self.pid {
-                Some(pid) => Proof::Agent(AgentSocket::new(self.socket, pid)),
+                Some(pid) => Proof::Agent(Box::new(AgentSocket::new(self.socket, pid))),
                 None => Proof::Wrong,
             },
             _ => Proof::Wrong,
