@@ -217,7 +217,7 @@ impl<'a> Agents<'a> {
     ) -> io::Result<()> {
         let pid = connection.pid();
         match (self.file.prove(connection), mark) {
-            (Proof::Agent(socket), _) => return self.meet(socket, session),
+            (Proof::Agent(socket), _) => return self.meet(*socket, session),
             (Proof::Wrong, _) => self.reports.refuse(pid, Refusal::NoProof, self.messages),
             (Proof::Missing(connection), Some(mark)) => self.newcomers.put_back(mark, connection),
             (Proof::Missing(connection), None) => {

@@ -5,7 +5,7 @@ use core::ffi::c_int;
 use core::mem::transmute;
 
 pub use crate::message::Address;
-use crate::message::{Hello, NEXT, Report, Request, SECRET, TRACER_NAME};
+use crate::message::{Hello, NEXT, Request, SECRET, TRACER_NAME};
 use crate::sys::{self, Credentials, Descriptor, PollFd, SocketAddress};
 
 /// The address that the tracer has written into the file.
@@ -139,7 +139,7 @@ impl Descriptor {
         self.wait(milliseconds) && unsafe { sys::recv(self.0, &raw mut byte, 1, sys::MSG_DONTWAIT) } <= 0
     }
 
-    /// Sends a [`Hello`] or a [`Report`]: structs of numbers without padding.
+    /// Sends a [`Hello`] or a [`crate::message::Report`]: structs of numbers without padding.
     pub fn send<Message>(self, message: &Message) {
         let size = size_of::<Message>();
         // SAFETY: a valid pointer. If the tracer has ended, nobody misses the message.

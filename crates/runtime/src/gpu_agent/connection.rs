@@ -65,7 +65,7 @@ pub struct Connection {
 #[derive(Debug)]
 pub enum Proof {
     /// The process has loaded the agent.
-    Agent(AgentSocket),
+    Agent(Box<AgentSocket>),
     /// There is no packet yet.
     Missing(Connection),
     /// The packet is wrong, or the process has closed the connection. It is closed.
@@ -106,7 +106,7 @@ impl Connection {
         match rustix::net::recv(&self.socket, &mut packet[..], RecvFlags::DONTWAIT) {
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Proof::Missing(self),
             Ok(((bytes, _), _)) if secret.is(bytes) => match self.pid {
-                Some(pid) => Proof::Agent(AgentSocket::new(self.socket, pid)),
+                Some(pid) => Proof::Agent(AgentSocket::new(self.socket, pid).into()),
                 None => Proof::Wrong,
             },
             _ => Proof::Wrong,
