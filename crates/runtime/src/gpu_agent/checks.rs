@@ -88,7 +88,7 @@ fn state(number: u32, last: Option<&Report>) -> Option<State> {
 
 /// What CUPTI has returned.
 fn check_cupti(report: &Report, last: Option<&Report>, state: State) -> Result<(), ReportError> {
-    // Those before CUDA 13 have small numbers, later ones 130000 and more. Without CUPTI it is 0.
+    // Versions before CUDA 13 are small numbers, later ones 130000 and more. Without CUPTI it is 0.
     let is_plausible = matches!(report.version, 0..=999 | 100_000..=9_999_999);
     let is_same = last.is_none_or(|last| last.version == report.version);
     let is_needed = state == State::Collects;
