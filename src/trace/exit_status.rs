@@ -31,6 +31,12 @@ pub fn status(
     } else if ending.unknown > 0 {
         messages.lost(&format!("{} records could not be read; this is a bug in cudatrace", ending.unknown));
     }
+    if ending.unprinted > 0 {
+        messages.lost(&format!(
+            "{} prints of maps were still queued at the end and were left out",
+            ending.unprinted
+        ));
+    }
     if ending.after_exit > 0 {
         messages.lost(&format!("{} events came after exit() and were not printed", ending.after_exit));
     }

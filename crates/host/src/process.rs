@@ -241,9 +241,14 @@ pub fn descends_from(pid: u32, roots: &[u32]) -> bool {
 /// Largest number of ancestors that are read.
 const MOST_ANCESTORS: usize = 1000;
 
+/// The text of a file of `/proc`, which may have any bytes: names of processes, paths.
+fn text(path: String) -> std::io::Result<String> {
+    Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned())
+}
+
 /// The user by whose rights a process opens files.
 pub fn file_user(pid: u32) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let status = text(format!("/proc/{pid}/status")).ok()?;
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     // The real, effective, saved and file system user.
     users.split_ascii_whitespace().nth(3)?.parse().ok()
@@ -284,13 +289,13 @@ fn stat_fields(pid: u32) -> Option<StatFields> {
 
 /// The process that a thread belongs to.
 pub fn tgid(tid: u32) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{tid}/status")).ok()?;
+    let status = text(format!("/proc/{tid}/status")).ok()?;
     status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
 }
 
 /// Pid of the process in its own pid namespace.
 pub fn innermost_pid(pid: u32) -> Option<u32> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let status = text(format!("/proc/{pid}/status")).ok()?;
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     numbers.split_whitespace().next_back()?.parse().ok()
 }

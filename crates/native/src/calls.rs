@@ -69,7 +69,10 @@ pub fn helper(at: &mut Translator, number: u32) -> bool {
         133 => at.asm.alu_mem_imm(Op::Xor, false, Mem::At(Reg::RDI, -8), (BUSY | DISCARD) as i32),
         164 if matches!(environment, Environment::Process(_)) => with_cpu(at, function::FOR_EACH),
         174 => at.asm.load(Width::W64, Reg::RAX, Mem::At(Reg::RDI, program::COOKIE)),
-        181 => call(at, function::REPEAT),
+        181 => {
+            at.asm.lea(Reg::R8, Mem::Region(0));
+            call(at, function::REPEAT);
+        }
         195 => call(at, function::MAP_LOOKUP_PERCPU),
         8 => {
             cpu(at.asm, environment, Reg::RAX);

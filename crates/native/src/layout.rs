@@ -47,6 +47,8 @@ pub const STUCK: u64 = 48;
 pub const FRAMES_END: u64 = 56;
 /// u32: not 0 if a helper has found that a map is not as its rules make it.
 pub const DAMAGED: u64 = 64;
+/// u32: attempts for locks of maps that programs in the tracer have left.
+pub const BUDGET: u64 = 68;
 /// Addresses of functions by the number of the helper that they replace, for [`crate::Environment::Replaced`].
 pub const REPLACED: u64 = 128;
 

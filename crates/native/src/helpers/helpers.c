@@ -46,6 +46,7 @@ struct own {
     u64 stuck;      /* owner of a chain who did not come back */
     u64 frames_end; /* in the tracer: end of the stack that its programs use; elsewhere 0 */
     u32 damaged;    /* 1: a map is not as its rules make it */
+    u32 budget;     /* in the tracer: attempts that are left for locks */
 };
 
 /* The id of this thread from its control block, if its place is known; otherwise 0. */

@@ -94,17 +94,26 @@ static struct bucket *bucket_of(struct map *map, u32 hash) {
     return (struct bucket *)at(map, map->buckets) + (hash & map->mask);
 }
 
+/* Entries that a search passes: chains are short, and few others lie on its way. In a damaged map, where chains may lead in a circle, it gives up
+ * soon. */
+static u32 patience_of_search(struct map *map) { return own_of(map, map->own)->damaged ? 64 : 4 * map->entries + 1000; }
+
 /* The entry of a key. Takes no lock: where a chain leads into another one, which an entry that was freed and used again causes, it
  * begins anew. */
 static struct entry *find(struct map *map, const u8 *key, u32 hash) {
     struct bucket *bucket = bucket_of(map, hash);
+    u32 left = patience_of_search(map);
     for (int attempt = 0; attempt < 64; attempt++) {
         u32 index = load(&bucket->first);
-        for (u32 steps = 0; is_entry(map, index) && steps < map->entries; steps++) {
+        while (is_entry(map, index)) {
             struct entry *entry = entry_at(map, index);
             if (entry->hash == hash && equal(entry->key, key, map->key_size))
                 return entry;
             index = load(&entry->next);
+            if (--left == 0) {
+                note_damage(map);
+                return NULL;
+            }
         }
         if (index == (END | (hash & map->mask)))
             return NULL;
@@ -149,9 +158,14 @@ static int has_ended(u64 thread) {
 static void repair(struct map *map, struct bucket *bucket);
 
 #define PATIENCE 100000
-/* A process that holds all locks must not keep the tracer for long: this is some milliseconds. */
-#define PATIENCE_OF_TRACER 5000
 #define LITTLE_PATIENCE 200
+
+/* Attempts that this process makes for a lock. The tracer has a budget for a while, whoever holds the locks. */
+static int patience(struct own *own) { return own->frames_end ? (int)own->budget : PATIENCE; }
+
+static void spend(struct own *own, int attempts) {
+    own->budget = own->budget > (u32)attempts ? own->budget - attempts : 1;
+}
 
 /* Locks a chain. The lock of a thread that was killed is taken over. False if this thread holds it, whom a signal has interrupted, or if
  * the holder does not come back: it may have left by a longjmp from a signal handler, or is stopped. For him this process does not wait
@@ -159,21 +173,23 @@ static void repair(struct map *map, struct bucket *bucket);
 static int lock(struct map *map, struct bucket *bucket) {
     struct own *own = own_of(map, map->own);
     u64 me = this_thread(own), owner = 0;
-    int patience = own->frames_end ? PATIENCE_OF_TRACER : PATIENCE;
-    for (int attempt = 1; attempt <= patience; attempt++) {
+    int most = patience(own);
+    for (int attempt = 1; attempt <= most; attempt++) {
         owner = 0;
         if (__atomic_compare_exchange_n(&bucket->owner, &owner, me, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED))
             return 1;
         if (owner == me)
             return 0;
-        if (attempt % LITTLE_PATIENCE == 0) {
+        if (attempt % LITTLE_PATIENCE == 0 || attempt == most) {
             if (has_ended(owner) &&
                 __atomic_compare_exchange_n(&bucket->owner, &owner, me, 0, __ATOMIC_ACQUIRE, __ATOMIC_RELAXED)) {
                 repair(map, bucket);
                 return 1;
             }
-            if (owner == __atomic_load_n(&own->stuck, __ATOMIC_RELAXED))
+            if (owner == __atomic_load_n(&own->stuck, __ATOMIC_RELAXED)) {
+                spend(own, attempt);
                 return 0;
+            }
         }
         if (attempt < 100)
             __builtin_ia32_pause();
@@ -181,8 +197,12 @@ static int lock(struct map *map, struct bucket *bucket) {
             system_call(SYS_SCHED_YIELD, 0, 0, 0, 0, 0, 0);
     }
     __atomic_store_n(&own->stuck, owner, __ATOMIC_RELAXED);
+    spend(own, most);
     return 0;
 }
+
+/* Attempts to change a word that others change at the same time: one that is changed all the time is damage. */
+#define MOST_CHANGES (1 << 20)
 
 static void unlock(struct bucket *bucket) { __atomic_store_n(&bucket->owner, 0, __ATOMIC_RELEASE); }
 
@@ -190,7 +210,7 @@ static void unlock(struct bucket *bucket) { __atomic_store_n(&bucket->owner, 0, 
 static struct entry *take(struct map *map, u32 *index) {
     struct map_state *state = state_of(map);
     u64 top = __atomic_load_n(&state->free, __ATOMIC_ACQUIRE);
-    while ((u32)top != 0) {
+    for (int attempt = 0; (u32)top != 0 && attempt < MOST_CHANGES; attempt++) {
         *index = (u32)top - 1;
         if (!is_entry(map, *index)) {
             note_damage(map);
@@ -212,10 +232,13 @@ static void give_back(struct map *map, struct entry *entry, u32 index) {
     __atomic_store_n(&entry->used, 0, __ATOMIC_RELAXED);
     u64 top = __atomic_load_n(&state->free, __ATOMIC_ACQUIRE);
     u64 changed;
+    int attempt = 0;
     do {
         /* A reader that stands on this entry takes it for the end of another chain. */
         __atomic_store_n(&entry->next, END | (u32)top, __ATOMIC_RELEASE);
         changed = ((top >> 32) + 1) << 32 | (index + 1);
+        if (++attempt == MOST_CHANGES)
+            return note_damage(map);
     } while (!__atomic_compare_exchange_n(&state->free, &top, changed, 0, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE));
 }
 
@@ -446,7 +469,7 @@ EXPORT i64 for_each(struct map *map, visitor *visit, u64 data, u64 flags, u64 a,
                 note_damage(map);
                 return visited;
             }
-            if (visit(map, entry->key, value_of(map, entry, cpu), data))
+            if (visit(map, entry->key, value_of(map, entry, cpu), data) || own_of(map, map->own)->damaged)
                 return visited;
         }
     }
@@ -455,13 +478,13 @@ EXPORT i64 for_each(struct map *map, visitor *visit, u64 data, u64 flags, u64 a,
 
 typedef u64 body(u64 index, u64 data);
 
-EXPORT i64 repeat(u64 count, body *run, u64 data, u64 flags) {
+EXPORT i64 repeat(u64 count, body *run, u64 data, u64 flags, struct own *own) {
     if (flags)
         return -EINVAL;
     if (count > 8 << 20)
         return -E2BIG;
     for (u64 index = 0; index < count; index++)
-        if (run(index, data))
+        if (run(index, data) || own->damaged)
             return index + 1;
     return count;
 }

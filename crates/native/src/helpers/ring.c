@@ -20,9 +20,12 @@ EXPORT void *ring_reserve(struct ring *ring, u64 size, u64 flags) {
     u64 head = __atomic_load_n(&state->produced, __ATOMIC_RELAXED);
     u64 rest;
     u8 *data = (u8 *)ring + ring->data;
+    int attempt = 0;
     if (flags || need > ring->size)
         return NULL;
     do {
+        if (++attempt == MOST_CHANGES)
+            return NULL;
         /* At most `size`, and within the data whatever `head` is. */
         u64 to_end = ring->size - (head & mask);
         rest = need > to_end ? to_end : 0;

@@ -71,17 +71,19 @@ EXPORT i64 read_stack(struct read_buffer *buffer, u64 address, u64 *to, struct o
         *to = *(u64 *)address;
         return 0;
     }
+    /* The buffer is in memory that other processes can write: what it says is loaded once, and never leads out of its words. */
+    u64 start = __atomic_load_n(&buffer->start, __ATOMIC_RELAXED), end = __atomic_load_n(&buffer->end, __ATOMIC_RELAXED);
     u64 behind = (address | 4095) + 1;
-    if (address < buffer->start || address + 8 > buffer->end) {
+    if (address < start || address + 8 > end || address - start > sizeof buffer->words - 8) {
         if (behind - address < 8)
             return read_checked((u8 *)to, 8, (const u8 *)address, tgid) ? 0 : -EFAULT;
         buffer->start = buffer->end = 0;
         if (!read_checked((u8 *)buffer->words, behind - address, (const u8 *)address, tgid))
             return -EFAULT;
-        buffer->start = address;
+        buffer->start = start = address;
         buffer->end = behind;
     }
-    *to = *(u64 *)((u8 *)buffer->words + (address - buffer->start));
+    *to = *(u64 *)((u8 *)buffer->words + (address - start));
     return 0;
 }
 

@@ -35,10 +35,14 @@ const MAGIC: u64 = u64::from_le_bytes(*b"cudatr01");
 const HEADER: u64 = 64;
 /// Size of an entry in bytes.
 pub const ENTRY: u64 = 64;
-/// Most entries that are read: one for each patched function.
-const MAX_ENTRIES: u64 = 1 << 18;
-/// Largest memory for calls whose return is traced, in bytes.
-const MAX_RETURNS: u64 = 64 << 20;
+/// Most entries of a process that are read: one for each patched function.
+const MAX_ENTRIES: u64 = 1 << 17;
+/// Most regions of a process: those of sessions before stay if a call may return there.
+const MAX_REGIONS: usize = 512;
+/// Most pages of code elsewhere of a region.
+const MAX_OUTPOSTS: usize = 64;
+/// Largest memory for calls whose return is traced, in bytes. A region has one.
+const MAX_RETURNS: u64 = 8 << 20;
 /// Name of the shared data in `/proc/PID/maps`.
 pub const DATA_NAME: &str = "/memfd:cudatrace";
 
@@ -88,7 +92,10 @@ impl Jump {
     }
 
     fn is_mapped(&self, maps: &[MemoryRange]) -> bool {
-        maps.iter().any(|map| map.is_private_code && map.range.contains(&self.address))
+        // In the order of their addresses.
+        let after = maps.partition_point(|map| map.range.start <= self.address);
+        let map = after.checked_sub(1).map(|at| &maps[at]);
+        map.is_some_and(|map| map.is_private_code && map.range.contains(&self.address))
     }
 
     fn is_written(&self, stopped: &Stopped<'_>, maps: &[MemoryRange]) -> Result<bool, RemoteError> {
@@ -227,7 +234,7 @@ impl Remains {
     /// # Errors
     /// The errors of reading its memory.
     pub fn find(stopped: &Stopped<'_>, maps: &[MemoryRange]) -> Result<Vec<Remains>, RemoteError> {
-        let mut found = Vec::new();
+        let (mut found, mut read) = (Vec::new(), 0);
         let may_be = |map: &&MemoryRange| map.is_private_code && map.inode == 0 && map.name.is_empty();
         for map in maps.iter().filter(may_be) {
             let Some(header) = Header::of_words(words(stopped, map.range.end - HEADER, 1)?[0]) else {
@@ -238,8 +245,17 @@ impl Remains {
             if !ends_here || !map.range.contains(&header.first_entry()) {
                 continue;
             }
+            read += header.entries;
+            if read > MAX_ENTRIES || found.len() == MAX_REGIONS {
+                break;
+            }
             let entries = words(stopped, header.first_entry(), header.entries)?;
-            let entries = entries.into_iter().rev().filter_map(Entry::of_words).collect();
+            let entries: Vec<Entry> = entries.into_iter().rev().filter_map(Entry::of_words).collect();
+            let count = |is: fn(&&Entry) -> bool| entries.iter().filter(is).count();
+            let returns = count(|entry| matches!(entry, Entry::Returns { .. }));
+            if returns > 1 || count(|entry| matches!(entry, Entry::Outpost(_))) > MAX_OUTPOSTS {
+                continue;
+            }
             let data = header.base + PAGE..header.base + header.data;
             let mut shared = maps.iter().filter(|map| map.name.starts_with(DATA_NAME));
             let tables = shared.clone().find(|map| map.range.start == header.tables);

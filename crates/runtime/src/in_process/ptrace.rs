@@ -125,7 +125,7 @@ pub(super) fn stop(tid: u32) -> io::Result<Stop> {
 /// Whether a thread is traced no longer: it has ended, or another one has taken its place by execve(2). waitid(2) does not report the
 /// first thread before all others are freed.
 pub(super) fn is_lost(tid: u32) -> bool {
-    let Ok(status) = std::fs::read_to_string(format!("/proc/{tid}/status")) else { return true };
+    let Ok(status) = sys::proc_text(format!("/proc/{tid}/status")) else { return true };
     let has_ended = field(&status, "State:").is_none_or(|state| state.starts_with(['Z', 'X']));
     has_ended || field(&status, "TracerPid:") == Some("0")
 }
@@ -137,7 +137,7 @@ pub(crate) fn field<'s>(status: &'s str, name: &str) -> Option<&'s str> {
 
 /// Whether the processor checks return addresses against a second stack: moved calls return elsewhere than they were called.
 pub(crate) fn has_shadow_stacks(pid: u32) -> bool {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let status = sys::proc_text(format!("/proc/{pid}/status")).unwrap_or_default();
     field(&status, "x86_Thread_features:").is_some_and(|features| features.contains("shstk"))
 }
 

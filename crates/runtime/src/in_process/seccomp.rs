@@ -8,6 +8,7 @@
 use super::error::RemoteError;
 use super::ptrace::{self, field};
 use super::stopped::Stopped;
+use crate::kernel::sys;
 use std::io;
 
 /// `AUDIT_ARCH_X86_64`
@@ -68,7 +69,7 @@ fn check_thread(pid: u32, tid: u32, own_filters: u32, calls: &[CallData]) -> Res
 
 /// Mode of a thread (`SECCOMP_MODE_*`), and number of its filters: all that there could be before Linux 5.9, which does not count them.
 fn mode_and_filters(pid: u32, tid: u32) -> io::Result<(u32, u32)> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status"))?;
+    let status = sys::proc_text(format!("/proc/{pid}/task/{tid}/status"))?;
     let number = |name| field(&status, name).and_then(|number| number.parse().ok());
     Ok((
         number("Seccomp:").unwrap_or(libc::SECCOMP_MODE_DISABLED),
@@ -87,7 +88,7 @@ pub fn is_filtered(pid: u32, tid: u32, own_filters: u32) -> io::Result<bool> {
 
 /// Number of filters of this process, such as that of a container. A program that it has started has inherited them.
 pub fn own_filters() -> u32 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = sys::proc_text("/proc/self/status").unwrap_or_default();
     field(&status, "Seccomp_filters:").and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 

@@ -1,5 +1,6 @@
 //! A process whose threads have been stopped.
 
+use crate::kernel::sys;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io;
@@ -251,7 +252,7 @@ impl<'t> Stopped<'t> {
     /// # Errors
     /// [`RemoteError::Gone`] if it has ended, the errors of reading `/proc/PID/maps`.
     pub fn maps(&self) -> Result<Vec<MemoryRange>, RemoteError> {
-        let maps = MemoryRange::parse(&std::fs::read_to_string(self.file("maps"))?);
+        let maps = MemoryRange::parse(&sys::proc_text(self.file("maps"))?);
         if maps.is_empty() { Err(RemoteError::Gone) } else { Ok(maps) }
     }
 
@@ -385,7 +386,7 @@ pub(super) fn tids(pid: u32) -> Result<Vec<u32>, RemoteError> {
 /// The meaning of EPERM: the thread has ended (false), it was seized under its number before execve(2), it has another tracer, or
 /// rights are missing.
 fn not_permitted(pid: u32, tid: u32) -> Result<bool, RemoteError> {
-    let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")) else {
+    let Ok(status) = sys::proc_text(format!("/proc/{pid}/task/{tid}/status")) else {
         return Ok(false);
     };
     if field(&status, "State:").is_some_and(|state| state.starts_with(['Z', 'X'])) {

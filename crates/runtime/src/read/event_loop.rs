@@ -11,7 +11,7 @@ use crate::attach::detach::{DetachSummary, PendingDetach};
 use crate::kernel::clock::{Clock, SystemClock};
 use crate::kernel::signals::{Arrivals, StopSignals};
 use crate::kernel::sys;
-use crate::read::records::{Emitter, Failure, WRITE_TIMEOUT};
+use crate::read::records::{Emitter, Failure, LAST_PRINTS, WRITE_TIMEOUT};
 use crate::session::{Session, SignalProgram, TimerProgram};
 use crate::user_space::Damage;
 use report::{Cell, Names, Output, Sink};
@@ -30,11 +30,15 @@ const BUSY_RECORDS: usize = 64;
 const PAUSE_MS: i32 = 2;
 /// Time between two reads of a ring buffer whose writers wake nobody, in ms.
 const LOOK_EVERY_MS: i32 = 10;
+/// Longest time of reads between two looks at other descriptors.
+const LONGEST_READ: Duration = Duration::from_millis(50);
 /// Longest time between flushes of the sink.
 const FLUSH_EVERY: Duration = Duration::from_millis(100);
 /// Longest wait for the last events of watches, and the pause between two looks.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(2);
 const FINISH_PAUSE: Duration = Duration::from_millis(1);
+/// Longest time for records that are written after the programs were silenced.
+const LAST_RECORDS: Duration = Duration::from_secs(1);
 /// Longest wait for the probes to be removed. After it only the grace period of the kernel continues (see `detach`).
 const DETACH_TIMEOUT: Duration = Duration::from_millis(10);
 
@@ -127,6 +131,8 @@ pub struct Ending {
     pub commands_skipped: u64,
     /// Number of records that are too short or have an unknown id; 0 unless there is a bug.
     pub unknown: u64,
+    /// Number of prints of maps that were queued at the end, for which there was no time.
+    pub unprinted: u64,
     /// What was damaged, if anything was: the results may be wrong.
     pub damage: Option<DamagedMemory>,
     /// Result of detaching.
@@ -164,7 +170,9 @@ impl Session {
         emitter.interrupted |= matches!(reason, Reason::Signal(_));
         let (after_exit, commands_skipped, unknown) = (0, 0, 0);
         let (damage, detached) = (None, DetachSummary::default());
-        let mut ending = Ending { reason, after_exit, commands_skipped, unknown, damage, detached };
+        let unprinted = 0;
+        let mut ending =
+            Ending { reason, after_exit, commands_skipped, unknown, unprinted, damage, detached };
         // A sink that has failed is not used again.
         if !matches!(ending.reason, Reason::Sink(_))
             && let Err(failure) = self.finish(&mut emitter, &mut ending, detaching, ended_ns)
@@ -173,6 +181,7 @@ impl Session {
         }
         self.core.check_maps();
         ending.damage = self.core.damage().map(|damage| DamagedMemory { damage, pids: sharing });
+        ending.unprinted = emitter.unprinted;
         ending.unknown = emitter.unknown;
         ending.commands_skipped = emitter.commands_skipped;
         ending
@@ -203,7 +212,7 @@ impl Session {
             emitter.sink.flush().map_err(Failure::Sink)?;
             on_attached();
         }
-        let mut flushed = Instant::now();
+        let (mut flushed, mut waited) = (Instant::now(), Instant::now());
         loop {
             if maps_signal.as_ref().is_some_and(|signal| signal.take() > 0) {
                 self.emit_maps(emitter)?;
@@ -218,7 +227,9 @@ impl Session {
             }
             let busy = drained.records >= BUSY_RECORDS;
             self.core.rings.release(busy);
-            if !busy && self.core.rings.have_more() {
+            let has_more = self.core.rings.have_more();
+            // Records that cost much, or none at all, come as fast as a process writes them.
+            if !busy && has_more && waited.elapsed() < LONGEST_READ {
                 continue;
             }
             // An exit() whose record was lost ends the run too, and no record would wake the reader.
@@ -229,11 +240,12 @@ impl Session {
                 emitter.sink.flush().map_err(Failure::Sink)?;
                 flushed = Instant::now();
             }
-            let timeout = if drained.records == BATCH { 0 } else { PAUSE_MS };
+            let timeout = if drained.records == BATCH || has_more { 0 } else { PAUSE_MS };
             let maps_signal = maps_signal.as_ref().map_or(-1, Arrivals::fd);
-            if let Some(reason) = self.wait(control, maps_signal, busy.then_some(timeout))? {
+            if let Some(reason) = self.wait(control, maps_signal, (busy || has_more).then_some(timeout))? {
                 return Ok(reason);
             }
+            waited = Instant::now();
         }
     }
 
@@ -342,12 +354,14 @@ impl Session {
         detaching: PendingDetach,
         ended_ns: u64,
     ) -> Result<(), Failure> {
+        emitter.prints_until = Some(Instant::now() + LAST_PRINTS);
         // While the kernel detaches; records that were being written at the end are read afterwards.
         self.drain_queue(emitter, ending)?;
         ending.detached = detaching.wait(DETACH_TIMEOUT);
         self.drain_queue(emitter, ending)?;
         self.core.rings.release(false);
         self.core.stop_clock_at(ended_ns).map_err(Failure::Kernel)?;
+        emitter.prints_until = None;
         // Commands of END always run.
         (emitter.signals, emitter.interrupted) = (None, false);
         for end in std::mem::take(&mut self.end_programs) {
@@ -364,11 +378,13 @@ impl Session {
 
     /// Reads the queued records; records after `exit()` are only counted.
     fn drain_queue(&mut self, emitter: &mut Emitter<'_>, ending: &mut Ending) -> Result<(), Failure> {
-        let start = Instant::now();
+        let mut first = None;
         loop {
             if !matches!(ending.reason, Reason::Exit(_)) {
                 self.core.drain(emitter, usize::MAX)?;
             }
+            // Reading what is queued may take any time.
+            let start = *first.get_or_insert_with(Instant::now);
             if let Some(code) = emitter.exit.take() {
                 ending.reason = Reason::Exit(code);
             }
@@ -378,7 +394,9 @@ impl Session {
             if !self.core.rings.are_being_written() {
                 return Ok(());
             }
-            if start.elapsed() > WRITE_TIMEOUT && !self.core.rings.give_up_next() {
+            let waited = start.elapsed();
+            // A process that writes on and on is not waited for.
+            if waited > WRITE_TIMEOUT && (!self.core.rings.give_up_next() || waited > LAST_RECORDS) {
                 return Ok(());
             }
             std::thread::yield_now();

@@ -21,6 +21,10 @@ use wire::manifest::{Event, EventKind, Message, Piece, Place};
 
 /// Longest time for a program to finish the record that it was writing when it was silenced.
 pub(super) const WRITE_TIMEOUT: Duration = Duration::from_millis(100);
+/// Time for records before other descriptors are looked at.
+const AT_ONCE: Duration = Duration::from_millis(50);
+/// Time for prints of maps that are queued at the end, of which a program can write as many as fit in the ring buffer.
+pub(super) const LAST_PRINTS: Duration = Duration::from_secs(2);
 
 /// Why reading failed.
 pub(super) enum Failure {
@@ -33,6 +37,10 @@ pub(super) struct Emitter<'a> {
     pub(super) sink: &'a mut dyn Sink,
     pub(super) names: &'a dyn Names,
     pub(super) unknown: u64,
+    /// Prints of maps at the end for which there was no time.
+    pub(super) unprinted: u64,
+    /// End of the time for these.
+    pub(super) prints_until: Option<Instant>,
     pub(super) exit: Option<i64>,
     rows: SortedRows,
     /// The statement of the current record.
@@ -55,6 +63,8 @@ impl<'a> Emitter<'a> {
             sink,
             names,
             unknown: 0,
+            unprinted: 0,
+            prints_until: None,
             exit: None,
             rows,
             from: None,
@@ -160,11 +170,14 @@ impl Core {
     /// Emits up to `limit` records, until an `exit()` or a failure.
     pub(super) fn drain(&mut self, emitter: &mut Emitter<'_>, limit: usize) -> Result<ReadResult, Failure> {
         let mut failure = None;
-        let Core { rings, manifest, scripts, .. } = self;
-        let reader = Reader { manifest, scripts };
+        let Core { rings, manifest, scripts, cpus, .. } = self;
+        let reader = Reader { manifest, scripts, cpus: *cpus, prints_until: emitter.prints_until };
+        let until = Instant::now() + AT_ONCE;
         let unknown = emitter.unknown;
         let drained = rings.read(limit, |record| match reader.record(emitter, record) {
             Ok(()) if emitter.exit.is_some() => ControlFlow::Break(()),
+            // Each record may print a whole map; the rest of the tracer has its turn between them.
+            Ok(()) if limit != usize::MAX && Instant::now() > until => ControlFlow::Break(()),
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => {
                 failure = Some(error);
@@ -200,6 +213,10 @@ impl Core {
 struct Reader<'a> {
     manifest: &'a Manifest,
     scripts: &'a [ScriptMap],
+    /// Number of CPUs.
+    cpus: usize,
+    /// From then on maps are not printed any more.
+    prints_until: Option<Instant>,
 }
 
 impl Reader<'_> {
@@ -216,7 +233,7 @@ impl Reader<'_> {
     }
 
     fn event(&self, data: &[u8]) -> Option<(Header, &Event)> {
-        let header = decode::header(data).ok()?;
+        let header = decode::header(data).ok().filter(|header| (header.cpu as usize) < self.cpus)?;
         Some((header, self.manifest.events.get(header.event as usize)?))
     }
 
@@ -246,6 +263,10 @@ impl Reader<'_> {
             }
             EventKind::Message { .. } => {}
             EventKind::PrintEntry { map } => cell = self.entry(*map, &values)?,
+            EventKind::PrintMap { .. } if self.prints_until.is_some_and(|until| Instant::now() > until) => {
+                emitter.unprinted += 1;
+                return Ok(());
+            }
             EventKind::PrintMap { map, top, div } => {
                 return self.print_map(emitter, header, (*map, *top, *div));
             }

@@ -140,8 +140,10 @@ impl Ring {
             Place::Process { memory, .. } if memory.damage().is_some() => self.position,
             Place::Process { memory, map } => {
                 let end = memory.word(map.state + RING_PRODUCED).load(Ordering::Acquire) as usize;
-                let fits = end.wrapping_sub(self.position) <= self.size && end.is_multiple_of(HEADER);
-                if fits { end } else { self.damaged(memory) }
+                // Writers have compared with what was released.
+                let written = end.wrapping_sub(self.released);
+                let fits = written <= self.size && written >= self.position - self.released;
+                if fits && end.is_multiple_of(HEADER) { end } else { self.damaged(memory) }
             }
             Place::Nowhere => self.position,
         }

@@ -24,6 +24,7 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 /// Room for code in bytes: some twenty thousand functions.
 pub const CODE_ROOM: u64 = 8 << 20;
@@ -31,6 +32,9 @@ pub const CODE_ROOM: u64 = 8 << 20;
 const MAX_DATA: u64 = 1 << 30;
 /// Largest size in bytes of the data that [`SessionMemory::allocate`] allocates. All maps of usual scripts are smaller.
 const MAX_ALLOCATED: u64 = 32 << 20;
+/// Attempts for locks that the tracer makes in each period: some milliseconds, also if a process keeps all locks.
+const BUDGET: u32 = 20_000;
+const BUDGET_PERIOD: Duration = Duration::from_millis(200);
 /// Names of the helpers that the tracer calls.
 const LOOKUP: &str = "map_lookup";
 const UPDATE: &str = "map_update";
@@ -42,8 +46,8 @@ pub struct SessionMemory {
     region: UntrustedMemory,
     cpus: u32,
     state: Mutex<State>,
-    /// Code of the region is running.
-    running: Mutex<()>,
+    /// Code of the region is running: when it last got a budget for waits.
+    running: Mutex<Option<Instant>>,
     /// Changes of the tracer that found a map locked, by the map's symbol.
     locked: Mutex<BTreeMap<String, u64>>,
 }
@@ -242,7 +246,11 @@ impl SessionMemory {
     fn call(&self, entry: u64, arguments: [u64; 6]) -> u64 {
         type Code = extern "sysv64" fn(u64, u64, u64, u64, u64, u64) -> u64;
         // One at a time, since there is one word for the stack.
-        let _one = self.running.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut since = self.running.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if since.is_none_or(|since| since.elapsed() > BUDGET_PERIOD) {
+            *since = Some(Instant::now());
+            self.word32(layout::BUDGET).store(BUDGET, Ordering::Relaxed);
+        }
         self.word(layout::FRAMES_END).store(arguments.as_ptr().addr() as u64, Ordering::Relaxed);
         // SAFETY: code that was translated from an object of the compiler, or a helper, with arguments as it expects them. It is private
         // memory of this process, and so is all that tells it where maps are. What the processes write into the maps meanwhile is

@@ -10,6 +10,7 @@
 //! a worker that gives up root: setuid(2) after fork(2), unshare(2)      leaves
 //! ```
 
+use crate::kernel::sys;
 use std::fmt;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -35,7 +36,7 @@ impl Owner {
     /// It has ended, or is hidden.
     pub fn of(pid: u32) -> io::Result<Owner> {
         let folder = format!("/proc/{pid}");
-        let status = std::fs::read_to_string(format!("{folder}/status"))?;
+        let status = sys::proc_text(format!("{folder}/status"))?;
         let field = |name: &str| {
             let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
             line.map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "))
@@ -87,11 +88,19 @@ impl CommonOwner {
         if *common == owner { Ok(()) } else { Err(OtherOwner(owner.other_than(common))) }
     }
 
-    /// How the rights of a process differ from the common ones by now, if they do. One that has ended has none.
+    /// How the rights of a process differ from the common ones by now, if they do, or if they cannot be read. One that has ended has none.
     pub fn changed(&self, pid: u32) -> Option<OtherOwner> {
-        let (common, owner) = (self.0.as_ref()?, Owner::of(pid).ok()?);
-        (owner != *common).then(|| OtherOwner(owner.other_than(common)))
+        let common = self.0.as_ref()?;
+        match Owner::of(pid) {
+            Ok(owner) => (owner != *common).then(|| OtherOwner(owner.other_than(common))),
+            Err(error) if has_ended(&error) => None,
+            Err(error) => Some(OtherOwner(format!("they cannot be read: {error}"))),
+        }
     }
+}
+
+fn has_ended(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
 }
 
 #[cfg(test)]

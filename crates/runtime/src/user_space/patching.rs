@@ -10,6 +10,7 @@ use super::unwinder_hooks;
 use super::{Heir, UserSpace};
 use crate::in_process::seccomp::{self, Caller, own_filters};
 use crate::in_process::{DATA_NAME, MemoryRange, Remains, RemoteError, Seized, Stopped, Tracer};
+use crate::kernel::sys;
 use std::collections::{BTreeSet, HashMap};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -133,7 +134,7 @@ impl UserSpace {
 
     /// Whether a process has a region of this session, maybe from its parent.
     fn has_memory(&self, pid: u32) -> bool {
-        let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let maps = sys::proc_text(format!("/proc/{pid}/maps")).unwrap_or_default();
         let inode = self.memory.inode();
         MemoryRange::parse(&maps).iter().any(|map| map.inode == inode && map.name.starts_with(DATA_NAME))
     }
@@ -275,7 +276,14 @@ impl UserSpace {
                 Tracer::run(|tracer| expel(&Stopped::all(tracer, pid, STOP_LIMIT)?, inode, own_filters));
             match expelled {
                 // It is tried again.
-                Err(RemoteError::DidNotStop { .. }) => {}
+                Err(error @ RemoteError::DidNotStop { .. }) => {
+                    if !self.expelled.iter().any(|(known, _)| *known == pid) {
+                        self.expelled.push((
+                            pid,
+                            format!("its rights have changed, and it still shares memory: {other}; {error}"),
+                        ));
+                    }
+                }
                 Ok(()) => self.forget(pid, format!("its rights have changed: {other}")),
                 // What it executes now has no memory of the session.
                 Err(RemoteError::Gone) => _ = self.processes.remove(&pid),
@@ -320,6 +328,7 @@ impl UserSpace {
         self.processes.remove(&pid);
         self.heirs.remove(&pid);
         self.left.insert(pid, own_filters() + 1);
+        self.expelled.retain(|(known, _)| *known != pid);
         self.expelled.push((pid, why));
     }
 
@@ -343,7 +352,7 @@ impl UserSpace {
 
 /// The control groups of a process, one per line.
 fn control_groups(pid: u32) -> String {
-    std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default()
+    sys::proc_text(format!("/proc/{pid}/cgroup")).unwrap_or_default()
 }
 
 fn exists(pid: u32) -> bool {
