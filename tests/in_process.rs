@@ -1107,7 +1107,7 @@ fn clauses_that_need_the_kernel_run_there_and_the_others_in_the_process() {
     let lines = [
         "`uprobe:libcuda:cuMemFree_v2` runs in the traced process, at 1 function",
         "`uprobe:libcuda:cuInit` runs in the kernel: it shares `@s` with `tracepoint:syscalls:sys_enter_exit_group`",
-        "`uretprobe:libcuda:cuMemAlloc_v2` runs in the kernel: it shares `@s` with `tracepoint:syscalls:sys_enter_exit_group`; a C++ exception \
+        "warning: `uretprobe:libcuda:cuMemAlloc_v2` runs in the kernel: it shares `@s` with `tracepoint:syscalls:sys_enter_exit_group`; a C++ exception \
          that passes a call whose return the kernel probes ends the program",
         "Traced 1 function in 1 process, without the kernel; 3 clauses in the kernel: \
          `tracepoint:syscalls:sys_enter_exit_group` is an event of the kernel",

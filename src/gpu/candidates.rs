@@ -19,6 +19,9 @@ pub const INJECTION: &str = "CUDA_INJECTION64_PATH";
 /// Libraries with NVTX load this file at their first call.
 pub const RANGES: &str = "NVTX_INJECTION64_PATH";
 
+/// Largest number of programs that are kept because they are not expected.
+const STRANGERS: usize = 1024;
+
 /// The processes in question.
 pub struct Candidates<'a> {
     file: &'a AgentFile,
@@ -32,6 +35,8 @@ pub struct Candidates<'a> {
     again: BTreeSet<u32>,
     /// Pid and start time of processes that were in the tree of the traced ones: daemons leave it.
     family: BTreeSet<(u32, u64)>,
+    /// Programs whose agents are not expected: they may connect again and again.
+    strangers: BTreeSet<Program>,
 }
 
 /// A process that is to be made to load the agent.
@@ -58,8 +63,8 @@ enum Way {
 impl<'a> Candidates<'a> {
     /// No processes yet. `in_process`: programs run in them.
     pub fn new(file: &'a AgentFile, in_process: bool) -> Candidates<'a> {
-        let (pids, tried, again, family) = Default::default();
-        Candidates { file, in_process, pids, command: None, tried, again, family }
+        let (pids, tried, again, family, strangers) = Default::default();
+        Candidates { file, in_process, pids, command: None, tried, again, family, strangers }
     }
 
     /// Looks in these processes of `-p`, the command, and their children from now on; returns all of them.
@@ -67,6 +72,7 @@ impl<'a> Candidates<'a> {
         self.pids = pids.to_vec();
         self.command = command;
         self.family.clear();
+        self.strangers.clear();
         process::with_descendants(&self.roots())
     }
 
@@ -76,10 +82,17 @@ impl<'a> Candidates<'a> {
 
     /// Whether the agent of a process is expected to connect: it is in the tree of the traced ones, or was, or it was started with the
     /// variable that names the agent. A process can claim the latter, but has to prove it.
-    pub fn expects(&self, program: Program) -> bool {
-        process::descends_from(program.pid, &self.roots())
+    pub fn expects(&mut self, program: Program) -> bool {
+        if self.strangers.contains(&program) {
+            return false;
+        }
+        let is_expected = process::descends_from(program.pid, &self.roots())
             || self.family.contains(&(program.pid, program.started()))
-            || self.is_named_in(&process::environment(program.pid))
+            || self.is_named_in(&process::environment(program.pid));
+        if !is_expected && self.strangers.len() < STRANGERS {
+            self.strangers.insert(program);
+        }
+        is_expected
     }
 
     /// Whether the user has named a process, which must have an agent.
