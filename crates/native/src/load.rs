@@ -1,8 +1,8 @@
 //! How a call of the program loads the agent into its process.
 //!
 //! ```text
-//! detour:  ...; is ACTIVE set? is STATE asked? call gate; programs; moved instructions
-//! gate:    save all registers; begin_load: STATE asked -> claimed, pthread_create(run_load); restore; ret
+//! detour:  ...; is ACTIVE set? is STATE requested? call gate; programs; moved instructions
+//! gate:    save all registers; begin_load: STATE requested -> claimed, pthread_create(run_load); restore; ret
 //! thread:  run_load: sends BEGINS, waits for a byte; dlopen(path), dlsym(symbol); sends LOADED; attach(socket)
 //! ```
 //!
@@ -12,7 +12,7 @@
 //! The tracer stops the other threads for a short time while the library is loaded: a child of `fork` has the loader's data as they are at that
 //! moment. Without a tracer nothing is loaded.
 //!
-//! The words are in the page of the process alone. A child of `fork` finds zeros: nothing is asked there.
+//! The words are in the page of the process alone. A child of `fork` finds zeros: nothing is requested there.
 //!
 //! Not here: which functions have a gate (`cudatrace`), writing the words (`runtime`).
 
@@ -21,7 +21,7 @@ use crate::calls::function;
 use crate::layout::LOAD;
 use crate::x86::{Assembler, Cond, Mem, Op, Reg, Width};
 
-/// u32: [`ASKED`] if the next call through a gate is to load the library.
+/// u32: [`REQUESTED`] if the next call through a gate is to load the library.
 pub const STATE: u64 = LOAD;
 /// u32: threads that are outside of the region and will return to it.
 pub const RUNNING: u64 = LOAD + 4;
@@ -30,7 +30,7 @@ pub const DESCRIPTORS: u64 = LOAD + 8;
 /// The other words of a [`Request`].
 pub const FUNCTIONS: u64 = DESCRIPTORS + 2 * DESCRIPTOR;
 /// A value of [`STATE`].
-pub const ASKED: u32 = 1;
+pub const REQUESTED: u32 = 1;
 /// Packets of the thread, of a byte: it is about to load the library, and it has loaded it.
 pub const BEGINS: u8 = 1;
 /// See [`BEGINS`].
@@ -41,7 +41,7 @@ pub const DESCRIPTOR: u64 = 24;
 const SYMBOL: usize = 24;
 const PATH: usize = 112;
 
-/// A descriptor of the process. The file tells whether the program has closed it, and uses its number again.
+/// A descriptor of the process. Its file shows whether the program has closed it, and uses its number again.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub struct Descriptor {
     /// Number.
@@ -179,7 +179,7 @@ pub fn gate(start: u64, image: &Image, state: VectorState) -> Vec<u8> {
 /// Generates a call of the gate at `gate` if a library is to be loaded. The stack is as at the entry of a function, so the flags are free.
 pub(crate) fn pass(asm: &mut Assembler, gate: u64) {
     let nothing = asm.label();
-    asm.alu_mem_imm(Op::Cmp, false, Mem::Region(STATE), ASKED as i32);
+    asm.alu_mem_imm(Op::Cmp, false, Mem::Region(STATE), REQUESTED as i32);
     asm.jcc(Cond::NotEqual, nothing);
     asm.call_region(gate);
     asm.bind(nothing);

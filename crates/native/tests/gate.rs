@@ -2,7 +2,7 @@
 #![cfg(target_arch = "x86_64")]
 
 use native::layout::PAGE;
-use native::load::{self, ASKED, Functions, Request, VectorState};
+use native::load::{self, Functions, REQUESTED, Request, VectorState};
 use native::object::Object;
 use native::{CpuNumber, Environment, Layout, Process, ThreadId, TimeSource};
 use std::arch::asm;
@@ -98,7 +98,7 @@ fn registers_are_kept_and_a_request_is_claimed_once() {
         let to = (base + load::DESCRIPTORS) as *mut u8;
         std::ptr::copy_nonoverlapping(request.as_ptr(), to, request.len());
     }
-    word(load::STATE).store(ASKED, Ordering::Relaxed);
+    word(load::STATE).store(REQUESTED, Ordering::Relaxed);
 
     let (mut before, mut after) = (Box::new(Area([0; AREA])), Box::new(Area([0; AREA])));
     // SAFETY: room for the state.

@@ -2,7 +2,7 @@
 
 enum { SYS_CLOSE = 3, SYS_FSTAT = 5, SYS_RT_SIGPROCMASK = 14, SYS_SENDTO = 44, SYS_RECVFROM = 45, SYS_SHUTDOWN = 48 };
 enum { SIG_SETMASK = 2, SHUT_RDWR = 2, RTLD_NOW = 2, EINTR = 4, MSG_NOSIGNAL = 0x4000 };
-enum { ASKED = 1, CLAIMED = 2 };
+enum { REQUESTED = 1, CLAIMED = 2 };
 enum { BEGINS = 1, LOADED = 2 };
 
 struct descriptor { u64 number, device, inode; };
@@ -30,22 +30,22 @@ static void close_descriptor(const struct descriptor *descriptor) {
         system_call(SYS_CLOSE, descriptor->number, 0, 0, 0, 0, 0);
 }
 
-/* The tracer learns that the library is not there, also if a child of fork(2) has the socket. */
+/* The tracer sees the end of the connection, also if a child of fork(2) has the socket. */
 static void close_socket(const struct descriptor *socket) {
     if (is_there(socket))
         system_call(SYS_SHUTDOWN, socket->number, SHUT_RDWR, 0, 0, 0, 0);
     close_descriptor(socket);
 }
 
-static void tell(const struct load *load, u8 what) {
-    system_call(SYS_SENDTO, load->socket.number, (long)&what, 1, MSG_NOSIGNAL, 0, 0);
+static void send_packet(const struct load *load, u8 packet) {
+    system_call(SYS_SENDTO, load->socket.number, (long)&packet, 1, MSG_NOSIGNAL, 0, 0);
 }
 
 /* Waits for the tracer, which stops the other threads. False if it has ended. */
 static int may_begin(const struct load *load) {
     u8 answer;
     long got;
-    tell(load, BEGINS);
+    send_packet(load, BEGINS);
     do
         got = system_call(SYS_RECVFROM, load->socket.number, (long)&answer, 1, 0, 0, 0);
     while (got == -EINTR);
@@ -59,7 +59,7 @@ EXPORT void *run_load(struct load *load) {
         void *library = load->dlopen(load->path, RTLD_NOW);
         if (library)
             attach = (int (*)(int))load->dlsym(library, load->symbol);
-        tell(load, LOADED);
+        send_packet(load, LOADED);
     }
     close_descriptor(&load->library);
     if (attach)
@@ -72,9 +72,9 @@ EXPORT void *run_load(struct load *load) {
 
 /* Starts the thread, unless another call does. `running` counts both, so that the region stays until they have returned to it. */
 EXPORT void begin_load(struct load *load, void *(*run)(void *)) {
-    u32 asked = ASKED;
+    u32 requested = REQUESTED;
     u64 thread, before;
-    if (!__atomic_compare_exchange_n(&load->state, &asked, CLAIMED, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
+    if (!__atomic_compare_exchange_n(&load->state, &requested, CLAIMED, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST))
         return;
     __atomic_add_fetch(&load->running, 2, __ATOMIC_SEQ_CST);
     system_call(SYS_RT_SIGPROCMASK, SIG_SETMASK, (long)&load->blocked, (long)&before, 8, 0, 0);

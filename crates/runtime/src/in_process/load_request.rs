@@ -1,6 +1,6 @@
 //! Requests to a process to load a library at its next call through a gate (`native::load`): two descriptors and words in its region.
 //!
-//! The last write is that of the word which asks. If this process is killed before, or before a call has claimed the request, nothing is
+//! The last write is that of the word with the request. If this process is killed before, or before a call has claimed the request, nothing is
 //! ever loaded, since the detours then pass by, and two descriptors are left. They are closed together with the region.
 
 use std::fs;
@@ -9,7 +9,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 
 use native::layout::SCRATCH;
-use native::load::{self, ASKED, Descriptor, Functions, Request};
+use native::load::{self, Descriptor, Functions, REQUESTED, Request};
 
 use super::calls::RemoteCalls;
 use super::error::RemoteError;
@@ -29,7 +29,7 @@ pub struct Library<'a> {
 }
 
 impl Remains {
-    /// Asks the process to load a library, and to call its function with one end of a socket (SOCK_SEQPACKET); returns the other end.
+    /// Requests that the process loads a library, and calls its function with one end of a socket (SOCK_SEQPACKET); returns the other end.
     ///
     /// # Errors
     /// [`RemoteError::LoadsAlready`], the errors of [`RemoteCalls::new`], and those of the calls for descriptors. Nothing is loaded then.
@@ -62,7 +62,7 @@ impl Remains {
             path: &new_path(passed),
         };
         stopped.write(self.base() + load::DESCRIPTORS, &request.to_bytes())?;
-        stopped.write(self.base() + load::STATE, &ASKED.to_le_bytes())?;
+        stopped.write(self.base() + load::STATE, &REQUESTED.to_le_bytes())?;
         Ok(end)
     }
 
@@ -72,7 +72,7 @@ impl Remains {
     /// The errors of [`RemoteCalls::new`] and of the memory of the process.
     pub fn withdraw_load(&self, stopped: &Stopped<'_>, own_filters: u32) -> Result<bool, RemoteError> {
         // Only a complete region has the words.
-        if self.inode().is_none() || self.word(stopped, load::STATE)? != ASKED {
+        if self.inode().is_none() || self.word(stopped, load::STATE)? != REQUESTED {
             return Ok(false);
         }
         stopped.write(self.base() + load::STATE, &[0; 4])?;

@@ -60,7 +60,7 @@ impl UserSpace {
         }
     }
 
-    /// Asks a process to load a library at its next call through a gate, see [`Remains::request_load`](crate::in_process::Remains).
+    /// Requests that a process loads a library at its next call through a gate, see [`Remains::request_load`](crate::in_process::Remains).
     ///
     /// # Errors
     /// [`RemoteError::NoGate`], those of patching the process, and those of the request.
