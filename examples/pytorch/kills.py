@@ -115,7 +115,7 @@ def main():
             run.kill()
             return 1
     try:
-        run.wait(60)
+        run.wait(begin + seconds + 60 - time.time())
     except subprocess.TimeoutExpired:
         run.kill()
     rounds = [int(line.split()[1]) for _, line in lines if line.startswith("rounds")]
