@@ -135,7 +135,7 @@ uprobe0_loop0: 135 instructions
 100003a4  pop rbx
 100003a5  ret
 
-uprobe0: 85 instructions
+uprobe0: 86 instructions
 100003b0  push rbx
 100003b1  push r13
 100003b3  push r14
@@ -146,7 +146,7 @@ uprobe0: 85 instructions
 100003c0  lea rdi,[443000h]
 100003c7  mov rdi,[rdi+8]
 100003cb  cmp rdi,0
-100003cf  jne 00000000100004FDh
+100003cf  jne 0000000010000504h
 100003d5  mov eax,fs:[2D0h]
 100003dd  mov edx,eax
 100003df  mov r9d,[8]
@@ -164,7 +164,7 @@ uprobe0: 85 instructions
 1000040b  mov r13,rax
 1000040e  mov r14d,0
 10000414  cmp r14,10h
-10000418  jae 00000000100004E3h
+10000418  jae 00000000100004EAh
 1000041e  mov rax,r13
 10000421  and rax,7Fh
 10000425  mov [rbp-8],eax
@@ -181,12 +181,12 @@ uprobe0: 85 instructions
 1000045a  xor eax,eax
 1000045c  mov rdi,rax
 1000045f  cmp rdi,0
-10000463  je 00000000100004D6h
+10000463  je 00000000100004DDh
 10000469  mov esi,1
 1000046e  mov eax,0
 10000473  lock cmpxchg [rdi],rsi
 10000478  cmp rax,0
-1000047c  jne 00000000100004D6h
+1000047c  jne 00000000100004DDh
 10000482  mov r13,rdi
 10000485  add r13,8
 10000489  mov edi,0
@@ -201,24 +201,25 @@ uprobe0: 85 instructions
 100004b2  mov rdx,rbp
 100004b5  add rdx,0FFFFFFFFFFFFFFE8h
 100004b9  mov ecx,0
-100004be  call repeat
-100004c3  mov edi,0
-100004c8  xchg [r13-8],rdi
-100004cc  mov eax,0
-100004d1  jmp 0000000010000502h
-100004d6  add r13,8
-100004da  add r14,1
-100004de  jmp 0000000010000414h
-100004e3  lea rdi,[443058h]
-100004ea  mov esi,1
-100004ef  lock add [rdi],rsi
-100004f3  mov eax,0
-100004f8  jmp 0000000010000502h
-100004fd  mov eax,0
-10000502  add rsp,18h
-10000506  pop rbp
-10000507  pop r14
-10000509  pop r13
-1000050b  pop rbx
-1000050c  ret
+100004be  lea r8,[0]
+100004c5  call repeat
+100004ca  mov edi,0
+100004cf  xchg [r13-8],rdi
+100004d3  mov eax,0
+100004d8  jmp 0000000010000509h
+100004dd  add r13,8
+100004e1  add r14,1
+100004e5  jmp 0000000010000414h
+100004ea  lea rdi,[443058h]
+100004f1  mov esi,1
+100004f6  lock add [rdi],rsi
+100004fa  mov eax,0
+100004ff  jmp 0000000010000509h
+10000504  mov eax,0
+10000509  add rsp,18h
+1000050d  pop rbp
+1000050e  pop r14
+10000510  pop r13
+10000512  pop rbx
+10000513  ret
 
