@@ -18,8 +18,8 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// Size in bytes above which unwind information is read in the background.
-const LARGE: usize = 4 << 20;
+/// Size in bytes above which unwind information is read in the background. Smaller ones take 0.1 s at most.
+const LARGE: usize = 8 << 20;
 /// Number of possibly unmapped areas that are tolerated.
 const STALE_AREAS: usize = 256;
 
