@@ -260,11 +260,12 @@ static u32 *link_to(struct map *map, struct bucket *bucket, u32 wanted) {
     return NULL;
 }
 
-/* Removes an entry from its locked chain. */
-static void unlink_entry(struct map *map, struct bucket *bucket, u32 index) {
+/* Removes an entry from its locked chain; false if it is not in the chain. */
+static int unlink_entry(struct map *map, struct bucket *bucket, u32 index) {
     u32 *link = link_to(map, bucket, index);
     if (link)
         __atomic_store_n(link, load(&entry_at(map, index)->next), __ATOMIC_RELEASE);
+    return link != NULL;
 }
 
 static u32 index_of(struct map *map, struct entry *entry) {
@@ -315,8 +316,7 @@ static void evict(struct map *map) {
     if (!lock(map, bucket))
         return;
     /* Somebody else may have removed it meanwhile. */
-    if (link_to(map, bucket, victim)) {
-        unlink_entry(map, bucket, victim);
+    if (unlink_entry(map, bucket, victim)) {
         give_back(map, entry_at(map, victim), victim);
         __atomic_fetch_sub(&state->used, 1, __ATOMIC_RELAXED);
     }
