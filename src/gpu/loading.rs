@@ -13,6 +13,8 @@ use super::candidates::Found;
 use super::cupti;
 use crate::trace::patch_sites;
 
+/// Begin of the name of CUDA's driver.
+pub const DRIVER: &str = "libcuda.so";
 /// Files of C libraries, by the begin of their names: of glibc, since 2.34 in one file; of musl.
 const C_LIBRARIES: [&str; 5] = ["libc.so.6", "libpthread.so.0", "libdl.so.2", "ld-musl-", "libc.musl-"];
 const MUSL: [&str; 2] = ["ld-musl-", "libc.musl-"];
@@ -31,7 +33,12 @@ pub struct Prepared {
 impl Prepared {
     /// Finds the functions of a process.
     pub fn new(machine: &Machine, found: Found) -> anyhow::Result<Prepared> {
-        let (functions, gates) = (functions_of(found.pid)?, gates_of(machine, found.pid)?);
+        let mappings = process::mappings(found.pid);
+        if mappings.is_empty() {
+            return Err(RemoteError::Gone.into());
+        }
+        let functions = functions_of(found.pid, &mappings)?;
+        let gates = gates_of(machine, found.pid, &mappings)?;
         Ok(Prepared { found, functions, gates })
     }
 
@@ -66,18 +73,16 @@ impl LoadedFile {
 }
 
 /// The functions of a process that load a library in a thread.
-fn functions_of(pid: u32) -> anyhow::Result<LoaderFunctions> {
-    let mut mappings = process::mappings(pid);
-    if mappings.is_empty() {
-        return Err(RemoteError::Gone.into());
-    }
-    let is_musl = MUSL.iter().any(|name| cupti::file_with(&mappings, name).is_some());
-    mappings.retain(|mapping| mapping.offset == 0 && mapping.inode != 0);
+fn functions_of(pid: u32, mappings: &[Mapping]) -> anyhow::Result<LoaderFunctions> {
+    let is_musl = MUSL.iter().any(|name| cupti::file_with(mappings, name).is_some());
+    let mut starts: Vec<&Mapping> =
+        mappings.iter().filter(|mapping| mapping.offset == 0 && mapping.inode != 0).collect();
     // The program is first. Of the others those are higher that were loaded earlier.
     let program = std::fs::read_link(format!("/proc/{pid}/exe")).ok();
-    mappings
+    starts
         .sort_by_key(|mapping| std::cmp::Reverse((mapping.name.path() == program.as_deref(), mapping.start)));
-    let files: Vec<LoadedFile> = mappings.iter().filter_map(|mapping| LoadedFile::of(pid, mapping)).collect();
+    let files: Vec<LoadedFile> =
+        starts.into_iter().filter_map(|mapping| LoadedFile::of(pid, mapping)).collect();
     let in_c_library =
         |name: &str| files.iter().filter(|file| file.is_c_library).find_map(|file| file.address(name));
     // A sanitizer, for example, has a function of its own in the place of the C library's.
@@ -102,8 +107,7 @@ fn functions_of(pid: u32) -> anyhow::Result<LoaderFunctions> {
 }
 
 /// The functions of a process's driver by whose calls it can be made to load the agent.
-fn gates_of(machine: &Machine, pid: u32) -> anyhow::Result<FileFunctions> {
-    let mappings = process::mappings(pid);
+fn gates_of(machine: &Machine, pid: u32, mappings: &[Mapping]) -> anyhow::Result<FileFunctions> {
     let driver = mappings.iter().find(|mapping| mapping.executable && cupti::is_of_file(mapping, DRIVER));
     let (driver, shown) =
         driver.and_then(|driver| Some((driver, driver.name.path()?))).ok_or(RemoteError::Gone)?;
@@ -114,6 +118,3 @@ fn gates_of(machine: &Machine, pid: u32) -> anyhow::Result<FileFunctions> {
     };
     Ok(patch_sites::gates(machine, file))
 }
-
-/// Begin of the name of CUDA's driver.
-pub const DRIVER: &str = "libcuda.so";
