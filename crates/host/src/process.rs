@@ -241,17 +241,17 @@ pub fn descends_from(pid: u32, roots: &[u32]) -> bool {
 /// Largest number of ancestors that are read.
 const MOST_ANCESTORS: usize = 1000;
 
-/// The text of a file of `/proc`, which may have any bytes: names of processes, paths.
-fn text(path: String) -> std::io::Result<String> {
-    Ok(String::from_utf8_lossy(&fs::read(path)?).into_owned())
+/// The value of a line of `/proc/PID/status`, which may have any bytes: the name of a process is among them.
+fn status_field(pid: u32, name: &str) -> Option<String> {
+    let status = fs::read(format!("/proc/{pid}/status")).ok()?;
+    let status = String::from_utf8_lossy(&status);
+    status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::to_owned)
 }
 
 /// The user by whose rights a process opens files.
 pub fn file_user(pid: u32) -> Option<u32> {
-    let status = text(format!("/proc/{pid}/status")).ok()?;
-    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"))?;
     // The real, effective, saved and file system user.
-    users.split_ascii_whitespace().nth(3)?.parse().ok()
+    status_field(pid, "Uid")?.split_ascii_whitespace().nth(3)?.parse().ok()
 }
 
 struct StatFields {
@@ -289,15 +289,12 @@ fn stat_fields(pid: u32) -> Option<StatFields> {
 
 /// The process that a thread belongs to.
 pub fn tgid(tid: u32) -> Option<u32> {
-    let status = text(format!("/proc/{tid}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("Tgid:"))?.trim().parse().ok()
+    status_field(tid, "Tgid")?.trim().parse().ok()
 }
 
 /// Pid of the process in its own pid namespace.
 pub fn innermost_pid(pid: u32) -> Option<u32> {
-    let status = text(format!("/proc/{pid}/status")).ok()?;
-    let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
-    numbers.split_whitespace().next_back()?.parse().ok()
+    status_field(pid, "NSpid")?.split_whitespace().next_back()?.parse().ok()
 }
 
 /// The process name that the kernel stores: at most 15 bytes, which the process can change.

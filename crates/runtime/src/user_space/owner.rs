@@ -10,6 +10,7 @@
 //! a worker that gives up root: setuid(2) after fork(2), unshare(2)      leaves
 //! ```
 
+use crate::in_process::field;
 use crate::kernel::sys;
 use std::fmt;
 use std::io;
@@ -37,15 +38,15 @@ impl Owner {
     pub fn of(pid: u32) -> io::Result<Owner> {
         let folder = format!("/proc/{pid}");
         let status = sys::proc_text(format!("{folder}/status"))?;
-        let field = |name: &str| {
-            let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-            line.map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "))
-                .ok_or(io::ErrorKind::InvalidData)
+        let words = |name: &str| {
+            let words =
+                field(&status, name).map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
+            words.ok_or(io::ErrorKind::InvalidData)
         };
         Ok(Owner {
-            users: field("Uid")?,
-            groups: field("Gid")?,
-            capabilities: field("CapPrm")?,
+            users: words("Uid:")?,
+            groups: words("Gid:")?,
+            capabilities: words("CapPrm:")?,
             namespace: std::fs::read_link(format!("{folder}/ns/user"))?.to_string_lossy().into_owned(),
             controller: std::fs::metadata(&folder)?.uid(),
         })
