@@ -384,6 +384,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
+    use crate::tests::numbers::Numbers;
 
     #[test]
     fn the_file_for_another_user_is_for_that_user_alone_and_is_removed() {
@@ -428,13 +429,8 @@ mod tests {
         let seconds = std::env::var("CUDATRACE_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
         let limit = Duration::from_secs(seconds.unwrap_or(2));
         let wanted = Wanted { kinds: 1 << KERNEL, flush_ms: 100, launches: false, replaced: None };
-        let (start, mut state) = (Instant::now(), 0x2545_f491_4f6c_dd1d_u64);
-        let mut random = move |below: u64| {
-            state ^= state << 13;
-            state ^= state >> 7;
-            state ^= state << 17;
-            state % below
-        };
+        let (start, mut numbers) = (Instant::now(), Numbers(0x2545_f491_4f6c_dd1d));
+        let mut random = move |below: u64| numbers.below(below);
         let (mut taken, mut total) = (0, 0u64);
         while start.elapsed() < limit {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;

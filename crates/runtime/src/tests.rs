@@ -2,6 +2,7 @@
 //! point. The probed functions are those of this test.
 
 mod elf;
+pub mod numbers;
 
 use crate::error::AttachError;
 use crate::kernel::signals::StopSignals;

@@ -1,8 +1,9 @@
 //! Wrappers of system calls that `std`, libbpf and `rustix` lack, which return owned descriptors and `io::Error`s.
 
 use libbpf_sys as bpf;
+use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, getrlimit, setrlimit};
-use std::ffi::{CString, c_int, c_long, c_void};
+use std::ffi::{CStr, CString, c_int, c_long, c_void};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::ExitStatusExt;
@@ -38,9 +39,7 @@ pub fn owned_libbpf(fd: c_int) -> io::Result<OwnedFd> {
 /// A random number; 0 if the kernel has none.
 pub fn random() -> u64 {
     let mut bytes = [0u8; 8];
-    // SAFETY: room for as many bytes.
-    unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-    u64::from_ne_bytes(bytes)
+    fill_random(&mut bytes).map_or(0, |()| u64::from_ne_bytes(bytes))
 }
 
 /// Fills a buffer of up to 256 bytes with random bytes.
@@ -48,6 +47,17 @@ pub fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
     // SAFETY: room for as many bytes.
     let filled = check(unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) } as c_long)?;
     if filled as usize == bytes.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+}
+
+/// Creates memory that processes can share: all zero, and of a size that nobody can change, so that no access fails.
+///
+/// # Errors
+/// The errors of memfd_create(2), ftruncate(2) and fcntl(2).
+pub fn shared_memory(name: &CStr, size: u64) -> io::Result<OwnedFd> {
+    let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+    rustix::fs::ftruncate(&file, size)?;
+    rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+    Ok(file)
 }
 
 /// The process at the other end of a Unix socket; `None` if it is in a pid namespace that this process does not see.

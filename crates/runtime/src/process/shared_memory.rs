@@ -5,7 +5,7 @@
 
 use super::child::Reported;
 use crate::kernel::sys;
-use rustix::fs::{AtFlags, FileType, MemfdFlags, SealFlags, StatxFlags};
+use rustix::fs::{AtFlags, FileType, StatxFlags};
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -90,13 +90,10 @@ impl SharedState {
     /// that has not become its program yet.
     ///
     /// # Errors
-    /// The errors of memfd_create(2), ftruncate(2), fcntl(2) and mmap(2).
+    /// The errors of [`sys::shared_memory`] and of mmap(2).
     pub(super) fn new(files: &[FileState], reported: Reported, held: u32) -> io::Result<SharedState> {
-        let fd = rustix::fs::memfd_create(c"ct-seccomp", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         let words = FIRST_FILE + files.len() * FILE;
-        rustix::fs::ftruncate(&fd, (words * WORD) as u64)?;
-        // The size is fixed: a process that opens the file through /proc cannot take a page away under a reader.
-        rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let fd = sys::shared_memory(c"ct-seccomp", (words * WORD) as u64)?;
         let mut shared = SharedState::map(fd, words)?;
         for (number, file) in files.iter().enumerate() {
             let (device, inode) = file.identity;

@@ -5,6 +5,7 @@ use super::map::SharedMap;
 use super::memory::{DescribedMap, PlacedModule, SessionMemory};
 use crate::kernel::sys::MemoryMapping;
 use crate::read::ring::Ring;
+use crate::tests::numbers::Numbers;
 use native::layout;
 use native::object::{Insn, MapDef, MapKind, Object};
 use std::ops::ControlFlow;
@@ -74,28 +75,16 @@ fn session() -> (Arc<SessionMemory>, PlacedModule) {
     (Arc::new(memory), module)
 }
 
-/// A cheap sequence of numbers.
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-}
-
 /// Writes words through a mapping of its own, as another process does, until it is told to stop; returns their number.
 fn scribble(memory: &SessionMemory, seed: u64, stop: &AtomicBool) -> u64 {
     let size = memory.data_size() as usize;
     let mapping = MemoryMapping::shared(memory.file(), 0, size, true).expect("the same memory");
     let used = memory.layout().data_end() / 8;
-    let (first, mut random, mut written) = (layout::PAGE / 8, Random(seed | 1), 0);
+    let (first, mut random, mut written) = (layout::PAGE / 8, Numbers(seed | 1), 0);
     while written < WORDS && !stop.load(Ordering::Relaxed) {
         // All positions, and mostly those in use.
         let end = if random.next().is_multiple_of(8) { size as u64 / 8 } else { used };
-        let at = first + random.next() % (end - first);
+        let at = first + random.below(end - first);
         // SAFETY: a word of the mapping.
         let word = unsafe { AtomicU64::from_ptr(mapping.bytes().cast::<u64>().add(at as usize)) };
         word.store(value(&mut random, word.load(Ordering::Relaxed)), Ordering::Relaxed);
@@ -104,13 +93,13 @@ fn scribble(memory: &SessionMemory, seed: u64, stop: &AtomicBool) -> u64 {
     written
 }
 
-fn value(random: &mut Random, before: u64) -> u64 {
-    match random.next() % 7 {
+fn value(random: &mut Numbers, before: u64) -> u64 {
+    match random.below(7) {
         0 => 0,
         1 => u64::MAX,
-        2 => 1 << (random.next() % 64),
-        3 => before.wrapping_add(random.next() % 129).wrapping_sub(64),
-        4 => random.next() % u64::from(ENTRIES + 100),
+        2 => 1 << random.below(64),
+        3 => before.wrapping_add(random.below(129)).wrapping_sub(64),
+        4 => random.below(u64::from(ENTRIES + 100)),
         5 => before & !0xffff_ffff | random.next() & 0xffff_ffff,
         _ => random.next(),
     }

@@ -18,6 +18,7 @@
 //!
 //! Not here: what the words mean (`map.rs`, `read/ring.rs`, `clock.rs`), and the code that runs in the tracer (`memory.rs`).
 
+use crate::kernel::sys;
 use native::layout::{self, PAGE};
 use std::ffi::c_void;
 use std::io;
@@ -76,12 +77,9 @@ impl UntrustedMemory {
     /// Creates the data in a new file, whose size is sealed. All of it is zero.
     ///
     /// # Errors
-    /// memfd_create(2) or mmap(2) fails.
+    /// The errors of [`sys::shared_memory`] and of mmap(2).
     pub fn new(data: u64, code: u64) -> io::Result<UntrustedMemory> {
-        use rustix::fs::{MemfdFlags, SealFlags};
-        let file = rustix::fs::memfd_create("cudatrace", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
-        rustix::fs::ftruncate(&file, data)?;
-        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let file = sys::shared_memory(c"cudatrace", data)?;
         let base = map(&file, data, code)?;
         Ok(UntrustedMemory { base, file, data, code, damage: OnceLock::new() })
     }
