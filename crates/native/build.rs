@@ -32,7 +32,9 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let library = out.join("helpers.so");
-    let mut compiler = cc::Build::new().get_compiler().to_command();
+    // The same code in every profile: what cargo says about debugging and optimisation would change it.
+    let mut build = cc::Build::new();
+    let mut compiler = build.no_default_flags(true).get_compiler().to_command();
     let status = compiler.args(FLAGS).arg("-o").arg(&library).arg(SOURCE).status();
     assert!(status.is_ok_and(|s| s.success()), "the C compiler does not compile {SOURCE}");
     take_code(&library, &out);

@@ -51,7 +51,8 @@ fn listing(image: &Image) -> String {
 fn list(text: &mut String, image: &Image, name: &str, range: Range<u64>) {
     let [start, end] = [range.start, range.end].map(|at| (at - image.start) as usize);
     let mut decoder = Decoder::with_ip(64, &image.code[start..end], range.start, DecoderOptions::NONE);
-    let mut formatter = IntelFormatter::with_options(Some(Box::new(Names(image.helpers.clone()))), None);
+    let names = Names { helpers: image.helpers.clone(), end: image.end() };
+    let mut formatter = IntelFormatter::with_options(Some(Box::new(names)), None);
     let instructions: Vec<_> = decoder.iter().take_while(|i| i.code() != Code::Int3).collect();
     writeln!(text, "{name}: {} instructions", instructions.len()).expect("strings take text");
     for instruction in &instructions {
@@ -63,8 +64,12 @@ fn list(text: &mut String, image: &Image, name: &str, range: Range<u64>) {
     text.push('\n');
 }
 
-/// Names of the helpers. Their addresses depend on the C compiler.
-struct Names(Vec<(&'static str, u64)>);
+/// Names of what lies behind the code of the script. The addresses depend on the C compiler.
+struct Names {
+    helpers: Vec<(&'static str, u64)>,
+    /// Address of the byte behind the helpers.
+    end: u64,
+}
 
 impl SymbolResolver for Names {
     fn symbol(
@@ -75,7 +80,10 @@ impl SymbolResolver for Names {
         address: u64,
         _: u32,
     ) -> Option<SymbolResult<'_>> {
-        let name = self.0.iter().find(|(_, start)| *start == address)?.0;
+        if address == self.end {
+            return Some(SymbolResult::with_str(address, "end"));
+        }
+        let name = self.helpers.iter().find(|(_, start)| *start == address)?.0;
         instruction.is_call_near().then(|| SymbolResult::with_str(address, name))
     }
 }

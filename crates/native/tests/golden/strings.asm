@@ -65,7 +65,7 @@ uprobe0: 141 instructions
 10000691  mov esi,400h
 10000696  lea rdx,[10000188h]
 1000069d  lea rcx,[0]
-100006a4  lea r8,[10003069h]
+100006a4  lea r8,[end]
 100006ab  call read_own
 100006b0  add r13,10h
 100006b4  mov rdi,r13
