@@ -334,7 +334,7 @@ impl<'a> Job<'a> {
         if was_silent && !is_explained && prints_maps {
             exit_status::report_no_output(&ending, attached, self.messages);
         }
-        let lost = lost | gpu_reports.are_damaged();
+        let lost = lost | gpu_reports.are_incomplete();
         let status = exit_status::status(&ending, child.map(|child| (child, &signals)), self.messages)?;
         let status = exit_status::of_results(status, &ending);
         Ok(match status {

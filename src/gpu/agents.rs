@@ -26,14 +26,14 @@ use super::candidates::{Candidates, Found, INJECTION, RANGES};
 use super::cupti;
 use super::loading::Prepared;
 use super::newcomers::Newcomers;
-use super::reports::{Asked, Refusal, Reports};
+use super::reports::{AgentEnd, Asked, Refusal, Reports};
 use crate::console::Messages;
 use crate::timer::{PacedTimer, Timer};
 
 /// Time between two flushes of CUPTI's buffers.
 const FLUSH_MS: u32 = 100;
-/// Pause between two searches for processes that have loaded the driver.
-const PAUSE: Duration = Duration::from_millis(200);
+/// Shortest pause between two searches for processes that have loaded the driver, which is initialised within 100 ms at best.
+const PAUSE: Duration = Duration::from_millis(20);
 /// Pause between two attempts to stop a process.
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
 /// Connections that are accepted, and reports of a process that are read, before the rest of the tracer has its turn.
@@ -58,6 +58,8 @@ pub struct Agents<'a> {
     search: PacedTimer,
     /// Processes that were asked to load an agent.
     requests: BTreeMap<u32, Request>,
+    /// Processes whose agent was loaded by a request and has not reported yet.
+    loaded: BTreeMap<u32, Found>,
     /// Processes whose threads could not all be stopped, and when that is tried again.
     not_stopped: Vec<Prepared>,
     retry: Option<Timer>,
@@ -125,6 +127,7 @@ impl<'a> Agents<'a> {
             candidates: Candidates::new(file, in_process),
             search,
             requests: BTreeMap::new(),
+            loaded: BTreeMap::new(),
             not_stopped: vec![],
             retry: None,
             has_begun: false,
@@ -196,7 +199,14 @@ impl<'a> Agents<'a> {
             let _ = session.withdraw_agent(*pid, request.found.is_started);
             self.candidates.try_again(*pid);
         }
-        self.requests.retain(|pid, request| !request.is_unwanted && Program::of(*pid) == request.program);
+        let (reports, messages) = (self.reports, self.messages);
+        self.requests.retain(|pid, request| {
+            let runs = Program::of(*pid) == request.program;
+            if !runs && !request.is_unwanted {
+                reports.miss(*pid, messages);
+            }
+            runs && !request.is_unwanted
+        });
     }
 
     /// Asks a process to load the agent. Only processes that the user has named must be able to.
@@ -204,8 +214,10 @@ impl<'a> Agents<'a> {
         let pid = found.pid;
         let prepared = Prepared::new(self.machine, found);
         match prepared.and_then(|prepared| self.request(prepared, session)) {
-            // It has ended.
-            Err(error) if matches!(error.downcast_ref(), Some(RemoteError::Gone)) => Ok(()),
+            Err(error) if matches!(error.downcast_ref(), Some(RemoteError::Gone)) => {
+                self.reports.miss(pid, self.messages);
+                Ok(())
+            }
             Err(error) if self.candidates.must_have(pid) => Err(error.context(format!("process {pid}"))),
             requested => {
                 self.explain(pid, requested);
@@ -284,23 +296,17 @@ impl<'a> Agents<'a> {
                     let why = "it could not load the library that reads them, or has closed descriptors that it does not know";
                     self.reports.explain(pid, why, self.messages);
                 }
-                // It has ended.
-                Proof::Wrong => {}
+                Proof::Wrong => self.reports.miss(pid, self.messages),
             }
         }
     }
 
     /// A process that was asked to has loaded the agent. Its functions have their probes before it gets its request.
     fn meet_requested(&mut self, found: Found, socket: AgentSocket, mut session: Option<&mut Session>) {
-        let Found { pid, is_started } = found;
+        let pid = found.pid;
         self.miss_ranges(pid);
-        if is_started {
-            self.messages.warning(&format!(
-                "the first GPU records of process {pid} may be missing: it was started without {INJECTION}, or could not open its file"
-            ));
-        }
         if let Some(session) = &mut session {
-            match session.meet_agent(pid, is_started) {
+            match session.meet_agent(pid) {
                 Ok(report) if self.in_process => self.messages.patched(pid, &report),
                 Ok(_) | Err(RemoteError::Gone) => {}
                 Err(error) => {
@@ -309,7 +315,8 @@ impl<'a> Agents<'a> {
                 }
             }
         }
-        let met = self.meet(socket, session.as_deref());
+        let met = self.meet(socket, session);
+        self.loaded.insert(pid, found);
         if let Err(error) = met {
             self.messages.detail(|| format!("process {pid}: {error}"));
         }
@@ -342,7 +349,7 @@ impl<'a> Agents<'a> {
         &mut self,
         connection: Connection,
         mark: Option<u64>,
-        session: Option<&Session>,
+        session: Option<&mut Session>,
     ) -> io::Result<()> {
         let pid = connection.pid();
         match (self.file.prove(connection), mark) {
@@ -362,11 +369,11 @@ impl<'a> Agents<'a> {
     }
 
     /// Keeps a new agent, and asks it for records unless [`Agents::begin`] will.
-    fn meet(&mut self, mut socket: AgentSocket, session: Option<&Session>) -> io::Result<()> {
+    fn meet(&mut self, mut socket: AgentSocket, mut session: Option<&mut Session>) -> io::Result<()> {
         let pid = socket.pid();
         let program = Program::of(pid);
         // The end of the agent that the process had before an execve(2).
-        self.receive(pid, session);
+        self.receive(pid, session.as_deref_mut());
         let is_same = self.sockets.get(&pid).is_some_and(|earlier| earlier.program == program);
         if is_same || program.is_some_and(|program| self.distrusted.contains(&program)) {
             self.reports.refuse(Some(pid), Refusal::NotAgain, self.messages);
@@ -374,8 +381,7 @@ impl<'a> Agents<'a> {
         }
         // A child may have kept the socket of the earlier program open.
         if self.sockets.contains_key(&pid) {
-            self.reports.end(pid);
-            self.lose(pid);
+            self.end(pid);
         }
         self.candidates.has_agent(pid);
         if let Some(session) = session.filter(|_| self.has_begun) {
@@ -428,7 +434,7 @@ impl<'a> Agents<'a> {
     }
 
     /// Accepts connections of traced processes, and closes others.
-    fn accept(&mut self, session: Option<&Session>) {
+    fn accept(&mut self, mut session: Option<&mut Session>) {
         for _ in 0..AT_ONCE {
             let Ok(Some(connection)) = self.file.accept() else { return };
             let program = match connection.pid() {
@@ -443,12 +449,12 @@ impl<'a> Agents<'a> {
                 self.reports.refuse(connection.pid(), Refusal::NotTraced, self.messages);
                 continue;
             }
-            self.prove_newcomer(connection, None, session);
+            self.prove_newcomer(connection, None, session.as_deref_mut());
         }
     }
 
     /// Reads the first packet of a connection that was accepted.
-    fn prove_newcomer(&mut self, connection: Connection, mark: Option<u64>, session: Option<&Session>) {
+    fn prove_newcomer(&mut self, connection: Connection, mark: Option<u64>, session: Option<&mut Session>) {
         let pid = connection.pid();
         // A process that ends meanwhile needs no message.
         if let Err(error) = self.prove(connection, mark, session) {
@@ -457,7 +463,7 @@ impl<'a> Agents<'a> {
     }
 
     /// Reads the reports of a process. With a session an agent that can take the place of functions does so from its first report on.
-    fn receive(&mut self, pid: u32, session: Option<&Session>) {
+    fn receive(&mut self, pid: u32, mut session: Option<&mut Session>) {
         let asked = Asked { kinds: self.records(), in_process: self.in_process };
         for _ in 0..AT_ONCE {
             let Some(agent) = self.sockets.get_mut(&pid) else { return };
@@ -469,22 +475,40 @@ impl<'a> Agents<'a> {
                     self.reports.distrust(pid, error, self.messages);
                     return self.lose(pid);
                 }
-                Received::End => {
-                    self.reports.end(pid);
-                    return self.lose(pid);
-                }
+                Received::End => return self.end(pid),
             };
             let is_first = self.reports.take(pid, report, asked, self.messages);
-            if is_first && let Some(session) = session.filter(|_| report.words != 0) {
+            let Some(session) = session.as_deref_mut().filter(|_| is_first) else { continue };
+            if let Some(found) = self.loaded.remove(&pid) {
+                // Else its functions are restored at the end.
+                let _ = session.leave_gates(pid, found.is_started);
+                if found.is_new && report.had_context != 0 {
+                    self.reports.miss_first(pid, self.messages);
+                }
+            }
+            if report.words != 0 {
                 self.give_places(pid, report.words, session);
                 self.sockets.get(&pid).inspect(|agent| agent.socket.acknowledge());
             }
         }
     }
 
+    /// The agent of a process has ended.
+    fn end(&mut self, pid: u32) {
+        if let Some(agent) = self.sockets.get(&pid) {
+            let is_other = agent.program.is_some_and(|before| {
+                Program::of(pid).is_some_and(|now| now.started() == before.started() && now != before)
+            });
+            let way = if is_other { AgentEnd::Executed } else { AgentEnd::Killed };
+            self.reports.end(pid, way, agent.socket.launches(), self.messages);
+        }
+        self.lose(pid);
+    }
+
     /// Closes the connection to the agent of a process.
     fn lose(&mut self, pid: u32) {
         self.candidates.has_lost_agent(pid);
+        self.loaded.remove(&pid);
         // Its descriptor leaves the set when it is closed.
         self.sockets.remove(&pid);
     }

@@ -37,6 +37,8 @@ pub struct Candidates<'a> {
     family: BTreeSet<(u32, u64)>,
     /// Programs whose agents are not expected: they may connect again and again.
     strangers: BTreeSet<Program>,
+    /// The next search is the first one in these processes.
+    is_first: bool,
 }
 
 /// A process that is to be made to load the agent.
@@ -45,6 +47,8 @@ pub struct Found {
     pub pid: u32,
     /// It is a child of the command, and has lost the variables.
     pub is_started: bool,
+    /// It has loaded the driver since the trace began.
+    pub is_new: bool,
 }
 
 /// How a process gets the agent.
@@ -64,13 +68,14 @@ impl<'a> Candidates<'a> {
     /// No processes yet. `in_process`: programs run in them.
     pub fn new(file: &'a AgentFile, in_process: bool) -> Candidates<'a> {
         let (pids, tried, again, family, strangers) = Default::default();
-        Candidates { file, in_process, pids, command: None, tried, again, family, strangers }
+        Candidates { file, in_process, pids, command: None, tried, again, family, strangers, is_first: true }
     }
 
     /// Looks in these processes of `-p`, the command, and their children from now on; returns all of them.
     pub fn choose(&mut self, pids: &[u32], command: Option<u32>) -> Vec<u32> {
         self.pids = pids.to_vec();
         self.command = command;
+        self.is_first = true;
         self.family.clear();
         self.strangers.clear();
         process::with_descendants(&self.roots())
@@ -143,10 +148,14 @@ impl<'a> Candidates<'a> {
             }
             match way {
                 Way::NoneYet | Way::ByItself => {}
-                Way::ByUs => found.push(Found { pid, is_started }),
+                Way::ByUs => {
+                    let is_new = !self.is_first && !self.again.contains(&pid);
+                    found.push(Found { pid, is_started, is_new });
+                }
                 Way::Not(why) => reports.explain(pid, &why, messages),
             }
         }
+        self.is_first = false;
         found
     }
 

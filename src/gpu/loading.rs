@@ -44,7 +44,7 @@ impl Prepared {
 
     /// Asks the process to load the agent.
     pub fn request(&self, file: &AgentFile, session: &mut Session) -> Result<Connection, RemoteError> {
-        let Found { pid, is_started } = self.found;
+        let Found { pid, is_started, .. } = self.found;
         let user = process::file_user(pid).ok_or(RemoteError::Gone)?;
         let library = file.library(user, self.functions)?;
         session.request_agent(pid, self.gates.clone(), &library, is_started)

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use host::process;
 use report::value::escape;
-use runtime::gpu_agent::{KERNEL, MULTIPLE_SUBSCRIBERS, Report, ReportError, State};
+use runtime::gpu_agent::{KERNEL, LaunchCounts, MULTIPLE_SUBSCRIBERS, Report, ReportError, State};
 
 use super::cupti::{fault, file_with, release};
 use super::nvml::Utilization;
@@ -18,6 +18,8 @@ const NOT_INITIALIZED: u32 = 15;
 const RELEASES: usize = 16;
 /// Number of refused processes that are named in messages.
 const NAMED: usize = 3;
+/// Number of processes with lost records that are named in messages.
+const NAMED_LOSSES: u64 = 20;
 
 /// What agents are asked for.
 #[derive(Copy, Clone)]
@@ -89,8 +91,75 @@ struct All {
     running: BTreeMap<u32, Report>,
     /// Totals of agents that have ended, or whose process has: there may be any number of them.
     ended: Totals,
-    /// Processes that ended before their agent did.
-    early: Vec<u32>,
+    /// Processes without all records, the first ones.
+    losses: Vec<Loss>,
+    /// Number of all of these, of those that a message names, and of the launches without a record.
+    incomplete: u64,
+    named: u64,
+    launches_without: u64,
+}
+
+/// A process without all records.
+struct Loss {
+    pid: u32,
+    end: AgentEnd,
+    /// `None`: they were not counted.
+    launches: Option<LaunchCounts>,
+}
+
+/// How an agent has ended.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub(super) enum AgentEnd {
+    /// As it was asked to, or with its process.
+    InTime,
+    /// Its process has ended without notice.
+    Killed,
+    /// Its process executes another program.
+    Executed,
+}
+
+impl AgentEnd {
+    /// What is lost then.
+    fn reason(self) -> &'static str {
+        match self {
+            AgentEnd::InTime => "the GPU had not done them when the trace or the process ended",
+            AgentEnd::Killed => "it was killed, or ended by a system call of its own",
+            AgentEnd::Executed => "it executed another program",
+        }
+    }
+}
+
+impl Loss {
+    /// `None` if there is no loss.
+    fn new(pid: u32, end: AgentEnd, launches: Option<LaunchCounts>) -> Option<Loss> {
+        let loss = Loss { pid, end, launches };
+        let is_loss = match launches {
+            None => end != AgentEnd::InTime,
+            Some(_) => loss.without() > 0,
+        };
+        is_loss.then_some(loss)
+    }
+
+    /// Launches without a record. A graph may have no work of which there is one, so it counts only if the agent has not ended in time.
+    fn without(&self) -> u64 {
+        self.launches.map_or(0, |launches| {
+            let graphs = if self.end == AgentEnd::InTime { 0 } else { launches.graphs_without };
+            launches.kernels_without + graphs
+        })
+    }
+
+    fn text(&self) -> String {
+        let Loss { pid, end, launches } = self;
+        match launches {
+            None => format!("process {pid}: its last GPU records may be missing, since {}", end.reason()),
+            Some(launches) => format!(
+                "process {pid}: {} of {} launches have no GPU record, since {}",
+                self.without(),
+                launches.kernels + launches.graphs,
+                end.reason()
+            ),
+        }
+    }
 }
 
 /// Totals of reports.
@@ -144,13 +213,27 @@ impl All {
         totals
     }
 
-    /// The agent of a process has ended.
-    fn end(&mut self, pid: u32) {
+    /// The agent of a process has ended. `way`: how, if it was not in time.
+    fn end(&mut self, pid: u32, way: AgentEnd, launches: Option<LaunchCounts>) {
         let last = self.running.remove(&pid).unwrap_or_default();
         self.ended.add(&last);
-        if is(&last, State::Collects) || is(&last, State::Samples) {
-            self.early.push(pid);
+        let is_early = is(&last, State::Collects) || is(&last, State::Samples);
+        let launches = launches.filter(|_| last.every == 0);
+        let Some(loss) = Loss::new(pid, if is_early { way } else { AgentEnd::InTime }, launches) else {
+            return;
+        };
+        self.launches_without = self.launches_without.saturating_add(loss.without());
+        if self.is_named() {
+            self.losses.push(loss);
         }
+    }
+
+    /// Counts a process without all records; returns whether a message names it.
+    fn is_named(&mut self) -> bool {
+        self.incomplete += 1;
+        let is_named = self.named < NAMED_LOSSES;
+        self.named += u64::from(is_named);
+        is_named
     }
 }
 
@@ -201,15 +284,37 @@ impl Reports {
         messages.warning(&format!("no GPU records of process {pid}: {why}"));
     }
 
+    /// A process was found when it had a context of CUDA already.
+    pub(super) fn miss_first(&self, pid: u32, messages: &Messages) {
+        if self.all.borrow_mut().is_named() {
+            messages.lost(&format!(
+                "the first GPU records of process {pid} may be missing: it used CUDA before the library that reads them was loaded"
+            ));
+        }
+    }
+
+    /// A process has used the driver, and ended before its agent reported anything.
+    pub(super) fn miss(&self, pid: u32, messages: &Messages) {
+        self.is_explained.set(true);
+        if self.all.borrow_mut().is_named() {
+            messages.lost(&format!(
+                "process {pid} has no GPU records: it ended before the library that reads them was ready"
+            ));
+        }
+    }
+
     /// Tells that a process has no agent since it has not called the driver, which is no failure.
     pub(super) fn explain_no_call(&self, pid: u32, messages: &Messages) {
         self.is_explained.set(true);
         messages.note(&format!("process {pid} made no call of CUDA's driver while it was traced"));
     }
 
-    /// The agent of a process has ended.
-    pub(super) fn end(&self, pid: u32) {
-        self.all.borrow_mut().end(pid);
+    /// The agent of a process has ended. `way`: how its process has ended, if it has not reported its end.
+    pub(super) fn end(&self, pid: u32, way: AgentEnd, launches: Option<LaunchCounts>, messages: &Messages) {
+        if !self.all.borrow().running.contains_key(&pid) {
+            return self.miss(pid, messages);
+        }
+        self.all.borrow_mut().end(pid, way, launches);
     }
 
     /// A process has sent what no agent sends. What it reported before still counts.
@@ -223,9 +328,12 @@ impl Reports {
         ));
     }
 
-    /// Whether an agent has reported what an agent cannot report.
-    pub fn are_damaged(&self) -> bool {
-        self.are_damaged.get()
+    /// Whether records are missing, or an agent has reported what an agent cannot report.
+    pub fn are_incomplete(&self) -> bool {
+        let all = self.all.borrow();
+        let totals = all.totals();
+        let lost = totals.dropped + totals.refused + totals.without_time;
+        self.are_damaged.get() || all.incomplete > 0 || lost > 0
     }
 
     /// A connection was refused. `pid`: its process, if this pid namespace has it. The first ones are told.
@@ -271,8 +379,14 @@ impl Reports {
         if totals.exact > 0 {
             let releases: Vec<String> = totals.releases.into_iter().collect();
             let processes = if totals.exact == 1 { "process" } else { "processes" };
+            let lost = totals.dropped + totals.refused + totals.without_time;
+            let what = if all.incomplete == 0 && lost == 0 {
+                "are exact"
+            } else {
+                "are exact, but some are missing"
+            };
             messages.note(&format!(
-                "GPU times are exact ({}): {} records of {} {processes}",
+                "GPU times {what} ({}): {} records of {} {processes}",
                 releases.join(", "),
                 totals.records,
                 totals.exact
@@ -307,9 +421,12 @@ impl Reports {
                 messages.lost(&format!("{count} {what}"));
             }
         }
-        for pid in &all.early {
+        all.losses.iter().for_each(|loss| messages.lost(&loss.text()));
+        let more = all.incomplete - all.named;
+        if more > 0 {
             messages.lost(&format!(
-                "process {pid} was killed, or executed another program: its last GPU records may be missing"
+                "{more} more processes lack GPU records; {} launches of all have none",
+                all.launches_without
             ));
         }
     }
@@ -366,17 +483,41 @@ const UNNAMED: &[u8] = b"not provided";
 mod tests {
     use super::*;
 
+    /// The losses of a process whose last report has this state.
+    fn losses(state: State, way: AgentEnd, launches: Option<LaunchCounts>) -> Vec<String> {
+        let mut all = All::default();
+        all.running.insert(7, Report { state: state as u32, ..Report::default() });
+        all.end(7, way, launches);
+        all.losses.iter().map(Loss::text).collect()
+    }
+
     #[test]
     fn a_process_that_executes_another_program_counts_for_both() {
         let reports = Reports::default();
         let report = |passed| Report { state: State::Collects as u32, passed, ..Report::default() };
         for passed in [[3, 0, 0, 0, 0, 0, 0, 0], [4, 0, 0, 0, 0, 0, 0, 0]] {
             reports.all.borrow_mut().running.insert(7, report(passed));
-            reports.end(7);
+            reports.all.borrow_mut().end(7, AgentEnd::Executed, None);
         }
         let all = reports.all.borrow();
         let totals = all.totals();
         assert_eq!((totals.records, totals.exact, totals.reports), (7, 2, 2));
-        assert_eq!((all.running.len(), &all.early[..]), (0, &[7, 7][..]));
+        assert_eq!((all.running.len(), all.incomplete), (0, 2));
+    }
+
+    #[test]
+    fn what_is_lost_is_counted_and_nothing_else_is() {
+        let complete = LaunchCounts { kernels: 9, graphs: 1, ..LaunchCounts::default() };
+        let some = LaunchCounts { kernels_without: 2, graphs_without: 1, ..complete };
+        for way in [AgentEnd::Killed, AgentEnd::Executed] {
+            assert!(losses(State::Collects, way, Some(complete)).is_empty());
+            assert_eq!(losses(State::Collects, way, None).len(), 1);
+            assert!(losses(State::Ended, way, Some(complete)).is_empty());
+            assert!(losses(State::Ended, way, None).is_empty());
+        }
+        let killed = "process 7: 3 of 10 launches have no GPU record, since it was killed, or ended by a system call of its own";
+        assert_eq!(losses(State::Collects, AgentEnd::Killed, Some(some)), [killed]);
+        let ended = "process 7: 2 of 10 launches have no GPU record, since the GPU had not done them when the trace or the process ended";
+        assert_eq!(losses(State::Ended, AgentEnd::Killed, Some(some)), [ended]);
     }
 }

@@ -47,11 +47,14 @@ mod library {
     pub mod buffers;
     pub mod clock;
     pub mod collection;
+    pub mod copies;
+    pub mod counts;
     pub mod cupti;
     pub mod driver;
     pub mod forks;
     pub mod idle;
     pub mod launches;
+    pub mod leaving;
     pub mod names;
     pub mod ranges;
     pub mod replacements;

@@ -1,5 +1,5 @@
-//! Messages between the agent and the tracer, one per packet of a socket: the agent's [`Hello`], the tracer's [`Request`], the agent's [`Report`]s, and
-//! one byte of the tracer when it has led calls to the agent's [`Words`].
+//! Messages between the agent and the tracer, one per packet of a socket: the agent's [`Hello`], the tracer's [`Request`] with a descriptor of memory for
+//! [`Counters`], the agent's [`Report`]s, and one byte of the tracer when it has led calls to the agent's [`Words`].
 //!
 //! Any local process can connect to the tracer's socket. The tracer reads nothing else before a `Hello` with the right secret.
 
@@ -107,6 +107,32 @@ pub struct Words {
     pub replacements: [AtomicU64; FUNCTIONS],
 }
 
+/// What the agent counts while it runs, in memory that the tracer reads when the process has ended, in whatever way.
+///
+/// A launch is counted when its call returns without an error, unless something is captured meanwhile: then it may be part of a graph. It has
+/// a record as soon as the first of its records has come.
+#[derive(Debug, Default)]
+#[repr(C)]
+pub struct Counters {
+    /// 1 as soon as launches are counted.
+    pub counts: AtomicU64,
+    /// Launches of kernels.
+    pub kernels: AtomicU64,
+    /// Launches of kernels with a record.
+    pub kernels_recorded: AtomicU64,
+    /// Launches of graphs.
+    pub graphs: AtomicU64,
+    /// Launches of graphs with a record.
+    pub graphs_recorded: AtomicU64,
+    /// Launches that were forgotten before a record came.
+    pub forgotten: AtomicU64,
+    /// Records of kernels whose launch is not known.
+    pub unknown: AtomicU64,
+}
+
+/// Size of [`Counters`] in bytes.
+pub const COUNTERS: usize = size_of::<Counters>();
+
 /// `CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED`: another tool has CUPTI.
 pub const MULTIPLE_SUBSCRIBERS: u32 = 39;
 
@@ -129,6 +155,10 @@ pub struct Report {
     pub every: u32,
     /// Launches whose turn it was and that could not be measured: there was no place, or the driver refused.
     pub not_measured: u32,
+    /// 1: a device had a primary context before the agent was there, so that work may have been launched.
+    pub had_context: u32,
+    /// Zero.
+    pub unused: u32,
     /// Address of the agent's [`Words`], if it is to take the place of functions.
     pub words: u64,
     /// Records that were passed to probes, by [`crate::record::Kind`].

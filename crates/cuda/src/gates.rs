@@ -2,13 +2,15 @@
 //!
 //! Any CUDA program calls some of them all the time: launches, copies, waits, and the queries of contexts by which the runtime begins its
 //! calls. The driver does not call them itself by these symbols, nor calls the program from within them while it holds a lock. So a call
-//! comes from ordinary code of the program. Functions that are called once, as `cuInit` is, would come too late.
+//! comes from ordinary code of the program. Functions that are called once, as `cuInit` is, would come too late. Those that create contexts are here
+//! since nothing was launched before them.
 //!
 //! Symbols of a family are called alike: `cuMemcpy` stands for `cuMemcpy_ptds` too.
 
 use crate::library::Library;
 
 const FAMILIES: &[&str] = &[
+    "cuCtxCreate",
     "cuCtxGetCurrent",
     "cuCtxGetDevice",
     "cuCtxPopCurrent",
@@ -16,6 +18,7 @@ const FAMILIES: &[&str] = &[
     "cuCtxSetCurrent",
     "cuCtxSynchronize",
     "cuDevicePrimaryCtxGetState",
+    "cuDevicePrimaryCtxRetain",
     "cuEventQuery",
     "cuEventRecord",
     "cuEventSynchronize",

@@ -1,10 +1,12 @@
 //! How a call of the program loads the agent into its process.
 //!
 //! ```text
-//! detour:  ...; is ACTIVE set? is STATE requested? call gate; programs; moved instructions
-//! gate:    save all registers; begin_load: STATE requested -> claimed, pthread_create(run_load); restore; ret
-//! thread:  run_load: sends BEGINS, waits for a byte; dlopen(path), dlsym(symbol); sends LOADED; attach(socket)
+//! detour:  ...; is ACTIVE set? is STATE zero? if not, call gate; programs; moved instructions
+//! gate:    save all registers; begin_load: STATE requested -> claimed, pthread_create(run_load); wait for zero; restore; ret
+//! thread:  run_load: sends BEGINS, waits for a byte; dlopen(path), dlsym(symbol); sends LOADED; attach(socket); STATE zero
 //! ```
+//!
+//! Calls of the driver wait meanwhile, for at most two seconds, so that the library misses nothing that they do.
 //!
 //! A thread at the entry of a function of the driver is in an ordinary call: it is in no function of the C library or its loader, so it
 //! may create a thread. That one waits for the loader's lock if it must. No thread of the program does.
@@ -21,12 +23,12 @@ use crate::calls::function;
 use crate::layout::LOAD;
 use crate::x86::{Assembler, Cond, Mem, Op, Reg, Width};
 
-/// u32: [`REQUESTED`] if the next call through a gate is to load the library.
+/// u32: [`REQUESTED`] if the next call through a gate is to load the library, another number while it is loaded, and zero at other times.
 pub const STATE: u64 = LOAD;
 /// u32: threads that are outside of the region and will return to it.
 pub const RUNNING: u64 = LOAD + 4;
 /// The library's descriptor, then the socket's.
-pub const DESCRIPTORS: u64 = LOAD + 8;
+pub const DESCRIPTORS: u64 = LOAD + 16;
 /// The other words of a [`Request`].
 pub const FUNCTIONS: u64 = DESCRIPTORS + 2 * DESCRIPTOR;
 /// A value of [`STATE`].
@@ -176,11 +178,11 @@ pub fn gate(start: u64, image: &Image, state: VectorState) -> Vec<u8> {
     asm.finish()
 }
 
-/// Generates a call of the gate at `gate` if a library is to be loaded. The stack is as at the entry of a function, so the flags are free.
+/// Generates a call of the gate at `gate` if a library is to be loaded, or is being loaded. The stack is as at the entry of a function, so the flags are free.
 pub(crate) fn pass(asm: &mut Assembler, gate: u64) {
     let nothing = asm.label();
-    asm.alu_mem_imm(Op::Cmp, false, Mem::Region(STATE), REQUESTED as i32);
-    asm.jcc(Cond::NotEqual, nothing);
+    asm.alu_mem_imm(Op::Cmp, false, Mem::Region(STATE), 0);
+    asm.jcc(Cond::Equal, nothing);
     asm.call_region(gate);
     asm.bind(nothing);
 }

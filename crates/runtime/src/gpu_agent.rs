@@ -4,10 +4,11 @@
 
 mod checks;
 mod connection;
+mod launch_counts;
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, IoSlice, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
@@ -19,8 +20,13 @@ pub use agent::message::{MULTIPLE_SUBSCRIBERS, REPLACED, Report, State};
 pub use checks::ReportError;
 use connection::Secret;
 pub use connection::{Connection, Proof};
+use launch_counts::CounterMemory;
+pub use launch_counts::LaunchCounts;
 use rustix::fs::{FlockOperation, MemfdFlags, SealFlags, Uid};
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType,
+};
 
 use crate::in_process::Library;
 use crate::kernel::sys;
@@ -263,6 +269,7 @@ pub struct AgentSocket {
     /// What it was last asked for.
     wanted: Option<Wanted>,
     last: Option<Report>,
+    counters: Option<CounterMemory>,
 }
 
 /// What an agent is asked for.
@@ -293,7 +300,7 @@ pub enum Received {
 
 impl AgentSocket {
     fn new(socket: OwnedFd, pid: u32) -> AgentSocket {
-        AgentSocket { socket, pid, wanted: None, last: None }
+        AgentSocket { socket, pid, wanted: None, last: None, counters: None }
     }
 
     /// The process.
@@ -309,7 +316,7 @@ impl AgentSocket {
     /// Asks for records. `paths`: where CUPTI may be, for a process that has not loaded it.
     ///
     /// # Errors
-    /// EPIPE if the process has ended.
+    /// EPIPE if the process has ended; no descriptor is left.
     pub fn request(&mut self, wanted: Wanted, paths: &[PathBuf]) -> io::Result<()> {
         self.wanted = Some(wanted);
         let Wanted { kinds, flush_ms, launches, replaced } = wanted;
@@ -336,8 +343,18 @@ impl AgentSocket {
         // SAFETY: a struct of numbers without padding.
         let bytes =
             unsafe { std::slice::from_raw_parts((&raw const request).cast::<u8>(), size_of::<Request>()) };
-        rustix::net::send(&self.socket, bytes, SendFlags::NOSIGNAL)?;
+        let counters = self.counters.insert(CounterMemory::new()?);
+        let mut room = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+        let mut control = SendAncillaryBuffer::new(&mut room);
+        let passed = [counters.as_fd()];
+        control.push(SendAncillaryMessage::ScmRights(&passed));
+        rustix::net::sendmsg(&self.socket, &[IoSlice::new(bytes)], &mut control, SendFlags::NOSIGNAL)?;
         Ok(())
+    }
+
+    /// Launches of the process so far, and how many of these have a record; `None` if they are not counted.
+    pub fn launches(&self) -> Option<LaunchCounts> {
+        self.counters.as_ref()?.read()
     }
 
     /// Lets an agent go on that waits until calls lead to its words.

@@ -479,19 +479,21 @@ impl Session {
         all.try_fold(false, |done, user| Ok(done | user.withdraw_load(pid, Access::new(is_started))?))
     }
 
-    /// A process has loaded the agent: its functions are restored, unless programs run there, whose functions in the agent are patched.
+    /// A process has loaded the agent, whose functions are patched if programs run there.
     ///
     /// # Errors
     /// [`RemoteError`]
-    pub fn meet_agent(&mut self, pid: u32, is_started: bool) -> Result<PatchReport, RemoteError> {
-        if let Some(user) = &mut self.core.user {
-            return user.patch_running(pid);
-        }
-        for user in self.core.patching() {
-            // Else they are restored at the end.
-            let _ = user.leave_gates(pid, Access::new(is_started));
-        }
-        Ok(PatchReport::default())
+    pub fn meet_agent(&mut self, pid: u32) -> Result<PatchReport, RemoteError> {
+        self.core.user.as_mut().map_or(Ok(PatchReport::default()), |user| user.patch_running(pid))
+    }
+
+    /// Restores the functions of a process that has loaded the agent, unless programs run there. No call waits for the agent any more.
+    ///
+    /// # Errors
+    /// [`RemoteError`]; the functions are restored at the end of the session then.
+    pub fn leave_gates(&mut self, pid: u32, is_started: bool) -> Result<(), RemoteError> {
+        let mut all = self.core.patching();
+        all.try_for_each(|user| user.leave_gates(pid, Access::new(is_started)))
     }
 
     /// Takes note of a process of the traced command, whose end a script may wait for.

@@ -1,7 +1,7 @@
 /*
  * The subscriber, and its callbacks at the entry and exit of the driver's functions.
  *
- * Only functions whose number is known have callbacks (../driver: launches, launches of graphs, copies of rows). Other domains
+ * Only functions whose number is known have callbacks (../driver: launches, launches of graphs, copies of rows, fills, captures). Other domains
  * than the driver's are accepted and have none. There is one subscriber; a second one gets error 39, and with CUPTISIM_BUSY=1
  * the first one too.
  */
@@ -158,11 +158,16 @@ static const struct {
     uint32_t number;
     const char *name;
 } functions[] = {
+    {216, "cuMemsetD8Async"},      {218, "cuMemsetD16Async"},        {220, "cuMemsetD32Async"},
+    {222, "cuMemsetD2D8Async"},    {224, "cuMemsetD2D16Async"},      {226, "cuMemsetD2D32Async"},
+    {249, "cuMemsetD8_v2"},        {250, "cuMemsetD16_v2"},          {251, "cuMemsetD32_v2"},
+    {252, "cuMemsetD2D8_v2"},      {253, "cuMemsetD2D16_v2"},        {254, "cuMemsetD2D32_v2"},
     {276, "cuMemcpyHtoD_v2"},      {277, "cuMemcpyHtoDAsync_v2"},    {278, "cuMemcpyDtoH_v2"},
     {279, "cuMemcpyDtoHAsync_v2"}, {280, "cuMemcpyDtoD_v2"},         {281, "cuMemcpyDtoDAsync_v2"},
     {305, "cuMemcpy"},             {306, "cuMemcpyAsync"},           {307, "cuLaunchKernel"},
     {418, "cuMemcpyAsync_ptsz"},
     {442, "cuLaunchKernel_ptsz"},  {477, "cuLaunchCooperativeKernel"}, {478, "cuLaunchCooperativeKernel_ptsz"},
+    {497, "cuStreamEndCapture"},   {539, "cuStreamBeginCapture_v2"},
     {514, "cuGraphLaunch"},        {515, "cuGraphLaunch_ptsz"},      {652, "cuLaunchKernelEx"},
     {653, "cuLaunchKernelEx_ptsz"},
 };

@@ -5,6 +5,7 @@
  */
 #include <pthread.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 #include "sim.h"
 
@@ -111,6 +112,7 @@ CUresult SIM(cuInit)(unsigned flags) {
     if (atomic_exchange(&initialised, true)) return need_init();
     atexit(shut_down_driver);
     spend_ns(NS_CONTEXT);
+    usleep(1000 * (useconds_t)env_bytes("CUDASIM_INIT_MS", 0));
     inject();
     return CUDA_SUCCESS;
 }

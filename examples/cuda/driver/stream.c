@@ -193,7 +193,7 @@ static _Atomic int captures_for_all;
 static _Atomic unsigned disturbances;
 static _Thread_local int capture_mode;
 
-CUresult SIM(cuStreamBeginCapture_v2)(CUstream handle, int mode) {
+static CUresult capture_begin(CUstream handle, int mode) {
     static _Atomic unsigned long long captures;
     struct stream *s;
     if (mode < CAPTURE_GLOBAL || mode > CAPTURE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
@@ -208,6 +208,10 @@ CUresult SIM(cuStreamBeginCapture_v2)(CUstream handle, int mode) {
     s->disturbances = disturbances;
     captures_for_all += s->captures_for_all;
     return CUDA_SUCCESS;
+}
+
+CUresult SIM(cuStreamBeginCapture_v2)(CUstream handle, int mode) {
+    OBSERVED(539, capture_begin(handle, mode));
 }
 
 CUresult SIM(cuThreadExchangeStreamCaptureMode)(int *mode) {
@@ -243,7 +247,7 @@ void capture_end(struct stream *origin) {
     }
 }
 
-CUresult SIM(cuStreamEndCapture)(CUstream handle, CUgraph *out) {
+static CUresult capture_finish(CUstream handle, CUgraph *out) {
     struct stream *s;
     TRY(stream_of(handle, &s));
     if (!out) return CUDA_ERROR_INVALID_VALUE;
@@ -253,6 +257,10 @@ CUresult SIM(cuStreamEndCapture)(CUstream handle, CUgraph *out) {
     capture_end(s);
     if (is_disturbed) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     return CUDA_SUCCESS;
+}
+
+CUresult SIM(cuStreamEndCapture)(CUstream handle, CUgraph *out) {
+    OBSERVED(497, capture_finish(handle, out));
 }
 
 CUresult SIM(cuStreamIsCapturing)(CUstream handle, int *out) {

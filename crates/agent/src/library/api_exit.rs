@@ -1,63 +1,118 @@
-//! The end of CUPTI in a process, which NVIDIA permits at the exit of a call of the driver: the next call ends it, whenever that is.
+//! Which copy of this library has CUPTI's only subscription, and the end of CUPTI in a process, which NVIDIA permits at the exit of a call of the
+//! driver: the next call ends it, whenever that is. A collection that begins before takes it over as it is.
 
 use core::cell::UnsafeCell;
-use core::sync::atomic::AtomicU32;
+use core::ffi::c_void;
+use core::ptr::null_mut;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use core::sync::atomic::{AtomicPtr, AtomicU32};
 
+use crate::copies::Shared;
 use crate::cupti::{Cupti, DRIVER_API, SUCCESS, Subscriber};
 use crate::forks::NoForks;
 use crate::sys;
 
 /// Milliseconds to wait for a call of the driver.
 const PATIENCE: i64 = 1500;
+/// Milliseconds to wait for the end of another collection.
+const HANDOVER: i64 = 1500;
+/// Milliseconds between two looks.
+const STEP: i64 = 5;
 
-const RUNS: u32 = 0;
-const ENDS: u32 = 1;
-const BEING_ENDED: u32 = 2;
-const ENDED: u32 = 3;
-static STATE: AtomicU32 = AtomicU32::new(RUNS);
+/// No copy has the subscription.
+const FREE: u32 = 0;
+/// A collection has it.
+const HELD: u32 = 1;
+/// The next call of the driver ends CUPTI.
+const ENDS: u32 = 2;
+const BEING_ENDED: u32 = 3;
+
+/// The subscription of the copies of this library.
+#[repr(C)]
+pub struct Subscription {
+    state: AtomicU32,
+    subscriber: AtomicPtr<c_void>,
+}
+
+/// That of the first copy is used.
+#[unsafe(no_mangle)]
+#[used]
+pub static cudatrace_subscription: Subscription =
+    Subscription { state: AtomicU32::new(FREE), subscriber: AtomicPtr::new(null_mut()) };
+static SHARED: Shared<Subscription> = Shared::new(c"cudatrace_subscription", &cudatrace_subscription);
 
 struct Ending(UnsafeCell<Option<Cupti>>);
 // SAFETY: written before the state is `ENDS`, read by the one thread that changes that.
 unsafe impl Sync for Ending {}
 static ENDING: Ending = Ending(UnsafeCell::new(None));
 
-/// Whether the last collection of this process still waits for its end.
-pub fn is_pending() -> bool {
-    ![RUNS, ENDED].contains(&STATE.load(Acquire))
+/// This copy has the subscription now.
+pub fn has_subscribed(subscriber: Subscriber) {
+    SHARED.get().subscriber.store(subscriber.0, Release);
+    SHARED.get().state.store(HELD, Release);
+}
+
+/// This copy has given it back.
+pub fn has_unsubscribed() {
+    SHARED.get().state.store(FREE, Release);
+}
+
+/// Frees the subscription, if another collection of this library has it and ends. False if another tool has it, or a collection that goes on.
+pub fn take_over(cupti: Cupti) -> bool {
+    let Subscription { state, subscriber } = SHARED.get();
+    if state.load(Acquire) == FREE {
+        return false;
+    }
+    for _ in 0..HANDOVER / STEP {
+        if state.compare_exchange(ENDS, HELD, AcqRel, Acquire).is_ok() {
+            let status = cupti.unsubscribe(Subscriber(subscriber.load(Acquire)));
+            has_unsubscribed();
+            return status == SUCCESS;
+        }
+        if state.load(Acquire) == FREE {
+            return true;
+        }
+        sys::sleep(STEP);
+    }
+    false
 }
 
 /// Called at the exit of calls of the driver.
 pub fn exited() {
-    if STATE.compare_exchange(ENDS, BEING_ENDED, AcqRel, Acquire).is_err() {
+    let state = &SHARED.get().state;
+    if state.compare_exchange(ENDS, BEING_ENDED, AcqRel, Acquire).is_err() {
         return;
     }
     let Some(_no_forks) = NoForks::try_begin() else {
         // The fork may wait for a lock of CUPTI's that this call holds.
-        STATE.store(ENDS, Release);
+        state.store(ENDS, Release);
         return;
     };
     // SAFETY: see `Ending`.
     if let Some(cupti) = unsafe { *ENDING.0.get() } {
         cupti.finalize();
     }
-    STATE.store(ENDED, Release);
+    state.store(FREE, Release);
 }
 
 /// Ends CUPTI at the exit of the next call of the driver. Returns whether there was one soon.
 pub fn finalize(cupti: Cupti, subscriber: Subscriber) -> bool {
+    let state = &SHARED.get().state;
     // SAFETY: no callback reads it in this state.
     unsafe { *ENDING.0.get() = Some(cupti) };
-    STATE.store(ENDS, Release);
     if cupti.call_back_at(subscriber, DRIVER_API) != SUCCESS {
-        STATE.store(ENDED, Release);
-        return cupti.unsubscribe(subscriber) == SUCCESS;
+        let status = cupti.unsubscribe(subscriber);
+        has_unsubscribed();
+        return status == SUCCESS;
     }
-    for _ in 0..PATIENCE / 5 {
-        if STATE.load(Acquire) == ENDED {
-            return true;
+    state.store(ENDS, Release);
+    for _ in 0..PATIENCE / STEP {
+        match state.load(Acquire) {
+            FREE => return true,
+            // Another collection has taken it over.
+            HELD => return false,
+            _ => sys::sleep(STEP),
         }
-        sys::sleep(5);
     }
-    STATE.load(Acquire) == ENDED
+    state.load(Acquire) == FREE
 }

@@ -72,14 +72,34 @@ pub extern "C" fn request(buffer: *mut *mut u8, size: *mut usize, records: *mut 
 /// CUPTI returns a buffer.
 pub extern "C" fn completed(context: *mut c_void, stream: u32, buffer: *mut u8, _: usize, used: usize) {
     let offset = (buffer as usize).wrapping_sub(MEMORY.first() as usize);
-    let number = offset / SIZE;
-    if buffer.is_null() || number >= COUNT {
-        return;
-    }
+    let number = match offset / SIZE {
+        _ if buffer.is_null() => return,
+        number if number < COUNT => number,
+        _ => match take_in(buffer, used) {
+            Some(number) => number,
+            None => return,
+        },
+    };
     CONTEXT[number].store(context, Relaxed);
     STREAM[number].store(stream, Relaxed);
     USED[number].store(used, Relaxed);
     put(&RETURNED, number);
+}
+
+/// Copies a buffer of the collection before, which another copy of this library may have had, into one of ours.
+fn take_in(buffer: *const u8, used: usize) -> Option<usize> {
+    if used == 0 {
+        return None;
+    }
+    let number = if used <= SIZE { take(&FREE) } else { None };
+    let Some(number) = number else {
+        REFUSED.fetch_add(1, Relaxed);
+        return None;
+    };
+    ASKED[number].store(sys::now(CLOCK_MONOTONIC), Release);
+    // SAFETY: CUPTI's bytes, and a buffer that nobody else has.
+    unsafe { core::ptr::copy_nonoverlapping(buffer, MEMORY.first().add(number * SIZE), used) };
+    Some(number)
 }
 
 /// When CUPTI asked for the first of the buffers that it has, or that were not read yet; now if there is none. In nanoseconds of CLOCK_MONOTONIC.

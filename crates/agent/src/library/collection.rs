@@ -10,14 +10,15 @@ use crate::activity::Activity;
 use crate::batch::Batches;
 use crate::clock::Clock;
 use crate::cupti::{CallbackData, Cupti, DRIVER_API, ENTER, SUCCESS, Subscriber, kind};
+use crate::driver::Driver;
 use crate::forks::NoForks;
 use crate::idle::Idle;
-use crate::launches::FUNCTIONS;
+use crate::launches::Noted;
 use crate::message::{Hello, MULTIPLE_SUBSCRIBERS, REPLACED, Report, Request, State};
 use crate::record::{Kind, Record};
 use crate::sys::{self, Descriptor};
 use crate::waiting::{HOLD, Waiting};
-use crate::{api_exit, batch, buffers, launches, ranges, replacements, sampling, waiting};
+use crate::{api_exit, batch, buffers, counts, launches, leaving, ranges, replacements, sampling, waiting};
 
 /// Milliseconds that the driver's `cuInit` waits for the tracer's request, and for its acknowledgement of samples.
 const PATIENCE: c_int = 2000;
@@ -62,33 +63,27 @@ struct Collection {
     socket: Descriptor,
     cupti: Option<(Cupti, Subscriber)>,
     kinds: u32,
-    /// Launches are noted.
-    launches: bool,
+    /// Which calls are noted, if any.
+    noted: Option<Noted>,
     flush_ms: c_int,
     report: Report,
 }
 
-/// Starts a collection with its thread, after `hello`. `now`: the calling thread of the program sets CUPTI up, so that it sees all that the program
-/// does afterwards. Returns 0, or an error number.
-pub fn start(socket: Descriptor, hello: &Hello, now: bool) -> c_int {
+/// Starts a collection with its thread, after `hello`. The calling thread sets CUPTI up, so that it sees all that the program does afterwards. Returns
+/// 0, or an error number.
+pub fn start(socket: Descriptor, hello: &Hello) -> c_int {
     // SAFETY: no arguments.
     let pid = unsafe { sys::getpid() } as u32;
     let before = RUNS_IN.load(Acquire);
-    if api_exit::is_pending()
-        || exits()
-        || before == pid
-        || RUNS_IN.compare_exchange(before, pid, AcqRel, Acquire).is_err()
-    {
+    if exits() || before == pid || RUNS_IN.compare_exchange(before, pid, AcqRel, Acquire).is_err() {
         socket.close();
         return EBUSY;
     }
     SOCKET.store(socket.0 as u32, Release);
     socket.send(hello);
     let mut collection =
-        Collection { socket, cupti: None, kinds: 0, launches: false, flush_ms: 0, report: Report::default() };
-    if now {
-        collection.set_up();
-    }
+        Collection { socket, cupti: None, kinds: 0, noted: None, flush_ms: 0, report: Report::default() };
+    collection.set_up();
     // SAFETY: no other thread has it, see `Shared`.
     unsafe { *COLLECTION.0.get() = Some(collection) };
     if !start_thread() {
@@ -100,15 +95,18 @@ pub fn start(socket: Descriptor, hello: &Hello, now: bool) -> c_int {
 }
 
 /// CUPTI calls this at the begin and at the exit of calls of the driver: of launches, and of all calls when CUPTI is to end.
-extern "C" fn called_back(_: *mut c_void, domain: u32, _: u32, call: *const CallbackData) {
+extern "C" fn called_back(_: *mut c_void, domain: u32, number: u32, call: *const CallbackData) {
     if domain != DRIVER_API || call.is_null() {
         return;
     }
     // SAFETY: CUPTI's, in this domain.
     let call = unsafe { &*call };
     match call.site {
-        ENTER => launches::note(call.correlation, call.function.addr() as u64),
-        _ => api_exit::exited(),
+        ENTER => launches::entered(number, call.correlation, call.function.addr() as u64),
+        _ => {
+            launches::returned(number, call.correlation, call.succeeds());
+            api_exit::exited();
+        }
     }
 }
 
@@ -118,6 +116,12 @@ extern "C" fn called_back(_: *mut c_void, domain: u32, _: u32, call: *const Call
 fn handle_exit() {
     // SAFETY: a function that lives as long as the process: this library is never unloaded.
     unsafe { sys::__cxa_atexit(at_exit, null_mut(), null_mut()) };
+}
+
+/// Whether a collection runs in this process, and not only in the one that it is a child of.
+pub fn runs_here() -> bool {
+    // SAFETY: no arguments.
+    RUNS_IN.load(Acquire) == unsafe { sys::getpid() } as u32
 }
 
 /// Whether the process exits.
@@ -130,18 +134,20 @@ fn go_on() -> Result<(), State> {
     if exits() { Err(State::Ended) } else { Ok(()) }
 }
 
-/// Passes on the last records before the process ends.
 extern "C" fn at_exit(_: *mut c_void) {
-    // SAFETY: no arguments.
-    let pid = unsafe { sys::getpid() } as u32;
+    pass_on_last();
+}
+
+/// Passes on the last records before the process ends, and ends the collection. Makes system calls only: a handler of a signal may end the process.
+pub fn pass_on_last() {
     // A child of vfork(2) has the memory of its parent.
-    if RUNS_IN.load(Acquire) != pid || EXITS.swap(1, AcqRel) != 0 {
+    if !runs_here() || EXITS.swap(1, AcqRel) != 0 {
         return;
     }
     // SAFETY: the agent's socket; the agent's thread notices it.
     unsafe { sys::shutdown(SOCKET.load(Acquire) as c_int, sys::SHUT_RD) };
     for _ in 0..LAST_RECORDS {
-        if RUNS_IN.load(Acquire) != pid {
+        if !runs_here() {
             return;
         }
         sys::sleep(1);
@@ -197,14 +203,17 @@ impl Collection {
             true => self.socket.receive(),
             false => None,
         };
-        let Some(request) = request else { return };
+        let Some((request, memory)) = request else { return };
+        memory.into_iter().for_each(counts::map);
         self.flush_ms = request.flush_ms.clamp(1, 10_000) as c_int;
+        self.report.had_context = Driver::loaded().is_some_and(|driver| driver.has_context()).into();
         let no_forks = NoForks::begin();
         handle_exit();
         match self.enable(&request) {
             Ok(()) => {
                 self.report.state = State::Collects as u32;
                 handle_exit();
+                leaving::watch();
             }
             // CUPTI must not be called any more.
             Err(_) if exits() => {
@@ -233,12 +242,7 @@ impl Collection {
         let cupti = Cupti::load(&request.paths).ok_or(State::NoCupti)?;
         self.report.version = cupti.version();
         go_on()?;
-        let subscriber = cupti.subscribe(called_back).map_err(|status| {
-            if status == MULTIPLE_SUBSCRIBERS {
-                cupti.holder(called_back, &mut self.report.holder);
-            }
-            self.refused(0, status)
-        })?;
+        let subscriber = self.subscribe(cupti)?;
         self.cupti = Some((cupti, subscriber));
         handle_exit();
         if !buffers::create() || !waiting::create() || !batch::create() {
@@ -265,12 +269,28 @@ impl Collection {
             self.kinds |= 1 << ours as u32;
         }
         go_on()?;
-        if request.launches != 0 && launches::create(self.collects(Kind::Launch)) {
-            let count = if self.collects(Kind::Sync) { FUNCTIONS.len() } else { launches::LAUNCHING };
-            cupti.call_back_at_functions(subscriber, &FUNCTIONS[..count], true);
-            self.launches = true;
+        let counts = self.collects(Kind::Kernel) || self.collects(Kind::Idle);
+        if (request.launches != 0 || counts) && launches::create(self.collects(Kind::Launch)) {
+            let others = request.launches != 0;
+            let noted = Noted { others, waits: others && self.collects(Kind::Sync) };
+            cupti.call_back_at_functions(subscriber, |number, name| noted.has(number, name), true);
+            self.noted = Some(noted);
+        }
+        if counts && self.noted.is_some() {
+            counts::begin();
         }
         Ok(())
+    }
+
+    /// Subscribes to CUPTI. A collection before this one may not have ended yet.
+    fn subscribe(&mut self, cupti: Cupti) -> Result<Subscriber, State> {
+        let mut subscribed = cupti.subscribe(called_back, &mut self.report.holder);
+        if subscribed.is_err_and(|status| status == MULTIPLE_SUBSCRIBERS) && api_exit::take_over(cupti) {
+            subscribed = cupti.subscribe(called_back, &mut self.report.holder);
+        }
+        let subscriber = subscribed.map_err(|status| self.refused(0, status))?;
+        api_exit::has_subscribed(subscriber);
+        Ok(subscriber)
     }
 
     /// Measures some launches, where CUPTI is not to be had; whether that is possible.
@@ -343,8 +363,10 @@ impl Collection {
         let mut is_over = false;
         while !is_over {
             is_over = self.socket.wait(self.flush_ms);
+            let asked = leaving::asked();
             if is_over {
                 let _no_forks = NoForks::begin();
+                leaving::unwatch();
                 self.disable(cupti);
             }
             cupti.flush(is_over);
@@ -362,9 +384,11 @@ impl Collection {
             }
             let now = sys::now(sys::CLOCK_MONOTONIC);
             let until = buffers::first_asked().max(now.saturating_sub(HOLD));
+            let all = is_over || leaving::is_asked(asked);
             // No work begins in the future: the wall clock was set, and CUPTI's times are wrong.
-            waiting.take(|start| is_over || start < until || start > now, &mut pass_on);
+            waiting.take(|start| all || start < until || start > now, &mut pass_on);
             batches.flush();
+            leaving::answer(asked);
             self.report.passed = batches.passed;
             self.report.clock_steps = clock.steps;
             self.report.missed = idle.as_ref().map_or(0, |idle| idle.missed);
@@ -396,8 +420,8 @@ impl Collection {
                 // SAFETY: CUPTI's record, in a buffer that stays until the end of this loop.
                 match unsafe { Activity::new(at) }.record(clock) {
                     Some((kind, mut record)) if record.end != 0 => {
-                        if self.launches {
-                            launches::add(&mut record);
+                        if self.noted.is_some() {
+                            launches::add(kind, &mut record);
                         }
                         see(kind, record);
                     }
@@ -410,7 +434,9 @@ impl Collection {
         self.report.dropped += cupti.dropped(null_mut(), 0);
     }
 
+    /// Ends the records, but for those of what was launched before.
     fn disable(&mut self, cupti: Cupti) {
+        counts::end();
         let all = self.kinds;
         for (ours, theirs) in KINDS {
             if all & 1 << ours as u32 != 0 {
@@ -428,6 +454,7 @@ impl Collection {
         if let Some((cupti, subscriber)) = self.cupti.take() {
             self.disable(cupti);
             cupti.unsubscribe(subscriber);
+            api_exit::has_unsubscribed();
         }
     }
 
@@ -435,14 +462,17 @@ impl Collection {
     fn end(&mut self) -> bool {
         let Some((cupti, subscriber)) = self.cupti.take() else { return true };
         self.disable(cupti);
-        if self.launches {
-            cupti.call_back_at_functions(subscriber, &FUNCTIONS, false);
+        counts::release();
+        if let Some(noted) = self.noted.take() {
+            cupti.call_back_at_functions(subscriber, |number, name| noted.has(number, name), false);
         }
         if exits() {
             return true;
         }
         if self.report.version < CAN_FINALIZE {
-            return cupti.unsubscribe(subscriber) == SUCCESS;
+            let status = cupti.unsubscribe(subscriber);
+            api_exit::has_unsubscribed();
+            return status == SUCCESS;
         }
         api_exit::finalize(cupti, subscriber)
     }

@@ -30,7 +30,7 @@ pub const DRIVER_API: u32 = 1;
 /// `CUPTI_API_ENTER`
 pub const ENTER: u32 = 0;
 /// Numbers of functions end before this one.
-const FUNCTIONS: u32 = 2000;
+pub const FUNCTIONS: u32 = 2000;
 /// `PATH_MAX`
 const PATH: usize = 4096;
 
@@ -40,12 +40,20 @@ pub struct CallbackData {
     pub site: u32,
     pub function: *const c_char,
     arguments: *const c_void,
-    result: *const c_void,
+    result: *const Status,
     symbol: *const c_char,
     context: *const c_void,
     context_id: u32,
     data: *mut u64,
     pub correlation: u32,
+}
+
+impl CallbackData {
+    /// Whether a call that returns has succeeded.
+    pub fn succeeds(&self) -> bool {
+        // SAFETY: CUPTI's pointer, at the exit of a call.
+        !self.result.is_null() && unsafe { self.result.read() } == 0
+    }
 }
 
 /// `CUpti_CallbackFunc`
@@ -138,31 +146,25 @@ impl Cupti {
         version
     }
 
-    pub fn subscribe(&self, callback: Callback) -> Result<Subscriber, Status> {
-        let mut subscriber = core::ptr::null_mut();
-        // SAFETY: a valid pointer, and a callback that lives as long as the library.
-        let status = unsafe { (self.subscribe)(&raw mut subscriber, callback, core::ptr::null_mut()) };
-        if status == SUCCESS { Ok(Subscriber(subscriber)) } else { Err(status) }
-    }
-
-    /// Asks which tool has the subscription, after another one was refused.
-    pub fn holder(&self, callback: Callback, name: &mut [u8; NAME]) {
-        let Some(subscribe) = self.subscribe_v2 else { return };
+    /// Subscribes under the name of this tool, where CUPTI knows names. If another tool has the subscription, `holder` gets the name of that.
+    pub fn subscribe(&self, callback: Callback, holder: &mut [u8; NAME]) -> Result<Subscriber, Status> {
         let mut subscriber = core::ptr::null_mut();
         let mut params = SubscriberParams {
             size: size_of::<SubscriberParams>(),
             name: c"cudatrace".as_ptr(),
-            old_name: name.as_mut_ptr(),
+            old_name: holder.as_mut_ptr(),
             old_size: NAME,
         };
+        let data = core::ptr::null_mut();
         // SAFETY: valid pointers, and a callback that lives as long as the library.
-        let status =
-            unsafe { subscribe(&raw mut subscriber, callback, core::ptr::null_mut(), &raw mut params) };
-        name[NAME - 1] = 0;
-        if status == SUCCESS {
-            // The tool has just ended.
-            self.unsubscribe(Subscriber(subscriber));
-        }
+        let status = unsafe {
+            match self.subscribe_v2 {
+                Some(subscribe) => subscribe(&raw mut subscriber, callback, data, &raw mut params),
+                None => (self.subscribe)(&raw mut subscriber, callback, data),
+            }
+        };
+        holder[NAME - 1] = 0;
+        if status == SUCCESS { Ok(Subscriber(subscriber)) } else { Err(status) }
     }
 
     pub fn unsubscribe(&self, subscriber: Subscriber) -> Status {
@@ -176,8 +178,13 @@ impl Cupti {
         unsafe { (self.enable_domain)(1, subscriber.0, domain) }
     }
 
-    /// Calls back at the functions of the driver whose names begin so; `on`: or no more.
-    pub fn call_back_at_functions(&self, subscriber: Subscriber, prefixes: &[&[u8]], on: bool) {
+    /// Calls back at the functions of the driver whose names `choose` chooses, which gets their numbers, too; `on`: or no more.
+    pub fn call_back_at_functions(
+        &self,
+        subscriber: Subscriber,
+        choose: impl Fn(u32, &[u8]) -> bool,
+        on: bool,
+    ) {
         for number in 1..FUNCTIONS {
             let mut name = core::ptr::null();
             // SAFETY: a valid pointer.
@@ -187,7 +194,7 @@ impl Cupti {
             }
             // SAFETY: CUPTI's name, which ends with zero.
             let name = unsafe { core::ffi::CStr::from_ptr(name) }.to_bytes();
-            if prefixes.iter().any(|prefix| name.starts_with(prefix)) {
+            if choose(number, name) {
                 // SAFETY: a subscriber.
                 unsafe { (self.enable_callback)(u32::from(on), subscriber.0, DRIVER_API, number) };
             }

@@ -62,6 +62,8 @@ driver! {
         elapsed: "cuEventElapsedTime" fn(*mut f32, *mut c_void, *mut c_void);
         is_capturing: "cuStreamIsCapturing" fn(*mut c_void, *mut c_int);
         exchange_mode: "cuThreadExchangeStreamCaptureMode" fn(*mut c_int);
+        count: "cuDeviceGetCount" fn(*mut c_int);
+        state: "cuDevicePrimaryCtxGetState" fn(c_int, *mut c_uint, *mut c_int);
     }
     {
         function_name: "cuFuncGetName" fn(*mut *const c_char, *mut c_void);
@@ -88,6 +90,20 @@ impl Driver {
     pub fn restore(&self, mut mode: c_int) {
         // SAFETY: a valid pointer.
         unsafe { (self.exchange_mode)(&raw mut mode) };
+    }
+
+    /// Whether a device has a primary context.
+    pub fn has_context(&self) -> bool {
+        let mut count = 0;
+        // SAFETY: a valid pointer.
+        let status = unsafe { (self.count)(&raw mut count) };
+        let has = |device| {
+            let (mut flags, mut is_active) = (0, 0);
+            // SAFETY: valid pointers.
+            let status = unsafe { (self.state)(device, &raw mut flags, &raw mut is_active) };
+            status == SUCCESS && is_active != 0
+        };
+        status == SUCCESS && (0..count).any(has)
     }
 
     /// The context of this thread, and its device.

@@ -4,19 +4,17 @@
 
 use core::ffi::{CStr, c_void};
 use core::mem::transmute;
-use core::ptr::{from_ref, null_mut};
+use core::ptr::null_mut;
+use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::SeqCst;
-use core::sync::atomic::{AtomicPtr, AtomicU32};
 
+use crate::copies::Shared;
 use crate::sys;
 
-/// The name by which the loader knows this library, as `build.rs` gives it.
-const SONAME: &CStr = c"libcudatrace_gpu.so";
 /// Longest time that the one waits for the other, in ms: a lock of the program may be held meanwhile.
 const PATIENCE: u32 = 1000;
 
-/// What the copies of this library in a process share. Each tracer brings its own, and glibc cannot forget the functions below, nor have
-/// many of them while the program forks.
+/// What all copies of this library in a process share: glibc cannot forget the functions below, nor have many of them while the program forks.
 #[repr(C)]
 pub struct Forks {
     /// Forks under way.
@@ -33,21 +31,10 @@ pub struct Forks {
 pub static cudatrace_forks: Forks =
     Forks { running: AtomicU32::new(0), holder: AtomicU32::new(0), is_counted: AtomicU32::new(0) };
 
+static SHARED: Shared<Forks> = Shared::new(c"cudatrace_forks", &cudatrace_forks);
+
 fn forks() -> &'static Forks {
-    static FOUND: AtomicPtr<Forks> = AtomicPtr::new(null_mut());
-    if FOUND.load(SeqCst).is_null() {
-        // SAFETY: texts that end with zero, and a library that is loaded.
-        let first = unsafe {
-            match sys::dlopen(SONAME.as_ptr(), sys::RTLD_LAZY | sys::RTLD_NOLOAD) {
-                library if library.is_null() => null_mut(),
-                library => sys::dlsym(library, c"cudatrace_forks".as_ptr()),
-            }
-        };
-        let first = if first.is_null() { from_ref(&cudatrace_forks).cast_mut() } else { first.cast() };
-        FOUND.store(first, SeqCst);
-    }
-    // SAFETY: a static of this or another copy. None is ever unloaded.
-    unsafe { &*FOUND.load(SeqCst) }
+    SHARED.get()
 }
 
 /// As long as it lives, forks wait.

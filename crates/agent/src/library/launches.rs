@@ -5,26 +5,73 @@
 //! have not come yet; a note that was overwritten is recognised, and its record has no launch.
 
 use core::arch::asm;
-use core::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use core::sync::atomic::{AtomicU32, AtomicU64};
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
-use crate::record::Record;
+use crate::counts::Launched;
+use crate::record::{Kind, Record};
 use crate::sys::{self, Reserved};
-use crate::{batch, ranges};
+use crate::{batch, counts, cupti, ranges};
 
-/// Functions of the driver that launch work, or wait for it, by the begins of their names.
-pub const FUNCTIONS: [&[u8]; 8] = [
-    b"cuLaunch",
-    b"cuGraphLaunch",
-    b"cuMemcpy",
-    b"cuMemset",
-    b"cuStreamSynchronize",
-    b"cuStreamWaitEvent",
-    b"cuEventSynchronize",
-    b"cuCtxSynchronize",
+/// What a function of the driver does.
+#[derive(Copy, Clone, PartialEq, Eq)]
+#[repr(u8)]
+enum Class {
+    /// It launches a kernel, whose record has its correlation id.
+    Kernel = 1,
+    Graph,
+    /// It begins or ends the capture of a stream.
+    BeginCapture,
+    EndCapture,
+    /// It launches other work.
+    Other,
+    /// It waits.
+    Wait,
+}
+
+/// The functions of the driver that are noted, by the begins of their names. `cuLaunchCooperativeKernelMultiDevice` and `cuLaunchHostFunc` launch
+/// no kernel, or several.
+const CLASSES: [(&[u8], Class); 13] = [
+    (b"cuLaunchCooperativeKernelMultiDevice", Class::Other),
+    (b"cuLaunchCooperativeKernel", Class::Kernel),
+    (b"cuLaunchKernel", Class::Kernel),
+    (b"cuLaunch", Class::Other),
+    (b"cuGraphLaunch", Class::Graph),
+    (b"cuStreamBeginCapture", Class::BeginCapture),
+    (b"cuStreamEndCapture", Class::EndCapture),
+    (b"cuMemcpy", Class::Other),
+    (b"cuMemset", Class::Other),
+    (b"cuStreamSynchronize", Class::Wait),
+    (b"cuStreamWaitEvent", Class::Wait),
+    (b"cuEventSynchronize", Class::Wait),
+    (b"cuCtxSynchronize", Class::Wait),
 ];
-/// How many of these launch work.
-pub const LAUNCHING: usize = 4;
+
+/// Classes of the driver's functions by their numbers in CUPTI; 0: not noted.
+static CLASS: [AtomicU8; cupti::FUNCTIONS as usize] = [const { AtomicU8::new(0) }; cupti::FUNCTIONS as usize];
+
+/// Which calls are noted.
+#[derive(Copy, Clone)]
+pub struct Noted {
+    /// Launches of other work than kernels and graphs, too.
+    pub others: bool,
+    /// Waits, too.
+    pub waits: bool,
+}
+
+impl Noted {
+    /// Whether calls of a function are noted, by its number and its name.
+    pub fn has(self, number: u32, name: &[u8]) -> bool {
+        let found = CLASSES.iter().find(|(begin, _)| name.starts_with(begin));
+        let Some((_, class)) = found else { return false };
+        CLASS[number as usize].store(*class as u8, Relaxed);
+        match class {
+            Class::Other => self.others,
+            Class::Wait => self.waits,
+            _ => true,
+        }
+    }
+}
 
 /// Number of notes; a power of two.
 const NOTES: usize = 1 << 18;
@@ -42,7 +89,16 @@ struct Note {
     func: AtomicU64,
     /// Address of the name of the thread's range of NVTX; 0: none.
     range: AtomicU64,
+    /// Bits of what is known of it.
+    state: AtomicU32,
 }
+
+/// The launch is counted.
+const COUNTED: u32 = 1;
+/// It has a record.
+const RECORDED: u32 = 2;
+/// It launches a graph.
+const OF_GRAPH: u32 = 4;
 
 /// The table.
 static NOTED: Reserved<Note> = Reserved::of(NOTES);
@@ -62,13 +118,17 @@ pub fn release() {
     NOTED.release();
 }
 
-/// Notes the launch that begins in this thread now, by the function of this name.
-pub fn note(correlation: u32, func: u64) {
-    let Some(note) = at(correlation) else { return };
+/// Notes the launch that begins in this thread now, by the function of this number and name.
+pub fn entered(number: u32, correlation: u32, func: u64) {
+    const OTHERS: [u8; 3] = [0, Class::BeginCapture as u8, Class::EndCapture as u8];
+    let Some(note) = at(correlation).filter(|_| !OTHERS.contains(&class(number))) else { return };
     let tid = tid();
     let range = ranges::current(tid);
     // The time of one launch must not be taken for that of another.
     note.who.store(0, Release);
+    if note.state.swap(0, AcqRel) & (COUNTED | RECORDED) == COUNTED {
+        counts::forgotten();
+    }
     let launch = sys::now(sys::CLOCK_MONOTONIC);
     note.time.store(launch, Release);
     note.func.store(func, Release);
@@ -88,14 +148,53 @@ pub fn note(correlation: u32, func: u64) {
     }
 }
 
-/// Adds the launch of a record, if it was noted.
-pub fn add(record: &mut Record) {
+/// Takes note of the return of a call, by the number of its function.
+pub fn returned(number: u32, correlation: u32, succeeds: bool) {
+    const KERNEL: u8 = Class::Kernel as u8;
+    const GRAPH: u8 = Class::Graph as u8;
+    const BEGIN_CAPTURE: u8 = Class::BeginCapture as u8;
+    const END_CAPTURE: u8 = Class::EndCapture as u8;
+    match class(number) {
+        KERNEL if succeeds => count(correlation, Launched::Kernel),
+        GRAPH if succeeds => count(correlation, Launched::Graph),
+        BEGIN_CAPTURE if succeeds => counts::begin_capture(),
+        END_CAPTURE => counts::end_capture(),
+        _ => {}
+    }
+}
+
+/// The [`Class`] of a function; 0: none.
+fn class(number: u32) -> u8 {
+    CLASS.get(number as usize).map_or(0, |class| class.load(Relaxed))
+}
+
+/// Counts a launch that was noted.
+fn count(correlation: u32, what: Launched) {
+    let Some(note) = at(correlation) else { return };
+    if !counts::counts() || note.who.load(Acquire) as u32 != correlation {
+        return;
+    }
+    counts::launched(what);
+    let of_graph = if what == Launched::Graph { OF_GRAPH } else { 0 };
+    if note.state.fetch_or(COUNTED | of_graph, AcqRel) & RECORDED != 0 {
+        counts::recorded(what);
+    }
+}
+
+/// Adds the launch of a record, if it was noted, and counts that it has one.
+pub fn add(kind: Kind, record: &mut Record) {
     let correlation = record.corr as u32;
     let Some(note) = at(correlation).filter(|_| correlation != 0) else { return };
     let who = note.who.load(Acquire);
     let (time, func, range) = (note.time.load(Acquire), note.func.load(Acquire), note.range.load(Acquire));
     if who as u32 == correlation && note.who.load(Acquire) == who {
         (record.launch, record.func, record.range, record.tid) = (time, func, range, (who >> 32) as u32);
+        let before = note.state.fetch_or(RECORDED, AcqRel);
+        if before & (COUNTED | RECORDED) == COUNTED {
+            counts::recorded(if before & OF_GRAPH == 0 { Launched::Kernel } else { Launched::Graph });
+        }
+    } else if kind == Kind::Kernel && record.node == 0 {
+        counts::unknown();
     }
 }
 

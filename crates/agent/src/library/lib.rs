@@ -25,11 +25,14 @@ mod batch;
 mod buffers;
 mod clock;
 mod collection;
+mod copies;
+mod counts;
 mod cupti;
 mod driver;
 mod forks;
 mod idle;
 mod launches;
+mod leaving;
 mod names;
 mod ranges;
 mod replacements;
@@ -53,7 +56,7 @@ pub static cudatrace_tracer: tracer::Written = tracer::Written::none();
 pub unsafe extern "C" fn InitializeInjection() -> c_int {
     tracer::load_next(&cudatrace_tracer);
     if let Some(socket) = tracer::connect(&cudatrace_tracer) {
-        collection::start(socket, &tracer::hello(&cudatrace_tracer), true);
+        collection::start(socket, &tracer::hello(&cudatrace_tracer));
     }
     1
 }
@@ -68,13 +71,14 @@ pub unsafe extern "C" fn InitializeInjectionNvtx2(get: ranges::GetTable) -> c_in
     unsafe { ranges::hook(get) }
 }
 
-/// Called by a thread that exists only for that. `socket` is connected to the tracer. Returns 0, or an error number.
+/// Called by a thread that exists only for that; calls of the driver wait until it has returned. `socket` is connected to the tracer. Returns 0, or
+/// an error number.
 ///
 /// # Safety
 /// The caller owns `socket`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn cudatrace_attach(socket: c_int) -> c_int {
-    collection::start(sys::Descriptor(socket), &tracer::hello(&cudatrace_tracer), false)
+    collection::start(sys::Descriptor(socket), &tracer::hello(&cudatrace_tracer))
 }
 
 /// Never called: nothing here panics on purpose, and a panic must not unwind into CUPTI.

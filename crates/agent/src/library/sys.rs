@@ -41,6 +41,79 @@ pub struct Credentials {
 pub struct LoadedObject {
     pub address: usize,
     pub name: *const c_char,
+    pub segments: *const Segment,
+    pub count: u16,
+}
+
+/// `Elf64_Phdr`
+#[repr(C)]
+pub struct Segment {
+    pub kind: u32,
+    flags: u32,
+    offset: u64,
+    pub address: usize,
+    physical: usize,
+    file_size: usize,
+    pub size: usize,
+    align: usize,
+}
+
+/// `struct iovec`
+#[repr(C)]
+pub struct Part {
+    pub bytes: *mut u8,
+    pub length: usize,
+}
+
+/// `struct cmsghdr` with a descriptor.
+#[repr(C)]
+pub struct PassedDescriptor {
+    length: usize,
+    level: c_int,
+    kind: c_int,
+    fd: c_int,
+    padding: c_int,
+}
+
+impl PassedDescriptor {
+    pub const fn none() -> PassedDescriptor {
+        PassedDescriptor { length: 0, level: 0, kind: 0, fd: -1, padding: 0 }
+    }
+
+    /// The descriptor that has come with a message. `length`: of the control data that have come.
+    pub fn descriptor(&self, length: usize) -> Option<Descriptor> {
+        const HEAD: usize = 16;
+        const SCM_RIGHTS: c_int = 1;
+        let is_one = length >= HEAD + size_of::<c_int>() && self.length == HEAD + size_of::<c_int>();
+        (is_one && (self.level, self.kind) == (SOL_SOCKET, SCM_RIGHTS)).then_some(Descriptor(self.fd))
+    }
+}
+
+/// `struct msghdr`
+#[repr(C)]
+pub struct Message {
+    name: *mut c_void,
+    name_length: c_uint,
+    parts: *mut Part,
+    count: usize,
+    control: *mut PassedDescriptor,
+    pub control_length: usize,
+    flags: c_int,
+}
+
+impl Message {
+    /// A message of one part, with room for one descriptor.
+    pub fn new(part: &mut Part, passed: &mut PassedDescriptor) -> Message {
+        Message {
+            name: null_mut(),
+            name_length: 0,
+            parts: part,
+            count: 1,
+            control: passed,
+            control_length: size_of::<PassedDescriptor>(),
+            flags: 0,
+        }
+    }
 }
 
 pub type Thread = usize;
@@ -72,6 +145,8 @@ unsafe extern "C" {
         length: *mut c_uint,
     ) -> c_int;
     pub fn send(fd: c_int, bytes: *const u8, length: usize, flags: c_int) -> isize;
+    pub fn recvmsg(fd: c_int, message: *mut Message, flags: c_int) -> isize;
+    pub fn mprotect(address: *mut c_void, length: usize, access: c_int) -> c_int;
     pub fn recv(fd: c_int, bytes: *mut u8, length: usize, flags: c_int) -> isize;
     pub fn open(path: *const c_char, flags: c_int, ...) -> c_int;
     pub fn read(fd: c_int, bytes: *mut u8, length: usize) -> isize;
@@ -115,8 +190,11 @@ pub const SO_PEERCRED: c_int = 17;
 pub const O_CLOEXEC: c_int = 0o2000000;
 pub const SHUT_RD: c_int = 0;
 pub const MSG_DONTWAIT: c_int = 0x40;
+pub const MSG_CMSG_CLOEXEC: c_int = 0x4000_0000;
 pub const MSG_NOSIGNAL: c_int = 0x4000;
-const PROT_READ_WRITE: c_int = 3;
+pub const PROT_READ: c_int = 1;
+pub const PROT_READ_WRITE: c_int = 3;
+pub const MAP_SHARED: c_int = 1;
 const MAP_PRIVATE_ANONYMOUS_NORESERVE: c_int = 0x2 | 0x20 | 0x4000;
 
 /// An open descriptor.

@@ -115,8 +115,8 @@ impl Descriptor {
         unsafe { sys::poll(&raw mut poll, 1, milliseconds) > 0 }
     }
 
-    /// The tracer's request; `None` if it has ended.
-    pub fn receive(self) -> Option<Request> {
+    /// The tracer's request, and its memory for counters; `None` if it has ended.
+    pub fn receive(self) -> Option<(Request, Option<Descriptor>)> {
         let mut request = Request {
             kinds: 0,
             flush_ms: 0,
@@ -127,9 +127,12 @@ impl Descriptor {
             paths: [0; crate::message::PATHS],
         };
         let size = size_of::<Request>();
-        // SAFETY: the request has no invalid values.
-        let got = unsafe { sys::recv(self.0, (&raw mut request).cast(), size, 0) };
-        (got == size as isize).then_some(request)
+        let mut part = sys::Part { bytes: (&raw mut request).cast(), length: size };
+        let mut passed = sys::PassedDescriptor::none();
+        let mut message = sys::Message::new(&mut part, &mut passed);
+        // SAFETY: the request has no invalid values, and the message points to values that live longer.
+        let got = unsafe { sys::recvmsg(self.0, &raw mut message, sys::MSG_CMSG_CLOEXEC) };
+        (got == size as isize).then(|| (request, passed.descriptor(message.control_length)))
     }
 
     /// Waits for the end of the tracer, or of its wish for records. Anything that it sends meanwhile is an acknowledgement, and ends the wait.

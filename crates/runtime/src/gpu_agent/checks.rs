@@ -10,7 +10,7 @@ use thiserror::Error;
 use super::{Report, State, Wanted};
 
 /// Largest total: a record a nanosecond for three days. Sums of all processes stay far below 2^64.
-const MOST: u64 = 1 << 48;
+pub(super) const MOST: u64 = 1 << 48;
 /// Largest `CUptiResult`, and largest number of a kind of CUPTI's records.
 const LARGEST_ENUM: u32 = i32::MAX as u32;
 /// End of the addresses of a process.

@@ -1,0 +1,98 @@
+//! Counts of launches and of their records, in memory of the tracer: it compares them when the process has ended, in whatever way.
+
+use core::ptr::null_mut;
+use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
+
+use crate::message::{COUNTERS, Counters};
+use crate::sys::{self, Descriptor};
+
+/// The tracer's memory; null: there is none, and nothing is counted.
+static COUNTED: AtomicPtr<Counters> = AtomicPtr::new(null_mut());
+/// 1 while launches are counted.
+static COUNTS: AtomicU32 = AtomicU32::new(0);
+/// Captures of streams that have begun and not ended.
+static CAPTURES: AtomicU32 = AtomicU32::new(0);
+
+/// What a launch launches.
+#[derive(Copy, Clone, PartialEq, Eq)]
+pub enum Launched {
+    Kernel,
+    Graph,
+}
+
+/// Maps the tracer's memory.
+pub fn map(memory: Descriptor) {
+    // SAFETY: new memory.
+    let at = unsafe { sys::mmap(null_mut(), COUNTERS, sys::PROT_READ_WRITE, sys::MAP_SHARED, memory.0, 0) };
+    memory.close();
+    if at as isize != -1 {
+        COUNTED.store(at.cast(), Release);
+    }
+}
+
+/// Counts launches from now on.
+pub fn begin() {
+    CAPTURES.store(0, Release);
+    COUNTS.store(1, Release);
+    add(|counters| &counters.counts);
+}
+
+/// Counts no launches any more.
+pub fn end() {
+    COUNTS.store(0, Release);
+}
+
+/// Forgets the tracer's memory, which a launch that returns just now may still count in.
+pub fn release() {
+    COUNTED.store(null_mut(), Release);
+}
+
+/// Whether a launch that returns now is counted.
+pub fn counts() -> bool {
+    COUNTS.load(Acquire) == 1 && CAPTURES.load(Acquire) == 0
+}
+
+/// Launches are not counted until the end of the capture.
+pub fn begin_capture() {
+    CAPTURES.fetch_add(1, AcqRel);
+}
+
+/// See [`begin_capture`]. One that began before launches were counted changes nothing.
+pub fn end_capture() {
+    let _ = CAPTURES.fetch_update(AcqRel, Acquire, |captures| captures.checked_sub(1));
+}
+
+/// A launch was made.
+pub fn launched(what: Launched) {
+    add(|counters| match what {
+        Launched::Kernel => &counters.kernels,
+        Launched::Graph => &counters.graphs,
+    });
+}
+
+/// A launch has a record, the first one.
+pub fn recorded(what: Launched) {
+    add(|counters| match what {
+        Launched::Kernel => &counters.kernels_recorded,
+        Launched::Graph => &counters.graphs_recorded,
+    });
+}
+
+/// A launch is forgotten before a record of it has come.
+pub fn forgotten() {
+    add(|counters| &counters.forgotten);
+}
+
+/// A record of a kernel has come whose launch is not known.
+pub fn unknown() {
+    add(|counters| &counters.unknown);
+}
+
+fn add(counter: impl FnOnce(&Counters) -> &AtomicU64) {
+    let counters = COUNTED.load(Acquire);
+    if !counters.is_null() {
+        // SAFETY: mapped memory of numbers, which is never unmapped.
+        counter(unsafe { &*counters }).fetch_add(1, Relaxed);
+    }
+}

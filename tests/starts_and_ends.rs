@@ -1,0 +1,232 @@
+//! Records of the GPU in processes that start and end in every way, by each engine, of `--` and `-p`: each launch has a record, or is told to have
+//! none. A cell of the table is a way to start, a way to end, an engine, and how the tracer got the processes.
+
+mod common;
+
+use common::{Running, can_trace, cudatrace, example, program};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::Command;
+
+/// Launches of each process.
+const LAUNCHES: u64 = 200;
+/// Launches of a process after it could not execute a program.
+const MORE: u64 = 10;
+const ENDS: &[&str] =
+    &["exit", "_exit", "quick_exit", "abort", "kill", "term", "segv", "exec", "failed_exec", "thread"];
+/// Ends that no process can survive for a moment: their last records may be missing, and that is told.
+const SUDDEN: &[&str] = &["kill", "term", "segv"];
+const SCRIPT: &str = "gpu:kernel { @gpu[pid] = count() } cuda:launch { @launched[pid] = count() }";
+
+/// A table of ends.
+#[derive(Copy, Clone)]
+struct Table {
+    start: &'static str,
+    ends: &'static [&'static str],
+    /// Processes of each end.
+    count: usize,
+    in_process: bool,
+    /// The processes run before the tracer.
+    runs_before: bool,
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let engine = if self.in_process { "in process" } else { "in the kernel" };
+        let way = if self.runs_before { "-p" } else { "--" };
+        write!(f, "{} x {}, {engine}, {way}", self.start, self.count)
+    }
+}
+
+/// What was seen of a process.
+struct Seen {
+    end: String,
+    truth: u64,
+    recorded: u64,
+    launched: u64,
+    messages: Vec<String>,
+}
+
+impl Table {
+    fn arguments(&self) -> Vec<String> {
+        let head = [self.start, &LAUNCHES.to_string(), &self.count.to_string()].map(str::to_owned);
+        let ends = self.ends.iter().map(|end| (*end).to_owned());
+        head.into_iter().chain([example("libcuda.so.1")]).chain(ends).collect()
+    }
+
+    /// The lines of both outputs of the tracer and the program.
+    fn run(&self, program: &PathBuf) -> Vec<String> {
+        let folder = tempfile::tempdir().expect("a folder");
+        let fifo = folder.path().join("fifo");
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0)
+            .expect("a pipe");
+        let mut pipe = File::options().read(true).write(true).open(&fifo).expect("a pipe");
+        let mut tracer = cudatrace();
+        tracer.args(["-q", "-e", SCRIPT]).args(self.in_process.then_some("--in-process"));
+        tracer.env("__BPFTRACE_NOTIFY_PROBES_ATTACHED", "1").env("LD_LIBRARY_PATH", common::examples());
+        if !self.runs_before {
+            tracer.arg("--").arg(program).args(self.arguments());
+            pipe.write_all(b"\n").expect("a line");
+            return Running::start(tracer.stdin(pipe)).lines();
+        }
+        let mut traced = Command::new(program);
+        traced.args(self.arguments()).env("LD_LIBRARY_PATH", common::examples());
+        // New processes are found while they initialise CUDA, which takes as long on a real GPU.
+        traced.env("CUDASIM_INIT_MS", "1500");
+        let mut traced = Running::start(traced.stdin(pipe.try_clone().expect("a descriptor")));
+        if self.start == "before" {
+            traced.wait_for_line(self.ends.last().expect("there are ends"));
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        let mut tracer = Running::start(tracer.args(["-p", &traced.pid().to_string()]));
+        tracer.wait_for_line("NOTIFY_PROBES_ATTACHED");
+        pipe.write_all(b"\n").expect("a line");
+        let said = traced.lines();
+        said.into_iter().chain(tracer.lines()).collect()
+    }
+
+    fn seen(&self, program: &PathBuf) -> BTreeMap<u32, Seen> {
+        let lines = self.run(program);
+        let count = |map: &str, pid: u32| {
+            let begin = format!("@{map}[{pid}]: ");
+            lines.iter().find_map(|line| line.strip_prefix(&begin)?.parse().ok()).unwrap_or(0)
+        };
+        let mut all = BTreeMap::new();
+        for line in &lines {
+            let Some((pid, end)) = line.split_once(' ') else { continue };
+            let (Ok(pid), true) = (pid.parse::<u32>(), self.ends.contains(&end)) else { continue };
+            let truth = LAUNCHES + if end == "failed_exec" { MORE } else { 0 };
+            let of_process = |line: &&String| line.contains(&format!("process {pid}"));
+            let messages = lines.iter().filter(of_process).cloned().collect();
+            let (recorded, launched) = (count("gpu", pid), count("launched", pid));
+            all.insert(pid, Seen { end: end.to_owned(), truth, recorded, launched, messages });
+        }
+        assert_eq!(all.len(), self.ends.len() * self.count, "{self}: {lines:#?}");
+        all
+    }
+
+    /// Whether a process may end before the tracer has found it: a new one, and this machine is busy.
+    fn may_miss(&self) -> bool {
+        self.runs_before && self.start != "before"
+    }
+
+    /// The cells that are wrong.
+    fn faults(&self, program: &PathBuf) -> Vec<String> {
+        let fault = |(pid, seen): (u32, Seen)| {
+            let lost = seen.truth - seen.recorded.min(seen.truth);
+            let told = format!("process {pid}: {lost} of {} launches have no GPU record", seen.truth);
+            let is_told = seen.messages.iter().any(|line| line.contains(&told));
+            let has_none = format!("process {pid} has no GPU records: it ended before");
+            let first = format!("the first GPU records of process {pid} may be missing");
+            let is_missed = seen
+                .messages
+                .iter()
+                .any(|line| line.contains(&has_none) && seen.recorded == 0 || line.contains(&first));
+            let is_right = match lost {
+                0 => seen.messages.is_empty() && seen.recorded == seen.truth,
+                _ => SUDDEN.contains(&&*seen.end) && is_told || self.may_miss() && is_missed,
+            };
+            (!is_right || seen.launched != seen.truth).then(|| {
+                format!(
+                    "{self}: {} ({pid}): {} records, {} launches counted, of {}; {:#?}",
+                    seen.end, seen.recorded, seen.launched, seen.truth, seen.messages
+                )
+            })
+        };
+        self.seen(program).into_iter().filter_map(fault).collect()
+    }
+}
+
+/// Whether all cells of some tables are right.
+fn are_right(tables: impl IntoIterator<Item = Table>) {
+    if !can_trace() {
+        return;
+    }
+    let Some(program) = program("starts_and_ends.c", &["-ldl"]) else { return };
+    let faults: Vec<String> = tables.into_iter().flat_map(|table| table.faults(&program)).collect();
+    assert!(faults.is_empty(), "{} faults:\n{}", faults.len(), faults.join("\n"));
+}
+
+/// Tables of these starts, of one and of four processes of each end. The tracer finds new processes of `-p` itself, so these are not many at once.
+fn tables(starts: &[&'static str], runs_before: bool, in_process: bool) -> impl Iterator<Item = Table> {
+    starts.iter().flat_map(move |start| {
+        let at_once = if runs_before { 16 } else { 4 * ENDS.len() };
+        [1, 4].into_iter().flat_map(move |count| {
+            let parts = ENDS.chunks(at_once / count);
+            parts.map(move |ends| Table { start, ends, count, in_process, runs_before })
+        })
+    })
+}
+
+/// A process that launches 100 kernels for each line that it reads, and calls nothing in between.
+const BURSTS: &str = "
+import ctypes, sys, time
+d = ctypes.CDLL('libcuda.so.1'); d.cuInit(0)
+c, m, f = ctypes.c_void_p(), ctypes.c_void_p(), ctypes.c_void_p()
+d.cuDevicePrimaryCtxRetain(ctypes.byref(c), 0); d.cuCtxSetCurrent(c)
+ptx = b'.version 7.0 .target sm_50 .address_size 64 .visible .entry tick() { ret; }'
+d.cuModuleLoadData(ctypes.byref(m), ptx); d.cuModuleGetFunction(ctypes.byref(f), m, b'tick')
+print('ready', flush=True)
+for line in sys.stdin:
+    for _ in range(100):
+        d.cuLaunchKernel(f, 1, 1, 1, 32, 1, 1, 0, None, None, None); time.sleep(.001)
+    d.cuCtxSynchronize()
+    print('burst', line, flush=True)
+";
+
+/// Sessions in a process that is idle between them: the first launch of each session has a record, and so has each after it.
+#[test]
+fn sessions_in_an_idle_process_have_all_records() {
+    if !can_trace() || !common::has_installed("python3") {
+        return;
+    }
+    let mut process = Command::new("python3");
+    process.args(["-c", BURSTS]).env("LD_LIBRARY_PATH", common::examples());
+    let (input, mut lines) = std::io::pipe().expect("a pipe");
+    let mut process = Running::start(process.stdin(input));
+    process.wait_for_line("ready");
+    for session in 0..10 {
+        let mut tracer = cudatrace();
+        tracer.args(["-e", "gpu:kernel { @gpu = count() } cuda:launch { @launched = count() }"]);
+        tracer.args(["-p", &process.pid().to_string()]).args((session % 2 == 1).then_some("--in-process"));
+        let mut tracer = Running::start(tracer.env("__BPFTRACE_NOTIFY_PROBES_ATTACHED", "1"));
+        tracer.wait_for_line("NOTIFY_PROBES_ATTACHED");
+        writeln!(lines, "{session}").expect("it reads");
+        process.wait_for_line(&format!("burst {session}"));
+        tracer.signal(libc::SIGINT);
+        let said = tracer.lines();
+        for wanted in ["@gpu: 100", "@launched: 100"] {
+            assert!(said.iter().any(|line| line == wanted), "session {session}: {said:#?}");
+        }
+        assert!(
+            said.iter().any(|line| line.contains("GPU times are exact (")),
+            "session {session}: {said:#?}"
+        );
+    }
+}
+
+const STARTED: &[&str] = &["fork", "exec", "grandchild", "daemon"];
+const RUNNING: &[&str] = &["before", "idle", "fork", "exec", "grandchild"];
+
+#[test]
+fn a_command_s_processes_in_the_kernel() {
+    are_right(tables(STARTED, false, false));
+}
+
+#[test]
+fn a_command_s_processes_in_process() {
+    are_right(tables(STARTED, false, true));
+}
+
+#[test]
+fn running_processes_in_the_kernel() {
+    are_right(tables(RUNNING, true, false));
+}
+
+#[test]
+fn running_processes_in_process() {
+    are_right(tables(RUNNING, true, true));
+}
