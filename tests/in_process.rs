@@ -549,6 +549,19 @@ fn calls_may_end_in_any_way() {
 }
 
 #[test]
+fn a_function_has_as_many_callers_as_a_program_of_cuda_has_kernels() {
+    let Some(places) = program("call_sites.c", &["-O0"]).filter(|_| can_trace()) else { return };
+    let script = format!("uretprobe:{}:registered {{ @ = count() }}", text(&places));
+    let output = cudatrace().args(["--in-process", "-e", &script, "--", text(&places)]).output().unwrap();
+    assert_eq!(
+        (stdout(&output).trim(), stderr(&output).contains("warning")),
+        ("@: 25000", false),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
 fn tracing_may_end_while_calls_run() {
     let (true, Some(returns)) = (can_trace(), program("returns.cpp", &[FRAME_POINTERS])) else { return };
     let mut running = Running::start(Command::new(&returns).arg("1000000"));

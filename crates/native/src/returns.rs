@@ -43,10 +43,11 @@ const MAX_SESSIONS: u64 = 31;
 const MORE: u64 = 8 * (MAX_SESSIONS - SLOT_SESSIONS);
 /// Number of slots: calls that are running at the same time, in all threads.
 const SLOTS: u64 = 1 << 14;
-/// Return addresses per function, on average, and bounds of their number. The stubs are memory of the process.
-const PER_FUNCTION: u64 = 16;
-const MIN_STUBS: u64 = 1 << 13;
-const MAX_STUBS: u64 = 1 << 16;
+/// Return addresses per function, on average, and bounds of their number. The stubs are memory of the process. A program registers each of its
+/// kernels by a call of the runtime that it makes once: PyTorch has 35 000 of these.
+const PER_FUNCTION: u64 = 128;
+const MIN_STUBS: u64 = 1 << 15;
+const MAX_STUBS: u64 = 1 << 18;
 
 /// Offset in the area of a u64: if it is not 0, no program runs at a return any more.
 pub const SILENT: u64 = 56;
@@ -114,13 +115,7 @@ impl Returns {
         let addresses = area + ADDRESSES - asm.here();
         asm.raw(&[HEADER_MAGIC, addresses.to_le_bytes()].concat());
         let stubs = asm.here();
-        for number in 0..size.stubs {
-            // The word is that before the place of the return address, which is popped.
-            asm.call_mem(Mem::At(Reg::RSP, -16));
-            asm.push_imm(number as i32);
-            asm.jmp_region(leave);
-            asm.align(STUB);
-        }
+        asm.raw(&stub_code(stubs, size.stubs, leave));
         let returns =
             Returns { size, area, enters: helper(function::CALL_ENTERS), stubs, left, table: asm.here() };
         asm.raw(&returns.unwind_table(region));
@@ -206,6 +201,24 @@ impl Returns {
         expression.push(dwarf::PLUS);
         expression
     }
+}
+
+/// Code of stubs for an offset in the region, which jump to `leave`.
+fn stub_code(start: u64, count: u64, leave: u64) -> Vec<u8> {
+    let mut first = Assembler::new(start);
+    // The word is that before the place of the return address, which is popped.
+    first.call_mem(Mem::At(Reg::RSP, -16));
+    first.push_imm(0);
+    first.jmp_region(leave);
+    first.align(STUB);
+    let mut code = first.finish().repeat(count as usize);
+    for (number, stub) in code.chunks_exact_mut(STUB as usize).enumerate() {
+        let jump = AFTER_PUSH as usize;
+        stub[jump - 4..jump].copy_from_slice(&(number as u32).to_le_bytes());
+        let distance = leave.wrapping_sub(start + number as u64 * STUB + jump as u64 + 5) as u32;
+        stub[jump + 1..jump + 5].copy_from_slice(&distance.to_le_bytes());
+    }
+    code
 }
 
 /// The canonical frame address of a stub, which is the caller's stack pointer: 8 bytes more after the push. Stubs are aligned to their
@@ -365,7 +378,7 @@ mod tests {
     #[test]
     fn numbers_of_stubs_are_bounded() {
         assert_eq!(ReturnsSize::of(0).stubs, MIN_STUBS);
-        assert_eq!(ReturnsSize::of(700).stubs, 1 << 14);
+        assert_eq!(ReturnsSize::of(700).stubs, 1 << 17);
         assert_eq!(ReturnsSize::of(1 << 20).stubs, MAX_STUBS);
     }
 }

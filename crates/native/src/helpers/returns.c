@@ -9,7 +9,7 @@
 #define AFTER_CALL 4  /* a stub begins with a call: the address that is on the stack */
 #define STUB_CALL 0xf02454ffu /* call *-16(%rsp) */
 #define STUB_PUSH 0x68        /* push of 32 bits */
-#define ADDRESS_PROBES 16
+#define ADDRESS_PROBES 64
 #define SLOT_PROBES 8
 #define CHECKS 2
 #define SLOT_SESSIONS 5
