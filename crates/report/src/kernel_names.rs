@@ -6,7 +6,8 @@
 //! short: vectorized_elementwise_kernel<4, CUDAFunctor_add<float>, array<char*, 3>>
 //! ```
 //!
-//! The short form has no namespaces, result type and parameters. It has as many template arguments as fit in some forty
+//! The short form has no result type, no parameters and no namespaces, but for a last name that says nothing alone: `cutlass::Kernel2<...>`.
+//! It has as many template arguments as fit in some forty
 //! characters, at least one, with their own arguments only if these are simple. Two kernels may have one short name. A name that is
 //! not mangled (C, Triton, NVRTC) is unchanged.
 
@@ -17,6 +18,25 @@ const ARGUMENTS: usize = 40;
 /// Largest number of characters of the template arguments of an argument.
 const INNER: usize = 20;
 const MORE: &str = "…";
+/// Names that say nothing without their namespace or class, in lower case and without digits at the end.
+const BARE: [&str; 16] = [
+    "kernel",
+    "device_kernel",
+    "cuda_kernel",
+    "kernel_entry",
+    "entry",
+    "main",
+    "run",
+    "apply",
+    "launch",
+    "execute",
+    "invoke",
+    "call",
+    "compute",
+    "impl",
+    "body",
+    "operator()",
+];
 
 /// The full name, as shown by `c++filt`, the C++ library and PyTorch's profiler.
 pub fn full(mangled: &str) -> String {
@@ -74,7 +94,7 @@ fn suffixed(name: &str) -> String {
 pub fn short(mangled: &str) -> String {
     let options = DemangleOptions::new().no_params().no_return_type().hide_expression_literal_types();
     match demangled(mangled, &options) {
-        Some(name) => shortened(&name, ARGUMENTS),
+        Some(name) => of_kernel(&name),
         None => mangled.to_owned(),
     }
 }
@@ -84,9 +104,36 @@ fn demangled(mangled: &str, options: &DemangleOptions) -> Option<String> {
     Symbol::new(mangled).ok()?.demangle_with_options(options).ok()
 }
 
+/// The short form of a demangled name.
+fn of_kernel(name: &str) -> String {
+    let (spaces, last) = split_last(name.trim());
+    let short = shortened(last, ARGUMENTS);
+    match telling_space(spaces).filter(|_| is_bare(last)) {
+        Some(space) => format!("{}::{short}", shortened(space, INNER)),
+        None => short,
+    }
+}
+
+/// Whether a name without namespaces says nothing.
+fn is_bare(last: &str) -> bool {
+    let name = arguments(last).map_or(last, |(before, ..)| before);
+    let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '_');
+    BARE.iter().any(|bare| name.eq_ignore_ascii_case(bare))
+}
+
+/// The last of the namespaces and classes that has a name.
+fn telling_space(spaces: &str) -> Option<&str> {
+    let (outer, last) = split_last(spaces);
+    match last {
+        "" => None,
+        "(anonymous namespace)" => telling_space(outer),
+        last => Some(last),
+    }
+}
+
 /// A name or type without namespaces, with at most `room` characters of template arguments.
 fn shortened(name: &str, room: usize) -> String {
-    let name = last_part(name.trim());
+    let (_, name) = split_last(name.trim());
     let Some((before, inside, behind)) = arguments(name) else { return literal(name) };
     let inner = if room == ARGUMENTS { INNER } else { 0 };
     let all: Vec<String> = split(inside).into_iter().map(|arg| shortened(arg, inner)).collect();
@@ -111,15 +158,15 @@ fn literal(text: &str) -> String {
     if is_number { digits.to_owned() } else { text.to_owned() }
 }
 
-/// The part after the last `::` outside of brackets.
-fn last_part(name: &str) -> &str {
-    let mut start = 0;
+/// The parts before and after the last `::` outside of brackets.
+fn split_last(name: &str) -> (&str, &str) {
+    let mut last = None;
     at_top(name, |at, rest| {
         if rest.starts_with("::") {
-            start = at + 2;
+            last = Some(at);
         }
     });
-    &name[start..]
+    last.map_or(("", name), |at| (&name[..at], &name[at + 2..]))
 }
 
 /// The text before, in and after the first pair of angle brackets.
@@ -198,8 +245,22 @@ mod tests {
         let cutlass = "_ZN7cutlass7Kernel2I66cutlass_80_wmma_tensorop_f16_s161616gemm_f16_16x16_128x2_tn_align8EEvNT_6ParamsE";
         assert_eq!(
             short(cutlass),
-            "Kernel2<cutlass_80_wmma_tensorop_f16_s161616gemm_f16_16x16_128x2_tn_align8>"
+            "cutlass::Kernel2<cutlass_80_wmma_tensorop_f16_s161616gemm_f16_16x16_128x2_tn_align8>"
         );
+    }
+
+    #[test]
+    fn a_name_that_says_nothing_keeps_its_last_namespace() {
+        let gemv = "_ZN8internal5gemvx6kernelIiifEEvT_T0_T1_";
+        assert_eq!(short(gemv), "gemvx::kernel<int, int, float>");
+        assert_eq!(short("_ZN2at6native12_GLOBAL__N_16kernelEi"), "native::kernel");
+        assert_eq!(short("_ZN4gemmIfLi128EE3runEv"), "gemm<float, 128>::run");
+        assert_eq!(short("_ZNK3fooclEi"), "foo::operator()");
+        assert_eq!(short("_ZN7cutlass13device_kernelI4gemmEEvT_"), "cutlass::device_kernel<gemm>");
+        // Without a namespace, or with a name that says something.
+        assert_eq!(short("_Z6kerneli"), "kernel");
+        assert_eq!(short("_ZN12_GLOBAL__N_16kernelEi"), "kernel");
+        assert_eq!(short("_ZN8internal11gemv_kernelEi"), "gemv_kernel");
     }
 
     /// Compares full names with the output of `c++filt`.
@@ -227,8 +288,10 @@ mod tests {
 
     #[test]
     fn odd_brackets_do_not_panic() {
-        for name in ["f<", "f>", "f<a,<", "a::b::<>", "operator<", "f<(>)>", ")::x", "é<é,é>"] {
-            shortened(name, ARGUMENTS);
+        for name in
+            ["f<", "f>", "f<a,<", "a::b::<>", "operator<", "f<(>)>", ")::x", "é<é,é>", "::run", "a::::run"]
+        {
+            of_kernel(name);
         }
     }
 }
