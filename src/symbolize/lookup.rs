@@ -28,6 +28,7 @@ pub fn text(what: Lookup, number: i64) -> String {
         Lookup::Double => report::units::double(number),
         Lookup::Size => report::units::size(number),
         Lookup::Time => report::units::time(number),
+        Lookup::Percent => report::units::percent(number),
         Lookup::Kernel | Lookup::KernelFull | Lookup::KernelMangled => format!("<kernel {number:#x}>"),
         Lookup::DeviceUuid => UNKNOWN.into(),
         Lookup::DevicePci => pci(number),

@@ -13,6 +13,7 @@
 use wire::Value;
 use wire::types::Lookup;
 
+use crate::units;
 use crate::value::Context;
 
 /// The cells of a row, with the names of their columns.
@@ -48,7 +49,8 @@ impl Table {
     /// A line of titles, then the rows.
     pub fn draw(&self, context: Context) -> String {
         let cells = |row: &Cells| row.iter().map(|(_, value)| text(context, value)).collect();
-        let texts: Vec<Vec<String>> = self.rows.iter().map(cells).collect();
+        let mut texts: Vec<Vec<String>> = self.rows.iter().map(cells).collect();
+        (0..self.rows[0].len()).for_each(|at| self.round_percents(at, &mut texts));
         let has_lines = |at: &usize| texts.iter().any(|row| row[*at].contains('\n'));
         let (below, inline): (Vec<usize>, Vec<usize>) = (0..self.rows[0].len()).partition(has_lines);
         let columns: Vec<Column> = inline.iter().map(|&at| self.column(at, &texts)).collect();
@@ -58,6 +60,18 @@ impl Table {
             below.iter().for_each(|&at| out += row[at].strip_prefix('\n').unwrap_or(&row[at]));
         }
         out
+    }
+
+    /// Replaces the texts of percentages in a column, so that those of a whole add up.
+    fn round_percents(&self, at: usize, texts: &mut [Vec<String>]) {
+        let cells = self
+            .rows
+            .iter()
+            .zip(texts)
+            .filter_map(|(row, texts)| Some((tenths(&row[at].1)?, &mut texts[at])));
+        let (tenths, texts): (Vec<i64>, Vec<&mut String>) = cells.unzip();
+        let rounded = units::shares(&tenths);
+        texts.into_iter().zip(rounded).for_each(|(text, share)| *text = share.to_string());
     }
 
     fn column(&self, at: usize, texts: &[Vec<String>]) -> Column {
@@ -100,11 +114,20 @@ pub fn is_nothing(value: &Value) -> bool {
     }
 }
 
+/// The number of a percentage.
+fn tenths(value: &Value) -> Option<i64> {
+    match value {
+        Value::Lookup(Lookup::Percent, tenths) => Some(*tenths),
+        Value::Either(_, value) => tenths(value),
+        _ => None,
+    }
+}
+
 fn is_quantity(value: &Value) -> bool {
     match value {
         Value::Int(..) | Value::Uint(..) | Value::Pointer(_) => true,
         Value::Lookup(what, _) => {
-            matches!(what, Lookup::Size | Lookup::Time | Lookup::Float | Lookup::Double)
+            matches!(what, Lookup::Size | Lookup::Time | Lookup::Percent | Lookup::Float | Lookup::Double)
         }
         Value::Either(_, value) => is_quantity(value),
         _ => false,
@@ -172,6 +195,20 @@ mod tests {
         assert_eq!(
             drawn(&table),
             "CALLS/S  GRID  EACH  NAME\n      8  16       7  a\n1234567  4x2      -  b\n"
+        );
+    }
+
+    #[test]
+    fn percentages_of_a_whole_add_up() {
+        let share = |tenths| Value::Lookup(Lookup::Percent, tenths);
+        let row = |tenths, name| cells(&[("share_percent", share(tenths)), ("name", text(name))]);
+        let mut table = Table::new(row(396, "a"));
+        for (tenths, name) in [(254, "b"), (238, "c"), (56, "d"), (56, "e")] {
+            table.push(row(tenths, name)).unwrap();
+        }
+        assert_eq!(
+            drawn(&table),
+            "SHARE %  NAME\n     40  a\n     25  b\n     24  c\n      6  d\n      5  e\n"
         );
     }
 

@@ -1,7 +1,7 @@
-//! Human-readable sizes and durations.
+//! Human-readable sizes, durations and percentages.
 //!
 //! ```text
-//! size(1536) -> 1.5 KiB        time(12_345) -> 12.3 us
+//! size(1536) -> 1.5 KiB        time(12_345) -> 12.3 us        percent(396) -> 40
 //! ```
 
 /// Units of size, with their number of bytes.
@@ -44,6 +44,40 @@ pub fn time(ns: i64) -> String {
     scaled(ns, &TIMES, "ns")
 }
 
+/// Tenths of a percent, as a whole percent.
+pub fn percent(tenths: i64) -> String {
+    (tenths.saturating_add(5).div_euclid(10)).to_string()
+}
+
+/// Tenths, as a number with a decimal.
+pub fn tenths(tenths: i64) -> String {
+    let sign = if tenths < 0 { "-" } else { "" };
+    format!("{sign}{}.{}", tenths.unsigned_abs() / 10, tenths.unsigned_abs() % 10)
+}
+
+/// The whole percents of parts, as [`shares`] rounds them.
+pub fn shares_of(parts: impl Iterator<Item = u64>, whole: u64) -> Vec<i64> {
+    let whole = u128::from(whole.max(1));
+    let tenths = parts.map(|part| (u128::from(part) * 1000 + whole / 2) / whole);
+    shares(&tenths.map(|tenths| i64::try_from(tenths).unwrap_or(i64::MAX)).collect::<Vec<_>>())
+}
+
+/// Tenths of a percent of the parts of a whole, as whole percents. If they add up to 100 before, they do after: parts with the
+/// largest remainders are rounded up. Otherwise each is rounded alone.
+pub fn shares(parts: &[i64]) -> Vec<i64> {
+    let sum: i64 = parts.iter().fold(0, |sum, &part| sum.saturating_add(part));
+    // Each part is rounded to a tenth.
+    if !(990..=1010).contains(&sum) || parts.iter().any(|&part| part < 0) {
+        return parts.iter().map(|part| part.saturating_add(5).div_euclid(10)).collect();
+    }
+    let mut shares: Vec<i64> = parts.iter().map(|part| part / 10).collect();
+    let missing = 100 - shares.iter().sum::<i64>();
+    let mut order: Vec<usize> = (0..parts.len()).collect();
+    order.sort_by_key(|&at| std::cmp::Reverse(parts[at] % 10));
+    order.into_iter().take(usize::try_from(missing).unwrap_or(0)).for_each(|at| shares[at] += 1);
+    shares
+}
+
 /// A number in a unit. If rounding yields one of the next larger unit, that unit is used: 999 960 ns are 1.0 ms.
 fn scaled(n: i64, units: &[(&str, u64)], least: &str) -> String {
     let (sign, n) = (if n < 0 { "-" } else { "" }, u128::from(n.unsigned_abs()));
@@ -70,6 +104,24 @@ mod tests {
         assert_eq!(double(0.1f64.to_bits() as i64), "0.1");
         assert_eq!(double((1e300f64).to_bits() as i64), "1e300");
         assert_eq!(float(i64::from(f32::NAN.to_bits())), "NaN");
+    }
+
+    #[test]
+    fn percents() {
+        assert_eq!([0, 4, 5, 994, 995, 2500, -6].map(percent), ["0", "0", "1", "99", "100", "250", "-1"]);
+        assert_eq!([0, 7, 396, -12].map(tenths), ["0.0", "0.7", "39.6", "-1.2"]);
+    }
+
+    #[test]
+    fn shares_of_a_whole_add_up() {
+        assert_eq!(shares(&[396, 254, 238, 56, 56]), [40, 25, 24, 6, 5]);
+        assert_eq!(shares(&[333, 333, 333]), [34, 33, 33]);
+        assert_eq!(shares(&[996, 4]), [100, 0]);
+        // Some of the parts are missing, or the parts overlap.
+        assert_eq!(shares(&[396, 256]), [40, 26]);
+        assert_eq!(shares(&[996, 996]), [100, 100]);
+        assert_eq!(shares(&[505, 505]), [50, 50]);
+        assert_eq!(shares(&[]), [0; 0]);
     }
 
     #[test]

@@ -124,6 +124,8 @@ pub enum Lookup {
     Size,
     /// `time_text(ns)`: `12.3 us`.
     Time,
+    /// `percent_text(part, whole)`: `40`; the value is in tenths of a percent.
+    Percent,
     /// `kernel_name(h)`: demangled and shortened name of a GPU kernel; the value is the number of the name.
     Kernel,
     /// `kernel_name(h, full)`: demangled name; the value is the number of the name.
@@ -164,6 +166,7 @@ impl Lookup {
             Lookup::Ksym => "ksym",
             Lookup::Size => "size_text",
             Lookup::Time => "time_text",
+            Lookup::Percent => "percent_text",
         }
     }
 }

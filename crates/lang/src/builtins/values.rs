@@ -5,7 +5,7 @@ use crate::builtins::args::Args;
 use crate::builtins::row::{BuiltinSpec, Check, call, calls};
 use crate::builtins::variables::has_mode;
 use crate::hir::make::{binary, convert, expr, int, is_unknown, unknown};
-use crate::hir::{BinaryOp, Builtin, Expr, ExprKind, Lookup, StackMode, Type};
+use crate::hir::{BinaryOp, Builtin, Expr, ExprKind, Lookup, StackMode, Stmt, StmtKind, Type};
 use crate::source::span::Span;
 use crate::syntax::ast;
 use Check::Function;
@@ -129,6 +129,13 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         "time_text(ns)",
         "duration with a unit, when printed: `12.3 us`",
         "uretprobe:libcuda:cuInit { printf(\"%s\\n\", time_text(duration)) }",
+    ),
+    call(
+        Function(|c, f| c.percent(&f.args[0], &f.args[1], f.span)),
+        (2, 2),
+        "percent_text(part, whole)",
+        "rounded percentage, when printed: `40`; those of a column of a table are rounded so that they add up to 100 if they do before",
+        "END { printf(\"%s %%\\n\", percent_text(2, 5)) }",
     ),
     call(
         Function(|c, f| c.is_kind(f, |value| matches!(value.ty, Type::Pointer(_)))),
@@ -323,6 +330,35 @@ impl dyn Args + '_ {
         }
         let number = Box::new(convert(number, &Type::I64));
         expr(ExprKind::Lookup(number), Type::Lookup(what), span)
+    }
+
+    /// `percent_text(part, whole)`: tenths of a percent, rounded. All is 0 % of nothing.
+    pub fn percent(&mut self, part: &ast::Expr, whole: &ast::Expr, span: Span) -> Expr {
+        let part = self.number(part, "the part of `percent_text`");
+        let whole = self.number(whole, "the whole of `percent_text`");
+        if is_unknown(&part) || is_unknown(&whole) {
+            return unknown(span);
+        }
+        let mut body = Vec::new();
+        let [part, whole] = [part, whole].map(|value| {
+            let var = self.hidden_var(span, Type::U64);
+            let value = convert(value, &Type::U64);
+            body.push(Stmt { kind: StmtKind::SetVar { var, value }, span });
+            expr(ExprKind::Var(var), Type::U64, span)
+        });
+        let word = |op, lhs: Expr, rhs: Expr| binary(op, lhs, rhs, Type::U64, span);
+        let number = |value| int(value, Type::U64, span);
+        let tenths = word(BinaryOp::Mul, part, number(1000));
+        let half = word(BinaryOp::Div, whole.clone(), number(2));
+        let rounded = word(BinaryOp::Div, word(BinaryOp::Add, tenths, half), whole.clone());
+        let kind = ExprKind::Ternary {
+            cond: Box::new(whole),
+            then: Box::new(rounded),
+            otherwise: Box::new(number(0)),
+        };
+        let value = Box::new(convert(expr(kind, Type::U64, span), &Type::I64));
+        let block = expr(ExprKind::Block { body, value }, Type::I64, span);
+        expr(ExprKind::Lookup(Box::new(block)), Type::Lookup(Lookup::Percent), span)
     }
 
     pub fn cgroup_id(&mut self, arg: &ast::Expr, span: Span) -> Expr {

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use foldhash::HashMap;
 
 use crate::export::{Data, Kind, Record, Span, Status, Text};
+use crate::units;
 use crate::value::escape;
 
 /// Statistics of calls of one kind.
@@ -679,8 +680,9 @@ impl Summary {
             samples => format!(", estimated from {}", many(samples, "sample")),
         };
         lines.add("on the GPU", format!("{} in {}{estimated}{used}", many(count, "kernel"), time(ns)));
-        for (name, stat) in by_time(&self.gpu_kernels).into_iter().take(KERNELS) {
-            let percent = u128::from(stat.total_ns) * 100 / u128::from(ns.max(1));
+        let longest: Vec<_> = by_time(&self.gpu_kernels).into_iter().take(KERNELS).collect();
+        let shares = units::shares_of(longest.iter().map(|(_, stat)| stat.total_ns), ns);
+        for ((name, stat), percent) in longest.into_iter().zip(shares) {
             lines.row(name, format!("{:>8} {:>10} {percent:>4} %", stat.count, time(stat.total_ns)));
         }
         for (way, moved) in &self.gpu_copies {
@@ -776,12 +778,12 @@ pub fn cut(text: &str, most: usize) -> String {
 
 /// `950 ns`, `12.3 ms`
 pub fn time(ns: u64) -> String {
-    crate::units::time(i64::try_from(ns).unwrap_or(i64::MAX))
+    units::time(i64::try_from(ns).unwrap_or(i64::MAX))
 }
 
 /// `512 B`, `4.7 MiB`
 pub fn size(bytes: u64) -> String {
-    crate::units::size(i64::try_from(bytes).unwrap_or(i64::MAX))
+    units::size(i64::try_from(bytes).unwrap_or(i64::MAX))
 }
 
 #[cfg(test)]

@@ -267,6 +267,7 @@ fn row(context: Context, cells: &[(String, Value)]) -> String {
 fn cell_of_table(context: Context, value: &Value) -> String {
     match value {
         Value::Lookup(Lookup::Size | Lookup::Time, number_of) => number(i128::from(*number_of)),
+        Value::Lookup(Lookup::Percent, tenths) => units::tenths(*tenths),
         Value::Either(_, value) => cell_of_table(context, value),
         Value::Enum(..) => string(context.text(value).as_bytes()),
         nothing if table::is_nothing(nothing) => "null".into(),

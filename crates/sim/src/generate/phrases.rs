@@ -229,6 +229,7 @@ const WORDS: Table = Table {
         (1, "", "error_text((CUresult)`i`)"),
         (1, "R", "error_text(retval)"),
         (1, "", "`signal_name syscall_name username size_text time_text`(`i`)"),
+        (1, "", "percent_text(`i`, `i`)"),
         (1, "", "comm((uint32)`u`)"),
         (1, "", "cgroup_path(cgroup)"),
         (1, "", "ntop((uint32)$u)"),
