@@ -26,6 +26,7 @@ Where to begin:
   cudatrace memleak --interval=10 -p 4242      what is not freed?
   cudatrace -e 'uprobe:libcuda:cuMem* { @[func] = count() }' -p 4242
 
+  cudatrace --in-process kernels -- ./app      without root
 More: `cudatrace --help`; of a script or subcommand: `cudatrace NAME --help`.";
 
 const LONG: &str = "\
@@ -98,7 +99,7 @@ pub struct Cli {
     ///
     /// Works for a command and for -p on x86-64. The functions are patched, with a jump to generated code. A script that needs the
     /// kernel (its stacks, tracepoints, timers of samples) runs there instead, if that is permitted.
-    #[arg(long, hide_short_help = true)]
+    #[arg(long)]
     pub in_process: bool,
 
     /// Wait for libraries that are not loaded yet (default with -p or a command)

@@ -118,6 +118,31 @@ fn bundled_scripts_need_no_rights() {
 }
 
 #[test]
+fn a_refusal_without_rights_names_the_way_that_needs_none() {
+    if !can_trace() {
+        return;
+    }
+    let (folder, binary) = public();
+    let refusal = |args: &[&str]| {
+        let output = as_nobody(folder.path(), &binary, args);
+        assert!(!output.status.success(), "{args:?}");
+        stderr(&output)
+    };
+    for args in [&["kernels", "--", "./workload_driver"][..], &["-e", "cuda:launch { @ = count() }"], &[]] {
+        let said = refusal(args);
+        assert!(said.contains("needs root, or CAP_BPF and CAP_PERFMON"), "{args:?}: {said}");
+        assert!(said.contains("help: `--in-process` needs no rights"), "{args:?}: {said}");
+    }
+    let said = refusal(&["--in-process"]);
+    assert!(said.contains("the prompt needs root, or CAP_BPF and CAP_PERFMON"), "{said}");
+    assert!(said.contains("`cudatrace --in-process -e 'CLAUSES' -- COMMAND` needs no rights"), "{said}");
+    let said = stdout(&as_nobody(folder.path(), &binary, &["doctor"]));
+    assert!(said.contains("or with --in-process, which needs none"), "{said}");
+    let said = stdout(&as_nobody(folder.path(), &binary, &["-h"]));
+    assert!(said.contains("--in-process"), "{said}");
+}
+
+#[test]
 fn without_rights_the_kernel_cannot_help() {
     if !can_trace() {
         return;

@@ -85,7 +85,8 @@ fn rights() -> String {
         return user.into();
     }
     format!(
-        "{user}, without {}: run it with sudo, or once `sudo setcap cap_bpf,cap_perfmon,cap_sys_ptrace+ep $(command -v cudatrace)`",
+        "{user}, without {}: run it with sudo, or with --in-process, which needs none, or once \
+         `sudo setcap cap_bpf,cap_perfmon,cap_sys_ptrace+ep $(command -v cudatrace)`",
         missing.join(", ")
     )
 }

@@ -60,6 +60,9 @@ const SPARE_COUNTERS: u32 = 8192;
 
 /// Reads clauses and commands until the end; returns the exit status.
 pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
+    if cli.in_process {
+        setup::check_prompt_in_process(messages)?;
+    }
     let argv = setup::command(cli).map_err(Failure::wrong)?;
     let pids = setup::pids(cli).map_err(Failure::wrong)?;
     let scope = Scope {

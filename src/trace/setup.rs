@@ -2,11 +2,12 @@
 
 use crate::Failure;
 use crate::cli::{Cli, Format};
+use crate::console::Messages;
 use anyhow::{Context, anyhow};
 use host::process;
 use report::Sink;
 use report::sink::{JsonSink, TextSink};
-use runtime::Kernel;
+use runtime::{FeatureError, Kernel};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -112,12 +113,38 @@ pub fn check_in_process(cli: &Cli) -> anyhow::Result<()> {
     }
 }
 
+/// Refuses `--in-process` at the prompt of a user without rights; others get the prompt in the kernel.
+pub fn check_prompt_in_process(messages: &Messages) -> Result<(), Failure> {
+    match Kernel::probe() {
+        Err(FeatureError::NotPermitted) => Err(Failure::wrong(anyhow!(
+            "the prompt needs root, or CAP_BPF and CAP_PERFMON: its clauses are attached by the kernel, also with --in-process; \
+             `cudatrace --in-process -e 'CLAUSES' -- COMMAND` needs no rights"
+        ))),
+        _ => {
+            messages.note("the prompt attaches clauses by the kernel, also with --in-process");
+            Ok(())
+        }
+    }
+}
+
+/// An error of the kernel, with the way that needs no rights.
+fn without_rights(cli: &Cli, error: FeatureError) -> anyhow::Error {
+    match error {
+        FeatureError::NotPermitted if !cli.in_process => {
+            anyhow!(
+                "{error}\n  = help: `--in-process` needs no rights: it traces a command, or your own processes by -p"
+            )
+        }
+        error => error.into(),
+    }
+}
+
 /// Features of the kernel. Writing an object needs no rights: it is then compiled for a current kernel.
 pub fn kernel(cli: &Cli) -> Result<Kernel, Failure> {
     let mut kernel = match Kernel::probe() {
         Ok(kernel) => kernel,
         Err(_) if cli.emit.is_some() => Kernel { features: Features::ALL, uprobe_multi_pid: true },
-        Err(error) => return Err(Failure::loading(error)),
+        Err(error) => return Err(Failure::loading(without_rights(cli, error))),
     };
     for name in &cli.no_feature {
         super::without(&mut kernel.features, name).map_err(Failure::wrong)?;
