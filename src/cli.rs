@@ -319,7 +319,8 @@ pub struct RecordOptions {
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Options of report")]
 pub struct ReportOptions {
-    /// The recording as Chrome's trace events, for Perfetto, chrome://tracing and readers of PyTorch's traces; it has no rows of the GPU
+    /// The recording as Chrome's trace events, for Perfetto, chrome://tracing and readers of PyTorch's traces; the GPU's work is in it
+    /// after `record --gpu`
     #[arg(long, value_name = "FILE")]
     pub chrome: Option<String>,
 

@@ -74,7 +74,7 @@ pub static KINDS: &[Kind] = &[
     Kind {
         name: "chrome",
         dest: "FILE.json[.gz]",
-        doc: "trace events for Perfetto, chrome://tracing and readers of PyTorch's traces; no rows of the GPU",
+        doc: "trace events for Perfetto, chrome://tracing and readers of PyTorch's traces; the GPU's work with `record --gpu`",
         open: Some(|dest, run| {
             let out = dest.create_with_end(report::export::chrome::END)?;
             Ok(Box::new(report::export::chrome::Chrome::new(out, run.clone())?))
