@@ -26,6 +26,7 @@ pub const SCRIPTS: &[BundledScript] = scripts![
     "errors",
     "events",
     "gpu",
+    "gpuprobe",
     "graphs",
     "idle",
     "ioctls",
@@ -53,7 +54,7 @@ pub const SCRIPTS: &[BundledScript] = scripts![
 
 /// All embedded scripts, grouped by the question that they answer.
 pub const BY_QUESTION: &[(&str, &[&str])] = &[
-    ("What does it do?", &["summary", "top", "calls", "events"]),
+    ("What does it do?", &["summary", "top", "calls", "events", "gpuprobe"]),
     (
         "Why is it slow?",
         &[

@@ -459,6 +459,37 @@ fn configuration_of_prometheus_is_accepted() {
 }
 
 #[test]
+fn the_screen_of_gpuprobe_has_its_numbers_at_the_endpoint_too() {
+    if !can_trace() {
+        return;
+    }
+    // The second process lives on: series with its id end with it.
+    let workload = example("workload_driver");
+    let shell = format!("{workload} --threads 2; {workload} --threads 2 --leak 12345 --linger 60000");
+    let session = TracedWorkload::run(&["gpuprobe", "--interval=1"], &shell, "== end ==");
+    let body = || session.get("/metrics", "*/*").1;
+    let live =
+        r#"gpu_cuda_memory_live_bytes\{process_pid="\d+",process_executable_name="workload_driver"\} 12345"#;
+    let live = regex::Regex::new(live).unwrap();
+    wait_for("the bytes that the second process holds", || live.is_match(&body()));
+    let body = body();
+    let sum = |family: &str, label: &str| -> f64 {
+        let lines =
+            body.lines().filter(|line| line.starts_with(&format!("{family}{{")) && line.contains(label));
+        lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
+    };
+    let freed = session.truth("count cuMemFree_v2") + session.truth("count cuMemFreeHost")
+        - session.truth("failed cuMemFree_v2 CUDA_ERROR_INVALID_VALUE");
+    assert_eq!(sum("gpu_cuda_memory_free_calls_total", "result=\"successful\""), 2.0 * freed, "{body}");
+    assert_eq!(sum("gpu_cuda_memory_free_calls_total", "result=\"failed\""), 2.0, "{body}");
+    let launches = "gpu_cuda_kernel_launches_total";
+    assert_eq!(sum(launches, "cuda_kernel_name=\"saxpy\""), 2.0 * session.truth("launches saxpy"), "{body}");
+    assert_eq!(sum(launches, "cuda_kernel_address=\"0x"), 80.0, "{body}");
+    let copies = "gpu_cuda_memory_copy_rate_bytes_per_second_count{cuda_memcpy_kind=\"DtoH\"} 16";
+    assert!(body.contains(copies), "{body}");
+}
+
+#[test]
 fn the_kubernetes_configuration_fits_its_schema() {
     if !has("kubernetes-validate", &["--version"]) {
         return;

@@ -20,11 +20,18 @@ pub fn unit(family: &Family) -> String {
         "" => String::new(),
         "1" if !matches!(family.kind, Kind::Gauge | Kind::UpDownCounter) => String::new(),
         unit if unit.starts_with('{') => String::new(),
-        unit => {
-            let known = UNITS.iter().find(|(ucum, _)| *ucum == unit);
-            known.map_or_else(|| clean(unit), |(_, word)| (*word).to_owned())
-        }
+        unit => match unit.split_once('/') {
+            // `By/s` is `bytes_per_second`.
+            Some((of, per)) => format!("{}_per_{}", word(of), word(per).trim_end_matches('s')),
+            None => word(unit),
+        },
     }
+}
+
+/// Prometheus' word for a unit.
+fn word(unit: &str) -> String {
+    let known = UNITS.iter().find(|(ucum, _)| *ucum == unit);
+    known.map_or_else(|| clean(unit), |(_, word)| (*word).to_owned())
 }
 
 /// Name of the family, with its unit and without `_total`.

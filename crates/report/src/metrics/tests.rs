@@ -66,6 +66,7 @@ fn units_end_names_once() {
     };
     assert_eq!(name("gpu.cuda.memory.copies", "By", Kind::Histogram), "gpu_cuda_memory_copies_bytes");
     assert_eq!(name("gpu.cuda.memory.free.bytes", "By", Kind::Counter), "gpu_cuda_memory_free_bytes");
+    assert_eq!(name("gpu.copy.rate", "By/s", Kind::Gauge), "gpu_copy_rate_bytes_per_second");
     assert_eq!(name("calls_total", "{call}", Kind::Counter), "calls");
     assert_eq!(name("9 lives", "", Kind::Gauge), "_9_lives");
 }
