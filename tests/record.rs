@@ -279,6 +279,46 @@ fn the_work_of_the_gpu_is_recorded_with_its_launches() {
     }
 }
 
+/// Share of the time in which at least one kernel ran, from the first to the last, in percent.
+fn busy(mut kernels: Vec<(u64, u64)>) -> f64 {
+    kernels.sort_unstable();
+    let (mut busy, mut until) = (0, 0);
+    for (start, end) in &kernels {
+        busy += end.saturating_sub(until.max(*start));
+        until = until.max(*end);
+    }
+    busy as f64 * 100.0 / (until - kernels[0].0) as f64
+}
+
+#[test]
+fn a_device_that_several_processes_use_is_busy_when_any_kernel_runs() {
+    if !can_trace() {
+        return;
+    }
+    let workload = example("workload_gpu");
+    let one = format!("{workload} --threads 2 --rate 2000 --seconds 1.5 --graphs 0 >/dev/null");
+    let three = format!("{one} & {one} & {one} & wait");
+    let percent = |pattern: &str, said: &str| -> f64 {
+        let found = Regex::new(pattern).unwrap().captures(said);
+        found.unwrap_or_else(|| panic!("`{pattern}` is not in {said}"))[1].parse().unwrap()
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let (file, _, said) = recorded(folder.path(), &["--gpu"], &["sh", "-c", &three]);
+    let lines = lines(&file);
+    let kernels = lines.iter().filter(|line| line["probe"] == "gpu:kernel");
+    let time = |kernel: &Value, name: &str| kernel[name].as_u64().unwrap();
+    let kernels = kernels.map(|kernel| (time(kernel, "ts"), time(kernel, "ts") + time(kernel, "dur")));
+    let truth = busy(kernels.collect());
+    let told = percent(r"GPU 0 busy for (\d+) %", &said);
+    assert!((told - truth).abs() <= 0.6, "{told} for {truth}");
+    // Other runs of the same work.
+    let gpu = text(&cudatrace(&["gpu", "--", "sh", "-c", &three]).stdout);
+    let ran = percent(r"one or more of 3 processes ran for (\d+) %", &gpu);
+    let idle = text(&cudatrace(&["idle", "--", "sh", "-c", &three]).stdout);
+    let idle = percent(r"no kernel of 3 processes ran for (\d+) %", &idle);
+    assert!((ran - truth).abs() <= 5.0 && (100.0 - idle - truth).abs() <= 5.0, "{ran}, {idle} for {truth}");
+}
+
 #[test]
 fn the_kernel_side_is_recorded_by_name() {
     if !can_trace() {

@@ -50,6 +50,7 @@ mod library {
     pub mod copies;
     pub mod counts;
     pub mod cupti;
+    pub mod devices;
     pub mod driver;
     pub mod forks;
     pub mod idle;

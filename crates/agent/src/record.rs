@@ -83,9 +83,13 @@ pub struct Record {
     pub dst_device: u32,
     /// Thread of the launching call; 0: not known.
     pub tid: u32,
+    /// Number of the device that no other device of the machine has, in any process; 0: not known.
+    pub gpu: u64,
+    /// Address of the text of its UUID, which ends with a zero byte; 0: not known.
+    pub uuid: u64,
 }
 
 /// Size of a [`Record`] in bytes.
 pub const SIZE: usize = size_of::<Record>();
 
-const _: () = assert!(SIZE == 144);
+const _: () = assert!(SIZE == 160);

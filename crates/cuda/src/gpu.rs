@@ -49,7 +49,7 @@ pub struct Member {
 }
 
 /// Size of a record in bytes.
-pub const RECORD_BYTES: u32 = 144;
+pub const RECORD_BYTES: u32 = 160;
 
 /// Kinds in the order of their numbers.
 pub static KINDS: &[RecordKind] = &[
@@ -186,6 +186,18 @@ pub static COMMON: &[Argument] = &[
     arg("start", "uint64", "when it began, ns of the clock of `nsecs(monotonic)`", "$r.start"),
     arg("end", "uint64", "when it ended, in the same form", "$r.end"),
     arg("device", "uint32", "CUDA's number of the device in this process", "$r.device"),
+    arg(
+        "gpu",
+        "uint64",
+        "a number that only this device has, in all processes; 0 if it is not known",
+        "$r.gpu",
+    ),
+    arg(
+        "uuid",
+        "uint64",
+        "the UUID of the device, for `str()`: address of `GPU-01234567-…`; 0 if it is not known",
+        "$r.uuid",
+    ),
     arg("context", "uint32", "id of the context", "$r.context"),
 ];
 
@@ -238,6 +250,8 @@ pub static MEMBERS: &[Member] = &[
     member("src_device", 132, 4),
     member("dst_device", 136, 4),
     member("tid", 140, 4),
+    member("gpu", 144, 8),
+    member("uuid", 152, 8),
 ];
 
 const fn member(name: &'static str, offset: u32, bytes: u32) -> Member {
@@ -384,6 +398,8 @@ mod tests {
             ("tid", offset_of!(Record, tid)),
             ("func", offset_of!(Record, func)),
             ("range", offset_of!(Record, range)),
+            ("gpu", offset_of!(Record, gpu)),
+            ("uuid", offset_of!(Record, uuid)),
         ];
         for (name, offset) in known {
             let member = MEMBERS.iter().find(|member| member.name == name).unwrap();

@@ -10,6 +10,7 @@ use crate::activity::Activity;
 use crate::batch::Batches;
 use crate::clock::Clock;
 use crate::cupti::{CallbackData, Cupti, DRIVER_API, ENTER, SUCCESS, Subscriber, kind};
+use crate::devices::Devices;
 use crate::driver::Driver;
 use crate::forks::NoForks;
 use crate::idle::Idle;
@@ -330,7 +331,7 @@ impl Collection {
     fn collect_samples(&mut self) {
         // SAFETY: created before, and one collection runs at a time.
         let mut waiting = unsafe { Waiting::new() };
-        let mut batches = Batches::new(self.kinds);
+        let (mut batches, devices) = (Batches::new(self.kinds), Devices::new());
         let mut is_over = false;
         while !is_over {
             is_over = self.socket.is_over(self.flush_ms);
@@ -339,7 +340,10 @@ impl Collection {
                 sampling::forget(null_mut());
             }
             let mut pass_on = |kind, record| batches.add(kind, record);
-            sampling::take(&mut |record| waiting.add(Kind::Kernel, record, &mut pass_on));
+            sampling::take(&mut |mut record| {
+                devices.name(&mut record);
+                waiting.add(Kind::Kernel, record, &mut pass_on);
+            });
             waiting.take(|_| true, &mut pass_on);
             batches.flush();
             self.report.passed = batches.passed;
@@ -356,6 +360,7 @@ impl Collection {
 
     fn collect_all(&mut self, cupti: Cupti) {
         let (mut clock, mut batches) = (Clock::new(), Batches::new(self.kinds));
+        let devices = Devices::new();
         let passes_launches = self.collects(Kind::Launch);
         let mut idle = self.collects(Kind::Idle).then(Idle::new);
         // SAFETY: created before, and one collection runs at a time.
@@ -377,7 +382,9 @@ impl Collection {
                 }
                 batches.add(kind, record);
             };
-            self.drain(cupti, &clock, &mut |kind, record| waiting.add(kind, record, &mut pass_on));
+            self.drain(cupti, (&clock, &devices), &mut |kind, record| {
+                waiting.add(kind, record, &mut pass_on)
+            });
             if passes_launches {
                 // Scripts keep values of a call when it returns, which may be after its work.
                 sys::sleep(RETURNS);
@@ -412,7 +419,12 @@ impl Collection {
     }
 
     /// Reads all buffers that CUPTI has returned.
-    fn drain(&mut self, cupti: Cupti, clock: &Clock, see: &mut impl FnMut(Kind, Record)) {
+    fn drain(
+        &mut self,
+        cupti: Cupti,
+        (clock, devices): (&Clock, &Devices),
+        see: &mut impl FnMut(Kind, Record),
+    ) {
         while let Some(buffer) = buffers::returned() {
             let mut at = core::ptr::null();
             while let Some(next) = cupti.next(buffer.bytes, buffer.used, at) {
@@ -423,6 +435,7 @@ impl Collection {
                         if self.noted.is_some() {
                             launches::add(kind, &mut record);
                         }
+                        devices.name(&mut record);
                         see(kind, record);
                     }
                     Some(_) => self.report.without_time += 1,

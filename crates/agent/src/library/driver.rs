@@ -68,6 +68,8 @@ driver! {
     {
         function_name: "cuFuncGetName" fn(*mut *const c_char, *mut c_void);
         kernel_name: "cuKernelGetName" fn(*mut *const c_char, *mut c_void);
+        uuid: "cuDeviceGetUuid" fn(*mut [u8; 16], c_int);
+        uuid_of_part: "cuDeviceGetUuid_v2" fn(*mut [u8; 16], c_int);
     }
 }
 
@@ -90,6 +92,19 @@ impl Driver {
     pub fn restore(&self, mut mode: c_int) {
         // SAFETY: a valid pointer.
         unsafe { (self.exchange_mode)(&raw mut mode) };
+    }
+
+    /// The UUID of a device; true for an instance of MIG, which has one of its own.
+    pub fn uuid(&self, device: u32) -> Option<([u8; 16], bool)> {
+        let read = |get: Option<unsafe extern "C" fn(*mut [u8; 16], c_int) -> Status>| {
+            let mut uuid = [0; 16];
+            // SAFETY: room for a UUID.
+            (unsafe { get?(&raw mut uuid, device as c_int) } == SUCCESS).then_some(uuid)
+        };
+        match (read(self.uuid), read(self.uuid_of_part)) {
+            (whole, Some(part)) => Some((part, whole.is_some_and(|whole| whole != part))),
+            (whole, None) => whole.map(|whole| (whole, false)),
+        }
     }
 
     /// Whether a device has a primary context.

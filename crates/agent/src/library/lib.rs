@@ -28,6 +28,7 @@ mod collection;
 mod copies;
 mod counts;
 mod cupti;
+mod devices;
 mod driver;
 mod forks;
 mod idle;

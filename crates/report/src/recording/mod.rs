@@ -1,5 +1,6 @@
 //! Reads the recordings of [`crate::export::jsonl`], up to the point of truncation if there is one.
 
+pub mod gpu_use;
 pub mod page;
 pub mod summary;
 pub mod summary_tables;

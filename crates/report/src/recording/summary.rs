@@ -10,6 +10,7 @@ use std::sync::Arc;
 use foldhash::HashMap;
 
 use crate::export::{Data, Kind, Record, Span, Status, Text};
+use crate::recording::gpu_use::{self, GpuUse};
 use crate::units;
 use crate::value::escape;
 
@@ -264,36 +265,8 @@ pub struct Summary {
     pub gpu_samples: u64,
     /// Copies on the GPU by direction; their time is that of the copy.
     pub gpu_copies: BTreeMap<Arc<str>, CopyStat>,
-    /// Use of devices by their kernels.
-    pub gpus: BTreeMap<u32, GpuUse>,
-}
-
-/// How much kernels used a device.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct GpuUse {
-    /// Start of the first kernel, and end of the last one, boot-clock ns.
-    pub window: (u64, u64),
-    /// Time in that in which at least one kernel ran, in ns.
-    pub busy_ns: u64,
-}
-
-impl GpuUse {
-    /// Adds a kernel, which stands for so many. Kernels come nearly in the order of their start.
-    fn add(&mut self, start: u64, end: u64, weight: u32) {
-        let (first, last) = if self.window == (0, 0) { (start, start) } else { self.window };
-        let busy = match weight {
-            0 | 1 => end.saturating_sub(start.max(last)),
-            _ => end.saturating_sub(start).saturating_mul(weight.into()),
-        };
-        self.busy_ns = self.busy_ns.saturating_add(busy);
-        self.window = (first.min(start), last.max(end));
-    }
-
-    /// Share of the window in which kernels ran, in percent.
-    pub fn percent(&self) -> u64 {
-        // Samples may overlap.
-        (self.busy_ns.saturating_mul(100) / (self.window.1 - self.window.0).max(1)).min(100)
-    }
+    /// Use of devices by their kernels, by the devices' numbers of all processes; by ordinal in recordings that do not have these.
+    pub gpus: BTreeMap<u64, GpuUse>,
 }
 
 /// Class of a call of the driver, which determines its colour and its share of time.
@@ -466,16 +439,27 @@ impl Summary {
                 let is_full = self.gpu_kernels.len() >= NAMES && !self.gpu_kernels.contains_key(&record.name);
                 let name = if is_full { OTHERS.into() } else { record.name.clone() };
                 self.gpu_kernels.entry(name).or_default().add_samples(took, weight);
-                let stream = record
-                    .gpu_stream()
-                    .filter(|stream| self.gpus.len() < DEVICES || self.gpus.contains_key(&stream.device));
-                if let Some(stream) = stream {
-                    let end = record.time_ns + span.duration_ns;
-                    self.gpus.entry(stream.device).or_default().add(record.time_ns, end, weight);
+                if let Some(stream) = record.gpu_stream() {
+                    self.use_gpu(
+                        record,
+                        stream.device,
+                        (record.time_ns, record.time_ns + span.duration_ns),
+                        weight,
+                    );
                 }
             }
             "memcpy" => add_copy(&mut self.gpu_copies, record, span.duration_ns),
             _ => {}
+        }
+    }
+
+    fn use_gpu(&mut self, record: &Record, ordinal: u32, (start, end): (u64, u64), weight: u32) {
+        let number = match record.field("gpu") {
+            Some(Data::Uint(number)) if *number != 0 => *number,
+            _ => ordinal.into(),
+        };
+        if self.gpus.len() < DEVICES || self.gpus.contains_key(&number) {
+            self.gpus.entry(number).or_insert_with(|| GpuUse::of(ordinal)).add(start, end, weight);
         }
     }
 
@@ -673,8 +657,11 @@ impl Summary {
         }
         let count = sum(self.gpu_kernels.values().map(|stat| stat.count));
         let ns = sum(self.gpu_kernels.values().map(|stat| stat.total_ns));
-        let used = |(device, of): (&u32, &GpuUse)| format!("; GPU {device} busy for {} %", of.percent());
-        let used: String = self.gpus.iter().map(used).collect();
+        let names = gpu_use::names(&self.gpus).into_iter();
+        let used = names
+            .zip(self.gpus.values())
+            .map(|(name, used)| format!("; {name} busy for {} %", used.percent()));
+        let used: String = used.collect();
         let estimated = match self.gpu_samples {
             0 => String::new(),
             samples => format!(", estimated from {}", many(samples, "sample")),

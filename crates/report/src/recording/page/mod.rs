@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 
 use crate::export::{Data, Kind, Record, Status, Thread, json};
+use crate::recording::gpu_use;
 use crate::recording::summary::{
     Class, PROCESS_END, Stat, Summary, by_time, class_of, is_graph, is_informative, memory_kind,
 };
@@ -259,8 +260,11 @@ impl Page {
         out.push_str(",\"gpu_kernels\":");
         stats(out, by_time(&summary.gpu_kernels));
         out.push_str(",\"gpus\":");
-        json::list(out, summary.gpus.iter(), |out, (device, used)| {
-            let _ = write!(out, "[{device},{}]", used.percent());
+        let names = gpu_use::names(&summary.gpus);
+        json::list(out, names.iter().zip(summary.gpus.values()), |out, (name, used)| {
+            out.push('[');
+            json::string(out, name);
+            let _ = write!(out, ",{}]", used.percent());
         });
         out.push_str(",\"ioctls\":");
         stats(out, by_time(&summary.ioctls));

@@ -54,7 +54,7 @@ function head() {
     ["API calls", count(DATA.calls[1]), `driver, ${count(DATA.calls[0])} runtime`],
     ["launches", count(DATA.launches), many(DATA.kernels.length, "kernel") + (DATA.graphs ? `, ${many(DATA.graphs, "graph launch").replace("launchs", "launches")}` : "") + (DATA.failed_launches ? `, ${count(DATA.failed_launches)} failed` : "")],
     ...DATA.kinds.map(([kind, n, bytes, peak]) => [`${kind} memory`, size(bytes), `in ${count(n)}, at most ${size(peak)}`]),
-    ...DATA.gpus.map(([device, percent]) => [`GPU ${device}`, `${percent} %`, "of its time kernels ran"]),
+    ...DATA.gpus.map(([name, percent]) => [name, `${percent} %`, "of its time kernels ran"]),
     ["copied", size(copied), DATA.copies.map((row) => row[0]).join(" ")],
     ["errors", count(failed), DATA.after_shutdown ? `and ${many(DATA.after_shutdown, "call")} at exit, after the driver had shut down` : ""],
   ];
