@@ -302,6 +302,11 @@ impl<'a> Compiler<'a> {
     pub fn uses_own_stacks(&self) -> bool {
         let mut found = false;
         let mut see = |e: &Expr| {
+    /// Whether the script is an embedded one.
+    pub fn is_embedded(&self) -> bool {
+        self.script.is_embedded()
+    }
+
             found |= match e.kind {
                 ExprKind::Stack => matches!(e.ty, Type::Stack { user: true, .. }),
                 ExprKind::StackLen { user, .. } => user,

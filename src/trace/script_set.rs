@@ -5,7 +5,7 @@ use super::patch_sites::{gates, launch_sites, patch_site, unwinder_sites};
 use super::watched_files::WatchedFiles;
 use crate::console::Messages;
 use anyhow::Result;
-use host::Machine;
+use host::{Machine, OwnRuntime};
 use lang::catalog::FileId;
 use lang::{Catalog, SessionState};
 use runtime::{AttachError, AttachOptions, Module, ModuleId, ModulePart, Patching, Session};
@@ -33,6 +33,8 @@ pub struct Scripts<'a> {
     /// Files that could not be traced, with the reason.
     untraced: RefCell<BTreeMap<PathBuf, String>>,
     has_failed: Cell<bool>,
+    /// True if a runtime without names was reported.
+    has_hidden_runtime: Cell<bool>,
     for_agents: Cell<AgentDetours>,
     /// Files that are watched for being overwritten.
     pub watched: WatchedFiles,
@@ -64,7 +66,7 @@ impl<'a> Scripts<'a> {
         let known = RefCell::new(first.session_state());
         let first = AttachedScript { compiler: first, modules: vec![ModuleId::default()] };
         let attached = RefCell::new(BTreeMap::from([(0, first)]));
-        let (untraced, has_failed, for_agents, watched) = Default::default();
+        let (untraced, has_failed, has_hidden_runtime, for_agents, watched) = Default::default();
         Scripts {
             machine,
             messages,
@@ -74,6 +76,7 @@ impl<'a> Scripts<'a> {
             known,
             untraced,
             has_failed,
+            has_hidden_runtime,
             for_agents,
             watched,
         }
@@ -219,7 +222,36 @@ impl<'a> Scripts<'a> {
         }
         if self.may_probe(shown) {
             self.extend_by_content(session, open, shown, when);
+        } else if self.may_probe_program(shown) {
+            self.extend_by_own_runtime(session, open, shown, when);
         }
+    }
+
+    /// Attaches the scripts to the CUDA runtime that a library has for itself.
+    fn extend_by_own_runtime(&self, session: &mut Session, open: &Path, shown: &Path, when: &str) {
+        let before = session.attached();
+        let library = shown.display();
+        match self.machine.own_runtime(open, shown) {
+            Some(OwnRuntime::Named) => self.extend_by_content(session, open, shown, when),
+            // NVIDIA's own libraries are such: one is named.
+            Some(OwnRuntime::Stripped)
+                if self.is_written_here() && !self.has_hidden_runtime.replace(true) =>
+            {
+                self.messages.note(&format!(
+                    "`{library}` has a CUDA runtime of its own without names, as others may: only `cuda:` and `libcuda` have its calls"
+                ));
+            }
+            _ => {}
+        }
+        if session.attached() > before {
+            self.messages
+                .note(&format!("`{library}` has a CUDA runtime of its own, whose calls are traced too"));
+        }
+    }
+
+    /// Whether the user has written one of the scripts.
+    fn is_written_here(&self) -> bool {
+        self.attached.borrow().values().any(|script| !script.compiler.is_embedded())
     }
 
     /// Whether a script may have a probe in a file, judged by its path.
@@ -229,9 +261,13 @@ impl<'a> Scripts<'a> {
 
     /// The same for a program, which may have the CUDA runtime linked in.
     pub fn extend_program(&self, session: &mut Session, open: &Path, shown: &Path, when: &str) {
-        if self.attached.borrow().values().any(|script| script.compiler.may_probe_program(shown)) {
+        if self.may_probe_program(shown) {
             self.extend_by_content(session, open, shown, when);
         }
+    }
+
+    fn may_probe_program(&self, shown: &Path) -> bool {
+        self.attached.borrow().values().any(|script| script.compiler.may_probe_program(shown))
     }
 
     /// Removes the probes from an overwritten file: they would be written into other code when it is mapped again.

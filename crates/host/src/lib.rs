@@ -27,5 +27,5 @@ pub mod usdt;
 
 pub use elf::{ElfError, ElfFile};
 pub use identity::Identity;
-pub use machine::{Kernel, Machine, Progress, Scope};
+pub use machine::{Kernel, Machine, OwnRuntime, Progress, Scope};
 pub use stack::{Frame, Symbols};

@@ -196,6 +196,15 @@ pub struct Machine {
     found: Mutex<HashMap<String, Vec<FileId>>>,
 }
 
+/// A CUDA runtime that is linked into a library.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum OwnRuntime {
+    /// Its functions have names.
+    Named,
+    /// It has no names, so that there is nothing to probe.
+    Stripped,
+}
+
 impl Machine {
     /// Creates the catalog without reading anything.
     pub fn new(scope: Scope) -> Machine {
@@ -466,6 +475,16 @@ impl Machine {
     /// Whether a program may belong to a target, judged by its path or because it may have the runtime linked in.
     pub fn matches_program(&self, target: &str, shown_path: &Path) -> bool {
         self.target_name(target).is_runtime() || self.matches(target, shown_path)
+    }
+
+    /// The CUDA runtime that is linked into a library other than libcudart.
+    pub fn own_runtime(&self, open_path: &Path, shown_path: &Path) -> Option<OwnRuntime> {
+        let elf = ElfFile::open(open_path).ok().filter(|_| !search::is_stub(shown_path))?;
+        match () {
+            () if search::has_static_runtime(shown_path, &elf) => Some(OwnRuntime::Named),
+            () if search::hides_static_runtime(&elf) => Some(OwnRuntime::Stripped),
+            () => None,
+        }
     }
 
     /// Whether the file belongs to the target: by its name, by its soname, or as a program with the CUDA runtime

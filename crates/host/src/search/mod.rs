@@ -14,9 +14,10 @@ use cuda::Library;
 
 use crate::elf::ElfFile;
 
-/// Functions that every CUDA runtime defines: a file other than libcudart that has them is linked with it
-/// statically.
-const RUNTIME_FUNCTIONS: [&str; 3] = ["cudaLaunchKernel", "cudaGetErrorString", "__cudaRegisterFatBinary"];
+/// A function that every CUDA runtime defines: a file other than libcudart that has it, and one that does something, is linked with the
+/// runtime statically. The linker takes of the runtime what the file uses.
+const RUNTIME_FUNCTION: &str = "cudaGetErrorString";
+const RUNTIME_WORKS: [&str; 3] = ["cudaLaunchKernel", "cudaMalloc", "cudaMemcpyAsync"];
 
 /// A parsed target name.
 #[derive(Clone, Debug, PartialEq)]
@@ -143,7 +144,9 @@ pub fn is_stub(path: &Path) -> bool {
 
 /// Whether a CUDA runtime is linked in statically.
 pub fn has_static_runtime(path: &Path, elf: &ElfFile) -> bool {
-    known_by_name(path, elf).is_none() && RUNTIME_FUNCTIONS.iter().all(|name| elf.defines(name))
+    known_by_name(path, elf).is_none()
+        && elf.defines(RUNTIME_FUNCTION)
+        && RUNTIME_WORKS.iter().any(|name| elf.defines(name))
 }
 
 /// Whether a CUDA runtime is linked in, but the symbols are stripped, so that there is nothing to probe.
