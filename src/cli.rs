@@ -1,5 +1,6 @@
 //! Definition of the command line, and classification of its first word.
 
+use crate::export::file::FileOwner;
 use crate::export::kinds;
 use clap::{ArgAction, Args, Parser, ValueEnum};
 use lang::expand::options::OptionValue;
@@ -283,7 +284,8 @@ impl Cli {
 
     /// Options for all exports.
     pub fn export_options(&self) -> kinds::ExportOptions {
-        kinds::ExportOptions { rotate: self.rotate, trace_per: self.trace_per.clone() }
+        let owner = self.user.as_deref().and_then(FileOwner::named);
+        kinds::ExportOptions { rotate: self.rotate, trace_per: self.trace_per.clone(), owner }
     }
 
     /// The clauses of a script that run.

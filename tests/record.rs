@@ -754,6 +754,33 @@ fn a_recording_and_a_trace_know_their_rank() {
 
 /// Without access to tracefs, which only root has, calls are still recorded; with it also the ends of processes.
 #[test]
+fn a_recording_belongs_to_the_user_of_the_command() {
+    use std::os::unix::fs::MetadataExt;
+    const NOBODY: u32 = 65534;
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let traces = folder.path().join("traces");
+    let record = |destination: &[&str]| {
+        let output =
+            cudatrace(&[&["record", "-q", "--user", "nobody"], destination, &["--", "true"]].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    };
+    record(&["--out", traces.to_str().unwrap()]);
+    let owner = |path: &Path| std::fs::metadata(path).unwrap().uid();
+    assert_eq!(owner(&traces), NOBODY);
+    let files: Vec<_> = std::fs::read_dir(&traces).unwrap().map(|file| file.unwrap().path()).collect();
+    assert_eq!(files.iter().map(|file| owner(file)).collect::<Vec<_>>(), [NOBODY]);
+    // A file that was there stays its owner's.
+    let there = folder.path().join("there.jsonl");
+    std::fs::write(&there, "").unwrap();
+    record(&["--export", &format!("jsonl={}", there.display())]);
+    assert!(std::fs::metadata(&there).unwrap().len() > 0);
+    assert_ne!(owner(&there), NOBODY);
+}
+
+#[test]
 fn the_end_of_a_process_is_recorded_where_tracepoints_are() {
     if !can_trace() {
         return;

@@ -5,12 +5,13 @@ use anyhow::{Result, anyhow};
 use flate2::Compression;
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
+use nix::unistd::{Uid, User};
 use report::export::otlp::traces::Per;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -43,12 +44,35 @@ pub struct Destination {
     arrived: Arc<AtomicU64>,
     /// True if existing files must not be overwritten.
     only_new: bool,
+    /// User to whom new files are given.
+    owner: Option<FileOwner>,
     /// Condition for starting another trace, for formats with traces.
     trace_per: Per,
     /// True if the data is from a recording, so that nothing is lost if it does not arrive.
     recorded: bool,
     /// State of deliveries to a server.
     delivery: Arc<Delivery>,
+}
+
+/// The user of `--user`, whose files new ones are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileOwner {
+    uid: u32,
+    gid: u32,
+}
+
+impl FileOwner {
+    /// The user with this name or number.
+    pub fn named(name: &str) -> Option<FileOwner> {
+        let by_number = || User::from_uid(Uid::from_raw(name.parse().ok()?)).ok().flatten();
+        let user = User::from_name(name).ok().flatten().or_else(by_number)?;
+        Some(FileOwner { uid: user.uid.as_raw(), gid: user.gid.as_raw() })
+    }
+
+    /// Gives a file that this process has made to the user. A failure leaves it as it is.
+    fn take(self, file: &File) {
+        let _ = fchown(file, Some(self.uid), Some(self.gid));
+    }
 }
 
 /// State of deliveries to a server.
@@ -95,6 +119,7 @@ impl Destination {
             offered: Arc::default(),
             arrived: Arc::default(),
             only_new: false,
+            owner: None,
             trace_per: Per::default(),
             recorded: false,
             delivery: Arc::default(),
@@ -105,6 +130,11 @@ impl Destination {
     /// not choose.
     pub fn only_new(self) -> Destination {
         Destination { only_new: true, ..self }
+    }
+
+    /// The same destination, whose new files belong to this user.
+    pub fn owned_by(self, owner: Option<FileOwner>) -> Destination {
+        Destination { owner, ..self }
     }
 
     /// The same destination, for data from a recording.
@@ -234,11 +264,17 @@ impl Destination {
         let is_named_by_user = self.number.load(Ordering::Relaxed) == 0;
         let file = match (self.is_stdout(), self.only_new) {
             (true, _) => stdout(),
-            (false, true) => create_new(&path),
-            (false, false) if is_named_by_user => File::create(&path),
-            (false, false) => create_unlinked(&path),
+            (false, true) => create_new(&path, self.owner),
+            (false, false) => match new_file(&path, self.owner) {
+                Err(_) if is_named_by_user => File::create(&path),
+                Err(_) => create_unlinked(&path),
+                made => made,
+            },
         };
-        let file = file.map_err(|error| anyhow!("{}: {error}", path.display()))?;
+        let file = file.map_err(|error| {
+            let hint = if self.only_new { "; `--out DIR` names another folder" } else { "" };
+            anyhow!("{}: {error}{hint}", path.display())
+        })?;
         for count in [&self.size, &self.offered, &self.arrived] {
             count.store(0, Ordering::Relaxed);
         }
@@ -307,10 +343,29 @@ impl Destination {
     }
 }
 
-/// Creates a file that must not exist, and its folder.
-fn create_new(path: &Path) -> io::Result<File> {
+/// Creates a file that must not exist, and its folder. What is new belongs to the owner.
+fn create_new(path: &Path, owner: Option<FileOwner>) -> io::Result<File> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Some(folder) = folder
+        && std::fs::create_dir(folder).is_ok()
+        && let (Some(owner), Ok(folder)) = (owner, opened_folder(folder))
+    {
+        owner.take(&folder);
+    }
     path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
-    File::create_new(path)
+    new_file(path, owner)
+}
+
+/// A folder, but not the target of a link.
+fn opened_folder(folder: &Path) -> io::Result<File> {
+    File::options().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_DIRECTORY).open(folder)
+}
+
+/// Creates a file that must not exist.
+fn new_file(path: &Path, owner: Option<FileOwner>) -> io::Result<File> {
+    let file = File::create_new(path)?;
+    owner.inspect(|owner| owner.take(&file));
+    Ok(file)
 }
 
 /// Creates or truncates a file without following a link.

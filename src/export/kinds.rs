@@ -1,6 +1,6 @@
 //! The kinds of `--export KIND=DEST`. A new kind is a row in [`KINDS`] and a format in `report::export`.
 
-use super::file::{Destination, size_in_bytes};
+use super::file::{Destination, FileOwner, size_in_bytes};
 use anyhow::Result;
 use report::export::otlp::traces::Per;
 use report::export::{Exporter, Run};
@@ -177,11 +177,14 @@ mod tests {
         assert!(parse("yaml=x").unwrap_err().contains("no kind `yaml`"));
         assert!(parse("jsonl=").is_err());
         assert_eq!(parse("openmetrics").unwrap().dest, "");
+    /// User to whom new files are given.
+    pub owner: Option<FileOwner>,
         assert_eq!(parse("otlp=http://c:4318").unwrap().dest, "http://c:4318");
     }
 
     #[test]
     fn sizes_for_rotation() {
+        let dest = dest.owned_by(self.owner);
         assert_eq!(rotate("1GiB"), Ok(1 << 30));
         assert_eq!(rotate("64k"), Ok(1 << 16));
         assert!(rotate("1").is_err() && rotate("x").is_err());

@@ -10,7 +10,7 @@
 
 mod channel;
 mod complete_file;
-mod file;
+pub mod file;
 pub mod kinds;
 pub(crate) mod otlp;
 mod queue;
