@@ -109,7 +109,7 @@ impl<'a> Agents<'a> {
         let search = PacedTimer::new(PAUSE)?;
         watch(&events, file.as_fd(), LISTENER)?;
         watch(&events, search.as_fd(), SEARCH)?;
-        messages.note("The GPU's records need a library of cudatrace in the traced process: it is loaded beside CUDA's driver");
+        messages.note("Records of the GPU: a library is loaded into the traced process");
         if kinds & 1 << GRAPH != 0 && kinds & 1 << KERNEL != 0 {
             messages.warning("kernels of graphs have no records of their own while graphs are traced as a whole (`gpu:graph`)");
         }
