@@ -33,8 +33,10 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
         split = Split::of(&command, args.into_iter());
     }
     let matches = command.clone().try_get_matches_from(split.ours);
-    let matches =
-        matches.map_err(|error| help_on_values(&error).or_else(|| instead(&error)).unwrap_or(error))?;
+    let matches = matches.map_err(|error| {
+        let other = help_on_values(&error).or_else(|| missing_value(&error)).or_else(|| instead(&error));
+        other.unwrap_or(error)
+    })?;
     if let Some(subcommand) = subcommand.filter(|_| !split.help) {
         refuse::of_subcommand(subcommand, &split.given, &matches, command)?;
     }
@@ -184,6 +186,20 @@ fn instead(error: &clap::Error) -> Option<clap::Error> {
     };
     let message = format!("unknown option `{written}`{near}; `cudatrace -h` shows ours");
     is_unknown.then(|| plain(error.kind(), &message))
+}
+
+/// The error for an option at the end without its value, with what to write.
+fn missing_value(error: &clap::Error) -> Option<clap::Error> {
+    let ContextValue::String(option) = error.get(ContextKind::InvalidArg)? else { return None };
+    let lacks =
+        matches!(error.get(ContextKind::InvalidValue), Some(ContextValue::String(value)) if value.is_empty());
+    let message = match option.split([' ', '=']).next()? {
+        "--pid" => "`-p` takes the number of a process: `pgrep python3` prints it",
+        "--user" => "`--user` takes the name of a user: `--user \"$USER\"`",
+        "--lib" => "`--lib` takes a library and its file: `--lib libcuda=/opt/driver/libcuda.so.1`",
+        _ => return None,
+    };
+    lacks.then(|| plain(error.kind(), message))
 }
 
 /// `--format help`: lists the values of an option.
@@ -410,6 +426,8 @@ mod tests {
             parse(words).map(|_| ()).map_err(|error| error.to_string())
         };
         for (line, part) in [
+            ("cudatrace summary -p", "`-p` takes the number of a process: `pgrep"),
+            ("cudatrace summary --user -- true", "`--user` takes the name of a user"),
             ("cudatrace fmt --dry-run x.ct", "`fmt` has no option `--dry-run`"),
             ("cudatrace fmt --chek x.ct", "did you mean `--check`?"),
             ("cudatrace fmt -e 'BEGIN { }'", "`fmt` has no option `-e`"),

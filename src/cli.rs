@@ -26,8 +26,8 @@ Where to begin:
   cudatrace launchgap sync -p 4242             why is it slow? then Ctrl-C
   cudatrace memleak --interval=10 -p 4242      what is not freed?
   cudatrace -e 'uprobe:libcuda:cuMem* { @[func] = count() }' -p 4242
-
   cudatrace --in-process kernels -- ./app      without root
+
 More: `cudatrace --help`; of a script or subcommand: `cudatrace NAME --help`.";
 
 const LONG: &str = "\

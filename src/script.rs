@@ -170,7 +170,11 @@ fn scope(word: &str, others: &[Script], typed: &str) -> String {
 
 fn find(cli: &Cli) -> Result<Script> {
     if let Some(text) = &cli.execute {
-        if bundled::find(text).is_some() || std::path::Path::new(text).is_file() {
+        let stem = text.strip_suffix(".ct").unwrap_or(text);
+        if bundled::find(stem).is_some() {
+            bail!("`{text}` is the name of a script, and -e takes its text: `cudatrace {stem}`");
+        }
+        if std::path::Path::new(text).is_file() || is_name_of_file(text) {
             bail!("`{text}` is the name of a script, and -e takes its text: leave out -e");
         }
         return Ok(Script::alone(Source::new("-e", text.as_str()), &cli.words));
@@ -290,6 +294,12 @@ fn as_probe(word: &str) -> Option<String> {
         }
         None => cuda_libraries::cuda_library(word).map(|library| format!("uprobe:{library}:{word}")),
     }
+}
+
+/// Whether the text of -e is the name of a file, which may not exist.
+fn is_name_of_file(text: &str) -> bool {
+    let is_script = text.ends_with(".ct") || text.ends_with(".bt");
+    is_script && !text.contains(['{', ' ', '\n'])
 }
 
 /// Whether the word is the text of a script, not a file name.

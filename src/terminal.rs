@@ -40,6 +40,23 @@ pub fn wrap(text: &str, width: usize, indent: usize) -> String {
     lines.join(&format!("\n{}", " ".repeat(indent)))
 }
 
+/// A name in a column of this width, and its description, wrapped to the width of standard output.
+pub fn entry(name: &str, width: usize, doc: &str) -> String {
+    entry_within(columns(), (name, width), doc)
+}
+
+fn entry_within(columns: usize, (name, width): (&str, usize), doc: &str) -> String {
+    const GAP: usize = 2;
+    let indent = GAP + width + GAP;
+    // A longer name has a line of its own.
+    let begin = match name.chars().count() > width {
+        true => format!("  {name}\n{}", " ".repeat(indent)),
+        false => format!("  {name:<width$}  "),
+    };
+    let doc = wrap(doc, columns.saturating_sub(indent).max(20), 0);
+    format!("{begin}{}\n", doc.replace('\n', &format!("\n{}", " ".repeat(indent))))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -49,5 +66,12 @@ mod tests {
         assert_eq!(wrap("a few words here", 20, 2), "a few words here");
         assert_eq!(wrap("a few words here", 11, 2), "a few words\n  here");
         assert_eq!(wrap("incomprehensible", 4, 2), "incomprehensible");
+    }
+
+    #[test]
+    fn descriptions_are_wrapped_beside_their_names() {
+        let entry = |name| entry_within(30, (name, 4), "a few words, and some more");
+        assert_eq!(entry("name"), "  name  a few words, and some\n        more\n");
+        assert_eq!(entry("longer"), "  longer\n        a few words, and some\n        more\n");
     }
 }

@@ -438,12 +438,26 @@ fn the_session_of_the_manual_is_shown_as_it_is() {
 }
 
 #[test]
+fn a_shell_command_and_a_lost_bracket_are_answered_at_once() {
+    if !can_trace() {
+        return;
+    }
+    let output = piped(&[], "!ls -l\nBEGIN { printf(\"%d\", (1 + 2; }\n:find allo\n:quit\n");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("this is no shell; `:run ls -l` starts a program and traces it"), "{said}");
+    assert!(said.contains("expected `)` or `,`, found `;`"), "{said}");
+    let found = stdout(&output);
+    assert!(found.contains("cuda:alloc\n    ") && found.contains("cudart:alloc\n    "), "{found}");
+}
+
+#[test]
 fn the_manual_has_every_command() {
     let manual = include_str!("../docs/repl.md");
     if !can_trace() {
         return;
     }
-    let help = stdout(&piped(&[], ":help\n"));
+    // Descriptions are wrapped beside the names.
+    let help = stdout(&piped(&[], ":help\n")).replace(&format!("\n{}", " ".repeat(32)), " ");
     let commands: Vec<&str> = help.lines().filter_map(|line| line.strip_prefix("  :")).collect();
     assert!(commands.len() > 10, "{help}");
     for (usage, doc) in commands.iter().filter_map(|line| line.split_once("  ")) {

@@ -10,6 +10,7 @@ use crate::function_list::Match;
 use crate::script::Script;
 use crate::{bundled, function_list, script};
 use anyhow::{Result, bail};
+use cuda::Library;
 use cuda::kernel_driver::{EVENTS, Event};
 use cuda::operations::{APIS, Api, Operation};
 use host::{Machine, Scope};
@@ -17,6 +18,7 @@ use lang::catalog::debug_info::{Absent, WITH_INFORMATION};
 use lang::catalog::{
     Catalog, File, KERNEL, KernelFunction, Marker, MarkerArg, MarkerPlace, Tracepoint, VMLINUX,
 };
+use lang::diagnostics::suggest::similar;
 use lang::diagnostics::wording::listed;
 use lang::expand::options;
 use lang::hir::Hook;
@@ -311,6 +313,11 @@ fn nothing_matches(machine: &Machine, pattern: &str) -> String {
             },
             missing[0]
         );
+    }
+    let name = pattern.rsplit(':').next().unwrap_or(pattern);
+    let signatures = Library::all().flat_map(|library| cuda::signatures(library, 0)).map(|call| call.name);
+    if let Some(near) = similar(name, signatures).first().filter(|_| !name.contains('*')) {
+        return format!("nothing matches `{pattern}`: did you mean `{near}`?");
     }
     format!(
         "nothing matches `{pattern}`; functions of other libraries are listed by `uprobe:LIBRARY:{pattern}`"

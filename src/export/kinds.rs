@@ -2,6 +2,7 @@
 
 use super::file::{Destination, FileOwner, size_in_bytes};
 use anyhow::Result;
+use lang::diagnostics::suggest::similar;
 use report::export::otlp::traces::Per;
 use report::export::{Exporter, Run};
 use std::sync::Arc;
@@ -133,11 +134,40 @@ pub fn parse(text: &str) -> Result<ExportRequest, String> {
     let kind = KINDS
         .iter()
         .find(|row| row.name == kind)
-        .ok_or_else(|| format!("no kind `{kind}`; there are\n{}", list()))?;
+        .ok_or_else(|| format!("no kind `{kind}`{}; there are\n{}", meant(kind), list()))?;
     if dest.is_empty() && !kind.optional {
         return Err(format!("expected KIND=DEST: {}={}", kind.name, kind.dest));
     }
     Ok(ExportRequest { kind, dest: dest.into(), only_new: false })
+}
+
+/// Names that users try, with the kind.
+const HABITS: [(&str, &str); 7] = [
+    ("prometheus", OPENMETRICS),
+    ("metrics", OPENMETRICS),
+    ("otel", "otlp"),
+    ("opentelemetry", "otlp"),
+    ("json", "jsonl"),
+    ("flamegraph", "folded"),
+    ("pytorch", "chrome"),
+];
+
+/// The kind that a habit means.
+fn habit(kind: &str) -> Option<&'static str> {
+    HABITS.iter().find(|(habit, _)| *habit == kind).map(|(_, name)| *name)
+}
+
+/// The kind with this name, or that it means.
+pub fn named(name: &str) -> Option<&'static Kind> {
+    let name = habit(name).unwrap_or(name);
+    KINDS.iter().find(|kind| kind.name == name)
+}
+
+/// `: did you mean ...?`, or nothing.
+fn meant(kind: &str) -> String {
+    let habit = habit(kind);
+    let near = || similar(kind, KINDS.iter().map(|kind| kind.name)).first().copied();
+    habit.or_else(near).map_or(String::new(), |name| format!(": did you mean `{name}`?"))
 }
 
 /// Options for all exports.
@@ -147,11 +177,14 @@ pub struct ExportOptions {
     pub rotate: Option<u64>,
     /// Condition for starting another trace, for formats with traces.
     pub trace_per: Option<Per>,
+    /// User to whom new files are given.
+    pub owner: Option<FileOwner>,
 }
 
 impl ExportOptions {
     pub fn destination(&self, request: &ExportRequest) -> Destination {
         let dest = Destination::new(&request.dest, self.rotate).with_traces(self.trace_per.clone());
+        let dest = dest.owned_by(self.owner);
         if request.only_new { dest.only_new() } else { dest }
     }
 }
@@ -174,17 +207,18 @@ mod tests {
     fn requests_are_parsed() {
         assert_eq!(parse("jsonl=a=b.jsonl").unwrap().dest, "a=b.jsonl");
         assert!(parse("jsonl").unwrap_err().contains("KIND=DEST"));
-        assert!(parse("yaml=x").unwrap_err().contains("no kind `yaml`"));
+        assert!(parse("yaml=x").unwrap_err().contains("no kind `yaml`; there are"));
+        for (kind, near) in [("prometheus", "openmetrics"), ("perfeto", "perfetto"), ("json", "jsonl")] {
+            let error = parse(&format!("{kind}=9400")).unwrap_err();
+            assert!(error.starts_with(&format!("no kind `{kind}`: did you mean `{near}`?")), "{error}");
+        }
         assert!(parse("jsonl=").is_err());
         assert_eq!(parse("openmetrics").unwrap().dest, "");
-    /// User to whom new files are given.
-    pub owner: Option<FileOwner>,
         assert_eq!(parse("otlp=http://c:4318").unwrap().dest, "http://c:4318");
     }
 
     #[test]
     fn sizes_for_rotation() {
-        let dest = dest.owned_by(self.owner);
         assert_eq!(rotate("1GiB"), Ok(1 << 30));
         assert_eq!(rotate("64k"), Ok(1 << 16));
         assert!(rotate("1").is_err() && rotate("x").is_err());

@@ -45,6 +45,7 @@ impl Clauses {
         let mut compiler = Compiler::new(script, (repl.machine, false), repl.cli, repl.messages);
         compiler.front(repl.scripts.session_state()).map_err(|_| ReportedError)?;
         let own = compiler.source().files()[0].end;
+        let is_loaded = compiler.source().name != "repl";
         let written = compiler.written();
         if written.is_empty() {
             return Ok(0);
@@ -68,6 +69,7 @@ impl Clauses {
                 parts,
                 text,
                 is_imported,
+                is_loaded,
                 definitions: std::mem::take(&mut definitions),
                 attach_points,
                 is_stopped: false,
@@ -200,7 +202,8 @@ impl Clauses {
     pub fn list(&self) -> String {
         let mut text = String::new();
         for clause in self.list.borrow().iter() {
-            let lines = clause.text.replace('\n', "\n     ");
+            let lines =
+                if clause.is_loaded { beginning(&clause.text) } else { clause.text.replace('\n', "\n     ") };
             let _ = writeln!(text, "{:>3}  {lines}  // {}", clause.number, clause.state());
         }
         if text.is_empty() { "no clauses yet\n".into() } else { text }
@@ -219,6 +222,14 @@ impl Clauses {
             }
         }
         text
+    }
+}
+
+/// The first line of a clause of a loaded script, with the number of the others.
+fn beginning(text: &str) -> String {
+    match text.split_once('\n') {
+        Some((first, others)) => format!("{first} ... {} more lines }}", others.lines().count()),
+        None => text.to_owned(),
     }
 }
 

@@ -3,13 +3,15 @@
 use super::help;
 use super::session::Repl;
 use crate::console::Messages;
-use crate::{bundled, function_list};
+use crate::{bundled, function_list, terminal};
 use anyhow::{Result, anyhow, bail};
+use cuda::operations::{APIS, Api};
 use lang::builtins::table;
 use lang::diagnostics::suggest::similar;
 use lang::resolve::providers::PROVIDERS;
 use runtime::Session;
 use runtime::read::event_loop::Next;
+use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::rc::Rc;
 
@@ -159,10 +161,11 @@ fn overview() -> String {
     );
     for command in COMMANDS {
         let usage = format!(":{} {}", command.name, command.args);
-        let _ = writeln!(text, "  {usage:<28}  {}", command.doc);
+        text += &terminal::entry(&usage, 28, command.doc);
     }
     let probes: Vec<&str> = PROVIDERS.iter().map(|provider| provider.names[0]).collect();
-    let _ = writeln!(text, "\nprobes: {}", probes.join(" "));
+    let probes = format!("probes: {}", probes.join(" "));
+    let _ = writeln!(text, "\n{}", terminal::wrap(&probes, terminal::columns(), 4));
     let _ = writeln!(text, "Tab completes; Ctrl-C stops clauses that print; Ctrl-D ends.");
     text
 }
@@ -272,14 +275,21 @@ fn find_functions(repl: &Rc<Repl>, _: &mut Session, pattern: &str) -> Result<Nex
             named => named,
         },
     };
-    if found.is_empty() {
+    let mut text = operations_like(pattern);
+    if found.is_empty() && text.is_empty() {
         bail!(
             "no function of CUDA's libraries matches `{pattern}`; those of others: `:find LIBRARY:PATTERN`"
         );
     }
-    let mut text = String::new();
-    for found in found {
-        let library = found.file.library.map_or(found.file.path.as_str(), |(library, _)| library.alias());
+    let paths: BTreeSet<(&str, &str)> = found
+        .iter()
+        .filter_map(|found| Some((found.file.library?.0.alias(), found.file.path.as_str())))
+        .collect();
+    for found in &found {
+        // A library of which there are several files is named by its path.
+        let alias = found.file.library.map(|(library, _)| library.alias());
+        let is_only = |alias: &&str| paths.iter().filter(|(other, _)| other == alias).count() == 1;
+        let library = alias.filter(is_only).unwrap_or(found.file.path.as_str());
         writeln!(text, "{library}:{}", found.name)?;
         if let Ok(signature) = found.declared(repl.machine) {
             writeln!(text, "    {signature}")?;
@@ -287,6 +297,18 @@ fn find_functions(repl: &Rc<Repl>, _: &mut Session, pattern: &str) -> Result<Nex
     }
     repl.print(&text);
     Ok(Next::Continue)
+}
+
+/// The operations of CUDA whose name contains the pattern, one per line: `cuda:alloc`.
+fn operations_like(pattern: &str) -> String {
+    let named =
+        |api: &'static Api| api.operations.iter().map(|o| (format!("{}:{}", api.provider, o.name), o));
+    let all = APIS.iter().flat_map(named);
+    let like = all.filter(|(name, operation)| {
+        let within = if pattern.contains(':') { name.as_str() } else { operation.name };
+        function_list::is_like(pattern, within)
+    });
+    like.map(|(name, operation)| format!("{name}\n    {}\n", operation.doc)).collect()
 }
 
 fn save(repl: &Rc<Repl>, _: &mut Session, path: &str) -> Result<Next> {
@@ -401,6 +423,16 @@ mod tests {
             ("functions", "  kernel_name("),
             ("probes", "  cuda:alloc "),
             ("CUDA_ERROR_OUT_OF_MEMORY", "memory"),
+            ("python", "-X perf"),
+            ("stack", "`ustack`"),
+            ("step", "cudatrace nvtx"),
+            ("getopt", "is an option of a script"),
+            ("export", "  openmetrics="),
+            ("prometheus", "--export openmetrics="),
+            ("perfetto", "a native trace of Perfetto"),
+            ("in-process", "Run the script in the traced processes"),
+            ("--user", "as this user"),
+            ("alerts", "examples/observability"),
         ] {
             let text = help_text(topic, &messages()).unwrap();
             assert!(text.contains(part), "{topic}: {text}");

@@ -173,8 +173,7 @@ pub fn is_complete(text: &str) -> bool {
     }
     let tokens: Vec<tokens::Token> = tokens::tokens(text, 0).collect();
     let word = |token: &tokens::Token| &text[token.start..token.end];
-    let is_open = tokens::unmatched(text).is_some_and(|token| ["{", "(", "["].contains(&word(&token)));
-    if is_open || tokens.iter().any(|token| token.kind == Kind::OpenComment) {
+    if tokens::is_left_open(text) || tokens.iter().any(|token| token.kind == Kind::OpenComment) {
         return false;
     }
     let last_body = tokens.iter().rposition(|token| ["}", ">"].contains(&word(token)));
@@ -218,9 +217,15 @@ mod tests {
 
     #[test]
     fn what_is_open_continues() {
-        for open in
-            ["BEGIN {", "BEGIN", "uprobe:libcuda:cuInit", "uprobe:a:b { print((1)", "/* c", "END /1 == 1/"]
-        {
+        for open in [
+            "BEGIN {",
+            "BEGIN",
+            "uprobe:libcuda:cuInit",
+            "uprobe:a:b { print(1)",
+            "uprobe:a:b { print((1)",
+            "/* c",
+            "END /1 == 1/",
+        ] {
             assert!(!is_complete(open), "{open}");
         }
     }
@@ -236,6 +241,7 @@ mod tests {
             "uprobe:a:b < @ = count() >",
             "#define A 1",
             "BEGIN { } }",
+            "BEGIN { print((1); }",
             "// uprobe:a:b",
             "config = { max_map_keys = 3 }",
         ] {

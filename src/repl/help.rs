@@ -3,7 +3,8 @@
 use crate::bundled::SCRIPTS;
 use crate::commands::{explain, list, script_help};
 use crate::console::Messages;
-use crate::{bundled, cli, script};
+use crate::export::kinds;
+use crate::{arguments, bundled, cli, script, terminal};
 use anyhow::{Result, anyhow};
 use cuda::gpu::RecordKind;
 use cuda::ioctls::Device;
@@ -25,7 +26,10 @@ pub fn on(topic: &str, others: impl Iterator<Item = &'static str>, messages: &Me
         .or_else(|| operation(topic))
         .or_else(|| call(topic))
         .or_else(|| constant(topic))
-        .or_else(|| explain::on(topic));
+        .or_else(|| explain::on(topic))
+        .or_else(|| export(topic))
+        .or_else(|| option(topic))
+        .or_else(|| concept(topic));
     text.ok_or_else(|| unknown(topic, others))
 }
 
@@ -53,6 +57,59 @@ fn unknown(topic: &str, others: impl Iterator<Item = &'static str>) -> anyhow::E
 /// `: did you mean ...?`, or nothing.
 pub fn did_you_mean<'n>(name: &str, candidates: impl IntoIterator<Item = &'n str>, sigil: &str) -> String {
     similar(name, candidates).first().map_or(String::new(), |near| format!(": did you mean `{sigil}{near}`?"))
+}
+
+/// Words that are no names of the language or the command line, and where to look instead.
+const CONCEPTS: &[(&[&str], &str)] = &[
+    (
+        &["python"],
+        "Stacks have the names of Python functions with `-X perf`, from Python 3.12 on:\n    \
+         cudatrace sync -- python3 -X perf train.py\nA process that already runs needs to be started so, too.\n",
+    ),
+    (
+        &["stack", "stacks", "backtrace"],
+        "`ustack` is the stack in the program, `kstack` the one in the kernel, as values and keys:\n    \
+         cuda:alloc { @bytes[ustack(8)] = sum(args.bytes) }\n`help ustack` shows their modes.\n",
+    ),
+    (
+        &["step", "steps", "iteration"],
+        "A training step is known by NVTX ranges (`cudatrace nvtx`), or by a call that the program makes once in each:\n    \
+         cuda:launch { @launches[pid]++ } cuda:sync { @per_step = hist(@launches[pid]); @launches[pid] = 0 }\n",
+    ),
+    (
+        &["getopt", "options", "parameters"],
+        "`getopt(\"name\", default, \"text\")` is an option of a script, `--name=value` on the command line:\n    \
+         cuda:alloc / args.bytes >= getopt(\"min-bytes\", 0, \"smallest block\") / { @ = count() }\n\
+         `cudatrace SCRIPT --help` lists those of a script, `cudatrace --help` those of cudatrace. `$1`, `$2` are parameters.\n",
+    ),
+    (
+        &["alerts", "alert", "dashboard", "grafana", "kubernetes"],
+        "`examples/observability` of the source has a Grafana dashboard, alerts for Prometheus and a DaemonSet for\n    \
+         cudatrace metrics --export openmetrics=9464\n",
+    ),
+];
+
+/// The text on a concept.
+fn concept(topic: &str) -> Option<String> {
+    let row = CONCEPTS.iter().find(|(words, _)| words.contains(&topic));
+    row.map(|(_, text)| (*text).to_owned())
+}
+
+/// A kind of `--export`: `perfetto`, `prometheus`.
+fn export(topic: &str) -> Option<String> {
+    let kind = kinds::named(topic)?;
+    Some(format!("--export {}={}\n    {}\n", kind.name, kind.dest, kind.doc))
+}
+
+/// An option of the command line, with or without its dashes: `in-process`.
+fn option(topic: &str) -> Option<String> {
+    let name = topic.trim_start_matches('-');
+    let command = arguments::command(None);
+    let arg = command.get_arguments().find(|arg| arg.get_long() == Some(name) && !arg.is_hide_set())?;
+    let help = arg.get_long_help().or_else(|| arg.get_help())?.to_string();
+    let lines: String = help.lines().map(|line| format!("    {line}\n")).collect();
+    let kinds = if name == "export" { kinds::list() + "\n" } else { String::new() };
+    Some(format!("--{name}\n{lines}{kinds}"))
 }
 
 /// Names of all operations: `cuda:alloc`.
@@ -102,7 +159,7 @@ fn probes() -> String {
 }
 
 fn entry(text: &mut String, name: &str, doc: &str) {
-    let _ = writeln!(text, "  {name:<30}  {doc}");
+    *text += &terminal::entry(name, 30, doc);
 }
 
 fn word(topic: &str) -> Option<String> {

@@ -34,7 +34,7 @@ use crate::trace::overwritten_files::OverwriteWatch;
 use crate::trace::script_set::Scripts;
 use crate::trace::{exit_status, setup};
 use crate::{Failure, metrics};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use complete::Facts;
 use gpu::Gpu;
 use host::{Machine, Scope};
@@ -224,6 +224,9 @@ impl<'a> Repl<'a> {
 
     /// Attaches clauses, prints a map, or runs statements once.
     fn run_script(&self, session: &mut Session, text: &str) -> Result<()> {
+        if let Some(command) = text.trim_start().strip_prefix('!') {
+            bail!("this is no shell; `:run {}` starts a program and traces it", command.trim());
+        }
         match statement::of(text, &self.clauses.defined()) {
             Some(Statement::Map(name)) => {
                 let (map, _) = commands::map_and_number(session, &name)?;

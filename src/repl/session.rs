@@ -73,6 +73,8 @@ pub struct Clause {
     pub(super) text: String,
     /// True if another script contains it; the saved script then imports it.
     pub(super) is_imported: bool,
+    /// True if it is from a script that was loaded, which lists do not repeat.
+    pub(super) is_loaded: bool,
     /// Text between the previous clause and this one.
     pub(super) definitions: String,
     pub(super) attach_points: usize,

@@ -13,7 +13,7 @@ use lang::hir::{Attach, Environment, Expr, ExprKind, Hook, TestKind, Trigger, Ty
 use lang::syntax::ast;
 use lang::syntax::ast::SpecPart;
 use lang::syntax::ast::text;
-use lang::{Checked, Diagnostics, SessionState, Source, Span};
+use lang::{Checked, Diagnostics, SessionState, Severity, Source, Span};
 use std::collections::HashSet;
 use std::path::Path;
 use wire::manifest::{self, CompiledScript, PIDS_MAP, Program, Side, Site};
@@ -246,6 +246,9 @@ impl<'a> Compiler<'a> {
             }
             needed.for_each(|pending| pending.refuse(self.machine, &mut diags));
         }
+        if self.script.is_embedded() && diags.has_errors() && !self.cli.verbose {
+            return Err(self.not_here(&diags));
+        }
         self.messages.diagnostics(&diags, self.source());
         let checked = checked.filter(|_| !diags.has_errors()).ok_or_else(|| wrong(&diags))?;
         self.refuse_no_tests(&checked)?;
@@ -257,6 +260,17 @@ impl<'a> Compiler<'a> {
         self.files = self.machine.files_taken().into_iter().map(|file| file.id).collect();
         (self.checked, self.warnings) = (Some(checked), diags.list);
         Ok(())
+    }
+
+    /// The error for an embedded script that cannot run on this machine, without positions in that script.
+    fn not_here(&self, diags: &Diagnostics) -> anyhow::Error {
+        let script = self.script.source.name.trim_end_matches(".ct");
+        let errors = diags.list.iter().filter(|diag| diag.severity == Severity::Error);
+        let mut reasons: Vec<String> =
+            errors.map(|error| format!("{} ({})", error.message, error.code)).collect();
+        let mut seen = HashSet::new();
+        reasons.retain(|reason| seen.insert(reason.clone()));
+        anyhow!("`{script}` cannot run here: {}", reasons.join("; "))
     }
 
     /// The error for a missing library of an embedded script, without a position in that script.
@@ -288,6 +302,11 @@ impl<'a> Compiler<'a> {
         }
     }
 
+    /// Whether the script is an embedded one.
+    pub fn is_embedded(&self) -> bool {
+        self.script.is_embedded()
+    }
+
     /// Printer of messages.
     pub fn messages(&self) -> &'a Messages {
         self.messages
@@ -302,11 +321,6 @@ impl<'a> Compiler<'a> {
     pub fn uses_own_stacks(&self) -> bool {
         let mut found = false;
         let mut see = |e: &Expr| {
-    /// Whether the script is an embedded one.
-    pub fn is_embedded(&self) -> bool {
-        self.script.is_embedded()
-    }
-
             found |= match e.kind {
                 ExprKind::Stack => matches!(e.ty, Type::Stack { user: true, .. }),
                 ExprKind::StackLen { user, .. } => user,

@@ -319,8 +319,11 @@ impl<'a> Scripts<'a> {
                 names => format!("`{}`", names.join("` or `")),
             };
             let why = match is_complete {
-                true => format!(
+                true if missing.iter().any(|name| is_of_cuda(name)) => format!(
                     "no traced process loaded {what}; does the program use CUDA, and did it get that far?"
+                ),
+                true => format!(
+                    "no traced process loaded {what}; is the name right, and did the program get that far?"
                 ),
                 false => {
                     format!("{what} was not found in time, and loads of libraries may be missed here")
@@ -385,4 +388,10 @@ impl<'a> Scripts<'a> {
         };
         self.join(session, &compiled, compiler.session_state()).map(Some)
     }
+}
+
+/// Whether a target is a library of CUDA: `libcuda`, `cudart`.
+fn is_of_cuda(target: &str) -> bool {
+    let alias = target.strip_prefix("lib").unwrap_or(target);
+    cuda::Library::all().any(|library| library.alias().trim_start_matches("lib") == alias)
 }

@@ -148,6 +148,7 @@ pub fn unknown(given: &[OptionValue], known: &[ScriptOption], scripts: usize) ->
     let (whose, have) =
         if scripts == 1 { ("the script has", "it has") } else { ("the scripts have", "they have") };
     let help = match did_you_mean(&near).pop() {
+        _ if wrong.name == "json" => "`-f json` prints JSON".into(),
         Some(help) => help,
         None if known.is_empty() => format!("{have} none"),
         None => {

@@ -203,6 +203,21 @@ pub fn unmatched(text: &str) -> Option<Token> {
     open.pop()
 }
 
+/// Whether more text may close all brackets: some are open, and none is closed by a bracket of another kind.
+pub fn is_left_open(text: &str) -> bool {
+    let mut open: Vec<&str> = Vec::new();
+    for token in tokens(text, 0).filter(|token| token.kind == Kind::Punct) {
+        match &text[token.start..token.end] {
+            bracket @ ("{" | "(" | "[") => open.push(bracket),
+            close @ ("}" | ")" | "]") if open.pop().is_none_or(|open| partner(open) != close) => {
+                return false;
+            }
+            _ => {}
+        }
+    }
+    !open.is_empty()
+}
+
 /// `}` for `{`
 pub fn partner(open: &str) -> &'static str {
     match open {
