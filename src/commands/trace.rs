@@ -288,6 +288,9 @@ impl<'a> Job<'a> {
         }
         // From here on mappings are reported.
         let unmapped = UnmappedTargets::new(self.machine, modules, &self.pids);
+        if child.is_none() {
+            unmapped.note_at_start(&self.pids, self.messages);
+        }
         if targets.is_empty() && does_nothing_more(modules) && !scripts.are_waiting() {
             watches.push(Box::new(trace::Done::new().map_err(Failure::loading)?));
         }

@@ -2,7 +2,7 @@
 
 use super::extender::Extender;
 use crate::console::Messages;
-use host::Machine;
+use host::{Machine, process};
 use lang::catalog::FileId;
 use lang::diagnostics::wording::listed;
 use runtime::process::Child;
@@ -37,6 +37,17 @@ impl<'a> UnmappedTargets<'a> {
         targets.retain(|(_, files)| !files.is_empty());
         let mapped = machine.mapped_by(pids, probed.into_iter());
         UnmappedTargets { machine, targets, mapped }
+    }
+
+    /// Reports at the start that processes of -p have mapped none of the targets so far.
+    pub fn note_at_start(&self, pids: &[u32], messages: &Messages) {
+        let is_readable = pids.iter().all(|&pid| !process::mappings(pid).is_empty());
+        if pids.is_empty() || self.targets.is_empty() || !self.mapped.is_empty() || !is_readable {
+            return;
+        }
+        let names = listed(self.targets.iter().map(|(name, _)| name.as_str()), NAMED);
+        let whose = if pids.len() == 1 { "The process has" } else { "The processes have" };
+        messages.note(&format!("{whose} not loaded {names} so far: calls are traced from then on"));
     }
 
     /// Reports at the end what was never mapped. A path in the script is always reported. Libraries that were
