@@ -354,6 +354,10 @@ fn find_code(stopped: &Stopped<'_>, maps: &[MemoryRange]) -> Result<Option<[u64;
             // The code may lie across the end of a chunk.
             let end = map.range.end.min(start + CHUNK + SIGRETURN.len() as u64);
             let bytes = contents(stopped, &(start..end))?;
+            // A file that is shorter than its mapping ends here.
+            if bytes.is_empty() {
+                break;
+            }
             for (found, code) in found.iter_mut().zip([&SYSCALL_RET[..], &SIGRETURN]) {
                 *found = found.or_else(|| find(&bytes, start, code));
             }
@@ -365,9 +369,11 @@ fn find_code(stopped: &Stopped<'_>, maps: &[MemoryRange]) -> Result<Option<[u64;
     Ok(None)
 }
 
+/// The bytes of a range, as far as it can be read.
 fn contents(stopped: &Stopped<'_>, range: &Range<u64>) -> Result<Vec<u8>, RemoteError> {
     let mut bytes = vec![0; (range.end - range.start) as usize];
-    stopped.read(range.start, &mut bytes)?;
+    let length = stopped.read_some(range.start, &mut bytes)?;
+    bytes.truncate(length);
     Ok(bytes)
 }
 

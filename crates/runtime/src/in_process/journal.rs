@@ -101,7 +101,7 @@ impl Jump {
     fn is_written(&self, stopped: &Stopped<'_>, maps: &[MemoryRange]) -> Result<bool, RemoteError> {
         let mut now = [0; JUMP];
         if self.is_mapped(maps) {
-            stopped.read(self.address, &mut now)?;
+            stopped.read_if_there(self.address, &mut now)?;
         }
         Ok(now == self.jump)
     }
@@ -208,6 +208,13 @@ impl Header {
         self.first_entry() - self.base - self.data
     }
 
+    /// The header at the end of a mapping, whose last page may be one that cannot be read.
+    fn find(stopped: &Stopped<'_>, end: u64) -> Result<Option<Header>, RemoteError> {
+        let mut bytes = [0; HEADER as usize];
+        let is_there = stopped.read_if_there(end - HEADER, &mut bytes)?;
+        Ok(Header::of_words(to_words(&bytes)[0]).filter(|_| is_there))
+    }
+
     fn of_words(words: [u64; 8]) -> Option<Header> {
         let [base, data, code, used, entries, own, tables, magic] = words;
         let sizes = [base, data, code, own].iter().try_fold(0u64, |sum, part| sum.checked_add(*part));
@@ -237,9 +244,7 @@ impl Remains {
         let (mut found, mut read) = (Vec::new(), 0);
         let may_be = |map: &&MemoryRange| map.is_private_code && map.inode == 0 && map.name.is_empty();
         for map in maps.iter().filter(may_be) {
-            let Some(header) = Header::of_words(words(stopped, map.range.end - HEADER, 1)?[0]) else {
-                continue;
-            };
+            let Some(header) = Header::find(stopped, map.range.end)? else { continue };
             // As long as it is not complete, the process's own data are code too.
             let ends_here = [header.end(), header.whole().end].contains(&map.range.end);
             if !ends_here || !map.range.contains(&header.first_entry()) {
@@ -461,6 +466,11 @@ impl Remains {
 fn words(stopped: &Stopped<'_>, address: u64, groups: u64) -> Result<Vec<[u64; 8]>, RemoteError> {
     let mut bytes = vec![0; (groups * 64) as usize];
     stopped.read(address, &mut bytes)?;
+    Ok(to_words(&bytes))
+}
+
+/// Groups of 8 words.
+fn to_words(bytes: &[u8]) -> Vec<[u64; 8]> {
     let words: Vec<u64> = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
-    Ok(words.as_chunks().0.to_vec())
+    words.as_chunks().0.to_vec()
 }

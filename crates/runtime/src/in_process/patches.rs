@@ -169,7 +169,7 @@ impl Patches {
         let mut outcome = PatchOutcome::default();
         for (at, patch) in self.list.iter().enumerate().filter(|(at, _)| self.written[*at]) {
             let mut now = [0; JUMP];
-            stopped.read(patch.address, &mut now)?;
+            stopped.read_if_there(patch.address, &mut now)?;
             // The other tool will restore the jump.
             if now != patch.jump {
                 outcome.skipped.push((at, Skipped::OtherBytes));
@@ -237,7 +237,7 @@ pub(super) fn restore(
     original: &[u8; JUMP],
 ) -> Result<bool, RemoteError> {
     let mut now = [0; JUMP];
-    stopped.read(address, &mut now)?;
+    stopped.read_if_there(address, &mut now)?;
     if now == *jump {
         stopped.write(address, original)?;
         return Ok(true);
@@ -262,7 +262,9 @@ fn unfit(stopped: &Stopped<'_>, maps: &[MemoryRange], patch: &Patch) -> Result<O
         return Ok(Some(Skipped::NoPrivateCode));
     }
     let mut now = vec![0; patch.original.len()];
-    stopped.read(patch.address, &mut now)?;
+    if !stopped.read_if_there(patch.address, &mut now)? {
+        return Ok(Some(Skipped::NoPrivateCode));
+    }
     Ok((now != patch.original).then_some(Skipped::OtherBytes))
 }
 
@@ -272,8 +274,7 @@ fn stack(stopped: &Stopped<'_>, maps: &[MemoryRange], pointer: u64) -> Vec<u8> {
     let at = maps.partition_point(|map| map.range.end <= first);
     let Some(map) = maps.get(at).filter(|map| map.range.start <= first) else { return Vec::new() };
     let mut bytes = vec![0; (map.range.end - first).min(MAX_STACK) as usize];
-    match stopped.read(first, &mut bytes) {
-        Ok(()) => bytes,
-        Err(_) => Vec::new(),
-    }
+    let length = stopped.read_some(first, &mut bytes).unwrap_or(0);
+    bytes.truncate(length);
+    bytes
 }

@@ -85,8 +85,7 @@ impl Search<'_> {
 
     /// Searches words; returns the stack pointers in signal frames.
     fn words(&mut self, range: Range<u64>) -> Result<Vec<u64>, RemoteError> {
-        let mut bytes = vec![0; (range.end - range.start) as usize];
-        self.stopped.read(range.start, &mut bytes)?;
+        let bytes = self.bytes(&range)?;
         self.searched.push(range);
         let words = bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word));
         let mut pointers = Vec::new();
@@ -101,6 +100,17 @@ impl Search<'_> {
             before = [before[1], before[2], word];
         }
         Ok(pointers)
+    }
+
+    /// The bytes of a range. Pages that cannot be read, as those of a guard within a mapping, are zero.
+    fn bytes(&self, range: &Range<u64>) -> Result<Vec<u8>, RemoteError> {
+        let mut bytes = vec![0; (range.end - range.start) as usize];
+        let mut at = range.start;
+        while at < range.end {
+            at += self.stopped.read_some(at, &mut bytes[(at - range.start) as usize..])? as u64;
+            at = (at + 1).next_multiple_of(PAGE);
+        }
+        Ok(bytes)
     }
 
     /// Searches what looks like a stack and has not been searched: of a coroutine that waits, or of a thread that has ended.

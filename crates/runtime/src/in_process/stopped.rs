@@ -264,6 +264,33 @@ impl<'t> Stopped<'t> {
         self.memory.read_exact_at(bytes, address).map_err(memory_error)
     }
 
+    /// Reads memory up to the first page that cannot be read; returns the number of bytes. A mapping may be longer than its file: the
+    /// loader first maps a library's file over the length of all segments.
+    ///
+    /// # Errors
+    /// [`RemoteError::Gone`]
+    pub fn read_some(&self, address: u64, bytes: &mut [u8]) -> Result<usize, RemoteError> {
+        let mut done = 0;
+        while done < bytes.len() {
+            match self.memory.read_at(&mut bytes[done..], address + done as u64) {
+                Ok(0) => return Err(RemoteError::Gone),
+                Ok(more) => done += more,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.raw_os_error() == Some(libc::EIO) => break,
+                Err(error) => return Err(memory_error(error)),
+            }
+        }
+        Ok(done)
+    }
+
+    /// Reads memory; returns false if a part of it cannot be read.
+    ///
+    /// # Errors
+    /// As for [`Stopped::read_some`]
+    pub fn read_if_there(&self, address: u64, bytes: &mut [u8]) -> Result<bool, RemoteError> {
+        Ok(self.read_some(address, bytes)? == bytes.len())
+    }
+
     /// Writes memory of the process, also where it is write-protected.
     ///
     /// # Errors
