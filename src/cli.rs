@@ -51,7 +51,8 @@ Examples:
 
 Subcommands: completion, doctor, fmt, help, man, record, report, scripts; `cudatrace help NAME` is about one.
 
-Exit status: that of exit(n); else with -c or -- the program's own; 1 for a wrong script, 255 when loading fails.";
+Exit status: that of exit(n); else with -c or -- the program's own; 1 for a wrong script, 255 when loading fails,
+3 instead of 0 when results are incomplete: a process was not traced, returns were ignored, or memory was damaged.";
 
 /// A scriptable tracer for CUDA.
 #[derive(Debug, Parser)]

@@ -145,7 +145,7 @@ fn a_process_of_another_user_shares_no_memory() {
     command.args(["--in-process", "-q", "-e", &script, "-p", &first, "-p", &second]);
     let output = run(command);
     let (said, errors) = (stdout(&output), stderr(&output));
-    assert_eq!(output.status.code(), Some(0), "{said}{errors}");
+    assert_eq!(output.status.code(), Some(3), "{said}{errors}");
     let users: Vec<&str> = said.lines().filter_map(|line| line.split(':').next()).collect();
     assert_eq!(users, ["@[0]"], "{said}{errors}");
     let refused =

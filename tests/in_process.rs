@@ -3,7 +3,8 @@
 mod common;
 
 use common::{
-    Running, can_trace, cudatrace, example, examples, program, skip, stderr, stdout, text, wait_for,
+    Running, can_trace, cudatrace, example, examples, has_installed, program, skip, stderr, stdout, text,
+    wait_for,
 };
 use native::Layout;
 use native::object::Object;
@@ -412,6 +413,43 @@ fn a_library_whose_probes_do_not_fit_is_an_error() {
     assert_eq!(output.status.code(), Some(255), "{said}");
     let error = said.lines().find(|line| line.starts_with("error: ")).unwrap_or_default();
     assert!(error.contains("libcuda.so.580.159.04: not traced: no room for the counters"), "{said}");
+}
+
+#[test]
+fn a_started_process_that_cannot_be_traced_is_an_error() {
+    if !can_trace() || !has_installed("unshare") {
+        return;
+    }
+    let script = "uprobe:libcuda:cuInit,uprobe:libcudart:cudaMalloc { @ = count() }";
+    let mut command = cudatrace();
+    command.args(["--in-process", "-q", "-e", script, "--"]);
+    // In another pid namespace the program's ids mean other processes.
+    let output = command.args(["unshare", "--pid", "--fork", &example("workload_runtime13")]).output();
+    let output = output.expect("cudatrace starts");
+    let said = stderr(&output);
+    let errors: Vec<&str> = said.lines().filter(|line| line.starts_with("error: ")).collect();
+    assert!(
+        errors.len() == 1 && errors[0].contains("is not traced: the process is in another pid namespace"),
+        "{said}"
+    );
+    assert_eq!(output.status.code(), Some(3), "{said}");
+}
+
+#[test]
+fn ignored_returns_are_an_error() {
+    let (true, Some(deep)) = (can_trace(), program("deep.c", &[])) else { return };
+    let script = format!("uretprobe:{}:traced_deep {{ @ = count() }}", text(&deep));
+    let mut command = cudatrace();
+    let output = command.args(["--in-process", "-q", "-e", &script, "--", text(&deep)]).output();
+    let output = output.expect("cudatrace starts");
+    let (printed, said) = (stdout(&output), stderr(&output));
+    let error = said.lines().find(|line| line.starts_with("error: ")).unwrap_or_default();
+    let number = |text: &str| text.split(' ').find_map(|word| word.parse::<u64>().ok());
+    let ignored = number(error.split(" calls").next().unwrap_or_default());
+    let seen = printed.lines().find_map(|line| line.strip_prefix("@: ")?.parse::<u64>().ok());
+    assert!(error.ends_with("trace fewer functions, or without `--in-process`"), "{printed}{said}");
+    assert_eq!(seen.zip(ignored).map(|(seen, ignored)| seen + ignored), Some(60000), "{printed}{said}");
+    assert_eq!(output.status.code(), Some(3), "{said}");
 }
 
 #[test]

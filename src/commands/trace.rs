@@ -256,7 +256,7 @@ impl<'a> Job<'a> {
         self.join(&mut session, &extender, compilers, &modules[1..])?;
         let for_agents = self.for_agents(&session);
         scripts.patch_for_agents(&mut session, for_agents);
-        self.patch_running(&mut session)?;
+        self.patch_running(&mut session, &extender)?;
         if let (None, Some(maps)) = (extender.unwinder(), session.unwind_maps()) {
             extender.walk_stacks(maps).start_with(&to_unwind);
         }
@@ -339,7 +339,7 @@ impl<'a> Job<'a> {
         }
         let lost = lost | gpu_reports.are_incomplete();
         let status = exit_status::status(&ending, child.map(|child| (child, &signals)), self.messages)?;
-        let status = exit_status::of_results(status, &ending);
+        let status = exit_status::of_results(status, &ending, &extender);
         Ok(match status {
             0 if scripts.has_failed() => NOT_LOADED,
             0 if lost && self.cli.fail_on_loss => crate::LOST,
@@ -413,13 +413,13 @@ impl<'a> Job<'a> {
     }
 
     /// Patches the processes of `-p`, if the programs run there.
-    fn patch_running(&self, session: &mut Session) -> Result<(), Failure> {
+    fn patch_running(&self, session: &mut Session, extender: &Extender) -> Result<(), Failure> {
         for pid in self.pids.iter().filter(|_| self.in_process && !self.cli.dry_run) {
             let patched = match session.patch_running(*pid) {
                 // A child of the processes that the user has named may end at any time.
                 Err(RemoteError::Gone) if !self.cli.pids.contains(pid) => continue,
                 Err(error @ RemoteError::OtherOwner { .. }) => {
-                    self.messages.lost(&format!("process {pid} is not traced: {error}"));
+                    extender.report_untraced(*pid, "is not traced", &error);
                     continue;
                 }
                 patched => patched.with_context(|| format!("process {pid}")).map_err(Failure::loading)?,

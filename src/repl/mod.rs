@@ -143,7 +143,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     sink.close(messages, &|| false);
     let status = exit_status::status(&ending, None, messages);
     repl.output.end();
-    let status = status.map(|status| exit_status::of_results(status, &ending));
+    let status = status.map(|status| exit_status::of_results(status, &ending, &extender));
     status.map(|status| if status == 0 && repl.failed.get() && !terminal { crate::WRONG } else { status })
 }
 

@@ -1,10 +1,12 @@
 //! Extends the scripts of a running session to files that are mapped later, and records which files were mapped.
 
+use super::exit_status;
 use super::script_set::Scripts;
 use super::unwinder::Unwinder;
 use crate::console::Messages;
 use crate::symbolize::MachineNames;
 use host::{Identity, Machine};
+use runtime::in_process::RemoteError;
 use runtime::{Session, UnwindMaps};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashSet;
@@ -29,6 +31,8 @@ pub struct Extender<'a> {
     may_miss_mappings: Cell<bool>,
     /// Number of overwritten files.
     pub overwritten: Cell<usize>,
+    /// Errors of processes that are not traced, as far as reported.
+    untraced: RefCell<HashSet<String>>,
 }
 
 impl<'a> Extender<'a> {
@@ -41,7 +45,7 @@ impl<'a> Extender<'a> {
         messages: &'a Messages,
     ) -> Extender<'a> {
         let unwinder = unwinder.map(OnceCell::from).unwrap_or_default();
-        let (mapped, probed_late, may_miss_mappings, overwritten) = Default::default();
+        let (mapped, probed_late, may_miss_mappings, overwritten, untraced) = Default::default();
         Extender {
             scripts,
             machine,
@@ -52,7 +56,22 @@ impl<'a> Extender<'a> {
             probed_late,
             may_miss_mappings,
             overwritten,
+            untraced,
         }
+    }
+
+    /// Reports that a process is not traced. It is tried again when the process maps another file, and reported once. `what`: "is not
+    /// traced".
+    pub fn report_untraced(&self, pid: u32, what: &str, error: &RemoteError) {
+        let error = exit_status::untraced(pid, what, error);
+        if self.untraced.borrow_mut().insert(error.to_string()) {
+            self.messages.error(&error);
+        }
+    }
+
+    /// Whether a process was not traced.
+    pub fn has_untraced(&self) -> bool {
+        !self.untraced.borrow().is_empty()
     }
 
     /// Reports that probes were attached to a file that was loaded during the run.

@@ -123,7 +123,7 @@ impl<'a> HeldMappings<'a> {
                 self.extender.messages.patched(pid, &report);
             }
             Err(RemoteError::Gone) => {}
-            Err(error) => self.extender.messages.lost(&format!("process {pid} is not traced: {error}")),
+            Err(error) => self.extender.report_untraced(pid, "is not traced", &error),
         }
         answered
     }

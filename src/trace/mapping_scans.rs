@@ -81,9 +81,7 @@ impl<'a> MappingScans<'a> {
             Err(RemoteError::Gone) => {}
             Err(error) => {
                 self.extender.miss_mappings();
-                self.extender
-                    .messages
-                    .lost(&format!("process {pid} is not traced in a new library: {error}"));
+                self.extender.report_untraced(pid, "is not traced in a new library", &error);
             }
         }
     }

@@ -17,6 +17,8 @@ pub struct Finding {
     pub lost: bool,
     /// True if it occurs in every session that is stopped.
     pub normal: bool,
+    /// True if results look whole and are not.
+    pub wrong: bool,
     /// Kernel helper that failed, and its result; `None` if no helper failed.
     pub helper: Option<(&'static str, i32)>,
     /// Position in the script that it refers to.
@@ -43,6 +45,7 @@ fn finding(manifest: &Manifest, loss: &Loss) -> Finding {
         count: loss.count,
         lost: matches!(loss.kind, CounterKind::LostEvent(_)),
         normal: matches!(loss.kind, CounterKind::Entered(_)),
+        wrong: matches!(loss.kind, CounterKind::NoCallSlot),
         helper: failed_helper(&loss.kind),
         place: loss.place,
     }
@@ -127,7 +130,14 @@ fn words(manifest: &Manifest, loss: &Loss) -> String {
             format!("{} found no free scratch memory, and the body did not run", calls())
         }
         CounterKind::NoCallSlot => {
-            format!("{} had no memory for values of the entry: the return was ignored", calls())
+            let way_out = match manifest.in_process {
+                true => "fewer functions, or without `--in-process`",
+                false => "fewer functions",
+            };
+            format!(
+                "{} had no memory for values of the entry: the return was ignored, and results are incomplete; trace {way_out}",
+                calls()
+            )
         }
         CounterKind::NoRoomAround => {
             format!("{} did not fit into the call stack of the thread, and enclose no other calls", calls())

@@ -10,7 +10,7 @@ use wire::manifest::{Hidden, Place};
 use wire::map::{Agg, Map, MapValue};
 use wire::{Manifest, Value};
 
-use crate::losses::findings;
+use crate::losses::{Finding, findings};
 use crate::map_order::{shown, wide};
 use crate::printed::{Diagnostic, ExportValues, RecordOutput};
 use crate::printf::printf;
@@ -28,13 +28,21 @@ pub struct TextSink<W, N> {
     notices: N,
     quiet: bool,
     hides_warnings: bool,
+    /// Files that the user has not written.
+    foreign: Vec<String>,
     tests: Table,
 }
 
 impl<W: Write, N: Write> TextSink<W, N> {
     /// Creates the sink. `quiet` omits the number of attached probes; losses are still reported.
     pub fn new(out: W, notices: N, quiet: bool) -> TextSink<W, N> {
-        TextSink { out: Lines::new(out), notices, quiet, hides_warnings: false, tests: Table::default() }
+        let (hides_warnings, foreign) = (false, Vec::new());
+        TextSink { out: Lines::new(out), notices, quiet, hides_warnings, foreign, tests: Table::default() }
+    }
+
+    /// Omits positions in these files from reports of losses: the user has not written them.
+    pub fn omit_places_in(self, foreign: Vec<String>) -> TextSink<W, N> {
+        TextSink { foreign, ..self }
     }
 
     /// Whether to omit the output of `warnf`.
@@ -121,13 +129,20 @@ impl<W: Write, N: Write> TextSink<W, N> {
         // On a terminal, reports must follow the output that they refer to.
         self.out.flush()?;
         for finding in findings(manifest, losses) {
+            let file = manifest.file_of(finding.place);
             let place = match finding.place {
                 Place { line: 0, .. } => String::new(),
-                Place { line, column, .. } => {
-                    format!("{}:{line}:{column}: ", manifest.file_of(finding.place))
-                }
+                at if self.foreign.iter().any(|foreign| foreign == file) => match manifest.script_of(at) {
+                    "" => String::new(),
+                    script => format!("{script}: "),
+                },
+                Place { line, column, .. } => format!("{file}:{line}:{column}: "),
             };
-            let kind = if finding.normal { "note" } else { "warning" };
+            let kind = match finding {
+                Finding { normal: true, .. } => "note",
+                Finding { wrong: true, .. } => "error",
+                _ => "warning",
+            };
             writeln!(self.notices, "{kind}: {place}{}", finding.message)?;
         }
         Ok(())

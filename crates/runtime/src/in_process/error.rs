@@ -91,6 +91,28 @@ pub enum RemoteError {
     System(#[source] io::Error),
 }
 
+impl RemoteError {
+    /// What the user can do about a process that is not traced, unless the error's text contains it.
+    pub fn way_out(&self) -> Option<&'static str> {
+        use RemoteError::*;
+        match self {
+            Gone | NotPermitted | Filtered | OtherNamespace | OtherOwner { .. } | NoGate | LoadsAlready => {
+                None
+            }
+            Traced { .. } | Patched { .. } => Some("end that first, or trace it without `--in-process`"),
+            DidNotStop { .. }
+            | KillsCalls { .. }
+            | DispatchesCalls
+            | OtherMachine
+            | ShadowStacks
+            | NoVdso
+            | NoRoom
+            | Call { .. }
+            | System(_) => Some("without `--in-process` the kernel traces it"),
+        }
+    }
+}
+
 impl From<io::Error> for RemoteError {
     fn from(error: io::Error) -> RemoteError {
         match error.raw_os_error() {

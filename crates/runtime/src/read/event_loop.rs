@@ -11,6 +11,7 @@ use crate::attach::detach::{DetachSummary, PendingDetach};
 use crate::kernel::clock::{Clock, SystemClock};
 use crate::kernel::signals::{Arrivals, StopSignals};
 use crate::kernel::sys;
+use crate::read::losses;
 use crate::read::records::{Emitter, Failure, LAST_PRINTS, WRITE_TIMEOUT};
 use crate::session::{Session, SignalProgram, TimerProgram};
 use crate::user_space::Damage;
@@ -133,6 +134,8 @@ pub struct Ending {
     pub unknown: u64,
     /// Number of prints of maps that were queued at the end, for which there was no time.
     pub unprinted: u64,
+    /// Number of calls whose return was ignored, since there was no memory for values of their entry.
+    pub ignored_returns: u64,
     /// What was damaged, if anything was: the results may be wrong.
     pub damage: Option<DamagedMemory>,
     /// Result of detaching.
@@ -170,9 +173,17 @@ impl Session {
         emitter.interrupted |= matches!(reason, Reason::Signal(_));
         let (after_exit, commands_skipped, unknown) = (0, 0, 0);
         let (damage, detached) = (None, DetachSummary::default());
-        let unprinted = 0;
-        let mut ending =
-            Ending { reason, after_exit, commands_skipped, unknown, unprinted, damage, detached };
+        let (unprinted, ignored_returns) = (0, 0);
+        let mut ending = Ending {
+            reason,
+            after_exit,
+            commands_skipped,
+            unknown,
+            unprinted,
+            ignored_returns,
+            damage,
+            detached,
+        };
         // A sink that has failed is not used again.
         if !matches!(ending.reason, Reason::Sink(_))
             && let Err(failure) = self.finish(&mut emitter, &mut ending, detaching, ended_ns)
@@ -182,6 +193,7 @@ impl Session {
         self.core.check_maps();
         ending.damage = self.core.damage().map(|damage| DamagedMemory { damage, pids: sharing });
         ending.unprinted = emitter.unprinted;
+        ending.ignored_returns = emitter.ignored_returns;
         ending.unknown = emitter.unknown;
         ending.commands_skipped = emitter.commands_skipped;
         ending
@@ -412,6 +424,7 @@ impl Session {
         }
         self.emit_maps(emitter)?;
         let losses = self.losses().map_err(Failure::Kernel)?;
+        emitter.ignored_returns = losses::ignored_returns(&losses);
         emitter.emit(&self.core.manifest, &Output::Losses(losses))?;
         emitter.sink.flush().map_err(Failure::Sink)
     }

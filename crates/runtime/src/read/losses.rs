@@ -51,6 +51,11 @@ pub(crate) fn lost_returns(count: u64) -> Option<Loss> {
     (count > 0).then(|| Loss { kind: CounterKind::NoCallSlot, count, place: Place::default() })
 }
 
+/// Number of calls whose return was ignored.
+pub(crate) fn ignored_returns(losses: &[Loss]) -> u64 {
+    losses.iter().filter(|loss| loss.kind == CounterKind::NoCallSlot).map(|loss| loss.count).sum()
+}
+
 /// The loss of records that traced processes had not finished when they ended.
 pub(crate) fn unfinished(count: u64) -> Option<Loss> {
     (count > 0).then(|| Loss { kind: CounterKind::Unfinished, count, place: Place::default() })

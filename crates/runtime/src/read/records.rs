@@ -39,6 +39,8 @@ pub(super) struct Emitter<'a> {
     pub(super) unknown: u64,
     /// Prints of maps at the end for which there was no time.
     pub(super) unprinted: u64,
+    /// Number of calls whose return was ignored.
+    pub(super) ignored_returns: u64,
     /// End of the time for these.
     pub(super) prints_until: Option<Instant>,
     pub(super) exit: Option<i64>,
@@ -64,6 +66,7 @@ impl<'a> Emitter<'a> {
             names,
             unknown: 0,
             unprinted: 0,
+            ignored_returns: 0,
             prints_until: None,
             exit: None,
             rows,

@@ -200,3 +200,30 @@ fn findings_name_the_file_of_their_script() {
          note: kernels.ct:2:5: 2 calls of `cuda:launch` were still running when tracing stopped, or never returned\n"
     );
 }
+
+#[test]
+fn losses_have_no_position_in_files_that_the_user_has_not_written() {
+    let source = |script: &str, file: &str| SourceFile { script: script.into(), file: file.into() };
+    let sources = vec![source("kernels", "kernels.ct"), source("-e", "-e")];
+    let manifest = Manifest { sources, ..manifest() };
+    let loss =
+        |source| Loss { kind: CounterKind::LostStack, count: 1, place: Place { source, line: 2, column: 5 } };
+    let (mut out, mut notices) = (Vec::new(), Vec::new());
+    let mut sink = TextSink::new(&mut out, &mut notices, false).omit_places_in(vec!["kernels.ct".to_owned()]);
+    sink.output(&manifest, &Fake, &Output::Losses(vec![loss(0), loss(1)])).unwrap();
+    assert_eq!(
+        String::from_utf8(notices).unwrap(),
+        "warning: kernels: 1 stack could not be stored\nwarning: -e:2:5: 1 stack could not be stored\n"
+    );
+}
+
+#[test]
+fn ignored_returns_are_an_error() {
+    let loss = Loss { kind: CounterKind::NoCallSlot, count: 2, place: Place::default() };
+    let manifest = Manifest { in_process: true, ..manifest() };
+    assert_eq!(
+        written(&manifest, &[Output::Losses(vec![loss])]).1,
+        "error: 2 calls had no memory for values of the entry: the return was ignored, and results are incomplete; trace fewer functions, \
+         or without `--in-process`\n"
+    );
+}
