@@ -1227,6 +1227,60 @@ fn stacks_are_those_of_the_kernel() {
     }
 }
 
+/// A program with floating-point arguments and results, and a script for it.
+fn with_floats(script: &str) -> Option<(PathBuf, String)> {
+    let program = can_trace().then(|| program("floats.c", &["-g"])).flatten()?;
+    let script = script.replace("PROGRAM", text(&program));
+    Some((program, script))
+}
+
+#[test]
+fn floating_point_arguments_and_results_are_read() {
+    let script = r#"
+        uprobe:PROGRAM:f_add { printf("add %.2f %.3f\n", args.a, args.b); @whole = sum((int64)args.a) }
+        uretprobe:PROGRAM:f_add { printf("add of %.2f is %.2f\n", args.a, retval) }
+        uprobe:PROGRAM:d_scale { printf("scale %d %.1f %d %.2f\n", args.n, args.x, args.m, args.y) }
+        uretprobe:PROGRAM:d_scale { printf("scale of %.2f is %s\n", args.y, retval); @scaled[(int64)retval] = count() }
+        uretprobe:PROGRAM:i_after { printf("after %.2f %d %d is %d\n", args.x, args.a, args.b, retval) }
+        uretprobe:PROGRAM:d_many { printf("many %.1f %.2f %.3f is %.3f\n", args.h, args.i, args.j, retval) }
+        uprobe:PROGRAM:d_scale { print(args) }"#;
+    let Some((floats, script)) = with_floats(script) else { return };
+    let mut command = cudatrace();
+    let output = command.args(["--in-process", "-e", &script, "--", text(&floats)]).output().unwrap();
+    let (printed, said) = (stdout(&output), stderr(&output));
+    assert!(output.status.success() && said.contains("without the kernel\n"), "{printed}{said}");
+    for line in [
+        "add -0.50 0.250",
+        "add 1.50 0.250",
+        "add of 0.50 is 0.75",
+        "scale 3 1.5 40 1.25",
+        "scale of 0.25 is 14.5",
+        "@scaled[54]: 1",
+        "after 9.75 5 4 is 18",
+        "many 8.5 9.25 10.125 is 55.875",
+        "{ .n = 3, .x = 1.5, .m = 40, .y = 2.25 }",
+        "@whole: 1",
+    ] {
+        assert!(printed.lines().any(|printed| printed == line), "{line}: {printed}{said}");
+    }
+}
+
+#[test]
+fn floating_point_arguments_that_only_the_kernel_could_read_are_an_error() {
+    let script = "uprobe:PROGRAM:f_add { @[kstack(1)] = count(); printf(\"%f\", args.a) }";
+    let Some((floats, script)) = with_floats(script) else { return };
+    let run = |engine: &[&str]| {
+        let output = cudatrace().args(engine).args(["-e", &script, "--", text(&floats)]).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{engine:?}: {}{}", stdout(&output), stderr(&output));
+        stderr(&output)
+    };
+    let said = run(&["--in-process"]);
+    assert!(said.contains("only the kernel can run it: only the kernel has its stacks"), "{said}");
+    assert!(!said.contains("with `--in-process`"), "{said}");
+    let said = run(&[]);
+    assert!(said.contains("help: with `--in-process` it is read"), "{said}");
+}
+
 #[test]
 fn names_are_those_of_the_kernel() {
     let (true, Some(names)) = (can_trace(), program("names.c", &[])) else { return };

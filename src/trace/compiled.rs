@@ -62,6 +62,9 @@ pub fn for_processes<'a>(
     // An error comes after the stages up to it.
     let whole = whole.or_else(|_| compile(compilers, &features, true, None)).map_err(Failure::wrong)?;
     let places = Places::of(machine, compilers, &whole, has_rights).map_err(Failure::wrong)?;
+    if let Some(error) = places.contradiction() {
+        return Err(Failure::wrong(error));
+    }
     if let Some(reason) = places.all_in_kernel() {
         return Ok(Err(reason));
     }

@@ -4,7 +4,7 @@
 use super::compiler::Compiler;
 use super::patch_sites;
 use crate::console::Messages;
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use host::Machine;
 use lang::expand::maps_of;
 use lang::resolve::providers::{self, ProviderMatch};
@@ -78,7 +78,7 @@ impl Places {
             if let std::collections::btree_map::Entry::Vacant(place) = self.all.entry((script, number)) {
                 let shares = maps_of(clause).into_iter().map(Shared::Map).collect();
                 let text = compiler.text_of(clause);
-                place.insert(ClauseNeeds { text, why_kernel: None, shares });
+                place.insert(ClauseNeeds { text, why_kernel: None, shares, reads_floats: false });
                 self.calls.insert((script, number));
                 if clause.probes.iter().any(|probe| is_return_probe(&probe.provider.node)) {
                     self.returns.insert((script, number));
@@ -108,6 +108,16 @@ impl Places {
         let remains = self.calls.iter().any(|clause| !self.kernel.contains_key(clause));
         let risk = if self.returns.is_empty() { "" } else { RISK_OF_RETURNS };
         (!remains).then(|| format!("{reason}{risk}"))
+    }
+
+    /// The error of a clause that only the kernel can run, and that reads what only programs in a process can.
+    pub fn contradiction(&self) -> Option<anyhow::Error> {
+        let (clause, reason) = self.sorted().into_iter().find(|(clause, _)| self.all[clause].reads_floats)?;
+        let text = &self.all[clause].text;
+        Some(anyhow!(
+            "`{text}` reads a floating-point argument or result, which the kernel cannot read, but only the kernel can run it: {reason}; \
+             leave out the number, or put it into a clause of its own"
+        ))
     }
 
     /// Whether some clauses run in the kernel.

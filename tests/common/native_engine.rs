@@ -403,7 +403,9 @@ extern "sysv64" fn for_each(map: u64, visit: Visitor, data: u64, _flags: u64) ->
     let place = running.layout.maps[number].clone();
     let (hit, region, layout) = (running.hit, running.region, running.layout);
     // A second view of the same memory; nothing else uses it while the loop looks for its next key.
-    let image = Image { start: 0, code: vec![], functions: vec![], helpers: vec![], descriptions: vec![] };
+    let (functions, vector_readers) = (vec![], vec![]);
+    let image =
+        Image { start: 0, code: vec![], functions, vector_readers, helpers: vec![], descriptions: vec![] };
     let view = std::mem::ManuallyDrop::new(NativeEngine {
         image,
         layout: layout.clone(),

@@ -6,7 +6,7 @@
 use crate::layout::{self, MapPlace};
 use crate::program;
 use crate::translate::{AUX, CPU, Translator};
-use crate::x86::{Assembler, Cond, Mem, Op, Reg, Width};
+use crate::x86::{Assembler, Cond, Mem, Op, Reg, Shift, Width};
 use crate::{CpuNumber, Environment, Process, ThreadId, TimeSource};
 
 /// Machine code of `helpers/helpers.c`.
@@ -40,6 +40,11 @@ pub fn kfunc(at: &mut Translator, name: &str) -> bool {
         "bpf_preempt_disable" | "bpf_preempt_enable" => {}
         "bpf_session_is_return" => at.asm.load(Width::W32, Reg::RAX, context(program::IS_RETURN)),
         "bpf_session_cookie" => at.asm.load(Width::W64, Reg::RAX, context(program::SESSION)),
+        wire::features::VECTOR => {
+            at.asm.shift(Shift::Left, true, Reg::RSI, 3);
+            at.asm.alu(Op::Add, true, Reg::RSI, Reg::RDI);
+            at.asm.load(Width::W64, Reg::RAX, Mem::At(Reg::RSI, program::VECTORS));
+        }
         wire::features::PROGRAM_NAME => program_name(at),
         wire::features::PROCESS_NAME => process_name(at),
         wire::unwind::FIND_RULE => find_rule(at),

@@ -141,6 +141,8 @@ pub struct Image {
     /// Functions of the object: symbol, offset in the region. A function gets the address of its [context](program) in rdi and keeps
     /// the registers that a C function keeps.
     pub functions: Vec<(String, u64)>,
+    /// Symbols of those that read vector registers.
+    pub vector_readers: Vec<String>,
     /// Compiled helpers behind them: name, offset in the region.
     pub helpers: Vec<(&'static str, u64)>,
     /// Offsets in the region of the descriptions of the object's maps, by index in [`Object::maps`].
@@ -151,6 +153,11 @@ impl Image {
     /// Offset in the region of the byte behind the code.
     pub fn end(&self) -> u64 {
         self.start + self.code.len() as u64
+    }
+
+    /// Whether a function reads vector registers.
+    pub fn reads_vectors(&self, symbol: &str) -> bool {
+        self.vector_readers.iter().any(|name| name == symbol)
     }
 
     /// Offset in the region of a function.
@@ -201,6 +208,8 @@ pub fn translate(
     let functions = names.zip(context.functions.iter().map(offset)).collect();
     let names = calls::function::ALL.iter().map(|(name, _)| *name);
     let helpers = names.zip(context.helpers.iter().map(offset)).collect();
+    let readers = object.functions.iter().filter(|function| function.reads_vectors());
+    let vector_readers = readers.map(|function| function.name.clone()).collect();
     let code = asm.finish();
-    Ok(Image { start, code, functions, helpers, descriptions: head.descriptions })
+    Ok(Image { start, code, functions, vector_readers, helpers, descriptions: head.descriptions })
 }

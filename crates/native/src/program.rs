@@ -11,7 +11,7 @@
 //! these one after the other. A detour is the code of one function. In front of it lies its record, see [`Record`].
 //!
 //! All general registers are kept, also those that a C function may overwrite: callers within a library rely on what they know about
-//! a function (`-fipa-ra` of GCC). Vector registers are never used.
+//! a function (`-fipa-ra` of GCC). Vector registers are never used; those that pass arguments are stored for programs that read them.
 
 use crate::layout;
 use crate::load;
@@ -27,8 +27,13 @@ pub const COOKIE: i32 = REGISTERS;
 pub const IS_RETURN: i32 = REGISTERS + 8;
 /// u64 in the context: address of the 8 bytes that a session keeps from entry to return.
 pub const SESSION: i32 = REGISTERS + 16;
+/// u64 of each vector register in the context, if a program reads one: its low 8 bytes.
+pub const VECTORS: i32 = REGISTERS + 24;
+/// Vector registers with arguments, and with a result.
+const ARGUMENT_VECTORS: u8 = 8;
+const RESULT_VECTORS: u8 = 1;
 /// Size of the context in bytes.
-pub const SIZE: i32 = REGISTERS + 24;
+pub const SIZE: i32 = VECTORS + 8 * ARGUMENT_VECTORS as i32;
 
 /// Registers that the code of programs may overwrite, with their offsets in `struct pt_regs`.
 const VOLATILE: [(i32, Reg); 9] = [
@@ -148,10 +153,15 @@ fn stack(offset: i32) -> Mem {
 }
 
 /// Generates a dispatch for programs, given by the offsets of their code in the region and their sides, in the order in which they run.
+/// `vectors`: one of them reads vector registers.
 ///
 /// # Panics
 /// If there are more than 31 programs: each has a bit in a mask.
-fn dispatch(asm: &mut Assembler, programs: &[(u64, Side)], returns: Option<&Returns>) -> Dispatch {
+fn dispatch(
+    asm: &mut Assembler,
+    (programs, vectors): (&[(u64, Side)], bool),
+    returns: Option<&Returns>,
+) -> Dispatch {
     assert!(programs.len() <= MAX_PROGRAMS, "a function with {} programs", programs.len());
     let sessions = programs.iter().filter(|(_, side)| *side == Side::Session).count() as i32;
     let has_return = programs.iter().any(|(_, side)| *side != Side::Entry);
@@ -159,6 +169,7 @@ fn dispatch(asm: &mut Assembler, programs: &[(u64, Side)], returns: Option<&Retu
     let words = if has_return { 4 + sessions } else { 1 };
     let dispatch = Dispatcher {
         programs,
+        vectors,
         words: words | 1,
         returns: has_return.then(|| returns.expect("memory for returns")),
     };
@@ -168,7 +179,11 @@ fn dispatch(asm: &mut Assembler, programs: &[(u64, Side)], returns: Option<&Retu
 }
 
 /// The same as code for an offset in the region. `returns` is needed if a program runs at the return.
-pub fn dispatch_at(start: u64, programs: &[(u64, Side)], returns: Option<&Returns>) -> (Dispatch, Vec<u8>) {
+pub fn dispatch_at(
+    start: u64,
+    programs: (&[(u64, Side)], bool),
+    returns: Option<&Returns>,
+) -> (Dispatch, Vec<u8>) {
     let mut asm = Assembler::new(start);
     let dispatch = dispatch(&mut asm, programs, returns);
     (dispatch, asm.finish())
@@ -181,6 +196,13 @@ fn store_registers(asm: &mut Assembler) {
     }
     for (offset, value) in CONSTANTS {
         asm.store_imm(Width::W64, stack(offset), value);
+    }
+}
+
+/// Stores the first vector registers in the context. Nothing that runs before the programs uses them.
+fn store_vectors(asm: &mut Assembler, count: u8) {
+    for number in 0..count {
+        asm.store_vector(stack(VECTORS + 8 * i32::from(number)), number);
     }
 }
 
@@ -224,6 +246,8 @@ pub(crate) fn leave(asm: &mut Assembler, returned: u64, area: u64) -> (u64, u64)
 
 struct Dispatcher<'a> {
     programs: &'a [(u64, Side)],
+    /// True if one of them reads vector registers.
+    vectors: bool,
     words: i32,
     /// If a program runs at the return.
     returns: Option<&'a Returns>,
@@ -237,6 +261,9 @@ impl Dispatcher<'_> {
         let place = RECORD + 8 * self.words;
         asm.lea(Reg::RSP, stack(-FRAME));
         store_registers(asm);
+        if self.vectors {
+            store_vectors(asm, ARGUMENT_VECTORS);
+        }
         asm.lea(AUX, stack(place));
         asm.store(Width::W64, stack(RSP), AUX);
         asm.load(Width::W64, AUX, stack(RECORD));
@@ -272,6 +299,9 @@ impl Dispatcher<'_> {
     fn leave(&self, asm: &mut Assembler, returns: &Returns) -> u64 {
         asm.align(16);
         let start = asm.here();
+        if self.vectors {
+            store_vectors(asm, RESULT_VECTORS);
+        }
         self.run(asm, true);
         asm.jmp_region(returns.left());
         start

@@ -21,6 +21,8 @@ pub struct Needs {
     pub maps: BTreeSet<String>,
     /// What cannot be translated.
     pub unsupported: Option<Unsupported>,
+    /// Whether it reads vector registers.
+    pub vectors: bool,
 }
 
 impl<'o> Survey<'o> {
@@ -42,6 +44,7 @@ impl<'o> Survey<'o> {
                     needs.unsupported = Some(Unsupported::Map(place.def.name.clone()));
                 }
             }
+            needs.vectors |= self.object.functions[number].reads_vectors();
             let translated = self.translate(number);
             needs.unsupported = needs.unsupported.or(translated.err());
         }

@@ -217,6 +217,12 @@ impl Assembler {
         self.op(Opcode { bytes, width, immediate: 0 }, src.0, Rm::Mem(to));
     }
 
+    /// Store of the low 8 bytes of a vector register, one of the first eight: `movq [memory], xmm`
+    pub fn store_vector(&mut self, to: Mem, number: u8) {
+        self.raw(&[0x66]);
+        self.op(Opcode { bytes: &[0x0f, 0xd6], width: Width::W32, immediate: 0 }, number, Rm::Mem(to));
+    }
+
     /// Store of a constant, sign-extended to 64 bits.
     pub fn store_imm(&mut self, width: Width, to: Mem, value: i32) {
         let (bytes, immediate): (&[u8], _) = match width {

@@ -526,7 +526,7 @@ fn patch_with_programs(functions: &[Function], base: u64, entry_only: bool) -> M
     let returns_at = image.end().next_multiple_of(16);
     let (returns, returns_code) = Returns::generate(size, (returns_at, area), &image, region);
     let dispatch_start = (returns_at + returns_code.len() as u64).next_multiple_of(16);
-    let (dispatch, code) = dispatch_at(dispatch_start, &named, Some(&returns));
+    let (dispatch, code) = dispatch_at(dispatch_start, (&named, false), Some(&returns));
     let start = (dispatch_start + code.len() as u64).next_multiple_of(16);
     assert!(region.abs_diff(base) < 1 << 30, "memory near the library");
     let memory = File::options().write(true).open("/proc/self/mem").expect("own memory");

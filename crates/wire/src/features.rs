@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 pub const PROGRAM_NAME: &str = "ct_program_name";
 /// The same, with 16 bytes: stores the name of the process, which is that of its main thread.
 pub const PROCESS_NAME: &str = "ct_process_name";
+/// The same: `(context, n)`; returns the low 8 bytes of vector register n, of those that pass arguments and results.
+pub const VECTOR: &str = "ct_vector";
 
 /// Kernel features that change the generated code or how it is attached.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

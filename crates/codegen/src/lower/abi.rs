@@ -24,7 +24,9 @@ pub enum Piece {
     Stack(u32),
     /// User memory, this number of bytes above the address in the register or on the stack.
     Behind(Pointer, u32),
-    /// A location that probes cannot read: a vector register, or none at all.
+    /// The low eight bytes of the vector register with this number, which programs in a traced process can read.
+    Vector(u32),
+    /// No location that probes can read.
     Unreadable,
 }
 
@@ -186,8 +188,11 @@ impl Assign {
     }
 
     fn float(&mut self) -> Vec<Piece> {
+        if self.vectors >= self.machine.vectors {
+            return self.stack(8, 8);
+        }
         self.vectors += 1;
-        if self.vectors > self.machine.vectors { self.stack(8, 8) } else { vec![] }
+        vec![Piece::Vector(self.vectors - 1)]
     }
 
     /// Locations of a value with this number of eightbytes: all in registers, or all on the stack.
@@ -224,7 +229,7 @@ impl Assign {
                     Piece::Stack(offset) => Pointer::Stack(offset),
                     Piece::Reg(offset) | Piece::Behind(Pointer::Reg(offset), _) => Pointer::Reg(offset),
                     Piece::Behind(pointer, _) => pointer,
-                    Piece::Unreadable => unreachable!("a word is somewhere"),
+                    Piece::Vector(_) | Piece::Unreadable => unreachable!("a word is somewhere else"),
                 };
                 (0..bytes.div_ceil(8)).map(|word| Piece::Behind(pointer, 8 * word)).collect()
             }
@@ -258,7 +263,7 @@ pub fn passed_places(signature: &Signature, structs: &[Struct]) -> Vec<Vec<Piece
     signature.params.iter().map(|param| next.by_ref().take(words(param)).map(passed).collect()).collect()
 }
 
-/// Locations of the eightbytes of each parameter; empty for a parameter in a vector register.
+/// Locations of the eightbytes of each parameter.
 pub fn places(arch: Arch, signature: &Signature, structs: &[Struct]) -> Vec<Vec<Piece>> {
     let mut assign = Assign { machine: machine(arch), arch, regs: 0, vectors: 0, stack: 0 };
     // AAPCS64 has a separate register for the address of the result.
@@ -371,7 +376,13 @@ mod tests {
     #[test]
     fn floats_take_no_integer_register() {
         let params = [param(Type::U64, true), param(Type::U64, false)];
-        assert_eq!(places(Arch::X86_64, &params, &[]), [vec![], vec![Piece::Reg(112)]]);
+        assert_eq!(places(Arch::X86_64, &params, &[]), [vec![Piece::Vector(0)], vec![Piece::Reg(112)]]);
+    }
+
+    #[test]
+    fn the_ninth_float_is_on_the_stack() {
+        let places = places(Arch::X86_64, &vec![param(Type::U32, true); 10], &[]);
+        assert_eq!(places[7..], [[Piece::Vector(7)], [Piece::Stack(0)], [Piece::Stack(8)]]);
     }
 
     #[test]

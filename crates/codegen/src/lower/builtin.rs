@@ -55,6 +55,7 @@ pub(super) trait Builtins: Operations {
                 0.into()
             }
             Builtin::RecordAddress => self.record_address().into(),
+            Builtin::FloatResult => self.vector(0).into(),
             Builtin::Comm
             | Builtin::Program
             | Builtin::ProcessName

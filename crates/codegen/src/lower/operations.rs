@@ -29,6 +29,8 @@ pub(super) trait Operations: Sized {
     fn has_registers(&self) -> bool;
     /// The address of the context as a number.
     fn context_address(&mut self) -> VReg;
+    /// The low eight bytes of a vector register.
+    fn vector(&mut self, number: u32) -> VReg;
     /// The memory in which an address is.
     fn space(&self, base: &Expr) -> Space;
     /// Whether the program runs in the kernel's code, and not in that of a process.
@@ -138,6 +140,10 @@ impl Operations for Body<'_, '_> {
 
     fn context_address(&mut self) -> VReg {
         Body::context_address(self)
+    }
+
+    fn vector(&mut self, number: u32) -> VReg {
+        Body::vector(self, number)
     }
 
     fn space(&self, base: &Expr) -> Space {

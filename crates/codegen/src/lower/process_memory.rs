@@ -71,6 +71,12 @@ impl Body<'_, '_> {
         self.context(self.machine().ret, width, self.signed(ty))
     }
 
+    /// The low eight bytes of a vector register.
+    pub(super) fn vector(&mut self, number: u32) -> VReg {
+        let ctx = self.pro(Pro::Ctx);
+        self.b().kfunc(wire::features::VECTOR, &[ctx.into(), i64::from(number).into()])
+    }
+
     /// `retval.b`
     pub(super) fn retval_field(&mut self, offset: u32, ty: &Type) -> VReg {
         let ret =
@@ -157,6 +163,10 @@ impl Body<'_, '_> {
                 let address = self.b().bin(Bin::Add, base, i64::from(at + offset));
                 let space = self.stack_space();
                 self.read_memory(address, width, self.signed(ty), space)
+            }
+            Piece::Vector(number) => {
+                let value = self.vector(number);
+                self.b().extend(value, width, false)
             }
             Piece::Unreadable => unreachable!("the checker lets nobody ask for it"),
         }

@@ -461,6 +461,7 @@ impl dyn Args + '_ {
         match signature.map_or(Type::U64, |signature| signature.ret.clone()) {
             // Results outside of registers are already reported.
             Type::Array(..) => unknown(span),
+            ty @ Type::Float(_) => expr(ExprKind::Builtin(Builtin::FloatResult, Vec::new()), ty, span),
             ty @ Type::Struct(_) => expr(ExprKind::RetvalField { offset: 0 }, ty, span),
             ty => with_names(expr(ExprKind::Retval, ty, span), named),
         }

@@ -283,7 +283,7 @@ impl<'a> Checker<'a> {
         let (mut names, mut parts, mut omitted) = (Vec::new(), Vec::new(), Vec::new());
         for param in params {
             let name = ast::Name { node: param.name.clone(), span };
-            if param.float || param.ty == Type::Void {
+            if param.ty == Type::Void || param.float && !self.is_readable_float(&param.ty) {
                 omitted.push(param.name);
                 continue;
             }
@@ -299,6 +299,11 @@ impl<'a> Checker<'a> {
         }
         self.warn_omitted("args", &omitted, span);
         self.record_of(names, parts, span)
+    }
+
+    /// Whether programs can read arguments of this floating-point type.
+    fn is_readable_float(&self, ty: &Type) -> bool {
+        matches!(ty, Type::Float(4 | 8)) && self.catalog.runs_in_process()
     }
 
     /// `ustack`, `kstack(3)`, `ustack(perf, 10)`

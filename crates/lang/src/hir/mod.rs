@@ -79,7 +79,8 @@ pub struct Param {
     pub name: String,
     /// The type: `uint64`
     pub ty: Type,
-    /// A `float` or `double`: passed in a vector register, unreadable, and using no integer register.
+    /// A `float` or `double`: passed in a vector register, which only programs in a traced process can read, and using no integer
+    /// register.
     pub float: bool,
     /// The enum of the parameter, if it is not 4 bytes wide; the type then is an integer with its bits.
     pub named: Option<EnumId>,

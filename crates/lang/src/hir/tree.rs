@@ -145,6 +145,9 @@ pub enum Builtin {
     EndEvent,
     /// Address of the current record of a batch, uint64. Only in probes with [`Records`](crate::hir::Records).
     RecordAddress,
+    /// `retval` of a function that returns a floating-point number: the low eight bytes of its register, uint64. Only in programs in the
+    /// traced process.
+    FloatResult,
 }
 
 impl Builtin {
@@ -152,6 +155,7 @@ impl Builtin {
     pub fn name(self) -> &'static str {
         match self {
             Builtin::Pid => "pid",
+            Builtin::FloatResult => "retval",
             Builtin::Tid => "tid",
             Builtin::InitPid => "pid(init)",
             Builtin::InitTid => "tid(init)",

@@ -94,9 +94,9 @@ struct GroupKey {
 }
 
 /// Groups the locations of a clause with this usage. Functions without a used argument are skipped with one warning; an error if none is
-/// left.
+/// left. `in_process`: the programs run in the traced processes, where they can read vector registers.
 pub fn group(
-    usage: &Usage,
+    (usage, in_process): (&Usage, bool),
     spots: Vec<Spot>,
     types: &mut Types,
     diags: &mut Diagnostics,
@@ -108,7 +108,7 @@ pub fn group(
     for spot in spots {
         match spot {
             Spot::Event(event) => grouping.groups.push(ProgramGroup::Event(event)),
-            Spot::Call(call) => match lack(&call, usage, results, grouping.types) {
+            Spot::Call(call) => match lack(&call, usage, (results, in_process), grouping.types) {
                 // Decided when the file is known.
                 Some(MissingValue::Signature(..) | MissingValue::Names(_)) if call.undeclared_yet => {}
                 Some(what) => lacking.push((call, what)),
@@ -339,15 +339,22 @@ enum MissingValue {
     Argument(String, Span),
     /// The argument: it is in a vector register.
     Float(String, Span),
-    /// The result: there is none, or it is a struct or floating-point number.
+    /// The result: it is in a vector register.
+    FloatResult(Span),
+    /// The result: there is none, or it is a struct.
     Result(Span),
     /// A result code. The pattern also matches functions that return one.
     Code(Span),
 }
 
 /// The value that a function lacks. `codes`: some function of the clause returns a result code. Then all must: with a plain number
-/// among them, the names of the codes would be lost.
-fn lack(call: &Call, usage: &Usage, codes: bool, types: &mut Types) -> Option<MissingValue> {
+/// among them, the names of the codes would be lost. `vectors`: vector registers can be read.
+fn lack(
+    call: &Call,
+    usage: &Usage,
+    (codes, vectors): (bool, bool),
+    types: &mut Types,
+) -> Option<MissingValue> {
     let retval = usage.retval.filter(|_| call.returns);
     if codes && !call.by_name && !call.signature.as_ref().is_some_and(FunctionDeclaration::returns_code) {
         return retval.map(MissingValue::Code);
@@ -360,21 +367,34 @@ fn lack(call: &Call, usage: &Usage, codes: bool, types: &mut Types) -> Option<Mi
     let unsure = |at: usize| known.unsure().filter(|unsure| unsure.from <= at).cloned();
     let lacks = |(name, span): &(String, Span)| match known.param(name) {
         None => Some(MissingValue::Argument(name.clone(), *span)),
-        Some((_, ty)) if types.is_float(ty) => Some(MissingValue::Float(name.clone(), *span)),
+        Some((_, ty)) if types.is_float(ty) && !(vectors && is_in_vector(ty, types)) => {
+            Some(MissingValue::Float(name.clone(), *span))
+        }
         Some((at, _)) => Some(MissingValue::Place(name.clone(), *span, unsure(at)?)),
     };
     let all = usage.all_args.and_then(|span| {
         Some(MissingValue::Place("args".into(), span, unsure(known.params().len().checked_sub(1)?)?))
     });
     let named = usage.args.iter().find_map(lacks);
-    let result = retval.filter(|_| !is_readable(known, types)).map(MissingValue::Result);
+    let result = retval.filter(|_| !is_readable(known, vectors, types));
+    let is_float = |types: &mut Types| types.is_float(known.ret());
+    let result = result.map(|span| match is_float(types) {
+        true => MissingValue::FloatResult(span),
+        false => MissingValue::Result(span),
+    });
     named.or(all).or(result)
 }
 
+/// Whether a floating-point number is in a vector register, or on the stack after many others: `float`, `double`.
+fn is_in_vector(ty: TypeRef, types: &mut Types) -> bool {
+    matches!(types.shape(ty), Shape::Float { bytes: 4 | 8 })
+}
+
 /// Whether the result register holds the result, or its address.
-fn is_readable(known: &FunctionDeclaration, types: &mut Types) -> bool {
+fn is_readable(known: &FunctionDeclaration, vectors: bool, types: &mut Types) -> bool {
     match types.shape(known.ret()) {
-        Shape::Void | Shape::Float { .. } | Shape::Array(..) | Shape::Bytes(_) => false,
+        Shape::Float { .. } => vectors && is_in_vector(known.ret(), types),
+        Shape::Void | Shape::Array(..) | Shape::Bytes(_) => false,
         Shape::Struct(_) => is_hidden(known, types) || is_in_registers(known, types),
         _ => true,
     }
@@ -388,6 +408,9 @@ fn skipped(kind: &str, count: usize, lack: &str, names: &str) -> String {
     }
 }
 
+const NOT_BY_KERNEL: &str = "such values are in vector registers, which programs in the kernel cannot read";
+const IN_PROCESS: &str = "with `--in-process` it is read, if it is a `float` or `double`";
+
 fn report(lacking: &[(Call, MissingValue)], some_left: bool, diags: &mut Diagnostics) {
     let (first, lack) = &lacking[0];
     let (span, what) = match lack {
@@ -398,7 +421,9 @@ fn report(lacking: &[(Call, MissingValue)], some_left: bool, diags: &mut Diagnos
         MissingValue::Float(name, span) | MissingValue::Place(name, span, _) => {
             (*span, format!("readable argument `{name}`"))
         }
-        MissingValue::Result(span) => (*span, "result that fits a register".to_string()),
+        MissingValue::Result(span) | MissingValue::FloatResult(span) => {
+            (*span, "result that fits a register".to_string())
+        }
         MissingValue::Code(span) => (*span, "result code".to_string()),
     };
     if some_left {
@@ -413,9 +438,11 @@ fn report(lacking: &[(Call, MissingValue)], some_left: bool, diags: &mut Diagnos
         MissingValue::Argument(name, _) => no_argument(lacking, name, span, diags),
         MissingValue::Float(name, _) => {
             let message = format!("argument `{name}` of `{}` is a floating-point number", first.symbol);
-            diags
-                .error("E0122", span, message)
-                .note("such arguments are passed in registers that probes cannot read");
+            diags.error("E0122", span, message).note(NOT_BY_KERNEL).help(IN_PROCESS);
+        }
+        MissingValue::FloatResult(_) => {
+            let message = format!("the result of `{}` is a floating-point number", first.symbol);
+            diags.error("E0123", span, message).note(NOT_BY_KERNEL).help(IN_PROCESS);
         }
         MissingValue::Place(name, _, unsure) => {
             let message = format!("the location of `{name}` of `{}` is unknown", first.symbol);

@@ -107,13 +107,14 @@ pub fn resolve<'a>(
         found.push((index as u32, clause, usage, spots));
     }
     let (files, pending) = (finder.files, finder.pending);
+    let in_process = setting.catalog.runs_in_process();
     if *setting.run == Run::Traces {
         refuse_tests_alone(&found, diags);
     }
     let clauses = found
         .into_iter()
         .map(|(index, clause, usage, spots)| {
-            let groups = grouping::group(&usage, spots, types, diags);
+            let groups = grouping::group((&usage, in_process), spots, types, diags);
             ResolvedClause { index, clause, groups }
         })
         .collect();

@@ -50,6 +50,15 @@ pub struct Function {
     pub references: HashMap<usize, Reference>,
 }
 
+impl Function {
+    /// Whether it reads vector registers.
+    pub fn reads_vectors(&self) -> bool {
+        self.references
+            .values()
+            .any(|to| matches!(to, Reference::Kfunc(name) if name == wire::features::VECTOR))
+    }
+}
+
 /// A section.
 #[derive(Clone, Debug)]
 pub struct Section {

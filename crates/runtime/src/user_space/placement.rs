@@ -50,6 +50,8 @@ pub struct ClauseNeeds {
     pub why_kernel: Option<String>,
     /// What it shares with other clauses that use it.
     pub shares: BTreeSet<Shared>,
+    /// Whether it reads floating-point numbers in registers, which the kernel cannot.
+    pub reads_floats: bool,
 }
 
 impl ClauseNeeds {
@@ -78,6 +80,7 @@ pub fn needs(compiled: &CompiledScript) -> Result<BTreeMap<u32, ClauseNeeds>, Lo
         let stack = uses.maps.iter().any(kernel_stack).then(|| "only the kernel has its stacks".to_owned());
         let why = why_kernel(program).or(stack).or_else(|| Some(uses.unsupported?.to_string()));
         clause.why_kernel = clause.why_kernel.take().or(why);
+        clause.reads_floats |= uses.vectors;
         clause.shares.extend(uses.maps.iter().filter_map(|map| shared(&compiled.manifest, map)));
     }
     Ok(clauses)

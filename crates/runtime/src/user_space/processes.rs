@@ -475,7 +475,8 @@ impl TracedProcess {
         let has_return = key.iter().any(|(_, _, side)| *side != Side::Entry);
         let returns = if has_return { Some(self.returns(stopped)?) } else { None };
         let start = self.code_end.next_multiple_of(ALIGNMENT);
-        let (dispatch, code) = native::program::dispatch_at(start, &entries, returns.as_ref());
+        let vectors = key.iter().any(|(module, symbol, _)| self.images[*module].reads_vectors(symbol));
+        let (dispatch, code) = native::program::dispatch_at(start, (&entries, vectors), returns.as_ref());
         self.write(stopped, start, &code)?;
         self.dispatches.insert(key, dispatch.clone());
         Ok(dispatch)

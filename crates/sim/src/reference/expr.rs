@@ -202,6 +202,7 @@ impl Meaning<'_> {
             Builtin::Task
             | Builtin::Program
             | Builtin::ProcessName
+            | Builtin::FloatResult
             | Builtin::FunctionAddress
             | Builtin::BeginEvent
             | Builtin::EndEvent => {

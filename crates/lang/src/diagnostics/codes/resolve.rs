@@ -161,15 +161,16 @@ pub const PROBES: &[Code] = &[
     Code {
         code: "E0122",
         title: "an argument that cannot be read",
-        explanation: "Floating-point arguments are passed in registers that probes cannot read.",
+        explanation: "Floating-point arguments are passed in vector registers, which programs in the kernel cannot read. \
+                      With `--in-process` a `float` and a `double` are read.",
         example: "uprobe:libcuda:cuTexRefSetMipmapLevelBias { print(args.bias) }",
         repaired: "uprobe:libcuda:cuTexRefSetMipmapLevelBias { print(args.hTexRef) }",
     },
     Code {
         code: "E0123",
         title: "no result to read",
-        explanation: "The function returns nothing, or a value that is not in an integer register: a floating-point \
-                      number or a vector. Structs can be read; for a large struct, `retval` is a pointer to it.",
+        explanation: "The function returns nothing, or a value that is not in an integer register: a vector, or a \
+                      floating-point number, which only `--in-process` reads. Structs can be read; for a large struct, `retval` is a pointer to it.",
         example: "uretprobe:./app:main { @[retval] = count() }",
         repaired: "uretprobe:./app:main { @[func] = count() }",
     },
