@@ -1227,6 +1227,21 @@ fn stacks_are_those_of_the_kernel() {
     }
 }
 
+#[test]
+fn stacks_pass_code_of_jit_compilers_wherever_it_is() {
+    let (true, Some(jit)) = (can_trace(), program("jit.c", &[])) else { return };
+    let script = format!("uprobe:{}:traced_leaf {{ @[ustack(4)] = count() }}", text(&jit));
+    for engine in [&[][..], &["--in-process"]] {
+        let output = cudatrace().args(engine).args(["-e", &script, "--", text(&jit)]).output().unwrap();
+        let (printed, said) = (stdout(&output), stderr(&output));
+        let functions = printed.lines().find_map(|line| line.strip_prefix("count functions ")?.parse().ok());
+        let frames = |name| printed.lines().filter(|line| line.trim_start().starts_with(name)).count();
+        // The leaf, the code, and two functions of the program, with two return addresses in `main`.
+        let stacks = [frames("traced_leaf+"), frames("call_all+"), frames("main+")];
+        assert_eq!(Some(stacks), functions.map(|count: usize| [2 * count; 3]), "{engine:?}: {printed}{said}");
+    }
+}
+
 /// A program with floating-point arguments and results, and a script for it.
 fn with_floats(script: &str) -> Option<(PathBuf, String)> {
     let program = can_trace().then(|| program("floats.c", &["-g"])).flatten()?;

@@ -1,6 +1,7 @@
 //! The command line to the parts of a run: processes, command, kernel, sink.
 
 use crate::Failure;
+use crate::bundled;
 use crate::cli::{Cli, Format};
 use crate::console::Messages;
 use anyhow::{Context, anyhow};
@@ -34,7 +35,11 @@ pub fn sink(
 /// The sink of format `-f`.
 pub fn format(cli: &Cli, out: impl Write + 'static, notices: Box<dyn Write>, quiet: bool) -> Box<dyn Sink> {
     match cli.format {
-        Format::Text => Box::new(TextSink::new(out, notices, quiet).hide_warnings(cli.no_warnings)),
+        Format::Text => {
+            let bundled = bundled::SCRIPTS.iter().map(|script| format!("{}.ct", script.name)).collect();
+            let sink = TextSink::new(out, notices, quiet).hide_warnings(cli.no_warnings);
+            Box::new(sink.omit_places_in(bundled))
+        }
         Format::Json => Box::new(JsonSink::new(out, quiet).hide_warnings(cli.no_warnings)),
     }
 }

@@ -23,8 +23,26 @@ const LARGE: usize = 8 << 20;
 /// Number of possibly unmapped areas that are tolerated.
 const STALE_AREAS: usize = 256;
 
-/// Identity of a table: device and inode; all zeroes for code of the kernel.
-type FileKey = ((u32, u32), u64);
+/// Identity of a table.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
+enum FileKey {
+    /// The table of a file: device and inode.
+    File((u32, u32), u64),
+    /// The table of `[vdso]`, the kernel's code in each process.
+    Vdso,
+    /// Memory without a file, such as code of a JIT compiler, has no table.
+    Memory,
+}
+
+impl FileKey {
+    fn of(mapping: &Mapping) -> FileKey {
+        match &mapping.name {
+            MappingName::Special(name) if name == "[vdso]" => FileKey::Vdso,
+            _ if mapping.inode == 0 => FileKey::Memory,
+            _ => FileKey::File(mapping.device, mapping.inode),
+        }
+    }
+}
 
 /// Owner of the unwind tables; see the module documentation.
 pub struct Unwinder<'a> {
@@ -197,7 +215,7 @@ fn mapped_key(file: &std::fs::File) -> Option<FileKey> {
     let at = map.as_ptr() as u64;
     let own = process::mappings(std::process::id());
     let mapping = own.iter().find(|mapping| (mapping.start..mapping.end).contains(&at))?;
-    Some((mapping.device, mapping.inode))
+    Some(FileKey::File(mapping.device, mapping.inode))
 }
 
 fn executable(pid: u32) -> impl Iterator<Item = Mapping> {
@@ -239,7 +257,7 @@ impl Inner {
     /// Adds a mapping of a known file; false if all mappings of the process must be read.
     fn add_known_file(&mut self, mapped: &MappingEvent) -> Result<bool> {
         let (device, inode) = (mapped.inode.device, mapped.inode.number);
-        let file = ((libc::major(device), libc::minor(device)), inode);
+        let file = FileKey::File((libc::major(device), libc::minor(device)), inode);
         let is_stale = self.processes.get(&mapped.pid).is_none_or(ProcessAreas::is_stale);
         if is_stale || !self.files.contains_key(&file) || !self.runs_as_known(mapped.pid) {
             return Ok(false);
@@ -273,7 +291,7 @@ impl Inner {
     }
 
     fn add_mapping(&mut self, pid: u32, mapping: &Mapping, messages: &Messages) -> Result<()> {
-        let key = area(mapping).file;
+        let key = FileKey::of(mapping);
         if !self.files.contains_key(&key) {
             let source = Source::open(pid, mapping);
             self.add(key, source, &shown(mapping), messages)?;
@@ -361,8 +379,8 @@ fn read(table: u32, source: &Source, shown: String) -> BackgroundTable {
 }
 
 fn area(mapping: &Mapping) -> Area {
-    let Mapping { start, end, offset, device, inode, .. } = *mapping;
-    Area { start, end, offset, file: (device, inode) }
+    let Mapping { start, end, offset, .. } = *mapping;
+    Area { start, end, offset, file: FileKey::of(mapping) }
 }
 
 fn shown(mapping: &Mapping) -> String {
@@ -446,7 +464,7 @@ mod tests {
 
     #[test]
     fn a_mapping_leaves_what_it_does_not_cover_of_others() {
-        let area = |start, end, offset| Area { start, end, offset, file: ((8, 1), 7) };
+        let area = |start, end, offset| Area { start, end, offset, file: FileKey::File((8, 1), 7) };
         let mut process = ProcessAreas::default();
         for old in [area(0x1000, 0x3000, 0), area(0x5000, 0x6000, 0x400), area(0x8000, 0x9000, 0)] {
             process.areas.insert(old.start, old);
