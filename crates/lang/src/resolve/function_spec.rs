@@ -15,6 +15,8 @@ pub(super) struct FunctionSpec<'s> {
     /// The function as written.
     pub written: &'s str,
     pub at: Span,
+    /// The library by whose short name the target is written: `libcudart`.
+    pub library: Option<cuda::Library>,
     /// The operation that the functions are a part of: `cuda:alloc`.
     pub operation: Option<&'s str>,
 }
@@ -43,7 +45,8 @@ impl<'s> FunctionSpec<'s> {
             Ok(pattern) => pattern,
             Err(reason) => return wrong("E0107", at, reason, "", Vec::new()),
         };
-        let wanted = FunctionSpec { provider, returns, pattern, written, at, operation: None };
+        let library = cuda::Library::from_alias(file);
+        let wanted = FunctionSpec { provider, returns, pattern, written, at, library, operation: None };
         if returns && !wanted.is_at_entry() {
             let message = "a return probe needs the name of a function, without offset".to_string();
             return wrong("E0103", at, message, "", Vec::new());

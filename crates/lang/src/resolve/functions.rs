@@ -7,7 +7,7 @@ use crate::catalog::debug_info::Absent;
 use crate::catalog::{File, FileId, Function, Landing, Place, TargetError};
 use crate::expand::operations;
 use crate::hir::{Hook, NameId, NameKind, Site};
-use crate::resolve::cuda_libraries::{expected, library_by_name, library_of};
+use crate::resolve::cuda_libraries::{expected, library_by_name, library_by_symbol, library_of};
 use crate::resolve::declaration::FunctionDeclaration;
 use crate::resolve::finder::{EVERYTHING, Finder, FunctionFacts};
 use crate::resolve::function_spec::FunctionSpec;
@@ -22,6 +22,9 @@ use crate::source::span::Span;
 use crate::syntax::ast::ProbeSpec;
 use cuda::operations::Api;
 use std::fmt;
+
+/// Beginning of the names of functions of the static runtime that are not in the tables.
+const HIDDEN_IN_STATIC_RUNTIME: &str = "libcudart_static_";
 
 impl<'a> Finder<'a, '_> {
     pub(super) fn call(&mut self, spec: &ProbeSpec, provider: &Provider, returns: bool) -> Spots {
@@ -91,7 +94,8 @@ impl<'a> Finder<'a, '_> {
             FunctionPattern::Address(address) => self.at_address(wanted, file, *address),
             FunctionPattern::Line { source, line } => self.at_line(wanted, file, source, *line),
             FunctionPattern::Named { name, version, offset } => {
-                let mut matched = self.matching(file, name, version.as_deref(), self.has_return(wanted));
+                let mut matched =
+                    self.matching((file, wanted.library), name, version.as_deref(), self.has_return(wanted));
                 self.refuse_jump_targets(wanted, &matched)?;
                 // An old version, which new programs do not call: the loader selects their function.
                 let is_old = |f: &Function| {
@@ -112,10 +116,11 @@ impl<'a> Finder<'a, '_> {
         }
     }
 
-    /// Functions with a matching name, and the first of these names.
+    /// Functions with a matching name, and the first of these names. `named`: the library by whose short name the file was found. If the file
+    /// is another one into which the library is linked, patterns match the library's functions only.
     fn matching(
         &mut self,
-        file: &File,
+        (file, named): (&File, Option<cuda::Library>),
         name: &NamePattern,
         version: Option<&str>,
         has_return: bool,
@@ -127,12 +132,20 @@ impl<'a> Finder<'a, '_> {
             NamePattern::Family(family) => library_of(file, family).map(|(library, _)| library),
             _ => None,
         };
+        let is_hidden = name.beginning().starts_with(HIDDEN_IN_STATIC_RUNTIME);
+        let linked_in =
+            named.filter(|_| !is_hidden && name.is_pattern() && library_by_name(&file.path).is_none());
+        let is_in_library = |symbol: &str| {
+            linked_in
+                .is_none_or(|wanted| library_by_symbol(symbol).is_some_and(|(library, _)| library == wanted))
+        };
         symbols
             .starting(name.beginning())
             .filter(|f| version.is_none_or(|wanted| f.version.as_deref() == Some(wanted)))
             .filter_map(|f| {
                 let matches = |symbol: &&String| {
-                    name.matches(library, symbol, |other| symbols.has(other))
+                    is_in_library(symbol)
+                        && name.matches(library, symbol, |other| symbols.has(other))
                         && !jump_targets::is_skipped(name, symbol, has_return)
                 };
                 f.names.iter().find(matches).map(|symbol| (f, symbol.as_str()))

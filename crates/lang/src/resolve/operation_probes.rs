@@ -31,8 +31,8 @@ impl Finder<'_, '_> {
                 None => NamePattern::Exact(written.to_owned()),
             });
             let operation = Some(name.as_str());
-            let wanted =
-                FunctionSpec { provider, returns: !start, pattern, written, at: spec.span, operation };
+            let (at, library) = (spec.span, None);
+            let wanted = FunctionSpec { provider, returns: !start, pattern, written, at, library, operation };
             match self.in_target(&wanted, operations::library(written).alias(), spec.span) {
                 Ok(found) if wanted.by_name() => spots.extend(found),
                 Ok(found) => {

@@ -124,6 +124,11 @@ fn offset_of(text: &str) -> Result<u64, String> {
 }
 
 impl NamePattern {
+    /// Whether it stands for names that it does not spell out.
+    pub fn is_pattern(&self) -> bool {
+        matches!(self, NamePattern::Glob(_) | NamePattern::Regex(_))
+    }
+
     /// A wildcard, or a name.
     pub fn from_text(name: &str) -> NamePattern {
         if name.contains(['*', '?', '[']) {
