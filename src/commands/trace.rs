@@ -283,7 +283,7 @@ impl<'a> Job<'a> {
         watches.extend(self.watches(child.as_mut(), &extender, &mut session));
         // After that of held threads: one that has just been released can be stopped.
         watches.extend(agents.map(|agents| Box::new(agents) as Box<dyn Watch>));
-        if !all.by_process.is_empty() {
+        if !all.by_process.is_empty() || scripts.are_waiting() {
             watches.push(Box::new(trace::EndedProcesses::new().map_err(Failure::loading)?));
         }
         // From here on mappings are reported.
