@@ -1228,6 +1228,16 @@ fn stacks_are_those_of_the_kernel() {
 }
 
 #[test]
+fn stacks_begin_at_the_start_of_the_probed_function() {
+    // The kernel's probe is after `endbr64`.
+    let (true, Some(jit)) = (can_trace(), program("jit.c", &["-fcf-protection=full"])) else { return };
+    let script = format!("uprobe:{}:traced_leaf {{ @[ustack(1)] = count() }}", text(&jit));
+    for entries in both_ways(&script, &[text(&jit)]) {
+        assert!(entries.len() == 1 && entries[0].ends_with("traced_leaf+0\n]: 2048"), "{entries:?}");
+    }
+}
+
+#[test]
 fn stacks_pass_code_of_jit_compilers_wherever_it_is() {
     let (true, Some(jit)) = (can_trace(), program("jit.c", &[])) else { return };
     let script = format!("uprobe:{}:traced_leaf {{ @[ustack(4)] = count() }}", text(&jit));

@@ -15,6 +15,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
 use wire::Manifest;
+use wire::manifest::Attach;
+use wire::trigger::{Environment, Trigger};
 use wire::types::Lookup;
 use wire::unwind::Stop;
 
@@ -32,6 +34,8 @@ pub struct MachineNames {
     pub processes: processes::Processes,
     /// Threads that were delayed, with the boot-clock times of the delays.
     waits: RefCell<Vec<(u32, Range<u64>)>>,
+    /// True if stacks begin at probes, and not where a sample has interrupted the program.
+    begin_at_probes: bool,
     /// Number of printed stacks that end early, by reason.
     cut: RefCell<BTreeMap<&'static str, u64>>,
 }
@@ -49,6 +53,7 @@ impl MachineNames {
             kernels: RefCell::default(),
             processes: processes::Processes::default(),
             waits: RefCell::default(),
+            begin_at_probes: !has_samples(manifest),
             cut: RefCell::default(),
         }
     }
@@ -143,6 +148,12 @@ impl MachineNames {
     }
 }
 
+/// Whether some programs run where a sample has interrupted the program.
+fn has_samples(manifest: &Manifest) -> bool {
+    let is_sample = |trigger: &Trigger| trigger.environment() == Environment::Sample;
+    manifest.programs.iter().any(|program| matches!(&program.attach, Attach::Event(of) if is_sample(of)))
+}
+
 fn frame(found: host::Frame) -> Frame {
     let host::Frame { symbol, offset, address, module, source, inlined } = found;
     Frame { address, symbol, offset, module, source, inlined }
@@ -158,8 +169,10 @@ impl Names for MachineNames {
 
     fn stack(&self, user: bool, tgid: u32, addresses: &[u64]) -> Vec<Frame> {
         let mut symbols = self.symbols.borrow_mut();
-        let frames = addresses.iter().flat_map(|&address| {
-            if user { symbols.user(tgid, address) } else { vec![symbols.kernel(address)] }
+        let frames = addresses.iter().enumerate().flat_map(|(at, &address)| match (user, at) {
+            (true, 0) if self.begin_at_probes => symbols.first(tgid, address),
+            (true, _) => symbols.user(tgid, address),
+            (false, _) => vec![symbols.kernel(address)],
         });
         frames.map(frame).collect()
     }

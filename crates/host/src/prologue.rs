@@ -52,6 +52,15 @@ pub fn return_place(body: Body<'_>) -> CodePosition {
     CodePosition { bytes: if allowed { length } else { 0 }, stack_shift: 0 }
 }
 
+/// Largest distance of a probe from the start of its function, in bytes.
+pub const LARGEST_DISTANCE: u64 = MAX_MOVE;
+
+/// Whether a probe of the function whose code this is may be this number of bytes after its start.
+pub fn may_be_probed_at(code: &[u8], bytes: u64) -> bool {
+    let is_after_endbr = bytes == ENDBR64.len() as u64 && code.starts_with(&ENDBR64);
+    is_after_endbr || straight_line(code, MAX_MOVE, true).is_some_and(|place| place.bytes == bytes)
+}
+
 /// The range of the instruction that begins at or contains `at`, if decoding from the start of the code reaches
 /// it.
 pub fn instruction_at(code: &[u8], at: u64) -> Option<std::ops::Range<u64>> {
@@ -201,6 +210,15 @@ fn indirect_jumps(code: &[u8], moved: u64) -> Indirect {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn probes_may_be_after_instructions_that_change_nothing() {
+        // endbr64; sub $8,%rsp; push %rbx
+        let code = [0xf3, 0x0f, 0x1e, 0xfa, 0x48, 0x83, 0xec, 0x08, 0x53];
+        let places: Vec<u64> = (1..9).filter(|bytes| may_be_probed_at(&code, *bytes)).collect();
+        assert_eq!(places, [4, 8]);
+        assert!(!may_be_probed_at(&code[4..], 1) && may_be_probed_at(&code[4..], 4));
+    }
 
     #[test]
     fn instructions_are_followed_from_the_start() {

@@ -21,6 +21,7 @@ use crate::dwarf::{has_harmless_information, symbols_beside};
 use crate::elf::ElfFile;
 use crate::perf_map::PerfMap;
 use crate::process::{self, Mapping, MappingName};
+use crate::prologue;
 use crate::untrusted_file;
 
 /// Symbol information of a code address.
@@ -65,6 +66,8 @@ pub struct Symbols {
     expected: HashMap<(u64, u64), File>,
     perf_maps: HashMap<u32, PerfMap>,
     frames: HashMap<(u32, u64), Vec<Frame>>,
+    /// For addresses near the start of a function: whether a probe may be there.
+    probed: HashMap<(u32, u64), bool>,
     kernel_frames: HashMap<u64, Frame>,
     /// Build id of each file; `None` if a file has none.
     build_ids: HashMap<PathBuf, Option<String>>,
@@ -126,6 +129,7 @@ impl Symbols {
             expected: HashMap::new(),
             perf_maps: HashMap::new(),
             frames: HashMap::new(),
+            probed: HashMap::new(),
             kernel_frames: HashMap::new(),
             build_ids: HashMap::new(),
             beside: HashMap::new(),
@@ -147,6 +151,7 @@ impl Symbols {
         self.outdated.insert(pid);
         self.perf_maps.remove(&pid);
         self.frames.retain(|(of, _), _| *of != pid);
+        self.probed.retain(|(of, _), _| *of != pid);
     }
 
     /// Adds a file that is about to be mapped, with `offset` bytes of it at the start of `place`. It may be
@@ -166,6 +171,7 @@ impl Symbols {
         regions.retain(|old| old.end <= start || end <= old.start);
         regions.push(region);
         self.frames.retain(|(of, _), _| *of != pid);
+        self.probed.retain(|(of, _), _| *of != pid);
     }
 
     /// Records that a process has mapped a file, with its inode and its path in the process's root. If the process
@@ -212,6 +218,38 @@ impl Symbols {
         let frames = if frames[0].symbol.is_none() { self.made_code(pid, frames) } else { frames };
         self.frames.insert((pid, address), frames.clone());
         frames
+    }
+
+    /// Frames of the address at which the stack of a probe begins. A probe at the entry of a function may be some bytes after its start,
+    /// where it costs less: the frame is that of the start.
+    pub fn first(&mut self, pid: u32, address: u64) -> Vec<Frame> {
+        let frames = self.user(pid, address);
+        match &frames[..] {
+            [Frame { symbol: Some(_), offset, .. }] if self.may_be_probe(pid, address, *offset) => {
+                let (offset, address) = (0, address - offset);
+                frames.into_iter().map(|frame| Frame { offset, address, ..frame }).collect()
+            }
+            _ => frames,
+        }
+    }
+
+    /// Whether a probe of the function that contains the address may be there. `offset`: from the start of the function.
+    fn may_be_probe(&mut self, pid: u32, address: u64, offset: u64) -> bool {
+        if !(1..prologue::LARGEST_DISTANCE).contains(&offset) {
+            return false;
+        }
+        if let Some(known) = self.probed.get(&(pid, address)) {
+            return *known;
+        }
+        let place = self.region(pid, address).and_then(|region| {
+            let start = (address - offset).checked_sub(region.start)? + region.offset;
+            Some((ElfFile::open(&region.file?).ok().filter(ElfFile::is_x86_64)?, start))
+        });
+        let may_be = place.is_some_and(|(elf, start)| {
+            prologue::may_be_probed_at(elf.code(start, 2 * prologue::LARGEST_DISTANCE), offset)
+        });
+        self.probed.insert((pid, address), may_be);
+        may_be
     }
 
     /// The linker symbol of the function that begins at an address of a process.
