@@ -280,6 +280,22 @@ fn loader_and_patchable_library() -> Option<(PathBuf, PathBuf, String)> {
 }
 
 #[test]
+fn libraries_that_are_far_from_each_other_are_patched_once() {
+    let Some((_, library, _)) = loader_and_patchable_library() else { return };
+    let Some(far) = program("far_libraries.c", &["-ldl"]) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let copies: Vec<PathBuf> = (0..5).map(|copy| folder.path().join(format!("libfar{copy}.so"))).collect();
+    copies.iter().for_each(|copy| _ = std::fs::copy(&library, copy).unwrap());
+    let script = format!("uprobe:{}/libfar*.so:traced_work {{ @ = count() }}", text(folder.path()));
+    let mut command = cudatrace();
+    command.args(["--in-process", "-e", &script, "--", text(&far)]).args(&copies);
+    let output = command.output().unwrap();
+    let (said, messages) = (stdout(&output), stderr(&output));
+    assert!(output.status.success() && !messages.contains("another tool"), "{messages}");
+    assert!(said.contains("@: 500") && messages.contains("Traced 5 functions"), "{said}{messages}");
+}
+
+#[test]
 fn a_static_program_without_a_c_library_is_traced() {
     let Some(program) =
         program("bare.c", &["-O0", "-static", "-nostdlib", "-fno-stack-protector"]).filter(|_| can_trace())

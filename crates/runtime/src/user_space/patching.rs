@@ -5,7 +5,7 @@
 use super::gates::Access;
 use super::names::Names;
 use super::owner::Owner;
-use super::processes::{self, PatchReport, TracedProcess};
+use super::processes::{self, PatchReport, Place, TracedProcess};
 use super::unwinder_hooks;
 use super::{Heir, UserSpace};
 use crate::in_process::seccomp::{self, Caller, own_filters};
@@ -213,8 +213,11 @@ impl UserSpace {
                 regions.push(process);
             }
         }
+        let mut patched: BTreeSet<Place> = regions.iter().flat_map(TracedProcess::functions).collect();
         for process in regions {
-            let further = process.patch(stopped, &self.memory, (&self.modules, &self.probes, &self.files))?;
+            let scripts = (&self.modules[..], &self.probes[..], &self.files);
+            let further = process.patch(stopped, &self.memory, scripts, &patched)?;
+            patched.extend(process.functions());
             process.hook_unwinders(stopped, self.unwinder, own_filters)?;
             self.launches.extend(process.launches().map(|launches| (process.region.base(), launches)));
             self.gates.extend(process.has_gate().then(|| process.region.base()));

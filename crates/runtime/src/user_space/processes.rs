@@ -172,7 +172,7 @@ struct AgentPlace {
 
 /// A function in a process: file, offset in the file, and the address at which the first byte of the file would be. A file may be mapped
 /// several times.
-type Place = (u32, u64, u64);
+pub(super) type Place = (u32, u64, u64);
 
 /// Result of patching.
 #[derive(Clone, Debug, Default)]
@@ -277,12 +277,19 @@ impl TracedProcess {
         regions.iter().map(|region| region.own_filters).max().unwrap_or(0)
     }
 
-    /// Patches the probed functions that are mapped and not patched yet.
+    /// The functions that have patches by this region.
+    pub fn functions(&self) -> impl Iterator<Item = Place> {
+        self.done.iter().copied()
+    }
+
+    /// Patches the probed functions that are mapped and not patched yet. `patched`: by any region of the process, since a function may be within
+    /// reach of several.
     pub fn patch(
         &mut self,
         stopped: &Stopped<'_>,
         memory: &SessionMemory,
         (modules, probes, files): (&[PlacedModule], &[UserProbe], &BTreeMap<u32, ProbedFile>),
+        patched: &BTreeSet<Place>,
     ) -> Result<PatchReport, RemoteError> {
         self.add_images(stopped, memory, modules)?;
         let maps = stopped.maps()?;
@@ -293,7 +300,9 @@ impl TracedProcess {
             let Some(site) = probed.functions.get(&function) else { continue };
             for base in bases(&maps, inodes[&file], site.offset) {
                 let (key, place) = ((file, function, base), base.wrapping_add(site.offset));
-                if self.inherited.contains(&place) || !is_near(&self.region.range(), &(place..place + 1)) {
+                let is_of_other = patched.contains(&key) && !self.done.contains(&key);
+                let is_far = !is_near(&self.region.range(), &(place..place + 1));
+                if self.inherited.contains(&place) || is_of_other || is_far {
                     continue;
                 }
                 mapped.insert(key);
