@@ -46,6 +46,8 @@ pub const KERNEL_TEXTS: &str = "__kernel_texts";
 pub const KERNEL_PLACES: &str = "__kernel_places";
 /// Map from the number of a device to its UUID, 16 bytes.
 pub const DEVICE_UUIDS: &str = "__device_uuids";
+/// The map with the contexts of threads, by which scripts know their devices.
+pub const CONTEXTS: &str = "__device_at";
 
 /// Whether a map of this name was added by the compiler.
 pub fn is_hidden(name: &str) -> bool {
