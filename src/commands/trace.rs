@@ -37,8 +37,8 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;
-use wire::map::CONTEXTS;
 use wire::manifest::{Attach, CompiledScript, Event, EventKind, Message};
+use wire::map::CONTEXTS;
 use wire::trigger::Trigger;
 use wire::{Features, Manifest};
 
@@ -461,7 +461,8 @@ impl<'a> Job<'a> {
         if is_obvious || does_nothing_more(modules) || self.cli.run() != lang::Run::Traces {
             return;
         }
-        let has_devices = |module: &CompiledScript| module.manifest.maps.iter().any(|map| map.name == CONTEXTS);
+        let has_devices =
+            |module: &CompiledScript| module.manifest.maps.iter().any(|map| map.name == CONTEXTS);
         if !pids.is_empty() && modules.iter().any(has_devices) {
             self.messages.note(
                 "The device of a thread that runs already is -1 until the thread asks for it, as PyTorch does all the time, or chooses one",

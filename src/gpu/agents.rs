@@ -497,7 +497,8 @@ impl<'a> Agents<'a> {
     fn end(&mut self, pid: u32) {
         if let Some(agent) = self.sockets.get(&pid) {
             let is_other = agent.program.is_some_and(|before| {
-                Program::of(pid).is_some_and(|now| now.started() == before.started() && now != before)
+                Program::of(pid)
+                    .is_some_and(|now| now.has_memory() && now.started() == before.started() && now != before)
             });
             let way = if is_other { AgentEnd::Executed } else { AgentEnd::Killed };
             self.reports.end(pid, way, agent.socket.launches(), self.messages);

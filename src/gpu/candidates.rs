@@ -31,6 +31,8 @@ pub struct Candidates<'a> {
     command: Option<u32>,
     /// Programs that have loaded the agent, or cannot.
     tried: BTreeSet<Program>,
+    /// Programs that had not loaded the driver, with the size of what they had mapped then.
+    without_driver: HashMap<Program, u64>,
     /// Processes whose agent was asked to end, and is loaded again then.
     again: BTreeSet<u32>,
     /// Pid and start time of processes that were in the tree of the traced ones: daemons leave it.
@@ -67,8 +69,19 @@ enum Way {
 impl<'a> Candidates<'a> {
     /// No processes yet. `in_process`: programs run in them.
     pub fn new(file: &'a AgentFile, in_process: bool) -> Candidates<'a> {
-        let (pids, tried, again, family, strangers) = Default::default();
-        Candidates { file, in_process, pids, command: None, tried, again, family, strangers, is_first: true }
+        let (pids, tried, without_driver, again, family, strangers) = Default::default();
+        Candidates {
+            file,
+            in_process,
+            pids,
+            command: None,
+            tried,
+            without_driver,
+            again,
+            family,
+            strangers,
+            is_first: true,
+        }
     }
 
     /// Looks in these processes of `-p`, the command, and their children from now on; returns all of them.
@@ -133,17 +146,23 @@ impl<'a> Candidates<'a> {
         let others = process::with_descendants(&self.pids).into_iter().filter(|pid| !started.contains(pid));
         let all: Vec<u32> = started.iter().copied().chain(others).collect();
         self.tried.retain(|program| all.contains(&program.pid));
+        self.without_driver.retain(|program, _| all.contains(&program.pid));
         self.family.retain(|(pid, started)| process::started(*pid) == Some(*started));
         let mut found = Vec::new();
         for program in all.into_iter().filter_map(Program::of) {
             let pid = program.pid;
             self.family.insert((pid, program.started()));
             let is_started = started.contains(&pid) && !self.again.contains(&pid);
-            if self.tried.contains(&program) {
+            let pages = process::mapped_pages(pid);
+            if self.tried.contains(&program)
+                || pages.is_some() && self.without_driver.get(&program).copied() == pages
+            {
                 continue;
             }
             let way = self.way_into(program, is_started, messages);
-            if way != Way::NoneYet {
+            if way == Way::NoneYet {
+                self.without_driver.extend(pages.map(|pages| (program, pages)));
+            } else {
                 self.tried.insert(program);
             }
             match way {

@@ -122,7 +122,7 @@ impl AgentEnd {
     /// What is lost then.
     fn reason(self) -> &'static str {
         match self {
-            AgentEnd::InTime => "the GPU had not done them when the trace or the process ended",
+            AgentEnd::InTime => "the trace or the process ended before the GPU had done them",
             AgentEnd::Killed => "it was killed, or ended by a system call of its own",
             AgentEnd::Executed => "it executed another program",
         }
@@ -281,7 +281,9 @@ impl Reports {
     /// Tells why a process has no agent.
     pub(super) fn explain(&self, pid: u32, why: &str, messages: &Messages) {
         self.is_explained.set(true);
-        messages.warning(&format!("no GPU records of process {pid}: {why}"));
+        if self.all.borrow_mut().is_named() {
+            messages.lost(&format!("no GPU records of process {pid}: {why}"));
+        }
     }
 
     /// A process was found when it had a context of CUDA already.
@@ -517,7 +519,7 @@ mod tests {
         }
         let killed = "process 7: 3 of 10 launches have no GPU record, since it was killed, or ended by a system call of its own";
         assert_eq!(losses(State::Collects, AgentEnd::Killed, Some(some)), [killed]);
-        let ended = "process 7: 2 of 10 launches have no GPU record, since the GPU had not done them when the trace or the process ended";
+        let ended = "process 7: 2 of 10 launches have no GPU record, since the trace or the process ended before the GPU had done them";
         assert_eq!(losses(State::Ended, AgentEnd::Killed, Some(some)), [ended]);
     }
 }

@@ -75,6 +75,11 @@ static void leave(const char *end) {
         pthread_create(&thread, NULL, exit_in_thread, NULL);
         pause();
     }
+    /* It goes on meanwhile: how many launches there are is not known here. */
+    if (!strcmp(end, "meanwhile")) {
+        pthread_create(&thread, NULL, exit_in_thread, NULL);
+        for (;;) launch(1);
+    }
     exit(9);
 }
 
@@ -140,7 +145,7 @@ int main(int count, char **arguments) {
     close(go[1]);
     while (wait(NULL) > 0) continue;
     /* Daemons are nobody's children. */
-    if (!strcmp(start, "daemon")) usleep(1500000);
+    if (!strcmp(start, "daemon")) usleep(2500000);
     puts("done");
     return 0;
 }

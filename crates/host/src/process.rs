@@ -161,8 +161,14 @@ pub fn started(pid: u32) -> Option<u64> {
     (!has_ended).then_some(fields.started)
 }
 
+/// Size of the memory that a process has mapped, in pages; it changes with each library that is loaded.
+pub fn mapped_pages(pid: u32) -> Option<u64> {
+    let sizes = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    sizes.split(' ').next()?.parse().ok()
+}
+
 /// The program that a process executes: another one after exec, and in another process that is given the number later.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Program {
     /// The process.
     pub pid: u32,
@@ -181,6 +187,11 @@ impl Program {
     /// Start time of the process, in clock ticks since boot. With the pid it identifies the process.
     pub fn started(self) -> u64 {
         self.started
+    }
+
+    /// Whether the process has memory; one that has ended and was not waited for has none.
+    pub fn has_memory(self) -> bool {
+        self.places[0] != 0
     }
 
     /// The parent process, if it executes the same program: the process was forked, and has executed no program since.

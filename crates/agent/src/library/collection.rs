@@ -175,7 +175,10 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
             collection.set_up();
         }
         collection.collect();
-        collection.socket.close();
+        // The tracer counts what other threads launch until the process has ended.
+        if !exits() {
+            collection.socket.close();
+        }
     }
     RUNS_IN.store(0, Release);
     null_mut()
@@ -449,7 +452,9 @@ impl Collection {
 
     /// Ends the records, but for those of what was launched before.
     fn disable(&mut self, cupti: Cupti) {
-        counts::end();
+        if !exits() {
+            counts::end();
+        }
         let all = self.kinds;
         for (ours, theirs) in KINDS {
             if all & 1 << ours as u32 != 0 {
@@ -475,12 +480,12 @@ impl Collection {
     fn end(&mut self) -> bool {
         let Some((cupti, subscriber)) = self.cupti.take() else { return true };
         self.disable(cupti);
+        if exits() {
+            return true;
+        }
         counts::release();
         if let Some(noted) = self.noted.take() {
             cupti.call_back_at_functions(subscriber, |number, name| noted.has(number, name), false);
-        }
-        if exits() {
-            return true;
         }
         if self.report.version < CAN_FINALIZE {
             let status = cupti.unsubscribe(subscriber);
