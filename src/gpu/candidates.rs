@@ -153,10 +153,11 @@ impl<'a> Candidates<'a> {
             let pid = program.pid;
             self.family.insert((pid, program.started()));
             let is_started = started.contains(&pid) && !self.again.contains(&pid);
+            if self.tried.contains(&program) {
+                continue;
+            }
             let pages = process::mapped_pages(pid);
-            if self.tried.contains(&program)
-                || pages.is_some() && self.without_driver.get(&program).copied() == pages
-            {
+            if pages.is_some() && self.without_driver.get(&program).copied() == pages {
                 continue;
             }
             let way = self.way_into(program, is_started, messages);

@@ -182,6 +182,11 @@ struct Totals {
 }
 
 impl Totals {
+    /// Records that CUPTI or the agent has dropped, as far as that is known.
+    fn lost(&self) -> u64 {
+        self.dropped.saturating_add(self.refused).saturating_add(self.without_time)
+    }
+
     fn add(&mut self, report: &Report) {
         let add = |total: &mut u64, number: u64| *total = total.saturating_add(number);
         add(&mut self.reports, 1);
@@ -333,9 +338,7 @@ impl Reports {
     /// Whether records are missing, or an agent has reported what an agent cannot report.
     pub fn are_incomplete(&self) -> bool {
         let all = self.all.borrow();
-        let totals = all.totals();
-        let lost = totals.dropped + totals.refused + totals.without_time;
-        self.are_damaged.get() || all.incomplete > 0 || lost > 0
+        self.are_damaged.get() || all.incomplete > 0 || all.totals().lost() > 0
     }
 
     /// A connection was refused. `pid`: its process, if this pid namespace has it. The first ones are told.
@@ -379,10 +382,9 @@ impl Reports {
             );
         }
         if totals.exact > 0 {
-            let releases: Vec<String> = totals.releases.into_iter().collect();
+            let releases: Vec<&str> = totals.releases.iter().map(String::as_str).collect();
             let processes = if totals.exact == 1 { "process" } else { "processes" };
-            let lost = totals.dropped + totals.refused + totals.without_time;
-            let what = if all.incomplete == 0 && lost == 0 {
+            let what = if all.incomplete == 0 && totals.lost() == 0 {
                 "are exact"
             } else {
                 "are exact, but some are missing"

@@ -197,7 +197,7 @@ impl Program {
     /// The parent process, if it executes the same program: the process was forked, and has executed no program since.
     pub fn forked_from(self) -> Option<u32> {
         let parent = stat_fields(self.pid)?.parent;
-        (self.places[0] != 0 && Program::of(parent)?.places == self.places).then_some(parent)
+        (self.has_memory() && Program::of(parent)?.places == self.places).then_some(parent)
     }
 }
 
