@@ -579,8 +579,11 @@ static void calls(void) {
     CUgraphExec graph = graph_of_kernels();
     graph_launch(graph);
     EXPECT(seen.last_number == 514);
+    OK(cuMemsetD8Async(p, 1, 64, NULL));
+    EXPECT(seen.last_number == 216 && !strcmp(seen.name, "cuMemsetD8Async"));
     uint32_t entries = seen.entries;
-    OK(cuMemsetD8Async(p, 1, 64, NULL)); /* its number is not known: no callback */
+    /* Its number is not known: no callback. */
+    OK(DRIVER(cuMemcpyPeer, CUdeviceptr, CUcontext, CUdeviceptr, CUcontext, size_t)(p, context, p + 32, context, 32));
     EXPECT(seen.entries == entries && seen.exits == entries);
     OK(CUPTI(cuptiUnsubscribe)(s));
     launch(fast_kernel, 1, NULL);
