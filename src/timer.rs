@@ -13,12 +13,31 @@ pub struct Timer(OwnedFd);
 impl Timer {
     /// Creates a timer that ticks after `first`, which is not zero, and then every `period`.
     pub fn new(first: Duration, period: Duration) -> io::Result<Timer> {
+        let timer = Timer::stopped()?;
+        timer.set(first, period)?;
+        Ok(timer)
+    }
+
+    /// Creates a timer that does not tick.
+    pub fn stopped() -> io::Result<Timer> {
+        Ok(Timer(timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?))
+    }
+
+    /// Lets it tick every `period` from now on.
+    pub fn run(&self, period: Duration) -> io::Result<()> {
+        self.set(period, period)
+    }
+
+    /// Lets it tick no more.
+    pub fn stop(&self) -> io::Result<()> {
+        self.set(Duration::ZERO, Duration::ZERO)
+    }
+
+    fn set(&self, first: Duration, period: Duration) -> io::Result<()> {
         let time = |duration| Timespec::try_from(duration).map_err(io::Error::other);
         let setting = Itimerspec { it_interval: time(period)?, it_value: time(first)? };
-        let timer =
-            timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
-        timerfd_settime(&timer, TimerfdTimerFlags::empty(), &setting)?;
-        Ok(Timer(timer))
+        timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &setting)?;
+        Ok(())
     }
 
     /// Descriptor to wait for.

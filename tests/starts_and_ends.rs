@@ -233,6 +233,71 @@ fn sessions_in_an_idle_process_have_all_records() {
     }
 }
 
+/// What starts a program in namespaces, in a session or in an environment of its own: containers, launchers of MPI, daemons, `sudo`.
+const LAUNCHERS: &[&str] = &[PIDS, NETWORK, "unshare --mount", "setsid --fork --wait", ENVIRONMENT];
+const PIDS: &str = "unshare --user --map-root-user --pid --fork --mount-proc";
+const NETWORK: &str = "unshare --net";
+const ENVIRONMENT: &str = "env -i CUDASIM_INIT_MS=800 LD_LIBRARY_PATH=$LD_LIBRARY_PATH";
+
+/// The lines of the tracer of a workload that a launcher starts. `runs_before`: the process that starts the launcher runs before the tracer.
+fn lines_of_launched(launcher: &str, in_process: bool, runs_before: bool) -> Vec<String> {
+    let command = format!("read line; {launcher} {} --graphs 0 > /dev/null; :", example("workload_gpu"));
+    let (input, mut go) = std::io::pipe().expect("a pipe");
+    let mut tracer = cudatrace();
+    tracer.args(["-q", "-e", "gpu:kernel { @gpu = count() } cuda:launch { @launched = count() }"]);
+    tracer.args(in_process.then_some("--in-process")).env("__BPFTRACE_NOTIFY_PROBES_ATTACHED", "1");
+    let set = |command: &mut Command| {
+        // New processes are found while they initialise CUDA, which takes some 100 ms on a real GPU.
+        command.env("LD_LIBRARY_PATH", common::examples()).env("CUDASIM_INIT_MS", "800");
+    };
+    set(&mut tracer);
+    if !runs_before {
+        writeln!(go, "go").expect("it reads");
+        return Running::start(tracer.args(["--", "sh", "-c", &command]).stdin(input)).lines();
+    }
+    let mut shell = Command::new("sh");
+    set(shell.args(["-c", &command]).stdin(input));
+    let shell = Running::start(&mut shell);
+    let mut tracer = Running::start(tracer.args(["-p", &shell.pid().to_string()]));
+    tracer.wait_for_line("NOTIFY_PROBES_ATTACHED");
+    writeln!(go, "go").expect("it reads");
+    shell.lines();
+    tracer.lines()
+}
+
+/// Why a launched workload has no records: with `--in-process` ids of another pid namespace mean other processes, and a started process has to
+/// load the library itself.
+fn refusal(launcher: &str, in_process: bool, runs_before: bool) -> Option<&'static str> {
+    match launcher {
+        PIDS if in_process => Some("the process is in another pid namespace"),
+        NETWORK if in_process && !runs_before => Some("it has namespaces or a user of its own"),
+        ENVIRONMENT if in_process && !runs_before => Some("it was started without CUDA_INJECTION64_PATH"),
+        _ => None,
+    }
+}
+
+#[test]
+fn programs_of_launchers_have_all_records_or_are_refused() {
+    if !can_trace() || !common::has_installed("unshare") || !common::has_installed("setsid") {
+        return;
+    }
+    let ways = [(false, false), (false, true), (true, false), (true, true)];
+    let all = LAUNCHERS.iter().flat_map(|launcher| ways.map(|(engine, runs)| (*launcher, engine, runs)));
+    for (launcher, in_process, runs_before) in all {
+        let lines = lines_of_launched(launcher, in_process, runs_before);
+        let case = format!("{launcher}, in process: {in_process}, -p: {runs_before}: {lines:#?}");
+        let messages: Vec<&String> =
+            lines.iter().filter(|line| line.starts_with("error") || line.starts_with("warning")).collect();
+        let has = |wanted: &str| lines.iter().any(|line| line == wanted);
+        match refusal(launcher, in_process, runs_before) {
+            None => assert!(messages.is_empty() && has("@gpu: 41") && has("@launched: 45"), "{case}"),
+            Some(why) => {
+                assert!(has("@gpu: 0") && messages.iter().any(|line| line.contains(why)), "{case}");
+            }
+        }
+    }
+}
+
 const STARTED: &[&str] = &["fork", "exec", "grandchild", "daemon"];
 const RUNNING: &[&str] = &["before", "idle", "fork", "exec", "grandchild"];
 

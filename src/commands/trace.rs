@@ -273,7 +273,7 @@ impl<'a> Job<'a> {
         let mut watches = measuring.map_err(Failure::loading)?;
         watches.extend(outputs.watches().map_err(Failure::loading)?);
         watches.extend(self.ends().map_err(Failure::wrong)?);
-        let mut agents = self.agents(&gpu_reports, child.as_ref())?;
+        let mut agents = self.agents((&gpu_reports, &extender.new_drivers), child.as_ref())?;
         if let Some(agents) = &mut agents {
             agents.begin(&session).map_err(Failure::loading)?;
             agents.load_into_running(&mut session).map_err(Failure::loading)?;
@@ -441,14 +441,15 @@ impl<'a> Job<'a> {
     /// The agents for records of GPUs.
     fn agents<'w>(
         &self,
-        reports: &'w gpu::Reports,
+        (reports, new_drivers): (&'w gpu::Reports, &'w gpu::NewDrivers),
         child: Option<&Child>,
     ) -> Result<Option<gpu::Agents<'w>>, Failure>
     where
         'a: 'w,
     {
         let Some((file, kinds)) = self.agent else { return Ok(None) };
-        let agents = gpu::Agents::new(file, self.machine, (kinds, self.in_process), (reports, self.messages));
+        let wanted = (kinds, self.in_process);
+        let agents = gpu::Agents::new(file, self.machine, wanted, new_drivers, (reports, self.messages));
         let mut agents = agents.map_err(Failure::loading)?;
         agents.search_in(&self.cli.pids, child.map(Child::pid));
         Ok(Some(agents))

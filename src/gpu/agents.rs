@@ -22,9 +22,10 @@ use runtime::read::event_loop::{Next, Watch};
 use rustix::event::epoll;
 use wire::manifest::{GPU_LAUNCHES, GPU_RANGES};
 
-use super::candidates::{Candidates, Found, INJECTION, RANGES};
+use super::candidates::{Candidates, Found, INJECTION, Look, RANGES};
 use super::cupti;
 use super::loading::Prepared;
+use super::new_drivers::NewDrivers;
 use super::newcomers::Newcomers;
 use super::reports::{AgentEnd, Asked, Refusal, Reports};
 use crate::console::Messages;
@@ -56,6 +57,7 @@ pub struct Agents<'a> {
     candidates: Candidates<'a>,
     /// When candidates are looked for.
     search: PacedTimer,
+    new_drivers: &'a NewDrivers,
     /// Processes that were asked to load an agent.
     requests: BTreeMap<u32, Request>,
     /// Processes whose agent was loaded by a request and has not reported yet.
@@ -96,6 +98,7 @@ const REQUESTS: u64 = 1 << 63;
 const LISTENER: u64 = u64::MAX;
 const SEARCH: u64 = u64::MAX - 1;
 const RETRY: u64 = u64::MAX - 2;
+const NEW_DRIVERS: u64 = u64::MAX - 3;
 
 impl<'a> Agents<'a> {
     /// Waits for agents. `in_process`: programs run in the processes of the agents.
@@ -103,12 +106,14 @@ impl<'a> Agents<'a> {
         file: &'a AgentFile,
         machine: &'a Machine,
         (kinds, in_process): (u32, bool),
+        new_drivers: &'a NewDrivers,
         (reports, messages): (&'a Reports, &'a Messages),
     ) -> io::Result<Agents<'a>> {
         let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let search = PacedTimer::new(PAUSE)?;
         watch(&events, file.as_fd(), LISTENER)?;
         watch(&events, search.as_fd(), SEARCH)?;
+        new_drivers.watch(|timer| watch(&events, timer, NEW_DRIVERS))?;
         messages.note("Records of the GPU: a library is loaded into the traced process");
         if kinds & 1 << GRAPH != 0 && kinds & 1 << KERNEL != 0 {
             messages.warning("kernels of graphs have no records of their own while graphs are traced as a whole (`gpu:graph`)");
@@ -126,6 +131,7 @@ impl<'a> Agents<'a> {
             reports,
             candidates: Candidates::new(file, in_process),
             search,
+            new_drivers,
             requests: BTreeMap::new(),
             loaded: BTreeMap::new(),
             not_stopped: vec![],
@@ -186,6 +192,26 @@ impl<'a> Agents<'a> {
         self.forget_requests(session);
         let found = self.candidates.find(self.reports, self.messages);
         self.search.rest(start, start.elapsed());
+        self.request_from_all(found, session);
+    }
+
+    /// Looks at processes that map the driver.
+    fn look_at_new(&mut self, session: &mut Session) {
+        // An agent that is there needs no look.
+        self.accept(Some(session));
+        let mut found = vec![];
+        self.new_drivers.look(|pid| {
+            let look = self.candidates.look_at(pid, self.reports, self.messages);
+            found.extend(look.found());
+            if look == Look::Ended {
+                self.reports.miss(pid, self.messages);
+            }
+            look != Look::NoDriver
+        });
+        self.request_from_all(found, session);
+    }
+
+    fn request_from_all(&mut self, found: Vec<Found>, session: &mut Session) {
         if let Err(error) = found.into_iter().try_for_each(|found| self.request_from(found, session)) {
             self.messages.lost(&format!("no GPU records: {error:#}"));
         }
@@ -384,6 +410,7 @@ impl<'a> Agents<'a> {
             self.end(pid);
         }
         self.candidates.has_agent(pid);
+        self.new_drivers.settle(pid);
         if let Some(session) = session.filter(|_| self.has_begun) {
             self.ask(&mut socket, session)?;
         }
@@ -542,6 +569,7 @@ impl Watch for Agents<'_> {
                 LISTENER => self.accept(Some(session)),
                 SEARCH => self.search(session),
                 RETRY => self.retry(session),
+                NEW_DRIVERS => self.look_at_new(session),
                 mark @ REQUESTS.. => self.answer(mark as u32, Some(session)),
                 mark @ NEWCOMERS.. => {
                     if let Some(connection) = self.newcomers.take(mark) {

@@ -44,13 +44,36 @@ pub struct Candidates<'a> {
 }
 
 /// A process that is to be made to load the agent.
-#[derive(Copy, Clone)]
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     pub pid: u32,
     /// It is a child of the command, and has lost the variables.
     pub is_started: bool,
     /// It has loaded the driver since the trace began.
     pub is_new: bool,
+}
+
+/// What a look at a process has found.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Look {
+    /// It has not loaded the driver.
+    NoDriver,
+    /// It has ended.
+    Ended,
+    /// There is nothing to do, any more or at all.
+    Nothing,
+    /// It is to be made to load the agent.
+    Load(Found),
+}
+
+impl Look {
+    /// The process that is to load the agent.
+    pub fn found(self) -> Option<Found> {
+        match self {
+            Look::Load(found) => Some(found),
+            Look::NoDriver | Look::Ended | Look::Nothing => None,
+        }
+    }
 }
 
 /// How a process gets the agent.
@@ -148,35 +171,56 @@ impl<'a> Candidates<'a> {
         self.tried.retain(|program| all.contains(&program.pid));
         self.without_driver.retain(|program, _| all.contains(&program.pid));
         self.family.retain(|(pid, started)| process::started(*pid) == Some(*started));
-        let mut found = Vec::new();
-        for program in all.into_iter().filter_map(Program::of) {
-            let pid = program.pid;
-            self.family.insert((pid, program.started()));
-            let is_started = started.contains(&pid) && !self.again.contains(&pid);
-            if self.tried.contains(&program) {
-                continue;
-            }
-            let pages = process::mapped_pages(pid);
-            if pages.is_some() && self.without_driver.get(&program).copied() == pages {
-                continue;
-            }
-            let way = self.way_into(program, is_started, messages);
-            if way == Way::NoneYet {
-                self.without_driver.extend(pages.map(|pages| (program, pages)));
-            } else {
-                self.tried.insert(program);
-            }
-            match way {
-                Way::NoneYet | Way::ByItself => {}
-                Way::ByUs => {
-                    let is_new = !self.is_first && !self.again.contains(&pid);
-                    found.push(Found { pid, is_started, is_new });
-                }
-                Way::Not(why) => reports.explain(pid, &why, messages),
-            }
-        }
+        let programs = all.into_iter().filter_map(Program::of);
+        let looked = programs
+            .map(|program| self.look_into(program, started.contains(&program.pid), reports, messages));
+        let found = looked.filter_map(Look::found).collect();
         self.is_first = false;
         found
+    }
+
+    /// Looks at one process of the tree of the traced ones.
+    pub fn look_at(&mut self, pid: u32, reports: &Reports, messages: &Messages) -> Look {
+        let Some(program) = Program::of(pid) else { return Look::Ended };
+        let is_started = process::descends_from(pid, self.command.as_slice());
+        if !is_started && !process::descends_from(pid, &self.pids) {
+            return Look::Nothing;
+        }
+        self.look_into(program, is_started, reports, messages)
+    }
+
+    fn look_into(
+        &mut self,
+        program: Program,
+        is_started: bool,
+        reports: &Reports,
+        messages: &Messages,
+    ) -> Look {
+        let pid = program.pid;
+        self.family.insert((pid, program.started()));
+        if self.tried.contains(&program) {
+            return Look::Nothing;
+        }
+        let pages = process::mapped_pages(pid);
+        if pages.is_some() && self.without_driver.get(&program).copied() == pages {
+            return Look::NoDriver;
+        }
+        let is_again = self.again.contains(&pid);
+        let is_started = is_started && !is_again;
+        let way = self.way_into(program, is_started, messages);
+        if way == Way::NoneYet {
+            self.without_driver.extend(pages.map(|pages| (program, pages)));
+            return Look::NoDriver;
+        }
+        self.tried.insert(program);
+        match way {
+            Way::NoneYet | Way::ByItself => Look::Nothing,
+            Way::ByUs => Look::Load(Found { pid, is_started, is_new: !self.is_first && !is_again }),
+            Way::Not(why) => {
+                reports.explain(pid, &why, messages);
+                Look::Nothing
+            }
+        }
     }
 
     /// How a process gets the agent. `is_started`: it is the command or a child of it, whose environment has the variables, unless they
@@ -186,7 +230,8 @@ impl<'a> Candidates<'a> {
         let environment = if is_started { process::environment(pid) } else { HashMap::new() };
         let injected = environment.get(OsStr::new(INJECTION)).filter(|path| !path.is_empty());
         let is_named = self.is_named_in(&environment);
-        if injected.is_some() && is_named && can_open(pid, self.file) {
+        let is_alone = is_named && !(process::shares_network_and_pids(pid) && can_open(pid, self.file));
+        if injected.is_some() && is_named && !is_alone {
             return Way::ByItself;
         }
         if !has_driver(pid) {
@@ -209,6 +254,9 @@ impl<'a> Candidates<'a> {
                 "its {INJECTION} names another tool, `{}`; `-p {pid}` reads them beside it",
                 escape(other.as_encoded_bytes())
             )),
+            None if is_alone && self.in_process => {
+                Way::Not("it has namespaces or a user of its own, and cannot load the library that reads them; start cudatrace there, or trace by the kernel".to_owned())
+            }
             None if is_started && self.in_process => {
                 Way::Not(format!("it was started without {INJECTION}, which `--in-process` needs"))
             }

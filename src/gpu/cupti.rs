@@ -41,8 +41,12 @@ pub(super) fn file_with<'m>(mappings: &'m [Mapping], name: &str) -> Option<&'m M
 
 /// Whether a mapping is of a file whose name begins so.
 pub(super) fn is_of_file(mapping: &Mapping, name: &str) -> bool {
-    let file = mapping.name.path().and_then(Path::file_name);
-    file.is_some_and(|file| file.to_string_lossy().starts_with(name))
+    mapping.name.path().is_some_and(|path| is_named(path, name))
+}
+
+/// Whether the name of a file begins so.
+pub(super) fn is_named(path: &Path, name: &str) -> bool {
+    path.file_name().is_some_and(|file| file.to_string_lossy().starts_with(name))
 }
 
 /// `13` of `libcudart.so.13`

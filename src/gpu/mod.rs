@@ -4,6 +4,7 @@ mod agents;
 mod candidates;
 mod cupti;
 mod loading;
+mod new_drivers;
 mod newcomers;
 mod nvml;
 mod reports;
@@ -19,6 +20,7 @@ use runtime::process::user_id;
 use crate::console::Messages;
 
 pub use agents::Agents;
+pub use new_drivers::NewDrivers;
 pub use nvml::{Samples, Used, Utilization};
 pub use reports::Reports;
 

@@ -50,8 +50,10 @@ impl<'a> Gpu<'a> {
             return Ok(());
         }
         let (pids, program) = (repl.machine.scope().pids.clone(), repl.program.pid());
-        let mut agents = Agents::new(file, repl.machine, (kinds, false), (self.reports, repl.messages))
-            .context("cannot wait for the agents of processes")?;
+        let new_drivers = &repl.extender.new_drivers;
+        let mut agents =
+            Agents::new(file, repl.machine, (kinds, false), new_drivers, (self.reports, repl.messages))
+                .context("cannot wait for the agents of processes")?;
         agents.search_in(&pids, program);
         if pids.is_empty() && program.is_none() {
             repl.messages.note("records come of a program that `:run COMMAND` starts, or of processes that `:pid PID` selects");

@@ -4,6 +4,7 @@ use super::exit_status;
 use super::script_set::Scripts;
 use super::unwinder::Unwinder;
 use crate::console::Messages;
+use crate::gpu::NewDrivers;
 use crate::symbolize::MachineNames;
 use host::{Identity, Machine};
 use runtime::in_process::RemoteError;
@@ -31,6 +32,8 @@ pub struct Extender<'a> {
     may_miss_mappings: Cell<bool>,
     /// Number of overwritten files.
     pub overwritten: Cell<usize>,
+    /// Processes that map CUDA's driver.
+    pub new_drivers: NewDrivers,
     /// Errors of processes that are not traced, as far as reported.
     untraced: RefCell<HashSet<String>>,
 }
@@ -56,6 +59,7 @@ impl<'a> Extender<'a> {
             probed_late,
             may_miss_mappings,
             overwritten,
+            new_drivers: NewDrivers::new(),
             untraced,
         }
     }

@@ -104,6 +104,7 @@ impl<'a> HeldMappings<'a> {
     fn patch_if_concerned(&mut self, mapping: &Mapping, session: &mut Session) -> Option<Next> {
         let pid = host::process::tgid(mapping.tid).unwrap_or(mapping.tid);
         session.meet(pid);
+        self.extender.new_drivers.maps(pid, &mapping.shown);
         if !session.must_patch(pid, mapping.identity().1, &mapping.shown) {
             return None;
         }
@@ -255,6 +256,9 @@ impl<'a> MappingReports<'a> {
     }
 
     fn consider(&mut self, mapped: &MappingEvent, session: &mut Session) {
+        if session.is_traced(mapped.pid) {
+            self.extender.new_drivers.maps(mapped.pid, &mapped.path);
+        }
         // Programs in traced processes get their probes while these are held. Stacks need the address that the kernel has chosen.
         if session.is_in_process() {
             return if session.is_traced(mapped.pid) {

@@ -1,14 +1,17 @@
-//! Libraries that running processes map while a script runs in them. The processes are looked at from time to time, which needs no rights.
+//! Libraries that running processes map while a script runs in them. The processes are looked at from time to time, which needs no rights; and at once
+//! where the kernel reports mappings.
 
 use super::extender::Extender;
 use crate::timer::PacedTimer;
 use host::process::{self, Mapping};
 use runtime::Session;
 use runtime::in_process::RemoteError;
+use runtime::process::{MappingEvent, MappingWatch};
 use runtime::read::event_loop::{Next, Watch};
+use rustix::event::epoll;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::os::fd::RawFd;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -17,7 +20,12 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// Looks for new mappings of processes and their descendants.
 pub struct MappingScans<'a> {
+    events: OwnedFd,
     timer: PacedTimer,
+    /// Reports of the kernel, if this process may have them.
+    reports: Option<MappingWatch>,
+    /// True if a process that ended before it was looked at was reported.
+    has_missed: bool,
     pids: Vec<u32>,
     /// By process: first addresses and inodes of executable mappings at the last scan.
     seen: BTreeMap<u32, BTreeSet<(u64, u64)>>,
@@ -28,7 +36,12 @@ impl<'a> MappingScans<'a> {
     /// Watches processes, whose present mappings are patched already.
     pub fn new(pids: &[u32], extender: &'a Extender<'a>) -> io::Result<MappingScans<'a>> {
         let seen = pids.iter().map(|pid| (*pid, places(&executable(*pid)))).collect();
-        Ok(MappingScans { timer: PacedTimer::new(PAUSE)?, pids: pids.to_vec(), seen, extender })
+        let (timer, reports) = (PacedTimer::new(PAUSE)?, MappingWatch::start().ok());
+        let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let add = |fd| epoll::add(&events, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN);
+        add(timer.as_fd())?;
+        reports.as_ref().map_or(Ok(()), |reports| add(reports.as_fd()))?;
+        Ok(MappingScans { events, timer, reports, has_missed: false, pids: pids.to_vec(), seen, extender })
     }
 
     /// Returns the time that the search for new mappings has taken, without what was done for them.
@@ -38,27 +51,64 @@ impl<'a> MappingScans<'a> {
         self.seen.retain(|pid, _| pids.contains(pid));
         let mut searched = start.elapsed();
         for pid in pids {
-            let start = Instant::now();
-            let mapped = executable(pid);
-            let seen = self.seen.insert(pid, places(&mapped)).unwrap_or_default();
-            let new = mapped.iter().filter(|mapping| !seen.contains(&(mapping.start, mapping.inode)));
-            let new: Vec<&Mapping> = new.collect();
-            searched += start.elapsed();
-            if !new.is_empty() {
-                session.meet(pid);
-                self.consider(pid, &new, session);
-            }
-            if session.has_lost_jumps(pid) {
-                self.patch(pid, session);
-            }
+            searched += self.look(pid, session);
         }
         searched
+    }
+
+    /// Looks at a process; returns the time that the search for new mappings has taken.
+    fn look(&mut self, pid: u32, session: &mut Session) -> Duration {
+        let start = Instant::now();
+        let mapped = executable(pid);
+        let seen = self.seen.insert(pid, places(&mapped)).unwrap_or_default();
+        let new = mapped.iter().filter(|mapping| !seen.contains(&(mapping.start, mapping.inode)));
+        let new: Vec<&Mapping> = new.collect();
+        let searched = start.elapsed();
+        if !new.is_empty() {
+            session.meet(pid);
+            self.consider(pid, &new, session);
+        }
+        if session.has_lost_jumps(pid) {
+            self.patch(pid, session);
+        }
+        searched
+    }
+
+    /// Looks at the processes of the tree that have mapped files.
+    fn take_reports(&mut self, session: &mut Session) {
+        let mapped = self.reports.as_mut().map_or_else(Vec::new, MappingWatch::read);
+        let pids: BTreeSet<u32> = mapped.iter().map(|mapped| mapped.pid).collect();
+        for pid in pids {
+            if process::descends_from(pid, &self.pids) {
+                self.look(pid, session);
+            }
+        }
+        mapped.iter().for_each(|mapped| self.miss_ended(mapped, session));
+    }
+
+    /// Reports the first process that has mapped a probed file and ended before it was looked at. Ids are reused late.
+    fn miss_ended(&mut self, mapped: &MappingEvent, session: &Session) {
+        let is_one = session.is_traced(mapped.pid) && self.extender.scripts.may_probe(&mapped.path);
+        let is_seen = self
+            .seen
+            .get(&mapped.pid)
+            .is_some_and(|seen| seen.iter().any(|(_, inode)| *inode == mapped.inode.number));
+        if self.has_missed || !is_one || is_seen || !executable(mapped.pid).is_empty() {
+            return;
+        }
+        self.has_missed = true;
+        self.extender.miss_mappings();
+        self.extender.messages.lost(&format!(
+            "process {} ended before its functions were patched: it is not traced, nor are others like it",
+            mapped.pid
+        ));
     }
 
     fn consider(&self, pid: u32, new: &[&Mapping], session: &mut Session) {
         let before = session.attached();
         for mapping in new {
             let Some(shown) = mapping.name.path() else { continue };
+            self.extender.new_drivers.maps(pid, shown);
             let (major, minor) = mapping.device;
             self.extender.record_mapping((libc::makedev(major, minor), mapping.inode));
             let when = format!("mapped by process {pid}");
@@ -106,10 +156,11 @@ fn places(mapped: &[Mapping]) -> BTreeSet<(u64, u64)> {
 
 impl Watch for MappingScans<'_> {
     fn fd(&self) -> RawFd {
-        self.timer.fd()
+        self.events.as_raw_fd()
     }
 
     fn ready(&mut self, session: &mut Session) -> Next {
+        self.take_reports(session);
         if let Some(start) = self.timer.due() {
             let searched = self.scan(session);
             self.timer.rest(start, searched);

@@ -381,6 +381,11 @@ pub fn pid_namespace(pid: u32) -> Option<Namespace> {
     namespace(pid, "pid")
 }
 
+/// Whether a process knows processes by the ids of this process, and sees its sockets with abstract names.
+pub fn shares_network_and_pids(pid: u32) -> bool {
+    ["net", "pid"].iter().all(|kind| namespace(pid, kind) == own_namespace(kind))
+}
+
 fn namespace(pid: u32, kind: &str) -> Option<Namespace> {
     namespace_at(&format!("/proc/{pid}/ns/{kind}"))
 }

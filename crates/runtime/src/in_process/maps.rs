@@ -15,8 +15,9 @@ const MARGIN: u64 = 64 << 10;
 const STACK_ROOM: u64 = 128 << 20;
 /// Distance from the program, whose heap grows upwards.
 const HEAP_ROOM: u64 = 256 << 20;
-/// The kernel maps libraries above this address, programs below.
-const LIBRARIES: u64 = 0x7e00_0000_0000;
+/// Programs and their heaps are below this address. Libraries begin above 0x7e00_0000_0000, and come further down in a process that reserves terabytes,
+/// as CUDA's driver does.
+const PROGRAMS_END: u64 = 0x6000_0000_0000;
 const PAGE: u64 = 4096;
 
 /// A mapping of a process.
@@ -116,7 +117,7 @@ pub fn is_near(one: &Range<u64>, other: &Range<u64>) -> bool {
 fn place(end: u64, (next, name): (u64, &str), size: u64, near: &Range<u64>) -> Option<u64> {
     // The stack grows into the gap below it. A process may have reserved all of the memory below its libraries.
     let below = if name == "[stack]" { STACK_ROOM } else { MARGIN };
-    let room = if end < LIBRARIES { HEAP_ROOM } else { MARGIN };
+    let room = if end < PROGRAMS_END { HEAP_ROOM } else { MARGIN };
     let first = end.max(LOWEST).checked_add(room)?.next_multiple_of(PAGE);
     let last = next.min(HIGHEST).checked_sub(size + below)? & !(PAGE - 1);
     (first <= last).then(|| near.start.clamp(first, last))
@@ -186,6 +187,15 @@ c004000000-c004400000 rw-p 00000000 00:00 0
         assert!(!has(0x7f00_0070_0000, 0x7f00_0060_0000), "the control block is not behind it");
         assert!(!has(0xc0_0420_0000, 0xc0_0430_0000) && !has(0x7f00_0170_0000, 0x7f00_0178_0000), "a heap");
         assert!(!has(0xc0_0030_0000, 0xc0_0031_0000) && !has(0x1000, 0x2000), "no guard, and nothing");
+    }
+
+    #[test]
+    fn memory_below_the_libraries_needs_no_room_for_a_heap() {
+        let maps = MemoryRange::parse(
+            "7d0000000000-7d0000100000 r-xp 00000000 08:01 14 /lib/a.so\n7d0000400000-7e0000000000 ---p 00000000 00:00 0 \n",
+        );
+        let found = gaps(&maps, 1 << 20, &(0x7d00_0000_0000..0x7d00_0010_0000));
+        assert!(found.contains(&(0x7d00_0010_0000 + MARGIN)), "the gap of 3 MiB behind it: {found:x?}");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use crate::kernel::sys::MemoryMapping;
 use libbpf_sys as bpf;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -93,6 +93,11 @@ impl MappingWatch {
     /// Descriptor that is readable when there are records.
     pub fn fd(&self) -> RawFd {
         self.epoll.as_raw_fd()
+    }
+
+    /// Descriptor that is readable when there are records.
+    pub fn as_fd(&self) -> BorrowedFd<'_> {
+        self.epoll.as_fd()
     }
 
     /// Mappings since the last call, in the order of time.

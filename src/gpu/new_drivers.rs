@@ -1,0 +1,108 @@
+//! Processes that are about to map CUDA's driver, or just have. They are looked at at once and often, not only at the next search: before the
+//! driver is initialised.
+
+use std::cell::RefCell;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::cupti::is_named;
+use super::loading::DRIVER;
+use crate::timer::Timer;
+
+/// Pause between two looks.
+const PAUSE: Duration = Duration::from_millis(1);
+/// Time after which a process is left to the search.
+const LIMIT: Duration = Duration::from_millis(500);
+
+/// These processes, with a timer that ticks as long as one is to be looked at.
+pub struct NewDrivers {
+    timer: Option<Timer>,
+    processes: RefCell<Vec<NewDriver>>,
+}
+
+/// A process that maps the driver.
+struct NewDriver {
+    pid: u32,
+    since: Instant,
+    /// It needs no further look: each part of the driver is a mapping of its own, and the first one may be enough.
+    is_settled: bool,
+}
+
+impl NewDrivers {
+    /// No processes yet. Without a timer there never are.
+    pub fn new() -> NewDrivers {
+        NewDrivers { timer: Timer::stopped().ok(), processes: RefCell::default() }
+    }
+
+    /// A process maps a file.
+    pub fn maps(&self, pid: u32, file: &Path) {
+        let Some(timer) = self.timer.as_ref().filter(|_| is_named(file, DRIVER)) else { return };
+        let mut processes = self.processes.borrow_mut();
+        processes.retain(|process| process.since.elapsed() < LIMIT);
+        if !processes.iter().any(|process| process.pid == pid) {
+            processes.push(NewDriver { pid, since: Instant::now(), is_settled: false });
+            let _ = timer.run(PAUSE);
+        }
+    }
+
+    /// A process has an agent.
+    pub fn settle(&self, pid: u32) {
+        let mut processes = self.processes.borrow_mut();
+        processes
+            .iter_mut()
+            .filter(|process| process.pid == pid)
+            .for_each(|process| process.is_settled = true);
+    }
+
+    /// Adds a descriptor to a set that is readable when a process is to be looked at.
+    pub fn watch(&self, add: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>) -> io::Result<()> {
+        self.timer.as_ref().map_or(Ok(()), |timer| add(timer.as_fd()))
+    }
+
+    /// Looks at these processes. `look` returns whether the process needs no further look.
+    pub fn look(&self, mut look: impl FnMut(u32) -> bool) {
+        let Some(timer) = &self.timer else { return };
+        timer.take();
+        let mut processes = self.processes.borrow_mut();
+        processes.retain(|process| process.since.elapsed() < LIMIT);
+        for process in processes.iter_mut().filter(|process| !process.is_settled) {
+            process.is_settled = look(process.pid);
+        }
+        if processes.iter().all(|process| process.is_settled) {
+            let _ = timer.stop();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_looked_at_until_it_has_the_driver() {
+        let drivers = NewDrivers::new();
+        drivers.maps(7, Path::new("/usr/lib/libc.so.6"));
+        drivers.look(|_| panic!("no driver"));
+        for part in 0..3 {
+            drivers.maps(7, Path::new("/usr/lib/libcuda.so.580.1"));
+            drivers.maps(8, Path::new("/usr/lib/libcuda.so.1"));
+            assert_eq!(drivers.processes.borrow().len(), 2, "part {part}");
+        }
+        let mut seen = vec![];
+        let mut look = |settled: u32| {
+            drivers.look(|pid| {
+                seen.push(pid);
+                pid == settled
+            });
+        };
+        look(7);
+        drivers.maps(7, Path::new("/usr/lib/libcuda.so.580.1"));
+        look(8);
+        assert_eq!(seen, [7, 8, 8]);
+        drivers.maps(9, Path::new("/usr/lib/libcuda.so.1"));
+        drivers.settle(9);
+        drivers.look(|_| panic!("all are settled"));
+    }
+}
