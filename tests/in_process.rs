@@ -296,6 +296,27 @@ fn libraries_that_are_far_from_each_other_are_patched_once() {
 }
 
 #[test]
+fn a_library_in_a_small_hole_of_reserved_memory_is_patched_from_afar() {
+    let Some((_, library, _)) = loader_and_patchable_library() else { return };
+    let Some(crowded) = program("crowded.c", &["-ldl"]) else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let copies = ["libnear.so", "libfar.so"].map(|name| folder.path().join(name));
+    copies.iter().for_each(|copy| _ = std::fs::copy(&library, copy).expect("a copy"));
+    let of_both = format!("{}/lib*.so:traced_work", text(folder.path()));
+    let script = format!("uprobe:{of_both} {{ @in = count() }} uretprobe:{of_both} {{ @out = sum(retval) }}");
+    let run = |engine: &[&str]| {
+        let mut command = cudatrace();
+        command.args(engine).args(["-e", &script, "--", text(&crowded)]).args(&copies);
+        let output = command.output().expect("cudatrace starts");
+        (stdout(&output), stderr(&output))
+    };
+    let (printed, said) = run(&["--in-process"]);
+    assert_eq!((&printed, said.contains("error")), (&run(&[]).0, false), "{said}");
+    assert!(printed.contains("far\n") && printed.contains("@in: 200"), "{printed}{said}");
+    assert!(said.contains("Traced 2 functions in 1 process"), "{said}");
+}
+
+#[test]
 fn a_static_program_without_a_c_library_is_traced() {
     let Some(program) =
         program("bare.c", &["-O0", "-static", "-nostdlib", "-fno-stack-protector"]).filter(|_| can_trace())

@@ -14,6 +14,7 @@ mod lease;
 mod map;
 mod memory;
 mod names;
+mod outposts;
 mod owner;
 mod patching;
 pub(crate) mod placement;

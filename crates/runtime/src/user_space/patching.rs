@@ -205,12 +205,18 @@ impl UserSpace {
         let functions = self.files.values().map(|file| file.functions.len()).sum();
         let regions = self.processes.entry(pid).or_default();
         for near in ranges {
-            if !regions.iter().any(|process| process.is_near(&near)) {
-                let shared = (&*self.memory, self.unwind.as_deref());
-                let mut process =
-                    TracedProcess::start(stopped, shared, near, functions, (own_filters, self.has_programs))?;
-                process.inherited.clone_from(&inherited);
-                regions.push(process);
+            if regions.iter().any(|process| process.is_near(&near) || process.reaches_far(&near)) {
+                continue;
+            }
+            let shared = (&*self.memory, self.unwind.as_deref());
+            let way = (own_filters, self.has_programs);
+            match (TracedProcess::start(stopped, shared, near.clone(), functions, way), regions.first_mut()) {
+                (Err(RemoteError::NoRoom), Some(other)) => other.reach_far(near),
+                (started, _) => {
+                    let mut process = started?;
+                    process.inherited.clone_from(&inherited);
+                    regions.push(process);
+                }
             }
         }
         let mut patched: BTreeSet<Place> = regions.iter().flat_map(TracedProcess::functions).collect();

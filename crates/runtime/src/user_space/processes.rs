@@ -7,6 +7,7 @@
 use super::environment;
 use super::memory::{PlacedModule, SessionMemory};
 use super::names::Names;
+use super::outposts::Outpost;
 use super::unwind_memory::UnwindMemory;
 use crate::in_process::{
     Entry, JOURNAL_ENTRY, Jump, MemoryRange, Patch, Patches, Region, RegionSize, Remains, RemoteError,
@@ -16,7 +17,7 @@ use agent::message::FUNCTIONS as LAUNCH_FUNCTIONS;
 use native::layout::{self, Launches};
 use native::load::VectorState;
 use native::program::{Dispatch, Side, Site};
-use native::returns::{Returns, ReturnsSize};
+use native::returns::{Returns, ReturnsSize, far_jump};
 use native::site::JUMP;
 use native::{Environment, Image, Process, ThreadId};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -129,7 +130,7 @@ pub struct TracedProcess {
     /// Inode of the shared memory.
     inode: u64,
     /// Number of seccomp filters of the process that are the tracer's.
-    own_filters: u32,
+    pub(super) own_filters: u32,
     names: Names,
     /// Memory of the program that runs now.
     memory: File,
@@ -157,6 +158,10 @@ pub struct TracedProcess {
     launches: LaunchWords,
     /// Offset in the region of the gate, if functions have one.
     gate: Option<u64>,
+    /// Pages near functions that are far from the region.
+    pub(super) outposts: Vec<Outpost>,
+    /// Addresses of functions that no other region can be near to either.
+    far: Vec<Range<u64>>,
 }
 
 /// A function whose place an agent can take as soon as its jump is written.
@@ -254,6 +259,8 @@ impl TracedProcess {
             places: vec![],
             launches: LaunchWords::default(),
             gate: None,
+            outposts: vec![],
+            far: vec![],
         })
     }
 
@@ -301,7 +308,8 @@ impl TracedProcess {
             for base in bases(&maps, inodes[&file], site.offset) {
                 let (key, place) = ((file, function, base), base.wrapping_add(site.offset));
                 let is_of_other = patched.contains(&key) && !self.done.contains(&key);
-                let is_far = !is_near(&self.region.range(), &(place..place + 1));
+                let is_far =
+                    !self.is_near(&(place..place + 1)) && !self.far.iter().any(|far| far.contains(&place));
                 if self.inherited.contains(&place) || is_of_other || is_far {
                     continue;
                 }
@@ -371,6 +379,16 @@ impl TracedProcess {
         let mut lists = self.patches.iter();
         lists.any(|(patches, keys)| (0..).zip(keys).any(|(at, key)| is_lost(patches, at, *key)))
             || self.hooks.iter().any(|(patches, _)| patches.is_gone(0, &self.memory))
+    }
+
+    /// Functions at these addresses are patched by outposts.
+    pub fn reach_far(&mut self, functions: Range<u64>) {
+        self.far.push(functions);
+    }
+
+    /// Whether functions at these addresses are patched by outposts.
+    pub fn reaches_far(&self, functions: &Range<u64>) -> bool {
+        self.far.iter().any(|far| far.contains(&functions.start) && far.contains(&(functions.end - 1)))
     }
 
     /// Whether jumps lead from these addresses to the region.
@@ -451,17 +469,32 @@ impl TracedProcess {
         };
         let region = self.region.base();
         let detour = dispatch.detour(&described, at, region);
-        let (place, moved_to) = (base.wrapping_add(site.offset), region + at + detour.bytes.len() as u64);
+        let (entry, after) = (region + at + detour.entry, region + at + detour.bytes.len() as u64);
+        let place = base.wrapping_add(site.offset);
+        let outpost = match self.is_near(&(place..place + 1)) {
+            true => None,
+            false => Some(self.reserve_near(stopped, place)?),
+        };
+        let (reached, moved_to) = match outpost {
+            None => (entry, after),
+            Some(outpost) => (outpost, outpost + far_jump(entry).len() as u64),
+        };
         let instructions = [site.first.as_slice(), &site.original].concat();
         let before = site.first.len() as u64;
         let (Ok(moved), Ok(jump)) = (
             native::site::moved(&instructions, place - before, moved_to),
-            native::site::jump(place, region + at + detour.entry),
+            native::site::jump(place, reached),
         ) else {
             // What the instructions refer to is too far away.
             return Err(RemoteError::NoRoom);
         };
-        self.write(stopped, at, &[detour.bytes, moved.code.clone()].concat())?;
+        match outpost {
+            None => self.write(stopped, at, &[detour.bytes, moved.code.clone()].concat())?,
+            Some(outpost) => {
+                self.write(stopped, at, &[detour.bytes, far_jump(moved_to)].concat())?;
+                self.write_near(stopped, outpost, &[far_jump(entry), moved.code.clone()].concat())?;
+            }
+        }
         let in_original = |(from, to): &(u8, u8)| {
             Some((u64::from(*from).checked_sub(before)? as u8, moved_to + u64::from(*to)))
         };
