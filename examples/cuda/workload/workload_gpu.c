@@ -34,10 +34,12 @@ static void print_gpu(void);
 
 /* ---- the command line ---- */
 
+enum { MAX_DEVICES = 8 };
+
 static struct {
-    long threads, streams, kernels, copies, graphs, nodes, rounds, gap, rate, ranges, global, farewell;
+    long threads, streams, kernels, copies, graphs, nodes, rounds, gap, rate, ranges, global, farewell, devices;
     double seconds;
-} options = {.threads = 1, .streams = 2, .kernels = 10, .copies = 4, .graphs = 2, .nodes = 4, .rounds = 4};
+} options = {.threads = 1, .streams = 2, .kernels = 10, .copies = 4, .graphs = 2, .nodes = 4, .rounds = 4, .devices = 1};
 
 static const struct option {
     const char *name;
@@ -54,6 +56,7 @@ static const struct option {
     {"--gap", &options.gap, 0, 60000, "ms of a gap after each round (0)"},
     {"--rate", &options.rate, 0, 1 << 30, "most launches a second of each thread; 0: no limit (0)"},
     {"--global-captures", &options.global, 0, 1, "1: captures that calls of other threads spoil, as those of --threads may on a real GPU (0)"},
+    {"--devices", &options.devices, 1, MAX_DEVICES, "devices that the threads use in turn (1)"},
     {"--farewell", &options.farewell, 0, 60000, "ms that a handler takes at the exit (0)"},
     {"--ranges", &options.ranges, 0, 1, "1: with ranges of NVTX around rounds and their parts (0)"},
 };
@@ -136,9 +139,11 @@ static const struct { unsigned grid[3], block[3]; } SHAPES[KERNEL_COUNT] = {
 static const size_t COPY_BYTES[DIRECTIONS] = {64 << 10, 16 << 10, 256 << 10};
 enum { FILL_BYTES = 4096 };
 
-static CUcontext context;
-static CUmodule module;
-static CUfunction kernels[KERNEL_COUNT];
+static CUcontext contexts[MAX_DEVICES];
+static CUmodule modules[MAX_DEVICES];
+static CUfunction kernels[MAX_DEVICES][KERNEL_COUNT];
+/* The device of the thread. */
+static __thread long device;
 static uint64_t end_ns;
 
 struct lane {
@@ -188,7 +193,7 @@ static void launch(struct lane *l, int kernel, CUstream stream) {
         [KERNEL_reduce_sum] = {&l->a, &l->sum, &n},
     };
     const unsigned *grid = SHAPES[kernel].grid, *block = SHAPES[kernel].block;
-    MUST(cuLaunchKernel, kernels[kernel], grid[0], grid[1], grid[2], block[0], block[1], block[2], 0, stream, params[kernel], NULL);
+    MUST(cuLaunchKernel, kernels[device][kernel], grid[0], grid[1], grid[2], block[0], block[1], block[2], 0, stream, params[kernel], NULL);
 }
 
 static CUstream stream_for(const struct lane *l, long i) {
@@ -331,9 +336,10 @@ static void in_range(const char *name, void (*part)(struct lane *), struct lane 
     leave();
 }
 
-static void *thread_main(void *unused) {
+static void *thread_main(void *number) {
     struct lane lane = {0};
-    MUST(cuCtxSetCurrent, context);
+    device = (long)number % options.devices;
+    MUST(cuCtxSetCurrent, contexts[device]);
     lane_open(&lane);
     for (long i = 0; end_ns ? clock_ns() < end_ns : i < options.rounds; i++) {
         enter("round");
@@ -348,24 +354,29 @@ static void *thread_main(void *unused) {
     lane_close(&lane);
     tally_merge();
     asked_merge();
-    return unused;
+    return NULL;
 }
 
 static void set_up(void) {
-    CUdevice device;
     MUST(cuInit, 0);
-    MUST(cuDeviceGet, &device, 0);
-    MUST(cuDevicePrimaryCtxRetain, &context, device);
-    MUST(cuCtxSetCurrent, context);
-    MUST(cuModuleLoadData, &module, kernels_ptx);
-    for (int i = 0; i < KERNEL_COUNT; i++) MUST(cuModuleGetFunction, &kernels[i], module, MANGLED[i]);
+    for (int n = (int)options.devices - 1; n >= 0; n--) {
+        CUdevice handle;
+        MUST(cuDeviceGet, &handle, n);
+        MUST(cuDevicePrimaryCtxRetain, &contexts[n], handle);
+        MUST(cuCtxSetCurrent, contexts[n]);
+        MUST(cuModuleLoadData, &modules[n], kernels_ptx);
+        for (int i = 0; i < KERNEL_COUNT; i++) MUST(cuModuleGetFunction, &kernels[n][i], modules[n], MANGLED[i]);
+    }
 }
 
 static void tear_down(void) {
-    MUST(cuCtxSynchronize);
-    own.syncs[SYNC_context]++;
-    MUST(cuModuleUnload, module);
-    MUST(cuDevicePrimaryCtxRelease_v2, 0);
+    for (int n = (int)options.devices - 1; n >= 0; n--) {
+        MUST(cuCtxSetCurrent, contexts[n]);
+        MUST(cuCtxSynchronize);
+        own.syncs[SYNC_context]++;
+        MUST(cuModuleUnload, modules[n]);
+        MUST(cuDevicePrimaryCtxRelease_v2, n);
+    }
 }
 
 static void say_farewell(void) {
@@ -380,7 +391,7 @@ int main(int argc, char **argv) {
     if (options.seconds > 0) end_ns = start + (uint64_t)(options.seconds * 1e9);
     pthread_t *threads = calloc((size_t)options.threads, sizeof *threads);
     for (long i = 0; i < options.threads; i++)
-        if (pthread_create(&threads[i], NULL, thread_main, NULL)) return 1;
+        if (pthread_create(&threads[i], NULL, thread_main, (void *)i)) return 1;
     for (long i = 0; i < options.threads; i++) pthread_join(threads[i], NULL);
     printf("threads %ld done in %.1f ms\n", options.threads, (double)(clock_ns() - start) / 1e6);
     free(threads);
