@@ -110,6 +110,61 @@ fn runs_of_a_workload_print_the_same_rows_in_the_same_order() {
     }
 }
 
+/// Columns of a terminal that all scripts fit.
+const SCREEN: usize = 80;
+
+/// Whether a line fits the screen. The last cell of a row may run over, and so may a sentence below its title.
+fn fits(line: &str) -> bool {
+    let begin = line.trim_end().rfind("  ").map_or(0, |at| at + 2);
+    line.chars().count() <= SCREEN || (4..SCREEN).contains(&begin)
+}
+
+/// Programs of two processes, of which one uses two GPUs, and the scripts and options that tell these apart.
+fn of_several_gpus() -> (Vec<String>, [&'static [&'static str]; 8]) {
+    let one = format!("{} --threads 2 --ranges 1 --seconds 1.2 --rate 1000", example("workload_gpu"));
+    let script = format!("{one} --devices 2 & {one}; wait");
+    let scripts: [&[&str]; 8] = [
+        &["gpu"],
+        &["copies"],
+        &["idle"],
+        &["nvtx"],
+        &["graphs", "--gpu"],
+        &["kernels", "--gpu"],
+        &["summary", "--gpu"],
+        &["top", "--gpu"],
+    ];
+    (vec!["sh".into(), "-c".into(), script], scripts)
+}
+
+#[test]
+fn rows_of_scripts_fit_80_columns() {
+    if !can_trace() {
+        return;
+    }
+    let (command, with_gpu) = of_several_gpus();
+    let of_several = with_gpu.map(|words| {
+        let output = tempfile::NamedTempFile::new().unwrap();
+        let mut cudatrace = cudatrace_for(words[0]);
+        cudatrace.args(["-q", "-o"]).arg(output.path()).args(words).arg("--").args(&command);
+        let run =
+            cudatrace.env("CUDASIM_DEVICES", "2").output().expect("the binary under test can be started");
+        assert!(run.status.success(), "{words:?}: {}", String::from_utf8_lossy(&run.stderr));
+        (words.join(" "), std::fs::read_to_string(output.path()).unwrap())
+    });
+    let of_one = scripts().into_iter().map(|script| {
+        let said = printed(&script, &[]);
+        (script, said)
+    });
+    let mut wide = String::new();
+    for (script, said) in of_one.chain(of_several) {
+        assert!(!said.trim().is_empty(), "{script} prints nothing");
+        for line in said.lines().filter(|line| !fits(line)) {
+            wide += &format!("{script}: {line}\n");
+        }
+    }
+    assert!(wide.is_empty(), "over {SCREEN} columns:\n{wide}");
+}
+
 /// The options of a script whose values are numbers.
 fn numbers(script: &str) -> Vec<String> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts").join(format!("{script}.ct"));
@@ -176,10 +231,10 @@ fn xid_shows_the_last_launches_of_the_process_that_the_driver_names() {
         r"^\d\d:\d\d:\d\d\.\d+ Xid 31 on 0000:17:0a, page fault of the GPU: .*$",
         r"^  NVRM: Xid \(PCI:0000:17:0a\): 31, pid=\d+, name=workload_habits, Ch 8, by a test of cudatrace$",
         r"^  workload_habits \(\d+\) made 40 launches, at last:$",
-        r"^ *BEFORE  KERNEL  GRID  BLOCK +STREAM$",
-        r"^ *[0-9.]+ m?s  fill    1     64     0x[0-9a-f]+$",
-        r"^ *[0-9.]+ m?s  fill    1     64     0x[0-9a-f]+$",
-        r"^ *[0-9.]+ m?s  fill    1     64     0x[0-9a-f]+$",
+        r"^ *BEFORE  GRID  BLOCK +STREAM  KERNEL$",
+        r"^ *[0-9.]+ m?s  1     64     0x[0-9a-f]+  fill$",
+        r"^ *[0-9.]+ m?s  1     64     0x[0-9a-f]+  fill$",
+        r"^ *[0-9.]+ m?s  1     64     0x[0-9a-f]+  fill$",
         "^$",
         r"^\d\d:\d\d:\d\d\.\d+ Xid 998 on 0001:ff:00, without a description here$",
         r"^  NVRM: Xid \(PCI:0001:ff:00\): 998, by a test of cudatrace$",
