@@ -302,6 +302,20 @@ fn return_probes_on_a_go_program_are_refused() {
 }
 
 #[test]
+fn the_first_stack_of_a_running_process_is_whole_although_its_unwind_table_is_large() {
+    if !can_trace() {
+        return;
+    }
+    let Some(path) = program("large_table.c", &[]) else { return };
+    let target = Running::start(&mut Command::new(&path));
+    let script = format!(r#"uprobe:{}:leaf {{ printf("%s", ustack()); exit() }}"#, text(&path));
+    let output = run(&["-p", &target.pid().to_string(), "-e", &script]);
+    let (stack, messages) = (stdout(&output), stderr(&output));
+    assert!(stack.contains("work+") && stack.contains("main+"), "{stack}{messages}");
+    assert!(!messages.contains("warning"), "{messages}");
+}
+
+#[test]
 fn stacks_of_a_program_that_is_over_at_once_have_names() {
     if !can_trace() {
         return;

@@ -3,7 +3,8 @@
 //! The mappings of processes that are already traced are read when the unwinder starts. A program that we started is held while it
 //! maps a new file, until the table is loaded. A mapping to a fixed address is also added to the BPF map before the program
 //! continues. Other mappings are added after they exist, or when a stack walk begins in an unknown process. Large tables are read
-//! by background threads; until they are loaded, stack walks use the frame pointer.
+//! by background threads; until they are loaded, stack walks use the frame pointer, and may end in addresses that are no code. Where
+//! nothing is held meanwhile, as at the start with processes that already run, the unwinder waits for them.
 
 use super::compiler::Compiler;
 use crate::console::Messages;
@@ -20,6 +21,8 @@ use std::time::{Duration, Instant};
 
 /// Size in bytes above which unwind information is read in the background. Smaller ones take 0.1 s at most.
 const LARGE: usize = 8 << 20;
+/// Longest wait for large tables at the start.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Number of possibly unmapped areas that are tolerated.
 const STALE_AREAS: usize = 256;
 
@@ -57,6 +60,8 @@ struct Inner {
     keys: HashMap<FileState, FileKey>,
     processes: HashMap<u32, ProcessAreas>,
     finished: Receiver<BackgroundTable>,
+    /// Number of tables that are read in the background.
+    unfinished: usize,
     finish: Sender<BackgroundTable>,
     rows: usize,
     bytes: usize,
@@ -129,14 +134,20 @@ impl<'a> Unwinder<'a> {
     pub fn new(maps: UnwindMaps, messages: &'a Messages) -> Unwinder<'a> {
         let (finish, finished) = channel();
         let (files, keys, processes) = (HashMap::new(), HashMap::new(), HashMap::new());
-        let inner = Inner { maps, files, keys, processes, finished, finish, rows: 0, bytes: 0 };
+        let inner =
+            Inner { maps, files, keys, processes, finished, unfinished: 0, finish, rows: 0, bytes: 0 };
         Unwinder { inner: RefCell::new(inner), messages }
     }
 
-    /// Reads the mappings of processes, and prints the time that it took.
+    /// Reads the mappings of processes and waits for large tables, within [`PATIENCE`]; prints the time that it took.
     pub fn start_with(&self, pids: &[u32]) {
         let start = Instant::now();
         pids.iter().for_each(|&pid| self.read_mappings(pid));
+        while self.inner.borrow().unfinished > 0 {
+            let left = PATIENCE.saturating_sub(start.elapsed());
+            let Ok(table) = self.inner.borrow().finished.recv_timeout(left) else { break };
+            self.fill(&table);
+        }
         if !pids.is_empty() {
             self.print_size(start.elapsed());
         }
@@ -345,8 +356,9 @@ impl Inner {
         self.fill(&finished)
     }
 
-    fn add_in_background(&self, table: u32, source: Source, shown: String) {
+    fn add_in_background(&mut self, table: u32, source: Source, shown: String) {
         let finish = self.finish.clone();
+        self.unfinished += 1;
         // Sending fails only after the end of the session.
         std::thread::spawn(move || drop(finish.send(read(table, &source, shown))));
     }
@@ -410,6 +422,7 @@ impl Unwinder<'_> {
 
     fn fill(&self, table: &BackgroundTable) {
         let filled = self.inner.borrow_mut().fill(table);
+        self.inner.borrow_mut().unfinished -= 1;
         match filled {
             Ok(()) => self.messages.detail(|| {
                 format!("{}: unwind table of {} rows after {:?}", table.shown, table.rows, table.took)
