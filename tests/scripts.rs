@@ -200,6 +200,23 @@ fn a_number_that_does_not_fit_is_refused_in_one_line() {
     assert!(refused > 30, "{refused}");
 }
 
+#[test]
+fn a_warning_of_a_bundled_script_shows_no_line_of_it() {
+    if !can_trace() {
+        return;
+    }
+    // The library has none of the functions.
+    let libcuda = format!("--lib=libcuda={}", example("liblate.so"));
+    let warnings = |options: &[&str]| {
+        let run = cudatrace_for("calls").args(["--check", &libcuda]).args(options).arg("calls").output();
+        String::from_utf8_lossy(&run.expect("the binary under test can be started").stderr).into_owned()
+    };
+    let said = warnings(&[]);
+    let expected = "warning: `calls` may be incomplete here: no function `cuCtxGetCurrent` in";
+    assert!(said.starts_with(expected) && !said.contains("calls.ct"), "{said}");
+    assert!(warnings(&["-v"]).contains("calls.ct:"), "{said}");
+}
+
 /// Lines of the kernel's log as the driver writes them, in the name of a process that launched kernels and has ended.
 #[test]
 fn xid_shows_the_last_launches_of_the_process_that_the_driver_names() {

@@ -19,6 +19,9 @@ use std::path::Path;
 use wire::manifest::{self, CompiledScript, PIDS_MAP, Program, Side, Site};
 use wire::{Features, Manifest};
 
+/// Largest number of reasons why an embedded script may be incomplete that are printed.
+const MOST_REASONS: usize = 3;
+
 /// A clause as the user wrote it.
 #[derive(Debug)]
 pub struct SourceClause {
@@ -104,7 +107,7 @@ impl<'a> Compiler<'a> {
             spans.iter().any(is_within) && !self.warnings.contains(found)
         };
         diags.list.retain(is_new);
-        self.messages.diagnostics(&diags, self.source());
+        self.print_diagnostics(&diags);
         (other.checked, other.part) = (Some(checked), Some(part));
         Ok(Some(other))
     }
@@ -116,7 +119,7 @@ impl<'a> Compiler<'a> {
         match lang::check(script, self.source(), options, self.machine, &mut diags) {
             Some(checked) if !diags.has_errors() => Ok((checked, diags)),
             _ => {
-                self.messages.diagnostics(&diags, self.source());
+                self.print_diagnostics(&diags);
                 Err(wrong(&diags))
             }
         }
@@ -189,7 +192,7 @@ impl<'a> Compiler<'a> {
             }
         };
         let Some(ast) = lang::expand(self.source(), &options, dump, &mut diags) else {
-            self.messages.diagnostics(&diags, self.source());
+            self.print_diagnostics(&diags);
             return Err(wrong(&diags));
         };
         self.ast = ast;
@@ -249,7 +252,7 @@ impl<'a> Compiler<'a> {
         if self.script.is_embedded() && diags.has_errors() && !self.cli.verbose {
             return Err(self.not_here(&diags));
         }
-        self.messages.diagnostics(&diags, self.source());
+        self.print_diagnostics(&diags);
         let checked = checked.filter(|_| !diags.has_errors()).ok_or_else(|| wrong(&diags))?;
         self.refuse_no_tests(&checked)?;
         if self.dumps(Stage::Hir) {
@@ -262,14 +265,31 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
+    /// Prints the compiler's messages. Warnings of an embedded script have no positions in its text, which is not
+    /// the user's, and form one message.
+    fn print_diagnostics(&self, diags: &Diagnostics) {
+        if !self.script.is_embedded() || diags.has_errors() || self.cli.verbose {
+            return self.messages.diagnostics(diags, self.source());
+        }
+        let script = self.script.source.name.trim_end_matches(".ct");
+        let texts = diags.list.iter().map(|warning| format!("{} ({})", warning.message, warning.code));
+        let mut reasons = distinct(texts);
+        let more = reasons.split_off(reasons.len().min(MOST_REASONS)).len();
+        if more > 0 {
+            reasons.push(format!("{more} more"));
+        }
+        if !reasons.is_empty() {
+            let reasons = reasons.join("; ");
+            self.messages
+                .warning(&format!("`{script}` may be incomplete here: {reasons}; `-v` has the lines"));
+        }
+    }
+
     /// The error for an embedded script that cannot run on this machine, without positions in that script.
     fn not_here(&self, diags: &Diagnostics) -> anyhow::Error {
         let script = self.script.source.name.trim_end_matches(".ct");
         let errors = diags.list.iter().filter(|diag| diag.severity == Severity::Error);
-        let mut reasons: Vec<String> =
-            errors.map(|error| format!("{} ({})", error.message, error.code)).collect();
-        let mut seen = HashSet::new();
-        reasons.retain(|reason| seen.insert(reason.clone()));
+        let reasons = distinct(errors.map(|error| format!("{} ({})", error.message, error.code)));
         anyhow!("`{script}` cannot run here: {}", reasons.join("; "))
     }
 
@@ -621,6 +641,12 @@ fn is_begin(probe: &ast::ProbeSpec) -> bool {
 fn wrong(diags: &Diagnostics) -> anyhow::Error {
     let errors = diags.list.iter().filter(|d| d.severity == lang::Severity::Error).count();
     anyhow!("the script has {errors} error{}", if errors == 1 { "" } else { "s" })
+}
+
+/// Each text once, in the same order.
+fn distinct(texts: impl Iterator<Item = String>) -> Vec<String> {
+    let mut seen = HashSet::new();
+    texts.filter(|text| seen.insert(text.clone())).collect()
 }
 
 /// Number of possible CPUs.
