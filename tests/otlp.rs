@@ -624,3 +624,21 @@ fn what_did_not_arrive_may_be_the_exit_status() {
     let output = command.arg("--").arg(example("workload_driver")).output().expect("it runs");
     assert_eq!(output.status.code(), Some(3), "{}", common::stderr(&output));
 }
+
+#[test]
+fn a_receiver_that_cannot_be_reached_is_reported_while_the_program_runs() {
+    if !can_trace() {
+        return;
+    }
+    // A port of this machine that nothing listens on.
+    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut command = cudatrace();
+    command.args(["-e", "uretprobe:libcuda:cuInit { span() }", "--export", &format!("otlp=http://{closed}")]);
+    command.env("OTEL_EXPORTER_OTLP_TIMEOUT", "1000").args(["--", "sleep", "600"]);
+    let mut trace = Running::start(&mut command);
+    trace.wait_for_line(&format!("nothing can be sent to http://{closed}: Connection refused"));
+    assert!(trace.runs());
+    trace.signal(libc::SIGTERM);
+    let (status, _) = trace.ended();
+    assert_eq!(status.code(), Some(0), "{:?}", trace.printed_lines());
+}

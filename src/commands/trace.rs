@@ -272,6 +272,7 @@ impl<'a> Job<'a> {
         let measuring = exported.as_mut().map_or(Ok(Vec::new()), |exported| exported.watches(self.messages));
         let mut watches = measuring.map_err(Failure::loading)?;
         watches.extend(outputs.watches().map_err(Failure::loading)?);
+        watches.extend(outputs.sink.warnings(self.messages));
         watches.extend(self.ends().map_err(Failure::wrong)?);
         let mut agents = self.agents((&gpu_reports, &extender.new_drivers), child.as_ref())?;
         if let Some(agents) = &mut agents {

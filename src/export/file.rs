@@ -1,6 +1,7 @@
 //! Export to files: numbered when they rotate, compressed if the name ends in `.gz`. `-` is standard output.
 
 use super::complete_file::CompleteFile;
+use crate::mailbox::Post;
 use anyhow::{Result, anyhow};
 use flate2::Compression;
 use flate2::read::MultiGzDecoder;
@@ -52,6 +53,8 @@ pub struct Destination {
     recorded: bool,
     /// State of deliveries to a server.
     delivery: Arc<Delivery>,
+    /// Where warnings during the run are printed.
+    warnings: Option<Post<String>>,
 }
 
 /// The user of `--user`, whose files new ones are.
@@ -123,6 +126,7 @@ impl Destination {
             trace_per: Per::default(),
             recorded: false,
             delivery: Arc::default(),
+            warnings: None,
         }
     }
 
@@ -145,6 +149,17 @@ impl Destination {
     /// The same destination, with a condition for starting another trace.
     pub fn with_traces(self, per: Option<Per>) -> Destination {
         Destination { trace_per: per.unwrap_or_default(), ..self }
+    }
+
+    /// The same destination, whose warnings during the run are sent there.
+    pub fn warning_to(self, warnings: Option<Post<String>>) -> Destination {
+        Destination { warnings, ..self }
+    }
+
+    /// Prints a warning during the run, if there is a place for it.
+    pub fn warn(&self, text: String) {
+        // The run may have ended.
+        self.warnings.iter().for_each(|warnings| _ = warnings.send(text.clone()));
     }
 
     /// Condition for starting another trace.

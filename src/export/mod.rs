@@ -17,13 +17,17 @@ mod queue;
 mod signals;
 
 use crate::console::Messages;
+use crate::mailbox::Mailbox;
 use anyhow::{Context as _, Result, bail};
 use kinds::{ExportOptions, ExportRequest};
 use queue::Queue;
 use report::export::{Record, Recorder, Run};
 use report::value::Context;
 use report::{Cell, Names, Output, Sink};
+use runtime::Session;
+use runtime::read::event_loop::{Next, Watch};
 use std::io;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use wire::Manifest;
@@ -51,6 +55,27 @@ pub struct Exports {
     /// Set by a signal handler to flush all exports.
     flush_requested: Arc<AtomicBool>,
     is_silent: bool,
+    /// Warnings of exports during the run.
+    warnings: Option<Mailbox<String>>,
+}
+
+/// Prints the warnings of exports during the run.
+struct Warnings<'a> {
+    mailbox: Mailbox<String>,
+    messages: &'a Messages,
+}
+
+impl Watch for Warnings<'_> {
+    fn fd(&self) -> RawFd {
+        self.mailbox.as_fd().as_raw_fd()
+    }
+
+    fn ready(&mut self, _: &mut Session) -> Next {
+        while let Some(warning) = self.mailbox.take() {
+            self.messages.warning(&warning);
+        }
+        Next::Continue
+    }
 }
 
 impl Exports {
@@ -62,19 +87,27 @@ impl Exports {
         inner: Box<dyn Sink>,
     ) -> Result<Exports> {
         let mut queues = Vec::new();
+        let (post, warnings) = Mailbox::new().ok().unzip();
         for request in requests {
             let ExportRequest { kind, dest, .. } = request;
             if queues.iter().any(|queue: &Queue| queue.dest() == dest) {
                 bail!("--export: two exports go to `{dest}`");
             }
             let Some(open) = kind.open else { continue };
-            let queue = Queue::start(kind, open, options.destination(request), run.clone());
+            let destination = options.destination(request).warning_to(post.clone());
+            let queue = Queue::start(kind, open, destination, run.clone());
             queues.push(queue.with_context(|| format!("--export {}", kind.with(dest)))?);
         }
         let flush_requested = Arc::default();
         let recorder = Recorder::new(run.clone());
         let (batch, ending, observer, is_silent) = (Vec::new(), false, None, true);
-        Ok(Exports { inner, recorder, queues, batch, ending, observer, flush_requested, is_silent })
+        Ok(Exports { inner, recorder, queues, batch, ending, observer, flush_requested, is_silent, warnings })
+    }
+
+    /// The watch of a run that prints warnings, such as that a receiver cannot be reached.
+    pub fn warnings<'a>(&mut self, messages: &'a Messages) -> Option<Box<dyn Watch + 'a>> {
+        let mailbox = self.warnings.take()?;
+        Some(Box::new(Warnings { mailbox, messages }))
     }
 
     /// Sets a callback for every record.

@@ -131,6 +131,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     repl.begin(&mut session);
     let mut watches: Vec<Box<dyn Watch>> = vec![Box::new(Prompt(Rc::clone(&repl)))];
     watches.extend(measuring.map_err(Failure::loading)?);
+    watches.extend(sink.warnings(messages));
     watches.push(Box::new(crate::trace::EndedProcesses::new().map_err(Failure::loading)?));
     let control = Control { signals: Some(&signals), watches, joining, ..Control::default() };
     let ending = session.run(&mut sink, &names, control);

@@ -99,6 +99,13 @@ impl Client {
         Client { target, connection: None }
     }
 
+    /// Connects and disconnects, within `patience`; the error is the reason why no connection can be made.
+    pub async fn try_to_connect(&self, patience: Duration) -> Result<(), String> {
+        let patience = patience.min(self.target.timeout);
+        let connected = tokio::time::timeout(patience, self.connect()).await;
+        connected.map_err(|_| format!("no answer after {patience:?}"))?.map(drop)
+    }
+
     /// Sends a request, with repeated attempts until `patience` is over. `fails` gets the reason of each failed
     /// attempt.
     pub async fn send(

@@ -8,7 +8,7 @@
 //! remaining requests.
 
 use super::client::{Client, SendOutcome};
-use super::destination::Target;
+use super::destination::{Target, without_credentials};
 use crate::export::file::Destination;
 use anyhow::{Context, Result};
 use report::export::otlp::{Encoding, Request, Signal};
@@ -25,6 +25,8 @@ const BYTES: usize = 128 << 20;
 const CONCURRENT: usize = 8;
 /// Time after which a request is given up during the run.
 const GIVE_UP: Duration = Duration::from_secs(300);
+/// Longest wait for the first connection before a warning.
+const FIRST_CONNECTION: Duration = Duration::from_secs(3);
 /// Period of checks of the deadline.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -74,7 +76,16 @@ impl Outbox {
             .context("no event loop for the network")?;
         let (requests, queue) = unbounded_channel();
         let own = shared.clone();
-        let send = move || runtime.block_on(send_all(queue, own));
+        let send = move || {
+            runtime.block_on(async {
+                if !own.dest.is_recorded() {
+                    tokio::spawn(own.clone().try_to_connect());
+                }
+                send_all(queue, own).await;
+            });
+            // The resolution of a name may still be running.
+            runtime.shutdown_background();
+        };
         let thread = std::thread::Builder::new().name("ct-otlp-send".into()).spawn(send)?;
         Ok(Outbox { shared, requests: Some(requests), thread: Some(thread), encodings })
     }
@@ -141,6 +152,18 @@ impl OutboxState {
         if self.dest.is_recorded() { timeout } else { timeout.max(GIVE_UP) }
     }
 
+    /// Connects to each receiver, and warns of one that cannot be reached: its requests are repeated for minutes, so a
+    /// wrong address would be noticed at the end only.
+    async fn try_to_connect(self: Arc<OutboxState>) {
+        let is_other = self.targets[0].uri.authority() != self.targets[1].uri.authority();
+        for target in self.targets.iter().take(1 + usize::from(is_other)) {
+            let client = Client::new(target.clone());
+            if let Err(reason) = client.try_to_connect(FIRST_CONNECTION).await {
+                self.dest.warn(unreachable(target, &reason));
+            }
+        }
+    }
+
     async fn wait_for_end(&self) {
         while !self.is_over() {
             tokio::time::sleep(LOOK).await;
@@ -183,6 +206,17 @@ impl OutboxState {
         waiting.idle[at].push(client);
         self.settled.notify_all();
     }
+}
+
+/// The warning of a receiver that cannot be reached.
+fn unreachable(target: &Target, reason: &str) -> String {
+    let scheme = target.uri.scheme_str().unwrap_or("http");
+    let authority = target.uri.authority().map_or("", |authority| authority.as_str());
+    let receiver = without_credentials(&format!("{scheme}://{authority}"));
+    format!(
+        "--export otlp: nothing can be sent to {receiver}: {reason}; check host, port (4317 is gRPC, 4318 HTTP) and whether the \
+         receiver runs; tracing goes on, and data is sent as soon as it answers"
+    )
 }
 
 /// Sends requests until the queue is closed and all have completed.
