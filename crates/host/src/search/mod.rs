@@ -18,6 +18,8 @@ use crate::elf::ElfFile;
 /// runtime statically. The linker takes of the runtime what the file uses.
 const RUNTIME_FUNCTION: &str = "cudaGetErrorString";
 const RUNTIME_WORKS: [&str; 3] = ["cudaLaunchKernel", "cudaMalloc", "cudaMemcpyAsync"];
+/// Texts in the data of every CUDA runtime, which remain where symbols are stripped.
+const RUNTIME_TEXTS: [&[u8]; 2] = [b"cudaErrorInvalidValue\0", b"libcuda.so.1\0"];
 
 /// A parsed target name.
 #[derive(Clone, Debug, PartialEq)]
@@ -151,7 +153,18 @@ pub fn has_static_runtime(path: &Path, elf: &ElfFile) -> bool {
 
 /// Whether a CUDA runtime is linked in, but the symbols are stripped, so that there is nothing to probe.
 pub fn hides_static_runtime(elf: &ElfFile) -> bool {
-    !elf.has_symtab() && elf.has_gpu_code() && !elf.needed().any(|soname| soname.starts_with("libcudart"))
+    !elf.has_symtab()
+        && !elf.needed().any(|soname| soname.starts_with("libcudart"))
+        && (elf.has_gpu_code() || has_texts_of_runtime(elf))
+}
+
+/// Whether a file without GPU code has the texts of a runtime: the name of a result, and the driver that it opens. Other
+/// libraries import no `dlsym`, mostly, and are not searched.
+fn has_texts_of_runtime(elf: &ElfFile) -> bool {
+    let has = |section: &str, text: &[u8]| {
+        elf.named_section(section).is_some_and(|bytes| memchr::memmem::find(bytes, text).is_some())
+    };
+    has(".dynstr", b"\0dlsym\0") && RUNTIME_TEXTS.iter().all(|text| has(".rodata", text))
 }
 
 /// The known library that a file is or contains, with its major version.
