@@ -1230,6 +1230,23 @@ fn clauses_that_need_the_kernel_run_there_and_the_others_in_the_process() {
     }
 }
 
+#[test]
+fn code_that_is_never_reached_may_use_a_map_beside_clauses_in_the_kernel() {
+    if !can_trace() {
+        return;
+    }
+    let script = "uprobe:libcuda:cuInit { @k[kstack(1)] = count(); @kernel = count() }
+                  uprobe:libcuda:cuInit { $never = arg0 * 0; @process = count(); if ($never) { @unused = count() } }";
+    let mut command = cudatrace();
+    let output = command.args(["--in-process", "-e", script, "--", &example("workload_driver")]).output();
+    let output = output.expect("cudatrace starts");
+    let (printed, said) = (stdout(&output), stderr(&output));
+    assert!(output.status.success(), "{printed}{said}");
+    for map in ["@kernel: 1", "@process: 1"] {
+        assert!(printed.lines().any(|line| line == map), "{map}: {printed}{said}");
+    }
+}
+
 /// The output of a script for a program, in the traced process and by the kernel: maps without their order.
 fn both_ways(script: &str, program: &[&str]) -> [Vec<String>; 2] {
     [&["--in-process"][..], &[]].map(|options| {

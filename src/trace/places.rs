@@ -63,7 +63,7 @@ impl Places {
                     places.kernel.insert(clause, reason);
                 }
             }
-            places.add_waiting(script, compiler);
+            places.add_written(script, compiler);
         }
         let given =
             places.all.iter().filter_map(|(clause, needs)| Some((*clause, needs.why_kernel.clone()?)));
@@ -72,13 +72,18 @@ impl Places {
         Ok(places)
     }
 
-    /// Adds the clauses of libraries that are not loaded yet.
-    fn add_waiting(&mut self, script: usize, compiler: &Compiler<'_>) {
-        for (clause, number) in compiler.clauses().zip(0..).filter(|_| compiler.has_pending()) {
-            if let std::collections::btree_map::Entry::Vacant(place) = self.all.entry((script, number)) {
-                let shares = maps_of(clause).into_iter().map(Shared::Map).collect();
+    /// Adds the clauses of libraries that are not loaded yet, and the maps of code that is never reached: the optimiser has removed it
+    /// from the object, but the code generator needs them.
+    fn add_written(&mut self, script: usize, compiler: &Compiler<'_>) {
+        for (clause, number) in compiler.clauses().zip(0..) {
+            let maps = maps_of(clause).into_iter().map(Shared::Map);
+            if let Some(needs) = self.all.get_mut(&(script, number)) {
+                needs.shares.extend(maps);
+            } else if compiler.has_pending() {
+                let shares = maps.collect();
                 let text = compiler.text_of(clause);
-                place.insert(ClauseNeeds { text, why_kernel: None, shares, reads_floats: false });
+                let needs = ClauseNeeds { text, why_kernel: None, shares, reads_floats: false };
+                self.all.insert((script, number), needs);
                 self.calls.insert((script, number));
                 if clause.probes.iter().any(|probe| is_return_probe(&probe.provider.node)) {
                     self.returns.insert((script, number));
