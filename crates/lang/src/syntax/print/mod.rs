@@ -266,6 +266,44 @@ fn right_text(op: BinaryOp, rhs: &Expr) -> String {
     if op == BinaryOp::Div && text.starts_with('{') { format!("({text})") } else { text }
 }
 
+/// A chain of `||` or `&&`, which the parser makes a balanced tree; a tree of another shape was written with parentheses.
+fn logical_text(op: BinaryOp, lhs: &Expr, rhs: &Expr) -> String {
+    let mut operands = vec![lhs, rhs];
+    if balanced_length(op, lhs)
+        .zip(balanced_length(op, rhs))
+        .is_some_and(|(left, right)| are_halves(left, right))
+    {
+        operands.clear();
+        [lhs, rhs].into_iter().for_each(|side| add_operands(op, side, &mut operands));
+    }
+    let texts: Vec<String> = operands.into_iter().map(|operand| expr_text(operand, level(op) + 1)).collect();
+    texts.join(&format!(" {} ", symbol(op)))
+}
+
+/// Number of operands of a balanced chain; 1 for any other expression, `None` for another tree of the operator.
+fn balanced_length(op: BinaryOp, e: &Expr) -> Option<usize> {
+    match &e.kind {
+        ExprKind::Binary { op: own, lhs, rhs } if *own == op => {
+            let (left, right) = (balanced_length(op, lhs)?, balanced_length(op, rhs)?);
+            are_halves(left, right).then_some(left + right)
+        }
+        _ => Some(1),
+    }
+}
+
+fn are_halves(left: usize, right: usize) -> bool {
+    left == (left + right).div_ceil(2)
+}
+
+fn add_operands<'e>(op: BinaryOp, e: &'e Expr, operands: &mut Vec<&'e Expr>) {
+    match &e.kind {
+        ExprKind::Binary { op: own, lhs, rhs } if *own == op => {
+            [lhs, rhs].into_iter().for_each(|side| add_operands(op, side, operands));
+        }
+        _ => operands.push(e),
+    }
+}
+
 fn kind_text(kind: &ExprKind) -> String {
     match kind {
         ExprKind::Int { value, unsigned } => {
@@ -291,6 +329,7 @@ fn kind_text(kind: &ExprKind) -> String {
             let target = expr_text(target, POSTFIX);
             if *postfix { format!("{target}{sign}") } else { format!("{sign}{target}") }
         }
+        ExprKind::Binary { op: op @ (BinaryOp::Or | BinaryOp::And), lhs, rhs } => logical_text(*op, lhs, rhs),
         ExprKind::Binary { op, lhs, rhs } => {
             format!("{} {} {}", expr_text(lhs, level(*op)), symbol(*op), right_text(*op, rhs))
         }
