@@ -203,8 +203,11 @@ pub fn value(data: &[u8], at: usize, ty: &Type) -> Result<Value, DecodeError> {
         }
         Type::Inet => Value::Inet(unsigned(data, at, 4)? as u32, bytes(data, at + 4)?),
         Type::Either(parts) => {
-            // The first part is the index of the variant; an invalid one is clamped.
-            let which = (unsigned(data, at, 4)? as usize).clamp(1, parts.len().max(2) - 1);
+            // The first part is the index of the variant; an invalid one is clamped. A missing value of a map has none, and is no text.
+            let which = (unsigned(data, at, 4)? as usize).min(parts.len().max(2) - 1);
+            if which == 0 {
+                return Ok(Value::Either(0, Box::new(Value::Str(vec![], false))));
+            }
             let part = parts.get(which).ok_or(DecodeError::Short { needed: at, found: at })?;
             let offset = layout::tuple(parts).offsets[which] as usize;
             Value::Either(which, Box::new(value(data, at + offset, part)?))

@@ -204,7 +204,8 @@ impl Meaning<'_> {
             }
             (Val::Tuple(parts), Type::Either(types)) => {
                 let which = parts[0].num() as usize;
-                self.to_value(&parts[which], &types[which])
+                // A missing value of a map is no variant.
+                if which == 0 { Value::Str(vec![]) } else { self.to_value(&parts[which], &types[which]) }
             }
             (Val::Tuple(words), Type::Inet) => {
                 let bytes: Vec<u8> =
