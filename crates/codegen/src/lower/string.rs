@@ -369,7 +369,9 @@ pub(super) trait Strings: Operations {
         let at = self.pointer(to.plus(4));
         let space = self.space(base);
         let failed = self.read_bytes(BYTES, space, at, len.into(), address);
-        self.count_if(Cmp::Ne, failed, 0, CounterKind::UserRead);
+        // The kernel refuses some addresses even if no byte is read.
+        let has_failed = self.b().bin(Bin::Mul, failed, len);
+        self.count_if(Cmp::Ne, has_failed, 0, CounterKind::UserRead);
     }
 
     /// Appends a string to the tail of `record` at offset `end`, which is advanced, and stores its length at
