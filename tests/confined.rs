@@ -3,7 +3,9 @@
 
 mod common;
 
-use common::{Running, can_trace, cudatrace, example, loader_and_library, skip, stderr, stdout, text};
+use common::{
+    Running, can_trace, cudatrace, example, examples, loader_and_library, skip, stderr, stdout, text,
+};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -114,6 +116,31 @@ fn sixty_four_descriptors_are_enough() {
     command.args(["-c", run, "sh", env!("CARGO_BIN_EXE_cudatrace"), "-q", "-e", COUNT, "--"]);
     let late = [example("late_dlopen"), example("libhammer.so"), "hammer_push".into(), "100".into()];
     has_line(&command.args(late).output().expect("sh"), "@: 100");
+}
+
+/// Whatever the number of descriptors, all records of a GPU are counted, or a message says why not.
+#[test]
+fn records_that_few_descriptors_cost_are_reported() {
+    if !can_trace() {
+        return;
+    }
+    for engine in ["", "--in-process"] {
+        for descriptors in (16..40).step_by(4).chain([64]) {
+            let run = format!(
+                "ulimit -n {descriptors}; exec \"$0\" {engine} -e 'gpu:kernel {{ @ = count() }}' -- \"$1\""
+            );
+            let mut command = Command::new("sh");
+            command.env("LD_LIBRARY_PATH", examples()).env("CUDASIM_FAST", "1");
+            let tracer = env!("CARGO_BIN_EXE_cudatrace");
+            let output =
+                command.args(["-c", &run, tracer, &example("workload_driver")]).output().expect("sh");
+            let (printed, said) = (stdout(&output), stderr(&output));
+            let is_exact = printed.lines().any(|line| line == "@: 40");
+            let is_reported = said.contains("error: ") || said.contains("warning: ");
+            assert!(is_exact || is_reported, "{descriptors} {engine}: {printed}{said}");
+            assert!(is_exact || descriptors < 64, "{descriptors} {engine}: {printed}{said}");
+        }
+    }
 }
 
 /// Lowers the descriptor limit of a running tracer, so that it cannot open more. It also limits poll(2).
