@@ -1246,6 +1246,24 @@ fn clauses_that_need_the_kernel_run_there_and_the_others_in_the_process() {
 }
 
 #[test]
+fn parts_of_the_language_that_only_the_kernel_has_are_named() {
+    if !can_trace() {
+        return;
+    }
+    for (body, reason) in [
+        ("signal(\"SIGCONT\")", "only the kernel sends signals in a probe"),
+        ("@ = cgroup", "only the kernel knows control groups"),
+        ("@ = curtask != 0", "only the kernel has its tasks"),
+    ] {
+        let script = format!("uprobe:libcuda:cuInit {{ {body} }}");
+        let mut command = cudatrace();
+        let args = ["--in-process", "-v", "--unsafe", "-e", &script, "--", &example("workload_driver")];
+        let said = stderr(&command.args(args).output().expect("cudatrace starts"));
+        assert!(said.contains(reason), "{body}: {said}");
+    }
+}
+
+#[test]
 fn code_that_is_never_reached_may_use_a_map_beside_clauses_in_the_kernel() {
     if !can_trace() {
         return;

@@ -93,6 +93,16 @@ pub fn helper(at: &mut Translator, number: u32) -> bool {
     true
 }
 
+/// What the kernel does by a helper that scripts use and that has no counterpart here.
+pub fn only_kernel(number: u32) -> Option<&'static str> {
+    match number {
+        35 | 37 => Some("has its tasks"),
+        80 => Some("knows control groups"),
+        109 | 117 => Some("sends signals in a probe"),
+        _ => None,
+    }
+}
+
 /// Helpers that tell something about the process and the time.
 fn of_process(at: &mut Translator, process: &Process, number: u32) -> bool {
     match number {

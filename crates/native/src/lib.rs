@@ -126,6 +126,9 @@ pub enum Unsupported {
         /// Name of the kernel function, or number of the helper.
         name: String,
     },
+    /// A part of the language that only the kernel has, as the end of a sentence.
+    #[error("only the kernel {0}")]
+    Language(&'static str),
     /// A kind of map that only the kernel has.
     #[error("map `{0}` is of a kind that only the kernel has")]
     Map(String),

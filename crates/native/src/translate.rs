@@ -442,7 +442,11 @@ impl Translator<'_, '_> {
             (Some(Reference::Kfunc(name)), _) => (!calls::kfunc(self, name)).then(|| name.clone()),
             (None, 0) => {
                 let number = insn.imm as u32;
-                (!calls::helper(self, number)).then(|| format!("helper {number}"))
+                let is_known = calls::helper(self, number);
+                if let Some(what) = calls::only_kernel(number).filter(|_| !is_known) {
+                    return Err(Unsupported::Language(what));
+                }
+                (!is_known).then(|| format!("helper {number}"))
             }
             _ => return Err(self.unsupported(at)),
         };
