@@ -36,11 +36,11 @@ impl Probe {
     }
 }
 
-const fn probe(side: Side, name: &'static str, args: &'static [&'static str]) -> Probe {
+pub const fn probe(side: Side, name: &'static str, args: &'static [&'static str]) -> Probe {
     Probe { name, side, args, of: &["api"], result: false }
 }
 
-const fn entry(name: &'static str, args: &'static [&'static str]) -> Probe {
+pub const fn entry(name: &'static str, args: &'static [&'static str]) -> Probe {
     probe(Side::Entry, name, args)
 }
 
@@ -48,7 +48,7 @@ const fn returning(name: &'static str, args: &'static [&'static str]) -> Probe {
     Probe { result: true, of: &["retval", "api"], ..probe(Side::Return, name, args) }
 }
 
-const fn having(of: &'static [&'static str], probe: Probe) -> Probe {
+pub const fn having(of: &'static [&'static str], probe: Probe) -> Probe {
     Probe { of, ..probe }
 }
 
@@ -112,12 +112,15 @@ macro note(@m, k) { @m[k]++; @m[k] }
 macro digits(v) { let $n = 0; let $rest = (uint64)v; while ($rest > 0) { $rest = $rest / 10; $n++; } $n }
 ";
 
-/// Assigns a value to every map, so that each has a type.
-pub const FIRST: &str = "BEGIN { @i[0] = 1; @u = (uint64)5; @t[1, comm] = comm; @c[(uint64)0] = count(); @d = sum((int64)1); \
+/// Assigns a value to every map that does not depend on time, so that each has a type.
+pub const FIRST: &str = "@i[0] = 1; @u = (uint64)5; @t[1, comm] = comm; @c[(uint64)0] = count(); @d = sum((int64)1); \
                          @m[0] = min((int64)5); @x[comm] = max((uint64)1); @h = hist((int64)3, 1); @hk[0] = hist((int64)3); \
                          @a[0] = avg((int64)4); @s[0] = stats((int64)9); @lh = lhist((int64)4, -10, 100, 7); \
                          @lk[comm] = lhist((int64)4, 0, 8, 1); @z[0] = 2; @l[0] = 3; @pc[0] = count(); @ph[0] = sum((uint64)2); \
                          @e[GREEN] = count(); @made[str_concat(comm, \"!\")] = count(); @said = 0; \
                          @r[0] = (a = (int64)0, b = comm, c = (x = (uint64)0, y = (int16)0)); \
-                         @v[0] = ((int64)2, comm, ((uint8)3, (uint64)4)); \
-                         @last = tseries((int64)1, 300us, 4); @total[0] = tseries((uint64)2, 200us, 3, \"sum\"); }";
+                         @v[0] = ((int64)2, comm, ((uint8)3, (uint64)4));";
+
+/// The same for maps that depend on time.
+pub const FIRST_TIMES: &str =
+    "@last = tseries((int64)1, 300us, 4); @total[0] = tseries((uint64)2, 200us, 3, \"sum\");";

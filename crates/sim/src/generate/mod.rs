@@ -11,30 +11,25 @@
 //! ```
 
 mod declarations;
+mod live;
 mod phrases;
 mod statements;
 
 use crate::rng::Rng;
-use declarations::{DECLARATIONS, FIRST, PROBES, Probe, SETTINGS, Side};
+use declarations::{DECLARATIONS, FIRST, FIRST_TIMES, PROBES, Probe, SETTINGS, Side};
 use phrases::{Phrase, TABLES};
+
+pub use live::{LiveScript, live_script};
 
 /// The script for a seed.
 pub fn script(seed: u64) -> String {
-    let mut maker = Maker {
-        rng: Rng::new(seed),
-        text: String::new(),
-        indent: 0,
-        loops: 0,
-        probe: &PROBES[0],
-        variables: false,
-        looped: false,
-    };
+    let mut maker = Maker::new(seed, None);
     if maker.rng.chance(20) {
         let settings: &&str = maker.rng.pick(SETTINGS);
         maker.text.push_str(settings);
     }
     maker.text.push_str(DECLARATIONS);
-    maker.line(FIRST);
+    maker.line(&format!("BEGIN {{ {FIRST} {FIRST_TIMES} }}"));
     let clauses = 1 + maker.rng.below(3);
     for _ in 0..clauses {
         maker.clause();
@@ -45,6 +40,8 @@ pub fn script(seed: u64) -> String {
 struct Maker {
     rng: Rng,
     text: String,
+    /// Number of the functions that the next clause probes, for a script that traces a real process.
+    slot: Option<usize>,
     indent: usize,
     /// Number of loops that enclose the current statement.
     loops: u32,
@@ -56,6 +53,19 @@ struct Maker {
 }
 
 impl Maker {
+    fn new(seed: u64, slot: Option<usize>) -> Maker {
+        Maker {
+            rng: Rng::new(seed),
+            text: String::new(),
+            slot,
+            indent: 0,
+            loops: 0,
+            probe: &PROBES[0],
+            variables: false,
+            looped: false,
+        }
+    }
+
     fn line(&mut self, text: &str) {
         self.text.push_str(&"  ".repeat(self.indent));
         self.text.push_str(text);
@@ -63,11 +73,13 @@ impl Maker {
     }
 
     fn clause(&mut self) {
-        self.probe = self.rng.pick(PROBES);
+        self.probe = self.rng.pick(if self.slot.is_some() { live::PROBES } else { PROBES });
         self.variables = false;
         let predicate =
             if self.rng.chance(30) { format!(" / {} /", self.phrase('c', 2)) } else { String::new() };
-        self.line(&format!("{}{predicate} {{", self.probe.name));
+        let probe =
+            self.slot.map_or(self.probe.name.into(), |slot| live::attach_point(self.probe.name, slot));
+        self.line(&format!("{probe}{predicate} {{"));
         self.indent += 1;
         self.line("let $a: int64 = 1; let $b: int64 = -3; let $u: uint64 = 7; let $n: uint8 = 250; let $k: int16 = -5;");
         self.line(
@@ -126,8 +138,13 @@ impl Maker {
     fn phrase(&mut self, letter: char, depth: u32) -> String {
         let table = TABLES.iter().find(|table| table.letter == letter).expect("a table for each letter");
         let deep = if depth > 0 && !table.deep.is_empty() { table.deep } else { table.leaves };
-        let allowed: Vec<&Phrase> =
-            deep.iter().filter(|(_, needs, _)| needs.chars().all(|need| self.allows(need))).collect();
+        let is_live = self.slot.is_some();
+        let allowed: Vec<&Phrase> = deep
+            .iter()
+            .filter(|(_, needs, text)| {
+                needs.chars().all(|need| self.allows(need)) && !(is_live && live::varies(text))
+            })
+            .collect();
         let mut place = self.rng.below(allowed.iter().map(|(often, ..)| u64::from(*often)).sum());
         let (.., text) = allowed
             .into_iter()
@@ -167,8 +184,9 @@ impl Maker {
                 self.phrase(letter, most.map_or(depth, |most| most.min(depth)))
             }
             _ => {
-                let words: Vec<&str> = what.split_whitespace().collect();
-                (*self.rng.pick(&words)).into()
+                let is_live = self.slot.is_some();
+                let words = what.split_whitespace().filter(|word| !(is_live && live::word_varies(word)));
+                (*self.rng.pick(&words.collect::<Vec<_>>())).into()
             }
         }
     }
@@ -195,6 +213,9 @@ impl Maker {
             _ if self.probe.is_operation() && may_fail => "args.bytes".into(),
             _ if self.probe.is_operation() => (*self.rng.pick(&["duration", "started"])).into(),
             Side::Entry => format!("arg{}", self.rng.below(8)),
+            Side::Return if self.slot.is_some() => {
+                (*self.rng.pick(&["arg0", "arg1", "arg2", "(uint64)retval"])).into()
+            }
             Side::Return => {
                 (*self.rng.pick(&["duration", "started", "arg0", "arg1", "(uint64)retval"])).into()
             }
