@@ -44,8 +44,8 @@ agree:                   ## generated scripts, interpreted and compiled: SEEDS="
 verify: examples         ## generated scripts through this kernel's verifier, as root: SEEDS as above
 	VERIFY_SEED=$(word 1,$(SEEDS)) VERIFY_PROGRAMS=$(word 2,$(SEEDS)) $(CARGO) test --release --test verifier generated
 
-fuzz: examples           ## traced processes that lie, and damaged files and messages, as root: SECONDS for each (600)
-	CUDATRACE_FUZZ_SECONDS=$(SECONDS) $(CARGO) test --test hostile
+fuzz: examples           ## traced processes that lie, and changed scripts, as root: SECONDS for each (600)
+	CUDATRACE_FUZZ_SECONDS=$(SECONDS) $(CARGO) test --test hostile --test mutants
 
 check:                   ## formatting and lints
 	$(CARGO) fmt --all -- --check

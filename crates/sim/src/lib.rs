@@ -16,6 +16,7 @@ pub mod agree;
 pub mod catalog;
 pub mod generate;
 pub mod machine;
+pub mod mutate;
 pub mod outcome;
 mod recency;
 mod records;
