@@ -113,7 +113,16 @@ impl Meaning<'_> {
         values.iter().map(|(value, ty)| self.to_value(value, ty)).collect()
     }
 
+    /// A text, tuple or struct that nobody uses is not evaluated, unless that changes something.
     fn effect(&mut self, run: &mut Run, expr: &Expr) {
+        use lang::hir::Type::*;
+        let is_large = matches!(
+            expr.ty,
+            Str(_) | Tuple(_) | Record(..) | Either(_) | Struct(_) | Array(..) | Usym | Buf(_) | Inet
+        );
+        if is_large && !expr.changes() {
+            return;
+        }
         let result = self.eval(run, expr);
         if let ExprKind::Delete { map, .. } = &expr.kind
             && !result.truth()
