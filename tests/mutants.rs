@@ -131,7 +131,8 @@ fn verdict(text: &str, seed: u64, kernel: Option<&Kernel>) -> Verdict {
             Err(wrong) => panic!("{}", wrong.text()),
         }
     }
-    if !is_too_long && seed.is_multiple_of(3) {
+    // In the test's own process, keys of loops over maps are not where the programs may read long texts.
+    if !is_too_long && seed.is_multiple_of(3) && !text.contains(" : @") {
         let (name, features) = ("in the process".into(), Features::IN_PROCESS);
         let variant = Variant { name, features, passes: Passes::All, pid_filter: false, sums: true };
         let run = agree::compile(&checked.program, &src, &world, &variant).map(|compiled| {
