@@ -506,6 +506,9 @@ impl<'a> Agents<'a> {
             };
             let is_first = self.reports.take(pid, report, asked, self.messages);
             let Some(session) = session.as_deref_mut().filter(|_| is_first) else { continue };
+            if !session.hears_agent(pid, self.file) {
+                self.reports.explain(pid, "the functions that get them could not be patched", self.messages);
+            }
             if let Some(found) = self.loaded.remove(&pid) {
                 // Else its functions are restored at the end.
                 let _ = session.leave_gates(pid, found.is_started);

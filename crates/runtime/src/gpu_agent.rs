@@ -104,6 +104,11 @@ impl AgentFile {
         own.is_ok_and(|own| (own.st_dev, own.st_ino) == (found.dev(), found.ino()))
     }
 
+    /// Number of its inode.
+    pub(crate) fn inode(&self) -> u64 {
+        rustix::fs::fstat(&self.file).map_or(0, |own| own.st_ino)
+    }
+
     /// The variable of the environment that names the library that a program asks for, which the agent loads then.
     pub fn next_variable(&self) -> String {
         NEXT.to_owned() + &self.name

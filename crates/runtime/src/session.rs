@@ -13,7 +13,7 @@ use crate::attach::detach::PendingDetach;
 use crate::attach::link::Link;
 use crate::attach::{self, Attacher, detach};
 use crate::error::{AttachError, LoadError, SiteFailure};
-use crate::gpu_agent::Connection;
+use crate::gpu_agent::{AgentFile, Connection};
 use crate::in_process::{Library, RemoteError};
 use crate::kernel::clock::{Clock, SystemClock};
 use crate::kernel::inotify::WriteWatch;
@@ -485,6 +485,11 @@ impl Session {
     /// [`RemoteError`]
     pub fn meet_agent(&mut self, pid: u32) -> Result<PatchReport, RemoteError> {
         self.core.user.as_mut().map_or(Ok(PatchReport::default()), |user| user.patch_running(pid))
+    }
+
+    /// Whether the agent's records reach the programs that run in its process, if these do.
+    pub fn hears_agent(&self, pid: u32, file: &AgentFile) -> bool {
+        self.core.user.as_ref().is_none_or(|user| user.traces_file(pid, file.inode()))
     }
 
     /// Restores the functions of a process that has loaded the agent, unless programs run there. No call waits for the agent any more.

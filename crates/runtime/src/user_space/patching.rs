@@ -139,6 +139,13 @@ impl UserSpace {
         MemoryRange::parse(&maps).iter().any(|map| map.inode == inode && map.name.starts_with(DATA_NAME))
     }
 
+    /// Whether programs of this file's functions run in a process, or there are no such programs.
+    pub fn traces_file(&self, pid: u32, inode: u64) -> bool {
+        let mut files = self.files.iter().filter(|(_, file)| file.inode() == inode);
+        let regions = self.processes.get(&pid).map_or(&[][..], Vec::as_slice);
+        files.all(|(file, _)| regions.iter().any(|process| process.has_jumps_in(*file)))
+    }
+
     /// Whether a process has mapped a file again where it was, without the jumps.
     pub fn has_lost_jumps(&self, pid: u32) -> bool {
         self.processes.get(&pid).into_iter().flatten().any(TracedProcess::has_lost_jumps)

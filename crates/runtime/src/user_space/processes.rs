@@ -369,6 +369,15 @@ impl TracedProcess {
         }
     }
 
+    /// Whether the jumps of a function of this file are written.
+    pub fn has_jumps_in(&self, file: u32) -> bool {
+        let mut all = self
+            .patches
+            .iter()
+            .flat_map(|(patches, keys)| keys.iter().enumerate().map(move |key| (patches, key)));
+        all.any(|(patches, (at, key))| key.0 == file && patches.is_written(at))
+    }
+
     /// Whether a file was unmapped and mapped again at the same address, with its functions as they are in the file. The process may run.
     pub fn has_lost_jumps(&self) -> bool {
         let mut seen = BTreeSet::new();
