@@ -158,6 +158,7 @@ impl Messages {
         for (count, why) in [
             (report.in_use(), "their first instructions are in use"),
             (report.changed(), "another tool has changed their code"),
+            (report.crowded(), "the process has no free memory near them"),
         ] {
             if count > 0 {
                 self.lost(&format!("process {pid}: functions are not traced, since {why}: {count}"));

@@ -296,6 +296,27 @@ fn libraries_that_are_far_from_each_other_are_patched_once() {
 }
 
 #[test]
+fn children_that_end_before_they_are_patched_are_reported() {
+    let Some((_, library, script)) = loader_and_patchable_library() else { return };
+    let Some(opens) = program("opens.c", &["-ldl"]) else { return };
+    let children =
+        format!("for i in 1 2 3 4 5 6 7 8; do {} {} traced_work; done", text(&opens), text(&library));
+    let (input, mut go) = std::io::pipe().expect("a pipe");
+    let mut shell = Command::new("sh");
+    let shell = Running::start(shell.args(["-c", &format!("read line; {children}")]).stdin(input));
+    let mut tracer = cudatrace();
+    tracer.args(["--in-process", "-e", &script, "-p", &shell.pid().to_string()]);
+    let mut tracer = Running::start(tracer.env("__BPFTRACE_NOTIFY_PROBES_ATTACHED", "1"));
+    tracer.wait_for_line("NOTIFY_PROBES_ATTACHED");
+    std::io::Write::write_all(&mut go, b"\n").expect("it reads");
+    shell.lines();
+    let lines = tracer.lines();
+    let is_whole = lines.iter().any(|line| line == "@: 8");
+    let is_reported = lines.iter().any(|line| line.contains("ended before its functions were patched"));
+    assert!(is_whole || is_reported, "{lines:#?}");
+}
+
+#[test]
 fn a_library_in_a_small_hole_of_reserved_memory_is_patched_from_afar() {
     let Some((_, library, _)) = loader_and_patchable_library() else { return };
     let Some(crowded) = program("crowded.c", &["-ldl"]) else { return };

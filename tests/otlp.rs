@@ -630,8 +630,11 @@ fn a_receiver_that_cannot_be_reached_is_reported_while_the_program_runs() {
     if !can_trace() {
         return;
     }
-    // A port of this machine that nothing listens on.
-    let closed = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    // A port of this machine that is taken, and that nothing listens on.
+    let taken =
+        rustix::net::socket(rustix::net::AddressFamily::INET, rustix::net::SocketType::STREAM, None).unwrap();
+    rustix::net::bind(&taken, &std::net::SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let closed = std::net::SocketAddr::try_from(rustix::net::getsockname(&taken).unwrap()).unwrap();
     let mut command = cudatrace();
     command.args(["-e", "uretprobe:libcuda:cuInit { span() }", "--export", &format!("otlp=http://{closed}")]);
     command.env("OTEL_EXPORTER_OTLP_TIMEOUT", "1000").args(["--", "sleep", "600"]);

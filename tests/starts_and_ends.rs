@@ -298,6 +298,23 @@ fn programs_of_launchers_have_all_records_or_are_refused() {
     }
 }
 
+#[test]
+fn processes_that_only_open_the_driver_are_not_missed() {
+    let Some(opens) = program("opens.c", &["-ldl"]).filter(|_| can_trace()) else { return };
+    let driver = example("libcuda.so.1");
+    let others = format!("for i in 1 2 3 4 5 6 7 8 9 10; do {} {driver}; done", opens.display());
+    let command = format!("{others}; {} --graphs 0 > /dev/null", example("workload_gpu"));
+    for options in [&[][..], &["--in-process"], &["--no-children"]] {
+        // Processes that are not traced do the same.
+        let mut stranger = Running::start(Command::new("sh").args(["-c", &others]));
+        let mut tracer = cudatrace();
+        tracer.args(options).args(["-e", "gpu:kernel { @gpu = count() }", "--", "sh", "-c", &command]);
+        let lines = Running::start(tracer.env("LD_LIBRARY_PATH", common::examples())).lines();
+        stranger.ended();
+        assert!(!lines.iter().any(|line| line.contains("has no GPU records")), "{options:?}: {lines:#?}");
+    }
+}
+
 const STARTED: &[&str] = &["fork", "exec", "grandchild", "daemon"];
 const RUNNING: &[&str] = &["before", "idle", "fork", "exec", "grandchild"];
 

@@ -238,7 +238,7 @@ impl<'a> Job<'a> {
         let loaded = self.load(modules, child.as_ref())?;
         let unwinder = loaded.unwind_maps().map(|maps| Unwinder::new(maps, self.messages));
         if let Some(unwinder) = &unwinder {
-            unwinder.start_with(&to_unwind);
+            unwinder.start_complete(&to_unwind);
         }
         let link_pid = self.link_pid(child.as_ref());
         let files = |id: u32| self.open_path(id);

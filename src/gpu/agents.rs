@@ -35,6 +35,8 @@ use crate::timer::{PacedTimer, Timer};
 const FLUSH_MS: u32 = 100;
 /// Shortest pause between two searches for processes that have loaded the driver, which is initialised within 100 ms at best.
 const PAUSE: Duration = Duration::from_millis(20);
+/// Time with the driver in which a process cannot have initialised it: one that ends before launches nothing.
+const IDLE_TIME: Duration = PAUSE;
 /// Pause between two attempts to stop a process.
 const RETRY_PAUSE: Duration = Duration::from_millis(10);
 /// Connections that are accepted, and reports of a process that are read, before the rest of the tracer has its turn.
@@ -144,6 +146,7 @@ impl<'a> Agents<'a> {
     /// Looks for the driver in these processes of `-p`, in the command, and in their children. Agents of others end.
     pub fn search_in(&mut self, pids: &[u32], command: Option<u32>) {
         let all = self.candidates.choose(pids, command);
+        self.new_drivers.choose(pids.iter().copied().chain(command).collect());
         self.sockets.iter().filter(|(pid, _)| !all.contains(pid)).for_each(|(_, agent)| agent.socket.end());
         self.requests.iter_mut().for_each(|(pid, request)| request.is_unwanted = !all.contains(pid));
     }
@@ -200,10 +203,10 @@ impl<'a> Agents<'a> {
         // An agent that is there needs no look.
         self.accept(Some(session));
         let mut found = vec![];
-        self.new_drivers.look(|pid| {
+        self.new_drivers.look(|pid, age| {
             let look = self.candidates.look_at(pid, self.reports, self.messages);
             found.extend(look.found());
-            if look == Look::Ended {
+            if look == Look::Ended && age > IDLE_TIME && !self.requests.contains_key(&pid) {
                 self.reports.miss(pid, self.messages);
             }
             look != Look::NoDriver
@@ -225,10 +228,11 @@ impl<'a> Agents<'a> {
             let _ = session.withdraw_agent(*pid, request.found.is_started);
             self.candidates.try_again(*pid);
         }
-        let (reports, messages) = (self.reports, self.messages);
+        let (reports, messages, new_drivers) = (self.reports, self.messages, self.new_drivers);
         self.requests.retain(|pid, request| {
             let runs = Program::of(*pid) == request.program;
             if !runs && !request.is_unwanted {
+                new_drivers.settle(*pid);
                 reports.miss(*pid, messages);
             }
             runs && !request.is_unwanted
@@ -507,7 +511,11 @@ impl<'a> Agents<'a> {
             let is_first = self.reports.take(pid, report, asked, self.messages);
             let Some(session) = session.as_deref_mut().filter(|_| is_first) else { continue };
             if !session.hears_agent(pid, self.file) {
-                self.reports.explain(pid, "the functions that get them could not be patched", self.messages);
+                self.reports.explain(
+                    pid,
+                    "the agent's functions, which pass them to the script, could not be patched",
+                    self.messages,
+                );
             }
             if let Some(found) = self.loaded.remove(&pid) {
                 // Else its functions are restored at the end.

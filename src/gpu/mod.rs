@@ -41,6 +41,11 @@ pub fn state(machine: &Machine) -> String {
     }
 }
 
+/// Whether a file is CUDA's driver, by its name.
+pub fn is_driver(path: &Path) -> bool {
+    cupti::is_named(path, loading::DRIVER)
+}
+
 /// Creates the agent's file, which the functions of `gpu:` probes are in. `user`: the user as whom the command runs.
 pub fn offer_agent(machine: &Machine, user: Option<&str>, messages: &Messages) -> Option<AgentFile> {
     let own = rustix::process::geteuid().as_raw();

@@ -7,6 +7,8 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use host::process;
+
 use super::cupti::is_named;
 use super::loading::DRIVER;
 use crate::timer::Timer;
@@ -19,6 +21,8 @@ const LIMIT: Duration = Duration::from_millis(500);
 /// These processes, with a timer that ticks as long as one is to be looked at.
 pub struct NewDrivers {
     timer: Option<Timer>,
+    /// Processes whose descendants they are, and which may be such a process, too.
+    roots: RefCell<Vec<u32>>,
     processes: RefCell<Vec<NewDriver>>,
 }
 
@@ -33,12 +37,20 @@ struct NewDriver {
 impl NewDrivers {
     /// No processes yet. Without a timer there never are.
     pub fn new() -> NewDrivers {
-        NewDrivers { timer: Timer::stopped().ok(), processes: RefCell::default() }
+        NewDrivers { timer: Timer::stopped().ok(), roots: RefCell::default(), processes: RefCell::default() }
+    }
+
+    /// Sets the processes whose descendants are looked at from now on, beside them.
+    pub fn choose(&self, roots: Vec<u32>) {
+        self.roots.replace(roots);
     }
 
     /// A process maps a file.
     pub fn maps(&self, pid: u32, file: &Path) {
         let Some(timer) = self.timer.as_ref().filter(|_| is_named(file, DRIVER)) else { return };
+        if !process::descends_from(pid, &self.roots.borrow()) {
+            return;
+        }
         let mut processes = self.processes.borrow_mut();
         processes.retain(|process| process.since.elapsed() < LIMIT);
         if !processes.iter().any(|process| process.pid == pid) {
@@ -61,14 +73,14 @@ impl NewDrivers {
         self.timer.as_ref().map_or(Ok(()), |timer| add(timer.as_fd()))
     }
 
-    /// Looks at these processes. `look` returns whether the process needs no further look.
-    pub fn look(&self, mut look: impl FnMut(u32) -> bool) {
+    /// Looks at these processes. `look` gets how long they have had the driver, and returns whether the process needs no further look.
+    pub fn look(&self, mut look: impl FnMut(u32, Duration) -> bool) {
         let Some(timer) = &self.timer else { return };
         timer.take();
         let mut processes = self.processes.borrow_mut();
         processes.retain(|process| process.since.elapsed() < LIMIT);
         for process in processes.iter_mut().filter(|process| !process.is_settled) {
-            process.is_settled = look(process.pid);
+            process.is_settled = look(process.pid, process.since.elapsed());
         }
         if processes.iter().all(|process| process.is_settled) {
             let _ = timer.stop();
@@ -82,27 +94,38 @@ mod tests {
 
     #[test]
     fn a_process_is_looked_at_until_it_has_the_driver() {
-        let drivers = NewDrivers::new();
-        drivers.maps(7, Path::new("/usr/lib/libc.so.6"));
-        drivers.look(|_| panic!("no driver"));
+        let (drivers, own) = (NewDrivers::new(), std::process::id());
+        let driver = Path::new("/usr/lib/libcuda.so.580.1");
+        drivers.maps(own, driver);
+        drivers.look(|_, _| panic!("it is not traced"));
+        drivers.choose(vec![own]);
+        drivers.maps(own, Path::new("/usr/lib/libc.so.6"));
+        drivers.look(|_, _| panic!("it has no driver"));
         for part in 0..3 {
-            drivers.maps(7, Path::new("/usr/lib/libcuda.so.580.1"));
-            drivers.maps(8, Path::new("/usr/lib/libcuda.so.1"));
-            assert_eq!(drivers.processes.borrow().len(), 2, "part {part}");
+            drivers.maps(own, driver);
+            assert_eq!(drivers.processes.borrow().len(), 1, "part {part}");
         }
-        let mut seen = vec![];
-        let mut look = |settled: u32| {
-            drivers.look(|pid| {
-                seen.push(pid);
-                pid == settled
+        let looks = std::cell::Cell::new(0);
+        let look = |is_settled: bool| {
+            drivers.look(|pid, _| {
+                looks.set(looks.get() + 1);
+                assert_eq!(pid, own);
+                is_settled
             });
         };
-        look(7);
-        drivers.maps(7, Path::new("/usr/lib/libcuda.so.580.1"));
-        look(8);
-        assert_eq!(seen, [7, 8, 8]);
-        drivers.maps(9, Path::new("/usr/lib/libcuda.so.1"));
-        drivers.settle(9);
-        drivers.look(|_| panic!("all are settled"));
+        look(false);
+        drivers.maps(own, driver);
+        look(true);
+        look(false);
+        assert_eq!(looks.get(), 2, "it is settled");
+    }
+
+    #[test]
+    fn a_process_with_an_agent_is_not_looked_at() {
+        let (drivers, own) = (NewDrivers::new(), std::process::id());
+        drivers.choose(vec![own]);
+        drivers.maps(own, Path::new("/usr/lib/libcuda.so.1"));
+        drivers.settle(own);
+        drivers.look(|_, _| panic!("it is settled"));
     }
 }

@@ -57,8 +57,6 @@ pub struct Reports {
     estimate: RefCell<Option<Estimate>>,
     /// An agent has reported what an agent cannot report.
     are_damaged: Cell<bool>,
-    /// Processes that ended before their agent reported anything.
-    missed: RefCell<BTreeSet<u32>>,
     refused: RefCell<Refused>,
 }
 
@@ -305,7 +303,7 @@ impl Reports {
     /// A process has used the driver, and ended before its agent reported anything.
     pub(super) fn miss(&self, pid: u32, messages: &Messages) {
         self.is_explained.set(true);
-        if self.missed.borrow_mut().insert(pid) && self.all.borrow_mut().is_named() {
+        if self.all.borrow_mut().is_named() {
             messages.lost(&format!(
                 "process {pid} has no GPU records: it ended before the library that reads them was ready"
             ));

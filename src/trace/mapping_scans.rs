@@ -6,7 +6,7 @@ use crate::timer::PacedTimer;
 use host::process::{self, Mapping};
 use runtime::Session;
 use runtime::in_process::RemoteError;
-use runtime::process::{MappingEvent, MappingWatch};
+use runtime::process::{Fork, MappingEvent, MappingWatch};
 use runtime::read::event_loop::{Next, Watch};
 use rustix::event::epoll;
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,6 +24,10 @@ pub struct MappingScans<'a> {
     timer: PacedTimer,
     /// Reports of the kernel, if this process may have them.
     reports: Option<MappingWatch>,
+    /// Processes of the tree by these reports, which name processes that have ended, too.
+    tree: BTreeSet<u32>,
+    /// Time that looks on reports may take.
+    budget: Budget,
     /// True if a process that ended before it was looked at was reported.
     has_missed: bool,
     pids: Vec<u32>,
@@ -36,12 +40,22 @@ impl<'a> MappingScans<'a> {
     /// Watches processes, whose present mappings are patched already.
     pub fn new(pids: &[u32], extender: &'a Extender<'a>) -> io::Result<MappingScans<'a>> {
         let seen = pids.iter().map(|pid| (*pid, places(&executable(*pid)))).collect();
-        let (timer, reports) = (PacedTimer::new(PAUSE)?, MappingWatch::start().ok());
+        let (timer, reports) = (PacedTimer::new(PAUSE)?, MappingWatch::with_forks().ok());
         let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let add = |fd| epoll::add(&events, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN);
         add(timer.as_fd())?;
         reports.as_ref().map_or(Ok(()), |reports| add(reports.as_fd()))?;
-        Ok(MappingScans { events, timer, reports, has_missed: false, pids: pids.to_vec(), seen, extender })
+        Ok(MappingScans {
+            events,
+            timer,
+            reports,
+            tree: process::with_descendants(pids).into_iter().collect(),
+            budget: Budget::new(),
+            has_missed: false,
+            pids: pids.to_vec(),
+            seen,
+            extender,
+        })
     }
 
     /// Returns the time that the search for new mappings has taken, without what was done for them.
@@ -60,6 +74,10 @@ impl<'a> MappingScans<'a> {
     fn look(&mut self, pid: u32, session: &mut Session) -> Duration {
         let start = Instant::now();
         let mapped = executable(pid);
+        // It has ended. What was seen of it may still be reported.
+        if mapped.is_empty() {
+            return start.elapsed();
+        }
         let seen = self.seen.insert(pid, places(&mapped)).unwrap_or_default();
         let new = mapped.iter().filter(|mapping| !seen.contains(&(mapping.start, mapping.inode)));
         let new: Vec<&Mapping> = new.collect();
@@ -74,32 +92,47 @@ impl<'a> MappingScans<'a> {
         searched
     }
 
-    /// Looks at the processes of the tree that have mapped files.
+    /// Looks at the processes of the tree that have mapped files that may be probed.
     fn take_reports(&mut self, session: &mut Session) {
-        let mapped = self.reports.as_mut().map_or_else(Vec::new, MappingWatch::read);
-        let pids: BTreeSet<u32> = mapped.iter().map(|mapped| mapped.pid).collect();
-        for pid in pids {
-            if process::descends_from(pid, &self.pids) {
-                self.look(pid, session);
+        let Some(reports) = &mut self.reports else { return };
+        let mut mapped = reports.read();
+        for Fork { pid, parent } in reports.take_forks() {
+            if self.tree.contains(&parent) {
+                self.tree.insert(pid);
+            } else {
+                // Another process had this id.
+                self.tree.remove(&pid);
             }
         }
-        mapped.iter().for_each(|mapped| self.miss_ended(mapped, session));
+        let scripts = self.extender.scripts;
+        mapped.retain(|mapped| self.tree.contains(&mapped.pid) && scripts.may_concern(&mapped.path));
+        let pids: BTreeSet<u32> = mapped.iter().map(|mapped| mapped.pid).collect();
+        for pid in pids {
+            if self.budget.has_time() {
+                let searched = self.look(pid, session);
+                self.budget.spend(searched);
+            }
+        }
+        mapped.iter().for_each(|mapped| self.miss_ended(mapped));
     }
 
-    /// Reports the first process that has mapped a probed file and ended before it was looked at. Ids are reused late.
-    fn miss_ended(&mut self, mapped: &MappingEvent, session: &Session) {
-        let is_one = session.is_traced(mapped.pid) && self.extender.scripts.may_probe(&mapped.path);
-        let is_seen = self
-            .seen
-            .get(&mapped.pid)
-            .is_some_and(|seen| seen.iter().any(|(_, inode)| *inode == mapped.inode.number));
-        if self.has_missed || !is_one || is_seen || !executable(mapped.pid).is_empty() {
+    /// Reports the first process that has mapped a probed file and ended before it was looked at.
+    fn miss_ended(&mut self, mapped: &MappingEvent) {
+        let range = &mapped.range;
+        let seen = self.seen.get(&mapped.pid);
+        let is_seen =
+            seen.is_some_and(|seen| seen.iter().any(|(start, _)| (range.start..range.end).contains(start)));
+        if self.has_missed
+            || is_seen
+            || !self.extender.scripts.may_probe(&mapped.path)
+            || !executable(mapped.pid).is_empty()
+        {
             return;
         }
         self.has_missed = true;
         self.extender.miss_mappings();
         self.extender.messages.lost(&format!(
-            "process {} ended before its functions were patched: it is not traced, nor are others like it",
+            "process {} ended before its functions were patched: its calls are missing (others like it are not named)",
             mapped.pid
         ));
     }
@@ -141,6 +174,34 @@ impl<'a> MappingScans<'a> {
         self.extender.names.outdate(pid);
         let how = format!("process {pid} loaded it up to {PAUSE:?} before; earlier calls are not traced");
         self.extender.note_attached(more, library, &how);
+    }
+}
+
+/// Time for work that is not paced by a timer: a share of the time that passes.
+struct Budget {
+    left: Duration,
+    at: Instant,
+}
+
+impl Budget {
+    /// Divisor of the share.
+    const SHARE: u32 = 20;
+    /// Longest time that may be saved.
+    const MOST: Duration = Duration::from_millis(50);
+
+    fn new() -> Budget {
+        Budget { left: Budget::MOST, at: Instant::now() }
+    }
+
+    fn has_time(&mut self) -> bool {
+        let passed = self.at.elapsed();
+        self.at += passed;
+        self.left = (self.left + passed / Budget::SHARE).min(Budget::MOST);
+        !self.left.is_zero()
+    }
+
+    fn spend(&mut self, time: Duration) {
+        self.left = self.left.saturating_sub(time);
     }
 }
 

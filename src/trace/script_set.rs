@@ -259,6 +259,11 @@ impl<'a> Scripts<'a> {
         self.attached.borrow().values().any(|script| script.compiler.may_probe(shown))
     }
 
+    /// Whether a file that is mapped may have probes by its name, as a program may, or is CUDA's driver.
+    pub fn may_concern(&self, shown: &Path) -> bool {
+        self.may_probe(shown) || self.may_probe_program(shown) || crate::gpu::is_driver(shown)
+    }
+
     /// The same for a program, which may have the CUDA runtime linked in.
     pub fn extend_program(&self, session: &mut Session, open: &Path, shown: &Path, when: &str) {
         if self.may_probe_program(shown) {

@@ -139,8 +139,17 @@ impl<'a> Unwinder<'a> {
         Unwinder { inner: RefCell::new(inner), messages }
     }
 
-    /// Reads the mappings of processes and waits for large tables, within [`PATIENCE`]; prints the time that it took.
+    /// Reads the mappings of processes; prints the time that it took.
     pub fn start_with(&self, pids: &[u32]) {
+        let start = Instant::now();
+        pids.iter().for_each(|&pid| self.read_mappings(pid));
+        if !pids.is_empty() {
+            self.print_size(start.elapsed());
+        }
+    }
+
+    /// The same before anything is attached, when nothing waits for the tracer: large tables are read, too, within [`PATIENCE`].
+    pub fn start_complete(&self, pids: &[u32]) {
         let start = Instant::now();
         pids.iter().for_each(|&pid| self.read_mappings(pid));
         while self.inner.borrow().unfinished > 0 {

@@ -327,7 +327,7 @@ impl Machine {
     pub fn missing_function_hint(&self, file: FileId) -> Option<String> {
         let taken = self.file(file);
         let path = taken.shown.display();
-        if search::hides_static_runtime(&taken.elf) {
+        if search::hides_static_runtime(&taken.shown, &taken.elf) {
             return Some(target_files::hidden_runtime(&taken.shown));
         }
         let none = taken.functions().list.is_empty();
@@ -482,7 +482,7 @@ impl Machine {
         let elf = ElfFile::open(open_path).ok().filter(|_| !search::is_stub(shown_path))?;
         match () {
             () if search::has_static_runtime(shown_path, &elf) => Some(OwnRuntime::Named),
-            () if search::hides_static_runtime(&elf) => Some(OwnRuntime::Stripped),
+            () if search::hides_static_runtime(shown_path, &elf) => Some(OwnRuntime::Stripped),
             () => None,
         }
     }

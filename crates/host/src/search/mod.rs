@@ -152,8 +152,9 @@ pub fn has_static_runtime(path: &Path, elf: &ElfFile) -> bool {
 }
 
 /// Whether a CUDA runtime is linked in, but the symbols are stripped, so that there is nothing to probe.
-pub fn hides_static_runtime(elf: &ElfFile) -> bool {
-    !elf.has_symtab()
+pub fn hides_static_runtime(path: &Path, elf: &ElfFile) -> bool {
+    known_by_name(path, elf).is_none()
+        && !elf.has_symtab()
         && !elf.needed().any(|soname| soname.starts_with("libcudart"))
         && (elf.has_gpu_code() || has_texts_of_runtime(elf))
 }

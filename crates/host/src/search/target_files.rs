@@ -237,7 +237,7 @@ impl<'a> TargetSearch<'a> {
                 self.keep(self.machine.add_file(open_path, shown, reason))
             }
             Ok(elf) => {
-                if self.target.is_runtime() && search::hides_static_runtime(&elf) {
+                if self.target.is_runtime() && search::hides_static_runtime(shown, &elf) {
                     self.hidden.push(shown.into());
                 }
                 false

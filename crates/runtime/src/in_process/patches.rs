@@ -52,6 +52,8 @@ pub enum Skipped {
     OtherBytes,
     /// The address is not in code that belongs to the process alone.
     NoPrivateCode,
+    /// There is no room for code of ours near the function.
+    NoRoom,
 }
 
 /// The result of a change.

@@ -24,6 +24,8 @@ const HEADER: usize = 8;
 /// Offsets in a `PERF_RECORD_MMAP2`.
 const PID: usize = HEADER;
 const TID: usize = PID + 4;
+/// Offset in a `PERF_RECORD_FORK`.
+const PARENT: usize = PID + 4;
 const START: usize = HEADER + 8;
 const LENGTH: usize = START + 8;
 const OFFSET: usize = LENGTH + 8;
@@ -73,6 +75,16 @@ pub struct MappingWatch {
     buffers: Vec<Buffer>,
     epoll: OwnedFd,
     lost: u64,
+    forks: Vec<Fork>,
+}
+
+/// A new process, by their ids in our pid namespace.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Fork {
+    /// The process.
+    pub pid: u32,
+    /// Its parent.
+    pub parent: u32,
 }
 
 impl MappingWatch {
@@ -81,13 +93,25 @@ impl MappingWatch {
     /// # Errors
     /// The errors of perf_event_open(2) and of mapping its buffers.
     pub fn start() -> io::Result<MappingWatch> {
+        MappingWatch::open(false)
+    }
+
+    /// The same, with the forks of all processes.
+    ///
+    /// # Errors
+    /// As for [`MappingWatch::start`]
+    pub fn with_forks() -> io::Result<MappingWatch> {
+        MappingWatch::open(true)
+    }
+
+    fn open(forks: bool) -> io::Result<MappingWatch> {
         let epoll = epoll::create(CreateFlags::CLOEXEC)?;
-        let buffers: Vec<Buffer> =
-            sys::online_cpus()?.into_iter().map(Buffer::open).collect::<io::Result<_>>()?;
+        let open = |cpu| Buffer::open(cpu, forks);
+        let buffers: Vec<Buffer> = sys::online_cpus()?.into_iter().map(open).collect::<io::Result<_>>()?;
         for buffer in &buffers {
             epoll::add(&epoll, &buffer.event, EventData::new_u64(0), EventFlags::IN)?;
         }
-        Ok(MappingWatch { buffers, epoll, lost: 0 })
+        Ok(MappingWatch { buffers, epoll, lost: 0, forks: vec![] })
     }
 
     /// Descriptor that is readable when there are records.
@@ -104,10 +128,15 @@ impl MappingWatch {
     pub fn read(&mut self) -> Vec<MappingEvent> {
         let mut mapped = Vec::new();
         for buffer in &mut self.buffers {
-            self.lost += buffer.read(&mut mapped);
+            self.lost += buffer.read(&mut mapped, &mut self.forks);
         }
         mapped.sort_by_key(|mapped| mapped.time_ns);
         mapped
+    }
+
+    /// Takes the forks that were read with the mappings.
+    pub fn take_forks(&mut self) -> Vec<Fork> {
+        std::mem::take(&mut self.forks)
     }
 
     /// Number of records that did not fit into a buffer: files may have been missed.
@@ -130,7 +159,7 @@ impl std::fmt::Debug for Buffer {
 }
 
 impl Buffer {
-    fn open(cpu: u32) -> io::Result<Buffer> {
+    fn open(cpu: u32, forks: bool) -> io::Result<Buffer> {
         let mut attr = bpf::perf_event_attr {
             type_: bpf::PERF_TYPE_SOFTWARE,
             config: bpf::PERF_COUNT_SW_DUMMY.into(),
@@ -140,6 +169,7 @@ impl Buffer {
         };
         attr.set_mmap(1);
         attr.set_mmap2(1);
+        attr.set_task(forks.into());
         attr.set_sample_id_all(1);
         attr.set_use_clockid(1);
         // Each record wakes the reader: they are rare.
@@ -150,8 +180,8 @@ impl Buffer {
         Ok(Buffer { event, memory, spare: Vec::new() })
     }
 
-    /// Appends the mappings; returns the number of lost records.
-    fn read(&mut self, mapped: &mut Vec<MappingEvent>) -> u64 {
+    /// Appends the mappings and forks; returns the number of lost records.
+    fn read(&mut self, mapped: &mut Vec<MappingEvent>, forks: &mut Vec<Fork>) -> u64 {
         let page = self.memory.bytes().cast::<bpf::perf_event_mmap_page>();
         // SAFETY: both words are in the first page, which lives as long as `self`. The kernel writes the head, this process
         // the tail.
@@ -170,6 +200,7 @@ impl Buffer {
             }
             match read_record(self.copy(at, size as usize)) {
                 Some(Record::MappingEvent(one)) => mapped.push(one),
+                Some(Record::Fork(fork)) => forks.push(fork),
                 Some(Record::Lost(count)) => lost += count,
                 None => {}
             }
@@ -203,6 +234,7 @@ impl Buffer {
 #[derive(Debug, PartialEq, Eq)]
 enum Record {
     MappingEvent(MappingEvent),
+    Fork(Fork),
     Lost(u64),
 }
 
@@ -218,6 +250,11 @@ fn long(record: &[u8], at: usize) -> Option<u64> {
 fn read_record(record: &[u8]) -> Option<Record> {
     match word(record, 0)? {
         bpf::PERF_RECORD_LOST => long(record, HEADER + 8).map(Record::Lost),
+        // A new thread has the process of its creator.
+        bpf::PERF_RECORD_FORK => {
+            let fork = Fork { pid: word(record, PID)?, parent: word(record, PARENT)? };
+            Some(Record::Fork(fork)).filter(|_| fork.pid != fork.parent)
+        }
         bpf::PERF_RECORD_MMAP2 => mapping(record).map(Record::MappingEvent),
         _ => None,
     }
@@ -261,7 +298,7 @@ mod tests {
             return;
         }
         let before = SystemClock.boot_ns();
-        let mut watch = MappingWatch::start().expect("perf");
+        let mut watch = MappingWatch::with_forks().expect("perf");
         let mut child =
             std::process::Command::new("cat").stdin(std::process::Stdio::null()).spawn().expect("cat");
         let pid = child.id();
@@ -277,6 +314,7 @@ mod tests {
         assert_eq!(libc.inode.device, stat.dev());
         assert!(libc.time_ns > before && libc.age_us() < 60_000_000, "{libc:?}");
         assert_eq!(watch.lost(), 0);
+        assert!(watch.take_forks().contains(&Fork { pid, parent: std::process::id() }));
     }
 
     #[test]

@@ -19,7 +19,7 @@ mod server_handle;
 mod shared_memory;
 
 pub use child::{Child, Command, Reported, SpawnError, user_id};
-pub use mapping_events::{MappedInode, MappingEvent, MappingWatch};
+pub use mapping_events::{Fork, MappedInode, MappingEvent, MappingWatch};
 pub use query::{MappedRange, Mapping, Query};
 pub use seccomp_server::serve_if_seccomp_server;
 pub use server_handle::Mappings;

@@ -1,5 +1,5 @@
-//! Pages near functions from which the region is too far: a jump of 32 bits leads there, and from there on one of any length. Where a library is
-//! surrounded by what a program has reserved, as CUDA does, such a page has room, and a further region has not.
+//! Pages near functions from which the region is too far: a jump of 32 bits reaches the page, and a far jump there reaches the region. Where a
+//! library is surrounded by what a program has reserved, as CUDA does, such a page has room, and a further region has not.
 
 use super::processes::TracedProcess;
 use crate::in_process::{Entry, Region, RemoteError, Stopped, is_near};

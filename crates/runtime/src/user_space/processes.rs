@@ -202,6 +202,11 @@ impl PatchReport {
     pub fn changed(&self) -> usize {
         self.count(Skipped::OtherBytes)
     }
+
+    /// Number of functions that have no room near them.
+    pub fn crowded(&self) -> usize {
+        self.count(Skipped::NoRoom)
+    }
 }
 
 /// Room for the programs, and for the functions of libraries that are mapped later, in bytes.
@@ -302,6 +307,7 @@ impl TracedProcess {
         let maps = stopped.maps()?;
         let inodes: BTreeMap<u32, u64> = files.iter().map(|(id, file)| (*id, file.inode())).collect();
         let (mut mapped, mut keys, mut list, mut entries) = (BTreeSet::new(), vec![], vec![], vec![]);
+        let (mut places, mut crowded) = (vec![], vec![]);
         for ((file, function), programs) in functions(probes, files) {
             let Some(probed) = files.get(&file) else { continue };
             let Some(site) = probed.functions.get(&function) else { continue };
@@ -314,22 +320,24 @@ impl TracedProcess {
                     continue;
                 }
                 mapped.insert(key);
-                if self.done.insert(key) {
+                if !self.done.contains(&key) {
                     let address = base.wrapping_add(function);
                     let launches = probed.launches.get(&function).copied();
                     let gate = match probed.gates.contains(&function) {
                         true => Some(self.gate(stopped)?),
                         false => None,
                     };
-                    let (patch, entry, original) =
-                        self.detour(stopped, (&programs, launches, gate), address, base, site)?;
-                    let function = launches.map(|function| function as usize);
+                    let detour = self.detour(stopped, (&programs, launches, gate), address, base, site);
+                    let (patch, entry, original) = match detour {
+                        Err(RemoteError::NoRoom) if !self.is_near(&(place..place + 1)) => {
+                            crowded.push((file, function, Skipped::NoRoom));
+                            continue;
+                        }
+                        made => made?,
+                    };
+                    let number = launches.map(|number| number as usize);
                     let patch_at = (self.patches.len(), list.len());
-                    self.places.extend(function.map(|function| AgentPlace {
-                        function,
-                        original,
-                        patch: patch_at,
-                    }));
+                    places.extend(number.map(|function| AgentPlace { function, original, patch: patch_at }));
                     list.push(patch);
                     entries.push(entry);
                     keys.push(key);
@@ -337,8 +345,10 @@ impl TracedProcess {
             }
         }
         self.record(stopped, &entries)?;
+        self.done.extend(&keys);
+        self.places.extend(places);
         self.patches.push((Patches::new(list), keys));
-        let mut report = PatchReport::default();
+        let mut report = PatchReport { skipped: crowded, ..PatchReport::default() };
         // Also those that were in use the last time, and those of files that were unmapped and mapped again.
         // The others are patched for agents: one that another session has is not missed.
         let is_probed =
