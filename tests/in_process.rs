@@ -335,6 +335,18 @@ fn a_library_in_a_small_hole_of_reserved_memory_is_patched_from_afar() {
     assert_eq!((&printed, said.contains("error")), (&run(&[]).0, false), "{said}");
     assert!(printed.contains("far\n") && printed.contains("@in: 200"), "{printed}{said}");
     assert!(said.contains("Traced 2 functions in 1 process"), "{said}");
+    // When the tracer comes, both are there, and the far one is the first by its address.
+    let (input, mut go) = std::io::pipe().expect("a pipe");
+    let mut waiting = Command::new(&crowded);
+    let mut waiting = Running::start(waiting.args(&copies).arg("wait").stdin(input));
+    waiting.wait_for_line("far");
+    let mut tracer = cudatrace();
+    tracer.args(["--in-process", "-e", &script, "-p", &waiting.pid().to_string()]);
+    let mut tracer = Running::start(tracer.env("__BPFTRACE_NOTIFY_PROBES_ATTACHED", "1"));
+    tracer.wait_for_line("NOTIFY_PROBES_ATTACHED");
+    std::io::Write::write_all(&mut go, b"\n").expect("it reads");
+    let lines = tracer.lines();
+    assert!(lines.iter().any(|line| line == "@in: 200"), "{lines:#?}");
 }
 
 #[test]

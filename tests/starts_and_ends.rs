@@ -234,7 +234,9 @@ fn sessions_in_an_idle_process_have_all_records() {
 }
 
 /// What starts a program in namespaces, in a session or in an environment of its own: containers, launchers of MPI, daemons, `sudo`.
-const LAUNCHERS: &[&str] = &[PIDS, NETWORK, "unshare --mount", "setsid --fork --wait", ENVIRONMENT];
+const LAUNCHERS: &[&str] = &[PIDS, NETWORK, RIGHTS, "unshare --mount", "setsid --fork --wait", ENVIRONMENT];
+/// The program cannot open files of the tracer.
+const RIGHTS: &str = "setpriv --bounding-set=-all --inh-caps=-all";
 const PIDS: &str = "unshare --user --map-root-user --pid --fork --mount-proc";
 const NETWORK: &str = "unshare --net";
 const ENVIRONMENT: &str = "env -i CUDASIM_INIT_MS=800 LD_LIBRARY_PATH=$LD_LIBRARY_PATH";
@@ -270,7 +272,7 @@ fn lines_of_launched(launcher: &str, in_process: bool, runs_before: bool) -> Vec
 fn refusal(launcher: &str, in_process: bool, runs_before: bool) -> Option<&'static str> {
     match launcher {
         PIDS if in_process => Some("the process is in another pid namespace"),
-        NETWORK if in_process && !runs_before => Some("it has namespaces or a user of its own"),
+        NETWORK | RIGHTS if in_process && !runs_before => Some("it has namespaces or a user of its own"),
         ENVIRONMENT if in_process && !runs_before => Some("it was started without CUDA_INJECTION64_PATH"),
         _ => None,
     }
@@ -299,10 +301,26 @@ fn programs_of_launchers_have_all_records_or_are_refused() {
 }
 
 #[test]
+fn a_program_that_is_executed_when_the_agent_is_requested_is_not_harmed() {
+    let Some(opens) = program("opens.c", &["-ldl"]).filter(|_| can_trace()) else { return };
+    let (driver, workload) = (example("libcuda.so.1"), example("workload_gpu"));
+    for microseconds in [0, 500, 1000, 2000, 4000, 8000] {
+        let mut tracer = cudatrace();
+        tracer.args(["-q", "-e", "gpu:kernel { @gpu = count() }", "--", "env", "-i", "CUDASIM_INIT_MS=800"]);
+        tracer.arg(format!("LD_LIBRARY_PATH={}", common::examples().display())).arg(&opens);
+        tracer.args([&driver, "-", &microseconds.to_string(), &workload, "--graphs", "0"]);
+        let output = tracer.env("LD_LIBRARY_PATH", common::examples()).output().expect("cudatrace starts");
+        let (printed, said) = (common::stdout(&output), common::stderr(&output));
+        assert!(printed.contains("== end ==") && output.status.success(), "{microseconds}: {printed}{said}");
+        assert!(printed.contains("@gpu: 41") && said.is_empty(), "{microseconds}: {printed}{said}");
+    }
+}
+
+#[test]
 fn processes_that_only_open_the_driver_are_not_missed() {
     let Some(opens) = program("opens.c", &["-ldl"]).filter(|_| can_trace()) else { return };
     let driver = example("libcuda.so.1");
-    let others = format!("for i in 1 2 3 4 5 6 7 8 9 10; do {} {driver}; done", opens.display());
+    let others = format!("for i in 1 2 3 4 5 6 7 8 9 10; do {} {driver}; done", common::text(&opens));
     let command = format!("{others}; {} --graphs 0 > /dev/null", example("workload_gpu"));
     for options in [&[][..], &["--in-process"], &["--no-children"]] {
         // Processes that are not traced do the same.

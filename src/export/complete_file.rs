@@ -6,7 +6,7 @@
 //!
 //! A file system without mappings gets a write.
 
-use super::file::CountedFile;
+use super::counted_file::CountedFile;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsRawFd, RawFd};

@@ -1,6 +1,7 @@
 //! Export to files: numbered when they rotate, compressed if the name ends in `.gz`. `-` is standard output.
 
 use super::complete_file::CompleteFile;
+use super::counted_file::CountedFile;
 use crate::mailbox::Post;
 use anyhow::{Result, anyhow};
 use flate2::Compression;
@@ -416,35 +417,6 @@ impl Write for CountingWriter {
         self.out.flush()?;
         self.arrived.store(self.offered.load(Ordering::Relaxed), Ordering::Relaxed);
         Ok(())
-    }
-}
-
-/// File that counts written bytes.
-pub(super) struct CountedFile {
-    pub(super) file: File,
-    size: Arc<AtomicU64>,
-    total: Arc<AtomicU64>,
-    /// Counter of arrived bytes, if there is no compression in between.
-    arrived: Option<Arc<AtomicU64>>,
-}
-
-impl CountedFile {
-    /// Counts written bytes.
-    pub(super) fn count(&self, written: usize) {
-        let counts = [&self.size, &self.total].into_iter().chain(&self.arrived);
-        counts.for_each(|count| _ = count.fetch_add(written as u64, Ordering::Relaxed));
-    }
-}
-
-impl Write for CountedFile {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let written = self.file.write(bytes)?;
-        self.count(written);
-        Ok(written)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
     }
 }
 

@@ -10,6 +10,7 @@
 
 mod channel;
 mod complete_file;
+mod counted_file;
 pub mod file;
 pub mod kinds;
 pub(crate) mod otlp;

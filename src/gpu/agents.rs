@@ -91,6 +91,8 @@ struct Request {
     program: Option<Program>,
     /// The process is traced no more.
     is_unwanted: bool,
+    /// A call of the driver has claimed it.
+    is_claimed: bool,
 }
 
 /// Marks of descriptors in the set; agents have their process, which is smaller than the first newcomer.
@@ -231,8 +233,11 @@ impl<'a> Agents<'a> {
         let (reports, messages, new_drivers) = (self.reports, self.messages, self.new_drivers);
         self.requests.retain(|pid, request| {
             let runs = Program::of(*pid) == request.program;
-            if !runs && !request.is_unwanted {
+            if !runs {
                 new_drivers.settle(*pid);
+            }
+            // Without a call of the driver it has no records.
+            if !runs && !request.is_unwanted && request.is_claimed {
                 reports.miss(*pid, messages);
             }
             runs && !request.is_unwanted
@@ -244,6 +249,11 @@ impl<'a> Agents<'a> {
         let pid = found.pid;
         let prepared = Prepared::new(self.machine, found);
         match prepared.and_then(|prepared| self.request(prepared, session)) {
+            // The program that it executes now is looked at on its own.
+            Err(error) if matches!(error.downcast_ref(), Some(RemoteError::Executed)) => {
+                self.candidates.try_again(pid);
+                Ok(())
+            }
             Err(error) if matches!(error.downcast_ref(), Some(RemoteError::Gone)) => {
                 self.reports.miss(pid, self.messages);
                 Ok(())
@@ -275,12 +285,15 @@ impl<'a> Agents<'a> {
                     format!("process {pid} loads the agent for GPU records at its next call of the driver")
                 });
                 let program = Program::of(pid);
-                self.requests.insert(pid, Request { connection, found, program, is_unwanted: false });
+                self.requests.insert(
+                    pid,
+                    Request { connection, found, program, is_unwanted: false, is_claimed: false },
+                );
             }
             // It is still busy with an agent before.
             Err(RemoteError::LoadsAlready) => self.candidates.try_again(pid),
-            // A thread waits for the tracer.
-            Err(RemoteError::DidNotStop { .. }) if found.is_started => {
+            // A thread waits for the tracer, or another one has stopped it.
+            Err(error) if prepared.may_be_retried(&error) => {
                 if self.retry.is_none() {
                     let timer = Timer::new(RETRY_PAUSE, RETRY_PAUSE)?;
                     watch(&self.events, timer.as_fd(), RETRY)?;
@@ -298,8 +311,12 @@ impl<'a> Agents<'a> {
         self.retry.iter().for_each(Timer::take);
         for prepared in std::mem::take(&mut self.not_stopped) {
             let Found { pid, .. } = prepared.found;
-            let requested = self.request(prepared, session);
-            self.explain(pid, requested);
+            match self.request(prepared, session) {
+                Err(error) if matches!(error.downcast_ref(), Some(RemoteError::Executed)) => {
+                    self.candidates.try_again(pid);
+                }
+                requested => self.explain(pid, requested),
+            }
         }
         if self.not_stopped.is_empty() {
             self.retry = None;
@@ -308,16 +325,20 @@ impl<'a> Agents<'a> {
 
     /// Reads the packets of a process that was asked to load the agent. Without a session it does not begin with that any more.
     fn answer(&mut self, pid: u32, mut session: Option<&mut Session>) {
-        while let Some(Request { connection, found, program, is_unwanted }) = self.requests.remove(&pid) {
+        while let Some(request) = self.requests.remove(&pid) {
+            let Request { connection, found, program, is_unwanted, is_claimed } = request;
             match self.file.prove(connection) {
                 Proof::Missing(connection) => {
-                    self.requests.insert(pid, Request { connection, found, program, is_unwanted });
+                    self.requests
+                        .insert(pid, Request { connection, found, program, is_unwanted, is_claimed });
                     return;
                 }
                 Proof::Begins(connection) => match &mut session {
                     Some(session) => {
                         session.load_agent(pid, &connection, found.is_started);
-                        self.requests.insert(pid, Request { connection, found, program, is_unwanted });
+                        let is_claimed = true;
+                        self.requests
+                            .insert(pid, Request { connection, found, program, is_unwanted, is_claimed });
                     }
                     None => self.reports.explain(pid, ENDED, self.messages),
                 },
@@ -326,7 +347,8 @@ impl<'a> Agents<'a> {
                     let why = "it could not load the library that reads them, or has closed descriptors that it does not know";
                     self.reports.explain(pid, why, self.messages);
                 }
-                Proof::Wrong => self.reports.miss(pid, self.messages),
+                Proof::Wrong if is_claimed => self.reports.miss(pid, self.messages),
+                Proof::Wrong => {}
             }
         }
     }

@@ -9,8 +9,7 @@ use report::value::escape;
 use runtime::gpu_agent::AgentFile;
 use runtime::in_process::seccomp;
 
-use super::cupti;
-use super::loading::DRIVER;
+use super::cupti::{self, DRIVER};
 use super::reports::Reports;
 use crate::console::Messages;
 
@@ -278,6 +277,7 @@ impl<'a> Candidates<'a> {
 fn can_open(pid: u32, file: &AgentFile) -> bool {
     let seen = fs::metadata(process::open_path(pid, &file.path()));
     let may = process::file_user(pid).is_some_and(|user| file.is_for(user));
+    let may = may && (file.is_on_disk() || process::may_inspect_this_one(pid));
     may && seen.is_ok_and(|seen| file.is(&seen))
 }
 

@@ -4,6 +4,9 @@ use std::path::{Path, PathBuf};
 
 use host::process::{self, Mapping};
 
+/// Begin of the name of CUDA's driver.
+pub(super) const DRIVER: &str = "libcuda.so";
+
 /// Folders of CUPTI, relative to that of the runtime or of the driver: of wheels, and of NVIDIA's toolkit.
 const BESIDE: [&str; 5] =
     ["", "../../cuda_cupti/lib", "../extras/CUPTI/lib64", "../../extras/CUPTI/lib64", "../../cupti/lib"];

@@ -1,23 +1,24 @@
 //! What a running process needs to load the agent: functions of its C library, and those of the driver by whose calls it begins.
 
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use anyhow::anyhow;
-use host::process::{self, Mapping};
+use host::process::{self, Mapping, Program};
 use host::{ElfFile, Machine};
 use runtime::gpu_agent::{AgentFile, Connection, LoaderFunctions};
 use runtime::in_process::RemoteError;
 use runtime::{FileFunctions, Session};
 
 use super::candidates::Found;
-use super::cupti;
+use super::cupti::{self, DRIVER};
 use crate::trace::patch_sites;
 
-/// Begin of the name of CUDA's driver.
-pub const DRIVER: &str = "libcuda.so";
 /// Files of C libraries, by the begin of their names: of glibc, since 2.34 in one file; of musl.
 const C_LIBRARIES: [&str; 5] = ["libc.so.6", "libpthread.so.0", "libdl.so.2", "ld-musl-", "libc.musl-"];
 const MUSL: [&str; 2] = ["ld-musl-", "libc.musl-"];
+/// Time in which another tracer may have stopped a process.
+const TRACED: Duration = Duration::from_secs(1);
 /// The real-time signals that C libraries use themselves, as bits: 32 and 33 in glibc, in musl 34, too. A thread that blocks them makes
 /// `setuid` wait for ever.
 const OF_GLIBC: u64 = 3 << 31;
@@ -26,6 +27,9 @@ const OF_MUSL: u64 = 7 << 31;
 /// What is needed for a request to a process to load the agent.
 pub struct Prepared {
     pub found: Found,
+    /// The program whose functions these are.
+    program: Program,
+    since: Instant,
     functions: LoaderFunctions,
     gates: FileFunctions,
 }
@@ -33,20 +37,36 @@ pub struct Prepared {
 impl Prepared {
     /// Finds the functions of a process.
     pub fn new(machine: &Machine, found: Found) -> anyhow::Result<Prepared> {
+        let program = Program::of(found.pid).ok_or(RemoteError::Gone)?;
         let mappings = process::mappings(found.pid);
         if mappings.is_empty() {
             return Err(RemoteError::Gone.into());
         }
         let functions = functions_of(found.pid, &mappings)?;
         let gates = gates_of(machine, found.pid, &mappings)?;
-        Ok(Prepared { found, functions, gates })
+        // Its addresses may be those of two programs.
+        if Program::of(found.pid) != Some(program) {
+            return Err(RemoteError::Executed.into());
+        }
+        Ok(Prepared { found, program, since: Instant::now(), functions, gates })
+    }
+
+    /// Whether a request that failed so may succeed soon.
+    pub fn may_be_retried(&self, error: &RemoteError) -> bool {
+        match error {
+            RemoteError::DidNotStop { .. } => self.found.is_started,
+            // Another cudatrace stops a process for some milliseconds.
+            RemoteError::Traced { .. } => self.since.elapsed() < TRACED,
+            _ => false,
+        }
     }
 
     /// Asks the process to load the agent.
     pub fn request(&self, file: &AgentFile, session: &mut Session) -> Result<Connection, RemoteError> {
         let Found { pid, is_started, .. } = self.found;
         let user = process::file_user(pid).ok_or(RemoteError::Gone)?;
-        let library = file.library(user, self.functions)?;
+        let is_current = || Program::of(pid) == Some(self.program);
+        let library = file.library(user, self.functions, &is_current)?;
         session.request_agent(pid, self.gates.clone(), &library, is_started)
     }
 }

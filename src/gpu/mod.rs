@@ -43,7 +43,7 @@ pub fn state(machine: &Machine) -> String {
 
 /// Whether a file is CUDA's driver, by its name.
 pub fn is_driver(path: &Path) -> bool {
-    cupti::is_named(path, loading::DRIVER)
+    cupti::is_named(path, cupti::DRIVER)
 }
 
 /// Creates the agent's file, which the functions of `gpu:` probes are in. `user`: the user as whom the command runs.

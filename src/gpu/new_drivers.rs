@@ -7,10 +7,9 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use host::process;
+use host::process::{self, Program};
 
-use super::cupti::is_named;
-use super::loading::DRIVER;
+use super::cupti::{DRIVER, is_named};
 use crate::timer::Timer;
 
 /// Pause between two looks.
@@ -29,6 +28,8 @@ pub struct NewDrivers {
 /// A process that maps the driver.
 struct NewDriver {
     pid: u32,
+    /// Another one is looked at on its own.
+    program: Option<Program>,
     since: Instant,
     /// It needs no further look: each part of the driver is a mapping of its own, and the first one may be enough.
     is_settled: bool,
@@ -53,8 +54,10 @@ impl NewDrivers {
         }
         let mut processes = self.processes.borrow_mut();
         processes.retain(|process| process.since.elapsed() < LIMIT);
-        if !processes.iter().any(|process| process.pid == pid) {
-            processes.push(NewDriver { pid, since: Instant::now(), is_settled: false });
+        let program = Program::of(pid);
+        if !processes.iter().any(|process| process.pid == pid && process.program == program) {
+            processes.retain(|process| process.pid != pid);
+            processes.push(NewDriver { pid, program, since: Instant::now(), is_settled: false });
             let _ = timer.run(PAUSE);
         }
     }

@@ -77,7 +77,7 @@ impl Clauses {
             self.enter(repl, clause);
         }
         repl.learn_maps(session.manifest());
-        repl.gpu.take_records(repl, session)?;
+        repl.gpu.take_records(&repl.surroundings(), session)?;
         Ok(count)
     }
 

@@ -1,11 +1,12 @@
 //! Records of GPUs at the prompt: agents are loaded as soon as a clause needs records, and loaded again if a later one needs more kinds.
 
-use super::session::Repl;
-use crate::gpu::{Agents, Reports};
+use crate::console::Messages;
+use crate::gpu::{Agents, NewDrivers, Reports};
 use anyhow::{Context, Result};
-use runtime::Session;
+use host::Machine;
 use runtime::gpu_agent::AgentFile;
 use runtime::read::event_loop::{Next, Watch};
+use runtime::{Joining, Session};
 use std::cell::{Cell, RefCell};
 use std::ffi::OsString;
 use std::os::fd::RawFd;
@@ -20,6 +21,20 @@ pub struct Gpu<'a> {
     agents: RefCell<Option<Rc<RefCell<Agents<'a>>>>>,
 }
 
+/// What agents need of the session.
+pub struct Surroundings<'r, 'a> {
+    /// The source of files and processes.
+    pub machine: &'a Machine,
+    /// The printer of notes and warnings.
+    pub messages: &'a Messages,
+    /// Processes that map the driver.
+    pub new_drivers: &'a NewDrivers,
+    /// The program that runs.
+    pub program: Option<u32>,
+    /// Where the watch of the agents joins.
+    pub joining: &'r Joining<'a>,
+}
+
 impl<'a> Gpu<'a> {
     /// No agents yet. Without the file there never are.
     pub fn new(file: Option<&'a AgentFile>, reports: &'a Reports) -> Gpu<'a> {
@@ -27,9 +42,9 @@ impl<'a> Gpu<'a> {
     }
 
     /// Variables of the environment by which a program loads the agent, if records are needed.
-    pub fn environment(&self, repl: &Repl) -> Vec<(OsString, OsString)> {
+    pub fn environment(&self, messages: &Messages) -> Vec<(OsString, OsString)> {
         let file = self.file.filter(|_| self.kinds.get() != 0);
-        file.map_or_else(Vec::new, |file| Agents::environment(file, self.kinds.get(), repl.messages))
+        file.map_or_else(Vec::new, |file| Agents::environment(file, self.kinds.get(), messages))
     }
 
     /// Loads agents into these processes, if records are needed; those of others end.
@@ -41,7 +56,7 @@ impl<'a> Gpu<'a> {
     }
 
     /// Takes the records that clauses need now. The session's last module is that of the last clause.
-    pub fn take_records(&self, repl: &Repl<'a>, session: &mut Session) -> Result<()> {
+    pub fn take_records(&self, around: &Surroundings<'_, 'a>, session: &mut Session) -> Result<()> {
         let kinds = session.manifest().gpu_kinds;
         let Some(file) = self.file.filter(|_| kinds & !self.kinds.get() != 0) else { return Ok(()) };
         self.kinds.set(self.kinds.get() | kinds);
@@ -49,19 +64,18 @@ impl<'a> Gpu<'a> {
             agents.borrow_mut().want(kinds);
             return Ok(());
         }
-        let (pids, program) = (repl.machine.scope().pids.clone(), repl.program.pid());
-        let new_drivers = &repl.extender.new_drivers;
-        let mut agents =
-            Agents::new(file, repl.machine, (kinds, false), new_drivers, (self.reports, repl.messages))
-                .context("cannot wait for the agents of processes")?;
+        let Surroundings { machine, messages, new_drivers, program, joining } = *around;
+        let pids = machine.scope().pids.clone();
+        let mut agents = Agents::new(file, machine, (kinds, false), new_drivers, (self.reports, messages))
+            .context("cannot wait for the agents of processes")?;
         agents.search_in(&pids, program);
         if pids.is_empty() && program.is_none() {
-            repl.messages.note("records come of a program that `:run COMMAND` starts, or of processes that `:pid PID` selects");
+            messages.note("records come of a program that `:run COMMAND` starts, or of processes that `:pid PID` selects");
         }
         agents.begin(session)?;
         let loaded = agents.load_into_running(session);
         let agents = Rc::new(RefCell::new(agents));
-        repl.joining.borrow_mut().push(Box::new(AgentsWatch(Rc::clone(&agents))));
+        joining.borrow_mut().push(Box::new(AgentsWatch(Rc::clone(&agents))));
         *self.agents.borrow_mut() = Some(agents);
         loaded
     }
@@ -74,9 +88,9 @@ impl<'a> Gpu<'a> {
     }
 
     /// Reports what was collected.
-    pub fn print(&self, repl: &Repl) {
+    pub fn print(&self, messages: &Messages) {
         if self.agents.borrow().is_some() {
-            self.reports.print(repl.messages);
+            self.reports.print(messages);
         }
     }
 }

@@ -140,7 +140,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     }
     exit_status::report_expelled(&session, messages);
     drop(session);
-    repl.gpu.print(&repl);
+    repl.gpu.print(repl.messages);
     sink.close(messages, &|| false);
     let status = exit_status::status(&ending, None, messages);
     repl.output.end();

@@ -78,7 +78,7 @@ impl Program {
         let user = repl.cli.user.clone();
         let command = Command {
             argv: argv.clone(),
-            environment: repl.gpu.environment(repl),
+            environment: repl.gpu.environment(repl.messages),
             user,
             watch_mappings: true,
             watch_ends: true,

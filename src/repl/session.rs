@@ -1,6 +1,6 @@
 //! State of a session at the prompt, and its output. Clauses and the traced program add their operations in their own files.
 
-use super::gpu::Gpu;
+use super::gpu::{Gpu, Surroundings};
 use super::inputs::Inputs;
 use super::screen::Screen;
 use crate::cli::Cli;
@@ -52,6 +52,19 @@ pub struct Repl<'a> {
     pub(super) watching: Cell<u32>,
     pub(super) is_watching: Cell<bool>,
     pub(super) terminal: bool,
+}
+
+impl<'a> Repl<'a> {
+    /// What agents need of the session.
+    pub(super) fn surroundings(&self) -> Surroundings<'_, 'a> {
+        Surroundings {
+            machine: self.machine,
+            messages: self.messages,
+            new_drivers: &self.extender.new_drivers,
+            program: self.program.pid(),
+            joining: &self.joining,
+        }
+    }
 }
 
 /// All clauses of a session.

@@ -5,7 +5,6 @@ use crate::console::Messages;
 use crate::trace::extender::Extender;
 use anyhow::anyhow;
 use host::process;
-use runtime::in_process::RemoteError;
 use runtime::kernel::signals::StopSignals;
 use runtime::process::Child;
 use runtime::{AttachError, DamagedMemory, Ending, Reason, Session};
@@ -106,12 +105,6 @@ pub fn of_results(status: u8, ending: &Ending, extender: &Extender) -> u8 {
     if status == 0 && is_wrong { crate::LOST } else { status }
 }
 
-/// The error of a process that is not traced. `what`: "is not traced".
-pub fn untraced(pid: u32, what: &str, error: &RemoteError) -> anyhow::Error {
-    let way_out = error.way_out().map_or_else(String::new, |way_out| format!("; {way_out}"));
-    anyhow!("process {pid} {what}: {error}{way_out}")
-}
-
 /// Reports processes whose tracing ended early since they have other rights than the others by now.
 pub fn report_expelled(session: &Session, messages: &Messages) {
     for (pid, how) in session.expelled() {
@@ -205,19 +198,4 @@ pub fn in_words(status: ExitStatus) -> String {
 /// The exit status as in a shell: 128 plus the signal's number for a killed program.
 fn as_shell(status: ExitStatus) -> u8 {
     status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1) as u8
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_process_that_is_not_traced_has_a_way_out() {
-        let text = |error| untraced(7, "is not traced", &error).to_string();
-        assert_eq!(
-            text(RemoteError::NoRoom),
-            "process 7 is not traced: the process has no free memory within 2 GiB of its code; without `--in-process` the kernel traces it"
-        );
-        assert!(text(RemoteError::OtherNamespace).ends_with("trace it from there, or by the kernel"));
-    }
 }

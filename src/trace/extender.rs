@@ -1,11 +1,11 @@
 //! Extends the scripts of a running session to files that are mapped later, and records which files were mapped.
 
-use super::exit_status;
 use super::script_set::Scripts;
 use super::unwinder::Unwinder;
 use crate::console::Messages;
 use crate::gpu::NewDrivers;
 use crate::symbolize::MachineNames;
+use anyhow::anyhow;
 use host::{Identity, Machine};
 use runtime::in_process::RemoteError;
 use runtime::{Session, UnwindMaps};
@@ -67,7 +67,7 @@ impl<'a> Extender<'a> {
     /// Reports that a process is not traced. It is tried again when the process maps another file, and reported once. `what`: "is not
     /// traced".
     pub fn report_untraced(&self, pid: u32, what: &str, error: &RemoteError) {
-        let error = exit_status::untraced(pid, what, error);
+        let error = untraced(pid, what, error);
         if self.untraced.borrow_mut().insert(error.to_string()) {
             self.messages.error(&error);
         }
@@ -134,5 +134,26 @@ impl<'a> Extender<'a> {
     /// Starts unwind tables, when the first script that walks stacks has joined.
     pub fn walk_stacks(&self, maps: UnwindMaps) -> &Unwinder<'a> {
         self.unwinder.get_or_init(|| Unwinder::new(maps, self.messages))
+    }
+}
+
+/// The error of a process that is not traced. `what`: "is not traced".
+pub fn untraced(pid: u32, what: &str, error: &RemoteError) -> anyhow::Error {
+    let way_out = error.way_out().map_or_else(String::new, |way_out| format!("; {way_out}"));
+    anyhow!("process {pid} {what}: {error}{way_out}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_that_is_not_traced_has_a_way_out() {
+        let text = |error| untraced(7, "is not traced", &error).to_string();
+        assert_eq!(
+            text(RemoteError::NoRoom),
+            "process 7 is not traced: the process has no free memory within 2 GiB of its code; without `--in-process` the kernel traces it"
+        );
+        assert!(text(RemoteError::OtherNamespace).ends_with("trace it from there, or by the kernel"));
     }
 }

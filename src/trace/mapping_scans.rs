@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 /// Shortest pause between two scans.
 const PAUSE: Duration = Duration::from_millis(20);
 
+/// Time in which another tracer may have stopped a process.
+const TRACED: Duration = Duration::from_secs(1);
+
 /// Looks for new mappings of processes and their descendants.
 pub struct MappingScans<'a> {
     events: OwnedFd,
@@ -30,6 +33,8 @@ pub struct MappingScans<'a> {
     budget: Budget,
     /// True if a process that ended before it was looked at was reported.
     has_missed: bool,
+    /// Since when another tracer has stopped a process.
+    traced: BTreeMap<u32, Instant>,
     pids: Vec<u32>,
     /// By process: first addresses and inodes of executable mappings at the last scan.
     seen: BTreeMap<u32, BTreeSet<(u64, u64)>>,
@@ -52,6 +57,7 @@ impl<'a> MappingScans<'a> {
             tree: process::with_descendants(pids).into_iter().collect(),
             budget: Budget::new(),
             has_missed: false,
+            traced: BTreeMap::new(),
             pids: pids.to_vec(),
             seen,
             extender,
@@ -82,19 +88,23 @@ impl<'a> MappingScans<'a> {
         let new = mapped.iter().filter(|mapping| !seen.contains(&(mapping.start, mapping.inode)));
         let new: Vec<&Mapping> = new.collect();
         let searched = start.elapsed();
+        let mut is_done = true;
         if !new.is_empty() {
             session.meet(pid);
-            self.consider(pid, &new, session);
+            is_done = self.consider(pid, &new, session);
         }
         if session.has_lost_jumps(pid) {
-            self.patch(pid, session);
+            is_done &= self.patch(pid, session);
+        }
+        if !is_done {
+            self.seen.remove(&pid);
         }
         searched
     }
 
-    /// Looks at the processes of the tree that have mapped files that may be probed.
-    fn take_reports(&mut self, session: &mut Session) {
-        let Some(reports) = &mut self.reports else { return };
+    /// What processes of the tree have mapped since the last call, of files that may be probed.
+    fn read_reports(&mut self) -> Vec<MappingEvent> {
+        let Some(reports) = &mut self.reports else { return vec![] };
         let mut mapped = reports.read();
         for Fork { pid, parent } in reports.take_forks() {
             if self.tree.contains(&parent) {
@@ -106,6 +116,12 @@ impl<'a> MappingScans<'a> {
         }
         let scripts = self.extender.scripts;
         mapped.retain(|mapped| self.tree.contains(&mapped.pid) && scripts.may_concern(&mapped.path));
+        mapped
+    }
+
+    /// Looks at the processes of the tree that have mapped files that may be probed.
+    fn take_reports(&mut self, session: &mut Session) {
+        let mapped = self.read_reports();
         let pids: BTreeSet<u32> = mapped.iter().map(|mapped| mapped.pid).collect();
         for pid in pids {
             if self.budget.has_time() {
@@ -137,7 +153,8 @@ impl<'a> MappingScans<'a> {
         ));
     }
 
-    fn consider(&self, pid: u32, new: &[&Mapping], session: &mut Session) {
+    /// Adds probes in new files; returns false if the process has to be looked at again, or has ended before they were there.
+    fn consider(&mut self, pid: u32, new: &[&Mapping], session: &mut Session) -> bool {
         let before = session.attached();
         for mapping in new {
             let Some(shown) = mapping.name.path() else { continue };
@@ -148,25 +165,36 @@ impl<'a> MappingScans<'a> {
             self.extender.scripts.extend(session, &process::open_path(pid, shown), shown, &when);
         }
         let path = |mapping: &&Mapping| mapping.name.path().unwrap_or(Path::new("")).to_owned();
-        if new.iter().any(|mapping| session.must_patch(pid, mapping.inode, &path(mapping))) {
-            self.patch(pid, session);
-        }
+        let must_patch = new.iter().any(|mapping| session.must_patch(pid, mapping.inode, &path(mapping)));
+        let is_done = !must_patch || self.patch(pid, session);
         let more = session.attached().saturating_sub(before);
         let last = new.iter().filter_map(|mapping| mapping.name.path()).next_back();
         if let (1.., Some(last)) = (more, last) {
             self.note(pid, more, last);
         }
+        is_done
     }
 
-    fn patch(&self, pid: u32, session: &mut Session) {
-        match session.patch_running(pid) {
+    /// Patches a process; returns false if that has to be tried again, or the process has ended before.
+    fn patch(&mut self, pid: u32, session: &mut Session) -> bool {
+        let patched = session.patch_running(pid);
+        if let Err(RemoteError::Traced { .. }) = &patched {
+            // Another cudatrace stops a process for some milliseconds.
+            let since = *self.traced.entry(pid).or_insert_with(Instant::now);
+            if since.elapsed() < TRACED {
+                return false;
+            }
+        }
+        self.traced.remove(&pid);
+        match patched {
             Ok(report) => self.extender.messages.patched(pid, &report),
-            Err(RemoteError::Gone) => {}
+            Err(RemoteError::Gone) => return false,
             Err(error) => {
                 self.extender.miss_mappings();
                 self.extender.report_untraced(pid, "is not traced in a new library", &error);
             }
         }
+        true
     }
 
     fn note(&self, pid: u32, more: usize, library: &Path) {
@@ -227,5 +255,10 @@ impl Watch for MappingScans<'_> {
             self.timer.rest(start, searched);
         }
         Next::Continue
+    }
+
+    fn finish(&mut self, _: &mut Session) -> bool {
+        self.read_reports().iter().for_each(|mapped| self.miss_ended(mapped));
+        true
     }
 }

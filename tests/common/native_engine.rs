@@ -4,7 +4,7 @@ use native::layout::{
     self, ENTRY_KEY, ENTRY_USED, HASH_FRESH, Layout, MapPlace, RING_CONSUMED, RING_PRODUCED, SPARE,
 };
 use native::object::MapKind;
-use native::{Environment, Image, Unsupported, program};
+use native::{Environment, Image, Unsupported, context};
 use sim::World;
 use sim::machine::{BOOT_AHEAD_NS, Fault, Hit, Trap};
 use sim::outcome::Signal;
@@ -139,14 +139,14 @@ impl Engine for NativeEngine {
         let missing = Fault { function: symbol.into(), at: 0, trap: Trap::Jump(0) };
         let entry = self.image.function(symbol).ok_or(missing)?;
         self.write(layout::CPU, &hit.moment.cpu.to_le_bytes());
-        let mut context = [0u64; program::SIZE as usize / 8];
+        let mut context = [0u64; context::SIZE as usize / 8];
         for (word, bytes) in context.iter_mut().zip(hit.context.chunks_exact(8)) {
             *word = u64::from_le_bytes(bytes.try_into().expect("8 bytes"));
         }
-        context[program::COOKIE as usize / 8] = hit.cookie;
+        context[context::COOKIE as usize / 8] = hit.cookie;
         if let Some((cookie, is_return)) = hit.session {
-            context[program::IS_RETURN as usize / 8] = u64::from(is_return);
-            context[program::SESSION as usize / 8] = cookie;
+            context[context::IS_RETURN as usize / 8] = u64::from(is_return);
+            context[context::SESSION as usize / 8] = cookie;
         }
         let (region, layout, descriptions) = (self.region, &self.layout, &self.image.descriptions);
         let (rng, signals) = (&mut self.rng, &mut self.signals);

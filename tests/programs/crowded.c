@@ -1,5 +1,6 @@
 // Reserves all memory around, but for a hole that is far from the program's first library and too small for a region, as CUDA does with terabytes. Opens
-// a library before and another in the hole, and calls `traced_work` of each 100 times, with and without its return.
+// a library before and another in the hole, below the first one, and calls `traced_work` of each 100 times: at once, or with a further argument both
+// when a line has come.
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -11,15 +12,20 @@ static char *reserve(size_t size) {
     return mmap(NULL, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 }
 
-static int call(const char *path) {
+static void *find(const char *path) {
     void *library = dlopen(path, RTLD_NOW);
-    long (*work)(long) = library ? (long (*)(long))dlsym(library, "traced_work") : NULL;
-    for (int n = 0; work && n < 100; n++) work(n);
-    return !!work;
+    return library ? dlsym(library, "traced_work") : NULL;
+}
+
+static void call(void *work) {
+    for (int n = 0; n < 100; n++) ((long (*)(long))work)(n);
 }
 
 int main(int count, char **paths) {
-    if (count != 3 || !call(paths[1])) return 1;
+    int waits = count > 3;
+    void *near = find(paths[1]);
+    if (!near) return 1;
+    if (!waits) call(near);
     char *all = reserve(9 * GIB);
     if (all == MAP_FAILED) return 2;
     // What is above fits nothing any more.
@@ -29,7 +35,15 @@ int main(int count, char **paths) {
         if (got != MAP_FAILED) munmap(got, size);
     }
     munmap(all + 4 * GIB, HOLE);
-    if (!call(paths[2])) return 3;
-    printf("%s\n", dlsym(dlopen(paths[2], RTLD_NOW), "traced_work") > (void *)(all + 4 * GIB + HOLE) ? "near" : "far");
+    void *far = find(paths[2]);
+    if (!far) return 3;
+    puts(far > (void *)(all + 4 * GIB + HOLE) ? "near" : "far");
+    fflush(stdout);
+    if (waits) {
+        char line[8];
+        if (!fgets(line, sizeof line, stdin)) return 4;
+        call(near);
+    }
+    call(far);
     return 0;
 }

@@ -57,10 +57,12 @@ mod library {
     pub mod launches;
     pub mod leaving;
     pub mod names;
+    pub mod presence;
     pub mod ranges;
     pub mod replacements;
     pub mod sampling;
     pub mod sys;
+    pub mod thread_id;
     pub mod tracer;
     pub mod waiting;
 }

@@ -24,6 +24,7 @@ pub mod kernel_driver;
 pub mod library;
 pub mod operations;
 pub mod prelude;
+mod rows;
 pub mod types;
 
 pub use api::{Direction, Param, Signature, signature, signatures};

@@ -34,8 +34,7 @@ use crate::patch::{self, Author, PatchPlace, Refusal};
 use crate::process::{self, Mapping};
 use crate::prologue::{self, Body, CodePosition};
 use crate::search::folders::View;
-use crate::search::target_files::TargetSearch;
-use crate::search::{TargetName, Verdict, target_files};
+use crate::search::{TargetName, Verdict, usable};
 use crate::{search, untrusted_file, usdt};
 
 /// Environment variables with the path of a library.
@@ -191,7 +190,7 @@ pub struct Machine {
     /// The library for the records of GPUs.
     agent: OnceLock<FileId>,
     /// Starts the progress display of a search by pattern.
-    start_progress: Option<fn() -> Progress>,
+    pub(crate) start_progress: Option<fn() -> Progress>,
     /// Files of the targets that were found.
     found: Mutex<HashMap<String, Vec<FileId>>>,
 }
@@ -328,7 +327,7 @@ impl Machine {
         let taken = self.file(file);
         let path = taken.shown.display();
         if search::hides_static_runtime(&taken.shown, &taken.elf) {
-            return Some(target_files::hidden_runtime(&taken.shown));
+            return Some(usable::hidden_runtime(&taken.shown));
         }
         let none = taken.functions().list.is_empty();
         let advice = "use a build with symbols, or probe a library that it calls";
@@ -454,11 +453,8 @@ impl Machine {
 
     /// Adds a file that a process has mapped. `None`: there is no file, or it cannot be opened.
     pub fn add_mapped(&self, pid: u32, mapping: &Mapping, reason: &str) -> Option<Result<FileId, ElfError>> {
-        let open_path = target_files::reachable(
-            &View { prefix: process::root_prefix(pid), ..View::default() },
-            pid,
-            mapping,
-        )?;
+        let open_path =
+            usable::reachable(&View { prefix: process::root_prefix(pid), ..View::default() }, pid, mapping)?;
         Some(self.add_file(&open_path, mapping.name.path()?, reason))
     }
 
@@ -493,7 +489,7 @@ impl Machine {
         let taken = self.file(file);
         let wanted = self.target_name(target);
         match self.overrides(target).as_slice() {
-            [] => target_files::accepts(&wanted, &taken.shown, &taken.elf),
+            [] => usable::accepts(&wanted, &taken.shown, &taken.elf),
             paths => paths.iter().any(|(path, _)| Identity::of(path).is_ok_and(|i| taken.is_same_file(&i))),
         }
     }
@@ -507,12 +503,12 @@ impl Machine {
         File { id, path: taken.shown.to_string_lossy().into_owned(), library: taken.library() }
     }
 
-    fn target_name(&self, target: &str) -> TargetName {
+    pub(crate) fn target_name(&self, target: &str) -> TargetName {
         TargetName::parse(target, &self.directory)
     }
 
     /// Paths that the user gave for a library, with the reason to show.
-    fn overrides(&self, target: &str) -> Vec<(PathBuf, String)> {
+    pub(crate) fn overrides(&self, target: &str) -> Vec<(PathBuf, String)> {
         let wanted = self.target_name(target);
         let is_meant = |name: &str| {
             name == target
@@ -534,33 +530,8 @@ impl Machine {
         paths
     }
 
-    fn find(&self, target: &str, progress: &mut Option<Progress>) -> Result<Vec<FileId>, TargetError> {
-        let overrides = self.overrides(target);
-        if !overrides.is_empty() {
-            let taken: Result<Vec<_>, _> =
-                overrides.iter().map(|(path, why)| self.take_path(&View::default(), path, why)).collect();
-            return taken.map_err(|error| TargetError::Unusable(error.to_string())).map(unique);
-        }
-        let wanted = self.target_name(target);
-        let mut search = TargetSearch::new(self, wanted.clone());
-        match wanted {
-            TargetName::Path(path) => return self.find_path(&path),
-            TargetName::Everything if self.scope().is_system_wide() => {
-                let why = "it stands for all files that traced processes execute: select processes by `-p PID` or `-- COMMAND`";
-                return Err(TargetError::Unusable(why.into()));
-            }
-            TargetName::Pattern(pattern) => {
-                *progress = self.start_progress.map(|start| start());
-                let each = |is_elf| progress.iter_mut().for_each(|report| report(is_elf));
-                search.pattern(&self.scope(), pattern.as_str(), each);
-            }
-            _ => search.by_name(&self.scope()),
-        }
-        search.outcome()
-    }
-
     /// Finds a path in the root of each traced process, otherwise in the root of this process.
-    fn find_path(&self, path: &Path) -> Result<Vec<FileId>, TargetError> {
+    pub(crate) fn find_path(&self, path: &Path) -> Result<Vec<FileId>, TargetError> {
         let scope = self.scope();
         let views = scope.pids.iter().map(|&pid| (pid, process::root_prefix(pid)));
         let containers = views.filter(|(_, prefix)| !prefix.as_os_str().is_empty());
@@ -578,7 +549,7 @@ impl Machine {
     }
 
     /// Adds the file at a path as a view sees it, following links.
-    fn take_path(&self, view: &View, path: &Path, why: &str) -> Result<FileId, ElfError> {
+    pub(crate) fn take_path(&self, view: &View, path: &Path, why: &str) -> Result<FileId, ElfError> {
         let open_path = view.resolve(&view.outside(path));
         self.add_file(&open_path, &view.inside(&open_path), why)
     }

@@ -386,6 +386,13 @@ pub fn shares_network_and_pids(pid: u32) -> bool {
     ["net", "pid"].iter().all(|kind| namespace(pid, kind) == own_namespace(kind))
 }
 
+/// Whether a process may read the memory and open the files of this process, if that has the same user: it has all of its capabilities.
+pub fn may_inspect_this_one(pid: u32) -> bool {
+    let permitted = |pid: u32| u64::from_str_radix(status_field(pid, "CapPrm")?.trim(), 16).ok();
+    let has_all = permitted(pid).zip(permitted(std::process::id())).is_some_and(|(its, own)| own & !its == 0);
+    has_all && namespace(pid, "user") == own_namespace("user")
+}
+
 fn namespace(pid: u32, kind: &str) -> Option<Namespace> {
     namespace_at(&format!("/proc/{pid}/ns/{kind}"))
 }

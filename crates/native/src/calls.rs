@@ -3,9 +3,10 @@
 //! The arguments are in rdi, rsi, rdx, rcx and r8, as for a C function; the result is in rax. The short ones are generated here, the
 //! others are functions of `helpers/helpers.c`.
 
+use crate::context;
 use crate::layout::{self, MapPlace};
-use crate::program;
-use crate::translate::{AUX, CPU, Translator};
+use crate::registers::{AUX, CPU};
+use crate::translator::Translator;
 use crate::x86::{Assembler, Cond, Mem, Op, Reg, Shift, Width};
 use crate::{CpuNumber, Environment, Process, ThreadId, TimeSource};
 
@@ -38,12 +39,12 @@ pub fn kfunc(at: &mut Translator, name: &str) -> bool {
     match name {
         // Every run has a stack of its own.
         "bpf_preempt_disable" | "bpf_preempt_enable" => {}
-        "bpf_session_is_return" => at.asm.load(Width::W32, Reg::RAX, context(program::IS_RETURN)),
-        "bpf_session_cookie" => at.asm.load(Width::W64, Reg::RAX, context(program::SESSION)),
+        "bpf_session_is_return" => at.asm.load(Width::W32, Reg::RAX, context(context::IS_RETURN)),
+        "bpf_session_cookie" => at.asm.load(Width::W64, Reg::RAX, context(context::SESSION)),
         wire::features::VECTOR => {
             at.asm.shift(Shift::Left, true, Reg::RSI, 3);
             at.asm.alu(Op::Add, true, Reg::RSI, Reg::RDI);
-            at.asm.load(Width::W64, Reg::RAX, Mem::At(Reg::RSI, program::VECTORS));
+            at.asm.load(Width::W64, Reg::RAX, Mem::At(Reg::RSI, context::VECTORS));
         }
         wire::features::PROGRAM_NAME => program_name(at),
         wire::features::PROCESS_NAME => process_name(at),
@@ -73,7 +74,7 @@ pub fn helper(at: &mut Translator, number: u32) -> bool {
         132 => at.asm.alu_mem_imm(Op::And, false, Mem::At(Reg::RDI, -8), !BUSY as i32),
         133 => at.asm.alu_mem_imm(Op::Xor, false, Mem::At(Reg::RDI, -8), (BUSY | DISCARD) as i32),
         164 if matches!(environment, Environment::Process(_)) => with_cpu(at, function::FOR_EACH),
-        174 => at.asm.load(Width::W64, Reg::RAX, Mem::At(Reg::RDI, program::COOKIE)),
+        174 => at.asm.load(Width::W64, Reg::RAX, Mem::At(Reg::RDI, context::COOKIE)),
         181 => {
             at.asm.lea(Reg::R8, Mem::Region(0));
             call(at, function::REPEAT);

@@ -10,14 +10,17 @@
 #![forbid(unsafe_code)]
 
 mod calls;
+pub mod context;
 pub mod layout;
 pub mod load;
 pub mod object;
 pub mod program;
+mod registers;
 pub mod returns;
 pub mod site;
 pub mod survey;
 mod translate;
+mod translator;
 pub mod unwind;
 pub mod x86;
 
@@ -171,14 +174,14 @@ impl Image {
 
 fn context<'a>(
     object: &'a Object,
-    (layout, placement, head): (&'a Layout, &'a Placement, &'a translate::Head),
+    (layout, placement, head): (&'a Layout, &'a Placement, &'a translator::Head),
     environment: &'a Environment,
     asm: &mut Assembler,
-) -> translate::Context<'a> {
+) -> translator::Context<'a> {
     let functions = object.functions.iter().map(|_| asm.label()).collect();
     let helpers = calls::function::ALL.iter().map(|_| asm.label()).collect();
     let end = asm.label();
-    translate::Context { object, layout, placement, head, environment, helpers, functions, end }
+    translator::Context { object, layout, placement, head, environment, helpers, functions, end }
 }
 
 /// Translates an object, whose data have places in a layout. The code is for an offset in the region, a multiple of 16.
@@ -193,7 +196,7 @@ pub fn translate(
     if let Some(map) = maps.find(|map| !map.is_supported()) {
         return Err(Unsupported::Map(map.def.name.clone()));
     }
-    let head = translate::Head::new(object, layout, placement, start);
+    let head = translator::Head::new(object, layout, placement, start);
     let mut asm = Assembler::new(start);
     asm.raw(&head.bytes);
     let context = context(object, (layout, placement, &head), environment, &mut asm);

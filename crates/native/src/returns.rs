@@ -19,8 +19,8 @@
 
 use crate::Image;
 use crate::calls::function;
+use crate::context;
 use crate::layout;
-use crate::program;
 use crate::x86::{Assembler, Cond, Mem, Op, Reg, Width};
 use std::ops::Range;
 
@@ -110,7 +110,7 @@ impl Returns {
     ) -> (Returns, Vec<u8>) {
         let helper = |number: usize| image.helpers[number].1;
         let mut asm = Assembler::new(start);
-        let (leave, left) = program::leave(&mut asm, helper(function::CALL_RETURNS), area);
+        let (leave, left) = context::leave(&mut asm, helper(function::CALL_RETURNS), area);
         asm.align(STUB);
         let addresses = area + ADDRESSES - asm.here();
         asm.raw(&[HEADER_MAGIC, addresses.to_le_bytes()].concat());

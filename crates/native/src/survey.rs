@@ -3,7 +3,9 @@
 use crate::layout::{Layout, Placement};
 use crate::object::{Object, Reference};
 use crate::x86::Assembler;
-use crate::{CpuNumber, Environment, Process, ThreadId, TimeSource, Unsupported, context, translate};
+use crate::{
+    CpuNumber, Environment, Process, ThreadId, TimeSource, Unsupported, context, translate, translator,
+};
 use std::collections::BTreeSet;
 
 /// An object whose programs are looked at.
@@ -75,7 +77,7 @@ impl<'o> Survey<'o> {
             time: TimeSource::Asked,
             unwind: None,
         });
-        let head = translate::Head::new(self.object, &self.layout, &self.placement, 0);
+        let head = translator::Head::new(self.object, &self.layout, &self.placement, 0);
         let mut asm = Assembler::new(0);
         let context = context(self.object, (&self.layout, &self.placement, &head), &environment, &mut asm);
         translate::function(&context, &mut asm, number)

@@ -3,112 +3,17 @@
 //!
 //! r9, r10, r11 and r12 of the machine belong to no register of BPF: r9 to r11 are scratch here.
 
+use crate::Unsupported;
 use crate::calls;
-use crate::layout::{Layout, MapPlace, Placement};
+use crate::object::Reference;
 use crate::object::insn::{self, Insn};
-use crate::object::{Function, Object, Reference};
-use crate::x86::{Assembler, Cond, Label, Mem, Op, Reg, Shift, Width};
-use crate::{Environment, Unsupported};
-use std::collections::{BTreeMap, BTreeSet};
-
-/// Registers by the number of BPF's register.
-pub const REGS: [Reg; 11] = [
-    Reg::RAX,
-    Reg::RDI,
-    Reg::RSI,
-    Reg::RDX,
-    Reg::RCX,
-    Reg::R8,
-    Reg::RBX,
-    Reg::R13,
-    Reg::R14,
-    Reg::R15,
-    Reg::RBP,
-];
-
-/// Scratch register for addresses and operands.
-pub const AUX: Reg = Reg::R11;
-/// Second scratch register.
-pub const AUX2: Reg = Reg::R10;
-/// Sixth argument of helpers: the CPU. Also scratch.
-pub const CPU: Reg = Reg::R9;
+use crate::registers::{AUX, AUX2, CPU, REGS};
+use crate::translator::{Context, Translator};
+use crate::x86::{Assembler, Cond, Mem, Op, Reg, Shift, Width};
+use std::collections::BTreeSet;
 
 /// MAX_BPF_STACK
 const MAX_STACK: i32 = 512;
-
-/// What is the same for all functions of an object.
-pub struct Context<'a> {
-    /// The object.
-    pub object: &'a Object,
-    /// Where maps lie.
-    pub layout: &'a Layout,
-    /// Which of them are the object's.
-    pub placement: &'a Placement,
-    /// What the code begins with.
-    pub head: &'a Head,
-    /// What the helpers do.
-    pub environment: &'a Environment,
-    /// Starts of the compiled helpers, by [`calls::function`].
-    pub helpers: Vec<Label>,
-    /// Starts of the functions.
-    pub functions: Vec<Label>,
-    /// End of the code.
-    pub end: Label,
-}
-
-/// What is in front of the functions: descriptions of the maps, and constants.
-#[derive(Clone, Debug, Default)]
-pub struct Head {
-    /// Offsets of the descriptions in the region, by index in [`Object::maps`].
-    pub descriptions: Vec<u64>,
-    /// Offsets of constant sections, by index in [`Object::sections`].
-    pub constants: Vec<Option<u64>>,
-    /// The bytes.
-    pub bytes: Vec<u8>,
-}
-
-impl Head {
-    /// For code that begins at this offset in the region.
-    pub fn new(object: &Object, layout: &Layout, placement: &Placement, start: u64) -> Head {
-        let mut head = Head::default();
-        for map in &placement.maps {
-            let at = head.here(start);
-            head.descriptions.push(at);
-            head.bytes.extend(layout.maps[*map].description(at));
-        }
-        for section in &object.sections {
-            let at = head.here(start);
-            head.constants.push(section.data.as_ref().map(|_| at));
-            head.bytes.extend(section.data.iter().flatten());
-        }
-        head
-    }
-
-    /// Offset in the region of the next part.
-    fn here(&mut self, start: u64) -> u64 {
-        self.bytes.resize(self.bytes.len().next_multiple_of(8), 0);
-        start + self.bytes.len() as u64
-    }
-}
-
-impl Context<'_> {
-    /// A map, by its index in the object.
-    pub fn map(&self, index: usize) -> &MapPlace {
-        &self.layout.maps[self.placement.maps[index]]
-    }
-}
-
-/// Translation of one function.
-pub struct Translator<'a, 'b> {
-    pub(crate) context: &'a Context<'a>,
-    pub(crate) asm: &'b mut Assembler,
-    function: &'a Function,
-    /// Labels of instructions to which a jump leads.
-    labels: BTreeMap<usize, Label>,
-    exit: Label,
-    /// The map in r1, where it is known.
-    pub(crate) map: Option<usize>,
-}
 
 /// Translates a function behind its label.
 pub fn function(context: &Context, asm: &mut Assembler, number: usize) -> Result<(), Unsupported> {

@@ -93,6 +93,11 @@ impl AgentFile {
         self.path.clone().unwrap_or_else(in_memory)
     }
 
+    /// Whether the file is not only in memory, where it can be opened by those alone who may inspect the tracer.
+    pub fn is_on_disk(&self) -> bool {
+        self.path.is_some()
+    }
+
     /// Whether processes of a user can open the file by its path.
     pub fn is_for(&self, user: u32) -> bool {
         user == 0 || self.users.lock().is_ok_and(|users| users.contains(&user))
@@ -136,16 +141,21 @@ impl AgentFile {
         connection.prove(&self.secret)
     }
 
-    /// The library for a process of a user that runs, with functions of that process that load it.
+    /// The library for a process of a user that runs, with functions of that process that load it. `is_current`: see [`Library`].
     ///
     /// # Errors
     /// The user cannot be let open the file.
-    pub fn library(&self, user: u32, functions: LoaderFunctions) -> io::Result<Library<'_>> {
+    pub fn library<'a>(
+        &'a self,
+        user: u32,
+        functions: LoaderFunctions,
+        is_current: &'a (dyn Fn() -> bool + Sync),
+    ) -> io::Result<Library<'a>> {
         // A process can open what is only in memory if it has a descriptor of it.
         if self.path.is_some() {
             self.admit(user)?;
         }
-        Ok(Library { file: self.file.as_fd(), symbol: agent::ATTACH, functions })
+        Ok(Library { file: self.file.as_fd(), symbol: agent::ATTACH, functions, is_current })
     }
 
     /// Lets a user open the library. That user's processes can read the secret in the traced process anyway.

@@ -48,3 +48,17 @@ pub struct Module {
     /// Number of attach points that are attached.
     pub attached: usize,
 }
+
+/// How to load.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Bytes of the ring buffer, rounded up to a power of two; 0: the size that the script sets, else
+    /// [`DEFAULT_BYTES`](crate::read::ring::DEFAULT_BYTES). The size is halved while the kernel has no memory for it.
+    pub ring_bytes: u32,
+    /// Processes to trace, for a script that was compiled with the pid filter.
+    pub pids: Vec<u32>,
+    /// Number of counters reserved for modules that extend the session; 0: enough for libraries that are mapped later.
+    pub spare_counters: u32,
+    /// The process that the tracer started, for `cpid`.
+    pub child: Option<u32>,
+}

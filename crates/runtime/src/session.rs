@@ -19,7 +19,8 @@ use crate::kernel::clock::{Clock, SystemClock};
 use crate::kernel::inotify::WriteWatch;
 use crate::kernel::signals::Arrivals;
 use crate::load::{LoadedOrRefused, LoadedProgram, ProgramHandle};
-use crate::module::{AttachOptions, Module, ModuleId, ModulePart};
+use crate::module::{AttachOptions, Module, ModuleId, ModulePart, Options};
+use crate::own_programs::{EndProgram, SignalProgram, TestProgram, TimerProgram};
 use crate::read::losses;
 use crate::run_stats::{self, AttachedProgram, Runs};
 use crate::session_core::Core;
@@ -33,57 +34,15 @@ use report::{Loss, Snapshot};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 use std::io;
-use std::os::fd::{OwnedFd, RawFd};
+use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use wire::Manifest;
 use wire::counter::CounterKind;
 use wire::manifest::{self, Attach, CompiledScript, Program};
-use wire::trigger::{Environment, TestKind, Trigger};
+use wire::trigger::{Environment, Trigger};
 use wire::types::MissingProbes;
-
-/// How to load.
-#[derive(Clone, Debug, Default)]
-pub struct Options {
-    /// Bytes of the ring buffer, rounded up to a power of two; 0: the size that the script sets, else
-    /// [`ring::DEFAULT_BYTES`]. The size is halved while the kernel has no memory for it.
-    pub ring_bytes: u32,
-    /// Processes to trace, for a script that was compiled with the pid filter.
-    pub pids: Vec<u32>,
-    /// Number of counters reserved for modules that extend the session; 0: enough for libraries that are mapped later.
-    pub spare_counters: u32,
-    /// The process that the tracer started, for `cpid`.
-    pub child: Option<u32>,
-}
-
-/// An END program that has not run yet.
-pub(crate) struct EndProgram {
-    module: ModuleId,
-    clause: u32,
-    pub program: ProgramHandle,
-}
-
-/// The program of a `signal` probe: runs each time that the tracer receives the signal.
-pub(crate) struct SignalProgram {
-    module: ModuleId,
-    clause: u32,
-    pub signal: Arrivals,
-    pub program: ProgramHandle,
-}
-
-/// The program of an `interval` probe of a session that does not run in the kernel.
-pub(crate) struct TimerProgram {
-    pub timer: OwnedFd,
-    pub program: ProgramHandle,
-}
-
-/// The program of a test or a bench.
-pub(crate) struct TestProgram {
-    pub kind: TestKind,
-    pub name: String,
-    pub program: ProgramHandle,
-}
 
 /// A loaded script. Nothing is attached, so no program runs.
 pub struct LoadedScript {

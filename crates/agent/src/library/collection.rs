@@ -3,8 +3,7 @@
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
-use core::sync::atomic::AtomicU32;
-use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use core::sync::atomic::Ordering::Relaxed;
 
 use crate::activity::Activity;
 use crate::batch::Batches;
@@ -19,7 +18,9 @@ use crate::message::{Hello, MULTIPLE_SUBSCRIBERS, REPLACED, Report, Request, Sta
 use crate::record::{Kind, Record};
 use crate::sys::{self, Descriptor};
 use crate::waiting::{HOLD, Waiting};
-use crate::{api_exit, batch, buffers, counts, launches, leaving, ranges, replacements, sampling, waiting};
+use crate::{
+    api_exit, batch, buffers, counts, launches, leaving, presence, ranges, replacements, sampling, waiting,
+};
 
 /// Milliseconds that the driver's `cuInit` waits for the tracer's request, and for its acknowledgement of samples.
 const PATIENCE: c_int = 2000;
@@ -44,15 +45,6 @@ const KINDS: [(Kind, &[u32]); 8] = [
 
 /// Milliseconds after which the calls have returned whose work has been done.
 const RETURNS: i64 = 2;
-/// Milliseconds that the end of the process waits for the last records.
-const LAST_RECORDS: i64 = 1000;
-
-/// Process in which a collection runs; 0: none. A child of fork(2) has no thread of the agent.
-static RUNS_IN: AtomicU32 = AtomicU32::new(0);
-/// Its socket.
-static SOCKET: AtomicU32 = AtomicU32::new(0);
-/// 1 as soon as the process exits.
-static EXITS: AtomicU32 = AtomicU32::new(0);
 
 struct Shared(UnsafeCell<Option<Collection>>);
 // SAFETY: the thread that starts the collection writes it before the agent's thread exists, which has it afterwards.
@@ -75,12 +67,10 @@ struct Collection {
 pub fn start(socket: Descriptor, hello: &Hello) -> c_int {
     // SAFETY: no arguments.
     let pid = unsafe { sys::getpid() } as u32;
-    let before = RUNS_IN.load(Acquire);
-    if exits() || before == pid || RUNS_IN.compare_exchange(before, pid, AcqRel, Acquire).is_err() {
+    if !presence::begin(pid, socket) {
         socket.close();
         return EBUSY;
     }
-    SOCKET.store(socket.0 as u32, Release);
     socket.send(hello);
     let mut collection =
         Collection { socket, cupti: None, kinds: 0, noted: None, flush_ms: 0, report: Report::default() };
@@ -89,7 +79,7 @@ pub fn start(socket: Descriptor, hello: &Hello) -> c_int {
     unsafe { *COLLECTION.0.get() = Some(collection) };
     if !start_thread() {
         socket.close();
-        RUNS_IN.store(0, Release);
+        presence::end();
         return ENOMEM;
     }
     0
@@ -119,40 +109,13 @@ fn handle_exit() {
     unsafe { sys::__cxa_atexit(at_exit, null_mut(), null_mut()) };
 }
 
-/// Whether a collection runs in this process, and not only in the one that it is a child of.
-pub fn runs_here() -> bool {
-    // SAFETY: no arguments.
-    RUNS_IN.load(Acquire) == unsafe { sys::getpid() } as u32
-}
-
-/// Whether the process exits.
-fn exits() -> bool {
-    EXITS.load(Acquire) != 0
-}
-
 /// Nothing more is set up in a process that exits.
 fn go_on() -> Result<(), State> {
-    if exits() { Err(State::Ended) } else { Ok(()) }
+    if presence::exits() { Err(State::Ended) } else { Ok(()) }
 }
 
 extern "C" fn at_exit(_: *mut c_void) {
-    pass_on_last();
-}
-
-/// Passes on the last records before the process ends, and ends the collection. Makes system calls only: a handler of a signal may end the process.
-pub fn pass_on_last() {
-    // A child of vfork(2) has the memory of its parent.
-    if !runs_here() || EXITS.swap(1, AcqRel) != 0 {
-        return;
-    }
-    // SAFETY: the agent's socket; the agent's thread notices it.
-    unsafe { sys::shutdown(SOCKET.load(Acquire) as c_int, sys::SHUT_RD) };
-    for _ in 0..LAST_RECORDS {
-        if !runs_here() {
-            return;
-        }
-        sys::sleep(1);
-    }
+    presence::pass_on_last();
 }
 
 /// Starts the agent's thread, which gets no signals of the program.
@@ -176,11 +139,11 @@ extern "C" fn run(_: *mut c_void) -> *mut c_void {
         }
         collection.collect();
         // The tracer counts what other threads launch until the process has ended.
-        if !exits() {
+        if !presence::exits() {
             collection.socket.close();
         }
     }
-    RUNS_IN.store(0, Release);
+    presence::end();
     null_mut()
 }
 
@@ -220,7 +183,7 @@ impl Collection {
                 leaving::watch();
             }
             // CUPTI must not be called any more.
-            Err(_) if exits() => {
+            Err(_) if presence::exits() => {
                 self.cupti = None;
                 return;
             }
@@ -452,7 +415,7 @@ impl Collection {
 
     /// Ends the records, but for those of what was launched before.
     fn disable(&mut self, cupti: Cupti) {
-        if !exits() {
+        if !presence::exits() {
             counts::end();
         }
         let all = self.kinds;
@@ -480,7 +443,7 @@ impl Collection {
     fn end(&mut self) -> bool {
         let Some((cupti, subscriber)) = self.cupti.take() else { return true };
         self.disable(cupti);
-        if exits() {
+        if presence::exits() {
             return true;
         }
         counts::release();

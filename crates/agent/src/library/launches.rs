@@ -4,14 +4,13 @@
 //! A note is a store to a table, without locks, system calls or memory of its own. There is room for the launches whose records
 //! have not come yet; a note that was overwritten is recognised, and its record has no launch.
 
-use core::arch::asm;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
 use crate::counts::Launched;
 use crate::record::{Kind, Record};
 use crate::sys::{self, Reserved};
-use crate::{batch, counts, cupti, ranges};
+use crate::{batch, counts, cupti, ranges, thread_id};
 
 /// What a function of the driver does.
 #[derive(Copy, Clone, PartialEq, Eq)]
@@ -75,8 +74,6 @@ impl Noted {
 
 /// Number of notes; a power of two.
 const NOTES: usize = 1 << 18;
-/// Offset of a thread's id from its control block in glibc, 2.4 to 2.43.
-const GLIBC_TID: usize = 720;
 
 /// A note.
 #[derive(Default)]
@@ -104,8 +101,6 @@ const OF_GRAPH: u32 = 4;
 static NOTED: Reserved<Note> = Reserved::of(NOTES);
 /// 1: launches are passed on when they begin.
 static PASSES_ON: AtomicU32 = AtomicU32::new(0);
-/// Whether the C library stores the id of a thread where glibc does: 0 not known yet, 1 yes, 2 no.
-static STORES_TID: AtomicU32 = AtomicU32::new(0);
 
 /// Reserves the table. `pass_on`: launches are also passed on when they begin. False if there is no memory.
 pub fn create(pass_on: bool) -> bool {
@@ -122,7 +117,7 @@ pub fn release() {
 pub fn entered(number: u32, correlation: u32, func: u64) {
     const OTHERS: [u8; 3] = [0, Class::BeginCapture as u8, Class::EndCapture as u8];
     let Some(note) = at(correlation).filter(|_| !OTHERS.contains(&class(number))) else { return };
-    let tid = tid();
+    let tid = thread_id::current();
     let range = ranges::current(tid);
     // The time of one launch must not be taken for that of another.
     note.who.store(0, Release);
@@ -202,34 +197,4 @@ fn at(correlation: u32) -> Option<&'static Note> {
     let noted = NOTED.first();
     // SAFETY: within the table, whose bytes are valid notes and stay.
     (!noted.is_null()).then(|| unsafe { &*noted.add(correlation as usize % NOTES) })
-}
-
-/// The id of this thread.
-pub fn tid() -> u32 {
-    match STORES_TID.load(Relaxed) {
-        1 => stored_tid(),
-        2 => sys::gettid(),
-        _ => {
-            let is_stored = stored_tid() == sys::gettid();
-            STORES_TID.store(if is_stored { 1 } else { 2 }, Release);
-            sys::gettid()
-        }
-    }
-}
-
-/// The id of this thread where glibc stores it.
-fn stored_tid() -> u32 {
-    let tid: u32;
-    // SAFETY: reads the thread's control block, which is larger in all C libraries for x86-64.
-    unsafe {
-        asm!(
-            "mov {block}, fs:[0x10]",
-            "mov {tid:e}, [{block} + {offset}]",
-            block = out(reg) _,
-            tid = out(reg) tid,
-            offset = const GLIBC_TID,
-            options(nostack, readonly, preserves_flags),
-        );
-    }
-    tid
 }

@@ -12,7 +12,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use core::sync::atomic::{AtomicU32, AtomicUsize};
 
-use crate::collection;
+use crate::presence;
 use crate::sys::{self, LoadedObject, Segment};
 
 /// Milliseconds that the execution of another program waits for the last records.
@@ -73,15 +73,15 @@ static ANSWERED: AtomicU32 = AtomicU32::new(0);
 
 /// Called by a thread that is about to leave.
 extern "C" fn leaves(number: u32) {
-    if !collection::runs_here() {
+    if !presence::runs_here() {
         return;
     }
     if number < ENDING {
-        return collection::pass_on_last();
+        return presence::pass_on_last();
     }
     let request = ASKED.fetch_add(1, AcqRel) + 1;
     for _ in 0..PATIENCE {
-        if ANSWERED.load(Acquire) >= request || !collection::runs_here() {
+        if ANSWERED.load(Acquire) >= request || !presence::runs_here() {
             return;
         }
         sys::sleep(1);

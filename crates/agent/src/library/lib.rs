@@ -35,10 +35,12 @@ mod idle;
 mod launches;
 mod leaving;
 mod names;
+mod presence;
 mod ranges;
 mod replacements;
 mod sampling;
 mod sys;
+mod thread_id;
 mod tracer;
 mod waiting;
 

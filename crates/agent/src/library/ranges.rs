@@ -10,9 +10,9 @@ use core::ptr::{null, null_mut};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU64};
 
-use crate::launches;
 use crate::names::Kept;
 use crate::sys::Reserved;
+use crate::thread_id;
 
 /// Size of a name with the zero byte that ends it; longer ones are cut.
 const NAME: usize = 64;
@@ -190,7 +190,7 @@ extern "C" fn register_wide_text(_: *const c_void, text: *const u32) -> *const u
 
 /// Begins a range of this thread; returns how many are around it.
 fn begin(name: *const u8) -> c_int {
-    let tid = launches::tid();
+    let tid = thread_id::current();
     let Some((thread, depth)) =
         find(tid).and_then(|(thread, depth)| enter(thread, tid, depth)).or_else(|| take(tid))
     else {
@@ -210,7 +210,7 @@ fn enter(thread: &'static Thread, tid: u32, depth: u32) -> Option<(&'static Thre
 
 /// Ends a range of this thread; returns how many are around it, or -1 if there was none.
 extern "C" fn pop() -> c_int {
-    let tid = launches::tid();
+    let tid = thread_id::current();
     match find(tid) {
         Some((_, 0)) | None => -1,
         Some((thread, depth)) => {
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn the_innermost_range_of_a_thread_is_known_however_deep_it_is() {
         assert!(NAMED.reserve() && THREADED.reserve());
-        let me = launches::tid();
+        let me = thread_id::current();
         assert_eq!((current(me), pop()), (0, -1));
         assert_eq!(push_text(c"step".as_ptr()), 0);
         assert_eq!(push_text(c"forward".as_ptr()), 1);
@@ -307,7 +307,7 @@ mod tests {
         }
         assert_eq!((name(current(me)), pop(), name(current(me)), pop()), ("forward", 1, "step", 0));
         assert_eq!(current(me), 0);
-        std::thread::spawn(move || assert_eq!(current(launches::tid()), 0)).join().unwrap();
+        std::thread::spawn(move || assert_eq!(current(thread_id::current()), 0)).join().unwrap();
     }
 
     #[test]
@@ -316,7 +316,7 @@ mod tests {
         for _ in 0..3 * THREADS {
             let in_range = || {
                 assert_eq!(push_text(c"short".as_ptr()), 0);
-                assert_ne!(current(launches::tid()), 0);
+                assert_ne!(current(thread_id::current()), 0);
                 assert_eq!(pop(), 0);
             };
             std::thread::spawn(in_range).join().unwrap();

@@ -15,7 +15,7 @@ use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64};
 
 use crate::driver::Status;
 use crate::message::{FUNCTIONS, REPLACED, Words};
-use crate::sampling;
+use crate::sampling::{self, Launch};
 use crate::sys;
 
 /// Milliseconds that the end waits for replaced launches: the driver may hold them while its queue is full.
@@ -101,19 +101,6 @@ fn in_place(work: impl FnOnce() -> Status) -> Status {
 /// Where a function goes on.
 fn original(function: usize) -> *const () {
     with_exposed_provenance(ORIGINALS[function].load(Acquire) as usize)
-}
-
-/// The arguments of a launch that its record has.
-pub struct Launch {
-    /// Number of the function.
-    pub by: usize,
-    pub kernel: *mut c_void,
-    pub grid: [c_uint; 3],
-    pub block: [c_uint; 3],
-    pub shared: c_uint,
-    pub stream: *mut c_void,
-    /// One of so many launches is measured.
-    pub every: u32,
 }
 
 impl Launch {

@@ -5,19 +5,18 @@
 //! ```
 
 use core::cell::UnsafeCell;
-use core::ffi::c_void;
+use core::ffi::{c_uint, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 use crate::driver::{Driver, Events, NOT_READY, SUCCESS, Status};
-use crate::launches;
 use crate::message::REPLACED;
 use crate::names::KERNELS;
 use crate::ranges;
 use crate::record::Record;
-use crate::replacements::Launch;
 use crate::sys::{self, CLOCK_MONOTONIC, Reserved, now};
+use crate::thread_id;
 
 /// Launches that are measured at the same time.
 const SAMPLES: usize = 2048;
@@ -27,6 +26,19 @@ const TRIES: usize = 16;
 const PATIENCE: u32 = 1000;
 /// Nanoseconds of a call after which it is not known well enough when a stream became idle within it.
 const SHORT: u64 = 50_000;
+
+/// The arguments of a launch that its record has.
+pub struct Launch {
+    /// Number of the function.
+    pub by: usize,
+    pub kernel: *mut c_void,
+    pub grid: [c_uint; 3],
+    pub block: [c_uint; 3],
+    pub shared: c_uint,
+    pub stream: *mut c_void,
+    /// One of so many launches is measured.
+    pub every: u32,
+}
 
 /// States of a [`Sample`].
 mod state {
@@ -180,7 +192,7 @@ fn begin_relaxed(driver: &Driver, launch: &Launch) -> Option<&'static Sample> {
         NOT_MEASURED.fetch_add(1, Relaxed);
         return None;
     }
-    let tid = launches::tid();
+    let tid = thread_id::current();
     measurement.record = Record {
         start: now(CLOCK_MONOTONIC),
         kernel: kept_name(driver, launch.kernel),

@@ -7,6 +7,7 @@
 pub mod folders;
 pub(crate) mod ld_cache;
 pub(crate) mod target_files;
+pub(crate) mod usable;
 
 use std::path::{Path, PathBuf};
 

@@ -11,12 +11,44 @@ use std::path::{Path, PathBuf};
 use lang::catalog::{FileId, TargetError};
 
 use crate::elf::{ElfError, ElfFile};
-use crate::identity::Identity;
-use crate::machine::{Machine, Scope, unique};
-use crate::process::{self, Mapping, MappingName};
+use crate::machine::{Machine, Progress, Scope, unique};
+use crate::process::{self, Mapping};
 use crate::search;
 use crate::search::folders::{CUDA_ORIGIN, PACKAGES_ORIGIN, Place, View};
+use crate::search::usable::{accepts, hidden_runtime, reachable};
 use crate::search::{TargetName, Verdict};
+
+impl Machine {
+    /// The files of a target. `progress`: of a search that takes long.
+    pub(crate) fn find(
+        &self,
+        target: &str,
+        progress: &mut Option<Progress>,
+    ) -> Result<Vec<FileId>, TargetError> {
+        let overrides = self.overrides(target);
+        if !overrides.is_empty() {
+            let taken: Result<Vec<_>, _> =
+                overrides.iter().map(|(path, why)| self.take_path(&View::default(), path, why)).collect();
+            return taken.map_err(|error| TargetError::Unusable(error.to_string())).map(unique);
+        }
+        let wanted = self.target_name(target);
+        let mut search = TargetSearch::new(self, wanted.clone());
+        match wanted {
+            TargetName::Path(path) => return self.find_path(&path),
+            TargetName::Everything if self.scope().is_system_wide() => {
+                let why = "it stands for all files that traced processes execute: select processes by `-p PID` or `-- COMMAND`";
+                return Err(TargetError::Unusable(why.into()));
+            }
+            TargetName::Pattern(pattern) => {
+                *progress = self.start_progress.map(|start| start());
+                let each = |is_elf| progress.iter_mut().for_each(|report| report(is_elf));
+                search.pattern(&self.scope(), pattern.as_str(), each);
+            }
+            _ => search.by_name(&self.scope()),
+        }
+        search.outcome()
+    }
+}
 
 /// A search for the files of a target.
 pub(crate) struct TargetSearch<'a> {
@@ -262,36 +294,4 @@ impl<'a> TargetSearch<'a> {
             }
         }
     }
-}
-
-/// Whether the file matches: by its path, its soname, or as a program with the CUDA runtime linked in.
-pub(crate) fn accepts(target: &TargetName, path: &Path, elf: &ElfFile) -> bool {
-    !search::is_stub(path)
-        && (target.accepts(path, elf) || (target.is_runtime() && search::has_static_runtime(path, elf)))
-}
-
-/// The path of a mapped file for this process: the path that the process sees, if that is still the same file,
-/// otherwise its mapping.
-pub(crate) fn reachable(view: &View, pid: u32, mapping: &Mapping) -> Option<PathBuf> {
-    let link = mapping.link(pid);
-    let mapped = Identity::of(&link).ok();
-    if let MappingName::File(path) = &mapping.name {
-        let by_path = view.outside(path);
-        let is_same = Identity::of(&by_path).is_ok_and(|found| match &mapped {
-            Some(mapped) => found.is_same_file(mapped),
-            None => found.inode == mapping.inode,
-        });
-        if is_same {
-            return Some(by_path);
-        }
-    }
-    mapped.map(|_| link)
-}
-
-/// The message that a program with a stripped runtime has no functions to probe, and the remedy.
-pub(crate) fn hidden_runtime(program: &Path) -> String {
-    let path = program.display();
-    format!(
-        "`{path}` has the CUDA runtime linked in and is stripped, so its functions have no names; probe `libcuda`, which every runtime call that does something ends in"
-    )
 }

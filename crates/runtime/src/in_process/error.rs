@@ -72,6 +72,9 @@ pub enum RemoteError {
     /// A thread is about to load a library for a session before, or waits for the loader.
     #[error("the process is still loading the library of another trace")]
     LoadsAlready,
+    /// Since its functions were looked up: their addresses are those of another program.
+    #[error("the process executes another program by now")]
+    Executed,
     /// The vdso is switched off.
     #[error("the process has no vdso")]
     NoVdso,
@@ -96,9 +99,14 @@ impl RemoteError {
     pub fn way_out(&self) -> Option<&'static str> {
         use RemoteError::*;
         match self {
-            Gone | NotPermitted | Filtered | OtherNamespace | OtherOwner { .. } | NoGate | LoadsAlready => {
-                None
-            }
+            Gone
+            | NotPermitted
+            | Filtered
+            | OtherNamespace
+            | OtherOwner { .. }
+            | NoGate
+            | LoadsAlready
+            | Executed => None,
             Traced { .. } | Patched { .. } => Some("end that first, or trace it without `--in-process`"),
             DidNotStop { .. }
             | KillsCalls { .. }

@@ -18,7 +18,7 @@ use super::stopped::Stopped;
 use crate::kernel::sys;
 
 /// A library to load.
-#[derive(Copy, Clone, Debug)]
+#[derive(Copy, Clone)]
 pub struct Library<'a> {
     /// Its file.
     pub file: BorrowedFd<'a>,
@@ -26,6 +26,8 @@ pub struct Library<'a> {
     pub symbol: &'a str,
     /// Functions of the process that load it.
     pub functions: Functions,
+    /// Whether the process still executes the program whose functions these are. It is asked while the process is stopped.
+    pub is_current: &'a (dyn Fn() -> bool + Sync),
 }
 
 impl Remains {

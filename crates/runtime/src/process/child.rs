@@ -1,7 +1,7 @@
 //! Starts the program to trace, and holds it before its first instruction until the probes are attached.
 
 use super::server_handle::Mappings;
-use super::shared_memory::{FileState, Identity, SharedState};
+use super::shared_memory::{FileState, Identity, Reported, SharedState};
 use super::{seccomp_filter, server_handle};
 use crate::kernel::{signals, sys};
 use std::ffi::{CString, OsString};
@@ -13,18 +13,6 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use thiserror::Error;
-
-/// Which mappings of files by a started program and its children are reported.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub enum Reported {
-    /// The first of each file that is not known.
-    #[default]
-    New,
-    /// Also each one to a fixed address.
-    Fixed,
-    /// Each one, each further seccomp filter, and the begin of each program that has no loader.
-    All,
-}
 
 /// A program to start.
 #[derive(Clone, Debug, Default)]

@@ -18,12 +18,12 @@ mod seccomp_server;
 mod server_handle;
 mod shared_memory;
 
-pub use child::{Child, Command, Reported, SpawnError, user_id};
+pub use child::{Child, Command, SpawnError, user_id};
 pub use mapping_events::{Fork, MappedInode, MappingEvent, MappingWatch};
 pub use query::{MappedRange, Mapping, Query};
 pub use seccomp_server::serve_if_seccomp_server;
 pub use server_handle::Mappings;
-pub use shared_memory::{FileState, Identity};
+pub use shared_memory::{FileState, Identity, Reported};
 
 #[cfg(test)]
 mod tests {

@@ -3,7 +3,6 @@
 //!
 //! It is a memfd of 64-bit words, because the server is another program image that inherits only descriptors.
 
-use super::child::Reported;
 use crate::kernel::sys;
 use rustix::fs::{AtFlags, FileType, StatxFlags};
 use std::collections::HashMap;
@@ -12,6 +11,18 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::{fmt, io};
+
+/// Which mappings of files by a started program and its children are reported.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub enum Reported {
+    /// The first of each file that is not known.
+    #[default]
+    New,
+    /// Also each one to a fixed address.
+    Fixed,
+    /// Each one, each further seccomp filter, and the begin of each program that has no loader.
+    All,
+}
 
 /// Device and inode of a file.
 pub type Identity = (u64, u64);

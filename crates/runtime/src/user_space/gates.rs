@@ -3,40 +3,17 @@
 //! A gate is part of the function's detour, in front of its programs, if it has any. A session whose programs run in the kernel has no
 //! other detours than these.
 
-use super::patching::{ATTEMPTS, PAUSE, STOP_LIMIT, leave, ours};
+use super::patching::{ATTEMPTS, Access, PAUSE, leave, ours};
 use super::processes::{FileFunctions, FunctionSite, ProbedFile};
 use super::{Patched, UserSpace};
-use crate::in_process::seccomp::{self, Caller, own_filters};
+use crate::in_process::seccomp::{self, Caller};
 use crate::in_process::{Library, Remains, RemoteError, Stopped, Tracer};
 use native::object::Object;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::time::Duration;
 
 /// Attempts to find that the thread that has loaded the library has left the region.
 const LEAVING: u32 = 2;
-
-/// Longest wait for the threads of a process to stop that the tracer has started: one of them may wait for the tracer.
-const STARTED_STOP_LIMIT: Duration = Duration::from_millis(10);
-
-/// How a process is controlled.
-#[derive(Copy, Clone, Debug)]
-pub struct Access {
-    /// Number of its seccomp filters that are the tracer's.
-    pub own_filters: u32,
-    /// Longest wait for its threads to stop.
-    pub stop_limit: Duration,
-}
-
-impl Access {
-    /// `is_started`: the tracer has started the process.
-    pub fn new(is_started: bool) -> Access {
-        match is_started {
-            true => Access { own_filters: own_filters() + 1, stop_limit: STARTED_STOP_LIMIT },
-            false => Access { own_filters: 0, stop_limit: STOP_LIMIT },
-        }
-    }
-}
 
 impl UserSpace {
     /// Memory without programs.
@@ -75,6 +52,9 @@ impl UserSpace {
         Tracer::run(|tracer| {
             for _ in 0..ATTEMPTS {
                 let stopped = Stopped::all(tracer, pid, access.stop_limit)?;
+                if !(library.is_current)() {
+                    return Err(RemoteError::Executed);
+                }
                 seccomp::check(&stopped, access.own_filters, Caller::Agent)?;
                 self.patch(&stopped, access.own_filters)?;
                 for remains in ours(&stopped, self.memory.inode())? {

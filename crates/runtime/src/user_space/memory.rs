@@ -17,7 +17,7 @@ use super::untrusted::{Damage, UntrustedMemory};
 use native::layout::{self, MapPlace};
 use native::object::Object;
 use native::{
-    CpuNumber, Environment, Image, Layout, Placement, Process, ThreadId, TimeSource, Unsupported, program,
+    CpuNumber, Environment, Image, Layout, Placement, Process, ThreadId, TimeSource, Unsupported, context,
 };
 use std::collections::BTreeMap;
 use std::io;
@@ -238,7 +238,7 @@ impl SessionMemory {
 
     /// Runs a program with a context of zeros.
     fn enter(&self, entry: u64) -> u64 {
-        let mut context = [0u64; program::SIZE as usize / 8];
+        let mut context = [0u64; context::SIZE as usize / 8];
         self.call(entry, [context.as_mut_ptr() as u64, 0, 0, 0, 0, 0])
     }
 

@@ -26,10 +26,10 @@ mod untrusted;
 mod unwind_memory;
 mod unwinder_hooks;
 
-pub(crate) use gates::Access;
 pub use map::SharedMap;
 pub use memory::{PlaceError, SessionMemory};
 pub use native::returns::Hook as UnwinderHook;
+pub(crate) use patching::Access;
 pub use processes::{FileFunctions, FunctionSite, LaunchSite, LaunchWords, PatchReport, PatchSite};
 pub use untrusted::Damage;
 pub use unwind_memory::UnwindMemory;

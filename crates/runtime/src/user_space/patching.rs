@@ -2,7 +2,6 @@
 //!
 //! A process is stopped meanwhile. Sessions before may have left something in it, and it may have jumps from its parent.
 
-use super::gates::Access;
 use super::names::Names;
 use super::owner::Owner;
 use super::processes::{self, PatchReport, Place, TracedProcess};
@@ -26,6 +25,28 @@ const MANY: usize = 64;
 pub(super) const PAUSE: Duration = Duration::from_millis(5);
 /// Attempts to find that no thread is in the region, with longer and longer pauses.
 const LEAVING: u32 = 6;
+
+/// Longest wait for the threads of a process to stop that the tracer has started: one of them may wait for the tracer.
+const STARTED_STOP_LIMIT: Duration = Duration::from_millis(10);
+
+/// How a process is controlled.
+#[derive(Copy, Clone, Debug)]
+pub struct Access {
+    /// Number of its seccomp filters that are the tracer's.
+    pub own_filters: u32,
+    /// Longest wait for its threads to stop.
+    pub stop_limit: Duration,
+}
+
+impl Access {
+    /// `is_started`: the tracer has started the process.
+    pub fn new(is_started: bool) -> Access {
+        match is_started {
+            true => Access { own_filters: own_filters() + 1, stop_limit: STARTED_STOP_LIMIT },
+            false => Access { own_filters: 0, stop_limit: STOP_LIMIT },
+        }
+    }
+}
 
 impl UserSpace {
     /// Patches a running process: all its threads are stopped meanwhile.
@@ -211,20 +232,24 @@ impl UserSpace {
         self.patched.processes += usize::from(!self.processes.contains_key(&pid));
         let functions = self.files.values().map(|file| file.functions.len()).sum();
         let regions = self.processes.entry(pid).or_default();
+        let mut far = vec![];
         for near in ranges {
             if regions.iter().any(|process| process.is_near(&near) || process.reaches_far(&near)) {
                 continue;
             }
             let shared = (&*self.memory, self.unwind.as_deref());
             let way = (own_filters, self.has_programs);
-            match (TracedProcess::start(stopped, shared, near.clone(), functions, way), regions.first_mut()) {
-                (Err(RemoteError::NoRoom), Some(other)) => other.reach_far(near),
-                (started, _) => {
+            match TracedProcess::start(stopped, shared, near.clone(), functions, way) {
+                Err(RemoteError::NoRoom) => far.push(near),
+                started => {
                     let mut process = started?;
                     process.inherited.clone_from(&inherited);
                     regions.push(process);
                 }
             }
+        }
+        for near in far {
+            regions.first_mut().ok_or(RemoteError::NoRoom)?.reach_far(near);
         }
         let mut patched: BTreeSet<Place> = regions.iter().flat_map(TracedProcess::functions).collect();
         for process in regions {

@@ -6,7 +6,7 @@ use crate::error::{AttachError, LoadError};
 use crate::kernel::sys;
 use crate::load::LoadedProgram;
 use crate::module::AttachOptions;
-use crate::session::TimerProgram;
+use crate::own_programs::TimerProgram;
 use native::survey::Survey;
 use std::collections::{BTreeMap, BTreeSet};
 use wire::Manifest;

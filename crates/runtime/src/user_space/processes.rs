@@ -7,7 +7,7 @@
 use super::environment;
 use super::memory::{PlacedModule, SessionMemory};
 use super::names::Names;
-use super::outposts::Outpost;
+use super::outposts::{Outposts, ROOM};
 use super::unwind_memory::UnwindMemory;
 use crate::in_process::{
     Entry, JOURNAL_ENTRY, Jump, MemoryRange, Patch, Patches, Region, RegionSize, Remains, RemoteError,
@@ -130,7 +130,7 @@ pub struct TracedProcess {
     /// Inode of the shared memory.
     inode: u64,
     /// Number of seccomp filters of the process that are the tracer's.
-    pub(super) own_filters: u32,
+    own_filters: u32,
     names: Names,
     /// Memory of the program that runs now.
     memory: File,
@@ -159,7 +159,7 @@ pub struct TracedProcess {
     /// Offset in the region of the gate, if functions have one.
     gate: Option<u64>,
     /// Pages near functions that are far from the region.
-    pub(super) outposts: Vec<Outpost>,
+    outposts: Outposts,
     /// Addresses of functions that no other region can be near to either.
     far: Vec<Range<u64>>,
 }
@@ -264,7 +264,7 @@ impl TracedProcess {
             places: vec![],
             launches: LaunchWords::default(),
             gate: None,
-            outposts: vec![],
+            outposts: Outposts::default(),
             far: vec![],
         })
     }
@@ -400,6 +400,18 @@ impl TracedProcess {
             || self.hooks.iter().any(|(patches, _)| patches.is_gone(0, &self.memory))
     }
 
+    /// Reserves room for the code of a function near it; returns its address.
+    fn reserve_near(&mut self, stopped: &Stopped<'_>, function: u64) -> Result<u64, RemoteError> {
+        let mut outposts = std::mem::take(&mut self.outposts);
+        let reserved = outposts.reserve(function, || {
+            let page = Region::outpost(stopped, function..function + 1, self.own_filters)?;
+            self.record(stopped, &[Entry::Outpost(page)])?;
+            Ok(page)
+        });
+        self.outposts = outposts;
+        reserved
+    }
+
     /// Functions at these addresses are patched by outposts.
     pub fn reach_far(&mut self, functions: Range<u64>) {
         self.far.push(functions);
@@ -511,7 +523,11 @@ impl TracedProcess {
             None => self.write(stopped, at, &[detour.bytes, moved.code.clone()].concat())?,
             Some(outpost) => {
                 self.write(stopped, at, &[detour.bytes, far_jump(moved_to)].concat())?;
-                self.write_near(stopped, outpost, &[far_jump(entry), moved.code.clone()].concat())?;
+                let code = [far_jump(entry), moved.code.clone()].concat();
+                if code.len() as u64 > ROOM {
+                    return Err(RemoteError::NoRoom);
+                }
+                stopped.write(outpost, &code)?;
             }
         }
         let in_original = |(from, to): &(u8, u8)| {
