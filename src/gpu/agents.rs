@@ -208,7 +208,8 @@ impl<'a> Agents<'a> {
         self.new_drivers.look(|pid, age| {
             let look = self.candidates.look_at(pid, self.reports, self.messages);
             found.extend(look.found());
-            if look == Look::Ended && age > IDLE_TIME && !self.requests.contains_key(&pid) {
+            let is_known = self.requests.contains_key(&pid) || self.new_drivers.was_met(pid);
+            if look == Look::Ended && age > IDLE_TIME && !is_known {
                 self.reports.miss(pid, self.messages);
             }
             look != Look::NoDriver
@@ -436,7 +437,7 @@ impl<'a> Agents<'a> {
             self.end(pid);
         }
         self.candidates.has_agent(pid);
-        self.new_drivers.settle(pid);
+        self.new_drivers.meet(pid);
         if let Some(session) = session.filter(|_| self.has_begun) {
             self.ask(&mut socket, session)?;
         }

@@ -2,6 +2,7 @@
 //! driver is initialised.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
@@ -23,6 +24,8 @@ pub struct NewDrivers {
     /// Processes whose descendants they are, and which may be such a process, too.
     roots: RefCell<Vec<u32>>,
     processes: RefCell<Vec<NewDriver>>,
+    /// Processes that have had an agent.
+    met: RefCell<BTreeSet<u32>>,
 }
 
 /// A process that maps the driver.
@@ -38,7 +41,8 @@ struct NewDriver {
 impl NewDrivers {
     /// No processes yet. Without a timer there never are.
     pub fn new() -> NewDrivers {
-        NewDrivers { timer: Timer::stopped().ok(), roots: RefCell::default(), processes: RefCell::default() }
+        let (roots, processes, met) = Default::default();
+        NewDrivers { timer: Timer::stopped().ok(), roots, processes, met }
     }
 
     /// Sets the processes whose descendants are looked at from now on, beside them.
@@ -63,6 +67,17 @@ impl NewDrivers {
     }
 
     /// A process has an agent.
+    pub fn meet(&self, pid: u32) {
+        self.met.borrow_mut().insert(pid);
+        self.settle(pid);
+    }
+
+    /// Whether a process has, or had, an agent: its mappings may be reported when it has ended.
+    pub fn was_met(&self, pid: u32) -> bool {
+        self.met.borrow().contains(&pid)
+    }
+
+    /// A process needs no further look.
     pub fn settle(&self, pid: u32) {
         let mut processes = self.processes.borrow_mut();
         processes
@@ -128,7 +143,9 @@ mod tests {
         let (drivers, own) = (NewDrivers::new(), std::process::id());
         drivers.choose(vec![own]);
         drivers.maps(own, Path::new("/usr/lib/libcuda.so.1"));
-        drivers.settle(own);
+        assert!(!drivers.was_met(own));
+        drivers.meet(own);
         drivers.look(|_, _| panic!("it is settled"));
+        assert!(drivers.was_met(own));
     }
 }

@@ -256,7 +256,9 @@ impl<'a> MappingReports<'a> {
     }
 
     fn consider(&mut self, mapped: &MappingEvent, session: &mut Session) {
-        self.extender.new_drivers.maps(mapped.pid, &mapped.path);
+        if !self.is_held {
+            self.extender.new_drivers.maps(mapped.pid, &mapped.path);
+        }
         // Programs in traced processes get their probes while these are held. Stacks need the address that the kernel has chosen.
         if session.is_in_process() {
             return if session.is_traced(mapped.pid) {
