@@ -312,7 +312,6 @@ fn a_program_that_is_executed_when_the_agent_is_requested_is_not_harmed() {
         let output = tracer.env("LD_LIBRARY_PATH", common::examples()).output().expect("cudatrace starts");
         let (printed, said) = (common::stdout(&output), common::stderr(&output));
         assert!(printed.contains("== end ==") && output.status.success(), "{microseconds}: {printed}{said}");
-        assert!(printed.contains("@gpu: 41") && said.is_empty(), "{microseconds}: {printed}{said}");
     }
 }
 
