@@ -235,7 +235,7 @@ impl<'a> Agents<'a> {
         self.requests.retain(|pid, request| {
             let runs = Program::of(*pid) == request.program;
             if !runs {
-                new_drivers.settle(*pid);
+                new_drivers.settle(request.program);
             }
             // Without a call of the driver it has no records.
             if !runs && !request.is_unwanted && request.is_claimed {
@@ -437,7 +437,7 @@ impl<'a> Agents<'a> {
             self.end(pid);
         }
         self.candidates.has_agent(pid);
-        self.new_drivers.meet(pid);
+        self.new_drivers.meet(pid, program);
         if let Some(session) = session.filter(|_| self.has_begun) {
             self.ask(&mut socket, session)?;
         }

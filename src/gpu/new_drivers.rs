@@ -66,10 +66,10 @@ impl NewDrivers {
         }
     }
 
-    /// A process has an agent.
-    pub fn meet(&self, pid: u32) {
+    /// A process has an agent, which this program has loaded.
+    pub fn meet(&self, pid: u32, program: Option<Program>) {
         self.met.borrow_mut().insert(pid);
-        self.settle(pid);
+        self.settle(program);
     }
 
     /// Whether a process has, or had, an agent: its mappings may be reported when it has ended.
@@ -77,13 +77,11 @@ impl NewDrivers {
         self.met.borrow().contains(&pid)
     }
 
-    /// A process needs no further look.
-    pub fn settle(&self, pid: u32) {
+    /// A program needs no further look; what its process executes next does.
+    pub fn settle(&self, program: Option<Program>) {
         let mut processes = self.processes.borrow_mut();
-        processes
-            .iter_mut()
-            .filter(|process| process.pid == pid)
-            .for_each(|process| process.is_settled = true);
+        let is_it = |process: &&mut NewDriver| process.program == program;
+        processes.iter_mut().filter(is_it).for_each(|process| process.is_settled = true);
     }
 
     /// Adds a descriptor to a set that is readable when a process is to be looked at.
@@ -144,7 +142,15 @@ mod tests {
         drivers.choose(vec![own]);
         drivers.maps(own, Path::new("/usr/lib/libcuda.so.1"));
         assert!(!drivers.was_met(own));
-        drivers.meet(own);
+        // Its process executes another program now.
+        drivers.meet(own, Program::of(1));
+        let looks = std::cell::Cell::new(0);
+        drivers.look(|_, _| {
+            looks.set(1);
+            false
+        });
+        assert_eq!(looks.get(), 1);
+        drivers.meet(own, Program::of(own));
         drivers.look(|_, _| panic!("it is settled"));
         assert!(drivers.was_met(own));
     }
