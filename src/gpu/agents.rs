@@ -250,9 +250,10 @@ impl<'a> Agents<'a> {
         let pid = found.pid;
         let prepared = Prepared::new(self.machine, found);
         match prepared.and_then(|prepared| self.request(prepared, session)) {
-            // The program that it executes now is looked at on its own.
+            // The program that it executes now, or that is being loaded, is looked at again.
             Err(error) if matches!(error.downcast_ref(), Some(RemoteError::Executed)) => {
                 self.candidates.try_again(pid);
+                self.new_drivers.look_again(pid);
                 Ok(())
             }
             Err(error) if matches!(error.downcast_ref(), Some(RemoteError::Gone)) => {
@@ -315,6 +316,7 @@ impl<'a> Agents<'a> {
             match self.request(prepared, session) {
                 Err(error) if matches!(error.downcast_ref(), Some(RemoteError::Executed)) => {
                     self.candidates.try_again(pid);
+                    self.new_drivers.look_again(pid);
                 }
                 requested => self.explain(pid, requested),
             }

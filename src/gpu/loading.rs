@@ -42,12 +42,15 @@ impl Prepared {
         if mappings.is_empty() {
             return Err(RemoteError::Gone.into());
         }
-        let functions = functions_of(found.pid, &mappings)?;
-        let gates = gates_of(machine, found.pid, &mappings)?;
-        // Its addresses may be those of two programs.
-        if Program::of(found.pid) != Some(program) {
+        let functions = functions_of(found.pid, &mappings);
+        // Its addresses may be those of two programs; and the driver is mapped before the C library.
+        let is_loaded =
+            || mappings.iter().any(|mapping| C_LIBRARIES.iter().any(|name| cupti::is_of_file(mapping, name)));
+        if Program::of(found.pid) != Some(program) || functions.is_err() && !is_loaded() {
             return Err(RemoteError::Executed.into());
         }
+        let functions = functions?;
+        let gates = gates_of(machine, found.pid, &mappings)?;
         Ok(Prepared { found, program, since: Instant::now(), functions, gates })
     }
 

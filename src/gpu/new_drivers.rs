@@ -77,6 +77,16 @@ impl NewDrivers {
         self.met.borrow().contains(&pid)
     }
 
+    /// A process is looked at again: another program is loaded there, or its libraries are still being mapped.
+    pub fn look_again(&self, pid: u32) {
+        let mut processes = self.processes.borrow_mut();
+        let mut of_process = processes.iter_mut().filter(|process| process.pid == pid);
+        if let (Some(process), Some(timer)) = (of_process.next(), &self.timer) {
+            process.is_settled = false;
+            let _ = timer.run(PAUSE);
+        }
+    }
+
     /// A program needs no further look; what its process executes next does.
     pub fn settle(&self, program: Option<Program>) {
         let mut processes = self.processes.borrow_mut();

@@ -256,9 +256,8 @@ impl<'a> MappingReports<'a> {
     }
 
     fn consider(&mut self, mapped: &MappingEvent, session: &mut Session) {
-        if !self.is_held {
-            self.extender.new_drivers.maps(mapped.pid, &mapped.path);
-        }
+        // A held program is asked about the first mapping of a file only.
+        self.extender.new_drivers.maps(mapped.pid, &mapped.path);
         // Programs in traced processes get their probes while these are held. Stacks need the address that the kernel has chosen.
         if session.is_in_process() {
             return if session.is_traced(mapped.pid) {

@@ -72,8 +72,8 @@ pub enum RemoteError {
     /// A thread is about to load a library for a session before, or waits for the loader.
     #[error("the process is still loading the library of another trace")]
     LoadsAlready,
-    /// Since its functions were looked up: their addresses are those of another program.
-    #[error("the process executes another program by now")]
+    /// Since its functions were looked up: their addresses are those of another program, or not known yet.
+    #[error("the process executes another program by now, which is being loaded")]
     Executed,
     /// The vdso is switched off.
     #[error("the process has no vdso")]
