@@ -42,10 +42,11 @@ pub struct MappingScans<'a> {
 }
 
 impl<'a> MappingScans<'a> {
-    /// Watches processes, whose present mappings are patched already.
-    pub fn new(pids: &[u32], extender: &'a Extender<'a>) -> io::Result<MappingScans<'a>> {
+    /// Watches processes, whose present mappings are patched already. `at_once`: by reports of the kernel, too.
+    pub fn new(pids: &[u32], at_once: bool, extender: &'a Extender<'a>) -> io::Result<MappingScans<'a>> {
         let seen = pids.iter().map(|pid| (*pid, places(&executable(*pid)))).collect();
-        let (timer, reports) = (PacedTimer::new(PAUSE)?, MappingWatch::with_forks().ok());
+        let (timer, reports) =
+            (PacedTimer::new(PAUSE)?, at_once.then(MappingWatch::with_forks).and_then(Result::ok));
         let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let add = |fd| epoll::add(&events, fd, epoll::EventData::new_u64(0), epoll::EventFlags::IN);
         add(timer.as_fd())?;
