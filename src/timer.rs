@@ -93,3 +93,34 @@ impl AsFd for PacedTimer {
         self.timer.0.as_fd()
     }
 }
+
+/// Time for work that is not paced by a timer: a share of the time that passes.
+pub struct Budget {
+    left: Duration,
+    at: Instant,
+}
+
+impl Budget {
+    /// Divisor of the share.
+    const SHARE: u32 = 20;
+    /// Longest time that may be saved.
+    const MOST: Duration = Duration::from_millis(50);
+
+    /// All that may be saved.
+    pub fn new() -> Budget {
+        Budget { left: Budget::MOST, at: Instant::now() }
+    }
+
+    /// Whether some time is left.
+    pub fn has_time(&mut self) -> bool {
+        let passed = self.at.elapsed();
+        self.at += passed;
+        self.left = (self.left + passed / Budget::SHARE).min(Budget::MOST);
+        !self.left.is_zero()
+    }
+
+    /// Time was spent on the work.
+    pub fn spend(&mut self, time: Duration) {
+        self.left = self.left.saturating_sub(time);
+    }
+}

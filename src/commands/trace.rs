@@ -653,8 +653,8 @@ impl<'a> Job<'a> {
     ) -> io::Result<Box<dyn Watch + 'w>> {
         Ok(match (is_held, self.in_process) {
             (true, _) => Box::new(MappingReports::beside(MappingWatch::start()?, extender)),
-            // A command is held at new files, and cannot be stopped then.
-            (false, true) => Box::new(MappingScans::new(pids, self.pids.len() == pids.len(), extender)?),
+            // A command, which would be one more, is held at new files, and cannot be stopped then.
+            (false, true) => Box::new(MappingScans::new(pids, pids == self.pids, extender)?),
             (false, false) => Box::new(MappingReports::new(MappingWatch::start()?, extender)),
         })
     }

@@ -250,10 +250,8 @@ impl<'a> Agents<'a> {
         let pid = found.pid;
         let prepared = Prepared::new(self.machine, found);
         match prepared.and_then(|prepared| self.request(prepared, session)) {
-            // The program that it executes now, or that is being loaded, is looked at again.
             Err(error) if matches!(error.downcast_ref(), Some(RemoteError::Executed)) => {
-                self.candidates.try_again(pid);
-                self.new_drivers.look_again(pid);
+                self.look_again(pid);
                 Ok(())
             }
             Err(error) if matches!(error.downcast_ref(), Some(RemoteError::Gone)) => {
@@ -266,6 +264,12 @@ impl<'a> Agents<'a> {
                 Ok(())
             }
         }
+    }
+
+    /// Looks again at a process, which executes another program now, or one that is still being loaded.
+    fn look_again(&mut self, pid: u32) {
+        self.candidates.try_again(pid);
+        self.new_drivers.look_again(pid);
     }
 
     fn explain(&self, pid: u32, requested: anyhow::Result<()>) {
@@ -292,6 +296,7 @@ impl<'a> Agents<'a> {
                     Request { connection, found, program, is_unwanted: false, is_claimed: false },
                 );
             }
+            Err(RemoteError::Executed) => self.look_again(pid),
             // It is still busy with an agent before.
             Err(RemoteError::LoadsAlready) => self.candidates.try_again(pid),
             // A thread waits for the tracer, or another one has stopped it.
@@ -313,13 +318,8 @@ impl<'a> Agents<'a> {
         self.retry.iter().for_each(Timer::take);
         for prepared in std::mem::take(&mut self.not_stopped) {
             let Found { pid, .. } = prepared.found;
-            match self.request(prepared, session) {
-                Err(error) if matches!(error.downcast_ref(), Some(RemoteError::Executed)) => {
-                    self.candidates.try_again(pid);
-                    self.new_drivers.look_again(pid);
-                }
-                requested => self.explain(pid, requested),
-            }
+            let requested = self.request(prepared, session);
+            self.explain(pid, requested);
         }
         if self.not_stopped.is_empty() {
             self.retry = None;
@@ -329,19 +329,16 @@ impl<'a> Agents<'a> {
     /// Reads the packets of a process that was asked to load the agent. Without a session it does not begin with that any more.
     fn answer(&mut self, pid: u32, mut session: Option<&mut Session>) {
         while let Some(request) = self.requests.remove(&pid) {
-            let Request { connection, found, program, is_unwanted, is_claimed } = request;
+            let Request { connection, found, program, is_claimed, .. } = request;
             match self.file.prove(connection) {
                 Proof::Missing(connection) => {
-                    self.requests
-                        .insert(pid, Request { connection, found, program, is_unwanted, is_claimed });
+                    self.requests.insert(pid, Request { connection, ..request });
                     return;
                 }
                 Proof::Begins(connection) => match &mut session {
                     Some(session) => {
                         session.load_agent(pid, &connection, found.is_started);
-                        let is_claimed = true;
-                        self.requests
-                            .insert(pid, Request { connection, found, program, is_unwanted, is_claimed });
+                        self.requests.insert(pid, Request { connection, is_claimed: true, ..request });
                     }
                     None => self.reports.explain(pid, ENDED, self.messages),
                 },

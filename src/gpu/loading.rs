@@ -1,7 +1,7 @@
 //! What a running process needs to load the agent: functions of its C library, and those of the driver by whose calls it begins.
 
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::anyhow;
 use host::process::{self, Mapping, Program};
@@ -17,8 +17,6 @@ use crate::trace::patch_sites;
 /// Files of C libraries, by the begin of their names: of glibc, since 2.34 in one file; of musl.
 const C_LIBRARIES: [&str; 5] = ["libc.so.6", "libpthread.so.0", "libdl.so.2", "ld-musl-", "libc.musl-"];
 const MUSL: [&str; 2] = ["ld-musl-", "libc.musl-"];
-/// Time in which another tracer may have stopped a process.
-const TRACED: Duration = Duration::from_secs(1);
 /// The real-time signals that C libraries use themselves, as bits: 32 and 33 in glibc, in musl 34, too. A thread that blocks them makes
 /// `setuid` wait for ever.
 const OF_GLIBC: u64 = 3 << 31;
@@ -58,8 +56,7 @@ impl Prepared {
     pub fn may_be_retried(&self, error: &RemoteError) -> bool {
         match error {
             RemoteError::DidNotStop { .. } => self.found.is_started,
-            // Another cudatrace stops a process for some milliseconds.
-            RemoteError::Traced { .. } => self.since.elapsed() < TRACED,
+            RemoteError::Traced { .. } => self.since.elapsed() < RemoteError::BRIEFLY,
             _ => false,
         }
     }

@@ -138,7 +138,7 @@ impl<'a> Extender<'a> {
 }
 
 /// The error of a process that is not traced. `what`: "is not traced".
-pub fn untraced(pid: u32, what: &str, error: &RemoteError) -> anyhow::Error {
+fn untraced(pid: u32, what: &str, error: &RemoteError) -> anyhow::Error {
     let way_out = error.way_out().map_or_else(String::new, |way_out| format!("; {way_out}"));
     anyhow!("process {pid} {what}: {error}{way_out}")
 }

@@ -2,7 +2,7 @@
 //! where the kernel reports mappings.
 
 use super::extender::Extender;
-use crate::timer::PacedTimer;
+use crate::timer::{Budget, PacedTimer};
 use host::process::{self, Mapping};
 use runtime::Session;
 use runtime::in_process::RemoteError;
@@ -17,9 +17,6 @@ use std::time::{Duration, Instant};
 
 /// Shortest pause between two scans.
 const PAUSE: Duration = Duration::from_millis(20);
-
-/// Time in which another tracer may have stopped a process.
-const TRACED: Duration = Duration::from_secs(1);
 
 /// Looks for new mappings of processes and their descendants.
 pub struct MappingScans<'a> {
@@ -180,9 +177,8 @@ impl<'a> MappingScans<'a> {
     fn patch(&mut self, pid: u32, session: &mut Session) -> bool {
         let patched = session.patch_running(pid);
         if let Err(RemoteError::Traced { .. }) = &patched {
-            // Another cudatrace stops a process for some milliseconds.
             let since = *self.traced.entry(pid).or_insert_with(Instant::now);
-            if since.elapsed() < TRACED {
+            if since.elapsed() < RemoteError::BRIEFLY {
                 return false;
             }
         }
@@ -203,34 +199,6 @@ impl<'a> MappingScans<'a> {
         self.extender.names.outdate(pid);
         let how = format!("process {pid} loaded it up to {PAUSE:?} before; earlier calls are not traced");
         self.extender.note_attached(more, library, &how);
-    }
-}
-
-/// Time for work that is not paced by a timer: a share of the time that passes.
-struct Budget {
-    left: Duration,
-    at: Instant,
-}
-
-impl Budget {
-    /// Divisor of the share.
-    const SHARE: u32 = 20;
-    /// Longest time that may be saved.
-    const MOST: Duration = Duration::from_millis(50);
-
-    fn new() -> Budget {
-        Budget { left: Budget::MOST, at: Instant::now() }
-    }
-
-    fn has_time(&mut self) -> bool {
-        let passed = self.at.elapsed();
-        self.at += passed;
-        self.left = (self.left + passed / Budget::SHARE).min(Budget::MOST);
-        !self.left.is_zero()
-    }
-
-    fn spend(&mut self, time: Duration) {
-        self.left = self.left.saturating_sub(time);
     }
 }
 

@@ -141,19 +141,19 @@ impl<'a> Unwinder<'a> {
 
     /// Reads the mappings of processes; prints the time that it took.
     pub fn start_with(&self, pids: &[u32]) {
-        let start = Instant::now();
-        pids.iter().for_each(|&pid| self.read_mappings(pid));
-        if !pids.is_empty() {
-            self.print_size(start.elapsed());
-        }
+        self.start(pids, Duration::ZERO);
     }
 
     /// The same before anything is attached, when nothing waits for the tracer: large tables are read, too, within [`PATIENCE`].
     pub fn start_complete(&self, pids: &[u32]) {
+        self.start(pids, PATIENCE);
+    }
+
+    fn start(&self, pids: &[u32], patience: Duration) {
         let start = Instant::now();
         pids.iter().for_each(|&pid| self.read_mappings(pid));
-        while self.inner.borrow().unfinished > 0 {
-            let left = PATIENCE.saturating_sub(start.elapsed());
+        while !patience.is_zero() && self.inner.borrow().unfinished > 0 {
+            let left = patience.saturating_sub(start.elapsed());
             let Ok(table) = self.inner.borrow().finished.recv_timeout(left) else { break };
             self.fill(&table);
         }

@@ -1,6 +1,7 @@
 //! Errors of controlling another process.
 
 use std::io;
+use std::time::Duration;
 use thiserror::Error;
 
 /// The reason why a process cannot be controlled.
@@ -95,6 +96,9 @@ pub enum RemoteError {
 }
 
 impl RemoteError {
+    /// Time for which [`RemoteError::Traced`] may be another cudatrace, which stops a process for some milliseconds at a time.
+    pub const BRIEFLY: Duration = Duration::from_secs(1);
+
     /// What the user can do about a process that is not traced, unless the error's text contains it.
     pub fn way_out(&self) -> Option<&'static str> {
         use RemoteError::*;

@@ -256,7 +256,7 @@ impl UserSpace {
             let scripts = (&self.modules[..], &self.probes[..], &self.files);
             let further = process.patch(stopped, &self.memory, scripts, &patched)?;
             patched.extend(process.functions());
-            process.hook_unwinders(stopped, self.unwinder, own_filters)?;
+            process.hook_unwinders(stopped, self.unwinder)?;
             self.launches.extend(process.launches().map(|launches| (process.region.base(), launches)));
             self.gates.extend(process.has_gate().then(|| process.region.base()));
             report.patched += further.patched;

@@ -400,8 +400,8 @@ impl TracedProcess {
             || self.hooks.iter().any(|(patches, _)| patches.is_gone(0, &self.memory))
     }
 
-    /// Reserves room for the code of a function near it; returns its address.
-    fn reserve_near(&mut self, stopped: &Stopped<'_>, function: u64) -> Result<u64, RemoteError> {
+    /// Reserves [`ROOM`] bytes for the code of a function near it; returns their address.
+    pub(super) fn reserve_near(&mut self, stopped: &Stopped<'_>, function: u64) -> Result<u64, RemoteError> {
         let mut outposts = std::mem::take(&mut self.outposts);
         let reserved = outposts.reserve(function, || {
             let page = Region::outpost(stopped, function..function + 1, self.own_filters)?;

@@ -1,9 +1,10 @@
 //! Patches in the functions by which unwinders of a traced process find tables, so that exceptions pass calls whose return is traced.
 
 use super::UnwinderSites;
+use super::outposts::ROOM;
 use super::processes::{ALIGNMENT, PatchSite, TracedProcess, recorded};
-use crate::in_process::{Entry, Patch, Patches, Region, RemoteError, Stopped};
-use native::returns::{Hook, Returns};
+use crate::in_process::{Entry, Patch, Patches, RemoteError, Stopped};
+use native::returns::{Hook, Returns, far_jump};
 use native::site::JUMP;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -14,12 +15,7 @@ const JUMP_OPCODE: u8 = 0xe9;
 impl TracedProcess {
     /// Lets the unwinders that the process has mapped find the frames of calls whose return is traced. A function of another shape than
     /// the known ones stays as it is: exceptions do not pass traced calls then.
-    pub fn hook_unwinders(
-        &mut self,
-        stopped: &Stopped<'_>,
-        sites: UnwinderSites,
-        own_filters: u32,
-    ) -> Result<(), RemoteError> {
+    pub fn hook_unwinders(&mut self, stopped: &Stopped<'_>, sites: UnwinderSites) -> Result<(), RemoteError> {
         let Some(returns) = self.returns.clone() else { return Ok(()) };
         let mut list = vec![];
         let maps = stopped.maps()?;
@@ -42,7 +38,7 @@ impl TracedProcess {
                 let size = map.range.end - map.range.start;
                 if (map.offset..map.offset + size).contains(&site.offset) {
                     let address = map.range.start + (site.offset - map.offset);
-                    let patch = self.hook(stopped, &returns, (hook, address, &site), own_filters)?;
+                    let patch = self.hook(stopped, &returns, (hook, address, &site))?;
                     list.extend(patch.map(|patch| (patch, (map.inode, map.range.start))));
                 }
             }
@@ -63,7 +59,6 @@ impl TracedProcess {
         stopped: &Stopped<'_>,
         returns: &Returns,
         (hook, address, site): (Hook, u64, &PatchSite),
-        own_filters: u32,
     ) -> Result<Option<Patch>, RemoteError> {
         let mut original = site.original.clone();
         stopped.read(address, &mut original)?;
@@ -75,18 +70,20 @@ impl TracedProcess {
         }
         let instructions = if is_jump { &original[..JUMP] } else { &original };
         // The region is near the script's functions. A program and its libraries are far from each other.
-        let near = address..address + 1;
-        let outpost = Region::outpost(stopped, near, own_filters)?;
-        self.record(stopped, &[Entry::Outpost(outpost)])?;
+        let outpost = self.reserve_near(stopped, address)?;
         let at = self.code_end.next_multiple_of(ALIGNMENT);
-        let entry = native::returns::far_jump(self.region.base() + at);
+        let entry = far_jump(self.region.base() + at);
         let moved_to = outpost + entry.len() as u64;
         let (Ok(moved), Ok(jump)) =
             (native::site::moved(instructions, address, moved_to), native::site::jump(address, outpost))
         else {
             return Ok(None);
         };
-        stopped.write(outpost, &[entry, moved.code.clone()].concat())?;
+        let code = [entry, moved.code.clone()].concat();
+        if code.len() as u64 > ROOM {
+            return Ok(None);
+        }
+        stopped.write(outpost, &code)?;
         self.write(stopped, at, &hook.detour(returns, at, site.undo, moved_to))?;
         let moved = moved.starts.iter().map(|(from, to)| (*from, moved_to + u64::from(*to))).collect();
         Ok(Some(Patch { address, original, jump, moved }))
