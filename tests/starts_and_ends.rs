@@ -272,7 +272,9 @@ fn lines_of_launched(launcher: &str, in_process: bool, runs_before: bool) -> Vec
 fn refusal(launcher: &str, in_process: bool, runs_before: bool) -> Option<&'static str> {
     match launcher {
         PIDS if in_process => Some("the process is in another pid namespace"),
-        NETWORK | RIGHTS if in_process && !runs_before => Some("it has namespaces or a user of its own"),
+        NETWORK | RIGHTS if in_process && !runs_before => {
+            Some("it has other namespaces, fewer rights or another user than cudatrace")
+        }
         ENVIRONMENT if in_process && !runs_before => Some("it was started without CUDA_INJECTION64_PATH"),
         _ => None,
     }

@@ -254,7 +254,7 @@ impl<'a> Candidates<'a> {
                 escape(other.as_encoded_bytes())
             )),
             None if is_alone && self.in_process => {
-                Way::Not("it has namespaces or a user of its own, and cannot load the library that reads them; without `--in-process` it is made to, or start cudatrace there".to_owned())
+                Way::Not("it has other namespaces, fewer rights or another user than cudatrace, and cannot open the library that reads them; without `--in-process` cudatrace passes it on".to_owned())
             }
             None if is_started && self.in_process => {
                 Way::Not(format!("it was started without {INJECTION}, which `--in-process` needs"))
