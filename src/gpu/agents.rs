@@ -290,7 +290,7 @@ impl<'a> Agents<'a> {
                 self.messages.detail(|| {
                     format!("process {pid} loads the agent for GPU records at its next call of the driver")
                 });
-                let program = Program::of(pid);
+                let program = Some(prepared.program);
                 self.requests.insert(
                     pid,
                     Request { connection, found, program, is_unwanted: false, is_claimed: false },
@@ -343,12 +343,12 @@ impl<'a> Agents<'a> {
                     None => self.reports.explain(pid, ENDED, self.messages),
                 },
                 Proof::Agent(socket) => self.meet_requested(found, *socket, session.as_deref_mut()),
-                Proof::Wrong if program.is_some() && Program::of(pid) == program => {
+                Proof::Wrong | Proof::Closed if program.is_some() && Program::of(pid) == program => {
                     let why = "it could not load the library that reads them, or has closed descriptors that it does not know";
                     self.reports.explain(pid, why, self.messages);
                 }
-                Proof::Wrong if is_claimed => self.reports.miss(pid, self.messages),
-                Proof::Wrong => {}
+                Proof::Wrong | Proof::Closed if is_claimed => self.reports.miss(pid, self.messages),
+                Proof::Wrong | Proof::Closed => {}
             }
         }
     }
@@ -409,6 +409,8 @@ impl<'a> Agents<'a> {
             (Proof::Wrong | Proof::Begins(_), _) => {
                 self.reports.refuse(pid, Refusal::NoProof, self.messages);
             }
+            // An agent does so that does not see the tracer's process, from another pid namespace: it is requested then.
+            (Proof::Closed, _) => {}
             (Proof::Missing(connection), Some(mark)) => self.newcomers.put_back(mark, connection),
             (Proof::Missing(connection), None) => {
                 let replaced = self.newcomers.add(connection, |fd, mark| watch(&self.events, fd, mark))?;

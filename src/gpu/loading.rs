@@ -26,7 +26,7 @@ const OF_MUSL: u64 = 7 << 31;
 pub struct Prepared {
     pub found: Found,
     /// The program whose functions these are.
-    program: Program,
+    pub program: Program,
     since: Instant,
     functions: LoaderFunctions,
     gates: FileFunctions,

@@ -74,8 +74,10 @@ pub enum Proof {
     Missing(Connection),
     /// A thread of the process is about to load the agent, see [`Session::load_agent`](crate::Session::load_agent).
     Begins(Connection),
-    /// The packet is wrong, or the process has closed the connection. It is closed.
+    /// The packet is wrong. The connection is closed.
     Wrong,
+    /// The process has closed the connection, and sent nothing or an empty packet.
+    Closed,
 }
 
 impl Connection {
@@ -120,6 +122,7 @@ impl Connection {
         let mut packet = [MaybeUninit::<u8>::uninit(); size_of::<Hello>() + 1];
         match rustix::net::recv(&self.socket, &mut packet[..], RecvFlags::DONTWAIT) {
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Proof::Missing(self),
+            Ok(((&mut [], _), _)) | Err(rustix::io::Errno::CONNRESET) => Proof::Closed,
             Ok(((&mut [BEGINS], _), _)) if self.is_request => Proof::Begins(self),
             // The thread goes on, whether the others could be held that long or not.
             Ok(((&mut [LOADED], _), _)) if self.is_request => self.prove(secret),
@@ -150,7 +153,7 @@ mod tests {
         let mut wrong = *secret.bytes();
         wrong[SECRET - 1] ^= 1;
         let longer = [&secret.bytes()[..], &[0]].concat();
-        for packet in [&wrong[..], &[], &secret.bytes()[1..], &longer, &[0; SECRET], &[0; 4000]] {
+        for packet in [&wrong[..], &secret.bytes()[1..], &longer, &[0; SECRET], &[0; 4000]] {
             let (process, connection) = connected();
             send(&process, packet, SendFlags::empty()).expect("there is room");
             assert!(matches!(connection.prove(&secret), Proof::Wrong), "{packet:?}");
@@ -168,7 +171,7 @@ mod tests {
         let secret = Secret::new().expect("random bytes");
         let (process, connection) = connected();
         drop(process);
-        assert!(matches!(connection.prove(&secret), Proof::Wrong));
+        assert!(matches!(connection.prove(&secret), Proof::Closed));
     }
 
     #[test]
