@@ -35,7 +35,7 @@ pub const WRONG: u8 = 1;
 const LOST: u8 = 3;
 
 fn main() -> ExitCode {
-    runtime::process::serve_if_seccomp_server();
+    runtime::started::serve_if_seccomp_server();
     // A file size limit then causes a write error, like a full disk.
     // SAFETY: no handler is installed.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use regex::Regex;
 
@@ -10,13 +11,52 @@ use regex::Regex;
 const STAND_INS: [&str; 9] =
     ["Who", "Whoever", "Whom", "Whose", "Those", "So many", "So long", "Likewise", "Of "];
 
-/// The stages of `lang` in the order of their imports: a stage imports from those before it.
-const STAGES: [&str; 10] =
-    ["source", "diagnostics", "catalog", "syntax", "expand", "hir", "types", "resolve", "builtins", "check"];
-/// Imports against that order, each for a reason.
-const BACK: [(&str, &str); 1] = [
-    // Conversions of expressions ask which values a type holds.
-    ("hir/make", "types"),
+/// The rooms of a crate in the order of their imports: files of a room import from those before it.
+struct Rooms {
+    source: &'static str,
+    order: &'static [&'static str],
+    /// Imports against that order, each for a reason.
+    back: &'static [(&'static str, &'static str)],
+}
+
+const ROOMS: [Rooms; 2] = [
+    Rooms {
+        source: "crates/lang/src",
+        order: &[
+            "source",
+            "diagnostics",
+            "catalog",
+            "syntax",
+            "expand",
+            "hir",
+            "types",
+            "resolve",
+            "builtins",
+            "check",
+        ],
+        // Conversions of expressions ask which values a type holds.
+        back: &[("hir/make", "types")],
+    },
+    Rooms {
+        source: "crates/runtime/src",
+        order: &[
+            "error",
+            "kernel",
+            "remote",
+            "started",
+            "shared",
+            "handles",
+            "read",
+            "stacks",
+            "in_process",
+            "gpu",
+            "options",
+            "load",
+            "attach",
+            "session",
+        ],
+        back: &[],
+    },
 ];
 
 #[test]
@@ -62,16 +102,16 @@ fn crates() -> Vec<(String, PathBuf)> {
 }
 
 #[test]
-fn stages_of_the_language_import_earlier_ones() {
-    let stage = |file: &str| STAGES.iter().position(|stage| file.split('/').next() == Some(stage));
-    let imports = Crate::read(&root().join("crates/lang/src")).imports();
-    let mut back = BTreeSet::new();
-    for (from, to) in imports.iter().flat_map(|(from, all)| all.iter().map(move |to| (from, to))) {
-        if stage(from).zip(stage(to)).is_some_and(|(from, to)| from < to) {
-            back.insert((from.as_str(), to.as_str()));
-        }
+fn rooms_import_earlier_ones() {
+    for Rooms { source, order, back } in ROOMS {
+        let room = |file: &str| order.iter().position(|room| file.split('/').next() == Some(room));
+        let imports = Crate::read(&root().join(source)).imports();
+        let arrows =
+            imports.iter().flat_map(|(from, all)| all.iter().map(move |to| (from.as_str(), to.as_str())));
+        let against =
+            arrows.filter(|(from, to)| room(from).zip(room(to)).is_some_and(|(from, to)| from < to));
+        assert_eq!(against.collect::<BTreeSet<_>>(), back.iter().copied().collect(), "{source}");
     }
-    assert_eq!(back, BTreeSet::from(BACK));
 }
 
 fn root() -> &'static Path {
@@ -115,13 +155,12 @@ impl Crate {
         sources(src, &mut files);
         // The agent's library is a crate of its own in the folder of the agent.
         files.retain(|file| src.ends_with("library") || !file.starts_with(src.join("library")));
+        files.retain(|file| !file.ends_with("tests.rs"));
+        let all: BTreeSet<Vec<String>> = files.iter().map(|file| module_of(file, src)).collect();
         let modules = files.iter().map(|file| {
-            let path = file.strip_prefix(src).expect("below src").with_extension("");
-            let names = path.iter().map(|name| name.to_string_lossy().into_owned());
-            let module: Vec<String> =
-                names.filter(|name| !matches!(name.as_str(), "mod" | "lib" | "main")).collect();
+            let module = module_of(file, src);
             let text = code_of(&fs::read_to_string(file).expect("a source file"));
-            let imports = imports_in(&text, &module);
+            let imports = imports_in(&text, &module, &all);
             (module, (text, imports))
         });
         Crate { modules: modules.collect() }
@@ -170,20 +209,31 @@ fn defines(text: &str, name: &str) -> bool {
 
 /// The text without comments and unit tests.
 fn code_of(text: &str) -> String {
-    let text = text.split("#[cfg(test)]\nmod ").next().unwrap_or_default();
+    let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
 }
 
+static USES: LazyLock<Regex> = LazyLock::new(|| {
+    Regex::new(r"(?m)^[ \t]*(pub(?:\([^)]*\))? )?use ([\w:{},*\s]+);").expect("an expression")
+});
+static PATHS: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r"\b(?:crate|super)(?:::\w+)+").expect("an expression"));
+
+/// `hir/mod.rs` is `hir`.
+fn module_of(file: &Path, src: &Path) -> Vec<String> {
+    let path = file.strip_prefix(src).expect("below src").with_extension("");
+    let names = path.iter().map(|name| name.to_string_lossy().into_owned());
+    names.filter(|name| !matches!(name.as_str(), "mod" | "lib" | "main")).collect()
+}
+
 /// `use` items and paths of a module's text, as paths from the crate's root.
-fn imports_in(text: &str, module: &[String]) -> Vec<Import> {
-    let uses = Regex::new(r"(?m)^[ \t]*(pub(?:\([^)]*\))? )?use ([\w:{},*\s]+);").expect("an expression");
-    let paths = Regex::new(r"\b(?:crate|super)(?:::\w+)+").expect("an expression");
-    let trees = uses.captures_iter(text).map(|found| (found.get(1).is_some(), found[2].to_owned()));
-    let rest = uses.replace_all(text, "");
-    let inline = paths.find_iter(&rest).map(|found| (false, found.as_str().to_owned()));
+fn imports_in(text: &str, module: &[String], modules: &BTreeSet<Vec<String>>) -> Vec<Import> {
+    let trees = USES.captures_iter(text).map(|found| (found.get(1).is_some(), found[2].to_owned()));
+    let rest = USES.replace_all(text, "");
+    let inline = PATHS.find_iter(&rest).map(|found| (false, found.as_str().to_owned()));
     let all =
         trees.chain(inline).flat_map(|(public, tree)| leaves(&tree).into_iter().map(move |p| (public, p)));
-    all.filter_map(|(public, path)| Some((public, from_root(&path, module)?))).collect()
+    all.filter_map(|(public, path)| Some((public, from_root(&path, module, modules)?))).collect()
 }
 
 /// `a::{b, c::d as e}` is `a::b` and `a::c::d`.
@@ -207,7 +257,7 @@ fn leaves(tree: &str) -> Vec<Vec<String>> {
 }
 
 /// The path from the crate's root; `None` for other crates. A folder's `mod.rs` names the files beside it without a prefix.
-fn from_root(path: &[String], module: &[String]) -> Option<Vec<String>> {
+fn from_root(path: &[String], module: &[String], _modules: &BTreeSet<Vec<String>>) -> Option<Vec<String>> {
     match path[0].as_str() {
         "crate" => Some(path[1..].to_vec()),
         "self" => Some([module, &path[1..]].concat()),

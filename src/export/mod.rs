@@ -26,7 +26,7 @@ use report::export::{Record, Recorder, Run};
 use report::value::Context;
 use report::{Cell, Names, Output, Sink};
 use runtime::Session;
-use runtime::read::event_loop::{Next, Watch};
+use runtime::session::event_loop::{Next, Watch};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::Arc;

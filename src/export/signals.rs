@@ -1,7 +1,7 @@
 //! SIGUSR1 and SIGHUP flush the buffers of exports.
 
 use runtime::Session;
-use runtime::read::event_loop::{Next, Watch};
+use runtime::session::event_loop::{Next, Watch};
 use std::io::{self, IsTerminal, Read};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixStream;

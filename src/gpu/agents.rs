@@ -16,9 +16,9 @@ use anyhow::Context;
 use host::Machine;
 use host::process::Program;
 use runtime::Session;
-use runtime::gpu_agent::{AgentFile, AgentSocket, Connection, GRAPH, IDLE, KERNEL, Proof, Received, Wanted};
-use runtime::in_process::RemoteError;
-use runtime::read::event_loop::{Next, Watch};
+use runtime::gpu::{AgentFile, AgentSocket, Connection, GRAPH, IDLE, KERNEL, Proof, Received, Wanted};
+use runtime::remote::RemoteError;
+use runtime::session::event_loop::{Next, Watch};
 use rustix::event::epoll;
 use wire::manifest::{GPU_LAUNCHES, GPU_RANGES};
 

@@ -6,8 +6,8 @@ use std::fs;
 
 use host::process::{self, Program};
 use report::value::escape;
-use runtime::gpu_agent::AgentFile;
-use runtime::in_process::seccomp;
+use runtime::gpu::AgentFile;
+use runtime::remote::seccomp;
 
 use super::cupti::{self, DRIVER};
 use super::reports::Reports;

@@ -6,8 +6,8 @@ use std::time::Instant;
 use anyhow::anyhow;
 use host::process::{self, Mapping, Program};
 use host::{ElfFile, Machine};
-use runtime::gpu_agent::{AgentFile, Connection, LoaderFunctions};
-use runtime::in_process::RemoteError;
+use runtime::gpu::{AgentFile, Connection, LoaderFunctions};
+use runtime::remote::RemoteError;
 use runtime::{FileFunctions, Session};
 
 use super::candidates::Found;

@@ -14,8 +14,8 @@ use std::path::Path;
 use anyhow::anyhow;
 use host::Machine;
 use lang::Catalog;
-use runtime::gpu_agent::AgentFile;
-use runtime::process::user_id;
+use runtime::gpu::AgentFile;
+use runtime::started::user_id;
 
 use crate::console::Messages;
 

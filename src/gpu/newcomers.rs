@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::BorrowedFd;
 
-use runtime::gpu_agent::Connection;
+use runtime::gpu::Connection;
 
 /// Largest number of them, one of a process. An agent sends its first packet right after it has connected, so that few wait.
 const MOST: usize = 64;

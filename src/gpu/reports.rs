@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use host::process;
 use report::value::escape;
-use runtime::gpu_agent::{KERNEL, LaunchCounts, MULTIPLE_SUBSCRIBERS, Report, ReportError, State};
+use runtime::gpu::{KERNEL, LaunchCounts, MULTIPLE_SUBSCRIBERS, Report, ReportError, State};
 
 use super::cupti::{fault, file_with, release};
 use super::nvml::Utilization;

@@ -10,7 +10,7 @@ use lang::builtins::table;
 use lang::diagnostics::suggest::similar;
 use lang::resolve::providers::PROVIDERS;
 use runtime::Session;
-use runtime::read::event_loop::Next;
+use runtime::session::event_loop::Next;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::rc::Rc;

@@ -4,7 +4,7 @@ use super::session::Repl;
 use crate::timer::Timer;
 use anyhow::Result;
 use runtime::Session;
-use runtime::read::event_loop::{Next, Watch};
+use runtime::session::event_loop::{Next, Watch};
 use std::os::fd::RawFd;
 use std::rc::Rc;
 use std::time::Duration;

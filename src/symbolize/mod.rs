@@ -9,7 +9,7 @@ use host::Symbols;
 use report::{Frame, Names};
 use runtime::StackStore;
 use runtime::kernel::clock::Epoch;
-use runtime::process::{MappedRange, Mapping, MappingEvent};
+use runtime::started::{MappedRange, Mapping, MappingEvent};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;

@@ -3,7 +3,7 @@
 use crate::timer::PacedTimer;
 use host::process;
 use runtime::Session;
-use runtime::read::event_loop::{Next, Watch};
+use runtime::session::event_loop::{Next, Watch};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::RawFd;

@@ -6,7 +6,7 @@ use crate::trace::extender::Extender;
 use anyhow::anyhow;
 use host::process;
 use runtime::kernel::signals::StopSignals;
-use runtime::process::Child;
+use runtime::started::Child;
 use runtime::{AttachError, DamagedMemory, Ending, Reason, Session};
 use std::io;
 use std::os::fd::AsRawFd;

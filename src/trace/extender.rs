@@ -7,7 +7,7 @@ use crate::gpu::NewDrivers;
 use crate::symbolize::MachineNames;
 use anyhow::anyhow;
 use host::{Identity, Machine};
-use runtime::in_process::RemoteError;
+use runtime::remote::RemoteError;
 use runtime::{Session, UnwindMaps};
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::HashSet;

@@ -4,10 +4,10 @@
 use super::extender::Extender;
 use host::{Identity, process, untrusted_file};
 use runtime::Session;
-use runtime::in_process::RemoteError;
 use runtime::kernel::clock::{Clock, SystemClock};
-use runtime::process::{MappedInode, Mapping, MappingEvent, MappingWatch, Mappings, Query};
-use runtime::read::event_loop::{Next, Watch};
+use runtime::remote::RemoteError;
+use runtime::session::event_loop::{Next, Watch};
+use runtime::started::{MappedInode, Mapping, MappingEvent, MappingWatch, Mappings, Query};
 use std::collections::HashSet;
 use std::fs::{File, Metadata};
 use std::os::fd::{AsRawFd, RawFd};

@@ -23,7 +23,7 @@ pub use ended_processes::EndedProcesses;
 
 use anyhow::{Result, bail};
 use runtime::Session;
-use runtime::read::event_loop::{Next, Watch};
+use runtime::session::event_loop::{Next, Watch};
 use rustix::event::{EventfdFlags, eventfd};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use wire::{Features, Manifest};

@@ -5,7 +5,7 @@
 //! process maps the file within about a tenth of a second.
 
 use super::extender::Extender;
-use runtime::read::event_loop::{Next, Watch};
+use runtime::session::event_loop::{Next, Watch};
 use runtime::{Session, WriteWatch, Written};
 use std::io;
 use std::os::fd::RawFd;

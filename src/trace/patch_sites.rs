@@ -7,7 +7,7 @@ use lang::Catalog;
 use lang::catalog::{FileId, Function};
 use lang::resolve::jump_targets::is_jumped_to;
 use lang::syntax::glob::glob;
-use runtime::gpu_agent::REPLACED;
+use runtime::gpu::REPLACED;
 use runtime::{FileFunctions, FunctionSite, LaunchSite, PatchSite, UnwinderHook};
 use std::path::Path;
 use wire::Manifest;

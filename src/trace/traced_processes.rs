@@ -4,7 +4,7 @@ use super::{exit_status, setup};
 use crate::console::Messages;
 use host::process;
 use runtime::Session;
-use runtime::read::event_loop::{Next, Watch};
+use runtime::session::event_loop::{Next, Watch};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::process::ExitStatus;
 

@@ -5,7 +5,7 @@ use crate::console::Messages;
 use host::{Machine, process};
 use lang::catalog::FileId;
 use lang::diagnostics::wording::listed;
-use runtime::process::Child;
+use runtime::started::Child;
 use runtime::{Ending, Reason};
 use std::collections::BTreeSet;
 use std::path::Path;

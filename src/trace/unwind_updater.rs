@@ -4,7 +4,7 @@ use super::extender::Extender;
 use super::unwinder::Unwinder;
 use crate::timer::Timer;
 use runtime::Session;
-use runtime::read::event_loop::{Next, Watch};
+use runtime::session::event_loop::{Next, Watch};
 use std::io;
 use std::os::fd::RawFd;
 use std::time::Duration;

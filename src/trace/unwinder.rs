@@ -12,7 +12,7 @@ use anyhow::{Context, Result};
 use host::eh_frame::{Segments, Source};
 use host::process::{self, Mapping, MappingName, Program};
 use runtime::UnwindMaps;
-use runtime::process::{FileState, MappedRange, MappingEvent};
+use runtime::started::{FileState, MappedRange, MappingEvent};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -194,7 +194,7 @@ impl<'a> Unwinder<'a> {
 
     /// Prepares for a file that a waiting thread of a process will map: reads its table and, if the address is
     /// known, adds the mapping. Otherwise [`Unwinder::add_mapping`] is called after the mapping.
-    pub fn prepare(&self, pid: u32, mapping: &runtime::process::Mapping) {
+    pub fn prepare(&self, pid: u32, mapping: &runtime::started::Mapping) {
         if !self.inner.borrow().runs_as_known(pid) {
             self.read_mappings(pid);
         }
@@ -243,7 +243,7 @@ fn executable(pid: u32) -> impl Iterator<Item = Mapping> {
 }
 
 impl Inner {
-    fn prepare(&mut self, pid: u32, mapping: &runtime::process::Mapping, messages: &Messages) -> Result<()> {
+    fn prepare(&mut self, pid: u32, mapping: &runtime::started::Mapping, messages: &Messages) -> Result<()> {
         let Some(file) = self.key_of(mapping, messages)? else { return Ok(()) };
         let Some(MappedRange { start, end, offset }) = mapping.range else { return Ok(()) };
         self.enter(pid, Area { start, end, offset, file })
@@ -252,7 +252,7 @@ impl Inner {
     /// The key of a file at which a program is held; its table is loaded. `None` if it cannot be mapped.
     fn key_of(
         &mut self,
-        mapping: &runtime::process::Mapping,
+        mapping: &runtime::started::Mapping,
         messages: &Messages,
     ) -> Result<Option<FileKey>> {
         if let Some(&key) = self.keys.get(&mapping.state) {

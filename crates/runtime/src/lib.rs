@@ -11,40 +11,39 @@
 //! crate receives an object and a manifest, never an AST.
 
 pub mod attach;
-mod control_cell;
 pub mod error;
 #[cfg(target_arch = "x86_64")]
-pub mod gpu_agent;
-#[cfg(target_arch = "x86_64")]
-pub mod in_process;
+pub mod gpu;
+mod handles;
+mod in_process;
 pub mod kernel;
 mod load;
-mod map_handle;
-mod module;
-mod own_programs;
-pub mod process;
+mod options;
 pub mod read;
-pub mod run_stats;
+#[cfg(target_arch = "x86_64")]
+pub mod remote;
 pub mod session;
-mod session_core;
+mod shared;
 pub mod stacks;
+pub mod started;
 #[cfg(test)]
 mod tests;
-mod user_space;
 
 pub use attach::detach::{DetachSummary, PendingDetach};
 
 pub use error::{AttachError, FeatureError, LoadError, SiteFailure};
+pub use in_process::placement::{ClauseNeeds, Shared, needs, why_not_in_process};
+pub use in_process::{
+    FileFunctions, FunctionSite, LaunchSite, LaunchWords, PatchReport, PatchSite, PatchSites, Patched,
+    Patching, UnwinderHook,
+};
 pub use kernel::features::Kernel;
 pub use kernel::inotify::{WatchedFile, WriteWatch, Written};
 pub use kernel::sys::{exit_status, pidfd_open, raise_file_limit};
-pub use module::{AttachOptions, Files, Module, ModuleId, ModulePart, Options};
-pub use read::event_loop::{Control, DamagedMemory, Ending, Joining, Next, Reason, Watch};
+pub use options::{AttachOptions, Files, Module, ModuleId, ModulePart, Options};
+pub use session::event_loop::{Control, DamagedMemory, Ending, Joining, Next, Reason, Watch};
+pub use session::run_stats;
 pub use session::{LoadedScript, Session};
+pub use shared::Damage;
 pub use stacks::store::StackStore;
 pub use stacks::unwind_maps::UnwindMaps;
-pub use user_space::placement::{ClauseNeeds, Shared, needs, why_not_in_process};
-pub use user_space::{
-    Damage, FileFunctions, FunctionSite, LaunchSite, LaunchWords, PatchReport, PatchSite, PatchSites,
-    Patched, Patching, UnwinderHook,
-};

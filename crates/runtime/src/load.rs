@@ -3,15 +3,14 @@
 //! A module that extends a session shares the session's maps by name. Each module has its own constant data.
 
 use crate::error::{LIMITS, LoadError};
+use crate::handles::{LoadedMap, LoadedProgram, MapHandle, Objects, ProgramHandle};
 use crate::kernel::features;
-use crate::map_handle::MapHandle;
-use crate::user_space::SharedProgram;
 use libbpf_rs::{AsRawLibbpf, MapCore, ObjectBuilder, OpenObject, PrintLevel};
 use libbpf_sys as bpf;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::Mutex;
 use wire::Manifest;
 use wire::counter::{COUNTERS_MAP, FAILURES_MAP};
@@ -23,77 +22,6 @@ const LOG_LINES: usize = 24;
 
 /// Default number of counters reserved for modules that extend the session.
 pub const SPARE_COUNTERS: u32 = 1024;
-
-/// A map of a session.
-#[derive(Debug)]
-pub struct LoadedMap {
-    /// The map.
-    pub handle: MapHandle,
-    /// Largest number of keys; for a ring buffer, size in bytes.
-    pub max_entries: u32,
-    /// Size of a value in bytes.
-    pub value_size: u32,
-}
-
-/// A program, where it runs.
-#[derive(Debug)]
-pub enum ProgramHandle {
-    /// A BPF program.
-    Kernel(OwnedFd),
-    /// Code in the memory of the session.
-    Process(SharedProgram),
-}
-
-/// A loaded program.
-#[derive(Debug)]
-pub struct LoadedProgram {
-    /// The program.
-    pub handle: ProgramHandle,
-    /// `BPF_TRACE_UPROBE_MULTI`, `_SESSION`, or 0; from the program's section.
-    pub attach_type: bpf::bpf_attach_type,
-}
-
-impl LoadedProgram {
-    /// See [`ProgramHandle::fd`].
-    pub fn fd(&self) -> io::Result<&OwnedFd> {
-        self.handle.fd()
-    }
-}
-
-impl ProgramHandle {
-    /// Another handle of the same program.
-    ///
-    /// # Errors
-    /// EMFILE
-    pub fn try_clone(&self) -> io::Result<ProgramHandle> {
-        Ok(match self {
-            ProgramHandle::Kernel(fd) => ProgramHandle::Kernel(fd.try_clone()?),
-            ProgramHandle::Process(program) => ProgramHandle::Process(program.clone()),
-        })
-    }
-
-    /// The descriptor of a BPF program.
-    ///
-    /// # Errors
-    /// EBADF: it does not run in the kernel.
-    pub fn fd(&self) -> io::Result<&OwnedFd> {
-        match self {
-            ProgramHandle::Kernel(fd) => Ok(fd),
-            ProgramHandle::Process(_) => Err(io::Error::from_raw_os_error(libc::EBADF)),
-        }
-    }
-}
-/// A program, or the kernel's reason why no program can be at its function.
-pub type LoadedOrRefused = Result<LoadedProgram, String>;
-
-/// Programs and maps of a loaded object.
-#[derive(Debug, Default)]
-pub struct Objects {
-    /// Programs in the order of the manifest.
-    pub programs: Vec<LoadedOrRefused>,
-    /// Maps by their names in the object.
-    pub maps: HashMap<String, LoadedMap>,
-}
 
 /// Loads an object; uses the maps in `shared` that have the same names.
 pub fn load(compiled: &CompiledScript, shared: &HashMap<String, LoadedMap>) -> Result<Objects, LoadError> {

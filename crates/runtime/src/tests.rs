@@ -5,12 +5,12 @@ mod elf;
 pub mod numbers;
 
 use crate::error::AttachError;
+use crate::handles::LoadedProgram;
 use crate::kernel::signals::StopSignals;
 use crate::kernel::{features, sys};
-use crate::load::LoadedProgram;
-use crate::module::{AttachOptions, Files};
-use crate::read::event_loop::{Control, Next, Reason, Watch};
+use crate::options::{AttachOptions, Files};
 use crate::session::Session;
+use crate::session::event_loop::{Control, Next, Reason, Watch};
 use libbpf_sys as bpf;
 use report::{Frame, Names, Output, Sink};
 use std::collections::HashMap;
@@ -129,7 +129,7 @@ fn load(
         bpf::bpf_prog_load(kind, name, c"GPL".as_ptr(), code.as_ptr(), code.len() as u64, &mut opts)
     });
     let fd = fd.unwrap_or_else(|error| panic!("{error}: {}", String::from_utf8_lossy(&log)));
-    LoadedProgram { handle: crate::load::ProgramHandle::Kernel(fd), attach_type }
+    LoadedProgram { handle: crate::handles::ProgramHandle::Kernel(fd), attach_type }
 }
 
 const KPROBE: bpf::bpf_prog_type = bpf::BPF_PROG_TYPE_KPROBE;
@@ -462,8 +462,8 @@ fn many_single_uprobes_are_silenced_and_closed_in_the_background() {
     let ours = control.try_clone().expect("descriptor");
     let maps = HashMap::from([(
         wire::manifest::CONTROL_MAP.to_owned(),
-        crate::load::LoadedMap {
-            handle: crate::map_handle::MapHandle::Kernel(control),
+        crate::handles::LoadedMap {
+            handle: crate::handles::MapHandle::Kernel(control),
             max_entries: 1,
             value_size: wire::manifest::CONTROL_SIZE,
         },
@@ -477,7 +477,7 @@ fn many_single_uprobes_are_silenced_and_closed_in_the_background() {
     // Closing them in sequence would take two seconds.
     assert!(ending.detached.after.as_millis() < 500, "{ending:?}");
     let mut cell = [0; wire::manifest::CONTROL_SIZE as usize];
-    crate::map_handle::lookup(&ours, &[0; 4], &mut cell).expect("cell");
+    crate::handles::lookup(&ours, &[0; 4], &mut cell).expect("cell");
     assert_eq!(cell[wire::manifest::CONTROL_EXITED as usize], 1);
 }
 

@@ -16,7 +16,7 @@ use anyhow::{Context, Result, bail};
 use lang::Source;
 use report::recording::summary;
 use runtime::Session;
-use runtime::read::event_loop::{Next, Watch};
+use runtime::session::event_loop::{Next, Watch};
 use std::cell::RefCell;
 use std::io::{IsTerminal, Write};
 use std::os::fd::RawFd;

@@ -26,7 +26,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use gimli::{Abbreviations, Dwarf};
+use gimli::{Abbreviations, Dwarf, Unit};
 use lang::catalog::FileId;
 use lang::catalog::debug_info::{Absent, Function, Kind, Type, TypeId};
 
@@ -127,6 +127,47 @@ impl Debug {
             dwarf.set_sup(shared.dwarf());
         }
         dwarf
+    }
+
+    fn units(&self) -> &Units {
+        self.units.get_or_init(|| Units::read(&self.dwarf()))
+    }
+
+    /// The index of a unit, which is cached.
+    fn scan(&self, unit: usize) -> Arc<Scan> {
+        if let Some(known) = lock(&self.scans).get(&unit) {
+            return Arc::clone(known);
+        }
+        let scan = Arc::new(self.read_scan(unit));
+        lock(&self.scans).insert(unit, Arc::clone(&scan));
+        scan
+    }
+
+    fn read_scan(&self, unit: usize) -> Scan {
+        Scan::read(&self.dwarf(), self.units().start(unit))
+    }
+
+    /// Calls `f` with the unit that contains a location.
+    fn in_unit<T>(
+        &self,
+        place: Place,
+        f: impl FnOnce(&Dwarf<Slice<'_>>, &Unit<Slice<'_>>, Place) -> Option<T>,
+    ) -> Option<T> {
+        let at = self.units().around(place)?;
+        let start = self.units().start(at);
+        let all = self.dwarf();
+        let dwarf = units::of_part(&all, place.part);
+        let header = units::header(dwarf, start)?;
+        let known = lock(&self.abbreviations).get(&at).cloned();
+        let abbreviations = match known {
+            Some(known) => known,
+            None => {
+                let read = dwarf.abbreviations(&header).ok()?;
+                lock(&self.abbreviations).entry(at).or_insert(read).clone()
+            }
+        };
+        let unit = Unit::new_with_abbreviations(dwarf, header, abbreviations).ok()?;
+        f(dwarf, &unit, start)
     }
 
     /// Definitions of all types by name; reads every unit.

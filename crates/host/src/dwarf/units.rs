@@ -13,7 +13,7 @@ use gimli::{
     Section, Unit, UnitHeader, UnitOffset, UnitSectionOffset, UnitType,
 };
 
-use super::{Debug, Slice, lock};
+use super::sections::Slice;
 
 /// Location of an entry: section and offset in bytes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -65,6 +65,26 @@ pub(super) struct Scan {
 }
 
 impl Units {
+    /// The units of all sections.
+    pub fn read(dwarf: &Dwarf<Slice<'_>>) -> Units {
+        let mut units = Units::default();
+        add_all(&mut units, dwarf, Part::Info);
+        let mut headers = dwarf.type_units();
+        while let Ok(Some(header)) = headers.next() {
+            add(&mut units, dwarf, Part::Types, header);
+        }
+        if let Some(shared) = dwarf.sup() {
+            add_all(&mut units, shared, Part::Shared);
+        }
+        units.ranges.sort_unstable();
+        units
+    }
+
+    /// Where a unit begins.
+    pub fn start(&self, unit: usize) -> Place {
+        self.list[unit].start
+    }
+
     pub fn len(&self) -> usize {
         self.list.len()
     }
@@ -96,73 +116,19 @@ impl Units {
     }
 }
 
-impl Debug {
-    pub(super) fn units(&self) -> &Units {
-        self.units.get_or_init(|| self.read_units())
-    }
-
-    fn read_units(&self) -> Units {
-        let dwarf = self.dwarf();
-        let mut units = Units::default();
-        add_all(&mut units, &dwarf, Part::Info);
-        let mut headers = dwarf.type_units();
-        while let Ok(Some(header)) = headers.next() {
-            add(&mut units, &dwarf, Part::Types, header);
-        }
-        if let Some(shared) = dwarf.sup() {
-            add_all(&mut units, shared, Part::Shared);
-        }
-        units.ranges.sort_unstable();
-        units
-    }
-
-    /// The index of a unit, which is cached.
-    pub(super) fn scan(&self, unit: usize) -> Arc<Scan> {
-        if let Some(known) = lock(&self.scans).get(&unit) {
-            return Arc::clone(known);
-        }
-        let scan = Arc::new(self.read_scan(unit));
-        lock(&self.scans).insert(unit, Arc::clone(&scan));
-        scan
-    }
-
-    pub(super) fn read_scan(&self, unit: usize) -> Scan {
+impl Scan {
+    /// Reads the entries of the unit that begins at `start`. If the unit is damaged, those before the damage.
+    pub fn read(all: &Dwarf<Slice<'_>>, start: Place) -> Scan {
         let mut scan = Scan::default();
-        let start = self.units().list[unit].start;
-        let all = self.dwarf();
-        let dwarf = of_part(&all, start.part);
+        let dwarf = of_part(all, start.part);
         if let Some(unit) = header(dwarf, start).and_then(|header| dwarf.unit(header).ok()) {
-            // If the unit is damaged, the entries before the damage are used.
             let _ = Scanner { dwarf, unit: &unit, start, scan: &mut scan, scopes: Vec::new() }.run();
         }
         scan
     }
-
-    /// Calls `f` with the unit that contains a location.
-    pub(super) fn in_unit<T>(
-        &self,
-        place: Place,
-        f: impl FnOnce(&Dwarf<Slice<'_>>, &Unit<Slice<'_>>, Place) -> Option<T>,
-    ) -> Option<T> {
-        let at = self.units().around(place)?;
-        let start = self.units().list[at].start;
-        let all = self.dwarf();
-        let dwarf = of_part(&all, place.part);
-        let header = header(dwarf, start)?;
-        let known = lock(&self.abbreviations).get(&at).cloned();
-        let abbreviations = match known {
-            Some(known) => known,
-            None => {
-                let read = dwarf.abbreviations(&header).ok()?;
-                lock(&self.abbreviations).entry(at).or_insert(read).clone()
-            }
-        };
-        let unit = Unit::new_with_abbreviations(dwarf, header, abbreviations).ok()?;
-        f(dwarf, &unit, start)
-    }
 }
 
-fn of_part<'a, 'd>(dwarf: &'a Dwarf<Slice<'d>>, part: Part) -> &'a Dwarf<Slice<'d>> {
+pub(super) fn of_part<'a, 'd>(dwarf: &'a Dwarf<Slice<'d>>, part: Part) -> &'a Dwarf<Slice<'d>> {
     match part {
         Part::Shared => dwarf.sup().unwrap_or(dwarf),
         Part::Info | Part::Types => dwarf,
@@ -170,7 +136,7 @@ fn of_part<'a, 'd>(dwarf: &'a Dwarf<Slice<'d>>, part: Part) -> &'a Dwarf<Slice<'
 }
 
 /// The header of the unit that begins at a location.
-fn header<'d>(dwarf: &Dwarf<Slice<'d>>, start: Place) -> Option<UnitHeader<Slice<'d>>> {
+pub(super) fn header<'d>(dwarf: &Dwarf<Slice<'d>>, start: Place) -> Option<UnitHeader<Slice<'d>>> {
     match start.part {
         Part::Info | Part::Shared => dwarf.debug_info.header_from_offset(DebugInfoOffset(start.offset)).ok(),
         Part::Types => {

@@ -11,7 +11,7 @@
 //!
 //! If either process is killed, the kernel drops each link with its last descriptor.
 //!
-//! Not here: silencing the programs, which the caller has done before (`control_cell`).
+//! Not here: silencing the programs, which the caller has done before (`session::control_cell`).
 
 use crate::attach::link::Link;
 use crate::attach::perf_uprobe::AttachLock;

@@ -6,14 +6,15 @@
 //!
 //! Format of perf events: `/sys/bus/event_source/devices/uprobe`, `kprobe`.
 
-use crate::attach::link::{Link, MultiSites, link_kprobes, link_multi, link_perf_event, link_trampoline};
-use crate::attach::perf_pmu::{KPROBE, ProbePmu, UPROBE};
+use crate::attach::link::Link;
 use crate::attach::{AttachLock, AttachResult, Attacher, perf_uprobe, probe_error};
 use crate::error::{AttachError, SiteError, SiteFailure};
+use crate::handles::LoadedProgram;
+use crate::kernel::links::{MultiSites, link_kprobes, link_multi, link_perf_event, link_trampoline};
+use crate::kernel::perf_pmu::{KPROBE, ProbePmu, UPROBE};
 use crate::kernel::signals::StopSignals;
 use crate::kernel::sys;
-use crate::load::LoadedProgram;
-use crate::module::ModuleId;
+use crate::options::ModuleId;
 use libbpf_sys as bpf;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};

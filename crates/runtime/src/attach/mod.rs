@@ -7,16 +7,18 @@
 
 pub(crate) mod detach;
 mod functions;
+pub(crate) mod in_process;
 pub(crate) mod link;
-pub(crate) mod perf_pmu;
+pub(crate) mod own_programs;
 pub(crate) mod perf_uprobe;
 
-use crate::attach::link::{Link, link_perf_event};
+use crate::attach::link::Link;
 use crate::attach::perf_uprobe::AttachLock;
 use crate::error::{AttachError, SiteFailure};
+use crate::handles::{LoadedOrRefused, LoadedProgram, ProgramHandle};
+use crate::kernel::links::link_perf_event;
 use crate::kernel::sys;
-use crate::load::{LoadedOrRefused, LoadedProgram, ProgramHandle};
-use crate::module::{AttachOptions, ModuleId};
+use crate::options::{AttachOptions, ModuleId};
 use libbpf_sys as bpf;
 use std::ffi::CString;
 use std::io;

@@ -6,7 +6,7 @@
 //!
 //! Format: `/sys/bus/event_source/devices/uprobe`. Not here: the link between event and program (`link`).
 
-use crate::attach::perf_pmu::{ProbePmu, UPROBE};
+use crate::kernel::perf_pmu::{ProbePmu, UPROBE};
 use crate::kernel::sys;
 use rustix::fs::{FlockOperation, flock};
 use std::ffi::CString;

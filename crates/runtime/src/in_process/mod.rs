@@ -1,39 +1,28 @@
-//! Control of another process by ptrace, without any code of ours in it beforehand: memory, code, and jumps to the code.
+//! Programs that run in the traced processes (`--in-process`): their code, the jumps to it, and which processes have them.
 //!
 //! ```text
-//! Tracer -> Stopped (threads) -> Region (memory, by system calls of a stopped thread) -> Patches (jumps)
+//! CompiledScript -> native::translate -> SessionMemory (maps, the tracer's code) -> SharedMap, SharedProgram, SharedClock
+//!                                     -> TracedProcess (its code, detours, jumps)
 //! ```
 //!
-//! Everything is done by a thread of its own ([`Tracer::run`]). If that thread ends, for whatever reason, the kernel resumes all
-//! threads that it holds. The process may be killed at any time; then [`RemoteError::Gone`] is returned.
-//!
-//! What a traced process sees: a thread that sleeps in some system calls (`epoll_wait`, `nanosleep` …) is interrupted by a stop, as
-//! by a signal without a handler. The kernel restarts most of them; those that signal(7) lists under "stop signals" return EINTR.
-//!
-//! Not here: the contents of the region (`native`), which functions may be patched (`host::patch`).
+//! Not here: the memory (`shared`), control of a process (`remote`), what the code is (`native`).
 
-mod calls;
-mod critical_section;
-mod descriptors;
-mod error;
-mod journal;
-mod load_request;
-mod maps;
-mod patches;
-mod ptrace;
-mod region;
-pub mod seccomp;
-mod signal_frame;
-mod stacks;
-mod stopped;
+mod environment;
+mod gates;
+mod outposts;
+mod owner;
+mod patch_sites;
+mod patching;
+pub(crate) mod placement;
+mod process_ends;
+mod processes;
+#[cfg(test)]
+mod tests;
+mod unwinder_hooks;
+mod user_space;
 
-pub use calls::RemoteCalls;
-pub use error::RemoteError;
-pub(crate) use journal::DATA_NAME;
-pub use journal::{ENTRY as JOURNAL_ENTRY, Entry, Jump, Remains};
-pub use load_request::Library;
-pub use maps::{MemoryRange, is_near};
-pub use patches::{Patch, PatchOutcome, Patches, Skipped};
-pub(crate) use ptrace::{field, has_shadow_stacks};
-pub use region::{Region, RegionSize, SharedFile};
-pub use stopped::{Seized, Stopped, Tracer};
+pub use native::returns::Hook as UnwinderHook;
+pub use patch_sites::{PatchSites, Patched, Patching};
+pub(crate) use patching::Access;
+pub use processes::{FileFunctions, FunctionSite, LaunchSite, LaunchWords, PatchReport, PatchSite};
+pub(crate) use user_space::UserSpace;

@@ -2,9 +2,9 @@
 //!
 //! The kernel version is used only in error messages: distributions backport features, and sandboxes remove them.
 
-use crate::attach::link::{MultiSites, link_kprobes, link_multi};
-use crate::attach::perf_pmu::KPROBE;
 use crate::error::FeatureError;
+use crate::kernel::links::{MultiSites, link_kprobes, link_multi};
+use crate::kernel::perf_pmu::KPROBE;
 use crate::kernel::{btf, sys};
 use libbpf_sys as bpf;
 use std::borrow::Cow;

@@ -4,6 +4,8 @@ pub mod btf;
 pub mod clock;
 pub mod features;
 pub(crate) mod inotify;
+pub(crate) mod links;
+pub(crate) mod perf_pmu;
 pub mod signals;
 pub mod symbols;
 pub(crate) mod sys;

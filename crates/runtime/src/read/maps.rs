@@ -4,8 +4,8 @@
 //! which prints 0 as in bpftrace. Not here: order and `top` (`report`), when a map is printed (`event_loop`), how counts survive
 //! the emptying of a map (`cleared_counts`).
 
+use crate::handles::{MapHandle, ignore_missing};
 use crate::kernel::sys;
-use crate::map_handle::{MapHandle, ignore_missing};
 use crate::read::cleared_counts::{Since, Starts, Total};
 use libbpf_sys as bpf;
 use report::{Cell, Point, Snapshot};

@@ -2,10 +2,7 @@
 
 pub(crate) mod cat_system;
 pub(crate) mod cleared_counts;
-pub mod event_loop;
 pub(crate) mod losses;
 pub mod maps;
-mod records;
 pub mod ring;
 pub(crate) mod sorted_rows;
-pub(crate) mod tests_and_benches;

@@ -11,7 +11,7 @@
 //! Layout: kernel/bpf/ringbuf.c. Not here: what a record means (`records`), when to look (`event_loop`).
 
 use crate::kernel::sys::{self, MemoryMapping};
-use crate::user_space::{Damage, SessionMemory};
+use crate::shared::{Damage, SessionMemory};
 use native::layout::{MapPlace, RING_CONSUMED, RING_PRODUCED};
 use std::io;
 use std::ops::ControlFlow;

@@ -1,7 +1,7 @@
 //! Keeps the addresses of the stacks that programs store, since a full stack map reuses ids, and other values by number: names of
 //! GPU kernels, UUIDs of devices.
 
-use crate::map_handle::MapHandle;
+use crate::handles::MapHandle;
 use std::collections::HashMap;
 use std::sync::Mutex;
 use wire::manifest::StackMap;

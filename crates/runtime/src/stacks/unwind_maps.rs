@@ -3,10 +3,9 @@
 //!
 //! Not here: contents of a table (`wire::unwind`), choice of files and processes (`src/trace/unwinder.rs`).
 
+use crate::handles::{self, LoadedMap, MapHandle};
 use crate::kernel::sys;
-use crate::load::LoadedMap;
-use crate::map_handle::{self, MapHandle};
-use crate::user_space::{SessionMemory, UnwindMemory};
+use crate::shared::{SessionMemory, UnwindMemory};
 use libbpf_sys as bpf;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -109,9 +108,9 @@ impl KernelMaps {
         let inner = create_table(chunks.len() as u32)?;
         for (index, chunk) in (0u32..).zip(chunks) {
             let bytes: Vec<u8> = chunk.iter().flat_map(|row| row.to_le_bytes()).collect();
-            map_handle::update(&inner, &index.to_le_bytes(), &bytes)?;
+            handles::update(&inner, &index.to_le_bytes(), &bytes)?;
         }
-        map_handle::update(&self.tables, &table.to_le_bytes(), &inner.as_raw_fd().to_le_bytes())?;
+        handles::update(&self.tables, &table.to_le_bytes(), &inner.as_raw_fd().to_le_bytes())?;
         Ok(chunks.len() * unwind::CHUNK_BYTES as usize)
     }
 
@@ -120,13 +119,13 @@ impl KernelMaps {
         value[..4].copy_from_slice(&table.to_le_bytes());
         value[8..].copy_from_slice(&bias.to_le_bytes());
         blocks(start, end)
-            .try_for_each(|(start, bits)| map_handle::update(&self.mappings, &key(tgid, start, bits), &value))
+            .try_for_each(|(start, bits)| handles::update(&self.mappings, &key(tgid, start, bits), &value))
     }
 
     fn unmap(&self, tgid: u32, start: u64, end: u64) {
         for (start, bits) in blocks(start, end) {
             // Fails if another mapping has replaced it.
-            let _ = map_handle::delete(&self.mappings, &key(tgid, start, bits));
+            let _ = handles::delete(&self.mappings, &key(tgid, start, bits));
         }
     }
 
@@ -142,7 +141,7 @@ impl KernelMaps {
             if got != 0 {
                 break;
             }
-            map_handle::delete(&self.unknown, &key)?;
+            handles::delete(&self.unknown, &key)?;
             found.push(u32::from_le_bytes(key));
         }
         Ok(found)

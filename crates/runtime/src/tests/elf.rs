@@ -3,8 +3,8 @@
 use super::*;
 use crate::attach::detach::PendingDetach;
 use crate::error::LoadError;
-use crate::module::Options;
-use crate::module::{ModuleId, ModulePart};
+use crate::options::Options;
+use crate::options::{ModuleId, ModulePart};
 use crate::session::LoadedScript;
 use object::write::{Object, Relocation, SectionId, Symbol, SymbolId, SymbolSection};
 use object::{

@@ -1,8 +1,8 @@
 //! Expressions.
 
 use super::abi::{self, Place};
+use super::state::{EntryState, Meaning, Run};
 use super::value::{Val, fit, is_signed};
-use super::{EntryState, Meaning, Run};
 use crate::machine::BOOT_AHEAD_NS;
 use crate::outcome::Loss;
 use crate::world::{self, ARGUMENT_REGS};

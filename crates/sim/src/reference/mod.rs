@@ -6,17 +6,21 @@
 
 mod abi;
 mod expr;
+mod printed;
+mod state;
 mod stmt;
 mod store;
+mod table;
 mod value;
 
 use crate::outcome::{Loss, Outcome, Output, What};
 use crate::rng::Rng;
-use crate::world::{self, Memory, Moment, Regs, World};
+use crate::world::{self, Moment, Regs, World};
 use lang::hir::{Attach, Expr, ExprKind, MapId, NameId, Probe, Program, Records, Site, Trigger, visit};
+use state::{EntryState, Later, Meaning, Run, TrackedCall};
 use std::collections::HashMap;
 use stmt::Flow;
-use store::Table;
+use table::Table;
 use value::Val;
 
 /// Runs a checked program in a world; `pid_filter` and `sums` are the compiler's options.
@@ -35,68 +39,6 @@ pub fn run(program: &Program, world: &World, pid_filter: bool, sums: bool) -> Ou
     };
     meaning.all(world, pid_filter);
     meaning.finish()
-}
-
-/// State of the run.
-struct Meaning<'a> {
-    program: &'a Program,
-    start_ns: u64,
-    cpus: u32,
-    memory: Memory,
-    tables: Vec<Table>,
-    /// Known stacks, by (user, limit); the id of a stack is its index.
-    stacks: HashMap<(bool, u32), Vec<Vec<u64>>>,
-    rng: Rng,
-    outcome: Outcome,
-    /// Calls in progress.
-    entered: HashMap<usize, EntryState>,
-    /// Tracked calls of each thread that have not returned, outermost first.
-    tracked: HashMap<u32, Vec<TrackedCall>>,
-}
-
-/// A tracked call.
-#[derive(Clone)]
-struct TrackedCall {
-    sp: u64,
-    time_ns: u64,
-    func: NameId,
-}
-
-/// Values of a call's entry that a return probe may use.
-#[derive(Clone)]
-struct EntryState {
-    time_ns: u64,
-    regs: Regs,
-    /// Eightbytes above the return address.
-    stack: Vec<Option<u64>>,
-}
-
-/// One run of a probe.
-struct Run<'p> {
-    probe: &'p Probe,
-    moment: &'p Moment,
-    site: Option<&'p Site>,
-    /// Registers at the probe.
-    regs: Regs,
-    entered: Option<EntryState>,
-    /// The enclosing tracked calls, outermost first.
-    around: Vec<TrackedCall>,
-    vars: Vec<Val>,
-    /// Address of the current record, in a body that runs for a batch of them.
-    record: u64,
-    /// Actions for the reader.
-    queue: Vec<Later>,
-    /// Return value of a test.
-    returned: i64,
-}
-
-/// An action for the reader.
-enum Later {
-    Emit(What),
-    PrintEntry(MapId, Vec<Val>),
-    PrintMap(MapId, u32, u32),
-    Clear(MapId),
-    Zero(MapId),
 }
 
 impl<'a> Meaning<'a> {

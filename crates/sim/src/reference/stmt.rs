@@ -1,7 +1,7 @@
 //! Statements.
 
+use super::state::{Later, Meaning, Run};
 use super::value::Val;
-use super::{Later, Meaning, Run};
 use crate::outcome::{Loss, Signal, Value, What};
 use crate::world::Moment;
 use lang::hir::{Expr, ExprKind, MapId, Stmt, StmtKind, VarId};

@@ -20,7 +20,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use type_index::TypeIndex;
-pub use type_index::{Field, Kind, Type};
+pub use type_index::{Field, Function, Kind, Type};
 use wire::kernel_function;
 
 /// A file per module that has BTF. Types of a module continue those of the kernel.
@@ -78,17 +78,6 @@ pub fn function_names(module: &str) -> HashSet<String> {
 
 fn function_names_of(data: &[u8], name: impl Fn(u32) -> Option<String>) -> HashSet<String> {
     types(data).filter(|head| head.kind() == KIND_FUNC).filter_map(|head| name(head.name)).collect()
-}
-
-/// A function of the kernel or of a module. Types are numbers for [`kernel_type`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Function {
-    /// C declaration.
-    pub declared: String,
-    /// Names and types of the parameters.
-    pub params: Vec<(String, u64)>,
-    /// Type of the result; `None` for `void`.
-    pub ret: Option<u64>,
 }
 
 /// The declaration of a function; `None` if the module's BTF does not describe it.

@@ -1,7 +1,6 @@
 //! Describes types of the kernel, one level at a time. Typedefs and qualifiers are resolved; members of unnamed structs and
 //! unions become members of the enclosing struct.
 
-use super::Function;
 use super::format::{
     Head, KIND_ARRAY, KIND_ENUM, KIND_ENUM64, KIND_FLOAT, KIND_FUNC, KIND_INT, KIND_POINTER, KIND_STRUCT,
     KIND_TYPEDEF, KIND_UNION, offset_of_string, sections, string, text, types_and_tails, word,
@@ -23,6 +22,17 @@ pub type Type = wire::debug_info::Type<u32>;
 pub type Kind = wire::debug_info::Kind<u32>;
 /// A member of a struct.
 pub type Field = wire::debug_info::Field<u32>;
+
+/// A function of the kernel or of a module. Types are numbers for [`kernel_type`](super::kernel_type).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// C declaration.
+    pub declared: String,
+    /// Names and types of the parameters.
+    pub params: Vec<(String, u64)>,
+    /// Type of the result; `None` for `void`.
+    pub ret: Option<u64>,
+}
 
 /// All types of a BTF file.
 pub(crate) struct TypeIndex<'b> {

@@ -1,0 +1,209 @@
+//! Checks what agents report. An agent is in a traced process, which can send any bytes in its place.
+//!
+//! A report that cannot come from an agent is an error, after which nothing of that process is read any more. What a process reports of itself within
+//! these bounds cannot be checked here.
+
+use agent::message::{EVERY, Words};
+use agent::record::KINDS;
+use thiserror::Error;
+
+use super::{Report, State, Wanted};
+
+/// Largest total: a record a nanosecond for three days. Sums of all processes stay far below 2^64.
+pub(super) const MOST: u64 = 1 << 48;
+/// Largest `CUptiResult`, and largest number of a kind of CUPTI's records.
+const LARGEST_ENUM: u32 = i32::MAX as u32;
+/// End of the addresses of a process.
+const ADDRESSES: u64 = 1 << 47;
+
+/// Why a report is not that of an agent.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Error)]
+pub enum ReportError {
+    /// A packet of another size.
+    #[error("a report of {0} bytes")]
+    Size(usize),
+    /// A report before the request.
+    #[error("a report before the tracer's request")]
+    Early,
+    /// A state that does not exist, or does not follow the last one.
+    #[error("state {0}")]
+    State(u32),
+    /// `CUPTI_API_VERSION`
+    #[error("version {0} of CUPTI")]
+    Version(u32),
+    /// A result or a kind of CUPTI.
+    #[error("number {0} for a result or a kind of CUPTI")]
+    Enum(u32),
+    /// Samples that were not requested.
+    #[error("samples of one in {0} launches")]
+    Every(u32),
+    /// Addresses for functions that were not to be replaced.
+    #[error("address {0:#x} for replaced functions")]
+    Words(u64),
+    /// Records of a kind that was not requested.
+    #[error("records of kind {0}")]
+    Kind(usize),
+    /// A total that is smaller than before, or too large.
+    #[error("a total of {total} after {before}")]
+    Total {
+        /// In the last report.
+        before: u64,
+        /// In this one.
+        total: u64,
+    },
+}
+
+/// Checks a report. `last`: the one before of the same agent.
+///
+/// # Errors
+/// The first fault.
+pub(super) fn check(report: &Report, last: Option<&Report>, wanted: Wanted) -> Result<(), ReportError> {
+    let state = state(report.state, last).ok_or(ReportError::State(report.state))?;
+    check_cupti(report, last, state)?;
+    check_samples(report, last, wanted, state)?;
+    if let Some(kind) = (0..KINDS).find(|kind| report.passed[*kind] > 0 && wanted.kinds & 1 << kind == 0) {
+        return Err(ReportError::Kind(kind));
+    }
+    let before = last.map_or([0; TOTALS], totals);
+    for (before, total) in before.into_iter().zip(totals(report)) {
+        if total < before || total > MOST {
+            return Err(ReportError::Total { before, total });
+        }
+    }
+    Ok(())
+}
+
+/// The state, if an agent can have it after its last one.
+fn state(number: u32, last: Option<&Report>) -> Option<State> {
+    use State::{Collects, Ended, EndsLater, NoCupti, Refused, Samples};
+    let follows: &[State] = match last.map(|last| last.state) {
+        None => &[NoCupti, Refused, Collects, Samples],
+        Some(before) if before == Collects as u32 => &[Collects, Ended, EndsLater],
+        Some(before) if before == Samples as u32 => &[Samples, Ended],
+        // Nothing comes after the end.
+        Some(_) => &[],
+    };
+    follows.iter().copied().find(|state| *state as u32 == number)
+}
+
+/// What CUPTI has returned.
+fn check_cupti(report: &Report, last: Option<&Report>, state: State) -> Result<(), ReportError> {
+    // Releases before CUDA 13 have small numbers, later ones 130000 and more. Without CUPTI it is 0.
+    let is_plausible = matches!(report.version, 0..=999 | 100_000..=9_999_999);
+    let is_same = last.is_none_or(|last| last.version == report.version);
+    let is_needed = state == State::Collects;
+    if !is_plausible || !is_same || is_needed && report.version == 0 {
+        return Err(ReportError::Version(report.version));
+    }
+    let large = [report.status, report.kind].into_iter().find(|number| *number > LARGEST_ENUM);
+    large.map_or(Ok(()), |number| Err(ReportError::Enum(number)))
+}
+
+/// Samples and replaced functions.
+fn check_samples(
+    report: &Report,
+    last: Option<&Report>,
+    wanted: Wanted,
+    state: State,
+) -> Result<(), ReportError> {
+    let is_possible = match state {
+        State::NoCupti | State::Refused | State::Collects => report.every == 0,
+        State::Samples => report.every == EVERY && wanted.replaced.is_some(),
+        State::Ended | State::EndsLater => true,
+    };
+    if !is_possible || last.is_some_and(|last| last.every != report.every) {
+        return Err(ReportError::Every(report.every));
+    }
+    let last_address = ADDRESSES - size_of::<Words>() as u64;
+    let is_address = report.words <= last_address && report.words.is_multiple_of(align_of::<Words>() as u64);
+    let is_same = last.is_none_or(|last| last.words == report.words);
+    if !is_address || !is_same || (report.words != 0) != (report.every != 0) {
+        return Err(ReportError::Words(report.words));
+    }
+    Ok(())
+}
+
+const TOTALS: usize = KINDS + 6;
+
+/// All numbers that only grow.
+fn totals(report: &Report) -> [u64; TOTALS] {
+    let Report { passed, dropped, refused, without_time, clock_steps, missed, not_measured, .. } = *report;
+    let mut totals = [0; TOTALS];
+    totals[..KINDS].copy_from_slice(&passed);
+    totals[KINDS..].copy_from_slice(&[
+        dropped,
+        refused,
+        without_time,
+        clock_steps,
+        missed,
+        not_measured.into(),
+    ]);
+    totals
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::gpu::KERNEL;
+    use crate::in_process::LaunchWords;
+
+    const WANTED: Wanted = Wanted { kinds: 1 << KERNEL, flush_ms: 100, launches: false, replaced: None };
+
+    fn collects() -> Report {
+        Report { state: State::Collects as u32, version: 130_001, ..Report::default() }
+    }
+
+    #[test]
+    fn what_agents_report_is_right() {
+        let mut second = Report { passed: [5, 0, 0, 0, 0, 0, 0, 0], dropped: 3, ..collects() };
+        assert_eq!(check(&collects(), None, WANTED), Ok(()));
+        assert_eq!(check(&second, Some(&collects()), WANTED), Ok(()));
+        let third = second;
+        second.state = State::Ended as u32;
+        assert_eq!(check(&second, Some(&third), WANTED), Ok(()));
+        let none = Report { state: State::NoCupti as u32, ..Report::default() };
+        assert_eq!(check(&none, None, WANTED), Ok(()));
+        let refused = Report { state: State::Refused as u32, version: 28, status: 39, kind: 10, ..none };
+        assert_eq!(check(&refused, None, WANTED), Ok(()));
+        let wanted = Wanted { replaced: Some(LaunchWords::default()), ..WANTED };
+        let samples = Report { state: State::Samples as u32, every: EVERY, words: 0x7000_0000, ..refused };
+        assert_eq!(check(&samples, None, wanted), Ok(()));
+        let ended = Report { state: State::Ended as u32, not_measured: 2, ..samples };
+        assert_eq!(check(&ended, Some(&samples), wanted), Ok(()));
+    }
+
+    #[test]
+    fn each_fault_is_found() {
+        let last = Report { passed: [5, 0, 0, 0, 0, 0, 0, 0], dropped: 3, ..collects() };
+        let fault = |report: Report| check(&report, Some(&last), WANTED).expect_err("a fault").to_string();
+        assert_eq!(fault(Report { state: 9, ..last }), "state 9");
+        assert_eq!(fault(Report { state: State::Samples as u32, ..last }), "state 4");
+        assert_eq!(fault(Report { version: 28, ..last }), "version 28 of CUPTI");
+        assert_eq!(
+            fault(Report { status: u32::MAX, ..last }),
+            "number 4294967295 for a result or a kind of CUPTI"
+        );
+        assert_eq!(fault(Report { every: 100, ..last }), "samples of one in 100 launches");
+        assert_eq!(fault(Report { words: 0x1000, ..last }), "address 0x1000 for replaced functions");
+        assert_eq!(fault(Report { passed: [5, 1, 0, 0, 0, 0, 0, 0], ..last }), "records of kind 1");
+        assert_eq!(fault(Report { passed: [4, 0, 0, 0, 0, 0, 0, 0], ..last }), "a total of 4 after 5");
+        assert_eq!(fault(Report { dropped: 2, ..last }), "a total of 2 after 3");
+        assert_eq!(fault(Report { missed: 1 << 63, ..last }), "a total of 9223372036854775808 after 0");
+        let first = |report: Report| check(&report, None, WANTED).is_err();
+        assert!(first(Report { state: 0, ..last }) && first(Report { state: State::Ended as u32, ..last }));
+        assert!(first(Report { version: 0, ..last }) && first(Report { version: 50_000, ..last }));
+        let samples = Report { state: State::Samples as u32, every: EVERY, words: 0x1000, ..last };
+        assert!(first(samples), "no functions were to be replaced");
+    }
+
+    #[test]
+    fn addresses_of_replaced_functions_are_those_of_a_process() {
+        let wanted = Wanted { replaced: Some(LaunchWords::default()), ..WANTED };
+        let samples =
+            |words| Report { state: State::Samples as u32, every: EVERY, words, ..Report::default() };
+        assert_eq!(check(&samples(0x1000), None, wanted), Ok(()));
+        for words in [0, 0x1001, ADDRESSES - 8, 1 << 63, u64::MAX - 7] {
+            assert_eq!(check(&samples(words), None, wanted), Err(ReportError::Words(words)));
+        }
+    }
+}

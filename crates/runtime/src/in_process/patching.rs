@@ -1,0 +1,471 @@
+//! How a session enters processes, patches what they have mapped, and leaves them.
+//!
+//! A process is stopped meanwhile. Sessions before may have left something in it, and it may have jumps from its parent.
+
+use super::owner::Owner;
+use super::processes::{self, PatchReport, Place, TracedProcess};
+use super::unwinder_hooks;
+use super::user_space::{Heir, UserSpace};
+use crate::kernel::sys;
+use crate::remote::seccomp::{self, Caller, own_filters};
+use crate::remote::{DATA_NAME, MemoryRange, Remains, RemoteError, Seized, Stopped, Tracer};
+use crate::shared::names::Names;
+use std::collections::{BTreeSet, HashMap};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::Duration;
+
+/// Longest wait for the threads of a process to stop.
+pub(super) const STOP_LIMIT: Duration = Duration::from_secs(2);
+/// Attempts to patch functions that threads are about to return to.
+pub(super) const ATTEMPTS: usize = 20;
+/// Number of processes from which on those that have ended are forgotten.
+const MANY: usize = 64;
+/// Pause between two attempts.
+pub(super) const PAUSE: Duration = Duration::from_millis(5);
+/// Attempts to find that no thread is in the region, with longer and longer pauses.
+const LEAVING: u32 = 6;
+
+/// Longest wait for the threads of a process to stop that the tracer has started: one of them may wait for the tracer.
+const STARTED_STOP_LIMIT: Duration = Duration::from_millis(10);
+
+/// How a process is controlled.
+#[derive(Copy, Clone, Debug)]
+pub struct Access {
+    /// Number of its seccomp filters that are the tracer's.
+    pub own_filters: u32,
+    /// Longest wait for its threads to stop.
+    pub stop_limit: Duration,
+}
+
+impl Access {
+    /// `is_started`: the tracer has started the process.
+    pub fn new(is_started: bool) -> Access {
+        match is_started {
+            true => Access { own_filters: own_filters() + 1, stop_limit: STARTED_STOP_LIMIT },
+            false => Access { own_filters: 0, stop_limit: STOP_LIMIT },
+        }
+    }
+}
+
+impl UserSpace {
+    /// Patches a running process: all its threads are stopped meanwhile.
+    ///
+    /// # Errors
+    /// [`RemoteError`]
+    pub fn patch_running(&mut self, pid: u32) -> Result<PatchReport, RemoteError> {
+        // In the same group the limit is the same.
+        if control_groups(pid) != control_groups(std::process::id()) {
+            self.memory.allocate();
+        }
+        Tracer::run(|tracer| {
+            let mut all = PatchReport::default();
+            for _ in 0..ATTEMPTS {
+                let stopped = Stopped::all(tracer, pid, STOP_LIMIT)?;
+                let report = self.patch(&stopped, 0)?;
+                all = PatchReport { patched: all.patched + report.patched, ..report };
+                if all.in_use() == 0 {
+                    break;
+                }
+                stopped.resume();
+                std::thread::sleep(PAUSE);
+            }
+            Ok(all)
+        })
+    }
+
+    /// Lets the agent of a process take the place of functions, by its words at an address. The process is stopped meanwhile.
+    ///
+    /// # Errors
+    /// [`RemoteError`]
+    pub fn give_places(&self, pid: u32, words: u64) -> Result<(), RemoteError> {
+        let Some(launches) = self.launches(pid) else { return Ok(()) };
+        let inode = self.memory.inode();
+        Tracer::run(|tracer| {
+            let stopped = Stopped::all(tracer, pid, STOP_LIMIT)?;
+            let regions = ours(&stopped, inode)?;
+            // After an execve(2) there is something else.
+            match regions.iter().any(|region| region.base() == launches.region()) {
+                true => stopped.write(launches.at, &words.to_le_bytes()),
+                false => Ok(()),
+            }
+        })
+    }
+
+    /// Patches a process one of whose threads is held in the system call that maps a file: `release` lets it go on.
+    ///
+    /// # Errors
+    /// [`RemoteError`]; `release` was called.
+    pub fn patch_held(
+        &mut self,
+        pid: u32,
+        tid: u32,
+        release: impl FnOnce() + Send,
+    ) -> Result<PatchReport, RemoteError> {
+        Tracer::run(|tracer| {
+            let seized = Seized::thread(tracer, pid, tid);
+            release();
+            // Other threads may run in files that are mapped already.
+            let stopped = seized?.stop(STOP_LIMIT)?.with_others(STOP_LIMIT)?;
+            self.patch(&stopped, own_filters() + 1)
+        })
+    }
+
+    /// Lets a thread that is held install a seccomp filter. If programs in the process could be killed then, or if the tracer could not
+    /// control the process any more, its functions are restored before any thread goes on; the reason is returned.
+    ///
+    /// # Errors
+    /// [`RemoteError`]; `release` was called.
+    pub fn install_filter(
+        &mut self,
+        pid: u32,
+        tid: u32,
+        release: impl FnOnce() + Send,
+    ) -> Result<Option<RemoteError>, RemoteError> {
+        if !self.has_memory(pid) {
+            release();
+            return Ok(None);
+        }
+        let inode = self.memory.inode();
+        let why = Tracer::run(|tracer| {
+            let seized = Seized::thread(tracer, pid, tid);
+            let others = seized.as_ref().map(|seized| others_outside(seized, inode));
+            release();
+            let stopped = match others {
+                Ok(others) => seized?.join(others?, STOP_LIMIT)?,
+                Err(_) => return seized.map(|_| None),
+            };
+            let own_filters = own_filters() + 1;
+            let Err(why) = seccomp::check(&stopped, own_filters, Caller::Programs) else { return Ok(None) };
+            let mut restored = None;
+            for remains in ours(&stopped, inode)? {
+                if !remains.is_borrowed(&stopped)? {
+                    remove(&remains, &stopped, own_filters)?;
+                    restored = Some(());
+                }
+            }
+            Ok(restored.map(|()| why))
+        })?;
+        if why.is_some() {
+            self.processes.remove(&pid);
+            self.left.insert(pid, own_filters() + 1);
+        }
+        Ok(why)
+    }
+
+    /// Whether a process has a region of this session, maybe from its parent.
+    fn has_memory(&self, pid: u32) -> bool {
+        let maps = sys::proc_text(format!("/proc/{pid}/maps")).unwrap_or_default();
+        let inode = self.memory.inode();
+        MemoryRange::parse(&maps).iter().any(|map| map.inode == inode && map.name.starts_with(DATA_NAME))
+    }
+
+    /// Whether programs of this file's functions run in a process, or there are no such programs.
+    pub fn traces_file(&self, pid: u32, inode: u64) -> bool {
+        let mut files = self.files.iter().filter(|(_, file)| file.inode() == inode);
+        let regions = self.processes.get(&pid).map_or(&[][..], Vec::as_slice);
+        files.all(|(file, _)| regions.iter().any(|process| process.has_jumps_in(*file)))
+    }
+
+    /// Whether a process has mapped a file again where it was, without the jumps.
+    pub fn has_lost_jumps(&self, pid: u32) -> bool {
+        self.processes.get(&pid).into_iter().flatten().any(TracedProcess::has_lost_jumps)
+    }
+
+    /// Whether a process that maps a file must be patched: the file has probes, or the program itself has, or exceptions could pass a
+    /// traced call as soon as the file is there.
+    pub fn concerns(&self, pid: u32, inode: u64, path: &Path) -> bool {
+        // Its seccomp filter is there for good.
+        if self.left.contains_key(&pid) {
+            return false;
+        }
+        let mut regions = self.processes.get(&pid).into_iter().flatten();
+        if regions.any(TracedProcess::traces_returns) && unwinder_hooks::may_unwind(path) {
+            return true;
+        }
+        let has_probes = |inode: u64| self.files.values().any(|file| file.inode() == inode);
+        let program = || std::fs::metadata(format!("/proc/{pid}/exe")).map_or(0, |file| file.ino());
+        has_probes(inode) || !self.processes.contains_key(&pid) && has_probes(program())
+    }
+
+    pub(super) fn patch(
+        &mut self,
+        stopped: &Stopped<'_>,
+        own_filters: u32,
+    ) -> Result<PatchReport, RemoteError> {
+        let mut report = PatchReport::default();
+        if processes::mapped(&self.files, stopped, &BTreeSet::new())?.is_empty() {
+            return Ok(report);
+        }
+        let pid = stopped.pid();
+        // Gates share no values of processes.
+        if self.has_programs {
+            let admitted = self.owner.admit(Owner::of(pid)?);
+            admitted.map_err(|other| RemoteError::OtherOwner { how: other.to_string() })?;
+        }
+        self.ends.watch(pid);
+        self.forget_regions(stopped);
+        let mut inherited = BTreeSet::new();
+        if !self.processes.contains_key(&pid) {
+            self.settle(stopped, own_filters)?;
+            self.heirs.remove(&pid);
+            for remains in ours(stopped, self.memory.inode())? {
+                // It is traced like its parent, whose memory it has until it executes a program.
+                if remains.is_borrowed(stopped)? {
+                    return Ok(report);
+                }
+                let names = Names::start(stopped, remains.code_start())?;
+                let heir = self.heirs.entry(pid).or_insert_with(|| Heir {
+                    own_filters,
+                    names: vec![],
+                    regions: vec![],
+                });
+                heir.names.push(names);
+                heir.regions.push(remains.base());
+                inherited.extend(remains.jumps());
+            }
+        }
+        let ranges = processes::mapped(&self.files, stopped, &inherited)?;
+        if ranges.is_empty() {
+            return Ok(report);
+        }
+        self.patched.processes += usize::from(!self.processes.contains_key(&pid));
+        let functions = self.files.values().map(|file| file.functions.len()).sum();
+        let regions = self.processes.entry(pid).or_default();
+        let mut far = vec![];
+        for near in ranges {
+            if regions.iter().any(|process| process.is_near(&near) || process.reaches_far(&near)) {
+                continue;
+            }
+            let shared = (&*self.memory, self.unwind.as_deref());
+            let way = (own_filters, self.has_programs);
+            match TracedProcess::start(stopped, shared, near.clone(), functions, way) {
+                Err(RemoteError::NoRoom) => far.push(near),
+                started => {
+                    let mut process = started?;
+                    process.inherited.clone_from(&inherited);
+                    regions.push(process);
+                }
+            }
+        }
+        for near in far {
+            regions.first_mut().ok_or(RemoteError::NoRoom)?.reach_far(near);
+        }
+        let mut patched: BTreeSet<Place> = regions.iter().flat_map(TracedProcess::functions).collect();
+        for process in regions {
+            let scripts = (&self.modules[..], &self.probes[..], &self.files);
+            let further = process.patch(stopped, &self.memory, scripts, &patched)?;
+            patched.extend(process.functions());
+            process.hook_unwinders(stopped, self.unwinder)?;
+            self.launches.extend(process.launches().map(|launches| (process.region.base(), launches)));
+            self.gates.extend(process.has_gate().then(|| process.region.base()));
+            report.patched += further.patched;
+            report.skipped.extend(further.skipped);
+        }
+        self.patched.functions += report.patched;
+        Ok(report)
+    }
+
+    /// Forgets regions that an execve has taken away, and those of ended processes if there are many.
+    fn forget_regions(&mut self, stopped: &Stopped<'_>) {
+        if self.processes.len() > MANY {
+            self.processes.retain(|pid, _| exists(*pid));
+        }
+        if self.left.len() > MANY {
+            self.left.retain(|pid, _| exists(*pid));
+        }
+        if self.heirs.len() > MANY {
+            self.heirs.retain(|pid, _| exists(*pid));
+        }
+        if let Some(regions) = self.processes.get_mut(&stopped.pid()) {
+            regions.retain(|process| process.is_there(stopped));
+        }
+        self.processes.retain(|_, regions| !regions.is_empty());
+    }
+
+    /// Undoes what sessions before have left in a process.
+    ///
+    /// # Errors
+    /// [`RemoteError::Patched`] if one of them goes on, with the same functions.
+    fn settle(&self, stopped: &Stopped<'_>, own_filters: u32) -> Result<(), RemoteError> {
+        let maps = stopped.maps()?;
+        for remains in Remains::find(stopped, &maps)? {
+            match remains.tracer(stopped)? {
+                None => _ = remains.remove(stopped, own_filters)?,
+                // A child of a traced process has the region of this session.
+                Some(_) if remains.inode() == Some(self.memory.inode()) => {}
+                Some(tracer) if processes::have_jumps(&self.files, &maps, &remains) => {
+                    return Err(RemoteError::Patched { tracer });
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the memory away from processes that have other rights by now: since setuid(2), for example.
+    pub(super) fn expel_changed(&mut self) {
+        let of_traced =
+            |(pid, regions): (&u32, &Vec<TracedProcess>)| (*pid, TracedProcess::own_filters(regions));
+        let of_heir = |(pid, heir): (&u32, &Heir)| (*pid, heir.own_filters);
+        let all: Vec<(u32, u32)> =
+            self.processes.iter().map(of_traced).chain(self.heirs.iter().map(of_heir)).collect();
+        for (pid, own_filters) in all {
+            let Some(other) = self.owner.changed(pid) else { continue };
+            let inode = self.memory.inode();
+            let expelled =
+                Tracer::run(|tracer| expel(&Stopped::all(tracer, pid, STOP_LIMIT)?, inode, own_filters));
+            match expelled {
+                // It is tried again.
+                Err(error @ RemoteError::DidNotStop { .. }) => {
+                    if !self.expelled.iter().any(|(known, _)| *known == pid) {
+                        self.expelled.push((
+                            pid,
+                            format!("its rights have changed, and it still shares memory: {other}; {error}"),
+                        ));
+                    }
+                }
+                Ok(()) => self.forget(pid, format!("its rights have changed: {other}")),
+                // What it executes now has no memory of the session.
+                Err(RemoteError::Gone) => _ = self.processes.remove(&pid),
+                Err(error) => {
+                    let shares = "it still shares memory with the processes that are traced";
+                    self.forget(pid, format!("its rights have changed, and {shares}: {other}; {error}"));
+                }
+            }
+        }
+    }
+
+    /// Lets a thread that is held change the rights of its process, and takes the memory away before any thread goes on if they are others then.
+    ///
+    /// # Errors
+    /// [`RemoteError`]; `release` was called.
+    pub fn change_rights(
+        &mut self,
+        pid: u32,
+        tid: u32,
+        release: impl FnOnce() + Send,
+    ) -> Result<(), RemoteError> {
+        if !self.has_memory(pid) {
+            release();
+            return Ok(());
+        }
+        let (inode, owner) = (self.memory.inode(), &self.owner);
+        let other = Tracer::run(|tracer| {
+            let seized = Seized::thread(tracer, pid, tid);
+            release();
+            let stopped = seized?.stop(STOP_LIMIT)?.with_others(STOP_LIMIT)?;
+            let Some(other) = owner.changed(pid) else { return Ok(None) };
+            expel(&stopped, inode, own_filters() + 1).map(|()| Some(other))
+        })?;
+        if let Some(other) = other {
+            self.forget(pid, format!("its rights have changed: {other}"));
+        }
+        Ok(())
+    }
+
+    /// Traces a process no more.
+    fn forget(&mut self, pid: u32, why: String) {
+        self.processes.remove(&pid);
+        self.heirs.remove(&pid);
+        self.left.insert(pid, own_filters() + 1);
+        self.expelled.retain(|(known, _)| *known != pid);
+        self.expelled.push((pid, why));
+    }
+
+    /// Makes all detours pass by and restores the functions of the processes that still run.
+    pub fn detach(&mut self) {
+        self.check_words();
+        self.lease = None;
+        let left = self.left.drain();
+        let traced = self.processes.drain().map(|(pid, regions)| (pid, TracedProcess::own_filters(&regions)));
+        let heirs = self.heirs.drain().map(|(pid, heir)| (pid, heir.own_filters));
+        let traced: HashMap<u32, u32> = heirs.chain(left).chain(traced).collect();
+        for (pid, own_filters) in traced {
+            let is_over = |remains: &Remains, stopped: &Stopped<'_>| Ok(remains.tracer(stopped)?.is_none());
+            match leave(pid, Access { own_filters, stop_limit: STOP_LIMIT }, LEAVING, is_over) {
+                Ok(_) | Err(RemoteError::Gone) => {}
+                Err(error) => self.kept.push((pid, error)),
+            }
+        }
+    }
+}
+
+/// The control groups of a process, one per line.
+fn control_groups(pid: u32) -> String {
+    sys::proc_text(format!("/proc/{pid}/cgroup")).unwrap_or_default()
+}
+
+fn exists(pid: u32) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
+}
+
+/// Restores a process and takes its regions away that are not used any more; returns whether all are gone. Threads that are in a region get
+/// some time to leave it.
+pub(super) fn leave(
+    pid: u32,
+    access: Access,
+    attempts: u32,
+    is_over: impl Fn(&Remains, &Stopped<'_>) -> Result<bool, RemoteError> + Sync,
+) -> Result<bool, RemoteError> {
+    Tracer::run(|tracer| {
+        for attempt in 0..=attempts {
+            let stopped = Stopped::all(tracer, pid, access.stop_limit)?;
+            let mut left = false;
+            for remains in Remains::find(&stopped, &stopped.maps()?)? {
+                if is_over(&remains, &stopped)? {
+                    left |= !remove(&remains, &stopped, access.own_filters)?;
+                }
+            }
+            stopped.resume();
+            if !left {
+                return Ok(true);
+            }
+            std::thread::sleep(PAUSE * 2u32.pow(attempt));
+        }
+        Ok(false)
+    })
+}
+
+/// Puts memory of the process's own in the place of what it shares, and restores its functions. Programs that run there at this moment
+/// find zeros.
+fn expel(stopped: &Stopped<'_>, inode: u64, own_filters: u32) -> Result<(), RemoteError> {
+    for remains in ours(stopped, inode)? {
+        remains.separate(stopped, own_filters)?;
+        remove(&remains, stopped, own_filters)?;
+    }
+    Ok(())
+}
+
+/// Restores functions and frees a region, if it is not in use and no seccomp filter forbids the calls for that.
+fn remove(remains: &Remains, stopped: &Stopped<'_>, own_filters: u32) -> Result<bool, RemoteError> {
+    match remains.remove(stopped, own_filters) {
+        Err(RemoteError::Filtered) => Ok(true),
+        result => result,
+    }
+}
+
+/// The regions of a session in a process, by the inode of its shared memory.
+pub(super) fn ours(stopped: &Stopped<'_>, inode: u64) -> Result<Vec<Remains>, RemoteError> {
+    let mut remains = Remains::find(stopped, &stopped.maps()?)?;
+    remains.retain(|remains| remains.inode() == Some(inode));
+    Ok(remains)
+}
+
+/// Stops the other threads of a process, none of them in a region of the session, where it could be about to make a system call.
+fn others_outside<'t>(seized: &Seized<'t>, inode: u64) -> Result<Stopped<'t>, RemoteError> {
+    let mut attempt = 0;
+    loop {
+        let others = seized.others(STOP_LIMIT)?;
+        let mut inside = false;
+        for remains in ours(&others, inode)? {
+            inside |= remains.has_threads(&others)?;
+        }
+        if !inside || attempt == LEAVING {
+            return Ok(others);
+        }
+        others.resume();
+        std::thread::sleep(PAUSE * 2u32.pow(attempt));
+        attempt += 1;
+    }
+}

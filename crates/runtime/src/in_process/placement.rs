@@ -1,0 +1,122 @@
+//! Which programs can run in the traced processes.
+
+use super::user_space::{self, parse};
+use crate::error::LoadError;
+use native::survey::Survey;
+use std::collections::{BTreeMap, BTreeSet};
+use wire::Manifest;
+use wire::counter::{COUNTERS_MAP, FAILURES_MAP};
+use wire::manifest::{self, Attach, CompiledScript, Program};
+use wire::trigger::Trigger;
+
+/// Maps that each place has for itself.
+const OF_EACH_PLACE: [&str; 5] =
+    [manifest::RING_MAP, manifest::CONTROL_MAP, manifest::PIDS_MAP, COUNTERS_MAP, FAILURES_MAP];
+/// Beginning of the names of scratch maps, which each place has, too.
+const SCRATCH: &str = "ct_scratch";
+
+/// State of a script that is at one place.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Shared {
+    /// A map of the script, by its name.
+    Map(String),
+    /// What walks of user stacks read.
+    UnwindTables,
+    /// Values that the entries of calls store for later.
+    Calls,
+}
+
+impl std::fmt::Display for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Shared::Map(name) => write!(f, "`@{name}`"),
+            Shared::UnwindTables => f.write_str("the unwind tables"),
+            Shared::Calls => f.write_str("values of running calls"),
+        }
+    }
+}
+
+/// What a clause needs of the place where it runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClauseNeeds {
+    /// The probe list as written.
+    pub text: String,
+    /// The reason why only the kernel can run it, as a sentence.
+    pub why_kernel: Option<String>,
+    /// What it shares with other clauses that use it.
+    pub shares: BTreeSet<Shared>,
+    /// Whether it reads floating-point numbers in registers, which the kernel cannot.
+    pub reads_floats: bool,
+}
+
+impl ClauseNeeds {
+    /// Whether it walks user stacks.
+    pub fn walks_stacks(&self) -> bool {
+        self.shares.contains(&Shared::UnwindTables)
+    }
+}
+
+/// What the clauses of a script need, by their numbers. The script was compiled for the traced processes.
+///
+/// # Errors
+/// [`LoadError::Object`]
+pub fn needs(compiled: &CompiledScript) -> Result<BTreeMap<u32, ClauseNeeds>, LoadError> {
+    let object = parse(compiled)?;
+    let survey = Survey::new(&object);
+    let mut clauses: BTreeMap<u32, ClauseNeeds> = BTreeMap::new();
+    for program in &compiled.manifest.programs {
+        let uses = survey.of(&program.symbol);
+        let clause = clauses.entry(program.clause).or_default();
+        if !program.auxiliary || clause.text.is_empty() {
+            clause.text.clone_from(&program.text);
+        }
+        let kernel_stack =
+            |map: &String| compiled.manifest.stacks.iter().any(|stack| !stack.user && stack.symbol == *map);
+        let stack = uses.maps.iter().any(kernel_stack).then(|| "only the kernel has its stacks".to_owned());
+        let why = why_kernel(program).or(stack).or_else(|| Some(uses.unsupported?.to_string()));
+        clause.why_kernel = clause.why_kernel.take().or(why);
+        clause.reads_floats |= uses.vectors;
+        clause.shares.extend(uses.maps.iter().filter_map(|map| shared(&compiled.manifest, map)));
+    }
+    Ok(clauses)
+}
+
+/// What clauses that use this map share.
+fn shared(manifest: &Manifest, map: &str) -> Option<Shared> {
+    if OF_EACH_PLACE.contains(&map) || map.starts_with(SCRATCH) {
+        return None;
+    }
+    if manifest.stacks.iter().any(|stack| stack.user && stack.symbol == map) {
+        return Some(Shared::UnwindTables);
+    }
+    let of_script = manifest.maps.iter().find(|one| one.symbol == map);
+    Some(of_script.map_or(Shared::Calls, |one| Shared::Map(one.name.clone())))
+}
+
+/// The reason why a program is of the kernel, whatever it does.
+fn why_kernel(program: &Program) -> Option<String> {
+    let is_of_kernel = match &program.attach {
+        Attach::Functions { hook, .. } => hook.is_in_kernel(),
+        Attach::Event(trigger) => !matches!(
+            trigger,
+            Trigger::Begin | Trigger::End | Trigger::Interval { .. } | Trigger::Signal { .. }
+        ),
+        Attach::ProcessEnd => false,
+        Attach::Follow { .. } => true,
+    };
+    is_of_kernel.then(|| match program.text.as_str() {
+        "" => "it follows events of the kernel".to_owned(),
+        text => format!("`{text}` is an event of the kernel"),
+    })
+}
+
+/// Refuses programs that only the kernel can run.
+pub(crate) fn check(manifest: &Manifest) -> Result<(), LoadError> {
+    let reason = manifest.programs.iter().find_map(why_kernel);
+    reason.map_or(Ok(()), |reason| Err(LoadError::NotInProcess { reason }))
+}
+
+/// The reason why the programs of a script cannot run in the traced processes together; `None` if they can.
+pub fn why_not_in_process(compiled: &CompiledScript) -> Option<String> {
+    check(&compiled.manifest).and_then(|()| user_space::check(compiled)).err().map(|error| error.to_string())
+}

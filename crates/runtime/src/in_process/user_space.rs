@@ -1,0 +1,345 @@
+//! The part of a session that is in user space: its memory, its probes, and the processes that have them.
+
+use super::owner::CommonOwner;
+use super::patch_sites::{Patched, Patching, UnwinderSites};
+use super::process_ends::ProcessEnds;
+use super::processes::{FunctionSite, LaunchSite, LaunchWords, ProbedFile, TracedProcess, UserProbe};
+use crate::error::LoadError;
+use crate::handles::{LoadedMap, LoadedProgram, MapHandle, Objects, ProgramHandle};
+use crate::remote::RemoteError;
+use crate::shared::clock::SharedClock;
+use crate::shared::lease::Lease;
+use crate::shared::memory::{DescribedMap, PlacedModule};
+use crate::shared::names::Names;
+use crate::shared::{Damage, PlaceError, SessionMemory, SharedMap, SharedProgram, UnwindMemory};
+use crate::stacks::unwind_maps::UnwindMaps;
+use native::object::Object;
+use native::program::Side;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::io;
+use std::os::fd::RawFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use wire::counter::{COUNTERS_MAP, FAILURES_MAP};
+use wire::manifest::{self, CompiledScript, Program, Site};
+
+/// A process that has a region from its parent.
+pub(super) struct Heir {
+    /// Number of its seccomp filters that are the tracer's.
+    pub(super) own_filters: u32,
+    /// Its names, which each region has.
+    pub(super) names: Vec<Names>,
+    /// Addresses of the regions.
+    pub(super) regions: Vec<u64>,
+}
+
+/// The part of a session that is in user space.
+pub(crate) struct UserSpace {
+    pub(super) memory: Arc<SessionMemory>,
+    pub(super) lease: Option<Lease>,
+    /// Unwind tables, if programs walk stacks.
+    pub(super) unwind: Option<Arc<UnwindMemory>>,
+    pub(super) clock: SharedClock,
+    pub(super) modules: Vec<PlacedModule>,
+    pub(super) probes: Vec<UserProbe>,
+    pub(super) files: BTreeMap<u32, ProbedFile>,
+    pub(super) ends: ProcessEnds,
+    /// Processes of the traced command.
+    pub(super) met: HashSet<u32>,
+    /// What was patched so far.
+    pub(super) patched: Patched,
+    /// By process id: a region each for functions that are near to each other.
+    pub(super) processes: HashMap<u32, Vec<TracedProcess>>,
+    /// The rights of all processes.
+    pub(super) owner: CommonOwner,
+    /// Processes whose functions were restored before the end of the session, with the number of their seccomp filters that are the tracer's.
+    pub(super) left: HashMap<u32, u32>,
+    /// Processes among these that have changed their rights, with how, or why they still share the memory.
+    pub(super) expelled: Vec<(u32, String)>,
+    /// Processes that have a region and jumps from their parent.
+    pub(super) heirs: HashMap<u32, Heir>,
+    /// The functions whose place agents can take, by the region: children of `fork` have those of their parent.
+    pub(super) launches: HashMap<u64, LaunchWords>,
+    /// Addresses of the regions to which gates lead, those of children of `fork` included.
+    pub(super) gates: HashSet<u64>,
+    /// False if there are gates only.
+    pub(super) has_programs: bool,
+    /// Processes that could not be restored at the end, with the reason.
+    pub(super) kept: Vec<(u32, RemoteError)>,
+    pub(super) unwinder: UnwinderSites,
+}
+
+impl UserSpace {
+    /// Loads the first object of a session, and reserves room for the others.
+    pub fn load(
+        (compiled, others): (&CompiledScript, &[CompiledScript]),
+        (cpus, ring_bytes, spare_counters): (u32, u32, u32),
+    ) -> Result<(UserSpace, Objects), LoadError> {
+        let mut object = parse(compiled)?;
+        let others = others.iter().map(parse).collect::<Result<Vec<Object>, _>>()?;
+        for map in &mut object.maps {
+            match map.name.as_str() {
+                manifest::RING_MAP => map.max_entries = ring_bytes,
+                COUNTERS_MAP => map.max_entries += spare_counters,
+                FAILURES_MAP => map.value_size += 8 * spare_counters,
+                _ => {}
+            }
+        }
+        let mut user = UserSpace::with(object, &others, cpus)?;
+        let objects = objects(&user.memory, &user.modules[0], compiled);
+        user.create_unwind_memory(compiled)?;
+        Ok((user, objects))
+    }
+
+    /// The memory of a session that begins with an object.
+    pub(super) fn with(object: Object, others: &[Object], cpus: u32) -> Result<UserSpace, LoadError> {
+        let (memory, module) = SessionMemory::new(object, others, cpus)?;
+        let memory = Arc::new(memory);
+        let clock = SharedClock::start(Arc::clone(&memory));
+        let lease = Some(Lease::start(Arc::clone(&memory)).map_err(PlaceError::Memory)?);
+        let (modules, probes, files, processes) = (vec![module], vec![], BTreeMap::new(), HashMap::new());
+        let (unwind, ends) = (None, ProcessEnds::default());
+        let (patched, unwinder): (_, UnwinderSites) = (Patched::default(), |_| vec![]);
+        Ok(UserSpace {
+            memory,
+            lease,
+            unwind,
+            clock,
+            modules,
+            probes,
+            files,
+            ends,
+            met: HashSet::new(),
+            patched,
+            processes,
+            owner: CommonOwner::default(),
+            left: HashMap::new(),
+            expelled: vec![],
+            heirs: HashMap::new(),
+            launches: HashMap::new(),
+            gates: HashSet::new(),
+            has_programs: true,
+            kept: vec![],
+            unwinder,
+        })
+    }
+
+    fn create_unwind_memory(&mut self, compiled: &CompiledScript) -> Result<(), LoadError> {
+        let is_needed = compiled.manifest.internal_maps.iter().any(|map| map == wire::unwind::TABLES_MAP);
+        if is_needed && self.unwind.is_none() {
+            let memory = UnwindMemory::new().map_err(PlaceError::Memory)?;
+            self.unwind = Some(Arc::new(memory));
+        }
+        Ok(())
+    }
+
+    /// What the programs that walk stacks read, if there are any.
+    pub fn unwind_maps(&self) -> Option<UnwindMaps> {
+        let tables = self.unwind.as_ref()?;
+        Some(UnwindMaps::in_process(Arc::clone(tables), Arc::clone(&self.memory)))
+    }
+
+    /// Loads a module that extends the session.
+    pub fn extend(&mut self, compiled: &CompiledScript) -> Result<Objects, LoadError> {
+        self.create_unwind_memory(compiled)?;
+        let module = self.memory.extend(parse(compiled)?)?;
+        let objects = objects(&self.memory, &module, compiled);
+        self.modules.push(module);
+        Ok(objects)
+    }
+
+    /// The ring buffer; a script that prints nothing has none.
+    pub fn ring(&self) -> Option<(Arc<SessionMemory>, native::layout::MapPlace)> {
+        let place = self.memory.layout().map(manifest::RING_MAP)?.clone();
+        Some((Arc::clone(&self.memory), place))
+    }
+
+    /// Adds a program that runs when a traced process ends.
+    pub fn add_process_end(&mut self, program: &ProgramHandle) {
+        if let ProgramHandle::Process(program) = program {
+            self.ends.add(program.entry);
+        }
+    }
+
+    /// Takes note of a process of the traced command, whether it calls probed functions or not.
+    pub fn meet(&mut self, pid: u32) {
+        self.met.insert(pid);
+        self.ends.watch(pid);
+    }
+
+    /// Whether the process is traced, or may be.
+    pub fn is_met(&self, pid: u32) -> bool {
+        self.met.contains(&pid) || self.processes.contains_key(&pid) || self.heirs.contains_key(&pid)
+    }
+
+    /// Whether programs run when a process ends.
+    pub fn watches_ends(&self) -> bool {
+        self.ends.are_watched()
+    }
+
+    /// Descriptors that are readable when a process has ended, for [`UserSpace::serve_ends`].
+    pub fn end_fds(&self) -> impl Iterator<Item = RawFd> {
+        self.ends.fds()
+    }
+
+    /// Runs the programs for the processes that have ended.
+    pub fn serve_ends(&mut self) -> io::Result<()> {
+        self.ends.serve(&self.memory)
+    }
+
+    /// Adds a program of the last module at functions; returns those that cannot be patched.
+    pub fn add_probe(
+        &mut self,
+        program: &Program,
+        (side, sites): (manifest::Side, &[Site]),
+        (path, patch): (&dyn Fn(u32) -> PathBuf, Patching<'_>),
+    ) -> Vec<(Site, io::Error)> {
+        self.unwinder = patch.unwinder;
+        let side = match side {
+            manifest::Side::Entry => Side::Entry,
+            manifest::Side::Return => Side::Return,
+            manifest::Side::Session => Side::Session,
+        };
+        let (mut added, mut refused) = (vec![], vec![]);
+        for site in sites {
+            let file = self.files.entry(site.file).or_insert_with(|| ProbedFile::new(path(site.file)));
+            let found = match file.functions.get(&site.offset) {
+                Some(known) => Ok(known.clone()),
+                None => (patch.functions)(site.file, site.offset),
+            };
+            let found = found.and_then(|found| match (side, found.no_return) {
+                (Side::Return | Side::Session, Some(reason)) => Err(reason.to_owned()),
+                _ => Ok(found),
+            });
+            match found {
+                Ok(found) => {
+                    file.functions.insert(site.offset, found);
+                    file.probed.insert(site.offset);
+                    added.push((site.file, site.offset, site.cookie));
+                }
+                Err(reason) => refused.push((site.clone(), io::Error::other(reason))),
+            }
+        }
+        let (module, clause, symbol) = (self.modules.len() - 1, program.clause, program.symbol.clone());
+        self.probes.push(UserProbe { module, clause, symbol, side, sites: added });
+        refused
+    }
+
+    /// Lets agents take the place of these functions of a file, which may have programs, too. `file`: the id of the file.
+    pub fn replace_launches(&mut self, file: u32, path: PathBuf, sites: Vec<LaunchSite>) {
+        let file = self.files.entry(file).or_insert_with(|| ProbedFile::new(path));
+        for LaunchSite { function, site: FunctionSite { offset, patch } } in sites {
+            file.functions.entry(offset).or_insert(patch);
+            file.launches.insert(offset, function);
+        }
+    }
+
+    /// The functions of a process whose place its agent can take.
+    pub fn launches(&self, pid: u32) -> Option<LaunchWords> {
+        let own =
+            self.processes.get(&pid).and_then(|regions| regions.iter().find_map(TracedProcess::launches));
+        let of_parent = |heir: &Heir| heir.regions.iter().find_map(|base| self.launches.get(base)).copied();
+        own.or_else(|| self.heirs.get(&pid).and_then(of_parent))
+    }
+
+    /// Processes that are not traced any more since they have changed their rights, with how.
+    pub fn expelled(&self) -> &[(u32, String)] {
+        &self.expelled
+    }
+
+    /// What a process has done to the shared memory that no program does.
+    pub fn damage(&self) -> Option<&Damage> {
+        self.memory.damage()
+    }
+
+    /// The processes that share the memory.
+    pub fn sharing(&self) -> Vec<u32> {
+        let all: BTreeSet<u32> = self.processes.keys().chain(self.heirs.keys()).copied().collect();
+        all.into_iter().collect()
+    }
+
+    /// Changes of the tracer that found a map locked, by the map's symbol.
+    pub fn locked_changes(&self) -> BTreeMap<String, u64> {
+        self.memory.locked()
+    }
+
+    /// Notes that a record is of no kind that a program writes.
+    pub fn note_unknown_record(&self) {
+        self.memory.untrusted().note(Damage::Record);
+    }
+
+    /// Processes that keep their jumps, which pass by, with the reason.
+    pub fn kept(&self) -> &[(u32, RemoteError)] {
+        &self.kept
+    }
+
+    /// Number of updates of a map, given by its symbol, that found a lock whose owner did not give it back.
+    pub fn refused_updates(&self, symbol: &str) -> u64 {
+        let layout = self.memory.layout();
+        let hash = layout.map(symbol).filter(|map| map.bucket_count > 0);
+        let refused = |map: &native::layout::MapPlace| map.state + native::layout::HASH_REFUSED;
+        hash.map_or(0, |map| self.memory.word(refused(map)).load(Ordering::Relaxed))
+    }
+
+    /// Number of calls whose return was not traced.
+    pub fn lost_returns(&self) -> u64 {
+        self.memory.word(native::layout::LOST_RETURNS).load(Ordering::Relaxed)
+    }
+
+    /// Keeps the clock and the names that programs read right, and the memory with its owner; called at least once in a second.
+    pub fn tick(&mut self) {
+        if !self.clock.is_due() {
+            return;
+        }
+        self.check_words();
+        self.clock.correct();
+        self.expel_changed();
+        self.processes.values_mut().flatten().for_each(TracedProcess::update_names);
+        self.heirs.values_mut().flat_map(|heir| &mut heir.names).for_each(Names::update);
+        self.ends.update_names();
+    }
+
+    /// Checks that no process has switched the probes off, or changed the clock.
+    pub(super) fn check_words(&self) {
+        let is_active = self.lease.as_ref().is_none_or(Lease::holds);
+        if !is_active || !self.clock.is_as_published() {
+            self.memory.untrusted().note(Damage::Words);
+        }
+    }
+}
+
+/// Checks that all programs of a script have a translation.
+pub(crate) fn check(compiled: &CompiledScript) -> Result<(), LoadError> {
+    SessionMemory::new(parse(compiled)?, &[], 1).map(drop)?;
+    Ok(())
+}
+
+pub(super) fn parse(compiled: &CompiledScript) -> Result<Object, LoadError> {
+    Object::parse(&compiled.elf).map_err(|error| LoadError::Object { reason: error.to_string() })
+}
+
+impl From<PlaceError> for LoadError {
+    fn from(error: PlaceError) -> LoadError {
+        LoadError::NotInProcess { reason: error.to_string() }
+    }
+}
+
+/// Maps and programs of a module as a session knows them.
+fn objects(memory: &Arc<SessionMemory>, module: &PlacedModule, compiled: &CompiledScript) -> Objects {
+    let layout = memory.layout();
+    let maps = module.placement.maps.iter().zip(&module.image.descriptions).map(|(map, description)| {
+        let place = layout.maps[*map].clone();
+        let (max_entries, value_size) = (place.def.max_entries, place.def.value_size);
+        let name = place.def.name.clone();
+        let map = DescribedMap { place, description: *description };
+        let handle = MapHandle::Process(SharedMap::new(Arc::clone(memory), map));
+        (name, LoadedMap { handle, max_entries, value_size })
+    });
+    let program = |program: &Program| {
+        let entry = module.image.function(&program.symbol).expect("the object has the program");
+        let shared = SharedProgram { memory: Arc::clone(memory), entry };
+        Ok(LoadedProgram { handle: ProgramHandle::Process(shared), attach_type: 0 })
+    };
+    Objects { programs: compiled.manifest.programs.iter().map(program).collect(), maps: maps.collect() }
+}

@@ -1,0 +1,19 @@
+//! Memory that a session shares with the traced processes: maps, ring buffer, clock, unwind tables. Each traced process can write it at
+//! any time, so only [`untrusted`] touches it.
+//!
+//! Not here: its layout (`native`), and how a process gets it (`in_process`).
+
+pub(crate) mod clock;
+pub(crate) mod lease;
+mod map;
+pub(crate) mod memory;
+pub(crate) mod names;
+mod program;
+mod untrusted;
+mod unwind_memory;
+
+pub use map::SharedMap;
+pub use memory::{PlaceError, SessionMemory};
+pub use program::SharedProgram;
+pub use untrusted::Damage;
+pub use unwind_memory::UnwindMemory;
