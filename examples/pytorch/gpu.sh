@@ -1,6 +1,6 @@
 #!/bin/sh
 # `gpu:` probes on a real GPU, with PyTorch: the times against CUDA events and torch.profiler, attaching to a running job, and the price.
-# Usage: examples/pytorch/gpu.sh CUDATRACE PYTHON [truth] [late] [price] [joins] [ranges] [record] [bare] [detached] [held] [sampled] [children]
+# Usage: examples/pytorch/gpu.sh CUDATRACE PYTHON [truth] [late] [price] [joins] [ranges] [record] [bare] [detached] [held] [children]
 #        [prompt] [threads]
 set -u
 tool=$1 python=$2
@@ -131,17 +131,6 @@ held() {
     cat "$out/held"
 }
 
-sampled() {
-    echo "== sampled: the same work with CUPTI, and without it"
-    for how in "" held; do
-        $work steady $how > "$out/steady" &
-        job=$!
-        while ! grep -q running "$out/steady"; do sleep 0.2; done
-        timeout -s INT 7 $tool --in-process gpu -p $job
-        wait $job
-    done
-}
-
 children() {
     echo "== children: one without the variable; workers that are forked, of a job that runs and of one that is started"
     $tool -e 'gpu:kernel { @n = count() }' -- env -u CUDA_INJECTION64_PATH $work loop 5 | tail -3
@@ -205,4 +194,4 @@ END
     done
 }
 
-for part in ${*:-truth late price joins ranges record bare detached held sampled children prompt threads}; do $part; done
+for part in ${*:-truth late price joins ranges record bare detached held children prompt threads}; do $part; done

@@ -1,9 +1,8 @@
-"""Work on the GPU whose times are known: python3 gpu_work.py truth | profiled | loop SECONDS | price | profiled_price | held | steady [held] | ranges | workers
+"""Work on the GPU whose times are known: python3 gpu_work.py truth | profiled | loop SECONDS | price | profiled_price | held | ranges | workers
 
 truth     prints what CUDA events around each of its matrix products measure
 profiled  the same work under torch.profiler, whose kernels it prints: `kernel COUNT TOTAL_US NAME`
 held      small operations under torch.profiler for some seconds
-steady    products of matrices, and small operations with and without work before them, for ten seconds; held: torch.profiler has CUPTI
 loop      small operations for so many seconds; prints the longest of each second
 workers   epochs whose data four forked workers load, for ten seconds; prints how many
 ranges    training steps with NVTX ranges; prints the time of each range by CUDA events
@@ -84,30 +83,6 @@ def held():
             torch.cuda.synchronize()
             time.sleep(1e-3)
     print(len(profiler.events()), "events of the profiler")
-
-
-def steady(is_held):
-    from torch.profiler import ProfilerActivity, profile
-
-    if is_held:
-        with profile(activities=[ProfilerActivity.CUDA]):
-            torch.zeros(16, device="cuda").add_(1)
-            torch.cuda.synchronize()
-    a, b = matrices()
-    x = torch.zeros(1024, device="cuda")
-    y = torch.zeros(64 << 20, device="cuda")
-    print("running", flush=True)
-    end = time.perf_counter() + 10
-    while time.perf_counter() < end:
-        a @ b
-        for _ in range(20):
-            torch.softmax(a, 1)
-            y.mul_(1.5)
-        torch.cuda.synchronize()
-        for _ in range(100):
-            x.add_(1)
-            time.sleep(2e-5)
-        torch.cuda.synchronize()
 
 
 class Samples(torch.utils.data.Dataset):
@@ -215,7 +190,5 @@ if __name__ == "__main__":
         print(f"events {work():.1f} us")
     elif what == "loop":
         loop(float(sys.argv[2]))
-    elif what == "steady":
-        steady("held" in sys.argv)
     else:
         {"profiled": profiled, "price": price, "profiled_price": profiled_price, "ranges": ranges, "held": held, "workers": workers}[what]()

@@ -14,7 +14,7 @@ use crate::trace::late_files::{HeldMappings, MappingReports};
 use crate::trace::mapping_scans::MappingScans;
 use crate::trace::overwritten_files::OverwriteWatch;
 use crate::trace::patch_sites::{patch_site, unwinder_sites};
-use crate::trace::script_set::{AgentDetours, Scripts};
+use crate::trace::script_set::Scripts;
 use crate::trace::traced_processes::TargetEnd;
 use crate::trace::unmapped_files::UnmappedTargets;
 use crate::trace::unwind_updater::UnwindUpdater;
@@ -24,7 +24,7 @@ use crate::{Failure, gpu, metrics, python, trace};
 use anyhow::Context;
 use host::{Machine, Scope};
 use lang::catalog::FileId;
-use runtime::gpu::{AgentFile, KERNEL};
+use runtime::gpu::AgentFile;
 use runtime::kernel::clock::{Epoch, SystemClock};
 use runtime::kernel::signals::StopSignals;
 use runtime::remote::RemoteError;
@@ -255,8 +255,9 @@ impl<'a> Job<'a> {
         let scripts = Scripts::new(first, self.machine, self.messages, self.features, link_pid);
         let extender = Extender::new(&scripts, self.machine, &names, unwinder, self.messages);
         self.join(&mut session, &extender, compilers, &modules[1..])?;
-        let for_agents = self.for_agents(&session);
-        scripts.patch_for_agents(&mut session, for_agents);
+        if self.agent.is_some() && session.is_in_process() && !self.cli.pids.is_empty() {
+            scripts.add_gates(&mut session);
+        }
         self.patch_running(&mut session, &extender)?;
         if let (None, Some(maps)) = (extender.unwinder(), session.unwind_maps()) {
             extender.walk_stacks(maps).start_with(&to_unwind);
@@ -276,7 +277,7 @@ impl<'a> Job<'a> {
         watches.extend(self.ends().map_err(Failure::wrong)?);
         let mut agents = self.agents((&gpu_reports, &extender.new_drivers), child.as_ref())?;
         if let Some(agents) = &mut agents {
-            agents.begin(&session).map_err(Failure::loading)?;
+            agents.begin().map_err(Failure::loading)?;
             agents.load_into_running(&mut session).map_err(Failure::loading)?;
         }
         session.restart_clock();
@@ -429,14 +430,6 @@ impl<'a> Job<'a> {
             self.messages.patched(*pid, &patched);
         }
         Ok(())
-    }
-
-    /// What the agents need, if programs run in the processes.
-    fn for_agents(&self, session: &Session) -> AgentDetours {
-        let Some((_, kinds)) = self.agent.filter(|_| session.is_in_process()) else {
-            return AgentDetours::default();
-        };
-        AgentDetours { launches: kinds & 1 << KERNEL != 0, gates: !self.cli.pids.is_empty() }
     }
 
     /// The agents for records of GPUs.

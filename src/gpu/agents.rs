@@ -27,7 +27,7 @@ use super::cupti;
 use super::loading::Prepared;
 use super::new_drivers::NewDrivers;
 use super::newcomers::Newcomers;
-use super::reports::{AgentEnd, Asked, Refusal, Reports};
+use super::reports::{AgentEnd, Refusal, Reports};
 use crate::console::Messages;
 use crate::timer::{PacedTimer, Timer};
 
@@ -439,8 +439,8 @@ impl<'a> Agents<'a> {
         }
         self.candidates.has_agent(pid);
         self.new_drivers.meet(pid, program);
-        if let Some(session) = session.filter(|_| self.has_begun) {
-            self.ask(&mut socket, session)?;
+        if session.is_some() && self.has_begun {
+            self.ask(&mut socket)?;
         }
         watch(&self.events, socket.as_fd(), pid.into())?;
         self.messages.detail(|| format!("process {pid}: loaded the agent for GPU records"));
@@ -452,10 +452,10 @@ impl<'a> Agents<'a> {
     ///
     /// # Errors
     /// An agent cannot be asked.
-    pub fn begin(&mut self, session: &Session) -> io::Result<()> {
+    pub fn begin(&mut self) -> io::Result<()> {
         self.has_begun = true;
         let mut agents = std::mem::take(&mut self.sockets);
-        let asked = agents.values_mut().try_for_each(|agent| self.ask(&mut agent.socket, session));
+        let asked = agents.values_mut().try_for_each(|agent| self.ask(&mut agent.socket));
         self.sockets = agents;
         asked
     }
@@ -466,25 +466,13 @@ impl<'a> Agents<'a> {
     }
 
     /// Asks an agent for records. That of a process that has ended needs not be asked.
-    fn ask(&self, socket: &mut AgentSocket, session: &Session) -> io::Result<()> {
+    fn ask(&self, socket: &mut AgentSocket) -> io::Result<()> {
         // The cause of idle time depends on the launch after it.
         let launches = self.kinds & (GPU_LAUNCHES | 1 << IDLE) != 0;
-        let wanted = Wanted {
-            kinds: self.records(),
-            flush_ms: FLUSH_MS,
-            launches,
-            replaced: session.launches(socket.pid()),
-        };
+        let wanted = Wanted { kinds: self.records(), flush_ms: FLUSH_MS, launches };
         match socket.request(wanted, &cupti::paths(socket.pid())) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             asked => asked,
-        }
-    }
-
-    fn give_places(&self, pid: u32, words: u64, session: &Session) {
-        match session.give_places(pid, words) {
-            Err(RemoteError::Gone) | Ok(()) => {}
-            Err(error) => self.messages.lost(&format!("kernels of process {pid} are not sampled: {error}")),
         }
     }
 
@@ -517,9 +505,8 @@ impl<'a> Agents<'a> {
         }
     }
 
-    /// Reads the reports of a process. With a session an agent that can take the place of functions does so from its first report on.
+    /// Reads the reports of a process. With a session the gates of the process are restored after the first one.
     fn receive(&mut self, pid: u32, mut session: Option<&mut Session>) {
-        let asked = Asked { kinds: self.records(), in_process: self.in_process };
         for _ in 0..AT_ONCE {
             let Some(agent) = self.sockets.get_mut(&pid) else { return };
             let report = match agent.socket.receive() {
@@ -532,7 +519,7 @@ impl<'a> Agents<'a> {
                 }
                 Received::End => return self.end(pid),
             };
-            let is_first = self.reports.take(pid, report, asked, self.messages);
+            let is_first = self.reports.take(pid, report, self.messages);
             let Some(session) = session.as_deref_mut().filter(|_| is_first) else { continue };
             if !session.hears_agent(pid, self.file) {
                 self.reports.explain(
@@ -547,10 +534,6 @@ impl<'a> Agents<'a> {
                 if found.is_new && report.had_context != 0 {
                     self.reports.miss_first(pid, self.messages);
                 }
-            }
-            if report.words != 0 {
-                self.give_places(pid, report.words, session);
-                self.sockets.get(&pid).inspect(|agent| agent.socket.acknowledge());
             }
         }
     }

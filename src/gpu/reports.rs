@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use host::process;
 use report::value::escape;
-use runtime::gpu::{KERNEL, LaunchCounts, MULTIPLE_SUBSCRIBERS, Report, ReportError, State};
+use runtime::gpu::{LaunchCounts, MULTIPLE_SUBSCRIBERS, Report, ReportError, State};
 
 use super::cupti::{fault, file_with, release};
 use super::nvml::Utilization;
@@ -20,33 +20,6 @@ const RELEASES: usize = 16;
 const NAMED: usize = 3;
 /// Number of processes with lost records that are named in messages.
 const NAMED_LOSSES: u64 = 20;
-
-/// What agents are asked for.
-#[derive(Copy, Clone)]
-pub(super) struct Asked {
-    /// Kinds of records, a bit per kind.
-    pub kinds: u32,
-    /// Whether programs run in the traced processes, so that kernels can be sampled.
-    pub in_process: bool,
-}
-
-impl Asked {
-    /// What remains without CUPTI.
-    fn way_out(self) -> &'static str {
-        match (self.kinds & 1 << KERNEL != 0, self.in_process) {
-            (false, _) => "",
-            (true, false) => "; with `--in-process` times of kernels are sampled",
-            (true, true) => {
-                "; and its kernels cannot be sampled, since its driver's functions cannot be patched"
-            }
-        }
-    }
-
-    /// What samples do not have.
-    fn others(self) -> &'static str {
-        if self.kinds & !(1 << KERNEL) == 0 { "" } else { ", and there are no other records than of kernels" }
-    }
-}
 
 /// What all agents have reported. A process that executes another program has an agent for each.
 #[derive(Default)]
@@ -170,10 +143,6 @@ struct Totals {
     exact: u64,
     releases: BTreeSet<String>,
     records: u64,
-    /// Processes whose kernels are sampled.
-    sampled: u64,
-    samples: u64,
-    not_measured: u64,
     dropped: u64,
     refused: u64,
     without_time: u64,
@@ -191,11 +160,7 @@ impl Totals {
         let add = |total: &mut u64, number: u64| *total = total.saturating_add(number);
         add(&mut self.reports, 1);
         let records = report.passed.iter().fold(0, |sum: u64, records| sum.saturating_add(*records));
-        if report.every > 0 {
-            add(&mut self.sampled, 1);
-            add(&mut self.samples, records);
-            add(&mut self.not_measured, report.not_measured.into());
-        } else if has_records(report) {
+        if has_records(report) {
             add(&mut self.exact, 1);
             // A traced process can claim any release.
             if self.releases.len() < RELEASES {
@@ -222,9 +187,8 @@ impl All {
     fn end(&mut self, pid: u32, way: AgentEnd, launches: Option<LaunchCounts>) {
         let last = self.running.remove(&pid).unwrap_or_default();
         self.ended.add(&last);
-        let is_early = is(&last, State::Collects) || is(&last, State::Samples);
-        let launches = launches.filter(|_| last.every == 0);
-        let Some(loss) = Loss::new(pid, if is_early { way } else { AgentEnd::InTime }, launches) else {
+        let way = if is(&last, State::Collects) { way } else { AgentEnd::InTime };
+        let Some(loss) = Loss::new(pid, way, launches) else {
             return;
         };
         self.launches_without = self.launches_without.saturating_add(loss.without());
@@ -244,24 +208,16 @@ impl All {
 
 impl Reports {
     /// Takes a report; returns whether it is the first one of a process, which tells whether records come.
-    pub(super) fn take(&self, pid: u32, report: Report, asked: Asked, messages: &Messages) -> bool {
+    pub(super) fn take(&self, pid: u32, report: Report, messages: &Messages) -> bool {
         if self.all.borrow_mut().running.insert(pid, report).is_some() {
             return false;
         }
         let release = release(report.version);
-        let why = || why_none(&release, pid, &report);
         match has_records(&report) {
             false => {
-                let way_out = asked.way_out();
                 self.estimate(pid);
-                messages.lost(&format!("no GPU records of process {pid}: {}{way_out}", why()));
-            }
-            true if report.every > 0 => {
-                let (every, others) = (report.every, asked.others());
-                messages.warning(&format!(
-                    "GPU times of process {pid} are sampled, one of {every} launches{others}: {}",
-                    why()
-                ));
+                let why = why_none(&release, pid, &report);
+                messages.lost(&format!("no GPU records of process {pid}: {why}"));
             }
             true => messages.detail(|| format!("process {pid}: GPU records by {release}")),
         }
@@ -396,13 +352,6 @@ impl Reports {
                 totals.exact
             ));
         }
-        if totals.sampled > 0 {
-            let processes = if totals.sampled == 1 { "process" } else { "processes" };
-            messages.note(&format!(
-                "GPU times are sampled: {} kernels of {} {processes}, between events that the driver recorded around their launch",
-                totals.samples, totals.sampled
-            ));
-        }
         for Estimate { utilization, pids } in self.estimate.borrow().iter() {
             for (pid, (uuid, percent)) in
                 pids.iter().flat_map(|pid| utilization.mean(*pid).into_iter().map(move |used| (pid, used)))
@@ -413,7 +362,6 @@ impl Reports {
             }
         }
         let losses = [
-            (totals.not_measured, "launches could not be measured"),
             (totals.dropped, "GPU records were dropped by CUPTI"),
             (totals.refused, "times CUPTI got no buffer, and dropped records"),
             (totals.without_time, "GPU records had no time, and were left out"),

@@ -72,7 +72,7 @@ impl<'a> Gpu<'a> {
         if pids.is_empty() && program.is_none() {
             messages.note("records come of a program that `:run COMMAND` starts, or of processes that `:pid PID` selects");
         }
-        agents.begin(session)?;
+        agents.begin()?;
         let loaded = agents.load_into_running(session);
         let agents = Rc::new(RefCell::new(agents));
         joining.borrow_mut().push(Box::new(AgentsWatch(Rc::clone(&agents))));

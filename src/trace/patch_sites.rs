@@ -7,8 +7,7 @@ use lang::Catalog;
 use lang::catalog::{FileId, Function};
 use lang::resolve::jump_targets::is_jumped_to;
 use lang::syntax::glob::glob;
-use runtime::gpu::REPLACED;
-use runtime::{FileFunctions, FunctionSite, LaunchSite, PatchSite, UnwinderHook};
+use runtime::{FileFunctions, FunctionSite, PatchSite, UnwinderHook};
 use std::path::Path;
 use wire::Manifest;
 use wire::manifest::{Attach, Program, Side, Site};
@@ -26,18 +25,6 @@ pub fn patch_site(machine: &Machine, file: FileId, offset: u64) -> Result<PatchS
         undo: place.undo,
         no_return: no_return(&function.names),
     })
-}
-
-/// The functions of the driver whose place an agent can take, and how they give way to jumps. One that cannot is left out.
-pub fn launch_sites(machine: &Machine, driver: FileId) -> Vec<LaunchSite> {
-    let functions = machine.functions(driver).iter();
-    let site = |function: &Function| {
-        let number = REPLACED
-            .iter()
-            .position(|of| function.names.iter().any(|own| own.as_bytes() == of.name.to_bytes()))?;
-        Some(LaunchSite { function: number as u64, site: function_site(machine, driver, function)? })
-    };
-    functions.filter_map(site).collect()
 }
 
 /// The functions of the driver by whose calls a process can be made to load the agent. One that cannot be patched is left out.

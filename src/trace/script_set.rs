@@ -1,7 +1,7 @@
 //! The scripts of a session. Each is compiled to modules: one when it joins, one per file that appears later.
 
 use super::compiler::Compiler;
-use super::patch_sites::{gates, launch_sites, patch_site, unwinder_sites};
+use super::patch_sites::{gates, patch_site, unwinder_sites};
 use super::watched_files::WatchedFiles;
 use crate::console::Messages;
 use anyhow::Result;
@@ -35,18 +35,10 @@ pub struct Scripts<'a> {
     has_failed: Cell<bool>,
     /// True if a runtime without names was reported.
     has_hidden_runtime: Cell<bool>,
-    for_agents: Cell<AgentDetours>,
+    /// Processes that run are made to load an agent by calls of CUDA's driver.
+    needs_gates: Cell<bool>,
     /// Files that are watched for being overwritten.
     pub watched: WatchedFiles,
-}
-
-/// What agents need functions of CUDA's driver to be patched for.
-#[derive(Copy, Clone, Debug, Default)]
-pub struct AgentDetours {
-    /// Agents take the place of functions, to measure kernels where CUPTI cannot.
-    pub launches: bool,
-    /// Processes that run are made to load them.
-    pub gates: bool,
 }
 
 struct AttachedScript<'a> {
@@ -66,7 +58,7 @@ impl<'a> Scripts<'a> {
         let known = RefCell::new(first.session_state());
         let first = AttachedScript { compiler: first, modules: vec![ModuleId::default()] };
         let attached = RefCell::new(BTreeMap::from([(0, first)]));
-        let (untraced, has_failed, has_hidden_runtime, for_agents, watched) = Default::default();
+        let (untraced, has_failed, has_hidden_runtime, needs_gates, watched) = Default::default();
         Scripts {
             machine,
             messages,
@@ -77,7 +69,7 @@ impl<'a> Scripts<'a> {
             untraced,
             has_failed,
             has_hidden_runtime,
-            for_agents,
+            needs_gates,
             watched,
         }
     }
@@ -191,34 +183,22 @@ impl<'a> Scripts<'a> {
         parts.try_for_each(|part| session.run_end_programs(part))
     }
 
-    /// Patches functions of CUDA's driver for agents, too, in processes that are patched from now on.
-    pub fn patch_for_agents(&self, session: &mut Session, detours: AgentDetours) {
-        self.for_agents.set(detours);
+    /// Gives functions of CUDA's driver gates, too, in processes that are patched from now on.
+    pub fn add_gates(&self, session: &mut Session) {
+        self.needs_gates.set(true);
         for driver in self.machine.files(DRIVER).unwrap_or_default() {
-            self.patch_driver(driver.id, session);
-        }
-    }
-
-    fn patch_driver(&self, driver: FileId, session: &mut Session) {
-        let AgentDetours { launches, gates: has_gates } = self.for_agents.get();
-        if launches {
-            let sites = launch_sites(self.machine, driver);
-            session.replace_launches(driver.0, self.machine.open_path(driver).into(), sites);
-        }
-        if has_gates {
-            session.add_gates(gates(self.machine, driver));
+            session.add_gates(gates(self.machine, driver.id));
         }
     }
 
     /// Attaches the scripts to a later file, if its name matches a target; reports the result. `open` is its path
     /// for opening.
     pub fn extend(&self, session: &mut Session, open: &Path, shown: &Path, when: &str) {
-        let AgentDetours { launches, gates } = self.for_agents.get();
-        if (launches || gates)
+        if self.needs_gates.get()
             && self.machine.matches(DRIVER, shown)
             && let Ok(driver) = self.machine.add_file(open, shown, when)
         {
-            self.patch_driver(driver, session);
+            session.add_gates(gates(self.machine, driver));
         }
         if self.may_probe(shown) {
             self.extend_by_content(session, open, shown, when);

@@ -59,8 +59,6 @@ mod library {
     pub mod names;
     pub mod presence;
     pub mod ranges;
-    pub mod replacements;
-    pub mod sampling;
     pub mod sys;
     pub mod thread_id;
     pub mod tracer;

@@ -1,10 +1,9 @@
 //! Messages between the agent and the tracer, one per packet of a socket: the agent's [`Hello`], the tracer's [`Request`] with a descriptor of memory for
-//! [`Counters`], the agent's [`Report`]s, and one byte of the tracer when it has led calls to the agent's [`Words`].
+//! [`Counters`], and the agent's [`Report`]s.
 //!
 //! Any local process can connect to the tracer's socket. The tracer reads nothing else before a `Hello` with the right secret.
 
-use core::ffi::CStr;
-use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64};
+use core::sync::atomic::AtomicU64;
 
 /// Size of a secret in bytes: nobody finds one by trying.
 pub const SECRET: usize = 16;
@@ -19,8 +18,6 @@ pub struct Hello {
 
 /// Largest size of the list of paths in a [`Request`].
 pub const PATHS: usize = 3880;
-/// One of so many launches is measured where CUPTI cannot be used.
-pub const EVERY: u32 = 100;
 
 /// What the tracer asks for.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -32,12 +29,6 @@ pub struct Request {
     pub flush_ms: u32,
     /// 1: records have the time and the thread of their launch, which costs a callback at each.
     pub launches: u32,
-    /// Without CUPTI one of so many launches is measured.
-    pub every: u32,
-    /// Address of a u32 from which the agent subtracts one for each call whose place it has taken, see [`Words`]; 0: it can take no place.
-    pub running: u64,
-    /// Where the functions themselves go on, in the order of [`REPLACED`]; 0: one whose place it cannot take.
-    pub originals: [u64; FUNCTIONS],
     /// Paths of CUPTI for a process that has not loaded it, the best one first; each ends with zero.
     pub paths: [u8; PATHS],
 }
@@ -52,59 +43,10 @@ pub enum State {
     Refused,
     /// Records come.
     Collects,
-    /// Records come, of one in some launches, which two events of the driver have measured.
-    Samples,
     /// It has ended, and CUPTI with it.
     Ended,
     /// It has ended. CUPTI ends with the next call of the driver.
     EndsLater,
-}
-
-/// A function of the driver whose place the agent can take.
-#[derive(Copy, Clone, Debug)]
-pub struct Replaced {
-    /// Its name.
-    pub name: &'static CStr,
-    /// Without it the agent takes no place: events must not outlive their context.
-    pub is_needed: bool,
-    /// Its argument is the context that ends.
-    pub takes_context: bool,
-}
-
-/// These functions, in the order of their numbers. The first ones launch kernels, the others end contexts.
-pub const REPLACED: [Replaced; FUNCTIONS] = [
-    function(c"cuLaunchKernel", true, false),
-    function(c"cuLaunchKernel_ptsz", false, false),
-    function(c"cuLaunchKernelEx", false, false),
-    function(c"cuLaunchKernelEx_ptsz", false, false),
-    function(c"cuCtxDestroy_v2", true, true),
-    function(c"cuDevicePrimaryCtxRelease_v2", true, false),
-    function(c"cuDevicePrimaryCtxReset_v2", true, false),
-    function(c"cuCtxDestroy", false, true),
-    function(c"cuDevicePrimaryCtxRelease", false, false),
-    function(c"cuDevicePrimaryCtxReset", false, false),
-    function(c"cuCtxDetach", false, true),
-    function(c"cuGreenCtxDestroy", false, false),
-];
-/// How many these are.
-pub const FUNCTIONS: usize = 12;
-/// How many of them launch kernels.
-pub const LAUNCHING: usize = 4;
-
-const fn function(name: &'static CStr, is_needed: bool, takes_context: bool) -> Replaced {
-    Replaced { name, is_needed, takes_context }
-}
-
-/// Words of the agent that detours of these functions read.
-#[derive(Debug)]
-#[repr(C)]
-pub struct Words {
-    /// Each launch counts it down; the agent takes the place of the one that finds 1.
-    pub countdown: AtomicI32,
-    /// Calls of the agent in place of functions that are running.
-    pub inside: AtomicU32,
-    /// What is called in place of a function; 0: nothing.
-    pub replacements: [AtomicU64; FUNCTIONS],
 }
 
 /// What the agent counts while it runs, in memory that the tracer reads when the process has ended, in whatever way.
@@ -151,16 +93,10 @@ pub struct Report {
     pub version: u32,
     /// Kind of CUPTI's records that it refused.
     pub kind: u32,
-    /// Records are of one in so many launches; 0: of all.
-    pub every: u32,
-    /// Launches whose turn it was and that could not be measured: there was no place, or the driver refused.
-    pub not_measured: u32,
     /// 1: a device had a primary context before the agent was there, so that work may have been launched.
     pub had_context: u32,
     /// Zero.
     pub unused: u32,
-    /// Address of the agent's [`Words`], if it is to take the place of functions.
-    pub words: u64,
     /// Records that were passed to probes, by [`crate::record::Kind`].
     pub passed: [u64; crate::record::KINDS],
     /// Records that CUPTI dropped.

@@ -35,8 +35,6 @@ pub const NUMBER: u64 = 24;
 pub const STACK_AT: u64 = 28;
 /// Two u64: from where to where there is the stack of the process's first thread, or nothing; 0: it is not known.
 pub const FIRST_STACK: u64 = 32;
-/// Where the words of [`Launches`] are.
-pub const LAUNCHES: u64 = 3072;
 /// Where the words of [`crate::load`] are.
 pub const LOAD: u64 = 3136;
 /// Room for what system calls of the tracer read and write, 128 bytes.
@@ -101,26 +99,6 @@ pub const PROCESS_NAME_SIZE: u64 = 16;
 const ROOM: u64 = 96 << 20;
 /// The same for each possible CPU: maps have a value for each.
 const ROOM_PER_CPU: u64 = 1 << 20;
-
-/// How an agent in the process takes the place of functions of the driver: for one in some launches of kernels, and for all calls that end a
-/// context. A child of `fork`, which has no agent, finds zeros.
-pub struct Launches;
-
-impl Launches {
-    /// u64: address of the agent's words; 0: it takes no place.
-    pub const WORDS: u64 = LAUNCHES;
-    /// u32: calls whose place was taken and that have not returned: the region stays until then.
-    pub const RUNNING: u64 = LAUNCHES + 8;
-    /// Number of functions that launch kernels; the others end contexts.
-    pub const LAUNCHING: u64 = 4;
-    /// Offset in the agent's words of an i32 that each launch counts down; the agent takes the place of the one that finds 1.
-    pub const COUNTDOWN: i32 = 0;
-
-    /// Offset in the agent's words of a u64: what is called in place of a function; 0: nothing.
-    pub const fn replacement(function: u64) -> i32 {
-        8 + 8 * function as i32
-    }
-}
 
 /// Where things lie; see the module documentation.
 #[derive(Clone, Debug, Default)]

@@ -57,8 +57,6 @@ pub struct Site {
     pub undo: u32,
     /// Cookies of the programs, in the order of the dispatch.
     pub cookies: Vec<u64>,
-    /// Its number, if an agent may take its place, see [`layout::Launches`].
-    pub launches: Option<u64>,
     /// Offset in the region of the [gate](load) through which its calls pass.
     pub gate: Option<u64>,
 }
@@ -237,29 +235,6 @@ impl Run {
     }
 }
 
-/// Generates a jump to what takes the place of a function of the driver. At the entry of a function rax is free, since none of these has a
-/// variable number of arguments.
-fn give_place(asm: &mut Assembler, function: u64) {
-    use layout::Launches;
-    let (original, gone) = (asm.label(), asm.label());
-    asm.load(Width::W64, Reg::RAX, Mem::Region(Launches::WORDS));
-    asm.test(true, Reg::RAX, Reg::RAX);
-    asm.jcc(Cond::Equal, original);
-    if function < Launches::LAUNCHING {
-        asm.lock_alu_imm(Op::Sub, false, Mem::At(Reg::RAX, Launches::COUNTDOWN), 1);
-        asm.jcc(Cond::NotEqual, original);
-    }
-    // Counted before the region is left.
-    asm.lock_alu_imm(Op::Add, false, Mem::Region(Launches::RUNNING), 1);
-    asm.load(Width::W64, Reg::RAX, Mem::At(Reg::RAX, Launches::replacement(function)));
-    asm.test(true, Reg::RAX, Reg::RAX);
-    asm.jcc(Cond::Equal, gone);
-    asm.jmp_reg(Reg::RAX);
-    asm.bind(gone);
-    asm.lock_alu_imm(Op::Sub, false, Mem::Region(Launches::RUNNING), 1);
-    asm.bind(original);
-}
-
 impl Dispatch {
     /// The detour of a function, for an offset in the region of a process whose region begins at `region`.
     pub fn detour(&self, site: &Site, at: u64, region: u64) -> Detour {
@@ -268,9 +243,6 @@ impl Dispatch {
         let entry = code.here() - at;
         self.code(&mut code, site, at);
         let moved = region + code.here();
-        if let Some(function) = site.launches {
-            give_place(&mut code, function);
-        }
         let leave = self.leave.map_or(0, |leave| region + leave);
         let record = [region + at, site.address, moved, leave, self.sessions as u64];
         let words = record.into_iter().chain(site.cookies.iter().copied());

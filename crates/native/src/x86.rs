@@ -341,12 +341,6 @@ impl Assembler {
         self.op(opcode(&[(op as u8) << 3 | 1], wide), src.0, Rm::Mem(to));
     }
 
-    /// `lock op [memory], value`
-    pub fn lock_alu_imm(&mut self, op: Op, wide: bool, to: Mem, value: i32) {
-        self.raw(&[0xf0]);
-        self.alu_mem_imm(op, wide, to, value);
-    }
-
     /// `lock xadd [memory], src`
     pub fn lock_xadd(&mut self, wide: bool, to: Mem, src: Reg) {
         self.raw(&[0xf0]);
@@ -399,11 +393,6 @@ impl Assembler {
     /// `jmp [memory]`
     pub fn jmp_mem(&mut self, target: Mem) {
         self.op(Opcode { bytes: &[0xff], width: Width::W32, immediate: 0 }, 4, Rm::Mem(target));
-    }
-
-    /// `jmp target`
-    pub fn jmp_reg(&mut self, target: Reg) {
-        self.op(Opcode { bytes: &[0xff], width: Width::W32, immediate: 0 }, 4, Rm::Reg(target));
     }
 
     /// `call [memory]`

@@ -545,8 +545,7 @@ fn patch_with_programs(functions: &[Function], base: u64, entry_only: bool) -> M
         // The cookie is the number of the function, as far as the map has cells.
         let cookies = vec![number as u64 % 20; programs.len()];
         let undo = function.place.undo;
-        let detour =
-            dispatch.detour(&Site { address, undo, cookies, launches: None, gate: None }, next, region);
+        let detour = dispatch.detour(&Site { address, undo, cookies, gate: None }, next, region);
         let place = address + function.place.bytes;
         write(&detour.bytes, region + next);
         let end = next + detour.bytes.len() as u64;

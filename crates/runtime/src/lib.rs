@@ -34,8 +34,7 @@ pub use attach::detach::{DetachSummary, PendingDetach};
 pub use error::{AttachError, FeatureError, LoadError, SiteFailure};
 pub use in_process::placement::{ClauseNeeds, Shared, needs, why_not_in_process};
 pub use in_process::{
-    FileFunctions, FunctionSite, LaunchSite, LaunchWords, PatchReport, PatchSite, PatchSites, Patched,
-    Patching, UnwinderHook,
+    FileFunctions, FunctionSite, PatchReport, PatchSite, PatchSites, Patched, Patching, UnwinderHook,
 };
 pub use kernel::features::Kernel;
 pub use kernel::inotify::{WatchedFile, WriteWatch, Written};

@@ -14,15 +14,13 @@ use crate::driver::Driver;
 use crate::forks::NoForks;
 use crate::idle::Idle;
 use crate::launches::Noted;
-use crate::message::{Hello, MULTIPLE_SUBSCRIBERS, REPLACED, Report, Request, State};
+use crate::message::{Hello, MULTIPLE_SUBSCRIBERS, Report, Request, State};
 use crate::record::{Kind, Record};
 use crate::sys::{self, Descriptor};
 use crate::waiting::{HOLD, Waiting};
-use crate::{
-    api_exit, batch, buffers, counts, launches, leaving, presence, ranges, replacements, sampling, waiting,
-};
+use crate::{api_exit, batch, buffers, counts, launches, leaving, presence, ranges, waiting};
 
-/// Milliseconds that the driver's `cuInit` waits for the tracer's request, and for its acknowledgement of samples.
+/// Milliseconds that the driver's `cuInit` waits for the tracer's request.
 const PATIENCE: c_int = 2000;
 /// Oldest CUPTI that can be ended while graphs exist: that of CUDA 12.4.
 const CAN_FINALIZE: u32 = 22;
@@ -190,19 +188,10 @@ impl Collection {
             Err(state) => {
                 self.report.state = state as u32;
                 self.give_up();
-                if self.samples(&request) {
-                    self.report.state = State::Samples as u32;
-                    self.report.every = request.every;
-                    handle_exit();
-                }
             }
         }
         drop(no_forks);
         self.socket.send(&self.report);
-        if self.report.words != 0 {
-            // The tracer leads calls to the words, before the program goes on.
-            self.socket.is_over(PATIENCE);
-        }
     }
 
     fn enable(&mut self, request: &Request) -> Result<(), State> {
@@ -260,20 +249,6 @@ impl Collection {
         Ok(subscriber)
     }
 
-    /// Measures some launches, where CUPTI is not to be had; whether that is possible.
-    fn samples(&mut self, request: &Request) -> bool {
-        let kernels = 1 << Kind::Kernel as u32;
-        let mut places = REPLACED.iter().zip(request.originals);
-        let has_places = request.running != 0 && places.all(|(function, at)| at != 0 || !function.is_needed);
-        let can = request.kinds & kernels != 0 && request.every > 0 && has_places;
-        if !can || !waiting::create() || !batch::create() || !sampling::start() {
-            return false;
-        }
-        self.kinds = kernels;
-        self.report.words = replacements::start(request.running, &request.originals, request.every);
-        true
-    }
-
     /// Whether records of this kind are enabled.
     fn collects(&self, kind: Kind) -> bool {
         self.kinds & 1 << kind as u32 != 0
@@ -286,42 +261,9 @@ impl Collection {
 
     /// Passes records on until the tracer ends, or asks for the end by a message.
     fn collect(&mut self) {
-        match self.cupti {
-            Some((cupti, _)) => self.collect_all(cupti),
-            None if self.report.every > 0 => self.collect_samples(),
-            None => {}
+        if let Some((cupti, _)) = self.cupti {
+            self.collect_all(cupti);
         }
-    }
-
-    /// Passes on the launches that were measured.
-    fn collect_samples(&mut self) {
-        // SAFETY: created before, and one collection runs at a time.
-        let mut waiting = unsafe { Waiting::new() };
-        let (mut batches, devices) = (Batches::new(self.kinds), Devices::new());
-        let mut is_over = false;
-        while !is_over {
-            is_over = self.socket.is_over(self.flush_ms);
-            if is_over {
-                replacements::stop();
-                sampling::forget(null_mut());
-            }
-            let mut pass_on = |kind, record| batches.add(kind, record);
-            sampling::take(&mut |mut record| {
-                devices.name(&mut record);
-                waiting.add(Kind::Kernel, record, &mut pass_on);
-            });
-            waiting.take(|_| true, &mut pass_on);
-            batches.flush();
-            self.report.passed = batches.passed;
-            self.report.not_measured = sampling::NOT_MEASURED.load(Relaxed);
-            if !is_over {
-                self.socket.send(&self.report);
-            }
-        }
-        ranges::unhook();
-        batch::release();
-        self.report.state = State::Ended as u32;
-        self.socket.send(&self.report);
     }
 
     fn collect_all(&mut self, cupti: Cupti) {

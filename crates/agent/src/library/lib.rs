@@ -1,8 +1,6 @@
 //! The library that is loaded into a traced process. It collects the records of CUPTI (NVIDIA's library for tools), which it finds in
 //! the process or at a path from the tracer, and passes them in batches to empty functions, on which the tracer has probes.
 //!
-//! Where CUPTI cannot be used, it measures some launches itself ([`sampling`]), if the tracer has prepared that.
-//!
 //! Ranges of NVTX come by functions of their own ([`ranges`]).
 //!
 //! There are two ways in: the driver loads the library by `CUDA_INJECTION64_PATH` and calls [`InitializeInjection`]; or a
@@ -37,8 +35,6 @@ mod leaving;
 mod names;
 mod presence;
 mod ranges;
-mod replacements;
-mod sampling;
 mod sys;
 mod thread_id;
 mod tracer;

@@ -1,4 +1,4 @@
-//! Texts that are kept for as long as the process runs: names of kernels, since those of the driver end with their module, and of ranges.
+//! Texts that are kept for as long as the process runs: names of ranges, since the program may free its own.
 
 use core::cell::UnsafeCell;
 use core::ffi::c_char;
@@ -24,9 +24,6 @@ struct Text<const SIZE: usize> {
 
 /// Different texts. Each has `SIZE` bytes with the zero that ends it; longer ones are cut.
 pub struct Kept<const SIZE: usize>(Reserved<Text<SIZE>>, usize);
-
-/// Names of kernels.
-pub static KERNELS: Kept<2040> = Kept::of(1 << 12);
 
 impl<const SIZE: usize> Kept<SIZE> {
     /// Room for so many texts; not reserved yet.
@@ -88,16 +85,17 @@ mod tests {
 
     #[test]
     fn a_name_is_kept_once_and_outlives_the_text() {
-        assert!(KERNELS.reserve());
-        let keep = |text: &CStr| KERNELS.keep(text.as_ptr()).unwrap();
-        let text = CString::new("_Z4fillPffi").unwrap();
+        let names = Kept::<64>::of(1 << 10);
+        assert!(names.reserve());
+        let keep = |text: &CStr| names.keep(text.as_ptr()).unwrap();
+        let text = CString::new("forward").unwrap();
         let kept = keep(&text);
         assert_eq!(keep(&text), kept);
         drop(text);
         let name = |kept: *const u8| unsafe { CStr::from_ptr(kept.cast()) }.to_str().unwrap();
-        assert_eq!(name(kept), "_Z4fillPffi");
+        assert_eq!(name(kept), "forward");
         let long = CString::new("x".repeat(5000)).unwrap();
-        assert_eq!(name(keep(&long)).len(), 2039);
-        assert_eq!(KERNELS.keep(null()), None);
+        assert_eq!(name(keep(&long)).len(), 63);
+        assert_eq!(names.keep(null()), None);
     }
 }

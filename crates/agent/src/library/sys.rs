@@ -147,7 +147,6 @@ unsafe extern "C" {
     pub fn send(fd: c_int, bytes: *const u8, length: usize, flags: c_int) -> isize;
     pub fn recvmsg(fd: c_int, message: *mut Message, flags: c_int) -> isize;
     pub fn mprotect(address: *mut c_void, length: usize, access: c_int) -> c_int;
-    pub fn recv(fd: c_int, bytes: *mut u8, length: usize, flags: c_int) -> isize;
     pub fn open(path: *const c_char, flags: c_int, ...) -> c_int;
     pub fn read(fd: c_int, bytes: *mut u8, length: usize) -> isize;
     pub fn shutdown(fd: c_int, how: c_int) -> c_int;
@@ -189,7 +188,6 @@ pub const SOL_SOCKET: c_int = 1;
 pub const SO_PEERCRED: c_int = 17;
 pub const O_CLOEXEC: c_int = 0o2000000;
 pub const SHUT_RD: c_int = 0;
-pub const MSG_DONTWAIT: c_int = 0x40;
 pub const MSG_CMSG_CLOEXEC: c_int = 0x4000_0000;
 pub const MSG_NOSIGNAL: c_int = 0x4000;
 pub const PROT_READ: c_int = 1;

@@ -117,15 +117,7 @@ impl Descriptor {
 
     /// The tracer's request, and its memory for counters; `None` if it has ended.
     pub fn receive(self) -> Option<(Request, Option<Descriptor>)> {
-        let mut request = Request {
-            kinds: 0,
-            flush_ms: 0,
-            launches: 0,
-            every: 0,
-            running: 0,
-            originals: [0; crate::message::FUNCTIONS],
-            paths: [0; crate::message::PATHS],
-        };
+        let mut request = Request { kinds: 0, flush_ms: 0, launches: 0, paths: [0; crate::message::PATHS] };
         let size = size_of::<Request>();
         let mut part = sys::Part { bytes: (&raw mut request).cast(), length: size };
         let mut passed = sys::PassedDescriptor::none();
@@ -133,13 +125,6 @@ impl Descriptor {
         // SAFETY: the request has no invalid values, and the message points to values that live longer.
         let got = unsafe { sys::recvmsg(self.0, &raw mut message, sys::MSG_CMSG_CLOEXEC) };
         (got == size as isize).then(|| (request, passed.descriptor(message.control_length)))
-    }
-
-    /// Waits for the end of the tracer, or of its wish for records. Anything that it sends meanwhile is an acknowledgement, and ends the wait.
-    pub fn is_over(self, milliseconds: c_int) -> bool {
-        let mut byte = 0u8;
-        // SAFETY: a valid pointer.
-        self.wait(milliseconds) && unsafe { sys::recv(self.0, &raw mut byte, 1, sys::MSG_DONTWAIT) } <= 0
     }
 
     /// Sends a [`Hello`] or a [`Report`](crate::message::Report): structs of numbers without padding.

@@ -3,7 +3,6 @@
 //! A report that cannot come from an agent is an error, after which nothing of that process is read any more. What a process reports of itself within
 //! these bounds cannot be checked here.
 
-use agent::message::{EVERY, Words};
 use agent::record::KINDS;
 use thiserror::Error;
 
@@ -13,8 +12,6 @@ use super::{Report, State, Wanted};
 pub(super) const MOST: u64 = 1 << 48;
 /// Largest `CUptiResult`, and largest number of a kind of CUPTI's records.
 const LARGEST_ENUM: u32 = i32::MAX as u32;
-/// End of the addresses of a process.
-const ADDRESSES: u64 = 1 << 47;
 
 /// Why a report is not that of an agent.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Error)]
@@ -34,12 +31,6 @@ pub enum ReportError {
     /// A result or a kind of CUPTI.
     #[error("number {0} for a result or a kind of CUPTI")]
     Enum(u32),
-    /// Samples that were not requested.
-    #[error("samples of one in {0} launches")]
-    Every(u32),
-    /// Addresses for functions that were not to be replaced.
-    #[error("address {0:#x} for replaced functions")]
-    Words(u64),
     /// Records of a kind that was not requested.
     #[error("records of kind {0}")]
     Kind(usize),
@@ -60,7 +51,6 @@ pub enum ReportError {
 pub(super) fn check(report: &Report, last: Option<&Report>, wanted: Wanted) -> Result<(), ReportError> {
     let state = state(report.state, last).ok_or(ReportError::State(report.state))?;
     check_cupti(report, last, state)?;
-    check_samples(report, last, wanted, state)?;
     if let Some(kind) = (0..KINDS).find(|kind| report.passed[*kind] > 0 && wanted.kinds & 1 << kind == 0) {
         return Err(ReportError::Kind(kind));
     }
@@ -75,11 +65,10 @@ pub(super) fn check(report: &Report, last: Option<&Report>, wanted: Wanted) -> R
 
 /// The state, if an agent can have it after its last one.
 fn state(number: u32, last: Option<&Report>) -> Option<State> {
-    use State::{Collects, Ended, EndsLater, NoCupti, Refused, Samples};
+    use State::{Collects, Ended, EndsLater, NoCupti, Refused};
     let follows: &[State] = match last.map(|last| last.state) {
-        None => &[NoCupti, Refused, Collects, Samples],
+        None => &[NoCupti, Refused, Collects],
         Some(before) if before == Collects as u32 => &[Collects, Ended, EndsLater],
-        Some(before) if before == Samples as u32 => &[Samples, Ended],
         // Nothing comes after the end.
         Some(_) => &[],
     };
@@ -99,45 +88,14 @@ fn check_cupti(report: &Report, last: Option<&Report>, state: State) -> Result<(
     large.map_or(Ok(()), |number| Err(ReportError::Enum(number)))
 }
 
-/// Samples and replaced functions.
-fn check_samples(
-    report: &Report,
-    last: Option<&Report>,
-    wanted: Wanted,
-    state: State,
-) -> Result<(), ReportError> {
-    let is_possible = match state {
-        State::NoCupti | State::Refused | State::Collects => report.every == 0,
-        State::Samples => report.every == EVERY && wanted.replaced.is_some(),
-        State::Ended | State::EndsLater => true,
-    };
-    if !is_possible || last.is_some_and(|last| last.every != report.every) {
-        return Err(ReportError::Every(report.every));
-    }
-    let last_address = ADDRESSES - size_of::<Words>() as u64;
-    let is_address = report.words <= last_address && report.words.is_multiple_of(align_of::<Words>() as u64);
-    let is_same = last.is_none_or(|last| last.words == report.words);
-    if !is_address || !is_same || (report.words != 0) != (report.every != 0) {
-        return Err(ReportError::Words(report.words));
-    }
-    Ok(())
-}
-
-const TOTALS: usize = KINDS + 6;
+const TOTALS: usize = KINDS + 5;
 
 /// All numbers that only grow.
 fn totals(report: &Report) -> [u64; TOTALS] {
-    let Report { passed, dropped, refused, without_time, clock_steps, missed, not_measured, .. } = *report;
+    let Report { passed, dropped, refused, without_time, clock_steps, missed, .. } = *report;
     let mut totals = [0; TOTALS];
     totals[..KINDS].copy_from_slice(&passed);
-    totals[KINDS..].copy_from_slice(&[
-        dropped,
-        refused,
-        without_time,
-        clock_steps,
-        missed,
-        not_measured.into(),
-    ]);
+    totals[KINDS..].copy_from_slice(&[dropped, refused, without_time, clock_steps, missed]);
     totals
 }
 
@@ -145,9 +103,8 @@ fn totals(report: &Report) -> [u64; TOTALS] {
 mod tests {
     use super::*;
     use crate::gpu::KERNEL;
-    use crate::in_process::LaunchWords;
 
-    const WANTED: Wanted = Wanted { kinds: 1 << KERNEL, flush_ms: 100, launches: false, replaced: None };
+    const WANTED: Wanted = Wanted { kinds: 1 << KERNEL, flush_ms: 100, launches: false };
 
     fn collects() -> Report {
         Report { state: State::Collects as u32, version: 130_001, ..Report::default() }
@@ -165,11 +122,6 @@ mod tests {
         assert_eq!(check(&none, None, WANTED), Ok(()));
         let refused = Report { state: State::Refused as u32, version: 28, status: 39, kind: 10, ..none };
         assert_eq!(check(&refused, None, WANTED), Ok(()));
-        let wanted = Wanted { replaced: Some(LaunchWords::default()), ..WANTED };
-        let samples = Report { state: State::Samples as u32, every: EVERY, words: 0x7000_0000, ..refused };
-        assert_eq!(check(&samples, None, wanted), Ok(()));
-        let ended = Report { state: State::Ended as u32, not_measured: 2, ..samples };
-        assert_eq!(check(&ended, Some(&samples), wanted), Ok(()));
     }
 
     #[test]
@@ -177,14 +129,12 @@ mod tests {
         let last = Report { passed: [5, 0, 0, 0, 0, 0, 0, 0], dropped: 3, ..collects() };
         let fault = |report: Report| check(&report, Some(&last), WANTED).expect_err("a fault").to_string();
         assert_eq!(fault(Report { state: 9, ..last }), "state 9");
-        assert_eq!(fault(Report { state: State::Samples as u32, ..last }), "state 4");
+        assert_eq!(fault(Report { state: State::Refused as u32, ..last }), "state 2");
         assert_eq!(fault(Report { version: 28, ..last }), "version 28 of CUPTI");
         assert_eq!(
             fault(Report { status: u32::MAX, ..last }),
             "number 4294967295 for a result or a kind of CUPTI"
         );
-        assert_eq!(fault(Report { every: 100, ..last }), "samples of one in 100 launches");
-        assert_eq!(fault(Report { words: 0x1000, ..last }), "address 0x1000 for replaced functions");
         assert_eq!(fault(Report { passed: [5, 1, 0, 0, 0, 0, 0, 0], ..last }), "records of kind 1");
         assert_eq!(fault(Report { passed: [4, 0, 0, 0, 0, 0, 0, 0], ..last }), "a total of 4 after 5");
         assert_eq!(fault(Report { dropped: 2, ..last }), "a total of 2 after 3");
@@ -192,18 +142,5 @@ mod tests {
         let first = |report: Report| check(&report, None, WANTED).is_err();
         assert!(first(Report { state: 0, ..last }) && first(Report { state: State::Ended as u32, ..last }));
         assert!(first(Report { version: 0, ..last }) && first(Report { version: 50_000, ..last }));
-        let samples = Report { state: State::Samples as u32, every: EVERY, words: 0x1000, ..last };
-        assert!(first(samples), "no functions were to be replaced");
-    }
-
-    #[test]
-    fn addresses_of_replaced_functions_are_those_of_a_process() {
-        let wanted = Wanted { replaced: Some(LaunchWords::default()), ..WANTED };
-        let samples =
-            |words| Report { state: State::Samples as u32, every: EVERY, words, ..Report::default() };
-        assert_eq!(check(&samples(0x1000), None, wanted), Ok(()));
-        for words in [0, 0x1001, ADDRESSES - 8, 1 << 63, u64::MAX - 7] {
-            assert_eq!(check(&samples(words), None, wanted), Err(ReportError::Words(words)));
-        }
     }
 }

@@ -15,8 +15,8 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use agent::message::{EVERY, FUNCTIONS, NEXT, PATHS, Request};
-pub use agent::message::{MULTIPLE_SUBSCRIBERS, REPLACED, Report, State};
+pub use agent::message::{MULTIPLE_SUBSCRIBERS, Report, State};
+use agent::message::{NEXT, PATHS, Request};
 pub use checks::ReportError;
 use connection::Secret;
 pub use connection::{Connection, Proof};
@@ -28,7 +28,6 @@ use rustix::net::{
     SocketFlags, SocketType,
 };
 
-use crate::in_process::LaunchWords;
 use crate::kernel::sys;
 use crate::remote::Library;
 pub use native::load::Functions as LoaderFunctions;
@@ -296,8 +295,6 @@ pub struct Wanted {
     pub flush_ms: u32,
     /// True for the time and the thread of launches.
     pub launches: bool,
-    /// The functions of the process whose place the agent can take, to measure kernels without CUPTI.
-    pub replaced: Option<LaunchWords>,
 }
 
 /// What has come from an agent.
@@ -334,18 +331,8 @@ impl AgentSocket {
     /// EPIPE if the process has ended; no descriptor is left.
     pub fn request(&mut self, wanted: Wanted, paths: &[PathBuf]) -> io::Result<()> {
         self.wanted = Some(wanted);
-        let Wanted { kinds, flush_ms, launches, replaced } = wanted;
-        let (running, originals) =
-            replaced.map_or((0, [0; FUNCTIONS]), |words| (words.running(), words.originals));
-        let mut request = Request {
-            kinds,
-            flush_ms,
-            launches: launches.into(),
-            every: EVERY,
-            running,
-            originals,
-            paths: [0; PATHS],
-        };
+        let Wanted { kinds, flush_ms, launches } = wanted;
+        let mut request = Request { kinds, flush_ms, launches: launches.into(), paths: [0; PATHS] };
         let mut used = 0;
         for path in paths {
             let bytes = path.as_os_str().as_encoded_bytes();
@@ -370,12 +357,6 @@ impl AgentSocket {
     /// Launches of the process so far, and how many of these have a record; `None` if they are not counted.
     pub fn launches(&self) -> Option<LaunchCounts> {
         self.counters.as_ref()?.read()
-    }
-
-    /// Lets an agent go on that waits until calls lead to its words.
-    pub fn acknowledge(&self) {
-        // An agent that has ended waits no more.
-        let _ = rustix::net::send(&self.socket, &[1], SendFlags::NOSIGNAL);
     }
 
     /// Asks for the end. The last records come before the last report.
@@ -460,7 +441,7 @@ mod tests {
     fn whatever_a_process_sends_is_a_right_report_or_an_error() {
         let seconds = std::env::var("CUDATRACE_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
         let limit = Duration::from_secs(seconds.unwrap_or(2));
-        let wanted = Wanted { kinds: 1 << KERNEL, flush_ms: 100, launches: false, replaced: None };
+        let wanted = Wanted { kinds: 1 << KERNEL, flush_ms: 100, launches: false };
         let (start, mut numbers) = (Instant::now(), Numbers(0x2545_f491_4f6c_dd1d));
         let mut random = move |below: u64| numbers.below(below);
         let (mut taken, mut total) = (0, 0u64);
@@ -495,7 +476,7 @@ mod tests {
                             .iter()
                             .fold(0u64, |sum, count| sum.checked_add(*count).expect("no overflow"));
                         assert!(report.passed[0] >= last.passed[0] && sum == report.passed[0]);
-                        assert!((1..=6).contains(&report.state) && report.words == 0 && report.every == 0);
+                        assert!((1..=5).contains(&report.state));
                         (taken, total) = (taken + 1, total.checked_add(sum).expect("no overflow"));
                         last = report;
                     }

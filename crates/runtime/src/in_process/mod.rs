@@ -24,5 +24,5 @@ mod user_space;
 pub use native::returns::Hook as UnwinderHook;
 pub use patch_sites::{PatchSites, Patched, Patching};
 pub(crate) use patching::Access;
-pub use processes::{FileFunctions, FunctionSite, LaunchSite, LaunchWords, PatchReport, PatchSite};
+pub use processes::{FileFunctions, FunctionSite, PatchReport, PatchSite};
 pub(crate) use user_space::UserSpace;

@@ -74,24 +74,6 @@ impl UserSpace {
         })
     }
 
-    /// Lets the agent of a process take the place of functions, by its words at an address. The process is stopped meanwhile.
-    ///
-    /// # Errors
-    /// [`RemoteError`]
-    pub fn give_places(&self, pid: u32, words: u64) -> Result<(), RemoteError> {
-        let Some(launches) = self.launches(pid) else { return Ok(()) };
-        let inode = self.memory.inode();
-        Tracer::run(|tracer| {
-            let stopped = Stopped::all(tracer, pid, STOP_LIMIT)?;
-            let regions = ours(&stopped, inode)?;
-            // After an execve(2) there is something else.
-            match regions.iter().any(|region| region.base() == launches.region()) {
-                true => stopped.write(launches.at, &words.to_le_bytes()),
-                false => Ok(()),
-            }
-        })
-    }
-
     /// Patches a process one of whose threads is held in the system call that maps a file: `release` lets it go on.
     ///
     /// # Errors
@@ -215,13 +197,8 @@ impl UserSpace {
                     return Ok(report);
                 }
                 let names = Names::start(stopped, remains.code_start())?;
-                let heir = self.heirs.entry(pid).or_insert_with(|| Heir {
-                    own_filters,
-                    names: vec![],
-                    regions: vec![],
-                });
+                let heir = self.heirs.entry(pid).or_insert_with(|| Heir { own_filters, names: vec![] });
                 heir.names.push(names);
-                heir.regions.push(remains.base());
                 inherited.extend(remains.jumps());
             }
         }
@@ -257,7 +234,6 @@ impl UserSpace {
             let further = process.patch(stopped, &self.memory, scripts, &patched)?;
             patched.extend(process.functions());
             process.hook_unwinders(stopped, self.unwinder)?;
-            self.launches.extend(process.launches().map(|launches| (process.region.base(), launches)));
             self.gates.extend(process.has_gate().then(|| process.region.base()));
             report.patched += further.patched;
             report.skipped.extend(further.skipped);

@@ -13,8 +13,7 @@ use crate::remote::{
 use crate::shared::UnwindMemory;
 use crate::shared::memory::{PlacedModule, SessionMemory};
 use crate::shared::names::Names;
-use agent::message::FUNCTIONS as LAUNCH_FUNCTIONS;
-use native::layout::{self, Launches};
+use native::layout;
 use native::load::VectorState;
 use native::program::{Dispatch, Side, Site};
 use native::returns::{Returns, ReturnsSize, far_jump};
@@ -41,29 +40,6 @@ pub struct PatchSite {
     pub no_return: Option<&'static str>,
 }
 
-/// The functions whose place an agent can take in a process.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct LaunchWords {
-    /// Where the address of the agent's words is to be, `native::layout::Launches::WORDS`.
-    pub at: u64,
-    /// Where the functions themselves go on, by their number; 0: it is not there.
-    pub originals: [u64; LAUNCH_FUNCTIONS],
-}
-
-const _: () = assert!(Launches::LAUNCHING == agent::message::LAUNCHING as u64, "the same functions launch");
-
-impl LaunchWords {
-    /// Address of the u32 that counts calls whose place was taken.
-    pub fn running(&self) -> u64 {
-        self.region() + Launches::RUNNING
-    }
-
-    /// Address of the region.
-    pub fn region(&self) -> u64 {
-        self.at - Launches::WORDS
-    }
-}
-
 /// A function of the driver, and how it gives way to a jump.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FunctionSite {
@@ -82,15 +58,6 @@ pub struct FileFunctions {
     pub path: PathBuf,
     /// The functions.
     pub sites: Vec<FunctionSite>,
-}
-
-/// A function of the driver whose place an agent can take.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LaunchSite {
-    /// Number of the function for the agent.
-    pub function: u64,
-    /// The function.
-    pub site: FunctionSite,
 }
 
 /// A program of a module at the functions of a file.
@@ -117,8 +84,6 @@ pub struct ProbedFile {
     pub functions: BTreeMap<u64, PatchSite>,
     /// Offsets of functions that have programs.
     pub probed: BTreeSet<u64>,
-    /// Numbers of those whose place an agent can take, by the same offset.
-    pub launches: BTreeMap<u64, u64>,
     /// Offsets of those that have gates.
     pub gates: BTreeSet<u64>,
 }
@@ -152,27 +117,12 @@ pub struct TracedProcess {
     pub(super) returns: Option<Returns>,
     /// Files that were searched for functions of unwinders: inode, address.
     pub(super) searched: BTreeSet<(u64, u64)>,
-    /// Functions whose place an agent could take.
-    places: Vec<AgentPlace>,
-    /// Functions whose place it can take, since their jump is written.
-    launches: LaunchWords,
     /// Offset in the region of the gate, if functions have one.
     gate: Option<u64>,
     /// Pages near functions that are far from the region.
     outposts: Outposts,
     /// Addresses of functions that no other region can be near to either.
     far: Vec<Range<u64>>,
-}
-
-/// A function whose place an agent can take as soon as its jump is written.
-#[derive(Copy, Clone, Debug)]
-struct AgentPlace {
-    /// Number of the function.
-    function: usize,
-    /// Where it goes on itself.
-    original: u64,
-    /// Its patch: number of the list in [`TracedProcess::patches`], and of the patch in that.
-    patch: (usize, usize),
 }
 
 /// A function in a process: file, offset in the file, and the address at which the first byte of the file would be. A file may be mapped
@@ -261,8 +211,6 @@ impl TracedProcess {
             returns_size,
             returns: None,
             searched: BTreeSet::new(),
-            places: vec![],
-            launches: LaunchWords::default(),
             gate: None,
             outposts: Outposts::default(),
             far: vec![],
@@ -272,11 +220,6 @@ impl TracedProcess {
     /// Whether functions have gates.
     pub fn has_gate(&self) -> bool {
         self.gate.is_some()
-    }
-
-    /// The functions whose place an agent can take, if there are any.
-    pub fn launches(&self) -> Option<LaunchWords> {
-        Some(self.launches).filter(|launches| launches.at != 0)
     }
 
     /// Whether the process has calls whose return is traced.
@@ -307,7 +250,7 @@ impl TracedProcess {
         let maps = stopped.maps()?;
         let inodes: BTreeMap<u32, u64> = files.iter().map(|(id, file)| (*id, file.inode())).collect();
         let (mut mapped, mut keys, mut list, mut entries) = (BTreeSet::new(), vec![], vec![], vec![]);
-        let (mut places, mut crowded) = (vec![], vec![]);
+        let mut crowded = vec![];
         for ((file, function), programs) in functions(probes, files) {
             let Some(probed) = files.get(&file) else { continue };
             let Some(site) = probed.functions.get(&function) else { continue };
@@ -322,22 +265,17 @@ impl TracedProcess {
                 mapped.insert(key);
                 if !self.done.contains(&key) {
                     let address = base.wrapping_add(function);
-                    let launches = probed.launches.get(&function).copied();
                     let gate = match probed.gates.contains(&function) {
                         true => Some(self.gate(stopped)?),
                         false => None,
                     };
-                    let detour = self.detour(stopped, (&programs, launches, gate), address, base, site);
-                    let (patch, entry, original) = match detour {
+                    let (patch, entry) = match self.detour(stopped, (&programs, gate), address, base, site) {
                         Err(RemoteError::NoRoom) if !self.is_near(&(place..place + 1)) => {
                             crowded.push((file, function, Skipped::NoRoom));
                             continue;
                         }
                         made => made?,
                     };
-                    let number = launches.map(|number| number as usize);
-                    let patch_at = (self.patches.len(), list.len());
-                    places.extend(number.map(|function| AgentPlace { function, original, patch: patch_at }));
                     list.push(patch);
                     entries.push(entry);
                     keys.push(key);
@@ -346,11 +284,10 @@ impl TracedProcess {
         }
         self.record(stopped, &entries)?;
         self.done.extend(&keys);
-        self.places.extend(places);
         self.patches.push((Patches::new(list), keys));
         let mut report = PatchReport { skipped: crowded, ..PatchReport::default() };
         // Also those that were in use the last time, and those of files that were unmapped and mapped again.
-        // The others are patched for agents: one that another session has is not missed.
+        // The others have gates only: one that another session has is not missed.
         let is_probed =
             |file: u32, function: u64| files.get(&file).is_none_or(|file| file.is_probed(function));
         for (patches, keys) in &mut self.patches {
@@ -364,19 +301,7 @@ impl TracedProcess {
             let skipped = outcome.skipped.iter().map(|(at, why)| (keys[*at].0, keys[*at].1, *why));
             report.skipped.extend(skipped.filter(|(file, function, _)| is_probed(*file, *function)));
         }
-        self.give_places();
         Ok(report)
-    }
-
-    /// Lets an agent take the place of the functions whose jump is written. What another session has, for example, is not.
-    fn give_places(&mut self) {
-        let TracedProcess { places, patches, region, .. } = self;
-        let is_written = |place: &&AgentPlace| patches[place.patch.0].0.is_written(place.patch.1);
-        self.launches = LaunchWords::default();
-        for place in places.iter().filter(is_written) {
-            self.launches.at = region.base() + Launches::WORDS;
-            self.launches.originals[place.function] = place.original;
-        }
     }
 
     /// Whether the jumps of a function of this file are written.
@@ -480,22 +405,21 @@ impl TracedProcess {
         Ok(())
     }
 
-    /// Writes the detour of a function; returns its patch, what the journal records of it, and where the function itself goes on.
+    /// Writes the detour of a function; returns its patch, and what the journal records of it.
     fn detour(
         &mut self,
         stopped: &Stopped<'_>,
-        (programs, launches, gate): (&[ProgramAt], Option<u64>, Option<u64>),
+        (programs, gate): (&[ProgramAt], Option<u64>),
         address: u64,
         base: u64,
         site: &PatchSite,
-    ) -> Result<(Patch, Entry, u64), RemoteError> {
+    ) -> Result<(Patch, Entry), RemoteError> {
         let dispatch = self.dispatch(stopped, programs)?;
         let at = self.code_end.next_multiple_of(ALIGNMENT);
         let described = Site {
             address,
             undo: site.undo,
             cookies: programs.iter().map(|program| program.cookie).collect(),
-            launches,
             gate,
         };
         let region = self.region.base();
@@ -536,7 +460,7 @@ impl TracedProcess {
         let moved = moved.starts.iter().filter_map(in_original).collect();
         let patch = Patch { address: place, original: site.original.clone(), jump, moved };
         let entry = Entry::Jump(recorded(&patch));
-        Ok((patch, entry, moved_to))
+        Ok((patch, entry))
     }
 
     fn dispatch(&mut self, stopped: &Stopped<'_>, programs: &[ProgramAt]) -> Result<Dispatch, RemoteError> {
@@ -614,7 +538,7 @@ struct ProgramAt {
     cookie: u64,
 }
 
-/// The programs of each function, in the order of the script. Functions that launch kernels, or have gates, may have none.
+/// The programs of each function, in the order of the script. Functions with gates may have none.
 fn functions(
     probes: &[UserProbe],
     files: &BTreeMap<u32, ProbedFile>,
@@ -630,7 +554,7 @@ fn functions(
         }
     }
     for (id, file) in files {
-        for offset in file.launches.keys().chain(&file.gates) {
+        for offset in &file.gates {
             functions.entry((*id, *offset)).or_default();
         }
     }
@@ -649,11 +573,11 @@ fn bases(maps: &[MemoryRange], inode: u64, offset: u64) -> impl Iterator<Item = 
 impl ProbedFile {
     /// A file of which no function is probed yet.
     pub fn new(path: PathBuf) -> ProbedFile {
-        let (functions, launches) = Default::default();
-        ProbedFile { path, functions, probed: BTreeSet::new(), launches, gates: BTreeSet::new() }
+        let functions = BTreeMap::new();
+        ProbedFile { path, functions, probed: BTreeSet::new(), gates: BTreeSet::new() }
     }
 
-    /// Whether a function has programs. The others are patched for agents.
+    /// Whether a function has programs. The others have gates only.
     fn is_probed(&self, offset: u64) -> bool {
         self.probed.contains(&offset)
     }

@@ -3,7 +3,7 @@
 use super::owner::CommonOwner;
 use super::patch_sites::{Patched, Patching, UnwinderSites};
 use super::process_ends::ProcessEnds;
-use super::processes::{FunctionSite, LaunchSite, LaunchWords, ProbedFile, TracedProcess, UserProbe};
+use super::processes::{ProbedFile, TracedProcess, UserProbe};
 use crate::error::LoadError;
 use crate::handles::{LoadedMap, LoadedProgram, MapHandle, Objects, ProgramHandle};
 use crate::remote::RemoteError;
@@ -30,8 +30,6 @@ pub(super) struct Heir {
     pub(super) own_filters: u32,
     /// Its names, which each region has.
     pub(super) names: Vec<Names>,
-    /// Addresses of the regions.
-    pub(super) regions: Vec<u64>,
 }
 
 /// The part of a session that is in user space.
@@ -59,8 +57,6 @@ pub(crate) struct UserSpace {
     pub(super) expelled: Vec<(u32, String)>,
     /// Processes that have a region and jumps from their parent.
     pub(super) heirs: HashMap<u32, Heir>,
-    /// The functions whose place agents can take, by the region: children of `fork` have those of their parent.
-    pub(super) launches: HashMap<u64, LaunchWords>,
     /// Addresses of the regions to which gates lead, those of children of `fork` included.
     pub(super) gates: HashSet<u64>,
     /// False if there are gates only.
@@ -117,7 +113,6 @@ impl UserSpace {
             left: HashMap::new(),
             expelled: vec![],
             heirs: HashMap::new(),
-            launches: HashMap::new(),
             gates: HashSet::new(),
             has_programs: true,
             kept: vec![],
@@ -224,23 +219,6 @@ impl UserSpace {
         let (module, clause, symbol) = (self.modules.len() - 1, program.clause, program.symbol.clone());
         self.probes.push(UserProbe { module, clause, symbol, side, sites: added });
         refused
-    }
-
-    /// Lets agents take the place of these functions of a file, which may have programs, too. `file`: the id of the file.
-    pub fn replace_launches(&mut self, file: u32, path: PathBuf, sites: Vec<LaunchSite>) {
-        let file = self.files.entry(file).or_insert_with(|| ProbedFile::new(path));
-        for LaunchSite { function, site: FunctionSite { offset, patch } } in sites {
-            file.functions.entry(offset).or_insert(patch);
-            file.launches.insert(offset, function);
-        }
-    }
-
-    /// The functions of a process whose place its agent can take.
-    pub fn launches(&self, pid: u32) -> Option<LaunchWords> {
-        let own =
-            self.processes.get(&pid).and_then(|regions| regions.iter().find_map(TracedProcess::launches));
-        let of_parent = |heir: &Heir| heir.regions.iter().find_map(|base| self.launches.get(base)).copied();
-        own.or_else(|| self.heirs.get(&pid).and_then(of_parent))
     }
 
     /// Processes that are not traced any more since they have changed their rights, with how.

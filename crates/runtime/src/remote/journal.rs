@@ -16,7 +16,7 @@
 
 use std::ops::Range;
 
-use native::layout::{ACTIVE, ACTIVE_THREAD, Launches, TGID};
+use native::layout::{ACTIVE, ACTIVE_THREAD, TGID};
 use native::load;
 use native::returns::SILENT;
 use native::site::JUMP;
@@ -412,15 +412,13 @@ impl Remains {
     /// Whether a thread is in the code, now or after a signal handler, or a call may return there. Its other code calls nothing outside, so
     /// other words on stacks are remains.
     fn is_in_use(&self, stopped: &Stopped<'_>, maps: &[MemoryRange]) -> Result<bool, RemoteError> {
-        for running in [Launches::RUNNING, load::RUNNING] {
-            let mut count = [0; 4];
-            // Only a complete one has these words.
-            if self.data.is_some() {
-                stopped.read(self.header.base + running, &mut count)?;
-            }
-            if count != [0; 4] {
-                return Ok(true);
-            }
+        let mut loading = [0; 4];
+        // Only a complete one has this word.
+        if self.data.is_some() {
+            stopped.read(self.header.base + load::RUNNING, &mut loading)?;
+        }
+        if loading != [0; 4] {
+            return Ok(true);
         }
         for entry in &self.entries {
             if let Entry::Returns { area, slots } = entry {

@@ -23,7 +23,7 @@ use crate::attach::{self, Attacher, detach, in_process};
 use crate::error::{AttachError, LoadError, SiteFailure};
 use crate::gpu::{AgentFile, Connection};
 use crate::handles::{LoadedOrRefused, LoadedProgram, ProgramHandle};
-use crate::in_process::{Access, FileFunctions, LaunchSite, LaunchWords, PatchReport, Patched, UserSpace};
+use crate::in_process::{Access, FileFunctions, PatchReport, Patched, UserSpace};
 use crate::kernel::clock::{Clock, SystemClock};
 use crate::kernel::inotify::WriteWatch;
 use crate::kernel::signals::Arrivals;
@@ -40,7 +40,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::os::fd::RawFd;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 use wire::Manifest;
@@ -374,26 +374,6 @@ impl Session {
     /// Whether a process that was patched has mapped a file again at the same address, so that it must be patched again.
     pub fn has_lost_jumps(&self, pid: u32) -> bool {
         self.core.user.as_ref().is_some_and(|user| user.has_lost_jumps(pid))
-    }
-
-    /// Lets agents in processes take the place of these functions of a file, if programs run in the processes.
-    pub fn replace_launches(&mut self, file: u32, path: PathBuf, sites: Vec<LaunchSite>) {
-        if let Some(user) = &mut self.core.user {
-            user.replace_launches(file, path, sites);
-        }
-    }
-
-    /// Lets the agent of a process take the place of these functions, by its words at an address.
-    ///
-    /// # Errors
-    /// [`RemoteError`]
-    pub fn give_places(&self, pid: u32, words: u64) -> Result<(), RemoteError> {
-        self.core.user.as_ref().map_or(Ok(()), |user| user.give_places(pid, words))
-    }
-
-    /// The functions of a process whose place its agent can take; `None` if there are none.
-    pub fn launches(&self, pid: u32) -> Option<LaunchWords> {
-        self.core.user.as_ref()?.launches(pid)
     }
 
     /// Gives functions of a file gates, if programs run in the processes; for [`Session::request_agent`] later.
