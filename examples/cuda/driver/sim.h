@@ -78,8 +78,6 @@ struct stream {
     struct graph *capture;   /* not NULL while capturing */
     struct stream *joined;   /* the next stream that takes part in the same capture */
     unsigned long long capture_id;
-    bool captures_for_all;
-    unsigned disturbances;
 };
 struct context {
     struct object head;
@@ -246,6 +244,5 @@ CUresult graph_append(struct graph *graph, const struct work *work, CUgraphNode 
 /* A capture goes on in streams that wait for what was captured: `origin` is where it began. */
 void capture_join(struct stream *origin, struct stream *stream);
 void capture_end(struct stream *origin);
-bool capture_forbids_queries(void);
 
 #endif

@@ -187,16 +187,11 @@ CUresult SIM(cuStreamAddCallback)(CUstream handle, CUstreamCallback callback, vo
     return stream_submit(handle, &work, false);
 }
 
-/* Captures that other threads must not disturb, and what this thread accepts: `CUstreamCaptureMode`. */
-enum { CAPTURE_GLOBAL, CAPTURE_THREAD_LOCAL, CAPTURE_RELAXED };
-static _Atomic int captures_for_all;
-static _Atomic unsigned disturbances;
-static _Thread_local int capture_mode;
-
 static CUresult capture_begin(CUstream handle, int mode) {
     static _Atomic unsigned long long captures;
     struct stream *s;
-    if (mode < CAPTURE_GLOBAL || mode > CAPTURE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
+    /* CU_STREAM_CAPTURE_MODE_GLOBAL to CU_STREAM_CAPTURE_MODE_RELAXED */
+    if (mode < 0 || mode > 2) return CUDA_ERROR_INVALID_VALUE;
     TRY(stream_of(handle, &s));
     if (s == &s->context->legacy) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
     if (s->capture) return CUDA_ERROR_ILLEGAL_STATE;
@@ -204,29 +199,11 @@ static CUresult capture_begin(CUstream handle, int mode) {
     if (!graph) return CUDA_ERROR_OUT_OF_MEMORY;
     s->capture_id = ++captures;
     s->capture = graph;
-    s->captures_for_all = mode == CAPTURE_GLOBAL;
-    s->disturbances = disturbances;
-    captures_for_all += s->captures_for_all;
     return CUDA_SUCCESS;
 }
 
 CUresult SIM(cuStreamBeginCapture_v2)(CUstream handle, int mode) {
     OBSERVED(539, capture_begin(handle, mode));
-}
-
-CUresult SIM(cuThreadExchangeStreamCaptureMode)(int *mode) {
-    if (!mode || *mode < CAPTURE_GLOBAL || *mode > CAPTURE_RELAXED) return CUDA_ERROR_INVALID_VALUE;
-    int before = capture_mode;
-    capture_mode = *mode;
-    *mode = before;
-    return CUDA_SUCCESS;
-}
-
-/* Also ends the captures that forbid it. */
-bool capture_forbids_queries(void) {
-    if (!captures_for_all || capture_mode != CAPTURE_GLOBAL) return false;
-    disturbances++;
-    return true;
 }
 
 void capture_join(struct stream *origin, struct stream *stream) {
@@ -238,8 +215,6 @@ void capture_join(struct stream *origin, struct stream *stream) {
 }
 
 void capture_end(struct stream *origin) {
-    captures_for_all -= origin->captures_for_all;
-    origin->captures_for_all = false;
     for (struct stream *s = origin, *next; s; s = next) {
         next = s->joined;
         s->capture = NULL;
@@ -253,9 +228,7 @@ static CUresult capture_finish(CUstream handle, CUgraph *out) {
     if (!out) return CUDA_ERROR_INVALID_VALUE;
     if (!s->capture) return CUDA_ERROR_ILLEGAL_STATE;
     *out = (CUgraph)s->capture;
-    bool is_disturbed = s->captures_for_all && s->disturbances != disturbances;
     capture_end(s);
-    if (is_disturbed) return CUDA_ERROR_STREAM_CAPTURE_INVALIDATED;
     return CUDA_SUCCESS;
 }
 

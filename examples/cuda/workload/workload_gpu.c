@@ -37,7 +37,7 @@ static void print_gpu(void);
 enum { MAX_DEVICES = 8 };
 
 static struct {
-    long threads, streams, kernels, copies, graphs, nodes, rounds, gap, rate, ranges, global, farewell, devices;
+    long threads, streams, kernels, copies, graphs, nodes, rounds, gap, rate, ranges, farewell, devices;
     double seconds;
 } options = {.threads = 1, .streams = 2, .kernels = 10, .copies = 4, .graphs = 2, .nodes = 4, .rounds = 4, .devices = 1};
 
@@ -55,7 +55,6 @@ static const struct option {
     {"--rounds", &options.rounds, 0, 1 << 30, "rounds of each thread (4)"},
     {"--gap", &options.gap, 0, 60000, "ms of a gap after each round (0)"},
     {"--rate", &options.rate, 0, 1 << 30, "most launches a second of each thread; 0: no limit (0)"},
-    {"--global-captures", &options.global, 0, 1, "1: captures that calls of other threads spoil, as those of --threads may on a real GPU (0)"},
     {"--devices", &options.devices, 1, MAX_DEVICES, "devices that the threads use in turn (1)"},
     {"--farewell", &options.farewell, 0, 60000, "ms that a handler takes at the exit (0)"},
     {"--ranges", &options.ranges, 0, 1, "1: with ranges of NVTX around rounds and their parts (0)"},
@@ -201,8 +200,8 @@ static CUstream stream_for(const struct lane *l, long i) {
 }
 
 static void capture(struct lane *l) {
-    /* CU_STREAM_CAPTURE_MODE_THREAD_LOCAL, or GLOBAL */
-    MUST(cuStreamBeginCapture_v2, l->streams[0], options.global ? 0 : 1);
+    /* CU_STREAM_CAPTURE_MODE_THREAD_LOCAL: on a real GPU calls of the other threads spoil captures of the global mode. */
+    MUST(cuStreamBeginCapture_v2, l->streams[0], 1);
     for (long i = 0; i < options.nodes; i++) launch(l, (int)(i % KERNEL_COUNT), l->streams[0]);
     MUST(cuStreamEndCapture, l->streams[0], &l->graph);
     MUST(cuGraphInstantiateWithFlags, &l->exec, l->graph, 0);
