@@ -74,8 +74,7 @@ pub struct Record {
     pub what: u8,
     /// 1: the host does not wait for it.
     pub is_async: u8,
-    /// Number of `CUpti_ActivityOverheadKind`; the value of `memset`; the id of an event that is waited for; the launches that a kernel
-    /// stands for.
+    /// Number of `CUpti_ActivityOverheadKind`; the value of `memset`; the id of an event that is waited for.
     pub value: u32,
     /// Device that is read, for copies between devices.
     pub src_device: u32,

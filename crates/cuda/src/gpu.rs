@@ -70,12 +70,6 @@ pub static KINDS: &[RecordKind] = &[
             arg("block", "x, y, z", "threads of a block", "(x = $r.block_x, y = $r.block_y, z = $r.block_z)"),
             arg("registers", "uint32", "registers of a thread", "$r.registers"),
             arg("shared", "uint32", "shared memory of a block, bytes", "$r.shared"),
-            arg(
-                "weight",
-                "uint32",
-                "launches that it stands for: 1, or more where launches are sampled",
-                "$r.value",
-            ),
             GRAPH,
             NODE,
             CORR,

@@ -115,10 +115,10 @@ fn events(numbers: &mut Numbers, types: &[Type]) -> Vec<Event> {
     kinds.into_iter().map(event).chain([gpu_work()]).collect()
 }
 
-/// Types of a record of a GPU: start, duration, probe, correlation id, device, stream, weight.
+/// Types of a record of a GPU: start, duration, probe, correlation id, device, stream, GPU.
 fn gpu_types() -> Vec<Type> {
     let number = |bytes| Type::Int { bytes, signed: false };
-    vec![number(8), number(8), Type::Name(NameKind::Probe), number(8), number(4), number(8), number(4)]
+    vec![number(8), number(8), Type::Name(NameKind::Probe), number(8), number(4), number(8), number(8)]
 }
 
 /// What `record` writes for work of a GPU, all of which comes from the traced process.
@@ -127,7 +127,7 @@ fn gpu_work() -> Event {
         what: Export::Span,
         name: Some("kernel".into()),
         hidden: vec![Hidden::Start, Hidden::Duration, Hidden::Probe],
-        keys: ["corr", "device", "stream", "weight"].map(String::from).to_vec(),
+        keys: ["corr", "device", "stream", "gpu"].map(String::from).to_vec(),
     };
     Event { kind, record: Record::new(gpu_types()), place: Place::default() }
 }

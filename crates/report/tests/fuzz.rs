@@ -125,7 +125,7 @@ fn recording() -> Vec<u8> {
         record(span(30, 5, 0), 8, 900, "cuLaunchKernel", "uprobe:x", vec![("kernel", text("k"))]),
         record(span(30, 6, 0), 8, 950, "cuMemAlloc_v2", "uprobe:x", vec![bytes.clone(), ptr.clone()]),
         record(span(30, 7, 6), 8, 960, "cuMemFree_v2", "uprobe:x", vec![ptr]),
-        record(span(90, 8, 0), stream, 1000, "k", "gpu:kernel", vec![("weight", Data::Uint(1))]),
+        record(span(90, 8, 0), stream, 1000, "k", "gpu:kernel", vec![("gpu", Data::Uint(1))]),
         record(
             span(90, 9, 0),
             stream,

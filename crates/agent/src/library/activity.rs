@@ -49,7 +49,6 @@ impl Activity {
             grid: [52, 56, 60].map(|at| self.u32(at)),
             block: [64, 68, 72].map(|at| self.u32(at)),
             shared: self.u32(76).wrapping_add(self.u32(80)),
-            value: 1,
             ..Record::default()
         }
     }

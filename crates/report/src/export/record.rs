@@ -28,8 +28,6 @@ pub const WAITED: &str = "cudatrace_wait_ns";
 
 /// Value of spans by which calls and work of a GPU find each other: CUPTI's correlation id.
 pub const CORR: &str = "corr";
-/// Name of the field with the number of launches that a record of a GPU stands for.
-pub const WEIGHT: &str = "weight";
 
 /// Largest time and duration in ns, 146 years. Traced processes write both, and so does whoever writes a recording; sums of two do not overflow.
 const LARGEST_NS: u64 = 1 << 62;
@@ -348,11 +346,6 @@ impl Record {
     /// The stream that did the work; `None` for calls, and if the script does not tell device and stream.
     pub fn gpu_stream(&self) -> Option<GpuStream> {
         self.thread.as_ref().and_then(|thread| GpuStream::of_tid(thread.tid))
-    }
-
-    /// Launches that a record of a GPU stands for: more than one if they are sampled.
-    pub fn weight(&self) -> u32 {
-        self.field(WEIGHT).and_then(Data::number).and_then(|weight| u32::try_from(weight).ok()).unwrap_or(1)
     }
 
     /// The value of a field.

@@ -12,7 +12,7 @@ pub struct GpuUse {
     pub ordinal: u32,
     /// Start of the first kernel, and end of the last one, boot-clock ns.
     pub window: (u64, u64),
-    /// Nanoseconds in which kernels ran, as far as they are summed up, or as samples tell.
+    /// Nanoseconds in which kernels ran, as far as they are summed up.
     summed_ns: u64,
     /// End of what is summed up.
     summed_until: u64,
@@ -26,17 +26,11 @@ impl GpuUse {
         GpuUse { ordinal, ..GpuUse::default() }
     }
 
-    /// Adds a kernel, which stands for so many.
-    pub fn add(&mut self, start: u64, end: u64, weight: u32) {
+    /// Adds a kernel.
+    pub fn add(&mut self, start: u64, end: u64) {
         let (first, last) = if self.window == (0, 0) { (start, end) } else { self.window };
         self.window = (first.min(start), last.max(end));
-        match weight {
-            0 | 1 => self.add_part(start.max(self.summed_until), end),
-            _ => {
-                let ns = end.saturating_sub(start).saturating_mul(weight.into());
-                self.summed_ns = self.summed_ns.saturating_add(ns);
-            }
-        }
+        self.add_part(start.max(self.summed_until), end);
     }
 
     /// Joins a time with those that it touches.
@@ -70,9 +64,9 @@ impl GpuUse {
     /// Share of the window in which kernels ran, in percent.
     pub fn percent(&self) -> u64 {
         let run = (self.window.1 - self.window.0).max(1);
-        // Samples may overlap.
         let percent = (u128::from(self.busy_ns()) * 100 + u128::from(run) / 2) / u128::from(run);
-        u64::try_from(percent).unwrap_or(100).min(100)
+        // Parts lie within the window and do not overlap.
+        percent as u64
     }
 }
 
@@ -95,12 +89,12 @@ mod tests {
         // Two processes, each of which has the device for a half of the time; the second one's kernels come later.
         let mut gpu = GpuUse::of(0);
         for offset in [0, 5] {
-            (0..1000).for_each(|at| gpu.add(10 * at + offset, 10 * at + offset + 5, 1));
+            (0..1000).for_each(|at| gpu.add(10 * at + offset, 10 * at + offset + 5));
         }
         assert_eq!((gpu.busy_ns(), gpu.percent()), (10_000, 100));
         let mut gpu = GpuUse::of(0);
         for (start, end) in [(100, 200), (150, 160), (400, 500), (190, 410), (0, 10)] {
-            gpu.add(start, end, 1);
+            gpu.add(start, end);
         }
         assert_eq!((gpu.busy_ns(), gpu.window), (410, (0, 500)));
         assert_eq!(gpu.parts.len(), 2);
@@ -110,7 +104,7 @@ mod tests {
     fn any_number_of_kernels_takes_bounded_memory() {
         let mut gpu = GpuUse::of(0);
         let count = 4 * PARTS as u64;
-        (0..count).for_each(|at| gpu.add(10 * at, 10 * at + 4, 1));
+        (0..count).for_each(|at| gpu.add(10 * at, 10 * at + 4));
         assert_eq!((gpu.busy_ns(), gpu.percent()), (4 * count, 40));
         assert!(gpu.parts.len() <= PARTS);
     }

@@ -81,17 +81,11 @@ impl Default for Stat {
 }
 
 impl Stat {
-    fn add(&mut self, took: Took) {
-        self.add_samples(took, 1);
-    }
-
-    /// Adds one that stands for so many.
-    fn add_samples(&mut self, Took { ns, self_ns, failed }: Took, weight: u32) {
-        let times = |ns: u64| ns.saturating_mul(weight.into());
-        add_to(&mut self.count, weight.into());
-        self.total_ns = self.total_ns.saturating_add(times(ns));
-        self.self_ns = self.self_ns.saturating_add(times(self_ns));
-        self.squares = self.squares.saturating_add(u128::from(ns).pow(2).saturating_mul(weight.into()));
+    fn add(&mut self, Took { ns, self_ns, failed }: Took) {
+        add_to(&mut self.count, 1);
+        add_to(&mut self.total_ns, ns);
+        add_to(&mut self.self_ns, self_ns);
+        self.squares = self.squares.saturating_add(u128::from(ns).pow(2));
         self.min_ns = self.min_ns.min(ns);
         self.max_ns = self.max_ns.max(ns);
         self.errors += u64::from(failed);
@@ -99,7 +93,7 @@ impl Stat {
         if at >= self.buckets.len() {
             self.buckets.resize(at + 1, 0);
         }
-        self.buckets[at] = self.buckets[at].saturating_add(weight);
+        self.buckets[at] = self.buckets[at].saturating_add(1);
     }
 
     /// A percentile in ns, rounded up to the end of its bucket.
@@ -261,8 +255,6 @@ pub struct Summary {
     waits: Vec<(u64, u64)>,
     /// Kernels on the GPU by name, and graphs that ran as a whole.
     pub gpu_kernels: HashMap<Arc<str>, Stat>,
-    /// Kernels whose times are samples.
-    pub gpu_samples: u64,
     /// Copies on the GPU by direction; their time is that of the copy.
     pub gpu_copies: BTreeMap<Arc<str>, CopyStat>,
     /// Use of devices by their kernels, by the devices' numbers of all processes; by ordinal in recordings that do not have these.
@@ -434,18 +426,12 @@ impl Summary {
         let took = Took { ns: span.duration_ns, self_ns: span.duration_ns, failed: false };
         match kind {
             "kernel" | "graph" => {
-                let weight = record.weight();
-                self.gpu_samples += u64::from(weight > 1);
                 let is_full = self.gpu_kernels.len() >= NAMES && !self.gpu_kernels.contains_key(&record.name);
                 let name = if is_full { OTHERS.into() } else { record.name.clone() };
-                self.gpu_kernels.entry(name).or_default().add_samples(took, weight);
+                self.gpu_kernels.entry(name).or_default().add(took);
                 if let Some(stream) = record.gpu_stream() {
-                    self.use_gpu(
-                        record,
-                        stream.device,
-                        (record.time_ns, record.time_ns + span.duration_ns),
-                        weight,
-                    );
+                    let end = record.time_ns + span.duration_ns;
+                    self.use_gpu(record, stream.device, (record.time_ns, end));
                 }
             }
             "memcpy" => add_copy(&mut self.gpu_copies, record, span.duration_ns),
@@ -453,13 +439,13 @@ impl Summary {
         }
     }
 
-    fn use_gpu(&mut self, record: &Record, ordinal: u32, (start, end): (u64, u64), weight: u32) {
+    fn use_gpu(&mut self, record: &Record, ordinal: u32, (start, end): (u64, u64)) {
         let number = match record.field("gpu") {
             Some(Data::Uint(number)) if *number != 0 => *number,
             _ => ordinal.into(),
         };
         if self.gpus.len() < DEVICES || self.gpus.contains_key(&number) {
-            self.gpus.entry(number).or_insert_with(|| GpuUse::of(ordinal)).add(start, end, weight);
+            self.gpus.entry(number).or_insert_with(|| GpuUse::of(ordinal)).add(start, end);
         }
     }
 
@@ -662,11 +648,7 @@ impl Summary {
             .zip(self.gpus.values())
             .map(|(name, used)| format!("; {name} busy for {} %", used.percent()));
         let used: String = used.collect();
-        let estimated = match self.gpu_samples {
-            0 => String::new(),
-            samples => format!(", estimated from {}", many(samples, "sample")),
-        };
-        lines.add("on the GPU", format!("{} in {}{estimated}{used}", many(count, "kernel"), time(ns)));
+        lines.add("on the GPU", format!("{} in {}{used}", many(count, "kernel"), time(ns)));
         let longest: Vec<_> = by_time(&self.gpu_kernels).into_iter().take(KERNELS).collect();
         let shares = units::shares_of(longest.iter().map(|(_, stat)| stat.total_ns), ns);
         for ((name, stat), percent) in longest.into_iter().zip(shares) {
