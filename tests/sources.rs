@@ -257,8 +257,9 @@ fn leaves(tree: &str) -> Vec<Vec<String>> {
 }
 
 /// The path from the crate's root; `None` for other crates. A folder's `mod.rs` names the files beside it without a prefix.
-fn from_root(path: &[String], module: &[String], _modules: &BTreeSet<Vec<String>>) -> Option<Vec<String>> {
+fn from_root(path: &[String], module: &[String], modules: &BTreeSet<Vec<String>>) -> Option<Vec<String>> {
     match path[0].as_str() {
+        child if modules.contains(&[module, &[child.to_owned()]].concat()) => Some([module, path].concat()),
         "crate" => Some(path[1..].to_vec()),
         "self" => Some([module, &path[1..]].concat()),
         "super" => {

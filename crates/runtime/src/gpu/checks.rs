@@ -3,10 +3,20 @@
 //! A report that cannot come from an agent is an error, after which nothing of that process is read any more. What a process reports of itself within
 //! these bounds cannot be checked here.
 
+use agent::message::{Report, State};
 use agent::record::KINDS;
 use thiserror::Error;
 
-use super::{Report, State, Wanted};
+/// What an agent is asked for.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// Kinds of records, a bit per kind.
+    pub kinds: u32,
+    /// Milliseconds between two batches.
+    pub flush_ms: u32,
+    /// True for the time and the thread of launches.
+    pub launches: bool,
+}
 
 /// Largest total: a record a nanosecond for three days. Sums of all processes stay far below 2^64.
 pub(super) const MOST: u64 = 1 << 48;

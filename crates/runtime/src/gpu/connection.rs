@@ -16,7 +16,7 @@ use native::load::{BEGINS, LOADED};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{RecvFlags, SendFlags};
 
-use super::AgentSocket;
+use super::agent_socket::AgentSocket;
 use crate::kernel::sys;
 
 /// Longest time until the first packet. The agent sends it right after it has connected.

@@ -36,7 +36,7 @@ pub struct Mappings {
 
 /// Arguments of the server: the test program runs a single test.
 const ARGUMENTS: &[&str] =
-    if cfg!(test) { &["--exact", "process::tests::seccomp_server", "--ignored", "--nocapture"] } else { &[] };
+    if cfg!(test) { &["--exact", "started::tests::seccomp_server", "--ignored", "--nocapture"] } else { &[] };
 
 impl Mappings {
     /// Starts a seccomp server for a listener.
