@@ -14,11 +14,11 @@ mod mailbox;
 mod metrics;
 mod python;
 mod repl;
+mod run;
 mod script;
 mod symbolize;
 mod terminal;
 mod timer;
-mod trace;
 
 use clap::error::ErrorKind;
 use cli::{Cli, Subcommand, Word};

@@ -5,9 +5,9 @@
 //! that is expanded to several, such as one of the operation `cuda:alloc`, has one number.
 
 use super::session::{Clause, Clauses, Repl, ReportedError};
+use crate::run::compiler::{Compiler, SourceClause};
+use crate::run::unwind_updater::UnwindUpdater;
 use crate::script::{self, Script};
-use crate::trace::compiler::{Compiler, SourceClause};
-use crate::trace::unwind_updater::UnwindUpdater;
 use anyhow::{Result, anyhow, bail};
 use lang::builtins::table;
 use lang::builtins::table::Kind;

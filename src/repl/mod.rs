@@ -5,7 +5,7 @@
 //! records, maps, messages, the program's output -> screen (a thread) -> above the line being typed
 //! ```
 //!
-//! The session starts empty. Each script that is entered becomes a module that extends it (`trace::script_set`).
+//! The session starts empty. Each script that is entered becomes a module that extends it (`run::script_set`).
 
 mod clauses;
 pub mod commands;
@@ -25,19 +25,19 @@ mod watch;
 use crate::cli::Cli;
 use crate::console::Messages;
 use crate::export::{self, Exports};
+use crate::run::compiler::Compiler;
+use crate::run::extender::Extender;
+use crate::run::late_files::MappingReports;
+use crate::run::overwritten_files::OverwriteWatch;
+use crate::run::plan::Target;
+use crate::run::script_set::Scripts;
+use crate::run::{exit_status, setup};
 use crate::script::{self, Script};
 use crate::symbolize::MachineNames;
-use crate::trace::compiler::Compiler;
-use crate::trace::extender::Extender;
-use crate::trace::late_files::MappingReports;
-use crate::trace::overwritten_files::OverwriteWatch;
-use crate::trace::script_set::Scripts;
-use crate::trace::{exit_status, setup};
 use crate::{Failure, metrics};
 use anyhow::{Context, Result, bail};
 use complete::Facts;
 use gpu::Gpu;
-use host::{Machine, Scope};
 use inputs::{Input, Inputs};
 use lang::SessionState;
 use runtime::kernel::clock::{Epoch, SystemClock};
@@ -63,15 +63,9 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     if cli.in_process {
         setup::check_prompt_in_process(messages)?;
     }
-    let argv = setup::command(cli).map_err(Failure::wrong)?;
-    let pids = setup::pids(cli).map_err(Failure::wrong)?;
-    let scope = Scope {
-        pids: pids.clone(),
-        command: argv.clone(),
-        lib_overrides: cli.libs.clone(),
-        ..Scope::default()
-    };
-    let machine = Arc::new(Machine::new(scope).with_kernel(&crate::kernel_catalog::RunningKernel));
+    let target = Target::of(cli)?;
+    let machine = Arc::new(target.machine(cli));
+    let Target { argv, pids } = target;
     let agent = crate::gpu::offer_agent(&machine, cli.user.as_deref(), messages);
     let gpu_reports = crate::gpu::Reports::default();
     let kernel = setup::kernel(cli)?;
@@ -132,7 +126,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     let mut watches: Vec<Box<dyn Watch>> = vec![Box::new(Prompt(Rc::clone(&repl)))];
     watches.extend(measuring.map_err(Failure::loading)?);
     watches.extend(sink.warnings(messages));
-    watches.push(Box::new(crate::trace::EndedProcesses::new().map_err(Failure::loading)?));
+    watches.push(Box::new(crate::run::ended_processes::EndedProcesses::new().map_err(Failure::loading)?));
     let control = Control { signals: Some(&signals), watches, joining, ..Control::default() };
     let ending = session.run(&mut sink, &names, control);
     if let Some(exported) = &exported {

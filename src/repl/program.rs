@@ -1,16 +1,17 @@
 //! The target of the session: the whole machine, running processes, or a program that it starts itself.
 
 use super::session::{Program, Repl};
+use crate::run::command::start_held;
+use crate::run::compiler::Compiler;
+use crate::run::late_files::HeldMappings;
+use crate::run::unwinder::walks_stacks;
+use crate::run::{exit_status, setup, traced_processes};
 use crate::script::Script;
-use crate::symbolize::process_facts;
-use crate::trace::compiler::Compiler;
-use crate::trace::late_files::HeldMappings;
-use crate::trace::{exit_status, setup, traced_processes, walks_stacks};
 use anyhow::{Context, Result, anyhow, bail};
 use host::{Scope, process};
 use runtime::Session;
 use runtime::session::event_loop::{Next, Watch};
-use runtime::started::{Child, Command, FileState, Reported};
+use runtime::started::{Child, Command, Reported};
 use std::cell::RefCell;
 use std::ffi::OsString;
 use std::io::{self, PipeReader, Read};
@@ -72,30 +73,19 @@ impl Program {
             argv
         };
         self.retarget(repl, session, Vec::new(), Some(argv.clone()))?;
-        let files = repl.machine.files_taken();
-        let known =
-            files.iter().filter_map(|file| FileState::of(repl.machine.open_path(file.id)).ok()).collect();
-        let user = repl.cli.user.clone();
         let command = Command {
             argv: argv.clone(),
             environment: repl.gpu.environment(repl.messages),
-            user,
-            watch_mappings: true,
+            user: repl.cli.user.clone(),
             watch_ends: true,
-            known,
             reported: if walks_stacks(session.manifest()) { Reported::Fixed } else { Reported::New },
             captured: true,
+            ..Command::default()
         };
-        let mut child = Child::spawn(&command)?;
-        process_facts::expect(child.pid(), &argv);
+        let mut child = start_held(repl.machine, command, repl.messages)?;
         session.trace_child(child.pid())?;
         repl.gpu.started(child.pid());
         let mappings = child.mappings.take();
-        if let Some(error) = &child.unwatched {
-            repl.messages.warning(&format!(
-                "libraries that the program maps later cannot be attached before their first call: {error}"
-            ));
-        }
         if let Some(output) = child.output.take() {
             let output = Rc::new(output);
             *self.output.borrow_mut() = Some(Rc::clone(&output));

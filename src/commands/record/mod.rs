@@ -6,10 +6,10 @@
 
 use crate::Failure;
 use crate::cli::Cli;
-use crate::commands::trace::{self, RecordingOutputs};
 use crate::console::Messages;
 use crate::export::ExportSummary;
 use crate::export::kinds::{ExportRequest, KINDS};
+use crate::run::outputs::RecordingOutputs;
 use crate::script::{self, Script};
 use crate::timer::Timer;
 use anyhow::{Context, Result, bail};
@@ -77,7 +77,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
     }
     let script = Script::alone(Source::new("record", text), &[]);
     let script = script::import(script, messages).map_err(Failure::wrong)?;
-    let status = trace::run_scripts(vec![script], cli, messages, Some(recording))?;
+    let status = crate::run::run_scripts(vec![script], cli, messages, Some(recording))?;
     if !cli.dry_run && !cli.check {
         finish(&tally.borrow(), &files, cli.quiet);
     }

@@ -1,7 +1,7 @@
 //! What programs read when they walk a stack: unwind tables, and the address ranges of processes that the tables cover. These are maps of
 //! the kernel, or memory that the traced processes share with the tracer.
 //!
-//! Not here: contents of a table (`wire::unwind`), choice of files and processes (`src/trace/unwinder.rs`).
+//! Not here: contents of a table (`wire::unwind`), choice of files and processes (`src/run/unwinder.rs`).
 
 use crate::handles::{self, LoadedMap, MapHandle};
 use crate::kernel::sys;

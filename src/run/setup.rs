@@ -4,7 +4,7 @@ use crate::Failure;
 use crate::bundled;
 use crate::cli::{Cli, Format};
 use crate::console::Messages;
-use anyhow::{Context, anyhow};
+use anyhow::{Context, anyhow, bail};
 use host::process;
 use report::Sink;
 use report::sink::{JsonSink, TextSink};
@@ -152,7 +152,22 @@ pub fn kernel(cli: &Cli) -> Result<Kernel, Failure> {
         Err(error) => return Err(Failure::loading(without_rights(cli, error))),
     };
     for name in &cli.no_feature {
-        super::without(&mut kernel.features, name).map_err(Failure::wrong)?;
+        without(&mut kernel.features, name).map_err(Failure::wrong)?;
     }
     Ok(kernel)
+}
+
+/// Disables a feature, so that its fallback can be tested on a kernel that supports it.
+fn without(features: &mut Features, name: &str) -> anyhow::Result<()> {
+    match name {
+        "uprobe_multi" => (features.uprobe_multi, features.uprobe_session) = (false, false),
+        "uprobe_session" => features.uprobe_session = false,
+        "bpf_loop" => features.bpf_loop = false,
+        "percpu_lookup" => features.percpu_lookup = false,
+        "private_stack" => features.private_stack = false,
+        _ => bail!(
+            "no feature `{name}`: expected uprobe_multi, uprobe_session, bpf_loop, percpu_lookup or private_stack"
+        ),
+    }
+    Ok(())
 }

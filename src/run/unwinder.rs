@@ -480,6 +480,11 @@ fn return_chain() -> Option<codegen::ReturnChain> {
     Some(codegen::ReturnChain { utask, instances, stack, original, next })
 }
 
+/// Whether programs walk stacks with unwind tables.
+pub fn walks_stacks(manifest: &wire::Manifest) -> bool {
+    manifest.internal_maps.iter().any(|map| map == wire::unwind::TABLES_MAP)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

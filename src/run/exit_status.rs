@@ -2,7 +2,7 @@
 
 use crate::Failure;
 use crate::console::Messages;
-use crate::trace::extender::Extender;
+use crate::run::extender::Extender;
 use anyhow::anyhow;
 use host::process;
 use runtime::kernel::signals::StopSignals;

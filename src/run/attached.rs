@@ -1,0 +1,115 @@
+//! From a plan to an attached session. Each step has what the ones before it have opened, and closes it if it fails.
+//!
+//! ```text
+//! Plan -> Prepared (outputs are open, the command is held) -> Loaded -> Attached
+//! ```
+
+use super::command;
+use super::compiler::Compiler;
+use super::exit_status;
+use super::outputs::{Outputs, RecordingOutputs};
+use super::patch_sites::{patch_site, unwinder_sites};
+use super::plan::Plan;
+use super::setup;
+use super::unwinder::Unwinder;
+use crate::Failure;
+use crate::symbolize::MachineNames;
+use lang::catalog::FileId;
+use runtime::started::Child;
+use runtime::{AttachOptions, LoadedScript, Patching, Session};
+use std::os::fd::OwnedFd;
+use wire::manifest::CompiledScript;
+
+/// The outputs are open, and the command is held before its first instruction.
+pub struct Prepared {
+    pub outputs: Outputs,
+    pub child: Option<Child>,
+    /// Processes whose unwind tables are loaded before BEGIN. The tracer is one of them if a script uses its stacks.
+    pub to_unwind: Vec<u32>,
+    /// The process by which the links filter, if they do.
+    pub link_pid: Option<u32>,
+}
+
+impl Prepared {
+    /// Opens the outputs, then starts the command.
+    pub fn new(
+        plan: &Plan,
+        compilers: &[Compiler],
+        recording: Option<RecordingOutputs>,
+    ) -> Result<Prepared, Failure> {
+        let outputs = Outputs::open(plan, recording)?;
+        let child = command::start(plan)?;
+        let own = compilers.iter().any(Compiler::uses_own_stacks).then(std::process::id);
+        let to_unwind = plan.target.pids.iter().copied().chain(own).collect();
+        let traced = plan.target.pids.first().copied().or(child.as_ref().map(Child::pid));
+        Ok(Prepared { outputs, child, to_unwind, link_pid: traced.filter(|_| plan.by_link) })
+    }
+
+    /// The command's process.
+    pub fn started(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::pid)
+    }
+}
+
+/// Maps and programs of the first script are there; nothing is attached.
+pub struct Loaded<'a> {
+    script: LoadedScript,
+    unwinder: Option<Unwinder<'a>>,
+}
+
+impl<'a> Loaded<'a> {
+    /// Loads the first script. It filters by the processes that are known now.
+    pub fn new(plan: &Plan<'a>, prepared: &Prepared) -> Result<Loaded<'a>, Failure> {
+        let child = prepared.started();
+        let pids = plan.target.pids.iter().copied().chain(child).collect();
+        let options = runtime::Options { pids, child, ..Default::default() };
+        let (first, others) = plan.modules.split_first().expect("a script");
+        let in_process: Vec<CompiledScript> =
+            others.iter().filter(|module| module.manifest.in_process).cloned().collect();
+        let script = LoadedScript::load_before(first, &in_process, &options).map_err(Failure::loading)?;
+        plan.messages.detail(|| format!("loaded after {:?}", plan.start.elapsed()));
+        let unwinder = script.unwind_maps().map(|maps| Unwinder::new(maps, plan.messages));
+        if let Some(unwinder) = &unwinder {
+            unwinder.start_complete(&prepared.to_unwind);
+        }
+        Ok(Loaded { script, unwinder })
+    }
+
+    /// Attaches it, and runs BEGIN.
+    pub fn attach(self, plan: &Plan<'a>, prepared: &Prepared) -> Result<Attached<'a>, Failure> {
+        let files = |id: u32| plan.open_path(id);
+        let functions = |file: u32, offset: u64| patch_site(plan.machine, FileId(file), offset);
+        let options = AttachOptions {
+            files: &files,
+            link_pid: prepared.link_pid,
+            stop: Some(&prepared.outputs.signals),
+            patch: Some(Patching { functions: &functions, unwinder: unwinder_sites }),
+        };
+        let attached = self.script.attach(&options);
+        let session =
+            attached.map_err(|error| exit_status::not_attached(error, &prepared.outputs.signals))?;
+        plan.messages.not_attached(session.failures());
+        plan.messages.detail(|| format!("attached after {:?}", plan.start.elapsed()));
+        let targets = targets(plan, prepared.child.as_ref()).map_err(Failure::wrong)?;
+        let names = MachineNames::new(session.stacks(), prepared.outputs.epoch, plan.manifest());
+        Ok(Attached { session, targets, names, unwinder: self.unwinder })
+    }
+}
+
+/// The probes of the first script are attached.
+pub struct Attached<'a> {
+    pub session: Session,
+    /// Processes whose end stops the trace.
+    pub targets: Vec<OwnedFd>,
+    pub names: MachineNames,
+    /// Reads unwind tables, if programs walk stacks.
+    pub unwinder: Option<Unwinder<'a>>,
+}
+
+/// The command if there is one, otherwise all processes of `-p`.
+fn targets(plan: &Plan, child: Option<&Child>) -> anyhow::Result<Vec<OwnedFd>> {
+    match child {
+        Some(child) => Ok(vec![child.pidfd().try_clone_to_owned()?]),
+        None => plan.named().map(setup::end_of).collect(),
+    }
+}

@@ -1,0 +1,81 @@
+//! The command that a run traces: started, and held until the probes are there. The prompt starts its program in the same way.
+
+use super::plan::{Plan, Target};
+use super::unwinder::walks_stacks;
+use crate::console::Messages;
+use crate::symbolize::process_facts;
+use crate::{Failure, gpu, python};
+use host::Machine;
+use runtime::started::{Child, Command, FileState, Reported, SpawnError};
+use std::ffi::OsString;
+use wire::Manifest;
+
+/// Starts a command that is held until it is released. Files that are known already are not reported when it maps them.
+pub fn start_held(machine: &Machine, command: Command, messages: &Messages) -> Result<Child, SpawnError> {
+    let files = machine.files_taken();
+    let known = files.iter().filter_map(|file| FileState::of(machine.open_path(file.id)).ok()).collect();
+    let command = Command { watch_mappings: true, known, ..command };
+    let child = Child::spawn(&command)?;
+    process_facts::expect(child.pid(), &command.argv);
+    if let Some(error) = &child.unwatched {
+        messages.warning(&format!(
+            "libraries that the program maps later cannot be attached before their first call: {error}"
+        ));
+    }
+    Ok(child)
+}
+
+/// Starts the command of a run.
+pub fn start(plan: &Plan) -> Result<Option<Child>, Failure> {
+    let Target { argv, .. } = &plan.target;
+    let Some(argv) = argv.clone().filter(|_| !plan.cli.dry_run) else { return Ok(None) };
+    warn_of_behaviour(plan, &argv);
+    let manifest = plan.manifest();
+    let reported = match walks_stacks(manifest) {
+        _ if plan.in_process => Reported::All,
+        true => Reported::Fixed,
+        false => Reported::New,
+    };
+    let command = Command {
+        argv,
+        environment: plan.records.map_or_else(Vec::new, |wanted| {
+            gpu::Agents::environment(wanted.file, wanted.kinds, plan.messages)
+        }),
+        user: plan.cli.user.clone(),
+        watch_ends: prints_symbols(manifest),
+        reported,
+        captured: false,
+        ..Command::default()
+    };
+    start_held(plan.machine, command, plan.messages).map(Some).map_err(Failure::wrong)
+}
+
+/// Warns of an unexpected behaviour of the command.
+fn warn_of_behaviour(plan: &Plan, argv: &[OsString]) {
+    let sudoer = std::env::var("SUDO_USER").ok().filter(|name| name != "root" && plan.cli.user.is_none());
+    if let Some(name) = sudoer {
+        plan.messages.note(&format!("the command runs as root; `--user {name}` runs it as {name}"));
+    }
+    if let Some(version) = python::without_perf(argv) {
+        plan.messages.warning(&format!(
+            "this is Python {version}: stacks have no names of Python functions; `-X perf` needs 3.12 or later"
+        ));
+    }
+}
+
+/// Whether a script may print user-space addresses.
+fn prints_symbols(manifest: &Manifest) -> bool {
+    fn has_usym(ty: &wire::Type) -> bool {
+        match ty {
+            wire::Type::Usym => true,
+            wire::Type::Tuple(parts) | wire::Type::Record(_, parts) | wire::Type::Either(parts) => {
+                parts.iter().any(has_usym)
+            }
+            _ => false,
+        }
+    }
+    let in_keys = manifest.maps.iter().flat_map(|map| &map.key).any(has_usym);
+    let in_values =
+        manifest.maps.iter().any(|map| matches!(&map.value, wire::map::MapValue::Plain(ty) if has_usym(ty)));
+    in_keys || in_values || manifest.stacks.iter().any(|stack| stack.user)
+}

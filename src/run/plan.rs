@@ -1,0 +1,194 @@
+//! What a run is, decided before anything is opened or started: the scripts, compiled for the place where they run, and whom they trace.
+
+use super::compiled::{self, Compiled};
+use super::compiler::Compiler;
+use super::setup;
+use crate::cli::{Cli, Stage};
+use crate::console::Messages;
+use crate::script::Script;
+use crate::{Failure, gpu};
+use host::{Machine, Scope};
+use lang::catalog::FileId;
+use runtime::gpu::AgentFile;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Instant;
+use wire::Features;
+use wire::Manifest;
+use wire::manifest::CompiledScript;
+
+/// Where scripts run.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// In the kernel, unless a script asks for the traced processes.
+    Unsaid,
+    Kernel,
+    Process,
+}
+
+/// The processes that a run traces.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The command, which the run starts.
+    pub argv: Option<Vec<OsString>>,
+    /// Processes of `-p` and, unless disabled, all their children.
+    pub pids: Vec<u32>,
+}
+
+impl Target {
+    /// The target that the command line names.
+    pub fn of(cli: &Cli) -> Result<Target, Failure> {
+        let argv = setup::command(cli).map_err(Failure::wrong)?;
+        Ok(Target { argv, pids: setup::pids(cli).map_err(Failure::wrong)? })
+    }
+
+    /// The machine as scripts with this target see it.
+    pub fn machine(&self, cli: &Cli) -> Machine {
+        let (pids, command, lib_overrides) = (self.pids.clone(), self.argv.clone(), cli.libs.clone());
+        let scope = Scope { pids, command, lib_overrides, ..Scope::default() };
+        Machine::new(scope).with_kernel(&crate::kernel_catalog::RunningKernel)
+    }
+
+    /// Whether all processes are traced.
+    pub fn is_all(&self) -> bool {
+        self.argv.is_none() && self.pids.is_empty()
+    }
+
+    fn count(&self) -> usize {
+        self.pids.len() + usize::from(self.argv.is_some())
+    }
+}
+
+/// The agent's file, and the kinds of records that it is to make, as bits.
+#[derive(Copy, Clone)]
+pub struct WantedRecords<'a> {
+    pub file: &'a AgentFile,
+    pub kinds: u32,
+}
+
+/// A run that can begin.
+pub struct Plan<'a> {
+    pub cli: &'a Cli,
+    pub messages: &'a Messages,
+    pub machine: &'a Machine,
+    pub target: Target,
+    /// The agent for records of GPUs, if a script has probes for them.
+    pub records: Option<WantedRecords<'a>>,
+    /// Compiled scripts. Each is a module that was compiled after the previous ones.
+    pub modules: Vec<CompiledScript>,
+    /// What the kernel, or code in the traced processes, can do.
+    pub features: Features,
+    /// True if the links filter by process.
+    pub by_link: bool,
+    /// True if programs run in the traced processes.
+    pub in_process: bool,
+    /// What runs in the kernel beside them.
+    pub in_kernel: Option<String>,
+    pub start: Instant,
+}
+
+/// What became of scripts at a place.
+pub enum Planned<'a> {
+    /// They can run.
+    Run(Box<Plan<'a>>, Vec<Compiler<'a>>),
+    /// The user wanted no run.
+    Done,
+    /// A script asks to run in the traced processes.
+    Asks,
+    /// The scripts cannot run in the traced processes, for this reason.
+    NeedsKernel(String),
+}
+
+/// What scripts are compiled for.
+pub struct Surroundings<'a> {
+    pub cli: &'a Cli,
+    pub messages: &'a Messages,
+    pub machine: &'a Machine,
+    pub target: &'a Target,
+    pub agent: Option<&'a AgentFile>,
+    pub place: Place,
+    pub start: Instant,
+}
+
+impl<'a> Surroundings<'a> {
+    /// Checks and compiles the scripts.
+    pub fn plan(&self, scripts: Vec<Script>) -> Result<Planned<'a>, Failure> {
+        let Surroundings { cli, messages, machine, target, place, .. } = *self;
+        let in_process = place == Place::Process;
+        if in_process {
+            setup::check_in_process(cli).map_err(Failure::wrong)?;
+        }
+        let checked = compiled::check(scripts, (machine, in_process), cli, messages);
+        let mut compilers = checked.map_err(Failure::wrong)?;
+        if place == Place::Unsaid && compilers.iter().any(Compiler::asks_for_process) {
+            return Ok(Planned::Asks);
+        }
+        if cli.check {
+            warn_of_stages(cli, messages);
+            return Ok(Planned::Done);
+        }
+        let compiled = match in_process {
+            true => compiled::for_processes(machine, &mut compilers, (cli, messages))?,
+            false => Ok(compiled::for_kernel(&mut compilers, cli, target.count())?),
+        };
+        match compiled {
+            Err(reason) => Ok(Planned::NeedsKernel(reason)),
+            Ok(compiled) => match &cli.emit {
+                Some(path) => {
+                    let objects = compilers.iter().map(Compiler::object_name).zip(&compiled.modules);
+                    compiled::emit(path, objects, messages).map_err(Failure::wrong)?;
+                    Ok(Planned::Done)
+                }
+                None => Ok(Planned::Run(Box::new(self.with(compiled)?), compilers)),
+            },
+        }
+    }
+
+    fn with(&self, compiled: Compiled) -> Result<Plan<'a>, Failure> {
+        let Compiled { modules, features, by_link, in_kernel } = compiled;
+        let bytes: usize = modules.iter().map(|module| module.elf.len()).sum();
+        self.messages
+            .detail(|| format!("compiled after {:?}: {bytes} bytes of object", self.start.elapsed()));
+        let kinds = modules.iter().fold(0, |kinds, module| kinds | module.manifest.gpu_kinds);
+        if kinds != 0 && self.target.is_all() {
+            return Err(Failure::wrong(gpu::no_process()));
+        }
+        Ok(Plan {
+            cli: self.cli,
+            messages: self.messages,
+            machine: self.machine,
+            target: self.target.clone(),
+            records: self.agent.filter(|_| kinds != 0).map(|file| WantedRecords { file, kinds }),
+            modules,
+            features,
+            by_link,
+            in_process: self.place == Place::Process,
+            in_kernel,
+            start: self.start,
+        })
+    }
+}
+
+/// Warns of stages of `-d` that come after those of `--check`.
+fn warn_of_stages(cli: &Cli, messages: &Messages) {
+    if cli.debug.iter().any(|stage| !matches!(stage, Stage::Ast | Stage::Hir)) {
+        messages.warning("--check stops before code generation: --dry-run shows these stages");
+    }
+}
+
+impl Plan<'_> {
+    /// The manifest of all scripts: the last one's, which has what is in the previous ones.
+    pub fn manifest(&self) -> &Manifest {
+        &self.modules.last().expect("a script").manifest
+    }
+
+    /// The processes of `-p` that still ran when the run was planned, without their children.
+    pub fn named(&self) -> impl Iterator<Item = u32> {
+        self.target.pids.iter().copied().filter(|pid| self.cli.pids.contains(pid))
+    }
+
+    /// The path at which this process can open a file.
+    pub fn open_path(&self, id: u32) -> PathBuf {
+        self.machine.open_path(FileId(id)).to_path_buf()
+    }
+}
