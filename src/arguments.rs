@@ -46,6 +46,7 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
     }
     let mut cli = Cli::from_arg_matches(&matches)?;
     cli.without_effect = WITHOUT_EFFECT.iter().filter_map(|option| option.note(&matches)).collect();
+    cli.subcommands = cli::subcommands().collect();
     cli.choose_program();
     if cli.debug.contains(&Stage::Verifier) {
         cli.without_effect.push(
@@ -78,12 +79,11 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
 /// Whether the script has a parameter such as `$1` without an argument before `--`.
 fn lacks_params(cli: &Cli) -> bool {
     let named = cli.words.first().filter(|_| cli.execute.is_none());
-    let text =
-        match (&cli.execute, named.map(|word| cli::classify(word, |name| bundled::find(name).is_some()))) {
-            (Some(text), _) => text.clone(),
-            (None, Some(Word::File(path))) => std::fs::read_to_string(path).unwrap_or_default(),
-            _ => return false,
-        };
+    let text = match (&cli.execute, named.map(|word| cli.classify(word))) {
+        (Some(text), _) => text.clone(),
+        (None, Some(Word::File(path))) => std::fs::read_to_string(path).unwrap_or_default(),
+        _ => return false,
+    };
     let digits =
         |after: &str| after.chars().take_while(char::is_ascii_digit).collect::<String>().parse().ok();
     let most: usize = text.split('$').skip(1).filter_map(digits).max().unwrap_or(0);
@@ -273,10 +273,7 @@ impl Split {
 
     /// The subcommand, if the first word is one.
     fn subcommand(&self) -> Option<Subcommand> {
-        match cli::classify(self.first.as_deref()?, |_| false) {
-            Word::Subcommand(subcommand) => Some(subcommand),
-            _ => None,
-        }
+        cli::subcommand(self.first.as_deref()?)
     }
 
     /// Assigns a word; returns whether the next word is its value.

@@ -1,5 +1,6 @@
 //! Definition of the command line, and classification of its first word.
 
+use crate::bundled;
 use crate::export::file::FileOwner;
 use crate::export::kinds;
 use clap::{ArgAction, Args, Parser, ValueEnum};
@@ -242,6 +243,10 @@ pub struct Cli {
     #[arg(long, value_name = "WHEN", default_value = "auto", hide_short_help = true)]
     pub color: Color,
 
+    /// Names of the subcommands, which no script on the command line has.
+    #[arg(skip)]
+    pub subcommands: Vec<&'static str>,
+
     /// Notes on options of bpftrace without effect here.
     #[arg(skip)]
     pub without_effect: Vec<String>,
@@ -280,6 +285,19 @@ impl Cli {
                 "of several `-e` only the last one runs, as in bpftrace: put the others into files, `cudatrace a.ct b.ct` runs all"
                     .into(),
             );
+        }
+    }
+
+    /// Classifies a word as a subcommand, an embedded script, or a file; a word that looks like a path is always a
+    /// file.
+    pub fn classify<'w>(&self, word: &'w str) -> Word<'w> {
+        if word == "-" || word.contains('/') || word.ends_with(".ct") || word.ends_with(".bt") {
+            return Word::File(word);
+        }
+        match bundled::find(word) {
+            _ if self.subcommands.contains(&word) => Word::Subcommand,
+            Some(_) => Word::Embedded(word),
+            None => Word::File(word),
         }
     }
 
@@ -419,11 +437,11 @@ pub enum Stage {
     Verifier,
 }
 
-/// Meaning of the first word of the command line.
+/// Meaning of a word of the command line.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Word<'a> {
     /// `doctor`
-    Subcommand(Subcommand),
+    Subcommand,
     /// An embedded script.
     Embedded(&'a str),
     /// A script file; `-` is standard input.
@@ -477,19 +495,6 @@ pub fn name(subcommand: Subcommand) -> &'static str {
     SUBCOMMANDS.iter().find(|(_, command)| *command == subcommand).map_or("", |(name, _)| name)
 }
 
-/// Classifies a word as a subcommand, an embedded script, or a file; a word that looks like a path is always a
-/// file.
-pub fn classify<'a>(word: &'a str, embedded: impl Fn(&str) -> bool) -> Word<'a> {
-    if word == "-" || word.contains('/') || word.ends_with(".ct") || word.ends_with(".bt") {
-        return Word::File(word);
-    }
-    match subcommand(word) {
-        Some(command) => Word::Subcommand(command),
-        None if embedded(word) => Word::Embedded(word),
-        None => Word::File(word),
-    }
-}
-
 fn parse_pid(text: &str) -> Result<u32, String> {
     text.parse().ok().filter(|&pid| pid > 0).ok_or_else(|| match text.contains(',') {
         true => format!("each process follows its own -p: `-p {}`", text.replace(',', " -p ")),
@@ -520,12 +525,14 @@ mod tests {
 
     #[test]
     fn a_word_is_a_subcommand_then_a_script_then_a_file() {
-        let embedded = |name: &str| name == "latency" || name == "doctor";
-        assert_eq!(classify("doctor", embedded), Word::Subcommand(Subcommand::Doctor));
-        assert_eq!(classify("latency", embedded), Word::Embedded("latency"));
-        assert_eq!(classify("latency.ct", embedded), Word::File("latency.ct"));
-        assert_eq!(classify("./latency", embedded), Word::File("./latency"));
-        assert_eq!(classify("other", embedded), Word::File("other"));
-        assert_eq!(classify("-", embedded), Word::File("-"));
+        // `kernels` is also the name of an embedded script.
+        let cli = Cli { subcommands: vec!["doctor", "kernels"], ..Cli::parse_from(["cudatrace"]) };
+        assert_eq!(cli.classify("doctor"), Word::Subcommand);
+        assert_eq!(cli.classify("kernels"), Word::Subcommand);
+        assert_eq!(cli.classify("latency"), Word::Embedded("latency"));
+        assert_eq!(cli.classify("latency.ct"), Word::File("latency.ct"));
+        assert_eq!(cli.classify("./latency"), Word::File("./latency"));
+        assert_eq!(cli.classify("other"), Word::File("other"));
+        assert_eq!(cli.classify("-"), Word::File("-"));
     }
 }

@@ -21,7 +21,7 @@ mod terminal;
 mod timer;
 
 use clap::error::ErrorKind;
-use cli::{Cli, Subcommand, Word};
+use cli::{Cli, Subcommand};
 use commands::fmt::FmtMode;
 use console::Messages;
 use std::process::ExitCode;
@@ -99,14 +99,12 @@ fn dispatch(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         return commands::script_help::run(cli, messages).map_err(Failure::wrong);
     }
     let first = cli.words.first().filter(|_| cli.execute.is_none());
-    match first.map(|word| cli::classify(word, |name| bundled::find(name).is_some())) {
-        Some(Word::Subcommand(Subcommand::Completion)) => {
+    match first.and_then(|word| cli::subcommand(word)) {
+        Some(Subcommand::Completion) => {
             commands::completion::run(&cli.words[1..], &cli.argv).map_err(Failure::wrong)
         }
-        Some(Word::Subcommand(Subcommand::Doctor)) => {
-            commands::doctor::run(cli.format).map_err(Failure::wrong)
-        }
-        Some(Word::Subcommand(Subcommand::Fmt)) => {
+        Some(Subcommand::Doctor) => commands::doctor::run(cli.format).map_err(Failure::wrong),
+        Some(Subcommand::Fmt) => {
             let mode = match (cli.fmt.diff, cli.check) {
                 (true, _) => FmtMode::Diff,
                 (false, true) => FmtMode::Check,
@@ -114,15 +112,11 @@ fn dispatch(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
             };
             commands::fmt::run(&cli.words[1..], mode, messages).map_err(Failure::wrong)
         }
-        Some(Word::Subcommand(Subcommand::Help)) => {
-            commands::help::run(&cli.words[1..], messages).map_err(Failure::wrong)
-        }
-        Some(Word::Subcommand(Subcommand::Man)) => commands::man::run().map_err(Failure::wrong),
-        Some(Word::Subcommand(Subcommand::Record)) => commands::record::run(cli, messages),
-        Some(Word::Subcommand(Subcommand::Report)) => {
-            commands::report::run(cli, messages).map_err(Failure::wrong)
-        }
-        Some(Word::Subcommand(Subcommand::Scripts)) => commands::scripts::run().map_err(Failure::wrong),
+        Some(Subcommand::Help) => commands::help::run(&cli.words[1..], messages).map_err(Failure::wrong),
+        Some(Subcommand::Man) => commands::man::run().map_err(Failure::wrong),
+        Some(Subcommand::Record) => commands::record::run(cli, messages),
+        Some(Subcommand::Report) => commands::report::run(cli, messages).map_err(Failure::wrong),
+        Some(Subcommand::Scripts) => commands::scripts::run().map_err(Failure::wrong),
         None if cli.execute.is_none() => repl::run(cli, messages),
         _ if cli.interactive => repl::run(cli, messages),
         _ => commands::trace::run(cli, messages),

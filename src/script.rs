@@ -1,7 +1,7 @@
 //! The source of the script: `-e`, a file, standard input, or a bundled script.
 
 use crate::bundled;
-use crate::cli::{self, Cli, Word};
+use crate::cli::{Cli, Word};
 use crate::console::Messages;
 use crate::imports::{self, Disk};
 use anyhow::{Context, Result, bail};
@@ -61,8 +61,8 @@ impl Script {
 /// Assigns words after a blank to options as their values: `--top 3`. The scripts define which options have
 /// values.
 pub fn attach_values(cli: &mut Cli) {
-    let is_subcommand = |word: &String| cli.execute.is_none() && cli::subcommand(word).is_some();
-    if cli.loose.is_empty() || cli.words.first().is_some_and(is_subcommand) {
+    let first = cli.words.first().filter(|_| cli.execute.is_none());
+    if cli.loose.is_empty() || first.is_some_and(|word| cli.classify(word) == Word::Subcommand) {
         return;
     }
     let known = options(cli);
@@ -76,12 +76,12 @@ pub fn attach_values(cli: &mut Cli) {
 
 /// Options of the scripts on the command line, as far as they can be read; errors are reported when they run.
 pub fn options(cli: &Cli) -> Vec<options::ScriptOption> {
-    let is_read = |word: &&String| match cli::classify(word, |name| bundled::find(name).is_some()) {
+    let is_read = |word: &&String| match cli.classify(word) {
         Word::Embedded(_) => true,
         Word::File(path) => path != "-" && std::path::Path::new(path).is_file(),
-        Word::Subcommand(_) => false,
+        Word::Subcommand => false,
     };
-    let named = cli.words.iter().filter(is_read).filter_map(|word| read(word, &[]).ok());
+    let named = cli.words.iter().filter(is_read).filter_map(|word| read(cli, word, &[]).ok());
     let typed = cli.execute.iter().map(|text| Source::new("-e", text.as_str()));
     let options = |mut source: Source| {
         let mut diags = Diagnostics::default();
@@ -127,10 +127,10 @@ fn kernel_version() -> Option<(u8, u8, u8)> {
 /// arguments.
 pub fn load_all(cli: &Cli, messages: &Messages) -> Result<Vec<Script>> {
     let files_are_scripts = !cli.execute.as_deref().is_some_and(takes_params);
-    let is_script = |word: &&String| match cli::classify(word, |name| bundled::find(name).is_some()) {
+    let is_script = |word: &&String| match cli.classify(word) {
         Word::Embedded(_) => true,
         Word::File(path) => files_are_scripts && (path.ends_with(".ct") || path.ends_with(".bt")),
-        Word::Subcommand(_) => false,
+        Word::Subcommand => false,
     };
     let least = usize::from(cli.execute.is_none());
     let named = cli.words.iter().skip(least).take_while(is_script).count() + least;
@@ -141,7 +141,7 @@ pub fn load_all(cli: &Cli, messages: &Messages) -> Result<Vec<Script>> {
     let mut scripts: Vec<Script> = Vec::new();
     for word in names {
         let scope = scope(word, &scripts, cli.execute.as_deref().unwrap_or_default());
-        scripts.push(Script { heading: scope.clone(), scope: Some(scope), ..open(word, &[])? });
+        scripts.push(Script { heading: scope.clone(), scope: Some(scope), ..open(cli, word, &[])? });
     }
     if let Some(text) = &cli.execute {
         let script = Script::alone(Source::new("-e", text.as_str()), &[]);
@@ -182,16 +182,16 @@ fn find(cli: &Cli) -> Result<Script> {
     let Some((word, params)) = cli.words.split_first() else {
         bail!("no script: give -e 'PROGRAM', a file, or one of `cudatrace scripts`; --help shows examples");
     };
-    open(word, params)
+    open(cli, word, params)
 }
 
 /// Reads a script by its name, as for the first word of the command line.
-pub fn open(word: &str, params: &[String]) -> Result<Script> {
-    Ok(Script::alone(read(word, params)?, params))
+pub fn open(cli: &Cli, word: &str, params: &[String]) -> Result<Script> {
+    Ok(Script::alone(read(cli, word, params)?, params))
 }
 
-fn read(word: &str, rest: &[String]) -> Result<Source> {
-    match cli::classify(word, |name| bundled::find(name).is_some()) {
+fn read(cli: &Cli, word: &str, rest: &[String]) -> Result<Source> {
+    match cli.classify(word) {
         Word::File("-") => {
             let mut text = Vec::new();
             std::io::stdin().read_to_end(&mut text).context("standard input")?;
@@ -207,7 +207,7 @@ fn read(word: &str, rest: &[String]) -> Result<Source> {
             Ok(Source::new(format!("{name}.ct"), script.text))
         }
         Word::File(path) => {
-            let text = std::fs::read(path).map_err(|error| unreadable(path, rest, error))?;
+            let text = std::fs::read(path).map_err(|error| unreadable(cli, path, rest, error))?;
             if text.starts_with(b"\x7fELF") || interpreter(path).is_some() {
                 bail!("`{path}` is a program, not a script: {}", after_dashes_help("summary", path, rest));
             }
@@ -219,7 +219,7 @@ fn read(word: &str, rest: &[String]) -> Result<Source> {
             }
             Ok(Source::new(path, text))
         }
-        Word::Subcommand(_) => {
+        Word::Subcommand => {
             bail!("`{word}` is a subcommand and takes no script; for a file, type `./{word}`")
         }
     }
@@ -307,7 +307,7 @@ fn is_script_text(word: &str) -> bool {
     word.contains('{') || word.contains(char::is_whitespace) && word.contains(':')
 }
 
-fn unreadable(path: &str, rest: &[String], error: std::io::Error) -> anyhow::Error {
+fn unreadable(cli: &Cli, path: &str, rest: &[String], error: std::io::Error) -> anyhow::Error {
     if is_script_text(path) {
         let mut text = path.to_owned();
         // The shell has split the script at its blanks.
@@ -336,7 +336,7 @@ fn unreadable(path: &str, rest: &[String], error: std::io::Error) -> anyhow::Err
         );
     }
     let looks_like_word = !path.contains(['/', '.']);
-    let words = bundled::SCRIPTS.iter().map(|s| s.name).chain(cli::subcommands());
+    let words = bundled::SCRIPTS.iter().map(|s| s.name).chain(cli.subcommands.iter().copied());
     let hint = if looks_like_word { lang::diagnostics::suggest::similar(path, words) } else { vec![] };
     match (hint.first(), looks_like_word) {
         (Some(name), _) => anyhow::anyhow!("no script `{path}`: did you mean `{name}`?"),

@@ -7,7 +7,7 @@
 //! Bash passes the line and the word that it would replace, which is the text after the last `:` outside of quotes. Scripts and
 //! patterns are completed as at the prompt.
 
-use crate::cli::{self, Cli, Subcommand};
+use crate::cli::{self, Cli};
 use crate::commands::script_help;
 use crate::export::kinds::KINDS;
 use crate::repl::complete::{self, Facts};
@@ -76,7 +76,7 @@ fn is_script(before: &[String]) -> bool {
 /// Candidates for a word after the given words.
 fn candidates(before: &[String], word: &str) -> Vec<String> {
     let previous = before.last().map_or("", String::as_str);
-    let subcommand = before.get(1).and_then(|word| subcommand(word));
+    let subcommand = before.get(1).and_then(|word| cli::subcommand(word));
     let command = arguments::command(subcommand);
     let option = command.get_arguments().find(|arg| is_called(arg, previous));
     if before.iter().any(|word| word == "--") {
@@ -122,7 +122,7 @@ fn candidates(before: &[String], word: &str) -> Vec<String> {
 /// Options of the scripts among the words.
 fn of_scripts(before: &[String]) -> impl Iterator<Item = String> {
     let cli = Cli { words: before.get(1..).unwrap_or_default().to_vec(), ..Cli::parse_from(["cudatrace"]) };
-    let known = if subcommand(cli.words.first().map_or("", String::as_str)).is_some() {
+    let known = if cli::subcommand(cli.words.first().map_or("", String::as_str)).is_some() {
         Vec::new()
     } else {
         script::options(&cli)
@@ -142,13 +142,6 @@ fn processes() -> impl Iterator<Item = u32> {
     let all = process::all_pids();
     let of_cuda: Vec<u32> = all.iter().copied().filter(has_cuda).collect();
     if of_cuda.is_empty() { all } else { of_cuda }.into_iter()
-}
-
-fn subcommand(word: &str) -> Option<Subcommand> {
-    match cli::classify(word, |_| false) {
-        cli::Word::Subcommand(found) => Some(found),
-        _ => None,
-    }
 }
 
 fn is_called(arg: &Arg, word: &str) -> bool {

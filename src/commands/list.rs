@@ -4,11 +4,11 @@ pub mod gpu;
 pub mod ioctls;
 mod structs;
 
-use crate::cli::{Cli, Format, Word, classify};
+use crate::cli::{Cli, Format, Word};
 use crate::console::Messages;
 use crate::function_list::Match;
 use crate::script::Script;
-use crate::{bundled, function_list, script};
+use crate::{function_list, script};
 use anyhow::{Result, bail};
 use cuda::Library;
 use cuda::kernel_driver::{EVENTS, Event};
@@ -42,7 +42,7 @@ pub fn run(cli: &Cli) -> Result<u8> {
     let has_driver = cli.pids.is_empty() && machine.files("libcuda").is_ok();
     let usual: &[&str] = if has_driver { &["cuda:*", "uprobe:libcuda:*"] } else { &["*"] };
     let pattern = cli.words.first().map_or("*", String::as_str);
-    if cli.execute.is_some() || is_script(pattern) {
+    if cli.execute.is_some() || is_script(cli, pattern) {
         return list_script(cli, &machine);
     }
     let option = cli.given.first().map(|given| format!("--{}", given.name));
@@ -97,9 +97,8 @@ fn print(listed: &[ListEntry], format: Format) -> std::io::Result<()> {
 }
 
 /// Whether the word is a script and not a pattern: patterns have colons.
-fn is_script(word: &str) -> bool {
-    let named =
-        matches!(classify(word, |name| bundled::find(name).is_some()), Word::Embedded(_) | Word::File("-"));
+fn is_script(cli: &Cli, word: &str) -> bool {
+    let named = matches!(cli.classify(word), Word::Embedded(_) | Word::File("-"));
     named
         || !word.contains(':')
             && (word.ends_with(".ct") || word.ends_with(".bt") || Path::new(word).is_file())
@@ -110,7 +109,7 @@ fn list_script(cli: &Cli, machine: &Machine) -> Result<u8> {
     let messages = Messages::new(cli);
     let script = match &cli.execute {
         Some(text) => Script::alone(Source::new("stdin", text.as_str()), &cli.words),
-        None => script::open(&cli.words[0], &cli.words[1..])?,
+        None => script::open(cli, &cli.words[0], &cli.words[1..])?,
     };
     let script = script::import(script, &messages)?;
     let mut diags = Diagnostics::default();

@@ -1,7 +1,7 @@
 //! `cudatrace SCRIPT --help`: the purpose of a script, its options, and the description of its output from its header. Also the help
 //! of subcommands.
 
-use crate::cli::{self, Cli, Subcommand, Word};
+use crate::cli::{self, Cli, Subcommand};
 use crate::console::Messages;
 use crate::script::Script;
 use crate::{arguments, bundled, script, terminal};
@@ -14,9 +14,7 @@ use std::io::Write;
 /// Prints the help of the script on the command line; for a subcommand its own help.
 pub fn run(cli: &Cli, messages: &Messages) -> Result<u8> {
     let word = cli.words.first().filter(|_| cli.execute.is_none());
-    if let Some(Word::Subcommand(subcommand)) =
-        word.map(|word| cli::classify(word, |name| bundled::find(name).is_some()))
-    {
+    if let Some(subcommand) = word.and_then(|word| cli::subcommand(word)) {
         of_subcommand(subcommand).print_help()?;
         return Ok(0);
     }

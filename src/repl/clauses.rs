@@ -236,7 +236,7 @@ fn beginning(text: &str) -> String {
 impl Repl<'_> {
     /// Attaches the clauses of a script file or an embedded script.
     pub fn load(&self, session: &mut Session, word: &str, params: &[String]) -> Result<()> {
-        let script = script::import(script::open(word, params)?, self.messages)?;
+        let script = script::import(script::open(self.cli, word, params)?, self.messages)?;
         self.clauses.add(self, session, script, 0).map(drop)
     }
 
