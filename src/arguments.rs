@@ -10,35 +10,48 @@
 //!
 //! A long option after the script that is none of ours belongs to the script. Before the script it is an error of clap.
 
+pub mod definition;
 mod refuse;
 
 use crate::bundled;
-use crate::cli::{
-    self, BpftraceMode, Cli, FmtOptions, RecordOptions, ReportOptions, Stage, Subcommand, Word,
-};
+use crate::cli::{BpftraceMode, Cli, Stage, Word};
+use crate::subcommand::{Subcommand, Subcommands};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::parser::ValueSource;
-use clap::{Arg, ArgAction, ArgMatches, Args, Command, CommandFactory, FromArgMatches};
+use clap::{Arg, ArgMatches, Command, FromArgMatches};
+use definition::{WITHOUT_EFFECT, command, is_without_effect, with_subcommands};
 use lang::expand::options::OptionValue;
 use std::ffi::OsString;
 use std::path::Path;
 
+/// A parsed command line.
+pub struct CommandLine {
+    /// The options that all command lines have.
+    pub cli: Cli,
+    /// The options as clap has parsed them, with those of the subcommand.
+    pub matches: ArgMatches,
+    /// The subcommand, if the first word is one.
+    pub subcommand: Option<&'static Subcommand>,
+}
+
 /// Parses the command line, including the program name.
-pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
+pub fn parse(
+    args: impl Iterator<Item = OsString>,
+    subcommands: Subcommands,
+) -> Result<CommandLine, clap::Error> {
     let args: Vec<OsString> = args.collect();
     let mut split = Split::of(&command(None), args.iter().cloned());
-    let subcommand = split.subcommand();
+    let subcommand = split.first.as_deref().and_then(|word| subcommands.find(word));
     let command = command(subcommand);
     if subcommand.is_some() {
         split = Split::of(&command, args.into_iter());
     }
-    let matches = command.clone().try_get_matches_from(split.ours);
+    let matches = with_subcommands(command.clone(), subcommands).try_get_matches_from(split.ours);
     let matches = matches.map_err(|error| {
         let other = help_on_values(&error).or_else(|| missing_value(&error)).or_else(|| instead(&error));
         other.unwrap_or(error)
     })?;
     if let Some(subcommand) = subcommand.filter(|_| !split.help) {
-        refuse::of_subcommand(subcommand, &split.given, &matches, command)?;
+        refuse::of_subcommand(subcommand, &split.given, &matches, &command)?;
     }
     if split.lacks_command {
         let message = "nothing follows `--`: write the command to trace, `-- COMMAND`, or leave out `--`";
@@ -46,7 +59,7 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
     }
     let mut cli = Cli::from_arg_matches(&matches)?;
     cli.without_effect = WITHOUT_EFFECT.iter().filter_map(|option| option.note(&matches)).collect();
-    cli.subcommands = cli::subcommands().collect();
+    cli.subcommands = subcommands.names();
     cli.choose_program();
     if cli.debug.contains(&Stage::Verifier) {
         cli.without_effect.push(
@@ -59,12 +72,6 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
         Some(BpftraceMode::Format) => cli.print_formatted = true,
         None => {}
     }
-    match subcommand {
-        Some(Subcommand::Record) => cli.record = RecordOptions::from_arg_matches(&matches)?,
-        Some(Subcommand::Report) => cli.report = ReportOptions::from_arg_matches(&matches)?,
-        Some(Subcommand::Fmt) => cli.fmt = FmtOptions::from_arg_matches(&matches)?,
-        _ => {}
-    }
     (cli.given, cli.loose, cli.script_help) = (split.given, split.loose, split.help);
     if subcommand.is_none() && !cli.script_help {
         refuse::of_listing(&cli, &matches)?;
@@ -73,7 +80,8 @@ pub fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::Error> {
     if lacks_params(&cli) && (split.options_after_dashes || !starts_program(&cli)) {
         take_params(&mut cli);
     }
-    Ok(cli)
+    let subcommand = subcommand.filter(|_| cli.execute.is_none());
+    Ok(CommandLine { cli, matches, subcommand })
 }
 
 /// Whether the script has a parameter such as `$1` without an argument before `--`.
@@ -116,53 +124,6 @@ fn take_params(cli: &mut Cli) {
 /// Options of bpftrace that do not exist here, with the alternative.
 const ABSENT: &[(&str, &str)] =
     &[("--aot", "`--emit FILE` writes the BPF object, which is not a program of its own")];
-
-/// An option of bpftrace without effect here.
-struct WithoutEffect {
-    name: &'static str,
-    short: Option<char>,
-    valued: bool,
-    why: &'static str,
-}
-
-const fn without_effect(name: &'static str, valued: bool, why: &'static str) -> WithoutEffect {
-    WithoutEffect { name, short: None, valued, why }
-}
-
-const HEADERS: &str = "headers are not read; definitions of CUDA's and the kernel's headers are built in";
-
-/// Options that are accepted with a note, so that command lines for bpftrace work.
-const WITHOUT_EFFECT: &[WithoutEffect] = &[
-    WithoutEffect { name: "I", short: Some('I'), valued: true, why: HEADERS },
-    without_effect("include", true, HEADERS),
-    WithoutEffect {
-        name: "btf",
-        short: Some('b'),
-        valued: false,
-        why: "the kernel's BTF is read where a script needs it",
-    },
-    without_effect("debuginfo", true, "debug information of the traced files is found automatically"),
-    without_effect("dwarf-pid", true, "stacks of all processes are walked by their unwind tables"),
-    without_effect("emit-llvm", true, "there is no LLVM; `-d ir` and `-d bpf` show what a script becomes"),
-    without_effect("traceable-functions", true, "functions of the kernel are not probed"),
-    without_effect("usdt-file-activation", false, "markers are always switched on through their files"),
-    without_effect("verify-llvm-ir", false, "there is no LLVM; the compiler checks its own stages"),
-];
-
-impl WithoutEffect {
-    fn arg(&self) -> Arg {
-        let action = if self.valued { ArgAction::Append } else { ArgAction::Count };
-        let arg = Arg::new(self.name).short(self.short).hide(true).action(action);
-        if self.name.len() > 1 { arg.long(self.name) } else { arg }
-    }
-
-    /// The note, if the command line has the option.
-    fn note(&self, matches: &ArgMatches) -> Option<String> {
-        let given = matches.value_source(self.name) == Some(ValueSource::CommandLine);
-        let dashes = if self.name.len() > 1 { "--" } else { "-" };
-        given.then(|| format!("`{dashes}{}` has no effect: {}", self.name, self.why))
-    }
-}
 
 /// An error message without the usage of the command line.
 fn plain(kind: ErrorKind, message: &str) -> clap::Error {
@@ -219,19 +180,6 @@ fn help_on_values(error: &clap::Error) -> Option<clap::Error> {
     Command::new("values").override_help(values).try_get_matches_from(["values", "--help"]).err()
 }
 
-/// Options of cudatrace, including those of a subcommand.
-pub fn command(subcommand: Option<Subcommand>) -> Command {
-    let command = Cli::command().args(WITHOUT_EFFECT.iter().map(WithoutEffect::arg));
-    let mut command = match subcommand {
-        Some(Subcommand::Record) => RecordOptions::augment_args(command),
-        Some(Subcommand::Report) => ReportOptions::augment_args(command),
-        Some(Subcommand::Fmt) => FmtOptions::augment_args(command),
-        _ => command,
-    };
-    command.build();
-    command
-}
-
 /// The words of the command line, assigned to cudatrace or to the script.
 #[derive(Debug, Default)]
 struct Split {
@@ -271,11 +219,6 @@ impl Split {
         split
     }
 
-    /// The subcommand, if the first word is one.
-    fn subcommand(&self) -> Option<Subcommand> {
-        cli::subcommand(self.first.as_deref()?)
-    }
-
     /// Assigns a word; returns whether the next word is its value.
     fn word(&mut self, command: &Command, word: OsString) -> bool {
         let text = word.to_string_lossy().into_owned();
@@ -289,7 +232,8 @@ impl Split {
         }
         self.last = None;
         // An option of an embedded script takes precedence over an option of bpftrace without effect.
-        let known = known.filter(|arg| !(self.script && is_without_effect(arg) && is_of_script(&text)));
+        let known =
+            known.filter(|arg| !(self.script && is_without_effect(arg.get_id()) && is_of_script(&text)));
         match known {
             None if self.script => {
                 self.last = Some(self.given.len()).filter(|_| !text.contains('='));
@@ -357,10 +301,6 @@ fn named<'c>(command: &'c Command, name: &str) -> Option<&'c Arg> {
     command.get_arguments().find(is_named)
 }
 
-fn is_without_effect(arg: &Arg) -> bool {
-    WITHOUT_EFFECT.iter().any(|option| arg.get_id() == option.name)
-}
-
 /// Whether `--top=5` may be an option of an embedded script.
 fn is_of_script(written: &str) -> bool {
     bundled::has_option(written.trim_start_matches('-').split('=').next().unwrap_or_default())
@@ -387,10 +327,16 @@ fn option(text: &str) -> OptionValue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::SUBCOMMANDS;
+    use std::path::PathBuf;
+
+    fn parse(words: impl Iterator<Item = OsString>) -> Result<CommandLine, clap::Error> {
+        super::parse(words, SUBCOMMANDS)
+    }
 
     fn read(line: &str) -> Cli {
         let words = shell_words::split(line).unwrap();
-        parse(words.into_iter().map(OsString::from)).unwrap()
+        parse(words.into_iter().map(OsString::from)).unwrap().cli
     }
 
     fn given(line: &str) -> Vec<String> {
@@ -478,7 +424,7 @@ mod tests {
     fn options_of_bpftrace_lead_to_ours() {
         let message = |line: &str| {
             let words = shell_words::split(line).unwrap().into_iter().map(OsString::from);
-            parse(words).expect_err(line).to_string()
+            parse(words).map(|_| ()).expect_err(line).to_string()
         };
         for (name, instead) in ABSENT {
             assert!(message(&format!("cudatrace {name} x a.ct")).contains(instead), "{name}");
@@ -528,14 +474,17 @@ mod tests {
     #[test]
     fn options_of_report_are_options_of_scripts_elsewhere() {
         assert_eq!(given("cudatrace memleak --folded -o leaks.folded"), ["folded=<none>"]);
-        let cli = read("cudatrace -q report --folded leaks.folded trace.jsonl --html=a.html");
-        assert_eq!(
-            (cli.report.folded.as_deref(), cli.report.html),
-            (Some("leaks.folded"), Some("a.html".into()))
-        );
+        let parsed =
+            |line: &str| parse(shell_words::split(line).unwrap().into_iter().map(OsString::from)).unwrap();
+        let CommandLine { cli, matches, .. } =
+            parsed("cudatrace -q report --folded leaks.folded trace.jsonl --html=a.html");
+        let folded = matches.get_one::<String>("folded").map(String::as_str);
+        let html = matches.get_one::<PathBuf>("html");
+        assert_eq!((folded, html), (Some("leaks.folded"), Some(&"a.html".into())));
         assert_eq!((cli.words, cli.given.len()), (vec!["report".into(), "trace.jsonl".into()], 0));
-        let cli = read("cudatrace record --kernel --out dir -- ./app --out other");
-        assert_eq!((cli.record.kernel, cli.record.out), (true, Some("dir".into())));
+        let CommandLine { cli, matches, .. } =
+            parsed("cudatrace record --kernel --out dir -- ./app --out other");
+        assert_eq!((matches.get_flag("kernel"), matches.get_one("out")), (true, Some(&PathBuf::from("dir"))));
         assert_eq!(cli.argv, ["./app", "--out", "other"]);
     }
 

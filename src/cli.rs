@@ -1,9 +1,9 @@
-//! Definition of the command line, and classification of its first word.
+//! Definition of the command line without the options of single subcommands, and classification of its words.
 
 use crate::bundled;
 use crate::export::file::FileOwner;
 use crate::export::kinds;
-use clap::{ArgAction, Args, Parser, ValueEnum};
+use clap::{ArgAction, Parser, ValueEnum};
 use lang::expand::options::OptionValue;
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,50 +14,9 @@ cudatrace SCRIPT... [-p PID | -- COMMAND...]    scripts by name, or files
        cudatrace [-p PID | -- COMMAND...]              a prompt
        cudatrace SUBCOMMAND ...";
 
-const SHORT: &str = "\
-Subcommands:
-  record [-p PID | -- COMMAND]  record every CUDA call
-  report FILE [--html PAGE]     tables, a page or other formats of a recording
-  scripts                       the scripts by the question that they answer
-  help WORD                     help on a function, script, constant, message code ...
-  doctor, fmt, completion, man  see `cudatrace help doctor` and so on
-
-Where to begin:
-  cudatrace summary -- python3 train.py        what does it do with CUDA?
-  cudatrace launchgap sync -p 4242             why is it slow? then Ctrl-C
-  cudatrace memleak --interval=10 -p 4242      what is not freed?
-  cudatrace -e 'uprobe:libcuda:cuMem* { @[func] = count() }' -p 4242
-  cudatrace --in-process kernels -- ./app      without root
-
-More: `cudatrace --help`; of a script or subcommand: `cudatrace NAME --help`.";
-
-const LONG: &str = "\
-Examples:
-  cudatrace summary -- python3 train.py
-      what a program does with CUDA
-  cudatrace launchgap sync -p 4242
-      why a running process is slow: two scripts in one trace, until Ctrl-C
-  cudatrace -e 'uprobe:libcuda:cuMem* { @[func] = count() }'
-      count the calls of each memory function, of every process, until Ctrl-C
-  cudatrace -e 'uretprobe:libcuda:cuMemAlloc { printf(\"%d bytes: %s\\n\", args.bytesize, retval) }' -- python3 train.py
-      sizes and results of a program's allocations
-  cudatrace record -- python3 train.py, then cudatrace report, or cudatrace report --html trace.html
-      every call of a program, and a page to look through them
-  cudatrace
-      a prompt: clauses are attached as they are typed, `:help` lists the commands
-  cudatrace -l alloc
-      attach points by a part of their names; with -v the parameters of functions
-  cudatrace help cuLaunchKernel
-      help on a function, a built-in, a probe or a constant
-
-Subcommands: completion, doctor, fmt, help, man, record, report, scripts; `cudatrace help NAME` is about one.
-
-Exit status: that of exit(n); else with -c or -- the program's own; 1 for a wrong script, 255 when loading fails,
-3 instead of 0 when results are incomplete: a process was not traced, returns were ignored, or memory was damaged.";
-
 /// A scriptable tracer for CUDA.
 #[derive(Debug, Parser)]
-#[command(name = "cudatrace", disable_version_flag = true, override_usage = USAGE, after_help = SHORT, after_long_help = LONG)]
+#[command(name = "cudatrace", disable_version_flag = true, override_usage = USAGE)]
 pub struct Cli {
     /// Scripts by name, files of scripts, or `-` for standard input; then positional parameters, and the scripts' own options
     /// (`--name=value`; `cudatrace SCRIPT --help` lists them)
@@ -262,18 +221,6 @@ pub struct Cli {
     /// True if `--help` follows a script, and requests the script's help.
     #[arg(skip)]
     pub script_help: bool,
-
-    /// Options of `record`.
-    #[arg(skip)]
-    pub record: RecordOptions,
-
-    /// Options of `report`.
-    #[arg(skip)]
-    pub report: ReportOptions,
-
-    /// Options of `fmt`.
-    #[arg(skip)]
-    pub fmt: FmtOptions,
 }
 
 impl Cli {
@@ -317,66 +264,6 @@ impl Cli {
             (None, None) => lang::Run::Traces,
         }
     }
-}
-
-/// Options that only `record` has: elsewhere their names are free for scripts.
-#[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Options of record")]
-pub struct RecordOptions {
-    /// Also record the ioctls of NVIDIA's driver, by name
-    #[arg(long)]
-    pub kernel: bool,
-
-    /// Also record the work of the GPU: kernels, copies and fills; loads a library into the program
-    #[arg(long)]
-    pub gpu: bool,
-
-    /// The directory of the recording (default: traces)
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-}
-
-/// Options that only `report` has: elsewhere their names are free for scripts.
-#[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Options of report")]
-pub struct ReportOptions {
-    /// The recording as Chrome's trace events, for Perfetto, chrome://tracing and readers of PyTorch's traces; the GPU's work is in it
-    /// after `record --gpu`
-    #[arg(long, value_name = "FILE")]
-    pub chrome: Option<String>,
-
-    /// The recording as a native trace of Perfetto
-    #[arg(long, value_name = "FILE")]
-    pub perfetto: Option<String>,
-
-    /// The recording's stacks for flame graphs
-    #[arg(long, value_name = "FILE")]
-    pub folded: Option<String>,
-
-    /// The recording's spans to an OpenTelemetry receiver, or as JSON lines
-    #[arg(long, value_name = "URL|file:FILE")]
-    pub otlp: Option<String>,
-
-    /// A page that works offline, with timeline, histograms, kernels, memory and errors
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
-
-    /// Open the page in a browser; without --html it is written to the folder of the recording
-    #[arg(long)]
-    pub open: bool,
-
-    /// Print one table as comma-separated values: functions, kernels, ioctls, driver_functions, copies, memory, errors, gpu_kernels or gpu_copies; `-f json` prints all of them
-    #[arg(long, value_name = "TABLE")]
-    pub csv: Option<String>,
-}
-
-/// Options that only `fmt` has.
-#[derive(Clone, Debug, Default, Args)]
-#[command(next_help_heading = "Options of fmt")]
-pub struct FmtOptions {
-    /// Print what would change, and change nothing
-    #[arg(long)]
-    pub diff: bool,
 }
 
 /// Formats of `-f`.
@@ -446,53 +333,6 @@ pub enum Word<'a> {
     Embedded(&'a str),
     /// A script file; `-` is standard input.
     File(&'a str),
-}
-
-/// Subcommands.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Subcommand {
-    /// Code for completion in a shell.
-    Completion,
-    /// Features and limitations of this machine.
-    Doctor,
-    /// Formats scripts.
-    Fmt,
-    /// Documentation of a function, built-in, probe or constant.
-    Help,
-    /// The manual page.
-    Man,
-    /// The embedded scripts.
-    Scripts,
-    /// Records every CUDA call.
-    Record,
-    /// Summary of a recording, and conversion to other formats.
-    Report,
-}
-
-const SUBCOMMANDS: &[(&str, Subcommand)] = &[
-    ("completion", Subcommand::Completion),
-    ("doctor", Subcommand::Doctor),
-    ("fmt", Subcommand::Fmt),
-    ("help", Subcommand::Help),
-    ("man", Subcommand::Man),
-    ("record", Subcommand::Record),
-    ("report", Subcommand::Report),
-    ("scripts", Subcommand::Scripts),
-];
-
-/// Names of the subcommands, for suggestions.
-pub fn subcommands() -> impl Iterator<Item = &'static str> {
-    SUBCOMMANDS.iter().map(|(name, _)| *name)
-}
-
-/// The subcommand of this name.
-pub fn subcommand(word: &str) -> Option<Subcommand> {
-    SUBCOMMANDS.iter().find(|(name, _)| *name == word).map(|(_, command)| *command)
-}
-
-/// Name of a subcommand.
-pub fn name(subcommand: Subcommand) -> &'static str {
-    SUBCOMMANDS.iter().find(|(_, command)| *command == subcommand).map_or("", |(name, _)| name)
 }
 
 fn parse_pid(text: &str) -> Result<u32, String> {

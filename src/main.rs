@@ -16,15 +16,17 @@ mod python;
 mod repl;
 mod run;
 mod script;
+mod subcommand;
 mod symbolize;
 mod terminal;
 mod timer;
 
+use arguments::CommandLine;
 use clap::error::ErrorKind;
-use cli::{Cli, Subcommand};
-use commands::fmt::FmtMode;
+use commands::SUBCOMMANDS;
 use console::Messages;
 use std::process::ExitCode;
+use subcommand::Invocation;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -40,13 +42,15 @@ fn main() -> ExitCode {
     // SAFETY: no handler is installed.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     runtime::raise_file_limit();
-    let mut cli = match arguments::parse(std::env::args_os()) {
-        Ok(cli) => cli,
+    let mut line = match arguments::parse(std::env::args_os(), SUBCOMMANDS) {
+        Ok(line) => line,
         Err(error) => return usage(&error),
     };
-    script::attach_values(&mut cli);
-    let messages = Messages::new(&cli);
-    match dispatch(&cli, &messages) {
+    script::attach_values(&mut line.cli);
+    let messages = Messages::new(&line.cli);
+    let CommandLine { cli, matches, subcommand } = &line;
+    let (subcommand, subcommands) = (*subcommand, SUBCOMMANDS);
+    match dispatch(&Invocation { cli, matches, subcommand, subcommands, messages: &messages }) {
         Ok(status) => ExitCode::from(status),
         // The reader of the output has closed the pipe.
         Err(failure) if is_broken_pipe(&failure.error) => ExitCode::SUCCESS,
@@ -77,7 +81,8 @@ fn version() -> String {
     }
 }
 
-fn dispatch(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
+fn dispatch(invocation: &Invocation) -> Result<u8, Failure> {
+    let Invocation { cli, messages, .. } = *invocation;
     cli.without_effect.iter().for_each(|note| messages.note(note));
     if cli.version {
         println!("cudatrace {}", version());
@@ -96,30 +101,13 @@ fn dispatch(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         return commands::list::run(cli).map_err(Failure::wrong);
     }
     if cli.script_help {
-        return commands::script_help::run(cli, messages).map_err(Failure::wrong);
+        return commands::script_help::run(invocation);
     }
-    let first = cli.words.first().filter(|_| cli.execute.is_none());
-    match first.and_then(|word| cli::subcommand(word)) {
-        Some(Subcommand::Completion) => {
-            commands::completion::run(&cli.words[1..], &cli.argv).map_err(Failure::wrong)
-        }
-        Some(Subcommand::Doctor) => commands::doctor::run(cli.format).map_err(Failure::wrong),
-        Some(Subcommand::Fmt) => {
-            let mode = match (cli.fmt.diff, cli.check) {
-                (true, _) => FmtMode::Diff,
-                (false, true) => FmtMode::Check,
-                (false, false) => FmtMode::Write,
-            };
-            commands::fmt::run(&cli.words[1..], mode, messages).map_err(Failure::wrong)
-        }
-        Some(Subcommand::Help) => commands::help::run(&cli.words[1..], messages).map_err(Failure::wrong),
-        Some(Subcommand::Man) => commands::man::run().map_err(Failure::wrong),
-        Some(Subcommand::Record) => commands::record::run(cli, messages),
-        Some(Subcommand::Report) => commands::report::run(cli, messages).map_err(Failure::wrong),
-        Some(Subcommand::Scripts) => commands::scripts::run().map_err(Failure::wrong),
-        None if cli.execute.is_none() => repl::run(cli, messages),
-        _ if cli.interactive => repl::run(cli, messages),
-        _ => commands::trace::run(cli, messages),
+    let has_script = cli.execute.is_some() || !cli.words.is_empty();
+    match invocation.subcommand {
+        Some(subcommand) => (subcommand.run)(invocation),
+        None if cli.interactive || !has_script => repl::run(cli, messages),
+        None => commands::trace::run(cli, messages),
     }
 }
 

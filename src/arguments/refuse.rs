@@ -1,9 +1,10 @@
 //! Refuses words and options without effect: ignoring them would change the meaning of the command line.
 
-use super::{WITHOUT_EFFECT, command, plain};
+use super::definition::{accepted, command, is_without_effect};
+use super::plain;
 use crate::bundled;
-use crate::cli::{self, Cli, Subcommand};
-use crate::commands::script_help;
+use crate::cli::Cli;
+use crate::subcommand::Subcommand;
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
@@ -14,18 +15,18 @@ const COMMAND: &str = "-- COMMAND";
 
 /// Refuses options and words that a subcommand does not accept.
 pub fn of_subcommand(
-    subcommand: Subcommand,
+    subcommand: &Subcommand,
     given: &[OptionValue],
     matches: &ArgMatches,
-    command: Command,
+    command: &Command,
 ) -> Result<(), clap::Error> {
-    let name = cli::name(subcommand);
-    let takes = script_help::takes(subcommand, &command);
-    let other = others(&command, matches, |id| takes.contains(id)).next();
+    let name = subcommand.name;
+    let accepted = accepted(subcommand, command);
+    let other = others(command, matches, |id| accepted.contains(id)).next();
     let unknown = given.first().map(|given| format!("--{}", given.name));
     if let Some(wrong) = unknown.or_else(|| other.map(written)) {
         let longs =
-            command.get_arguments().filter(|arg| takes.contains(arg.get_id())).filter_map(Arg::get_long);
+            command.get_arguments().filter(|arg| accepted.contains(arg.get_id())).filter_map(Arg::get_long);
         let near = lang::diagnostics::suggest::similar(wrong.trim_start_matches('-'), longs);
         let way_out = near.first().map_or_else(String::new, |near| format!("did you mean `--{near}`? "));
         let message = match wrong == COMMAND {
@@ -37,7 +38,7 @@ pub fn of_subcommand(
         return Err(plain(ErrorKind::UnknownArgument, &message));
     }
     let words = matches.get_many::<String>("words").into_iter().flatten();
-    match words.skip(1).nth(script_help::most_words(subcommand)) {
+    match words.skip(1).nth(subcommand.most_words) {
         Some(word) => Err(superfluous(name, word)),
         None => Ok(()),
     }
@@ -91,11 +92,11 @@ pub fn of_listing(cli: &Cli, matches: &ArgMatches) -> Result<(), clap::Error> {
     let is_given = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
     let Some(listing) = LISTINGS.iter().find(|listing| is_given(listing.option)) else { return Ok(()) };
     let takes = |id: &clap::Id| {
-        let id = id.as_str();
-        id == listing.option
-            || listing.options.contains(&id)
-            || WITH_ALL.contains(&id)
-            || WITHOUT_EFFECT.iter().any(|option| option.name == id)
+        let name = id.as_str();
+        name == listing.option
+            || listing.options.contains(&name)
+            || WITH_ALL.contains(&name)
+            || is_without_effect(id)
     };
     let name = command.get_arguments().find(|arg| arg.get_id() == listing.option).map(written);
     let name = name.unwrap_or_default();

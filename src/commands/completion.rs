@@ -7,18 +7,33 @@
 //! Bash passes the line and the word that it would replace, which is the text after the last `:` outside of quotes. Scripts and
 //! patterns are completed as at the prompt.
 
-use crate::cli::{self, Cli};
-use crate::commands::script_help;
+use crate::Failure;
+use crate::arguments::definition;
+use crate::cli::{Cli, Word};
 use crate::export::kinds::KINDS;
 use crate::repl::complete::{self, Facts};
-use crate::{arguments, bundled, script};
+use crate::subcommand::{Invocation, Subcommand, Subcommands};
+use crate::{bundled, script};
 use anyhow::{Result, bail};
 use clap::{Arg, Parser};
 use host::{Machine, Scope, process};
 use lang::diagnostics::codes;
-use std::ffi::OsString;
 use std::io::Write;
 use std::sync::{Arc, Mutex};
+
+/// `cudatrace completion`
+pub const SUBCOMMAND: Subcommand = Subcommand {
+    examples: "In ~/.bashrc: source <(cudatrace completion bash)\nIn ~/.config/fish/config.fish: cudatrace completion fish | source",
+    most_words: 1,
+    options: &["argv"],
+    complete: |word| beginning(word, ["bash ", "fish ", "zsh "].map(String::from)),
+    ..Subcommand::new(
+        "completion",
+        "Prints a completion script for bash, zsh or fish",
+        "cudatrace completion bash|zsh|fish",
+        |invocation| run(invocation).map_err(Failure::wrong),
+    )
+};
 
 /// Fish passes the text before the cursor, not the line; it replaces a word as a whole.
 const FISH: &str =
@@ -26,18 +41,18 @@ const FISH: &str =
 const BASH: &str = "complete -o default -o nospace -C 'cudatrace completion line --' cudatrace\n";
 
 /// Prints the completion code of a shell, or the candidates for a line.
-pub fn run(words: &[String], after_dashes: &[OsString]) -> Result<u8> {
-    let text = match words {
+fn run(invocation: &Invocation) -> Result<u8> {
+    let text = match invocation.words() {
         [shell] if shell == "bash" => BASH.to_owned(),
         [shell] if shell == "zsh" => format!("autoload -U +X bashcompinit && bashcompinit\n{BASH}"),
         [shell] if shell == "fish" => FISH.to_owned(),
         [words] if words == "words" => {
             let line = typed();
-            answer(&line, split(&line).last().map_or("", String::as_str))
+            answer(&line, split(&line).last().map_or("", String::as_str), invocation.subcommands)
         }
         [line] if line == "line" => {
-            let replaced = after_dashes.get(1).map(|word| word.to_string_lossy()).unwrap_or_default();
-            answer(&typed(), &replaced)
+            let replaced = invocation.cli.argv.get(1).map(|word| word.to_string_lossy()).unwrap_or_default();
+            answer(&typed(), &replaced, invocation.subcommands)
         }
         _ => bail!(
             "write `source <(cudatrace completion bash)`, or `zsh`, into what your shell reads at its start; for fish \
@@ -56,11 +71,11 @@ fn typed() -> String {
 }
 
 /// The candidates for the text that bash replaces, one per line.
-fn answer(line: &str, replaced: &str) -> String {
+fn answer(line: &str, replaced: &str, subcommands: Subcommands) -> String {
     let words = split(line);
     let Some((word, before)) = words.split_last() else { return String::new() };
     let Some(kept) = word.strip_suffix(replaced) else { return String::new() };
-    let mut found = candidates(before, word);
+    let mut found = candidates(before, word, subcommands);
     // Bash closes the quotes after a single candidate, but a script continues.
     if let ([only], true) = (&found[..], is_script(before)) {
         found.push(format!("{only} ..."));
@@ -74,10 +89,10 @@ fn is_script(before: &[String]) -> bool {
 }
 
 /// Candidates for a word after the given words.
-fn candidates(before: &[String], word: &str) -> Vec<String> {
+fn candidates(before: &[String], word: &str, subcommands: Subcommands) -> Vec<String> {
     let previous = before.last().map_or("", String::as_str);
-    let subcommand = before.get(1).and_then(|word| cli::subcommand(word));
-    let command = arguments::command(subcommand);
+    let subcommand = before.get(1).and_then(|word| subcommands.find(word));
+    let command = definition::command(subcommand);
     let option = command.get_arguments().find(|arg| is_called(arg, previous));
     if before.iter().any(|word| word == "--") {
         return Vec::new();
@@ -100,33 +115,29 @@ fn candidates(before: &[String], word: &str) -> Vec<String> {
         return beginning(word, values.iter().map(|value| format!("{} ", value.get_name())));
     }
     if word.starts_with('-') {
-        let taken = subcommand.map(|subcommand| script_help::takes(subcommand, &command));
-        let is_taken = |arg: &&Arg| taken.as_ref().is_none_or(|taken| taken.contains(arg.get_id()));
-        let shown = command.get_arguments().filter(|arg| !arg.is_hide_set()).filter(is_taken);
+        let accepted = subcommand.map(|subcommand| definition::accepted(subcommand, &command));
+        let is_accepted =
+            |arg: &&Arg| accepted.as_ref().is_none_or(|accepted| accepted.contains(arg.get_id()));
+        let shown = command.get_arguments().filter(|arg| !arg.is_hide_set()).filter(is_accepted);
         let ours = shown.filter_map(Arg::get_long).map(|long| format!("--{long} "));
-        return beginning(word, of_scripts(before).chain(ours));
+        return beginning(word, of_scripts(before, subcommands).chain(ours));
     }
-    match before {
-        [_] => {
+    match (before, subcommand) {
+        ([_], _) => {
             let scripts = bundled::SCRIPTS.iter().map(|script| script.name);
-            beginning(word, scripts.chain(cli::subcommands()).map(|name| format!("{name} ")))
+            beginning(word, scripts.chain(subcommands.names()).map(|name| format!("{name} ")))
         }
-        [_, help] if help == "help" => after_prompt(word, ":help "),
-        [_, completion] if completion == "completion" => {
-            beginning(word, ["bash ", "fish ", "zsh "].map(String::from))
-        }
+        ([_, _], Some(subcommand)) => (subcommand.complete)(word),
         _ => Vec::new(),
     }
 }
 
 /// Options of the scripts among the words.
-fn of_scripts(before: &[String]) -> impl Iterator<Item = String> {
-    let cli = Cli { words: before.get(1..).unwrap_or_default().to_vec(), ..Cli::parse_from(["cudatrace"]) };
-    let known = if cli::subcommand(cli.words.first().map_or("", String::as_str)).is_some() {
-        Vec::new()
-    } else {
-        script::options(&cli)
-    };
+fn of_scripts(before: &[String], subcommands: Subcommands) -> impl Iterator<Item = String> {
+    let words = before.get(1..).unwrap_or_default().to_vec();
+    let cli = Cli { words, subcommands: subcommands.names(), ..Cli::parse_from(["cudatrace"]) };
+    let is_subcommand = |word: &String| cli.classify(word) == Word::Subcommand;
+    let known = if cli.words.first().is_some_and(is_subcommand) { Vec::new() } else { script::options(&cli) };
     known.into_iter().map(|option| match option.takes_value() {
         true => format!("--{}=", option.name),
         false => format!("--{} ", option.name),
@@ -155,7 +166,7 @@ fn beginning(word: &str, all: impl IntoIterator<Item = String>) -> Vec<String> {
 }
 
 /// Candidates from the prompt's completion, with their prefix.
-fn after_prompt(word: &str, prompt: &str) -> Vec<String> {
+pub fn after_prompt(word: &str, prompt: &str) -> Vec<String> {
     let machine = Machine::new(Scope::default()).with_kernel(&crate::kernel_catalog::RunningKernel);
     let facts = Facts { catalog: Arc::new(machine), maps: Arc::new(Mutex::default()) };
     let typed = format!("{prompt}{word}");
@@ -187,6 +198,7 @@ fn split(line: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::commands::SUBCOMMANDS;
 
     #[test]
     fn lines_are_split_as_a_shell_does() {
@@ -202,9 +214,12 @@ mod tests {
 
     #[test]
     fn bash_replaces_the_text_after_the_last_colon() {
-        assert_eq!(answer("cudatrace -l cuda:memc", "memc"), "memcpy\n");
-        assert_eq!(answer("cudatrace -e 'cuda:memc", "cuda:memc"), "cuda:memcpy\ncuda:memcpy ...\n");
-        assert_eq!(answer("cudatrace mem\\le", "else"), "");
+        assert_eq!(answer("cudatrace -l cuda:memc", "memc", SUBCOMMANDS), "memcpy\n");
+        assert_eq!(
+            answer("cudatrace -e 'cuda:memc", "cuda:memc", SUBCOMMANDS),
+            "cuda:memcpy\ncuda:memcpy ...\n"
+        );
+        assert_eq!(answer("cudatrace mem\\le", "else", SUBCOMMANDS), "");
     }
 
     #[test]
@@ -212,7 +227,7 @@ mod tests {
         let of = |line: &str| {
             let words = split(line);
             let (word, before) = words.split_last().expect("a word");
-            candidates(before, word)
+            candidates(before, word, SUBCOMMANDS)
         };
         assert_eq!(of("cudatrace late"), ["latency "]);
         assert_eq!(of("cudatrace --expo"), ["--export "]);

@@ -1,8 +1,10 @@
 //! `cudatrace doctor`: the features of this machine, and what is missing.
 
+use crate::Failure;
 use crate::cli::Format;
 use crate::kernel_catalog::RunningKernel;
 use crate::python;
+use crate::subcommand::Subcommand;
 use anyhow::Result;
 use host::{Kernel, Machine, Scope};
 use lang::Catalog;
@@ -15,6 +17,17 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 use wire::Features;
+
+/// `cudatrace doctor`
+pub const SUBCOMMAND: Subcommand = Subcommand {
+    options: &["format"],
+    ..Subcommand::new(
+        "doctor",
+        "Shows features and limitations of this machine: kernel, rights, driver, libraries, Python",
+        "cudatrace doctor [-f json]",
+        |invocation| run(invocation.cli.format).map_err(Failure::wrong),
+    )
+};
 
 /// A property of the machine, and its state.
 type Row = (&'static str, String);

@@ -1,16 +1,43 @@
 //! `cudatrace fmt FILE...`: formats scripts in place; `-` formats standard input to standard output. `--check` and `--diff` write nothing.
 
+use crate::Failure;
 use crate::cli::Cli;
 use crate::console::Messages;
+use crate::subcommand::Subcommand;
 use anyhow::{Context, Result, bail};
-use lang::format;
-use lang::syntax::format::Failure;
+use clap::Args;
+use lang::syntax::format;
 use lang::{Diagnostics, Source};
 use std::io::{Read, Write};
 
+/// `cudatrace fmt`
+pub const SUBCOMMAND: Subcommand = Subcommand {
+    most_words: usize::MAX,
+    options: &["check"],
+    own_options: FmtOptions::augment_args,
+    ..Subcommand::new(
+        "fmt",
+        "Formats scripts in place; `-` is standard input, and goes to standard output",
+        "cudatrace fmt [--check] [--diff] FILE...",
+        |invocation| {
+            let mode = FmtMode::of(invocation.cli, &invocation.own_options()?);
+            run(invocation.words(), mode, invocation.messages).map_err(Failure::wrong)
+        },
+    )
+};
+
+/// Options that only `fmt` has.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options of fmt")]
+struct FmtOptions {
+    /// Print what would change, and change nothing
+    #[arg(long)]
+    diff: bool,
+}
+
 /// Treatment of a script that is not formatted.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum FmtMode {
+enum FmtMode {
     /// Write the formatted script.
     Write,
     /// Report the first line that differs.
@@ -19,8 +46,18 @@ pub enum FmtMode {
     Diff,
 }
 
+impl FmtMode {
+    fn of(cli: &Cli, options: &FmtOptions) -> FmtMode {
+        match (options.diff, cli.check) {
+            (true, _) => FmtMode::Diff,
+            (false, true) => FmtMode::Check,
+            (false, false) => FmtMode::Write,
+        }
+    }
+}
+
 /// Formats each of `files`. The status is 1 if one has errors, or if one is not formatted and not written.
-pub fn run(files: &[String], mode: FmtMode, messages: &Messages) -> Result<u8> {
+fn run(files: &[String], mode: FmtMode, messages: &Messages) -> Result<u8> {
     if files.is_empty() {
         bail!("no script to format: give files, or `-` for standard input");
     }
@@ -72,10 +109,10 @@ fn read(file: &str) -> Result<Source> {
 
 fn formatted(source: &Source, messages: &Messages) -> Option<String> {
     let mut diags = Diagnostics::default();
-    let result = format(source, &mut diags);
+    let result = lang::format(source, &mut diags);
     match result {
-        Err(Failure::Wrong) => messages.diagnostics(&diags, source),
-        Err(Failure::Unknown) => {
+        Err(format::Failure::Wrong) => messages.diagnostics(&diags, source),
+        Err(format::Failure::Unknown) => {
             messages.warning(&format!(
                 "{}: left as it is: the formatter does not know a form in it",
                 source.name

@@ -1,12 +1,23 @@
 //! `cudatrace scripts`: lists the bundled scripts.
 
+use crate::Failure;
 use crate::bundled::BY_QUESTION;
+use crate::subcommand::Subcommand;
 use crate::{bundled, terminal};
 use anyhow::Result;
 use std::io::Write;
 
+/// `cudatrace scripts`
+pub const SUBCOMMAND: Subcommand = Subcommand {
+    summary: Some(("scripts", "the scripts by the question that they answer")),
+    examples: "`cudatrace NAME --help` shows the question that a script answers, and its options.",
+    ..Subcommand::new("scripts", "Lists the bundled scripts", "cudatrace scripts", |_| {
+        run().map_err(Failure::wrong)
+    })
+};
+
 /// Lists the embedded scripts by purpose, with the question that each answers.
-pub fn run() -> Result<u8> {
+fn run() -> Result<u8> {
     std::io::stdout().lock().write_all(list(terminal::columns()).as_bytes())?;
     Ok(0)
 }

@@ -2,6 +2,7 @@
 
 use super::help;
 use super::session::Repl;
+use crate::cli::Cli;
 use crate::console::Messages;
 use crate::{bundled, function_list, terminal};
 use anyhow::{Result, anyhow, bail};
@@ -147,11 +148,11 @@ pub fn unknown(name: &str) -> anyhow::Error {
 }
 
 /// The help on a topic; without one, the commands.
-pub fn help_text(topic: &str, messages: &Messages) -> Result<String> {
+pub fn help_text(topic: &str, cli: &Cli, messages: &Messages) -> Result<String> {
     if topic.is_empty() {
         return Ok(overview());
     }
-    let names = || COMMANDS.iter().map(|command| command.name);
+    let names = || COMMANDS.iter().map(|command| command.name).chain(cli.subcommands.iter().copied());
     command_help(topic).map_or_else(|| help::on(topic, names(), messages), Ok)
 }
 
@@ -179,7 +180,7 @@ fn command_help(topic: &str) -> Option<String> {
 }
 
 fn help_on(repl: &Rc<Repl>, _: &mut Session, topic: &str) -> Result<Next> {
-    repl.print(&help_text(topic, repl.messages)?);
+    repl.print(&help_text(topic, repl.cli, repl.messages)?);
     Ok(Next::Continue)
 }
 
@@ -373,6 +374,7 @@ fn quit(_: &Rc<Repl>, _: &mut Session, _: &str) -> Result<Next> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use clap::Parser;
 
     #[test]
     fn lines_that_are_commands() {
@@ -400,8 +402,9 @@ mod tests {
         assert_eq!(unknown("xyzzy").to_string(), "no command `:xyzzy`; `:help` lists them");
     }
 
-    fn messages() -> Messages {
-        Messages::new(&crate::arguments::parse(["cudatrace".into()].into_iter()).unwrap())
+    fn help_text(topic: &str) -> Result<String> {
+        let cli = Cli::parse_from(["cudatrace"]);
+        super::help_text(topic, &cli, &Messages::new(&cli))
     }
 
     #[test]
@@ -434,7 +437,7 @@ mod tests {
             ("--user", "as this user"),
             ("alerts", "examples/observability"),
         ] {
-            let text = help_text(topic, &messages()).unwrap();
+            let text = help_text(topic).unwrap();
             assert!(text.contains(part), "{topic}: {text}");
         }
     }
@@ -442,7 +445,7 @@ mod tests {
     #[test]
     fn unknown_topics_get_a_suggestion() {
         assert_eq!(
-            help_text("cuMemAlocc", &messages()).unwrap_err().to_string(),
+            help_text("cuMemAlocc").unwrap_err().to_string(),
             "no help on `cuMemAlocc`: did you mean `cuMemAlloc`?"
         );
     }

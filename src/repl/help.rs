@@ -1,10 +1,11 @@
 //! Help on names of the language, of CUDA and of this program, from their tables. Help on the prompt's commands is in `commands`.
 
+use crate::arguments::definition;
 use crate::bundled::SCRIPTS;
 use crate::commands::{explain, list, script_help};
 use crate::console::Messages;
 use crate::export::kinds;
-use crate::{arguments, bundled, cli, script, terminal};
+use crate::{bundled, script, terminal};
 use anyhow::{Result, anyhow};
 use cuda::gpu::RecordKind;
 use cuda::ioctls::Device;
@@ -44,7 +45,6 @@ fn unknown(topic: &str, others: impl Iterator<Item = &'static str>) -> anyhow::E
     names.extend(SCRIPTS.iter().map(|script| script.name));
     names.extend(Library::all().flat_map(|library| cuda::signatures(library, 0)).map(|call| call.name));
     names.extend(LISTS);
-    names.extend(cli::subcommands().map(|name| -> &str { name }));
     match did_you_mean(topic, names, "") {
         near if near.is_empty() => anyhow!(
             "no help on `{topic}`; there is help on functions of CUDA (`cuMemAlloc`), operations (`cuda:alloc`), built-ins \
@@ -104,7 +104,7 @@ fn export(topic: &str) -> Option<String> {
 /// An option of the command line, with or without its dashes: `in-process`.
 fn option(topic: &str) -> Option<String> {
     let name = topic.trim_start_matches('-');
-    let command = arguments::command(None);
+    let command = definition::command(None);
     let arg = command.get_arguments().find(|arg| arg.get_long() == Some(name) && !arg.is_hide_set())?;
     let help = arg.get_long_help().or_else(|| arg.get_help())?.to_string();
     let lines: String = help.lines().map(|line| format!("    {line}\n")).collect();

@@ -6,13 +6,14 @@
 
 use crate::Failure;
 use crate::cli::Cli;
-use crate::console::Messages;
 use crate::export::ExportSummary;
 use crate::export::kinds::{ExportRequest, KINDS};
 use crate::run::outputs::RecordingOutputs;
 use crate::script::{self, Script};
+use crate::subcommand::{Invocation, Subcommand};
 use crate::timer::Timer;
 use anyhow::{Context, Result, bail};
+use clap::Args;
 use lang::Source;
 use report::recording::summary;
 use runtime::Session;
@@ -21,7 +22,7 @@ use std::cell::RefCell;
 use std::io::{IsTerminal, Write};
 use std::os::fd::RawFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -37,8 +38,61 @@ pub const FOLDER: &str = "traces";
 /// Period of the live line.
 const TICK: Duration = Duration::from_millis(500);
 
+/// `cudatrace record`
+pub const SUBCOMMAND: Subcommand = Subcommand {
+    summary: Some(("record [-p PID | -- COMMAND]", "record every CUDA call")),
+    examples: "Examples:\n  cudatrace record -- python3 train.py\n  cudatrace record --kernel -p 4242\n  \
+               cudatrace record --export perfetto=trace.pftrace -- python3 train.py\n\
+               Then: cudatrace report --html trace.html",
+    most_words: usize::MAX,
+    options: &[
+        "pids",
+        "in_process",
+        "no_children",
+        "command",
+        "wait",
+        "export",
+        "rotate",
+        "trace_per",
+        "fail_on_loss",
+        "quiet",
+        "verbose",
+        "user",
+        "libs",
+        "argv",
+    ],
+    // Options of tracing for tests.
+    hidden_options: &["check", "dry_run", "debug", "emit", "no_feature", "output"],
+    own_options: RecordOptions::augment_args,
+    ..Subcommand::new(
+        "record",
+        "Records every driver and runtime call, and prints a summary",
+        "cudatrace record [OPTIONS] [-p PID | -- COMMAND...]",
+        run,
+    )
+};
+
+/// Options that only `record` has: elsewhere their names are free for scripts.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options of record")]
+struct RecordOptions {
+    /// Also record the ioctls of NVIDIA's driver, by name
+    #[arg(long)]
+    kernel: bool,
+
+    /// Also record the work of the GPU: kernels, copies and fills; loads a library into the program
+    #[arg(long)]
+    gpu: bool,
+
+    /// The directory of the recording (default: traces)
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+}
+
 /// Records as the command line specifies; returns the exit status.
-pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
+fn run(invocation: &Invocation) -> Result<u8, Failure> {
+    let Invocation { cli, messages, .. } = *invocation;
+    let options: RecordOptions = invocation.own_options()?;
     if let Some(word) = cli.words.get(1) {
         return Err(Failure::wrong(anyhow::anyhow!(
             "record takes no `{word}`: write `cudatrace record -- {word} ...` to run a program, or `-p PID`"
@@ -50,7 +104,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
             path.display()
         )));
     }
-    let exports = exports(cli).map_err(Failure::wrong)?;
+    let exports = exports(cli, &options).map_err(Failure::wrong)?;
     let files = exports.clone();
     let tally: Rc<RefCell<summary::Summary>> = Rc::default();
     let (seen, shown) = (tally.clone(), tally.clone());
@@ -62,17 +116,17 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
             Ok(Box::new(LiveLine::new(shown, summaries, show)?) as Box<dyn Watch>)
         }),
     };
-    let mut text = SCRIPT.replace(CORR, if cli.record.gpu { ", corr = corr" } else { "" });
+    let mut text = SCRIPT.replace(CORR, if options.gpu { ", corr = corr" } else { "" });
     // Tracepoints require read access to tracefs; without them, calls are still recorded.
     let has_tracepoint =
         || runtime::kernel::tracefs::tracepoint_format("sched", "sched_process_exit").is_ok();
     if cli.in_process || has_tracepoint() {
         text += PROCESS_END;
     }
-    if cli.record.kernel {
+    if options.kernel {
         text += KERNEL;
     }
-    if cli.record.gpu {
+    if options.gpu {
         text += GPU;
     }
     let script = Script::alone(Source::new("record", text), &[]);
@@ -85,15 +139,15 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
 }
 
 /// The requested exports, or a file named after the time.
-fn exports(cli: &Cli) -> Result<Vec<ExportRequest>> {
+fn exports(cli: &Cli, options: &RecordOptions) -> Result<Vec<ExportRequest>> {
     if !cli.export.is_empty() {
-        if cli.record.out.is_some() {
+        if options.out.is_some() {
             bail!("--out is the folder of the default recording; with --export name the file there");
         }
         return Ok(cli.export.clone());
     }
-    let folder = cli.record.out.as_deref().unwrap_or(Path::new(FOLDER));
-    if cli.record.out.is_none() && !cli.dry_run && !cli.check {
+    let folder = options.out.as_deref().unwrap_or(Path::new(FOLDER));
+    if options.out.is_none() && !cli.dry_run && !cli.check {
         check_folder(folder)?;
     }
     let now = jiff::Zoned::now().strftime("%Y%m%d_%H%M%S").to_string();

@@ -2,12 +2,15 @@
 
 mod files;
 
+use crate::Failure;
 use crate::cli::{Cli, Format};
 use crate::console::Messages;
 use crate::export::Destination;
 use crate::export::kinds::{ExportRequest, KINDS};
+use crate::subcommand::{Invocation, Subcommand};
 use crate::terminal;
 use anyhow::{Context, Result, bail};
+use clap::Args;
 use report::export::otlp::traces::Per;
 use report::export::{End, Exporter, Record, Run, json};
 use report::recording::page::Page;
@@ -16,7 +19,7 @@ use report::recording::timeline::Timeline;
 use report::recording::{self, Reader, Recording, RecordingEnd, summary_tables as tables};
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Name of standard output as a destination.
@@ -28,18 +31,68 @@ const COLUMNS: usize = 120;
 /// Number of longest calls in the list.
 const SLOWEST: usize = 15;
 
+/// `cudatrace report`
+pub const SUBCOMMAND: Subcommand = Subcommand {
+    summary: Some(("report FILE [--html PAGE]", "tables, a page or other formats of a recording")),
+    examples: "Without a file, the newest recording in `traces`. `-` is standard input as a recording, and standard output as a file.",
+    most_words: usize::MAX,
+    options: &["quiet", "format", "export", "trace_per"],
+    own_options: ReportOptions::augment_args,
+    ..Subcommand::new(
+        "report",
+        "Prints tables, the slowest calls and a timeline of a recording or `jsonl` export; converts it to other formats",
+        "cudatrace report [FILE...] [--html PAGE] [--open] [-f json | --csv TABLE] [--chrome FILE] [--perfetto FILE] [--folded FILE] [--otlp URL]",
+        |invocation| run(invocation, &invocation.own_options()?).map_err(Failure::wrong),
+    )
+};
+
+/// Options that only `report` has: elsewhere their names are free for scripts.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Options of report")]
+struct ReportOptions {
+    /// The recording as Chrome's trace events, for Perfetto, chrome://tracing and readers of PyTorch's traces; the GPU's work is in it
+    /// after `record --gpu`
+    #[arg(long, value_name = "FILE")]
+    chrome: Option<String>,
+
+    /// The recording as a native trace of Perfetto
+    #[arg(long, value_name = "FILE")]
+    perfetto: Option<String>,
+
+    /// The recording's stacks for flame graphs
+    #[arg(long, value_name = "FILE")]
+    folded: Option<String>,
+
+    /// The recording's spans to an OpenTelemetry receiver, or as JSON lines
+    #[arg(long, value_name = "URL|file:FILE")]
+    otlp: Option<String>,
+
+    /// A page that works offline, with timeline, histograms, kernels, memory and errors
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+
+    /// Open the page in a browser; without --html it is written to the folder of the recording
+    #[arg(long)]
+    open: bool,
+
+    /// Print one table as comma-separated values: functions, kernels, ioctls, driver_functions, copies, memory, errors, gpu_kernels or gpu_copies; `-f json` prints all of them
+    #[arg(long, value_name = "TABLE")]
+    csv: Option<String>,
+}
+
 /// Reports on the recordings on the command line, or on the newest one.
-pub fn run(cli: &Cli, messages: &Messages) -> Result<u8> {
-    if let Some(name) = &cli.report.csv
+fn run(invocation: &Invocation, options: &ReportOptions) -> Result<u8> {
+    let Invocation { cli, messages, .. } = *invocation;
+    if let Some(name) = &options.csv
         && !tables::NAMES.contains(&name.as_str())
     {
         bail!("no table `{name}`: expected {}", tables::NAMES.join(", "));
     }
-    let parts = files::choose(&cli.words[1..], messages)?;
+    let parts = files::choose(invocation.words(), messages)?;
     let title = files::title(&parts);
-    let page_path = page_path(cli, &parts)?;
+    let page_path = page_path(options, &parts)?;
     let mut reading = Reading {
-        outputs: outputs(cli),
+        outputs: outputs(cli, options),
         trace_per: cli.trace_per.clone(),
         page: page_path.is_some().then(Page::default),
         ..Reading::default()
@@ -64,7 +117,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8> {
         .map(|conversions| conversions.dest.text().to_owned())
         .chain(page_path.iter().map(|html| html.display().to_string()))
         .collect();
-    let text = if let Some(name) = &cli.report.csv {
+    let text = if let Some(name) = &options.csv {
         report.csv(name)
     } else if cli.format == Format::Json {
         report.json(&title, &recording)
@@ -76,15 +129,15 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8> {
     };
     print(&text)?;
     files.iter().filter(|file| *file != STDOUT).for_each(|file| messages.note(&format!("wrote {file}")));
-    if let Some(page) = page_path.filter(|_| cli.report.open) {
+    if let Some(page) = page_path.filter(|_| options.open) {
         open_page(&page, messages);
     }
     Ok(u8::from(!losses.is_empty()))
 }
 
 /// Path of the page: from the command line, or next to the recording if it is only to be opened.
-fn page_path(cli: &Cli, parts: &[std::path::PathBuf]) -> Result<Option<std::path::PathBuf>> {
-    match (&cli.report.html, cli.report.open) {
+fn page_path(options: &ReportOptions, parts: &[PathBuf]) -> Result<Option<PathBuf>> {
+    match (&options.html, options.open) {
         (Some(path), false) => Ok(Some(path.clone())),
         (Some(path), true) if path == Path::new(STDOUT) => bail!("--open needs a file: --html FILE --open"),
         (Some(path), true) => Ok(Some(path.clone())),
@@ -110,7 +163,7 @@ fn open_page(page: &Path, messages: &Messages) {
 }
 
 /// Reads all parts of a recording in their order.
-fn read(parts: &[std::path::PathBuf], reading: &mut Reading) -> Result<Recording> {
+fn read(parts: &[PathBuf], reading: &mut Reading) -> Result<Recording> {
     let mut whole: Option<Recording> = None;
     for part in parts {
         let from_pipe = part == Path::new(STDOUT) && !std::io::stdin().is_terminal();
@@ -212,13 +265,13 @@ impl Reader for Reading {
 }
 
 /// The exports that the command line requests.
-fn outputs(cli: &Cli) -> Vec<ExportRequest> {
+fn outputs(cli: &Cli, options: &ReportOptions) -> Vec<ExportRequest> {
     let kind = |name: &str| KINDS.iter().find(|kind| kind.name == name);
     let named = [
-        ("chrome", &cli.report.chrome),
-        ("perfetto", &cli.report.perfetto),
-        ("folded", &cli.report.folded),
-        ("otlp", &cli.report.otlp),
+        ("chrome", &options.chrome),
+        ("perfetto", &options.perfetto),
+        ("folded", &options.folded),
+        ("otlp", &options.otlp),
     ];
     let named = named.into_iter().filter_map(|(name, dest)| {
         Some(ExportRequest { kind: kind(name)?, dest: dest.clone()?, only_new: false })
