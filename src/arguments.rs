@@ -15,7 +15,7 @@ mod refuse;
 
 use crate::bundled;
 use crate::cli::{BpftraceMode, Cli, Stage, Word};
-use crate::subcommand::{Subcommand, Subcommands};
+use crate::subcommand::{Listing, Subcommand, Subcommands};
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches, Command, FromArgMatches};
 use definition::{WITHOUT_EFFECT, command, is_without_effect, with_subcommands};
@@ -37,6 +37,7 @@ pub struct CommandLine {
 pub fn parse(
     args: impl Iterator<Item = OsString>,
     subcommands: Subcommands,
+    listings: &[Listing],
 ) -> Result<CommandLine, clap::Error> {
     let args: Vec<OsString> = args.collect();
     let mut split = Split::of(&command(None), args.iter().cloned());
@@ -74,7 +75,7 @@ pub fn parse(
     }
     (cli.given, cli.loose, cli.script_help) = (split.given, split.loose, split.help);
     if subcommand.is_none() && !cli.script_help {
-        refuse::of_listing(&cli, &matches)?;
+        refuse::of_listing(&cli, &matches, listings)?;
         refuse::idle(&cli)?;
     }
     if lacks_params(&cli) && (split.options_after_dashes || !starts_program(&cli)) {
@@ -327,11 +328,11 @@ fn option(text: &str) -> OptionValue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::SUBCOMMANDS;
+    use crate::commands::{LISTINGS, SUBCOMMANDS};
     use std::path::PathBuf;
 
     fn parse(words: impl Iterator<Item = OsString>) -> Result<CommandLine, clap::Error> {
-        super::parse(words, SUBCOMMANDS)
+        super::parse(words, SUBCOMMANDS, LISTINGS)
     }
 
     fn read(line: &str) -> Cli {

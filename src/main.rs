@@ -23,7 +23,7 @@ mod timer;
 
 use arguments::CommandLine;
 use clap::error::ErrorKind;
-use commands::SUBCOMMANDS;
+use commands::{LISTINGS, SUBCOMMANDS};
 use console::Messages;
 use std::process::ExitCode;
 use subcommand::Invocation;
@@ -42,15 +42,16 @@ fn main() -> ExitCode {
     // SAFETY: no handler is installed.
     unsafe { libc::signal(libc::SIGXFSZ, libc::SIG_IGN) };
     runtime::raise_file_limit();
-    let mut line = match arguments::parse(std::env::args_os(), SUBCOMMANDS) {
+    let mut line = match arguments::parse(std::env::args_os(), SUBCOMMANDS, LISTINGS) {
         Ok(line) => line,
         Err(error) => return usage(&error),
     };
     script::attach_values(&mut line.cli);
     let messages = Messages::new(&line.cli);
     let CommandLine { cli, matches, subcommand } = &line;
-    let (subcommand, subcommands) = (*subcommand, SUBCOMMANDS);
-    match dispatch(&Invocation { cli, matches, subcommand, subcommands, messages: &messages }) {
+    let invocation =
+        Invocation { cli, matches, subcommand: *subcommand, subcommands: SUBCOMMANDS, messages: &messages };
+    match dispatch(&invocation) {
         Ok(status) => ExitCode::from(status),
         // The reader of the output has closed the pipe.
         Err(failure) if is_broken_pipe(&failure.error) => ExitCode::SUCCESS,
@@ -88,17 +89,8 @@ fn dispatch(invocation: &Invocation) -> Result<u8, Failure> {
         println!("cudatrace {}", version());
         return Ok(0);
     }
-    if let Some(code) = &cli.explain {
-        return commands::explain::run(code).map_err(Failure::wrong);
-    }
-    if cli.info {
-        return commands::doctor::run(cli.format).map_err(Failure::wrong);
-    }
-    if cli.print_formatted {
-        return commands::fmt::print(cli, messages).map_err(Failure::wrong);
-    }
-    if cli.list {
-        return commands::list::run(cli).map_err(Failure::wrong);
+    if let Some(listing) = LISTINGS.iter().find(|listing| (listing.is_requested)(cli)) {
+        return (listing.run)(invocation);
     }
     if cli.script_help {
         return commands::script_help::run(invocation);

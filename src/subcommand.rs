@@ -1,7 +1,7 @@
-//! A subcommand as a row of a table: its description and its function.
+//! A subcommand as a row of a table: its description and its function. Also options such as `--explain`, which trace nothing.
 //!
-//! The help, the manual page, the completion and the refusal of options read the rows. The table is `commands::SUBCOMMANDS`. Only
-//! `main` names it and passes it on, since functions in it, such as that of `help`, need the table.
+//! The help, the manual page, the completion and the refusal of options read the rows. The tables are in `commands`. Only `main`
+//! names them and passes them on, since functions in them, such as that of `help`, need the table.
 
 use crate::Failure;
 use crate::cli::Cli;
@@ -79,6 +79,20 @@ impl Subcommands {
     pub fn names(self) -> Vec<&'static str> {
         self.sorted().iter().map(|subcommand| subcommand.name).collect()
     }
+}
+
+/// An option that prints something in place of a trace: `--explain`.
+pub struct Listing {
+    /// Id of the option.
+    pub option: &'static str,
+    /// Largest number of words.
+    pub most_words: usize,
+    /// Ids of the options that may be combined with it.
+    pub options: &'static [&'static str],
+    /// Whether the command line requests it.
+    pub is_requested: fn(&Cli) -> bool,
+    /// Function of the option, which returns the exit status.
+    pub run: fn(&Invocation) -> Result<u8, Failure>,
 }
 
 /// A parsed command line with everything that carries it out.

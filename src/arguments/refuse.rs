@@ -4,7 +4,7 @@ use super::definition::{accepted, command, is_without_effect};
 use super::plain;
 use crate::bundled;
 use crate::cli::Cli;
-use crate::subcommand::Subcommand;
+use crate::subcommand::{Listing, Subcommand};
 use clap::error::ErrorKind;
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
@@ -52,27 +52,6 @@ fn superfluous(name: &str, word: &str) -> clap::Error {
     plain(ErrorKind::UnknownArgument, &format!("unexpected argument `{word}` after `{name}`: {way_out}"))
 }
 
-/// An option that prints something without tracing.
-struct Listing {
-    option: &'static str,
-    /// Largest number of words.
-    words: usize,
-    /// Options that may be combined with it.
-    options: &'static [&'static str],
-}
-
-const LISTINGS: &[Listing] = &[
-    Listing { option: "explain", words: 0, options: &[] },
-    Listing { option: "info", words: 0, options: &["format"] },
-    Listing { option: "print_formatted", words: 1, options: &["programs", "output", "mode"] },
-    // The words after a script are its parameters.
-    Listing {
-        option: "list",
-        words: usize::MAX,
-        options: &["programs", "pids", "libs", "format", "wait", "no_children"],
-    },
-];
-
 /// Options that are always accepted: they do not change what is printed, and command lines for bpftrace have them.
 const WITH_ALL: &[&str] = &[
     "words",
@@ -87,10 +66,10 @@ const WITH_ALL: &[&str] = &[
 ];
 
 /// Refuses options that cannot be combined with `-l`, `--explain` and so on, and superfluous words.
-pub fn of_listing(cli: &Cli, matches: &ArgMatches) -> Result<(), clap::Error> {
+pub fn of_listing(cli: &Cli, matches: &ArgMatches, listings: &[Listing]) -> Result<(), clap::Error> {
     let command = command(None);
     let is_given = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
-    let Some(listing) = LISTINGS.iter().find(|listing| is_given(listing.option)) else { return Ok(()) };
+    let Some(listing) = listings.iter().find(|listing| is_given(listing.option)) else { return Ok(()) };
     let takes = |id: &clap::Id| {
         let name = id.as_str();
         name == listing.option
@@ -104,12 +83,12 @@ pub fn of_listing(cli: &Cli, matches: &ArgMatches) -> Result<(), clap::Error> {
         let message = format!("`{name}` traces nothing, and does not go with `{}`", written(other));
         return Err(plain(ErrorKind::ArgumentConflict, &message));
     }
-    match cli.words.get(listing.words) {
+    match cli.words.get(listing.most_words) {
         Some(word) => Err(plain(
             ErrorKind::UnknownArgument,
             &format!(
                 "unexpected argument `{word}`: `{name}` takes {}",
-                match listing.words {
+                match listing.most_words {
                     0 => "no further words".into(),
                     most => format!("{most} word"),
                 }

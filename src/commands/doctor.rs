@@ -4,7 +4,7 @@ use crate::Failure;
 use crate::cli::Format;
 use crate::kernel_catalog::RunningKernel;
 use crate::python;
-use crate::subcommand::Subcommand;
+use crate::subcommand::{Listing, Subcommand};
 use anyhow::Result;
 use host::{Kernel, Machine, Scope};
 use lang::Catalog;
@@ -29,11 +29,20 @@ pub const SUBCOMMAND: Subcommand = Subcommand {
     )
 };
 
+/// `--info`, as bpftrace's
+pub const LISTING: Listing = Listing {
+    option: "info",
+    most_words: 0,
+    options: &["format"],
+    is_requested: |cli| cli.info,
+    run: SUBCOMMAND.run,
+};
+
 /// A property of the machine, and its state.
 type Row = (&'static str, String);
 
 /// Checks all requirements of tracing and prints a line for each. Fails if tracing is impossible.
-pub fn run(format: Format) -> Result<u8> {
+fn run(format: Format) -> Result<u8> {
     let mut rows = vec![
         ("cudatrace", crate::version()),
         ("kernel", kernel()),

@@ -1,13 +1,23 @@
 //! `cudatrace --explain E0105`: the rule of a code, a script that breaks it, and the corrected script.
 
-use crate::terminal;
+use crate::subcommand::Listing;
+use crate::{Failure, terminal};
 use anyhow::{Result, anyhow};
 use lang::diagnostics::Code;
 use lang::diagnostics::codes;
 use std::io::Write;
 
+/// `--explain`
+pub const LISTING: Listing = Listing {
+    option: "explain",
+    most_words: 0,
+    options: &[],
+    is_requested: |cli| cli.explain.is_some(),
+    run: |invocation| run(invocation.cli.explain.as_deref().unwrap_or_default()).map_err(Failure::wrong),
+};
+
 /// Prints the explanation of a code, or with `list` all codes.
-pub fn run(code: &str) -> Result<u8> {
+fn run(code: &str) -> Result<u8> {
     let text = if code == "list" { list() } else { on(code).ok_or_else(|| anyhow!(unknown(code)))? };
     std::io::stdout().write_all(text.as_bytes())?;
     Ok(0)

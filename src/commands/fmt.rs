@@ -3,7 +3,7 @@
 use crate::Failure;
 use crate::cli::Cli;
 use crate::console::Messages;
-use crate::subcommand::Subcommand;
+use crate::subcommand::{Listing, Subcommand};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use lang::syntax::format;
@@ -24,6 +24,15 @@ pub const SUBCOMMAND: Subcommand = Subcommand {
             run(invocation.words(), mode, invocation.messages).map_err(Failure::wrong)
         },
     )
+};
+
+/// `--fmt`, as bpftrace's
+pub const LISTING: Listing = Listing {
+    option: "print_formatted",
+    most_words: 1,
+    options: &["programs", "output", "mode"],
+    is_requested: |cli| cli.print_formatted,
+    run: |invocation| print(invocation.cli, invocation.messages).map_err(Failure::wrong),
 };
 
 /// Options that only `fmt` has.
@@ -81,7 +90,7 @@ fn run(files: &[String], mode: FmtMode, messages: &Messages) -> Result<u8> {
 }
 
 /// Prints the script of the command line, formatted, to standard output or the file of `-o`.
-pub fn print(cli: &Cli, messages: &Messages) -> Result<u8> {
+fn print(cli: &Cli, messages: &Messages) -> Result<u8> {
     let source = match (&cli.execute, cli.words.first()) {
         (Some(text), _) => Source::new("stdin", text.as_str()),
         (None, Some(file)) => read(file)?,

@@ -8,7 +8,8 @@ use crate::cli::{Cli, Format, Word};
 use crate::console::Messages;
 use crate::function_list::Match;
 use crate::script::Script;
-use crate::{function_list, script};
+use crate::subcommand::Listing;
+use crate::{Failure, function_list, script};
 use anyhow::{Result, bail};
 use cuda::Library;
 use cuda::kernel_driver::{EVENTS, Event};
@@ -32,8 +33,18 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::io::Write;
 use std::path::Path;
 
+/// `-l`
+pub const LISTING: Listing = Listing {
+    option: "list",
+    // The words after a script are its parameters.
+    most_words: usize::MAX,
+    options: &["programs", "pids", "libs", "format", "wait", "no_children"],
+    is_requested: |cli| cli.list,
+    run: |invocation| run(invocation.cli).map_err(Failure::wrong),
+};
+
 /// Lists the attach points that match a pattern such as `uprobe:libcuda:cuMem*`, or those of a script.
-pub fn run(cli: &Cli) -> Result<u8> {
+fn run(cli: &Cli) -> Result<u8> {
     let machine =
         Machine::new(Scope { pids: cli.pids.clone(), lib_overrides: cli.libs.clone(), ..Scope::default() })
             .with_kernel(&crate::kernel_catalog::RunningKernel)

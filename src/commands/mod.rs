@@ -13,7 +13,7 @@ pub mod script_help;
 pub mod scripts;
 pub mod trace;
 
-use crate::subcommand::Subcommands;
+use crate::subcommand::{Listing, Subcommands};
 
 /// All subcommands, in the order of `cudatrace -h`.
 pub static SUBCOMMANDS: Subcommands = Subcommands(&[
@@ -26,6 +26,9 @@ pub static SUBCOMMANDS: Subcommands = Subcommands(&[
     completion::SUBCOMMAND,
     man::SUBCOMMAND,
 ]);
+
+/// All options that print something in place of a trace. Of several on a command line, the first row is used.
+pub static LISTINGS: &[Listing] = &[explain::LISTING, doctor::LISTING, fmt::LISTING, list::LISTING];
 
 #[cfg(test)]
 mod tests {
@@ -41,6 +44,16 @@ mod tests {
             definition::command(Some(subcommand)).debug_assert();
             let unknown = subcommand.options.iter().chain(subcommand.hidden_options).find(|id| !has(id));
             assert_eq!(unknown, None, "no common option of `{}` has this id", subcommand.name);
+        }
+    }
+
+    #[test]
+    fn options_of_listings_exist() {
+        let common = definition::command(None);
+        let has = |id: &&&str| common.get_arguments().any(|arg| arg.get_id() == **id);
+        for listing in LISTINGS {
+            let ids = [&[listing.option], listing.options].concat();
+            assert_eq!(ids.iter().find(|id| !has(id)), None, "no option has this id");
         }
     }
 
