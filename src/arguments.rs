@@ -47,10 +47,7 @@ pub fn parse(
         split = Split::of(&command, args.into_iter());
     }
     let matches = with_subcommands(command.clone(), subcommands).try_get_matches_from(split.ours);
-    let matches = matches.map_err(|error| {
-        let other = help_on_values(&error).or_else(|| missing_value(&error)).or_else(|| instead(&error));
-        other.unwrap_or(error)
-    })?;
+    let matches = matches.map_err(with_alternative)?;
     if let Some(subcommand) = subcommand.filter(|_| !split.help) {
         refuse::of_subcommand(subcommand, &split.given, &matches, &command)?;
     }
@@ -58,9 +55,24 @@ pub fn parse(
         let message = "nothing follows `--`: write the command to trace, `-- COMMAND`, or leave out `--`";
         return Err(plain(ErrorKind::MissingRequiredArgument, message));
     }
-    let mut cli = Cli::from_arg_matches(&matches)?;
-    cli.without_effect = WITHOUT_EFFECT.iter().filter_map(|option| option.note(&matches)).collect();
+    let mut cli = common_options(&matches)?;
     cli.subcommands = subcommands.names();
+    (cli.given, cli.loose, cli.script_help) = (split.given, split.loose, split.help);
+    if subcommand.is_none() && !cli.script_help {
+        refuse::of_listing(&cli, &matches, listings)?;
+        refuse::idle(&cli)?;
+    }
+    if lacks_params(&cli) && (split.options_after_dashes || !starts_program(&cli)) {
+        take_params(&mut cli);
+    }
+    let subcommand = subcommand.filter(|_| cli.execute.is_none());
+    Ok(CommandLine { cli, matches, subcommand })
+}
+
+/// The options that all command lines have, with those of bpftrace as ours.
+fn common_options(matches: &ArgMatches) -> Result<Cli, clap::Error> {
+    let mut cli = Cli::from_arg_matches(matches)?;
+    cli.without_effect = WITHOUT_EFFECT.iter().filter_map(|option| option.note(matches)).collect();
     cli.choose_program();
     if cli.debug.contains(&Stage::Verifier) {
         cli.without_effect.push(
@@ -73,16 +85,7 @@ pub fn parse(
         Some(BpftraceMode::Format) => cli.print_formatted = true,
         None => {}
     }
-    (cli.given, cli.loose, cli.script_help) = (split.given, split.loose, split.help);
-    if subcommand.is_none() && !cli.script_help {
-        refuse::of_listing(&cli, &matches, listings)?;
-        refuse::idle(&cli)?;
-    }
-    if lacks_params(&cli) && (split.options_after_dashes || !starts_program(&cli)) {
-        take_params(&mut cli);
-    }
-    let subcommand = subcommand.filter(|_| cli.execute.is_none());
-    Ok(CommandLine { cli, matches, subcommand })
+    Ok(cli)
 }
 
 /// Whether the script has a parameter such as `$1` without an argument before `--`.
@@ -129,6 +132,12 @@ const ABSENT: &[(&str, &str)] =
 /// An error message without the usage of the command line.
 fn plain(kind: ErrorKind, message: &str) -> clap::Error {
     clap::Error::raw(kind, format!("{message}\n"))
+}
+
+/// An error of clap, in our words if they show what to write instead.
+fn with_alternative(error: clap::Error) -> clap::Error {
+    let other = help_on_values(&error).or_else(|| missing_value(&error)).or_else(|| instead(&error));
+    other.unwrap_or(error)
 }
 
 /// The error for an unknown option that has an alternative.
