@@ -1,6 +1,7 @@
 //! Definition of the command line without the options of single subcommands, and classification of its words.
 
 use crate::bundled;
+use crate::console::{Color, MessageKinds, Messages};
 use crate::export::file::FileOwner;
 use crate::export::kinds;
 use clap::{ArgAction, Parser, ValueEnum};
@@ -224,6 +225,15 @@ pub struct Cli {
 }
 
 impl Cli {
+    /// The printer of messages that the command line specifies.
+    pub fn messages(&self) -> Messages {
+        let Cli { color, quiet, no_warnings, verbose, .. } = *self;
+        Messages::new(
+            color,
+            MessageKinds { notes: !quiet, warnings: !quiet && !no_warnings, details: verbose },
+        )
+    }
+
     /// Selects the last of several programs, and records a note that the others do not run.
     pub fn choose_program(&mut self) {
         self.execute = self.programs.pop();
@@ -284,17 +294,6 @@ pub enum BpftraceMode {
     Bench,
     /// `--fmt`
     Format,
-}
-
-/// When to colour.
-#[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Color {
-    /// On a terminal, unless NO_COLOR is set; CUDATRACE_COLOR may be `always` or `never`.
-    Auto,
-    /// Always.
-    Always,
-    /// Never.
-    Never,
 }
 
 /// Stages that `-d` prints.

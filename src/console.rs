@@ -1,6 +1,6 @@
 //! Messages on standard error: diagnostics of the compiler, notes, errors. Output of the script is written elsewhere.
 
-use crate::cli::{Cli, Color};
+use clap::ValueEnum;
 use lang::diagnostics::wording::listed;
 use lang::{Diagnostics, Severity, Source};
 use report::value::escape;
@@ -18,6 +18,26 @@ const SHOWN: usize = 20;
 
 /// Largest number of refused attach points that a message names.
 const MOST_REFUSED: usize = 4;
+
+/// When to colour.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    /// On a terminal, unless NO_COLOR is set; CUDATRACE_COLOR may be `always` or `never`.
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// The messages that are printed beside errors.
+#[derive(Copy, Clone, Debug)]
+pub struct MessageKinds {
+    pub notes: bool,
+    pub warnings: bool,
+    /// How the tracer finds files, and how long that takes.
+    pub details: bool,
+}
 
 /// Printer of messages.
 pub struct Messages {
@@ -85,9 +105,9 @@ impl Drop for SearchLine {
 }
 
 impl Messages {
-    /// Creates the printer that the command line specifies.
-    pub fn new(cli: &Cli) -> Messages {
-        let color = match cli.color {
+    /// A printer on standard error.
+    pub fn new(color: Color, kinds: MessageKinds) -> Messages {
+        let color = match color {
             Color::Always => true,
             Color::Never => false,
             Color::Auto => color_setting()
@@ -95,9 +115,9 @@ impl Messages {
         };
         Messages {
             color,
-            quiet: cli.quiet,
-            warnings: !cli.quiet && !cli.no_warnings,
-            verbose: cli.verbose,
+            quiet: !kinds.notes,
+            warnings: kinds.warnings,
+            verbose: kinds.details,
             out: RefCell::new(Box::new(std::io::stderr())),
         }
     }

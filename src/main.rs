@@ -12,6 +12,7 @@ mod imports;
 mod kernel_catalog;
 mod mailbox;
 mod metrics;
+mod patch_sites;
 mod python;
 mod repl;
 mod run;
@@ -24,7 +25,6 @@ mod timer;
 use arguments::CommandLine;
 use clap::error::ErrorKind;
 use commands::{LISTINGS, SUBCOMMANDS};
-use console::Messages;
 use std::process::ExitCode;
 use subcommand::Invocation;
 
@@ -47,7 +47,7 @@ fn main() -> ExitCode {
         Err(error) => return usage(&error),
     };
     script::attach_values(&mut line.cli);
-    let messages = Messages::new(&line.cli);
+    let messages = line.cli.messages();
     let CommandLine { cli, matches, subcommand } = &line;
     let invocation =
         Invocation { cli, matches, subcommand: *subcommand, subcommands: SUBCOMMANDS, messages: &messages };

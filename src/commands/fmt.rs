@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn looks_formats_and_is_content() {
-        let messages = Messages::new(&Cli::parse_from(["cudatrace", "-q"]));
+        let messages = Cli::parse_from(["cudatrace", "-q"]).messages();
         let path = std::env::temp_dir().join(format!("cudatrace-fmt-{}.ct", std::process::id()));
         let files = [path.to_string_lossy().into_owned()];
         std::fs::write(&path, "BEGIN{print( 1 )}").unwrap();

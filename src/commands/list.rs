@@ -48,7 +48,7 @@ fn run(cli: &Cli) -> Result<u8> {
     let machine =
         Machine::new(Scope { pids: cli.pids.clone(), lib_overrides: cli.libs.clone(), ..Scope::default() })
             .with_kernel(&crate::kernel_catalog::RunningKernel)
-            .with_progress(Messages::new(cli).search_progress());
+            .with_progress(cli.messages().search_progress());
     // Operations and functions of CUDA's driver; on a machine without it, all functions.
     let has_driver = cli.pids.is_empty() && machine.files("libcuda").is_ok();
     let usual: &[&str] = if has_driver { &["cuda:*", "uprobe:libcuda:*"] } else { &["*"] };
@@ -69,7 +69,7 @@ fn run(cli: &Cli) -> Result<u8> {
     for pattern in patterns {
         print(&list(&machine, pattern, cli.verbose, &mut unknown)?, cli.format)?;
     }
-    unknown.report(&Messages::new(cli));
+    unknown.report(&cli.messages());
     Ok(0)
 }
 
@@ -117,7 +117,7 @@ fn is_script(cli: &Cli, word: &str) -> bool {
 
 /// Lists the attach points of a script without duplicates, and reports patterns without a match.
 fn list_script(cli: &Cli, machine: &Machine) -> Result<u8> {
-    let messages = Messages::new(cli);
+    let messages = cli.messages();
     let script = match &cli.execute {
         Some(text) => Script::alone(Source::new("stdin", text.as_str()), &cli.words),
         None => script::open(cli, &cli.words[0], &cli.words[1..])?,

@@ -12,7 +12,7 @@ use runtime::{FileFunctions, Session};
 
 use super::candidates::Found;
 use super::cupti::{self, DRIVER};
-use crate::run::patch_sites;
+use crate::patch_sites;
 
 /// Files of C libraries, by the begin of their names: of glibc, since 2.34 in one file; of musl.
 const C_LIBRARIES: [&str; 5] = ["libc.so.6", "libpthread.so.0", "libdl.so.2", "ld-musl-", "libc.musl-"];

@@ -16,7 +16,6 @@ use crate::cli::Cli;
 use crate::console::Messages;
 use crate::export::{self, Exports, MetricsQueue};
 use crate::gpu::Utilization;
-use crate::run::script_set::Scripts;
 use crate::symbolize::MachineNames;
 use crate::timer::Timer;
 use report::metrics::{Family, Health, Metrics};
@@ -44,13 +43,22 @@ const SWEEP: Duration = Duration::from_secs(1);
 /// OpenTelemetry's default period of metrics exports.
 const INTERVAL: Duration = Duration::from_secs(60);
 
+/// Whether the scripts of a run trace all that they are to trace.
+pub trait ScriptHealth {
+    /// Files that could not be traced, with the reason.
+    fn untraced(&self) -> Vec<(PathBuf, String)>;
+
+    /// Whether a script has no probe until a library is loaded.
+    fn are_waiting(&self) -> bool;
+}
+
 /// Number of records that each sink has dropped so far, by its name on the command line.
 pub type DropCounts = Box<dyn Fn() -> Vec<(String, u64)>>;
 
 /// Converts a session's maps to families.
 pub struct Collector<'a> {
     names: &'a MachineNames,
-    scripts: &'a Scripts<'a>,
+    scripts: &'a dyn ScriptHealth,
     metrics: Metrics,
     dropped: DropCounts,
     /// Use of the GPUs, as long as a thread can be had.
@@ -61,7 +69,7 @@ pub struct Collector<'a> {
 
 impl<'a> Collector<'a> {
     /// Starts measuring the runs of programs, if the kernel permits it.
-    pub fn new(names: &'a MachineNames, scripts: &'a Scripts<'a>, dropped: DropCounts) -> Collector<'a> {
+    pub fn new(names: &'a MachineNames, scripts: &'a dyn ScriptHealth, dropped: DropCounts) -> Collector<'a> {
         names.processes.track();
         Collector {
             names,
@@ -212,7 +220,7 @@ impl<'a> MetricsOutputs<'a> {
         servers: Vec<Server>,
         exports: &Exports,
         names: &'a MachineNames,
-        scripts: &'a Scripts<'a>,
+        scripts: &'a dyn ScriptHealth,
     ) -> Option<MetricsOutputs<'a>> {
         let queues = exports.metrics();
         if servers.is_empty() && queues.is_empty() {

@@ -404,7 +404,7 @@ mod tests {
 
     fn help_text(topic: &str) -> Result<String> {
         let cli = Cli::parse_from(["cudatrace"]);
-        super::help_text(topic, &cli, &Messages::new(&cli))
+        super::help_text(topic, &cli, &cli.messages())
     }
 
     #[test]

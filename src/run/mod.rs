@@ -25,7 +25,6 @@ pub mod late_files;
 pub mod mapping_scans;
 pub mod outputs;
 pub mod overwritten_files;
-pub mod patch_sites;
 pub mod places;
 pub mod plan;
 pub mod script_set;

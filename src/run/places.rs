@@ -2,8 +2,8 @@
 //! state with it. The others run in the traced processes.
 
 use super::compiler::Compiler;
-use super::patch_sites;
 use crate::console::Messages;
+use crate::patch_sites;
 use anyhow::{Result, anyhow};
 use host::Machine;
 use lang::expand::maps_of;

@@ -1,9 +1,10 @@
 //! The scripts of a session. Each is compiled to modules: one when it joins, one per file that appears later.
 
 use super::compiler::Compiler;
-use super::patch_sites::{gates, patch_site, unwinder_sites};
 use super::watched_files::WatchedFiles;
 use crate::console::Messages;
+use crate::metrics::ScriptHealth;
+use crate::patch_sites::{gates, patch_site, unwinder_sites};
 use anyhow::Result;
 use host::{Machine, OwnRuntime};
 use lang::catalog::FileId;
@@ -276,16 +277,6 @@ impl<'a> Scripts<'a> {
         self.has_failed.get()
     }
 
-    /// Files that could not be traced, with the reason.
-    pub fn untraced(&self) -> Vec<(PathBuf, String)> {
-        self.untraced.borrow().clone().into_iter().collect()
-    }
-
-    /// Whether a script has no probe until a library is loaded.
-    pub fn are_waiting(&self) -> bool {
-        self.attached.borrow().values().any(|script| !script.compiler.waits_for().is_empty())
-    }
-
     /// Reports the libraries that were not loaded, if that is why nothing was traced; returns whether it is.
     /// `is_complete`: all mappings of traced processes were reported.
     pub fn report_missing(&self, is_complete: bool) -> bool {
@@ -372,6 +363,16 @@ impl<'a> Scripts<'a> {
             return Ok(None);
         };
         self.join(session, &compiled, compiler.session_state()).map(Some)
+    }
+}
+
+impl ScriptHealth for Scripts<'_> {
+    fn untraced(&self) -> Vec<(PathBuf, String)> {
+        self.untraced.borrow().clone().into_iter().collect()
+    }
+
+    fn are_waiting(&self) -> bool {
+        self.attached.borrow().values().any(|script| !script.compiler.waits_for().is_empty())
     }
 }
 

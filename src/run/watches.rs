@@ -11,7 +11,7 @@ use super::overwritten_files::OverwriteWatch;
 use super::plan::{Plan, WantedRecords};
 use super::traced_processes::{self, TargetEnd};
 use super::unwind_updater::UnwindUpdater;
-use crate::metrics::MetricsOutputs;
+use crate::metrics::{MetricsOutputs, ScriptHealth};
 use crate::{Failure, gpu};
 use runtime::Session;
 use runtime::session::event_loop::{Next, Watch};
