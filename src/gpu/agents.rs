@@ -104,15 +104,23 @@ const SEARCH: u64 = u64::MAX - 1;
 const RETRY: u64 = u64::MAX - 2;
 const NEW_DRIVERS: u64 = u64::MAX - 3;
 
+/// What agents are for, and to whom they belong.
+pub struct AgentOptions<'a> {
+    pub file: &'a AgentFile,
+    pub machine: &'a Machine,
+    pub messages: &'a Messages,
+    pub reports: &'a Reports,
+    pub new_drivers: &'a NewDrivers,
+    /// Kinds of records, a bit per kind, with [`GPU_LAUNCHES`] and [`GPU_RANGES`].
+    pub kinds: u32,
+    /// True if programs run in the processes of the agents.
+    pub in_process: bool,
+}
+
 impl<'a> Agents<'a> {
-    /// Waits for agents. `in_process`: programs run in the processes of the agents.
-    pub fn new(
-        file: &'a AgentFile,
-        machine: &'a Machine,
-        (kinds, in_process): (u32, bool),
-        new_drivers: &'a NewDrivers,
-        (reports, messages): (&'a Reports, &'a Messages),
-    ) -> io::Result<Agents<'a>> {
+    /// Waits for agents.
+    pub fn new(options: AgentOptions<'a>) -> io::Result<Agents<'a>> {
+        let AgentOptions { file, machine, messages, reports, new_drivers, kinds, in_process } = options;
         let events = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let search = PacedTimer::new(PAUSE)?;
         watch(&events, file.as_fd(), LISTENER)?;

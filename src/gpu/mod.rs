@@ -19,7 +19,7 @@ use runtime::started::user_id;
 
 use crate::console::Messages;
 
-pub use agents::Agents;
+pub use agents::{AgentOptions, Agents};
 pub use new_drivers::NewDrivers;
 pub use nvml::{Samples, Used, Utilization};
 pub use reports::Reports;

@@ -1,7 +1,7 @@
 //! Records of GPUs at the prompt: agents are loaded as soon as a clause needs records, and loaded again if a later one needs more kinds.
 
 use crate::console::Messages;
-use crate::gpu::{Agents, NewDrivers, Reports};
+use crate::gpu::{AgentOptions, Agents, NewDrivers, Reports};
 use anyhow::{Context, Result};
 use host::Machine;
 use runtime::gpu::AgentFile;
@@ -66,8 +66,10 @@ impl<'a> Gpu<'a> {
         }
         let Surroundings { machine, messages, new_drivers, program, joining } = *around;
         let pids = machine.scope().pids.clone();
-        let mut agents = Agents::new(file, machine, (kinds, false), new_drivers, (self.reports, messages))
-            .context("cannot wait for the agents of processes")?;
+        let reports = self.reports;
+        let options =
+            AgentOptions { file, machine, messages, reports, new_drivers, kinds, in_process: false };
+        let mut agents = Agents::new(options).context("cannot wait for the agents of processes")?;
         agents.search_in(&pids, program);
         if pids.is_empty() && program.is_none() {
             messages.note("records come of a program that `:run COMMAND` starts, or of processes that `:pid PID` selects");

@@ -2,7 +2,7 @@
 
 use super::session::{Program, Repl};
 use crate::run::command::start_held;
-use crate::run::compiler::Compiler;
+use crate::run::compiler::{Compiler, Purpose};
 use crate::run::late_files::HeldMappings;
 use crate::run::unwinder::walks_stacks;
 use crate::run::{exit_status, setup, traced_processes};
@@ -194,7 +194,7 @@ impl Repl<'_> {
             return Ok(());
         }
         let mut follower =
-            Compiler::new(Script::empty("repl"), (self.machine, false), self.cli, self.messages);
+            Compiler::new(Script::empty("repl"), Purpose::kernel(self.machine, self.cli, self.messages));
         follower.front(self.scripts.session_state())?;
         self.scripts.add(session, FOLLOWER, follower).map(drop)
     }

@@ -5,7 +5,7 @@
 //!       -> for_processes -> Places (which clauses need the kernel) -> a module of each script for each place
 //! ```
 
-use super::compiler::Compiler;
+use super::compiler::{Compiler, Purpose};
 use super::places::Places;
 use super::setup;
 use crate::Failure;
@@ -14,7 +14,6 @@ use crate::console::Messages;
 use crate::script::Script;
 use anyhow::Context;
 use cuda::Library;
-use host::Machine;
 use lang::SessionState;
 use runtime::{Kernel, Patched};
 use std::path::{Path, PathBuf};
@@ -47,10 +46,10 @@ pub fn for_kernel(compilers: &mut [Compiler], cli: &Cli, traced: usize) -> Resul
 /// Compiles scripts for the traced processes, and for the kernel what cannot run there. The inner error is the reason why the kernel must
 /// run all of it. A function that cannot be patched is no reason without the right to use the kernel: it is left out then.
 pub fn for_processes<'a>(
-    machine: &Machine,
+    purpose: &Purpose<'_>,
     compilers: &mut Vec<Compiler<'a>>,
-    (cli, messages): (&Cli, &Messages),
 ) -> Result<Result<Compiled, String>, Failure> {
+    let Purpose { machine, cli, messages, .. } = *purpose;
     let has_rights = Kernel::probe().is_ok();
     let unknown = |target: &&str| Library::from_alias(target).is_none();
     if let Some(target) = compilers.iter().flat_map(Compiler::waits_for).find(unknown).filter(|_| has_rights)
@@ -112,15 +111,10 @@ fn divide<'a>(
 }
 
 /// Parses and checks the scripts; each gets the state of the previous ones.
-pub fn check<'a>(
-    scripts: Vec<Script>,
-    place: (&'a Machine, bool),
-    cli: &'a Cli,
-    messages: &'a Messages,
-) -> anyhow::Result<Vec<Compiler<'a>>> {
+pub fn check<'a>(scripts: Vec<Script>, purpose: Purpose<'a>) -> anyhow::Result<Vec<Compiler<'a>>> {
     let mut compilers: Vec<Compiler> = Vec::new();
     for script in scripts {
-        let mut compiler = Compiler::new(script, place, cli, messages);
+        let mut compiler = Compiler::new(script, purpose);
         let known = compilers.last().map_or_else(SessionState::default, Compiler::session_state);
         compiler.front(known)?;
         compilers.push(compiler);

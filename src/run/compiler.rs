@@ -56,14 +56,27 @@ pub struct Compiler<'a> {
     part: Option<codegen::Part>,
 }
 
+/// What scripts are compiled for.
+#[derive(Copy, Clone)]
+pub struct Purpose<'a> {
+    pub machine: &'a Machine,
+    pub cli: &'a Cli,
+    pub messages: &'a Messages,
+    /// True for the traced processes.
+    pub in_process: bool,
+}
+
+impl<'a> Purpose<'a> {
+    /// For the kernel.
+    pub fn kernel(machine: &'a Machine, cli: &'a Cli, messages: &'a Messages) -> Purpose<'a> {
+        Purpose { machine, cli, messages, in_process: false }
+    }
+}
+
 impl<'a> Compiler<'a> {
-    /// Creates the compiler; nothing is compiled yet. `in_process`: for the traced processes.
-    pub fn new(
-        script: Script,
-        (machine, in_process): (&'a Machine, bool),
-        cli: &'a Cli,
-        messages: &'a Messages,
-    ) -> Compiler<'a> {
+    /// Creates the compiler; nothing is compiled yet.
+    pub fn new(script: Script, purpose: Purpose<'a>) -> Compiler<'a> {
+        let Purpose { machine, cli, messages, in_process } = purpose;
         let (ast, disabled, files) = (ast::Script::default(), HashSet::new(), HashSet::new());
         let (begun, checked, options, refused) = (false, None, None, Vec::new());
         Compiler {
@@ -93,7 +106,8 @@ impl<'a> Compiler<'a> {
         if part.kernel.is_empty() {
             return Ok(None);
         }
-        let mut other = Compiler::new(self.script.clone(), (self.machine, false), self.cli, self.messages);
+        let mut other =
+            Compiler::new(self.script.clone(), Purpose::kernel(self.machine, self.cli, self.messages));
         (other.ast, other.files) = (self.ast.clone(), self.files.clone());
         let (checked, mut diags) =
             other.check_again(&other.remaining(), &other.front_options(known, None))?;

@@ -42,11 +42,11 @@ use crate::metrics::MetricsOutputs;
 use crate::script::Script;
 use crate::{Failure, gpu};
 use attached::{Attached, Loaded, Prepared};
-use compiler::Compiler;
+use compiler::{Compiler, Purpose};
 use ending::Ended;
 use extender::Extender;
 use outputs::RecordingOutputs;
-use plan::{Place, Plan, Planned, Surroundings, Target};
+use plan::{Place, Plan, Planned, Planner, Target};
 use runtime::{Control, Session};
 use script_set::Scripts;
 use std::io::{self, IsTerminal};
@@ -72,8 +72,9 @@ pub fn run_scripts(
             false => None,
         };
         let (machine, target, agent) = (&machine, &target, agent.as_ref());
-        let surroundings = Surroundings { cli, messages, machine, target, agent, place, start };
-        match surroundings.plan(scripts.clone())? {
+        let purpose = Purpose { machine, cli, messages, in_process: place == Place::Process };
+        let planner = Planner { purpose, target, agent, place, start };
+        match planner.plan(scripts.clone())? {
             Planned::Run(plan, compilers) => {
                 let status = run(&plan, compilers, recording)?;
                 why_kernel.inspect(|reason| messages.note(&format!("Traced by the kernel: {reason}")));

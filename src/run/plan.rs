@@ -1,7 +1,7 @@
 //! What a run is, decided before anything is opened or started: the scripts, compiled for the place where they run, and whom they trace.
 
 use super::compiled::{self, Compiled};
-use super::compiler::Compiler;
+use super::compiler::{Compiler, Purpose};
 use super::setup;
 use crate::cli::{Cli, Stage};
 use crate::console::Messages;
@@ -99,26 +99,24 @@ pub enum Planned<'a> {
     NeedsKernel(String),
 }
 
-/// What scripts are compiled for.
-pub struct Surroundings<'a> {
-    pub cli: &'a Cli,
-    pub messages: &'a Messages,
-    pub machine: &'a Machine,
+/// Makes a plan of scripts.
+pub struct Planner<'a> {
+    pub purpose: Purpose<'a>,
     pub target: &'a Target,
     pub agent: Option<&'a AgentFile>,
     pub place: Place,
     pub start: Instant,
 }
 
-impl<'a> Surroundings<'a> {
+impl<'a> Planner<'a> {
     /// Checks and compiles the scripts.
     pub fn plan(&self, scripts: Vec<Script>) -> Result<Planned<'a>, Failure> {
-        let Surroundings { cli, messages, machine, target, place, .. } = *self;
-        let in_process = place == Place::Process;
+        let Planner { purpose, target, place, .. } = *self;
+        let Purpose { cli, messages, in_process, .. } = purpose;
         if in_process {
             setup::check_in_process(cli).map_err(Failure::wrong)?;
         }
-        let checked = compiled::check(scripts, (machine, in_process), cli, messages);
+        let checked = compiled::check(scripts, purpose);
         let mut compilers = checked.map_err(Failure::wrong)?;
         if place == Place::Unsaid && compilers.iter().any(Compiler::asks_for_process) {
             return Ok(Planned::Asks);
@@ -128,7 +126,7 @@ impl<'a> Surroundings<'a> {
             return Ok(Planned::Done);
         }
         let compiled = match in_process {
-            true => compiled::for_processes(machine, &mut compilers, (cli, messages))?,
+            true => compiled::for_processes(&purpose, &mut compilers)?,
             false => Ok(compiled::for_kernel(&mut compilers, cli, target.count())?),
         };
         match compiled {
@@ -147,22 +145,23 @@ impl<'a> Surroundings<'a> {
     fn with(&self, compiled: Compiled) -> Result<Plan<'a>, Failure> {
         let Compiled { modules, features, by_link, in_kernel } = compiled;
         let bytes: usize = modules.iter().map(|module| module.elf.len()).sum();
-        self.messages
+        self.purpose
+            .messages
             .detail(|| format!("compiled after {:?}: {bytes} bytes of object", self.start.elapsed()));
         let kinds = modules.iter().fold(0, |kinds, module| kinds | module.manifest.gpu_kinds);
         if kinds != 0 && self.target.is_all() {
             return Err(Failure::wrong(gpu::no_process()));
         }
         Ok(Plan {
-            cli: self.cli,
-            messages: self.messages,
-            machine: self.machine,
+            cli: self.purpose.cli,
+            messages: self.purpose.messages,
+            machine: self.purpose.machine,
             target: self.target.clone(),
             records: self.agent.filter(|_| kinds != 0).map(|file| WantedRecords { file, kinds }),
             modules,
             features,
             by_link,
-            in_process: self.place == Place::Process,
+            in_process: self.purpose.in_process,
             in_kernel,
             start: self.start,
         })

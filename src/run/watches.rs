@@ -95,10 +95,16 @@ impl<'p, 'w> Beginning<'p, 'w> {
     /// The agents for records of GPUs.
     fn agents(&mut self) -> Result<Option<gpu::Agents<'w>>, Failure> {
         let Some(WantedRecords { file, kinds }) = self.plan.records else { return Ok(None) };
-        let (wanted, new_drivers) = ((kinds, self.plan.in_process), &self.extender.new_drivers);
-        let reports = (self.gpu_reports, self.plan.messages);
-        let agents = gpu::Agents::new(file, self.plan.machine, wanted, new_drivers, reports);
-        let mut agents = agents.map_err(Failure::loading)?;
+        let options = gpu::AgentOptions {
+            file,
+            machine: self.plan.machine,
+            messages: self.plan.messages,
+            reports: self.gpu_reports,
+            new_drivers: &self.extender.new_drivers,
+            kinds,
+            in_process: self.plan.in_process,
+        };
+        let mut agents = gpu::Agents::new(options).map_err(Failure::loading)?;
         agents.search_in(&self.plan.cli.pids, self.prepared.started());
         agents.begin().map_err(Failure::loading)?;
         agents.load_into_running(self.session).map_err(Failure::loading)?;

@@ -27,9 +27,12 @@ pub(crate) fn attach(
         Attach::Functions { side, sites, .. } => {
             let nowhere = |_: u32, _: u64| Err("no information about the function".to_owned());
             let patch = options.patch.unwrap_or(Patching { functions: &nowhere, unwinder: |_| vec![] });
-            let refused = user.add_probe(program, (*side, sites), (options.files, patch));
+            let refused = user.add_probe(program, *side, sites, options.files, patch);
             result.attached = sites.len() - refused.len();
-            result.failures = refused.into_iter().map(|one| failure(manifest, one, options.files)).collect();
+            result.failures = refused
+                .into_iter()
+                .map(|(site, errno)| failure(manifest, site, errno, options.files))
+                .collect();
         }
         Attach::ProcessEnd => {
             user.add_process_end(&loaded.handle);
@@ -49,11 +52,7 @@ pub(crate) fn attach(
 }
 
 /// The failure of a site, for messages.
-fn failure(
-    manifest: &Manifest,
-    (site, errno): (Site, io::Error),
-    path: &dyn Fn(u32) -> PathBuf,
-) -> SiteFailure {
+fn failure(manifest: &Manifest, site: Site, errno: io::Error, path: &dyn Fn(u32) -> PathBuf) -> SiteFailure {
     let shown = manifest.files.iter().find(|file| file.id == site.file).map(|file| PathBuf::from(&file.path));
     let path = shown.unwrap_or_else(|| path(site.file));
     let probe = manifest.names.probes.get(site.probe as usize).cloned().unwrap_or_default();

@@ -25,4 +25,4 @@ pub use native::returns::Hook as UnwinderHook;
 pub use patch_sites::{PatchSites, Patched, Patching};
 pub(crate) use patching::Access;
 pub use processes::{FileFunctions, FunctionSite, PatchReport, PatchSite};
-pub(crate) use user_space::UserSpace;
+pub(crate) use user_space::{MemorySizes, UserSpace};

@@ -66,23 +66,35 @@ pub(crate) struct UserSpace {
     pub(super) unwinder: UnwinderSites,
 }
 
+/// Sizes of a session's memory.
+#[derive(Copy, Clone, Debug)]
+pub(crate) struct MemorySizes {
+    /// Number of CPUs for which maps have cells.
+    pub cpus: u32,
+    /// Size of the ring buffer.
+    pub ring_bytes: u32,
+    /// Counters for modules that extend the session.
+    pub spare_counters: u32,
+}
+
 impl UserSpace {
     /// Loads the first object of a session, and reserves room for the others.
     pub fn load(
-        (compiled, others): (&CompiledScript, &[CompiledScript]),
-        (cpus, ring_bytes, spare_counters): (u32, u32, u32),
+        compiled: &CompiledScript,
+        others: &[CompiledScript],
+        sizes: MemorySizes,
     ) -> Result<(UserSpace, Objects), LoadError> {
         let mut object = parse(compiled)?;
         let others = others.iter().map(parse).collect::<Result<Vec<Object>, _>>()?;
         for map in &mut object.maps {
             match map.name.as_str() {
-                manifest::RING_MAP => map.max_entries = ring_bytes,
-                COUNTERS_MAP => map.max_entries += spare_counters,
-                FAILURES_MAP => map.value_size += 8 * spare_counters,
+                manifest::RING_MAP => map.max_entries = sizes.ring_bytes,
+                COUNTERS_MAP => map.max_entries += sizes.spare_counters,
+                FAILURES_MAP => map.value_size += 8 * sizes.spare_counters,
                 _ => {}
             }
         }
-        let mut user = UserSpace::with(object, &others, cpus)?;
+        let mut user = UserSpace::with(object, &others, sizes.cpus)?;
         let objects = objects(&user.memory, &user.modules[0], compiled);
         user.create_unwind_memory(compiled)?;
         Ok((user, objects))
@@ -187,8 +199,10 @@ impl UserSpace {
     pub fn add_probe(
         &mut self,
         program: &Program,
-        (side, sites): (manifest::Side, &[Site]),
-        (path, patch): (&dyn Fn(u32) -> PathBuf, Patching<'_>),
+        side: manifest::Side,
+        sites: &[Site],
+        path: &dyn Fn(u32) -> PathBuf,
+        patch: Patching<'_>,
     ) -> Vec<(Site, io::Error)> {
         self.unwinder = patch.unwinder;
         let side = match side {

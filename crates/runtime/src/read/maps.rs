@@ -24,6 +24,24 @@ const BATCH_BYTES: usize = 1 << 20;
 /// Two records of the same thread and CPU within this time are of the same run of a program.
 const ONE_RUN: Duration = Duration::from_millis(100);
 
+/// What is printed of a map.
+#[derive(Copy, Clone, Debug)]
+pub struct MapPrint {
+    /// Index of the map in the manifest.
+    pub map: u32,
+    /// Number of rows, those with the largest values; 0: all.
+    pub top: u32,
+    /// Divisor of the values; 0: none.
+    pub div: u32,
+}
+
+impl MapPrint {
+    /// All rows of a map.
+    pub fn all(map: u32) -> MapPrint {
+        MapPrint { map, top: 0, div: 0 }
+    }
+}
+
 /// A script's map in the kernel.
 #[derive(Debug)]
 pub struct ScriptMap {
@@ -85,30 +103,26 @@ impl ScriptMap {
         self.cell_size() * if self.map.storage.is_per_cpu() { self.cpus } else { 1 }
     }
 
-    /// Merged contents, in the order of the kernel. `index`: the index in the manifest.
-    pub fn snapshot(&self, index: u32, top: u32, div: u32) -> io::Result<Snapshot> {
+    /// Merged contents, in the order of the kernel.
+    pub fn snapshot(&self, print: MapPrint) -> io::Result<Snapshot> {
         match self.additive() {
-            Some(agg) => self.snapshot_of(agg, &self.totals()?, (index, top, div)),
-            None => self.snapshot_of_cells((index, top, div)),
+            Some(agg) => self.snapshot_of(agg, &self.totals()?, print),
+            None => self.snapshot_of_cells(print),
         }
     }
 
     /// Like [`ScriptMap::snapshot`], for `print(@m)` in this record. A `clear(@m)` or `zero(@m)` in the same run removes only
     /// what is printed now.
-    pub fn print(&self, (index, top, div): (u32, u32, u32), record: Header) -> io::Result<Snapshot> {
-        let Some(agg) = self.additive() else { return self.snapshot(index, top, div) };
+    pub fn print(&self, print: MapPrint, record: Header) -> io::Result<Snapshot> {
+        let Some(agg) = self.additive() else { return self.snapshot(print) };
         let totals = self.totals()?;
-        let snapshot = self.snapshot_of(agg, &totals, (index, top, div));
+        let snapshot = self.snapshot_of(agg, &totals, print);
         self.sums().printed = Some((record, totals));
         snapshot
     }
 
-    fn snapshot_of(
-        &self,
-        agg: &Agg,
-        totals: &Totals,
-        (map, top, div): (u32, u32, u32),
-    ) -> io::Result<Snapshot> {
+    fn snapshot_of(&self, agg: &Agg, totals: &Totals, print: MapPrint) -> io::Result<Snapshot> {
+        let MapPrint { map, top, div } = print;
         let sums = self.sums();
         let mut entries = Vec::new();
         for (key, total) in totals {
@@ -119,7 +133,7 @@ impl ScriptMap {
         Ok(Snapshot { map, entries, top, div })
     }
 
-    fn snapshot_of_cells(&self, (map, top, div): (u32, u32, u32)) -> io::Result<Snapshot> {
+    fn snapshot_of_cells(&self, MapPrint { map, top, div }: MapPrint) -> io::Result<Snapshot> {
         let rows = self.rows()?;
         let keys = rows.keys.chunks_exact(self.key_size());
         let mut entries = Vec::new();
@@ -740,7 +754,7 @@ mod tests {
         (0..5000).for_each(|n| put(&map, &key(n), |cpu| vec![1, n * (cpu as u64 + 1)]));
         let factor: i64 = (1..=map.cpus as i64).sum();
 
-        let mut entries = map.snapshot(0, 0, 0).expect("snapshot").entries;
+        let mut entries = map.snapshot(MapPrint::all(0)).expect("snapshot").entries;
         entries.sort_by_key(|(key, _)| match key[1] {
             Value::Uint(n, _) => n,
             _ => unreachable!("the second part is a number"),
@@ -753,10 +767,10 @@ mod tests {
         assert_eq!(map.lookup(&key(70_000)).expect("lookup"), None);
 
         map.zero(None).expect("zero");
-        let zeroed = map.snapshot(0, 0, 0).expect("snapshot").entries;
+        let zeroed = map.snapshot(MapPrint::all(0)).expect("snapshot").entries;
         assert!(zeroed.len() == 5000 && zeroed.iter().all(|(_, cell)| *cell == number(0, true)));
         map.clear(None).expect("clear");
-        assert_eq!(map.snapshot(0, 0, 0).expect("snapshot").entries, []);
+        assert_eq!(map.snapshot(MapPrint::all(0)).expect("snapshot").entries, []);
     }
 
     #[test]
@@ -792,18 +806,18 @@ mod tests {
             create(vec![Type::Name(NameKind::Func)], MapValue::Agg(Agg::Count), Storage::PerCpuArray, 300);
         put(&named, &[Value::Name(NameKind::Func, 250)], |_| vec![2]);
         let expected = vec![(vec![Value::Name(NameKind::Func, 250)], number(2 * named.cpus as i64, false))];
-        assert_eq!(named.snapshot(0, 0, 0).expect("snapshot").entries, expected);
+        assert_eq!(named.snapshot(MapPrint::all(0)).expect("snapshot").entries, expected);
 
         let count = create(vec![], MapValue::Agg(Agg::Count), Storage::PerCpuArray, 1);
-        assert_eq!(count.snapshot(0, 0, 0).expect("snapshot").entries, [(vec![], number(0, false))]);
+        assert_eq!(count.snapshot(MapPrint::all(0)).expect("snapshot").entries, [(vec![], number(0, false))]);
         let sum = create(vec![], MapValue::Agg(Agg::Sum { signed: true }), Storage::PerCpuArray, 1);
-        assert_eq!(sum.snapshot(0, 0, 0).expect("snapshot").entries, []);
+        assert_eq!(sum.snapshot(MapPrint::all(0)).expect("snapshot").entries, []);
 
         let plain = create(vec![], MapValue::Plain(Type::Int { bytes: 8, signed: true }), Storage::Array, 1);
-        assert_eq!(plain.snapshot(0, 0, 0).expect("snapshot").entries, []);
+        assert_eq!(plain.snapshot(MapPrint::all(0)).expect("snapshot").entries, []);
         put(&plain, &[], |_| vec![1, 0]);
         let zero = Cell::Plain(Value::Int(0, 8));
-        assert_eq!(plain.snapshot(0, 0, 0).expect("snapshot").entries, [(vec![], zero.clone())]);
+        assert_eq!(plain.snapshot(MapPrint::all(0)).expect("snapshot").entries, [(vec![], zero.clone())]);
         put(&plain, &[], |_| vec![1, 5]);
         plain.zero(None).expect("zero");
         assert_eq!(plain.lookup(&[]).expect("lookup"), Some(zero));

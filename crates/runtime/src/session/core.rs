@@ -5,13 +5,13 @@
 
 use crate::error::LoadError;
 use crate::handles::{LoadedMap, LoadedOrRefused, MapHandle, Objects};
-use crate::in_process::{UserSpace, placement};
+use crate::in_process::{MemorySizes, UserSpace, placement};
 use crate::kernel::clock::{self, Clock, SystemClock};
 use crate::kernel::{features, sys};
 use crate::load;
 use crate::options::Options;
 use crate::read::losses;
-use crate::read::maps::{self, ScriptMap};
+use crate::read::maps::{self, MapPrint, ScriptMap};
 use crate::read::ring::{self, Ring, Rings};
 use crate::remote::RemoteError;
 use crate::session::control_cell::ControlCell;
@@ -118,8 +118,12 @@ impl Core {
         }
         let given = self.options.spare_counters;
         let spare = if given == 0 { load::SPARE_COUNTERS } else { given };
-        let sizes = (self.cpus as u32, ring_size(&compiled.manifest, &self.options), spare);
-        let (user, objects) = UserSpace::load((compiled, later), sizes)?;
+        let sizes = MemorySizes {
+            cpus: self.cpus as u32,
+            ring_bytes: ring_size(&compiled.manifest, &self.options),
+            spare_counters: spare,
+        };
+        let (user, objects) = UserSpace::load(compiled, later, sizes)?;
         if let Some((memory, place)) = user.ring() {
             self.rings.add(Ring::in_memory(memory, place));
         }
@@ -316,7 +320,7 @@ impl Core {
     }
 
     pub fn snapshot(&self, map: u32, top: u32, div: u32) -> io::Result<Snapshot> {
-        self.script_map(map)?.snapshot(map, top, div)
+        self.script_map(map)?.snapshot(MapPrint { map, top, div })
     }
 
     /// Refuses a module whose counters do not fit into the counter maps: programs would not count them, without an error.

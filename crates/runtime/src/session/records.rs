@@ -5,7 +5,7 @@
 
 use crate::kernel::signals::StopSignals;
 use crate::read::cat_system;
-use crate::read::maps::ScriptMap;
+use crate::read::maps::{MapPrint, ScriptMap};
 use crate::read::ring::ReadResult;
 use crate::read::sorted_rows::{Row, SortedRows};
 use crate::session::core::Core;
@@ -271,7 +271,7 @@ impl Reader<'_> {
                 return Ok(());
             }
             EventKind::PrintMap { map, top, div } => {
-                return self.print_map(emitter, header, (*map, *top, *div));
+                return self.print_map(emitter, header, MapPrint { map: *map, top: *top, div: *div });
             }
             EventKind::Clear { map } => return self.on_map(*map, |map| map.clear(Some(header))),
             EventKind::Zero { map } => return self.on_map(*map, |map| map.zero(Some(header))),
@@ -306,16 +306,11 @@ impl Reader<'_> {
         map.lookup(key).map_err(Failure::Kernel)
     }
 
-    fn print_map(
-        &self,
-        emitter: &mut Emitter<'_>,
-        header: Header,
-        (index, top, div): (u32, u32, u32),
-    ) -> Result<(), Failure> {
-        let Some(map) = self.scripts.get(index as usize) else { return Ok(()) };
-        let snapshot = match self.is_emptied(index) {
-            true => map.print((index, top, div), header),
-            false => map.snapshot(index, top, div),
+    fn print_map(&self, emitter: &mut Emitter<'_>, header: Header, print: MapPrint) -> Result<(), Failure> {
+        let Some(map) = self.scripts.get(print.map as usize) else { return Ok(()) };
+        let snapshot = match self.is_emptied(print.map) {
+            true => map.print(print, header),
+            false => map.snapshot(print),
         };
         let mut snapshot = snapshot.map_err(Failure::Kernel)?;
         if snapshot.entries.is_empty() {
