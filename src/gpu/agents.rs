@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -56,6 +57,8 @@ pub struct Agents<'a> {
     /// Programs that have sent what no agent sends.
     distrusted: BTreeSet<Program>,
     reports: &'a Reports,
+    /// The files of CUPTI that the user has named.
+    named_cupti: Vec<PathBuf>,
     candidates: Candidates<'a>,
     /// When candidates are looked for.
     search: PacedTimer,
@@ -141,6 +144,7 @@ impl<'a> Agents<'a> {
             newcomers: Newcomers::new(NEWCOMERS),
             distrusted: BTreeSet::new(),
             reports,
+            named_cupti: cupti::named(machine),
             candidates: Candidates::new(file, in_process),
             search,
             new_drivers,
@@ -478,7 +482,7 @@ impl<'a> Agents<'a> {
         // The cause of idle time depends on the launch after it.
         let launches = self.kinds & (GPU_LAUNCHES | 1 << IDLE) != 0;
         let wanted = Wanted { kinds: self.records(), flush_ms: FLUSH_MS, launches };
-        match socket.request(wanted, &cupti::paths(socket.pid())) {
+        match socket.request(wanted, &cupti::paths(socket.pid(), &self.named_cupti)) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             asked => asked,
         }
@@ -527,7 +531,7 @@ impl<'a> Agents<'a> {
                 }
                 Received::End => return self.end(pid),
             };
-            let is_first = self.reports.take(pid, report, self.messages);
+            let is_first = self.reports.take(pid, report, &self.named_cupti, self.messages);
             let Some(session) = session.as_deref_mut().filter(|_| is_first) else { continue };
             if !session.hears_agent(pid, self.file) {
                 self.reports.explain(

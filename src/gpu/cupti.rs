@@ -2,10 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
+use host::Machine;
 use host::process::{self, Mapping};
 
 /// Begin of the name of CUDA's driver.
 pub(super) const DRIVER: &str = "libcuda.so";
+/// Begin of the name of CUDA's runtime.
+const RUNTIME: &str = "libcudart.so";
 
 /// Folders of CUPTI, relative to that of the runtime or of the driver: of wheels, and of NVIDIA's toolkit.
 const BESIDE: [&str; 5] =
@@ -19,11 +22,23 @@ const INSTALLED: [&str; 3] = [
 /// File names by the major version of CUDA, the newest first.
 const NAMES: [(u32, &str); 3] = [(13, "libcupti.so.13"), (12, "libcupti.so.12"), (11, "libcupti.so.11.8")];
 
-/// Paths at which a process may find CUPTI, the best one first: of the same major version as its runtime, beside that.
-pub fn paths(pid: u32) -> Vec<PathBuf> {
+/// CUPTI as a target, by which `--lib` names its file.
+const TARGET: &str = "libcupti";
+
+/// The files of CUPTI that the user has named.
+pub fn named(machine: &Machine) -> Vec<PathBuf> {
+    machine.named_paths(TARGET)
+}
+
+/// Paths at which a process may find CUPTI, the best one first: those that the user has named; else of the same major version as its runtime,
+/// beside that.
+pub fn paths(pid: u32, named: &[PathBuf]) -> Vec<PathBuf> {
+    if !named.is_empty() {
+        return named.to_vec();
+    }
     let mappings = process::mappings(pid);
     let of = |name| file_with(&mappings, name).and_then(|found| found.name.path());
-    let runtime = of("libcudart.so");
+    let runtime = of(RUNTIME);
     let major = runtime.and_then(major);
     let folders = [runtime, of("libcuda.so")].into_iter().flatten().filter_map(Path::parent);
     let beside = folders.flat_map(|folder| BESIDE.map(|beside| folder.join(beside)));
@@ -35,6 +50,23 @@ pub fn paths(pid: u32) -> Vec<PathBuf> {
     // The loader looks for bare names in the folders that the process has set.
     let bare = names.iter().map(|(_, name)| PathBuf::from(name));
     found.filter(exists).chain(bare).collect()
+}
+
+/// How a process gets CUPTI that has none: the package for its runtime, and how the file is named.
+pub fn way_out(pid: u32) -> String {
+    let mappings = process::mappings(pid);
+    let runtime = file_with(&mappings, RUNTIME).and_then(|found| found.name.path());
+    install(runtime.and_then(major))
+}
+
+/// The package for a major version of CUDA, if that is known, and how its file is named.
+fn install(major: Option<u32>) -> String {
+    let package = match major {
+        Some(major @ ..=12) => format!("`pip install nvidia-cuda-cupti-cu{major}`"),
+        Some(_) => "`pip install nvidia-cuda-cupti`".into(),
+        None => "`pip install nvidia-cuda-cupti` (for CUDA 12 `nvidia-cuda-cupti-cu12`)".into(),
+    };
+    format!("install one by {package}, and name its file by `--lib {TARGET}=PATH`")
 }
 
 /// The first mapping of a file whose name begins so.
@@ -157,6 +189,17 @@ mod tests {
         std::fs::create_dir_all(&toolkit).unwrap();
         std::fs::write(toolkit.join("libcupti.so.12"), "").unwrap();
         assert_eq!(installed_version(&toolkit.join("libcupti.so.12")).as_deref(), Some("12.6"));
+    }
+
+    #[test]
+    fn the_package_is_that_of_the_runtime() {
+        let of = |major, package: &str| {
+            let wanted = format!("install one by {package}, and name its file by `--lib libcupti=PATH`");
+            assert_eq!(install(major), wanted);
+        };
+        of(Some(13), "`pip install nvidia-cuda-cupti`");
+        of(Some(12), "`pip install nvidia-cuda-cupti-cu12`");
+        of(None, "`pip install nvidia-cuda-cupti` (for CUDA 12 `nvidia-cuda-cupti-cu12`)");
     }
 
     #[test]

@@ -2,12 +2,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 
 use host::process;
 use report::value::escape;
 use runtime::gpu::{LaunchCounts, MULTIPLE_SUBSCRIBERS, Report, ReportError, State};
 
-use super::cupti::{fault, file_with, release};
+use super::cupti::{fault, file_with, release, way_out};
 use super::nvml::Utilization;
 use crate::console::Messages;
 
@@ -207,20 +208,19 @@ impl All {
 }
 
 impl Reports {
-    /// Takes a report; returns whether it is the first one of a process, which tells whether records come.
-    pub(super) fn take(&self, pid: u32, report: Report, messages: &Messages) -> bool {
+    /// Takes a report; returns whether it is the first one of a process, which tells whether records come. `named`: the files of CUPTI that the
+    /// user has named.
+    pub(super) fn take(&self, pid: u32, report: Report, named: &[PathBuf], messages: &Messages) -> bool {
         if self.all.borrow_mut().running.insert(pid, report).is_some() {
             return false;
         }
         let release = release(report.version);
-        match has_records(&report) {
-            false => {
-                self.estimate(pid);
-                let why = why_none(&release, pid, &report);
-                messages.lost(&format!("no GPU records of process {pid}: {why}"));
-            }
-            true => messages.detail(|| format!("process {pid}: GPU records by {release}")),
+        if !has_records(&report) {
+            self.estimate(pid);
+            self.explain(pid, &why_none(&release, pid, &report, named), messages);
+            return true;
         }
+        messages.detail(|| format!("process {pid}: GPU records by {release}"));
         if let Some(fault) = fault(report.version) {
             messages.warning(&format!(
                 "process {pid} has {release}, which {fault}; a newer one can be put into LD_LIBRARY_PATH"
@@ -239,7 +239,7 @@ impl Reports {
         estimate.iter_mut().for_each(|estimate| _ = estimate.pids.insert(pid));
     }
 
-    /// Tells why a process has no agent.
+    /// Tells why a process has no records.
     pub(super) fn explain(&self, pid: u32, why: &str, messages: &Messages) {
         self.is_explained.set(true);
         if self.all.borrow_mut().is_named() {
@@ -392,20 +392,32 @@ fn has_records(report: &Report) -> bool {
     report.state >= State::Collects as u32
 }
 
-/// Why CUPTI gives no records of a process.
-fn why_none(release: &str, pid: u32, report: &Report) -> String {
+/// Why CUPTI gives no records of a process, and what to do.
+fn why_none(release: &str, pid: u32, report: &Report, named: &[PathBuf]) -> String {
     match (report.status, report.kind) {
-        _ if report.version == 0 => "it has no CUPTI: install it with CUDA's toolkit or by `pip install nvidia-cuda-cupti`, and put its folder into \
-                   LD_LIBRARY_PATH"
-            .to_owned(),
-        (MULTIPLE_SUBSCRIBERS, _) => format!("another tool uses CUPTI there, {}", holder(pid, report)),
-        (NOT_INITIALIZED, _) => {
-            format!("its driver is older than {release}; put the folder of an older one into LD_LIBRARY_PATH")
+        _ if is(report, State::NoCupti) && report.version > 0 => {
+            format!("it has {release}, which is too old: {}", way_out(pid))
         }
+        _ if is(report, State::NoCupti) => match named {
+            [] => format!("it has no CUPTI: {}", way_out(pid)),
+            [file, ..] => format!("it cannot load CUPTI from {}, the file of `--lib`", quoted(file)),
+        },
+        (MULTIPLE_SUBSCRIBERS, _) => {
+            format!("another tool uses CUPTI there, {}: trace a run without it", holder(pid, report))
+        }
+        (NOT_INITIALIZED, _) => format!(
+            "its driver is older than {release}: name an older one by `--lib libcupti=PATH`, or put its folder into LD_LIBRARY_PATH, and start \
+             the program again"
+        ),
         (0, _) => "no memory is left".to_owned(),
         (status, 0) => format!("{release} refuses with error {status}"),
         (status, kind) => format!("{release} refuses `CUpti_ActivityKind` {kind} with error {status}"),
     }
+}
+
+/// A path in a message.
+fn quoted(file: &Path) -> String {
+    format!("`{}`", escape(file.as_os_str().as_encoded_bytes()))
 }
 
 /// Libraries that use CUPTI, by the begin of their names.

@@ -37,7 +37,7 @@ pub struct Request {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum State {
-    /// It has found no CUPTI.
+    /// It has found no CUPTI, or only one that lacks functions, whose `version` the report has.
     NoCupti = 1,
     /// CUPTI refused; `status` is the error.
     Refused,

@@ -507,6 +507,11 @@ impl Machine {
         TargetName::parse(target, &self.directory)
     }
 
+    /// Paths that the user gave for a library by `--lib`, whether they exist or not.
+    pub fn named_paths(&self, target: &str) -> Vec<PathBuf> {
+        self.overrides(target).into_iter().map(|(path, _)| path).collect()
+    }
+
     /// Paths that the user gave for a library, with the reason to show.
     pub(crate) fn overrides(&self, target: &str) -> Vec<(PathBuf, String)> {
         let wanted = self.target_name(target);

@@ -195,7 +195,10 @@ impl Collection {
     }
 
     fn enable(&mut self, request: &Request) -> Result<(), State> {
-        let cupti = Cupti::load(&request.paths).ok_or(State::NoCupti)?;
+        let cupti = Cupti::load(&request.paths).map_err(|version| {
+            self.report.version = version;
+            State::NoCupti
+        })?;
         self.report.version = cupti.version();
         go_on()?;
         let subscriber = self.subscribe(cupti)?;

@@ -127,15 +127,23 @@ functions! {
 }
 
 impl Cupti {
-    /// The library that the process has, else the first of these paths that can be loaded. The list is text, its parts end with zero.
-    pub fn load(paths: &[u8]) -> Option<Cupti> {
-        loaded().or_else(|| {
-            paths.split_inclusive(|byte| *byte == 0).filter(|path| path.ends_with(&[0])).find_map(|path| {
-                // SAFETY: the path ends with zero.
-                let library = unsafe { sys::dlopen(path.as_ptr().cast(), sys::RTLD_LAZY) };
-                if library.is_null() { None } else { Cupti::of(library) }
-            })
-        })
+    /// The library that the process has, else the first of these paths that can be loaded. The list is text, its parts end with zero. The error
+    /// is the version of a library that lacks functions; 0: there is none.
+    pub fn load(paths: &[u8]) -> Result<Cupti, u32> {
+        // The rest of the list is zeros, and an empty path is that of the program.
+        let is_path = |path: &&[u8]| path.len() > 1 && path.ends_with(&[0]);
+        let opened = paths.split_inclusive(|byte| *byte == 0).filter(is_path).map(|path| {
+            // SAFETY: the path ends with zero.
+            unsafe { sys::dlopen(path.as_ptr().cast(), sys::RTLD_LAZY) }
+        });
+        let mut old = 0;
+        for library in core::iter::once_with(loaded).chain(opened).filter(|library| !library.is_null()) {
+            match Cupti::of(library) {
+                Some(cupti) => return Ok(cupti),
+                None => old = version_of(library),
+            }
+        }
+        Err(old)
     }
 
     /// `CUPTI_API_VERSION`
@@ -256,7 +264,7 @@ impl Cupti {
 pub struct Subscriber(pub *mut c_void);
 
 /// The CUPTI that the process has loaded.
-fn loaded() -> Option<Cupti> {
+fn loaded() -> *mut c_void {
     // The name is copied: other threads may unload the library after the walk, and in the walk, which has a lock of the loader, it cannot be
     // opened.
     extern "C" fn see(object: *const sys::LoadedObject, _: usize, found: *mut c_void) -> c_int {
@@ -276,14 +284,27 @@ fn loaded() -> Option<Cupti> {
     }
     let mut path = [0; PATH];
     // SAFETY: `see` writes to `path`, which ends with zero; it is empty if there is none.
-    let library = unsafe {
+    unsafe {
         sys::dl_iterate_phdr(see, (&raw mut path).cast());
         match path[0] {
-            0 => return None,
+            0 => core::ptr::null_mut(),
             _ => sys::dlopen(path.as_ptr().cast(), sys::RTLD_LAZY | sys::RTLD_NOLOAD),
         }
-    };
-    if library.is_null() { None } else { Cupti::of(library) }
+    }
+}
+
+/// `CUPTI_API_VERSION` of a library that may lack any function; 0: it does not have this one.
+fn version_of(library: *mut c_void) -> u32 {
+    let mut version = 0;
+    // SAFETY: the name ends with zero, and the function has the documented type.
+    unsafe {
+        let address = sys::dlsym(library, c"cuptiGetVersion".as_ptr());
+        if !address.is_null() {
+            let get: unsafe extern "C" fn(*mut u32) -> Status = transmute_copy(&address);
+            get(&raw mut version);
+        }
+    }
+    version
 }
 
 /// Whether the last part of a path begins with `libcupti.so`.

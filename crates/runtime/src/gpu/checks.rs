@@ -130,6 +130,7 @@ mod tests {
         assert_eq!(check(&second, Some(&third), WANTED), Ok(()));
         let none = Report { state: State::NoCupti as u32, ..Report::default() };
         assert_eq!(check(&none, None, WANTED), Ok(()));
+        assert_eq!(check(&Report { version: 14, ..none }, None, WANTED), Ok(()), "it lacks functions");
         let refused = Report { state: State::Refused as u32, version: 28, status: 39, kind: 10, ..none };
         assert_eq!(check(&refused, None, WANTED), Ok(()));
     }
