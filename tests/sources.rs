@@ -248,7 +248,9 @@ fn defines(text: &str, name: &str) -> bool {
 
 /// The text without comments and unit tests.
 fn code_of(text: &str) -> String {
-    let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+    let tests = ["#[cfg(test)]\nmod tests {", "#[cfg(test)]\npub(super) mod tests {"];
+    let end = tests.iter().filter_map(|start| text.find(start)).min().unwrap_or(text.len());
+    let text = &text[..end];
     text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
 }
 

@@ -79,3 +79,19 @@ fn prints_symbols(manifest: &Manifest) -> bool {
         manifest.maps.iter().any(|map| matches!(&map.value, wire::map::MapValue::Plain(ty) if has_usym(ty)));
     in_keys || in_values || manifest.stacks.iter().any(|stack| stack.user)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::tests::plan;
+    use super::prints_symbols;
+
+    #[test]
+    fn addresses_in_keys_and_values_need_names() {
+        let prints = |text, expected| {
+            plan(text, |plan| assert_eq!(prints_symbols(plan.manifest()), expected, "{text}"))
+        };
+        prints("BEGIN { @ = 1; @text[str(0)] = count() }", false);
+        prints("BEGIN { @ = usym(1) }", true);
+        prints("BEGIN { @[1, usym(1)] = count() }", true);
+    }
+}

@@ -191,3 +191,81 @@ impl Plan<'_> {
         self.machine.open_path(FileId(id)).to_path_buf()
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use clap::Parser;
+    use lang::Source;
+
+    /// What becomes of a script with this command line. No kernel is needed, but by scripts for the kernel.
+    pub fn planned(args: &[&str], text: &str, place: Place, see: impl FnOnce(&Planned<'_>)) {
+        let cli = Cli::parse_from(["cudatrace", "-q"].iter().chain(args));
+        let (messages, target) = (cli.messages(), Target::of(&cli).expect("a target"));
+        let machine = target.machine(&cli);
+        let purpose = Purpose {
+            machine: &machine,
+            cli: &cli,
+            messages: &messages,
+            in_process: place == Place::Process,
+        };
+        let planner = Planner { purpose, target: &target, agent: None, place, start: Instant::now() };
+        let script = Script::alone(Source::new("-e", text), &[]);
+        see(&planner.plan(vec![script]).unwrap_or_else(|failure| panic!("{:#}", failure.error)));
+    }
+
+    /// The plan of a script for the processes of a command.
+    pub fn plan(text: &str, see: impl FnOnce(&Plan<'_>)) {
+        planned(&["--", "true"], text, Place::Process, |planned| match planned {
+            Planned::Run(plan, _) => see(plan),
+            _ => panic!("{text} can run"),
+        });
+    }
+
+    #[test]
+    fn a_script_may_ask_for_the_traced_processes() {
+        let script = "config = { in_process = true } BEGIN { exit() }";
+        planned(&["--", "true"], script, Place::Unsaid, |planned| assert!(matches!(planned, Planned::Asks)));
+        planned(&["--", "true"], script, Place::Process, |planned| {
+            let Planned::Run(plan, compilers) = planned else { panic!("it can run") };
+            assert!(plan.in_process && !plan.by_link && plan.records.is_none() && plan.in_kernel.is_none());
+            assert_eq!((plan.modules.len(), compilers.len(), plan.named().count()), (1, 1, 0));
+        });
+    }
+
+    #[test]
+    fn a_script_that_only_the_kernel_can_run_says_why() {
+        let script = "tracepoint:sched:sched_switch { @ = count() }";
+        if !std::path::Path::new("/sys/kernel/tracing/events/sched/sched_switch").exists() {
+            return;
+        }
+        planned(&["--", "true"], script, Place::Process, |planned| {
+            let Planned::NeedsKernel(reason) = planned else { panic!("an event of the kernel") };
+            assert!(reason.contains("sched_switch"), "{reason}");
+        });
+    }
+
+    #[test]
+    fn a_check_and_an_emitted_object_are_no_run() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let object = folder.path().join("x.o");
+        let object = object.to_str().expect("text");
+        let script = "BEGIN { exit() }";
+        for args in [&["--check", "--", "true"][..], &["--emit", object, "--", "true"]] {
+            planned(args, script, Place::Process, |planned| assert!(matches!(planned, Planned::Done)));
+        }
+        assert!(std::fs::metadata(object).is_ok_and(|found| found.len() > 0));
+    }
+
+    #[test]
+    fn the_target_is_the_command_and_the_processes() {
+        let own = std::process::id().to_string();
+        let target = |args: &[&str]| Target::of(&Cli::parse_from(["cudatrace"].iter().chain(args)));
+        assert!(target(&["-e", "BEGIN { }"]).expect("all processes").is_all());
+        let both = target(&["--no-children", "-p", &own, "-c", "echo 'two words'"]).expect("a target");
+        assert_eq!(both.pids, [std::process::id()]);
+        assert_eq!(both.argv.as_deref(), Some(&["echo".into(), "two words".into()][..]));
+        assert_eq!((both.count(), both.is_all()), (2, false));
+        assert!(target(&["-p", "4194305"]).is_err() && target(&["-c", "'open"]).is_err());
+    }
+}

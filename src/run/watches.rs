@@ -263,3 +263,15 @@ fn print_targets(plan: &Plan, has_command: bool) {
         true => format!("Tracing {whom} and the command, whose end or Ctrl-C ends it and prints the results"),
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::tests::plan;
+    use super::does_nothing_more;
+
+    #[test]
+    fn scripts_with_begin_and_end_alone_do_nothing_more() {
+        plan("BEGIN { @ = 1 } END { printf(\"end\\n\") }", |plan| assert!(does_nothing_more(&plan.modules)));
+        plan("BEGIN { @ = 1 } interval:s:1 { exit() }", |plan| assert!(!does_nothing_more(&plan.modules)));
+    }
+}
