@@ -5,8 +5,8 @@ use lang::catalog::debug_info::Absent;
 use lang::catalog::{Catalog, File, Function, TargetError};
 use lang::resolve::declaration::FunctionDeclaration;
 use lang::resolve::pattern::FunctionPattern;
-use lang::resolve::tracepoint::glob;
 use lang::syntax::ast::SpecPart;
+use lang::syntax::glob::{glob, is_pattern};
 
 /// A function that matches a pattern.
 pub struct Match {
@@ -44,7 +44,7 @@ pub fn find(catalog: &dyn Catalog, target: &str, function: &str) -> Result<Vec<M
 /// The functions of all CUDA libraries that a name selects, as in a script; empty for a pattern with `*`, which
 /// [`alike`] handles.
 pub fn named(catalog: &dyn Catalog, pattern: &str) -> Vec<Match> {
-    if pattern.contains('*') { Vec::new() } else { of_cuda(catalog, pattern) }
+    if is_pattern(pattern) { Vec::new() } else { of_cuda(catalog, pattern) }
 }
 
 /// The functions of all CUDA libraries whose name is similar to a pattern ([`is_like`]).
@@ -62,7 +62,7 @@ fn of_cuda(catalog: &dyn Catalog, pattern: &str) -> Vec<Match> {
 /// Whether a name matches a pattern with `*`, or contains a pattern without `*`. Case is ignored if the pattern is
 /// in lower case.
 pub fn is_like(pattern: &str, name: &str) -> bool {
-    let around = if pattern.contains('*') { pattern.to_owned() } else { format!("*{pattern}*") };
+    let around = if is_pattern(pattern) { pattern.to_owned() } else { format!("*{pattern}*") };
     let any_case = !pattern.contains(char::is_uppercase);
     if any_case { glob(&around, &name.to_lowercase()) } else { glob(&around, name) }
 }

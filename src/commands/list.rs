@@ -23,10 +23,9 @@ use lang::diagnostics::suggest::similar;
 use lang::diagnostics::wording::listed;
 use lang::expand::options;
 use lang::hir::Hook;
-use lang::resolve::pattern::glob_matches;
 use lang::resolve::providers::{self, PROVIDERS, Parts, Provider, ProviderMatch};
-use lang::resolve::tracepoint::glob;
 use lang::syntax::ast;
+use lang::syntax::glob::{glob, is_pattern};
 use lang::{Diagnostics, Source};
 use runtime::kernel::tracefs;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -326,7 +325,7 @@ fn nothing_matches(machine: &Machine, pattern: &str) -> String {
     }
     let name = pattern.rsplit(':').next().unwrap_or(pattern);
     let signatures = Library::all().flat_map(|library| cuda::signatures(library, 0)).map(|call| call.name);
-    if let Some(near) = similar(name, signatures).first().filter(|_| !name.contains('*')) {
+    if let Some(near) = similar(name, signatures).first().filter(|_| !is_pattern(name)) {
         return format!("nothing matches `{pattern}`: did you mean `{near}`?");
     }
     format!(
@@ -338,12 +337,12 @@ fn nothing_matches(machine: &Machine, pattern: &str) -> String {
 fn of_any_kind(pattern: &str) -> Option<(&str, &str, &str)> {
     let mut parts = pattern.splitn(3, ':');
     let (kind, target, name) = (parts.next()?, parts.next()?, parts.next()?);
-    (kind.contains('*') && target.contains('/')).then_some((kind, target, name))
+    (is_pattern(kind) && target.contains('/')).then_some((kind, target, name))
 }
 
 /// Lists functions and markers of a file.
 fn list_target(machine: &Machine, kind: &str, target: &str, name: &str) -> Result<Vec<ListEntry>> {
-    let is_kind = |word: &str| glob_matches(kind.as_bytes(), word.as_bytes());
+    let is_kind = |word: &str| glob(kind, word);
     let files = function_list::files(machine, target)?;
     let markers = files.iter().flat_map(|file| markers(machine, file)).filter(|_| is_kind("usdt"));
     let wanted = format!("usdt:*:{name}");
@@ -378,7 +377,7 @@ fn list_timed(pattern: &str, names: Vec<String>) -> Result<Vec<ListEntry>> {
     let wanted = pattern.split_once(':').map_or("*", |(_, wanted)| wanted.trim_end_matches(':'));
     let named = |listed: &String| {
         let name = listed.split(':').nth(1).unwrap_or_default();
-        glob_matches(wanted.trim_end_matches(":*").as_bytes(), name.as_bytes())
+        glob(wanted.trim_end_matches(":*"), name)
     };
     let found: Vec<String> = names.into_iter().filter(named).collect();
     if found.is_empty() {
@@ -397,7 +396,7 @@ fn list_markers(machine: &Machine, pattern: &str, verbose: bool) -> Result<Vec<L
         _ => bail!("write `usdt:TARGET:PROVIDER:NAME`"),
     };
     let files = function_list::files(machine, target)?;
-    let matches = |pattern: &str, text: &str| glob_matches(pattern.as_bytes(), text.as_bytes());
+    let matches = |pattern: &str, text: &str| glob(pattern, text);
     let (mut seen, mut listed) = (HashSet::new(), Vec::new());
     for file in &files {
         for marker in machine.markers(file.id) {
@@ -446,11 +445,7 @@ fn operation(pattern: &str) -> Option<(&'static Api, &str)> {
 
 fn list_operations(api: &'static Api, wanted: &str, verbose: bool) -> Result<Vec<ListEntry>> {
     let provider = api.provider;
-    let found: Vec<_> = api
-        .operations
-        .iter()
-        .filter(|operation| glob_matches(wanted.as_bytes(), operation.name.as_bytes()))
-        .collect();
+    let found: Vec<_> = api.operations.iter().filter(|operation| glob(wanted, operation.name)).collect();
     if found.is_empty() {
         let library = api.library.alias();
         bail!(
@@ -555,7 +550,7 @@ impl KernelList {
             [_, name] => ("*", name),
             _ => ("*", "*"),
         };
-        let like = |pattern: &str, name: &str| glob_matches(pattern.as_bytes(), name.as_bytes());
+        let like = |pattern: &str, name: &str| glob(pattern, name);
         let fits = |function: &&KernelFunction| like(module, function.module) && like(name, function.name);
         let listed: Vec<ListEntry> =
             all.iter().filter(fits).map(|function| self.entry(machine, function, verbose)).collect();

@@ -12,7 +12,7 @@ use lang::catalog::{Catalog, KernelFunction, Tracepoint};
 use lang::expand::ioctls;
 use lang::resolve::declaration::FunctionDeclaration;
 use lang::resolve::providers::{self, PROVIDERS, Parts, ProviderMatch};
-use lang::resolve::tracepoint::glob;
+use lang::syntax::glob::glob;
 use lang::syntax::parse::tokens;
 use lang::syntax::parse::tokens::{Kind, Token};
 use std::collections::BTreeSet;

@@ -4,7 +4,7 @@ use super::ListEntry;
 use anyhow::{Result, bail};
 use cuda::gpu::{KINDS, RecordKind};
 use lang::expand::gpu::PROVIDER;
-use lang::resolve::tracepoint::glob;
+use lang::syntax::glob::glob;
 
 /// The kind of `gpu:mem*`; `*` for `gpu`.
 pub fn kind(pattern: &str) -> Option<&str> {

@@ -4,7 +4,7 @@ use super::ListEntry;
 use anyhow::{Result, bail};
 use cuda::ioctls::{DEVICES, Device, Ioctl};
 use lang::expand::ioctls::{self, COMMON, PROVIDER, type_name};
-use lang::resolve::tracepoint::glob;
+use lang::syntax::glob::glob;
 
 /// Device and name of `ioctl:nvidia:NV_ESC_*`, `ioctl:nvidia`, `ioctl`.
 pub fn split(pattern: &str) -> Option<(&str, &str)> {

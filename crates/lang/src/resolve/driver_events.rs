@@ -10,10 +10,11 @@ use crate::expand::operations::START;
 use crate::hir::Hook;
 use crate::resolve::finder::Finder;
 use crate::resolve::kernel_functions::{KernelSpec, named};
-use crate::resolve::pattern::{NamePattern, glob_matches};
+use crate::resolve::pattern::NamePattern;
 use crate::resolve::provider::Provider;
 use crate::resolve::spot::{Miss, Spots, finding, wrong};
 use crate::syntax::ast::{ProbeSpec, text};
+use crate::syntax::glob::glob;
 use cuda::kernel_driver::{self, Built, EVENTS, Event};
 
 impl Finder<'_, '_> {
@@ -25,8 +26,7 @@ impl Finder<'_, '_> {
             [name, START] => (name, false),
             _ => return provider.malformed(spec.span, "expected the name of an event"),
         };
-        let events: Vec<&Event> =
-            EVENTS.iter().filter(|event| glob_matches(name.as_bytes(), event.name.as_bytes())).collect();
+        let events: Vec<&Event> = EVENTS.iter().filter(|event| glob(name, event.name)).collect();
         let span = spec.parts[0].span;
         if events.is_empty() {
             let help = match did_you_mean(&similar(name, EVENTS.iter().map(|event| event.name))) {

@@ -13,6 +13,7 @@ use crate::resolve::providers;
 use crate::resolve::spot::{Miss, Spot, Spots, finding, wrong};
 use crate::source::span::{Span, Spanned};
 use crate::syntax::ast::{ProbeSpec, SpecPart, text};
+use crate::syntax::glob::is_pattern;
 
 /// Largest number of names in a message.
 const MOST_NAMES: usize = 6;
@@ -122,7 +123,7 @@ fn unknown(spec: &ProbeSpec, provider: &Provider) -> Spots {
 /// Names of a device's ioctls that resemble a word, or the device that has one of this name.
 fn near_names(device: &'static Device, name: &str) -> Vec<String> {
     let elsewhere = DEVICES.iter().find(|other| !ioctls::matching(other, name).is_empty());
-    if let Some(other) = elsewhere.filter(|_| !name.contains('*')) {
+    if let Some(other) = elsewhere.filter(|_| !is_pattern(name)) {
         return did_you_mean(&[format!("{PROVIDER}:{}:{name}", other.name)]);
     }
     let full = device.ioctls.iter().map(|ioctl| ioctl.name);

@@ -11,11 +11,12 @@ use crate::diagnostics::wording::did_you_mean;
 use crate::hir::{Hook, NameKind, Site};
 use crate::resolve::declaration::FunctionDeclaration;
 use crate::resolve::finder::Finder;
-use crate::resolve::pattern::{FunctionPattern, NamePattern, glob_matches};
+use crate::resolve::pattern::{FunctionPattern, NamePattern};
 use crate::resolve::provider::Provider;
 use crate::resolve::spot::{Call, Miss, Spot, Spots, finding, wrong};
 use crate::source::span::Span;
 use crate::syntax::ast::{ProbeSpec, text};
+use crate::syntax::glob::{glob, is_pattern};
 
 /// An attach point of kernel functions.
 pub(super) struct KernelSpec<'s> {
@@ -62,7 +63,7 @@ impl<'s> KernelSpec<'s> {
     }
 
     fn is_in_module(&self, function: &KernelFunction) -> bool {
-        self.module.is_none_or(|pattern| glob_matches(pattern.as_bytes(), function.module.as_bytes()))
+        self.module.is_none_or(|pattern| glob(pattern, &function.module))
     }
 
     fn matches(&self, function: &KernelFunction) -> bool {
@@ -265,5 +266,5 @@ fn system_call(function: &str) -> Option<&str> {
     ["__x64_sys_", "__arm64_sys_", "__se_sys_", "do_sys_", "ksys_", "sys_"]
         .iter()
         .find_map(|prefix| function.strip_prefix(prefix))
-        .filter(|call| !call.contains(['*', '?', '[']))
+        .filter(|call| !is_pattern(call))
 }

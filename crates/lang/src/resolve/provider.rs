@@ -2,11 +2,11 @@
 
 use crate::hir::TestKind;
 use crate::resolve::finder::Finder;
-use crate::resolve::pattern::glob_matches;
 use crate::resolve::setting::Run;
 use crate::resolve::spot::{Miss, Spots, wrong};
 use crate::source::span::Span;
 use crate::syntax::ast::ProbeSpec;
+use crate::syntax::glob::glob;
 
 /// A row of the table of providers.
 #[derive(Debug)]
@@ -127,9 +127,7 @@ impl Provider {
         match (run, self.runs) {
             (Run::Everything, _) | (_, Runs::All) => true,
             (Run::Traces, of) => of == Runs::Traces,
-            (Run::Tests { kind, names }, of) => {
-                of == Runs::Tests(*kind) && glob_matches(names.as_bytes(), name.as_bytes())
-            }
+            (Run::Tests { kind, names }, of) => of == Runs::Tests(*kind) && glob(names, name),
         }
     }
 

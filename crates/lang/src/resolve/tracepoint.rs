@@ -8,12 +8,12 @@ use crate::resolve::finder::Finder;
 use crate::resolve::provider::Provider;
 use crate::resolve::spot::{EventSpot, Miss, Spot, Spots, finding, wrong};
 use crate::syntax::ast::{ProbeSpec, text};
-pub use crate::syntax::glob::glob;
+use crate::syntax::glob::{glob, is_pattern};
 use std::sync::Arc;
 
 /// Category and event of the tracepoints that match; a name without wildcards matches itself.
 pub fn wanted(catalog: &dyn Catalog, category: &str, event: &str) -> Vec<(String, String)> {
-    if !category.contains('*') && !event.contains('*') {
+    if !is_pattern(category) && !is_pattern(event) {
         return vec![(category.into(), event.into())];
     }
     let matches = |(c, e): &(String, String)| glob(category, c) && glob(event, e);
@@ -22,7 +22,7 @@ pub fn wanted(catalog: &dyn Catalog, category: &str, event: &str) -> Vec<(String
 
 /// Names of the raw tracepoints that match; a name without wildcards matches itself.
 pub fn raw_wanted(catalog: &dyn Catalog, event: &str) -> Vec<String> {
-    match event.contains('*') {
+    match is_pattern(event) {
         true => catalog.raw_tracepoints().into_iter().filter(|name| glob(event, name)).collect(),
         false => vec![event.into()],
     }
