@@ -271,7 +271,7 @@ fn threads_are_no_processes() {
     let output = run(&["-p", &thread, "-e", "uprobe:libhammer:hammer_push { @ = count() }"]);
     assert_eq!(output.status.code(), Some(1));
     assert!(stderr(&output).contains(&format!("a thread of process {whole}")), "{}", stderr(&output));
-    if host::process::is_of_kernel(2) {
+    if linux::proc::is_of_kernel(2) {
         let output = run(&["-p", "2", "-e", "uprobe:libhammer:hammer_push { @ = count() }"]);
         assert!(stderr(&output).contains("process 2 is a thread of the kernel"), "{}", stderr(&output));
     }

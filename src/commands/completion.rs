@@ -16,8 +16,9 @@ use crate::subcommand::{Invocation, Subcommand, Subcommands};
 use crate::{bundled, script};
 use anyhow::{Result, bail};
 use clap::{Arg, Parser};
-use host::{Machine, Scope, process};
+use host::{Machine, Scope};
 use lang::diagnostics::codes;
+use linux::proc;
 use std::io::Write;
 use std::sync::{Arc, Mutex};
 
@@ -148,9 +149,9 @@ fn of_scripts(before: &[String], subcommands: Subcommands) -> impl Iterator<Item
 fn processes() -> impl Iterator<Item = u32> {
     let has_cuda = |pid: &u32| {
         let is_cuda = |path: &std::path::Path| path.to_string_lossy().contains("/libcuda");
-        process::mappings(*pid).iter().any(|mapping| mapping.name.path().is_some_and(is_cuda))
+        proc::mappings(*pid).iter().any(|mapping| mapping.name.path().is_some_and(is_cuda))
     };
-    let all = process::all_pids();
+    let all = proc::all_pids();
     let of_cuda: Vec<u32> = all.iter().copied().filter(has_cuda).collect();
     if of_cuda.is_empty() { all } else { of_cuda }.into_iter()
 }

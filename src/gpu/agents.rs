@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use host::Machine;
-use host::process::Program;
+use linux::proc::Program;
 use runtime::Session;
 use runtime::gpu::{AgentFile, AgentSocket, Connection, GRAPH, IDLE, KERNEL, Proof, Received, Wanted};
 use runtime::remote::RemoteError;

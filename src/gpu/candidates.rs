@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 
-use host::process::{self, Program};
+use linux::proc::{self, Program};
 use report::value::escape;
 use runtime::gpu::AgentFile;
 use runtime::remote::seccomp;
@@ -113,7 +113,7 @@ impl<'a> Candidates<'a> {
         self.is_first = true;
         self.family.clear();
         self.strangers.clear();
-        process::with_descendants(&self.roots())
+        proc::with_descendants(&self.roots())
     }
 
     fn roots(&self) -> Vec<u32> {
@@ -126,9 +126,9 @@ impl<'a> Candidates<'a> {
         if self.strangers.contains(&program) {
             return false;
         }
-        let is_expected = process::descends_from(program.pid, &self.roots())
+        let is_expected = proc::descends_from(program.pid, &self.roots())
             || self.family.contains(&(program.pid, program.started()))
-            || self.is_named_in(&process::environment(program.pid));
+            || self.is_named_in(&proc::environment(program.pid));
         if !is_expected && self.strangers.len() < STRANGERS {
             self.strangers.insert(program);
         }
@@ -164,12 +164,12 @@ impl<'a> Candidates<'a> {
 
     /// Programs that are to be loaded into.
     pub fn find(&mut self, reports: &Reports, messages: &Messages) -> Vec<Found> {
-        let started = process::with_descendants(self.command.as_slice());
-        let others = process::with_descendants(&self.pids).into_iter().filter(|pid| !started.contains(pid));
+        let started = proc::with_descendants(self.command.as_slice());
+        let others = proc::with_descendants(&self.pids).into_iter().filter(|pid| !started.contains(pid));
         let all: Vec<u32> = started.iter().copied().chain(others).collect();
         self.tried.retain(|program| all.contains(&program.pid));
         self.without_driver.retain(|program, _| all.contains(&program.pid));
-        self.family.retain(|(pid, started)| process::started(*pid) == Some(*started));
+        self.family.retain(|(pid, started)| proc::started(*pid) == Some(*started));
         let programs = all.into_iter().filter_map(Program::of);
         let looked = programs
             .map(|program| self.look_into(program, started.contains(&program.pid), reports, messages));
@@ -181,8 +181,8 @@ impl<'a> Candidates<'a> {
     /// Looks at one process of the tree of the traced ones.
     pub fn look_at(&mut self, pid: u32, reports: &Reports, messages: &Messages) -> Look {
         let Some(program) = Program::of(pid) else { return Look::Ended };
-        let is_started = process::descends_from(pid, self.command.as_slice());
-        if !is_started && !process::descends_from(pid, &self.pids) {
+        let is_started = proc::descends_from(pid, self.command.as_slice());
+        if !is_started && !proc::descends_from(pid, &self.pids) {
             return Look::Nothing;
         }
         self.look_into(program, is_started, reports, messages)
@@ -200,7 +200,7 @@ impl<'a> Candidates<'a> {
         if self.tried.contains(&program) {
             return Look::Nothing;
         }
-        let pages = process::mapped_pages(pid);
+        let pages = proc::mapped_pages(pid);
         if pages.is_some() && self.without_driver.get(&program).copied() == pages {
             return Look::NoDriver;
         }
@@ -226,10 +226,10 @@ impl<'a> Candidates<'a> {
     /// were removed.
     fn way_into(&self, program: Program, is_started: bool, messages: &Messages) -> Way {
         let pid = program.pid;
-        let environment = if is_started { process::environment(pid) } else { HashMap::new() };
+        let environment = if is_started { proc::environment(pid) } else { HashMap::new() };
         let injected = environment.get(OsStr::new(INJECTION)).filter(|path| !path.is_empty());
         let is_named = self.is_named_in(&environment);
-        let is_alone = is_named && !(process::shares_network_and_pids(pid) && can_open(pid, self.file));
+        let is_alone = is_named && !(proc::shares_network_and_pids(pid) && can_open(pid, self.file));
         if injected.is_some() && is_named && !is_alone {
             return Way::ByItself;
         }
@@ -238,7 +238,7 @@ impl<'a> Candidates<'a> {
         }
         if let Some(parent) = program.forked_from().filter(|_| !self.must_have(pid)) {
             // It has the memory of its parent until it executes a program.
-            if process::share_memory(pid, parent) {
+            if proc::share_memory(pid, parent) {
                 return Way::NoneYet;
             }
             if uses_cuda(parent) {
@@ -275,15 +275,15 @@ impl<'a> Candidates<'a> {
 
 /// Whether a process can open the agent's file by its path: it sees it, and is one of the user who may.
 fn can_open(pid: u32, file: &AgentFile) -> bool {
-    let seen = fs::metadata(process::open_path(pid, &file.path()));
-    let may = process::file_user(pid).is_some_and(|user| file.is_for(user));
-    let may = may && (file.is_on_disk() || process::may_inspect_this_one(pid));
+    let seen = fs::metadata(proc::open_path(pid, &file.path()));
+    let may = proc::file_user(pid).is_some_and(|user| file.is_for(user));
+    let may = may && (file.is_on_disk() || proc::may_inspect_this_one(pid));
     may && seen.is_ok_and(|seen| file.is(&seen))
 }
 
 /// Whether a process has initialised CUDA. Driver 580 maps registers of the GPU then, which NVML does not do, though it opens the same devices.
 fn uses_cuda(pid: u32) -> bool {
-    process::mappings(pid).iter().filter_map(|mapping| mapping.name.path()?.to_str()).any(is_gpu)
+    proc::mappings(pid).iter().filter_map(|mapping| mapping.name.path()?.to_str()).any(is_gpu)
 }
 
 /// Whether a file is the device of one GPU: `/dev/nvidia0`.
@@ -299,6 +299,6 @@ fn is_filtered(pid: u32) -> bool {
 
 /// Whether a process has loaded CUDA's driver, and not just reads the file, as the tracer does.
 fn has_driver(pid: u32) -> bool {
-    let mappings = process::mappings(pid);
+    let mappings = proc::mappings(pid);
     mappings.iter().any(|mapping| mapping.executable && cupti::is_of_file(mapping, DRIVER))
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use host::Machine;
-use host::process::{self, Mapping};
+use linux::proc::{self, Mapping};
 
 /// Begin of the name of CUDA's driver.
 pub(super) const DRIVER: &str = "libcuda.so";
@@ -36,7 +36,7 @@ pub fn paths(pid: u32, named: &[PathBuf]) -> Vec<PathBuf> {
     if !named.is_empty() {
         return named.to_vec();
     }
-    let mappings = process::mappings(pid);
+    let mappings = proc::mappings(pid);
     let of = |name| file_with(&mappings, name).and_then(|found| found.name.path());
     let runtime = of(RUNTIME);
     let major = runtime.and_then(major);
@@ -45,7 +45,7 @@ pub fn paths(pid: u32, named: &[PathBuf]) -> Vec<PathBuf> {
     let folders: Vec<PathBuf> = beside.chain(INSTALLED.map(PathBuf::from)).collect();
     let mut names = NAMES;
     names.sort_by_key(|(of, _)| Some(*of) != major);
-    let exists = |path: &PathBuf| process::open_path(pid, path).exists();
+    let exists = |path: &PathBuf| proc::open_path(pid, path).exists();
     let found = names.iter().flat_map(|(_, name)| folders.iter().map(move |folder| folder.join(name)));
     // The loader looks for bare names in the folders that the process has set.
     let bare = names.iter().map(|(_, name)| PathBuf::from(name));
@@ -54,7 +54,7 @@ pub fn paths(pid: u32, named: &[PathBuf]) -> Vec<PathBuf> {
 
 /// How a process gets CUPTI that has none: the package for its runtime, and how the file is named.
 pub fn way_out(pid: u32) -> String {
-    let mappings = process::mappings(pid);
+    let mappings = proc::mappings(pid);
     let runtime = file_with(&mappings, RUNTIME).and_then(|found| found.name.path());
     install(runtime.and_then(major))
 }

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::anyhow;
-use host::process::{self, Mapping, Program};
 use host::{ElfFile, Machine};
+use linux::proc::{self, Mapping, Program};
 use runtime::gpu::{AgentFile, Connection, LoaderFunctions};
 use runtime::remote::RemoteError;
 use runtime::{FileFunctions, Session};
@@ -36,7 +36,7 @@ impl Prepared {
     /// Finds the functions of a process.
     pub fn new(machine: &Machine, found: Found) -> anyhow::Result<Prepared> {
         let program = Program::of(found.pid).ok_or(RemoteError::Gone)?;
-        let mappings = process::mappings(found.pid);
+        let mappings = proc::mappings(found.pid);
         if mappings.is_empty() {
             return Err(RemoteError::Gone.into());
         }
@@ -64,7 +64,7 @@ impl Prepared {
     /// Asks the process to load the agent.
     pub fn request(&self, file: &AgentFile, session: &mut Session) -> Result<Connection, RemoteError> {
         let Found { pid, is_started, .. } = self.found;
-        let user = process::file_user(pid).ok_or(RemoteError::Gone)?;
+        let user = proc::file_user(pid).ok_or(RemoteError::Gone)?;
         let is_current = || Program::of(pid) == Some(self.program);
         let library = file.library(user, self.functions, &is_current)?;
         session.request_agent(pid, self.gates.clone(), &library, is_started)
@@ -80,7 +80,7 @@ struct LoadedFile {
 
 impl LoadedFile {
     fn of(pid: u32, mapping: &Mapping) -> Option<LoadedFile> {
-        let path = process::open_path(pid, mapping.name.path()?);
+        let path = proc::open_path(pid, mapping.name.path()?);
         let elf = ElfFile::open(&mapping.link(pid)).or_else(|_| ElfFile::open(&path)).ok()?;
         let is_c_library = C_LIBRARIES.iter().any(|name| cupti::is_of_file(mapping, name));
         Some(LoadedFile { elf, start: mapping.start, is_c_library })
@@ -98,7 +98,7 @@ fn functions_of(pid: u32, mappings: &[Mapping]) -> anyhow::Result<LoaderFunction
     let mut starts: Vec<&Mapping> =
         mappings.iter().filter(|mapping| mapping.offset == 0 && mapping.inode != 0).collect();
     // The program is first. Of the others those are higher that were loaded earlier.
-    let program = std::fs::read_link(format!("/proc/{pid}/exe")).ok();
+    let program = proc::executable(pid);
     starts
         .sort_by_key(|mapping| std::cmp::Reverse((mapping.name.path() == program.as_deref(), mapping.start)));
     let files: Vec<LoadedFile> =
@@ -133,8 +133,8 @@ fn gates_of(machine: &Machine, pid: u32, mappings: &[Mapping]) -> anyhow::Result
         driver.and_then(|driver| Some((driver, driver.name.path()?))).ok_or(RemoteError::Gone)?;
     let add = |open: PathBuf| machine.add_file(&open, shown, &format!("mapped by process {pid}"));
     let file = match driver.name {
-        process::MappingName::Deleted(_) => add(driver.link(pid))?,
-        _ => add(process::open_path(pid, shown))?,
+        proc::MappingName::Deleted(_) => add(driver.link(pid))?,
+        _ => add(proc::open_path(pid, shown))?,
     };
     Ok(patch_sites::gates(machine, file))
 }

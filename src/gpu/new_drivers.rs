@@ -8,7 +8,7 @@ use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use host::process::{self, Program};
+use linux::proc::{self, Program};
 
 use super::cupti::{DRIVER, is_named};
 use crate::timer::Timer;
@@ -53,7 +53,7 @@ impl NewDrivers {
     /// A process maps a file.
     pub fn maps(&self, pid: u32, file: &Path) {
         let Some(timer) = self.timer.as_ref().filter(|_| is_named(file, DRIVER)) else { return };
-        if !process::descends_from(pid, &self.roots.borrow()) {
+        if !proc::descends_from(pid, &self.roots.borrow()) {
             return;
         }
         let mut processes = self.processes.borrow_mut();

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use host::process;
+use linux::proc;
 use report::value::escape;
 use runtime::gpu::{LaunchCounts, MULTIPLE_SUBSCRIBERS, Report, ReportError, State};
 
@@ -435,7 +435,7 @@ fn holder(pid: u32, report: &Report) -> String {
     if !name.is_empty() && !name.windows(UNNAMED.len()).any(|part| part == UNNAMED) {
         return format!("`{}`", escape(name));
     }
-    let mappings = process::mappings(pid);
+    let mappings = proc::mappings(pid);
     let tool = TOOLS.iter().find(|(library, _)| file_with(&mappings, library).is_some());
     tool.map_or("such as torch.profiler, Nsight or a debugger", |(_, tool)| tool).to_owned()
 }

@@ -8,7 +8,8 @@ use crate::run::unwinder::walks_stacks;
 use crate::run::{exit_status, setup, traced_processes};
 use crate::script::Script;
 use anyhow::{Context, Result, anyhow, bail};
-use host::{Scope, process};
+use host::Scope;
+use linux::proc;
 use runtime::Session;
 use runtime::session::event_loop::{Next, Watch};
 use runtime::started::{Child, Command, Reported};
@@ -51,7 +52,7 @@ impl Program {
             (Some(argv), None) => format!("`{}`, which is not running", shown(argv)),
             (None, _) if scope.pids.is_empty() => "all processes".into(),
             (None, _) => {
-                let name = |pid: &u32| match process::comm(*pid) {
+                let name = |pid: &u32| match proc::comm(*pid) {
                     Some(comm) => format!("{pid} ({})", comm.escape_debug()),
                     None => pid.to_string(),
                 };

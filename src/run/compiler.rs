@@ -7,13 +7,14 @@ use crate::console::Messages;
 use crate::script::{self, Script};
 use anyhow::{Result, anyhow};
 use codegen::{Arch, Follow};
-use host::{Machine, process};
+use host::Machine;
 use lang::catalog::FileId;
 use lang::hir::{Attach, Environment, Expr, ExprKind, Hook, TestKind, Trigger, Type, visit};
 use lang::syntax::ast;
 use lang::syntax::ast::SpecPart;
 use lang::syntax::ast::text;
 use lang::{Checked, Diagnostics, SessionState, Severity, Source, Span};
+use linux::proc;
 use std::collections::HashSet;
 use std::path::Path;
 use wire::manifest::{self, CompiledScript, PIDS_MAP, Program, Side, Site};
@@ -514,7 +515,7 @@ impl<'a> Compiler<'a> {
     ) -> codegen::Options {
         let traced = !by_link && !self.machine.scope().is_system_wide();
         let follows = base.is_some_and(|base| base.internal_maps.iter().any(|map| map == PIDS_MAP));
-        let namespace = process::own_pid_namespace().filter(|namespace| !namespace.is_initial_pid());
+        let namespace = proc::own_pid_namespace().filter(|namespace| !namespace.is_initial_pid());
         let namespace = namespace.filter(|_| *features != Features::IN_PROCESS);
         codegen::Options {
             arch: if cfg!(target_arch = "aarch64") { Arch::Aarch64 } else { Arch::X86_64 },
@@ -537,7 +538,7 @@ impl<'a> Compiler<'a> {
         let Some(checked) = self.checked.as_ref().filter(|_| self.machine.scope().is_system_wide()) else {
             return false;
         };
-        let ours = process::mappings(std::process::id());
+        let ours = proc::mappings(std::process::id());
         let is_ours = |path: &Path| ours.iter().any(|mapping| mapping.name.path() == Some(path));
         checked.program.files.iter().any(|file| {
             let path = Path::new(&file.path);

@@ -2,7 +2,7 @@
 //! noticed.
 
 use crate::timer::Timer;
-use host::process;
+use linux::proc;
 use runtime::Session;
 use runtime::session::event_loop::{Next, Watch};
 use std::io;
@@ -32,7 +32,7 @@ impl Watch for Descendants {
 
     fn ready(&mut self, session: &mut Session) -> Next {
         self.timer.take();
-        process::with_descendants(&self.pids).into_iter().for_each(|pid| session.meet(pid));
+        proc::with_descendants(&self.pids).into_iter().for_each(|pid| session.meet(pid));
         Next::Continue
     }
 }

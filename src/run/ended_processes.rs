@@ -1,7 +1,7 @@
 //! Maps by process (`let @m = processhash(N)`): deletes the keys of processes that have ended.
 
 use crate::timer::PacedTimer;
-use host::process;
+use linux::proc;
 use runtime::Session;
 use runtime::session::event_loop::{Next, Watch};
 use std::collections::HashMap;
@@ -27,9 +27,9 @@ impl EndedProcesses {
     fn delete(&mut self, session: &Session) {
         let mut now: HashMap<u32, Option<u64>> = HashMap::new();
         // Processes outside of our pid namespace are invisible although they run.
-        let sees_all = process::sees_all_pids();
+        let sees_all = proc::sees_all_pids();
         let deleted = session.delete_ended(&mut |pid| {
-            let started = *now.entry(pid).or_insert_with(|| process::started(pid));
+            let started = *now.entry(pid).or_insert_with(|| proc::started(pid));
             match self.started.get(&pid) {
                 Some(before) => started != Some(*before),
                 None => started.is_none() && sees_all,

@@ -4,7 +4,7 @@ use crate::Failure;
 use crate::console::Messages;
 use crate::run::extender::Extender;
 use anyhow::anyhow;
-use host::process;
+use linux::proc;
 use runtime::kernel::signals::StopSignals;
 use runtime::started::Child;
 use runtime::{AttachError, DamagedMemory, Ending, Reason, Session};
@@ -154,12 +154,12 @@ const NAMED: usize = 3;
 /// Reports children of traced processes that still run, as of a command that moves to the background. Processes of
 /// `-p` are excluded.
 pub fn report_survivors(ending: &Ending, session: &Session, pids: &[u32], messages: &Messages) {
-    if !matches!(ending.reason, Reason::TargetsEnded) || !process::sees_all_pids() {
+    if !matches!(ending.reason, Reason::TargetsEnded) || !proc::sees_all_pids() {
         return;
     }
     let alive: Vec<u32> =
-        session.traced().into_iter().filter(|pid| !pids.contains(pid) && process::is_alive(*pid)).collect();
-    let name = |&pid: &u32| Some(format!("{pid} ({})", process::comm(pid)?.escape_debug()));
+        session.traced().into_iter().filter(|pid| !pids.contains(pid) && proc::is_alive(*pid)).collect();
+    let name = |&pid: &u32| Some(format!("{pid} ({})", proc::comm(pid)?.escape_debug()));
     let names: Vec<String> = alive.iter().filter_map(name).take(NAMED).collect();
     if let Some(first) = alive.first() {
         let more =

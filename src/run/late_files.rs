@@ -2,7 +2,8 @@
 //! processes are reported after the fact.
 
 use super::extender::Extender;
-use host::{Identity, process, untrusted_file};
+use host::{Identity, untrusted_file};
+use linux::proc;
 use runtime::Session;
 use runtime::kernel::clock::{Clock, SystemClock};
 use runtime::remote::RemoteError;
@@ -79,7 +80,7 @@ impl<'a> HeldMappings<'a> {
 
     /// Reads the mappings of a process before it ends, so that its stacks still have symbols.
     fn keep_symbols(&self, tid: u32) {
-        let pid = host::process::tgid(tid).unwrap_or(tid);
+        let pid = proc::tgid(tid).unwrap_or(tid);
         self.extender.names.outdate(pid);
         self.extender.names.remember(pid);
         if let Some(unwinder) = self.extender.unwinder() {
@@ -90,7 +91,7 @@ impl<'a> HeldMappings<'a> {
     /// Loads the unwind table of a file before it is mapped, if stacks are walked.
     fn prepare_stacks(&self, mapping: &Mapping) {
         if let Some(unwinder) = self.extender.unwinder() {
-            let pid = host::process::tgid(mapping.tid).unwrap_or(mapping.tid);
+            let pid = proc::tgid(mapping.tid).unwrap_or(mapping.tid);
             unwinder.prepare(pid, mapping);
             let names = self.extender.names;
             match mapping.range {
@@ -102,7 +103,7 @@ impl<'a> HeldMappings<'a> {
 
     /// Patches the process of a thread and lets the thread go on; `None` if the process needs not be patched.
     fn patch_if_concerned(&mut self, mapping: &Mapping, session: &mut Session) -> Option<Next> {
-        let pid = host::process::tgid(mapping.tid).unwrap_or(mapping.tid);
+        let pid = proc::tgid(mapping.tid).unwrap_or(mapping.tid);
         session.meet(pid);
         self.extender.new_drivers.maps(pid, &mapping.shown);
         if !session.must_patch(pid, mapping.identity().1, &mapping.shown) {
@@ -133,7 +134,7 @@ impl<'a> HeldMappings<'a> {
     fn install_filter(&mut self, tid: u32, session: &mut Session) -> std::io::Result<()> {
         let mut answered = Ok(());
         let mappings = &mut self.mappings;
-        let pid = host::process::tgid(tid).unwrap_or(tid);
+        let pid = proc::tgid(tid).unwrap_or(tid);
         let messages = self.extender.messages;
         match session.install_filter(pid, tid, || answered = mappings.answer()) {
             Ok(None) | Err(RemoteError::Gone) => {}
@@ -151,7 +152,7 @@ impl<'a> HeldMappings<'a> {
     fn change_rights(&mut self, tid: u32, session: &mut Session) -> std::io::Result<()> {
         let mut answered = Ok(());
         let mappings = &mut self.mappings;
-        let pid = host::process::tgid(tid).unwrap_or(tid);
+        let pid = proc::tgid(tid).unwrap_or(tid);
         match session.change_rights(pid, tid, || answered = mappings.answer()) {
             Ok(()) | Err(RemoteError::Gone) => {}
             Err(error) => self.extender.messages.lost(&format!(
@@ -192,7 +193,7 @@ impl Watch for HeldMappings<'_> {
                 }
             }
             Ok(Some(Query::Executes(program))) => {
-                session.meet(host::process::tgid(program.tid).unwrap_or(program.tid));
+                session.meet(proc::tgid(program.tid).unwrap_or(program.tid));
                 self.consider_program(&program, session);
             }
             Ok(Some(Query::InstallsListener(tid))) => {
@@ -350,7 +351,7 @@ fn open(mapped: &MappingEvent) -> std::io::Result<MappedFile> {
 impl MappingReports<'_> {
     /// Whether mappings of any process matter: all are traced, or the traced ones cannot be distinguished.
     fn sees_all_processes(&self) -> bool {
-        self.extender.machine.scope().is_system_wide() || !process::sees_all_pids()
+        self.extender.machine.scope().is_system_wide() || !proc::sees_all_pids()
     }
 
     /// Loads the unwind table of newly mapped code, if stacks are walked.

@@ -3,7 +3,7 @@
 
 use super::extender::Extender;
 use crate::timer::{Budget, PacedTimer};
-use host::process::{self, Mapping};
+use linux::proc::{self, Mapping};
 use runtime::Session;
 use runtime::remote::RemoteError;
 use runtime::session::event_loop::{Next, Watch};
@@ -52,7 +52,7 @@ impl<'a> MappingScans<'a> {
             events,
             timer,
             reports,
-            tree: process::with_descendants(pids).into_iter().collect(),
+            tree: proc::with_descendants(pids).into_iter().collect(),
             budget: Budget::new(),
             has_missed: false,
             traced: BTreeMap::new(),
@@ -65,7 +65,7 @@ impl<'a> MappingScans<'a> {
     /// Returns the time that the search for new mappings has taken, without what was done for them.
     fn scan(&mut self, session: &mut Session) -> Duration {
         let start = Instant::now();
-        let pids = process::with_descendants(&self.pids);
+        let pids = proc::with_descendants(&self.pids);
         self.seen.retain(|pid, _| pids.contains(pid));
         let mut searched = start.elapsed();
         for pid in pids {
@@ -160,7 +160,7 @@ impl<'a> MappingScans<'a> {
             let (major, minor) = mapping.device;
             self.extender.record_mapping((libc::makedev(major, minor), mapping.inode));
             let when = format!("mapped by process {pid}");
-            self.extender.scripts.extend(session, &process::open_path(pid, shown), shown, &when);
+            self.extender.scripts.extend(session, &proc::open_path(pid, shown), shown, &when);
         }
         let path = |mapping: &&Mapping| mapping.name.path().unwrap_or(Path::new("")).to_owned();
         let must_patch = new.iter().any(|mapping| session.must_patch(pid, mapping.inode, &path(mapping)));
@@ -203,7 +203,7 @@ impl<'a> MappingScans<'a> {
 }
 
 fn executable(pid: u32) -> Vec<Mapping> {
-    let mut all = process::mappings(pid);
+    let mut all = proc::mappings(pid);
     all.retain(|mapping| mapping.executable && mapping.inode != 0);
     all
 }

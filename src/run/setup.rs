@@ -5,7 +5,7 @@ use crate::bundled;
 use crate::cli::{Cli, Format};
 use crate::console::Messages;
 use anyhow::{Context, anyhow, bail};
-use host::process;
+use linux::proc;
 use report::Sink;
 use report::sink::{JsonSink, TextSink};
 use runtime::{FeatureError, Kernel};
@@ -69,18 +69,18 @@ pub fn pids(cli: &Cli) -> anyhow::Result<Vec<u32>> {
 
 /// Checks that a number is that of a process that can be traced.
 pub fn check_process(pid: u32) -> anyhow::Result<()> {
-    if !process::is_alive(pid) {
+    if !proc::is_alive(pid) {
         return Err(anyhow!(
             "no process {pid}\n  = help: `pgrep -f NAME` lists the processes whose command contains NAME; ids within a container differ from those \
              outside"
         ));
     }
-    if let Some(whole) = process::tgid(pid).filter(|&whole| whole != pid) {
+    if let Some(whole) = proc::tgid(pid).filter(|&whole| whole != pid) {
         return Err(anyhow!(
             "{pid} is a thread of process {whole}, which is traced as a whole: `-p {whole}`"
         ));
     }
-    match process::is_of_kernel(pid) {
+    match proc::is_of_kernel(pid) {
         true => Err(anyhow!("process {pid} is a thread of the kernel and calls no libraries")),
         false => Ok(()),
     }
@@ -96,7 +96,7 @@ pub fn end_of(pid: u32) -> anyhow::Result<OwnedFd> {
 
 /// These processes and, unless disabled, all their children.
 pub fn family(cli: &Cli, pids: &[u32]) -> Vec<u32> {
-    if cli.no_children { pids.to_vec() } else { process::with_descendants(pids) }
+    if cli.no_children { pids.to_vec() } else { proc::with_descendants(pids) }
 }
 
 /// Whether the filter of a link selects a process, not only a thread: that of perf events always does.

@@ -2,7 +2,7 @@
 
 use super::{exit_status, setup};
 use crate::console::Messages;
-use host::process;
+use linux::proc;
 use runtime::Session;
 use runtime::session::event_loop::{Next, Watch};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -10,7 +10,7 @@ use std::process::ExitStatus;
 
 /// `process 4242 (python3)`
 pub fn name(pid: u32) -> String {
-    match process::comm(pid) {
+    match proc::comm(pid) {
         Some(comm) => format!("process {pid} ({})", comm.escape_debug()),
         None => format!("process {pid}"),
     }
@@ -19,7 +19,7 @@ pub fn name(pid: u32) -> String {
 /// The exit status of a process that is not a child of this process, if the kernel still has it.
 pub fn exit_status(pid: u32, pidfd: &OwnedFd) -> Option<ExitStatus> {
     // After its parent has waited for it, only the pidfd has the status.
-    process::exit_status(pid).or_else(|| runtime::exit_status(pidfd))
+    proc::exit_status(pid).or_else(|| runtime::exit_status(pidfd))
 }
 
 /// Prints how a process of `-p` ended.

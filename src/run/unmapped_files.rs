@@ -2,9 +2,10 @@
 
 use super::extender::Extender;
 use crate::console::Messages;
-use host::{Machine, process};
+use host::Machine;
 use lang::catalog::FileId;
 use lang::diagnostics::wording::listed;
+use linux::proc;
 use runtime::started::Child;
 use runtime::{Ending, Reason};
 use std::collections::BTreeSet;
@@ -41,7 +42,7 @@ impl<'a> UnmappedTargets<'a> {
 
     /// Reports at the start that processes of -p have mapped none of the targets so far.
     pub fn note_at_start(&self, pids: &[u32], messages: &Messages) {
-        let is_readable = pids.iter().all(|&pid| !process::mappings(pid).is_empty());
+        let is_readable = pids.iter().all(|&pid| !proc::mappings(pid).is_empty());
         if pids.is_empty() || self.targets.is_empty() || !self.mapped.is_empty() || !is_readable {
             return;
         }

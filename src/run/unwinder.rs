@@ -10,7 +10,7 @@ use super::compiler::Compiler;
 use crate::console::Messages;
 use anyhow::{Context, Result};
 use host::eh_frame::{Segments, Source};
-use host::process::{self, Mapping, MappingName, Program};
+use linux::proc::{self, Mapping, MappingName, Program};
 use runtime::UnwindMaps;
 use runtime::started::{FileState, MappedRange, MappingEvent};
 use std::cell::RefCell;
@@ -233,13 +233,13 @@ fn mapped_key(file: &std::fs::File) -> Option<FileKey> {
     // SAFETY: only the address is used.
     let map = unsafe { memmap2::MmapOptions::new().len(1).map(file) }.ok()?;
     let at = map.as_ptr() as u64;
-    let own = process::mappings(std::process::id());
+    let own = proc::mappings(std::process::id());
     let mapping = own.iter().find(|mapping| (mapping.start..mapping.end).contains(&at))?;
     Some(FileKey::File(mapping.device, mapping.inode))
 }
 
 fn executable(pid: u32) -> impl Iterator<Item = Mapping> {
-    process::mappings(pid).into_iter().filter(|mapping| mapping.executable)
+    proc::mappings(pid).into_iter().filter(|mapping| mapping.executable)
 }
 
 impl Inner {

@@ -9,7 +9,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use host::{container, process};
+use host::container;
+use linux::proc;
 
 /// Largest number of arguments that are kept of a process, and largest size of each in bytes.
 const ARGUMENTS: usize = 64;
@@ -81,7 +82,7 @@ fn cut(word: &[u8]) -> String {
 
 impl Facts {
     fn read(pid: u32) -> Facts {
-        let started = process::started(pid);
+        let started = proc::started(pid);
         if started.is_none() {
             return Facts::default();
         }
@@ -93,7 +94,7 @@ impl Facts {
             ("container.id", container),
         ];
         let place = place.into_iter().filter_map(|(name, value)| Some((name, value?))).collect();
-        Facts { started, executable: process::executable(pid), arguments: arguments(pid), place }
+        Facts { started, executable: proc::executable(pid), arguments: arguments(pid), place }
     }
 
     /// Whether it may be the process of `before`, and not a later one with the same id.

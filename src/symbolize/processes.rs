@@ -4,7 +4,7 @@
 //! series.
 
 use super::process_facts;
-use host::process;
+use linux::proc;
 use report::metrics::{Device, Life, Process};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -49,7 +49,7 @@ impl Processes {
     pub fn find_ended(&self) {
         for (pid, ProcessEntry { started, process }) in self.entries.borrow_mut().iter_mut() {
             let has_ended = match started {
-                Some(started) => process::started(*pid) != Some(*started),
+                Some(started) => proc::started(*pid) != Some(*started),
                 None => process.life == Life::Ended,
             };
             if has_ended {
@@ -80,9 +80,9 @@ impl Processes {
 
 fn read(pid: u32) -> ProcessEntry {
     let facts = process_facts::of(pid);
-    let life = match process::started(pid) {
+    let life = match proc::started(pid) {
         // A process outside of our pid namespace is invisible although it runs.
-        None if process::sees_all_pids() => Life::Ended,
+        None if proc::sees_all_pids() => Life::Ended,
         _ => Life::Alive,
     };
     let place = facts.place.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect();

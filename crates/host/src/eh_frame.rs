@@ -26,7 +26,7 @@ use goblin::elf::ProgramHeader;
 use wire::unwind::{Base, Rule, SavedBp, row, row_address};
 
 use crate::elf::ElfFile;
-use crate::process::{self, Mapping, MappingName};
+use linux::proc::{self, Mapping, MappingName};
 
 /// Shorter gaps between functions are treated as alignment padding, in bytes.
 const PADDING: u64 = 16;
@@ -243,7 +243,7 @@ fn tidy(mut rows: Vec<u64>) -> Vec<u64> {
 
 /// The vdso of this process; the kernel maps the same one into every process.
 fn own_vdso() -> Option<Vec<u8>> {
-    let mappings = process::mappings(std::process::id());
+    let mappings = proc::mappings(std::process::id());
     let vdso = mappings.iter().find(|m| m.name == MappingName::Special("[vdso]".into()))?;
     let len = usize::try_from(vdso.end - vdso.start).ok()?;
     // SAFETY: mapped, readable, and never changed or unmapped.
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn the_vdso_and_our_own_program_have_rows() {
-        let own = process::mappings(std::process::id());
+        let own = proc::mappings(std::process::id());
         let here = the_vdso_and_our_own_program_have_rows as *const () as u64;
         for mapping in own.iter().filter(|m| m.executable) {
             let is_ours = (mapping.start..mapping.end).contains(&here);

@@ -6,7 +6,7 @@
 //! - [`elf`]: functions of a file; [`prologue`]: the address of a probe within a function; [`patch`]: where a jump may replace it
 //! - `dwarf`: signatures and types from debug information
 //! - [`search`]: the files of a target's name; [`machine`]: the catalog
-//! - [`process`]: `/proc`; [`stack`]: names of addresses; [`eh_frame`]: unwind tables
+//! - [`stack`]: names of addresses; [`eh_frame`]: unwind tables
 
 mod branches;
 pub mod container;
@@ -18,7 +18,6 @@ mod identity;
 pub mod machine;
 pub mod patch;
 mod perf_map;
-pub mod process;
 pub mod prologue;
 pub mod search;
 pub mod stack;

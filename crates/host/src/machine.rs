@@ -31,11 +31,11 @@ use crate::dwarf::{Debug, symbols_beside};
 use crate::elf::{ElfError, ElfFile, Functions};
 use crate::identity::Identity;
 use crate::patch::{self, Author, PatchPlace, Refusal};
-use crate::process::{self, Mapping};
 use crate::prologue::{self, Body, CodePosition};
 use crate::search::folders::View;
 use crate::search::{TargetName, Verdict, usable};
 use crate::{search, untrusted_file, usdt};
+use linux::proc::{self, Mapping};
 
 /// Environment variables with the path of a library.
 const OVERRIDES: [(&str, &str); 2] = [("CUDATRACE_LIBCUDA", "libcuda"), ("CUDATRACE_LIBCUDART", "libcudart")];
@@ -355,7 +355,7 @@ impl Machine {
 
     /// Keeps the files that one of these processes has mapped, according to its mappings.
     pub fn mapped_by(&self, pids: &[u32], files: impl Iterator<Item = FileId>) -> Vec<FileId> {
-        let mappings = pids.iter().flat_map(|&pid| process::mappings(pid));
+        let mappings = pids.iter().flat_map(|&pid| proc::mappings(pid));
         let places: HashSet<((u32, u32), u64)> = mappings.map(|one| (one.device, one.inode)).collect();
         let is_mapped = |file: &FileId| {
             let may_be = |&((major, minor), inode): &_| {
@@ -454,7 +454,7 @@ impl Machine {
     /// Adds a file that a process has mapped. `None`: there is no file, or it cannot be opened.
     pub fn add_mapped(&self, pid: u32, mapping: &Mapping, reason: &str) -> Option<Result<FileId, ElfError>> {
         let open_path =
-            usable::reachable(&View { prefix: process::root_prefix(pid), ..View::default() }, pid, mapping)?;
+            usable::reachable(&View { prefix: proc::root_prefix(pid), ..View::default() }, pid, mapping)?;
         Some(self.add_file(&open_path, mapping.name.path()?, reason))
     }
 
@@ -538,7 +538,7 @@ impl Machine {
     /// Finds a path in the root of each traced process, otherwise in the root of this process.
     pub(crate) fn find_path(&self, path: &Path) -> Result<Vec<FileId>, TargetError> {
         let scope = self.scope();
-        let views = scope.pids.iter().map(|&pid| (pid, process::root_prefix(pid)));
+        let views = scope.pids.iter().map(|&pid| (pid, proc::root_prefix(pid)));
         let containers = views.filter(|(_, prefix)| !prefix.as_os_str().is_empty());
         let mut files = Vec::new();
         for (pid, prefix) in containers {

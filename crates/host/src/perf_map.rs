@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 
-use crate::process;
+use linux::proc;
 
 /// Largest number of bytes that are read of a file, so that its writer cannot fill the memory of this process.
 const MOST_BYTES: u64 = 256 << 20;
@@ -40,7 +40,7 @@ impl PerfMap {
     /// Opens the perf map of a process, if it writes one. Only a plain file of the process's own user, or of root,
     /// is trusted.
     pub fn open(pid: u32) -> Option<PerfMap> {
-        let path = format!("/tmp/perf-{}.map", process::innermost_pid(pid)?);
+        let path = format!("/tmp/perf-{}.map", proc::innermost_pid(pid)?);
         // A pipe would block, and a link may refer to any file.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
         let file =

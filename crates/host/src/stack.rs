@@ -20,9 +20,9 @@ use blazesym::symbolize::{CodeInfo, Input, Sym, Symbolized, Symbolizer};
 use crate::dwarf::{has_harmless_information, symbols_beside};
 use crate::elf::ElfFile;
 use crate::perf_map::PerfMap;
-use crate::process::{self, Mapping, MappingName};
 use crate::prologue;
 use crate::untrusted_file;
+use linux::proc::{self, Mapping, MappingName};
 
 /// Symbol information of a code address.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -320,11 +320,11 @@ impl Symbols {
 
     /// Reads the mappings of a process; if it has ended, the known ones are kept.
     fn look(&mut self, pid: u32) {
-        let mappings = process::mappings(pid);
+        let mappings = proc::mappings(pid);
         if mappings.is_empty() {
             return self.look_back(pid);
         }
-        let prefix = process::root_prefix(pid);
+        let prefix = proc::root_prefix(pid);
         let executable = mappings.iter().enumerate().filter(|(_, mapping)| mapping.executable);
         let regions = executable.map(|(index, mapping)| Region {
             start: mapping.start,

@@ -300,7 +300,7 @@ fn a_late_file_is_told_to_belong_to_a_target() {
     library(DRIVER, &late, "libcuda.so.1");
     let process = Running::start(Command::new(loader(dir.path())).arg(&late));
     let machine = Machine::new(Scope { command: Some(vec!["x".into()]), ..Scope::default() });
-    let mapping = host::process::mappings(process.pid())
+    let mapping = linux::proc::mappings(process.pid())
         .into_iter()
         .find(|m| m.name.path() == Some(&late))
         .expect("mapped");

@@ -186,7 +186,7 @@ fn a_process_that_ended_before_anybody_looked_has_the_names_of_what_it_was_heard
     let dir = tempfile::tempdir().expect("a directory");
     let sample = start(dir.path());
     let (pid, own, library) = (sample.process.id(), sample.own, sample.library);
-    let mappings = host::process::mappings(pid);
+    let mappings = linux::proc::mappings(pid);
     end(sample);
     let mut symbols = Symbols::new(false, true);
     assert_eq!(symbols.user(pid, own + 1)[0].symbol, None, "nobody has told");

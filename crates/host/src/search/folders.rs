@@ -10,8 +10,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use crate::elf::ElfFile;
-use crate::process;
 use crate::search::ld_cache;
+use linux::proc;
 
 /// Directories that the loader searches without a cache.
 const DEFAULT_DIRS: [&str; 8] = [
@@ -81,10 +81,10 @@ impl View {
     /// The view of a running process.
     pub fn of_process(pid: u32) -> View {
         View {
-            prefix: process::root_prefix(pid),
-            environment: process::environment(pid),
-            directory: process::directory(pid).unwrap_or_default(),
-            programs: process::executable(pid).into_iter().collect(),
+            prefix: proc::root_prefix(pid),
+            environment: proc::environment(pid),
+            directory: proc::directory(pid).unwrap_or_default(),
+            programs: proc::executable(pid).into_iter().collect(),
         }
     }
 

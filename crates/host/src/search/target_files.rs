@@ -12,11 +12,11 @@ use lang::catalog::{FileId, TargetError};
 
 use crate::elf::{ElfError, ElfFile};
 use crate::machine::{Machine, Progress, Scope, unique};
-use crate::process::{self, Mapping};
 use crate::search;
 use crate::search::folders::{CUDA_ORIGIN, PACKAGES_ORIGIN, Place, View};
 use crate::search::usable::{accepts, hidden_runtime, reachable};
 use crate::search::{TargetName, Verdict};
+use linux::proc::{self, Mapping};
 
 impl Machine {
     /// The files of a target. `progress`: of a search that takes long.
@@ -103,7 +103,7 @@ impl<'a> TargetSearch<'a> {
         }
         if scope.is_system_wide() {
             self.looked_in.push("mapped files of all processes".into());
-            process::all_pids().into_iter().for_each(|pid| self.mapped(pid, false));
+            proc::all_pids().into_iter().for_each(|pid| self.mapped(pid, false));
             self.on_disk(&self.machine.view_of_command());
         }
     }
@@ -111,8 +111,8 @@ impl<'a> TargetSearch<'a> {
     /// Adds matching files that a process has mapped. With `thorough`, any mapped file may have the runtime linked
     /// in, not just the program.
     fn mapped(&mut self, pid: u32, thorough: bool) {
-        let program = process::executable(pid);
-        let mappings = process::mappings(pid);
+        let program = proc::executable(pid);
+        let mappings = proc::mappings(pid);
         if thorough {
             let why_empty = if mappings.is_empty() {
                 " (it has ended, or reading its mappings is not permitted)"
@@ -128,7 +128,7 @@ impl<'a> TargetSearch<'a> {
             let is_candidate = may_hold_runtime || self.target.judge(path) != Verdict::No;
             if is_candidate && self.seen.insert((mapping.device, mapping.inode)) {
                 let view =
-                    view.get_or_insert_with(|| View { prefix: process::root_prefix(pid), ..View::default() });
+                    view.get_or_insert_with(|| View { prefix: proc::root_prefix(pid), ..View::default() });
                 self.offer_mapped(view, pid, mapping, path);
             }
         }
@@ -137,7 +137,7 @@ impl<'a> TargetSearch<'a> {
     fn offer_mapped(&mut self, view: &View, pid: u32, mapping: &Mapping, path: &Path) {
         match reachable(view, pid, mapping) {
             Some(open_path) => {
-                let name = process::comm(pid).unwrap_or_default();
+                let name = proc::comm(pid).unwrap_or_default();
                 self.offer(&open_path, path, &format!("mapped by process {pid} ({})", name.escape_debug()));
             }
             None if self.target.judge(path) != Verdict::No => {
@@ -238,7 +238,7 @@ impl<'a> TargetSearch<'a> {
     pub(crate) fn pattern(&mut self, scope: &Scope, pattern: &str, mut each: impl FnMut(bool)) {
         let own = std::iter::once(View::default());
         let containers =
-            scope.pids.iter().map(|&pid| View { prefix: process::root_prefix(pid), ..View::default() });
+            scope.pids.iter().map(|&pid| View { prefix: proc::root_prefix(pid), ..View::default() });
         let views: Vec<View> =
             containers.filter(|view| !view.prefix.as_os_str().is_empty()).chain(own).collect();
         self.looked_in.push(pattern.to_owned());

@@ -2,9 +2,9 @@
 
 use crate::elf::ElfFile;
 use crate::identity::Identity;
-use crate::process::{Mapping, MappingName};
 use crate::search::folders::View;
 use crate::search::{self, TargetName};
+use linux::proc::{Mapping, MappingName};
 use std::path::{Path, PathBuf};
 
 /// Whether the file matches: by its path, its soname, or as a program with the CUDA runtime linked in.

@@ -1,0 +1,7 @@
+//! Facts that the kernel reports of processes, each read in one place.
+//!
+//! - [`proc`]: mappings, states, parents, namespaces and rights in `/proc`
+//!
+//! Not here: memory of other processes and ptrace(2) (`runtime`), files that are mapped (`host`).
+
+pub mod proc;

@@ -1,0 +1,85 @@
+//! `/proc/PID/stat`: whether a process runs, since when, and by which parent.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+/// Whether the process exists and is not a zombie.
+pub fn is_alive(pid: u32) -> bool {
+    Stat::of(pid).is_some_and(|fields| !matches!(fields.state, 'Z' | 'X'))
+}
+
+/// The exit status of a zombie, whose parent has not waited for it yet.
+pub fn exit_status(pid: u32) -> Option<ExitStatus> {
+    Stat::of(pid).filter(|fields| fields.state == 'Z')?.exit_code.map(ExitStatus::from_raw)
+}
+
+/// Start time of a process in clock ticks since boot; `None` if it has ended, even as a zombie.
+pub fn started(pid: u32) -> Option<u64> {
+    let fields = Stat::of(pid)?;
+    // The first thread may end before the others, and is then a zombie until they end.
+    let has_ended = matches!(fields.state, 'Z' | 'X') && fields.threads <= 1;
+    (!has_ended).then_some(fields.started)
+}
+
+/// Whether it is a kernel thread.
+pub fn is_of_kernel(pid: u32) -> bool {
+    Stat::of(pid).is_some_and(|fields| fields.flags & KERNEL_THREAD != 0)
+}
+
+/// Flag of a kernel thread: `PF_KTHREAD`.
+const KERNEL_THREAD: u32 = 0x0020_0000;
+
+/// Fields of `/proc/PID/stat`.
+pub(super) struct Stat {
+    state: char,
+    /// The parent; 0: none, or outside of the pid namespace of this process.
+    pub parent: u32,
+    flags: u32,
+    threads: u32,
+    /// Start time in clock ticks since boot.
+    pub started: u64,
+    /// Address of its code; 0 for a process without memory.
+    pub start_code: u64,
+    /// Address of its environment; 0 for a process without memory.
+    pub start_environment: u64,
+    exit_code: Option<i32>,
+}
+
+impl Stat {
+    /// The fields of a process; `None` if it does not exist.
+    pub fn of(pid: u32) -> Option<Stat> {
+        Stat::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// Parses the fields after the name, which may contain blanks and parentheses.
+    fn parse(text: &[u8]) -> Option<Stat> {
+        let behind = memchr::memrchr(b')', text)?;
+        let mut fields = std::str::from_utf8(text.get(behind + 1..)?).ok()?.split_ascii_whitespace();
+        // proc(5): state is field 3, parent 4, flags 9, threads 20, start time 22, start of the code 26 and of the environment 50,
+        // exit code 52.
+        Some(Stat {
+            state: fields.next()?.chars().next()?,
+            parent: fields.next()?.parse().ok()?,
+            flags: fields.nth(4)?.parse().ok()?,
+            threads: fields.nth(10)?.parse().ok()?,
+            started: fields.nth(1)?.parse().ok()?,
+            start_code: fields.nth(3)?.parse().ok()?,
+            start_environment: fields.nth(23).and_then(|address| address.parse().ok()).unwrap_or(0),
+            exit_code: fields.nth(1).and_then(|code| code.parse().ok()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_contain_what_ends_it() {
+        let zeros = ["0"; 40].join(" ");
+        let stat = Stat::parse(format!("7 (a) Z 1 (b) S 3 {zeros}").as_bytes()).expect("all fields");
+        assert_eq!((stat.state, stat.parent, stat.exit_code), ('S', 3, None));
+        assert!(Stat::parse(b"7 (a) S 3").is_none());
+    }
+}
