@@ -3,6 +3,7 @@
 use super::split_at_byte;
 use std::ffi::OsString;
 use std::fs;
+use std::ops::Range;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
@@ -13,8 +14,14 @@ pub struct Mapping {
     pub start: u64,
     /// One past the last address.
     pub end: u64,
-    /// True if the memory is executable.
+    /// May be read.
+    pub readable: bool,
+    /// May be written to.
+    pub writable: bool,
+    /// May be executed.
     pub executable: bool,
+    /// Changes are visible to other processes that map it.
+    pub shared: bool,
     /// Offset in the file in bytes.
     pub offset: u64,
     /// Device as the kernel shows it here; on overlayfs and btrfs it differs from that in `stat`.
@@ -39,6 +46,11 @@ pub enum MappingName {
 }
 
 impl MappingName {
+    /// Whether it is memory of this name: `[stack]`.
+    pub fn is_special(&self, name: &str) -> bool {
+        matches!(self, MappingName::Special(own) if own == name)
+    }
+
     /// The path of a file, deleted or not.
     pub fn path(&self) -> Option<&Path> {
         match self {
@@ -53,7 +65,7 @@ impl Mapping {
     pub fn parse(line: &[u8]) -> Option<Mapping> {
         let mut rest = line;
         let range = word(&mut rest)?;
-        let flags = word(&mut rest)?;
+        let access: [u8; 4] = word(&mut rest)?.try_into().ok()?;
         let offset = hex(word(&mut rest)?)?;
         let device = word(&mut rest)?;
         let inode = std::str::from_utf8(word(&mut rest)?).ok()?.parse().ok()?;
@@ -62,12 +74,30 @@ impl Mapping {
         Some(Mapping {
             start: hex(start)?,
             end: hex(end)?,
-            executable: flags.get(2) == Some(&b'x'),
+            readable: access[0] == b'r',
+            writable: access[1] == b'w',
+            executable: access[2] == b'x',
+            shared: access[3] == b's',
             offset,
             device: (u32::try_from(hex(major)?).ok()?, u32::try_from(hex(minor)?).ok()?),
             inode,
             name: mapping_name(rest.trim_ascii_start()),
         })
+    }
+
+    /// Its addresses.
+    pub fn range(&self) -> Range<u64> {
+        self.start..self.end
+    }
+
+    /// Whether it is code whose changes no other process sees: `r-xp`.
+    pub fn is_private_code(&self) -> bool {
+        self.executable && !self.shared
+    }
+
+    /// Whether it may not be accessed at all: `---p`.
+    pub fn is_guard(&self) -> bool {
+        !(self.readable || self.writable || self.executable)
     }
 
     /// The link to the mapped file under `/proc/PID/map_files`; following it requires CAP_SYS_ADMIN or
@@ -117,7 +147,12 @@ fn unescape(text: &[u8]) -> PathBuf {
 /// All mappings of a process; empty if it has ended or may not be inspected.
 pub fn mappings(pid: u32) -> Vec<Mapping> {
     let text = fs::read(format!("/proc/{pid}/maps")).unwrap_or_default();
-    text.split(|&byte| byte == b'\n').filter_map(Mapping::parse).collect()
+    parse(&text).collect()
+}
+
+/// The mappings in the text of `/proc/PID/maps`, in the order of their addresses; lines of another form are left out.
+pub fn parse(text: &[u8]) -> impl Iterator<Item = Mapping> {
+    text.split(|&byte| byte == b'\n').filter_map(Mapping::parse)
 }
 
 #[cfg(test)]
@@ -129,8 +164,21 @@ mod tests {
         let line = b"7f00-7f10 r-xp 00001000 fe:01 42                   /usr/lib/a b\\012c.so";
         let mapping = Mapping::parse(line).expect("a mapping");
         assert_eq!((mapping.start, mapping.end, mapping.offset), (0x7f00, 0x7f10, 0x1000));
-        assert_eq!((mapping.executable, mapping.device, mapping.inode), (true, (0xfe, 1), 42));
+        assert_eq!((mapping.device, mapping.inode), ((0xfe, 1), 42));
         assert_eq!(mapping.name, MappingName::File("/usr/lib/a b\nc.so".into()));
+    }
+
+    #[test]
+    fn access_is_told_by_letters() {
+        let access = |letters: &str| {
+            let mapping = Mapping::parse(format!("1-2 {letters} 0 00:00 0").as_bytes()).expect("a mapping");
+            ((mapping.readable, mapping.writable), (mapping.is_private_code(), mapping.is_guard()))
+        };
+        assert_eq!(access("r-xp"), ((true, false), (true, false)));
+        assert_eq!(access("r-xs"), ((true, false), (false, false)), "shared");
+        assert_eq!(access("rw-p"), ((true, true), (false, false)));
+        assert_eq!(access("---p"), ((false, false), (false, true)));
+        assert_eq!(access("--xp"), ((false, false), (true, false)), "vsyscall");
     }
 
     #[test]

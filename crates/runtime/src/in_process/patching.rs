@@ -8,8 +8,9 @@ use super::unwinder_hooks;
 use super::user_space::{Heir, UserSpace};
 use crate::kernel::sys;
 use crate::remote::seccomp::{self, Caller, own_filters};
-use crate::remote::{DATA_NAME, MemoryRange, Remains, RemoteError, Seized, Stopped, Tracer};
+use crate::remote::{Remains, RemoteError, Seized, Stopped, Tracer, is_shared_data};
 use crate::shared::names::Names;
+use linux::proc;
 use std::collections::{BTreeSet, HashMap};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -137,9 +138,8 @@ impl UserSpace {
 
     /// Whether a process has a region of this session, maybe from its parent.
     fn has_memory(&self, pid: u32) -> bool {
-        let maps = sys::proc_text(format!("/proc/{pid}/maps")).unwrap_or_default();
         let inode = self.memory.inode();
-        MemoryRange::parse(&maps).iter().any(|map| map.inode == inode && map.name.starts_with(DATA_NAME))
+        proc::mappings(pid).iter().any(|map| map.inode == inode && is_shared_data(map))
     }
 
     /// Whether programs of this file's functions run in a process, or there are no such programs.

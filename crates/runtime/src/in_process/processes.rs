@@ -7,12 +7,13 @@
 use super::environment;
 use super::outposts::{Outposts, ROOM};
 use crate::remote::{
-    Entry, JOURNAL_ENTRY, Jump, MemoryRange, Patch, Patches, Region, RegionSize, Remains, RemoteError,
-    SharedFile, Skipped, Stopped, is_near,
+    Entry, JOURNAL_ENTRY, Jump, Patch, Patches, Region, RegionSize, Remains, RemoteError, SharedFile,
+    Skipped, Stopped, is_near,
 };
 use crate::shared::UnwindMemory;
 use crate::shared::memory::{PlacedModule, SessionMemory};
 use crate::shared::names::Names;
+use linux::proc::Mapping;
 use native::layout;
 use native::load::VectorState;
 use native::program::{Dispatch, Side, Site};
@@ -355,7 +356,7 @@ impl TracedProcess {
     /// Whether the process still has the region: an execve(2) takes it away.
     pub fn is_there(&self, stopped: &Stopped<'_>) -> bool {
         let data = self.region.base() + layout::PAGE;
-        let is_data = |map: &MemoryRange| map.range.start == data && map.inode == self.inode;
+        let is_data = |map: &Mapping| map.start == data && map.inode == self.inode;
         stopped.maps().is_ok_and(|maps| maps.iter().any(is_data))
     }
 
@@ -516,11 +517,11 @@ impl TracedProcess {
 
 /// Addresses that belong to the first thread's stack or to nothing. It grows down; the kernel keeps much more than this free below its end, unless
 /// a program asks for a mapping there.
-fn first_stack(maps: &[MemoryRange]) -> Option<Range<u64>> {
+fn first_stack(maps: &[Mapping]) -> Option<Range<u64>> {
     const LARGEST: u64 = 8 << 20;
-    let at = maps.iter().position(|map| map.name == "[stack]")?;
-    let below = at.checked_sub(1).map_or(0, |below| maps[below].range.end);
-    let end = maps[at].range.end;
+    let at = maps.iter().position(|map| map.name.is_special("[stack]"))?;
+    let below = at.checked_sub(1).map_or(0, |below| maps[below].end);
+    let end = maps[at].end;
     Some(below.max(end.saturating_sub(LARGEST))..end)
 }
 
@@ -562,12 +563,12 @@ fn functions(
 }
 
 /// Addresses at which the first byte of a file would be if the part with `offset` began there: one for each mapping of that part.
-fn bases(maps: &[MemoryRange], inode: u64, offset: u64) -> impl Iterator<Item = u64> {
+fn bases(maps: &[Mapping], inode: u64, offset: u64) -> impl Iterator<Item = u64> {
     let parts = maps.iter().filter(move |map| {
-        let size = map.range.end - map.range.start;
-        map.is_private_code && map.inode == inode && (map.offset..map.offset + size).contains(&offset)
+        let size = map.end - map.start;
+        map.is_private_code() && map.inode == inode && (map.offset..map.offset + size).contains(&offset)
     });
-    parts.map(|part| part.range.start.wrapping_sub(part.offset))
+    parts.map(|part| part.start.wrapping_sub(part.offset))
 }
 
 impl ProbedFile {
@@ -588,7 +589,7 @@ impl ProbedFile {
     }
 
     /// Addresses of the functions in a process, for each time that it has mapped them and not inherited all their jumps.
-    fn addresses(&self, maps: &[MemoryRange], inherited: &BTreeSet<u64>) -> Vec<Range<u64>> {
+    fn addresses(&self, maps: &[Mapping], inherited: &BTreeSet<u64>) -> Vec<Range<u64>> {
         let inode = self.inode();
         let sites = self.functions.values().next().zip(self.functions.values().next_back());
         let Some((first, last)) = sites else { return vec![] };
@@ -626,7 +627,7 @@ pub fn mapped(
 }
 
 /// Whether the jumps of another session are where functions of these files are.
-pub fn have_jumps(files: &BTreeMap<u32, ProbedFile>, maps: &[MemoryRange], remains: &Remains) -> bool {
+pub fn have_jumps(files: &BTreeMap<u32, ProbedFile>, maps: &[Mapping], remains: &Remains) -> bool {
     let jumps: BTreeSet<u64> = remains.jumps().collect();
     let has_jump = |inode: u64, site: &PatchSite| {
         bases(maps, inode, site.offset).any(|base| jumps.contains(&base.wrapping_add(site.offset)))

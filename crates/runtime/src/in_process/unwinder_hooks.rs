@@ -4,8 +4,10 @@ use super::outposts::ROOM;
 use super::patch_sites::UnwinderSites;
 use super::processes::{ALIGNMENT, PatchSite, TracedProcess, recorded};
 use crate::remote::{Entry, Patch, Patches, RemoteError, Stopped};
+use linux::proc::{self, MappingName};
 use native::returns::{Hook, Returns, far_jump};
 use native::site::JUMP;
+use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -20,26 +22,30 @@ impl TracedProcess {
         let mut list = vec![];
         let maps = stopped.maps()?;
         for (patches, mapping) in &mut self.hooks {
-            let is_mapped = maps.iter().any(|map| (map.inode, map.range.start) == *mapping);
+            let is_mapped = maps.iter().any(|map| (map.inode, map.start) == *mapping);
             patches.write_again(stopped, |_| is_mapped)?;
         }
         for map in maps {
-            let is_program = map.name == program(stopped.pid());
-            let is_new = map.is_private_code && (is_program || may_unwind(Path::new(&map.name)));
-            if !is_new || !self.searched.insert((map.inode, map.range.start)) {
+            // A file that is deleted cannot be opened by its path.
+            let MappingName::File(name) = &map.name else { continue };
+            let is_program = proc::executable(stopped.pid()).as_ref() == Some(name);
+            let is_new = map.is_private_code() && (is_program || may_unwind(name));
+            if !is_new || !self.searched.insert((map.inode, map.start)) {
                 continue;
             }
             // The file as the process sees it.
-            let path = PathBuf::from(format!("/proc/{}/root{}", stopped.pid(), map.name));
+            let mut path = OsString::from(format!("/proc/{}/root", stopped.pid()));
+            path.push(name);
+            let path = PathBuf::from(path);
             if std::fs::metadata(&path).map_or(0, |file| file.ino()) != map.inode {
                 continue;
             }
             for (hook, site) in sites(&path) {
-                let size = map.range.end - map.range.start;
+                let size = map.end - map.start;
                 if (map.offset..map.offset + size).contains(&site.offset) {
-                    let address = map.range.start + (site.offset - map.offset);
+                    let address = map.start + (site.offset - map.offset);
                     let patch = self.hook(stopped, &returns, (hook, address, &site))?;
-                    list.extend(patch.map(|patch| (patch, (map.inode, map.range.start))));
+                    list.extend(patch.map(|patch| (patch, (map.inode, map.start))));
                 }
             }
         }
@@ -88,12 +94,6 @@ impl TracedProcess {
         let moved = moved.starts.iter().map(|(from, to)| (*from, moved_to + u64::from(*to))).collect();
         Ok(Some(Patch { address, original, jump, moved }))
     }
-}
-
-/// Path of the program that a process executes.
-fn program(pid: u32) -> String {
-    let path = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
-    path.to_string_lossy().into_owned()
 }
 
 /// Whether a library, by its name, has functions by which unwinders find tables: the C library, and libgcc.

@@ -15,14 +15,15 @@
 //! and with the sizes that sessions use; what a false journal then does, it does to the process alone.
 
 use std::ops::Range;
+use std::os::unix::ffi::OsStrExt;
 
+use linux::proc::{Mapping, MappingName};
 use native::layout::{ACTIVE, ACTIVE_THREAD, TGID};
 use native::load;
 use native::returns::SILENT;
 use native::site::JUMP;
 
 use super::error::RemoteError;
-use super::memory_map::MemoryRange;
 use super::patches::restore;
 use super::return_addresses::may_continue;
 use super::stopped::Stopped;
@@ -44,7 +45,13 @@ const MAX_OUTPOSTS: usize = 64;
 /// Largest memory for calls whose return is traced, in bytes. A region has one.
 const MAX_RETURNS: u64 = 8 << 20;
 /// Name of the shared data in `/proc/PID/maps`.
-pub const DATA_NAME: &str = "/memfd:cudatrace";
+const DATA_NAME: &str = "/memfd:cudatrace";
+
+/// Whether a mapping is the shared data of a session, by its name.
+pub fn is_shared_data(map: &Mapping) -> bool {
+    let path = map.name.path().map(|path| path.as_os_str().as_bytes());
+    path.is_some_and(|path| path.starts_with(DATA_NAME.as_bytes()))
+}
 
 /// What a session has changed in a process. All addresses are those of the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,18 +94,18 @@ impl Jump {
     }
 
     /// Restores the instructions; returns whether they are there. The file may not be mapped any more.
-    fn restore(&self, stopped: &Stopped<'_>, maps: &[MemoryRange]) -> Result<bool, RemoteError> {
+    fn restore(&self, stopped: &Stopped<'_>, maps: &[Mapping]) -> Result<bool, RemoteError> {
         Ok(!self.is_mapped(maps) || restore(stopped, self.address, &self.jump, &self.original)?)
     }
 
-    fn is_mapped(&self, maps: &[MemoryRange]) -> bool {
+    fn is_mapped(&self, maps: &[Mapping]) -> bool {
         // In the order of their addresses.
-        let after = maps.partition_point(|map| map.range.start <= self.address);
+        let after = maps.partition_point(|map| map.start <= self.address);
         let map = after.checked_sub(1).map(|at| &maps[at]);
-        map.is_some_and(|map| map.is_private_code && map.range.contains(&self.address))
+        map.is_some_and(|map| map.is_private_code() && map.range().contains(&self.address))
     }
 
-    fn is_written(&self, stopped: &Stopped<'_>, maps: &[MemoryRange]) -> Result<bool, RemoteError> {
+    fn is_written(&self, stopped: &Stopped<'_>, maps: &[Mapping]) -> Result<bool, RemoteError> {
         let mut now = [0; JUMP];
         if self.is_mapped(maps) {
             stopped.read_if_there(self.address, &mut now)?;
@@ -240,14 +247,15 @@ impl Remains {
     ///
     /// # Errors
     /// The errors of reading its memory.
-    pub fn find(stopped: &Stopped<'_>, maps: &[MemoryRange]) -> Result<Vec<Remains>, RemoteError> {
+    pub fn find(stopped: &Stopped<'_>, maps: &[Mapping]) -> Result<Vec<Remains>, RemoteError> {
         let (mut found, mut read) = (Vec::new(), 0);
-        let may_be = |map: &&MemoryRange| map.is_private_code && map.inode == 0 && map.name.is_empty();
+        let may_be =
+            |map: &&Mapping| map.is_private_code() && map.inode == 0 && map.name == MappingName::Anonymous;
         for map in maps.iter().filter(may_be) {
-            let Some(header) = Header::find(stopped, map.range.end)? else { continue };
+            let Some(header) = Header::find(stopped, map.end)? else { continue };
             // As long as it is not complete, the process's own data are code too.
-            let ends_here = [header.end(), header.whole().end].contains(&map.range.end);
-            if !ends_here || !map.range.contains(&header.first_entry()) {
+            let ends_here = [header.end(), header.whole().end].contains(&map.end);
+            if !ends_here || !map.range().contains(&header.first_entry()) {
                 continue;
             }
             read += header.entries;
@@ -262,10 +270,10 @@ impl Remains {
                 continue;
             }
             let data = header.base + PAGE..header.base + header.data;
-            let mut shared = maps.iter().filter(|map| map.name.starts_with(DATA_NAME));
-            let tables = shared.clone().find(|map| map.range.start == header.tables);
-            let tables = tables.map(|map| map.range.clone());
-            let data = shared.find(|map| map.range == data).map(|map| map.inode);
+            let mut shared = maps.iter().filter(|map| is_shared_data(map));
+            let tables = shared.clone().find(|map| map.start == header.tables);
+            let tables = tables.map(Mapping::range);
+            let data = shared.find(|map| map.range() == data).map(|map| map.inode);
             found.push(Remains { header, entries, data, tables });
         }
         Ok(found)
@@ -411,7 +419,7 @@ impl Remains {
 
     /// Whether a thread is in the code, now or after a signal handler, or a call may return there. Its other code calls nothing outside, so
     /// other words on stacks are remains.
-    fn is_in_use(&self, stopped: &Stopped<'_>, maps: &[MemoryRange]) -> Result<bool, RemoteError> {
+    fn is_in_use(&self, stopped: &Stopped<'_>, maps: &[Mapping]) -> Result<bool, RemoteError> {
         let mut loading = [0; 4];
         // Only a complete one has this word.
         if self.data.is_some() {
@@ -442,11 +450,10 @@ impl Remains {
     }
 
     /// Takes everything away.
-    fn free(&self, stopped: &Stopped<'_>, maps: &[MemoryRange], own_filters: u32) -> Result<(), RemoteError> {
+    fn free(&self, stopped: &Stopped<'_>, maps: &[Mapping], own_filters: u32) -> Result<(), RemoteError> {
         let whole = self.header.whole();
-        let is_one = |range: &Range<u64>| {
-            maps.iter().any(|map| map.range.start <= range.start && range.end <= map.range.end)
-        };
+        let is_one =
+            |range: &Range<u64>| maps.iter().any(|map| map.start <= range.start && range.end <= map.end);
         // One that is not complete has code in the place of all data, or there is only its last page.
         let has_all = self.data.is_some() || is_one(&(self.header.base + PAGE..whole.end));
         let start = if has_all { whole.start } else { whole.end - PAGE };

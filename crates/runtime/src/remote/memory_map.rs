@@ -1,5 +1,6 @@
-//! `/proc/PID/maps`: the memory of a process, and a gap near its code.
+//! The memory of a process: its stacks, and gaps near its code.
 
+use linux::proc::{Mapping, MappingName};
 use std::ops::Range;
 
 /// First address that programs may map, and end of the addresses.
@@ -20,89 +21,50 @@ const HEAP_ROOM: u64 = 256 << 20;
 const PROGRAMS_END: u64 = 0x6000_0000_0000;
 const PAGE: u64 = 4096;
 
-/// A mapping of a process.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MemoryRange {
-    /// Addresses.
-    pub range: Range<u64>,
-    /// Executable, and changes of the memory are not visible to others: `r-xp`.
-    pub is_private_code: bool,
-    /// May be written to.
-    pub is_writable: bool,
-    /// May not be accessed at all: `---p`.
-    pub is_guard: bool,
-    /// Offset in the file of the first byte.
-    pub offset: u64,
-    /// Number of the file's inode; 0: anonymous memory.
-    pub inode: u64,
-    /// Path of the file, or `[stack]`, `[vdso]` …; empty for anonymous memory.
-    pub name: String,
+/// Whether a mapping looks like a stack: memory of the process alone, directly after a small guard.
+pub(super) fn is_stack_behind(map: &Mapping, guard: &Mapping) -> bool {
+    is_guard_of(guard, map) && map.inode == 0 && map.writable
 }
 
-impl MemoryRange {
-    /// Parses the lines of `/proc/PID/maps`; lines of another form are left out.
-    pub fn parse(text: &str) -> Vec<MemoryRange> {
-        text.lines().filter_map(MemoryRange::of_line).collect()
-    }
-
-    /// Whether it looks like a stack: memory of the process alone, directly after a small guard.
-    pub(super) fn is_stack_behind(&self, guard: &MemoryRange) -> bool {
-        let is_small = guard.range.end - guard.range.start <= MAX_GUARD;
-        guard.is_guard
-            && is_small
-            && guard.range.end == self.range.start
-            && self.inode == 0
-            && self.is_writable
-    }
-
-    /// `7f0000001000-7f0000002000 r-xp 00001000 08:01 123   /usr/lib/libc.so.6`
-    fn of_line(line: &str) -> Option<MemoryRange> {
-        let (addresses, rest) = line.split_once(' ')?;
-        let (start, end) = addresses.split_once('-')?;
-        let address = |text| u64::from_str_radix(text, 16).ok();
-        let mut fields = rest.splitn(5, ' ');
-        let access = fields.next()?.as_bytes();
-        let offset = address(fields.next()?)?;
-        let inode = fields.nth(1)?.parse().ok()?;
-        Some(MemoryRange {
-            range: address(start)?..address(end)?,
-            is_private_code: access.get(2..4) == Some(b"xp"),
-            is_writable: access.get(1) == Some(&b'w'),
-            is_guard: access.starts_with(b"---"),
-            offset,
-            inode,
-            name: fields.next().unwrap_or_default().trim_start().to_owned(),
-        })
-    }
+/// Whether a mapping is a small guard directly in front of another one.
+fn is_guard_of(guard: &Mapping, map: &Mapping) -> bool {
+    guard.is_guard() && guard.end == map.start && guard.end - guard.start <= MAX_GUARD
 }
 
 /// Whether `size` bytes below the stack pointer belong to the stack of a thread. Coroutines may have small stacks next to other data.
 ///
 /// The stack of the first thread has a name. C libraries put the control block of another thread, whose address is `control_block`, at
 /// the end of its stack, and a guard in front of it. The heap of Go has large mappings without access in front of it.
-pub(super) fn has_stack_below(maps: &[MemoryRange], pointer: u64, control_block: u64, size: u64) -> bool {
-    let Some(at) = maps.iter().position(|map| map.range.contains(&pointer)) else { return false };
+pub(super) fn has_stack_below(maps: &[Mapping], pointer: u64, control_block: u64, size: u64) -> bool {
+    let Some(at) = maps.iter().position(|map| map.range().contains(&pointer)) else { return false };
     let stack = &maps[at];
-    let is_guard = |map: &MemoryRange| {
-        map.is_guard && map.range.end == stack.range.start && map.range.end - map.range.start <= MAX_GUARD
-    };
-    let is_of_library = (stack.name.is_empty() || stack.name.contains("stack"))
-        && (pointer..stack.range.end).contains(&control_block)
-        && at.checked_sub(1).is_some_and(|before| is_guard(&maps[before]));
-    (stack.name == "[stack]" || is_of_library) && pointer - stack.range.start > size
+    let is_of_library = may_be_stack(&stack.name)
+        && (pointer..stack.end).contains(&control_block)
+        && at.checked_sub(1).is_some_and(|before| is_guard_of(&maps[before], stack));
+    (stack.name.is_special("[stack]") || is_of_library) && pointer - stack.start > size
+}
+
+/// Whether memory of this name may be a stack: C libraries give it a name with this word, or none.
+fn may_be_stack(name: &MappingName) -> bool {
+    match name {
+        MappingName::Anonymous => true,
+        MappingName::Special(name) => name.contains("stack"),
+        MappingName::File(path) | MappingName::Deleted(path) => path.to_string_lossy().contains("stack"),
+    }
 }
 
 /// Addresses for `size` bytes that are free and within reach of a jump from all of `near`, nearest first.
-pub(super) fn gaps(maps: &[MemoryRange], size: u64, near: &Range<u64>) -> Vec<u64> {
+pub(super) fn gaps(maps: &[Mapping], size: u64, near: &Range<u64>) -> Vec<u64> {
     let mut found = all_gaps(maps, size, near);
     found.retain(|start| is_near(&(*start..start + size), near));
     found
 }
 
 /// Addresses for `size` bytes that are free, nearest first.
-pub(super) fn all_gaps(maps: &[MemoryRange], size: u64, near: &Range<u64>) -> Vec<u64> {
-    let ends = std::iter::once(0).chain(maps.iter().map(|map| map.range.end));
-    let next = maps.iter().map(|map| (map.range.start, map.name.as_str())).chain([(HIGHEST, "")]);
+pub(super) fn all_gaps(maps: &[Mapping], size: u64, near: &Range<u64>) -> Vec<u64> {
+    let ends = std::iter::once(0).chain(maps.iter().map(|map| map.end));
+    let next = maps.iter().map(|map| (map.start, map.name.is_special("[stack]")));
+    let next = next.chain([(HIGHEST, false)]);
     let mut found: Vec<u64> = ends.zip(next).filter_map(|(end, next)| place(end, next, size, near)).collect();
     found.sort_by_key(|start| start.abs_diff(near.start));
     found
@@ -114,9 +76,9 @@ pub fn is_near(one: &Range<u64>, other: &Range<u64>) -> bool {
 }
 
 /// The address nearest to the code in the gap from the end of a mapping to the start of the next one.
-fn place(end: u64, (next, name): (u64, &str), size: u64, near: &Range<u64>) -> Option<u64> {
+fn place(end: u64, (next, is_stack): (u64, bool), size: u64, near: &Range<u64>) -> Option<u64> {
     // The stack grows into the gap below it. A process may have reserved all of the memory below its libraries.
-    let below = if name == "[stack]" { STACK_ROOM } else { MARGIN };
+    let below = if is_stack { STACK_ROOM } else { MARGIN };
     let room = if end < PROGRAMS_END { HEAP_ROOM } else { MARGIN };
     let first = end.max(LOWEST).checked_add(room)?.next_multiple_of(PAGE);
     let last = next.min(HIGHEST).checked_sub(size + below)? & !(PAGE - 1);
@@ -126,6 +88,7 @@ fn place(end: u64, (next, name): (u64, &str), size: u64, near: &Range<u64>) -> O
 #[cfg(test)]
 mod tests {
     use super::*;
+    use linux::proc::maps;
 
     const MAPS: &str = "\
 00400000-00500000 r-xp 00000000 08:01 12 /bin/program with spaces
@@ -138,20 +101,13 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0                  [vsysca
 no mapping
 ";
 
-    #[test]
-    fn mappings_have_ranges_and_names() {
-        let maps = MemoryRange::parse(MAPS);
-        assert_eq!(maps.len(), 7);
-        assert_eq!((maps[0].range.clone(), maps[0].is_private_code), (0x40_0000..0x50_0000, true));
-        assert_eq!(maps[0].name, "/bin/program with spaces");
-        assert_eq!((maps[2].is_private_code, maps[2].is_guard), (false, false), "shared");
-        assert_eq!((maps[3].is_private_code, maps[3].name.as_str()), (false, ""));
-        assert_eq!(maps[4].name, "/lib/b.so (deleted)");
+    fn parse(text: &str) -> Vec<Mapping> {
+        maps::parse(text.as_bytes()).collect()
     }
 
     #[test]
     fn a_gap_is_free_and_within_reach() {
-        let maps = MemoryRange::parse(MAPS);
+        let maps = parse(MAPS);
         let library = 0x7f00_1000_0000..0x7f00_1010_0000;
         let found = gaps(&maps, 1 << 20, &library);
         assert_eq!(
@@ -163,7 +119,7 @@ no mapping
 
     #[test]
     fn a_gap_must_be_large_enough() {
-        let maps = MemoryRange::parse(MAPS);
+        let maps = parse(MAPS);
         assert!(gaps(&maps, 3 << 30, &(0x7f00_1000_0000..0x7f00_1010_0000)).is_empty());
         assert!(gaps(&maps, 1 << 20, &(0x40_0000..0x7f00_0000_0000)).is_empty(), "no place is near to both");
     }
@@ -180,7 +136,7 @@ c004000000-c004400000 rw-p 00000000 00:00 0
 7f0001001000-7f0001801000 rw-p 00000000 00:00 0                          [anon: Go: heap]
 7ffffff00000-7fffffff0000 rw-p 00000000 00:00 0                          [stack]
 ";
-        let maps = MemoryRange::parse(stacks);
+        let maps = parse(stacks);
         let has = |pointer, control_block| has_stack_below(&maps, pointer, control_block, 0x4000);
         assert!(has(0x7f00_0080_0000, 0x7f00_0080_0700) && has(0x7fff_fffe_0000, 0x1234));
         assert!(!has(0x7f00_0000_5000, 0x7f00_0080_0700), "little is left");
@@ -191,7 +147,7 @@ c004000000-c004400000 rw-p 00000000 00:00 0
 
     #[test]
     fn memory_below_the_libraries_needs_no_room_for_a_heap() {
-        let maps = MemoryRange::parse(
+        let maps = parse(
             "7d0000000000-7d0000100000 r-xp 00000000 08:01 14 /lib/a.so\n7d0000400000-7e0000000000 ---p 00000000 00:00 0 \n",
         );
         let found = gaps(&maps, 1 << 20, &(0x7d00_0000_0000..0x7d00_0010_0000));
@@ -200,7 +156,7 @@ c004000000-c004400000 rw-p 00000000 00:00 0
 
     #[test]
     fn the_heap_may_grow() {
-        let maps = MemoryRange::parse(MAPS);
+        let maps = parse(MAPS);
         assert_eq!(gaps(&maps, 1 << 20, &(0x40_0000..0x50_0000)), [0x80_0000 + HEAP_ROOM]);
     }
 }

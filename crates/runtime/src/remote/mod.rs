@@ -28,10 +28,10 @@ mod stopped;
 mod system_calls;
 
 pub use error::RemoteError;
-pub(crate) use journal::DATA_NAME;
+pub(crate) use journal::is_shared_data;
 pub use journal::{ENTRY as JOURNAL_ENTRY, Entry, Jump, Remains};
 pub use load_request::Library;
-pub use memory_map::{MemoryRange, is_near};
+pub use memory_map::is_near;
 pub use patches::{Patch, PatchOutcome, Patches, Skipped};
 pub(crate) use ptrace::{field, has_shadow_stacks};
 pub use region::{Region, RegionSize, SharedFile};

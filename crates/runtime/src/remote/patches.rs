@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use super::error::RemoteError;
-use super::memory_map::MemoryRange;
 use super::stopped::Stopped;
+use linux::proc::Mapping;
 use native::site::JUMP;
 
 /// Bytes below the stack pointer that a function may use.
@@ -197,7 +197,7 @@ impl Patches {
     fn in_use(
         &self,
         stopped: &Stopped<'_>,
-        maps: &[MemoryRange],
+        maps: &[Mapping],
         outcome: &mut PatchOutcome,
     ) -> Result<Vec<usize>, RemoteError> {
         let mut found = Vec::new();
@@ -255,11 +255,10 @@ fn is_original<E>(patch: &Patch, read: impl Fn(u64, &mut [u8]) -> Result<(), E>)
 }
 
 /// The reason why a jump cannot be written here at all.
-fn unfit(stopped: &Stopped<'_>, maps: &[MemoryRange], patch: &Patch) -> Result<Option<Skipped>, RemoteError> {
+fn unfit(stopped: &Stopped<'_>, maps: &[Mapping], patch: &Patch) -> Result<Option<Skipped>, RemoteError> {
     let end = patch.inside().end;
-    let at = maps.partition_point(|map| map.range.end <= patch.address);
-    let is_code =
-        |map: &&MemoryRange| map.is_private_code && map.range.start <= patch.address && end <= map.range.end;
+    let at = maps.partition_point(|map| map.end <= patch.address);
+    let is_code = |map: &&Mapping| map.is_private_code() && map.start <= patch.address && end <= map.end;
     if maps.get(at).filter(is_code).is_none() {
         return Ok(Some(Skipped::NoPrivateCode));
     }
@@ -271,11 +270,11 @@ fn unfit(stopped: &Stopped<'_>, maps: &[MemoryRange], patch: &Patch) -> Result<O
 }
 
 /// The used part of a stack, as far as it can be read.
-fn stack(stopped: &Stopped<'_>, maps: &[MemoryRange], pointer: u64) -> Vec<u8> {
+fn stack(stopped: &Stopped<'_>, maps: &[Mapping], pointer: u64) -> Vec<u8> {
     let first = pointer.saturating_sub(RED_ZONE) & !7;
-    let at = maps.partition_point(|map| map.range.end <= first);
-    let Some(map) = maps.get(at).filter(|map| map.range.start <= first) else { return Vec::new() };
-    let mut bytes = vec![0; (map.range.end - first).min(MAX_STACK) as usize];
+    let at = maps.partition_point(|map| map.end <= first);
+    let Some(map) = maps.get(at).filter(|map| map.start <= first) else { return Vec::new() };
+    let mut bytes = vec![0; (map.end - first).min(MAX_STACK) as usize];
     let length = stopped.read_some(first, &mut bytes).unwrap_or(0);
     bytes.truncate(length);
     bytes

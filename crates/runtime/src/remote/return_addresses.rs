@@ -4,12 +4,13 @@
 //! in the frame that the kernel has stored. Such frames are recognised by the selectors in them, and that stack is searched, too.
 //! Stacks of coroutines that wait belong to no thread. They are found if a guard lies in front of them, as with thread stacks.
 
+use linux::proc::Mapping;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use super::error::RemoteError;
-use super::memory_map::MemoryRange;
+use super::memory_map::is_stack_behind;
 use super::stopped::Stopped;
 
 /// Largest stack that is searched, and largest number of bytes of stacks without a thread.
@@ -27,7 +28,7 @@ const HAS_CONTENTS: u64 = 3 << 62;
 /// is too large, or unknown.
 pub(super) fn may_continue(
     stopped: &Stopped<'_>,
-    maps: &[MemoryRange],
+    maps: &[Mapping],
     code: &[Range<u64>],
 ) -> Result<bool, RemoteError> {
     let mut search = Search { stopped, maps, code, continues: false, searched: Vec::new() };
@@ -43,7 +44,7 @@ pub(super) fn may_continue(
 
 struct Search<'a> {
     stopped: &'a Stopped<'a>,
-    maps: &'a [MemoryRange],
+    maps: &'a [Mapping],
     code: &'a [Range<u64>],
     /// Whether a thread continues in the code.
     continues: bool,
@@ -56,7 +57,7 @@ impl Search<'_> {
     }
 
     fn mapping(&self, address: u64) -> Option<Range<u64>> {
-        Some(self.maps.iter().find(|map| map.range.contains(&address))?.range.clone())
+        Some(self.maps.iter().find(|map| map.range().contains(&address))?.range())
     }
 
     /// Searches the stack of a thread from its pointer on, and those of the code that its signal handlers have interrupted. False if
@@ -118,10 +119,10 @@ impl Search<'_> {
         let pages = File::open(self.stopped.file("pagemap"))?;
         let mut total = 0;
         for (guard, stack) in self.maps.iter().zip(&self.maps[1..]) {
-            let range = stack.range.clone();
+            let range = stack.range();
             let is_searched = |range: &Range<u64>| self.searched.iter().any(|one| range.contains(&one.start));
             let is_large = range.end - range.start > MAX_WAITING;
-            if is_large || !stack.is_stack_behind(guard) || is_searched(&range) {
+            if is_large || !is_stack_behind(stack, guard) || is_searched(&range) {
                 continue;
             }
             for range in contents(&pages, &range)? {

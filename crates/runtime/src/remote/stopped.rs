@@ -1,6 +1,7 @@
 //! A process whose threads have been stopped.
 
 use crate::kernel::sys;
+use linux::proc::{Mapping, maps};
 use std::collections::HashSet;
 use std::fs::File;
 use std::io;
@@ -10,7 +11,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use super::error::RemoteError;
-use super::memory_map::MemoryRange;
 use super::ptrace::{self, Registers, Stop, field};
 
 /// Shortest and longest pause between two polls.
@@ -251,8 +251,8 @@ impl<'t> Stopped<'t> {
     ///
     /// # Errors
     /// [`RemoteError::Gone`] if it has ended, the errors of reading `/proc/PID/maps`.
-    pub fn maps(&self) -> Result<Vec<MemoryRange>, RemoteError> {
-        let maps = MemoryRange::parse(&sys::proc_text(self.file("maps"))?);
+    pub fn maps(&self) -> Result<Vec<Mapping>, RemoteError> {
+        let maps: Vec<Mapping> = maps::parse(&std::fs::read(self.file("maps"))?).collect();
         if maps.is_empty() { Err(RemoteError::Gone) } else { Ok(maps) }
     }
 

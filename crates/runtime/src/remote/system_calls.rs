@@ -19,14 +19,17 @@
 //! | openat, of a path in `/proc`; socketpair, recvmsg with MSG_DONTWAIT, close | descriptors (`descriptors`) |
 //! | rt_sigreturn | the thread itself, if this process is killed |
 
+use std::ffi::OsStr;
 use std::ops::Range;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
+use linux::proc::Mapping;
 use memchr::memmem;
 
 use super::critical_section::interrupted;
 use super::error::RemoteError;
-use super::memory_map::{MemoryRange, has_stack_below};
+use super::memory_map::has_stack_below;
 use super::ptrace::{self, Registers, Stop};
 use super::seccomp;
 use super::signal_frame::signal_frame;
@@ -119,7 +122,7 @@ impl<'s> RemoteCalls<'s> {
 
     /// A frame on the thread's stack, and code that continues with it after a system call. `None` if it does not look like a
     /// thread's stack, or the program has no such code.
-    fn restoring_stack(&self, maps: &[MemoryRange]) -> Result<Option<(u64, u64)>, RemoteError> {
+    fn restoring_stack(&self, maps: &[Mapping]) -> Result<Option<(u64, u64)>, RemoteError> {
         let state = ptrace::extended_state(self.tid)?;
         let frame_at = |size: usize| (self.registers.rsp - RED_ZONE - size as u64) & !(FRAME_ALIGNMENT - 1);
         let size = signal_frame(0, &self.registers, self.mask, &state).len();
@@ -329,9 +332,9 @@ const FRAME_AT: u64 = 28;
 /// Closing it has no effect.
 const NO_DESCRIPTOR: u32 = u32::MAX;
 
-fn syscall_in_vdso(stopped: &Stopped<'_>, maps: &[MemoryRange]) -> Result<u64, RemoteError> {
-    let vdso = &maps.iter().find(|map| map.name == "[vdso]").ok_or(RemoteError::NoVdso)?.range;
-    find(&contents(stopped, vdso)?, vdso.start, &SYSCALL).ok_or(RemoteError::NoVdso)
+fn syscall_in_vdso(stopped: &Stopped<'_>, maps: &[Mapping]) -> Result<u64, RemoteError> {
+    let vdso = maps.iter().find(|map| map.name.is_special("[vdso]")).ok_or(RemoteError::NoVdso)?.range();
+    find(&contents(stopped, &vdso)?, vdso.start, &SYSCALL).ok_or(RemoteError::NoVdso)
 }
 
 /// `syscall; ret`
@@ -340,19 +343,20 @@ const SYSCALL_RET: [u8; 3] = [0x0f, 0x05, 0xc3];
 const SIGRETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
 
 /// Addresses of `syscall; ret` and of the code that makes the system call rt_sigreturn.
-fn find_code(stopped: &Stopped<'_>, maps: &[MemoryRange]) -> Result<Option<[u64; 2]>, RemoteError> {
-    let is_small = |map: &&MemoryRange| map.is_private_code && map.range.end - map.range.start <= MAX_CODE;
+fn find_code(stopped: &Stopped<'_>, maps: &[Mapping]) -> Result<Option<[u64; 2]>, RemoteError> {
+    let is_small = |map: &&Mapping| map.is_private_code() && map.end - map.start <= MAX_CODE;
     // The page at this address is the kernel's, and cannot be read: small programs have no other code to search.
-    let is_own = |map: &&MemoryRange| map.name != "[vsyscall]";
-    let mut code: Vec<&MemoryRange> = maps.iter().filter(is_small).filter(is_own).collect();
+    let is_own = |map: &&Mapping| !map.name.is_special("[vsyscall]");
+    let mut code: Vec<&Mapping> = maps.iter().filter(is_small).filter(is_own).collect();
     code.sort_by_key(|map| {
-        !map.name.rsplit('/').next().is_some_and(|name| name.starts_with("lib") && name.contains("c.so"))
+        let name = map.name.path().and_then(Path::file_name).map(OsStr::to_string_lossy);
+        !name.is_some_and(|name| name.starts_with("lib") && name.contains("c.so"))
     });
     let mut found = [None; 2];
     for map in code.into_iter().take(MAX_SEARCHED) {
-        for start in map.range.clone().step_by(CHUNK as usize) {
+        for start in map.range().step_by(CHUNK as usize) {
             // The code may lie across the end of a chunk.
-            let end = map.range.end.min(start + CHUNK + SIGRETURN.len() as u64);
+            let end = map.end.min(start + CHUNK + SIGRETURN.len() as u64);
             let bytes = contents(stopped, &(start..end))?;
             // A file that is shorter than its mapping ends here.
             if bytes.is_empty() {

@@ -225,9 +225,12 @@ mod tests {
                 let stopped = seized.stop(LIMIT)?;
                 let mapped = stopped.registers(mapping.tid)?.rax;
                 let maps = stopped.maps()?;
-                let library = maps.iter().find(|map| map.range.start == mapped).expect("mapped");
-                assert!(library.is_private_code && mapping.shown.ends_with(&library.name), "{library:?}");
-                Region::create(&stopped, library.range.clone(), size, 1).map(drop)
+                let library = maps.iter().find(|map| map.start == mapped).expect("mapped");
+                assert!(
+                    library.is_private_code() && Some(mapping.shown.as_ref()) == library.name.path(),
+                    "{library:?}"
+                );
+                Region::create(&stopped, library.range(), size, 1).map(drop)
             })
             .unwrap();
             held += 1;

@@ -699,7 +699,7 @@ fn a_process_that_executes_programs_all_the_time_goes_on() {
             let stopped = Stopped::all(tracer, target.pid(), Duration::from_secs(1))?;
             // The new program has the functions elsewhere.
             let maps = stopped.maps()?;
-            let code = maps.iter().find(|map| map.is_private_code).expect("code").range.clone();
+            let code = maps.iter().find(|map| map.is_private_code()).expect("code").range();
             Region::create(&stopped, code, SIZE, 0).map(drop)
         });
         let result = result.map_err(|error: RemoteError| error.to_string());
