@@ -9,6 +9,7 @@ use anyhow::Result;
 use host::{Kernel, Machine, Scope};
 use lang::Catalog;
 use lang::hir::Hook;
+use linux::proc::Status;
 use runtime::FeatureError;
 use runtime::remote::{Stopped, Tracer};
 use runtime::started::{Child, Command};
@@ -95,9 +96,8 @@ fn kernel() -> String {
 const CAPABILITIES: [(&str, u32); 3] = [("CAP_BPF", 39), ("CAP_PERFMON", 38), ("CAP_SYS_PTRACE", 19)];
 
 fn rights() -> String {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:")).map(str::trim);
-    let effective = effective.and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(0);
+    let status = Status::own().unwrap_or_default();
+    let effective = status.field("CapEff").and_then(|mask| u64::from_str_radix(mask, 16).ok()).unwrap_or(0);
     // CAP_SYS_ADMIN includes the others.
     let has = |bit: u32| effective & (1 << bit) != 0;
     let missing: Vec<&str> =

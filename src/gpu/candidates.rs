@@ -4,10 +4,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::ffi::{OsStr, OsString};
 use std::fs;
 
-use linux::proc::{self, Program};
+use linux::proc::{self, Program, seccomp};
 use report::value::escape;
 use runtime::gpu::AgentFile;
-use runtime::remote::seccomp;
 
 use super::cupti::{self, DRIVER};
 use super::reports::Reports;

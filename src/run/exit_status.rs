@@ -158,7 +158,7 @@ pub fn report_survivors(ending: &Ending, session: &Session, pids: &[u32], messag
         return;
     }
     let alive: Vec<u32> =
-        session.traced().into_iter().filter(|pid| !pids.contains(pid) && proc::is_alive(*pid)).collect();
+        session.traced().into_iter().filter(|pid| !pids.contains(pid) && !proc::has_ended(*pid)).collect();
     let name = |&pid: &u32| Some(format!("{pid} ({})", proc::comm(pid)?.escape_debug()));
     let names: Vec<String> = alive.iter().filter_map(name).take(NAMED).collect();
     if let Some(first) = alive.first() {

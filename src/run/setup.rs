@@ -69,7 +69,7 @@ pub fn pids(cli: &Cli) -> anyhow::Result<Vec<u32>> {
 
 /// Checks that a number is that of a process that can be traced.
 pub fn check_process(pid: u32) -> anyhow::Result<()> {
-    if !proc::is_alive(pid) {
+    if proc::has_ended(pid) {
         return Err(anyhow!(
             "no process {pid}\n  = help: `pgrep -f NAME` lists the processes whose command contains NAME; ids within a container differ from those \
              outside"

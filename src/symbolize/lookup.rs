@@ -52,8 +52,9 @@ fn pci(number: i64) -> String {
 }
 
 fn comm(pid: i64) -> String {
-    let name = fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
-    String::from_utf8_lossy(&name).trim_end_matches('\n').to_owned()
+    let pid = u32::try_from(pid).ok();
+    let name = pid.and_then(linux::proc::comm).unwrap_or_default();
+    name.trim_end_matches('\n').to_owned()
 }
 
 /// Description of the result of a CUDA call.

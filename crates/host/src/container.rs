@@ -7,6 +7,7 @@
 //! Files of the process are untrusted: the first bytes of a regular file inside its own root are read, and nothing else.
 
 use crate::untrusted_file;
+use linux::proc;
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat2};
 use std::ffi::CStr;
 use std::fs::{self, File};
@@ -45,8 +46,7 @@ pub fn of(pid: u32) -> Place {
         let of_account = || word(&inside(pid, c"/var/run/secrets/kubernetes.io/serviceaccount/namespace"));
         place.namespace = variable(&["POD_NAMESPACE", "K8S_NAMESPACE"]).or_else(of_account);
         // A pod in the host's network has the host name of the machine.
-        let has_own_name =
-            || fs::read_link(format!("/proc/{pid}/ns/uts")).ok() != fs::read_link("/proc/1/ns/uts").ok();
+        let has_own_name = || proc::namespace(pid, "uts") != proc::namespace(1, "uts");
         let host_name = || word(&inside(pid, c"/etc/hostname")).filter(|_| has_own_name());
         place.pod_name = variable(&["POD_NAME", "K8S_POD_NAME"]).or_else(host_name);
     }

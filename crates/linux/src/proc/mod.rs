@@ -3,7 +3,7 @@
 //! A process may end between any two reads; a value that cannot be read then is `None` or empty. Names of processes and paths may have
 //! any bytes.
 //!
-//! - [`maps`]: its memory; [`stat`] and [`status`]: its state and rights
+//! - [`maps`]: its memory; [`stat`] and [`status`]: its state and rights; [`seccomp`]: its filters
 //! - [`program`]: the program that it executes; [`family`]: its descendants
 //! - [`ns`]: its namespaces; [`root`]: the files that it sees
 //! - this file: what has a file of its own in `/proc`, and needs no parser
@@ -13,24 +13,27 @@ pub mod maps;
 pub mod ns;
 pub mod program;
 pub mod root;
+pub mod seccomp;
 pub mod stat;
 pub mod status;
 
 pub use family::{descends_from, with_descendants};
 pub use maps::{Mapping, MappingName, mappings};
 pub use ns::{
-    Namespace, namespace, own_pid_namespace, pid_namespace, sees_all_pids, shares_network_and_pids,
+    Namespace, namespace, namespace_name, own_pid_namespace, pid_namespace, sees_all_pids,
+    shares_network_and_pids,
 };
 pub use program::{Program, share_memory};
 pub use root::{open_path, root_prefix};
-pub use stat::{exit_status, is_alive, is_of_kernel, started};
-pub use status::{file_user, innermost_pid, may_inspect_this_one, tgid};
+pub use stat::{Usage, exit_status, has_ended, is_of_kernel, started};
+pub use status::{Status, file_user, innermost_pid, may_inspect_this_one, tgid};
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// All processes that `/proc` shows, in ascending order.
 pub fn all_pids() -> Vec<u32> {
@@ -38,6 +41,25 @@ pub fn all_pids() -> Vec<u32> {
     let mut pids: Vec<u32> = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
     pids.sort_unstable();
     pids
+}
+
+/// Whether a process exists, though it may have ended: its parent has not waited for it yet.
+pub fn exists(pid: u32) -> bool {
+    Path::new(&format!("/proc/{pid}")).exists()
+}
+
+/// The threads of a process.
+///
+/// # Errors
+/// ENOENT: the process has ended.
+pub fn threads(pid: u32) -> io::Result<Vec<u32>> {
+    let entries = fs::read_dir(format!("/proc/{pid}/task"))?;
+    Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
+}
+
+/// The control groups of a process, one per line; empty if it has ended.
+pub fn control_groups(pid: u32) -> String {
+    String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/cgroup")).unwrap_or_default()).into_owned()
 }
 
 /// Size of the memory that a process has mapped, in pages; it changes with each library that is loaded.
@@ -107,13 +129,13 @@ mod tests {
         let own = std::process::id();
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
         assert!(with_descendants(&[own]).contains(&child.id()));
-        assert!(is_alive(child.id()) && !is_of_kernel(child.id()));
+        assert!(!has_ended(child.id()) && !is_of_kernel(child.id()));
         assert!(Program::of(child.id()).is_some_and(|program| program.has_memory()));
         assert_eq!(root_prefix(child.id()), PathBuf::new());
         assert_eq!(pid_namespace(child.id()), own_pid_namespace());
         child.kill().expect("killed");
         child.wait().expect("waited");
-        assert!(!is_alive(child.id()));
+        assert!(has_ended(child.id()));
         assert!(mappings(child.id()).is_empty());
     }
 }

@@ -1,6 +1,7 @@
 //! Namespaces of processes.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 
 /// Inode of the initial pid namespace (`PROC_PID_INIT_INO`).
@@ -45,6 +46,14 @@ pub fn shares_network_and_pids(pid: u32) -> bool {
 /// A namespace of a process by its name in `/proc/PID/ns`, such as `uts`; `None` if this process may not inspect the other one.
 pub fn namespace(pid: u32, kind: &str) -> Option<Namespace> {
     namespace_at(&format!("/proc/{pid}/ns/{kind}"))
+}
+
+/// The name of a namespace of a process, such as `user:[4026531837]`.
+///
+/// # Errors
+/// ENOENT: the process has ended. EACCES: this process may not inspect it.
+pub fn namespace_name(pid: u32, kind: &str) -> io::Result<String> {
+    Ok(fs::read_link(format!("/proc/{pid}/ns/{kind}"))?.to_string_lossy().into_owned())
 }
 
 pub(super) fn own_namespace(kind: &str) -> Option<Namespace> {

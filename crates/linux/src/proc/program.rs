@@ -15,8 +15,8 @@ pub struct Program {
 impl Program {
     /// The program of a process that exists.
     pub fn of(pid: u32) -> Option<Program> {
-        let Stat { started, start_code, start_environment, .. } = Stat::of(pid)?;
-        Some(Program { pid, started, places: [start_code, start_environment] })
+        let Stat { usage, start_code, start_environment, .. } = Stat::of(pid)?;
+        Some(Program { pid, started: usage.started, places: [start_code, start_environment] })
     }
 
     /// Start time of the process, in clock ticks since boot. With the pid it identifies the process.

@@ -4,9 +4,14 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 
-/// Whether the process exists and is not a zombie.
-pub fn is_alive(pid: u32) -> bool {
-    Stat::of(pid).is_some_and(|fields| !matches!(fields.state, 'Z' | 'X'))
+/// Whether a thread, or the first thread of a process, has ended, whether or not its parent has waited for it.
+pub fn has_ended(tid: u32) -> bool {
+    Stat::of(tid).is_none_or(|fields| is_ended(fields.state))
+}
+
+/// Whether a state is that of a thread that has ended: a zombie, or dead.
+pub(super) fn is_ended(state: char) -> bool {
+    matches!(state, 'Z' | 'X')
 }
 
 /// The exit status of a zombie, whose parent has not waited for it yet.
@@ -18,13 +23,31 @@ pub fn exit_status(pid: u32) -> Option<ExitStatus> {
 pub fn started(pid: u32) -> Option<u64> {
     let fields = Stat::of(pid)?;
     // The first thread may end before the others, and is then a zombie until they end.
-    let has_ended = matches!(fields.state, 'Z' | 'X') && fields.threads <= 1;
-    (!has_ended).then_some(fields.started)
+    let has_ended = is_ended(fields.state) && fields.threads <= 1;
+    (!has_ended).then_some(fields.usage.started)
 }
 
 /// Whether it is a kernel thread.
 pub fn is_of_kernel(pid: u32) -> bool {
     Stat::of(pid).is_some_and(|fields| fields.flags & KERNEL_THREAD != 0)
+}
+
+/// Resources that a process uses.
+#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Processor time in clock ticks, of the process and of the kernel for it.
+    pub cpu_ticks: u64,
+    /// Start time in clock ticks since boot.
+    pub started: u64,
+    /// Resident memory in pages.
+    pub resident_pages: u64,
+}
+
+impl Usage {
+    /// The resources of this process; `None` if `/proc` is not mounted.
+    pub fn own() -> Option<Usage> {
+        Stat::at("/proc/self/stat").map(|fields| fields.usage)
+    }
 }
 
 /// Flag of a kernel thread: `PF_KTHREAD`.
@@ -36,9 +59,8 @@ pub(super) struct Stat {
     /// The parent; 0: none, or outside of the pid namespace of this process.
     pub parent: u32,
     flags: u32,
-    threads: u32,
-    /// Start time in clock ticks since boot.
-    pub started: u64,
+    threads: u64,
+    pub usage: Usage,
     /// Address of its code; 0 for a process without memory.
     pub start_code: u64,
     /// Address of its environment; 0 for a process without memory.
@@ -49,23 +71,32 @@ pub(super) struct Stat {
 impl Stat {
     /// The fields of a process; `None` if it does not exist.
     pub fn of(pid: u32) -> Option<Stat> {
-        Stat::parse(&fs::read(format!("/proc/{pid}/stat")).ok()?)
+        Stat::at(&format!("/proc/{pid}/stat"))
+    }
+
+    fn at(path: &str) -> Option<Stat> {
+        Stat::parse(&fs::read(path).ok()?)
     }
 
     /// Parses the fields after the name, which may contain blanks and parentheses.
     fn parse(text: &[u8]) -> Option<Stat> {
         let behind = memchr::memrchr(b')', text)?;
         let mut fields = std::str::from_utf8(text.get(behind + 1..)?).ok()?.split_ascii_whitespace();
-        // proc(5): state is field 3, parent 4, flags 9, threads 20, start time 22, start of the code 26 and of the environment 50,
-        // exit code 52.
+        let state = fields.next()?.chars().next()?;
+        let mut number = |skipped: usize| fields.nth(skipped)?.parse::<u64>().ok();
+        // proc(5): state is field 3, parent 4, flags 9, processor times 14 and 15, threads 20, start time 22, resident pages 24, start
+        // of the code 26 and of the environment 50, exit code 52.
+        let (parent, flags) = (number(0)?, number(4)?);
+        let cpu_ticks = number(4)? + number(0)?;
+        let (threads, started, resident_pages) = (number(4)?, number(1)?, number(1)?);
         Some(Stat {
-            state: fields.next()?.chars().next()?,
-            parent: fields.next()?.parse().ok()?,
-            flags: fields.nth(4)?.parse().ok()?,
-            threads: fields.nth(10)?.parse().ok()?,
-            started: fields.nth(1)?.parse().ok()?,
-            start_code: fields.nth(3)?.parse().ok()?,
-            start_environment: fields.nth(23).and_then(|address| address.parse().ok()).unwrap_or(0),
+            state,
+            parent: u32::try_from(parent).ok()?,
+            flags: u32::try_from(flags).ok()?,
+            threads,
+            usage: Usage { cpu_ticks, started, resident_pages },
+            start_code: number(1)?,
+            start_environment: number(23).unwrap_or(0),
             exit_code: fields.nth(1).and_then(|code| code.parse().ok()),
         })
     }

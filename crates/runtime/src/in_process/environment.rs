@@ -2,6 +2,7 @@
 
 use crate::remote::seccomp::{self, Caller};
 use crate::remote::{Region, RemoteError, Stopped, has_shadow_stacks};
+use linux::proc;
 use native::{CpuNumber, Environment, Process, ThreadId, TimeSource, Unwind};
 
 /// Offset of the thread's id from its control block, in glibc for x86-64. It is used only if the id of a stopped thread is there.
@@ -47,8 +48,7 @@ pub fn find(stopped: &Stopped<'_>, cpus: u32, region: &Region) -> Result<Environ
 
 /// Whether system calls of the process know processes by the same ids as those of this process.
 fn has_our_ids(pid: u32) -> bool {
-    let namespace = |of: &str| std::fs::read_link(format!("/proc/{of}/ns/pid")).ok();
-    namespace(&pid.to_string()) == namespace("self")
+    proc::pid_namespace(pid) == proc::own_pid_namespace()
 }
 
 /// Whether the kernel permits RDFSBASE.

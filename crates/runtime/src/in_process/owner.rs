@@ -10,8 +10,7 @@
 //! a worker that gives up root: setuid(2) after fork(2), unshare(2)      leaves
 //! ```
 
-use crate::kernel::sys;
-use crate::remote::field;
+use linux::proc::{self, Status};
 use std::fmt;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -36,19 +35,17 @@ impl Owner {
     /// # Errors
     /// It has ended, or is hidden.
     pub fn of(pid: u32) -> io::Result<Owner> {
-        let folder = format!("/proc/{pid}");
-        let status = sys::proc_text(format!("{folder}/status"))?;
+        let status = Status::of(pid)?;
         let words = |name: &str| {
-            let words =
-                field(&status, name).map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
+            let words = status.field(name).map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
             words.ok_or(io::ErrorKind::InvalidData)
         };
         Ok(Owner {
-            users: words("Uid:")?,
-            groups: words("Gid:")?,
-            capabilities: words("CapPrm:")?,
-            namespace: std::fs::read_link(format!("{folder}/ns/user"))?.to_string_lossy().into_owned(),
-            controller: std::fs::metadata(&folder)?.uid(),
+            users: words("Uid")?,
+            groups: words("Gid")?,
+            capabilities: words("CapPrm")?,
+            namespace: proc::namespace_name(pid, "user")?,
+            controller: std::fs::metadata(format!("/proc/{pid}"))?.uid(),
         })
     }
 

@@ -6,11 +6,11 @@ use super::owner::Owner;
 use super::processes::{self, PatchReport, Place, TracedProcess};
 use super::unwinder_hooks;
 use super::user_space::{Heir, UserSpace};
-use crate::kernel::sys;
-use crate::remote::seccomp::{self, Caller, own_filters};
+use crate::remote::seccomp::{self, Caller};
 use crate::remote::{Remains, RemoteError, Seized, Stopped, Tracer, is_shared_data};
 use crate::shared::names::Names;
 use linux::proc;
+use linux::proc::seccomp::own_filters;
 use std::collections::{BTreeSet, HashMap};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -56,7 +56,7 @@ impl UserSpace {
     /// [`RemoteError`]
     pub fn patch_running(&mut self, pid: u32) -> Result<PatchReport, RemoteError> {
         // In the same group the limit is the same.
-        if control_groups(pid) != control_groups(std::process::id()) {
+        if proc::control_groups(pid) != proc::control_groups(std::process::id()) {
             self.memory.allocate();
         }
         Tracer::run(|tracer| {
@@ -245,13 +245,13 @@ impl UserSpace {
     /// Forgets regions that an execve has taken away, and those of ended processes if there are many.
     fn forget_regions(&mut self, stopped: &Stopped<'_>) {
         if self.processes.len() > MANY {
-            self.processes.retain(|pid, _| exists(*pid));
+            self.processes.retain(|pid, _| proc::exists(*pid));
         }
         if self.left.len() > MANY {
-            self.left.retain(|pid, _| exists(*pid));
+            self.left.retain(|pid, _| proc::exists(*pid));
         }
         if self.heirs.len() > MANY {
-            self.heirs.retain(|pid, _| exists(*pid));
+            self.heirs.retain(|pid, _| proc::exists(*pid));
         }
         if let Some(regions) = self.processes.get_mut(&stopped.pid()) {
             regions.retain(|process| process.is_there(stopped));
@@ -365,15 +365,6 @@ impl UserSpace {
             }
         }
     }
-}
-
-/// The control groups of a process, one per line.
-fn control_groups(pid: u32) -> String {
-    sys::proc_text(format!("/proc/{pid}/cgroup")).unwrap_or_default()
-}
-
-fn exists(pid: u32) -> bool {
-    Path::new(&format!("/proc/{pid}")).exists()
 }
 
 /// Restores a process and takes its regions away that are not used any more; returns whether all are gone. Threads that are in a region get

@@ -100,20 +100,6 @@ pub fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
     Ok(rustix::process::pidfd_open(pid, PidfdFlags::empty())?)
 }
 
-/// The text of a file of `/proc`. Names of processes and paths of files in it may have any bytes.
-///
-/// # Errors
-/// ENOENT, ESRCH: the process has ended.
-pub fn proc_text(path: impl AsRef<Path>) -> io::Result<String> {
-    Ok(String::from_utf8_lossy(&std::fs::read(path)?).into_owned())
-}
-
-/// Whether a thread, or the first thread of a process, has ended, reaped or not.
-pub fn has_ended(tid: u32) -> bool {
-    let stat = proc_text(format!("/proc/{tid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with(['Z', 'X']))
-}
-
 /// Exit status of a process that its parent has reaped, if the kernel keeps it (6.15 and later).
 pub fn exit_status(pidfd: &impl AsRawFd) -> Option<ExitStatus> {
     // SAFETY: all zero is valid for a struct of numbers.

@@ -10,7 +10,7 @@
 //!
 //! Layout: kernel/bpf/ringbuf.c. Not here: what a record means (`records`), when to look (`event_loop`).
 
-use crate::kernel::sys::{self, MemoryMapping};
+use crate::kernel::sys::MemoryMapping;
 use crate::shared::{Damage, SessionMemory};
 use native::layout::{MapPlace, RING_CONSUMED, RING_PRODUCED};
 use std::io;
@@ -214,7 +214,7 @@ impl Ring {
                 self.incomplete = Some((self.position, Instant::now()));
                 return false;
             }
-            if since.elapsed() < LOOK_AFTER || !sys::has_ended(pid) {
+            if since.elapsed() < LOOK_AFTER || !linux::proc::has_ended(pid) {
                 return false;
             }
             self.ended = Some(pid);

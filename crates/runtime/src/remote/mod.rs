@@ -33,7 +33,7 @@ pub use journal::{ENTRY as JOURNAL_ENTRY, Entry, Jump, Remains};
 pub use load_request::Library;
 pub use memory_map::is_near;
 pub use patches::{Patch, PatchOutcome, Patches, Skipped};
-pub(crate) use ptrace::{field, has_shadow_stacks};
+pub(crate) use ptrace::has_shadow_stacks;
 pub use region::{Region, RegionSize, SharedFile};
 pub use stopped::{Seized, Stopped, Tracer};
 pub use system_calls::RemoteCalls;

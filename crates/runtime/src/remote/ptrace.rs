@@ -3,6 +3,7 @@
 use std::io;
 
 use crate::kernel::sys;
+use linux::proc::Status;
 
 /// Registers of a thread.
 pub type Registers = libc::user_regs_struct;
@@ -125,20 +126,13 @@ pub(super) fn stop(tid: u32) -> io::Result<Stop> {
 /// Whether a thread is traced no longer: it has ended, or another one has taken its place by execve(2). waitid(2) does not report the
 /// first thread before all others are freed.
 pub(super) fn is_lost(tid: u32) -> bool {
-    let Ok(status) = sys::proc_text(format!("/proc/{tid}/status")) else { return true };
-    let has_ended = field(&status, "State:").is_none_or(|state| state.starts_with(['Z', 'X']));
-    has_ended || field(&status, "TracerPid:") == Some("0")
-}
-
-/// The value of a line of `/proc/PID/status`.
-pub(crate) fn field<'s>(status: &'s str, name: &str) -> Option<&'s str> {
-    status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
+    Status::of(tid).ok().is_none_or(|status| status.has_ended() || status.tracer() == Some(0))
 }
 
 /// Whether the processor checks return addresses against a second stack: moved calls return elsewhere than they were called.
 pub(crate) fn has_shadow_stacks(pid: u32) -> bool {
-    let status = sys::proc_text(format!("/proc/{pid}/status")).unwrap_or_default();
-    field(&status, "x86_Thread_features:").is_some_and(|features| features.contains("shstk"))
+    let status = Status::of(pid).unwrap_or_default();
+    status.field("x86_Thread_features").is_some_and(|features| features.contains("shstk"))
 }
 
 /// Frees a seized thread that has ended. Any thread of this process may do this. Returns false if there is nothing to free.

@@ -6,10 +6,9 @@
 //! Not here: the calls that a tracer makes by a stopped thread. Filters are suspended for those, see `calls`.
 
 use super::error::RemoteError;
-use super::ptrace::{self, field};
+use super::ptrace;
 use super::stopped::Stopped;
-use crate::kernel::sys;
-use std::io;
+use linux::proc::seccomp::SeccompState;
 
 /// `AUDIT_ARCH_X86_64`
 const MACHINE: u32 = 0xc000_003e;
@@ -50,10 +49,12 @@ fn check_thread(pid: u32, tid: u32, own_filters: u32, calls: &[CallData]) -> Res
     if ptrace::dispatches_system_calls(tid)? {
         return Err(RemoteError::DispatchesCalls);
     }
-    match mode_and_filters(pid, tid)? {
-        (libc::SECCOMP_MODE_DISABLED, _) => return Ok(()),
-        (libc::SECCOMP_MODE_STRICT, _) => return Err(RemoteError::KillsCalls { call: calls[0].0 }),
-        (_, filters) if filters <= own_filters => return Ok(()),
+    match SeccompState::of(pid, tid)? {
+        SeccompState { mode: libc::SECCOMP_MODE_DISABLED, .. } => return Ok(()),
+        SeccompState { mode: libc::SECCOMP_MODE_STRICT, .. } => {
+            return Err(RemoteError::KillsCalls { call: calls[0].0 });
+        }
+        SeccompState { filters, .. } if filters <= own_filters => return Ok(()),
         _ => {}
     }
     let filters = ptrace::seccomp_filters(tid).map_err(|error| match error.raw_os_error() {
@@ -65,31 +66,6 @@ fn check_thread(pid: u32, tid: u32, own_filters: u32, calls: &[CallData]) -> Res
         Some((call, _)) => Err(RemoteError::KillsCalls { call }),
         None => Ok(()),
     }
-}
-
-/// Mode of a thread (`SECCOMP_MODE_*`), and number of its filters: all that there could be before Linux 5.9, which does not count them.
-fn mode_and_filters(pid: u32, tid: u32) -> io::Result<(u32, u32)> {
-    let status = sys::proc_text(format!("/proc/{pid}/task/{tid}/status"))?;
-    let number = |name| field(&status, name).and_then(|number| number.parse().ok());
-    Ok((
-        number("Seccomp:").unwrap_or(libc::SECCOMP_MODE_DISABLED),
-        number("Seccomp_filters:").unwrap_or(u32::MAX),
-    ))
-}
-
-/// Whether a thread has more filters than those of the caller.
-///
-/// # Errors
-/// It has ended.
-pub fn is_filtered(pid: u32, tid: u32, own_filters: u32) -> io::Result<bool> {
-    let (mode, filters) = mode_and_filters(pid, tid)?;
-    Ok(mode != libc::SECCOMP_MODE_DISABLED && filters > own_filters)
-}
-
-/// Number of filters of this process, such as that of a container. A program that it has started has inherited them.
-pub fn own_filters() -> u32 {
-    let status = sys::proc_text("/proc/self/status").unwrap_or_default();
-    field(&status, "Seccomp_filters:").and_then(|count| count.parse().ok()).unwrap_or(0)
 }
 
 /// Name of a call, and what filters see of it.

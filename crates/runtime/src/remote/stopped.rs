@@ -1,7 +1,6 @@
 //! A process whose threads have been stopped.
 
-use crate::kernel::sys;
-use linux::proc::{Mapping, maps};
+use linux::proc::{self, Mapping, Status, maps};
 use std::collections::HashSet;
 use std::fs::File;
 use std::io;
@@ -11,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use super::error::RemoteError;
-use super::ptrace::{self, Registers, Stop, field};
+use super::ptrace::{self, Registers, Stop};
 
 /// Shortest and longest pause between two polls.
 const SHORTEST_PAUSE: Duration = Duration::from_micros(10);
@@ -372,7 +371,7 @@ fn stop_all(
     let deadline = Instant::now() + limit;
     loop {
         let known: HashSet<u32> = stopped.iter().copied().chain(left_out).collect();
-        let new: Vec<u32> = tids(pid)?.into_iter().filter(|tid| !known.contains(tid)).collect();
+        let new: Vec<u32> = proc::threads(pid)?.into_iter().filter(|tid| !known.contains(tid)).collect();
         let mut seized = Vec::with_capacity(new.len());
         for tid in new {
             if tracer.seize(pid, tid)? {
@@ -404,22 +403,13 @@ fn memory_error(error: io::Error) -> RemoteError {
     }
 }
 
-/// The threads of a process.
-pub(super) fn tids(pid: u32) -> Result<Vec<u32>, RemoteError> {
-    let entries = std::fs::read_dir(format!("/proc/{pid}/task"))?;
-    Ok(entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok()).collect())
-}
-
 /// The meaning of EPERM: the thread has ended (false), it was seized under its number before execve(2), it has another tracer, or
 /// rights are missing.
 fn not_permitted(pid: u32, tid: u32) -> Result<bool, RemoteError> {
-    let Ok(status) = sys::proc_text(format!("/proc/{pid}/task/{tid}/status")) else {
+    let Some(status) = Status::of_thread(pid, tid).ok().filter(|status| !status.has_ended()) else {
         return Ok(false);
     };
-    if field(&status, "State:").is_some_and(|state| state.starts_with(['Z', 'X'])) {
-        return Ok(false);
-    }
-    match field(&status, "TracerPid:").and_then(|tracer| tracer.parse().ok()) {
+    match status.tracer() {
         Some(tracer) if tracer == rustix::thread::gettid().as_raw_nonzero().get() as u32 => {
             Ok(ptrace::interrupt(tid).map(|()| true)?)
         }

@@ -25,13 +25,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use linux::proc::Mapping;
+use linux::proc::seccomp::is_filtered;
 use memchr::memmem;
 
 use super::critical_section::interrupted;
 use super::error::RemoteError;
 use super::memory_map::has_stack_below;
 use super::ptrace::{self, Registers, Stop};
-use super::seccomp;
 use super::signal_frame::signal_frame;
 use super::stopped::{Stopped, interrupt_and_resume, next_stop, wait_for_stop};
 use crate::kernel::sys;
@@ -90,7 +90,7 @@ impl<'s> RemoteCalls<'s> {
         }
         let maps = stopped.maps()?;
         let vdso = syscall_in_vdso(stopped, &maps)?;
-        if seccomp::is_filtered(stopped.pid(), tid, own_filters)? {
+        if is_filtered(stopped.pid(), tid, own_filters)? {
             ptrace::suspend_seccomp(tid, true).map_err(|error| match error.raw_os_error() {
                 Some(libc::ESRCH) => RemoteError::Gone,
                 _ => RemoteError::Filtered,

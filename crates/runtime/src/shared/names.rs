@@ -52,7 +52,7 @@ impl Names {
 
 /// The names of a process, for [`layout::NAMES`]. One that has ended has none.
 pub fn of(pid: u32) -> Vec<u8> {
-    let file = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    let file = linux::proc::executable(pid).unwrap_or_default();
     let name = file.file_name().map_or(&[][..], OsStr::as_encoded_bytes);
     let mut names =
         padded::<{ layout::PROGRAM_NAME_SIZE as usize }>(name.strip_suffix(b" (deleted)").unwrap_or(name))
