@@ -10,8 +10,8 @@ mod function_list;
 mod gpu;
 mod imports;
 mod kernel_catalog;
-mod mailbox;
 mod metrics;
+mod pacing;
 mod patch_sites;
 mod python;
 mod repl;
@@ -20,7 +20,6 @@ mod script;
 mod subcommand;
 mod symbolize;
 mod terminal;
-mod timer;
 
 use arguments::CommandLine;
 use clap::error::ErrorKind;

@@ -2,11 +2,11 @@
 
 use super::complete_file::CompleteFile;
 use super::counted_file::CountedFile;
-use crate::mailbox::Post;
 use anyhow::{Result, anyhow};
 use flate2::Compression;
 use flate2::read::MultiGzDecoder;
 use flate2::write::GzEncoder;
+use linux::mailbox::Post;
 use nix::unistd::{Uid, User};
 use report::export::otlp::traces::Per;
 use std::collections::BTreeSet;

@@ -18,9 +18,9 @@ mod queue;
 mod signals;
 
 use crate::console::Messages;
-use crate::mailbox::Mailbox;
 use anyhow::{Context as _, Result, bail};
 use kinds::{ExportOptions, ExportRequest};
+use linux::mailbox::Mailbox;
 use queue::Queue;
 use report::export::{Record, Recorder, Run};
 use report::value::Context;

@@ -30,7 +30,8 @@ use super::new_drivers::NewDrivers;
 use super::newcomers::Newcomers;
 use super::reports::{AgentEnd, Refusal, Reports};
 use crate::console::Messages;
-use crate::timer::{PacedTimer, Timer};
+use crate::pacing::PacedTimer;
+use linux::timer::Timer;
 
 /// Time between two flushes of CUPTI's buffers.
 const FLUSH_MS: u32 = 100;
@@ -327,7 +328,9 @@ impl<'a> Agents<'a> {
 
     /// Looks again at processes one of whose threads has not stopped.
     fn retry(&mut self, session: &mut Session) {
-        self.retry.iter().for_each(Timer::take);
+        if let Some(timer) = &self.retry {
+            timer.take();
+        }
         for prepared in std::mem::take(&mut self.not_stopped) {
             let Found { pid, .. } = prepared.found;
             let requested = self.request(prepared, session);

@@ -4,14 +4,14 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use linux::proc::{self, Program};
 
 use super::cupti::{DRIVER, is_named};
-use crate::timer::Timer;
+use linux::timer::Timer;
 
 /// Pause between two looks.
 const PAUSE: Duration = Duration::from_millis(1);

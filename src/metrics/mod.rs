@@ -17,7 +17,7 @@ use crate::console::Messages;
 use crate::export::{self, Exports, MetricsQueue};
 use crate::gpu::Utilization;
 use crate::symbolize::MachineNames;
-use crate::timer::Timer;
+use linux::timer::Timer;
 use report::metrics::{Family, Health, Metrics};
 use report::{Snapshot, metrics};
 use requests::{MetricsSnapshot, SnapshotRequests};

@@ -1,6 +1,6 @@
 //! Requests of metrics by the threads of servers, to the thread that reads events.
 
-use crate::mailbox::{Mailbox, Post};
+use linux::mailbox::{Mailbox, Post};
 use report::metrics::Family;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};

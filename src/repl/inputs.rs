@@ -1,6 +1,6 @@
 //! The channel from the thread that reads input to the session.
 
-use crate::mailbox::{Mailbox, Post};
+use linux::mailbox::{Mailbox, Post};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 use std::sync::mpsc::Sender;

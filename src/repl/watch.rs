@@ -1,8 +1,8 @@
 //! `:watch @m`: prints a map repeatedly until Ctrl-C.
 
 use super::session::Repl;
-use crate::timer::Timer;
 use anyhow::Result;
+use linux::timer::Timer;
 use runtime::Session;
 use runtime::session::event_loop::{Next, Watch};
 use std::os::fd::RawFd;

@@ -1,8 +1,8 @@
 //! Children that a traced process forks, for scripts in the processes that wait for their end: a fork makes no mapping at which it would be
 //! noticed.
 
-use crate::timer::Timer;
 use linux::proc;
+use linux::timer::Timer;
 use runtime::Session;
 use runtime::session::event_loop::{Next, Watch};
 use std::io;

@@ -1,6 +1,6 @@
 //! Maps by process (`let @m = processhash(N)`): deletes the keys of processes that have ended.
 
-use crate::timer::PacedTimer;
+use crate::pacing::PacedTimer;
 use linux::proc;
 use runtime::Session;
 use runtime::session::event_loop::{Next, Watch};

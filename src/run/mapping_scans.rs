@@ -2,7 +2,7 @@
 //! where the kernel reports mappings.
 
 use super::extender::Extender;
-use crate::timer::{Budget, PacedTimer};
+use crate::pacing::{Budget, PacedTimer};
 use linux::proc::{self, Mapping};
 use runtime::Session;
 use runtime::remote::RemoteError;

@@ -2,7 +2,7 @@
 
 use super::extender::Extender;
 use super::unwinder::Unwinder;
-use crate::timer::Timer;
+use linux::timer::Timer;
 use runtime::Session;
 use runtime::session::event_loop::{Next, Watch};
 use std::io;

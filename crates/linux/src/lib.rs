@@ -1,7 +1,10 @@
 //! Facts that the kernel reports of processes, each read in one place.
 //!
 //! - [`proc`]: mappings, states, parents, namespaces and rights in `/proc`
+//! - [`timer`], [`mailbox`]: ticks and messages for an event loop, which polls their descriptors
 //!
 //! Not here: memory of other processes and ptrace(2) (`runtime`), files that are mapped (`host`).
 
+pub mod mailbox;
 pub mod proc;
+pub mod timer;

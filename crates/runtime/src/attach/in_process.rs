@@ -5,10 +5,11 @@ use super::{AttachResult, probe_error};
 use crate::error::{AttachError, SiteError, SiteFailure};
 use crate::handles::LoadedProgram;
 use crate::in_process::{Patching, UserSpace};
-use crate::kernel::sys;
 use crate::options::AttachOptions;
+use linux::timer::Timer;
 use std::io;
 use std::path::PathBuf;
+use std::time::Duration;
 use wire::Manifest;
 use wire::manifest::{Attach, Program, Site};
 use wire::trigger::Trigger;
@@ -40,7 +41,8 @@ pub(crate) fn attach(
         }
         Attach::Event(Trigger::Interval { period_ns }) => {
             let failed = |errno| probe_error(manifest, program, "the timer cannot be created", errno);
-            let timer = sys::timer(*period_ns);
+            let period = Duration::from_nanos(*period_ns);
+            let timer = Timer::new(period, period);
             let made =
                 timer.and_then(|timer| Ok(TimerProgram { timer, program: loaded.handle.try_clone()? }));
             timers.push(made.map_err(failed)?);

@@ -3,7 +3,7 @@
 use crate::handles::ProgramHandle;
 use crate::kernel::signals::Arrivals;
 use crate::options::ModuleId;
-use std::os::fd::OwnedFd;
+use linux::timer::Timer;
 use wire::trigger::TestKind;
 
 /// An END program that has not run yet.
@@ -23,7 +23,7 @@ pub(crate) struct SignalProgram {
 
 /// The program of an `interval` probe of a session that does not run in the kernel.
 pub(crate) struct TimerProgram {
-    pub timer: OwnedFd,
+    pub timer: Timer,
     pub program: ProgramHandle,
 }
 

@@ -290,20 +290,6 @@ fn count_cells() -> io::Result<usize> {
     Ok(cells.iter().take_while(|cell| **cell == 0).count())
 }
 
-/// A timer that is readable every `period_ns`.
-///
-/// # Errors
-/// EMFILE
-pub fn timer(period_ns: u64) -> io::Result<OwnedFd> {
-    use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec};
-    let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
-    let timer = rustix::time::timerfd_create(TimerfdClockId::Monotonic, flags)?;
-    let period = Timespec::try_from(std::time::Duration::from_nanos(period_ns)).map_err(io::Error::other)?;
-    let times = Itimerspec { it_interval: period, it_value: period };
-    rustix::time::timerfd_settime(&timer, TimerfdTimerFlags::empty(), &times)?;
-    Ok(timer)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

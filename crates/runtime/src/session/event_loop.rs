@@ -277,7 +277,7 @@ impl Session {
         fds.extend(control.targets.iter().map(|target| sys::readable(target.as_raw_fd())));
         fds.extend(control.watches.iter().map(|watch| sys::readable(watch.fd())));
         fds.extend(self.signal_programs.iter().map(|program| sys::readable(program.signal.fd())));
-        fds.extend(self.timers.iter().map(|timer| sys::readable(timer.timer.as_raw_fd())));
+        fds.extend(self.timers.iter().map(|timer| sys::readable(timer.timer.fd())));
         fds.push(sys::readable(maps_signal));
         let others = fds.len();
         fds.extend(self.core.end_fds().map(sys::readable));
@@ -340,8 +340,7 @@ impl Session {
     /// Runs the programs of the timers that have expired.
     fn serve_timers(&self) -> io::Result<()> {
         for TimerProgram { timer, program } in &self.timers {
-            let mut expired = [0u8; 8];
-            if rustix::io::read(timer, &mut expired) == Ok(expired.len()) {
+            if timer.take() {
                 attach::run_once(program)?;
             }
         }

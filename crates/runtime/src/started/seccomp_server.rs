@@ -15,9 +15,7 @@ use super::shared_memory::{FileState, SLOTS, SharedState};
 use super::{exec_target, mprotect};
 use crate::kernel::clock::{Clock, SystemClock};
 use crate::kernel::sys;
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
-};
+use linux::timer::Timer;
 use std::collections::HashSet;
 use std::io::{self, Read};
 use std::ops::Range;
@@ -101,7 +99,7 @@ struct Worker {
     /// Its request in the shared memory.
     slot: usize,
     /// Runs while there is a request.
-    timer: OwnedFd,
+    timer: Timer,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -114,7 +112,7 @@ impl SeccompServer {
             let request = self.receive(worker.slot);
             self.idle.fetch_sub(1, Ordering::Relaxed);
             if let Some(request) = request {
-                set(&worker.timer, SLOW, TIMEOUT - SLOW);
+                let _ = worker.timer.set(SLOW, TIMEOUT - SLOW);
                 let limit = Limit { since_ns: SystemClock.boot_ns(), until: Instant::now() + TIMEOUT };
                 self.handle(&request, limit);
                 // The main thread answers at the same time; the first answer counts.
@@ -123,7 +121,7 @@ impl SeccompServer {
                 } else {
                     self.pass_late(request.id);
                 }
-                set(&worker.timer, Duration::ZERO, Duration::ZERO);
+                let _ = worker.timer.stop();
             }
             self.shared.clear(worker.slot);
             self.idle.fetch_add(1, Ordering::Relaxed);
@@ -283,7 +281,7 @@ impl Supervisor {
 
     fn run(mut self) -> ! {
         loop {
-            let timers = self.workers.iter().map(|worker| sys::readable(worker.timer.as_raw_fd()));
+            let timers = self.workers.iter().map(|worker| sys::readable(worker.timer.fd()));
             let mut fds: Vec<libc::pollfd> = std::iter::once(self.listener()).chain(timers).collect();
             if sys::poll(&mut fds, -1).is_err() {
                 continue;
@@ -316,7 +314,7 @@ impl Supervisor {
     /// Handles an expired timer. The first time, another worker is started; the second time, the request is answered.
     fn check(&mut self, slot: usize) {
         let id = self.server.shared.request_id(slot);
-        if !has_expired(&self.workers[slot].timer) {
+        if !self.workers[slot].timer.take() {
             // The request was answered in the meantime.
         } else if std::mem::replace(&mut self.slow[slot], id) == id {
             self.server.pass_late(id);
@@ -328,7 +326,7 @@ impl Supervisor {
 
     fn start_worker(&mut self) {
         let (server, slot) = (self.server, self.workers.len());
-        let Some(timer) = timer().ok().filter(|_| slot < SLOTS) else {
+        let Some(timer) = Timer::stopped().ok().filter(|_| slot < SLOTS) else {
             self.has_room = false;
             return;
         };
@@ -428,19 +426,4 @@ fn pages(start: u64, len: u64) -> Option<Range<u64>> {
 pub(super) fn runs_our_program(pid: u32) -> bool {
     let of = |pid: &str| FileState::of(Path::new(&format!("/proc/{pid}/exe")));
     matches!((of(&pid.to_string()), of("self")), (Ok(its), Ok(ours)) if its.identity == ours.identity)
-}
-
-fn timer() -> io::Result<OwnedFd> {
-    Ok(timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?)
-}
-
-/// Sets a timer to expire after `first`, then each `later`; zero stops it.
-fn set(timer: &OwnedFd, first: Duration, later: Duration) {
-    let time = |duration: Duration| Timespec::try_from(duration).expect("seconds");
-    let times = Itimerspec { it_interval: time(later), it_value: time(first) };
-    let _ = timerfd_settime(timer, TimerfdTimerFlags::empty(), &times);
-}
-
-fn has_expired(timer: &OwnedFd) -> bool {
-    rustix::io::read(timer, &mut [0u8; 8]) == Ok(8)
 }

@@ -1,60 +1,9 @@
-//! A timer as a file descriptor that the event loop can poll.
+//! Work whose share of the time is limited.
 
-use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
-};
+use linux::timer::Timer;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
-
-/// A timer whose descriptor is readable after each period.
-pub struct Timer(OwnedFd);
-
-impl Timer {
-    /// Creates a timer that ticks after `first`, which is not zero, and then every `period`.
-    pub fn new(first: Duration, period: Duration) -> io::Result<Timer> {
-        let timer = Timer::stopped()?;
-        timer.set(first, period)?;
-        Ok(timer)
-    }
-
-    /// Creates a timer that does not tick.
-    pub fn stopped() -> io::Result<Timer> {
-        Ok(Timer(timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?))
-    }
-
-    /// Lets it tick every `period` from now on.
-    pub fn run(&self, period: Duration) -> io::Result<()> {
-        self.set(period, period)
-    }
-
-    /// Lets it tick no more.
-    pub fn stop(&self) -> io::Result<()> {
-        self.set(Duration::ZERO, Duration::ZERO)
-    }
-
-    fn set(&self, first: Duration, period: Duration) -> io::Result<()> {
-        let time = |duration| Timespec::try_from(duration).map_err(io::Error::other);
-        let setting = Itimerspec { it_interval: time(period)?, it_value: time(first)? };
-        timerfd_settime(&self.0, TimerfdTimerFlags::empty(), &setting)?;
-        Ok(())
-    }
-
-    /// Descriptor to wait for.
-    pub fn fd(&self) -> RawFd {
-        self.0.as_raw_fd()
-    }
-
-    /// Descriptor to wait for.
-    pub fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-
-    /// Consumes the ticks so far, if any.
-    pub fn take(&self) {
-        let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
-    }
-}
 
 /// A timer for work that takes at most a share of the time, however long it takes.
 pub struct PacedTimer {
@@ -90,7 +39,7 @@ impl PacedTimer {
 
 impl AsFd for PacedTimer {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.timer.0.as_fd()
+        self.timer.as_fd()
     }
 }
 

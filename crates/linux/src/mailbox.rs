@@ -1,4 +1,4 @@
-//! A channel from other threads to the event loop, which polls a descriptor for it.
+//! A channel from other threads to an event loop, which polls a descriptor for it.
 
 use rustix::event::{EventfdFlags, eventfd};
 use std::io;
@@ -32,7 +32,7 @@ impl<T> Post<T> {
     }
 }
 
-/// The end of the event loop.
+/// The end of the event loop, which owns it.
 #[derive(Debug)]
 pub struct Mailbox<T> {
     messages: Receiver<T>,
