@@ -5,7 +5,7 @@ use crate::run::command::start_held;
 use crate::run::compiler::{Compiler, Purpose};
 use crate::run::late_files::HeldMappings;
 use crate::run::unwinder::walks_stacks;
-use crate::run::{exit_status, setup, traced_processes};
+use crate::run::{exit_status, setup};
 use crate::script::Script;
 use anyhow::{Context, Result, anyhow, bail};
 use host::Scope;
@@ -127,7 +127,7 @@ impl Program {
     /// Reports the end of these processes.
     pub fn watch_pids(&self, repl: &Rc<Repl>, pids: &[u32]) -> Result<()> {
         for &pid in pids {
-            let process = runtime::pidfd_open(pid).with_context(|| format!("process {pid}"))?;
+            let process = linux::pidfd::open(pid).with_context(|| format!("process {pid}"))?;
             self.join(repl, Box::new(EndWatch { repl: Rc::clone(repl), process, pid }));
         }
         Ok(())
@@ -170,8 +170,7 @@ impl Program {
     fn ended(&self, repl: &Repl, pid: u32, process: &OwnedFd) -> Next {
         let ours = self.child.borrow_mut().take_if(|child| child.pid() == pid);
         let Some(mut child) = ours else {
-            let how =
-                traced_processes::exit_status(pid, process).map_or(String::new(), exit_status::in_words);
+            let how = linux::exit_status::of(pid, process).map_or(String::new(), exit_status::in_words);
             repl.messages.note(&format!("process {pid} has ended{how}"));
             return Next::Remove;
         };

@@ -88,7 +88,7 @@ pub fn check_process(pid: u32) -> anyhow::Result<()> {
 
 /// A pidfd, which is readable after the end of the process.
 pub fn end_of(pid: u32) -> anyhow::Result<OwnedFd> {
-    runtime::pidfd_open(pid).map_err(|error| match error.raw_os_error() {
+    linux::pidfd::open(pid).map_err(|error| match error.raw_os_error() {
         Some(libc::ESRCH) => anyhow!("process {pid} has ended meanwhile"),
         _ => anyhow!(error).context(format!("process {pid}")),
     })

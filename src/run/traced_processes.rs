@@ -6,7 +6,6 @@ use linux::proc;
 use runtime::Session;
 use runtime::session::event_loop::{Next, Watch};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::process::ExitStatus;
 
 /// `process 4242 (python3)`
 pub fn name(pid: u32) -> String {
@@ -14,12 +13,6 @@ pub fn name(pid: u32) -> String {
         Some(comm) => format!("process {pid} ({})", comm.escape_debug()),
         None => format!("process {pid}"),
     }
-}
-
-/// The exit status of a process that is not a child of this process, if the kernel still has it.
-pub fn exit_status(pid: u32, pidfd: &OwnedFd) -> Option<ExitStatus> {
-    // After its parent has waited for it, only the pidfd has the status.
-    proc::exit_status(pid).or_else(|| runtime::exit_status(pidfd))
 }
 
 /// Prints how a process of `-p` ended.
@@ -42,7 +35,7 @@ impl Watch for TargetEnd<'_> {
     }
 
     fn ready(&mut self, _: &mut Session) -> Next {
-        let how = exit_status(self.pid, &self.pidfd).map_or(String::new(), exit_status::in_words);
+        let how = linux::exit_status::of(self.pid, &self.pidfd).map_or(String::new(), exit_status::in_words);
         self.messages.note(&format!("{} has ended{how}", self.name));
         Next::Remove
     }

@@ -38,7 +38,7 @@ pub use in_process::{
 };
 pub use kernel::features::Kernel;
 pub use kernel::inotify::{WatchedFile, WriteWatch, Written};
-pub use kernel::sys::{exit_status, pidfd_open, raise_file_limit};
+pub use kernel::sys::raise_file_limit;
 pub use options::{AttachOptions, Files, Module, ModuleId, ModulePart, Options};
 pub use session::event_loop::{Control, DamagedMemory, Ending, Joining, Next, Reason, Watch};
 pub use session::run_stats;

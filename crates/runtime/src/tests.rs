@@ -413,7 +413,7 @@ fn the_run_ends_with_its_last_target() {
     let mut children = [(); 2].map(|()| {
         std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().expect("cat")
     });
-    let targets = children.iter().map(|child| sys::pidfd_open(child.id()).expect("pidfd")).collect();
+    let targets = children.iter().map(|child| linux::pidfd::open(child.id()).expect("pidfd")).collect();
     children.iter_mut().for_each(|child| drop(child.stdin.take()));
     let ending = session.run(&mut OutputLog::default(), &NoNames, Control { targets, ..Control::default() });
     assert!(matches!(ending.reason, Reason::TargetsEnded), "{ending:?}");

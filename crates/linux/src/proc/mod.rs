@@ -25,7 +25,7 @@ pub use ns::{
 };
 pub use program::{Program, share_memory};
 pub use root::{open_path, root_prefix};
-pub use stat::{Usage, exit_status, has_ended, is_of_kernel, started};
+pub use stat::{Usage, has_ended, is_of_kernel, started};
 pub use status::{Status, file_user, innermost_pid, may_inspect_this_one, tgid};
 
 use std::collections::HashMap;

@@ -1,8 +1,6 @@
 //! `/proc/PID/stat`: whether a process runs, since when, and by which parent.
 
 use std::fs;
-use std::os::unix::process::ExitStatusExt;
-use std::process::ExitStatus;
 
 /// Whether a thread, or the first thread of a process, has ended, whether or not its parent has waited for it.
 pub fn has_ended(tid: u32) -> bool {
@@ -14,9 +12,9 @@ pub(super) fn is_ended(state: char) -> bool {
     matches!(state, 'Z' | 'X')
 }
 
-/// The exit status of a zombie, whose parent has not waited for it yet.
-pub fn exit_status(pid: u32) -> Option<ExitStatus> {
-    Stat::of(pid).filter(|fields| fields.state == 'Z')?.exit_code.map(ExitStatus::from_raw)
+/// The exit status of a zombie, whose parent has not waited for it yet, as waitpid(2) encodes it.
+pub(crate) fn zombie_status(pid: u32) -> Option<i32> {
+    Stat::of(pid).filter(|fields| fields.state == 'Z')?.exit_code
 }
 
 /// Start time of a process in clock ticks since boot; `None` if it has ended, even as a zombie.

@@ -3,6 +3,7 @@
 use crate::kernel::sys;
 use crate::shared::memory::SessionMemory;
 use crate::shared::names;
+use linux::pidfd;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -43,7 +44,7 @@ impl ProcessEnds {
             // It may execute another file by now.
             Some(process) => process.names = names,
             None => {
-                let process = sys::pidfd_open(pid).map(|pidfd| Running { pidfd, names });
+                let process = pidfd::open(pid).map(|pidfd| Running { pidfd, names });
                 self.running.extend(process.ok().map(|process| (pid, process)));
             }
         }

@@ -2,13 +2,11 @@
 
 use libbpf_sys as bpf;
 use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::process::{Pid, PidfdFlags, Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::{CStr, CString, c_int, c_long, c_void};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::ExitStatus;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
@@ -92,23 +90,6 @@ pub fn perf_event_open(attr: &mut bpf::perf_event_attr, pid: c_int, cpu: c_int) 
     owned(unsafe {
         libc::syscall(libc::SYS_perf_event_open, attr as *mut bpf::perf_event_attr, pid, cpu, -1, flags)
     })
-}
-
-/// Opens a descriptor that is readable when the process has ended.
-pub fn pidfd_open(pid: u32) -> io::Result<OwnedFd> {
-    let pid = Pid::from_raw(pid as i32).ok_or(io::ErrorKind::InvalidInput)?;
-    Ok(rustix::process::pidfd_open(pid, PidfdFlags::empty())?)
-}
-
-/// Exit status of a process that its parent has reaped, if the kernel keeps it (6.15 and later).
-pub fn exit_status(pidfd: &impl AsRawFd) -> Option<ExitStatus> {
-    // SAFETY: all zero is valid for a struct of numbers.
-    let mut info: libc::pidfd_info = unsafe { std::mem::zeroed() };
-    info.mask = u64::from(libc::PIDFD_INFO_EXIT);
-    // SAFETY: the kernel writes a struct of the size in the request.
-    let failed = unsafe { libc::ioctl(pidfd.as_raw_fd(), libc::PIDFD_GET_INFO, &raw mut info) } < 0;
-    let has_status = !failed && info.mask & u64::from(libc::PIDFD_INFO_EXIT) != 0;
-    has_status.then(|| ExitStatus::from_raw(info.exit_code))
 }
 
 /// Closes all descriptors of this process except these, including owned ones. For forked children.

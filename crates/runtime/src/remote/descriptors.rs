@@ -3,12 +3,11 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use linux::pidfd;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
-use rustix::process::PidfdGetfdFlags;
 
 use super::error::RemoteError;
 use super::system_calls::RemoteCalls;
-use crate::kernel::sys;
 
 /// Bytes of the other process's memory that are used.
 pub(super) const SCRATCH: usize = 128;
@@ -49,9 +48,8 @@ impl RemoteCalls<'_> {
 
     /// A descriptor of the other process in this one.
     fn take(&self, theirs: u32) -> Result<OwnedFd, RemoteError> {
-        let process = sys::pidfd_open(self.stopped().pid())?;
-        let flags = PidfdGetfdFlags::empty();
-        Ok(rustix::process::pidfd_getfd(&process, theirs as i32, flags).map_err(io::Error::from)?)
+        let process = pidfd::open(self.stopped().pid())?;
+        Ok(pidfd::descriptor_of(&process, theirs as i32)?)
     }
 
     /// Opens a descriptor of this process by its path. Fails in another pid namespace, and if this process has more rights.

@@ -1,9 +1,10 @@
 //! Starts the program to trace, and holds it before its first instruction until the probes are attached.
 
+use super::seccomp_filter;
 use super::server_handle::Mappings;
 use super::shared_memory::{FileState, Identity, Reported, SharedState};
-use super::{seccomp_filter, server_handle};
 use crate::kernel::{signals, sys};
+use linux::pidfd;
 use std::ffi::{CString, OsString};
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd, RawFd};
@@ -115,7 +116,7 @@ impl Child {
         }
         let word = |at: usize| i32::from_le_bytes(message[at..at + 4].try_into().expect("4 bytes"));
         let pid = word(0) as u32;
-        let pidfd = sys::pidfd_open(pid)?;
+        let pidfd = pidfd::open(pid)?;
         let (gate, starter) = (Some(gate), Some(starter));
         let (status, mappings, unwatched, shared) = (None, None, None, None);
         let mut child =
@@ -144,7 +145,7 @@ impl Child {
         if !Path::new("/proc/self/exe").exists() {
             return Err(io::Error::other("/proc is not mounted"));
         }
-        let listener = server_handle::descriptor_of(self.pidfd.as_fd(), listener)?;
+        let listener = pidfd::descriptor_of(&self.pidfd, listener)?;
         let shared = Arc::new(SharedState::new(&command.known, command.reported, self.pid)?);
         self.mappings = Some(Mappings::start(listener, Arc::clone(&shared))?);
         self.shared = Some(shared);

@@ -12,10 +12,9 @@ use super::query::{
 use super::seccomp_server;
 use super::shared_memory::{FileState, SharedState};
 use crate::kernel::sys;
-use rustix::process::PidfdGetfdFlags;
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -218,12 +217,4 @@ fn without_mark(path: PathBuf) -> PathBuf {
         Some(path) => OsStr::from_bytes(path).into(),
         None => path,
     }
-}
-
-/// Duplicates a descriptor of a child process.
-///
-/// # Errors
-/// The errors of pidfd_getfd(2) (Linux 5.6).
-pub(super) fn descriptor_of(pidfd: BorrowedFd<'_>, fd: RawFd) -> io::Result<OwnedFd> {
-    Ok(rustix::process::pidfd_getfd(pidfd, fd, PidfdGetfdFlags::empty())?)
 }
