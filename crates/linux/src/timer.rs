@@ -33,7 +33,7 @@ impl Timer {
     /// Lets it tick every `period` from now on.
     ///
     /// # Errors
-    /// Those of [`Timer::set`].
+    /// The errors of [`Timer::set`].
     pub fn run(&self, period: Duration) -> io::Result<()> {
         self.set(period, period)
     }
@@ -41,7 +41,7 @@ impl Timer {
     /// Lets it tick no more.
     ///
     /// # Errors
-    /// Those of timerfd_settime(2), none of which is expected.
+    /// The errors of timerfd_settime(2), none of which is expected.
     pub fn stop(&self) -> io::Result<()> {
         self.set(Duration::ZERO, Duration::ZERO)
     }
