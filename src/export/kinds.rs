@@ -1,11 +1,11 @@
-//! The kinds of `--export KIND=DEST`. A new kind is a row in [`KINDS`] and a format in `report::export`.
+//! The kinds of `--export KIND=DEST`: the formats of files, which are rows of `report::export::FORMATS`, and servers.
 
 use super::file::{Destination, FileOwner, size_in_bytes};
 use anyhow::Result;
 use lang::diagnostics::suggest::similar;
 use report::export::otlp::traces::Per;
-use report::export::{Exporter, Run};
-use std::sync::Arc;
+use report::export::{Exporter, FORMATS, Format, Run};
+use std::sync::{Arc, LazyLock};
 
 /// A parsed `--export` option.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub struct ExportRequest {
 }
 
 /// A kind of export.
-#[derive(Debug)]
+#[derive(Copy, Clone, Debug)]
 pub struct Kind {
     /// Name before the `=`.
     pub name: &'static str,
@@ -37,18 +37,38 @@ pub struct Kind {
     pub look: Option<&'static str>,
 }
 
-/// Opens an export. It is called again for the next file when one has reached its limit.
-pub type Open = fn(&Destination, &Arc<Run>) -> Result<Box<dyn Exporter>>;
+/// The way in which an export is opened. It is opened again for the next file when one has reached its limit.
+#[derive(Copy, Clone, Debug)]
+pub enum Open {
+    /// A file in a format.
+    File(&'static Format),
+    /// An exporter that sends its data itself.
+    Server(fn(&Destination, &Arc<Run>) -> Result<Box<dyn Exporter>>),
+}
+
+impl Open {
+    /// Opens the export.
+    pub fn open(self, dest: &Destination, run: &Arc<Run>) -> Result<Box<dyn Exporter>> {
+        match self {
+            Open::File(format) => Ok((format.create)(dest.create_with_end(format.end)?, run)?),
+            Open::Server(open) => open(dest, run),
+        }
+    }
+}
 
 impl Kind {
+    /// The kind of a format of files.
+    fn of(format: &'static Format) -> Kind {
+        let Format { name, file, doc, look, .. } = *format;
+        let open = Some(Open::File(format));
+        Kind { name, dest: file, doc, open, metrics: false, optional: false, look }
+    }
+
     /// The option: `jsonl=t.jsonl`, `otlp`.
     pub fn with(&self, dest: &str) -> String {
         if dest.is_empty() { self.name.into() } else { format!("{}={dest}", self.name) }
     }
 }
-
-/// How to view files for Perfetto.
-const PERFETTO: Option<&str> = Some("open it at https://ui.perfetto.dev");
 
 impl PartialEq for Kind {
     fn eq(&self, other: &Kind) -> bool {
@@ -61,43 +81,13 @@ impl Eq for Kind {}
 /// The kind that is scraped, and sends nothing.
 pub const OPENMETRICS: &str = "openmetrics";
 
-/// All kinds.
-pub static KINDS: &[Kind] = &[
-    Kind {
-        name: "jsonl",
-        dest: "FILE",
-        doc: "one record per line, for `cudatrace report` and jq; `.gz` compresses",
-        open: Some(|dest, run| Ok(Box::new(report::export::jsonl::Jsonl::new(dest.create()?, run)?))),
-        metrics: false,
-        optional: false,
-        look: Some("cudatrace report FILE --html trace.html"),
-    },
-    Kind {
-        name: "chrome",
-        dest: "FILE.json[.gz]",
-        doc: "trace events for Perfetto, chrome://tracing and readers of PyTorch's traces; the GPU's work with `record --gpu`",
-        open: Some(|dest, run| {
-            let out = dest.create_with_end(report::export::chrome::END)?;
-            Ok(Box::new(report::export::chrome::Chrome::new(out, run.clone())?))
-        }),
-        metrics: false,
-        optional: false,
-        look: PERFETTO,
-    },
-    Kind {
-        name: "folded",
-        dest: "FILE",
-        doc: "stacks for flame graphs, from maps by stack or from spans with stacks",
-        open: Some(|dest, _| Ok(Box::new(report::export::folded::FoldedStacks::new(dest.create()?)))),
-        metrics: false,
-        optional: false,
-        look: None,
-    },
+/// The kinds with servers.
+const SERVERS: [Kind; 2] = [
     Kind {
         name: "otlp",
         dest: "URL|file:FILE",
         doc: "spans and maps to an OpenTelemetry receiver, by gRPC or HTTP, or as JSON lines",
-        open: Some(super::otlp::exporter::open),
+        open: Some(Open::Server(super::otlp::exporter::open)),
         metrics: true,
         optional: true,
         look: None,
@@ -111,16 +101,11 @@ pub static KINDS: &[Kind] = &[
         optional: true,
         look: None,
     },
-    Kind {
-        name: "perfetto",
-        dest: "FILE",
-        doc: "a native trace of Perfetto, with stacks; smaller and faster to open than chrome",
-        open: Some(|dest, run| Ok(Box::new(report::export::perfetto::Perfetto::new(dest.create()?, run)?))),
-        metrics: false,
-        optional: false,
-        look: PERFETTO,
-    },
 ];
+
+/// All kinds.
+pub static KINDS: LazyLock<Vec<Kind>> =
+    LazyLock::new(|| FORMATS.iter().map(Kind::of).chain(SERVERS).collect());
 
 /// The kinds of exports, one per line.
 pub fn list() -> String {

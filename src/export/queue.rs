@@ -110,7 +110,7 @@ pub struct Queue {
 impl Queue {
     /// Opens the destination and starts the thread.
     pub fn start(kind: &'static Kind, open: Open, dest: Destination, run: Arc<Run>) -> Result<Queue> {
-        let exporter = open(&dest, &run)?;
+        let exporter = open.open(&dest, &run)?;
         let summary = Arc::new(ExportSummary {
             what: without_credentials(&kind.with(dest.text())),
             dest,
@@ -400,7 +400,7 @@ impl Writer {
         self.finish(true)?;
         self.exporter = None;
         self.summary.dest.next();
-        self.exporter = Some((self.open)(&self.summary.dest, &self.run).map_err(io::Error::other)?);
+        self.exporter = Some(self.open.open(&self.summary.dest, &self.run).map_err(io::Error::other)?);
         Ok(())
     }
 

@@ -11,11 +11,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use common::Numbers;
-use report::export::chrome::Chrome;
-use report::export::folded::FoldedStacks;
 use report::export::jsonl::Jsonl;
-use report::export::perfetto::Perfetto;
-use report::export::{End, Exporter, Recorder, Run};
+use report::export::{End, Exporter, FORMATS, Recorder, Run};
 use report::recording::summary::Summary;
 use report::recording::timeline::Timeline;
 use report::sink::{JsonSink, TextSink};
@@ -295,11 +292,7 @@ fn exported(manifest: &Manifest, outputs: &[Output], types: &[Type]) {
     });
     assert!(!summary.short().is_empty() && !timeline.draw(40, 4).is_empty());
     let mut bytes = Vec::new();
-    let exporters: Vec<Box<dyn Exporter>> = vec![
-        Box::new(Chrome::new(io::sink(), run.clone()).expect("begun")),
-        Box::new(Perfetto::new(io::sink(), &run).expect("begun")),
-        Box::new(FoldedStacks::new(io::sink())),
-    ];
+    let exporters = FORMATS.iter().map(|format| (format.create)(Box::new(io::sink()), &run).expect("begun"));
     for mut exporter in exporters {
         records.iter().for_each(|record| exporter.record(record).expect("nothing can fail"));
         exporter.finish(&End::default()).expect("nothing can fail");

@@ -10,13 +10,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use common::Numbers;
-use report::export::chrome::Chrome;
-use report::export::folded::FoldedStacks;
 use report::export::jsonl::Jsonl;
 use report::export::otlp::Encoding;
 use report::export::otlp::spans::{Batch, Settings};
-use report::export::perfetto::Perfetto;
-use report::export::{Data, End, Exporter, Fields, Kind, Record, Run, Site, Span, Status, Text, Thread};
+use report::export::{
+    Data, End, Exporter, FORMATS, Fields, Kind, Record, Run, Site, Span, Status, Text, Thread,
+};
 use report::recording::page::Page;
 use report::recording::summary::Summary;
 use report::recording::timeline::Timeline;
@@ -57,12 +56,10 @@ impl Readers {
             summary: Summary::default(),
             timeline: Timeline::new(run.start_ns),
             page: Page::default(),
-            exporters: vec![
-                Box::new(Chrome::new(io::sink(), run.clone()).expect("begun")),
-                Box::new(Perfetto::new(io::sink(), &run).expect("begun")),
-                Box::new(FoldedStacks::new(io::sink())),
-                Box::new(Jsonl::new(io::sink(), &run).expect("begun")),
-            ],
+            exporters: FORMATS
+                .iter()
+                .map(|format| (format.create)(Box::new(io::sink()), &run).expect("begun"))
+                .collect(),
             batches,
         }
     }

@@ -285,7 +285,7 @@ fn open_all(outputs: &[ExportRequest], per: Option<&Per>, run: &Run) -> Result<V
         let what = format!("{}={}", request.kind.name, request.dest);
         let open = request.kind.open.context("a recording has no metrics to be scraped");
         let dest = Destination::new(&request.dest, None).of_a_recording().with_traces(per.cloned());
-        let exporter = open.and_then(|open| open(&dest, &run)).with_context(|| what.clone())?;
+        let exporter = open.and_then(|open| open.open(&dest, &run)).with_context(|| what.clone())?;
         Ok(Conversion { what, dest, exporter })
     };
     outputs.iter().map(open).collect()

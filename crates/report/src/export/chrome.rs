@@ -16,15 +16,16 @@ use std::sync::Arc;
 
 use foldhash::{HashMap, HashSet};
 
+use super::format::IN_PERFETTO;
 use super::record::{Data, GpuStream, Kind, Record, Span, Status, Table, Thread};
-use super::{End, Exporter, Run, json};
+use super::{End, Exporter, Format, Run, json};
 
 /// Length of three months of std::chrono in seconds. The base time of kineto is a multiple of it since 1970.
 const BASE_SECONDS: i128 = 7_889_238;
 /// Largest number of rows of a map that are shown as a counter.
 const SERIES: usize = 32;
 /// Text after the last row. It is rewritten after each batch of rows, so that the file is valid at any time.
-pub const END: &[u8] = b"\n]}\n";
+const END: &[u8] = b"\n]}\n";
 /// Largest integer that a reader's double represents exactly, together with all smaller ones.
 const EXACT: u64 = (1 << 53) - 1;
 
@@ -35,6 +36,16 @@ const AFTER_HOST: u32 = 5_000_000;
 fn correlation(id: u64) -> u64 {
     id & EXACT
 }
+
+/// `--export chrome=FILE.json[.gz]`
+pub const FORMAT: Format = Format {
+    name: "chrome",
+    file: "FILE.json[.gz]",
+    doc: "trace events for Perfetto, chrome://tracing and readers of PyTorch's traces; the GPU's work with `record --gpu`",
+    look: IN_PERFETTO,
+    end: END,
+    create: |out, run| Ok(Box::new(Chrome::new(out, run.clone())?)),
+};
 
 /// Exporter of rows to `out`.
 pub struct Chrome<W> {

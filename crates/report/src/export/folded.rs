@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use super::record::{Data, Kind, Record, Row, Span, Table};
-use super::{End, Exporter};
+use super::{End, Exporter, Format};
 use crate::value::escape;
 
 /// Largest number of distinct stacks; the others share one line.
@@ -20,6 +20,16 @@ const OPEN: usize = 1 << 16;
 const LONGEST: usize = 1 << 14;
 /// Line of the stacks beyond the limit.
 const OTHERS: &str = "[other stacks]";
+
+/// `--export folded=FILE`
+pub const FORMAT: Format = Format {
+    name: "folded",
+    file: "FILE",
+    doc: "stacks for flame graphs, from maps by stack or from spans with stacks",
+    look: None,
+    end: b"",
+    create: |out, _| Ok(Box::new(FoldedStacks::new(out))),
+};
 
 /// Exporter that writes at the end, when all weights are summed.
 pub struct FoldedStacks<W> {

@@ -20,10 +20,20 @@ use wire::map::{Agg, Keeps};
 
 use super::record::{Data, Fields, Kind, Record, Site, Span, Status, Table, Text, Thread};
 use super::text_cache::TextCache;
-use super::{End, Exporter, Run, json};
+use super::{End, Exporter, Format, Run, json};
 
 /// Version of the format.
-pub const FORMAT: u32 = 1;
+pub const VERSION: u32 = 1;
+
+/// `--export jsonl=FILE`
+pub const FORMAT: Format = Format {
+    name: "jsonl",
+    file: "FILE",
+    doc: "one record per line, for `cudatrace report` and jq; `.gz` compresses",
+    look: Some("cudatrace report FILE --html trace.html"),
+    end: b"",
+    create: |out, run| Ok(Box::new(Jsonl::new(out, run)?)),
+};
 
 /// Exporter of lines to `out`.
 pub struct Jsonl<W> {
@@ -159,7 +169,7 @@ impl<W: Write + Send> Exporter for Jsonl<W> {
 }
 
 fn run_line(run: &Run) -> String {
-    let mut line = format!("{{\"type\":\"run\",\"format\":{FORMAT},\"tool\":");
+    let mut line = format!("{{\"type\":\"run\",\"format\":{VERSION},\"tool\":");
     json::string(&mut line, &run.tool);
     let _ = write!(line, ",\"id\":\"{:032x}\",\"host\":", run.id);
     json::string(&mut line, &run.host);

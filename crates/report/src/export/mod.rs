@@ -7,7 +7,9 @@
 //! Not here: files, sockets, threads and queues; their owner passes an `io::Write`.
 
 pub mod chrome;
+mod exporter;
 pub mod folded;
+mod format;
 pub mod json;
 pub mod jsonl;
 pub mod otlp;
@@ -15,112 +17,17 @@ pub mod perfetto;
 pub(crate) mod recent;
 mod record;
 mod recorder;
+mod run;
 pub(crate) mod text_cache;
 
-use std::io;
-
-use crate::metrics::Family;
-
+pub use exporter::{End, Exporter};
+pub use format::{Format, Out};
 pub use record::{
     Data, Enumerator, FieldNames, Fields, GpuStream, Kind, Record, Row, Site, Span, Status, Table, Text,
     Thread, WAITED,
 };
 pub use recorder::Recorder;
+pub use run::Run;
 
-/// An export format. A write error ends only this exporter.
-pub trait Exporter: Send {
-    /// Adds a record.
-    fn record(&mut self, record: &Record) -> io::Result<()>;
-    /// Adds the metrics at a time of the boot clock, if the format supports metrics.
-    fn metrics(&mut self, families: &[Family], boot_ns: u64) -> io::Result<()> {
-        let _ = (families, boot_ns);
-        Ok(())
-    }
-    /// Number of records that were added but are not written yet, because the format batches them.
-    fn pending(&self) -> u64 {
-        0
-    }
-    /// Called when no record has arrived for a moment.
-    fn idle(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-    /// Writes buffered data.
-    fn flush(&mut self) -> io::Result<()>;
-    /// Writes the end of the format. Called once, as the last call.
-    fn finish(&mut self, end: &End) -> io::Result<()>;
-}
-
-/// State at the end of an export.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct End {
-    /// Number of records that were dropped because this exporter was too slow.
-    pub dropped: u64,
-    /// True if another file of the same run follows (rotation).
-    pub goes_on: bool,
-}
-
-/// Description of the run that records belong to.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Run {
-    /// Random id.
-    pub id: u128,
-    /// Wall-clock time of the boot in ns since 1970. It converts the records' times to wall-clock times, and is
-    /// constant for the run, so that a step of the wall clock does not reorder records.
-    pub boot_at_wall_ns: i128,
-    /// Boot clock minus monotonic clock, ns: the time spent suspended.
-    pub suspended_ns: u64,
-    /// Boot-clock ns of the start of the run.
-    pub start_ns: u64,
-    /// `cudatrace 0.1.0`
-    pub tool: String,
-    /// Host name of the machine.
-    pub host: String,
-    /// Traced command; empty if none was started.
-    pub command: Vec<String>,
-    /// Name of the script.
-    pub script: String,
-    /// Rank of the traced process in a distributed job.
-    pub rank: Option<u32>,
-}
-
-impl Run {
-    /// Wall-clock time of a boot-clock time, in ns since 1970.
-    pub fn wall_ns(&self, boot_ns: u64) -> i128 {
-        self.boot_at_wall_ns + i128::from(boot_ns)
-    }
-
-    /// The id of the call that a thread began at a time of the monotonic clock. The start time of the enclosing
-    /// call thus gives its id, so calls in progress need not be kept. The id is never 0.
-    pub fn span_id(&self, pid: u32, tid: u32, start_ns: u64) -> u64 {
-        let thread = u64::from(pid) << 32 | u64::from(tid);
-        let seed = self.id as u64 ^ (self.id >> 64) as u64;
-        mix(mix(mix(seed) ^ thread) ^ start_ns).max(1)
-    }
-}
-
-/// A bijection that spreads bits (the finaliser of splitmix64).
-fn mix(mut word: u64) -> u64 {
-    word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    word = (word ^ (word >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    word ^ (word >> 31)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ids_differ_by_run_thread_and_start() {
-        let run = Run { id: 7, ..Run::default() };
-        let id = run.span_id(1, 2, 3);
-        assert_eq!(id, run.span_id(1, 2, 3));
-        let others = [
-            run.span_id(1, 2, 4),
-            run.span_id(1, 3, 3),
-            run.span_id(2, 2, 3),
-            Run { id: 8, ..Run::default() }.span_id(1, 2, 3),
-        ];
-        assert!(others.iter().all(|other| *other != id && *other != 0));
-    }
-}
+/// The formats of files, in the order of `--export help`.
+pub static FORMATS: &[Format] = &[jsonl::FORMAT, chrome::FORMAT, folded::FORMAT, perfetto::FORMAT];

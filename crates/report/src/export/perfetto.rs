@@ -13,8 +13,9 @@ use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 
+use super::format::IN_PERFETTO;
 use super::record::{Data, GpuStream, Kind, Record, Span, Status, Thread};
-use super::{End, Exporter, Run};
+use super::{End, Exporter, Format, Run};
 use crate::Frame;
 
 /// Id of the only packet sequence in the file; without an id, events are dropped silently.
@@ -273,6 +274,16 @@ fn place(frame: &Frame) -> (Option<&str>, u32) {
         None => (frame.module.as_deref(), 0),
     }
 }
+
+/// `--export perfetto=FILE`
+pub const FORMAT: Format = Format {
+    name: "perfetto",
+    file: "FILE",
+    doc: "a native trace of Perfetto, with stacks; smaller and faster to open than chrome",
+    look: IN_PERFETTO,
+    end: b"",
+    create: |out, run| Ok(Box::new(Perfetto::new(out, run)?)),
+};
 
 /// Exporter of packets to `out`.
 pub struct Perfetto<W> {

@@ -64,7 +64,7 @@ impl std::fmt::Display for NoRecording {
                 "this is no recording: its first line is not that of `--export jsonl=FILE` or `cudatrace record`"
             ),
             NoRecording::Format(version) => {
-                write!(f, "its format is {version}, and this cudatrace reads format {}", jsonl::FORMAT)
+                write!(f, "its format is {version}, and this cudatrace reads format {}", jsonl::VERSION)
             }
         }
     }
@@ -151,7 +151,7 @@ fn first_line(line: &[u8]) -> Result<Run, NoRecording> {
         return Err(NoRecording::FirstLine);
     }
     let format = integer(&json["format"]).unwrap_or(0) as u64;
-    if format != u64::from(jsonl::FORMAT) {
+    if format != u64::from(jsonl::VERSION) {
         return Err(NoRecording::Format(format));
     }
     // Sums of these do not overflow.
@@ -408,7 +408,7 @@ mod tests {
     #[test]
     fn names_without_end_are_left_out_and_equal_ones_are_not() {
         let recording = |name: fn(u32) -> u32| -> String {
-            let first = format!("{{\"type\":\"run\",\"format\":{}}}\n", jsonl::FORMAT);
+            let first = format!("{{\"type\":\"run\",\"format\":{}}}\n", jsonl::VERSION);
             let line = |n| format!("{{\"type\":\"event\",\"ts\":{n},\"name\":\"n{}\"}}\n", name(n));
             first + &(0..10_000).map(line).collect::<String>()
         };
