@@ -206,6 +206,7 @@ fn a_second_signal_does_not_wait_for_a_blocked_reader() {
         waiting > 0 && waiting == std::mem::replace(&mut before, waiting)
     };
     wait_for("the pipe is full", is_full);
+    // SAFETY: a signal to our child, which has not been waited for: the id is not reused.
     let signal = || unsafe { libc::kill(trace.id() as i32, libc::SIGINT) };
     signal();
     std::thread::sleep(Duration::from_millis(500));

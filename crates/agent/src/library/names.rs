@@ -92,6 +92,7 @@ mod tests {
         let kept = keep(&text);
         assert_eq!(keep(&text), kept);
         drop(text);
+        // SAFETY: texts are kept with their NUL, in memory of `names`, which outlives the name.
         let name = |kept: *const u8| unsafe { CStr::from_ptr(kept.cast()) }.to_str().unwrap();
         assert_eq!(name(kept), "forward");
         let long = CString::new("x".repeat(5000)).unwrap();
