@@ -282,11 +282,6 @@ impl RecordKind {
         COMMON.iter().chain(self.own)
     }
 
-    /// Arguments that not all kinds have.
-    pub fn own_args(&self) -> &'static [Argument] {
-        self.own
-    }
-
     /// The argument of this name.
     pub fn arg(&self, name: &str) -> Option<&'static Argument> {
         self.args().find(|arg| arg.name == name)

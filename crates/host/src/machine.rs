@@ -5,7 +5,7 @@
 //! all processes and the disk. Each file is used once, whatever the number of names, mounts and processes that lead to it.
 //!
 //! Files are read on demand and never dropped: a [`FileId`] stays valid, and answers borrow from the machine.
-//! Not here: watching processes for files that they map later; the watcher adds those with [`Machine::add_mapped`].
+//! Not here: watching processes for files that they map later; the watcher adds those with [`Machine::add_file`].
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -35,7 +35,7 @@ use crate::prologue::{self, Body, CodePosition};
 use crate::search::folders::View;
 use crate::search::{TargetName, Verdict, usable};
 use crate::{search, untrusted_file, usdt};
-use linux::proc::{self, Mapping};
+use linux::proc;
 
 /// Environment variables with the path of a library.
 const OVERRIDES: [(&str, &str); 2] = [("CUDATRACE_LIBCUDA", "libcuda"), ("CUDATRACE_LIBCUDART", "libcudart")];
@@ -317,29 +317,6 @@ impl Machine {
         self.file(file).functions().at(offset)
     }
 
-    /// Size in bytes of the function at an offset; 0 if unknown.
-    pub fn function_size(&self, file: FileId, offset: u64) -> u64 {
-        self.file(file).functions().size_at(offset).unwrap_or(0)
-    }
-
-    /// A possible reason why a function is missing in this file, and the remedy.
-    pub fn missing_function_hint(&self, file: FileId) -> Option<String> {
-        let taken = self.file(file);
-        let path = taken.shown.display();
-        if search::hides_static_runtime(&taken.shown, &taken.elf) {
-            return Some(usable::hidden_runtime(&taken.shown));
-        }
-        let none = taken.functions().list.is_empty();
-        let advice = "use a build with symbols, or probe a library that it calls";
-        match (none, taken.elf.has_symtab() || taken.symbols_beside().is_some()) {
-            (true, false) => Some(format!("`{path}` has no symbols at all (stripped): {advice}")),
-            (false, false) => Some(format!(
-                "`{path}` is stripped: without its debug information, only the functions that it exports have names"
-            )),
-            _ => None,
-        }
-    }
-
     /// The files added so far, in order.
     pub fn files_taken(&self) -> Vec<File> {
         (0..self.files.len()).map(|index| self.describe(FileId(index as u32))).collect()
@@ -449,13 +426,6 @@ impl Machine {
             debug: OnceLock::new(),
         }));
         Ok(FileId(self.files.len() as u32 - 1))
-    }
-
-    /// Adds a file that a process has mapped. `None`: there is no file, or it cannot be opened.
-    pub fn add_mapped(&self, pid: u32, mapping: &Mapping, reason: &str) -> Option<Result<FileId, ElfError>> {
-        let open_path =
-            usable::reachable(&View { prefix: proc::root_prefix(pid), ..View::default() }, pid, mapping)?;
-        Some(self.add_file(&open_path, mapping.name.path()?, reason))
     }
 
     /// Whether a file may belong to a target, judged by its path; [`Machine::belongs`] decides.

@@ -434,7 +434,7 @@ fn builtins(kind: Kind) -> String {
 fn records_table() -> String {
     let arg = |arg: &cuda::gpu::Argument| format!("`{}` {}", arg.name, arg.description());
     let row = |kind: &cuda::gpu::RecordKind| {
-        let args: Vec<String> = kind.own_args().iter().map(arg).collect();
+        let args: Vec<String> = kind.args().skip(cuda::gpu::COMMON.len()).map(arg).collect();
         [format!("`gpu:{}`<br>{}", kind.name, kind.doc), args.join("<br>")]
     };
     let all: Vec<String> = cuda::gpu::COMMON.iter().map(arg).collect();

@@ -302,6 +302,7 @@ impl Insn {
     }
 
     /// Decodes all instructions of a function; `None` if some bytes are not an instruction.
+    #[cfg(test)]
     pub fn decode_all(mut bytes: &[u8]) -> Option<Vec<Insn>> {
         let mut insns = Vec::with_capacity(bytes.len() / SLOT);
         while !bytes.is_empty() {

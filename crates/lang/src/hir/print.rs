@@ -21,11 +21,6 @@ pub fn print(program: &Program) -> String {
     printer.out
 }
 
-/// Prints one type, as in scripts and messages.
-pub fn print_type(program: &Program, ty: &Type) -> String {
-    Printer { program, vars: &[], signature: None, out: String::new() }.ty(ty)
-}
-
 struct Printer<'a> {
     program: &'a Program,
     vars: &'a [Var],

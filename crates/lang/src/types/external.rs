@@ -205,12 +205,6 @@ impl Types<'_> {
         enums.flat_map(|def| &def.variants).map(|(name, _)| name.as_str())
     }
 
-    /// A struct of the CUDA tables.
-    pub fn struct_id(&mut self, id: cuda::StructId) -> StructId {
-        let id = self.struct_of(StructRef::Cuda(id), MAX_DEPTH);
-        id.expect("structs of the tables are shallow")
-    }
-
     /// Adds a struct, and the structs that it contains; `None` if they contain each other endlessly.
     fn struct_of(&mut self, id: StructRef, levels: usize) -> Option<StructId> {
         if let Some(known) = self.by_ref.get(&id) {

@@ -193,11 +193,6 @@ impl Session {
         self.core.trace(tgid, manifest::UNCOUNTED)
     }
 
-    /// Stops tracing a process.
-    pub fn untrace_pid(&self, tgid: u32) -> io::Result<()> {
-        self.core.pids().map_or(Ok(()), |pids| pids.delete(&tgid.to_le_bytes()))
-    }
-
     /// Maps of the programs that walk stacks; `None` if no program does.
     pub fn unwind_maps(&self) -> Option<UnwindMaps> {
         self.core.unwind_maps()

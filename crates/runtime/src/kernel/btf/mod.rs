@@ -128,12 +128,6 @@ pub fn kernel_type_named(name: &str) -> Option<u32> {
     type_index()?.named(name)
 }
 
-/// A type of a module: the struct, union or enum of this name.
-pub fn module_type_named(module: &str, name: &str) -> Option<u64> {
-    let number = module_number(module);
-    Some(u64::from(number) << 32 | u64::from(module_index(number)?.named(name)?))
-}
-
 /// The enum with this constant.
 pub fn kernel_enum_with(constant: &str) -> Option<u32> {
     type_index()?.enum_with(constant)
