@@ -51,7 +51,7 @@ impl Segments {
     pub fn bias(&self, start: u64, offset: u64) -> Option<u64> {
         let holds = |segment: &&ProgramHeader| {
             let first = segment.p_offset & !0xfff;
-            (first..segment.p_offset + segment.p_filesz.max(1)).contains(&offset)
+            (first..segment.p_offset.saturating_add(segment.p_filesz.max(1))).contains(&offset)
         };
         let segment = self.0.iter().filter(|segment| segment.is_executable()).find(holds)?;
         Some(start.wrapping_sub(offset).wrapping_add(segment.p_offset).wrapping_sub(segment.p_vaddr))

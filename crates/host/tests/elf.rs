@@ -1,11 +1,14 @@
 //! ELF files as compilers write them, and damaged ones.
 
 mod common;
+#[path = "../../wire/tests/common/rounds.rs"]
+mod rounds;
 
 use std::path::Path;
 
-use common::{gcc, library};
+use common::{Random, gcc, library};
 use host::{ElfError, ElfFile};
+use rounds::rounds;
 
 const VERSIONED: &str = r#"
     __attribute__((noinline)) static int hidden_helper(int a) { return a * 3; }
@@ -129,19 +132,6 @@ fn read_all(image: Vec<u8>) {
     let _ = (elf.is_go(), elf.has_gpu_code(), elf.has_symtab(), elf.defines("first"), elf.contains(b"x"));
 }
 
-/// Deterministic pseudo-random numbers.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: usize) -> usize {
-        // xorshift64
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 % limit as u64) as usize
-    }
-}
-
 #[test]
 fn damaged_files_are_refused_or_read_in_part_but_never_panic() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -149,7 +139,7 @@ fn damaged_files_are_refused_or_read_in_part_but_never_panic() {
     library(VERSIONED, &path, "libv.so");
     let image = std::fs::read(&path).expect("read");
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
-    for _ in 0..2000 {
+    for _ in rounds(2000) {
         let mut damaged = image.clone();
         for _ in 0..1 + random.below(8) {
             // Every other change is in the headers, where it has the largest effect.

@@ -1,4 +1,4 @@
-//! Helpers of the tests: a compiler, and processes that load a library and wait.
+//! Helpers of the tests: a compiler, processes that load a library and wait, random numbers.
 #![allow(dead_code, reason = "each test file uses a part of this")]
 
 use std::io::{BufRead, BufReader};
@@ -59,5 +59,19 @@ impl Drop for Running {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+/// Deterministic pseudo-random numbers.
+pub struct Random(pub u64);
+
+impl Random {
+    /// A number below `limit`.
+    pub fn below(&mut self, limit: usize) -> usize {
+        // xorshift64
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 % limit as u64) as usize
     }
 }
