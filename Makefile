@@ -7,7 +7,7 @@ SECONDS ?= 600
 
 PREFIX ?= /usr/local
 
-.PHONY: install demo test test-kernels test-bpftrace test-survival growth agree verify fuzz check bless bench deps build examples clean
+.PHONY: install demo test test-kernels test-bpftrace test-survival growth agree verify fuzz check deny portable bless bench deps build examples clean
 
 build: deps              ## the release binary
 	$(CARGO) build --release --quiet
@@ -50,6 +50,13 @@ fuzz: examples           ## traced processes that lie, and changed scripts, as r
 check:                   ## formatting and lints
 	$(CARGO) fmt --all -- --check
 	$(CARGO) clippy --workspace --all-targets --quiet -- -D warnings
+
+deny:                    ## licences and sources of dependencies; known vulnerabilities, if their database can be downloaded; needs cargo-deny
+	$(CARGO) deny check licenses bans sources
+	if $(CARGO) deny fetch db 2>/dev/null; then $(CARGO) deny check advisories; else echo "skipped: no database of vulnerabilities"; fi
+
+portable:                ## the minimum Rust version, and the crates that compile for aarch64; needs rustup, gcc-aarch64-linux-gnu, libc6-dev-arm64-cross
+	bash scripts/check-portability.sh
 
 bless:                   ## rewrite the golden files; read the diff
 	BLESS=1 $(CARGO) test --workspace --quiet
