@@ -1,6 +1,7 @@
 //! The library that is loaded into a traced process for the times of its GPU (`src/library`), and what it shares with the tracer.
 
 pub mod message;
+#[macro_use]
 pub mod record;
 
 // As in the library.

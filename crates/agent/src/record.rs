@@ -1,94 +1,220 @@
 //! The record of what a GPU did, as the agent in the traced process passes it to probes. All kinds have one layout.
+//!
+//! A kind is a row of `kinds!`, a member a row of `members!`. The struct, the offsets, the numbers and the functions come from these rows.
+//!
+//! The file is a module of three crates: `agent`, its library, which has no dependencies, and `cuda`. If `cuda` depended on `agent`, the
+//! compiler of scripts would be built after the agent's library, and again after each change of it.
 
-/// Function of the agent that is called with a batch of records of one kind: `void f(const Record *records, uint64_t count)`. The
-/// records, also those of the next calls, are sorted by their start, but for some that CUPTI returns a second late. The function is empty:
-/// a probe on it sees the batch.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-#[repr(u8)]
-pub enum Kind {
-    /// `cudatrace_gpu_kernel`
-    Kernel,
-    /// `cudatrace_gpu_memcpy`: copies, also between devices.
-    Memcpy,
-    /// `cudatrace_gpu_memset`
-    Memset,
-    /// `cudatrace_gpu_graph`: launches of graphs as a whole.
-    Graph,
-    /// `cudatrace_gpu_sync`: waits of the host.
-    Sync,
-    /// `cudatrace_gpu_overhead`: time that the collection of these records took.
-    Overhead,
-    /// `cudatrace_gpu_idle`: time in which a device did nothing.
-    Idle,
-    /// `cudatrace_gpu_launch`: a call that launches work, or waits for it, begins. The function is called by its thread, with one
-    /// record, which has the launch and the names alone.
-    Launch,
+/// Passes the kinds of records to a macro: name in Rust, number, name in scripts, and function of the agent.
+macro_rules! kinds {
+    ($then:ident) => {
+        $then! {
+            /// A kernel ran.
+            Kernel = 0, "kernel", cudatrace_gpu_kernel;
+            /// Memory was copied, also between devices.
+            Memcpy = 1, "memcpy", cudatrace_gpu_memcpy;
+            /// Memory was filled.
+            Memset = 2, "memset", cudatrace_gpu_memset;
+            /// A graph ran, as a whole.
+            Graph = 3, "graph", cudatrace_gpu_graph;
+            /// The host waited.
+            Sync = 4, "sync", cudatrace_gpu_sync;
+            /// The collection of these records took time.
+            Overhead = 5, "overhead", cudatrace_gpu_overhead;
+            /// A device did nothing.
+            Idle = 6, "idle", cudatrace_gpu_idle;
+            /// A call that launches work, or waits for it, begins. The function is called by its thread, with one record, which has the
+            /// launch and the names alone.
+            Launch = 7, "__launch", cudatrace_gpu_launch;
+        }
+    };
 }
 
-/// Number of kinds.
-pub const KINDS: usize = 8;
+macro_rules! define_kinds {
+    ($($(#[$doc:meta])* $kind:ident = $number:literal, $name:literal, $function:ident;)*) => {
+        /// A kind of records. Each has a function of the agent that is called with a batch of its records: `void f(const Record *records,
+        /// uint64_t count)`. The records, also those of the next calls, are sorted by their start, but for some that CUPTI returns a second
+        /// late. The function is empty: a probe on it sees the batch.
+        #[derive(Copy, Clone, Debug, PartialEq, Eq)]
+        #[repr(u8)]
+        pub enum Kind {
+            $($(#[$doc])* $kind = $number,)*
+        }
 
-/// What the GPU did once. Times are in nanoseconds of CLOCK_MONOTONIC.
-#[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-#[repr(C)]
-pub struct Record {
+        /// Number of kinds.
+        pub const KINDS: usize = [$($number),*].len();
+
+        impl Kind {
+            /// All kinds; the index is the number.
+            pub const ALL: [Kind; KINDS] = [$(Kind::$kind),*];
+
+            /// The name in scripts. A name that begins with `__` is only for clauses that the compiler adds.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Kind::$kind => $name,)*
+                }
+            }
+
+            /// The function that is called with a batch.
+            pub const fn function(self) -> &'static str {
+                match self {
+                    $(Kind::$kind => stringify!($function),)*
+                }
+            }
+        }
+    };
+}
+
+kinds!(define_kinds);
+
+const _: () = {
+    let mut number = 0;
+    while number < KINDS {
+        assert!(Kind::ALL[number] as usize == number, "the rows are in the order of their numbers");
+        number += 1;
+    }
+};
+
+/// A member of a record: an unsigned number.
+#[derive(Clone, Copy, Debug)]
+pub struct Member {
+    /// `start`
+    pub name: &'static str,
+    /// Offset in bytes.
+    pub offset: u32,
+    /// Size in bytes.
+    pub bytes: u32,
+}
+
+macro_rules! members {
+    ($($(#[$doc:meta])* $name:ident: $ty:ty,)*) => {
+        /// What the GPU did once. Times are in nanoseconds of CLOCK_MONOTONIC.
+        #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
+        #[repr(C)]
+        pub struct Record {
+            $($(#[$doc])* pub $name: $ty,)*
+        }
+
+        /// Members of a [`Record`] in order.
+        pub static MEMBERS: &[Member] = &[$(Member {
+            name: stringify!($name),
+            offset: core::mem::offset_of!(Record, $name) as u32,
+            bytes: size_of::<$ty>() as u32,
+        }),*];
+
+        const _: () = assert!(SIZE == 0 $(+ size_of::<$ty>())*, "a record has no padding, which would not be initialised");
+    };
+}
+
+members! {
     /// When it began.
-    pub start: u64,
+    start: u64,
     /// When it ended.
-    pub end: u64,
+    end: u64,
     /// Address of the kernel's mangled name, which ends with a zero byte; 0 for other kinds.
-    pub kernel: u64,
+    kernel: u64,
     /// Bytes that were copied or set.
-    pub bytes: u64,
+    bytes: u64,
     /// Id of the stream.
-    pub stream: u64,
+    stream: u64,
     /// Id of the node of a graph; 0: not of a graph, or a graph as a whole.
-    pub node: u64,
+    node: u64,
     /// Correlation id of the launching call.
-    pub corr: u64,
+    corr: u64,
     /// Begin of the launching call; 0: not known.
-    pub launch: u64,
+    launch: u64,
     /// Address of the name of the launching function, which ends with a zero byte; 0: not known.
-    pub func: u64,
+    func: u64,
     /// Address of the name of the range of NVTX around the launching call, which ends with a zero byte; 0: none.
-    pub range: u64,
+    range: u64,
     /// Ordinal of the device.
-    pub device: u32,
+    device: u32,
     /// Id of the context.
-    pub context: u32,
+    context: u32,
     /// Id of the graph; 0: no graph.
-    pub graph: u32,
+    graph: u32,
     /// Registers per thread.
-    pub registers: u32,
-    /// Blocks.
-    pub grid: [u32; 3],
-    /// Threads of a block.
-    pub block: [u32; 3],
+    registers: u32,
+    /// Blocks in the first dimension.
+    grid_x: u32,
+    /// Blocks in the second dimension.
+    grid_y: u32,
+    /// Blocks in the third dimension.
+    grid_z: u32,
+    /// Threads of a block in the first dimension.
+    block_x: u32,
+    /// Threads of a block in the second dimension.
+    block_y: u32,
+    /// Threads of a block in the third dimension.
+    block_z: u32,
     /// Bytes of shared memory of a block.
-    pub shared: u32,
+    shared: u32,
     /// Kind of memory that is read, number of `CUpti_ActivityMemoryKind`; for `memset` the memory that is set.
-    pub src_kind: u8,
+    src_kind: u8,
     /// Kind of memory that is written.
-    pub dst_kind: u8,
+    dst_kind: u8,
     /// Number of `CUpti_ActivityMemcpyKind`, `CUpti_ActivitySynchronizationType`, or the cause of an idle time.
-    pub what: u8,
+    what: u8,
     /// 1: the host does not wait for it.
-    pub is_async: u8,
+    is_async: u8,
     /// Number of `CUpti_ActivityOverheadKind`; the value of `memset`; the id of an event that is waited for.
-    pub value: u32,
+    value: u32,
     /// Device that is read, for copies between devices.
-    pub src_device: u32,
+    src_device: u32,
     /// Device that is written.
-    pub dst_device: u32,
+    dst_device: u32,
     /// Thread of the launching call; 0: not known.
-    pub tid: u32,
+    tid: u32,
     /// Number of the device that no other device of the machine has, in any process; 0: not known.
-    pub gpu: u64,
+    gpu: u64,
     /// Address of the text of its UUID, which ends with a zero byte; 0: not known.
-    pub uuid: u64,
+    uuid: u64,
 }
 
 /// Size of a [`Record`] in bytes.
 pub const SIZE: usize = size_of::<Record>();
 
-const _: () = assert!(SIZE == 160);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The numbers are written out here, since the struct computes them.
+    #[test]
+    fn members_are_at_their_offsets() {
+        let words = ["start", "end", "kernel", "bytes", "stream", "node", "corr", "launch", "func", "range"];
+        let halves = [
+            "device",
+            "context",
+            "graph",
+            "registers",
+            "grid_x",
+            "grid_y",
+            "grid_z",
+            "block_x",
+            "block_y",
+            "block_z",
+            "shared",
+        ];
+        let bytes = ["src_kind", "dst_kind", "what", "is_async"];
+        let devices = ["value", "src_device", "dst_device", "tid"];
+        let row = |at: u32, bytes: u32, names: &[&'static str]| -> Vec<(&'static str, u32, u32)> {
+            names.iter().zip(0..).map(|(name, index)| (*name, at + bytes * index, bytes)).collect()
+        };
+        let expected = [
+            row(0, 8, &words),
+            row(80, 4, &halves),
+            row(124, 1, &bytes),
+            row(128, 4, &devices),
+            row(144, 8, &["gpu", "uuid"]),
+        ];
+        let found: Vec<_> = MEMBERS.iter().map(|member| (member.name, member.offset, member.bytes)).collect();
+        assert_eq!((found, SIZE), (expected.concat(), 160));
+    }
+
+    #[test]
+    fn functions_have_the_names_of_their_kinds() {
+        for kind in Kind::ALL {
+            assert_eq!(kind.function(), format!("cudatrace_gpu_{}", kind.name().trim_start_matches('_')));
+        }
+    }
+}

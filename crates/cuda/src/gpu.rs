@@ -1,11 +1,13 @@
-//! What a GPU did: the kinds of records that the agent in a traced process passes to probes, and their arguments in scripts.
+//! What a GPU did: names, types and descriptions of the arguments that scripts read of a record.
 //!
 //! ```text
-//! gpu:kernel   cudatrace_gpu_kernel(records, count)   args.duration = end - start, args.device at 64 ...
+//! gpu:kernel   cudatrace_gpu_kernel(records, count)   args.duration = end - start, args.device at 80 ...
 //! ```
 //!
-//! All kinds have one layout, `record.rs` of the crate `agent`. Not here: the loop over a batch (`lang::expand::gpu`).
+//! Not here: the members of a record, the kinds and their functions ([`crate::record`]), the loop over a batch (`lang::expand::gpu`).
 
+use crate::record::{self, Kind};
+pub use crate::record::{MEMBERS, Member};
 use crate::types::Enum;
 
 /// A kind of records.
@@ -22,6 +24,7 @@ pub struct RecordKind {
     pub launched_by: &'static [&'static str],
     /// Arguments in the order of listings, in addition to [`COMMON`].
     own: &'static [Argument],
+    kind: Kind,
 }
 
 /// An argument of `gpu:` probes.
@@ -37,26 +40,13 @@ pub struct Argument {
     pub value: &'static str,
 }
 
-/// A member of a record.
-#[derive(Clone, Copy, Debug)]
-pub struct Member {
-    /// `start`
-    pub name: &'static str,
-    /// Offset in bytes.
-    pub offset: u32,
-    /// Size in bytes: an unsigned number.
-    pub bytes: u32,
-}
-
 /// Size of a record in bytes.
-pub const RECORD_BYTES: u32 = 160;
+pub const RECORD_BYTES: u32 = record::SIZE as u32;
 
 /// Kinds in the order of their numbers.
 pub static KINDS: &[RecordKind] = &[
     RecordKind {
-        name: "kernel",
         doc: "a kernel ran",
-        function: "cudatrace_gpu_kernel",
         launched_by: &["cuda:launch"],
         own: &[
             arg(
@@ -75,11 +65,10 @@ pub static KINDS: &[RecordKind] = &[
             CORR,
             DELAY,
         ],
+        ..row(Kind::Kernel)
     },
     RecordKind {
-        name: "memcpy",
         doc: "memory was copied",
-        function: "cudatrace_gpu_memcpy",
         launched_by: &["cuda:memcpy", "cuda:launch"],
         own: &[
             arg("bytes", "uint64", "bytes copied", "$r.bytes"),
@@ -100,11 +89,10 @@ pub static KINDS: &[RecordKind] = &[
             CORR,
             DELAY,
         ],
+        ..row(Kind::Memcpy)
     },
     RecordKind {
-        name: "memset",
         doc: "memory was filled",
-        function: "cudatrace_gpu_memset",
         launched_by: &["cuda:memset", "cuda:launch"],
         own: &[
             arg("bytes", "uint64", "bytes filled", "$r.bytes"),
@@ -116,18 +104,16 @@ pub static KINDS: &[RecordKind] = &[
             CORR,
             DELAY,
         ],
+        ..row(Kind::Memset)
     },
     RecordKind {
-        name: "graph",
         doc: "a graph ran, as a whole",
-        function: "cudatrace_gpu_graph",
         launched_by: &["cuda:launch"],
         own: &[GRAPH, STREAM, CORR, DELAY],
+        ..row(Kind::Graph)
     },
     RecordKind {
-        name: "sync",
         doc: "the host, or a stream, waited for the GPU",
-        function: "cudatrace_gpu_sync",
         launched_by: &["cuda:sync"],
         own: &[
             arg("type", "enum gpu_sync", "what waited for what", "(enum gpu_sync)$r.what"),
@@ -135,18 +121,15 @@ pub static KINDS: &[RecordKind] = &[
             arg("event", "uint32", "id of the event that was waited for", "$r.value"),
             CORR,
         ],
+        ..row(Kind::Sync)
     },
     RecordKind {
-        name: "overhead",
         doc: "the driver, or the collection of these records, took time",
-        function: "cudatrace_gpu_overhead",
-        launched_by: &[],
         own: &[arg("kind", "enum gpu_overhead", "what took the time", "(enum gpu_overhead)$r.value")],
+        ..row(Kind::Overhead)
     },
     RecordKind {
-        name: "idle",
         doc: "no kernel ran on a device, between two kernels",
-        function: "cudatrace_gpu_idle",
         launched_by: &["cuda:launch"],
         own: &[
             arg("cause", "enum gpu_idle", "the probable cause", "(enum gpu_idle)$r.what"),
@@ -159,17 +142,13 @@ pub static KINDS: &[RecordKind] = &[
             STREAM,
             CORR,
         ],
+        ..row(Kind::Idle)
     },
 ];
 
 /// A launch, or a wait, that begins: the agent calls the function in the thread that launches. Only for clauses that the compiler adds.
-pub static LAUNCH: RecordKind = RecordKind {
-    name: "__launch",
-    doc: "work is launched, or waited for",
-    function: "cudatrace_gpu_launch",
-    launched_by: &[],
-    own: &[CORR],
-};
+pub static LAUNCH: RecordKind =
+    RecordKind { doc: "work is launched, or waited for", own: &[CORR], ..row(Kind::Launch) };
 
 /// Operations whose calls have a correlation id that scripts can read.
 pub const LAUNCHING: [&str; 4] = ["cuda:launch", "cuda:memcpy", "cuda:memset", "cuda:graph"];
@@ -213,43 +192,9 @@ const fn arg(name: &'static str, ty: &'static str, doc: &'static str, value: &'s
     Argument { name, ty, doc, value }
 }
 
-/// Members of a record in order.
-pub static MEMBERS: &[Member] = &[
-    member("start", 0, 8),
-    member("end", 8, 8),
-    member("kernel", 16, 8),
-    member("bytes", 24, 8),
-    member("stream", 32, 8),
-    member("node", 40, 8),
-    member("corr", 48, 8),
-    member("launch", 56, 8),
-    member("func", 64, 8),
-    member("range", 72, 8),
-    member("device", 80, 4),
-    member("context", 84, 4),
-    member("graph", 88, 4),
-    member("registers", 92, 4),
-    member("grid_x", 96, 4),
-    member("grid_y", 100, 4),
-    member("grid_z", 104, 4),
-    member("block_x", 108, 4),
-    member("block_y", 112, 4),
-    member("block_z", 116, 4),
-    member("shared", 120, 4),
-    member("src_kind", 124, 1),
-    member("dst_kind", 125, 1),
-    member("what", 126, 1),
-    member("is_async", 127, 1),
-    member("value", 128, 4),
-    member("src_device", 132, 4),
-    member("dst_device", 136, 4),
-    member("tid", 140, 4),
-    member("gpu", 144, 8),
-    member("uuid", 152, 8),
-];
-
-const fn member(name: &'static str, offset: u32, bytes: u32) -> Member {
-    Member { name, offset, bytes }
+/// A kind with the name and the function of its row in `record.rs`, without arguments of its own.
+const fn row(kind: Kind) -> RecordKind {
+    RecordKind { name: kind.name(), doc: "", function: kind.function(), launched_by: &[], own: &[], kind }
 }
 
 impl Argument {
@@ -272,9 +217,9 @@ impl RecordKind {
         KINDS.iter().chain([&LAUNCH]).find(|kind| kind.name == name)
     }
 
-    /// Its number: its position in [`KINDS`], or after them.
+    /// Its number.
     pub fn number(&self) -> u8 {
-        KINDS.iter().position(|kind| kind.name == self.name).unwrap_or(KINDS.len()) as u8
+        self.kind as u8
     }
 
     /// All arguments, in the order of listings.
@@ -356,66 +301,26 @@ pub(crate) const ENUM_NAMES: [&str; 4] = ["gpu_memory", "gpu_sync", "gpu_overhea
 #[cfg(test)]
 mod tests {
     use super::*;
-    use agent::record::Record;
-    use std::mem::offset_of;
 
     #[test]
-    fn members_are_where_the_agent_has_them() {
-        let known = [
-            ("start", offset_of!(Record, start)),
-            ("end", offset_of!(Record, end)),
-            ("kernel", offset_of!(Record, kernel)),
-            ("bytes", offset_of!(Record, bytes)),
-            ("stream", offset_of!(Record, stream)),
-            ("node", offset_of!(Record, node)),
-            ("corr", offset_of!(Record, corr)),
-            ("launch", offset_of!(Record, launch)),
-            ("device", offset_of!(Record, device)),
-            ("context", offset_of!(Record, context)),
-            ("graph", offset_of!(Record, graph)),
-            ("registers", offset_of!(Record, registers)),
-            ("grid_x", offset_of!(Record, grid)),
-            ("block_x", offset_of!(Record, block)),
-            ("shared", offset_of!(Record, shared)),
-            ("src_kind", offset_of!(Record, src_kind)),
-            ("dst_kind", offset_of!(Record, dst_kind)),
-            ("what", offset_of!(Record, what)),
-            ("is_async", offset_of!(Record, is_async)),
-            ("value", offset_of!(Record, value)),
-            ("src_device", offset_of!(Record, src_device)),
-            ("dst_device", offset_of!(Record, dst_device)),
-            ("tid", offset_of!(Record, tid)),
-            ("func", offset_of!(Record, func)),
-            ("range", offset_of!(Record, range)),
-            ("gpu", offset_of!(Record, gpu)),
-            ("uuid", offset_of!(Record, uuid)),
-        ];
-        for (name, offset) in known {
-            let member = MEMBERS.iter().find(|member| member.name == name).unwrap();
-            assert_eq!(member.offset as usize, offset, "{name}");
-        }
-        let packed = |pair: &[Member]| pair[0].offset + pair[0].bytes == pair[1].offset;
-        assert!(MEMBERS.windows(2).all(packed));
-        assert_eq!((RECORD_BYTES as usize, KINDS.len() + 1), (agent::record::SIZE, agent::record::KINDS));
+    fn each_kind_of_the_agent_has_a_row() {
+        let rows = KINDS.iter().chain([&LAUNCH]).map(|kind| kind.kind);
+        assert_eq!(rows.collect::<Vec<_>>(), Kind::ALL);
+        assert!(KINDS.iter().all(|kind| !kind.doc.is_empty()));
     }
 
     #[test]
-    fn kinds_have_the_agents_numbers_and_functions() {
-        use agent::record::Kind as Number;
-        let numbers = [
-            (Number::Kernel, "kernel"),
-            (Number::Memcpy, "memcpy"),
-            (Number::Memset, "memset"),
-            (Number::Graph, "graph"),
-            (Number::Sync, "sync"),
-            (Number::Overhead, "overhead"),
-            (Number::Idle, "idle"),
-            (Number::Launch, "__launch"),
-        ];
-        for (number, name) in numbers {
-            let kind = RecordKind::of(name).unwrap();
-            let function = format!("cudatrace_gpu_{}", name.trim_start_matches('_'));
-            assert_eq!((kind.number(), kind.function), (number as u8, &*function));
+    fn arguments_read_members_that_exist() {
+        for arg in KINDS.iter().chain([&LAUNCH]).flat_map(RecordKind::args) {
+            for read in arg.value.split("$r.").skip(1) {
+                let end = read.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(read.len());
+                assert!(
+                    MEMBERS.iter().any(|member| member.name == &read[..end]),
+                    "{}: {}",
+                    arg.name,
+                    arg.value
+                );
+            }
         }
         assert_eq!(ENUMS.each_ref().map(|def| def.name), ENUM_NAMES);
     }

@@ -24,6 +24,9 @@ pub mod kernel_driver;
 pub mod library;
 pub mod operations;
 pub mod prelude;
+// A file of the agent; the reason is there.
+#[path = "../../agent/src/record.rs"]
+pub mod record;
 mod rows;
 pub mod types;
 

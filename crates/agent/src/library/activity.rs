@@ -46,8 +46,12 @@ impl Activity {
             context: self.u32(44),
             graph: self.u32(156),
             registers: self.u16(6).into(),
-            grid: [52, 56, 60].map(|at| self.u32(at)),
-            block: [64, 68, 72].map(|at| self.u32(at)),
+            grid_x: self.u32(52),
+            grid_y: self.u32(56),
+            grid_z: self.u32(60),
+            block_x: self.u32(64),
+            block_y: self.u32(68),
+            block_z: self.u32(72),
             shared: self.u32(76).wrapping_add(self.u32(80)),
             ..Record::default()
         }

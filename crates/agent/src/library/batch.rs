@@ -10,30 +10,21 @@ const CALL: usize = 256;
 
 // The functions do nothing. They begin as functions of compilers do: probes are cheapest there, and a jump has room.
 macro_rules! probed {
-    ($($name:ident)*) => {
+    ($($(#[$doc:meta])* $kind:ident = $number:literal, $name:literal, $function:ident;)*) => {
         $(
             #[unsafe(no_mangle)]
             #[unsafe(naked)]
-            extern "C" fn $name(_records: *const Record, _count: u64) {
+            extern "C" fn $function(_records: *const Record, _count: u64) {
                 naked_asm!("push rbp", "mov rbp, rsp", "nop dword ptr [rax + rax]", "pop rbp", "ret")
             }
         )*
 
         /// By [`Kind`].
-        const PROBED: [extern "C" fn(*const Record, u64); KINDS] = [$($name),*];
+        const PROBED: [extern "C" fn(*const Record, u64); KINDS] = [$($function),*];
     };
 }
 
-probed! {
-    cudatrace_gpu_kernel
-    cudatrace_gpu_memcpy
-    cudatrace_gpu_memset
-    cudatrace_gpu_graph
-    cudatrace_gpu_sync
-    cudatrace_gpu_overhead
-    cudatrace_gpu_idle
-    cudatrace_gpu_launch
-}
+kinds!(probed);
 
 /// Records that wait for the call of their kind, in the order in which they are added.
 pub struct Batches {

@@ -14,6 +14,7 @@
 
 #[path = "../message.rs"]
 mod message;
+#[macro_use]
 #[path = "../record.rs"]
 mod record;
 
