@@ -17,11 +17,10 @@ use anyhow::Context;
 use host::Machine;
 use linux::proc::Program;
 use runtime::Session;
-use runtime::gpu::{AgentFile, AgentSocket, Connection, GRAPH, IDLE, KERNEL, Proof, Received, Wanted};
+use runtime::gpu::{AgentFile, AgentSocket, Connection, Kind, KindSet, Proof, Received, Wanted};
 use runtime::remote::RemoteError;
 use runtime::session::event_loop::{Next, Watch};
 use rustix::event::epoll;
-use wire::manifest::{GPU_LAUNCHES, GPU_RANGES};
 
 use super::candidates::{Candidates, Found, INJECTION, Look, RANGES};
 use super::cupti;
@@ -49,8 +48,8 @@ pub struct Agents<'a> {
     file: &'a AgentFile,
     machine: &'a Machine,
     messages: &'a Messages,
-    /// Kinds of records, a bit per kind, with [`GPU_LAUNCHES`] and [`GPU_RANGES`].
-    kinds: u32,
+    /// Kinds of records, and what these need besides.
+    kinds: KindSet,
     in_process: bool,
     events: OwnedFd,
     sockets: BTreeMap<u32, Agent>,
@@ -115,8 +114,8 @@ pub struct AgentOptions<'a> {
     pub messages: &'a Messages,
     pub reports: &'a Reports,
     pub new_drivers: &'a NewDrivers,
-    /// Kinds of records, a bit per kind, with [`GPU_LAUNCHES`] and [`GPU_RANGES`].
-    pub kinds: u32,
+    /// Kinds of records, and what these need besides.
+    pub kinds: KindSet,
     /// True if programs run in the processes of the agents.
     pub in_process: bool,
 }
@@ -131,7 +130,7 @@ impl<'a> Agents<'a> {
         watch(&events, search.as_fd(), SEARCH)?;
         new_drivers.watch(|timer| watch(&events, timer, NEW_DRIVERS))?;
         messages.note("Records of the GPU: a library is loaded into the traced process");
-        if kinds & 1 << GRAPH != 0 && kinds & 1 << KERNEL != 0 {
+        if kinds.contains(Kind::Graph) && kinds.contains(Kind::Kernel) {
             messages.warning("kernels of graphs have no records of their own while graphs are traced as a whole (`gpu:graph`)");
         }
         Ok(Agents {
@@ -167,20 +166,20 @@ impl<'a> Agents<'a> {
     }
 
     /// Asks for further kinds of records: the agents end, and are loaded again.
-    pub fn want(&mut self, kinds: u32) {
-        self.kinds |= kinds;
+    pub fn want(&mut self, kinds: KindSet) {
+        self.kinds = self.kinds.union(kinds);
         self.sockets.values().for_each(|agent| agent.socket.end());
         self.candidates.load_again(self.sockets.keys());
     }
 
     /// Variables of the environment by which a started command loads the agent.
-    pub fn environment(file: &AgentFile, kinds: u32, messages: &Messages) -> Vec<(OsString, OsString)> {
+    pub fn environment(file: &AgentFile, kinds: KindSet, messages: &Messages) -> Vec<(OsString, OsString)> {
         let path = file.path().into_os_string();
         let mut variables = vec![(INJECTION.into(), path.clone())];
         // The agent loads then what the user had asked for.
         variables.extend(std::env::var_os(INJECTION).map(|path| (file.next_variable().into(), path)));
         match std::env::var_os(RANGES) {
-            _ if kinds & GPU_RANGES == 0 => {}
+            _ if !kinds.includes(KindSet::RANGES) => {}
             None => variables.push((RANGES.into(), path)),
             Some(other) => messages.warning(&format!(
                 "`nvtx` stays empty: {RANGES} names another tool, `{}`",
@@ -403,7 +402,7 @@ impl<'a> Agents<'a> {
 
     /// NVTX looks for a tool at the first call of a process.
     fn miss_ranges(&mut self, pid: u32) {
-        if self.kinds & GPU_RANGES != 0 && !std::mem::replace(&mut self.misses_ranges, true) {
+        if self.kinds.includes(KindSet::RANGES) && !std::mem::replace(&mut self.misses_ranges, true) {
             self.messages.warning(&format!(
                 "`nvtx` stays empty in processes such as {pid}: NVTX looks for a tool at its first call, in {RANGES}, which only programs \
                  have that cudatrace starts"
@@ -475,16 +474,11 @@ impl<'a> Agents<'a> {
         asked
     }
 
-    /// Kinds of records, a bit per kind.
-    fn records(&self) -> u32 {
-        self.kinds & !(GPU_LAUNCHES | GPU_RANGES)
-    }
-
     /// Asks an agent for records. That of a process that has ended needs not be asked.
     fn ask(&self, socket: &mut AgentSocket) -> io::Result<()> {
         // The cause of idle time depends on the launch after it.
-        let launches = self.kinds & (GPU_LAUNCHES | 1 << IDLE) != 0;
-        let wanted = Wanted { kinds: self.records(), flush_ms: FLUSH_MS, launches };
+        let launches = self.kinds.includes(KindSet::LAUNCHES) || self.kinds.contains(Kind::Idle);
+        let wanted = Wanted { kinds: self.kinds.kinds(), flush_ms: FLUSH_MS, launches };
         match socket.request(wanted, &cupti::paths(socket.pid(), &self.named_cupti)) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             asked => asked,

@@ -4,7 +4,7 @@ use crate::console::Messages;
 use crate::gpu::{AgentOptions, Agents, NewDrivers, Reports};
 use anyhow::{Context, Result};
 use host::Machine;
-use runtime::gpu::AgentFile;
+use runtime::gpu::{AgentFile, KindSet};
 use runtime::session::event_loop::{Next, Watch};
 use runtime::{Joining, Session};
 use std::cell::{Cell, RefCell};
@@ -17,7 +17,7 @@ pub struct Gpu<'a> {
     file: Option<&'a AgentFile>,
     reports: &'a Reports,
     /// Kinds of records that clauses have needed so far, as in [`Agents`].
-    kinds: Cell<u32>,
+    kinds: Cell<KindSet>,
     agents: RefCell<Option<Rc<RefCell<Agents<'a>>>>>,
 }
 
@@ -38,12 +38,12 @@ pub struct Surroundings<'r, 'a> {
 impl<'a> Gpu<'a> {
     /// No agents yet. Without the file there never are.
     pub fn new(file: Option<&'a AgentFile>, reports: &'a Reports) -> Gpu<'a> {
-        Gpu { file, reports, kinds: Cell::new(0), agents: RefCell::default() }
+        Gpu { file, reports, kinds: Cell::new(KindSet::EMPTY), agents: RefCell::default() }
     }
 
     /// Variables of the environment by which a program loads the agent, if records are needed.
     pub fn environment(&self, messages: &Messages) -> Vec<(OsString, OsString)> {
-        let file = self.file.filter(|_| self.kinds.get() != 0);
+        let file = self.file.filter(|_| !self.kinds.get().is_empty());
         file.map_or_else(Vec::new, |file| Agents::environment(file, self.kinds.get(), messages))
     }
 
@@ -57,9 +57,9 @@ impl<'a> Gpu<'a> {
 
     /// Takes the records that clauses need now. The session's last module is that of the last clause.
     pub fn take_records(&self, around: &Surroundings<'_, 'a>, session: &mut Session) -> Result<()> {
-        let kinds = session.manifest().gpu_kinds;
-        let Some(file) = self.file.filter(|_| kinds & !self.kinds.get() != 0) else { return Ok(()) };
-        self.kinds.set(self.kinds.get() | kinds);
+        let kinds = KindSet::from_bits(session.manifest().gpu_kinds);
+        let Some(file) = self.file.filter(|_| !self.kinds.get().includes(kinds)) else { return Ok(()) };
+        self.kinds.set(self.kinds.get().union(kinds));
         if let Some(agents) = &*self.agents.borrow() {
             agents.borrow_mut().want(kinds);
             return Ok(());

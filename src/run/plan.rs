@@ -9,7 +9,7 @@ use crate::script::Script;
 use crate::{Failure, gpu};
 use host::{Machine, Scope};
 use lang::catalog::FileId;
-use runtime::gpu::AgentFile;
+use runtime::gpu::{AgentFile, KindSet};
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -59,11 +59,11 @@ impl Target {
     }
 }
 
-/// The agent's file, and the kinds of records that it is to make, as bits.
+/// The agent's file, and the kinds of records that it is to make.
 #[derive(Copy, Clone)]
 pub struct WantedRecords<'a> {
     pub file: &'a AgentFile,
-    pub kinds: u32,
+    pub kinds: KindSet,
 }
 
 /// A run that can begin.
@@ -148,8 +148,10 @@ impl<'a> Planner<'a> {
         self.purpose
             .messages
             .detail(|| format!("compiled after {:?}: {bytes} bytes of object", self.start.elapsed()));
-        let kinds = modules.iter().fold(0, |kinds, module| kinds | module.manifest.gpu_kinds);
-        if kinds != 0 && self.target.is_all() {
+        let kinds = modules
+            .iter()
+            .fold(KindSet::EMPTY, |kinds, module| kinds.union(KindSet::from_bits(module.manifest.gpu_kinds)));
+        if !kinds.is_empty() && self.target.is_all() {
             return Err(Failure::wrong(gpu::no_process()));
         }
         Ok(Plan {
@@ -157,7 +159,7 @@ impl<'a> Planner<'a> {
             messages: self.purpose.messages,
             machine: self.purpose.machine,
             target: self.target.clone(),
-            records: self.agent.filter(|_| kinds != 0).map(|file| WantedRecords { file, kinds }),
+            records: self.agent.filter(|_| !kinds.is_empty()).map(|file| WantedRecords { file, kinds }),
             modules,
             features,
             by_link,

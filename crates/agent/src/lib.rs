@@ -1,5 +1,6 @@
 //! The library that is loaded into a traced process for the times of its GPU (`src/library`), and what it shares with the tracer.
 
+pub mod kind_set;
 pub mod message;
 #[macro_use]
 pub mod record;

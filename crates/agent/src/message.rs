@@ -23,7 +23,7 @@ pub const PATHS: usize = 3880;
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Request {
-    /// Kinds of records: a bit per [`crate::record::Kind`].
+    /// Kinds of records: the bits of a [`crate::kind_set::KindSet`].
     pub kinds: u32,
     /// Milliseconds between two flushes of CUPTI's buffers.
     pub flush_ms: u32,

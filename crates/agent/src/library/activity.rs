@@ -5,7 +5,21 @@
 
 use crate::clock::Clock;
 use crate::cupti::kind;
-use crate::record::{Kind, Record};
+use crate::record::{KINDS, Kind, Record};
+
+/// CUPTI's kinds of records for ours, in the order in which they are enabled.
+pub const SOURCES: [(Kind, &[u32]); KINDS] = [
+    // What idle times are between, and their causes.
+    (Kind::Idle, &[kind::CONCURRENT_KERNEL, kind::MEMCPY, kind::SYNCHRONIZATION]),
+    (Kind::Kernel, &[kind::CONCURRENT_KERNEL]),
+    (Kind::Memcpy, &[kind::MEMCPY, kind::MEMCPY2]),
+    (Kind::Memset, &[kind::MEMSET]),
+    (Kind::Graph, &[kind::GRAPH_TRACE]),
+    (Kind::Sync, &[kind::SYNCHRONIZATION]),
+    (Kind::Overhead, &[kind::OVERHEAD]),
+    // From callbacks.
+    (Kind::Launch, &[]),
+];
 
 /// A record of CUPTI.
 #[derive(Copy, Clone)]

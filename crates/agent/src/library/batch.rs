@@ -2,6 +2,7 @@
 
 use core::arch::naked_asm;
 
+use crate::kind_set::KindSet;
 use crate::record::{KINDS, Kind, Record};
 use crate::sys::Reserved;
 
@@ -28,8 +29,8 @@ kinds!(probed);
 
 /// Records that wait for the call of their kind, in the order in which they are added.
 pub struct Batches {
-    /// Kinds that have probes, a bit per kind.
-    kinds: u32,
+    /// Kinds that have probes.
+    kinds: KindSet,
     counts: [usize; KINDS],
     /// Records by kind that were passed on.
     pub passed: [u64; KINDS],
@@ -54,15 +55,15 @@ pub fn launched(record: &Record) {
 }
 
 impl Batches {
-    pub fn new(kinds: u32) -> Batches {
+    pub fn new(kinds: KindSet) -> Batches {
         Batches { kinds, counts: [0; KINDS], passed: [0; KINDS] }
     }
 
     pub fn add(&mut self, kind: Kind, record: Record) {
-        let at = kind as usize;
-        if self.kinds & 1 << at == 0 {
+        if !self.kinds.contains(kind) {
             return;
         }
+        let at = kind as usize;
         records(at)[self.counts[at]] = record;
         self.counts[at] += 1;
         if self.counts[at] == CALL {

@@ -5,7 +5,7 @@ use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::activity::Activity;
+use crate::activity::{Activity, SOURCES};
 use crate::batch::Batches;
 use crate::clock::Clock;
 use crate::cupti::{CallbackData, Cupti, DRIVER_API, ENTER, SUCCESS, Subscriber, kind};
@@ -13,6 +13,7 @@ use crate::devices::Devices;
 use crate::driver::Driver;
 use crate::forks::NoForks;
 use crate::idle::Idle;
+use crate::kind_set::KindSet;
 use crate::launches::Noted;
 use crate::message::{Hello, MULTIPLE_SUBSCRIBERS, Report, Request, State};
 use crate::record::{Kind, Record};
@@ -27,20 +28,6 @@ const CAN_FINALIZE: u32 = 22;
 const EBUSY: c_int = 16;
 const ENOMEM: c_int = 12;
 
-/// CUPTI's kinds of records for ours.
-const KINDS: [(Kind, &[u32]); 8] = [
-    // What idle times are between, and their causes.
-    (Kind::Idle, &[kind::CONCURRENT_KERNEL, kind::MEMCPY, kind::SYNCHRONIZATION]),
-    (Kind::Kernel, &[kind::CONCURRENT_KERNEL]),
-    (Kind::Memcpy, &[kind::MEMCPY, kind::MEMCPY2]),
-    (Kind::Memset, &[kind::MEMSET]),
-    (Kind::Graph, &[kind::GRAPH_TRACE]),
-    (Kind::Sync, &[kind::SYNCHRONIZATION]),
-    (Kind::Overhead, &[kind::OVERHEAD]),
-    // From callbacks.
-    (Kind::Launch, &[]),
-];
-
 /// Milliseconds after which the calls have returned whose work has been done.
 const RETURNS: i64 = 2;
 
@@ -53,7 +40,7 @@ static COLLECTION: Shared = Shared(UnsafeCell::new(None));
 struct Collection {
     socket: Descriptor,
     cupti: Option<(Cupti, Subscriber)>,
-    kinds: u32,
+    kinds: KindSet,
     /// Which calls are noted, if any.
     noted: Option<Noted>,
     flush_ms: c_int,
@@ -70,8 +57,14 @@ pub fn start(socket: Descriptor, hello: &Hello) -> c_int {
         return EBUSY;
     }
     socket.send(hello);
-    let mut collection =
-        Collection { socket, cupti: None, kinds: 0, noted: None, flush_ms: 0, report: Report::default() };
+    let mut collection = Collection {
+        socket,
+        cupti: None,
+        kinds: KindSet::EMPTY,
+        noted: None,
+        flush_ms: 0,
+        report: Report::default(),
+    };
     collection.set_up();
     // SAFETY: no other thread has it, see `Shared`.
     unsafe { *COLLECTION.0.get() = Some(collection) };
@@ -212,8 +205,9 @@ impl Collection {
         if status != SUCCESS {
             return Err(self.refused(0, status));
         }
-        for (ours, theirs) in KINDS {
-            if request.kinds & 1 << ours as u32 == 0 {
+        let requested = KindSet::from_bits(request.kinds);
+        for (ours, theirs) in SOURCES {
+            if !requested.contains(ours) {
                 continue;
             }
             for kind in theirs {
@@ -225,7 +219,7 @@ impl Collection {
                     status => return Err(self.refused(*kind, status)),
                 }
             }
-            self.kinds |= 1 << ours as u32;
+            self.kinds.insert(ours);
         }
         go_on()?;
         let counts = self.collects(Kind::Kernel) || self.collects(Kind::Idle);
@@ -254,7 +248,7 @@ impl Collection {
 
     /// Whether records of this kind are enabled.
     fn collects(&self, kind: Kind) -> bool {
-        self.kinds & 1 << kind as u32 != 0
+        self.kinds.contains(kind)
     }
 
     fn refused(&mut self, kind: u32, status: u32) -> State {
@@ -363,15 +357,14 @@ impl Collection {
         if !presence::exits() {
             counts::end();
         }
-        let all = self.kinds;
-        for (ours, theirs) in KINDS {
-            if all & 1 << ours as u32 != 0 {
+        for (ours, theirs) in SOURCES {
+            if self.kinds.contains(ours) {
                 theirs.iter().for_each(|kind| {
                     cupti.disable(*kind);
                 });
             }
         }
-        self.kinds = 0;
+        self.kinds = KindSet::EMPTY;
     }
 
     /// Leaves CUPTI, which has refused something. There is nothing to end: so the program, whose `cuInit` this may be, does not wait for a call

@@ -12,6 +12,8 @@
 #![no_std]
 #![allow(non_upper_case_globals, non_snake_case)]
 
+#[path = "../kind_set.rs"]
+mod kind_set;
 #[path = "../message.rs"]
 mod message;
 #[macro_use]

@@ -58,7 +58,8 @@ impl AgentSocket {
     pub fn request(&mut self, wanted: Wanted, paths: &[PathBuf]) -> io::Result<()> {
         self.wanted = Some(wanted);
         let Wanted { kinds, flush_ms, launches } = wanted;
-        let mut request = Request { kinds, flush_ms, launches: launches.into(), paths: [0; PATHS] };
+        let mut request =
+            Request { kinds: kinds.to_bits(), flush_ms, launches: launches.into(), paths: [0; PATHS] };
         let mut used = 0;
         for path in paths {
             let bytes = path.as_os_str().as_encoded_bytes();
@@ -123,7 +124,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::gpu::KERNEL;
+    use crate::gpu::{Kind, KindSet};
     use crate::tests::numbers::Numbers;
     use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
@@ -132,7 +133,7 @@ mod tests {
     fn whatever_a_process_sends_is_a_right_report_or_an_error() {
         let seconds = std::env::var("CUDATRACE_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
         let limit = Duration::from_secs(seconds.unwrap_or(2));
-        let wanted = Wanted { kinds: 1 << KERNEL, flush_ms: 100, launches: false };
+        let wanted = Wanted { kinds: KindSet::of(Kind::Kernel), flush_ms: 100, launches: false };
         let (start, mut numbers) = (Instant::now(), Numbers(0x2545_f491_4f6c_dd1d));
         let mut random = move |below: u64| numbers.below(below);
         let (mut taken, mut total) = (0, 0u64);

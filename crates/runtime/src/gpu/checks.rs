@@ -3,15 +3,16 @@
 //! A report that cannot come from an agent is an error, after which nothing of that process is read any more. What a process reports of itself within
 //! these bounds cannot be checked here.
 
+use agent::kind_set::KindSet;
 use agent::message::{Report, State};
-use agent::record::KINDS;
+use agent::record::{KINDS, Kind};
 use thiserror::Error;
 
 /// What an agent is asked for.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// Kinds of records, a bit per kind.
-    pub kinds: u32,
+    /// Kinds of records.
+    pub kinds: KindSet,
     /// Milliseconds between two batches.
     pub flush_ms: u32,
     /// True for the time and the thread of launches.
@@ -61,8 +62,9 @@ pub enum ReportError {
 pub(super) fn check(report: &Report, last: Option<&Report>, wanted: Wanted) -> Result<(), ReportError> {
     let state = state(report.state, last).ok_or(ReportError::State(report.state))?;
     check_cupti(report, last, state)?;
-    if let Some(kind) = (0..KINDS).find(|kind| report.passed[*kind] > 0 && wanted.kinds & 1 << kind == 0) {
-        return Err(ReportError::Kind(kind));
+    let is_extra = |kind: &Kind| report.passed[*kind as usize] > 0 && !wanted.kinds.contains(*kind);
+    if let Some(kind) = Kind::ALL.into_iter().find(is_extra) {
+        return Err(ReportError::Kind(kind as usize));
     }
     let before = last.map_or([0; TOTALS], totals);
     for (before, total) in before.into_iter().zip(totals(report)) {
@@ -112,9 +114,16 @@ fn totals(report: &Report) -> [u64; TOTALS] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::gpu::KERNEL;
 
-    const WANTED: Wanted = Wanted { kinds: 1 << KERNEL, flush_ms: 100, launches: false };
+    const WANTED: Wanted = Wanted { kinds: KindSet::of(Kind::Kernel), flush_ms: 100, launches: false };
+
+    fn passed(kernels: u64, copies: u64) -> [u64; KINDS] {
+        std::array::from_fn(|kind| match kind {
+            kind if kind == Kind::Kernel as usize => kernels,
+            kind if kind == Kind::Memcpy as usize => copies,
+            _ => 0,
+        })
+    }
 
     fn collects() -> Report {
         Report { state: State::Collects as u32, version: 130_001, ..Report::default() }
@@ -122,7 +131,7 @@ mod tests {
 
     #[test]
     fn what_agents_report_is_right() {
-        let mut second = Report { passed: [5, 0, 0, 0, 0, 0, 0, 0], dropped: 3, ..collects() };
+        let mut second = Report { passed: passed(5, 0), dropped: 3, ..collects() };
         assert_eq!(check(&collects(), None, WANTED), Ok(()));
         assert_eq!(check(&second, Some(&collects()), WANTED), Ok(()));
         let third = second;
@@ -137,7 +146,7 @@ mod tests {
 
     #[test]
     fn each_fault_is_found() {
-        let last = Report { passed: [5, 0, 0, 0, 0, 0, 0, 0], dropped: 3, ..collects() };
+        let last = Report { passed: passed(5, 0), dropped: 3, ..collects() };
         let fault = |report: Report| check(&report, Some(&last), WANTED).expect_err("a fault").to_string();
         assert_eq!(fault(Report { state: 9, ..last }), "state 9");
         assert_eq!(fault(Report { state: State::Refused as u32, ..last }), "state 2");
@@ -146,8 +155,8 @@ mod tests {
             fault(Report { status: u32::MAX, ..last }),
             "number 4294967295 for a result or a kind of CUPTI"
         );
-        assert_eq!(fault(Report { passed: [5, 1, 0, 0, 0, 0, 0, 0], ..last }), "records of kind 1");
-        assert_eq!(fault(Report { passed: [4, 0, 0, 0, 0, 0, 0, 0], ..last }), "a total of 4 after 5");
+        assert_eq!(fault(Report { passed: passed(5, 1), ..last }), "records of kind 1");
+        assert_eq!(fault(Report { passed: passed(4, 0), ..last }), "a total of 4 after 5");
         assert_eq!(fault(Report { dropped: 2, ..last }), "a total of 2 after 3");
         assert_eq!(fault(Report { missed: 1 << 63, ..last }), "a total of 9223372036854775808 after 0");
         let first = |report: Report| check(&report, None, WANTED).is_err();

@@ -8,7 +8,9 @@ mod checks;
 mod connection;
 mod launch_counts;
 
+pub use agent::kind_set::KindSet;
 pub use agent::message::{MULTIPLE_SUBSCRIBERS, Report, State};
+pub use agent::record::Kind;
 pub use agent_file::AgentFile;
 pub use agent_socket::{AgentSocket, Received};
 pub use checks::{ReportError, Wanted};
@@ -16,9 +18,7 @@ pub use connection::{Connection, Proof};
 pub use launch_counts::LaunchCounts;
 pub use native::load::Functions as LoaderFunctions;
 
-/// Number of the kind of kernels.
-pub const KERNEL: u32 = agent::record::Kind::Kernel as u32;
-/// Number of the kind of graphs as a whole.
-pub const GRAPH: u32 = agent::record::Kind::Graph as u32;
-/// Number of the kind of idle times.
-pub const IDLE: u32 = agent::record::Kind::Idle as u32;
+use wire::manifest::{GPU_LAUNCHES, GPU_RANGES};
+
+// The compiler writes these bits into the manifest, and does not know the agent.
+const _: () = assert!(GPU_LAUNCHES == KindSet::LAUNCHES.to_bits() && GPU_RANGES == KindSet::RANGES.to_bits());
