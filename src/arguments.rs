@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nothing_would_use_is_refused() {
+    fn unused_arguments_are_refused() {
         let message = |line: &str| {
             let words = shell_words::split(line).unwrap().into_iter().map(OsString::from);
             parse(words).map(|_| ()).map_err(|error| error.to_string())

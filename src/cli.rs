@@ -285,7 +285,7 @@ pub enum Format {
     Json,
 }
 
-/// What bpftrace's `--mode` means.
+/// Modes of bpftrace's `--mode`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, ValueEnum)]
 pub enum BpftraceMode {
     /// `--test`
@@ -318,7 +318,7 @@ pub enum Stage {
     Manifest,
     /// All of these.
     All,
-    /// What libbpf and the verifier print in bpftrace: here they print when they refuse a program.
+    /// Output of libbpf and the verifier in bpftrace: here they print when they refuse a program.
     #[value(hide = true, alias = "libbpf")]
     Verifier,
 }

@@ -136,7 +136,7 @@ fn samples_run_unchanged_and_print_what_they_should() {
 }
 
 #[test]
-fn what_both_have_prints_as_it_does_in_0_17() {
+fn common_features_print_as_in_bpftrace_0_17() {
     if !can_trace() {
         return;
     }

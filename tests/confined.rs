@@ -118,7 +118,7 @@ fn sixty_four_descriptors_are_enough() {
     has_line(&command.args(late).output().expect("sh"), "@: 100");
 }
 
-/// Whatever the number of descriptors, all records of a GPU are counted, or a message says why not.
+/// All records of a GPU are counted with any number of descriptors, or a message gives the reason.
 #[test]
 fn records_that_few_descriptors_cost_are_reported() {
     if !can_trace() {

@@ -94,7 +94,7 @@ fn c_is_seen_as_it_is_however_it_is_compiled() {
 }
 
 #[test]
-fn what_travels_by_value_is_seen_as_far_as_it_can_be() {
+fn structs_passed_by_value_are_read_as_far_as_possible() {
     if !can_trace() {
         return;
     }

@@ -215,7 +215,7 @@ fn a_second_signal_does_not_wait_for_a_blocked_reader() {
 }
 
 #[test]
-fn what_is_queued_at_the_end_is_printed_or_counted_as_lost() {
+fn events_queued_at_the_end_are_printed_or_counted_as_lost() {
     if !can_trace() {
         return;
     }
@@ -283,7 +283,7 @@ fn a_reader_that_goes_away_ends_the_run_quietly() {
 }
 
 #[test]
-fn whoever_reads_our_output_does_not_wait_for_the_kernel() {
+fn readers_of_the_output_do_not_wait_for_the_kernel() {
     if !can_trace() {
         return;
     }

@@ -39,7 +39,7 @@ fn alone() -> MutexGuard<'static, ()> {
 }
 
 #[test]
-fn what_intervals_print_and_empty_adds_up_to_the_calls() {
+fn values_that_intervals_print_and_clear_add_up_to_the_calls() {
     let _alone = alone();
     if !can_trace() {
         return;
@@ -80,7 +80,7 @@ fn what_intervals_print_and_empty_adds_up_to_the_calls() {
 }
 
 #[test]
-fn what_a_slow_reader_gets_and_what_was_lost_add_up_to_the_calls() {
+fn received_and_lost_events_of_a_slow_reader_add_up_to_the_calls() {
     let _alone = alone();
     if !can_trace() {
         return;

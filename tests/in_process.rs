@@ -401,7 +401,7 @@ fn a_few_functions_that_cannot_be_patched_send_no_return_probes_to_the_kernel() 
 }
 
 #[test]
-fn what_runs_in_the_kernel_beside_the_processes_sees_all_children() {
+fn kernel_clauses_of_an_in_process_run_see_all_children() {
     if !can_trace() {
         return;
     }
@@ -720,7 +720,7 @@ fn tracing_may_end_while_calls_run() {
     let mut sessions = 0;
     for session in 0..10 {
         let run = cudatrace().args(["--in-process", "-e", &script, "-p", &pid]).output();
-        // It ends if anything goes wrong in it.
+        // The program ends if anything goes wrong in it.
         if !running.runs() {
             panic!("session {session}: {} {:?}", running.ended().0, running.lines());
         }
@@ -1128,7 +1128,7 @@ impl Soak {
         assert!(text_of_libcuda(self.program.pid()) == self.text, "{cycle}: the text differs");
     }
 
-    /// Nothing of the sessions is left but pages to which threads still return.
+    /// Pages to which threads still return are all that is left of the sessions.
     fn assert_is_clean(&self, sessions: u64) {
         let pid = self.program.pid();
         let left = size_of_traces(pid);
@@ -1503,7 +1503,7 @@ impl MemoryLimit {
 
 impl Drop for MemoryLimit {
     fn drop(&mut self) {
-        // It is busy until its last process has been freed.
+        // The group is busy until its last process has been freed.
         wait_for("the end of its processes", || fs::remove_dir(&self.0).is_ok() || !self.0.exists());
     }
 }

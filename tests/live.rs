@@ -166,8 +166,8 @@ fn run(case: &Case) -> Result<(), Failed> {
     result
 }
 
-/// What a run says whose result cannot be exact: the kernel has left out events of tracepoints, because of other BPF programs and maps on
-/// the machine. Such a run is repeated.
+/// Messages of a run whose result cannot be exact: the kernel has left out events of tracepoints, because of other BPF programs and maps
+/// on the machine. Such a run is repeated.
 const MISSED: [&str; 2] = ["event was missed", "events were missed"];
 /// Number of runs before such a failure counts.
 const MISSED_TRIES: u32 = 4;

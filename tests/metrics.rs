@@ -381,7 +381,7 @@ fn the_first_failure_fires_its_alert() {
     trace.ended();
 }
 
-/// Of a thousand calls on two machines 20 take 20 ms, all on the second machine; so does the 990th.
+/// Two machines make a thousand calls: 20 take 20 ms, all on the second machine; so does the 990th.
 #[test]
 fn histograms_of_two_tracers_can_be_added() {
     if !can_trace() || !has("prometheus", &["--version"]) {

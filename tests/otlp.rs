@@ -476,7 +476,7 @@ fn to_file(more: &[&str], environment: &[(&str, &str)]) -> (String, Vec<Value>) 
 }
 
 #[test]
-fn what_is_not_sampled_is_not_sent() {
+fn unsampled_traces_are_not_sent() {
     if !can_trace() {
         return;
     }
@@ -609,7 +609,7 @@ fn sigterm_ends_the_wait_for_a_receiver() {
 }
 
 #[test]
-fn what_did_not_arrive_may_be_the_exit_status() {
+fn fail_on_loss_makes_lost_exports_the_exit_status() {
     if !can_trace() {
         return;
     }

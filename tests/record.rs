@@ -580,7 +580,7 @@ fn failed(ty: &str, name: &str) -> String {
 }
 
 #[test]
-fn what_comes_at_exit_is_no_failure_and_launches_of_graphs_have_no_kernel() {
+fn calls_at_exit_are_no_failures_and_launches_of_graphs_have_no_kernel() {
     if !can_trace() {
         return;
     }

@@ -278,7 +278,7 @@ fn records_of_a_gpu_come_of_a_program_that_runs_already_and_of_one_that_is_start
         terminal.interrupts();
     };
     sees_records(&mut terminal, "{ if ((uint64)@kernels > 100) { printf(\"%s!\\n\", \"records\") } }");
-    // Of another kind: the agent is loaded again.
+    // Another kind of records: the agent is loaded again.
     terminal.enters("gpu:memcpy { @copies[tid == pid] = count() }");
     sees_records(&mut terminal, "{ if (len(@copies) > 0) { printf(\"%s!\\n\", \"records\") } }");
     assert!(running.runs());

@@ -1,4 +1,4 @@
-//! What the bundled scripts print, on the simulated CUDA: objects with `-f json`, and the same rows in the same order in each run.
+//! Output of the bundled scripts on the simulated CUDA: objects with `-f json`, and the same rows in the same order in each run.
 
 mod common;
 

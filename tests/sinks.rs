@@ -333,7 +333,7 @@ fn hammered(calls: u32, exports: &[String], more: &[&str]) -> String {
 }
 
 #[test]
-fn of_a_full_disk_that_is_counted_which_is_on_it() {
+fn only_records_that_are_on_a_full_disk_are_counted() {
     if !can_trace() {
         return;
     }

@@ -11,6 +11,27 @@ use regex::Regex;
 const STAND_INS: [&str; 9] =
     ["Who", "Whoever", "Whom", "Whose", "Those", "So many", "So long", "Likewise", "Of "];
 
+/// Beginnings that stand in for the subject in the first line of a comment.
+const FIRST_STAND_INS: [&str; 6] = ["What ", "It ", "They ", "Nobody ", "Nothing ", "Whatever "];
+
+/// Beginnings that stand in for the subject in the name of a test.
+const TEST_STAND_INS: [&str; 14] = [
+    "what_",
+    "whatever_",
+    "it_",
+    "they_",
+    "nobody_",
+    "who_",
+    "whoever_",
+    "whom_",
+    "whose_",
+    "those_",
+    "so_many_",
+    "so_long_",
+    "likewise_",
+    "of_",
+];
+
 /// The rooms of a crate in the order of their imports: files of a room import from those before it. A room is a folder or a file, or what is
 /// named of a folder; the rest of that folder is another one.
 struct Rooms {
@@ -92,12 +113,13 @@ const ROOMS: [Rooms; 3] = [
 ];
 
 #[test]
-fn comments_begin_with_their_subject() {
+fn comments_and_names_of_tests_begin_with_their_subject() {
     let mut files = Vec::new();
-    ["src", "crates"].iter().for_each(|folder| sources(&root().join(folder), &mut files));
+    ["src", "crates", "tests"].iter().for_each(|folder| sources(&root().join(folder), &mut files));
     assert!(files.len() > 400, "{} files", files.len());
-    let wrong: Vec<String> = files.iter().flat_map(|file| stand_ins(file)).collect();
-    assert!(wrong.is_empty(), "these comments lack a subject:\n{}", wrong.join("\n"));
+    let wrong: Vec<String> =
+        files.iter().flat_map(|file| [stand_ins(file), first_stand_ins(file)].concat()).collect();
+    assert!(wrong.is_empty(), "these comments and tests lack a subject:\n{}", wrong.join("\n"));
 }
 
 #[test]
@@ -178,6 +200,26 @@ fn lacks_subject(line: &str) -> bool {
     let comment = line.trim_start().strip_prefix("//").map(|rest| rest.trim_start_matches(['/', '!']));
     let text = comment.and_then(|rest| rest.strip_prefix(' '));
     text.is_some_and(|text| STAND_INS.iter().any(|start| text.starts_with(start)))
+}
+
+/// Comments whose first line lacks its subject, and tests whose name does: `fn what_is_no_integer`.
+fn first_stand_ins(file: &Path) -> Vec<String> {
+    let text = fs::read_to_string(file).expect("a source file");
+    let begins = |text: &str, stand_ins: &[&str]| stand_ins.iter().any(|start| text.starts_with(start));
+    let (mut in_comment, mut is_test) = (false, false);
+    let mut wrong = Vec::new();
+    for (at, line) in text.lines().map(str::trim).enumerate() {
+        let comment = line.strip_prefix("//").map(|rest| rest.trim_start_matches(['/', '!', ' ']));
+        let function = line.strip_prefix("fn ");
+        let is_first = !in_comment && comment.is_some_and(|text| begins(text, &FIRST_STAND_INS));
+        if is_first || is_test && function.is_some_and(|name| begins(name, &TEST_STAND_INS)) {
+            wrong.push(format!("{}:{}: {line}", file.display(), at + 1));
+        }
+        in_comment = comment.is_some();
+        // Other attributes may follow `#[test]`.
+        is_test = line == "#[test]" || is_test && function.is_none();
+    }
+    wrong
 }
 
 /// A path in an import, and whether it is exported again.

@@ -54,7 +54,7 @@ impl fmt::Display for Table {
     }
 }
 
-/// What was seen of a process.
+/// Results of a traced process.
 struct Seen {
     end: String,
     truth: u64,
@@ -233,7 +233,7 @@ fn sessions_in_an_idle_process_have_all_records() {
     }
 }
 
-/// What starts a program in namespaces, in a session or in an environment of its own: containers, launchers of MPI, daemons, `sudo`.
+/// Commands that give a program its own namespaces, session or environment, as containers, MPI launchers, daemons and `sudo` do.
 const LAUNCHERS: &[&str] = &[PIDS, NETWORK, RIGHTS, "unshare --mount", "setsid --fork --wait", ENVIRONMENT];
 /// The program cannot open files of the tracer.
 const RIGHTS: &str = "setpriv --bounding-set=-all --inh-caps=-all";

@@ -49,7 +49,7 @@ const SHAPES: [&str; 14] = [
     "double",
 ];
 
-/// What a script does at the entry and at the return of each function.
+/// Bodies of a script at the entry and at the return of each function.
 const BODIES: [(&str, &str); 4] = [
     ("@[func] = count()", "@r[func] = count()"),
     ("@[tid, arg0 & 15] = count()", "@h = hist(duration)"),

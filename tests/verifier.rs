@@ -110,7 +110,7 @@ const GROWING: [(&str, &str, &str); 12] = [
 /// The verifier must not follow joined paths separately. With joined states, four times the code takes about four
 /// times as long. With a separate state for each path, it would take millions of times as long.
 #[test]
-fn what_the_verifier_follows_grows_as_the_script_does() {
+fn verifier_work_grows_linearly_with_the_script() {
     if !can_load() {
         return;
     }

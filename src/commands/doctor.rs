@@ -11,7 +11,7 @@ use lang::Catalog;
 use lang::hir::Hook;
 use linux::proc::Status;
 use runtime::FeatureError;
-use runtime::remote::{Stopped, Tracer};
+use runtime::remote::{StoppedProcess, Tracer};
 use runtime::started::{Child, Command};
 use std::fs;
 use std::io::Write;
@@ -138,7 +138,7 @@ fn in_process() -> String {
         Err(error) => return format!("no: {error}"),
     };
     let (pid, limit) = (child.pid(), Duration::from_secs(1));
-    let stopped = Tracer::run(|tracer| Stopped::all(tracer, pid, limit).map(drop));
+    let stopped = Tracer::run(|tracer| StoppedProcess::all(tracer, pid, limit).map(drop));
     if let Err(error) = stopped {
         return format!("no: {error}");
     }

@@ -17,14 +17,14 @@ use anyhow::Context;
 use host::Machine;
 use linux::proc::Program;
 use runtime::Session;
-use runtime::gpu::{AgentFile, AgentSocket, Connection, Kind, KindSet, Proof, Received, Wanted};
+use runtime::gpu::{AgentFile, AgentSocket, Connection, Kind, KindSet, Proof, ReceiveOutcome, RecordRequest};
 use runtime::remote::RemoteError;
 use runtime::session::event_loop::{Next, Watch};
 use rustix::event::epoll;
 
-use super::candidates::{Candidates, Found, INJECTION, Look, RANGES};
+use super::candidates::{Candidate, Candidates, INJECTION, Look, RANGES};
 use super::cupti;
-use super::loading::Prepared;
+use super::loading::LoadRequest;
 use super::new_drivers::NewDrivers;
 use super::newcomers::Newcomers;
 use super::reports::{AgentEnd, Refusal, Reports};
@@ -66,9 +66,9 @@ pub struct Agents<'a> {
     /// Processes that were asked to load an agent.
     requests: BTreeMap<u32, Request>,
     /// Processes whose agent was loaded by a request and has not reported yet.
-    loaded: BTreeMap<u32, Found>,
+    loaded: BTreeMap<u32, Candidate>,
     /// Processes whose threads could not all be stopped, and when that is tried again.
-    not_stopped: Vec<Prepared>,
+    not_stopped: Vec<LoadRequest>,
     retry: Option<Timer>,
     /// Agents are asked for records as soon as they are there.
     has_begun: bool,
@@ -89,7 +89,7 @@ const ENDED: &str = "the trace has ended while the process loaded the library";
 /// A request to a process to load an agent, which it may have begun with.
 struct Request {
     connection: Connection,
-    found: Found,
+    found: Candidate,
     /// The program of the process that was asked.
     program: Option<Program>,
     /// The process is traced no more.
@@ -107,7 +107,7 @@ const SEARCH: u64 = u64::MAX - 1;
 const RETRY: u64 = u64::MAX - 2;
 const NEW_DRIVERS: u64 = u64::MAX - 3;
 
-/// What agents are for, and to whom they belong.
+/// Purpose and owner of agents.
 pub struct AgentOptions<'a> {
     pub file: &'a AgentFile,
     pub machine: &'a Machine,
@@ -229,7 +229,7 @@ impl<'a> Agents<'a> {
         self.request_from_all(found, session);
     }
 
-    fn request_from_all(&mut self, found: Vec<Found>, session: &mut Session) {
+    fn request_from_all(&mut self, found: Vec<Candidate>, session: &mut Session) {
         if let Err(error) = found.into_iter().try_for_each(|found| self.request_from(found, session)) {
             self.messages.lost(&format!("no GPU records: {error:#}"));
         }
@@ -258,9 +258,9 @@ impl<'a> Agents<'a> {
     }
 
     /// Asks a process to load the agent. Only processes that the user has named must be able to.
-    fn request_from(&mut self, found: Found, session: &mut Session) -> anyhow::Result<()> {
+    fn request_from(&mut self, found: Candidate, session: &mut Session) -> anyhow::Result<()> {
         let pid = found.pid;
-        let prepared = Prepared::new(self.machine, found);
+        let prepared = LoadRequest::new(self.machine, found);
         match prepared.and_then(|prepared| self.request(prepared, session)) {
             Err(error) if matches!(error.downcast_ref(), Some(RemoteError::Executed)) => {
                 self.look_again(pid);
@@ -293,7 +293,7 @@ impl<'a> Agents<'a> {
         }
     }
 
-    fn request(&mut self, prepared: Prepared, session: &mut Session) -> anyhow::Result<()> {
+    fn request(&mut self, prepared: LoadRequest, session: &mut Session) -> anyhow::Result<()> {
         let found = prepared.found;
         let pid = found.pid;
         match prepared.request(self.file, session) {
@@ -309,7 +309,7 @@ impl<'a> Agents<'a> {
                 );
             }
             Err(RemoteError::Executed) => self.look_again(pid),
-            // It is still busy with an agent before.
+            // The process is still busy with an earlier agent.
             Err(RemoteError::LoadsAlready) => self.candidates.try_again(pid),
             // A thread waits for the tracer, or another one has stopped it.
             Err(error) if prepared.may_be_retried(&error) => {
@@ -331,7 +331,7 @@ impl<'a> Agents<'a> {
             timer.take();
         }
         for prepared in std::mem::take(&mut self.not_stopped) {
-            let Found { pid, .. } = prepared.found;
+            let Candidate { pid, .. } = prepared.found;
             let requested = self.request(prepared, session);
             self.explain(pid, requested);
         }
@@ -368,7 +368,7 @@ impl<'a> Agents<'a> {
     }
 
     /// A process that was asked to has loaded the agent. Its functions have their probes before it gets its request.
-    fn meet_requested(&mut self, found: Found, socket: AgentSocket, mut session: Option<&mut Session>) {
+    fn meet_requested(&mut self, found: Candidate, socket: AgentSocket, mut session: Option<&mut Session>) {
         let pid = found.pid;
         self.miss_ranges(pid);
         if let Some(session) = &mut session {
@@ -394,7 +394,7 @@ impl<'a> Agents<'a> {
             match session.withdraw_agent(pid, request.found.is_started) {
                 Ok(true) => self.reports.explain_no_call(pid, self.messages),
                 Ok(false) => self.reports.explain(pid, ENDED, self.messages),
-                // It has ended, or its region is taken away later.
+                // The process has ended, or its region is taken away later.
                 Err(_) => {}
             }
         }
@@ -478,7 +478,7 @@ impl<'a> Agents<'a> {
     fn ask(&self, socket: &mut AgentSocket) -> io::Result<()> {
         // The cause of idle time depends on the launch after it.
         let launches = self.kinds.includes(KindSet::LAUNCHES) || self.kinds.contains(Kind::Idle);
-        let wanted = Wanted { kinds: self.kinds.kinds(), flush_ms: FLUSH_MS, launches };
+        let wanted = RecordRequest { kinds: self.kinds.kinds(), flush_ms: FLUSH_MS, launches };
         match socket.request(wanted, &cupti::paths(socket.pid(), &self.named_cupti)) {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             asked => asked,
@@ -492,7 +492,7 @@ impl<'a> Agents<'a> {
             let program = match connection.pid() {
                 None => None,
                 Some(pid) => match Program::of(pid) {
-                    // It has ended meanwhile.
+                    // The process has ended meanwhile.
                     None => continue,
                     program => program,
                 },
@@ -519,14 +519,14 @@ impl<'a> Agents<'a> {
         for _ in 0..AT_ONCE {
             let Some(agent) = self.sockets.get_mut(&pid) else { return };
             let report = match agent.socket.receive() {
-                Received::Nothing => return,
-                Received::Report(report) => report,
-                Received::Wrong(error) => {
+                ReceiveOutcome::Nothing => return,
+                ReceiveOutcome::Report(report) => report,
+                ReceiveOutcome::Wrong(error) => {
                     self.distrusted.extend(agent.program);
                     self.reports.distrust(pid, error, self.messages);
                     return self.lose(pid);
                 }
-                Received::End => return self.end(pid),
+                ReceiveOutcome::End => return self.end(pid),
             };
             let is_first = self.reports.take(pid, report, &self.named_cupti, self.messages);
             let Some(session) = session.as_deref_mut().filter(|_| is_first) else { continue };

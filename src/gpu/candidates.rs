@@ -43,30 +43,30 @@ pub struct Candidates<'a> {
 
 /// A process that is to be made to load the agent.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct Candidate {
     pub pid: u32,
-    /// It is a child of the command, and has lost the variables.
+    /// True for a child of the command that has lost the variables.
     pub is_started: bool,
-    /// It has loaded the driver since the trace began.
+    /// True if it has loaded the driver since the trace began.
     pub is_new: bool,
 }
 
-/// What a look at a process has found.
+/// Result of a look at a process.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Look {
-    /// It has not loaded the driver.
+    /// The process has not loaded the driver.
     NoDriver,
-    /// It has ended.
+    /// The process has ended.
     Ended,
     /// There is nothing to do, any more or at all.
     Nothing,
-    /// It is to be made to load the agent.
-    Load(Found),
+    /// The process is to be made to load the agent.
+    Load(Candidate),
 }
 
 impl Look {
     /// The process that is to load the agent.
-    pub fn found(self) -> Option<Found> {
+    pub fn found(self) -> Option<Candidate> {
         match self {
             Look::Load(found) => Some(found),
             Look::NoDriver | Look::Ended | Look::Nothing => None,
@@ -76,15 +76,15 @@ impl Look {
 
 /// How a process gets the agent.
 #[derive(PartialEq, Eq)]
-enum Way {
-    /// It has not loaded the driver.
-    NoneYet,
+enum InjectionPlan {
+    /// Not needed yet: the process has not loaded the driver.
+    NotNeeded,
     /// The driver loads the agent; or it needs none.
-    ByItself,
-    /// It is made to load the agent.
-    ByUs,
+    ByDriver,
+    /// The process is made to load the agent.
+    ByTracer,
     /// Not at all, for this reason.
-    Not(String),
+    Refused(String),
 }
 
 impl<'a> Candidates<'a> {
@@ -162,7 +162,7 @@ impl<'a> Candidates<'a> {
     }
 
     /// Programs that are to be loaded into.
-    pub fn find(&mut self, reports: &Reports, messages: &Messages) -> Vec<Found> {
+    pub fn find(&mut self, reports: &Reports, messages: &Messages) -> Vec<Candidate> {
         let started = proc::with_descendants(self.command.as_slice());
         let others = proc::with_descendants(&self.pids).into_iter().filter(|pid| !started.contains(pid));
         let all: Vec<u32> = started.iter().copied().chain(others).collect();
@@ -206,15 +206,17 @@ impl<'a> Candidates<'a> {
         let is_again = self.again.contains(&pid);
         let is_started = is_started && !is_again;
         let way = self.way_into(program, is_started, messages);
-        if way == Way::NoneYet {
+        if way == InjectionPlan::NotNeeded {
             self.without_driver.extend(pages.map(|pages| (program, pages)));
             return Look::NoDriver;
         }
         self.tried.insert(program);
         match way {
-            Way::NoneYet | Way::ByItself => Look::Nothing,
-            Way::ByUs => Look::Load(Found { pid, is_started, is_new: !self.is_first && !is_again }),
-            Way::Not(why) => {
+            InjectionPlan::NotNeeded | InjectionPlan::ByDriver => Look::Nothing,
+            InjectionPlan::ByTracer => {
+                Look::Load(Candidate { pid, is_started, is_new: !self.is_first && !is_again })
+            }
+            InjectionPlan::Refused(why) => {
                 reports.explain(pid, &why, messages);
                 Look::Nothing
             }
@@ -223,45 +225,45 @@ impl<'a> Candidates<'a> {
 
     /// How a process gets the agent. `is_started`: it is the command or a child of it, whose environment has the variables, unless they
     /// were removed.
-    fn way_into(&self, program: Program, is_started: bool, messages: &Messages) -> Way {
+    fn way_into(&self, program: Program, is_started: bool, messages: &Messages) -> InjectionPlan {
         let pid = program.pid;
         let environment = if is_started { proc::environment(pid) } else { HashMap::new() };
         let injected = environment.get(OsStr::new(INJECTION)).filter(|path| !path.is_empty());
         let is_named = self.is_named_in(&environment);
         let is_alone = is_named && !(proc::shares_network_and_pids(pid) && can_open(pid, self.file));
         if injected.is_some() && is_named && !is_alone {
-            return Way::ByItself;
+            return InjectionPlan::ByDriver;
         }
         if !has_driver(pid) {
-            return Way::NoneYet;
+            return InjectionPlan::NotNeeded;
         }
         if let Some(parent) = program.forked_from().filter(|_| !self.must_have(pid)) {
-            // It has the memory of its parent until it executes a program.
+            // The process has the memory of its parent until it executes a program.
             if proc::share_memory(pid, parent) {
-                return Way::NoneYet;
+                return InjectionPlan::NotNeeded;
             }
             if uses_cuda(parent) {
                 messages.detail(|| {
                     format!("process {pid} is a fork of {parent}, which uses CUDA, and gets no agent")
                 });
-                return Way::ByItself;
+                return InjectionPlan::ByDriver;
             }
         }
         match injected.filter(|_| !is_named) {
-            Some(other) => Way::Not(format!(
+            Some(other) => InjectionPlan::Refused(format!(
                 "its {INJECTION} names another tool, `{}`; `-p {pid}` reads them beside it",
                 escape(other.as_encoded_bytes())
             )),
             None if is_alone && self.in_process => {
-                Way::Not("it has other namespaces, fewer rights or another user than cudatrace, and cannot open the library that reads them; without `--in-process` cudatrace passes it on".to_owned())
+                InjectionPlan::Refused("it has other namespaces, fewer rights or another user than cudatrace, and cannot open the library that reads them; without `--in-process` cudatrace passes it on".to_owned())
             }
             None if is_started && self.in_process => {
-                Way::Not(format!("it was started without {INJECTION}, which `--in-process` needs"))
+                InjectionPlan::Refused(format!("it was started without {INJECTION}, which `--in-process` needs"))
             }
-            None if is_started && is_filtered(pid) => Way::Not(format!(
+            None if is_started && is_filtered(pid) => InjectionPlan::Refused(format!(
                 "it was started without {INJECTION}, and its seccomp filter could stop the library that reads them"
             )),
-            None => Way::ByUs,
+            None => InjectionPlan::ByTracer,
         }
     }
 

@@ -110,7 +110,7 @@ pub fn release(version: u32) -> String {
     }
 }
 
-/// What is wrong with a `CUPTI_API_VERSION` that a traced program may notice; NVIDIA's release notes have it.
+/// Fault of a `CUPTI_API_VERSION` that a traced program may notice; NVIDIA's release notes have it.
 pub fn fault(version: u32) -> Option<&'static str> {
     match version {
         // 0: there is none.

@@ -1,4 +1,4 @@
-//! What a running process needs to load the agent: functions of its C library, and those of the driver by whose calls it begins.
+//! Functions that a running process needs to load the agent: those of its C library, and those of the driver by whose calls it begins.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use runtime::gpu::{AgentFile, Connection, LoaderFunctions};
 use runtime::remote::RemoteError;
 use runtime::{FileFunctions, Session};
 
-use super::candidates::Found;
+use super::candidates::Candidate;
 use super::cupti::{self, DRIVER};
 use crate::patch_sites;
 
@@ -22,9 +22,9 @@ const MUSL: [&str; 2] = ["ld-musl-", "libc.musl-"];
 const OF_GLIBC: u64 = 3 << 31;
 const OF_MUSL: u64 = 7 << 31;
 
-/// What is needed for a request to a process to load the agent.
-pub struct Prepared {
-    pub found: Found,
+/// A prepared request to a process to load the agent.
+pub struct LoadRequest {
+    pub found: Candidate,
     /// The program whose functions these are.
     pub program: Program,
     since: Instant,
@@ -32,9 +32,9 @@ pub struct Prepared {
     gates: FileFunctions,
 }
 
-impl Prepared {
+impl LoadRequest {
     /// Finds the functions of a process.
-    pub fn new(machine: &Machine, found: Found) -> anyhow::Result<Prepared> {
+    pub fn new(machine: &Machine, found: Candidate) -> anyhow::Result<LoadRequest> {
         let program = Program::of(found.pid).ok_or(RemoteError::Gone)?;
         let mappings = proc::mappings(found.pid);
         if mappings.is_empty() {
@@ -49,7 +49,7 @@ impl Prepared {
         }
         let functions = functions?;
         let gates = gates_of(machine, found.pid, &mappings)?;
-        Ok(Prepared { found, program, since: Instant::now(), functions, gates })
+        Ok(LoadRequest { found, program, since: Instant::now(), functions, gates })
     }
 
     /// Whether a request that failed so may succeed soon.
@@ -63,7 +63,7 @@ impl Prepared {
 
     /// Asks the process to load the agent.
     pub fn request(&self, file: &AgentFile, session: &mut Session) -> Result<Connection, RemoteError> {
-        let Found { pid, is_started, .. } = self.found;
+        let Candidate { pid, is_started, .. } = self.found;
         let user = proc::file_user(pid).ok_or(RemoteError::Gone)?;
         let is_current = || Program::of(pid) == Some(self.program);
         let library = file.library(user, self.functions, &is_current)?;

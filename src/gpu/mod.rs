@@ -21,7 +21,7 @@ use crate::console::Messages;
 
 pub use agents::{AgentOptions, Agents};
 pub use new_drivers::NewDrivers;
-pub use nvml::{Samples, Used, Utilization};
+pub use nvml::{DeviceUse, Samples, Utilization};
 pub use reports::Reports;
 
 /// Whether `gpu:` probes work here, for `doctor`.

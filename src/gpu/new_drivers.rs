@@ -34,7 +34,7 @@ struct NewDriver {
     /// Another one is looked at on its own.
     program: Option<Program>,
     since: Instant,
-    /// It needs no further look: each part of the driver is a mapping of its own, and the first one may be enough.
+    /// True if it needs no further look: each part of the driver is a mapping of its own, and the first one may be enough.
     is_settled: bool,
 }
 

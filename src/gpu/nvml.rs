@@ -13,7 +13,7 @@ const PERIOD: Duration = Duration::from_secs(1);
 
 /// Use of a device by a process, in percent.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct Used {
+pub struct DeviceUse {
     /// Share of the time in which a kernel of the process ran.
     pub compute: u32,
     /// Share of the time in which it read or wrote the device's memory.
@@ -21,13 +21,13 @@ pub struct Used {
 }
 
 /// The samples of a period, by process and UUID of the device.
-pub type Samples = BTreeMap<(u32, Arc<str>), Used>;
+pub type Samples = BTreeMap<(u32, Arc<str>), DeviceUse>;
 
 /// A thread asks NVML as long as this exists.
-pub struct Utilization(Arc<Mutex<Sampled>>);
+pub struct Utilization(Arc<Mutex<UtilizationSums>>);
 
 #[derive(Default)]
-struct Sampled {
+struct UtilizationSums {
     latest: Samples,
     /// Sums of all periods.
     sums: BTreeMap<(u32, Arc<str>), Sum>,
@@ -51,13 +51,13 @@ impl Utilization {
     /// # Errors
     /// The errors of pthread_create(3).
     pub fn start() -> std::io::Result<Utilization> {
-        let sampled = Arc::new(Mutex::new(Sampled::default()));
+        let sampled = Arc::new(Mutex::new(UtilizationSums::default()));
         let weak = Arc::downgrade(&sampled);
         let ask = move || {
             let Ok(nvml) = Nvml::init() else { return };
             let mut devices = devices(&nvml);
             while let Some(sampled) = weak.upgrade() {
-                let latest = devices.iter_mut().flat_map(Watched::latest).collect();
+                let latest = devices.iter_mut().flat_map(DeviceSampler::latest).collect();
                 sampled.lock().unwrap_or_else(PoisonError::into_inner).add(latest);
                 drop(sampled);
                 std::thread::sleep(PERIOD);
@@ -80,7 +80,7 @@ impl Utilization {
     }
 }
 
-impl Sampled {
+impl UtilizationSums {
     fn add(&mut self, latest: Samples) {
         for (whose, used) in &latest {
             let begun = Sum { percent: 0, first: self.periods, last: self.periods };
@@ -94,7 +94,7 @@ impl Sampled {
 }
 
 /// A device that is watched.
-struct Watched<'n> {
+struct DeviceSampler<'n> {
     device: Device<'n>,
     /// `GPU-6ea58346-...`
     uuid: Arc<str>,
@@ -102,17 +102,17 @@ struct Watched<'n> {
     seen: u64,
 }
 
-fn devices(nvml: &Nvml) -> Vec<Watched<'_>> {
+fn devices(nvml: &Nvml) -> Vec<DeviceSampler<'_>> {
     let watched = |number| {
         let device = nvml.device_by_index(number).ok()?;
         let uuid = device.uuid().ok()?.into();
-        Some(Watched { device, uuid, seen: 0 })
+        Some(DeviceSampler { device, uuid, seen: 0 })
     };
     (0..nvml.device_count().unwrap_or(0)).filter_map(watched).collect()
 }
 
-impl Watched<'_> {
-    /// What was sampled since the last time.
+impl DeviceSampler<'_> {
+    /// Samples since the last call.
     fn latest(&mut self) -> Samples {
         // That no process has used it is an error, too; parts of a device (MIG) have no samples.
         let samples = self.device.process_utilization_stats(self.seen).unwrap_or_default();
@@ -122,8 +122,8 @@ impl Watched<'_> {
 }
 
 /// The mean of the samples of each process.
-fn means(samples: &[ProcessUtilizationSample]) -> BTreeMap<u32, Used> {
-    let mut sums = BTreeMap::<u32, (u32, Used)>::new();
+fn means(samples: &[ProcessUtilizationSample]) -> BTreeMap<u32, DeviceUse> {
+    let mut sums = BTreeMap::<u32, (u32, DeviceUse)>::new();
     for sample in samples {
         let (count, sum) = sums.entry(sample.pid).or_default();
         *count += 1;
@@ -131,7 +131,10 @@ fn means(samples: &[ProcessUtilizationSample]) -> BTreeMap<u32, Used> {
         sum.compute += sample.sm_util.min(100);
         sum.memory += sample.mem_util.min(100);
     }
-    let mean = |(count, sum): (u32, Used)| Used { compute: sum.compute / count, memory: sum.memory / count };
+    let mean = |(count, sum): (u32, DeviceUse)| DeviceUse {
+        compute: sum.compute / count,
+        memory: sum.memory / count,
+    };
     sums.into_iter().map(|(pid, sum)| (pid, mean(sum))).collect()
 }
 
@@ -150,14 +153,14 @@ mod tests {
             dec_util: 0,
         };
         let means = means(&[sample(7, 30, 10), sample(8, 4_000_000, 0), sample(7, 50, 20)]);
-        let used = |compute, memory| Used { compute, memory };
+        let used = |compute, memory| DeviceUse { compute, memory };
         assert_eq!(means, BTreeMap::from([(7, used(40, 15)), (8, used(100, 0))]));
     }
 
     #[test]
     fn a_process_without_a_sample_did_nothing_in_that_period_while_it_ran() {
-        let (mut sampled, uuid) = (Sampled::default(), Arc::<str>::from("GPU-1"));
-        let used = |compute| Samples::from([((7, uuid.clone()), Used { compute, memory: 0 })]);
+        let (mut sampled, uuid) = (UtilizationSums::default(), Arc::<str>::from("GPU-1"));
+        let used = |compute| Samples::from([((7, uuid.clone()), DeviceUse { compute, memory: 0 })]);
         [Samples::new(), used(60), Samples::new(), used(30), Samples::new()]
             .into_iter()
             .for_each(|of_period| sampled.add(of_period));

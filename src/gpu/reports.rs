@@ -1,4 +1,4 @@
-//! What the agents say: which times are exact, and what was lost.
+//! Reports of the agents: which times are exact, and what was lost.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +22,7 @@ const NAMED: usize = 3;
 /// Number of processes with lost records that are named in messages.
 const NAMED_LOSSES: u64 = 20;
 
-/// What all agents have reported. A process that executes another program has an agent for each.
+/// Reports of all agents. A process that executes another program has an agent for each.
 #[derive(Default)]
 pub struct Reports {
     all: RefCell<All>,
@@ -31,12 +31,12 @@ pub struct Reports {
     estimate: RefCell<Option<Estimate>>,
     /// An agent has reported what an agent cannot report.
     are_damaged: Cell<bool>,
-    refused: RefCell<Refused>,
+    refused: RefCell<RefusedConnections>,
 }
 
 /// Connections that were refused.
 #[derive(Default)]
-struct Refused {
+struct RefusedConnections {
     count: u64,
     /// The first processes.
     named: BTreeSet<Option<u32>>,
@@ -53,7 +53,7 @@ pub(super) enum Refusal {
     NotAgain,
 }
 
-/// What is known of processes without records.
+/// Estimates for processes without records.
 struct Estimate {
     utilization: Utilization,
     pids: BTreeSet<u32>,
@@ -93,7 +93,7 @@ pub(super) enum AgentEnd {
 }
 
 impl AgentEnd {
-    /// What is lost then.
+    /// Reason for the loss.
     fn reason(self) -> &'static str {
         match self {
             AgentEnd::InTime => "the trace or the process ended before the GPU had done them",
@@ -440,7 +440,7 @@ fn holder(pid: u32, report: &Report) -> String {
     tool.map_or("such as torch.profiler, Nsight or a debugger", |(_, tool)| tool).to_owned()
 }
 
-/// What CUPTI calls a tool that has given no name.
+/// CUPTI's name for a tool that has given none.
 const UNNAMED: &[u8] = b"not provided";
 
 #[cfg(test)]
@@ -470,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_is_counted_and_nothing_else_is() {
+    fn only_losses_are_counted() {
         let complete = LaunchCounts { kernels: 9, graphs: 1, ..LaunchCounts::default() };
         let some = LaunchCounts { kernels_without: 2, graphs_without: 1, ..complete };
         for way in [AgentEnd::Killed, AgentEnd::Executed] {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use report::Names;
 use report::metrics::{Family, Kind, Number, Point, Reading, labels_of_process};
 
-use crate::gpu::{Samples, Used};
+use crate::gpu::{DeviceUse, Samples};
 
 /// A family: its name, its description, and its value in percent.
-type Row = (&'static str, &'static str, fn(&Used) -> u32);
+type Row = (&'static str, &'static str, fn(&DeviceUse) -> u32);
 
 const FAMILIES: [Row; 2] = [
     (
@@ -27,7 +27,7 @@ const FAMILIES: [Row; 2] = [
 pub fn families(samples: &Samples, names: &dyn Names, is_traced: impl Fn(u32) -> bool) -> Vec<Family> {
     let traced: Vec<_> = samples.iter().filter(|((pid, _), _)| is_traced(*pid)).collect();
     let family = |(name, help, value): Row| {
-        let point = |((pid, uuid), used): &(&(u32, Arc<str>), &Used)| {
+        let point = |((pid, uuid), used): &(&(u32, Arc<str>), &DeviceUse)| {
             let mut labels = labels_of_process(names, *pid);
             labels.push(("cuda.device.uuid".into(), uuid.to_string()));
             let ratio = Number { whole: value(used).into(), divisor: 100 };

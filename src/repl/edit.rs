@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_open_continues() {
+    fn open_input_continues() {
         for open in [
             "BEGIN {",
             "BEGIN",
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_closed_or_no_clause_is_complete() {
+    fn closed_clauses_and_other_input_are_complete() {
         for closed in [
             "",
             "help",

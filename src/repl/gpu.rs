@@ -21,7 +21,7 @@ pub struct Gpu<'a> {
     agents: RefCell<Option<Rc<RefCell<Agents<'a>>>>>,
 }
 
-/// What agents need of the session.
+/// Parts of the session that agents need.
 pub struct Surroundings<'r, 'a> {
     /// The source of files and processes.
     pub machine: &'a Machine,

@@ -157,7 +157,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_continues_is_indented() {
+    fn continued_input_is_indented() {
         assert_eq!(continued("BEGIN {").as_deref(), Some("    "));
         assert_eq!(continued("uprobe:libcuda:cuInit").as_deref(), Some("    "));
         assert_eq!(continued("BEGIN {\n    if (1) {").as_deref(), Some("        "));

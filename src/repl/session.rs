@@ -55,7 +55,7 @@ pub struct Repl<'a> {
 }
 
 impl<'a> Repl<'a> {
-    /// What agents need of the session.
+    /// Parts of the session that agents need.
     pub(super) fn surroundings(&self) -> Surroundings<'_, 'a> {
         Surroundings {
             machine: self.machine,

@@ -16,7 +16,7 @@ use crate::patch_sites::{patch_site, unwinder_sites};
 use crate::symbolize::MachineNames;
 use lang::catalog::FileId;
 use runtime::started::Child;
-use runtime::{AttachOptions, LoadedScript, Patching, Session};
+use runtime::{AttachOptions, LoadedScript, PatchSiteFinders, Session};
 use std::os::fd::OwnedFd;
 use wire::manifest::CompiledScript;
 
@@ -83,7 +83,7 @@ impl<'a> Loaded<'a> {
             files: &files,
             link_pid: prepared.link_pid,
             stop: Some(&prepared.outputs.signals),
-            patch: Some(Patching { functions: &functions, unwinder: unwinder_sites }),
+            patch: Some(PatchSiteFinders { functions: &functions, unwinder: unwinder_sites }),
         };
         let attached = self.script.attach(&options);
         let session =

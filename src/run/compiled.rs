@@ -15,7 +15,7 @@ use crate::script::Script;
 use anyhow::Context;
 use cuda::Library;
 use lang::SessionState;
-use runtime::{Kernel, Patched};
+use runtime::{Kernel, PatchCount};
 use std::path::{Path, PathBuf};
 use wire::manifest::{Attach, CompiledScript};
 use wire::{Features, Manifest};
@@ -24,11 +24,11 @@ use wire::{Features, Manifest};
 pub struct Compiled {
     /// Modules; those for the traced processes come first.
     pub modules: Vec<CompiledScript>,
-    /// What the kernel, or code in the traced processes, can do.
+    /// Features of the kernel, or of code in the traced processes.
     pub features: Features,
     /// True if the links filter by process.
     pub by_link: bool,
-    /// What runs in the kernel while the rest runs in the traced processes: a line for the end.
+    /// Clauses that run in the kernel while the rest runs in the traced processes: a line for the end.
     pub in_kernel: Option<String>,
 }
 
@@ -160,7 +160,7 @@ fn list_places(module: &CompiledScript, messages: &Messages) {
 }
 
 /// The line about functions that were traced without the kernel, and about what the kernel has traced.
-pub fn where_it_ran(patched: Patched, in_kernel: Option<&str>) -> String {
+pub fn where_it_ran(patched: PatchCount, in_kernel: Option<&str>) -> String {
     let (count, all) = (patched.processes, functions(patched.functions));
     let es = if count == 1 { "" } else { "es" };
     let kernel = in_kernel.map_or_else(String::new, |clauses| format!("; {clauses}"));

@@ -57,7 +57,7 @@ pub struct Compiler<'a> {
     part: Option<codegen::Part>,
 }
 
-/// What scripts are compiled for.
+/// Purpose of compiling scripts.
 #[derive(Copy, Clone)]
 pub struct Purpose<'a> {
     pub machine: &'a Machine,

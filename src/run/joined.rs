@@ -1,4 +1,4 @@
-//! What joins the session after its first script: the other scripts, jumps in processes that run already, unwind tables.
+//! Additions to the session after its first script: the other scripts, jumps in processes that run already, unwind tables.
 
 use super::attached::Prepared;
 use super::compiler::Compiler;

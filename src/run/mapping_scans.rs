@@ -78,7 +78,7 @@ impl<'a> MappingScans<'a> {
     fn look(&mut self, pid: u32, session: &mut Session) -> Duration {
         let start = Instant::now();
         let mapped = executable(pid);
-        // It has ended. What was seen of it may still be reported.
+        // The process has ended. Reports of its mappings may still come.
         if mapped.is_empty() {
             return start.elapsed();
         }
@@ -100,7 +100,7 @@ impl<'a> MappingScans<'a> {
         searched
     }
 
-    /// What processes of the tree have mapped since the last call, of files that may be probed.
+    /// Mappings that processes of the tree have made since the last call, of files that may be probed.
     fn read_reports(&mut self) -> Vec<MappingEvent> {
         let Some(reports) = &mut self.reports else { return vec![] };
         let mut mapped = reports.read();

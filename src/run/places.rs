@@ -8,11 +8,11 @@ use anyhow::{Result, anyhow};
 use host::Machine;
 use lang::expand::maps_of;
 use lang::resolve::providers::{self, ProviderMatch};
-use runtime::{ClauseNeeds, Shared};
+use runtime::{ClauseNeeds, ScriptState};
 use std::collections::{BTreeMap, BTreeSet};
 use wire::manifest::{Attach, CompiledScript, Side};
 
-/// What the kernel's return probes do and those in the process do not.
+/// Risk of the kernel's return probes that those in the process do not have.
 const RISK_OF_RETURNS: &str =
     "; a C++ exception that passes a call whose return the kernel probes ends the program";
 
@@ -76,7 +76,7 @@ impl Places {
     /// from the object, but the code generator needs them.
     fn add_written(&mut self, script: usize, compiler: &Compiler<'_>) {
         for (clause, number) in compiler.clauses().zip(0..) {
-            let maps = maps_of(clause).into_iter().map(Shared::Map);
+            let maps = maps_of(clause).into_iter().map(ScriptState::Map);
             if let Some(needs) = self.all.get_mut(&(script, number)) {
                 needs.shares.extend(maps);
             } else if compiler.has_pending() {
@@ -162,7 +162,7 @@ impl Places {
         }
     }
 
-    /// What runs in the kernel, in a few words.
+    /// Clauses that run in the kernel, in a few words.
     pub fn in_kernel(&self) -> Option<String> {
         let (count, (_, reason)) = (self.kernel.len(), self.reasons().next()?);
         let clauses = if count == 1 { "a clause".to_owned() } else { format!("{count} clauses") };
@@ -187,9 +187,9 @@ fn is_return_probe(provider: &str) -> bool {
     matches!(providers::find(provider), ProviderMatch::Known(row) if row.names.contains(&"uretprobe"))
 }
 
-fn name_of_map(shared: &Shared) -> Option<String> {
+fn name_of_map(shared: &ScriptState) -> Option<String> {
     match shared {
-        Shared::Map(name) => Some(name.clone()),
-        Shared::UnwindTables | Shared::Calls => None,
+        ScriptState::Map(name) => Some(name.clone()),
+        ScriptState::UnwindTables | ScriptState::Calls => None,
     }
 }

@@ -1,4 +1,4 @@
-//! What a run is, decided before anything is opened or started: the scripts, compiled for the place where they run, and whom they trace.
+//! The plan of a run, made before anything is opened or started: the scripts, compiled for the place where they run, and the target.
 
 use super::compiled::{self, Compiled};
 use super::compiler::{Compiler, Purpose};
@@ -76,20 +76,20 @@ pub struct Plan<'a> {
     pub records: Option<WantedRecords<'a>>,
     /// Compiled scripts. Each is a module that was compiled after the previous ones.
     pub modules: Vec<CompiledScript>,
-    /// What the kernel, or code in the traced processes, can do.
+    /// Features of the kernel, or of code in the traced processes.
     pub features: Features,
     /// True if the links filter by process.
     pub by_link: bool,
     /// True if programs run in the traced processes.
     pub in_process: bool,
-    /// What runs in the kernel beside them.
+    /// Clauses that run in the kernel beside them.
     pub in_kernel: Option<String>,
     pub start: Instant,
 }
 
-/// What became of scripts at a place.
+/// Result of planning scripts for a place.
 pub enum Planned<'a> {
-    /// They can run.
+    /// The scripts can run.
     Run(Box<Plan<'a>>, Vec<Compiler<'a>>),
     /// The user wanted no run.
     Done,
@@ -200,7 +200,7 @@ pub(super) mod tests {
     use clap::Parser;
     use lang::Source;
 
-    /// What becomes of a script with this command line. No kernel is needed, but by scripts for the kernel.
+    /// Plans a script with this command line. No kernel is needed, but by scripts for the kernel.
     pub fn planned(args: &[&str], text: &str, place: Place, see: impl FnOnce(&Planned<'_>)) {
         let cli = Cli::parse_from(["cudatrace", "-q"].iter().chain(args));
         let (messages, target) = (cli.messages(), Target::of(&cli).expect("a target"));

@@ -9,7 +9,7 @@ use anyhow::Result;
 use host::{Machine, OwnRuntime};
 use lang::catalog::FileId;
 use lang::{Catalog, SessionState};
-use runtime::{AttachError, AttachOptions, Module, ModuleId, ModulePart, Patching, Session};
+use runtime::{AttachError, AttachOptions, Module, ModuleId, ModulePart, PatchSiteFinders, Session};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -107,7 +107,7 @@ impl<'a> Scripts<'a> {
     fn join(&self, session: &mut Session, compiled: &CompiledScript, known: SessionState) -> Result<Module> {
         let files = |id: u32| self.machine.open_path(FileId(id)).into();
         let functions = |file: u32, offset: u64| patch_site(self.machine, FileId(file), offset);
-        let patch = Patching { functions: &functions, unwinder: unwinder_sites };
+        let patch = PatchSiteFinders { functions: &functions, unwinder: unwinder_sites };
         let options =
             AttachOptions { files: &files, link_pid: self.link_pid, stop: None, patch: Some(patch) };
         let failed_before = session.failures().len();

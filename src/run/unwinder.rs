@@ -83,7 +83,7 @@ struct Area {
 
 #[derive(Default)]
 struct ProcessAreas {
-    /// What it ran when it was read.
+    /// Program that it ran when it was read.
     program: Option<Program>,
     /// Areas by start address; they do not overlap.
     areas: BTreeMap<u64, Area>,

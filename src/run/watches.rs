@@ -1,4 +1,4 @@
-//! What a run watches beside its ring buffer: outputs, ends of processes, libraries that are mapped later, agents. The tables `BEFORE` and
+//! Watches of a run beside its ring buffer: outputs, ends of processes, libraries that are mapped later, agents. The tables `BEFORE` and
 //! `AFTER` have a row for each; between them the command is released.
 
 use super::attached::Prepared;
@@ -40,10 +40,10 @@ pub struct Beginning<'p, 'w> {
 type Row<'p, 'w> = fn(&mut Beginning<'p, 'w>) -> Result<Watches<'w>, Failure>;
 
 impl<'p, 'w> Beginning<'p, 'w> {
-    /// What is watched before the command runs.
+    /// Watches that begin before the command runs.
     const BEFORE: [Row<'p, 'w>; 4] = [Self::metrics, Self::outputs, Self::lost_exports, Self::named_ends];
 
-    /// What is watched from then on.
+    /// Watches that begin after its release.
     const AFTER: [Row<'p, 'w>; 5] = [
         Self::mappings,
         Self::overwritten_files,
@@ -193,7 +193,7 @@ impl<'p, 'w> Beginning<'p, 'w> {
         Ok(ended.into_iter().map(|ended| Box::new(ended) as Box<dyn Watch>).collect())
     }
 
-    /// Nothing to watch, with a warning about what is missed.
+    /// No watches, with a warning about what is missed.
     fn without(&self, warning: &str) -> Watches<'w> {
         self.warn(warning);
         Vec::new()

@@ -4,7 +4,7 @@ use native::layout::{
     self, ENTRY_KEY, ENTRY_USED, HASH_FRESH, Layout, MapPlace, RING_CONSUMED, RING_PRODUCED, SPARE,
 };
 use native::object::MapKind;
-use native::{Environment, Image, Unsupported, context};
+use native::{Environment, Image, TranslateError, context};
 use sim::World;
 use sim::machine::{BOOT_AHEAD_NS, Fault, Hit, Trap};
 use sim::outcome::Signal;
@@ -32,7 +32,7 @@ pub struct NativeEngine {
     signals: Vec<Signal>,
 }
 
-/// What helpers need of the run in progress.
+/// State of the run in progress that helpers need.
 struct Running<'a> {
     hit: &'a Hit<'a>,
     rng: &'a mut Rng,
@@ -51,7 +51,7 @@ thread_local! {
 pub fn run(
     compiled: &CompiledScript,
     world: &World,
-) -> Result<Result<sim::session::Run, Failure>, Unsupported> {
+) -> Result<Result<sim::session::Run, Failure>, TranslateError> {
     let object = sim::session::parse(compiled).expect("an object that was just written");
     let (layout, placement) = Layout::new(&object, world.cpus);
     let environment = Environment::Replaced { cpus: world.cpus };

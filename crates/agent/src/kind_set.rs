@@ -39,7 +39,7 @@ impl KindSet {
         self.0 |= KindSet::of(kind).0;
     }
 
-    /// What is in one of the sets.
+    /// Members of one of the sets or both.
     pub const fn union(self, other: KindSet) -> KindSet {
         KindSet(self.0 | other.0)
     }

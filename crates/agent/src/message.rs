@@ -19,7 +19,7 @@ pub struct Hello {
 /// Largest size of the list of paths in a [`Request`].
 pub const PATHS: usize = 3880;
 
-/// What the tracer asks for.
+/// Request of the tracer for records.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Request {
@@ -37,19 +37,19 @@ pub struct Request {
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum State {
-    /// It has found no CUPTI, or only one that lacks functions, whose `version` the report has.
+    /// The agent has found no CUPTI, or only one that lacks functions, whose `version` the report has.
     NoCupti = 1,
     /// CUPTI refused; `status` is the error.
     Refused,
     /// Records come.
     Collects,
-    /// It has ended, and CUPTI with it.
+    /// The agent has ended, and CUPTI with it.
     Ended,
-    /// It has ended. CUPTI ends with the next call of the driver.
+    /// The agent has ended. CUPTI ends with the next call of the driver.
     EndsLater,
 }
 
-/// What the agent counts while it runs, in memory that the tracer reads when the process has ended, in whatever way.
+/// Counters of the agent, in memory that the tracer reads when the process has ended, in whatever way.
 ///
 /// A launch is counted when its call returns without an error, unless something is captured meanwhile: then it may be part of a graph. It has
 /// a record as soon as the first of its records has come.
@@ -81,7 +81,7 @@ pub const MULTIPLE_SUBSCRIBERS: u32 = 39;
 /// Room for the name of a tool.
 pub const NAME: usize = 32;
 
-/// What the agent reports.
+/// Report of an agent.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Report {

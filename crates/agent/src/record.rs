@@ -88,7 +88,7 @@ pub struct Member {
 
 macro_rules! members {
     ($($(#[$doc:meta])* $name:ident: $ty:ty,)*) => {
-        /// What the GPU did once. Times are in nanoseconds of CLOCK_MONOTONIC.
+        /// Record of a GPU. Times are in nanoseconds of CLOCK_MONOTONIC.
         #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
         #[repr(C)]
         pub struct Record {

@@ -238,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_loop_reads_is_live_throughout_it() {
+    fn values_that_a_loop_reads_are_live_throughout_it() {
         // Block 0 writes 1 and 5 and reads 5; block 1 reads 1 and goes to itself or to 2; block 2 reads 70.
         let mut effects = Effects::new(100);
         effects.begin_block();
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_grows_as_the_code_does() {
+    fn live_sets_grow_linearly_with_the_code() {
         const BLOCKS: usize = 3000;
         let mut effects = Effects::new(BLOCKS);
         for block in 0..BLOCKS {

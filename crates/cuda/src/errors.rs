@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_fine_exists() {
+    fn results_that_are_no_failures_exist() {
         for results in RESULTS {
             let known = enum_def(find_enum(results.name).expect("in the tables"));
             results.fine.iter().for_each(|value| assert!(known.name_of(*value).is_some(), "{value}"));

@@ -1,4 +1,4 @@
-//! What a GPU did: names, types and descriptions of the arguments that scripts read of a record.
+//! Records of a GPU: names, types and descriptions of the arguments that scripts read of a record.
 //!
 //! ```text
 //! gpu:kernel   cudatrace_gpu_kernel(records, count)   args.duration = end - start, args.device at 80 ...

@@ -55,7 +55,7 @@ pub struct Function {
     pub built: Built,
 }
 
-/// What the driver does in one of several functions.
+/// An event of the driver, in one of several functions.
 #[derive(Debug)]
 pub struct Event {
     /// `ioctl`
@@ -270,7 +270,7 @@ pub struct Tracepoint {
     pub event: &'static str,
     /// When the kernel has it.
     pub exists: &'static str,
-    /// What to do without it.
+    /// Alternative without it.
     pub instead: &'static str,
 }
 
@@ -341,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_named_instead_exists() {
+    fn functions_that_are_named_instead_exist() {
         for misnomer in MISNOMERS {
             assert!(!misnomer.instead.is_empty(), "{}", misnomer.name);
             for name in misnomer.instead {

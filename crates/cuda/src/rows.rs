@@ -1,4 +1,4 @@
-//! What the tables of C types consist of; `types` finds rows in them.
+//! Rows of the tables of C types; `types` finds rows in them.
 
 /// An interned type: see [`ty`](crate::types::ty).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -70,7 +70,7 @@ pub(crate) fn decoder(code: &[u8], ip: u64) -> Decoder<'_> {
 /// Assumption about indirect jumps in a function.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Indirect {
-    /// They do not reach the range: it contains only instructions that compilers do not place in loops and cases.
+    /// Indirect jumps do not reach the range: it contains only instructions that compilers do not place in loops and cases.
     Harmless,
     /// Jumps without `notrack` are tail calls: compilers that emit `endbr64` mark jump tables with `notrack`.
     HarmlessUnmarked,

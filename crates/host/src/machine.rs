@@ -200,7 +200,7 @@ pub struct Machine {
 pub enum OwnRuntime {
     /// Its functions have names.
     Named,
-    /// It has no names, so that there is nothing to probe.
+    /// Its functions have no names, so that there is nothing to probe.
     Stripped,
 }
 

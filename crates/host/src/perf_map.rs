@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_later_is_found_and_half_a_line_waits() {
+    fn lines_that_are_added_later_are_found_and_half_a_line_waits() {
         let own = std::process::id();
         let path = format!("/tmp/perf-{own}.map");
         let mut writer = File::create(&path).expect("a file");

@@ -140,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_plain_file_is_refused_at_once() {
+    fn files_that_are_not_regular_are_refused_at_once() {
         let dir = tempfile::tempdir().expect("a directory");
         let pipe = dir.path().join("pipe");
         rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::from(0o600)).expect("a named pipe");

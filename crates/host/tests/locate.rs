@@ -105,7 +105,7 @@ fn a_library_that_was_replaced_is_still_the_mapped_one() {
         Err(_) => return eprintln!("skipped: no right to open /proc/PID/map_files"),
     };
     assert!(machine.functions(file.id).iter().any(|f| f.names[0] == "cuInit"));
-    // It can also be opened after the process has ended.
+    // The file can also be opened after the process has ended.
     drop(process);
     let inode = |path: &Path| std::fs::metadata(path).expect("there").ino();
     assert_ne!(inode(machine.open_path(file.id)), inode(&path));
@@ -129,7 +129,7 @@ fn a_file_that_is_replaced_after_it_was_read_is_still_the_one_to_probe() {
 }
 
 #[test]
-fn what_is_not_mapped_yet_says_where_we_looked() {
+fn errors_for_unmapped_libraries_list_the_searched_places() {
     let dir = tempfile::tempdir().expect("a directory");
     let process = Running::start(&mut Command::new(loader(dir.path())));
     let error = running(process.pid()).files("libnosuchthing").expect_err("nothing");

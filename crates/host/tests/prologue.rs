@@ -64,7 +64,7 @@ fn a_landing_pad_before_a_dear_instruction_is_no_gain_for_a_return() {
 }
 
 #[test]
-fn what_goes_down_the_stack_is_accounted_for() {
+fn changes_of_the_stack_pointer_are_accounted_for() {
     // sub $0x100,%rsp; nop
     assert_eq!(entry(&code(&[&[0x48, 0x81, 0xec, 0, 1, 0, 0], &[0x90], &RET])), (7, 0x100));
     // lea -16(%rsp),%rsp; nop

@@ -216,7 +216,7 @@ fn obey(e: &Expr, script: &str) {
 }
 
 #[test]
-fn what_is_written_once_is_computed_once() {
+fn expressions_written_once_are_computed_once() {
     for statement in [
         "@x[{ @n++; (1, 2) }] = 1",
         "@x[{ @n++; (1, 2) }]++",

@@ -1,4 +1,4 @@
-//! What scripts become, as text: `tests/golden/resolve/*.ct` (where probes go) and `tests/golden/check/*.ct` (types and
+//! Checked programs as text: `tests/golden/resolve/*.ct` (where probes go) and `tests/golden/check/*.ct` (types and
 //! names). A file is a script, then sections: `==== hir` the checked program, `==== findings` errors and warnings as they
 //! are drawn, `==== pending` targets that are waited for. `BLESS=1` rewrites the sections.
 

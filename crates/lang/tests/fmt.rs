@@ -96,7 +96,7 @@ fn every_script_is_formatted_once_and_for_all() {
     assert!(read > 200, "{read} of {}", scripts.len());
 }
 
-/// Whatever the blanks of a script are, the results of formatting differ only in line breaks.
+/// Blanks of a script change the result of formatting only in its line breaks.
 #[test]
 fn blanks_do_not_matter() {
     let words = |text: &str| text.split_whitespace().collect::<String>().replace(';', "");

@@ -148,7 +148,7 @@ fn calls_leave_out_what_says_little() {
 }
 
 #[test]
-fn what_forms_hear_of_a_library_that_is_not_there_has_its_type() {
+fn values_from_an_absent_library_have_their_type() {
     attached("uretprobe:libcudart:cudaLaunchKernel { @[kernel_name(args.func)] = count() }");
 }
 

@@ -1,4 +1,4 @@
-//! What scripts parse to, as text: `tests/golden/parse/*.ct`. A file is a script, then sections that each show one
+//! Parsed scripts as text: `tests/golden/parse/*.ct`. A file is a script, then sections that each show one
 //! stage: `==== ast` the tree, `==== print` the canonical text, `==== errors` the findings as they are drawn.
 //! `BLESS=1` rewrites the sections.
 

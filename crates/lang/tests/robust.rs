@@ -144,7 +144,7 @@ fn any_bytes_are_read_or_refused() {
 }
 
 #[test]
-fn what_is_formatted_after_damage_is_formatted_once_and_for_all() {
+fn formatting_of_damaged_scripts_is_idempotent() {
     let mut numbers = Numbers(0x0dd0_5eed_cafe_f00d);
     let format = |text: &str| lang::format(&Source::new("t.ct", text), &mut Diagnostics::default());
     let mut formatted = 0;
@@ -170,7 +170,7 @@ fn many_mistakes_are_found_in_one_clause_and_no_more_than_they_are() {
 }
 
 #[test]
-fn what_stands_behind_many_broken_clauses_is_read() {
+fn text_after_many_broken_clauses_is_parsed() {
     let text = "BEGIN { $x = ; }\n".repeat(60) + "END { printf(\"); }\n";
     let mut diags = Diagnostics::default();
     lang::parse(&Source::new("t.ct", text.as_str()), &[], &mut diags);

@@ -45,7 +45,7 @@ impl<T> Mailbox<T> {
     /// # Errors
     /// The errors of eventfd(2).
     pub fn new() -> io::Result<(Post<T>, Mailbox<T>)> {
-        // It counts the messages, each of which is taken by itself.
+        // The descriptor counts the messages, each of which is taken by itself.
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK | EventfdFlags::SEMAPHORE;
         let bell = Arc::new(eventfd(0, flags)?);
         let (sender, messages) = channel();

@@ -94,7 +94,7 @@ pub fn helper(at: &mut Translator, number: u32) -> bool {
     true
 }
 
-/// What the kernel does by a helper that scripts use and that has no counterpart here.
+/// End of "only the kernel ...", for a helper that scripts use and that has no counterpart here.
 pub fn only_kernel(number: u32) -> Option<&'static str> {
     match number {
         35 | 37 => Some("has its tasks"),

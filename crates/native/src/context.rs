@@ -1,4 +1,4 @@
-//! What a program gets, its context, and what else is on the stack while programs run at the entry or the return of a function.
+//! The context of a program, and the rest of the stack while programs run at the entry or the return of a function.
 
 use crate::registers::AUX;
 use crate::x86::{Assembler, Cond, Mem, Reg, Width};
@@ -64,7 +64,7 @@ pub(crate) const MAX_WORDS: i32 = 2 + MAX_PROGRAMS as i32;
 pub(crate) const MOVED_WORD: i32 = -8;
 pub(crate) const STUB_WORD: i32 = -16;
 
-/// What is known about a function: words in front of its detour, whose offsets these are. The cookies of the programs follow.
+/// Description of a function: words in front of its detour, whose offsets these are. The cookies of the programs follow.
 pub(crate) struct Record;
 
 #[allow(dead_code, reason = "the first word and the last one are used by helpers.c")]

@@ -74,7 +74,7 @@ pub struct Process {
     pub thread: ThreadId,
     /// How it finds the time.
     pub time: TimeSource,
-    /// What stack walks read; `None`: there are no tables.
+    /// Memory that stack walks read; `None`: there are no tables.
     pub unwind: Option<Unwind>,
 }
 
@@ -85,7 +85,7 @@ impl Process {
     }
 }
 
-/// What stack walks read.
+/// Memory that stack walks read.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub struct Unwind {
     /// Address of the [tables](unwind).
@@ -94,12 +94,12 @@ pub struct Unwind {
     pub returns: u64,
 }
 
-/// What helpers that ask for the process or the time do.
+/// Implementation of the helpers for process and time.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Environment {
-    /// They ask the process in which they run.
+    /// Helpers query the process in which they run.
     Process(Process),
-    /// They call functions whose addresses are at [`layout::REPLACED`], and the CPU's number is a word: for tests.
+    /// Helpers call functions whose addresses are at [`layout::REPLACED`], and the CPU's number is a word: for tests.
     Replaced {
         /// Number of possible CPUs.
         cpus: u32,
@@ -108,7 +108,7 @@ pub enum Environment {
 
 /// The reason why an object cannot run in a process.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unsupported {
+pub enum TranslateError {
     /// An instruction without translation.
     #[error("instruction {at} of `{function}` ({code:#018x}) has no translation")]
     Instruction {
@@ -191,10 +191,10 @@ pub fn translate(
     placement: &Placement,
     environment: &Environment,
     start: u64,
-) -> Result<Image, Unsupported> {
+) -> Result<Image, TranslateError> {
     let mut maps = placement.maps.iter().map(|map| &layout.maps[*map]);
     if let Some(map) = maps.find(|map| !map.is_supported()) {
-        return Err(Unsupported::Map(map.def.name.clone()));
+        return Err(TranslateError::Map(map.def.name.clone()));
     }
     let head = translator::Head::new(object, layout, placement, start);
     let mut asm = Assembler::new(start);

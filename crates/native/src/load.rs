@@ -85,7 +85,7 @@ pub struct Request<'a> {
     pub library: Descriptor,
     /// The socket for its function.
     pub socket: Descriptor,
-    /// What is called for that.
+    /// Functions to call for that.
     pub functions: Functions,
     /// Name of its function, which takes a socket: `int f(int)`.
     pub symbol: &'a str,

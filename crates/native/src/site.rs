@@ -43,14 +43,14 @@ pub enum MoveError {
 
 /// Instructions at their new address, and a jump to the instruction after the original ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Moved {
+pub struct MovedCode {
     /// The code at the new address.
     pub code: Vec<u8>,
     /// Offset of each instruction in the original bytes and in `code`; the last pair is the end of the original bytes and the jump.
     pub starts: Vec<(u8, u8)>,
 }
 
-impl Moved {
+impl MovedCode {
     /// Offset in the code that corresponds to an offset in the original bytes, for a thread that has stopped there. `None` if no
     /// instruction begins there.
     pub fn offset(&self, original: u64) -> Option<u64> {
@@ -72,9 +72,9 @@ pub fn jump(at: u64, to: u64) -> Result<[u8; JUMP], MoveError> {
 ///
 /// # Errors
 /// A [`MoveError`] if an instruction has another effect at `to`.
-pub fn moved(bytes: &[u8], from: u64, to: u64) -> Result<Moved, MoveError> {
+pub fn moved(bytes: &[u8], from: u64, to: u64) -> Result<MovedCode, MoveError> {
     let end = from.wrapping_add(bytes.len() as u64);
-    let mut moved = Moved { code: Vec::new(), starts: Vec::new() };
+    let mut moved = MovedCode { code: Vec::new(), starts: Vec::new() };
     let mut decoder = Decoder::with_ip(64, bytes, from, DecoderOptions::NONE);
     while decoder.can_decode() {
         let instruction = decoder.decode();
@@ -83,8 +83,11 @@ pub fn moved(bytes: &[u8], from: u64, to: u64) -> Result<Moved, MoveError> {
             return Err(MoveError::Undecodable { at: instruction.ip() });
         }
         moved.begin(start)?;
-        let original =
-            Original { instruction, bytes: &bytes[start..start + instruction.len()], range: (from, end) };
+        let original = OriginalInstruction {
+            instruction,
+            bytes: &bytes[start..start + instruction.len()],
+            range: (from, end),
+        };
         let at = to.wrapping_add(moved.code.len() as u64);
         let displaced = decoder.get_constant_offsets(&instruction).displacement_offset();
         moved.code.extend(original.at(at, displaced)?);
@@ -94,7 +97,7 @@ pub fn moved(bytes: &[u8], from: u64, to: u64) -> Result<Moved, MoveError> {
     Ok(moved)
 }
 
-impl Moved {
+impl MovedCode {
     fn begin(&mut self, original: usize) -> Result<(), MoveError> {
         let start = u8::try_from(original).ok().zip(u8::try_from(self.code.len()).ok());
         self.starts.push(start.ok_or(MoveError::Unmovable { at: original as u64 })?);
@@ -103,14 +106,14 @@ impl Moved {
 }
 
 /// An instruction at its original address.
-struct Original<'a> {
+struct OriginalInstruction<'a> {
     instruction: Instruction,
     bytes: &'a [u8],
     /// First address and end of all moved instructions.
     range: (u64, u64),
 }
 
-impl Original<'_> {
+impl OriginalInstruction<'_> {
     /// The instruction at another address. `displaced`: offset of its displacement.
     fn at(&self, at: u64, displaced: usize) -> Result<Vec<u8>, MoveError> {
         let instruction = &self.instruction;

@@ -1,10 +1,10 @@
-//! What single programs of an object use, to decide where each of them can run.
+//! Needs of single programs of an object, to decide where each of them can run.
 
 use crate::layout::{Layout, Placement};
 use crate::object::{Object, Reference};
 use crate::x86::Assembler;
 use crate::{
-    CpuNumber, Environment, Process, ThreadId, TimeSource, Unsupported, context, translate, translator,
+    CpuNumber, Environment, Process, ThreadId, TimeSource, TranslateError, context, translate, translator,
 };
 use std::collections::BTreeSet;
 
@@ -16,13 +16,13 @@ pub struct Survey<'o> {
     placement: Placement,
 }
 
-/// What a program and the functions that it calls use.
+/// Needs of a program and of the functions that it calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needs {
     /// Names of maps.
     pub maps: BTreeSet<String>,
-    /// What cannot be translated.
-    pub unsupported: Option<Unsupported>,
+    /// Reason why the code cannot be translated.
+    pub unsupported: Option<TranslateError>,
     /// Whether it reads vector registers.
     pub vectors: bool,
 }
@@ -34,7 +34,7 @@ impl<'o> Survey<'o> {
         Survey { object, layout, placement }
     }
 
-    /// What a program uses, by its symbol.
+    /// Needs of a program, by its symbol.
     pub fn of(&self, symbol: &str) -> Needs {
         let mut needs = Needs::default();
         for number in self.reachable(symbol) {
@@ -43,7 +43,7 @@ impl<'o> Survey<'o> {
                 let place = &self.layout.maps[self.placement.maps[*map]];
                 needs.maps.insert(place.def.name.clone());
                 if !place.is_supported() {
-                    needs.unsupported = Some(Unsupported::Map(place.def.name.clone()));
+                    needs.unsupported = Some(TranslateError::Map(place.def.name.clone()));
                 }
             }
             needs.vectors |= self.object.functions[number].reads_vectors();
@@ -69,7 +69,7 @@ impl<'o> Survey<'o> {
         found
     }
 
-    fn translate(&self, number: usize) -> Result<(), Unsupported> {
+    fn translate(&self, number: usize) -> Result<(), TranslateError> {
         let environment = Environment::Process(Process {
             cpus: 1,
             cpu: CpuNumber::Segment,

@@ -3,7 +3,7 @@
 //!
 //! r9, r10, r11 and r12 of the machine belong to no register of BPF: r9 to r11 are scratch here.
 
-use crate::Unsupported;
+use crate::TranslateError;
 use crate::calls;
 use crate::object::Reference;
 use crate::object::insn::{self, Insn};
@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 const MAX_STACK: i32 = 512;
 
 /// Translates a function behind its label.
-pub fn function(context: &Context, asm: &mut Assembler, number: usize) -> Result<(), Unsupported> {
+pub fn function(context: &Context, asm: &mut Assembler, number: usize) -> Result<(), TranslateError> {
     let function = &context.object.functions[number];
     asm.align(16);
     asm.bind(context.functions[number]);
@@ -81,7 +81,7 @@ fn reg(number: u8) -> Reg {
 }
 
 impl Translator<'_, '_> {
-    fn body(&mut self) -> Result<(), Unsupported> {
+    fn body(&mut self) -> Result<(), TranslateError> {
         let code = &self.function.code;
         let saved = saved(code);
         // At a call the stack is aligned to 16: return address, saved registers, frame.
@@ -115,12 +115,16 @@ impl Translator<'_, '_> {
         Ok(())
     }
 
-    fn unsupported(&self, at: usize) -> Unsupported {
+    fn unsupported(&self, at: usize) -> TranslateError {
         let code = self.function.code[at].encode();
-        Unsupported::Instruction { function: self.function.name.clone(), at, code: u64::from_le_bytes(code) }
+        TranslateError::Instruction {
+            function: self.function.name.clone(),
+            at,
+            code: u64::from_le_bytes(code),
+        }
     }
 
-    fn instruction(&mut self, at: usize, insn: Insn) -> Result<(), Unsupported> {
+    fn instruction(&mut self, at: usize, insn: Insn) -> Result<(), TranslateError> {
         let is_memory = insn.opcode & 0xe0 == 0x60;
         let memory = |base: u8| Mem::At(reg(base), i32::from(insn.offset));
         match insn.class() {
@@ -139,7 +143,7 @@ impl Translator<'_, '_> {
         Ok(())
     }
 
-    fn wide_load(&mut self, at: usize, insn: Insn) -> Result<(), Unsupported> {
+    fn wide_load(&mut self, at: usize, insn: Insn) -> Result<(), TranslateError> {
         let second = *self.function.code.get(at + 1).ok_or_else(|| self.unsupported(at))?;
         let context = self.context;
         let dst = reg(insn.dst);
@@ -166,7 +170,7 @@ impl Translator<'_, '_> {
         Ok(())
     }
 
-    fn atomic(&mut self, at: usize, insn: Insn) -> Result<(), Unsupported> {
+    fn atomic(&mut self, at: usize, insn: Insn) -> Result<(), TranslateError> {
         const FETCH: i32 = 1;
         let (is_wide, src) = (insn.size() == 8, reg(insn.src));
         let memory = Mem::At(reg(insn.dst), i32::from(insn.offset));
@@ -220,7 +224,7 @@ impl Translator<'_, '_> {
         }
     }
 
-    fn arithmetic(&mut self, at: usize, insn: Insn) -> Result<(), Unsupported> {
+    fn arithmetic(&mut self, at: usize, insn: Insn) -> Result<(), TranslateError> {
         let (is_wide, dst) = (wide(insn), reg(insn.dst));
         let src = insn.from_register().then(|| reg(insn.src));
         // Signed division and sign-extending moves need Linux 6.6; no object has them.
@@ -300,7 +304,7 @@ impl Translator<'_, '_> {
         self.asm.bind(done);
     }
 
-    fn jump(&mut self, at: usize, insn: Insn) -> Result<(), Unsupported> {
+    fn jump(&mut self, at: usize, insn: Insn) -> Result<(), TranslateError> {
         match insn.opcode {
             insn::CALL => return self.call(at, insn),
             // The epilogue follows the last instruction.
@@ -312,7 +316,7 @@ impl Translator<'_, '_> {
         Ok(())
     }
 
-    fn branch(&mut self, at: usize, insn: Insn) -> Result<(), Unsupported> {
+    fn branch(&mut self, at: usize, insn: Insn) -> Result<(), TranslateError> {
         let code = insn.opcode & 0xf0;
         let cond = match code {
             0x10 => Cond::Equal,
@@ -338,7 +342,7 @@ impl Translator<'_, '_> {
         Ok(())
     }
 
-    fn call(&mut self, at: usize, insn: Insn) -> Result<(), Unsupported> {
+    fn call(&mut self, at: usize, insn: Insn) -> Result<(), TranslateError> {
         let refused = match (self.function.references.get(&at), insn.src) {
             (Some(Reference::Function(function)), _) => {
                 self.asm.call(self.context.functions[*function]);
@@ -349,7 +353,7 @@ impl Translator<'_, '_> {
                 let number = insn.imm as u32;
                 let is_known = calls::helper(self, number);
                 if let Some(what) = calls::only_kernel(number).filter(|_| !is_known) {
-                    return Err(Unsupported::Language(what));
+                    return Err(TranslateError::Language(what));
                 }
                 (!is_known).then(|| format!("helper {number}"))
             }
@@ -357,7 +361,7 @@ impl Translator<'_, '_> {
         };
         self.map = None;
         match refused {
-            Some(name) => Err(Unsupported::Helper { function: self.function.name.clone(), at, name }),
+            Some(name) => Err(TranslateError::Helper { function: self.function.name.clone(), at, name }),
             None => Ok(()),
         }
     }

@@ -1,4 +1,4 @@
-//! What the translation of a function works with; `translate` has the instructions, `calls` the helpers.
+//! State of the translation of a function; `translate` has the instructions, `calls` the helpers.
 
 use crate::Environment;
 use crate::layout::{Layout, MapPlace, Placement};
@@ -6,7 +6,7 @@ use crate::object::{Function, Object};
 use crate::x86::{Assembler, Label};
 use std::collections::BTreeMap;
 
-/// What is the same for all functions of an object.
+/// Inputs that all functions of an object share.
 pub struct Context<'a> {
     /// The object.
     pub object: &'a Object,
@@ -14,9 +14,9 @@ pub struct Context<'a> {
     pub layout: &'a Layout,
     /// Which of them are the object's.
     pub placement: &'a Placement,
-    /// What the code begins with.
+    /// Head of the code.
     pub head: &'a Head,
-    /// What the helpers do.
+    /// Implementation of the helpers.
     pub environment: &'a Environment,
     /// Starts of the compiled helpers, by [`calls::function`](crate::calls::function).
     pub helpers: Vec<Label>,
@@ -26,7 +26,7 @@ pub struct Context<'a> {
     pub end: Label,
 }
 
-/// What is in front of the functions: descriptions of the maps, and constants.
+/// Data in front of the functions: descriptions of the maps, and constants.
 #[derive(Clone, Debug, Default)]
 pub struct Head {
     /// Offsets of the descriptions in the region, by index in [`Object::maps`].

@@ -117,7 +117,7 @@ enum Rm {
     Code(Label),
 }
 
-/// What precedes the operands of an instruction.
+/// Beginning of an instruction, before its operands.
 #[derive(Copy, Clone)]
 struct Opcode<'a> {
     bytes: &'a [u8],

@@ -443,7 +443,7 @@ fn patch(functions: &[Function], base: u64) -> &'static [u64] {
     unsafe { std::slice::from_raw_parts(counts as *const u64, functions.len()) }
 }
 
-/// What the detours have counted.
+/// Counts of the detours.
 enum Counts {
     /// A word per function.
     Cells(&'static [u64]),

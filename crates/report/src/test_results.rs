@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_tests_printed_is_shown_and_their_names_are_repeated() {
+    fn output_of_failed_tests_is_shown_and_their_names_are_repeated() {
         let steps = [
             Step::Begin { kind: TestKind::Test, names: vec!["a".into(), "b".into()] },
             tested("a", true, "unseen\n"),

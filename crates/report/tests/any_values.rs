@@ -118,7 +118,7 @@ fn gpu_types() -> Vec<Type> {
     vec![number(8), number(8), Type::Name(NameKind::Probe), number(8), number(4), number(8), number(8)]
 }
 
-/// What `record` writes for work of a GPU, all of which comes from the traced process.
+/// The event that `record` writes for work of a GPU; all of it comes from the traced process.
 fn gpu_work() -> Event {
     let kind = EventKind::Export {
         what: Export::Span,

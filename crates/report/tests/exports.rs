@@ -148,7 +148,7 @@ fn read(bytes: &[u8]) -> (Vec<Record>, Recording) {
 }
 
 #[test]
-fn what_a_recording_says_is_read_back() {
+fn records_of_a_recording_are_read_back() {
     let bytes = written(|out| Jsonl::new(out, &run()).unwrap());
     let (back, recording) = read(&bytes);
     assert_eq!(back, records());

@@ -113,13 +113,13 @@ pub enum LoadError {
     /// The script needs what only the kernel has, although it was to run in the traced processes.
     #[error("the script cannot run in the traced process: {reason}")]
     NotInProcess {
-        /// What it needs.
+        /// The reason, as a sentence.
         reason: String,
     },
     /// The ring buffer or a control map could not be set up.
     #[error("{what}: {errno}{}", hint(errno))]
     Setup {
-        /// What failed.
+        /// Failure, as text.
         what: &'static str,
         /// Error of the kernel.
         errno: io::Error,
@@ -186,7 +186,7 @@ pub enum AttachError {
         text: String,
         /// `line 3`
         place: String,
-        /// What failed.
+        /// Failure, as text.
         what: &'static str,
         /// Error of the kernel.
         errno: io::Error,

@@ -32,9 +32,10 @@ mod tests;
 pub use attach::detach::{DetachSummary, PendingDetach};
 
 pub use error::{AttachError, FeatureError, LoadError, SiteFailure};
-pub use in_process::placement::{ClauseNeeds, Shared, needs, why_not_in_process};
+pub use in_process::placement::{ClauseNeeds, ScriptState, needs, why_not_in_process};
 pub use in_process::{
-    FileFunctions, FunctionSite, PatchReport, PatchSite, PatchSites, Patched, Patching, UnwinderHook,
+    FileFunctions, FunctionSite, PatchCount, PatchReport, PatchSite, PatchSiteFinders, PatchSites,
+    UnwinderHook,
 };
 pub use kernel::features::Kernel;
 pub use kernel::inotify::{WatchedFile, WriteWatch, Written};

@@ -1,7 +1,7 @@
 //! Modules: programs that are loaded and attached together. The first module of a session is the script. Each extension, such as
 //! the probes of a library that is mapped later, is another module.
 
-use crate::in_process::Patching;
+use crate::in_process::PatchSiteFinders;
 use crate::kernel::signals::StopSignals;
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ pub struct AttachOptions<'a> {
     /// Signals that interrupt attaching.
     pub stop: Option<&'a StopSignals>,
     /// How functions give way to jumps, for a session whose programs run in the traced processes.
-    pub patch: Option<Patching<'a>>,
+    pub patch: Option<PatchSiteFinders<'a>>,
 }
 
 /// Number of a module: 0 is the script of [`crate::LoadedScript::attach`], the others are from [`crate::Session::extend`].

@@ -50,7 +50,7 @@ const OPERATORS: [&[BinaryOp]; 3] = [
     ],
 ];
 
-/// What an expression probably is: others of its class may replace it.
+/// Probable class of an expression: others of its class may replace it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Class {
     Literal,

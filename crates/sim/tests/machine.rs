@@ -78,7 +78,7 @@ fn arithmetic_is_that_of_the_instruction_set() {
 }
 
 #[test]
-fn what_was_not_written_is_not_read() {
+fn unwritten_registers_and_stack_cannot_be_read() {
     assert_eq!(result(&[EXIT]), Err(Trap::Register(0)));
     assert_eq!(result(&[copy(0, 2), EXIT]), Err(Trap::Register(2)));
     let stack = Trap::Unwritten { region: "the stack".into(), offset: 504 };

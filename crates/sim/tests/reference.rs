@@ -50,7 +50,7 @@ fn entries_and_returns_pair_and_durations_are_times_between() {
 }
 
 #[test]
-fn what_the_reader_does_happens_after_the_probe() {
+fn actions_of_the_reader_happen_after_the_probe() {
     let outcome = outcome("BEGIN { @a = 1; clear(@a); @a = 2; print(@a) } END { @b = 1; exit(3) }");
     let output: Vec<_> = outcome.output.iter().map(|s| s.what.clone()).collect();
     assert_eq!(

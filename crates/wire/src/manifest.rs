@@ -145,7 +145,7 @@ pub struct Manifest {
     /// True if stacks have source lines and inlined functions.
     #[serde(default)]
     pub source_lines: bool,
-    /// What happens if the kernel refuses all attach points of a clause of this module.
+    /// Treatment of a clause of this module if the kernel refuses all its attach points.
     #[serde(default)]
     pub missing_probes: MissingProbes,
     /// Largest number of bytes that `cat` prints of a file.

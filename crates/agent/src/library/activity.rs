@@ -9,7 +9,7 @@ use crate::record::{KINDS, Kind, Record};
 
 /// CUPTI's kinds of records for ours, in the order in which they are enabled.
 pub const SOURCES: [(Kind, &[u32]); KINDS] = [
-    // What idle times are between, and their causes.
+    // Kernels delimit idle times; copies and waits are causes.
     (Kind::Idle, &[kind::CONCURRENT_KERNEL, kind::MEMCPY, kind::SYNCHRONIZATION]),
     (Kind::Kernel, &[kind::CONCURRENT_KERNEL]),
     (Kind::Memcpy, &[kind::MEMCPY, kind::MEMCPY2]),
@@ -32,7 +32,7 @@ impl Activity {
         Activity(at)
     }
 
-    /// What the GPU did, and its kind; `None` for kinds that are not known here.
+    /// The record with its kind; `None` for kinds that are not known here.
     pub fn record(self, clock: &Clock) -> Option<(Kind, Record)> {
         let (what, mut record) = match self.u32(0) {
             kind::KERNEL | kind::CONCURRENT_KERNEL => (Kind::Kernel, self.kernel()),
@@ -87,7 +87,7 @@ impl Activity {
         }
     }
 
-    /// What both kinds of copies have.
+    /// Fields of both kinds of copies.
     fn copy(self) -> Record {
         let device = self.u32(32);
         Record {
@@ -114,7 +114,7 @@ impl Activity {
         }
     }
 
-    /// What copies and fills have.
+    /// Fields of copies and fills.
     fn operation(self) -> Record {
         Record {
             bytes: self.u64(8),

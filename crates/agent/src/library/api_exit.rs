@@ -7,7 +7,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32};
 
-use crate::copies::Shared;
+use crate::copies::SharedStatic;
 use crate::cupti::{Cupti, DRIVER_API, SUCCESS, Subscriber};
 use crate::forks::NoForks;
 use crate::sys;
@@ -39,12 +39,13 @@ pub struct Subscription {
 #[used]
 pub static cudatrace_subscription: Subscription =
     Subscription { state: AtomicU32::new(FREE), subscriber: AtomicPtr::new(null_mut()) };
-static SHARED: Shared<Subscription> = Shared::new(c"cudatrace_subscription", &cudatrace_subscription);
+static SHARED: SharedStatic<Subscription> =
+    SharedStatic::new(c"cudatrace_subscription", &cudatrace_subscription);
 
-struct Ending(UnsafeCell<Option<Cupti>>);
+struct CuptiCell(UnsafeCell<Option<Cupti>>);
 // SAFETY: written before the state is `ENDS`, read by the one thread that changes that.
-unsafe impl Sync for Ending {}
-static ENDING: Ending = Ending(UnsafeCell::new(None));
+unsafe impl Sync for CuptiCell {}
+static ENDING: CuptiCell = CuptiCell(UnsafeCell::new(None));
 
 /// This copy has the subscription now.
 pub fn has_subscribed(subscriber: Subscriber) {
@@ -88,7 +89,7 @@ pub fn exited() {
         state.store(ENDS, Release);
         return;
     };
-    // SAFETY: see `Ending`.
+    // SAFETY: see `CuptiCell`.
     if let Some(cupti) = unsafe { *ENDING.0.get() } {
         cupti.finalize();
     }

@@ -4,7 +4,7 @@ use core::arch::naked_asm;
 
 use crate::kind_set::KindSet;
 use crate::record::{KINDS, Kind, Record};
-use crate::sys::Reserved;
+use crate::sys::ReservedMemory;
 
 /// Records of one call: the program of a probe is not interrupted meanwhile.
 const CALL: usize = 256;
@@ -37,7 +37,7 @@ pub struct Batches {
 }
 
 /// Memory for these.
-static MEMORY: Reserved<[Record; CALL]> = Reserved::of(KINDS);
+static MEMORY: ReservedMemory<[Record; CALL]> = ReservedMemory::of(KINDS);
 
 /// Reserves the memory. False if there is none.
 pub fn create() -> bool {

@@ -6,7 +6,7 @@ use core::ptr::null_mut;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize};
 
-use crate::sys::{self, CLOCK_MONOTONIC, Reserved};
+use crate::sys::{self, CLOCK_MONOTONIC, ReservedMemory};
 
 /// Size of a buffer in bytes: some 280 kernels. CUPTI returns a buffer when all of them have ended, so a large one keeps the records of
 /// launches that are far ahead of their work for seconds: 2.8 s in 1 MiB with kernels of 2.7 ms on an H200, 0.5 s in 32 KiB, which cost an
@@ -17,7 +17,7 @@ const COUNT: usize = 8 << 10;
 const WORDS: usize = COUNT / 64;
 
 /// Memory of all buffers.
-static MEMORY: Reserved<u8> = Reserved::of(SIZE * COUNT);
+static MEMORY: ReservedMemory<u8> = ReservedMemory::of(SIZE * COUNT);
 /// A bit per buffer that nobody has.
 static FREE: [AtomicU64; WORDS] = [const { AtomicU64::new(0) }; WORDS];
 /// A bit per buffer that CUPTI has returned.
@@ -116,7 +116,7 @@ pub fn first_asked() -> u64 {
 }
 
 /// A buffer that CUPTI has returned. It is free again when this is dropped.
-pub struct Returned {
+pub struct CompletedBuffer {
     number: usize,
     pub bytes: *mut u8,
     pub used: usize,
@@ -125,9 +125,9 @@ pub struct Returned {
 }
 
 /// The next one, in no particular order.
-pub fn returned() -> Option<Returned> {
+pub fn returned() -> Option<CompletedBuffer> {
     let number = take(&RETURNED)?;
-    Some(Returned {
+    Some(CompletedBuffer {
         number,
         // SAFETY: within the memory.
         bytes: unsafe { MEMORY.first().add(number * SIZE) },
@@ -137,7 +137,7 @@ pub fn returned() -> Option<Returned> {
     })
 }
 
-impl Drop for Returned {
+impl Drop for CompletedBuffer {
     fn drop(&mut self) {
         // SAFETY: this buffer is nobody else's.
         unsafe { self.bytes.write_bytes(0, self.used) };

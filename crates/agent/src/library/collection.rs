@@ -14,11 +14,11 @@ use crate::driver::Driver;
 use crate::forks::NoForks;
 use crate::idle::Idle;
 use crate::kind_set::KindSet;
-use crate::launches::Noted;
+use crate::launches::CallFilter;
 use crate::message::{Hello, MULTIPLE_SUBSCRIBERS, Report, Request, State};
 use crate::record::{Kind, Record};
 use crate::sys::{self, Descriptor};
-use crate::waiting::{HOLD, Waiting};
+use crate::waiting::{HOLD, ReorderBuffer};
 use crate::{api_exit, batch, buffers, counts, launches, leaving, presence, ranges, waiting};
 
 /// Milliseconds that the driver's `cuInit` waits for the tracer's request.
@@ -31,10 +31,10 @@ const ENOMEM: c_int = 12;
 /// Milliseconds after which the calls have returned whose work has been done.
 const RETURNS: i64 = 2;
 
-struct Shared(UnsafeCell<Option<Collection>>);
+struct CollectionCell(UnsafeCell<Option<Collection>>);
 // SAFETY: the thread that starts the collection writes it before the agent's thread exists, which has it afterwards.
-unsafe impl Sync for Shared {}
-static COLLECTION: Shared = Shared(UnsafeCell::new(None));
+unsafe impl Sync for CollectionCell {}
+static COLLECTION: CollectionCell = CollectionCell(UnsafeCell::new(None));
 
 /// A running collection.
 struct Collection {
@@ -42,7 +42,7 @@ struct Collection {
     cupti: Option<(Cupti, Subscriber)>,
     kinds: KindSet,
     /// Which calls are noted, if any.
-    noted: Option<Noted>,
+    noted: Option<CallFilter>,
     flush_ms: c_int,
     report: Report,
 }
@@ -66,7 +66,7 @@ pub fn start(socket: Descriptor, hello: &Hello) -> c_int {
         report: Report::default(),
     };
     collection.set_up();
-    // SAFETY: no other thread has it, see `Shared`.
+    // SAFETY: no other thread has it, see `CollectionCell`.
     unsafe { *COLLECTION.0.get() = Some(collection) };
     if !start_thread() {
         socket.close();
@@ -100,7 +100,7 @@ fn handle_exit() {
     unsafe { sys::__cxa_atexit(at_exit, null_mut(), null_mut()) };
 }
 
-/// Nothing more is set up in a process that exits.
+/// An error if the process exits: nothing more is set up then.
 fn go_on() -> Result<(), State> {
     if presence::exits() { Err(State::Ended) } else { Ok(()) }
 }
@@ -123,7 +123,7 @@ fn start_thread() -> bool {
 
 extern "C" fn run(_: *mut c_void) -> *mut c_void {
     take_name_of_process();
-    // SAFETY: see `Shared`.
+    // SAFETY: see `CollectionCell`.
     if let Some(mut collection) = unsafe { (*COLLECTION.0.get()).take() } {
         if collection.flush_ms == 0 {
             collection.set_up();
@@ -225,7 +225,7 @@ impl Collection {
         let counts = self.collects(Kind::Kernel) || self.collects(Kind::Idle);
         if (request.launches != 0 || counts) && launches::create(self.collects(Kind::Launch)) {
             let others = request.launches != 0;
-            let noted = Noted { others, waits: others && self.collects(Kind::Sync) };
+            let noted = CallFilter { others, waits: others && self.collects(Kind::Sync) };
             cupti.call_back_at_functions(subscriber, |number, name| noted.has(number, name), true);
             self.noted = Some(noted);
         }
@@ -269,7 +269,7 @@ impl Collection {
         let passes_launches = self.collects(Kind::Launch);
         let mut idle = self.collects(Kind::Idle).then(Idle::new);
         // SAFETY: created before, and one collection runs at a time.
-        let mut waiting = unsafe { Waiting::new() };
+        let mut waiting = unsafe { ReorderBuffer::new() };
         let mut is_over = false;
         while !is_over {
             is_over = self.socket.wait(self.flush_ms);

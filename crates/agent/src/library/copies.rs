@@ -1,5 +1,5 @@
-//! What the copies of this library in a process share: each tracer brings its own, and none is ever unloaded. The static of the copy that was
-//! loaded first is used by all.
+//! State that the copies of this library in a process share: each tracer brings its own copy, and none is ever unloaded. The static of
+//! the copy that was loaded first is used by all.
 
 use core::ffi::CStr;
 use core::ptr::{from_ref, null_mut};
@@ -12,16 +12,16 @@ use crate::sys;
 const SONAME: &CStr = c"libcudatrace_gpu.so";
 
 /// A shared static: its symbol, and that of this copy.
-pub struct Shared<T: 'static> {
+pub struct SharedStatic<T: 'static> {
     symbol: &'static CStr,
     own: &'static T,
     found: AtomicPtr<T>,
 }
 
-impl<T> Shared<T> {
+impl<T> SharedStatic<T> {
     /// `symbol` is the name of `own`. Another layout needs another name.
-    pub const fn new(symbol: &'static CStr, own: &'static T) -> Shared<T> {
-        Shared { symbol, own, found: AtomicPtr::new(null_mut()) }
+    pub const fn new(symbol: &'static CStr, own: &'static T) -> SharedStatic<T> {
+        SharedStatic { symbol, own, found: AtomicPtr::new(null_mut()) }
     }
 
     /// That of the first copy.

@@ -14,9 +14,9 @@ static COUNTS: AtomicU32 = AtomicU32::new(0);
 /// Captures of streams that have begun and not ended.
 static CAPTURES: AtomicU32 = AtomicU32::new(0);
 
-/// What a launch launches.
+/// Work that a launch starts.
 #[derive(Copy, Clone, PartialEq, Eq)]
-pub enum Launched {
+pub enum LaunchKind {
     Kernel,
     Graph,
 }
@@ -64,18 +64,18 @@ pub fn end_capture() {
 }
 
 /// A launch was made.
-pub fn launched(what: Launched) {
+pub fn launched(what: LaunchKind) {
     add(|counters| match what {
-        Launched::Kernel => &counters.kernels,
-        Launched::Graph => &counters.graphs,
+        LaunchKind::Kernel => &counters.kernels,
+        LaunchKind::Graph => &counters.graphs,
     });
 }
 
 /// A launch has a record, the first one.
-pub fn recorded(what: Launched) {
+pub fn recorded(what: LaunchKind) {
     add(|counters| match what {
-        Launched::Kernel => &counters.kernels_recorded,
-        Launched::Graph => &counters.graphs_recorded,
+        LaunchKind::Kernel => &counters.kernels_recorded,
+        LaunchKind::Graph => &counters.graphs_recorded,
     });
 }
 

@@ -8,13 +8,14 @@ use core::ptr::null_mut;
 use core::sync::atomic::AtomicU32;
 use core::sync::atomic::Ordering::SeqCst;
 
-use crate::copies::Shared;
+use crate::copies::SharedStatic;
 use crate::sys;
 
 /// Longest time that the one waits for the other, in ms: a lock of the program may be held meanwhile.
 const PATIENCE: u32 = 1000;
 
-/// What all copies of this library in a process share: glibc cannot forget the functions below, nor have many of them while the program forks.
+/// State that all copies of this library in a process share: glibc cannot forget the functions below, nor have many of them while the
+/// program forks.
 #[repr(C)]
 pub struct Forks {
     /// Forks under way.
@@ -31,7 +32,7 @@ pub struct Forks {
 pub static cudatrace_forks: Forks =
     Forks { running: AtomicU32::new(0), holder: AtomicU32::new(0), is_counted: AtomicU32::new(0) };
 
-static SHARED: Shared<Forks> = Shared::new(c"cudatrace_forks", &cudatrace_forks);
+static SHARED: SharedStatic<Forks> = SharedStatic::new(c"cudatrace_forks", &cudatrace_forks);
 
 fn forks() -> &'static Forks {
     SHARED.get()

@@ -19,17 +19,17 @@ const MISSED: u64 = 100_000_000;
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Cause {
-    /// It is not known when the work was launched.
+    /// The time of the launch is not known.
     Unknown,
-    /// It was launched soon after the idle time had begun.
+    /// The work was launched soon after the idle time had begun.
     HostLate,
     /// The host waited for the work before.
     HostWaited,
     /// Copies ran most of the time.
     Copy,
-    /// It was launched long after.
+    /// The work was launched long after the idle time had begun.
     NothingAsked,
-    /// It was launched before: it waited for the device, as each kernel in a queue does for some microseconds, or for another stream.
+    /// The work was launched before: it waited for the device, as each kernel in a queue does for some microseconds, or for another stream.
     Queued,
 }
 
@@ -43,7 +43,7 @@ pub struct Idle {
     pub missed: u64,
 }
 
-/// What is known of a device.
+/// State of a device.
 #[derive(Copy, Clone, Default)]
 struct Device {
     /// Begin of the last kernel.

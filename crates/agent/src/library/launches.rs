@@ -7,24 +7,24 @@
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicU8, AtomicU32, AtomicU64};
 
-use crate::counts::Launched;
+use crate::counts::LaunchKind;
 use crate::record::{Kind, Record};
-use crate::sys::{self, Reserved};
+use crate::sys::{self, ReservedMemory};
 use crate::{batch, counts, cupti, ranges, thread_id};
 
-/// What a function of the driver does.
+/// Effect of a function of the driver.
 #[derive(Copy, Clone, PartialEq, Eq)]
 #[repr(u8)]
 enum Class {
-    /// It launches a kernel, whose record has its correlation id.
+    /// Launches a kernel, whose record has its correlation id.
     Kernel = 1,
     Graph,
-    /// It begins or ends the capture of a stream.
+    /// Begins or ends the capture of a stream.
     BeginCapture,
     EndCapture,
-    /// It launches other work.
+    /// Launches other work.
     Other,
-    /// It waits.
+    /// Waits.
     Wait,
 }
 
@@ -51,14 +51,14 @@ static CLASS: [AtomicU8; cupti::FUNCTIONS as usize] = [const { AtomicU8::new(0) 
 
 /// Which calls are noted.
 #[derive(Copy, Clone)]
-pub struct Noted {
+pub struct CallFilter {
     /// Launches of other work than kernels and graphs, too.
     pub others: bool,
     /// Waits, too.
     pub waits: bool,
 }
 
-impl Noted {
+impl CallFilter {
     /// Whether calls of a function are noted, by its number and its name.
     pub fn has(self, number: u32, name: &[u8]) -> bool {
         let found = CLASSES.iter().find(|(begin, _)| name.starts_with(begin));
@@ -92,13 +92,13 @@ struct Note {
 
 /// The launch is counted.
 const COUNTED: u32 = 1;
-/// It has a record.
+/// The launch has a record.
 const RECORDED: u32 = 2;
-/// It launches a graph.
+/// The launch starts a graph.
 const OF_GRAPH: u32 = 4;
 
 /// The table.
-static NOTED: Reserved<Note> = Reserved::of(NOTES);
+static NOTED: ReservedMemory<Note> = ReservedMemory::of(NOTES);
 /// 1: launches are passed on when they begin.
 static PASSES_ON: AtomicU32 = AtomicU32::new(0);
 
@@ -150,8 +150,8 @@ pub fn returned(number: u32, correlation: u32, succeeds: bool) {
     const BEGIN_CAPTURE: u8 = Class::BeginCapture as u8;
     const END_CAPTURE: u8 = Class::EndCapture as u8;
     match class(number) {
-        KERNEL if succeeds => count(correlation, Launched::Kernel),
-        GRAPH if succeeds => count(correlation, Launched::Graph),
+        KERNEL if succeeds => count(correlation, LaunchKind::Kernel),
+        GRAPH if succeeds => count(correlation, LaunchKind::Graph),
         BEGIN_CAPTURE if succeeds => counts::begin_capture(),
         END_CAPTURE => counts::end_capture(),
         _ => {}
@@ -164,13 +164,13 @@ fn class(number: u32) -> u8 {
 }
 
 /// Counts a launch that was noted.
-fn count(correlation: u32, what: Launched) {
+fn count(correlation: u32, what: LaunchKind) {
     let Some(note) = at(correlation) else { return };
     if !counts::counts() || note.who.load(Acquire) as u32 != correlation {
         return;
     }
     counts::launched(what);
-    let of_graph = if what == Launched::Graph { OF_GRAPH } else { 0 };
+    let of_graph = if what == LaunchKind::Graph { OF_GRAPH } else { 0 };
     if note.state.fetch_or(COUNTED | of_graph, AcqRel) & RECORDED != 0 {
         counts::recorded(what);
     }
@@ -186,7 +186,7 @@ pub fn add(kind: Kind, record: &mut Record) {
         (record.launch, record.func, record.range, record.tid) = (time, func, range, (who >> 32) as u32);
         let before = note.state.fetch_or(RECORDED, AcqRel);
         if before & (COUNTED | RECORDED) == COUNTED {
-            counts::recorded(if before & OF_GRAPH == 0 { Launched::Kernel } else { Launched::Graph });
+            counts::recorded(if before & OF_GRAPH == 0 { LaunchKind::Kernel } else { LaunchKind::Graph });
         }
     } else if kind == Kind::Kernel && record.node == 0 {
         counts::unknown();

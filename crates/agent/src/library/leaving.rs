@@ -133,7 +133,7 @@ extern "C" fn see(object: *const LoadedObject, _: usize, here: *mut c_void) -> c
     0
 }
 
-/// What the loader knows of a library.
+/// A library, as the loader describes it.
 struct Library {
     base: usize,
     /// All of it.

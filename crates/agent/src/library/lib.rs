@@ -48,7 +48,7 @@ use core::ffi::c_int;
 /// Where the tracer listens, which writes it into the file before a process loads it.
 #[unsafe(no_mangle)]
 #[used]
-pub static cudatrace_tracer: tracer::Written = tracer::Written::none();
+pub static cudatrace_tracer: tracer::TracerAddress = tracer::TracerAddress::none();
 
 /// Called by the driver in `cuInit`.
 ///

@@ -5,7 +5,7 @@ use core::ffi::c_char;
 use core::sync::atomic::AtomicU64;
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
-use crate::sys::Reserved;
+use crate::sys::ReservedMemory;
 
 /// Places at which a text is looked for.
 const TRIES: usize = 64;
@@ -23,12 +23,12 @@ struct Text<const SIZE: usize> {
 }
 
 /// Different texts. Each has `SIZE` bytes with the zero that ends it; longer ones are cut.
-pub struct Kept<const SIZE: usize>(Reserved<Text<SIZE>>, usize);
+pub struct TextTable<const SIZE: usize>(ReservedMemory<Text<SIZE>>, usize);
 
-impl<const SIZE: usize> Kept<SIZE> {
+impl<const SIZE: usize> TextTable<SIZE> {
     /// Room for so many texts; not reserved yet.
-    pub const fn of(count: usize) -> Kept<SIZE> {
-        Kept(Reserved::of(count), count)
+    pub const fn of(count: usize) -> TextTable<SIZE> {
+        TextTable(ReservedMemory::of(count), count)
     }
 
     /// Reserves the memory, which takes room as texts come. False if there is none.
@@ -85,7 +85,7 @@ mod tests {
 
     #[test]
     fn a_name_is_kept_once_and_outlives_the_text() {
-        let names = Kept::<64>::of(1 << 10);
+        let names = TextTable::<64>::of(1 << 10);
         assert!(names.reserve());
         let keep = |text: &CStr| names.keep(text.as_ptr()).unwrap();
         let text = CString::new("forward").unwrap();

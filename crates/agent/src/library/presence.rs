@@ -26,7 +26,7 @@ pub fn begin(pid: u32, socket: Descriptor) -> bool {
     true
 }
 
-/// It has ended.
+/// The collection has ended.
 pub fn end() {
     RUNS_IN.store(0, Release);
 }

@@ -10,8 +10,8 @@ use core::ptr::{null, null_mut};
 use core::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use core::sync::atomic::{AtomicPtr, AtomicU64};
 
-use crate::names::Kept;
-use crate::sys::Reserved;
+use crate::names::TextTable;
+use crate::sys::ReservedMemory;
 use crate::thread_id;
 
 /// Size of a name with the zero byte that ends it; longer ones are cut.
@@ -39,8 +39,8 @@ struct Thread {
 /// The bits of [`Thread::state`] that have the number of ranges.
 const DEPTH_BITS: u32 = 32;
 
-static NAMED: Kept<NAME> = Kept::of(NAMES);
-static THREADED: Reserved<Thread> = Reserved::of(THREADS);
+static NAMED: TextTable<NAME> = TextTable::of(NAMES);
+static THREADED: ReservedMemory<Thread> = ReservedMemory::of(THREADS);
 /// Functions by which the libraries with NVTX give their tables.
 static GETTERS: [AtomicPtr<c_void>; TABLES] = [const { AtomicPtr::new(null_mut()) }; TABLES];
 

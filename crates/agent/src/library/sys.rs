@@ -200,15 +200,15 @@ const MAP_PRIVATE_ANONYMOUS_NORESERVE: c_int = 0x2 | 0x20 | 0x4000;
 pub struct Descriptor(pub c_int);
 
 /// Memory of zeros for values of a type, which takes room as it is written. It is reserved once in a process.
-pub struct Reserved<T> {
+pub struct ReservedMemory<T> {
     first: AtomicPtr<T>,
     count: usize,
 }
 
-impl<T> Reserved<T> {
+impl<T> ReservedMemory<T> {
     /// Memory for so many values, for which zeros are valid; not reserved yet.
-    pub const fn of(count: usize) -> Reserved<T> {
-        Reserved { first: AtomicPtr::new(null_mut()), count }
+    pub const fn of(count: usize) -> ReservedMemory<T> {
+        ReservedMemory { first: AtomicPtr::new(null_mut()), count }
     }
 
     /// Reserves it, unless it is. False if there is no memory.

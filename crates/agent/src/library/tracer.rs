@@ -10,15 +10,15 @@ use crate::sys::{self, Credentials, Descriptor, PollFd, SocketAddress};
 
 /// The address that the tracer has written into the file.
 #[repr(transparent)]
-pub struct Written(UnsafeCell<Address>);
+pub struct TracerAddress(UnsafeCell<Address>);
 
 // SAFETY: never written by this process.
-unsafe impl Sync for Written {}
+unsafe impl Sync for TracerAddress {}
 
-impl Written {
+impl TracerAddress {
     /// No address.
-    pub const fn none() -> Written {
-        Written(UnsafeCell::new(Address {
+    pub const fn none() -> TracerAddress {
+        TracerAddress(UnsafeCell::new(Address {
             pid: 0,
             length: 0,
             name: *b"no tracer: the file is written before it is loaded......",
@@ -33,12 +33,12 @@ impl Written {
 }
 
 /// The first packet for the tracer, which takes nothing else before.
-pub fn hello(written: &Written) -> Hello {
+pub fn hello(written: &TracerAddress) -> Hello {
     Hello { secret: written.get().secret }
 }
 
 /// Loads the library that the program had asked for before the tracer's was put in its place.
-pub fn load_next(written: &Written) {
+pub fn load_next(written: &TracerAddress) {
     let variable = variable(&written.get());
     // SAFETY: names that end with zero; the function is the one that the driver would call.
     unsafe {
@@ -68,7 +68,7 @@ fn variable(address: &Address) -> [u8; NEXT.len() + TRACER_NAME + 1] {
 }
 
 /// Connects to the tracer; `None` if it is gone.
-pub fn connect(written: &Written) -> Option<Descriptor> {
+pub fn connect(written: &TracerAddress) -> Option<Descriptor> {
     let address = written.get();
     let length = (address.length as usize).min(address.name.len());
     if address.pid == 0 || length == 0 {

@@ -5,21 +5,21 @@
 //! asked for before it began, for at most [`HOLD`].
 
 use crate::record::{Kind, Record};
-use crate::sys::Reserved;
+use crate::sys::ReservedMemory;
 
 /// Nanoseconds for which records wait for others.
 pub const HOLD: u64 = 1_000_000_000;
 /// Records that may wait; of more the oldest do not wait as long.
 const MOST: usize = 1 << 18;
 
-type Held = (Kind, Record);
+type WaitingRecord = (Kind, Record);
 
 /// Memory for those.
-static MEMORY: Reserved<Held> = Reserved::of(MOST);
+static MEMORY: ReservedMemory<WaitingRecord> = ReservedMemory::of(MOST);
 
 /// The records that wait, in no order.
-pub struct Waiting {
-    records: &'static mut [Held],
+pub struct ReorderBuffer {
+    records: &'static mut [WaitingRecord],
     count: usize,
 }
 
@@ -28,12 +28,12 @@ pub fn create() -> bool {
     MEMORY.reserve()
 }
 
-impl Waiting {
+impl ReorderBuffer {
     /// # Safety
     /// [`create`] was successful, and there is one of these values at a time.
-    pub unsafe fn new() -> Waiting {
+    pub unsafe fn new() -> ReorderBuffer {
         // SAFETY: no other value has it, as the caller promises; zeros are a valid kind and record.
-        Waiting { records: unsafe { core::slice::from_raw_parts_mut(MEMORY.first(), MOST) }, count: 0 }
+        ReorderBuffer { records: unsafe { core::slice::from_raw_parts_mut(MEMORY.first(), MOST) }, count: 0 }
     }
 
     /// Adds a record. `pass_on` gets some if there is no room.
@@ -65,7 +65,7 @@ impl Waiting {
 }
 
 /// The memory takes no room afterwards.
-impl Drop for Waiting {
+impl Drop for ReorderBuffer {
     fn drop(&mut self) {
         MEMORY.release();
     }
@@ -77,13 +77,13 @@ mod tests {
 
     use super::*;
 
-    /// There is one `Waiting` at a time.
+    /// There is one `ReorderBuffer` at a time.
     static ONE: Mutex<()> = Mutex::new(());
 
-    fn one() -> Waiting {
+    fn one() -> ReorderBuffer {
         assert!(create());
         // SAFETY: see `ONE`.
-        unsafe { Waiting::new() }
+        unsafe { ReorderBuffer::new() }
     }
 
     fn at(start: u64) -> Record {
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn of_more_records_than_there_is_room_for_the_oldest_do_not_wait() {
+    fn the_oldest_records_do_not_wait_when_the_room_is_full() {
         let _one = ONE.lock().unwrap();
         let mut waiting = one();
         let mut seen = Vec::new();

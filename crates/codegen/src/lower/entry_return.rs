@@ -309,7 +309,7 @@ struct Owned {
     mark: VReg,
 }
 
-/// What is needed to compute the cells in which the values of a call may be.
+/// Operands for computing the cells in which the values of a call may be.
 struct Tries {
     /// Number of the first cell.
     first: VReg,

@@ -124,7 +124,7 @@ impl Around<'_> {
         let base = name.rsplit_once(".dwz/").map(|(_, inside)| format!("{DEBUG}/.dwz/{inside}"));
         let absolute = name.strip_prefix('/').map(str::to_owned);
         let candidates = [absolute, base, by_id];
-        // It may also be in the same directory as the file.
+        // The supplementary file may also be beside the file.
         let beside = || ElfFile::open(&self.path.with_file_name(name)).ok().filter(fits);
         let found =
             beside().or_else(|| candidates.into_iter().flatten().find_map(|name| self.in_roots(&name, fits)));

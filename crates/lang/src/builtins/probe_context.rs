@@ -75,9 +75,9 @@ pub(crate) struct ProbeContext {
     pub sites: Vec<Site>,
     /// Sites of all programs of the clause.
     pub clause_sites: Vec<Site>,
-    /// What `probe` is at a timer.
+    /// Value of `probe` at a timer.
     pub timed_name: Option<NameId>,
-    /// What `probetype` is.
+    /// Value of `probetype`.
     pub probe_type: &'static str,
 }
 

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn of_very_many_the_first_are_drawn() {
+    fn the_first_of_very_many_findings_are_drawn() {
         let mut diags = Diagnostics::default();
         for at in 0..DRAWN + 3 {
             diags.error("E0001", Span::new(at, at), "wrong");

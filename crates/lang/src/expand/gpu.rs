@@ -1,5 +1,4 @@
-//! What a GPU did: expands a clause of `gpu:kernel` to a body for one record of a batch, which reads the part of the record that
-//! it uses.
+//! Expands a clause of `gpu:kernel` to a body for one record of a batch, which reads the part of the record that it uses.
 //!
 //! ```text
 //! gpu:kernel / args.device == 0 / { @ = hist(args.duration) }
@@ -75,7 +74,7 @@ pub(crate) fn expand(script: &mut Script, diags: &mut Diagnostics) {
 struct Expansion<'d> {
     /// Parts of records that bodies read.
     declared: Vec<Part>,
-    /// What bodies read of the launching call: [`GPU_LAUNCHES`] and [`GPU_RANGES`].
+    /// Data of the launching call that bodies read: [`GPU_LAUNCHES`] and [`GPU_RANGES`].
     joins: u32,
     diags: &'d mut Diagnostics,
 }

@@ -1,4 +1,4 @@
-//! What records of a GPU and the calls that launched the work know of each other, by their correlation id.
+//! Joins records of a GPU with the calls that launched the work, by their correlation id.
 //!
 //! ```text
 //! cuda:launch { @step[corr] = $step }
@@ -213,7 +213,7 @@ fn name_of(walk: &Expr) -> String {
 fn walk_of(e: &Expr, stacks: &[LaunchStack]) -> Option<Expr> {
     match &e.kind {
         ExprKind::Ident(name) if name == "ustack" => Some(e.clone()),
-        // What is no constant is left for the checker, at its place.
+        // An argument that is no constant is left for the checker, at its place.
         ExprKind::Call { name, args } if name.node == "ustack" && !args.iter().any(reads_record) => {
             Some(e.clone())
         }

@@ -9,7 +9,7 @@ use cuda::ioctls::Device;
 pub struct IoctlHook {
     /// In attach points of expanded clauses.
     pub name: &'static str,
-    /// What the kernel must have.
+    /// Requirement on the kernel.
     pub needs: Needs,
     /// Attach point at the entry of an ioctl.
     pub(super) enter: fn(&Device) -> &'static str,
@@ -30,7 +30,7 @@ pub struct IoctlHook {
     pub(super) support: fn(&Device) -> &'static str,
 }
 
-/// What a kernel must have for a hook.
+/// Requirement of a hook on the kernel.
 #[derive(Clone, Copy, Debug)]
 pub enum Needs {
     /// BTF, and that the driver's function for ioctls of the device can be probed.

@@ -53,7 +53,7 @@ pub struct Program {
     /// True if a clause uses enclosing calls. All calls seen by return probes are then pushed onto their thread's
     /// stack of calls, see [`Around`].
     pub tracks_calls: bool,
-    /// What records of GPUs need of the call that launched the work: bits of [`wire::manifest`].
+    /// Data of launching calls that records of GPUs need: bits of [`wire::manifest`].
     pub gpu_joins: u32,
 }
 

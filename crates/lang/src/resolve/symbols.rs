@@ -15,7 +15,7 @@ impl<'a> Symbols<'a> {
         let names = functions.iter().enumerate();
         let mut by_name: Vec<_> =
             names.flat_map(|(at, f)| f.names.iter().map(move |name| (name.as_str(), at))).collect();
-        // They are almost sorted.
+        // The names are almost sorted.
         by_name.sort();
         Symbols { functions, by_name }
     }

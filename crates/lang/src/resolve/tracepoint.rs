@@ -37,7 +37,7 @@ pub fn near(catalog: &dyn Catalog, category: &str, event: &str, diags: &Diagnost
     diags.similar(&format!("{category}:{event}"), all.iter().map(String::as_str))
 }
 
-/// What to do about a missing tracepoint: similar names, or a pattern that lists what there is.
+/// Advice on a missing tracepoint: similar names, or a pattern that lists what there is.
 fn help(near: &[String], pattern: Option<String>) -> Vec<String> {
     match (did_you_mean(near), pattern) {
         (help, Some(pattern)) if help.is_empty() => vec![format!("`cudatrace -l '{pattern}'` lists them")],

@@ -15,7 +15,7 @@ pub struct Script {
     pub items: Vec<Item>,
     /// Names of the parts of maps' keys, set by expansion.
     pub labels: Labels,
-    /// What records of GPUs need of the call that launched the work, bits of [`wire::manifest`]; set by the expansion.
+    /// Data of launching calls that records of GPUs need, bits of [`wire::manifest`]; set by the expansion.
     pub gpu_joins: u32,
     /// Positions of texts from the command line, set by expansion.
     pub given: Vec<Span>,

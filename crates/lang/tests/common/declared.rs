@@ -1,4 +1,4 @@
-//! What debug information says of the program of the test machines: a pool of requests, in two units.
+//! Debug information of the program of the test machines: a pool of requests, in two units.
 //!
 //! ```text
 //! enum state { IDLE, BUSY = 4 };

@@ -1,4 +1,4 @@
-//! What the machines of several tests say of a tracepoint.
+//! Tracepoints, as the machines of several tests describe them.
 
 use lang::catalog::{Marker, MarkerArg, MarkerPlace, RecordField, RecordKind};
 

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_line_of_maps_is_none() {
+    fn malformed_lines_of_maps_are_refused() {
         for text in ["", "1-2", "x-y r-xp 0 0:0 0", "1 r-xp 0 0:0 0", "1-2 r-xp 0 00 0", "1-2 r-xp 0 0:0 z"] {
             assert_eq!(Mapping::parse(text.as_bytes()), None, "{text}");
         }

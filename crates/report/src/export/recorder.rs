@@ -536,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_call_waited_for_the_tracer_is_before_it() {
+    fn waits_for_the_tracer_precede_the_call() {
         let manifest = Manifest::default();
         let context = Context { manifest: &manifest, names: &DelayedThread, verbatim: false };
         let call = |tid: u32, time_ns: u64, duration_ns: u64| {

@@ -52,12 +52,12 @@ pub struct Process {
 /// State of a process.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
 pub enum Life {
-    /// It runs, or its state is unknown.
+    /// The process runs, or its state is unknown.
     #[default]
     Alive,
-    /// It has ended; maps may have been read before that.
+    /// The process has ended; maps may have been read before that.
     Ended,
-    /// It had ended before the maps were read, so they contain its last values.
+    /// The process had ended before the maps were read, so they contain its last values.
     Settled,
 }
 

@@ -174,7 +174,7 @@ fn is(pairs: &[(&str, i128)]) -> Vec<(String, i128)> {
 }
 
 #[test]
-fn what_ended_processes_counted_stays_in_the_series_of_their_program() {
+fn counts_of_ended_processes_stay_in_the_series_of_their_program() {
     let mut map = ByProcess::new("process", MapValue::Agg(Agg::Count), 9);
     map.rows = vec![(1, 5), (2, 7)];
     assert_eq!(map.read(), is(&[("train", 12)]));
@@ -250,7 +250,7 @@ fn series_of_ended_processes_make_room_for_live_ones() {
 }
 
 #[test]
-fn of_gauges_the_largest_are_shown() {
+fn the_largest_gauges_are_shown() {
     let plain = MapValue::Plain(wire::Type::Int { bytes: 8, signed: true });
     let mut map = ByProcess::new("process.pid", plain, 2);
     map.rows = vec![(3, 1), (4, 2), (5, 9)];
@@ -273,7 +273,7 @@ fn counters_begin_at_0_for_scrapers() {
 }
 
 #[test]
-fn what_can_go_wrong_is_0_before_it_does() {
+fn problem_counters_are_0_before_a_problem_occurs() {
     let counter = |kind| wire::Counter { kind, place: wire::manifest::Place::default() };
     let counters = vec![counter(wire::CounterKind::MapFull(0)), counter(wire::CounterKind::UserRead)];
     let manifest = Manifest { counters, ..with(vec![map("n", MapValue::Agg(Agg::Count))], vec![]) };

@@ -47,7 +47,7 @@ pub struct Recording {
 /// The reason why a file is not a recording.
 #[derive(Debug)]
 pub enum NoRecording {
-    /// It cannot be read.
+    /// The file cannot be read.
     Io(std::io::Error),
     /// The first line is invalid.
     FirstLine,

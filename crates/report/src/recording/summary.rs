@@ -636,7 +636,7 @@ impl Summary {
         format!("{transfers}, {}{ways}", size(bytes))
     }
 
-    /// What the GPU did: its use, the kernels with the most time, the rates of copies.
+    /// Lines on GPUs: their use, the kernels with the most time, the rates of copies.
     fn short_of_gpus(&self, lines: &mut Lines) {
         if self.gpu_kernels.is_empty() && self.gpu_copies.is_empty() {
             return;

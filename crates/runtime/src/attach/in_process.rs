@@ -4,7 +4,7 @@ use super::own_programs::TimerProgram;
 use super::{AttachResult, probe_error};
 use crate::error::{AttachError, SiteError, SiteFailure};
 use crate::handles::LoadedProgram;
-use crate::in_process::{Patching, UserSpace};
+use crate::in_process::{PatchSiteFinders, UserSpace};
 use crate::options::AttachOptions;
 use linux::timer::Timer;
 use std::io;
@@ -27,7 +27,8 @@ pub(crate) fn attach(
     match &program.attach {
         Attach::Functions { side, sites, .. } => {
             let nowhere = |_: u32, _: u64| Err("no information about the function".to_owned());
-            let patch = options.patch.unwrap_or(Patching { functions: &nowhere, unwinder: |_| vec![] });
+            let patch =
+                options.patch.unwrap_or(PatchSiteFinders { functions: &nowhere, unwinder: |_| vec![] });
             let refused = user.add_probe(program, *side, sites, options.files, patch);
             result.attached = sites.len() - refused.len();
             result.failures = refused

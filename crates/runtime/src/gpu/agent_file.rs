@@ -31,7 +31,7 @@ pub struct AgentFile {
     path: Option<PathBuf>,
     /// Name of the socket.
     name: String,
-    /// What an agent must send first.
+    /// Secret that an agent must send first.
     secret: Secret,
     /// The users whose processes can open the file, beside those of root.
     users: Mutex<BTreeSet<u32>>,
@@ -199,11 +199,11 @@ fn temporary_file(name: &str, bytes: &[u8], user: u32) -> io::Result<(OwnedFd, P
 /// Writes a new file, and gives it to a user.
 fn fill(mut file: File, path: &Path, bytes: &[u8], user: u32) -> io::Result<File> {
     file.write_all(bytes)?;
-    // Nobody can execute a file that is open for writing.
+    // A file that is open for writing cannot be executed.
     let readable = File::open(path)?;
     // Another tracer sees by the lock that this one lives, see `remove_abandoned`.
     rustix::fs::flock(&readable, FlockOperation::NonBlockingLockShared)?;
-    // Whatever the umask is.
+    // The mode is independent of the umask.
     file.set_permissions(std::fs::Permissions::from_mode(0o500))?;
     let [own, found] = [&file, &readable].map(|file| file.metadata().map(|its| (its.dev(), its.ino())));
     if own? != found? {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use agent::message::{PATHS, Report, Request};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 
-use super::checks::{self, ReportError, Wanted};
+use super::checks::{self, RecordRequest, ReportError};
 use super::launch_counts::{CounterMemory, LaunchCounts};
 
 /// The socket to the agent of a process, which has proven that it is one.
@@ -16,20 +16,20 @@ use super::launch_counts::{CounterMemory, LaunchCounts};
 pub struct AgentSocket {
     socket: OwnedFd,
     pid: u32,
-    /// What it was last asked for.
-    wanted: Option<Wanted>,
+    /// Last request to the agent.
+    wanted: Option<RecordRequest>,
     last: Option<Report>,
     counters: Option<CounterMemory>,
 }
 
-/// What has come from an agent.
+/// Result of receiving from an agent.
 #[derive(Clone, Debug)]
-pub enum Received {
+pub enum ReceiveOutcome {
     /// A report, which was checked.
     Report(Report),
-    /// What cannot come from an agent: the process is not to be trusted any more.
+    /// An invalid packet: the process is not to be trusted any more.
     Wrong(ReportError),
-    /// Nothing yet.
+    /// No packet yet.
     Nothing,
     /// The process has ended, or executes another program.
     End,
@@ -55,9 +55,9 @@ impl AgentSocket {
     ///
     /// # Errors
     /// EPIPE if the process has ended; no descriptor is left.
-    pub fn request(&mut self, wanted: Wanted, paths: &[PathBuf]) -> io::Result<()> {
+    pub fn request(&mut self, wanted: RecordRequest, paths: &[PathBuf]) -> io::Result<()> {
         self.wanted = Some(wanted);
-        let Wanted { kinds, flush_ms, launches } = wanted;
+        let RecordRequest { kinds, flush_ms, launches } = wanted;
         let mut request =
             Request { kinds: kinds.to_bits(), flush_ms, launches: launches.into(), paths: [0; PATHS] };
         let mut used = 0;
@@ -93,17 +93,17 @@ impl AgentSocket {
     }
 
     /// The next report.
-    pub fn receive(&mut self) -> Received {
+    pub fn receive(&mut self) -> ReceiveOutcome {
         // One byte more than a report has: a longer packet is wrong.
         let mut packet = [MaybeUninit::<u8>::uninit(); size_of::<Report>() + 1];
         let bytes = match rustix::net::recv(&self.socket, &mut packet[..], RecvFlags::DONTWAIT) {
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Received::Nothing,
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return ReceiveOutcome::Nothing,
             Ok(((bytes, _), _)) if !bytes.is_empty() => bytes,
-            _ => return Received::End,
+            _ => return ReceiveOutcome::End,
         };
         match self.checked(bytes) {
-            Ok(report) => Received::Report(*self.last.insert(report)),
-            Err(error) => Received::Wrong(error),
+            Ok(report) => ReceiveOutcome::Report(*self.last.insert(report)),
+            Err(error) => ReceiveOutcome::Wrong(error),
         }
     }
 
@@ -130,10 +130,10 @@ mod tests {
 
     /// Random packets, and reports with random words; `CUDATRACE_FUZZ_SECONDS` is the time that is tried.
     #[test]
-    fn whatever_a_process_sends_is_a_right_report_or_an_error() {
+    fn any_packet_of_a_process_is_a_valid_report_or_an_error() {
         let seconds = std::env::var("CUDATRACE_FUZZ_SECONDS").ok().and_then(|text| text.parse().ok());
         let limit = Duration::from_secs(seconds.unwrap_or(2));
-        let wanted = Wanted { kinds: KindSet::of(Kind::Kernel), flush_ms: 100, launches: false };
+        let wanted = RecordRequest { kinds: KindSet::of(Kind::Kernel), flush_ms: 100, launches: false };
         let (start, mut numbers) = (Instant::now(), Numbers(0x2545_f491_4f6c_dd1d));
         let mut random = move |below: u64| numbers.below(below);
         let (mut taken, mut total) = (0, 0u64);
@@ -162,7 +162,7 @@ mod tests {
                     bytes.iter().copied().chain(std::iter::repeat(7)).take(length).collect();
                 rustix::net::send(&process, &packet, SendFlags::NOSIGNAL).expect("there is room");
                 match agent.receive() {
-                    Received::Report(report) => {
+                    ReceiveOutcome::Report(report) => {
                         let sum = report
                             .passed
                             .iter()
@@ -172,8 +172,8 @@ mod tests {
                         (taken, total) = (taken + 1, total.checked_add(sum).expect("no overflow"));
                         last = report;
                     }
-                    Received::Wrong(_) | Received::End => break,
-                    Received::Nothing => panic!("a packet was sent"),
+                    ReceiveOutcome::Wrong(_) | ReceiveOutcome::End => break,
+                    ReceiveOutcome::Nothing => panic!("a packet was sent"),
                 }
             }
         }

@@ -8,9 +8,9 @@ use agent::message::{Report, State};
 use agent::record::{KINDS, Kind};
 use thiserror::Error;
 
-/// What an agent is asked for.
+/// Request to an agent for records.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct RecordRequest {
     /// Kinds of records.
     pub kinds: KindSet,
     /// Milliseconds between two batches.
@@ -59,7 +59,11 @@ pub enum ReportError {
 ///
 /// # Errors
 /// The first fault.
-pub(super) fn check(report: &Report, last: Option<&Report>, wanted: Wanted) -> Result<(), ReportError> {
+pub(super) fn check(
+    report: &Report,
+    last: Option<&Report>,
+    wanted: RecordRequest,
+) -> Result<(), ReportError> {
     let state = state(report.state, last).ok_or(ReportError::State(report.state))?;
     check_cupti(report, last, state)?;
     let is_extra = |kind: &Kind| report.passed[*kind as usize] > 0 && !wanted.kinds.contains(*kind);
@@ -81,13 +85,13 @@ fn state(number: u32, last: Option<&Report>) -> Option<State> {
     let follows: &[State] = match last.map(|last| last.state) {
         None => &[NoCupti, Refused, Collects],
         Some(before) if before == Collects as u32 => &[Collects, Ended, EndsLater],
-        // Nothing comes after the end.
+        // No report follows the end.
         Some(_) => &[],
     };
     follows.iter().copied().find(|state| *state as u32 == number)
 }
 
-/// What CUPTI has returned.
+/// Checks CUPTI's results in a report.
 fn check_cupti(report: &Report, last: Option<&Report>, state: State) -> Result<(), ReportError> {
     // Releases before CUDA 13 have small numbers, later ones 130000 and more. Without CUPTI it is 0.
     let is_plausible = matches!(report.version, 0..=999 | 100_000..=9_999_999);
@@ -115,7 +119,8 @@ fn totals(report: &Report) -> [u64; TOTALS] {
 mod tests {
     use super::*;
 
-    const WANTED: Wanted = Wanted { kinds: KindSet::of(Kind::Kernel), flush_ms: 100, launches: false };
+    const WANTED: RecordRequest =
+        RecordRequest { kinds: KindSet::of(Kind::Kernel), flush_ms: 100, launches: false };
 
     fn passed(kernels: u64, copies: u64) -> [u64; KINDS] {
         std::array::from_fn(|kind| match kind {
@@ -130,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_agents_report_is_right() {
+    fn reports_of_agents_are_accepted() {
         let mut second = Report { passed: passed(5, 0), dropped: 3, ..collects() };
         assert_eq!(check(&collects(), None, WANTED), Ok(()));
         assert_eq!(check(&second, Some(&collects()), WANTED), Ok(()));

@@ -37,7 +37,7 @@ impl Secret {
         Ok(Secret(bytes))
     }
 
-    /// What is written into the file.
+    /// Bytes for the file.
     pub fn bytes(&self) -> &[u8; SECRET] {
         &self.0
     }
@@ -65,7 +65,7 @@ pub struct Connection {
     is_request: bool,
 }
 
-/// What the first packet of a connection proves.
+/// Evidence in the first packet of a connection.
 #[derive(Debug)]
 pub enum Proof {
     /// The process has loaded the agent.

@@ -37,7 +37,7 @@ impl CounterMemory {
         self.0.as_fd()
     }
 
-    /// What was counted so far; `None` if nothing was, since no kernels are traced.
+    /// Counts so far; `None` if nothing was counted, since no kernels are traced.
     pub fn read(&self) -> Option<LaunchCounts> {
         let mut bytes = [0; COUNTERS];
         let read = rustix::io::pread(&self.0, &mut bytes[..], 0);

@@ -1,7 +1,7 @@
-//! What a process offers to code of ours: whether it may run there at all, and how it finds the CPU, the thread and the time.
+//! Environment of our code in a process: whether it may run there at all, and how it finds the CPU, the thread and the time.
 
 use crate::remote::seccomp::{self, Caller};
-use crate::remote::{Region, RemoteError, Stopped, has_shadow_stacks};
+use crate::remote::{Region, RemoteError, StoppedProcess, has_shadow_stacks};
 use linux::proc;
 use native::{CpuNumber, Environment, Process, ThreadId, TimeSource, Unwind};
 
@@ -12,7 +12,7 @@ const GLIBC_TID: i32 = 0x2d0;
 ///
 /// # Errors
 /// [`RemoteError::ShadowStacks`], [`RemoteError::OtherNamespace`], and those of [`seccomp::check`].
-pub fn check(stopped: &Stopped<'_>, own_filters: u32, has_programs: bool) -> Result<(), RemoteError> {
+pub fn check(stopped: &StoppedProcess<'_>, own_filters: u32, has_programs: bool) -> Result<(), RemoteError> {
     if has_shadow_stacks(stopped.pid()) {
         return Err(RemoteError::ShadowStacks);
     }
@@ -26,7 +26,7 @@ pub fn check(stopped: &Stopped<'_>, own_filters: u32, has_programs: bool) -> Res
 }
 
 /// How code of the process finds the CPU, the thread and the time.
-pub fn find(stopped: &Stopped<'_>, cpus: u32, region: &Region) -> Result<Environment, RemoteError> {
+pub fn find(stopped: &StoppedProcess<'_>, cpus: u32, region: &Region) -> Result<Environment, RemoteError> {
     let tid = stopped.threads()[0];
     let block = stopped.registers(tid)?.fs_base;
     let mut stored = [0; 4];

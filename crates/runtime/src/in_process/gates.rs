@@ -3,12 +3,12 @@
 //! A gate is part of the function's detour, in front of its programs, if it has any. A session whose programs run in the kernel has no
 //! other detours than these.
 
-use super::patch_sites::Patched;
+use super::patch_sites::PatchCount;
 use super::patching::{ATTEMPTS, Access, PAUSE, leave, ours};
 use super::processes::{FileFunctions, FunctionSite, ProbedFile};
 use super::user_space::UserSpace;
 use crate::remote::seccomp::{self, Caller};
-use crate::remote::{Library, Remains, RemoteError, Stopped, Tracer};
+use crate::remote::{Library, Remains, RemoteError, StoppedProcess, Tracer};
 use native::object::Object;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -52,7 +52,7 @@ impl UserSpace {
         let mut other = None;
         Tracer::run(|tracer| {
             for _ in 0..ATTEMPTS {
-                let stopped = Stopped::all(tracer, pid, access.stop_limit)?;
+                let stopped = StoppedProcess::all(tracer, pid, access.stop_limit)?;
                 if !(library.is_current)() {
                     return Err(RemoteError::Executed);
                 }
@@ -86,7 +86,7 @@ impl UserSpace {
     ) -> Result<(), RemoteError> {
         let inode = self.memory.inode();
         Tracer::run(|tracer| {
-            let stopped = Stopped::all(tracer, pid, access.stop_limit)?;
+            let stopped = StoppedProcess::all(tracer, pid, access.stop_limit)?;
             let regions = ours(&stopped, inode)?;
             let mut in_region = Vec::new();
             for tid in stopped.threads() {
@@ -109,7 +109,7 @@ impl UserSpace {
     pub fn withdraw_load(&self, pid: u32, access: Access) -> Result<bool, RemoteError> {
         let inode = self.memory.inode();
         Tracer::run(|tracer| {
-            let stopped = Stopped::all(tracer, pid, access.stop_limit)?;
+            let stopped = StoppedProcess::all(tracer, pid, access.stop_limit)?;
             let mut is_withdrawn = false;
             for remains in ours(&stopped, inode)? {
                 is_withdrawn |= remains.withdraw_load(&stopped, access.own_filters)?;
@@ -127,7 +127,7 @@ impl UserSpace {
             return Ok(());
         }
         let inode = self.memory.inode();
-        let is_ours = |remains: &Remains, _: &Stopped<'_>| Ok(remains.inode() == Some(inode));
+        let is_ours = |remains: &Remains, _: &StoppedProcess<'_>| Ok(remains.inode() == Some(inode));
         let is_gone = leave(pid, access, LEAVING, is_ours)?;
         self.processes.remove(&pid);
         self.heirs.remove(&pid);
@@ -137,14 +137,14 @@ impl UserSpace {
         Ok(())
     }
 
-    /// What was patched for programs.
-    pub fn patched(&self) -> Patched {
+    /// Counts of patches for programs.
+    pub fn patched(&self) -> PatchCount {
         self.patched
     }
 }
 
 /// A thread of another session that has patched functions of the process, and goes on. Its gates, too, are restored when its agent is there.
-fn other_tracer(stopped: &Stopped<'_>, inode: u64) -> Result<Option<u32>, RemoteError> {
+fn other_tracer(stopped: &StoppedProcess<'_>, inode: u64) -> Result<Option<u32>, RemoteError> {
     for remains in Remains::find(stopped, &stopped.maps()?)? {
         if remains.inode() != Some(inode)
             && let Some(tracer) = remains.tracer(stopped)?

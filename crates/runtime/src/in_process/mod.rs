@@ -22,7 +22,7 @@ mod unwinder_hooks;
 mod user_space;
 
 pub use native::returns::Hook as UnwinderHook;
-pub use patch_sites::{PatchSites, Patched, Patching};
+pub use patch_sites::{PatchCount, PatchSiteFinders, PatchSites};
 pub(crate) use patching::Access;
 pub use processes::{FileFunctions, FunctionSite, PatchReport, PatchSite};
 pub(crate) use user_space::{MemorySizes, UserSpace};

@@ -4,9 +4,9 @@ use super::processes::PatchSite;
 use native::returns::Hook as UnwinderHook;
 use std::path::Path;
 
-/// What was patched during a session.
+/// Counts of patches during a session.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub struct Patched {
+pub struct PatchCount {
     /// Number of processes.
     pub processes: usize,
     /// Number of functions, those of all processes added.
@@ -21,7 +21,7 @@ pub type UnwinderSites = fn(&Path) -> Vec<(UnwinderHook, PatchSite)>;
 
 /// How functions give way to jumps.
 #[derive(Copy, Clone)]
-pub struct Patching<'a> {
+pub struct PatchSiteFinders<'a> {
     /// The functions of the script.
     pub functions: &'a PatchSites<'a>,
     /// Finds the functions of unwinders.

@@ -7,7 +7,7 @@ use super::processes::{self, PatchReport, Place, TracedProcess};
 use super::unwinder_hooks;
 use super::user_space::{Heir, UserSpace};
 use crate::remote::seccomp::{self, Caller};
-use crate::remote::{Remains, RemoteError, Seized, Stopped, Tracer, is_shared_data};
+use crate::remote::{Remains, RemoteError, SeizedThread, StoppedProcess, Tracer, is_shared_data};
 use crate::shared::names::Names;
 use linux::proc;
 use linux::proc::seccomp::own_filters;
@@ -62,7 +62,7 @@ impl UserSpace {
         Tracer::run(|tracer| {
             let mut all = PatchReport::default();
             for _ in 0..ATTEMPTS {
-                let stopped = Stopped::all(tracer, pid, STOP_LIMIT)?;
+                let stopped = StoppedProcess::all(tracer, pid, STOP_LIMIT)?;
                 let report = self.patch(&stopped, 0)?;
                 all = PatchReport { patched: all.patched + report.patched, ..report };
                 if all.in_use() == 0 {
@@ -86,7 +86,7 @@ impl UserSpace {
         release: impl FnOnce() + Send,
     ) -> Result<PatchReport, RemoteError> {
         Tracer::run(|tracer| {
-            let seized = Seized::thread(tracer, pid, tid);
+            let seized = SeizedThread::thread(tracer, pid, tid);
             release();
             // Other threads may run in files that are mapped already.
             let stopped = seized?.stop(STOP_LIMIT)?.with_others(STOP_LIMIT)?;
@@ -111,7 +111,7 @@ impl UserSpace {
         }
         let inode = self.memory.inode();
         let why = Tracer::run(|tracer| {
-            let seized = Seized::thread(tracer, pid, tid);
+            let seized = SeizedThread::thread(tracer, pid, tid);
             let others = seized.as_ref().map(|seized| others_outside(seized, inode));
             release();
             let stopped = match others {
@@ -172,7 +172,7 @@ impl UserSpace {
 
     pub(super) fn patch(
         &mut self,
-        stopped: &Stopped<'_>,
+        stopped: &StoppedProcess<'_>,
         own_filters: u32,
     ) -> Result<PatchReport, RemoteError> {
         let mut report = PatchReport::default();
@@ -192,7 +192,7 @@ impl UserSpace {
             self.settle(stopped, own_filters)?;
             self.heirs.remove(&pid);
             for remains in ours(stopped, self.memory.inode())? {
-                // It is traced like its parent, whose memory it has until it executes a program.
+                // The process is traced like its parent, whose memory it has until it executes a program.
                 if remains.is_borrowed(stopped)? {
                     return Ok(report);
                 }
@@ -243,7 +243,7 @@ impl UserSpace {
     }
 
     /// Forgets regions that an execve has taken away, and those of ended processes if there are many.
-    fn forget_regions(&mut self, stopped: &Stopped<'_>) {
+    fn forget_regions(&mut self, stopped: &StoppedProcess<'_>) {
         if self.processes.len() > MANY {
             self.processes.retain(|pid, _| proc::exists(*pid));
         }
@@ -263,7 +263,7 @@ impl UserSpace {
     ///
     /// # Errors
     /// [`RemoteError::Patched`] if one of them goes on, with the same functions.
-    fn settle(&self, stopped: &Stopped<'_>, own_filters: u32) -> Result<(), RemoteError> {
+    fn settle(&self, stopped: &StoppedProcess<'_>, own_filters: u32) -> Result<(), RemoteError> {
         let maps = stopped.maps()?;
         for remains in Remains::find(stopped, &maps)? {
             match remains.tracer(stopped)? {
@@ -289,10 +289,11 @@ impl UserSpace {
         for (pid, own_filters) in all {
             let Some(other) = self.owner.changed(pid) else { continue };
             let inode = self.memory.inode();
-            let expelled =
-                Tracer::run(|tracer| expel(&Stopped::all(tracer, pid, STOP_LIMIT)?, inode, own_filters));
+            let expelled = Tracer::run(|tracer| {
+                expel(&StoppedProcess::all(tracer, pid, STOP_LIMIT)?, inode, own_filters)
+            });
             match expelled {
-                // It is tried again.
+                // The process is tried again.
                 Err(error @ RemoteError::DidNotStop { .. }) => {
                     if !self.expelled.iter().any(|(known, _)| *known == pid) {
                         self.expelled.push((
@@ -302,7 +303,7 @@ impl UserSpace {
                     }
                 }
                 Ok(()) => self.forget(pid, format!("its rights have changed: {other}")),
-                // What it executes now has no memory of the session.
+                // A program that it executes now has no memory of the session.
                 Err(RemoteError::Gone) => _ = self.processes.remove(&pid),
                 Err(error) => {
                     let shares = "it still shares memory with the processes that are traced";
@@ -328,7 +329,7 @@ impl UserSpace {
         }
         let (inode, owner) = (self.memory.inode(), &self.owner);
         let other = Tracer::run(|tracer| {
-            let seized = Seized::thread(tracer, pid, tid);
+            let seized = SeizedThread::thread(tracer, pid, tid);
             release();
             let stopped = seized?.stop(STOP_LIMIT)?.with_others(STOP_LIMIT)?;
             let Some(other) = owner.changed(pid) else { return Ok(None) };
@@ -358,7 +359,8 @@ impl UserSpace {
         let heirs = self.heirs.drain().map(|(pid, heir)| (pid, heir.own_filters));
         let traced: HashMap<u32, u32> = heirs.chain(left).chain(traced).collect();
         for (pid, own_filters) in traced {
-            let is_over = |remains: &Remains, stopped: &Stopped<'_>| Ok(remains.tracer(stopped)?.is_none());
+            let is_over =
+                |remains: &Remains, stopped: &StoppedProcess<'_>| Ok(remains.tracer(stopped)?.is_none());
             match leave(pid, Access { own_filters, stop_limit: STOP_LIMIT }, LEAVING, is_over) {
                 Ok(_) | Err(RemoteError::Gone) => {}
                 Err(error) => self.kept.push((pid, error)),
@@ -373,11 +375,11 @@ pub(super) fn leave(
     pid: u32,
     access: Access,
     attempts: u32,
-    is_over: impl Fn(&Remains, &Stopped<'_>) -> Result<bool, RemoteError> + Sync,
+    is_over: impl Fn(&Remains, &StoppedProcess<'_>) -> Result<bool, RemoteError> + Sync,
 ) -> Result<bool, RemoteError> {
     Tracer::run(|tracer| {
         for attempt in 0..=attempts {
-            let stopped = Stopped::all(tracer, pid, access.stop_limit)?;
+            let stopped = StoppedProcess::all(tracer, pid, access.stop_limit)?;
             let mut left = false;
             for remains in Remains::find(&stopped, &stopped.maps()?)? {
                 if is_over(&remains, &stopped)? {
@@ -396,7 +398,7 @@ pub(super) fn leave(
 
 /// Puts memory of the process's own in the place of what it shares, and restores its functions. Programs that run there at this moment
 /// find zeros.
-fn expel(stopped: &Stopped<'_>, inode: u64, own_filters: u32) -> Result<(), RemoteError> {
+fn expel(stopped: &StoppedProcess<'_>, inode: u64, own_filters: u32) -> Result<(), RemoteError> {
     for remains in ours(stopped, inode)? {
         remains.separate(stopped, own_filters)?;
         remove(&remains, stopped, own_filters)?;
@@ -405,7 +407,7 @@ fn expel(stopped: &Stopped<'_>, inode: u64, own_filters: u32) -> Result<(), Remo
 }
 
 /// Restores functions and frees a region, if it is not in use and no seccomp filter forbids the calls for that.
-fn remove(remains: &Remains, stopped: &Stopped<'_>, own_filters: u32) -> Result<bool, RemoteError> {
+fn remove(remains: &Remains, stopped: &StoppedProcess<'_>, own_filters: u32) -> Result<bool, RemoteError> {
     match remains.remove(stopped, own_filters) {
         Err(RemoteError::Filtered) => Ok(true),
         result => result,
@@ -413,14 +415,14 @@ fn remove(remains: &Remains, stopped: &Stopped<'_>, own_filters: u32) -> Result<
 }
 
 /// The regions of a session in a process, by the inode of its shared memory.
-pub(super) fn ours(stopped: &Stopped<'_>, inode: u64) -> Result<Vec<Remains>, RemoteError> {
+pub(super) fn ours(stopped: &StoppedProcess<'_>, inode: u64) -> Result<Vec<Remains>, RemoteError> {
     let mut remains = Remains::find(stopped, &stopped.maps()?)?;
     remains.retain(|remains| remains.inode() == Some(inode));
     Ok(remains)
 }
 
 /// Stops the other threads of a process, none of them in a region of the session, where it could be about to make a system call.
-fn others_outside<'t>(seized: &Seized<'t>, inode: u64) -> Result<Stopped<'t>, RemoteError> {
+fn others_outside<'t>(seized: &SeizedThread<'t>, inode: u64) -> Result<StoppedProcess<'t>, RemoteError> {
     let mut attempt = 0;
     loop {
         let others = seized.others(STOP_LIMIT)?;

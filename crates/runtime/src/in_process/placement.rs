@@ -17,34 +17,34 @@ const SCRATCH: &str = "ct_scratch";
 
 /// State of a script that is at one place.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Shared {
+pub enum ScriptState {
     /// A map of the script, by its name.
     Map(String),
-    /// What walks of user stacks read.
+    /// Tables that walks of user stacks read.
     UnwindTables,
     /// Values that the entries of calls store for later.
     Calls,
 }
 
-impl std::fmt::Display for Shared {
+impl std::fmt::Display for ScriptState {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Shared::Map(name) => write!(f, "`@{name}`"),
-            Shared::UnwindTables => f.write_str("the unwind tables"),
-            Shared::Calls => f.write_str("values of running calls"),
+            ScriptState::Map(name) => write!(f, "`@{name}`"),
+            ScriptState::UnwindTables => f.write_str("the unwind tables"),
+            ScriptState::Calls => f.write_str("values of running calls"),
         }
     }
 }
 
-/// What a clause needs of the place where it runs.
+/// Requirements of a clause on the place where it runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClauseNeeds {
     /// The probe list as written.
     pub text: String,
     /// The reason why only the kernel can run it, as a sentence.
     pub why_kernel: Option<String>,
-    /// What it shares with other clauses that use it.
-    pub shares: BTreeSet<Shared>,
+    /// State that it shares with other clauses.
+    pub shares: BTreeSet<ScriptState>,
     /// Whether it reads floating-point numbers in registers, which the kernel cannot.
     pub reads_floats: bool,
 }
@@ -52,11 +52,11 @@ pub struct ClauseNeeds {
 impl ClauseNeeds {
     /// Whether it walks user stacks.
     pub fn walks_stacks(&self) -> bool {
-        self.shares.contains(&Shared::UnwindTables)
+        self.shares.contains(&ScriptState::UnwindTables)
     }
 }
 
-/// What the clauses of a script need, by their numbers. The script was compiled for the traced processes.
+/// Requirements of the clauses of a script, by their numbers. The script was compiled for the traced processes.
 ///
 /// # Errors
 /// [`LoadError::Object`]
@@ -81,16 +81,16 @@ pub fn needs(compiled: &CompiledScript) -> Result<BTreeMap<u32, ClauseNeeds>, Lo
     Ok(clauses)
 }
 
-/// What clauses that use this map share.
-fn shared(manifest: &Manifest, map: &str) -> Option<Shared> {
+/// State that clauses with this map share.
+fn shared(manifest: &Manifest, map: &str) -> Option<ScriptState> {
     if OF_EACH_PLACE.contains(&map) || map.starts_with(SCRATCH) {
         return None;
     }
     if manifest.stacks.iter().any(|stack| stack.user && stack.symbol == map) {
-        return Some(Shared::UnwindTables);
+        return Some(ScriptState::UnwindTables);
     }
     let of_script = manifest.maps.iter().find(|one| one.symbol == map);
-    Some(of_script.map_or(Shared::Calls, |one| Shared::Map(one.name.clone())))
+    Some(of_script.map_or(ScriptState::Calls, |one| ScriptState::Map(one.name.clone())))
 }
 
 /// The reason why a program is of the kernel, whatever it does.

@@ -13,11 +13,11 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 pub struct ProcessEnds {
     /// Entries of programs.
     programs: Vec<u64>,
-    running: BTreeMap<u32, Running>,
+    running: BTreeMap<u32, RunningProcess>,
 }
 
 #[derive(Debug)]
-struct Running {
+struct RunningProcess {
     pidfd: OwnedFd,
     /// As they were last seen: the programs read them after the end.
     names: Vec<u8>,
@@ -41,10 +41,10 @@ impl ProcessEnds {
         }
         let names = names::of(pid);
         match self.running.get_mut(&pid) {
-            // It may execute another file by now.
+            // The process may execute another file by now.
             Some(process) => process.names = names,
             None => {
-                let process = pidfd::open(pid).map(|pidfd| Running { pidfd, names });
+                let process = pidfd::open(pid).map(|pidfd| RunningProcess { pidfd, names });
                 self.running.extend(process.ok().map(|process| (pid, process)));
             }
         }

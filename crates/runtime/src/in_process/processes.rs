@@ -8,7 +8,7 @@ use super::environment;
 use super::outposts::{Outposts, ROOM};
 use crate::remote::{
     Entry, JOURNAL_ENTRY, Jump, Patch, Patches, Region, RegionSize, Remains, RemoteError, SharedFile,
-    Skipped, Stopped, is_near,
+    SkipReason, StoppedProcess, is_near,
 };
 use crate::shared::UnwindMemory;
 use crate::shared::memory::{PlacedModule, SessionMemory};
@@ -136,27 +136,27 @@ pub struct PatchReport {
     /// Number of functions that were patched.
     pub patched: usize,
     /// Functions that were left out.
-    pub skipped: Vec<(u32, u64, Skipped)>,
+    pub skipped: Vec<(u32, u64, SkipReason)>,
 }
 
 impl PatchReport {
-    fn count(&self, why: Skipped) -> usize {
+    fn count(&self, why: SkipReason) -> usize {
         self.skipped.iter().filter(|(_, _, skipped)| *skipped == why).count()
     }
 
     /// Number of functions into which a thread is about to return.
     pub fn in_use(&self) -> usize {
-        self.count(Skipped::InUse)
+        self.count(SkipReason::InUse)
     }
 
     /// Number of functions whose code another tool has changed.
     pub fn changed(&self) -> usize {
-        self.count(Skipped::OtherBytes)
+        self.count(SkipReason::OtherBytes)
     }
 
     /// Number of functions that have no room near them.
     pub fn crowded(&self) -> usize {
-        self.count(Skipped::NoRoom)
+        self.count(SkipReason::NoRoom)
     }
 }
 
@@ -172,7 +172,7 @@ const JOINED: u64 = 1 << 30;
 impl TracedProcess {
     /// Creates the region of a process near these addresses, and puts the modules into it.
     pub fn start(
-        stopped: &Stopped<'_>,
+        stopped: &StoppedProcess<'_>,
         (memory, unwind): (&SessionMemory, Option<&UnwindMemory>),
         near: Range<u64>,
         functions: usize,
@@ -242,7 +242,7 @@ impl TracedProcess {
     /// reach of several.
     pub fn patch(
         &mut self,
-        stopped: &Stopped<'_>,
+        stopped: &StoppedProcess<'_>,
         memory: &SessionMemory,
         (modules, probes, files): (&[PlacedModule], &[UserProbe], &BTreeMap<u32, ProbedFile>),
         patched: &BTreeSet<Place>,
@@ -272,7 +272,7 @@ impl TracedProcess {
                     };
                     let (patch, entry) = match self.detour(stopped, (&programs, gate), address, base, site) {
                         Err(RemoteError::NoRoom) if !self.is_near(&(place..place + 1)) => {
-                            crowded.push((file, function, Skipped::NoRoom));
+                            crowded.push((file, function, SkipReason::NoRoom));
                             continue;
                         }
                         made => made?,
@@ -327,7 +327,11 @@ impl TracedProcess {
     }
 
     /// Reserves [`ROOM`] bytes for the code of a function near it; returns their address.
-    pub(super) fn reserve_near(&mut self, stopped: &Stopped<'_>, function: u64) -> Result<u64, RemoteError> {
+    pub(super) fn reserve_near(
+        &mut self,
+        stopped: &StoppedProcess<'_>,
+        function: u64,
+    ) -> Result<u64, RemoteError> {
         let mut outposts = std::mem::take(&mut self.outposts);
         let reserved = outposts.reserve(function, || {
             let page = Region::outpost(stopped, function..function + 1, self.own_filters)?;
@@ -354,7 +358,7 @@ impl TracedProcess {
     }
 
     /// Whether the process still has the region: an execve(2) takes it away.
-    pub fn is_there(&self, stopped: &Stopped<'_>) -> bool {
+    pub fn is_there(&self, stopped: &StoppedProcess<'_>) -> bool {
         let data = self.region.base() + layout::PAGE;
         let is_data = |map: &Mapping| map.start == data && map.inode == self.inode;
         stopped.maps().is_ok_and(|maps| maps.iter().any(is_data))
@@ -367,7 +371,7 @@ impl TracedProcess {
 
     fn add_images(
         &mut self,
-        stopped: &Stopped<'_>,
+        stopped: &StoppedProcess<'_>,
         memory: &SessionMemory,
         modules: &[PlacedModule],
     ) -> Result<(), RemoteError> {
@@ -384,7 +388,11 @@ impl TracedProcess {
     }
 
     /// Stores in the process what is about to be changed there.
-    pub(super) fn record(&mut self, stopped: &Stopped<'_>, entries: &[Entry]) -> Result<(), RemoteError> {
+    pub(super) fn record(
+        &mut self,
+        stopped: &StoppedProcess<'_>,
+        entries: &[Entry],
+    ) -> Result<(), RemoteError> {
         let used = self.code_end - self.region.size().data;
         self.region.record(stopped, used, entries)
     }
@@ -392,7 +400,7 @@ impl TracedProcess {
     /// Writes code and moves the end of the code behind it.
     pub(super) fn write(
         &mut self,
-        stopped: &Stopped<'_>,
+        stopped: &StoppedProcess<'_>,
         offset: u64,
         code: &[u8],
     ) -> Result<(), RemoteError> {
@@ -409,7 +417,7 @@ impl TracedProcess {
     /// Writes the detour of a function; returns its patch, and what the journal records of it.
     fn detour(
         &mut self,
-        stopped: &Stopped<'_>,
+        stopped: &StoppedProcess<'_>,
         (programs, gate): (&[ProgramAt], Option<u64>),
         address: u64,
         base: u64,
@@ -441,7 +449,7 @@ impl TracedProcess {
             native::site::moved(&instructions, place - before, moved_to),
             native::site::jump(place, reached),
         ) else {
-            // What the instructions refer to is too far away.
+            // An address that the instructions use is too far away.
             return Err(RemoteError::NoRoom);
         };
         match outpost {
@@ -464,7 +472,11 @@ impl TracedProcess {
         Ok((patch, entry))
     }
 
-    fn dispatch(&mut self, stopped: &Stopped<'_>, programs: &[ProgramAt]) -> Result<Dispatch, RemoteError> {
+    fn dispatch(
+        &mut self,
+        stopped: &StoppedProcess<'_>,
+        programs: &[ProgramAt],
+    ) -> Result<Dispatch, RemoteError> {
         let key: Vec<_> = programs.iter().map(|at| (at.module, at.symbol.clone(), at.side)).collect();
         if let Some(dispatch) = self.dispatches.get(&key) {
             return Ok(dispatch.clone());
@@ -485,7 +497,7 @@ impl TracedProcess {
     }
 
     /// The code of the gate, of which the process has one.
-    fn gate(&mut self, stopped: &Stopped<'_>) -> Result<u64, RemoteError> {
+    fn gate(&mut self, stopped: &StoppedProcess<'_>) -> Result<u64, RemoteError> {
         if let Some(gate) = self.gate {
             return Ok(gate);
         }
@@ -499,7 +511,7 @@ impl TracedProcess {
     }
 
     /// The code and the memory for returns.
-    fn returns(&mut self, stopped: &Stopped<'_>) -> Result<Returns, RemoteError> {
+    fn returns(&mut self, stopped: &StoppedProcess<'_>) -> Result<Returns, RemoteError> {
         if let Some(returns) = &self.returns {
             return Ok(returns.clone());
         }
@@ -610,7 +622,7 @@ impl ProbedFile {
 /// The addresses of the probed functions that a process has mapped, except for files whose jumps are all inherited. Files near to each other are one range.
 pub fn mapped(
     files: &BTreeMap<u32, ProbedFile>,
-    stopped: &Stopped<'_>,
+    stopped: &StoppedProcess<'_>,
     inherited: &BTreeSet<u64>,
 ) -> Result<Vec<Range<u64>>, RemoteError> {
     let maps = stopped.maps()?;

@@ -3,7 +3,7 @@
 use super::outposts::ROOM;
 use super::patch_sites::UnwinderSites;
 use super::processes::{ALIGNMENT, PatchSite, TracedProcess, recorded};
-use crate::remote::{Entry, Patch, Patches, RemoteError, Stopped};
+use crate::remote::{Entry, Patch, Patches, RemoteError, StoppedProcess};
 use linux::proc::{self, MappingName};
 use native::returns::{Hook, Returns, far_jump};
 use native::site::JUMP;
@@ -17,7 +17,11 @@ const JUMP_OPCODE: u8 = 0xe9;
 impl TracedProcess {
     /// Lets the unwinders that the process has mapped find the frames of calls whose return is traced. A function of another shape than
     /// the known ones stays as it is: exceptions do not pass traced calls then.
-    pub fn hook_unwinders(&mut self, stopped: &Stopped<'_>, sites: UnwinderSites) -> Result<(), RemoteError> {
+    pub fn hook_unwinders(
+        &mut self,
+        stopped: &StoppedProcess<'_>,
+        sites: UnwinderSites,
+    ) -> Result<(), RemoteError> {
         let Some(returns) = self.returns.clone() else { return Ok(()) };
         let mut list = vec![];
         let maps = stopped.maps()?;
@@ -62,7 +66,7 @@ impl TracedProcess {
     /// Writes the detour of a function of an unwinder; returns its patch.
     fn hook(
         &mut self,
-        stopped: &Stopped<'_>,
+        stopped: &StoppedProcess<'_>,
         returns: &Returns,
         (hook, address, site): (Hook, u64, &PatchSite),
     ) -> Result<Option<Patch>, RemoteError> {

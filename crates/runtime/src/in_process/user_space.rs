@@ -1,7 +1,7 @@
 //! The part of a session that is in user space: its memory, its probes, and the processes that have them.
 
 use super::owner::CommonOwner;
-use super::patch_sites::{Patched, Patching, UnwinderSites};
+use super::patch_sites::{PatchCount, PatchSiteFinders, UnwinderSites};
 use super::process_ends::ProcessEnds;
 use super::processes::{ProbedFile, TracedProcess, UserProbe};
 use crate::error::LoadError;
@@ -45,8 +45,8 @@ pub(crate) struct UserSpace {
     pub(super) ends: ProcessEnds,
     /// Processes of the traced command.
     pub(super) met: HashSet<u32>,
-    /// What was patched so far.
-    pub(super) patched: Patched,
+    /// Counts of patches so far.
+    pub(super) patched: PatchCount,
     /// By process id: a region each for functions that are near to each other.
     pub(super) processes: HashMap<u32, Vec<TracedProcess>>,
     /// The rights of all processes.
@@ -108,7 +108,7 @@ impl UserSpace {
         let lease = Some(Lease::start(Arc::clone(&memory)).map_err(PlaceError::Memory)?);
         let (modules, probes, files, processes) = (vec![module], vec![], BTreeMap::new(), HashMap::new());
         let (unwind, ends) = (None, ProcessEnds::default());
-        let (patched, unwinder): (_, UnwinderSites) = (Patched::default(), |_| vec![]);
+        let (patched, unwinder): (_, UnwinderSites) = (PatchCount::default(), |_| vec![]);
         Ok(UserSpace {
             memory,
             lease,
@@ -141,7 +141,7 @@ impl UserSpace {
         Ok(())
     }
 
-    /// What the programs that walk stacks read, if there are any.
+    /// Maps for programs that walk stacks, if there are any.
     pub fn unwind_maps(&self) -> Option<UnwindMaps> {
         let tables = self.unwind.as_ref()?;
         Some(UnwindMaps::in_process(Arc::clone(tables), Arc::clone(&self.memory)))
@@ -202,7 +202,7 @@ impl UserSpace {
         side: manifest::Side,
         sites: &[Site],
         path: &dyn Fn(u32) -> PathBuf,
-        patch: Patching<'_>,
+        patch: PatchSiteFinders<'_>,
     ) -> Vec<(Site, io::Error)> {
         self.unwinder = patch.unwinder;
         let side = match side {
@@ -240,7 +240,7 @@ impl UserSpace {
         &self.expelled
     }
 
-    /// What a process has done to the shared memory that no program does.
+    /// Damage to the shared memory, done by a process and not by a program.
     pub fn damage(&self) -> Option<&Damage> {
         self.memory.damage()
     }

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_functions_with_one_name_one_may_be_reached() {
+    fn one_of_two_functions_with_the_same_name_may_be_traceable() {
         let traced = Traced::Sites(traced_sites("a4 alloc_page\nc0 free_page [nvidia]\n"));
         let text = "90 t alloc_page\na0 t alloc_page\nb0 T last\nc0 t free_page\t[nvidia]\nd0 T end\n";
         let reached: Vec<_> = parse(text, &traced).into_iter().map(|f| (f.address, f.traceable)).collect();

@@ -24,7 +24,7 @@ const BATCH_BYTES: usize = 1 << 20;
 /// Two records of the same thread and CPU within this time are of the same run of a program.
 const ONE_RUN: Duration = Duration::from_millis(100);
 
-/// What is printed of a map.
+/// A map to print, with the options of `print`.
 #[derive(Copy, Clone, Debug)]
 pub struct MapPrint {
     /// Index of the map in the manifest.

@@ -219,7 +219,7 @@ impl Ring {
             }
             self.ended = Some(pid);
         }
-        // It may have been completed before the process ended.
+        // The record may have been completed before the process ended.
         is_written(self.header(self.position)) || self.pass(header, end)
     }
 

@@ -5,7 +5,7 @@
 
 use super::error::RemoteError;
 use super::ptrace::{self, Registers};
-use super::stopped::Stopped;
+use super::stopped::StoppedProcess;
 
 /// Offset of the pointer to `struct rseq_cs` in `struct rseq`.
 const RSEQ_CS: u64 = 8;
@@ -14,7 +14,7 @@ const SIZE: usize = 32;
 
 /// The registers with which the thread continues after an interruption.
 pub(super) fn interrupted(
-    stopped: &Stopped<'_>,
+    stopped: &StoppedProcess<'_>,
     tid: u32,
     registers: Registers,
 ) -> Result<Registers, RemoteError> {

@@ -7,7 +7,7 @@ use thiserror::Error;
 /// The reason why a process cannot be controlled.
 #[derive(Debug, Error)]
 pub enum RemoteError {
-    /// It ended, was killed, or executed another program meanwhile.
+    /// The process ended, was killed, or executed another program meanwhile.
     #[error("the process has ended, or executes another program")]
     Gone,
     /// Only one process may trace another one.
@@ -99,7 +99,7 @@ impl RemoteError {
     /// Time for which [`RemoteError::Traced`] may be another cudatrace, which stops a process for some milliseconds at a time.
     pub const BRIEFLY: Duration = Duration::from_secs(1);
 
-    /// What the user can do about a process that is not traced, unless the error's text contains it.
+    /// Advice on a process that is not traced, unless the error's text contains it.
     pub fn way_out(&self) -> Option<&'static str> {
         use RemoteError::*;
         match self {

@@ -1,5 +1,5 @@
-//! What a session has changed in a process, stored in the process: another session can undo it if the tracer was killed, or if threads
-//! were still in the code when the session ended.
+//! Journal of a session's changes in a process, stored in the process: another session can undo them if the tracer was killed, or if
+//! threads were still in the code when the session ended.
 //!
 //! ```text
 //! base            data               used       first entry     end
@@ -26,7 +26,7 @@ use native::site::JUMP;
 use super::error::RemoteError;
 use super::patches::restore;
 use super::return_addresses::may_continue;
-use super::stopped::Stopped;
+use super::stopped::StoppedProcess;
 use super::system_calls::RemoteCalls;
 
 const PAGE: u64 = 4096;
@@ -53,7 +53,7 @@ pub fn is_shared_data(map: &Mapping) -> bool {
     path.is_some_and(|path| path.starts_with(DATA_NAME.as_bytes()))
 }
 
-/// What a session has changed in a process. All addresses are those of the process.
+/// A change of a session in a process. All addresses are those of the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Entry {
     /// A patched function.
@@ -94,7 +94,7 @@ impl Jump {
     }
 
     /// Restores the instructions; returns whether they are there. The file may not be mapped any more.
-    fn restore(&self, stopped: &Stopped<'_>, maps: &[Mapping]) -> Result<bool, RemoteError> {
+    fn restore(&self, stopped: &StoppedProcess<'_>, maps: &[Mapping]) -> Result<bool, RemoteError> {
         Ok(!self.is_mapped(maps) || restore(stopped, self.address, &self.jump, &self.original)?)
     }
 
@@ -105,7 +105,7 @@ impl Jump {
         map.is_some_and(|map| map.is_private_code() && map.range().contains(&self.address))
     }
 
-    fn is_written(&self, stopped: &Stopped<'_>, maps: &[Mapping]) -> Result<bool, RemoteError> {
+    fn is_written(&self, stopped: &StoppedProcess<'_>, maps: &[Mapping]) -> Result<bool, RemoteError> {
         let mut now = [0; JUMP];
         if self.is_mapped(maps) {
             stopped.read_if_there(self.address, &mut now)?;
@@ -175,26 +175,26 @@ impl Header {
         self.base..self.end() + self.own
     }
 
-    pub(super) fn write(&self, stopped: &Stopped<'_>) -> Result<(), RemoteError> {
+    pub(super) fn write(&self, stopped: &StoppedProcess<'_>) -> Result<(), RemoteError> {
         self.write_at_end(stopped, self.end())
     }
 
     /// Writes the header at the end of other memory.
-    pub(super) fn write_at_end(&self, stopped: &Stopped<'_>, end: u64) -> Result<(), RemoteError> {
+    pub(super) fn write_at_end(&self, stopped: &StoppedProcess<'_>, end: u64) -> Result<(), RemoteError> {
         let words = [self.base, self.data, self.code, self.used, self.entries, self.own, self.tables, MAGIC];
         let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
         stopped.write(end - HEADER, &bytes)
     }
 
     /// Undoes [`Header::write_at_end`] in new memory.
-    pub(super) fn clear_at_end(stopped: &Stopped<'_>, end: u64) -> Result<(), RemoteError> {
+    pub(super) fn clear_at_end(stopped: &StoppedProcess<'_>, end: u64) -> Result<(), RemoteError> {
         stopped.write(end - HEADER, &[0; HEADER as usize])
     }
 
     /// Adds entries, then changes the header. `used`: size of the code that is used now.
     pub(super) fn add(
         &mut self,
-        stopped: &Stopped<'_>,
+        stopped: &StoppedProcess<'_>,
         used: u64,
         entries: &[Entry],
     ) -> Result<(), RemoteError> {
@@ -216,7 +216,7 @@ impl Header {
     }
 
     /// The header at the end of a mapping, whose last page may be one that cannot be read.
-    fn find(stopped: &Stopped<'_>, end: u64) -> Result<Option<Header>, RemoteError> {
+    fn find(stopped: &StoppedProcess<'_>, end: u64) -> Result<Option<Header>, RemoteError> {
         let mut bytes = [0; HEADER as usize];
         let is_there = stopped.read_if_there(end - HEADER, &mut bytes)?;
         Ok(Header::of_words(to_words(&bytes)[0]).filter(|_| is_there))
@@ -247,7 +247,7 @@ impl Remains {
     ///
     /// # Errors
     /// The errors of reading its memory.
-    pub fn find(stopped: &Stopped<'_>, maps: &[Mapping]) -> Result<Vec<Remains>, RemoteError> {
+    pub fn find(stopped: &StoppedProcess<'_>, maps: &[Mapping]) -> Result<Vec<Remains>, RemoteError> {
         let (mut found, mut read) = (Vec::new(), 0);
         let may_be =
             |map: &&Mapping| map.is_private_code() && map.inode == 0 && map.name == MappingName::Anonymous;
@@ -283,7 +283,7 @@ impl Remains {
     ///
     /// # Errors
     /// The errors of reading the process's memory.
-    pub fn tracer(&self, stopped: &Stopped<'_>) -> Result<Option<u32>, RemoteError> {
+    pub fn tracer(&self, stopped: &StoppedProcess<'_>) -> Result<Option<u32>, RemoteError> {
         let mut word = [0; 4];
         // Without data it is not complete: its tracer would still hold the threads.
         if self.data.is_some() {
@@ -297,7 +297,7 @@ impl Remains {
     ///
     /// # Errors
     /// The errors of reading the memory of the process.
-    pub fn is_borrowed(&self, stopped: &Stopped<'_>) -> Result<bool, RemoteError> {
+    pub fn is_borrowed(&self, stopped: &StoppedProcess<'_>) -> Result<bool, RemoteError> {
         let mut word = [0; 4];
         stopped.read(self.header.base + TGID, &mut word)?;
         // A child of fork(2) has zero there before it has its own number.
@@ -328,7 +328,7 @@ impl Remains {
     ///
     /// # Errors
     /// [`RemoteError::Gone`]
-    pub fn has_jump(&self, stopped: &Stopped<'_>) -> Result<bool, RemoteError> {
+    pub fn has_jump(&self, stopped: &StoppedProcess<'_>) -> Result<bool, RemoteError> {
         let maps = stopped.maps()?;
         for entry in &self.entries {
             if let Entry::Jump(jump) = entry
@@ -357,7 +357,7 @@ impl Remains {
     ///
     /// # Errors
     /// The errors of [`RemoteCalls::new`] and of mmap(2).
-    pub fn separate(&self, stopped: &Stopped<'_>, own_filters: u32) -> Result<(), RemoteError> {
+    pub fn separate(&self, stopped: &StoppedProcess<'_>, own_filters: u32) -> Result<(), RemoteError> {
         let Header { base, data, .. } = self.header;
         let access = (libc::PROT_READ | libc::PROT_WRITE) as u64;
         let shared = [Some(base + PAGE..base + data), self.tables.clone()];
@@ -375,7 +375,7 @@ impl Remains {
     ///
     /// # Errors
     /// The errors of [`RemoteCalls::new`] and of the memory of the process.
-    pub fn remove(&self, stopped: &Stopped<'_>, own_filters: u32) -> Result<bool, RemoteError> {
+    pub fn remove(&self, stopped: &StoppedProcess<'_>, own_filters: u32) -> Result<bool, RemoteError> {
         let maps = stopped.maps()?;
         let mut is_whole = true;
         self.silence(stopped)?;
@@ -400,7 +400,7 @@ impl Remains {
     }
 
     /// Keeps programs from running when calls return.
-    fn silence(&self, stopped: &Stopped<'_>) -> Result<(), RemoteError> {
+    fn silence(&self, stopped: &StoppedProcess<'_>) -> Result<(), RemoteError> {
         for entry in &self.entries {
             if let Entry::Returns { area, .. } = entry {
                 stopped.write(area + SILENT, &1u64.to_le_bytes())?;
@@ -413,13 +413,13 @@ impl Remains {
     ///
     /// # Errors
     /// The errors of reading the memory of the process.
-    pub fn has_threads(&self, stopped: &Stopped<'_>) -> Result<bool, RemoteError> {
+    pub fn has_threads(&self, stopped: &StoppedProcess<'_>) -> Result<bool, RemoteError> {
         may_continue(stopped, &stopped.maps()?, &[self.header.code()])
     }
 
     /// Whether a thread is in the code, now or after a signal handler, or a call may return there. Its other code calls nothing outside, so
     /// other words on stacks are remains.
-    fn is_in_use(&self, stopped: &Stopped<'_>, maps: &[Mapping]) -> Result<bool, RemoteError> {
+    fn is_in_use(&self, stopped: &StoppedProcess<'_>, maps: &[Mapping]) -> Result<bool, RemoteError> {
         let mut loading = [0; 4];
         // Only a complete one has this word.
         if self.data.is_some() {
@@ -450,7 +450,12 @@ impl Remains {
     }
 
     /// Takes everything away.
-    fn free(&self, stopped: &Stopped<'_>, maps: &[Mapping], own_filters: u32) -> Result<(), RemoteError> {
+    fn free(
+        &self,
+        stopped: &StoppedProcess<'_>,
+        maps: &[Mapping],
+        own_filters: u32,
+    ) -> Result<(), RemoteError> {
         let whole = self.header.whole();
         let is_one =
             |range: &Range<u64>| maps.iter().any(|map| map.start <= range.start && range.end <= map.end);
@@ -468,7 +473,7 @@ impl Remains {
 }
 
 /// Reads groups of 8 words.
-fn words(stopped: &Stopped<'_>, address: u64, groups: u64) -> Result<Vec<[u64; 8]>, RemoteError> {
+fn words(stopped: &StoppedProcess<'_>, address: u64, groups: u64) -> Result<Vec<[u64; 8]>, RemoteError> {
     let mut bytes = vec![0; (groups * 64) as usize];
     stopped.read(address, &mut bytes)?;
     Ok(to_words(&bytes))

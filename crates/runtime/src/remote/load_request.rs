@@ -13,7 +13,7 @@ use native::load::{self, Descriptor, Functions, REQUESTED, Request};
 
 use super::error::RemoteError;
 use super::journal::Remains;
-use super::stopped::Stopped;
+use super::stopped::StoppedProcess;
 use super::system_calls::RemoteCalls;
 use crate::kernel::sys;
 
@@ -37,7 +37,7 @@ impl Remains {
     /// [`RemoteError::LoadsAlready`], the errors of [`RemoteCalls::new`], and those of the calls for descriptors. Nothing is loaded then.
     pub fn request_load(
         &self,
-        stopped: &Stopped<'_>,
+        stopped: &StoppedProcess<'_>,
         library: &Library<'_>,
         own_filters: u32,
     ) -> Result<OwnedFd, RemoteError> {
@@ -72,7 +72,7 @@ impl Remains {
     ///
     /// # Errors
     /// The errors of [`RemoteCalls::new`] and of the memory of the process.
-    pub fn withdraw_load(&self, stopped: &Stopped<'_>, own_filters: u32) -> Result<bool, RemoteError> {
+    pub fn withdraw_load(&self, stopped: &StoppedProcess<'_>, own_filters: u32) -> Result<bool, RemoteError> {
         // Only a complete region has the words.
         if self.inode().is_none() || self.word(stopped, load::STATE)? != REQUESTED {
             return Ok(false);
@@ -93,7 +93,7 @@ impl Remains {
     }
 
     /// A word of the process's own page.
-    fn word(&self, stopped: &Stopped<'_>, offset: u64) -> Result<u32, RemoteError> {
+    fn word(&self, stopped: &StoppedProcess<'_>, offset: u64) -> Result<u32, RemoteError> {
         let mut word = [0; 4];
         stopped.read(self.base() + offset, &mut word)?;
         Ok(u32::from_le_bytes(word))
@@ -101,7 +101,7 @@ impl Remains {
 }
 
 /// A descriptor of the process, with its file.
-fn described(stopped: &Stopped<'_>, number: u64) -> io::Result<Descriptor> {
+fn described(stopped: &StoppedProcess<'_>, number: u64) -> io::Result<Descriptor> {
     let file = fs::metadata(stopped.file(&format!("fd/{number}")))?;
     Ok(Descriptor { number: number as u32, file: (file.dev(), file.ino()) })
 }

@@ -1,7 +1,7 @@
 //! Control of another process by ptrace, without any code of ours in it beforehand: memory, code, and jumps to the code.
 //!
 //! ```text
-//! Tracer -> Stopped (threads) -> Region (memory, by system calls of a stopped thread) -> Patches (jumps)
+//! Tracer -> StoppedProcess (threads) -> Region (memory, by system calls of a stopped thread) -> Patches (jumps)
 //! ```
 //!
 //! Everything is done by a thread of its own ([`Tracer::run`]). If that thread ends, for whatever reason, the kernel resumes all
@@ -32,8 +32,8 @@ pub(crate) use journal::is_shared_data;
 pub use journal::{ENTRY as JOURNAL_ENTRY, Entry, Jump, Remains};
 pub use load_request::Library;
 pub use memory_map::is_near;
-pub use patches::{Patch, PatchOutcome, Patches, Skipped};
+pub use patches::{Patch, PatchOutcome, Patches, SkipReason};
 pub(crate) use ptrace::has_shadow_stacks;
 pub use region::{Region, RegionSize, SharedFile};
-pub use stopped::{Seized, Stopped, Tracer};
+pub use stopped::{SeizedThread, StoppedProcess, Tracer};
 pub use system_calls::RemoteCalls;

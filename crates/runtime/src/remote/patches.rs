@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 use super::error::RemoteError;
-use super::stopped::Stopped;
+use super::stopped::StoppedProcess;
 use linux::proc::Mapping;
 use native::site::JUMP;
 
@@ -45,7 +45,7 @@ impl Patch {
 
 /// The reason why a function was left out.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Skipped {
+pub enum SkipReason {
     /// A thread will continue in the middle of the instructions. This passes.
     InUse,
     /// The bytes are those of another tool, such as a debugger's breakpoint or a uprobe in the middle.
@@ -66,7 +66,7 @@ pub struct PatchOutcome {
     /// Bytes of stacks that were searched.
     pub searched: usize,
     /// Functions that were left out, by their index.
-    pub skipped: Vec<(usize, Skipped)>,
+    pub skipped: Vec<(usize, SkipReason)>,
 }
 
 /// The patches of a process.
@@ -101,7 +101,7 @@ impl Patches {
     ///
     /// # Errors
     /// [`RemoteError::Gone`] if the process is killed meanwhile; the errors of reading and writing its memory.
-    pub fn write(&mut self, stopped: &Stopped<'_>) -> Result<PatchOutcome, RemoteError> {
+    pub fn write(&mut self, stopped: &StoppedProcess<'_>) -> Result<PatchOutcome, RemoteError> {
         self.write_where(stopped, |_| true)
     }
 
@@ -112,7 +112,7 @@ impl Patches {
     /// As for [`Patches::write`].
     pub fn write_again(
         &mut self,
-        stopped: &Stopped<'_>,
+        stopped: &StoppedProcess<'_>,
         is_mapped: impl Fn(usize) -> bool,
     ) -> Result<PatchOutcome, RemoteError> {
         for (at, patch) in self.list.iter().enumerate() {
@@ -134,7 +134,7 @@ impl Patches {
 
     fn write_where(
         &mut self,
-        stopped: &Stopped<'_>,
+        stopped: &StoppedProcess<'_>,
         is_wanted: impl Fn(usize) -> bool,
     ) -> Result<PatchOutcome, RemoteError> {
         let is_new = |at: usize, written: &[bool]| !written[at] && is_wanted(at);
@@ -143,12 +143,12 @@ impl Patches {
         }
         let maps = stopped.maps()?;
         let mut outcome = PatchOutcome::default();
-        let mut skipped: Vec<Option<Skipped>> = Vec::with_capacity(self.list.len());
+        let mut skipped: Vec<Option<SkipReason>> = Vec::with_capacity(self.list.len());
         for (at, patch) in self.list.iter().enumerate() {
             skipped.push(if is_new(at, &self.written) { unfit(stopped, &maps, patch)? } else { None });
         }
         for at in self.in_use(stopped, &maps, &mut outcome)? {
-            skipped[at].get_or_insert(Skipped::InUse);
+            skipped[at].get_or_insert(SkipReason::InUse);
         }
         let new: Vec<usize> =
             (0..self.list.len()).filter(|at| is_new(*at, &self.written) && skipped[*at].is_none()).collect();
@@ -167,14 +167,14 @@ impl Patches {
     ///
     /// # Errors
     /// As for [`Patches::write`].
-    pub fn restore(&mut self, stopped: &Stopped<'_>) -> Result<PatchOutcome, RemoteError> {
+    pub fn restore(&mut self, stopped: &StoppedProcess<'_>) -> Result<PatchOutcome, RemoteError> {
         let mut outcome = PatchOutcome::default();
         for (at, patch) in self.list.iter().enumerate().filter(|(at, _)| self.written[*at]) {
             let mut now = [0; JUMP];
             stopped.read_if_there(patch.address, &mut now)?;
             // The other tool will restore the jump.
             if now != patch.jump {
-                outcome.skipped.push((at, Skipped::OtherBytes));
+                outcome.skipped.push((at, SkipReason::OtherBytes));
                 continue;
             }
             stopped.write(patch.address, &patch.original[..JUMP])?;
@@ -196,7 +196,7 @@ impl Patches {
     /// Functions to whose middle a thread returns: from a signal handler, or to no known instruction.
     fn in_use(
         &self,
-        stopped: &Stopped<'_>,
+        stopped: &StoppedProcess<'_>,
         maps: &[Mapping],
         outcome: &mut PatchOutcome,
     ) -> Result<Vec<usize>, RemoteError> {
@@ -215,7 +215,7 @@ impl Patches {
     }
 
     /// Sends threads that are in the middle of the patched instructions to their copy.
-    fn move_threads(&self, stopped: &Stopped<'_>, new: &[usize]) -> Result<usize, RemoteError> {
+    fn move_threads(&self, stopped: &StoppedProcess<'_>, new: &[usize]) -> Result<usize, RemoteError> {
         let mut moved = 0;
         for tid in stopped.threads() {
             let mut registers = stopped.registers(*tid)?;
@@ -233,7 +233,7 @@ impl Patches {
 /// Restores the bytes that a jump has replaced; true if the jump is not there any more. Another tool may have overwritten a byte of it
 /// for a while.
 pub(super) fn restore(
-    stopped: &Stopped<'_>,
+    stopped: &StoppedProcess<'_>,
     address: u64,
     jump: &[u8; JUMP],
     original: &[u8; JUMP],
@@ -255,22 +255,26 @@ fn is_original<E>(patch: &Patch, read: impl Fn(u64, &mut [u8]) -> Result<(), E>)
 }
 
 /// The reason why a jump cannot be written here at all.
-fn unfit(stopped: &Stopped<'_>, maps: &[Mapping], patch: &Patch) -> Result<Option<Skipped>, RemoteError> {
+fn unfit(
+    stopped: &StoppedProcess<'_>,
+    maps: &[Mapping],
+    patch: &Patch,
+) -> Result<Option<SkipReason>, RemoteError> {
     let end = patch.inside().end;
     let at = maps.partition_point(|map| map.end <= patch.address);
     let is_code = |map: &&Mapping| map.is_private_code() && map.start <= patch.address && end <= map.end;
     if maps.get(at).filter(is_code).is_none() {
-        return Ok(Some(Skipped::NoPrivateCode));
+        return Ok(Some(SkipReason::NoPrivateCode));
     }
     let mut now = vec![0; patch.original.len()];
     if !stopped.read_if_there(patch.address, &mut now)? {
-        return Ok(Some(Skipped::NoPrivateCode));
+        return Ok(Some(SkipReason::NoPrivateCode));
     }
-    Ok((now != patch.original).then_some(Skipped::OtherBytes))
+    Ok((now != patch.original).then_some(SkipReason::OtherBytes))
 }
 
 /// The used part of a stack, as far as it can be read.
-fn stack(stopped: &Stopped<'_>, maps: &[Mapping], pointer: u64) -> Vec<u8> {
+fn stack(stopped: &StoppedProcess<'_>, maps: &[Mapping], pointer: u64) -> Vec<u8> {
     let first = pointer.saturating_sub(RED_ZONE) & !7;
     let at = maps.partition_point(|map| map.end <= first);
     let Some(map) = maps.get(at).filter(|map| map.start <= first) else { return Vec::new() };

@@ -25,7 +25,7 @@ use rustix::fs::SealFlags;
 use super::error::RemoteError;
 use super::journal::{Entry, Header};
 use super::memory_map::{all_gaps, gaps};
-use super::stopped::Stopped;
+use super::stopped::StoppedProcess;
 use super::system_calls::RemoteCalls;
 use crate::kernel::sys::MemoryMapping;
 
@@ -89,7 +89,7 @@ impl Region {
     /// # Errors
     /// [`RemoteError::NoRoom`], [`RemoteError::Call`], and the errors of [`RemoteCalls::new`]. The process is then as before.
     pub fn create(
-        stopped: &Stopped<'_>,
+        stopped: &StoppedProcess<'_>,
         near: Range<u64>,
         size: RegionSize,
         own_filters: u32,
@@ -103,7 +103,7 @@ impl Region {
     /// # Errors
     /// As for [`Region::create`], and EPERM or EMFILE if the descriptor cannot be passed on.
     pub fn sharing(
-        stopped: &Stopped<'_>,
+        stopped: &StoppedProcess<'_>,
         near: Range<u64>,
         size: RegionSize,
         own_filters: u32,
@@ -117,7 +117,11 @@ impl Region {
     ///
     /// # Errors
     /// As for [`Region::create`]
-    pub fn outpost(stopped: &Stopped<'_>, near: Range<u64>, own_filters: u32) -> Result<u64, RemoteError> {
+    pub fn outpost(
+        stopped: &StoppedProcess<'_>,
+        near: Range<u64>,
+        own_filters: u32,
+    ) -> Result<u64, RemoteError> {
         let size = RegionSize { data: 0, code: PAGE, own: 0 };
         let places = gaps(&stopped.maps()?, size.whole(), &near);
         let mut calls = RemoteCalls::new(stopped, own_filters)?;
@@ -129,7 +133,7 @@ impl Region {
     }
 
     fn with(
-        stopped: &Stopped<'_>,
+        stopped: &StoppedProcess<'_>,
         near: Range<u64>,
         size: RegionSize,
         own_filters: u32,
@@ -182,19 +186,24 @@ impl Region {
     /// Stores in the process what is about to be changed there. `used`: size of the code that is used now.
     ///
     /// # Errors
-    /// [`RemoteError::NoRoom`], and the errors of [`Stopped::write`].
-    pub fn record(&mut self, stopped: &Stopped<'_>, used: u64, entries: &[Entry]) -> Result<(), RemoteError> {
+    /// [`RemoteError::NoRoom`], and the errors of [`StoppedProcess::write`].
+    pub fn record(
+        &mut self,
+        stopped: &StoppedProcess<'_>,
+        used: u64,
+        entries: &[Entry],
+    ) -> Result<(), RemoteError> {
         self.header.add(stopped, used, entries)
     }
 
     /// Writes code, or data of the process alone, at an offset from the base.
     ///
     /// # Errors
-    /// The errors of [`Stopped::write`].
+    /// The errors of [`StoppedProcess::write`].
     ///
     /// # Panics
     /// If the bytes are not all within the region.
-    pub fn write(&self, stopped: &Stopped<'_>, offset: u64, bytes: &[u8]) -> Result<(), RemoteError> {
+    pub fn write(&self, stopped: &StoppedProcess<'_>, offset: u64, bytes: &[u8]) -> Result<(), RemoteError> {
         assert!(offset + bytes.len() as u64 <= self.size().whole(), "within the region");
         stopped.write(self.base() + offset, bytes)
     }
@@ -226,17 +235,17 @@ impl std::fmt::Debug for Region {
 }
 
 /// The view of the data in this process, the size of code that was used, and the tables in the other process.
-type Filled = (Option<MemoryMapping>, usize, Option<Range<u64>>);
+type RegionParts = (Option<MemoryMapping>, usize, Option<Range<u64>>);
 
 /// The system calls that create a region.
 struct Setup<'a, 's> {
-    stopped: &'a Stopped<'a>,
+    stopped: &'a StoppedProcess<'a>,
     calls: &'a mut RemoteCalls<'s>,
     size: RegionSize,
 }
 
 impl Setup<'_, '_> {
-    /// What succeeds at the first of these places: other processes with the same memory may map something there meanwhile.
+    /// Result at the first free one of these places: other processes with the same memory may map something there meanwhile.
     fn first_free<T>(
         &mut self,
         places: &[u64],
@@ -278,7 +287,7 @@ impl Setup<'_, '_> {
         header: &mut Header,
         data: Option<BorrowedFd<'_>>,
         tables: Option<SharedFile<'_>>,
-    ) -> Result<Filled, RemoteError> {
+    ) -> Result<RegionParts, RemoteError> {
         let room = (self.size.code - PAGE) as usize;
         let used = self.calls.use_code_at(header.code().start, room)?;
         let memory = self.add_data(header.base, data)?;

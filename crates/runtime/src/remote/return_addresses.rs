@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 
 use super::error::RemoteError;
 use super::memory_map::is_stack_behind;
-use super::stopped::Stopped;
+use super::stopped::StoppedProcess;
 
 /// Largest stack that is searched, and largest number of bytes of stacks without a thread.
 const MAX_STACK: u64 = 64 << 20;
@@ -27,7 +27,7 @@ const HAS_CONTENTS: u64 = 3 << 62;
 /// Searches the stacks of a process, all of whose threads are stopped. True if a thread continues in one of the ranges, or if a stack
 /// is too large, or unknown.
 pub(super) fn may_continue(
-    stopped: &Stopped<'_>,
+    stopped: &StoppedProcess<'_>,
     maps: &[Mapping],
     code: &[Range<u64>],
 ) -> Result<bool, RemoteError> {
@@ -43,7 +43,7 @@ pub(super) fn may_continue(
 }
 
 struct Search<'a> {
-    stopped: &'a Stopped<'a>,
+    stopped: &'a StoppedProcess<'a>,
     maps: &'a [Mapping],
     code: &'a [Range<u64>],
     /// Whether a thread continues in the code.
@@ -68,7 +68,7 @@ impl Search<'_> {
         }
         let mut pointers = vec![pointer];
         while let Some(pointer) = pointers.pop() {
-            // What is below the pointer are remains of calls that have returned.
+            // Words below the pointer are remains of calls that have returned.
             let first = pointer & !7;
             let is_searched = self.searched.iter().any(|range| range.contains(&first));
             // Not every word that looks like selectors is in a frame.

@@ -7,7 +7,7 @@
 
 use super::error::RemoteError;
 use super::ptrace;
-use super::stopped::Stopped;
+use super::stopped::StoppedProcess;
 use linux::proc::seccomp::SeccompState;
 
 /// `AUDIT_ARCH_X86_64`
@@ -23,7 +23,7 @@ const SCRATCH: usize = 16;
 /// Size of `struct seccomp_data` in words: number, machine, instruction pointer, 6 arguments.
 const DATA: usize = 16;
 
-/// What makes system calls in a process.
+/// Origin of system calls in a process.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 pub enum Caller {
     /// The helpers (`native`) and generated code.
@@ -37,7 +37,7 @@ pub enum Caller {
 ///
 /// # Errors
 /// [`RemoteError::KillsCalls`] if it may, [`RemoteError::Filtered`] if that cannot be found out, [`RemoteError::DispatchesCalls`]
-pub fn check(stopped: &Stopped<'_>, own_filters: u32, caller: Caller) -> Result<(), RemoteError> {
+pub fn check(stopped: &StoppedProcess<'_>, own_filters: u32, caller: Caller) -> Result<(), RemoteError> {
     let calls = match caller {
         Caller::Programs => calls(stopped.pid()),
         Caller::Agent => AGENT_CALLS.map(|(name, number, arguments)| call(name, number, arguments)).to_vec(),

@@ -112,50 +112,54 @@ fn hurry() {
 
 /// A thread that will stop as soon as it leaves the kernel.
 #[derive(Debug)]
-pub struct Seized<'t> {
+pub struct SeizedThread<'t> {
     pid: u32,
     tid: u32,
     tracer: &'t Tracer,
 }
 
-impl<'t> Seized<'t> {
+impl<'t> SeizedThread<'t> {
     /// Takes control of a thread. A thread that waits for the answer of a seccomp listener goes on waiting, and stops after the
     /// answer, before it executes an instruction.
     ///
     /// # Errors
     /// [`RemoteError::Traced`], [`RemoteError::NotPermitted`], [`RemoteError::Gone`]
-    pub fn thread(tracer: &'t Tracer, pid: u32, tid: u32) -> Result<Seized<'t>, RemoteError> {
+    pub fn thread(tracer: &'t Tracer, pid: u32, tid: u32) -> Result<SeizedThread<'t>, RemoteError> {
         if !tracer.seize(pid, tid)? {
             return Err(RemoteError::Gone);
         }
-        Ok(Seized { pid, tid, tracer })
+        Ok(SeizedThread { pid, tid, tracer })
     }
 
     /// Waits until it has stopped.
     ///
     /// # Errors
     /// [`RemoteError::DidNotStop`] after `limit`, [`RemoteError::Gone`]
-    pub fn stop(self, limit: Duration) -> Result<Stopped<'t>, RemoteError> {
+    pub fn stop(self, limit: Duration) -> Result<StoppedProcess<'t>, RemoteError> {
         let since = Instant::now();
         let stopped = wait_for_stop(self.tid, since + limit)?;
-        Stopped::of(self.tracer, self.pid, if stopped { vec![self.tid] } else { Vec::new() }, since)
+        StoppedProcess::of(self.tracer, self.pid, if stopped { vec![self.tid] } else { Vec::new() }, since)
     }
 
     /// Stops the other threads of the process, of which there may be none, while this one waits in its system call.
     ///
     /// # Errors
-    /// As for [`Stopped::all`]
-    pub fn others(&self, limit: Duration) -> Result<Stopped<'t>, RemoteError> {
+    /// As for [`StoppedProcess::all`]
+    pub fn others(&self, limit: Duration) -> Result<StoppedProcess<'t>, RemoteError> {
         let since = Instant::now();
         let threads = stop_all(self.tracer, self.pid, (Vec::new(), Some(self.tid)), limit)?;
-        Stopped::with_leader(self.tracer, self.pid, (self.tid, threads), since)
+        StoppedProcess::with_leader(self.tracer, self.pid, (self.tid, threads), since)
     }
 
     /// Waits until this thread has stopped like the others.
     ///
     /// # Errors
-    /// As for [`Seized::stop`]
-    pub fn join(self, mut others: Stopped<'t>, limit: Duration) -> Result<Stopped<'t>, RemoteError> {
+    /// As for [`SeizedThread::stop`]
+    pub fn join(
+        self,
+        mut others: StoppedProcess<'t>,
+        limit: Duration,
+    ) -> Result<StoppedProcess<'t>, RemoteError> {
         if !wait_for_stop(self.tid, Instant::now() + limit)? {
             return Err(RemoteError::Gone);
         }
@@ -166,7 +170,7 @@ impl<'t> Seized<'t> {
 
 /// Stopped threads of a process; they are resumed on drop.
 #[derive(Debug)]
-pub struct Stopped<'t> {
+pub struct StoppedProcess<'t> {
     pid: u32,
     /// The thread by whose folder in `/proc` the process is reached.
     leader: u32,
@@ -176,24 +180,24 @@ pub struct Stopped<'t> {
     tracer: &'t Tracer,
 }
 
-impl<'t> Stopped<'t> {
+impl<'t> StoppedProcess<'t> {
     /// Stops all threads of a process, including those that are born meanwhile.
     ///
     /// # Errors
     /// [`RemoteError::DidNotStop`] after `limit`: a thread waits in a driver, or for a child of vfork(2). Then no thread is
     /// stopped once the work of the [`Tracer`] has returned. [`RemoteError::Traced`], [`RemoteError::NotPermitted`],
     /// [`RemoteError::Gone`]
-    pub fn all(tracer: &'t Tracer, pid: u32, limit: Duration) -> Result<Stopped<'t>, RemoteError> {
+    pub fn all(tracer: &'t Tracer, pid: u32, limit: Duration) -> Result<StoppedProcess<'t>, RemoteError> {
         let since = Instant::now();
         let threads = stop_all(tracer, pid, (Vec::new(), None), limit)?;
-        Stopped::of(tracer, pid, threads, since)
+        StoppedProcess::of(tracer, pid, threads, since)
     }
 
     /// Stops the other threads of the process, too, including those that are born meanwhile.
     ///
     /// # Errors
-    /// As for [`Stopped::all`]
-    pub fn with_others(mut self, limit: Duration) -> Result<Stopped<'t>, RemoteError> {
+    /// As for [`StoppedProcess::all`]
+    pub fn with_others(mut self, limit: Duration) -> Result<StoppedProcess<'t>, RemoteError> {
         let threads = std::mem::take(&mut self.threads);
         self.threads = stop_all(self.tracer, self.pid, (threads, None), limit)?;
         if self.threads.is_empty() { Err(RemoteError::Gone) } else { Ok(self) }
@@ -204,9 +208,9 @@ impl<'t> Stopped<'t> {
         pid: u32,
         threads: Vec<u32>,
         since: Instant,
-    ) -> Result<Stopped<'t>, RemoteError> {
+    ) -> Result<StoppedProcess<'t>, RemoteError> {
         let leader = *threads.first().ok_or(RemoteError::Gone)?;
-        Stopped::with_leader(tracer, pid, (leader, threads), since)
+        StoppedProcess::with_leader(tracer, pid, (leader, threads), since)
     }
 
     fn with_leader(
@@ -214,11 +218,11 @@ impl<'t> Stopped<'t> {
         pid: u32,
         (leader, threads): (u32, Vec<u32>),
         since: Instant,
-    ) -> Result<Stopped<'t>, RemoteError> {
+    ) -> Result<StoppedProcess<'t>, RemoteError> {
         // Opened now: an execve(2) before would have replaced the memory.
         let path = format!("/proc/{pid}/task/{leader}/mem");
         match File::options().read(true).write(true).open(path) {
-            Ok(memory) => Ok(Stopped { pid, leader, threads, memory, since, tracer }),
+            Ok(memory) => Ok(StoppedProcess { pid, leader, threads, memory, since, tracer }),
             Err(error) => {
                 tracer.detach(pid, &threads);
                 Err(error.into())
@@ -285,7 +289,7 @@ impl<'t> Stopped<'t> {
     /// Reads memory; returns false if a part of it cannot be read.
     ///
     /// # Errors
-    /// As for [`Stopped::read_some`]
+    /// As for [`StoppedProcess::read_some`]
     pub fn read_if_there(&self, address: u64, bytes: &mut [u8]) -> Result<bool, RemoteError> {
         Ok(self.read_some(address, bytes)? == bytes.len())
     }
@@ -341,7 +345,7 @@ impl<'t> Stopped<'t> {
     }
 
     /// Resumes some of the threads.
-    pub fn without(mut self, threads: &[u32]) -> Stopped<'t> {
+    pub fn without(mut self, threads: &[u32]) -> StoppedProcess<'t> {
         self.threads.retain(|tid| !threads.contains(tid));
         self.tracer.detach(self.pid, threads);
         self
@@ -355,7 +359,7 @@ impl<'t> Stopped<'t> {
     }
 }
 
-impl Drop for Stopped<'_> {
+impl Drop for StoppedProcess<'_> {
     fn drop(&mut self) {
         self.tracer.detach(self.pid, &self.threads);
     }
@@ -434,7 +438,7 @@ pub(super) fn wait_for_stop(tid: u32, deadline: Instant) -> Result<bool, RemoteE
 /// Resumes a thread that stops again before it executes an instruction of its own, or of the signal's handler.
 pub(super) fn interrupt_and_resume(tid: u32, signal: libc::c_int) -> Result<(), RemoteError> {
     match ptrace::interrupt(tid).and_then(|()| ptrace::resume(tid, signal)) {
-        // It was killed.
+        // The thread was killed.
         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(()),
         result => Ok(result?),
     }

@@ -33,7 +33,7 @@ use super::error::RemoteError;
 use super::memory_map::has_stack_below;
 use super::ptrace::{self, Registers, Stop};
 use super::signal_frame::signal_frame;
-use super::stopped::{Stopped, interrupt_and_resume, next_stop, wait_for_stop};
+use super::stopped::{StoppedProcess, interrupt_and_resume, next_stop, wait_for_stop};
 use crate::kernel::sys;
 
 /// Longest time for one call.
@@ -58,7 +58,7 @@ const SYSCALL: [u8; 2] = [0x0f, 0x05];
 /// Makes system calls by one stopped thread; on drop the thread is as before.
 #[derive(Debug)]
 pub struct RemoteCalls<'s> {
-    stopped: &'s Stopped<'s>,
+    stopped: &'s StoppedProcess<'s>,
     tid: u32,
     /// Address of the `syscall` instruction that is used, and the stack pointer for it.
     instruction: u64,
@@ -82,7 +82,7 @@ impl<'s> RemoteCalls<'s> {
     /// # Errors
     /// [`RemoteError::Filtered`] if the process has another seccomp filter that may not be suspended;
     /// [`RemoteError::OtherMachine`], [`RemoteError::NoVdso`]. Then the thread is unchanged.
-    pub fn new(stopped: &'s Stopped<'s>, own_filters: u32) -> Result<RemoteCalls<'s>, RemoteError> {
+    pub fn new(stopped: &'s StoppedProcess<'s>, own_filters: u32) -> Result<RemoteCalls<'s>, RemoteError> {
         let tid = stopped.threads()[0];
         let registers = ptrace::registers(tid)?;
         if registers.cs != USER_CS {
@@ -139,7 +139,7 @@ impl<'s> RemoteCalls<'s> {
     }
 
     /// The process, with the thread that makes the calls.
-    pub(super) fn stopped(&self) -> &'s Stopped<'s> {
+    pub(super) fn stopped(&self) -> &'s StoppedProcess<'s> {
         self.stopped
     }
 
@@ -237,7 +237,7 @@ impl<'s> RemoteCalls<'s> {
     /// number of used bytes; 0 if there is too little room.
     ///
     /// # Errors
-    /// The errors of [`Stopped::write`].
+    /// The errors of [`StoppedProcess::write`].
     pub fn use_code_at(&mut self, room: u64, size: usize) -> Result<usize, RemoteError> {
         let frame_at = (room + RESTORE.len() as u64).next_multiple_of(FRAME_ALIGNMENT);
         let state = ptrace::extended_state(self.tid)?;
@@ -332,7 +332,7 @@ const FRAME_AT: u64 = 28;
 /// Closing it has no effect.
 const NO_DESCRIPTOR: u32 = u32::MAX;
 
-fn syscall_in_vdso(stopped: &Stopped<'_>, maps: &[Mapping]) -> Result<u64, RemoteError> {
+fn syscall_in_vdso(stopped: &StoppedProcess<'_>, maps: &[Mapping]) -> Result<u64, RemoteError> {
     let vdso = maps.iter().find(|map| map.name.is_special("[vdso]")).ok_or(RemoteError::NoVdso)?.range();
     find(&contents(stopped, &vdso)?, vdso.start, &SYSCALL).ok_or(RemoteError::NoVdso)
 }
@@ -343,7 +343,7 @@ const SYSCALL_RET: [u8; 3] = [0x0f, 0x05, 0xc3];
 const SIGRETURN: [u8; 9] = [0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05];
 
 /// Addresses of `syscall; ret` and of the code that makes the system call rt_sigreturn.
-fn find_code(stopped: &Stopped<'_>, maps: &[Mapping]) -> Result<Option<[u64; 2]>, RemoteError> {
+fn find_code(stopped: &StoppedProcess<'_>, maps: &[Mapping]) -> Result<Option<[u64; 2]>, RemoteError> {
     let is_small = |map: &&Mapping| map.is_private_code() && map.end - map.start <= MAX_CODE;
     // The page at this address is the kernel's, and cannot be read: small programs have no other code to search.
     let is_own = |map: &&Mapping| !map.name.is_special("[vsyscall]");
@@ -374,7 +374,7 @@ fn find_code(stopped: &Stopped<'_>, maps: &[Mapping]) -> Result<Option<[u64; 2]>
 }
 
 /// The bytes of a range, as far as it can be read.
-fn contents(stopped: &Stopped<'_>, range: &Range<u64>) -> Result<Vec<u8>, RemoteError> {
+fn contents(stopped: &StoppedProcess<'_>, range: &Range<u64>) -> Result<Vec<u8>, RemoteError> {
     let mut bytes = vec![0; (range.end - range.start) as usize];
     let length = stopped.read_some(range.start, &mut bytes)?;
     bytes.truncate(length);

@@ -131,7 +131,7 @@ impl Core {
         Ok(objects)
     }
 
-    /// What patches functions of processes that are to load the agent.
+    /// The part that patches functions of processes that are to load the agent.
     pub fn gates(&mut self) -> Result<&mut UserSpace, RemoteError> {
         if self.user.is_none() && self.gates.is_none() {
             self.gates = Some(UserSpace::for_gates(self.cpus as u32)?);
@@ -164,7 +164,7 @@ impl Core {
         self.places().find_map(|maps| maps.get(symbol))
     }
 
-    /// What the reader of stacks needs; `None` if no program walks stacks.
+    /// Maps for the reader of stacks; `None` if no program walks stacks.
     pub fn unwind_maps(&self) -> Option<UnwindMaps> {
         let of_processes = self.user.as_ref().and_then(UserSpace::unwind_maps);
         of_processes.or_else(|| {
@@ -241,7 +241,7 @@ impl Core {
         self.set_control(&words).map_err(setup("the control map cannot be written"))
     }
 
-    /// What a traced process has done to the memory that it shares with the tracer, if anything.
+    /// Damage by a traced process to the memory that it shares with the tracer, if there is any.
     pub fn damage(&self) -> Option<Damage> {
         self.user.as_ref()?.damage().cloned()
     }

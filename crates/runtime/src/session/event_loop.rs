@@ -137,7 +137,7 @@ pub struct Ending {
     pub unprinted: u64,
     /// Number of calls whose return was ignored, since there was no memory for values of their entry.
     pub ignored_returns: u64,
-    /// What was damaged, if anything was: the results may be wrong.
+    /// Memory that was damaged, if any: the results may be wrong.
     pub damage: Option<DamagedMemory>,
     /// Result of detaching.
     pub detached: DetachSummary,

@@ -23,7 +23,7 @@ use crate::attach::{self, Attacher, detach, in_process};
 use crate::error::{AttachError, LoadError, SiteFailure};
 use crate::gpu::{AgentFile, Connection};
 use crate::handles::{LoadedOrRefused, LoadedProgram, ProgramHandle};
-use crate::in_process::{Access, FileFunctions, PatchReport, Patched, UserSpace};
+use crate::in_process::{Access, FileFunctions, PatchCount, PatchReport, UserSpace};
 use crate::kernel::clock::{Clock, SystemClock};
 use crate::kernel::inotify::WriteWatch;
 use crate::kernel::signals::Arrivals;
@@ -463,8 +463,8 @@ impl Session {
         self.core.user.iter().flat_map(UserSpace::expelled)
     }
 
-    /// What was patched so far, if the programs run in the traced processes.
-    pub fn patched(&self) -> Option<Patched> {
+    /// Counts of patches so far, if the programs run in the traced processes.
+    pub fn patched(&self) -> Option<PatchCount> {
         self.core.user.as_ref().map(UserSpace::patched)
     }
 
@@ -566,7 +566,7 @@ impl Session {
 /// Longest time for which other threads of a process are stopped while one loads the agent.
 const ALONE: Duration = Duration::from_millis(50);
 
-/// What was attached of a clause.
+/// Attached sites of a clause.
 #[derive(Default)]
 struct AttachedClause {
     /// Number of sites of the programs with its body, or of all if the clause is generated.

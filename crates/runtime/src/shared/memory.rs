@@ -17,7 +17,7 @@ use super::untrusted::{Damage, UntrustedMemory};
 use native::layout::{self, MapPlace};
 use native::object::Object;
 use native::{
-    CpuNumber, Environment, Image, Layout, Placement, Process, ThreadId, TimeSource, Unsupported, context,
+    CpuNumber, Environment, Image, Layout, Placement, Process, ThreadId, TimeSource, TranslateError, context,
 };
 use std::collections::BTreeMap;
 use std::io;
@@ -310,7 +310,7 @@ impl SessionMemory {
         self.locked.lock().unwrap_or_else(std::sync::PoisonError::into_inner).clone()
     }
 
-    /// What a process has done to the memory that no program does; `None` as far as is known.
+    /// Damage to the memory, done by a process and not by a program; `None` as far as is known.
     pub fn damage(&self) -> Option<&Damage> {
         self.region.damage()
     }
@@ -341,9 +341,9 @@ fn result(value: u64) -> io::Result<()> {
 /// The reason why an object cannot run in processes.
 #[derive(Debug, thiserror::Error)]
 pub enum PlaceError {
-    /// It needs what only the kernel has.
+    /// The object cannot be translated.
     #[error(transparent)]
-    Unsupported(#[from] Unsupported),
+    Unsupported(#[from] TranslateError),
     /// More modules than the region has room for.
     #[error("the maps and the code for a library that was loaded later need {} KiB of shared memory, and {} KiB are left", needed >> 10, left >> 10)]
     NoRoom {

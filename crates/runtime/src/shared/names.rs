@@ -2,7 +2,7 @@
 //!
 //! The main thread may get another name at any time. The tracer looks once in a second and writes a new one beside the old one.
 
-use crate::remote::{RemoteError, Stopped};
+use crate::remote::{RemoteError, StoppedProcess};
 use native::layout;
 use std::ffi::OsStr;
 use std::fs::File;
@@ -28,7 +28,7 @@ impl Names {
     ///
     /// # Errors
     /// [`RemoteError`]
-    pub fn start(stopped: &Stopped<'_>, at: u64) -> Result<Names, RemoteError> {
+    pub fn start(stopped: &StoppedProcess<'_>, at: u64) -> Result<Names, RemoteError> {
         let pid = stopped.pid();
         stopped.write(at, &of(pid))?;
         Ok(Names { pid, memory: stopped.memory()?, at, name: process_name(pid), place: 0 })

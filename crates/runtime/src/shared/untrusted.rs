@@ -49,7 +49,7 @@ unsafe impl Send for UntrustedMemory {}
 // SAFETY: as above.
 unsafe impl Sync for UntrustedMemory {}
 
-/// What a process has written into the shared memory that no program of the session writes there.
+/// Damage to the shared memory: values of a process that no program of the session writes there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Damage {
     /// A ring buffer has positions or records that cannot be.

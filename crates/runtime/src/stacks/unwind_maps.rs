@@ -1,5 +1,5 @@
-//! What programs read when they walk a stack: unwind tables, and the address ranges of processes that the tables cover. These are maps of
-//! the kernel, or memory that the traced processes share with the tracer.
+//! Data of stack walks in programs: unwind tables, and the address ranges of processes that the tables cover. These are maps of the
+//! kernel, or memory that the traced processes share with the tracer.
 //!
 //! Not here: contents of a table (`wire::unwind`), choice of files and processes (`src/run/unwinder.rs`).
 
@@ -18,7 +18,7 @@ const BPF_F_INNER_MAP: u32 = 1 << 12;
 /// Largest number of processes that are removed per call.
 const UNKNOWN_LIMIT: usize = 1 << 10;
 
-/// What the programs that walk stacks read.
+/// Maps that programs read when they walk stacks.
 #[derive(Debug)]
 pub struct UnwindMaps {
     place: Place,

@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_script_it_is_the_interpreter() {
+    fn the_executed_file_of_a_script_is_its_interpreter() {
         let script = std::env::temp_dir().join(format!("executed-{}", std::process::id()));
         std::fs::write(&script, "#! /bin/sh -e\nexit\n").expect("a place for temporary files");
         let found = executed(libc::AT_FDCWD, script.to_str().expect("UTF-8"));

@@ -204,7 +204,7 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn a_program_is_stopped_as_soon_as_it_has_mapped_a_library() {
-        use crate::remote::{Region, RegionSize, RemoteError, Seized, Tracer};
+        use crate::remote::{Region, RegionSize, RemoteError, SeizedThread, Tracer};
         const LIMIT: std::time::Duration = std::time::Duration::from_secs(4);
         let mut child = Child::spawn(&command(&["sh", "-c", "ls / >/dev/null; exit 5"])).unwrap();
         let Some(mut mappings) = child.mappings.take() else {
@@ -220,7 +220,7 @@ mod tests {
             };
             let size = RegionSize { data: 8192, code: 8192, own: 0 };
             Tracer::run(|tracer| -> Result<(), RemoteError> {
-                let seized = Seized::thread(tracer, mapping.tid, mapping.tid)?;
+                let seized = SeizedThread::thread(tracer, mapping.tid, mapping.tid)?;
                 mappings.answer()?;
                 let stopped = seized.stop(LIMIT)?;
                 let mapped = stopped.registers(mapping.tid)?.rax;
@@ -242,12 +242,13 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn a_program_that_is_stopped_by_ptrace_has_not_ended() {
-        use crate::remote::{Stopped, Tracer};
+        use crate::remote::{StoppedProcess, Tracer};
         let mut child =
             Child::spawn(&Command { watch_mappings: false, ..command(&["sleep", "60"]) }).unwrap();
         child.release().unwrap();
         Tracer::run(|tracer| {
-            let stopped = Stopped::all(tracer, child.pid(), std::time::Duration::from_secs(5)).unwrap();
+            let stopped =
+                StoppedProcess::all(tracer, child.pid(), std::time::Duration::from_secs(5)).unwrap();
             assert_eq!(child.try_wait(), None);
             assert_eq!(stopped.threads(), [child.pid()]);
         });

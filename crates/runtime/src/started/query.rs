@@ -40,21 +40,21 @@ pub struct MappedRange {
 /// A system call for which a thread of the traced program is held.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Query {
-    /// It maps a file, or makes a mapped file executable.
+    /// Maps a file, or makes a mapped file executable.
     Maps(Mapping),
-    /// It executes a program, which can be opened until the answer.
+    /// Executes a program, which can be opened until the answer.
     Executes(Mapping),
     /// A program without a loader begins, which maps no library at which it would be noticed.
     Begins(Mapping),
-    /// It ends its process; the last chance to read the mappings. By thread.
+    /// Ends its process; the last chance to read the mappings. By thread.
     Ends(u32),
-    /// It installs a seccomp listener, which the kernel refuses while ours exists.
+    /// Installs a seccomp listener, which the kernel refuses while ours exists.
     InstallsListener(u32),
-    /// It installs another seccomp filter, or uses seccomp in another way.
+    /// Installs another seccomp filter, or uses seccomp in another way.
     InstallsFilter(u32),
-    /// It enters seccomp's strict mode, which the kernel refuses while our filter exists.
+    /// Enters seccomp's strict mode, which the kernel refuses while our filter exists.
     EntersStrictMode(u32),
-    /// It changes the rights of its process: user, groups, capabilities, namespaces.
+    /// Changes the rights of its process: user, groups, capabilities, namespaces.
     ChangesRights(u32),
 }
 

@@ -14,8 +14,8 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use runtime::remote::{
-    Patch, PatchOutcome, Patches, Region, RegionSize, RemoteCalls, RemoteError, Seized, Skipped, Stopped,
-    Tracer,
+    Patch, PatchOutcome, Patches, Region, RegionSize, RemoteCalls, RemoteError, SeizedThread, SkipReason,
+    StoppedProcess, Tracer,
 };
 use target::{FUNCTIONS, Target};
 
@@ -25,13 +25,13 @@ const PAGE: u64 = 4096;
 /// Start of the counts in the data.
 const COUNTS: u64 = PAGE;
 
-fn region(stopped: &Stopped<'_>, target: &Target) -> Result<Region, RemoteError> {
+fn region(stopped: &StoppedProcess<'_>, target: &Target) -> Result<Region, RemoteError> {
     Region::create(stopped, target.text(), SIZE, 0)
 }
 
 /// Patches of all functions with detours that count the calls, or with `count` = false only execute the moved instructions.
 fn patches(
-    stopped: &Stopped<'_>,
+    stopped: &StoppedProcess<'_>,
     target: &Target,
     region: &Region,
     counts: bool,
@@ -62,7 +62,7 @@ fn patches(
 /// A target with all functions patched.
 fn patched(target: &Target) -> (Region, Patches, PatchOutcome) {
     Tracer::run(|tracer| {
-        let stopped = Stopped::all(tracer, target.pid(), LIMIT).expect("stopped");
+        let stopped = StoppedProcess::all(tracer, target.pid(), LIMIT).expect("stopped");
         let region = region(&stopped, target).expect("a region");
         let mut patches = patches(&stopped, target, &region, true).expect("written");
         let outcome = patches.write(&stopped).expect("patched");
@@ -81,7 +81,7 @@ fn timed_change(
     on: bool,
 ) -> Result<(PatchOutcome, Duration), RemoteError> {
     Tracer::run(|tracer| {
-        let stopped = Stopped::all(tracer, target.pid(), LIMIT)?;
+        let stopped = StoppedProcess::all(tracer, target.pid(), LIMIT)?;
         let outcome = if on { patches.write(&stopped)? } else { patches.restore(&stopped)? };
         Ok((outcome, stopped.resume()))
     })
@@ -130,7 +130,7 @@ fn patches_come_and_go_under_load() {
         // With many threads, one is always in a handler that returns to the middle of `slow`.
         let called = counts(&region).iter().filter(|count| **count > 0).count();
         assert!(called >= FUNCTIONS.len() - 1, "{:?}", counts(&region));
-        assert!(sum.skipped.iter().all(|(_, why)| *why == Skipped::InUse), "{:?}", sum.skipped);
+        assert!(sum.skipped.iter().all(|(_, why)| *why == SkipReason::InUse), "{:?}", sum.skipped);
         while patches.written() > 0 {
             change(&target, &mut patches, false).expect("alive");
         }
@@ -154,7 +154,7 @@ fn memory_is_shared_and_the_process_is_otherwise_as_before() {
     let mut target = Target::start(&[2, 0, 500], "si");
     target.expect("running");
     let region = Tracer::run(|tracer| {
-        let stopped = Stopped::all(tracer, target.pid(), LIMIT).expect("stopped");
+        let stopped = StoppedProcess::all(tracer, target.pid(), LIMIT).expect("stopped");
         let region = region(&stopped, &target).expect("a region");
         let base = region.base();
         // Both see the data; the first page belongs to the process alone.
@@ -198,7 +198,7 @@ fn a_thread_that_sleeps_in_a_system_call_goes_on_sleeping_after_calls() {
     for round in 0..80 {
         let tid = threads[round % threads.len()];
         Tracer::run(|tracer| {
-            let seized = Seized::thread(tracer, target.pid(), tid).expect("alive");
+            let seized = SeizedThread::thread(tracer, target.pid(), tid).expect("alive");
             let stopped = seized.stop(LIMIT).expect("stopped");
             let mut remote = RemoteCalls::new(&stopped, 0).expect("prepared");
             assert_eq!(
@@ -227,7 +227,7 @@ fn nothing_is_written_below_the_stack_of_a_coroutine() {
     for _ in 0..10 {
         for tid in target.threads() {
             Tracer::run(|tracer| {
-                let seized = Seized::thread(tracer, target.pid(), tid).expect("alive");
+                let seized = SeizedThread::thread(tracer, target.pid(), tid).expect("alive");
                 region(&seized.stop(LIMIT).expect("stopped"), &target).expect("a region");
             });
         }
@@ -252,7 +252,7 @@ fn a_restartable_sequence_is_aborted_by_calls() {
         assert!(Instant::now() < deadline, "{aborted} times");
         for tid in target.threads() {
             Tracer::run(|tracer| {
-                let seized = Seized::thread(tracer, target.pid(), tid).expect("alive");
+                let seized = SeizedThread::thread(tracer, target.pid(), tid).expect("alive");
                 let stopped = seized.stop(LIMIT).expect("stopped");
                 let before = stopped.registers(tid).expect("stopped").rip;
                 let mut remote = RemoteCalls::new(&stopped, 0).expect("prepared");
@@ -282,7 +282,7 @@ fn a_process_that_is_killed_is_an_error_and_keeps_its_exit_status() {
         });
         let start = Instant::now();
         let result = Tracer::run(|tracer| -> Result<(), RemoteError> {
-            let stopped = Stopped::all(tracer, pid, LIMIT)?;
+            let stopped = StoppedProcess::all(tracer, pid, LIMIT)?;
             let region = region(&stopped, &target)?;
             let mut patches = patches(&stopped, &target, &region, true)?;
             loop {
@@ -321,9 +321,9 @@ fn a_tracer_that_is_killed_leaves_a_process_that_goes_on() {
         std::thread::sleep(Duration::from_micros(round * 397 % 12_000));
         tracer.kill().expect("killed");
         tracer.wait().expect("killed");
-        // What it has patched is restored as a new tracer would.
+        // Patched functions are restored as a new tracer would restore them.
         let result = Tracer::run(|tracer| {
-            let stopped = Stopped::all(tracer, target.pid(), LIMIT)?;
+            let stopped = StoppedProcess::all(tracer, target.pid(), LIMIT)?;
             for function in &FUNCTIONS {
                 let at = target.address(function.name) + function.place;
                 let mut now = [0; 5];
@@ -354,7 +354,7 @@ fn tracer() {
     for tid in target.threads().into_iter().cycle() {
         // Each thread makes the system calls once: it sleeps, or it computes.
         Tracer::run(|tracer| {
-            let stopped = Seized::thread(tracer, target.pid(), tid)
+            let stopped = SeizedThread::thread(tracer, target.pid(), tid)
                 .and_then(|seized| seized.stop(LIMIT))
                 .expect("alive");
             region(&stopped, &target).expect("a region");
@@ -374,8 +374,8 @@ fn a_process_that_another_tracer_has_is_left_alone() {
     target.expect("running");
     let pid = target.pid();
     let error = Tracer::run(|first| {
-        let held = Stopped::all(first, pid, LIMIT).expect("stopped");
-        let error = Tracer::run(|second| Stopped::all(second, pid, LIMIT).expect_err("traced"));
+        let held = StoppedProcess::all(first, pid, LIMIT).expect("stopped");
+        let error = Tracer::run(|second| StoppedProcess::all(second, pid, LIMIT).expect_err("traced"));
         assert!(held.threads().len() >= 2);
         error
     });
@@ -409,8 +409,9 @@ fn a_debugger_gets_all_threads_or_none() {
     while attached < 60 {
         assert!(Instant::now() < deadline, "attached {attached} times");
         std::thread::scope(|scope| {
-            let tracer =
-                scope.spawn(|| Tracer::run(|tracer| Stopped::all(tracer, pid, LIMIT).map(Stopped::resume)));
+            let tracer = scope.spawn(|| {
+                Tracer::run(|tracer| StoppedProcess::all(tracer, pid, LIMIT).map(StoppedProcess::resume))
+            });
             // Its end detaches it.
             let debugger = scope.spawn(|| attach_as_debugger(pid, &others));
             let is_stopped = tracer.join().expect("no panic").is_ok();
@@ -443,7 +444,7 @@ fn a_seccomp_filter_is_suspended_or_the_process_is_left_alone() {
             if without_rights {
                 drop_sys_admin();
             }
-            let stopped = Stopped::all(tracer, target.pid(), LIMIT)?;
+            let stopped = StoppedProcess::all(tracer, target.pid(), LIMIT)?;
             Region::create(&stopped, target.text(), SIZE, own_filters).map(drop)
         })
     };
@@ -494,13 +495,13 @@ fn a_process_that_is_stopped_by_a_signal_stays_stopped() {
 fn a_breakpoint_of_a_debugger_is_neither_overwritten_nor_removed() {
     let mut target = Target::start(&[1, 10, 0], "");
     let at = target.address("frame") + 1;
-    let read = |stopped: &Stopped<'_>| {
+    let read = |stopped: &StoppedProcess<'_>| {
         let mut bytes = [0; 1];
         stopped.read(at, &mut bytes).expect("mapped");
         bytes[0]
     };
-    let stop = |work: &mut (dyn FnMut(&Stopped<'_>) + Send)| {
-        Tracer::run(|tracer| work(&Stopped::all(tracer, target.pid(), LIMIT).expect("stopped")));
+    let stop = |work: &mut (dyn FnMut(&StoppedProcess<'_>) + Send)| {
+        Tracer::run(|tracer| work(&StoppedProcess::all(tracer, target.pid(), LIMIT).expect("stopped")));
     };
     let mut patches = None;
     stop(&mut |stopped| {
@@ -508,7 +509,7 @@ fn a_breakpoint_of_a_debugger_is_neither_overwritten_nor_removed() {
         let mut list = self::patches(stopped, &target, &region, true).expect("written");
         stopped.write(at, &[0xcc]).expect("a breakpoint");
         let outcome = list.write(stopped).expect("alive");
-        assert_eq!((outcome.changed, outcome.skipped), (5, vec![(0, Skipped::OtherBytes)]));
+        assert_eq!((outcome.changed, outcome.skipped), (5, vec![(0, SkipReason::OtherBytes)]));
         assert_eq!(read(stopped), 0xcc);
         stopped.write(at, &[0x48]).expect("removed");
         assert_eq!(list.write(stopped).expect("alive").changed, 1, "the others are patched already");
@@ -516,7 +517,7 @@ fn a_breakpoint_of_a_debugger_is_neither_overwritten_nor_removed() {
         let outcome = list.restore(stopped).expect("alive");
         assert_eq!(
             (outcome.changed, outcome.skipped, list.written()),
-            (5, vec![(0, Skipped::OtherBytes)], 1)
+            (5, vec![(0, SkipReason::OtherBytes)], 1)
         );
         stopped.write(at, &[0xe9]).expect("removed");
         assert_eq!(list.restore(stopped).expect("alive").changed, 1);
@@ -532,7 +533,7 @@ fn a_breakpoint_of_a_debugger_is_neither_overwritten_nor_removed() {
 fn code_that_others_see_is_not_patched() {
     let target = Target::start(&[1, 10, 0], "");
     Tracer::run(|tracer| {
-        let stopped = Stopped::all(tracer, target.pid(), LIMIT).expect("stopped");
+        let stopped = StoppedProcess::all(tracer, target.pid(), LIMIT).expect("stopped");
         let region = region(&stopped, &target).expect("a region");
         let patch =
             |address| Patch { address, original: vec![0; 5], jump: [0xe9, 0, 0, 0, 0], moved: Vec::new() };
@@ -540,7 +541,7 @@ fn code_that_others_see_is_not_patched() {
         let nothing = patch(0x1000);
         let edge = patch(region.code().end - 4);
         let outcome = Patches::new(vec![data, nothing, edge]).write(&stopped).expect("alive");
-        assert_eq!(outcome.skipped, [0, 1, 2].map(|at| (at, Skipped::NoPrivateCode)));
+        assert_eq!(outcome.skipped, [0, 1, 2].map(|at| (at, SkipReason::NoPrivateCode)));
     });
 }
 
@@ -550,7 +551,7 @@ fn there_must_be_room_near_the_code() {
     let text: Range<u64> = target.text();
     let create = |near: Range<u64>, data| {
         Tracer::run(|tracer| {
-            let stopped = Stopped::all(tracer, target.pid(), LIMIT).expect("stopped");
+            let stopped = StoppedProcess::all(tracer, target.pid(), LIMIT).expect("stopped");
             Region::create(&stopped, near, RegionSize { data, code: PAGE, own: 0 }, 0).map(drop)
         })
     };
@@ -568,7 +569,7 @@ fn a_thread_that_does_not_stop_leaves_the_process_running() {
     while late < 5 {
         assert!(Instant::now() < deadline, "{late} times");
         let result = Tracer::run(|tracer| {
-            Stopped::all(tracer, target.pid(), Duration::from_millis(20))
+            StoppedProcess::all(tracer, target.pid(), Duration::from_millis(20))
                 .map(|stopped| stopped.threads().len())
         });
         match result {
@@ -595,7 +596,7 @@ fn a_user_without_rights_controls_their_own_programs() {
     let mut target = Target::start_as(NOBODY, &[4, 3000, 0], "s");
     let (region, mut patches) = Tracer::run(|tracer| {
         become_user(NOBODY);
-        let stopped = Stopped::all(tracer, target.pid(), LIMIT).expect("stopped");
+        let stopped = StoppedProcess::all(tracer, target.pid(), LIMIT).expect("stopped");
         let region = region(&stopped, &target).expect("a region");
         let mut patches = patches(&stopped, &target, &region, true).expect("written");
         assert_eq!(patches.write(&stopped).expect("patched").changed, 6);
@@ -609,7 +610,7 @@ fn a_user_without_rights_controls_their_own_programs() {
     let other = Target::start(&[1, 1, 0], "");
     let error = Tracer::run(|tracer| {
         become_user(NOBODY);
-        Stopped::all(tracer, other.pid(), LIMIT).expect_err("not permitted")
+        StoppedProcess::all(tracer, other.pid(), LIMIT).expect_err("not permitted")
     });
     assert!(matches!(error, RemoteError::NotPermitted), "{error}");
 }
@@ -696,7 +697,7 @@ fn a_process_that_executes_programs_all_the_time_goes_on() {
     let start = Instant::now();
     while start.elapsed() < Duration::from_secs(3) {
         let result = Tracer::run(|tracer| {
-            let stopped = Stopped::all(tracer, target.pid(), Duration::from_secs(1))?;
+            let stopped = StoppedProcess::all(tracer, target.pid(), Duration::from_secs(1))?;
             // The new program has the functions elsewhere.
             let maps = stopped.maps()?;
             let code = maps.iter().find(|map| map.is_private_code()).expect("code").range();

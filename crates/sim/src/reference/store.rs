@@ -1,4 +1,4 @@
-//! What statements do with maps.
+//! Effects of statements on maps.
 
 use super::state::Meaning;
 use super::table::{Slot, add};

@@ -31,7 +31,7 @@ const PARAMETERS: usize = 64;
 /// The reason why a script was not formatted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// It has errors, which were reported.
+    /// The script has errors, which were reported.
     Wrong,
     /// The formatted text would have another meaning, because this module does not support some syntax.
     Unknown,

@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_integer() {
+    fn texts_that_are_no_integers_are_refused() {
         for (text, code) in [
             ("1000000.0", "E0004"),
             ("0.25", "E0004"),

@@ -81,7 +81,7 @@ impl Encoding {
     fn encode(self, message: &(impl Message + Serialize)) -> Vec<u8> {
         match self {
             Encoding::Protobuf => message.encode_to_vec(),
-            // This fails for maps whose keys are not text, which do not occur in these messages.
+            // JSON fails for maps whose keys are not text, which do not occur in these messages.
             Encoding::Json => serde_json::to_vec(message).unwrap_or_default(),
         }
     }

@@ -397,7 +397,7 @@ mod tests {
     }
 
     #[test]
-    fn who_runs_in_a_trace_finds_the_calls_below_it() {
+    fn calls_are_below_the_span_of_a_program_in_a_trace() {
         let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         let records = [
             record("inner", call(2, 1, Status::Ok), vec![]),

@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_trace_context_is_none() {
+    fn invalid_trace_contexts_are_refused() {
         let good = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
         assert!(Parent::parse(good).is_some());
         let zero = good.replace("b7ad6b7169203331", "0000000000000000");
