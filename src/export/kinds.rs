@@ -37,13 +37,16 @@ pub struct Kind {
     pub look: Option<&'static str>,
 }
 
+/// Makes an exporter that sends to a server.
+pub type Connect = fn(&Destination, &Arc<Run>) -> Result<Box<dyn Exporter>>;
+
 /// The way in which an export is opened. It is opened again for the next file when one has reached its limit.
 #[derive(Copy, Clone, Debug)]
 pub enum Open {
     /// A file in a format.
     File(&'static Format),
     /// An exporter that sends its data itself.
-    Server(fn(&Destination, &Arc<Run>) -> Result<Box<dyn Exporter>>),
+    Server(Connect),
 }
 
 impl Open {

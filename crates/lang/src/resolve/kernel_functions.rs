@@ -63,7 +63,7 @@ impl<'s> KernelSpec<'s> {
     }
 
     fn is_in_module(&self, function: &KernelFunction) -> bool {
-        self.module.is_none_or(|pattern| glob(pattern, &function.module))
+        self.module.is_none_or(|pattern| glob(pattern, function.module))
     }
 
     fn matches(&self, function: &KernelFunction) -> bool {

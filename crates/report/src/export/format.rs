@@ -12,6 +12,9 @@ pub(super) const IN_PERFETTO: Option<&str> = Some("open it at https://ui.perfett
 /// Output of an exporter.
 pub type Out = Box<dyn Write + Send>;
 
+/// Makes an exporter that writes to a file.
+pub type Create = fn(Out, &Arc<Run>) -> io::Result<Box<dyn Exporter>>;
+
 /// A format of files: `--export NAME=FILE`.
 #[derive(Debug)]
 pub struct Format {
@@ -26,5 +29,5 @@ pub struct Format {
     /// Text after the last record, which is kept at the end of an unfinished file. Empty if a truncated file is valid.
     pub end: &'static [u8],
     /// Creates an exporter for a file. It is called again for the next file when one has reached its limit.
-    pub create: fn(Out, &Arc<Run>) -> io::Result<Box<dyn Exporter>>,
+    pub create: Create,
 }
