@@ -244,7 +244,8 @@ static CUresult launch(CUgraphExec handle, CUstream stream) {
     spend_ns(NS_LAUNCH);
     for (size_t i = 0; i < exec->count; i++) {
         struct node_id id = node_id(exec, i);
-        TRY(stream_submit_node(stream, &exec->work[i], &id, &span));
+        /* The GPU goes on by itself, even if this thread does not run for a while. */
+        TRY(stream_submit_node(stream, &exec->work[i], &id, whole.end, &span));
         if (span.start && !whole.start) whole.start = span.start;
         if (span.end) whole.end = span.end;
     }

@@ -183,7 +183,8 @@ void kernel_driver_gpu_faults(void);
 /* ---- stream.c ---- */
 CUresult stream_of(CUstream handle, struct stream **out); /* 0, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD or a handle */
 CUresult stream_submit(CUstream handle, const struct work *work, bool wait);
-CUresult stream_submit_node(CUstream handle, const struct work *work, const struct node_id *node, struct span *span);
+CUresult stream_submit_node(CUstream handle, const struct work *work, const struct node_id *node, uint64_t soonest,
+                            struct span *span);
 void stream_init(struct stream *stream, struct context *context, unsigned flags, int priority);
 
 /* ---- module.c, launch.c, kernels.c ---- */

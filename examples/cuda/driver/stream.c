@@ -37,30 +37,31 @@ static void raise_to(_Atomic uint64_t *at, uint64_t value) {
     while (seen < value && !atomic_compare_exchange_weak(at, &seen, value)) continue;
 }
 
-/* When the stream could begin something new. */
-static uint64_t begins_at(const struct stream *s, uint64_t ready) {
-    uint64_t soon = now_ns() + NS_START;
+/* When the stream could begin something new, not before `soonest`. */
+static uint64_t begins_at(const struct stream *s, uint64_t ready, uint64_t soonest) {
     bool blocking = !(s->flags & CU_STREAM_NON_BLOCKING);
     uint64_t other = s == &s->context->legacy ? s->context->ready_at : blocking ? s->context->legacy.ready_at : 0;
     if (ready < other) ready = other;
-    return ready < soon ? soon : ready;
+    return ready < soonest ? soonest : ready;
 }
 
-/* The stream's next `cost` nanoseconds. */
-static struct span occupy(struct stream *s, uint64_t cost) {
+/* The stream's next `cost` nanoseconds, not before `soonest`. */
+static struct span occupy(struct stream *s, uint64_t cost, uint64_t soonest) {
     uint64_t ready = atomic_load(&s->ready_at), start;
-    do start = begins_at(s, ready);
+    do start = begins_at(s, ready, soonest);
     while (!atomic_compare_exchange_weak(&s->ready_at, &ready, start + cost));
     raise_to(&s->context->ready_at, start + cost);
     return (struct span){start, start + cost};
 }
 
-static struct span run(struct stream *s, const struct work *work, bool is_async, const struct node_id *node) {
+/* `soonest`: when the GPU may begin, or 0: soon after this call. */
+static struct span run(struct stream *s, const struct work *work, bool is_async, const struct node_id *node,
+                       uint64_t soonest) {
     struct span span = {0, 0};
     CUresult result = work_run(work);
     bool watched = gpu_is_watched();
     uint64_t cost = sim_is_fast() && !watched ? 0 : work_cost_ns(work);
-    if (cost) span = occupy(s, cost);
+    if (cost) span = occupy(s, cost, soonest ? soonest : now_ns() + NS_START);
     if (watched) observe_work(s, work, span, is_async, node);
     if (result) atomic_store(&s->context->broken, result); /* reported by the next call, as for a real kernel */
     return span;
@@ -70,17 +71,18 @@ CUresult stream_submit(CUstream handle, const struct work *work, bool wait) {
     struct stream *s;
     TRY(stream_of(handle, &s));
     if (s->capture) return wait ? CUDA_ERROR_STREAM_CAPTURE_IMPLICIT : graph_append(s->capture, work, NULL);
-    run(s, work, !wait, NULL);
+    run(s, work, !wait, NULL, 0);
     if (wait) gpu_wait(s->ready_at);
     return CUDA_SUCCESS;
 }
 
-CUresult stream_submit_node(CUstream handle, const struct work *work, const struct node_id *node, struct span *span) {
+CUresult stream_submit_node(CUstream handle, const struct work *work, const struct node_id *node, uint64_t soonest,
+                            struct span *span) {
     struct stream *s;
     *span = (struct span){0, 0};
     TRY(stream_of(handle, &s));
     if (s->capture) return graph_append(s->capture, work, NULL);
-    *span = run(s, work, true, node);
+    *span = run(s, work, true, node, soonest);
     return CUDA_SUCCESS;
 }
 
