@@ -91,7 +91,7 @@ struct Request {
     connection: Connection,
     found: Candidate,
     /// The program of the process that was asked.
-    program: Option<Program>,
+    program: Program,
     /// The process is traced no more.
     is_unwanted: bool,
     /// A call of the driver has claimed it.
@@ -245,9 +245,9 @@ impl<'a> Agents<'a> {
         }
         let (reports, messages, new_drivers) = (self.reports, self.messages, self.new_drivers);
         self.requests.retain(|pid, request| {
-            let runs = Program::of(*pid) == request.program;
+            let runs = Program::of(*pid) == Some(request.program);
             if !runs {
-                new_drivers.settle(request.program);
+                new_drivers.settle(Some(request.program));
             }
             // Without a call of the driver it has no records.
             if !runs && !request.is_unwanted && request.is_claimed {
@@ -302,7 +302,7 @@ impl<'a> Agents<'a> {
                 self.messages.detail(|| {
                     format!("process {pid} loads the agent for GPU records at its next call of the driver")
                 });
-                let program = Some(prepared.program);
+                let program = prepared.program;
                 self.requests.insert(
                     pid,
                     Request { connection, found, program, is_unwanted: false, is_claimed: false },
@@ -357,7 +357,7 @@ impl<'a> Agents<'a> {
                     None => self.reports.explain(pid, ENDED, self.messages),
                 },
                 Proof::Agent(socket) => self.meet_requested(found, *socket, session.as_deref_mut()),
-                Proof::Wrong | Proof::Closed if program.is_some() && Program::of(pid) == program => {
+                Proof::Wrong | Proof::Closed if Program::of(pid) == Some(program) => {
                     let why = "it could not load the library that reads them, or has closed descriptors that it does not know";
                     self.reports.explain(pid, why, self.messages);
                 }

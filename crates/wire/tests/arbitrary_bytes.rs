@@ -28,5 +28,5 @@ fn reading_never_panics() {
         let _ = decode::key(&data, &types);
         types.iter().for_each(|ty| drop(decode::value(&data, at, ty)));
     }
-    assert!(read >= tries / 10, "{read} of {tries} records were long enough");
+    assert!(read > tries / 10, "{read} of {tries} records were long enough");
 }
