@@ -51,5 +51,5 @@ fn places(elf: &Elf<'_>) -> String {
     };
     let written = address("cudatrace_tracer");
     let at = written - segment(written).p_vaddr + segment(written).p_offset;
-    format!("pub const WRITTEN_AT: usize = {at:#x};\n")
+    format!("pub(crate) const WRITTEN_AT: usize = {at:#x};\n")
 }

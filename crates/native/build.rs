@@ -59,9 +59,9 @@ fn take_code(library: &Path, out: &Path) {
         .map(|symbol| (elf.dynstrtab.get_at(symbol.st_name).expect("a name"), symbol.st_value - text.sh_addr))
         .collect();
     let entries: Vec<_> = functions.iter().collect();
-    let mut source = format!("pub const ALL: [(&str, u64); {}] = {entries:?};\n", entries.len());
+    let mut source = format!("pub(crate) const ALL: [(&str, u64); {}] = {entries:?};\n", entries.len());
     for (index, name) in functions.keys().enumerate() {
-        source += &format!("pub const {}: usize = {index};\n", name.to_uppercase());
+        source += &format!("pub(crate) const {}: usize = {index};\n", name.to_uppercase());
     }
     fs::write(out.join("helpers.rs"), source).expect("OUT_DIR can be written");
 }

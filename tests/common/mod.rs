@@ -14,20 +14,20 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 /// Longest wait of a test for an event that must occur.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Folder of the built example programs.
-pub fn examples() -> PathBuf {
+pub(crate) fn examples() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/build")
 }
 
 /// Path of an example program.
-pub fn example(name: &str) -> String {
+pub(crate) fn example(name: &str) -> String {
     examples().join(name).to_str().expect("the checkout's path is UTF-8").to_owned()
 }
 
 /// Location of a section in an ELF file.
-pub fn section(file: &[u8], name: &str) -> Range<usize> {
+pub(crate) fn section(file: &[u8], name: &str) -> Range<usize> {
     let elf = Elf::parse(file).expect("an ELF file");
     let section =
         elf.section_headers.iter().find(|section| elf.shdr_strtab.get_at(section.sh_name) == Some(name));
@@ -35,7 +35,7 @@ pub fn section(file: &[u8], name: &str) -> Range<usize> {
 }
 
 /// Address of a function that a library exports.
-pub fn exported(library: &str, name: &str) -> u64 {
+pub(crate) fn exported(library: &str, name: &str) -> u64 {
     let bytes = std::fs::read(library).expect("a library");
     let elf = Elf::parse(&bytes).expect("an ELF file");
     let symbol = elf.dynsyms.iter().find(|symbol| elf.dynstrtab.get_at(symbol.st_name) == Some(name));
@@ -43,13 +43,13 @@ pub fn exported(library: &str, name: &str) -> u64 {
 }
 
 /// A program that loads libraries, and a library for it; `None` if tracing or building is impossible.
-pub fn loader_and_library() -> Option<(PathBuf, PathBuf)> {
+pub(crate) fn loader_and_library() -> Option<(PathBuf, PathBuf)> {
     let both = || program("libraries.c", &[]).zip(program("work.c", &["-shared", "-fPIC"]));
     can_trace().then(both).flatten()
 }
 
 /// A compiled program of `tests/programs`.
-pub fn program(name: &str, options: &[&str]) -> Option<PathBuf> {
+pub(crate) fn program(name: &str, options: &[&str]) -> Option<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name);
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let program =
@@ -75,29 +75,29 @@ pub fn program(name: &str, options: &[&str]) -> Option<PathBuf> {
 
 /// Reports an optional tool that is missing, also where live tests are required: not every machine has all tools,
 /// 32-bit programs or FUSE.
-pub fn skip(what: &str) {
+pub(crate) fn skip(what: &str) {
     eprintln!("skipped: {what}");
 }
 
 /// A path as an argument.
-pub fn text(path: &Path) -> &str {
+pub(crate) fn text(path: &Path) -> &str {
     path.to_str().expect("the checkout's path is UTF-8")
 }
 
 /// Whether a test that cannot run must fail: `CUDATRACE_LIVE=required`.
-pub fn is_required() -> bool {
+pub(crate) fn is_required() -> bool {
     std::env::var_os("CUDATRACE_LIVE").is_some_and(|value| value == "required")
 }
 
 /// A number in an environment variable, if it is set.
-pub fn number(variable: &str) -> Option<u64> {
+pub(crate) fn number(variable: &str) -> Option<u64> {
     let text = std::env::var(variable).ok()?;
     Some(text.parse().unwrap_or_else(|_| panic!("`{variable}` is `{text}`, expected a number")))
 }
 
 /// Seeds of generated scripts. `AGREE_SEED` is the first one, `AGREE_PROGRAMS` their number; the defaults are 1
 /// script for a given seed, and `usual` otherwise. Prints its progress.
-pub fn seeds(test: &str, usual: u64) -> impl Iterator<Item = u64> {
+pub(crate) fn seeds(test: &str, usual: u64) -> impl Iterator<Item = u64> {
     let first = number(&format!("{test}_SEED"));
     let count = number(&format!("{test}_PROGRAMS")).unwrap_or(if first.is_some() { 1 } else { usual });
     let first = first.unwrap_or(0);
@@ -110,13 +110,13 @@ pub fn seeds(test: &str, usual: u64) -> impl Iterator<Item = u64> {
 }
 
 /// Whether the user is root, who can trace.
-pub fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     // SAFETY: geteuid has no preconditions.
     unsafe { libc::geteuid() == 0 }
 }
 
 /// The reason why tracing is impossible here.
-pub fn obstacle() -> Option<String> {
+pub(crate) fn obstacle() -> Option<String> {
     if !is_root() {
         return Some("they need root".into());
     }
@@ -126,13 +126,13 @@ pub fn obstacle() -> Option<String> {
 }
 
 /// Reports a missing requirement: a skip, or a failure where tests are required to run.
-pub fn missing(what: &str) {
+pub(crate) fn missing(what: &str) {
     assert!(!is_required(), "live tests are required here, but {what}");
     eprintln!("skipped: {what}");
 }
 
 /// Whether a program is installed; reports it as missing if not.
-pub fn has_installed(program: &str) -> bool {
+pub(crate) fn has_installed(program: &str) -> bool {
     let is_there = Command::new(program).arg("--version").output().is_ok();
     if !is_there {
         missing(&format!("{program} is not installed"));
@@ -141,7 +141,7 @@ pub fn has_installed(program: &str) -> bool {
 }
 
 /// Whether a test that only loads programs can run; prints the reason if not.
-pub fn can_load() -> bool {
+pub(crate) fn can_load() -> bool {
     is_root() || {
         missing("they need root");
         false
@@ -149,12 +149,12 @@ pub fn can_load() -> bool {
 }
 
 /// Whether a test that traces can run; prints the reason if not.
-pub fn can_trace() -> bool {
+pub(crate) fn can_trace() -> bool {
     obstacle().inspect(|what| missing(what)).is_none()
 }
 
 /// A command for `cudatrace` that finds only the simulated CUDA.
-pub fn cudatrace() -> Command {
+pub(crate) fn cudatrace() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_cudatrace"));
     command.env("LD_LIBRARY_PATH", examples()).env("CUDASIM_FAST", "1").stdin(Stdio::null());
     command
@@ -163,7 +163,7 @@ pub fn cudatrace() -> Command {
 /// Makes a command see other character devices in `/proc/devices`: drivers of NVIDIA that this machine lacks, with the major
 /// number of devices that it has. It sees no function of the kernel, so that ioctls are observed at the system call even where
 /// the driver's functions could be probed: the devices are not those of the driver.
-pub fn with_devices(command: &mut Command, drivers: &[(&str, u32)]) {
+pub(crate) fn with_devices(command: &mut Command, drivers: &[(&str, u32)]) {
     let rows: String = drivers.iter().map(|(name, major)| format!("{major:3} {name}\n")).collect();
     let name: String = drivers.iter().map(|(name, major)| format!("-{name}-{major}")).collect();
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
@@ -192,17 +192,17 @@ fn mount_flags(source: &CStr, target: &CStr, flags: u64) -> bool {
 }
 
 /// Standard output as text.
-pub fn stdout(output: &Output) -> String {
+pub(crate) fn stdout(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
 /// Standard error as text.
-pub fn stderr(output: &Output) -> String {
+pub(crate) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// Waits until a condition holds; fails after the time limit.
-pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();
     while !holds() {
         assert!(start.elapsed() < PATIENCE, "waited in vain for {what}");
@@ -211,7 +211,7 @@ pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
 }
 
 /// A running process with its lines of output; killed when dropped.
-pub struct Running {
+pub(crate) struct Running {
     child: Child,
     lines: Receiver<String>,
     printed_lines: Vec<String>,
@@ -219,7 +219,7 @@ pub struct Running {
 
 impl Running {
     /// Starts a command and reads both of its outputs.
-    pub fn start(command: &mut Command) -> Running {
+    pub(crate) fn start(command: &mut Command) -> Running {
         let spawned = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
         let mut child = spawned.unwrap_or_else(|error| panic!("{command:?}: {error}"));
         let (sender, lines) = mpsc::channel();
@@ -237,12 +237,12 @@ impl Running {
     }
 
     /// Its process id.
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Waits for a line that contains this.
-    pub fn wait_for_line(&mut self, wanted: &str) {
+    pub(crate) fn wait_for_line(&mut self, wanted: &str) {
         let start = Instant::now();
         while !self.printed_lines.iter().any(|line| line.contains(wanted)) {
             let left = PATIENCE.saturating_sub(start.elapsed());
@@ -254,24 +254,24 @@ impl Running {
     }
 
     /// Whether a line that contains this text has been read.
-    pub fn has_printed(&mut self, wanted: &str) -> bool {
+    pub(crate) fn has_printed(&mut self, wanted: &str) -> bool {
         self.printed_lines.extend(self.lines.try_iter());
         self.printed_lines.iter().any(|line| line.contains(wanted))
     }
 
     /// The lines up to the last one that was waited for.
-    pub fn printed_lines(&self) -> &[String] {
+    pub(crate) fn printed_lines(&self) -> &[String] {
         &self.printed_lines
     }
 
     /// Sends a signal.
-    pub fn signal(&self, signal: i32) {
+    pub(crate) fn signal(&self, signal: i32) {
         // SAFETY: the child has not been waited for, so the pid is still its own.
         unsafe { libc::kill(self.pid() as i32, signal) };
     }
 
     /// Waits for the end; returns the status, and the duration of the wait.
-    pub fn ended(&mut self) -> (ExitStatus, Duration) {
+    pub(crate) fn ended(&mut self) -> (ExitStatus, Duration) {
         let start = Instant::now();
         let mut status = None;
         while status.is_none() {
@@ -283,12 +283,12 @@ impl Running {
     }
 
     /// Whether it still runs.
-    pub fn runs(&mut self) -> bool {
+    pub(crate) fn runs(&mut self) -> bool {
         self.child.try_wait().expect("a child of ours").is_none()
     }
 
     /// All lines of both outputs, until both are closed.
-    pub fn lines(mut self) -> Vec<String> {
+    pub(crate) fn lines(mut self) -> Vec<String> {
         self.ended();
         while let Ok(line) = self.lines.recv_timeout(PATIENCE) {
             self.printed_lines.push(line);

@@ -18,7 +18,7 @@ use wire::manifest::CompiledScript;
 const EFAULT: u64 = -14i64 as u64;
 
 /// Code and maps in memory of this process.
-pub struct NativeEngine {
+pub(crate) struct NativeEngine {
     image: Image,
     layout: Layout,
     /// Contents at the start.
@@ -48,7 +48,7 @@ thread_local! {
 }
 
 /// Runs a script over a world as machine code. The inner error says what has no translation.
-pub fn run(
+pub(crate) fn run(
     compiled: &CompiledScript,
     world: &World,
 ) -> Result<Result<sim::session::Run, Failure>, TranslateError> {

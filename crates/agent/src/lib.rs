@@ -43,26 +43,26 @@ pub fn library(pid: u32, name: &str, secret: &[u8; message::SECRET]) -> Vec<u8> 
 #[allow(dead_code)]
 #[path = "library"]
 mod library {
-    pub mod activity;
-    pub mod api_exit;
-    pub mod batch;
-    pub mod buffers;
-    pub mod clock;
-    pub mod collection;
-    pub mod copies;
-    pub mod counts;
-    pub mod cupti;
-    pub mod devices;
-    pub mod driver;
-    pub mod forks;
-    pub mod idle;
-    pub mod launches;
-    pub mod leaving;
-    pub mod names;
-    pub mod presence;
-    pub mod ranges;
-    pub mod sys;
-    pub mod thread_id;
-    pub mod tracer;
-    pub mod waiting;
+    pub(crate) mod activity;
+    pub(crate) mod api_exit;
+    pub(crate) mod batch;
+    pub(crate) mod buffers;
+    pub(crate) mod clock;
+    pub(crate) mod collection;
+    pub(crate) mod copies;
+    pub(crate) mod counts;
+    pub(crate) mod cupti;
+    pub(crate) mod devices;
+    pub(crate) mod driver;
+    pub(crate) mod forks;
+    pub(crate) mod idle;
+    pub(crate) mod launches;
+    pub(crate) mod leaving;
+    pub(crate) mod names;
+    pub(crate) mod presence;
+    pub(crate) mod ranges;
+    pub(crate) mod sys;
+    pub(crate) mod thread_id;
+    pub(crate) mod tracer;
+    pub(crate) mod waiting;
 }

@@ -4,7 +4,7 @@ use smallvec::{SmallVec, smallvec};
 
 /// A set of numbers below a fixed bound. Each block has at least one, and most functions are small.
 #[derive(Debug, PartialEq)]
-pub struct Bits(SmallVec<[u64; 6]>);
+pub(crate) struct Bits(SmallVec<[u64; 6]>);
 
 impl Clone for Bits {
     fn clone(&self) -> Bits {
@@ -15,27 +15,27 @@ impl Clone for Bits {
 
 impl Bits {
     /// The empty set of numbers below `len`.
-    pub fn new(len: usize) -> Bits {
+    pub(crate) fn new(len: usize) -> Bits {
         Bits(smallvec![0; len.div_ceil(64)])
     }
 
     /// Adds a number.
-    pub fn insert(&mut self, at: usize) {
+    pub(crate) fn insert(&mut self, at: usize) {
         self.0[at / 64] |= 1 << (at % 64);
     }
 
     /// Removes a number.
-    pub fn remove(&mut self, at: usize) {
+    pub(crate) fn remove(&mut self, at: usize) {
         self.0[at / 64] &= !(1 << (at % 64));
     }
 
     /// Whether a number is in the set.
-    pub fn contains(&self, at: usize) -> bool {
+    pub(crate) fn contains(&self, at: usize) -> bool {
         self.0[at / 64] >> (at % 64) & 1 != 0
     }
 
     /// Adds all of `other`; returns whether the set changed.
-    pub fn union(&mut self, other: &Bits) -> bool {
+    pub(crate) fn union(&mut self, other: &Bits) -> bool {
         self.0.iter_mut().zip(&other.0).fold(false, |changed, (word, more)| {
             let old = std::mem::replace(word, *word | more);
             changed | (*word != old)
@@ -43,12 +43,12 @@ impl Bits {
     }
 
     /// Intersection.
-    pub fn both(&self, other: &Bits) -> Bits {
+    pub(crate) fn both(&self, other: &Bits) -> Bits {
         Bits(self.0.iter().zip(&other.0).map(|(a, b)| a & b).collect())
     }
 
     /// The numbers in ascending order.
-    pub fn iter(&self) -> impl Iterator<Item = usize> + '_ {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = usize> + '_ {
         self.0.iter().enumerate().flat_map(|(at, &word)| {
             // Each step clears the lowest bit.
             let words = std::iter::successors(Some(word), |left| Some(left & left.wrapping_sub(1)));
@@ -60,7 +60,7 @@ impl Bits {
 
 /// A list for each number below a bound, all in one allocation.
 #[derive(Clone, Debug)]
-pub struct Lists<T> {
+pub(crate) struct Lists<T> {
     items: Vec<T>,
     /// Index of the first item of each list, then the number of all items.
     starts: Vec<u32>,
@@ -68,7 +68,7 @@ pub struct Lists<T> {
 
 impl<T: Clone> Lists<T> {
     /// Groups `entries` by their number, which is below `len`; entries with the same number keep their order.
-    pub fn of(entries: &[(u32, T)], len: usize) -> Lists<T> {
+    pub(crate) fn of(entries: &[(u32, T)], len: usize) -> Lists<T> {
         let mut starts = vec![0; len + 1];
         entries.iter().for_each(|(number, _)| starts[*number as usize + 1] += 1);
         (0..len).for_each(|number| starts[number + 1] += starts[number]);
@@ -97,14 +97,14 @@ impl<T: Clone> Lists<T> {
     }
 
     /// The list of a number.
-    pub fn get(&self, number: usize) -> &[T] {
+    pub(crate) fn get(&self, number: usize) -> &[T] {
         &self.items[self.starts[number] as usize..self.starts[number + 1] as usize]
     }
 }
 
 /// Reads and writes of the blocks of a function, recorded in the order of the code.
 #[derive(Clone, Debug)]
-pub struct Effects {
+pub(crate) struct Effects {
     /// For each number: the last block, counted from 1, that wrote it, and the last block that read it before any
     /// write.
     last: Vec<(u32, u32)>,
@@ -117,17 +117,17 @@ pub struct Effects {
 
 impl Effects {
     /// Starts without blocks; numbers are below `len`.
-    pub fn new(len: usize) -> Effects {
+    pub(crate) fn new(len: usize) -> Effects {
         Effects { last: vec![(0, 0); len], blocks: 0, reads: Vec::new(), writes: Vec::new() }
     }
 
     /// Begins the next block; later reads and writes belong to it.
-    pub fn begin_block(&mut self) {
+    pub(crate) fn begin_block(&mut self) {
         self.blocks += 1;
     }
 
     /// Records a read.
-    pub fn read(&mut self, number: usize) {
+    pub(crate) fn read(&mut self, number: usize) {
         let (written, read) = &mut self.last[number];
         if *written != self.blocks && *read != self.blocks {
             *read = self.blocks;
@@ -136,7 +136,7 @@ impl Effects {
     }
 
     /// Records a write.
-    pub fn write(&mut self, number: usize) {
+    pub(crate) fn write(&mut self, number: usize) {
         let (written, _) = &mut self.last[number];
         if *written != self.blocks {
             *written = self.blocks;
@@ -146,7 +146,7 @@ impl Effects {
 
     /// Computes the live numbers at the start and end of each block. Each read is followed backwards to the writes
     /// of its number, so the time is proportional to the size of the result.
-    pub fn live<S: Iterator<Item = usize>>(self, successors: impl Fn(usize) -> S) -> Live {
+    pub(crate) fn live<S: Iterator<Item = usize>>(self, successors: impl Fn(usize) -> S) -> Live {
         let Effects { last, blocks, mut reads, mut writes } = self;
         // Most registers are live in one block only: they are not read before they are written.
         writes.retain(|(number, _)| last[*number as usize].1 != 0);
@@ -209,26 +209,26 @@ impl Walk {
 
 /// Numbers that are live at the start and end of blocks.
 #[derive(Clone, Debug)]
-pub struct Live {
+pub(crate) struct Live {
     starts: Lists<u32>,
     ends: Lists<u32>,
 }
 
 impl Live {
     /// Numbers that are live at the start of a block, in ascending order.
-    pub fn at_start(&self, block: usize) -> impl Iterator<Item = usize> + '_ {
+    pub(crate) fn at_start(&self, block: usize) -> impl Iterator<Item = usize> + '_ {
         self.starts.get(block).iter().map(|number| *number as usize)
     }
 
     /// Removes numbers that no longer occur.
-    pub fn forget(&mut self, is_gone: impl Fn(usize) -> bool) {
+    pub(crate) fn forget(&mut self, is_gone: impl Fn(usize) -> bool) {
         for lists in [&mut self.starts, &mut self.ends] {
             lists.retain(|number| !is_gone(*number as usize));
         }
     }
 
     /// Numbers that are live at the end of a block, in ascending order.
-    pub fn at_end(&self, block: usize) -> impl Iterator<Item = usize> + '_ {
+    pub(crate) fn at_end(&self, block: usize) -> impl Iterator<Item = usize> + '_ {
         self.ends.get(block).iter().map(|number| *number as usize)
     }
 }

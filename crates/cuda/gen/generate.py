@@ -461,8 +461,8 @@ use crate::types::{{Enum, EnumId, Field, Kind::*, Struct, StructId, Type, TypeId
 macro_rules! types {{
     ($($id:ident $c_name:literal $kind:expr;)*) => {{
         enum Position {{ $($id),* }}
-        $(pub const $id: TypeId = TypeId(Position::$id as u16);)*
-        pub static TYPES: &[Type] = &[$(Type {{ c_name: $c_name, kind: $kind }}),*];
+        $(pub(crate) const $id: TypeId = TypeId(Position::$id as u16);)*
+        pub(crate) static TYPES: &[Type] = &[$(Type {{ c_name: $c_name, kind: $kind }}),*];
     }};
 }}
 
@@ -474,26 +474,26 @@ const fn f(name: &'static str, offset: u32, ty: TypeId) -> Field {{
     Field {{ name, offset, ty }}
 }}
 
-pub static STRUCTS: &[Struct] = &[
+pub(crate) static STRUCTS: &[Struct] = &[
 {lines(structs)}
 ];
 
-pub static ENUMS: &[Enum] = &[
+pub(crate) static ENUMS: &[Enum] = &[
 {lines(enums)}
 ];
 
 /// (enum, variant), sorted by the variant's name.
-pub static CONSTANTS: &[(u16, u16)] = &[
+pub(crate) static CONSTANTS: &[(u16, u16)] = &[
 {wrap(self.constants())}
 ];
 
 /// Names of types, sorted.
-pub static NAMES: &[(&str, TypeId)] = &[
+pub(crate) static NAMES: &[(&str, TypeId)] = &[
 {lines(names)}
 ];
 
 /// Preprocessor constants, sorted by name.
-pub static MACROS: &[(&str, i64)] = &[
+pub(crate) static MACROS: &[(&str, i64)] = &[
 {macros}
 ];
 """

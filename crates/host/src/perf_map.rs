@@ -25,7 +25,7 @@ const PIECE: u64 = 1 << 20;
 
 /// The perf map of a process.
 #[derive(Debug)]
-pub struct PerfMap {
+pub(crate) struct PerfMap {
     file: File,
     /// Path as the process sees it.
     path: String,
@@ -39,7 +39,7 @@ pub struct PerfMap {
 impl PerfMap {
     /// Opens the perf map of a process, if it writes one. Only a plain file of the process's own user, or of root,
     /// is trusted.
-    pub fn open(pid: u32) -> Option<PerfMap> {
+    pub(crate) fn open(pid: u32) -> Option<PerfMap> {
         let path = format!("/tmp/perf-{}.map", proc::innermost_pid(pid)?);
         // A pipe would block, and a link may refer to any file.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
@@ -52,12 +52,12 @@ impl PerfMap {
     }
 
     /// Path as the process sees it.
-    pub fn path(&self) -> &str {
+    pub(crate) fn path(&self) -> &str {
         &self.path
     }
 
     /// The name of the code at an address, and the offset in it.
-    pub fn find(&mut self, address: u64) -> Option<(String, u64)> {
+    pub(crate) fn find(&mut self, address: u64) -> Option<(String, u64)> {
         if self.known(address).is_none() {
             self.catch_up();
         }

@@ -11,11 +11,11 @@ use crate::x86::{Assembler, Cond, Mem, Op, Reg, Shift, Width};
 use crate::{CpuNumber, Environment, Process, ThreadId, TimeSource};
 
 /// Machine code of `helpers/helpers.c`.
-pub const CODE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/helpers.bin"));
+pub(crate) const CODE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/helpers.bin"));
 
 /// Its functions: names with offsets, and the index of each.
 #[allow(missing_docs)]
-pub mod function {
+pub(crate) mod function {
     include!(concat!(env!("OUT_DIR"), "/helpers.rs"));
 }
 
@@ -34,7 +34,7 @@ const SYS_GETUID: u64 = 102;
 const SYS_GETGID: u64 = 104;
 
 /// Generates a call of a kernel function; false if it has no counterpart here.
-pub fn kfunc(at: &mut Translator, name: &str) -> bool {
+pub(crate) fn kfunc(at: &mut Translator, name: &str) -> bool {
     let context = |offset: i32| Mem::At(Reg::RDI, offset);
     match name {
         // Every run has a stack of its own.
@@ -61,7 +61,7 @@ pub fn kfunc(at: &mut Translator, name: &str) -> bool {
 }
 
 /// Generates a call of a helper by its number; false if it has no counterpart here.
-pub fn helper(at: &mut Translator, number: u32) -> bool {
+pub(crate) fn helper(at: &mut Translator, number: u32) -> bool {
     let environment = at.context.environment;
     match number {
         1 => lookup(at),
@@ -95,7 +95,7 @@ pub fn helper(at: &mut Translator, number: u32) -> bool {
 }
 
 /// End of "only the kernel ...", for a helper that scripts use and that has no counterpart here.
-pub fn only_kernel(number: u32) -> Option<&'static str> {
+pub(crate) fn only_kernel(number: u32) -> Option<&'static str> {
     match number {
         35 | 37 => Some("has its tasks"),
         80 => Some("knows control groups"),

@@ -70,16 +70,16 @@ pub(crate) struct Record;
 #[allow(dead_code, reason = "the first word and the last one are used by helpers.c")]
 impl Record {
     /// Address of the record itself: the detour pushes it.
-    pub const SELF: i32 = 0;
+    pub(crate) const SELF: i32 = 0;
     /// Address of the function.
-    pub const ADDRESS: i32 = 8;
+    pub(crate) const ADDRESS: i32 = 8;
     /// Address of its moved instructions.
-    pub const MOVED: i32 = 16;
+    pub(crate) const MOVED: i32 = 16;
     /// Address of the dispatch's return side.
-    pub const LEAVE: i32 = 24;
+    pub(crate) const LEAVE: i32 = 24;
     /// Number of sessions.
-    pub const SESSIONS: i32 = 32;
-    pub const COOKIES: i32 = 40;
+    pub(crate) const SESSIONS: i32 = 32;
+    pub(crate) const COOKIES: i32 = 40;
 }
 
 /// A place at a distance from the stack pointer.

@@ -3,7 +3,7 @@
 use crate::x86::Reg;
 
 /// Registers by the number of BPF's register.
-pub const REGS: [Reg; 11] = [
+pub(crate) const REGS: [Reg; 11] = [
     Reg::RAX,
     Reg::RDI,
     Reg::RSI,
@@ -18,8 +18,8 @@ pub const REGS: [Reg; 11] = [
 ];
 
 /// Scratch register for addresses and operands.
-pub const AUX: Reg = Reg::R11;
+pub(crate) const AUX: Reg = Reg::R11;
 /// Second scratch register.
-pub const AUX2: Reg = Reg::R10;
+pub(crate) const AUX2: Reg = Reg::R10;
 /// Sixth argument of helpers: the CPU. Also scratch.
-pub const CPU: Reg = Reg::R9;
+pub(crate) const CPU: Reg = Reg::R9;

@@ -250,38 +250,38 @@ const INDEX: u64 = 20;
 
 /// Numbers of the DWARF standard.
 mod dwarf {
-    pub const DEF_CFA_EXPRESSION: u8 = 0x0f;
-    pub const EXPRESSION: u8 = 0x10;
-    pub const VALUE_EXPRESSION: u8 = 0x16;
-    pub const RSP_COLUMN: u8 = 7;
-    pub const RETURN_COLUMN: u8 = 16;
-    pub const ADDRESS: u8 = 0x03;
-    pub const AND: u8 = 0x1a;
-    pub const MINUS: u8 = 0x1c;
-    pub const PLUS: u8 = 0x22;
-    pub const SHL: u8 = 0x24;
-    pub const SHR: u8 = 0x25;
-    pub const EQ: u8 = 0x29;
+    pub(super) const DEF_CFA_EXPRESSION: u8 = 0x0f;
+    pub(super) const EXPRESSION: u8 = 0x10;
+    pub(super) const VALUE_EXPRESSION: u8 = 0x16;
+    pub(super) const RSP_COLUMN: u8 = 7;
+    pub(super) const RETURN_COLUMN: u8 = 16;
+    pub(super) const ADDRESS: u8 = 0x03;
+    pub(super) const AND: u8 = 0x1a;
+    pub(super) const MINUS: u8 = 0x1c;
+    pub(super) const PLUS: u8 = 0x22;
+    pub(super) const SHL: u8 = 0x24;
+    pub(super) const SHR: u8 = 0x25;
+    pub(super) const EQ: u8 = 0x29;
     /// `DW_OP_breg7` and `DW_OP_breg16`: a register of the frame, plus a constant that follows.
-    pub const RSP: u8 = 0x77;
-    pub const RIP: u8 = 0x80;
+    pub(super) const RSP: u8 = 0x77;
+    pub(super) const RIP: u8 = 0x80;
     /// Forms of pointers.
-    pub const UDATA4: u8 = 0x03;
-    pub const PCREL_SDATA4: u8 = 0x1b;
-    pub const DATAREL_SDATA4: u8 = 0x3b;
+    pub(super) const UDATA4: u8 = 0x03;
+    pub(super) const PCREL_SDATA4: u8 = 0x1b;
+    pub(super) const DATAREL_SDATA4: u8 = 0x3b;
 
     /// A small constant in an expression.
-    pub fn literal(value: u8) -> u8 {
+    pub(super) fn literal(value: u8) -> u8 {
         0x30 + value
     }
 
     /// A rule whose operand is an expression.
-    pub fn rule(operation: &[u8], expression: &[u8]) -> Vec<u8> {
+    pub(super) fn rule(operation: &[u8], expression: &[u8]) -> Vec<u8> {
         [operation, &[expression.len() as u8], expression].concat()
     }
 
     /// An entry of `.eh_frame`: length, id, contents, padding.
-    pub fn entry(id: u32, contents: &[u8]) -> Vec<u8> {
+    pub(super) fn entry(id: u32, contents: &[u8]) -> Vec<u8> {
         let len = (4 + contents.len()).next_multiple_of(4);
         let mut bytes = [&(len as u32).to_le_bytes()[..], &id.to_le_bytes(), contents].concat();
         // DW_CFA_nop

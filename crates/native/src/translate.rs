@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 const MAX_STACK: i32 = 512;
 
 /// Translates a function behind its label.
-pub fn function(context: &Context, asm: &mut Assembler, number: usize) -> Result<(), TranslateError> {
+pub(crate) fn function(context: &Context, asm: &mut Assembler, number: usize) -> Result<(), TranslateError> {
     let function = &context.object.functions[number];
     asm.align(16);
     asm.bind(context.functions[number]);

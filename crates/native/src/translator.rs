@@ -7,7 +7,7 @@ use crate::x86::{Assembler, Label};
 use std::collections::BTreeMap;
 
 /// Inputs that all functions of an object share.
-pub struct Context<'a> {
+pub(crate) struct Context<'a> {
     /// The object.
     pub object: &'a Object,
     /// Where maps lie.
@@ -28,7 +28,7 @@ pub struct Context<'a> {
 
 /// Data in front of the functions: descriptions of the maps, and constants.
 #[derive(Clone, Debug, Default)]
-pub struct Head {
+pub(crate) struct Head {
     /// Offsets of the descriptions in the region, by index in [`Object::maps`].
     pub descriptions: Vec<u64>,
     /// Offsets of constant sections, by index in [`Object::sections`].
@@ -39,7 +39,7 @@ pub struct Head {
 
 impl Head {
     /// For code that begins at this offset in the region.
-    pub fn new(object: &Object, layout: &Layout, placement: &Placement, start: u64) -> Head {
+    pub(crate) fn new(object: &Object, layout: &Layout, placement: &Placement, start: u64) -> Head {
         let mut head = Head::default();
         for map in &placement.maps {
             let at = head.here(start);
@@ -63,13 +63,13 @@ impl Head {
 
 impl Context<'_> {
     /// A map, by its index in the object.
-    pub fn map(&self, index: usize) -> &MapPlace {
+    pub(crate) fn map(&self, index: usize) -> &MapPlace {
         &self.layout.maps[self.placement.maps[index]]
     }
 }
 
 /// Translation of one function.
-pub struct Translator<'a, 'b> {
+pub(crate) struct Translator<'a, 'b> {
     pub(crate) context: &'a Context<'a>,
     pub(crate) asm: &'b mut Assembler,
     pub(crate) function: &'a Function,

@@ -45,7 +45,7 @@ static FLAGS: &[(u64, &str)] = &[
 ];
 
 /// `GFP_KERNEL|__GFP_ZERO`; bits without a name in hex, 0 if no bit is set.
-pub fn flags(mut bits: u64) -> String {
+pub(crate) fn flags(mut bits: u64) -> String {
     let mut names = Vec::new();
     for (mask, name) in FLAGS {
         if bits & mask == *mask {

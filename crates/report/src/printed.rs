@@ -12,7 +12,7 @@ use crate::printf::printf;
 use crate::value::Context;
 
 /// The output of a record.
-pub enum RecordOutput<'a> {
+pub(crate) enum RecordOutput<'a> {
     /// `printf(...)`, or a `row(...)` with a format.
     Formatted(&'a [Piece], &'a [Value]),
     /// The line above the rows of a table.
@@ -38,7 +38,7 @@ pub enum RecordOutput<'a> {
 }
 
 /// A message of the script about itself.
-pub struct Diagnostic {
+pub(crate) struct Diagnostic {
     /// The message.
     pub text: Vec<u8>,
     /// The statement.
@@ -48,7 +48,7 @@ pub struct Diagnostic {
 }
 
 /// The values of a `span`, an `event` or a `counter`.
-pub struct ExportValues<'a> {
+pub(crate) struct ExportValues<'a> {
     /// Which of the three.
     pub what: Export,
     /// The name, if it is constant.
@@ -61,7 +61,7 @@ pub struct ExportValues<'a> {
 
 impl<'a> RecordOutput<'a> {
     /// Converts a record. `None` if it prints nothing by itself.
-    pub fn of(
+    pub(crate) fn of(
         context: Context<'a>,
         header: &Header,
         values: &'a [Value],
@@ -107,7 +107,7 @@ impl<'a> RecordOutput<'a> {
 
 impl<'a> ExportValues<'a> {
     /// Name of the function in scripts: `span`.
-    pub fn function(&self) -> &'static str {
+    pub(crate) fn function(&self) -> &'static str {
         match self.what {
             Export::Span => "span",
             Export::Instant => "event",
@@ -116,29 +116,29 @@ impl<'a> ExportValues<'a> {
     }
 
     /// The name: constant, among the values, or the function's.
-    pub fn display_name(&self, context: Context) -> String {
+    pub(crate) fn display_name(&self, context: Context) -> String {
         let value = || self.hidden(Hidden::Name).or(self.hidden(Hidden::Func));
         let text = || value().map(|value| context.text(value)).unwrap_or_default();
         self.name.map_or_else(text, str::to_owned)
     }
 
     /// A value that the compiler added.
-    pub fn hidden(&self, which: Hidden) -> Option<&'a Value> {
+    pub(crate) fn hidden(&self, which: Hidden) -> Option<&'a Value> {
         self.values.get(self.hidden.iter().position(|hidden| *hidden == which)?)
     }
 
     /// The values from the script, in the order of `keys`.
-    pub fn own(&self) -> &'a [Value] {
+    pub(crate) fn own(&self) -> &'a [Value] {
         self.values.get(self.hidden.len()..).unwrap_or_default()
     }
 
     /// The values from the script with their names.
-    pub fn fields(&self) -> impl Iterator<Item = (&'a str, &'a Value)> {
+    pub(crate) fn fields(&self) -> impl Iterator<Item = (&'a str, &'a Value)> {
         self.keys.iter().map(String::as_str).zip(self.own())
     }
 
     /// A hidden value that is a number.
-    pub fn number(&self, which: Hidden) -> Option<u64> {
+    pub(crate) fn number(&self, which: Hidden) -> Option<u64> {
         match self.hidden(which)? {
             Value::Uint(value, _) | Value::Pointer(value) => Some(*value),
             Value::Int(value, _) => Some(*value as u64),
@@ -147,7 +147,7 @@ impl<'a> ExportValues<'a> {
     }
 
     /// Start of the enclosing call, if there is one.
-    pub fn parent_start(&self) -> Option<u64> {
+    pub(crate) fn parent_start(&self) -> Option<u64> {
         self.number(Hidden::ParentStart).filter(|start| *start != 0)
     }
 }

@@ -123,7 +123,7 @@ impl MapHandle {
 
 /// A map of a session.
 #[derive(Debug)]
-pub struct LoadedMap {
+pub(crate) struct LoadedMap {
     /// The map.
     pub handle: MapHandle,
     /// Largest number of keys; for a ring buffer, size in bytes.
@@ -182,11 +182,11 @@ impl ProgramHandle {
 }
 
 /// A program, or the kernel's reason why no program can be at its function.
-pub type LoadedOrRefused = Result<LoadedProgram, String>;
+pub(crate) type LoadedOrRefused = Result<LoadedProgram, String>;
 
 /// Programs and maps of a loaded object.
 #[derive(Debug, Default)]
-pub struct Objects {
+pub(crate) struct Objects {
     /// Programs in the order of the manifest.
     pub programs: Vec<LoadedOrRefused>,
     /// Maps by their names in the object.

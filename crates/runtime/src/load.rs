@@ -21,15 +21,18 @@ use wire::map::DIRECT_PREFIX;
 const LOG_LINES: usize = 24;
 
 /// Default number of counters reserved for modules that extend the session.
-pub const SPARE_COUNTERS: u32 = 1024;
+pub(crate) const SPARE_COUNTERS: u32 = 1024;
 
 /// Loads an object; uses the maps in `shared` that have the same names.
-pub fn load(compiled: &CompiledScript, shared: &HashMap<String, LoadedMap>) -> Result<Objects, LoadError> {
+pub(crate) fn load(
+    compiled: &CompiledScript,
+    shared: &HashMap<String, LoadedMap>,
+) -> Result<Objects, LoadError> {
     load_first(compiled, shared, 0)
 }
 
 /// Loads the first object of a session. Reserves `spare_counters` for later ones (0: [`SPARE_COUNTERS`]).
-pub fn load_first(
+pub(crate) fn load_first(
     compiled: &CompiledScript,
     shared: &HashMap<String, LoadedMap>,
     spare_counters: u32,

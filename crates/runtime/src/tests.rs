@@ -2,7 +2,7 @@
 //! point. The probed functions are those of this test.
 
 mod elf;
-pub mod numbers;
+pub(crate) mod numbers;
 
 use crate::error::AttachError;
 use crate::handles::LoadedProgram;

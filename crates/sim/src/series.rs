@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use wire::map::{Agg, Keeps, SERIES_WORDS};
 
 /// Adds a sample to the current interval, whose words may still belong to an earlier one.
-pub fn add(agg: &Agg, words: &mut [u64], sample: i64, now_ns: u64) {
+pub(crate) fn add(agg: &Agg, words: &mut [u64], sample: i64, now_ns: u64) {
     let Agg::TSeries { interval, count, keeps, signed } = *agg else { panic!("{agg:?} is no series") };
     let number = now_ns / interval;
     let at = (number % u64::from(count)) as usize * SERIES_WORDS as usize;
@@ -31,7 +31,7 @@ fn best(a: u64, b: u64, keeps: Keeps, signed: bool) -> u64 {
 }
 
 /// The last intervals that have a sample: number and value. `cells` has one cell per CPU.
-pub fn shown(agg: &Agg, cells: &[Vec<u64>]) -> Vec<(u64, i64)> {
+pub(crate) fn shown(agg: &Agg, cells: &[Vec<u64>]) -> Vec<(u64, i64)> {
     let Agg::TSeries { count, keeps, signed, .. } = *agg else { panic!("{agg:?} is no series") };
     let mut intervals: BTreeMap<u64, Vec<&[u64]>> = BTreeMap::new();
     for one in cells.iter().flat_map(|cell| cell.chunks(SERIES_WORDS as usize)).filter(|one| one[0] != 0) {

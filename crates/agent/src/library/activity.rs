@@ -8,7 +8,7 @@ use crate::cupti::kind;
 use crate::record::{KINDS, Kind, Record};
 
 /// CUPTI's kinds of records for ours, in the order in which they are enabled.
-pub const SOURCES: [(Kind, &[u32]); KINDS] = [
+pub(crate) const SOURCES: [(Kind, &[u32]); KINDS] = [
     // Kernels delimit idle times; copies and waits are causes.
     (Kind::Idle, &[kind::CONCURRENT_KERNEL, kind::MEMCPY, kind::SYNCHRONIZATION]),
     (Kind::Kernel, &[kind::CONCURRENT_KERNEL]),
@@ -23,17 +23,17 @@ pub const SOURCES: [(Kind, &[u32]); KINDS] = [
 
 /// A record of CUPTI.
 #[derive(Copy, Clone)]
-pub struct Activity(*const u8);
+pub(crate) struct Activity(*const u8);
 
 impl Activity {
     /// # Safety
     /// A record that CUPTI has written, which stays as long as this value.
-    pub unsafe fn new(at: *const u8) -> Activity {
+    pub(crate) unsafe fn new(at: *const u8) -> Activity {
         Activity(at)
     }
 
     /// The record with its kind; `None` for kinds that are not known here.
-    pub fn record(self, clock: &Clock) -> Option<(Kind, Record)> {
+    pub(crate) fn record(self, clock: &Clock) -> Option<(Kind, Record)> {
         let (what, mut record) = match self.u32(0) {
             kind::KERNEL | kind::CONCURRENT_KERNEL => (Kind::Kernel, self.kernel()),
             kind::MEMCPY => (Kind::Memcpy, self.memcpy()),

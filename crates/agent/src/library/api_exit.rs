@@ -29,7 +29,7 @@ const BEING_ENDED: u32 = 3;
 
 /// The subscription of the copies of this library.
 #[repr(C)]
-pub struct Subscription {
+pub(crate) struct Subscription {
     state: AtomicU32,
     subscriber: AtomicPtr<c_void>,
 }
@@ -37,7 +37,7 @@ pub struct Subscription {
 /// That of the first copy is used.
 #[unsafe(no_mangle)]
 #[used]
-pub static cudatrace_subscription: Subscription =
+pub(crate) static cudatrace_subscription: Subscription =
     Subscription { state: AtomicU32::new(FREE), subscriber: AtomicPtr::new(null_mut()) };
 static SHARED: SharedStatic<Subscription> =
     SharedStatic::new(c"cudatrace_subscription", &cudatrace_subscription);
@@ -48,18 +48,18 @@ unsafe impl Sync for CuptiCell {}
 static ENDING: CuptiCell = CuptiCell(UnsafeCell::new(None));
 
 /// This copy has the subscription now.
-pub fn has_subscribed(subscriber: Subscriber) {
+pub(crate) fn has_subscribed(subscriber: Subscriber) {
     SHARED.get().subscriber.store(subscriber.0, Release);
     SHARED.get().state.store(HELD, Release);
 }
 
 /// This copy has given it back.
-pub fn has_unsubscribed() {
+pub(crate) fn has_unsubscribed() {
     SHARED.get().state.store(FREE, Release);
 }
 
 /// Frees the subscription, if another collection of this library has it and ends. False if another tool has it, or a collection that goes on.
-pub fn take_over(cupti: Cupti) -> bool {
+pub(crate) fn take_over(cupti: Cupti) -> bool {
     let Subscription { state, subscriber } = SHARED.get();
     if state.load(Acquire) == FREE {
         return false;
@@ -79,7 +79,7 @@ pub fn take_over(cupti: Cupti) -> bool {
 }
 
 /// Called at the exit of calls of the driver.
-pub fn exited() {
+pub(crate) fn exited() {
     let state = &SHARED.get().state;
     if state.compare_exchange(ENDS, BEING_ENDED, AcqRel, Acquire).is_err() {
         return;
@@ -97,7 +97,7 @@ pub fn exited() {
 }
 
 /// Ends CUPTI at the exit of the next call of the driver. Returns whether there was one soon.
-pub fn finalize(cupti: Cupti, subscriber: Subscriber) -> bool {
+pub(crate) fn finalize(cupti: Cupti, subscriber: Subscriber) -> bool {
     let state = &SHARED.get().state;
     // SAFETY: no callback reads it in this state.
     unsafe { *ENDING.0.get() = Some(cupti) };

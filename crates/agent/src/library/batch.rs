@@ -28,7 +28,7 @@ macro_rules! probed {
 kinds!(probed);
 
 /// Records that wait for the call of their kind, in the order in which they are added.
-pub struct Batches {
+pub(crate) struct Batches {
     /// Kinds that have probes.
     kinds: KindSet,
     counts: [usize; KINDS],
@@ -40,26 +40,26 @@ pub struct Batches {
 static MEMORY: ReservedMemory<[Record; CALL]> = ReservedMemory::of(KINDS);
 
 /// Reserves the memory. False if there is none.
-pub fn create() -> bool {
+pub(crate) fn create() -> bool {
     MEMORY.reserve()
 }
 
 /// Gives the memory back.
-pub fn release() {
+pub(crate) fn release() {
     MEMORY.release();
 }
 
 /// Passes on a launch, in the thread that launches.
-pub fn launched(record: &Record) {
+pub(crate) fn launched(record: &Record) {
     PROBED[Kind::Launch as usize](record, 1);
 }
 
 impl Batches {
-    pub fn new(kinds: KindSet) -> Batches {
+    pub(crate) fn new(kinds: KindSet) -> Batches {
         Batches { kinds, counts: [0; KINDS], passed: [0; KINDS] }
     }
 
-    pub fn add(&mut self, kind: Kind, record: Record) {
+    pub(crate) fn add(&mut self, kind: Kind, record: Record) {
         if !self.kinds.contains(kind) {
             return;
         }
@@ -72,7 +72,7 @@ impl Batches {
     }
 
     /// Passes on all records.
-    pub fn flush(&mut self) {
+    pub(crate) fn flush(&mut self) {
         (0..KINDS).for_each(|kind| self.pass_on(kind));
     }
 

@@ -29,10 +29,10 @@ static USED: [AtomicUsize; COUNT] = [const { AtomicUsize::new(0) }; COUNT];
 static CONTEXT: [AtomicPtr<c_void>; COUNT] = [const { AtomicPtr::new(null_mut()) }; COUNT];
 static STREAM: [AtomicU32; COUNT] = [const { AtomicU32::new(0) }; COUNT];
 /// Requests without an answer: CUPTI has dropped records, which it counts.
-pub static REFUSED: AtomicU64 = AtomicU64::new(0);
+pub(crate) static REFUSED: AtomicU64 = AtomicU64::new(0);
 
 /// Reserves the memory. False if there is none.
-pub fn create() -> bool {
+pub(crate) fn create() -> bool {
     let is_new = MEMORY.first().is_null();
     if is_new && MEMORY.reserve() {
         FREE.iter().for_each(|word| word.store(u64::MAX, Release));
@@ -41,14 +41,14 @@ pub fn create() -> bool {
 }
 
 /// Gives the memory back, when CUPTI has no buffer any more.
-pub fn release() {
+pub(crate) fn release() {
     RETURNED.iter().for_each(|word| word.store(0, Release));
     FREE.iter().for_each(|word| word.store(u64::MAX, Release));
     MEMORY.release();
 }
 
 /// CUPTI asks for a buffer.
-pub extern "C" fn request(buffer: *mut *mut u8, size: *mut usize, records: *mut usize) {
+pub(crate) extern "C" fn request(buffer: *mut *mut u8, size: *mut usize, records: *mut usize) {
     let taken = take(&FREE);
     let at = match taken {
         // SAFETY: within the memory.
@@ -70,7 +70,13 @@ pub extern "C" fn request(buffer: *mut *mut u8, size: *mut usize, records: *mut 
 }
 
 /// CUPTI returns a buffer.
-pub extern "C" fn completed(context: *mut c_void, stream: u32, buffer: *mut u8, _: usize, used: usize) {
+pub(crate) extern "C" fn completed(
+    context: *mut c_void,
+    stream: u32,
+    buffer: *mut u8,
+    _: usize,
+    used: usize,
+) {
     let offset = (buffer as usize).wrapping_sub(MEMORY.first() as usize);
     let number = match offset / SIZE {
         _ if buffer.is_null() => return,
@@ -103,7 +109,7 @@ fn take_in(buffer: *const u8, used: usize) -> Option<usize> {
 }
 
 /// When CUPTI asked for the first of the buffers that it has, or that were not read yet; now if there is none. In nanoseconds of CLOCK_MONOTONIC.
-pub fn first_asked() -> u64 {
+pub(crate) fn first_asked() -> u64 {
     let mut first = sys::now(CLOCK_MONOTONIC);
     for (at, word) in FREE.iter().enumerate() {
         let mut taken = !word.load(Acquire);
@@ -116,7 +122,7 @@ pub fn first_asked() -> u64 {
 }
 
 /// A buffer that CUPTI has returned. It is free again when this is dropped.
-pub struct CompletedBuffer {
+pub(crate) struct CompletedBuffer {
     number: usize,
     pub bytes: *mut u8,
     pub used: usize,
@@ -125,7 +131,7 @@ pub struct CompletedBuffer {
 }
 
 /// The next one, in no particular order.
-pub fn returned() -> Option<CompletedBuffer> {
+pub(crate) fn returned() -> Option<CompletedBuffer> {
     let number = take(&RETURNED)?;
     Some(CompletedBuffer {
         number,

@@ -8,7 +8,7 @@ const READINGS: usize = 8;
 const STEP: i64 = 1_000_000;
 
 /// The difference between both clocks.
-pub struct Clock {
+pub(crate) struct Clock {
     /// CLOCK_MONOTONIC minus CLOCK_REALTIME in nanoseconds, which wraps.
     offset: u64,
     /// How often the wall clock was set.
@@ -16,19 +16,19 @@ pub struct Clock {
 }
 
 impl Clock {
-    pub fn new() -> Clock {
+    pub(crate) fn new() -> Clock {
         Clock { offset: offset(), steps: 0 }
     }
 
     /// Follows adjustments of the wall clock.
-    pub fn update(&mut self) {
+    pub(crate) fn update(&mut self) {
         let offset = offset();
         self.steps += u64::from((offset.wrapping_sub(self.offset) as i64).abs() > STEP);
         self.offset = offset;
     }
 
     /// A time of CUPTI; 0 stays 0, which stands for an unknown time.
-    pub fn monotonic(&self, time: u64) -> u64 {
+    pub(crate) fn monotonic(&self, time: u64) -> u64 {
         if time == 0 { 0 } else { time.wrapping_add(self.offset) }
     }
 }

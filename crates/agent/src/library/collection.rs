@@ -49,7 +49,7 @@ struct Collection {
 
 /// Starts a collection with its thread, after `hello`. The calling thread sets CUPTI up, so that it sees all that the program does afterwards. Returns
 /// 0, or an error number.
-pub fn start(socket: Descriptor, hello: &Hello) -> c_int {
+pub(crate) fn start(socket: Descriptor, hello: &Hello) -> c_int {
     // SAFETY: no arguments.
     let pid = unsafe { sys::getpid() } as u32;
     if !presence::begin(pid, socket) {

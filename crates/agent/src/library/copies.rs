@@ -12,7 +12,7 @@ use crate::sys;
 const SONAME: &CStr = c"libcudatrace_gpu.so";
 
 /// A shared static: its symbol, and that of this copy.
-pub struct SharedStatic<T: 'static> {
+pub(crate) struct SharedStatic<T: 'static> {
     symbol: &'static CStr,
     own: &'static T,
     found: AtomicPtr<T>,
@@ -20,12 +20,12 @@ pub struct SharedStatic<T: 'static> {
 
 impl<T> SharedStatic<T> {
     /// `symbol` is the name of `own`. Another layout needs another name.
-    pub const fn new(symbol: &'static CStr, own: &'static T) -> SharedStatic<T> {
+    pub(crate) const fn new(symbol: &'static CStr, own: &'static T) -> SharedStatic<T> {
         SharedStatic { symbol, own, found: AtomicPtr::new(null_mut()) }
     }
 
     /// That of the first copy.
-    pub fn get(&self) -> &'static T {
+    pub(crate) fn get(&self) -> &'static T {
         if self.found.load(SeqCst).is_null() {
             // SAFETY: texts that end with zero, and a library that is loaded.
             let first = unsafe {

@@ -16,13 +16,13 @@ static CAPTURES: AtomicU32 = AtomicU32::new(0);
 
 /// Work that a launch starts.
 #[derive(Copy, Clone, PartialEq, Eq)]
-pub enum LaunchKind {
+pub(crate) enum LaunchKind {
     Kernel,
     Graph,
 }
 
 /// Maps the tracer's memory.
-pub fn map(memory: Descriptor) {
+pub(crate) fn map(memory: Descriptor) {
     // SAFETY: new memory.
     let at = unsafe { sys::mmap(null_mut(), COUNTERS, sys::PROT_READ_WRITE, sys::MAP_SHARED, memory.0, 0) };
     memory.close();
@@ -32,39 +32,39 @@ pub fn map(memory: Descriptor) {
 }
 
 /// Counts launches from now on.
-pub fn begin() {
+pub(crate) fn begin() {
     CAPTURES.store(0, Release);
     COUNTS.store(1, Release);
     add(|counters| &counters.counts);
 }
 
 /// Counts no launches any more.
-pub fn end() {
+pub(crate) fn end() {
     COUNTS.store(0, Release);
 }
 
 /// Forgets the tracer's memory, which a launch that returns just now may still count in.
-pub fn release() {
+pub(crate) fn release() {
     COUNTED.store(null_mut(), Release);
 }
 
 /// Whether a launch that returns now is counted.
-pub fn counts() -> bool {
+pub(crate) fn counts() -> bool {
     COUNTS.load(Acquire) == 1 && CAPTURES.load(Acquire) == 0
 }
 
 /// Launches are not counted until the end of the capture.
-pub fn begin_capture() {
+pub(crate) fn begin_capture() {
     CAPTURES.fetch_add(1, AcqRel);
 }
 
 /// See [`begin_capture`]. One that began before launches were counted changes nothing.
-pub fn end_capture() {
+pub(crate) fn end_capture() {
     let _ = CAPTURES.fetch_update(AcqRel, Acquire, |captures| captures.checked_sub(1));
 }
 
 /// A launch was made.
-pub fn launched(what: LaunchKind) {
+pub(crate) fn launched(what: LaunchKind) {
     add(|counters| match what {
         LaunchKind::Kernel => &counters.kernels,
         LaunchKind::Graph => &counters.graphs,
@@ -72,7 +72,7 @@ pub fn launched(what: LaunchKind) {
 }
 
 /// A launch has a record, the first one.
-pub fn recorded(what: LaunchKind) {
+pub(crate) fn recorded(what: LaunchKind) {
     add(|counters| match what {
         LaunchKind::Kernel => &counters.kernels_recorded,
         LaunchKind::Graph => &counters.graphs_recorded,
@@ -80,12 +80,12 @@ pub fn recorded(what: LaunchKind) {
 }
 
 /// A launch is forgotten before a record of it has come.
-pub fn forgotten() {
+pub(crate) fn forgotten() {
     add(|counters| &counters.forgotten);
 }
 
 /// A record of a kernel has come whose launch is not known.
-pub fn unknown() {
+pub(crate) fn unknown() {
     add(|counters| &counters.unknown);
 }
 

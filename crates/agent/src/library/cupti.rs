@@ -8,35 +8,35 @@ use crate::message::NAME;
 use crate::sys;
 
 /// `CUptiResult`
-pub type Status = u32;
-pub const SUCCESS: Status = 0;
+pub(crate) type Status = u32;
+pub(crate) const SUCCESS: Status = 0;
 
 /// `CUpti_ActivityKind`
-pub mod kind {
-    pub const MEMCPY: u32 = 1;
-    pub const MEMSET: u32 = 2;
-    pub const KERNEL: u32 = 3;
-    pub const CONCURRENT_KERNEL: u32 = 10;
-    pub const OVERHEAD: u32 = 17;
-    pub const MEMCPY2: u32 = 22;
-    pub const SYNCHRONIZATION: u32 = 38;
-    pub const GRAPH_TRACE: u32 = 51;
+pub(crate) mod kind {
+    pub(crate) const MEMCPY: u32 = 1;
+    pub(crate) const MEMSET: u32 = 2;
+    pub(crate) const KERNEL: u32 = 3;
+    pub(crate) const CONCURRENT_KERNEL: u32 = 10;
+    pub(crate) const OVERHEAD: u32 = 17;
+    pub(crate) const MEMCPY2: u32 = 22;
+    pub(crate) const SYNCHRONIZATION: u32 = 38;
+    pub(crate) const GRAPH_TRACE: u32 = 51;
 }
 
 /// `CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER`
 const ZEROED_BUFFERS: u32 = 5;
 /// `CUPTI_CB_DOMAIN_DRIVER_API`
-pub const DRIVER_API: u32 = 1;
+pub(crate) const DRIVER_API: u32 = 1;
 /// `CUPTI_API_ENTER`
-pub const ENTER: u32 = 0;
+pub(crate) const ENTER: u32 = 0;
 /// Numbers of functions end before this one.
-pub const FUNCTIONS: u32 = 2000;
+pub(crate) const FUNCTIONS: u32 = 2000;
 /// `PATH_MAX`
 const PATH: usize = 4096;
 
 /// `CUpti_CallbackData`
 #[repr(C)]
-pub struct CallbackData {
+pub(crate) struct CallbackData {
     pub site: u32,
     pub function: *const c_char,
     arguments: *const c_void,
@@ -50,18 +50,19 @@ pub struct CallbackData {
 
 impl CallbackData {
     /// Whether a call that returns has succeeded.
-    pub fn succeeds(&self) -> bool {
+    pub(crate) fn succeeds(&self) -> bool {
         // SAFETY: CUPTI's pointer, at the exit of a call.
         !self.result.is_null() && unsafe { self.result.read() } == 0
     }
 }
 
 /// `CUpti_CallbackFunc`
-pub type Callback = extern "C" fn(data: *mut c_void, domain: u32, number: u32, call: *const CallbackData);
+pub(crate) type Callback =
+    extern "C" fn(data: *mut c_void, domain: u32, number: u32, call: *const CallbackData);
 /// `CUpti_BuffersCallbackRequestFunc`
-pub type RequestBuffer = extern "C" fn(buffer: *mut *mut u8, size: *mut usize, records: *mut usize);
+pub(crate) type RequestBuffer = extern "C" fn(buffer: *mut *mut u8, size: *mut usize, records: *mut usize);
 /// `CUpti_BuffersCallbackCompleteFunc`
-pub type BufferCompleted =
+pub(crate) type BufferCompleted =
     extern "C" fn(context: *mut c_void, stream: u32, buffer: *mut u8, size: usize, used: usize);
 
 /// `CUpti_SubscriberParams`
@@ -82,7 +83,7 @@ macro_rules! functions {
     ($($field:ident: $name:literal fn($($arg:ty),*);)*) => {
         /// The functions of a loaded CUPTI.
         #[derive(Copy, Clone)]
-        pub struct Cupti {
+        pub(crate) struct Cupti {
             /// `cuptiSubscribe_v2`, of 13.0 and later.
             subscribe_v2: Option<SubscribeV2>,
             $($field: unsafe extern "C" fn($($arg),*) -> Status,)*
@@ -129,7 +130,7 @@ functions! {
 impl Cupti {
     /// The library that the process has, else the first of these paths that can be loaded. The list is text, its parts end with zero. The error
     /// is the version of a library that lacks functions; 0: there is none.
-    pub fn load(paths: &[u8]) -> Result<Cupti, u32> {
+    pub(crate) fn load(paths: &[u8]) -> Result<Cupti, u32> {
         // The rest of the list is zeros, and an empty path is that of the program.
         let is_path = |path: &&[u8]| path.len() > 1 && path.ends_with(&[0]);
         let opened = paths.split_inclusive(|byte| *byte == 0).filter(is_path).map(|path| {
@@ -147,7 +148,7 @@ impl Cupti {
     }
 
     /// `CUPTI_API_VERSION`
-    pub fn version(&self) -> u32 {
+    pub(crate) fn version(&self) -> u32 {
         let mut version = 0;
         // SAFETY: a valid pointer.
         unsafe { (self.get_version)(&raw mut version) };
@@ -155,7 +156,11 @@ impl Cupti {
     }
 
     /// Subscribes under the name of this tool, where CUPTI knows names. If another tool has the subscription, `holder` gets the name of that.
-    pub fn subscribe(&self, callback: Callback, holder: &mut [u8; NAME]) -> Result<Subscriber, Status> {
+    pub(crate) fn subscribe(
+        &self,
+        callback: Callback,
+        holder: &mut [u8; NAME],
+    ) -> Result<Subscriber, Status> {
         let mut subscriber = core::ptr::null_mut();
         let mut params = SubscriberParams {
             size: size_of::<SubscriberParams>(),
@@ -175,19 +180,19 @@ impl Cupti {
         if status == SUCCESS { Ok(Subscriber(subscriber)) } else { Err(status) }
     }
 
-    pub fn unsubscribe(&self, subscriber: Subscriber) -> Status {
+    pub(crate) fn unsubscribe(&self, subscriber: Subscriber) -> Status {
         // SAFETY: a subscriber.
         unsafe { (self.unsubscribe)(subscriber.0) }
     }
 
     /// Calls back at all functions of a domain.
-    pub fn call_back_at(&self, subscriber: Subscriber, domain: u32) -> Status {
+    pub(crate) fn call_back_at(&self, subscriber: Subscriber, domain: u32) -> Status {
         // SAFETY: a subscriber.
         unsafe { (self.enable_domain)(1, subscriber.0, domain) }
     }
 
     /// Calls back at the functions of the driver whose names `choose` chooses, which gets their numbers, too; `on`: or no more.
-    pub fn call_back_at_functions(
+    pub(crate) fn call_back_at_functions(
         &self,
         subscriber: Subscriber,
         choose: impl Fn(u32, &[u8]) -> bool,
@@ -211,7 +216,7 @@ impl Cupti {
 
     /// The callbacks from which buffers come. These are zero when CUPTI gets them, so that it need not clear them on threads of the
     /// program.
-    pub fn register(&self, request: RequestBuffer, completed: BufferCompleted) -> Status {
+    pub(crate) fn register(&self, request: RequestBuffer, completed: BufferCompleted) -> Status {
         let (mut size, mut on) = (1, 1u8);
         // SAFETY: a byte and its size; callbacks that live as long as the library.
         unsafe {
@@ -220,30 +225,30 @@ impl Cupti {
         }
     }
 
-    pub fn enable(&self, kind: u32) -> Status {
+    pub(crate) fn enable(&self, kind: u32) -> Status {
         // SAFETY: no pointers.
         unsafe { (self.enable)(kind) }
     }
 
-    pub fn disable(&self, kind: u32) -> Status {
+    pub(crate) fn disable(&self, kind: u32) -> Status {
         // SAFETY: no pointers.
         unsafe { (self.disable)(kind) }
     }
 
     /// Makes CUPTI pass on the buffers whose records are complete; `all`: also the others.
-    pub fn flush(&self, all: bool) -> Status {
+    pub(crate) fn flush(&self, all: bool) -> Status {
         // SAFETY: no pointers.
         unsafe { (self.flush)(u32::from(all)) }
     }
 
     /// Ends CUPTI in this process; only at the exit of a call of the driver.
-    pub fn finalize(&self) -> Status {
+    pub(crate) fn finalize(&self) -> Status {
         // SAFETY: no pointers.
         unsafe { (self.finalize)() }
     }
 
     /// Number of records that were dropped since the last query.
-    pub fn dropped(&self, context: *mut c_void, stream: u32) -> u64 {
+    pub(crate) fn dropped(&self, context: *mut c_void, stream: u32) -> u64 {
         let mut dropped = 0;
         // SAFETY: a valid pointer, and a context that CUPTI has passed, or none.
         let status = unsafe { (self.dropped)(context, stream, &raw mut dropped) };
@@ -251,7 +256,7 @@ impl Cupti {
     }
 
     /// The record after this one in the used part of a buffer; the first one if it is null.
-    pub fn next(&self, buffer: *mut u8, used: usize, record: *const u8) -> Option<*const u8> {
+    pub(crate) fn next(&self, buffer: *mut u8, used: usize, record: *const u8) -> Option<*const u8> {
         let mut record = record;
         // SAFETY: a buffer that CUPTI has filled, and a record in it.
         let status = unsafe { (self.next_record)(buffer, used, &raw mut record) };
@@ -261,7 +266,7 @@ impl Cupti {
 
 /// `CUpti_SubscriberHandle`
 #[derive(Copy, Clone)]
-pub struct Subscriber(pub *mut c_void);
+pub(crate) struct Subscriber(pub *mut c_void);
 
 /// The CUPTI that the process has loaded.
 fn loaded() -> *mut c_void {

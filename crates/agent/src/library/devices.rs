@@ -28,15 +28,15 @@ static TEXTS: Texts =
     Texts(UnsafeCell::new([Device { number: 0, text: [0; TEXT], is_known: false }; DEVICES]));
 
 /// The devices, for the agent's thread.
-pub struct Devices(Option<Driver>);
+pub(crate) struct Devices(Option<Driver>);
 
 impl Devices {
-    pub fn new() -> Devices {
+    pub(crate) fn new() -> Devices {
         Devices(Driver::loaded())
     }
 
     /// Sets the device of a record.
-    pub fn name(&self, record: &mut Record) {
+    pub(crate) fn name(&self, record: &mut Record) {
         let ordinal = record.device as usize;
         // SAFETY: only this thread has references, and text that is known is not changed.
         let devices = unsafe { &mut *TEXTS.0.get() };

@@ -14,14 +14,14 @@ macro_rules! driver {
     ({$($field:ident: $name:literal fn($($arg:ty),*);)*} {$($newer:ident: $newer_name:literal fn($($newer_arg:ty),*);)*}) => {
         /// The driver's functions.
         #[derive(Copy, Clone)]
-        pub struct Driver {
+        pub(crate) struct Driver {
             $($field: unsafe extern "C" fn($($arg),*) -> Status,)*
             $($newer: Option<unsafe extern "C" fn($($newer_arg),*) -> Status>,)*
         }
 
         impl Driver {
             /// The functions of the loaded driver; `None` if it lacks one.
-            pub fn loaded() -> Option<Driver> {
+            pub(crate) fn loaded() -> Option<Driver> {
                 // SAFETY: names that end with zero; the documented types of these functions; null is `None`.
                 unsafe {
                     let library = sys::dlopen(c"libcuda.so.1".as_ptr(), sys::RTLD_LAZY | sys::RTLD_NOLOAD);
@@ -58,7 +58,7 @@ driver! {
 
 impl Driver {
     /// The UUID of a device; true for an instance of MIG, which has one of its own.
-    pub fn uuid(&self, device: u32) -> Option<([u8; 16], bool)> {
+    pub(crate) fn uuid(&self, device: u32) -> Option<([u8; 16], bool)> {
         let read = |get: Option<unsafe extern "C" fn(*mut [u8; 16], c_int) -> Status>| {
             let mut uuid = [0; 16];
             // SAFETY: room for a UUID.
@@ -71,7 +71,7 @@ impl Driver {
     }
 
     /// Whether a device has a primary context.
-    pub fn has_context(&self) -> bool {
+    pub(crate) fn has_context(&self) -> bool {
         let mut count = 0;
         // SAFETY: a valid pointer.
         let status = unsafe { (self.count)(&raw mut count) };

@@ -17,7 +17,7 @@ const PATIENCE: u32 = 1000;
 /// State that all copies of this library in a process share: glibc cannot forget the functions below, nor have many of them while the
 /// program forks.
 #[repr(C)]
-pub struct Forks {
+pub(crate) struct Forks {
     /// Forks under way.
     running: AtomicU32,
     /// The thread that keeps forks waiting; 0: none.
@@ -29,7 +29,7 @@ pub struct Forks {
 /// That of the first copy is used.
 #[unsafe(no_mangle)]
 #[used]
-pub static cudatrace_forks: Forks =
+pub(crate) static cudatrace_forks: Forks =
     Forks { running: AtomicU32::new(0), holder: AtomicU32::new(0), is_counted: AtomicU32::new(0) };
 
 static SHARED: SharedStatic<Forks> = SharedStatic::new(c"cudatrace_forks", &cudatrace_forks);
@@ -39,11 +39,11 @@ fn forks() -> &'static Forks {
 }
 
 /// As long as it lives, forks wait.
-pub struct NoForks(());
+pub(crate) struct NoForks(());
 
 impl NoForks {
     /// Waits for the forks under way. `None` if another thread keeps them waiting for long.
-    pub fn begin() -> Option<NoForks> {
+    pub(crate) fn begin() -> Option<NoForks> {
         count();
         let no_forks = wait_for(NoForks::hold);
         wait_for(|| (forks().running.load(SeqCst) == 0).then_some(()));
@@ -51,7 +51,7 @@ impl NoForks {
     }
 
     /// `None` if a fork is under way.
-    pub fn try_begin() -> Option<NoForks> {
+    pub(crate) fn try_begin() -> Option<NoForks> {
         NoForks::hold().filter(|_| forks().running.load(SeqCst) == 0)
     }
 

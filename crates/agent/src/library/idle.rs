@@ -18,7 +18,7 @@ const MISSED: u64 = 100_000_000;
 /// The cause of an idle time, by the numbers of `args.cause`.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
 #[repr(u8)]
-pub enum Cause {
+pub(crate) enum Cause {
     /// The time of the launch is not known.
     Unknown,
     /// The work was launched soon after the idle time had begun.
@@ -34,7 +34,7 @@ pub enum Cause {
 }
 
 /// The idle times of all devices.
-pub struct Idle {
+pub(crate) struct Idle {
     devices: [Device; DEVICES],
     /// Begin and end of the last waits of the host.
     waits: [(u64, u64); WAITS],
@@ -55,12 +55,12 @@ struct Device {
 }
 
 impl Idle {
-    pub fn new() -> Idle {
+    pub(crate) fn new() -> Idle {
         Idle { devices: [Device::default(); DEVICES], waits: [(0, 0); WAITS], next_wait: 0, missed: 0 }
     }
 
     /// Takes the next record. `found` gets the idle time that has ended.
-    pub fn take(&mut self, kind: Kind, record: &Record, found: &mut impl FnMut(Record)) {
+    pub(crate) fn take(&mut self, kind: Kind, record: &Record, found: &mut impl FnMut(Record)) {
         match kind {
             Kind::Sync => {
                 self.waits[self.next_wait % WAITS] = (record.start, record.end);

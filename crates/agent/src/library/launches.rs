@@ -51,7 +51,7 @@ static CLASS: [AtomicU8; cupti::FUNCTIONS as usize] = [const { AtomicU8::new(0) 
 
 /// Which calls are noted.
 #[derive(Copy, Clone)]
-pub struct CallFilter {
+pub(crate) struct CallFilter {
     /// Launches of other work than kernels and graphs, too.
     pub others: bool,
     /// Waits, too.
@@ -60,7 +60,7 @@ pub struct CallFilter {
 
 impl CallFilter {
     /// Whether calls of a function are noted, by its number and its name.
-    pub fn has(self, number: u32, name: &[u8]) -> bool {
+    pub(crate) fn has(self, number: u32, name: &[u8]) -> bool {
         let found = CLASSES.iter().find(|(begin, _)| name.starts_with(begin));
         let Some((_, class)) = found else { return false };
         CLASS[number as usize].store(*class as u8, Relaxed);
@@ -103,18 +103,18 @@ static NOTED: ReservedMemory<Note> = ReservedMemory::of(NOTES);
 static PASSES_ON: AtomicU32 = AtomicU32::new(0);
 
 /// Reserves the table. `pass_on`: launches are also passed on when they begin. False if there is no memory.
-pub fn create(pass_on: bool) -> bool {
+pub(crate) fn create(pass_on: bool) -> bool {
     PASSES_ON.store(pass_on.into(), Release);
     NOTED.reserve()
 }
 
 /// Gives the memory back, when no launch is noted any more.
-pub fn release() {
+pub(crate) fn release() {
     NOTED.release();
 }
 
 /// Notes the launch that begins in this thread now, by the function of this number and name.
-pub fn entered(number: u32, correlation: u32, func: u64) {
+pub(crate) fn entered(number: u32, correlation: u32, func: u64) {
     const OTHERS: [u8; 3] = [0, Class::BeginCapture as u8, Class::EndCapture as u8];
     let Some(note) = at(correlation).filter(|_| !OTHERS.contains(&class(number))) else { return };
     let tid = thread_id::current();
@@ -144,7 +144,7 @@ pub fn entered(number: u32, correlation: u32, func: u64) {
 }
 
 /// Takes note of the return of a call, by the number of its function.
-pub fn returned(number: u32, correlation: u32, succeeds: bool) {
+pub(crate) fn returned(number: u32, correlation: u32, succeeds: bool) {
     const KERNEL: u8 = Class::Kernel as u8;
     const GRAPH: u8 = Class::Graph as u8;
     const BEGIN_CAPTURE: u8 = Class::BeginCapture as u8;
@@ -177,7 +177,7 @@ fn count(correlation: u32, what: LaunchKind) {
 }
 
 /// Adds the launch of a record, if it was noted, and counts that it has one.
-pub fn add(kind: Kind, record: &mut Record) {
+pub(crate) fn add(kind: Kind, record: &mut Record) {
     let correlation = record.corr as u32;
     let Some(note) = at(correlation).filter(|_| correlation != 0) else { return };
     let who = note.who.load(Acquire);

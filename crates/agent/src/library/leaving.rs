@@ -89,22 +89,22 @@ extern "C" fn leaves(number: u32) {
 }
 
 /// The last request so far.
-pub fn asked() -> u32 {
+pub(crate) fn asked() -> u32 {
     ASKED.load(Acquire)
 }
 
 /// Whether a request is not answered yet.
-pub fn is_asked(request: u32) -> bool {
+pub(crate) fn is_asked(request: u32) -> bool {
     request != ANSWERED.load(Acquire)
 }
 
 /// All records were passed on that were there at the time of a request.
-pub fn answer(request: u32) {
+pub(crate) fn answer(request: u32) {
     ANSWERED.store(request, Release);
 }
 
 /// Lets the functions lead here, in all libraries that are loaded.
-pub fn watch() {
+pub(crate) fn watch() {
     for ((_, symbol), original) in REPLACEMENTS.iter().zip(&ORIGINALS) {
         // SAFETY: a name that ends with zero.
         original.store(unsafe { sys::dlsym(null_mut(), symbol.as_ptr()) }.addr(), Release);
@@ -113,7 +113,7 @@ pub fn watch() {
 }
 
 /// Lets them lead to themselves again.
-pub fn unwatch() {
+pub(crate) fn unwatch() {
     lead(false);
 }
 
@@ -145,13 +145,13 @@ struct Library {
 
 /// Tags of the dynamic section.
 mod tag {
-    pub const END: usize = 0;
-    pub const PLT_SIZE: usize = 2;
-    pub const STRINGS: usize = 5;
-    pub const SYMBOLS: usize = 6;
-    pub const RELOCATIONS: usize = 7;
-    pub const SIZE: usize = 8;
-    pub const PLT: usize = 23;
+    pub(super) const END: usize = 0;
+    pub(super) const PLT_SIZE: usize = 2;
+    pub(super) const STRINGS: usize = 5;
+    pub(super) const SYMBOLS: usize = 6;
+    pub(super) const RELOCATIONS: usize = 7;
+    pub(super) const SIZE: usize = 8;
+    pub(super) const PLT: usize = 23;
 }
 
 /// `Elf64_Rela`

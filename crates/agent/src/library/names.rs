@@ -23,21 +23,21 @@ struct Text<const SIZE: usize> {
 }
 
 /// Different texts. Each has `SIZE` bytes with the zero that ends it; longer ones are cut.
-pub struct TextTable<const SIZE: usize>(ReservedMemory<Text<SIZE>>, usize);
+pub(crate) struct TextTable<const SIZE: usize>(ReservedMemory<Text<SIZE>>, usize);
 
 impl<const SIZE: usize> TextTable<SIZE> {
     /// Room for so many texts; not reserved yet.
-    pub const fn of(count: usize) -> TextTable<SIZE> {
+    pub(crate) const fn of(count: usize) -> TextTable<SIZE> {
         TextTable(ReservedMemory::of(count), count)
     }
 
     /// Reserves the memory, which takes room as texts come. False if there is none.
-    pub fn reserve(&self) -> bool {
+    pub(crate) fn reserve(&self) -> bool {
         self.0.reserve()
     }
 
     /// The kept text for one that ends with zero; `None` for null, and if there is no room.
-    pub fn keep(&self, text: *const c_char) -> Option<*const u8> {
+    pub(crate) fn keep(&self, text: *const c_char) -> Option<*const u8> {
         let first = self.0.first();
         if text.is_null() || first.is_null() {
             return None;

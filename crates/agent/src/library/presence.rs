@@ -17,7 +17,7 @@ static SOCKET: AtomicU32 = AtomicU32::new(0);
 static EXITS: AtomicU32 = AtomicU32::new(0);
 
 /// A collection begins in this process, with its socket. False if one runs here, or the process exits.
-pub fn begin(pid: u32, socket: Descriptor) -> bool {
+pub(crate) fn begin(pid: u32, socket: Descriptor) -> bool {
     let before = RUNS_IN.load(Acquire);
     if exits() || before == pid || RUNS_IN.compare_exchange(before, pid, AcqRel, Acquire).is_err() {
         return false;
@@ -27,23 +27,23 @@ pub fn begin(pid: u32, socket: Descriptor) -> bool {
 }
 
 /// The collection has ended.
-pub fn end() {
+pub(crate) fn end() {
     RUNS_IN.store(0, Release);
 }
 
 /// Whether a collection runs in this process, and not only in the one that it is a child of.
-pub fn runs_here() -> bool {
+pub(crate) fn runs_here() -> bool {
     // SAFETY: no arguments.
     RUNS_IN.load(Acquire) == unsafe { sys::getpid() } as u32
 }
 
 /// Whether the process exits.
-pub fn exits() -> bool {
+pub(crate) fn exits() -> bool {
     EXITS.load(Acquire) != 0
 }
 
 /// Passes on the last records before the process ends, and ends the collection. Makes system calls only: a handler of a signal may end the process.
-pub fn pass_on_last() {
+pub(crate) fn pass_on_last() {
     // A child of vfork(2) has the memory of its parent.
     if !runs_here() || EXITS.swap(1, AcqRel) != 0 {
         return;

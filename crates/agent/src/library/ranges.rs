@@ -45,11 +45,11 @@ static THREADED: ReservedMemory<Thread> = ReservedMemory::of(THREADS);
 static GETTERS: [AtomicPtr<c_void>; TABLES] = [const { AtomicPtr::new(null_mut()) }; TABLES];
 
 /// `NvtxGetExportTableFunc_t`
-pub type GetTable = unsafe extern "C" fn(id: u32) -> *const Callbacks;
+pub(crate) type GetTable = unsafe extern "C" fn(id: u32) -> *const Callbacks;
 
 /// `NvtxExportTableCallbacks`
 #[repr(C)]
-pub struct Callbacks {
+pub(crate) struct Callbacks {
     size: usize,
     functions:
         unsafe extern "C" fn(module: u32, table: *mut *const *mut *const c_void, size: *mut c_uint) -> c_int,
@@ -78,7 +78,7 @@ fn functions() -> [(u32, usize, *const c_void); 8] {
 ///
 /// # Safety
 /// The function is NVTX's.
-pub unsafe fn hook(get: GetTable) -> c_int {
+pub(crate) unsafe fn hook(get: GetTable) -> c_int {
     if !NAMED.reserve() || !THREADED.reserve() {
         return 0;
     }
@@ -91,7 +91,7 @@ pub unsafe fn hook(get: GetTable) -> c_int {
 }
 
 /// Takes the functions out of all tables, so that ranges cost nothing any more.
-pub fn unhook() {
+pub(crate) fn unhook() {
     for getter in &GETTERS {
         let get = getter.swap(null_mut(), AcqRel);
         if !get.is_null() {
@@ -127,7 +127,7 @@ fn set(get: GetTable, on: bool) -> bool {
 }
 
 /// Address of the name of this thread's innermost range; 0: none.
-pub fn current(tid: u32) -> u64 {
+pub(crate) fn current(tid: u32) -> u64 {
     match find(tid) {
         Some((_, 0)) | None => 0,
         Some((thread, depth)) => thread.names[(depth as usize).min(DEPTH) - 1].load(Relaxed),

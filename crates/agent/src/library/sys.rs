@@ -7,13 +7,13 @@ use core::sync::atomic::Ordering::{AcqRel, Acquire};
 
 #[repr(C)]
 #[derive(Copy, Clone, Default)]
-pub struct Timespec {
+pub(crate) struct Timespec {
     pub seconds: i64,
     pub nanoseconds: i64,
 }
 
 #[repr(C)]
-pub struct PollFd {
+pub(crate) struct PollFd {
     pub fd: c_int,
     pub events: c_short,
     pub revents: c_short,
@@ -22,7 +22,7 @@ pub struct PollFd {
 /// `struct sockaddr_un`
 #[repr(C)]
 #[derive(Copy, Clone)]
-pub struct SocketAddress {
+pub(crate) struct SocketAddress {
     pub family: u16,
     pub path: [u8; 108],
 }
@@ -30,7 +30,7 @@ pub struct SocketAddress {
 /// `struct ucred`
 #[repr(C)]
 #[derive(Copy, Clone, Default)]
-pub struct Credentials {
+pub(crate) struct Credentials {
     pub pid: i32,
     pub uid: u32,
     pub gid: u32,
@@ -38,7 +38,7 @@ pub struct Credentials {
 
 /// `struct dl_phdr_info`, as far as it is used.
 #[repr(C)]
-pub struct LoadedObject {
+pub(crate) struct LoadedObject {
     pub address: usize,
     pub name: *const c_char,
     pub segments: *const Segment,
@@ -47,7 +47,7 @@ pub struct LoadedObject {
 
 /// `Elf64_Phdr`
 #[repr(C)]
-pub struct Segment {
+pub(crate) struct Segment {
     pub kind: u32,
     flags: u32,
     offset: u64,
@@ -60,14 +60,14 @@ pub struct Segment {
 
 /// `struct iovec`
 #[repr(C)]
-pub struct Part {
+pub(crate) struct Part {
     pub bytes: *mut u8,
     pub length: usize,
 }
 
 /// `struct cmsghdr` with a descriptor.
 #[repr(C)]
-pub struct PassedDescriptor {
+pub(crate) struct PassedDescriptor {
     length: usize,
     level: c_int,
     kind: c_int,
@@ -76,12 +76,12 @@ pub struct PassedDescriptor {
 }
 
 impl PassedDescriptor {
-    pub const fn none() -> PassedDescriptor {
+    pub(crate) const fn none() -> PassedDescriptor {
         PassedDescriptor { length: 0, level: 0, kind: 0, fd: -1, padding: 0 }
     }
 
     /// The descriptor that has come with a message. `length`: of the control data that have come.
-    pub fn descriptor(&self, length: usize) -> Option<Descriptor> {
+    pub(crate) fn descriptor(&self, length: usize) -> Option<Descriptor> {
         const HEAD: usize = 16;
         const SCM_RIGHTS: c_int = 1;
         let is_one = length >= HEAD + size_of::<c_int>() && self.length == HEAD + size_of::<c_int>();
@@ -91,7 +91,7 @@ impl PassedDescriptor {
 
 /// `struct msghdr`
 #[repr(C)]
-pub struct Message {
+pub(crate) struct Message {
     name: *mut c_void,
     name_length: c_uint,
     parts: *mut Part,
@@ -103,7 +103,7 @@ pub struct Message {
 
 impl Message {
     /// A message of one part, with room for one descriptor.
-    pub fn new(part: &mut Part, passed: &mut PassedDescriptor) -> Message {
+    pub(crate) fn new(part: &mut Part, passed: &mut PassedDescriptor) -> Message {
         Message {
             name: null_mut(),
             name_length: 0,
@@ -116,51 +116,51 @@ impl Message {
     }
 }
 
-pub type Thread = usize;
+pub(crate) type Thread = usize;
 
 unsafe extern "C" {
-    pub fn abort() -> !;
-    pub fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void;
-    pub fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
-    pub fn dl_iterate_phdr(
+    pub(crate) fn abort() -> !;
+    pub(crate) fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void;
+    pub(crate) fn dlsym(library: *mut c_void, name: *const c_char) -> *mut c_void;
+    pub(crate) fn dl_iterate_phdr(
         see: extern "C" fn(*const LoadedObject, usize, *mut c_void) -> c_int,
         data: *mut c_void,
     ) -> c_int;
-    pub fn pthread_create(
+    pub(crate) fn pthread_create(
         thread: *mut Thread,
         attributes: *const c_void,
         start: extern "C" fn(*mut c_void) -> *mut c_void,
         argument: *mut c_void,
     ) -> c_int;
-    pub fn pthread_detach(thread: Thread) -> c_int;
-    pub fn pthread_sigmask(how: c_int, set: *const u64, old: *mut u64) -> c_int;
-    pub fn poll(fds: *mut PollFd, count: usize, milliseconds: c_int) -> c_int;
-    pub fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int;
-    pub fn connect(fd: c_int, address: *const SocketAddress, length: c_uint) -> c_int;
-    pub fn getsockopt(
+    pub(crate) fn pthread_detach(thread: Thread) -> c_int;
+    pub(crate) fn pthread_sigmask(how: c_int, set: *const u64, old: *mut u64) -> c_int;
+    pub(crate) fn poll(fds: *mut PollFd, count: usize, milliseconds: c_int) -> c_int;
+    pub(crate) fn socket(family: c_int, kind: c_int, protocol: c_int) -> c_int;
+    pub(crate) fn connect(fd: c_int, address: *const SocketAddress, length: c_uint) -> c_int;
+    pub(crate) fn getsockopt(
         fd: c_int,
         level: c_int,
         option: c_int,
         value: *mut Credentials,
         length: *mut c_uint,
     ) -> c_int;
-    pub fn send(fd: c_int, bytes: *const u8, length: usize, flags: c_int) -> isize;
-    pub fn recvmsg(fd: c_int, message: *mut Message, flags: c_int) -> isize;
-    pub fn mprotect(address: *mut c_void, length: usize, access: c_int) -> c_int;
-    pub fn open(path: *const c_char, flags: c_int, ...) -> c_int;
-    pub fn read(fd: c_int, bytes: *mut u8, length: usize) -> isize;
-    pub fn shutdown(fd: c_int, how: c_int) -> c_int;
-    pub fn close(fd: c_int) -> c_int;
-    pub fn getpid() -> c_int;
+    pub(crate) fn send(fd: c_int, bytes: *const u8, length: usize, flags: c_int) -> isize;
+    pub(crate) fn recvmsg(fd: c_int, message: *mut Message, flags: c_int) -> isize;
+    pub(crate) fn mprotect(address: *mut c_void, length: usize, access: c_int) -> c_int;
+    pub(crate) fn open(path: *const c_char, flags: c_int, ...) -> c_int;
+    pub(crate) fn read(fd: c_int, bytes: *mut u8, length: usize) -> isize;
+    pub(crate) fn shutdown(fd: c_int, how: c_int) -> c_int;
+    pub(crate) fn close(fd: c_int) -> c_int;
+    pub(crate) fn getpid() -> c_int;
     fn syscall(number: c_long, ...) -> c_long;
-    pub fn __cxa_atexit(
+    pub(crate) fn __cxa_atexit(
         handler: extern "C" fn(*mut c_void),
         argument: *mut c_void,
         library: *mut c_void,
     ) -> c_int;
-    pub fn clock_gettime(clock: c_int, time: *mut Timespec) -> c_int;
-    pub fn nanosleep(time: *const Timespec, left: *mut Timespec) -> c_int;
-    pub fn mmap(
+    pub(crate) fn clock_gettime(clock: c_int, time: *mut Timespec) -> c_int;
+    pub(crate) fn nanosleep(time: *const Timespec, left: *mut Timespec) -> c_int;
+    pub(crate) fn mmap(
         address: *mut c_void,
         length: usize,
         access: c_int,
@@ -170,49 +170,49 @@ unsafe extern "C" {
     ) -> *mut c_void;
     fn munmap(address: *mut c_void, length: usize) -> c_int;
     fn madvise(address: *mut c_void, length: usize, advice: c_int) -> c_int;
-    pub fn getenv(name: *const c_char) -> *const c_char;
-    pub fn prctl(option: c_int, argument: *const c_char, a: c_long, b: c_long, c: c_long) -> c_int;
+    pub(crate) fn getenv(name: *const c_char) -> *const c_char;
+    pub(crate) fn prctl(option: c_int, argument: *const c_char, a: c_long, b: c_long, c: c_long) -> c_int;
 }
 
-pub const RTLD_LAZY: c_int = 1;
-pub const RTLD_NOLOAD: c_int = 4;
-pub const POLLIN: c_short = 1;
-pub const CLOCK_REALTIME: c_int = 0;
-pub const CLOCK_MONOTONIC: c_int = 1;
-pub const SIG_BLOCK: c_int = 0;
-pub const SIG_SETMASK: c_int = 2;
-pub const PR_SET_NAME: c_int = 15;
-pub const AF_UNIX: c_int = 1;
-pub const SOCK_SEQPACKET_CLOEXEC: c_int = 5 | 0o2000000;
-pub const SOL_SOCKET: c_int = 1;
-pub const SO_PEERCRED: c_int = 17;
-pub const O_CLOEXEC: c_int = 0o2000000;
-pub const SHUT_RD: c_int = 0;
-pub const MSG_CMSG_CLOEXEC: c_int = 0x4000_0000;
-pub const MSG_NOSIGNAL: c_int = 0x4000;
-pub const PROT_READ: c_int = 1;
-pub const PROT_READ_WRITE: c_int = 3;
-pub const MAP_SHARED: c_int = 1;
+pub(crate) const RTLD_LAZY: c_int = 1;
+pub(crate) const RTLD_NOLOAD: c_int = 4;
+pub(crate) const POLLIN: c_short = 1;
+pub(crate) const CLOCK_REALTIME: c_int = 0;
+pub(crate) const CLOCK_MONOTONIC: c_int = 1;
+pub(crate) const SIG_BLOCK: c_int = 0;
+pub(crate) const SIG_SETMASK: c_int = 2;
+pub(crate) const PR_SET_NAME: c_int = 15;
+pub(crate) const AF_UNIX: c_int = 1;
+pub(crate) const SOCK_SEQPACKET_CLOEXEC: c_int = 5 | 0o2000000;
+pub(crate) const SOL_SOCKET: c_int = 1;
+pub(crate) const SO_PEERCRED: c_int = 17;
+pub(crate) const O_CLOEXEC: c_int = 0o2000000;
+pub(crate) const SHUT_RD: c_int = 0;
+pub(crate) const MSG_CMSG_CLOEXEC: c_int = 0x4000_0000;
+pub(crate) const MSG_NOSIGNAL: c_int = 0x4000;
+pub(crate) const PROT_READ: c_int = 1;
+pub(crate) const PROT_READ_WRITE: c_int = 3;
+pub(crate) const MAP_SHARED: c_int = 1;
 const MAP_PRIVATE_ANONYMOUS_NORESERVE: c_int = 0x2 | 0x20 | 0x4000;
 
 /// An open descriptor.
 #[derive(Copy, Clone)]
-pub struct Descriptor(pub c_int);
+pub(crate) struct Descriptor(pub c_int);
 
 /// Memory of zeros for values of a type, which takes room as it is written. It is reserved once in a process.
-pub struct ReservedMemory<T> {
+pub(crate) struct ReservedMemory<T> {
     first: AtomicPtr<T>,
     count: usize,
 }
 
 impl<T> ReservedMemory<T> {
     /// Memory for so many values, for which zeros are valid; not reserved yet.
-    pub const fn of(count: usize) -> ReservedMemory<T> {
+    pub(crate) const fn of(count: usize) -> ReservedMemory<T> {
         ReservedMemory { first: AtomicPtr::new(null_mut()), count }
     }
 
     /// Reserves it, unless it is. False if there is no memory.
-    pub fn reserve(&self) -> bool {
+    pub(crate) fn reserve(&self) -> bool {
         if !self.first().is_null() {
             return true;
         }
@@ -231,12 +231,12 @@ impl<T> ReservedMemory<T> {
     }
 
     /// The first value; null if the memory is not reserved.
-    pub fn first(&self) -> *mut T {
+    pub(crate) fn first(&self) -> *mut T {
         self.first.load(Acquire)
     }
 
     /// Makes it take no room; it is zero again.
-    pub fn release(&self) {
+    pub(crate) fn release(&self) {
         const MADV_DONTNEED: c_int = 4;
         if !self.first().is_null() {
             // SAFETY: this memory, whose zeros are valid.
@@ -250,7 +250,7 @@ impl<T> ReservedMemory<T> {
 }
 
 /// Nanoseconds of a clock.
-pub fn now(clock: c_int) -> u64 {
+pub(crate) fn now(clock: c_int) -> u64 {
     let mut time = Timespec::default();
     // SAFETY: a valid pointer.
     unsafe { clock_gettime(clock, &raw mut time) };
@@ -258,13 +258,13 @@ pub fn now(clock: c_int) -> u64 {
 }
 
 /// The id of this thread.
-pub fn gettid() -> u32 {
+pub(crate) fn gettid() -> u32 {
     const SYS_GETTID: c_long = 186;
     // SAFETY: no arguments.
     unsafe { syscall(SYS_GETTID) as u32 }
 }
 
-pub fn sleep(milliseconds: i64) {
+pub(crate) fn sleep(milliseconds: i64) {
     let time = Timespec { seconds: milliseconds / 1000, nanoseconds: milliseconds % 1000 * 1_000_000 };
     // SAFETY: valid pointers.
     unsafe { nanosleep(&raw const time, core::ptr::null_mut()) };

@@ -12,7 +12,7 @@ const GLIBC_TID: usize = 720;
 static STORES_TID: AtomicU32 = AtomicU32::new(0);
 
 /// The id of this thread.
-pub fn current() -> u32 {
+pub(crate) fn current() -> u32 {
     match STORES_TID.load(Relaxed) {
         1 => stored(),
         2 => sys::gettid(),

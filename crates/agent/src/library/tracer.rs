@@ -4,20 +4,20 @@ use core::cell::UnsafeCell;
 use core::ffi::c_int;
 use core::mem::transmute;
 
-pub use crate::message::Address;
+pub(crate) use crate::message::Address;
 use crate::message::{Hello, NEXT, Request, SECRET, TRACER_NAME};
 use crate::sys::{self, Credentials, Descriptor, PollFd, SocketAddress};
 
 /// The address that the tracer has written into the file.
 #[repr(transparent)]
-pub struct TracerAddress(UnsafeCell<Address>);
+pub(crate) struct TracerAddress(UnsafeCell<Address>);
 
 // SAFETY: never written by this process.
 unsafe impl Sync for TracerAddress {}
 
 impl TracerAddress {
     /// No address.
-    pub const fn none() -> TracerAddress {
+    pub(crate) const fn none() -> TracerAddress {
         TracerAddress(UnsafeCell::new(Address {
             pid: 0,
             length: 0,
@@ -33,12 +33,12 @@ impl TracerAddress {
 }
 
 /// The first packet for the tracer, which takes nothing else before.
-pub fn hello(written: &TracerAddress) -> Hello {
+pub(crate) fn hello(written: &TracerAddress) -> Hello {
     Hello { secret: written.get().secret }
 }
 
 /// Loads the library that the program had asked for before the tracer's was put in its place.
-pub fn load_next(written: &TracerAddress) {
+pub(crate) fn load_next(written: &TracerAddress) {
     let variable = variable(&written.get());
     // SAFETY: names that end with zero; the function is the one that the driver would call.
     unsafe {
@@ -68,7 +68,7 @@ fn variable(address: &Address) -> [u8; NEXT.len() + TRACER_NAME + 1] {
 }
 
 /// Connects to the tracer; `None` if it is gone.
-pub fn connect(written: &TracerAddress) -> Option<Descriptor> {
+pub(crate) fn connect(written: &TracerAddress) -> Option<Descriptor> {
     let address = written.get();
     let length = (address.length as usize).min(address.name.len());
     if address.pid == 0 || length == 0 {
@@ -103,20 +103,20 @@ impl Descriptor {
         peer.pid as u32
     }
 
-    pub fn close(self) {
+    pub(crate) fn close(self) {
         // SAFETY: the descriptor is the agent's.
         unsafe { sys::close(self.0) };
     }
 
     /// Waits for a message, or the end of the tracer.
-    pub fn wait(self, milliseconds: c_int) -> bool {
+    pub(crate) fn wait(self, milliseconds: c_int) -> bool {
         let mut poll = PollFd { fd: self.0, events: sys::POLLIN, revents: 0 };
         // SAFETY: a valid pointer.
         unsafe { sys::poll(&raw mut poll, 1, milliseconds) > 0 }
     }
 
     /// The tracer's request, and its memory for counters; `None` if it has ended.
-    pub fn receive(self) -> Option<(Request, Option<Descriptor>)> {
+    pub(crate) fn receive(self) -> Option<(Request, Option<Descriptor>)> {
         let mut request = Request { kinds: 0, flush_ms: 0, launches: 0, paths: [0; crate::message::PATHS] };
         let size = size_of::<Request>();
         let mut part = sys::Part { bytes: (&raw mut request).cast(), length: size };
@@ -128,7 +128,7 @@ impl Descriptor {
     }
 
     /// Sends a [`Hello`] or a [`Report`](crate::message::Report): structs of numbers without padding.
-    pub fn send<Message>(self, message: &Message) {
+    pub(crate) fn send<Message>(self, message: &Message) {
         let size = size_of::<Message>();
         // SAFETY: a valid pointer. If the tracer has ended, nobody misses the message.
         unsafe { sys::send(self.0, core::ptr::from_ref(message).cast(), size, sys::MSG_NOSIGNAL) };

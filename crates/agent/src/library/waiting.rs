@@ -8,7 +8,7 @@ use crate::record::{Kind, Record};
 use crate::sys::ReservedMemory;
 
 /// Nanoseconds for which records wait for others.
-pub const HOLD: u64 = 1_000_000_000;
+pub(crate) const HOLD: u64 = 1_000_000_000;
 /// Records that may wait; of more the oldest do not wait as long.
 const MOST: usize = 1 << 18;
 
@@ -18,26 +18,26 @@ type WaitingRecord = (Kind, Record);
 static MEMORY: ReservedMemory<WaitingRecord> = ReservedMemory::of(MOST);
 
 /// The records that wait, in no order.
-pub struct ReorderBuffer {
+pub(crate) struct ReorderBuffer {
     records: &'static mut [WaitingRecord],
     count: usize,
 }
 
 /// Reserves the memory. False if there is none.
-pub fn create() -> bool {
+pub(crate) fn create() -> bool {
     MEMORY.reserve()
 }
 
 impl ReorderBuffer {
     /// # Safety
     /// [`create`] was successful, and there is one of these values at a time.
-    pub unsafe fn new() -> ReorderBuffer {
+    pub(crate) unsafe fn new() -> ReorderBuffer {
         // SAFETY: no other value has it, as the caller promises; zeros are a valid kind and record.
         ReorderBuffer { records: unsafe { core::slice::from_raw_parts_mut(MEMORY.first(), MOST) }, count: 0 }
     }
 
     /// Adds a record. `pass_on` gets some if there is no room.
-    pub fn add(&mut self, kind: Kind, record: Record, pass_on: &mut impl FnMut(Kind, Record)) {
+    pub(crate) fn add(&mut self, kind: Kind, record: Record, pass_on: &mut impl FnMut(Kind, Record)) {
         if self.count == MOST {
             let (_, median, _) =
                 self.records.select_nth_unstable_by_key(MOST / 2, |(_, record)| record.start);
@@ -49,7 +49,7 @@ impl ReorderBuffer {
     }
 
     /// Takes the records whose begin is due, the first one first.
-    pub fn take(&mut self, is_due: impl Fn(u64) -> bool, pass_on: &mut impl FnMut(Kind, Record)) {
+    pub(crate) fn take(&mut self, is_due: impl Fn(u64) -> bool, pass_on: &mut impl FnMut(Kind, Record)) {
         let mut taken = 0;
         for at in 0..self.count {
             if is_due(self.records[at].1.start) {

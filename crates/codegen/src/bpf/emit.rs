@@ -12,7 +12,7 @@ use crate::ir;
 use lang::Span;
 
 /// Writer of instructions; jumps to blocks are resolved at the end.
-pub struct Emitter<'a> {
+pub(super) struct Emitter<'a> {
     frame: &'a Frame,
     shield: Option<Shield>,
     pub insns: Vec<Insn>,
@@ -29,7 +29,7 @@ pub struct Emitter<'a> {
 }
 
 impl<'a> Emitter<'a> {
-    pub fn emit(allocated: &'a AllocatedFunction, shield: Option<Shield>) -> Emitter<'a> {
+    pub(super) fn emit(allocated: &'a AllocatedFunction, shield: Option<Shield>) -> Emitter<'a> {
         let function = &allocated.function;
         let mut emitter = Emitter {
             frame: &allocated.frame,
@@ -190,7 +190,7 @@ impl<'a> Emitter<'a> {
     }
 
     /// Fills in the offsets of jumps, in slots. Returns the byte offset of each instruction and of the end.
-    pub fn link(&mut self, func: &ir::Func) -> Result<Vec<u32>, AsmError> {
+    pub(super) fn link(&mut self, func: &ir::Func) -> Result<Vec<u32>, AsmError> {
         let mut offsets = Vec::with_capacity(self.insns.len() + 1);
         let mut end = 0;
         offsets.push(end);

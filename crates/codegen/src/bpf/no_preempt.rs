@@ -22,11 +22,11 @@ use crate::ir::{self, FuncKind};
 const SHARED_STACK: u32 = 48;
 
 /// A register that is undefined at the start of a program and dead at its end.
-pub const SPARE: Reg = Reg(9);
+pub(super) const SPARE: Reg = Reg(9);
 
 /// Indices of the kernel functions that a program without preemption calls.
 #[derive(Copy, Clone, Debug)]
-pub struct Shield {
+pub(super) struct Shield {
     /// Called first.
     pub disable: u32,
     /// Called last.
@@ -35,7 +35,7 @@ pub struct Shield {
 
 impl Shield {
     /// Adds both functions to the list of called kernel functions.
-    pub fn enter(kfuncs: &mut Vec<Kfunc>) -> Shield {
+    pub(super) fn enter(kfuncs: &mut Vec<Kfunc>) -> Shield {
         let first = kfuncs.len() as u32;
         kfuncs.extend(
             ["bpf_preempt_disable", "bpf_preempt_enable"].map(|name| Kfunc { name: name.into(), args: 0 }),
@@ -44,7 +44,7 @@ impl Shield {
     }
 
     /// Whether this is a uprobe program whose stack, or whose callbacks' stack, may be per-CPU.
-    pub fn is_needed(func: &ir::Func, code: &AllocatedFunction) -> bool {
+    pub(super) fn is_needed(func: &ir::Func, code: &AllocatedFunction) -> bool {
         let FuncKind::Program { section, .. } = &func.kind else { return false };
         let at_functions = section.starts_with("uprobe") || section.starts_with("uretprobe");
         at_functions && (code.frame.size > SHARED_STACK || calls_back(code))

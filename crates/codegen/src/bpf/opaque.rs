@@ -32,7 +32,7 @@ const FINDERS: [Helper; 5] = [
 ];
 
 /// Registers that are tested in an opaque copy.
-pub fn tested_copies(func: &Func) -> Bits {
+pub(super) fn tested_copies(func: &Func) -> Bits {
     let mut apart = Bits::new(func.vregs as usize);
     let tests = tests(func);
     if tests.len() < FEW_TESTS {

@@ -17,7 +17,7 @@ use lang::types::passing::{Class, Passing, passing};
 
 /// Location of eight bytes of an argument.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Piece {
+pub(super) enum Piece {
     /// The register at this offset of `pt_regs`.
     Reg(i16),
     /// User memory, this number of bytes above the first stack argument.
@@ -32,7 +32,7 @@ pub enum Piece {
 
 /// Location of the address of an argument passed by reference.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Pointer {
+pub(super) enum Pointer {
     /// The register at this offset of `pt_regs`.
     Reg(i16),
     /// The stack, this number of bytes above the first stack argument.
@@ -41,13 +41,13 @@ pub enum Pointer {
 
 impl Piece {
     /// Whether the value, or its address, is on the stack.
-    pub fn on_stack(&self) -> bool {
+    pub(super) fn on_stack(&self) -> bool {
         matches!(self, Piece::Stack(_) | Piece::Behind(Pointer::Stack(_), _))
     }
 }
 
 /// Register offsets in `pt_regs` and stack layout of one architecture.
-pub struct Machine {
+pub(super) struct Machine {
     /// Integer argument registers in order, as offsets in `pt_regs`.
     pub args: &'static [i16],
     /// Number of vector argument registers.
@@ -70,7 +70,7 @@ pub struct Machine {
 }
 
 /// The table of the architecture.
-pub fn machine(arch: Arch) -> &'static Machine {
+pub(super) fn machine(arch: Arch) -> &'static Machine {
     match arch {
         Arch::X86_64 => &X86_64,
         Arch::Aarch64 => &AARCH64,
@@ -160,12 +160,12 @@ static AARCH64: Machine = Machine {
 
 impl Machine {
     /// Offset of a named register.
-    pub fn register(&self, name: &str) -> Option<i16> {
+    pub(super) fn register(&self, name: &str) -> Option<i16> {
         self.registers.iter().find(|(known, _)| *known == name).map(|(_, offset)| *offset)
     }
 
     /// `argN`: the n-th integer register, or a stack argument after the last register.
-    pub fn arg(&self, n: u32) -> Piece {
+    pub(super) fn arg(&self, n: u32) -> Piece {
         let behind = n.saturating_sub(self.args.len() as u32);
         self.args.get(n as usize).map_or(Piece::Stack(8 * behind), |&offset| Piece::Reg(offset))
     }
@@ -248,12 +248,12 @@ impl Assign {
 }
 
 /// Location of the n-th word that a trampoline passes: its context is an array of words.
-pub fn passed(n: u32) -> Piece {
+pub(super) fn passed(n: u32) -> Piece {
     Piece::Reg(8 * n as i16)
 }
 
 /// Locations of the eightbytes of each parameter in the context of a trampoline's program.
-pub fn passed_places(signature: &Signature, structs: &[Struct]) -> Vec<Vec<Piece>> {
+pub(super) fn passed_places(signature: &Signature, structs: &[Struct]) -> Vec<Vec<Piece>> {
     let mut next = 0..;
     let words = |param: &Param| match passing(&param.ty, param.float, structs) {
         Passing::Word | Passing::Vector => 1,
@@ -264,7 +264,7 @@ pub fn passed_places(signature: &Signature, structs: &[Struct]) -> Vec<Vec<Piece
 }
 
 /// Locations of the eightbytes of each parameter.
-pub fn places(arch: Arch, signature: &Signature, structs: &[Struct]) -> Vec<Vec<Piece>> {
+pub(super) fn places(arch: Arch, signature: &Signature, structs: &[Struct]) -> Vec<Vec<Piece>> {
     let mut assign = Assign { machine: machine(arch), arch, regs: 0, vectors: 0, stack: 0 };
     // AAPCS64 has a separate register for the address of the result.
     assign.regs = usize::from(signature.hidden && arch == Arch::X86_64);
@@ -272,7 +272,7 @@ pub fn places(arch: Arch, signature: &Signature, structs: &[Struct]) -> Vec<Vec<
 }
 
 /// Locations of the eightbytes of a struct result in registers.
-pub fn result_places(arch: Arch, ret: &Type, structs: &[Struct]) -> Vec<Piece> {
+pub(super) fn result_places(arch: Arch, ret: &Type, structs: &[Struct]) -> Vec<Piece> {
     let Passing::Registers(classes) = passing(ret, false, structs) else { return vec![] };
     let mut next = [machine(arch).ret, machine(arch).ret_second].into_iter();
     let mut piece = |class: &Class| match class {

@@ -91,7 +91,7 @@ pub(super) struct RecordLoop {
 }
 
 impl Fun {
-    pub fn new(mut b: Builder, budget: u32) -> Fun {
+    pub(super) fn new(mut b: Builder, budget: u32) -> Fun {
         let leave = b.block();
         Fun { b, temps: Temps::new(budget), loops: vec![], leave, frame: None, counter_key: None }
     }
@@ -99,7 +99,12 @@ impl Fun {
 
 impl<'c, 'p> Body<'c, 'p> {
     /// Starts the first side of a program.
-    pub fn new(cx: &'c mut Cx<'p>, probe: &'p hir::Probe, mut b: Builder, symbol: String) -> Body<'c, 'p> {
+    pub(super) fn new(
+        cx: &'c mut Cx<'p>,
+        probe: &'p hir::Probe,
+        mut b: Builder,
+        symbol: String,
+    ) -> Body<'c, 'p> {
         let places = match (&probe.attach, &probe.signature) {
             (hir::Attach::Event(_), Some(record)) => {
                 vec![record.offsets.iter().map(|&offset| vec![abi::Piece::Reg(offset as i16)]).collect()]
@@ -135,27 +140,27 @@ impl<'c, 'p> Body<'c, 'p> {
     }
 
     /// The current function.
-    pub fn fun(&mut self) -> &mut Fun {
+    pub(super) fn fun(&mut self) -> &mut Fun {
         self.fns.last_mut().expect("the program itself")
     }
 
     /// Builder of the current function.
-    pub fn b(&mut self) -> &mut Builder {
+    pub(super) fn b(&mut self) -> &mut Builder {
         &mut self.fun().b
     }
 
     /// Location of a parameter in the current cases.
-    pub fn places_of(&self, param: u32) -> &[abi::Piece] {
+    pub(super) fn places_of(&self, param: u32) -> &[abi::Piece] {
         &self.places[self.cases.trailing_zeros() as usize][param as usize]
     }
 
     /// Whether the current function is the program itself, not a callback.
-    pub fn in_program(&self) -> bool {
+    pub(super) fn in_program(&self) -> bool {
         self.fns.len() == 1
     }
 
     /// Runs `f` with another span.
-    pub fn at<T>(&mut self, span: Span, f: impl FnOnce(&mut Self) -> T) -> T {
+    pub(super) fn at<T>(&mut self, span: Span, f: impl FnOnce(&mut Self) -> T) -> T {
         let outer = std::mem::replace(&mut self.span, span);
         self.b().set_span(span);
         let result = f(self);
@@ -165,7 +170,7 @@ impl<'c, 'p> Body<'c, 'p> {
     }
 
     /// Drops the prologue values and variables of the previous side.
-    pub fn new_side(&mut self, entry: Entry) {
+    pub(super) fn new_side(&mut self, entry: Entry) {
         self.pros.clear();
         self.homes.clear();
         self.entry = entry;
@@ -178,7 +183,7 @@ impl<'c, 'p> Body<'c, 'p> {
     }
 
     /// The register of a prologue value.
-    pub fn pro(&mut self, pro: Pro) -> VReg {
+    pub(super) fn pro(&mut self, pro: Pro) -> VReg {
         if !self.pros.contains_key(&pro) {
             let reg = self.fns[0].b.vreg();
             self.pros.insert(pro, PrologueValue { reg, stage: self.stage, given: false, frame: None });
@@ -194,12 +199,12 @@ impl<'c, 'p> Body<'c, 'p> {
     }
 
     /// Registers `reg` as a prologue value that is already computed.
-    pub fn give(&mut self, pro: Pro, reg: VReg) {
+    pub(super) fn give(&mut self, pro: Pro, reg: VReg) {
         self.pros.insert(pro, PrologueValue { reg, stage: Stage::Guard, given: true, frame: None });
     }
 
     /// The stack slot for keys of the counters' map.
-    pub fn counter_slot(&mut self) -> SlotId {
+    pub(super) fn counter_slot(&mut self) -> SlotId {
         let fun = self.fun();
         match fun.counter_key {
             Some(slot) => slot,
@@ -211,14 +216,14 @@ impl<'c, 'p> Body<'c, 'p> {
     }
 
     /// Whether the body of the probe walks user stacks.
-    pub fn walks_stacks(&self) -> bool {
+    pub(super) fn walks_stacks(&self) -> bool {
         let mut walks = false;
         walk::each_of(self.probe, &mut |e| walks |= self.is_walk(e));
         walks
     }
 
     /// Whether an expression walks a stack.
-    pub fn has_walk(&self, expr: &Expr) -> bool {
+    pub(super) fn has_walk(&self, expr: &Expr) -> bool {
         walk::any(expr, &mut |e| self.is_walk(e))
     }
 
@@ -231,7 +236,7 @@ impl<'c, 'p> Body<'c, 'p> {
     }
 
     /// Whether the body of the probe has loops that become callbacks.
-    pub fn has_loops(&self) -> bool {
+    pub(super) fn has_loops(&self) -> bool {
         self.probe.records.is_some()
             || walk::any_stmt(&self.probe.body, &mut |stmt| match &stmt.kind {
                 StmtKind::ForMap { .. } | StmtKind::While { .. } => true,

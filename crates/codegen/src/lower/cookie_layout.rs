@@ -5,14 +5,14 @@ use lang::hir::{ExprKind, NameId, NameKind, Names, Probe, Site};
 
 /// Layout of a program's cookie.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct CookieLayout {
+pub(super) struct CookieLayout {
     pub ids: Vec<Id>,
     pub tests: Vec<Test>,
     pub bits: u32,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Id {
+pub(super) struct Id {
     pub what: IdKind,
     pub shift: u32,
     pub bits: u32,
@@ -20,13 +20,13 @@ pub struct Id {
 
 /// Kind of an id.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum IdKind {
+pub(super) enum IdKind {
     Name(NameKind),
     Case,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-pub struct Test {
+pub(super) struct Test {
     pub kind: NameKind,
     pub ids: Vec<NameId>,
     /// Bit of the test; `None` for a test by bitmap.
@@ -43,7 +43,7 @@ pub(super) fn id_of(site: &Site, kind: NameKind) -> NameId {
 
 impl CookieLayout {
     /// The layout for the names that a probe uses; `extra` is a name that the program needs in addition.
-    pub fn new(probe: &Probe, names: &Names, extra: Option<NameKind>) -> CookieLayout {
+    pub(super) fn new(probe: &Probe, names: &Names, extra: Option<NameKind>) -> CookieLayout {
         let mut layout = CookieLayout::default();
         let mut kinds: Vec<NameKind> = extra.into_iter().collect();
         let mut tests: Vec<(NameKind, &[NameId])> = vec![];
@@ -86,12 +86,12 @@ impl CookieLayout {
         }
     }
 
-    pub fn id(&self, what: IdKind) -> Option<&Id> {
+    pub(super) fn id(&self, what: IdKind) -> Option<&Id> {
         self.ids.iter().find(|id| id.what == what)
     }
 
     /// The cookie of an attach site.
-    pub fn cookie(&self, site: &Site) -> u64 {
+    pub(super) fn cookie(&self, site: &Site) -> u64 {
         let ids = self.ids.iter().map(|id| {
             let value = match id.what {
                 IdKind::Name(kind) => u64::from(id_of(site, kind).0),

@@ -57,7 +57,12 @@ const MAX_PIDS: u32 = 1 << 16;
 pub(super) const CHAR: hir::Type = hir::Type::Int { bytes: 1, signed: true };
 
 impl<'p> Cx<'p> {
-    pub fn new(program: &'p Program, src: &'p Source, options: &'p Options, share: StackShare) -> Cx<'p> {
+    pub(super) fn new(
+        program: &'p Program,
+        src: &'p Source,
+        options: &'p Options,
+        share: StackShare,
+    ) -> Cx<'p> {
         let manifest = start_manifest(program, src, options);
         let others = manifest.internal_maps.len();
         let events = by_place(manifest.events.iter().map(|event| event.place));
@@ -85,19 +90,19 @@ impl<'p> Cx<'p> {
         cx
     }
 
-    pub fn manifest_enum(&mut self, e: &hir::Enum) -> u32 {
+    pub(super) fn manifest_enum(&mut self, e: &hir::Enum) -> u32 {
         let new = manifest::Enum { name: e.name.clone(), variants: e.variants.clone() };
         index_or_push(&mut self.manifest.enums, new)
     }
 
     /// Adds a finished function to the module.
-    pub fn add(&mut self, func: ir::Func) -> ir::FuncRef {
+    pub(super) fn add(&mut self, func: ir::Func) -> ir::FuncRef {
         self.module.funcs.push(func);
         ir::FuncRef(self.module.funcs.len() as u32 - 1)
     }
 
     /// The map with this name, declared at its first use.
-    pub fn internal_map(&mut self, def: MapDef) -> MapRef {
+    pub(super) fn internal_map(&mut self, def: MapDef) -> MapRef {
         if let Some(at) = self.module.maps.iter().position(|map| map.name == def.name) {
             return MapRef(at as u32);
         }
@@ -108,7 +113,7 @@ impl<'p> Cx<'p> {
         MapRef(self.module.maps.len() as u32 - 1)
     }
 
-    pub fn ring(&mut self) -> MapRef {
+    pub(super) fn ring(&mut self) -> MapRef {
         let bytes = if self.manifest.ring_bytes == 0 { RING_BYTES } else { self.manifest.ring_bytes };
         self.internal_map(MapDef {
             name: manifest::RING_MAP.into(),
@@ -121,7 +126,7 @@ impl<'p> Cx<'p> {
         })
     }
 
-    pub fn control(&mut self) -> MapRef {
+    pub(super) fn control(&mut self) -> MapRef {
         self.internal_map(MapDef {
             name: manifest::CONTROL_MAP.into(),
             kind: BPF_MAP_TYPE_ARRAY,
@@ -133,7 +138,7 @@ impl<'p> Cx<'p> {
         })
     }
 
-    pub fn pids(&mut self) -> MapRef {
+    pub(super) fn pids(&mut self) -> MapRef {
         let flags = self.allocating();
         self.internal_map(MapDef {
             name: manifest::PIDS_MAP.into(),
@@ -147,7 +152,7 @@ impl<'p> Cx<'p> {
     }
 
     /// Offset of these bytes in the module's data.
-    pub fn data(&mut self, bytes: &[u8]) -> u32 {
+    pub(super) fn data(&mut self, bytes: &[u8]) -> u32 {
         let data = &mut self.module.data;
         data.resize(data.len().next_multiple_of(8), 0);
         data.extend_from_slice(bytes);
@@ -155,7 +160,7 @@ impl<'p> Cx<'p> {
     }
 
     /// Offset of at least `bytes` zero bytes.
-    pub fn zeros(&mut self, bytes: u32) -> u32 {
+    pub(super) fn zeros(&mut self, bytes: u32) -> u32 {
         match self.zeros {
             Some((offset, length)) if length >= bytes => offset,
             _ => {
@@ -167,7 +172,7 @@ impl<'p> Cx<'p> {
     }
 
     /// The manifest's type for a type of a value; other types do not occur.
-    pub fn wire_type(&mut self, ty: &hir::Type) -> Type {
+    pub(super) fn wire_type(&mut self, ty: &hir::Type) -> Type {
         match ty {
             hir::Type::Bool => Type::Bool,
             hir::Type::Int { bytes, signed } => Type::Int { bytes: *bytes, signed: *signed },
@@ -198,7 +203,7 @@ impl<'p> Cx<'p> {
     }
 
     /// The manifest's description of a struct.
-    pub fn wire_struct(&mut self, id: hir::StructId) -> wire::types::Struct {
+    pub(super) fn wire_struct(&mut self, id: hir::StructId) -> wire::types::Struct {
         let def = &self.program.structs[id.0 as usize];
         let members = def.fields.iter().map(|field| wire::types::Member {
             name: field.name.clone(),
@@ -209,16 +214,16 @@ impl<'p> Cx<'p> {
         wire::types::Struct { size: def.size, align: def.align.min(8), members: members.collect() }
     }
 
-    pub fn wire_types<'a>(&mut self, types: impl IntoIterator<Item = &'a hir::Type>) -> Vec<Type> {
+    pub(super) fn wire_types<'a>(&mut self, types: impl IntoIterator<Item = &'a hir::Type>) -> Vec<Type> {
         types.into_iter().map(|ty| self.wire_type(ty)).collect()
     }
 
     /// Size of a value in memory, in bytes.
-    pub fn size(&mut self, ty: &hir::Type) -> u32 {
+    pub(super) fn size(&mut self, ty: &hir::Type) -> u32 {
         self.wire_type(ty).size()
     }
 
-    pub fn stack_map(&mut self, user: bool, limit: u32) -> u32 {
+    pub(super) fn stack_map(&mut self, user: bool, limit: u32) -> u32 {
         let walked = self.walks(user);
         let kind = if walked { "walk" } else { "stack" };
         let symbol = format!("ct_{}{kind}{limit}", if user { "u" } else { "k" });
@@ -227,7 +232,7 @@ impl<'p> Cx<'p> {
 
     /// Declares all stack maps. A stack may occur only in the key of a map, without a statement that declares its
     /// stack map.
-    pub fn all_stack_maps(&mut self) {
+    pub(super) fn all_stack_maps(&mut self) {
         // The modules before may have left those of the other place to this one.
         let is_part = self.options.part.is_some();
         let known = self.options.base.as_ref().filter(|_| !is_part).map_or(0, |base| base.stacks.len());
@@ -240,19 +245,19 @@ impl<'p> Cx<'p> {
     }
 
     /// Whether programs walk stacks of this kind themselves.
-    pub fn walks(&self, user: bool) -> bool {
+    pub(super) fn walks(&self, user: bool) -> bool {
         user && self.options.unwind.is_some()
     }
 
     /// Position of the start of a span.
-    pub fn place(&mut self, span: Span) -> manifest::Place {
+    pub(super) fn place(&mut self, span: Span) -> manifest::Place {
         let (line, column) = self.src.line_column(span.start);
         let file = self.src.file_at(span.start).name.clone();
         let source = manifest::SourceFile { script: self.options.script.clone(), file };
         manifest::Place { source: index_or_push(&mut self.manifest.sources, source), line, column }
     }
 
-    pub fn finish(mut self) -> (ir::Module, Manifest) {
+    pub(super) fn finish(mut self) -> (ir::Module, Manifest) {
         self.ring();
         self.control();
         self.all_stack_maps();

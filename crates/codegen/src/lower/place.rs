@@ -26,12 +26,12 @@ pub(super) struct Place {
 
 impl Place {
     /// The location `bytes` bytes further.
-    pub fn plus(self, bytes: u32) -> Place {
+    pub(super) fn plus(self, bytes: u32) -> Place {
         Place { off: self.off + bytes as i32, ..self }
     }
 
     /// The location at an address.
-    pub fn behind(reg: VReg) -> Place {
+    pub(super) fn behind(reg: VReg) -> Place {
         Place { base: Base::Reg(reg), off: 0 }
     }
 }
@@ -51,7 +51,7 @@ pub(super) struct Temps {
 }
 
 impl Temps {
-    pub fn new(budget: u32) -> Temps {
+    pub(super) fn new(budget: u32) -> Temps {
         Temps { budget, free: vec![], used: vec![] }
     }
 }

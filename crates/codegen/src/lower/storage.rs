@@ -53,12 +53,12 @@ impl Cx<'_> {
 
 impl Body<'_, '_> {
     /// The temporaries in use now.
-    pub fn mark(&mut self) -> Mark {
+    pub(super) fn mark(&mut self) -> Mark {
         Mark { used: self.fun().temps.used.len(), scratch: self.scratch_at }
     }
 
     /// Frees the temporaries since `mark`.
-    pub fn release(&mut self, mark: Mark) {
+    pub(super) fn release(&mut self, mark: Mark) {
         self.scratch_at = mark.scratch;
         let temps = &mut self.fun().temps;
         let done = temps.used.split_off(mark.used);
@@ -66,7 +66,7 @@ impl Body<'_, '_> {
     }
 
     /// A temporary of `bytes` bytes, aligned to 8; its contents are undefined.
-    pub fn temp(&mut self, bytes: u32) -> Place {
+    pub(super) fn temp(&mut self, bytes: u32) -> Place {
         match self.stack_temp(bytes) {
             Some(place) => place,
             None => self.scratch_temp(bytes),
@@ -90,7 +90,7 @@ impl Body<'_, '_> {
     }
 
     /// A temporary in the scratch cell.
-    pub fn scratch_temp(&mut self, bytes: u32) -> Place {
+    pub(super) fn scratch_temp(&mut self, bytes: u32) -> Place {
         self.pro(Pro::Scratch);
         let off = self.scratch_at;
         self.scratch_at += bytes.next_multiple_of(8);
@@ -124,7 +124,7 @@ impl Body<'_, '_> {
     }
 
     /// The address of a location.
-    pub fn pointer(&mut self, place: Place) -> VReg {
+    pub(super) fn pointer(&mut self, place: Place) -> VReg {
         match self.base(place) {
             (base, 0) => base,
             (base, off) => self.b().bin(Bin::Add, base, i64::from(off)),
@@ -132,19 +132,19 @@ impl Body<'_, '_> {
     }
 
     /// Reads memory.
-    pub fn load(&mut self, place: Place, width: Width, signed: bool) -> VReg {
+    pub(super) fn load(&mut self, place: Place, width: Width, signed: bool) -> VReg {
         let (base, off) = self.base(place);
         self.b().load(base, off, width, signed)
     }
 
     /// Writes memory.
-    pub fn store(&mut self, place: Place, width: Width, value: impl Into<Operand>) {
+    pub(super) fn store(&mut self, place: Place, width: Width, value: impl Into<Operand>) {
         let (base, off) = self.base(place);
         self.b().store(base, off, width, value);
     }
 
     /// Zeroes memory.
-    pub fn zero(&mut self, place: Place, bytes: u32) {
+    pub(super) fn zero(&mut self, place: Place, bytes: u32) {
         if bytes <= INLINE_BYTES {
             for (at, width) in chunks(place.off, bytes) {
                 self.store(place.plus(at), width, 0);
@@ -157,7 +157,7 @@ impl Body<'_, '_> {
     }
 
     /// Copies memory.
-    pub fn copy(&mut self, to: Place, from: Place, bytes: u32) {
+    pub(super) fn copy(&mut self, to: Place, from: Place, bytes: u32) {
         if bytes > INLINE_BYTES {
             let from = self.pointer(from);
             return self.copy_by_helper(to, from, bytes);
@@ -168,14 +168,14 @@ impl Body<'_, '_> {
         }
     }
 
-    pub fn copy_by_helper(&mut self, to: Place, from: VReg, bytes: u32) {
+    pub(super) fn copy_by_helper(&mut self, to: Place, from: VReg, bytes: u32) {
         let to = self.pointer(to);
         let args = [to.into(), i64::from(bytes).into(), from.into()];
         self.b().call_void(Helper::ProbeReadKernel, &args);
     }
 
     /// Stores constant bytes, and zeroes up to `size`.
-    pub fn store_bytes(&mut self, place: Place, bytes: &[u8], size: u32) {
+    pub(super) fn store_bytes(&mut self, place: Place, bytes: &[u8], size: u32) {
         if size > INLINE_BYTES {
             let mut padded = bytes.to_vec();
             padded.resize(size as usize, 0);
@@ -193,7 +193,7 @@ impl Body<'_, '_> {
     }
 
     /// Writes a scalar of type `ty`.
-    pub fn store_scalar(&mut self, place: Place, ty: &Type, value: Operand) {
+    pub(super) fn store_scalar(&mut self, place: Place, ty: &Type, value: Operand) {
         if matches!(ty, Type::Stack { .. }) && place.off % 8 != 0 {
             let high = self.b().bin(Bin::Shr, value, 32);
             self.store(place, Width::B32, value);
@@ -204,7 +204,7 @@ impl Body<'_, '_> {
     }
 
     /// Reads a scalar of type `ty`.
-    pub fn load_scalar(&mut self, place: Place, ty: &Type) -> VReg {
+    pub(super) fn load_scalar(&mut self, place: Place, ty: &Type) -> VReg {
         if matches!(ty, Type::Stack { .. }) && place.off % 8 != 0 {
             let low = self.load(place, Width::B32, false);
             let high = self.load(place.plus(4), Width::B32, false);
@@ -216,7 +216,7 @@ impl Body<'_, '_> {
 
     /// Reads a scalar from a location with the alignment of `off`. Members of packed structs are read in parts, as
     /// the stack requires alignment.
-    pub fn load_as_aligned_at(&mut self, off: i32, place: Place, ty: &Type) -> VReg {
+    pub(super) fn load_as_aligned_at(&mut self, off: i32, place: Place, ty: &Type) -> VReg {
         let (width, signed) = (self.width(ty), self.signed(ty));
         if off.unsigned_abs().is_multiple_of(width.bytes()) {
             return self.load(place, width, signed);
@@ -231,7 +231,7 @@ impl Body<'_, '_> {
     }
 
     /// Whether registers hold the type sign-extended.
-    pub fn signed(&self, ty: &Type) -> bool {
+    pub(super) fn signed(&self, ty: &Type) -> bool {
         match ty {
             Type::Int { signed, .. } => *signed,
             Type::Enum(id) => self.cx.program.enums[id.0 as usize].signed,
@@ -240,13 +240,13 @@ impl Body<'_, '_> {
     }
 
     /// Width of a scalar.
-    pub fn width(&mut self, ty: &Type) -> Width {
+    pub(super) fn width(&mut self, ty: &Type) -> Width {
         Width::of(self.cx.size(ty)).expect("a scalar")
     }
 
     /// Assigns storage to each variable. With loops, which become callbacks, all variables are in memory that
     /// callbacks access.
-    pub fn place_variables(&mut self) {
+    pub(super) fn place_variables(&mut self) {
         let loops = self.has_loops();
         if loops {
             self.frame = Some(self.b().func_mut().slot(8, 8));
@@ -274,7 +274,7 @@ impl Body<'_, '_> {
     }
 
     /// Zeroes the variables and fills the frame. The code goes into the body's prologue, but is emitted last.
-    pub fn init_variables(&mut self) {
+    pub(super) fn init_variables(&mut self) {
         for at in 0..self.homes.len() {
             let ty = &self.probe.vars[at].ty;
             match self.homes[at] {
@@ -304,7 +304,7 @@ impl Body<'_, '_> {
     }
 
     /// Computes the prologue values that `stage` is the first to need.
-    pub fn make_pros(&mut self, stage: Stage) {
+    pub(super) fn make_pros(&mut self, stage: Stage) {
         let of_stage = self.pros.iter().filter(|(_, value)| value.stage == stage && !value.given);
         let of_stage: Vec<(Pro, VReg)> = of_stage.map(|(pro, value)| (*pro, value.reg)).collect();
         for (pro, reg) in of_stage {
@@ -361,14 +361,14 @@ impl Body<'_, '_> {
     }
 
     /// Releases the scratch cell.
-    pub fn release_scratch(&mut self) {
+    pub(super) fn release_scratch(&mut self) {
         let scratch = self.pros[&Pro::Scratch].reg;
         let zero = self.b().copy(0);
         self.b().atomic_fetch(crate::ir::AtomicOp::Xchg, scratch, -(SCRATCH_HEAD as i16), zero);
     }
 
     /// Distance of the current stack pointer below the one at the entry of the function, in bytes.
-    pub fn shift(&self) -> u32 {
+    pub(super) fn shift(&self) -> u32 {
         match self.entry {
             Entry::Direct { shift } => shift,
             Entry::Saved(_) => 0,

@@ -21,7 +21,7 @@ pub(super) struct Column<'p> {
 
 impl Column<'_> {
     /// Merges parts of a probe; strings may differ in capacity.
-    pub fn merge_parts(&self, column: Vec<Expr>) -> Expr {
+    pub(super) fn merge_parts(&self, column: Vec<Expr>) -> Expr {
         let room = |e: &Expr| if let Type::Str(capacity) = e.ty { Some(capacity) } else { None };
         let most = column.iter().filter_map(room).max();
         if column.iter().all(|e| room(e) == most) {

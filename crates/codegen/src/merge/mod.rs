@@ -34,7 +34,7 @@ const CASES: usize = u64::BITS as usize;
 
 /// The probes of a program in the order of the script; the probes of each clause are merged into as few as
 /// possible. Merging is an optimisation: it runs only together with all others.
-pub fn merge(program: &Program, passes: Passes) -> Vec<Cow<'_, Probe>> {
+pub(crate) fn merge(program: &Program, passes: Passes) -> Vec<Cow<'_, Probe>> {
     match passes {
         Passes::All => {
             let clauses = program.probes.chunk_by(|a, b| a.span == b.span);

@@ -14,7 +14,7 @@ pub(super) struct Member<'p> {
 
 impl<'p> Member<'p> {
     /// A probe that cannot be merged.
-    pub fn alone(probe: &'p Probe) -> Member<'p> {
+    pub(super) fn alone(probe: &'p Probe) -> Member<'p> {
         Member { probe, parts: vec![], vars: vec![] }
     }
 }

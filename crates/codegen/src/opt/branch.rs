@@ -4,7 +4,7 @@
 use crate::ir::{Block, BlockId, Func, Term, build};
 
 /// `b0: jump b1; b1: jump b2` becomes `b0: jump b2`.
-pub fn branch(func: &mut Func) -> bool {
+pub(super) fn branch(func: &mut Func) -> bool {
     let before: Vec<Term> = func.blocks.iter().map(|block| block.term).collect();
     thread(func);
     let mut changed = before.iter().zip(&func.blocks).any(|(old, block)| *old != block.term);

@@ -5,7 +5,7 @@
 use crate::ir::{Bin, Cmp, Func, Op, Operand, Term, VReg, Width};
 
 /// `v1 = add 2, 3` becomes `v1 = 5`; `v1 = add v0, 0` becomes `v1 = v0`; a branch on constants becomes a jump.
-pub fn const_fold(func: &mut Func) -> bool {
+pub(super) fn const_fold(func: &mut Func) -> bool {
     let mut changed = false;
     for inst in func.blocks.iter_mut().flat_map(|block| &mut block.ops) {
         if let Some(op) = fold(&inst.op).filter(|op| *op != inst.op) {
@@ -41,7 +41,7 @@ fn commutes(op: Bin) -> bool {
 }
 
 /// The value of an operation on constants.
-pub fn eval(op: Bin, a: i64, b: i64) -> Option<i64> {
+pub(super) fn eval(op: Bin, a: i64, b: i64) -> Option<i64> {
     let shift = (b & 63) as u32;
     Some(match op {
         Bin::Add => a.wrapping_add(b),
@@ -59,7 +59,7 @@ pub fn eval(op: Bin, a: i64, b: i64) -> Option<i64> {
 }
 
 /// Whether a comparison of constants holds.
-pub fn holds(cmp: Cmp, a: i64, b: i64) -> bool {
+pub(super) fn holds(cmp: Cmp, a: i64, b: i64) -> bool {
     let (ua, ub) = (a as u64, b as u64);
     match cmp {
         Cmp::Eq => a == b,
@@ -93,13 +93,13 @@ fn simpler(op: Bin, dst: VReg, lhs: Operand, by: i64) -> Option<Op> {
 }
 
 /// Extends a constant.
-pub fn extend(value: i64, width: Width, signed: bool) -> i64 {
+pub(super) fn extend(value: i64, width: Width, signed: bool) -> i64 {
     let unused = 64 - 8 * width.bytes();
     if signed { value << unused >> unused } else { ((value as u64) << unused >> unused) as i64 }
 }
 
 /// Whether the branch is taken, if that is known.
-pub fn decided(term: &Term, lhs: Option<i64>) -> Option<bool> {
+pub(super) fn decided(term: &Term, lhs: Option<i64>) -> Option<bool> {
     match *term {
         Term::Branch { cmp, rhs: Operand::Const(rhs), .. } => lhs.map(|lhs| holds(cmp, lhs, rhs)),
         _ => None,

@@ -7,7 +7,7 @@ use super::const_fold::extend;
 use crate::ir::{Func, Inst, Op, Operand, Term, VReg, build};
 
 /// `v1 = v0; v2 = add v1, 1` becomes `v1 = v0; v2 = add v0, 1`.
-pub fn copy_prop(func: &mut Func) -> bool {
+pub(super) fn copy_prop(func: &mut Func) -> bool {
     let mut known = RegisterContents::of(func);
     let (mut changed, mut decided) = (false, false);
     for block in &mut func.blocks {

@@ -5,7 +5,7 @@ use crate::ir::{AtomicOp, Func, Op, Operand, SlotId, VReg};
 /// `v1 = add v0, 1` is removed if `v1` is dead, then perhaps the operation that computes `v0`. Calls stay, but
 /// lose a dead result. A register with several definitions is treated as live or dead at all of them: such
 /// registers are few, and exact liveness would dominate the time of the pass.
-pub fn dce(func: &mut Func) -> bool {
+pub(super) fn dce(func: &mut Func) -> bool {
     let mut uses = func.uses();
     let mut changed = false;
     // Backwards: operands precede their uses, except across a loop's back edge, which the next run handles.

@@ -11,8 +11,8 @@ use crate::types::{Enum, EnumId, Field, Kind::*, Struct, StructId, Type, TypeId}
 macro_rules! types {
     ($($id:ident $c_name:literal $kind:expr;)*) => {
         enum Position { $($id),* }
-        $(pub const $id: TypeId = TypeId(Position::$id as u16);)*
-        pub static TYPES: &[Type] = &[$(Type { c_name: $c_name, kind: $kind }),*];
+        $(pub(crate) const $id: TypeId = TypeId(Position::$id as u16);)*
+        pub(crate) static TYPES: &[Type] = &[$(Type { c_name: $c_name, kind: $kind }),*];
     };
 }
 
@@ -1034,7 +1034,7 @@ const fn f(name: &'static str, offset: u32, ty: TypeId) -> Field {
     Field { name, offset, ty }
 }
 
-pub static STRUCTS: &[Struct] = &[
+pub(crate) static STRUCTS: &[Struct] = &[
     Struct { name: "CUDA_ARRAY3D_DESCRIPTOR", size: 40, align: 8, is_union: false, fields: &[f("Width", 0, size_t), f("Height", 8, size_t), f("Depth", 16, size_t), f("Format", 24, CUarray_format), f("NumChannels", 28, unsigned_int), f("Flags", 32, unsigned_int)] },
     Struct { name: "CUDA_ARRAY3D_DESCRIPTOR_v1", size: 24, align: 4, is_union: false, fields: &[f("Width", 0, unsigned_int), f("Height", 4, unsigned_int), f("Depth", 8, unsigned_int), f("Format", 12, CUarray_format), f("NumChannels", 16, unsigned_int), f("Flags", 20, unsigned_int)] },
     Struct { name: "CUDA_ARRAY_DESCRIPTOR", size: 24, align: 8, is_union: false, fields: &[f("Width", 0, size_t), f("Height", 8, size_t), f("Format", 16, CUarray_format), f("NumChannels", 20, unsigned_int)] },
@@ -1295,7 +1295,7 @@ pub static STRUCTS: &[Struct] = &[
     Struct { name: "uint3", size: 12, align: 4, is_union: false, fields: &[f("x", 0, unsigned_int), f("y", 4, unsigned_int), f("z", 8, unsigned_int)] },
 ];
 
-pub static ENUMS: &[Enum] = &[
+pub(crate) static ENUMS: &[Enum] = &[
     Enum { name: "CUCoredumpGenerationFlags", signed: true, variants: &[("CU_COREDUMP_LOG_ONLY", -2147483648), ("CU_COREDUMP_DEFAULT_FLAGS", 0), ("CU_COREDUMP_SKIP_NONRELOCATED_ELF_IMAGES", 1), ("CU_COREDUMP_SKIP_GLOBAL_MEMORY", 2), ("CU_COREDUMP_SKIP_SHARED_MEMORY", 4), ("CU_COREDUMP_SKIP_LOCAL_MEMORY", 8), ("CU_COREDUMP_SKIP_ABORT", 16), ("CU_COREDUMP_SKIP_CONSTBANK_MEMORY", 32), ("CU_COREDUMP_GZIP_COMPRESS", 64), ("CU_COREDUMP_FAULTED_CONTEXTS_ONLY", 128), ("CU_COREDUMP_SKIP_TENSOR_MEMORY", 256), ("CU_COREDUMP_LIGHTWEIGHT_FLAGS", 303), ("CU_COREDUMP_NO_ERRBAR_AT_EXIT", 1073741824)] },
     Enum { name: "CUDA_POINTER_ATTRIBUTE_ACCESS_FLAGS", signed: false, variants: &[("CU_POINTER_ATTRIBUTE_ACCESS_FLAG_NONE", 0), ("CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READ", 1), ("CU_POINTER_ATTRIBUTE_ACCESS_FLAG_READWRITE", 3)] },
     Enum { name: "CUGLDeviceList", signed: false, variants: &[("CU_GL_DEVICE_LIST_ALL", 1), ("CU_GL_DEVICE_LIST_CURRENT_FRAME", 2), ("CU_GL_DEVICE_LIST_NEXT_FRAME", 3)] },
@@ -1525,7 +1525,7 @@ pub static ENUMS: &[Enum] = &[
 ];
 
 /// (enum, variant), sorted by the variant's name.
-pub static CONSTANTS: &[(u16, u16)] = &[
+pub(crate) static CONSTANTS: &[(u16, u16)] = &[
     (13, 0), (13, 1), (137, 15), (137, 6), (137, 21), (137, 23), (137, 4), (137, 11), (137, 13), (137, 17),
     (137, 19), (137, 5), (137, 25), (137, 27), (137, 7), (137, 9), (149, 0), (149, 1), (150, 3), (150, 1),
     (150, 2), (150, 0), (151, 0), (151, 2), (151, 1), (102, 24), (102, 22), (102, 21), (102, 60), (102, 10),
@@ -1722,7 +1722,7 @@ pub static CONSTANTS: &[(u16, u16)] = &[
 ];
 
 /// Names of types, sorted.
-pub static NAMES: &[(&str, TypeId)] = &[
+pub(crate) static NAMES: &[(&str, TypeId)] = &[
     ("CUCoredumpGenerationFlags", CUCoredumpGenerationFlags),
     ("CUDA_ARRAY3D_DESCRIPTOR", CUDA_ARRAY3D_DESCRIPTOR),
     ("CUDA_ARRAY3D_DESCRIPTOR_st", CUDA_ARRAY3D_DESCRIPTOR),
@@ -2552,7 +2552,7 @@ pub static NAMES: &[(&str, TypeId)] = &[
 ];
 
 /// Preprocessor constants, sorted by name.
-pub static MACROS: &[(&str, i64)] = &[
+pub(crate) static MACROS: &[(&str, i64)] = &[
     ("CUDART_VERSION", 13050),
     ("CUDA_ARRAY3D_2DARRAY", 1),
     ("CUDA_ARRAY3D_COLOR_ATTACHMENT", 32),

@@ -36,15 +36,15 @@ const PART: u32 = 61;
 const DIMENSIONS: u32 = 56;
 
 impl Ref {
-    pub fn to(place: Place) -> Ref {
+    pub(super) fn to(place: Place) -> Ref {
         Ref { place, pointer: false, dimensions: 0 }
     }
 
-    pub fn pointer_to(place: Place) -> Ref {
+    pub(super) fn pointer_to(place: Place) -> Ref {
         Ref { pointer: true, ..Ref::to(place) }
     }
 
-    pub fn id(self, file: FileId) -> TypeId {
+    pub(super) fn id(self, file: FileId) -> TypeId {
         let part = match self.place.part {
             Part::Info => 0,
             Part::Types => 1,
@@ -55,7 +55,7 @@ impl Ref {
         TypeId { file, at }
     }
 
-    pub fn of(id: TypeId) -> Ref {
+    pub(super) fn of(id: TypeId) -> Ref {
         let part = match id.at >> PART & 3 {
             0 => Part::Info,
             1 => Part::Types,

@@ -41,7 +41,7 @@ enum Value {
 
 impl Entry {
     /// The value of an attribute as an unsigned number.
-    pub fn number(&self, name: DwAt) -> Option<u64> {
+    pub(super) fn number(&self, name: DwAt) -> Option<u64> {
         match self.value(name)? {
             Value::Number { unsigned, .. } => *unsigned,
             _ => None,
@@ -49,7 +49,7 @@ impl Entry {
     }
 
     /// The value of an attribute as a signed number.
-    pub fn signed(&self, name: DwAt) -> Option<i64> {
+    pub(super) fn signed(&self, name: DwAt) -> Option<i64> {
         match self.value(name)? {
             Value::Number { signed, .. } => *signed,
             _ => None,
@@ -57,12 +57,12 @@ impl Entry {
     }
 
     /// Whether the entry has the attribute, and its value is not false.
-    pub fn has(&self, name: DwAt) -> bool {
+    pub(super) fn has(&self, name: DwAt) -> bool {
         self.value(name).is_some()
     }
 
     /// The target of a reference attribute that has no field of its own.
-    pub fn reference(&self, name: DwAt) -> Option<Place> {
+    pub(super) fn reference(&self, name: DwAt) -> Option<Place> {
         match self.value(name)? {
             Value::Type(place) => Some(*place),
             _ => None,

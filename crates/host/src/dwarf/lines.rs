@@ -8,7 +8,7 @@ use super::{Debug, Slice};
 
 impl Debug {
     /// Lines of a source file, with the addresses where code for them begins. `source` is the end of a path.
-    pub fn lines_of(&self, source: &str) -> Vec<(u64, u64)> {
+    pub(crate) fn lines_of(&self, source: &str) -> Vec<(u64, u64)> {
         let dwarf = self.dwarf();
         let mut lines = Vec::new();
         let mut headers = dwarf.units();

@@ -54,13 +54,13 @@ pub(crate) struct Debug {
 }
 
 /// The separate debug file of a stripped file, which has its symbols.
-pub fn symbols_beside(elf: &ElfFile, path: &Path, shown: &Path) -> Option<ElfFile> {
+pub(crate) fn symbols_beside(elf: &ElfFile, path: &Path, shown: &Path) -> Option<ElfFile> {
     separate_file::find(elf, path, shown).ok().map(|found| found.main)
 }
 
 /// Whether the debug information of an untrusted file can be read. All files that its links name must be plain
 /// files of a bounded size, and no section may decompress to more than the memory.
-pub fn has_harmless_information(path: &Path) -> bool {
+pub(crate) fn has_harmless_information(path: &Path) -> bool {
     ElfFile::open(path)
         .is_ok_and(|elf| !sections::has_bombs(&elf) && separate_file::links_are_harmless(&elf, path))
 }
@@ -70,7 +70,7 @@ impl Debug {
     ///
     /// # Errors
     /// There is none; the error contains the searched locations.
-    pub fn of(file: FileId, elf: &ElfFile, path: &Path, shown: &Path) -> Result<Debug, Absent> {
+    pub(crate) fn of(file: FileId, elf: &ElfFile, path: &Path, shown: &Path) -> Result<Debug, Absent> {
         let found = separate_file::find(elf, path, shown)?;
         let main = Sections::load(found.main).map_err(Absent::Unusable)?;
         let shared = found.shared.map(Sections::load).transpose().map_err(Absent::Unusable)?;
@@ -88,7 +88,7 @@ impl Debug {
     }
 
     /// The function at a virtual address; `symbol` is the symbol that is probed.
-    pub fn function(&self, address: u64, symbol: &str) -> FunctionResult {
+    pub(crate) fn function(&self, address: u64, symbol: &str) -> FunctionResult {
         let key = (address, symbol.to_owned());
         if let Some(known) = lock(&self.functions).get(&key) {
             return known.clone();
@@ -99,7 +99,7 @@ impl Debug {
     }
 
     /// The type with an id from this debug information.
-    pub fn declared_type(&self, id: TypeId) -> Arc<Type> {
+    pub(crate) fn declared_type(&self, id: TypeId) -> Arc<Type> {
         if let Some(known) = lock(&self.types).get(&id.at) {
             return Arc::clone(known);
         }
@@ -110,7 +110,7 @@ impl Debug {
     }
 
     /// The type of this name that the file defines, or the only one with this name in a namespace.
-    pub fn type_named(&self, name: &str) -> Option<TypeId> {
+    pub(crate) fn type_named(&self, name: &str) -> Option<TypeId> {
         let inner = format!("::{name}");
         let within = || {
             let mut named = self.names().iter().filter(|(full, _)| full.ends_with(&inner));

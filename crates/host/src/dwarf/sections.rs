@@ -58,12 +58,12 @@ impl Sections {
     ///
     /// # Errors
     /// A section is damaged; the error is a description.
-    pub fn load(elf: ElfFile) -> Result<Sections, String> {
+    pub(super) fn load(elf: ElfFile) -> Result<Sections, String> {
         let list = DwarfSections::load(|id| section(&elf, id))?;
         Ok(Sections { elf, list })
     }
 
-    pub fn dwarf(&self) -> Dwarf<Slice<'_>> {
+    pub(super) fn dwarf(&self) -> Dwarf<Slice<'_>> {
         self.list.borrow(|section| EndianSlice::new(self.bytes(section), LittleEndian))
     }
 

@@ -66,7 +66,7 @@ pub(super) struct Scan {
 
 impl Units {
     /// The units of all sections.
-    pub fn read(dwarf: &Dwarf<Slice<'_>>) -> Units {
+    pub(super) fn read(dwarf: &Dwarf<Slice<'_>>) -> Units {
         let mut units = Units::default();
         add_all(&mut units, dwarf, Part::Info);
         let mut headers = dwarf.type_units();
@@ -81,44 +81,44 @@ impl Units {
     }
 
     /// Where a unit begins.
-    pub fn start(&self, unit: usize) -> Place {
+    pub(super) fn start(&self, unit: usize) -> Place {
         self.list[unit].start
     }
 
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.list.len()
     }
 
     /// The unit that contains an entry.
-    pub fn around(&self, place: Place) -> Option<usize> {
+    pub(super) fn around(&self, place: Place) -> Option<usize> {
         let at = self.list.partition_point(|unit| unit.start <= place).checked_sub(1)?;
         let unit = &self.list[at];
         (unit.start.part == place.part && place.offset < unit.end).then_some(at)
     }
 
     /// The unit whose code contains an address.
-    pub fn of_code(&self, address: u64) -> Option<usize> {
+    pub(super) fn of_code(&self, address: u64) -> Option<usize> {
         let behind = self.ranges.partition_point(|range| range.0 <= address);
         // Ranges seldom overlap, so examining a few is enough.
         self.ranges[..behind].iter().rev().take(8).find(|range| address < range.1).map(|range| range.2)
     }
 
-    pub fn signature(&self, signature: u64) -> Option<Place> {
+    pub(super) fn signature(&self, signature: u64) -> Option<Place> {
         self.signatures.get(&signature).copied()
     }
 
-    pub fn language(&self, unit: usize) -> DwLang {
+    pub(super) fn language(&self, unit: usize) -> DwLang {
         self.list[unit].language
     }
 
-    pub fn is_split(&self, unit: usize) -> bool {
+    pub(super) fn is_split(&self, unit: usize) -> bool {
         self.list[unit].split
     }
 }
 
 impl Scan {
     /// Reads the entries of the unit that begins at `start`. If the unit is damaged, those before the damage.
-    pub fn read(all: &Dwarf<Slice<'_>>, start: Place) -> Scan {
+    pub(super) fn read(all: &Dwarf<Slice<'_>>, start: Place) -> Scan {
         let mut scan = Scan::default();
         let dwarf = of_part(all, start.part);
         if let Some(unit) = header(dwarf, start).and_then(|header| dwarf.unit(header).ok()) {

@@ -24,7 +24,7 @@ const WANTED_FLAGS: u32 = 0x0303;
 const WANTED_FLAGS: u32 = 0x0a03;
 
 /// Libraries of this machine's ABI: (soname, path), in the order of the file.
-pub fn parse(bytes: &[u8]) -> Vec<(String, PathBuf)> {
+pub(crate) fn parse(bytes: &[u8]) -> Vec<(String, PathBuf)> {
     let Some(table) = new_table(bytes) else { return Vec::new() };
     let count = number(table, NEW_MAGIC.len()).unwrap_or(0) as usize;
     let entries = table.get(NEW_HEADER..).unwrap_or_default().chunks_exact(NEW_ENTRY).take(count);
@@ -32,7 +32,7 @@ pub fn parse(bytes: &[u8]) -> Vec<(String, PathBuf)> {
 }
 
 /// Reads the cache of a root directory; empty if there is none.
-pub fn read(root: &Path) -> Vec<(String, PathBuf)> {
+pub(crate) fn read(root: &Path) -> Vec<(String, PathBuf)> {
     untrusted_file::read(&root.join("etc/ld.so.cache"), MOST_BYTES)
         .map(|bytes| parse(&bytes))
         .unwrap_or_default()

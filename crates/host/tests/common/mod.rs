@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 /// Compiles C source to a file.
-pub fn gcc(source: &str, output: &Path, flags: &[&str]) {
+pub(crate) fn gcc(source: &str, output: &Path, flags: &[&str]) {
     let file = output.with_extension("c");
     std::fs::create_dir_all(output.parent().expect("a directory")).expect("made");
     std::fs::write(&file, source).expect("written");
@@ -15,12 +15,12 @@ pub fn gcc(source: &str, output: &Path, flags: &[&str]) {
 }
 
 /// Compiles C source to a shared library with a soname.
-pub fn library(source: &str, output: &Path, soname: &str) {
+pub(crate) fn library(source: &str, output: &Path, soname: &str) {
     gcc(source, output, &["-shared", "-fPIC", &format!("-Wl,-soname,{soname}")]);
 }
 
 /// Builds a program that loads the libraries in its arguments, prints a line, and waits.
-pub fn loader(directory: &Path) -> PathBuf {
+pub(crate) fn loader(directory: &Path) -> PathBuf {
     let program = directory.join("loader");
     let source = r#"
         #include <dlfcn.h>
@@ -38,11 +38,11 @@ pub fn loader(directory: &Path) -> PathBuf {
 }
 
 /// A running process that ends with the test.
-pub struct Running(pub Child);
+pub(crate) struct Running(pub Child);
 
 impl Running {
     /// Starts a command and waits for its first line of output.
-    pub fn start(command: &mut Command) -> Running {
+    pub(crate) fn start(command: &mut Command) -> Running {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("started");
         let mut line = String::new();
         BufReader::new(child.stdout.take().expect("a pipe")).read_line(&mut line).expect("a line");
@@ -50,7 +50,7 @@ impl Running {
         Running(child)
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.0.id()
     }
 }
@@ -63,11 +63,11 @@ impl Drop for Running {
 }
 
 /// Deterministic pseudo-random numbers.
-pub struct Random(pub u64);
+pub(crate) struct Random(pub u64);
 
 impl Random {
     /// A number below `limit`.
-    pub fn below(&mut self, limit: usize) -> usize {
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
         // xorshift64
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;

@@ -93,7 +93,7 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
 
 impl dyn Args + '_ {
     /// `kptr(p)`
-    pub fn kptr(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+    pub(crate) fn kptr(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         let value = self.expr(arg);
         match &value.ty {
             Type::Void => unknown(span),
@@ -110,7 +110,7 @@ impl dyn Args + '_ {
     }
 
     /// `uaddr("counter")`: the address of the probed instruction plus the distance in the file.
-    pub fn uaddr(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+    pub(crate) fn uaddr(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         let Some(name) = self.text(arg, "the symbol of `uaddr`") else { return unknown(span) };
         let name = String::from_utf8_lossy(&name).into_owned();
         if self.scene().probe.at != At::Entry {
@@ -136,7 +136,7 @@ impl dyn Args + '_ {
     }
 
     /// 0 if equal, else 1: strings as in `strncmp`, addresses by words of memory.
-    pub fn memcmp(&mut self, args: &[ast::Expr], span: Span) -> Expr {
+    pub(crate) fn memcmp(&mut self, args: &[ast::Expr], span: Span) -> Expr {
         let Some(count) = self.constant(&args[2], "the length of `memcmp`") else { return unknown(span) };
         if !(1..=limits::MEMCMP_BYTES).contains(&count) {
             let message =
@@ -181,7 +181,7 @@ impl dyn Args + '_ {
         Some(binary(BinaryOp::Eq, a?, b?, Type::Bool, lhs.span))
     }
 
-    pub fn usym(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+    pub(crate) fn usym(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         let address = self.number(arg, "the address of `usym`");
         if is_unknown(&address) {
             return unknown(span);
@@ -189,7 +189,7 @@ impl dyn Args + '_ {
         expr(ExprKind::Builtin(Builtin::Usym, vec![convert(address, &Type::U64)]), Type::Usym, span)
     }
 
-    pub fn register(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+    pub(crate) fn register(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         let Some(name) = self.text(arg, "the name of a register") else { return unknown(span) };
         let name = String::from_utf8_lossy(&name).into_owned();
         let known = registers(std::env::consts::ARCH);

@@ -76,7 +76,7 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
 ];
 
 impl dyn Args + '_ {
-    pub fn hist_bits(&mut self, args: &[ast::Expr]) -> u8 {
+    pub(crate) fn hist_bits(&mut self, args: &[ast::Expr]) -> u8 {
         let Some(arg) = args.get(1) else { return 0 };
         match self.constant(arg, "the bits of `hist`") {
             Some(bits @ 0..=limits::HIST_BITS) => bits as u8,
@@ -90,7 +90,7 @@ impl dyn Args + '_ {
     }
 
     /// `tseries(n, interval, count[, "sum"])`
-    pub fn series(&mut self, args: &[ast::Expr], signed: bool) -> Agg {
+    pub(crate) fn series(&mut self, args: &[ast::Expr], signed: bool) -> Agg {
         let keeps = args.get(3).and_then(|arg| self.series_keeps(arg)).unwrap_or(Keeps::Last);
         let mut whole = Agg::TSeries { interval: 1, count: 1, keeps, signed };
         let [_, period, number, ..] = args else { return whole };
@@ -122,7 +122,7 @@ impl dyn Args + '_ {
         found
     }
 
-    pub fn linear(&mut self, args: &[ast::Expr]) -> Option<Agg> {
+    pub(crate) fn linear(&mut self, args: &[ast::Expr]) -> Option<Agg> {
         let [_, low, high, width] = args else { return None };
         let min = self.constant(low, "the lower end of `lhist`")?;
         let max = self.constant(high, "the upper end of `lhist`")?;

@@ -248,18 +248,28 @@ pub(crate) trait Args {
 
 impl dyn Args + '_ {
     /// Adds an error.
-    pub fn error(&mut self, code: &'static str, span: Span, message: impl Into<String>) -> &mut Diagnostic {
+    pub(crate) fn error(
+        &mut self,
+        code: &'static str,
+        span: Span,
+        message: impl Into<String>,
+    ) -> &mut Diagnostic {
         self.diags().error(code, span, message)
     }
 
     /// Adds a warning.
-    pub fn warning(&mut self, code: &'static str, span: Span, message: impl Into<String>) -> &mut Diagnostic {
+    pub(crate) fn warning(
+        &mut self,
+        code: &'static str,
+        span: Span,
+        message: impl Into<String>,
+    ) -> &mut Diagnostic {
         self.diags().warning(code, span, message)
     }
 
     /// Passes a value to `make`, which may use it several times. A value with side effects is evaluated
     /// once, to a hidden variable.
-    pub fn once(&mut self, value: Expr, make: impl FnOnce(&mut Self, Expr) -> Expr) -> Expr {
+    pub(crate) fn once(&mut self, value: Expr, make: impl FnOnce(&mut Self, Expr) -> Expr) -> Expr {
         if is_unknown(&value) || !value.changes() {
             return make(self, value);
         }

@@ -35,7 +35,7 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
 
 impl dyn Args + '_ {
     /// `assert(condition, "text")`: the text is not a format.
-    pub fn assert(&mut self, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
+    pub(crate) fn assert(&mut self, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
         let cond = self.condition(&args[0]);
         let text = self.text(&args[1], "the text of `assert`")?;
         if !self.may_leave(span, "assert") || is_unknown(&cond) {
@@ -49,7 +49,7 @@ impl dyn Args + '_ {
     }
 
     /// `static_assert(condition, "text")`: generates no code.
-    pub fn static_assert(&mut self, args: &[ast::Expr]) -> Option<StmtKind> {
+    pub(crate) fn static_assert(&mut self, args: &[ast::Expr]) -> Option<StmtKind> {
         let cond = self.condition(&args[0]);
         let text = self.text(&args[1], "the text of `static_assert`")?;
         let span = args[0].span;
@@ -70,7 +70,7 @@ impl dyn Args + '_ {
     }
 
     /// `fail("text")`
-    pub fn fail(&mut self, text: &ast::Expr, span: Span) -> Option<StmtKind> {
+    pub(crate) fn fail(&mut self, text: &ast::Expr, span: Span) -> Option<StmtKind> {
         let text = self.text(text, "the text of `fail`")?;
         if !self.scene().dead {
             self.error("E0228", span, format!("the script calls `fail`: {}", String::from_utf8_lossy(&text)));

@@ -36,7 +36,7 @@ fn format_of(ty: &Type) -> Option<Format> {
 
 impl dyn Args + '_ {
     /// Reads the bits at a memory location.
-    pub fn float_value(&mut self, place: Expr, bytes: u8) -> Expr {
+    pub(crate) fn float_value(&mut self, place: Expr, bytes: u8) -> Expr {
         let (span, what) = match bytes {
             4 => (place.span, Lookup::Float),
             8 => (place.span, Lookup::Double),
@@ -51,7 +51,7 @@ impl dyn Args + '_ {
     }
 
     /// The whole part as int64; `None` for other types. Numbers out of range and NaN become the largest int64.
-    pub fn truncated(&mut self, value: &Expr, span: Span) -> Option<Expr> {
+    pub(crate) fn truncated(&mut self, value: &Expr, span: Span) -> Option<Expr> {
         let Format { mantissa, exponents, bias } = format_of(&value.ty)?;
         let number = |n: i64| int(n, Type::I64, span);
         let word = |op, a: Expr, b: Expr| binary(op, a, b, Type::I64, span);

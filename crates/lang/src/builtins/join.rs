@@ -32,7 +32,7 @@ pub(super) static ROWS: &[BuiltinSpec] = &[call(
 
 impl dyn Args + '_ {
     /// `join(words)`, `join(words, ", ")`
-    pub fn join(&mut self, args: &[ast::Expr], span: Span, out: &mut Vec<Stmt>) {
+    pub(crate) fn join(&mut self, args: &[ast::Expr], span: Span, out: &mut Vec<Stmt>) {
         let separator = match args.get(1) {
             None => b" ".to_vec(),
             Some(arg) => match self.text(arg, "the separator of `join`") {

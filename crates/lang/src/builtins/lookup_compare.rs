@@ -23,7 +23,13 @@ static ALTERNATIVES: &[(Lookup, &str)] = &[
 impl dyn Args + '_ {
     /// `strerror(a) == strerror(b)`, `strerror(n) == "text"`. `None` for operands that are not looked up, for
     /// floating-point numbers, and for names of GPU kernels, whose text is in a map.
-    pub fn compare_looked_up(&mut self, op: BinaryOp, lhs: &Expr, rhs: &Expr, span: Span) -> Option<Expr> {
+    pub(crate) fn compare_looked_up(
+        &mut self,
+        op: BinaryOp,
+        lhs: &Expr,
+        rhs: &Expr,
+        span: Span,
+    ) -> Option<Expr> {
         let is_other = |e: &Expr| is_kernel_name(&e.ty) || is_floating(&e.ty);
         if is_other(lhs) || is_other(rhs) {
             return None;

@@ -39,12 +39,12 @@ pub(crate) struct Call<'e> {
 
 impl Call<'_> {
     /// A value without operands to check.
-    pub fn value(&self, kind: ExprKind, ty: Type) -> Expr {
+    pub(crate) fn value(&self, kind: ExprKind, ty: Type) -> Expr {
         expr(kind, ty, self.span)
     }
 
     /// A built-in variable.
-    pub fn variable(&self, id: Builtin, ty: Type) -> Expr {
+    pub(crate) fn variable(&self, id: Builtin, ty: Type) -> Expr {
         self.value(ExprKind::Builtin(id, Vec::new()), ty)
     }
 }

@@ -8,7 +8,7 @@ use crate::source::span::Span;
 
 impl dyn Args + '_ {
     /// Whether the name of the current attach point passes a test; `text` is the span of the compared text.
-    pub fn name_test(
+    pub(crate) fn name_test(
         &mut self,
         name: &Expr,
         (shown, text): (&str, Span),
@@ -38,7 +38,7 @@ impl dyn Args + '_ {
     }
 
     /// `parent_func == "cudaMalloc"`: compares the ids, since the list of functions is not complete at compile time.
-    pub fn parent_is(&mut self, name: &Expr, text: &str, span: Span) -> Expr {
+    pub(crate) fn parent_is(&mut self, name: &Expr, text: &str, span: Span) -> Expr {
         let id = self.names().intern(NameKind::Func, text);
         let number = expr(ExprKind::Cast(Box::new(name.clone())), Type::U32, span);
         binary(BinaryOp::Eq, number, int(i64::from(id.0), Type::U32, span), Type::Bool, span)
@@ -58,7 +58,7 @@ impl dyn Args + '_ {
     }
 
     /// Reports the comparison of a name with a text that is not a literal.
-    pub fn name_against_value(&mut self, span: Span) -> Expr {
+    pub(crate) fn name_against_value(&mut self, span: Span) -> Expr {
         let error = self.error("E0212", span, "names can only be compared with strings in quotes");
         error.note("`func`, `api` and `probe` are numbers until they are printed");
         unknown(span)

@@ -48,7 +48,7 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
 
 impl dyn Args + '_ {
     /// `ntop(0x0100007f)`, `ntop(args.saddr)`, `ntop(args.family, args.saddr_v6)`
-    pub fn ntop(&mut self, args: &[ast::Expr], span: Span) -> Expr {
+    pub(crate) fn ntop(&mut self, args: &[ast::Expr], span: Span) -> Expr {
         let family = (args.len() == 2).then(|| self.number(&args[0], "the family of `ntop`"));
         let arg = args.last().expect("one argument or two");
         let address = self.expr(arg);
@@ -85,7 +85,7 @@ impl dyn Args + '_ {
     }
 
     /// `pton("127.0.0.1")`, `pton("::1")`: its bytes in network order, for comparisons.
-    pub fn pton(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+    pub(crate) fn pton(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         let Some(text) = self.text(arg, "the address of `pton`") else { return unknown(span) };
         let bytes = match String::from_utf8_lossy(&text).parse() {
             Ok(IpAddr::V4(address)) => address.octets().to_vec(),
@@ -101,7 +101,7 @@ impl dyn Args + '_ {
     }
 
     /// `macaddr(args.dev_addr)`
-    pub fn macaddr(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+    pub(crate) fn macaddr(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         let place = self.place(arg);
         // `char mac[6]` is bytes here, not text.
         let is_chars = matches!(&place.ty, Type::Array(element, MAC_BYTES) if **element == CHAR);

@@ -86,19 +86,19 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
 
 impl dyn Args + '_ {
     /// `printf(format, args)`, `printf(format, (name = value, ...))`
-    pub fn printf(&mut self, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
+    pub(crate) fn printf(&mut self, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
         let (format, args) = self.formatted("printf", args, span)?;
         Some(StmtKind::Printf { format, args })
     }
 
     /// `errorf(format, args)`, `heading(format, args)` and similar.
-    pub fn message(&mut self, what: Message, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
+    pub(crate) fn message(&mut self, what: Message, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
         let (format, args) = self.formatted(what.function(), args, span)?;
         Some(StmtKind::Message { what, format, args })
     }
 
     /// `row(weight, format, args)`, `row(weight, (name = value, ...))`
-    pub fn row(&mut self, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
+    pub(crate) fn row(&mut self, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
         let weight = self.number(&args[0], "the weight of a row");
         let (format, values) = match &args[1..] {
             [cells] if matches!(cells.kind, ast::ExprKind::Record(_)) => {
@@ -214,7 +214,7 @@ impl dyn Args + '_ {
     }
 
     /// An optional constant number of an argument of `print` or `rows`; 0 if it is absent.
-    pub fn print_number(&mut self, arg: Option<&ast::Expr>, what: &str) -> Option<u32> {
+    pub(crate) fn print_number(&mut self, arg: Option<&ast::Expr>, what: &str) -> Option<u32> {
         let Some(arg) = arg else { return Some(0) };
         let number = self.constant(arg, what)?;
         u32::try_from(number).ok().or_else(|| {
@@ -224,14 +224,14 @@ impl dyn Args + '_ {
     }
 
     /// `rows()`, `rows(10)`, `rows(10, "nothing was seen")`
-    pub fn rows(&mut self, args: &[ast::Expr]) -> Option<StmtKind> {
+    pub(crate) fn rows(&mut self, args: &[ast::Expr]) -> Option<StmtKind> {
         let top = self.print_number(args.first(), "the number of rows")?;
         let none = args.get(1).map_or(Some(Vec::new()), |none| self.text(none, "the text of `rows`"))?;
         Some(StmtKind::Rows { top, none })
     }
 
     /// `time()`, `time("%H:%M ")`
-    pub fn time(&mut self, args: &[ast::Expr]) -> Option<StmtKind> {
+    pub(crate) fn time(&mut self, args: &[ast::Expr]) -> Option<StmtKind> {
         let Some(arg) = args.first() else { return Some(StmtKind::Time("%H:%M:%S\n".into())) };
         let format = self.text(arg, "the format of `time`")?;
         Some(StmtKind::Time(String::from_utf8_lossy(&format).into_owned()))

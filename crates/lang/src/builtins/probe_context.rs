@@ -39,7 +39,7 @@ pub(crate) enum At {
 }
 
 impl At {
-    pub fn allows(self, place: Where) -> bool {
+    pub(crate) fn allows(self, place: Where) -> bool {
         match place {
             Where::Anywhere => true,
             Where::Running => self != At::Ends,
@@ -83,7 +83,7 @@ pub(crate) struct ProbeContext {
 
 impl ProbeContext {
     /// The context of one of a clause's bodies.
-    pub fn new(clause: &ResolvedClause, group: &ProgramGroup) -> ProbeContext {
+    pub(crate) fn new(clause: &ResolvedClause, group: &ProgramGroup) -> ProbeContext {
         let gpu = clause.clause.probes.iter().find_map(kind_of);
         let mut context = ProbeContext {
             clause_sites: clause.groups.iter().flat_map(ProgramGroup::sites).cloned().collect(),
@@ -124,7 +124,7 @@ impl ProbeContext {
     }
 
     /// Names of the sites' functions: those of this program, and of the whole clause.
-    pub fn name_ids(&self, kind: NameKind) -> (Vec<NameId>, Vec<NameId>) {
+    pub(crate) fn name_ids(&self, kind: NameKind) -> (Vec<NameId>, Vec<NameId>) {
         (ids(&self.sites, kind), ids(&self.clause_sites, kind))
     }
 }

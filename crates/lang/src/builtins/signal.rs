@@ -32,7 +32,7 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
 
 impl dyn Args + '_ {
     /// `signal("SIGSTOP")`, `signal("STOP")`, `signal(19)`
-    pub fn signal(&mut self, arg: &ast::Expr, thread: bool, span: Span) -> Option<StmtKind> {
+    pub(crate) fn signal(&mut self, arg: &ast::Expr, thread: bool, span: Span) -> Option<StmtKind> {
         if self.scene().probe.probe_type == "interval" {
             let error = self.error("E0211", span, "an interval interrupts no process to send a signal to");
             error.help("use it in a probe on functions, or `system(\"kill ...\")`");

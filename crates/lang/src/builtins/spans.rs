@@ -11,10 +11,10 @@ use crate::types::is_scalar;
 use Check::Action;
 
 /// `@begun(start)`: marks the start of a span as that of an event, see [`Builtin::BeginEvent`].
-pub const BEGUN: &str = "@begun";
+pub(crate) const BEGUN: &str = "@begun";
 
 /// `@recorded(start, end)`: the times of the work of a GPU.
-pub const RECORDED: &str = "@recorded";
+pub(crate) const RECORDED: &str = "@recorded";
 
 /// The key of a span's start time.
 const START: &str = "start";
@@ -66,7 +66,7 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
 
 impl dyn Args + '_ {
     /// `span("name", key = value)` and its like.
-    pub fn export(&mut self, what: Export, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
+    pub(crate) fn export(&mut self, what: Export, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
         let given = ExportArgs::of(args);
         let function = what.function();
         let least = usize::from(what != Export::Span) + usize::from(what == Export::Counter);

@@ -93,7 +93,7 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
 
 impl dyn Args + '_ {
     /// 0 if equal, else 1.
-    pub fn strncmp(&mut self, args: &[ast::Expr], span: Span) -> Expr {
+    pub(crate) fn strncmp(&mut self, args: &[ast::Expr], span: Span) -> Expr {
         let (lhs, rhs) = (self.string(&args[0]), self.string(&args[1]));
         let limit = self.constant(&args[2], "the length of `strncmp`");
         let (Some(lhs), Some(rhs), Some(limit)) = (lhs, rhs, limit) else { return unknown(span) };
@@ -121,7 +121,7 @@ impl dyn Args + '_ {
         self.name_test(name, (&format!("that begins with `{shown}`"), other.span), test, span)
     }
 
-    pub fn strcontains(&mut self, args: &[ast::Expr], span: Span) -> Expr {
+    pub(crate) fn strcontains(&mut self, args: &[ast::Expr], span: Span) -> Expr {
         let (haystack, needle) = (self.string(&args[0]), self.readable(&args[1], "strcontains"));
         let (Some(haystack), Some(needle)) = (haystack, needle) else { return unknown(span) };
         let ExprKind::Str(needle) = needle.kind else {
@@ -176,7 +176,7 @@ impl dyn Args + '_ {
         Some(value)
     }
 
-    pub fn strlen(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+    pub(crate) fn strlen(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         match self.readable(arg, "strlen") {
             Some(Expr { kind: ExprKind::Str(text), .. }) => int(text.len() as i64, Type::U64, span),
             Some(text) => expr(ExprKind::Builtin(Builtin::StrLen, vec![text]), Type::U64, span),
@@ -184,7 +184,7 @@ impl dyn Args + '_ {
         }
     }
 
-    pub fn strstr(&mut self, args: &[ast::Expr], span: Span) -> Expr {
+    pub(crate) fn strstr(&mut self, args: &[ast::Expr], span: Span) -> Expr {
         let (haystack, needle) = (self.readable(&args[0], "strstr"), self.readable(&args[1], "strstr"));
         let (Some(haystack), Some(needle)) = (haystack, needle) else { return unknown(span) };
         match &needle.kind {
@@ -194,7 +194,7 @@ impl dyn Args + '_ {
     }
 
     /// Capacity of a string in bytes, including the NUL.
-    pub fn strcap(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+    pub(crate) fn strcap(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         match self.readable(arg, "strcap").map(|value| value.ty) {
             Some(Type::Str(capacity)) => int(i64::from(capacity), Type::I64, span),
             _ => unknown(span),
@@ -202,7 +202,7 @@ impl dyn Args + '_ {
     }
 
     /// The capacity of the result fits both strings.
-    pub fn concat(&mut self, args: &[ast::Expr], span: Span) -> Expr {
+    pub(crate) fn concat(&mut self, args: &[ast::Expr], span: Span) -> Expr {
         let (lhs, rhs) = (self.readable(&args[0], "str_concat"), self.readable(&args[1], "str_concat"));
         let (Some(lhs), Some(rhs)) = (lhs, rhs) else { return unknown(span) };
         let (Type::Str(a), Type::Str(b)) = (&lhs.ty, &rhs.ty) else { return unknown(span) };
@@ -218,14 +218,14 @@ impl dyn Args + '_ {
     }
 
     /// `tolower(text)`, `toupper(text)`
-    pub fn letters(&mut self, call: &Call, case: Builtin) -> Expr {
+    pub(crate) fn letters(&mut self, call: &Call, case: Builtin) -> Expr {
         let Some(text) = self.readable(&call.args[0], call.name) else { return unknown(call.span) };
         let ty = text.ty.clone();
         call.value(ExprKind::Builtin(case, vec![text]), ty)
     }
 
     /// `buf(p, n)`, `buf(array)`
-    pub fn buf(&mut self, args: &[ast::Expr], span: Span) -> Expr {
+    pub(crate) fn buf(&mut self, args: &[ast::Expr], span: Span) -> Expr {
         let place = self.place(&args[0]);
         let (base, size) = match &place.ty {
             Type::Void => return unknown(span),

@@ -8,7 +8,7 @@ use crate::source::span::Span;
 
 impl dyn Args + '_ {
     /// The n-th value, with the size and sign in the marker.
-    pub fn passed(&mut self, number: u32, span: Span) -> Expr {
+    pub(crate) fn passed(&mut self, number: u32, span: Span) -> Expr {
         let args = self.scene().probe.passed.as_deref().unwrap_or_default();
         let Some(arg) = args.get(number as usize).cloned() else {
             let message = format!("no argument `arg{number}` in `{}`", self.scene().probe.symbol);

@@ -197,7 +197,7 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
 
 impl dyn Args + '_ {
     /// `username`, `username(uid)`
-    pub fn user_name(&mut self, call: &Call) -> Expr {
+    pub(crate) fn user_name(&mut self, call: &Call) -> Expr {
         let Some(id) = call.args.first() else {
             let uid = Box::new(convert(call.variable(Builtin::Uid, Type::U32), &Type::I64));
             return call.value(ExprKind::Lookup(uid), Type::Lookup(Lookup::User));
@@ -206,7 +206,7 @@ impl dyn Args + '_ {
     }
 
     /// `comm`, `comm(process)`, `comm(pid)`
-    pub fn comm(&mut self, call: &Call) -> Expr {
+    pub(crate) fn comm(&mut self, call: &Call) -> Expr {
         match call.args.first() {
             None => call.variable(Builtin::Comm, Type::Str(16)),
             Some(mode) if has_mode("comm", mode) => self.with_mode("comm", mode, call.span),
@@ -242,7 +242,7 @@ impl dyn Args + '_ {
     }
 
     /// Whether the value is none of the results that are not errors.
-    pub fn is_error(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+    pub(crate) fn is_error(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         let Some((value, known)) = self.result(arg, "is_error") else { return int(0, Type::Bool, span) };
         self.once(value, |_, value| {
             let differs = |fine: &i64| {
@@ -256,7 +256,7 @@ impl dyn Args + '_ {
     }
 
     /// `is_ptr(e)` and similar tests of a type.
-    pub fn is_kind(&mut self, call: &Call, holds: fn(&Expr) -> bool) -> Expr {
+    pub(crate) fn is_kind(&mut self, call: &Call, holds: fn(&Expr) -> bool) -> Expr {
         let place = self.place(&call.args[0]);
         if is_unknown(&place) {
             return unknown(call.span);
@@ -265,7 +265,7 @@ impl dyn Args + '_ {
     }
 
     /// The highest addresses are error numbers: IS_ERR of include/linux/err.h.
-    pub fn is_kernel_error(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+    pub(crate) fn is_kernel_error(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         const MAX_ERRNO: i64 = 4095;
         let pointer = self.number(arg, "the argument of `is_err`");
         if is_unknown(&pointer) {
@@ -276,7 +276,7 @@ impl dyn Args + '_ {
     }
 
     /// The text of a result, looked up when it is printed.
-    pub fn error_text(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+    pub(crate) fn error_text(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         let Some((value, known)) = self.result(arg, "error_text") else { return unknown(span) };
         let lookup = match known {
             known if *known == cuda::errors::DRIVER => Lookup::DriverResult,
@@ -291,14 +291,14 @@ impl dyn Args + '_ {
     }
 
     /// `kernel_name(h, what)` with a second argument that `expand` does not expand.
-    pub fn unknown_kernel_form(&mut self, form: &[ast::Expr], span: Span) -> Expr {
+    pub(crate) fn unknown_kernel_form(&mut self, form: &[ast::Expr], span: Span) -> Expr {
         let span = form.first().map_or(span, |form| form.span);
         let error = self.error("E0210", span, "unknown form of a kernel's name");
         error.help("forms are `short`, `full` and `mangled`: `kernel_name(args.kernel, full)`");
         unknown(span)
     }
 
-    pub fn byte_swap(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+    pub(crate) fn byte_swap(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         let value = self.expr(arg);
         let bytes = match value.ty {
             Type::Void => return unknown(span),
@@ -323,7 +323,7 @@ impl dyn Args + '_ {
     }
 
     /// `strerror(n)` and similar.
-    pub fn lookup(&mut self, what: Lookup, arg: &ast::Expr, span: Span) -> Expr {
+    pub(crate) fn lookup(&mut self, what: Lookup, arg: &ast::Expr, span: Span) -> Expr {
         let number = self.number(arg, &format!("the argument of `{}`", what.function()));
         if is_unknown(&number) {
             return unknown(span);
@@ -333,7 +333,7 @@ impl dyn Args + '_ {
     }
 
     /// `percent_text(part, whole)`: tenths of a percent, rounded. All is 0 % of nothing.
-    pub fn percent(&mut self, part: &ast::Expr, whole: &ast::Expr, span: Span) -> Expr {
+    pub(crate) fn percent(&mut self, part: &ast::Expr, whole: &ast::Expr, span: Span) -> Expr {
         let part = self.number(part, "the part of `percent_text`");
         let whole = self.number(whole, "the whole of `percent_text`");
         if is_unknown(&part) || is_unknown(&whole) {
@@ -361,7 +361,7 @@ impl dyn Args + '_ {
         expr(ExprKind::Lookup(Box::new(block)), Type::Lookup(Lookup::Percent), span)
     }
 
-    pub fn cgroup_id(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+    pub(crate) fn cgroup_id(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         let Some(path) = self.text(arg, "the path of `cgroupid`") else { return unknown(span) };
         let path = String::from_utf8_lossy(&path).into_owned();
         match self.scene().catalog.cgroup_id(&path) {
@@ -374,7 +374,7 @@ impl dyn Args + '_ {
         }
     }
 
-    pub fn strftime(&mut self, args: &[ast::Expr], span: Span) -> Expr {
+    pub(crate) fn strftime(&mut self, args: &[ast::Expr], span: Span) -> Expr {
         let format = self.text(&args[0], "the format of `strftime`");
         let ns = self.number(&args[1], "the time of `strftime`");
         let Some(format) = format.filter(|_| !is_unknown(&ns)) else { return unknown(span) };
@@ -383,7 +383,7 @@ impl dyn Args + '_ {
     }
 
     /// `folded(stack)`: the same stack, printed on one line.
-    pub fn folded(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+    pub(crate) fn folded(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         let stack = self.expr(arg);
         match stack.ty {
             Type::Stack { user, limit, .. } => {

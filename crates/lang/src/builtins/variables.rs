@@ -401,38 +401,38 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
 
 impl dyn Args + '_ {
     /// Another built-in variable.
-    pub fn ident(&mut self, name: &str, span: Span) -> Expr {
+    pub(crate) fn ident(&mut self, name: &str, span: Span) -> Expr {
         self.expr(&ast::Expr { kind: ast::ExprKind::Ident(name.into()), span })
     }
 
     /// `ctx`
-    pub fn context_address(&mut self, call: &Call) -> Expr {
+    pub(crate) fn context_address(&mut self, call: &Call) -> Expr {
         let ty = Type::Pointer(Arc::new(Type::Void));
         let address = call.variable(Builtin::Context, ty.clone());
         call.value(ExprKind::Kernel(Box::new(address)), ty)
     }
 
     /// `config` without a setting.
-    pub fn bare_config(&mut self, call: &Call) -> Expr {
+    pub(crate) fn bare_config(&mut self, call: &Call) -> Expr {
         let error = self.error("E0206", call.span, "settings are read by name");
         error.help("write `config().max_strlen`");
         unknown(call.span)
     }
 
     /// `outermost`
-    pub fn outermost(&mut self, call: &Call) -> Expr {
+    pub(crate) fn outermost(&mut self, call: &Call) -> Expr {
         let depth = call.value(ExprKind::Around(Around::Depth), Type::U64);
         binary(BinaryOp::Eq, depth, int(0, Type::U64, call.span), Type::Bool, call.span)
     }
 
     /// `has_cpid`
-    pub fn has_child(&mut self, call: &Call) -> Expr {
+    pub(crate) fn has_child(&mut self, call: &Call) -> Expr {
         let none = int(0, Type::U32, call.span);
         binary(BinaryOp::Ne, call.variable(Builtin::ChildPid, Type::U32), none, Type::Bool, call.span)
     }
 
     /// `pid`, `pid(init)`
-    pub fn value_or_mode(&mut self, call: &Call, id: Builtin, ty: Type) -> Expr {
+    pub(crate) fn value_or_mode(&mut self, call: &Call, id: Builtin, ty: Type) -> Expr {
         match call.args.first() {
             None => call.variable(id, ty),
             Some(mode) => self.with_mode(call.name, mode, call.span),
@@ -440,7 +440,7 @@ impl dyn Args + '_ {
     }
 
     /// `ppid`, `ppid(task)`, `pcomm`, `pcomm(task)`
-    pub fn parent_or_of(&mut self, call: &Call) -> Expr {
+    pub(crate) fn parent_or_of(&mut self, call: &Call) -> Expr {
         match call.args.first() {
             None => self.parent_process(call.name, this_task(call.span), call.span),
             Some(task) => self.parent_of(call.name, task, call.span),
@@ -448,14 +448,14 @@ impl dyn Args + '_ {
     }
 
     /// Reports a value of a launch where it has no meaning: elsewhere the expansion has replaced it.
-    pub fn of_launch(&mut self, call: &Call, further: &str) -> Expr {
+    pub(crate) fn of_launch(&mut self, call: &Call, further: &str) -> Expr {
         let message = format!("`{}` is only available in `gpu:` probes {further}", call.name);
         self.error("E0211", call.span, message).help("a map carries a value from one probe to another");
         unknown(call.span)
     }
 
     /// The result, with the type that the function returns.
-    pub fn retval(&mut self, span: Span) -> Expr {
+    pub(crate) fn retval(&mut self, span: Span) -> Expr {
         let signature = self.scene().probe.signature.as_ref();
         let named = signature.and_then(|signature| signature.named);
         match signature.map_or(Type::U64, |signature| signature.ret.clone()) {
@@ -468,13 +468,13 @@ impl dyn Args + '_ {
     }
 
     /// The name of the enclosing call; empty without one.
-    pub fn parent_func(&mut self, span: Span) -> Expr {
+    pub(crate) fn parent_func(&mut self, span: Span) -> Expr {
         let none = self.names().intern(NameKind::Func, "");
         expr(ExprKind::Around(Around::Func { none }), Type::Name(NameKind::Func), span)
     }
 
     /// Defaults for scripts without such calls: `expand` replaces these variables if calls may choose or query a device.
-    pub fn unknown_device(&mut self, name: &str, span: Span) -> Expr {
+    pub(crate) fn unknown_device(&mut self, name: &str, span: Span) -> Expr {
         let of_number = |number: i64, lookup| {
             let number = Box::new(int(number, Type::I64, span));
             expr(ExprKind::Lookup(number), Type::Lookup(lookup), span)
@@ -489,7 +489,7 @@ impl dyn Args + '_ {
     }
 
     /// `curtask`: a pointer to the kernel's struct, or an address without BTF.
-    pub fn this_task(&mut self, span: Span) -> Expr {
+    pub(crate) fn this_task(&mut self, span: Span) -> Expr {
         match self.kernel_struct("task_struct") {
             Some(task) => convert(this_task(span), &Type::Pointer(Arc::new(task))),
             None => this_task(span),
@@ -524,7 +524,7 @@ impl dyn Args + '_ {
     }
 
     /// `comm(process)`; without BTF, the name of the thread.
-    pub fn process_comm(&mut self, span: Span) -> Expr {
+    pub(crate) fn process_comm(&mut self, span: Span) -> Expr {
         if self.scene().catalog.runs_in_process() {
             return expr(ExprKind::Builtin(Builtin::ProcessName, Vec::new()), Type::Str(16), span);
         }
@@ -555,7 +555,7 @@ impl dyn Args + '_ {
         Some((task, field?))
     }
 
-    pub fn probe_name(&mut self, span: Span) -> Expr {
+    pub(crate) fn probe_name(&mut self, span: Span) -> Expr {
         let ty = Type::Name(NameKind::Probe);
         match self.scene().probe.timed_name {
             Some(id) => int(i64::from(id.0), ty, span),
@@ -564,13 +564,13 @@ impl dyn Args + '_ {
     }
 
     /// `uprobe`, `interval`; `BEGIN` and `END` are `special`.
-    pub fn probe_type(&mut self, span: Span) -> Expr {
+    pub(crate) fn probe_type(&mut self, span: Span) -> Expr {
         let word = self.scene().probe.probe_type.as_bytes();
         expr(ExprKind::Str(word.to_vec()), Type::Str(word.len() as u32 + 1), span)
     }
 
     /// `pid(init)`, `comm(process)`, `nsecs(monotonic)`
-    pub fn with_mode(&mut self, name: &str, mode: &ast::Expr, span: Span) -> Expr {
+    pub(crate) fn with_mode(&mut self, name: &str, mode: &ast::Expr, span: Span) -> Expr {
         let modes = || MODES.iter().filter(|(variable, ..)| *variable == name);
         let found = match &mode.kind {
             ast::ExprKind::Ident(word) => modes().find(|(_, known, _)| known == word),
@@ -593,7 +593,7 @@ impl dyn Args + '_ {
     }
 
     /// `comm(proces)`: an unknown name may be a misspelled mode.
-    pub fn suggest_mode(&mut self, name: &str, mode: &ast::Expr) {
+    pub(crate) fn suggest_mode(&mut self, name: &str, mode: &ast::Expr) {
         let near = self.near_modes(name, mode);
         let last = self.diags().list.last_mut().filter(|found| found.span == mode.span);
         if let Some(error) = last.filter(|_| !near.is_empty()) {
@@ -609,7 +609,7 @@ impl dyn Args + '_ {
 }
 
 /// Whether the word is a mode of a variable.
-pub fn has_mode(name: &str, word: &ast::Expr) -> bool {
+pub(crate) fn has_mode(name: &str, word: &ast::Expr) -> bool {
     matches!(&word.kind, ast::ExprKind::Ident(word) if MODES.iter().any(|(of, known, _)| *of == name && known == word))
 }
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 const LISTED: usize = 20;
 
 /// `its fields are a, b`
-pub fn fields_are<'s>(names: impl ExactSizeIterator<Item = &'s String>) -> String {
+pub(super) fn fields_are<'s>(names: impl ExactSizeIterator<Item = &'s String>) -> String {
     let more = names.len().saturating_sub(LISTED);
     let shown: Vec<&str> = names.take(LISTED).map(String::as_str).collect();
     let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
@@ -46,7 +46,7 @@ pub(super) const BY_NAME: &str = "members of a record are accessed by name: `.na
 
 impl Checker<'_> {
     /// Returns the value at a memory location: text of a char array, the bytes of other arrays and of structs.
-    pub fn value_of(&mut self, place: Expr) -> Expr {
+    pub(crate) fn value_of(&mut self, place: Expr) -> Expr {
         match &place.ty {
             Type::Array(element, count) if **element == CHAR => self.text_in(place.clone(), *count),
             Type::Struct(id) => {
@@ -125,7 +125,12 @@ impl Checker<'_> {
 
     /// The readable parts of a parameter or result: a record for a struct, a tuple for an array. Names of unreadable members are
     /// added to `omitted`; `None` if no part is readable.
-    pub fn readable_parts(&mut self, place: Expr, name: &str, omitted: &mut Vec<String>) -> Option<Expr> {
+    pub(crate) fn readable_parts(
+        &mut self,
+        place: Expr,
+        name: &str,
+        omitted: &mut Vec<String>,
+    ) -> Option<Expr> {
         let span = place.span;
         let value = match place.ty.clone() {
             Type::Struct(id) => {
@@ -168,7 +173,7 @@ impl Checker<'_> {
     }
 
     /// Warns of members that a record lacks.
-    pub fn warn_omitted(&mut self, whole: &str, names: &[String], span: Span) {
+    pub(crate) fn warn_omitted(&mut self, whole: &str, names: &[String], span: Span) {
         if names.is_empty() {
             return;
         }
@@ -182,14 +187,20 @@ impl Checker<'_> {
     }
 
     /// `(a = 1, b = "x")`
-    pub fn record(&mut self, members: &[(ast::Name, ast::Expr)], span: Span) -> Expr {
+    pub(crate) fn record(&mut self, members: &[(ast::Name, ast::Expr)], span: Span) -> Expr {
         let parts: Vec<Expr> = members.iter().map(|(_, value)| self.expr(value)).collect();
         let names = self.names_of(members);
         self.record_of(names, parts, span)
     }
 
     /// `$r.a`
-    pub fn record_field(&mut self, names: &[String], base: Expr, name: &ast::Name, span: Span) -> Expr {
+    pub(crate) fn record_field(
+        &mut self,
+        names: &[String],
+        base: Expr,
+        name: &ast::Name,
+        span: Span,
+    ) -> Expr {
         let Type::Record(_, types) = &base.ty else { return unknown(span) };
         let Some(at) = names.iter().position(|known| *known == name.node) else {
             let near = did_you_mean(&self.diags.similar(&name.node, names.iter().map(String::as_str)));
@@ -202,7 +213,7 @@ impl Checker<'_> {
     }
 
     /// `(uint32)x`, `(struct point *)p`, `(uint8[8])x`
-    pub fn cast(&mut self, name: &ast::TypeName, inner: &ast::Expr, span: Span) -> Expr {
+    pub(crate) fn cast(&mut self, name: &ast::TypeName, inner: &ast::Expr, span: Span) -> Expr {
         let value = self.expr(inner);
         // Kernel memory may hold a struct of the kernel in any probe.
         let visible_files = self.types.visible_files.clone();
@@ -292,7 +303,7 @@ impl Checker<'_> {
     }
 
     /// `e[i]`
-    pub fn index(&mut self, base: &ast::Expr, index: &ast::Expr, span: Span) -> Expr {
+    pub(crate) fn index(&mut self, base: &ast::Expr, index: &ast::Expr, span: Span) -> Expr {
         if let (true, ast::ExprKind::Str(name)) = (base.is_args(), &index.kind) {
             let help = format!("write `args.{}`", String::from_utf8_lossy(name));
             self.error("E0214", span, "arguments are named after a dot").help(help);

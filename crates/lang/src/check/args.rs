@@ -14,7 +14,7 @@ use crate::types::Types;
 
 impl<'a> Checker<'a> {
     /// This checker as the interface of built-ins.
-    pub fn args(&mut self) -> &mut (dyn Args + 'a) {
+    pub(crate) fn args(&mut self) -> &mut (dyn Args + 'a) {
         self
     }
 }

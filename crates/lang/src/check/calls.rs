@@ -14,7 +14,7 @@ use crate::syntax::ast::Name;
 
 impl Checker<'_> {
     /// `f(a, b)` as a value.
-    pub fn call_value(&mut self, name: &Name, args: &[ast::Expr], span: Span) -> Expr {
+    pub(crate) fn call_value(&mut self, name: &Name, args: &[ast::Expr], span: Span) -> Expr {
         if name.node.starts_with('@') {
             return self.hidden_call(&name.node, &args[0], span);
         }
@@ -38,7 +38,7 @@ impl Checker<'_> {
     }
 
     /// The row of a valid call: known name, right number of arguments, available in the current probe.
-    pub fn builtin_call(
+    pub(crate) fn builtin_call(
         &mut self,
         name: &Name,
         args: &[ast::Expr],
@@ -97,7 +97,7 @@ impl Checker<'_> {
     }
 
     /// `count()`, `hist(n)`: the aggregation and its sample, if the expression is one.
-    pub fn aggregation(&mut self, e: &ast::Expr) -> Option<(Agg, Option<Expr>)> {
+    pub(crate) fn aggregation(&mut self, e: &ast::Expr) -> Option<(Agg, Option<Expr>)> {
         let ast::ExprKind::Call { name, args } = &e.kind else { return None };
         let Check::Aggregation(make) = table::find(&name.node)?.check else { return None };
         let sample = args.first().map(|arg| self.number(arg, &format!("the argument of `{}`", name.node)));

@@ -27,7 +27,7 @@ struct MemberType {
 
 impl Checker<'_> {
     /// `struct point { int x; };` `typedef struct point *point_t;`
-    pub fn declare(&mut self, declaration: &Declaration) {
+    pub(crate) fn declare(&mut self, declaration: &Declaration) {
         if declaration.names.is_empty() {
             self.declare_base(&declaration.base);
             return;
@@ -44,7 +44,7 @@ impl Checker<'_> {
     }
 
     /// Declares the tags that a declaration defines, so that earlier uses find them and not the kernel's.
-    pub fn declare_tags(&mut self, base: &CType) {
+    pub(crate) fn declare_tags(&mut self, base: &CType) {
         let CType::Compound(compound) = base else { return };
         if let Some(name) = compound.name.as_ref().filter(|name| self.types.tagged(&name.node).is_none()) {
             self.types.declare_struct(&name.node);

@@ -16,7 +16,7 @@ use crate::syntax::ast::ExprKind as Ast;
 
 impl Checker<'_> {
     /// A value, or a struct or array in memory whose field or element is accessed.
-    pub fn place(&mut self, e: &ast::Expr) -> Expr {
+    pub(crate) fn place(&mut self, e: &ast::Expr) -> Expr {
         let span = e.span;
         match &e.kind {
             Ast::Int { value, unsigned } => {
@@ -59,7 +59,7 @@ impl Checker<'_> {
     }
 
     /// `{ let $b = 1; $b + 1 }`: control flow cannot leave it.
-    pub fn valued_block(&mut self, body: &ast::Block, value: Option<&ast::Expr>, span: Span) -> Expr {
+    pub(crate) fn valued_block(&mut self, body: &ast::Block, value: Option<&ast::Expr>, span: Span) -> Expr {
         let Some(value) = value else { return unknown(span) };
         let outer = self.scope.enter_value();
         let start = self.scope.enter_block();
@@ -78,7 +78,7 @@ impl Checker<'_> {
     }
 
     /// A conditionally evaluated expression: variables that it sets are not set after it.
-    pub fn conditional(&mut self, e: &ast::Expr) -> Expr {
+    pub(crate) fn conditional(&mut self, e: &ast::Expr) -> Expr {
         let fork = self.scope.fork();
         let value = self.expr(e);
         self.scope.rewind(fork);
@@ -218,7 +218,7 @@ impl Checker<'_> {
         }
     }
 
-    pub fn tuple_at(&mut self, base: Expr, index: &Expr, span: Span) -> Expr {
+    pub(crate) fn tuple_at(&mut self, base: Expr, index: &Expr, span: Span) -> Expr {
         let Type::Tuple(parts) = &base.ty else { return unknown(span) };
         let found = literal(index).and_then(|at| Some((at, parts.get(usize::try_from(at).ok()?)?.clone())));
         match found {

@@ -26,7 +26,7 @@ const COMPARED_BYTES: u32 = 256;
 
 impl Checker<'_> {
     /// `@kernel_short(id)`
-    pub fn hidden_call(&mut self, name: &str, arg: &ast::Expr, span: Span) -> Expr {
+    pub(crate) fn hidden_call(&mut self, name: &str, arg: &ast::Expr, span: Span) -> Expr {
         if let ast::ExprKind::Str(device) = &arg.kind
             && let "@device_major" | "@driver_release" = name
         {
@@ -74,7 +74,7 @@ impl Checker<'_> {
     }
 
     /// The mangled name of a GPU kernel, cut at the bytes that conditions compare.
-    pub fn kernel_text(&mut self, name: Expr) -> Expr {
+    pub(crate) fn kernel_text(&mut self, name: Expr) -> Expr {
         let span = name.span;
         let map = self.map_id(KERNEL_TEXTS, span);
         if !self.maps[map.0 as usize].is_known(&self.types) {

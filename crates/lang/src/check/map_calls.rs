@@ -10,7 +10,7 @@ use crate::syntax::ast;
 
 impl Checker<'_> {
     /// `len(@map)`, `len(ustack)`, `len(kstack(10))`
-    pub fn len(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+    pub(crate) fn len(&mut self, arg: &ast::Expr, span: Span) -> Expr {
         let word = match &arg.kind {
             ast::ExprKind::Ident(name) => name.as_str(),
             ast::ExprKind::Call { name, .. } => name.node.as_str(),
@@ -44,7 +44,7 @@ impl Checker<'_> {
         matches!(self.scope.var(id).slot.get().ty(&self.types), Some(Type::Stack { .. }))
     }
 
-    pub fn has_key(&mut self, args: &[ast::Expr], span: Span) -> Expr {
+    pub(crate) fn has_key(&mut self, args: &[ast::Expr], span: Span) -> Expr {
         let Some(map) = self.whole_map(&args[0], "has_key") else { return unknown(span) };
         match self.given_key(map, &args[1], span) {
             Some(key) => expr(ExprKind::HasKey { map, key }, Type::Bool, span),
@@ -59,7 +59,7 @@ impl Checker<'_> {
     }
 
     /// `delete(@m, k)`, `delete(@scalar)`, and the old `delete(@a[k], @b[k])`: one expression per key.
-    pub fn delete(&mut self, args: &[ast::Expr], span: Span) -> Vec<Expr> {
+    pub(crate) fn delete(&mut self, args: &[ast::Expr], span: Span) -> Vec<Expr> {
         let is_old = |arg: &ast::Expr| matches!(&arg.kind, ast::ExprKind::Map { keys: Some(_), .. });
         if is_old(&args[0]) {
             return args.iter().filter_map(|arg| self.delete_cell(arg)).collect();
@@ -97,7 +97,7 @@ impl Checker<'_> {
         Some(expr(ExprKind::Delete { map, key }, Type::Bool, arg.span))
     }
     /// `find(@m, k, $v)` is `{ $f = has_key(@m, k); $v = $f ? @m[k] : $v; $f }`.
-    pub fn find(&mut self, args: &[ast::Expr], span: Span) -> Expr {
+    pub(crate) fn find(&mut self, args: &[ast::Expr], span: Span) -> Expr {
         let (ast::ExprKind::Map { name, keys: None }, ast::ExprKind::Var(var)) =
             (&args[0].kind, &args[2].kind)
         else {
@@ -139,7 +139,7 @@ impl Checker<'_> {
     }
 
     /// `print(e)`, `print(@m)`, `print(@m, top, div)`, `print(@m[k])`
-    pub fn print(&mut self, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
+    pub(crate) fn print(&mut self, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
         match &args[0].kind {
             ast::ExprKind::Map { name, keys: None } => {
                 let map = self.map_id(name, args[0].span);
@@ -174,7 +174,7 @@ impl Checker<'_> {
     }
 
     /// `exit()`, `exit(3)`
-    pub fn exit(&mut self, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
+    pub(crate) fn exit(&mut self, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
         if !self.may_leave(span, "exit") {
             return None;
         }

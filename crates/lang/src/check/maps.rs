@@ -16,7 +16,7 @@ use crate::types::Types;
 
 impl Checker<'_> {
     /// `@m[k]` as a value.
-    pub fn read_map(&mut self, name: &str, keys: Option<&[ast::Expr]>, span: Span) -> Expr {
+    pub(crate) fn read_map(&mut self, name: &str, keys: Option<&[ast::Expr]>, span: Span) -> Expr {
         let Some((map, key)) = self.cell(name, keys, span) else { return unknown(span) };
         let state = &self.maps[map.0 as usize];
         match (state.value.get(), state.read_type(&self.types)) {
@@ -31,7 +31,12 @@ impl Checker<'_> {
     }
 
     /// The map and the parts of the key of `@m[k]`; widens the key type or reports a mismatch.
-    pub fn cell(&mut self, name: &str, keys: Option<&[ast::Expr]>, span: Span) -> Option<(MapId, Vec<Expr>)> {
+    pub(crate) fn cell(
+        &mut self,
+        name: &str,
+        keys: Option<&[ast::Expr]>,
+        span: Span,
+    ) -> Option<(MapId, Vec<Expr>)> {
         let map = self.map_id(name, span);
         let parts: Vec<Expr> = keys.unwrap_or_default().iter().map(|key| self.expr(key)).collect();
         let parts = self.flatten(parts);
@@ -70,7 +75,7 @@ impl Checker<'_> {
     }
 
     /// Fits the parts of a key to a map.
-    pub fn key_of(&mut self, map: MapId, parts: Vec<Expr>, span: Span) -> Option<Vec<Expr>> {
+    pub(crate) fn key_of(&mut self, map: MapId, parts: Vec<Expr>, span: Span) -> Option<Vec<Expr>> {
         let part_type = |at: usize| self.maps[map.0 as usize].key_types(&self.types)?.get(at).cloned();
         let parts = parts.into_iter().enumerate();
         let parts: Vec<Expr> = parts.map(|(at, part)| self.symbol_for(part, || part_type(at))).collect();
@@ -143,7 +148,7 @@ impl Checker<'_> {
     }
 
     /// `@m[k] = e;`
-    pub fn set_map(
+    pub(crate) fn set_map(
         &mut self,
         name: &str,
         keys: Option<&[ast::Expr]>,
@@ -168,7 +173,7 @@ impl Checker<'_> {
     }
 
     /// `func` of a function of the kernel is a symbol as `ksym` returns it, if the map or variable holds those.
-    pub fn symbol_for(&self, value: Expr, held: impl FnOnce() -> Option<Type>) -> Expr {
+    pub(crate) fn symbol_for(&self, value: Expr, held: impl FnOnce() -> Option<Type>) -> Expr {
         let symbol = Type::Lookup(Lookup::Ksym);
         let is_function = value.kind == ExprKind::Name(NameKind::Func) && self.context.kernel_pointers;
         // A type that is read is a reason to check the body again when it widens.
@@ -202,7 +207,7 @@ impl Checker<'_> {
     }
 
     /// Reports a value that does not fit the type of a variable or map.
-    pub fn value_mismatch(&mut self, target: &str, code: &'static str, has: &Type, value: &Expr) {
+    pub(crate) fn value_mismatch(&mut self, target: &str, code: &'static str, has: &Type, value: &Expr) {
         if let (Some(number), Type::Int { .. }) = (literal(value), has) {
             let message = format!("`{target}` holds {}, and {number} does not fit", self.types.show(has));
             self.error(code, value.span, message).help("declare it wider, or use another name");
@@ -249,7 +254,7 @@ impl Checker<'_> {
     }
 
     /// `@m[k] += e`, as a value.
-    pub fn update_map(
+    pub(crate) fn update_map(
         &mut self,
         (name, keys): (&str, Option<&[ast::Expr]>),
         op: BinaryOp,
@@ -290,7 +295,14 @@ impl Checker<'_> {
     }
 
     /// `$x += e`, as a value.
-    pub fn update_var(&mut self, name: &str, op: BinaryOp, value: Expr, yields: Yields, span: Span) -> Expr {
+    pub(crate) fn update_var(
+        &mut self,
+        name: &str,
+        op: BinaryOp,
+        value: Expr,
+        yields: Yields,
+        span: Span,
+    ) -> Expr {
         let current = self.place(&ast::Expr { kind: ast::ExprKind::Var(name.into()), span });
         let Some(id) = self.scope.lookup(name) else { return unknown(span) };
         if matches!(current.ty, Type::Pointer(_)) {
@@ -361,7 +373,7 @@ impl Checker<'_> {
     }
 
     /// `$x++` `--@m[k]`
-    pub fn inc_dec(&mut self, target: &ast::Expr, delta: i8, postfix: bool, span: Span) -> Expr {
+    pub(crate) fn inc_dec(&mut self, target: &ast::Expr, delta: i8, postfix: bool, span: Span) -> Expr {
         let op = if delta > 0 { BinaryOp::Add } else { BinaryOp::Sub };
         let yields = if postfix { Yields::Old } else { Yields::New };
         let one = int(1, Type::I64, span);
@@ -378,7 +390,7 @@ impl Checker<'_> {
     }
 
     /// `@m` without a key, as an argument of the function `what`.
-    pub fn whole_map(&mut self, e: &ast::Expr, what: &str) -> Option<MapId> {
+    pub(crate) fn whole_map(&mut self, e: &ast::Expr, what: &str) -> Option<MapId> {
         match &e.kind {
             ast::ExprKind::Map { name, keys: None } => Some(self.map_id(name, e.span)),
             ast::ExprKind::Map { name, keys: Some(_) } => {
@@ -397,7 +409,7 @@ impl Checker<'_> {
     }
 
     /// Reports a map that is never assigned.
-    pub fn undefined_map(&mut self, at: usize) {
+    pub(crate) fn undefined_map(&mut self, at: usize) {
         let (name, span) = (self.maps[at].name.clone(), self.maps[at].span);
         let others = self.maps.iter().filter(|map| map.is_known(&self.types)).map(|map| map.name.as_str());
         let near = self.diags.similar(&name, others).into_iter().map(|name| format!("@{name}"));

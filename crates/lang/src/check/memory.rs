@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 impl Checker<'_> {
     /// `args.name`, `p->field`, `p.field`
-    pub fn field(&mut self, base: &ast::Expr, name: &ast::Name, span: Span) -> Expr {
+    pub(crate) fn field(&mut self, base: &ast::Expr, name: &ast::Name, span: Span) -> Expr {
         if base.is_args() {
             return self.param(name, span);
         }
@@ -68,7 +68,7 @@ impl Checker<'_> {
         unknown(span)
     }
 
-    pub fn no_field(&mut self, id: StructId, name: &ast::Name, span: Span) -> Expr {
+    pub(crate) fn no_field(&mut self, id: StructId, name: &ast::Name, span: Span) -> Expr {
         let def = self.types.struct_def(id);
         let fields = def.fields.iter().map(|field| &field.name);
         let message = format!("`{}` has no field `{}`", def.name, name.node);
@@ -93,7 +93,7 @@ impl Checker<'_> {
     }
 
     /// A field of a struct in memory (directly or through a pointer) or passed by value.
-    pub fn member(&mut self, base: Expr, field: &Field, span: Span) -> Expr {
+    pub(crate) fn member(&mut self, base: Expr, field: &Field, span: Span) -> Expr {
         if field.float {
             let in_registers = matches!(base.ty, Type::Struct(_)) && is_passed(&base);
             return match in_registers {
@@ -161,7 +161,7 @@ impl Checker<'_> {
     }
 
     /// The address of something in memory, as uint64.
-    pub fn address_of(&mut self, place: Expr) -> Expr {
+    pub(crate) fn address_of(&mut self, place: Expr) -> Expr {
         let span = place.span;
         match place.kind {
             ExprKind::Load { base, offset } => address(*base, offset),
@@ -173,7 +173,7 @@ impl Checker<'_> {
     }
 
     /// `*p`
-    pub fn deref(&mut self, inner: &ast::Expr, span: Span) -> Expr {
+    pub(crate) fn deref(&mut self, inner: &ast::Expr, span: Span) -> Expr {
         let pointer = self.expr(inner);
         self.warn_unfilled(&pointer, span);
         let to = match &pointer.ty {
@@ -214,7 +214,7 @@ impl Checker<'_> {
     }
 
     /// `&p->member`, `&p[3]`: the address.
-    pub fn address_in_memory(&mut self, inner: &ast::Expr, span: Span) -> Expr {
+    pub(crate) fn address_in_memory(&mut self, inner: &ast::Expr, span: Span) -> Expr {
         let place = self.place(inner);
         match place.kind {
             ExprKind::Load { .. } => {
@@ -233,7 +233,7 @@ impl Checker<'_> {
     }
 
     /// `p + n`, `p - n`: in units of its element size.
-    pub fn pointer_offset(&mut self, op: BinaryOp, pointer: Expr, count: Expr, span: Span) -> Expr {
+    pub(crate) fn pointer_offset(&mut self, op: BinaryOp, pointer: Expr, count: Expr, span: Span) -> Expr {
         let ty = pointer.ty.clone();
         let size = match &ty {
             Type::Pointer(to) => i64::from(self.types.size(to).max(1)),
@@ -250,7 +250,7 @@ impl Checker<'_> {
     }
 
     /// `str(p)`, `str(p, n)`; text stays text.
-    pub fn read_str(&mut self, args: &[ast::Expr], span: Span) -> Expr {
+    pub(crate) fn read_str(&mut self, args: &[ast::Expr], span: Span) -> Expr {
         let most = self.config.max_strlen;
         let value = match &args[0].kind {
             ast::ExprKind::Positional(_) => expr(ExprKind::Str(Vec::new()), Type::Str(1), span),

@@ -8,7 +8,7 @@ use crate::syntax::ast;
 use crate::syntax::ast::{ConfigEntry, ExprKind, Name};
 
 /// A declaration, compared with its map after the last round.
-pub struct MetricDeclaration {
+pub(super) struct MetricDeclaration {
     map: Name,
     metric: Metric,
     labels: Option<(Vec<String>, Span)>,
@@ -53,7 +53,7 @@ fn names(text: &str) -> Vec<String> {
 
 impl Checker<'_> {
     /// `metric @m = { ... }`
-    pub fn declare_metric(&mut self, map: &Name, entries: &[ConfigEntry]) {
+    pub(crate) fn declare_metric(&mut self, map: &Name, entries: &[ConfigEntry]) {
         let metric = Metric { declared: true, ..Metric::default() };
         let mut declared = MetricDeclaration { map: map.clone(), metric, labels: None, kind: None };
         for entry in entries {
@@ -91,7 +91,7 @@ impl Checker<'_> {
     }
 
     /// Checks declarations against the maps after the last round.
-    pub fn check_metrics(&mut self) {
+    pub(crate) fn check_metrics(&mut self) {
         for map in self.maps.iter_mut().filter(|map| map.metric.labels.is_empty()) {
             map.metric.labels = self.labels.get(&map.name).cloned().unwrap_or_default();
         }

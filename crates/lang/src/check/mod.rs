@@ -675,17 +675,27 @@ impl<'a> Checker<'a> {
     }
 
     /// Adds an error of this round.
-    pub fn error(&mut self, code: &'static str, span: Span, message: impl Into<String>) -> &mut Diagnostic {
+    pub(crate) fn error(
+        &mut self,
+        code: &'static str,
+        span: Span,
+        message: impl Into<String>,
+    ) -> &mut Diagnostic {
         self.diags.error(code, span, message)
     }
 
     /// Adds a warning of this round.
-    pub fn warning(&mut self, code: &'static str, span: Span, message: impl Into<String>) -> &mut Diagnostic {
+    pub(crate) fn warning(
+        &mut self,
+        code: &'static str,
+        span: Span,
+        message: impl Into<String>,
+    ) -> &mut Diagnostic {
         self.diags.warning(code, span, message)
     }
 
     /// The id of a map, new or old.
-    pub fn map_id(&mut self, name: &str, span: Span) -> MapId {
+    pub(crate) fn map_id(&mut self, name: &str, span: Span) -> MapId {
         if let Some(id) = self.map_ids.get(name) {
             self.used.entry(*id).or_insert(span);
             return *id;

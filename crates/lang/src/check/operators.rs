@@ -18,7 +18,7 @@ const WHOLE_PART: &str = "`(int64)x` is its whole part";
 
 impl Checker<'_> {
     /// `-e` `!e` `~e` `*e` `&e`
-    pub fn unary(&mut self, op: UnaryOp, inner: &ast::Expr, span: Span) -> Expr {
+    pub(crate) fn unary(&mut self, op: UnaryOp, inner: &ast::Expr, span: Span) -> Expr {
         match op {
             UnaryOp::Deref => self.deref(inner, span),
             UnaryOp::Not => {
@@ -53,7 +53,7 @@ impl Checker<'_> {
     }
 
     /// `a + b`
-    pub fn binary(&mut self, op: BinaryOp, lhs: &ast::Expr, rhs: &ast::Expr, span: Span) -> Expr {
+    pub(crate) fn binary(&mut self, op: BinaryOp, lhs: &ast::Expr, rhs: &ast::Expr, span: Span) -> Expr {
         match op {
             BinaryOp::And | BinaryOp::Or => {
                 let lhs = self.condition(lhs);
@@ -81,7 +81,7 @@ impl Checker<'_> {
     }
 
     /// Any operator but `&&` and `||`, on checked operands.
-    pub fn operate(&mut self, op: BinaryOp, lhs: Expr, rhs: Expr, span: Span) -> Expr {
+    pub(crate) fn operate(&mut self, op: BinaryOp, lhs: Expr, rhs: Expr, span: Span) -> Expr {
         if is_comparison(op) {
             return if is_unknown(&lhs) || is_unknown(&rhs) {
                 int(0, Type::Bool, span)
@@ -164,7 +164,7 @@ impl Checker<'_> {
         unknown(span)
     }
 
-    pub fn compare(&mut self, op: BinaryOp, lhs: Expr, rhs: Expr, span: Span) -> Expr {
+    pub(crate) fn compare(&mut self, op: BinaryOp, lhs: Expr, rhs: Expr, span: Span) -> Expr {
         if let Some(simpler) = against_zero(op, &lhs, &rhs, span) {
             return simpler;
         }

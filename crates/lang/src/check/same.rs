@@ -13,7 +13,7 @@ use crate::types::places_of;
 
 impl Checker<'_> {
     /// Whether two tuples, or two records, are equal; `None` if their parts differ in number or name.
-    pub fn same_parts(&mut self, lhs: &Expr, rhs: &Expr, span: Span) -> Option<Expr> {
+    pub(crate) fn same_parts(&mut self, lhs: &Expr, rhs: &Expr, span: Span) -> Option<Expr> {
         let places = places_of(&lhs.ty, &rhs.ty)?;
         let mut setup = Vec::new();
         let (lhs, rhs) = (self.evaluate_once(lhs, &mut setup), self.evaluate_once(rhs, &mut setup));

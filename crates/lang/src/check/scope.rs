@@ -56,7 +56,7 @@ pub(crate) struct Scope {
 
 impl Scope {
     /// The scope at the start of a body, with the variables that earlier rounds found.
-    pub fn enter(vars: Vec<VarState>) -> Scope {
+    pub(crate) fn enter(vars: Vec<VarState>) -> Scope {
         let mut scope = Scope { vars, unrolled: (1, 0), ..Scope::default() };
         scope.assigned = vec![false; scope.vars.len()];
         (0..scope.vars.len()).for_each(|at| scope.add_name(VarId(at as u32)));
@@ -73,30 +73,30 @@ impl Scope {
     }
 
     /// The variables, for the next round.
-    pub fn into_vars(self) -> Vec<VarState> {
+    pub(crate) fn into_vars(self) -> Vec<VarState> {
         self.vars
     }
 
-    pub fn vars(&self) -> &[VarState] {
+    pub(crate) fn vars(&self) -> &[VarState] {
         &self.vars
     }
 
-    pub fn var(&mut self, id: VarId) -> &mut VarState {
+    pub(crate) fn var(&mut self, id: VarId) -> &mut VarState {
         &mut self.vars[id.0 as usize]
     }
 
     /// The visible variable of a name.
-    pub fn lookup(&self, name: &str) -> Option<VarId> {
+    pub(crate) fn lookup(&self, name: &str) -> Option<VarId> {
         self.visible.get(name)?.last().copied()
     }
 
     /// The visible variable of a name, or a new one of the clause.
-    pub fn lookup_or_add(&mut self, name: &str, span: Span) -> VarId {
+    pub(crate) fn lookup_or_add(&mut self, name: &str, span: Span) -> VarId {
         self.lookup(name).unwrap_or_else(|| self.add(name, 0, span))
     }
 
     /// A variable that no script can name.
-    pub fn hidden(&mut self, span: Span, ty: Type) -> VarId {
+    pub(crate) fn hidden(&mut self, span: Span, ty: Type) -> VarId {
         let id = self.lookup_or_add(&format!("?:{}", self.hidden), span);
         self.hidden += 1;
         self.var(id).slot.set(Slot::fixed(ty));
@@ -105,7 +105,7 @@ impl Scope {
     }
 
     /// Declares a loop's variable, visible until [`Scope::leave_loop`].
-    pub fn enter_loop(&mut self, name: &str, span: Span) -> VarId {
+    pub(crate) fn enter_loop(&mut self, name: &str, span: Span) -> VarId {
         let id = self.declare(name, span);
         self.loops += 1;
         id
@@ -122,52 +122,52 @@ impl Scope {
     }
 
     /// `let $x`: a new variable, visible until [`Scope::leave_block`].
-    pub fn declare_in_block(&mut self, name: &str, span: Span) -> VarId {
+    pub(crate) fn declare_in_block(&mut self, name: &str, span: Span) -> VarId {
         self.of_blocks.push(name.to_string());
         self.declare(name, span)
     }
 
     /// Marks the start of a block.
-    pub fn enter_block(&self) -> usize {
+    pub(crate) fn enter_block(&self) -> usize {
         self.of_blocks.len()
     }
 
     /// Hides the variables of the block that began at `start`.
-    pub fn leave_block(&mut self, start: usize) {
+    pub(crate) fn leave_block(&mut self, start: usize) {
         for name in self.of_blocks.split_off(start) {
             self.visible.get_mut(&name).map(Vec::pop);
         }
     }
 
-    pub fn leave_loop(&mut self, name: &str) {
+    pub(crate) fn leave_loop(&mut self, name: &str) {
         self.visible.get_mut(name).map(Vec::pop);
         self.loops -= 1;
     }
 
     /// Enters a block that has a value; `break` and `continue` in it do not reach the loops around.
-    pub fn enter_value(&mut self) -> (bool, u32) {
+    pub(crate) fn enter_value(&mut self) -> (bool, u32) {
         (std::mem::replace(&mut self.in_value, true), std::mem::take(&mut self.loops))
     }
 
-    pub fn leave_value(&mut self, outer: (bool, u32)) {
+    pub(crate) fn leave_value(&mut self, outer: (bool, u32)) {
         (self.in_value, self.loops) = outer;
         self.ended = false;
     }
 
     /// Marks the start of a path.
-    pub fn fork(&self) -> usize {
+    pub(crate) fn fork(&self) -> usize {
         self.set_so_far.len()
     }
 
     /// Restores the state at the start of the path.
-    pub fn rewind(&mut self, fork: usize) -> Path {
+    pub(crate) fn rewind(&mut self, fork: usize) -> Path {
         let set = self.set_so_far.split_off(fork);
         set.iter().for_each(|id| self.assigned[id.0 as usize] = false);
         Path { set, ended: self.ended }
     }
 
     /// Joins two paths: variables that both set are set. A path that ended is ignored.
-    pub fn join(&mut self, a: Path, b: Path) {
+    pub(crate) fn join(&mut self, a: Path, b: Path) {
         let on_both: FxHashSet<VarId> = a.set.iter().copied().collect();
         let is_set = |id: &VarId| a.ended || on_both.contains(id);
         match b.ended && !a.ended {
@@ -192,19 +192,19 @@ impl Scope {
         id
     }
 
-    pub fn set(&mut self, id: VarId) {
+    pub(crate) fn set(&mut self, id: VarId) {
         if !std::mem::replace(&mut self.assigned[id.0 as usize], true) {
             self.set_so_far.push(id);
         }
     }
 
     /// Whether a variable is set on all paths; unreachable code counts as set.
-    pub fn is_set(&self, id: VarId) -> bool {
+    pub(crate) fn is_set(&self, id: VarId) -> bool {
         self.ended || self.assigned[id.0 as usize]
     }
 
     /// Visible names, for suggestions.
-    pub fn visible_names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn visible_names(&self) -> impl Iterator<Item = &str> {
         self.visible.iter().filter(|(_, ids)| !ids.is_empty()).map(|(name, _)| name.as_str())
     }
 }

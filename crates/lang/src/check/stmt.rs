@@ -16,7 +16,7 @@ use crate::syntax::ast::{Block, ExprKind as Ast, StmtKind as AstStmt};
 
 impl Checker<'_> {
     /// A block, with a scope for its variables.
-    pub fn block(&mut self, block: &Block) -> Vec<Stmt> {
+    pub(crate) fn block(&mut self, block: &Block) -> Vec<Stmt> {
         let start = self.scope.enter_block();
         let stmts = self.stmts(block);
         self.scope.leave_block(start);
@@ -24,7 +24,7 @@ impl Checker<'_> {
     }
 
     /// A block's statements. Code after `return` is checked too, with a warning.
-    pub fn stmts(&mut self, block: &Block) -> Vec<Stmt> {
+    pub(crate) fn stmts(&mut self, block: &Block) -> Vec<Stmt> {
         let mut out = Vec::new();
         self.scope.ended = false;
         let mut warned = false;
@@ -82,7 +82,7 @@ impl Checker<'_> {
     }
 
     /// Reports a jump out of a block before its value is computed.
-    pub fn may_leave(&mut self, span: Span, word: &str) -> bool {
+    pub(crate) fn may_leave(&mut self, span: Span, word: &str) -> bool {
         if self.scope.in_value {
             self.error("E0225", span, format!("`{word}` leaves a block before its value is computed"))
                 .help("use it in a statement of the clause itself");

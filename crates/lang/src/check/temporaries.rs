@@ -7,7 +7,7 @@ use crate::hir::{Expr, ExprKind, Stmt};
 
 impl Checker<'_> {
     /// The value as an expression without cost and side effects: itself, or a variable that `setup` sets.
-    pub fn evaluate_once(&mut self, value: &Expr, setup: &mut Vec<Stmt>) -> Expr {
+    pub(crate) fn evaluate_once(&mut self, value: &Expr, setup: &mut Vec<Stmt>) -> Expr {
         if is_single(value)
             || matches!(&value.kind, ExprKind::Tuple(parts) if !parts.iter().any(Expr::changes))
         {

@@ -10,7 +10,7 @@ use crate::types::{builtin_type_names, derived};
 
 impl Checker<'_> {
     /// The type of a spelling; `None` after an error, or if the operand of `typeof` has no type yet.
-    pub fn spelled(&mut self, name: &TypeName) -> Option<Type> {
+    pub(crate) fn spelled(&mut self, name: &TypeName) -> Option<Type> {
         if let Some(of) = &name.of {
             let ty = self.type_of(of);
             return (ty != Type::Void).then(|| derived(ty, name.pointers, &name.dims));
@@ -27,7 +27,7 @@ impl Checker<'_> {
     }
 
     /// The type of an operand of `sizeof` or `typeof`, which may be the bare name of a type.
-    pub fn type_of(&mut self, e: &Expr) -> Type {
+    pub(crate) fn type_of(&mut self, e: &Expr) -> Type {
         match type_name(e).filter(|name| !self.is_value(&name.name)) {
             Some(name) => self.types.spelled(&name).or_else(|| self.spelled(&name)).unwrap_or(Type::Void),
             None => self.place(e).ty,
@@ -67,7 +67,7 @@ impl Checker<'_> {
     }
 
     /// `offsetof(struct point, corner.x)`
-    pub fn offset_of(&mut self, ty: &TypeName, path: &[Name], span: Span) -> hir::Expr {
+    pub(crate) fn offset_of(&mut self, ty: &TypeName, path: &[Name], span: Span) -> hir::Expr {
         let Some(mut ty) = self.spelled(ty) else { return unknown(span) };
         let mut offset = 0;
         for name in path {

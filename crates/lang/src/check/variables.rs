@@ -59,7 +59,7 @@ pub(super) struct DefineExpansion {
 
 impl<'a> Checker<'a> {
     /// `pid`, `NAME` of a `#define`, `CUDA_SUCCESS`
-    pub fn ident(&mut self, name: &str, span: Span) -> Expr {
+    pub(crate) fn ident(&mut self, name: &str, span: Span) -> Expr {
         if let Some(&value) = self.defines.get(name) {
             return self.defined(name, value, span);
         }
@@ -91,7 +91,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Whether the name is that of a value.
-    pub fn is_value(&self, name: &str) -> bool {
+    pub(crate) fn is_value(&self, name: &str) -> bool {
         self.defines.contains_key(name)
             || self.types.constant(name).is_some()
             || table::find(name).is_some()
@@ -163,7 +163,7 @@ impl<'a> Checker<'a> {
     }
 
     /// The most similar name among the arguments of the probed function or the fields of the record.
-    pub fn argument_like(&self, name: &str) -> Option<String> {
+    pub(crate) fn argument_like(&self, name: &str) -> Option<String> {
         if let Some(operation) = self.context.operation {
             let names = operation.all_args().map(|arg| arg.name);
             return self.diags.similar(name, names).into_iter().next();
@@ -192,7 +192,7 @@ impl<'a> Checker<'a> {
     }
 
     /// `arg3`, `sarg1`
-    pub fn argument(&mut self, call: &Call) -> Expr {
+    pub(crate) fn argument(&mut self, call: &Call) -> Expr {
         let on_stack = || Some(stack_arg_number(call.name)? + argument_registers());
         match arg_number(call.name).or_else(on_stack) {
             Some(number) if self.context.passed.is_some() => self.args().passed(number, call.span),
@@ -203,7 +203,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Reports a built-in that is not available in this probe.
-    pub fn allowed(&mut self, builtin: &BuiltinSpec, name: &str, span: Span) -> bool {
+    pub(crate) fn allowed(&mut self, builtin: &BuiltinSpec, name: &str, span: Span) -> bool {
         // Stacks were replaced by those of launches, but for those that an option excludes, and those of a `#define`.
         let is_left = builtin.name != "ustack" || self.expansion.is_some();
         if let Some(kind) = self.context.gpu.filter(|kind| kind.name != gpu::LAUNCH.name)
@@ -252,7 +252,7 @@ impl<'a> Checker<'a> {
 
     /// The value is a whole register without a declared type: `arg0`, `retval`, `reg("ax")`, or a copy of one. If the
     /// register holds an `int`, only its lower half is defined.
-    pub fn is_register(&self, value: &Expr) -> bool {
+    pub(crate) fn is_register(&self, value: &Expr) -> bool {
         match &value.kind {
             ExprKind::Retval => self.context.signature.is_none(),
             ExprKind::Arg(number) => !self.is_wide_argument(*number),
@@ -276,7 +276,7 @@ impl<'a> Checker<'a> {
     }
 
     /// `args`: a record of all arguments that can be read.
-    pub fn all_args(&mut self, span: Span) -> Expr {
+    pub(crate) fn all_args(&mut self, span: Span) -> Expr {
         // Functions without argument names were already removed, with a message.
         let Some(signature) = &self.context.signature else { return unknown(span) };
         let params = signature.params.clone();
@@ -307,7 +307,7 @@ impl<'a> Checker<'a> {
     }
 
     /// `ustack`, `kstack(3)`, `ustack(perf, 10)`
-    pub fn stack(&mut self, name: &str, args: &[ast::Expr], span: Span) -> Expr {
+    pub(crate) fn stack(&mut self, name: &str, args: &[ast::Expr], span: Span) -> Expr {
         let (mut mode, mut limit) = (self.config.stack_mode, limits::FRAMES);
         for arg in args {
             match &arg.kind {
@@ -395,7 +395,7 @@ impl<'a> Checker<'a> {
     }
 
     /// `args.bytesize`: a parameter, which may be a struct whose field is accessed.
-    pub fn param(&mut self, name: &ast::Name, span: Span) -> Expr {
+    pub(crate) fn param(&mut self, name: &ast::Name, span: Span) -> Expr {
         if self.context.at == At::Record {
             return self.tracepoint_field(name, span);
         }

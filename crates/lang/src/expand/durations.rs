@@ -13,17 +13,17 @@ const UNITS: [(&str, u64); 8] = [
 ];
 
 /// Nanoseconds in a unit of time.
-pub fn unit(name: &str) -> Option<u64> {
+pub(super) fn unit(name: &str) -> Option<u64> {
     UNITS.iter().find(|(known, _)| *known == name).map(|(_, ns)| *ns)
 }
 
 /// The short name of a unit.
-pub fn name(unit_ns: u64) -> &'static str {
+pub(super) fn name(unit_ns: u64) -> &'static str {
     UNITS.iter().find(|(_, ns)| *ns == unit_ns).map_or("", |(name, _)| name)
 }
 
 /// The unit that an option's help names as its first or last word: `seconds between reports`, `longest life, ms`.
-pub fn unit_of_help(help: &str) -> Option<u64> {
+pub(super) fn unit_of_help(help: &str) -> Option<u64> {
     let mut words = help.split([' ', ';', ',']).filter(|word| !word.is_empty());
     let first = words.next()?;
     // A single letter such as `s` may not be a unit.
@@ -31,7 +31,7 @@ pub fn unit_of_help(help: &str) -> Option<u64> {
 }
 
 /// Nanoseconds of `5`, `0.5`, `500ms`; a number alone is in `unit_ns`.
-pub fn parse(text: &str, unit_ns: u64) -> Option<u64> {
+pub(super) fn parse(text: &str, unit_ns: u64) -> Option<u64> {
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, suffix) = text.split_at(end);
     let per_unit = if suffix.is_empty() { unit_ns } else { unit(suffix)? };

@@ -3,7 +3,7 @@
 use crate::hir::{BinaryOp, Expr, ExprKind, Type};
 
 /// The value of a constant condition; `None` for others.
-pub fn truth(cond: &Expr) -> Option<bool> {
+pub(crate) fn truth(cond: &Expr) -> Option<bool> {
     match &cond.kind {
         ExprKind::Int(number) => Some(*number != 0),
         ExprKind::Not(inner) => truth(inner).map(|holds| !holds),

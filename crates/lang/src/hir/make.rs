@@ -5,27 +5,27 @@ use crate::source::span::Span;
 use crate::types::{int_holds, places_of};
 
 /// Creates an expression.
-pub fn expr(kind: ExprKind, ty: Type, span: Span) -> Expr {
+pub(crate) fn expr(kind: ExprKind, ty: Type, span: Span) -> Expr {
     Expr { kind, ty, span }
 }
 
 /// Creates a number of the given type.
-pub fn int(value: i64, ty: Type, span: Span) -> Expr {
+pub(crate) fn int(value: i64, ty: Type, span: Span) -> Expr {
     expr(ExprKind::Int(value), ty, span)
 }
 
 /// Placeholder for an expression that is wrong or not yet determined. Operations on it report no further errors.
-pub fn unknown(span: Span) -> Expr {
+pub(crate) fn unknown(span: Span) -> Expr {
     int(0, Type::Void, span)
 }
 
 /// Whether the expression is an [`unknown`] placeholder.
-pub fn is_unknown(value: &Expr) -> bool {
+pub(crate) fn is_unknown(value: &Expr) -> bool {
     value.ty == Type::Void
 }
 
 /// The value of an integer literal, whose type adapts to the other operand.
-pub fn literal(value: &Expr) -> Option<i64> {
+pub(crate) fn literal(value: &Expr) -> Option<i64> {
     match value.kind {
         ExprKind::Int(number) if value.ty == Type::I64 => Some(number),
         _ => None,
@@ -33,12 +33,12 @@ pub fn literal(value: &Expr) -> Option<i64> {
 }
 
 /// A comparison or 64-bit operation on operands of equal type.
-pub fn binary(op: BinaryOp, lhs: Expr, rhs: Expr, ty: Type, span: Span) -> Expr {
+pub(crate) fn binary(op: BinaryOp, lhs: Expr, rhs: Expr, ty: Type, span: Span) -> Expr {
     expr(ExprKind::Binary { op, lhs: Box::new(lhs), rhs: Box::new(rhs) }, ty, span)
 }
 
 /// `!e`; the negation of a `!` is its operand.
-pub fn not(value: Expr, span: Span) -> Expr {
+pub(crate) fn not(value: Expr, span: Span) -> Expr {
     match value.kind {
         ExprKind::Not(inner) if inner.ty == Type::Bool => *inner,
         _ => expr(ExprKind::Not(Box::new(value)), Type::Bool, span),
@@ -46,7 +46,7 @@ pub fn not(value: Expr, span: Span) -> Expr {
 }
 
 /// Converts the value to the given type. Literals become literals of that type; equal types need no conversion.
-pub fn convert(value: Expr, ty: &Type) -> Expr {
+pub(crate) fn convert(value: Expr, ty: &Type) -> Expr {
     if value.ty == *ty || is_unknown(&value) || *ty == Type::Void {
         return value;
     }
@@ -88,7 +88,7 @@ pub fn convert(value: Expr, ty: &Type) -> Expr {
 }
 
 /// Converts an address to uint64 and adds an offset.
-pub fn address(base: Expr, offset: i64) -> Expr {
+pub(crate) fn address(base: Expr, offset: i64) -> Expr {
     let span = base.span;
     let base = convert(base, &Type::U64);
     if offset == 0 {
@@ -98,7 +98,7 @@ pub fn address(base: Expr, offset: i64) -> Expr {
 }
 
 /// The result of `op` on literals; `None` if it is not exact.
-pub fn fold(op: BinaryOp, a: i64, b: i64) -> Option<i64> {
+pub(crate) fn fold(op: BinaryOp, a: i64, b: i64) -> Option<i64> {
     match op {
         BinaryOp::Add => a.checked_add(b),
         BinaryOp::Sub => a.checked_sub(b),
@@ -117,7 +117,7 @@ pub fn fold(op: BinaryOp, a: i64, b: i64) -> Option<i64> {
 }
 
 /// Bytes at an offset of an array or of a pointer's target, or the low bytes of a number.
-pub fn piece(value: &Expr, at: u32, bytes: u8) -> Expr {
+pub(crate) fn piece(value: &Expr, at: u32, bytes: u8) -> Expr {
     let (base, ty) = (Box::new(value.clone()), Type::Int { bytes, signed: false });
     let kind = match value.ty {
         Type::Array(..) => ExprKind::Member { base, offset: at },
@@ -128,7 +128,7 @@ pub fn piece(value: &Expr, at: u32, bytes: u8) -> Expr {
 }
 
 /// Splits memory into words, the largest first, as pairs of offset and size.
-pub fn pieces(count: i64) -> impl Iterator<Item = (i64, u8)> {
+pub(crate) fn pieces(count: i64) -> impl Iterator<Item = (i64, u8)> {
     let mut at = 0;
     std::iter::from_fn(move || {
         let left = count - at;
@@ -139,7 +139,7 @@ pub fn pieces(count: i64) -> impl Iterator<Item = (i64, u8)> {
 }
 
 /// Puts statements before a value.
-pub fn value_after(stmts: Vec<Stmt>, value: Expr) -> Expr {
+pub(crate) fn value_after(stmts: Vec<Stmt>, value: Expr) -> Expr {
     if stmts.is_empty() || is_unknown(&value) {
         return value;
     }
@@ -148,7 +148,7 @@ pub fn value_after(stmts: Vec<Stmt>, value: Expr) -> Expr {
 }
 
 /// A number as a value of an enum, whose constants have names.
-pub fn with_names(bits: Expr, named: Option<EnumId>) -> Expr {
+pub(crate) fn with_names(bits: Expr, named: Option<EnumId>) -> Expr {
     match named {
         Some(id) => convert(bits, &Type::Enum(id)),
         None => bits,

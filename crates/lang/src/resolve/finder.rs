@@ -17,7 +17,7 @@ use rustc_hash::FxHashMap;
 pub(super) const EVERYTHING: &str = "*";
 
 /// Resolves the attach points of one clause after the other.
-pub struct Finder<'a, 'b> {
+pub(super) struct Finder<'a, 'b> {
     pub(super) setting: &'a Setting<'a>,
     pub(super) names: &'b mut Interner,
     pub(super) diags: &'b mut Diagnostics,
@@ -56,7 +56,7 @@ pub(super) struct FunctionFacts {
 
 /// A clause's use of the calls that enclose its own.
 #[derive(Clone, Copy, Default)]
-pub struct EnclosingUse {
+pub(super) struct EnclosingUse {
     /// The first position of such a use: `call_depth`.
     pub named: Option<Span>,
     /// True if it uses the enclosing span, if there is one.
@@ -65,7 +65,7 @@ pub struct EnclosingUse {
 
 impl<'a, 'b> Finder<'a, 'b> {
     /// A finder that adds to `names` and `diags`.
-    pub fn new(setting: &'a Setting<'a>, names: &'b mut Interner, diags: &'b mut Diagnostics) -> Self {
+    pub(super) fn new(setting: &'a Setting<'a>, names: &'b mut Interner, diags: &'b mut Diagnostics) -> Self {
         let (targets, symbols, known, places, awaited, awaited_by_clause) = Default::default();
         let (files, pending, absent, unloaded) = Default::default();
         let (enclosing, typed) = (EnclosingUse::default(), false);

@@ -23,7 +23,7 @@ pub(super) struct FunctionSpec<'s> {
 
 impl<'s> FunctionSpec<'s> {
     /// The functions of `uprobe:libcuda:cuInit`, and the target.
-    pub fn parse(
+    pub(super) fn parse(
         spec: &'s ProbeSpec,
         provider: &'s Provider,
         returns: bool,
@@ -55,7 +55,7 @@ impl<'s> FunctionSpec<'s> {
     }
 
     /// Whether it names functions one by one.
-    pub fn by_name(&self) -> bool {
+    pub(super) fn by_name(&self) -> bool {
         match &self.pattern {
             FunctionPattern::Named { name, .. } => name.single().is_some(),
             FunctionPattern::Address(_) | FunctionPattern::Line { .. } => true,
@@ -63,7 +63,7 @@ impl<'s> FunctionSpec<'s> {
     }
 
     /// Whether it is at the first instruction of functions.
-    pub fn is_at_entry(&self) -> bool {
+    pub(super) fn is_at_entry(&self) -> bool {
         matches!(self.pattern, FunctionPattern::Named { offset: 0, .. })
     }
 }

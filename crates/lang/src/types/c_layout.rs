@@ -9,7 +9,7 @@ use rustc_hash::FxHashSet;
 use crate::hir::{Bits, Field, Struct, Type};
 
 /// A struct under construction.
-pub struct Layout {
+pub(crate) struct Layout {
     union: bool,
     packed: bool,
     /// Number of bits used so far; for a union those of its largest member.
@@ -21,12 +21,12 @@ pub struct Layout {
 
 impl Layout {
     /// An empty struct.
-    pub fn new(union: bool, packed: bool) -> Layout {
+    pub(crate) fn new(union: bool, packed: bool) -> Layout {
         Layout { union, packed, used: 0, align: 1, fields: Vec::new(), names: FxHashSet::default() }
     }
 
     /// Whether there is a member of this name.
-    pub fn has(&self, name: &str) -> bool {
+    pub(crate) fn has(&self, name: &str) -> bool {
         self.names.contains(name)
     }
 
@@ -43,7 +43,7 @@ impl Layout {
     }
 
     /// `int x;`
-    pub fn field(&mut self, name: &str, ty: Type, float: bool, size: u32, align: u32) {
+    pub(crate) fn field(&mut self, name: &str, ty: Type, float: bool, size: u32, align: u32) {
         let align = if self.packed { 1 } else { align };
         self.align = self.align.max(align);
         let at = self.room(u64::from(size) * 8, u64::from(align) * 8);
@@ -52,7 +52,7 @@ impl Layout {
 
     /// `int x : 3;`, in an integer of `size` bytes. It does not straddle two such integers, except in packed
     /// structs.
-    pub fn bits(&mut self, name: &str, ty: Type, size: u32, count: u8) {
+    pub(crate) fn bits(&mut self, name: &str, ty: Type, size: u32, count: u8) {
         let unit = u64::from(size) * 8;
         if count == 0 {
             self.room(0, unit);
@@ -81,7 +81,7 @@ impl Layout {
     }
 
     /// Adds the members of an unnamed struct or union.
-    pub fn embed(&mut self, inner: &Struct) {
+    pub(crate) fn embed(&mut self, inner: &Struct) {
         let align = if self.packed { 1 } else { inner.align };
         self.align = self.align.max(align);
         let start = (self.room(u64::from(inner.size) * 8, u64::from(align) * 8) / 8) as u32;
@@ -91,7 +91,7 @@ impl Layout {
     }
 
     /// Size, alignment and members.
-    pub fn finish(self, align: Option<u32>) -> (u32, u32, Vec<Field>) {
+    pub(crate) fn finish(self, align: Option<u32>) -> (u32, u32, Vec<Field>) {
         let align = self.align.max(align.unwrap_or(1)).max(1);
         let bytes = u32::try_from(self.used.div_ceil(8)).unwrap_or(u32::MAX - align);
         (bytes.next_multiple_of(align), align, self.fields)

@@ -37,7 +37,7 @@ const TO_CHAR: u64 = 17;
 const UNIT: u64 = 100;
 
 /// The declaration of a function of the program.
-pub fn function(file: FileId, symbol: &str) -> Result<Arc<Function>, Absent> {
+pub(crate) fn function(file: FileId, symbol: &str) -> Result<Arc<Function>, Absent> {
     let ty = |at| TypeId { file, at };
     let param = |name: &str, at| Param { name: name.into(), ty: ty(at) };
     let of = |declared: &str, params: Vec<Param>, ret: Option<u64>| Function {
@@ -78,7 +78,7 @@ pub fn function(file: FileId, symbol: &str) -> Result<Arc<Function>, Absent> {
 }
 
 /// The declaration of a function of the kernel.
-pub fn kernel_function(symbol: &str) -> Result<Arc<Function>, Absent> {
+pub(crate) fn kernel_function(symbol: &str) -> Result<Arc<Function>, Absent> {
     let ty = |at| TypeId { file: KERNEL, at };
     let param = |name: &str, at| Param { name: name.into(), ty: ty(at) };
     let (declared, params) = match symbol {
@@ -94,7 +94,7 @@ pub fn kernel_function(symbol: &str) -> Result<Arc<Function>, Absent> {
 }
 
 /// A type of the program.
-pub fn ty(id: TypeId) -> Arc<Type> {
+pub(crate) fn ty(id: TypeId) -> Arc<Type> {
     let unit = id.at / UNIT * UNIT;
     let to = |at| TypeId { at: unit + at, ..id };
     let field = |name: &str, offset, at, bits| Field { name: name.into(), offset, ty: to(at), bits };
@@ -139,7 +139,7 @@ pub fn ty(id: TypeId) -> Arc<Type> {
 }
 
 /// The number of a type, by its name.
-pub fn named(file: FileId, name: &str) -> Option<TypeId> {
+pub(crate) fn named(file: FileId, name: &str) -> Option<TypeId> {
     let at =
         [("request", REQUEST), ("pair", PAIR), ("state", STATE)].iter().find(|(known, _)| *known == name)?.1;
     Some(TypeId { file, at })

@@ -1,7 +1,7 @@
 //! A machine of some libraries and a dozen symbols, the same everywhere.
 
-pub mod declared;
-pub mod record;
+pub(crate) mod declared;
+pub(crate) mod record;
 
 use std::sync::Arc;
 
@@ -70,13 +70,13 @@ const fn kernel_function(
 }
 
 /// The machine of the tests.
-pub struct Machine {
+pub(crate) struct Machine {
     functions: Vec<Vec<Function>>,
     markers: Vec<Marker>,
 }
 
 impl Machine {
-    pub fn new() -> Machine {
+    pub(crate) fn new() -> Machine {
         let functions =
             LIBRARIES.iter().map(|(.., symbols)| functions(symbols)).chain([functions(AGENT)]).collect();
         Machine { functions, markers: record::markers() }

@@ -3,7 +3,7 @@
 use lang::catalog::{Marker, MarkerArg, MarkerPlace, RecordField, RecordKind};
 
 /// The record of a tracepoint: that of `sched:sched_switch` has a field of each kind.
-pub fn of(category: &str, event: &str) -> Option<Vec<RecordField>> {
+pub(crate) fn of(category: &str, event: &str) -> Option<Vec<RecordField>> {
     let bytes = |count| RecordKind::Array { bytes: 1, signed: false, count };
     let fields = match (category, event) {
         ("sched", "sched_switch") => return Some(record()),
@@ -34,7 +34,7 @@ pub fn of(category: &str, event: &str) -> Option<Vec<RecordField>> {
 }
 
 /// Offset of a field of a kernel struct.
-pub fn kernel_field(of: &str, field: &str) -> Option<u32> {
+pub(crate) fn kernel_field(of: &str, field: &str) -> Option<u32> {
     let fields = [("real_parent", 100), ("tgid", 200), ("comm", 300), ("group_leader", 400)];
     fields.into_iter().find(|(name, _)| of == "task_struct" && field == *name).map(|(_, offset)| offset)
 }
@@ -54,7 +54,7 @@ fn record() -> Vec<RecordField> {
 }
 
 /// The arguments of a raw tracepoint.
-pub fn passed() -> Vec<RecordField> {
+pub(crate) fn passed() -> Vec<RecordField> {
     let field = |at: u32, name: &str, kind| RecordField { name: name.into(), offset: 8 * at, kind };
     vec![
         field(0, "preempt", RecordKind::Int { bytes: 1, signed: false }),
@@ -66,7 +66,7 @@ pub fn passed() -> Vec<RecordField> {
 
 /// Markers of a program: one at two positions with different locations of its values, and one with each kind of
 /// value.
-pub fn markers() -> Vec<Marker> {
+pub(crate) fn markers() -> Vec<Marker> {
     let register = |name: &str| MarkerPlace::Register(name.into());
     let memory = |base: &str, index: Option<(&str, u8)>, offset| MarkerPlace::Memory {
         base: Some(base.into()),

@@ -68,7 +68,7 @@ pub(super) struct Stat {
 
 impl Stat {
     /// The fields of a process; `None` if it does not exist.
-    pub fn of(pid: u32) -> Option<Stat> {
+    pub(super) fn of(pid: u32) -> Option<Stat> {
         Stat::at(&format!("/proc/{pid}/stat"))
     }
 

@@ -31,7 +31,7 @@ fn extra(kind: u32, vlen: usize) -> Option<usize> {
 }
 
 /// Reads the map definitions from section `.BTF`.
-pub fn maps(btf: &[u8]) -> Result<Vec<MapDef>, LoadError> {
+pub(super) fn maps(btf: &[u8]) -> Result<Vec<MapDef>, LoadError> {
     let bad = || LoadError::Btf("cut short or of an unknown kind");
     let word = |at: usize| btf.get(at..at + 4).map(|b| u32::from_le_bytes(b.try_into().expect("4 bytes")));
     let header = word(4).ok_or_else(bad)? as usize;

@@ -13,7 +13,7 @@ pub(super) const IN_PERFETTO: Option<&str> = Some("open it at https://ui.perfett
 pub type Out = Box<dyn Write + Send>;
 
 /// Makes an exporter that writes to a file.
-pub type Create = fn(Out, &Arc<Run>) -> io::Result<Box<dyn Exporter>>;
+pub(super) type Create = fn(Out, &Arc<Run>) -> io::Result<Box<dyn Exporter>>;
 
 /// A format of files: `--export NAME=FILE`.
 #[derive(Debug)]

@@ -27,68 +27,68 @@ const BOOTTIME: u64 = 6;
 
 /// Field numbers, by message.
 mod field {
-    pub const TRACE_PACKET: u32 = 1;
-    pub mod packet {
-        pub const CLOCK_SNAPSHOT: u32 = 6;
-        pub const TIMESTAMP: u32 = 8;
-        pub const SEQUENCE_ID: u32 = 10;
-        pub const TRACK_EVENT: u32 = 11;
-        pub const INTERNED: u32 = 12;
-        pub const SEQUENCE_FLAGS: u32 = 13;
-        pub const TRACK_DESCRIPTOR: u32 = 60;
+    pub(super) const TRACE_PACKET: u32 = 1;
+    pub(super) mod packet {
+        pub(crate) const CLOCK_SNAPSHOT: u32 = 6;
+        pub(crate) const TIMESTAMP: u32 = 8;
+        pub(crate) const SEQUENCE_ID: u32 = 10;
+        pub(crate) const TRACK_EVENT: u32 = 11;
+        pub(crate) const INTERNED: u32 = 12;
+        pub(crate) const SEQUENCE_FLAGS: u32 = 13;
+        pub(crate) const TRACK_DESCRIPTOR: u32 = 60;
     }
-    pub mod snapshot {
-        pub const CLOCKS: u32 = 1;
-        pub const PRIMARY: u32 = 2;
-        pub const CLOCK_ID: u32 = 1;
-        pub const TIMESTAMP: u32 = 2;
+    pub(super) mod snapshot {
+        pub(crate) const CLOCKS: u32 = 1;
+        pub(crate) const PRIMARY: u32 = 2;
+        pub(crate) const CLOCK_ID: u32 = 1;
+        pub(crate) const TIMESTAMP: u32 = 2;
     }
-    pub mod descriptor {
-        pub const UUID: u32 = 1;
-        pub const NAME: u32 = 2;
-        pub const PROCESS: u32 = 3;
-        pub const THREAD: u32 = 4;
-        pub const PARENT: u32 = 5;
-        pub const COUNTER: u32 = 8;
-        pub const PROCESS_PID: u32 = 1;
-        pub const PROCESS_NAME: u32 = 6;
-        pub const THREAD_PID: u32 = 1;
-        pub const THREAD_TID: u32 = 2;
-        pub const THREAD_NAME: u32 = 5;
+    pub(super) mod descriptor {
+        pub(crate) const UUID: u32 = 1;
+        pub(crate) const NAME: u32 = 2;
+        pub(crate) const PROCESS: u32 = 3;
+        pub(crate) const THREAD: u32 = 4;
+        pub(crate) const PARENT: u32 = 5;
+        pub(crate) const COUNTER: u32 = 8;
+        pub(crate) const PROCESS_PID: u32 = 1;
+        pub(crate) const PROCESS_NAME: u32 = 6;
+        pub(crate) const THREAD_PID: u32 = 1;
+        pub(crate) const THREAD_TID: u32 = 2;
+        pub(crate) const THREAD_NAME: u32 = 5;
     }
-    pub mod interned {
-        pub const ID: u32 = 1;
-        pub const TEXT: u32 = 2;
-        pub const FRAMES: u32 = 6;
-        pub const CALLSTACKS: u32 = 7;
-        pub const FRAME_FUNCTION: u32 = 2;
-        pub const FRAME_FILE: u32 = 5;
-        pub const FRAME_LINE: u32 = 6;
-        pub const CALLSTACK_FRAME: u32 = 2;
+    pub(super) mod interned {
+        pub(crate) const ID: u32 = 1;
+        pub(crate) const TEXT: u32 = 2;
+        pub(crate) const FRAMES: u32 = 6;
+        pub(crate) const CALLSTACKS: u32 = 7;
+        pub(crate) const FRAME_FUNCTION: u32 = 2;
+        pub(crate) const FRAME_FILE: u32 = 5;
+        pub(crate) const FRAME_LINE: u32 = 6;
+        pub(crate) const CALLSTACK_FRAME: u32 = 2;
     }
-    pub mod event {
-        pub const ANNOTATION: u32 = 4;
-        pub const TYPE: u32 = 9;
-        pub const TRACK: u32 = 11;
-        pub const NAME: u32 = 23;
-        pub const COUNTER: u32 = 30;
-        pub const FLOW: u32 = 47;
-        pub const END_OF_FLOW: u32 = 48;
-        pub const CALLSTACK: u32 = 55;
-        pub const CALLSTACK_NUMBER: u32 = 56;
-        pub const FRAME: u32 = 1;
-        pub const FUNCTION: u32 = 1;
-        pub const FILE: u32 = 2;
-        pub const LINE: u32 = 3;
+    pub(super) mod event {
+        pub(crate) const ANNOTATION: u32 = 4;
+        pub(crate) const TYPE: u32 = 9;
+        pub(crate) const TRACK: u32 = 11;
+        pub(crate) const NAME: u32 = 23;
+        pub(crate) const COUNTER: u32 = 30;
+        pub(crate) const FLOW: u32 = 47;
+        pub(crate) const END_OF_FLOW: u32 = 48;
+        pub(crate) const CALLSTACK: u32 = 55;
+        pub(crate) const CALLSTACK_NUMBER: u32 = 56;
+        pub(crate) const FRAME: u32 = 1;
+        pub(crate) const FUNCTION: u32 = 1;
+        pub(crate) const FILE: u32 = 2;
+        pub(crate) const LINE: u32 = 3;
     }
-    pub mod annotation {
-        pub const BOOL: u32 = 2;
-        pub const UINT: u32 = 3;
-        pub const INT: u32 = 4;
-        pub const STRING: u32 = 6;
-        pub const POINTER: u32 = 7;
-        pub const ENTRIES: u32 = 11;
-        pub const VALUES: u32 = 12;
+    pub(super) mod annotation {
+        pub(crate) const BOOL: u32 = 2;
+        pub(crate) const UINT: u32 = 3;
+        pub(crate) const INT: u32 = 4;
+        pub(crate) const STRING: u32 = 6;
+        pub(crate) const POINTER: u32 = 7;
+        pub(crate) const ENTRIES: u32 = 11;
+        pub(crate) const VALUES: u32 = 12;
     }
 }
 

@@ -6,7 +6,7 @@ use foldhash::{HashMap, HashMapExt};
 
 /// Keeps at least the latest `LEAST` values, and at most twice as many.
 #[derive(Debug)]
-pub struct Recent<K, V, const LEAST: usize> {
+pub(crate) struct Recent<K, V, const LEAST: usize> {
     new: HashMap<K, V>,
     old: HashMap<K, V>,
 }
@@ -19,7 +19,7 @@ impl<K, V, const LEAST: usize> Default for Recent<K, V, LEAST> {
 
 impl<K: Eq + Hash, V: Copy, const LEAST: usize> Recent<K, V, LEAST> {
     /// Adds a value.
-    pub fn insert(&mut self, key: K, value: V) {
+    pub(crate) fn insert(&mut self, key: K, value: V) {
         if self.new.len() >= LEAST {
             self.old = std::mem::take(&mut self.new);
         }
@@ -27,7 +27,7 @@ impl<K: Eq + Hash, V: Copy, const LEAST: usize> Recent<K, V, LEAST> {
     }
 
     /// The last value of a key, if it is kept.
-    pub fn get(&self, key: &K) -> Option<V> {
+    pub(crate) fn get(&self, key: &K) -> Option<V> {
         self.new.get(key).or_else(|| self.old.get(key)).copied()
     }
 }

@@ -20,7 +20,7 @@ impl<T> Default for TextCache<T> {
 
 impl<T> TextCache<T> {
     /// The text of a shared object, computed by `format` at first use.
-    pub fn of(&mut self, shared: &Arc<T>, format: impl FnOnce(&T) -> String) -> &str {
+    pub(crate) fn of(&mut self, shared: &Arc<T>, format: impl FnOnce(&T) -> String) -> &str {
         let address = Arc::as_ptr(shared).addr();
         if self.texts.len() >= KEPT && !self.texts.contains_key(&address) {
             self.texts.clear();

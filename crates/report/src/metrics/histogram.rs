@@ -19,7 +19,7 @@ const FINEST_BITS: u8 = 2;
 const STEPS: usize = 128;
 
 /// The buckets that have an upper bound, and the largest sample in each; empty for other aggregations.
-pub fn bounds(value: &MapValue, unit: &str, divisor: u64) -> Vec<(usize, i128)> {
+pub(super) fn bounds(value: &MapValue, unit: &str, divisor: u64) -> Vec<(usize, i128)> {
     match *value {
         MapValue::Agg(Agg::Hist { bits, .. }) => powers(bits, exponents(unit, divisor)),
         MapValue::Agg(ref agg @ Agg::LHist { min, max, step, .. }) => {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 /// Value of a field of a message.
-pub enum Field<'a> {
+pub(crate) enum Field<'a> {
     /// A varint.
     Number(u64),
     /// A string or message.
@@ -11,7 +11,7 @@ pub enum Field<'a> {
 }
 
 /// The fields of a message, with their numbers.
-pub fn fields(mut bytes: &[u8]) -> Vec<(u64, Field<'_>)> {
+pub(crate) fn fields(mut bytes: &[u8]) -> Vec<(u64, Field<'_>)> {
     let mut all = Vec::new();
     while !bytes.is_empty() {
         let key = varint(&mut bytes);
@@ -64,7 +64,7 @@ fn text(message: &[u8], field: u64) -> Option<String> {
 
 /// A call.
 #[derive(Clone, Debug, Default)]
-pub struct Slice {
+pub(crate) struct Slice {
     /// Uuid of its track.
     pub track: u64,
     /// Its name.
@@ -83,7 +83,7 @@ pub struct Slice {
 
 /// A parsed trace; see the module documentation.
 #[derive(Default)]
-pub struct Trace {
+pub(crate) struct Trace {
     /// Process and thread by track.
     pub threads: HashMap<u64, (u64, u64)>,
     /// Names of threads by track.
@@ -96,7 +96,7 @@ pub struct Trace {
 
 impl Trace {
     /// Parses a trace; checks that all events have a sequence, a described track and the boot clock.
-    pub fn of(bytes: &[u8]) -> Trace {
+    pub(crate) fn of(bytes: &[u8]) -> Trace {
         let mut trace = Trace::default();
         let (mut described, mut counters, mut interned) =
             (HashMap::new(), HashMap::new(), InternTables::default());
@@ -135,12 +135,12 @@ impl Trace {
     }
 
     /// Wall-clock ns of a boot-clock time, according to the clock snapshot.
-    pub fn wall_ns(&self, boot: u64) -> i128 {
+    pub(crate) fn wall_ns(&self, boot: u64) -> i128 {
         i128::from(boot) + i128::from(self.clocks[&1]) - i128::from(self.clocks[&6])
     }
 
     /// Calls, with begin and end events paired as the importer does: by time, then by their order in the file.
-    pub fn slices(&self) -> Vec<Slice> {
+    pub(crate) fn slices(&self) -> Vec<Slice> {
         let mut events: Vec<_> = self.events.iter().filter(|(.., kind, _)| *kind <= 2).collect();
         events.sort_by_key(|(time, ..)| *time);
         let (mut open, mut done): (HashMap<u64, Vec<Slice>>, Vec<Slice>) = (HashMap::new(), Vec::new());
@@ -158,7 +158,7 @@ impl Trace {
     }
 
     /// Instants, as calls without duration.
-    pub fn moments(&self) -> Vec<Slice> {
+    pub(crate) fn moments(&self) -> Vec<Slice> {
         let moments = self.events.iter().filter(|(.., kind, _)| *kind == 3);
         moments.map(|(time, _, _, slice)| Slice { start: *time, end: *time, ..slice.clone() }).collect()
     }

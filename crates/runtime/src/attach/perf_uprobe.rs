@@ -46,12 +46,12 @@ pub(crate) struct AttachGuard {
 
 impl AttachLock {
     /// `None` where sysfs is not mounted: then attaching may wait for detaching.
-    pub fn open() -> Option<AttachLock> {
+    pub(crate) fn open() -> Option<AttachLock> {
         File::open(Path::new(UPROBE).join("type")).ok().map(AttachLock)
     }
 
     /// Called before attaching.
-    pub fn lock(self) -> AttachGuard {
+    pub(crate) fn lock(self) -> AttachGuard {
         let AttachLock(file) = self;
         // Fails on a file system without locks: attaching then waits for detaching.
         let _ = flock(&file, FlockOperation::LockShared);
@@ -59,7 +59,7 @@ impl AttachLock {
     }
 
     /// Called before each event is closed: waits while a tracer attaches.
-    pub fn wait_until_free(&self) {
+    pub(crate) fn wait_until_free(&self) {
         let _ = flock(&self.0, FlockOperation::LockExclusive)
             .and_then(|()| flock(&self.0, FlockOperation::Unlock));
     }

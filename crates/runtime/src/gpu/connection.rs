@@ -31,14 +31,14 @@ impl Secret {
     ///
     /// # Errors
     /// The kernel has no random bytes.
-    pub fn new() -> io::Result<Secret> {
+    pub(super) fn new() -> io::Result<Secret> {
         let mut bytes = [0; SECRET];
         sys::fill_random(&mut bytes)?;
         Ok(Secret(bytes))
     }
 
     /// Bytes for the file.
-    pub fn bytes(&self) -> &[u8; SECRET] {
+    pub(super) fn bytes(&self) -> &[u8; SECRET] {
         &self.0
     }
 

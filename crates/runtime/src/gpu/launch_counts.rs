@@ -28,17 +28,17 @@ pub struct LaunchCounts {
 impl CounterMemory {
     /// # Errors
     /// The errors of [`sys::shared_memory`].
-    pub fn new() -> io::Result<CounterMemory> {
+    pub(super) fn new() -> io::Result<CounterMemory> {
         sys::shared_memory(c"cudatrace-launches", COUNTERS as u64).map(CounterMemory)
     }
 
     /// The descriptor for the agent.
-    pub fn as_fd(&self) -> BorrowedFd<'_> {
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 
     /// Counts so far; `None` if nothing was counted, since no kernels are traced.
-    pub fn read(&self) -> Option<LaunchCounts> {
+    pub(super) fn read(&self) -> Option<LaunchCounts> {
         let mut bytes = [0; COUNTERS];
         let read = rustix::io::pread(&self.0, &mut bytes[..], 0);
         let word = |at: usize| {

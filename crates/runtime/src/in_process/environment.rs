@@ -12,7 +12,11 @@ const GLIBC_TID: i32 = 0x2d0;
 ///
 /// # Errors
 /// [`RemoteError::ShadowStacks`], [`RemoteError::OtherNamespace`], and those of [`seccomp::check`].
-pub fn check(stopped: &StoppedProcess<'_>, own_filters: u32, has_programs: bool) -> Result<(), RemoteError> {
+pub(super) fn check(
+    stopped: &StoppedProcess<'_>,
+    own_filters: u32,
+    has_programs: bool,
+) -> Result<(), RemoteError> {
     if has_shadow_stacks(stopped.pid()) {
         return Err(RemoteError::ShadowStacks);
     }
@@ -26,7 +30,11 @@ pub fn check(stopped: &StoppedProcess<'_>, own_filters: u32, has_programs: bool)
 }
 
 /// How code of the process finds the CPU, the thread and the time.
-pub fn find(stopped: &StoppedProcess<'_>, cpus: u32, region: &Region) -> Result<Environment, RemoteError> {
+pub(super) fn find(
+    stopped: &StoppedProcess<'_>,
+    cpus: u32,
+    region: &Region,
+) -> Result<Environment, RemoteError> {
     let tid = stopped.threads()[0];
     let block = stopped.registers(tid)?.fs_base;
     let mut stored = [0; 4];

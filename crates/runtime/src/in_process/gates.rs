@@ -21,7 +21,7 @@ impl UserSpace {
     ///
     /// # Errors
     /// There is no memory.
-    pub fn for_gates(cpus: u32) -> Result<UserSpace, RemoteError> {
+    pub(crate) fn for_gates(cpus: u32) -> Result<UserSpace, RemoteError> {
         let made = UserSpace::with(Object::default(), &[], cpus);
         let mut user = made.map_err(|error| RemoteError::System(io::Error::other(error)))?;
         user.has_programs = false;
@@ -29,7 +29,7 @@ impl UserSpace {
     }
 
     /// Gives functions of a file gates, which may have programs, too. A process must not be patched for these before.
-    pub fn add_gates(&mut self, functions: FileFunctions) {
+    pub(crate) fn add_gates(&mut self, functions: FileFunctions) {
         let FileFunctions { file, path, sites } = functions;
         let file = self.files.entry(file).or_insert_with(|| ProbedFile::new(path));
         for FunctionSite { offset, patch } in sites {
@@ -42,7 +42,7 @@ impl UserSpace {
     ///
     /// # Errors
     /// [`RemoteError::NoGate`], those of patching the process, and those of the request.
-    pub fn request_load(
+    pub(crate) fn request_load(
         &mut self,
         pid: u32,
         library: &Library<'_>,
@@ -78,7 +78,7 @@ impl UserSpace {
     ///
     /// # Errors
     /// [`RemoteError`]; `load` was not called.
-    pub fn hold_others(
+    pub(crate) fn hold_others(
         &self,
         pid: u32,
         access: Access,
@@ -106,7 +106,7 @@ impl UserSpace {
     ///
     /// # Errors
     /// [`RemoteError`]
-    pub fn withdraw_load(&self, pid: u32, access: Access) -> Result<bool, RemoteError> {
+    pub(crate) fn withdraw_load(&self, pid: u32, access: Access) -> Result<bool, RemoteError> {
         let inode = self.memory.inode();
         Tracer::run(|tracer| {
             let stopped = StoppedProcess::all(tracer, pid, access.stop_limit)?;
@@ -122,7 +122,7 @@ impl UserSpace {
     ///
     /// # Errors
     /// [`RemoteError`]; the functions are restored at the end of the session then.
-    pub fn leave_gates(&mut self, pid: u32, access: Access) -> Result<(), RemoteError> {
+    pub(crate) fn leave_gates(&mut self, pid: u32, access: Access) -> Result<(), RemoteError> {
         if self.has_programs {
             return Ok(());
         }
@@ -138,7 +138,7 @@ impl UserSpace {
     }
 
     /// Counts of patches for programs.
-    pub fn patched(&self) -> PatchCount {
+    pub(crate) fn patched(&self) -> PatchCount {
         self.patched
     }
 }

@@ -26,7 +26,7 @@ impl Outposts {
     ///
     /// # Errors
     /// [`RemoteError::NoRoom`], and those of `map`.
-    pub fn reserve(
+    pub(super) fn reserve(
         &mut self,
         function: u64,
         map: impl FnOnce() -> Result<u64, RemoteError>,

@@ -17,7 +17,7 @@ use std::os::unix::fs::MetadataExt;
 
 /// The rights of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Owner {
+pub(super) struct Owner {
     /// Users and groups: real, effective, saved, of files.
     users: String,
     groups: String,
@@ -34,7 +34,7 @@ impl Owner {
     ///
     /// # Errors
     /// It has ended, or is hidden.
-    pub fn of(pid: u32) -> io::Result<Owner> {
+    pub(super) fn of(pid: u32) -> io::Result<Owner> {
         let status = Status::of(pid)?;
         let words = |name: &str| {
             let words = status.field(name).map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
@@ -64,11 +64,11 @@ impl Owner {
 
 /// The rights that all processes of a session have.
 #[derive(Debug, Default)]
-pub struct CommonOwner(Option<Owner>);
+pub(super) struct CommonOwner(Option<Owner>);
 
 /// The rights of a process are not those of the others.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OtherOwner(String);
+pub(super) struct OtherOwner(String);
 
 impl fmt::Display for OtherOwner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -81,13 +81,13 @@ impl CommonOwner {
     ///
     /// # Errors
     /// [`OtherOwner`]
-    pub fn admit(&mut self, owner: Owner) -> Result<(), OtherOwner> {
+    pub(super) fn admit(&mut self, owner: Owner) -> Result<(), OtherOwner> {
         let common = self.0.get_or_insert_with(|| owner.clone());
         if *common == owner { Ok(()) } else { Err(OtherOwner(owner.other_than(common))) }
     }
 
     /// How the rights of a process differ from the common ones by now, if they do, or if they cannot be read. One that has ended has none.
-    pub fn changed(&self, pid: u32) -> Option<OtherOwner> {
+    pub(super) fn changed(&self, pid: u32) -> Option<OtherOwner> {
         let common = self.0.as_ref()?;
         match Owner::of(pid) {
             Ok(owner) => (owner != *common).then(|| OtherOwner(owner.other_than(common))),

@@ -17,7 +17,7 @@ pub struct PatchCount {
 pub type PatchSites<'a> = dyn Fn(u32, u64) -> Result<PatchSite, String> + 'a;
 
 /// Finds the functions of a file by which unwinders find tables, and how they give way to jumps.
-pub type UnwinderSites = fn(&Path) -> Vec<(UnwinderHook, PatchSite)>;
+pub(super) type UnwinderSites = fn(&Path) -> Vec<(UnwinderHook, PatchSite)>;
 
 /// How functions give way to jumps.
 #[derive(Copy, Clone)]

@@ -32,7 +32,7 @@ const STARTED_STOP_LIMIT: Duration = Duration::from_millis(10);
 
 /// How a process is controlled.
 #[derive(Copy, Clone, Debug)]
-pub struct Access {
+pub(crate) struct Access {
     /// Number of its seccomp filters that are the tracer's.
     pub own_filters: u32,
     /// Longest wait for its threads to stop.
@@ -41,7 +41,7 @@ pub struct Access {
 
 impl Access {
     /// `is_started`: the tracer has started the process.
-    pub fn new(is_started: bool) -> Access {
+    pub(crate) fn new(is_started: bool) -> Access {
         match is_started {
             true => Access { own_filters: own_filters() + 1, stop_limit: STARTED_STOP_LIMIT },
             false => Access { own_filters: 0, stop_limit: STOP_LIMIT },
@@ -54,7 +54,7 @@ impl UserSpace {
     ///
     /// # Errors
     /// [`RemoteError`]
-    pub fn patch_running(&mut self, pid: u32) -> Result<PatchReport, RemoteError> {
+    pub(crate) fn patch_running(&mut self, pid: u32) -> Result<PatchReport, RemoteError> {
         // In the same group the limit is the same.
         if proc::control_groups(pid) != proc::control_groups(std::process::id()) {
             self.memory.allocate();
@@ -79,7 +79,7 @@ impl UserSpace {
     ///
     /// # Errors
     /// [`RemoteError`]; `release` was called.
-    pub fn patch_held(
+    pub(crate) fn patch_held(
         &mut self,
         pid: u32,
         tid: u32,
@@ -99,7 +99,7 @@ impl UserSpace {
     ///
     /// # Errors
     /// [`RemoteError`]; `release` was called.
-    pub fn install_filter(
+    pub(crate) fn install_filter(
         &mut self,
         pid: u32,
         tid: u32,
@@ -143,20 +143,20 @@ impl UserSpace {
     }
 
     /// Whether programs of this file's functions run in a process, or there are no such programs.
-    pub fn traces_file(&self, pid: u32, inode: u64) -> bool {
+    pub(crate) fn traces_file(&self, pid: u32, inode: u64) -> bool {
         let mut files = self.files.iter().filter(|(_, file)| file.inode() == inode);
         let regions = self.processes.get(&pid).map_or(&[][..], Vec::as_slice);
         files.all(|(file, _)| regions.iter().any(|process| process.has_jumps_in(*file)))
     }
 
     /// Whether a process has mapped a file again where it was, without the jumps.
-    pub fn has_lost_jumps(&self, pid: u32) -> bool {
+    pub(crate) fn has_lost_jumps(&self, pid: u32) -> bool {
         self.processes.get(&pid).into_iter().flatten().any(TracedProcess::has_lost_jumps)
     }
 
     /// Whether a process that maps a file must be patched: the file has probes, or the program itself has, or exceptions could pass a
     /// traced call as soon as the file is there.
-    pub fn concerns(&self, pid: u32, inode: u64, path: &Path) -> bool {
+    pub(crate) fn concerns(&self, pid: u32, inode: u64, path: &Path) -> bool {
         // Its seccomp filter is there for good.
         if self.left.contains_key(&pid) {
             return false;
@@ -317,7 +317,7 @@ impl UserSpace {
     ///
     /// # Errors
     /// [`RemoteError`]; `release` was called.
-    pub fn change_rights(
+    pub(crate) fn change_rights(
         &mut self,
         pid: u32,
         tid: u32,
@@ -351,7 +351,7 @@ impl UserSpace {
     }
 
     /// Makes all detours pass by and restores the functions of the processes that still run.
-    pub fn detach(&mut self) {
+    pub(crate) fn detach(&mut self) {
         self.check_words();
         self.lease = None;
         let left = self.left.drain();

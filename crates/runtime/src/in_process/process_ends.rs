@@ -10,7 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 /// The programs, and the processes that have not ended; see the module documentation.
 #[derive(Debug, Default)]
-pub struct ProcessEnds {
+pub(super) struct ProcessEnds {
     /// Entries of programs.
     programs: Vec<u64>,
     running: BTreeMap<u32, RunningProcess>,
@@ -25,17 +25,17 @@ struct RunningProcess {
 
 impl ProcessEnds {
     /// Adds a program, by its entry. It runs after those that were added before.
-    pub fn add(&mut self, program: u64) {
+    pub(super) fn add(&mut self, program: u64) {
         self.programs.push(program);
     }
 
     /// Whether there are programs.
-    pub fn are_watched(&self) -> bool {
+    pub(super) fn are_watched(&self) -> bool {
         !self.programs.is_empty()
     }
 
     /// Watches a process, if there are programs. One that has ended already is none that was traced.
-    pub fn watch(&mut self, pid: u32) {
+    pub(super) fn watch(&mut self, pid: u32) {
         if !self.are_watched() {
             return;
         }
@@ -51,12 +51,12 @@ impl ProcessEnds {
     }
 
     /// Descriptors that are readable when a process has ended.
-    pub fn fds(&self) -> impl Iterator<Item = RawFd> {
+    pub(super) fn fds(&self) -> impl Iterator<Item = RawFd> {
         self.running.values().map(|process| process.pidfd.as_raw_fd())
     }
 
     /// Keeps the names of the processes, which may change.
-    pub fn update_names(&mut self) {
+    pub(super) fn update_names(&mut self) {
         for (pid, process) in &mut self.running {
             let names = names::of(*pid);
             // A process that has ended has no name of a file.
@@ -70,7 +70,7 @@ impl ProcessEnds {
     ///
     /// # Errors
     /// poll(2) or mprotect(2) fails.
-    pub fn serve(&mut self, memory: &SessionMemory) -> io::Result<()> {
+    pub(super) fn serve(&mut self, memory: &SessionMemory) -> io::Result<()> {
         let mut fds: Vec<libc::pollfd> = self.fds().map(sys::readable).collect();
         if sys::poll(&mut fds, 0)? == 0 {
             return Ok(());

@@ -63,7 +63,7 @@ pub struct FileFunctions {
 
 /// A program of a module at the functions of a file.
 #[derive(Clone, Debug)]
-pub struct UserProbe {
+pub(super) struct UserProbe {
     /// Index of the module.
     pub module: usize,
     /// Index of the clause.
@@ -78,7 +78,7 @@ pub struct UserProbe {
 
 /// A file with probed functions.
 #[derive(Clone, Debug)]
-pub struct ProbedFile {
+pub(super) struct ProbedFile {
     /// Path that this process can open.
     pub path: PathBuf,
     /// Functions by the offset of their first instruction.
@@ -91,7 +91,7 @@ pub struct ProbedFile {
 
 /// A process with a region near functions of its. It has several if its files are far from each other.
 #[derive(Debug)]
-pub struct TracedProcess {
+pub(super) struct TracedProcess {
     pub(super) region: Region,
     /// Inode of the shared memory.
     inode: u64,
@@ -171,7 +171,7 @@ const JOINED: u64 = 1 << 30;
 
 impl TracedProcess {
     /// Creates the region of a process near these addresses, and puts the modules into it.
-    pub fn start(
+    pub(super) fn start(
         stopped: &StoppedProcess<'_>,
         (memory, unwind): (&SessionMemory, Option<&UnwindMemory>),
         near: Range<u64>,
@@ -219,28 +219,28 @@ impl TracedProcess {
     }
 
     /// Whether functions have gates.
-    pub fn has_gate(&self) -> bool {
+    pub(super) fn has_gate(&self) -> bool {
         self.gate.is_some()
     }
 
     /// Whether the process has calls whose return is traced.
-    pub fn traces_returns(&self) -> bool {
+    pub(super) fn traces_returns(&self) -> bool {
         self.returns.is_some()
     }
 
     /// Number of seccomp filters of a process that are the tracer's.
-    pub fn own_filters(regions: &[TracedProcess]) -> u32 {
+    pub(super) fn own_filters(regions: &[TracedProcess]) -> u32 {
         regions.iter().map(|region| region.own_filters).max().unwrap_or(0)
     }
 
     /// The functions that have patches by this region.
-    pub fn functions(&self) -> impl Iterator<Item = Place> {
+    pub(super) fn functions(&self) -> impl Iterator<Item = Place> {
         self.done.iter().copied()
     }
 
     /// Patches the probed functions that are mapped and not patched yet. `patched`: by any region of the process, since a function may be within
     /// reach of several.
-    pub fn patch(
+    pub(super) fn patch(
         &mut self,
         stopped: &StoppedProcess<'_>,
         memory: &SessionMemory,
@@ -306,7 +306,7 @@ impl TracedProcess {
     }
 
     /// Whether the jumps of a function of this file are written.
-    pub fn has_jumps_in(&self, file: u32) -> bool {
+    pub(super) fn has_jumps_in(&self, file: u32) -> bool {
         let mut all = self
             .patches
             .iter()
@@ -315,7 +315,7 @@ impl TracedProcess {
     }
 
     /// Whether a file was unmapped and mapped again at the same address, with its functions as they are in the file. The process may run.
-    pub fn has_lost_jumps(&self) -> bool {
+    pub(super) fn has_lost_jumps(&self) -> bool {
         let mut seen = BTreeSet::new();
         // One function of each file.
         let mut is_lost = |patches: &Patches, at: usize, (file, _, base): Place| {
@@ -343,29 +343,29 @@ impl TracedProcess {
     }
 
     /// Functions at these addresses are patched by outposts.
-    pub fn reach_far(&mut self, functions: Range<u64>) {
+    pub(super) fn reach_far(&mut self, functions: Range<u64>) {
         self.far.push(functions);
     }
 
     /// Whether functions at these addresses are patched by outposts.
-    pub fn reaches_far(&self, functions: &Range<u64>) -> bool {
+    pub(super) fn reaches_far(&self, functions: &Range<u64>) -> bool {
         self.far.iter().any(|far| far.contains(&functions.start) && far.contains(&(functions.end - 1)))
     }
 
     /// Whether jumps lead from these addresses to the region.
-    pub fn is_near(&self, functions: &Range<u64>) -> bool {
+    pub(super) fn is_near(&self, functions: &Range<u64>) -> bool {
         is_near(&self.region.range(), functions)
     }
 
     /// Whether the process still has the region: an execve(2) takes it away.
-    pub fn is_there(&self, stopped: &StoppedProcess<'_>) -> bool {
+    pub(super) fn is_there(&self, stopped: &StoppedProcess<'_>) -> bool {
         let data = self.region.base() + layout::PAGE;
         let is_data = |map: &Mapping| map.start == data && map.inode == self.inode;
         stopped.maps().is_ok_and(|maps| maps.iter().any(is_data))
     }
 
     /// Keeps the names right that programs read.
-    pub fn update_names(&mut self) {
+    pub(super) fn update_names(&mut self) {
         self.names.update();
     }
 
@@ -585,7 +585,7 @@ fn bases(maps: &[Mapping], inode: u64, offset: u64) -> impl Iterator<Item = u64>
 
 impl ProbedFile {
     /// A file of which no function is probed yet.
-    pub fn new(path: PathBuf) -> ProbedFile {
+    pub(super) fn new(path: PathBuf) -> ProbedFile {
         let functions = BTreeMap::new();
         ProbedFile { path, functions, probed: BTreeSet::new(), gates: BTreeSet::new() }
     }
@@ -596,7 +596,7 @@ impl ProbedFile {
     }
 
     /// Number of the inode; 0 if the file does not exist any more.
-    pub fn inode(&self) -> u64 {
+    pub(super) fn inode(&self) -> u64 {
         std::fs::metadata(&self.path).map_or(0, |file| file.ino())
     }
 
@@ -620,7 +620,7 @@ impl ProbedFile {
 }
 
 /// The addresses of the probed functions that a process has mapped, except for files whose jumps are all inherited. Files near to each other are one range.
-pub fn mapped(
+pub(super) fn mapped(
     files: &BTreeMap<u32, ProbedFile>,
     stopped: &StoppedProcess<'_>,
     inherited: &BTreeSet<u64>,
@@ -639,7 +639,7 @@ pub fn mapped(
 }
 
 /// Whether the jumps of another session are where functions of these files are.
-pub fn have_jumps(files: &BTreeMap<u32, ProbedFile>, maps: &[Mapping], remains: &Remains) -> bool {
+pub(super) fn have_jumps(files: &BTreeMap<u32, ProbedFile>, maps: &[Mapping], remains: &Remains) -> bool {
     let jumps: BTreeSet<u64> = remains.jumps().collect();
     let has_jump = |inode: u64, site: &PatchSite| {
         bases(maps, inode, site.offset).any(|base| jumps.contains(&base.wrapping_add(site.offset)))

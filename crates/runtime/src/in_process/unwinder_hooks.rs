@@ -17,7 +17,7 @@ const JUMP_OPCODE: u8 = 0xe9;
 impl TracedProcess {
     /// Lets the unwinders that the process has mapped find the frames of calls whose return is traced. A function of another shape than
     /// the known ones stays as it is: exceptions do not pass traced calls then.
-    pub fn hook_unwinders(
+    pub(super) fn hook_unwinders(
         &mut self,
         stopped: &StoppedProcess<'_>,
         sites: UnwinderSites,
@@ -101,7 +101,7 @@ impl TracedProcess {
 }
 
 /// Whether a library, by its name, has functions by which unwinders find tables: the C library, and libgcc.
-pub fn may_unwind(library: &Path) -> bool {
+pub(super) fn may_unwind(library: &Path) -> bool {
     let name = library.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     ["libc.so", "libc-2", "libgcc_s"].iter().any(|prefix| name.starts_with(prefix))
 }

@@ -79,7 +79,7 @@ pub(crate) struct MemorySizes {
 
 impl UserSpace {
     /// Loads the first object of a session, and reserves room for the others.
-    pub fn load(
+    pub(crate) fn load(
         compiled: &CompiledScript,
         others: &[CompiledScript],
         sizes: MemorySizes,
@@ -142,13 +142,13 @@ impl UserSpace {
     }
 
     /// Maps for programs that walk stacks, if there are any.
-    pub fn unwind_maps(&self) -> Option<UnwindMaps> {
+    pub(crate) fn unwind_maps(&self) -> Option<UnwindMaps> {
         let tables = self.unwind.as_ref()?;
         Some(UnwindMaps::in_process(Arc::clone(tables), Arc::clone(&self.memory)))
     }
 
     /// Loads a module that extends the session.
-    pub fn extend(&mut self, compiled: &CompiledScript) -> Result<Objects, LoadError> {
+    pub(crate) fn extend(&mut self, compiled: &CompiledScript) -> Result<Objects, LoadError> {
         self.create_unwind_memory(compiled)?;
         let module = self.memory.extend(parse(compiled)?)?;
         let objects = objects(&self.memory, &module, compiled);
@@ -157,46 +157,46 @@ impl UserSpace {
     }
 
     /// The ring buffer; a script that prints nothing has none.
-    pub fn ring(&self) -> Option<(Arc<SessionMemory>, native::layout::MapPlace)> {
+    pub(crate) fn ring(&self) -> Option<(Arc<SessionMemory>, native::layout::MapPlace)> {
         let place = self.memory.layout().map(manifest::RING_MAP)?.clone();
         Some((Arc::clone(&self.memory), place))
     }
 
     /// Adds a program that runs when a traced process ends.
-    pub fn add_process_end(&mut self, program: &ProgramHandle) {
+    pub(crate) fn add_process_end(&mut self, program: &ProgramHandle) {
         if let ProgramHandle::Process(program) = program {
             self.ends.add(program.entry);
         }
     }
 
     /// Takes note of a process of the traced command, whether it calls probed functions or not.
-    pub fn meet(&mut self, pid: u32) {
+    pub(crate) fn meet(&mut self, pid: u32) {
         self.met.insert(pid);
         self.ends.watch(pid);
     }
 
     /// Whether the process is traced, or may be.
-    pub fn is_met(&self, pid: u32) -> bool {
+    pub(crate) fn is_met(&self, pid: u32) -> bool {
         self.met.contains(&pid) || self.processes.contains_key(&pid) || self.heirs.contains_key(&pid)
     }
 
     /// Whether programs run when a process ends.
-    pub fn watches_ends(&self) -> bool {
+    pub(crate) fn watches_ends(&self) -> bool {
         self.ends.are_watched()
     }
 
     /// Descriptors that are readable when a process has ended, for [`UserSpace::serve_ends`].
-    pub fn end_fds(&self) -> impl Iterator<Item = RawFd> {
+    pub(crate) fn end_fds(&self) -> impl Iterator<Item = RawFd> {
         self.ends.fds()
     }
 
     /// Runs the programs for the processes that have ended.
-    pub fn serve_ends(&mut self) -> io::Result<()> {
+    pub(crate) fn serve_ends(&mut self) -> io::Result<()> {
         self.ends.serve(&self.memory)
     }
 
     /// Adds a program of the last module at functions; returns those that cannot be patched.
-    pub fn add_probe(
+    pub(crate) fn add_probe(
         &mut self,
         program: &Program,
         side: manifest::Side,
@@ -236,38 +236,38 @@ impl UserSpace {
     }
 
     /// Processes that are not traced any more since they have changed their rights, with how.
-    pub fn expelled(&self) -> &[(u32, String)] {
+    pub(crate) fn expelled(&self) -> &[(u32, String)] {
         &self.expelled
     }
 
     /// Damage to the shared memory, done by a process and not by a program.
-    pub fn damage(&self) -> Option<&Damage> {
+    pub(crate) fn damage(&self) -> Option<&Damage> {
         self.memory.damage()
     }
 
     /// The processes that share the memory.
-    pub fn sharing(&self) -> Vec<u32> {
+    pub(crate) fn sharing(&self) -> Vec<u32> {
         let all: BTreeSet<u32> = self.processes.keys().chain(self.heirs.keys()).copied().collect();
         all.into_iter().collect()
     }
 
     /// Changes of the tracer that found a map locked, by the map's symbol.
-    pub fn locked_changes(&self) -> BTreeMap<String, u64> {
+    pub(crate) fn locked_changes(&self) -> BTreeMap<String, u64> {
         self.memory.locked()
     }
 
     /// Notes that a record is of no kind that a program writes.
-    pub fn note_unknown_record(&self) {
+    pub(crate) fn note_unknown_record(&self) {
         self.memory.untrusted().note(Damage::Record);
     }
 
     /// Processes that keep their jumps, which pass by, with the reason.
-    pub fn kept(&self) -> &[(u32, RemoteError)] {
+    pub(crate) fn kept(&self) -> &[(u32, RemoteError)] {
         &self.kept
     }
 
     /// Number of updates of a map, given by its symbol, that found a lock whose owner did not give it back.
-    pub fn refused_updates(&self, symbol: &str) -> u64 {
+    pub(crate) fn refused_updates(&self, symbol: &str) -> u64 {
         let layout = self.memory.layout();
         let hash = layout.map(symbol).filter(|map| map.bucket_count > 0);
         let refused = |map: &native::layout::MapPlace| map.state + native::layout::HASH_REFUSED;
@@ -275,12 +275,12 @@ impl UserSpace {
     }
 
     /// Number of calls whose return was not traced.
-    pub fn lost_returns(&self) -> u64 {
+    pub(crate) fn lost_returns(&self) -> u64 {
         self.memory.word(native::layout::LOST_RETURNS).load(Ordering::Relaxed)
     }
 
     /// Keeps the clock and the names that programs read right, and the memory with its owner; called at least once in a second.
-    pub fn tick(&mut self) {
+    pub(crate) fn tick(&mut self) {
         if !self.clock.is_due() {
             return;
         }

@@ -16,7 +16,7 @@ pub(crate) struct ProbePmu {
 
 impl ProbePmu {
     /// The unit that the kernel describes in this folder of sysfs.
-    pub fn of_kernel(folder: &str) -> io::Result<ProbePmu> {
+    pub(crate) fn of_kernel(folder: &str) -> io::Result<ProbePmu> {
         let base = Path::new(folder);
         let number = |text: &str| text.trim().parse().map_err(io::Error::other);
         let kind = number(&std::fs::read_to_string(base.join("type"))?)?;
@@ -26,7 +26,7 @@ impl ProbePmu {
     }
 
     /// An event without its place.
-    pub fn attr(&self, at_return: bool) -> bpf::perf_event_attr {
+    pub(crate) fn attr(&self, at_return: bool) -> bpf::perf_event_attr {
         let mut attr = bpf::perf_event_attr { type_: self.kind, ..Default::default() };
         attr.config = if at_return { self.return_bit } else { 0 };
         attr

@@ -148,7 +148,7 @@ pub(crate) struct Arrivals {
 
 impl Arrivals {
     /// Starts to count.
-    pub fn of(signal: i32) -> io::Result<Arrivals> {
+    pub(crate) fn of(signal: i32) -> io::Result<Arrivals> {
         let (pipe, writer) = UnixStream::pair()?;
         pipe.set_nonblocking(true)?;
         writer.set_nonblocking(true)?;
@@ -156,12 +156,12 @@ impl Arrivals {
     }
 
     /// Descriptor that is readable after the signal.
-    pub fn fd(&self) -> RawFd {
+    pub(crate) fn fd(&self) -> RawFd {
         self.pipe.as_raw_fd()
     }
 
     /// Number of arrivals since the last call.
-    pub fn take(&self) -> usize {
+    pub(crate) fn take(&self) -> usize {
         (&self.pipe).read(&mut [0; 64]).unwrap_or(0)
     }
 }

@@ -11,37 +11,37 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// Converts the result of a raw system call.
-pub fn check(result: c_long) -> io::Result<c_long> {
+pub(crate) fn check(result: c_long) -> io::Result<c_long> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
 }
 
 /// Converts the result of a libbpf call, which is a negative errno on failure.
-pub fn check_libbpf(result: c_int) -> io::Result<c_int> {
+pub(crate) fn check_libbpf(result: c_int) -> io::Result<c_int> {
     if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(result) }
 }
 
 /// Takes ownership of a descriptor that a system call has created.
-pub fn owned(fd: c_long) -> io::Result<OwnedFd> {
+pub(crate) fn owned(fd: c_long) -> io::Result<OwnedFd> {
     let fd = check(fd)? as RawFd;
     // SAFETY: the descriptor is new, so it has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// Takes ownership of a descriptor that a libbpf call has created.
-pub fn owned_libbpf(fd: c_int) -> io::Result<OwnedFd> {
+pub(crate) fn owned_libbpf(fd: c_int) -> io::Result<OwnedFd> {
     let fd = check_libbpf(fd)?;
     // SAFETY: as in `owned`.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
 /// A random number; 0 if the kernel has none.
-pub fn random() -> u64 {
+pub(crate) fn random() -> u64 {
     let mut bytes = [0u8; 8];
     fill_random(&mut bytes).map_or(0, |()| u64::from_ne_bytes(bytes))
 }
 
 /// Fills a buffer of up to 256 bytes with random bytes.
-pub fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
+pub(crate) fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
     // SAFETY: room for as many bytes.
     let filled = check(unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) } as c_long)?;
     if filled as usize == bytes.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
@@ -51,7 +51,7 @@ pub fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
 ///
 /// # Errors
 /// The errors of memfd_create(2), ftruncate(2) and fcntl(2).
-pub fn shared_memory(name: &CStr, size: u64) -> io::Result<OwnedFd> {
+pub(crate) fn shared_memory(name: &CStr, size: u64) -> io::Result<OwnedFd> {
     let file = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
     rustix::fs::ftruncate(&file, size)?;
     rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
@@ -59,7 +59,7 @@ pub fn shared_memory(name: &CStr, size: u64) -> io::Result<OwnedFd> {
 }
 
 /// The process at the other end of a Unix socket; `None` if it is in a pid namespace that this process does not see.
-pub fn peer_pid(socket: &impl AsRawFd) -> io::Result<Option<u32>> {
+pub(crate) fn peer_pid(socket: &impl AsRawFd) -> io::Result<Option<u32>> {
     let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
     let mut size = size_of::<libc::ucred>() as libc::socklen_t;
     let at = (&raw mut peer).cast();
@@ -72,18 +72,22 @@ pub fn peer_pid(socket: &impl AsRawFd) -> io::Result<Option<u32>> {
 }
 
 /// Moves a descriptor to a number above 1023 if possible: select(2), which line editors use, supports only smaller numbers.
-pub fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
+pub(crate) fn out_of_the_way(fd: OwnedFd) -> OwnedFd {
     rustix::io::fcntl_dupfd_cloexec(&fd, libc::FD_SETSIZE as RawFd).unwrap_or(fd)
 }
 
 /// A path as a C string.
-pub fn c_path(path: &Path) -> io::Result<CString> {
+pub(crate) fn c_path(path: &Path) -> io::Result<CString> {
     use std::os::unix::ffi::OsStrExt;
     CString::new(path.as_os_str().as_bytes()).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))
 }
 
 /// Opens a perf event of process `pid` (-1: all) on `cpu` (-1: all).
-pub fn perf_event_open(attr: &mut bpf::perf_event_attr, pid: c_int, cpu: c_int) -> io::Result<OwnedFd> {
+pub(crate) fn perf_event_open(
+    attr: &mut bpf::perf_event_attr,
+    pid: c_int,
+    cpu: c_int,
+) -> io::Result<OwnedFd> {
     attr.size = size_of::<bpf::perf_event_attr>() as u32;
     let flags = u64::from(bpf::PERF_FLAG_FD_CLOEXEC);
     // SAFETY: `attr` is complete and contains its size.
@@ -93,7 +97,7 @@ pub fn perf_event_open(attr: &mut bpf::perf_event_attr, pid: c_int, cpu: c_int) 
 }
 
 /// Closes all descriptors of this process except these, including owned ones. For forked children.
-pub fn close_all_but(mut keep: Vec<RawFd>) {
+pub(crate) fn close_all_but(mut keep: Vec<RawFd>) {
     keep.sort_unstable();
     let mut first = 0;
     for fd in keep.into_iter().map(|fd| fd as u32).chain([u32::MAX]) {
@@ -107,7 +111,7 @@ pub fn close_all_but(mut keep: Vec<RawFd>) {
 }
 
 /// Waits until a descriptor is ready; returns 0 on EINTR.
-pub fn poll(fds: &mut [libc::pollfd], timeout_ms: c_int) -> io::Result<usize> {
+pub(crate) fn poll(fds: &mut [libc::pollfd], timeout_ms: c_int) -> io::Result<usize> {
     // SAFETY: pointer and length of one slice.
     match check(unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, timeout_ms) }.into()) {
         Ok(ready) => Ok(ready as usize),
@@ -136,13 +140,13 @@ fn poll_halves(fds: &mut [libc::pollfd], timeout_ms: c_int) -> io::Result<usize>
 }
 
 /// Poll for readability.
-pub fn readable(fd: RawFd) -> libc::pollfd {
+pub(crate) fn readable(fd: RawFd) -> libc::pollfd {
     libc::pollfd { fd, events: libc::POLLIN, revents: 0 }
 }
 
 /// A mapping of a descriptor, unmapped on drop.
 #[derive(Debug)]
-pub struct MemoryMapping {
+pub(crate) struct MemoryMapping {
     address: *mut c_void,
     len: usize,
 }
@@ -152,7 +156,7 @@ unsafe impl Send for MemoryMapping {}
 
 impl MemoryMapping {
     /// Maps `len` bytes from `offset`, shared.
-    pub fn shared(
+    pub(crate) fn shared(
         fd: BorrowedFd<'_>,
         offset: usize,
         len: usize,
@@ -163,7 +167,7 @@ impl MemoryMapping {
     }
 
     /// Maps the first `len` bytes of a file that does not change.
-    pub fn read_only(fd: BorrowedFd<'_>, len: usize) -> io::Result<MemoryMapping> {
+    pub(crate) fn read_only(fd: BorrowedFd<'_>, len: usize) -> io::Result<MemoryMapping> {
         MemoryMapping::new(fd, 0, len, libc::PROT_READ, libc::MAP_PRIVATE)
     }
 
@@ -185,7 +189,7 @@ impl MemoryMapping {
     }
 
     /// Address of the first byte.
-    pub fn bytes(&self) -> *mut u8 {
+    pub(crate) fn bytes(&self) -> *mut u8 {
         self.address.cast()
     }
 }
@@ -209,7 +213,7 @@ pub fn raise_file_limit() {
 
 /// Restores the original limit of open files for a started program: some use select(2), or close all numbers up to the limit.
 /// May be called between fork(2) and exec(2).
-pub fn restore_file_limit() {
+pub(crate) fn restore_file_limit() {
     if let Some(limit) = FILE_LIMIT.get() {
         let _ = setrlimit(Resource::Nofile, *limit);
     }
@@ -217,12 +221,12 @@ pub fn restore_file_limit() {
 
 /// Raises the limit of locked memory, which counts BPF maps before Linux 5.11, and perf buffers without root. Failure is harmless
 /// for the same reason.
-pub fn raise_memlock_limit() {
+pub(crate) fn raise_memlock_limit() {
     let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
 }
 
 /// Parses a list of CPUs such as `0-3,8`.
-pub fn parse_cpu_list(text: &str) -> Vec<u32> {
+pub(crate) fn parse_cpu_list(text: &str) -> Vec<u32> {
     let range = |part: &str| -> Option<std::ops::RangeInclusive<u32>> {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         Some(first.parse().ok()?..=last.parse().ok()?)
@@ -231,7 +235,7 @@ pub fn parse_cpu_list(text: &str) -> Vec<u32> {
 }
 
 /// The CPUs that are online.
-pub fn online_cpus() -> io::Result<Vec<u32>> {
+pub(crate) fn online_cpus() -> io::Result<Vec<u32>> {
     match std::fs::read_to_string("/sys/devices/system/cpu/online") {
         Ok(list) => Ok(parse_cpu_list(&list)),
         Err(_) => Ok(cpus_of_stat(&std::fs::read_to_string("/proc/stat")?)),
@@ -245,7 +249,7 @@ fn cpus_of_stat(text: &str) -> Vec<u32> {
 }
 
 /// Number of possible CPUs: per-CPU maps have a cell for each.
-pub fn possible_cpus() -> io::Result<usize> {
+pub(crate) fn possible_cpus() -> io::Result<usize> {
     match std::fs::read_to_string("/sys/devices/system/cpu/possible") {
         Ok(text) => Ok(parse_cpu_list(&text).last().map_or(1, |last| *last as usize + 1)),
         Err(_) => count_cells(),

@@ -18,11 +18,11 @@
 use std::collections::HashMap;
 
 /// The words of a cell, summed over all CPUs.
-pub type Total = Vec<u64>;
+pub(crate) type Total = Vec<u64>;
 
 /// By key, the total when the map was emptied.
 #[derive(Debug, Default)]
-pub struct Starts(HashMap<Vec<u8>, Start>);
+pub(crate) struct Starts(HashMap<Vec<u8>, Start>);
 
 #[derive(Debug)]
 struct Start {
@@ -33,7 +33,7 @@ struct Start {
 
 /// Counts of a key since the map was emptied.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Since {
+pub(crate) struct Since {
     /// Words of the cell.
     pub words: Total,
     /// `None` if the key has no start; `Some(true)` if it is shown even if all words are 0.
@@ -42,7 +42,7 @@ pub struct Since {
 
 impl Starts {
     /// The counts of a key since the map was emptied.
-    pub fn since(&self, key: &[u8], total: &[u64]) -> Since {
+    pub(crate) fn since(&self, key: &[u8], total: &[u64]) -> Since {
         match self.0.get(key) {
             None => Since { words: total.to_vec(), is_shown: None },
             Some(start) => Since { words: subtract(total, &start.total), is_shown: Some(start.is_shown) },
@@ -50,27 +50,27 @@ impl Starts {
     }
 
     /// Keys with a start, including those that are not in the map.
-    pub fn keys(&self) -> impl Iterator<Item = &Vec<u8>> {
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &Vec<u8>> {
         self.0.keys()
     }
 
     /// Whether the total of a key has not changed since the map was emptied.
-    pub fn is_idle(&self, key: &[u8], total: &[u64]) -> bool {
+    pub(crate) fn is_idle(&self, key: &[u8], total: &[u64]) -> bool {
         self.0.get(key).is_some_and(|start| start.total == total)
     }
 
     /// `clear(@m)` of a key with this total.
-    pub fn clear(&mut self, key: Vec<u8>, total: Total) {
+    pub(crate) fn clear(&mut self, key: Vec<u8>, total: Total) {
         self.set(key, total, false);
     }
 
     /// `clear(@m)` of a key that was deleted with the total `last`.
-    pub fn clear_deleted(&mut self, key: Vec<u8>, total: &[u64], last: &[u64]) {
+    pub(crate) fn clear_deleted(&mut self, key: Vec<u8>, total: &[u64], last: &[u64]) {
         self.set(key, subtract(total, last), false);
     }
 
     /// `zero(@m)` of a key: if it exists, its value is 0.
-    pub fn zero(&mut self, key: Vec<u8>, total: Total) {
+    pub(crate) fn zero(&mut self, key: Vec<u8>, total: Total) {
         let exists = match self.since(&key, &total) {
             Since { is_shown: Some(is_shown), words } => is_shown || words.iter().any(|word| *word != 0),
             Since { is_shown: None, .. } => true,
@@ -79,12 +79,12 @@ impl Starts {
     }
 
     /// Removes the start of a deleted key.
-    pub fn remove(&mut self, key: &[u8]) {
+    pub(crate) fn remove(&mut self, key: &[u8]) {
         self.0.remove(key);
     }
 
     /// Removes all starts.
-    pub fn remove_all(&mut self) {
+    pub(crate) fn remove_all(&mut self) {
         self.0.clear();
     }
 

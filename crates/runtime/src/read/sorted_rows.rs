@@ -14,17 +14,17 @@ use wire::decode::{Header, Value};
 const LIMIT: usize = 1 << 16;
 
 /// A record of `row`; the first value is the weight.
-pub type Row = (Header, Vec<Value>);
+pub(crate) type Row = (Header, Vec<Value>);
 
 /// The kept lines.
 #[derive(Default)]
-pub struct SortedRows {
+pub(crate) struct SortedRows {
     by_cpu: BTreeMap<u32, Vec<Row>>,
 }
 
 impl SortedRows {
     /// Keeps a line; returns it if there is no room.
-    pub fn keep(&mut self, header: Header, values: Vec<Value>) -> Result<(), Row> {
+    pub(crate) fn keep(&mut self, header: Header, values: Vec<Value>) -> Result<(), Row> {
         let rows = self.by_cpu.entry(header.cpu).or_default();
         if rows.len() >= LIMIT {
             return Err((header, values));
@@ -34,14 +34,14 @@ impl SortedRows {
     }
 
     /// Takes the lines of a CPU, the largest weight first; `report::map_order` orders equal weights.
-    pub fn take(&mut self, cpu: u32) -> Vec<Row> {
+    pub(crate) fn take(&mut self, cpu: u32) -> Vec<Row> {
         let mut rows = self.by_cpu.remove(&cpu).unwrap_or_default();
         rows.sort_by_key(|(_, values)| std::cmp::Reverse(map_order::row_weight(values)));
         rows
     }
 
     /// Takes the lines of all CPUs.
-    pub fn take_all(&mut self) -> Vec<Row> {
+    pub(crate) fn take_all(&mut self) -> Vec<Row> {
         let cpus: Vec<u32> = self.by_cpu.keys().copied().collect();
         cpus.into_iter().flat_map(|cpu| self.take(cpu)).collect()
     }

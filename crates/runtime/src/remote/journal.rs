@@ -48,7 +48,7 @@ const MAX_RETURNS: u64 = 8 << 20;
 const DATA_NAME: &str = "/memfd:cudatrace";
 
 /// Whether a mapping is the shared data of a session, by its name.
-pub fn is_shared_data(map: &Mapping) -> bool {
+pub(crate) fn is_shared_data(map: &Mapping) -> bool {
     let path = map.name.path().map(|path| path.as_os_str().as_bytes());
     path.is_some_and(|path| path.starts_with(DATA_NAME.as_bytes()))
 }

@@ -6,7 +6,7 @@ use crate::kernel::sys;
 use linux::proc::Status;
 
 /// Registers of a thread.
-pub type Registers = libc::user_regs_struct;
+pub(super) type Registers = libc::user_regs_struct;
 
 /// Marks the stop of a system call: added to SIGTRAP.
 const SYSCALL_MARK: libc::c_int = 0x80;

@@ -12,12 +12,12 @@ pub(crate) struct ControlCell<'a>(pub &'a MapHandle);
 
 impl ControlCell<'_> {
     /// Ends the run: the programs of probes return at once from now on. An existing exit code stays.
-    pub fn stop(&self) -> io::Result<()> {
+    pub(crate) fn stop(&self) -> io::Result<()> {
         if self.exit_code()?.is_some() { Ok(()) } else { self.set(&[(CONTROL_EXITED, STOPPED)]) }
     }
 
     /// The code of `exit()`, if a program has called it.
-    pub fn exit_code(&self) -> io::Result<Option<i64>> {
+    pub(crate) fn exit_code(&self) -> io::Result<Option<i64>> {
         let cell = self.read()?;
         let at = CONTROL_EXITED as usize;
         let word = u64::from_le_bytes(cell[at..at + 8].try_into().expect("8 bytes"));
@@ -25,19 +25,19 @@ impl ControlCell<'_> {
     }
 
     /// Boot-clock time at which `elapsed` is 0.
-    pub fn start_ns(&self) -> io::Result<u64> {
+    pub(crate) fn start_ns(&self) -> io::Result<u64> {
         let (cell, at) = (self.read()?, CONTROL_START as usize);
         Ok(u64::from_le_bytes(cell[at..at + 8].try_into().expect("8 bytes")))
     }
 
     /// The result of a test.
-    pub fn returned(&self) -> io::Result<i64> {
+    pub(crate) fn returned(&self) -> io::Result<i64> {
         let (cell, at) = (self.read()?, CONTROL_RETURNED as usize);
         Ok(i64::from_le_bytes(cell[at..at + 8].try_into().expect("8 bytes")))
     }
 
     /// Removes the result and the exit code of the previous test.
-    pub fn reset_test(&self) -> io::Result<()> {
+    pub(crate) fn reset_test(&self) -> io::Result<()> {
         self.set(&[(CONTROL_EXITED, 0), (CONTROL_RETURNED, 0)])
     }
 
@@ -47,7 +47,7 @@ impl ControlCell<'_> {
     }
 
     /// Writes words at byte offsets in the cell; the others stay.
-    pub fn set(&self, words: &[(u32, u64)]) -> io::Result<()> {
+    pub(crate) fn set(&self, words: &[(u32, u64)]) -> io::Result<()> {
         let mut cell = self.read()?;
         for (at, word) in words {
             cell[*at as usize..*at as usize + 8].copy_from_slice(&word.to_le_bytes());

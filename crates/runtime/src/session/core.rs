@@ -53,7 +53,7 @@ pub(crate) struct Core {
 
 impl Core {
     /// A session without programs.
-    pub fn new(options: &Options) -> Result<Core, LoadError> {
+    pub(crate) fn new(options: &Options) -> Result<Core, LoadError> {
         Ok(Core {
             manifest: Manifest::default(),
             scripts: Vec::new(),
@@ -70,7 +70,7 @@ impl Core {
     }
 
     /// Loads a module; returns its programs. `later`: modules that follow, for which the traced processes get room.
-    pub fn add(
+    pub(crate) fn add(
         &mut self,
         compiled: &CompiledScript,
         later: &[CompiledScript],
@@ -132,7 +132,7 @@ impl Core {
     }
 
     /// The part that patches functions of processes that are to load the agent.
-    pub fn gates(&mut self) -> Result<&mut UserSpace, RemoteError> {
+    pub(crate) fn gates(&mut self) -> Result<&mut UserSpace, RemoteError> {
         if self.user.is_none() && self.gates.is_none() {
             self.gates = Some(UserSpace::for_gates(self.cpus as u32)?);
         }
@@ -140,7 +140,7 @@ impl Core {
     }
 
     /// The parts of the session that have patched processes.
-    pub fn patching(&mut self) -> impl Iterator<Item = &mut UserSpace> {
+    pub(crate) fn patching(&mut self) -> impl Iterator<Item = &mut UserSpace> {
         self.user.iter_mut().chain(&mut self.gates)
     }
 
@@ -165,7 +165,7 @@ impl Core {
     }
 
     /// Maps for the reader of stacks; `None` if no program walks stacks.
-    pub fn unwind_maps(&self) -> Option<UnwindMaps> {
+    pub(crate) fn unwind_maps(&self) -> Option<UnwindMaps> {
         let of_processes = self.user.as_ref().and_then(UserSpace::unwind_maps);
         of_processes.or_else(|| {
             let map = |name: &str| self.kernel.as_ref()?.get(name)?.handle.fd()?.try_clone().ok();
@@ -242,44 +242,44 @@ impl Core {
     }
 
     /// Damage by a traced process to the memory that it shares with the tracer, if there is any.
-    pub fn damage(&self) -> Option<Damage> {
+    pub(crate) fn damage(&self) -> Option<Damage> {
         self.user.as_ref()?.damage().cloned()
     }
 
     /// The processes that share memory with the tracer.
-    pub fn sharing(&self) -> Vec<u32> {
+    pub(crate) fn sharing(&self) -> Vec<u32> {
         self.user.as_ref().map_or_else(Vec::new, UserSpace::sharing)
     }
 
     /// Checks the maps that traced processes can write, whose programs do not run any more.
-    pub fn check_maps(&self) {
+    pub(crate) fn check_maps(&self) {
         self.shared.values().for_each(|map| map.handle.check());
     }
 
     /// Writes words of all control cells.
-    pub fn set_control(&self, words: &[(u32, u64)]) -> io::Result<()> {
+    pub(crate) fn set_control(&self, words: &[(u32, u64)]) -> io::Result<()> {
         self.controls().try_for_each(|control| control.set(words))
     }
 
     /// Descriptors that are readable when a traced process has ended.
-    pub fn end_fds(&self) -> impl Iterator<Item = RawFd> {
+    pub(crate) fn end_fds(&self) -> impl Iterator<Item = RawFd> {
         self.user.iter().flat_map(UserSpace::end_fds)
     }
 
     /// Runs the programs for the traced processes that have ended.
-    pub fn serve_ends(&mut self) -> io::Result<()> {
+    pub(crate) fn serve_ends(&mut self) -> io::Result<()> {
         self.user.as_mut().map_or(Ok(()), UserSpace::serve_ends)
     }
 
     /// Keeps the clock of programs in processes right.
-    pub fn tick(&mut self) {
+    pub(crate) fn tick(&mut self) {
         if let Some(user) = &mut self.user {
             user.tick();
         }
     }
 
     /// Subtracts the time since `then_ns` from `elapsed`.
-    pub fn stop_clock_at(&self, then_ns: u64) -> io::Result<()> {
+    pub(crate) fn stop_clock_at(&self, then_ns: u64) -> io::Result<()> {
         let late = SystemClock.boot_ns().saturating_sub(then_ns);
         self.controls().try_for_each(|control| {
             control.set(&[(manifest::CONTROL_START, control.start_ns()?.wrapping_add(late))])
@@ -287,39 +287,39 @@ impl Core {
     }
 
     /// Makes the programs of probes return at once from now on.
-    pub fn silence_programs(&self) {
+    pub(crate) fn silence_programs(&self) {
         let silenced = self.controls().try_for_each(|control| control.stop());
         debug_assert!(silenced.is_ok(), "the cell of an array can always be written: {silenced:?}");
     }
 
     /// The code of an `exit()` whose record was lost or has not been read yet.
-    pub fn exit_code(&self) -> io::Result<Option<i64>> {
+    pub(crate) fn exit_code(&self) -> io::Result<Option<i64>> {
         let can_exit = self.manifest.events.iter().any(|event| event.kind == EventKind::Exit);
         let mut codes = self.controls().filter(|_| can_exit).map(|control| control.exit_code());
         codes.find(|code| !matches!(code, Ok(None))).unwrap_or(Ok(None))
     }
 
     /// The control cell of each place.
-    pub fn controls(&self) -> impl Iterator<Item = ControlCell<'_>> {
+    pub(crate) fn controls(&self) -> impl Iterator<Item = ControlCell<'_>> {
         self.places().filter_map(|maps| Some(ControlCell(&maps.get(manifest::CONTROL_MAP)?.handle)))
     }
 
     /// The set of traced processes, for programs in the kernel.
-    pub fn pids(&self) -> Option<&MapHandle> {
+    pub(crate) fn pids(&self) -> Option<&MapHandle> {
         self.kernel.as_ref()?.get(manifest::PIDS_MAP).map(|map| &map.handle)
     }
 
     /// Adds a process to the set of traced processes. Without a pid filter there is no such map and nothing to do.
-    pub fn trace(&self, tgid: u32, threads: u64) -> io::Result<()> {
+    pub(crate) fn trace(&self, tgid: u32, threads: u64) -> io::Result<()> {
         let enter = |pids: &MapHandle| pids.update(&tgid.to_le_bytes(), &threads.to_le_bytes());
         self.pids().map_or(Ok(()), enter)
     }
 
-    pub fn script_map(&self, map: u32) -> io::Result<&ScriptMap> {
+    pub(crate) fn script_map(&self, map: u32) -> io::Result<&ScriptMap> {
         self.scripts.get(map as usize).ok_or_else(|| io::Error::other(format!("no map with index {map}")))
     }
 
-    pub fn snapshot(&self, map: u32, top: u32, div: u32) -> io::Result<Snapshot> {
+    pub(crate) fn snapshot(&self, map: u32, top: u32, div: u32) -> io::Result<Snapshot> {
         self.script_map(map)?.snapshot(MapPrint { map, top, div })
     }
 
@@ -333,7 +333,7 @@ impl Core {
 
     /// Records the calls that have entered so far, of clauses with a program at each side: the one at the entry is attached first.
     /// The tracer itself makes calls in between, such as reading files.
-    pub fn find_entered_early(&mut self, attached: &[Program]) {
+    pub(crate) fn find_entered_early(&mut self, attached: &[Program]) {
         let has_both = |clause: u32| {
             let is_one_side = |program: &&Program| {
                 matches!(program.attach, Attach::Functions { side: Side::Entry | Side::Return, .. })
@@ -355,7 +355,7 @@ impl Core {
     }
 
     /// Losses and errors so far, as reported at the end of a run.
-    pub fn losses(&self) -> io::Result<Vec<Loss>> {
+    pub(crate) fn losses(&self) -> io::Result<Vec<Loss>> {
         let mut losses = losses::losses(&self.manifest, &self.counters()?);
         if let Some(user) = &self.user {
             let symbol = |map: u32| self.manifest.maps.get(map as usize).map_or("", |map| &map.symbol);
@@ -372,7 +372,7 @@ impl Core {
     }
 
     /// Counters of all modules, summed over CPUs, in the order of the manifest.
-    pub fn counters(&self) -> io::Result<Vec<u64>> {
+    pub(crate) fn counters(&self) -> io::Result<Vec<u64>> {
         let early = self.entered_early.iter().chain(std::iter::repeat(&0));
         Ok(self
             .all_counters()?

@@ -28,7 +28,7 @@ struct Reading {
 
 /// Keeps the clock of a session up to date.
 #[derive(Debug)]
-pub struct SharedClock {
+pub(crate) struct SharedClock {
     memory: Arc<SessionMemory>,
     first: Reading,
     rate: Rate,
@@ -58,7 +58,7 @@ impl Rate {
 
 impl SharedClock {
     /// Measures the counter and writes the first numbers.
-    pub fn start(memory: Arc<SessionMemory>) -> SharedClock {
+    pub(crate) fn start(memory: Arc<SessionMemory>) -> SharedClock {
         let first = read();
         std::thread::sleep(FIRST);
         let now = read();
@@ -71,12 +71,12 @@ impl SharedClock {
     }
 
     /// Whether it is time to correct the clock: a second after the last time.
-    pub fn is_due(&self) -> bool {
+    pub(crate) fn is_due(&self) -> bool {
         self.corrected.elapsed() >= PERIOD
     }
 
     /// Corrects the clock.
-    pub fn correct(&mut self) {
+    pub(crate) fn correct(&mut self) {
         let now = read();
         let shown = self.rate.ns(now.ticks);
         let true_scale = scale(self.first, now);
@@ -102,7 +102,7 @@ impl SharedClock {
     }
 
     /// Whether the numbers are as they were written. Every traced process can write there.
-    pub fn is_as_published(&self) -> bool {
+    pub(crate) fn is_as_published(&self) -> bool {
         let at = layout::CLOCKS + self.number * layout::CLOCK_SIZE;
         let words = [layout::CLOCK_NUMBER, at, at + 8].map(|at| self.memory.word(at).load(Ordering::Relaxed));
         words == [self.number, self.rate.scale, self.rate.base]
@@ -133,7 +133,7 @@ fn ticks() -> u64 {
 }
 
 /// Whether the kernel itself uses the counter as its clock: only then it is known to be steady and the same on all CPUs.
-pub fn is_counter_steady() -> bool {
+pub(crate) fn is_counter_steady() -> bool {
     let source = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
     std::fs::read_to_string(source).is_ok_and(|name| name.trim() == "tsc")
 }

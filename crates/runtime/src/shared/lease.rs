@@ -24,7 +24,7 @@ struct RobustList {
 
 /// Keeps the detours switched on until it is dropped.
 #[derive(Debug)]
-pub struct Lease {
+pub(crate) struct Lease {
     memory: Arc<SessionMemory>,
     /// Id of the thread.
     id: u32,
@@ -36,7 +36,7 @@ impl Lease {
     ///
     /// # Errors
     /// There is no thread.
-    pub fn start(memory: Arc<SessionMemory>) -> io::Result<Lease> {
+    pub(crate) fn start(memory: Arc<SessionMemory>) -> io::Result<Lease> {
         let (end, ends) = mpsc::channel::<()>();
         let (ready, is_ready) = mpsc::channel();
         let shared = Arc::clone(&memory);
@@ -50,7 +50,7 @@ impl Lease {
     }
 
     /// Whether the word is as this value has left it. Every traced process can write there.
-    pub fn holds(&self) -> bool {
+    pub(crate) fn holds(&self) -> bool {
         self.memory.word32(layout::ACTIVE).load(Ordering::Acquire) == self.id
     }
 }

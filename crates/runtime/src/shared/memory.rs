@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Room for code in bytes: some twenty thousand functions.
-pub const CODE_ROOM: u64 = 8 << 20;
+pub(crate) const CODE_ROOM: u64 = 8 << 20;
 /// Largest size of the data in bytes: code refers to them relative to itself, and a region needs as much memory near the program.
 const MAX_DATA: u64 = 1 << 30;
 /// Largest size in bytes of the data that [`SessionMemory::allocate`] allocates. All maps of usual scripts are smaller.

@@ -12,8 +12,8 @@ mod program;
 mod untrusted;
 mod unwind_memory;
 
-pub use map::SharedMap;
-pub use memory::{PlaceError, SessionMemory};
-pub use program::SharedProgram;
+pub(crate) use map::SharedMap;
+pub(crate) use memory::{PlaceError, SessionMemory};
+pub(crate) use program::SharedProgram;
 pub use untrusted::Damage;
-pub use unwind_memory::UnwindMemory;
+pub(crate) use unwind_memory::UnwindMemory;

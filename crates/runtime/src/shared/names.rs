@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 
 /// The names of a process, for [`native::layout::NAMES`].
 #[derive(Debug)]
-pub struct Names {
+pub(crate) struct Names {
     pid: u32,
     /// Memory of the program that runs now: after an execve(2), writes fail.
     memory: File,
@@ -28,14 +28,14 @@ impl Names {
     ///
     /// # Errors
     /// [`RemoteError`]
-    pub fn start(stopped: &StoppedProcess<'_>, at: u64) -> Result<Names, RemoteError> {
+    pub(crate) fn start(stopped: &StoppedProcess<'_>, at: u64) -> Result<Names, RemoteError> {
         let pid = stopped.pid();
         stopped.write(at, &of(pid))?;
         Ok(Names { pid, memory: stopped.memory()?, at, name: process_name(pid), place: 0 })
     }
 
     /// Writes the name of the main thread if it has changed. It stays if the process cannot be written to.
-    pub fn update(&mut self) {
+    pub(crate) fn update(&mut self) {
         let name = process_name(self.pid);
         let place = layout::PROCESS_NAME_SIZE - self.place;
         if name == self.name || name[0] == 0 {
@@ -51,7 +51,7 @@ impl Names {
 }
 
 /// The names of a process, for [`layout::NAMES`]. One that has ended has none.
-pub fn of(pid: u32) -> Vec<u8> {
+pub(crate) fn of(pid: u32) -> Vec<u8> {
     let file = linux::proc::executable(pid).unwrap_or_default();
     let name = file.file_name().map_or(&[][..], OsStr::as_encoded_bytes);
     let mut names =

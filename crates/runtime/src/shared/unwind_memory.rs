@@ -19,7 +19,7 @@ const FEWEST_AREAS: usize = 256;
 
 /// The memory; see the module documentation.
 #[derive(Debug)]
-pub struct UnwindMemory {
+pub(crate) struct UnwindMemory {
     file: OwnedFd,
     state: Mutex<State>,
 }
@@ -55,7 +55,7 @@ impl UnwindMemory {
     ///
     /// # Errors
     /// memfd_create(2) or mmap(2) fails.
-    pub fn new() -> io::Result<UnwindMemory> {
+    pub(crate) fn new() -> io::Result<UnwindMemory> {
         let file = rustix::fs::memfd_create("cudatrace", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&file, unwind::SIZE)?;
         let memory = MemoryMapping::shared(file.as_fd(), 0, unwind::SIZE as usize, true)?;
@@ -67,7 +67,7 @@ impl UnwindMemory {
     }
 
     /// The memory's file.
-    pub fn file(&self) -> BorrowedFd<'_> {
+    pub(crate) fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
@@ -75,7 +75,7 @@ impl UnwindMemory {
     ///
     /// # Errors
     /// ENOMEM
-    pub fn fill(&self, table: u32, chunks: &[Vec<u64>]) -> io::Result<usize> {
+    pub(crate) fn fill(&self, table: u32, chunks: &[Vec<u64>]) -> io::Result<usize> {
         assert!(table < MAX_TABLES, "the number of a table");
         // The first chunk is the directory of the others.
         let rows: Vec<u64> = chunks.iter().skip(1).flatten().copied().collect();
@@ -91,7 +91,7 @@ impl UnwindMemory {
     ///
     /// # Errors
     /// ENOMEM, E2BIG: too many processes.
-    pub fn map(&self, tgid: u32, start: u64, end: u64, table: u32, bias: u64) -> io::Result<()> {
+    pub(crate) fn map(&self, tgid: u32, start: u64, end: u64, table: u32, bias: u64) -> io::Result<()> {
         let mut state = self.state();
         if !state.processes.contains_key(&tgid) {
             if state.processes.len() as u64 >= unwind::MAX_PROCESSES {
@@ -106,7 +106,7 @@ impl UnwindMemory {
     }
 
     /// Removes addresses of a process that were [mapped](Self::map), all or a part of them.
-    pub fn unmap(&self, tgid: u32, start: u64, end: u64) {
+    pub(crate) fn unmap(&self, tgid: u32, start: u64, end: u64) {
         let mut state = self.state();
         let Some(process) = state.processes.get_mut(&tgid) else { return };
         process.areas.retain(|at, area| area.end <= start || *at >= end);

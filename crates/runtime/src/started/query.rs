@@ -84,7 +84,7 @@ pub(super) const BEGINS: u32 = 7;
 pub(super) const RIGHTS: u32 = 8;
 
 impl QueryMessage {
-    pub fn encode(&self) -> [u8; SIZE] {
+    pub(super) fn encode(&self) -> [u8; SIZE] {
         let [start, end, offset] = self.range.map_or([0; 3], |range| [range.start, range.end, range.offset]);
         let head = u64::from(self.tid) << 32 | u64::from(self.kind);
         let mut bytes = [0; SIZE];
@@ -96,7 +96,7 @@ impl QueryMessage {
         bytes
     }
 
-    pub fn decode(bytes: &[u8; SIZE]) -> QueryMessage {
+    pub(super) fn decode(bytes: &[u8; SIZE]) -> QueryMessage {
         let word = |at: usize| u64::from_le_bytes(bytes[8 * at..8 * at + 8].try_into().expect("8 bytes"));
         let [head, fd, start, end, offset, since_ns] = std::array::from_fn(word);
         // The kernel chooses the addresses if the start is 0.

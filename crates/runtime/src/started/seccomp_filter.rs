@@ -47,9 +47,9 @@ const BEGIN: u32 = NO_CALL;
 /// System calls of 32-bit programs, which may execute 64-bit programs.
 #[cfg(target_arch = "x86_64")]
 mod compat {
-    pub const AUDIT_ARCH: u32 = 0x4000_0003;
-    pub const EXECVE: u32 = 11;
-    pub const EXECVEAT: u32 = 358;
+    pub(super) const AUDIT_ARCH: u32 = 0x4000_0003;
+    pub(super) const EXECVE: u32 = 11;
+    pub(super) const EXECVEAT: u32 = 358;
 }
 #[cfg(target_arch = "aarch64")]
 mod compat {
@@ -229,7 +229,7 @@ impl Call {
 ///
 /// # Errors
 /// The errors of seccomp(2): EBUSY if there is another listener, EACCES without CAP_SYS_ADMIN and `no_new_privs`.
-pub fn install(ends: bool, patched: bool) -> io::Result<OwnedFd> {
+pub(super) fn install(ends: bool, patched: bool) -> io::Result<OwnedFd> {
     let ends_and_begins =
         [if ends { libc::SYS_exit_group as u32 } else { NO_CALL }, if patched { BEGIN } else { NO_CALL }];
     let base = libc::SECCOMP_FILTER_FLAG_NEW_LISTENER | libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;

@@ -12,7 +12,7 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// A function of the target.
-pub struct Function {
+pub(crate) struct Function {
     pub name: &'static str,
     /// Distance of the jump from the start, in bytes.
     pub place: u64,
@@ -20,7 +20,7 @@ pub struct Function {
     len: usize,
 }
 
-pub const FUNCTIONS: [Function; 6] = [
+pub(crate) const FUNCTIONS: [Function; 6] = [
     // mov %rsp,%rbp; sub $N,%rsp
     Function { name: "frame", place: 1, len: 7 },
     // lea itself(%rip),%rbx
@@ -36,7 +36,7 @@ pub const FUNCTIONS: [Function; 6] = [
 ];
 
 /// A running target, which is killed on drop.
-pub struct Target {
+pub(crate) struct Target {
     pid: u32,
     child: Option<(Child, BufReader<ChildStdout>)>,
     /// Address of each function, and the instructions that give way.
@@ -75,12 +75,12 @@ fn program() -> &'static PathBuf {
 
 impl Target {
     /// Starts the program and waits until it is ready.
-    pub fn start(numbers: &[u64; 3], options: &str) -> Target {
+    pub(crate) fn start(numbers: &[u64; 3], options: &str) -> Target {
         Target::start_by(Command::new(program()), numbers, options)
     }
 
     /// The same, as another user.
-    pub fn start_as(user: u32, numbers: &[u64; 3], options: &str) -> Target {
+    pub(crate) fn start_as(user: u32, numbers: &[u64; 3], options: &str) -> Target {
         let mut command = Command::new(program());
         command.uid(user).gid(user);
         Target::start_by(command, numbers, options)
@@ -111,31 +111,31 @@ impl Target {
     }
 
     /// Another address in the program, if it has this label.
-    pub fn label(&self, name: &str) -> Option<u64> {
+    pub(crate) fn label(&self, name: &str) -> Option<u64> {
         self.labels.get(name).copied()
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.pid
     }
 
-    pub fn address(&self, function: &str) -> u64 {
+    pub(crate) fn address(&self, function: &str) -> u64 {
         self.functions[function].0
     }
 
     /// The instructions that give way.
-    pub fn moved(&self, function: &str) -> &[u8] {
+    pub(crate) fn moved(&self, function: &str) -> &[u8] {
         &self.functions[function].1
     }
 
     /// Addresses of all functions.
-    pub fn text(&self) -> Range<u64> {
+    pub(crate) fn text(&self) -> Range<u64> {
         let addresses = self.functions.values().map(|(address, _)| *address);
         addresses.clone().min().expect("functions")..addresses.max().expect("functions") + 64
     }
 
     /// For [`Target::of_description`], in another process.
-    pub fn described(&self) -> String {
+    pub(crate) fn described(&self) -> String {
         let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
         let functions =
             self.functions.iter().map(|(name, (at, bytes))| format!(" {name}:{at:x}:{}", hex(bytes)));
@@ -143,7 +143,7 @@ impl Target {
     }
 
     /// The target that another process has started.
-    pub fn of_description(text: &str) -> Target {
+    pub(crate) fn of_description(text: &str) -> Target {
         let mut words = text.split(' ');
         let pid = words.next().and_then(|pid| pid.parse().ok()).expect("a pid");
         let bytes = |hex: &str| {
@@ -157,24 +157,24 @@ impl Target {
     }
 
     /// Sends a line of input.
-    pub fn line(&mut self, text: &str) {
+    pub(crate) fn line(&mut self, text: &str) {
         let (child, _) = self.child.as_mut().expect("our child");
         writeln!(child.stdin.as_mut().expect("a pipe"), "{text}").expect("written");
     }
 
     /// Reads a line of output.
-    pub fn read(&mut self) -> String {
+    pub(crate) fn read(&mut self) -> String {
         let mut line = String::new();
         self.child.as_mut().expect("our child").1.read_line(&mut line).expect("a line");
         line.trim().to_owned()
     }
 
-    pub fn expect(&mut self, line: &str) {
+    pub(crate) fn expect(&mut self, line: &str) {
         assert_eq!(self.read(), line);
     }
 
     /// Ends its input; its last line.
-    pub fn end(&mut self) -> String {
+    pub(crate) fn end(&mut self) -> String {
         self.child.as_mut().expect("our child").0.stdin = None;
         let report = self.read();
         let status = self.wait();
@@ -182,22 +182,22 @@ impl Target {
         report
     }
 
-    pub fn wait(&mut self) -> ExitStatus {
+    pub(crate) fn wait(&mut self) -> ExitStatus {
         self.child.as_mut().expect("our child").0.wait().expect("our child")
     }
 
     /// Its exit status, if it has ended.
-    pub fn try_wait(&mut self) -> Option<ExitStatus> {
+    pub(crate) fn try_wait(&mut self) -> Option<ExitStatus> {
         self.child.as_mut().expect("our child").0.try_wait().expect("our child")
     }
 
-    pub fn signal(&self, signal: i32) {
+    pub(crate) fn signal(&self, signal: i32) {
         // SAFETY: no pointers.
         assert_eq!(unsafe { libc::kill(self.pid as i32, signal) }, 0);
     }
 
     /// The file of the program, and the offset of an address there.
-    pub fn place_in_file(&self, address: u64) -> (PathBuf, u64) {
+    pub(crate) fn place_in_file(&self, address: u64) -> (PathBuf, u64) {
         let maps = self.maps();
         let place = |line: &str| {
             let (range, rest) = line.split_once(' ')?;
@@ -213,16 +213,16 @@ impl Target {
         fs::read_to_string(format!("/proc/{}/{name}", self.pid)).expect("alive")
     }
 
-    pub fn status(&self) -> String {
+    pub(crate) fn status(&self) -> String {
         self.file("status")
     }
 
-    pub fn maps(&self) -> String {
+    pub(crate) fn maps(&self) -> String {
         self.file("maps")
     }
 
     /// Waits for a state of its first thread.
-    pub fn wait_for_state(&self, state: char) {
+    pub(crate) fn wait_for_state(&self, state: char) {
         let deadline = Instant::now() + Duration::from_secs(5);
         while !self.status().contains(&format!("State:\t{state}")) {
             assert!(Instant::now() < deadline, "{}", self.status());
@@ -235,19 +235,19 @@ impl Target {
         entries.map(|entry| entry.expect("alive").path())
     }
 
-    pub fn threads(&self) -> Vec<u32> {
+    pub(crate) fn threads(&self) -> Vec<u32> {
         let tid = |path: PathBuf| path.file_name()?.to_str()?.parse().ok();
         self.entries("task").filter_map(tid).collect()
     }
 
     /// Its open files.
-    pub fn opened(&self) -> Vec<String> {
+    pub(crate) fn opened(&self) -> Vec<String> {
         let links = self.entries("fd").filter_map(|path| fs::read_link(path).ok());
         links.map(|link| link.to_string_lossy().into_owned()).collect()
     }
 
     /// Checks that no function is patched.
-    pub fn check_original(&self) {
+    pub(crate) fn check_original(&self) {
         let memory = memory_of(self.pid);
         for function in &FUNCTIONS {
             let (address, original) = &self.functions[function.name];

@@ -2,7 +2,7 @@
 
 /// Kind of a probe, which determines the values that a clause may use.
 #[derive(Copy, Clone, PartialEq, Eq)]
-pub enum Side {
+pub(super) enum Side {
     /// A timer: the time.
     Timer,
     /// `BEGIN` and `END`: the time; they interrupt nothing.
@@ -16,7 +16,7 @@ pub enum Side {
 }
 
 /// A probe.
-pub struct Probe {
+pub(super) struct Probe {
     /// Attach point in a script.
     pub name: &'static str,
     /// Kind.
@@ -31,16 +31,16 @@ pub struct Probe {
 
 impl Probe {
     /// Whether the probe is an operation, whose functions have different arguments.
-    pub fn is_operation(&self) -> bool {
+    pub(super) fn is_operation(&self) -> bool {
         self.name.starts_with("cuda:")
     }
 }
 
-pub const fn probe(side: Side, name: &'static str, args: &'static [&'static str]) -> Probe {
+pub(super) const fn probe(side: Side, name: &'static str, args: &'static [&'static str]) -> Probe {
     Probe { name, side, args, of: &["api"], result: false }
 }
 
-pub const fn entry(name: &'static str, args: &'static [&'static str]) -> Probe {
+pub(super) const fn entry(name: &'static str, args: &'static [&'static str]) -> Probe {
     probe(Side::Entry, name, args)
 }
 
@@ -48,12 +48,12 @@ const fn returning(name: &'static str, args: &'static [&'static str]) -> Probe {
     Probe { result: true, of: &["retval", "api"], ..probe(Side::Return, name, args) }
 }
 
-pub const fn having(of: &'static [&'static str], probe: Probe) -> Probe {
+pub(super) const fn having(of: &'static [&'static str], probe: Probe) -> Probe {
     Probe { of, ..probe }
 }
 
 /// All probes.
-pub static PROBES: &[Probe] = &[
+pub(super) static PROBES: &[Probe] = &[
     entry("uprobe:libcuda:cuInit", &["args.Flags"]),
     entry("uprobe:libcuda:cuMem*", &[]),
     entry("called = uprobe:libcuda:cuMemFree, uprobe:libcudart:cudaFree", &[]),
@@ -85,7 +85,7 @@ pub static PROBES: &[Probe] = &[
 ];
 
 /// Settings; a script has one of them.
-pub static SETTINGS: &[&str] = &[
+pub(super) static SETTINGS: &[&str] = &[
     "",
     "config = { max_strlen = 48; }\n",
     "config = { max_loop_iterations = 3; stack_mode = raw; }\n",
@@ -93,7 +93,7 @@ pub static SETTINGS: &[&str] = &[
 ];
 
 /// Types, macros, and maps with a capacity of a few keys.
-pub const DECLARATIONS: &str = "\
+pub(super) const DECLARATIONS: &str = "\
 #define SIX 6
 enum color { RED, GREEN = 3, BLUE = -2 };
 struct point { int x; short y; char tag; };
@@ -113,7 +113,7 @@ macro digits(v) { let $n = 0; let $rest = (uint64)v; while ($rest > 0) { $rest =
 ";
 
 /// Assigns a value to every map that does not depend on time, so that each has a type.
-pub const FIRST: &str = "@i[0] = 1; @u = (uint64)5; @t[1, comm] = comm; @c[(uint64)0] = count(); @d = sum((int64)1); \
+pub(super) const FIRST: &str = "@i[0] = 1; @u = (uint64)5; @t[1, comm] = comm; @c[(uint64)0] = count(); @d = sum((int64)1); \
                          @m[0] = min((int64)5); @x[comm] = max((uint64)1); @h = hist((int64)3, 1); @hk[0] = hist((int64)3); \
                          @a[0] = avg((int64)4); @s[0] = stats((int64)9); @lh = lhist((int64)4, -10, 100, 7); \
                          @lk[comm] = lhist((int64)4, 0, 8, 1); @z[0] = 2; @l[0] = 3; @pc[0] = count(); @ph[0] = sum((uint64)2); \
@@ -122,5 +122,5 @@ pub const FIRST: &str = "@i[0] = 1; @u = (uint64)5; @t[1, comm] = comm; @c[(uint
                          @v[0] = ((int64)2, comm, ((uint8)3, (uint64)4));";
 
 /// The same for maps that depend on time.
-pub const FIRST_TIMES: &str =
+pub(super) const FIRST_TIMES: &str =
     "@last = tseries((int64)1, 300us, 4); @total[0] = tseries((uint64)2, 200us, 3, \"sum\");";

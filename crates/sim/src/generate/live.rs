@@ -36,7 +36,7 @@ pub fn live_script(seeds: &[u64]) -> LiveScript {
 const ARGS: &[&str] = &["args.number", "args.small", "args.place->x", "args.place->tag", "args.ninth"];
 
 /// Attach points; `SLOT` is replaced by the number of the clause.
-pub static PROBES: &[Probe] = &[
+pub(super) static PROBES: &[Probe] = &[
     entry("uprobe:TARGET:slot_SLOT_a", ARGS),
     entry("uprobe:TARGET:slot_SLOT_*", ARGS),
     entry("uprobe:TARGET:slot_SLOT_a, uprobe:TARGET:slot_SLOT_c", ARGS),
@@ -45,7 +45,7 @@ pub static PROBES: &[Probe] = &[
 ];
 
 /// The attach point of a clause.
-pub fn attach_point(name: &str, slot: usize) -> String {
+pub(super) fn attach_point(name: &str, slot: usize) -> String {
     name.replace("SLOT", &slot.to_string())
 }
 
@@ -111,7 +111,7 @@ const TEXTS: &[&str] = &[
 ];
 
 /// Whether a phrase may print something else in another run, whatever replaces its placeholders.
-pub fn varies(phrase: &str) -> bool {
+pub(super) fn varies(phrase: &str) -> bool {
     let has_word = |choice: &str| choice.split_whitespace().any(|word| !word_varies(word));
     let mut parts = phrase.split('`').enumerate();
     TEXTS.iter().any(|text| phrase.contains(text))
@@ -119,6 +119,6 @@ pub fn varies(phrase: &str) -> bool {
 }
 
 /// Whether text without placeholders has such a name.
-pub fn word_varies(text: &str) -> bool {
+pub(super) fn word_varies(text: &str) -> bool {
     text.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').any(|name| NAMES.contains(&name))
 }

@@ -5,10 +5,10 @@
 //! argument of the probe's functions.
 
 /// A row: weight, requirements (see [`super::Maker::allows`]), text.
-pub type Phrase = (u32, &'static str, &'static str);
+pub(super) type Phrase = (u32, &'static str, &'static str);
 
 /// Phrases for one kind of placeholder; at depth 0 only `leaves`.
-pub struct Table {
+pub(super) struct Table {
     /// Letter of the placeholder: `` `i` ``.
     pub letter: char,
     /// Phrases without nested placeholders of depth.
@@ -18,7 +18,7 @@ pub struct Table {
 }
 
 /// All tables.
-pub static TABLES: &[Table] =
+pub(super) static TABLES: &[Table] =
     &[INT, UNSIGNED, STRING, MADE, KEY, ADDRESS, CONDITION, COLOR, RECORD, TUPLE, WORDS, FLAT];
 
 /// An int64.

@@ -3,7 +3,7 @@
 use super::Maker;
 
 /// Largest nesting depth of expressions.
-pub const DEPTH: u32 = 4;
+pub(super) const DEPTH: u32 = 4;
 
 impl Maker {
     pub(super) fn block(&mut self) {

@@ -6,17 +6,17 @@ use native::object::MapDef;
 use std::collections::BTreeMap;
 
 /// Errors of map helpers, by the kernel's numbers.
-pub mod errno {
+pub(super) mod errno {
     /// No such key.
-    pub const ENOENT: i64 = 2;
+    pub(crate) const ENOENT: i64 = 2;
     /// Map full.
-    pub const E2BIG: i64 = 7;
+    pub(crate) const E2BIG: i64 = 7;
     /// Bad address.
-    pub const EFAULT: i64 = 14;
+    pub(crate) const EFAULT: i64 = 14;
     /// The key already exists.
-    pub const EEXIST: i64 = 17;
+    pub(crate) const EEXIST: i64 = 17;
     /// Unsupported for this kind of map.
-    pub const EINVAL: i64 = 22;
+    pub(crate) const EINVAL: i64 = 22;
 }
 
 /// A map.

@@ -40,7 +40,7 @@ pub enum Kind {
 
 /// A region of memory; see the module documentation.
 #[derive(Debug)]
-pub struct Region {
+pub(super) struct Region {
     /// Name in messages.
     pub name: String,
     /// Kind.

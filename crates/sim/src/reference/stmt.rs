@@ -8,7 +8,7 @@ use lang::hir::{Expr, ExprKind, MapId, Stmt, StmtKind, VarId};
 
 /// Control flow after a statement.
 #[derive(Copy, Clone, PartialEq, Eq)]
-pub enum Flow {
+pub(super) enum Flow {
     /// Continue with the next statement.
     Next,
     /// Leave the loop.

@@ -11,7 +11,7 @@ use wire::map::Agg;
 
 /// Content of a key.
 #[derive(Clone, Debug)]
-pub enum Slot {
+pub(super) enum Slot {
     /// A value.
     Plain(Val),
     /// Words of an aggregation in the layout of `wire::map`, merged over all CPUs.
@@ -19,7 +19,7 @@ pub enum Slot {
 }
 
 /// A map.
-pub struct Table {
+pub(super) struct Table {
     /// By the bytes of the key: its parts, and the slot.
     pub cells: BTreeMap<Vec<u8>, (Vec<Val>, Slot)>,
     pub agg: Option<Agg>,
@@ -30,7 +30,7 @@ pub struct Table {
 
 impl Table {
     /// Creates an empty map; `sums`: its histograms also sum their samples.
-    pub fn new(map: &Map, sums: bool) -> Table {
+    pub(super) fn new(map: &Map, sums: bool) -> Table {
         let agg = match &map.value {
             MapValue::Plain(_) => None,
             MapValue::Agg(agg) => Some(agg.clone().with_sums(sums)),
@@ -41,20 +41,20 @@ impl Table {
     }
 
     /// Notes a use of a key.
-    pub fn used(&self, key: &[u8]) {
+    pub(super) fn used(&self, key: &[u8]) {
         if let Some(recent) = self.recent.as_ref().filter(|_| self.cells.contains_key(key)) {
             recent.borrow_mut().used(key);
         }
     }
 
     /// Removes a key; false if there is none.
-    pub fn forget(&mut self, key: &[u8]) -> bool {
+    pub(super) fn forget(&mut self, key: &[u8]) -> bool {
         self.recent.iter().for_each(|recent| recent.borrow_mut().forget(key));
         self.cells.remove(key).is_some()
     }
 
     /// Makes room for a key; false if the map is full.
-    pub fn has_room(&mut self, key: &[u8]) -> bool {
+    pub(super) fn has_room(&mut self, key: &[u8]) -> bool {
         if self.cells.contains_key(key) || self.cells.len() < self.limit {
             return true;
         }
@@ -63,13 +63,13 @@ impl Table {
     }
 
     /// Removes all keys.
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.cells.clear();
         self.recent.iter().for_each(|recent| *recent.borrow_mut() = Recency::default());
     }
 
     /// Zeroes all values; the keys stay.
-    pub fn zero(&mut self, map: &Map, program: &Program) {
+    pub(super) fn zero(&mut self, map: &Map, program: &Program) {
         for (_, slot) in self.cells.values_mut() {
             match (slot, &map.value) {
                 (Slot::Plain(value), MapValue::Plain(ty)) => *value = Val::zero(ty, program),

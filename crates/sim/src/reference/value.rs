@@ -6,7 +6,7 @@ use wire::layout;
 
 /// A value; its type is that of the expression that computed it.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Val {
+pub(super) enum Val {
     /// Integers, bools, enums, pointers, names, timestamps: extended to 64 bits by the type's signedness.
     Num(i64),
     /// Bytes without NUL.
@@ -25,7 +25,7 @@ pub enum Val {
 
 impl Val {
     /// The value of memory that was not written.
-    pub fn zero(ty: &Type, program: &Program) -> Val {
+    pub(super) fn zero(ty: &Type, program: &Program) -> Val {
         match ty {
             Type::Str(_) => Val::Str(vec![]),
             Type::Buf(_) => Val::Buf(vec![]),
@@ -43,7 +43,7 @@ impl Val {
     }
 
     /// The number.
-    pub fn num(&self) -> i64 {
+    pub(super) fn num(&self) -> i64 {
         match self {
             Val::Num(n) => *n,
             other => panic!("the checker lets no {other:?} stand for a number"),
@@ -51,7 +51,7 @@ impl Val {
     }
 
     /// The bytes of a struct or array.
-    pub fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         match self {
             Val::Bytes(bytes) => bytes,
             other => panic!("the checker lets no {other:?} stand for a struct"),
@@ -59,7 +59,7 @@ impl Val {
     }
 
     /// The text.
-    pub fn text(&self) -> &[u8] {
+    pub(super) fn text(&self) -> &[u8] {
         match self {
             Val::Str(text) => text,
             other => panic!("the checker lets no {other:?} stand for a string"),
@@ -67,13 +67,13 @@ impl Val {
     }
 
     /// Whether the number is not zero.
-    pub fn truth(&self) -> bool {
+    pub(super) fn truth(&self) -> bool {
         self.num() != 0
     }
 }
 
 /// Whether numbers of this type are sign-extended.
-pub fn is_signed(ty: &Type, program: &Program) -> bool {
+pub(super) fn is_signed(ty: &Type, program: &Program) -> bool {
     match ty {
         Type::Int { signed, .. } => *signed,
         Type::Enum(id) => program.enums[id.0 as usize].signed,
@@ -82,7 +82,7 @@ pub fn is_signed(ty: &Type, program: &Program) -> bool {
 }
 
 /// Truncates a number to the width of the type and extends it.
-pub fn fit(bits: i64, ty: &Type, program: &Program) -> i64 {
+pub(super) fn fit(bits: i64, ty: &Type, program: &Program) -> i64 {
     let width = match ty {
         Type::Bool => return i64::from(bits != 0),
         Type::Int { bytes, .. } => 8 * u32::from(*bytes),
@@ -136,7 +136,7 @@ fn wire_type(ty: &Type, structs: &[hir::Struct]) -> wire::Type {
 }
 
 /// Bytes of a key, which determine its order.
-pub fn key_bytes(parts: &[Val], types: &[Type], structs: &[hir::Struct]) -> Vec<u8> {
+pub(super) fn key_bytes(parts: &[Val], types: &[Type], structs: &[hir::Struct]) -> Vec<u8> {
     let types: Vec<_> = types.iter().map(|ty| wire_type(ty, structs)).collect();
     let layout = layout::key(&types);
     let mut bytes = vec![0; layout.size as usize];

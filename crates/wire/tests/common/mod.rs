@@ -3,11 +3,11 @@
 use wire::types::{Lookup, Member, NameKind, StackMode, Struct, Type};
 
 /// Deterministic pseudo-random numbers.
-pub struct Numbers(pub u64);
+pub(crate) struct Numbers(pub u64);
 
 impl Numbers {
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -15,17 +15,17 @@ impl Numbers {
     }
 
     /// A number below `limit`.
-    pub fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
 
     /// Bytes.
-    pub fn bytes(&mut self, length: u64) -> Vec<u8> {
+    pub(crate) fn bytes(&mut self, length: u64) -> Vec<u8> {
         (0..length).map(|_| self.next() as u8).collect()
     }
 
     /// A random type, nested at most `depth` deep.
-    pub fn ty(&mut self, depth: u32) -> Type {
+    pub(crate) fn ty(&mut self, depth: u32) -> Type {
         match self.below(if depth == 0 { 14 } else { 19 }) {
             0 => Type::Bool,
             1 | 2 => self.int(),

@@ -24,7 +24,7 @@ const INT_SIGNED: u32 = 1;
 
 /// Linkage of variables and functions.
 #[derive(Copy, Clone)]
-pub enum Linkage {
+pub(super) enum Linkage {
     /// Local to this file.
     Static = 0,
     /// Visible to other files.
@@ -35,12 +35,12 @@ pub enum Linkage {
 
 /// Number of a type; 0 is void.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash)]
-pub struct TypeId(pub u32);
+pub(super) struct TypeId(pub u32);
 
 const VOID: TypeId = TypeId(0);
 
 /// Builder of a type section.
-pub struct Btf {
+pub(super) struct Btf {
     types: Vec<u8>,
     count: u32,
     strings: Vec<u8>,
@@ -53,7 +53,7 @@ pub struct Btf {
 
 impl Btf {
     /// A section that contains the integer types, which all other types are made of.
-    pub fn new() -> Btf {
+    pub(super) fn new() -> Btf {
         let mut btf = Btf {
             types: Vec::new(),
             count: 0,
@@ -70,7 +70,7 @@ impl Btf {
     }
 
     /// Offset of a string, which is added if it is new.
-    pub fn string(&mut self, text: &str) -> u32 {
+    pub(super) fn string(&mut self, text: &str) -> u32 {
         // A NUL would terminate it early.
         let text = text.split('\0').next().unwrap_or("");
         if let Some(&known) = self.offsets.get(text) {
@@ -111,7 +111,7 @@ impl Btf {
     }
 
     /// `int (*)[count]`: the encoding of a number in the description of a map.
-    pub fn number(&mut self, count: u32) -> TypeId {
+    pub(super) fn number(&mut self, count: u32) -> TypeId {
         if let Some(&known) = self.counts.get(&count) {
             return known;
         }
@@ -124,7 +124,7 @@ impl Btf {
     }
 
     /// A struct of pointers.
-    pub fn pointers(&mut self, members: &[(&str, TypeId)]) -> TypeId {
+    pub(super) fn pointers(&mut self, members: &[(&str, TypeId)]) -> TypeId {
         let id = self.start("", STRUCT, members.len(), 8 * members.len() as u32);
         for (at, (name, ty)) in members.iter().enumerate() {
             let name = self.string(name);
@@ -134,14 +134,14 @@ impl Btf {
     }
 
     /// A global variable.
-    pub fn variable(&mut self, name: &str, ty: TypeId) -> TypeId {
+    pub(super) fn variable(&mut self, name: &str, ty: TypeId) -> TypeId {
         let id = self.start(name, VAR, 0, ty.0);
         self.word(Linkage::Global as u32);
         id
     }
 
     /// A section of variables or functions, each with its offset and size.
-    pub fn section(&mut self, name: &str, members: &[(TypeId, u32, u32)]) {
+    pub(super) fn section(&mut self, name: &str, members: &[(TypeId, u32, u32)]) {
         let size = members.last().map_or(0, |(_, offset, size)| offset + size);
         self.start(name, DATASEC, members.len(), size);
         for &(id, offset, size) in members {
@@ -164,7 +164,7 @@ impl Btf {
 
     /// Declares all functions, and the section of kernel functions. Returns the type of each function of the
     /// module.
-    pub fn functions(&mut self, assembly: &Assembly) -> Vec<TypeId> {
+    pub(super) fn functions(&mut self, assembly: &Assembly) -> Vec<TypeId> {
         let codes = assembly.codes.iter().map(|code| self.code(code)).collect();
         // Kernel functions have no offset in this file; libbpf finds them by name.
         let kfuncs: Vec<_> = assembly.kfuncs.iter().map(|kfunc| (self.kfunc(kfunc), 0, 0)).collect();
@@ -208,7 +208,7 @@ impl Btf {
     }
 
     /// The section's bytes.
-    pub fn bytes(&self) -> Vec<u8> {
+    pub(super) fn bytes(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.types.len() + self.strings.len() + HEADER as usize);
         out.extend(MAGIC.to_le_bytes());
         out.extend([VERSION, 0]);

@@ -19,7 +19,7 @@ use wire::Manifest;
 const LICENSE: &[u8] = b"GPL\0";
 
 /// Type sections.
-pub struct Debug {
+pub(super) struct Debug {
     /// `.BTF`
     pub btf: Vec<u8>,
     /// `.BTF.ext`
@@ -27,7 +27,7 @@ pub struct Debug {
 }
 
 /// Writes the ELF file. `places` has the offset and size of each map's variable.
-pub fn write(
+pub(super) fn write(
     assembly: &Assembly,
     sections: &Sections,
     places: &[Option<(u32, u32)>],

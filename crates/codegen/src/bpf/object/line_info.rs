@@ -20,7 +20,7 @@ const MAX_COLUMN: u32 = 1023;
 const MAX_QUOTE: usize = 160;
 
 /// Writes the section. Script names and lines become strings of `btf`.
-pub fn write(
+pub(super) fn write(
     btf: &mut Btf,
     assembly: &Assembly,
     sections: &Sections,

@@ -9,11 +9,11 @@ use super::btf::Btf;
 use crate::ir::MapDef;
 
 /// Section of maps.
-pub const SECTION: &str = ".maps";
+pub(super) const SECTION: &str = ".maps";
 
 /// Describes the maps. Returns offset and size of each map's variable in the section, in bytes. A direct map is a
 /// section of its own and has none.
-pub fn describe(btf: &mut Btf, maps: &[MapDef]) -> Vec<Option<(u32, u32)>> {
+pub(super) fn describe(btf: &mut Btf, maps: &[MapDef]) -> Vec<Option<(u32, u32)>> {
     let mut places = Vec::with_capacity(maps.len());
     let mut members = Vec::with_capacity(maps.len());
     let mut offset = 0;

@@ -15,7 +15,7 @@ pub(super) struct Sections {
 }
 
 impl Sections {
-    pub fn of(assembly: &Assembly) -> Sections {
+    pub(super) fn of(assembly: &Assembly) -> Sections {
         let mut sections = Sections { list: Vec::new(), offsets: Vec::new() };
         let mut known: FxHashMap<&str, (usize, u64)> = FxHashMap::default();
         for (at, code) in assembly.codes.iter().enumerate() {

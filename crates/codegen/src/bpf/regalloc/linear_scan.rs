@@ -14,7 +14,7 @@ use crate::ir::VReg;
 const ORDER: [Reg; 10] = [Reg(1), Reg(2), Reg(3), Reg(4), Reg(5), Reg(0), Reg(6), Reg(7), Reg(8), Reg(9)];
 
 /// Machine registers of the virtual registers.
-pub struct Assignment {
+pub(super) struct Assignment {
     regs: Vec<Option<Reg>>,
     /// Registers that must be spilled. If there are any, the other assignments are void.
     pub spilled: Vec<VReg>,
@@ -22,13 +22,13 @@ pub struct Assignment {
 
 impl Assignment {
     /// The machine register of a virtual register that occurs in the code.
-    pub fn of(&self, reg: VReg) -> Reg {
+    pub(super) fn of(&self, reg: VReg) -> Reg {
         self.regs[reg.0 as usize].expect("bug: every register in the code has been assigned")
     }
 }
 
 /// Assigns machine registers. Registers from number `short_lived` on belong to spill code and are never spilled.
-pub fn assign(function: &Function, liveness: &Liveness, short_lived: u32) -> Assignment {
+pub(super) fn assign(function: &Function, liveness: &Liveness, short_lived: u32) -> Assignment {
     let ranges = Ranges::of(function, liveness);
     // The registers whose range starts at each position.
     let start = |reg| ranges.get(R::Virt(reg)).first().map(|range| range.start);

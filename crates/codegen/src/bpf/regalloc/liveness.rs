@@ -9,13 +9,13 @@ use crate::dataflow::{Effects, Lists, Live};
 use crate::ir::VReg;
 
 /// Half-open range of positions.
-pub type Range = std::ops::Range<u32>;
+pub(super) type Range = std::ops::Range<u32>;
 
 /// Number of machine registers, which precede the virtual ones in the numbering.
 const PHYS: usize = Reg::FP.0 as usize + 1;
 
 /// Live ranges of all registers, and the weight of virtual ones.
-pub struct Ranges {
+pub(super) struct Ranges {
     ranges: Lists<Range>,
     weights: Vec<f32>,
     end: u32,
@@ -29,16 +29,16 @@ fn index(reg: R) -> usize {
 }
 
 /// The registers that are live at the start and end of each block.
-pub struct Liveness(Live);
+pub(super) struct Liveness(Live);
 
 impl Liveness {
     /// Computes liveness from the code.
-    pub fn of(function: &Function) -> Liveness {
+    pub(super) fn of(function: &Function) -> Liveness {
         Liveness(live(function))
     }
 
     /// Removes spilled registers. The registers that replace them are live within one block only.
-    pub fn forget(&mut self, spilled: &[VReg]) {
+    pub(super) fn forget(&mut self, spilled: &[VReg]) {
         // Few of the many registers are spilled.
         let mut numbers: Vec<usize> = spilled.iter().map(|reg| index(R::Virt(*reg))).collect();
         numbers.sort_unstable();
@@ -77,7 +77,7 @@ fn loop_depths(function: &Function) -> Vec<u32> {
 
 impl Ranges {
     /// Computes the ranges of all registers.
-    pub fn of(function: &Function, Liveness(live): &Liveness) -> Ranges {
+    pub(super) fn of(function: &Function, Liveness(live): &Liveness) -> Ranges {
         let len = PHYS + function.vregs as usize;
         let insts: usize = function.blocks.iter().map(|block| block.insts.len() + 1).sum();
         let mut walk = Walk::new(len, insts);
@@ -106,18 +106,18 @@ impl Ranges {
     }
 
     /// Upper bound of all positions.
-    pub fn end(&self) -> u32 {
+    pub(super) fn end(&self) -> u32 {
         self.end
     }
 
     /// Ranges in ascending order.
-    pub fn get(&self, reg: R) -> &[Range] {
+    pub(super) fn get(&self, reg: R) -> &[Range] {
         self.ranges.get(index(reg))
     }
 
     /// Spill cost of the register: number of reads and writes, weighted by loop depth, divided by the length of
     /// the ranges.
-    pub fn weight(&self, reg: R) -> f32 {
+    pub(super) fn weight(&self, reg: R) -> f32 {
         let length: u32 = self.get(reg).iter().map(|range| range.end - range.start).sum();
         self.weights[index(reg)] / length.max(1) as f32
     }

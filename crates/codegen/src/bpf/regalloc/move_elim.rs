@@ -7,7 +7,7 @@ use crate::ir::SlotId;
 
 /// Removes moves without effect. The contents of registers at the start of a block are known if its only
 /// predecessor precedes it.
-pub fn remove_superfluous_moves(function: &mut Function) {
+pub(super) fn remove_superfluous_moves(function: &mut Function) {
     let predecessors = only_predecessors(function);
     // For each block: the last block that starts with its contents. They are freed afterwards, since a long
     // function has many blocks and many spilled registers.

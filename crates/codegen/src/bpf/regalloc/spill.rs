@@ -7,7 +7,7 @@ use lang::Span;
 
 /// Replaces each use of the registers in `spilled` by a short-lived register with a load before or a store after
 /// it.
-pub fn spill(function: &mut Function, spilled: &[VReg]) {
+pub(super) fn spill(function: &mut Function, spilled: &[VReg]) {
     let mut slots = vec![None; function.vregs as usize];
     for reg in spilled {
         slots[reg.0 as usize] = Some(SlotId(function.slots.len() as u32));

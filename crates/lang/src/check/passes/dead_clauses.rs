@@ -18,7 +18,7 @@ use rustc_hash::FxHashSet;
 
 /// Empties branches that are never taken and removes dead clauses. If all clauses of the source are dead, all are kept. `elsewhere`: maps
 /// of clauses whose attach points may be in other modules.
-pub fn remove(probes: &mut Vec<Probe>, elsewhere: ClauseMaps) {
+pub(crate) fn remove(probes: &mut Vec<Probe>, elsewhere: ClauseMaps) {
     probes.iter_mut().flat_map(|probe| &mut probe.body).for_each(empty_untaken);
     if probes.iter().filter(|probe| is_written(probe)).all(is_dead) {
         return;
@@ -30,7 +30,7 @@ pub fn remove(probes: &mut Vec<Probe>, elsewhere: ClauseMaps) {
 
 /// Maps of clauses, which may have no probe in this module.
 #[derive(Default)]
-pub struct ClauseMaps {
+pub(crate) struct ClauseMaps {
     /// Maps of the clauses in the source.
     pub written: Vec<MapId>,
     /// Maps of each clause that the expansion has added.

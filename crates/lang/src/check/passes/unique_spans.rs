@@ -20,7 +20,7 @@ use rustc_hash::FxHashMap;
 type Position = (u32, u64);
 
 /// Removes duplicate spans and sets the parents of instants.
-pub fn dedup(probes: &mut Vec<Probe>) {
+pub(crate) fn dedup(probes: &mut Vec<Probe>) {
     let first = first_clauses(probes);
     drop_duplicates(probes, &first);
     *probes = std::mem::take(probes).into_iter().flat_map(|probe| split_instants(probe, &first)).collect();

@@ -16,7 +16,7 @@ const SPACED: &[&str] = &["if", "else", "while", "for", "unroll", "return", "in"
 const MERGING: &[(&str, char)] = &[("-", '-'), ("&", '&'), ("+", '+')];
 
 /// Whether there is a blank between two tokens on a line.
-pub fn blank_between(before: &Token, token: &Token) -> bool {
+pub(super) fn blank_between(before: &Token, token: &Token) -> bool {
     if MERGING.iter().any(|(mark, next)| before.text == *mark && token.text.starts_with(*next)) {
         return true;
     }
@@ -36,7 +36,7 @@ pub fn blank_between(before: &Token, token: &Token) -> bool {
 }
 
 /// Whether a line break of the source between two tokens is kept.
-pub fn may_break(before: &Token, token: &Token) -> bool {
+pub(super) fn may_break(before: &Token, token: &Token) -> bool {
     blank_between(before, token) || matches!(before.text, "(" | "[") || matches!(token.text, ")" | "]")
 }
 

@@ -13,7 +13,7 @@ use crate::syntax::parse::grammar::{Pair, Rule};
 
 /// A token of the script.
 #[derive(Clone, Debug)]
-pub struct Token<'a> {
+pub(super) struct Token<'a> {
     /// Text as written.
     pub text: &'a str,
     /// Terminal rule of the grammar; `None` for text without a rule.
@@ -34,7 +34,7 @@ pub struct Token<'a> {
 
 /// A comment, without the newline.
 #[derive(Clone, Debug)]
-pub struct Comment<'a> {
+pub(super) struct Comment<'a> {
     /// Text including `//` or `/*`.
     pub text: &'a str,
     /// Number of newlines before it.
@@ -43,19 +43,19 @@ pub struct Comment<'a> {
 
 impl Comment<'_> {
     /// Whether it extends to the end of the line.
-    pub fn is_line(&self) -> bool {
+    pub(super) fn is_line(&self) -> bool {
         self.text.starts_with("//") || self.is_directive() || self.text.contains('\n')
     }
 
     /// Whether it is a line of the preprocessor, with the lines that it excludes.
-    pub fn is_directive(&self) -> bool {
+    pub(super) fn is_directive(&self) -> bool {
         self.text.starts_with('#')
     }
 }
 
 /// The text before a token.
 #[derive(Clone, Debug, Default)]
-pub struct Gap<'a> {
+pub(super) struct Gap<'a> {
     /// Comments in order.
     pub comments: Vec<Comment<'a>>,
     /// Number of newlines after the last comment.
@@ -64,18 +64,18 @@ pub struct Gap<'a> {
 
 impl Gap<'_> {
     /// Whether it contains a newline, or must.
-    pub fn has_line_end(&self) -> bool {
+    pub(super) fn has_line_end(&self) -> bool {
         self.newlines > 0 || self.comments.iter().any(|comment| comment.newlines > 0 || comment.is_line())
     }
 
     /// Width of the comments on one line in columns.
-    pub fn width(&self) -> usize {
+    pub(super) fn width(&self) -> usize {
         self.comments.iter().map(|comment| comment.text.chars().count() + 1).sum()
     }
 }
 
 /// A script as tokens.
-pub struct Tokens<'a> {
+pub(super) struct Tokens<'a> {
     /// Tokens in order.
     pub list: Vec<Token<'a>>,
     /// Gap before each token, and one after the last.
@@ -189,7 +189,7 @@ impl Marks {
 
 impl<'a> Tokens<'a> {
     /// The tokens of a script; `None` if the grammar cannot parse it.
-    pub fn of(text: &'a str) -> Option<Tokens<'a>> {
+    pub(super) fn of(text: &'a str) -> Option<Tokens<'a>> {
         let mut marks = Marks::default();
         let applied = conditionals::apply(text, 0, None, &mut Diagnostics::default());
         for item in parse::items(&applied)? {
@@ -283,7 +283,7 @@ impl<'a> Tokens<'a> {
 
     /// The token that closes the last block of the `if` whose block opens at `open`; for another statement, of its
     /// block.
-    pub fn end_of_arms(&self, open: usize) -> Option<usize> {
+    pub(super) fn end_of_arms(&self, open: usize) -> Option<usize> {
         let mut close = self.partner(open)?;
         while self.has_else(close) {
             let next = self.list[close..].iter().position(|token| token.opens)?;
@@ -293,7 +293,7 @@ impl<'a> Tokens<'a> {
     }
 
     /// Whether an `else` follows the block that ends at `close`.
-    pub fn has_else(&self, close: usize) -> bool {
+    pub(super) fn has_else(&self, close: usize) -> bool {
         self.list.get(close + 1).is_some_and(|token| token.text == "else")
     }
 }

@@ -6,7 +6,7 @@ use crate::syntax::ast::ExprKind;
 
 /// The reason why a literal is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Problem {
+pub(super) struct Problem {
     /// Code in the table of `codes`.
     pub code: &'static str,
     /// Message.
@@ -43,7 +43,7 @@ const SUFFIXES: &[(&str, bool)] = &[
 ];
 
 /// Parses `12`, `0x1f`, `017`, `1e6`, `1_000`, `3UL`, `10ms`.
-pub fn number(text: &str) -> Result<ExprKind, Problem> {
+pub(super) fn number(text: &str) -> Result<ExprKind, Problem> {
     if text.contains('.') {
         return Err(float(text));
     }
@@ -61,7 +61,7 @@ pub fn number(text: &str) -> Result<ExprKind, Problem> {
 }
 
 /// Parses a positional parameter as a number: `12`, `-3`, `0x1f`; anything else is a string.
-pub fn parameter(text: &str) -> Option<(bool, ExprKind)> {
+pub(super) fn parameter(text: &str) -> Option<(bool, ExprKind)> {
     let (negative, digits) = text.strip_prefix('-').map_or((false, text), |digits| (true, digits));
     let hex = digits.strip_prefix("0x").is_some_and(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit()));
     let plain = !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit());
@@ -159,7 +159,7 @@ fn float(text: &str) -> Problem {
 }
 
 /// Resolves the escapes of a string without its quotes. The error is the range of an invalid escape.
-pub fn unescape(inside: &str) -> Result<Vec<u8>, std::ops::Range<usize>> {
+pub(super) fn unescape(inside: &str) -> Result<Vec<u8>, std::ops::Range<usize>> {
     let bytes = inside.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
     let mut at = 0;

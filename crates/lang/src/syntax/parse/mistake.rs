@@ -2,7 +2,7 @@
 
 /// A syntax error that has been reported.
 #[derive(Copy, Clone, Debug)]
-pub struct Mistake {
+pub(super) struct Mistake {
     /// Offset in the item at which parsing failed.
     pub at: usize,
     /// True if a `;` is missing there.

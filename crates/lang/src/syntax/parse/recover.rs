@@ -26,7 +26,7 @@ const NO_CLAUSE: &[&str] = &["config", "let", "metric", "import", "struct", "uni
 
 /// The position to continue after an error in the item at `at`: before the next line that begins an item, or after
 /// a `}` that closes all brackets and is followed by an item or the end.
-pub fn next_item(text: &str, at: usize) -> usize {
+pub(super) fn next_item(text: &str, at: usize) -> usize {
     let mut depth = 0usize;
     let mut last = at;
     for token in tokens(text, at) {
@@ -47,13 +47,13 @@ pub fn next_item(text: &str, at: usize) -> usize {
 }
 
 /// Whether the text after a repaired item at `at` looks like another item: it begins a line with a word.
-pub fn rest_is_an_item(item: &str, at: usize) -> bool {
+pub(super) fn rest_is_an_item(item: &str, at: usize) -> bool {
     next(item, at)
         .is_some_and(|token| matches!(token.kind, Kind::Word | Kind::Probe) && starts_line(item, token.start))
 }
 
 /// Removes an error from the item's text, whose length does not change. False if nothing is left to parse.
-pub fn repair(item: &mut String, mistake: Mistake) -> bool {
+pub(super) fn repair(item: &mut String, mistake: Mistake) -> bool {
     if mistake.separator && separate(item, mistake.at) {
         return true;
     }

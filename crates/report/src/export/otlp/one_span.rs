@@ -59,12 +59,12 @@ pub(crate) struct OneSpan<'r> {
 
 impl OneSpan<'_> {
     /// The result of the call, if it failed.
-    pub fn failure(&self) -> Option<String> {
+    pub(super) fn failure(&self) -> Option<String> {
         let failed = self.call.filter(|call| call.status == Status::Error)?;
         Some(failed.result.as_ref().map_or(String::new(), Data::label))
     }
 
-    pub fn message(&self) -> OtlpSpan {
+    pub(super) fn message(&self) -> OtlpSpan {
         let status = self.failure().map(|message| OtlpStatus { code: FAILED as i32, message });
         OtlpSpan {
             trace_id: self.trace_id.to_be_bytes().to_vec(),

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 /// Writer of lines with a prefix.
-pub struct Lines<W> {
+pub(super) struct Lines<W> {
     out: W,
     before: String,
     /// True if the last line is complete.
@@ -16,12 +16,12 @@ pub struct Lines<W> {
 
 impl<W: Write> Lines<W> {
     /// Creates a writer without a prefix.
-    pub fn new(out: W) -> Lines<W> {
+    pub(super) fn new(out: W) -> Lines<W> {
         Lines { out, before: String::new(), complete: true, begun: false, apart: false }
     }
 
     /// Separates the previous output from the next by an empty line, but not at the beginning or the end.
-    pub fn separate(&mut self) {
+    pub(super) fn separate(&mut self) {
         self.apart = self.begun;
     }
 
@@ -37,7 +37,7 @@ impl<W: Write> Lines<W> {
     }
 
     /// Sets the prefix of later lines; completes the current line first.
-    pub fn begin_with(&mut self, before: String) -> io::Result<()> {
+    pub(super) fn begin_with(&mut self, before: String) -> io::Result<()> {
         if before == self.before {
             return Ok(());
         }

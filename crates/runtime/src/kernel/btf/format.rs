@@ -33,16 +33,16 @@ pub(super) struct Head {
 }
 
 impl Head {
-    pub fn kind(&self) -> u32 {
+    pub(super) fn kind(&self) -> u32 {
         self.info >> 24 & 0x1f
     }
 
     /// Whether it is another type with a name or a qualifier: `typedef int t`, `const int`.
-    pub fn renames(&self) -> bool {
+    pub(super) fn renames(&self) -> bool {
         matches!(self.kind(), KIND_TYPEDEF | KIND_VOLATILE | KIND_CONST | KIND_RESTRICT | KIND_TYPE_TAG)
     }
 
-    pub fn members(&self) -> u32 {
+    pub(super) fn members(&self) -> u32 {
         self.info & 0xffff
     }
 

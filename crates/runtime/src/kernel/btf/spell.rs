@@ -21,7 +21,7 @@ pub fn variable(declared: &str, name: &str) -> String {
 
 impl TypeIndex<'_> {
     /// `struct task_struct` for a name, and its members: `char comm[16];`
-    pub fn declaration(&self, name: &str) -> Option<(String, Vec<String>)> {
+    pub(super) fn declaration(&self, name: &str) -> Option<(String, Vec<String>)> {
         let id = self.named(name)?;
         let members = match self.describe(id)?.kind {
             Kind::Struct { fields, .. } => {

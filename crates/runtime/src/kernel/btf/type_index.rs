@@ -45,13 +45,13 @@ pub(crate) struct TypeIndex<'b> {
 }
 
 impl<'b> TypeIndex<'b> {
-    pub fn of(btf: &'b [u8]) -> Option<TypeIndex<'b>> {
+    pub(super) fn of(btf: &'b [u8]) -> Option<TypeIndex<'b>> {
         let (data, strings) = sections(btf)?;
         Some(TypeIndex { data, strings, types: types_and_tails(data).collect(), functions: OnceLock::new() })
     }
 
     /// The types of a module, whose ids and strings continue those of the kernel. The index lives for ever.
-    pub fn of_module(kernel: &TypeIndex<'_>, own: &[u8]) -> Option<TypeIndex<'static>> {
+    pub(super) fn of_module(kernel: &TypeIndex<'_>, own: &[u8]) -> Option<TypeIndex<'static>> {
         let (data, strings) = sections(own)?;
         let data: &'static [u8] = [kernel.data, data].concat().leak();
         let strings: &'static [u8] = [kernel.strings, strings].concat().leak();
@@ -59,7 +59,7 @@ impl<'b> TypeIndex<'b> {
     }
 
     /// The declaration of a function; `number` converts ids of types.
-    pub fn function(&self, name: &str, number: impl Fn(u32) -> u64) -> Option<Function> {
+    pub(super) fn function(&self, name: &str, number: impl Fn(u32) -> u64) -> Option<Function> {
         const PARAMETER: usize = 8;
         let (function, _) = self.at(self.function_id(name)?)?;
         let (prototype, tail) = self.at(function.type_id)?;
@@ -86,7 +86,7 @@ impl<'b> TypeIndex<'b> {
     }
 
     /// Id of a function.
-    pub fn function_id(&self, name: &str) -> Option<u32> {
+    pub(super) fn function_id(&self, name: &str) -> Option<u32> {
         let functions = self.functions.get_or_init(|| {
             let all = (1..).zip(&self.types).filter(|(_, (head, _))| head.kind() == KIND_FUNC);
             all.filter_map(|(id, (head, _))| Some((text(self.strings, head.name)?, id))).collect()
@@ -95,7 +95,7 @@ impl<'b> TypeIndex<'b> {
     }
 
     /// The struct, union or enum of this name.
-    pub fn named(&self, name: &str) -> Option<u32> {
+    pub(super) fn named(&self, name: &str) -> Option<u32> {
         let wanted = offset_of_string(self.strings, name)?;
         let is = |(head, _): &(Head, usize)| {
             head.name == wanted && matches!(head.kind(), KIND_STRUCT | KIND_UNION | KIND_ENUM | KIND_ENUM64)
@@ -104,7 +104,7 @@ impl<'b> TypeIndex<'b> {
     }
 
     /// The enum with this constant.
-    pub fn enum_with(&self, constant: &str) -> Option<u32> {
+    pub(super) fn enum_with(&self, constant: &str) -> Option<u32> {
         let wanted = offset_of_string(self.strings, constant)?;
         let has = |(head, tail): &(Head, usize)| {
             let each = match head.kind() {
@@ -140,7 +140,7 @@ impl<'b> TypeIndex<'b> {
     }
 
     /// One level of a type.
-    pub fn describe(&self, id: u32) -> Option<Type> {
+    pub(super) fn describe(&self, id: u32) -> Option<Type> {
         let (id, alias) = self.resolved(id);
         let Some((head, tail)) = self.at(id) else {
             return Some(Type { name: String::new(), kind: Kind::Void });
