@@ -17,14 +17,14 @@ const BATCH: usize = 10;
 
 /// Output of a script, and the messages that do not depend on the engine.
 #[derive(PartialEq)]
-struct Printed {
+struct EngineOutput {
     lines: Vec<String>,
     messages: Vec<String>,
     /// Number of clauses in the kernel, of a run with `--in-process`.
     in_kernel: usize,
 }
 
-fn run(script: &str, program: &Path, options: &[&str]) -> Result<Printed, String> {
+fn run(script: &str, program: &Path, options: &[&str]) -> Result<EngineOutput, String> {
     let mut command = cudatrace();
     command.args(options).args(["-v", "--unsafe", "-e", script, "--", text(program)]);
     // Without randomisation the stack of the program is at the same address in each run.
@@ -49,7 +49,7 @@ fn run(script: &str, program: &Path, options: &[&str]) -> Result<Printed, String
     let messages: BTreeSet<&str> = said.lines().filter(|line| !is_of_engine(line)).collect();
     let messages = messages.into_iter().map(str::to_owned).collect();
     let lines = stdout(&output).lines().map(str::to_owned).collect();
-    Ok(Printed { lines, messages, in_kernel })
+    Ok(EngineOutput { lines, messages, in_kernel })
 }
 
 /// The first difference between two texts.

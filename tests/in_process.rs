@@ -555,7 +555,7 @@ fn a_library_that_is_opened_again_is_patched_again() {
 #[test]
 fn a_running_process_opens_a_library_again_at_the_same_address() {
     let Some((loader, library, script)) = loader_and_patchable_library() else { return };
-    let mut loading = Piped::start(Command::new(&loader).args(["place", text(&library)]));
+    let mut loading = PipedProcess::start(Command::new(&loader).args(["place", text(&library)]));
     let tracer = attached(&script, loading.pid());
     let places = [(); 3].map(|()| {
         loading.write("\n");
@@ -569,7 +569,7 @@ fn a_running_process_opens_a_library_again_at_the_same_address() {
 #[test]
 fn all_copies_of_a_library_are_patched() {
     let Some((loader, library, script)) = loader_and_patchable_library() else { return };
-    let mut loading = Piped::start(Command::new(&loader).args(["copies", text(&library)]));
+    let mut loading = PipedProcess::start(Command::new(&loader).args(["copies", text(&library)]));
     assert_eq!(loading.line(), "ready");
     let tracer = attached(&script, loading.pid());
     loading.write("\n");
@@ -760,7 +760,7 @@ fn go_code_with_its_small_stacks_is_left_to_the_kernel() {
 
 /// Runs a script on `wild.c` in this sandbox, for one round of calls. Returns the output of the script and of the program.
 fn in_sandbox(wild: &Path, mode: &str, script: &str) -> (Vec<String>, String) {
-    let mut program = Piped::start(Command::new(wild).arg(mode));
+    let mut program = PipedProcess::start(Command::new(wild).arg(mode));
     assert_eq!(program.line(), "ready");
     let script = format!("interval:ms:10 {{ printf(\"attached\\n\") }} {script}");
     let mut command = cudatrace();
@@ -869,16 +869,16 @@ fn size_of_traces(pid: u32) -> u64 {
 }
 
 /// A process whose input is ours.
-struct Piped {
+struct PipedProcess {
     child: std::process::Child,
     output: std::io::BufReader<std::process::ChildStdout>,
 }
 
-impl Piped {
-    fn start(command: &mut Command) -> Piped {
+impl PipedProcess {
+    fn start(command: &mut Command) -> PipedProcess {
         let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
         let output = std::io::BufReader::new(child.stdout.take().expect("piped"));
-        Piped { child, output }
+        PipedProcess { child, output }
     }
 
     fn line(&mut self) -> String {
@@ -897,7 +897,7 @@ impl Piped {
     }
 }
 
-impl Drop for Piped {
+impl Drop for PipedProcess {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -936,7 +936,7 @@ fn a_call_that_outlives_the_session_returns() {
     let script = format!("uretprobe:{}:cuCtxSynchronize {{ @ = max(duration) }}", text(&library));
     for how in ["plain", "own-handler", "handler", "coroutine"] {
         for killed in [false, true] {
-            let mut waiting = Piped::start(Command::new(&waits).args([text(&library), how]));
+            let mut waiting = PipedProcess::start(Command::new(&waits).args([text(&library), how]));
             assert_eq!(waiting.line(), "ready");
             let mut tracer = attached(&script, waiting.pid());
             waiting.write("\n");
@@ -960,7 +960,7 @@ fn a_sandbox_does_not_end_a_program_that_was_left() {
     let (true, Some(sandbox)) = (can_trace(), program("sandbox.c", &[])) else { return };
     let script = sandbox_script(&sandbox);
     for signal in [libc::SIGINT, libc::SIGKILL] {
-        let mut program = Piped::start(Command::new(&sandbox).args(["tsync", "waits"]));
+        let mut program = PipedProcess::start(Command::new(&sandbox).args(["tsync", "waits"]));
         assert_eq!(program.line(), "ready");
         let mut tracer = attached(&script, program.pid());
         program.write("\n");
@@ -980,7 +980,7 @@ fn detaching_does_not_end_a_program_in_a_sandbox() {
     let script = format!("uretprobe:{0}:work,uretprobe:{0}:around {{ @ = count() }}", text(&sandbox));
     for user in [0, NOBODY] {
         let mut command = Command::new(&sandbox);
-        let mut program = Piped::start(command.args(["tsync", "waits"]).uid(user).gid(user));
+        let mut program = PipedProcess::start(command.args(["tsync", "waits"]).uid(user).gid(user));
         assert_eq!(program.line(), "ready");
         let pid = program.pid().to_string();
         let script = format!("interval:ms:10 {{ printf(\"attached\\n\") }} {script}");
@@ -1002,7 +1002,7 @@ fn a_child_has_the_patches_of_its_parent_and_no_others() {
     let (true, Some(children)) = (can_trace(), program("children.c", &[])) else { return };
     let script = format!("uprobe:{}:work {{ @[comm(process) == \"renamed\"] = count() }}", text(&children));
     for (how, line, count) in [("fork", "called", "@[true]: 30"), ("vfork", "ended", "@[false]: 30")] {
-        let mut parent = Piped::start(Command::new(&children).arg(how));
+        let mut parent = PipedProcess::start(Command::new(&children).arg(how));
         assert_eq!(parent.line(), "ready");
         let mut tracer = attached(&script, parent.pid());
         let before = traces(parent.pid());
@@ -1093,7 +1093,7 @@ impl Random {
 
 /// A program with many threads in all states that a tracer may meet, see `soak.c`.
 struct Soak {
-    program: Piped,
+    program: PipedProcess,
     text: Vec<u8>,
     files: usize,
 }
@@ -1102,7 +1102,7 @@ impl Soak {
     fn start(path: &Path, driver: &Path) -> Soak {
         let mut command = Command::new(path);
         command.arg("16").env("LD_LIBRARY_PATH", driver).env("CUDASIM_FAST", "1");
-        let mut program = Piped::start(&mut command);
+        let mut program = PipedProcess::start(&mut command);
         assert_eq!(program.line(), "running");
         let (text, files) = (text_of_libcuda(program.pid()), open_files(program.pid()));
         Soak { program, text, files }

@@ -32,6 +32,12 @@ const TEST_STAND_INS: [&str; 14] = [
     "of_",
 ];
 
+/// Past participles that do not end in "ed".
+const PARTICIPLES: [&str; 14] = [
+    "Seen", "Hidden", "Written", "Known", "Given", "Taken", "Shown", "Held", "Kept", "Built", "Found",
+    "Sent", "Left", "Lost",
+];
+
 /// The rooms of a crate in the order of their imports: files of a room import from those before it. A room is a folder or a file, or what is
 /// named of a folder; the rest of that folder is another one.
 struct Rooms {
@@ -120,6 +126,29 @@ fn comments_and_names_of_tests_begin_with_their_subject() {
     let wrong: Vec<String> =
         files.iter().flat_map(|file| [stand_ins(file), first_stand_ins(file)].concat()).collect();
     assert!(wrong.is_empty(), "these comments and tests lack a subject:\n{}", wrong.join("\n"));
+}
+
+/// The name of a type says which thing it is: `Loaded` leaves that open, `LoadedRun` does not.
+#[test]
+fn names_of_types_end_with_a_noun() {
+    static TYPE: LazyLock<Regex> = LazyLock::new(|| {
+        Regex::new(
+            r"^\s*(?:pub(?:\([a-z]+\))? )?(?:struct|enum|union|trait|type) [A-Za-z0-9]*?([A-Z][a-z0-9]*)\b",
+        )
+        .expect("valid")
+    });
+    let is_participle =
+        |word: &str| PARTICIPLES.contains(&word) || word.ends_with("ed") && !word.ends_with("eed");
+    let mut files = Vec::new();
+    ["src", "crates", "tests", "benches"].iter().for_each(|folder| sources(&root().join(folder), &mut files));
+    let mut wrong = Vec::new();
+    for file in &files {
+        let text = fs::read_to_string(file).expect("a source file");
+        let names =
+            text.lines().filter(|line| TYPE.captures(line).is_some_and(|found| is_participle(&found[1])));
+        wrong.extend(names.map(|line| format!("{}: {}", file.display(), line.trim())));
+    }
+    assert!(wrong.is_empty(), "these types are named by a participle:\n{}", wrong.join("\n"));
 }
 
 #[test]

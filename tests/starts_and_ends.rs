@@ -55,7 +55,7 @@ impl fmt::Display for Table {
 }
 
 /// Results of a traced process.
-struct Seen {
+struct ProcessResults {
     end: String,
     truth: u64,
     recorded: u64,
@@ -101,7 +101,7 @@ impl Table {
         said.into_iter().chain(tracer.lines()).collect()
     }
 
-    fn seen(&self, program: &PathBuf) -> BTreeMap<u32, Seen> {
+    fn seen(&self, program: &PathBuf) -> BTreeMap<u32, ProcessResults> {
         let lines = self.run(program);
         let count = |map: &str, pid: u32| {
             let begin = format!("@{map}[{pid}]: ");
@@ -119,7 +119,7 @@ impl Table {
                 MEANWHILE => launched,
                 _ => LAUNCHES,
             };
-            all.insert(pid, Seen { end: end.to_owned(), truth, recorded, launched, messages });
+            all.insert(pid, ProcessResults { end: end.to_owned(), truth, recorded, launched, messages });
         }
         assert_eq!(all.len(), self.ends.len() * self.count, "{self}: {lines:#?}");
         all
@@ -132,7 +132,7 @@ impl Table {
 
     /// The cells that are wrong.
     fn faults(&self, program: &PathBuf) -> Vec<String> {
-        let fault = |(pid, seen): (u32, Seen)| {
+        let fault = |(pid, seen): (u32, ProcessResults)| {
             let lost = seen.truth - seen.recorded.min(seen.truth);
             // One launch may be under way at the end.
             let more = u64::from(seen.end == MEANWHILE);

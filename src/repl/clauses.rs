@@ -5,7 +5,7 @@
 //! that is expanded to several, such as one of the operation `cuda:alloc`, has one number.
 
 use super::session::{Clause, Clauses, Repl, ReportedError};
-use crate::run::compiler::{Compiler, Purpose, SourceClause};
+use crate::run::compiler::{Compiler, CompilerInputs, SourceClause};
 use crate::run::unwind_updater::UnwindUpdater;
 use crate::script::{self, Script};
 use anyhow::{Result, anyhow, bail};
@@ -42,7 +42,10 @@ impl Clauses {
     /// Errors of the script are reported here; the result is then [`ReportedError`].
     pub fn add(&self, repl: &Repl, session: &mut Session, script: Script, from: usize) -> Result<u32> {
         repl.machine.refresh();
-        let mut compiler = Compiler::new(script, Purpose::kernel(repl.machine, repl.cli, repl.messages));
+        let mut compiler = Compiler::new(
+            script,
+            CompilerInputs { machine: repl.machine, cli: repl.cli, messages: repl.messages },
+        );
         compiler.front(repl.scripts.session_state()).map_err(|_| ReportedError)?;
         let own = compiler.source().files()[0].end;
         let is_loaded = compiler.source().name != "repl";
@@ -86,7 +89,10 @@ impl Clauses {
         let clause = format!("{}BEGIN {{\n{statements}\n}}", self.typed.borrow());
         let script = Script::alone(Source::new("repl", clause), &[]);
         let script = script::import(script, repl.messages).map_err(|_| ReportedError)?;
-        let mut compiler = Compiler::new(script, Purpose::kernel(repl.machine, repl.cli, repl.messages));
+        let mut compiler = Compiler::new(
+            script,
+            CompilerInputs { machine: repl.machine, cli: repl.cli, messages: repl.messages },
+        );
         compiler.front(repl.scripts.session_state()).map_err(|_| ReportedError)?;
         self.scripts.set(self.scripts.get() + 1);
         repl.scripts.add(session, self.scripts.get(), compiler)?;

@@ -25,7 +25,7 @@ mod watch;
 use crate::cli::Cli;
 use crate::console::Messages;
 use crate::export::{self, Exports};
-use crate::run::compiler::{Compiler, Purpose};
+use crate::run::compiler::{Compiler, CompilerInputs};
 use crate::run::extender::Extender;
 use crate::run::late_files::MappingReports;
 use crate::run::overwritten_files::OverwriteWatch;
@@ -75,7 +75,7 @@ pub fn run(cli: &Cli, messages: &Messages) -> Result<u8, Failure> {
         .context("cannot catch signals")
         .map_err(Failure::loading)?;
 
-    let mut empty = Compiler::new(Script::empty("repl"), Purpose::kernel(&machine, cli, messages));
+    let mut empty = Compiler::new(Script::empty("repl"), CompilerInputs { machine: &machine, cli, messages });
     empty.front(SessionState::default()).map_err(Failure::wrong)?;
     let compiled = empty.compile(&kernel.features, false, None).map_err(Failure::wrong)?;
     let options = runtime::Options { pids, spare_counters: SPARE_COUNTERS, ..Default::default() };

@@ -2,7 +2,7 @@
 
 use super::session::{Program, Repl};
 use crate::run::command::start_held;
-use crate::run::compiler::{Compiler, Purpose};
+use crate::run::compiler::{Compiler, CompilerInputs};
 use crate::run::late_files::HeldMappings;
 use crate::run::unwinder::walks_stacks;
 use crate::run::{exit_status, setup};
@@ -12,7 +12,7 @@ use host::Scope;
 use linux::proc;
 use runtime::Session;
 use runtime::session::event_loop::{Next, Watch};
-use runtime::started::{Child, Command, Reported};
+use runtime::started::{Child, Command, MappingScope};
 use std::cell::RefCell;
 use std::ffi::OsString;
 use std::io::{self, PipeReader, Read};
@@ -79,7 +79,7 @@ impl Program {
             environment: repl.gpu.environment(repl.messages),
             user: repl.cli.user.clone(),
             watch_ends: true,
-            reported: if walks_stacks(session.manifest()) { Reported::Fixed } else { Reported::New },
+            reported: if walks_stacks(session.manifest()) { MappingScope::Fixed } else { MappingScope::New },
             captured: true,
             ..Command::default()
         };
@@ -193,8 +193,10 @@ impl Repl<'_> {
         if follows || self.machine.scope().is_system_wide() {
             return Ok(());
         }
-        let mut follower =
-            Compiler::new(Script::empty("repl"), Purpose::kernel(self.machine, self.cli, self.messages));
+        let mut follower = Compiler::new(
+            Script::empty("repl"),
+            CompilerInputs { machine: self.machine, cli: self.cli, messages: self.messages },
+        );
         follower.front(self.scripts.session_state())?;
         self.scripts.add(session, FOLLOWER, follower).map(drop)
     }

@@ -1,7 +1,7 @@
 //! From a plan to an attached session. Each step has what the ones before it have opened, and closes it if it fails.
 //!
 //! ```text
-//! Plan -> Prepared (outputs are open, the command is held) -> Loaded -> Attached
+//! Plan -> PreparedRun (outputs are open, the command is held) -> LoadedRun -> AttachedRun
 //! ```
 
 use super::command;
@@ -21,7 +21,7 @@ use std::os::fd::OwnedFd;
 use wire::manifest::CompiledScript;
 
 /// The outputs are open, and the command is held before its first instruction.
-pub struct Prepared {
+pub struct PreparedRun {
     pub outputs: Outputs,
     pub child: Option<Child>,
     /// Processes whose unwind tables are loaded before BEGIN. The tracer is one of them if a script uses its stacks.
@@ -30,19 +30,19 @@ pub struct Prepared {
     pub link_pid: Option<u32>,
 }
 
-impl Prepared {
+impl PreparedRun {
     /// Opens the outputs, then starts the command.
     pub fn new(
         plan: &Plan,
         compilers: &[Compiler],
         recording: Option<RecordingOutputs>,
-    ) -> Result<Prepared, Failure> {
+    ) -> Result<PreparedRun, Failure> {
         let outputs = Outputs::open(plan, recording)?;
         let child = command::start(plan)?;
         let own = compilers.iter().any(Compiler::uses_own_stacks).then(std::process::id);
         let to_unwind = plan.target.pids.iter().copied().chain(own).collect();
         let traced = plan.target.pids.first().copied().or(child.as_ref().map(Child::pid));
-        Ok(Prepared { outputs, child, to_unwind, link_pid: traced.filter(|_| plan.by_link) })
+        Ok(PreparedRun { outputs, child, to_unwind, link_pid: traced.filter(|_| plan.by_link) })
     }
 
     /// The command's process.
@@ -52,14 +52,14 @@ impl Prepared {
 }
 
 /// Maps and programs of the first script are there; nothing is attached.
-pub struct Loaded<'a> {
+pub struct LoadedRun<'a> {
     script: LoadedScript,
     unwinder: Option<Unwinder<'a>>,
 }
 
-impl<'a> Loaded<'a> {
+impl<'a> LoadedRun<'a> {
     /// Loads the first script. It filters by the processes that are known now.
-    pub fn new(plan: &Plan<'a>, prepared: &Prepared) -> Result<Loaded<'a>, Failure> {
+    pub fn new(plan: &Plan<'a>, prepared: &PreparedRun) -> Result<LoadedRun<'a>, Failure> {
         let child = prepared.started();
         let pids = plan.target.pids.iter().copied().chain(child).collect();
         let options = runtime::Options { pids, child, ..Default::default() };
@@ -72,11 +72,11 @@ impl<'a> Loaded<'a> {
         if let Some(unwinder) = &unwinder {
             unwinder.start_complete(&prepared.to_unwind);
         }
-        Ok(Loaded { script, unwinder })
+        Ok(LoadedRun { script, unwinder })
     }
 
     /// Attaches it, and runs BEGIN.
-    pub fn attach(self, plan: &Plan<'a>, prepared: &Prepared) -> Result<Attached<'a>, Failure> {
+    pub fn attach(self, plan: &Plan<'a>, prepared: &PreparedRun) -> Result<AttachedRun<'a>, Failure> {
         let files = |id: u32| plan.open_path(id);
         let functions = |file: u32, offset: u64| patch_site(plan.machine, FileId(file), offset);
         let options = AttachOptions {
@@ -92,12 +92,12 @@ impl<'a> Loaded<'a> {
         plan.messages.detail(|| format!("attached after {:?}", plan.start.elapsed()));
         let targets = targets(plan, prepared.child.as_ref()).map_err(Failure::wrong)?;
         let names = MachineNames::new(session.stacks(), prepared.outputs.epoch, plan.manifest());
-        Ok(Attached { session, targets, names, unwinder: self.unwinder })
+        Ok(AttachedRun { session, targets, names, unwinder: self.unwinder })
     }
 }
 
 /// The probes of the first script are attached.
-pub struct Attached<'a> {
+pub struct AttachedRun<'a> {
     pub session: Session,
     /// Processes whose end stops the trace.
     pub targets: Vec<OwnedFd>,

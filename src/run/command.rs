@@ -6,7 +6,7 @@ use crate::console::Messages;
 use crate::symbolize::process_facts;
 use crate::{Failure, gpu, python};
 use host::Machine;
-use runtime::started::{Child, Command, FileState, Reported, SpawnError};
+use runtime::started::{Child, Command, FileState, MappingScope, SpawnError};
 use std::ffi::OsString;
 use wire::Manifest;
 
@@ -32,9 +32,9 @@ pub fn start(plan: &Plan) -> Result<Option<Child>, Failure> {
     warn_of_behaviour(plan, &argv);
     let manifest = plan.manifest();
     let reported = match walks_stacks(manifest) {
-        _ if plan.in_process => Reported::All,
-        true => Reported::Fixed,
-        false => Reported::New,
+        _ if plan.in_process => MappingScope::All,
+        true => MappingScope::Fixed,
+        false => MappingScope::New,
     };
     let command = Command {
         argv,

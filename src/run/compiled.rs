@@ -1,11 +1,11 @@
 //! The scripts of a run, compiled for the places where they run.
 //!
 //! ```text
-//! check -> for_kernel
-//!       -> for_processes -> Places (which clauses need the kernel) -> a module of each script for each place
+//! parse -> check -> for_kernel
+//!                -> for_processes -> Places (which clauses need the kernel) -> a module of each script for each place
 //! ```
 
-use super::compiler::{Compiler, Purpose};
+use super::compiler::{Compiler, CompilerInputs};
 use super::places::Places;
 use super::setup;
 use crate::Failure;
@@ -21,35 +21,46 @@ use wire::manifest::{Attach, CompiledScript};
 use wire::{Features, Manifest};
 
 /// Compiled scripts.
-pub struct Compiled {
+pub struct CompiledScripts {
     /// Modules; those for the traced processes come first.
     pub modules: Vec<CompiledScript>,
     /// Features of the kernel, or of code in the traced processes.
     pub features: Features,
+    /// True if programs run in the traced processes.
+    pub in_process: bool,
     /// True if the links filter by process.
     pub by_link: bool,
     /// Clauses that run in the kernel while the rest runs in the traced processes: a line for the end.
     pub in_kernel: Option<String>,
+    /// Why the kernel runs scripts that were to run in the traced processes.
+    pub why_kernel: Option<String>,
 }
 
 /// Compiles scripts for the kernel. `traced`: number of processes that the user has named.
-pub fn for_kernel(compilers: &mut [Compiler], cli: &Cli, traced: usize) -> Result<Compiled, Failure> {
+pub fn for_kernel(compilers: &mut [Compiler], cli: &Cli, traced: usize) -> Result<CompiledScripts, Failure> {
     let kernel = setup::kernel(cli)?;
     let by_link = cli.no_children
         && traced == 1
         && compilers.iter().all(Compiler::runs_by_calls_alone)
         && setup::link_filters(&kernel);
     let modules = compile(compilers, &kernel.features, by_link, None).map_err(Failure::wrong)?;
-    Ok(Compiled { modules, features: kernel.features, by_link, in_kernel: None })
+    Ok(CompiledScripts {
+        modules,
+        features: kernel.features,
+        in_process: false,
+        by_link,
+        in_kernel: None,
+        why_kernel: None,
+    })
 }
 
 /// Compiles scripts for the traced processes, and for the kernel what cannot run there. The inner error is the reason why the kernel must
 /// run all of it. A function that cannot be patched is no reason without the right to use the kernel: it is left out then.
 pub fn for_processes<'a>(
-    purpose: &Purpose<'_>,
+    inputs: CompilerInputs<'_>,
     compilers: &mut Vec<Compiler<'a>>,
-) -> Result<Result<Compiled, String>, Failure> {
-    let Purpose { machine, cli, messages, .. } = *purpose;
+) -> Result<Result<CompiledScripts, String>, Failure> {
+    let CompilerInputs { machine, cli, messages } = inputs;
     let has_rights = Kernel::probe().is_ok();
     let unknown = |target: &&str| Library::from_alias(target).is_none();
     if let Some(target) = compilers.iter().flat_map(Compiler::waits_for).find(unknown).filter(|_| has_rights)
@@ -67,11 +78,11 @@ pub fn for_processes<'a>(
     if let Some(reason) = places.all_in_kernel() {
         return Ok(Err(reason));
     }
-    let (mut modules, further) = match places.need_kernel() {
+    let (mut modules, others, further) = match places.need_kernel() {
         false => {
             let mut all = compilers.iter().zip(&whole);
             all.try_for_each(|(compiler, module)| compiler.print(module)).map_err(Failure::wrong)?;
-            (whole, Vec::new())
+            (whole, Vec::new(), Vec::new())
         }
         true => {
             let kernel = setup::kernel(cli).inspect_err(|_| places.explain_kernel(messages))?.features;
@@ -79,8 +90,7 @@ pub fn for_processes<'a>(
             let modules = compile(compilers, &features, true, None).map_err(Failure::wrong)?;
             let base = modules.last().map(|module| &module.manifest);
             let further = compile(&mut others, &kernel, false, base).map_err(Failure::wrong)?;
-            compilers.append(&mut others);
-            (modules, further)
+            (modules, others, further)
         }
     };
     if let Some(reason) = modules.iter().find_map(runtime::why_not_in_process) {
@@ -88,9 +98,11 @@ pub fn for_processes<'a>(
     }
     modules.iter().for_each(|module| list_places(module, messages));
     places.list_kernel(messages);
+    compilers.extend(others);
     modules.extend(further);
     // A link would leave the children out of what runs in the kernel: the programs filter there.
-    Ok(Ok(Compiled { modules, features, by_link: false, in_kernel: places.in_kernel() }))
+    let (by_link, in_kernel) = (false, places.in_kernel());
+    Ok(Ok(CompiledScripts { modules, features, in_process: true, by_link, in_kernel, why_kernel: None }))
 }
 
 /// Divides the scripts; returns compilers for the parts in the kernel.
@@ -110,16 +122,22 @@ fn divide<'a>(
     Ok(for_kernel)
 }
 
-/// Parses and checks the scripts; each gets the state of the previous ones.
-pub fn check<'a>(scripts: Vec<Script>, purpose: Purpose<'a>) -> anyhow::Result<Vec<Compiler<'a>>> {
-    let mut compilers: Vec<Compiler> = Vec::new();
-    for script in scripts {
-        let mut compiler = Compiler::new(script, purpose);
-        let known = compilers.last().map_or_else(SessionState::default, Compiler::session_state);
-        compiler.front(known)?;
-        compilers.push(compiler);
-    }
+/// Parses the scripts.
+pub fn parse<'a>(scripts: Vec<Script>, inputs: CompilerInputs<'a>) -> anyhow::Result<Vec<Compiler<'a>>> {
+    let mut compilers: Vec<Compiler> =
+        scripts.into_iter().map(|script| Compiler::new(script, inputs)).collect();
+    compilers.iter_mut().try_for_each(Compiler::parse)?;
     Ok(compilers)
+}
+
+/// Checks the scripts for the place where they run; each gets the state of the previous ones.
+pub fn check(compilers: &mut [Compiler], in_process: bool) -> anyhow::Result<()> {
+    let mut known = SessionState::default();
+    for compiler in compilers {
+        compiler.check_for(in_process, known)?;
+        known = compiler.session_state();
+    }
+    Ok(())
 }
 
 /// Compiles a module of each script, based on the previous modules; `base` is the manifest of the first of these.

@@ -13,7 +13,7 @@ use lang::hir::{Attach, Environment, Expr, ExprKind, Hook, TestKind, Trigger, Ty
 use lang::syntax::ast;
 use lang::syntax::ast::SpecPart;
 use lang::syntax::ast::text;
-use lang::{Checked, Diagnostics, SessionState, Severity, Source, Span};
+use lang::{CheckedScript, Diagnostics, SessionState, Severity, Source, Span};
 use linux::proc;
 use std::collections::HashSet;
 use std::path::Path;
@@ -39,11 +39,13 @@ pub struct Compiler<'a> {
     cli: &'a Cli,
     messages: &'a Messages,
     ast: ast::Script,
+    /// Errors and warnings of parsing, which are reported with those of checking.
+    parse_findings: Diagnostics,
     /// Numbers of disabled clauses.
     disabled: HashSet<u32>,
     /// True if it was attached before, so BEGIN has run.
     begun: bool,
-    checked: Option<Checked>,
+    checked: Option<CheckedScript>,
     /// Warnings about it.
     warnings: Vec<lang::Diagnostic>,
     /// Files that existed when it was compiled.
@@ -57,27 +59,18 @@ pub struct Compiler<'a> {
     part: Option<codegen::Part>,
 }
 
-/// Purpose of compiling scripts.
+/// Inputs that all scripts of a run share.
 #[derive(Copy, Clone)]
-pub struct Purpose<'a> {
+pub struct CompilerInputs<'a> {
     pub machine: &'a Machine,
     pub cli: &'a Cli,
     pub messages: &'a Messages,
-    /// True for the traced processes.
-    pub in_process: bool,
-}
-
-impl<'a> Purpose<'a> {
-    /// For the kernel.
-    pub fn kernel(machine: &'a Machine, cli: &'a Cli, messages: &'a Messages) -> Purpose<'a> {
-        Purpose { machine, cli, messages, in_process: false }
-    }
 }
 
 impl<'a> Compiler<'a> {
-    /// Creates the compiler; nothing is compiled yet.
-    pub fn new(script: Script, purpose: Purpose<'a>) -> Compiler<'a> {
-        let Purpose { machine, cli, messages, in_process } = purpose;
+    /// Creates the compiler, for the kernel; nothing is compiled yet.
+    pub fn new(script: Script, inputs: CompilerInputs<'a>) -> Compiler<'a> {
+        let CompilerInputs { machine, cli, messages } = inputs;
         let (ast, disabled, files) = (ast::Script::default(), HashSet::new(), HashSet::new());
         let (begun, checked, options, refused) = (false, None, None, Vec::new());
         Compiler {
@@ -86,6 +79,7 @@ impl<'a> Compiler<'a> {
             cli,
             messages,
             ast,
+            parse_findings: Diagnostics::default(),
             disabled,
             begun,
             checked,
@@ -93,7 +87,7 @@ impl<'a> Compiler<'a> {
             files,
             refused,
             options,
-            in_process,
+            in_process: false,
             part: None,
         }
     }
@@ -107,8 +101,7 @@ impl<'a> Compiler<'a> {
         if part.kernel.is_empty() {
             return Ok(None);
         }
-        let mut other =
-            Compiler::new(self.script.clone(), Purpose::kernel(self.machine, self.cli, self.messages));
+        let mut other = Compiler::new(self.script.clone(), self.inputs());
         (other.ast, other.files) = (self.ast.clone(), self.files.clone());
         let (checked, mut diags) =
             other.check_again(&other.remaining(), &other.front_options(known, None))?;
@@ -127,8 +120,16 @@ impl<'a> Compiler<'a> {
         Ok(Some(other))
     }
 
+    fn inputs(&self) -> CompilerInputs<'a> {
+        CompilerInputs { machine: self.machine, cli: self.cli, messages: self.messages }
+    }
+
     /// Checks a script, for the place where it runs; reports errors. Also returns the warnings.
-    fn check_again(&self, script: &ast::Script, options: &lang::Options) -> Result<(Checked, Diagnostics)> {
+    fn check_again(
+        &self,
+        script: &ast::Script,
+        options: &lang::Options,
+    ) -> Result<(CheckedScript, Diagnostics)> {
         let mut diags = Diagnostics::default();
         self.machine.put_probes_at_starts(self.in_process);
         match lang::check(script, self.source(), options, self.machine, &mut diags) {
@@ -197,8 +198,14 @@ impl<'a> Compiler<'a> {
         all
     }
 
-    /// Parses, resolves and checks; reports errors.
+    /// Parses, resolves and checks for the kernel; reports errors.
     pub fn front(&mut self, known: SessionState) -> Result<()> {
+        self.parse()?;
+        self.check_for(false, known)
+    }
+
+    /// Parses and expands; errors that do not prevent checking are reported with its own.
+    pub fn parse(&mut self) -> Result<()> {
         let mut diags = Diagnostics::default();
         let options = self.front_options(SessionState::default(), None);
         let dump = |ast: &ast::Script| {
@@ -210,8 +217,14 @@ impl<'a> Compiler<'a> {
             self.print_diagnostics(&diags);
             return Err(wrong(&diags));
         };
-        self.ast = ast;
-        self.check(known, diags)
+        (self.ast, self.parse_findings) = (ast, diags);
+        Ok(())
+    }
+
+    /// Resolves and checks the whole script for the place where it is to run; reports errors.
+    pub fn check_for(&mut self, in_process: bool, known: SessionState) -> Result<()> {
+        (self.in_process, self.part, self.options) = (in_process, None, None);
+        self.check(known, self.parse_findings.clone())
     }
 
     /// Resolves and checks again, all clauses or only some, after the scope of the machine or the clauses have
@@ -369,7 +382,7 @@ impl<'a> Compiler<'a> {
     }
 
     /// Refuses a request for tests or benches that the script does not have.
-    fn refuse_no_tests(&self, checked: &Checked) -> Result<()> {
+    fn refuse_no_tests(&self, checked: &CheckedScript) -> Result<()> {
         let lang::Run::Tests { kind, names } = self.cli.run() else { return Ok(()) };
         if checked
             .program
@@ -408,7 +421,7 @@ impl<'a> Compiler<'a> {
         self.cli.check || self.cli.wait || !self.machine.scope().is_system_wide()
     }
 
-    fn report_pending(&self, checked: &Checked) {
+    fn report_pending(&self, checked: &CheckedScript) {
         let process = if self.machine.scope().is_system_wide() { "a process" } else { "the program" };
         for pending in &checked.pending {
             let meant = pending.meant(self.machine);
@@ -448,7 +461,7 @@ impl<'a> Compiler<'a> {
 
     /// Whether the script asks to run in the traced processes.
     pub fn asks_for_process(&self) -> bool {
-        self.checked.as_ref().is_some_and(|checked| checked.program.config.in_process)
+        lang::config(&self.ast, &self.front_options(SessionState::default(), None)).in_process
     }
 
     /// Generates code for this kernel, optionally as a module of a running session. Only calls in the machine's
@@ -489,7 +502,7 @@ impl<'a> Compiler<'a> {
         Ok(compiled)
     }
 
-    fn checked(&self) -> Result<&Checked> {
+    fn checked(&self) -> Result<&CheckedScript> {
         self.checked.as_ref().ok_or_else(|| anyhow!("the script was not checked"))
     }
 

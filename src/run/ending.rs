@@ -1,6 +1,6 @@
 //! The end of a run: what was lost, what was never traced, where it ran, and the exit status.
 
-use super::attached::Prepared;
+use super::attached::PreparedRun;
 use super::compiled;
 use super::exit_status;
 use super::extender::Extender;
@@ -17,17 +17,17 @@ use runtime::{Ending, Session};
 const NOT_LOADED: u8 = 255;
 
 /// A run that has ended.
-pub struct Ended<'e> {
+pub struct EndedRun<'e> {
     pub plan: &'e Plan<'e>,
     pub ending: Ending,
-    pub prepared: Prepared,
+    pub prepared: PreparedRun,
     pub names: &'e MachineNames,
     pub extender: &'e Extender<'e>,
     pub unmapped: UnmappedTargets<'e>,
     pub gpu_reports: &'e gpu::Reports,
 }
 
-impl Ended<'_> {
+impl EndedRun<'_> {
     /// Closes session and outputs, and reports; returns the exit status.
     pub fn report(self, mut session: Session, metrics: Option<MetricsOutputs>) -> Result<u8, Failure> {
         if let Some(metrics) = &metrics {
@@ -36,8 +36,8 @@ impl Ended<'_> {
         self.report_processes(&mut session);
         let (attached, patched) = (session.attached(), session.patched());
         drop(session);
-        let Ended { plan, ending, prepared, extender, unmapped, gpu_reports, .. } = self;
-        let Prepared { outputs: Outputs { signals, sink, .. }, child, .. } = prepared;
+        let EndedRun { plan, ending, prepared, extender, unmapped, gpu_reports, .. } = self;
+        let PreparedRun { outputs: Outputs { signals, sink, .. }, child, .. } = prepared;
         let messages = plan.messages;
         let was_silent = sink.was_silent();
         let lost = sink.close(messages, &|| signals.is_waiting());

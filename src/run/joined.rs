@@ -1,6 +1,6 @@
 //! Additions to the session after its first script: the other scripts, jumps in processes that run already, unwind tables.
 
-use super::attached::Prepared;
+use super::attached::PreparedRun;
 use super::compiler::Compiler;
 use super::extender::Extender;
 use super::plan::Plan;
@@ -12,7 +12,7 @@ use runtime::remote::RemoteError;
 /// Adds the other scripts to the session, and what the processes of `-p` need.
 pub fn join<'a>(
     plan: &Plan<'a>,
-    prepared: &Prepared,
+    prepared: &PreparedRun,
     session: &mut Session,
     extender: &Extender<'a>,
     others: Vec<Compiler<'a>>,

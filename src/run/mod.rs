@@ -1,12 +1,12 @@
 //! A run: scripts to an exit status. This file shows it from top to bottom, and each step is a file.
 //!
 //! ```text
-//! plan       Place -> Plan        the scripts, compiled for the kernel, the traced processes, or both
-//! attached   Prepared             outputs are open, the command is started and held
-//!            Loaded -> Attached   the first script
-//! joined                          the other scripts, and processes that run already
-//! watches    Beginning            what is watched beside the ring buffer; the command is released
-//! ending     Ended                reports, and the exit status
+//! plan       Plan                       the scripts, compiled for the kernel, the traced processes, or both
+//! attached   PreparedRun                outputs are open, the command is started and held
+//!            LoadedRun -> AttachedRun   the first script
+//! joined                                the other scripts, and processes that run already
+//! watches    Beginning                  what is watched beside the ring buffer; the command is released
+//! ending     EndedRun                   reports, and the exit status
 //! ```
 //!
 //! The prompt takes the same steps with a session that begins empty (`repl`).
@@ -41,12 +41,12 @@ use crate::console::Messages;
 use crate::metrics::MetricsOutputs;
 use crate::script::Script;
 use crate::{Failure, gpu};
-use attached::{Attached, Loaded, Prepared};
-use compiler::{Compiler, Purpose};
-use ending::Ended;
+use attached::{AttachedRun, LoadedRun, PreparedRun};
+use compiler::{Compiler, CompilerInputs};
+use ending::EndedRun;
 use extender::Extender;
 use outputs::RecordingOutputs;
-use plan::{Place, Plan, Planned, Planner, Target};
+use plan::{Plan, Planner, Target};
 use runtime::{Control, Session};
 use script_set::Scripts;
 use std::io::{self, IsTerminal};
@@ -61,33 +61,19 @@ pub fn run_scripts(
     messages: &Messages,
     recording: Option<RecordingOutputs>,
 ) -> Result<u8, Failure> {
-    let mut place = if cli.in_process { Place::Process } else { Place::Unsaid };
-    let mut why_kernel = None;
-    loop {
-        let start = Instant::now();
-        let target = Target::of(cli)?;
-        let machine = target.machine(cli).with_progress(messages.search_progress());
-        let agent = match scripts.iter().any(Script::may_probe_gpus) {
-            true => gpu::offer_agent(&machine, cli.user.as_deref(), messages),
-            false => None,
-        };
-        let (machine, target, agent) = (&machine, &target, agent.as_ref());
-        let purpose = Purpose { machine, cli, messages, in_process: place == Place::Process };
-        let planner = Planner { purpose, target, agent, place, start };
-        match planner.plan(scripts.clone())? {
-            Planned::Run(plan, compilers) => {
-                let status = run(&plan, compilers, recording)?;
-                why_kernel.inspect(|reason| messages.note(&format!("Traced by the kernel: {reason}")));
-                return Ok(status);
-            }
-            Planned::Done => return Ok(0),
-            Planned::Asks => place = Place::Process,
-            Planned::NeedsKernel(reason) => {
-                messages.note(&format!("{reason}; it runs in the kernel instead"));
-                (place, why_kernel) = (Place::Kernel, Some(reason));
-            }
-        }
-    }
+    let start = Instant::now();
+    let target = Target::of(cli)?;
+    let machine = target.machine(cli).with_progress(messages.search_progress());
+    let agent = match scripts.iter().any(Script::may_probe_gpus) {
+        true => gpu::offer_agent(&machine, cli.user.as_deref(), messages),
+        false => None,
+    };
+    let inputs = CompilerInputs { machine: &machine, cli, messages };
+    let planner = Planner { inputs, target: &target, agent: agent.as_ref(), start };
+    let Some((plan, compilers)) = planner.plan(scripts)? else { return Ok(0) };
+    let status = run(&plan, compilers, recording)?;
+    plan.why_kernel.iter().for_each(|reason| messages.note(&format!("Traced by the kernel: {reason}")));
+    Ok(status)
 }
 
 /// Runs a plan; returns the exit status.
@@ -96,9 +82,9 @@ fn run(
     mut compilers: Vec<Compiler>,
     recording: Option<RecordingOutputs>,
 ) -> Result<u8, Failure> {
-    let mut prepared = Prepared::new(plan, &compilers, recording)?;
-    let loaded = Loaded::new(plan, &prepared)?;
-    let Attached { mut session, targets, names, unwinder } = loaded.attach(plan, &prepared)?;
+    let mut prepared = PreparedRun::new(plan, &compilers, recording)?;
+    let loaded = LoadedRun::new(plan, &prepared)?;
+    let AttachedRun { mut session, targets, names, unwinder } = loaded.attach(plan, &prepared)?;
 
     let (first, others) = (compilers.remove(0), compilers);
     let scripts = Scripts::new(first, plan.machine, plan.messages, plan.features, prepared.link_pid);
@@ -141,7 +127,7 @@ fn run(
     };
     let ending = session.run(&mut outputs.sink, &names, control);
     let (names, extender, gpu_reports) = (&names, &extender, &gpu_reports);
-    Ended { plan, ending, prepared, names, extender, unmapped, gpu_reports }.report(session, metrics)
+    EndedRun { plan, ending, prepared, names, extender, unmapped, gpu_reports }.report(session, metrics)
 }
 
 /// bpftrace's test runner sets this variable and waits for a line with this text after the probes are attached.

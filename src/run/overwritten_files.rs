@@ -6,7 +6,7 @@
 
 use super::extender::Extender;
 use runtime::session::event_loop::{Next, Watch};
-use runtime::{Session, WriteWatch, Written};
+use runtime::{Session, WriteWatch, WrittenFiles};
 use std::io;
 use std::os::fd::RawFd;
 
@@ -23,11 +23,11 @@ impl<'a> OverwriteWatch<'a> {
         extender.scripts.watch_files(session);
         let overwritten = OverwriteWatch { fd, extender };
         // A file may have been written between reading and watching it.
-        overwritten.leave(&Written::Any, session);
+        overwritten.leave(&WrittenFiles::Any, session);
         Ok(overwritten)
     }
 
-    fn leave(&self, written: &Written, session: &mut Session) {
+    fn leave(&self, written: &WrittenFiles, session: &mut Session) {
         for (open, shown) in self.extender.scripts.watched.paths(written) {
             if self.extender.detach_overwritten(session, &open, &shown) {
                 self.extender.messages.note(&format!(

@@ -1,7 +1,7 @@
 //! The plan of a run, made before anything is opened or started: the scripts, compiled for the place where they run, and the target.
 
-use super::compiled::{self, Compiled};
-use super::compiler::{Compiler, Purpose};
+use super::compiled::{self, CompiledScripts};
+use super::compiler::{Compiler, CompilerInputs};
 use super::setup;
 use crate::cli::{Cli, Stage};
 use crate::console::Messages;
@@ -16,15 +16,6 @@ use std::time::Instant;
 use wire::Features;
 use wire::Manifest;
 use wire::manifest::CompiledScript;
-
-/// Where scripts run.
-#[derive(Copy, Clone, Debug, PartialEq, Eq)]
-pub enum Place {
-    /// In the kernel, unless a script asks for the traced processes.
-    Unsaid,
-    Kernel,
-    Process,
-}
 
 /// The processes that a run traces.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,68 +75,67 @@ pub struct Plan<'a> {
     pub in_process: bool,
     /// Clauses that run in the kernel beside them.
     pub in_kernel: Option<String>,
+    /// Why the kernel runs scripts that were to run in the traced processes.
+    pub why_kernel: Option<String>,
     pub start: Instant,
-}
-
-/// Result of planning scripts for a place.
-pub enum Planned<'a> {
-    /// The scripts can run.
-    Run(Box<Plan<'a>>, Vec<Compiler<'a>>),
-    /// The user wanted no run.
-    Done,
-    /// A script asks to run in the traced processes.
-    Asks,
-    /// The scripts cannot run in the traced processes, for this reason.
-    NeedsKernel(String),
 }
 
 /// Makes a plan of scripts.
 pub struct Planner<'a> {
-    pub purpose: Purpose<'a>,
+    pub inputs: CompilerInputs<'a>,
     pub target: &'a Target,
     pub agent: Option<&'a AgentFile>,
-    pub place: Place,
     pub start: Instant,
 }
 
 impl<'a> Planner<'a> {
-    /// Checks and compiles the scripts.
-    pub fn plan(&self, scripts: Vec<Script>) -> Result<Planned<'a>, Failure> {
-        let Planner { purpose, target, place, .. } = *self;
-        let Purpose { cli, messages, in_process, .. } = purpose;
+    /// Parses the scripts, decides where they run, checks and compiles them for that place. Only if code for the traced processes turns
+    /// out to be impossible, they are checked and compiled again, for the kernel. `None` if the user wanted no run.
+    pub fn plan(&self, scripts: Vec<Script>) -> Result<Option<(Plan<'a>, Vec<Compiler<'a>>)>, Failure> {
+        let CompilerInputs { cli, messages, .. } = self.inputs;
+        let mut compilers = compiled::parse(scripts, self.inputs).map_err(Failure::wrong)?;
+        let in_process = cli.in_process || compilers.iter().any(Compiler::asks_for_process);
         if in_process {
             setup::check_in_process(cli).map_err(Failure::wrong)?;
         }
-        let checked = compiled::check(scripts, purpose);
-        let mut compilers = checked.map_err(Failure::wrong)?;
-        if place == Place::Unsaid && compilers.iter().any(Compiler::asks_for_process) {
-            return Ok(Planned::Asks);
-        }
+        compiled::check(&mut compilers, in_process).map_err(Failure::wrong)?;
         if cli.check {
             warn_of_stages(cli, messages);
-            return Ok(Planned::Done);
+            return Ok(None);
         }
-        let compiled = match in_process {
-            true => compiled::for_processes(&purpose, &mut compilers)?,
-            false => Ok(compiled::for_kernel(&mut compilers, cli, target.count())?),
-        };
-        match compiled {
-            Err(reason) => Ok(Planned::NeedsKernel(reason)),
-            Ok(compiled) => match &cli.emit {
-                Some(path) => {
-                    let objects = compilers.iter().map(Compiler::object_name).zip(&compiled.modules);
-                    compiled::emit(path, objects, messages).map_err(Failure::wrong)?;
-                    Ok(Planned::Done)
-                }
-                None => Ok(Planned::Run(Box::new(self.with(compiled)?), compilers)),
-            },
+        let compiled = self.compile(&mut compilers, in_process)?;
+        if let Some(path) = &cli.emit {
+            let objects = compilers.iter().map(Compiler::object_name).zip(&compiled.modules);
+            compiled::emit(path, objects, messages).map_err(Failure::wrong)?;
+            return Ok(None);
+        }
+        Ok(Some((self.with(compiled)?, compilers)))
+    }
+
+    fn compile(
+        &self,
+        compilers: &mut Vec<Compiler<'a>>,
+        in_process: bool,
+    ) -> Result<CompiledScripts, Failure> {
+        let CompilerInputs { cli, messages, .. } = self.inputs;
+        if !in_process {
+            return compiled::for_kernel(compilers, cli, self.target.count());
+        }
+        match compiled::for_processes(self.inputs, compilers)? {
+            Ok(compiled) => Ok(compiled),
+            Err(reason) => {
+                messages.note(&format!("{reason}; it runs in the kernel instead"));
+                compiled::check(compilers, false).map_err(Failure::wrong)?;
+                let compiled = compiled::for_kernel(compilers, cli, self.target.count())?;
+                Ok(CompiledScripts { why_kernel: Some(reason), ..compiled })
+            }
         }
     }
 
-    fn with(&self, compiled: Compiled) -> Result<Plan<'a>, Failure> {
-        let Compiled { modules, features, by_link, in_kernel } = compiled;
+    fn with(&self, compiled: CompiledScripts) -> Result<Plan<'a>, Failure> {
+        let CompiledScripts { modules, features, in_process, by_link, in_kernel, why_kernel } = compiled;
         let bytes: usize = modules.iter().map(|module| module.elf.len()).sum();
-        self.purpose
+        self.inputs
             .messages
             .detail(|| format!("compiled after {:?}: {bytes} bytes of object", self.start.elapsed()));
         let kinds = modules
@@ -155,15 +145,16 @@ impl<'a> Planner<'a> {
             return Err(Failure::wrong(gpu::no_process()));
         }
         Ok(Plan {
-            cli: self.purpose.cli,
-            messages: self.purpose.messages,
-            machine: self.purpose.machine,
+            cli: self.inputs.cli,
+            messages: self.inputs.messages,
+            machine: self.inputs.machine,
             target: self.target.clone(),
             records: self.agent.filter(|_| !kinds.is_empty()).map(|file| WantedRecords { file, kinds }),
             modules,
             features,
             by_link,
-            in_process: self.purpose.in_process,
+            in_process,
+            why_kernel,
             in_kernel,
             start: self.start,
         })
@@ -201,36 +192,28 @@ pub(super) mod tests {
     use lang::Source;
 
     /// Plans a script with this command line. No kernel is needed, but by scripts for the kernel.
-    pub fn planned(args: &[&str], text: &str, place: Place, see: impl FnOnce(&Planned<'_>)) {
+    pub fn planned(args: &[&str], text: &str, see: impl FnOnce(Option<&(Plan<'_>, Vec<Compiler<'_>>)>)) {
         let cli = Cli::parse_from(["cudatrace", "-q"].iter().chain(args));
         let (messages, target) = (cli.messages(), Target::of(&cli).expect("a target"));
         let machine = target.machine(&cli);
-        let purpose = Purpose {
-            machine: &machine,
-            cli: &cli,
-            messages: &messages,
-            in_process: place == Place::Process,
-        };
-        let planner = Planner { purpose, target: &target, agent: None, place, start: Instant::now() };
+        let inputs = CompilerInputs { machine: &machine, cli: &cli, messages: &messages };
+        let planner = Planner { inputs, target: &target, agent: None, start: Instant::now() };
         let script = Script::alone(Source::new("-e", text), &[]);
-        see(&planner.plan(vec![script]).unwrap_or_else(|failure| panic!("{:#}", failure.error)));
+        see(planner.plan(vec![script]).unwrap_or_else(|failure| panic!("{:#}", failure.error)).as_ref());
     }
 
     /// The plan of a script for the processes of a command.
     pub fn plan(text: &str, see: impl FnOnce(&Plan<'_>)) {
-        planned(&["--", "true"], text, Place::Process, |planned| match planned {
-            Planned::Run(plan, _) => see(plan),
-            _ => panic!("{text} can run"),
-        });
+        planned(&["--in-process", "--", "true"], text, |planned| see(&planned.expect("it can run").0));
     }
 
     #[test]
     fn a_script_may_ask_for_the_traced_processes() {
         let script = "config = { in_process = true } BEGIN { exit() }";
-        planned(&["--", "true"], script, Place::Unsaid, |planned| assert!(matches!(planned, Planned::Asks)));
-        planned(&["--", "true"], script, Place::Process, |planned| {
-            let Planned::Run(plan, compilers) = planned else { panic!("it can run") };
-            assert!(plan.in_process && !plan.by_link && plan.records.is_none() && plan.in_kernel.is_none());
+        planned(&["--", "true"], script, |planned| {
+            let (plan, compilers) = planned.expect("it can run");
+            assert!(plan.in_process && !plan.by_link && plan.records.is_none());
+            assert!(plan.in_kernel.is_none() && plan.why_kernel.is_none());
             assert_eq!((plan.modules.len(), compilers.len(), plan.named().count()), (1, 1, 0));
         });
     }
@@ -241,9 +224,10 @@ pub(super) mod tests {
         if !std::path::Path::new("/sys/kernel/tracing/events/sched/sched_switch").exists() {
             return;
         }
-        planned(&["--", "true"], script, Place::Process, |planned| {
-            let Planned::NeedsKernel(reason) = planned else { panic!("an event of the kernel") };
-            assert!(reason.contains("sched_switch"), "{reason}");
+        planned(&["--in-process", "--", "true"], script, |planned| {
+            let (plan, _) = planned.expect("the kernel runs it");
+            let reason = plan.why_kernel.as_deref().expect("an event of the kernel");
+            assert!(!plan.in_process && reason.contains("sched_switch"), "{reason}");
         });
     }
 
@@ -253,8 +237,9 @@ pub(super) mod tests {
         let object = folder.path().join("x.o");
         let object = object.to_str().expect("text");
         let script = "BEGIN { exit() }";
-        for args in [&["--check", "--", "true"][..], &["--emit", object, "--", "true"]] {
-            planned(args, script, Place::Process, |planned| assert!(matches!(planned, Planned::Done)));
+        for args in [&["--check"][..], &["--emit", object]] {
+            let args = [args, &["--in-process", "--", "true"]].concat();
+            planned(&args, script, |planned| assert!(planned.is_none()));
         }
         assert!(std::fs::metadata(object).is_ok_and(|found| found.len() > 0));
     }

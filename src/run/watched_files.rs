@@ -1,7 +1,7 @@
 //! The probed files that a session watches for writes.
 
 use host::Machine;
-use runtime::{Session, WatchedFile, Written};
+use runtime::{Session, WatchedFile, WrittenFiles};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -30,11 +30,11 @@ impl WatchedFiles {
     }
 
     /// Paths of written files, for opening and for display.
-    pub fn paths(&self, written: &Written) -> Vec<(PathBuf, PathBuf)> {
+    pub fn paths(&self, written: &WrittenFiles) -> Vec<(PathBuf, PathBuf)> {
         let paths = self.paths.borrow();
         match written {
-            Written::Files(files) => files.iter().filter_map(|file| paths.get(file).cloned()).collect(),
-            Written::Any => paths.values().cloned().collect(),
+            WrittenFiles::Files(files) => files.iter().filter_map(|file| paths.get(file).cloned()).collect(),
+            WrittenFiles::Any => paths.values().cloned().collect(),
         }
     }
 }

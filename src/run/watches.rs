@@ -1,7 +1,7 @@
 //! Watches of a run beside its ring buffer: outputs, ends of processes, libraries that are mapped later, agents. The tables `BEFORE` and
 //! `AFTER` have a row for each; between them the command is released.
 
-use super::attached::Prepared;
+use super::attached::PreparedRun;
 use super::descendants::Descendants;
 use super::ended_processes::EndedProcesses;
 use super::extender::Extender;
@@ -29,7 +29,7 @@ pub type Watches<'w> = Vec<Box<dyn Watch + 'w>>;
 /// An attached run that is about to begin.
 pub struct Beginning<'p, 'w> {
     pub plan: &'w Plan<'w>,
-    pub prepared: &'p mut Prepared,
+    pub prepared: &'p mut PreparedRun,
     pub session: &'p mut Session,
     pub extender: &'w Extender<'w>,
     pub metrics: &'p mut Option<MetricsOutputs<'w>>,

@@ -14,16 +14,16 @@ extern "C-unwind" {
 }
 
 /// Counts what is dropped.
-struct Counted<'a>(&'a AtomicU64);
+struct DropCount<'a>(&'a AtomicU64);
 
-impl Drop for Counted<'_> {
+impl Drop for DropCount<'_> {
     fn drop(&mut self) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 }
 
 unsafe extern "C-unwind" fn back(data: *mut c_void, n: i32) -> i32 {
-    let _counted = Counted(unsafe { &*data.cast::<AtomicU64>() });
+    let _counted = DropCount(unsafe { &*data.cast::<AtomicU64>() });
     if n <= 0 {
         panic!("the last one");
     }

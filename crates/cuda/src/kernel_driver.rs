@@ -34,7 +34,7 @@ impl Module {
 
 /// How a function was compiled, which determines what can be attached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Built {
+pub enum DriverBuild {
     /// By the build system of the kernel, with sites of the function tracer and BTF: `fentry`, or one link for many `kprobe`.
     WithKernel,
     /// In `nv-kernel.o`, which NVIDIA compiles, without sites and types: only single `kprobe`, and only on kernels with
@@ -52,7 +52,7 @@ pub struct Function {
     /// Branches of the driver in which the name was seen, oldest first.
     pub seen: &'static [u16],
     /// How it was compiled.
-    pub built: Built,
+    pub built: DriverBuild,
 }
 
 /// An event of the driver, in one of several functions.
@@ -78,11 +78,11 @@ pub struct Misnomer {
 }
 
 const fn compiled(module: Module, name: &'static str, seen: &'static [u16]) -> Function {
-    Function { module, name, seen, built: Built::WithKernel }
+    Function { module, name, seen, built: DriverBuild::WithKernel }
 }
 
 const fn prebuilt(name: &'static str, seen: &'static [u16]) -> Function {
-    Function { module: Module::Nvidia, name, seen, built: Built::Before }
+    Function { module: Module::Nvidia, name, seen, built: DriverBuild::Before }
 }
 
 use Module::{Nvidia, Uvm};
@@ -336,7 +336,7 @@ mod tests {
         for function in functions() {
             assert_eq!(function.module == Uvm, function.name.starts_with("uvm_"), "{}", function.name);
             let is_rm = function.name.ends_with("_IMPL");
-            assert_eq!(function.built == Built::Before, is_rm, "{}", function.name);
+            assert_eq!(function.built == DriverBuild::Before, is_rm, "{}", function.name);
         }
     }
 

@@ -19,10 +19,10 @@ pub mod syntax;
 pub mod types;
 
 pub use catalog::Catalog;
-pub use check::{Checked, Options, SessionState, check, registers};
+pub use check::{CheckedScript, Options, SessionState, check, registers};
 pub use diagnostics::{Diagnostic, Diagnostics, Severity};
 pub use resolve::setting::{PendingTarget, Run};
-pub use source::span::{Source, Span, Spanned};
+pub use source::span::{Source, Span, WithSpan};
 
 use builtins::table;
 use syntax::{ast, format, parse};
@@ -36,7 +36,7 @@ pub fn compile(
     options: &Options,
     catalog: &dyn Catalog,
     diags: &mut Diagnostics,
-) -> Option<Checked> {
+) -> Option<CheckedScript> {
     let script = expand(src, options, |_| (), diags)?;
     let checked = check(&script, src, options, catalog, diags);
     checked.filter(|_| !diags.has_errors())
@@ -56,6 +56,11 @@ pub fn expand(
         expand::map_prefix::maps(&mut script, prefix);
     }
     Some(script)
+}
+
+/// The settings of an expanded script and of the environment. Errors in them are reported by [`check()`].
+pub fn config(script: &ast::Script, options: &Options) -> hir::Config {
+    check::settings(script, options, &mut Diagnostics::default())
 }
 
 /// Parses a script; `params` are the values of `$1`, `$2` ... `None` if there were errors.

@@ -6,9 +6,9 @@ use common::Machine;
 use lang::builtins::table;
 use lang::catalog::FileId;
 use lang::hir::{Attach, Expr, ExprKind, MapValue, NameKind, Program, Type, visit};
-use lang::{Checked, Diagnostics, Options, SessionState, Source};
+use lang::{CheckedScript, Diagnostics, Options, SessionState, Source};
 
-fn compile(script: &str, options: &Options) -> (Option<Checked>, Diagnostics) {
+fn compile(script: &str, options: &Options) -> (Option<CheckedScript>, Diagnostics) {
     let mut diags = Diagnostics::default();
     let source = Source::new("t.ct", script);
     let checked = lang::compile(&source, options, &Machine::new(), &mut diags);

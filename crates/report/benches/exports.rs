@@ -20,7 +20,7 @@ use std::hint::black_box;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use wire::manifest::{Enum, Event, EventKind, Export, Hidden};
+use wire::manifest::{Enum, Event, EventKind, Export, HiddenValue};
 use wire::types::{Lookup, Type};
 use wire::{Manifest, NameKind, decode, layout};
 
@@ -64,15 +64,15 @@ const FIELDS: &[(&str, Type)] = &[
     ("kind", Type::Enum { id: 0, signed: false }),
 ];
 
-const HIDDEN: [(Hidden, Type); 8] = [
-    (Hidden::Start, Type::Int { bytes: 8, signed: false }),
-    (Hidden::Duration, Type::Int { bytes: 8, signed: false }),
-    (Hidden::ParentStart, Type::Int { bytes: 8, signed: false }),
-    (Hidden::Result, Type::Enum { id: 0, signed: false }),
-    (Hidden::Func, Type::Name(NameKind::Func)),
-    (Hidden::Api, Type::Name(NameKind::Api)),
-    (Hidden::Probe, Type::Name(NameKind::Probe)),
-    (Hidden::Comm, Type::Str(16)),
+const HIDDEN: [(HiddenValue, Type); 8] = [
+    (HiddenValue::Start, Type::Int { bytes: 8, signed: false }),
+    (HiddenValue::Duration, Type::Int { bytes: 8, signed: false }),
+    (HiddenValue::ParentStart, Type::Int { bytes: 8, signed: false }),
+    (HiddenValue::Result, Type::Enum { id: 0, signed: false }),
+    (HiddenValue::Func, Type::Name(NameKind::Func)),
+    (HiddenValue::Api, Type::Name(NameKind::Api)),
+    (HiddenValue::Probe, Type::Name(NameKind::Probe)),
+    (HiddenValue::Comm, Type::Str(16)),
 ];
 
 /// A script with one `span`, and the records that its probes wrote.

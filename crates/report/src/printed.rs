@@ -5,7 +5,7 @@
 
 use wire::Value;
 use wire::decode::Header;
-use wire::manifest::{EventKind, Export, Hidden, Message, Piece, Place};
+use wire::manifest::{EventKind, Export, HiddenValue, Message, Piece, Place};
 
 use crate::Cell;
 use crate::printf::printf;
@@ -55,7 +55,7 @@ pub(crate) struct ExportValues<'a> {
     pub name: Option<&'a str>,
     /// Names of the script's own values.
     pub keys: &'a [String],
-    hidden: &'a [Hidden],
+    hidden: &'a [HiddenValue],
     values: &'a [Value],
 }
 
@@ -117,13 +117,13 @@ impl<'a> ExportValues<'a> {
 
     /// The name: constant, among the values, or the function's.
     pub(crate) fn display_name(&self, context: Context) -> String {
-        let value = || self.hidden(Hidden::Name).or(self.hidden(Hidden::Func));
+        let value = || self.hidden(HiddenValue::Name).or(self.hidden(HiddenValue::Func));
         let text = || value().map(|value| context.text(value)).unwrap_or_default();
         self.name.map_or_else(text, str::to_owned)
     }
 
     /// A value that the compiler added.
-    pub(crate) fn hidden(&self, which: Hidden) -> Option<&'a Value> {
+    pub(crate) fn hidden(&self, which: HiddenValue) -> Option<&'a Value> {
         self.values.get(self.hidden.iter().position(|hidden| *hidden == which)?)
     }
 
@@ -138,7 +138,7 @@ impl<'a> ExportValues<'a> {
     }
 
     /// A hidden value that is a number.
-    pub(crate) fn number(&self, which: Hidden) -> Option<u64> {
+    pub(crate) fn number(&self, which: HiddenValue) -> Option<u64> {
         match self.hidden(which)? {
             Value::Uint(value, _) | Value::Pointer(value) => Some(*value),
             Value::Int(value, _) => Some(*value as u64),
@@ -148,6 +148,6 @@ impl<'a> ExportValues<'a> {
 
     /// Start of the enclosing call, if there is one.
     pub(crate) fn parent_start(&self) -> Option<u64> {
-        self.number(Hidden::ParentStart).filter(|start| *start != 0)
+        self.number(HiddenValue::ParentStart).filter(|start| *start != 0)
     }
 }

@@ -20,7 +20,9 @@ use report::value::Context;
 use report::{Cell, Frame, Names, Output, Point, Sink, Snapshot};
 use wire::decode::Header;
 use wire::layout::Record;
-use wire::manifest::{Directive, Enum, Event, EventKind, Export, Hidden, Message, Piece, Place, StackMap};
+use wire::manifest::{
+    Directive, Enum, Event, EventKind, Export, HiddenValue, Message, Piece, Place, StackMap,
+};
 use wire::map::{Agg, Keeps, Map, MapValue, Storage};
 use wire::types::{Lookup, NameKind, Type};
 use wire::{Manifest, Value, decode};
@@ -123,7 +125,7 @@ fn gpu_work() -> Event {
     let kind = EventKind::Export {
         what: Export::Span,
         name: Some("kernel".into()),
-        hidden: vec![Hidden::Start, Hidden::Duration, Hidden::Probe],
+        hidden: vec![HiddenValue::Start, HiddenValue::Duration, HiddenValue::Probe],
         keys: ["corr", "device", "stream", "gpu"].map(String::from).to_vec(),
     };
     Event { kind, record: Record::new(gpu_types()), place: Place::default() }

@@ -182,13 +182,13 @@ impl ProgramHandle {
 }
 
 /// A program, or the kernel's reason why no program can be at its function.
-pub(crate) type LoadedOrRefused = Result<LoadedProgram, String>;
+pub(crate) type LoadResult = Result<LoadedProgram, String>;
 
 /// Programs and maps of a loaded object.
 #[derive(Debug, Default)]
 pub(crate) struct Objects {
     /// Programs in the order of the manifest.
-    pub programs: Vec<LoadedOrRefused>,
+    pub programs: Vec<LoadResult>,
     /// Maps by their names in the object.
     pub maps: HashMap<String, LoadedMap>,
 }

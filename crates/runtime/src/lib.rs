@@ -38,7 +38,7 @@ pub use in_process::{
     UnwinderHook,
 };
 pub use kernel::features::Kernel;
-pub use kernel::inotify::{WatchedFile, WriteWatch, Written};
+pub use kernel::inotify::{WatchedFile, WriteWatch, WrittenFiles};
 pub use kernel::sys::raise_file_limit;
 pub use options::{AttachOptions, Files, Module, ModuleId, ModulePart, Options};
 pub use session::event_loop::{Control, DamagedMemory, Ending, Joining, Next, Reason, Watch};

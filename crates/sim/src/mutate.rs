@@ -389,7 +389,7 @@ fn change_block(script: &mut Script, rng: &mut Rng) {
                 0 => StmtKind::Block(body(stmt)),
                 1 => StmtKind::Unroll { count: literal(1 + rng.below(3)), body: body(stmt) },
                 2 => {
-                    let var = lang::Spanned { node: format!("round{}", rng.below(3)), span };
+                    let var = lang::WithSpan { node: format!("round{}", rng.below(3)), span };
                     StmtKind::ForRange {
                         var,
                         start: literal(0),

@@ -368,7 +368,7 @@ pub enum EventKind {
         /// The name, if it is constant. Otherwise it is among the values, or is the function's name.
         name: Option<String>,
         /// Values that the compiler added.
-        hidden: Vec<Hidden>,
+        hidden: Vec<HiddenValue>,
         /// Names of the script's own values.
         keys: Vec<String>,
     },
@@ -398,7 +398,7 @@ impl Export {
 
 /// A value of an exported record that the compiler adds.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Hidden {
+pub enum HiddenValue {
     /// Start of the call, or of the work of a GPU, ns of the monotonic clock.
     Start,
     /// Start given by the script, ns of the boot clock.

@@ -2,7 +2,9 @@
 
 use serde_reflection::{ContainerFormat, Registry, Tracer, TracerConfig};
 use std::path::Path;
-use wire::manifest::{self, Attach, EventKind, Export, Hidden, Manifest, Message, MetricKind, Piece, Side};
+use wire::manifest::{
+    self, Attach, EventKind, Export, HiddenValue, Manifest, Message, MetricKind, Piece, Side,
+};
 use wire::map::{Agg, Keeps, MapValue, Storage};
 use wire::trigger::{TestKind, Trigger};
 use wire::types::{Lookup, MissingProbes, StackMode};
@@ -32,7 +34,7 @@ fn shape() -> Registry {
         Trigger,
         Attach,
         Export,
-        Hidden,
+        HiddenValue,
         Message
     );
     trace!(Piece, EventKind, MetricKind, Manifest);

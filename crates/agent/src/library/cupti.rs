@@ -62,7 +62,7 @@ pub(crate) type Callback =
 /// `CUpti_BuffersCallbackRequestFunc`
 pub(crate) type RequestBuffer = extern "C" fn(buffer: *mut *mut u8, size: *mut usize, records: *mut usize);
 /// `CUpti_BuffersCallbackCompleteFunc`
-pub(crate) type BufferCompleted =
+pub(crate) type CompleteBuffer =
     extern "C" fn(context: *mut c_void, stream: u32, buffer: *mut u8, size: usize, used: usize);
 
 /// `CUpti_SubscriberParams`
@@ -119,7 +119,7 @@ functions! {
     callback_name: "cuptiGetCallbackName" fn(u32, u32, *mut *const c_char);
     enable: "cuptiActivityEnable" fn(u32);
     disable: "cuptiActivityDisable" fn(u32);
-    register: "cuptiActivityRegisterCallbacks" fn(RequestBuffer, BufferCompleted);
+    register: "cuptiActivityRegisterCallbacks" fn(RequestBuffer, CompleteBuffer);
     next_record: "cuptiActivityGetNextRecord" fn(*mut u8, usize, *mut *const u8);
     dropped: "cuptiActivityGetNumDroppedRecords" fn(*mut c_void, u32, *mut usize);
     flush: "cuptiActivityFlushAll" fn(u32);
@@ -216,7 +216,7 @@ impl Cupti {
 
     /// The callbacks from which buffers come. These are zero when CUPTI gets them, so that it need not clear them on threads of the
     /// program.
-    pub(crate) fn register(&self, request: RequestBuffer, completed: BufferCompleted) -> Status {
+    pub(crate) fn register(&self, request: RequestBuffer, completed: CompleteBuffer) -> Status {
         let (mut size, mut on) = (1, 1u8);
         // SAFETY: a byte and its size; callbacks that live as long as the library.
         unsafe {

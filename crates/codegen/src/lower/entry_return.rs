@@ -304,7 +304,7 @@ impl<'p> Cx<'p> {
 }
 
 /// A cell, and the mark by which a call owns it.
-struct Owned {
+struct OwnedCell {
     cell: VReg,
     mark: VReg,
 }
@@ -383,7 +383,7 @@ impl Body<'_, '_> {
         self.save_values(plan, &owned);
     }
 
-    fn save_values(&mut self, plan: &Plan, owned: &Owned) {
+    fn save_values(&mut self, plan: &Plan, owned: &OwnedCell) {
         self.begin_call(plan);
         for (at, value) in plan.saved.iter().enumerate() {
             let value = self.entry_value(value);
@@ -392,7 +392,7 @@ impl Body<'_, '_> {
     }
 
     /// The cell that this call owns from now on.
-    fn own_cell(&mut self, slots: MapRef, function: VReg) -> Owned {
+    fn own_cell(&mut self, slots: MapRef, function: VReg) -> OwnedCell {
         let got = self.b().block();
         let (owned, tries) = self.try_slots(slots, function, |body, owned, next| {
             body.claim_slot(owned.cell, owned.mark, got, next);
@@ -408,10 +408,10 @@ impl Body<'_, '_> {
         &mut self,
         slots: MapRef,
         function: VReg,
-        mut test: impl FnMut(&mut Self, &Owned, BlockId),
-    ) -> (Owned, Tries) {
+        mut test: impl FnMut(&mut Self, &OwnedCell, BlockId),
+    ) -> (OwnedCell, Tries) {
         let call = self.call_mark(function);
-        let owned = Owned { mark: self.b().vreg(), cell: self.b().vreg() };
+        let owned = OwnedCell { mark: self.b().vreg(), cell: self.b().vreg() };
         let key = self.temp(4);
         let first = self.b().bin(Bin::Shr, call, 64 - SLOT_BITS);
         // A copy, so that the register in which the mark was computed is dead in the loop.
@@ -453,7 +453,7 @@ impl Body<'_, '_> {
 
     /// Takes the first cell over from its owner. In most cases the owner's thread has ended. If the owner does
     /// return, its mark has changed and it counts as unpaired.
-    fn take_over_slot(&mut self, slots: MapRef, tries: Tries, owned: &Owned) {
+    fn take_over_slot(&mut self, slots: MapRef, tries: Tries, owned: &OwnedCell) {
         let [missing, there] = std::array::from_fn(|_| self.b().block());
         self.mark_of_cell(owned.mark, tries.call, tries.first);
         self.store(tries.key, Width::B32, tries.first);
@@ -507,7 +507,7 @@ impl Body<'_, '_> {
     }
 
     /// Loads the values of a cell, and frees it.
-    fn take_values(&mut self, plan: &Plan, owned: &Owned, now: Option<VReg>, skip: BlockId) {
+    fn take_values(&mut self, plan: &Plan, owned: &OwnedCell, now: Option<VReg>, skip: BlockId) {
         self.give_values(plan, Place::behind(owned.cell).plus(8), now);
         // Another call may have taken over the cell, and overwritten the values.
         let zero = self.b().copy(0);
@@ -558,7 +558,7 @@ impl Body<'_, '_> {
     }
 
     /// The cell that the session cookie refers to, if it still has the mark of this call.
-    fn find_slot(&mut self, plan: &Plan, slots: MapRef, skip: BlockId) -> Owned {
+    fn find_slot(&mut self, plan: &Plan, slots: MapRef, skip: BlockId) -> OwnedCell {
         let cookie = self.session_kfunc("bpf_session_cookie");
         let mark = self.b().load(cookie, 0, Width::B64, false);
         let number = self.b().bin(Bin::And, mark, MARK_INDEX);
@@ -571,7 +571,7 @@ impl Body<'_, '_> {
         let owner = self.b().load(cell, 0, Width::B64, false);
         self.go_on_unless(Cmp::Ne, owner, mark, lost);
         self.no_entry(plan, lost, skip);
-        Owned { cell, mark }
+        OwnedCell { cell, mark }
     }
 
     /// Emits the block for returns without a known entry.

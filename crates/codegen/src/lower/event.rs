@@ -12,7 +12,7 @@ use crate::ir::{Cmp, Operand, VReg, Width};
 use lang::Span;
 use lang::hir::Expr;
 use wire::layout::{RECORD_CPU, RECORD_EVENT, RECORD_THREAD, RECORD_TIME, Record};
-use wire::manifest::{Event, EventKind, Export, Hidden, Message, Piece};
+use wire::manifest::{Event, EventKind, Export, HiddenValue, Message, Piece};
 use wire::{CounterKind, Type};
 
 impl Cx<'_> {
@@ -27,7 +27,7 @@ impl Cx<'_> {
 pub(super) fn exported(
     what: Export,
     name: Option<&[u8]>,
-    hidden: &[(Hidden, Expr)],
+    hidden: &[(HiddenValue, Expr)],
     fields: &[(String, Expr)],
 ) -> EventKind {
     EventKind::Export {

@@ -4,7 +4,7 @@ use crate::builtins::args::Args;
 use crate::builtins::probe_context::At;
 use crate::builtins::row::{BuiltinSpec, Check, call, running};
 use crate::hir::make::{binary, convert, expr, is_unknown};
-use crate::hir::{Around, BinaryOp, Builtin, Export, Expr, ExprKind, Hidden, NameKind, StmtKind, Type};
+use crate::hir::{Around, BinaryOp, Builtin, Export, Expr, ExprKind, HiddenValue, NameKind, StmtKind, Type};
 use crate::source::span::Span;
 use crate::syntax::ast;
 use crate::types::is_scalar;
@@ -80,7 +80,7 @@ impl dyn Args + '_ {
         let fields = self.export_fields(what, &given);
         match what {
             Export::Span => hidden.extend(self.span_times(&given, span)?),
-            Export::Counter => hidden.push((Hidden::Number, self.number(&given.plain[1], "a counter"))),
+            Export::Counter => hidden.push((HiddenValue::Number, self.number(&given.plain[1], "a counter"))),
             Export::Instant => {}
         }
         hidden.extend(self.parent(what, &hidden, span));
@@ -94,14 +94,17 @@ impl dyn Args + '_ {
 
     /// A literal name, or a name that is computed at each hit.
     #[allow(clippy::type_complexity)]
-    fn export_name(&mut self, name: Option<&ast::Expr>) -> Option<(Option<Vec<u8>>, Vec<(Hidden, Expr)>)> {
+    fn export_name(
+        &mut self,
+        name: Option<&ast::Expr>,
+    ) -> Option<(Option<Vec<u8>>, Vec<(HiddenValue, Expr)>)> {
         let Some(name) = name else { return Some((None, Vec::new())) };
         let value = self.expr(name);
         let value = self.text_of(value);
         match value.kind {
             _ if is_unknown(&value) => None,
             ExprKind::Str(text) => Some((Some(text), Vec::new())),
-            _ => Some((None, vec![(Hidden::Name, value)])),
+            _ => Some((None, vec![(HiddenValue::Name, value)])),
         }
     }
 
@@ -122,25 +125,25 @@ impl dyn Args + '_ {
     }
 
     /// Start and duration: of the call, or from `start = ` to now.
-    fn span_times(&mut self, given: &ExportArgs, span: Span) -> Option<Vec<(Hidden, Expr)>> {
+    fn span_times(&mut self, given: &ExportArgs, span: Span) -> Option<Vec<(HiddenValue, Expr)>> {
         let given = given.named.iter().find(|(key, _)| key.node == START);
         if let Some((_, ast::Expr { kind: ast::ExprKind::Call { name, args }, .. })) = given
             && name.node == RECORDED
         {
             let [start, end] = [&args[0], &args[1]].map(|time| self.expr(time));
             let duration = binary(BinaryOp::Sub, end, start.clone(), Type::U64, span);
-            return Some(vec![(Hidden::Start, start), (Hidden::Duration, duration)]);
+            return Some(vec![(HiddenValue::Start, start), (HiddenValue::Duration, duration)]);
         }
         if let Some((_, start)) = given {
             let is_event = matches!(&start.kind, ast::ExprKind::Call { name, .. } if name.node == BEGUN);
             let (hidden, clock) = match is_event {
-                true => (Hidden::EventStart, Builtin::Monotonic),
-                false => (Hidden::BootStart, Builtin::Nsecs),
+                true => (HiddenValue::EventStart, Builtin::Monotonic),
+                false => (HiddenValue::BootStart, Builtin::Nsecs),
             };
             let start = convert(self.number(start, "the start of a span"), &Type::U64);
             let now = expr(ExprKind::Builtin(clock, Vec::new()), Type::U64, span);
             let duration = binary(BinaryOp::Sub, now, start.clone(), Type::U64, span);
-            return Some(vec![(hidden, start), (Hidden::Duration, duration)]);
+            return Some(vec![(hidden, start), (HiddenValue::Duration, duration)]);
         }
         if self.scene().probe.at != At::Return {
             let message = "a span needs the return of a call, and this probe is not at a return";
@@ -150,46 +153,54 @@ impl dyn Args + '_ {
             );
             return None;
         }
-        let start = (Hidden::Start, expr(ExprKind::Started, Type::U64, span));
-        let duration = (Hidden::Duration, expr(ExprKind::Duration, Type::U64, span));
+        let start = (HiddenValue::Start, expr(ExprKind::Started, Type::U64, span));
+        let duration = (HiddenValue::Duration, expr(ExprKind::Duration, Type::U64, span));
         Some([start, duration].into_iter().chain(self.status_of(span)).collect())
     }
 
     /// The enclosing call: the parent of spans and instants. [`crate::check::passes::unique_spans`] replaces the parent of
     /// instants whose own call has a span.
-    fn parent(&self, what: Export, hidden: &[(Hidden, Expr)], span: Span) -> Option<(Hidden, Expr)> {
-        let is_call = hidden.iter().any(|(kind, _)| matches!(kind, Hidden::Start | Hidden::EventStart));
+    fn parent(
+        &self,
+        what: Export,
+        hidden: &[(HiddenValue, Expr)],
+        span: Span,
+    ) -> Option<(HiddenValue, Expr)> {
+        let is_call =
+            hidden.iter().any(|(kind, _)| matches!(kind, HiddenValue::Start | HiddenValue::EventStart));
         let is_nested = match (what, self.scene().probe.at) {
             (Export::Span, At::Record) => true,
             (Export::Instant, At::Entry | At::Return | At::Record | At::Sample) => true,
             _ => is_call,
         };
-        let parent = || (Hidden::ParentStart, expr(ExprKind::Around(Around::Start), Type::U64, span));
+        let parent = || (HiddenValue::ParentStart, expr(ExprKind::Around(Around::Start), Type::U64, span));
         // A GPU works in no call of a thread.
         let is_of_thread = self.scene().probe.gpu.is_none();
         (is_nested && is_of_thread && self.scene().sends_calls).then(parent)
     }
 
     /// The call's result, if its type is an enum of results.
-    fn status_of(&self, span: Span) -> Option<(Hidden, Expr)> {
+    fn status_of(&self, span: Span) -> Option<(HiddenValue, Expr)> {
         let ty = self.scene().probe.signature.as_ref()?.ret.clone();
         let Type::Enum(id) = ty else { return None };
         let known = RESULTS.contains(&self.types().enum_def(id).name.as_str());
-        known.then(|| (Hidden::Result, expr(ExprKind::Retval, ty, span)))
+        known.then(|| (HiddenValue::Result, expr(ExprKind::Retval, ty, span)))
     }
 
     /// Default attributes: function, probe and process name.
-    fn default_attributes(&mut self, span: Span) -> Vec<(Hidden, Expr)> {
+    fn default_attributes(&mut self, span: Span) -> Vec<(HiddenValue, Expr)> {
         let name = |kind| expr(ExprKind::Name(kind), Type::Name(kind), span);
         let mut attributes = match self.scene().probe.at {
             At::Entry | At::Return if self.scene().probe.gpu.is_none() => {
-                vec![(Hidden::Func, name(NameKind::Func)), (Hidden::Api, name(NameKind::Api))]
+                vec![(HiddenValue::Func, name(NameKind::Func)), (HiddenValue::Api, name(NameKind::Api))]
             }
             _ => Vec::new(),
         };
-        attributes.push((Hidden::Probe, self.probe_name(span)));
-        attributes
-            .push((Hidden::Comm, expr(ExprKind::Builtin(Builtin::Comm, Vec::new()), Type::Str(16), span)));
+        attributes.push((HiddenValue::Probe, self.probe_name(span)));
+        attributes.push((
+            HiddenValue::Comm,
+            expr(ExprKind::Builtin(Builtin::Comm, Vec::new()), Type::Str(16), span),
+        ));
         debug_assert!(
             attributes.iter().all(|(_, e)| is_scalar(&e.ty) || matches!(e.ty, Type::Str(_) | Type::Name(_)))
         );

@@ -112,7 +112,7 @@ impl SessionState {
 
 /// A script without mistakes.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Checked {
+pub struct CheckedScript {
     /// The program.
     pub program: Program,
     /// Targets that no process has mapped yet.
@@ -126,7 +126,7 @@ pub fn check(
     options: &Options,
     catalog: &dyn Catalog,
     diags: &mut Diagnostics,
-) -> Option<Checked> {
+) -> Option<CheckedScript> {
     let before = diags.clone();
     let checked = check_in(schedule::Order::Maps, script, src, options, catalog, diags);
     if !diags.has_errors() {
@@ -144,7 +144,7 @@ fn check_in(
     options: &Options,
     catalog: &dyn Catalog,
     diags: &mut Diagnostics,
-) -> Option<Checked> {
+) -> Option<CheckedScript> {
     let errors_before = diags.has_errors();
     let known = options.known.clone().unwrap_or_default();
     let mut types = Types::new(known.enums, known.structs, catalog);
@@ -175,7 +175,7 @@ fn check_in(
     (errors_before || !diags.has_errors()).then(|| checker.finish(probes, resolved))
 }
 
-fn settings(script: &Script, options: &Options, diags: &mut Diagnostics) -> Config {
+pub(crate) fn settings(script: &Script, options: &Options, diags: &mut Diagnostics) -> Config {
     let mut config = Config::default();
     for item in &script.items {
         if let Item::Config(entries) = item {
@@ -643,7 +643,7 @@ impl<'a> Checker<'a> {
         }
     }
 
-    fn finish(self, probes: Vec<Probe>, resolved: ResolvedScript) -> Checked {
+    fn finish(self, probes: Vec<Probe>, resolved: ResolvedScript) -> CheckedScript {
         let types = &self.types;
         let maps = self.maps.iter().map(|state| Map {
             name: state.name.clone(),
@@ -666,7 +666,7 @@ impl<'a> Checker<'a> {
         let tracks_calls = resolved.uses_enclosing;
         let gpu_joins = self.gpu_joins;
         let program = Program { enums, structs, maps, files, names, probes, config, tracks_calls, gpu_joins };
-        Checked { program, pending: resolved.pending }
+        CheckedScript { program, pending: resolved.pending }
     }
 
     fn max_entries(&self, map: &MapState) -> u32 {

@@ -23,7 +23,7 @@ use crate::expand::template::{
     ArgsUse, ArgsUses, RenameVariables, SetSpan, added, body_of, complete_span, expression, is_span,
     no_argument, used_arguments,
 };
-use crate::source::span::{Span, Spanned};
+use crate::source::span::{Span, WithSpan};
 use crate::syntax::ast::{Clause, Expr, ExprKind, Item, ProbeSpec, Script, SpecPart, Stmt, StmtKind};
 use crate::syntax::glob::glob;
 use crate::syntax::visit::change::{self as visit, Visit};
@@ -51,7 +51,7 @@ pub fn kind_of(spec: &ProbeSpec) -> Option<&'static RecordKind> {
 
 fn pattern_of(spec: &ProbeSpec) -> Option<&str> {
     match &spec.parts[..] {
-        [Spanned { node: SpecPart::Text(text), .. }] if is_gpu(spec) => Some(text),
+        [WithSpan { node: SpecPart::Text(text), .. }] if is_gpu(spec) => Some(text),
         _ => None,
     }
 }

@@ -24,7 +24,7 @@ use crate::expand::const_eval;
 use crate::expand::gpu::{PROVIDER, is_gpu, kinds_of};
 use crate::expand::operations::{self, OperationProbe};
 use crate::expand::template::{added, expression};
-use crate::source::span::{Span, Spanned};
+use crate::source::span::{Span, WithSpan};
 use crate::syntax::ast::{Clause, Expr, ExprKind, Item, ProbeSpec, Script};
 use crate::syntax::print::{print_expr, spec};
 use crate::syntax::visit::change::{self as visit, Visit};
@@ -220,7 +220,7 @@ fn walk_of(e: &Expr, stacks: &[LaunchStack]) -> Option<Expr> {
         ExprKind::Call { name, args } if name.node == "len" => {
             let [Expr { kind: ExprKind::Map { name: map, .. }, .. }] = &args[..] else { return None };
             let known = stacks.iter().find(|known| map.strip_prefix("__launch_") == Some(&known.name))?;
-            let len = Spanned { node: "len".to_owned(), span: name.span };
+            let len = WithSpan { node: "len".to_owned(), span: name.span };
             Some(Expr { kind: ExprKind::Call { name: len, args: vec![known.walk.clone()] }, span: e.span })
         }
         _ => None,

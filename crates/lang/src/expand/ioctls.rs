@@ -34,7 +34,7 @@ pub use crate::expand::operations::START;
 use crate::expand::template::{
     ArgsUse, ArgsUses, SetSpan, body_of, complete_span, is_span, items, no_argument, parsed, used_arguments,
 };
-use crate::source::span::{Span, Spanned};
+use crate::source::span::{Span, WithSpan};
 use crate::syntax::ast::{
     Block, Clause, Expr, ExprKind, Item, Name, ProbeSpec, Script, SpecPart, Stmt, StmtKind,
 };
@@ -435,7 +435,7 @@ fn hidden(made: &ProbeSpec, hook: &IoctlHook, spec: &ProbeSpec, others: &[&str])
     let attach_point =
         format!("@{} {} {}:{}", hook.name, others.join(","), made.provider.node, parts.join(":"));
     let mut spec = spec.clone();
-    spec.parts.push(Spanned { node: SpecPart::Quoted(attach_point), span: spec.span });
+    spec.parts.push(WithSpan { node: SpecPart::Quoted(attach_point), span: spec.span });
     spec
 }
 

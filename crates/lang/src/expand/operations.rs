@@ -22,7 +22,7 @@ use crate::diagnostics::suggest::similar;
 use crate::diagnostics::wording::did_you_mean;
 use crate::expand::const_eval;
 use crate::expand::template::{RenameVariables, SetSpan, parsed};
-use crate::source::span::{Span, Spanned};
+use crate::source::span::{Span, WithSpan};
 use crate::syntax::ast::{BinaryOp, Clause, Expr, ExprKind, Item, ProbeSpec, Script, SpecPart};
 use crate::syntax::visit::change::{self as visit, Visit};
 use crate::syntax::visit::{Preorder, look};
@@ -198,7 +198,7 @@ fn use_once(e: &Expr, operation: &'static Operation, used: &mut Vec<&'static Arg
 
 fn add_functions(spec: &mut ProbeSpec, variant: &OperationVariant) {
     let span = spec.span;
-    let part = |name: &&str| Spanned { node: SpecPart::Quoted(name.to_string()), span };
+    let part = |name: &&str| WithSpan { node: SpecPart::Quoted(name.to_string()), span };
     spec.parts.extend(variant.functions.iter().map(part));
 }
 

@@ -26,7 +26,7 @@ use crate::diagnostics::Diagnostics;
 use crate::diagnostics::suggest::similar;
 use crate::diagnostics::wording::did_you_mean;
 use crate::expand::{durations, macros};
-use crate::source::span::{Span, Spanned};
+use crate::source::span::{Span, WithSpan};
 use crate::syntax::ast::{Expr, ExprKind, Item, ProbeSpec, Script, SpecPart, UnaryOp};
 use crate::syntax::parse::word_as_number;
 use crate::syntax::print::print_expr;
@@ -182,7 +182,7 @@ fn probes(script: &mut Script) -> impl Iterator<Item = &mut ProbeSpec> {
 /// Unit and count of `interval:s:getopt("interval", 0)`.
 fn period(probe: &mut ProbeSpec) -> Option<(&mut String, &mut Expr)> {
     match &mut probe.parts[..] {
-        [Spanned { node: SpecPart::Text(unit), .. }, Spanned { node: SpecPart::Option(count), .. }] => {
+        [WithSpan { node: SpecPart::Text(unit), .. }, WithSpan { node: SpecPart::Option(count), .. }] => {
             durations::unit(unit).is_some().then_some((unit, count))
         }
         _ => None,
@@ -243,7 +243,7 @@ pub fn expand(script: &mut Script, given: &[OptionValue], diags: &mut Diagnostic
 }
 
 /// Replaces an option by its value as a part of a probe; false for the value 0.
-fn is_enabled(part: &mut Spanned<SpecPart>) -> bool {
+fn is_enabled(part: &mut WithSpan<SpecPart>) -> bool {
     let SpecPart::Option(value) = &part.node else { return true };
     let text = match &value.kind {
         ExprKind::Int { value: 0, .. } | ExprKind::Bool(false) => return false,

@@ -9,7 +9,7 @@
 //! The variable is assigned before the first statement that uses the stack unconditionally, in that statement's block. A stack that
 //! is used under two different conditions is walked twice, since neither condition may hold.
 
-use crate::source::span::Spanned;
+use crate::source::span::WithSpan;
 use crate::syntax::ast::{BinaryOp, Block, Expr, ExprKind, Item, Name, Script, Stmt, StmtKind};
 use crate::syntax::visit::{Preorder, change as visit, look};
 use std::collections::BTreeSet;
@@ -80,7 +80,7 @@ impl visit::Visit for KeepLengths {
         self.found.insert(name.clone());
         let (span, stack) = (value.span, value.clone());
         let target = Expr { kind: ExprKind::Var(length_name(name)), span };
-        let len = Spanned { node: "len".to_owned(), span };
+        let len = WithSpan { node: "len".to_owned(), span };
         let length = Expr { kind: ExprKind::Call { name: len, args: vec![stack.clone()] }, span };
         let set = Stmt { kind: StmtKind::Assign { target, op: None, value: length }, span };
         let body = Block { stmts: vec![set], span };
@@ -98,7 +98,7 @@ pub(crate) fn share(script: &mut Script) {
             let mut walks = 0;
             look::block(&clause.body, &mut Preorder(|e: &Expr| walks += u32::from(is_walk(e))));
             if walks > 1 {
-                Shared { count: 0 }.block(&mut clause.body);
+                SharedStack { count: 0 }.block(&mut clause.body);
             }
         }
     }
@@ -126,12 +126,12 @@ fn are_same(a: &Expr, b: &Expr) -> bool {
     }
 }
 
-struct Shared {
+struct SharedStack {
     /// Number of shared stacks.
     count: u32,
 }
 
-impl Shared {
+impl SharedStack {
     fn block(&mut self, block: &mut Block) {
         let mut at = 0;
         while at < block.stmts.len() {
@@ -185,7 +185,7 @@ impl Shared {
                 of.kind = walk.kind.clone();
             }
         });
-        let name: Name = Spanned { node: name, span: walk.span };
+        let name: Name = WithSpan { node: name, span: walk.span };
         Some(Stmt { kind: StmtKind::Let { name, ty: None, value: Some(walk.clone()) }, span: walk.span })
     }
 }

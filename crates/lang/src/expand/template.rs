@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use crate::diagnostics::Diagnostics;
 use crate::diagnostics::suggest::similar;
 use crate::diagnostics::wording::did_you_mean;
-use crate::source::span::{Source, Span, Spanned};
+use crate::source::span::{Source, Span, WithSpan};
 use crate::syntax::ast::{Block, Clause, Expr, ExprKind, Item, Name, Stmt, StmtKind, TypeName};
 use crate::syntax::parse::parse;
 use crate::syntax::visit::change::{self as visit, Visit};
@@ -182,7 +182,7 @@ pub(crate) fn complete_span(e: &mut Expr, name: Expr, start: Expr) -> bool {
     let Some(Expr { kind: ExprKind::Record(members), .. }) = args.last_mut() else { return false };
     let lacks = !members.iter().any(|(key, _)| key.node == "start");
     if lacks {
-        members.push((Spanned { node: "start".into(), span }, start));
+        members.push((WithSpan { node: "start".into(), span }, start));
     }
     lacks
 }

@@ -4,7 +4,7 @@ use crate::hir::map::MapId;
 use crate::hir::types::Type;
 use crate::source::span::Span;
 use crate::syntax::ast::BinaryOp;
-use wire::manifest::{Export, Hidden, Message, Piece};
+use wire::manifest::{Export, HiddenValue, Message, Piece};
 use wire::types::NameKind;
 
 /// Index into [`Probe::vars`].
@@ -598,7 +598,7 @@ pub enum StmtKind {
         /// The name, if it is a literal; otherwise the name is in `hidden`, or is that of the function.
         name: Option<Vec<u8>>,
         /// Fields that every such record has, with their values.
-        hidden: Vec<(Hidden, Expr)>,
+        hidden: Vec<(HiddenValue, Expr)>,
         /// Fields given in the script.
         fields: Vec<(String, Expr)>,
     },

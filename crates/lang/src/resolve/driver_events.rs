@@ -15,7 +15,7 @@ use crate::resolve::provider::Provider;
 use crate::resolve::spot::{Miss, Spots, finding, wrong};
 use crate::syntax::ast::{ProbeSpec, text};
 use crate::syntax::glob::glob;
-use cuda::kernel_driver::{self, Built, EVENTS, Event};
+use cuda::kernel_driver::{self, DriverBuild, EVENTS, Event};
 
 impl Finder<'_, '_> {
     /// `driver:EVENT`, `driver:EVENT:start`
@@ -102,7 +102,7 @@ impl Finder<'_, '_> {
         let module = event.functions[0].module.name();
         let is_loaded =
             self.setting.catalog.kernel_functions().iter().any(|function| function.module == module);
-        let prebuilt = event.functions.iter().all(|function| function.built == Built::Before);
+        let prebuilt = event.functions.iter().all(|function| function.built == DriverBuild::Before);
         let why = match (is_loaded, prebuilt) {
             (false, _) => format!("the module `{module}` is not loaded"),
             (true, true) => "it is in an object that NVIDIA compiles, which most kernels refuse to probe; the ioctls of the \

@@ -4,7 +4,7 @@ use crate::resolve::cuda_libraries::library_by_symbol;
 use crate::resolve::pattern::FunctionPattern;
 use crate::resolve::provider::Provider;
 use crate::resolve::spot::{Miss, wrong};
-use crate::source::span::{Span, Spanned};
+use crate::source::span::{Span, WithSpan};
 use crate::syntax::ast::{ProbeSpec, text};
 
 /// An attach point of functions.
@@ -27,7 +27,7 @@ impl<'s> FunctionSpec<'s> {
         spec: &'s ProbeSpec,
         provider: &'s Provider,
         returns: bool,
-    ) -> Result<(FunctionSpec<'s>, Spanned<&'s str>), Miss> {
+    ) -> Result<(FunctionSpec<'s>, WithSpan<&'s str>), Miss> {
         let (target, function, of_cpp) = match spec.parts.as_slice() {
             [target, function] => (target, function, false),
             [target, language, function] if text(&language.node) == "cpp" => (target, function, true),
@@ -51,7 +51,7 @@ impl<'s> FunctionSpec<'s> {
             let message = "a return probe needs the name of a function, without offset".to_string();
             return wrong("E0103", at, message, "", Vec::new());
         }
-        Ok((wanted, Spanned { node: file, span: target.span }))
+        Ok((wanted, WithSpan { node: file, span: target.span }))
     }
 
     /// Whether it names functions one by one.

@@ -11,7 +11,7 @@ use crate::resolve::finder::Finder;
 use crate::resolve::provider::Provider;
 use crate::resolve::providers;
 use crate::resolve::spot::{Miss, Spot, Spots, finding, wrong};
-use crate::source::span::{Span, Spanned};
+use crate::source::span::{Span, WithSpan};
 use crate::syntax::ast::{ProbeSpec, SpecPart, text};
 use crate::syntax::glob::is_pattern;
 
@@ -90,8 +90,8 @@ impl Finder<'_, '_> {
 /// An attach point of a hook, at the position of the script's.
 fn attach_point_spec(written: &str, at: &ProbeSpec) -> ProbeSpec {
     let mut parts = written.split(':').map(str::to_owned);
-    let provider = Spanned { node: parts.next().unwrap_or_default(), span: at.provider.span };
-    let part = |text| Spanned { node: SpecPart::Text(text), span: at.span };
+    let provider = WithSpan { node: parts.next().unwrap_or_default(), span: at.provider.span };
+    let part = |text| WithSpan { node: SpecPart::Text(text), span: at.span };
     ProbeSpec { provider, parts: parts.map(part).collect(), span: at.span }
 }
 

@@ -23,7 +23,7 @@ impl Span {
 
 /// A value with its position in the source.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Spanned<T> {
+pub struct WithSpan<T> {
     /// Value.
     pub node: T,
     /// Position.

@@ -2,11 +2,11 @@
 //!
 //! Each variant shows the text that it is parsed from. Every node has its span.
 
-use crate::source::span::{Span, Spanned};
+use crate::source::span::{Span, WithSpan};
 use std::collections::HashMap;
 
 /// A name with its position.
-pub type Name = Spanned<String>;
+pub type Name = WithSpan<String>;
 
 /// A whole script.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -199,7 +199,7 @@ pub struct ProbeSpec {
     /// `uprobe`, `u`, `BEGIN`, `interval` ... as written.
     pub provider: Name,
     /// Parts, one per colon.
-    pub parts: Vec<Spanned<SpecPart>>,
+    pub parts: Vec<WithSpan<SpecPart>>,
     /// The whole spec.
     pub span: Span,
 }

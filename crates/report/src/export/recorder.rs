@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use wire::decode::Header;
-use wire::manifest::{Export, Hidden};
+use wire::manifest::{Export, HiddenValue};
 use wire::map::{Agg, MapValue};
 use wire::{Manifest, NameKind, Value};
 
@@ -197,7 +197,7 @@ impl Recorder {
     fn exported(&mut self, context: Context, header: &Header, exported: &ExportValues) -> Record {
         let statement = self.statement(header.event, exported);
         let site = self.site(context, exported);
-        let thread = match exported.hidden(Hidden::Comm) {
+        let thread = match exported.hidden(HiddenValue::Comm) {
             Some(Value::Str(comm, _)) => self.thread(context, header, comm),
             _ => self.thread(context, header, b""),
         };
@@ -211,7 +211,7 @@ impl Recorder {
                 (Kind::Instant { parent_id }, header.time_ns)
             }
             Export::Counter => {
-                let value = exported.hidden(Hidden::Number).map(|value| self.data(context, value));
+                let value = exported.hidden(HiddenValue::Number).map(|value| self.data(context, value));
                 (Kind::Counter { value: value.unwrap_or(Data::None) }, header.time_ns)
             }
             Export::Span => self.span(context, header, exported, &site),
@@ -279,14 +279,14 @@ impl Recorder {
         site: &Site,
     ) -> (Kind, u64) {
         let suspended = self.run.suspended_ns;
-        let start = match exported.number(Hidden::BootStart) {
+        let start = match exported.number(HiddenValue::BootStart) {
             Some(boot) => boot.saturating_sub(suspended),
-            None => [Hidden::Start, Hidden::EventStart]
+            None => [HiddenValue::Start, HiddenValue::EventStart]
                 .into_iter()
                 .find_map(|kind| exported.number(kind))
                 .unwrap_or(0),
         };
-        let result = exported.hidden(Hidden::Result).map(|value| self.data(context, value));
+        let result = exported.hidden(HiddenValue::Result).map(|value| self.data(context, value));
         let status = match &result {
             Some(Data::Enum(result)) => status_of(&site.func, result.name.as_deref(), result.value),
             _ => Status::Unset,
@@ -294,7 +294,7 @@ impl Recorder {
         let span_id = self.run.span_id(header.tgid, header.tid, start);
         // A parent cannot begin after the call.
         let parent_id = self.call_id(header, exported.parent_start().filter(|parent| *parent < start));
-        let duration_ns = exported.number(Hidden::Duration).unwrap_or(0);
+        let duration_ns = exported.number(HiddenValue::Duration).unwrap_or(0);
         (
             Kind::Span(Span { duration_ns, span_id, parent_id, status, result, launch_id: 0 }),
             start.saturating_add(suspended),
@@ -309,7 +309,7 @@ impl Recorder {
         statement: &Statement,
         site: &Site,
     ) -> Arc<str> {
-        match (&statement.name, exported.hidden(Hidden::Name)) {
+        match (&statement.name, exported.hidden(HiddenValue::Name)) {
             (Some(name), _) => name.clone(),
             (None, Some(value)) => match self.data(context, value) {
                 Data::Text(text) => text,
@@ -325,11 +325,11 @@ impl Recorder {
     }
 
     fn site(&mut self, context: Context, exported: &ExportValues) -> Arc<Site> {
-        let id = |which: Hidden| match exported.hidden(which) {
+        let id = |which: HiddenValue| match exported.hidden(which) {
             Some(Value::Name(_, id)) => *id,
             _ => NO_NAME,
         };
-        let ids = [id(Hidden::Func), id(Hidden::Api), id(Hidden::Probe)];
+        let ids = [id(HiddenValue::Func), id(HiddenValue::Api), id(HiddenValue::Probe)];
         if let Some(known) = self.sites.get(&ids) {
             return known.clone();
         }

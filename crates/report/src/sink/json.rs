@@ -11,7 +11,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 
 use wire::decode::Header;
-use wire::manifest::{Hidden, Message, Piece, Place};
+use wire::manifest::{HiddenValue, Message, Piece, Place};
 use wire::map::{Agg, Map, MapValue};
 use wire::types::Lookup;
 use wire::{Manifest, Value};
@@ -91,10 +91,10 @@ impl<W: Write> JsonSink<W> {
             ("pid", header.tgid.to_string()),
             ("tid", header.tid.to_string()),
         ];
-        let known = [("duration", Hidden::Duration), ("value", Hidden::Number)];
+        let known = [("duration", HiddenValue::Duration), ("value", HiddenValue::Number)];
         let known = known.into_iter().filter_map(|(key, which)| Some((key, exported.hidden(which)?)));
         members.extend(known.chain(exported.fields()).map(|(key, value)| (key, value_json(context, value))));
-        let result = exported.hidden(Hidden::Result);
+        let result = exported.hidden(HiddenValue::Result);
         members.extend(result.map(|result| ("result", string(context.text(result).as_bytes()))));
         let members: Vec<String> =
             members.iter().map(|(key, value)| format!("{}: {value}", string(key.as_bytes()))).collect();

@@ -6,7 +6,7 @@
 use std::io::{self, Write};
 
 use wire::decode::Header;
-use wire::manifest::{Hidden, Place};
+use wire::manifest::{HiddenValue, Place};
 use wire::map::{Agg, Map, MapValue};
 use wire::{Manifest, Value};
 
@@ -89,10 +89,12 @@ impl<W: Write, N: Write> TextSink<W, N> {
         let name = exported.display_name(context);
         let name = escape(name.as_bytes());
         let mut line = format!("{} {name} [{}/{}]", exported.function(), header.tgid, header.tid);
-        if let Some(duration) = exported.hidden(Hidden::Duration) {
+        if let Some(duration) = exported.hidden(HiddenValue::Duration) {
             line += &format!(" {} ns", context.text(duration));
         }
-        for value in [Hidden::Result, Hidden::Number].into_iter().filter_map(|which| exported.hidden(which)) {
+        for value in
+            [HiddenValue::Result, HiddenValue::Number].into_iter().filter_map(|which| exported.hidden(which))
+        {
             line += &format!(" {}", context.text(value));
         }
         for (key, value) in exported.fields() {

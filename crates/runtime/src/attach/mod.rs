@@ -15,7 +15,7 @@ pub(crate) mod perf_uprobe;
 use crate::attach::link::Link;
 use crate::attach::perf_uprobe::AttachLock;
 use crate::error::{AttachError, SiteFailure};
-use crate::handles::{LoadedOrRefused, LoadedProgram, ProgramHandle};
+use crate::handles::{LoadResult, LoadedProgram, ProgramHandle};
 use crate::kernel::links::link_perf_event;
 use crate::kernel::sys;
 use crate::options::{AttachOptions, ModuleId};
@@ -59,7 +59,7 @@ pub struct Attacher<'a> {
 
 impl Attacher<'_> {
     /// Attaches one program. BEGIN, END, signals, tests and benches have nothing to attach to.
-    pub fn attach(&self, program: &Program, loaded: &LoadedOrRefused) -> Result<AttachResult, AttachError> {
+    pub fn attach(&self, program: &Program, loaded: &LoadResult) -> Result<AttachResult, AttachError> {
         let loaded = match (loaded, &program.attach) {
             (Ok(loaded), _) => loaded,
             (Err(reason), Attach::Functions { sites, .. }) => return Ok(self.refused(sites, reason)),

@@ -12,7 +12,7 @@ pub struct WatchedFile(i32);
 
 /// Files that were written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Written {
+pub enum WrittenFiles {
     /// The files, without duplicates.
     Files(Vec<WatchedFile>),
     /// Any file may have been written: there were too many writes.
@@ -46,19 +46,19 @@ impl WriteWatch {
     }
 
     /// The files that were written since the last call.
-    pub fn take(&self) -> Written {
+    pub fn take(&self) -> WrittenFiles {
         let mut files = Vec::new();
         let mut buffer = [MaybeUninit::uninit(); 1024];
         let mut events = inotify::Reader::new(&self.0, &mut buffer);
         while let Ok(event) = events.next() {
             if event.events().contains(ReadFlags::QUEUE_OVERFLOW) {
-                return Written::Any;
+                return WrittenFiles::Any;
             }
             files.push(WatchedFile(event.wd()));
         }
         files.sort_unstable();
         files.dedup();
-        Written::Files(files)
+        WrittenFiles::Files(files)
     }
 
     /// The descriptor, to be closed in another process: closing takes tens of milliseconds.
@@ -81,11 +81,11 @@ mod tests {
         let watch = WriteWatch::new().expect("inotify");
         let [watched, _] = paths.each_ref().map(|path| watch.add(path).expect("watched"));
         paths.iter().for_each(|path| std::fs::remove_file(path).expect("just made"));
-        assert_eq!(watch.take(), Written::Files(vec![]));
+        assert_eq!(watch.take(), WrittenFiles::Files(vec![]));
         for _ in 0..3 {
             files[0].write_all(b"x").expect("written");
         }
-        assert_eq!(watch.take(), Written::Files(vec![watched]));
-        assert_eq!(watch.take(), Written::Files(vec![]));
+        assert_eq!(watch.take(), WrittenFiles::Files(vec![watched]));
+        assert_eq!(watch.take(), WrittenFiles::Files(vec![]));
     }
 }

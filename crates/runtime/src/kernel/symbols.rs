@@ -25,14 +25,14 @@ fn read() -> Result<Vec<KernelFunction>, String> {
     let text =
         std::fs::read_to_string(KALLSYMS).map_err(|error| format!("`{KALLSYMS}` cannot be read: {error}"))?;
     let listed = match tracefs::read("available_filter_functions_addrs") {
-        Ok(text) => Ok(Traced::Sites(traced_sites(&text))),
+        Ok(text) => Ok(Reach::Sites(traced_sites(&text))),
         Err(_) => tracefs::read("available_filter_functions")
-            .map(|text| Traced::Names(traced_functions(text.leak()))),
+            .map(|text| Reach::Names(traced_functions(text.leak()))),
     };
     let traced = match listed {
         Ok(traced) => traced,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Traced::None,
-        Err(_) => Traced::Unknown,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Reach::None,
+        Err(_) => Reach::Unknown,
     };
     let mut all = parse(text.leak(), &traced);
     match all.iter().all(|function| function.address == 0) {
@@ -45,7 +45,7 @@ fn read() -> Result<Vec<KernelFunction>, String> {
 }
 
 /// The functions that the tracer reaches.
-enum Traced {
+enum Reach {
     /// Name and module of each.
     Names(HashSet<(&'static str, &'static str)>),
     /// Addresses of their calls for the tracer, sorted.
@@ -56,16 +56,16 @@ enum Traced {
     Unknown,
 }
 
-impl Traced {
+impl Reach {
     fn has(&self, name: &'static str, module: &'static str, address: u64) -> bool {
         match self {
-            Traced::Names(all) => all.contains(&(name, module)),
-            Traced::Sites(all) => {
+            Reach::Names(all) => all.contains(&(name, module)),
+            Reach::Sites(all) => {
                 let next = all.get(all.partition_point(|&site| site < address));
                 next.is_some_and(|site| site - address < CALL_WITHIN)
             }
-            Traced::None => false,
-            Traced::Unknown => true,
+            Reach::None => false,
+            Reach::Unknown => true,
         }
     }
 }
@@ -96,7 +96,7 @@ fn name_and_module(text: &'static str, separator: char) -> (&'static str, &'stat
 }
 
 /// `ffffffff81000000 T vfs_read`, and for modules a tab and `[nvidia]`.
-fn parse(text: &'static str, traced: &Traced) -> Vec<KernelFunction> {
+fn parse(text: &'static str, traced: &Reach) -> Vec<KernelFunction> {
     let function = |line: &'static str| {
         let (address, rest) = line.split_once(' ')?;
         let (kind, rest) = rest.split_once(' ')?;
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn functions_of_the_kernel_and_of_modules() {
-        let traced = Traced::Names(traced_functions("vfs_read\nnvidia_open [nvidia]\n"));
+        let traced = Reach::Names(traced_functions("vfs_read\nnvidia_open [nvidia]\n"));
         let text = "ffffffff81000000 T vfs_read\nffffffff81000100 d jiffies\nffffffff81000200 t rm_ioctl\t[nvidia]\n\
                     ffffffff81000300 t nvidia_open\t[nvidia]\nffffffff81000400 t bpf_prog_1\t[bpf]\n";
         let found: Vec<_> =
@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn names_of_one_function_are_reached_if_one_is() {
-        let traced = Traced::Names(traced_functions("__do_sys_getpid\n"));
+        let traced = Reach::Names(traced_functions("__do_sys_getpid\n"));
         let text = "a0 T __x64_sys_getpid\na0 t __do_sys_getpid\nb0 T other\n";
         let reached: Vec<_> = parse(text, &traced).into_iter().map(|f| (f.name, f.traceable)).collect();
         assert_eq!(reached, [("__x64_sys_getpid", true), ("__do_sys_getpid", true), ("other", false)]);
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn one_of_two_functions_with_the_same_name_may_be_traceable() {
-        let traced = Traced::Sites(traced_sites("a4 alloc_page\nc0 free_page [nvidia]\n"));
+        let traced = Reach::Sites(traced_sites("a4 alloc_page\nc0 free_page [nvidia]\n"));
         let text = "90 t alloc_page\na0 t alloc_page\nb0 T last\nc0 t free_page\t[nvidia]\nd0 T end\n";
         let reached: Vec<_> = parse(text, &traced).into_iter().map(|f| (f.address, f.traceable)).collect();
         assert_eq!(reached, [(0x90, false), (0xa0, true), (0xb0, false), (0xc0, true), (0xd0, false)]);
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn without_the_list_all_functions_count_as_reached() {
         let text = "1 T a\n";
-        assert!(parse(text, &Traced::Unknown)[0].traceable);
-        assert!(!parse(text, &Traced::None)[0].traceable);
+        assert!(parse(text, &Reach::Unknown)[0].traceable);
+        assert!(!parse(text, &Reach::None)[0].traceable);
     }
 }

@@ -4,7 +4,7 @@
 //! written together, and counters are added.
 
 use crate::error::LoadError;
-use crate::handles::{LoadedMap, LoadedOrRefused, MapHandle, Objects};
+use crate::handles::{LoadResult, LoadedMap, MapHandle, Objects};
 use crate::in_process::{MemorySizes, UserSpace, placement};
 use crate::kernel::clock::{self, Clock, SystemClock};
 use crate::kernel::{features, sys};
@@ -74,7 +74,7 @@ impl Core {
         &mut self,
         compiled: &CompiledScript,
         later: &[CompiledScript],
-    ) -> Result<Vec<LoadedOrRefused>, LoadError> {
+    ) -> Result<Vec<LoadResult>, LoadError> {
         self.check_counters(&compiled.manifest)?;
         let (is_first, objects) = match compiled.manifest.in_process {
             true => (self.user.is_none(), self.load_for_processes(compiled, later)?),
@@ -178,7 +178,7 @@ impl Core {
     }
 
     /// Adds the maps and stack maps of a loaded module to the session. Returns the module's programs.
-    fn adopt(&mut self, objects: Objects) -> Result<Vec<LoadedOrRefused>, LoadError> {
+    fn adopt(&mut self, objects: Objects) -> Result<Vec<LoadResult>, LoadError> {
         let manifest = &self.manifest;
         let ours = [manifest::PIDS_MAP, manifest::CONTROL_MAP, COUNTERS_MAP, FAILURES_MAP];
         let named = manifest.maps.iter().map(|map| map.symbol.as_str());
@@ -468,7 +468,7 @@ impl Core {
         manifest: Manifest,
         maps: Maps,
         programs: impl FnOnce(RawFd) -> Vec<crate::handles::LoadedProgram>,
-    ) -> Result<(Core, Vec<LoadedOrRefused>), LoadError> {
+    ) -> Result<(Core, Vec<LoadResult>), LoadError> {
         let mut core = Core::new(&Options::default())?;
         let mut kernel = Maps::new();
         core.rings.add(create_ring(ring::DEFAULT_BYTES, &mut kernel)?);

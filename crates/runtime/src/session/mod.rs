@@ -22,7 +22,7 @@ use crate::attach::own_programs::{EndProgram, SignalProgram, TestProgram, TimerP
 use crate::attach::{self, Attacher, detach, in_process};
 use crate::error::{AttachError, LoadError, SiteFailure};
 use crate::gpu::{AgentFile, Connection};
-use crate::handles::{LoadedOrRefused, LoadedProgram, ProgramHandle};
+use crate::handles::{LoadResult, LoadedProgram, ProgramHandle};
 use crate::in_process::{Access, FileFunctions, PatchCount, PatchReport, UserSpace};
 use crate::kernel::clock::{Clock, SystemClock};
 use crate::kernel::inotify::WriteWatch;
@@ -52,7 +52,7 @@ use wire::types::MissingProbes;
 /// A loaded script. Nothing is attached, so no program runs.
 pub struct LoadedScript {
     core: Core,
-    programs: Vec<LoadedOrRefused>,
+    programs: Vec<LoadResult>,
 }
 
 /// An attached script. Dropping it detaches.
@@ -484,11 +484,11 @@ impl Session {
 
     fn attach_all(
         &mut self,
-        programs: Vec<LoadedOrRefused>,
+        programs: Vec<LoadResult>,
         options: &AttachOptions<'_>,
     ) -> Result<(), AttachError> {
         let described = self.core.manifest.programs.clone();
-        let mut pairs: Vec<(&Program, LoadedOrRefused)> = described.iter().zip(programs).collect();
+        let mut pairs: Vec<(&Program, LoadResult)> = described.iter().zip(programs).collect();
         pairs.sort_by_key(|(program, _)| order(program));
         let mut clauses: BTreeMap<u32, AttachedClause> = BTreeMap::new();
         for (program, loaded) in pairs {
@@ -510,7 +510,7 @@ impl Session {
     fn attach_one(
         &mut self,
         program: &Program,
-        loaded: LoadedOrRefused,
+        loaded: LoadResult,
         options: &AttachOptions<'_>,
     ) -> Result<(usize, Vec<SiteFailure>), AttachError> {
         let manifest = &self.core.manifest;

@@ -2,7 +2,7 @@
 
 use super::seccomp_filter;
 use super::server_handle::Mappings;
-use super::shared_memory::{FileState, Identity, Reported, SharedState};
+use super::shared_memory::{FileState, Identity, MappingScope, SharedState};
 use crate::kernel::{signals, sys};
 use linux::pidfd;
 use std::ffi::{CString, OsString};
@@ -34,7 +34,7 @@ pub struct Command {
     /// does not reach it.
     pub captured: bool,
     /// Which mappings are reported.
-    pub reported: Reported,
+    pub reported: MappingScope,
 }
 
 /// Why a program was not started.
@@ -99,7 +99,7 @@ impl Child {
             ignores_children: signals::reset_sigchld(),
             watch: command.watch_mappings,
             ends: command.watch_ends,
-            patched: command.reported == Reported::All,
+            patched: command.reported == MappingScope::All,
             identity,
             gate: gate_in,
             gate_writer: gate.as_raw_fd(),

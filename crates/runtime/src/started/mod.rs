@@ -23,7 +23,7 @@ pub use mapping_events::{Fork, MappedInode, MappingEvent, MappingWatch};
 pub use query::{MappedRange, Mapping, Query};
 pub use seccomp_server::serve_if_seccomp_server;
 pub use server_handle::Mappings;
-pub use shared_memory::{FileState, Identity, Reported};
+pub use shared_memory::{FileState, Identity, MappingScope};
 
 #[cfg(test)]
 mod tests {

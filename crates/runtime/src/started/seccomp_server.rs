@@ -26,8 +26,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Time limit of a request. Finding and attaching the functions of the largest library takes a hundredth of it.
-const TIMEOUT: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(5) };
+/// Time limit of a request. Finding and attaching the functions of the largest library takes 1/200 of it; beside many other busy
+/// processes it may take seconds.
+const TIMEOUT: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(10) };
 /// Time limit for a further mapping of a known file, whose addresses only stacks need.
 const RANGE_TIMEOUT: Duration = Duration::from_secs(1);
 /// A request that takes longer may depend on another one.

@@ -14,7 +14,7 @@ use std::{fmt, io};
 
 /// Which mappings of files by a started program and its children are reported.
 #[derive(Copy, Clone, Debug, Default, PartialEq, Eq)]
-pub enum Reported {
+pub enum MappingScope {
     /// The first of each file that is not known.
     #[default]
     New,
@@ -97,12 +97,12 @@ pub(super) struct SharedState {
 unsafe impl Sync for SharedState {}
 
 impl SharedState {
-    /// Creates the memory in the tracer; no file is marked. `reported`: see [`Reported`]. `held`: the process
+    /// Creates the memory in the tracer; no file is marked. `reported`: see [`MappingScope`]. `held`: the process
     /// that has not become its program yet.
     ///
     /// # Errors
     /// The errors of [`sys::shared_memory`] and of mmap(2).
-    pub(super) fn new(files: &[FileState], reported: Reported, held: u32) -> io::Result<SharedState> {
+    pub(super) fn new(files: &[FileState], reported: MappingScope, held: u32) -> io::Result<SharedState> {
         let words = FIRST_FILE + files.len() * FILE;
         let fd = sys::shared_memory(c"ct-seccomp", (words * WORD) as u64)?;
         let mut shared = SharedState::map(fd, words)?;
@@ -157,12 +157,12 @@ impl SharedState {
     /// Whether a mapping of a file is reported even if it is known. `is_fixed`: to a fixed address.
     pub(super) fn reports_again(&self, is_fixed: bool) -> bool {
         let reported = self.word(REPORTED).load(Ordering::Relaxed);
-        self.reports_all() || is_fixed && reported == Reported::Fixed as u64
+        self.reports_all() || is_fixed && reported == MappingScope::Fixed as u64
     }
 
     /// Whether every mapping is reported.
     pub(super) fn reports_all(&self) -> bool {
-        self.word(REPORTED).load(Ordering::Relaxed) == Reported::All as u64
+        self.word(REPORTED).load(Ordering::Relaxed) == MappingScope::All as u64
     }
 
     /// The process that has not become its program yet.

@@ -12,7 +12,7 @@
 
 use crate::hir::visit::{inner, inner_mut};
 use crate::hir::{
-    Attach, Export, Expr, ExprKind, Hidden, NameId, NameKind, Probe, Site, Stmt, StmtKind, Type,
+    Attach, Export, Expr, ExprKind, HiddenValue, NameId, NameKind, Probe, Site, Stmt, StmtKind, Type,
 };
 use rustc_hash::FxHashMap;
 
@@ -68,7 +68,7 @@ fn split_instants(probe: Probe, first: &FxHashMap<Position, u32>) -> Vec<Probe> 
 /// Makes the probed call the parent of its instants.
 fn set_parent(stmt: &mut Stmt) {
     if let StmtKind::Export { what: Export::Instant, hidden, .. } = &mut stmt.kind {
-        let parent = hidden.iter_mut().filter(|(kind, _)| *kind == Hidden::ParentStart);
+        let parent = hidden.iter_mut().filter(|(kind, _)| *kind == HiddenValue::ParentStart);
         parent.for_each(|(_, start)| start.kind = ExprKind::Started);
     }
     inner_mut(stmt, &mut set_parent);
@@ -98,7 +98,7 @@ fn position(site: &Site) -> Option<Position> {
 fn is_span(stmt: &Stmt) -> bool {
     match &stmt.kind {
         StmtKind::Export { what: Export::Span, hidden, .. } => {
-            hidden.iter().any(|(kind, _)| *kind == Hidden::Start)
+            hidden.iter().any(|(kind, _)| *kind == HiddenValue::Start)
         }
         _ => false,
     }

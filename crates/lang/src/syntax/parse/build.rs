@@ -9,7 +9,7 @@ use super::literal::{self, Problem};
 use super::{depth, headers};
 use crate::diagnostics::Diagnostics;
 use crate::limits::MAX_DEPTH;
-use crate::source::span::{Span, Spanned};
+use crate::source::span::{Span, WithSpan};
 use crate::syntax::FindBuiltin;
 use crate::syntax::ast::*;
 use crate::syntax::operators;
@@ -56,7 +56,7 @@ impl<'a> Builder<'a> {
     }
 
     pub(crate) fn name(&self, pair: &Pair) -> Name {
-        Spanned { node: pair.as_str().to_owned(), span: self.span(pair) }
+        WithSpan { node: pair.as_str().to_owned(), span: self.span(pair) }
     }
 
     /// A name without bpftrace's prefix for what its standard library wraps: `__builtin_pid` is `pid`.
@@ -67,7 +67,7 @@ impl<'a> Builder<'a> {
 
     /// A name without its first character: `x` for `$x`.
     fn bare_name(&self, pair: &Pair) -> Name {
-        Spanned { node: pair.as_str()[1..].to_owned(), span: self.span(pair) }
+        WithSpan { node: pair.as_str()[1..].to_owned(), span: self.span(pair) }
     }
 
     /// Builds a subtree that is `levels` deeper; `None` beyond the limit.
@@ -176,7 +176,7 @@ impl<'a> Builder<'a> {
         let path = pair.into_inner().find(|part| part.as_rule() == Rule::string);
         let path = path.expect("the grammar has a path here");
         let (span, text) = (self.span(&path), path.as_str());
-        Item::Import(Spanned { node: self.quoted(&text[1..text.len() - 1], span), span })
+        Item::Import(WithSpan { node: self.quoted(&text[1..text.len() - 1], span), span })
     }
 
     fn macro_def(&mut self, pair: Pair) -> Macro {
@@ -314,8 +314,8 @@ impl<'a> Builder<'a> {
     fn given_spec(&mut self, text: &str, span: Span) -> ProbeSpec {
         let whole = self.substitute(text, span);
         let mut parts = whole.split(':').map(str::to_owned);
-        let provider = Spanned { node: parts.next().unwrap_or_default(), span };
-        let parts = parts.map(|part| Spanned { node: SpecPart::Text(part), span }).collect();
+        let provider = WithSpan { node: parts.next().unwrap_or_default(), span };
+        let parts = parts.map(|part| WithSpan { node: SpecPart::Text(part), span }).collect();
         ProbeSpec { provider, parts, span }
     }
 
@@ -333,12 +333,12 @@ impl<'a> Builder<'a> {
                 self.diags
                     .error("E0010", span, message)
                     .help("write the whole probe, such as `uprobe:libcuda:cuInit`");
-                ProbeSpec { provider: Spanned { node: String::new(), span }, parts: vec![part], span }
+                ProbeSpec { provider: WithSpan { node: String::new(), span }, parts: vec![part], span }
             }
         }
     }
 
-    fn spec_part(&mut self, pair: Pair) -> Spanned<SpecPart> {
+    fn spec_part(&mut self, pair: Pair) -> WithSpan<SpecPart> {
         let span = self.span(&pair);
         let text = pair.as_str();
         let node = match pair.as_rule() {
@@ -355,7 +355,7 @@ impl<'a> Builder<'a> {
             Rule::function_regex => SpecPart::Regex(text[1..text.len() - 1].replace("\\/", "/")),
             _ => SpecPart::Text(self.substitute(text, span)),
         };
-        Spanned { node, span }
+        WithSpan { node, span }
     }
 
     fn quoted(&mut self, inside: &str, span: Span) -> String {
@@ -501,7 +501,7 @@ impl<'a> Builder<'a> {
         }
         let body = self.block(next);
         if let ExprKind::Map { name, keys: None } = start.kind {
-            return StmtKind::ForMap { var, map: Spanned { node: name, span: start.span }, body };
+            return StmtKind::ForMap { var, map: WithSpan { node: name, span: start.span }, body };
         }
         self.diags
             .error("E0016", start.span, "`for` loops over a range or a map")

@@ -185,7 +185,7 @@ impl Tree {
     }
 }
 
-fn part(part: &crate::source::span::Spanned<SpecPart>) -> String {
+fn part(part: &crate::source::span::WithSpan<SpecPart>) -> String {
     match &part.node {
         SpecPart::Text(text) => format!(" {text}"),
         SpecPart::Quoted(text) => format!(" {}", quoted(text.as_bytes())),
