@@ -27,13 +27,13 @@ test: deps examples      ## everything that can be tested on this machine; live 
 	$(MAKE) --no-print-directory -C examples/cuda check
 
 test-kernels: build examples  ## the live tests on other kernels, in qemu; KERNELS="6.1 6.12" CASES=memleak for some, KERNEL_DIR=DIR for others
-	CASES='$(CASES)' KERNEL_DIR='$(KERNEL_DIR)' bash scripts/test-kernels.sh $(KERNELS)
+	CASES='$(CASES)' KERNEL_DIR='$(KERNEL_DIR)' bash tools/test-kernels.sh $(KERNELS)
 
 test-bpftrace:           ## bpftrace's own programs: BPFTRACE=FOLDER is its source tree, or a folder of .bt files
-	python3 scripts/test-bpftrace.py --cudatrace $(BINARY) $(BPFTRACE)
+	python3 tools/test-bpftrace.py --cudatrace $(BINARY) $(BPFTRACE)
 
 test-survival:           ## tests of CPython, OpenSSL, libstdc++ with their library traced in the process, as root: SUITES="python openssl" for some
-	bash scripts/test-survival.sh $(SUITES)
+	bash tools/test-survival.sh $(SUITES)
 
 growth:                  ## how the time for scripts of a megabyte grows
 	GROWTH_BYTES=1000000 $(CARGO) test --release -p lang --test growth
@@ -56,7 +56,7 @@ deny:                    ## licences and sources of dependencies; known vulnerab
 	if $(CARGO) deny fetch db 2>/dev/null; then $(CARGO) deny check advisories; else echo "skipped: no database of vulnerabilities"; fi
 
 portable:                ## the minimum Rust version, and the crates that compile for aarch64; needs rustup, gcc-aarch64-linux-gnu, libc6-dev-arm64-cross
-	bash scripts/check-portability.sh
+	bash tools/check-portability.sh
 
 bless:                   ## rewrite the golden files; read the diff
 	BLESS=1 $(CARGO) test --workspace --quiet
@@ -68,7 +68,7 @@ examples:                ## the simulated CUDA and the workloads
 	$(MAKE) --no-print-directory -C examples/cuda
 
 deps:                    ## what the build needs and this machine lacks
-	@bash scripts/deps.sh
+	@bash tools/deps.sh
 
 clean:
 	$(CARGO) clean

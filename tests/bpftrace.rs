@@ -202,7 +202,7 @@ fn the_comparison_with_bpftrace_has_a_verdict_for_each_program() {
     let tests = folder.path().join("tests/runtime");
     std::fs::create_dir_all(&tests).expect("room in /tmp");
     std::fs::write(tests.join("mine"), SUITE).expect("room in /tmp");
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("scripts/test-bpftrace.py");
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tools/test-bpftrace.py");
     let tracer = env!("CARGO_BIN_EXE_cudatrace");
     let output = Command::new("python3")
         .arg(script)

@@ -26,7 +26,7 @@
 //!
 //! `CUDATRACE_LIVE_CASES=FILE:FILE` selects other files, `CUDATRACE_LIVE_ORDER=FILE` of their cases those whose
 //! names are the lines of this file, `CUDATRACE_LIVE_SECONDS` is the time limit of a case, `CUDATRACE_LIVE_LOG=FILE` gets each
-//! failure at once: all for `scripts/test-kernels.sh`, which runs this program on other kernels in a slow machine.
+//! failure at once: all for `tools/test-kernels.sh`, which runs this program on other kernels in a slow machine.
 //!
 //! `CUDATRACE_LIVE_IN_PROCESS=1` adds `--in-process` to each case that starts a program: the output must be the same. What cannot run
 //! there runs in the kernel.

@@ -1,4 +1,4 @@
-// Functions that call back into the program, for `scripts/test-survival.sh`: callbacks.cpp, callbacks.rs, callbacks.go. Exceptions and
+// Functions that call back into the program, for `tools/test-survival.sh`: callbacks.cpp, callbacks.rs, callbacks.go. Exceptions and
 // panics may pass them.
 #include <stdlib.h>
 #include <string.h>

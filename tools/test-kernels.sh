@@ -29,8 +29,8 @@ keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 
 die() { echo "test-kernels: $*" >&2; exit 1; }
 
-# shellcheck source=scripts/test-kernels-modules.sh
-. scripts/test-kernels-modules.sh
+# shellcheck source=tools/test-kernels-modules.sh
+. tools/test-kernels-modules.sh
 
 install_tools() {
     local missing=()
@@ -141,7 +141,7 @@ build_initramfs() {
     echo root:x:0:0::/root:/bin/sh >"$fs/etc/passwd"
     echo "$live" >"$fs/etc/runner"
     echo "$root" >"$fs/etc/root"
-    install scripts/test-kernels-init.sh "$fs/init"
+    install tools/test-kernels-init.sh "$fs/init"
     (cd "$fs" && find . | busybox cpio -o -H newc 2>/dev/null | gzip -1) >"$work/initramfs.gz"
 }
 

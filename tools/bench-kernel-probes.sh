@@ -77,7 +77,7 @@ report() {
 [ $# -gt 0 ] || set -- 6.1 6.12
 failed=0
 for kernel; do
-    CLOCK=instructions COMMAND=$(measure) scripts/test-kernels.sh "$kernel" >"target/bench-$kernel.log"
+    CLOCK=instructions COMMAND=$(measure) tools/test-kernels.sh "$kernel" >"target/bench-$kernel.log"
     report "$kernel" <"target/bench-$kernel.log" || failed=1
 done
 exit $failed

@@ -1,5 +1,5 @@
 #!/bin/busybox sh
-# The first process of a machine that scripts/test-kernels.sh boots: runs the live tests, or a command, and powers off.
+# The first process of a machine that tools/test-kernels.sh boots: runs the live tests, or a command, and powers off.
 /bin/busybox --install -s /bin
 mount -t proc proc /proc
 mount -t sysfs sys /sys

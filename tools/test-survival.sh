@@ -48,7 +48,7 @@ script_for() {
 # row of the table.
 compare() {
     local suite=$1 files=$2 out=$work/$1
-    local run=(bash "$root/scripts/test-survival.sh" "${@:3}")
+    local run=(bash "$root/tools/test-survival.sh" "${@:3}")
     # shellcheck disable=SC2086 # a list of files
     script_for $files >"$out.ct"
     "${run[@]}" "$out.bare" >"$out.bare.log" 2>&1 </dev/null || true
