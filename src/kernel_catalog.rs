@@ -143,10 +143,42 @@ fn field(field: TracepointField) -> RecordField {
         }
         8 if declared.ends_with('*') && declared.contains("char") && stars == 2 => RecordKind::Texts,
         8 if declared.ends_with('*') => RecordKind::Pointer { text: declared.contains("char") && stars == 1 },
+        8 if let Some(&(_, bytes, signed)) = narrow(declared) => RecordKind::Int { bytes, signed },
         size @ (1 | 2 | 4 | 8) => RecordKind::Int { bytes: size as u8, signed: field.signed },
         _ => RecordKind::Other(field.declared),
     };
     RecordField { name: field.name, offset: field.offset, kind }
+}
+
+/// Types of arguments of system calls that are smaller than their slot of 8 bytes, with size and sign. The rest of the slot is what the
+/// program had in the register.
+static NARROW: &[(&str, u8, bool)] = &[
+    ("int", 4, true),
+    ("pid_t", 4, true),
+    ("clockid_t", 4, true),
+    ("timer_t", 4, true),
+    ("key_t", 4, true),
+    ("key_serial_t", 4, true),
+    ("mqd_t", 4, true),
+    ("qid_t", 4, true),
+    ("rwf_t", 4, true),
+    ("s32", 4, true),
+    ("__s32", 4, true),
+    ("unsigned", 4, false),
+    ("unsigned int", 4, false),
+    ("uid_t", 4, false),
+    ("gid_t", 4, false),
+    ("u32", 4, false),
+    ("__u32", 4, false),
+    ("umode_t", 2, false),
+    ("short", 2, true),
+    ("unsigned short", 2, false),
+    ("unsigned char", 1, false),
+];
+
+fn narrow(declared: &str) -> Option<&'static (&'static str, u8, bool)> {
+    let name = declared.strip_prefix("const ").unwrap_or(declared);
+    NARROW.iter().find(|(narrow, ..)| *narrow == name)
 }
 
 /// The name of the struct in a declaration: `x` for `const struct x *`
@@ -181,6 +213,10 @@ mod tests {
         assert_eq!(kind("const char *", 8), RecordKind::Pointer { text: true });
         assert_eq!(kind("const char *const *", 8), RecordKind::Texts);
         assert_eq!(kind("pid_t", 4), RecordKind::Int { bytes: 4, signed: true });
+        // Slots of arguments of system calls.
+        assert_eq!(kind("int", 8), RecordKind::Int { bytes: 4, signed: true });
+        assert_eq!(kind("umode_t", 8), RecordKind::Int { bytes: 2, signed: false });
+        assert_eq!(kind("size_t", 8), RecordKind::Int { bytes: 8, signed: true });
         assert_eq!(kind("long[6]", 48), RecordKind::Array { bytes: 8, signed: true, count: 6 });
         assert_eq!(kind("struct x[2]", 48), RecordKind::Other("struct x[2]".into()));
         assert_eq!(kind("__data_loc u8[]", 4), RecordKind::Other("__data_loc u8[]".into()));

@@ -60,7 +60,7 @@ fn run(cli: &Cli) -> Result<u8> {
         bail!("unexpected argument `{word}`: `-l` takes one pattern, in quotes if it has blanks");
     }
     if structs::is_type(pattern) {
-        std::io::stdout().write_all(structs::declaration(pattern, cli.verbose)?.as_bytes())?;
+        std::io::stdout().write_all(structs::declarations(pattern, cli.verbose)?.as_bytes())?;
         return Ok(0);
     }
     let mut unknown = UnknownParameters::default();

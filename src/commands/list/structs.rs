@@ -58,8 +58,13 @@ pub fn is_type(pattern: &str) -> bool {
     TAGS.iter().any(|tag| pattern.starts_with(tag))
 }
 
+/// The declarations of structs, unions and enums of the kernel, which are separated by commas.
+pub fn declarations(patterns: &str, verbose: bool) -> Result<String> {
+    patterns.split(',').map(|pattern| declaration(pattern.trim(), verbose)).collect()
+}
+
 /// The declaration of a struct, union or enum of the kernel; with `verbose` including its members.
-pub fn declaration(pattern: &str, verbose: bool) -> Result<String> {
+fn declaration(pattern: &str, verbose: bool) -> Result<String> {
     let (_, name) = pattern.split_once(' ').unwrap_or_default();
     match btf::declaration(name.trim()) {
         Some((head, _)) if !verbose => Ok(format!("{head}\n")),

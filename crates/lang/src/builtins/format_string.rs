@@ -67,6 +67,10 @@ pub fn parse_format(text: &[u8]) -> Result<Vec<Piece>, FormatError> {
         } else if text.get(at + 1) == Some(&b'%') {
             plain.push(b'%');
             at += 2;
+        } else if text.get(at + 1).is_none_or(u8::is_ascii_control) {
+            // C's printf prints it, too.
+            plain.push(b'%');
+            at += 1;
         } else {
             if !plain.is_empty() {
                 pieces.push(Piece::Text(std::mem::take(&mut plain)));
@@ -233,16 +237,17 @@ mod tests {
         let pieces = parse_format(b"a%%b%dc\xff").unwrap();
         assert_eq!(pieces, [Piece::Text(b"a%b".to_vec()), plain('d', 0), Piece::Text(b"c\xff".to_vec())]);
         assert_eq!(parse_format(b""), Ok(vec![]));
+        let pieces = parse_format(b"%d%\n%").unwrap();
+        assert_eq!(pieces, [plain('d', 0), Piece::Text(b"%\n%".to_vec())]);
     }
 
     #[test]
     fn invalid_directives() {
         for (text, offset, word) in [
-            ("%", 0, "ends inside"),
             ("%d %-5", 3, "ends inside"),
             ("%y", 0, "`%y` is not a directive"),
             ("%D", 0, "did you mean `%d`?"),
-            ("%\n", 0, "no directive follows"),
+            ("%5\n", 0, "no directive follows"),
             ("%99999999999d", 0, "more than the limit"),
         ] {
             let error = parse_format(text.as_bytes()).unwrap_err();

@@ -11,7 +11,7 @@ use crate::hir::{Around, BinaryOp, Builtin, Expr, ExprKind, Lookup, NameKind, Ty
 use crate::source::span::Span;
 use crate::syntax::ast;
 use crate::types::U8;
-use Where::{Anywhere, Calls, Returns, Running};
+use Where::{Anywhere, Calls, Returns};
 use std::sync::Arc;
 
 /// The effect of a mode on a variable.
@@ -119,8 +119,8 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
     variable(
         |_, f| f.variable(Builtin::UserMode, U8),
         "usermode",
-        "1 if the probe interrupted user space, else 0, uint8",
-        Running,
+        "1 if the probe interrupted user space, else 0, uint8; 1 in `BEGIN` and `END`",
+        Anywhere,
         "profile:hz:99 { @[usermode] = count() }",
     ),
     variable(

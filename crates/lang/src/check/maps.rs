@@ -160,6 +160,7 @@ impl Checker<'_> {
         }
         let value = self.expr(value);
         let (map, key) = self.cell(name, keys, span)?;
+        self.maps[map.0 as usize].is_assigned = true;
         let value = self.symbol_for(value, || self.maps[map.0 as usize].read_type(&self.types));
         let register = self.is_register(&value);
         self.widen_cells((map, name), &value, "a value", span, |slot, types| {

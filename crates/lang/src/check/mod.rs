@@ -39,12 +39,12 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use crate::builtins::probe_context::{At, ProbeContext};
 use crate::catalog::{Catalog, FileId, KERNEL};
 use crate::check::scope::{Scope, VarState};
-use crate::check::slots::{MapState, ValueState};
+use crate::check::slots::{MapState, Slot, ValueState};
 use crate::diagnostics::suggest::similar;
 use crate::diagnostics::{Diagnostic, Diagnostics, Severity};
 use crate::expand::macros::written;
-use crate::expand::maps_of;
 use crate::expand::options::OptionValue;
+use crate::expand::{map_names, maps_of};
 use crate::hir::{self, Attach, Config, Hook, Map, MapId, MapValue, Names, Probe, Program, Records};
 use crate::limits;
 use crate::resolve::grouping::{Layout, ProgramGroup};
@@ -378,6 +378,35 @@ impl<'a> Checker<'a> {
             }
         }
         self.report(diags);
+        self.warn_of_unused(script, diags);
+    }
+
+    /// Warns of maps that are declared in a script with clauses, and in none of them.
+    fn warn_of_unused(&self, script: &Script, diags: &mut Diagnostics) {
+        let clauses = script.items.iter().filter_map(|item| match item {
+            Item::Clause(clause) => Some(map_names(clause, true)),
+            _ => None,
+        });
+        let Some(used) = clauses.reduce(|mut all, more| {
+            all.extend(more);
+            all
+        }) else {
+            return;
+        };
+        let is_metric = |name: &str| {
+            script.items.iter().any(|item| matches!(item, Item::Metric { map, .. } if map.node == name))
+        };
+        for item in &script.items {
+            // Maps of the prelude are declared together.
+            if let Item::MapDecl { name, .. } = item
+                && self.declared.contains_key(&name.node)
+                && !name.node.starts_with("__")
+                && !used.contains(&name.node)
+                && !is_metric(&name.node)
+            {
+                diags.warning("W0262", name.span, format!("map `@{}` is not used", name.node));
+            }
+        }
     }
 
     fn declare_map(&mut self, name: &ast::Name, kind: &ast::Name, max: &ast::Expr, diags: &mut Diagnostics) {
@@ -427,6 +456,11 @@ impl<'a> Checker<'a> {
         if self.infer_from_absent(resolved) {
             self.check_until_stable(&mut bodies, &all);
         }
+        let has_errors =
+            bodies.iter().flat_map(|body| &body.findings).any(|found| found.severity == Severity::Error);
+        if !has_errors && self.infer_integers() {
+            self.check_until_stable(&mut bodies, &all);
+        }
         for finding in bodies.iter_mut().flat_map(|body| std::mem::take(&mut body.findings)) {
             self.diags.push(finding);
         }
@@ -460,6 +494,16 @@ impl<'a> Checker<'a> {
             }
         }
         inferred
+    }
+
+    /// Infers that maps hold integers whose values come only from themselves and each other: `@a = @a + 1`. Returns whether there are some.
+    fn infer_integers(&mut self) -> bool {
+        let types = &self.types;
+        let from_themselves = self.maps.iter_mut().filter(|map| map.is_assigned && !map.is_known(types));
+        from_themselves
+            .map(|map| map.value.change(types, |state| *state = ValueState::Plain(Slot::integers())))
+            .count()
+            > 0
     }
 
     /// Checks some of the bodies until the facts that they use no longer change.

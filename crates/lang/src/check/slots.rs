@@ -43,6 +43,11 @@ impl Slot {
         Slot { typed: Some(ty), fixed: true, ..Slot::default() }
     }
 
+    /// A slot of a map that only holds what is read from it, or from others like it.
+    pub fn integers() -> Slot {
+        Slot { literals: Some((0, 0)), ..Slot::default() }
+    }
+
     /// Declared, or of a running program.
     pub fn is_fixed(&self) -> bool {
         self.fixed
@@ -184,6 +189,8 @@ pub struct MapState {
     pub metric: Metric,
     /// First use.
     pub span: Span,
+    /// A statement assigns a plain value to it, whose type may be unknown.
+    pub is_assigned: bool,
 }
 
 /// Inferred type of a map's values.
@@ -221,8 +228,9 @@ impl MapState {
     pub fn new(name: &str, span: Span) -> MapState {
         let (key, value) = (TrackedFact::default(), TrackedFact::new(ValueState::Plain(Slot::default())));
         let metric = Metric::default();
-        let (evicts, by_process) = (false, false);
-        MapState { name: name.into(), key, value, max_entries: None, evicts, by_process, metric, span }
+        let (evicts, by_process, is_assigned) = (false, false, false);
+        let (name, max_entries) = (name.into(), None);
+        MapState { name, key, value, max_entries, evicts, by_process, metric, span, is_assigned }
     }
 
     /// A map of a running program.
@@ -240,6 +248,7 @@ impl MapState {
             by_process: map.by_process,
             metric: map.metric.clone(),
             span: map.span,
+            is_assigned: false,
         }
     }
 

@@ -55,27 +55,36 @@ pub fn expand(
 
 /// Names of the maps that a clause may use: not those in branches that are never taken.
 pub fn maps_of(clause: &Clause) -> BTreeSet<String> {
-    struct Names(BTreeSet<String>);
+    match clause.predicate.as_ref().and_then(const_eval::truth) {
+        Some(false) => BTreeSet::new(),
+        _ => map_names(clause, false),
+    }
+}
+
+/// Names of the maps in a clause; with `all`, also those in branches that are never taken.
+pub fn map_names(clause: &Clause, all: bool) -> BTreeSet<String> {
+    struct Names {
+        found: BTreeSet<String>,
+        all: bool,
+    }
     impl look::Visit for Names {
         fn enters(&self, condition: &Expr) -> bool {
-            const_eval::truth(condition) != Some(false)
+            self.all || const_eval::truth(condition) != Some(false)
         }
 
         fn before_expr(&mut self, e: &Expr) {
             if let ExprKind::Map { name, .. } = &e.kind {
-                self.0.insert(name.clone());
+                self.found.insert(name.clone());
             }
         }
 
         fn map(&mut self, name: &Name) {
-            self.0.insert(name.node.clone());
+            self.found.insert(name.node.clone());
         }
     }
-    let mut names = Names(BTreeSet::new());
-    if clause.predicate.as_ref().and_then(const_eval::truth) != Some(false) {
-        look::clause(clause, &mut names);
-    }
-    names.0
+    let mut names = Names { found: BTreeSet::new(), all };
+    look::clause(clause, &mut names);
+    names.found
 }
 
 /// Whether an expanded script uses user stacks.

@@ -6,6 +6,7 @@ use crate::resolve::finder::Finder;
 use crate::resolve::provider::Provider;
 use crate::resolve::spot::{Spots, wrong};
 use crate::syntax::ast::{ProbeSpec, text};
+use crate::syntax::parse::whole_number;
 
 /// `PERF_TYPE_HARDWARE`
 pub(super) const HARDWARE: u32 = 0;
@@ -59,9 +60,9 @@ fn events(kind: u32) -> impl Iterator<Item = &'static CountedEvent> {
     EVENTS.iter().filter(move |event| event.counter.kind == kind)
 }
 
-/// The usual names of the events of a kind of counter.
+/// The names of the events of a kind of counter.
 pub(super) fn names(kind: u32) -> Vec<&'static str> {
-    events(kind).map(|event| event.names[0]).collect()
+    events(kind).flat_map(|event| event.names).copied().collect()
 }
 
 /// `software:page-faults:100`; without a number the default.
@@ -79,10 +80,10 @@ pub(super) fn counter(finder: &mut Finder, spec: &ProbeSpec, provider: &Provider
         }
         return wrong("E0106", spec.span, message, "", help);
     };
-    let period = parts.get(1).filter(|count| !count.is_empty()).map(|count| (count, count.parse::<u64>()));
+    let period = parts.get(1).filter(|count| !count.is_empty()).map(|count| (count, whole_number(count)));
     let (period, written) = match period {
         None => (event.period, String::new()),
-        Some((_, Ok(period))) if period > 0 => (period, format!(":{period}")),
+        Some((_, Some(period))) if period > 0 => (period, format!(":{period}")),
         Some((count, _)) => {
             let message = format!("`{count}` is not a number of events between two samples");
             return wrong("E0106", spec.span, message, "", vec![format!("write `{}`", provider.form)]);

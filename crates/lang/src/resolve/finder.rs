@@ -88,10 +88,11 @@ impl<'a, 'b> Finder<'a, 'b> {
         }
     }
 
-    /// Whether the filter of the command line lets a place pass.
+    /// Whether the filter of the command line lets a place pass. `BEGIN` and `END` are no places.
     pub(super) fn passes_filter(&self, spot: &Spot) -> bool {
         let Some(filter) = &self.setting.probe_filter else { return true };
         let name = match spot {
+            Spot::Event(event) if matches!(event.trigger, Trigger::Begin | Trigger::End) => return true,
             Spot::Event(event) => event.name,
             Spot::Call(call) => call.site.probe,
         };

@@ -25,6 +25,21 @@ impl Finder<'_, '_> {
         finding("E0105", wanted.at, message, "not exported there", help)
     }
 
+    /// Help for a name that the loader binds to one of several functions.
+    fn indirect(&self, name: &str, files: &[File]) -> String {
+        let variant = format!("__{name}_");
+        let names = |file: &File| self.setting.catalog.functions(file.id);
+        let has_variants =
+            files.iter().flat_map(names).flat_map(|f| f.names.iter()).any(|n| n.starts_with(&variant));
+        let remedy = match has_variants {
+            true => format!("probe all of them: `{variant}*`"),
+            false => "probe its callers".to_owned(),
+        };
+        format!(
+            "`{name}` stands for several functions, of which the loader selects one for this CPU (IFUNC): {remedy}"
+        )
+    }
+
     /// Suggestions for a missing function.
     fn other_functions(&self, wanted: &FunctionSpec, files: &[File]) -> Vec<String> {
         // No name has blanks: a comma before a predicate makes the predicate a regular expression.
@@ -34,10 +49,7 @@ impl Finder<'_, '_> {
             ];
         }
         if files.iter().any(|file| self.setting.catalog.is_indirect(file.id, wanted.written)) {
-            let name = wanted.written;
-            return vec![format!(
-                "`{name}` stands for several functions, of which the loader selects one for this CPU (IFUNC): probe its callers"
-            )];
+            return vec![self.indirect(wanted.written, files)];
         }
         let names = |file: &File| self.setting.catalog.functions(file.id);
         let candidates: FxHashSet<&str> =

@@ -5,6 +5,7 @@ use crate::resolve::finder::Finder;
 use crate::resolve::provider::Provider;
 use crate::resolve::spot::{Spots, wrong};
 use crate::syntax::ast::{ProbeSpec, text};
+use crate::syntax::parse::whole_number;
 
 /// `interval:s:1`
 pub(super) fn interval(finder: &mut Finder, spec: &ProbeSpec, provider: &Provider) -> Spots {
@@ -37,7 +38,7 @@ fn timer(
         }
         Err(reason) => {
             let help = match parts[..] {
-                [count] if count.parse::<u64>().is_ok() => with_unit(count),
+                [count] if whole_number(count).is_some() => with_unit(count),
                 _ => format!("write `{}`", provider.form),
             };
             wrong("E0106", spec.span, reason, "", vec![help])
@@ -70,7 +71,7 @@ fn period(parts: &[&str]) -> Result<u64, String> {
     if count.is_empty() {
         return Err("the number is missing".into());
     }
-    let number: u64 = count.parse().map_err(|_| format!("`{count}` is not a whole number"))?;
+    let number: u64 = whole_number(count).ok_or_else(|| format!("`{count}` is not a whole number"))?;
     let period =
         in_unit(unit, number).ok_or_else(|| format!("`{unit}` is not a unit: use s, ms, us, ns or hz"))?;
     if period < SHORTEST_PERIOD && unit.is_empty() {

@@ -6,7 +6,9 @@ use super::value::{Val, fit, is_signed};
 use crate::machine::BOOT_AHEAD_NS;
 use crate::outcome::Loss;
 use crate::world::{self, ARGUMENT_REGS};
-use lang::hir::{Around, BinaryOp, Builtin, Expr, ExprKind, MapId, NameId, NameKind, Site, Type, Yields};
+use lang::hir::{
+    Around, BinaryOp, Builtin, Environment, Expr, ExprKind, MapId, NameId, NameKind, Site, Type, Yields,
+};
 use lang::types::passing::{Class, Passing, passing};
 
 impl EntryState {
@@ -192,7 +194,10 @@ impl Meaning<'_> {
             Builtin::Cpus => i64::from(self.cpus),
             Builtin::NumaNode => i64::from(moment.numa_node()),
             // In a world, timers interrupt the kernel.
-            Builtin::UserMode => i64::from(run.probe.attach.environment().is_none()),
+            Builtin::UserMode => {
+                let environment = run.probe.attach.environment();
+                i64::from(environment.is_none_or(|environment| environment == Environment::Tracer))
+            }
             Builtin::Nsecs => moment.time_ns as i64,
             Builtin::Monotonic => moment.time_ns.wrapping_sub(BOOT_AHEAD_NS) as i64,
             Builtin::Tai => moment.time_ns.wrapping_add(world::TAI_AHEAD_NS) as i64,

@@ -332,4 +332,11 @@ pub const TYPES: &[Code] = &[
         example: "uprobe:libcuda:cuTexRefSetMipmapLevelBias { print(args) }",
         repaired: "uprobe:libcuda:cuTexRefSetMipmapLevelBias { print(args.hTexRef) }",
     },
+    Code {
+        code: "W0262",
+        title: "a map that is declared and not used",
+        explanation: "No clause reads or writes the map: its name may be misspelled in the declaration.",
+        example: "let @calls = hash(100); uprobe:libc:malloc { @call[pid] = count() }",
+        repaired: "let @calls = hash(100); uprobe:libc:malloc { @calls[pid] = count() }",
+    },
 ];

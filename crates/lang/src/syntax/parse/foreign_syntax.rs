@@ -62,7 +62,6 @@ const COLONS: &str = "the parts of a probe are joined by colons: `uprobe:libcuda
 const TOGETHER: &str = "`+=` and `-=` are written without a space";
 const BLANKS: &str = "the parts of a probe are written without spaces between them: `uprobe:libcuda:cuInit`";
 const ONE_COMMA: &str = "remove one of the two commas";
-const BEFORE_BODY: &str = "remove the comma before the body: after a comma another probe is expected";
 const EACH: &str = "there is no operator `in`: compare with each value, `x == 1 || x == 2`";
 const SEARCH: &str =
     "there are no regular expressions in conditions; to search in a string use `strcontains(text, \"part\")`";
@@ -207,8 +206,6 @@ const HABITS: &[Habit] = &[
         "its parameters are written in parentheses: `macro twice(x) { x + x }`",
     ),
     expecting("the name of a target", "PART ^ {", NAME),
-    expecting("a name", ", ^ {", BEFORE_BODY),
-    expecting("a name", ", ^ <", BEFORE_BODY),
     expecting("a name", ", ^ ,", ONE_COMMA),
     expecting("a probe", "^ {", BODY),
     expecting("`{`", "CALL ^ (", BODY),

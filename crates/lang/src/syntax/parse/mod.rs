@@ -28,6 +28,8 @@ use build::Builder;
 use grammar::{Pair, Rule, expected, position};
 use mistake::BrokenItem;
 
+pub(crate) use literal::whole_number;
+
 /// Largest number of items with errors that are reported.
 const MAX_BROKEN_ITEMS: usize = 200;
 
