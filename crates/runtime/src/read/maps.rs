@@ -214,9 +214,9 @@ impl ScriptMap {
         let zeros = vec![0; self.row_size()];
         match &self.map.value {
             _ if !self.map.key.is_empty() => None,
-            MapValue::Plain(
-                ty @ (Type::Bool | Type::Int { .. } | Type::Enum { .. } | Type::Pointer | Type::Str(_)),
-            ) => decode::value(&zeros, self.map.value_offset() as usize, ty).ok().map(Cell::Plain),
+            MapValue::Plain(ty) if has_zero(ty) => {
+                decode::value(&zeros, self.map.value_offset() as usize, ty).ok().map(Cell::Plain)
+            }
             MapValue::Plain(_) | MapValue::Agg(Agg::TSeries { .. }) => None,
             MapValue::Agg(agg) => Some(merge(agg, &words(&zeros), self.cell_size() / 8)),
         }
@@ -638,6 +638,15 @@ fn is_unsupported(error: &io::Error) -> bool {
 }
 
 /// The BPF map type of a storage.
+/// Whether a value of zero bytes is one that a script may assign: not a stack, a name or a time.
+fn has_zero(ty: &Type) -> bool {
+    match ty {
+        Type::Bool | Type::Int { .. } | Type::Enum { .. } | Type::Pointer | Type::Str(_) => true,
+        Type::Tuple(values) | Type::Record(_, values) => values.iter().all(has_zero),
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 pub(crate) fn map_type(storage: wire::map::Storage) -> bpf::bpf_map_type {
     match storage {
