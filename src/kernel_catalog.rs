@@ -181,9 +181,10 @@ fn narrow(declared: &str) -> Option<&'static (&'static str, u8, bool)> {
     NARROW.iter().find(|(narrow, ..)| *narrow == name)
 }
 
-/// The name of the struct in a declaration: `x` for `const struct x *`
+/// The name of the struct or union in a declaration: `x` for `const struct x *`
 fn struct_pointed_to(declared: &str) -> Option<String> {
-    let name = declared.strip_prefix("const ").unwrap_or(declared).strip_prefix("struct ")?;
+    let declared = declared.strip_prefix("const ").unwrap_or(declared);
+    let name = declared.strip_prefix("struct ").or(declared.strip_prefix("union "))?;
     let name = name.strip_suffix('*')?.trim_end().trim_end_matches("__user").trim_end();
     let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
     is_name.then(|| name.to_owned())

@@ -366,14 +366,14 @@ impl Types<'_> {
         }
     }
 
-    /// The type of this name in the debug information of the visible files.
+    /// The type of this name in the debug information of the visible files, or else of the kernel, whose types are known in all clauses.
     pub fn declared_named(&mut self, name: &str) -> Option<Type> {
         let catalog = self.catalog?;
         let named = |file: &FileId| match *file {
             KERNEL => catalog.kernel_type_named(name),
             file => catalog.declared_type_named(file, name),
         };
-        let found = self.visible_files.iter().find_map(named)?;
+        let found = self.visible_files.iter().chain([&KERNEL]).find_map(named)?;
         Some(self.of(TypeRef::Debug(found)))
     }
 }
