@@ -1,5 +1,7 @@
-//! Children that a traced process forks, for scripts in the processes that wait for their end: a fork makes no mapping at which it would be
-//! noticed.
+//! Children that traced processes fork, in runs whose scripts run in the processes and have probes on their end.
+//!
+//! Other new processes are noticed by the files that they map, but a fork maps nothing. So a timer looks for descendants every 100 ms, and
+//! each is made known to the session.
 
 use linux::proc;
 use linux::timer::Timer;

@@ -375,7 +375,9 @@ impl Watch for MappingReports<'_> {
         }
         if self.watch.lost() > 0 && !self.is_held && !std::mem::replace(&mut self.reported_loss, true) {
             self.extender.miss_mappings();
-            self.extender.messages.lost("too many library loads at once: some may not be traced");
+            self.extender.messages.lost(
+                "too many libraries were loaded at once: some may not be traced; a new trace finds those that are loaded by then",
+            );
         }
         Next::Continue
     }

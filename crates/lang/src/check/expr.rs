@@ -182,10 +182,14 @@ impl Checker<'_> {
         if !self.scope.is_set(id) {
             let first = self.scope.var(id).span;
             let name = written(name);
+            let value = match self.scope.var(id).slot.get().ty(&self.types) {
+                Some(Type::Str(_)) => "\"\"",
+                _ => "0",
+            };
             let message = format!("`${name}` is not set on all paths to here");
             let error = self.error("E0204", span, message);
             let place = if first.start < span.start { "before the branch" } else { "before this use" };
-            error.help(format!("set it {place}: `${name} = 0;`"));
+            error.help(format!("set it {place}: `${name} = {value};`"));
         }
         let var = self.scope.var(id);
         var.read = true;

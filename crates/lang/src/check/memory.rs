@@ -187,7 +187,9 @@ impl Checker<'_> {
             other => {
                 let message = format!("{} is not a pointer", self.types.show(other));
                 let error = self.error("E0213", span, message);
-                error.help("cast it to a pointer: `*(uint64 *)p`");
+                if matches!(other, Type::Int { .. }) {
+                    error.help("cast it to a pointer: `*(uint64 *)p`");
+                }
                 return unknown(span);
             }
         };

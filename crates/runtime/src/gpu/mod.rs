@@ -1,4 +1,5 @@
-//! The agent for the times of the GPU (crate `agent`): its file, which processes load, and the sockets to the processes that have.
+//! The tracer's side of the agent, which reports the times of the GPU (crate `agent`): the file that processes load, and the sockets to
+//! the processes that have loaded it.
 //!
 //! Nothing that a process sends is trusted: a [`Connection`] needs a proof, and reports are checked.
 

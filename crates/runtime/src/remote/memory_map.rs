@@ -1,4 +1,7 @@
-//! The memory of a process: its stacks, and gaps near its code.
+//! Finds stacks in the mappings of another process, and free addresses for code of ours, which the jumps in its functions must reach
+//! (2 GiB).
+//!
+//! Not here: `/proc/PID/maps` itself, which `linux::proc` parses.
 
 use linux::proc::{Mapping, MappingName};
 use std::ops::Range;
