@@ -9,6 +9,7 @@ use lang::check::config::{self, BadVariable};
 use lang::expand::{import, options};
 use lang::hir::Config;
 use lang::resolve::{cuda_libraries, providers};
+use lang::source::span::KernelVersion;
 use lang::syntax::ast::Item;
 use lang::{Diagnostics, Source};
 use std::io::Read;
@@ -114,12 +115,12 @@ pub fn import(mut script: Script, messages: &Messages) -> Result<Script> {
     }
 }
 
-/// Major, minor and patch version of the running kernel, as in its headers.
-fn kernel_version() -> Option<(u8, u8, u8)> {
+/// The version of the running kernel.
+fn kernel_version() -> Option<KernelVersion> {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?;
     let mut numbers =
         release.split(|c: char| !c.is_ascii_digit()).map(|digits| digits.parse().unwrap_or(u8::MAX));
-    Some((numbers.next()?, numbers.next()?, numbers.next()?))
+    Some(KernelVersion { major: numbers.next()?, minor: numbers.next()?, patch: numbers.next()? })
 }
 
 /// All scripts on the command line. After the first one, and before `-e`, there may be other embedded scripts and

@@ -12,21 +12,21 @@ use Check::Action;
 pub(super) static ROWS: &[BuiltinSpec] = &[
     call(
         Action(|c, f, _| c.assert(f.args, f.span)),
-        (2, 2),
+        2..=2,
         "assert(condition, \"text\")",
         "if the condition is false, prints the text as an error and exits with status 1",
         "uprobe:libcuda:cuMemAlloc { assert(args.bytesize < 1 << 40, \"a sane size\") }",
     ),
     call(
         Action(|c, f, _| c.static_assert(f.args)),
-        (2, 2),
+        2..=2,
         "static_assert(condition, \"text\")",
         "`assert` of a constant condition, when the script is compiled",
         "BEGIN { static_assert(sizeof(uint64) == 8, \"eight bytes\") }",
     ),
     call(
         Action(|c, f, _| c.fail(&f.args[0], f.span)),
-        (1, 1),
+        1..=1,
         "fail(\"text\")",
         "rejects the script when it is compiled, unless an `if` with a constant condition excludes it",
         "BEGIN { if (sizeof(uint64) != 8) { fail(\"eight bytes are needed\") } }",

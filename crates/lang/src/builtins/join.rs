@@ -24,7 +24,7 @@ pub(super) static ROWS: &[BuiltinSpec] = &[call(
         c.join(f.args, f.span, out);
         None
     }),
-    (1, 2),
+    1..=2,
     "join(words[, \"separator\"])",
     "prints a null-terminated `char *[]` as a line, at most 16 words of 256 bytes",
     "uprobe:libc:execvp { join(arg1) }",

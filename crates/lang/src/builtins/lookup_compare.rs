@@ -39,15 +39,15 @@ impl dyn Args + '_ {
             (Type::Lookup(a), Type::Lookup(b)) if a == b && equality => {
                 binary(BinaryOp::Eq, number_of(lhs), number_of(rhs), Type::Bool, span)
             }
-            (Type::Lookup(what), Type::Str(_)) => self.text_equals(*what, lhs, (op, rhs), span),
-            (Type::Str(_), Type::Lookup(what)) => self.text_equals(*what, rhs, (op, lhs), span),
+            (Type::Lookup(what), Type::Str(_)) => self.text_equals(*what, lhs, op, rhs, span),
+            (Type::Str(_), Type::Lookup(what)) => self.text_equals(*what, rhs, op, lhs, span),
             _ => return None,
         };
         Some(if op == BinaryOp::Ne { not(equal, span) } else { equal })
     }
 
     /// Whether the text of a number equals `text`.
-    fn text_equals(&mut self, what: Lookup, value: &Expr, (op, text): (BinaryOp, &Expr), span: Span) -> Expr {
+    fn text_equals(&mut self, what: Lookup, value: &Expr, op: BinaryOp, text: &Expr, span: Span) -> Expr {
         let function = what.function();
         let Some(texts) = texts(what) else {
             let message = format!("the result of `{function}` cannot be compared by `{}`", symbol(op));

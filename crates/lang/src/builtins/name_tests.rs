@@ -7,11 +7,13 @@ use crate::hir::{BinaryOp, Expr, ExprKind, NameId, NameKind, Type};
 use crate::source::span::Span;
 
 impl dyn Args + '_ {
-    /// Whether the name of the current attach point passes a test; `text` is the span of the compared text.
+    /// Whether the name of the current attach point passes a test. `shown` describes the test in messages, `text` is the span of the
+    /// compared text.
     pub(crate) fn name_test(
         &mut self,
         name: &Expr,
-        (shown, text): (&str, Span),
+        shown: &str,
+        text: Span,
         test: impl Fn(&str) -> bool,
         span: Span,
     ) -> Expr {

@@ -25,21 +25,21 @@ const MAC_BYTES: u32 = 6;
 pub(super) static ROWS: &[BuiltinSpec] = &[
     call(
         Function(|c, f| c.ntop(f.args, f.span)),
-        (1, 2),
+        1..=2,
         "ntop([family, ]address)",
         "IPv4 or IPv6 address as text: from a number or bytes in network order, or from a pointer and a family (2, 10)",
         "BEGIN { print(ntop(0x0100007f)) }",
     ),
     call(
         Function(|c, f| c.pton(&f.args[0], f.span)),
-        (1, 1),
+        1..=1,
         "pton(\"address\")",
         "the 4 or 16 bytes of an IPv4 or IPv6 address in network order, for comparisons",
         "tracepoint:tcp:tcp_retransmit_skb / args.daddr == pton(\"127.0.0.1\") / { @ = count() }",
     ),
     call(
         Function(|c, f| c.macaddr(&f.args[0], f.span)),
-        (1, 1),
+        1..=1,
         "macaddr(bytes)",
         "MAC address as text, such as `00:16:3e:4f:00:01`: from 6 bytes or a pointer",
         "uprobe:./app:main { print(macaddr((uint8 *)arg0)) }",

@@ -5,6 +5,7 @@ use crate::builtins::args::Args;
 use crate::builtins::probe_context::Where;
 use crate::hir::{Agg, Expr, Stmt, StmtKind};
 use crate::syntax::ast;
+use std::ops::RangeInclusive;
 
 /// The kind of a built-in.
 #[derive(Copy, Clone, Debug, PartialEq, Eq)]
@@ -53,7 +54,7 @@ pub struct BuiltinSpec {
     /// The check of a use.
     pub(crate) check: Check,
     /// Fewest and most arguments.
-    pub arity: (usize, usize),
+    pub arity: RangeInclusive<usize>,
     /// Syntax.
     pub signature: &'static str,
     /// Description, with type and unit.
@@ -71,12 +72,12 @@ pub(super) const fn variable(
     allowed: Where,
     example: &'static str,
 ) -> BuiltinSpec {
-    BuiltinSpec { allowed, ..call(Check::Variable(check), (0, 0), name, doc, example) }
+    BuiltinSpec { allowed, ..call(Check::Variable(check), 0..=0, name, doc, example) }
 }
 
 pub(super) const fn call(
     check: Check,
-    arity: (usize, usize),
+    arity: RangeInclusive<usize>,
     signature: &'static str,
     doc: &'static str,
     example: &'static str,
@@ -87,7 +88,7 @@ pub(super) const fn call(
 
 /// A variable that may also be called, with at most `most` arguments.
 pub(super) const fn callable(builtin: BuiltinSpec, most: usize, signature: &'static str) -> BuiltinSpec {
-    BuiltinSpec { arity: (0, most), signature, ..builtin }
+    BuiltinSpec { arity: 0..=most, signature, ..builtin }
 }
 
 pub(super) const fn calls(builtin: BuiltinSpec) -> BuiltinSpec {

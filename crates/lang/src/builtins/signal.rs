@@ -16,14 +16,14 @@ const LAST: i64 = 64;
 pub(super) static ROWS: &[BuiltinSpec] = &[
     running(call(
         Action(|c, f, _| c.signal(&f.args[0], false, f.span)),
-        (1, 1),
+        1..=1,
         "signal(\"SIGSTOP\"), signal(number)",
         "sends a signal to the process that the probe interrupted; needs `--unsafe`",
         "uretprobe:libcuda:cuMemAlloc { if (retval) { signal(\"SIGSTOP\") } }",
     )),
     running(call(
         Action(|c, f, _| c.signal(&f.args[0], true, f.span)),
-        (1, 1),
+        1..=1,
         "signal_thread(\"SIGUSR1\"), signal_thread(number)",
         "sends a signal to the thread that the probe interrupted; needs `--unsafe`",
         "uprobe:libcuda:cuInit { signal_thread(\"SIGUSR1\") }",

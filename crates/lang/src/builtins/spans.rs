@@ -42,7 +42,7 @@ impl<'a> ExportArgs<'a> {
 pub(super) static ROWS: &[BuiltinSpec] = &[
     running(call(
         Action(|c, f, _| c.export(Export::Span, f.args, f.span)),
-        (0, 2),
+        0..=2,
         "span([\"name\"][, key = value, ...])",
         "records the call as a span for `--export`: start, duration, thread, enclosing traced call, status; the default name is the function's. \
          At records of a GPU, its work. In other probes, the span lasts from `start = `, a value of `nsecs`, to now",
@@ -50,14 +50,14 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
     )),
     call(
         Action(|c, f, _| c.export(Export::Instant, f.args, f.span)),
-        (1, 2),
+        1..=2,
         "event(\"name\"[, key = value, ...])",
         "records an instant event for `--export`",
         "uprobe:libcuda:cuInit { event(\"CUDA begins\", flags = args.Flags) }",
     ),
     call(
         Action(|c, f, _| c.export(Export::Counter, f.args, f.span)),
-        (2, 3),
+        2..=3,
         "counter(\"name\", number[, key = value, ...])",
         "records a value of a counter for `--export`; keys distinguish counters of one name",
         "uretprobe:libcuda:cuMemAlloc { @live += args.bytesize; counter(\"live bytes\", @live, pid = pid) }",

@@ -9,6 +9,7 @@ use crate::builtins::{
     variables,
 };
 use crate::resolve::usage;
+use std::ops::RangeInclusive;
 
 /// The families, in the order of the manual.
 static FAMILIES: &[&[BuiltinSpec]] = &[
@@ -43,8 +44,8 @@ pub fn find(name: &str) -> Option<&'static BuiltinSpec> {
 }
 
 /// The fewest and most arguments of a built-in.
-pub fn arity(name: &str) -> Option<(usize, usize)> {
-    find(name).map(|builtin| builtin.arity)
+pub fn arity(name: &str) -> Option<RangeInclusive<usize>> {
+    find(name).map(|builtin| builtin.arity.clone())
 }
 
 /// Built-ins of other tracers without a counterpart here: name and alternative.

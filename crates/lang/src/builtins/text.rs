@@ -14,77 +14,77 @@ use Check::Function;
 pub(super) static ROWS: &[BuiltinSpec] = &[
     call(
         Function(|c, f| c.core(Core::Str, f)),
-        (1, 2),
+        1..=2,
         "str(pointer[, size])",
         "string at an address of the process, up to its NUL; `size` includes the NUL",
         "uretprobe:libcuda:cuModuleGetFunction { printf(\"%s\\n\", str(args.name)) }",
     ),
     call(
         Function(|c, f| c.strncmp(f.args, f.span)),
-        (3, 3),
+        3..=3,
         "strncmp(a, b, n)",
         "0 if the first n bytes are equal, else 1",
         "uprobe:libcuda:cuInit / strncmp(comm, \"python\", 6) == 0 / { @ = count() }",
     ),
     call(
         Function(|c, f| c.strcontains(f.args, f.span)),
-        (2, 2),
+        2..=2,
         "strcontains(text, part)",
         "whether a string contains another",
         "uprobe:libcuda:cu* / strcontains(func, \"Async\") / { @[func] = count() }",
     ),
     call(
         Function(|c, f| c.strlen(&f.args[0], f.span)),
-        (1, 1),
+        1..=1,
         "strlen(text)",
         "bytes before the NUL, uint64",
         "uprobe:libcuda:cuInit / strlen(comm) > 8 / { @[comm] = count() }",
     ),
     call(
         Function(|c, f| c.strstr(f.args, f.span)),
-        (2, 2),
+        2..=2,
         "strstr(text, part)",
         "position of the part, int64; -1 if it is not found",
         "uprobe:libcuda:cuInit { @[strstr(comm, \"py\")] = count() }",
     ),
     call(
         Function(|c, f| c.strcap(&f.args[0], f.span)),
-        (1, 1),
+        1..=1,
         "strcap(text)",
         "capacity of a string in bytes, including the NUL, int64",
         "BEGIN { print(strcap(comm)) }",
     ),
     call(
         Function(|c, f| c.concat(f.args, f.span)),
-        (2, 2),
+        2..=2,
         "str_concat(a, b)",
         "concatenation of two strings",
         "uprobe:libcuda:cuInit { @[str_concat(comm, \"/init\")] = count() }",
     ),
     call(
         Function(|c, f| c.letters(f, Builtin::ToLower)),
-        (1, 1),
+        1..=1,
         "tolower(text)",
         "the text with its ASCII letters in lower case",
         "uprobe:libcuda:cuInit / tolower(comm) == \"python\" / { @ = count() }",
     ),
     call(
         Function(|c, f| c.letters(f, Builtin::ToUpper)),
-        (1, 1),
+        1..=1,
         "toupper(text)",
         "the text with its ASCII letters in upper case",
         "uprobe:libcuda:cuInit { print(toupper(comm)) }",
     ),
     call(
         Function(|c, f| c.buf(f.args, f.span)),
-        (1, 2),
+        1..=2,
         "buf(pointer, length), buf(array)",
         "bytes at an address of the process; `%r` prints them as text and hex, `%rx` and `%rh` in hex",
         "uprobe:libcuda:cuModuleGetFunction { printf(\"%rh\\n\", buf(args.name, 16)) }",
     ),
     call(
         Function(|c, f| int(i64::from(c.scene().config.max_strlen), Type::U64, f.span)),
-        (0, 0),
+        0..=0,
         "default_str_length()",
         "the setting `max_strlen`, uint64",
         "BEGIN { print(default_str_length()) }",
@@ -118,7 +118,7 @@ impl dyn Args + '_ {
         let cut = |text: &[u8]| text[..text.len().min(limit)].to_vec();
         let (start, shown) = (cut(bytes), String::from_utf8_lossy(&cut(bytes)).into_owned());
         let test = |candidate: &str| cut(candidate.as_bytes()) == start;
-        self.name_test(name, (&format!("that begins with `{shown}`"), other.span), test, span)
+        self.name_test(name, &format!("that begins with `{shown}`"), other.span, test, span)
     }
 
     pub(crate) fn strcontains(&mut self, args: &[ast::Expr], span: Span) -> Expr {
@@ -138,7 +138,8 @@ impl dyn Args + '_ {
             let text = String::from_utf8_lossy(&needle).into_owned();
             return self.name_test(
                 &haystack,
-                (&format!("with `{text}` in it"), args[1].span),
+                &format!("with `{text}` in it"),
+                args[1].span,
                 |name| name.contains(&text),
                 span,
             );

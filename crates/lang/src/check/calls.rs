@@ -48,8 +48,7 @@ impl Checker<'_> {
             self.unknown_function(name);
             return None;
         };
-        let (least, most) = builtin.arity;
-        if args.len() < least || args.len() > most {
+        if !builtin.arity.contains(&args.len()) {
             self.wrong_count(builtin, args.len(), span);
             return None;
         }
@@ -62,8 +61,7 @@ impl Checker<'_> {
     }
 
     fn wrong_count(&mut self, builtin: &BuiltinSpec, found: usize, span: Span) {
-        let (least, most) = builtin.arity;
-        let expected = match (least, most) {
+        let expected = match builtin.arity.clone().into_inner() {
             (0, 0) => "no argument".to_string(),
             (1, 1) => "1 argument".to_string(),
             (1, usize::MAX) => "at least 1 argument".to_string(),

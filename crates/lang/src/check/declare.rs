@@ -15,7 +15,7 @@ use crate::source::span::Span;
 use crate::syntax::ast::{
     CType, Compound, Declaration, Declarator, Enumeration, Expr, Member, Name, TypeName,
 };
-use crate::types::c_layout::Layout;
+use crate::types::c_layout::{Layout, MemberLayout};
 use crate::types::passing::{float_of, long_double};
 use crate::types::{derived, int_holds, levels};
 
@@ -147,7 +147,7 @@ impl Checker<'_> {
         for member in &compound.members {
             self.member_declared(member, &mut layout);
         }
-        let (size, align, fields) = layout.finish(compound.align);
+        let MemberLayout { size, align, fields } = layout.finish(compound.align);
         if size > limits::STRUCT_BYTES {
             let message = format!("this takes {size} bytes, {} at most", limits::STRUCT_BYTES);
             self.error("E0222", compound.span, message);

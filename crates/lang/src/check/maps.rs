@@ -163,7 +163,7 @@ impl Checker<'_> {
         self.maps[map.0 as usize].is_assigned = true;
         let value = self.symbol_for(value, || self.maps[map.0 as usize].read_type(&self.types));
         let register = self.is_register(&value);
-        self.widen_cells((map, name), &value, "a value", span, |slot, types| {
+        self.widen_cells(map, &value, "a value", span, |slot, types| {
             slot.note_register(&value, register);
             slot.take_or_symbol(&value, types)
         })?;
@@ -188,7 +188,7 @@ impl Checker<'_> {
     /// Widens the type of a map's values, or reports a mismatch. `found` describes the value if the map is an aggregation.
     fn widen_cells(
         &mut self,
-        (map, name): (MapId, &str),
+        map: MapId,
         value: &Expr,
         found: &str,
         span: Span,
@@ -201,7 +201,10 @@ impl Checker<'_> {
         });
         match taken {
             Ok(Ok(())) => return Some(()),
-            Ok(Err(mismatch)) => self.value_mismatch(&format!("@{name}"), "E0201", &mismatch.has, value),
+            Ok(Err(mismatch)) => {
+                let target = format!("@{}", self.maps[map.0 as usize].name);
+                self.value_mismatch(&target, "E0201", &mismatch.has, value);
+            }
             Err(agg) => self.agg_conflict(map, agg, found, span),
         }
         None
@@ -257,7 +260,8 @@ impl Checker<'_> {
     /// `@m[k] += e`, as a value.
     pub(crate) fn update_map(
         &mut self,
-        (name, keys): (&str, Option<&[ast::Expr]>),
+        name: &str,
+        keys: Option<&[ast::Expr]>,
         op: BinaryOp,
         value: Expr,
         yields: Yields,
@@ -279,8 +283,7 @@ impl Checker<'_> {
         };
         let sample = signed_sample(op, &value);
         let found = format!("an update such as `{}=`", symbol(op));
-        let widened =
-            self.widen_cells((map, name), &value, &found, span, |slot, types| slot.update(&sample, types));
+        let widened = self.widen_cells(map, &value, &found, span, |slot, types| slot.update(&sample, types));
         if widened.is_none() {
             return unknown(span);
         }
@@ -380,7 +383,7 @@ impl Checker<'_> {
         let one = int(1, Type::I64, span);
         match &target.kind {
             ast::ExprKind::Map { name, keys } => {
-                self.update_map((name, keys.as_deref()), op, one, yields, span)
+                self.update_map(name, keys.as_deref(), op, one, yields, span)
             }
             ast::ExprKind::Var(name) => self.update_var(name, op, one, yields, span),
             _ => {

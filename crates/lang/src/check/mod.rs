@@ -159,7 +159,7 @@ fn check_in(
         run: &options.run,
     };
     let resolved = resolve::resolve(script, &setting, &mut types, &mut names, diags);
-    let mut checker = Checker::new(src, (options, catalog), types, names, config);
+    let mut checker = Checker::new(src, options, catalog, types, names, config);
     checker.has_earlier_errors = diags.has_errors();
     checker.sends_calls = resolved.sends_calls;
     let unknown = |pending: &&PendingTarget| cuda::Library::from_alias(&pending.target).is_none();
@@ -229,10 +229,32 @@ struct Body<'r, 'a> {
     vars: Vec<VarState>,
     /// A variable that it read has changed since.
     guessed: bool,
-    /// Maps whose key or value types it read, with their change counts at the first read.
-    seen: Vec<(usize, Option<u32>, Option<u32>)>,
+    /// Maps whose key or value types it read.
+    seen: Vec<MapReading>,
     findings: Vec<Diagnostic>,
     probe: Option<Probe>,
+}
+
+/// The reading of a map's types.
+struct MapReading {
+    /// The index of the map.
+    map: usize,
+    /// The change count of the key type at the first reading of it.
+    key: Option<u32>,
+    /// The change count of the value type at the first reading of it.
+    value: Option<u32>,
+}
+
+impl MapReading {
+    fn of(index: usize, map: &MapState) -> MapReading {
+        MapReading { map: index, key: map.key.take_seen(), value: map.value.take_seen() }
+    }
+
+    /// Whether a type that was read has changed since.
+    fn has_changed(&self, maps: &[MapState]) -> bool {
+        let map = &maps[self.map];
+        map.key.has_changed_since(self.key) || map.value.has_changed_since(self.value)
+    }
 }
 
 impl<'r, 'a> Body<'r, 'a> {
@@ -243,10 +265,7 @@ impl<'r, 'a> Body<'r, 'a> {
 
     /// Whether it is unchecked, or a fact that it used has changed since.
     fn is_due(&self, maps: &[MapState]) -> bool {
-        let has_changed = |&(at, key, value): &(usize, Option<u32>, Option<u32>)| {
-            maps[at].key.has_changed_since(key) || maps[at].value.has_changed_since(value)
-        };
-        self.probe.is_none() || self.guessed || self.seen.iter().any(has_changed)
+        self.probe.is_none() || self.guessed || self.seen.iter().any(|reading| reading.has_changed(maps))
     }
 }
 
@@ -298,7 +317,8 @@ pub(crate) struct Checker<'a> {
 impl<'a> Checker<'a> {
     fn new(
         src: &'a Source,
-        (options, catalog): (&'a Options, &'a dyn Catalog),
+        options: &'a Options,
+        catalog: &'a dyn Catalog,
         types: Types<'a>,
         names: Interner,
         config: Config,
@@ -542,9 +562,8 @@ impl<'a> Checker<'a> {
         body.probe = Some(self.probe(body.clause, body.group, vars));
         body.vars = std::mem::take(&mut self.scope).into_vars();
         body.guessed = body.vars.iter().any(|var| var.slot.has_changed_since(var.slot.take_seen()));
-        let maps = self.maps.iter().enumerate();
-        let seen = maps.map(|(at, map)| (at, map.key.take_seen(), map.value.take_seen()));
-        body.seen = seen.filter(|(_, key, value)| key.is_some() || value.is_some()).collect();
+        let readings = self.maps.iter().enumerate().map(|(at, map)| MapReading::of(at, map));
+        body.seen = readings.filter(|reading| reading.key.is_some() || reading.value.is_some()).collect();
         body.findings = std::mem::take(&mut self.diags).list;
     }
 

@@ -227,7 +227,8 @@ impl Checker<'_> {
                 }
                 self.args().name_test(
                     name,
-                    (&format!("`{text}`"), other.span),
+                    &format!("`{text}`"),
+                    other.span,
                     |candidate| candidate == text,
                     span,
                 )

@@ -7,6 +7,14 @@ use crate::check::tracked::TrackedFact;
 use crate::hir::{Type, VarId};
 use crate::source::span::Span;
 
+/// The blocks around a block that has a value.
+pub(crate) struct Nesting {
+    /// Another block with a value is around it.
+    in_value: bool,
+    /// Number of loops around it.
+    loops: u32,
+}
+
 /// A scratch variable, kept between rounds.
 #[derive(Clone, Debug)]
 pub(crate) struct VarState {
@@ -145,12 +153,15 @@ impl Scope {
     }
 
     /// Enters a block that has a value; `break` and `continue` in it do not reach the loops around.
-    pub(crate) fn enter_value(&mut self) -> (bool, u32) {
-        (std::mem::replace(&mut self.in_value, true), std::mem::take(&mut self.loops))
+    pub(crate) fn enter_value(&mut self) -> Nesting {
+        Nesting {
+            in_value: std::mem::replace(&mut self.in_value, true),
+            loops: std::mem::take(&mut self.loops),
+        }
     }
 
-    pub(crate) fn leave_value(&mut self, outer: (bool, u32)) {
-        (self.in_value, self.loops) = outer;
+    pub(crate) fn leave_value(&mut self, outer: Nesting) {
+        (self.in_value, self.loops) = (outer.in_value, outer.loops);
         self.ended = false;
     }
 

@@ -232,7 +232,7 @@ impl Checker<'_> {
             (Ast::Map { name, keys }, None) => self.set_map(name, keys.as_deref(), value, span),
             (Ast::Map { name, keys }, Some(op)) => {
                 let value = self.expr(value);
-                effect(self.update_map((name, keys.as_deref()), op, value, Yields::New, span))
+                effect(self.update_map(name, keys.as_deref(), op, value, Yields::New, span))
             }
             (Ast::Var(name), None) => {
                 if let Some((agg, _)) = self.aggregation(value) {

@@ -175,7 +175,7 @@ impl<'a> Checker<'a> {
     fn builtin_variable(&mut self, builtin: &'static BuiltinSpec, name: &str, span: Span) -> Expr {
         let call = Call { name, args: &[], span };
         let check = match builtin.check {
-            Check::Function(check) if builtin.arity.0 == 0 => return check(self, &call),
+            Check::Function(check) if *builtin.arity.start() == 0 => return check(self, &call),
             Check::Variable(check) => check,
             _ => {
                 let message = format!("`{name}` is a function");

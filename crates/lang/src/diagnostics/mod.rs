@@ -78,11 +78,27 @@ impl Diagnostic {
 pub struct Diagnostics {
     /// All diagnostics.
     pub list: Vec<Diagnostic>,
-    reported: FxHashSet<(&'static str, Span, String)>,
+    reported: FxHashSet<DiagnosticKey>,
     /// The last duplicate: additions to it are ignored.
     repeated: Option<Box<Diagnostic>>,
     /// Number of diagnostics in other lists that precede this one.
     before: usize,
+}
+
+/// Diagnostics with equal keys are duplicates.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct DiagnosticKey {
+    code: &'static str,
+    span: Span,
+    /// Text of a warning. The variants of an operation differ in types, and so in the text for one error.
+    words: String,
+}
+
+impl DiagnosticKey {
+    fn of(finding: &Diagnostic) -> DiagnosticKey {
+        let words = if finding.severity == Severity::Error { String::new() } else { finding.message.clone() };
+        DiagnosticKey { code: finding.code, span: finding.span, words }
+    }
 }
 
 impl Diagnostics {
@@ -103,9 +119,7 @@ impl Diagnostics {
 
     /// Adds a diagnostic.
     pub fn push(&mut self, finding: Diagnostic) -> &mut Diagnostic {
-        // The variants of an operation differ in types, and so in the text for one error.
-        let words = if finding.severity == Severity::Error { String::new() } else { finding.message.clone() };
-        if !self.reported.insert((finding.code, finding.span, words)) {
+        if !self.reported.insert(DiagnosticKey::of(&finding)) {
             return self.repeated.insert(Box::new(finding));
         }
         self.list.push(finding);

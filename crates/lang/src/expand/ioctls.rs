@@ -131,13 +131,23 @@ pub fn matching(device: &'static Device, pattern: &str) -> Vec<&'static Ioctl> {
 /// Stands for attach points of a clause that are no ioctls, among its other devices.
 pub const ANY_OTHER: &str = "*";
 
-/// The hook, the other devices of the clause in the script, and the hook's attach point, of a clause made by the expansion.
-pub fn hook_of(spec: &ProbeSpec) -> Option<(&'static IoctlHook, &str, &str)> {
+/// A hook in a clause made by the expansion.
+pub struct HookUse<'s> {
+    /// The hook.
+    pub hook: &'static IoctlHook,
+    /// The other devices of the clause in the script.
+    pub others: &'s str,
+    /// The attach point of the hook.
+    pub attach_point: &'s str,
+}
+
+/// The hook of a clause made by the expansion.
+pub fn hook_of(spec: &ProbeSpec) -> Option<HookUse<'_>> {
     let Some(SpecPart::Quoted(hidden)) = spec.parts.last().map(|part| &part.node) else { return None };
     let (name, rest) = hidden.strip_prefix('@')?.split_once(' ')?;
     let (others, attach_point) = rest.split_once(' ')?;
     let hook = HOOKS.iter().find(|hook| hook.name == name)?;
-    Some((hook, others, attach_point))
+    Some(HookUse { hook, others, attach_point })
 }
 
 fn as_text(part: &SpecPart) -> Option<&str> {
@@ -665,7 +675,7 @@ mod tests {
             Item::Clause(clause) => clause
                 .probes
                 .iter()
-                .all(|spec| hook_of(spec).is_none_or(|(hook, ..)| hook.name == DESCRIPTOR.name)),
+                .all(|spec| hook_of(spec).is_none_or(|used| used.hook.name == DESCRIPTOR.name)),
             _ => true,
         });
         let messages = diags.list.iter().map(|found| format!("{} {}", found.code, found.message)).collect();

@@ -127,7 +127,7 @@ impl<'m, 'd> Expander<'m, 'd> {
         name: &'static str,
         diags: &'d mut Diagnostics,
     ) -> Expander<'m, 'd> {
-        let any: FindBuiltin = |_| Some((0, usize::MAX));
+        let any: FindBuiltin = |_| Some(0..=usize::MAX);
         Expander { macros, builtins: any, prelude: Some(name), active: Vec::new(), count: 0, nodes: 0, diags }
     }
 
@@ -140,7 +140,7 @@ impl<'m, 'd> Expander<'m, 'd> {
         let specific = |def: &&Macro| def.params.iter().filter(|p| !matches!(p, MacroParam::Expr(_))).count();
         let Some(def) = fitting.max_by_key(specific) else {
             // A macro may overload a built-in.
-            if (self.builtins)(name).is_some_and(|(fewest, most)| (fewest..=most).contains(&args.len())) {
+            if (self.builtins)(name).is_some_and(|arity| arity.contains(&args.len())) {
                 return None;
             }
             self.misfit(name, candidates, args, span);

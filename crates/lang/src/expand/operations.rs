@@ -100,7 +100,7 @@ fn lowered(item: Item, diags: &mut Diagnostics) -> Vec<Item> {
     }
     let mut clauses = Vec::new();
     for (spec, probe, variants) in rows {
-        clauses.extend(of_operation(&clause, (spec, probe), &variants, diags));
+        clauses.extend(of_operation(&clause, spec, probe, &variants, diags));
     }
     if !others.is_empty() {
         clause.probes = others;
@@ -112,7 +112,8 @@ fn lowered(item: Item, diags: &mut Diagnostics) -> Vec<Item> {
 /// One clause per different body, for these variants of an operation.
 fn of_operation(
     clause: &Clause,
-    (spec, probe): (&ProbeSpec, OperationProbe),
+    spec: &ProbeSpec,
+    probe: OperationProbe,
     variants: &[&'static OperationVariant],
     diags: &mut Diagnostics,
 ) -> Vec<Clause> {

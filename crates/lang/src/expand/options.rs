@@ -98,7 +98,7 @@ impl ScriptOption {
 pub fn known(script: &Script) -> Vec<ScriptOption> {
     let mut script = script.clone();
     // Errors in its macros are reported when it is compiled.
-    macros::expand(&mut script, |_| Some((0, usize::MAX)), &mut Diagnostics::default());
+    macros::expand(&mut script, |_| Some(0..=usize::MAX), &mut Diagnostics::default());
     let mut found: FxHashMap<String, ScriptOption> = FxHashMap::default();
     let (mut unsigned, mut counts): (HashSet<String>, HashSet<String>) = Default::default();
     let see = |e: &mut Expr| {

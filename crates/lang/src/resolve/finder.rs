@@ -38,12 +38,20 @@ pub(super) struct Finder<'a, 'b> {
     pub(super) unloaded: Vec<&'static str>,
     /// Functions so far: several clauses, and several attach points of one, have the same functions.
     known: FxHashMap<(FileId, &'a str), FunctionFacts>,
-    /// Places of probes so far, by file, offset and whether the probe is at the return.
-    places: FxHashMap<(FileId, u64, bool), Place>,
+    /// Places of probes so far.
+    places: FxHashMap<PlaceKey, Place>,
     /// The current clause's use of enclosing calls, which begin and end at one place.
     pub(super) enclosing: EnclosingUse,
     /// True if the current clause uses arguments or results.
     pub(super) typed: bool,
+}
+
+/// A function and the side of it that is probed.
+#[derive(PartialEq, Eq, Hash)]
+struct PlaceKey {
+    file: FileId,
+    offset: u64,
+    at_return: bool,
 }
 
 /// Facts about a function that do not depend on the probe.
@@ -189,7 +197,7 @@ impl<'a, 'b> Finder<'a, 'b> {
     /// The place of a function's probe.
     pub(super) fn place(&mut self, file: FileId, offset: u64, at_return: bool) -> Place {
         let catalog = self.setting.catalog;
-        *self.places.entry((file, offset, at_return)).or_insert_with(|| match at_return {
+        *self.places.entry(PlaceKey { file, offset, at_return }).or_insert_with(|| match at_return {
             true => catalog.return_place(file, offset),
             false => catalog.entry_place(file, offset),
         })

@@ -79,8 +79,8 @@ impl<'a> Finder<'a, '_> {
         }
         match spots.is_empty() {
             false => {
-                let how = (wanted.by_name(), self.setting.catalog.runs_in_process());
-                Ok(unsafe_returns::skip(spots, how, wanted.at, self.diags))
+                let in_process = self.setting.catalog.runs_in_process();
+                Ok(unsafe_returns::skip(spots, wanted.by_name(), in_process, wanted.at, self.diags))
             }
             true if self.setting.only_files.is_some() => Err(Miss::Silent),
             // A driver may lack functions of an operation; similar names are of no use.
@@ -95,7 +95,7 @@ impl<'a> Finder<'a, '_> {
             FunctionPattern::Line { source, line } => self.at_line(wanted, file, source, *line),
             FunctionPattern::Named { name, version, offset } => {
                 let mut matched =
-                    self.matching((file, wanted.library), name, version.as_deref(), self.has_return(wanted));
+                    self.matching(file, wanted.library, name, version.as_deref(), self.has_return(wanted));
                 self.refuse_jump_targets(wanted, &matched)?;
                 // An old version, which new programs do not call: the loader selects their function.
                 let is_old = |f: &Function| {
@@ -105,8 +105,8 @@ impl<'a> Finder<'a, '_> {
                     matched.retain(|(f, _)| !is_old(f));
                 }
                 for (f, symbol) in matched.iter().filter(|_| *offset > 0) {
-                    let shown = |offset: u64| format!("{symbol}+{offset}");
-                    self.check_landing(wanted, file, Some(f.offset), (f.offset, f.offset + offset), &shown)?;
+                    let shown = |offset: u64| format!("{symbol}+{}", offset.wrapping_sub(f.offset));
+                    self.check_landing(wanted, file, Some(f.offset), f.offset + offset, &shown)?;
                 }
                 Ok(matched
                     .into_iter()
@@ -120,7 +120,8 @@ impl<'a> Finder<'a, '_> {
     /// is another one into which the library is linked, patterns match the library's functions only.
     fn matching(
         &mut self,
-        (file, named): (&File, Option<cuda::Library>),
+        file: &File,
+        named: Option<cuda::Library>,
         name: &NamePattern,
         version: Option<&str>,
         has_return: bool,
@@ -237,24 +238,23 @@ impl<'a> Finder<'a, '_> {
     }
 
     /// Refuses a place at which no instruction begins: a breakpoint there would change the code, and break the program. In
-    /// messages, `shown` formats offsets, which are relative to `base`.
+    /// messages, `shown` formats offsets in the file.
     fn check_landing(
         &self,
         wanted: &FunctionSpec,
         file: &File,
         function: Option<u64>,
-        (base, offset): (u64, u64),
+        offset: u64,
         shown: &dyn Fn(u64) -> String,
     ) -> Result<(), Miss> {
-        let relative = |offset: u64| shown(offset.wrapping_sub(base));
         let (message, help) = match self.setting.catalog.landing(file.id, function, offset) {
             Landing::Begins => return Ok(()),
             Landing::Inside { begins, next } => (
-                format!("no instruction begins at `{}`", relative(offset)),
-                format!("the nearest instructions begin at `{}` and `{}`", relative(begins), relative(next)),
+                format!("no instruction begins at `{}`", shown(offset)),
+                format!("the nearest instructions begin at `{}` and `{}`", shown(begins), shown(next)),
             ),
             Landing::After { size } => (
-                format!("`{}` is after the end of the function, which has {size} bytes", relative(offset)),
+                format!("`{}` is after the end of the function, which has {size} bytes", shown(offset)),
                 "`objdump -d` shows where its instructions begin".into(),
             ),
         };
@@ -280,7 +280,7 @@ impl<'a> Finder<'a, '_> {
             .map(|(_, address)| self.in_code(wanted, file, *address, symbol.clone(), probe))
             .collect::<Result<_, _>>()?;
         match spots.is_empty() {
-            true => Err(Miss::Absent(no_line(wanted, file, (source, line), &lines))),
+            true => Err(Miss::Absent(no_line(wanted, file, source, line, &lines))),
             false => Ok(spots),
         }
     }
@@ -298,8 +298,8 @@ impl<'a> Finder<'a, '_> {
             let message = format!("no code at address {address:#x} of {}", file.path);
             return Err(Miss::Absent(finding("E0105", wanted.at, message, "outside its code", Vec::new())));
         };
-        let shown = |offset: u64| format!("{:#x}", address.wrapping_add(offset));
-        self.check_landing(wanted, file, None, (offset, offset), &shown)?;
+        let shown = |other: u64| format!("{:#x}", address.wrapping_add(other.wrapping_sub(offset)));
+        self.check_landing(wanted, file, None, offset, &shown)?;
         let place = Place { offset, stack_shift: 0 };
         let known = self.function(&symbol, None);
         Ok(Spot::Call(Call {

@@ -96,7 +96,8 @@ struct GroupKey {
 /// Groups the locations of a clause with this usage. Functions without a used argument are skipped with one warning; an error if none is
 /// left. `in_process`: the programs run in the traced processes, where they can read vector registers.
 pub fn group(
-    (usage, in_process): (&Usage, bool),
+    usage: &Usage,
+    in_process: bool,
     spots: Vec<Spot>,
     types: &mut Types,
     diags: &mut Diagnostics,
@@ -108,7 +109,7 @@ pub fn group(
     for spot in spots {
         match spot {
             Spot::Event(event) => grouping.groups.push(ProgramGroup::Event(event)),
-            Spot::Call(call) => match lack(&call, usage, (results, in_process), grouping.types) {
+            Spot::Call(call) => match lack(&call, usage, results, in_process, grouping.types) {
                 // Decided when the file is known.
                 Some(MissingValue::Signature(..) | MissingValue::Names(_)) if call.undeclared_yet => {}
                 Some(what) => lacking.push((call, what)),
@@ -349,12 +350,7 @@ enum MissingValue {
 
 /// The value that a function lacks. `codes`: some function of the clause returns a result code. Then all must: with a plain number
 /// among them, the names of the codes would be lost. `vectors`: vector registers can be read.
-fn lack(
-    call: &Call,
-    usage: &Usage,
-    (codes, vectors): (bool, bool),
-    types: &mut Types,
-) -> Option<MissingValue> {
+fn lack(call: &Call, usage: &Usage, codes: bool, vectors: bool, types: &mut Types) -> Option<MissingValue> {
     let retval = usage.retval.filter(|_| call.returns);
     if codes && !call.by_name && !call.signature.as_ref().is_some_and(FunctionDeclaration::returns_code) {
         return retval.map(MissingValue::Code);

@@ -5,7 +5,7 @@ use cuda::ioctls::{DEVICES, Device};
 use crate::diagnostics::suggest::similar;
 use crate::diagnostics::wording::{did_you_mean, listed};
 use crate::expand::ioctl_hooks::{HOOKS, IoctlHook, Needs};
-use crate::expand::ioctls::{self, ANY_OTHER, PROVIDER, START};
+use crate::expand::ioctls::{self, ANY_OTHER, HookUse, PROVIDER, START};
 use crate::hir::{MissingProbes, NameKind};
 use crate::resolve::finder::Finder;
 use crate::resolve::provider::Provider;
@@ -21,7 +21,7 @@ const MOST_NAMES: usize = 6;
 impl Finder<'_, '_> {
     /// The attach point of a hook, for the first hook that this machine has.
     pub(super) fn ioctl(&mut self, spec: &ProbeSpec, provider: &Provider) -> Spots {
-        let Some((hook, others, attach_point)) = ioctls::hook_of(spec) else {
+        let Some(HookUse { hook, others, attach_point }) = ioctls::hook_of(spec) else {
             return unknown(spec, provider);
         };
         let visible = &spec.parts[..spec.parts.len() - 1];

@@ -115,7 +115,8 @@ pub(super) fn no_lines(wanted: &FunctionSpec, file: &File, absent: &Absent) -> B
 pub(super) fn no_line(
     wanted: &FunctionSpec,
     file: &File,
-    (source, line): (&str, u64),
+    source: &str,
+    line: u64,
     lines: &[(u64, u64)],
 ) -> Box<Diagnostic> {
     let message = match lines.is_empty() {

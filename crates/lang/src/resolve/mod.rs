@@ -104,7 +104,7 @@ pub fn resolve<'a>(
         if let Some(most) = setting.most.filter(|&most| before <= most as usize && count > most as usize) {
             finder.too_many(clause, count, most);
         }
-        found.push((index as u32, clause, usage, spots));
+        found.push(LocatedClause { index: index as u32, clause, usage, spots });
     }
     let (files, pending) = (finder.files, finder.pending);
     let in_process = setting.catalog.runs_in_process();
@@ -113,12 +113,20 @@ pub fn resolve<'a>(
     }
     let clauses = found
         .into_iter()
-        .map(|(index, clause, usage, spots)| {
-            let groups = grouping::group((&usage, in_process), spots, types, diags);
+        .map(|LocatedClause { index, clause, usage, spots }| {
+            let groups = grouping::group(&usage, in_process, spots, types, diags);
             ResolvedClause { index, clause, groups }
         })
         .collect();
     ResolvedScript { clauses, files, pending, sends_calls, uses_enclosing }
+}
+
+/// A clause with its locations, which are not grouped yet.
+struct LocatedClause<'a> {
+    index: u32,
+    clause: &'a ast::Clause,
+    usage: Usage,
+    spots: Vec<Spot>,
 }
 
 /// The locations of a clause, without duplicates.
@@ -151,8 +159,8 @@ fn attach_point(finder: &mut Finder, spec: &ast::ProbeSpec) -> Spots {
 }
 
 /// Refuses a script that has only tests or benches in a run without `--test` or `--bench`.
-fn refuse_tests_alone(found: &[(u32, &ast::Clause, Usage, Vec<Spot>)], diags: &mut Diagnostics) {
-    let mut specs = found.iter().flat_map(|(_, clause, ..)| &clause.probes);
+fn refuse_tests_alone(found: &[LocatedClause], diags: &mut Diagnostics) {
+    let mut specs = found.iter().flat_map(|located| &located.clause.probes);
     let Some((first, kind)) = specs.clone().next().and_then(|spec| Some((spec, test_kind(spec)?))) else {
         return;
     };

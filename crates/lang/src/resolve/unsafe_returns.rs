@@ -67,7 +67,8 @@ fn effect_at(spot: &Spot, in_process: bool) -> Option<&'static str> {
 /// to be in the traced processes.
 pub(super) fn skip(
     spots: Vec<Spot>,
-    (named, in_process): (bool, bool),
+    named: bool,
+    in_process: bool,
     at: Span,
     diags: &mut Diagnostics,
 ) -> Vec<Spot> {

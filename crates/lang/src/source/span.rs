@@ -42,7 +42,25 @@ pub struct Source {
     /// Offsets of bytes that continue a multi-byte character.
     continued: Vec<u32>,
     files: Vec<SourceFile>,
-    kernel: Option<(u8, u8, u8)>,
+    kernel: Option<KernelVersion>,
+}
+
+/// The version of a kernel, as in its headers: `6.8.12`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KernelVersion {
+    /// 6 of `6.8.12`.
+    pub major: u8,
+    /// 8 of `6.8.12`.
+    pub minor: u8,
+    /// 12 of `6.8.12`.
+    pub patch: u8,
+}
+
+impl KernelVersion {
+    /// `LINUX_VERSION_CODE` of this kernel.
+    pub fn code(self) -> u32 {
+        u32::from_be_bytes([0, self.major, self.minor, self.patch])
+    }
 }
 
 /// One file of a source.
@@ -75,12 +93,12 @@ impl Source {
     }
 
     /// Sets the version of the kernel for which the script is compiled: `LINUX_VERSION_CODE` in its conditions.
-    pub fn set_kernel(&mut self, version: (u8, u8, u8)) {
+    pub fn set_kernel(&mut self, version: KernelVersion) {
         self.kernel = Some(version);
     }
 
     /// The version of the kernel for which the script is compiled, if known.
-    pub fn kernel(&self) -> Option<(u8, u8, u8)> {
+    pub fn kernel(&self) -> Option<KernelVersion> {
         self.kernel
     }
 

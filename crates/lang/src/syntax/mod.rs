@@ -8,6 +8,8 @@ pub mod parse;
 pub mod print;
 pub mod visit;
 
+use std::ops::RangeInclusive;
+
 /// Finds a built-in by its name, and returns the fewest and most arguments. The table of built-ins belongs to a later
 /// stage: the driver passes this function.
-pub type FindBuiltin = fn(&str) -> Option<(usize, usize)>;
+pub type FindBuiltin = fn(&str) -> Option<RangeInclusive<usize>>;

@@ -19,6 +19,16 @@ pub(crate) struct Layout {
     names: FxHashSet<String>,
 }
 
+/// The members of a struct with their positions.
+pub(crate) struct MemberLayout {
+    /// Size of the struct in bytes.
+    pub size: u32,
+    /// Alignment of the struct in bytes.
+    pub align: u32,
+    /// Members in the order of their declarations.
+    pub fields: Vec<Field>,
+}
+
 impl Layout {
     /// An empty struct.
     pub(crate) fn new(union: bool, packed: bool) -> Layout {
@@ -90,11 +100,11 @@ impl Layout {
         }
     }
 
-    /// Size, alignment and members.
-    pub(crate) fn finish(self, align: Option<u32>) -> (u32, u32, Vec<Field>) {
+    /// The positions of all members, with at least the alignment `align`.
+    pub(crate) fn finish(self, align: Option<u32>) -> MemberLayout {
         let align = self.align.max(align.unwrap_or(1)).max(1);
         let bytes = u32::try_from(self.used.div_ceil(8)).unwrap_or(u32::MAX - align);
-        (bytes.next_multiple_of(align), align, self.fields)
+        MemberLayout { size: bytes.next_multiple_of(align), align, fields: self.fields }
     }
 }
 
@@ -106,7 +116,7 @@ mod tests {
     type Place = (u32, Option<(u8, u8)>);
 
     fn places(layout: Layout) -> (u32, u32, Vec<Place>) {
-        let (size, align, fields) = layout.finish(None);
+        let MemberLayout { size, align, fields } = layout.finish(None);
         let bits = |field: &Field| field.bits.map(|bits| (bits.first, bits.count));
         (size, align, fields.iter().map(|field| (field.offset, bits(field))).collect())
     }

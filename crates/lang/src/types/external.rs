@@ -21,6 +21,14 @@ struct Member {
     bits: Option<(u8, u8)>,
 }
 
+/// A struct in the tables or debug information.
+struct StructDeclaration {
+    name: String,
+    /// Size in bytes.
+    size: u32,
+    members: Vec<Member>,
+}
+
 impl Types<'_> {
     /// One level of a type.
     pub fn shape(&self, ty: TypeRef) -> Shape {
@@ -215,7 +223,7 @@ impl Types<'_> {
             return None;
         }
         self.open.push(id);
-        let (name, size, members) = self.layout(id);
+        let StructDeclaration { name, size, members } = self.layout(id);
         let fields: Vec<Field> = members
             .iter()
             .map(|member| {
@@ -265,7 +273,7 @@ impl Types<'_> {
             TypeRef::Debug(id) => self.declared(id).name.clone(),
             _ => String::new(),
         };
-        let (_, _, members) = self.layout(id);
+        let StructDeclaration { members, .. } = self.layout(id);
         let of = |member: &Member| match self.shape(member.ty) {
             shape @ Shape::Pointer(to) => (std::mem::discriminant(&shape), name(to)),
             shape => (std::mem::discriminant(&shape), name(member.ty)),
@@ -273,8 +281,8 @@ impl Types<'_> {
         members.iter().map(of).collect()
     }
 
-    /// Name, size and members of a struct in the tables or debug information.
-    fn layout(&self, id: StructRef) -> (String, u32, Vec<Member>) {
+    /// The declaration of a struct in the tables or debug information.
+    fn layout(&self, id: StructRef) -> StructDeclaration {
         match id {
             StructRef::Cuda(id) => {
                 let def = cuda::struct_def(id);
@@ -284,7 +292,8 @@ impl Types<'_> {
                     ty: TypeRef::Cuda(field.ty),
                     bits: None,
                 };
-                (def.name.into(), def.size, def.fields.iter().map(member).collect())
+                let members = def.fields.iter().map(member).collect();
+                StructDeclaration { name: def.name.into(), size: def.size, members }
             }
             StructRef::Debug(id) => {
                 let declared = self.declared(id);
@@ -298,7 +307,8 @@ impl Types<'_> {
                     bits: field.bits,
                 };
                 let name = if declared.name.is_empty() { "struct" } else { &declared.name };
-                (name.into(), *size, fields.iter().map(member).collect())
+                let members = fields.iter().map(member).collect();
+                StructDeclaration { name: name.into(), size: *size, members }
             }
         }
     }
@@ -314,7 +324,7 @@ impl Types<'_> {
 
     /// A member of a struct with its actual type.
     pub(crate) fn foreign_member(&mut self, id: StructRef, name: &str) -> Option<Field> {
-        let (_, size, members) = self.layout(id);
+        let StructDeclaration { size, members, .. } = self.layout(id);
         let member = members.iter().find(|member| member.name == name)?;
         let ty = self.of(member.ty);
         Some(Field { named: self.named(member.ty), ..self.field(member, ty, size) })
@@ -343,7 +353,7 @@ impl Types<'_> {
     fn complete_within(&mut self, id: StructId, levels: usize) {
         let Some(origin) = self.origins[id.0 as usize] else { return };
         let Some(levels) = levels.checked_sub(1) else { return };
-        let (_, size, members) = self.layout(origin);
+        let StructDeclaration { size, members, .. } = self.layout(origin);
         for (at, member) in members.iter().enumerate() {
             let ty = self.printed(member.ty, levels);
             self.structs[id.0 as usize].fields[at].ty = self.field(member, ty, size).ty;

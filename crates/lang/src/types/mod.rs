@@ -371,7 +371,13 @@ impl<'c> Types<'c> {
         use Type::*;
         Some(match (a, b) {
             (a, b) if a == b => a.clone(),
-            (&Int { bytes: x, signed: s }, &Int { bytes: y, signed: t }) => join_ints((x, s), (y, t)),
+            (&Int { bytes: x, signed: s }, &Int { bytes: y, signed: t }) if s == t => {
+                Int { bytes: x.max(y), signed: s }
+            }
+            (&Int { bytes: unsigned, signed: false }, &Int { bytes: signed, signed: true })
+            | (&Int { bytes: signed, signed: true }, &Int { bytes: unsigned, signed: false }) => {
+                Int { bytes: signed.max(unsigned * 2).min(8), signed: true }
+            }
             (Bool, int @ Int { .. }) | (int @ Int { .. }, Bool) => int.clone(),
             (&Enum(id), other @ (Int { .. } | Bool | Enum(_))) => self.join(&self.enum_int(id), other)?,
             (other @ (Int { .. } | Bool), &Enum(id)) => self.join(other, &self.enum_int(id))?,
@@ -448,14 +454,6 @@ pub fn places_of(one: &Type, other: &Type) -> Option<Vec<usize>> {
         }
         _ => None,
     }
-}
-
-fn join_ints((x, s): (u8, bool), (y, t): (u8, bool)) -> Type {
-    if s == t {
-        return Type::Int { bytes: x.max(y), signed: s };
-    }
-    let (unsigned, signed) = if s { (y, x) } else { (x, y) };
-    Type::Int { bytes: signed.max(unsigned * 2).min(8), signed: true }
 }
 
 /// Names of integer types, with their size in bytes and signedness.

@@ -73,12 +73,14 @@ fn structure(def: &Struct, structs: &[Struct]) -> Passing {
 /// Merges the class of a member into its eightbytes; false if the whole struct is passed in memory.
 fn classify(field: &Field, base: u32, structs: &[Struct], classes: &mut [Class]) -> bool {
     let at = base + field.offset;
-    classify_type(&field.ty, (at, field.float, field.bits.is_some()), structs, classes)
+    classify_type(&field.ty, at, field.float, field.bits.is_some(), structs, classes)
 }
 
 fn classify_type(
     ty: &Type,
-    (at, float, bits): (u32, bool, bool),
+    at: u32,
+    float: bool,
+    bits: bool,
     structs: &[Struct],
     classes: &mut [Class],
 ) -> bool {
@@ -89,7 +91,7 @@ fn classify_type(
         _ if float && is_long_double(ty) => false,
         Type::Array(element, count) => {
             let each = size(element, structs);
-            (0..*count).all(|n| classify_type(element, (at + n * each, float, bits), structs, classes))
+            (0..*count).all(|n| classify_type(element, at + n * each, float, bits, structs, classes))
         }
         scalar => {
             let bytes = size(scalar, structs);

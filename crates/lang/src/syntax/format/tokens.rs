@@ -117,10 +117,17 @@ fn valued_if(rule: Rule, owner: Rule, children: &[Pair]) -> Option<usize> {
     (children[last].as_rule() == Rule::if_stmt && chooses(&children[last])).then_some(last)
 }
 
+/// A leaf of the syntax tree, with its range of bytes.
+struct Leaf {
+    start: usize,
+    end: usize,
+    rule: Rule,
+}
+
 /// Facts about positions in the text, from the syntax tree.
 #[derive(Default)]
 struct Marks {
-    leaves: Vec<(usize, usize, Rule)>,
+    leaves: Vec<Leaf>,
     entries: HashSet<usize>,
     /// Braces, and whether their entries end with `;`.
     opens: HashMap<usize, bool>,
@@ -136,7 +143,7 @@ impl Marks {
         let children: Vec<Pair> = if verbatim { Vec::new() } else { pair.clone().into_inner().collect() };
         if children.is_empty() {
             let end = span.start() + pair.as_str().trim_end().len();
-            return self.leaves.push((span.start(), end, rule));
+            return self.leaves.push(Leaf { start: span.start(), end, rule });
         }
         self.mark(rule, owner, span.end(), &children);
         let valued = valued_if(rule, owner, &children);
@@ -202,7 +209,7 @@ impl<'a> Tokens<'a> {
             blanked: conditionals::blanked(text, None),
         };
         let mut at = 0;
-        for &(start, end, rule) in &marks.leaves {
+        for &Leaf { start, end, rule } in &marks.leaves {
             tokens.between(text, at..start, &marks);
             tokens.push(text, start..end, Some(rule), &marks);
             at = end;

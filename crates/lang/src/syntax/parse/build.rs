@@ -14,6 +14,13 @@ use crate::syntax::FindBuiltin;
 use crate::syntax::ast::*;
 use crate::syntax::operators;
 
+/// `if a { }`
+struct IfArm {
+    span: Span,
+    cond: Expr,
+    then: Block,
+}
+
 /// Converts pest's pairs to the syntax tree.
 pub(crate) struct Builder<'a> {
     /// Values of `$1`, `$2` ...
@@ -464,7 +471,7 @@ impl<'a> Builder<'a> {
             }
         }
         let mut last = None;
-        for (start, cond, then) in arms.into_iter().rev() {
+        for IfArm { span: start, cond, then } in arms.into_iter().rev() {
             if let Some(stmt) = last.take() {
                 otherwise = Some(block_of(stmt));
             }
@@ -474,10 +481,10 @@ impl<'a> Builder<'a> {
         last.expect("the grammar has an arm here")
     }
 
-    fn if_arm(&mut self, pair: Pair) -> (Span, Expr, Block) {
+    fn if_arm(&mut self, pair: Pair) -> IfArm {
         let span = self.span(&pair);
-        let (cond, body) = self.cond_and_body(pair.into_inner());
-        (span, cond, body)
+        let (cond, then) = self.cond_and_body(pair.into_inner());
+        IfArm { span, cond, then }
     }
 
     fn while_stmt<'p>(&mut self, parts: &mut impl Iterator<Item = Pair<'p>>) -> StmtKind {

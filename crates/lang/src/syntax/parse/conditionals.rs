@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use super::condition;
 use crate::diagnostics::Diagnostics;
-use crate::source::span::Span;
+use crate::source::span::{KernelVersion, Span};
 
 /// Predefined names, the same as in bpftrace and its C parser. The kernel's types come from BTF.
 const PREDEFINED: &[(&str, &str)] = &[
@@ -39,15 +39,12 @@ const DIRECTIVES: &[&str] = &[
     "pragma", "define",
 ];
 
-/// Version of the kernel, if known.
-type Kernel = Option<(u8, u8, u8)>;
-
 /// The text with its conditional directives applied from `start` on; earlier bytes are unchanged. The length does
-/// not change.
+/// not change. `kernel`: its version, if known.
 pub(crate) fn apply<'t>(
     text: &'t str,
     start: usize,
-    kernel: Kernel,
+    kernel: Option<KernelVersion>,
     diags: &mut Diagnostics,
 ) -> Cow<'t, str> {
     let lines = directives(text, start);
@@ -62,7 +59,7 @@ pub(crate) fn apply<'t>(
 }
 
 /// The ranges that [`apply`] blanks: whole lines.
-pub(crate) fn blanked(text: &str, kernel: Kernel) -> Vec<Range<usize>> {
+pub(crate) fn blanked(text: &str, kernel: Option<KernelVersion>) -> Vec<Range<usize>> {
     let lines = directives(text, 0);
     Pass::new(text, &lines, kernel, &mut Diagnostics::default()).run(&lines)
 }
@@ -184,10 +181,14 @@ struct Pass<'d> {
 }
 
 impl<'d> Pass<'d> {
-    fn new(text: &'d str, lines: &[Directive], kernel: Kernel, diags: &'d mut Diagnostics) -> Pass<'d> {
+    fn new(
+        text: &'d str,
+        lines: &[Directive],
+        kernel: Option<KernelVersion>,
+        diags: &'d mut Diagnostics,
+    ) -> Pass<'d> {
         let predefined = PREDEFINED.iter().map(|(name, value)| (name.to_string(), value.to_string()));
-        let code =
-            kernel.map(|(major, minor, patch)| u32::from_be_bytes([0, major, minor, patch]).to_string());
+        let code = kernel.map(|version| version.code().to_string());
         let defined = predefined.chain(code.map(|code| ("LINUX_VERSION_CODE".to_string(), code))).collect();
         let conditions = lines.iter().filter(|line| line.word != "define");
         let mentioned = conditions.map(|line| line.rest.as_str()).collect::<Vec<_>>().join(" ");
@@ -305,7 +306,7 @@ mod tests {
     /// The remaining text of a script, and the messages.
     fn left(text: &str) -> (String, Vec<String>) {
         let mut diags = Diagnostics::default();
-        let applied = apply(text, 0, Some((6, 1, 0)), &mut diags);
+        let applied = apply(text, 0, Some(KernelVersion { major: 6, minor: 1, patch: 0 }), &mut diags);
         assert_eq!(applied.len(), text.len());
         let lines = applied.lines().map(str::trim).filter(|line| !line.is_empty());
         (lines.collect::<Vec<_>>().join("|"), diags.list.into_iter().map(|d| d.message).collect())
