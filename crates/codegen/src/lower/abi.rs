@@ -63,10 +63,20 @@ pub(super) struct Machine {
     pub stack_args: u32,
     /// Difference of the stack pointer after return and at entry, in bytes.
     pub sp_after_return: u32,
-    /// Offset of the register with the CPU mode, mask of the mode, and its value in user space.
-    pub mode: (i16, i64, i64),
+    /// The CPU mode.
+    pub mode: CpuMode,
     /// Named registers.
     pub registers: &'static [(&'static str, i16)],
+}
+
+/// Bits of a register that are different in user space and in the kernel.
+pub(super) struct CpuMode {
+    /// The register, as an offset in `pt_regs`.
+    pub register: i16,
+    /// The bits.
+    pub mask: i64,
+    /// Their value in user space.
+    pub user: i64,
 }
 
 /// The table of the architecture.
@@ -85,7 +95,7 @@ static X86_64: Machine = Machine {
     sp: 152,
     stack_args: 8,
     sp_after_return: 8,
-    mode: (136, 3, 3),
+    mode: CpuMode { register: 136, mask: 3, user: 3 },
     registers: &[
         ("r15", 0),
         ("r14", 8),
@@ -119,7 +129,7 @@ static AARCH64: Machine = Machine {
     sp: 248,
     stack_args: 0,
     sp_after_return: 0,
-    mode: (264, 0xf, 0),
+    mode: CpuMode { register: 264, mask: 0xf, user: 0 },
     registers: &[
         ("r0", 0),
         ("r1", 8),

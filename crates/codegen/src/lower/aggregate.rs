@@ -74,7 +74,7 @@ impl Body<'_, '_> {
                 self.add_to_bucket(cell, bucket, agg.buckets());
             }
             Agg::TSeries { interval, count, keeps, signed } => {
-                self.add_to_series(cell, sample, (interval, count), (keeps, signed));
+                self.add_to_series(cell, sample, interval, count, keeps, signed);
             }
         }
     }
@@ -85,8 +85,10 @@ impl Body<'_, '_> {
         &mut self,
         cell: VReg,
         sample: Operand,
-        (interval, count): (u64, u32),
-        (keeps, signed): (Keeps, bool),
+        interval: u64,
+        count: u32,
+        keeps: Keeps,
+        signed: bool,
     ) {
         let [inside, claim, ready, keep, left_out, after] = [false, false, false, false, true, false]
             .map(|cold| if cold { self.b().cold_block() } else { self.b().block() });
@@ -115,14 +117,14 @@ impl Body<'_, '_> {
         }
         self.store(Place::behind(at), Width::B64, epoch);
         self.b().fall_into(keep);
-        self.keep_in_interval(at, sample, now, (keeps, signed));
+        self.keep_in_interval(at, sample, now, keeps, signed);
         self.b().jump(after);
         self.b().switch_to(left_out);
         self.count(CounterKind::LoopLimit);
         self.b().fall_into(after);
     }
 
-    fn keep_in_interval(&mut self, at: VReg, sample: Operand, now: VReg, (keeps, signed): (Keeps, bool)) {
+    fn keep_in_interval(&mut self, at: VReg, sample: Operand, now: VReg, keeps: Keeps, signed: bool) {
         // The number of samples and the value have the layout of a cell of other aggregations.
         let samples = self.b().bin(Bin::Add, at, 8);
         match keeps {

@@ -21,12 +21,20 @@ use lang::Span;
 use lang::hir::{self, Expr, ExprKind, StmtKind};
 use std::collections::BTreeMap;
 
+/// Blocks to which statements of a loop's body jump.
+pub(super) struct LoopExits {
+    /// Target of `break`.
+    pub stop: BlockId,
+    /// Target of `continue`.
+    pub next: BlockId,
+}
+
 /// A function under construction: the program or one of its callbacks.
 pub(super) struct Fun {
     pub b: Builder,
     pub temps: Temps,
-    /// Targets of `break` and `continue` of the enclosing loops, innermost last.
-    pub loops: Vec<(BlockId, BlockId)>,
+    /// The enclosing loops, innermost last.
+    pub loops: Vec<LoopExits>,
     /// Target of `return`.
     pub leave: BlockId,
     /// Address of the frame, in a callback.

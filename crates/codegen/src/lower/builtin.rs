@@ -130,11 +130,11 @@ pub(super) trait Builtins: Operations {
         if !self.has_registers() {
             return i64::from(!self.is_in_kernel()).into();
         }
-        let (offset, mask, user) = self.machine().mode;
+        let mode = &self.machine().mode;
         let ctx = self.pro(Pro::Ctx);
-        let word = self.b().load(ctx, offset, Width::B64, false);
-        let mode = self.b().bin(Bin::And, word, mask);
-        self.b().compare(Cmp::Eq, mode, user).into()
+        let word = self.b().load(ctx, mode.register, Width::B64, false);
+        let bits = self.b().bin(Bin::And, word, mode.mask);
+        self.b().compare(Cmp::Eq, bits, mode.user).into()
     }
 
     fn store_comm(&mut self, to: Place, size: u32) {

@@ -23,7 +23,7 @@ use super::module::{BPF_MAP_TYPE_HASH, BPF_MAP_TYPE_LRU_HASH, Cx};
 use super::operations::Operations;
 use super::prologue::Entry;
 use super::prologue::Pro;
-use super::side::Parts;
+use super::side::{Parts, ProgramPlace};
 use super::walk;
 use crate::bpf::helper::Helper;
 use crate::ir::build::Builder;
@@ -66,7 +66,8 @@ impl<'p> Cx<'p> {
         let layout = CookieLayout::new(probe, &self.program.names, Some(NameKind::Func));
         let shift = sites[0].place.stack_shift;
         if self.has_sessions(probe) {
-            let (_, section, attach) = self.at_functions(probe, Side::Session, sites, &layout);
+            let ProgramPlace { section, attach, .. } =
+                self.at_functions(probe, Side::Session, sites, &layout);
             let mut body = self.begin(probe, "session", &section, attach);
             body.cookie = layout;
             let [entry, ret] = body.session_sides();
@@ -78,12 +79,12 @@ impl<'p> Cx<'p> {
             body.leaving_side(false);
             return body.finish();
         }
-        let (_, section, attach) = self.at_functions(probe, Side::Entry, sites, &layout);
+        let ProgramPlace { section, attach, .. } = self.at_functions(probe, Side::Entry, sites, &layout);
         let mut body = self.begin(probe, "entry", &section, attach);
         body.cookie = layout.clone();
         body.tracked_side(probe, shift);
         body.finish();
-        let (word, section, attach) = self.at_functions(probe, Side::Return, sites, &layout);
+        let ProgramPlace { word, section, attach } = self.at_functions(probe, Side::Return, sites, &layout);
         let mut body = self.begin_auxiliary(probe, word, &section, attach);
         body.cookie = layout;
         body.leaving_side(true);

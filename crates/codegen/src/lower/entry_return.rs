@@ -18,7 +18,7 @@ use super::module::{BPF_MAP_TYPE_ARRAY, Cx};
 use super::operations::Operations;
 use super::place::Place;
 use super::prologue::{Entry, Pro};
-use super::side::Parts;
+use super::side::{Parts, ProgramPlace};
 use super::walk;
 use crate::bpf::helper::Helper;
 use crate::ir::{AtomicOp, Bin, BlockId, Cmp, MapDef, MapRef, Operand, VReg, Width};
@@ -233,7 +233,7 @@ impl<'p> Cx<'p> {
         let probe = plan.probe;
         let layout = CookieLayout::new(probe, &self.program.names, plan.tracked.then_some(NameKind::Func));
         let slots = (plan.saved.len() > 1).then(|| self.cells(plan));
-        let (_, section, attach) = self.at_functions(probe, Side::Session, sites, &layout);
+        let ProgramPlace { section, attach, .. } = self.at_functions(probe, Side::Session, sites, &layout);
         let mut body = self.begin(probe, "session", &section, attach);
         body.cookie = layout;
         let [entry, ret] = body.session_sides();
@@ -271,7 +271,7 @@ impl<'p> Cx<'p> {
         let layout = CookieLayout::new(probe, &self.program.names, Some(NameKind::Func));
         let slots = self.cells(plan);
 
-        let (_, section, attach) = self.at_functions(probe, Side::Entry, sites, &layout);
+        let ProgramPlace { section, attach, .. } = self.at_functions(probe, Side::Entry, sites, &layout);
         let mut body = self.begin_auxiliary(probe, "entry", &section, attach);
         body.cookie = layout.clone();
         body.new_side(Entry::Direct { shift: sites[0].place.stack_shift });
@@ -286,7 +286,7 @@ impl<'p> Cx<'p> {
         });
         body.finish();
 
-        let (word, section, attach) = self.at_functions(probe, Side::Return, sites, &layout);
+        let ProgramPlace { word, section, attach } = self.at_functions(probe, Side::Return, sites, &layout);
         let mut body = self.begin(probe, word, &section, attach);
         body.cookie = layout;
         body.new_side(Entry::Saved(plan.saved.clone()));

@@ -352,11 +352,11 @@ impl Body<'_, '_> {
             }
             (Type::Array(_, count), Type::Str(capacity)) => self.text_of_chars(from, *count, to, *capacity),
             (Type::Tuple(olds), Type::Tuple(news)) | (Type::Either(olds), Type::Either(news)) => {
-                self.convert_tuple((from, olds), (to, news), |at| at);
+                self.convert_tuple(from, olds, to, news, |at| at);
             }
             (Type::Record(names, olds), Type::Record(new_names, news)) => {
                 let place = |at: usize| names.iter().position(|name| *name == new_names[at]);
-                self.convert_tuple((from, olds), (to, news), |at| {
+                self.convert_tuple(from, olds, to, news, |at| {
                     place(at).expect("records of the same members")
                 });
             }
@@ -383,8 +383,10 @@ impl Body<'_, '_> {
     /// Converts a tuple; `place(i)` is the index of the old part that becomes part `i`.
     fn convert_tuple(
         &mut self,
-        (from, olds): (Place, &[Type]),
-        (to, news): (Place, &[Type]),
+        from: Place,
+        olds: &[Type],
+        to: Place,
+        news: &[Type],
         place: impl Fn(usize) -> usize,
     ) {
         let had = layout::tuple(&self.cx.wire_types(olds));

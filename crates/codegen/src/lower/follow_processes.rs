@@ -110,9 +110,9 @@ impl Cx<'_> {
     fn keys_of_current(&self, b: &mut Builder) -> Vec<VReg> {
         let thread = b.call(Helper::GetCurrentPidTgid, &[]);
         let tgid = b.bin(Bin::Shr, thread, 32);
-        let Some(namespace) = self.options.pid_namespace else { return vec![tgid] };
+        let Some((device, inode)) = self.options.pid_namespace else { return vec![tgid] };
         let global = self.key_of_global(b, tgid);
-        let thread = thread_in(b, namespace);
+        let thread = thread_in(b, device, inode);
         vec![global, b.bin(Bin::Shr, thread, 32)]
     }
 
@@ -125,8 +125,8 @@ impl Cx<'_> {
     }
 }
 
-/// tgid and tid of the current thread in a pid namespace; 0 outside of it.
-fn thread_in(b: &mut Builder, (device, inode): (u64, u64)) -> VReg {
+/// tgid and tid of the current thread in a pid namespace, whose file has this device and inode; 0 outside of it.
+fn thread_in(b: &mut Builder, device: u64, inode: u64) -> VReg {
     let slot = b.func_mut().slot(8, 8);
     let place = b.slot_addr(slot);
     b.store(place, 0, Width::B64, 0);

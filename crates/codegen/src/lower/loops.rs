@@ -4,7 +4,7 @@
 //! A callback accesses the variables of the body in scratch memory, through the frame. It returns 1 to stop; `return` and `exit`
 //! in it also set a word of the frame.
 
-use super::body::{Body, FRAME_LEFT, Fun, LEFT_CLAUSE, RecordLoop};
+use super::body::{Body, FRAME_LEFT, Fun, LEFT_CLAUSE, LoopExits, RecordLoop};
 use super::loop_shape::{is_loop, may_exit, may_leave, short_range};
 use super::module::{BPF_MAP_TYPE_ARRAY, Cx};
 use super::operations::Operations;
@@ -50,16 +50,16 @@ impl Cx<'_> {
 
 impl<'p> Body<'_, 'p> {
     /// `break` or `continue`.
-    pub(super) fn leave_loop(&mut self, which: fn((BlockId, BlockId)) -> BlockId) {
+    pub(super) fn leave_loop(&mut self, which: fn(&LoopExits) -> BlockId) {
         // The checker accepts both only in loops.
-        if let Some(&around) = self.fun().loops.last() {
-            self.b().jump(which(around));
+        if let Some(target) = self.fun().loops.last().map(which) {
+            self.b().jump(target);
         }
     }
 
     /// Emits a loop body; `break` jumps to `stop`, `continue` and the end to `next`.
     fn iteration(&mut self, body: &[Stmt], stop: BlockId, next: BlockId) {
-        self.fun().loops.push((stop, next));
+        self.fun().loops.push(LoopExits { stop, next });
         self.statements(body);
         self.b().jump(next);
         self.fun().loops.pop();

@@ -6,7 +6,7 @@ use super::cookie_layout::CookieLayout;
 use super::module::Cx;
 use super::operations::Operations;
 use super::prologue::{Entry, Pro, Stage};
-use super::side::{Parts, by_shift, functions, without_sites};
+use super::side::{Parts, ProgramPlace, by_shift, functions, without_sites};
 use super::{abi, entry_return, walk};
 use crate::bpf::helper::Helper;
 use crate::ir::build::Builder;
@@ -84,8 +84,8 @@ impl<'p> Cx<'p> {
 
     fn entry_program(&mut self, probe: &'p Probe, sites: &[Site], shift: u32) {
         let layout = CookieLayout::new(probe, &self.program.names, None);
-        let (word, section, attach) = self.at_functions(probe, Side::Entry, sites, &layout);
-        self.simple_program(probe, word, &section, attach, layout, shift);
+        let place = self.at_functions(probe, Side::Entry, sites, &layout);
+        self.simple_program(probe, place.word, &place.section, place.attach, layout, shift);
     }
 
     fn return_program(&mut self, probe: &'p Probe, sites: &[Site]) {
@@ -96,24 +96,25 @@ impl<'p> Cx<'p> {
             return self.paired(probe, sites);
         }
         let layout = CookieLayout::new(probe, &self.program.names, None);
-        let (word, section, attach) = self.at_functions(probe, Side::Return, sites, &layout);
-        self.simple_program(probe, word, &section, attach, layout, 0);
+        let place = self.at_functions(probe, Side::Return, sites, &layout);
+        self.simple_program(probe, place.word, &place.section, place.attach, layout, 0);
     }
 
-    /// The word with which the symbol of a program at functions begins, its section and its attach point.
+    /// The place of a program at functions.
     pub(super) fn at_functions(
         &self,
         probe: &Probe,
         side: Side,
         sites: &[Site],
         layout: &CookieLayout,
-    ) -> (&'static str, String, manifest::Attach) {
+    ) -> ProgramPlace {
         let hook = probe.attach.hook().expect("a program at functions");
         let section = match hook {
             Hook::Trampoline => self.trampoline_section(side, &sites[0]),
             _ => register_section(hook, side, &self.options.features).to_owned(),
         };
-        (hook.probe_type(side == Side::Return), section, functions(hook, side, sites, layout))
+        let word = hook.probe_type(side == Side::Return);
+        ProgramPlace { word, section, attach: functions(hook, side, sites, layout) }
     }
 
     /// `fentry/nvidia:nvidia_open`: libbpf takes module and function from the section.

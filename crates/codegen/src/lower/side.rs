@@ -24,6 +24,14 @@ pub(super) struct Parts<'a, 'c, 'p> {
     pub variables: bool,
 }
 
+/// The section of a program at functions, and its attach point.
+pub(super) struct ProgramPlace {
+    /// The word with which the symbol of the program begins.
+    pub word: &'static str,
+    pub section: String,
+    pub attach: manifest::Attach,
+}
+
 /// The attach sites with their cookies.
 pub(super) fn functions(hook: Hook, side: Side, sites: &[Site], layout: &CookieLayout) -> manifest::Attach {
     let site = |site: &Site| {

@@ -23,8 +23,8 @@ impl<'p> Body<'_, 'p> {
             StmtKind::Unroll { count, body } => self.unroll(*count, body),
             StmtKind::ForRange { var, start, end, body } => self.for_range(*var, start, end, body),
             StmtKind::ForMap { var, map, body } => self.for_map(*var, *map, body),
-            StmtKind::Break => self.leave_loop(|(stop, _)| stop),
-            StmtKind::Continue => self.leave_loop(|(_, next)| next),
+            StmtKind::Break => self.leave_loop(|around| around.stop),
+            StmtKind::Continue => self.leave_loop(|around| around.next),
             StmtKind::Return(value) => self.return_from(value.as_ref()),
             StmtKind::Exit { code } => self.exit(code),
             StmtKind::Printf { format, args } => {

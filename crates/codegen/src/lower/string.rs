@@ -17,6 +17,15 @@ use wire::layout::LENGTH_TRUNCATED;
 /// Longer strings are compared in a loop.
 const UNROLLED_BYTES: u32 = 128;
 
+/// The hash of a text that is searched for.
+pub(super) struct NeedleHash {
+    hash: VReg,
+    /// Weight of a byte that leaves the window.
+    power: VReg,
+    /// Length of the text.
+    length: VReg,
+}
+
 /// Lowering of strings.
 pub(super) trait Strings: Operations {
     /// `str(p, n)` into memory of `capacity` bytes.
@@ -219,7 +228,7 @@ pub(super) trait Strings: Operations {
         self.zero(text, before);
         self.store_value(haystack, text.plus(before));
         let needle = self.place(needle);
-        let (hash, power, length) = self.needle_hash(needle, most);
+        let NeedleHash { hash, power, length } = self.needle_hash(needle, most);
         let result = self.b().copy(0);
         let after = self.b().block();
         self.go_on_unless(Cmp::Eq, length, 0, after);
@@ -256,8 +265,8 @@ pub(super) trait Strings: Operations {
         result
     }
 
-    /// Hash of a text of at most `most` bytes, weight of a byte that leaves the window, and length of the text.
-    fn needle_hash(&mut self, text: Place, most: u32) -> (VReg, VReg, VReg) {
+    /// The hash of a text of at most `most` bytes.
+    fn needle_hash(&mut self, text: Place, most: u32) -> NeedleHash {
         let start = self.pointer(text);
         let (hash, power, length) = (self.b().copy(0), self.b().copy(1), self.b().copy(0));
         self.counted_loop(most, |body, index| {
@@ -274,7 +283,7 @@ pub(super) trait Strings: Operations {
             b.update(Bin::Mul, power, factor);
             b.update(Bin::Add, length, counts);
         });
-        (hash, power, length)
+        NeedleHash { hash, power, length }
     }
 
     /// `strlen(text)`: the helper that copies the text returns its length.

@@ -33,7 +33,7 @@ impl Column<'_> {
 
     fn merge(&self, mut column: Vec<Expr>) -> Expr {
         let first = &column[0];
-        if (1..).zip(&column[1..]).all(|(case, e)| self.alike((0, first), (case, e))) {
+        if (1..).zip(&column[1..]).all(|(case, e)| self.alike(0, first, case, e)) {
             return column.swap_remove(0);
         }
         match column.iter().map(constant).collect::<Option<Vec<Expr>>>() {
@@ -42,8 +42,8 @@ impl Column<'_> {
         }
     }
 
-    /// Whether two expressions are equal and read parameters at the same locations.
-    fn alike(&self, (a_case, a): (usize, &Expr), (b_case, b): (usize, &Expr)) -> bool {
+    /// Whether the expressions of two cases are equal and read parameters at the same locations.
+    fn alike(&self, a_case: usize, a: &Expr, b_case: usize, b: &Expr) -> bool {
         a == b && self.places_alike(a_case, b_case, params_read(a))
     }
 
@@ -78,7 +78,7 @@ impl Column<'_> {
         let (ty, span) = (column[0].ty.clone(), column[0].span);
         let mut arms: Vec<Arm> = vec![];
         for (case, value) in column.into_iter().enumerate() {
-            match arms.iter_mut().find(|arm| self.alike((arm.first_case(), &arm.value), (case, &value))) {
+            match arms.iter_mut().find(|arm| self.alike(arm.first_case(), &arm.value, case, &value)) {
                 Some(arm) => arm.cases |= 1 << case,
                 None => arms.push(Arm { cases: 1 << case, value }),
             }

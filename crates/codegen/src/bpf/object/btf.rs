@@ -39,6 +39,15 @@ pub(super) struct TypeId(pub u32);
 
 const VOID: TypeId = TypeId(0);
 
+/// A variable or function in a section.
+pub(super) struct SectionMember {
+    pub id: TypeId,
+    /// Offset in the section.
+    pub offset: u32,
+    /// Size in bytes.
+    pub size: u32,
+}
+
 /// Builder of a type section.
 pub(super) struct Btf {
     types: Vec<u8>,
@@ -140,12 +149,12 @@ impl Btf {
         id
     }
 
-    /// A section of variables or functions, each with its offset and size.
-    pub(super) fn section(&mut self, name: &str, members: &[(TypeId, u32, u32)]) {
-        let size = members.last().map_or(0, |(_, offset, size)| offset + size);
+    /// A section of variables or functions.
+    pub(super) fn section(&mut self, name: &str, members: &[SectionMember]) {
+        let size = members.last().map_or(0, |last| last.offset + last.size);
         self.start(name, DATASEC, members.len(), size);
-        for &(id, offset, size) in members {
-            [id.0, offset, size].into_iter().for_each(|word| self.word(word));
+        for member in members {
+            [member.id.0, member.offset, member.size].into_iter().for_each(|word| self.word(word));
         }
     }
 
@@ -167,7 +176,8 @@ impl Btf {
     pub(super) fn functions(&mut self, assembly: &Assembly) -> Vec<TypeId> {
         let codes = assembly.codes.iter().map(|code| self.code(code)).collect();
         // Kernel functions have no offset in this file; libbpf finds them by name.
-        let kfuncs: Vec<_> = assembly.kfuncs.iter().map(|kfunc| (self.kfunc(kfunc), 0, 0)).collect();
+        let member = |kfunc| SectionMember { id: self.kfunc(kfunc), offset: 0, size: 0 };
+        let kfuncs: Vec<_> = assembly.kfuncs.iter().map(member).collect();
         if !kfuncs.is_empty() {
             self.section(".ksyms", &kfuncs);
         }

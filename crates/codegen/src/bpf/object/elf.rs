@@ -80,13 +80,14 @@ impl Writer {
         name: &str,
         section: SymbolSection,
         kind: SymbolKind,
-        place: (u64, u64),
+        offset: u64,
+        size: u64,
         global: bool,
     ) -> SymbolId {
         self.object.add_symbol(Symbol {
             name: name.into(),
-            value: place.0,
-            size: place.1,
+            value: offset,
+            size,
             kind,
             scope: if global { SymbolScope::Dynamic } else { SymbolScope::Compilation },
             weak: false,
@@ -102,8 +103,8 @@ impl Writer {
         for (map, place) in assembly.maps.iter().zip(places) {
             let symbol = match (*place, described) {
                 (Some((offset, size)), Some(section)) => {
-                    let place = (offset.into(), size.into());
-                    self.symbol(&map.name, SymbolSection::Section(section), SymbolKind::Data, place, true)
+                    let section = SymbolSection::Section(section);
+                    self.symbol(&map.name, section, SymbolKind::Data, offset.into(), size.into(), true)
                 }
                 _ => self.direct(map),
             };
@@ -121,8 +122,7 @@ impl Writer {
 
     fn externs(&mut self, assembly: &Assembly) {
         for kfunc in &assembly.kfuncs {
-            let symbol =
-                self.symbol(&kfunc.name, SymbolSection::Undefined, SymbolKind::Unknown, (0, 0), true);
+            let symbol = self.symbol(&kfunc.name, SymbolSection::Undefined, SymbolKind::Unknown, 0, 0, true);
             self.kfuncs.push(symbol);
         }
     }
@@ -138,9 +138,9 @@ impl Writer {
             let mut bytes = Vec::new();
             for &at in codes {
                 let code = &assembly.codes[at];
-                let place = (sections.offsets[at], code.size().into());
-                let global = code.section.is_some();
-                self.symbol(&code.name, SymbolSection::Section(section), SymbolKind::Text, place, global);
+                let (offset, size) = (sections.offsets[at], code.size().into());
+                let (place, global) = (SymbolSection::Section(section), code.section.is_some());
+                self.symbol(&code.name, place, SymbolKind::Text, offset, size, global);
                 append(code, sections, &mut bytes);
             }
             self.object.set_section_data(section, bytes, SLOT as u64);

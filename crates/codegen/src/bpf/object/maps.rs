@@ -5,7 +5,7 @@
 //! struct { int (*type)[1]; int (*max_entries)[4096]; int (*key_size)[8]; ... } calls SEC(".maps");
 //! ```
 
-use super::btf::Btf;
+use super::btf::{Btf, SectionMember};
 use crate::ir::MapDef;
 
 /// Section of maps.
@@ -26,7 +26,7 @@ pub(super) fn describe(btf: &mut Btf, maps: &[MapDef]) -> Vec<Option<(u32, u32)>
         let fields: Vec<_> = attributes.iter().map(|&(name, value)| (name, btf.number(value))).collect();
         let ty = btf.pointers(&fields);
         let size = 8 * fields.len() as u32;
-        members.push((btf.variable(&map.name, ty), offset, size));
+        members.push(SectionMember { id: btf.variable(&map.name, ty), offset, size });
         places.push(Some((offset, size)));
         offset += size;
     }
