@@ -114,16 +114,28 @@ fn name<'f>(
     names.find(|name| right_version && wanted.matches(library, name, exported))
 }
 
-/// Splits `TARGET:FUNCTION`, `uprobe:TARGET:FUNCTION` or `FUNCTION` (of libcuda) into provider, target and
-/// function.
-pub fn split(pattern: &str) -> (&str, &str, &str) {
+/// A function as a pattern names it.
+pub struct FunctionName<'p> {
+    /// `uprobe`
+    pub provider: &'p str,
+    /// `libcuda`
+    pub target: &'p str,
+    /// `cuInit`
+    pub function: &'p str,
+}
+
+/// Splits `TARGET:FUNCTION`, `uprobe:TARGET:FUNCTION` or `FUNCTION` (of libcuda).
+pub fn split(pattern: &str) -> FunctionName<'_> {
     let parts: Vec<&str> = pattern.splitn(3, ':').collect();
-    match parts[..] {
-        [provider, target, function] => (provider, target, function),
-        [provider @ ("uprobe" | "u" | "uretprobe" | "ur"), target] => (provider, target, "*"),
-        [target, function] => ("uprobe", target, function),
-        _ => ("uprobe", "libcuda", pattern),
-    }
+    let (target, function) = match parts[..] {
+        [provider, target, function] => return FunctionName { provider, target, function },
+        [provider @ ("uprobe" | "u" | "uretprobe" | "ur"), target] => {
+            return FunctionName { provider, target, function: "*" };
+        }
+        [target, function] => (target, function),
+        _ => ("libcuda", pattern),
+    };
+    FunctionName { provider: "uprobe", target, function }
 }
 
 #[cfg(test)]

@@ -42,10 +42,10 @@ pub fn wrap(text: &str, width: usize, indent: usize) -> String {
 
 /// A name in a column of this width, and its description, wrapped to the width of standard output.
 pub fn entry(name: &str, width: usize, doc: &str) -> String {
-    entry_within(columns(), (name, width), doc)
+    entry_within(columns(), name, width, doc)
 }
 
-fn entry_within(columns: usize, (name, width): (&str, usize), doc: &str) -> String {
+fn entry_within(columns: usize, name: &str, width: usize, doc: &str) -> String {
     const GAP: usize = 2;
     let indent = GAP + width + GAP;
     // A longer name has a line of its own.
@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn descriptions_are_wrapped_beside_their_names() {
-        let entry = |name| entry_within(30, (name, 4), "a few words, and some more");
+        let entry = |name| entry_within(30, name, 4, "a few words, and some more");
         assert_eq!(entry("name"), "  name  a few words, and some\n        more\n");
         assert_eq!(entry("longer"), "  longer\n        a few words, and some\n        more\n");
     }

@@ -6,7 +6,7 @@ mod structs;
 
 use crate::cli::{Cli, Format, Word};
 use crate::console::Messages;
-use crate::function_list::Match;
+use crate::function_list::{FunctionName, Match};
 use crate::script::Script;
 use crate::subcommand::Listing;
 use crate::{Failure, function_list, script};
@@ -185,7 +185,7 @@ fn list(
     verbose: bool,
     unknown: &mut UnknownParameters,
 ) -> Result<Vec<ListEntry>> {
-    if let Some((kind, target, name)) = of_any_kind(pattern) {
+    if let Some(AnyKindPattern { kind, target, name }) = of_any_kind(pattern) {
         return list_target(machine, kind, target, name);
     }
     if let ProviderMatch::Known(provider) = provider(pattern)
@@ -230,7 +230,7 @@ fn list(
         return list_markers(machine, pattern, verbose);
     }
     not_countable(pattern)?;
-    let (provider, target, function) = function_list::split(pattern);
+    let FunctionName { provider, target, function } = function_list::split(pattern);
     if !matches!(provider, "uprobe" | "u" | "uretprobe" | "ur") {
         bail!("`{provider}` cannot be listed; `uprobe:LIBRARY:FUNCTION` can, with wildcards");
     }
@@ -333,11 +333,20 @@ fn nothing_matches(machine: &Machine, pattern: &str) -> String {
     )
 }
 
-/// `*`, `/bin/bash` and `read*` of `*:/bin/bash:read*`: a pattern for any kind of attach point in a file.
-fn of_any_kind(pattern: &str) -> Option<(&str, &str, &str)> {
+/// `*:/bin/bash:read*`: a pattern for any kind of attach point in a file.
+struct AnyKindPattern<'p> {
+    /// `*`
+    kind: &'p str,
+    /// `/bin/bash`
+    target: &'p str,
+    /// `read*`
+    name: &'p str,
+}
+
+fn of_any_kind(pattern: &str) -> Option<AnyKindPattern<'_>> {
     let mut parts = pattern.splitn(3, ':');
     let (kind, target, name) = (parts.next()?, parts.next()?, parts.next()?);
-    (is_pattern(kind) && target.contains('/')).then_some((kind, target, name))
+    (is_pattern(kind) && target.contains('/')).then_some(AnyKindPattern { kind, target, name })
 }
 
 /// Lists functions and markers of a file.

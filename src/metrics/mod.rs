@@ -18,7 +18,7 @@ use crate::export::{self, Exports, MetricsQueue};
 use crate::gpu::Utilization;
 use crate::symbolize::MachineNames;
 use linux::timer::Timer;
-use report::metrics::{Family, Health, Metrics};
+use report::metrics::{ClauseRuns, Family, Health, Metrics};
 use report::{Snapshot, metrics};
 use requests::{MetricsSnapshot, SnapshotRequests};
 use runtime::Session;
@@ -135,7 +135,10 @@ impl<'a> Collector<'a> {
             failed: session.failures().len(),
             untraced: self.scripts.untraced().len(),
             waiting: self.scripts.are_waiting(),
-            runs: runs.into_iter().map(|runs| (runs.probe, runs.hits, runs.ns)).collect(),
+            runs: runs
+                .into_iter()
+                .map(|runs| ClauseRuns { probe: runs.probe, hits: runs.hits, ns: runs.ns })
+                .collect(),
             losses: session.losses().unwrap_or_default(),
             dropped: (self.dropped)(),
         }

@@ -4,6 +4,7 @@ use super::help;
 use super::session::Repl;
 use crate::cli::Cli;
 use crate::console::Messages;
+use crate::function_list::FunctionName;
 use crate::{bundled, function_list, terminal};
 use anyhow::{Result, anyhow, bail};
 use cuda::operations::{APIS, Api};
@@ -268,7 +269,7 @@ fn find_functions(repl: &Rc<Repl>, _: &mut Session, pattern: &str) -> Result<Nex
     }
     let found = match pattern.contains(':') {
         true => {
-            let (_, target, function) = function_list::split(pattern);
+            let FunctionName { target, function, .. } = function_list::split(pattern);
             function_list::find(repl.machine, target, function)?
         }
         false => match function_list::named(repl.machine, pattern) {

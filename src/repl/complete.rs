@@ -2,7 +2,7 @@
 
 use super::commands::{self, ArgumentKind};
 use crate::bundled::SCRIPTS;
-use crate::function_list;
+use crate::function_list::{self, FunctionName};
 use cuda::Library;
 use cuda::gpu::{KINDS, RecordKind};
 use cuda::ioctls::{DEVICES, Device};
@@ -295,7 +295,8 @@ fn body(before: &str, probe: &str, word: &str, facts: &Facts) -> (usize, Vec<Str
         return (before.len(), Vec::new());
     }
     let builtins = table::all().filter(|builtin| builtin.name != "argN").map(written);
-    let constants = cuda::constants().chain(cuda::driver_constants()).map(|(name, ..)| name.to_owned());
+    let constants =
+        cuda::constants().chain(cuda::driver_constants()).map(|constant| constant.name.to_owned());
     let macros = cuda::macro_constants().map(|(name, _)| name.to_owned());
     let macros =
         macros.chain(posix::constant_names().chain(lang::builtins::constants::names()).map(str::to_owned));
@@ -360,7 +361,7 @@ fn fields(found: Result<Tracepoint, String>) -> Vec<String> {
 }
 
 fn parameters(spec: &str, facts: &Facts) -> Vec<String> {
-    let (_, target, function) = function_list::split(spec);
+    let FunctionName { target, function, .. } = function_list::split(spec);
     let found = function_list::find(facts.catalog.as_ref(), target, function).unwrap_or_default();
     let declared = found.iter().filter_map(|found| found.declared(facts.catalog.as_ref()).ok());
     declared.flat_map(|declared| names(&declared)).collect()

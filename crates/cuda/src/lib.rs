@@ -34,6 +34,7 @@ pub use api::{Direction, Param, Signature, signature, signatures};
 pub use family::{base_name, is_dead, is_live_member};
 pub use library::Library;
 pub use types::{
-    Enum, EnumId, Field, Kind, Struct, StructId, Type, TypeId, constant, constants, driver_constants,
-    enum_def, find_enum, find_struct, find_type, macro_constant, macro_constants, struct_def, ty,
+    Enum, EnumConstant, EnumId, Field, Kind, Struct, StructId, Type, TypeId, constant, constants,
+    driver_constants, enum_def, find_enum, find_struct, find_type, macro_constant, macro_constants,
+    struct_def, ty,
 };

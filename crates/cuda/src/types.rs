@@ -88,23 +88,34 @@ pub fn constant(name: &str) -> Option<(EnumId, i64)> {
     let named = |&(enum_at, at): &(u16, u16)| defs::ENUMS[usize::from(enum_at)].variants[usize::from(at)];
     match defs::CONSTANTS.binary_search_by(|entry| named(entry).0.cmp(name)) {
         Ok(found) => Some((EnumId(defs::CONSTANTS[found].0), named(&defs::CONSTANTS[found]).1)),
-        Err(_) => driver_constants().find(|(known, ..)| *known == name).map(|(_, id, value)| (id, value)),
+        Err(_) => driver_constants().find(|known| known.name == name).map(|known| (known.id, known.value)),
     }
 }
 
+/// A constant of an enum.
+#[derive(Clone, Copy, Debug)]
+pub struct EnumConstant {
+    /// `CUDA_ERROR_OUT_OF_MEMORY`
+    pub name: &'static str,
+    /// `CUresult`
+    pub id: EnumId,
+    /// 2
+    pub value: i64,
+}
+
 /// The constants of the kernel driver's ioctls.
-pub fn driver_constants() -> impl Iterator<Item = (&'static str, EnumId, i64)> {
+pub fn driver_constants() -> impl Iterator<Item = EnumConstant> {
     ioctls::ENUMS.iter().enumerate().flat_map(|(at, def)| {
         let id = EnumId((defs::ENUMS.len() + at) as u16);
-        def.variants.iter().map(move |&(name, value)| (name, id, value))
+        def.variants.iter().map(move |&(name, value)| EnumConstant { name, id, value })
     })
 }
 
 /// All enum constants of CUDA, sorted by name.
-pub fn constants() -> impl Iterator<Item = (&'static str, EnumId, i64)> {
+pub fn constants() -> impl Iterator<Item = EnumConstant> {
     defs::CONSTANTS.iter().map(|&(enum_at, at)| {
         let (name, value) = defs::ENUMS[usize::from(enum_at)].variants[usize::from(at)];
-        (name, EnumId(enum_at), value)
+        EnumConstant { name, id: EnumId(enum_at), value }
     })
 }
 

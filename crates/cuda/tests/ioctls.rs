@@ -72,9 +72,9 @@ fn names_and_numbers_are_unique() {
             assert!(ids.insert(device.id(ioctl.number)), "{}", ioctl.name);
         }
     }
-    let mut names: HashSet<&str> = cuda::constants().map(|(name, ..)| name).collect();
+    let mut names: HashSet<&str> = cuda::constants().map(|constant| constant.name).collect();
     names.extend(cuda::macro_constants().map(|(name, _)| name));
-    for (name, id, value) in cuda::driver_constants() {
+    for cuda::EnumConstant { name, id, value } in cuda::driver_constants() {
         assert!(names.insert(name), "{name} has another meaning");
         assert_eq!(cuda::constant(name), Some((id, value)));
     }

@@ -314,8 +314,8 @@ fn enum_constants() {
 #[test]
 fn constants_are_sorted_and_found() {
     let all: Vec<_> = cuda::constants().collect();
-    assert!(all.len() > 2000 && all.is_sorted_by(|a, b| a.0 < b.0));
-    for (name, id, value) in all {
+    assert!(all.len() > 2000 && all.is_sorted_by(|a, b| a.name < b.name));
+    for cuda::EnumConstant { name, id, value } in all {
         assert_eq!(cuda::constant(name), Some((id, value)));
         assert!(cuda::enum_def(id).name_of(value).is_some());
     }
@@ -324,7 +324,7 @@ fn constants_are_sorted_and_found() {
 
 #[test]
 fn names_are_unique() {
-    let enums: Vec<_> = cuda::constants().map(|(_, id, _)| (cuda::enum_def(id).name, id)).collect();
+    let enums: Vec<_> = cuda::constants().map(|of| (cuda::enum_def(of.id).name, of.id)).collect();
     for (name, id) in enums {
         assert_eq!(cuda::find_enum(name), Some(id), "{name}");
     }

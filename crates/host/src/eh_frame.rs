@@ -25,7 +25,7 @@ use gimli::{
 use goblin::elf::ProgramHeader;
 use wire::unwind::{Base, Rule, SavedBp, row, row_address};
 
-use crate::elf::ElfFile;
+use crate::elf::{ElfFile, SectionPlace};
 use linux::proc::{self, Mapping, MappingName};
 
 /// Shorter gaps between functions are treated as alignment padding, in bytes.
@@ -38,8 +38,8 @@ type Slice<'a> = EndianSlice<'a, LittleEndian>;
 pub struct Source {
     elf: ElfFile,
     segments: Segments,
-    /// Offset, size and address of `.eh_frame`.
-    section: (usize, usize, u64),
+    /// The place of `.eh_frame`.
+    section: SectionPlace,
 }
 
 /// The code segments of a file.
@@ -77,14 +77,14 @@ impl Source {
 
     fn of(elf: ElfFile) -> Option<Source> {
         let section = elf.section_place(".eh_frame")?;
-        elf.bytes().get(section.0..section.0.checked_add(section.1)?)?;
+        elf.bytes().get(section.offset..section.offset.checked_add(section.size)?)?;
         let segments = Segments(elf.loaded_segments().cloned().collect());
         Some(Source { elf, segments, section })
     }
 
     /// Size of the unwind information in bytes.
     pub fn len(&self) -> usize {
-        self.section.1
+        self.section.size
     }
 
     /// Whether there is no unwind information.
@@ -99,7 +99,7 @@ impl Source {
 
     /// All rows, sorted by address. Entries that cannot be parsed are skipped.
     pub fn rows(&self) -> Vec<u64> {
-        let (offset, size, address) = self.section;
+        let SectionPlace { offset, size, address } = self.section;
         let section = EhFrame::new(&self.elf.bytes()[offset..offset + size], LittleEndian);
         let bases = BaseAddresses::default().set_eh_frame(address);
         let mut reader = Reader { section, bases, context: UnwindContext::new(), rows: Vec::new() };

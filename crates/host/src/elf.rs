@@ -95,6 +95,17 @@ const THIS_MACHINE: (u16, &str) = (EM_X86_64, "64-bit x86-64");
 #[cfg(target_arch = "aarch64")]
 const THIS_MACHINE: (u16, &str) = (EM_AARCH64, "64-bit aarch64");
 
+/// The place of a section.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SectionPlace {
+    /// Offset in the file.
+    pub offset: usize,
+    /// Size in the file, in bytes.
+    pub size: usize,
+    /// Address.
+    pub address: u64,
+}
+
 /// A mapped ELF file.
 #[derive(Clone, Debug)]
 pub struct ElfFile {
@@ -376,10 +387,11 @@ impl ElfFile {
         Some(self.section_bytes(self.section(name)?))
     }
 
-    /// Offset and size in the file, and address, of the section with this name.
-    pub(crate) fn section_place(&self, name: &str) -> Option<(usize, usize, u64)> {
+    /// The place of the section with this name, if the file has bytes of it.
+    pub(crate) fn section_place(&self, name: &str) -> Option<SectionPlace> {
         let section = self.section(name).filter(|section| section.sh_type != SHT_NOBITS)?;
-        Some((to_usize(section.sh_offset), to_usize(section.sh_size), section.sh_addr))
+        let (offset, size) = (to_usize(section.sh_offset), to_usize(section.sh_size));
+        Some(SectionPlace { offset, size, address: section.sh_addr })
     }
 
     /// The contents of the file.
@@ -732,11 +744,22 @@ fn gnu_hash_count(table: &[u8]) -> Option<usize> {
 
 /// The build id among the notes of a segment.
 fn build_id_in(list: &[u8]) -> Option<&[u8]> {
-    notes(list).find(|(name, kind, _)| *name == b"GNU\0" && *kind == NT_GNU_BUILD_ID).map(|(.., data)| data)
+    let is_build_id = |note: &Note| note.name == b"GNU\0" && note.kind == NT_GNU_BUILD_ID;
+    notes(list).find(is_build_id).map(|note| note.data)
 }
 
-/// Notes as name (with its NUL), type and data, up to the first malformed one.
-pub(crate) fn notes(list: &[u8]) -> impl Iterator<Item = (&[u8], u32, &[u8])> {
+/// A note of a segment or section.
+pub(crate) struct Note<'a> {
+    /// Name with its NUL.
+    pub name: &'a [u8],
+    /// Type, whose meaning depends on the name.
+    pub kind: u32,
+    /// Contents.
+    pub data: &'a [u8],
+}
+
+/// Notes up to the first malformed one.
+pub(crate) fn notes(list: &[u8]) -> impl Iterator<Item = Note<'_>> {
     let mut list = clamp(list, 0, MOST_NOTES);
     let padded = |len: usize| len.checked_add(3).map(|len| len & !3);
     std::iter::from_fn(move || {
@@ -745,7 +768,7 @@ pub(crate) fn notes(list: &[u8]) -> impl Iterator<Item = (&[u8], u32, &[u8])> {
         let data_at = padded(name_len)?.checked_add(12)?;
         let data = list.get(data_at..data_at.checked_add(len)?)?;
         list = list.get(data_at.checked_add(padded(len)?)?..).unwrap_or(&[]);
-        Some((name, kind, data))
+        Some(Note { name, kind, data })
     })
 }
 

@@ -21,8 +21,8 @@ const NT_STAPSDT: u32 = 3;
 /// All markers of a file, in the order of their notes.
 pub fn markers(elf: &ElfFile) -> Vec<Marker> {
     let list = elf.named_section(SECTION).unwrap_or_default();
-    let ours = notes(list).filter(|(name, kind, _)| *name == b"stapsdt\0" && *kind == NT_STAPSDT);
-    ours.filter_map(|(.., data)| marker(elf, data)).collect()
+    let ours = notes(list).filter(|note| note.name == b"stapsdt\0" && note.kind == NT_STAPSDT);
+    ours.filter_map(|note| marker(elf, note.data)).collect()
 }
 
 fn marker(elf: &ElfFile, data: &[u8]) -> Option<Marker> {

@@ -174,7 +174,9 @@ impl Image {
 
 fn context<'a>(
     object: &'a Object,
-    (layout, placement, head): (&'a Layout, &'a Placement, &'a translator::Head),
+    layout: &'a Layout,
+    placement: &'a Placement,
+    head: &'a translator::Head,
     environment: &'a Environment,
     asm: &mut Assembler,
 ) -> translator::Context<'a> {
@@ -199,7 +201,7 @@ pub fn translate(
     let head = translator::Head::new(object, layout, placement, start);
     let mut asm = Assembler::new(start);
     asm.raw(&head.bytes);
-    let context = context(object, (layout, placement, &head), environment, &mut asm);
+    let context = context(object, layout, placement, &head, environment, &mut asm);
     for number in 0..object.functions.len() {
         translate::function(&context, &mut asm, number)?;
     }

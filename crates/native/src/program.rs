@@ -77,7 +77,8 @@ pub struct Detour {
 /// If there are more than 31 programs: each has a bit in a mask.
 fn dispatch(
     asm: &mut Assembler,
-    (programs, vectors): (&[(u64, Side)], bool),
+    programs: &[(u64, Side)],
+    vectors: bool,
     returns: Option<&Returns>,
 ) -> Dispatch {
     assert!(programs.len() <= MAX_PROGRAMS, "a function with {} programs", programs.len());
@@ -99,11 +100,12 @@ fn dispatch(
 /// The same as code for an offset in the region. `returns` is needed if a program runs at the return.
 pub fn dispatch_at(
     start: u64,
-    programs: (&[(u64, Side)], bool),
+    programs: &[(u64, Side)],
+    vectors: bool,
     returns: Option<&Returns>,
 ) -> (Dispatch, Vec<u8>) {
     let mut asm = Assembler::new(start);
-    let dispatch = dispatch(&mut asm, programs, returns);
+    let dispatch = dispatch(&mut asm, programs, vectors, returns);
     (dispatch, asm.finish())
 }
 

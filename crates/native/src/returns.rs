@@ -104,7 +104,8 @@ impl Returns {
     /// `region`: address of the region.
     pub fn generate(
         size: ReturnsSize,
-        (start, area): (u64, u64),
+        start: u64,
+        area: u64,
         image: &Image,
         region: u64,
     ) -> (Returns, Vec<u8>) {

@@ -79,7 +79,7 @@ impl<'o> Survey<'o> {
         });
         let head = translator::Head::new(self.object, &self.layout, &self.placement, 0);
         let mut asm = Assembler::new(0);
-        let context = context(self.object, (&self.layout, &self.placement, &head), &environment, &mut asm);
+        let context = context(self.object, &self.layout, &self.placement, &head, &environment, &mut asm);
         translate::function(&context, &mut asm, number)
     }
 }

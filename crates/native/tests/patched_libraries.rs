@@ -524,9 +524,9 @@ fn patch_with_programs(functions: &[Function], base: u64, entry_only: bool) -> M
     // SAFETY: a new mapping.
     let region = unsafe { libc::mmap(hint as *mut c_void, whole, protection, flags, -1, 0) } as u64;
     let returns_at = image.end().next_multiple_of(16);
-    let (returns, returns_code) = Returns::generate(size, (returns_at, area), &image, region);
+    let (returns, returns_code) = Returns::generate(size, returns_at, area, &image, region);
     let dispatch_start = (returns_at + returns_code.len() as u64).next_multiple_of(16);
-    let (dispatch, code) = dispatch_at(dispatch_start, (&named, false), Some(&returns));
+    let (dispatch, code) = dispatch_at(dispatch_start, &named, false, Some(&returns));
     let start = (dispatch_start + code.len() as u64).next_multiple_of(16);
     assert!(region.abs_diff(base) < 1 << 30, "memory near the library");
     let memory = File::options().write(true).open("/proc/self/mem").expect("own memory");

@@ -116,7 +116,7 @@ fn of_kernel(name: &str) -> String {
 
 /// Whether a name without namespaces says nothing.
 fn is_bare(last: &str) -> bool {
-    let name = arguments(last).map_or(last, |(before, ..)| before);
+    let name = arguments(last).map_or(last, |name| name.before);
     let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '_');
     BARE.iter().any(|bare| name.eq_ignore_ascii_case(bare))
 }
@@ -134,7 +134,7 @@ fn telling_space(spaces: &str) -> Option<&str> {
 /// A name or type without namespaces, with at most `room` characters of template arguments.
 fn shortened(name: &str, room: usize) -> String {
     let (_, name) = split_last(name.trim());
-    let Some((before, inside, behind)) = arguments(name) else { return literal(name) };
+    let Some(TemplateName { before, inside, behind }) = arguments(name) else { return literal(name) };
     let inner = if room == ARGUMENTS { INNER } else { 0 };
     let all: Vec<String> = split(inside).into_iter().map(|arg| shortened(arg, inner)).collect();
     let mut shown = String::new();
@@ -169,8 +169,18 @@ fn split_last(name: &str) -> (&str, &str) {
     last.map_or(("", name), |at| (&name[..at], &name[at + 2..]))
 }
 
-/// The text before, in and after the first pair of angle brackets.
-fn arguments(name: &str) -> Option<(&str, &str, &str)> {
+/// A name with template arguments.
+struct TemplateName<'n> {
+    /// Text before the first pair of angle brackets.
+    before: &'n str,
+    /// Text between the brackets.
+    inside: &'n str,
+    /// Text after them.
+    behind: &'n str,
+}
+
+/// The parts of a name with template arguments; `None` for other names.
+fn arguments(name: &str) -> Option<TemplateName<'_>> {
     let open = name.find('<').filter(|open| !name[..*open].ends_with("operator"))?;
     let mut close = None;
     let mut depth = 0usize;
@@ -188,7 +198,7 @@ fn arguments(name: &str) -> Option<(&str, &str, &str)> {
         }
     }
     let close = close?;
-    Some((&name[..open], &name[open + 1..close], &name[close + 1..]))
+    Some(TemplateName { before: &name[..open], inside: &name[open + 1..close], behind: &name[close + 1..] })
 }
 
 /// Splits at commas outside of brackets.

@@ -66,34 +66,43 @@ pub enum Environment {
     Arguments,
 }
 
+/// Properties of a kind of event.
+struct TriggerProperties {
+    /// The value of `probetype`.
+    probe_type: &'static str,
+    /// The word with which symbols of programs begin.
+    word: &'static str,
+    environment: Environment,
+}
+
 impl Trigger {
-    /// The value of `probetype`, the word with which symbols of programs begin, the environment.
-    fn properties(&self) -> (&'static str, &'static str, Environment) {
+    fn properties(&self) -> TriggerProperties {
+        let of = |probe_type, word, environment| TriggerProperties { probe_type, word, environment };
         match self {
-            Trigger::Begin => ("special", "begin", Environment::Tracer),
-            Trigger::End => ("special", "end", Environment::Tracer),
-            Trigger::Signal { .. } => ("self", "signal", Environment::Tracer),
-            Trigger::Test { kind, .. } => (kind.word(), kind.word(), Environment::Tracer),
-            Trigger::Interval { .. } => ("interval", "interval", Environment::Timer),
-            Trigger::Profile { counter, .. } => (counter.provider(), "profile", Environment::Sample),
-            Trigger::Tracepoint { .. } => ("tracepoint", "tracepoint", Environment::Record),
-            Trigger::RawTracepoint { .. } => ("rawtracepoint", "rawtracepoint", Environment::Arguments),
+            Trigger::Begin => of("special", "begin", Environment::Tracer),
+            Trigger::End => of("special", "end", Environment::Tracer),
+            Trigger::Signal { .. } => of("self", "signal", Environment::Tracer),
+            Trigger::Test { kind, .. } => of(kind.word(), kind.word(), Environment::Tracer),
+            Trigger::Interval { .. } => of("interval", "interval", Environment::Timer),
+            Trigger::Profile { counter, .. } => of(counter.provider(), "profile", Environment::Sample),
+            Trigger::Tracepoint { .. } => of("tracepoint", "tracepoint", Environment::Record),
+            Trigger::RawTracepoint { .. } => of("rawtracepoint", "rawtracepoint", Environment::Arguments),
         }
     }
 
     /// The value of `probetype`.
     pub fn probe_type(&self) -> &'static str {
-        self.properties().0
+        self.properties().probe_type
     }
 
     /// The word with which symbols of programs begin.
     pub fn word(&self) -> &'static str {
-        self.properties().1
+        self.properties().word
     }
 
     /// The environment of its programs.
     pub fn environment(&self) -> Environment {
-        self.properties().2
+        self.properties().environment
     }
 }
 

@@ -16,7 +16,7 @@ use report::export::{End, Exporter, Record, Run, json};
 use report::recording::page::Page;
 use report::recording::summary::{Summary, time};
 use report::recording::timeline::Timeline;
-use report::recording::{self, Reader, Recording, RecordingEnd, summary_tables as tables};
+use report::recording::{self, Reader, Recording, RecordingEnd, UnreadableLines, summary_tables as tables};
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -178,7 +178,7 @@ fn read(parts: &[PathBuf], reading: &mut Reading) -> Result<Recording> {
                 run: before.run,
                 ended: found.ended,
                 unreadable: match (before.unreadable, found.unreadable) {
-                    (Some((line, reason, one)), Some((_, _, two))) => Some((line, reason, one + two)),
+                    (Some(one), Some(two)) => Some(UnreadableLines { count: one.count + two.count, ..one }),
                     (one, two) => one.or(two),
                 },
             },
@@ -384,8 +384,8 @@ impl Report {
                 out += &format!("{dropped} records were dropped while it was made\n")
             }
         }
-        if let Some((line, reason, count)) = unreadable {
-            out += &format!("{count} lines cannot be read, the first is line {line}: {reason}\n");
+        if let Some(UnreadableLines { first, reason, count }) = unreadable {
+            out += &format!("{count} lines cannot be read, the first is line {first}: {reason}\n");
         }
         self.summary.losses.iter().for_each(|loss| out += &format!("warning: {loss}\n"));
         out += "\n";

@@ -287,9 +287,7 @@ impl Collection {
                 }
                 batches.add(kind, record);
             };
-            self.drain(cupti, (&clock, &devices), &mut |kind, record| {
-                waiting.add(kind, record, &mut pass_on)
-            });
+            self.drain(cupti, &clock, &devices, &mut |kind, record| waiting.add(kind, record, &mut pass_on));
             if passes_launches {
                 // Scripts keep values of a call when it returns, which may be after its work.
                 sys::sleep(RETURNS);
@@ -324,12 +322,7 @@ impl Collection {
     }
 
     /// Reads all buffers that CUPTI has returned.
-    fn drain(
-        &mut self,
-        cupti: Cupti,
-        (clock, devices): (&Clock, &Devices),
-        see: &mut impl FnMut(Kind, Record),
-    ) {
+    fn drain(&mut self, cupti: Cupti, clock: &Clock, devices: &Devices, see: &mut impl FnMut(Kind, Record)) {
         while let Some(buffer) = buffers::returned() {
             let mut at = core::ptr::null();
             while let Some(next) = cupti.next(buffer.bytes, buffer.used, at) {

@@ -60,17 +60,25 @@ const CALLBACKS: u32 = 1;
 /// `NVTX_CB_MODULE_CORE` and `NVTX_CB_MODULE_CORE2`
 const MODULES: [u32; 2] = [1, 5];
 
-/// Module, number and function of what is called.
-fn functions() -> [(u32, usize, *const c_void); 8] {
+/// A function that NVTX calls.
+struct TableEntry {
+    module: u32,
+    /// Index in the table of the module.
+    number: usize,
+    function: *const c_void,
+}
+
+fn functions() -> [TableEntry; 8] {
+    let entry = |module, number, function| TableEntry { module, number, function };
     [
-        (1, 8, push as *const c_void),
-        (1, 9, push_text as *const c_void),
-        (1, 10, push_wide_text as *const c_void),
-        (1, 11, pop as *const c_void),
-        (5, 4, push_in_domain as *const c_void),
-        (5, 5, pop_in_domain as *const c_void),
-        (5, 10, register_text as *const c_void),
-        (5, 11, register_wide_text as *const c_void),
+        entry(1, 8, push as *const c_void),
+        entry(1, 9, push_text as *const c_void),
+        entry(1, 10, push_wide_text as *const c_void),
+        entry(1, 11, pop as *const c_void),
+        entry(5, 4, push_in_domain as *const c_void),
+        entry(5, 5, pop_in_domain as *const c_void),
+        entry(5, 10, register_text as *const c_void),
+        entry(5, 11, register_wide_text as *const c_void),
     ]
 }
 
@@ -114,11 +122,11 @@ fn set(get: GetTable, on: bool) -> bool {
             if ((*callbacks).functions)(module, &raw mut table, &raw mut size) == 0 {
                 continue;
             }
-            let own = functions().into_iter().filter(|(of, ..)| *of == module);
-            for (_, number, function) in own.filter(|(_, number, _)| *number < size as usize) {
-                let place: *mut *const c_void = *table.add(number);
+            let own = functions().into_iter().filter(|entry| entry.module == module);
+            for entry in own.filter(|entry| entry.number < size as usize) {
+                let place: *mut *const c_void = *table.add(entry.number);
                 if !place.is_null() {
-                    place.write_volatile(if on { function } else { null() });
+                    place.write_volatile(if on { entry.function } else { null() });
                 }
             }
         }

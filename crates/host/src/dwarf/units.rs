@@ -38,10 +38,19 @@ pub(super) enum Part {
 pub(super) struct Units {
     /// Units in the order of their locations.
     list: Vec<UnitAt>,
-    /// Start and end of code ranges with the index of their unit; sorted.
-    ranges: Vec<(u64, u64, usize)>,
+    /// Sorted ranges of code.
+    ranges: Vec<CodeRange>,
     /// Types in type units, by signature.
     signatures: HashMap<u64, Place>,
+}
+
+/// Code of a unit.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct CodeRange {
+    start: u64,
+    end: u64,
+    /// Index of the unit.
+    unit: usize,
 }
 
 #[derive(Debug)]
@@ -98,9 +107,9 @@ impl Units {
 
     /// The unit whose code contains an address.
     pub(super) fn of_code(&self, address: u64) -> Option<usize> {
-        let behind = self.ranges.partition_point(|range| range.0 <= address);
+        let behind = self.ranges.partition_point(|range| range.start <= address);
         // Ranges seldom overlap, so examining a few is enough.
-        self.ranges[..behind].iter().rev().take(8).find(|range| address < range.1).map(|range| range.2)
+        self.ranges[..behind].iter().rev().take(8).find(|range| address < range.end).map(|range| range.unit)
     }
 
     pub(super) fn signature(&self, signature: u64) -> Option<Place> {
@@ -171,7 +180,7 @@ fn add<'d>(units: &mut Units, dwarf: &Dwarf<Slice<'d>>, part: Part, header: Unit
     while let Ok(Some(range)) = ranges.next() {
         // Functions that the linker has removed have the address 0.
         if range.begin != 0 && range.begin < range.end {
-            units.ranges.push((range.begin, range.end, at));
+            units.ranges.push(CodeRange { start: range.begin, end: range.end, unit: at });
         }
     }
 }

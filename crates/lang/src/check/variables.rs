@@ -130,7 +130,7 @@ impl<'a> Checker<'a> {
         let builtins = table::all().map(|b| b.name);
         let constants = cuda::constants()
             .chain(cuda::driver_constants())
-            .map(|(name, ..)| name)
+            .map(|constant| constant.name)
             .chain(cuda::macro_constants().map(|(name, _)| name));
         let own = self.defines.keys().map(String::as_str).chain(self.types.constant_names());
         let own = own.chain(self.types.declared_constants());

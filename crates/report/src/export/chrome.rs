@@ -91,8 +91,8 @@ impl<W: Write + Send> Chrome<W> {
 
     /// Begins a row: `{"ph":...` up to its thread.
     fn begin(&mut self, phase: char, record: &Record) {
-        let ids = self.ids(record);
-        self.begin_at(phase, record.time_ns, ids);
+        let (pid, tid) = self.ids(record);
+        self.begin_at(phase, record.time_ns, pid, tid);
     }
 
     /// Process and thread of a row.
@@ -101,7 +101,7 @@ impl<W: Write + Send> Chrome<W> {
         self.streams.get(&ids).copied().unwrap_or(ids)
     }
 
-    fn begin_at(&mut self, phase: char, boot_ns: u64, (pid, tid): (u32, u32)) {
+    fn begin_at(&mut self, phase: char, boot_ns: u64, pid: u32, tid: u32) {
         self.row.clear();
         self.row.push_str(if self.rows == 0 { "\n" } else { ",\n" });
         self.row.push_str("{\"ph\": \"");
@@ -301,7 +301,7 @@ impl<W: Write + Send> Chrome<W> {
     }
 
     fn metadata(&mut self, what: &str, pid: u32, tid: u32, args: &str) -> io::Result<()> {
-        self.begin_at('M', self.run.start_ns, (pid, tid));
+        self.begin_at('M', self.run.start_ns, pid, tid);
         let _ = write!(self.row, ", \"name\": \"{what}\", \"args\": {{{args}}}");
         self.end_row()
     }
@@ -328,7 +328,7 @@ impl<W: Write + Send> Exporter for Chrome<W> {
     }
 
     fn finish(&mut self, end: &End) -> io::Result<()> {
-        self.begin_at('i', self.last_ns, (0, 0));
+        self.begin_at('i', self.last_ns, 0, 0);
         let _ = write!(
             self.row,
             ", \"s\": \"g\", \"name\": \"Record Window End\", \"args\": {{\"dropped\": {}}}",

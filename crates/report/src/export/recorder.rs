@@ -39,8 +39,7 @@ pub struct Recorder {
     texts: HashMap<Vec<u8>, Arc<str>>,
     /// Attach points by the ids of function, API and probe.
     sites: HashMap<[u32; 3], Arc<Site>>,
-    /// Threads by process, thread, and whether the name is known.
-    threads: HashMap<(u32, u32, bool), Arc<Thread>>,
+    threads: HashMap<ThreadKey, Arc<Thread>>,
     /// Enum values by enum and value.
     enumerators: HashMap<(u32, i64), Arc<Enumerator>>,
     /// Statements by event.
@@ -51,6 +50,15 @@ pub struct Recorder {
     streams: HashSet<(u32, u32)>,
     none: Arc<str>,
     last_ns: u64,
+}
+
+/// A thread in the table of threads.
+#[derive(PartialEq, Eq, Hash)]
+struct ThreadKey {
+    pid: u32,
+    tid: u32,
+    /// The record has no name of the thread.
+    unnamed: bool,
 }
 
 /// Adds an object to a table of shared objects.
@@ -260,7 +268,7 @@ impl Recorder {
     /// The thread that stands for a stream.
     fn stream(&mut self, of: &Thread, stream: GpuStream) -> Arc<Thread> {
         let (pid, tid) = (of.pid, stream.tid());
-        let key = (pid, tid, false);
+        let key = ThreadKey { pid, tid, unnamed: false };
         if let Some(known) = self.threads.get(&key)
             && known.program == of.program
         {
@@ -348,7 +356,7 @@ impl Recorder {
     fn thread(&mut self, context: Context, header: &Header, comm: &[u8]) -> Arc<Thread> {
         let (pid, tid) = (header.tgid, header.tid);
         let program = context.names.program(pid);
-        let key = (pid, tid, comm.is_empty());
+        let key = ThreadKey { pid, tid, unnamed: comm.is_empty() };
         if let Some(known) = self.threads.get(&key)
             && known.comm.as_bytes() == comm
             && program.as_ref().is_none_or(|program| *program == known.program)

@@ -18,13 +18,23 @@ pub struct Health {
     pub untraced: usize,
     /// True if a script has no probe until a process maps its library.
     pub waiting: bool,
-    /// For each clause: its probes, the number of runs of its programs, and their time in ns. Empty if the kernel
-    /// does not measure it.
-    pub runs: Vec<(String, u64, u64)>,
+    /// Runs of each clause. Empty if the kernel does not measure them.
+    pub runs: Vec<ClauseRuns>,
     /// Failures and losses so far.
     pub losses: Vec<Loss>,
     /// For each sink: the number of records that it dropped.
     pub dropped: Vec<(String, u64)>,
+}
+
+/// Runs of the programs of a clause.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ClauseRuns {
+    /// Probes of the clause; empty for programs of the tracer itself.
+    pub probe: String,
+    /// Number of runs.
+    pub hits: u64,
+    /// Time in ns.
+    pub ns: u64,
 }
 
 /// Name in place of a clause: programs that follow children and record names of GPU kernels.
@@ -162,9 +172,9 @@ impl Health {
 
     /// A value for each clause, computed from its runs and their ns.
     fn by_probe(&self, pick: fn(u64, u64) -> Number) -> Vec<Point> {
-        let point = |(probe, hits, ns): &(String, u64, u64)| Point {
-            labels: label("probe", if probe.is_empty() { OWN } else { probe }),
-            value: Reading::Number(pick(*hits, *ns)),
+        let point = |runs: &ClauseRuns| Point {
+            labels: label("probe", if runs.probe.is_empty() { OWN } else { &runs.probe }),
+            value: Reading::Number(pick(runs.hits, runs.ns)),
         };
         self.runs.iter().map(point).collect()
     }

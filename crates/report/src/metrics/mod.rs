@@ -22,7 +22,7 @@ pub mod prometheus;
 mod series_limit;
 
 pub use births::Births;
-pub use health::Health;
+pub use health::{ClauseRuns, Health};
 pub use processes::{Device, Life, Process, by_process, labels_of_process};
 
 use std::collections::{HashMap, HashSet};

@@ -400,7 +400,8 @@ fn text_and_pointers_are_no_metrics() {
 
 #[test]
 fn runs_of_no_clause_have_a_name() {
-    let runs = vec![(String::new(), 3, 1), ("cuda:launch".to_owned(), 4, 1)];
+    let runs = |probe: &str, hits| health::ClauseRuns { probe: probe.to_owned(), hits, ns: 1 };
+    let runs = vec![runs("", 3), runs("cuda:launch", 4)];
     let families = health::Health { runs, ..health::Health::default() }.families(&manifest());
     let hits = families.iter().find(|family| family.name == "cudatrace.probe.hits").expect("it counts");
     assert_eq!(numbers(hits), [("cudatrace itself".to_owned(), 3), ("cuda:launch".to_owned(), 4)]);

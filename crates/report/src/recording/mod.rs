@@ -40,8 +40,26 @@ pub struct Recording {
     pub run: Run,
     /// End.
     pub ended: RecordingEnd,
-    /// Lines that are not records: number and reason of the first, and their count.
-    pub unreadable: Option<(u64, String, u64)>,
+    /// Lines that are not records.
+    pub unreadable: Option<UnreadableLines>,
+}
+
+/// Lines that are not records.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UnreadableLines {
+    /// Number of the first one.
+    pub first: u64,
+    /// The reason why the first one cannot be read.
+    pub reason: String,
+    /// Number of lines.
+    pub count: u64,
+}
+
+impl Recording {
+    /// Counts a line that is not a record.
+    fn add_unreadable(&mut self, number: u64, reason: String) {
+        self.unreadable.get_or_insert(UnreadableLines { first: number, reason, count: 0 }).count += 1;
+    }
 }
 
 /// The reason why a file is not a recording.
@@ -114,7 +132,7 @@ fn read_keeping(
         let Ok(read) = read_line(&mut lines, &mut line) else { return Ok(recording) };
         if read as u64 == LONGEST_LINE {
             let reason = format!("a line of more than {} MB", LONGEST_LINE >> 20);
-            recording.unreadable.get_or_insert((number, reason, 0)).2 += 1;
+            recording.add_unreadable(number, reason);
             return Ok(recording);
         }
         if read == 0 || line.last() != Some(&b'\n') {
@@ -128,12 +146,12 @@ fn read_keeping(
             Ok(Line::Record(record)) => to.record(*record),
             Ok(Line::End(dropped)) => recording.ended = RecordingEnd::Whole { dropped },
             Ok(Line::Known) => {}
-            Err(reason) => recording.unreadable.get_or_insert((number, reason, 0)).2 += 1,
+            Err(reason) => recording.add_unreadable(number, reason),
         }
         if reader.kept() > most_kept {
             let reason =
                 format!("more than {} MB of different names; what follows is left out", most_kept >> 20);
-            recording.unreadable.get_or_insert((number, reason, 0)).2 += 1;
+            recording.add_unreadable(number, reason);
             return Ok(recording);
         }
     }
@@ -420,6 +438,6 @@ mod tests {
         assert_eq!(read(recording(|_| 7)), (10_000, None));
         let (records, unreadable) = read(recording(|n| n));
         assert!((3000..5000).contains(&records), "{records}");
-        assert!(unreadable.expect("it was cut").1.contains("different names"));
+        assert!(unreadable.expect("it was cut").reason.contains("different names"));
     }
 }

@@ -431,7 +431,7 @@ impl Summary {
                 self.gpu_kernels.entry(name).or_default().add(took);
                 if let Some(stream) = record.gpu_stream() {
                     let end = record.time_ns + span.duration_ns;
-                    self.use_gpu(record, stream.device, (record.time_ns, end));
+                    self.use_gpu(record, stream.device, record.time_ns, end);
                 }
             }
             "memcpy" => add_copy(&mut self.gpu_copies, record, span.duration_ns),
@@ -439,7 +439,7 @@ impl Summary {
         }
     }
 
-    fn use_gpu(&mut self, record: &Record, ordinal: u32, (start, end): (u64, u64)) {
+    fn use_gpu(&mut self, record: &Record, ordinal: u32, start: u64, end: u64) {
         let number = match record.field("gpu") {
             Some(Data::Uint(number)) if *number != 0 => *number,
             _ => ordinal.into(),

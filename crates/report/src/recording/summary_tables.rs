@@ -161,15 +161,15 @@ impl Summary {
     /// The tables of a report as text, with at most `columns` columns if that leaves room for names.
     pub fn tables(&self, rows: usize, columns: usize) -> String {
         let mut out = String::new();
-        let size = (rows, columns.saturating_sub(NUMBERS).clamp(SHORTEST, LONGEST));
-        table(&mut out, "FUNCTION", &by_time(&self.functions), size);
-        table(&mut out, "KERNEL (host time of launch)", &by_time(&self.kernels), size);
+        let wide = columns.saturating_sub(NUMBERS).clamp(SHORTEST, LONGEST);
+        table(&mut out, "FUNCTION", &by_time(&self.functions), rows, wide);
+        table(&mut out, "KERNEL (host time of launch)", &by_time(&self.kernels), rows, wide);
         let graphs = self.graph_launches.count;
         if graphs > 0 {
             let s = if graphs == 1 { "" } else { "es" };
             let _ = writeln!(out, "({graphs} graph launch{s}: `cudatrace graphs` shows what they run)");
         }
-        table(&mut out, "KERNEL (time on the GPU)", &by_time(&self.gpu_kernels), size);
+        table(&mut out, "KERNEL (time on the GPU)", &by_time(&self.gpu_kernels), rows, wide);
         out
     }
 }
@@ -180,7 +180,7 @@ const NUMBERS: usize = 90;
 const SHORTEST: usize = 28;
 const LONGEST: usize = 60;
 
-fn table(out: &mut String, title: &str, stats: &[(&str, &Stat)], (rows, wide): (usize, usize)) {
+fn table(out: &mut String, title: &str, stats: &[(&str, &Stat)], rows: usize, wide: usize) {
     if stats.is_empty() {
         return;
     }

@@ -28,7 +28,8 @@ impl Attacher<'_> {
         &self,
         program: &Program,
         loaded: &LoadedProgram,
-        (hook, side): (Hook, Side),
+        hook: Hook,
+        side: Side,
         sites: &[Site],
     ) -> Result<AttachResult, AttachError> {
         let mut result = AttachResult::default();

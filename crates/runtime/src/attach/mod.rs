@@ -67,7 +67,7 @@ impl Attacher<'_> {
         };
         match &program.attach {
             Attach::Event(trigger) => self.event(program, loaded, trigger),
-            Attach::Functions { hook, side, sites } => self.functions(program, loaded, (*hook, *side), sites),
+            Attach::Functions { hook, side, sites } => self.functions(program, loaded, *hook, *side, sites),
             // The compiler chooses it only for programs in the traced processes.
             Attach::ProcessEnd => Ok(AttachResult::default()),
             Attach::Follow { tracepoint } => follow(program.clause, loaded, tracepoint)

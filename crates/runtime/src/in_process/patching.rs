@@ -214,9 +214,10 @@ impl UserSpace {
             if regions.iter().any(|process| process.is_near(&near) || process.reaches_far(&near)) {
                 continue;
             }
-            let shared = (&*self.memory, self.unwind.as_deref());
-            let way = (own_filters, self.has_programs);
-            match TracedProcess::start(stopped, shared, near.clone(), functions, way) {
+            let (memory, unwind) = (&*self.memory, self.unwind.as_deref());
+            let has_programs = self.has_programs;
+            let area = near.clone();
+            match TracedProcess::start(stopped, memory, unwind, area, functions, own_filters, has_programs) {
                 Err(RemoteError::NoRoom) => far.push(near),
                 started => {
                     let mut process = started?;
@@ -230,8 +231,8 @@ impl UserSpace {
         }
         let mut patched: BTreeSet<Place> = regions.iter().flat_map(TracedProcess::functions).collect();
         for process in regions {
-            let scripts = (&self.modules[..], &self.probes[..], &self.files);
-            let further = process.patch(stopped, &self.memory, scripts, &patched)?;
+            let (modules, probes) = (&self.modules[..], &self.probes[..]);
+            let further = process.patch(stopped, &self.memory, modules, probes, &self.files, &patched)?;
             patched.extend(process.functions());
             process.hook_unwinders(stopped, self.unwinder)?;
             self.gates.extend(process.has_gate().then(|| process.region.base()));

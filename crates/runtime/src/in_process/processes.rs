@@ -72,8 +72,19 @@ pub(super) struct UserProbe {
     pub symbol: String,
     /// When it runs.
     pub side: Side,
-    /// Functions: file and offset of the first instruction, and cookie.
-    pub sites: Vec<(u32, u64, u64)>,
+    /// The functions.
+    pub sites: Vec<CookieSite>,
+}
+
+/// A function at which a program runs.
+#[derive(Clone, Debug)]
+pub(super) struct CookieSite {
+    /// Id of the file.
+    pub file: u32,
+    /// Offset of the first instruction.
+    pub offset: u64,
+    /// The cookie for the program.
+    pub cookie: u64,
 }
 
 /// A file with probed functions.
@@ -103,7 +114,7 @@ pub(super) struct TracedProcess {
     environment: Environment,
     /// Images by the index of their module.
     images: Vec<Image>,
-    dispatches: HashMap<Vec<(usize, String, Side)>, Dispatch>,
+    dispatches: HashMap<Vec<ProgramKey>, Dispatch>,
     /// Offset in the region of the next free byte of code.
     pub(super) code_end: u64,
     /// Addresses of jumps that the process has from its parent.
@@ -126,9 +137,42 @@ pub(super) struct TracedProcess {
     far: Vec<Range<u64>>,
 }
 
-/// A function in a process: file, offset in the file, and the address at which the first byte of the file would be. A file may be mapped
-/// several times.
-pub(super) type Place = (u32, u64, u64);
+/// A function in a process. A file may be mapped several times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    /// Id of the file.
+    pub file: u32,
+    /// Offset in the file.
+    pub offset: u64,
+    /// The address at which the first byte of the file would be.
+    pub base: u64,
+}
+
+/// A program in a dispatch.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct ProgramKey {
+    /// Index of the module.
+    module: usize,
+    symbol: String,
+    side: Side,
+}
+
+impl ProgramKey {
+    fn of(program: &ProgramAt) -> ProgramKey {
+        ProgramKey { module: program.module, symbol: program.symbol.clone(), side: program.side }
+    }
+}
+
+/// A function that was left out.
+#[derive(Clone, Copy, Debug)]
+pub struct SkippedFunction {
+    /// Id of the file.
+    pub file: u32,
+    /// Offset in the file.
+    pub offset: u64,
+    /// The reason.
+    pub why: SkipReason,
+}
 
 /// Result of patching.
 #[derive(Clone, Debug, Default)]
@@ -136,12 +180,12 @@ pub struct PatchReport {
     /// Number of functions that were patched.
     pub patched: usize,
     /// Functions that were left out.
-    pub skipped: Vec<(u32, u64, SkipReason)>,
+    pub skipped: Vec<SkippedFunction>,
 }
 
 impl PatchReport {
     fn count(&self, why: SkipReason) -> usize {
-        self.skipped.iter().filter(|(_, _, skipped)| *skipped == why).count()
+        self.skipped.iter().filter(|skipped| skipped.why == why).count()
     }
 
     /// Number of functions into which a thread is about to return.
@@ -173,10 +217,12 @@ impl TracedProcess {
     /// Creates the region of a process near these addresses, and puts the modules into it.
     pub(super) fn start(
         stopped: &StoppedProcess<'_>,
-        (memory, unwind): (&SessionMemory, Option<&UnwindMemory>),
+        memory: &SessionMemory,
+        unwind: Option<&UnwindMemory>,
         near: Range<u64>,
         functions: usize,
-        (own_filters, has_programs): (u32, bool),
+        own_filters: u32,
+        has_programs: bool,
     ) -> Result<TracedProcess, RemoteError> {
         environment::check(stopped, own_filters, has_programs)?;
         let returns_size = ReturnsSize::of(functions);
@@ -244,7 +290,9 @@ impl TracedProcess {
         &mut self,
         stopped: &StoppedProcess<'_>,
         memory: &SessionMemory,
-        (modules, probes, files): (&[PlacedModule], &[UserProbe], &BTreeMap<u32, ProbedFile>),
+        modules: &[PlacedModule],
+        probes: &[UserProbe],
+        files: &BTreeMap<u32, ProbedFile>,
         patched: &BTreeSet<Place>,
     ) -> Result<PatchReport, RemoteError> {
         self.add_images(stopped, memory, modules)?;
@@ -256,7 +304,8 @@ impl TracedProcess {
             let Some(probed) = files.get(&file) else { continue };
             let Some(site) = probed.functions.get(&function) else { continue };
             for base in bases(&maps, inodes[&file], site.offset) {
-                let (key, place) = ((file, function, base), base.wrapping_add(site.offset));
+                let key = Place { file, offset: function, base };
+                let place = base.wrapping_add(site.offset);
                 let is_of_other = patched.contains(&key) && !self.done.contains(&key);
                 let is_far =
                     !self.is_near(&(place..place + 1)) && !self.far.iter().any(|far| far.contains(&place));
@@ -270,9 +319,9 @@ impl TracedProcess {
                         true => Some(self.gate(stopped)?),
                         false => None,
                     };
-                    let (patch, entry) = match self.detour(stopped, (&programs, gate), address, base, site) {
+                    let (patch, entry) = match self.detour(stopped, &programs, gate, address, base, site) {
                         Err(RemoteError::NoRoom) if !self.is_near(&(place..place + 1)) => {
-                            crowded.push((file, function, SkipReason::NoRoom));
+                            crowded.push(SkippedFunction { file, offset: function, why: SkipReason::NoRoom });
                             continue;
                         }
                         made => made?,
@@ -293,14 +342,17 @@ impl TracedProcess {
             |file: u32, function: u64| files.get(&file).is_none_or(|file| file.is_probed(function));
         for (patches, keys) in &mut self.patches {
             let count = |patches: &Patches| {
-                let probed = keys.iter().enumerate().filter(|(_, key)| is_probed(key.0, key.1));
+                let probed = keys.iter().enumerate().filter(|(_, key)| is_probed(key.file, key.offset));
                 probed.filter(|(at, _)| patches.is_written(*at)).count()
             };
             let before = count(patches);
             let outcome = patches.write_again(stopped, |at| mapped.contains(&keys[at]))?;
             report.patched += count(patches).saturating_sub(before);
-            let skipped = outcome.skipped.iter().map(|(at, why)| (keys[*at].0, keys[*at].1, *why));
-            report.skipped.extend(skipped.filter(|(file, function, _)| is_probed(*file, *function)));
+            let skipped = outcome.skipped.iter().map(|&(at, why)| {
+                let Place { file, offset, .. } = keys[at];
+                SkippedFunction { file, offset, why }
+            });
+            report.skipped.extend(skipped.filter(|skipped| is_probed(skipped.file, skipped.offset)));
         }
         Ok(report)
     }
@@ -311,15 +363,17 @@ impl TracedProcess {
             .patches
             .iter()
             .flat_map(|(patches, keys)| keys.iter().enumerate().map(move |key| (patches, key)));
-        all.any(|(patches, (at, key))| key.0 == file && patches.is_written(at))
+        all.any(|(patches, (at, key))| key.file == file && patches.is_written(at))
     }
 
     /// Whether a file was unmapped and mapped again at the same address, with its functions as they are in the file. The process may run.
     pub(super) fn has_lost_jumps(&self) -> bool {
         let mut seen = BTreeSet::new();
         // One function of each file.
-        let mut is_lost = |patches: &Patches, at: usize, (file, _, base): Place| {
-            patches.is_written(at) && seen.insert((file, base)) && patches.is_gone(at, &self.memory)
+        let mut is_lost = |patches: &Patches, at: usize, place: Place| {
+            patches.is_written(at)
+                && seen.insert((place.file, place.base))
+                && patches.is_gone(at, &self.memory)
         };
         let mut lists = self.patches.iter();
         lists.any(|(patches, keys)| (0..).zip(keys).any(|(at, key)| is_lost(patches, at, *key)))
@@ -418,7 +472,8 @@ impl TracedProcess {
     fn detour(
         &mut self,
         stopped: &StoppedProcess<'_>,
-        (programs, gate): (&[ProgramAt], Option<u64>),
+        programs: &[ProgramAt],
+        gate: Option<u64>,
         address: u64,
         base: u64,
         site: &PatchSite,
@@ -477,20 +532,20 @@ impl TracedProcess {
         stopped: &StoppedProcess<'_>,
         programs: &[ProgramAt],
     ) -> Result<Dispatch, RemoteError> {
-        let key: Vec<_> = programs.iter().map(|at| (at.module, at.symbol.clone(), at.side)).collect();
+        let key: Vec<_> = programs.iter().map(ProgramKey::of).collect();
         if let Some(dispatch) = self.dispatches.get(&key) {
             return Ok(dispatch.clone());
         }
-        let entry = |(module, symbol, side): &(usize, String, Side)| {
-            let image = &self.images[*module];
-            (image.function(symbol).expect("a program of the module"), *side)
+        let entry = |program: &ProgramKey| {
+            let image = &self.images[program.module];
+            (image.function(&program.symbol).expect("a program of the module"), program.side)
         };
         let entries: Vec<_> = key.iter().map(entry).collect();
-        let has_return = key.iter().any(|(_, _, side)| *side != Side::Entry);
+        let has_return = key.iter().any(|program| program.side != Side::Entry);
         let returns = if has_return { Some(self.returns(stopped)?) } else { None };
         let start = self.code_end.next_multiple_of(ALIGNMENT);
-        let vectors = key.iter().any(|(module, symbol, _)| self.images[*module].reads_vectors(symbol));
-        let (dispatch, code) = native::program::dispatch_at(start, (&entries, vectors), returns.as_ref());
+        let vectors = key.iter().any(|program| self.images[program.module].reads_vectors(&program.symbol));
+        let (dispatch, code) = native::program::dispatch_at(start, &entries, vectors, returns.as_ref());
         self.write(stopped, start, &code)?;
         self.dispatches.insert(key, dispatch.clone());
         Ok(dispatch)
@@ -518,7 +573,7 @@ impl TracedProcess {
         let size = self.region.size();
         let (start, area) = (self.code_end.next_multiple_of(ALIGNMENT), size.data + size.code);
         let image = self.images.first().expect("the programs of the dispatch are there");
-        let (returns, code) = Returns::generate(self.returns_size, (start, area), image, self.region.base());
+        let (returns, code) = Returns::generate(self.returns_size, start, area, image, self.region.base());
         self.write(stopped, start, &code)?;
         self.region.write(stopped, area, &returns.contents())?;
         self.record(stopped, &[Entry::Returns { area: self.region.base() + area, slots: returns.slots() }])?;
@@ -560,10 +615,10 @@ fn functions(
     let mut probes: Vec<&UserProbe> = probes.iter().collect();
     probes.sort_by_key(|probe| probe.clause);
     for probe in probes {
-        for (file, offset, cookie) in &probe.sites {
-            let programs = functions.entry((*file, *offset)).or_default();
+        for site in &probe.sites {
+            let programs = functions.entry((site.file, site.offset)).or_default();
             let (module, symbol, side) = (probe.module, probe.symbol.clone(), probe.side);
-            programs.push(ProgramAt { module, symbol, side, cookie: *cookie });
+            programs.push(ProgramAt { module, symbol, side, cookie: site.cookie });
         }
     }
     for (id, file) in files {

@@ -48,7 +48,7 @@ impl TracedProcess {
                 let size = map.end - map.start;
                 if (map.offset..map.offset + size).contains(&site.offset) {
                     let address = map.start + (site.offset - map.offset);
-                    let patch = self.hook(stopped, &returns, (hook, address, &site))?;
+                    let patch = self.hook(stopped, &returns, hook, address, &site)?;
                     list.extend(patch.map(|patch| (patch, (map.inode, map.start))));
                 }
             }
@@ -68,7 +68,9 @@ impl TracedProcess {
         &mut self,
         stopped: &StoppedProcess<'_>,
         returns: &Returns,
-        (hook, address, site): (Hook, u64, &PatchSite),
+        hook: Hook,
+        address: u64,
+        site: &PatchSite,
     ) -> Result<Option<Patch>, RemoteError> {
         let mut original = site.original.clone();
         stopped.read(address, &mut original)?;

@@ -3,7 +3,7 @@
 use super::owner::CommonOwner;
 use super::patch_sites::{PatchCount, PatchSiteFinders, UnwinderSites};
 use super::process_ends::ProcessEnds;
-use super::processes::{ProbedFile, TracedProcess, UserProbe};
+use super::processes::{CookieSite, ProbedFile, TracedProcess, UserProbe};
 use crate::error::LoadError;
 use crate::handles::{LoadedMap, LoadedProgram, MapHandle, Objects, ProgramHandle};
 use crate::remote::RemoteError;
@@ -225,7 +225,7 @@ impl UserSpace {
                 Ok(found) => {
                     file.functions.insert(site.offset, found);
                     file.probed.insert(site.offset);
-                    added.push((site.file, site.offset, site.cookie));
+                    added.push(CookieSite { file: site.file, offset: site.offset, cookie: site.cookie });
                 }
                 Err(reason) => refused.push((site.clone(), io::Error::other(reason))),
             }

@@ -509,13 +509,13 @@ fn merge(agg: &Agg, words: &[u64], width: usize) -> Cell {
             sum: agg.sum_word().map(|word| sum(word as usize) as i64),
         },
         Agg::TSeries { interval, count, keeps, signed } => {
-            Cell::Series(series(words, interval, u64::from(count), (keeps, signed)))
+            Cell::Series(series(words, interval, u64::from(count), keeps, signed))
         }
     }
 }
 
 /// The last intervals with a sample, in order, merged over CPUs.
-fn series(words: &[u64], interval: u64, count: u64, (keeps, signed): (Keeps, bool)) -> Vec<Point> {
+fn series(words: &[u64], interval: u64, count: u64, keeps: Keeps, signed: bool) -> Vec<Point> {
     let mut intervals: BTreeMap<u64, Vec<&[u64]>> = BTreeMap::new();
     for one in words.chunks_exact(SERIES_WORDS as usize).filter(|one| !matches!(one[0], 0 | SERIES_CLAIMED)) {
         intervals.entry(one[0] - 1).or_default().push(&one[1..]);

@@ -68,7 +68,8 @@ pub(super) fn all_gaps(maps: &[Mapping], size: u64, near: &Range<u64>) -> Vec<u6
     let ends = std::iter::once(0).chain(maps.iter().map(|map| map.end));
     let next = maps.iter().map(|map| (map.start, map.name.is_special("[stack]")));
     let next = next.chain([(HIGHEST, false)]);
-    let mut found: Vec<u64> = ends.zip(next).filter_map(|(end, next)| place(end, next, size, near)).collect();
+    let mut found: Vec<u64> =
+        ends.zip(next).filter_map(|(end, (next, is_stack))| place(end, next, is_stack, size, near)).collect();
     found.sort_by_key(|start| start.abs_diff(near.start));
     found
 }
@@ -78,8 +79,8 @@ pub fn is_near(one: &Range<u64>, other: &Range<u64>) -> bool {
     other.end.saturating_sub(one.start) < REACH && one.end.saturating_sub(other.start) < REACH
 }
 
-/// The address nearest to the code in the gap from the end of a mapping to the start of the next one.
-fn place(end: u64, (next, is_stack): (u64, bool), size: u64, near: &Range<u64>) -> Option<u64> {
+/// The address nearest to the code in the gap from the end of a mapping to the start of the next one, which may be the stack.
+fn place(end: u64, next: u64, is_stack: bool, size: u64, near: &Range<u64>) -> Option<u64> {
     // The stack grows into the gap below it. A process may have reserved all of the memory below its libraries.
     let below = if is_stack { STACK_ROOM } else { MARGIN };
     let room = if end < PROGRAMS_END { HEAP_ROOM } else { MARGIN };

@@ -94,7 +94,7 @@ impl Region {
         size: RegionSize,
         own_filters: u32,
     ) -> Result<Region, RemoteError> {
-        Region::with(stopped, near, size, own_filters, (None, None))
+        Region::with(stopped, near, size, own_filters, None, None)
     }
 
     /// The same, with data that this process has already: a sealed memfd of `size.data` bytes. `tables` is mapped elsewhere, and
@@ -110,7 +110,7 @@ impl Region {
         data: BorrowedFd<'_>,
         tables: Option<SharedFile<'_>>,
     ) -> Result<Region, RemoteError> {
-        Region::with(stopped, near, size, own_filters, (Some(data), tables))
+        Region::with(stopped, near, size, own_filters, Some(data), tables)
     }
 
     /// Maps a page of code near another one, for jumps that lead further away; returns its address.
@@ -137,7 +137,8 @@ impl Region {
         near: Range<u64>,
         size: RegionSize,
         own_filters: u32,
-        (data, tables): (Option<BorrowedFd<'_>>, Option<SharedFile<'_>>),
+        data: Option<BorrowedFd<'_>>,
+        tables: Option<SharedFile<'_>>,
     ) -> Result<Region, RemoteError> {
         let size = size.rounded();
         let places = gaps(&stopped.maps()?, size.whole(), &near);
@@ -145,7 +146,7 @@ impl Region {
         let mut setup = Setup { stopped, calls: &mut calls, size };
         let mut header = setup.first_free(&places, Setup::reserve)?;
         let filled = setup.fill(&mut header, data, tables);
-        let (memory, used, tables) = filled.inspect_err(|_| setup.free(&header))?;
+        let RegionParts { memory, used, tables } = filled.inspect_err(|_| setup.free(&header))?;
         calls.finish()?;
         // The registers of the thread.
         stopped.write(header.code().start, &vec![0; used])?;
@@ -234,8 +235,15 @@ impl std::fmt::Debug for Region {
     }
 }
 
-/// The view of the data in this process, the size of code that was used, and the tables in the other process.
-type RegionParts = (Option<MemoryMapping>, usize, Option<Range<u64>>);
+/// The contents of a new region.
+struct RegionParts {
+    /// The view of the data in this process.
+    memory: Option<MemoryMapping>,
+    /// The size of code that was used, in bytes.
+    used: usize,
+    /// The tables in the other process.
+    tables: Option<Range<u64>>,
+}
 
 /// The system calls that create a region.
 struct Setup<'a, 's> {
@@ -281,7 +289,7 @@ impl Setup<'_, '_> {
         self.calls.call("mmap", libc::SYS_mmap, arguments).map(drop)
     }
 
-    /// Makes the region what it is to be. Also returns the size of the code that was used, and the place of the tables.
+    /// Makes the region what it is to be.
     fn fill(
         &mut self,
         header: &mut Header,
@@ -294,7 +302,7 @@ impl Setup<'_, '_> {
         // Not before there are data: the region is then known to be complete.
         self.add_own(header)?;
         let tables = tables.map(|tables| self.add_tables(header, tables)).transpose()?;
-        Ok((memory, used, tables))
+        Ok(RegionParts { memory, used, tables })
     }
 
     /// Makes data of the code after the header's page.

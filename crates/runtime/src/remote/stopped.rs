@@ -147,8 +147,8 @@ impl<'t> SeizedThread<'t> {
     /// As for [`StoppedProcess::all`]
     pub fn others(&self, limit: Duration) -> Result<StoppedProcess<'t>, RemoteError> {
         let since = Instant::now();
-        let threads = stop_all(self.tracer, self.pid, (Vec::new(), Some(self.tid)), limit)?;
-        StoppedProcess::with_leader(self.tracer, self.pid, (self.tid, threads), since)
+        let threads = stop_all(self.tracer, self.pid, Vec::new(), Some(self.tid), limit)?;
+        StoppedProcess::with_leader(self.tracer, self.pid, self.tid, threads, since)
     }
 
     /// Waits until this thread has stopped like the others.
@@ -189,7 +189,7 @@ impl<'t> StoppedProcess<'t> {
     /// [`RemoteError::Gone`]
     pub fn all(tracer: &'t Tracer, pid: u32, limit: Duration) -> Result<StoppedProcess<'t>, RemoteError> {
         let since = Instant::now();
-        let threads = stop_all(tracer, pid, (Vec::new(), None), limit)?;
+        let threads = stop_all(tracer, pid, Vec::new(), None, limit)?;
         StoppedProcess::of(tracer, pid, threads, since)
     }
 
@@ -199,7 +199,7 @@ impl<'t> StoppedProcess<'t> {
     /// As for [`StoppedProcess::all`]
     pub fn with_others(mut self, limit: Duration) -> Result<StoppedProcess<'t>, RemoteError> {
         let threads = std::mem::take(&mut self.threads);
-        self.threads = stop_all(self.tracer, self.pid, (threads, None), limit)?;
+        self.threads = stop_all(self.tracer, self.pid, threads, None, limit)?;
         if self.threads.is_empty() { Err(RemoteError::Gone) } else { Ok(self) }
     }
 
@@ -210,13 +210,14 @@ impl<'t> StoppedProcess<'t> {
         since: Instant,
     ) -> Result<StoppedProcess<'t>, RemoteError> {
         let leader = *threads.first().ok_or(RemoteError::Gone)?;
-        StoppedProcess::with_leader(tracer, pid, (leader, threads), since)
+        StoppedProcess::with_leader(tracer, pid, leader, threads, since)
     }
 
     fn with_leader(
         tracer: &'t Tracer,
         pid: u32,
-        (leader, threads): (u32, Vec<u32>),
+        leader: u32,
+        threads: Vec<u32>,
         since: Instant,
     ) -> Result<StoppedProcess<'t>, RemoteError> {
         // Opened now: an execve(2) before would have replaced the memory.
@@ -369,7 +370,8 @@ impl Drop for StoppedProcess<'_> {
 fn stop_all(
     tracer: &Tracer,
     pid: u32,
-    (mut stopped, left_out): (Vec<u32>, Option<u32>),
+    mut stopped: Vec<u32>,
+    left_out: Option<u32>,
     limit: Duration,
 ) -> Result<Vec<u32>, RemoteError> {
     let deadline = Instant::now() + limit;

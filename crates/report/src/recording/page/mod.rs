@@ -61,8 +61,15 @@ pub struct Page {
     pairs: HashMap<u64, u32>,
 }
 
-/// A thread in the page: process, thread, the thread's name and the program's.
-type ShownThread = (u32, u32, Arc<str>, Arc<str>);
+/// A thread in the page.
+struct ShownThread {
+    pid: u32,
+    tid: u32,
+    /// Name of the thread.
+    comm: Arc<str>,
+    /// Name of the program.
+    program: Arc<str>,
+}
 
 /// Allocated bytes of a kind over time.
 #[derive(Default)]
@@ -139,9 +146,10 @@ impl Page {
         let next = self.threads.len() as u32;
         let id = *self.thread_ids.entry((*pid, *tid)).or_insert(next);
         if id == next {
-            self.threads.push((*pid, *tid, comm.clone(), program.clone()));
+            let (comm, program) = (comm.clone(), program.clone());
+            self.threads.push(ShownThread { pid: *pid, tid: *tid, comm, program });
         } else if !comm.is_empty() {
-            self.threads[id as usize].2 = comm.clone();
+            self.threads[id as usize].comm = comm.clone();
         }
         id
     }
@@ -213,7 +221,7 @@ impl Page {
         out.push_str(",\"names\":");
         json::list(out, self.names.iter(), |out, name| json::string(out, name));
         out.push_str(",\"threads\":");
-        json::list(out, self.threads.iter(), |out, (pid, tid, comm, program)| {
+        json::list(out, self.threads.iter(), |out, ShownThread { pid, tid, comm, program }| {
             let _ = write!(out, "[{pid},{tid},");
             json::string(out, comm);
             out.push(',');

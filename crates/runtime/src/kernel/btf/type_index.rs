@@ -208,13 +208,15 @@ impl<'b> TypeIndex<'b> {
             match name {
                 0 if unnamed => self.members(inner, base + bit / 8, depth, fields)?,
                 0 => {}
-                _ => fields.push(self.field(string(self.strings, name)?, ty, (base, bit, count))?),
+                _ => fields.push(self.field(string(self.strings, name)?, ty, base, bit, count)?),
             }
         }
         Some(())
     }
 
-    fn field(&self, name: String, ty: u32, (base, bit, count): (u32, u32, u32)) -> Option<Field> {
+    /// A member at bit `bit` of a struct that begins `base` bytes into the described one; `count` is the number of bits of a bit-field,
+    /// 0 for others.
+    fn field(&self, name: String, ty: u32, base: u32, bit: u32, count: u32) -> Option<Field> {
         if count == 0 {
             return Some(Field { name, offset: base + bit / 8, ty, bits: None });
         }
