@@ -90,8 +90,8 @@ EXPORT i64 read_stack(struct read_buffer *buffer, u64 address, u64 *to, struct o
 /* Unwind tables; see `unwind.rs`. */
 struct unwind {
     u64 sequence;
-    u32 processes, unused[13];
-    struct { u32 tgid, areas; u64 at; } process[4096];
+    u32 processes[2], unused[12];
+    struct { u32 tgid, areas; u64 at; } process[2][4096];
     struct { u64 at, rows; } table[8192];
 };
 
@@ -123,14 +123,14 @@ static const void *part(const struct unwind *tables, u64 at, u64 count, u64 size
     return at <= UNWIND_SIZE && count <= (UNWIND_SIZE - at) / size ? (const u8 *)tables + at : NULL;
 }
 
-/* The rule of an address as the tables are now, or UNMAPPED. */
-static u64 rule_of(const struct unwind *tables, u32 tgid, u64 address) {
-    u64 count = tables->processes <= 4096 ? tables->processes : 0;
-    u64 number = at_most((const u64 *)tables->process, count, 2, tgid, 0xffffffff);
-    if (!number || tables->process[number - 1].tgid != tgid)
+/* The rule of an address by a list of processes, or UNMAPPED. */
+static u64 rule_of(const struct unwind *tables, u32 list, u32 tgid, u64 address) {
+    u64 count = tables->processes[list] <= 4096 ? tables->processes[list] : 0;
+    u64 number = at_most((const u64 *)tables->process[list], count, 2, tgid, 0xffffffff);
+    if (!number || tables->process[list][number - 1].tgid != tgid)
         return UNMAPPED;
-    u64 areas = tables->process[number - 1].areas;
-    const struct area *area = part(tables, tables->process[number - 1].at, areas, sizeof *area);
+    u64 areas = tables->process[list][number - 1].areas;
+    const struct area *area = part(tables, tables->process[list][number - 1].at, areas, sizeof *area);
     u64 before = area ? at_most(&area->start, areas, sizeof *area / 8, address, ~0ul) : 0;
     if (!before || address >= area[before - 1].end)
         return UNMAPPED;
@@ -138,19 +138,20 @@ static u64 rule_of(const struct unwind *tables, u32 tgid, u64 address) {
     u64 in_file = address - area->bias;
     if (!area->table || area->table >= 8192 || in_file >= 0xffffffff)
         return NO_RULE;
-    u64 rows = tables->table[area->table].rows;
+    /* The tracer writes it last. */
+    u64 rows = __atomic_load_n(&tables->table[area->table].rows, __ATOMIC_ACQUIRE);
     const u64 *row = part(tables, tables->table[area->table].at, rows, sizeof *row);
     u64 last = row ? at_most(row, rows, 1, in_file << 32 | 0xffffffff, ~0ul) : 0;
     return last ? row[last - 1] & 0xffffffff : NO_RULE;
 }
 
-/* A rule that was not read while the tracer wrote. */
+/* A rule of lists and areas that were in use when all of them had been read. */
 static u64 consistent_rule(const struct unwind *tables, u32 tgid, u64 address) {
     for (int attempt = 0; attempt < 8; attempt++) {
         u64 sequence = __atomic_load_n(&tables->sequence, __ATOMIC_ACQUIRE);
-        u64 rule = rule_of(tables, tgid, address);
+        u64 rule = rule_of(tables, sequence & 1, tgid, address);
         __atomic_thread_fence(__ATOMIC_ACQUIRE);
-        if (!(sequence & 1) && __atomic_load_n(&tables->sequence, __ATOMIC_RELAXED) == sequence)
+        if (__atomic_load_n(&tables->sequence, __ATOMIC_RELAXED) == sequence)
             return rule;
     }
     return NO_RULE;
@@ -169,7 +170,7 @@ static u64 kept_rule(struct returns *returns, const struct unwind *tables, u32 t
     if ((__atomic_load_n(&kept->check, __ATOMIC_RELAXED) ^ value) == key && value >> 32 == (u32)sequence)
         return (u32)value;
     u64 rule = consistent_rule(tables, tgid, address);
-    if (rule != NO_RULE && !(rule >> 32) && !(sequence & 1)) {
+    if (rule != NO_RULE && !(rule >> 32)) {
         value = sequence << 32 | rule;
         __atomic_store_n(&kept->sequence_and_rule, value, __ATOMIC_RELAXED);
         __atomic_store_n(&kept->check, value ^ key, __ATOMIC_RELAXED);

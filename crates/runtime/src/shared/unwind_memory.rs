@@ -1,8 +1,8 @@
 //! The unwind tables of a session whose programs run in the traced processes: memory that only the tracer writes. The layout is that of
 //! `native::unwind`.
 //!
-//! The areas of a process are in one of two buffers. A change fills the other one, then switches within the sequence: a program that
-//! has read something else meanwhile notices the new sequence, and reads again.
+//! The areas of a process are in one of two buffers, and there are two lists of processes. A change fills what is not in use, then switches by
+//! the next sequence: a program that has read something else meanwhile notices it, and reads again. No program waits for the tracer.
 
 use crate::kernel::sys::MemoryMapping;
 use native::unwind;
@@ -83,7 +83,9 @@ impl UnwindMemory {
         let at = state.take(8 * rows.len() as u64)?;
         state.write(at, &rows);
         let entry = unwind::TABLES + unwind::ENTRY * u64::from(table);
-        state.change(|state| state.write(entry, &[at, rows.len() as u64]));
+        state.write(entry, &[at]);
+        // A table without rows is not read: it is complete from here on.
+        state.word(entry + 8).store(rows.len() as u64, Ordering::Release);
         Ok(8 * rows.len())
     }
 
@@ -113,7 +115,7 @@ impl UnwindMemory {
         if process.areas.is_empty() {
             let process = state.processes.remove(&tgid).expect("it is there");
             state.free.entry(process.capacity).or_default().extend(process.buffers);
-            state.change(State::write_processes);
+            state.publish();
         } else {
             // There is room, as there are fewer areas than before.
             let _ = state.write_areas(tgid);
@@ -159,13 +161,21 @@ impl State {
         unsafe { AtomicU64::from_ptr(self.memory.bytes().add(at as usize).cast()) }
     }
 
-    /// Changes what programs may read, within a sequence.
-    fn change(&mut self, write: impl FnOnce(&mut State)) {
-        let sequence = self.word(0).load(Ordering::Relaxed) & !1;
-        self.word(0).store(sequence | 1, Ordering::Relaxed);
+    /// Writes the processes to the list that is not in use, and switches.
+    fn publish(&mut self) {
+        let sequence = self.word(0).load(Ordering::Relaxed) + 1;
+        let list = sequence & 1;
+        let entry = |(tgid, process): (&u32, &Process)| {
+            [u64::from(*tgid) | (process.areas.len() as u64) << 32, process.buffers[0]]
+        };
+        let entries: Vec<u64> = self.processes.iter().flat_map(entry).collect();
+        self.write(unwind::PROCESSES + list * unwind::PROCESS_LIST, &entries);
+        let counts = self.word(unwind::PROCESS_COUNTS).load(Ordering::Relaxed);
+        let others = counts & 0xffff_ffff << (32 * (1 - list));
+        self.write(unwind::PROCESS_COUNTS, &[others | (self.processes.len() as u64) << (32 * list)]);
+        self.word(0).store(sequence, Ordering::Release);
+        // The next change writes to what was in use before.
         fence(Ordering::Release);
-        write(self);
-        self.word(0).store(sequence + 2, Ordering::Release);
     }
 
     /// Writes the areas of a process to the buffer that is not in use, and switches.
@@ -184,16 +194,7 @@ impl State {
         let area = |(start, area): (&u64, &Area)| [*start, area.end, area.bias, u64::from(area.table)];
         let (to, words) = (process.buffers[0], process.areas.iter().flat_map(area).collect::<Vec<u64>>());
         self.write(to, &words);
-        self.change(State::write_processes);
+        self.publish();
         Ok(())
-    }
-
-    fn write_processes(&mut self) {
-        let entry = |(tgid, process): (&u32, &Process)| {
-            [u64::from(*tgid) | (process.areas.len() as u64) << 32, process.buffers[0]]
-        };
-        let entries: Vec<u64> = self.processes.iter().flat_map(entry).collect();
-        self.write(unwind::PROCESSES, &entries);
-        self.write(unwind::PROCESS_COUNT, &[self.processes.len() as u64]);
     }
 }
