@@ -118,18 +118,19 @@ impl<'a> Planner<'a> {
         in_process: bool,
     ) -> Result<CompiledScripts, Failure> {
         let CompilerInputs { cli, messages, .. } = self.inputs;
-        if !in_process {
-            return compiled::for_kernel(compilers, cli, self.target.count());
-        }
-        match compiled::for_processes(self.inputs, compilers)? {
-            Ok(compiled) => Ok(compiled),
-            Err(reason) => {
-                messages.note(&format!("{reason}; it runs in the kernel instead"));
-                compiled::check(compilers, false).map_err(Failure::wrong)?;
-                let compiled = compiled::for_kernel(compilers, cli, self.target.count())?;
-                Ok(CompiledScripts { why_kernel: Some(reason), ..compiled })
+        let mut why_kernel = None;
+        if in_process {
+            match compiled::for_processes(self.inputs, compilers)? {
+                Ok(compiled) => return Ok(compiled),
+                Err(reason) => {
+                    messages.note(&format!("{reason}; it runs in the kernel instead"));
+                    compiled::check(compilers, false).map_err(Failure::wrong)?;
+                    why_kernel = Some(reason);
+                }
             }
         }
+        let compiled = compiled::for_kernel(compilers, cli, self.target.count())?;
+        Ok(CompiledScripts { why_kernel, ..compiled })
     }
 
     fn with(&self, compiled: CompiledScripts) -> Result<Plan<'a>, Failure> {

@@ -1,7 +1,6 @@
 //! Structs, arrays and records as values: their members, and casts to and from them.
 
 use crate::builtins::args::Args;
-use crate::catalog::KERNEL;
 use crate::check::Checker;
 use crate::diagnostics::wording::did_you_mean;
 use crate::hir::make::{address, binary, convert, expr, int, is_unknown, literal, unknown};
@@ -215,13 +214,7 @@ impl Checker<'_> {
     /// `(uint32)x`, `(struct point *)p`, `(uint8[8])x`
     pub(crate) fn cast(&mut self, name: &ast::TypeName, inner: &ast::Expr, span: Span) -> Expr {
         let value = self.expr(inner);
-        // Kernel memory may hold a struct of the kernel in any probe.
-        let visible_files = self.types.visible_files.clone();
-        if value.in_kernel() && !visible_files.contains(&KERNEL) {
-            self.types.visible_files.push(KERNEL);
-        }
         let ty = self.spelled(name);
-        self.types.visible_files = visible_files;
         let Some(ty) = ty.map(|spelled| self.array_for(spelled, name, &value.ty)) else {
             return unknown(span);
         };

@@ -2,7 +2,6 @@
 
 use crate::builtins::Call;
 use crate::builtins::args::{Args, Core, CoreAction, Scene};
-use crate::catalog::KERNEL;
 use crate::check::Checker;
 use crate::diagnostics::Diagnostics;
 use crate::hir::make::unknown;
@@ -52,10 +51,7 @@ impl Args for Checker<'_> {
         if let Some(own) = self.types.tagged(name) {
             return Some(own.clone());
         }
-        let visible_files = std::mem::replace(&mut self.types.visible_files, vec![KERNEL]);
-        let found = self.types.declared_named(name);
-        self.types.visible_files = visible_files;
-        found
+        self.types.kernel_named(name)
     }
 
     fn names(&mut self) -> &mut Interner {

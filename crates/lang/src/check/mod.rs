@@ -35,9 +35,10 @@ use crate::check::passes::dead_clauses::ClauseMaps;
 use crate::check::passes::{dead_clauses, unique_spans};
 
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::BTreeSet;
 
-use crate::builtins::probe_context::{At, ProbeContext};
-use crate::catalog::{Catalog, FileId, KERNEL};
+use crate::builtins::probe_context::ProbeContext;
+use crate::catalog::{Catalog, FileId};
 use crate::check::scope::{Scope, VarState};
 use crate::check::slots::{MapState, Slot, ValueState};
 use crate::diagnostics::suggest::similar;
@@ -379,8 +380,6 @@ impl<'a> Checker<'a> {
         self.labels.clone_from(&script.labels);
         self.gpu_joins = script.gpu_joins;
         self.given.clone_from(&script.given);
-        // A struct that the script names without a declaration may be one of the kernel's.
-        self.types.visible_files.push(KERNEL);
         for item in &script.items {
             if let Item::Declaration(declaration) = item {
                 self.declare_tags(&declaration.base);
@@ -403,26 +402,21 @@ impl<'a> Checker<'a> {
 
     /// Warns of maps that are declared in a script with clauses, and in none of them.
     fn warn_of_unused(&self, script: &Script, diags: &mut Diagnostics) {
-        let clauses = script.items.iter().filter_map(|item| match item {
-            Item::Clause(clause) => Some(map_names(clause, true)),
-            _ => None,
-        });
-        let Some(used) = clauses.reduce(|mut all, more| {
-            all.extend(more);
-            all
-        }) else {
+        if !script.items.iter().any(|item| matches!(item, Item::Clause(_))) {
             return;
+        }
+        let names = |item: &Item| match item {
+            Item::Clause(clause) => map_names(clause, true),
+            Item::Metric { map, .. } => BTreeSet::from([map.node.clone()]),
+            _ => BTreeSet::new(),
         };
-        let is_metric = |name: &str| {
-            script.items.iter().any(|item| matches!(item, Item::Metric { map, .. } if map.node == name))
-        };
+        let used: BTreeSet<String> = script.items.iter().flat_map(names).collect();
         for item in &script.items {
             // Maps of the prelude are declared together.
             if let Item::MapDecl { name, .. } = item
                 && self.declared.contains_key(&name.node)
                 && !name.node.starts_with("__")
                 && !used.contains(&name.node)
-                && !is_metric(&name.node)
             {
                 diags.warning("W0262", name.span, format!("map `@{}` is not used", name.node));
             }
@@ -519,11 +513,12 @@ impl<'a> Checker<'a> {
     /// Infers that maps hold integers whose values come only from themselves and each other: `@a = @a + 1`. Returns whether there are some.
     fn infer_integers(&mut self) -> bool {
         let types = &self.types;
-        let from_themselves = self.maps.iter_mut().filter(|map| map.is_assigned && !map.is_known(types));
-        from_themselves
-            .map(|map| map.value.change(types, |state| *state = ValueState::Plain(Slot::integers())))
-            .count()
-            > 0
+        let mut inferred = false;
+        for map in self.maps.iter_mut().filter(|map| map.is_assigned && !map.is_known(types)) {
+            map.value.change(types, |state| *state = ValueState::Plain(Slot::integers()));
+            inferred = true;
+        }
+        inferred
     }
 
     /// Checks some of the bodies until the facts that they use no longer change.
@@ -611,10 +606,6 @@ impl<'a> Checker<'a> {
         files.dedup();
         if files.is_empty() {
             files.clone_from(&self.files);
-        }
-        // In a uprobe the name of a struct means the library's struct, not the kernel's of the same name.
-        if !matches!(self.context.at, At::Entry | At::Return) {
-            files.push(KERNEL);
         }
         files
     }

@@ -101,6 +101,7 @@ mod tests {
         assert_eq!(period(&["s", "1"]), Ok(1_000_000_000));
         assert_eq!(period(&["1s"]), Ok(1_000_000_000));
         assert_eq!(period(&["hz", "99"]), Ok(10_101_010));
+        assert_eq!(period(&["ms", "1e2"]), period(&["ms", "0100"]));
         assert_eq!(period(&["5000"]), Ok(5000));
         for wrong in [&["s", "0"][..], &["hz", "0"], &["x", "1"], &["s", "q"], &["s"], &[], &["ns", "1"]] {
             assert!(period(wrong).is_err(), "{wrong:?}");

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::catalog::{FileId, KERNEL, debug_info};
+use crate::catalog::{KERNEL, debug_info};
 use crate::hir::{Enum, EnumId, Field, Origin, Struct, StructId, Type};
 use crate::limits::MAX_DEPTH;
 use crate::types::passing::long_double;
@@ -199,12 +199,7 @@ impl Types<'_> {
 
     /// The struct or union of this name in the visible files or in the kernel.
     pub fn declared_struct(&mut self, name: &str) -> Option<Type> {
-        let of_files = self.declared_named(name);
-        let found = of_files.or_else(|| {
-            let found = self.catalog?.kernel_type_named(name)?;
-            Some(self.of(TypeRef::Debug(found)))
-        });
-        found.filter(|ty| matches!(ty, Type::Struct(_)))
+        self.declared_named(name).filter(|ty| matches!(ty, Type::Struct(_)))
     }
 
     /// Names of constants of enums of debug information, for suggestions.
@@ -379,11 +374,16 @@ impl Types<'_> {
     /// The type of this name in the debug information of the visible files, or else of the kernel, whose types are known in all clauses.
     pub fn declared_named(&mut self, name: &str) -> Option<Type> {
         let catalog = self.catalog?;
-        let named = |file: &FileId| match *file {
-            KERNEL => catalog.kernel_type_named(name),
-            file => catalog.declared_type_named(file, name),
-        };
-        let found = self.visible_files.iter().chain([&KERNEL]).find_map(named)?;
+        let mut of_files = self.visible_files.iter().filter(|file| **file != KERNEL);
+        match of_files.find_map(|file| catalog.declared_type_named(*file, name)) {
+            Some(found) => Some(self.of(TypeRef::Debug(found))),
+            None => self.kernel_named(name),
+        }
+    }
+
+    /// The type of this name in the kernel.
+    pub fn kernel_named(&mut self, name: &str) -> Option<Type> {
+        let found = self.catalog?.kernel_type_named(name)?;
         Some(self.of(TypeRef::Debug(found)))
     }
 }

@@ -60,15 +60,15 @@ pub(super) fn number(text: &str) -> Result<ExprKind, Problem> {
     }
 }
 
-/// The number in a part of a probe, written as in an expression: `100`, `1e6`, `1_000`. `None` if it is something else.
+/// The number in a part of a probe: `100`, `1e6`, `1_000`; digits alone are decimal, also after zeros. `None` if it is something else.
 pub(crate) fn whole_number(text: &str) -> Option<u64> {
-    let is_plain = text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'e' | b'E' | b'_'));
-    match number(text) {
-        Ok(ExprKind::Int { value, .. }) if is_plain && text.starts_with(|c: char| c.is_ascii_digit()) => {
+    let is_plain = || text.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'e' | b'E' | b'_'));
+    text.parse().ok().or_else(|| match number(text) {
+        Ok(ExprKind::Int { value, .. }) if is_plain() && text.starts_with(|c: char| c.is_ascii_digit()) => {
             Some(value)
         }
         _ => None,
-    }
+    })
 }
 
 /// Parses a positional parameter as a number: `12`, `-3`, `0x1f`; anything else is a string.
