@@ -97,6 +97,10 @@ impl host::Kernel for RunningKernel {
         offset
     }
 
+    fn symbol(&self, name: &str) -> Option<u64> {
+        symbols::address(name)
+    }
+
     fn type_named(&self, name: &str) -> Option<u64> {
         btf::kernel_type_named(name).map(u64::from)
     }

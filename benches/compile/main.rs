@@ -84,6 +84,10 @@ impl host::Kernel for AnyKernel {
         None
     }
 
+    fn symbol(&self, _: &str) -> Option<u64> {
+        None
+    }
+
     fn type_named(&self, _: &str) -> Option<u64> {
         None
     }

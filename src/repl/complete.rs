@@ -381,7 +381,14 @@ mod tests {
 
     impl Catalog for Driver {
         lang::lacks!(later_files, indirect_functions, instructions, code_addresses, code_offsets, variables);
-        lang::lacks!(debug_information, source_lines, kernel_types, kernel_fields, kernel_functions);
+        lang::lacks!(
+            debug_information,
+            source_lines,
+            kernel_types,
+            kernel_symbols,
+            kernel_fields,
+            kernel_functions
+        );
         lang::lacks!(cgroups, records, devices, agent);
 
         fn files(&self, target: &str) -> Result<Vec<File>, TargetError> {

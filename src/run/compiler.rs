@@ -346,6 +346,7 @@ impl<'a> Compiler<'a> {
             given,
             environment,
             run: self.cli.run(),
+            for_other_machine: self.cli.check,
             probe_filter: self.cli.probe_filter.clone(),
         }
     }

@@ -41,6 +41,18 @@ struct Running<'a> {
     /// Offsets of the descriptions of the maps.
     descriptions: &'a [u64],
     region: *mut u8,
+    size: usize,
+}
+
+impl Running<'_> {
+    /// Memory of the engine, which is the process's, too: programs have addresses of their variables.
+    fn own_memory(&self, address: u64, size: u64) -> Option<Vec<u8>> {
+        let offset = usize::try_from(address.checked_sub(self.region as u64)?).ok()?;
+        let is_inside = offset.checked_add(size as usize)? <= self.size;
+        // SAFETY: the range is inside of the region, which one thread uses.
+        is_inside
+            .then(|| unsafe { std::slice::from_raw_parts(self.region.add(offset), size as usize) }.to_vec())
+    }
 }
 
 thread_local! {
@@ -150,7 +162,8 @@ impl Engine for NativeEngine {
         }
         let (region, layout, descriptions) = (self.region, &self.layout, &self.image.descriptions);
         let (rng, signals) = (&mut self.rng, &mut self.signals);
-        let mut running = Running { hit, rng, signals, layout, descriptions, region };
+        let size = self.size;
+        let mut running = Running { hit, rng, signals, layout, descriptions, region, size };
         RUNNING.set((&raw mut running).cast());
         // SAFETY: generated code that reads the context, and memory of the region.
         let result = unsafe {
@@ -374,7 +387,8 @@ extern "sysv64" fn get_stack(_context: u64, to: *mut u8, size: u64, flags: u64) 
 }
 
 extern "sysv64" fn read_user(to: *mut u8, size: u64, from: u64) -> u64 {
-    let bytes = running().hit.user.read(from, size);
+    let running = running();
+    let bytes = running.hit.user.read(from, size).or_else(|| running.own_memory(from, size));
     let result = if bytes.is_some() { 0 } else { EFAULT };
     put(to, &bytes.unwrap_or_else(|| vec![0; size as usize]));
     result

@@ -35,7 +35,16 @@ impl Catalog for OneLibrary {
         code_offsets,
         variables
     );
-    lang::lacks!(debug_information, source_lines, kernel_types, kernel_fields, cgroups, records, tracepoints);
+    lang::lacks!(
+        debug_information,
+        source_lines,
+        kernel_types,
+        kernel_symbols,
+        kernel_fields,
+        cgroups,
+        records,
+        tracepoints
+    );
     lang::lacks!(kernel_functions, devices, known_targets);
 
     fn agent(&self) -> Option<File> {

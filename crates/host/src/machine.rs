@@ -105,6 +105,9 @@ pub trait Kernel: std::fmt::Debug + Sync {
     /// Offset of a field in a struct of the kernel, in bytes.
     fn field(&self, of: &str, field: &str) -> Option<u32>;
 
+    /// Address of a function or variable; of a variable of each CPU the offset in the CPU's area.
+    fn symbol(&self, name: &str) -> Option<u64>;
+
     /// Number of the kernel's type with this name.
     fn type_named(&self, name: &str) -> Option<u64>;
 
@@ -720,6 +723,10 @@ impl Catalog for Machine {
             return self.kernel_type_named(name);
         }
         self.file(file).debug(file).ok()?.type_named(name)
+    }
+
+    fn kernel_symbol(&self, name: &str) -> Option<u64> {
+        self.kernel?.symbol(name)
     }
 
     fn kernel_type_named(&self, name: &str) -> Option<TypeId> {

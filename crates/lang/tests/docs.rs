@@ -113,6 +113,10 @@ impl Machine {
 impl Catalog for Machine {
     lang::lacks!(later_files, indirect_functions, instructions, source_lines, kernel_types, known_targets);
 
+    fn kernel_symbol(&self, _: &str) -> Option<u64> {
+        Some(0xffff_ffff_8100_0000)
+    }
+
     fn device(&self, _: &str) -> Option<DeviceDriver> {
         Some(DeviceDriver { major: 195, release: Some(580) })
     }

@@ -37,6 +37,15 @@ pub enum Trigger {
         /// Count between two samples; nanoseconds for clocks.
         period: u64,
     },
+    /// `watchpoint:0x10000000:8:w`: a breakpoint of the processor.
+    Watchpoint {
+        /// Virtual address of the first byte.
+        address: u64,
+        /// Number of bytes: 1, 2, 4 or 8.
+        bytes: u8,
+        /// The accesses that stop it.
+        accesses: Accesses,
+    },
     /// `tracepoint:sched:sched_switch`
     Tracepoint {
         /// `sched`
@@ -58,7 +67,7 @@ pub enum Environment {
     Tracer,
     /// A timer, which interrupts any process. The context has the registers.
     Timer,
-    /// A counter, which interrupts the process that raised it. The context has the registers.
+    /// A counter or a breakpoint, which interrupts the process that raised it. The context has the registers.
     Sample,
     /// A tracepoint. The context is the record.
     Record,
@@ -85,6 +94,7 @@ impl Trigger {
             Trigger::Test { kind, .. } => of(kind.word(), kind.word(), Environment::Tracer),
             Trigger::Interval { .. } => of("interval", "interval", Environment::Timer),
             Trigger::Profile { counter, .. } => of(counter.provider(), "profile", Environment::Sample),
+            Trigger::Watchpoint { .. } => of("watchpoint", "watchpoint", Environment::Sample),
             Trigger::Tracepoint { .. } => of("tracepoint", "tracepoint", Environment::Record),
             Trigger::RawTracepoint { .. } => of("rawtracepoint", "rawtracepoint", Environment::Arguments),
         }
@@ -118,6 +128,9 @@ impl fmt::Display for Trigger {
             | Trigger::Profile { counter: PerfCounter::CPU_CLOCK, period } => write!(f, " {period} ns"),
             Trigger::Profile { counter, period } => {
                 write!(f, " {} {} every {period}", counter.provider(), counter.number)
+            }
+            Trigger::Watchpoint { address, bytes, accesses } => {
+                write!(f, " {address:#x} {bytes} {}", accesses.letters())
             }
             Trigger::Tracepoint { category, event } => write!(f, " {category}:{event}"),
             Trigger::RawTracepoint { event } => write!(f, " {event}"),
@@ -167,6 +180,38 @@ impl TestKind {
         match self {
             TestKind::Test => "test",
             TestKind::Bench => "bench",
+        }
+    }
+}
+
+/// Accesses to memory that a processor can watch. Those of x86 cannot watch reads alone.
+#[derive(Copy, Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Accesses {
+    /// `w`
+    Write,
+    /// `rw`
+    ReadWrite,
+    /// `x`: before the instruction at the address.
+    Execute,
+}
+
+impl Accesses {
+    /// The accesses with these letters, in any order.
+    pub fn parse(letters: &str) -> Option<Accesses> {
+        match letters {
+            "w" => Some(Accesses::Write),
+            "rw" | "wr" => Some(Accesses::ReadWrite),
+            "x" => Some(Accesses::Execute),
+            _ => None,
+        }
+    }
+
+    /// The letters in scripts.
+    pub fn letters(self) -> &'static str {
+        match self {
+            Accesses::Write => "w",
+            Accesses::ReadWrite => "rw",
+            Accesses::Execute => "x",
         }
     }
 }

@@ -6,7 +6,7 @@ use wire::manifest::{
     self, Attach, EventKind, Export, HiddenValue, Manifest, Message, MetricKind, Piece, Side,
 };
 use wire::map::{Agg, Keeps, MapValue, Storage};
-use wire::trigger::{TestKind, Trigger};
+use wire::trigger::{Accesses, TestKind, Trigger};
 use wire::types::{Lookup, MissingProbes, StackMode};
 use wire::{CounterKind, Hook, NameKind, Type};
 
@@ -32,6 +32,7 @@ fn shape() -> Registry {
         Side,
         TestKind,
         Trigger,
+        Accesses,
         Attach,
         Export,
         HiddenValue,

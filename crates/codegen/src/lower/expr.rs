@@ -29,6 +29,7 @@ impl Body<'_, '_> {
         match &expr.kind {
             ExprKind::Int(value) => self.constant(*value, ty),
             ExprKind::Var(var) => self.variable(*var),
+            ExprKind::VarAddress(var) => self.address_of_variable(*var).into(),
             ExprKind::Param(_) | ExprKind::ParamField { .. } | ExprKind::Arg(_) => self.argument(expr).into(),
             ExprKind::Reg(name) => self.register(name).into(),
             ExprKind::Retval => self.retval(ty).into(),
@@ -108,6 +109,17 @@ impl Body<'_, '_> {
         }
     }
 
+    /// `&$x`, as a number: the verifier permits little arithmetic with addresses, and none that it cannot bound.
+    fn address_of_variable(&mut self, var: VarId) -> VReg {
+        let Home::Memory(place) = self.homes[var.0 as usize] else {
+            unreachable!("variables with addresses are in memory")
+        };
+        let address = self.pointer(place);
+        let temp = self.scratch_temp(8);
+        self.store(temp, Width::B64, address);
+        self.load(temp, Width::B64, false)
+    }
+
     /// `$x = value`
     pub(super) fn set_variable(&mut self, var: VarId, value: &Expr) {
         match self.homes[var.0 as usize] {
@@ -121,7 +133,10 @@ impl Body<'_, '_> {
 
     /// Stores an aggregate in a variable that its value may be computed from. The address of memory is computed before it is read.
     fn assign(&mut self, var: VarId, place: Place, value: &Expr) {
-        let is_read = super::walk::any(value, &mut |e| e.kind == ExprKind::Var(var));
+        let is_read = super::walk::any(
+            value,
+            &mut |e| matches!(e.kind, ExprKind::Var(read) | ExprKind::VarAddress(read) if read == var),
+        );
         if !is_read || matches!(value.kind, ExprKind::Load { .. }) {
             return self.store_value(value, place);
         }

@@ -147,7 +147,7 @@ impl Operations for Body<'_, '_> {
     }
 
     fn space(&self, base: &Expr) -> Space {
-        space::space(base, self.probe.attach.hook())
+        space::space(base, self.probe.attach.hook(), self.cx.runs_in_process())
     }
 
     fn is_in_kernel(&self) -> bool {

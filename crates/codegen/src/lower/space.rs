@@ -16,9 +16,10 @@ pub(super) enum Space {
     ByAddress,
 }
 
-/// The memory in which the address `base` is, in a program with this hook.
-pub(super) fn space(base: &Expr, hook: Option<Hook>) -> Space {
+/// The memory in which the address `base` is, in a program with this hook. Variables of a program in the traced process are in its memory.
+pub(super) fn space(base: &Expr, hook: Option<Hook>, in_process: bool) -> Space {
     match hook {
+        _ if in_process => Space::User,
         _ if base.in_kernel() => Space::Kernel,
         Some(hook) if hook.is_in_kernel() => Space::ByAddress,
         _ => Space::User,

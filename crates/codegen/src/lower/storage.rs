@@ -254,10 +254,27 @@ impl Body<'_, '_> {
         if loops || self.walks_stacks() {
             self.fun().temps = Temps::new(self.cx.share.program_with_callbacks);
         }
-        for var in &self.probe.vars {
-            let home = self.home(&var.ty, loops);
+        let mut with_address = Vec::new();
+        super::walk::each_of(self.probe, &mut |e| {
+            if let hir::ExprKind::VarAddress(var) = e.kind {
+                with_address.push(var.0 as usize);
+            }
+        });
+        for (at, var) in self.probe.vars.iter().enumerate() {
+            let home = match with_address.contains(&at) {
+                // The address is stored in registers and maps, which addresses of the stack may not be.
+                true => {
+                    let size = self.variable_bytes(&var.ty);
+                    Home::Memory(self.scratch_temp(size))
+                }
+                false => self.home(&var.ty, loops),
+            };
             self.homes.push(home);
         }
+    }
+
+    fn variable_bytes(&mut self, ty: &Type) -> u32 {
+        if is_scalar(ty) { 8 } else { self.cx.size(ty) }
     }
 
     /// Variables that callbacks access are in scratch memory, whose values the verifier does not track. For a
@@ -280,7 +297,7 @@ impl Body<'_, '_> {
             match self.homes[at] {
                 Home::Reg(reg) => self.b().set(reg, 0),
                 Home::Memory(place) => {
-                    let size = if is_scalar(ty) { 8 } else { self.cx.size(ty) };
+                    let size = self.variable_bytes(ty);
                     self.zero(place, size);
                 }
             }

@@ -69,7 +69,7 @@ fn set_in(stmt: &mut Stmt, f: &mut dyn FnMut(&mut VarId)) {
 /// Calls `f` with the variables of an expression.
 fn in_expression(expr: &mut Expr, f: &mut dyn FnMut(&mut VarId)) {
     match &mut expr.kind {
-        ExprKind::Var(var) | ExprKind::UpdateVar { var, .. } => f(var),
+        ExprKind::Var(var) | ExprKind::VarAddress(var) | ExprKind::UpdateVar { var, .. } => f(var),
         ExprKind::Block { body, .. } => body.iter_mut().for_each(|stmt| set_in(stmt, f)),
         _ => {}
     }

@@ -12,6 +12,9 @@ use crate::syntax::ast;
 use Check::Function;
 use std::sync::Arc;
 
+/// The kernel's array with the address of each CPU's area.
+const AREAS: &str = "__per_cpu_offset";
+
 /// The register with the address of the probed instruction.
 const HERE: &str = "pc";
 
@@ -82,6 +85,20 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         "an address of the kernel: `str`, `buf`, `*` and `->` read kernel memory",
         "tracepoint:sched:sched_switch { print(str(kptr(args.path))) }",
     ),
+    call(
+        Function(|c, f| c.kaddr(&f.args[0], f.span)),
+        1..=1,
+        "kaddr(\"symbol\")",
+        "address of a function or variable of the kernel, uint64; variables are listed by most kernels (CONFIG_KALLSYMS_ALL)",
+        "interval:s:1 { print(*kaddr(\"avenrun\")) }",
+    ),
+    call(
+        Function(|c, f| c.percpu_kaddr(f.args, f.span)),
+        1..=2,
+        "percpu_kaddr(\"symbol\", cpu)",
+        "address of a CPU's copy of a variable of the kernel, a pointer to uint64, without `cpu` of the current one; 0 if there is no such CPU",
+        "interval:s:1 { print(*percpu_kaddr(\"process_counts\")) }",
+    ),
     calls(call(
         Function(|c, f| c.register(&f.args[0], f.span)),
         1..=1,
@@ -107,6 +124,69 @@ impl dyn Args + '_ {
                 unknown(span)
             }
         }
+    }
+
+    /// `kaddr("avenrun")`
+    pub(crate) fn kaddr(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+        match self.kernel_symbol(arg, "the symbol of `kaddr`") {
+            Some(address) => {
+                expr(ExprKind::Kernel(Box::new(int(address as i64, Type::U64, span))), Type::U64, span)
+            }
+            None => unknown(span),
+        }
+    }
+
+    /// `percpu_kaddr("process_counts", 0)`: the offset of the variable in the area of the CPU.
+    pub(crate) fn percpu_kaddr(&mut self, args: &[ast::Expr], span: Span) -> Expr {
+        let number = |value: u64| int(value as i64, Type::U64, span);
+        let Some(variable) = self.kernel_symbol(&args[0], "the symbol of `percpu_kaddr`") else {
+            return unknown(span);
+        };
+        let Some(areas) = self.scene().catalog.kernel_symbol(AREAS) else {
+            self.error(
+                "E0210",
+                span,
+                format!("this kernel does not list `{AREAS}`, by which `percpu_kaddr` finds variables"),
+            );
+            return unknown(span);
+        };
+        let (cpu, is_there) = match args.get(1) {
+            None => (expr(ExprKind::Builtin(Builtin::Cpu, Vec::new()), Type::U32, span), None),
+            Some(arg) => {
+                let cpu = convert(self.number(arg, "the CPU of `percpu_kaddr`"), &Type::U64);
+                if is_unknown(&cpu) {
+                    return unknown(span);
+                }
+                let cpus = expr(ExprKind::Builtin(Builtin::Cpus, Vec::new()), Type::U64, span);
+                (cpu.clone(), Some(binary(BinaryOp::Lt, cpu, cpus, Type::Bool, span)))
+            }
+        };
+        let index = binary(BinaryOp::Mul, convert(cpu, &Type::U64), number(8), Type::U64, span);
+        let at = binary(BinaryOp::Add, number(areas), index, Type::U64, span);
+        let at = expr(ExprKind::Kernel(Box::new(at)), Type::U64, span);
+        let area = expr(ExprKind::Load { base: Box::new(at), offset: 0 }, Type::U64, span);
+        let there = binary(BinaryOp::Add, area, number(variable), Type::U64, span);
+        let address = match is_there {
+            None => there,
+            Some(cond) => {
+                let (cond, then, otherwise) = (Box::new(cond), Box::new(there), Box::new(number(0)));
+                expr(ExprKind::Ternary { cond, then, otherwise }, Type::U64, span)
+            }
+        };
+        let ty = Type::Pointer(Arc::new(Type::U64));
+        expr(ExprKind::Kernel(Box::new(convert(address, &ty))), ty, span)
+    }
+
+    /// The address of a symbol of the kernel.
+    fn kernel_symbol(&mut self, arg: &ast::Expr, what: &str) -> Option<u64> {
+        let name = self.text(arg, what)?;
+        let name = String::from_utf8_lossy(&name).into_owned();
+        let found = self.scene().catalog.kernel_symbol(&name);
+        if found.is_none() {
+            let error = self.error("E0210", arg.span, format!("no symbol `{name}` in the kernel"));
+            error.note("the kernel lists its symbols in `/proc/kallsyms`: addresses for root, variables with CONFIG_KALLSYMS_ALL");
+        }
+        found
     }
 
     /// `uaddr("counter")`: the address of the probed instruction plus the distance in the file.

@@ -52,15 +52,13 @@ pub fn arity(name: &str) -> Option<RangeInclusive<usize>> {
 pub static ABSENT: &[(&str, &str)] = &[
     ("assert_str", "use `static_assert(is_str(value), \"a string\")`"),
     ("debugf", "use `printf`"),
-    ("kaddr", "use `kptr` on an address that a tracepoint passes"),
     ("kfunc_allowed", "scripts cannot call kernel functions"),
     ("kfunc_exist", "scripts cannot call kernel functions"),
     ("path", "use `cat` or `system` on `/proc/PID/fd`"),
-    ("percpu_kaddr", "use a tracepoint, whose `args` are typed"),
     ("skboutput", "packets cannot be written to files; trace the functions that send them"),
     ("socket_cookie", "use the address of the socket as a key"),
     ("typeinfo", "use `is_str`, `is_ptr`, `is_array`, `is_integer` or `sizeof`"),
-    ("unwatch", "watchpoints are not supported; probe the function that writes the address"),
+    ("unwatch", "watchpoints last until the end of the run"),
 ];
 
 /// Names of other languages, with their counterpart here.

@@ -262,6 +262,9 @@ pub trait Catalog {
     /// The enum of the kernel with a constant of this name, a type of [`KERNEL`].
     fn kernel_enum_with(&self, constant: &str) -> Option<TypeId>;
 
+    /// Address of a function or variable of the kernel; of a variable of each CPU the offset in the CPU's area.
+    fn kernel_symbol(&self, name: &str) -> Option<u64>;
+
     /// Id of the cgroup (version 2) at a path; `None` if there is none.
     fn cgroup_id(&self, path: &str) -> Option<u64>;
 
@@ -321,7 +324,7 @@ macro_rules! lacks {
     ($($kind:ident),+ $(,)?) => { $($crate::lacks!(@ $kind);)+ };
     (@ all_but_functions) => {
         $crate::lacks!(later_files, indirect_functions, markers, instructions, code_addresses, code_offsets);
-        $crate::lacks!(variables, debug_information, source_lines, kernel_types, kernel_fields, cgroups, records, tracepoints, kernel_functions);
+        $crate::lacks!(variables, debug_information, source_lines, kernel_types, kernel_symbols, kernel_fields, cgroups, records, tracepoints, kernel_functions);
         $crate::lacks!(agent, devices, known_targets);
     };
     (@ agent) => {
@@ -401,6 +404,11 @@ macro_rules! lacks {
         }
 
         fn kernel_enum_with(&self, _: &str) -> Option<$crate::catalog::debug_info::TypeId> {
+            None
+        }
+    };
+    (@ kernel_symbols) => {
+        fn kernel_symbol(&self, _: &str) -> Option<u64> {
             None
         }
     };

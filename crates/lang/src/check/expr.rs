@@ -195,7 +195,7 @@ impl Checker<'_> {
         var.read = true;
         let in_kernel = var.kernel == Some(true);
         match var.slot.get().ty(&self.types) {
-            Some(ty @ Type::Pointer(_)) if in_kernel => {
+            Some(ty) if in_kernel && ty.may_be_address() => {
                 let var = expr(ExprKind::Var(id), ty.clone(), span);
                 expr(ExprKind::Kernel(Box::new(var)), ty, span)
             }

@@ -311,7 +311,12 @@ impl Checker<'_> {
         let Some(id) = self.scope.lookup(name) else { return unknown(span) };
         if matches!(current.ty, Type::Pointer(_)) {
             let Some(value) = self.elements(op, &current.ty, value, span) else { return unknown(span) };
-            return expr(ExprKind::UpdateVar { var: id, op, value, yields }, current.ty, span);
+            let in_kernel = current.in_kernel();
+            let moved = expr(ExprKind::UpdateVar { var: id, op, value, yields }, current.ty.clone(), span);
+            return match in_kernel {
+                true => expr(ExprKind::Kernel(Box::new(moved)), current.ty, span),
+                false => moved,
+            };
         }
         let value = match self.widened(value) {
             Ok(value) => value,

@@ -7,7 +7,7 @@ use crate::check::aggregates::{fields_are, is_passed};
 use crate::check::config::{self, Setting};
 use crate::diagnostics::wording::did_you_mean;
 use crate::hir::make::{address, binary, convert, expr, int, is_unknown, unknown, with_names};
-use crate::hir::{BinaryOp, Bits, Expr, ExprKind, Field, Origin, StructId, Type};
+use crate::hir::{BinaryOp, Bits, Expr, ExprKind, Field, Origin, Stmt, StmtKind, StructId, Type, VarId};
 use crate::resolve::declaration::FunctionDeclaration;
 use crate::source::span::Span;
 use crate::syntax::ast;
@@ -215,10 +215,22 @@ impl Checker<'_> {
         self.warning("W0255", span, message).help("read it in a `uretprobe`, when `retval == 0`");
     }
 
-    /// `&p->member`, `&p[3]`: the address.
+    /// `&p->member`, `&p[3]`, `&$x`, `&@m`: the address.
     pub(crate) fn address_in_memory(&mut self, inner: &ast::Expr, span: Span) -> Expr {
-        let place = self.place(inner);
+        let place = match self.place(inner) {
+            Expr { kind: ExprKind::Kernel(of), .. } if matches!(of.kind, ExprKind::Var(_)) => *of,
+            place => place,
+        };
         match place.kind {
+            ExprKind::Var(var) => address_of_variable(var, place.ty, span),
+            ExprKind::MapGet { .. } => {
+                // Pointers are not written through, so the address of a copy serves.
+                let var = self.scope.hidden(span, place.ty.clone());
+                let address = address_of_variable(var, place.ty.clone(), span);
+                let keep = Stmt { kind: StmtKind::SetVar { var, value: place }, span };
+                let ty = address.ty.clone();
+                expr(ExprKind::Block { body: vec![keep], value: Box::new(address) }, ty, span)
+            }
             ExprKind::Load { .. } => {
                 let ty = Type::Pointer(Arc::new(place.ty.clone()));
                 expr(ExprKind::Cast(Box::new(self.address_of(place))), ty, span)
@@ -302,6 +314,11 @@ impl Checker<'_> {
             _ => (most, Some(convert(limit, &Type::U64))),
         }
     }
+}
+
+/// `&$x`
+fn address_of_variable(var: VarId, ty: Type, span: Span) -> Expr {
+    expr(ExprKind::VarAddress(var), Type::Pointer(Arc::new(ty)), span)
 }
 
 /// `config` or `config()`

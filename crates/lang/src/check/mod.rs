@@ -82,6 +82,8 @@ pub struct Options {
     pub environment: Vec<(String, String)>,
     /// Which clauses run.
     pub run: Run,
+    /// The script is only checked, and may run on a machine with another kernel: what this kernel lacks is a warning.
+    pub for_other_machine: bool,
     /// A regular expression: attach points with other names are skipped.
     pub probe_filter: Option<String>,
 }
@@ -158,6 +160,7 @@ fn check_in(
         missing: config.missing_probes,
         most: config.max_probes,
         run: &options.run,
+        for_other_machine: options.for_other_machine,
     };
     let resolved = resolve::resolve(script, &setting, &mut types, &mut names, diags);
     let mut checker = Checker::new(src, options, catalog, types, names, config);

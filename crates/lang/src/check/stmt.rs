@@ -283,7 +283,7 @@ impl Checker<'_> {
         if is_unknown(&value) {
             return None;
         }
-        if matches!(ty, Type::Pointer(_)) {
+        if ty.may_be_address() {
             let var = self.scope.var(id);
             var.kernel = Some(var.kernel.unwrap_or(true) && value.in_kernel());
         }

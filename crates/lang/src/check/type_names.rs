@@ -26,9 +26,15 @@ impl Checker<'_> {
         found
     }
 
-    /// The type of an operand of `sizeof` or `typeof`, which may be the bare name of a type.
+    /// The type of an operand of `sizeof` or `typeof`, which may be the bare name of a type, or of a constant: a number.
     pub(crate) fn type_of(&mut self, e: &Expr) -> Type {
         match type_name(e).filter(|name| !self.is_value(&name.name)) {
+            Some(name)
+                if self.types.spelled(&name).is_none()
+                    && self.types.kernel_constant(&name.name).is_some() =>
+            {
+                Type::I64
+            }
             Some(name) => self.types.spelled(&name).or_else(|| self.spelled(&name)).unwrap_or(Type::Void),
             None => self.place(e).ty,
         }

@@ -58,6 +58,7 @@ impl ExprKind {
             | ByCase(_) => Effects::Invariant,
             Zero
             | Var(_)
+            | VarAddress(_)
             | MapGet { .. }
             | RecordBytes { .. }
             | Reg(_)

@@ -30,7 +30,7 @@ pub use types::{Bits, Enum, EnumId, Field, Origin, Struct, StructId, Type};
 pub use wire::hook::Hook;
 pub use wire::manifest::{Directive, Export, HiddenValue, Message, Metric, MetricKind, Names, Piece};
 pub use wire::map::{Agg, Keeps};
-pub use wire::trigger::{Environment, PerfCounter, TestKind, Trigger};
+pub use wire::trigger::{Accesses, Environment, PerfCounter, TestKind, Trigger};
 pub use wire::types::{Lookup, MissingProbes, NameKind, StackMode};
 
 /// A checked script.

@@ -231,6 +231,7 @@ impl<'a> Printer<'a> {
             ExprKind::Int(value) => self.constant(*value, &e.ty),
             ExprKind::Str(bytes) => format!("\"{}\"", bytes.escape_ascii()),
             ExprKind::Var(id) => self.var(*id),
+            ExprKind::VarAddress(id) => format!("&{}", self.var(*id)),
             ExprKind::MapGet { map, key } => self.cell(*map, key),
             ExprKind::Param(at) => format!("args.{}", self.param(*at)),
             ExprKind::RecordBytes { param, .. } => format!("args.{}", self.param(*param)),

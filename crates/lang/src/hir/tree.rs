@@ -61,9 +61,10 @@ impl Expr {
     /// kernel memory.
     pub fn in_kernel(&self) -> bool {
         match &self.kind {
-            ExprKind::Kernel(_) => true,
+            ExprKind::Kernel(_) | ExprKind::VarAddress(_) => true,
             ExprKind::Cast(inner) | ExprKind::Load { base: inner, .. } => inner.in_kernel(),
             ExprKind::Binary { op: BinaryOp::Add | BinaryOp::Sub, lhs, .. } => lhs.in_kernel(),
+            ExprKind::Block { value, .. } => value.in_kernel(),
             _ => false,
         }
     }
@@ -208,6 +209,8 @@ pub enum ExprKind {
     Zero,
     /// `$x`
     Var(VarId),
+    /// `&$x`: the address of the variable in the program's own memory, until the program ends. See [`Expr::in_kernel`].
+    VarAddress(VarId),
     /// `@m[k]`: zero (or `""`) if the key is missing. For an aggregation: count, sum, min, max or avg over all
     /// CPUs as a 64-bit integer.
     MapGet {

@@ -69,6 +69,11 @@ pub enum Type {
 }
 
 impl Type {
+    /// Whether a variable of this type may hold an address.
+    pub fn may_be_address(&self) -> bool {
+        matches!(self, Type::Pointer(_) | Type::Int { bytes: 8, signed: false })
+    }
+
     /// `int64`
     pub const I64: Type = Type::Int { bytes: 8, signed: true };
     /// `uint64`

@@ -12,6 +12,7 @@ macro_rules! walks {
                 Int(_)
                 | Str(_)
                 | Var(_)
+                | VarAddress(_)
                 | Param(_)
                 | ParamField { .. }
                 | RecordBytes { .. }

@@ -9,13 +9,20 @@ use crate::diagnostics::{Diagnostic, suggest::similar};
 use crate::expand::operations::START;
 use crate::hir::Hook;
 use crate::resolve::finder::Finder;
-use crate::resolve::kernel_functions::{KernelSpec, named};
+use crate::resolve::kernel_functions::{KernelSpec, assumed_function, named};
 use crate::resolve::pattern::NamePattern;
 use crate::resolve::provider::Provider;
-use crate::resolve::spot::{Miss, Spots, finding, wrong};
+use crate::resolve::spot::{Miss, Spot, Spots, finding, wrong};
+use crate::source::span::Span;
 use crate::syntax::ast::{ProbeSpec, text};
 use crate::syntax::glob::glob;
 use cuda::kernel_driver::{self, DriverBuild, EVENTS, Event};
+
+/// A function of the driver, and the best hook that reaches it.
+struct HookedFunction {
+    hook: Hook,
+    function: KernelFunction,
+}
 
 impl Finder<'_, '_> {
     /// `driver:EVENT`, `driver:EVENT:start`
@@ -35,38 +42,57 @@ impl Finder<'_, '_> {
             };
             return wrong("E0119", span, format!("the driver has no event `{name}`"), "", help);
         }
-        if let Err(reason) = self.setting.catalog.kernel_hook(Hook::Kprobe)
-            && self.setting.catalog.kernel_hook(Hook::Trampoline).is_err()
-        {
-            let message = format!("this kernel cannot probe the driver's functions: {reason}");
-            let help = vec!["`ioctl:nvidia:*` probes ioctls by tracepoints".into()];
-            return Err(Miss::Absent(finding("E0118", span, message, "", help)));
-        }
-        let mut spots = Vec::new();
-        for event in &events {
-            if let Some((hook, function)) = self.function_of(event) {
-                let wanted = KernelSpec {
-                    hook,
-                    returns,
-                    module: Some(function.module),
-                    name: NamePattern::Exact(function.name.into()),
-                    offset: 0,
-                    written: name,
-                    at: span,
-                };
-                let side = if returns { "" } else { ":start" };
-                let probe = format!("driver:{}{side}", event.name);
-                spots.push(self.kernel_spot(&wanted, &function, &probe));
+        let absent = match self.no_hook_of_driver(span) {
+            Some(no_hook) => no_hook,
+            None => {
+                let found = events.iter().filter_map(|event| Some((*event, self.function_of(event)?)));
+                let found: Vec<(&Event, HookedFunction)> = found.collect();
+                let spots =
+                    found.iter().map(|(event, at)| self.event_spot(event, at, returns, spec)).collect();
+                match found.is_empty() {
+                    true => self.no_functions_of(&events, spec),
+                    false => return Ok(spots),
+                }
             }
+        };
+        if !self.setting.for_other_machine {
+            return Err(Miss::Absent(absent));
         }
-        match (spots.is_empty(), &events[..]) {
-            (false, _) => Ok(spots),
-            (true, [event]) => Err(Miss::Absent(self.no_function_of(event, spec))),
-            (true, _) => {
-                let message = "the kernel has none of the driver's functions: its modules are not loaded, or are older than 515";
-                Err(Miss::Absent(finding("E0105", span, message.into(), "", Vec::new())))
-            }
-        }
+        self.assume(*absent);
+        let mut assumed = |event: &&Event| {
+            let first = &event.functions[0];
+            let at = HookedFunction {
+                hook: Hook::Kprobe,
+                function: assumed_function(first.name, first.module.name()),
+            };
+            self.event_spot(event, &at, returns, spec)
+        };
+        Ok(events.iter().map(&mut assumed).collect())
+    }
+
+    /// The reason why this kernel can probe none of the driver's functions.
+    fn no_hook_of_driver(&self, span: Span) -> Option<Box<Diagnostic>> {
+        let catalog = self.setting.catalog;
+        let reason = catalog.kernel_hook(Hook::Kprobe).err()?;
+        catalog.kernel_hook(Hook::Trampoline).err()?;
+        let message = format!("this kernel cannot probe the driver's functions: {reason}");
+        let help = vec!["`ioctl:nvidia:*` probes ioctls by tracepoints".into()];
+        Some(finding("E0118", span, message, "", help))
+    }
+
+    fn event_spot(&mut self, event: &Event, at: &HookedFunction, returns: bool, spec: &ProbeSpec) -> Spot {
+        let function = &at.function;
+        let wanted = KernelSpec {
+            hook: at.hook,
+            returns,
+            module: Some(function.module),
+            name: NamePattern::Exact(function.name.into()),
+            offset: 0,
+            written: text(&spec.parts[0].node),
+            at: spec.parts[0].span,
+        };
+        let side = if returns { "" } else { ":start" };
+        self.kernel_spot(&wanted, function, &format!("driver:{}{side}", event.name))
     }
 
     /// Whether a function of the event can be probed.
@@ -75,7 +101,7 @@ impl Finder<'_, '_> {
     }
 
     /// The function of an event that the kernel has, and the best hook that reaches it: modules may lack BTF, which trampolines need.
-    fn function_of(&self, event: &Event) -> Option<(Hook, KernelFunction)> {
+    fn function_of(&self, event: &Event) -> Option<HookedFunction> {
         let catalog = self.setting.catalog;
         let among = |all: &[KernelFunction]| {
             let of = |function: &kernel_driver::Function| {
@@ -86,7 +112,7 @@ impl Finder<'_, '_> {
         };
         let by = |hook: Hook, all: fn(&dyn Catalog) -> &[KernelFunction]| {
             catalog.kernel_hook(hook).ok()?;
-            Some((hook, among(all(catalog))?))
+            Some(HookedFunction { hook, function: among(all(catalog))? })
         };
         let trampoline = match self.enclosing.named {
             None => by(Hook::Trampoline, |catalog| catalog.trampoline_functions()),
@@ -95,7 +121,11 @@ impl Finder<'_, '_> {
         trampoline.or_else(|| by(Hook::Kprobe, |catalog| catalog.kernel_functions()))
     }
 
-    fn no_function_of(&self, event: &Event, spec: &ProbeSpec) -> Box<Diagnostic> {
+    fn no_functions_of(&self, events: &[&Event], spec: &ProbeSpec) -> Box<Diagnostic> {
+        let &[event] = events else {
+            let message = "the kernel has none of the driver's functions: its modules are not loaded, or are older than 515";
+            return finding("E0105", spec.parts[0].span, message.into(), "", Vec::new());
+        };
         let names: Vec<String> =
             event.functions.iter().map(|function| format!("`{}`", function.name)).collect();
         let message = format!("no function of `driver:{}` can be probed: {}", event.name, names.join(", "));

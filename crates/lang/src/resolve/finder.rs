@@ -146,6 +146,16 @@ impl<'a, 'b> Finder<'a, 'b> {
         }
     }
 
+    /// Warns that the running kernel lacks what a script needs that is checked for another machine.
+    pub(super) fn assume(&mut self, mut diagnostic: Diagnostic) {
+        if self.setting.missing == MissingProbes::Ignore {
+            return;
+        }
+        (diagnostic.severity, diagnostic.code) = (Severity::Warning, "W0154");
+        diagnostic.notes.push("the machine that runs the script is assumed to have it".into());
+        self.diags.push_once(diagnostic);
+    }
+
     /// An event without record.
     pub(super) fn event(&mut self, trigger: Trigger, name: &str) -> Spot {
         let name = self.names.intern(NameKind::Probe, name);

@@ -99,17 +99,41 @@ impl Finder<'_, '_> {
     }
 
     fn in_kernel(&mut self, wanted: &KernelSpec, functions: &[KernelFunction]) -> Spots {
-        if let Err(reason) = self.setting.catalog.kernel_hook(wanted.hook) {
-            return Err(Miss::Absent(self.no_hook(wanted, &reason)));
+        let absent = match self.setting.catalog.kernel_hook(wanted.hook) {
+            Err(reason) => self.no_hook(wanted, &reason),
+            Ok(()) => match self.kernel_spots(wanted, functions) {
+                none if none.is_empty() => self.no_kernel_function(wanted),
+                spots => return Ok(spots),
+            },
+        };
+        if !self.setting.for_other_machine {
+            return Err(Miss::Absent(absent));
         }
+        self.assume(*absent);
+        Ok(self.assumed_spots(wanted))
+    }
+
+    fn kernel_spots(&mut self, wanted: &KernelSpec, functions: &[KernelFunction]) -> Vec<Spot> {
         let matching = starting(functions, wanted.name.beginning())
             .filter(|function| wanted.matches(function) && !wanted.skips(function));
-        let spots: Vec<Spot> = matching
-            .map(|function| self.kernel_spot(wanted, function, &probe_name(wanted, function)))
-            .collect();
-        match spots.is_empty() {
-            false => Ok(spots),
-            true => Err(Miss::Absent(self.no_kernel_function(wanted))),
+        matching.map(|function| self.kernel_spot(wanted, function, &probe_name(wanted, function))).collect()
+    }
+
+    /// The spots that another kernel may have: those of this kernel's functions, or of the function that the script names.
+    fn assumed_spots(&mut self, wanted: &KernelSpec) -> Vec<Spot> {
+        let traceable = |function: &KernelFunction| KernelFunction { traceable: true, ..*function };
+        let all: Vec<KernelFunction> =
+            self.setting.catalog.kernel_functions().iter().map(traceable).collect();
+        let spots = self.kernel_spots(wanted, &all);
+        match wanted.name.single() {
+            Some(name) if spots.is_empty() => {
+                let module = wanted.module.filter(|module| !is_pattern(module)).unwrap_or(VMLINUX);
+                // Names of functions are never freed.
+                let lasting = |text: &str| -> &'static str { String::leak(text.to_owned()) };
+                let function = assumed_function(lasting(name), lasting(module));
+                vec![self.kernel_spot(wanted, &function, &probe_name(wanted, &function))]
+            }
+            _ => spots,
         }
     }
 
@@ -226,6 +250,11 @@ impl Finder<'_, '_> {
         }
         diagnostic
     }
+}
+
+/// A function that this kernel lacks, in a script that is only checked.
+pub(super) fn assumed_function(name: &'static str, module: &'static str) -> KernelFunction {
+    KernelFunction { name, module, address: 0, traceable: true }
 }
 
 /// The functions whose names begin with a text, of a list that is sorted by name.

@@ -33,6 +33,7 @@ pub mod tracepoint;
 mod unsafe_returns;
 pub mod usage;
 mod usdt;
+mod watchpoints;
 
 use crate::catalog::File;
 use crate::diagnostics::Diagnostics;
@@ -136,7 +137,12 @@ fn spots(finder: &mut Finder, clause: &ast::Clause) -> Vec<Spot> {
         match attach_point(finder, spec) {
             Ok(found) => spots.extend(found),
             Err(Miss::Wrong(diagnostic)) => drop(finder.diags.push(*diagnostic)),
-            Err(Miss::Absent(diagnostic)) => finder.absent.push(*diagnostic),
+            Err(Miss::AbsentInKernel(diagnostic)) if finder.setting.for_other_machine => {
+                finder.assume(*diagnostic)
+            }
+            Err(Miss::Absent(diagnostic) | Miss::AbsentInKernel(diagnostic)) => {
+                finder.absent.push(*diagnostic)
+            }
             Err(Miss::Silent) => {}
         }
     }

@@ -40,7 +40,7 @@ impl Finder<'_, '_> {
                     spots.extend(found.into_iter().filter(takes));
                 }
                 Err(Miss::Wrong(diagnostic)) => return Err(Miss::Wrong(diagnostic)),
-                Err(Miss::Absent(_) | Miss::Silent) => {}
+                Err(Miss::Absent(_) | Miss::AbsentInKernel(_) | Miss::Silent) => {}
             }
         }
         if spots.is_empty() { Err(Miss::Silent) } else { Ok(spots) }

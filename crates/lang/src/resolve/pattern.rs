@@ -191,7 +191,8 @@ pub fn cpp_name(symbol: &str, params: bool) -> Option<String> {
     parsed.demangle_with_options(&if params { options } else { options.no_params() }).ok()
 }
 
-fn number(text: &str) -> Option<u64> {
+/// `4096`, `0x1000`
+pub(super) fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(hex) => u64::from_str_radix(hex, 16).ok(),
         None => text.parse().ok(),

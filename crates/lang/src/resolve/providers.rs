@@ -7,7 +7,7 @@ use crate::resolve::counters::{self, HARDWARE, SOFTWARE};
 use crate::resolve::cuda_libraries::cuda_library;
 pub use crate::resolve::provider::{Parts, Provider, Runs};
 use crate::resolve::spot::{Miss, wrong};
-use crate::resolve::{requests, timers};
+use crate::resolve::{requests, timers, watchpoints};
 use crate::syntax::ast::{ProbeSpec, text};
 
 /// All providers, for resolving, help and completion.
@@ -158,6 +158,14 @@ pub static PROVIDERS: &[Provider] = &[
         resolve: |finder, spec, row| counters::counter(finder, spec, row, HARDWARE),
     },
     Provider {
+        names: &["watchpoint", "w"],
+        form: "watchpoint:ADDRESS:BYTES:ACCESSES",
+        doc: "when 1, 2, 4 or 8 bytes of memory are written (`w`), read or written (`rw`) or executed (`x`)",
+        parts: Parts::Free,
+        runs: Runs::Traces,
+        resolve: watchpoints::watchpoint,
+    },
+    Provider {
         names: &["tracepoint", "t"],
         form: "tracepoint:CATEGORY:EVENT",
         doc: "when the kernel reaches a tracepoint; `args` has its fields",
@@ -201,10 +209,7 @@ pub static PROVIDERS: &[Provider] = &[
 
 /// Providers that only other tracers have: names, and what to use instead.
 pub static ABSENT: &[(&[&str], &str)] = &[
-    (
-        &["watchpoint", "w", "asyncwatchpoint", "aw"],
-        "use `uprobe:LIBRARY:FUNCTION` on the function that writes to the address",
-    ),
+    (&["asyncwatchpoint", "aw"], "use `watchpoint:ADDRESS:BYTES:ACCESSES`"),
     (&["iter", "it"], "use `interval:s:1` and maps"),
     (&["syscall"], "use `tracepoint:syscalls:sys_enter_read`, or `sys_exit_read` when it returns"),
 ];
@@ -279,7 +284,7 @@ mod tests {
     fn names_in_any_case() {
         let is = |name: &str, long: &str| matches!(find(name), ProviderMatch::Known(p) if p.names[0] == long);
         assert!(is("begin", "BEGIN") && is("UR", "uretprobe") && is("u", "uprobe") && is("U", "usdt"));
-        assert!(matches!(find("watchpoint"), ProviderMatch::Absent(_)) && is("kfunc", "fentry"));
+        assert!(matches!(find("asyncwatchpoint"), ProviderMatch::Absent(_)) && is("kfunc", "fentry"));
         assert!(matches!(find("uprob"), ProviderMatch::Unknown));
     }
 

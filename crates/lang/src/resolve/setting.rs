@@ -76,6 +76,8 @@ pub struct Setting<'a> {
     pub most: Option<u32>,
     /// The clauses that run.
     pub run: &'a Run,
+    /// The script is only checked, and may run on a machine with another kernel: what this kernel lacks is a warning.
+    pub for_other_machine: bool,
     /// Only attach points whose names it matches.
     pub probe_filter: Option<regex::Regex>,
 }

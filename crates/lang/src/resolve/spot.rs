@@ -59,6 +59,8 @@ pub(crate) enum Miss {
     Wrong(Box<Diagnostic>),
     /// This machine has no such thing.
     Absent(Box<Diagnostic>),
+    /// The running kernel has no such thing: for a script that is checked for another machine, a warning.
+    AbsentInKernel(Box<Diagnostic>),
     /// The attach point takes no part in this run.
     Silent,
 }

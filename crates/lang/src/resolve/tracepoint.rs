@@ -118,7 +118,7 @@ impl Finder<'_, '_> {
                     finding.notes.push(of_driver.exists.into());
                     finding.help = vec![of_driver.instead.into()];
                 }
-                Err(Miss::Absent(finding))
+                Err(Miss::AbsentInKernel(finding))
             }
         }
     }
@@ -164,7 +164,7 @@ impl Finder<'_, '_> {
             ),
         };
         let message = format!("no raw tracepoint `{event}`: {reason}");
-        Err(Miss::Absent(finding("E0112", spec.span, message, "", help)))
+        Err(Miss::AbsentInKernel(finding("E0112", spec.span, message, "", help)))
     }
 
     fn raw_tracepoint(&mut self, event: &str) -> Result<Spot, String> {

@@ -104,6 +104,10 @@ fn functions(symbols: &str) -> Vec<Function> {
 impl Catalog for Machine {
     lang::lacks!(indirect_functions, kernel_types);
 
+    fn kernel_symbol(&self, name: &str) -> Option<u64> {
+        matches!(name, "avenrun" | "process_counts" | "__per_cpu_offset").then_some(0xffff_ffff_8100_0000)
+    }
+
     fn files_among(&self, target: &str, among: &[FileId]) -> Vec<File> {
         let mut files = self.files(target).unwrap_or_default();
         files.retain(|file| among.contains(&file.id));

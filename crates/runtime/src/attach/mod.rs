@@ -25,7 +25,7 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use wire::Manifest;
 use wire::manifest::{Attach, Program};
-use wire::trigger::{PerfCounter, Trigger};
+use wire::trigger::{Accesses, PerfCounter, Trigger};
 
 /// Result of attaching a program.
 #[derive(Debug, Default)]
@@ -100,6 +100,15 @@ impl Attacher<'_> {
                 };
                 (samples(clause, loaded, *counter, *period, &cpus()?), what)
             }
+            Trigger::Watchpoint { address, bytes, accesses } => (
+                watch(
+                    clause,
+                    loaded,
+                    &WatchedMemory { address: *address, bytes: *bytes, accesses: *accesses },
+                    &cpus()?,
+                ),
+                "the processor cannot watch this address; most can watch four at a time",
+            ),
             Trigger::Tracepoint { category, event } => (
                 tracepoint(clause, loaded, category, event).map(|link| vec![link]),
                 "cannot attach to the tracepoint",
@@ -141,6 +150,41 @@ fn samples(
 ) -> io::Result<Vec<Link>> {
     let mut attr = bpf::perf_event_attr { type_: counter.kind, config: counter.number, ..Default::default() };
     attr.__bindgen_anon_1.sample_period = period;
+    let link = |cpu: &u32| link_event(clause, loaded, sys::perf_event_open(&mut attr, -1, *cpu as i32)?);
+    cpus.iter().map(link).collect()
+}
+
+/// `enum` of linux/hw_breakpoint.h, which the bindings of libbpf lack.
+const HW_BREAKPOINT_W: u32 = 2;
+const HW_BREAKPOINT_RW: u32 = 3;
+const HW_BREAKPOINT_X: u32 = 4;
+
+/// Memory that a processor watches.
+struct WatchedMemory {
+    address: u64,
+    bytes: u8,
+    accesses: Accesses,
+}
+
+/// Runs a program at each access to memory. Each CPU watches the address in all processes, so threads and processes that begin later
+/// are included; the program tests which process it is.
+fn watch(
+    clause: u32,
+    loaded: &LoadedProgram,
+    watched: &WatchedMemory,
+    cpus: &[u32],
+) -> io::Result<Vec<Link>> {
+    let (accesses, bytes) = match watched.accesses {
+        Accesses::Write => (HW_BREAKPOINT_W, watched.bytes.into()),
+        Accesses::ReadWrite => (HW_BREAKPOINT_RW, watched.bytes.into()),
+        // The kernel takes no other length here.
+        Accesses::Execute => (HW_BREAKPOINT_X, size_of::<usize>() as u64),
+    };
+    let mut attr =
+        bpf::perf_event_attr { type_: bpf::PERF_TYPE_BREAKPOINT, bp_type: accesses, ..Default::default() };
+    attr.__bindgen_anon_1.sample_period = 1;
+    attr.__bindgen_anon_3.bp_addr = watched.address;
+    attr.__bindgen_anon_4.bp_len = bytes;
     let link = |cpu: &u32| link_event(clause, loaded, sys::perf_event_open(&mut attr, -1, *cpu as i32)?);
     cpus.iter().map(link).collect()
 }

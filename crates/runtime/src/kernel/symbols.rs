@@ -121,6 +121,24 @@ fn parse(text: &'static str, traced: &Reach) -> Vec<KernelFunction> {
     all
 }
 
+/// Address of a function or variable of the kernel or its modules; `None` if it is not listed, or addresses are hidden. Of a variable
+/// of each CPU the offset in the CPU's area. Most kernels list variables (CONFIG_KALLSYMS_ALL).
+pub fn address(name: &str) -> Option<u64> {
+    let text = std::fs::read_to_string(KALLSYMS).ok()?;
+    address_in(&text, name)
+}
+
+fn address_in(text: &str, name: &str) -> Option<u64> {
+    let of = |line: &str| {
+        let mut words = line.split_whitespace();
+        let (address, _, symbol) = (words.next()?, words.next()?, words.next()?);
+        (symbol == name).then(|| u64::from_str_radix(address, 16).ok())?
+    };
+    let found = text.lines().find_map(of)?;
+    let is_hidden = found == 0 && !text.lines().any(|line| !line.starts_with("0000000000000000"));
+    (!is_hidden).then_some(found)
+}
+
 /// The functions at which trampolines can be: reached by the tracer, and described by BTF; sorted, read once.
 pub fn trampoline_functions() -> &'static [KernelFunction] {
     static ALL: OnceLock<Vec<KernelFunction>> = OnceLock::new();
@@ -154,6 +172,15 @@ mod tests {
             found,
             [("vfs_read", "vmlinux", true), ("rm_ioctl", "nvidia", false), ("nvidia_open", "nvidia", true)]
         );
+    }
+
+    #[test]
+    fn addresses_of_symbols() {
+        let text = "0000000000000000 A fixed_percpu_data\nffffffff81000000 T vfs_read\n";
+        assert_eq!(address_in(text, "vfs_read"), Some(0xffff_ffff_8100_0000));
+        assert_eq!(address_in(text, "fixed_percpu_data"), Some(0));
+        assert_eq!(address_in(text, "vfs"), None);
+        assert_eq!(address_in("0000000000000000 T vfs_read\n", "vfs_read"), None);
     }
 
     #[test]

@@ -11,6 +11,18 @@ use lang::hir::{
 };
 use lang::types::passing::{Class, Passing, passing};
 
+/// Addresses of variables; worlds have no memory there.
+const VARIABLES: u64 = 0xffff_c900_0000_0000;
+/// Each variable has 16 MiB of addresses.
+const VARIABLE_BITS: u32 = 24;
+
+/// The variable at an address, and the offset in it.
+fn variable_at(address: u64) -> Option<(usize, usize)> {
+    let at = address.checked_sub(VARIABLES)?;
+    let offset = at & ((1 << VARIABLE_BITS) - 1);
+    Some(((at >> VARIABLE_BITS) as usize, offset as usize))
+}
+
 impl EntryState {
     /// The eightbyte at a location, if it can be read.
     fn place(&self, place: Place) -> Option<u64> {
@@ -86,10 +98,17 @@ impl Meaning<'_> {
                 let offset = usize::try_from(index.saturating_mul(size)).unwrap_or(usize::MAX);
                 return self.inside(whole.bytes(), offset, &e.ty);
             }
+            K::Load { base, .. }
+                if matches!(e.ty, Type::Tuple(_) | Type::Record(..) | Type::Str(_) | Type::Buf(_)) =>
+            {
+                let address = self.eval(run, base).num() as u64;
+                return variable_at(address)
+                    .map_or(Val::zero(&e.ty, self.program), |(var, _)| run.vars[var].clone());
+            }
             K::Load { base, offset } if matches!(e.ty, Type::Struct(_) | Type::Array(..)) => {
                 let address = self.eval(run, base).num().wrapping_add(*offset) as u64;
                 let size = abi::size(&e.ty, &self.program.structs);
-                let bytes = self.memory.read(address, u64::from(size));
+                let bytes = self.bytes_at(run, address, u64::from(size));
                 return Val::Bytes(bytes.unwrap_or_else(|| {
                     self.unreadable();
                     vec![0; size as usize]
@@ -100,6 +119,7 @@ impl Meaning<'_> {
             K::Stack => return self.stack(run, &e.ty),
             K::RecordBytes { .. } => panic!("worlds have no tracepoints"),
             K::Kernel(address) => self.eval(run, address).num(),
+            K::VarAddress(var) => (VARIABLES + (u64::from(var.0) << VARIABLE_BITS)) as i64,
             K::Int(n) => *n,
             K::Param(n) => self.param(run, *n, 0),
             K::ParamField { param, offset } => self.param(run, *param, *offset),
@@ -137,7 +157,7 @@ impl Meaning<'_> {
             }
             K::Load { base, offset } => {
                 let address = self.eval(run, base).num().wrapping_add(*offset);
-                self.load(address as u64, &e.ty)
+                self.load(run, address as u64, &e.ty)
             }
             K::StrIndex { base, index } => {
                 let text = self.eval(run, base);
@@ -321,9 +341,22 @@ impl Meaning<'_> {
         0
     }
 
-    fn load(&mut self, address: u64, ty: &Type) -> i64 {
+    /// Bytes of the process, or of a variable.
+    fn bytes_at(&self, run: &Run, address: u64, size: u64) -> Option<Vec<u8>> {
+        let Some((var, offset)) = variable_at(address) else { return self.memory.read(address, size) };
+        let bytes = match run.vars.get(var)? {
+            Val::Num(number) => number.to_le_bytes().to_vec(),
+            value => {
+                let ty = run.probe.vars[var].ty.clone();
+                super::value::key_bytes(std::slice::from_ref(value), &[ty], &self.program.structs)
+            }
+        };
+        Some(bytes.get(offset..)?.get(..size as usize)?.to_vec())
+    }
+
+    fn load(&mut self, run: &Run, address: u64, ty: &Type) -> i64 {
         let size = abi::size(ty, &self.program.structs);
-        let Some(bytes) = self.memory.read(address, u64::from(size)) else { return self.unreadable() };
+        let Some(bytes) = self.bytes_at(run, address, u64::from(size)) else { return self.unreadable() };
         let mut word = [0; 8];
         word[..bytes.len()].copy_from_slice(&bytes);
         i64::from_le_bytes(word)

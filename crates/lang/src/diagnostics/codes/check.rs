@@ -165,8 +165,8 @@ pub const TYPES: &[Code] = &[
         code: "E0223",
         title: "not supported yet",
         explanation: "bpftrace has it. The message names what to use instead.",
-        example: "BEGIN { print(kaddr(\"jiffies\")) }",
-        repaired: "BEGIN { print(jiffies) }",
+        example: "BEGIN { debugf(\"here\") }",
+        repaired: "BEGIN { printf(\"here\\n\") }",
     },
     Code {
         code: "E0224",

@@ -17,8 +17,8 @@ pub const PROBES: &[Code] = &[
         title: "a kind of probe that is not supported",
         explanation: "Other tracers have this kind of probe. To see what a CUDA program does, probe the functions of \
                       its libraries.",
-        example: "watchpoint:0x1000:8:w { @ = count() }",
-        repaired: "uprobe:libc:malloc { @ = count() }",
+        example: "asyncwatchpoint:0x1000:8:w { @ = count() }",
+        repaired: "watchpoint:0x1000:8:w { @ = count() }",
     },
     Code {
         code: "E0103",
@@ -278,6 +278,15 @@ pub const PROBES: &[Code] = &[
                       kinds with their arguments.",
         example: "gpu:kernels { @ = count() }",
         repaired: "gpu:kernel { @ = count() }",
+    },
+    Code {
+        code: "E0130",
+        title: "memory that cannot be watched",
+        explanation: "A watchpoint is written `watchpoint:ADDRESS:BYTES:ACCESSES`. A processor watches 1, 2, 4 or 8 bytes, \
+                      which begin at a multiple of their number, for writes (`w`), reads and writes (`rw`) or execution \
+                      (`x`). Most processors watch four addresses at a time; those of x86 cannot watch reads alone.",
+        example: "watchpoint:0x1002:4:w { @ = count() }",
+        repaired: "watchpoint:0x1002:2:w { @ = count() }",
     },
     Code {
         code: "E0112",

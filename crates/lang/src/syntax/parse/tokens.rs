@@ -55,6 +55,8 @@ pub(crate) const PROVIDERS: &[&str] = &[
     "rt",
     "self",
     "driver",
+    "watchpoint",
+    "w",
     "kprobe",
     "kfunc",
     "kretfunc",
