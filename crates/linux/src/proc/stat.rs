@@ -42,6 +42,11 @@ pub struct Usage {
 }
 
 impl Usage {
+    /// The resources of a process; `None` if there is none.
+    pub fn of(pid: u32) -> Option<Usage> {
+        Stat::of(pid).map(|fields| fields.usage)
+    }
+
     /// The resources of this process; `None` if `/proc` is not mounted.
     pub fn own() -> Option<Usage> {
         Stat::at("/proc/self/stat").map(|fields| fields.usage)

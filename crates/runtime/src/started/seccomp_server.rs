@@ -2,8 +2,9 @@
 //!
 //! A worker thread handles a request: it finds the file, queries the tracer if the file is new, and lets the system call continue.
 //! A file system may block a worker for any time. Therefore the main thread accesses no file. A request slower than [`SLOW`] may
-//! depend on another one, for example of a traced file server: the main thread starts another worker if none is idle. After
-//! [`TIMEOUT`] it answers the request itself. When the tracer has ended, all system calls continue.
+//! depend on another one, for example of a traced file server: the main thread starts another worker if none is idle. If neither
+//! the tracer nor the server has run for [`PATIENCE`], or after [`TIMEOUT`], it answers the request itself. When the tracer has ended,
+//! all system calls continue.
 //!
 //! Not here: which system calls are reported (`seccomp_filter`), the tracer's side (`server_handle`).
 
@@ -15,6 +16,7 @@ use super::shared_memory::{FileState, SLOTS, SharedState};
 use super::{exec_target, mprotect};
 use crate::kernel::clock::{Clock, SystemClock};
 use crate::kernel::sys;
+use linux::proc::Usage;
 use linux::timer::Timer;
 use std::collections::HashSet;
 use std::io::{self, Read};
@@ -22,13 +24,19 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Time limit of a request. Finding and attaching the functions of the largest library takes 1/200 of it; beside many other busy
-/// processes it may take seconds.
-const TIMEOUT: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(10) };
+/// A request is answered if tracer and server wait all this time: for a file server that waits for them. Finding and attaching the
+/// functions of the largest library takes 1/60 of it.
+const PATIENCE: Duration = if cfg!(test) { Duration::from_millis(200) } else { Duration::from_secs(3) };
+/// Time limit of a request while they run: beside many other busy processes attaching may take seconds.
+const TIMEOUT: Duration = PATIENCE.saturating_mul(MOST_CHECKS);
+/// A test's own process always runs.
+const MOST_CHECKS: u32 = if cfg!(test) { 1 } else { 10 };
+/// How often a worker that waits for the tracer looks whether its request was answered.
+const LOOK: Duration = Duration::from_millis(100);
 /// Time limit for a further mapping of a known file, whose addresses only stacks need.
 const RANGE_TIMEOUT: Duration = Duration::from_secs(1);
 /// A request that takes longer may depend on another one.
@@ -101,6 +109,8 @@ struct Worker {
     slot: usize,
     /// Runs while there is a request.
     timer: Timer,
+    /// The main thread has answered the request.
+    is_answered: AtomicBool,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -108,16 +118,18 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl SeccompServer {
-    fn work(&self, worker: &Worker) {
+    fn work(&self, worker: &'static Worker) {
         loop {
             let request = self.receive(worker.slot);
             self.idle.fetch_sub(1, Ordering::Relaxed);
             if let Some(request) = request {
-                let _ = worker.timer.set(SLOW, TIMEOUT - SLOW);
-                let limit = Limit { since_ns: SystemClock.boot_ns(), until: Instant::now() + TIMEOUT };
+                worker.is_answered.store(false, Ordering::Relaxed);
+                let _ = worker.timer.set(SLOW, PATIENCE);
+                let (since_ns, until) = (SystemClock.boot_ns(), Instant::now() + TIMEOUT);
+                let limit = Limit { since_ns, until, is_answered: &worker.is_answered };
                 self.handle(&request, limit);
                 // The main thread answers at the same time; the first answer counts.
-                if Instant::now() < limit.until {
+                if !limit.left().is_zero() {
                     self.pass(request.id);
                 } else {
                     self.pass_late(request.id);
@@ -260,7 +272,7 @@ struct Supervisor {
     server: &'static SeccompServer,
     workers: Vec<&'static Worker>,
     /// By slot, the request that was slow.
-    slow: [u64; SLOTS],
+    slow: [SlowRequest; SLOTS],
     /// By slot, the request that the main thread answered: its worker is blocked.
     blocked: [u64; SLOTS],
     /// True if another worker can be started.
@@ -274,7 +286,7 @@ impl Supervisor {
             server.pass_late(server.shared.request_id(slot));
             server.shared.clear(slot);
         }
-        let (slow, blocked) = ([0; SLOTS], [0; SLOTS]);
+        let (slow, blocked) = ([SlowRequest::default(); SLOTS], [0; SLOTS]);
         let mut supervisor = Supervisor { server, workers: Vec::new(), slow, blocked, has_room: true };
         supervisor.start_worker();
         supervisor
@@ -312,16 +324,27 @@ impl Supervisor {
             && (0..self.workers.len()).all(is_blocked)
     }
 
-    /// Handles an expired timer. The first time, another worker is started; the second time, the request is answered.
+    /// Handles an expired timer. The first time, another worker is started; later, the request is answered if nobody works on it.
     fn check(&mut self, slot: usize) {
         let id = self.server.shared.request_id(slot);
         if !self.workers[slot].timer.take() {
             // The request was answered in the meantime.
-        } else if std::mem::replace(&mut self.slow[slot], id) == id {
+            return;
+        }
+        let slow = &mut self.slow[slot];
+        let ticks = std::mem::replace(&mut slow.ticks, ticks_of_tracer_and_server());
+        if slow.id != id {
+            (slow.id, slow.checks) = (id, 0);
+            if self.server.idle.load(Ordering::Relaxed) == 0 {
+                self.start_worker();
+            }
+            return;
+        }
+        slow.checks += 1;
+        if slow.checks >= MOST_CHECKS || slow.ticks <= ticks + 1 {
+            self.workers[slot].is_answered.store(true, Ordering::Relaxed);
             self.server.pass_late(id);
             self.blocked[slot] = id;
-        } else if self.server.idle.load(Ordering::Relaxed) == 0 {
-            self.start_worker();
         }
     }
 
@@ -331,7 +354,8 @@ impl Supervisor {
             self.has_room = false;
             return;
         };
-        let worker: &Worker = Box::leak(Box::new(Worker { slot, timer }));
+        let worker: &Worker =
+            Box::leak(Box::new(Worker { slot, timer, is_answered: AtomicBool::new(false) }));
         // Counted before the thread runs, so that the next check includes it.
         server.idle.fetch_add(1, Ordering::Relaxed);
         self.has_room = std::thread::Builder::new().spawn(|| server.work(worker)).is_ok();
@@ -343,12 +367,40 @@ impl Supervisor {
     }
 }
 
+/// A request that was not answered at once.
+#[derive(Copy, Clone, Default)]
+struct SlowRequest {
+    id: u64,
+    /// Number of times that it was not answered yet.
+    checks: u32,
+    /// See [`ticks_of_tracer_and_server`].
+    ticks: u64,
+}
+
+/// Processor time of the tracer, this process's parent, and of this process, in clock ticks.
+fn ticks_of_tracer_and_server() -> u64 {
+    let usages = [Usage::of(std::os::unix::process::parent_id()), Usage::own()];
+    usages.into_iter().flatten().map(|usage| usage.cpu_ticks).sum()
+}
+
 /// Time limit of a request.
 #[derive(Copy, Clone)]
 struct Limit {
     /// Boot-clock time at which the request was received.
     since_ns: u64,
     until: Instant,
+    /// See [`Worker::is_answered`].
+    is_answered: &'static AtomicBool,
+}
+
+impl Limit {
+    /// Zero if the request was answered.
+    fn left(&self) -> Duration {
+        match self.is_answered.load(Ordering::Relaxed) {
+            true => Duration::ZERO,
+            false => self.until.saturating_duration_since(Instant::now()),
+        }
+    }
 }
 
 /// The connection to the tracer: one query at a time.
@@ -375,8 +427,12 @@ impl Tracer {
             return Ok(());
         }
         self.unanswered += 1;
-        let left = || limit.until.saturating_duration_since(Instant::now());
-        while self.unanswered > 0 && !is_behind && self.receive(left())? {}
+        while self.unanswered > 0 && !is_behind {
+            let left = limit.left();
+            if !self.receive(left.min(LOOK))? && left.is_zero() {
+                break;
+            }
+        }
         Ok(())
     }
 
