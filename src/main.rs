@@ -8,7 +8,6 @@ mod cli;
 mod commands;
 mod console;
 mod export;
-mod function_list;
 mod gpu;
 mod imports;
 mod kernel_catalog;

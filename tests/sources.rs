@@ -95,7 +95,6 @@ const ROOMS: [Rooms; 3] = [
             "terminal",
             "python",
             "kernel_catalog",
-            "function_list",
             "console",
             "symbolize",
             "export",

@@ -4,12 +4,12 @@ use super::help;
 use super::session::Repl;
 use crate::cli::Cli;
 use crate::console::Messages;
-use crate::function_list::FunctionName;
-use crate::{bundled, function_list, terminal};
+use crate::{bundled, terminal};
 use anyhow::{Result, anyhow, bail};
 use cuda::operations::{APIS, Api};
 use lang::builtins::table;
 use lang::diagnostics::suggest::similar;
+use lang::resolve::function_list::{self, FunctionName};
 use lang::resolve::providers::PROVIDERS;
 use runtime::Session;
 use runtime::session::event_loop::Next;
@@ -270,7 +270,7 @@ fn find_functions(repl: &Rc<Repl>, _: &mut Session, pattern: &str) -> Result<Nex
     let found = match pattern.contains(':') {
         true => {
             let FunctionName { target, function, .. } = function_list::split(pattern);
-            function_list::find(repl.machine, target, function)?
+            function_list::find(repl.machine, target, function).map_err(anyhow::Error::msg)?
         }
         false => match function_list::named(repl.machine, pattern) {
             named if named.is_empty() => function_list::alike(repl.machine, pattern),

@@ -2,17 +2,11 @@
 
 use super::commands::{self, ArgumentKind};
 use crate::bundled::SCRIPTS;
-use crate::function_list::{self, FunctionName};
 use cuda::Library;
-use cuda::gpu::{KINDS, RecordKind};
-use cuda::ioctls::{DEVICES, Device};
-use cuda::operations::Api;
 use lang::builtins::{posix, table};
-use lang::catalog::{Catalog, KernelFunction, Tracepoint};
-use lang::expand::ioctls;
-use lang::resolve::declaration::FunctionDeclaration;
-use lang::resolve::providers::{self, PROVIDERS, Parts, ProviderMatch};
-use lang::syntax::glob::glob;
+use lang::catalog::Catalog;
+use lang::resolve::completion;
+use lang::resolve::providers::{self, PROVIDERS, Provider, ProviderMatch};
 use lang::syntax::parse::tokens;
 use lang::syntax::parse::tokens::{Kind, Token};
 use std::collections::BTreeSet;
@@ -20,7 +14,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Attach points that consist of one word.
 pub const HOOKS: [&str; 2] = ["BEGIN", "END"];
-/// Units after `interval:` and `profile:`.
 /// Keywords of statements.
 const KEYWORDS: [&str; 10] =
     ["if", "else", "while", "for", "unroll", "break", "continue", "return", "let", "sizeof"];
@@ -77,14 +70,15 @@ fn command_argument(before: &str) -> Option<(ArgumentKind, &str)> {
 }
 
 fn argument(takes: ArgumentKind, word: &str, facts: &Facts) -> Vec<String> {
+    let catalog = facts.catalog.as_ref();
     match takes {
         ArgumentKind::Nothing | ArgumentKind::Text | ArgumentKind::File => Vec::new(),
         ArgumentKind::Map => maps("", facts),
         ArgumentKind::Topic => topics(word, facts),
         ArgumentKind::Function => match word.split_once(':') {
-            None => targets(facts).chain(functions_of("libcuda", word, facts)).collect(),
+            None => [completion::targets(catalog), completion::functions(catalog, "libcuda", word)].concat(),
             Some((target, start)) => {
-                let functions = functions_of(target, start, facts).into_iter();
+                let functions = completion::functions(catalog, target, start).into_iter();
                 functions.map(|name| format!("{target}:{name}")).collect()
             }
         },
@@ -97,7 +91,9 @@ fn topics(start: &str, facts: &Facts) -> Vec<String> {
     let providers = PROVIDERS.iter().map(|provider| provider.names[0].to_owned());
     let known = Library::all().flat_map(|library| cuda::signatures(library, 0));
     let calls = known.map(|signature| signature.name.to_owned());
-    let found = ["libcuda", "libcudart"].into_iter().flat_map(|library| functions_of(library, start, facts));
+    let found = ["libcuda", "libcudart"]
+        .into_iter()
+        .flat_map(|library| completion::functions(facts.catalog.as_ref(), library, start));
     let scripts = SCRIPTS.iter().map(|script| script.name.to_owned());
     let commands = commands.chain(scripts);
     commands.chain(builtins).chain(providers).chain(calls).chain(found).collect()
@@ -160,128 +156,24 @@ fn last_word(before: &str) -> &str {
 }
 
 fn probe(before: &str, word: &str, facts: &Facts) -> (usize, Vec<String>) {
-    let parts: Vec<&str> = word.splitn(3, ':').collect();
-    match parts[..] {
-        [provider, target, function] if is_call(provider) => {
-            candidates(before, function, functions_of(target, function, facts))
-        }
-        [provider, target] if is_call(provider) => candidates(before, target, targets(facts)),
-        [provider, rest] => candidates(before, rest, second_words(provider, facts)),
-        [provider, category, event] => candidates(before, event, events(provider, category, facts)),
-        [provider] => candidates(before, provider, PROVIDERS.iter().map(|row| opening(row.names[0]))),
-        _ => (before.len(), Vec::new()),
-    }
+    let Some((provider, rest)) = word.split_once(':') else {
+        return candidates(before, word, PROVIDERS.iter().map(|row| opening(row.names[0])));
+    };
+    let parts: Vec<&str> = rest.splitn(2, ':').collect();
+    let words = |row: &Provider| (row.properties.words)(facts.catalog.as_ref(), row, &parts);
+    let last = parts.last().copied().unwrap_or(rest);
+    candidates(before, last, row(provider).map(words).unwrap_or_default())
 }
 
-/// Candidates after the first colon, if the provider does not take a library.
-fn second_words(provider: &str, facts: &Facts) -> Vec<String> {
-    match parts(provider) {
-        Parts::Counted(words) => words().iter().map(|word| format!("{word}:")).collect(),
-        Parts::Marker => targets(facts).collect(),
-        Parts::Signals(signals) => signals.iter().map(|(name, _)| format!("signal:{name}")).collect(),
-        Parts::Operation => {
-            let operations = Api::of(provider).into_iter().flat_map(|api| api.operations);
-            operations.map(|operation| operation.name.to_owned()).collect()
-        }
-        Parts::Ioctl => DEVICES.iter().map(|device| format!("{}:", device.name)).collect(),
-        Parts::Gpu => KINDS.iter().map(|kind| kind.name.to_owned()).collect(),
-        Parts::RawTracepoint => facts.catalog.raw_tracepoints(),
-        Parts::Tracepoint => {
-            facts.catalog.tracepoints().into_iter().map(|(category, _)| format!("{category}:")).collect()
-        }
-        Parts::KernelFunction { .. } => {
-            let all = kernel_functions(provider, facts);
-            let mut modules: Vec<String> =
-                all.iter().map(|function| format!("{}:", function.module)).collect();
-            modules.sort_unstable();
-            modules.dedup();
-            modules.extend(all.iter().map(|function| function.name.to_owned()));
-            modules
-        }
-        Parts::DriverEvent => cuda::kernel_driver::EVENTS.iter().map(|event| event.name.to_owned()).collect(),
-        Parts::Free | Parts::Function { .. } => Vec::new(),
-    }
-}
-
-/// Tracepoints of a category.
-fn events(provider: &str, category: &str, facts: &Facts) -> Vec<String> {
-    match parts(provider) {
-        Parts::Tracepoint => {}
-        Parts::Ioctl => return ioctls_of(category),
-        Parts::Marker => return markers_of(category, facts),
-        Parts::KernelFunction { .. } => {
-            let all = kernel_functions(provider, facts).iter();
-            let of_module = all.filter(|function| function.module == category);
-            return of_module.map(|function| function.name.to_owned()).collect();
-        }
-        Parts::Signals(signals) => return signals.iter().map(|(name, _)| (*name).to_owned()).collect(),
-        _ => return Vec::new(),
-    }
-    let all = facts.catalog.tracepoints().into_iter();
-    all.filter(|(known, _)| known == category).map(|(_, event)| event).collect()
-}
-
-/// The functions of the kernel that a provider probes.
-fn kernel_functions<'f>(provider: &str, facts: &'f Facts) -> &'f [KernelFunction] {
-    match parts(provider) {
-        Parts::KernelFunction { trampoline: true, .. } => facts.catalog.trampoline_functions(),
-        _ => facts.catalog.kernel_functions(),
-    }
-}
-
-/// Names of a device's ioctls, in full and without their prefix.
-fn ioctls_of(device: &str) -> Vec<String> {
-    let Some(device) = Device::of(device) else { return Vec::new() };
-    let names = device.ioctls.iter().map(|ioctl| ioctl.name);
-    names
-        .flat_map(|name| [Some(name), name.strip_prefix(device.prefix)])
-        .flatten()
-        .map(str::to_owned)
-        .collect()
-}
-
-/// Markers of a target as `provider:name`.
-fn markers_of(target: &str, facts: &Facts) -> Vec<String> {
-    let files = facts.catalog.files(target).unwrap_or_default();
-    let markers = files.iter().flat_map(|file| facts.catalog.markers(file.id));
-    markers.map(|marker| format!("{}:{}", marker.provider, marker.name)).collect()
-}
-
-fn parts(provider: &str) -> Parts {
+fn row(provider: &str) -> Option<&'static Provider> {
     match providers::find(provider) {
-        ProviderMatch::Known(found) => found.parts,
-        _ => Parts::Free,
+        ProviderMatch::Known(row) => Some(row),
+        ProviderMatch::Absent(_) | ProviderMatch::Unknown => None,
     }
 }
 
 fn opening(provider: &str) -> String {
     if HOOKS.contains(&provider) { format!("{provider} {{ ") } else { format!("{provider}:") }
-}
-
-fn is_call(provider: &str) -> bool {
-    matches!(parts(provider), Parts::Function { .. })
-}
-
-/// Libraries that exist.
-fn targets(facts: &Facts) -> impl Iterator<Item = String> {
-    let names = facts.catalog.known_targets().into_iter();
-    names.filter(|name| facts.catalog.files(name).is_ok()).map(|name| format!("{name}:"))
-}
-
-/// Functions of a target that begin with `start`: symbol families, or symbols (`cuMemAlloc_v2`) if no family
-/// matches.
-fn functions_of(target: &str, start: &str, facts: &Facts) -> Vec<String> {
-    let files = facts.catalog.files(target).unwrap_or_default();
-    let (mut families, mut symbols) = (Vec::new(), Vec::new());
-    for file in &files {
-        let names = facts.catalog.functions(file.id).iter().flat_map(|function| &function.names);
-        for name in names.filter(|name| name.starts_with(start)) {
-            let family = file.library.map_or(name.as_str(), |(library, _)| cuda::base_name(library, name));
-            families.extend(family.starts_with(start).then(|| family.to_owned()));
-            symbols.push(name.clone());
-        }
-    }
-    if families.is_empty() { symbols } else { families }
 }
 
 fn body(before: &str, probe: &str, word: &str, facts: &Facts) -> (usize, Vec<String>) {
@@ -328,47 +220,9 @@ fn arguments(probe: &str, facts: &Facts) -> Vec<String> {
 
 fn arguments_of(spec: &str, facts: &Facts) -> Vec<String> {
     let mut parts = spec.splitn(3, ':');
-    let (provider, first, second) =
-        (parts.next().unwrap_or(""), parts.next().unwrap_or(""), parts.next().unwrap_or(""));
-    match self::parts(provider) {
-        Parts::Tracepoint => fields(facts.catalog.tracepoint(first, second)),
-        Parts::RawTracepoint => fields(facts.catalog.raw_tracepoint(first)),
-        Parts::Ioctl => {
-            let name = second.split(':').next().unwrap_or(second);
-            let found = Device::of(first).map(|device| ioctls::matching(device, name)).unwrap_or_default();
-            let own = found.iter().flat_map(|ioctl| ioctl.all_fields()).map(|field| field.name);
-            let common = ioctls::COMMON.iter().map(|arg| arg.name);
-            own.chain(common).map(str::to_owned).collect()
-        }
-        Parts::Gpu => {
-            let kinds = KINDS.iter().filter(|kind| glob(first, kind.name));
-            kinds.flat_map(RecordKind::args).map(|arg| arg.name.to_owned()).collect()
-        }
-        Parts::Operation => {
-            let operation = Api::of(provider).and_then(|api| api.operation(first));
-            operation
-                .into_iter()
-                .flat_map(|operation| operation.all_args())
-                .map(|arg| arg.name.to_owned())
-                .collect()
-        }
-        _ => parameters(spec, facts),
-    }
-}
-
-fn fields(found: Result<Tracepoint, String>) -> Vec<String> {
-    found.map(|found| found.fields).unwrap_or_default().into_iter().map(|field| field.name).collect()
-}
-
-fn parameters(spec: &str, facts: &Facts) -> Vec<String> {
-    let FunctionName { target, function, .. } = function_list::split(spec);
-    let found = function_list::find(facts.catalog.as_ref(), target, function).unwrap_or_default();
-    let declared = found.iter().filter_map(|found| found.declared(facts.catalog.as_ref()).ok());
-    declared.flat_map(|declared| names(&declared)).collect()
-}
-
-fn names(declared: &FunctionDeclaration) -> Vec<String> {
-    declared.params().into_iter().map(|(name, _)| name.to_owned()).collect()
+    let row = parts.next().and_then(row);
+    let parts: Vec<&str> = parts.collect();
+    row.map(|row| (row.properties.args)(facts.catalog.as_ref(), row, &parts)).unwrap_or_default()
 }
 
 #[cfg(test)]

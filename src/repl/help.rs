@@ -188,7 +188,8 @@ fn operation(topic: &str) -> Option<String> {
         return Some(format!("{topic}\n{lines}"));
     }
     let operation = Api::of(provider)?.operation(name)?;
-    let lines: String = list::description(operation).iter().map(|line| format!("    {line}\n")).collect();
+    let lines: String =
+        list::operations::description(operation).iter().map(|line| format!("    {line}\n")).collect();
     Some(format!("{topic}\n{lines}"))
 }
 

@@ -1,10 +1,16 @@
 //! `-l 'gpu:*'`: kinds of records of GPUs, from the table; with `-v` their arguments.
 
-use super::ListEntry;
+use super::lister::{ListEntry, Lister, ProviderList, after_provider};
 use anyhow::{Result, bail};
 use cuda::gpu::{KINDS, RecordKind};
 use lang::expand::gpu::PROVIDER;
 use lang::syntax::glob::glob;
+
+pub const LIST: ProviderList = ProviderList {
+    providers: &[PROVIDER],
+    list: |lister, _, pattern| list(lister, after_provider(pattern)),
+    all: |_, _| KINDS.iter().map(written).collect(),
+};
 
 /// The kind of `gpu:mem*`; `*` for `gpu`.
 pub fn kind(pattern: &str) -> Option<&str> {
@@ -12,23 +18,14 @@ pub fn kind(pattern: &str) -> Option<&str> {
     provider.eq_ignore_ascii_case(PROVIDER).then_some(kind)
 }
 
-pub(super) fn list(pattern: &str, verbose: bool) -> Result<Vec<ListEntry>> {
+fn list(lister: &Lister, pattern: &str) -> Result<Vec<ListEntry>> {
     let found = KINDS.iter().filter(|kind| glob(pattern, kind.name));
-    let listed: Vec<ListEntry> = found
-        .map(|kind| ListEntry {
-            name: written(kind),
-            details: if verbose { description(kind) } else { Vec::new() },
-        })
-        .collect();
+    let listed: Vec<ListEntry> =
+        found.map(|kind| lister.entry(written(kind), || description(kind))).collect();
     if listed.is_empty() {
         bail!("no kind of records matches `{PROVIDER}:{pattern}`; `{PROVIDER}:*` lists all");
     }
     Ok(listed)
-}
-
-/// All kinds.
-pub fn all() -> impl Iterator<Item = String> {
-    KINDS.iter().map(written)
 }
 
 /// When the probe runs, and its arguments as declarations.

@@ -1,10 +1,19 @@
 //! `-l 'ioctl:nvidia:*'`: ioctls of NVIDIA's driver by name, from the tables; with `-v` their arguments.
 
-use super::ListEntry;
+use super::lister::{ListEntry, Lister, ProviderList};
 use anyhow::{Result, bail};
 use cuda::ioctls::{DEVICES, Device, Ioctl};
 use lang::expand::ioctls::{self, COMMON, PROVIDER, type_name};
 use lang::syntax::glob::glob;
+
+pub const LIST: ProviderList = ProviderList {
+    providers: &[PROVIDER],
+    list: |lister, _, pattern| {
+        let (device, name) = split(pattern).unwrap_or(("*", "*"));
+        list(lister, device, name)
+    },
+    all: |_, _| all().collect(),
+};
 
 /// Device and name of `ioctl:nvidia:NV_ESC_*`, `ioctl:nvidia`, `ioctl`.
 pub fn split(pattern: &str) -> Option<(&str, &str)> {
@@ -13,17 +22,13 @@ pub fn split(pattern: &str) -> Option<(&str, &str)> {
     Some((parts.next().unwrap_or("*"), parts.next().unwrap_or("*")))
 }
 
-pub(super) fn list(device: &str, name: &str, verbose: bool) -> Result<Vec<ListEntry>> {
+fn list(lister: &Lister, device: &str, name: &str) -> Result<Vec<ListEntry>> {
     let name = name.strip_suffix(&format!(":{}", ioctls::START)).unwrap_or(name);
     let devices = DEVICES.iter().filter(|known| glob(device, known.name));
     let found =
         devices.flat_map(|device| ioctls::matching(device, name).into_iter().map(move |i| (device, i)));
-    let listed: Vec<ListEntry> = found
-        .map(|(device, ioctl)| ListEntry {
-            name: written(device, ioctl),
-            details: if verbose { arguments(ioctl) } else { Vec::new() },
-        })
-        .collect();
+    let listed: Vec<ListEntry> =
+        found.map(|(device, ioctl)| lister.entry(written(device, ioctl), || arguments(ioctl))).collect();
     if listed.is_empty() {
         bail!("no ioctl matches `{PROVIDER}:{device}:{name}`; `{PROVIDER}:*` lists all");
     }
@@ -31,7 +36,7 @@ pub(super) fn list(device: &str, name: &str, verbose: bool) -> Result<Vec<ListEn
 }
 
 /// Names of all ioctls.
-pub fn all() -> impl Iterator<Item = String> {
+fn all() -> impl Iterator<Item = String> {
     DEVICES.iter().flat_map(|device| device.ioctls.iter().map(|ioctl| written(device, ioctl)))
 }
 

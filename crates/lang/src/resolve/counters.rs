@@ -2,8 +2,9 @@
 
 use crate::diagnostics::wording::{did_you_mean, listed};
 use crate::hir::{PerfCounter, Trigger};
+use crate::resolve::completion;
 use crate::resolve::finder::Finder;
-use crate::resolve::provider::Provider;
+use crate::resolve::provider::{Provider, ProviderProperties};
 use crate::resolve::spot::{Spots, wrong};
 use crate::syntax::ast::{ProbeSpec, text};
 use crate::syntax::parse::whole_number;
@@ -60,8 +61,20 @@ fn events(kind: u32) -> impl Iterator<Item = &'static CountedEvent> {
     EVENTS.iter().filter(move |event| event.counter.kind == kind)
 }
 
+/// An event and a number: `page-faults:100`.
+pub(super) const SOFTWARE_EVENTS: ProviderProperties = ProviderProperties {
+    words: |_, _, parts| completion::first_part(parts, names(SOFTWARE)),
+    ..ProviderProperties::PLAIN
+};
+
+/// The same for the processor's: `cache-misses:1000000`.
+pub(super) const HARDWARE_EVENTS: ProviderProperties = ProviderProperties {
+    words: |_, _, parts| completion::first_part(parts, names(HARDWARE)),
+    ..ProviderProperties::PLAIN
+};
+
 /// The names of the events of a kind of counter.
-pub(super) fn names(kind: u32) -> Vec<&'static str> {
+fn names(kind: u32) -> Vec<&'static str> {
     events(kind).flat_map(|event| event.names).copied().collect()
 }
 

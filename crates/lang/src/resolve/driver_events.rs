@@ -8,15 +8,24 @@ use crate::diagnostics::wording::did_you_mean;
 use crate::diagnostics::{Diagnostic, suggest::similar};
 use crate::expand::operations::START;
 use crate::hir::Hook;
+use crate::resolve::completion;
 use crate::resolve::finder::Finder;
 use crate::resolve::kernel_functions::{KernelSpec, assumed_function, named};
 use crate::resolve::pattern::NamePattern;
-use crate::resolve::provider::Provider;
+use crate::resolve::provider::{Provider, ProviderProperties};
 use crate::resolve::spot::{Miss, Spot, Spots, finding, wrong};
 use crate::source::span::Span;
 use crate::syntax::ast::{ProbeSpec, text};
 use crate::syntax::glob::glob;
 use cuda::kernel_driver::{self, DriverBuild, EVENTS, Event};
+
+/// An event, which may be a pattern.
+pub(super) const PROPERTIES: ProviderProperties = ProviderProperties {
+    patterns: true,
+    spans: true,
+    words: |_, _, parts| completion::only_part(parts, EVENTS.iter().map(|event| event.name)),
+    ..ProviderProperties::PLAIN
+};
 
 /// A function of the driver, and the best hook that reaches it.
 struct HookedFunction {

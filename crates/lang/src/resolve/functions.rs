@@ -4,17 +4,19 @@
 //! the functions of the CUDA tables are assumed, so that the body is checked.
 
 use crate::catalog::debug_info::Absent;
-use crate::catalog::{File, FileId, Function, Landing, Place, TargetError};
+use crate::catalog::{Catalog, File, FileId, Function, Landing, Place, TargetError};
 use crate::expand::operations;
 use crate::hir::{Hook, NameId, NameKind, Site};
+use crate::resolve::completion;
 use crate::resolve::cuda_libraries::{expected, library_by_name, library_by_symbol, library_of};
 use crate::resolve::declaration::FunctionDeclaration;
 use crate::resolve::finder::{EVERYTHING, Finder, FunctionFacts};
+use crate::resolve::function_list;
 use crate::resolve::function_spec::FunctionSpec;
 use crate::resolve::jump_targets;
 use crate::resolve::missing_functions::{no_line, no_lines};
 use crate::resolve::pattern::{FunctionPattern, NamePattern};
-use crate::resolve::provider::Provider;
+use crate::resolve::provider::{Provider, ProviderProperties};
 use crate::resolve::spot::{Call, Miss, Spot, Spots, finding, wrong};
 use crate::resolve::symbols::Symbols;
 use crate::resolve::unsafe_returns;
@@ -25,6 +27,32 @@ use std::fmt;
 
 /// Beginning of the names of functions of the static runtime that are not in the tables.
 const HIDDEN_IN_STATIC_RUNTIME: &str = "libcudart_static_";
+
+/// A target and a function, which may be a pattern.
+pub(super) const PROPERTIES: ProviderProperties = ProviderProperties {
+    in_files: true,
+    patterns: true,
+    words: |catalog, _, parts| match parts {
+        [target, function] => completion::functions(catalog, target, function),
+        _ => completion::targets(catalog),
+    },
+    args: |catalog, _, parts| match parts {
+        [target] => parameters(catalog, target, "*"),
+        [target, function] => parameters(catalog, target, function),
+        _ => Vec::new(),
+    },
+    ..ProviderProperties::PLAIN
+};
+
+/// Names of the parameters of the functions that match.
+fn parameters(catalog: &dyn Catalog, target: &str, function: &str) -> Vec<String> {
+    let found = function_list::find(catalog, target, function).unwrap_or_default();
+    let declared = found.iter().filter_map(|found| found.declared(catalog).ok());
+    let names = |declared: FunctionDeclaration| -> Vec<String> {
+        declared.params().into_iter().map(|(name, _)| name.to_owned()).collect()
+    };
+    declared.flat_map(names).collect()
+}
 
 impl<'a> Finder<'a, '_> {
     pub(super) fn call(&mut self, spec: &ProbeSpec, provider: &Provider, returns: bool) -> Spots {

@@ -7,10 +7,24 @@ use crate::diagnostics::suggest::similar;
 use crate::diagnostics::wording::{did_you_mean, listed};
 use crate::expand::gpu::{PROVIDER, kind_of};
 use crate::hir::{Hook, NameKind, Site};
+use crate::resolve::completion;
 use crate::resolve::finder::Finder;
-use crate::resolve::provider::Provider;
+use crate::resolve::provider::{Provider, ProviderProperties};
 use crate::resolve::spot::{Call, Miss, Spot, Spots, finding, wrong};
 use crate::syntax::ast::{ProbeSpec, text};
+use crate::syntax::glob::glob;
+
+/// A kind of records, which may be a pattern.
+pub(super) const PROPERTIES: ProviderProperties = ProviderProperties {
+    patterns: true,
+    words: |_, _, parts| completion::only_part(parts, KINDS.iter().map(|kind| kind.name)),
+    args: |_, _, parts| {
+        let pattern = parts.first().unwrap_or(&"");
+        let kinds = KINDS.iter().filter(|kind| glob(pattern, kind.name));
+        kinds.flat_map(RecordKind::args).map(|arg| arg.name.to_owned()).collect()
+    },
+    ..ProviderProperties::PLAIN
+};
 
 impl Finder<'_, '_> {
     /// The agent's function for a kind of records.

@@ -5,11 +5,11 @@ use cuda::ioctls::{DEVICES, Device};
 use crate::diagnostics::suggest::similar;
 use crate::diagnostics::wording::{did_you_mean, listed};
 use crate::expand::ioctl_hooks::{HOOKS, IoctlHook, Needs};
-use crate::expand::ioctls::{self, ANY_OTHER, HookUse, PROVIDER, START};
+use crate::expand::ioctls::{self, ANY_OTHER, COMMON, HookUse, PROVIDER, START};
 use crate::hir::{MissingProbes, NameKind};
+use crate::resolve::completion;
 use crate::resolve::finder::Finder;
-use crate::resolve::provider::Provider;
-use crate::resolve::providers;
+use crate::resolve::provider::{Provider, ProviderProperties};
 use crate::resolve::spot::{Miss, Spot, Spots, finding, wrong};
 use crate::source::span::{Span, WithSpan};
 use crate::syntax::ast::{ProbeSpec, SpecPart, text};
@@ -18,9 +18,40 @@ use crate::syntax::glob::is_pattern;
 /// Largest number of names in a message.
 const MOST_NAMES: usize = 6;
 
+/// A device and the name of an ioctl, which may be a pattern.
+pub(super) const PROPERTIES: ProviderProperties = ProviderProperties {
+    patterns: true,
+    spans: true,
+    words: |_, _, parts| match parts {
+        [device, _] => names(device),
+        _ => completion::first_part(parts, DEVICES.iter().map(|device| device.name)),
+    },
+    args: |_, _, parts| {
+        let name = parts.get(1).and_then(|rest| rest.split(':').next()).unwrap_or("");
+        let device = parts.first().and_then(|device| Device::of(device));
+        let found = device.map(|device| ioctls::matching(device, name)).unwrap_or_default();
+        let own = found.iter().flat_map(|ioctl| ioctl.all_fields()).map(|field| field.name);
+        own.chain(COMMON.iter().map(|arg| arg.name)).map(str::to_owned).collect()
+    },
+    ..ProviderProperties::PLAIN
+};
+
+/// Names of a device's ioctls, in full and without their prefix.
+fn names(device: &str) -> Vec<String> {
+    let Some(device) = Device::of(device) else { return Vec::new() };
+    let names = device.ioctls.iter().map(|ioctl| ioctl.name);
+    let both = names.flat_map(|name| [Some(name), name.strip_prefix(device.prefix)]);
+    both.flatten().map(str::to_owned).collect()
+}
+
 impl Finder<'_, '_> {
-    /// The attach point of a hook, for the first hook that this machine has.
-    pub(super) fn ioctl(&mut self, spec: &ProbeSpec, provider: &Provider) -> Spots {
+    /// The attach point of a hook, for the first hook that this machine has; `resolve` finds its spots.
+    pub(super) fn ioctl(
+        &mut self,
+        spec: &ProbeSpec,
+        provider: &Provider,
+        resolve: fn(&mut Self, &ProbeSpec) -> Spots,
+    ) -> Spots {
         let Some(HookUse { hook, others, attach_point }) = ioctls::hook_of(spec) else {
             return unknown(spec, provider);
         };
@@ -34,8 +65,7 @@ impl Finder<'_, '_> {
             self.not_loaded(&shown, probe.device, others)?;
         }
         let inner = attach_point_spec(attach_point, &shown);
-        let row = providers::of(&inner)?;
-        let found = (row.resolve)(self, &inner, row);
+        let found = resolve(self, &inner);
         // The clause with the body reports what is missing.
         let mut spots = if spec.span == Span::default() { found.map_err(|_| Miss::Silent)? } else { found? };
         let name = self.names.intern(NameKind::Probe, &probe.name);

@@ -4,6 +4,8 @@
 //! kernel's function tracer does not reach: those marked `notrace`, and those of prebuilt objects, which NVIDIA's modules contain.
 //! Most kernels refuse probes on such functions (all without CONFIG_KPROBE_EVENTS_ON_NOTRACE), so patterns skip them.
 
+use std::collections::BTreeSet;
+
 use crate::catalog::debug_info::Absent;
 use crate::catalog::{KERNEL, KernelFunction, Place, VMLINUX};
 use crate::diagnostics::Diagnostic;
@@ -12,11 +14,34 @@ use crate::hir::{Hook, NameKind, Site};
 use crate::resolve::declaration::FunctionDeclaration;
 use crate::resolve::finder::Finder;
 use crate::resolve::pattern::{FunctionPattern, NamePattern};
-use crate::resolve::provider::Provider;
+use crate::resolve::provider::{Provider, ProviderProperties};
 use crate::resolve::spot::{Call, Miss, Spot, Spots, finding, wrong};
 use crate::source::span::Span;
 use crate::syntax::ast::{ProbeSpec, text};
 use crate::syntax::glob::{glob, is_pattern};
+
+/// A function, which may be a pattern, after the name of its module or not.
+pub(super) const KPROBES: ProviderProperties = ProviderProperties {
+    patterns: true,
+    words: |catalog, _, parts| words(catalog.kernel_functions(), parts),
+    ..ProviderProperties::PLAIN
+};
+
+/// The same for functions at which trampolines can be.
+pub(super) const TRAMPOLINES: ProviderProperties =
+    ProviderProperties { words: |catalog, _, parts| words(catalog.trampoline_functions(), parts), ..KPROBES };
+
+/// Modules and functions, or the functions of a module.
+fn words(all: &[KernelFunction], parts: &[&str]) -> Vec<String> {
+    let name = |function: &KernelFunction| function.name.to_owned();
+    match parts {
+        [module, _] => all.iter().filter(|function| function.module == *module).map(name).collect(),
+        _ => {
+            let modules: BTreeSet<&str> = all.iter().map(|function| function.module).collect();
+            modules.iter().map(|module| format!("{module}:")).chain(all.iter().map(name)).collect()
+        }
+    }
+}
 
 /// An attach point of kernel functions.
 pub(super) struct KernelSpec<'s> {

@@ -6,11 +6,13 @@
 //!
 //! Not here: types of expressions (`check`), files and symbols of this machine (the catalog).
 
+pub mod completion;
 mod counters;
 pub mod cuda_libraries;
 pub mod declaration;
 mod driver_events;
 mod finder;
+pub mod function_list;
 mod function_spec;
 mod functions;
 mod gpu_probes;
@@ -157,7 +159,7 @@ fn spots(finder: &mut Finder, clause: &ast::Clause) -> Vec<Spot> {
 fn attach_point(finder: &mut Finder, spec: &ast::ProbeSpec) -> Spots {
     let provider = providers::of(spec)?;
     let name = spec.parts.first().map_or("", |part| text(&part.node));
-    let elsewhere = finder.setting.only_files.is_some() && !provider.is_in_files();
+    let elsewhere = finder.setting.only_files.is_some() && !provider.properties.in_files;
     if elsewhere || !provider.is_in_run(finder.setting.run, name) {
         return Err(Miss::Silent);
     }
@@ -187,7 +189,7 @@ pub fn test_kind(spec: &ast::ProbeSpec) -> Option<TestKind> {
 
 /// Whether `span()` at the attach point is the span of a call or of an ioctl, which enclose others.
 fn has_spans(spec: &ast::ProbeSpec) -> bool {
-    matches!(providers::find(&spec.provider.node), ProviderMatch::Known(row) if row.has_spans())
+    matches!(providers::find(&spec.provider.node), ProviderMatch::Known(row) if row.properties.spans)
 }
 
 /// The first use of enclosing calls in a `#define`, which any clause may use.

@@ -3,15 +3,32 @@
 use crate::diagnostics::suggest::similar;
 use crate::diagnostics::wording::{did_you_mean, listed};
 use crate::expand::operations;
+use crate::resolve::completion;
 use crate::resolve::cuda_libraries::cuda_library;
 use crate::resolve::declaration::FunctionDeclaration;
 use crate::resolve::finder::Finder;
 use crate::resolve::function_spec::FunctionSpec;
 use crate::resolve::pattern::{FunctionPattern, NamePattern};
-use crate::resolve::provider::Provider;
+use crate::resolve::provider::{Provider, ProviderProperties};
 use crate::resolve::spot::{Call, Miss, Spot, Spots, wrong};
 use crate::syntax::ast::{ProbeSpec, text};
 use cuda::operations::{Api, OTHER};
+
+/// An operation.
+pub(super) const PROPERTIES: ProviderProperties = ProviderProperties {
+    in_files: true,
+    patterns: true,
+    spans: true,
+    words: |_, row, parts| {
+        let operations = Api::of(row.names[0]).into_iter().flat_map(|api| api.operations);
+        completion::only_part(parts, operations.map(|operation| operation.name))
+    },
+    args: |_, row, parts| {
+        let operation = Api::of(row.names[0]).and_then(|api| api.operation(parts.first()?));
+        let args = operation.into_iter().flat_map(|operation| operation.all_args());
+        args.map(|arg| arg.name.to_owned()).collect()
+    },
+};
 
 impl Finder<'_, '_> {
     /// Functions of an operation. A driver may lack some of them.

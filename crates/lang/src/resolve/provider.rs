@@ -1,5 +1,6 @@
 //! A kind of attach point.
 
+use crate::catalog::Catalog;
 use crate::hir::TestKind;
 use crate::resolve::finder::Finder;
 use crate::resolve::setting::Run;
@@ -17,49 +18,41 @@ pub struct Provider {
     pub form: &'static str,
     /// For help.
     pub doc: &'static str,
-    /// The parts after the name.
-    pub parts: Parts,
+    /// Properties of its attach points.
+    pub properties: ProviderProperties,
     /// The runs in which bodies run.
     pub runs: Runs,
     /// Resolves an attach point of this kind.
     pub(super) resolve: fn(&mut Finder, &ProbeSpec, &Provider) -> Spots,
 }
 
-/// The parts of an attach point after the name of its provider.
+/// Properties of the attach points of a provider. Providers of one family share them: `uprobe` and `uretprobe`.
 #[derive(Copy, Clone, Debug)]
-pub enum Parts {
-    /// None, or words of the script's author: `BEGIN`, `test:NAME`.
-    Free,
-    /// One of these words, and a number: `interval:s:1`.
-    Counted(fn() -> Vec<&'static str>),
-    /// `signal`, and one of these names.
-    Signals(&'static [(&'static str, i32)]),
-    /// A category and an event, which may be patterns.
-    Tracepoint,
-    /// An event, which may be a pattern.
-    RawTracepoint,
-    /// A target and a function, which may be a pattern.
-    Function {
-        /// At the function's return.
-        returns: bool,
-    },
-    /// A function of the kernel, which may be a pattern, after the name of its module or not.
-    KernelFunction {
-        /// At the function's return.
-        returns: bool,
-        /// By a trampoline, which needs BTF.
-        trampoline: bool,
-    },
-    /// An event of NVIDIA's kernel driver, which may be a pattern.
-    DriverEvent,
-    /// An operation of CUDA.
-    Operation,
-    /// A target, a provider and a marker, which may be patterns.
-    Marker,
-    /// A device and the name of an ioctl, which may be a pattern.
-    Ioctl,
-    /// A kind of records of a GPU, which may be a pattern.
-    Gpu,
+pub struct ProviderProperties {
+    /// Whether they are in files, so that a file that is mapped later may have more of them.
+    pub in_files: bool,
+    /// Whether one may be a pattern.
+    pub patterns: bool,
+    /// Whether `span()` is the span of a call or of an ioctl.
+    pub spans: bool,
+    /// Words that may end an unfinished attach point, whose last part is at the cursor.
+    pub words: Completion,
+    /// Names of the members of `args`.
+    pub args: Completion,
+}
+
+/// Words of completion at an attach point, with its parts after the provider: at most two, the second one with all that follows.
+pub type Completion = fn(&dyn Catalog, &Provider, parts: &[&str]) -> Vec<String>;
+
+impl ProviderProperties {
+    /// Attach points without files, patterns, spans, words and arguments.
+    pub(super) const PLAIN: ProviderProperties = ProviderProperties {
+        in_files: false,
+        patterns: false,
+        spans: false,
+        words: |_, _, _| Vec::new(),
+        args: |_, _, _| Vec::new(),
+    };
 }
 
 /// The runs in which bodies run.
@@ -74,54 +67,6 @@ pub enum Runs {
 }
 
 impl Provider {
-    /// Whether the attach points are in files, so that a file that is mapped later may have more of them.
-    pub fn is_in_files(&self) -> bool {
-        match self.parts {
-            Parts::Function { .. } | Parts::Operation | Parts::Marker => true,
-            Parts::Free
-            | Parts::Counted(_)
-            | Parts::Signals(_)
-            | Parts::Tracepoint
-            | Parts::RawTracepoint
-            | Parts::KernelFunction { .. }
-            | Parts::DriverEvent
-            | Parts::Ioctl
-            | Parts::Gpu => false,
-        }
-    }
-
-    /// Whether an attach point may be a pattern.
-    pub fn takes_patterns(&self) -> bool {
-        match self.parts {
-            Parts::Free | Parts::Counted(_) | Parts::Signals(_) => false,
-            Parts::Tracepoint
-            | Parts::RawTracepoint
-            | Parts::Function { .. }
-            | Parts::KernelFunction { .. }
-            | Parts::DriverEvent
-            | Parts::Operation
-            | Parts::Marker
-            | Parts::Ioctl
-            | Parts::Gpu => true,
-        }
-    }
-
-    /// Whether bodies may run at the return of a call.
-    pub(super) fn is_at_return(&self) -> bool {
-        matches!(
-            self.parts,
-            Parts::Function { returns: true }
-                | Parts::KernelFunction { returns: true, .. }
-                | Parts::DriverEvent
-                | Parts::Operation
-        )
-    }
-
-    /// Whether `span()` is the span of a call or of an ioctl.
-    pub(super) fn has_spans(&self) -> bool {
-        self.is_at_return() || matches!(self.parts, Parts::Ioctl)
-    }
-
     /// Whether the body of an attach point takes part in a run; `name` is the part after the provider.
     pub(super) fn is_in_run(&self, run: &Run, name: &str) -> bool {
         match (run, self.runs) {

@@ -5,9 +5,13 @@ use crate::diagnostics::wording::did_you_mean;
 use crate::hir::{TestKind, Trigger};
 use crate::resolve::counters::{self, HARDWARE, SOFTWARE};
 use crate::resolve::cuda_libraries::cuda_library;
-pub use crate::resolve::provider::{Parts, Provider, Runs};
-use crate::resolve::spot::{Miss, wrong};
-use crate::resolve::{requests, timers, watchpoints};
+use crate::resolve::finder::Finder;
+pub use crate::resolve::provider::{Completion, Provider, ProviderProperties, Runs};
+use crate::resolve::spot::{Miss, Spots, wrong};
+use crate::resolve::{
+    driver_events, functions, gpu_probes, ioctl_probes, kernel_functions, operation_probes, requests, timers,
+    tracepoint, usdt, watchpoints,
+};
 use crate::syntax::ast::{ProbeSpec, text};
 
 /// All providers, for resolving, help and completion.
@@ -16,7 +20,7 @@ pub static PROVIDERS: &[Provider] = &[
         names: &["BEGIN"],
         form: "BEGIN",
         doc: "once, before anything else",
-        parts: Parts::Free,
+        properties: ProviderProperties::PLAIN,
         runs: Runs::All,
         resolve: |finder, spec, row| requests::bare(finder, spec, row, Trigger::Begin),
     },
@@ -24,7 +28,7 @@ pub static PROVIDERS: &[Provider] = &[
         names: &["END"],
         form: "END",
         doc: "once, after the last event",
-        parts: Parts::Free,
+        properties: ProviderProperties::PLAIN,
         runs: Runs::All,
         resolve: |finder, spec, row| requests::bare(finder, spec, row, Trigger::End),
     },
@@ -32,7 +36,7 @@ pub static PROVIDERS: &[Provider] = &[
         names: &["uprobe", "u"],
         form: "uprobe:TARGET:FUNCTION",
         doc: "when a function is called",
-        parts: Parts::Function { returns: false },
+        properties: functions::PROPERTIES,
         runs: Runs::Traces,
         resolve: |finder, spec, row| finder.call(spec, row, false),
     },
@@ -40,7 +44,7 @@ pub static PROVIDERS: &[Provider] = &[
         names: &["uretprobe", "ur"],
         form: "uretprobe:TARGET:FUNCTION",
         doc: "when a function returns",
-        parts: Parts::Function { returns: true },
+        properties: ProviderProperties { spans: true, ..functions::PROPERTIES },
         runs: Runs::Traces,
         resolve: |finder, spec, row| finder.call(spec, row, true),
     },
@@ -48,7 +52,7 @@ pub static PROVIDERS: &[Provider] = &[
         names: &["usdt", "U"],
         form: "usdt:TARGET:PROVIDER:NAME",
         doc: "when a program reaches a marker in its code; `arg0`, `arg1` ... are the arguments of the marker",
-        parts: Parts::Marker,
+        properties: usdt::PROPERTIES,
         runs: Runs::Traces,
         resolve: |finder, spec, row| finder.markers(spec, row),
     },
@@ -56,7 +60,7 @@ pub static PROVIDERS: &[Provider] = &[
         names: &["cuda"],
         form: "cuda:OPERATION",
         doc: "after an operation of the driver, by any of its functions; `cuda:OPERATION:start` when it begins",
-        parts: Parts::Operation,
+        properties: operation_probes::PROPERTIES,
         runs: Runs::Traces,
         resolve: |finder, spec, row| finder.operation(spec, row),
     },
@@ -64,7 +68,7 @@ pub static PROVIDERS: &[Provider] = &[
         names: &["cudart"],
         form: "cudart:OPERATION",
         doc: "the same for the runtime API; `cudart:OPERATION:start`",
-        parts: Parts::Operation,
+        properties: operation_probes::PROPERTIES,
         runs: Runs::Traces,
         resolve: |finder, spec, row| finder.operation(spec, row),
     },
@@ -72,7 +76,7 @@ pub static PROVIDERS: &[Provider] = &[
         names: &["gpu"],
         form: "gpu:KIND",
         doc: "after a GPU has done something: `kernel`, `memcpy`, `graph`, `idle` ...; loads a library into the traced process",
-        parts: Parts::Gpu,
+        properties: gpu_probes::PROPERTIES,
         runs: Runs::Traces,
         resolve: |finder, spec, row| finder.gpu(spec, row),
     },
@@ -80,7 +84,7 @@ pub static PROVIDERS: &[Provider] = &[
         names: &["kprobe", "k"],
         form: "kprobe:FUNCTION",
         doc: "when a function of the Linux kernel is called; `kprobe:MODULE:FUNCTION`, `kprobe:FUNCTION+OFFSET`",
-        parts: Parts::KernelFunction { returns: false, trampoline: false },
+        properties: kernel_functions::KPROBES,
         runs: Runs::Traces,
         resolve: |finder, spec, row| finder.kprobe(spec, row, false),
     },
@@ -88,7 +92,7 @@ pub static PROVIDERS: &[Provider] = &[
         names: &["kretprobe", "kr"],
         form: "kretprobe:FUNCTION",
         doc: "when a function of the Linux kernel returns",
-        parts: Parts::KernelFunction { returns: true, trampoline: false },
+        properties: ProviderProperties { spans: true, ..kernel_functions::KPROBES },
         runs: Runs::Traces,
         resolve: |finder, spec, row| finder.kprobe(spec, row, true),
     },
@@ -96,7 +100,7 @@ pub static PROVIDERS: &[Provider] = &[
         names: &["fentry", "f", "kfunc"],
         form: "fentry:FUNCTION",
         doc: "the same as `kprobe` at a lower price, for functions that the kernel's BTF describes; `fentry:MODULE:FUNCTION`",
-        parts: Parts::KernelFunction { returns: false, trampoline: true },
+        properties: kernel_functions::TRAMPOLINES,
         runs: Runs::Traces,
         resolve: |finder, spec, row| finder.trampoline(spec, row, false),
     },
@@ -104,7 +108,7 @@ pub static PROVIDERS: &[Provider] = &[
         names: &["fexit", "fr", "kretfunc"],
         form: "fexit:FUNCTION",
         doc: "the same as `kretprobe` at a lower price; `args` has the arguments",
-        parts: Parts::KernelFunction { returns: true, trampoline: true },
+        properties: ProviderProperties { spans: true, ..kernel_functions::TRAMPOLINES },
         runs: Runs::Traces,
         resolve: |finder, spec, row| finder.trampoline(spec, row, true),
     },
@@ -113,7 +117,7 @@ pub static PROVIDERS: &[Provider] = &[
         form: "driver:EVENT",
         doc: "after NVIDIA's kernel driver has done something: `open`, `mmap`, `interrupt`, `cpu_fault` ...; `driver:EVENT:start` when \
               it begins",
-        parts: Parts::DriverEvent,
+        properties: driver_events::PROPERTIES,
         runs: Runs::Traces,
         resolve: |finder, spec, row| finder.driver(spec, row),
     },
@@ -121,15 +125,15 @@ pub static PROVIDERS: &[Provider] = &[
         names: &["ioctl"],
         form: "ioctl:DEVICE:NAME",
         doc: "after an ioctl of NVIDIA's driver, on the devices `nvidia` or `nvidia-uvm`; `ioctl:DEVICE:NAME:start` when it begins",
-        parts: Parts::Ioctl,
+        properties: ioctl_probes::PROPERTIES,
         runs: Runs::Traces,
-        resolve: |finder, spec, row| finder.ioctl(spec, row),
+        resolve: |finder, spec, row| finder.ioctl(spec, row, spots),
     },
     Provider {
         names: &["interval", "i"],
         form: "interval:s:1",
         doc: "at regular intervals, on one CPU (units s, ms, us, ns, hz)",
-        parts: Parts::Counted(timers::units),
+        properties: timers::PROPERTIES,
         runs: Runs::Traces,
         resolve: timers::interval,
     },
@@ -137,7 +141,7 @@ pub static PROVIDERS: &[Provider] = &[
         names: &["profile", "p"],
         form: "profile:hz:99",
         doc: "at regular intervals, on each CPU (units s, ms, us, ns, hz)",
-        parts: Parts::Counted(timers::units),
+        properties: timers::PROPERTIES,
         runs: Runs::Traces,
         resolve: timers::profile,
     },
@@ -145,7 +149,7 @@ pub static PROVIDERS: &[Provider] = &[
         names: &["software", "s"],
         form: "software:EVENT:COUNT",
         doc: "after COUNT events of a counter of the kernel, on each CPU: page-faults, context-switches, cpu-clock ...",
-        parts: Parts::Counted(|| counters::names(SOFTWARE)),
+        properties: counters::SOFTWARE_EVENTS,
         runs: Runs::Traces,
         resolve: |finder, spec, row| counters::counter(finder, spec, row, SOFTWARE),
     },
@@ -153,7 +157,7 @@ pub static PROVIDERS: &[Provider] = &[
         names: &["hardware", "h"],
         form: "hardware:EVENT:COUNT",
         doc: "the same for counters of the processor, if the machine has them: cycles, cache-misses ...",
-        parts: Parts::Counted(|| counters::names(HARDWARE)),
+        properties: counters::HARDWARE_EVENTS,
         runs: Runs::Traces,
         resolve: |finder, spec, row| counters::counter(finder, spec, row, HARDWARE),
     },
@@ -161,7 +165,7 @@ pub static PROVIDERS: &[Provider] = &[
         names: &["watchpoint", "w"],
         form: "watchpoint:ADDRESS:BYTES:ACCESSES",
         doc: "when 1, 2, 4 or 8 bytes of memory are written (`w`), read or written (`rw`) or executed (`x`)",
-        parts: Parts::Free,
+        properties: ProviderProperties::PLAIN,
         runs: Runs::Traces,
         resolve: watchpoints::watchpoint,
     },
@@ -169,7 +173,7 @@ pub static PROVIDERS: &[Provider] = &[
         names: &["tracepoint", "t"],
         form: "tracepoint:CATEGORY:EVENT",
         doc: "when the kernel reaches a tracepoint; `args` has its fields",
-        parts: Parts::Tracepoint,
+        properties: tracepoint::RECORDS,
         runs: Runs::Traces,
         resolve: |finder, spec, row| finder.tracepoints(spec, row),
     },
@@ -177,7 +181,7 @@ pub static PROVIDERS: &[Provider] = &[
         names: &["rawtracepoint", "rt"],
         form: "rawtracepoint:EVENT",
         doc: "the same without a record: `args` has the arguments of the tracepoint",
-        parts: Parts::RawTracepoint,
+        properties: tracepoint::RAW,
         runs: Runs::Traces,
         resolve: |finder, spec, row| finder.raw_tracepoints(spec, row),
     },
@@ -185,7 +189,7 @@ pub static PROVIDERS: &[Provider] = &[
         names: &["self"],
         form: "self:signal:SIGUSR1",
         doc: "when cudatrace itself receives the signal: SIGUSR1 or SIGUSR2",
-        parts: Parts::Signals(requests::SIGNALS),
+        properties: requests::SIGNAL_PROBES,
         runs: Runs::Traces,
         resolve: requests::signal,
     },
@@ -193,7 +197,7 @@ pub static PROVIDERS: &[Provider] = &[
         names: &["test"],
         form: "test:NAME",
         doc: "once, with `--test`: it fails if it returns a number other than 0",
-        parts: Parts::Free,
+        properties: ProviderProperties::PLAIN,
         runs: Runs::Tests(TestKind::Test),
         resolve: |finder, spec, row| requests::test(finder, spec, row, TestKind::Test),
     },
@@ -201,7 +205,7 @@ pub static PROVIDERS: &[Provider] = &[
         names: &["bench"],
         form: "bench:NAME",
         doc: "repeatedly, with `--bench`, which prints how long it takes",
-        parts: Parts::Free,
+        properties: ProviderProperties::PLAIN,
         runs: Runs::Tests(TestKind::Bench),
         resolve: |finder, spec, row| requests::test(finder, spec, row, TestKind::Bench),
     },
@@ -252,6 +256,12 @@ pub(super) fn of(spec: &ProbeSpec) -> Result<&'static Provider, Miss> {
         }
         ProviderMatch::Unknown => unknown(spec),
     }
+}
+
+/// The spots of an attach point.
+fn spots(finder: &mut Finder, spec: &ProbeSpec) -> Spots {
+    let row = of(spec)?;
+    (row.resolve)(finder, spec, row)
 }
 
 fn unknown<T>(spec: &ProbeSpec) -> Result<T, Miss> {

@@ -2,12 +2,24 @@
 
 use crate::hir::{TestKind, Trigger};
 use crate::resolve::finder::Finder;
-use crate::resolve::provider::Provider;
+use crate::resolve::provider::{Provider, ProviderProperties};
 use crate::resolve::spot::Spots;
 use crate::syntax::ast::{ProbeSpec, text};
 
 /// Signals without another meaning, with their numbers on x86 and Arm.
-pub(super) static SIGNALS: &[(&str, i32)] = &[("SIGUSR1", 10), ("SIGUSR2", 12)];
+static SIGNALS: &[(&str, i32)] = &[("SIGUSR1", 10), ("SIGUSR2", 12)];
+
+/// `signal` and the name of a signal.
+pub(super) const SIGNAL_PROBES: ProviderProperties = ProviderProperties {
+    words: |_, _, parts| {
+        let names = SIGNALS.iter().map(|(name, _)| name);
+        match parts {
+            [_] => names.map(|name| format!("signal:{name}")).collect(),
+            _ => names.map(|name| (*name).to_owned()).collect(),
+        }
+    },
+    ..ProviderProperties::PLAIN
+};
 
 /// `BEGIN`, `END`
 pub(super) fn bare(finder: &mut Finder, spec: &ProbeSpec, provider: &Provider, trigger: Trigger) -> Spots {

@@ -1,11 +1,18 @@
 //! `interval:s:1`, `profile:hz:99`: timers.
 
 use crate::hir::{PerfCounter, Trigger};
+use crate::resolve::completion;
 use crate::resolve::finder::Finder;
-use crate::resolve::provider::Provider;
+use crate::resolve::provider::{Provider, ProviderProperties};
 use crate::resolve::spot::{Spots, wrong};
 use crate::syntax::ast::{ProbeSpec, text};
 use crate::syntax::parse::whole_number;
+
+/// A unit and a number: `s:1`.
+pub(super) const PROPERTIES: ProviderProperties = ProviderProperties {
+    words: |_, _, parts| completion::first_part(parts, OFFERED_UNITS),
+    ..ProviderProperties::PLAIN
+};
 
 /// `interval:s:1`
 pub(super) fn interval(finder: &mut Finder, spec: &ProbeSpec, provider: &Provider) -> Spots {
@@ -47,9 +54,7 @@ fn timer(
 }
 
 /// Units that scripts use.
-pub(super) fn units() -> Vec<&'static str> {
-    vec!["hz", "s", "ms", "us", "ns"]
-}
+const OFFERED_UNITS: [&str; 5] = ["hz", "s", "ms", "us", "ns"];
 
 /// Nanoseconds in a unit of time.
 static UNITS: &[(&str, u64)] =

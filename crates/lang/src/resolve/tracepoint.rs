@@ -5,11 +5,47 @@ use crate::diagnostics::Diagnostics;
 use crate::diagnostics::wording::did_you_mean;
 use crate::hir::{NameKind, Param, Signature, Trigger, Type};
 use crate::resolve::finder::Finder;
-use crate::resolve::provider::Provider;
+use crate::resolve::provider::{Provider, ProviderProperties};
 use crate::resolve::spot::{EventSpot, Miss, Spot, Spots, finding, wrong};
 use crate::syntax::ast::{ProbeSpec, text};
 use crate::syntax::glob::{glob, is_pattern};
 use std::sync::Arc;
+
+/// A category and an event, which may be patterns.
+pub(super) const RECORDS: ProviderProperties = ProviderProperties {
+    patterns: true,
+    words: |catalog, _, parts| {
+        let all = catalog.tracepoints().into_iter();
+        match parts {
+            [category, _] => all.filter(|(known, _)| known == category).map(|(_, event)| event).collect(),
+            _ => all.map(|(category, _)| format!("{category}:")).collect(),
+        }
+    },
+    args: |catalog, _, parts| match parts {
+        [category, event] => fields(catalog.tracepoint(category, event)),
+        _ => Vec::new(),
+    },
+    ..ProviderProperties::PLAIN
+};
+
+/// An event, which may be a pattern.
+pub(super) const RAW: ProviderProperties = ProviderProperties {
+    patterns: true,
+    words: |catalog, _, parts| match parts {
+        [_] => catalog.raw_tracepoints(),
+        _ => Vec::new(),
+    },
+    args: |catalog, _, parts| match parts {
+        [event, ..] => fields(catalog.raw_tracepoint(event)),
+        [] => Vec::new(),
+    },
+    ..ProviderProperties::PLAIN
+};
+
+/// Names of the fields of a record.
+fn fields(found: Result<Tracepoint, String>) -> Vec<String> {
+    found.map(|found| found.fields).unwrap_or_default().into_iter().map(|field| field.name).collect()
+}
 
 /// Category and event of the tracepoints that match; a name without wildcards matches itself.
 pub fn wanted(catalog: &dyn Catalog, category: &str, event: &str) -> Vec<(String, String)> {

@@ -5,16 +5,34 @@
 
 use std::collections::BTreeSet;
 
-use crate::catalog::{File, FileId, Marker, Place, TargetError};
+use crate::catalog::{Catalog, File, FileId, Marker, Place, TargetError};
 use crate::diagnostics::suggest::similar;
 use crate::diagnostics::wording::did_you_mean;
 use crate::hir::{Hook, NameKind, Site};
+use crate::resolve::completion;
 use crate::resolve::finder::{EVERYTHING, Finder};
 use crate::resolve::pattern::{FunctionPattern, NamePattern};
-use crate::resolve::provider::Provider;
+use crate::resolve::provider::{Provider, ProviderProperties};
 use crate::resolve::spot::{Call, Miss, Spot, Spots, finding};
 use crate::source::span::Span;
 use crate::syntax::ast::{ProbeSpec, SpecPart, text};
+
+/// A target, a provider and a marker, which may be patterns.
+pub(super) const PROPERTIES: ProviderProperties = ProviderProperties {
+    in_files: true,
+    patterns: true,
+    words: |catalog, _, parts| match parts {
+        [target, _] => names(catalog, &catalog.files(target).unwrap_or_default()).collect(),
+        _ => completion::targets(catalog),
+    },
+    ..ProviderProperties::PLAIN
+};
+
+/// `provider:name` of the markers of files.
+fn names<'c>(catalog: &'c dyn Catalog, files: &'c [File]) -> impl Iterator<Item = String> + 'c {
+    let all = files.iter().flat_map(move |file| catalog.markers(file.id));
+    all.map(|marker| format!("{}:{}", marker.provider, marker.name))
+}
 
 /// An attach point of markers.
 struct MarkerSpec<'s> {
@@ -144,9 +162,7 @@ impl Finder<'_, '_> {
 
     fn no_marker(&self, wanted: &MarkerSpec, files: &[File]) -> Spots {
         let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
-        let all = files.iter().flat_map(|file| self.setting.catalog.markers(file.id));
-        let names: BTreeSet<String> =
-            all.map(|marker| format!("{}:{}", marker.provider, marker.name)).collect();
+        let names: BTreeSet<String> = names(self.setting.catalog, files).collect();
         let message = format!("no USDT marker `{}` in `{}`", wanted.written, paths.join("`, `"));
         let help = match names.is_empty() {
             true => vec!["this file has no USDT markers; `uprobe` probes its functions".to_string()],

@@ -1,14 +1,14 @@
 //! Functions of this machine's libraries by pattern, with their signatures: for lists, help and completion.
 
-use anyhow::{Result, bail};
-use lang::catalog::debug_info::Absent;
-use lang::catalog::{Catalog, File, Function, TargetError};
-use lang::resolve::declaration::FunctionDeclaration;
-use lang::resolve::pattern::FunctionPattern;
-use lang::syntax::ast::SpecPart;
-use lang::syntax::glob::{glob, is_pattern};
+use crate::catalog::debug_info::Absent;
+use crate::catalog::{Catalog, File, Function, TargetError};
+use crate::resolve::declaration::FunctionDeclaration;
+use crate::resolve::pattern::FunctionPattern;
+use crate::syntax::ast::SpecPart;
+use crate::syntax::glob::{glob, is_pattern};
 
 /// A function that matches a pattern.
+#[derive(Debug)]
 pub struct Match {
     /// File that defines it.
     pub file: File,
@@ -20,6 +20,9 @@ pub struct Match {
 
 impl Match {
     /// The declaration of the function: from the CUDA tables, otherwise from debug information, which is read now.
+    ///
+    /// # Errors
+    /// There is no declaration; the error is the reason.
     pub fn declared(&self, catalog: &dyn Catalog) -> Result<FunctionDeclaration, Absent> {
         let tables =
             self.file.library.and_then(|(library, major)| cuda::signature(library, major, &self.name));
@@ -30,13 +33,16 @@ impl Match {
 }
 
 /// The functions that match `TARGET:FUNCTION` with wildcards, in the order of the files and their symbols.
-pub fn find(catalog: &dyn Catalog, target: &str, function: &str) -> Result<Vec<Match>> {
-    let pattern = FunctionPattern::parse(&part(function)).map_err(anyhow::Error::msg)?;
+///
+/// # Errors
+/// None matches, or there is no such target; the error is the message.
+pub fn find(catalog: &dyn Catalog, target: &str, function: &str) -> Result<Vec<Match>, String> {
+    let pattern = FunctionPattern::parse(&part(function))?;
     let files = files(catalog, target)?;
     let found: Vec<Match> = files.iter().flat_map(|file| in_file(catalog, file, &pattern)).collect();
     if found.is_empty() {
         let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
-        bail!("no function matches `{function}` in {}", paths.join(", "));
+        return Err(format!("no function matches `{function}` in {}", paths.join(", ")));
     }
     Ok(found)
 }
@@ -67,22 +73,23 @@ pub fn is_like(pattern: &str, name: &str) -> bool {
     if any_case { glob(&around, &name.to_lowercase()) } else { glob(&around, name) }
 }
 
-pub fn files(catalog: &dyn Catalog, target: &str) -> Result<Vec<File>> {
-    match catalog.files(target) {
-        Ok(files) => Ok(files),
-        Err(TargetError::Unusable(reason)) => bail!("`{target}`: {reason}"),
-        Err(TargetError::NotYet { looked_in }) => {
-            bail!(
-                "no library `{target}` is installed; `-p PID` finds what a process has loaded, `--lib {target}=PATH` names a file; \
-                 looked in {}",
-                looked_in.join(", ")
-            )
-        }
-    }
+/// The files of a target.
+///
+/// # Errors
+/// There are none; the error is the message.
+pub fn files(catalog: &dyn Catalog, target: &str) -> Result<Vec<File>, String> {
+    catalog.files(target).map_err(|error| match error {
+        TargetError::Unusable(reason) => format!("`{target}`: {reason}"),
+        TargetError::NotYet { looked_in } => format!(
+            "no library `{target}` is installed; `-p PID` finds what a process has loaded, `--lib {target}=PATH` names a file; \
+             looked in {}",
+            looked_in.join(", ")
+        ),
+    })
 }
 
 /// Parses a part of an attach point: `cuInit`, `"cuMemAlloc"`, `/cu.*/`.
-pub fn part(text: &str) -> SpecPart {
+fn part(text: &str) -> SpecPart {
     let between = |quote: &str| text.strip_prefix(quote)?.strip_suffix(quote).map(String::from);
     match (between("\""), between("/")) {
         (Some(name), _) => SpecPart::Quoted(name),
@@ -115,9 +122,8 @@ fn name<'f>(
 }
 
 /// A function as a pattern names it.
+#[derive(Debug)]
 pub struct FunctionName<'p> {
-    /// `uprobe`
-    pub provider: &'p str,
     /// `libcuda`
     pub target: &'p str,
     /// `cuInit`
@@ -128,14 +134,12 @@ pub struct FunctionName<'p> {
 pub fn split(pattern: &str) -> FunctionName<'_> {
     let parts: Vec<&str> = pattern.splitn(3, ':').collect();
     let (target, function) = match parts[..] {
-        [provider, target, function] => return FunctionName { provider, target, function },
-        [provider @ ("uprobe" | "u" | "uretprobe" | "ur"), target] => {
-            return FunctionName { provider, target, function: "*" };
-        }
+        [_, target, function] => (target, function),
+        ["uprobe" | "u" | "uretprobe" | "ur", target] => (target, "*"),
         [target, function] => (target, function),
         _ => ("libcuda", pattern),
     };
-    FunctionName { provider: "uprobe", target, function }
+    FunctionName { target, function }
 }
 
 #[cfg(test)]
