@@ -1,5 +1,6 @@
 //! Messages on standard error: diagnostics of the compiler, notes, errors. Output of the script is written elsewhere.
 
+use anstyle::{AnsiColor, Style};
 use clap::ValueEnum;
 use lang::diagnostics::wording::listed;
 use lang::{Diagnostics, Severity, Source};
@@ -153,10 +154,15 @@ impl Messages {
         }
     }
 
+    /// The style of a message's first word.
+    fn style(&self, color: AnsiColor) -> Style {
+        if self.color { color.on_default().bold() } else { Style::new() }
+    }
+
     /// Prints the error that ends the program.
     pub fn error(&self, error: &anyhow::Error) {
-        let (on, off) = if self.color { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
-        self.print(&format!("{on}error{off}: {error:#}\n"));
+        let style = self.style(AnsiColor::Red);
+        self.print(&format!("{style}error{style:#}: {error:#}\n"));
     }
 
     /// Prints a warning of an unexpected behaviour.
@@ -168,8 +174,8 @@ impl Messages {
 
     /// Prints a loss, even if messages are disabled.
     pub fn lost(&self, text: &str) {
-        let (on, off) = if self.color { ("\x1b[1;33m", "\x1b[0m") } else { ("", "") };
-        self.print(&format!("{on}warning{off}: {}\n", printable(text)));
+        let style = self.style(AnsiColor::Yellow);
+        self.print(&format!("{style}warning{style:#}: {}\n", printable(text)));
     }
 
     /// Prints how many functions of a process were patched, and how many could not be, whose calls are not traced.

@@ -4,6 +4,7 @@ use super::commands;
 use super::complete::{self, Facts};
 use super::resize::Rows;
 use crate::terminal::{columns, rows};
+use anstyle::{AnsiColor, Style};
 use lang::builtins::table;
 use lang::syntax::parse::tokens;
 use lang::syntax::parse::tokens::Kind;
@@ -102,14 +103,13 @@ fn fitting(mut candidates: Vec<Pair>, columns: usize, rows: usize) -> Vec<Pair> 
 /// Width of the longest `... 12345 more` in columns.
 const MORE_WIDTH: usize = 14;
 
-const PROMPT_COLOR: &str = "\x1b[1;32m";
-const HINT: &str = "\x1b[2m";
-const COMMAND: &str = "\x1b[1;35m";
-const PROBE: &str = "\x1b[36m";
-const BUILTIN: &str = "\x1b[34m";
-const MAP: &str = "\x1b[33m";
-const STRING: &str = "\x1b[32m";
-const OFF: &str = "\x1b[0m";
+const PROMPT_STYLE: Style = AnsiColor::Green.on_default().bold();
+const HINT: Style = Style::new().dimmed();
+const COMMAND: Style = AnsiColor::Magenta.on_default().bold();
+const PROBE: Style = AnsiColor::Cyan.on_default();
+const BUILTIN: Style = AnsiColor::Blue.on_default();
+const MAP: Style = AnsiColor::Yellow.on_default();
+const STRING: Style = AnsiColor::Green.on_default();
 
 impl Highlighter for Helper {
     fn highlight<'l>(&self, line: &'l str, _: usize) -> Cow<'l, str> {
@@ -120,11 +120,15 @@ impl Highlighter for Helper {
     }
 
     fn highlight_prompt<'b, 's: 'b, 'p: 'b>(&'s self, prompt: &'p str, _: bool) -> Cow<'b, str> {
-        if self.color { Cow::Owned(format!("{PROMPT_COLOR}{prompt}{OFF}")) } else { Cow::Borrowed(prompt) }
+        if self.color {
+            Cow::Owned(format!("{PROMPT_STYLE}{prompt}{PROMPT_STYLE:#}"))
+        } else {
+            Cow::Borrowed(prompt)
+        }
     }
 
     fn highlight_hint<'h>(&self, hint: &'h str) -> Cow<'h, str> {
-        if self.color { Cow::Owned(format!("{HINT}{hint}{OFF}")) } else { Cow::Borrowed(hint) }
+        if self.color { Cow::Owned(format!("{HINT}{hint}{HINT:#}")) } else { Cow::Borrowed(hint) }
     }
 
     fn highlight_candidate<'c>(&self, candidate: &'c str, _: CompletionType) -> Cow<'c, str> {
@@ -140,29 +144,27 @@ impl Highlighter for Helper {
 fn colored(line: &str) -> String {
     if let Some(command) = commands::split(line) {
         let rest = &line[line.find(command.0).map_or(0, |at| at + command.0.len())..];
-        return format!("{COMMAND}{}{OFF}{rest}", &line[..line.len() - rest.len()]);
+        return format!("{COMMAND}{}{COMMAND:#}{rest}", &line[..line.len() - rest.len()]);
     }
     let (mut text, mut at) = (String::new(), 0);
     for token in tokens::tokens(line, 0) {
         let word = &line[token.start..token.end];
         text += &line[at..token.start];
-        match color(token.kind, word) {
-            Some(color) => text += &format!("{color}{word}{OFF}"),
-            None => text += word,
-        }
+        let style = style(token.kind, word);
+        text += &format!("{style}{word}{style:#}");
         at = token.end;
     }
     text + &line[at..]
 }
 
-fn color(kind: Kind, word: &str) -> Option<&'static str> {
+fn style(kind: Kind, word: &str) -> Style {
     match kind {
-        Kind::Probe => Some(PROBE),
-        Kind::Str | Kind::OpenStr => Some(STRING),
-        Kind::Word if word.starts_with('@') => Some(MAP),
-        Kind::Word if complete::HOOKS.contains(&word) => Some(PROBE),
-        Kind::Word if table::find(word).is_some() => Some(BUILTIN),
-        _ => None,
+        Kind::Probe => PROBE,
+        Kind::Str | Kind::OpenStr => STRING,
+        Kind::Word if word.starts_with('@') => MAP,
+        Kind::Word if complete::HOOKS.contains(&word) => PROBE,
+        Kind::Word if table::find(word).is_some() => BUILTIN,
+        _ => Style::new(),
     }
 }
 
@@ -209,8 +211,9 @@ mod tests {
             ["uprobe:libcuda:cuInit { @a[pid] = count(); printf(\"é\") } // c", ":show @a", "é \"open"]
         {
             let colored = colored(line);
-            let plain = [PROMPT, COMMAND, PROBE, BUILTIN, MAP, STRING, OFF];
-            assert_eq!(plain.iter().fold(colored.clone(), |text, code| text.replace(code, "")), line);
+            let styles = [COMMAND, PROBE, BUILTIN, MAP, STRING].into_iter();
+            let codes = styles.flat_map(|style| [format!("{style}"), format!("{style:#}")]);
+            assert_eq!(codes.fold(colored.clone(), |text, code| text.replace(&code, "")), line);
             assert_ne!(colored, line);
         }
     }
