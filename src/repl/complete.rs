@@ -15,8 +15,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// Attach points that consist of one word.
 pub const HOOKS: [&str; 2] = ["BEGIN", "END"];
 /// Keywords of statements.
-const KEYWORDS: [&str; 10] =
-    ["if", "else", "while", "for", "unroll", "break", "continue", "return", "let", "sizeof"];
+const KEYWORDS: [&str; 12] = [
+    "if", "else", "while", "for", "unroll", "break", "continue", "return", "let", "sizeof", "typeinfo",
+    "comptime",
+];
 
 /// Sources of candidates.
 #[derive(Clone)]

@@ -44,6 +44,8 @@ pub(crate) enum Core {
     Str,
     /// `len(@m)`
     Len,
+    /// `is_scalar(@m)`
+    IsScalar,
     /// `has_key(@m, k)`
     HasKey,
     /// `find(@m, k, $v)`

@@ -2,7 +2,7 @@
 
 use crate::builtins::args::Args;
 use crate::builtins::row::{BuiltinSpec, Check, call};
-use crate::hir::const_eval::truth;
+use crate::hir::const_eval::constant;
 use crate::hir::make::{int, is_unknown};
 use crate::hir::{Message, Piece, Stmt, StmtKind, Type};
 use crate::source::span::Span;
@@ -53,9 +53,9 @@ impl dyn Args + '_ {
         let cond = self.condition(&args[0]);
         let text = self.text(&args[1], "the text of `static_assert`")?;
         let span = args[0].span;
-        match truth(&cond) {
-            Some(true) => {}
-            Some(false) => {
+        match constant(&cond) {
+            Some(number) if number != 0 => {}
+            Some(_) => {
                 let message = format!("the assertion failed: {}", String::from_utf8_lossy(&text));
                 self.error("E0228", span, message);
             }

@@ -13,6 +13,13 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         "interval:s:1 { print(len(@start)) } uprobe:libcuda:cuInit { @start[tid] = nsecs }",
     ),
     call(
+        Function(|c, f| c.core(Core::IsScalar, f)),
+        1..=1,
+        "is_scalar(@map)",
+        "whether the map has one value and no keys, a constant bool",
+        "uprobe:libcuda:cuInit { @calls[pid] = count(); print(is_scalar(@calls)) }",
+    ),
+    call(
         Function(|c, f| c.core(Core::HasKey, f)),
         2..=2,
         "has_key(@map, key)",

@@ -57,7 +57,6 @@ pub static ABSENT: &[(&str, &str)] = &[
     ("path", "use `cat` or `system` on `/proc/PID/fd`"),
     ("skboutput", "packets cannot be written to files; trace the functions that send them"),
     ("socket_cookie", "use the address of the socket as a key"),
-    ("typeinfo", "use `is_str`, `is_ptr`, `is_array`, `is_integer` or `sizeof`"),
     ("unwatch", "watchpoints last until the end of the run"),
 ];
 

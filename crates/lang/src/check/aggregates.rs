@@ -3,6 +3,7 @@
 use crate::builtins::args::Args;
 use crate::check::Checker;
 use crate::diagnostics::wording::did_you_mean;
+use crate::hir::const_eval::is_constant;
 use crate::hir::make::{address, binary, convert, expr, int, is_unknown, literal, unknown};
 use crate::hir::{BinaryOp, Expr, ExprKind, StructId, Type};
 use crate::limits;
@@ -207,6 +208,12 @@ impl Checker<'_> {
             error.note(fields_are(names.iter())).help.extend(near);
             return unknown(span);
         };
+        // A member of a record of literals, such as that of `typeinfo`, is a literal.
+        if let ExprKind::Tuple(parts) = &base.kind
+            && parts.iter().all(is_constant)
+        {
+            return Expr { span, ..parts[at].clone() };
+        }
         let ty = types[at].clone();
         expr(ExprKind::TupleGet { base: Box::new(base), index: at as u32 }, ty, span)
     }
@@ -310,6 +317,10 @@ impl Checker<'_> {
         }
         match base.ty.clone() {
             Type::Str(_) => {
+                if let (ExprKind::Str(text), Some(at)) = (&base.kind, literal(&index)) {
+                    let byte = usize::try_from(at).ok().and_then(|at| text.get(at).copied()).unwrap_or(0);
+                    return int(byte.into(), U8, span);
+                }
                 let kind = ExprKind::StrIndex { base: Box::new(base), index: Box::new(index) };
                 expr(kind, U8, span)
             }

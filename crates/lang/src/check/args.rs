@@ -97,6 +97,7 @@ impl Args for Checker<'_> {
             Core::Stack => self.stack(call.name, args, span),
             Core::Str => self.read_str(args, span),
             Core::Len => self.len(&args[0], span),
+            Core::IsScalar => self.is_scalar_map(&args[0], span),
             Core::HasKey => self.has_key(args, span),
             Core::Find => self.find(args, span),
             Core::Delete => self.delete(args, span).pop().unwrap_or_else(|| unknown(span)),

@@ -24,6 +24,11 @@ impl Checker<'_> {
             Check::Variable(check) | Check::Function(check) => {
                 check(self, &Call { name: &name.node, args, span })
             }
+            // `if comptime (c) { fail("text") } else { value }`
+            Check::Action(check) if name.node == "fail" => {
+                check(self, &Call { name: &name.node, args, span }, &mut Vec::new());
+                unknown(span)
+            }
             Check::Action(_) => {
                 let message = format!("`{}` is an action and has no value", name.node);
                 self.error("E0226", span, message).help("write it as a separate statement");

@@ -4,6 +4,7 @@ use crate::builtins::args::Args;
 use crate::builtins::table;
 use crate::check::Checker;
 use crate::check::aggregates::BY_NAME;
+use crate::check::comptime::decided_early;
 use crate::check::slots::Slot;
 use crate::diagnostics::wording::did_you_mean;
 use crate::expand::macros::written;
@@ -17,6 +18,12 @@ use crate::syntax::ast::ExprKind as Ast;
 impl Checker<'_> {
     /// A value, or a struct or array in memory whose field or element is accessed.
     pub(crate) fn place(&mut self, e: &ast::Expr) -> Expr {
+        let place = self.any_place(e);
+        self.scope.has_unknown |= is_unknown(&place);
+        place
+    }
+
+    fn any_place(&mut self, e: &ast::Expr) -> Expr {
         let span = e.span;
         match &e.kind {
             Ast::Int { value, unsigned } => {
@@ -46,6 +53,7 @@ impl Checker<'_> {
                 error.help("`typeof(TYPE)` alone is for the arguments of macros; a cast is `(TYPE)x`");
                 unknown(span)
             }
+            Ast::TypeInfo(ty) => self.type_info(ty, span),
             Ast::SizeofType(ty) => match self.types.spelled(ty).or_else(|| self.spelled(ty)) {
                 Some(ty) => int(i64::from(self.types.size(&ty)), Type::I64, span),
                 None => unknown(span),
@@ -132,6 +140,13 @@ impl Checker<'_> {
         span: Span,
     ) -> Expr {
         let Some(then) = then else { return self.elvis(cond, otherwise, span) };
+        if let Some(cond) = decided_early(cond) {
+            return match self.decide(cond) {
+                Some(true) => self.expr(then),
+                Some(false) => self.expr(otherwise),
+                None => unknown(span),
+            };
+        }
         let (cond, then) = (self.condition(cond), self.conditional(then));
         self.chosen(cond, then, otherwise, span)
     }

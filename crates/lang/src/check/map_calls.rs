@@ -44,6 +44,15 @@ impl Checker<'_> {
         matches!(self.scope.var(id).slot.get().ty(&self.types), Some(Type::Stack { .. }))
     }
 
+    /// `is_scalar(@map)`
+    pub(crate) fn is_scalar_map(&mut self, arg: &ast::Expr, span: Span) -> Expr {
+        let Some(map) = self.whole_map(arg, "is_scalar") else { return unknown(span) };
+        match self.maps[map.0 as usize].key.get() {
+            Some(key) => int(i64::from(key.is_empty()), Type::Bool, span),
+            None => unknown(span),
+        }
+    }
+
     pub(crate) fn has_key(&mut self, args: &[ast::Expr], span: Span) -> Expr {
         let Some(map) = self.whole_map(&args[0], "has_key") else { return unknown(span) };
         match self.given_key(map, &args[1], span) {

@@ -8,6 +8,7 @@
 mod aggregates;
 mod args;
 mod calls;
+mod comptime;
 pub mod config;
 mod declare;
 mod expr;
@@ -25,6 +26,7 @@ pub mod slots;
 pub(crate) mod stmt;
 mod temporaries;
 mod tracked;
+mod type_info;
 mod type_names;
 pub(crate) mod variables;
 mod words;
@@ -233,6 +235,8 @@ struct Body<'r, 'a> {
     vars: Vec<VarState>,
     /// A variable that it read has changed since.
     guessed: bool,
+    /// A condition of `comptime` was not decided.
+    undecided: bool,
     /// Maps whose key or value types it read.
     seen: Vec<MapReading>,
     findings: Vec<Diagnostic>,
@@ -264,7 +268,8 @@ impl MapReading {
 impl<'r, 'a> Body<'r, 'a> {
     fn new(clause: &'r ResolvedClause<'a>, group: &'r ProgramGroup, first: bool) -> Body<'r, 'a> {
         let (vars, seen, findings) = (Vec::new(), Vec::new(), Vec::new());
-        Body { clause, group, first, vars, guessed: false, seen, findings, probe: None }
+        let (guessed, undecided) = (false, false);
+        Body { clause, group, first, vars, guessed, undecided, seen, findings, probe: None }
     }
 
     /// Whether it is unchecked, or a fact that it used has changed since.
@@ -312,6 +317,8 @@ pub(crate) struct Checker<'a> {
     files: Vec<FileId>,
     /// A library that is not loaded yet and has no table of signatures.
     pending_library: Option<String>,
+    /// Types are known well enough to decide conditions of `comptime`.
+    pub(crate) decides: bool,
     /// The current probe.
     pub context: ProbeContext,
     /// Scope at the current point of its body.
@@ -355,6 +362,7 @@ impl<'a> Checker<'a> {
             diags,
             files: Vec::new(),
             pending_library: None,
+            decides: false,
             context,
             scope,
         }
@@ -463,13 +471,13 @@ impl<'a> Checker<'a> {
             Body::new(clause, at, seen.insert(span) || span == Span::default())
         });
         let mut bodies: Vec<Body> = all.collect();
-        if order == schedule::Order::Maps {
-            schedule::components(self, &bodies)
-                .iter()
-                .for_each(|component| self.check_until_stable(&mut bodies, component));
+        self.check_in(order, &mut bodies);
+        self.decides = true;
+        if bodies.iter().any(|body| body.undecided) {
+            bodies.iter_mut().filter(|body| body.undecided).for_each(|body| body.probe = None);
+            self.check_in(order, &mut bodies);
         }
         let all: Vec<usize> = (0..bodies.len()).collect();
-        self.check_until_stable(&mut bodies, &all);
         if self.infer_from_absent(resolved) {
             self.check_until_stable(&mut bodies, &all);
         }
@@ -486,6 +494,17 @@ impl<'a> Checker<'a> {
         self.drop_consequences();
         self.report(diags);
         bodies.into_iter().filter_map(|body| body.probe).collect()
+    }
+
+    /// Checks all bodies until the facts that they use no longer change.
+    fn check_in(&mut self, order: schedule::Order, bodies: &mut [Body<'_, 'a>]) {
+        if order == schedule::Order::Maps {
+            schedule::components(self, bodies)
+                .iter()
+                .for_each(|component| self.check_until_stable(bodies, component));
+        }
+        let all: Vec<usize> = (0..bodies.len()).collect();
+        self.check_until_stable(bodies, &all);
     }
 
     /// Infers types of unassigned maps from clauses without attach points, such as those of a library that is not loaded yet.
@@ -558,6 +577,7 @@ impl<'a> Checker<'a> {
         self.diags = Diagnostics::preceded_by(found);
         let vars = std::mem::take(&mut body.vars);
         body.probe = Some(self.probe(body.clause, body.group, vars));
+        body.undecided = self.scope.undecided;
         body.vars = std::mem::take(&mut self.scope).into_vars();
         body.guessed = body.vars.iter().any(|var| var.slot.has_changed_since(var.slot.take_seen()));
         let readings = self.maps.iter().enumerate().map(|(at, map)| MapReading::of(at, map));
@@ -639,7 +659,7 @@ impl<'a> Checker<'a> {
             let map = &self.maps[at];
             let span = map.span;
             if !map.is_known(&self.types) {
-                if !explained {
+                if !explained && map.is_mentioned {
                     self.undefined_map(at);
                 }
                 continue;
@@ -753,6 +773,13 @@ impl<'a> Checker<'a> {
 
     /// The id of a map, new or old.
     pub(crate) fn map_id(&mut self, name: &str, span: Span) -> MapId {
+        let id = self.map_number(name, span);
+        self.maps[id.0 as usize].is_mentioned = true;
+        id
+    }
+
+    /// The id of a map that may be in code which `comptime` excludes.
+    pub(crate) fn map_number(&mut self, name: &str, span: Span) -> MapId {
         if let Some(id) = self.map_ids.get(name) {
             self.used.entry(*id).or_insert(span);
             return *id;

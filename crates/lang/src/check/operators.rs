@@ -26,6 +26,7 @@ impl Checker<'_> {
                 if is_unknown(&value) { int(0, Type::Bool, span) } else { not(value, span) }
             }
             UnaryOp::AddressOf => self.address_in_memory(inner, span),
+            UnaryOp::Comptime => self.comptime_value(inner, span),
             UnaryOp::Neg | UnaryOp::BitNot => self.negate(op, inner, span),
         }
     }

@@ -138,7 +138,7 @@ impl Finder<'_, '_, '_> {
     }
 
     fn number(&mut self, name: &str, span: Span) -> usize {
-        self.checker.map_id(name, span).0 as usize
+        self.checker.map_number(name, span).0 as usize
     }
 }
 

@@ -56,6 +56,10 @@ pub(crate) struct Scope {
     pub unrolled: (u64, u64),
     /// Dead code: a constant condition excludes this point.
     pub dead: bool,
+    /// A condition of `comptime` was not decided, since types may still widen.
+    pub undecided: bool,
+    /// Some expression since the last reset has no type yet.
+    pub has_unknown: bool,
     /// Inside a block that has a value.
     pub in_value: bool,
     /// The rest of the block is unreachable.

@@ -5,9 +5,10 @@
 
 use crate::check::tracked::{Observable, TrackedFact};
 use crate::hir::make::literal;
-use crate::hir::{Agg, Expr, Lookup, Map, MapValue, Metric, NameKind, Type};
+use crate::hir::{Agg, Expr, ExprKind, Lookup, Map, MapValue, Metric, NameKind, Type};
 use crate::source::span::Span;
-use crate::types::{Types, int_holds};
+use crate::types::{Types, int_holds, places_of};
+use std::sync::Arc;
 
 /// The type of a variable, a map's value or a part of a map's key.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -20,8 +21,71 @@ pub struct Slot {
     wide: bool,
     /// Declared, or of a running program: does not widen.
     fixed: bool,
+    /// The parts of a tuple or record that may widen, each with its literals.
+    parts: Option<PartSlots>,
     /// Whether some value is a register of unknown type, and whether some value is neither that nor a literal.
     registers: (bool, bool),
+}
+
+/// The parts of a tuple or record.
+#[derive(Clone, Debug, PartialEq)]
+struct PartSlots {
+    /// The names of a record's members.
+    names: Option<Arc<[String]>>,
+    slots: Vec<Slot>,
+}
+
+impl PartSlots {
+    /// Slots for the parts of a type; `None` for other types.
+    fn of(ty: &Type) -> Option<PartSlots> {
+        let (names, count) = match ty {
+            Type::Tuple(parts) => (None, parts.len()),
+            Type::Record(names, parts) => (Some(names.clone()), parts.len()),
+            _ => return None,
+        };
+        Some(PartSlots { names, slots: vec![Slot::default(); count] })
+    }
+
+    /// The type; `None` while that of a part is unknown.
+    fn ty(&self, types: &Types) -> Option<Type> {
+        let parts = self.slots.iter().map(|slot| slot.ty(types)).collect::<Option<_>>()?;
+        Some(match &self.names {
+            Some(names) => Type::Record(names.clone(), parts),
+            None => Type::Tuple(parts),
+        })
+    }
+
+    /// For each part, its place in a value of the given type.
+    fn places(&self, ty: &Type) -> Option<Vec<usize>> {
+        let none = vec![Type::Void; self.slots.len()].into();
+        let own = match &self.names {
+            Some(names) => Type::Record(names.clone(), none),
+            None => Type::Tuple(none),
+        };
+        places_of(&own, ty)
+    }
+
+    /// Takes the parts of a value; false if they do not fit.
+    fn take(&mut self, value: &Expr, types: &Types) -> bool {
+        let Some(places) = self.places(&value.ty) else { return false };
+        match (&value.kind, &value.ty) {
+            (ExprKind::Tuple(parts), _) => {
+                self.slots.iter_mut().zip(places).all(|(slot, at)| slot.take(&parts[at], types).is_ok())
+            }
+            (_, Type::Tuple(parts) | Type::Record(_, parts)) => {
+                self.slots.iter_mut().zip(places).all(|(slot, at)| slot.take_type(&parts[at], types).is_ok())
+            }
+            _ => false,
+        }
+    }
+
+    /// Takes the types of parts; false if they do not fit.
+    fn take_type(&mut self, ty: &Type, types: &Types) -> bool {
+        let (Some(places), Type::Tuple(parts) | Type::Record(_, parts)) = (self.places(ty), ty) else {
+            return false;
+        };
+        self.slots.iter_mut().zip(places).all(|(slot, at)| slot.take_type(&parts[at], types).is_ok())
+    }
 }
 
 impl Observable for Slot {
@@ -80,12 +144,32 @@ impl Slot {
         }
         match literal(value) {
             Some(number) if self.takes_literals() => self.take_literal(number),
-            _ => self.take_type(&value.ty, types),
+            _ => self.in_parts(&value.ty, types, |parts| parts.take(value, types)),
         }
     }
 
+    /// Passes the slots of the parts to `take` if the slot is one of tuples or records, or is empty and becomes one.
+    fn in_parts(
+        &mut self,
+        ty: &Type,
+        types: &Types,
+        take: impl FnOnce(&mut PartSlots) -> bool,
+    ) -> Result<(), Mismatch> {
+        let is_empty = self.typed.is_none() && self.literals.is_none() && !self.wide && !self.fixed;
+        if self.parts.is_none() && is_empty {
+            self.parts = PartSlots::of(ty);
+        }
+        let has = self.ty(types);
+        let Some(parts) = &mut self.parts else { return self.join_type(ty, types) };
+        if take(parts) { Ok(()) } else { Err(Mismatch { has: has.unwrap_or(Type::Void) }) }
+    }
+
     fn takes_literals(&self) -> bool {
-        matches!(self.typed, None | Some(Type::Int { .. } | Type::Enum(_) | Type::Pointer(_) | Type::Bool))
+        self.parts.is_none()
+            && matches!(
+                self.typed,
+                None | Some(Type::Int { .. } | Type::Enum(_) | Type::Pointer(_) | Type::Bool)
+            )
     }
 
     fn take_literal(&mut self, number: i64) -> Result<(), Mismatch> {
@@ -99,6 +183,10 @@ impl Slot {
     }
 
     fn take_type(&mut self, ty: &Type, types: &Types) -> Result<(), Mismatch> {
+        self.in_parts(ty, types, |parts| parts.take_type(ty, types))
+    }
+
+    fn join_type(&mut self, ty: &Type, types: &Types) -> Result<(), Mismatch> {
         let Some(has) = &self.typed else {
             let only_ints = self.literals.is_some() || self.wide;
             if only_ints && !matches!(ty, Type::Int { .. } | Type::Enum(_) | Type::Pointer(_) | Type::Bool) {
@@ -130,11 +218,17 @@ impl Slot {
         if let Some(has) = self.typed.as_ref().filter(|ty| !is_number(ty)) {
             return Err(Mismatch { has: has.clone() });
         }
+        if let Some(parts) = &self.parts {
+            return Err(Mismatch { has: parts.ty(types).unwrap_or(Type::Void) });
+        }
         self.take(value, types)
     }
 
     /// The current type; `None` while unknown.
     pub fn ty(&self, types: &Types) -> Option<Type> {
+        if let Some(parts) = &self.parts {
+            return parts.ty(types);
+        }
         let ty = match &self.typed {
             None if self.literals.is_none() && !self.wide => return None,
             None => Type::I64,
@@ -191,6 +285,8 @@ pub struct MapState {
     pub span: Span,
     /// A statement assigns a plain value to it, whose type may be unknown.
     pub is_assigned: bool,
+    /// Some checked code uses it.
+    pub is_mentioned: bool,
 }
 
 /// Inferred type of a map's values.
@@ -228,9 +324,21 @@ impl MapState {
     pub fn new(name: &str, span: Span) -> MapState {
         let (key, value) = (TrackedFact::default(), TrackedFact::new(ValueState::Plain(Slot::default())));
         let metric = Metric::default();
-        let (evicts, by_process, is_assigned) = (false, false, false);
+        let (evicts, by_process) = (false, false);
+        let (is_assigned, is_mentioned) = (false, false);
         let (name, max_entries) = (name.into(), None);
-        MapState { name, key, value, max_entries, evicts, by_process, metric, span, is_assigned }
+        MapState {
+            name,
+            key,
+            value,
+            max_entries,
+            evicts,
+            by_process,
+            metric,
+            span,
+            is_assigned,
+            is_mentioned,
+        }
     }
 
     /// A map of a running program.
@@ -249,6 +357,7 @@ impl MapState {
             metric: map.metric.clone(),
             span: map.span,
             is_assigned: false,
+            is_mentioned: false,
         }
     }
 
@@ -317,7 +426,7 @@ pub fn join_aggs(a: &Agg, b: &Agg) -> Option<Agg> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::hir::{Builtin, ExprKind};
+    use crate::hir::Builtin;
 
     fn expr(kind: ExprKind, ty: Type) -> Expr {
         Expr { kind, ty, span: Span::default() }
@@ -339,6 +448,25 @@ mod tests {
         assert_eq!(slot.ty(&types), Some(Type::U64));
         slot.take(&number(-1), &types).unwrap();
         assert_eq!(slot.ty(&types), Some(Type::I64));
+    }
+
+    #[test]
+    fn literals_in_tuples_adapt() {
+        let types = Types::default();
+        let tuple = |part: Expr| {
+            let ty = Type::Tuple([part.ty.clone()].into());
+            expr(ExprKind::Tuple(vec![part]), ty)
+        };
+        let of = |part: Type| Some(Type::Tuple([part].into()));
+        let pid = || expr(ExprKind::Builtin(Builtin::Pid, vec![]), Type::U32);
+        let mut slot = Slot::default();
+        slot.take(&tuple(number(1)), &types).unwrap();
+        assert_eq!(slot.ty(&types), of(Type::I64));
+        slot.take(&tuple(pid()), &types).unwrap();
+        assert_eq!(slot.ty(&types), of(Type::U32));
+        slot.take(&tuple(number(-1)), &types).unwrap();
+        assert_eq!(slot.ty(&types), of(Type::I64));
+        assert!(slot.take(&pid(), &types).is_err() && slot.take(&number(1), &types).is_err());
     }
 
     #[test]

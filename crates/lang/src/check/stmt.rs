@@ -5,6 +5,7 @@ use crate::builtins::args::Args;
 use crate::builtins::row::{Check, Kind};
 use crate::builtins::table;
 use crate::check::Checker;
+use crate::check::comptime::decided_early;
 use crate::check::slots::Slot;
 use crate::hir::const_eval::truth;
 use crate::hir::make::{convert, expr, is_unknown};
@@ -53,7 +54,7 @@ impl Checker<'_> {
                 return self.aggregate_after_block(target, value, span, out);
             }
             AstStmt::Assign { target, op, value } => self.assign(target, *op, value, span),
-            AstStmt::If { cond, then, otherwise } => Some(self.if_stmt(cond, then, otherwise.as_ref())),
+            AstStmt::If { cond, then, otherwise } => self.if_stmt(cond, then, otherwise.as_ref(), out),
             AstStmt::While { cond, body } => Some(self.while_stmt(cond, body)),
             AstStmt::Unroll { count, body } => self.unroll(count, body),
             AstStmt::ForRange { var, start, end, body } => Some(self.for_range(var, start, end, body)),
@@ -127,8 +128,8 @@ impl Checker<'_> {
                         Block { stmts: vec![ast::Stmt { kind, span: e.span }], span: e.span }
                     }
                 };
-                let kind = self.if_stmt(cond, &as_block(then), Some(&as_block(otherwise)));
-                out.push(Stmt { kind, span });
+                let kind = self.if_stmt(cond, &as_block(then), Some(&as_block(otherwise)), out);
+                out.extend(kind.map(|kind| Stmt { kind, span }));
             }
             _ => self.value_stmt(e, span, out),
         }
@@ -295,7 +296,18 @@ impl Checker<'_> {
         Some(StmtKind::SetVar { var: id, value: convert(value, &ty) })
     }
 
-    fn if_stmt(&mut self, cond: &ast::Expr, then: &Block, otherwise: Option<&Block>) -> StmtKind {
+    fn if_stmt(
+        &mut self,
+        cond: &ast::Expr,
+        then: &Block,
+        otherwise: Option<&Block>,
+        out: &mut Vec<Stmt>,
+    ) -> Option<StmtKind> {
+        if let Some(cond) = decided_early(cond) {
+            let taken = self.decide(cond).and_then(|holds| if holds { Some(then) } else { otherwise });
+            out.extend(taken.map(|block| self.block(block)).unwrap_or_default());
+            return None;
+        }
         let cond = self.condition(cond);
         let (holds, outside) = (truth(&cond), self.scope.dead);
         let fork = self.scope.fork();
@@ -308,7 +320,7 @@ impl Checker<'_> {
         self.scope.dead = outside;
         let after_else = self.scope.rewind(fork);
         self.scope.join(after_then, after_else);
-        StmtKind::If { cond, then, otherwise }
+        Some(StmtKind::If { cond, then, otherwise })
     }
 
     /// The body of a loop, which may not run: variables that it sets are not set after it.

@@ -14,6 +14,7 @@ pub(crate) fn truth_where<'e>(e: &'e Expr, meaning: &dyn Fn(&'e Expr) -> Option<
     match &e.kind {
         ExprKind::Bool(holds) => Some(*holds),
         ExprKind::Unary { op: UnaryOp::Not, expr } => truth(expr).map(|holds| !holds),
+        ExprKind::Unary { op: UnaryOp::Comptime, expr } => truth(expr),
         ExprKind::Binary { op: BinaryOp::And, lhs, rhs } => both(false, lhs, rhs, meaning),
         ExprKind::Binary { op: BinaryOp::Or, lhs, rhs } => both(true, lhs, rhs, meaning),
         ExprKind::Binary { op: op @ (BinaryOp::Eq | BinaryOp::Ne), lhs, rhs } => {
@@ -100,6 +101,8 @@ mod tests {
             ("\"text\"", Some(true)),
             ("3", Some(true)),
             ("args.ptr != 0", None),
+            ("comptime (\"map\" == \"map\")", Some(true)),
+            ("comptime (typeinfo(pid).base_type == \"int\")", None),
         ] {
             assert_eq!(truth(&expression(text, Span::default())), holds, "{text}");
         }

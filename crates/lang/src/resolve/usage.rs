@@ -63,7 +63,7 @@ impl Usage {
             ExprKind::Field { base, .. } => !base.is_args(),
             ExprKind::Unary { op: UnaryOp::Deref, .. } | ExprKind::Index { .. } => true,
             ExprKind::SizeofExpr(_) | ExprKind::Block { .. } => true,
-            ExprKind::Cast { ty, .. } => ty.of.is_some(),
+            ExprKind::Cast { ty, .. } | ExprKind::TypeInfo(ty) => ty.of.is_some(),
             _ => false,
         };
         match &expr.kind {

@@ -443,6 +443,8 @@ pub enum ExprKind {
     Record(Vec<(Name, Expr)>),
     /// `typeof(uint32)`, only as an argument of macros.
     Type(TypeName),
+    /// `typeinfo(uint32)`; `typeinfo($x)` has the expression in `of`.
+    TypeInfo(TypeName),
     /// `sizeof(uint32)`, `sizeof(struct dim3)`
     SizeofType(TypeName),
     /// `sizeof(e)`
@@ -491,6 +493,8 @@ pub enum UnaryOp {
     Deref,
     /// `&`
     AddressOf,
+    /// `comptime e`
+    Comptime,
 }
 
 /// Infix operators, lowest precedence first.

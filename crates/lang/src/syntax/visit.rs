@@ -169,7 +169,7 @@ macro_rules! walks {
                     expr(inner, visit);
                 }
                 ExprKind::Record(members) => all(members.$iter().map(|(_, value)| value), visit),
-                ExprKind::Type(ty) | ExprKind::SizeofType(ty) | ExprKind::OffsetOf { ty, .. } => type_name(ty, visit),
+                ExprKind::Type(ty) | ExprKind::TypeInfo(ty) | ExprKind::SizeofType(ty) | ExprKind::OffsetOf { ty, .. } => type_name(ty, visit),
                 ExprKind::Index { base: a, index: b } | ExprKind::Binary { lhs: a, rhs: b, .. } => {
                     all([&$($mutable)? **a, &$($mutable)? **b], visit);
                 }

@@ -10,7 +10,7 @@ const TIGHT_BEFORE: &[&str] = &[")", "]", ",", ";", ".", "->", ".."];
 const TIGHT_BEHIND: &[&str] = &["(", "[", ".", "->", ".."];
 
 /// Keywords before a parenthesis that are not functions.
-const SPACED: &[&str] = &["if", "else", "while", "for", "unroll", "return", "in", "let"];
+const SPACED: &[&str] = &["if", "else", "while", "for", "unroll", "return", "in", "let", "comptime"];
 
 /// Tokens that would merge without a blank: `- -x`, `& &x`.
 const MERGING: &[(&str, char)] = &[("-", '-'), ("&", '&'), ("+", '+')];

@@ -182,7 +182,9 @@ impl Marks {
     }
 
     fn affixes(&mut self, children: &[Pair]) {
-        let is_affix = |child: &&Pair| AFFIXES.contains(&child.as_rule()) || child.as_rule() == Rule::cast;
+        let is_affix = |child: &&Pair| {
+            AFFIXES.contains(&child.as_rule()) || matches!(child.as_rule(), Rule::cast | Rule::kw_comptime)
+        };
         let operand = children.iter().take_while(is_affix).count();
         for (at, child) in children.iter().enumerate().filter(|(_, child)| AFFIXES.contains(&child.as_rule()))
         {

@@ -686,6 +686,7 @@ impl<'a> Builder<'a> {
             Rule::not => UnaryOp::Not,
             Rule::bit_not => UnaryOp::BitNot,
             Rule::deref => UnaryOp::Deref,
+            Rule::kw_comptime => UnaryOp::Comptime,
             _ => UnaryOp::AddressOf,
         };
         Expr { kind: ExprKind::Unary { op, expr: Box::new(expr) }, span }
@@ -764,6 +765,7 @@ impl<'a> Builder<'a> {
             Rule::positional => self.positional(text, span),
             Rule::positional_count => ExprKind::Int { value: self.params.len() as u64, unsigned: false },
             Rule::sizeof => self.sizeof(pair),
+            Rule::typeinfo => self.type_info(pair),
             Rule::offsetof => self.offset_of(pair),
             Rule::container_of => self.container_of(pair),
             Rule::record => self.record(pair),
@@ -988,7 +990,7 @@ fn way_to_assign(target: &ExprKind) -> String {
 
 fn is_prefix(rule: Rule) -> bool {
     use Rule::*;
-    matches!(rule, cast | increment | decrement | neg | not | bit_not | deref | address_of)
+    matches!(rule, cast | increment | decrement | neg | not | bit_not | deref | address_of | kw_comptime)
 }
 
 /// Combines the operands of the last operator, or of the last chain of `||` or `&&`.

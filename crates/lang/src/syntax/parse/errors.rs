@@ -180,9 +180,10 @@ fn phrase(rule: Rule) -> Option<(u8, &'static str)> {
         kw_if | kw_while | kw_for | kw_unroll | kw_let | kw_return | kw_break | kw_continue => {
             (8, "a statement")
         }
-        expr | binary | unary | number | string | boolean | sizeof | kw_sizeof | offsetof | kw_offsetof
-        | container_of | kw_container_of | name_or_call | paren | record | block_expr | cast | positional
-        | positional_count | config_value | metric_value | map_name => (7, "an expression"),
+        expr | binary | unary | number | string | boolean | sizeof | kw_sizeof | typeinfo | kw_typeinfo
+        | kw_comptime | offsetof | kw_offsetof | container_of | kw_container_of | name_or_call | paren
+        | record | block_expr | cast | positional | positional_count | config_value | metric_value
+        | map_name => (7, "an expression"),
         var => (7, "a variable such as `$x`"),
         ident | name | field | tuple_index => (6, "a name"),
         config_entry => (6, "a setting such as `max_map_keys = 1000`"),

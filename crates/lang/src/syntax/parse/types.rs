@@ -52,6 +52,13 @@ impl Builder<'_> {
         }
     }
 
+    /// `typeinfo(uint32)`, `typeinfo($x)`
+    pub(crate) fn type_info(&mut self, pair: Pair) -> ExprKind {
+        let mut ty = TypeName::bare(self.span(&pair));
+        self.type_of_what(pair, &mut ty);
+        ExprKind::TypeInfo(ty)
+    }
+
     /// `offsetof(struct point, corner.x)`
     pub(crate) fn offset_of(&mut self, pair: Pair) -> ExprKind {
         let span = self.span(&pair);

@@ -232,6 +232,10 @@ fn title(kind: &ExprKind) -> String {
             format!("record {}", names.join(" "))
         }
         ExprKind::Type(ty) => format!("type {}", type_text(ty)),
+        ExprKind::TypeInfo(TypeName { of: Some(_), pointers: 0, dims, .. }) if dims.is_empty() => {
+            "typeinfo".into()
+        }
+        ExprKind::TypeInfo(ty) => format!("typeinfo type {}", type_text(ty)),
         ExprKind::SizeofType(ty) => format!("sizeof type {}", type_text(ty)),
         ExprKind::SizeofExpr(_) => "sizeof".into(),
         ExprKind::OffsetOf { ty, path } => format!("offsetof {} {}", type_text(ty), path_text(path)),
@@ -248,6 +252,7 @@ fn children(kind: &ExprKind) -> Vec<&Expr> {
         ExprKind::Index { base, index } => vec![base, index],
         ExprKind::Unary { expr, .. } | ExprKind::Cast { expr, .. } | ExprKind::SizeofExpr(expr) => vec![expr],
         ExprKind::IncDec { target, .. } => vec![target],
+        ExprKind::TypeInfo(TypeName { of: Some(of), .. }) => vec![of],
         ExprKind::Binary { lhs, rhs, .. } => vec![lhs, rhs],
         ExprKind::Ternary { cond, then, otherwise } => {
             std::iter::once(&**cond).chain(then.as_deref()).chain([&**otherwise]).collect()

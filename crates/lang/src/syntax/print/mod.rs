@@ -348,6 +348,10 @@ fn kind_text(kind: &ExprKind) -> String {
             format!("({})", members.iter().map(member).collect::<Vec<_>>().join(", "))
         }
         ExprKind::Type(ty) => format!("typeof({})", type_text(ty)),
+        ExprKind::TypeInfo(TypeName { of: Some(of), pointers: 0, dims, .. }) if dims.is_empty() => {
+            format!("typeinfo({})", print_expr(of))
+        }
+        ExprKind::TypeInfo(ty) => format!("typeinfo({})", type_text(ty)),
         ExprKind::SizeofType(ty) => format!("sizeof({})", type_text(ty)),
         ExprKind::SizeofExpr(expr) => format!("sizeof({})", print_expr(expr)),
         ExprKind::OffsetOf { ty, path } => format!("offsetof({}, {})", type_text(ty), path_text(path)),
@@ -397,6 +401,7 @@ fn unary(op: UnaryOp, expr: &Expr) -> String {
             UnaryOp::BitNot => "~",
             UnaryOp::Deref => "*",
             UnaryOp::AddressOf => "&",
+            UnaryOp::Comptime => "comptime ",
         },
         expr_text(expr, UNARY),
     );
