@@ -70,7 +70,7 @@ fn world(src: &Source, catalog: &TestCatalog, seed: u64, steps: usize) -> World 
 }
 
 /// Scripts that need what only the kernel has: its stacks, and the task.
-const KERNEL_ONLY: [&str; 4] = ["gpu_stacks.ct", "parents.ct", "rows.ct", "stacks.ct"];
+const KERNEL_ONLY: [&str; 5] = ["gpu_stacks.ct", "parents.ct", "rows.ct", "stacks.ct", "stacks_compared.ct"];
 
 /// Compares the outcomes of machine code in this process, with and without optimisations. `Ok(false)`: the script needs the kernel.
 fn in_process(src: &Source, seed: u64, steps: usize) -> Result<bool, Disagreement> {

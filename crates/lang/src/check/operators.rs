@@ -197,6 +197,14 @@ impl Checker<'_> {
                 let [lhs, rhs] = [lhs, rhs].map(|side| Box::new(convert(side, &both)));
                 expr(ExprKind::StrEq { lhs, rhs, limit: None }, Type::Bool, span)
             }
+            (&Type::Stack { user, limit, .. }, &Type::Stack { user: other, limit: most, .. })
+                if equality && user == other =>
+            {
+                if limit != most {
+                    return self.stacks_differ_in_length(limit, most, span);
+                }
+                return binary(op, lhs, rhs, Type::Bool, span);
+            }
             (a, b) if equality && a == b && is_integers(a) => {
                 same_arrays(&lhs, &rhs, self.types.size(a), span)
             }
@@ -236,6 +244,13 @@ impl Checker<'_> {
             }
             _ => self.args().name_against_value(span),
         }
+    }
+
+    /// Stacks are compared by their ids, and each number of frames has ids of its own.
+    fn stacks_differ_in_length(&mut self, limit: u32, most: u32, span: Span) -> Expr {
+        let message = format!("a stack of at most {limit} frames is compared with one of at most {most}");
+        self.error("E0212", span, message).help("take both stacks with the same number of frames");
+        int(0, Type::Bool, span)
     }
 
     fn not_comparable(&mut self, op: BinaryOp, lhs: &Expr, rhs: &Expr, span: Span) -> Expr {

@@ -179,6 +179,8 @@ const CONDITION: Table = Table {
         (1, "v", "(`i`, `s0`) `== !=` (`i`, comm)"),
         (1, "v", "$r `== !=` (c = (y = `i0`, x = `u0`), b = `s0`, a = `i0`)"),
         (1, "v", "$v != (`i0`, `s0`, (`u0`, `i0`))"),
+        (1, "vn", "ustack(3) `== !=` ustack(`perf raw`, 3)"),
+        (1, "vn", "`u0` > 9 && kstack(2) == kstack(raw, 2)"),
         (1, "R", "retval == `CUDA_SUCCESS CUDA_ERROR_OUT_OF_MEMORY CUDA_ERROR_INVALID_VALUE`"),
         (1, "R", "is_error(retval)"),
         (1, "c", "func == \"cuMemAlloc_v2\""),

@@ -46,6 +46,8 @@ impl Val {
     pub(super) fn num(&self) -> i64 {
         match self {
             Val::Num(n) => *n,
+            // Stacks are compared as words.
+            Val::Stack(id, tgid) => i64::from(*tgid) << 32 | i64::from(*id),
             other => panic!("the checker lets no {other:?} stand for a number"),
         }
     }
