@@ -3,7 +3,7 @@
 use lang::catalog::debug_info::{Absent, TypeId};
 use lang::catalog::{KERNEL, KernelFunction, RecordField, RecordKind, Tracepoint, VMLINUX, debug_info};
 use lang::hir::Hook;
-use runtime::kernel::btf::TracepointArgKind;
+use runtime::kernel::btf::{TracepointArg, TracepointArgKind};
 use runtime::kernel::tracefs::TracepointField;
 use runtime::kernel::{btf, features, symbols, tracefs};
 use std::io;
@@ -29,25 +29,22 @@ impl host::Kernel for RunningKernel {
     }
 
     fn raw_tracepoint(&self, event: &str) -> Result<Tracepoint, String> {
-        let passed = btf::raw_tracepoint(event).ok_or_else(|| match btf::is_there() {
-            true => "this kernel has none",
-            false => "this kernel has no BTF with its arguments",
-        })?;
-        let fields = passed.into_iter().enumerate().map(|(at, passed)| RecordField {
-            name: passed.name,
-            offset: 8 * at as u32,
-            kind: match passed.kind {
-                TracepointArgKind::Int { bytes, signed } => RecordKind::Int { bytes, signed },
-                TracepointArgKind::Pointer(Some(name)) => RecordKind::PointerTo(name),
-                TracepointArgKind::Pointer(None) => RecordKind::Pointer { text: false },
-                TracepointArgKind::Other => RecordKind::Other("struct".into()),
-            },
-        });
-        Ok(Tracepoint { fields: fields.collect() })
+        let passed = btf::raw_tracepoint(event).ok_or_else(no_arguments)?;
+        Ok(Tracepoint { fields: passed_fields(passed, 0) })
     }
 
     fn raw_tracepoints(&self) -> Vec<String> {
         btf::raw_tracepoints()
+    }
+
+    fn iterator(&self, items: &str) -> Result<Tracepoint, String> {
+        let passed = btf::iterator(items).ok_or_else(no_arguments)?;
+        // The first field describes the iteration.
+        Ok(Tracepoint { fields: passed_fields(passed, 8) })
+    }
+
+    fn iterators(&self) -> Vec<String> {
+        btf::iterators()
     }
 
     fn hook(&self, hook: Hook) -> Result<(), String> {
@@ -112,6 +109,28 @@ impl host::Kernel for RunningKernel {
     fn declared_type(&self, at: u64) -> Option<debug_info::Type> {
         btf::kernel_type(at).map(|ty| declared(ty, at))
     }
+}
+
+fn no_arguments() -> &'static str {
+    match btf::is_there() {
+        true => "this kernel has none",
+        false => "this kernel has no BTF with its arguments",
+    }
+}
+
+/// Fields of 8 bytes each; `start` is the offset of the first.
+fn passed_fields(passed: Vec<TracepointArg>, start: u32) -> Vec<RecordField> {
+    let field = |(at, passed): (usize, TracepointArg)| RecordField {
+        name: passed.name,
+        offset: start + 8 * at as u32,
+        kind: match passed.kind {
+            TracepointArgKind::Int { bytes, signed } => RecordKind::Int { bytes, signed },
+            TracepointArgKind::Pointer(Some(name)) => RecordKind::PointerTo(name),
+            TracepointArgKind::Pointer(None) => RecordKind::Pointer { text: false },
+            TracepointArgKind::Other => RecordKind::Other("struct".into()),
+        },
+    };
+    passed.into_iter().enumerate().map(field).collect()
 }
 
 /// Converts a BTF type to the catalog's type; `number` is its own.

@@ -25,6 +25,7 @@ import concurrent.futures
 import fnmatch
 import glob
 import itertools
+import json
 import os
 import platform
 import re
@@ -95,8 +96,9 @@ def build(tests, work, cflags):
         subprocess.run(["gcc", *flags, "-shared", "-fPIC", "-o", f"{work}/testlibs/lib{name}.so", source], capture_output=True)
     for source in glob.glob(f"{work}/testprogs/*.c"):
         libraries = [f"-L{work}/testlibs", f"-Wl,-rpath,{work}/testlibs", "-lusdt_tp"] if "usdt_lib" in source else []
-        subprocess.run(["gcc", *flags, "-fPIC", "-no-pie", "-o", source[:-2], source, *libraries, "-lm", "-ldl", "-lpthread"],
-                       capture_output=True)
+        for kind, suffix in (("-no-pie", ""), ("-pie", "-pie")):
+            subprocess.run(["gcc", *flags, "-fPIC", kind, "-o", source[:-2] + suffix, source, *libraries, "-lm", "-ldl", "-lpthread"],
+                           capture_output=True)
 
 
 def end(process, how=signal.SIGKILL):
@@ -191,11 +193,19 @@ def lacks(test, machine):
     for requirement in test.get("REQUIRES", []):
         if not machine.succeeds(requirement):
             return f"requires `{requirement}`"
-    missing = re.findall(r"\./testprogs/(\w+)", " ".join([test.get("RUN", ""), test.get("PROG", ""), *test.get("BEFORE", [])]))
-    for name in missing:
-        if os.path.exists(f"{machine.work}/testprogs/{name}.c") and not os.path.exists(f"{machine.work}/testprogs/{name}"):
-            return f"testprogs/{name} does not build"
+    named = re.findall(r"\./(testprogs/[\w/.-]*\w)", " ".join([test.get("RUN", ""), test.get("PROG", ""), *test.get("BEFORE", [])]))
+    for path in named:
+        if not os.path.exists(f"{machine.work}/{path}"):
+            return f"{path} is not built here"
     return None
+
+
+def documents(text, path):
+    """The JSON documents of a text: one, or one a line."""
+    try:
+        return [json.loads(part) for part in (text.strip().splitlines() if path.endswith(".ndjson") else [text])]
+    except ValueError:
+        return text
 
 
 def unmet(test, run, work):
@@ -215,9 +225,12 @@ def unmet(test, run, work):
     for refused in test.get("EXPECT_REGEX_NONE", []):
         if found(refused):
             return f"/{refused}/ is printed"
-    for path in test.get("EXPECT_FILE", []) + test.get("EXPECT_JSON", []):
+    for path in test.get("EXPECT_FILE", []):
         if open(f"{work}/{path}", encoding="utf-8").read().strip() not in run.output:
             return f"not the text of {path}"
+    for path in test.get("EXPECT_JSON", []):
+        if documents(run.output, path) != documents(open(f"{work}/{path}", encoding="utf-8").read(), path):
+            return f"not the values of {path}"
     if "WILL_FAIL" not in test and run.status != int(test.get("RETURN_CODE", 0)):
         return f"status {run.status}"
     return None
@@ -228,7 +241,8 @@ def run_test(test, tracer, machine):
     for command in test.get("SETUP", []):
         machine.succeeds(command)
     before = [machine.started(command) for command in test.get("BEFORE", [])]
-    command = test["RUN"] if "RUN" in test else "{{BPFTRACE}} -e '" + test["PROG"] + "'"
+    options = " -q -f json" if "EXPECT_JSON" in test else ""
+    command = test["RUN"] if "RUN" in test else "{{BPFTRACE}}" + options + " -e '" + test["PROG"] + "'"
     for process, pid in before:
         command = command.replace("{{BEFORE_PID}}", pid, 1)
     command = command.replace("{{BEFORE_PID}}", before[0][1] if before else "0").replace("{{BPFTRACE}}", tracer)
@@ -264,7 +278,8 @@ def judge_test(test, machine):
     if not mine:
         return Verdict("same", ""), ours, theirs
     refused = ours.status and not ours.attached
-    if ABOUT_ITSELF.search(test.get("RUN", "")) or refused and (theirs and theirs.status and not theirs.attached):
+    both = "WILL_FAIL" in test or theirs and theirs.status and not theirs.attached
+    if ABOUT_ITSELF.search(test.get("RUN", "")) or refused and both:
         return Verdict("wording", complaint(ours)), ours, theirs
     return Verdict("refused", complaint(ours)) if refused else Verdict("different", mine), ours, theirs
 

@@ -56,6 +56,14 @@ impl host::Kernel for AnyKernel {
         vec![]
     }
 
+    fn iterator(&self, _: &str) -> Result<Tracepoint, String> {
+        Err("not here".into())
+    }
+
+    fn iterators(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     fn raw_tracepoint(&self, _: &str) -> Result<Tracepoint, String> {
         Ok(Tracepoint { fields: vec![] })
     }

@@ -5,6 +5,7 @@ mod driver_events;
 mod functions;
 pub mod gpu;
 pub mod ioctls;
+mod iterators;
 mod kernel_functions;
 mod lister;
 mod markers;
@@ -42,6 +43,7 @@ static LISTS: &[ProviderList] = &[
     driver_events::LIST,
     tracepoints::LIST,
     tracepoints::RAW_LIST,
+    iterators::LIST,
     ioctls::LIST,
     gpu::LIST,
     counted::LIST,

@@ -242,6 +242,7 @@ mod tests {
             source_lines,
             kernel_types,
             kernel_symbols,
+            iterators,
             kernel_fields,
             kernel_functions
         );

@@ -111,7 +111,7 @@ fn run(
     if prepared.child.is_none() {
         unmapped.note_at_start(&plan.target.pids, plan.messages);
     }
-    let done = watches::end_of_begin(plan, &extender, !targets.is_empty());
+    let done = watches::end_of_begin(plan, &extender, &session, !targets.is_empty());
     watches.extend(done.map_err(Failure::loading)?);
 
     let outputs = &mut prepared.outputs;

@@ -17,6 +17,7 @@ use runtime::Session;
 use runtime::session::event_loop::{Next, Watch};
 use runtime::started::{MappingWatch, Mappings};
 use rustix::event::{EventfdFlags, eventfd};
+use rustix::io::Errno;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use wire::manifest::{Attach, CompiledScript};
@@ -204,15 +205,8 @@ impl<'p, 'w> Beginning<'p, 'w> {
     }
 }
 
-/// Ends a run immediately, if BEGIN has done everything.
+/// Ends a run when nothing happens any more. The descriptor is an eventfd, which is readable when it is not zero.
 struct Done(OwnedFd);
-
-impl Done {
-    fn new() -> io::Result<Done> {
-        // A non-zero eventfd is readable.
-        Ok(Done(eventfd(1, EventfdFlags::CLOEXEC)?))
-    }
-}
 
 impl Watch for Done {
     fn fd(&self) -> RawFd {
@@ -224,23 +218,43 @@ impl Watch for Done {
     }
 }
 
-/// The watch that ends the run at once, if nothing happens any more: no process is waited for, and the scripts only have BEGIN and END.
+/// Reads the iterators. Returns the watch that ends the run after them, if nothing else happens: no process is waited for, and the
+/// scripts only have iterators, BEGIN and END.
 pub fn end_of_begin<'w>(
     plan: &Plan,
     extender: &Extender,
+    session: &Session,
     has_targets: bool,
 ) -> io::Result<Option<Box<dyn Watch + 'w>>> {
     let is_done = !has_targets && does_nothing_more(&plan.modules) && !extender.scripts.are_waiting();
+    let iterators = session.iterators()?;
+    let done = eventfd(u32::from(iterators.is_empty()), EventfdFlags::CLOEXEC)?;
+    if !iterators.is_empty() {
+        let read = done.try_clone()?;
+        // Beside the reader of the ring buffer, which thousands of items would fill.
+        std::thread::Builder::new().spawn(move || {
+            iterators.iter().for_each(read_items);
+            let _ = rustix::io::write(read, &1u64.to_ne_bytes());
+        })?;
+    }
     Ok(match is_done {
-        true => Some(Box::new(Done::new()?)),
+        true => Some(Box::new(Done(done))),
         false => None,
     })
 }
 
-/// Whether the scripts only have BEGIN and END, so that nothing happens in between.
+/// Runs an iterator's program for all of its items.
+fn read_items(iterator: &OwnedFd) {
+    // The kernel interrupts the iteration after a million items, with an error that asks for the next ones.
+    while let Err(Errno::AGAIN | Errno::INTR) = rustix::io::read(iterator, &mut [0u8; 64]) {}
+}
+
+/// Whether the scripts only have BEGIN, END and iterators, so that nothing happens after these.
 fn does_nothing_more(modules: &[CompiledScript]) -> bool {
     let mut programs = modules.iter().flat_map(|module| &module.manifest.programs);
-    programs.all(|program| matches!(program.attach, Attach::Event(Trigger::Begin | Trigger::End)))
+    let ends =
+        |trigger: &Trigger| matches!(trigger, Trigger::Begin | Trigger::End | Trigger::Iterator { .. });
+    programs.all(|program| matches!(&program.attach, Attach::Event(trigger) if ends(trigger)))
 }
 
 /// Prints the traced processes and how the trace ends, unless the user has only given a command.

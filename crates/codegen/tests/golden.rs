@@ -40,6 +40,7 @@ impl Catalog for OneLibrary {
         source_lines,
         kernel_types,
         kernel_symbols,
+        iterators,
         kernel_fields,
         cgroups,
         records,

@@ -84,6 +84,15 @@ pub trait Kernel: std::fmt::Debug + Sync {
     /// Names of all raw tracepoints.
     fn raw_tracepoints(&self) -> Vec<String>;
 
+    /// The fields of an iterator's items.
+    ///
+    /// # Errors
+    /// There is no such iterator; the error is the reason.
+    fn iterator(&self, items: &str) -> Result<Tracepoint, String>;
+
+    /// Names of all iterators.
+    fn iterators(&self) -> Vec<String>;
+
     /// Whether functions of the kernel can be probed in this way.
     ///
     /// # Errors
@@ -577,6 +586,15 @@ impl Catalog for Machine {
 
     fn raw_tracepoints(&self) -> Vec<String> {
         self.kernel.map(Kernel::raw_tracepoints).unwrap_or_default()
+    }
+
+    fn iterator(&self, items: &str) -> Result<Tracepoint, String> {
+        let kernel = self.kernel.ok_or("the iterators of the kernel are not available")?;
+        kernel.iterator(items)
+    }
+
+    fn iterators(&self) -> Vec<String> {
+        self.kernel.map(Kernel::iterators).unwrap_or_default()
     }
 
     fn kernel_hook(&self, hook: Hook) -> Result<(), String> {

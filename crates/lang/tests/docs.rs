@@ -178,6 +178,17 @@ impl Catalog for Machine {
         record::kernel_field(of, field)
     }
 
+    fn iterator(&self, items: &str) -> Result<Tracepoint, String> {
+        match items {
+            "task" => Ok(Tracepoint { fields: record::passed() }),
+            _ => Err("this kernel has none".into()),
+        }
+    }
+
+    fn iterators(&self) -> Vec<String> {
+        vec!["task".into()]
+    }
+
     fn raw_tracepoint(&self, event: &str) -> Result<Tracepoint, String> {
         match event {
             "sched_switch" => Ok(Tracepoint { fields: record::passed() }),

@@ -26,7 +26,7 @@ impl Catalog for Kernel {
         devices,
         agent
     );
-    lang::lacks!(records, tracepoints, known_targets, kernel_symbols);
+    lang::lacks!(records, tracepoints, known_targets, kernel_symbols, iterators);
 
     fn files(&self, _: &str) -> Result<Vec<File>, TargetError> {
         Err(TargetError::NotYet { looked_in: Vec::new() })

@@ -103,7 +103,15 @@ impl TestCatalog {
 
 impl Catalog for TestCatalog {
     lang::lacks!(later_files, indirect_functions, markers, instructions, code_addresses, debug_information);
-    lang::lacks!(source_lines, kernel_types, kernel_symbols, kernel_fields, kernel_functions, records);
+    lang::lacks!(
+        source_lines,
+        kernel_types,
+        kernel_symbols,
+        iterators,
+        kernel_fields,
+        kernel_functions,
+        records
+    );
     lang::lacks!(tracepoints, devices, known_targets);
 
     fn files(&self, target: &str) -> Result<Vec<File>, TargetError> {

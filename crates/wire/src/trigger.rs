@@ -4,6 +4,7 @@
 //! several kinds depends on their [`Environment`].
 
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 use std::fmt;
 
 /// The event that runs a program.
@@ -53,6 +54,11 @@ pub enum Trigger {
         /// `sched_switch`
         event: String,
     },
+    /// `iter:task`: an item of an iterator of the kernel, which the tracer reads once.
+    Iterator {
+        /// `task`
+        items: String,
+    },
     /// `rawtracepoint:sched_switch`
     RawTracepoint {
         /// `sched_switch`
@@ -71,6 +77,8 @@ pub enum Environment {
     Sample,
     /// A tracepoint. The context is the record.
     Record,
+    /// An iterator, which the tracer reads. The context has the fields of an item; all are zero after the last.
+    Item,
     /// A raw tracepoint. The context is the arguments of the tracepoint.
     Arguments,
 }
@@ -96,6 +104,7 @@ impl Trigger {
             Trigger::Profile { counter, .. } => of(counter.provider(), "profile", Environment::Sample),
             Trigger::Watchpoint { .. } => of("watchpoint", "watchpoint", Environment::Sample),
             Trigger::Tracepoint { .. } => of("tracepoint", "tracepoint", Environment::Record),
+            Trigger::Iterator { .. } => of("iter", "iter", Environment::Item),
             Trigger::RawTracepoint { .. } => of("rawtracepoint", "rawtracepoint", Environment::Arguments),
         }
     }
@@ -108,6 +117,14 @@ impl Trigger {
     /// The word with which symbols of programs begin.
     pub fn word(&self) -> &'static str {
         self.properties().word
+    }
+
+    /// ELF section of its programs, which determines their type.
+    pub fn section(&self) -> Cow<'static, str> {
+        match self {
+            Trigger::Iterator { items } => format!("iter/{items}").into(),
+            _ => self.environment().section().into(),
+        }
     }
 
     /// The environment of its programs.
@@ -133,25 +150,26 @@ impl fmt::Display for Trigger {
                 write!(f, " {address:#x} {bytes} {}", accesses.letters())
             }
             Trigger::Tracepoint { category, event } => write!(f, " {category}:{event}"),
+            Trigger::Iterator { items } => write!(f, " {items}"),
             Trigger::RawTracepoint { event } => write!(f, " {event}"),
         }
     }
 }
 
 impl Environment {
-    /// ELF section of the programs, which determines their type.
-    pub fn section(self) -> &'static str {
+    fn section(self) -> &'static str {
         match self {
             Environment::Tracer | Environment::Arguments => "raw_tp",
             Environment::Timer | Environment::Sample => "perf_event",
             Environment::Record => "tracepoint",
+            Environment::Item => "iter",
         }
     }
 
     /// Whether the event is one of the current process, so that programs run only in traced processes.
     pub fn has_process(self) -> bool {
         match self {
-            Environment::Tracer | Environment::Timer => false,
+            Environment::Tracer | Environment::Timer | Environment::Item => false,
             Environment::Sample | Environment::Record | Environment::Arguments => true,
         }
     }
@@ -160,7 +178,7 @@ impl Environment {
     pub fn has_registers(self) -> bool {
         match self {
             Environment::Timer | Environment::Sample => true,
-            Environment::Tracer | Environment::Record | Environment::Arguments => false,
+            Environment::Tracer | Environment::Record | Environment::Item | Environment::Arguments => false,
         }
     }
 }

@@ -63,7 +63,7 @@ fn record(category: &str, event: &str) -> Vec<String> {
 }
 
 /// The arguments of a raw tracepoint.
-fn fields(found: Result<Tracepoint, String>) -> Vec<String> {
+pub(super) fn fields(found: Result<Tracepoint, String>) -> Vec<String> {
     let fields = found.map(|found| found.fields).unwrap_or_default();
     fields.iter().map(|field| structs::variable(&field.kind.to_string(), &field.name)).collect()
 }

@@ -115,6 +115,11 @@ impl Body<'_, '_> {
             unreachable!("variables with addresses are in memory")
         };
         let address = self.pointer(place);
+        self.untracked(address)
+    }
+
+    /// An address as a number to the verifier.
+    pub(super) fn untracked(&mut self, address: VReg) -> VReg {
         let temp = self.scratch_temp(8);
         self.store(temp, Width::B64, address);
         self.load(temp, Width::B64, false)

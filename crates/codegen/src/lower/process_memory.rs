@@ -19,7 +19,7 @@ impl Body<'_, '_> {
     }
 
     /// A field of the context. In perf event programs it is loaded as a whole word.
-    fn context(&mut self, offset: i16, width: Width, signed: bool) -> VReg {
+    pub(super) fn context(&mut self, offset: i16, width: Width, signed: bool) -> VReg {
         if self.probe.attach.hook() == Some(Hook::Trampoline) {
             return self.passed_word(Some(offset), width, signed);
         }
@@ -145,7 +145,13 @@ impl Body<'_, '_> {
     fn read_piece(&mut self, piece: Piece, offset: u32, ty: &Type) -> VReg {
         let width = self.width(ty);
         match piece {
-            Piece::Reg(reg) => self.context(reg + offset as i16, width, self.signed(ty)),
+            Piece::Reg(reg) => {
+                let value = self.context(reg + offset as i16, width, self.signed(ty));
+                match self.probe.attach.environment() {
+                    Some(Environment::Item) if width == Width::B64 => self.untracked(value),
+                    _ => value,
+                }
+            }
             Piece::Stack(at) => {
                 let address = self.stack_address(at + offset);
                 let space = self.stack_space();

@@ -21,12 +21,12 @@ impl<'p> Cx<'p> {
     pub(super) fn probe(&mut self, probe: &'p Probe) {
         match &probe.attach {
             Attach::Event(trigger) => {
-                let (word, section) = (trigger.word(), trigger.environment().section());
+                let (word, section) = (trigger.word(), trigger.section());
                 let attach = match self.runs_in_process() && probe.is_process_end() {
                     true => manifest::Attach::ProcessEnd,
                     false => manifest::Attach::Event(trigger.clone()),
                 };
-                self.simple_program(probe, word, section, attach, CookieLayout::default(), 0);
+                self.simple_program(probe, word, &section, attach, CookieLayout::default(), 0);
             }
             Attach::Entry(_, sites) => {
                 let tracked = self.program.is_tracked(probe);
@@ -303,6 +303,12 @@ impl<'c, 'p> Body<'c, 'p> {
             let thread = self.pro(Pro::Thread);
             let tgid = self.b().bin(crate::ir::Bin::Shr, thread, 32);
             self.go_on_unless(Cmp::Eq, tgid, i64::from(own), skip);
+        }
+        if let (Some(Environment::Item), Some(signature)) =
+            (self.probe.attach.environment(), &self.probe.signature)
+        {
+            let item = self.context(signature.offsets[0] as i16, Width::B64, false);
+            self.go_on_unless(Cmp::Eq, item, 0, skip);
         }
         if self.probe.attach != Attach::Event(Trigger::End) {
             self.exit_test(skip);

@@ -65,6 +65,8 @@ pub(crate) struct ProbeContext {
     pub gpu: Option<&'static gpu::RecordKind>,
     /// A raw tracepoint, whose values also have numbers.
     pub raw: bool,
+    /// An iterator, whose item's fields `ctx` has too.
+    pub iterates: bool,
     /// Arguments of a USDT marker.
     pub passed: Option<Vec<MarkerArg>>,
     /// For each field of a tracepoint's record, the kernel struct that it points to.
@@ -97,16 +99,18 @@ impl ProbeContext {
                 context.pointees.clone_from(pointees);
                 context.timed_name = Some(*name);
                 context.signature = signature.clone();
+                context.iterates = trigger.environment() == Environment::Item;
                 context.raw = trigger.environment() == Environment::Arguments;
                 context.kernel_pointers = match trigger {
                     Trigger::Tracepoint { category, .. } => !category.ends_with("syscalls"),
+                    Trigger::Iterator { .. } => true,
                     _ => context.raw,
                 };
                 context.at = match trigger.environment() {
                     Environment::Tracer => At::Ends,
                     Environment::Timer => At::Timer,
                     Environment::Sample => At::Sample,
-                    Environment::Record | Environment::Arguments => At::Record,
+                    Environment::Record | Environment::Item | Environment::Arguments => At::Record,
                 };
             }
             ProgramGroup::Calls { hook, returns, layout } => {

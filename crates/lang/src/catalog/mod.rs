@@ -286,6 +286,15 @@ pub trait Catalog {
     /// Names of all raw tracepoints.
     fn raw_tracepoints(&self) -> Vec<String>;
 
+    /// The fields of an iterator's items, 8 bytes each, as its programs get them.
+    ///
+    /// # Errors
+    /// There is no such iterator; the error is the reason.
+    fn iterator(&self, items: &str) -> Result<Tracepoint, String>;
+
+    /// Names of all iterators: `task`.
+    fn iterators(&self) -> Vec<String>;
+
     /// Whether functions of the kernel can be probed in this way.
     ///
     /// # Errors
@@ -324,7 +333,7 @@ macro_rules! lacks {
     ($($kind:ident),+ $(,)?) => { $($crate::lacks!(@ $kind);)+ };
     (@ all_but_functions) => {
         $crate::lacks!(later_files, indirect_functions, markers, instructions, code_addresses, code_offsets);
-        $crate::lacks!(variables, debug_information, source_lines, kernel_types, kernel_symbols, kernel_fields, cgroups, records, tracepoints, kernel_functions);
+        $crate::lacks!(variables, debug_information, source_lines, kernel_types, kernel_symbols, iterators, kernel_fields, cgroups, records, tracepoints, kernel_functions);
         $crate::lacks!(agent, devices, known_targets);
     };
     (@ agent) => {
@@ -442,6 +451,15 @@ macro_rules! lacks {
 
         fn raw_tracepoint(&self, _: &str) -> Result<$crate::catalog::Tracepoint, String> {
             Err("tracepoints are not known here".into())
+        }
+    };
+    (@ iterators) => {
+        fn iterator(&self, _: &str) -> Result<$crate::catalog::Tracepoint, String> {
+            Err("iterators are not known here".into())
+        }
+
+        fn iterators(&self) -> Vec<String> {
+            Vec::new()
         }
     };
     (@ tracepoints) => {

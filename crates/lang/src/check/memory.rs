@@ -18,7 +18,9 @@ use std::sync::Arc;
 impl Checker<'_> {
     /// `args.name`, `p->field`, `p.field`
     pub(crate) fn field(&mut self, base: &ast::Expr, name: &ast::Name, span: Span) -> Expr {
-        if base.is_args() {
+        let is_item =
+            self.context.iterates && matches!(&base.kind, ast::ExprKind::Ident(name) if name == "ctx");
+        if base.is_args() || is_item {
             return self.param(name, span);
         }
         if is_config(base) {

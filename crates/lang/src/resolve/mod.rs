@@ -19,6 +19,7 @@ mod gpu_probes;
 pub mod grouping;
 pub mod interner;
 mod ioctl_probes;
+mod iterators;
 pub mod jump_targets;
 mod kernel_functions;
 mod missing_functions;

@@ -9,8 +9,8 @@ use crate::resolve::finder::Finder;
 pub use crate::resolve::provider::{Completion, Provider, ProviderProperties, Runs};
 use crate::resolve::spot::{Miss, Spots, wrong};
 use crate::resolve::{
-    driver_events, functions, gpu_probes, ioctl_probes, kernel_functions, operation_probes, requests, timers,
-    tracepoint, usdt, watchpoints,
+    driver_events, functions, gpu_probes, ioctl_probes, iterators, kernel_functions, operation_probes,
+    requests, timers, tracepoint, usdt, watchpoints,
 };
 use crate::syntax::ast::{ProbeSpec, text};
 
@@ -186,6 +186,14 @@ pub static PROVIDERS: &[Provider] = &[
         resolve: |finder, spec, row| finder.raw_tracepoints(spec, row),
     },
     Provider {
+        names: &["iter", "it"],
+        form: "iter:ITEMS",
+        doc: "once for each item that the kernel has: `task`, `task_file`, `task_vma` ...; `args` has its fields",
+        properties: iterators::PROPERTIES,
+        runs: Runs::Traces,
+        resolve: iterators::items,
+    },
+    Provider {
         names: &["self"],
         form: "self:signal:SIGUSR1",
         doc: "when cudatrace itself receives the signal: SIGUSR1 or SIGUSR2",
@@ -214,7 +222,6 @@ pub static PROVIDERS: &[Provider] = &[
 /// Providers that only other tracers have: names, and what to use instead.
 pub static ABSENT: &[(&[&str], &str)] = &[
     (&["asyncwatchpoint", "aw"], "use `watchpoint:ADDRESS:BYTES:ACCESSES`"),
-    (&["iter", "it"], "use `interval:s:1` and maps"),
     (&["syscall"], "use `tracepoint:syscalls:sys_enter_read`, or `sys_exit_read` when it returns"),
 ];
 

@@ -43,7 +43,7 @@ pub(super) const RAW: ProviderProperties = ProviderProperties {
 };
 
 /// Names of the fields of a record.
-fn fields(found: Result<Tracepoint, String>) -> Vec<String> {
+pub(super) fn fields(found: Result<Tracepoint, String>) -> Vec<String> {
     found.map(|found| found.fields).unwrap_or_default().into_iter().map(|field| field.name).collect()
 }
 

@@ -146,6 +146,17 @@ impl Catalog for Machine {
         ["sched_process_exit", "sched_switch"].map(|event| ("sched".into(), event.into())).into()
     }
 
+    fn iterator(&self, items: &str) -> Result<Tracepoint, String> {
+        match items {
+            "task" => Ok(Tracepoint { fields: passed() }),
+            _ => Err("this kernel has none".into()),
+        }
+    }
+
+    fn iterators(&self) -> Vec<String> {
+        vec!["task".into()]
+    }
+
     fn raw_tracepoint(&self, event: &str) -> Result<Tracepoint, String> {
         match event {
             "sched_switch" => Ok(Tracepoint { fields: passed() }),

@@ -196,7 +196,7 @@ impl SiteBatch<'_> {
             Code::File { id, .. } => Some(id),
             Code::Kernel => None,
         };
-        Link { module: ModuleId::default(), clause: self.clause, file, link, event }
+        Link { module: ModuleId::default(), clause: self.clause, file, link, event, items: None }
     }
 
     /// Adds the link of a site, or its failure.

@@ -17,12 +17,14 @@ pub struct Link {
     // Fields drop in this order: the link before the event that it is on.
     pub(crate) link: OwnedFd,
     pub(crate) event: Option<OwnedFd>,
+    /// The items of an iterator, whose programs run while they are read.
+    pub(crate) items: Option<OwnedFd>,
 }
 
 impl Link {
     /// A descriptor that is closed with the links because closing it is slow, too.
     pub(crate) fn of_nothing(fd: OwnedFd) -> Link {
-        Link { module: ModuleId::default(), clause: 0, file: None, link: fd, event: None }
+        Link { module: ModuleId::default(), clause: 0, file: None, link: fd, event: None, items: None }
     }
 
     /// Sets the module.
@@ -32,6 +34,6 @@ impl Link {
 
     /// Its descriptors.
     pub(crate) fn fds(&self) -> impl Iterator<Item = RawFd> {
-        std::iter::once(&self.link).chain(&self.event).map(AsRawFd::as_raw_fd)
+        std::iter::once(&self.link).chain(&self.event).chain(&self.items).map(AsRawFd::as_raw_fd)
     }
 }

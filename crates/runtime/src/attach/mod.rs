@@ -16,7 +16,7 @@ use crate::attach::link::Link;
 use crate::attach::perf_uprobe::AttachLock;
 use crate::error::{AttachError, SiteFailure};
 use crate::handles::{LoadResult, LoadedProgram, ProgramHandle};
-use crate::kernel::links::link_perf_event;
+use crate::kernel::links::{link_iterator, link_perf_event};
 use crate::kernel::sys;
 use crate::options::{AttachOptions, ModuleId};
 use libbpf_sys as bpf;
@@ -113,6 +113,10 @@ impl Attacher<'_> {
                 tracepoint(clause, loaded, category, event).map(|link| vec![link]),
                 "cannot attach to the tracepoint",
             ),
+            Trigger::Iterator { .. } => (
+                iterator(clause, loaded).map(|link| vec![link]),
+                "this kernel cannot iterate over these items",
+            ),
             Trigger::RawTracepoint { event } => (
                 raw_tracepoint(clause, loaded, event).map(|link| vec![link]),
                 "cannot attach to the tracepoint",
@@ -208,12 +212,20 @@ fn raw_tracepoint(clause: u32, loaded: &LoadedProgram, event: &str) -> io::Resul
     // SAFETY: a C string and a descriptor that live across the call.
     let link =
         sys::owned_libbpf(unsafe { bpf::bpf_raw_tracepoint_open(name.as_ptr(), program.as_raw_fd()) })?;
-    Ok(Link { module: ModuleId::default(), clause, file: None, link, event: None })
+    Ok(Link { module: ModuleId::default(), clause, file: None, link, event: None, items: None })
+}
+
+/// Attaches to an iterator.
+fn iterator(clause: u32, loaded: &LoadedProgram) -> io::Result<Link> {
+    let link = link_iterator(loaded.fd()?.as_raw_fd())?;
+    // SAFETY: a descriptor that lives across the call.
+    let items = sys::owned_libbpf(unsafe { bpf::bpf_iter_create(link.as_raw_fd()) })?;
+    Ok(Link { module: ModuleId::default(), clause, file: None, link, event: None, items: Some(items) })
 }
 
 fn link_event(clause: u32, loaded: &LoadedProgram, event: OwnedFd) -> io::Result<Link> {
     let link = link_perf_event(loaded.fd()?.as_raw_fd(), &event, 0)?;
-    Ok(Link { module: ModuleId::default(), clause, file: None, link, event: Some(event) })
+    Ok(Link { module: ModuleId::default(), clause, file: None, link, event: Some(event), items: None })
 }
 
 /// Runs a program without an event once: BEGIN, END, signals, timers of processes, tests and benches.

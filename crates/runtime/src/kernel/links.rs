@@ -70,6 +70,12 @@ pub(crate) fn link_trampoline(program: RawFd) -> io::Result<OwnedFd> {
     sys::owned_libbpf(unsafe { bpf::bpf_raw_tracepoint_open(std::ptr::null(), program) })
 }
 
+/// Creates the link of an iterator's program.
+pub(crate) fn link_iterator(program: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: a descriptor that lives across the call; without options all items are iterated over.
+    sys::owned_libbpf(unsafe { bpf::bpf_link_create(program, 0, bpf::BPF_TRACE_ITER, std::ptr::null()) })
+}
+
 pub(crate) fn link_perf_event(program: RawFd, event: &OwnedFd, cookie: u64) -> io::Result<OwnedFd> {
     let mut opts =
         bpf::bpf_link_create_opts { sz: size_of::<bpf::bpf_link_create_opts>() as u64, ..Default::default() };

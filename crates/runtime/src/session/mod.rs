@@ -39,6 +39,7 @@ use report::{Loss, Snapshot};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::fd::RawFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -233,6 +234,14 @@ impl Session {
     /// Number of attach points that are attached, timers, BEGIN and END included.
     pub fn attached(&self) -> usize {
         self.attached
+    }
+
+    /// The attached iterators. Their programs run once for each item while one is read to its end; it has no bytes.
+    ///
+    /// # Errors
+    /// EMFILE
+    pub fn iterators(&self) -> io::Result<Vec<OwnedFd>> {
+        self.links.iter().filter_map(|link| link.items.as_ref()).map(OwnedFd::try_clone).collect()
     }
 
     /// Attach points that the kernel refused.
@@ -627,7 +636,7 @@ fn order(program: &Program) -> (u8, Reverse<u32>) {
         }
         Attach::Event(trigger) => match trigger.environment() {
             Environment::Record | Environment::Arguments => (2, any),
-            Environment::Tracer | Environment::Timer | Environment::Sample => (3, any),
+            Environment::Tracer | Environment::Timer | Environment::Sample | Environment::Item => (3, any),
         },
     }
 }

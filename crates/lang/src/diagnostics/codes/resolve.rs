@@ -289,6 +289,15 @@ pub const PROBES: &[Code] = &[
         repaired: "watchpoint:0x1002:2:w { @ = count() }",
     },
     Code {
+        code: "E0131",
+        title: "no such iterator",
+        explanation: "The kernel has iterators for some kinds of items: `iter:task` for threads, `iter:task_file` for their \
+                      open files, `iter:task_vma` for their mappings. They need BTF. `cudatrace -lv 'iter:*'` lists them with \
+                      their fields.",
+        example: "iter:tasks { @ = count() }",
+        repaired: "iter:task { @ = count() }",
+    },
+    Code {
         code: "E0112",
         title: "no such tracepoint",
         explanation: "A tracepoint is written `tracepoint:CATEGORY:EVENT`, where `*` matches anything. `cudatrace -l \

@@ -56,6 +56,8 @@ pub(crate) const PROVIDERS: &[&str] = &[
     "self",
     "driver",
     "watchpoint",
+    "iter",
+    "it",
     "w",
     "kprobe",
     "kfunc",

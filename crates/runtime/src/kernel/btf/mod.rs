@@ -220,6 +220,31 @@ pub fn raw_tracepoints() -> Vec<String> {
     .unwrap_or_default()
 }
 
+/// Functions whose parameters are the fields of an iterator's items, after the description of the iteration.
+const ITERATOR: &str = "bpf_iter_";
+
+/// Fields of the items of an iterator; `None` without such an iterator or without BTF.
+pub fn iterator(items: &str) -> Option<Vec<TracepointArg>> {
+    with_kernel(|btf| {
+        let all = TypeIndex::of(btf)?;
+        let (_, function) = function_named(all.data, all.strings, &format!("{ITERATOR}{items}"))?;
+        arguments(&all, parameters(&all, function.type_id)?)
+            .filter(|_| all.named(&format!("bpf_iter__{items}")).is_some())
+    })
+}
+
+/// Names of all iterators, sorted: those whose context is a struct of the kernel.
+pub fn iterators() -> Vec<String> {
+    let functions = function_names(kernel_function::VMLINUX);
+    let items = functions.iter().filter_map(|name| name.strip_prefix(ITERATOR));
+    let mut items: Vec<String> = items
+        .filter(|items| kernel_type_named(&format!("bpf_iter__{items}")).is_some())
+        .map(String::from)
+        .collect();
+    items.sort();
+    items
+}
+
 fn with_kernel<T>(f: impl FnOnce(&[u8]) -> Option<T>) -> Option<T> {
     let file = File::open(VMLINUX).ok()?;
     let len = file.metadata().ok()?.len() as usize;
@@ -267,7 +292,11 @@ fn tracepoint_args(btf: &[u8], name: &str) -> Option<Vec<TracepointArg>> {
         Some((_, function)) => parameters(&all, function.type_id)?,
         None => args_of_class(&all, name)?,
     };
-    Some(args.into_iter().map(|(name, ty)| TracepointArg { name, kind: arg_kind(&all, ty) }).collect())
+    arguments(&all, args)
+}
+
+fn arguments(all: &TypeIndex<'_>, args: Vec<(String, u32)>) -> Option<Vec<TracepointArg>> {
+    Some(args.into_iter().map(|(name, ty)| TracepointArg { name, kind: arg_kind(all, ty) }).collect())
 }
 
 /// The function that calls the programs of a tracepoint or, on older kernels, of a class of tracepoints.
