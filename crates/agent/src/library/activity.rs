@@ -4,8 +4,19 @@
 //! offsets, which are the same in CUPTI 11.7 to 13.5 (taken from the layouts of the structs in NVIDIA's headers).
 
 use crate::clock::Clock;
-use crate::cupti::kind;
 use crate::record::{KINDS, Kind, Record};
+
+/// `CUpti_ActivityKind`
+pub(crate) mod kind {
+    pub(crate) const MEMCPY: u32 = 1;
+    pub(crate) const MEMSET: u32 = 2;
+    pub(crate) const KERNEL: u32 = 3;
+    pub(crate) const CONCURRENT_KERNEL: u32 = 10;
+    pub(crate) const OVERHEAD: u32 = 17;
+    pub(crate) const MEMCPY2: u32 = 22;
+    pub(crate) const SYNCHRONIZATION: u32 = 38;
+    pub(crate) const GRAPH_TRACE: u32 = 51;
+}
 
 /// CUPTI's kinds of records for ours, in the order in which they are enabled.
 pub(crate) const SOURCES: [(Kind, &[u32]); KINDS] = [

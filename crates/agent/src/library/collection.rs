@@ -5,10 +5,10 @@ use core::ffi::{c_int, c_void};
 use core::ptr::null_mut;
 use core::sync::atomic::Ordering::Relaxed;
 
-use crate::activity::{Activity, SOURCES};
+use crate::activity::{Activity, SOURCES, kind};
 use crate::batch::Batches;
 use crate::clock::Clock;
-use crate::cupti::{CallbackData, Cupti, DRIVER_API, ENTER, SUCCESS, Subscriber, kind};
+use crate::cupti::{CallbackData, Cupti, DRIVER_API, ENTER, SUCCESS, Subscriber};
 use crate::devices::Devices;
 use crate::driver::Driver;
 use crate::forks::NoForks;

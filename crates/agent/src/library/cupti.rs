@@ -11,18 +11,6 @@ use crate::sys;
 pub(crate) type Status = u32;
 pub(crate) const SUCCESS: Status = 0;
 
-/// `CUpti_ActivityKind`
-pub(crate) mod kind {
-    pub(crate) const MEMCPY: u32 = 1;
-    pub(crate) const MEMSET: u32 = 2;
-    pub(crate) const KERNEL: u32 = 3;
-    pub(crate) const CONCURRENT_KERNEL: u32 = 10;
-    pub(crate) const OVERHEAD: u32 = 17;
-    pub(crate) const MEMCPY2: u32 = 22;
-    pub(crate) const SYNCHRONIZATION: u32 = 38;
-    pub(crate) const GRAPH_TRACE: u32 = 51;
-}
-
 /// `CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER`
 const ZEROED_BUFFERS: u32 = 5;
 /// `CUPTI_CB_DOMAIN_DRIVER_API`

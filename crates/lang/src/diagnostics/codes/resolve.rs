@@ -273,9 +273,8 @@ pub const PROBES: &[Code] = &[
     Code {
         code: "E0129",
         title: "no such records of a GPU",
-        explanation: "What a GPU did is written `gpu:KIND`: `gpu:kernel`, `gpu:memcpy`, `gpu:memset`, `gpu:graph`, \
-                      `gpu:sync`, `gpu:overhead`, `gpu:idle`; `*` matches anything. `cudatrace -l -v 'gpu:*'` lists the \
-                      kinds with their arguments.",
+        explanation: "What a GPU did is written `gpu:KIND`, such as `gpu:kernel` or `gpu:memcpy`; `*` matches anything. \
+                      `cudatrace -l -v 'gpu:*'` lists the kinds with their arguments.",
         example: "gpu:kernels { @ = count() }",
         repaired: "gpu:kernel { @ = count() }",
     },
