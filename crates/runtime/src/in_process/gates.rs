@@ -5,7 +5,7 @@
 
 use super::patch_sites::PatchCount;
 use super::patching::{ATTEMPTS, Access, PAUSE, leave, ours};
-use super::processes::{FileFunctions, FunctionSite, ProbedFile};
+use super::regions::{FileFunctions, FunctionSite, ProbedFile};
 use super::user_space::UserSpace;
 use crate::remote::seccomp::{self, Caller};
 use crate::remote::{Library, Remains, RemoteError, StoppedProcess, Tracer};
@@ -48,7 +48,9 @@ impl UserSpace {
         library: &Library<'_>,
         access: Access,
     ) -> Result<OwnedFd, RemoteError> {
-        self.left.remove(&pid);
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.restored = None;
+        }
         let mut other = None;
         Tracer::run(|tracer| {
             for _ in 0..ATTEMPTS {
@@ -129,10 +131,10 @@ impl UserSpace {
         let inode = self.memory.inode();
         let is_ours = |remains: &Remains, _: &StoppedProcess<'_>| Ok(remains.inode() == Some(inode));
         let is_gone = leave(pid, access, LEAVING, is_ours)?;
-        self.processes.remove(&pid);
-        self.heirs.remove(&pid);
+        let process = self.processes.entry(pid).or_default();
+        process.drop_regions();
         if !is_gone {
-            self.left.insert(pid, access.own_filters);
+            process.restored = Some(access.own_filters);
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! CompiledScript -> native::translate -> SessionMemory (maps, the tracer's code) -> SharedMap, SharedProgram, SharedClock
-//!                                     -> TracedProcess (its code, detours, jumps)
+//!                                     -> TracedProcess -> PatchedRegion (its code, detours, jumps)
 //! ```
 //!
 //! Not here: the memory (`shared`), control of a process (`remote`), what the code is (`native`).
@@ -15,14 +15,15 @@ mod patch_sites;
 mod patching;
 pub(crate) mod placement;
 mod process_ends;
-mod processes;
+mod regions;
 #[cfg(test)]
 mod tests;
+mod traced_process;
 mod unwinder_hooks;
 mod user_space;
 
 pub use native::returns::Hook as UnwinderHook;
 pub use patch_sites::{PatchCount, PatchSiteFinders, PatchSites};
 pub(crate) use patching::Access;
-pub use processes::{FileFunctions, FunctionSite, PatchReport, PatchSite};
+pub use regions::{FileFunctions, FunctionSite, PatchReport, PatchSite};
 pub(crate) use user_space::{MemorySizes, UserSpace};

@@ -1,6 +1,6 @@
 //! How functions give way to jumps: the caller finds that out from their files.
 
-use super::processes::PatchSite;
+use super::regions::PatchSite;
 use native::returns::Hook as UnwinderHook;
 use std::path::Path;
 

@@ -3,15 +3,16 @@
 //! A process is stopped meanwhile. Sessions before may have left something in it, and it may have jumps from its parent.
 
 use super::owner::Owner;
-use super::processes::{self, PatchReport, Place, TracedProcess};
+use super::regions::{self, PatchReport, PatchedRegion, Place};
+use super::traced_process::{Inheritance, TracedProcess};
 use super::unwinder_hooks;
-use super::user_space::{Heir, UserSpace};
+use super::user_space::UserSpace;
 use crate::remote::seccomp::{self, Caller};
 use crate::remote::{Remains, RemoteError, SeizedThread, StoppedProcess, Tracer, is_shared_data};
 use crate::shared::names::Names;
 use linux::proc;
 use linux::proc::seccomp::own_filters;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
@@ -130,8 +131,9 @@ impl UserSpace {
             Ok(restored.map(|()| why))
         })?;
         if why.is_some() {
-            self.processes.remove(&pid);
-            self.left.insert(pid, own_filters() + 1);
+            let process = self.processes.entry(pid).or_default();
+            process.regions.clear();
+            process.restored = Some(own_filters() + 1);
         }
         Ok(why)
     }
@@ -145,29 +147,34 @@ impl UserSpace {
     /// Whether programs of this file's functions run in a process, or there are no such programs.
     pub(crate) fn traces_file(&self, pid: u32, inode: u64) -> bool {
         let mut files = self.files.iter().filter(|(_, file)| file.inode() == inode);
-        let regions = self.processes.get(&pid).map_or(&[][..], Vec::as_slice);
-        files.all(|(file, _)| regions.iter().any(|process| process.has_jumps_in(*file)))
+        let regions = self.regions(pid);
+        files.all(|(file, _)| regions.iter().any(|region| region.has_jumps_in(*file)))
     }
 
     /// Whether a process has mapped a file again where it was, without the jumps.
     pub(crate) fn has_lost_jumps(&self, pid: u32) -> bool {
-        self.processes.get(&pid).into_iter().flatten().any(TracedProcess::has_lost_jumps)
+        self.regions(pid).iter().any(PatchedRegion::has_lost_jumps)
+    }
+
+    /// The regions of a process that are its own.
+    fn regions(&self, pid: u32) -> &[PatchedRegion] {
+        self.processes.get(&pid).map_or(&[], |process| &process.regions)
     }
 
     /// Whether a process that maps a file must be patched: the file has probes, or the program itself has, or exceptions could pass a
     /// traced call as soon as the file is there.
     pub(crate) fn concerns(&self, pid: u32, inode: u64, path: &Path) -> bool {
         // Its seccomp filter is there for good.
-        if self.left.contains_key(&pid) {
+        if self.processes.get(&pid).is_some_and(|process| process.restored.is_some()) {
             return false;
         }
-        let mut regions = self.processes.get(&pid).into_iter().flatten();
-        if regions.any(TracedProcess::traces_returns) && unwinder_hooks::may_unwind(path) {
+        let regions = self.regions(pid);
+        if regions.iter().any(PatchedRegion::traces_returns) && unwinder_hooks::may_unwind(path) {
             return true;
         }
         let has_probes = |inode: u64| self.files.values().any(|file| file.inode() == inode);
         let program = || std::fs::metadata(format!("/proc/{pid}/exe")).map_or(0, |file| file.ino());
-        has_probes(inode) || !self.processes.contains_key(&pid) && has_probes(program())
+        has_probes(inode) || regions.is_empty() && has_probes(program())
     }
 
     pub(super) fn patch(
@@ -176,7 +183,7 @@ impl UserSpace {
         own_filters: u32,
     ) -> Result<PatchReport, RemoteError> {
         let mut report = PatchReport::default();
-        if processes::mapped(&self.files, stopped, &BTreeSet::new())?.is_empty() {
+        if regions::mapped(&self.files, stopped, &BTreeSet::new())?.is_empty() {
             return Ok(report);
         }
         let pid = stopped.pid();
@@ -188,54 +195,55 @@ impl UserSpace {
         self.ends.watch(pid);
         self.forget_regions(stopped);
         let mut inherited = BTreeSet::new();
-        if !self.processes.contains_key(&pid) {
+        if self.regions(pid).is_empty() {
             self.settle(stopped, own_filters)?;
-            self.heirs.remove(&pid);
+            let process = self.processes.entry(pid).or_default();
+            process.inheritance = None;
             for remains in ours(stopped, self.memory.inode())? {
                 // The process is traced like its parent, whose memory it has until it executes a program.
                 if remains.is_borrowed(stopped)? {
                     return Ok(report);
                 }
                 let names = Names::start(stopped, remains.code_start())?;
-                let heir = self.heirs.entry(pid).or_insert_with(|| Heir { own_filters, names: vec![] });
-                heir.names.push(names);
+                let none = || Inheritance { own_filters, names: vec![] };
+                process.inheritance.get_or_insert_with(none).names.push(names);
                 inherited.extend(remains.jumps());
             }
         }
-        let ranges = processes::mapped(&self.files, stopped, &inherited)?;
+        let ranges = regions::mapped(&self.files, stopped, &inherited)?;
         if ranges.is_empty() {
             return Ok(report);
         }
-        self.patched.processes += usize::from(!self.processes.contains_key(&pid));
         let functions = self.files.values().map(|file| file.functions.len()).sum();
-        let regions = self.processes.entry(pid).or_default();
+        let regions = &mut self.processes.entry(pid).or_default().regions;
+        self.patched.processes += usize::from(regions.is_empty());
         let mut far = vec![];
         for near in ranges {
-            if regions.iter().any(|process| process.is_near(&near) || process.reaches_far(&near)) {
+            if regions.iter().any(|region| region.is_near(&near) || region.reaches_far(&near)) {
                 continue;
             }
             let (memory, unwind) = (&*self.memory, self.unwind.as_deref());
             let has_programs = self.has_programs;
             let area = near.clone();
-            match TracedProcess::start(stopped, memory, unwind, area, functions, own_filters, has_programs) {
+            match PatchedRegion::start(stopped, memory, unwind, area, functions, own_filters, has_programs) {
                 Err(RemoteError::NoRoom) => far.push(near),
                 started => {
-                    let mut process = started?;
-                    process.inherited.clone_from(&inherited);
-                    regions.push(process);
+                    let mut region = started?;
+                    region.inherited.clone_from(&inherited);
+                    regions.push(region);
                 }
             }
         }
         for near in far {
             regions.first_mut().ok_or(RemoteError::NoRoom)?.reach_far(near);
         }
-        let mut patched: BTreeSet<Place> = regions.iter().flat_map(TracedProcess::functions).collect();
-        for process in regions {
+        let mut patched: BTreeSet<Place> = regions.iter().flat_map(PatchedRegion::functions).collect();
+        for region in regions {
             let (modules, probes) = (&self.modules[..], &self.probes[..]);
-            let further = process.patch(stopped, &self.memory, modules, probes, &self.files, &patched)?;
-            patched.extend(process.functions());
-            process.hook_unwinders(stopped, self.unwinder)?;
-            self.gates.extend(process.has_gate().then(|| process.region.base()));
+            let further = region.patch(stopped, &self.memory, modules, probes, &self.files, &patched)?;
+            patched.extend(region.functions());
+            region.hook_unwinders(stopped, self.unwinder)?;
+            self.gates.extend(region.has_gate().then(|| region.region.base()));
             report.patched += further.patched;
             report.skipped.extend(further.skipped);
         }
@@ -246,18 +254,13 @@ impl UserSpace {
     /// Forgets regions that an execve has taken away, and those of ended processes if there are many.
     fn forget_regions(&mut self, stopped: &StoppedProcess<'_>) {
         if self.processes.len() > MANY {
-            self.processes.retain(|pid, _| proc::exists(*pid));
+            let changed = self.processes.iter_mut().filter(|(_, process)| process.is_changed());
+            changed.filter(|(pid, _)| !proc::exists(**pid)).for_each(|(_, process)| process.end());
+            self.processes.retain(|_, process| process.is_met || process.is_changed());
         }
-        if self.left.len() > MANY {
-            self.left.retain(|pid, _| proc::exists(*pid));
+        if let Some(process) = self.processes.get_mut(&stopped.pid()) {
+            process.regions.retain(|region| region.is_there(stopped));
         }
-        if self.heirs.len() > MANY {
-            self.heirs.retain(|pid, _| proc::exists(*pid));
-        }
-        if let Some(regions) = self.processes.get_mut(&stopped.pid()) {
-            regions.retain(|process| process.is_there(stopped));
-        }
-        self.processes.retain(|_, regions| !regions.is_empty());
     }
 
     /// Undoes what sessions before have left in a process.
@@ -271,7 +274,7 @@ impl UserSpace {
                 None => _ = remains.remove(stopped, own_filters)?,
                 // A child of a traced process has the region of this session.
                 Some(_) if remains.inode() == Some(self.memory.inode()) => {}
-                Some(tracer) if processes::have_jumps(&self.files, &maps, &remains) => {
+                Some(tracer) if regions::have_jumps(&self.files, &maps, &remains) => {
                     return Err(RemoteError::Patched { tracer });
                 }
                 Some(_) => {}
@@ -282,13 +285,9 @@ impl UserSpace {
 
     /// Takes the memory away from processes that have other rights by now: since setuid(2), for example.
     pub(super) fn expel_changed(&mut self) {
-        let of_traced =
-            |(pid, regions): (&u32, &Vec<TracedProcess>)| (*pid, TracedProcess::own_filters(regions));
-        let of_heir = |(pid, heir): (&u32, &Heir)| (*pid, heir.own_filters);
-        let all: Vec<(u32, u32)> =
-            self.processes.iter().map(of_traced).chain(self.heirs.iter().map(of_heir)).collect();
-        for (pid, own_filters) in all {
+        for pid in self.sharing() {
             let Some(other) = self.owner.changed(pid) else { continue };
+            let own_filters = self.processes.get(&pid).map_or(0, TracedProcess::own_filters);
             let inode = self.memory.inode();
             let expelled = Tracer::run(|tracer| {
                 expel(&StoppedProcess::all(tracer, pid, STOP_LIMIT)?, inode, own_filters)
@@ -305,7 +304,7 @@ impl UserSpace {
                 }
                 Ok(()) => self.forget(pid, format!("its rights have changed: {other}")),
                 // A program that it executes now has no memory of the session.
-                Err(RemoteError::Gone) => _ = self.processes.remove(&pid),
+                Err(RemoteError::Gone) => self.processes.entry(pid).or_default().regions.clear(),
                 Err(error) => {
                     let shares = "it still shares memory with the processes that are traced";
                     self.forget(pid, format!("its rights have changed, and {shares}: {other}; {error}"));
@@ -344,9 +343,9 @@ impl UserSpace {
 
     /// Traces a process no more.
     fn forget(&mut self, pid: u32, why: String) {
-        self.processes.remove(&pid);
-        self.heirs.remove(&pid);
-        self.left.insert(pid, own_filters() + 1);
+        let process = self.processes.entry(pid).or_default();
+        process.drop_regions();
+        process.restored = Some(own_filters() + 1);
         self.expelled.retain(|(known, _)| *known != pid);
         self.expelled.push((pid, why));
     }
@@ -355,14 +354,11 @@ impl UserSpace {
     pub(crate) fn detach(&mut self) {
         self.check_words();
         self.lease = None;
-        let left = self.left.drain();
-        let traced = self.processes.drain().map(|(pid, regions)| (pid, TracedProcess::own_filters(&regions)));
-        let heirs = self.heirs.drain().map(|(pid, heir)| (pid, heir.own_filters));
-        let traced: HashMap<u32, u32> = heirs.chain(left).chain(traced).collect();
-        for (pid, own_filters) in traced {
+        for (pid, process) in self.processes.drain().filter(|(_, process)| process.is_changed()) {
             let is_over =
                 |remains: &Remains, stopped: &StoppedProcess<'_>| Ok(remains.tracer(stopped)?.is_none());
-            match leave(pid, Access { own_filters, stop_limit: STOP_LIMIT }, LEAVING, is_over) {
+            let access = Access { own_filters: process.own_filters(), stop_limit: STOP_LIMIT };
+            match leave(pid, access, LEAVING, is_over) {
                 Ok(_) | Err(RemoteError::Gone) => {}
                 Err(error) => self.kept.push((pid, error)),
             }

@@ -2,7 +2,7 @@
 
 use super::outposts::ROOM;
 use super::patch_sites::UnwinderSites;
-use super::processes::{ALIGNMENT, PatchSite, TracedProcess, recorded};
+use super::regions::{ALIGNMENT, PatchSite, PatchedRegion, recorded};
 use crate::remote::{Entry, Patch, Patches, RemoteError, StoppedProcess};
 use linux::proc::{self, MappingName};
 use native::returns::{Hook, Returns, far_jump};
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 /// Opcode of `jmp` with a displacement of 32 bits.
 const JUMP_OPCODE: u8 = 0xe9;
 
-impl TracedProcess {
+impl PatchedRegion {
     /// Lets the unwinders that the process has mapped find the frames of calls whose return is traced. A function of another shape than
     /// the known ones stays as it is: exceptions do not pass traced calls then.
     pub(super) fn hook_unwinders(

@@ -3,19 +3,19 @@
 use super::owner::CommonOwner;
 use super::patch_sites::{PatchCount, PatchSiteFinders, UnwinderSites};
 use super::process_ends::ProcessEnds;
-use super::processes::{CookieSite, ProbedFile, TracedProcess, UserProbe};
+use super::regions::{CookieSite, ProbedFile, UserProbe};
+use super::traced_process::TracedProcess;
 use crate::error::LoadError;
 use crate::handles::{LoadedMap, LoadedProgram, MapHandle, Objects, ProgramHandle};
 use crate::remote::RemoteError;
 use crate::shared::clock::SharedClock;
 use crate::shared::lease::Lease;
 use crate::shared::memory::{DescribedMap, PlacedModule};
-use crate::shared::names::Names;
 use crate::shared::{Damage, PlaceError, SessionMemory, SharedMap, SharedProgram, UnwindMemory};
 use crate::stacks::unwind_maps::UnwindMaps;
 use native::object::Object;
 use native::program::Side;
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
@@ -23,14 +23,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use wire::counter::{COUNTERS_MAP, FAILURES_MAP};
 use wire::manifest::{self, CompiledScript, Program, Site};
-
-/// A process that has a region from its parent.
-pub(super) struct Heir {
-    /// Number of its seccomp filters that are the tracer's.
-    pub(super) own_filters: u32,
-    /// Its names, which each region has.
-    pub(super) names: Vec<Names>,
-}
 
 /// The part of a session that is in user space.
 pub(crate) struct UserSpace {
@@ -43,20 +35,14 @@ pub(crate) struct UserSpace {
     pub(super) probes: Vec<UserProbe>,
     pub(super) files: BTreeMap<u32, ProbedFile>,
     pub(super) ends: ProcessEnds,
-    /// Processes of the traced command.
-    pub(super) met: HashSet<u32>,
     /// Counts of patches so far.
     pub(super) patched: PatchCount,
-    /// By process id: a region each for functions that are near to each other.
-    pub(super) processes: HashMap<u32, Vec<TracedProcess>>,
+    /// By process id.
+    pub(super) processes: HashMap<u32, TracedProcess>,
     /// The rights of all processes.
     pub(super) owner: CommonOwner,
-    /// Processes whose functions were restored before the end of the session, with the number of their seccomp filters that are the tracer's.
-    pub(super) left: HashMap<u32, u32>,
-    /// Processes among these that have changed their rights, with how, or why they still share the memory.
+    /// Processes that have changed their rights, with how, or why they still share the memory.
     pub(super) expelled: Vec<(u32, String)>,
-    /// Processes that have a region and jumps from their parent.
-    pub(super) heirs: HashMap<u32, Heir>,
     /// Addresses of the regions to which gates lead, those of children of `fork` included.
     pub(super) gates: HashSet<u64>,
     /// False if there are gates only.
@@ -118,13 +104,10 @@ impl UserSpace {
             probes,
             files,
             ends,
-            met: HashSet::new(),
             patched,
             processes,
             owner: CommonOwner::default(),
-            left: HashMap::new(),
             expelled: vec![],
-            heirs: HashMap::new(),
             gates: HashSet::new(),
             has_programs: true,
             kept: vec![],
@@ -171,13 +154,13 @@ impl UserSpace {
 
     /// Takes note of a process of the traced command, whether it calls probed functions or not.
     pub(crate) fn meet(&mut self, pid: u32) {
-        self.met.insert(pid);
+        self.processes.entry(pid).or_default().is_met = true;
         self.ends.watch(pid);
     }
 
     /// Whether the process is traced, or may be.
     pub(crate) fn is_met(&self, pid: u32) -> bool {
-        self.met.contains(&pid) || self.processes.contains_key(&pid) || self.heirs.contains_key(&pid)
+        self.processes.get(&pid).is_some_and(|process| process.is_met || process.shares_memory())
     }
 
     /// Whether programs run when a process ends.
@@ -247,8 +230,10 @@ impl UserSpace {
 
     /// The processes that share the memory.
     pub(crate) fn sharing(&self) -> Vec<u32> {
-        let all: BTreeSet<u32> = self.processes.keys().chain(self.heirs.keys()).copied().collect();
-        all.into_iter().collect()
+        let sharing = self.processes.iter().filter(|(_, process)| process.shares_memory());
+        let mut pids: Vec<u32> = sharing.map(|(pid, _)| *pid).collect();
+        pids.sort_unstable();
+        pids
     }
 
     /// Changes of the tracer that found a map locked, by the map's symbol.
@@ -287,8 +272,7 @@ impl UserSpace {
         self.check_words();
         self.clock.correct();
         self.expel_changed();
-        self.processes.values_mut().flatten().for_each(TracedProcess::update_names);
-        self.heirs.values_mut().flat_map(|heir| &mut heir.names).for_each(Names::update);
+        self.processes.values_mut().for_each(TracedProcess::update_names);
         self.ends.update_names();
     }
 

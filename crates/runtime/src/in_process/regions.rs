@@ -1,4 +1,4 @@
-//! The traced processes of a session: their regions, code and jumps.
+//! The regions of traced processes: their code, and the jumps to it.
 //!
 //! A process gets a region when it first maps a file with probes. Each time that more files are mapped, their functions are patched.
 //!
@@ -100,9 +100,9 @@ pub(super) struct ProbedFile {
     pub gates: BTreeSet<u64>,
 }
 
-/// A process with a region near functions of its. It has several if its files are far from each other.
+/// A region of a process near functions of its, and the jumps to it.
 #[derive(Debug)]
-pub(super) struct TracedProcess {
+pub(super) struct PatchedRegion {
     pub(super) region: Region,
     /// Inode of the shared memory.
     inode: u64,
@@ -213,7 +213,7 @@ pub(super) const ALIGNMENT: u64 = 16;
 /// Size of the memory in which functions share a region: half of what a jump reaches, since the region must lie near to all.
 const JOINED: u64 = 1 << 30;
 
-impl TracedProcess {
+impl PatchedRegion {
     /// Creates the region of a process near these addresses, and puts the modules into it.
     pub(super) fn start(
         stopped: &StoppedProcess<'_>,
@@ -223,7 +223,7 @@ impl TracedProcess {
         functions: usize,
         own_filters: u32,
         has_programs: bool,
-    ) -> Result<TracedProcess, RemoteError> {
+    ) -> Result<PatchedRegion, RemoteError> {
         environment::check(stopped, own_filters, has_programs)?;
         let returns_size = ReturnsSize::of(functions);
         let code = CODE + functions as u64 * (DETOUR + JOURNAL_ENTRY) + returns_size.code();
@@ -241,7 +241,7 @@ impl TracedProcess {
             region.write(stopped, layout::THREAD_AT, &offset.to_le_bytes())?;
         }
         let (images, dispatches, code_end) = (vec![], HashMap::new(), memory.data_size() + layout::NAMES);
-        Ok(TracedProcess {
+        Ok(PatchedRegion {
             region,
             inode: memory.inode(),
             own_filters,
@@ -274,9 +274,9 @@ impl TracedProcess {
         self.returns.is_some()
     }
 
-    /// Number of seccomp filters of a process that are the tracer's.
-    pub(super) fn own_filters(regions: &[TracedProcess]) -> u32 {
-        regions.iter().map(|region| region.own_filters).max().unwrap_or(0)
+    /// Number of seccomp filters of the process that are the tracer's.
+    pub(super) fn own_filters(&self) -> u32 {
+        self.own_filters
     }
 
     /// The functions that have patches by this region.
