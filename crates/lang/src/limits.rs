@@ -1,9 +1,9 @@
 //! Limits on sizes, in terms of the script.
 
 /// A map's key, bytes: keys are put together in scratch memory and copied at each use.
-pub const KEY_BYTES: u32 = 4096;
+pub const KEY_BYTES: u32 = 65536;
 /// A map's value, bytes.
-pub const VALUE_BYTES: u32 = 16384;
+pub const VALUE_BYTES: u32 = 65536;
 /// Values in a tuple or record, those of tuples in it included.
 pub const TUPLE_VALUES: usize = 1000;
 /// Copies of an unrolled body.
@@ -19,7 +19,7 @@ pub const HIST_BITS: i64 = 5;
 /// Buckets of `lhist`.
 pub const LHIST_BUCKETS: i64 = 1000;
 /// Bytes of a string, the NUL included.
-pub const STRING_BYTES: i64 = 16384;
+pub const STRING_BYTES: i64 = 32768;
 /// Keys of a map.
 pub const MAP_ENTRIES: i64 = 1 << 26;
 /// Bytes of a struct that a script declares.

@@ -17,6 +17,9 @@ use wire::layout::LENGTH_TRUNCATED;
 /// Longer strings are compared in a loop.
 const UNROLLED_BYTES: u32 = 128;
 
+/// Longest string that is searched with a branch per position: the verifier stores at most 8192 branches of a program.
+const BRANCHED_BYTES: u32 = 4096;
+
 /// The hash of a text that is searched for.
 pub(super) struct NeedleHash {
     hash: VReg,
@@ -132,12 +135,19 @@ pub(super) trait Strings: Operations {
 
     /// Jumps to `then` if the haystack contains the needle.
     fn string_contains(&mut self, haystack: &Expr, needle: &[u8], then: BlockId, otherwise: BlockId) {
+        if self.is_long(haystack) {
+            let position = self.search_long(haystack, needle);
+            return self.b().branch(Cmp::Slt, position, 0, otherwise, then);
+        }
         self.search(haystack, needle, |body, _| body.b().jump(then));
         self.b().jump(otherwise);
     }
 
     /// `strstr(haystack, needle)`: index of the needle, or -1.
     fn string_find(&mut self, haystack: &Expr, needle: &[u8]) -> VReg {
+        if self.is_long(haystack) {
+            return self.search_long(haystack, needle);
+        }
         let result = self.b().copy(-1);
         let after = self.b().block();
         self.search(haystack, needle, |body, index| {
@@ -147,6 +157,17 @@ pub(super) trait Strings: Operations {
         });
         self.b().fall_into(after);
         result
+    }
+
+    /// Whether a search with branches would exceed the verifier's limits.
+    fn is_long(&mut self, haystack: &Expr) -> bool {
+        self.size(&haystack.ty) > BRANCHED_BYTES && !self.options().in_process()
+    }
+
+    fn search_long(&mut self, haystack: &Expr, needle: &[u8]) -> VReg {
+        let ty = Type::Str(needle.len() as u32 + 1);
+        let needle = Expr { kind: ExprKind::Str(needle.to_vec()), ty, span: haystack.span };
+        self.string_search(haystack, &needle)
     }
 
     /// Searches for the needle. `found` gets the index and leaves the loop; without a match, execution continues

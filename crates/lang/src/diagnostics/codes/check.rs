@@ -195,7 +195,7 @@ pub const TYPES: &[Code] = &[
         code: "E0227",
         title: "a key or value that is too large",
         explanation: "Keys and values of maps are built in scratch memory of limited size.",
-        example: "BEGIN { @[str(1), str(2), str(3), str(4), str(5)] = 1 }",
+        example: "config = { max_strlen = 32768 } BEGIN { @[str(1), str(2), str(3)] = 1 }",
         repaired: "BEGIN { @[str(1, 64), str(2, 64), str(3, 64)] = 1 }",
     },
     Code {
