@@ -47,6 +47,7 @@ fn main() -> ExitCode {
         Err(error) => return usage(&error),
     };
     script::attach_values(&mut line.cli);
+    script::take_help(&mut line.cli);
     let messages = line.cli.messages();
     let CommandLine { cli, matches, subcommand } = &line;
     let invocation =

@@ -75,6 +75,15 @@ pub fn attach_values(cli: &mut Cli) {
     }
 }
 
+/// `-e PROGRAM -- --help`: help on the options of the scripts, unless one of these is `help`.
+pub fn take_help(cli: &mut Cli) {
+    let is_help = |option: &options::OptionValue| option.name == "help" && option.value.is_none();
+    let has_script = cli.execute.is_some() || !cli.words.is_empty();
+    if has_script && cli.given.iter().any(is_help) && options(cli).iter().all(|known| known.name != "help") {
+        cli.script_help = true;
+    }
+}
+
 /// Options of the scripts on the command line, as far as they can be read; errors are reported when they run.
 pub fn options(cli: &Cli) -> Vec<options::ScriptOption> {
     let is_read = |word: &&String| match cli.classify(word) {

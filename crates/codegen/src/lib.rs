@@ -18,6 +18,7 @@ mod options;
 pub use bpf::code::AsmError as Error;
 pub use options::{Arch, Follow, Options, Part, Passes, ReturnChain, Unwind};
 
+use bpf::object::ObjectNotes;
 use bpf::{disasm, object};
 use lang::{Source, hir};
 use lower::StackShare;
@@ -85,5 +86,6 @@ fn stages(
     let assembly = bpf::link::assemble(&module)?;
     observe(Stage::Bpf, &|| disasm::listing(&assembly, src));
     let embedded = options.self_describing.then_some(&manifest);
-    Ok(CompiledScript { elf: object::write(&assembly, embedded, src), manifest })
+    let notes = ObjectNotes { license: program.config.license, manifest: embedded };
+    Ok(CompiledScript { elf: object::write(&assembly, notes, src), manifest })
 }

@@ -28,7 +28,7 @@ fn open(module: &Module) -> OpenObject {
     });
     let src = Source::new("t.ct", SCRIPT);
     let assembly = link::assemble(module).unwrap();
-    let elf = object::write(&assembly, None, &src);
+    let elf = object::write(&assembly, object::ObjectNotes { license: "GPL", manifest: None }, &src);
     ObjectBuilder::default().open_memory(&elf).unwrap()
 }
 

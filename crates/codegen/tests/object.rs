@@ -5,6 +5,7 @@ mod build;
 use build::*;
 use codegen::bpf::helper::Helper;
 use codegen::bpf::link;
+use codegen::bpf::object::ObjectNotes;
 use codegen::ir::*;
 use goblin::elf::header::EM_BPF;
 use goblin::elf::sym::{STB_LOCAL, STT_SECTION, type_to_str};
@@ -16,7 +17,8 @@ use wire::Manifest;
 
 fn object(module: &Module, manifest: &Manifest) -> Vec<u8> {
     let src = Source::new("t.ct", "uprobe:x:f { @ = count() }");
-    codegen::bpf::object::write(&link::assemble(module).unwrap(), Some(manifest), &src)
+    let notes = ObjectNotes { license: "GPL", manifest: Some(manifest) };
+    codegen::bpf::object::write(&link::assemble(module).unwrap(), notes, &src)
 }
 
 /// A program of each kind, with relocations of each kind.

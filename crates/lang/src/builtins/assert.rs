@@ -41,7 +41,7 @@ impl dyn Args + '_ {
         if !self.may_leave(span, "assert") || is_unknown(&cond) {
             return None;
         }
-        let format = vec![Piece::Text(text)];
+        let format = vec![Piece::Text([b"assert failed: ".as_slice(), &text].concat())];
         let prints = StmtKind::Message { what: Message::Error, format, args: Vec::new() };
         let exits = StmtKind::Exit { code: int(1, Type::I64, span) };
         let otherwise = [prints, exits].into_iter().map(|kind| Stmt { kind, span }).collect();

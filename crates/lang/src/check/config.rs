@@ -83,6 +83,7 @@ static KEYS: &[(&str, Set, Get)] = &[
     ),
     ("cpp_demangle", |c, v| switch(v).map(|on| c.demangle = on), |c| Switch(c.demangle)),
     ("show_debug_info", |c, v| switch(v).map(|on| c.source_lines = on), |c| Switch(c.source_lines)),
+    ("license", |c, v| named(v, LICENSES).map(|name| c.license = name), |c| Word(c.license.to_owned())),
     (
         "perf_rb_pages",
         |c, v| number(v, 1, 1 << 18).map(|pages| c.ring_bytes = pages.next_power_of_two() * PAGE_BYTES),
@@ -106,7 +107,6 @@ static WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("cache_user_symbols", SYMBOLS),
     ("debug_output", ""),
     ("lazy_symbolication", SYMBOLS),
-    ("license", "generated programs are always GPL, since some helpers of the kernel require it"),
     ("log_size", "the end of the verifier log is always kept"),
     ("max_ast_nodes", ""),
     ("max_bpf_progs", "functions with the same argument layout share one program"),
@@ -255,6 +255,16 @@ pub static STACK_MODES: &[(&str, StackMode)] = &[
 pub fn stack_mode(name: &str) -> Option<StackMode> {
     STACK_MODES.iter().find(|(known, _)| *known == name).map(|(_, mode)| *mode)
 }
+
+/// Licenses that the kernel takes as compatible with its own, as the helpers of tracing programs require.
+static LICENSES: &[(&str, &str)] = &[
+    ("GPL", "GPL"),
+    ("GPL v2", "GPL v2"),
+    ("GPL and additional rights", "GPL and additional rights"),
+    ("Dual BSD/GPL", "Dual BSD/GPL"),
+    ("Dual MIT/GPL", "Dual MIT/GPL"),
+    ("Dual MPL/GPL", "Dual MPL/GPL"),
+];
 
 /// Behaviours for missing attach points, by name.
 static MISSING_PROBES: &[(&str, MissingProbes)] =

@@ -31,6 +31,8 @@ pub struct Config {
     pub demangle: bool,
     /// `show_debug_info`: stacks include source lines and inlined functions, default false.
     pub source_lines: bool,
+    /// `license`: the license that programs declare to the kernel, default `GPL`.
+    pub license: &'static str,
     /// Ring buffer size in bytes, a power of two and a multiple of the page size; 0: chosen by the runtime.
     pub ring_bytes: u32,
 }
@@ -51,6 +53,7 @@ impl Default for Config {
             max_probes: None,
             demangle: true,
             source_lines: false,
+            license: "GPL",
             ring_bytes: 0,
         }
     }

@@ -174,10 +174,8 @@ impl<W: Write, N: Write> Sink for TextSink<W, N> {
             Output::Tests(step) => self.out.write_all(&self.tests.lines(step)),
             Output::End => {
                 self.out.begin_with(String::new())?;
-                if manifest.print_maps_on_exit {
-                    self.out.separate();
-                }
-                Ok(())
+                // As bpftrace does, also if no map follows.
+                if manifest.print_maps_on_exit { self.out.end() } else { Ok(()) }
             }
             Output::Losses(losses) => self.losses(manifest, losses),
         }

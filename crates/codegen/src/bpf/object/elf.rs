@@ -15,9 +15,6 @@ use object::{
 };
 use wire::Manifest;
 
-/// License that the tracing helpers require of a program.
-const LICENSE: &[u8] = b"GPL\0";
-
 /// Type sections.
 pub(super) struct Debug {
     /// `.BTF`
@@ -26,16 +23,26 @@ pub(super) struct Debug {
     pub ext: Vec<u8>,
 }
 
+/// Sections that describe the whole object.
+#[derive(Copy, Clone)]
+pub struct ObjectNotes<'a> {
+    /// License of its programs; the helpers of tracing programs require one that is compatible with the GPL.
+    pub license: &'a str,
+    /// Manifest, on request.
+    pub manifest: Option<&'a Manifest>,
+}
+
 /// Writes the ELF file. `places` has the offset and size of each map's variable.
 pub(super) fn write(
     assembly: &Assembly,
     sections: &Sections,
     places: &[Option<(u32, u32)>],
     debug: &Debug,
-    manifest: Option<&Manifest>,
+    notes: ObjectNotes,
 ) -> Vec<u8> {
     let mut writer = Writer::new();
-    writer.section("license", SectionKind::Data, LICENSE.to_vec(), 1);
+    let license = [notes.license.as_bytes(), &[0]].concat();
+    writer.section("license", SectionKind::Data, license, 1);
     writer.maps(assembly, places);
     if !assembly.data.is_empty() {
         let data = writer.section(".rodata", SectionKind::ReadOnlyData, assembly.data.clone(), 8);
@@ -48,7 +55,7 @@ pub(super) fn write(
     if !assembly.codes.is_empty() {
         writer.section(".BTF.ext", SectionKind::Other, debug.ext.clone(), 4);
     }
-    if let Some(manifest) = manifest {
+    if let Some(manifest) = notes.manifest {
         let json = serde_json::to_vec(manifest).expect("bug: a manifest has string keys only");
         writer.section(wire::manifest::SECTION, SectionKind::Other, json, 1);
     }

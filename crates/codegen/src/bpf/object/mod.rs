@@ -6,7 +6,7 @@
 //! .maps              maps, described in .BTF                       .BTF.ext  function and script line of each
 //! .rodata            constant bytes                                          instruction
 //! .data.NAME         the one value of a direct map
-//! license            "GPL", as the tracing helpers require         .cudatrace  the manifest, as JSON, on request
+//! license            of `config`, "GPL" by default                 .cudatrace  the manifest, as JSON, on request
 //! ```
 
 mod btf;
@@ -16,17 +16,17 @@ mod maps;
 mod sections;
 
 use crate::bpf::code::Assembly;
+pub use elf::ObjectNotes;
 use lang::Source;
 use sections::Sections;
-use wire::Manifest;
 
-/// Writes the object, with or without its manifest.
-pub fn write(assembly: &Assembly, manifest: Option<&Manifest>, src: &Source) -> Vec<u8> {
+/// Writes the object.
+pub fn write(assembly: &Assembly, notes: ObjectNotes, src: &Source) -> Vec<u8> {
     let sections = Sections::of(assembly);
     let mut btf = btf::Btf::new();
     let maps = maps::describe(&mut btf, &assembly.maps);
     let funcs = btf.functions(assembly);
     let ext = line_info::write(&mut btf, assembly, &sections, &funcs, src);
     let debug = elf::Debug { btf: btf.bytes(), ext };
-    elf::write(assembly, &sections, &maps, &debug, manifest)
+    elf::write(assembly, &sections, &maps, &debug, notes)
 }

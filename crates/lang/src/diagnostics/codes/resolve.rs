@@ -69,7 +69,8 @@ pub const PROBES: &[Code] = &[
         title: "unknown setting",
         explanation: "The settings of the `config` block are `max_map_keys`, `max_strlen`, `str_trunc_trailer`, \
                       `max_cat_bytes`, `print_maps_on_exit`, `stack_mode`, `max_loop_iterations`, `missing_probes`, \
-                      `kernel_events`, `in_process`, `max_probes`, `cpp_demangle`, `show_debug_info` and `perf_rb_pages`.",
+                      `kernel_events`, `in_process`, `max_probes`, `cpp_demangle`, `show_debug_info`, `license` and \
+                      `perf_rb_pages`.",
         example: "config = { max_map_key = 10 } BEGIN { exit() }",
         repaired: "config = { max_map_keys = 10 } BEGIN { exit() }",
     },

@@ -20,9 +20,15 @@ impl<W: Write> Lines<W> {
         Lines { out, before: String::new(), complete: true, begun: false, apart: false }
     }
 
-    /// Separates the previous output from the next by an empty line, but not at the beginning or the end.
+    /// Separates the previous output from the next, if there is one, by an empty line.
     pub(super) fn separate(&mut self) {
         self.apart = self.begun;
+    }
+
+    /// Writes an empty line after the output, if there was any.
+    pub(super) fn end(&mut self) -> io::Result<()> {
+        self.separate();
+        if self.begun { self.begin() } else { Ok(()) }
     }
 
     fn begin(&mut self) -> io::Result<()> {

@@ -113,12 +113,12 @@ fn events_and_the_end() {
             }]),
         ],
     );
-    assert_eq!(out, "hi\n\\x1b\n@x[1]: 3\n@x[2]: 0\n[%T 1007]");
+    assert_eq!(out, "hi\n\\x1b\n@x[1]: 3\n@x[2]: 0\n[%T 1007]\n\n");
     assert_eq!(notices, "Attached 1 probe\nwarning: t.ct:2:5: lost 3 events: the ring buffer was full\n");
 }
 
 #[test]
-fn an_empty_line_is_between_parts_and_neither_first_nor_last() {
+fn an_empty_line_is_between_parts_and_after_the_output_of_the_script() {
     let histogram = MapValue::Agg(Agg::Hist { bits: 0, summed: false });
     let manifest = Manifest {
         events: vec![Event {
@@ -141,7 +141,9 @@ fn an_empty_line_is_between_parts_and_neither_first_nor_last() {
     let end = || Output::End;
     assert_eq!(written(&manifest, &[end()]).0, "");
     assert_eq!(written(&manifest, &[end(), hist.clone(), plain.clone()]).0, format!("{drawn}\n@x: 3\n"));
+    assert_eq!(written(&manifest, &[hi.clone(), end()]).0, "hi\n\n");
     assert_eq!(written(&manifest, &[hi, end(), plain, hist.clone()]).0, format!("hi\n\n@x: 3\n{drawn}"));
+    assert_eq!(written(&manifest, &[hist.clone(), end()]).0, format!("{drawn}\n"));
     assert_eq!(written(&manifest, &[hist.clone(), hist]).0, format!("{drawn}\n{drawn}"));
 }
 
