@@ -203,6 +203,8 @@ impl Checker<'_> {
                 if limit != most {
                     return self.stacks_differ_in_length(limit, most, span);
                 }
+                // Only how they are printed may differ.
+                let rhs = Expr { ty: lhs.ty.clone(), ..rhs };
                 return binary(op, lhs, rhs, Type::Bool, span);
             }
             (a, b) if equality && a == b && is_integers(a) => {
