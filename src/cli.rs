@@ -195,6 +195,10 @@ pub struct Cli {
     #[arg(long = "lib", value_name = "NAME=PATH", value_parser = parse_lib, hide_short_help = true)]
     pub libs: Vec<(String, PathBuf)>,
 
+    /// Search debug information of stripped files in this folder too
+    #[arg(long, value_name = "FOLDER", hide_short_help = true)]
+    pub debuginfo: Vec<PathBuf>,
+
     /// Disable a kernel feature: uprobe_multi, uprobe_session, bpf_loop, percpu_lookup, private_stack (for tests)
     #[arg(long, value_name = "FEATURE", value_delimiter = ',', action = ArgAction::Append, hide_short_help = true)]
     pub no_feature: Vec<String>,

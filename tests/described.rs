@@ -31,10 +31,14 @@ fn c_program(flags: &str, program: &Path) {
 }
 
 fn trace(script: &str, program: &Path) -> Output {
+    trace_with(&[], script, program)
+}
+
+fn trace_with(options: &[&str], script: &str, program: &Path) -> Output {
     let program = program.to_str().unwrap();
     let script = source(script);
     let args = ["-q", script.to_str().unwrap(), program, "--", program];
-    cudatrace().args(args).output().expect("cudatrace starts")
+    cudatrace().args(options).args(args).output().expect("cudatrace starts")
 }
 
 /// Asserts that exactly the calls that the program reports were traced.
@@ -189,6 +193,20 @@ fn debug_information_beside_the_program_is_found_by_its_link() {
         std::fs::rename(from, to).unwrap();
         same_as_printed(&trace("shapes.ct", &program), directory);
     }
+}
+
+#[test]
+fn debug_information_is_found_in_a_folder_of_the_user() {
+    if !can_trace() {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let program = split(folder.path(), "split.debug", true);
+    let elsewhere = folder.path().join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    std::fs::rename(folder.path().join("split.debug"), elsewhere.join("split.debug")).unwrap();
+    let options = ["--debuginfo", "/nowhere", "--debuginfo", elsewhere.to_str().unwrap()];
+    same_as_printed(&trace_with(&options, "shapes.ct", &program), "elsewhere");
 }
 
 #[test]

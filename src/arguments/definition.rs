@@ -64,7 +64,6 @@ pub const WITHOUT_EFFECT: &[WithoutEffect] = &[
         valued: false,
         why: "the kernel's BTF is read where a script needs it",
     },
-    without_effect("debuginfo", true, "debug information of the traced files is found automatically"),
     without_effect("dwarf-pid", true, "stacks of all processes are walked by their unwind tables"),
     without_effect("emit-llvm", true, "there is no LLVM; `-d ir` and `-d bpf` show what a script becomes"),
     without_effect("traceable-functions", true, "functions of the kernel are not probed"),

@@ -54,7 +54,7 @@ pub const LISTING: Listing = Listing {
     option: "list",
     // The words after a script are its parameters.
     most_words: usize::MAX,
-    options: &["programs", "pids", "libs", "format", "wait", "no_children"],
+    options: &["programs", "pids", "libs", "debuginfo", "format", "wait", "no_children"],
     is_requested: |cli| cli.list,
     run: |invocation| run(invocation.cli).map_err(Failure::wrong),
 };

@@ -37,6 +37,7 @@ impl Target {
     pub fn machine(&self, cli: &Cli) -> Machine {
         let (pids, command, lib_overrides) = (self.pids.clone(), self.argv.clone(), cli.libs.clone());
         let scope = Scope { pids, command, lib_overrides, ..Scope::default() };
+        host::search_in_folders(cli.debuginfo.clone());
         Machine::new(scope).with_kernel(&crate::kernel_catalog::RunningKernel)
     }
 

@@ -24,6 +24,7 @@ pub mod stack;
 pub mod untrusted_file;
 pub mod usdt;
 
+pub use dwarf::search_in_folders;
 pub use elf::{ElfError, ElfFile};
 pub use identity::Identity;
 pub use machine::{Kernel, Machine, OwnRuntime, Progress, Scope};

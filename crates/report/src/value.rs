@@ -195,10 +195,17 @@ fn frame_line(frame: &Frame, mode: StackMode) -> String {
     match mode {
         StackMode::Raw | StackMode::BuildId => format!("{:x}", frame.address),
         StackMode::Bpftrace | StackMode::Folded => format!("{INDENT}{}", frame_name(frame)),
-        StackMode::Perf => {
-            let module = frame.module.as_deref().unwrap_or("[unknown]");
-            format!("\t{:x} {} ({})", frame.address, frame_name(frame), escape(module.as_bytes()))
-        }
+        StackMode::Perf => format!("\t{:x} {}", frame.address, perf_name(frame)),
+    }
+}
+
+/// As `perf script` prints it, without source lines: `main+16 (/bin/a)`, `f (inlined)`.
+fn perf_name(frame: &Frame) -> String {
+    let module = escape(frame.module.as_deref().unwrap_or("[unknown]").as_bytes());
+    match &frame.symbol {
+        Some(symbol) if frame.inlined => format!("{} (inlined)", escape(symbol.as_bytes())),
+        Some(symbol) => format!("{}+{} ({module})", escape(symbol.as_bytes()), frame.offset),
+        None => format!("{} ({module})", frame_name(frame)),
     }
 }
 
@@ -317,7 +324,7 @@ mod tests {
         );
         assert_eq!(
             text(stack(StackMode::Perf)),
-            "\n\t10 main+16@a.c:3 (/bin/a)\n\t20 [inlined] f ([unknown])\n\tff 0xff ([unknown])\n"
+            "\n\t10 main+16 (/bin/a)\n\t20 f (inlined)\n\tff 0xff ([unknown])\n"
         );
         assert_eq!(text(stack(StackMode::Folded)), "0xff;f;main");
         assert_eq!(text(stack(StackMode::Raw)), "\n10\n20\nff\n");

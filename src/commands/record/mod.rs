@@ -59,6 +59,7 @@ pub const SUBCOMMAND: Subcommand = Subcommand {
         "verbose",
         "user",
         "libs",
+        "debuginfo",
         "argv",
     ],
     // Options of tracing for tests.

@@ -22,6 +22,8 @@ mod sections;
 mod separate_file;
 mod units;
 
+pub use separate_file::search_in_folders;
+
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};

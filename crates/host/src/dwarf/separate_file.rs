@@ -5,6 +5,7 @@
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use lang::catalog::debug_info::Absent;
 
@@ -15,6 +16,14 @@ const DEBUG: &str = "usr/lib/debug";
 
 /// Largest size of a file that a link names, in bytes: its checksum covers the whole file.
 const MOST_LINKED: u64 = 8 << 30;
+
+/// Folders that the user names, for all files.
+static FOLDERS: OnceLock<Vec<PathBuf>> = OnceLock::new();
+
+/// Searches debug information in these folders first. Later calls have no effect.
+pub fn search_in_folders(folders: Vec<PathBuf>) {
+    let _ = FOLDERS.set(folders);
+}
 
 /// The files that contain the debug information of a file.
 pub(super) struct DebugFiles {
@@ -42,7 +51,9 @@ struct Around<'a> {
 pub(super) fn find(elf: &ElfFile, path: &Path, shown: &Path) -> Result<DebugFiles, Absent> {
     let mut around = Around { roots: roots(path, shown), path, shown, looked_for: Vec::new() };
     let own = has_information(elf).then(|| elf.clone());
-    let found = own.or_else(|| around.by_build_id(elf.build_id()?)).or_else(|| around.by_link(elf));
+    let given = || FOLDERS.get()?.iter().find_map(|folder| around.in_folder(elf, folder));
+    let found = own.or_else(given);
+    let found = found.or_else(|| around.by_build_id(elf.build_id()?)).or_else(|| around.by_link(elf));
     let Some(main) = found else {
         return Err(Absent::NoInformation { looked_for: around.looked_for });
     };
@@ -68,6 +79,28 @@ fn roots(path: &Path, shown: &Path) -> Vec<PathBuf> {
     }
 }
 
+/// The `.gnu_debuglink` of a file.
+struct Linked<'e> {
+    name: &'e str,
+    checksum: u32,
+}
+
+impl<'e> Linked<'e> {
+    fn of(elf: &'e ElfFile) -> Option<Linked<'e>> {
+        let (name, rest) = link(elf, ".gnu_debuglink")?;
+        let padded = (name.len() + 1).next_multiple_of(4) - (name.len() + 1);
+        Some(Linked { name, checksum: u32_at(rest, padded)? })
+    }
+
+    /// Whether a file, which was found at the path, is the one that the link means.
+    fn fits(&self, elf: &ElfFile, path: &Path, found: &ElfFile) -> bool {
+        match (elf.build_id(), build_id(found)) {
+            (Some(ours), Some(theirs)) => ours == theirs,
+            _ => checksum_of(path) == Some(self.checksum),
+        }
+    }
+}
+
 impl Around<'_> {
     fn by_build_id(&mut self, id: &[u8]) -> Option<ElfFile> {
         let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -79,14 +112,30 @@ impl Around<'_> {
         })
     }
 
+    /// The file by its build id or its link in a folder of the user's.
+    fn in_folder(&mut self, elf: &ElfFile, folder: &Path) -> Option<ElfFile> {
+        let id = elf.build_id_text();
+        let id = id.as_deref().and_then(|id| id.split_at_checked(2));
+        let by_id = id.map(|(head, tail)| folder.join(".build-id").join(head).join(format!("{tail}.debug")));
+        let linked = Linked::of(elf);
+        let by_link = linked.as_ref().map(|linked| folder.join(linked.name));
+        for path in by_id.into_iter().chain(by_link) {
+            let fits = |found: &ElfFile| match &linked {
+                Some(linked) => linked.fits(elf, &path, found),
+                None => build_id(found) == elf.build_id(),
+            };
+            match ElfFile::open(&path).ok().filter(|found| has_information(found) && fits(found)) {
+                Some(found) => return Some(found),
+                None => self.looked_for.push(path.display().to_string()),
+            }
+        }
+        None
+    }
+
     fn by_link(&mut self, elf: &ElfFile) -> Option<ElfFile> {
-        let (name, rest) = link(elf, ".gnu_debuglink")?;
-        let padded = (name.len() + 1).next_multiple_of(4) - (name.len() + 1);
-        let checksum = u32_at(rest, padded)?;
-        let fits = |path: &Path, found: &ElfFile| match (elf.build_id(), build_id(found)) {
-            (Some(ours), Some(theirs)) => ours == theirs,
-            _ => checksum_of(path) == Some(checksum),
-        };
+        let linked = Linked::of(elf)?;
+        let name = linked.name;
+        let fits = |path: &Path, found: &ElfFile| linked.fits(elf, path, found);
         let directory = self.shown.parent()?.to_path_buf();
         let below = directory.strip_prefix("/").unwrap_or(&directory);
         let beside = [self.path.with_file_name(name), self.path.parent()?.join(".debug").join(name)];

@@ -142,10 +142,21 @@ impl Slot {
         if value.ty == Type::Void {
             return Ok(());
         }
+        if let Some(wider) = self.wider_address(value, types) {
+            self.typed = Some(wider);
+            return Ok(());
+        }
         match literal(value) {
             Some(number) if self.takes_literals() => self.take_literal(number),
             _ => self.in_parts(&value.ty, types, |parts| parts.take(value, types)),
         }
+    }
+
+    /// The type of an address of a variable, which may have become wider since the slot took the address in an earlier round.
+    fn wider_address(&self, value: &Expr, types: &Types) -> Option<Type> {
+        let (false, ExprKind::VarAddress(_)) = (self.fixed, &value.kind) else { return None };
+        let (Some(Type::Pointer(has)), Type::Pointer(to)) = (&self.typed, &value.ty) else { return None };
+        Some(Type::Pointer(Arc::new(types.join(has, to)?)))
     }
 
     /// Passes the slots of the parts to `take` if the slot is one of tuples or records, or is empty and becomes one.
