@@ -1,10 +1,10 @@
 //! `assert` and `static_assert`.
 
 use crate::builtins::args::Args;
-use crate::builtins::row::{BuiltinSpec, Check, call};
+use crate::builtins::row::{BuiltinSpec, Check, MANY, call};
 use crate::hir::const_eval::constant;
 use crate::hir::make::{int, is_unknown};
-use crate::hir::{Message, Piece, Stmt, StmtKind, Type};
+use crate::hir::{Expr, ExprKind, Message, Piece, Stmt, StmtKind, Type};
 use crate::source::span::Span;
 use crate::syntax::ast;
 use Check::Action;
@@ -25,10 +25,10 @@ pub(super) static ROWS: &[BuiltinSpec] = &[
         "BEGIN { static_assert(sizeof(uint64) == 8, \"eight bytes\") }",
     ),
     call(
-        Action(|c, f, _| c.fail(&f.args[0], f.span)),
-        1..=1,
-        "fail(\"text\")",
-        "rejects the script when it is compiled, unless an `if` with a constant condition excludes it",
+        Action(|c, f, _| c.fail(f.args, f.span)),
+        1..=MANY,
+        "fail(\"format\", values...)",
+        "rejects the script when it is compiled, unless an `if` with a constant condition excludes it; the values are constants",
         "BEGIN { if (sizeof(uint64) != 8) { fail(\"eight bytes are needed\") } }",
     ),
 ];
@@ -69,12 +69,51 @@ impl dyn Args + '_ {
         None
     }
 
-    /// `fail("text")`
-    pub(crate) fn fail(&mut self, text: &ast::Expr, span: Span) -> Option<StmtKind> {
-        let text = self.text(text, "the text of `fail`")?;
-        if !self.scene().dead {
-            self.error("E0228", span, format!("the script calls `fail`: {}", String::from_utf8_lossy(&text)));
+    /// `fail("format", values...)`
+    pub(crate) fn fail(&mut self, args: &[ast::Expr], span: Span) -> Option<StmtKind> {
+        let (format, values) = self.formatted("fail", args, span)?;
+        if self.scene().dead {
+            return None;
         }
+        if let Some(wrong) = values.iter().find(|value| written(value, 'd').is_none()) {
+            let span = wrong.span;
+            self.error("E0221", span, "a value of `fail` is not constant")
+                .help("its text is printed when the script is compiled");
+            return None;
+        }
+        let mut values = values.iter();
+        let text: String = format.iter().map(|piece| printed(piece, &mut values)).collect();
+        self.error("E0228", span, format!("the script calls `fail`: {text}"));
         None
     }
+}
+
+/// A piece of a format as text, with the next value if it prints one.
+fn printed<'v>(piece: &Piece, values: &mut impl Iterator<Item = &'v Expr>) -> String {
+    match piece {
+        Piece::Text(text) => String::from_utf8_lossy(text).into_owned(),
+        Piece::Directive(directive) => {
+            let text =
+                values.next().and_then(|value| written(value, directive.conversion)).unwrap_or_default();
+            let width = directive.width as usize;
+            if directive.left { format!("{text:<width$}") } else { format!("{text:>width$}") }
+        }
+    }
+}
+
+/// A constant as text.
+fn written(value: &Expr, conversion: char) -> Option<String> {
+    if let ExprKind::Str(text) = &value.kind {
+        return Some(String::from_utf8_lossy(text).into_owned());
+    }
+    let number = constant(value)?;
+    Some(match conversion {
+        'x' => format!("{number:x}"),
+        'X' => format!("{number:X}"),
+        'o' => format!("{number:o}"),
+        'p' => format!("{number:#x}"),
+        'u' => (number as u64).to_string(),
+        's' if value.ty == Type::Bool => (number != 0).to_string(),
+        _ => number.to_string(),
+    })
 }

@@ -117,7 +117,8 @@ impl dyn Args + '_ {
         Some(StmtKind::Message { what: Message::Row, format, args })
     }
 
-    fn formatted(
+    /// The pieces of a format, and the values that it prints.
+    pub(crate) fn formatted(
         &mut self,
         function: &str,
         args: &[ast::Expr],

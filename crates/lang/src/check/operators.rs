@@ -203,7 +203,7 @@ impl Checker<'_> {
                 if limit != most {
                     return self.stacks_differ_in_length(limit, most, span);
                 }
-                // Only how they are printed may differ.
+                // The mode only affects printing.
                 let rhs = Expr { ty: lhs.ty.clone(), ..rhs };
                 return binary(op, lhs, rhs, Type::Bool, span);
             }
