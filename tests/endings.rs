@@ -337,11 +337,7 @@ fn unprintable_values_are_reported() {
     let no_file = ["--check", "--lib", "libcuda=/no/such/file", "-e", "uprobe:libcuda:cuInit { }"];
     let cases: [(&[&str], i32, &str); 3] = [
         (&no_file, 1, "no such file: `/no/such/file`"),
-        (
-            &["-l", "watchpoint:*"],
-            1,
-            "use `uprobe:LIBRARY:FUNCTION` on the function that writes to the address",
-        ),
+        (&["-l", "asyncwatchpoint:*"], 1, "use `watchpoint:ADDRESS:BYTES:ACCESSES`"),
         (&["-d", "bpf", "--check", "-e", "BEGIN { exit() }"], 0, "--dry-run"),
     ];
     for (args, status, said) in cases {
