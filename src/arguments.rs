@@ -447,7 +447,7 @@ mod tests {
             "cudatrace -I /usr/include --include x.h --btf --debuginfo /d --dwarf-pid 3 --emit-llvm x \
              --traceable-functions f --usdt-file-activation --verify-llvm-ir -d verifier x.bt 7 --debuginfo /e",
         );
-        assert_eq!((cli.without_effect.len(), cli.words), (8, vec!["x.bt".into(), "7".into()]));
+        assert_eq!((cli.without_effect.len(), cli.words), (9, vec!["x.bt".into(), "7".into()]));
         assert_eq!(cli.debuginfo, ["/d", "/e"].map(std::path::PathBuf::from));
         assert!(cli.without_effect[0].starts_with("`-I` has no effect: headers are not read"));
         let cli = read(

@@ -80,16 +80,16 @@ fn roots(path: &Path, shown: &Path) -> Vec<PathBuf> {
 }
 
 /// The `.gnu_debuglink` of a file.
-struct Linked<'e> {
+struct DebugLink<'e> {
     name: &'e str,
     checksum: u32,
 }
 
-impl<'e> Linked<'e> {
-    fn of(elf: &'e ElfFile) -> Option<Linked<'e>> {
+impl<'e> DebugLink<'e> {
+    fn of(elf: &'e ElfFile) -> Option<DebugLink<'e>> {
         let (name, rest) = link(elf, ".gnu_debuglink")?;
         let padded = (name.len() + 1).next_multiple_of(4) - (name.len() + 1);
-        Some(Linked { name, checksum: u32_at(rest, padded)? })
+        Some(DebugLink { name, checksum: u32_at(rest, padded)? })
     }
 
     /// Whether a file, which was found at the path, is the one that the link means.
@@ -117,7 +117,7 @@ impl Around<'_> {
         let id = elf.build_id_text();
         let id = id.as_deref().and_then(|id| id.split_at_checked(2));
         let by_id = id.map(|(head, tail)| folder.join(".build-id").join(head).join(format!("{tail}.debug")));
-        let linked = Linked::of(elf);
+        let linked = DebugLink::of(elf);
         let by_link = linked.as_ref().map(|linked| folder.join(linked.name));
         for path in by_id.into_iter().chain(by_link) {
             let fits = |found: &ElfFile| match &linked {
@@ -133,7 +133,7 @@ impl Around<'_> {
     }
 
     fn by_link(&mut self, elf: &ElfFile) -> Option<ElfFile> {
-        let linked = Linked::of(elf)?;
+        let linked = DebugLink::of(elf)?;
         let name = linked.name;
         let fits = |path: &Path, found: &ElfFile| linked.fits(elf, path, found);
         let directory = self.shown.parent()?.to_path_buf();
