@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Runs the tests of all crates, as `cargo test --workspace` does, and the live cases in process; as many programs at a time as there are CPUs.
+"""Runs the tests of all crates, as `cargo test --workspace` does, and the live cases in process.
 
     run-tests.py [PROGRAM]...
 
-PROGRAM is the name of a test, such as `live` or `agree`; without one all run. Most programs wait for traced processes more than they
-compute, so that two CPUs run them in half of the time. The longest begin first. Those of ALONE measure times, or trace all processes.
+PROGRAM is the name of a test, such as `live` or `agree`; without one all run. Programs that trace run one after another: each may look
+at all processes of the machine. Those that only compute run beside them, on the other CPU.
 """
 
 import concurrent.futures
@@ -14,13 +14,12 @@ import subprocess
 import sys
 import time
 
-# In this order; the others follow.
-LONGEST = ["live", "starts_and_ends", "agree", "growth", "scripts", "in_process", "check", "started", "metrics", "endings", "otlp"]
-ALONE = {"bpftrace", "floods", "verifier", "storms"}
+# Programs of the root package that trace nothing.
+COMPUTE = {"agree", "mutants", "sources"}
 
 
 def build(cargo):
-    """Compiles the tests. The programs: name, folder, path, variables."""
+    """Compiles the tests. The programs: name, folder, path, variables, whether it only computes."""
     command = [cargo, "test", "--workspace", "--quiet", "--no-run", "--message-format=json"]
     output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
     found = []
@@ -28,9 +27,10 @@ def build(cargo):
         message = json.loads(line)
         if message.get("reason") == "compiler-artifact" and message["profile"]["test"] and message.get("executable"):
             name, folder = message["target"]["name"], os.path.dirname(message["manifest_path"])
-            found.append((name, folder, message["executable"], {}))
+            computes = folder != os.getcwd() or name in COMPUTE
+            found.append((name, folder, message["executable"], {}, computes))
             if name == "live":
-                found.append(("live, in process", folder, message["executable"], {"CUDATRACE_LIVE_IN_PROCESS": "1"}))
+                found.append(("live, in process", folder, message["executable"], {"CUDATRACE_LIVE_IN_PROCESS": "1"}, False))
     return found
 
 
@@ -47,12 +47,9 @@ def main():
     programs = build(os.environ.get("CARGO", "cargo"))
     chosen = sys.argv[1:]
     programs = [program for program in programs if not chosen or program[0].split(",")[0] in chosen]
-    rank = lambda program: LONGEST.index(program[0].split(",")[0]) if program[0].split(",")[0] in LONGEST else len(LONGEST)
-    programs.sort(key=rank)
-    together = [program for program in programs if program[0] not in ALONE]
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        results = list(pool.map(lambda program: run(*program), together))
-    results += [run(*program) for program in programs if program[0] in ALONE]
+    lanes = [[program for program in programs if program[4] == computes] for computes in (False, True)]
+    with concurrent.futures.ThreadPoolExecutor(len(lanes)) as pool:
+        results = sum(pool.map(lambda lane: [run(*program[:4]) for program in lane], lanes), [])
     failed = [(name, output) for name, status, output in results if status]
     for name, output in failed:
         print(f"\n---- {name}\n{output}")

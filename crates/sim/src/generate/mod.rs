@@ -243,6 +243,8 @@ mod tests {
         ("argN", "`arg0` and its like are there"),
         ("kptr", "worlds have no memory of the kernel"),
         ("ksym", "nor symbols of it"),
+        ("kaddr", "nor symbols of it"),
+        ("percpu_kaddr", "nor symbols of it"),
         ("curtask", "nor tasks"),
         ("ppid", "nor tasks"),
         ("pcomm", "nor tasks"),
