@@ -22,7 +22,8 @@ demo: build examples     ## trace the workload: on a GPU if there is one, else o
 	bash examples/demo.sh $(BINARY)
 
 test: deps examples      ## everything that can be tested on this machine; live tests need root
-	CARGO='$(CARGO)' python3 tools/run-tests.py
+	$(CARGO) test --workspace --quiet
+	CUDATRACE_LIVE_IN_PROCESS=1 $(CARGO) test --quiet --test live
 	$(MAKE) --no-print-directory -C examples/cuda check
 
 test-kernels: build examples  ## the live tests on other kernels, in qemu; KERNELS="6.1 6.12" CASES=memleak for some, KERNEL_DIR=DIR for others

@@ -66,6 +66,7 @@ const INT: Table = Table {
         (1, "v", "(int64)*(`float double` *)`p`"),
         (1, "v", "(int64)memcmp(`p`, `p`, `1..40`)"),
         (1, "v", "(int64)len(@`i z r`)"),
+        (1, "v", "(int64)is_scalar(@`i z r`)"),
         (1, "vn", "(int64)len(`ustack kstack ustack(2)`)"),
         (1, "v", "clamp(`i`, (int64)-9, (int64)99)"),
         (1, "v", "(int64)digits(`u` & 65535)"),
