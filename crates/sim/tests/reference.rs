@@ -16,7 +16,7 @@ fn outcome(script: &str) -> Outcome {
     let mut driver = catalog.functions(FileId(0)).iter();
     let init = driver.find(|function| function.names == ["cuInit"]).expect("it is there");
     let world = World::random(1, &[Callee { file: 0, function: init.offset }], 40);
-    sim::reference::run(&checked.program, &world, false, false)
+    sim::reference::run(&checked.program, &world, false, false).expect("short loops")
 }
 
 fn scalar(outcome: &Outcome, map: &str) -> Option<Cell> {

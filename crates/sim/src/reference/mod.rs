@@ -17,14 +17,21 @@ use crate::outcome::{Loss, Outcome, Output, What};
 use crate::rng::Rng;
 use crate::world::{self, Moment, Regs, World};
 use lang::hir::{Attach, Expr, ExprKind, MapId, NameId, Probe, Program, Records, Site, Trigger, visit};
-use state::{EntryState, Later, Meaning, Run, TrackedCall};
+use state::{EntryState, Later, MOST_ROUNDS, Meaning, Run, TrackedCall};
 use std::collections::HashMap;
 use stmt::Flow;
 use table::Table;
 use value::Val;
 
+/// The program's loops have too many rounds, and were not interpreted to their end.
+#[derive(Copy, Clone, Debug, PartialEq, Eq)]
+pub struct TooManyRounds;
+
 /// Runs a checked program in a world; `pid_filter` and `sums` are the compiler's options.
-pub fn run(program: &Program, world: &World, pid_filter: bool, sums: bool) -> Outcome {
+///
+/// # Errors
+/// Its loops have more rounds than the interpreter's limit.
+pub fn run(program: &Program, world: &World, pid_filter: bool, sums: bool) -> Result<Outcome, TooManyRounds> {
     let mut meaning = Meaning {
         program,
         start_ns: world.start_ns,
@@ -36,9 +43,13 @@ pub fn run(program: &Program, world: &World, pid_filter: bool, sums: bool) -> Ou
         outcome: Outcome::default(),
         entered: HashMap::new(),
         tracked: HashMap::new(),
+        rounds: 0,
     };
     meaning.all(world, pid_filter);
-    meaning.finish()
+    match meaning.rounds > MOST_ROUNDS {
+        true => Err(TooManyRounds),
+        false => Ok(meaning.finish()),
+    }
 }
 
 impl<'a> Meaning<'a> {
@@ -46,7 +57,7 @@ impl<'a> Meaning<'a> {
         self.plain(&world.begin, |on| *on == Trigger::Begin);
         self.plain(&world.begin, |on| matches!(on, Trigger::Test { .. }));
         for step in &world.steps {
-            if self.outcome.exit.is_some() {
+            if self.outcome.exit.is_some() || self.rounds > MOST_ROUNDS {
                 break;
             }
             for (address, bytes) in &step.writes {

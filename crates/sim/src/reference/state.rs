@@ -8,6 +8,9 @@ use crate::world::{Memory, Moment, Regs};
 use lang::hir::{MapId, NameId, Probe, Program, Site};
 use std::collections::HashMap;
 
+/// Limit of the rounds of all loops in a world. A compiled loop over a range is limited by its kernel, each differently.
+pub(super) const MOST_ROUNDS: u64 = 1 << 24;
+
 /// State of the run.
 pub(super) struct Meaning<'a> {
     pub program: &'a Program,
@@ -23,6 +26,8 @@ pub(super) struct Meaning<'a> {
     pub entered: HashMap<usize, EntryState>,
     /// Tracked calls of each thread that have not returned, outermost first.
     pub tracked: HashMap<u32, Vec<TrackedCall>>,
+    /// Rounds of loops so far.
+    pub rounds: u64,
 }
 
 /// A tracked call.

@@ -1,6 +1,6 @@
 //! Statements.
 
-use super::state::{Later, Meaning, Run};
+use super::state::{Later, MOST_ROUNDS, Meaning, Run};
 use super::value::Val;
 use crate::outcome::{Loss, Signal, Value, What};
 use crate::world::Moment;
@@ -134,6 +134,9 @@ impl Meaning<'_> {
     fn while_loop(&mut self, run: &mut Run, cond: &Expr, body: &[Stmt]) -> Flow {
         let limit = self.program.config.max_loop_iterations;
         for round in 0..=limit {
+            if !self.spend_round() {
+                return Flow::Exit;
+            }
             if !self.eval(run, cond).truth() {
                 return Flow::Next;
             }
@@ -150,6 +153,12 @@ impl Meaning<'_> {
         Flow::Next
     }
 
+    /// Counts a round of a loop; false beyond the limit, where the program is not interpreted further.
+    fn spend_round(&mut self) -> bool {
+        self.rounds += 1;
+        self.rounds <= MOST_ROUNDS
+    }
+
     fn rounds(
         &mut self,
         run: &mut Run,
@@ -158,6 +167,9 @@ impl Meaning<'_> {
         body: &[Stmt],
     ) -> Flow {
         for i in range {
+            if !self.spend_round() {
+                return Flow::Exit;
+            }
             if let Some(var) = var {
                 run.vars[var.0 as usize] = Val::Num(i);
             }
