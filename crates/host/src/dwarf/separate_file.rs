@@ -101,22 +101,29 @@ impl<'e> DebugLink<'e> {
     }
 }
 
+fn hex(id: &[u8]) -> String {
+    id.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Path of the file with a build id in a folder of debug information: `.build-id/ab/cdef.debug`.
+fn path_by_id(id: &[u8]) -> Option<String> {
+    let hex = hex(id);
+    let (head, tail) = hex.split_at_checked(2)?;
+    Some(format!(".build-id/{head}/{tail}.debug"))
+}
+
 impl Around<'_> {
     fn by_build_id(&mut self, id: &[u8]) -> Option<ElfFile> {
-        let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
-        let (head, tail) = hex.split_at_checked(2)?;
-        let name = format!("{DEBUG}/.build-id/{head}/{tail}.debug");
+        let name = format!("{DEBUG}/{}", path_by_id(id)?);
         self.in_roots(&name, |elf| build_id(elf).is_none_or(|found| found == id)).or_else(|| {
-            let cached = downloads()?.join(&hex).join("debuginfo");
+            let cached = downloads()?.join(hex(id)).join("debuginfo");
             ElfFile::open(&cached).ok().filter(has_information)
         })
     }
 
     /// The file by its build id or its link in a folder of the user's.
     fn in_folder(&mut self, elf: &ElfFile, folder: &Path) -> Option<ElfFile> {
-        let id = elf.build_id_text();
-        let id = id.as_deref().and_then(|id| id.split_at_checked(2));
-        let by_id = id.map(|(head, tail)| folder.join(".build-id").join(head).join(format!("{tail}.debug")));
+        let by_id = elf.build_id().and_then(path_by_id).map(|path| folder.join(path));
         let linked = DebugLink::of(elf);
         let by_link = linked.as_ref().map(|linked| folder.join(linked.name));
         for path in by_id.into_iter().chain(by_link) {
@@ -167,8 +174,7 @@ impl Around<'_> {
     /// The supplementary file of `dwz`: `../../.dwz/x86_64-linux-gnu/NAME.debug` and its build id.
     fn shared(&mut self, name: &str, id: &[u8]) -> Result<ElfFile, Absent> {
         let fits = |elf: &ElfFile| build_id(elf).is_none_or(|found| found == id);
-        let hex: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
-        let by_id = hex.split_at_checked(2).map(|(a, b)| format!("{DEBUG}/.build-id/{a}/{b}.debug"));
+        let by_id = path_by_id(id).map(|path| format!("{DEBUG}/{path}"));
         // The name is relative to the file with debug information, which was found by its own build id.
         let base = name.rsplit_once(".dwz/").map(|(_, inside)| format!("{DEBUG}/.dwz/{inside}"));
         let absolute = name.strip_prefix('/').map(str::to_owned);

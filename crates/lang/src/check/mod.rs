@@ -471,11 +471,11 @@ impl<'a> Checker<'a> {
             Body::new(clause, at, seen.insert(span) || span == Span::default())
         });
         let mut bodies: Vec<Body> = all.collect();
-        self.check_in(order, &mut bodies);
+        self.check_all(order, &mut bodies);
         self.decides = true;
         if bodies.iter().any(|body| body.undecided) {
             bodies.iter_mut().filter(|body| body.undecided).for_each(|body| body.probe = None);
-            self.check_in(order, &mut bodies);
+            self.check_all(order, &mut bodies);
         }
         let all: Vec<usize> = (0..bodies.len()).collect();
         if self.infer_from_absent(resolved) {
@@ -497,7 +497,7 @@ impl<'a> Checker<'a> {
     }
 
     /// Checks all bodies until the facts that they use no longer change.
-    fn check_in(&mut self, order: schedule::Order, bodies: &mut [Body<'_, 'a>]) {
+    fn check_all(&mut self, order: schedule::Order, bodies: &mut [Body<'_, 'a>]) {
         if order == schedule::Order::Maps {
             schedule::components(self, bodies)
                 .iter()

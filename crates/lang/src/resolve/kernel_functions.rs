@@ -147,8 +147,8 @@ impl Finder<'_, '_> {
     /// The spots that another kernel may have: those of this kernel's functions, or of the function that the script names.
     fn assumed_spots(&mut self, wanted: &KernelSpec) -> Vec<Spot> {
         let traceable = |function: &KernelFunction| KernelFunction { traceable: true, ..*function };
-        let all: Vec<KernelFunction> =
-            self.setting.catalog.kernel_functions().iter().map(traceable).collect();
+        let all = starting(self.setting.catalog.kernel_functions(), wanted.name.beginning());
+        let all: Vec<KernelFunction> = all.map(traceable).collect();
         let spots = self.kernel_spots(wanted, &all);
         match wanted.name.single() {
             Some(name) if spots.is_empty() => {

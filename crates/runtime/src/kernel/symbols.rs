@@ -21,9 +21,16 @@ pub fn functions() -> Result<&'static [KernelFunction], String> {
     ALL.get_or_init(read).as_deref().map_err(Clone::clone)
 }
 
+/// The text of the file, read once.
+fn listing() -> Result<&'static str, String> {
+    static TEXT: OnceLock<Result<String, String>> = OnceLock::new();
+    let read =
+        || std::fs::read_to_string(KALLSYMS).map_err(|error| format!("`{KALLSYMS}` cannot be read: {error}"));
+    TEXT.get_or_init(read).as_deref().map_err(Clone::clone)
+}
+
 fn read() -> Result<Vec<KernelFunction>, String> {
-    let text =
-        std::fs::read_to_string(KALLSYMS).map_err(|error| format!("`{KALLSYMS}` cannot be read: {error}"))?;
+    let text = listing()?;
     let listed = match tracefs::read("available_filter_functions_addrs") {
         Ok(text) => Ok(Reach::Sites(traced_sites(&text))),
         Err(_) => tracefs::read("available_filter_functions")
@@ -34,7 +41,7 @@ fn read() -> Result<Vec<KernelFunction>, String> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Reach::None,
         Err(_) => Reach::Unknown,
     };
-    let mut all = parse(text.leak(), &traced);
+    let mut all = parse(text, &traced);
     match all.iter().all(|function| function.address == 0) {
         true => Err("the addresses of its functions are hidden (`kernel.kptr_restrict`)".into()),
         false => {
@@ -124,8 +131,7 @@ fn parse(text: &'static str, traced: &Reach) -> Vec<KernelFunction> {
 /// Address of a function or variable of the kernel or its modules; `None` if it is not listed, or addresses are hidden. Of a variable
 /// of each CPU the offset in the CPU's area. Most kernels list variables (CONFIG_KALLSYMS_ALL).
 pub fn address(name: &str) -> Option<u64> {
-    let text = std::fs::read_to_string(KALLSYMS).ok()?;
-    address_in(&text, name)
+    address_in(listing().ok()?, name)
 }
 
 fn address_in(text: &str, name: &str) -> Option<u64> {

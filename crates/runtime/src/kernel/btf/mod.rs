@@ -225,12 +225,10 @@ const ITERATOR: &str = "bpf_iter_";
 
 /// Fields of the items of an iterator; `None` without such an iterator or without BTF.
 pub fn iterator(items: &str) -> Option<Vec<TracepointArg>> {
-    with_kernel(|btf| {
-        let all = TypeIndex::of(btf)?;
-        let (_, function) = function_named(all.data, all.strings, &format!("{ITERATOR}{items}"))?;
-        arguments(&all, parameters(&all, function.type_id)?)
-            .filter(|_| all.named(&format!("bpf_iter__{items}")).is_some())
-    })
+    let all = type_index()?;
+    all.named(&format!("bpf_iter__{items}"))?;
+    let (function, _) = all.at(all.function_id(&format!("{ITERATOR}{items}"))?)?;
+    Some(arguments(all, parameters(all, function.type_id)?))
 }
 
 /// Names of all iterators, sorted: those whose context is a struct of the kernel.
@@ -292,11 +290,11 @@ fn tracepoint_args(btf: &[u8], name: &str) -> Option<Vec<TracepointArg>> {
         Some((_, function)) => parameters(&all, function.type_id)?,
         None => args_of_class(&all, name)?,
     };
-    arguments(&all, args)
+    Some(arguments(&all, args))
 }
 
-fn arguments(all: &TypeIndex<'_>, args: Vec<(String, u32)>) -> Option<Vec<TracepointArg>> {
-    Some(args.into_iter().map(|(name, ty)| TracepointArg { name, kind: arg_kind(all, ty) }).collect())
+fn arguments(all: &TypeIndex<'_>, args: Vec<(String, u32)>) -> Vec<TracepointArg> {
+    args.into_iter().map(|(name, ty)| TracepointArg { name, kind: arg_kind(all, ty) }).collect()
 }
 
 /// The function that calls the programs of a tracepoint or, on older kernels, of a class of tracepoints.
