@@ -239,7 +239,7 @@ impl Checker<'_> {
             }
             _ if place.ty == Type::Void => unknown(span),
             _ => {
-                let message = "this has no address: only memory of the process has one";
+                let message = "this has no address: variables, maps and memory have one";
                 self.error("E0223", span, message).help(
                     "use the value itself; `&p->member` is an address in the memory that `p` points to",
                 );

@@ -361,8 +361,8 @@ impl<'a> Checker<'a> {
             let names: Vec<&str> = params.iter().map(|p| p.name.as_str()).collect();
             let near = did_you_mean(&self.diags.similar(&name.node, names.iter().copied()));
             let note = format!("it has {}", names.join(", "));
-            let error =
-                self.error("E0214", name.span, format!("this tracepoint has no field `{}`", name.node));
+            let what = if self.context.iterates { "iterator" } else { "tracepoint" };
+            let error = self.error("E0214", name.span, format!("this {what} has no field `{}`", name.node));
             error.note(note).help.extend(near);
             return unknown(span);
         };
