@@ -14,6 +14,7 @@ mod kernel_catalog;
 mod metrics;
 mod pacing;
 mod patch_sites;
+mod process_tree;
 mod python;
 mod repl;
 mod run;

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
-use common::{Running, can_trace, cudatrace, example, examples, program, stderr, stdout, text, wait_for};
+use common::{Running, can_trace, cudatrace, examples, program, stderr, stdout, text, wait_for};
 
 /// A folder with a workload, its driver and NVML, which no other library is beside.
 fn without_cupti() -> tempfile::TempDir {
@@ -85,7 +85,7 @@ fn a_cupti_without_the_functions_is_too_old() {
     has_none(&trace(folder.path(), &["--in-process"]), &why);
 }
 
-/// The text of libcuda in a process.
+/// The text of libcuda in a process, whose file no other program maps: the kernel's probes of another trace would be in it.
 fn text_of_driver(pid: u32) -> Vec<u8> {
     let maps = fs::read_to_string(format!("/proc/{pid}/maps")).expect("it runs");
     let line = maps.lines().find(|line| line.contains("r-xp") && line.contains("libcuda")).expect("mapped");
@@ -102,8 +102,11 @@ fn a_running_process_whose_cupti_is_taken_is_as_before_after_each_trace() {
     if !can_trace() {
         return;
     }
-    let mut command = Command::new(example("workload_gpu"));
+    let folder = without_cupti();
+    fs::copy(examples().join("libcupti.so.13"), folder.path().join("libcupti.so.13")).unwrap();
+    let mut command = Command::new(folder.path().join("workload_gpu"));
     command.args(["--threads", "6", "--kernels", "100", "--graphs", "1", "--seconds", "60"]);
+    command.env("LD_LIBRARY_PATH", folder.path());
     let busy = Running::start(command.env("CUPTISIM_BUSY", "1"));
     let threads = format!("/proc/{}/task", busy.pid());
     wait_for("its threads", || fs::read_dir(&threads).is_ok_and(|threads| threads.count() > 6));

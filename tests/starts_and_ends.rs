@@ -44,6 +44,8 @@ struct Table {
     in_process: bool,
     /// The processes run before the tracer.
     runs_before: bool,
+    /// The tracer is stopped until the processes have ended, as if it were busy.
+    is_late: bool,
 }
 
 impl fmt::Display for Table {
@@ -96,8 +98,10 @@ impl Table {
         }
         let mut tracer = Running::start(tracer.args(["-p", &traced.pid().to_string()]));
         tracer.wait_for_line("NOTIFY_PROBES_ATTACHED");
+        self.is_late.then(|| tracer.signal(libc::SIGSTOP));
         pipe.write_all(b"\n").expect("a line");
         let said = traced.lines();
+        self.is_late.then(|| tracer.signal(libc::SIGCONT));
         said.into_iter().chain(tracer.lines()).collect()
     }
 
@@ -181,7 +185,7 @@ fn tables(starts: &[&'static str], runs_before: bool, in_process: bool) -> impl 
     starts.iter().flat_map(move |start| {
         [1, 4].into_iter().flat_map(move |count| {
             let parts = ENDS.chunks(16 / count);
-            parts.map(move |ends| Table { start, ends, count, in_process, runs_before })
+            parts.map(move |ends| Table { start, ends, count, in_process, runs_before, is_late: false })
         })
     })
 }
@@ -355,4 +359,10 @@ fn running_processes_in_the_kernel() {
 #[test]
 fn running_processes_in_process() {
     are_right(tables(RUNNING, true, true));
+}
+
+#[test]
+fn processes_that_ended_before_the_tracer_saw_them_are_told() {
+    let late = |table| Table { is_late: true, ..table };
+    are_right(tables(&["fork", "exec", "grandchild"], true, false).map(late));
 }

@@ -98,6 +98,13 @@ struct Request {
     is_claimed: bool,
 }
 
+impl Request {
+    /// Whether the process has called the driver while it was traced, after the request or before. Without a call it has no records.
+    fn has_called(&self) -> bool {
+        self.is_claimed || self.found.is_new && self.found.uses_cuda
+    }
+}
+
 /// Marks of descriptors in the set; agents have their process, which is smaller than the first newcomer.
 const NEWCOMERS: u64 = 1 << 32;
 /// Requests have this and their process.
@@ -216,6 +223,12 @@ impl<'a> Agents<'a> {
     fn look_at_new(&mut self, session: &mut Session) {
         // An agent that is there needs no look.
         self.accept(Some(session));
+        let found = self.look_at_drivers();
+        self.request_from_all(found, session);
+    }
+
+    /// Looks at the same processes; returns those that are to load the agent, and tells which have ended before.
+    fn look_at_drivers(&mut self) -> Vec<Candidate> {
         let mut found = vec![];
         self.new_drivers.look(|pid, age| {
             let look = self.candidates.look_at(pid, self.reports, self.messages);
@@ -226,7 +239,7 @@ impl<'a> Agents<'a> {
             }
             look != Look::NoDriver
         });
-        self.request_from_all(found, session);
+        found
     }
 
     fn request_from_all(&mut self, found: Vec<Candidate>, session: &mut Session) {
@@ -249,8 +262,7 @@ impl<'a> Agents<'a> {
             if !runs {
                 new_drivers.settle(Some(request.program));
             }
-            // Without a call of the driver it has no records.
-            if !runs && !request.is_unwanted && request.is_claimed {
+            if !runs && !request.is_unwanted && request.has_called() {
                 reports.miss(*pid, messages);
             }
             runs && !request.is_unwanted
@@ -343,7 +355,8 @@ impl<'a> Agents<'a> {
     /// Reads the packets of a process that was asked to load the agent. Without a session it does not begin with that any more.
     fn answer(&mut self, pid: u32, mut session: Option<&mut Session>) {
         while let Some(request) = self.requests.remove(&pid) {
-            let Request { connection, found, program, is_claimed, .. } = request;
+            let has_called = request.has_called();
+            let Request { connection, found, program, .. } = request;
             match self.file.prove(connection) {
                 Proof::Missing(connection) => {
                     self.requests.insert(pid, Request { connection, ..request });
@@ -361,7 +374,7 @@ impl<'a> Agents<'a> {
                     let why = "it could not load the library that reads them, or has closed descriptors that it does not know";
                     self.reports.explain(pid, why, self.messages);
                 }
-                Proof::Wrong | Proof::Closed if is_claimed => self.reports.miss(pid, self.messages),
+                Proof::Wrong | Proof::Closed if has_called => self.reports.miss(pid, self.messages),
                 Proof::Wrong | Proof::Closed => {}
             }
         }
@@ -611,6 +624,9 @@ impl Watch for Agents<'_> {
 
     fn finish(&mut self, session: &mut Session) -> bool {
         self.accept(None);
+        for late in self.look_at_drivers().into_iter().filter(|found| found.is_new && found.uses_cuda) {
+            self.reports.explain(late.pid, ENDED, self.messages);
+        }
         let requested: Vec<u32> = self.requests.keys().copied().collect();
         requested.into_iter().for_each(|pid| self.answer(pid, None));
         self.withdraw(session);

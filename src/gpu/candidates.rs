@@ -49,6 +49,8 @@ pub struct Candidate {
     pub is_started: bool,
     /// True if it has loaded the driver since the trace began.
     pub is_new: bool,
+    /// True if it had initialised CUDA by then, as far as that is seen from outside.
+    pub uses_cuda: bool,
 }
 
 /// Result of a look at a process.
@@ -214,7 +216,8 @@ impl<'a> Candidates<'a> {
         match way {
             InjectionPlan::NotNeeded | InjectionPlan::ByDriver => Look::Nothing,
             InjectionPlan::ByTracer => {
-                Look::Load(Candidate { pid, is_started, is_new: !self.is_first && !is_again })
+                let is_new = !self.is_first && !is_again;
+                Look::Load(Candidate { pid, is_started, is_new, uses_cuda: uses_cuda(pid) })
             }
             InjectionPlan::Refused(why) => {
                 reports.explain(pid, &why, messages);

@@ -175,7 +175,7 @@ impl Watch for Prompt<'_> {
 impl<'a> Repl<'a> {
     /// Performs the requests of the command line, before any input.
     fn begin(self: &Rc<Self>, session: &mut Session) {
-        match MappingWatch::start() {
+        match MappingWatch::with_forks() {
             Ok(watch) => self.joining.borrow_mut().push(Box::new(MappingReports::new(watch, self.extender))),
             Err(error) => {
                 self.messages.warning(&format!("libraries that processes load later are missed: {error}"))

@@ -113,3 +113,62 @@ fn targets(plan: &Plan, child: Option<&Child>) -> anyhow::Result<Vec<OwnedFd>> {
         None => plan.named().map(setup::end_of).collect(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::tests::planned;
+    use super::*;
+    use std::process::{Command, Stdio};
+    use wire::Value;
+
+    /// Prepares a script that runs in a process. Its maps are in shared memory: no kernel is needed.
+    ///
+    /// The process runs before: a command would be started by this program as another one of itself, which the runner of tests is not.
+    fn prepared(text: &str, see: impl FnOnce(u32, &Plan<'_>, &PreparedRun)) {
+        let mut process = Command::new("cat").stdin(Stdio::piped()).spawn().expect("cat starts");
+        let pid = process.id();
+        planned(&["--in-process", "-p", &pid.to_string()], text, |planned| {
+            let (plan, compilers) = planned.expect("it can run");
+            see(pid, plan, &worked(PreparedRun::new(plan, compilers, None)));
+        });
+        drop(process.stdin.take());
+        assert!(process.wait().expect("it ends").success(), "it is not harmed");
+    }
+
+    fn worked<T>(result: Result<T, Failure>) -> T {
+        result.unwrap_or_else(|failure| panic!("{:#}", failure.error))
+    }
+
+    #[test]
+    fn a_prepared_run_knows_its_processes() {
+        prepared("BEGIN { @ = 1 }", |pid, _, prepared| {
+            assert_eq!(
+                (prepared.started(), prepared.link_pid, &prepared.to_unwind[..]),
+                (None, None, &[pid][..])
+            );
+        });
+    }
+
+    #[test]
+    fn a_loaded_run_reads_unwind_tables_if_a_program_walks_stacks() {
+        for (script, walks) in
+            [("uprobe:libc:malloc { @[ustack] = count() }", true), ("BEGIN { @ = 1 }", false)]
+        {
+            prepared(script, |_, plan, prepared| {
+                let loaded = worked(LoadedRun::new(plan, prepared));
+                assert_eq!(loaded.unwinder.is_some(), walks, "{script}");
+            });
+        }
+    }
+
+    #[test]
+    fn an_attached_run_has_run_begin_and_waits_for_the_process() {
+        prepared("BEGIN { @ = 7 } uprobe:libc:malloc { @++ }", |_, plan, prepared| {
+            let run = worked(worked(LoadedRun::new(plan, prepared)).attach(plan, prepared));
+            let entries = run.session.snapshot(0, 0, 1).expect("the map").entries;
+            assert_eq!(entries, [(vec![], report::Cell::Plain(Value::Int(7, 8)))]);
+            assert!(run.session.is_in_process() && run.session.attached() > 0);
+            assert_eq!((run.targets.len(), run.session.failures().len()), (1, 0));
+        });
+    }
+}

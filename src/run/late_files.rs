@@ -14,6 +14,7 @@ use std::fs::{File, Metadata};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 /// Handles queries of the seccomp server of a started program: the thread that maps a file waits.
 pub struct HeldMappings<'a> {
@@ -105,7 +106,7 @@ impl<'a> HeldMappings<'a> {
     fn patch_if_concerned(&mut self, mapping: &Mapping, session: &mut Session) -> Option<Next> {
         let pid = proc::tgid(mapping.tid).unwrap_or(mapping.tid);
         session.meet(pid);
-        self.extender.new_drivers.maps(pid, &mapping.shown);
+        self.extender.new_drivers.maps(pid, &mapping.shown, Duration::ZERO);
         if !session.must_patch(pid, mapping.identity().1, &mapping.shown) {
             return None;
         }
@@ -257,8 +258,6 @@ impl<'a> MappingReports<'a> {
     }
 
     fn consider(&mut self, mapped: &MappingEvent, session: &mut Session) {
-        // A held program is asked about the first mapping of a file only.
-        self.extender.new_drivers.maps(mapped.pid, &mapped.path);
         // Programs in traced processes get their probes while these are held. Stacks need the address that the kernel has chosen.
         if session.is_in_process() {
             return if session.is_traced(mapped.pid) {
@@ -290,12 +289,13 @@ impl<'a> MappingReports<'a> {
             Err(error) => return self.leave_unopened(mapped, &error),
         };
         self.seen.insert(mapped.inode);
-        let when = format!("mapped by process {} {} us before", mapped.pid, mapped.age_us());
+        let age = mapped.age();
+        let when = format!("mapped by process {} {} us before", mapped.pid, age.as_micros());
         let before = session.attached();
         self.extender.scripts.extend(session, &file.path, &mapped.path, &when);
         let more = session.attached().saturating_sub(before);
         if more > 0 && !self.is_held {
-            let took = report::recording::summary::time(1000 * mapped.age_us());
+            let took = report::recording::summary::time(mapped.age().as_nanos() as u64);
             let how = format!("{took} after process {} loaded it; earlier calls are not traced", mapped.pid);
             self.extender.note_attached(more, &mapped.path, &how);
         }
@@ -364,13 +364,26 @@ impl MappingReports<'_> {
     }
 }
 
+impl MappingReports<'_> {
+    /// Mappings since the last call.
+    fn read(&mut self) -> Vec<MappingEvent> {
+        let mapped = self.watch.read();
+        self.extender.new_drivers.add_forks(&self.watch.take_forks());
+        for mapped in &mapped {
+            // A held program is asked about the first mapping of a file only.
+            self.extender.new_drivers.maps(mapped.pid, &mapped.path, mapped.time_in_use());
+        }
+        mapped
+    }
+}
+
 impl Watch for MappingReports<'_> {
     fn fd(&self) -> RawFd {
         self.watch.fd()
     }
 
     fn ready(&mut self, session: &mut Session) -> Next {
-        for mapped in self.watch.read() {
+        for mapped in self.read() {
             self.consider(&mapped, session);
         }
         if self.watch.lost() > 0 && !self.is_held && !std::mem::replace(&mut self.reported_loss, true) {
@@ -380,5 +393,10 @@ impl Watch for MappingReports<'_> {
             );
         }
         Next::Continue
+    }
+
+    fn finish(&mut self, _: &mut Session) -> bool {
+        self.read();
+        true
     }
 }

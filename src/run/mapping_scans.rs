@@ -3,11 +3,12 @@
 
 use super::extender::Extender;
 use crate::pacing::{Budget, PacedTimer};
+use crate::process_tree::ProcessTree;
 use linux::proc::{self, Mapping};
 use runtime::Session;
 use runtime::remote::RemoteError;
 use runtime::session::event_loop::{Next, Watch};
-use runtime::started::{Fork, MappingEvent, MappingWatch};
+use runtime::started::{MappingEvent, MappingWatch};
 use rustix::event::epoll;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -24,8 +25,8 @@ pub struct MappingScans<'a> {
     timer: PacedTimer,
     /// Reports of the kernel, if this process may have them.
     reports: Option<MappingWatch>,
-    /// Processes of the tree by these reports, which name processes that have ended, too.
-    tree: BTreeSet<u32>,
+    /// Processes of the tree by these reports.
+    tree: ProcessTree,
     /// Time that looks on reports may take.
     budget: Budget,
     /// True if a process that ended before it was looked at was reported.
@@ -52,7 +53,7 @@ impl<'a> MappingScans<'a> {
             events,
             timer,
             reports,
-            tree: proc::with_descendants(pids).into_iter().collect(),
+            tree: ProcessTree::of(pids),
             budget: Budget::new(),
             has_missed: false,
             traced: BTreeMap::new(),
@@ -104,16 +105,16 @@ impl<'a> MappingScans<'a> {
     fn read_reports(&mut self) -> Vec<MappingEvent> {
         let Some(reports) = &mut self.reports else { return vec![] };
         let mut mapped = reports.read();
-        for Fork { pid, parent } in reports.take_forks() {
-            if self.tree.contains(&parent) {
-                self.tree.insert(pid);
-            } else {
-                // Another process had this id.
-                self.tree.remove(&pid);
-            }
-        }
+        let forks = reports.take_forks();
+        self.tree.add(&forks);
+        self.extender.new_drivers.add_forks(&forks);
         let scripts = self.extender.scripts;
-        mapped.retain(|mapped| self.tree.contains(&mapped.pid) && scripts.may_concern(&mapped.path));
+        mapped.retain(|mapped| self.tree.contains(mapped.pid));
+        for mapped in &mapped {
+            // A look at a process that has ended sees no mappings.
+            self.extender.new_drivers.maps(mapped.pid, &mapped.path, mapped.time_in_use());
+        }
+        mapped.retain(|mapped| scripts.may_concern(&mapped.path));
         mapped
     }
 
@@ -156,7 +157,7 @@ impl<'a> MappingScans<'a> {
         let before = session.attached();
         for mapping in new {
             let Some(shown) = mapping.name.path() else { continue };
-            self.extender.new_drivers.maps(pid, shown);
+            self.extender.new_drivers.maps(pid, shown, Duration::ZERO);
             let (major, minor) = mapping.device;
             self.extender.record_mapping((libc::makedev(major, minor), mapping.inode));
             let when = format!("mapped by process {pid}");

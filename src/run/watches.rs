@@ -158,6 +158,10 @@ impl<'p, 'w> Beginning<'p, 'w> {
             (true, _) => Box::new(MappingReports::beside(MappingWatch::start()?, extender)),
             // A command, which would be one more, is held at new files, and cannot be stopped then.
             (false, true) => Box::new(MappingScans::new(pids, pids == self.plan.target.pids, extender)?),
+            // Forks tell which processes that have ended were traced.
+            (false, false) if self.plan.records.is_some() => {
+                Box::new(MappingReports::new(MappingWatch::with_forks()?, extender))
+            }
             (false, false) => Box::new(MappingReports::new(MappingWatch::start()?, extender)),
         })
     }

@@ -12,10 +12,12 @@ use crate::kernel::sys;
 use crate::kernel::sys::MemoryMapping;
 use libbpf_sys as bpf;
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// Number of data pages per buffer; a power of two.
 const PAGES: usize = 16;
@@ -60,12 +62,19 @@ pub struct MappingEvent {
     pub range: MappedRange,
     /// Boot-clock time of the mapping, ns.
     pub time_ns: u64,
+    /// That of the end of a thread of the process, the last one that was read with the mapping.
+    pub ended_ns: Option<u64>,
 }
 
 impl MappingEvent {
-    /// Time since the mapping, in microseconds.
-    pub fn age_us(&self) -> u64 {
-        SystemClock.boot_ns().saturating_sub(self.time_ns) / 1000
+    /// Time since the mapping.
+    pub fn age(&self) -> Duration {
+        Duration::from_nanos(SystemClock.boot_ns().saturating_sub(self.time_ns))
+    }
+
+    /// Time for which a process that has ended can have used the file, at most.
+    pub fn time_in_use(&self) -> Duration {
+        self.ended_ns.map_or(self.age(), |end| Duration::from_nanos(end.saturating_sub(self.time_ns)))
     }
 }
 
@@ -85,6 +94,8 @@ pub struct Fork {
     pub pid: u32,
     /// Its parent.
     pub parent: u32,
+    /// Boot-clock time, ns.
+    pub time_ns: u64,
 }
 
 impl MappingWatch {
@@ -126,11 +137,17 @@ impl MappingWatch {
 
     /// Mappings since the last call, in the order of time.
     pub fn read(&mut self) -> Vec<MappingEvent> {
-        let mut mapped = Vec::new();
-        for buffer in &mut self.buffers {
-            self.lost += buffer.read(&mut mapped, &mut self.forks);
-        }
+        let mut records = Records::default();
+        self.buffers.iter_mut().for_each(|buffer| buffer.read(&mut records));
+        let Records { mut mapped, mut forks, ends, lost } = records;
+        // Each CPU has a buffer of its own.
+        forks.sort_by_key(|fork| fork.time_ns);
+        self.forks.extend(forks);
+        self.lost += lost;
         mapped.sort_by_key(|mapped| mapped.time_ns);
+        let end_of =
+            |mapped: &MappingEvent| ends.get(&mapped.pid).copied().filter(|end| *end >= mapped.time_ns);
+        mapped.iter_mut().for_each(|mapped| mapped.ended_ns = end_of(mapped));
         mapped
     }
 
@@ -143,6 +160,17 @@ impl MappingWatch {
     pub fn lost(&self) -> u64 {
         self.lost
     }
+}
+
+/// Records of all CPUs that are read at once.
+#[derive(Default)]
+struct Records {
+    mapped: Vec<MappingEvent>,
+    forks: Vec<Fork>,
+    /// By process: when its last thread ended, of those that did.
+    ends: BTreeMap<u32, u64>,
+    /// Number of records that did not fit.
+    lost: u64,
 }
 
 /// The records of one CPU.
@@ -180,8 +208,8 @@ impl Buffer {
         Ok(Buffer { event, memory, spare: Vec::new() })
     }
 
-    /// Appends the mappings and forks; returns the number of lost records.
-    fn read(&mut self, mapped: &mut Vec<MappingEvent>, forks: &mut Vec<Fork>) -> u64 {
+    /// Appends what is in the buffer.
+    fn read(&mut self, records: &mut Records) {
         let page = self.memory.bytes().cast::<bpf::perf_event_mmap_page>();
         // SAFETY: both words are in the first page, which lives as long as `self`. The kernel writes the head, this process
         // the tail.
@@ -192,22 +220,24 @@ impl Buffer {
             )
         };
         let (end, mut at) = (head.load(Ordering::Acquire), tail.load(Ordering::Relaxed));
-        let mut lost = 0;
         while at < end {
             let size = u64::from(self.copy(at, HEADER)[6]) | u64::from(self.copy(at, HEADER)[7]) << 8;
             if size < HEADER as u64 {
                 break;
             }
             match read_record(self.copy(at, size as usize)) {
-                Some(Record::MappingEvent(one)) => mapped.push(one),
-                Some(Record::Fork(fork)) => forks.push(fork),
-                Some(Record::Lost(count)) => lost += count,
+                Some(Record::MappingEvent(one)) => records.mapped.push(one),
+                Some(Record::Fork(fork)) => records.forks.push(fork),
+                Some(Record::End { pid, time_ns }) => {
+                    let last = records.ends.entry(pid).or_default();
+                    *last = time_ns.max(*last);
+                }
+                Some(Record::Lost(count)) => records.lost += count,
                 None => {}
             }
             at += size;
         }
         tail.store(end, Ordering::Release);
-        lost
     }
 
     /// `len` bytes from a position, which may wrap around.
@@ -235,6 +265,11 @@ impl Buffer {
 enum Record {
     MappingEvent(MappingEvent),
     Fork(Fork),
+    /// A thread of the process has ended.
+    End {
+        pid: u32,
+        time_ns: u64,
+    },
     Lost(u64),
 }
 
@@ -252,9 +287,14 @@ fn read_record(record: &[u8]) -> Option<Record> {
         bpf::PERF_RECORD_LOST => long(record, HEADER + 8).map(Record::Lost),
         // A new thread has the process of its creator.
         bpf::PERF_RECORD_FORK => {
-            let fork = Fork { pid: word(record, PID)?, parent: word(record, PARENT)? };
+            let time_ns = long(record, record.len().checked_sub(8)?)?;
+            let fork = Fork { pid: word(record, PID)?, parent: word(record, PARENT)?, time_ns };
             Some(Record::Fork(fork)).filter(|_| fork.pid != fork.parent)
         }
+        bpf::PERF_RECORD_EXIT => Some(Record::End {
+            pid: word(record, PID)?,
+            time_ns: long(record, record.len().checked_sub(8)?)?,
+        }),
         bpf::PERF_RECORD_MMAP2 => mapping(record).map(Record::MappingEvent),
         _ => None,
     }
@@ -283,6 +323,7 @@ fn mapping(record: &[u8]) -> Option<MappingEvent> {
             offset: long(record, OFFSET)?,
         },
         time_ns: long(record, time_at)?,
+        ended_ns: None,
     })
 }
 
@@ -312,9 +353,13 @@ mod tests {
         let stat = std::fs::metadata(&libc.path).expect("libc");
         assert_eq!(libc.inode.number, stat.ino());
         assert_eq!(libc.inode.device, stat.dev());
-        assert!(libc.time_ns > before && libc.age_us() < 60_000_000, "{libc:?}");
+        assert!(libc.time_ns > before && libc.age() < Duration::from_secs(60), "{libc:?}");
         assert_eq!(watch.lost(), 0);
-        assert!(watch.take_forks().contains(&Fork { pid, parent: std::process::id() }));
+        let end = libc.ended_ns.expect("it has ended");
+        assert!(end > libc.time_ns && libc.time_in_use() < libc.age(), "{libc:?}");
+        let forks = watch.take_forks();
+        let fork = forks.iter().find(|fork| fork.pid == pid).expect("it was forked");
+        assert!(fork.parent == std::process::id() && fork.time_ns < libc.time_ns, "{fork:?}");
     }
 
     #[test]

@@ -47,8 +47,17 @@ pub(super) const VARIABLE: &str = "CT_SECCOMP";
 /// Name of the process. It differs from the tracer's, so that `pkill -9 cudatrace` does not kill it.
 pub(super) const NAME: &str = "ct-seccomp";
 
+/// Whether `main` makes a server of this program's processes. The runner of tests would run all tests again in its place, each with a server.
+static CAN_SERVE: AtomicBool = AtomicBool::new(cfg!(test));
+
+/// Whether a process of this program can be the server.
+pub(super) fn can_serve() -> bool {
+    CAN_SERVE.load(Ordering::Relaxed)
+}
+
 /// Becomes the seccomp server, and does not return, if this process was started as one. Must be the first call of `main`.
 pub fn serve_if_seccomp_server() {
+    CAN_SERVE.store(true, Ordering::Relaxed);
     let is_server = cfg!(test) || std::env::args_os().next().is_some_and(|name| name == NAME);
     let fds = std::env::var(VARIABLE).ok().filter(|_| is_server);
     let numbers: Option<Vec<i32>> = fds.and_then(|fds| fds.split(',').map(|fd| fd.parse().ok()).collect());

@@ -171,6 +171,9 @@ impl Mappings {
 
 /// Starts the server and a thread that keeps it running; returns its pid.
 fn start(listener: &OwnedFd, socket: &UnixStream, shared: &SharedState) -> io::Result<u32> {
+    if !seccomp_server::can_serve() {
+        return Err(io::Error::other("this program cannot be the seccomp server"));
+    }
     let fds = [listener.as_raw_fd(), socket.as_raw_fd(), shared.fd().as_raw_fd()];
     let mut process = std::process::Command::new("/proc/self/exe");
     process
