@@ -246,6 +246,9 @@ fn after_dashes_help(script: &str, command: &str, rest: &[String]) -> String {
     if command.parse::<u32>().is_ok() {
         return format!("the script takes no parameters; a process to trace follows `-p`: `-p {command}`");
     }
+    // A command without a slash is searched on PATH only.
+    let is_here = !command.contains('/') && !is_on_path(command) && interpreter(command).is_none();
+    let command = if is_here { &format!("./{command}") } else { command };
     let words = interpreter(command).into_iter().chain([command]).chain(rest.iter().map(String::as_str));
     format!("a command to trace follows `--`: `cudatrace {script} -- {}`", shell_words::join(words))
 }

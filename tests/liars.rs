@@ -78,7 +78,7 @@ fn check(output: &Output) {
     assert!(!messages.contains("warning") && !PARTS.iter().any(|part| messages.contains(part)), "{messages}");
 }
 
-const NOT_TRACED: &str = ", which is not traced, tried to speak for a traced one: refused\n";
+const NOT_TRACED: &str = " is not traced but connected in the name of a traced process: refused\n";
 
 #[test]
 fn any_user_can_connect_and_is_refused() {
@@ -134,7 +134,7 @@ fn a_traced_process_that_sends_nonsense_is_not_trusted_and_harms_no_other() {
         let told =
             format!("sent {what} in place of its agent: its GPU records are not trusted from here on\n");
         assert_eq!(messages.matches(&told).count(), 1, "{messages}");
-        assert!(messages.contains("connected as an agent once more: refused\n"), "{messages}");
+        assert!(messages.contains("connected as an agent a second time: refused\n"), "{messages}");
     }
 }
 

@@ -1,4 +1,5 @@
 //! Connections to the agents' socket whose process has not sent the first packet yet. Only processes that are traced get this far.
+//! There are 64 at most, one of each process; those that wait too long are closed.
 
 use std::collections::BTreeMap;
 use std::io;

@@ -1,4 +1,7 @@
-//! Reports of the agents: which times are exact, and what was lost.
+//! Notes and warnings about GPU records: what the user is told.
+//!
+//! In: reports of the agent, the library of ours in each traced process that reads the records from CUPTI. Out: which processes have times
+//! of the GPU, and which only an estimate by NVML; what was lost, and why; which connections were refused.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -97,7 +100,7 @@ impl AgentEnd {
     fn reason(self) -> &'static str {
         match self {
             AgentEnd::InTime => "the trace or the process ended before the GPU had done them",
-            AgentEnd::Killed => "it was killed, or ended by a system call of its own",
+            AgentEnd::Killed => "it was killed, or ended without calling exit",
             AgentEnd::Executed => "it executed another program",
         }
     }
@@ -140,7 +143,7 @@ impl Loss {
 #[derive(Clone, Default)]
 struct Totals {
     reports: u64,
-    /// Processes with all records.
+    /// Processes whose records CUPTI gives; of others there is an estimate by NVML at most.
     exact: u64,
     releases: BTreeSet<String>,
     records: u64,
@@ -310,12 +313,12 @@ impl Reports {
         };
         messages.note(&match why {
             Refusal::NotTraced => {
-                format!("{process}, which is not traced, tried to speak for a traced one: refused")
+                format!("{process} is not traced but connected in the name of a traced process: refused")
             }
             Refusal::NoProof => {
                 format!("{process} connected as an agent, without the secret of the agent: refused")
             }
-            Refusal::NotAgain => format!("{process} connected as an agent once more: refused"),
+            Refusal::NotAgain => format!("{process} connected as an agent a second time: refused"),
         });
     }
 
@@ -333,8 +336,8 @@ impl Reports {
         }
         if totals.reports == 0 {
             return messages.warning(
-                "no GPU records: no process that is traced has initialised CUDA, or only for an instant; one that a container or a service \
-                 has started, or a shell in the background, is traced with `-p PID`",
+                "no GPU records: no traced process used CUDA, or not for long enough; a process that a container, a service or a shell in the \
+                 background has started must be named: `-p PID`",
             );
         }
         if totals.exact > 0 {
@@ -366,7 +369,10 @@ impl Reports {
             (totals.refused, "times CUPTI got no buffer, and dropped records"),
             (totals.without_time, "GPU records had no time, and were left out"),
             (totals.clock_steps, "times the wall clock was set: GPU times are wrong around that"),
-            (totals.missed, "kernels came so late that they were taken for idle time, which is too long"),
+            (
+                totals.missed,
+                "kernel records came late: the idle time that was reported around them is too long",
+            ),
         ];
         for (count, what) in losses {
             if count > 0 {
@@ -479,7 +485,7 @@ mod tests {
             assert!(losses(State::Ended, way, Some(complete)).is_empty());
             assert!(losses(State::Ended, way, None).is_empty());
         }
-        let killed = "process 7: 3 of 10 launches have no GPU record, since it was killed, or ended by a system call of its own";
+        let killed = "process 7: 3 of 10 launches have no GPU record, since it was killed, or ended without calling exit";
         assert_eq!(losses(State::Collects, AgentEnd::Killed, Some(some)), [killed]);
         let ended = "process 7: 2 of 10 launches have no GPU record, since the trace or the process ended before the GPU had done them";
         assert_eq!(losses(State::Ended, AgentEnd::Killed, Some(some)), [ended]);

@@ -126,7 +126,9 @@ fn parse(address: &str) -> Result<Vec<SocketAddr>> {
     match port.parse() {
         Ok(port) => return Ok(loopback(port)),
         Err(_) if port.is_empty() => return Ok(loopback(PORT)),
-        Err(_) if port.bytes().all(|digit| digit.is_ascii_digit()) => bail!("ports end at 65535"),
+        Err(_) if port.bytes().all(|digit| digit.is_ascii_digit()) => {
+            bail!("port `{port}` is too large: 65535 at most")
+        }
         Err(_) => {}
     }
     if let Ok(ip) = address.trim_matches(['[', ']']).parse::<IpAddr>() {
@@ -258,7 +260,7 @@ mod tests {
         assert_eq!(first("[::]:1"), "[::]:1");
         assert_eq!(first("::1"), "[::1]:9464");
         assert!(parse("no.such.host.invalid:99999").is_err());
-        assert_eq!(parse("99999").unwrap_err().to_string(), "ports end at 65535");
+        assert_eq!(parse("99999").unwrap_err().to_string(), "port `99999` is too large: 65535 at most");
     }
 
     #[test]

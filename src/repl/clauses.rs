@@ -257,9 +257,9 @@ impl Repl<'_> {
         self.extender.walk_stacks(maps).start_with(&traced);
         match UnwindUpdater::new(self.extender) {
             Ok(updater) => self.joining.borrow_mut().push(Box::new(updater)),
-            Err(error) => self
-                .messages
-                .warning(&format!("stacks of new processes are walked by frame pointers: {error}")),
+            Err(error) => self.messages.warning(&format!(
+                "stacks of new processes may be too short, since their unwind tables cannot be read: {error}"
+            )),
         }
     }
 }

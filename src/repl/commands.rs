@@ -258,7 +258,7 @@ pub fn map_and_number(session: &Session, args: &str) -> Result<(u32, Option<u32>
     };
     let number = words.next().map(|word| match word.parse() {
         Ok(number) if number > 0 => Ok(number),
-        _ => Err(anyhow!("`{word}` is not a positive number")),
+        _ => Err(anyhow!("`{word}` after `@{wanted}` is to be a positive number, such as 10")),
     });
     Ok((at as u32, number.transpose()?))
 }

@@ -1,4 +1,5 @@
-//! Completion candidates, from the tables of the language and of CUDA, and from the libraries of this machine.
+//! Completion at the prompt. In: the text before the cursor. Out: the start of the word, and what it can become: commands, probes,
+//! functions of libraries, variables, constants, the session's maps.
 
 use super::commands::{self, ArgumentKind};
 use crate::bundled::SCRIPTS;

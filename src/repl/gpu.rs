@@ -1,4 +1,5 @@
-//! Records of GPUs at the prompt: agents are loaded as soon as a clause needs records, and loaded again if a later one needs more kinds.
+//! GPU records at the prompt. The agent, the library that collects them in a traced process, is loaded when the first clause needs records.
+//! If a later clause needs other kinds, it is ended and loaded again.
 
 use crate::console::Messages;
 use crate::gpu::{AgentOptions, Agents, NewDrivers, Reports};

@@ -178,7 +178,7 @@ impl<'a> Repl<'a> {
         match MappingWatch::with_forks() {
             Ok(watch) => self.joining.borrow_mut().push(Box::new(MappingReports::new(watch, self.extender))),
             Err(error) => {
-                self.messages.warning(&format!("libraries that processes load later are missed: {error}"))
+                self.messages.warning(&format!("libraries that a process loads from now on are not traced: {error}; those that it has loaded are"))
             }
         }
         if let Ok(overwritten) = OverwriteWatch::new(self.extender, session) {

@@ -1,5 +1,5 @@
-//! Outputs of a run: the script's text, exports, metrics, and the signals that stop or flush it. They are opened before anything is
-//! traced, so that errors come first.
+//! Outputs of a run: the script's text, exports, metrics, the live display of a recording; and the signals that stop the run or flush the
+//! exports. All are opened before anything is traced: a wrong path or port is reported before the program starts.
 
 use super::plan::Plan;
 use super::setup;

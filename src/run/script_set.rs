@@ -302,7 +302,7 @@ impl<'a> Scripts<'a> {
                     "no traced process loaded {what}; is the name right, and did the program get that far?"
                 ),
                 false => {
-                    format!("{what} was not found in time, and loads of libraries may be missed here")
+                    format!("{what} was not loaded before the trace ended, or it was loaded and not noticed")
                 }
             };
             self.messages.note(&format!("nothing was traced: {why}"));

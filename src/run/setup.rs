@@ -89,7 +89,7 @@ pub fn check_process(pid: u32) -> anyhow::Result<()> {
 /// A pidfd, which is readable after the end of the process.
 pub fn end_of(pid: u32) -> anyhow::Result<OwnedFd> {
     linux::pidfd::open(pid).map_err(|error| match error.raw_os_error() {
-        Some(libc::ESRCH) => anyhow!("process {pid} has ended meanwhile"),
+        Some(libc::ESRCH) => anyhow!("process {pid} has ended before it could be traced"),
         _ => anyhow!(error).context(format!("process {pid}")),
     })
 }
@@ -110,7 +110,9 @@ pub fn check_in_process(cli: &Cli) -> anyhow::Result<()> {
         return Err(anyhow!("--in-process works on x86-64 only"));
     }
     if cli.pids.is_empty() && command(cli)?.is_none() {
-        return Err(anyhow!("--in-process needs a command or -p: other processes are not touched"));
+        return Err(anyhow!(
+            "--in-process needs a command after `--`, or `-p PID`: other processes are not touched"
+        ));
     }
     match cli.no_children {
         true => Err(anyhow!("--in-process traces children too: leave out --no-children")),
@@ -166,7 +168,7 @@ fn without(features: &mut Features, name: &str) -> anyhow::Result<()> {
         "percpu_lookup" => features.percpu_lookup = false,
         "private_stack" => features.private_stack = false,
         _ => bail!(
-            "no feature `{name}`: expected uprobe_multi, uprobe_session, bpf_loop, percpu_lookup or private_stack"
+            "--no-feature: `{name}` is not a feature: expected uprobe_multi, uprobe_session, bpf_loop, percpu_lookup or private_stack"
         ),
     }
     Ok(())

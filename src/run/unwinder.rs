@@ -177,8 +177,9 @@ impl<'a> Unwinder<'a> {
     /// Reads the current mappings of a process, and removes areas that no longer exist.
     pub fn read_mappings(&self, pid: u32) {
         if let Err(error) = self.inner.borrow_mut().read_mappings(pid, self.messages) {
-            self.messages
-                .warning(&format!("stacks of process {pid} are walked by frame pointers: {error:#}"));
+            self.messages.warning(&format!(
+                "stacks of process {pid} may be too short, since its unwind tables cannot be read: {error:#}"
+            ));
         }
     }
 
@@ -454,8 +455,8 @@ impl Compiler<'_> {
         if !cfg!(target_arch = "x86_64") || !features.bpf_loop || !features.btf {
             if !self.was_compiled() {
                 self.messages().note(
-                    "stacks are walked by frame pointers, which most libraries lack: unwind tables need x86-64, \
-                     bpf_loop (Linux 5.17) and kernel BTF",
+                    "stacks may be too short: they are walked by frame pointers, which most libraries lack; whole ones need \
+                     x86-64, bpf_loop (Linux 5.17) and kernel BTF",
                 );
             }
             return None;

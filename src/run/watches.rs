@@ -138,14 +138,16 @@ impl<'p, 'w> Beginning<'p, 'w> {
             Err(_) if is_held => {}
             Err(error) => {
                 self.extender.miss_mappings();
-                self.warn(&format!("libraries that processes load later are missed: {error}"));
+                self.warn(&format!("libraries that a process loads from now on are not traced: {error}; those that it has loaded are"));
             }
         }
         // Scans of mappings see forked processes, too.
         if is_held && self.session.watches_ends() {
             match Descendants::new(pids) {
                 Ok(family) => watches.push(Box::new(family)),
-                Err(error) => self.warn(&format!("the end of forked processes is not noticed: {error}")),
+                Err(error) => {
+                    self.warn(&format!("scripts do not notice the end of forked processes: {error}"))
+                }
             }
         }
         Ok(watches)
@@ -185,9 +187,9 @@ impl<'p, 'w> Beginning<'p, 'w> {
         }
         match UnwindUpdater::new(self.extender) {
             Ok(updater) => Ok(vec![Box::new(updater)]),
-            Err(error) => {
-                Ok(self.without(&format!("stacks of new processes are walked by frame pointers: {error}")))
-            }
+            Err(error) => Ok(self.without(&format!(
+                "stacks of new processes may be too short, since their unwind tables cannot be read: {error}"
+            ))),
         }
     }
 

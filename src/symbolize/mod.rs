@@ -94,12 +94,8 @@ impl MachineNames {
     /// Reports the printed stacks that end early.
     pub fn report_cut_stacks(&self, messages: &Messages) {
         for (why, count) in self.cut.borrow().iter() {
-            let (stacks, last) = if *count == 1 {
-                ("stack is", "its last frame")
-            } else {
-                ("stacks are", "their last frames")
-            };
-            messages.note(&format!("{count} printed {stacks} cut at {last}: {why}"));
+            let stacks = if *count == 1 { "stack ends" } else { "stacks end" };
+            messages.note(&format!("{count} printed {stacks} too early: {why}"));
         }
     }
 

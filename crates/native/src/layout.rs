@@ -13,7 +13,8 @@
 //! From `SHARED` to the code the memory is the same in all processes of a session and in the tracer, and any of them can write there at any
 //! time. So nothing in it says where something is, or how large: that is in the code.
 //!
-//! A module that extends a session uses the session's maps of the same names.
+//! A detour is the code between a function that was patched and the programs. A module is a compiled script; one that extends a session
+//! uses the session's maps of the same names.
 
 use crate::object::{MapDef, MapKind, Object};
 use std::ops::Range;

@@ -9,7 +9,7 @@
 //! Calls of the driver wait meanwhile, for at most two seconds, so that the library misses nothing that they do.
 //!
 //! A thread at the entry of a function of the driver is in an ordinary call: it is in no function of the C library or its loader, so it
-//! may create a thread. That one waits for the loader's lock if it must. No thread of the program does.
+//! may create a thread. The new thread may wait for the loader's lock; no thread of the program waits for it.
 //!
 //! The tracer stops the other threads for a short time while the library is loaded: a child of `fork` has the loader's data as they are at that
 //! moment. Without a tracer nothing is loaded.

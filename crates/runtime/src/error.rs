@@ -192,7 +192,7 @@ pub enum AttachError {
         errno: io::Error,
     },
     /// Interrupted by a signal; nothing stays attached.
-    #[error("interrupted while attaching: {attached} probe{} attached", if *attached == 1 { " was" } else { "s were" })]
+    #[error("interrupted while attaching: nothing is traced; {attached} probe{} detached again", if *attached == 1 { " was" } else { "s were" })]
     Stopped {
         /// Number of attach points that were attached.
         attached: usize,

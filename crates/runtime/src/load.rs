@@ -1,4 +1,4 @@
-//! Loads an object into the kernel with libbpf. Only descriptors of its programs and maps are kept.
+//! Loads the compiled object of a script, an ELF file, into the kernel with libbpf. Only descriptors of its programs and maps are kept.
 //!
 //! A module that extends a session shares the session's maps by name. Each module has its own constant data.
 

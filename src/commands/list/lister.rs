@@ -1,4 +1,5 @@
-//! Parts of all lists: an entry, a row of the table of lists, and parameters that are not known.
+//! Common parts of `-l`, which lists attach points: an entry, the row that says how a provider lists its points, and the note on functions
+//! whose parameters are unknown.
 
 use crate::console::Messages;
 use anyhow::Result;

@@ -201,7 +201,7 @@ fn parse(written: &str) -> Result<(Uri, Option<Protocol>)> {
     };
     let uri: Uri = format!("{scheme}://{rest}").parse().map_err(|error| anyhow!("`{written}`: {error}"))?;
     if uri.host().is_none_or(str::is_empty) {
-        bail!("`{written}` names no host");
+        bail!("`{written}` has no host: write `http://HOST:4318`");
     }
     Ok((uri, protocol))
 }

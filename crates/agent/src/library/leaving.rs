@@ -1,8 +1,10 @@
-//! Ways out of a program without the handlers of exit(3): `_exit`, by which Python's workers end, `abort`, and the execution of another program.
+//! Passes on the last records when a process ends without the handlers of exit(3) (`_exit`, by which Python's workers end, or `abort`), or
+//! executes another program.
 //!
-//! Libraries call these functions through words that the loader has written, one in each library for each function. As long as a collection runs
-//! these words lead here: the last records are passed on, and then the function itself is called. A word is a pointer in memory of its library, so
-//! that another thread sees the one function or the other. Calls within the C library, and system calls of the program itself, do not pass here.
+//! The program and its libraries call these functions through pointers that the loader has written: the global offset table, one entry for
+//! each file and function. While records are collected, these entries point to the functions here, which pass the records on and then call
+//! the original. An entry is changed in one write, so that another thread calls either the old or the new function. Not seen: calls within
+//! the C library, and system calls that the program makes itself.
 
 use core::arch::naked_asm;
 use core::ffi::{CStr, c_int, c_void};

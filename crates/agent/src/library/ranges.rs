@@ -1,9 +1,9 @@
 //! Ranges of NVTX, which a program pushes and pops around parts of its work: the innermost range of each thread, so that a launch can be
 //! told its range.
 //!
-//! NVTX is a header: each library of the program that uses it loads the file of `NVTX_INJECTION64_PATH` at its first call, calls
-//! [`InitializeInjectionNvtx2`](crate::InitializeInjectionNvtx2), and calls then what that has put into its table. Names and numbers are
-//! those of nvtxDetail/nvtxTypes.h of NVTX 3.
+//! NVTX is a header that is compiled into each library that uses it. At its first call such a library loads the file of
+//! `NVTX_INJECTION64_PATH`, which is this one, and calls [`InitializeInjectionNvtx2`](crate::InitializeInjectionNvtx2). That puts our functions
+//! into the library's table, and NVTX calls them from then on. Names and numbers are those of nvtxDetail/nvtxTypes.h of NVTX 3.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 use core::ptr::{null, null_mut};

@@ -1,4 +1,4 @@
-//! The id of a thread, without a system call where the C library stores it.
+//! The id of this thread: read from the thread's control block if the C library keeps it where glibc does, otherwise by a system call.
 
 use core::arch::asm;
 use core::sync::atomic::AtomicU32;

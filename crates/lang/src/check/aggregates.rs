@@ -87,7 +87,7 @@ impl Checker<'_> {
         let size = self.types.size(&place.ty);
         let shown = self.types.show(&place.ty);
         if size == 0 {
-            self.error("E0226", place.span, format!("the members of `{shown}` are unknown"));
+            self.error("E0226", place.span, format!("`{shown}` has no members, or they are not known here"));
             return unknown(place.span);
         }
         let values = self.types.extent(&place.ty).values;

@@ -306,7 +306,10 @@ impl Checker<'_> {
             ExprKind::Int(n) if n > i64::from(most) => {
                 let message = format!("strings are cut at {most} bytes");
                 let warning = self.warning("W0256", size.span, message);
-                warning.help(format!("raise the limit: `config = {{ max_strlen = {n} }}`"));
+                warning.help(match n <= crate::limits::STRING_BYTES {
+                    true => format!("raise the limit: `config = {{ max_strlen = {n} }}`"),
+                    false => format!("strings have at most {} bytes", crate::limits::STRING_BYTES),
+                });
                 (most, None)
             }
             ExprKind::Int(_) => {

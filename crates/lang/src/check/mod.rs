@@ -673,9 +673,9 @@ impl<'a> Checker<'a> {
             let name = map.name.clone();
             let is_empty = key_bytes == 0 && !key.is_empty() || value_bytes == 0;
             if is_empty {
-                let message = format!("`@{name}` would hold a record without members");
+                let message = format!("`@{name}` would store nothing: the value has no members");
                 let error = self.diags.error("E0226", span, message);
-                error.help("`args` of a function without arguments can only be printed");
+                error.help("`args` of a function without arguments can only be printed: `print(args)`");
             }
             if key_bytes > limits::KEY_BYTES {
                 let message =

@@ -24,7 +24,8 @@ impl Checker<'_> {
         let Some((_, number)) = words.iter().find(|(known, _)| *known == word) else {
             let near = did_you_mean(&self.diags.similar(&word, words.iter().map(|(known, _)| *known)));
             let names: Vec<String> = words.iter().map(|(known, _)| format!("`{known}`")).collect();
-            let message = format!("`enum {name}` has no value `{word}`");
+            let result = if op == BinaryOp::Ne { "true" } else { "false" };
+            let message = format!("`enum {name}` has no value `{word}`: this is always {result}");
             let warning = self.warning("W0254", text.1, message);
             match near.is_empty() {
                 true => drop(warning.help(format!("values are {}", names.join(", ")))),

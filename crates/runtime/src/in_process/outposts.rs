@@ -1,5 +1,8 @@
-//! Pages near functions from which the region is too far: a jump of 32 bits reaches the page, and a far jump there reaches the region. Where a
-//! library is surrounded by what a program has reserved, as CUDA does, such a page has room, and a further region has not.
+//! Small pages of code near probed functions. A jump of 32 bits reaches 2 GiB; the region, the memory for our code in a traced process, may be
+//! farther. Then the function jumps to a page near it, which jumps on to the region. Near a library there is often room for a page and not
+//! for a region, as CUDA reserves much of the address space.
+//!
+//! Here is the account of the pages and their free room. The caller maps them.
 
 use crate::remote::{RemoteError, is_near};
 

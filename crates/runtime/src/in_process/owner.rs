@@ -1,12 +1,13 @@
 //! Which processes may share the memory of a session.
 //!
-//! All of them can write it, and read what programs in the others keep there. So they must be processes that could do that to each other
-//! anyway: the kernel's rule for ptrace(2), with equality in place of its orders. The first process that is traced decides; others are
-//! refused, and one that changes its rights leaves the memory (`patching.rs`).
+//! All of them can write it, and read what the script keeps there of the others. So they must be processes that could do that to each
+//! other anyway. The rule is the one of ptrace(2), but stricter: the ids, the capabilities and the user namespace must be equal, where the
+//! kernel only wants the tracer to have at least as many rights. The first traced process sets them. Later ones with other rights are
+//! refused, and one that changes its rights is cut off from the memory (`patching.rs`).
 //!
 //! ```text
 //! the job of a user, its children      share
-//! a program that is setuid, setgid or has capabilities; root's service in the user's tree      refused
+//! a setuid or setgid program, one with capabilities; a service of root among the user's processes      refused
 //! a worker that gives up root: setuid(2) after fork(2), unshare(2)      leaves
 //! ```
 

@@ -1,4 +1,7 @@
-//! Which programs can run in the traced processes.
+//! Which clauses of a compiled script can run in the traced processes (`--in-process`), and why the others need the kernel.
+//!
+//! In: a compiled script. Out: for each clause the reason why only the kernel can run it, if there is one, and the maps and other state that
+//! it shares with other clauses. Not here: the choice where a clause runs (`cudatrace`).
 
 use super::user_space::{self, parse};
 use crate::error::LoadError;

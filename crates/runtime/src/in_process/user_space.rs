@@ -1,4 +1,8 @@
-//! The part of a session that is in user space: its memory, its probes, and the processes that have them.
+//! State of a session whose script runs in the traced processes (`--in-process`): the memory that they share with the tracer, the probes,
+//! and the processes that were patched or refused.
+//!
+//! In: compiled scripts, addresses of functions, process ids. Out: handles of maps and programs, the ring buffer, failures and losses.
+//! Not here: how a process is patched (`patching`).
 
 use super::owner::CommonOwner;
 use super::patch_sites::{PatchCount, PatchSiteFinders, UnwinderSites};

@@ -1,8 +1,9 @@
 //! Consumer of a BPF ring buffer.
 //!
-//! It differs from libbpf's in two ways. It can hold the last record back ("busy"): the kernel wakes the reader only for a
+//! It differs from libbpf's in three ways. It can hold the last record back ("busy"): the kernel wakes the reader only for a
 //! record at the consumer's position, so under load producers need no wake-up, and the reader polls after a pause. It maps the
-//! data once, not twice in a row: mapped pages count as resident, and the few records that wrap around are copied.
+//! data once, not twice in a row: mapped pages count as resident, and the few records that wrap around are copied. It passes over a record
+//! that its writer did not finish because the process ended, and counts it.
 //!
 //! A ring buffer in the memory of a session has the same format. Traced processes can write there what they like, so positions and lengths
 //! are compared with the size of the buffer, and a record is copied before it is passed on. The reader's position is its own: it is stored

@@ -1,7 +1,7 @@
 //! Jumps in the functions of another process, whose threads are all stopped.
 //!
 //! No thread may continue in the middle of the overwritten instructions. A thread that has stopped there continues in their copy. A
-//! signal handler may return there: stacks are searched for such addresses, and a function that is found is left out for this time.
+//! signal handler may return there: stacks are searched for such addresses, and a function that is found is not patched now; the caller may try again.
 
 use std::fs::File;
 use std::ops::Range;

@@ -1,7 +1,7 @@
-//! Whether a process may make the system calls of the programs in it, or of the agent: seccomp filters, and system calls that it handles itself.
+//! Whether a stopped process lets our code in it, the script's or the agent's, make system calls. Refused: a seccomp filter that would
+//! kill it for one, and a process that catches its own system calls by SIGSYS (PR_SET_SYSCALL_USER_DISPATCH).
 //!
-//! A filter may kill the process for a call that it does not expect. An error number instead is harmless: what the program reads is
-//! missing then. Filters are read (PTRACE_SECCOMP_GET_FILTER) and run here for each of the calls.
+//! A filter that returns an error number is harmless: what our code reads by the call is missing then. Filters are read (PTRACE_SECCOMP_GET_FILTER) and run here for each of the calls.
 //!
 //! Not here: the calls that a tracer makes by a stopped thread. Filters are suspended for those, see `calls`.
 

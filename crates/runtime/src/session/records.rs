@@ -1,6 +1,6 @@
 //! Decodes the records of the ring buffer and emits their output, in order.
 //!
-//! Lines of `row` are kept until `rows`; `cat` and `system` run when their record is read; `clear` and `zero` change a map.
+//! The output of the script's `row` is kept until `rows`, which sorts and prints it; `cat` and `system` run when their record is read; `clear` and `zero` change a map.
 //! Not here: when the ring is read (`event_loop`), formats of output (`report`).
 
 use crate::kernel::signals::StopSignals;

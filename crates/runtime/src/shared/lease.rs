@@ -1,8 +1,8 @@
-//! Switches the detours of all processes off when the tracer ends, also if it is killed.
+//! Switches all probes of `--in-process` off when the tracer ends, even if it is killed.
 //!
-//! The word `ACTIVE` of the shared memory holds the id of a thread that does nothing else. The thread has the word in its list of robust
-//! futexes (set_robust_list(2)): when it ends, for whatever reason, the kernel clears the id. So no program runs after the death of its
-//! tracer, and a later session sees that the tracer is gone.
+//! Our code in the traced processes runs only while the word `ACTIVE` of the shared memory is not zero. It holds the id of a thread of the
+//! tracer that does nothing else and has the word in its list of robust futexes (set_robust_list(2)): when it ends, for whatever reason,
+//! the kernel clears the id. So scripts stop at once, the traced processes go on, and a later session sees that the tracer is gone.
 
 use super::memory::SessionMemory;
 use native::layout;

@@ -1,6 +1,7 @@
-//! Finds the mapped files that an mprotect(2) makes executable: some loaders map code as readable first.
+//! Mapped files that become code by mprotect(2): some loaders map code as readable first.
 //!
-//! Memory without a file, such as that of JIT compilers, is ignored.
+//! In: a thread that is held before the call, and its range. Out: the files in it that were not executable yet, open, with their addresses.
+//! Memory without a file, such as that of JIT compilers, is ignored. Needs CAP_CHECKPOINT_RESTORE or CAP_SYS_ADMIN; without them nothing is found.
 
 use super::query::MappedRange;
 use linux::proc::Mapping;
