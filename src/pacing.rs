@@ -1,11 +1,34 @@
-//! Work whose share of the time is limited.
+//! Work whose share of a CPU is limited. Its time is that of the thread: on a busy machine the work waits for the CPU, which costs nobody, and
+//! the pauses must not become longer by that.
 
 use linux::timer::Timer;
+use rustix::time::{ClockId, clock_gettime};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, RawFd};
 use std::time::{Duration, Instant};
 
-/// A timer for work that takes at most a share of the time, however long it takes.
+/// CPU time of this thread, from a moment on.
+#[derive(Copy, Clone, Debug)]
+pub struct CpuTime(Duration);
+
+impl CpuTime {
+    /// From now on.
+    pub fn start() -> CpuTime {
+        CpuTime(CpuTime::now())
+    }
+
+    /// Time that the thread has run since.
+    pub fn elapsed(self) -> Duration {
+        CpuTime::now().saturating_sub(self.0)
+    }
+
+    fn now() -> Duration {
+        let time = clock_gettime(ClockId::ThreadCPUTime);
+        Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+    }
+}
+
+/// A timer for work that takes at most a share of a CPU, however long it takes.
 pub struct PacedTimer {
     timer: Timer,
     next: Instant,
@@ -20,15 +43,15 @@ impl PacedTimer {
         Ok(PacedTimer { timer: Timer::new(pause, pause)?, next: Instant::now() })
     }
 
-    /// Consumes a tick. Returns the time if the work is due.
-    pub fn due(&self) -> Option<Instant> {
+    /// Consumes a tick. Returns a clock of the work if it is due.
+    pub fn due(&self) -> Option<CpuTime> {
         self.timer.take();
-        Some(Instant::now()).filter(|now| *now >= self.next)
+        (Instant::now() >= self.next).then(CpuTime::start)
     }
 
-    /// Sets the time from which on the work is due again. It has begun at `start` and taken this long.
-    pub fn rest(&mut self, start: Instant, taken: Duration) {
-        self.next = start + taken * SHARE;
+    /// Sets the time from which on the work is due again, which has taken this CPU time.
+    pub fn rest(&mut self, taken: Duration) {
+        self.next = Instant::now() + taken * SHARE;
     }
 
     /// Descriptor to wait for.
@@ -68,8 +91,28 @@ impl Budget {
         !self.left.is_zero()
     }
 
-    /// Time was spent on the work.
+    /// CPU time was spent on the work.
     pub fn spend(&mut self, time: Duration) {
         self.left = self.left.saturating_sub(time);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_makes_no_pause_longer() {
+        let mut timer = PacedTimer::new(Duration::from_millis(1)).expect("a timer");
+        let work = timer.due().expect("the first time");
+        std::thread::sleep(Duration::from_millis(200));
+        let waited = work.elapsed();
+        assert!(waited < Duration::from_millis(100), "{waited:?} of CPU time while it slept");
+        timer.rest(waited);
+        while work.elapsed() < waited + Duration::from_millis(4) {
+            std::hint::black_box(0);
+        }
+        timer.rest(work.elapsed());
+        assert!(timer.due().is_none(), "4 ms of work and no pause");
     }
 }

@@ -215,7 +215,7 @@ impl<'a> Agents<'a> {
         let Some(start) = self.search.due() else { return };
         self.forget_requests(session);
         let found = self.candidates.find(self.reports, self.messages);
-        self.search.rest(start, start.elapsed());
+        self.search.rest(start.elapsed());
         self.request_from_all(found, session);
     }
 

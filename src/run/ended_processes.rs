@@ -50,7 +50,7 @@ impl Watch for EndedProcesses {
     fn ready(&mut self, session: &mut Session) -> Next {
         if let Some(start) = self.timer.due() {
             self.delete(session);
-            self.timer.rest(start, start.elapsed());
+            self.timer.rest(start.elapsed());
         }
         Next::Continue
     }

@@ -2,7 +2,7 @@
 //! where the kernel reports mappings.
 
 use super::extender::Extender;
-use crate::pacing::{Budget, PacedTimer};
+use crate::pacing::{Budget, CpuTime, PacedTimer};
 use crate::process_tree::ProcessTree;
 use linux::proc::{self, Mapping};
 use runtime::Session;
@@ -63,9 +63,9 @@ impl<'a> MappingScans<'a> {
         })
     }
 
-    /// Returns the time that the search for new mappings has taken, without what was done for them.
+    /// Returns the CPU time that the search for new mappings has taken, without what was done for them.
     fn scan(&mut self, session: &mut Session) -> Duration {
-        let start = Instant::now();
+        let start = CpuTime::start();
         let pids = proc::with_descendants(&self.pids);
         self.seen.retain(|pid, _| pids.contains(pid));
         let mut searched = start.elapsed();
@@ -75,9 +75,9 @@ impl<'a> MappingScans<'a> {
         searched
     }
 
-    /// Looks at a process; returns the time that the search for new mappings has taken.
+    /// Looks at a process; returns the CPU time that the search for new mappings has taken.
     fn look(&mut self, pid: u32, session: &mut Session) -> Duration {
-        let start = Instant::now();
+        let start = CpuTime::start();
         let mapped = executable(pid);
         // The process has ended. Reports of its mappings may still come.
         if mapped.is_empty() {
@@ -220,9 +220,9 @@ impl Watch for MappingScans<'_> {
 
     fn ready(&mut self, session: &mut Session) -> Next {
         self.take_reports(session);
-        if let Some(start) = self.timer.due() {
+        if self.timer.due().is_some() {
             let searched = self.scan(session);
-            self.timer.rest(start, searched);
+            self.timer.rest(searched);
         }
         Next::Continue
     }
