@@ -1,6 +1,6 @@
 //! Exports and examples, as read by other programs: PyTorch's trace analysis (`pip install HolisticTraceAnalysis psutil networkx`),
-//! Perfetto's own messages (`pip install perfetto`), Kubernetes' schemas (`pip install kubernetes-validate`). What is not installed
-//! is skipped.
+//! Perfetto's own messages (`pip install perfetto`), tables (`pip install pyarrow duckdb`), Kubernetes' schemas (`pip install
+//! kubernetes-validate`). What is not installed is skipped.
 
 mod common;
 
@@ -67,6 +67,33 @@ assert rows['correlation'].is_unique and (rows['correlation'] > 0).all()
 assert set(rows['s_cat']) == {'cuda_driver'}, set(rows['s_cat'])
 for name, count in rows['s_name'].value_counts().items(): print(name, count)";
     if let Some(said) = read("hta.common.trace", program, &file) {
+        assert_counts(&said, &counts);
+    }
+}
+
+#[test]
+fn pyarrow_and_duckdb_find_every_call() {
+    if !can_trace() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a directory");
+    let file = folder.path().join("trace.arrows");
+    let counts = exported("arrow", &file);
+    let table = "
+import sys, pyarrow
+rows = pyarrow.ipc.open_stream(sys.argv[1]).read_all()
+assert b'cudatrace.run' in rows.schema.metadata";
+    let counted = "
+calls = rows.filter(pyarrow.compute.equal(rows['type'].cast('string'), 'span'))
+for row in calls['name'].cast('string').value_counts(): print(row['values'], row['counts'])";
+    if let Some(said) = read("pyarrow.compute", &format!("import pyarrow.compute{table}{counted}"), &file) {
+        assert_counts(&said, &counts);
+    }
+    let query = "
+import duckdb
+calls = duckdb.sql(\"select name, count(*) from rows where type = 'span' group by name\").fetchall()
+for name, count in calls: print(name, count)";
+    if let Some(said) = read("duckdb", &format!("{table}{query}"), &file) {
         assert_counts(&said, &counts);
     }
 }

@@ -38,8 +38,12 @@ fn recorded(folder: &Path, more: &[&str], program: &[&str]) -> (PathBuf, String,
     (file.clone(), text(&output.stdout), text(&output.stderr))
 }
 
+/// The lines of a recording, of whatever form.
 fn lines(file: &Path) -> Vec<Value> {
-    let text = std::fs::read_to_string(file).unwrap();
+    let text = match file.extension().is_some_and(|ending| ending == "arrows") {
+        true => text(&cudatrace(&["report", file.to_str().unwrap(), "--jsonl", "-"]).stdout),
+        false => std::fs::read_to_string(file).unwrap(),
+    };
     text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
@@ -751,7 +755,7 @@ fn a_recording_and_a_trace_know_their_rank() {
     let files: Vec<PathBuf> =
         std::fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
     let [file] = &files[..] else { panic!("one recording, found {files:?}") };
-    assert!(file.to_str().unwrap().ends_with("_rank5.jsonl"), "{file:?}");
+    assert!(file.to_str().unwrap().ends_with("_rank5.arrows"), "{file:?}");
     let made = cudatrace(&["report", file.to_str().unwrap(), "--chrome", "-"]);
     assert!(text(&made.stdout).contains("\"distributedInfo\": {\"rank\": 5}"));
 }

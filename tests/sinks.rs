@@ -51,6 +51,7 @@ fn a_call_is_the_same_in_every_export() {
     let path = |name: &str| folder.path().join(name);
     let exports = [
         ("jsonl", "t.jsonl"),
+        ("arrow", "t.arrows"),
         ("chrome", "t.json"),
         ("perfetto", "t.pftrace"),
         ("otlp", "otlp.json"),
@@ -66,6 +67,7 @@ fn a_call_is_the_same_in_every_export() {
     assert!(output.status.success(), "{}", stderr(&output));
 
     let said = of_jsonl(&path("t.jsonl"));
+    assert_eq!(as_lines(&path("t.arrows")), std::fs::read_to_string(path("t.jsonl")).unwrap());
     assert_eq!(of_chrome(&path("t.json")), said);
     assert_eq!(of_perfetto(&path("t.pftrace")), said);
     assert_eq!(of_otlp(&path("otlp.json")), said);
@@ -190,6 +192,13 @@ fn sorted(mut said: Vec<Call>) -> Vec<Call> {
 
 fn hex(value: &Value) -> u64 {
     value.as_str().map_or(0, |text| u64::from_str_radix(text.trim_start_matches("0x"), 16).unwrap())
+}
+
+/// A recording as JSON lines.
+fn as_lines(path: &Path) -> String {
+    let output = cudatrace().arg("report").arg(path).args(["--jsonl", "-"]).output().unwrap();
+    assert!(output.status.success(), "{}", stderr(&output));
+    common::stdout(&output)
 }
 
 fn of_jsonl(path: &Path) -> Vec<Call> {
@@ -339,7 +348,8 @@ fn only_records_that_are_on_a_full_disk_are_counted() {
     }
     let count = Regex::new(r"ended: No space left on device[^;]*; (\d+) of (\d+) records are in it").unwrap();
     for (kind, mark, name, calls, more) in [
-        ("jsonl", "{\"type\":\"span\"", "t.json", 5000, &[][..]),
+        ("arrow", "{\"type\":\"span\"", "t.arrows", 200_000, &[][..]),
+        ("jsonl", "{\"type\":\"span\"", "t.json", 5000, &[]),
         ("chrome", "{\"ph\": \"X\"", "t.json", 5000, &[]),
         ("jsonl", "{\"type\":\"span\"", "t.json", 5000, &["--rotate", "64KiB"]),
         ("jsonl", "{\"type\":\"span\"", "t.json.gz", 40_000, &[]),
@@ -352,6 +362,7 @@ fn only_records_that_are_on_a_full_disk_are_counted() {
         let [written, all] = [1, 2].map(|at| count[at].parse::<usize>().unwrap());
         let whole = |path: &PathBuf| {
             let text = match name.ends_with(".gz") {
+                _ if kind == "arrow" => as_lines(path),
                 // The readable part of a truncated file.
                 true => common::stdout(&Command::new("zcat").arg(path).output().unwrap()),
                 false => std::fs::read_to_string(path).unwrap(),
@@ -453,13 +464,16 @@ fn every_export_holds_fifty_thousand_spans() {
     }
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
-    let kinds = ["jsonl", "chrome", "perfetto", "otlp", "folded"];
+    let kinds = ["jsonl", "arrow", "chrome", "perfetto", "otlp", "folded"];
     let exports = kinds.map(|kind| format!("{kind}={}", path(&format!("{kind}.json")).display()));
     let said = hammered(25_000, &exports, &[]);
     assert!(!said.contains("lost") && !said.contains("dropped"), "{said}");
     let text = |kind: &str| std::fs::read_to_string(path(&format!("{kind}.json"))).unwrap();
     let expected = 50_000;
     assert_eq!(text("jsonl").matches("\"type\":\"span\"").count(), expected);
+    assert_eq!(as_lines(&path("arrow.json")), text("jsonl"));
+    let bytes = std::fs::metadata(path("arrow.json")).unwrap().len();
+    assert!(bytes < 12 * expected as u64, "{bytes} bytes of {expected} spans");
     assert_eq!(text("chrome").matches("{\"ph\": \"X\"").count(), expected);
     assert_eq!(text("otlp").matches("\"thread.id\"").count(), expected);
     let perfetto = protobuf::Trace::of(&std::fs::read(path("perfetto.json")).unwrap());

@@ -355,7 +355,7 @@ impl Writer {
                     self.summary.readings.fetch_add(1, Ordering::Relaxed);
                 }
                 Some(Message::Flush) => self.flush()?,
-                None if self.dirty => self.flush()?,
+                None if self.dirty => self.catch_up()?,
                 None => self.exporter()?.idle()?,
                 Some(Message::End) => return Ok(()),
             }
@@ -374,7 +374,7 @@ impl Writer {
         let (offered, arrived) = self.summary.dest.progress();
         let has_part = self.summary.dest.is_compressed() && offered - arrived >= COMPRESSED_PART;
         if has_part || self.flushed.elapsed() >= BUSY {
-            self.flush()?;
+            self.catch_up()?;
         }
         self.settle();
         if self.summary.dest.is_full() { self.rotate() } else { Ok(()) }
@@ -382,6 +382,16 @@ impl Writer {
 
     fn exporter(&mut self) -> io::Result<&mut Box<dyn Exporter>> {
         self.exporter.as_mut().ok_or_else(ended)
+    }
+
+    /// Makes the file readable up to now, if that takes little room.
+    fn catch_up(&mut self) -> io::Result<()> {
+        if self.exporter()?.catch_up()? {
+            self.dirty = false;
+        }
+        self.flushed = Instant::now();
+        self.settle();
+        Ok(())
     }
 
     fn flush(&mut self) -> io::Result<()> {

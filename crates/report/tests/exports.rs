@@ -4,6 +4,7 @@
 mod protobuf;
 
 use report::Frame;
+use report::export::arrow::Arrow;
 use report::export::chrome::Chrome;
 use report::export::jsonl::Jsonl;
 use report::export::perfetto::Perfetto;
@@ -158,6 +159,56 @@ fn records_of_a_recording_are_read_back() {
         bytes.split(|b| *b == b'\n').all(|line| !line.contains(&0x1b)),
         "no control character is in the file"
     );
+}
+
+#[test]
+fn columns_have_all_that_lines_have() {
+    let bytes = written(|out| Arrow::new(out, &Arc::new(run())).unwrap());
+    let (back, recording) = read(&bytes);
+    assert_eq!(back, records());
+    assert_eq!((recording.ended, recording.unreadable), (RecordingEnd::Whole { dropped: 3 }, None));
+    let lines = written(|out| Jsonl::new(out, &run()).unwrap());
+    let described = |bytes: &[u8]| recording::description(bytes).unwrap();
+    assert_eq!(described(&bytes), described(&lines).trim_end());
+}
+
+#[test]
+fn columns_that_were_cut_off_are_read_up_to_the_last_batch() {
+    let (out, all) = (SharedBuffer::default(), records());
+    let mut exporter = Arrow::new(out.clone(), &Arc::new(run())).unwrap();
+    let mut ends = vec![out.0.lock().unwrap().len()];
+    for record in &all {
+        exporter.record(record).unwrap();
+        assert!(!exporter.catch_up().unwrap(), "one row takes too much room for a batch");
+        exporter.flush().unwrap();
+        assert_eq!(exporter.pending(), 0);
+        ends.push(out.0.lock().unwrap().len());
+    }
+    let bytes = out.0.lock().unwrap().clone();
+    let edges =
+        ends.iter().flat_map(|end| end - 1..end + 2).filter(|end| (ends[0]..bytes.len()).contains(end));
+    for end in edges.chain((ends[0]..bytes.len()).step_by(97)) {
+        let (back, recording) = read(&bytes[..end]);
+        let whole = ends.iter().filter(|batch| **batch <= end).count() - 1;
+        assert_eq!(back, all[..whole], "{end} of {} bytes", bytes.len());
+        assert_eq!((recording.ended, recording.unreadable), (RecordingEnd::Cut, None));
+    }
+    assert!(recording::read(&bytes[..ends[0] / 2], &mut RecordList::default()).is_err());
+}
+
+#[test]
+fn damaged_columns_are_no_crash() {
+    let bytes = written(|out| Arrow::new(out, &Arc::new(run())).unwrap());
+    struct Nothing;
+    impl Reader for Nothing {
+        fn begin(&mut self, _: &Run) {}
+        fn record(&mut self, _: Record) {}
+    }
+    for at in (1..bytes.len()).step_by(3) {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= [0x01, 0x80, 0xff][at % 3];
+        let _ = recording::read(&damaged[..], &mut Nothing);
+    }
 }
 
 #[test]

@@ -101,7 +101,7 @@ fn run(invocation: &Invocation) -> Result<u8, Failure> {
     }
     if let Some(path) = &cli.output {
         return Err(Failure::wrong(anyhow::anyhow!(
-            "-o is for what a script prints, and record prints nothing: write `--export jsonl={}`, or `--out DIR`",
+            "-o is for what a script prints, and record prints nothing: write `--export arrow={0}`, or `--export jsonl={0}` for JSON lines, or `--out DIR`",
             path.display()
         )));
     }
@@ -155,11 +155,11 @@ fn exports(cli: &Cli, options: &RecordOptions) -> Result<Vec<ExportRequest>> {
     let pid = cli.pids.first().copied();
     let rank = crate::export::otlp::process::rank(pid).map_or(String::new(), |rank| format!("_rank{rank}"));
     let path = (0..).map(|number| match number {
-        0 => folder.join(format!("trace_{now}{rank}.jsonl")),
-        number => folder.join(format!("trace_{now}{rank}_{number}.jsonl")),
+        0 => folder.join(format!("trace_{now}{rank}.arrows")),
+        number => folder.join(format!("trace_{now}{rank}_{number}.arrows")),
     });
     let path = path.into_iter().find(|path| path.symlink_metadata().is_err()).context("no name is left")?;
-    let kind = KINDS.iter().find(|kind| kind.name == "jsonl").context("jsonl is a kind of export")?;
+    let kind = KINDS.iter().find(|kind| kind.name == "arrow").context("arrow is a kind of export")?;
     Ok(vec![ExportRequest { kind, dest: path.to_string_lossy().into_owned(), only_new: true }])
 }
 

@@ -5,13 +5,16 @@ use crate::console::Messages;
 use crate::export::Destination;
 use anyhow::{Result, anyhow, bail};
 use flate2::read::MultiGzDecoder;
+use report::recording;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 /// Name of standard input as a recording.
 const STDIN: &str = "-";
+/// Endings of the names of recordings.
+pub const ENDINGS: [&str; 3] = [".arrows", ".jsonl", ".jsonl.gz"];
 /// Largest number of recordings that are named in a message.
 const NAMED: usize = 5;
 
@@ -28,9 +31,9 @@ pub fn choose(named: &[String], messages: &Messages) -> Result<Vec<PathBuf>> {
     let Some(newest) = files.iter().max_by_key(|file| (modified(file), (*file).clone())) else {
         bail!("no recording in `{FOLDER}`: name one, or make one with `cudatrace record -- PROGRAM`");
     };
-    let run = first_line(newest)?;
+    let run = description(newest)?;
     let (parts, others): (Vec<PathBuf>, Vec<PathBuf>) =
-        files.iter().cloned().partition(|file| first_line(file).is_ok_and(|line| line == run));
+        files.iter().cloned().partition(|file| description(file).is_ok_and(|other| other == run));
     if named.is_empty() || !others.is_empty() {
         let count =
             if named.is_empty() { String::new() } else { format!("{} recordings: ", others.len() + 1) };
@@ -79,7 +82,7 @@ fn recordings(folder: &Path) -> Vec<PathBuf> {
     // A recording is empty if its program could not be started.
     let is_one = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        (name.ends_with(".jsonl") || name.ends_with(".jsonl.gz"))
+        ENDINGS.iter().any(|ending| name.ends_with(ending))
             && path.metadata().is_ok_and(|about| about.len() > 0)
     };
     let mut found: Vec<PathBuf> =
@@ -92,22 +95,20 @@ fn modified(path: &Path) -> Option<SystemTime> {
     path.metadata().and_then(|about| about.modified()).ok()
 }
 
-/// The line that describes the run, which all parts of a recording share.
-fn first_line(path: &Path) -> Result<Vec<u8>> {
-    let mut line = Vec::new();
-    open(path)?.take(1 << 20).read_until(b'\n', &mut line)?;
-    Ok(line)
+/// The description of the run, which all parts of a recording share.
+fn description(path: &Path) -> Result<String> {
+    recording::description(open(path)?).map_err(|error| anyhow!("{}: {error}", path.display()))
 }
 
 /// A file and the later files of its rotation.
 fn with_later_parts(first: &Path) -> Result<Vec<PathBuf>> {
-    let run = first_line(first)?;
+    let Ok(run) = description(first) else { return Ok(vec![first.to_owned()]) };
     let dest = Destination::new(&first.to_string_lossy(), None);
     let later = std::iter::repeat_with(|| {
         dest.next();
         dest.path()
     });
-    let later = later.take_while(|path| path.exists() && first_line(path).is_ok_and(|line| line == run));
+    let later = later.take_while(|path| path.exists() && description(path).is_ok_and(|other| other == run));
     Ok(std::iter::once(first.to_owned()).chain(later).collect())
 }
 

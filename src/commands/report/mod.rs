@@ -40,8 +40,8 @@ pub const SUBCOMMAND: Subcommand = Subcommand {
     own_options: ReportOptions::augment_args,
     ..Subcommand::new(
         "report",
-        "Prints tables, the slowest calls and a timeline of a recording or `jsonl` export; converts it to other formats",
-        "cudatrace report [FILE...] [--html PAGE] [--open] [-f json | --csv TABLE] [--chrome FILE] [--perfetto FILE] [--folded FILE] [--otlp URL]",
+        "Prints tables, the slowest calls and a timeline of a recording; converts it to other formats",
+        "cudatrace report [FILE...] [--html PAGE] [--open] [-f json | --csv TABLE] [--jsonl FILE] [--chrome FILE] [--perfetto FILE] [--folded FILE] [--otlp URL]",
         |invocation| run(invocation, &invocation.own_options()?).map_err(Failure::wrong),
     )
 };
@@ -50,6 +50,10 @@ pub const SUBCOMMAND: Subcommand = Subcommand {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Options of report")]
 struct ReportOptions {
+    /// The recording as JSON lines, one record each
+    #[arg(long, value_name = "FILE")]
+    jsonl: Option<String>,
+
     /// The recording as Chrome's trace events, for Perfetto, chrome://tracing and readers of PyTorch's traces; the GPU's work is in it
     /// after `record --gpu`
     #[arg(long, value_name = "FILE")]
@@ -144,8 +148,7 @@ fn page_path(options: &ReportOptions, parts: &[PathBuf]) -> Result<Option<PathBu
         (None, true) if parts[0] == Path::new(STDOUT) => bail!("--open needs a file: --html FILE --open"),
         (None, true) => {
             let name = files::title(parts);
-            let stem = name.strip_suffix(".gz").unwrap_or(&name);
-            let stem = stem.strip_suffix(".jsonl").unwrap_or(stem);
+            let stem = files::ENDINGS.iter().find_map(|ending| name.strip_suffix(ending)).unwrap_or(&name);
             Ok(Some(parts[0].with_file_name(format!("{stem}.html"))))
         }
         (None, false) => Ok(None),
@@ -268,6 +271,7 @@ impl Reader for Reading {
 fn outputs(cli: &Cli, options: &ReportOptions) -> Vec<ExportRequest> {
     let kind = |name: &str| KINDS.iter().find(|kind| kind.name == name);
     let named = [
+        ("jsonl", &options.jsonl),
         ("chrome", &options.chrome),
         ("perfetto", &options.perfetto),
         ("folded", &options.folded),

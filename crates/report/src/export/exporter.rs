@@ -22,6 +22,12 @@ pub trait Exporter: Send {
     fn idle(&mut self) -> io::Result<()> {
         Ok(())
     }
+    /// Makes what was added so far readable, if that takes little room; returns whether it did. Called when no record has arrived for a
+    /// moment, and once a second.
+    fn catch_up(&mut self) -> io::Result<bool> {
+        self.flush()?;
+        Ok(true)
+    }
     /// Writes buffered data.
     fn flush(&mut self) -> io::Result<()>;
     /// Writes the end of the format. Called once, as the last call.

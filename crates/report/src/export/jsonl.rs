@@ -45,7 +45,7 @@ pub struct Jsonl<W> {
 }
 
 /// Names and types of the fields of a statement's records.
-struct Schema {
+pub(super) struct Schema {
     names: Vec<Arc<str>>,
     types: Vec<Type>,
 }
@@ -84,23 +84,26 @@ impl Type {
 }
 
 impl Schema {
-    fn of(fields: &Fields) -> Schema {
+    pub(super) fn of(fields: &Fields) -> Schema {
         Schema { names: fields.names().to_vec(), types: fields.values().iter().map(Type::of).collect() }
     }
 
-    fn is_of(&self, fields: &Fields) -> bool {
+    pub(super) fn is_of(&self, fields: &Fields) -> bool {
         self.names == fields.names()
             && self.types.iter().zip(fields.values()).all(|(ty, value)| ty.is_of(value))
     }
 
     fn line(&self, id: usize) -> String {
-        let mut line = format!("{{\"type\":\"schema\",\"id\":{id},\"fields\":");
-        // The schema is a list, since most readers lose the order of an object's members.
-        json::list(&mut line, self.names.iter().zip(&self.types), |out, (name, ty)| {
+        format!("{{\"type\":\"schema\",\"id\":{id},\"fields\":{}}}\n", self.text())
+    }
+
+    /// `[["bytes","uint64"]]`: a list, since most readers lose the order of an object's members.
+    pub(super) fn text(&self) -> String {
+        let mut text = String::new();
+        json::list(&mut text, self.names.iter().zip(&self.types), |out, (name, ty)| {
             json::list(out, [&**name, &*ty.name()].into_iter(), json::string);
         });
-        line.push_str("}\n");
-        line
+        text
     }
 }
 
@@ -168,7 +171,8 @@ impl<W: Write + Send> Exporter for Jsonl<W> {
     }
 }
 
-fn run_line(run: &Run) -> String {
+/// The line that describes a run.
+pub(super) fn run_line(run: &Run) -> String {
     let mut line = format!("{{\"type\":\"run\",\"format\":{VERSION},\"tool\":");
     json::string(&mut line, &run.tool);
     let _ = write!(line, ",\"id\":\"{:032x}\",\"host\":", run.id);
@@ -232,12 +236,15 @@ fn write_kind(line: &mut String, kind: &Kind) {
             line.push_str(",\"text\":");
             json::string(line, text);
         }
-        Kind::Table(table) => write_table(line, table),
+        Kind::Table(table) => {
+            line.push(',');
+            write_table(line, table);
+        }
     }
 }
 
 /// The `type` of a line.
-fn type_of(kind: &Kind) -> &'static str {
+pub(super) fn type_of(kind: &Kind) -> &'static str {
     match kind {
         Kind::Span(_) => "span",
         Kind::Instant { .. } => "event",
@@ -257,11 +264,7 @@ fn write_span(line: &mut String, span: &Span) {
         json::hex(line, span.launch_id);
     }
     line.push_str(",\"status\":\"");
-    line.push_str(match span.status {
-        Status::Unset => "unset",
-        Status::Ok => "ok",
-        Status::Error => "error",
-    });
+    line.push_str(status_name(span.status));
     line.push('"');
     if let Some(Data::Enum(result)) = &span.result {
         line.push_str(",\"result\":{\"enum\":");
@@ -271,9 +274,19 @@ fn write_span(line: &mut String, span: &Span) {
     }
 }
 
-fn write_table(line: &mut String, table: &Table) {
+/// The `status` of a span.
+pub(super) fn status_name(status: Status) -> &'static str {
+    match status {
+        Status::Unset => "unset",
+        Status::Ok => "ok",
+        Status::Error => "error",
+    }
+}
+
+/// `"made_by":"count","rows":[...]`
+pub(super) fn write_table(line: &mut String, table: &Table) {
     let made = table.agg.as_ref().map_or("value", agg_name);
-    let _ = write!(line, ",\"made_by\":\"{made}\",\"rows\":");
+    let _ = write!(line, "\"made_by\":\"{made}\",\"rows\":");
     json::list(line, table.rows.iter(), |out, row| {
         out.push_str("{\"key\":");
         json::list(out, row.key.iter(), json::data);

@@ -6,7 +6,9 @@
 //!
 //! Not here: files, sockets, threads and queues; their owner passes an `io::Write`.
 
+pub mod arrow;
 pub mod chrome;
+pub(crate) mod columns;
 mod exporter;
 pub mod folded;
 mod format;
@@ -30,4 +32,5 @@ pub use recorder::Recorder;
 pub use run::Run;
 
 /// The formats of files, in the order of `--export help`.
-pub static FORMATS: &[Format] = &[jsonl::FORMAT, chrome::FORMAT, folded::FORMAT, perfetto::FORMAT];
+pub static FORMATS: &[Format] =
+    &[arrow::FORMAT, jsonl::FORMAT, chrome::FORMAT, folded::FORMAT, perfetto::FORMAT];

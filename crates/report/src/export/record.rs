@@ -27,7 +27,7 @@ pub struct Record {
 pub const WAITED: &str = "cudatrace_wait_ns";
 
 /// Value of spans by which calls and work of a GPU find each other: CUPTI's correlation id.
-pub(super) const CORR: &str = "corr";
+pub(crate) const CORR: &str = "corr";
 
 /// Largest time and duration in ns, 146 years. Traced processes write both, and so does whoever writes a recording; sums of two do not overflow.
 const LARGEST_NS: u64 = 1 << 62;

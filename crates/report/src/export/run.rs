@@ -33,9 +33,18 @@ impl Run {
     /// The id of the call that a thread began at a time of the monotonic clock. The start time of the enclosing
     /// call thus gives its id, so calls in progress need not be kept. The id is never 0.
     pub fn span_id(&self, pid: u32, tid: u32, start_ns: u64) -> u64 {
+        mix(self.mixed_thread(pid, tid) ^ start_ns).max(1)
+    }
+
+    /// The inverse: when a thread began the call with an id. For ids of other calls it is any number.
+    pub(crate) fn span_start(&self, pid: u32, tid: u32, id: u64) -> u64 {
+        unmix(id) ^ self.mixed_thread(pid, tid)
+    }
+
+    fn mixed_thread(&self, pid: u32, tid: u32) -> u64 {
         let thread = u64::from(pid) << 32 | u64::from(tid);
         let seed = self.id as u64 ^ (self.id >> 64) as u64;
-        mix(mix(mix(seed) ^ thread) ^ start_ns).max(1)
+        mix(mix(seed) ^ thread)
     }
 }
 
@@ -47,9 +56,29 @@ fn mix(mut word: u64) -> u64 {
     word ^ (word >> 31)
 }
 
+/// The inverse of [`mix`]: its multipliers are odd, and have inverses modulo 2^64.
+fn unmix(mut word: u64) -> u64 {
+    word = unshift(word, 31).wrapping_mul(0x3196_42b2_d24d_8ec3);
+    word = unshift(word, 27).wrapping_mul(0x96de_1b17_3f11_9089);
+    unshift(word, 30).wrapping_sub(0x9e37_79b9_7f4a_7c15)
+}
+
+/// The word of which `word ^ (word >> by)` is this.
+fn unshift(mixed: u64, by: u32) -> u64 {
+    mixed ^ (mixed >> by) ^ (mixed >> (2 * by)) ^ mixed.checked_shr(3 * by).unwrap_or(0)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_id_tells_the_start_of_its_call() {
+        let run = Run { id: 0x1234_5678_9abc_def0_1122_3344_5566_7788, ..Run::default() };
+        for start in (0..64).map(|bit| (1u64 << bit).wrapping_mul(3) + 7) {
+            assert_eq!(run.span_start(5, 6, run.span_id(5, 6, start)), start);
+        }
+    }
 
     #[test]
     fn ids_differ_by_run_thread_and_start() {

@@ -1,0 +1,340 @@
+//! A stream of Apache Arrow, compressed: the form of recordings. It takes a fortieth of the same JSON lines, and pyarrow, polars and DuckDB
+//! read it; see [`columns`](super::columns) for its rows.
+//!
+//! Rows are written in batches, each of which can be read without the later ones: a file that ends in the middle, after SIGKILL or a full
+//! disk, is valid up to its last batch.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use arrow_array::builder::{
+    Int64Builder, StringBuilder, StringDictionaryBuilder, UInt32Builder, UInt64Builder,
+};
+use arrow_array::types::Int32Type;
+use arrow_array::{ArrayRef, RecordBatch};
+use arrow_ipc::CompressionType;
+use arrow_ipc::writer::{IpcWriteOptions, StreamWriter};
+use arrow_schema::{ArrowError, SchemaRef};
+
+use super::columns::{self, CallIds, KERNEL, NUMBERS};
+use super::format::Out;
+use super::record::{Data, Fields, Kind, Record, Span, Text};
+use super::{End, Exporter, Format, Run, json, jsonl};
+
+/// Rows of a batch, at most.
+const ROWS: usize = 1 << 16;
+/// Rows that are written only after some time, since a batch has kilobytes of its own; and that time, which is what a crash takes at most.
+const FEW: usize = 1 << 12;
+const LONGEST: Duration = Duration::from_secs(5);
+
+/// `--export arrow=FILE`
+pub const FORMAT: Format = Format {
+    name: "arrow",
+    file: "FILE.arrows",
+    doc: "the recording in columns, compressed, for `cudatrace report`, DuckDB, polars and pyarrow",
+    look: Some("cudatrace report FILE --html trace.html"),
+    end: b"",
+    create: |out, run| Ok(Box::new(Arrow::new(out, run)?)),
+};
+
+/// Exporter of columns to `out`.
+pub struct Arrow<W: Write = Out> {
+    out: StreamWriter<W>,
+    rows: Rows,
+    ids: CallIds,
+}
+
+impl<W: Write + Send> Arrow<W> {
+    /// Writes the schema, with the description of the run.
+    ///
+    /// # Errors
+    /// Errors of `out`.
+    pub fn new(out: W, run: &Arc<Run>) -> io::Result<Arrow<W>> {
+        let schema = Arc::new(columns::schema(jsonl::run_line(run).trim_end().to_owned()));
+        let options = IpcWriteOptions::default().try_with_compression(Some(CompressionType::ZSTD));
+        let options = options.map_err(failure)?;
+        let out = StreamWriter::try_new_with_options(out, &schema, options).map_err(failure)?;
+        Ok(Arrow { out, rows: Rows::new(schema), ids: CallIds::new(run.clone()) })
+    }
+
+    /// Writes the rows of the present batch.
+    fn write(&mut self) -> io::Result<()> {
+        if self.rows.count > 0 {
+            let batch = self.rows.take().map_err(failure)?;
+            self.out.write(&batch).map_err(failure)?;
+        }
+        Ok(())
+    }
+}
+
+impl<W: Write + Send> Exporter for Arrow<W> {
+    fn record(&mut self, record: &Record) -> io::Result<()> {
+        self.rows.add(record, &self.ids);
+        self.ids.note(record);
+        if self.rows.count == ROWS { self.write() } else { Ok(()) }
+    }
+
+    fn pending(&self) -> u64 {
+        self.rows.count as u64
+    }
+
+    fn catch_up(&mut self) -> io::Result<bool> {
+        // A batch has some kilobytes beside its rows.
+        let is_due = self.rows.count >= FEW || self.rows.count > 0 && self.rows.begun.elapsed() >= LONGEST;
+        if is_due {
+            self.flush()?;
+        }
+        Ok(self.rows.count == 0)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.write()?;
+        self.out.flush().map_err(failure)
+    }
+
+    fn finish(&mut self, end: &End) -> io::Result<()> {
+        self.rows.end(end, &self.ids);
+        self.write()?;
+        self.out.finish().map_err(failure)?;
+        self.out.flush().map_err(failure)
+    }
+}
+
+fn failure(error: ArrowError) -> io::Error {
+    match error {
+        ArrowError::IoError(_, error) => error,
+        other => io::Error::other(other),
+    }
+}
+
+/// Texts of which there are few.
+type Words = StringDictionaryBuilder<Int32Type>;
+
+/// The rows of a batch.
+struct Rows {
+    schema: SchemaRef,
+    count: usize,
+    /// When the first row was added.
+    begun: Instant,
+    /// Names and types of statements, with their text.
+    schemas: Vec<(jsonl::Schema, String)>,
+    kind: Words,
+    ts: UInt64Builder,
+    dur: UInt64Builder,
+    pid: UInt32Builder,
+    tid: UInt32Builder,
+    comm: Words,
+    program: Words,
+    name: Words,
+    func: Words,
+    api: Words,
+    probe: Words,
+    id: UInt64Builder,
+    parent: UInt64Builder,
+    launch: UInt64Builder,
+    parent_ts: UInt64Builder,
+    status: Words,
+    result_type: Words,
+    result: Words,
+    result_value: Int64Builder,
+    numbers: [UInt64Builder; NUMBERS.len()],
+    kernel: Words,
+    fields: Words,
+    args: Words,
+    losses: UInt64Builder,
+    printed: StringBuilder,
+    value: StringBuilder,
+}
+
+impl Rows {
+    fn new(schema: SchemaRef) -> Rows {
+        Rows {
+            schema,
+            count: 0,
+            begun: Instant::now(),
+            schemas: Vec::new(),
+            kind: Words::new(),
+            ts: UInt64Builder::new(),
+            dur: UInt64Builder::new(),
+            pid: UInt32Builder::new(),
+            tid: UInt32Builder::new(),
+            comm: Words::new(),
+            program: Words::new(),
+            name: Words::new(),
+            func: Words::new(),
+            api: Words::new(),
+            probe: Words::new(),
+            id: UInt64Builder::new(),
+            parent: UInt64Builder::new(),
+            launch: UInt64Builder::new(),
+            parent_ts: UInt64Builder::new(),
+            status: Words::new(),
+            result_type: Words::new(),
+            result: Words::new(),
+            result_value: Int64Builder::new(),
+            numbers: Default::default(),
+            kernel: Words::new(),
+            fields: Words::new(),
+            args: Words::new(),
+            losses: UInt64Builder::new(),
+            printed: StringBuilder::new(),
+            value: StringBuilder::new(),
+        }
+    }
+
+    fn add(&mut self, record: &Record, ids: &CallIds) {
+        self.add_as(jsonl::type_of(&record.kind), record, ids);
+    }
+
+    fn add_as(&mut self, kind: &str, record: &Record, ids: &CallIds) {
+        if self.count == 0 {
+            self.begun = Instant::now();
+        }
+        self.count += 1;
+        self.kind.append_value(kind);
+        self.ts.append_value(record.time_ns);
+        let thread = record.thread.as_deref();
+        self.pid.append_option(thread.map(|thread| thread.pid));
+        self.tid.append_option(thread.map(|thread| thread.tid));
+        self.comm.append_option(thread.map(|thread| &*thread.comm));
+        let program = thread
+            .map(|thread| &*thread.program)
+            .filter(|program| Some(*program) != thread.map(|thread| &*thread.comm));
+        self.program.append_option(program);
+        let site = &record.site;
+        for (words, text) in [
+            (&mut self.name, &record.name),
+            (&mut self.func, &site.func),
+            (&mut self.api, &site.api),
+            (&mut self.probe, &site.probe),
+        ] {
+            words.append_option(Some(&**text).filter(|text| !text.is_empty()));
+        }
+        self.add_kind(record, ids);
+        self.add_fields(&record.fields);
+    }
+
+    fn add_kind(&mut self, record: &Record, ids: &CallIds) {
+        let span = record.span();
+        self.dur.append_option(span.map(|span| span.duration_ns));
+        self.add_ids(record, ids);
+        self.status.append_option(span.map(|span| jsonl::status_name(span.status)));
+        let result = span.and_then(|span| match &span.result {
+            Some(Data::Enum(result)) => Some(result),
+            _ => None,
+        });
+        self.result_type.append_option(result.map(|result| &*result.ty));
+        self.result.append_option(result.and_then(|result| result.name.as_deref()));
+        self.result_value.append_option(result.map(|result| result.value));
+        let (loss, printed) = match &record.kind {
+            Kind::Text(Text::Loss(count), text) => (Some(*count), Some(text)),
+            Kind::Text(_, text) => (None, Some(text)),
+            _ => (None, None),
+        };
+        self.losses.append_option(loss);
+        self.printed.append_option(printed);
+        self.value.append_option(match &record.kind {
+            Kind::Counter { value } => {
+                let mut text = String::new();
+                json::data(&mut text, value);
+                Some(text)
+            }
+            Kind::Table(table) => {
+                let mut text = String::from("{");
+                jsonl::write_table(&mut text, table);
+                text.push('}');
+                Some(text)
+            }
+            _ => None,
+        });
+    }
+
+    /// Ids that are not those of the thread and a start.
+    fn add_ids(&mut self, record: &Record, ids: &CallIds) {
+        let thread = record.thread.as_deref();
+        let own = record.span().map(|span| span.span_id);
+        self.id.append_option(own.filter(|id| ids.of(thread, record.time_ns) != *id));
+        let parent = match &record.kind {
+            Kind::Span(Span { parent_id, .. }) | Kind::Instant { parent_id } => *parent_id,
+            _ => 0,
+        };
+        let start = Some(parent).filter(|parent| *parent != 0).and_then(|parent| ids.start(thread, parent));
+        self.parent_ts.append_option(start);
+        self.parent.append_option((start.is_none() && parent != 0).then_some(parent));
+        let launch = record.span().map_or(0, |span| span.launch_id);
+        let known = record.gpu_kind().and_then(|_| ids.launch(record)).unwrap_or(0);
+        self.launch.append_option((launch != known).then_some(launch));
+    }
+
+    fn add_fields(&mut self, fields: &Fields) {
+        let mut numbers = [None; NUMBERS.len()];
+        let mut kernel = None;
+        let mut others = Vec::new();
+        for (name, value) in fields.iter() {
+            let column = NUMBERS.iter().position(|column| *column == &**name);
+            match (column, columns::number(value), value) {
+                (Some(column), Some(number), _) => numbers[column] = Some(number),
+                (None, _, Data::Text(text)) if &**name == KERNEL => kernel = Some(&**text),
+                _ => others.push((&**name, value)),
+            }
+        }
+        self.numbers.iter_mut().zip(numbers).for_each(|(column, number)| column.append_option(number));
+        self.kernel.append_option(kernel);
+        self.fields.append_option((!fields.is_empty()).then(|| schema_text(&mut self.schemas, fields)));
+        self.args.append_option((!others.is_empty()).then(|| {
+            let mut text = String::new();
+            json::object(&mut text, others.into_iter(), json::data);
+            text
+        }));
+    }
+
+    /// Adds the last row.
+    fn end(&mut self, end: &End, ids: &CallIds) {
+        let name = if end.goes_on { "goes on" } else { "" };
+        let kind = Kind::Text(Text::Loss(end.dropped), String::new());
+        let (site, name) = (Default::default(), name.into());
+        let row = Record { kind, time_ns: 0, thread: None, site, name, fields: Fields::default() };
+        self.add_as("end", &row, ids);
+    }
+
+    /// The batch, whose columns are those of [`columns::schema`] in their order.
+    fn take(&mut self) -> Result<RecordBatch, ArrowError> {
+        self.count = 0;
+        let mut all: Vec<ArrayRef> =
+            vec![Arc::new(self.kind.finish()), Arc::new(self.ts.finish()), Arc::new(self.dur.finish())];
+        all.extend([&mut self.pid, &mut self.tid].map(|column| Arc::new(column.finish()) as ArrayRef));
+        let words = [
+            &mut self.comm,
+            &mut self.program,
+            &mut self.name,
+            &mut self.func,
+            &mut self.api,
+            &mut self.probe,
+        ];
+        all.extend(words.map(|column| Arc::new(column.finish()) as ArrayRef));
+        let ids = [&mut self.id, &mut self.parent, &mut self.launch, &mut self.parent_ts];
+        all.extend(ids.map(|column| Arc::new(column.finish()) as ArrayRef));
+        let words = [&mut self.status, &mut self.result_type, &mut self.result];
+        all.extend(words.map(|column| Arc::new(column.finish()) as ArrayRef));
+        all.push(Arc::new(self.result_value.finish()));
+        all.extend(self.numbers.iter_mut().map(|column| Arc::new(column.finish()) as ArrayRef));
+        let words = [&mut self.kernel, &mut self.fields, &mut self.args];
+        all.extend(words.map(|column| Arc::new(column.finish()) as ArrayRef));
+        all.push(Arc::new(self.losses.finish()));
+        all.extend([&mut self.printed, &mut self.value].map(|column| Arc::new(column.finish()) as ArrayRef));
+        RecordBatch::try_new(self.schema.clone(), all)
+    }
+}
+
+/// Names and types of fields as text.
+fn schema_text<'s>(schemas: &'s mut Vec<(jsonl::Schema, String)>, fields: &Fields) -> &'s str {
+    let known = schemas.iter().position(|(schema, _)| schema.is_of(fields));
+    let at = known.unwrap_or_else(|| {
+        let schema = jsonl::Schema::of(fields);
+        let text = schema.text();
+        schemas.push((schema, text));
+        schemas.len() - 1
+    });
+    &schemas[at].1
+}

@@ -1,0 +1,114 @@
+//! The columns of a recording in Arrow's form, which its writer and its reader share.
+//!
+//! | column | type | what |
+//! |---|---|---|
+//! | `type` | word | `span`, `event`, `counter`, `printf`, `warning`, `error`, `trouble`, `map`, and `end` in the last row |
+//! | `ts`, `dur` | uint64 | start by the boot clock and duration, ns |
+//! | `pid`, `tid` | uint32 | process and thread; work of a GPU has a stream as its thread |
+//! | `comm`, `program` | word | name of the thread; that of the program, where it differs |
+//! | `name`, `func`, `api`, `probe` | word | name of the record, function, function without its version, attach point |
+//! | `id`, `parent`, `launch` | uint64 | ids of a call, of the enclosing one and of that which launched work, where the next two columns and `corr` do not tell them |
+//! | `parent_ts` | uint64 | start of the enclosing call on the same thread |
+//! | `status` | word | `unset`, `ok`, `error` |
+//! | `result_type`, `result`, `result_value` | word, word, int64 | `CUresult`, `CUDA_SUCCESS`, 0 |
+//! | `bytes`, `corr`, `stream`, `device`, `ptr`, `context` | uint64 | values of the script with these names, if they are numbers |
+//! | `kernel` | word | value of the script with this name |
+//! | `schema` | word | names and types of all values of the script, as JSON |
+//! | `args` | word | the other values, as a JSON object |
+//! | `count` | uint64 | of a loss: how often; in the last row: records that were dropped |
+//! | `text`, `value` | text | of output: what was printed; of counters and maps: value or contents, as JSON |
+//!
+//! A word is a text of a dictionary, which each batch has for itself. The schema's metadata has the description of the run under
+//! [`RUN`], as the first of the JSON lines has it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use arrow_schema::{DataType, Field, Schema};
+
+use super::recent::Recent;
+use super::record::{CORR, Data, Record, Thread};
+use super::run::Run;
+
+/// Key of the description of the run in the schema's metadata.
+pub(crate) const RUN: &str = "cudatrace.run";
+
+/// Values of scripts that have columns of their own, as long as they are unsigned numbers.
+pub(crate) const NUMBERS: [&str; 6] = ["bytes", CORR, "stream", "device", "ptr", "context"];
+
+/// The value of scripts with a column of its own that is a text.
+pub(crate) const KERNEL: &str = "kernel";
+
+/// Number of launching calls whose ids are kept at least.
+const LAUNCHES: usize = 1 << 16;
+
+/// The columns in their order.
+pub(crate) fn schema(run: String) -> Schema {
+    let word = || DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8));
+    let number = |name: &str| Field::new(name, DataType::UInt64, true);
+    let words = |names: &[&str]| names.iter().map(|name| Field::new(*name, word(), true)).collect::<Vec<_>>();
+    let mut fields =
+        vec![Field::new("type", word(), false), Field::new("ts", DataType::UInt64, false), number("dur")];
+    fields.extend(["pid", "tid"].map(|name| Field::new(name, DataType::UInt32, true)));
+    fields.extend(words(&["comm", "program", "name", "func", "api", "probe"]));
+    fields.extend(["id", "parent", "launch", "parent_ts"].map(number));
+    fields.extend(words(&["status", "result_type", "result"]));
+    fields.push(Field::new("result_value", DataType::Int64, true));
+    fields.extend(NUMBERS.map(number));
+    fields.extend(words(&[KERNEL, "schema", "args"]));
+    fields.push(number("count"));
+    fields.extend(["text", "value"].map(|name| Field::new(name, DataType::Utf8, true)));
+    Schema::new(fields).with_metadata(HashMap::from([(RUN.to_owned(), run)]))
+}
+
+/// The number of a value that has a column.
+pub(crate) fn number(data: &Data) -> Option<u64> {
+    match data {
+        Data::Uint(value) | Data::Handle(value) => Some(*value),
+        Data::Int(value) => u64::try_from(*value).ok(),
+        _ => None,
+    }
+}
+
+/// Ids of calls, which are functions of thread and start: most need not be stored.
+pub(crate) struct CallIds {
+    run: Arc<Run>,
+    launches: Recent<(u32, u64), u64, LAUNCHES>,
+}
+
+impl CallIds {
+    /// The ids of the calls of a run.
+    pub(crate) fn new(run: Arc<Run>) -> CallIds {
+        CallIds { run, launches: Recent::default() }
+    }
+
+    /// The id of a call that a thread began then; 0 without a thread.
+    pub(crate) fn of(&self, thread: Option<&Thread>, boot_ns: u64) -> u64 {
+        let start = boot_ns.wrapping_sub(self.run.suspended_ns);
+        thread.map_or(0, |thread| self.run.span_id(thread.pid, thread.tid, start))
+    }
+
+    /// The start of the call of a thread with this id, if it is the id of one.
+    pub(crate) fn start(&self, thread: Option<&Thread>, id: u64) -> Option<u64> {
+        let thread = thread?;
+        let start = self.run.span_start(thread.pid, thread.tid, id).wrapping_add(self.run.suspended_ns);
+        (self.of(Some(thread), start) == id).then_some(start)
+    }
+
+    /// The call that launched the work of a record, by the correlation ids that were noted.
+    pub(crate) fn launch(&self, record: &Record) -> Option<u64> {
+        self.launches.get(&key(record)?)
+    }
+
+    /// Notes a call that tells its correlation id.
+    pub(crate) fn note(&mut self, record: &Record) {
+        if let (None, Some(span), Some(key)) = (record.gpu_kind(), record.span(), key(record)) {
+            self.launches.insert(key, span.span_id);
+        }
+    }
+}
+
+/// Process and correlation id of a record.
+fn key(record: &Record) -> Option<(u32, u64)> {
+    Some((record.thread.as_ref()?.pid, number(record.field(CORR)?)?))
+}
