@@ -97,6 +97,94 @@ fn c_is_seen_as_it_is_however_it_is_compiled() {
     }
 }
 
+/// Compiles the sources to objects in the folder, and links them: `.dwo` files are written beside the objects.
+fn split_program(flags: &str, folder: &Path, sources: &[&str]) -> PathBuf {
+    let program = folder.join("shapes");
+    let mut objects = Vec::new();
+    for name in sources {
+        let object = folder.join(name).with_extension("o");
+        let mut args: Vec<&str> = flags.split_whitespace().collect();
+        let source = source(name);
+        args.extend(["-gsplit-dwarf", "-c", "-o", object.to_str().unwrap(), source.to_str().unwrap()]);
+        tool("gcc", &args);
+        objects.push(object);
+    }
+    let mut args = vec!["-Wl,--build-id", "-o", program.to_str().unwrap()];
+    args.extend(objects.iter().map(|path| path.to_str().unwrap()));
+    tool("gcc", &args);
+    program
+}
+
+/// Moves the `.dwo` files of a folder into another one.
+fn move_split_files(from: &Path, to: &Path) {
+    for entry in std::fs::read_dir(from).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "dwo") {
+            std::fs::rename(&path, to.join(path.file_name().unwrap())).unwrap();
+        }
+    }
+}
+
+const SPLIT_FLAGS: [&str; 6] = [
+    "-gdwarf-4 -O0",
+    "-gdwarf-4 -O2",
+    "-gdwarf-5 -O0",
+    "-gdwarf-5 -O2",
+    "-gdwarf-4 -fdebug-types-section",
+    "-gdwarf-5 -fdebug-types-section",
+];
+
+#[test]
+fn split_debug_information_is_found_where_it_was_compiled_beside_the_program_and_in_given_folders() {
+    if !can_trace() {
+        return;
+    }
+    for flags in SPLIT_FLAGS {
+        let (folder, other) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+        let program = split_program(flags, folder.path(), &["shapes.c", "pool.c"]);
+        let output = trace("shapes.ct", &program);
+        same_as_printed(&output, flags);
+        has(&output, "@pools[mine]: 100");
+        has(&output, "@[BLUE]: 1");
+        move_split_files(folder.path(), other.path());
+        let output = trace("shapes.ct", &program);
+        assert!(stderr(&output).contains("--debuginfo FOLDER"), "{flags}: {}", stderr(&output));
+        let given = ["--debuginfo", other.path().to_str().unwrap()];
+        same_as_printed(&trace_with(&given, "shapes.ct", &program), flags);
+        let moved = other.path().join("shapes");
+        std::fs::rename(&program, &moved).unwrap();
+        same_as_printed(&trace("shapes.ct", &moved), flags);
+    }
+}
+
+#[test]
+fn a_package_of_split_debug_information_is_read() {
+    if !can_trace() {
+        return;
+    }
+    // Both read DWARF 4 without fail; of DWARF 5 some versions crash, or do not end.
+    for (packer, flags) in [("dwp", &SPLIT_FLAGS), ("llvm-dwp", &SPLIT_FLAGS)] {
+        if !has_installed(packer) {
+            eprintln!("skipped: {packer} is not installed");
+            continue;
+        }
+        for flags in flags {
+            let (folder, other) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+            let program = split_program(flags, folder.path(), &["shapes.c", "pool.c"]);
+            let package = folder.path().join("shapes.dwp");
+            let words = ["10", packer, "-e", program.to_str().unwrap(), "-o", package.to_str().unwrap()];
+            let packed = Command::new("timeout").args(words).output().unwrap();
+            if !packed.status.success() && flags.contains("-gdwarf-5") {
+                eprintln!("skipped: this {packer} cannot pack {flags}");
+                continue;
+            }
+            assert!(packed.status.success(), "{packer} {flags}: {}", stderr(&packed));
+            move_split_files(folder.path(), other.path());
+            same_as_printed(&trace("shapes.ct", &program), &format!("{packer} {flags}"));
+        }
+    }
+}
+
 #[test]
 fn structs_passed_by_value_are_read_as_far_as_possible() {
     if !can_trace() {

@@ -409,6 +409,17 @@ impl ElfFile {
         self.sections.iter().map(|section| (section.sh_flags, self.section_bytes(section)))
     }
 
+    /// Flags and bytes of all sections with this name.
+    pub(crate) fn flagged_sections_named(&self, name: &str) -> impl Iterator<Item = (u64, &[u8])> {
+        let names = self
+            .sections
+            .get(usize::from(self.section_names))
+            .map_or(&[][..], |names| self.section_bytes(names));
+        let named =
+            self.sections.iter().filter(move |section| c_string(names, section.sh_name) == Some(name));
+        named.map(|section| (section.sh_flags, self.section_bytes(section)))
+    }
+
     /// Flags and bytes of the section with this name.
     pub(crate) fn flagged_section(&self, name: &str) -> Option<(u64, &[u8])> {
         let section = self.section(name)?;

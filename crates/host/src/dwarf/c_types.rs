@@ -16,7 +16,7 @@ use lang::catalog::debug_info::{Field, Kind, Type, TypeId};
 
 use super::Debug;
 use super::entry::Entry;
-use super::units::{Part, Place};
+use super::units::{MOST_SPLITS, Part, Place};
 
 /// Limit of chains and nesting of types.
 const LEVELS: usize = 32;
@@ -34,6 +34,11 @@ pub(super) struct Ref {
 const POINTER: u64 = 1 << 63;
 const PART: u32 = 61;
 const DIMENSIONS: u32 = 56;
+/// Number of the split unit, above its offset: sections of one unit are smaller than 64 GiB.
+const SPLIT: u32 = 36;
+/// The offset is in the section of type units.
+const SPLIT_TYPES: u64 = 1 << (DIMENSIONS - 1);
+const _: () = assert!(MOST_SPLITS < 1 << (DIMENSIONS - 1 - SPLIT));
 
 impl Ref {
     pub(super) fn to(place: Place) -> Ref {
@@ -49,19 +54,30 @@ impl Ref {
             Part::Info => 0,
             Part::Types => 1,
             Part::Shared => 2,
+            Part::Split(_) | Part::SplitTypes(_) => 3,
         };
         let pointer = if self.pointer { POINTER } else { 0 };
-        let at = pointer | part << PART | u64::from(self.dimensions) << DIMENSIONS | self.place.offset as u64;
+        let split = match self.place.part {
+            Part::Split(at) => u64::from(at) << SPLIT,
+            Part::SplitTypes(at) => u64::from(at) << SPLIT | SPLIT_TYPES,
+            Part::Info | Part::Types | Part::Shared => 0,
+        };
+        let place = split | self.place.offset as u64;
+        let at = pointer | part << PART | u64::from(self.dimensions) << DIMENSIONS | place;
         TypeId { file, at }
     }
 
     pub(super) fn of(id: TypeId) -> Ref {
-        let part = match id.at >> PART & 3 {
-            0 => Part::Info,
-            1 => Part::Types,
-            _ => Part::Shared,
+        let place = id.at & ((1 << DIMENSIONS) - 1);
+        let split = || (place >> SPLIT) as u32 & MOST_SPLITS;
+        let (part, offset) = match id.at >> PART & 3 {
+            0 => (Part::Info, place),
+            1 => (Part::Types, place),
+            2 => (Part::Shared, place),
+            _ if place & SPLIT_TYPES != 0 => (Part::SplitTypes(split()), place & ((1 << SPLIT) - 1)),
+            _ => (Part::Split(split()), place & ((1 << SPLIT) - 1)),
         };
-        let offset = (id.at & ((1 << DIMENSIONS) - 1)) as usize;
+        let offset = offset as usize;
         let dimensions = (id.at >> DIMENSIONS & 0x1f) as u8;
         Ref { place: Place { part, offset }, pointer: id.at & POINTER != 0, dimensions }
     }

@@ -168,7 +168,11 @@ impl Debug {
 
     /// The target of a reference of an entry in the unit at `start`.
     fn referred(&self, value: AttributeValue<Slice<'_>>, start: Place) -> Option<Place> {
-        let info = if start.part == Part::Shared { Part::Shared } else { Part::Info };
+        let info = match start.part {
+            Part::Info | Part::Types => Part::Info,
+            Part::Shared => Part::Shared,
+            Part::Split(at) | Part::SplitTypes(at) => Part::Split(at),
+        };
         match value {
             AttributeValue::UnitRef(offset) => {
                 Some(Place { offset: start.offset.checked_add(offset.0)?, ..start })

@@ -17,9 +17,8 @@ const ADDED: [&str; 2] = ["__in_chrg", "__vtt_parm"];
 impl Debug {
     pub(super) fn read_function(&self, address: u64, symbol: &str) -> Result<Function, Absent> {
         let unit = self.units().of_code(address).ok_or(Absent::NotDescribed)?;
-        if self.units().is_split(unit) {
-            let why = "its debug information is in `.dwo` files (`-gsplit-dwarf`), which are not read";
-            return Err(Absent::Unusable(why.into()));
+        if let Some(why) = self.units().missing(unit) {
+            return Err(Absent::Unusable(why.to_owned()));
         }
         let scan = self.scan(unit);
         let entries = scan.functions.get(&address).ok_or(Absent::NotDescribed)?;

@@ -7,6 +7,7 @@
 //! - [`separate_file`]: the file that has the information; [`sections`]: its sections, decompressed
 //! - [`units`]: finding the unit, and the entries in it; [`entry`]: one entry and its attributes
 //! - [`lines`]: lines of source code to addresses
+//! - [`split`]: units in `.dwo` files and `.dwp` packages
 //! - [`function`] and [`c_types`]: the answers; [`abi`]: arguments passed by reference or in unknown locations
 //!
 //! Any bytes are acceptable input: damaged entries are treated as absent.
@@ -20,6 +21,7 @@ mod function;
 mod lines;
 mod sections;
 mod separate_file;
+mod split;
 mod units;
 
 pub use separate_file::search_in_folders;
@@ -34,6 +36,7 @@ use lang::catalog::debug_info::{Absent, Function, Kind, Type, TypeId};
 
 use crate::elf::ElfFile;
 use sections::{Sections, Slice};
+use split::SplitSearch;
 use units::{Place, Scan, Units};
 
 type FunctionResult = Result<Arc<Function>, Absent>;
@@ -45,6 +48,8 @@ pub(crate) struct Debug {
     main: Sections,
     /// Sections of the supplementary file that `dwz` shares between several files.
     shared: Option<Sections>,
+    /// Where the units of skeletons are searched.
+    splits: SplitSearch,
     units: OnceLock<Units>,
     scans: Mutex<HashMap<usize, Arc<Scan>>>,
     functions: Mutex<HashMap<(u64, String), FunctionResult>>,
@@ -80,6 +85,7 @@ impl Debug {
             file,
             main,
             shared,
+            splits: SplitSearch::new(path, shown),
             units: OnceLock::new(),
             scans: Mutex::default(),
             functions: Mutex::default(),
@@ -132,7 +138,7 @@ impl Debug {
     }
 
     fn units(&self) -> &Units {
-        self.units.get_or_init(|| Units::read(&self.dwarf()))
+        self.units.get_or_init(|| Units::read(&self.dwarf(), &self.splits))
     }
 
     /// The index of a unit, which is cached.
@@ -146,19 +152,21 @@ impl Debug {
     }
 
     fn read_scan(&self, unit: usize) -> Scan {
-        Scan::read(&self.dwarf(), self.units().start(unit))
+        let start = self.units().start(unit);
+        self.in_unit(start, |dwarf, unit, start| Some(Scan::read(dwarf, unit, start))).unwrap_or_default()
     }
 
     /// Calls `f` with the unit that contains a location.
     fn in_unit<T>(
         &self,
         place: Place,
-        f: impl FnOnce(&Dwarf<Slice<'_>>, &Unit<Slice<'_>>, Place) -> Option<T>,
+        f: impl for<'d> FnOnce(&Dwarf<Slice<'d>>, &Unit<Slice<'d>>, Place) -> Option<T>,
     ) -> Option<T> {
         let at = self.units().around(place)?;
         let start = self.units().start(at);
         let all = self.dwarf();
-        let dwarf = units::of_part(&all, place.part);
+        let split = self.units().split(place.part, &all);
+        let dwarf = split.as_ref().unwrap_or_else(|| units::of_part(&all, place.part));
         let header = units::header(dwarf, start)?;
         let known = lock(&self.abbreviations).get(&at).cloned();
         let abbreviations = match known {
@@ -168,7 +176,11 @@ impl Debug {
                 lock(&self.abbreviations).entry(at).or_insert(read).clone()
             }
         };
-        let unit = Unit::new_with_abbreviations(dwarf, header, abbreviations).ok()?;
+        let mut unit = Unit::new_with_abbreviations(dwarf, header, abbreviations).ok()?;
+        if let Some(skeleton) = self.units().skeleton(at) {
+            let header = units::header(&all, skeleton)?;
+            unit.copy_relocated_attributes(&all.unit(header).ok()?);
+        }
         f(dwarf, &unit, start)
     }
 

@@ -2,7 +2,7 @@
 
 use std::io::Read;
 
-use gimli::{Dwarf, DwarfSections, EndianSlice, LittleEndian, SectionId};
+use gimli::{Dwarf, DwarfPackageSections, DwarfSections, EndianSlice, LittleEndian, SectionId};
 use goblin::elf::section_header::SHF_COMPRESSED;
 
 use crate::elf::{ElfFile, u32_at, u64_at};
@@ -45,11 +45,12 @@ pub(super) struct Sections {
 }
 
 /// Bytes of one section.
-#[derive(Debug)]
-enum Section {
+#[derive(Debug, Default)]
+pub(super) enum Section {
     /// The bytes in the file.
     Plain(&'static str),
     Unpacked(Vec<u8>),
+    #[default]
     Missing,
 }
 
@@ -59,41 +60,89 @@ impl Sections {
     /// # Errors
     /// A section is damaged; the error is a description.
     pub(super) fn load(elf: ElfFile) -> Result<Sections, String> {
-        let list = DwarfSections::load(|id| section(&elf, id))?;
+        let list = DwarfSections::load(|id| match NEEDED.contains(&id) {
+            true => section(&elf, id.name()),
+            false => Ok(Section::Missing),
+        })?;
+        Ok(Sections { elf, list })
+    }
+
+    /// Loads the sections of a `.dwo` file.
+    ///
+    /// # Errors
+    /// A section is damaged; the error is a description.
+    pub(super) fn load_split(elf: ElfFile) -> Result<Sections, String> {
+        let list = DwarfSections::load(|id| split_section(&elf, id))?;
         Ok(Sections { elf, list })
     }
 
     pub(super) fn dwarf(&self) -> Dwarf<Slice<'_>> {
-        self.list.borrow(|section| EndianSlice::new(self.bytes(section), LittleEndian))
+        self.list.borrow(|section| EndianSlice::new(section.bytes(&self.elf), LittleEndian))
+    }
+}
+
+/// The sections of a package of `.dwo` files.
+#[derive(Debug)]
+pub(super) struct PackageList(DwarfPackageSections<Section>);
+
+impl PackageList {
+    /// Loads the sections; those that are damaged are treated as absent.
+    pub(super) fn load(elf: &ElfFile) -> PackageList {
+        // The index names ranges of all sections, also of those that no query reads.
+        let loaded = |id: SectionId| {
+            let section = id.dwo_name().map(|name| section(elf, name));
+            Ok::<_, gimli::Error>(section.and_then(Result::ok).unwrap_or_default())
+        };
+        PackageList(DwarfPackageSections::load(loaded).unwrap_or_default())
     }
 
-    fn bytes<'a>(&'a self, section: &'a Section) -> &'a [u8] {
-        match section {
-            Section::Plain(name) => self.elf.named_section(name).unwrap_or(&[]),
+    pub(super) fn sections(&self) -> &DwarfPackageSections<Section> {
+        &self.0
+    }
+}
+
+impl Section {
+    /// The bytes of the section of a file.
+    pub(super) fn bytes<'a>(&'a self, elf: &'a ElfFile) -> &'a [u8] {
+        match self {
+            Section::Plain(name) => elf.named_section(name).unwrap_or(&[]),
             Section::Unpacked(bytes) => bytes,
             Section::Missing => &[],
         }
     }
 }
 
-fn section(elf: &ElfFile, id: SectionId) -> Result<Section, String> {
-    let name = id.name();
-    if !NEEDED.contains(&id) {
-        return Ok(Section::Missing);
+/// A section of a `.dwo` file. Such a file has a section for each type unit, all with the same name.
+fn split_section(elf: &ElfFile, id: SectionId) -> Result<Section, String> {
+    let Some(name) = id.dwo_name().filter(|_| NEEDED.contains(&id)) else { return Ok(Section::Missing) };
+    if elf.flagged_sections_named(name).nth(1).is_none() {
+        return section(elf, name);
     }
-    let damaged = || format!("its section `{name}` is damaged");
+    let unpacked = |(flags, bytes): (u64, &[u8])| match flags & u64::from(SHF_COMPRESSED) {
+        0 => Some(bytes.to_vec()),
+        _ => unpack(bytes),
+    };
+    let parts: Option<Vec<Vec<u8>>> = elf.flagged_sections_named(name).map(unpacked).collect();
+    parts.map(|parts| Section::Unpacked(parts.concat())).ok_or_else(|| damaged(name))
+}
+
+fn section(elf: &ElfFile, name: &'static str) -> Result<Section, String> {
     if let Some((flags, bytes)) = elf.flagged_section(name) {
         return match flags & u64::from(SHF_COMPRESSED) {
             0 => Ok(Section::Plain(name)),
-            _ => unpack(bytes).map(Section::Unpacked).ok_or_else(damaged),
+            _ => unpack(bytes).map(Section::Unpacked).ok_or_else(|| damaged(name)),
         };
     }
     // Section name of `-gz=zlib-gnu` in older compilers.
     let old = name.replacen(".debug", ".zdebug", 1);
     match elf.named_section(&old) {
-        Some(bytes) => unpack_old(bytes).map(Section::Unpacked).ok_or_else(damaged),
+        Some(bytes) => unpack_old(bytes).map(Section::Unpacked).ok_or_else(|| damaged(name)),
         None => Ok(Section::Missing),
     }
+}
+
+fn damaged(name: &str) -> String {
+    format!("its section `{name}` is damaged")
 }
 
 fn unpack(bytes: &[u8]) -> Option<Vec<u8>> {

@@ -15,7 +15,7 @@ use crate::elf::{ElfFile, c_string, u32_at};
 const DEBUG: &str = "usr/lib/debug";
 
 /// Largest size of a file that a link names, in bytes: its checksum covers the whole file.
-const MOST_LINKED: u64 = 8 << 30;
+pub(super) const MOST_LINKED: u64 = 8 << 30;
 
 /// Folders that the user names, for all files.
 static FOLDERS: OnceLock<Vec<PathBuf>> = OnceLock::new();
@@ -23,6 +23,11 @@ static FOLDERS: OnceLock<Vec<PathBuf>> = OnceLock::new();
 /// Searches debug information in these folders first. Later calls have no effect.
 pub fn search_in_folders(folders: Vec<PathBuf>) {
     let _ = FOLDERS.set(folders);
+}
+
+/// The folders that the user names.
+pub(super) fn folders() -> &'static [PathBuf] {
+    FOLDERS.get().map_or(&[], Vec::as_slice)
 }
 
 /// The files that contain the debug information of a file.
@@ -51,7 +56,7 @@ struct Around<'a> {
 pub(super) fn find(elf: &ElfFile, path: &Path, shown: &Path) -> Result<DebugFiles, Absent> {
     let mut around = Around { roots: roots(path, shown), path, shown, looked_for: Vec::new() };
     let own = has_information(elf).then(|| elf.clone());
-    let given = || FOLDERS.get()?.iter().find_map(|folder| around.in_folder(elf, folder));
+    let given = || folders().iter().find_map(|folder| around.in_folder(elf, folder));
     let found = own.or_else(given);
     let found = found.or_else(|| around.by_build_id(elf.build_id()?)).or_else(|| around.by_link(elf));
     let Some(main) = found else {
@@ -69,7 +74,7 @@ fn has_information(elf: &ElfFile) -> bool {
 }
 
 /// The root of the process that has mapped the file, and the root of this process.
-fn roots(path: &Path, shown: &Path) -> Vec<PathBuf> {
+pub(super) fn roots(path: &Path, shown: &Path) -> Vec<PathBuf> {
     let inside = shown.strip_prefix("/").unwrap_or(shown);
     let prefix = path.to_str().and_then(|path| path.strip_suffix(inside.to_str()?));
     let own = PathBuf::from("/");

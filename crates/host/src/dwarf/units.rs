@@ -9,11 +9,15 @@ use gimli::constants::{
     DW_TAG_typedef, DW_TAG_union_type, DwLang, DwTag,
 };
 use gimli::{
-    AttributeValue, DebugInfoOffset, DebugTypes, DebuggingInformationEntry, Dwarf, EndianSlice, LittleEndian,
-    Section, Unit, UnitHeader, UnitOffset, UnitSectionOffset, UnitType,
+    AttributeValue, DebugInfoOffset, DebugTypes, DebuggingInformationEntry, Dwarf, DwoId, EndianSlice,
+    LittleEndian, Section, Unit, UnitHeader, UnitOffset, UnitSectionOffset, UnitType,
 };
 
 use super::sections::Slice;
+use super::split::{Skeleton, SplitSearch, Splits};
+
+/// Largest number of a split unit: an id of a type has 19 bits for it.
+pub(super) const MOST_SPLITS: u32 = (1 << 19) - 1;
 
 /// Location of an entry: section and offset in bytes.
 #[derive(Copy, Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -31,6 +35,10 @@ pub(super) enum Part {
     Types,
     /// `.debug_info` of the supplementary file of `dwz`.
     Shared,
+    /// `.debug_info.dwo` of a split unit or file.
+    Split(u32),
+    /// `.debug_types.dwo` of a split unit or file.
+    SplitTypes(u32),
 }
 
 /// All units of a file.
@@ -42,6 +50,7 @@ pub(super) struct Units {
     ranges: Vec<CodeRange>,
     /// Types in type units, by signature.
     signatures: HashMap<u64, Place>,
+    splits: Splits,
 }
 
 /// Code of a unit.
@@ -58,8 +67,12 @@ struct UnitAt {
     start: Place,
     end: usize,
     language: DwLang,
-    /// True if the debug information is in a `.dwo` file.
-    split: bool,
+    /// Number that a skeleton and its split unit have in common.
+    split: Option<DwoId>,
+    /// The skeleton of a split unit.
+    skeleton: Option<usize>,
+    /// Why the split unit of a skeleton is absent.
+    missing: Option<String>,
 }
 
 /// Index of a unit.
@@ -75,16 +88,14 @@ pub(super) struct Scan {
 
 impl Units {
     /// The units of all sections.
-    pub(super) fn read(dwarf: &Dwarf<Slice<'_>>) -> Units {
+    pub(super) fn read(dwarf: &Dwarf<Slice<'_>>, search: &SplitSearch) -> Units {
         let mut units = Units::default();
         add_all(&mut units, dwarf, Part::Info);
-        let mut headers = dwarf.type_units();
-        while let Ok(Some(header)) = headers.next() {
-            add(&mut units, dwarf, Part::Types, header);
-        }
+        add_types(&mut units, dwarf, Part::Types);
         if let Some(shared) = dwarf.sup() {
             add_all(&mut units, shared, Part::Shared);
         }
+        units.add_splits(dwarf, search);
         units.ranges.sort_unstable();
         units
     }
@@ -120,19 +131,76 @@ impl Units {
         self.list[unit].language
     }
 
-    pub(super) fn is_split(&self, unit: usize) -> bool {
-        self.list[unit].split
+    /// Why a unit has only its skeleton.
+    pub(super) fn missing(&self, unit: usize) -> Option<&str> {
+        self.list[unit].missing.as_deref()
+    }
+
+    /// Where the skeleton of a split unit begins.
+    pub(super) fn skeleton(&self, unit: usize) -> Option<Place> {
+        Some(self.list[self.list[unit].skeleton?].start)
+    }
+
+    /// The sections of a split unit; `None` for other parts.
+    pub(super) fn split<'a>(&'a self, part: Part, parent: &Dwarf<Slice<'a>>) -> Option<Dwarf<Slice<'a>>> {
+        match part {
+            Part::Split(at) | Part::SplitTypes(at) => self.splits.dwarf(at as usize, parent),
+            Part::Info | Part::Types | Part::Shared => None,
+        }
+    }
+
+    /// Adds the split units of skeletons; the code of a skeleton becomes that of its split unit.
+    fn add_splits(&mut self, dwarf: &Dwarf<Slice<'_>>, search: &SplitSearch) {
+        let skeletons: Vec<usize> =
+            (0..self.list.len()).filter(|at| self.list[*at].split.is_some()).collect();
+        if skeletons.is_empty() {
+            return;
+        }
+        let mut splits = Splits::default();
+        splits.open_package(search);
+        for &at in &skeletons {
+            let unit = header(dwarf, self.list[at].start).and_then(|header| dwarf.unit(header).ok());
+            let skeleton = unit.and_then(|unit| Skeleton::of(dwarf, &unit));
+            self.list[at].missing = skeleton.and_then(|skeleton| splits.add(&skeleton, search).err());
+        }
+        let count = splits.len().min(MOST_SPLITS as usize) as u32;
+        for at in 0..count {
+            if let Some(own) = splits.dwarf(at as usize, dwarf) {
+                add_all(self, &own, Part::Split(at));
+            }
+        }
+        for at in 0..count {
+            if let Some(own) = splits.dwarf(at as usize, dwarf) {
+                add_types(self, &own, Part::SplitTypes(at));
+            }
+        }
+        self.splits = splits;
+        self.relate(&skeletons);
+    }
+
+    fn relate(&mut self, skeletons: &[usize]) {
+        let behind = skeletons.last().map_or(0, |last| last + 1);
+        let of_id: HashMap<u64, usize> =
+            (behind..self.list.len()).filter_map(|at| Some((self.list[at].split?.0, at))).collect();
+        let mut units = HashMap::new();
+        for &skeleton in skeletons {
+            let unit = self.list[skeleton].split.and_then(|id| of_id.get(&id.0).copied());
+            if let Some(unit) = unit {
+                self.list[unit].skeleton = Some(skeleton);
+                units.insert(skeleton, unit);
+            }
+        }
+        for range in &mut self.ranges {
+            range.unit = units.get(&range.unit).copied().unwrap_or(range.unit);
+        }
     }
 }
 
 impl Scan {
     /// Reads the entries of the unit that begins at `start`. If the unit is damaged, those before the damage.
-    pub(super) fn read(all: &Dwarf<Slice<'_>>, start: Place) -> Scan {
+    pub(super) fn read<'d>(dwarf: &Dwarf<Slice<'d>>, unit: &Unit<Slice<'d>>, start: Place) -> Scan {
         let mut scan = Scan::default();
-        let dwarf = of_part(all, start.part);
-        if let Some(unit) = header(dwarf, start).and_then(|header| dwarf.unit(header).ok()) {
-            let _ = Scanner { dwarf, unit: &unit, start, scan: &mut scan, scopes: Vec::new() }.run();
-        }
+        let _ = Scanner { dwarf, unit, start, scan: &mut scan, scopes: Vec::new() }.run();
         scan
     }
 }
@@ -140,15 +208,17 @@ impl Scan {
 pub(super) fn of_part<'a, 'd>(dwarf: &'a Dwarf<Slice<'d>>, part: Part) -> &'a Dwarf<Slice<'d>> {
     match part {
         Part::Shared => dwarf.sup().unwrap_or(dwarf),
-        Part::Info | Part::Types => dwarf,
+        Part::Info | Part::Types | Part::Split(_) | Part::SplitTypes(_) => dwarf,
     }
 }
 
 /// The header of the unit that begins at a location.
 pub(super) fn header<'d>(dwarf: &Dwarf<Slice<'d>>, start: Place) -> Option<UnitHeader<Slice<'d>>> {
     match start.part {
-        Part::Info | Part::Shared => dwarf.debug_info.header_from_offset(DebugInfoOffset(start.offset)).ok(),
-        Part::Types => {
+        Part::Info | Part::Shared | Part::Split(_) => {
+            dwarf.debug_info.header_from_offset(DebugInfoOffset(start.offset)).ok()
+        }
+        Part::Types | Part::SplitTypes(_) => {
             let section: EndianSlice<'d, LittleEndian> = *dwarf.debug_types.reader();
             let rest = section.slice().get(start.offset..)?;
             DebugTypes::new(rest, LittleEndian).units().next().ok()?
@@ -163,10 +233,19 @@ fn add_all(units: &mut Units, dwarf: &Dwarf<Slice<'_>>, part: Part) {
     }
 }
 
+fn add_types(units: &mut Units, dwarf: &Dwarf<Slice<'_>>, part: Part) {
+    let mut headers = dwarf.type_units();
+    while let Ok(Some(header)) = headers.next() {
+        add(units, dwarf, part, header);
+    }
+}
+
 fn add<'d>(units: &mut Units, dwarf: &Dwarf<Slice<'d>>, part: Part, header: UnitHeader<Slice<'d>>) {
     let UnitSectionOffset(offset) = header.offset();
     let start = Place { part, offset };
-    if let UnitType::Type { type_signature, type_offset } = header.type_() {
+    if let UnitType::Type { type_signature, type_offset }
+    | UnitType::SplitType { type_signature, type_offset } = header.type_()
+    {
         let place = Place { part, offset: offset + type_offset.0 };
         units.signatures.insert(type_signature.0, place);
     }
@@ -174,8 +253,10 @@ fn add<'d>(units: &mut Units, dwarf: &Dwarf<Slice<'d>>, part: Part, header: Unit
     let Ok(unit) = dwarf.unit(header) else { return };
     let at = units.list.len();
     let language = root_language(&unit);
-    let split = unit.dwo_id.is_some() || unit.dwo_name().ok().flatten().is_some();
-    units.list.push(UnitAt { start, end, language, split });
+    units.list.push(UnitAt { start, end, language, split: unit.dwo_id, skeleton: None, missing: None });
+    if matches!(part, Part::Split(_) | Part::SplitTypes(_)) {
+        return;
+    }
     let Ok(mut ranges) = dwarf.unit_ranges(&unit) else { return };
     while let Ok(Some(range)) = ranges.next() {
         // Functions that the linker has removed have the address 0.
